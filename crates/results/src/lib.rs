@@ -1,0 +1,13 @@
+//! The record of a run: what was asked, what was measured, on what, and how it ended.
+//!
+//! One [`Record`] is one *cell* of a study: one program with one set of parameters on one device.
+//! Records are written as JSON Lines, one object a line, the moment the cell ends; the names and
+//! nesting of the fields are a contract with scripts. A figure that was not measured is `null`,
+//! never zero.
+
+mod record;
+
+pub use record::{
+    Completion, Cpu, CpuShare, DeviceKind, DeviceRef, Histogram, Latency, Metrics, Opcode, Outcome,
+    Params, Posting, Program, Provenance, Record, Repetition, SCHEMA, Signaling,
+};

@@ -1,0 +1,287 @@
+//! The record and its parts, as they stand in the file.
+
+use adverb_units::{Bytes, MessageRate, Span, Throughput};
+use serde::{Deserialize, Serialize};
+
+/// Version of the record's layout; a reader refuses a newer one.
+pub const SCHEMA: u32 = 1;
+
+/// One measured (or failed) cell.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    /// Layout version, [`SCHEMA`].
+    pub schema: u32,
+    /// The cell's identity within its study: equal for the same program and parameters.
+    pub cell: String,
+    /// Ids of the study's figures that show this cell (`fig1`, `rank-rtt`, …); empty outside a study.
+    pub figures: Vec<String>,
+    /// Which program ran.
+    pub program: Program,
+    /// Which device it ran on.
+    pub device: DeviceRef,
+    /// What was asked of it.
+    pub params: Params,
+    /// How it ended.
+    #[serde(flatten)]
+    pub outcome: Outcome,
+    /// What was measured; none where the cell failed.
+    pub metrics: Option<Metrics>,
+    /// Where, when and with what.
+    pub provenance: Provenance,
+}
+
+/// How a cell ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "status", rename_all = "kebab-case")]
+pub enum Outcome {
+    /// Measured.
+    Ok,
+    /// Not measured.
+    Failed {
+        /// Why, in one line.
+        reason: String,
+    },
+}
+
+/// The programs of MacArthur & Russell (HPCC 2012, section III).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Program {
+    /// Client and server answer each other, one message in flight.
+    Ping,
+    /// The client sends as fast as its buffers allow.
+    Blast,
+}
+
+/// A kind of device. Figures of different kinds are never mixed without naming them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DeviceKind {
+    /// Adverb's user-space NIC: measures this machine's CPU and memory.
+    Soft,
+    /// A device behind libibverbs.
+    Verbs,
+    /// The virtual-time model: predicts, does not measure.
+    Model,
+}
+
+/// A device, by kind and name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct DeviceRef {
+    /// Its kind.
+    pub kind: DeviceKind,
+    /// Its name within the kind: `soft`, `mlx5_0`, `connect_ib`.
+    pub name: String,
+}
+
+/// What the program transfers with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Opcode {
+    /// SEND into a posted RECV.
+    Send,
+    /// RDMA WRITE WITH IMMEDIATE, announced by a RECV.
+    WriteImm,
+    /// RDMA WRITE. In `ping`: into memory that the other side polls, as `ib_write_lat` does.
+    Write,
+    /// RDMA READ.
+    Read,
+    /// `ping` only: the active client pushes with WRITE and pulls with READ; the server is passive.
+    WriteRead,
+}
+
+/// How a side learns of completions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Completion {
+    /// Busy polling of the completion queue.
+    Poll,
+    /// Completion events: arm, sleep on the channel, poll.
+    Event,
+}
+
+/// How work requests reach the queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Posting {
+    /// One post call for each work request.
+    Single,
+    /// One post call for all requests that can be posted at that moment.
+    List,
+}
+
+/// Which send requests ask for a completion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Signaling {
+    /// Every request.
+    All,
+    /// One in n/2, where n is the number of buffers (`blast`).
+    Periodic,
+    /// One in so many (`blast`).
+    Every(u32),
+    /// The WRITE of a `write-read` ping is unsignaled; its READ is signaled.
+    WriteUnsignaled,
+}
+
+/// What was asked of a program.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Params {
+    /// Transfer operation.
+    pub op: Opcode,
+    /// Payload of one message.
+    pub size_bytes: Bytes,
+    /// Payload carried in the work request.
+    pub inline: bool,
+    /// How both sides learn of completions.
+    pub completion: Completion,
+    /// Messages in flight at most, each with its own buffer; `ping` has one.
+    pub buffers: u32,
+    /// Single posts or lists.
+    pub post: Posting,
+    /// Which send requests are signaled.
+    pub signal: Signaling,
+    /// Payload checked by the receiving side (this costs time: never compare with unverified cells).
+    pub verify: bool,
+    /// Measured messages (`blast`) or rounds (`ping`) in each repetition.
+    pub iters: u64,
+    /// Messages or rounds before the first repetition.
+    pub warmup_iters: u64,
+    /// Core of the active side, if pinned.
+    pub active_core: Option<u32>,
+    /// Core of the passive side, if pinned.
+    pub passive_core: Option<u32>,
+    /// Seed of the payload.
+    pub seed: u64,
+}
+
+/// What was measured. Means are over all repetitions.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Metrics {
+    /// One-way time, ns. `mean` is the paper's figure (`blast`: elapsed / messages; `ping`: half of
+    /// elapsed / rounds); percentiles are of single messages: `ping`: half of each sampled round;
+    /// `blast`: from a message's post to its reaped completion, and null where it was unsignaled.
+    pub one_way_ns: Latency,
+    /// Messages per second, counting both directions of a `ping`.
+    pub messages_per_s: Option<MessageRate>,
+    /// Payload bytes per second, counting both directions of a `ping`.
+    pub bytes_per_s: Option<Throughput>,
+    /// Sum over the repetitions of the time from just before the first post to just after the last
+    /// completion.
+    #[serde(rename = "elapsed_ns", with = "span_as_ns")]
+    pub elapsed: Span,
+    /// CPU use of both sides during `elapsed`.
+    pub cpu: Cpu,
+    /// The raw figure of each repetition.
+    pub repetitions: Vec<Repetition>,
+    /// Distribution of the sampled latencies.
+    pub histogram: Option<Histogram>,
+}
+
+/// A latency's figures in ns; none where not measured.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Latency {
+    /// Mean over all messages of all repetitions, from elapsed time.
+    pub mean: Option<f64>,
+    /// Half-width of the 95 % confidence interval of the mean over repetitions (Student's t).
+    pub ci95: Option<f64>,
+    /// Median.
+    pub p50: Option<f64>,
+    /// 99th percentile.
+    pub p99: Option<f64>,
+    /// 99.9th percentile.
+    pub p999: Option<f64>,
+    /// Longest.
+    pub max: Option<f64>,
+}
+
+/// One repetition's raw figure.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Repetition {
+    /// Messages (`blast`) or rounds (`ping`).
+    pub iters: u64,
+    /// From just before the first post to just after the last completion.
+    #[serde(rename = "elapsed_ns", with = "span_as_ns")]
+    pub elapsed: Span,
+    /// One-way time of this repetition, ns.
+    pub one_way_ns: f64,
+    /// CPU of the active side.
+    pub cpu_active: CpuShare,
+    /// CPU of the passive side.
+    pub cpu_passive: CpuShare,
+}
+
+/// CPU use of both sides.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Cpu {
+    /// The side that starts transfers.
+    pub active: CpuShare,
+    /// The other side.
+    pub passive: CpuShare,
+}
+
+/// CPU time by `getrusage` over elapsed time, in percent of one core; none where not measured.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct CpuShare {
+    /// User part.
+    pub user: Option<f64>,
+    /// System part.
+    pub system: Option<f64>,
+    /// Both.
+    pub percent: Option<f64>,
+}
+
+/// A latency distribution, in HdrHistogram's V2 + deflate encoding.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Histogram {
+    /// Unit of the recorded values.
+    pub unit: String,
+    /// How many latencies were recorded.
+    pub samples: u64,
+    /// Every how many messages one was timed.
+    pub sampled_every: u64,
+    /// The histogram, base64 of HdrHistogram's V2 serialization.
+    pub hdr_v2: String,
+}
+
+/// Where a record comes from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Provenance {
+    /// Adverb's version.
+    pub adverb: String,
+    /// Revision of the source, where it was known at build time.
+    pub revision: Option<String>,
+    /// Start of the cell, RFC 3339, UTC.
+    pub started: String,
+    /// Host name.
+    pub host: String,
+    /// Kernel release.
+    pub kernel: String,
+    /// CPU model.
+    pub cpu: String,
+    /// Cores that could be used.
+    pub cores: u32,
+    /// Whether the clock is virtual (a model) or real.
+    pub virtual_time: bool,
+    /// What else this kind of device wants recorded (firmware, driver, GID, MTU, preset …).
+    pub device: std::collections::BTreeMap<String, String>,
+}
+
+mod span_as_ns {
+    //! A span as a JSON number of nanoseconds.
+    use super::Span;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(span: &Span, s: S) -> Result<S::Ok, S::Error> {
+        s.serialize_f64(span.as_ns_f64())
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<Span, D::Error> {
+        let ns = f64::deserialize(d)?;
+        if ns.is_finite() && ns >= 0.0 {
+            Ok(Span::from_ps((ns * 1e3).round() as u64))
+        } else {
+            Err(serde::de::Error::custom(format!("{ns} ns is no span of time")))
+        }
+    }
+}
