@@ -5,8 +5,15 @@
 //! nesting of the fields are a contract with scripts. A figure that was not measured is `null`,
 //! never zero.
 
+mod figure;
+mod latency;
+mod metrics;
 mod record;
+pub mod stats;
 
+pub use figure::{FigureId, ParseFigureIdError};
+pub use latency::{HistogramError, LatencyRecorder};
+pub use metrics::{CpuTime, RepetitionSample};
 pub use record::{
     Completion, Cpu, CpuShare, DeviceKind, DeviceRef, Histogram, Latency, Metrics, Opcode, Outcome,
     Params, Posting, Program, Provenance, Record, Repetition, SCHEMA, Signaling,

@@ -281,7 +281,9 @@ mod span_as_ns {
         if ns.is_finite() && ns >= 0.0 {
             Ok(Span::from_ps((ns * 1e3).round() as u64))
         } else {
-            Err(serde::de::Error::custom(format!("{ns} ns is no span of time")))
+            Err(serde::de::Error::custom(format!(
+                "{ns} ns is no span of time"
+            )))
         }
     }
 }
