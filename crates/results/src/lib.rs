@@ -6,15 +6,24 @@
 //! never zero.
 
 mod figure;
+mod file;
 mod latency;
 mod metrics;
+mod names;
 mod record;
 pub mod stats;
+mod table;
+#[cfg(test)]
+mod testing;
 
 pub use figure::{FigureId, ParseFigureIdError};
+pub use file::{
+    CutLine, RESULTS_CSV, RESULTS_JSONL, ReadError, ReadOutcome, WriteError, Writer, read_records,
+};
 pub use latency::{HistogramError, LatencyRecorder};
 pub use metrics::{CpuTime, RepetitionSample};
 pub use record::{
     Completion, Cpu, CpuShare, DeviceKind, DeviceRef, Histogram, Latency, Metrics, Opcode, Outcome,
     Params, Posting, Program, Provenance, Record, Repetition, SCHEMA, Signaling,
 };
+pub use table::write_csv;

@@ -3,7 +3,7 @@
 use adverb_units::{Bytes, MessageRate, Span, Throughput};
 use serde::{Deserialize, Serialize};
 
-use crate::stats;
+use crate::stats::{self, Spread};
 use crate::{Cpu, CpuShare, Latency, LatencyRecorder, Metrics, Program, Repetition};
 
 /// CPU time that one side used, by `getrusage`.
@@ -97,6 +97,12 @@ impl Metrics {
             repetitions,
             histogram: latencies.map(|(recorder, every)| recorder.to_histogram(every)),
         })
+    }
+
+    /// The one-way times of the repetitions, in ns, in five numbers; none without repetitions.
+    pub fn spread(&self) -> Option<Spread> {
+        let one_way: Vec<f64> = self.repetitions.iter().map(|r| r.one_way_ns).collect();
+        Spread::of(&one_way)
     }
 }
 

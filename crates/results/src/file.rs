@@ -1,0 +1,435 @@
+//! The file of records: JSON Lines, one record a line, appended the moment a cell ends.
+//!
+//! A crash can leave the last line cut. Reading gives the whole records before it and says so;
+//! [`Writer::resume`] removes the cut line before it appends.
+
+use std::fmt;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use crate::{Record, SCHEMA};
+
+/// Name of the file of records in a study's folder.
+pub const RESULTS_JSONL: &str = "results.jsonl";
+/// Name of the same records as a table in a study's folder.
+pub const RESULTS_CSV: &str = "results.csv";
+
+/// The records of a file.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ReadOutcome {
+    /// In the order in which they were written.
+    pub records: Vec<Record>,
+    /// The last line, if a crash cut it.
+    pub warning: Option<CutLine>,
+    /// Length of the whole records in the file.
+    complete_bytes: u64,
+    /// Whether the last whole record lacks its line end.
+    unended: bool,
+}
+
+/// A last line that was not written to its end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CutLine {
+    /// The file.
+    pub path: PathBuf,
+    /// Number of the line, from 1.
+    pub line: usize,
+}
+
+impl fmt::Display for CutLine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{}:{}: the last record was cut while it was written and is left out: \
+             `adverb study --resume --out {}` measures it again",
+            self.path.display(),
+            self.line,
+            folder(&self.path)
+        )
+    }
+}
+
+/// Why records cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// There is no such file.
+    #[error("no results in {}: run `adverb study --out {}` first", .0.display(), folder(.0))]
+    Missing(PathBuf),
+    /// The file holds no whole record.
+    #[error("{} holds no record: run `adverb study --out {}` first", .0.display(), folder(.0))]
+    Empty(PathBuf),
+    /// A line that is not the cut end of the file is no record.
+    #[error("{}:{line}: not a record ({reason}): delete that line to keep the others", .path.display())]
+    Broken {
+        /// The file.
+        path: PathBuf,
+        /// Number of the line, from 1.
+        line: usize,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// Written by a newer Adverb.
+    #[error(
+        "{}:{line}: records of schema {schema}, this Adverb reads up to {SCHEMA}: update Adverb, or measure anew",
+        .path.display()
+    )]
+    Newer {
+        /// The file.
+        path: PathBuf,
+        /// Number of the line, from 1.
+        line: usize,
+        /// The schema it names.
+        schema: u32,
+    },
+    /// The system refused.
+    #[error("cannot read {}: {source}", .path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// Its reason.
+        source: io::Error,
+    },
+}
+
+/// Why a record cannot be written.
+#[derive(Debug, thiserror::Error)]
+pub enum WriteError {
+    /// The disk is full; what was written of the record has been removed again.
+    #[error("no space left for {}: free some, then `adverb study --resume --out {}`", .0.display(), folder(.0))]
+    NoSpace(PathBuf),
+    /// The system refused.
+    #[error("cannot write {}: {source}: choose another folder with --out", .path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// Its reason.
+        source: io::Error,
+    },
+    /// What is there cannot be continued.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+}
+
+fn folder(path: &Path) -> String {
+    match path.parent() {
+        Some(dir) if !dir.as_os_str().is_empty() => dir.display().to_string(),
+        _ => ".".to_owned(),
+    }
+}
+
+/// Reads a file of records. A last line cut by a crash is a warning, a broken line elsewhere an
+/// error, and so is a file without any record.
+pub fn read_records(path: &Path) -> Result<ReadOutcome, ReadError> {
+    let outcome = read_all(path)?;
+    if outcome.records.is_empty() {
+        return Err(ReadError::Empty(path.to_owned()));
+    }
+    Ok(outcome)
+}
+
+fn read_all(path: &Path) -> Result<ReadOutcome, ReadError> {
+    let text = std::fs::read(path).map_err(|source| match source.kind() {
+        io::ErrorKind::NotFound => ReadError::Missing(path.to_owned()),
+        _ => ReadError::Io {
+            path: path.to_owned(),
+            source,
+        },
+    })?;
+    let mut outcome = ReadOutcome {
+        records: Vec::new(),
+        warning: None,
+        complete_bytes: 0,
+        unended: false,
+    };
+    for (index, piece) in text.split_inclusive(|byte| *byte == b'\n').enumerate() {
+        let ended = piece.ends_with(b"\n");
+        if !piece.trim_ascii().is_empty() {
+            match parse_line(path, index + 1, piece) {
+                Ok(record) => outcome.records.push(record),
+                Err(ReadError::Broken { path, line, .. }) if !ended => {
+                    outcome.warning = Some(CutLine { path, line });
+                    break;
+                }
+                Err(e) => return Err(e),
+            }
+        }
+        outcome.complete_bytes += piece.len() as u64;
+        outcome.unended = !ended;
+    }
+    Ok(outcome)
+}
+
+fn parse_line(path: &Path, line: usize, text: &[u8]) -> Result<Record, ReadError> {
+    #[derive(Deserialize)]
+    struct Head {
+        schema: u32,
+    }
+    let broken = |e: serde_json::Error| ReadError::Broken {
+        path: path.to_owned(),
+        line,
+        reason: e.to_string(),
+    };
+    let head: Head = serde_json::from_slice(text).map_err(broken)?;
+    if head.schema > SCHEMA {
+        return Err(ReadError::Newer {
+            path: path.to_owned(),
+            line,
+            schema: head.schema,
+        });
+    }
+    serde_json::from_slice(text).map_err(broken)
+}
+
+/// Appends records to a file.
+#[derive(Debug)]
+pub struct Writer {
+    path: PathBuf,
+    file: File,
+    length: u64,
+}
+
+impl Writer {
+    /// Starts a file anew; what was in it is gone.
+    pub fn create(path: &Path) -> Result<Self, WriteError> {
+        let file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .open(path);
+        let file = file.map_err(|e| write_error(path, e))?;
+        Ok(Writer {
+            path: path.to_owned(),
+            file,
+            length: 0,
+        })
+    }
+
+    /// Continues a file, or starts it where there is none; gives the records that are in it. A line
+    /// that a crash cut is removed.
+    pub fn resume(path: &Path) -> Result<(Self, ReadOutcome), WriteError> {
+        let outcome = match read_all(path) {
+            Err(ReadError::Missing(_)) => ReadOutcome {
+                records: Vec::new(),
+                warning: None,
+                complete_bytes: 0,
+                unended: false,
+            },
+            other => other?,
+        };
+        let file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(path);
+        let file = file.map_err(|e| write_error(path, e))?;
+        let mut writer = Writer {
+            path: path.to_owned(),
+            file,
+            length: outcome.complete_bytes,
+        };
+        writer.cut_back().map_err(|e| write_error(path, e))?;
+        if outcome.unended {
+            writer.write_whole(b"\n")?;
+        }
+        Ok((writer, outcome))
+    }
+
+    /// Appends a record. When this returns, the line is in the file as a whole and survives this
+    /// process; after an error, nothing of it is.
+    pub fn append(&mut self, record: &Record) -> Result<(), WriteError> {
+        let mut line = serde_json::to_vec(record).map_err(|e| write_error(&self.path, e.into()))?;
+        line.push(b'\n');
+        self.write_whole(&line)
+    }
+
+    /// Waits until all records are on the disk.
+    pub fn close(self) -> Result<(), WriteError> {
+        self.file.sync_all().map_err(|e| write_error(&self.path, e))
+    }
+
+    fn write_whole(&mut self, bytes: &[u8]) -> Result<(), WriteError> {
+        if let Err(e) = self.file.write_all(bytes) {
+            // The first error is the one to report; a line left cut is known to the reader.
+            let _ = self.cut_back();
+            return Err(write_error(&self.path, e));
+        }
+        self.length += bytes.len() as u64;
+        Ok(())
+    }
+
+    fn cut_back(&mut self) -> io::Result<()> {
+        self.file.set_len(self.length)?;
+        self.file.seek(SeekFrom::Start(self.length)).map(drop)
+    }
+}
+
+fn write_error(path: &Path, source: io::Error) -> WriteError {
+    match source.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            WriteError::NoSpace(path.to_owned())
+        }
+        _ => WriteError::Io {
+            path: path.to_owned(),
+            source,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::record;
+    use proptest::prelude::*;
+
+    fn in_new_folder() -> (tempfile::TempDir, PathBuf) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(RESULTS_JSONL);
+        (dir, path)
+    }
+
+    fn write(path: &Path, cells: &[&str]) {
+        let mut writer = Writer::create(path).unwrap();
+        cells
+            .iter()
+            .for_each(|cell| writer.append(&record(cell)).unwrap());
+        writer.close().unwrap();
+    }
+
+    #[test]
+    fn what_was_written_is_read() {
+        let (_dir, path) = in_new_folder();
+        write(&path, &["a", "b"]);
+        let outcome = read_records(&path).unwrap();
+        assert_eq!(outcome.records, [record("a"), record("b")]);
+        assert_eq!(outcome.warning, None);
+    }
+
+    #[test]
+    fn an_appended_record_is_readable_before_the_file_is_closed() {
+        let (_dir, path) = in_new_folder();
+        let mut writer = Writer::create(&path).unwrap();
+        writer.append(&record("a")).unwrap();
+        assert_eq!(read_records(&path).unwrap().records.len(), 1);
+    }
+
+    #[test]
+    fn missing_and_empty_name_the_remedy() {
+        let (dir, path) = in_new_folder();
+        let message = read_records(&path).unwrap_err().to_string();
+        assert!(
+            message.contains(&format!("adverb study --out {}", dir.path().display())),
+            "{message}"
+        );
+        for empty in ["", "\n", "{\"schema\":1,\"ce"] {
+            std::fs::write(&path, empty).unwrap();
+            assert!(
+                matches!(read_records(&path), Err(ReadError::Empty(_))),
+                "{empty:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_broken_line_in_the_middle_is_named() {
+        let (_dir, path) = in_new_folder();
+        let good = serde_json::to_string(&record("a")).unwrap();
+        std::fs::write(&path, format!("{good}\nrubbish\n{good}\n")).unwrap();
+        let message = read_records(&path).unwrap_err().to_string();
+        assert!(
+            message.contains("results.jsonl:2: not a record"),
+            "{message}"
+        );
+        assert!(matches!(
+            Writer::resume(&path),
+            Err(WriteError::Read(ReadError::Broken { .. }))
+        ));
+    }
+
+    #[test]
+    fn a_newer_schema_is_refused_by_name() {
+        let (_dir, path) = in_new_folder();
+        std::fs::write(&path, "{\"schema\":2,\"what\":\"ever\"}\n").unwrap();
+        let message = read_records(&path).unwrap_err().to_string();
+        assert!(
+            message.contains("schema 2, this Adverb reads up to 1"),
+            "{message}"
+        );
+    }
+
+    #[test]
+    fn a_record_without_line_end_counts_and_is_ended_on_resume() {
+        let (_dir, path) = in_new_folder();
+        std::fs::write(&path, serde_json::to_string(&record("a")).unwrap()).unwrap();
+        assert_eq!(read_records(&path).unwrap().warning, None);
+        let (mut writer, before) = Writer::resume(&path).unwrap();
+        assert_eq!(before.records.len(), 1);
+        writer.append(&record("b")).unwrap();
+        assert_eq!(
+            read_records(&path).unwrap().records,
+            [record("a"), record("b")]
+        );
+    }
+
+    #[test]
+    fn resume_starts_a_file_that_is_not_there() {
+        let (_dir, path) = in_new_folder();
+        let (mut writer, before) = Writer::resume(&path).unwrap();
+        assert!(before.records.is_empty());
+        writer.append(&record("a")).unwrap();
+        assert_eq!(read_records(&path).unwrap().records.len(), 1);
+    }
+
+    #[test]
+    fn an_unwritable_place_is_named() {
+        let (dir, _) = in_new_folder();
+        let message = Writer::create(&dir.path().join("no/such/results.jsonl"))
+            .unwrap_err()
+            .to_string();
+        assert!(
+            message.contains("no/such/results.jsonl") && message.contains("--out"),
+            "{message}"
+        );
+    }
+
+    #[test]
+    fn a_full_disk_is_told_as_such() {
+        let full = Path::new("/dev/full");
+        let file = OpenOptions::new().write(true).open(full).unwrap();
+        let mut writer = Writer {
+            path: full.to_owned(),
+            file,
+            length: 0,
+        };
+        let error = writer.append(&record("a")).unwrap_err();
+        assert!(matches!(error, WriteError::NoSpace(_)), "{error}");
+        assert!(error.to_string().contains("free some"), "{error}");
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn cut_anywhere_it_reads_the_whole_lines_and_resumes(share in 0.0..1.0_f64) {
+            let (_dir, path) = in_new_folder();
+            write(&path, &["a", "b", "c"]);
+            let text = std::fs::read(&path).unwrap();
+            let cut = (share * text.len() as f64) as usize;
+            std::fs::write(&path, &text[..cut]).unwrap();
+
+            let line = text.len() / 3;
+            let whole = (cut + 1) / line; // a record that lacks only its line end is whole
+            let (mut writer, before) = Writer::resume(&path).unwrap();
+            prop_assert_eq!(before.records.len(), whole);
+            prop_assert_eq!(before.warning.map(|w| w.line), (cut > whole * line).then_some(whole + 1));
+
+            for cell in &["a", "b", "c"][whole..] {
+                writer.append(&record(cell)).unwrap();
+            }
+            writer.close().unwrap();
+            prop_assert_eq!(std::fs::read(&path).unwrap(), text);
+        }
+    }
+}

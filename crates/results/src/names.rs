@@ -1,0 +1,92 @@
+//! The words for parameters, equal on the command line, in records and in tables.
+
+use std::fmt;
+
+use crate::{Completion, DeviceKind, DeviceRef, Opcode, Posting, Program, Signaling};
+
+macro_rules! words {
+    ($($type:ident { $($variant:ident => $word:literal),+ })+) => {$(
+        impl fmt::Display for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(match self { $($type::$variant => $word),+ })
+            }
+        }
+    )+};
+}
+
+words! {
+    Program { Ping => "ping", Blast => "blast" }
+    DeviceKind { Soft => "soft", Verbs => "verbs", Model => "model" }
+    Opcode {
+        Send => "send", WriteImm => "write-imm", Write => "write", Read => "read",
+        WriteRead => "write-read"
+    }
+    Completion { Poll => "poll", Event => "event" }
+    Posting { Single => "single", List => "list" }
+}
+
+impl fmt::Display for Signaling {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Signaling::All => f.pad("all"),
+            Signaling::Periodic => f.pad("periodic"),
+            Signaling::Every(n) => f.pad(&format!("every={n}")),
+            Signaling::WriteUnsignaled => f.pad("write-unsignaled"),
+        }
+    }
+}
+
+impl fmt::Display for DeviceRef {
+    /// As the command line takes it: `soft`, `verbs:mlx5_0`, `model:connect_ib`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.kind {
+            DeviceKind::Soft if self.name == "soft" => f.pad("soft"),
+            kind => f.pad(&format!("{kind}:{}", self.name)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde::Serialize;
+
+    fn same<T: fmt::Display + Serialize, const N: usize>(words: [T; N]) {
+        for word in words {
+            assert_eq!(serde_json::to_value(&word).unwrap(), word.to_string());
+        }
+    }
+
+    #[test]
+    fn words_are_those_of_the_record() {
+        same([Program::Ping, Program::Blast]);
+        same([DeviceKind::Soft, DeviceKind::Verbs, DeviceKind::Model]);
+        same([
+            Opcode::Send,
+            Opcode::WriteImm,
+            Opcode::Write,
+            Opcode::Read,
+            Opcode::WriteRead,
+        ]);
+        same([Completion::Poll, Completion::Event]);
+        same([Posting::Single, Posting::List]);
+        same([
+            Signaling::All,
+            Signaling::Periodic,
+            Signaling::WriteUnsignaled,
+        ]);
+    }
+
+    #[test]
+    fn a_device_is_named_as_on_the_command_line() {
+        let device = |kind, name: &str| {
+            DeviceRef {
+                kind,
+                name: name.into(),
+            }
+            .to_string()
+        };
+        assert_eq!(device(DeviceKind::Soft, "soft"), "soft");
+        assert_eq!(device(DeviceKind::Verbs, "mlx5_0"), "verbs:mlx5_0");
+    }
+}

@@ -1,0 +1,185 @@
+//! Records as CSV: one row a record, the units in the column names, an empty cell where there is no
+//! figure. Histograms stay in the JSON Lines.
+
+use std::io;
+
+use adverb_units::{MessageRate, Throughput};
+
+use crate::stats::Spread;
+use crate::{CpuShare, Latency, Metrics, Outcome, Record};
+
+type Column = (&'static str, fn(&Record) -> Option<String>);
+
+/// The columns, in order.
+const COLUMNS: [Column; 46] = [
+    ("schema", |r| text(r.schema)),
+    ("cell", |r| text(&r.cell)),
+    ("figures", |r| text(r.figures.join(" "))),
+    ("status", |r| {
+        text(if r.outcome == Outcome::Ok {
+            "ok"
+        } else {
+            "failed"
+        })
+    }),
+    ("failure_reason", |r| match &r.outcome {
+        Outcome::Ok => None,
+        Outcome::Failed { reason } => text(reason),
+    }),
+    ("program", |r| text(r.program)),
+    ("device_kind", |r| text(r.device.kind)),
+    ("device_name", |r| text(&r.device.name)),
+    ("op", |r| text(r.params.op)),
+    ("size_bytes", |r| text(r.params.size_bytes.get())),
+    ("inline", |r| text(r.params.inline)),
+    ("completion", |r| text(r.params.completion)),
+    ("buffers", |r| text(r.params.buffers)),
+    ("post", |r| text(r.params.post)),
+    ("signal", |r| text(r.params.signal)),
+    ("verify", |r| text(r.params.verify)),
+    ("iters", |r| text(r.params.iters)),
+    ("warmup_iters", |r| text(r.params.warmup_iters)),
+    ("active_core", |r| r.params.active_core.and_then(text)),
+    ("passive_core", |r| r.params.passive_core.and_then(text)),
+    ("seed", |r| text(r.params.seed)),
+    ("repetitions", |r| {
+        r.metrics.as_ref().and_then(|m| text(m.repetitions.len()))
+    }),
+    ("elapsed_ns", |r| {
+        r.metrics.as_ref().and_then(|m| text(m.elapsed.as_ns_f64()))
+    }),
+    ("one_way_mean_ns", |r| latency(r, |l| l.mean)),
+    ("one_way_mean_ci95_ns", |r| latency(r, |l| l.ci95)),
+    ("one_way_median_of_repetitions_ns", |r| {
+        spread(r, |s| s.median)
+    }),
+    ("one_way_min_of_repetitions_ns", |r| spread(r, |s| s.min)),
+    ("one_way_max_of_repetitions_ns", |r| spread(r, |s| s.max)),
+    ("one_way_p50_ns", |r| latency(r, |l| l.p50)),
+    ("one_way_p99_ns", |r| latency(r, |l| l.p99)),
+    ("one_way_p999_ns", |r| latency(r, |l| l.p999)),
+    ("one_way_max_ns", |r| latency(r, |l| l.max)),
+    ("message_rate_per_s", |r| {
+        figure(r, |m| m.messages_per_s.map(MessageRate::per_second))
+    }),
+    ("throughput_bytes_per_s", |r| {
+        figure(r, |m| m.bytes_per_s.map(Throughput::bytes_per_second))
+    }),
+    ("cpu_active_user_percent", |r| {
+        cpu(r, |m| m.cpu.active, |c| c.user)
+    }),
+    ("cpu_active_system_percent", |r| {
+        cpu(r, |m| m.cpu.active, |c| c.system)
+    }),
+    ("cpu_active_percent", |r| {
+        cpu(r, |m| m.cpu.active, |c| c.percent)
+    }),
+    ("cpu_passive_user_percent", |r| {
+        cpu(r, |m| m.cpu.passive, |c| c.user)
+    }),
+    ("cpu_passive_system_percent", |r| {
+        cpu(r, |m| m.cpu.passive, |c| c.system)
+    }),
+    ("cpu_passive_percent", |r| {
+        cpu(r, |m| m.cpu.passive, |c| c.percent)
+    }),
+    ("started", |r| text(&r.provenance.started)),
+    ("host", |r| text(&r.provenance.host)),
+    ("machine", |r| {
+        let p = &r.provenance;
+        text(format!("{}; {} cores; {}", p.cpu, p.cores, p.kernel))
+    }),
+    ("adverb", |r| text(&r.provenance.adverb)),
+    ("revision", |r| r.provenance.revision.clone()),
+    ("device_details", |r| {
+        let details = r
+            .provenance
+            .device
+            .iter()
+            .map(|(name, value)| format!("{name}={value}"));
+        text(details.collect::<Vec<_>>().join("; "))
+    }),
+];
+
+/// Writes the records as CSV, with a header row.
+///
+/// # Errors
+/// Where `out` refuses.
+pub fn write_csv(records: &[Record], out: impl io::Write) -> io::Result<()> {
+    let mut table = csv::Writer::from_writer(out);
+    table.write_record(COLUMNS.map(|(name, _)| name))?;
+    for record in records {
+        table.write_record(COLUMNS.map(|(_, value)| value(record).unwrap_or_default()))?;
+    }
+    table.flush()
+}
+
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "most values are made on the spot"
+)]
+fn text(value: impl ToString) -> Option<String> {
+    Some(value.to_string())
+}
+
+fn figure(record: &Record, of: fn(&Metrics) -> Option<f64>) -> Option<String> {
+    record.metrics.as_ref().and_then(of).and_then(text)
+}
+
+fn latency(record: &Record, of: fn(&Latency) -> Option<f64>) -> Option<String> {
+    of(&record.metrics.as_ref()?.one_way_ns).and_then(text)
+}
+
+fn spread(record: &Record, of: fn(&Spread) -> f64) -> Option<String> {
+    text(of(&record.metrics.as_ref()?.spread()?))
+}
+
+fn cpu(
+    record: &Record,
+    side: fn(&Metrics) -> CpuShare,
+    of: fn(&CpuShare) -> Option<f64>,
+) -> Option<String> {
+    of(&side(record.metrics.as_ref()?)).and_then(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{failed, record};
+
+    fn rows(records: &[Record]) -> Vec<std::collections::HashMap<String, String>> {
+        let mut bytes = Vec::new();
+        write_csv(records, &mut bytes).unwrap();
+        csv::Reader::from_reader(bytes.as_slice())
+            .deserialize()
+            .map(Result::unwrap)
+            .collect()
+    }
+
+    #[test]
+    fn a_row_has_units_provenance_and_empty_cells() {
+        let row = &rows(&[record("a")])[0];
+        assert_eq!(row["one_way_mean_ns"], "100");
+        assert_eq!(row["op"], "send");
+        assert_eq!(row["cpu_passive_percent"], "");
+        assert_eq!(row["one_way_p99_ns"], "");
+        assert_eq!(row["host"], "testbed");
+        assert_eq!(row["status"], "ok");
+        assert_eq!(row["failure_reason"], "");
+    }
+
+    #[test]
+    fn a_failed_cell_has_its_reason_and_no_figure() {
+        let row = &rows(&[failed("a", "no \"space\", sorry\nreally")])[0];
+        assert_eq!(row["status"], "failed");
+        assert_eq!(row["failure_reason"], "no \"space\", sorry\nreally");
+        assert_eq!(row["one_way_mean_ns"], "");
+    }
+
+    #[test]
+    fn no_record_is_a_table_of_names() {
+        let mut bytes = Vec::new();
+        write_csv(&[], &mut bytes).unwrap();
+        assert_eq!(bytes.iter().filter(|b| **b == b'\n').count(), 1);
+    }
+}
