@@ -10,7 +10,9 @@ const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
 /// A number of bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 #[serde(transparent)]
 pub struct Bytes(u64);
 
@@ -58,7 +60,9 @@ impl fmt::Display for Bytes {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseBytesError {
     /// Not a number with an optional multiple.
-    #[error("'{0}' is not a size: write bytes, or a number with K, M or G (binary), such as 8, 4K, 1M")]
+    #[error(
+        "'{0}' is not a size: write bytes, or a number with K, M or G (binary), such as 8, 4K, 1M"
+    )]
     NotASize(String),
     /// More than 2^64 - 1 bytes.
     #[error("size '{0}' is beyond 2^64 bytes")]
@@ -74,7 +78,9 @@ impl FromStr for Bytes {
     /// Reads `8`, `8B`, `4K`, `4KiB`, `1M`, `1MiB`, `1G`.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let refuse = || ParseBytesError::NotASize(text.to_owned());
-        let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+        let end = text
+            .find(|c: char| !c.is_ascii_digit())
+            .unwrap_or(text.len());
         let (digits, unit) = text.split_at(end);
         let unit = match unit.trim_start() {
             "" | "B" => 1,
@@ -102,13 +108,18 @@ pub struct SizeRange {
 impl SizeRange {
     /// The one size.
     pub const fn one(size: Bytes) -> Self {
-        SizeRange { first: size, last: size }
+        SizeRange {
+            first: size,
+            last: size,
+        }
     }
 
     /// The sizes: first, then doubled while at most the last.
     pub fn sizes(self) -> impl Iterator<Item = Bytes> {
-        std::iter::successors(Some(self.first), |b| b.0.checked_mul(2).filter(|n| *n > 0).map(Bytes))
-            .take_while(move |b| *b <= self.last)
+        std::iter::successors(Some(self.first), |b| {
+            b.0.checked_mul(2).filter(|n| *n > 0).map(Bytes)
+        })
+        .take_while(move |b| *b <= self.last)
     }
 
     /// The first size.
@@ -143,9 +154,12 @@ mod tests {
 
     #[test]
     fn reads_and_prints_binary_multiples() {
-        for (text, n, printed) in
-            [("8", 8, "8 B"), ("4K", 4096, "4 KiB"), ("1M", 1 << 20, "1 MiB"), ("1000", 1000, "1000 B")]
-        {
+        for (text, n, printed) in [
+            ("8", 8, "8 B"),
+            ("4K", 4096, "4 KiB"),
+            ("1M", 1 << 20, "1 MiB"),
+            ("1000", 1000, "1000 B"),
+        ] {
             let bytes: Bytes = text.parse().unwrap();
             assert_eq!(bytes.get(), n);
             assert_eq!(bytes.to_string(), printed);
@@ -156,15 +170,24 @@ mod tests {
     #[test]
     fn refuses_what_is_no_size() {
         for bad in ["", "K", "-1", "1.5K", "12 apples", "1KB"] {
-            assert!(matches!(bad.parse::<Bytes>(), Err(ParseBytesError::NotASize(_))), "{bad}");
+            assert!(
+                matches!(bad.parse::<Bytes>(), Err(ParseBytesError::NotASize(_))),
+                "{bad}"
+            );
         }
-        assert!(matches!("99999999999G".parse::<Bytes>(), Err(ParseBytesError::TooLarge(_))));
+        assert!(matches!(
+            "99999999999G".parse::<Bytes>(),
+            Err(ParseBytesError::TooLarge(_))
+        ));
     }
 
     #[test]
     fn a_range_doubles_up_to_its_end() {
         let range: SizeRange = "1..10".parse().unwrap();
-        assert_eq!(range.sizes().map(Bytes::get).collect::<Vec<_>>(), [1, 2, 4, 8]);
+        assert_eq!(
+            range.sizes().map(Bytes::get).collect::<Vec<_>>(),
+            [1, 2, 4, 8]
+        );
         let one: SizeRange = "1K".parse().unwrap();
         assert_eq!(one.sizes().count(), 1);
         let top: SizeRange = "9223372036854775808..18446744073709551615".parse().unwrap();

@@ -13,4 +13,4 @@ mod time;
 
 pub use bytes::{Bytes, ParseBytesError, SizeRange};
 pub use rate::{MessageRate, Throughput};
-pub use time::{ParseSpanError, Span, Time};
+pub use time::{CpuTime, ParseSpanError, Span, Time};

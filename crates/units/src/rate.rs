@@ -81,7 +81,12 @@ mod tests {
         assert_eq!(rate.to_string(), "12.3 M/s");
         let throughput = Throughput::over(Bytes::new(9_800_000_000), Span::from_secs(1)).unwrap();
         assert_eq!(throughput.to_string(), "9.80 GB/s");
-        assert_eq!(MessageRate::over(7, Span::from_secs(1)).unwrap().to_string(), "7.00 /s");
+        assert_eq!(
+            MessageRate::over(7, Span::from_secs(1))
+                .unwrap()
+                .to_string(),
+            "7.00 /s"
+        );
     }
 
     #[test]

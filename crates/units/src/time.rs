@@ -54,7 +54,9 @@ impl Sub<Time> for Time {
 }
 
 /// A length of time in picoseconds. Arithmetic saturates.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 #[serde(transparent)]
 pub struct Span(u64);
 
@@ -122,7 +124,11 @@ impl Span {
 
 impl From<Duration> for Span {
     fn from(d: Duration) -> Span {
-        Span(u64::try_from(d.as_nanos()).unwrap_or(u64::MAX).saturating_mul(PS_PER_NS))
+        Span(
+            u64::try_from(d.as_nanos())
+                .unwrap_or(u64::MAX)
+                .saturating_mul(PS_PER_NS),
+        )
     }
 }
 
@@ -182,6 +188,26 @@ impl fmt::Display for Span {
     }
 }
 
+/// CPU time used, split as `getrusage` splits it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CpuTime {
+    /// In user mode.
+    pub user: Span,
+    /// In the kernel.
+    pub system: Span,
+}
+
+impl CpuTime {
+    /// What was used since an earlier account of the same role.
+    #[must_use]
+    pub const fn since(self, earlier: CpuTime) -> CpuTime {
+        CpuTime {
+            user: self.user.saturating_sub(earlier.user),
+            system: self.system.saturating_sub(earlier.system),
+        }
+    }
+}
+
 /// Why a text is not a span of time.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("'{text}' is not a duration: write a number and a unit, such as 2s, 500ms, 20us or 100ns")]
@@ -194,8 +220,12 @@ impl FromStr for Span {
 
     /// Reads `2s`, `1.5ms`, `20us`, `20µs`, `100ns`, `10ps`.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let refuse = || ParseSpanError { text: text.to_owned() };
-        let digits = text.find(|c: char| !(c.is_ascii_digit() || c == '.')).ok_or_else(refuse)?;
+        let refuse = || ParseSpanError {
+            text: text.to_owned(),
+        };
+        let digits = text
+            .find(|c: char| !(c.is_ascii_digit() || c == '.'))
+            .ok_or_else(refuse)?;
         let (number, unit) = text.split_at(digits);
         let unit = match unit.trim_start() {
             "s" => PS_PER_S,
@@ -207,7 +237,11 @@ impl FromStr for Span {
         };
         let number: f64 = number.parse().map_err(|_| refuse())?;
         let ps = number * unit as f64;
-        if ps >= u64::MAX as f64 { Err(refuse()) } else { Ok(Span(ps.round() as u64)) }
+        if ps >= u64::MAX as f64 {
+            Err(refuse())
+        } else {
+            Ok(Span(ps.round() as u64))
+        }
     }
 }
 

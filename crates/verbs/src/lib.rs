@@ -1,1 +1,46 @@
-//! Placeholder, replaced below.
+//! The verbs: vocabulary, rules and the traits that every Adverb device implements.
+//!
+//! This crate is the one seam of Adverb. A program written against [`Context`] and [`Station`]
+//! runs unchanged on the user-space NIC, on libibverbs hardware and on the virtual-time model.
+//! Nothing here does I/O.
+//!
+//! * vocabulary in the words of the InfiniBand specification (IBTA volume 1) and `libibverbs`:
+//!   [`ids`], [`access`], [`work`], [`completion`], [`caps`];
+//! * the queue pair's life: [`qp`] holds its states, attributes and the one transition table that
+//!   devices decide by and explain refusals with;
+//! * the traits: [`device`] (what a device does) and [`station`] (what a role stands on: its
+//!   device, clock, CPU account and out-of-band channel);
+//! * errors by operation: [`error`].
+//!
+//! Every wait of a program goes through [`Station`]: in virtual time that is where its coroutine
+//! yields. Hold no lock and no borrow across one.
+
+pub mod access;
+pub mod caps;
+pub mod completion;
+pub mod connect;
+pub mod device;
+pub mod error;
+pub mod ids;
+pub mod qp;
+pub mod station;
+pub mod work;
+
+pub use access::AccessFlags;
+pub use caps::{DeviceCaps, DeviceName, LinkLayer, PathMtu, PortCaps, QpCaps};
+pub use completion::{NotifyOn, WcFlags, WcOpcode, WcStatus, WorkCompletion};
+pub use connect::Endpoint;
+pub use device::{
+    CompletionChannel, CompletionQueue, Context, Device, MemoryRegion, ProtectionDomain, QpInit,
+    QueuePair,
+};
+pub use error::{
+    CreateError, MemoryAccessError, ModifyQpError, OpenError, PollError, PostError, PostErrorCause,
+    RegisterError, Unsupported,
+};
+pub use ids::{CqId, Gid, Imm, Lid, Lkey, PortNum, Psn, Qpn, Rkey, WrId};
+pub use qp::{
+    AckTimeout, AddressVector, QpAttr, QpAttrMask, QpState, QpType, RetryCount, RnrTimer,
+};
+pub use station::{CpuTime, OutOfBandError, RoleId, Station, WaitError};
+pub use work::{Operation, RecvRequest, RemoteAddress, SendFlags, SendRequest, Sge};

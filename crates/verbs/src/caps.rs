@@ -1,0 +1,124 @@
+//! What a device, a port and a queue pair can do.
+
+use std::fmt;
+
+use adverb_units::Bytes;
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{Gid, Lid};
+
+/// A device's name as the user writes it after `--device`: `soft`, `verbs:mlx5_0`, `model:cx3`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct DeviceName(pub String);
+
+impl fmt::Display for DeviceName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
+}
+
+/// Limits of a device (`ibv_device_attr`), as far as programs choose by them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceCaps {
+    /// Queue pairs.
+    pub max_qp: u32,
+    /// Requests outstanding on a send or receive queue.
+    pub max_qp_wr: u32,
+    /// Pieces in one request.
+    pub max_sge: u32,
+    /// Completion queues.
+    pub max_cq: u32,
+    /// Entries of a completion queue.
+    pub max_cqe: u32,
+    /// Memory regions.
+    pub max_mr: u32,
+    /// Length of one memory region.
+    pub max_mr_size: Bytes,
+    /// READs and atomics that a queue pair takes from its peer at a time.
+    pub max_qp_rd_atom: u8,
+    /// Payload that fits in a send request.
+    pub max_inline_data: u32,
+}
+
+/// Path MTU (`ibv_mtu`): the largest payload of one packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum PathMtu {
+    /// 256 B.
+    B256,
+    /// 512 B.
+    B512,
+    /// 1024 B.
+    B1024,
+    /// 2048 B.
+    B2048,
+    /// 4096 B.
+    B4096,
+}
+
+impl PathMtu {
+    /// The payload.
+    pub const fn bytes(self) -> Bytes {
+        Bytes::new(match self {
+            PathMtu::B256 => 256,
+            PathMtu::B512 => 512,
+            PathMtu::B1024 => 1024,
+            PathMtu::B2048 => 2048,
+            PathMtu::B4096 => 4096,
+        })
+    }
+}
+
+/// What carries the packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum LinkLayer {
+    /// InfiniBand: addressed by LID.
+    InfiniBand,
+    /// Ethernet (RoCE): addressed by GID.
+    Ethernet,
+    /// This host's memory: both ends are on it.
+    SharedMemory,
+}
+
+/// State of a port (`ibv_port_attr`), as far as programs choose by it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PortCaps {
+    /// What carries the packets.
+    pub link_layer: LinkLayer,
+    /// Largest path MTU in use.
+    pub active_mtu: PathMtu,
+    /// Longest message.
+    pub max_msg_sz: Bytes,
+    /// The port's LID; 0 where the link layer has none.
+    pub lid: Lid,
+    /// The GID that peers reach it by.
+    pub gid: Gid,
+}
+
+/// Sizes of a queue pair (`ibv_qp_cap`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QpCaps {
+    /// Send requests outstanding.
+    pub max_send_wr: u32,
+    /// Receive requests outstanding.
+    pub max_recv_wr: u32,
+    /// Pieces of a send request.
+    pub max_send_sge: u32,
+    /// Pieces of a receive request.
+    pub max_recv_sge: u32,
+    /// Inline payload.
+    pub max_inline_data: u32,
+}
+
+impl Default for QpCaps {
+    fn default() -> Self {
+        QpCaps {
+            max_send_wr: 128,
+            max_recv_wr: 128,
+            max_send_sge: 1,
+            max_recv_sge: 1,
+            max_inline_data: 0,
+        }
+    }
+}

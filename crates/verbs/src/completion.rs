@@ -1,0 +1,167 @@
+//! Work completions: what became of a request.
+
+use std::fmt;
+
+use crate::ids::{Imm, Qpn, WrId};
+
+/// How a request ended (`ibv_wc_status`, same numbers). Unknown numbers of a driver survive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum WcStatus {
+    /// Done.
+    Success,
+    /// A local buffer is too short, or the message exceeds what the queue pair may carry.
+    LocLenErr,
+    /// The queue pair itself is inconsistent.
+    LocQpOpErr,
+    /// A local buffer lies outside its region, or the key or right is wrong.
+    LocProtErr,
+    /// The queue pair was in the error state: the request was not carried out.
+    WrFlushErr,
+    /// The peer found the request invalid (such as a message longer than its receive buffer).
+    RemInvReqErr,
+    /// Remote key, range or right refused.
+    RemAccessErr,
+    /// The peer could not complete the operation.
+    RemOpErr,
+    /// The peer did not answer within timeout × retries.
+    RetryExcErr,
+    /// The peer had no receive request posted within its timer × RNR retries.
+    RnrRetryExcErr,
+    /// A number of `ibv_wc_status` that this version does not name.
+    Other(u32),
+}
+
+impl WcStatus {
+    const NAMES: [(WcStatus, u32, &'static str); 10] = [
+        (WcStatus::Success, 0, "success"),
+        (WcStatus::LocLenErr, 1, "local length error"),
+        (WcStatus::LocQpOpErr, 2, "local QP operation error"),
+        (WcStatus::LocProtErr, 4, "local protection error"),
+        (WcStatus::WrFlushErr, 5, "work request flushed"),
+        (WcStatus::RemInvReqErr, 9, "remote invalid request error"),
+        (WcStatus::RemAccessErr, 10, "remote access error"),
+        (WcStatus::RemOpErr, 11, "remote operation error"),
+        (
+            WcStatus::RetryExcErr,
+            12,
+            "transport retry counter exceeded",
+        ),
+        (WcStatus::RnrRetryExcErr, 13, "RNR retry counter exceeded"),
+    ];
+
+    /// The status that `libibverbs` numbers `code`.
+    pub fn from_code(code: u32) -> Self {
+        let named = Self::NAMES.iter().find(|(_, n, _)| *n == code);
+        named.map_or(WcStatus::Other(code), |(status, ..)| *status)
+    }
+
+    /// The number in `ibv_wc_status`.
+    pub fn code(self) -> u32 {
+        match self {
+            WcStatus::Other(code) => code,
+            known => Self::NAMES
+                .iter()
+                .find(|(s, ..)| *s == known)
+                .map_or(0, |(_, n, _)| *n),
+        }
+    }
+
+    /// Whether the request was carried out.
+    pub fn is_success(self) -> bool {
+        self == WcStatus::Success
+    }
+}
+
+impl fmt::Display for WcStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match Self::NAMES.iter().find(|(s, ..)| s == self) {
+            Some((.., name)) => f.pad(name),
+            None => write!(f, "status {}", self.code()),
+        }
+    }
+}
+
+/// Which kind of request a completion belongs to (`ibv_wc_opcode`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum WcOpcode {
+    /// A SEND of this side.
+    Send,
+    /// An RDMA WRITE of this side.
+    RdmaWrite,
+    /// An RDMA READ of this side.
+    RdmaRead,
+    /// A SEND of the peer arrived.
+    Recv,
+    /// An RDMA WRITE with immediate of the peer arrived.
+    RecvRdmaWithImm,
+}
+
+bitflags::bitflags! {
+    /// Flags of a completion (`ibv_wc_flags`, same bits).
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub struct WcFlags: u32 {
+        /// The receive buffer begins with a global routing header (UD).
+        const GRH = 1;
+        /// Immediate data came along.
+        const WITH_IMM = 1 << 1;
+    }
+}
+
+/// The end of one request (`ibv_wc`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WorkCompletion {
+    /// The request's name.
+    pub wr_id: WrId,
+    /// How it ended. Where this is no success, only `wr_id`, `status` and `qp_num` are valid.
+    pub status: WcStatus,
+    /// What it was.
+    pub opcode: WcOpcode,
+    /// Bytes transferred (receives and READs).
+    pub byte_len: u32,
+    /// Immediate data, where it came along.
+    pub imm: Option<Imm>,
+    /// The local queue pair.
+    pub qp_num: Qpn,
+    /// Flags.
+    pub flags: WcFlags,
+}
+
+impl Default for WorkCompletion {
+    /// An entry for `poll` to overwrite.
+    fn default() -> Self {
+        WorkCompletion {
+            wr_id: WrId(0),
+            status: WcStatus::Success,
+            opcode: WcOpcode::Send,
+            byte_len: 0,
+            imm: None,
+            qp_num: Qpn::default(),
+            flags: WcFlags::empty(),
+        }
+    }
+}
+
+/// Which completions raise the next event (`ibv_req_notify_cq`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotifyOn {
+    /// The next completion of any kind.
+    Any,
+    /// The next solicited one, or an error.
+    Solicited,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn status_numbers_are_those_of_libibverbs_and_unknown_ones_survive() {
+        for code in 0..40 {
+            assert_eq!(WcStatus::from_code(code).code(), code);
+        }
+        assert_eq!(WcStatus::from_code(12), WcStatus::RetryExcErr);
+        assert_eq!(WcStatus::from_code(77).to_string(), "status 77");
+    }
+}

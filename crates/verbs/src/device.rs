@@ -1,0 +1,189 @@
+//! The traits of a device's objects, in the order in which a program makes them.
+//!
+//! Objects keep alive what they stand on (a queue pair its completion queues, protection domain
+//! and context), so they may be dropped in any order; dropping destroys. All of them may be used
+//! from several threads where the implementation is `Sync`.
+//!
+//! One type parameter, the [`Context`], carries all object types, so that a program over the seam
+//! compiles to direct calls: the seam costs nothing on the data path.
+
+use adverb_units::{Bytes, Span};
+
+use crate::access::AccessFlags;
+use crate::caps::{DeviceCaps, DeviceName, PortCaps, QpCaps};
+use crate::completion::{NotifyOn, WorkCompletion};
+use crate::error::{
+    CreateError, MemoryAccessError, ModifyQpError, OpenError, PollError, PostError, RegisterError,
+};
+use crate::ids::{CqId, Lkey, PortNum, Qpn, Rkey};
+use crate::qp::{QpAttr, QpState, QpType};
+use crate::work::{RecvRequest, RemoteAddress, SendRequest, Sge};
+
+/// A device that can be opened (`ibv_device`).
+pub trait Device {
+    /// What opening gives.
+    type Context: Context;
+
+    /// Its name.
+    fn name(&self) -> DeviceName;
+
+    /// Opens it (`ibv_open_device`).
+    fn open(&self) -> Result<Self::Context, OpenError>;
+}
+
+/// An opened device (`ibv_context`).
+pub trait Context: Sized {
+    /// Its protection domains.
+    type Pd: ProtectionDomain;
+    /// Its memory regions.
+    type Mr: MemoryRegion;
+    /// Its completion channels.
+    type Channel: CompletionChannel;
+    /// Its completion queues.
+    type Cq: CompletionQueue;
+    /// Its queue pairs.
+    type Qp: QueuePair;
+
+    /// The device's name.
+    fn name(&self) -> DeviceName;
+
+    /// Its limits (`ibv_query_device`).
+    fn caps(&self) -> &DeviceCaps;
+
+    /// State of a port (`ibv_query_port`, `ibv_query_gid`).
+    fn port(&self, port: PortNum) -> Result<PortCaps, CreateError>;
+
+    /// What else belongs into a record's provenance: driver, firmware, placement …, by name.
+    fn provenance(&self) -> Vec<(String, String)>;
+
+    /// Makes a protection domain (`ibv_alloc_pd`).
+    fn alloc_pd(&self) -> Result<Self::Pd, CreateError>;
+
+    /// Makes a completion channel (`ibv_create_comp_channel`).
+    fn create_channel(&self) -> Result<Self::Channel, CreateError>;
+
+    /// Makes a completion queue of at least `entries` entries, whose events go to `channel`
+    /// (`ibv_create_cq`).
+    fn create_cq(
+        &self,
+        entries: u32,
+        channel: Option<&Self::Channel>,
+    ) -> Result<Self::Cq, CreateError>;
+
+    /// Allocates `length` zeroed bytes where the device likes them best and registers them.
+    fn alloc_mr(
+        &self,
+        pd: &Self::Pd,
+        length: Bytes,
+        access: AccessFlags,
+    ) -> Result<Self::Mr, RegisterError>;
+
+    /// Makes a queue pair in RESET (`ibv_create_qp`).
+    fn create_qp(
+        &self,
+        pd: &Self::Pd,
+        init: &QpInit<'_, Self::Cq>,
+    ) -> Result<Self::Qp, CreateError>;
+}
+
+/// What a queue pair is made of (`ibv_qp_init_attr`).
+#[derive(Clone, Copy, Debug)]
+pub struct QpInit<'a, Cq> {
+    /// Transport service.
+    pub qp_type: QpType,
+    /// Where send completions go.
+    pub send_cq: &'a Cq,
+    /// Where receive completions go.
+    pub recv_cq: &'a Cq,
+    /// Sizes.
+    pub caps: QpCaps,
+}
+
+/// A protection domain (`ibv_pd`).
+pub trait ProtectionDomain {}
+
+/// A registered memory region (`ibv_mr`) and its memory.
+///
+/// The peer may change the memory at any time, so it is never lent as a slice.
+pub trait MemoryRegion {
+    /// Address of the first byte.
+    fn addr(&self) -> u64;
+
+    /// Length.
+    fn length(&self) -> Bytes;
+
+    /// Key for local use.
+    fn lkey(&self) -> Lkey;
+
+    /// Key for the peer.
+    fn rkey(&self) -> Rkey;
+
+    /// Copies bytes from `offset` on into `into`.
+    fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), MemoryAccessError>;
+
+    /// Copies `from` to `offset`.
+    fn write(&self, offset: u64, from: &[u8]) -> Result<(), MemoryAccessError>;
+
+    /// One byte, with acquire order: what the peer placed before it is visible after it.
+    fn load(&self, offset: u64) -> Result<u8, MemoryAccessError>;
+
+    /// The piece of `length` bytes at `offset`, for a work request.
+    fn sge(&self, offset: u64, length: u32) -> Result<Sge<'_>, MemoryAccessError>;
+
+    /// The place at `offset`, to tell the peer.
+    fn remote(&self, offset: u64) -> RemoteAddress {
+        RemoteAddress {
+            addr: self.addr().wrapping_add(offset),
+            rkey: self.rkey(),
+        }
+    }
+}
+
+/// A completion channel (`ibv_comp_channel`). Programs wait on it through their station.
+pub trait CompletionChannel {
+    /// Sleeps until an event arrives (`ibv_get_cq_event`), for at most `patience`; returns the
+    /// queue it names, or none where nothing came.
+    fn get_event(&self, patience: Span) -> std::io::Result<Option<CqId>>;
+}
+
+/// A completion queue (`ibv_cq`).
+pub trait CompletionQueue {
+    /// Its name in completion events.
+    fn id(&self) -> CqId;
+
+    /// How many entries it has.
+    fn entries(&self) -> u32;
+
+    /// Takes up to `into.len()` completions, without waiting (`ibv_poll_cq`); returns how many.
+    fn poll(&self, into: &mut [WorkCompletion]) -> Result<usize, PollError>;
+
+    /// Arms the queue for one event (`ibv_req_notify_cq`). Completions that came before do not
+    /// raise it: poll once more after arming, before waiting.
+    fn req_notify(&self, on: NotifyOn) -> Result<(), PollError>;
+
+    /// Acknowledges `events` events taken from the channel (`ibv_ack_cq_events`).
+    fn ack_events(&self, events: u32);
+}
+
+/// A queue pair (`ibv_qp`).
+pub trait QueuePair {
+    /// Its number.
+    fn qpn(&self) -> Qpn;
+
+    /// Sizes, at least those that were asked for.
+    fn caps(&self) -> QpCaps;
+
+    /// State (`ibv_query_qp`).
+    fn state(&self) -> QpState;
+
+    /// Changes state and attributes (`ibv_modify_qp`).
+    fn modify(&self, attr: &QpAttr) -> Result<(), ModifyQpError>;
+
+    /// Posts a list of send requests in one call (`ibv_post_send`). On an error those before
+    /// [`PostError::index`] are posted.
+    fn post_send(&self, requests: &[SendRequest<'_>]) -> Result<(), PostError>;
+
+    /// Posts a list of receive requests in one call (`ibv_post_recv`). On an error those before
+    /// [`PostError::index`] are posted.
+    fn post_recv(&self, requests: &[RecvRequest<'_>]) -> Result<(), PostError>;
+}

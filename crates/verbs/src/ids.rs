@@ -1,0 +1,173 @@
+//! Names of things on the wire: queue pair numbers, packet sequence numbers, keys, addresses.
+
+use std::fmt;
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use serde::{Deserialize, Serialize};
+
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident($inner:ty), $format:literal) => {
+        $(#[$doc])*
+        #[derive(
+            Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+        )]
+        #[serde(transparent)]
+        pub struct $name(pub $inner);
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, $format, self.0)
+            }
+        }
+    };
+}
+
+id!(
+    /// Local key of a memory region (`lkey`).
+    Lkey(u32), "{:#010x}");
+id!(
+    /// Remote key of a memory region (`rkey`).
+    Rkey(u32), "{:#010x}");
+id!(
+    /// The program's own name for a work request (`wr_id`).
+    WrId(u64), "{}");
+id!(
+    /// Immediate data, in host order.
+    Imm(u32), "{:#010x}");
+id!(
+    /// InfiniBand local identifier.
+    Lid(u16), "{:#06x}");
+id!(
+    /// Port of a device, from 1.
+    PortNum(u8), "{}");
+id!(
+    /// A completion queue of a context, as a completion event names it.
+    CqId(u32), "{}");
+
+impl PortNum {
+    /// The first port.
+    pub const ONE: PortNum = PortNum(1);
+}
+
+/// Queue pair number, 24 bits.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(transparent)]
+pub struct Qpn(u32);
+
+impl Qpn {
+    /// The number of bits of a queue pair number.
+    pub const BITS: u32 = 24;
+
+    /// A queue pair number; none where `n` needs more than 24 bits.
+    pub const fn new(n: u32) -> Option<Self> {
+        if n >> Self::BITS == 0 {
+            Some(Qpn(n))
+        } else {
+            None
+        }
+    }
+
+    /// The number.
+    pub const fn get(self) -> u32 {
+        self.0
+    }
+}
+
+impl fmt::Display for Qpn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#08x}", self.0)
+    }
+}
+
+/// Packet sequence number: 24 bits, compared modulo 2^24 (IBTA vol. 1, 9.7.1).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Psn(u32);
+
+impl Psn {
+    const MASK: u32 = (1 << 24) - 1;
+
+    /// The number `n` modulo 2^24.
+    pub const fn new(n: u32) -> Self {
+        Psn(n & Self::MASK)
+    }
+
+    /// The number, below 2^24.
+    pub const fn get(self) -> u32 {
+        self.0
+    }
+
+    /// This number and `n` further.
+    #[must_use]
+    pub const fn advance(self, n: u32) -> Self {
+        Psn(self.0.wrapping_add(n) & Self::MASK)
+    }
+
+    /// How far `self` lies ahead of `other`, modulo 2^24.
+    pub const fn distance_from(self, other: Psn) -> u32 {
+        self.0.wrapping_sub(other.0) & Self::MASK
+    }
+
+    /// Whether `self` lies before `other` on the circle: less than half of it behind.
+    pub const fn is_before(self, other: Psn) -> bool {
+        let ahead = other.distance_from(self);
+        ahead != 0 && ahead < 1 << 23
+    }
+}
+
+impl fmt::Display for Psn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#08x}", self.0)
+    }
+}
+
+/// Global identifier: 128 bits, an IPv6 address or a mapped IPv4 address on RoCEv2.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(transparent)]
+pub struct Gid(pub [u8; 16]);
+
+impl Gid {
+    /// The RoCEv2 GID of an IPv4 address, `::ffff:a.b.c.d` (IBTA annex A17).
+    pub const fn from_ipv4(address: Ipv4Addr) -> Self {
+        Gid(address.to_ipv6_mapped().octets())
+    }
+}
+
+impl fmt::Display for Gid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Ipv6Addr::from(self.0).fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sequence_numbers_wrap_at_24_bits() {
+        let last = Psn::new(0xff_ffff);
+        assert_eq!(last.advance(1), Psn::new(0));
+        assert!(last.is_before(Psn::new(0)));
+        assert!(!Psn::new(0).is_before(last));
+        assert!(!last.is_before(last));
+        assert_eq!(Psn::new(3).distance_from(last), 4);
+    }
+
+    #[test]
+    fn a_queue_pair_number_has_24_bits() {
+        assert!(Qpn::new(0x100_0000).is_none());
+        assert_eq!(Qpn::new(0xff_ffff).map(Qpn::get), Some(0xff_ffff));
+    }
+
+    #[test]
+    fn an_ipv4_gid_prints_as_a_mapped_address() {
+        assert_eq!(
+            Gid::from_ipv4(Ipv4Addr::LOCALHOST).to_string(),
+            "::ffff:127.0.0.1"
+        );
+    }
+}
