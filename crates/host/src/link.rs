@@ -1,0 +1,272 @@
+//! Messages out of band between two roles.
+//!
+//! A frame is its length (u32, little-endian) and that many bytes, at most [`MAX_MESSAGE`]. The
+//! stream below is a Unix socket between processes of one host, or TCP between hosts.
+
+use std::cell::Cell;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use adverb_units::{Bytes, Span};
+use adverb_verbs::{OutOfBandError, RoleId};
+
+/// Longest message.
+pub const MAX_MESSAGE: Bytes = Bytes::mib(1);
+
+/// How long a message may wait for room in the stream before its sending fails.
+const SEND_PATIENCE: Duration = Duration::from_secs(10);
+const HEADER: usize = size_of::<u32>();
+
+/// A byte stream that reads and writes with timeouts.
+pub trait Stream: Send {
+    /// Reads some bytes; 0 at the end of the stream.
+    fn read(&self, into: &mut [u8]) -> io::Result<usize>;
+
+    /// Writes all bytes.
+    fn write_all(&self, bytes: &[u8]) -> io::Result<()>;
+
+    /// Limits later reads; none is for ever.
+    fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()>;
+
+    /// Limits later writes; none is for ever.
+    fn set_write_timeout(&self, timeout: Option<Duration>) -> io::Result<()>;
+}
+
+macro_rules! stream {
+    ($($type:ty),+) => {$(
+        impl Stream for $type {
+            fn read(&self, into: &mut [u8]) -> io::Result<usize> {
+                Read::read(&mut &*self, into)
+            }
+            fn write_all(&self, bytes: &[u8]) -> io::Result<()> {
+                Write::write_all(&mut &*self, bytes)
+            }
+            fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+                <$type>::set_read_timeout(self, timeout)
+            }
+            fn set_write_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+                <$type>::set_write_timeout(self, timeout)
+            }
+        }
+    )+};
+}
+
+stream!(UnixStream, TcpStream);
+
+/// One end of a channel out of band.
+pub struct Link<T: Stream = UnixStream> {
+    stream: T,
+    /// Bytes that arrived and are not yet taken: a frame may come in pieces, across timeouts.
+    arrived: Cell<Vec<u8>>,
+}
+
+impl Link<UnixStream> {
+    /// Two ends that are connected to each other.
+    pub fn pair() -> io::Result<(Self, Self)> {
+        let (one, other) = UnixStream::pair()?;
+        Ok((Link::new(one)?, Link::new(other)?))
+    }
+
+    /// One end, from a descriptor that this process inherited. The caller names the descriptor of a
+    /// connected Unix stream socket; another kind fails when it is first used.
+    pub fn from_fd(fd: OwnedFd) -> io::Result<Self> {
+        Link::new(UnixStream::from(fd))
+    }
+}
+
+impl<T: Stream> Link<T> {
+    /// One end over `stream`.
+    pub fn new(stream: T) -> io::Result<Self> {
+        stream.set_write_timeout(Some(SEND_PATIENCE))?;
+        Ok(Link {
+            stream,
+            arrived: Cell::default(),
+        })
+    }
+
+    /// The stream below.
+    pub fn into_stream(self) -> T {
+        self.stream
+    }
+
+    /// Sends `message`; `peer` names the other end in errors.
+    pub fn send(&self, peer: RoleId, message: &[u8]) -> Result<(), OutOfBandError> {
+        let length = u32::try_from(message.len())
+            .ok()
+            .filter(|n| u64::from(*n) <= MAX_MESSAGE.get())
+            .ok_or_else(|| too_long(message.len() as u64))?;
+        let frame = [&length.to_le_bytes(), message].concat();
+        self.stream.write_all(&frame).map_err(|e| match e.kind() {
+            _ if is_gone(&e) => OutOfBandError::PeerGone(peer),
+            ErrorKind::WouldBlock | ErrorKind::TimedOut => OutOfBandError::TimedOut {
+                role: peer,
+                patience: SEND_PATIENCE.into(),
+            },
+            _ => OutOfBandError::System(e),
+        })
+    }
+
+    /// Waits for the next message; `peer` names the other end in errors.
+    pub fn receive(&self, peer: RoleId, patience: Span) -> Result<Vec<u8>, OutOfBandError> {
+        let mut arrived = self.arrived.take();
+        let message = self.receive_into(&mut arrived, peer, patience);
+        self.arrived.set(arrived);
+        message
+    }
+
+    fn receive_into(
+        &self,
+        arrived: &mut Vec<u8>,
+        peer: RoleId,
+        patience: Span,
+    ) -> Result<Vec<u8>, OutOfBandError> {
+        let deadline = Instant::now().checked_add(patience.into());
+        let mut piece = [0; 4096];
+        loop {
+            if let Some(message) = take_frame(arrived)? {
+                return Ok(message);
+            }
+            // A timeout of zero would mean "for ever".
+            let left = deadline.map(|d| d.saturating_duration_since(Instant::now()));
+            let timeout = left.map(|d| d.max(Duration::from_micros(1)));
+            self.stream.set_read_timeout(timeout)?;
+            match self.stream.read(&mut piece) {
+                Ok(0) => return Err(OutOfBandError::PeerGone(peer)),
+                Ok(n) => arrived.extend_from_slice(&piece[..n]),
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                    if deadline.is_some_and(|d| Instant::now() >= d) {
+                        let role = peer;
+                        return Err(OutOfBandError::TimedOut { role, patience });
+                    }
+                }
+                Err(e) if is_gone(&e) => return Err(OutOfBandError::PeerGone(peer)),
+                Err(e) => return Err(OutOfBandError::System(e)),
+            }
+        }
+    }
+}
+
+/// Takes the first frame off `arrived`, if it is there as a whole.
+fn take_frame(arrived: &mut Vec<u8>) -> Result<Option<Vec<u8>>, OutOfBandError> {
+    let Some(header) = arrived.first_chunk::<HEADER>() else {
+        return Ok(None);
+    };
+    let length = u32::from_le_bytes(*header);
+    if u64::from(length) > MAX_MESSAGE.get() {
+        return Err(too_long(length.into()));
+    }
+    let end = HEADER + length as usize;
+    if arrived.len() < end {
+        return Ok(None);
+    }
+    let message = arrived[HEADER..end].to_vec();
+    arrived.drain(..end);
+    Ok(Some(message))
+}
+
+fn too_long(given: u64) -> OutOfBandError {
+    OutOfBandError::TooLong {
+        given,
+        max: MAX_MESSAGE.get(),
+    }
+}
+
+fn is_gone(e: &io::Error) -> bool {
+    matches!(
+        e.kind(),
+        ErrorKind::BrokenPipe | ErrorKind::ConnectionReset | ErrorKind::ConnectionAborted
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+
+    const PEER: RoleId = RoleId(7);
+    const SOON: Span = Span::from_ms(20);
+    const LATE: Span = Span::from_secs(10);
+
+    #[test]
+    fn messages_keep_their_borders_and_order() {
+        let (a, b) = Link::pair().unwrap();
+        for message in [&b"one"[..], b"", &[9; 5000]] {
+            a.send(PEER, message).unwrap();
+        }
+        assert_eq!(b.receive(PEER, LATE).unwrap(), b"one");
+        assert_eq!(b.receive(PEER, LATE).unwrap(), b"");
+        assert_eq!(b.receive(PEER, LATE).unwrap(), [9; 5000]);
+    }
+
+    #[test]
+    fn the_longest_message_passes_and_a_longer_one_is_refused() {
+        let (a, b) = Link::pair().unwrap();
+        let longest = vec![1; MAX_MESSAGE.as_usize()];
+        let sent = longest.clone();
+        let sender = std::thread::spawn(move || a.send(PEER, &sent).map(|()| a).unwrap());
+        assert_eq!(b.receive(PEER, LATE).unwrap(), longest);
+        let a = sender.join().unwrap();
+        let error = a.send(PEER, &[longest, vec![1]].concat()).unwrap_err();
+        assert!(matches!(error, OutOfBandError::TooLong { given, .. } if given == (1 << 20) + 1));
+    }
+
+    #[test]
+    fn a_header_that_announces_too_much_is_refused() {
+        let (a, b) = UnixStream::pair().unwrap();
+        Write::write_all(&mut &a, &u32::MAX.to_le_bytes()).unwrap();
+        let b = Link::new(b).unwrap();
+        let error = b.receive(PEER, LATE).unwrap_err();
+        assert!(matches!(error, OutOfBandError::TooLong { .. }), "{error}");
+    }
+
+    #[test]
+    fn silence_times_out_and_half_a_frame_is_kept() {
+        let (a, b) = UnixStream::pair().unwrap();
+        let b = Link::new(b).unwrap();
+        Write::write_all(&mut &a, &[3, 0, 0, 0, b'a']).unwrap();
+        let error = b.receive(PEER, SOON).unwrap_err();
+        assert!(
+            matches!(error, OutOfBandError::TimedOut { role: PEER, .. }),
+            "{error}"
+        );
+        Write::write_all(&mut &a, b"bc").unwrap();
+        assert_eq!(b.receive(PEER, LATE).unwrap(), b"abc");
+        assert!(b.receive(PEER, Span::ZERO).is_err());
+    }
+
+    #[test]
+    fn the_end_of_the_other_side_is_told_after_what_it_said() {
+        let (a, b) = Link::pair().unwrap();
+        a.send(PEER, b"last words").unwrap();
+        drop(a);
+        assert_eq!(b.receive(PEER, LATE).unwrap(), b"last words");
+        let receive = b.receive(PEER, LATE).unwrap_err();
+        assert!(
+            matches!(receive, OutOfBandError::PeerGone(PEER)),
+            "{receive}"
+        );
+        let send = b.send(PEER, b"x").unwrap_err();
+        assert!(matches!(send, OutOfBandError::PeerGone(PEER)), "{send}");
+    }
+
+    #[test]
+    fn an_inherited_descriptor_makes_a_link() {
+        let (a, b) = Link::pair().unwrap();
+        let b = Link::from_fd(OwnedFd::from(b.into_stream())).unwrap();
+        b.send(PEER, b"hello").unwrap();
+        assert_eq!(a.receive(PEER, LATE).unwrap(), b"hello");
+    }
+
+    #[test]
+    fn tcp_carries_the_same_frames() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let a = Link::new(TcpStream::connect(listener.local_addr().unwrap()).unwrap()).unwrap();
+        let b = Link::new(listener.accept().unwrap().0).unwrap();
+        a.send(PEER, b"over tcp").unwrap();
+        assert_eq!(b.receive(PEER, LATE).unwrap(), b"over tcp");
+    }
+}
