@@ -1,0 +1,378 @@
+//! The study: the cells that fill the figures.
+
+use std::collections::HashMap;
+
+use adverb_results::{Completion, FigureId, Opcode, Posting, Program, Signaling};
+use adverb_units::{Bytes, Span};
+use adverb_verbs::DeviceCaps;
+
+use crate::spec::{CellSpec, Length, MAX_BLAST_SIZE, MAX_BUFFERS, MAX_PING_SIZE, Request};
+
+use Completion::{Event, Poll};
+use Opcode::{Read, Send, Write, WriteImm, WriteRead};
+
+const COMPLETIONS: [Completion; 2] = [Poll, Event];
+const POSTINGS: [Posting; 2] = [Posting::Single, Posting::List];
+/// Size of the rankings' messages.
+const RANKED: Bytes = Bytes::new(64);
+/// Buffers of Figure 5.
+const FOUR: u32 = 4;
+
+/// How thorough a study is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Profile {
+    /// About three minutes: few sizes, up to 4 MiB.
+    Quick,
+    /// All powers of two, all numbers of buffers, more repetitions.
+    Full,
+}
+
+/// A study's cells, in the order in which they run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// Each cell once, with all figures that show it.
+    pub cells: Vec<CellSpec>,
+}
+
+impl Plan {
+    /// The cells of these figures (none named: all) that run on a device with these limits.
+    pub fn study(profile: Profile, only: &[FigureId], caps: &DeviceCaps) -> Plan {
+        let mut draft = Draft {
+            profile,
+            max_inline: Bytes::new(caps.max_inline_data.into()),
+            caps,
+            cells: Vec::new(),
+            places: HashMap::new(),
+        };
+        let wanted = |figure: &FigureId| only.is_empty() || only.contains(figure);
+        for figure in FigureId::ALL.into_iter().filter(wanted) {
+            draft.figure(figure);
+        }
+        Plan { cells: draft.cells }
+    }
+
+    /// About how long the plan takes.
+    pub fn estimate(&self) -> Span {
+        self.cells.iter().map(CellSpec::estimate).sum()
+    }
+}
+
+struct Draft<'a> {
+    profile: Profile,
+    max_inline: Bytes,
+    caps: &'a DeviceCaps,
+    cells: Vec<CellSpec>,
+    /// Where each id stands in `cells`.
+    places: HashMap<String, usize>,
+}
+
+impl Draft<'_> {
+    fn figure(&mut self, figure: FigureId) {
+        match figure {
+            FigureId::Fig1 => self.pings(figure, &self.sizes(MAX_PING_SIZE)),
+            FigureId::Fig2 => self.one_buffer(figure),
+            FigureId::Fig3 => self.inline_by_buffers(figure),
+            FigureId::Fig4 => self.throughput_by_buffers(figure),
+            FigureId::Fig5 => self.all_opcodes(figure),
+            FigureId::Fig6 => self.signaling(figure),
+            FigureId::RankRtt | FigureId::RankCpu | FigureId::Latency => self.ranking(figure),
+        }
+    }
+
+    /// Operations by completion, plain and (where it fits) inline.
+    fn pings(&mut self, figure: FigureId, sizes: &[Bytes]) {
+        for op in [Send, WriteImm, Write, WriteRead] {
+            for completion in COMPLETIONS {
+                for inline in [false, true] {
+                    for size in sizes {
+                        self.ping(
+                            figure,
+                            Request {
+                                inline,
+                                completion,
+                                ..Request::new(op, *size)
+                            },
+                        );
+                    }
+                }
+            }
+        }
+    }
+
+    fn one_buffer(&mut self, figure: FigureId) {
+        for op in [Send, WriteImm, Write, Read] {
+            for completion in COMPLETIONS {
+                for inline in [false, true] {
+                    for size in self.sizes(MAX_BLAST_SIZE) {
+                        self.blast(
+                            figure,
+                            Request {
+                                inline,
+                                completion,
+                                ..Request::new(op, size)
+                            },
+                        );
+                    }
+                }
+            }
+        }
+    }
+
+    fn inline_by_buffers(&mut self, figure: FigureId) {
+        let mut sizes = [16, 64, 256].map(Bytes::new).to_vec();
+        if !sizes.contains(&self.max_inline) {
+            sizes.push(self.max_inline);
+        }
+        for size in sizes {
+            for post in POSTINGS {
+                for buffers in self.buffers() {
+                    self.blast(
+                        figure,
+                        Request {
+                            inline: true,
+                            buffers,
+                            post,
+                            ..Request::new(Write, size)
+                        },
+                    );
+                }
+            }
+        }
+    }
+
+    fn throughput_by_buffers(&mut self, figure: FigureId) {
+        for size in [1, 8, 64].map(Bytes::kib) {
+            for completion in COMPLETIONS {
+                for buffers in self.buffers() {
+                    self.blast(
+                        figure,
+                        Request {
+                            completion,
+                            buffers,
+                            ..Request::new(Write, size)
+                        },
+                    );
+                }
+            }
+        }
+    }
+
+    fn all_opcodes(&mut self, figure: FigureId) {
+        for op in [Send, WriteImm, Write, Read] {
+            for completion in COMPLETIONS {
+                for size in self.sizes(MAX_BLAST_SIZE) {
+                    self.blast(
+                        figure,
+                        Request {
+                            completion,
+                            buffers: FOUR,
+                            ..Request::new(op, size)
+                        },
+                    );
+                }
+            }
+        }
+    }
+
+    /// Left: 16 B WRITEs, every request signaled or one in n/2. Right: the WRITE of a write-read
+    /// ping signaled or not.
+    fn signaling(&mut self, figure: FigureId) {
+        for signal in [Signaling::All, Signaling::Periodic] {
+            for post in POSTINGS {
+                for buffers in self.buffers() {
+                    self.blast(
+                        figure,
+                        Request {
+                            inline: true,
+                            buffers,
+                            post,
+                            signal,
+                            ..Request::new(Write, Bytes::new(16))
+                        },
+                    );
+                }
+            }
+        }
+        for signal in [Signaling::All, Signaling::WriteUnsignaled] {
+            for completion in COMPLETIONS {
+                for size in self.sizes(MAX_PING_SIZE) {
+                    self.ping(
+                        figure,
+                        Request {
+                            completion,
+                            signal,
+                            ..Request::new(WriteRead, size)
+                        },
+                    );
+                }
+            }
+        }
+    }
+
+    /// Every variant of a 64 B ping.
+    fn ranking(&mut self, figure: FigureId) {
+        self.pings(figure, &[RANKED]);
+        for completion in COMPLETIONS {
+            for inline in [false, true] {
+                self.ping(
+                    figure,
+                    Request {
+                        inline,
+                        completion,
+                        signal: Signaling::WriteUnsignaled,
+                        ..Request::new(WriteRead, RANKED)
+                    },
+                );
+            }
+        }
+    }
+
+    fn sizes(&self, max: Bytes) -> Vec<Bytes> {
+        match self.profile {
+            Profile::Quick => [
+                4,
+                16,
+                64,
+                256,
+                1 << 10,
+                4 << 10,
+                16 << 10,
+                64 << 10,
+                256 << 10,
+                1 << 20,
+                4 << 20,
+            ]
+            .map(Bytes::new)
+            .to_vec(),
+            Profile::Full => powers_of_two(max.get()).map(Bytes::new).collect(),
+        }
+    }
+
+    fn buffers(&self) -> Vec<u32> {
+        match self.profile {
+            Profile::Quick => vec![1, 2, 4, 8, 16, 64],
+            Profile::Full => powers_of_two(MAX_BUFFERS.into())
+                .filter_map(|n| u32::try_from(n).ok())
+                .collect(),
+        }
+    }
+
+    fn ping(&mut self, figure: FigureId, params: Request) {
+        self.add(figure, Program::Ping, params);
+    }
+
+    fn blast(&mut self, figure: FigureId, params: Request) {
+        self.add(figure, Program::Blast, params);
+    }
+
+    /// Adds a cell, or the figure to a cell that is there; leaves out what the program or the
+    /// device does not do (such as inline beyond the device's maximum).
+    fn add(&mut self, figure: FigureId, program: Program, params: Request) {
+        let (duration, repetitions) = match self.profile {
+            Profile::Quick => (Span::from_ms(270), 3),
+            Profile::Full => (Span::from_ms(1000), 5),
+        };
+        let params = Request {
+            length: Length::Duration(duration),
+            repetitions,
+            ..params
+        };
+        let cell = match program {
+            Program::Ping => CellSpec::ping(params),
+            Program::Blast => CellSpec::blast(params),
+        };
+        if let Some(place) = self.places.get(&cell.id) {
+            let figures = &mut self.cells[*place].figures;
+            if !figures.contains(&figure) {
+                figures.push(figure);
+            }
+        } else if cell.validate(self.caps).is_ok() {
+            self.places.insert(cell.id.clone(), self.cells.len());
+            self.cells.push(CellSpec {
+                figures: vec![figure],
+                ..cell
+            });
+        }
+    }
+}
+
+fn powers_of_two(max: u64) -> impl Iterator<Item = u64> {
+    (0..u64::BITS)
+        .map(|bit| 1 << bit)
+        .take_while(move |n| *n <= max)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::caps;
+
+    #[test]
+    fn ids_are_unique_and_every_cell_can_run() {
+        for profile in [Profile::Quick, Profile::Full] {
+            let plan = Plan::study(profile, &[], &caps());
+            let mut ids: Vec<&str> = plan.cells.iter().map(|c| c.id.as_str()).collect();
+            ids.sort_unstable();
+            ids.dedup();
+            assert_eq!(ids.len(), plan.cells.len());
+            for cell in &plan.cells {
+                assert_eq!(cell.validate(&caps()), Ok(()), "{}", cell.id);
+            }
+        }
+    }
+
+    #[test]
+    fn every_figure_has_cells_alone_and_together() {
+        let all = Plan::study(Profile::Quick, &[], &caps());
+        for figure in FigureId::ALL {
+            let alone = Plan::study(Profile::Quick, &[figure], &caps());
+            assert!(!alone.cells.is_empty(), "{figure}");
+            let ids = |plan: &Plan| -> Vec<String> {
+                let shows = plan.cells.iter().filter(|c| c.figures.contains(&figure));
+                let mut ids: Vec<String> = shows.map(|c| c.id.clone()).collect();
+                ids.sort_unstable();
+                ids
+            };
+            assert_eq!(ids(&alone), ids(&all), "{figure}");
+        }
+    }
+
+    #[test]
+    fn quick_takes_about_three_minutes() {
+        let estimate = Plan::study(Profile::Quick, &[], &caps()).estimate();
+        assert!(
+            estimate > Span::from_secs(120) && estimate < Span::from_secs(200),
+            "{estimate}"
+        );
+    }
+
+    #[test]
+    fn full_reaches_the_limits() {
+        let plan = Plan::study(Profile::Full, &[], &caps());
+        for id in [
+            "ping/send/1/plain/poll/all",
+            "ping/write-imm/67108864/plain/event/all",
+            "blast/read/268435456/plain/poll/b1/single/all",
+            "blast/write/16/inline/poll/b256/list/periodic",
+        ] {
+            assert!(plan.cells.iter().any(|c| c.id == id), "{id}");
+        }
+    }
+
+    #[test]
+    fn a_device_without_inline_gets_no_inline_cells() {
+        let caps = DeviceCaps {
+            max_inline_data: 0,
+            ..caps()
+        };
+        let plan = Plan::study(Profile::Quick, &[], &caps);
+        assert!(!plan.cells.is_empty());
+        assert!(plan.cells.iter().all(|c| !c.params.inline));
+    }
+
+    #[test]
+    fn the_same_plan_twice_is_the_same() {
+        let plan = || Plan::study(Profile::Quick, &[], &caps());
+        assert_eq!(plan(), plan());
+    }
+}
