@@ -1,1 +1,112 @@
-//! Placeholder, replaced below.
+//! Records to a report: plots, tables and findings in plain sentences.
+//!
+//! A pure function of its input: the same records and [`Meta`] give the same bytes. Nothing here
+//! reads a file, a clock or the network, and the page that comes out asks for nothing either.
+//!
+//! The way of the data: [`mod@cells`] (the measured cells, with spread) → [`mod@figure`] (panels,
+//! series, points) → [`mod@plot`] (SVG) → [`mod@page`] (HTML); [`mod@findings`] reads the cells.
+
+mod cells;
+mod figure;
+mod findings;
+mod format;
+mod page;
+mod plot;
+
+use adverb_results::{FigureId, Outcome, Record};
+
+pub use findings::Finding;
+
+/// What the records do not say about their study.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Meta {
+    /// The command line that measures this again.
+    pub command: Option<String>,
+    /// The study's profile: `quick`, `full`.
+    pub profile: Option<String>,
+    /// How many cells the study planned.
+    pub planned_cells: Option<usize>,
+    /// Whether the study was stopped before its end.
+    pub interrupted: bool,
+    /// When this report is made, RFC 3339.
+    pub generated: Option<String>,
+    /// What went wrong outside the cells, one line each (a cut results file, …).
+    pub warnings: Vec<String>,
+}
+
+/// Records, ready to be shown. Of several records of one cell the last counts.
+#[derive(Clone, Debug)]
+pub struct Report<'a> {
+    records: Vec<&'a Record>,
+    meta: &'a Meta,
+}
+
+impl<'a> Report<'a> {
+    /// A report on these records.
+    pub fn from_records(records: &'a [Record], meta: &'a Meta) -> Self {
+        Report {
+            records: cells::newest(records),
+            meta,
+        }
+    }
+
+    /// What the records say, in the order in which to read it.
+    pub fn findings(&self) -> Vec<Finding> {
+        findings::all(&self.records)
+    }
+
+    /// What a reader must know before the findings: cells that are missing or failed, an interrupted
+    /// study, and the warnings of the [`Meta`]; one sentence each.
+    pub fn notices(&self) -> Vec<String> {
+        let mut notices = Vec::new();
+        let (have, failed) = (self.cells(), self.failed());
+        let stopped = if self.meta.interrupted {
+            "The study was interrupted: "
+        } else {
+            ""
+        };
+        match self.meta.planned_cells {
+            Some(planned) if have < planned => notices.push(format!(
+                "{stopped}{have} of {planned} planned cells are here. Figures and findings show only \
+                 these."
+            )),
+            _ if self.meta.interrupted => notices.push(format!(
+                "{stopped}figures and findings show only the {have} cells that are here."
+            )),
+            _ => {}
+        }
+        if failed > 0 {
+            let cells = if failed == 1 { "cell" } else { "cells" };
+            notices.push(format!(
+                "{failed} {cells} of {have} failed; reasons stand below the figures and in the table."
+            ));
+        }
+        notices.extend(self.meta.warnings.iter().cloned());
+        notices
+    }
+
+    /// The report as one HTML file that needs no other.
+    pub fn html(&self) -> String {
+        page::html(self).into_string()
+    }
+
+    /// How many different cells there are.
+    fn cells(&self) -> usize {
+        let cells = self.records.iter().map(|r| (&r.device, &r.cell));
+        cells.collect::<std::collections::BTreeSet<_>>().len()
+    }
+
+    fn failed(&self) -> usize {
+        self.records
+            .iter()
+            .filter(|r| r.outcome != Outcome::Ok)
+            .count()
+    }
+
+    fn figures(&self) -> Vec<figure::Figure> {
+        FigureId::ALL
+            .into_iter()
+            .map(|id| figure::Figure::build(id, &self.records))
+            .collect()
+    }
+}

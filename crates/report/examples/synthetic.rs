@@ -1,0 +1,23 @@
+//! Prints the report of the tests' synthetic study, to look at it:
+//! `cargo run -p adverb-report --example synthetic > /tmp/report.html`
+
+#[path = "../tests/common/mod.rs"]
+mod common;
+
+use adverb_report::{Meta, Report};
+
+fn main() {
+    let mut records = common::study_with_failures();
+    if std::env::args().any(|arg| arg == "--two-devices") {
+        records.extend(common::on_model(&common::study()));
+    }
+    let meta = Meta {
+        command: Some("adverb study --profile quick --out study".to_owned()),
+        profile: Some("quick".to_owned()),
+        planned_cells: Some(records.len() + 12),
+        interrupted: true,
+        generated: Some("2026-01-02T04:00:00Z".to_owned()),
+        warnings: Vec::new(),
+    };
+    println!("{}", Report::from_records(&records, &meta).html());
+}

@@ -1,0 +1,220 @@
+//! The measured cells of a set of records, and their figures with spread.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use adverb_results::stats;
+use adverb_results::{DeviceRef, FigureId, Metrics, Outcome, Params, Program, Record, Repetition};
+
+/// One measured cell.
+#[derive(Clone, Copy)]
+pub(crate) struct Cell<'a> {
+    pub(crate) record: &'a Record,
+    pub(crate) metrics: &'a Metrics,
+}
+
+/// A figure of a cell: the median over its repetitions, and how far they lie apart.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Sample {
+    pub(crate) median: f64,
+    pub(crate) min: f64,
+    pub(crate) max: f64,
+}
+
+/// What a plot shows of a cell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Quantity {
+    OneWay,
+    RoundTrip,
+    MessageRate,
+    Throughput,
+    CpuActive,
+    CpuPassive,
+    CpuActivePerRound,
+}
+
+impl<'a> Cell<'a> {
+    fn of(record: &'a Record) -> Option<Self> {
+        let metrics = record
+            .metrics
+            .as_ref()
+            .filter(|_| record.outcome == Outcome::Ok)?;
+        Some(Cell { record, metrics })
+    }
+
+    pub(crate) fn params(&self) -> &'a Params {
+        &self.record.params
+    }
+
+    pub(crate) fn size(&self) -> u64 {
+        self.record.params.size_bytes.get()
+    }
+
+    /// The figure over the repetitions; of the whole cell where it has none; none where it was not
+    /// measured or is no number.
+    pub(crate) fn sample(&self, quantity: Quantity) -> Option<Sample> {
+        let each: Option<Vec<f64>> = self
+            .metrics
+            .repetitions
+            .iter()
+            .map(|r| self.of_repetition(quantity, r))
+            .collect();
+        let each = match each {
+            Some(each) if !each.is_empty() => each,
+            _ => vec![self.of_whole(quantity)?],
+        };
+        let spread = stats::Spread::of(&each)?;
+        let sample = Sample {
+            median: spread.median,
+            min: spread.min,
+            max: spread.max,
+        };
+        let usable = |v: f64| v.is_finite() && v >= 0.0;
+        (usable(sample.min) && usable(sample.max)).then_some(sample)
+    }
+
+    fn of_repetition(&self, quantity: Quantity, r: &Repetition) -> Option<f64> {
+        self.derive(
+            quantity,
+            r.one_way_ns,
+            r.cpu_active.percent,
+            r.cpu_passive.percent,
+        )
+    }
+
+    fn of_whole(&self, quantity: Quantity) -> Option<f64> {
+        let cpu = &self.metrics.cpu;
+        let mean = self.metrics.one_way_ns.mean?;
+        self.derive(quantity, mean, cpu.active.percent, cpu.passive.percent)
+    }
+
+    fn derive(
+        &self,
+        what: Quantity,
+        ns: f64,
+        active: Option<f64>,
+        passive: Option<f64>,
+    ) -> Option<f64> {
+        match what {
+            Quantity::OneWay => Some(ns),
+            Quantity::RoundTrip => Some(2.0 * ns),
+            Quantity::MessageRate => Some(1e9 / ns),
+            Quantity::Throughput => Some(self.size() as f64 * 1e9 / ns),
+            Quantity::CpuActive => active,
+            Quantity::CpuPassive => passive,
+            Quantity::CpuActivePerRound => active.map(|percent| percent / 100.0 * 2.0 * ns),
+        }
+    }
+
+    /// Where the true mean of the one-way time lies: its 95 % interval, or the range of the
+    /// repetitions; none from a single repetition, whose noise is unknown.
+    fn one_way_interval(&self) -> Option<(f64, f64)> {
+        if self.metrics.repetitions.len() < 2 {
+            return None;
+        }
+        let latency = &self.metrics.one_way_ns;
+        if let (Some(mean), Some(half)) = (latency.mean, latency.ci95) {
+            return Some((mean - half, mean + half));
+        }
+        self.sample(Quantity::OneWay).map(|s| (s.min, s.max))
+    }
+}
+
+/// What two cells say about each other's one-way time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Verdict {
+    /// The first is faster.
+    First,
+    /// No difference beyond the noise.
+    Tie,
+    /// The second is faster.
+    Second,
+}
+
+/// Differences below this share are not worth a sentence even where they are significant.
+const RELEVANT: f64 = 0.02;
+
+/// Compares the one-way times of two cells; none where the noise of one is unknown. A difference
+/// counts if the medians differ by at least 2 % and the 95 % intervals do not overlap.
+pub(crate) fn compare(first: Cell<'_>, second: Cell<'_>) -> Option<Verdict> {
+    let (a, b) = (
+        first.sample(Quantity::OneWay)?.median,
+        second.sample(Quantity::OneWay)?.median,
+    );
+    let (x, y) = (first.one_way_interval()?, second.one_way_interval()?);
+    Some(if (a - b).abs() < RELEVANT * a.min(b) {
+        Verdict::Tie
+    } else if x.1 < y.0 && a < b {
+        Verdict::First
+    } else if y.1 < x.0 && b < a {
+        Verdict::Second
+    } else {
+        Verdict::Tie
+    })
+}
+
+/// The newest record of each cell of each device for the same figures, in the order in which they
+/// were first measured.
+pub(crate) fn newest(records: &[Record]) -> Vec<&Record> {
+    let mut place: BTreeMap<(&DeviceRef, &str, &[String]), usize> = BTreeMap::new();
+    let mut newest: Vec<&Record> = Vec::new();
+    for record in records {
+        let index = *place
+            .entry((&record.device, &record.cell, &record.figures))
+            .or_insert(newest.len());
+        match newest.get_mut(index) {
+            Some(older) => *older = record,
+            None => newest.push(record),
+        }
+    }
+    newest
+}
+
+/// Measured cells.
+#[derive(Clone, Default)]
+pub(crate) struct Cells<'a>(Vec<Cell<'a>>);
+
+impl<'a> Cells<'a> {
+    pub(crate) fn of(records: &[&'a Record]) -> Self {
+        Cells(records.iter().filter_map(|r| Cell::of(r)).collect())
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Cell<'a>> + '_ {
+        self.0.iter().copied()
+    }
+
+    pub(crate) fn filter(&self, keep: impl Fn(&Record) -> bool) -> Self {
+        Cells(self.iter().filter(|c| keep(c.record)).collect())
+    }
+
+    pub(crate) fn figure(&self, figure: FigureId) -> Self {
+        self.filter(|r| r.figures.iter().any(|id| id == figure.id()))
+    }
+
+    pub(crate) fn program(&self, program: Program) -> Self {
+        self.filter(|r| r.program == program)
+    }
+
+    pub(crate) fn devices(&self) -> Vec<&'a DeviceRef> {
+        self.iter()
+            .map(|c| &c.record.device)
+            .collect::<BTreeSet<_>>()
+            .into_iter()
+            .collect()
+    }
+
+    /// Cells by a key, such as their size; the newest of equal ones.
+    pub(crate) fn by<K: Ord>(&self, key: impl Fn(Cell<'a>) -> K) -> BTreeMap<K, Cell<'a>> {
+        self.iter().map(|cell| (key(cell), cell)).collect()
+    }
+}
+
+/// Pairs of the cells that two maps have under the same key.
+pub(crate) fn pairs<'a, K: Ord + Copy>(
+    first: &BTreeMap<K, Cell<'a>>,
+    second: &BTreeMap<K, Cell<'a>>,
+) -> Vec<(K, Cell<'a>, Cell<'a>)> {
+    first
+        .iter()
+        .filter_map(|(k, a)| second.get(k).map(|b| (*k, *a, *b)))
+        .collect()
+}

@@ -1,0 +1,122 @@
+//! What a series is called and how it is drawn.
+
+use adverb_results::{Completion, Opcode, Posting, Record, Signaling};
+
+use super::Style;
+use crate::format;
+
+/// A series' name, place and look.
+pub(crate) struct Label {
+    pub(crate) order: u64,
+    pub(crate) name: String,
+    pub(crate) short: String,
+    /// None: by its place among the others.
+    pub(crate) style: Option<Style>,
+}
+
+/// The look of the `index`th series of a plot whose series are steps of one scale.
+pub(crate) fn by_order(index: usize) -> Style {
+    let index = index as u8;
+    Style {
+        color: index % 8,
+        marker: index % 6,
+        dash: (index / 8) % 4,
+        hollow: index >= 8,
+    }
+}
+
+/// One series for each operation, inline or not.
+pub(crate) fn by_operation(record: &Record) -> Label {
+    let params = &record.params;
+    let op = params.op;
+    let unsignaled = params.signal != Signaling::All;
+    let short = match op {
+        Opcode::WriteRead => "W+READ",
+        Opcode::Write => "WRITE",
+        other => format::opcode(record.program, other),
+    };
+    Label {
+        order: op as u64 * 100 + u64::from(params.inline) * 10 + u64::from(unsignaled),
+        name: format::operation(record.program, params),
+        short: short.to_owned(),
+        style: Some(of_operation(record)),
+    }
+}
+
+/// Colour and marker tell the operation, dashes and hollow markers inline or unsignaled ones.
+pub(crate) fn of_operation(record: &Record) -> Style {
+    let params = &record.params;
+    let unsignaled = params.signal != Signaling::All;
+    let op = params.op as u8;
+    Style {
+        color: op,
+        marker: if unsignaled { 5 } else { op },
+        dash: u8::from(params.inline) + 2 * u8::from(unsignaled),
+        hollow: params.inline,
+    }
+}
+
+/// One series for each message size.
+pub(crate) fn by_size(record: &Record) -> Label {
+    let bytes = record.params.size_bytes.get();
+    let name = format::size(bytes);
+    let verified = if record.params.verify {
+        ", verified"
+    } else {
+        ""
+    };
+    Label {
+        order: bytes,
+        short: name.clone(),
+        name: format!("{name}{verified}"),
+        style: None,
+    }
+}
+
+/// One series for each way of signaling and posting.
+pub(crate) fn by_signal_and_post(record: &Record) -> Label {
+    let post = match record.params.post {
+        Posting::Single => "single posts",
+        Posting::List => "lists",
+    };
+    by_signal(record, post, record.params.post == Posting::List)
+}
+
+/// One series for each way of signaling and of waiting for completions.
+pub(crate) fn by_signal_and_completion(record: &Record) -> Label {
+    let completion = completion(record.params.completion);
+    by_signal(
+        record,
+        completion,
+        record.params.completion == Completion::Event,
+    )
+}
+
+fn by_signal(record: &Record, with: &str, second: bool) -> Label {
+    let signal = match record.params.signal {
+        Signaling::All => 0,
+        Signaling::Periodic => 1,
+        Signaling::WriteUnsignaled => 2,
+        Signaling::Every(n) => 3 + u64::from(n),
+    };
+    let color = (signal.min(5)) as u8;
+    Label {
+        order: signal * 2 + u64::from(second),
+        name: format!("{}, {with}", format::signaling(record.params.signal)),
+        short: String::new(),
+        style: Some(Style {
+            color,
+            marker: 2 * (color % 3) + u8::from(second),
+            dash: u8::from(second),
+            hollow: second,
+        }),
+    }
+}
+
+/// How completions are learned of, in words.
+pub(crate) fn completion(completion: Completion) -> &'static str {
+    match completion {
+        Completion::Poll => "busy polling",
+        Completion::Event => "events",
+    }
+}

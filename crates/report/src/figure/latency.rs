@@ -1,0 +1,78 @@
+//! Latency distributions, out of the records' histograms.
+
+use adverb_results::{Completion, DeviceRef, LatencyRecorder};
+
+use super::{Body, Panel, Point, Series, XAxis, label, prefixed, rank};
+use crate::cells::{Cell, Cells, Quantity};
+use crate::format;
+
+/// Percentiles that are drawn, as long as enough samples stand behind them.
+const PERCENTILES: [f64; 15] = [
+    1.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 98.0, 99.0, 99.5, 99.8, 99.9, 99.95, 99.98, 99.99,
+];
+
+/// Samples that must lie beyond a percentile for it to be drawn.
+const BEYOND: f64 = 5.0;
+
+/// One panel for each way of learning of completions.
+pub(crate) fn panels(cells: &Cells<'_>, device: Option<&DeviceRef>) -> Vec<Panel> {
+    let panel = |completion: Completion| {
+        let of_completion = cells.filter(|r| r.params.completion == completion);
+        let ranked = rank::ranked(&of_completion, Quantity::OneWay);
+        let series: Vec<Series> = ranked
+            .into_iter()
+            .filter_map(|(cell, _)| series(cell, device))
+            .collect();
+        let title = format!(
+            "One-way time by percentile, {}",
+            label::completion(completion)
+        );
+        let body = Body::Lines {
+            x: XAxis::Percentile,
+            y: Quantity::OneWay,
+            series,
+        };
+        Panel {
+            title: prefixed(device, &title),
+            body,
+        }
+    };
+    let filled = |p: &Panel| matches!(&p.body, Body::Lines { series, .. } if !series.is_empty());
+    [Completion::Poll, Completion::Event]
+        .map(panel)
+        .into_iter()
+        .filter(filled)
+        .collect()
+}
+
+fn series(cell: Cell<'_>, device: Option<&DeviceRef>) -> Option<Series> {
+    // A damaged histogram leaves its line away; the cell's other figures stand in the table.
+    let recorder = LatencyRecorder::from_histogram(cell.metrics.histogram.as_ref()?).ok()?;
+    let samples = recorder.len() as f64;
+    let points: Vec<Point> = PERCENTILES
+        .iter()
+        .filter(|p| samples * (1.0 - *p / 100.0) >= BEYOND)
+        .filter_map(|p| {
+            let ns = recorder.quantile_ns(p / 100.0).filter(|ns| *ns > 0.0)?;
+            let text = format!(
+                "{p} % of {samples} messages took at most {}",
+                format::time(ns)
+            );
+            Some(Point {
+                x: -(1.0 - p / 100.0).log10(),
+                y: ns,
+                low: ns,
+                high: ns,
+                text,
+            })
+        })
+        .collect();
+    let label = label::by_operation(cell.record);
+    let style = label::of_operation(cell.record);
+    (!points.is_empty()).then_some(Series {
+        name: prefixed(device, &label.name),
+        short: label.short,
+        style,
+        points,
+    })
+}

@@ -1,0 +1,269 @@
+//! From records to what a figure shows: panels with axes and series, or bars. No drawing here.
+
+mod label;
+mod latency;
+mod rank;
+mod table;
+
+use std::collections::BTreeMap;
+
+use adverb_results::{DeviceRef, FigureId, Outcome, Record};
+
+use crate::cells::{Cell, Cells, Quantity};
+use crate::format;
+use label::Label;
+pub(crate) use rank::{chosen_size, ranked, variant};
+use table::{PanelSpec, X};
+
+/// What one figure shows.
+pub(crate) struct Figure {
+    pub(crate) id: FigureId,
+    pub(crate) caption: &'static str,
+    pub(crate) panels: Vec<Panel>,
+    /// Cells of this figure that failed: name and reason.
+    pub(crate) failed: Vec<(String, String)>,
+}
+
+/// One plot.
+pub(crate) struct Panel {
+    pub(crate) title: String,
+    pub(crate) body: Body,
+}
+
+/// Lines over an axis, or bars.
+pub(crate) enum Body {
+    Lines {
+        x: XAxis,
+        y: Quantity,
+        series: Vec<Series>,
+    },
+    Bars {
+        quantity: Quantity,
+        bars: Vec<Bar>,
+    },
+}
+
+/// What stands on the horizontal axis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum XAxis {
+    Size,
+    Buffers,
+    /// Drawn at -log10(1 - p).
+    Percentile,
+}
+
+/// How a series is drawn. Numbers name CSS classes and marker shapes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Style {
+    pub(crate) color: u8,
+    pub(crate) marker: u8,
+    pub(crate) dash: u8,
+    pub(crate) hollow: bool,
+}
+
+/// One line with its points, in the order of x.
+pub(crate) struct Series {
+    pub(crate) name: String,
+    /// Written beside the line's end, if there is room.
+    pub(crate) short: String,
+    pub(crate) style: Style,
+    pub(crate) points: Vec<Point>,
+}
+
+/// A value with its spread, and what a reader sees on hovering.
+pub(crate) struct Point {
+    pub(crate) x: f64,
+    pub(crate) y: f64,
+    pub(crate) low: f64,
+    pub(crate) high: f64,
+    pub(crate) text: String,
+}
+
+/// One bar of a ranking.
+pub(crate) struct Bar {
+    pub(crate) name: String,
+    pub(crate) style: Style,
+    pub(crate) value: Point,
+}
+
+impl Figure {
+    /// The figure as far as these records show it.
+    pub(crate) fn build(id: FigureId, records: &[&Record]) -> Self {
+        let cells = Cells::of(records).figure(id);
+        let devices = cells.devices();
+        let several = devices.len() > 1;
+        let mut panels = Vec::new();
+        for device in devices {
+            let of_device = cells.filter(|r| r.device == *device);
+            let prefix = several.then_some(device);
+            panels.extend(match id {
+                FigureId::RankRtt | FigureId::RankCpu => rank::panels(id, &of_device, prefix),
+                FigureId::Latency => latency::panels(&of_device, prefix),
+                _ => lines(id, &of_device, prefix),
+            });
+        }
+        Figure {
+            id,
+            caption: table::caption(id),
+            panels,
+            failed: failures(id, records),
+        }
+    }
+
+    /// Names and styles of all series or none for bars, in order, each once.
+    pub(crate) fn legend(&self) -> Vec<(&str, Style)> {
+        let mut legend: Vec<(&str, Style)> = Vec::new();
+        for panel in &self.panels {
+            let Body::Lines { series, .. } = &panel.body else {
+                continue;
+            };
+            for s in series {
+                if !legend.iter().any(|(name, _)| *name == s.name) {
+                    legend.push((&s.name, s.style));
+                }
+            }
+        }
+        legend
+    }
+}
+
+fn failures(id: FigureId, records: &[&Record]) -> Vec<(String, String)> {
+    let mut failed = Vec::new();
+    for record in records
+        .iter()
+        .filter(|r| r.figures.iter().any(|f| f == id.id()))
+    {
+        match &record.outcome {
+            Outcome::Failed { reason } => failed.push((record.cell.clone(), reason.clone())),
+            Outcome::Ok if record.metrics.is_none() => {
+                failed.push((
+                    record.cell.clone(),
+                    "the record holds no figures".to_owned(),
+                ));
+            }
+            Outcome::Ok => {}
+        }
+    }
+    failed
+}
+
+/// A device's name before a title or series, where there are several.
+fn prefixed(device: Option<&DeviceRef>, text: &str) -> String {
+    device.map_or_else(|| text.to_owned(), |d| format!("{d}: {text}"))
+}
+
+fn lines(id: FigureId, cells: &Cells<'_>, device: Option<&DeviceRef>) -> Vec<Panel> {
+    table::panels(id)
+        .iter()
+        .filter_map(|spec| line_panel(spec, cells, device))
+        .collect()
+}
+
+fn line_panel(spec: &PanelSpec, cells: &Cells<'_>, device: Option<&DeviceRef>) -> Option<Panel> {
+    let mut groups: BTreeMap<(u64, String), (Label, Vec<Point>)> = BTreeMap::new();
+    for cell in cells.filter(spec.shows).iter() {
+        let Some(point) = point(spec, cell) else {
+            continue;
+        };
+        let label = (spec.series)(cell.record);
+        let key = (label.order, label.name.clone());
+        groups
+            .entry(key)
+            .or_insert_with(|| (label, Vec::new()))
+            .1
+            .push(point);
+    }
+    let series: Vec<Series> = groups
+        .into_values()
+        .enumerate()
+        .map(|(index, (label, mut points))| {
+            points.sort_by(|a, b| a.x.total_cmp(&b.x));
+            let style = label.style.unwrap_or_else(|| label::by_order(index));
+            Series {
+                name: prefixed(device, &label.name),
+                short: label.short,
+                style,
+                points,
+            }
+        })
+        .collect();
+    let x = match spec.x {
+        X::Size => XAxis::Size,
+        X::Buffers => XAxis::Buffers,
+    };
+    let title = prefixed(device, spec.title);
+    (!series.is_empty()).then_some(Panel {
+        title,
+        body: Body::Lines {
+            x,
+            y: spec.y,
+            series,
+        },
+    })
+}
+
+fn point(spec: &PanelSpec, cell: Cell<'_>) -> Option<Point> {
+    let sample = cell.sample(spec.y)?;
+    // Times and rates stand on log axes, where zero has no place.
+    let on_log_axis = !matches!(spec.y, Quantity::CpuActive | Quantity::CpuPassive);
+    if on_log_axis && sample.min <= 0.0 {
+        return None;
+    }
+    let (x, place) = match spec.x {
+        X::Size => (cell.size(), format::size(cell.size())),
+        X::Buffers => (
+            u64::from(cell.params().buffers),
+            format::buffers(cell.params().buffers),
+        ),
+    };
+    (x > 0).then(|| Point {
+        x: x as f64,
+        y: sample.median,
+        low: sample.min,
+        high: sample.max,
+        text: format!("{place}: {}", spread_in_words(spec.y, cell)),
+    })
+}
+
+/// `1.20 µs (1.18 µs to 1.30 µs in 5 repetitions)`.
+pub(crate) fn spread_in_words(quantity: Quantity, cell: Cell<'_>) -> String {
+    let Some(sample) = cell.sample(quantity) else {
+        return String::new();
+    };
+    let median = quantity.show(sample.median);
+    match cell.metrics.repetitions.len() {
+        0 | 1 => median,
+        n => format!(
+            "{median} ({} to {} in {n} repetitions)",
+            quantity.show(sample.min),
+            quantity.show(sample.max)
+        ),
+    }
+}
+
+impl Quantity {
+    /// With its unit.
+    pub(crate) fn show(self, value: f64) -> String {
+        match self {
+            Quantity::OneWay | Quantity::RoundTrip | Quantity::CpuActivePerRound => {
+                format::time(value)
+            }
+            Quantity::MessageRate => format::rate(value),
+            Quantity::Throughput => format::throughput(value),
+            Quantity::CpuActive | Quantity::CpuPassive => format::percent(value),
+        }
+    }
+
+    /// On an axis.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Quantity::OneWay => "one-way time",
+            Quantity::RoundTrip => "round-trip time",
+            Quantity::MessageRate => "messages per second",
+            Quantity::Throughput => "throughput",
+            Quantity::CpuActive => "CPU, active side",
+            Quantity::CpuPassive => "CPU, passive side",
+            Quantity::CpuActivePerRound => "CPU time per round, active side",
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! The tutorial's rankings: one bar a variant of the 64 B ping.
+
+use adverb_results::{DeviceRef, FigureId};
+
+use super::{Bar, Body, Panel, Point, label, prefixed, spread_in_words};
+use crate::cells::{Cell, Cells, Quantity};
+use crate::format;
+
+/// The panels of a ranking.
+pub(crate) fn panels(id: FigureId, cells: &Cells<'_>, device: Option<&DeviceRef>) -> Vec<Panel> {
+    let quantities: &[(&str, Quantity)] = match id {
+        FigureId::RankRtt => &[("Round-trip time", Quantity::RoundTrip)],
+        _ => &[
+            ("CPU of the active side", Quantity::CpuActive),
+            (
+                "CPU time of the active side per round",
+                Quantity::CpuActivePerRound,
+            ),
+        ],
+    };
+    let panel = |(title, quantity): &(&str, Quantity)| {
+        let bars = bars(cells, *quantity);
+        let title = prefixed(device, title);
+        (!bars.is_empty()).then_some(Panel {
+            title,
+            body: Body::Bars {
+                quantity: *quantity,
+                bars,
+            },
+        })
+    };
+    quantities.iter().filter_map(panel).collect()
+}
+
+/// What tells apart the variants of a ping: `SEND, busy polling`.
+pub(crate) fn variant(cell: Cell<'_>) -> String {
+    let params = cell.params();
+    let operation = format::operation(cell.record.program, params);
+    format!("{operation}, {}", label::completion(params.completion))
+}
+
+/// The cells that are ranked, best first: those of one size, 64 B where it was measured, each
+/// variant once.
+pub(crate) fn ranked<'a>(cells: &Cells<'a>, quantity: Quantity) -> Vec<(Cell<'a>, f64)> {
+    let size = chosen_size(cells);
+    let variants = cells
+        .filter(|r| Some(r.params.size_bytes.get()) == size)
+        .by(variant);
+    let mut ranked: Vec<(Cell<'a>, f64)> = variants
+        .into_values()
+        .filter_map(|cell| cell.sample(quantity).map(|s| (cell, s.median)))
+        .collect();
+    ranked.sort_by(|a, b| a.1.total_cmp(&b.1));
+    ranked
+}
+
+/// 64 B, or else the smallest size of these cells.
+pub(crate) fn chosen_size(cells: &Cells<'_>) -> Option<u64> {
+    cells
+        .iter()
+        .map(|c| c.size())
+        .min_by_key(|size| (*size != 64, *size))
+}
+
+fn bars(cells: &Cells<'_>, quantity: Quantity) -> Vec<Bar> {
+    let bar = |(cell, _): (Cell<'_>, f64)| {
+        let sample = cell.sample(quantity)?;
+        let name = variant(cell);
+        let text = format!(
+            "{name}, {}: {}",
+            format::size(cell.size()),
+            spread_in_words(quantity, cell)
+        );
+        let value = Point {
+            x: 0.0,
+            y: sample.median,
+            low: sample.min,
+            high: sample.max,
+            text,
+        };
+        Some(Bar {
+            name,
+            style: label::of_operation(cell.record),
+            value,
+        })
+    };
+    ranked(cells, quantity)
+        .into_iter()
+        .filter_map(bar)
+        .collect()
+}

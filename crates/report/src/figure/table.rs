@@ -1,0 +1,186 @@
+//! The panels of each figure over sizes or buffers, as a table.
+
+use adverb_results::{Completion, FigureId, Posting, Program, Record};
+
+use super::label::{self, Label};
+use crate::cells::Quantity;
+
+/// What stands on the horizontal axis of a panel.
+#[derive(Clone, Copy)]
+pub(crate) enum X {
+    Size,
+    Buffers,
+}
+
+/// One panel: which records, over what, told apart how.
+pub(crate) struct PanelSpec {
+    pub(crate) title: &'static str,
+    pub(crate) x: X,
+    pub(crate) y: Quantity,
+    pub(crate) shows: fn(&Record) -> bool,
+    pub(crate) series: fn(&Record) -> Label,
+}
+
+fn polling(r: &Record) -> bool {
+    r.params.completion == Completion::Poll
+}
+
+fn by_events(r: &Record) -> bool {
+    r.params.completion == Completion::Event
+}
+
+fn singly(r: &Record) -> bool {
+    r.params.post == Posting::Single
+}
+
+fn in_lists(r: &Record) -> bool {
+    r.params.post == Posting::List
+}
+
+const fn over_sizes(title: &'static str, y: Quantity, shows: fn(&Record) -> bool) -> PanelSpec {
+    PanelSpec {
+        title,
+        x: X::Size,
+        y,
+        shows,
+        series: label::by_operation,
+    }
+}
+
+const fn over_buffers(title: &'static str, y: Quantity, shows: fn(&Record) -> bool) -> PanelSpec {
+    PanelSpec {
+        title,
+        x: X::Buffers,
+        y,
+        shows,
+        series: label::by_size,
+    }
+}
+
+const TIME_AND_CPU: [PanelSpec; 6] = [
+    over_sizes("One-way time, busy polling", Quantity::OneWay, polling),
+    over_sizes("One-way time, events", Quantity::OneWay, by_events),
+    over_sizes(
+        "CPU of the active side, busy polling",
+        Quantity::CpuActive,
+        polling,
+    ),
+    over_sizes(
+        "CPU of the active side, events",
+        Quantity::CpuActive,
+        by_events,
+    ),
+    over_sizes(
+        "CPU of the passive side, busy polling",
+        Quantity::CpuPassive,
+        polling,
+    ),
+    over_sizes(
+        "CPU of the passive side, events",
+        Quantity::CpuPassive,
+        by_events,
+    ),
+];
+
+const FIG3: [PanelSpec; 4] = [
+    over_buffers("Message rate, single posts", Quantity::MessageRate, singly),
+    over_buffers("Message rate, lists", Quantity::MessageRate, in_lists),
+    over_buffers("Time per message, single posts", Quantity::OneWay, singly),
+    over_buffers("Time per message, lists", Quantity::OneWay, in_lists),
+];
+
+const FIG4: [PanelSpec; 2] = [
+    over_buffers("Throughput, busy polling", Quantity::Throughput, polling),
+    over_buffers("Throughput, events", Quantity::Throughput, by_events),
+];
+
+const FIG5: [PanelSpec; 6] = [
+    over_sizes("Throughput, busy polling", Quantity::Throughput, polling),
+    over_sizes("Throughput, events", Quantity::Throughput, by_events),
+    over_sizes(
+        "CPU of the active side, busy polling",
+        Quantity::CpuActive,
+        polling,
+    ),
+    over_sizes(
+        "CPU of the active side, events",
+        Quantity::CpuActive,
+        by_events,
+    ),
+    over_sizes(
+        "CPU of the passive side, busy polling",
+        Quantity::CpuPassive,
+        polling,
+    ),
+    over_sizes(
+        "CPU of the passive side, events",
+        Quantity::CpuPassive,
+        by_events,
+    ),
+];
+
+const FIG6: [PanelSpec; 2] = [
+    PanelSpec {
+        title: "Blast of WRITEs: message rate",
+        x: X::Buffers,
+        y: Quantity::MessageRate,
+        shows: |r| r.program == Program::Blast,
+        series: label::by_signal_and_post,
+    },
+    PanelSpec {
+        title: "Ping by WRITE then READ: one-way time",
+        x: X::Size,
+        y: Quantity::OneWay,
+        shows: |r| r.program == Program::Ping,
+        series: label::by_signal_and_completion,
+    },
+];
+
+/// The panels of a figure; none of the rankings and the distribution, which are built apart.
+pub(crate) fn panels(id: FigureId) -> &'static [PanelSpec] {
+    match id {
+        FigureId::Fig1 | FigureId::Fig2 => &TIME_AND_CPU,
+        FigureId::Fig3 => &FIG3,
+        FigureId::Fig4 => &FIG4,
+        FigureId::Fig5 => &FIG5,
+        FigureId::Fig6 => &FIG6,
+        FigureId::RankRtt | FigureId::RankCpu | FigureId::Latency => &[],
+    }
+}
+
+/// What a figure shows, below its title.
+pub(crate) fn caption(id: FigureId) -> &'static str {
+    match id {
+        FigureId::Fig1 => {
+            "Two processes answer each other with one message in flight. One-way time is half of the \
+             time of a round. CPU is user and system time over elapsed time, in percent of one core."
+        }
+        FigureId::Fig2 => {
+            "The active side posts the next message when the last one has completed. Time per message \
+             is elapsed time over messages."
+        }
+        FigureId::Fig3 => {
+            "Small messages that travel inside the work request, posted one by one or as lists, with \
+             1 to 256 in flight. Every message has its own buffer."
+        }
+        FigureId::Fig4 => "Messages that are read from registered memory, with 1 to 256 in flight.",
+        FigureId::Fig5 => "Four messages in flight, by each operation.",
+        FigureId::Fig6 => {
+            "A request without a signal yields no completion to reap. In a blast, one request in n/2 \
+             is signaled, where n is the number of buffers; in a ping by WRITE then READ, the WRITE \
+             can go unsignaled, since the READ behind it completes later."
+        }
+        FigureId::RankRtt => {
+            "The ladder of Russell's tutorial: time of a round, there and back, for each way to \
+             program it."
+        }
+        FigureId::RankCpu => {
+            "What the same rounds cost the active side: the share of one core, and the CPU time of \
+             one round."
+        }
+        FigureId::Latency => {
+            "One-way time of single messages (half of each sampled round), by percentile. The mean \
+             hides what stands at the right."
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! Figures in words. Units and multiples come from `adverb-units`.
+
+use adverb_results::{Opcode, Params, Program, Signaling};
+use adverb_units::{Bytes, MessageRate, Span, Throughput};
+
+/// `1.25 µs`.
+pub(crate) fn time(ns: f64) -> String {
+    Span::from_secs_f64(ns / 1e9).to_string()
+}
+
+/// `9.80 GB/s`.
+pub(crate) fn throughput(bytes_per_s: f64) -> String {
+    Throughput::over(Bytes::new(bytes_per_s.round() as u64), Span::from_secs(1))
+        .map_or_else(String::new, |t| t.to_string())
+}
+
+/// `12.3 M/s`.
+pub(crate) fn rate(messages_per_s: f64) -> String {
+    MessageRate::over(messages_per_s.round() as u64, Span::from_secs(1))
+        .map_or_else(String::new, |r| r.to_string())
+}
+
+/// `64 B`, `4 KiB`.
+pub(crate) fn size(bytes: u64) -> String {
+    Bytes::new(bytes).to_string()
+}
+
+/// `64`, `4K`, `1M`: a size on an axis.
+pub(crate) fn size_tick(bytes: u64) -> String {
+    size(bytes)
+        .replace(" B", "")
+        .replace("iB", "")
+        .replace(' ', "")
+}
+
+/// `23 %`; below 10, one decimal.
+pub(crate) fn percent(value: f64) -> String {
+    if value < 9.95 && value != 0.0 {
+        format!("{value:.1} %")
+    } else {
+        format!("{value:.0} %")
+    }
+}
+
+/// `4.2×`.
+pub(crate) fn factor(value: f64) -> String {
+    match value {
+        v if v >= 99.5 => format!("{v:.0}×"),
+        v if v >= 9.95 => format!("{v:.1}×"),
+        v => format!("{v:.2}×"),
+    }
+}
+
+/// `a`, `a and b`, `a, b and c`.
+pub(crate) fn and(words: &[String]) -> String {
+    match words {
+        [] => String::new(),
+        [one] => one.clone(),
+        [many @ .., last] => format!("{} and {last}", many.join(", ")),
+    }
+}
+
+/// `1 buffer`, `2 buffers`.
+pub(crate) fn buffers(n: u32) -> String {
+    if n == 1 {
+        "1 buffer".to_owned()
+    } else {
+        format!("{n} buffers")
+    }
+}
+
+/// The operation as the specification spells it.
+pub(crate) fn opcode(program: Program, op: Opcode) -> &'static str {
+    match (program, op) {
+        (_, Opcode::Send) => "SEND",
+        (_, Opcode::WriteImm) => "WRITE_IMM",
+        (Program::Ping, Opcode::Write) => "WRITE to polled memory",
+        (Program::Blast, Opcode::Write) => "WRITE",
+        (_, Opcode::Read) => "READ",
+        (_, Opcode::WriteRead) => "WRITE then READ",
+    }
+}
+
+/// The operation with what else tells apart two lines of one plot.
+pub(crate) fn operation(program: Program, params: &Params) -> String {
+    let mut name = opcode(program, params.op).to_owned();
+    if params.inline {
+        name.push_str(", inline");
+    }
+    if params.signal != Signaling::All {
+        name.push_str(", ");
+        name.push_str(&signaling(params.signal));
+    }
+    if params.verify {
+        name.push_str(", verified");
+    }
+    name
+}
+
+/// Which requests are signaled.
+pub(crate) fn signaling(signal: Signaling) -> String {
+    match signal {
+        Signaling::All => "all signaled".to_owned(),
+        Signaling::Periodic => "one in n/2 signaled".to_owned(),
+        Signaling::Every(n) => format!("one in {n} signaled"),
+        Signaling::WriteUnsignaled => "WRITE unsignaled".to_owned(),
+    }
+}
+
+/// Places of an ordered scale as runs: `1 B to 4 KiB and 1 MiB`. `all` are the places measured,
+/// `these` a part of them, both in order.
+pub(crate) fn runs<T: Ord + Copy>(all: &[T], these: &[T], show: impl Fn(T) -> String) -> String {
+    let mut words: Vec<String> = Vec::new();
+    let mut run: Vec<T> = Vec::new();
+    for place in all {
+        if these.contains(place) {
+            run.push(*place);
+        } else {
+            words.extend(one_run(&run, &show));
+            run.clear();
+        }
+    }
+    words.extend(one_run(&run, &show));
+    and(&words)
+}
+
+fn one_run<T: Copy>(run: &[T], show: impl Fn(T) -> String) -> Option<String> {
+    match run {
+        [] => None,
+        [one] => Some(show(*one)),
+        [first, .., last] => Some(format!("{} to {}", show(*first), show(*last))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_have_their_units() {
+        assert_eq!(time(48.04), "48.0 ns");
+        assert_eq!(time(1234.0), "1.23 µs");
+        assert_eq!(throughput(9.8e9), "9.80 GB/s");
+        assert_eq!(rate(2.5e6), "2.50 M/s");
+        assert_eq!(
+            [1, 64, 4096, 1 << 20].map(size_tick),
+            ["1", "64", "4K", "1M"]
+        );
+        assert_eq!([0.0, 3.21, 99.7].map(percent), ["0 %", "3.2 %", "100 %"]);
+    }
+
+    #[test]
+    fn runs_are_joined_only_over_neighbours_that_were_measured() {
+        let all = [1, 2, 4, 8, 16];
+        let show = |n: i32| n.to_string();
+        assert_eq!(runs(&all, &[1, 2, 4], show), "1 to 4");
+        assert_eq!(runs(&all, &[1, 4, 8], show), "1 and 4 to 8");
+        assert_eq!(runs(&all, &[2, 8, 16], show), "2 and 8 to 16");
+        assert_eq!(runs(&all, &[], show), "");
+    }
+}

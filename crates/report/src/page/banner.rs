@@ -1,0 +1,181 @@
+//! What was measured on what, what that does not tell, and how to do it again.
+
+use std::collections::BTreeSet;
+
+use adverb_results::{DeviceKind, RESULTS_CSV, RESULTS_JSONL, Record};
+use maud::{Markup, html};
+
+use crate::{Report, format};
+
+/// The facts, as a list of terms.
+pub(super) fn measured_on(report: &Report<'_>) -> Markup {
+    let meta = report.meta;
+    let all = |of: fn(&Record) -> String| distinct(&report.records, of);
+    let started = |first: bool| {
+        let times = report.records.iter().map(|r| r.provenance.started.as_str());
+        if first { times.min() } else { times.max() }
+    };
+    let (measured, failed) = (report.records.len() - report.failed(), report.failed());
+    html! {
+        dl class="facts" {
+            (fact("Device", &all(|r| format!("{} ({})", r.device, kind(r.device.kind)))))
+            (fact("Machine", &all(|r| format!("{}, {} cores", r.provenance.cpu, r.provenance.cores))))
+            (fact("Host", &all(|r| format!("{}, kernel {}", r.provenance.host, r.provenance.kernel))))
+            (fact("Cores used", &all(|r| cores(r.params.active_core, r.params.passive_core))))
+            (fact("Adverb", &all(version)))
+            (fact("Device details", &all(details)))
+            (fact("Date", &date(started(true), started(false))))
+            @if let Some(profile) = &meta.profile { (fact("Profile", profile)) }
+            (fact("Seed", &all(|r| r.params.seed.to_string())))
+            (fact("Cells", &format!("{measured} measured, {failed} failed")))
+        }
+    }
+}
+
+fn fact(name: &str, value: &str) -> Markup {
+    html! {
+        @if !value.is_empty() { div { dt { (name) } dd { (value) } } }
+    }
+}
+
+fn distinct(records: &[&Record], of: fn(&Record) -> String) -> String {
+    let values: BTreeSet<String> = records
+        .iter()
+        .map(|r| of(r))
+        .filter(|v| !v.is_empty())
+        .collect();
+    values.into_iter().collect::<Vec<_>>().join("; ")
+}
+
+fn kind(kind: DeviceKind) -> &'static str {
+    match kind {
+        DeviceKind::Soft => "user-space NIC in shared memory",
+        DeviceKind::Verbs => "hardware or driver behind libibverbs",
+        DeviceKind::Model => "model in virtual time",
+    }
+}
+
+fn cores(active: Option<u32>, passive: Option<u32>) -> String {
+    let core = |c: Option<u32>| c.map_or_else(|| "any".to_owned(), |c| c.to_string());
+    format!(
+        "active side {}, passive side {}",
+        core(active),
+        core(passive)
+    )
+}
+
+fn version(record: &Record) -> String {
+    match &record.provenance.revision {
+        Some(revision) => format!("{} ({revision})", record.provenance.adverb),
+        None => record.provenance.adverb.clone(),
+    }
+}
+
+fn details(record: &Record) -> String {
+    let details = record
+        .provenance
+        .device
+        .iter()
+        .map(|(name, value)| format!("{name} {value}"));
+    details.collect::<Vec<_>>().join(", ")
+}
+
+fn date(first: Option<&str>, last: Option<&str>) -> String {
+    match (first, last) {
+        (Some(first), Some(last)) if first == last => first.to_owned(),
+        (Some(first), Some(last)) => format!("{first} to {last}"),
+        _ => String::new(),
+    }
+}
+
+/// The limits of each kind of device that was measured.
+pub(super) fn what_it_does_not_tell(report: &Report<'_>) -> Markup {
+    let kinds: BTreeSet<DeviceKind> = report.records.iter().map(|r| r.device.kind).collect();
+    html! {
+        @if !kinds.is_empty() {
+            section class="limits" aria-label="What this does not tell" {
+                h2 { "What this does not tell" }
+                @for kind in &kinds { (limits(*kind)) }
+                @if kinds.len() > 1 {
+                    p { "Devices of several kinds are in this report. Each plot shows one device, and each series is named after it; their figures are not to be mixed." }
+                }
+            }
+        }
+    }
+}
+
+fn limits(kind: DeviceKind) -> Markup {
+    html! {
+        @match kind {
+            DeviceKind::Soft => {
+                p {
+                    strong { "These are not the numbers of a hardware NIC. " }
+                    "The user-space NIC (" code { "soft" } ") measures this machine’s CPU and memory system: the "
+                    "requester’s own core carries each operation out, in shared memory. Nothing crosses PCIe or a wire."
+                }
+                p {
+                    strong { "What carries over: " }
+                    "the shape of the trade between busy polling and events (latency against CPU), that the passive side of WRITE "
+                    "and READ runs nothing, and the work that each way of programming makes for the host. "
+                    strong { "What does not: " }
+                    "every absolute figure; the effect of inline data, lists and signaling, which on hardware save doorbells, DMA "
+                    "reads and completion writes over PCIe; the latency of READ against WRITE, which on hardware includes the way "
+                    "back; and where throughput ends, here at the speed of a memory copy and there at that of the wire. The "
+                    "active side’s CPU contains the copy that a NIC would do."
+                }
+            }
+            DeviceKind::Verbs => {
+                p {
+                    strong { "Figures of a device behind libibverbs " }
+                    "hold for this adapter, firmware, link and host. If its driver is a software one (Soft-RoCE, "
+                    "siw), they measure the kernel’s network stack."
+                }
+            }
+            DeviceKind::Model => {
+                p {
+                    strong { "The model predicts, it does not measure. " }
+                    "Its figures follow from the parameters of its preset; " code { "adverb model validate" }
+                    " shows how near they come to published ones."
+                }
+            }
+        }
+    }
+}
+
+/// The last section: files, command, citation.
+pub(super) fn reproduce(report: &Report<'_>) -> Markup {
+    let versions = distinct(&report.records, version);
+    let devices = distinct(&report.records, |r| r.device.to_string());
+    html! {
+        section id="reproduce" {
+            h2 { "Measure it again" }
+            @if let Some(command) = &report.meta.command {
+                p { "This report comes from" }
+                pre { code { (command) } }
+            }
+            p {
+                "The records stand beside this file: " a href=(RESULTS_JSONL) { (RESULTS_JSONL) }
+                " (one JSON object a cell, with every repetition and the latency histograms) and "
+                a href=(RESULTS_CSV) { (RESULTS_CSV) } " (the same as a table)."
+            }
+            p {
+                "The programs, figures and definitions are those of P. MacArthur and R. D. Russell, “A Performance Study to Guide "
+                "RDMA Programming Decisions”, HPCC 2012; the rankings those of R. D. Russell’s OpenFabrics tutorial, 2013. "
+                "Medians are over repetitions, with the range of the repetitions as bars; CPU is user and system time by "
+                "getrusage over elapsed time, in percent of one core."
+            }
+            p {
+                "To cite: Adverb " (versions) ", device " (devices)
+                @if let Some(profile) = &report.meta.profile { ", profile " (profile) }
+                @if let Some(first) = report.records.iter().map(|r| &r.provenance.started).min() { ", measured " (first) }
+                ", on the machine named above."
+            }
+            @if let Some(generated) = &report.meta.generated { p class="about" { "Report made " (generated) "." } }
+        }
+    }
+}
+
+/// Bytes in a table cell: `64 B`.
+pub(super) fn size(record: &Record) -> String {
+    format::size(record.params.size_bytes.get())
+}

@@ -1,0 +1,169 @@
+//! The page: banner, findings, figures, table, colophon.
+
+mod banner;
+mod table;
+
+use adverb_results::FigureId;
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+
+use crate::figure::Figure;
+use crate::findings::Finding;
+use crate::{Report, plot};
+
+const CSS: &str = include_str!("../../assets/report.css");
+const JS: &str = include_str!("../../assets/report.js");
+const TITLE: &str = "How to use RDMA verbs: a measurement";
+
+pub(crate) fn html(report: &Report<'_>) -> Markup {
+    let figures = report.figures();
+    let findings = report.findings();
+    html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                title { (TITLE) " · Adverb" }
+                // Without this line browsers ask the server for an icon.
+                link rel="icon" href="data:,";
+                style { (PreEscaped(CSS)) }
+            }
+            body {
+                header {
+                    h1 { (TITLE) }
+                    (banner::measured_on(report))
+                    (notices(report))
+                    (banner::what_it_does_not_tell(report))
+                }
+                (contents(&figures))
+                main {
+                    (findings_section(&findings))
+                    @for figure in &figures { (figure_section(figure)) }
+                    (table::section(report))
+                    (banner::reproduce(report))
+                }
+                script { (PreEscaped(JS)) }
+            }
+        }
+    }
+}
+
+fn notices(report: &Report<'_>) -> Markup {
+    let notices = report.notices();
+    html! {
+        @if !notices.is_empty() {
+            div class="notice" role="note" {
+                @for notice in &notices { p { (notice) } }
+            }
+        }
+    }
+}
+
+fn contents(figures: &[Figure]) -> Markup {
+    html! {
+        nav aria-label="Contents" {
+            ol class="contents" {
+                li { a href="#findings" { "Findings" } }
+                @for figure in figures {
+                    li { a href={ "#" (figure.id) } { (title(figure.id)) } }
+                }
+                li { a href="#cells" { "All cells" } }
+                li { a href="#reproduce" { "Measure it again" } }
+            }
+        }
+    }
+}
+
+fn findings_section(findings: &[Finding]) -> Markup {
+    html! {
+        section id="findings" {
+            h2 { "Findings" }
+            @if findings.is_empty() {
+                p { "The measured cells do not suffice for any finding: each compares cells that are missing, failed, or were not repeated." }
+            } @else {
+                p class="about" {
+                    "Each sentence is computed from the cells of this report. “Faster” means that the medians "
+                    "differ by at least 2 % and the 95 % confidence intervals do not overlap; what lies within the noise is "
+                    "said to. Missing sentences lack their cells."
+                }
+                ul class="findings" {
+                    @for finding in findings {
+                        li id={ "finding-" (finding.id) } {
+                            (unbroken(&finding.sentence)) " "
+                            a href={ "#" (finding.figure) } { (reference(finding.figure)) }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// `Figure 1`, `Ranking: client CPU`: how a finding points to its plot.
+fn reference(figure: FigureId) -> String {
+    match (figure, figure.id().strip_prefix("fig")) {
+        (_, Some(number)) => format!("Figure\u{a0}{number}"),
+        (FigureId::RankRtt, _) => "Ranking\u{a0}by\u{a0}time".to_owned(),
+        (FigureId::RankCpu, _) => "Ranking\u{a0}by\u{a0}CPU".to_owned(),
+        _ => "Latency\u{a0}plot".to_owned(),
+    }
+}
+
+/// Keeps numbers and their units on one line.
+fn unbroken(sentence: &str) -> String {
+    let mut previous = ' ';
+    let keep = |c: char| {
+        let joined = if c == ' ' && previous.is_ascii_digit() {
+            '\u{a0}'
+        } else {
+            c
+        };
+        previous = c;
+        joined
+    };
+    sentence.chars().map(keep).collect()
+}
+
+fn figure_section(figure: &Figure) -> Markup {
+    let legend = figure.legend();
+    html! {
+        section class="figure" id=(figure.id) {
+            h2 { (title(figure.id)) }
+            p class="about" { (figure.caption) }
+            @if figure.panels.is_empty() {
+                p class="empty" { "No cell of this figure was measured." }
+            }
+            @if legend.len() > 1 {
+                div class="legend" role="group" aria-label="Show or hide series" {
+                    @for (name, style) in legend {
+                        button type="button" aria-pressed="true" data-series=(name) { (plot::swatch(style)) (name) }
+                    }
+                }
+            }
+            div class="panels" { (plot::panels(figure)) }
+            @if !figure.panels.is_empty() { p class="readout" aria-live="polite" {} }
+            (failures(figure))
+        }
+    }
+}
+
+fn title(figure: FigureId) -> Markup {
+    html! {
+        @if let Some(number) = figure.id().strip_prefix("fig") { span class="number" { "Figure " (number) } " " }
+        (figure.title())
+    }
+}
+
+fn failures(figure: &Figure) -> Markup {
+    html! {
+        @if !figure.failed.is_empty() {
+            div class="failed" {
+                h3 { "Failed cells" }
+                ul {
+                    @for (cell, reason) in &figure.failed { li { code { (cell) } ": " (reason) } }
+                }
+            }
+        }
+    }
+}

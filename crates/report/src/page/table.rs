@@ -1,0 +1,131 @@
+//! All cells as a table that sorts and filters.
+
+use adverb_results::{Latency, Outcome, Record};
+use maud::{Markup, html};
+
+use super::banner;
+use crate::Report;
+use crate::cells::{Cells, Quantity};
+use crate::format;
+
+/// A value as it is read and as it is sorted.
+struct Value {
+    text: String,
+    sort: Option<f64>,
+}
+
+type Column = (&'static str, fn(&Record) -> Value);
+
+const COLUMNS: [Column; 19] = [
+    ("status", |r| {
+        word(if r.outcome == Outcome::Ok {
+            "ok"
+        } else {
+            "failed"
+        })
+    }),
+    ("program", |r| word(r.program)),
+    ("device", |r| word(&r.device)),
+    ("op", |r| word(r.params.op)),
+    ("size", |r| Value {
+        text: banner::size(r),
+        sort: Some(r.params.size_bytes.get() as f64),
+    }),
+    ("inline", |r| {
+        word(if r.params.inline { "yes" } else { "no" })
+    }),
+    ("completion", |r| word(r.params.completion)),
+    ("buffers", |r| Value {
+        text: r.params.buffers.to_string(),
+        sort: Some(f64::from(r.params.buffers)),
+    }),
+    ("post", |r| word(r.params.post)),
+    ("signal", |r| word(r.params.signal)),
+    ("one-way, median", |r| quantity(r, Quantity::OneWay)),
+    ("± 95 % of mean", |r| latency(r, |l| l.ci95)),
+    ("p50", |r| latency(r, |l| l.p50)),
+    ("p99", |r| latency(r, |l| l.p99)),
+    ("p99.9", |r| latency(r, |l| l.p999)),
+    ("messages/s", |r| quantity(r, Quantity::MessageRate)),
+    ("throughput", |r| quantity(r, Quantity::Throughput)),
+    ("CPU active", |r| quantity(r, Quantity::CpuActive)),
+    ("CPU passive", |r| quantity(r, Quantity::CpuPassive)),
+];
+
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "most words are made on the spot"
+)]
+fn word(word: impl ToString) -> Value {
+    Value {
+        text: word.to_string(),
+        sort: None,
+    }
+}
+
+fn figure(value: Option<f64>, show: impl Fn(f64) -> String) -> Value {
+    Value {
+        text: value.map(show).unwrap_or_default(),
+        sort: value,
+    }
+}
+
+fn quantity(record: &Record, quantity: Quantity) -> Value {
+    let sample = Cells::of(&[record])
+        .iter()
+        .next()
+        .and_then(|c| c.sample(quantity));
+    figure(sample.map(|s| s.median), |v| quantity.show(v))
+}
+
+fn latency(record: &Record, of: fn(&Latency) -> Option<f64>) -> Value {
+    figure(
+        record.metrics.as_ref().and_then(|m| of(&m.one_way_ns)),
+        format::time,
+    )
+}
+
+pub(super) fn section(report: &Report<'_>) -> Markup {
+    html! {
+        section id="cells" {
+            h2 { "All cells" }
+            p class="about" {
+                "An empty field is a figure that was not measured. A heading sorts; verified cells also check their payload, which takes time."
+            }
+            p class="filter" {
+                label for="filter" { "Filter " }
+                input id="filter" type="search" placeholder="for example: write event 64 B" autocomplete="off";
+                " " output id="shown" { (report.records.len()) " cells" }
+            }
+            div class="scroll" tabindex="0" role="region" aria-label="All cells" {
+                table {
+                    thead {
+                        tr {
+                            @for (name, _) in COLUMNS { th scope="col" { button type="button" { (name) } } }
+                            th scope="col" { button type="button" { "cell, or why it failed" } }
+                        }
+                    }
+                    tbody { @for record in &report.records { (row(record)) } }
+                }
+            }
+        }
+    }
+}
+
+fn row(record: &Record) -> Markup {
+    let failed = matches!(record.outcome, Outcome::Failed { .. });
+    html! {
+        tr class=[failed.then_some("bad")] {
+            @for (_, value) in COLUMNS {
+                @let value = value(record);
+                td class=[value.sort.map(|_| "n")] data-v=[value.sort] { (value.text) }
+            }
+            td class="why" {
+                @match &record.outcome {
+                    Outcome::Failed { reason } => { (record.cell) ": " (reason) }
+                    Outcome::Ok => { (record.cell) @if record.params.verify { " (verified)" } }
+                }
+            }
+        }
+    }
+}

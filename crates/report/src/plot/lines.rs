@@ -1,0 +1,199 @@
+//! A panel of lines over an axis.
+
+use maud::{Markup, html};
+
+use super::mark::{at, classes, shape};
+use super::scale::Scale;
+use crate::cells::Quantity;
+use crate::figure::{Point, Series, XAxis};
+
+const WIDTH: f64 = 440.0;
+const HEIGHT: f64 = 290.0;
+const LEFT: f64 = 62.0;
+const RIGHT: f64 = 362.0;
+const TOP: f64 = 10.0;
+const BOTTOM: f64 = 246.0;
+
+/// Height of a line of direct labels.
+const LABEL_HEIGHT: f64 = 12.0;
+/// How far a direct label may stand from its line's end.
+const LABEL_SHIFT: f64 = 14.0;
+/// Ends nearer to each other than this look like one.
+const SAME_PLACE: f64 = 5.0;
+/// An error bar shorter than this would hide behind its marker.
+const SHORTEST_BAR: f64 = 3.0;
+
+/// The range of values that panels share.
+pub(crate) struct Bounds {
+    xs: Vec<f64>,
+    ys: Vec<f64>,
+}
+
+impl Bounds {
+    pub(crate) fn of<'a>(series: impl Iterator<Item = &'a Series>) -> Self {
+        let (mut xs, mut ys) = (Vec::new(), Vec::new());
+        for point in series.flat_map(|s| &s.points) {
+            xs.push(point.x);
+            ys.extend([point.low, point.high]);
+        }
+        Bounds { xs, ys }
+    }
+}
+
+struct Axes {
+    x: Scale,
+    y: Scale,
+}
+
+/// The panel as SVG.
+pub(crate) fn draw(
+    id: &str,
+    title: &str,
+    (x, y): (XAxis, Quantity),
+    series: &[Series],
+    bounds: &Bounds,
+) -> Markup {
+    let axes = Axes {
+        x: Scale::horizontal(x, bounds.xs.iter().copied(), (LEFT + 6.0, RIGHT - 4.0)),
+        y: Scale::vertical(y, bounds.ys.iter().copied(), (BOTTOM, TOP)),
+    };
+    let points: usize = series.iter().map(|s| s.points.len()).sum();
+    let names: Vec<&str> = series.iter().map(|s| s.name.as_str()).collect();
+    html! {
+        svg class="plot" viewBox=(format!("0 0 {WIDTH} {HEIGHT}")) role="img" tabindex="0"
+            aria-labelledby={ (id) "-t " (id) "-d" } data-points=(points) {
+            title id={ (id) "-t" } { (title) }
+            desc id={ (id) "-d" } {
+                (y.name()) " over " (x_name(x)) ", " (points) " points of: " (names.join("; "))
+                ". Arrow keys walk through the points; the table at the end has all values."
+            }
+            (grid(&axes))
+            text class="axis" x=(at(f64::midpoint(LEFT, RIGHT))) y=(at(HEIGHT - 8.0)) text-anchor="middle" { (x_name(x)) }
+            @for s in series { (line(s, &axes)) }
+            (direct_labels(series, &axes))
+        }
+    }
+}
+
+fn x_name(axis: XAxis) -> &'static str {
+    match axis {
+        XAxis::Size => "message size (bytes)",
+        XAxis::Buffers => "buffers",
+        XAxis::Percentile => "percentile of messages",
+    }
+}
+
+fn grid(axes: &Axes) -> Markup {
+    html! {
+        g class="grid" {
+            @for tick in axes.y.ticks() {
+                @let y = at(tick.at);
+                @match tick.text {
+                    Some(text) => {
+                        path class="major" d=(format!("M{LEFT} {y}H{RIGHT}")) {}
+                        text x=(LEFT - 6.0) y=(at(tick.at + 4.0)) text-anchor="end" { (text) }
+                    }
+                    None => { path class="minor" d=(format!("M{LEFT} {y}h3")) {} }
+                }
+            }
+            @for tick in axes.x.ticks() {
+                @let x = at(tick.at);
+                @match tick.text {
+                    Some(text) => {
+                        path class="major" d=(format!("M{x} {TOP}V{BOTTOM}")) {}
+                        text x=(x) y=(at(BOTTOM + 17.0)) text-anchor="middle" { (text) }
+                    }
+                    None => { path class="minor" d=(format!("M{x} {BOTTOM}v-3")) {} }
+                }
+            }
+            path class="frame" d=(format!("M{LEFT} {TOP}V{BOTTOM}H{RIGHT}")) {}
+        }
+    }
+}
+
+fn line(series: &Series, axes: &Axes) -> Markup {
+    let place = |p: &Point| (axes.x.place(p.x), axes.y.place(p.y));
+    let corners: Vec<String> = series
+        .points
+        .iter()
+        .map(|p| {
+            let (x, y) = place(p);
+            format!("{x:.1} {y:.1}")
+        })
+        .collect();
+    let bars: String = series
+        .points
+        .iter()
+        .filter_map(|p| error_bar(p, axes))
+        .collect();
+    html! {
+        g class="series" data-series=(series.name) {
+            @if corners.len() > 1 {
+                path class={ "line " (classes(series.style)) } d={ "M" (corners.join("L")) } {}
+            }
+            @if !bars.is_empty() {
+                path class={ "spread c" (series.style.color % 8) } d=(bars) {}
+            }
+            @for p in &series.points {
+                @let (x, y) = place(p);
+                g class="pt" data-x=(p.x) data-y=(p.y) transform=(format!("translate({x:.1},{y:.1})")) {
+                    title { (series.name) ", " (p.text) }
+                    (shape(series.style))
+                }
+            }
+        }
+    }
+}
+
+fn error_bar(point: &Point, axes: &Axes) -> Option<String> {
+    let (x, low, high) = (
+        axes.x.place(point.x),
+        axes.y.place(point.low),
+        axes.y.place(point.high),
+    );
+    let tall = (low - high).abs() > SHORTEST_BAR;
+    tall.then(|| {
+        format!(
+            "M{x:.1} {low:.1}V{high:.1}M{0:.1} {low:.1}h5M{0:.1} {high:.1}h5",
+            x - 2.5
+        )
+    })
+}
+
+/// Names beside the lines' ends, each once, where they can stand near enough.
+fn direct_labels(series: &[Series], axes: &Axes) -> Markup {
+    let mut wanted: Vec<(f64, &Series)> = Vec::new();
+    for s in series {
+        let Some(last) = s.points.last().filter(|p| axes.x.place(p.x) > RIGHT - 24.0) else {
+            continue;
+        };
+        if !s.short.is_empty() && !wanted.iter().any(|(_, other)| other.short == s.short) {
+            wanted.push((axes.y.place(last.y), s));
+        }
+    }
+    // Where lines end in one place, a name at one of them would deny the others: the legend serves.
+    let ends: Vec<f64> = wanted.iter().map(|(y, _)| *y).collect();
+    wanted.retain(|(y, _)| {
+        ends.iter()
+            .filter(|end| (*end - y).abs() < SAME_PLACE)
+            .count()
+            == 1
+    });
+    wanted.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let mut placed: Vec<(f64, &Series)> = Vec::new();
+    for (y, s) in wanted {
+        let free = placed
+            .last()
+            .map_or(y, |(above, _)| y.max(above + LABEL_HEIGHT));
+        if free - y <= LABEL_SHIFT && free <= BOTTOM + 4.0 {
+            placed.push((free, s));
+        }
+    }
+    html! {
+        g class="labels" {
+            @for (y, s) in placed {
+                text class={ "c" (s.style.color % 8) } data-series=(s.name) x=(at(RIGHT + 4.0)) y=(at(y + 4.0)) { (s.short) }
+            }
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! Axes: from values to places, and the ticks on the way.
+
+use crate::cells::Quantity;
+use crate::figure::XAxis;
+use crate::format;
+
+/// An axis over a range of values, drawn from one place to another.
+#[derive(Clone, Debug)]
+pub(crate) struct Scale {
+    kind: Kind,
+    /// Ends of the range, transformed.
+    low: f64,
+    high: f64,
+    from: f64,
+    to: f64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Kind {
+    Log2 { sizes: bool },
+    Log10 { quantity: Quantity },
+    Percent,
+    Percentile,
+}
+
+/// A place on an axis; without a text it is a minor one.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Tick {
+    pub(crate) at: f64,
+    pub(crate) text: Option<String>,
+}
+
+/// At most so many sizes are labelled on an axis.
+const MOST_LABELS: f64 = 6.0;
+
+impl Scale {
+    /// The horizontal axis over these values, drawn in these places.
+    pub(crate) fn horizontal(
+        axis: XAxis,
+        values: impl Iterator<Item = f64>,
+        places: (f64, f64),
+    ) -> Self {
+        let kind = match axis {
+            XAxis::Size => Kind::Log2 { sizes: true },
+            XAxis::Buffers => Kind::Log2 { sizes: false },
+            XAxis::Percentile => Kind::Percentile,
+        };
+        let (low, high) = range(values.map(|v| kind.transform(v)));
+        let (low, high) = if high > low {
+            (low, high)
+        } else {
+            (low - 1.0, high + 1.0)
+        };
+        Scale {
+            kind,
+            low,
+            high,
+            from: places.0,
+            to: places.1,
+        }
+    }
+
+    /// The vertical axis over these values, drawn in these places.
+    pub(crate) fn vertical(
+        quantity: Quantity,
+        values: impl Iterator<Item = f64>,
+        places: (f64, f64),
+    ) -> Self {
+        let (from, to) = places;
+        match quantity {
+            Quantity::CpuActive | Quantity::CpuPassive => {
+                let (_, high) = range(values);
+                let high = (high.max(100.0) / 50.0).ceil() * 50.0 + 4.0;
+                Scale {
+                    kind: Kind::Percent,
+                    low: 0.0,
+                    high,
+                    from,
+                    to,
+                }
+            }
+            _ => {
+                let kind = Kind::Log10 { quantity };
+                let (low, high) = range(values.map(|v| kind.transform(v)));
+                // Some air at both ends, and half a decade at least.
+                let air = ((0.5 - (high - low)) / 2.0)
+                    .max(0.06 * (high - low))
+                    .max(0.02);
+                Scale {
+                    kind,
+                    low: low - air,
+                    high: high + air,
+                    from,
+                    to,
+                }
+            }
+        }
+    }
+
+    /// Where a value is drawn.
+    pub(crate) fn place(&self, value: f64) -> f64 {
+        let share = (self.kind.transform(value) - self.low) / (self.high - self.low);
+        self.from + share.clamp(0.0, 1.0) * (self.to - self.from)
+    }
+
+    fn place_of_transformed(&self, t: f64) -> f64 {
+        self.from + (t - self.low) / (self.high - self.low) * (self.to - self.from)
+    }
+
+    /// The ticks, from the low end to the high one.
+    pub(crate) fn ticks(&self) -> Vec<Tick> {
+        let inside = |t: &f64| *t >= self.low - 1e-9 && *t <= self.high + 1e-9;
+        let tick = |t: f64, text: Option<String>| Tick {
+            at: self.place_of_transformed(t),
+            text,
+        };
+        match self.kind {
+            Kind::Log2 { sizes } => {
+                let steps = [1.0, 2.0, 3.0, 4.0, 6.0, 10.0];
+                let fits = |step: &f64| ((self.high - self.low) / step).floor() < MOST_LABELS;
+                let step = steps.into_iter().find(fits).unwrap_or(16.0) as i64;
+                (self.low.ceil() as i64..=self.high.floor() as i64)
+                    .map(|exponent| {
+                        let labelled =
+                            exponent.rem_euclid(step) == 0 && (0..63).contains(&exponent);
+                        let text = || match sizes {
+                            true => format::size_tick(1 << exponent),
+                            false => (1_u64 << exponent).to_string(),
+                        };
+                        tick(exponent as f64, labelled.then(text))
+                    })
+                    .collect()
+            }
+            Kind::Log10 { quantity } => self.decades(quantity),
+            Kind::Percent => {
+                let step = if self.high > 200.0 { 100 } else { 50 };
+                (0..=self.high as i64)
+                    .step_by(step)
+                    .map(|p| tick(p as f64, Some(format!("{p} %"))))
+                    .collect()
+            }
+            Kind::Percentile => [10.0, 50.0, 90.0, 99.0, 99.9, 99.99]
+                .map(|p: f64| (-(1.0 - p / 100.0).log10(), p))
+                .into_iter()
+                .filter(|(t, _)| inside(t))
+                .map(|(t, p)| tick(t, Some(format!("{p} %"))))
+                .collect(),
+        }
+    }
+
+    /// Powers of ten; 2 and 5 between them are labelled where the range is short.
+    fn decades(&self, quantity: Quantity) -> Vec<Tick> {
+        let short = self.high - self.low < 1.6;
+        let long = self.high - self.low > 7.0;
+        let mut ticks = Vec::new();
+        for exponent in self.low.floor() as i32..=self.high.ceil() as i32 {
+            for digit in 1..10 {
+                let value = f64::from(digit) * 10_f64.powi(exponent);
+                let t = value.log10();
+                if t < self.low || t > self.high {
+                    continue;
+                }
+                let labelled = match digit {
+                    1 => !long || exponent.rem_euclid(2) == 0,
+                    2 | 5 => short,
+                    _ => false,
+                };
+                let text = labelled.then(|| whole(&quantity.show(value)));
+                ticks.push(Tick {
+                    at: self.place_of_transformed(t),
+                    text,
+                });
+            }
+        }
+        ticks
+    }
+}
+
+impl Kind {
+    fn transform(self, value: f64) -> f64 {
+        match self {
+            Kind::Log2 { .. } => value.max(f64::MIN_POSITIVE).log2(),
+            Kind::Log10 { .. } => value.max(f64::MIN_POSITIVE).log10(),
+            Kind::Percent | Kind::Percentile => value,
+        }
+    }
+}
+
+/// `1.00 µs` to `1 µs`.
+fn whole(text: &str) -> String {
+    text.replace(".00 ", " ").replace(".0 ", " ")
+}
+
+fn range(values: impl Iterator<Item = f64>) -> (f64, f64) {
+    let (low, high) = values
+        .filter(|v| v.is_finite())
+        .fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), v| {
+            (l.min(v), h.max(v))
+        });
+    if low <= high { (low, high) } else { (0.0, 1.0) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn texts(scale: &Scale) -> Vec<String> {
+        scale.ticks().into_iter().filter_map(|t| t.text).collect()
+    }
+
+    #[test]
+    fn sizes_are_labelled_as_in_the_paper() {
+        let sizes = [1.0, 64.0 * 1024.0 * 1024.0];
+        let scale = Scale::horizontal(XAxis::Size, sizes.into_iter(), (0.0, 100.0));
+        assert_eq!(texts(&scale), ["1", "64", "4K", "256K", "16M"]);
+        assert_eq!(scale.place(1.0), 0.0);
+        assert_eq!(scale.place(sizes[1]), 100.0);
+    }
+
+    #[test]
+    fn times_stand_at_decades() {
+        let scale = Scale::vertical(Quantity::OneWay, [40.0, 30_000.0].into_iter(), (100.0, 0.0));
+        assert_eq!(texts(&scale), ["100 ns", "1 µs", "10 µs"]);
+    }
+
+    #[test]
+    fn a_single_value_has_an_axis() {
+        let scale = Scale::vertical(Quantity::OneWay, [100.0].into_iter(), (100.0, 0.0));
+        assert!((scale.place(100.0) - 50.0).abs() < 1e-9);
+        let scale = Scale::horizontal(XAxis::Buffers, [4.0].into_iter(), (0.0, 100.0));
+        assert_eq!(scale.place(4.0), 50.0);
+    }
+
+    #[test]
+    fn cpu_starts_at_zero_and_reaches_a_whole_core() {
+        let scale = Scale::vertical(Quantity::CpuActive, [20.0].into_iter(), (100.0, 0.0));
+        assert_eq!(texts(&scale), ["0 %", "50 %", "100 %"]);
+    }
+}

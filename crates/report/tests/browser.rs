@@ -1,0 +1,174 @@
+//! The report in a real browser: every plot has drawn its points, nothing is logged as an error, no
+//! request leaves the file, and the page fits a phone.
+
+mod common;
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use adverb_report::{Meta, Report};
+
+const CHROMIUM: &str = "/usr/bin/chromium";
+
+/// Whether the browser is there; says so visibly where it is not.
+fn chromium_is_here(test: &str) -> bool {
+    if Path::new(CHROMIUM).exists() {
+        return true;
+    }
+    let reason = format!("{CHROMIUM} is missing (Debian package: chromium)");
+    assert!(
+        std::env::var_os("ADVERB_REQUIRE_CHROMIUM").is_none_or(|v| v != "1"),
+        "{reason}"
+    );
+    eprintln!("NOT RUN: {test}: {reason}");
+    false
+}
+
+struct Page {
+    dom: String,
+    log: String,
+    net_log: String,
+}
+
+/// Opens the report of the synthetic study in a window of this size.
+fn open(window: &str) -> Page {
+    let records = common::study_with_failures();
+    open_html(
+        window,
+        &Report::from_records(&records, &Meta::default()).html(),
+    )
+}
+
+fn open_html(window: &str, html: &str) -> Page {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let file = dir.path().join("report.html");
+    let net_log = dir.path().join("net.json");
+    std::fs::write(&file, html).expect("written");
+    let output: Output = Command::new(CHROMIUM)
+        .args([
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-quic",
+            "--no-first-run",
+        ])
+        .args([
+            "--disable-background-networking",
+            "--disable-component-update",
+            "--disable-sync",
+        ])
+        .args([
+            "--disable-default-apps",
+            "--disable-extensions",
+            "--disable-dev-shm-usage",
+        ])
+        .arg(format!(
+            "--user-data-dir={}",
+            dir.path().join("profile").display()
+        ))
+        .arg(format!("--log-net-log={}", net_log.display()))
+        .arg(format!("--window-size={window}"))
+        .args([
+            "--enable-logging=stderr",
+            "--v=0",
+            "--virtual-time-budget=5000",
+            "--dump-dom",
+        ])
+        .arg(format!("file://{}", file.display()))
+        .output()
+        .expect("chromium starts");
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    Page {
+        dom: String::from_utf8_lossy(&output.stdout).into_owned(),
+        log: String::from_utf8_lossy(&output.stderr).into_owned(),
+        net_log: std::fs::read_to_string(&net_log).unwrap_or_default(),
+    }
+}
+
+/// Requests that the page made beyond its file, out of chromium's log of its network. Chromium's own
+/// (for its updates) have no origin.
+fn requests(net_log: &str) -> Vec<&str> {
+    let of_page = |line: &&str| {
+        line.contains("\"initiator\":") && !line.contains("\"initiator\":\"not an origin\"")
+    };
+    net_log
+        .lines()
+        .filter(|line| line.contains("\"url\":\"http"))
+        .filter(of_page)
+        .collect()
+}
+
+/// The value of an attribute of the root element.
+fn root_attribute<'a>(page: &'a Page, name: &str) -> &'a str {
+    let start = page.dom.find(&format!(" {name}=\"")).unwrap_or_else(|| {
+        panic!(
+            "no {name}: the page's script did not run to its end; log: {}",
+            page.log
+        )
+    });
+    page.dom[start..].split('"').nth(1).unwrap_or_default()
+}
+
+fn check(page: &Page) {
+    let ready = root_attribute(page, "data-report-ready");
+    let numbers: Vec<usize> = ready
+        .split(' ')
+        .filter_map(|word| word.parse().ok())
+        .collect();
+    let [drawn, expected, plots] = numbers[..] else {
+        panic!("{ready}")
+    };
+    assert_eq!(drawn, expected, "points outside their plot: {ready}");
+    assert!(drawn > 1000 && plots > 20, "{ready}");
+    assert_eq!(
+        root_attribute(page, "data-report-fits"),
+        "yes",
+        "the page scrolls sideways"
+    );
+
+    let console: Vec<&str> = page
+        .log
+        .lines()
+        .filter(|line| line.contains("CONSOLE"))
+        .collect();
+    assert!(console.is_empty(), "{console:#?}");
+
+    assert!(
+        !page.net_log.is_empty(),
+        "chromium wrote no log of its requests"
+    );
+    let outside = requests(&page.net_log);
+    assert!(outside.is_empty(), "{outside:#?}");
+}
+
+#[test]
+fn on_a_desk() {
+    if chromium_is_here("on_a_desk") {
+        check(&open("1280,900"));
+    }
+}
+
+#[test]
+fn on_a_phone() {
+    if chromium_is_here("on_a_phone") {
+        check(&open("360,800"));
+    }
+}
+
+/// The checks above can fail.
+#[test]
+fn a_request_and_an_error_are_seen() {
+    if !chromium_is_here("a_request_and_an_error_are_seen") {
+        return;
+    }
+    let page = open_html(
+        "800,600",
+        "<!DOCTYPE html><html><body><img src='http://127.0.0.1:9/x.png'><script>nonsense()</script></body></html>",
+    );
+    assert!(page.log.contains("CONSOLE"), "{}", page.log);
+    assert_eq!(requests(&page.net_log).len(), 1, "{}", page.net_log);
+}

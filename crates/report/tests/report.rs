@@ -1,0 +1,320 @@
+//! The report of a synthetic study: what it says, what it must never say, and that it is one file.
+
+mod common;
+
+use std::collections::BTreeSet;
+
+use adverb_report::{Finding, Meta, Report};
+use adverb_results::{FigureId, Metrics, Outcome, Record};
+use proptest::prelude::*;
+
+fn findings(records: &[Record]) -> Vec<Finding> {
+    Report::from_records(records, &Meta::default()).findings()
+}
+
+fn html(records: &[Record], meta: &Meta) -> String {
+    Report::from_records(records, meta).html()
+}
+
+#[test]
+fn the_findings_of_the_synthetic_study() {
+    let sentences: Vec<String> = findings(&common::study())
+        .into_iter()
+        .map(|f| format!("{} ({}): {}", f.id, f.figure, f.sentence))
+        .collect();
+    insta::assert_snapshot!(sentences.join("\n\n"));
+}
+
+#[test]
+fn every_figure_has_a_finding_and_its_plots() {
+    let records = common::study();
+    let page = html(&records, &Meta::default());
+    let shown: BTreeSet<FigureId> = findings(&records).iter().map(|f| f.figure).collect();
+    assert_eq!(shown, FigureId::ALL.into_iter().collect());
+    for figure in FigureId::ALL {
+        assert!(page.contains(&format!("id=\"{figure}-0\"")), "{figure}");
+        assert!(page.contains(&format!("href=\"#{figure}\"")), "{figure}");
+    }
+}
+
+#[test]
+fn a_figure_has_a_point_for_each_of_its_cells() {
+    let records = common::study();
+    let fig4: Vec<Record> = records
+        .into_iter()
+        .filter(|r| r.figures.iter().any(|f| f == "fig4"))
+        .map(|r| Record {
+            figures: vec!["fig4".to_owned()],
+            ..r
+        })
+        .collect();
+    let page = html(&fig4, &Meta::default());
+    assert_eq!(page.matches("class=\"pt\"").count(), fig4.len());
+}
+
+#[test]
+fn nothing_measured_is_said_and_not_drawn() {
+    let page = html(&[], &Meta::default());
+    assert_eq!(
+        page.matches("No cell of this figure was measured").count(),
+        FigureId::ALL.len()
+    );
+    assert!(!page.contains("<svg class=\"plot\""));
+    assert!(findings(&[]).is_empty());
+}
+
+#[test]
+fn the_page_asks_for_nothing_outside() {
+    let page = html(&common::study_with_failures(), &Meta::default());
+    for call in [
+        "http://",
+        "https://",
+        "//cdn",
+        "@import",
+        "url(",
+        "fetch(",
+        "XMLHttpRequest",
+    ] {
+        assert!(!page.contains(call), "{call}");
+    }
+    assert!(!page.contains(" src="), "an external script or image");
+}
+
+#[test]
+fn the_same_records_give_the_same_bytes() {
+    let records = common::study();
+    assert_eq!(
+        html(&records, &Meta::default()),
+        html(&records, &Meta::default())
+    );
+}
+
+#[test]
+fn failed_cells_stand_with_their_reason_and_escaped() {
+    let page = html(&common::study_with_failures(), &Meta::default());
+    assert!(page.contains("no space left in /dev/shm: free 512 MiB"));
+    assert!(page.contains("&lt;script&gt;alert(1)&lt;/script&gt; &amp; &quot;more&quot;"));
+    assert!(!page.contains("<script>alert"));
+    assert!(page.contains("3 cells of"));
+}
+
+#[test]
+fn hostile_names_are_escaped_everywhere() {
+    let evil = "\"><script>alert(1)</script>";
+    let mut records = common::study();
+    for record in &mut records {
+        record.device.name = evil.to_owned();
+        record.cell.push_str(evil);
+        record.provenance.cpu = evil.to_owned();
+        record.provenance.host = evil.to_owned();
+    }
+    let mut two = common::on_model(&records);
+    two.extend(records);
+    let meta = Meta {
+        command: Some(evil.into()),
+        warnings: vec![evil.into()],
+        ..Meta::default()
+    };
+    let page = html(&two, &meta);
+    assert!(!page.contains("<script>alert"));
+    assert_eq!(page.matches("<script>").count(), 1);
+}
+
+#[test]
+fn an_unfinished_study_says_so() {
+    let meta = Meta {
+        planned_cells: Some(9999),
+        interrupted: true,
+        ..Meta::default()
+    };
+    let records = common::study();
+    let report = Report::from_records(&records, &meta);
+    let expected = format!(
+        "The study was interrupted: {} of 9999 planned cells are here.",
+        records.len()
+    );
+    assert!(
+        report.notices()[0].starts_with(&expected),
+        "{:?}",
+        report.notices()
+    );
+    assert!(report.html().contains(&expected));
+    assert!(
+        Report::from_records(&records, &Meta::default())
+            .notices()
+            .is_empty()
+    );
+}
+
+#[test]
+fn two_devices_are_never_mixed_without_their_names() {
+    let soft = common::study();
+    let mut both = soft.clone();
+    both.extend(common::on_model(&soft));
+    let sentences = findings(&both);
+    assert_eq!(sentences.len(), 2 * findings(&soft).len());
+    for finding in &sentences {
+        let named = ["On soft: ", "On model:connect_ib: "]
+            .iter()
+            .any(|d| finding.sentence.starts_with(d));
+        assert!(named, "{}", finding.sentence);
+    }
+    let page = html(&both, &Meta::default());
+    for series in page.split("class=\"series\" data-series=\"").skip(1) {
+        assert!(series.starts_with("soft: ") || series.starts_with("model:connect_ib: "));
+    }
+}
+
+#[test]
+fn of_two_records_of_a_cell_the_last_counts() {
+    let records = common::study();
+    let mut again = records.clone();
+    again[0].outcome = Outcome::Failed {
+        reason: "first attempt".into(),
+    };
+    again[0].metrics = None;
+    again.push(records[0].clone());
+    assert_eq!(findings(&again), findings(&records));
+    assert!(!html(&again, &Meta::default()).contains("first attempt"));
+}
+
+#[test]
+fn a_single_repetition_proves_no_difference() {
+    let mut records = common::study();
+    for metrics in records.iter_mut().filter_map(|r| r.metrics.as_mut()) {
+        metrics.repetitions.truncate(1);
+        metrics.one_way_ns.ci95 = None;
+    }
+    let compared = [
+        "completion",
+        "inline",
+        "lists",
+        "periodic",
+        "unsignaled",
+        "opcode",
+        "event-price",
+    ];
+    for finding in findings(&records) {
+        assert!(
+            !compared.iter().any(|id| finding.id.starts_with(id)),
+            "{}",
+            finding.sentence
+        );
+    }
+}
+
+#[test]
+fn equal_series_are_not_told_apart() {
+    let mut records = common::study();
+    let metrics: Option<Metrics> = records[0].metrics.clone();
+    for record in &mut records {
+        record.metrics.clone_from(&metrics);
+    }
+    for finding in findings(&records) {
+        for claim in ["faster", "slower"] {
+            assert!(!finding.sentence.contains(claim), "{}", finding.sentence);
+        }
+    }
+}
+
+/// What can befall a cell.
+#[derive(Clone, Copy, Debug)]
+enum Fate {
+    Whole,
+    Missing,
+    Failed,
+    Empty,
+    NoRepetitions,
+    Absurd,
+}
+
+fn befall(record: &Record, fate: Fate) -> Option<Record> {
+    let mut record = record.clone();
+    match fate {
+        Fate::Whole => {}
+        Fate::Missing => return None,
+        Fate::Failed => {
+            record.outcome = Outcome::Failed {
+                reason: "why".into(),
+            };
+            record.metrics = None;
+        }
+        Fate::Empty => record.metrics = None,
+        Fate::NoRepetitions => record
+            .metrics
+            .iter_mut()
+            .for_each(|m| m.repetitions.clear()),
+        Fate::Absurd => {
+            let absurd = [0.0, -1.0, f64::NAN, f64::INFINITY, 1e300];
+            for (i, r) in record
+                .metrics
+                .iter_mut()
+                .flat_map(|m| &mut m.repetitions)
+                .enumerate()
+            {
+                r.one_way_ns = absurd[(i + record.cell.len()) % absurd.len()];
+                r.cpu_active.percent = Some(absurd[(i + 1) % absurd.len()]);
+            }
+            record.params.buffers = 0;
+        }
+    }
+    Some(record)
+}
+
+/// A fate for each cell, told by a seed.
+fn fates(mut seed: u64) -> impl Iterator<Item = Fate> {
+    let fates = [
+        Fate::Missing,
+        Fate::Missing,
+        Fate::Failed,
+        Fate::Empty,
+        Fate::NoRepetitions,
+        Fate::Absurd,
+    ];
+    std::iter::repeat_with(move || {
+        seed = seed
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        fates
+            .get((seed >> 60) as usize)
+            .copied()
+            .unwrap_or(Fate::Whole)
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(12) })]
+
+    #[test]
+    fn whatever_happens_to_cells_there_is_a_report(seed in any::<u64>()) {
+        let study = common::study();
+        let records: Vec<Record> = study
+            .iter()
+            .zip(fates(seed))
+            .filter_map(|(record, fate)| befall(record, fate))
+            .collect();
+        let page = html(&records, &Meta::default());
+        let before_script = page.split("<script>").next().unwrap_or_default();
+        prop_assert!(!before_script.contains("NaN"));
+        prop_assert!(page.ends_with("</html>"));
+    }
+
+    #[test]
+    fn a_finding_says_the_same_from_its_evidence_alone(seed in any::<u64>()) {
+        let study = common::study();
+        let records: Vec<Record> = study
+            .iter()
+            .zip(fates(seed))
+            .filter(|(_, fate)| !matches!(fate, Fate::Missing))
+            .map(|(record, _)| record.clone())
+            .collect();
+        for finding in findings(&records) {
+            let evidence: Vec<Record> =
+                records.iter().filter(|r| finding.evidence.contains(&r.cell)).cloned().collect();
+            prop_assert!(!evidence.is_empty());
+            let again: Vec<String> = findings(&evidence).into_iter().map(|f| f.sentence).collect();
+            prop_assert!(again.contains(&finding.sentence), "{}
+{:#?}", finding.sentence, again);
+        }
+    }
+}
