@@ -1,1 +1,51 @@
-//! Placeholder, replaced below.
+//! The user-space NIC: a verbs device without hardware, kernel module, daemon or root.
+//!
+//! This crate holds its *local port*: both ends are processes (or threads) of one user on one
+//! host. The requester's own CPU carries an operation out, in shared memory; the passive side of
+//! WRITE and READ runs nothing.
+//!
+//! ```text
+//!  process A                         /dev/shm/adverb-UID/                  process B
+//!  post_send ── copies payload ────► 001.m3     B's memory regions   ◄── reads it
+//!            ── completes receive ─► 001.port   B's receive rings    ◄── poll_cq
+//!            ── raises event ──────► 001.c0     B's channels (FIFO)  ◄── sleeps on it
+//!            ◄─ own completion: private memory of A, no sharing
+//! ```
+//!
+//! # What makes it safe to kill a peer at any instruction
+//! Every shared word has one writer at a time, and every step that another process can see is one
+//! atomic store; there is no lock across processes. A receive completes by the one store that ends
+//! it ([`ring`]), so a requester that dies leaves it either posted or completed. The kernel tells
+//! of deaths by pidfd ([`engine`]), and by file locks it tells which files are stale ([`dir`]).
+//!
+//! # Trust
+//! Files are 0600 in a 0700 directory of the user: the port trusts exactly this uid.
+//!
+//! This is a crate where `unsafe` is at home: mappings, shared structures and copies.
+#![allow(unsafe_code)]
+
+mod arena;
+mod channel;
+mod context;
+mod copy;
+mod cq;
+mod dir;
+mod engine;
+mod layout;
+mod memory;
+mod notify;
+mod peer;
+mod port;
+mod qp;
+mod quiesce;
+mod requester;
+pub mod ring;
+mod segment;
+mod sync;
+
+pub use channel::SoftChannel;
+pub use context::{SoftContext, SoftDevice, SoftPd};
+pub use cq::SoftCq;
+pub use memory::SoftMr;
+pub use notify::Armed;
+pub use qp::SoftQp;

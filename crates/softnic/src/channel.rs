@@ -1,0 +1,117 @@
+//! Completion channels: a FIFO that completion events are written to.
+//!
+//! A FIFO has a name, so that a producer in another process can open it without a daemon to pass
+//! descriptors, and a descriptor, so that a program can `epoll` it.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+
+use adverb_units::Span;
+use adverb_verbs::{CompletionChannel, CqId, CreateError};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::port::{Port, remedy};
+
+#[derive(Debug)]
+pub(crate) struct ChannelInner {
+    port: Arc<Port>,
+    pub(crate) number: u32,
+    fifo: File,
+}
+
+/// A completion channel of the user-space NIC.
+#[derive(Clone, Debug)]
+pub struct SoftChannel {
+    pub(crate) inner: Arc<ChannelInner>,
+}
+
+impl SoftChannel {
+    pub(crate) fn new(port: &Arc<Port>) -> Result<Self, CreateError> {
+        let number = port.next_serial();
+        let fifo = port
+            .dir
+            .create_fifo(port.slot, &format!("c{number}"))
+            .map_err(|source| {
+                let action = format!(
+                    "create a completion channel in {}",
+                    port.dir.path().display()
+                );
+                CreateError::System {
+                    action,
+                    source,
+                    remedy: remedy(&port.dir),
+                }
+            })?;
+        Ok(SoftChannel {
+            inner: Arc::new(ChannelInner {
+                port: port.clone(),
+                number,
+                fifo,
+            }),
+        })
+    }
+}
+
+impl ChannelInner {
+    /// Writes an event of this process's own completions.
+    pub(crate) fn raise(&self, cq: CqId) {
+        // A FIFO holds 16384 events; with so many unread, the channel is readable all the same.
+        let _ = (&self.fifo).write(&cq.0.to_ne_bytes());
+    }
+
+    pub(crate) fn belongs_to(&self, port: &Arc<Port>) -> bool {
+        Arc::ptr_eq(&self.port, port)
+    }
+
+    fn take(&self) -> io::Result<Option<CqId>> {
+        let mut event = [0; 4];
+        match (&self.fifo).read_exact(&mut event) {
+            Ok(()) => Ok(Some(CqId(u32::from_ne_bytes(event)))),
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+}
+
+impl Drop for ChannelInner {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(
+            self.port
+                .dir
+                .file(self.port.slot, &format!("c{}", self.number)),
+        );
+    }
+}
+
+impl AsFd for SoftChannel {
+    /// Readable while events wait.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.inner.fifo.as_fd()
+    }
+}
+
+impl CompletionChannel for SoftChannel {
+    fn get_event(&self, patience: Span) -> io::Result<Option<CqId>> {
+        if let Some(event) = self.inner.take()? {
+            return Ok(Some(event));
+        }
+        self.inner.port.prepare_to_sleep();
+        let deadline = std::time::Instant::now() + patience.into();
+        loop {
+            let left = deadline.saturating_duration_since(std::time::Instant::now());
+            let timeout = Timespec::try_from(left).ok();
+            let mut fds = [PollFd::new(&self.inner.fifo, PollFlags::IN)];
+            match poll(&mut fds, timeout.as_ref()) {
+                Ok(0) => return Ok(None),
+                Ok(_) => {}
+                Err(rustix::io::Errno::INTR) => continue,
+                Err(e) => return Err(e.into()),
+            }
+            if let Some(event) = self.inner.take()? {
+                return Ok(Some(event));
+            }
+        }
+    }
+}

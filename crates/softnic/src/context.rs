@@ -1,0 +1,196 @@
+//! Opening the device.
+
+use std::sync::Arc;
+
+use adverb_units::Bytes;
+use adverb_verbs::{
+    AccessFlags, Context, CreateError, Device, DeviceCaps, DeviceName, Lid, LinkLayer, OpenError,
+    PathMtu, PortCaps, PortNum, ProtectionDomain, QpInit, RegisterError, Unsupported,
+};
+
+use crate::channel::SoftChannel;
+use crate::cq::{MAX_CQE, SoftCq};
+use crate::dir::Dir;
+use crate::engine::Engine;
+use crate::layout::{FIRST_QP, MAX_CQ, MAX_MR, MAX_QP};
+use crate::memory::{MAX_MR_SIZE, SoftMr};
+use crate::port::Port;
+use crate::qp::SoftQp;
+use crate::quiesce;
+
+/// Longest message, as of InfiniBand (IBTA vol. 1, 9.7.7: 2^31 bytes).
+pub(crate) const MAX_MESSAGE: Bytes = Bytes::new(1 << 31);
+/// Most requests of a queue.
+pub(crate) const MAX_WR: u32 = 1 << 15;
+/// Most pieces of a request.
+pub(crate) const MAX_SGE: u32 = 16;
+/// Most inline payload.
+pub(crate) const MAX_INLINE: u32 = 1024;
+
+/// The user-space NIC.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SoftDevice {}
+
+impl SoftDevice {
+    /// The device; opening it makes this process's port.
+    pub fn new() -> Self {
+        SoftDevice {}
+    }
+}
+
+impl Device for SoftDevice {
+    type Context = SoftContext;
+
+    fn name(&self) -> DeviceName {
+        DeviceName("soft".into())
+    }
+
+    fn open(&self) -> Result<SoftContext, OpenError> {
+        quiesce::register().map_err(|e| OpenError::Unavailable {
+            device: "soft".into(),
+            reason: format!("the kernel has no membarrier for other processes ({e})"),
+            remedy: "Linux 4.16 or later is needed, with no seccomp filter against membarrier"
+                .into(),
+        })?;
+        let port = Arc::new(Port::open(Dir::from_env())?);
+        let engine = Engine::start(port.clone()).map_err(|source| OpenError::System {
+            device: "soft".into(),
+            action: "start the engine thread".into(),
+            source,
+        })?;
+        let caps = DeviceCaps {
+            max_qp: MAX_QP - FIRST_QP,
+            max_qp_wr: MAX_WR,
+            max_sge: MAX_SGE,
+            max_cq: MAX_CQ,
+            max_cqe: MAX_CQE,
+            max_mr: MAX_MR,
+            max_mr_size: MAX_MR_SIZE,
+            max_qp_rd_atom: 16,
+            max_inline_data: MAX_INLINE,
+        };
+        Ok(SoftContext {
+            handle: Arc::new(Handle {
+                port,
+                _engine: engine,
+            }),
+            caps,
+        })
+    }
+}
+
+/// A port with its running engine, held by what needs one.
+#[derive(Debug)]
+pub(crate) struct Handle {
+    pub(crate) port: Arc<Port>,
+    _engine: Engine,
+}
+
+/// The opened user-space NIC.
+#[derive(Debug)]
+pub struct SoftContext {
+    handle: Arc<Handle>,
+    caps: DeviceCaps,
+}
+
+/// A protection domain of the user-space NIC.
+#[derive(Clone, Debug)]
+pub struct SoftPd {
+    pub(crate) handle: Arc<Handle>,
+    pub(crate) number: u32,
+}
+
+impl ProtectionDomain for SoftPd {}
+
+impl Context for SoftContext {
+    type Pd = SoftPd;
+    type Mr = SoftMr;
+    type Channel = SoftChannel;
+    type Cq = SoftCq;
+    type Qp = SoftQp;
+
+    fn name(&self) -> DeviceName {
+        SoftDevice::new().name()
+    }
+
+    fn caps(&self) -> &DeviceCaps {
+        &self.caps
+    }
+
+    fn port(&self, port: PortNum) -> Result<PortCaps, CreateError> {
+        if port != PortNum::ONE {
+            let value = port.0.into();
+            return Err(CreateError::OutOfRange {
+                what: "port number",
+                value,
+                min: 1,
+                max: 1,
+            });
+        }
+        Ok(PortCaps {
+            link_layer: LinkLayer::SharedMemory,
+            active_mtu: PathMtu::B4096,
+            max_msg_sz: MAX_MESSAGE,
+            lid: Lid(0),
+            gid: self.handle.port.gid,
+        })
+    }
+
+    fn provenance(&self) -> Vec<(String, String)> {
+        vec![
+            ("port".into(), "local (shared memory)".into()),
+            (
+                "memory".into(),
+                self.handle.port.dir.path().display().to_string(),
+            ),
+        ]
+    }
+
+    fn alloc_pd(&self) -> Result<SoftPd, CreateError> {
+        Ok(SoftPd {
+            handle: self.handle.clone(),
+            number: self.handle.port.next_serial(),
+        })
+    }
+
+    fn create_channel(&self) -> Result<SoftChannel, CreateError> {
+        SoftChannel::new(&self.handle.port)
+    }
+
+    fn create_cq(
+        &self,
+        entries: u32,
+        channel: Option<&SoftChannel>,
+    ) -> Result<SoftCq, CreateError> {
+        SoftCq::new(&self.handle.port, entries, channel)
+    }
+
+    fn alloc_mr(
+        &self,
+        pd: &SoftPd,
+        length: Bytes,
+        access: AccessFlags,
+    ) -> Result<SoftMr, RegisterError> {
+        SoftMr::new(&self.handle.port, pd.number, length, access)
+    }
+
+    fn create_qp(&self, pd: &SoftPd, init: &QpInit<'_, SoftCq>) -> Result<SoftQp, CreateError> {
+        if !Arc::ptr_eq(&pd.handle, &self.handle) {
+            return Err(CreateError::Foreign {
+                what: "the protection domain",
+            });
+        }
+        if init.qp_type != adverb_verbs::QpType::Rc {
+            let feature = match init.qp_type {
+                adverb_verbs::QpType::Uc => "UC queue pairs",
+                _ => "UD queue pairs",
+            };
+            return Err(Unsupported {
+                feature,
+                device: "soft".into(),
+            }
+            .into());
+        }
+        SoftQp::new(pd, init)
+    }
+}

@@ -1,0 +1,191 @@
+//! The engine: one thread of a context that sleeps unless nobody else can do the work.
+//!
+//! It wakes when a peer dies (pidfd), when a peer reports a fault or posts a receive that somebody
+//! waits for (FIFO), and once a millisecond while requests wait for a peer and nobody polls. It
+//! never competes with a polling thread: if that drove the port since the last tick, the engine
+//! goes back to sleep.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::dir::Dir;
+use crate::peer::Peer;
+use crate::port::{Port, lock};
+
+/// How often the engine looks after waiting requests.
+const TICK: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 1_000_000,
+};
+/// After so many ticks without any the engine sleeps until it is woken.
+const IDLE_TICKS: u32 = 16;
+
+/// The way to wake an engine.
+#[derive(Debug)]
+pub(crate) struct Wake {
+    fifo: File,
+    /// The engine ticks already: no need to wake it for another waiting request.
+    watching: AtomicBool,
+}
+
+impl Wake {
+    pub(crate) fn create(dir: &Dir, slot: u32) -> io::Result<Self> {
+        Ok(Wake {
+            fifo: dir.create_fifo(slot, "wake")?,
+            watching: AtomicBool::new(false),
+        })
+    }
+
+    /// Wakes the engine.
+    pub(crate) fn wake(&self) {
+        // A full FIFO wakes it all the same.
+        let _ = (&self.fifo).write(&[0]);
+    }
+
+    /// Makes the engine tick, if it does not.
+    pub(crate) fn watch(&self) {
+        if !self.watching.swap(true, Ordering::Relaxed) {
+            self.wake();
+        }
+    }
+
+    fn drain(&self) {
+        let mut bytes = [0; 256];
+        while (&self.fifo)
+            .read(&mut bytes)
+            .is_ok_and(|n| n == bytes.len())
+        {}
+    }
+}
+
+/// The running thread; ended and awaited when dropped.
+#[derive(Debug)]
+pub(crate) struct Engine {
+    port: Arc<Port>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Engine {
+    pub(crate) fn start(port: Arc<Port>) -> io::Result<Self> {
+        let driven = port.clone();
+        let thread = std::thread::Builder::new()
+            .name("adverb-engine".into())
+            .spawn(move || {
+                Loop {
+                    port: driven,
+                    idle_ticks: 0,
+                    drives_seen: 0,
+                }
+                .run()
+            })?;
+        Ok(Engine {
+            port,
+            thread: Some(thread),
+        })
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        self.port.closing.store(true, Ordering::Release);
+        self.port.wake.wake();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+struct Loop {
+    port: Arc<Port>,
+    idle_ticks: u32,
+    drives_seen: u64,
+}
+
+impl Loop {
+    fn run(mut self) {
+        while !self.port.closing.load(Ordering::Acquire) {
+            let peers = self.port.peers();
+            let woken = self.sleep(&peers);
+            for peer in peers.iter().filter(|peer| has_ended(peer)) {
+                self.bury(peer);
+            }
+            if woken {
+                self.port.wake.drain();
+                self.take_faults();
+                self.port.drive();
+            } else {
+                self.tick();
+            }
+        }
+    }
+
+    /// Sleeps until woken, until a peer ends, or (while watching) for a tick. True if woken.
+    fn sleep(&self, peers: &[Arc<Peer>]) -> bool {
+        let mut fds = vec![PollFd::new(&self.port.wake.fifo, PollFlags::IN)];
+        fds.extend(
+            peers
+                .iter()
+                .map(|peer| PollFd::from_borrowed_fd(peer.pidfd.as_fd(), PollFlags::IN)),
+        );
+        let watching = self.port.wake.watching.load(Ordering::Relaxed);
+        match poll(&mut fds, watching.then_some(&TICK)) {
+            Ok(_) => !fds[0].revents().is_empty(),
+            Err(_) => false,
+        }
+    }
+
+    fn tick(&mut self) {
+        if !self.port.has_pending() {
+            self.idle_ticks += 1;
+            if self.idle_ticks > IDLE_TICKS {
+                self.port.wake.watching.store(false, Ordering::SeqCst);
+                // A request that came to wait just before has seen `watching` still set.
+                if self.port.has_pending() {
+                    self.port.wake.watch();
+                }
+            }
+            return;
+        }
+        self.idle_ticks = 0;
+        let drives = self.port.drives.load(Ordering::Relaxed);
+        if drives == self.drives_seen {
+            self.port.prepare_to_sleep();
+        }
+        self.drives_seen = self.port.drives.load(Ordering::Relaxed);
+    }
+
+    /// Takes queue pairs to the error state whose responder failed.
+    fn take_faults(&self) {
+        let qps: Vec<_> = lock(&self.port.qps).values().cloned().collect();
+        qps.iter()
+            .filter(|qp| qp.has_fault())
+            .for_each(|qp| qp.fail_as_responder());
+    }
+
+    /// Takes all queue pairs that are connected to a dead peer to the error state, and removes
+    /// what it left.
+    fn bury(&self, peer: &Arc<Peer>) {
+        peer.mark_dead();
+        let qps: Vec<_> = lock(&self.port.qps).values().cloned().collect();
+        qps.iter()
+            .filter(|qp| qp.is_connected_to(peer))
+            .for_each(|qp| qp.fail_for_dead_peer());
+        self.port.forget_peer(peer);
+        self.port.dir.reap();
+    }
+}
+
+fn has_ended(peer: &Peer) -> bool {
+    let mut fds = [PollFd::new(&peer.pidfd, PollFlags::IN)];
+    let now = Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    matches!(poll(&mut fds, Some(&now)), Ok(1))
+}

@@ -1,0 +1,200 @@
+//! What lies where in a port file.
+//!
+//! ```text
+//! 0         Header
+//! QP_TABLE  QpEntry × MAX_QP      what a requester needs of a queue pair
+//! CQ_TABLE  CqEntry × MAX_CQ      where receive completions raise events
+//! MR_TABLE  MrEntry × MAX_MR      keys
+//! ARENA     receive rings
+//! ```
+//! The file is sparse: storage is reserved as entries and rings come into use. Lines are grouped
+//! by writer: the owner's, the owner's as requester, and the connected peer's.
+
+use adverb_verbs::QpState;
+
+use crate::notify::Armed;
+use crate::quiesce::Busy;
+use crate::segment::SharedWords;
+use crate::sync::{AtomicU32, AtomicU64};
+
+/// First word of a port file: "adverb" and a layout version.
+pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"adverb\x00\x01");
+
+/// Bits of a queue pair number that index the owner's table; those above are the port's slot.
+pub(crate) const QP_INDEX_BITS: u32 = 14;
+/// Ports on a host.
+pub(crate) const MAX_SLOTS: u32 = 1 << (24 - QP_INDEX_BITS);
+/// Queue pairs of a port (indices 0 and 1 are never given: QPN 0 and 1 are the specification's).
+pub(crate) const MAX_QP: u32 = 1 << 12;
+/// Lowest queue pair index.
+pub(crate) const FIRST_QP: u32 = 2;
+/// Completion queues of a port.
+pub(crate) const MAX_CQ: u32 = 1 << 12;
+/// Bits of a key that index the table of regions; those above are random.
+pub(crate) const MR_INDEX_BITS: u32 = 14;
+/// Memory regions of a port.
+pub(crate) const MAX_MR: u32 = 1 << MR_INDEX_BITS;
+
+pub(crate) const QP_TABLE: usize = 4096;
+pub(crate) const CQ_TABLE: usize = QP_TABLE + MAX_QP as usize * size_of::<QpEntry>();
+pub(crate) const MR_TABLE: usize = CQ_TABLE + MAX_CQ as usize * size_of::<CqEntry>();
+pub(crate) const ARENA: usize = MR_TABLE + MAX_MR as usize * size_of::<MrEntry>();
+/// Length of a port file; nearly all of it is a hole.
+pub(crate) const LENGTH: usize = 1 << 30;
+
+const _: () = assert!(ARENA % 4096 == 0 && ARENA < LENGTH);
+
+/// Who owns the port.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub(crate) struct Header {
+    /// [`MAGIC`], stored last: the header is complete.
+    pub(crate) magic: AtomicU64,
+    /// Random; tells this owner of the slot from earlier ones.
+    pub(crate) epoch: AtomicU64,
+    /// The owner's PID namespace (inode), in which `pid` means it.
+    pub(crate) pid_namespace: AtomicU64,
+    /// The owner.
+    pub(crate) pid: AtomicU32,
+}
+
+/// A queue pair, as its peer sees it.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub(crate) struct QpEntry {
+    /// `generation << 8 | state`: by one load the peer sees that it is the same queue pair life
+    /// and that it receives.
+    pub(crate) phase: AtomicU64,
+    /// Epoch of the port that it is connected to.
+    pub(crate) dest_epoch: AtomicU64,
+    /// Generation of the queue pair that it is connected to.
+    pub(crate) dest_generation: AtomicU64,
+    /// Its receive ring in this file.
+    pub(crate) ring_offset: AtomicU64,
+    /// The queue pair that it is connected to.
+    pub(crate) dest_qpn: AtomicU32,
+    /// First packet it expects.
+    pub(crate) rq_psn: AtomicU32,
+    /// What the peer may do (`AccessFlags`).
+    pub(crate) access: AtomicU32,
+    /// Protection domain.
+    pub(crate) pd: AtomicU32,
+    /// Slots of the ring, a power of two.
+    pub(crate) ring_slots: AtomicU32,
+    /// Lines of a slot.
+    pub(crate) ring_stride: AtomicU32,
+    /// Index of the completion queue for receives.
+    pub(crate) recv_cq: AtomicU32,
+    /// RNR timer code.
+    pub(crate) min_rnr_timer: AtomicU32,
+    /// What its owner does as requester.
+    pub(crate) requester: RequesterLine,
+    /// What the connected peer tells it.
+    pub(crate) from_peer: PeerLine,
+}
+
+/// A queue pair's state within one of its lives, as [`QpEntry::phase`] holds it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Phase(pub(crate) u64);
+
+impl Phase {
+    pub(crate) fn new(generation: u64, state: QpState) -> Self {
+        Phase(generation << 8 | u64::from(state as u32))
+    }
+
+    pub(crate) fn generation(self) -> u64 {
+        self.0 >> 8
+    }
+
+    /// Whether the peer's requests are carried out.
+    pub(crate) fn receives(self) -> bool {
+        QpState::from_code(self.0 as u32 & 0xff).is_some_and(QpState::receives)
+    }
+
+    /// Position in the ring of the first receive of this life.
+    pub(crate) fn first_position(self) -> u64 {
+        first_position(self.generation())
+    }
+}
+
+/// Position in the ring of the first receive of a queue pair's life: 2^44 receives apart.
+pub(crate) fn first_position(generation: u64) -> u64 {
+    (generation & 0x3_ffff) << 44
+}
+
+/// Written by the queue pair's owner on every operation, read by the peer when it quiesces.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub(crate) struct RequesterLine {
+    /// Odd while an operation is under way.
+    pub(crate) busy: Busy,
+}
+
+/// Written by the connected peer.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub(crate) struct PeerLine {
+    /// Generation whose responder failed (plus one; 0: none): its owner takes the queue pair to
+    /// the error state, as a responder does that sends a fatal NAK.
+    pub(crate) fault: AtomicU64,
+    /// Nonzero: the peer sleeps until a receive is posted; wake its engine.
+    pub(crate) waiting: AtomicU32,
+}
+
+/// A completion queue, as producers see it.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub(crate) struct CqEntry {
+    /// Its channel's number plus one; 0 where it has none and never raises an event.
+    pub(crate) channel: AtomicU32,
+    /// Whether it waits for an event.
+    pub(crate) arming: ArmedLine,
+}
+
+/// The arming, on a line of its own.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub(crate) struct ArmedLine {
+    pub(crate) armed: Armed,
+}
+
+/// A memory region.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub(crate) struct MrEntry {
+    /// Its key, local and remote; 0 where there is none. Stored last, cleared first.
+    pub(crate) key: AtomicU32,
+    /// `AccessFlags`.
+    pub(crate) access: AtomicU32,
+    /// First byte in the owner's address space.
+    pub(crate) addr: AtomicU64,
+    /// Bytes.
+    pub(crate) length: AtomicU64,
+    /// Which file holds it.
+    pub(crate) file: AtomicU64,
+    /// Protection domain.
+    pub(crate) pd: AtomicU32,
+}
+
+// SAFETY: repr(C) structs of atomics only.
+unsafe impl SharedWords for Header {}
+// SAFETY: as above.
+unsafe impl SharedWords for QpEntry {}
+// SAFETY: as above.
+unsafe impl SharedWords for CqEntry {}
+// SAFETY: as above.
+unsafe impl SharedWords for MrEntry {}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_different_sides_write_lies_on_different_lines() {
+        assert_eq!(std::mem::offset_of!(QpEntry, requester), 64);
+        assert_eq!(std::mem::offset_of!(QpEntry, from_peer), 128);
+        assert_eq!(size_of::<QpEntry>(), 192);
+        assert_eq!(std::mem::offset_of!(CqEntry, arming), 64);
+        assert_eq!(size_of::<MrEntry>(), 64);
+    }
+}

@@ -1,0 +1,205 @@
+//! Memory regions: allocated shared from birth, one file each.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use adverb_units::Bytes;
+use adverb_verbs::{AccessFlags, Lkey, MemoryAccessError, MemoryRegion, RegisterError, Rkey, Sge};
+
+use crate::copy::place;
+use crate::layout::{MAX_MR, MR_INDEX_BITS};
+use crate::port::{Port, TableEntry, lock, random_u64, remedy};
+use crate::segment::{Mapping, Population, reserve};
+
+/// Longest region: that of the longest message, 2 GiB, times a few buffers.
+pub(crate) const MAX_MR_SIZE: Bytes = Bytes::mib(256 * 1024);
+
+/// The memory of a region; unmapped when the last user lets go.
+#[derive(Debug)]
+pub(crate) struct LocalRegion {
+    pub(crate) mapping: Mapping,
+}
+
+/// A memory region of the user-space NIC, with its memory. Dropping it deregisters.
+#[derive(Debug)]
+pub struct SoftMr {
+    port: Arc<Port>,
+    region: Arc<LocalRegion>,
+    index: u32,
+    key: u32,
+    file: u32,
+    length: u64,
+}
+
+impl SoftMr {
+    pub(crate) fn new(
+        port: &Arc<Port>,
+        pd: u32,
+        length: Bytes,
+        access: AccessFlags,
+    ) -> Result<Self, RegisterError> {
+        if length.get() == 0 || length > MAX_MR_SIZE {
+            return Err(RegisterError::Length {
+                length,
+                max: MAX_MR_SIZE,
+            });
+        }
+        if !access.is_consistent() {
+            return Err(RegisterError::Access { access });
+        }
+        let exhausted = RegisterError::Exhausted {
+            limit: MAX_MR.into(),
+        };
+        let index = lock(&port.mr_indices).take().ok_or(exhausted)?;
+        let file = port.next_serial();
+        let made = allocate(port, index, file, length);
+        let (mapping, tag) = made.map_err(|source| {
+            let _ = std::fs::remove_file(port.dir.file(port.slot, &format!("m{file}")));
+            lock(&port.mr_indices).give(index);
+            RegisterError::Memory {
+                length,
+                place: port.dir.path().display().to_string(),
+                source,
+                remedy: remedy(&port.dir).trim_start_matches("; ").to_owned(),
+            }
+        })?;
+        let region = Arc::new(LocalRegion { mapping });
+        let mr = SoftMr {
+            port: port.clone(),
+            region,
+            index,
+            key: tag << MR_INDEX_BITS | index,
+            file,
+            length: length.get(),
+        };
+        mr.publish(pd, access);
+        Ok(mr)
+    }
+
+    /// Makes the region visible to requesters; the key goes last.
+    fn publish(&self, pd: u32, access: AccessFlags) {
+        lock(&self.port.regions).insert(self.index, self.region.clone());
+        let entry = self.port.mr_entry(self.index);
+        entry.addr.store(self.addr(), Ordering::Relaxed);
+        entry.length.store(self.length, Ordering::Relaxed);
+        entry.access.store(access.bits(), Ordering::Relaxed);
+        entry.file.store(self.file.into(), Ordering::Relaxed);
+        entry.pd.store(pd, Ordering::Relaxed);
+        entry.key.store(self.key, Ordering::Release);
+    }
+
+    fn check(&self, offset: u64, length: u64) -> Result<*mut u8, MemoryAccessError> {
+        let end = offset.checked_add(length);
+        if end.is_some_and(|end| end <= self.length) {
+            Ok(self.region.mapping.base().wrapping_add(offset as usize))
+        } else {
+            Err(MemoryAccessError {
+                offset,
+                length,
+                region: Bytes::new(self.length),
+            })
+        }
+    }
+}
+
+/// Makes the file and its mapping, and a key tag that differs from the entry's last one.
+fn allocate(port: &Port, index: u32, file: u32, length: Bytes) -> std::io::Result<(Mapping, u32)> {
+    port.reserve_entry(TableEntry::Mr(index))?;
+    let memory = port.dir.create(port.slot, &format!("m{file}"))?;
+    reserve(&memory, 0, length.get())?;
+    let mapping = Mapping::new(&memory, length.get(), Population::Now)?;
+    loop {
+        let tag = random_u64()? as u32 >> MR_INDEX_BITS;
+        if tag != 0 {
+            return Ok((mapping, tag));
+        }
+    }
+}
+
+impl Drop for SoftMr {
+    fn drop(&mut self) {
+        // Requesters that still copy hold mappings of their own: the memory stays until they end.
+        self.port
+            .mr_entry(self.index)
+            .key
+            .store(0, Ordering::Release);
+        lock(&self.port.regions).remove(&self.index);
+        let _ = std::fs::remove_file(
+            self.port
+                .dir
+                .file(self.port.slot, &format!("m{}", self.file)),
+        );
+        lock(&self.port.mr_indices).give(self.index);
+    }
+}
+
+impl MemoryRegion for SoftMr {
+    fn addr(&self) -> u64 {
+        self.region.mapping.base().expose_provenance() as u64
+    }
+
+    fn length(&self) -> Bytes {
+        Bytes::new(self.length)
+    }
+
+    fn lkey(&self) -> Lkey {
+        Lkey(self.key)
+    }
+
+    fn rkey(&self) -> Rkey {
+        Rkey(self.key)
+    }
+
+    fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), MemoryAccessError> {
+        let source = self.check(offset, into.len() as u64)?;
+        // SAFETY: the source lies in our mapping, as checked; `into` is exclusive memory.
+        unsafe { std::ptr::copy(source, into.as_mut_ptr(), into.len()) };
+        Ok(())
+    }
+
+    fn write(&self, offset: u64, from: &[u8]) -> Result<(), MemoryAccessError> {
+        let target = self.check(offset, from.len() as u64)?;
+        // SAFETY: the target lies in our writable mapping, as checked; `from` is readable.
+        unsafe { place(target, from.as_ptr(), from.len()) };
+        Ok(())
+    }
+
+    #[inline]
+    fn load(&self, offset: u64) -> Result<u8, MemoryAccessError> {
+        let byte = self.check(offset, 1)?;
+        // SAFETY: the byte lies in our mapping, as checked; atomics may race with any writer.
+        Ok(unsafe { (*byte.cast::<AtomicU8>()).load(Ordering::Acquire) })
+    }
+
+    #[inline]
+    fn sge(&self, offset: u64, length: u32) -> Result<Sge<'_>, MemoryAccessError> {
+        let addr = self.check(offset, length.into())?;
+        // SAFETY: the piece lies in our mapping, which lives as long as the borrow of self.
+        Ok(unsafe { Sge::from_raw(addr.expose_provenance() as u64, length, Lkey(self.key)) })
+    }
+}
+
+/// A local piece that may be used: its first byte.
+///
+/// The region stays mapped for the borrow that the piece carries; a range within the key's region
+/// is within the region that the piece was taken from, since regions do not overlap.
+#[inline]
+pub(crate) fn check_local(
+    port: &Port,
+    pd: u32,
+    sge: &Sge<'_>,
+    need: AccessFlags,
+) -> Option<*mut u8> {
+    let key = sge.lkey().0;
+    let entry = port.mr_entry(key & (MAX_MR - 1));
+    let (addr, length) = (
+        entry.addr.load(Ordering::Relaxed),
+        entry.length.load(Ordering::Relaxed),
+    );
+    let access = AccessFlags::from_bits_retain(entry.access.load(Ordering::Relaxed));
+    let offset = sge.addr().wrapping_sub(addr);
+    let fits = offset <= length && u64::from(sge.length()) <= length - offset;
+    let allowed = access.contains(need) && entry.pd.load(Ordering::Relaxed) == pd;
+    let named = key != 0 && entry.key.load(Ordering::Acquire) == key;
+    (named && fits && allowed).then(|| std::ptr::with_exposed_provenance_mut(sge.addr() as usize))
+}

@@ -1,0 +1,95 @@
+//! Arming a completion queue, with the race between request and poll closed.
+//!
+//! ```text
+//!   owner                          producer
+//!   armed = on        (store)      publish completion        (store)
+//!   full fence                     full fence
+//!   poll again        (load)       armed?                    (load)
+//! ```
+//! Of the two loads at least one sees the other side's store: either the owner finds the
+//! completion, or the producer finds the queue armed and raises the event. `swap` makes sure that
+//! of several producers only one does.
+
+use adverb_verbs::NotifyOn;
+
+use crate::sync::{AtomicU32, Ordering, fence};
+
+const NOT_ARMED: u32 = 0;
+const SOLICITED: u32 = 1;
+const ANY: u32 = 2;
+
+/// The word that says whether a completion queue waits for an event, and for which.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub struct Armed(AtomicU32);
+
+impl Armed {
+    /// Owner: arms for one event. `Any` is not weakened by a later `Solicited`.
+    pub fn arm(&self, on: NotifyOn) {
+        match on {
+            NotifyOn::Any => self.0.store(ANY, Ordering::Relaxed),
+            NotifyOn::Solicited => {
+                let weaker = (NOT_ARMED, SOLICITED);
+                let _ = self.0.compare_exchange(
+                    weaker.0,
+                    weaker.1,
+                    Ordering::Relaxed,
+                    Ordering::Relaxed,
+                );
+            }
+        }
+        fence(Ordering::SeqCst);
+    }
+
+    /// Owner: forgets the arming, before the queue's first use.
+    pub fn disarm(&self) {
+        self.0.store(NOT_ARMED, Ordering::Relaxed);
+    }
+
+    /// Producer, after publishing a completion: whether it has to raise the event.
+    /// `urgent` is a solicited completion or an error.
+    pub fn must_raise(&self, urgent: Urgency) -> bool {
+        fence(Ordering::SeqCst);
+        match self.0.load(Ordering::Relaxed) {
+            ANY => self.0.swap(NOT_ARMED, Ordering::Relaxed) != NOT_ARMED,
+            SOLICITED if urgent == Urgency::Solicited => {
+                self.0.swap(NOT_ARMED, Ordering::Relaxed) != NOT_ARMED
+            }
+            _ => false,
+        }
+    }
+}
+
+/// Whether a completion raises an event that waits for solicited ones only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Urgency {
+    /// It does not.
+    Usual,
+    /// It does: the sender asked for it, or it is an error.
+    Solicited,
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_arming_raises_one_event() {
+        let armed = Armed::default();
+        assert!(!armed.must_raise(Urgency::Usual));
+        armed.arm(NotifyOn::Any);
+        assert!(armed.must_raise(Urgency::Usual));
+        assert!(!armed.must_raise(Urgency::Usual));
+    }
+
+    #[test]
+    fn solicited_waits_for_the_urgent_and_does_not_weaken_any() {
+        let armed = Armed::default();
+        armed.arm(NotifyOn::Solicited);
+        assert!(!armed.must_raise(Urgency::Usual));
+        assert!(armed.must_raise(Urgency::Solicited));
+        armed.arm(NotifyOn::Any);
+        armed.arm(NotifyOn::Solicited);
+        assert!(armed.must_raise(Urgency::Usual));
+    }
+}

@@ -1,0 +1,310 @@
+//! One process's port: its shared file, its tables, and who it knows.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use adverb_verbs::{CreateError, Gid, OpenError, Qpn};
+use spin::mutex::SpinMutex;
+
+use crate::arena::Arena;
+use crate::dir::{Claim, Dir};
+use crate::engine::Wake;
+use crate::layout::{
+    self, CqEntry, FIRST_QP, Header, MAX_CQ, MAX_MR, MAX_QP, MrEntry, QP_INDEX_BITS, QpEntry,
+};
+use crate::memory::LocalRegion;
+use crate::peer::{Peer, PeerError};
+use crate::qp::QpInner;
+use crate::segment::{Mapping, Population, reserve};
+
+/// Everything that a context's objects share.
+#[derive(Debug)]
+pub(crate) struct Port {
+    pub(crate) dir: Dir,
+    pub(crate) slot: u32,
+    pub(crate) epoch: u64,
+    pub(crate) gid: Gid,
+    /// Locked while the process lives.
+    file: File,
+    mapping: Mapping,
+    arena: Mutex<Arena>,
+    pub(crate) qp_indices: Mutex<Indices>,
+    pub(crate) cq_indices: Mutex<Indices>,
+    pub(crate) mr_indices: Mutex<Indices>,
+    /// Numbers for files of regions and channels and for protection domains; never reused.
+    serial: AtomicU32,
+    pub(crate) qps: Mutex<HashMap<u32, Arc<QpInner>>>,
+    pub(crate) regions: Mutex<HashMap<u32, Arc<LocalRegion>>>,
+    peers: Mutex<HashMap<u32, Arc<Peer>>>,
+    /// Queue pairs whose oldest request waits for the peer.
+    pub(crate) pending: SpinMutex<Vec<Arc<QpInner>>>,
+    /// How many there are: read on each poll.
+    pub(crate) pending_count: AtomicUsize,
+    /// Counts drives by pollers, so that the engine keeps out of their way.
+    pub(crate) drives: AtomicU64,
+    pub(crate) wake: Wake,
+    pub(crate) closing: AtomicBool,
+}
+
+/// Locks a mutex whose data every panic leaves consistent.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Port {
+    /// Claims a slot and lays out its file.
+    pub(crate) fn open(dir: Dir) -> Result<Self, OpenError> {
+        let Claim { slot, file } = dir.claim()?;
+        let made = Self::lay_out(dir.clone(), slot, file);
+        made.map_err(|source| {
+            dir.release(slot);
+            let action = format!("make a port in {}", dir.path().display());
+            OpenError::System {
+                device: "soft".into(),
+                action,
+                source,
+            }
+        })
+    }
+
+    fn lay_out(dir: Dir, slot: u32, file: File) -> io::Result<Self> {
+        file.set_len(layout::LENGTH as u64)?;
+        reserve(&file, 0, 4096)?;
+        let mapping = Mapping::new(&file, layout::LENGTH as u64, Population::Lazy)?;
+        let wake = Wake::create(&dir, slot)?;
+        let epoch = random_u64()?;
+        let header: &Header = mapping.at(0);
+        header.epoch.store(epoch, Ordering::Relaxed);
+        header.pid.store(std::process::id(), Ordering::Relaxed);
+        header
+            .pid_namespace
+            .store(pid_namespace(), Ordering::Relaxed);
+        header.magic.store(layout::MAGIC, Ordering::Release);
+        Ok(Port {
+            dir,
+            slot,
+            epoch,
+            gid: Gid::from_ipv4(std::net::Ipv4Addr::LOCALHOST),
+            file,
+            mapping,
+            arena: Mutex::new(Arena::new(layout::ARENA as u64..layout::LENGTH as u64)),
+            qp_indices: Mutex::new(Indices::new(FIRST_QP, MAX_QP)),
+            cq_indices: Mutex::new(Indices::new(0, MAX_CQ)),
+            mr_indices: Mutex::new(Indices::new(0, MAX_MR)),
+            serial: AtomicU32::new(0),
+            qps: Mutex::default(),
+            regions: Mutex::default(),
+            peers: Mutex::default(),
+            pending: SpinMutex::default(),
+            pending_count: AtomicUsize::new(0),
+            drives: AtomicU64::new(0),
+            wake,
+            closing: AtomicBool::new(false),
+        })
+    }
+
+    /// A number that this port has not given before.
+    pub(crate) fn next_serial(&self) -> u32 {
+        self.serial.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub(crate) fn qp_entry(&self, index: u32) -> &QpEntry {
+        self.mapping.at(qp_offset(index))
+    }
+
+    pub(crate) fn cq_entry(&self, index: u32) -> &CqEntry {
+        self.mapping.at(cq_offset(index))
+    }
+
+    pub(crate) fn mr_entry(&self, index: u32) -> &MrEntry {
+        self.mapping.at(mr_offset(index))
+    }
+
+    /// Takes storage for a table entry, so that no later access faults.
+    pub(crate) fn reserve_entry(&self, entry: TableEntry) -> io::Result<()> {
+        let (offset, length) = match entry {
+            TableEntry::Qp(i) => (qp_offset(i), size_of::<QpEntry>()),
+            TableEntry::Cq(i) => (cq_offset(i), size_of::<CqEntry>()),
+            TableEntry::Mr(i) => (mr_offset(i), size_of::<MrEntry>()),
+        };
+        reserve(&self.file, offset as u64, length as u64)
+    }
+
+    /// Takes zeroed room for a receive ring of `length` bytes.
+    pub(crate) fn take_ring(&self, length: u64) -> Result<std::ops::Range<u64>, CreateError> {
+        let exhausted = CreateError::Exhausted {
+            what: "room for receive queues",
+            limit: 1 << 30,
+        };
+        let range = lock(&self.arena).take(length).ok_or(exhausted)?;
+        if let Err(source) = reserve(&self.file, range.start, range.end - range.start) {
+            lock(&self.arena).give(range);
+            return Err(self.no_room("allocate a receive queue", source));
+        }
+        Ok(range)
+    }
+
+    pub(crate) fn give_ring(&self, range: std::ops::Range<u64>) {
+        lock(&self.arena).give(range);
+    }
+
+    /// Address of a byte of the port file.
+    pub(crate) fn address(&self, offset: u64) -> *mut u8 {
+        debug_assert!((offset as usize) < self.mapping.length());
+        self.mapping.base().wrapping_add(offset as usize)
+    }
+
+    /// The error for a failure to take storage.
+    pub(crate) fn no_room(&self, action: &str, source: io::Error) -> CreateError {
+        let action = format!("{action} in {}", self.dir.path().display());
+        CreateError::System {
+            action,
+            source,
+            remedy: remedy(&self.dir),
+        }
+    }
+
+    /// The peer that has `qpn`, mapped at first use.
+    pub(crate) fn peer_of(&self, qpn: Qpn) -> Result<Arc<Peer>, PeerError> {
+        let slot = qpn.get() >> QP_INDEX_BITS;
+        let mut peers = lock(&self.peers);
+        if let Some(peer) = peers.get(&slot).filter(|peer| !peer.is_dead()) {
+            return Ok(peer.clone());
+        }
+        let peer = Arc::new(Peer::open(&self.dir, slot)?);
+        peers.insert(slot, peer.clone());
+        drop(peers);
+        self.wake.wake(); // the engine is to watch over it
+        Ok(peer)
+    }
+
+    pub(crate) fn peers(&self) -> Vec<Arc<Peer>> {
+        lock(&self.peers).values().cloned().collect()
+    }
+
+    pub(crate) fn forget_peer(&self, peer: &Arc<Peer>) {
+        let mut peers = lock(&self.peers);
+        if peers.get(&peer.slot).is_some_and(|p| Arc::ptr_eq(p, peer)) {
+            peers.remove(&peer.slot);
+        }
+    }
+
+    /// Whether a queue pair waits for its peer.
+    #[inline]
+    pub(crate) fn has_pending(&self) -> bool {
+        self.pending_count.load(Ordering::Relaxed) != 0
+    }
+
+    /// Tries to carry out what waits for a peer. Called by whoever polls, else by the engine.
+    #[cold]
+    pub(crate) fn drive(&self) {
+        self.drives.fetch_add(1, Ordering::Relaxed);
+        let Some(mut pending) = self.pending.try_lock() else {
+            return;
+        };
+        pending.retain(|qp| qp.drive());
+        self.pending_count.store(pending.len(), Ordering::Relaxed);
+    }
+
+    /// Before this process sleeps: peers that post a receive are to wake its engine.
+    pub(crate) fn prepare_to_sleep(&self) {
+        if self.has_pending() {
+            self.pending.lock().iter().for_each(|qp| qp.ask_for_wake());
+            self.drive();
+        }
+    }
+
+    /// Adds a queue pair whose request has to wait; its send queue's lock is held.
+    pub(crate) fn add_pending(&self, qp: &Arc<QpInner>) {
+        let mut pending = self.pending.lock();
+        if !pending.iter().any(|p| Arc::ptr_eq(p, qp)) {
+            pending.push(qp.clone());
+        }
+        self.pending_count.store(pending.len(), Ordering::Relaxed);
+        drop(pending);
+        self.wake.watch();
+    }
+}
+
+impl Drop for Port {
+    fn drop(&mut self) {
+        self.dir.release(self.slot);
+    }
+}
+
+/// A row of one of the port file's tables.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum TableEntry {
+    Qp(u32),
+    Cq(u32),
+    Mr(u32),
+}
+
+pub(crate) fn qp_offset(index: u32) -> usize {
+    layout::QP_TABLE + index as usize * size_of::<QpEntry>()
+}
+
+pub(crate) fn cq_offset(index: u32) -> usize {
+    layout::CQ_TABLE + index as usize * size_of::<CqEntry>()
+}
+
+pub(crate) fn mr_offset(index: u32) -> usize {
+    layout::MR_TABLE + index as usize * size_of::<MrEntry>()
+}
+
+pub(crate) fn remedy(dir: &Dir) -> String {
+    let place = dir
+        .path()
+        .parent()
+        .unwrap_or(dir.path())
+        .display()
+        .to_string();
+    format!(
+        "; free space in {place} (df -h {place}), enlarge it, or set ADVERB_SHM to another directory"
+    )
+}
+
+/// Numbers below a limit, each given to one holder at a time, longest unused first.
+#[derive(Debug)]
+pub(crate) struct Indices {
+    next: u32,
+    limit: u32,
+    free: std::collections::VecDeque<u32>,
+}
+
+impl Indices {
+    fn new(first: u32, limit: u32) -> Self {
+        Indices {
+            next: first,
+            limit,
+            free: Default::default(),
+        }
+    }
+
+    pub(crate) fn take(&mut self) -> Option<u32> {
+        if self.next < self.limit {
+            self.next += 1;
+            return Some(self.next - 1);
+        }
+        self.free.pop_front()
+    }
+
+    pub(crate) fn give(&mut self, index: u32) {
+        self.free.push_back(index);
+    }
+}
+
+pub(crate) fn random_u64() -> io::Result<u64> {
+    let mut bytes = [0; 8];
+    rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty())?;
+    Ok(u64::from_ne_bytes(bytes))
+}
+
+/// Inode of this process's PID namespace; 0 where /proc does not tell.
+pub(crate) fn pid_namespace() -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    std::fs::metadata("/proc/self/ns/pid").map_or(0, |meta| meta.ino())
+}

@@ -1,0 +1,293 @@
+//! The receive ring: one queue pair's receive queue, in its owner's shared memory.
+//!
+//! ```text
+//!           owner: post            requester: complete          owner: take
+//!   EMPTY ───────────────► POSTED ─────────────────► COMPLETED ─────────────► (next lap)
+//!           release store          release store                acquire load
+//! ```
+//! A slot is one cache line (more if it takes more than two pieces): the receive request and, in
+//! the same line, what became of it. The state word carries the request's position, counted from
+//! the ring's first lap of the queue pair's life, so a stale or torn slot never matches. Each word
+//! has one writer at a time: the owner until POSTED is stored, then the requester until COMPLETED.
+//! A requester that dies before that one store has completed nothing; after it, everything.
+//!
+//! ```text
+//! word 0   position << 2 | EMPTY, POSTED or COMPLETED
+//! word 1   byte_len | status << 32 | flags << 40 | pieces << 48
+//! word 2   immediate data
+//! word 3   total capacity of the pieces
+//! words 4,5 6,7   two pieces: address; length << 32 | lkey
+//! next lines      four more pieces each
+//! ```
+
+use std::marker::PhantomData;
+
+use crate::sync::{AtomicU64, Ordering};
+
+const POSTED: u64 = 1;
+const COMPLETED: u64 = 2;
+const STATE_BITS: u32 = 2;
+const IN_FIRST_LINE: usize = 2;
+const IN_OTHER_LINES: usize = 4;
+
+/// One cache line of shared words.
+#[derive(Debug, Default)]
+#[repr(C, align(64))]
+pub struct Line([AtomicU64; 8]);
+
+/// A piece of the receiver's memory, in its own words.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Piece {
+    /// Address in the owner's address space.
+    pub addr: u64,
+    /// Bytes.
+    pub length: u32,
+    /// The owner's local key.
+    pub lkey: u32,
+}
+
+/// What became of a receive request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Arrival {
+    /// Bytes placed.
+    pub byte_len: u32,
+    /// `ibv_wc_status`.
+    pub status: u8,
+    /// Immediate data.
+    pub imm: Option<u32>,
+    /// Whether a WRITE (with immediate) rather than a SEND arrived.
+    pub is_write: bool,
+}
+
+const WITH_IMM: u64 = 1;
+const IS_WRITE: u64 = 2;
+
+impl Arrival {
+    fn pack(self) -> u64 {
+        let flags = if self.imm.is_some() { WITH_IMM } else { 0 };
+        let flags = flags | if self.is_write { IS_WRITE } else { 0 };
+        u64::from(self.byte_len) | u64::from(self.status) << 32 | flags << 40
+    }
+
+    fn unpack(word: u64, imm: u64) -> Self {
+        let flags = word >> 40 & 0xff;
+        Arrival {
+            byte_len: word as u32,
+            status: (word >> 32) as u8,
+            imm: (flags & WITH_IMM != 0).then_some(imm as u32),
+            is_write: flags & IS_WRITE != 0,
+        }
+    }
+}
+
+/// A view of a ring: the owner's or its requester's.
+#[derive(Clone, Copy, Debug)]
+pub struct RecvRing<'a> {
+    lines: *const Line,
+    stride: usize,
+    mask: u64,
+    memory: PhantomData<&'a [Line]>,
+}
+
+// SAFETY: the ring is only atomics; who may write which is the protocol's matter, not memory's.
+unsafe impl Send for RecvRing<'_> {}
+// SAFETY: as above.
+unsafe impl Sync for RecvRing<'_> {}
+
+impl<'a> RecvRing<'a> {
+    /// Lines that one slot of `pieces` pieces takes.
+    pub fn lines_per_slot(pieces: usize) -> usize {
+        1 + pieces
+            .saturating_sub(IN_FIRST_LINE)
+            .div_ceil(IN_OTHER_LINES)
+    }
+
+    /// A ring of `slots` (a power of two) slots in `lines`.
+    ///
+    /// # Panics
+    /// If `slots` is no power of two or the lines do not divide among them.
+    pub fn over(lines: &'a [Line], slots: usize) -> Self {
+        assert!(slots.is_power_of_two() && lines.len().is_multiple_of(slots));
+        // SAFETY: a slice's memory is valid and stays so for 'a.
+        unsafe { Self::from_raw(lines.as_ptr(), slots, lines.len() / slots) }
+    }
+
+    /// A ring of `slots` (a power of two) slots of `stride` lines each.
+    ///
+    /// # Safety
+    /// `lines` points to `slots * stride` lines that stay mapped for `'a`.
+    pub unsafe fn from_raw(lines: *const Line, slots: usize, stride: usize) -> Self {
+        RecvRing {
+            lines,
+            stride,
+            mask: slots as u64 - 1,
+            memory: PhantomData,
+        }
+    }
+
+    #[inline]
+    fn line(&self, position: u64, index: usize) -> &'a Line {
+        let slot = (position & self.mask) as usize;
+        debug_assert!(index < self.stride);
+        // SAFETY: slot < slots by the mask and index < stride, so within what `from_raw` promised.
+        unsafe { &*self.lines.add(slot * self.stride + index) }
+    }
+
+    fn piece_words(&self, position: u64, i: usize) -> (&'a AtomicU64, &'a AtomicU64) {
+        let (line, at) = if i < IN_FIRST_LINE {
+            (self.line(position, 0), 4 + 2 * i)
+        } else {
+            let i = i - IN_FIRST_LINE;
+            (
+                self.line(position, 1 + i / IN_OTHER_LINES),
+                2 * (i % IN_OTHER_LINES),
+            )
+        };
+        (&line.0[at], &line.0[at + 1])
+    }
+
+    /// Owner: posts a request. The caller knows that the slot's former request was taken.
+    #[inline]
+    pub fn post(&self, position: u64, pieces: impl ExactSizeIterator<Item = Piece>) {
+        let line = self.line(position, 0);
+        let count = pieces.len() as u64;
+        let mut capacity = 0;
+        for (i, piece) in pieces.enumerate() {
+            let (addr, rest) = self.piece_words(position, i);
+            addr.store(piece.addr, Ordering::Relaxed);
+            rest.store(
+                u64::from(piece.length) << 32 | u64::from(piece.lkey),
+                Ordering::Relaxed,
+            );
+            capacity += u64::from(piece.length);
+        }
+        line.0[1].store(count << 48, Ordering::Relaxed);
+        line.0[3].store(capacity, Ordering::Relaxed);
+        line.0[0].store(position << STATE_BITS | POSTED, Ordering::Release);
+    }
+
+    /// Owner: what arrived at `position`, if it was completed.
+    #[inline]
+    pub fn arrival(&self, position: u64) -> Option<Arrival> {
+        let line = self.line(position, 0);
+        if line.0[0].load(Ordering::Acquire) != position << STATE_BITS | COMPLETED {
+            return None;
+        }
+        let (word, imm) = (
+            line.0[1].load(Ordering::Relaxed),
+            line.0[2].load(Ordering::Relaxed),
+        );
+        Some(Arrival::unpack(word, imm))
+    }
+
+    /// Requester: whether a request is posted at `position`.
+    #[inline]
+    pub fn is_posted(&self, position: u64) -> bool {
+        self.line(position, 0).0[0].load(Ordering::Acquire) == position << STATE_BITS | POSTED
+    }
+
+    /// Requester: total room of the posted request.
+    #[inline]
+    pub fn capacity(&self, position: u64) -> u64 {
+        self.line(position, 0).0[3].load(Ordering::Relaxed)
+    }
+
+    /// Requester: the posted request's pieces.
+    #[inline]
+    pub fn pieces(&self, position: u64) -> impl Iterator<Item = Piece> + 'a {
+        let count = (self.line(position, 0).0[1].load(Ordering::Relaxed) >> 48) as usize;
+        let ring = *self;
+        let most = IN_FIRST_LINE + (self.stride - 1) * IN_OTHER_LINES;
+        (0..count.min(most)).map(move |i| {
+            let (addr, rest) = ring.piece_words(position, i);
+            let rest = rest.load(Ordering::Relaxed);
+            let addr = addr.load(Ordering::Relaxed);
+            Piece {
+                addr,
+                length: (rest >> 32) as u32,
+                lkey: rest as u32,
+            }
+        })
+    }
+
+    /// Requester: completes the posted request. The payload must be placed before.
+    #[inline]
+    pub fn complete(&self, position: u64, arrival: Arrival) {
+        let line = self.line(position, 0);
+        line.0[2].store(u64::from(arrival.imm.unwrap_or(0)), Ordering::Relaxed);
+        line.0[1].store(arrival.pack(), Ordering::Relaxed);
+        line.0[0].store(position << STATE_BITS | COMPLETED, Ordering::Release);
+    }
+
+    /// Requester: asks the cache for the slot at `position`, so that the next message finds it.
+    #[inline]
+    pub fn prefetch(&self, position: u64) {
+        #[cfg(all(target_arch = "x86_64", not(loom), not(miri)))]
+        // SAFETY: a prefetch has no effect but on caches; the address is within the ring.
+        unsafe {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(self.line(position, 0)).cast());
+        }
+        #[cfg(not(all(target_arch = "x86_64", not(loom), not(miri))))]
+        let _ = position;
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn ring_memory(slots: usize, pieces: usize) -> Vec<Line> {
+        (0..slots * RecvRing::lines_per_slot(pieces))
+            .map(|_| Line::default())
+            .collect()
+    }
+
+    #[test]
+    fn a_slot_is_one_line_up_to_two_pieces() {
+        let lines = [0, 1, 2, 3, 6, 7, 16].map(RecvRing::lines_per_slot);
+        assert_eq!(lines, [1, 1, 1, 2, 2, 3, 5]);
+    }
+
+    #[test]
+    fn what_is_posted_is_what_the_requester_finds() {
+        let memory = ring_memory(4, 9);
+        let ring = RecvRing::over(&memory, 4);
+        for position in 0..12 {
+            let pieces: Vec<_> = (0..position as u32 % 10)
+                .map(|i| Piece {
+                    addr: position << 20 | u64::from(i),
+                    length: i + 1,
+                    lkey: !i,
+                })
+                .collect();
+            assert!(!ring.is_posted(position));
+            ring.post(position, pieces.iter().copied());
+            assert!(ring.is_posted(position) && !ring.is_posted(position + 4));
+            assert_eq!(ring.pieces(position).collect::<Vec<_>>(), pieces);
+            assert_eq!(
+                ring.capacity(position),
+                pieces.iter().map(|p| u64::from(p.length)).sum::<u64>()
+            );
+            assert_eq!(ring.arrival(position), None);
+            let arrival = Arrival {
+                byte_len: u32::MAX,
+                status: 9,
+                imm: Some(position as u32),
+                is_write: true,
+            };
+            ring.complete(position, arrival);
+            assert_eq!(ring.arrival(position), Some(arrival));
+            assert!(!ring.is_posted(position));
+        }
+    }
+
+    #[test]
+    fn a_completion_of_a_former_life_is_not_taken_for_one_of_this() {
+        let memory = ring_memory(2, 1);
+        let ring = RecvRing::over(&memory, 2);
+        ring.post(0, [].into_iter());
+        ring.complete(0, Arrival::default());
+        assert_eq!(ring.arrival(1 << 32), None);
+    }
+}

@@ -1,0 +1,14 @@
+//! Atomics: the real ones, or loom's when the shared protocols are model-checked.
+
+#[cfg(not(loom))]
+pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, compiler_fence, fence};
+
+#[cfg(loom)]
+pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+
+/// Loom has no compiler fence: a full one is the stronger promise that the other side's
+/// `membarrier` turns it into.
+#[cfg(loom)]
+pub(crate) fn compiler_fence(order: Ordering) {
+    fence(order);
+}
