@@ -14,7 +14,7 @@ pub(crate) struct Arena {
 impl Arena {
     /// All of `range` is free; both ends are whole granules.
     pub(crate) fn new(range: Range<u64>) -> Self {
-        debug_assert!(range.start % GRANULE == 0 && range.end % GRANULE == 0);
+        debug_assert!(range.start.is_multiple_of(GRANULE) && range.end.is_multiple_of(GRANULE));
         Arena { free: vec![range] }
     }
 

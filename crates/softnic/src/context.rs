@@ -52,7 +52,7 @@ impl Device for SoftDevice {
             remedy: "Linux 4.16 or later is needed, with no seccomp filter against membarrier"
                 .into(),
         })?;
-        let port = Arc::new(Port::open(Dir::from_env())?);
+        let port = Arc::new(Port::open(&Dir::from_env())?);
         let engine = Engine::start(port.clone()).map_err(|source| OpenError::System {
             device: "soft".into(),
             action: "start the engine thread".into(),

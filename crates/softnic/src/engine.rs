@@ -82,7 +82,7 @@ impl Engine {
                     idle_ticks: 0,
                     drives_seen: 0,
                 }
-                .run()
+                .run();
             })?;
         Ok(Engine {
             port,

@@ -42,7 +42,7 @@ pub(crate) const ARENA: usize = MR_TABLE + MAX_MR as usize * size_of::<MrEntry>(
 /// Length of a port file; nearly all of it is a hole.
 pub(crate) const LENGTH: usize = 1 << 30;
 
-const _: () = assert!(ARENA % 4096 == 0 && ARENA < LENGTH);
+const _: () = assert!(ARENA.is_multiple_of(4096) && ARENA < LENGTH);
 
 /// Who owns the port.
 #[derive(Debug)]

@@ -10,9 +10,9 @@ use std::sync::{Arc, Mutex};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::dir::Dir;
-use crate::layout::{self, CqEntry, Header, MAX_CQ, MAX_MR, MAX_QP, MrEntry, QpEntry};
-use crate::port::{cq_offset, lock, mr_offset, pid_namespace, qp_offset};
-use crate::segment::{Mapping, Population};
+use crate::layout::{self, CqEntry, Header, MAX_MR, MrEntry, QpEntry};
+use crate::port::{lock, pid_namespace};
+use crate::segment::{Mapping, Population, Tables};
 
 /// A peer's port, mapped.
 #[derive(Debug)]
@@ -24,6 +24,7 @@ pub(crate) struct Peer {
     pub(crate) pidfd: OwnedFd,
     dir: Dir,
     mapping: Mapping,
+    tables: Tables,
     wake: File,
     regions: Mutex<HashMap<u32, Arc<PeerRegion>>>,
     channels: Mutex<HashMap<u32, File>>,
@@ -82,6 +83,8 @@ impl Peer {
             return Err(PeerError::Ended { slot });
         }
         let wake = dir.open_fifo(slot, "wake").map_err(system)?;
+        // SAFETY: both live in the peer, and the tables are lent only by borrowing it.
+        let tables = unsafe { Tables::of(&mapping) };
         Ok(Peer {
             slot,
             epoch: header.epoch.load(Ordering::Relaxed),
@@ -89,6 +92,7 @@ impl Peer {
             pidfd,
             dir: dir.clone(),
             mapping,
+            tables,
             wake,
             regions: Mutex::default(),
             channels: Mutex::default(),
@@ -106,17 +110,18 @@ impl Peer {
 
     /// A queue pair's entry; none where the index is beyond the table.
     pub(crate) fn qp_entry(&self, index: u32) -> Option<&QpEntry> {
-        (index < MAX_QP).then(|| self.mapping.at(qp_offset(index)))
+        self.tables.qps.get(index)
     }
 
     /// A completion queue's entry; none where the index is beyond the table.
     pub(crate) fn cq_entry(&self, index: u32) -> Option<&CqEntry> {
-        (index < MAX_CQ).then(|| self.mapping.at(cq_offset(index)))
+        self.tables.cqs.get(index)
     }
 
     /// The entry of the region that `key` would have.
+    #[inline]
     pub(crate) fn mr_entry(&self, key: u32) -> &MrEntry {
-        self.mapping.at(mr_offset(key & (MAX_MR - 1)))
+        self.tables.mrs.at(key & (MAX_MR - 1))
     }
 
     /// Address of `length` bytes at `offset` of the port file; none where they lie outside.

@@ -18,7 +18,7 @@ use crate::layout::{
 use crate::memory::LocalRegion;
 use crate::peer::{Peer, PeerError};
 use crate::qp::QpInner;
-use crate::segment::{Mapping, Population, reserve};
+use crate::segment::{Mapping, Population, Tables, reserve};
 
 /// Everything that a context's objects share.
 #[derive(Debug)]
@@ -30,6 +30,7 @@ pub(crate) struct Port {
     /// Locked while the process lives.
     file: File,
     mapping: Mapping,
+    tables: Tables,
     arena: Mutex<Arena>,
     pub(crate) qp_indices: Mutex<Indices>,
     pub(crate) cq_indices: Mutex<Indices>,
@@ -56,9 +57,9 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Port {
     /// Claims a slot and lays out its file.
-    pub(crate) fn open(dir: Dir) -> Result<Self, OpenError> {
+    pub(crate) fn open(dir: &Dir) -> Result<Self, OpenError> {
         let Claim { slot, file } = dir.claim()?;
-        let made = Self::lay_out(dir.clone(), slot, file);
+        let made = Self::lay_out(dir, slot, file);
         made.map_err(|source| {
             dir.release(slot);
             let action = format!("make a port in {}", dir.path().display());
@@ -70,11 +71,11 @@ impl Port {
         })
     }
 
-    fn lay_out(dir: Dir, slot: u32, file: File) -> io::Result<Self> {
+    fn lay_out(dir: &Dir, slot: u32, file: File) -> io::Result<Self> {
         file.set_len(layout::LENGTH as u64)?;
         reserve(&file, 0, 4096)?;
         let mapping = Mapping::new(&file, layout::LENGTH as u64, Population::Lazy)?;
-        let wake = Wake::create(&dir, slot)?;
+        let wake = Wake::create(dir, slot)?;
         let epoch = random_u64()?;
         let header: &Header = mapping.at(0);
         header.epoch.store(epoch, Ordering::Relaxed);
@@ -83,13 +84,16 @@ impl Port {
             .pid_namespace
             .store(pid_namespace(), Ordering::Relaxed);
         header.magic.store(layout::MAGIC, Ordering::Release);
+        // SAFETY: both live in the port, and the tables are lent only by borrowing it.
+        let tables = unsafe { Tables::of(&mapping) };
         Ok(Port {
-            dir,
+            dir: dir.clone(),
             slot,
             epoch,
             gid: Gid::from_ipv4(std::net::Ipv4Addr::LOCALHOST),
             file,
             mapping,
+            tables,
             arena: Mutex::new(Arena::new(layout::ARENA as u64..layout::LENGTH as u64)),
             qp_indices: Mutex::new(Indices::new(FIRST_QP, MAX_QP)),
             cq_indices: Mutex::new(Indices::new(0, MAX_CQ)),
@@ -111,16 +115,19 @@ impl Port {
         self.serial.fetch_add(1, Ordering::Relaxed)
     }
 
+    #[inline]
     pub(crate) fn qp_entry(&self, index: u32) -> &QpEntry {
-        self.mapping.at(qp_offset(index))
+        self.tables.qps.at(index)
     }
 
+    #[inline]
     pub(crate) fn cq_entry(&self, index: u32) -> &CqEntry {
-        self.mapping.at(cq_offset(index))
+        self.tables.cqs.at(index)
     }
 
+    #[inline]
     pub(crate) fn mr_entry(&self, index: u32) -> &MrEntry {
-        self.mapping.at(mr_offset(index))
+        self.tables.mrs.at(index)
     }
 
     /// Takes storage for a table entry, so that no later access faults.
@@ -243,15 +250,15 @@ pub(crate) enum TableEntry {
     Mr(u32),
 }
 
-pub(crate) fn qp_offset(index: u32) -> usize {
+fn qp_offset(index: u32) -> usize {
     layout::QP_TABLE + index as usize * size_of::<QpEntry>()
 }
 
-pub(crate) fn cq_offset(index: u32) -> usize {
+fn cq_offset(index: u32) -> usize {
     layout::CQ_TABLE + index as usize * size_of::<CqEntry>()
 }
 
-pub(crate) fn mr_offset(index: u32) -> usize {
+fn mr_offset(index: u32) -> usize {
     layout::MR_TABLE + index as usize * size_of::<MrEntry>()
 }
 

@@ -8,6 +8,8 @@ use std::ptr::NonNull;
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
+use crate::layout::{self, CqEntry, MAX_CQ, MAX_MR, MAX_QP, MrEntry, QpEntry};
+
 /// A file of shared memory, mapped whole. Unmapped when dropped.
 #[derive(Debug)]
 pub(crate) struct Mapping {
@@ -76,6 +78,81 @@ impl Mapping {
         // SAFETY: in bounds and aligned as asserted (the base is page-aligned), mapped while self
         // lives, and `SharedWords` promises that any bytes are a valid T that is only atomics.
         unsafe { &*self.base.as_ptr().add(offset).cast() }
+    }
+}
+
+/// A table of shared entries within a mapping.
+#[derive(Debug)]
+pub(crate) struct Table<T> {
+    first: *const T,
+    count: u32,
+}
+
+// SAFETY: entries are atomics (`SharedWords`); the pointer stays valid as its maker promised.
+unsafe impl<T: SharedWords> Send for Table<T> {}
+// SAFETY: as above.
+unsafe impl<T: SharedWords> Sync for Table<T> {}
+
+impl<T: SharedWords> Table<T> {
+    /// The `count` entries at byte `offset` of `mapping`.
+    ///
+    /// # Safety
+    /// The table must not be used after the mapping is gone.
+    ///
+    /// # Panics
+    /// If they do not lie within the mapping: an offset of ours is wrong.
+    pub(crate) unsafe fn new(mapping: &Mapping, offset: usize, count: u32) -> Self {
+        assert!(offset + count as usize * size_of::<T>() <= mapping.length());
+        Table {
+            first: mapping.at::<T>(offset),
+            count,
+        }
+    }
+
+    /// Entry `index`.
+    ///
+    /// # Panics
+    /// If there is no such entry.
+    #[inline]
+    pub(crate) fn at(&self, index: u32) -> &T {
+        assert!(
+            index < self.count,
+            "no entry {index} in a table of {}",
+            self.count
+        );
+        // SAFETY: within the table by the assertion, within the mapping as `new` checked, and
+        // mapped as its caller promised.
+        unsafe { &*self.first.add(index as usize) }
+    }
+
+    /// Entry `index`, if there is one.
+    pub(crate) fn get(&self, index: u32) -> Option<&T> {
+        (index < self.count).then(|| self.at(index))
+    }
+}
+
+/// The three tables of a port file.
+#[derive(Debug)]
+pub(crate) struct Tables {
+    pub(crate) qps: Table<QpEntry>,
+    pub(crate) cqs: Table<CqEntry>,
+    pub(crate) mrs: Table<MrEntry>,
+}
+
+impl Tables {
+    /// The tables of a port file.
+    ///
+    /// # Safety
+    /// They must not be used after the mapping is gone.
+    pub(crate) unsafe fn of(mapping: &Mapping) -> Self {
+        // SAFETY: the caller's promise.
+        unsafe {
+            Tables {
+                qps: Table::new(mapping, layout::QP_TABLE, MAX_QP),
+                cqs: Table::new(mapping, layout::CQ_TABLE, MAX_CQ),
+                mrs: Table::new(mapping, layout::MR_TABLE, MAX_MR),
+            }
+        }
     }
 }
 
