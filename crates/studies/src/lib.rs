@@ -18,9 +18,16 @@
 //!
 //! Elapsed time is from just before the first post to just after the last completion.
 
+mod bench;
+mod blast;
 mod error;
 mod layout;
+mod message;
+mod payload;
+mod ping;
 mod plan;
+mod reap;
+mod sample;
 mod session;
 mod spec;
 #[cfg(test)]

@@ -267,16 +267,13 @@ impl Draft<'_> {
 
     /// Adds a cell, or the figure to a cell that is there; leaves out what the program or the
     /// device does not do (such as inline beyond the device's maximum).
-    fn add(&mut self, figure: FigureId, program: Program, params: Request) {
+    fn add(&mut self, figure: FigureId, program: Program, mut params: Request) {
         let (duration, repetitions) = match self.profile {
             Profile::Quick => (Span::from_ms(270), 3),
             Profile::Full => (Span::from_ms(1000), 5),
         };
-        let params = Request {
-            length: Length::Duration(duration),
-            repetitions,
-            ..params
-        };
+        params.length = Length::Duration(duration);
+        params.repetitions = repetitions;
         let cell = match program {
             Program::Ping => CellSpec::ping(params),
             Program::Blast => CellSpec::blast(params),

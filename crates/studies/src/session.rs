@@ -1,15 +1,30 @@
-//! Stub.
-use adverb_results::{Metrics, Params};
-use adverb_verbs::{RoleId, Station};
+//! Running a cell: the two roles, step by step (the steps stand in [`crate::message`]).
+
+use adverb_results::{CpuTime, Metrics, Opcode, Params, Program, RepetitionSample};
+use adverb_units::{Bytes, MessageRate, Span, Throughput};
+use adverb_verbs::{OutOfBandError, RoleId, Station};
 use serde::{Deserialize, Serialize};
 
+use crate::bench::Bench;
 use crate::error::{Fault, Phase, RunError, Side};
-use crate::spec::CellSpec;
+use crate::message::{Hello, Message};
+use crate::sample::Sampler;
+use crate::spec::{CellSpec, Length};
+use crate::{blast, layout, ping};
 
 /// The role that starts transfers.
 pub const ACTIVE: RoleId = RoleId(0);
 /// The other role.
 pub const PASSIVE: RoleId = RoleId(1);
+
+/// How long a side that failed, or whose peer may have, listens for the peer's reason.
+const LAST_WORDS: Span = Span::from_ms(200);
+/// How long a run whose speed nobody knows may take.
+const UNKNOWN: Span = Span::from_secs(3600);
+/// Longest and shortest warm-up that a program chooses itself.
+const WARM_UP: (Span, Span) = (Span::from_ms(2), Span::from_ms(50));
+/// Share of the measured time, or messages, that the warm-up takes: one in so many.
+const WARM_UP_SHARE: u64 = 10;
 
 /// What a cell measured.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -20,22 +35,362 @@ pub struct CellResult {
     pub metrics: Metrics,
 }
 
-/// Runs the active side of a cell; the passive side runs as role 1 at the same time.
-pub fn run_active<S: Station>(station: &S, spec: &CellSpec) -> Result<CellResult, RunError> {
-    let _ = (station, spec);
-    Err(RunError {
-        side: Side::Active,
-        phase: Phase::SetUp,
-        fault: Box::new(Fault::NothingMeasured),
-    })
+/// One side's part of a program, ready to run.
+pub(crate) trait Part {
+    /// Runs so many messages or rounds; returns the time from just before the first post to just
+    /// after the last completion.
+    fn run(&mut self, iters: u64, sampler: Option<&mut Sampler>) -> Result<Span, Fault>;
 }
 
-/// Runs the passive side of a cell; the active side runs as role 0 at the same time.
+/// Runs the active side of a cell; the passive side runs as role [`PASSIVE`] at the same time.
+pub fn run_active<S: Station>(station: &S, spec: &CellSpec) -> Result<CellResult, RunError> {
+    let mut session = Session::new(station, spec, Side::Active);
+    session.active().map_err(|fault| session.fail(fault))
+}
+
+/// Runs the passive side of a cell; the active side runs as role [`ACTIVE`] at the same time.
 pub fn run_passive<S: Station>(station: &S, spec: &CellSpec) -> Result<(), RunError> {
-    let _ = (station, spec);
-    Err(RunError {
-        side: Side::Passive,
-        phase: Phase::SetUp,
-        fault: Box::new(Fault::NothingMeasured),
-    })
+    let mut session = Session::new(station, spec, Side::Passive);
+    session.passive().map_err(|fault| session.fail(fault))
+}
+
+struct Session<'s, S> {
+    station: &'s S,
+    spec: &'s CellSpec,
+    side: Side,
+    peer: RoleId,
+    phase: Phase,
+    /// How long a wait may last beyond what is expected.
+    patience: Span,
+}
+
+/// What the warm-up told.
+struct WarmUp {
+    iters: u64,
+    /// Time of one message or round; none where no warm-up was wanted.
+    mean: Option<Span>,
+}
+
+impl<'s, S: Station> Session<'s, S> {
+    fn new(station: &'s S, spec: &'s CellSpec, side: Side) -> Self {
+        Session {
+            station,
+            spec,
+            side,
+            peer: match side {
+                Side::Active => PASSIVE,
+                Side::Passive => ACTIVE,
+            },
+            phase: Phase::SetUp,
+            patience: layout::patience(spec),
+        }
+    }
+
+    fn tell(&self, message: Message) -> Result<(), Fault> {
+        Ok(self.station.send(self.peer, &message.encode())?)
+    }
+
+    fn hear(&self, expected: &'static str, patience: Span) -> Result<Message, Fault> {
+        let bytes = self.station.receive(self.peer, patience)?;
+        match Message::decode(&bytes, expected)? {
+            Message::Abort { reason } => Err(Fault::Peer(reason)),
+            message => Ok(message),
+        }
+    }
+
+    /// Waits for a message that says nothing but that it is `expected`.
+    fn hear_that(&self, expected: &Message, what: &'static str) -> Result<(), Fault> {
+        match self.hear(what, self.patience)? {
+            heard if heard == *expected => Ok(()),
+            other => Err(strange(what, &other)),
+        }
+    }
+
+    /// The objects, connected to the other side's.
+    fn connected(&mut self) -> Result<Bench<'s, S>, Fault> {
+        let mut bench = Bench::new(self.station, self.spec, self.side)?;
+        self.phase = Phase::Connect;
+        self.tell(Message::Hello(bench.hello()))?;
+        let hello: Hello = match self.hear("a greeting", self.patience)? {
+            Message::Hello(hello) => hello,
+            other => return Err(strange("a greeting", &other)),
+        };
+        bench.connect(&hello)?;
+        Ok(bench)
+    }
+
+    /// Neither side starts before both queue pairs are ready and all receives are posted.
+    fn meet(&self) -> Result<(), Fault> {
+        self.tell(Message::Connected)?;
+        self.hear_that(&Message::Connected, "a connected queue pair")
+    }
+
+    fn active(&mut self) -> Result<CellResult, Fault> {
+        let bench = self.connected()?;
+        let drive = |part: &mut dyn Part| self.drive(part);
+        let result = match bench.spec.program {
+            Program::Ping => ping::with_part(&bench, drive),
+            Program::Blast => blast::with_part(&bench, drive),
+        }?;
+        self.phase = Phase::End;
+        self.tell(Message::Finish)?;
+        Ok(result)
+    }
+
+    fn passive(&mut self) -> Result<(), Fault> {
+        let bench = self.connected()?;
+        let follow = |part: &mut dyn Part| self.follow(&bench, part);
+        match bench.spec.program {
+            _ if bench.is_idle() => self.follow(&bench, &mut Idle),
+            Program::Ping => ping::with_part(&bench, follow),
+            Program::Blast => blast::with_part(&bench, follow),
+        }
+    }
+
+    /// The active side's runs: warm-up, then repetitions.
+    fn drive(&mut self, part: &mut dyn Part) -> Result<CellResult, Fault> {
+        self.meet()?;
+        self.phase = Phase::WarmUp;
+        let warm_up = self.warm_up(part)?;
+        let p = &self.spec.params;
+        let iters = match (p.length, warm_up.mean) {
+            (Length::Iters(n), _) => n,
+            (Length::Duration(all), Some(mean)) => iters_in(all / u64::from(p.repetitions), mean),
+            (Length::Duration(_), None) => 1,
+        };
+        let guess = Span::from_us(1);
+        let mut sampler = Sampler::new(self.station, warm_up.mean.unwrap_or(guess));
+        let mut samples = Vec::with_capacity(p.repetitions as usize);
+        for repetition in 1..=p.repetitions {
+            self.phase = Phase::Repetition(repetition);
+            let expected = warm_up.mean.map(|mean| mean * iters);
+            samples.push(self.run(part, iters, expected, Some(&mut sampler))?);
+        }
+        self.result(&samples, &sampler, &warm_up, iters)
+    }
+
+    fn warm_up(&self, part: &mut dyn Part) -> Result<WarmUp, Fault> {
+        let p = &self.spec.params;
+        let (budget, most) = match (p.length, p.warmup) {
+            (Length::Iters(_), Some(0)) => {
+                return Ok(WarmUp {
+                    iters: 0,
+                    mean: None,
+                });
+            }
+            (_, Some(wanted)) => {
+                let iters = wanted.max(1);
+                let run = self.run(part, iters, None, None)?;
+                let mean = Some(run.elapsed / iters);
+                return Ok(WarmUp { iters, mean });
+            }
+            (Length::Iters(n), None) => (WARM_UP.1, (n / WARM_UP_SHARE).max(1)),
+            (Length::Duration(all), None) => {
+                let share = all / u64::from(p.repetitions) / WARM_UP_SHARE * 3;
+                (share.clamp(WARM_UP.0, WARM_UP.1), u64::MAX)
+            }
+        };
+        self.warm_up_until(part, budget, most)
+    }
+
+    /// Runs ever longer, until a run takes most of `budget` or all take `most` messages.
+    fn warm_up_until(&self, part: &mut dyn Part, budget: Span, most: u64) -> Result<WarmUp, Fault> {
+        const GROWTH: u64 = 64;
+        let (mut total, mut iters) = (0, 1);
+        loop {
+            let run = self.run(part, iters, None, None)?;
+            total += iters;
+            let mean = run.elapsed / iters;
+            if run.elapsed >= budget / 2 || total >= most {
+                let mean = Some(mean);
+                return Ok(WarmUp { iters: total, mean });
+            }
+            let in_budget = iters_in(budget, mean);
+            iters = in_budget.min(iters * GROWTH).min(most - total).max(1);
+        }
+    }
+
+    /// One run, on both sides.
+    fn run(
+        &self,
+        part: &mut dyn Part,
+        iters: u64,
+        expected: Option<Span>,
+        sampler: Option<&mut Sampler>,
+    ) -> Result<RepetitionSample, Fault> {
+        let repetition = match self.phase {
+            Phase::Repetition(n) => n,
+            _ => 0,
+        };
+        self.tell(Message::Prepare {
+            repetition,
+            iters,
+            expected,
+        })?;
+        self.hear_that(&Message::Ready, "readiness")?;
+        let before = self.station.cpu();
+        let elapsed = part.run(iters, sampler)?;
+        let active = self.station.cpu().since(before);
+        self.tell(Message::Stop)?;
+        match self.hear("the end of a run", self.patience)? {
+            Message::Done { cpu } => Ok(RepetitionSample {
+                iters,
+                elapsed,
+                active: cpu_time(active),
+                passive: Some(cpu_time(cpu)),
+            }),
+            other => Err(strange("the end of a run", &other)),
+        }
+    }
+
+    /// The passive side's runs, as the active side says.
+    fn follow(&mut self, bench: &Bench<'_, S>, part: &mut dyn Part) -> Result<(), Fault> {
+        self.meet()?;
+        let mut total = 0;
+        loop {
+            match self.hear("a run", self.patience)? {
+                Message::Prepare {
+                    repetition,
+                    iters,
+                    expected,
+                } => {
+                    self.phase = match repetition {
+                        0 => Phase::WarmUp,
+                        n => Phase::Repetition(n),
+                    };
+                    total += iters;
+                    let cpu = self.follow_run(bench, part, iters, expected.unwrap_or(UNKNOWN))?;
+                    if bench.is_idle() && self.spec.params.verify {
+                        bench.check_given(total)?;
+                    }
+                    self.tell(Message::Done { cpu })?;
+                }
+                Message::Finish => return Ok(()),
+                other => return Err(strange("a run", &other)),
+            }
+        }
+    }
+
+    /// One run; returns the CPU time from readiness to the last message.
+    fn follow_run(
+        &self,
+        bench: &Bench<'_, S>,
+        part: &mut dyn Part,
+        iters: u64,
+        expected: Span,
+    ) -> Result<adverb_units::CpuTime, Fault> {
+        let before = self.station.cpu();
+        self.tell(Message::Ready)?;
+        part.run(iters, None)?;
+        // Who took part has now seen the last message; who did not sleeps until the others are done.
+        let took_part = (!bench.is_idle()).then(|| self.station.cpu());
+        match self.hear("the end of a run", self.patience + expected * 4)? {
+            Message::Stop => {}
+            other => return Err(strange("the end of a run", &other)),
+        }
+        let after = took_part.unwrap_or_else(|| self.station.cpu());
+        Ok(after.since(before))
+    }
+
+    fn result(
+        &self,
+        samples: &[RepetitionSample],
+        sampler: &Sampler,
+        warm_up: &WarmUp,
+        iters: u64,
+    ) -> Result<CellResult, Fault> {
+        let p = &self.spec.params;
+        // One message at a time is timed, so at most one among those in flight.
+        let every = sampler.every.max(p.buffers.into());
+        let latencies = Some((&sampler.recorder, every));
+        let mut metrics = Metrics::from_samples(self.spec.program, p.size, samples, latencies)
+            .ok_or(Fault::NothingMeasured)?;
+        if (self.spec.program, p.op) == (Program::Ping, Opcode::Read) {
+            one_message_a_round(&mut metrics, p.size);
+        }
+        let params = Params {
+            op: p.op,
+            size_bytes: p.size,
+            inline: p.inline,
+            completion: p.completion,
+            buffers: p.buffers,
+            post: p.post,
+            signal: p.signal,
+            verify: p.verify,
+            iters,
+            warmup_iters: warm_up.iters,
+            active_core: None,
+            passive_core: None,
+            seed: p.seed,
+        };
+        Ok(CellResult { params, metrics })
+    }
+
+    /// The error of this side: its fault, or the other side's if that came first. Tells the other.
+    fn fail(&self, fault: Fault) -> RunError {
+        let fault = self.root_cause(fault);
+        if !matches!(fault, Fault::Peer(_) | Fault::PeerEnded(_)) {
+            let reason = format!("{} side, {}: {fault}", self.side, self.phase);
+            // The other side may be gone; this side's error is what matters.
+            let _ = self.tell(Message::Abort { reason });
+        }
+        RunError {
+            side: self.side,
+            phase: self.phase,
+            fault: Box::new(fault),
+        }
+    }
+
+    fn root_cause(&self, fault: Fault) -> Fault {
+        if !fault.may_be_the_others() {
+            return fault;
+        }
+        loop {
+            match self.station.receive(self.peer, LAST_WORDS) {
+                Ok(bytes) => {
+                    if let Ok(Message::Abort { reason }) = Message::decode(&bytes, "a reason") {
+                        return Fault::Peer(reason);
+                    }
+                }
+                Err(OutOfBandError::PeerGone(_)) => return Fault::PeerEnded(Box::new(fault)),
+                Err(_) => return fault,
+            }
+        }
+    }
+}
+
+/// The part of a passive side that takes no part.
+struct Idle;
+
+impl Part for Idle {
+    fn run(&mut self, _iters: u64, _sampler: Option<&mut Sampler>) -> Result<Span, Fault> {
+        Ok(Span::ZERO)
+    }
+}
+
+/// How many messages of `mean` fit into `span`, at least one.
+fn iters_in(span: Span, mean: Span) -> u64 {
+    (span.as_ps() / mean.as_ps().max(1)).max(1)
+}
+
+fn cpu_time(cpu: adverb_units::CpuTime) -> CpuTime {
+    CpuTime {
+        user: cpu.user,
+        system: cpu.system,
+    }
+}
+
+/// A round of a READ ping is a request without payload and one message.
+fn one_message_a_round(metrics: &mut Metrics, size: Bytes) {
+    let rounds: u64 = metrics.repetitions.iter().map(|r| r.iters).sum();
+    let bytes = Bytes::new(size.get().saturating_mul(rounds));
+    metrics.messages_per_s = MessageRate::over(rounds, metrics.elapsed);
+    metrics.bytes_per_s = Throughput::over(bytes, metrics.elapsed);
+}
+
+fn strange(expected: &'static str, found: &Message) -> Fault {
+    Fault::Protocol {
+        expected,
+        found: format!("{found:?}"),
+    }
 }

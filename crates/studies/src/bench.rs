@@ -1,0 +1,271 @@
+//! The verbs objects of one side, and their connection to the other side's.
+
+use adverb_results::{Completion, Opcode, Program};
+use adverb_units::Span;
+use adverb_verbs::qp::AddressVector;
+use adverb_verbs::{
+    AccessFlags, Context, Endpoint, MemoryAccessError, MemoryRegion, PathMtu, PortCaps, PortNum,
+    Psn, QpAttr, QpCaps, QpInit, QpType, QueuePair, RemoteAddress, Sge, Station,
+};
+
+use crate::error::{Fault, Side};
+use crate::layout::{self, Layout};
+use crate::message::Hello;
+use crate::payload::Pattern;
+use crate::ping;
+use crate::reap::{Notified, Polling};
+use crate::spec::CellSpec;
+
+const PORT: PortNum = PortNum::ONE;
+/// READs under way at a time, where both devices take as many.
+const MAX_RD_ATOMIC: u8 = 16;
+
+/// One side's objects.
+pub(crate) struct Bench<'s, S: Station> {
+    pub(crate) station: &'s S,
+    pub(crate) spec: &'s CellSpec,
+    pub(crate) side: Side,
+    pub(crate) layout: Layout,
+    pub(crate) pattern: Pattern,
+    /// How long one wait may last.
+    pub(crate) patience: Span,
+    pub(crate) mr: <S::Context as Context>::Mr,
+    pub(crate) qp: <S::Context as Context>::Qp,
+    pub(crate) send: Queue<S::Context>,
+    pub(crate) recv: Queue<S::Context>,
+    port: PortCaps,
+    /// The other side's buffers; its own until it has said hello.
+    remote: RemoteAddress,
+}
+
+/// A completion queue, with a channel where completions are waited for by events.
+///
+/// Send and receive completions have their own queues: those of sends are written by this side's
+/// own requests, those of receives by the peer's.
+pub(crate) struct Queue<C: Context> {
+    cq: C::Cq,
+    channel: Option<C::Channel>,
+}
+
+impl<C: Context> Queue<C> {
+    fn new(context: &C, entries: u32, completion: Completion) -> Result<Self, Fault> {
+        let channel = match completion {
+            Completion::Poll => None,
+            Completion::Event => Some(context.create_channel()?),
+        };
+        let cq = context.create_cq(entries.max(1), channel.as_ref())?;
+        Ok(Queue { cq, channel })
+    }
+
+    pub(crate) fn polling(&self) -> Polling<'_, C> {
+        Polling { cq: &self.cq }
+    }
+
+    /// By events; none where the queue was made without a channel.
+    pub(crate) fn notified(&self) -> Option<Notified<'_, C>> {
+        let channel = self.channel.as_ref()?;
+        Some(Notified::new(&self.cq, channel))
+    }
+}
+
+impl<'s, S: Station> Bench<'s, S> {
+    /// Makes the objects; the queue pair is in INIT.
+    pub(crate) fn new(station: &'s S, spec: &'s CellSpec, side: Side) -> Result<Self, Fault> {
+        spec.validate(station.context().caps())?;
+        let context = station.context();
+        let layout = Layout::of(spec, side);
+        let pd = context.alloc_pd()?;
+        let access =
+            AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_READ;
+        let mr = context.alloc_mr(&pd, layout.memory(), access)?;
+        let completion = spec.params.completion;
+        let send = Queue::new(context, layout.send_depth, completion)?;
+        let recv = Queue::new(context, layout.receives, completion)?;
+        let inline = if spec.params.inline {
+            spec.params.size.get()
+        } else {
+            0
+        };
+        let init = QpInit {
+            qp_type: QpType::Rc,
+            send_cq: &send.cq,
+            recv_cq: &recv.cq,
+            caps: QpCaps {
+                max_send_wr: layout.send_depth,
+                max_recv_wr: layout.receives.max(1),
+                max_send_sge: 1,
+                max_recv_sge: 1,
+                max_inline_data: u32::try_from(inline).unwrap_or(u32::MAX),
+            },
+        };
+        let qp = context.create_qp(&pd, &init)?;
+        qp.modify(&QpAttr::to_init(PORT, access))?;
+        let port = context.port(PORT)?;
+        let bench = Bench {
+            station,
+            spec,
+            side,
+            layout,
+            pattern: Pattern::new(spec.params.seed),
+            patience: layout::patience(spec),
+            port,
+            remote: mr.remote(0),
+            mr,
+            qp,
+            send,
+            recv,
+        };
+        bench.fill()?;
+        Ok(bench)
+    }
+
+    /// What the other side must know.
+    pub(crate) fn hello(&self) -> Hello {
+        Hello {
+            program: self.spec.program.to_string(),
+            params: self.spec.params.clone(),
+            endpoint: Endpoint {
+                qpn: self.qp.qpn(),
+                psn: self.first_psn(),
+                gid: self.port.gid,
+                lid: self.port.lid,
+                port: PORT,
+            },
+            mtu: self.port.active_mtu.bytes().get(),
+            max_rd_atomic: self.max_rd_atomic(),
+            addr: self.mr.addr(),
+            rkey: self.mr.rkey(),
+        }
+    }
+
+    /// Connects the queue pair to the other side's.
+    pub(crate) fn connect(&mut self, peer: &Hello) -> Result<(), Fault> {
+        peer.check(self.spec)?;
+        self.remote = RemoteAddress {
+            addr: peer.addr,
+            rkey: peer.rkey,
+        };
+        let address = AddressVector {
+            dgid: peer.endpoint.gid,
+            dlid: peer.endpoint.lid,
+            port: PORT,
+        };
+        let mtu = common_mtu(self.port.active_mtu, peer.mtu);
+        let mut to_rtr = QpAttr::to_rtr(address, peer.endpoint.qpn, peer.endpoint.psn, mtu);
+        to_rtr.max_dest_rd_atomic = Some(self.max_rd_atomic());
+        self.qp.modify(&to_rtr)?;
+        let mut to_rts = QpAttr::to_rts(self.first_psn());
+        to_rts.max_rd_atomic = Some(self.max_rd_atomic().min(peer.max_rd_atomic));
+        self.qp.modify(&to_rts)?;
+        Ok(())
+    }
+
+    /// This side's buffer `slot`, as a piece for a request.
+    pub(crate) fn sge(&self, slot: u32) -> Result<Sge<'_>, Fault> {
+        let length = u32::try_from(self.size()).unwrap_or(u32::MAX);
+        Ok(self.mr.sge(self.layout.offset(slot), length)?)
+    }
+
+    /// The other side's buffer `slot`. Buffers lie at the same distance on both sides.
+    pub(crate) fn remote(&self, slot: u32) -> RemoteAddress {
+        self.remote.at(self.layout.offset(slot))
+    }
+
+    /// Payload of a message.
+    pub(crate) fn size(&self) -> u64 {
+        self.spec.params.size.get()
+    }
+
+    /// Writes the payload of `message` into buffer `slot`.
+    pub(crate) fn write_payload(&self, slot: u32, message: u64) -> Result<(), MemoryAccessError> {
+        let offset = self.layout.offset(slot);
+        self.pattern.fill(&self.mr, offset, self.size(), message)
+    }
+
+    /// Compares buffer `slot` with the payload of `message`.
+    pub(crate) fn check_payload(&self, slot: u32, message: u64) -> Result<(), Fault> {
+        let offset = self.layout.offset(slot);
+        self.pattern.check(&self.mr, offset, self.size(), message)
+    }
+
+    /// The same, but for the last byte, which is not payload where the receiver polls it.
+    pub(crate) fn check_payload_but_last(&self, slot: u32, message: u64) -> Result<(), Fault> {
+        let offset = self.layout.offset(slot);
+        self.pattern
+            .check(&self.mr, offset, self.size() - 1, message)
+    }
+
+    /// After a run, checks what a passive side that takes no part in it was given: its buffers hold
+    /// the last of `messages` messages. Buffers that READs come from hold what they held before.
+    pub(crate) fn check_given(&self, messages: u64) -> Result<(), Fault> {
+        let slots = u64::from(self.layout.slots);
+        for slot in 0..self.layout.slots {
+            let first = u64::from(slot);
+            if self.spec.params.op == Opcode::Read {
+                self.check_payload(slot, first)?;
+            } else if messages > first {
+                let rounds = (messages - 1 - first) / slots;
+                self.check_payload(slot, first + rounds * slots)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether this side takes no part in transfers: the active side does it all.
+    pub(crate) fn is_idle(&self) -> bool {
+        let p = &self.spec.params;
+        let answered = match self.spec.program {
+            Program::Ping => matches!(p.op, Opcode::Send | Opcode::WriteImm | Opcode::Write),
+            Program::Blast => matches!(p.op, Opcode::Send | Opcode::WriteImm),
+        };
+        self.side == Side::Passive && !answered
+    }
+
+    /// Touches all memory, and lets buffers that READs come from hold what they are checked for.
+    fn fill(&self) -> Result<(), Fault> {
+        let is_source = self.side == Side::Passive && self.spec.params.op == Opcode::Read;
+        for slot in 0..self.layout.slots {
+            let nothing_yet = u64::MAX - u64::from(slot);
+            self.write_payload(slot, if is_source { slot.into() } else { nothing_yet })?;
+        }
+        if self.spec.program == Program::Ping && self.spec.params.op == Opcode::Write {
+            // What is polled is the byte of no message.
+            self.mr.write(self.layout.last_byte(ping::IN), &[0])?;
+        }
+        Ok(())
+    }
+
+    fn max_rd_atomic(&self) -> u8 {
+        let caps = self.station.context().caps();
+        caps.max_qp_rd_atom.clamp(1, MAX_RD_ATOMIC)
+    }
+
+    /// Any number will do; different ones on the two sides show if one is mistaken for the other.
+    fn first_psn(&self) -> Psn {
+        Psn::new(match self.side {
+            Side::Active => 0x0a_0001,
+            Side::Passive => 0x0b_0001,
+        })
+    }
+}
+
+/// The larger packets that both ports carry.
+fn common_mtu(ours: PathMtu, theirs: u64) -> PathMtu {
+    use PathMtu::{B256, B512, B1024, B2048, B4096};
+    [B4096, B2048, B1024, B512]
+        .into_iter()
+        .find(|mtu| *mtu <= ours && mtu.bytes().get() <= theirs)
+        .unwrap_or(B256)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_smaller_mtu_is_common() {
+        assert_eq!(common_mtu(PathMtu::B4096, 1024), PathMtu::B1024);
+        assert_eq!(common_mtu(PathMtu::B1024, 4096), PathMtu::B1024);
+        assert_eq!(common_mtu(PathMtu::B256, 0), PathMtu::B256);
+    }
+}
