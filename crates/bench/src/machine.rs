@@ -1,0 +1,121 @@
+//! What the machine itself can do: the references that no transport can beat.
+#![allow(unsafe_code)]
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use adverb_host::pin;
+use anyhow::{Context as _, Result};
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
+/// A counter that shares its cache line (and the next, which is fetched along) with nothing.
+#[repr(align(128))]
+struct Flag(AtomicU64);
+
+/// One-way time in ns of a flag that two pinned threads bounce.
+pub(crate) fn flag_ping_pong(cores: [u32; 2]) -> Result<f64> {
+    const ROUNDS: u64 = 1_000_000;
+    let (there, back) = (Flag(AtomicU64::new(0)), Flag(AtomicU64::new(0)));
+    let wait = |flag: &Flag, value| while flag.0.load(Ordering::Acquire) != value {};
+    std::thread::scope(|scope| {
+        let passive = scope.spawn(|| {
+            pin(cores[1])?;
+            for round in 1..=ROUNDS {
+                wait(&there, round);
+                back.0.store(round, Ordering::Release);
+            }
+            std::io::Result::Ok(())
+        });
+        let active = scope.spawn(|| {
+            pin(cores[0])?;
+            let mut start = Instant::now();
+            for round in 1..=ROUNDS {
+                if round == ROUNDS / 10 {
+                    start = Instant::now();
+                }
+                there.0.store(round, Ordering::Release);
+                wait(&back, round);
+            }
+            std::io::Result::Ok(start.elapsed())
+        });
+        passive
+            .join()
+            .expect("the passive thread does not panic")
+            .context("cannot pin")?;
+        let elapsed = active
+            .join()
+            .expect("the active thread does not panic")
+            .context("cannot pin")?;
+        Ok(elapsed.as_nanos() as f64 / (ROUNDS - ROUNDS / 10 + 1) as f64 / 2.0)
+    })
+}
+
+/// Bytes per second of memcpy from `count` buffers of `size` bytes of one shared mapping to those
+/// of another, in turn.
+pub(crate) fn memcpy_between_mappings(core: u32, size: usize, count: usize) -> Result<f64> {
+    std::thread::scope(|scope| {
+        let copy = scope.spawn(move || {
+            pin(core).context("cannot pin")?;
+            let (from, to) = (Shared::new(size * count)?, Shared::new(size * count)?);
+            Ok(copy_rate(&from, &to, size, count))
+        });
+        copy.join().expect("the copying thread does not panic")
+    })
+}
+
+fn copy_rate(from: &Shared, to: &Shared, size: usize, count: usize) -> f64 {
+    let rounds = (4 << 30) / (size * count);
+    let mut start = Instant::now();
+    for round in 0..rounds + rounds / 10 {
+        if round == rounds / 10 {
+            start = Instant::now();
+        }
+        for offset in (0..count).map(|i| i * size) {
+            // SAFETY: both mappings have size * count bytes, and nobody else uses them.
+            unsafe {
+                std::ptr::copy_nonoverlapping(from.base.add(offset), to.base.add(offset), size);
+            };
+            std::hint::black_box(to.base);
+        }
+    }
+    (rounds * size * count) as f64 / start.elapsed().as_secs_f64()
+}
+
+/// Shared memory, as a region of the user-space NIC is.
+struct Shared {
+    base: *mut u8,
+    length: usize,
+}
+
+impl Shared {
+    fn new(length: usize) -> Result<Self> {
+        let file = memfd_create("adverb-bench", MemfdFlags::CLOEXEC)?;
+        ftruncate(&file, length as u64)?;
+        // SAFETY: a new mapping at an address of the kernel's choice.
+        let base = unsafe {
+            let prot = ProtFlags::READ | ProtFlags::WRITE;
+            mmap(
+                std::ptr::null_mut(),
+                length,
+                prot,
+                MapFlags::SHARED | MapFlags::POPULATE,
+                &file,
+                0,
+            )?
+        };
+        // SAFETY: the mapping was just made, `length` bytes long and writable.
+        unsafe { std::ptr::write_bytes(base.cast::<u8>(), 1, length) };
+        Ok(Shared {
+            base: base.cast(),
+            length,
+        })
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // SAFETY: mapped in `new`, and no pointer into it outlives self.
+        let _ = unsafe { munmap(self.base.cast(), self.length) };
+    }
+}
