@@ -100,16 +100,22 @@
   }
 
   const body = document.querySelector("#cells tbody");
-  const value = (row, column) => row.cells[column].dataset.v ?? row.cells[column].textContent;
+  const heads = all("#cells th");
+  // A failed row has one wide field in place of its figures.
+  const value = (row, column) => {
+    const wide = [...row.cells].findIndex((cell) => cell.colSpan > 1);
+    const field = wide < 0 || column < wide ? row.cells[column] : column === heads.length - 1 ? row.lastElementChild : null;
+    return field ? (field.dataset.v ?? field.textContent) : "";
+  };
   const compare = (a, b) => {
     if (a === "" || b === "") return (a === "") - (b === "");
     const [x, y] = [Number(a), Number(b)];
     return Number.isNaN(x) || Number.isNaN(y) ? a.localeCompare(b) : x - y;
   };
-  all("#cells th").forEach((head, column) => {
+  heads.forEach((head, column) => {
     head.firstElementChild.addEventListener("click", () => {
       const up = head.getAttribute("aria-sort") !== "ascending";
-      all("#cells th").forEach((other) => other.removeAttribute("aria-sort"));
+      heads.forEach((other) => other.removeAttribute("aria-sort"));
       head.setAttribute("aria-sort", up ? "ascending" : "descending");
       const rows = [...body.rows].map((row) => [value(row, column), row]);
       // Missing figures stay last in both directions.

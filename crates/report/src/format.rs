@@ -83,18 +83,24 @@ pub(crate) fn opcode(program: Program, op: Opcode) -> &'static str {
 
 /// The operation with what else tells apart two lines of one plot.
 pub(crate) fn operation(program: Program, params: &Params) -> String {
-    let mut name = opcode(program, params.op).to_owned();
+    let mut words = vec![opcode(program, params.op).to_owned()];
+    words.extend(attributes(params));
+    words.join(", ")
+}
+
+/// What else tells apart two cells of one operation.
+pub(crate) fn attributes(params: &Params) -> Vec<String> {
+    let mut words = Vec::new();
     if params.inline {
-        name.push_str(", inline");
+        words.push("inline".to_owned());
     }
     if params.signal != Signaling::All {
-        name.push_str(", ");
-        name.push_str(&signaling(params.signal));
+        words.push(signaling(params.signal));
     }
     if params.verify {
-        name.push_str(", verified");
+        words.push("verified".to_owned());
     }
-    name
+    words
 }
 
 /// Which requests are signaled.

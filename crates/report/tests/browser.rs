@@ -159,6 +159,55 @@ fn on_a_phone() {
     }
 }
 
+/// Runs after the page's own script: uses the page as a reader would, and writes down what happened.
+const READER: &str = r##"<script>
+const seen = [];
+const plot = document.querySelector("#fig1 svg.plot");
+const point = plot.querySelector(".pt").getBoundingClientRect();
+const at = { clientX: point.left + 3, clientY: point.top + 3, bubbles: true, pointerType: "mouse" };
+plot.dispatchEvent(new PointerEvent("pointermove", at));
+const tip = document.getElementById("tip");
+seen.push("tip " + (!tip.hidden && /repetitions/.test(tip.textContent)));
+plot.dispatchEvent(new KeyboardEvent("keydown", { key: "ArrowRight" }));
+seen.push("aloud " + /repetitions/.test(document.querySelector("#fig1 .readout").textContent));
+const button = document.querySelector("#fig1 .legend button");
+const drawn = () => document.querySelectorAll("#fig1 .series:not(.off)").length;
+const before = drawn();
+button.click();
+seen.push("hidden " + (drawn() < before && button.getAttribute("aria-pressed") === "false"));
+button.click();
+seen.push("shown " + (drawn() === before && button.getAttribute("aria-pressed") === "true"));
+const rows = () => [...document.querySelectorAll("#cells tbody tr")].filter((row) => !row.hidden);
+const filter = document.getElementById("filter");
+filter.value = "blast read event";
+filter.dispatchEvent(new Event("input"));
+seen.push("filtered " + rows().every((row) => /blast/.test(row.textContent) && /read/.test(row.textContent)));
+filter.value = "";
+filter.dispatchEvent(new Event("input"));
+document.querySelectorAll("#cells th button")[10].click();
+const times = rows().map((row) => row.cells[10].dataset.v).filter(Boolean).map(Number);
+seen.push("sorted " + (times.length > 100 && times.every((t, i) => i === 0 || times[i - 1] <= t)));
+seen.push("failed last " + (rows().at(-1).className === "bad"));
+document.documentElement.dataset.seen = seen.join("; ");
+</script>"##;
+
+#[test]
+fn it_answers_pointer_keys_and_buttons() {
+    if !chromium_is_here("it_answers_pointer_keys_and_buttons") {
+        return;
+    }
+    let records = common::study_with_failures();
+    let html = Report::from_records(&records, &Meta::default()).html();
+    let page = open_html(
+        "1280,900",
+        &html.replace("</body>", &format!("{READER}</body>")),
+    );
+    assert_eq!(
+        root_attribute(&page, "data-seen"),
+        "tip true; aloud true; hidden true; shown true; filtered true; sorted true; failed last true"
+    );
+}
+
 /// The checks above can fail.
 #[test]
 fn a_request_and_an_error_are_seen() {

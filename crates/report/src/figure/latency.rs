@@ -2,7 +2,7 @@
 
 use adverb_results::{Completion, DeviceRef, LatencyRecorder};
 
-use super::{Body, Panel, Point, Series, XAxis, label, prefixed, rank};
+use super::{Body, Lines, Panel, Point, Series, XAxis, label, prefixed, rank};
 use crate::cells::{Cell, Cells, Quantity};
 use crate::format;
 
@@ -27,17 +27,18 @@ pub(crate) fn panels(cells: &Cells<'_>, device: Option<&DeviceRef>) -> Vec<Panel
             "One-way time by percentile, {}",
             label::completion(completion)
         );
-        let body = Body::Lines {
+        let body = Body::Lines(Lines {
             x: XAxis::Percentile,
             y: Quantity::OneWay,
+            own_scale: false,
             series,
-        };
+        });
         Panel {
             title: prefixed(device, &title),
             body,
         }
     };
-    let filled = |p: &Panel| matches!(&p.body, Body::Lines { series, .. } if !series.is_empty());
+    let filled = |p: &Panel| matches!(&p.body, Body::Lines(lines) if !lines.series.is_empty());
     [Completion::Poll, Completion::Event]
         .map(panel)
         .into_iter()

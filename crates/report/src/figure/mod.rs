@@ -32,15 +32,17 @@ pub(crate) struct Panel {
 
 /// Lines over an axis, or bars.
 pub(crate) enum Body {
-    Lines {
-        x: XAxis,
-        y: Quantity,
-        series: Vec<Series>,
-    },
-    Bars {
-        quantity: Quantity,
-        bars: Vec<Bar>,
-    },
+    Lines(Lines),
+    Bars { quantity: Quantity, bars: Vec<Bar> },
+}
+
+/// Series over an axis.
+pub(crate) struct Lines {
+    pub(crate) x: XAxis,
+    pub(crate) y: Quantity,
+    /// Whether the vertical axis fits these values alone.
+    pub(crate) own_scale: bool,
+    pub(crate) series: Vec<Series>,
 }
 
 /// What stands on the horizontal axis.
@@ -114,10 +116,10 @@ impl Figure {
     pub(crate) fn legend(&self) -> Vec<(&str, Style)> {
         let mut legend: Vec<(&str, Style)> = Vec::new();
         for panel in &self.panels {
-            let Body::Lines { series, .. } = &panel.body else {
+            let Body::Lines(lines) = &panel.body else {
                 continue;
             };
-            for s in series {
+            for s in &lines.series {
                 if !legend.iter().any(|(name, _)| *name == s.name) {
                     legend.push((&s.name, s.style));
                 }
@@ -194,11 +196,12 @@ fn line_panel(spec: &PanelSpec, cells: &Cells<'_>, device: Option<&DeviceRef>) -
     let title = prefixed(device, spec.title);
     (!series.is_empty()).then_some(Panel {
         title,
-        body: Body::Lines {
+        body: Body::Lines(Lines {
             x,
             y: spec.y,
+            own_scale: spec.own_scale,
             series,
-        },
+        }),
     })
 }
 

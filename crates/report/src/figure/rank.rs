@@ -1,6 +1,6 @@
 //! The tutorial's rankings: one bar a variant of the 64 B ping.
 
-use adverb_results::{DeviceRef, FigureId};
+use adverb_results::{Completion, DeviceRef, FigureId};
 
 use super::{Bar, Body, Panel, Point, label, prefixed, spread_in_words};
 use crate::cells::{Cell, Cells, Quantity};
@@ -8,35 +8,43 @@ use crate::format;
 
 /// The panels of a ranking.
 pub(crate) fn panels(id: FigureId, cells: &Cells<'_>, device: Option<&DeviceRef>) -> Vec<Panel> {
-    let quantities: &[(&str, Quantity)] = match id {
-        FigureId::RankRtt => &[("Round-trip time", Quantity::RoundTrip)],
-        _ => &[
-            ("CPU of the active side", Quantity::CpuActive),
+    let polled = cells.filter(|r| r.params.completion == Completion::Poll);
+    let panels = match id {
+        FigureId::RankRtt => [
+            ("Round-trip time", Quantity::RoundTrip, cells),
+            (
+                "Round-trip time, busy polling alone",
+                Quantity::RoundTrip,
+                &polled,
+            ),
+        ],
+        _ => [
+            ("CPU of the active side", Quantity::CpuActive, cells),
             (
                 "CPU time of the active side per round",
                 Quantity::CpuActivePerRound,
+                cells,
             ),
         ],
     };
-    let panel = |(title, quantity): &(&str, Quantity)| {
-        let bars = bars(cells, *quantity);
+    let panel = |(title, quantity, cells): (&str, Quantity, &Cells<'_>)| {
+        let bars = bars(cells, quantity);
         let title = prefixed(device, title);
         (!bars.is_empty()).then_some(Panel {
             title,
-            body: Body::Bars {
-                quantity: *quantity,
-                bars,
-            },
+            body: Body::Bars { quantity, bars },
         })
     };
-    quantities.iter().filter_map(panel).collect()
+    panels.into_iter().filter_map(panel).collect()
 }
 
-/// What tells apart the variants of a ping: `SEND, busy polling`.
+/// What tells apart the variants of a ping: `SEND (inline, busy polling)`.
 pub(crate) fn variant(cell: Cell<'_>) -> String {
     let params = cell.params();
-    let operation = format::operation(cell.record.program, params);
-    format!("{operation}, {}", label::completion(params.completion))
+    let mut words = format::attributes(params);
+    words.push(label::completion(params.completion).to_owned());
+    let operation = format::opcode(cell.record.program, params.op);
+    format!("{operation} ({})", words.join(", "))
 }
 
 /// The cells that are ranked, best first: those of one size, 64 B where it was measured, each

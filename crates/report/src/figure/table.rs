@@ -2,6 +2,8 @@
 
 use adverb_results::{Completion, FigureId, Posting, Program, Record};
 
+use adverb_units::Bytes;
+
 use super::label::{self, Label};
 use crate::cells::Quantity;
 
@@ -19,6 +21,8 @@ pub(crate) struct PanelSpec {
     pub(crate) y: Quantity,
     pub(crate) shows: fn(&Record) -> bool,
     pub(crate) series: fn(&Record) -> Label,
+    /// Whether its vertical axis fits its own values, rather than those of all panels like it.
+    pub(crate) own_scale: bool,
 }
 
 fn polling(r: &Record) -> bool {
@@ -44,7 +48,20 @@ const fn over_sizes(title: &'static str, y: Quantity, shows: fn(&Record) -> bool
         y,
         shows,
         series: label::by_operation,
+        own_scale: false,
     }
+}
+
+/// The small messages of a panel, at a scale that tells them apart.
+const fn closer(title: &'static str, shows: fn(&Record) -> bool) -> PanelSpec {
+    PanelSpec {
+        own_scale: true,
+        ..over_sizes(title, Quantity::OneWay, shows)
+    }
+}
+
+fn is_small(r: &Record) -> bool {
+    r.params.size_bytes <= Bytes::kib(4)
 }
 
 const fn over_buffers(title: &'static str, y: Quantity, shows: fn(&Record) -> bool) -> PanelSpec {
@@ -54,12 +71,17 @@ const fn over_buffers(title: &'static str, y: Quantity, shows: fn(&Record) -> bo
         y,
         shows,
         series: label::by_size,
+        own_scale: false,
     }
 }
 
-const TIME_AND_CPU: [PanelSpec; 6] = [
+const TIME_AND_CPU: [PanelSpec; 8] = [
     over_sizes("One-way time, busy polling", Quantity::OneWay, polling),
     over_sizes("One-way time, events", Quantity::OneWay, by_events),
+    closer("Small messages, busy polling", |r| {
+        polling(r) && is_small(r)
+    }),
+    closer("Small messages, events", |r| by_events(r) && is_small(r)),
     over_sizes(
         "CPU of the active side, busy polling",
         Quantity::CpuActive,
@@ -126,6 +148,7 @@ const FIG6: [PanelSpec; 2] = [
         y: Quantity::MessageRate,
         shows: |r| r.program == Program::Blast,
         series: label::by_signal_and_post,
+        own_scale: false,
     },
     PanelSpec {
         title: "Ping by WRITE then READ: one-way time",
@@ -133,6 +156,7 @@ const FIG6: [PanelSpec; 2] = [
         y: Quantity::OneWay,
         shows: |r| r.program == Program::Ping,
         series: label::by_signal_and_completion,
+        own_scale: false,
     },
 ];
 

@@ -90,7 +90,7 @@ fn price(scope: &Scope<'_>, op: Opcode, cells: &Cells<'_>) -> Option<Finding> {
     let sentence = match verdict {
         Verdict::First => format!(
             "Waiting for events adds {} to the one-way time of a {} ping by {operation}: {} instead \
-             of {}, a factor of {}.",
+             of {}, {} as long.",
             format::time(waited - polled),
             format::size(size),
             format::time(waited),

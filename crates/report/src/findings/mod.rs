@@ -20,6 +20,8 @@ use crate::format;
 pub struct Finding {
     /// Which kind of finding, and of what: `completion-send`; one per device.
     pub id: String,
+    /// What it is about, the same for neighbours: `Inline data`.
+    pub topic: &'static str,
     /// The figure that shows it.
     pub figure: FigureId,
     /// In words, with figures and units.
@@ -45,15 +47,24 @@ pub(crate) fn all(records: &[&Record]) -> Vec<Finding> {
         .collect()
 }
 
+type Topic = (&'static str, fn(&Scope<'_>) -> Vec<Finding>);
+
+const TOPICS: [Topic; 6] = [
+    ("Busy polling or events", completion::findings),
+    ("Inline data", inline::findings),
+    ("Buffers and lists", buffers::findings),
+    ("Signaling", signaling::findings),
+    ("Operations", opcodes::findings),
+    ("Rankings and tail", ranking::findings),
+];
+
 fn of_device(scope: &Scope<'_>) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    findings.extend(completion::findings(scope));
-    findings.extend(inline::findings(scope));
-    findings.extend(buffers::findings(scope));
-    findings.extend(signaling::findings(scope));
-    findings.extend(opcodes::findings(scope));
-    findings.extend(ranking::findings(scope));
-    findings
+    let found = TOPICS.iter().flat_map(|(topic, findings)| {
+        findings(scope)
+            .into_iter()
+            .map(|finding| Finding { topic, ..finding })
+    });
+    found.collect()
 }
 
 /// The cells of one device.
@@ -87,6 +98,7 @@ impl<'a> Scope<'a> {
         evidence.dedup();
         Finding {
             id,
+            topic: "",
             figure,
             sentence,
             evidence,

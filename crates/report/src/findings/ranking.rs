@@ -19,7 +19,7 @@ fn round_trip(scope: &Scope<'_>) -> Option<Finding> {
     let size = ranked.first()?.0.size();
     let (first, rest) = podium(ranked.iter().map(|(cell, _)| *cell).collect())?;
     let rtt = |c: &Cell<'_>| c.sample(Quantity::RoundTrip).map_or(0.0, |s| s.median);
-    let named = |c: &Cell<'_>| format!("{} ({})", variant(*c), format::time(rtt(c)));
+    let named = |c: &Cell<'_>| format!("{} at {}", variant(*c), format::time(rtt(c)));
     let leaders = format::and(&first.iter().map(named).collect::<Vec<_>>());
     let lead = if first.len() == 1 {
         "has"
@@ -47,22 +47,37 @@ fn cpu(scope: &Scope<'_>) -> Option<Finding> {
     let cells = scope.figure(FigureId::RankCpu);
     let shares = ranked(&cells, Quantity::CpuActive);
     let rounds = ranked(&cells, Quantity::CpuActivePerRound);
-    let (least, most) = (shares.first()?, shares.last().filter(|_| shares.len() > 1)?);
-    let (cheapest, dearest) = (rounds.first()?, rounds.last()?);
+    let size = shares.first().filter(|_| shares.len() > 1)?.0.size();
     let sentence = format!(
-        "Of the client's core, {} takes the least ({}) and {} the most ({}); per round of {}, {} \
-         takes the least CPU time ({}) and {} the most ({}).",
-        variant(least.0),
-        format::percent(least.1),
-        variant(most.0),
-        format::percent(most.1),
-        format::size(least.0.size()),
-        variant(cheapest.0),
-        format::time(cheapest.1),
-        variant(dearest.0),
-        format::time(dearest.1),
+        "Client CPU of a {} ping: the smallest share of a core is that of {}, the largest that of \
+         {}; per round, {} takes the least CPU time and {} the most.",
+        format::size(size),
+        extreme(shares.iter(), Quantity::CpuActive)?,
+        extreme(shares.iter().rev(), Quantity::CpuActive)?,
+        extreme(rounds.iter(), Quantity::CpuActivePerRound)?,
+        extreme(rounds.iter().rev(), Quantity::CpuActivePerRound)?,
     );
     Some(scope.finding("rank-cpu", FigureId::RankCpu, &sentence, cells.iter()))
+}
+
+/// The first of a ranking: `SEND (events) at 37 %`; where others' ranges reach into its own, the
+/// group: `4 ways equal within their range, such as SEND (events) at 37 %`.
+fn extreme<'a>(
+    mut ranked: impl Iterator<Item = &'a (Cell<'a>, f64)>,
+    quantity: Quantity,
+) -> Option<String> {
+    let (cell, value) = ranked.next()?;
+    let own = cell.sample(quantity)?;
+    let equal = |other: &Cell<'_>| {
+        other
+            .sample(quantity)
+            .is_some_and(|s| s.min <= own.max && own.min <= s.max)
+    };
+    let named = format!("{} at {}", variant(*cell), quantity.show(*value));
+    Some(match 1 + ranked.filter(|(other, _)| equal(other)).count() {
+        1 => named,
+        n => format!("{n} ways equal within their range, such as {named}"),
+    })
 }
 
 fn tail(scope: &Scope<'_>) -> Option<Finding> {
@@ -73,7 +88,7 @@ fn tail(scope: &Scope<'_>) -> Option<Finding> {
             let latency = &cell.metrics.one_way_ns;
             let (p50, p99) = (latency.p50.filter(|ns| *ns > 0.0)?, latency.p99?);
             let named = format!(
-                "{} (median {}, p99 {})",
+                "{}, median {} and p99 {}",
                 variant(cell),
                 format::time(p50),
                 format::time(p99)
@@ -84,7 +99,7 @@ fn tail(scope: &Scope<'_>) -> Option<Finding> {
     tails.sort_by(|a, b| a.0.total_cmp(&b.0));
     let (shortest, longest) = (tails.first()?, tails.last().filter(|_| tails.len() > 1)?);
     let sentence = format!(
-        "The 99th percentile of the one-way time is {} to {} the median: nearest for {}, farthest for {}.",
+        "The 99th percentile of the one-way time is {} to {} the median: least for {}; most for {}.",
         format::factor(shortest.0),
         format::factor(longest.0),
         shortest.1,

@@ -87,13 +87,16 @@ fn findings_section(findings: &[Finding]) -> Markup {
                     "differ by at least 2 % and the 95 % confidence intervals do not overlap; what lies within the noise is "
                     "said to. Missing sentences lack their cells."
                 }
+                @for topic in findings.chunk_by(|a, b| a.topic == b.topic) {
+                h3 { (topic[0].topic) }
                 ul class="findings" {
-                    @for finding in findings {
+                    @for finding in topic {
                         li id={ "finding-" (finding.id) } {
                             (unbroken(&finding.sentence)) " "
                             a href={ "#" (finding.figure) } { (reference(finding.figure)) }
                         }
                     }
+                }
                 }
             }
         }

@@ -8,6 +8,9 @@ use crate::Report;
 use crate::cells::{Cells, Quantity};
 use crate::format;
 
+/// So many columns say what was asked; a failed cell has its reason in place of the others.
+const PARAMETERS: usize = 10;
+
 /// A value as it is read and as it is sorted.
 struct Value {
     text: String,
@@ -102,7 +105,7 @@ pub(super) fn section(report: &Report<'_>) -> Markup {
                     thead {
                         tr {
                             @for (name, _) in COLUMNS { th scope="col" { button type="button" { (name) } } }
-                            th scope="col" { button type="button" { "cell, or why it failed" } }
+                            th scope="col" { button type="button" { "cell" } }
                         }
                     }
                     tbody { @for record in &report.records { (row(record)) } }
@@ -113,19 +116,25 @@ pub(super) fn section(report: &Report<'_>) -> Markup {
 }
 
 fn row(record: &Record) -> Markup {
-    let failed = matches!(record.outcome, Outcome::Failed { .. });
     html! {
-        tr class=[failed.then_some("bad")] {
-            @for (_, value) in COLUMNS {
-                @let value = value(record);
-                td class=[value.sort.map(|_| "n")] data-v=[value.sort] { (value.text) }
+        @match &record.outcome {
+            Outcome::Ok => {
+                tr {
+                    @for (_, value) in COLUMNS { (field(&value(record))) }
+                    td class="cell" { (record.cell) @if record.params.verify { " (verified)" } }
+                }
             }
-            td class="why" {
-                @match &record.outcome {
-                    Outcome::Failed { reason } => { (record.cell) ": " (reason) }
-                    Outcome::Ok => { (record.cell) @if record.params.verify { " (verified)" } }
+            Outcome::Failed { reason } => {
+                tr class="bad" {
+                    @for (_, value) in &COLUMNS[..PARAMETERS] { (field(&value(record))) }
+                    td class="why" colspan=(COLUMNS.len() - PARAMETERS) { (reason) }
+                    td class="cell" { (record.cell) }
                 }
             }
         }
     }
+}
+
+fn field(value: &Value) -> Markup {
+    html! { td class=[value.sort.map(|_| "n")] data-v=[value.sort] { (value.text) } }
 }

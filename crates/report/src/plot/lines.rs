@@ -3,23 +3,25 @@
 use maud::{Markup, html};
 
 use super::mark::{at, classes, shape};
-use super::scale::Scale;
+use super::scale::{Form, Scale};
 use crate::cells::Quantity;
-use crate::figure::{Point, Series, XAxis};
+use crate::figure::{Lines, Point, Series, XAxis};
 
 const WIDTH: f64 = 440.0;
-const HEIGHT: f64 = 290.0;
 const LEFT: f64 = 62.0;
 const RIGHT: f64 = 362.0;
 const TOP: f64 = 10.0;
-const BOTTOM: f64 = 246.0;
+const BOTTOM: f64 = 240.0;
+const BOTTOM_FLAT: f64 = 130.0;
+/// Room below the horizontal axis.
+const BELOW: f64 = 44.0;
 
 /// Height of a line of direct labels.
 const LABEL_HEIGHT: f64 = 12.0;
 /// How far a direct label may stand from its line's end.
 const LABEL_SHIFT: f64 = 14.0;
 /// Ends nearer to each other than this look like one.
-const SAME_PLACE: f64 = 5.0;
+const SAME_PLACE: f64 = 2.5;
 /// An error bar shorter than this would hide behind its marker.
 const SHORTEST_BAR: f64 = 3.0;
 
@@ -30,9 +32,9 @@ pub(crate) struct Bounds {
 }
 
 impl Bounds {
-    pub(crate) fn of<'a>(series: impl Iterator<Item = &'a Series>) -> Self {
+    pub(crate) fn of(series: &[&Series]) -> Self {
         let (mut xs, mut ys) = (Vec::new(), Vec::new());
-        for point in series.flat_map(|s| &s.points) {
+        for point in series.iter().flat_map(|s| &s.points) {
             xs.push(point.x);
             ys.extend([point.low, point.high]);
         }
@@ -43,32 +45,46 @@ impl Bounds {
 struct Axes {
     x: Scale,
     y: Scale,
+    /// Where the horizontal axis lies.
+    bottom: f64,
+}
+
+impl Axes {
+    fn of(lines: &Lines, bounds: &Bounds) -> Self {
+        // CPU is a flat line more often than not.
+        let flat = matches!(lines.y, Quantity::CpuActive | Quantity::CpuPassive);
+        let bottom = if flat { BOTTOM_FLAT } else { BOTTOM };
+        let form = match (lines.x, lines.y) {
+            (_, Quantity::CpuActive | Quantity::CpuPassive) => Form::Percent,
+            (XAxis::Buffers, Quantity::MessageRate | Quantity::Throughput) => Form::Linear,
+            _ => Form::Decades,
+        };
+        let (xs, ys) = (bounds.xs.iter().copied(), bounds.ys.iter().copied());
+        Axes {
+            x: Scale::horizontal(lines.x, xs, (LEFT + 6.0, RIGHT - 4.0)),
+            y: Scale::vertical(lines.y, form, ys, (bottom, TOP)),
+            bottom,
+        }
+    }
 }
 
 /// The panel as SVG.
-pub(crate) fn draw(
-    id: &str,
-    title: &str,
-    (x, y): (XAxis, Quantity),
-    series: &[Series],
-    bounds: &Bounds,
-) -> Markup {
-    let axes = Axes {
-        x: Scale::horizontal(x, bounds.xs.iter().copied(), (LEFT + 6.0, RIGHT - 4.0)),
-        y: Scale::vertical(y, bounds.ys.iter().copied(), (BOTTOM, TOP)),
-    };
+pub(crate) fn draw(id: &str, title: &str, lines: &Lines, bounds: &Bounds) -> Markup {
+    let Lines { x, y, series, .. } = lines;
+    let axes = Axes::of(lines, bounds);
+    let height = axes.bottom + BELOW;
     let points: usize = series.iter().map(|s| s.points.len()).sum();
     let names: Vec<&str> = series.iter().map(|s| s.name.as_str()).collect();
     html! {
-        svg class="plot" viewBox=(format!("0 0 {WIDTH} {HEIGHT}")) role="img" tabindex="0"
+        svg class="plot" viewBox=(format!("0 0 {WIDTH} {height}")) role="img" tabindex="0"
             aria-labelledby={ (id) "-t " (id) "-d" } data-points=(points) {
             title id={ (id) "-t" } { (title) }
             desc id={ (id) "-d" } {
-                (y.name()) " over " (x_name(x)) ", " (points) " points of: " (names.join("; "))
+                (y.name()) " over " (x_name(*x)) ", " (points) " points of: " (names.join("; "))
                 ". Arrow keys walk through the points; the table at the end has all values."
             }
             (grid(&axes))
-            text class="axis" x=(at(f64::midpoint(LEFT, RIGHT))) y=(at(HEIGHT - 8.0)) text-anchor="middle" { (x_name(x)) }
+            text class="axis" x=(at(f64::midpoint(LEFT, RIGHT))) y=(at(height - 8.0)) text-anchor="middle" { (x_name(*x)) }
             @for s in series { (line(s, &axes)) }
             (direct_labels(series, &axes))
         }
@@ -84,6 +100,7 @@ fn x_name(axis: XAxis) -> &'static str {
 }
 
 fn grid(axes: &Axes) -> Markup {
+    let bottom = axes.bottom;
     html! {
         g class="grid" {
             @for tick in axes.y.ticks() {
@@ -100,13 +117,13 @@ fn grid(axes: &Axes) -> Markup {
                 @let x = at(tick.at);
                 @match tick.text {
                     Some(text) => {
-                        path class="major" d=(format!("M{x} {TOP}V{BOTTOM}")) {}
-                        text x=(x) y=(at(BOTTOM + 17.0)) text-anchor="middle" { (text) }
+                        path class="major" d=(format!("M{x} {TOP}V{bottom}")) {}
+                        text x=(x) y=(at(bottom + 17.0)) text-anchor="middle" { (text) }
                     }
-                    None => { path class="minor" d=(format!("M{x} {BOTTOM}v-3")) {} }
+                    None => { path class="minor" d=(format!("M{x} {bottom}v-3")) {} }
                 }
             }
-            path class="frame" d=(format!("M{LEFT} {TOP}V{BOTTOM}H{RIGHT}")) {}
+            path class="frame" d=(format!("M{LEFT} {TOP}V{bottom}H{RIGHT}")) {}
         }
     }
 }
@@ -185,7 +202,7 @@ fn direct_labels(series: &[Series], axes: &Axes) -> Markup {
         let free = placed
             .last()
             .map_or(y, |(above, _)| y.max(above + LABEL_HEIGHT));
-        if free - y <= LABEL_SHIFT && free <= BOTTOM + 4.0 {
+        if free - y <= LABEL_SHIFT && free <= axes.bottom + 4.0 {
             placed.push((free, s));
         }
     }

@@ -7,7 +7,7 @@ mod scale;
 
 use maud::{Markup, html};
 
-use crate::figure::{Body, Figure, Panel, Style};
+use crate::figure::{Body, Figure, Lines, Panel, Series, Style};
 use lines::Bounds;
 
 /// The panels of a figure as `<figure>` elements. Panels of one quantity share their axes, so that
@@ -27,19 +27,23 @@ pub(crate) fn panels(figure: &Figure) -> Markup {
 fn draw(panel: &Panel, figure: &Figure, id: &str) -> Markup {
     match &panel.body {
         Body::Bars { quantity, bars } => bars::draw(&panel.title, *quantity, bars),
-        Body::Lines { x, y, series } => {
+        Body::Lines(lines) => {
             let alike = figure.panels.iter().filter_map(|p| match &p.body {
-                Body::Lines {
-                    x: other_x,
-                    y: other_y,
-                    series,
-                } if other_x == x && other_y == y => Some(series.as_slice()),
+                Body::Lines(other) if share_axes(lines, other) => Some(&other.series),
                 _ => None,
             });
-            let bounds = Bounds::of(alike.flatten());
-            lines::draw(id, &panel.title, (*x, *y), series, &bounds)
+            let series: Vec<&Series> = if lines.own_scale {
+                lines.series.iter().collect()
+            } else {
+                alike.flatten().collect()
+            };
+            lines::draw(id, &panel.title, lines, &Bounds::of(&series))
         }
     }
+}
+
+fn share_axes(a: &Lines, b: &Lines) -> bool {
+    a.x == b.x && a.y == b.y && a.own_scale == b.own_scale
 }
 
 /// A sample of a series for the legend.

@@ -19,8 +19,20 @@ pub(crate) struct Scale {
 enum Kind {
     Log2 { sizes: bool },
     Log10 { quantity: Quantity },
+    Linear { quantity: Quantity },
     Percent,
     Percentile,
+}
+
+/// The form of a vertical axis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// Logarithmic.
+    Decades,
+    /// From zero.
+    Linear,
+    /// From zero to a whole core at least.
+    Percent,
 }
 
 /// A place on an axis; without a text it is a minor one.
@@ -63,12 +75,12 @@ impl Scale {
     /// The vertical axis over these values, drawn in these places.
     pub(crate) fn vertical(
         quantity: Quantity,
+        form: Form,
         values: impl Iterator<Item = f64>,
-        places: (f64, f64),
+        (from, to): (f64, f64),
     ) -> Self {
-        let (from, to) = places;
-        match quantity {
-            Quantity::CpuActive | Quantity::CpuPassive => {
+        match form {
+            Form::Percent => {
                 let (_, high) = range(values);
                 let high = (high.max(100.0) / 50.0).ceil() * 50.0 + 4.0;
                 Scale {
@@ -79,11 +91,22 @@ impl Scale {
                     to,
                 }
             }
-            _ => {
+            Form::Linear => {
+                let (_, high) = range(values);
+                let high = if high > 0.0 { high * 1.08 } else { 1.0 };
+                Scale {
+                    kind: Kind::Linear { quantity },
+                    low: 0.0,
+                    high,
+                    from,
+                    to,
+                }
+            }
+            Form::Decades => {
                 let kind = Kind::Log10 { quantity };
                 let (low, high) = range(values.map(|v| kind.transform(v)));
-                // Some air at both ends, and half a decade at least.
-                let air = ((0.5 - (high - low)) / 2.0)
+                // Some air at both ends, and a fifth of a decade at least.
+                let air = ((0.2 - (high - low)) / 2.0)
                     .max(0.06 * (high - low))
                     .max(0.02);
                 Scale {
@@ -132,6 +155,16 @@ impl Scale {
                     .collect()
             }
             Kind::Log10 { quantity } => self.decades(quantity),
+            Kind::Linear { quantity } => {
+                let step = round_step(self.high / 5.0);
+                (0..=(self.high / step).floor() as i32)
+                    .map(|n| f64::from(n) * step)
+                    .map(|value| match value > 0.0 {
+                        true => tick(value, Some(whole(&quantity.show(value)))),
+                        false => tick(value, Some("0".to_owned())),
+                    })
+                    .collect()
+            }
             Kind::Percent => {
                 let step = if self.high > 200.0 { 100 } else { 50 };
                 (0..=self.high as i64)
@@ -139,7 +172,7 @@ impl Scale {
                     .map(|p| tick(p as f64, Some(format!("{p} %"))))
                     .collect()
             }
-            Kind::Percentile => [10.0, 50.0, 90.0, 99.0, 99.9, 99.99]
+            Kind::Percentile => [50.0, 90.0, 99.0, 99.9, 99.99]
                 .map(|p: f64| (-(1.0 - p / 100.0).log10(), p))
                 .into_iter()
                 .filter(|(t, _)| inside(t))
@@ -163,7 +196,7 @@ impl Scale {
                 let labelled = match digit {
                     1 => !long || exponent.rem_euclid(2) == 0,
                     2 | 5 => short,
-                    _ => false,
+                    _ => self.high - self.low < 0.7,
                 };
                 let text = labelled.then(|| whole(&quantity.show(value)));
                 ticks.push(Tick {
@@ -181,9 +214,20 @@ impl Kind {
         match self {
             Kind::Log2 { .. } => value.max(f64::MIN_POSITIVE).log2(),
             Kind::Log10 { .. } => value.max(f64::MIN_POSITIVE).log10(),
-            Kind::Percent | Kind::Percentile => value,
+            Kind::Linear { .. } | Kind::Percent | Kind::Percentile => value,
         }
     }
+}
+
+/// The next of 1, 2, 5, 10, … times a power of ten.
+fn round_step(least: f64) -> f64 {
+    let power = 10_f64.powf(least.log10().floor());
+    let digits = [1.0, 2.0, 5.0, 10.0];
+    digits
+        .into_iter()
+        .map(|digit| digit * power)
+        .find(|step| *step >= least)
+        .unwrap_or(least)
 }
 
 /// `1.00 µs` to `1 µs`.
@@ -219,13 +263,23 @@ mod tests {
 
     #[test]
     fn times_stand_at_decades() {
-        let scale = Scale::vertical(Quantity::OneWay, [40.0, 30_000.0].into_iter(), (100.0, 0.0));
+        let scale = Scale::vertical(
+            Quantity::OneWay,
+            Form::Decades,
+            [40.0, 30_000.0].into_iter(),
+            (100.0, 0.0),
+        );
         assert_eq!(texts(&scale), ["100 ns", "1 µs", "10 µs"]);
     }
 
     #[test]
     fn a_single_value_has_an_axis() {
-        let scale = Scale::vertical(Quantity::OneWay, [100.0].into_iter(), (100.0, 0.0));
+        let scale = Scale::vertical(
+            Quantity::OneWay,
+            Form::Decades,
+            [100.0].into_iter(),
+            (100.0, 0.0),
+        );
         assert!((scale.place(100.0) - 50.0).abs() < 1e-9);
         let scale = Scale::horizontal(XAxis::Buffers, [4.0].into_iter(), (0.0, 100.0));
         assert_eq!(scale.place(4.0), 50.0);
@@ -233,7 +287,12 @@ mod tests {
 
     #[test]
     fn cpu_starts_at_zero_and_reaches_a_whole_core() {
-        let scale = Scale::vertical(Quantity::CpuActive, [20.0].into_iter(), (100.0, 0.0));
+        let scale = Scale::vertical(
+            Quantity::CpuActive,
+            Form::Percent,
+            [20.0].into_iter(),
+            (100.0, 0.0),
+        );
         assert_eq!(texts(&scale), ["0 %", "50 %", "100 %"]);
     }
 }
