@@ -1,0 +1,167 @@
+//! Why a command ends, and the exit status of each reason.
+//!
+//! All errors end as one line `error: <cause>: <cause of the cause>…` on stderr.
+
+use std::error::Error as StdError;
+use std::io;
+use std::process::ExitCode;
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+
+/// The command line asks for something that cannot be: exit status 2.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct Usage(pub(crate) String);
+
+/// All causes in one line.
+pub(crate) fn one_line(error: &anyhow::Error) -> String {
+    let mut line = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        // Some libraries repeat their source in their own text.
+        if line.ends_with(&cause) {
+            continue;
+        }
+        if !line.is_empty() {
+            line.push_str(": ");
+        }
+        line.push_str(cause.trim());
+    }
+    line.replace('\n', " ")
+}
+
+/// The exit status that goes with an error; none for a reader that went away.
+pub(crate) fn exit_code(error: &anyhow::Error) -> Option<ExitCode> {
+    if is_broken_pipe(error) {
+        return None;
+    }
+    let usage = error.downcast_ref::<Usage>().is_some();
+    Some(ExitCode::from(if usage { 2 } else { 1 }))
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| {
+        let kind = cause.downcast_ref::<io::Error>().map(io::Error::kind);
+        kind == Some(io::ErrorKind::BrokenPipe)
+    })
+}
+
+/// What clap found wrong, in one line that names the value and the remedy.
+pub(crate) fn usage_line(error: &clap::Error) -> String {
+    let arg = text(error, ContextKind::InvalidArg).unwrap_or_default();
+    let flag = bare(&arg);
+    let value = text(error, ContextKind::InvalidValue).unwrap_or_default();
+    match error.kind() {
+        ErrorKind::ValueValidation => {
+            let reason = error
+                .source()
+                .map_or_else(|| format!("'{value}' cannot be read"), ToString::to_string);
+            if reason.contains(&format!("'{value}'")) {
+                format!("{flag}: {reason}")
+            } else {
+                format!("{flag} '{value}': {reason}")
+            }
+        }
+        ErrorKind::InvalidValue if value.is_empty() => {
+            format!("{flag} needs a value{}", choices(error))
+        }
+        ErrorKind::InvalidValue => format!("{flag} '{value}' is unknown{}", choices(error)),
+        ErrorKind::UnknownArgument => {
+            let hint = text(error, ContextKind::SuggestedArg)
+                .map_or_else(String::new, |arg| format!("did you mean '{arg}'? "));
+            format!("'{arg}' is unknown: {hint}{}", see_help(error))
+        }
+        ErrorKind::InvalidSubcommand => {
+            let name = text(error, ContextKind::InvalidSubcommand).unwrap_or_default();
+            let commands = "study, ping, blast, devices, report";
+            format!("'{name}' is no command: choose from {commands}")
+        }
+        ErrorKind::MissingRequiredArgument => {
+            format!("{flag} is missing: {}", see_help(error))
+        }
+        ErrorKind::ArgumentConflict => {
+            let other = text(error, ContextKind::PriorArg).unwrap_or_default();
+            if arg == other {
+                return format!("{flag} is given twice: give it once");
+            }
+            format!(
+                "{flag} cannot go with {}: leave out one of them",
+                bare(&other)
+            )
+        }
+        _ => flattened(error),
+    }
+}
+
+/// Names of arguments without what stands for their values: `--op <OP>` is `--op`.
+fn bare(args: &str) -> String {
+    let names = args.split(", ").map(|arg| arg.split([' ', '=']).next());
+    names.flatten().collect::<Vec<_>>().join(", ")
+}
+
+fn text(error: &clap::Error, kind: ContextKind) -> Option<String> {
+    match error.get(kind)? {
+        ContextValue::String(text) => Some(text.clone()),
+        ContextValue::Strings(texts) => Some(texts.join(", ")),
+        other => Some(other.to_string()),
+    }
+}
+
+fn choices(error: &clap::Error) -> String {
+    match text(error, ContextKind::ValidValue) {
+        Some(values) if !values.is_empty() => format!(": choose from {values}"),
+        _ => String::new(),
+    }
+}
+
+fn see_help(error: &clap::Error) -> String {
+    let usage = text(error, ContextKind::Usage).unwrap_or_default();
+    let command: Vec<&str> = usage
+        .split_whitespace()
+        .skip_while(|word| *word != "adverb")
+        .take_while(|word| !word.starts_with(['-', '[', '<']))
+        .collect();
+    let command = if command.is_empty() {
+        "adverb".to_owned()
+    } else {
+        command.join(" ")
+    };
+    format!("see `{command} --help`")
+}
+
+/// clap's own words without its further advice.
+fn flattened(error: &clap::Error) -> String {
+    let text = error.to_string();
+    let lines = text
+        .lines()
+        .map(str::trim)
+        .take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more"))
+        .filter(|line| !line.is_empty());
+    let line = lines.collect::<Vec<_>>().join(" ");
+    line.strip_prefix("error: ").unwrap_or(&line).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anyhow::Context;
+
+    #[test]
+    fn causes_are_joined_and_not_repeated() {
+        let inner = io::Error::other("disk\nfull");
+        let error = Err::<(), _>(inner)
+            .context("cannot write x")
+            .context("study")
+            .unwrap_err();
+        assert_eq!(one_line(&error), "study: cannot write x: disk full");
+        let repeated = Err::<(), _>(io::Error::other("no"))
+            .context("it said: no")
+            .unwrap_err();
+        assert_eq!(one_line(&repeated), "it said: no");
+    }
+
+    #[test]
+    fn a_reader_that_went_away_is_no_error() {
+        let error = anyhow::Error::from(io::Error::from(io::ErrorKind::BrokenPipe)).context("out");
+        assert!(exit_code(&error).is_none());
+    }
+}

@@ -1,0 +1,241 @@
+//! The folder of a study: what was asked (`study.json`), the records, the report.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use adverb_host::now_rfc3339;
+use adverb_report::Report;
+use adverb_results::{
+    FigureId, Outcome, RESULTS_CSV, RESULTS_JSONL, Record, Writer, read_records, write_csv,
+};
+use anyhow::{Context, bail};
+use rustix::fs::FlockOperation;
+use serde::{Deserialize, Serialize};
+
+use crate::args::ProfileChoice;
+use crate::device::DeviceChoice;
+use crate::failure::Usage;
+
+/// Name of the report.
+pub(crate) const REPORT_HTML: &str = "report.html";
+const STUDY_JSON: &str = "study.json";
+/// Layout of `study.json`.
+const SCHEMA: u32 = 1;
+
+/// What a study was asked to do, and where: `study.json`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Meta {
+    /// Layout, [`SCHEMA`].
+    schema: u32,
+    /// Version and revision of Adverb.
+    pub(crate) adverb: String,
+    /// The command line.
+    pub(crate) command: Vec<String>,
+    /// How much.
+    pub(crate) profile: ProfileChoice,
+    /// Only these figures; all if empty.
+    pub(crate) only: Vec<FigureId>,
+    /// On what.
+    pub(crate) device: DeviceChoice,
+    /// Ids of the planned cells, in order.
+    pub(crate) planned: Vec<String>,
+    /// Host, kernel, CPU.
+    pub(crate) machine: serde_json::Value,
+    /// Start, RFC 3339, UTC.
+    pub(crate) started: String,
+}
+
+impl Meta {
+    fn read(dir: &Path) -> anyhow::Result<Self> {
+        let path = dir.join(STUDY_JSON);
+        let text = fs::read_to_string(&path).with_context(|| {
+            format!(
+                "{} holds no study to resume: leave out --resume",
+                dir.display()
+            )
+        })?;
+        serde_json::from_str(&text).with_context(|| {
+            format!(
+                "{} is damaged: start anew with another --out",
+                path.display()
+            )
+        })
+    }
+}
+
+/// What a study asks for, before its cells are known.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Wanted {
+    pub(crate) profile: ProfileChoice,
+    pub(crate) only: Vec<FigureId>,
+    pub(crate) device: DeviceChoice,
+}
+
+impl Wanted {
+    /// With what else the folder remembers.
+    pub(crate) fn meta(
+        self,
+        planned: Vec<String>,
+        machine: serde_json::Value,
+        started: String,
+    ) -> Meta {
+        Meta {
+            schema: SCHEMA,
+            adverb: crate::VERSION.to_owned(),
+            command: std::env::args().collect(),
+            profile: self.profile,
+            only: self.only,
+            device: self.device,
+            planned,
+            machine,
+            started,
+        }
+    }
+}
+
+/// A study's folder, ours alone until dropped.
+pub(crate) struct Folder {
+    path: PathBuf,
+    /// Holds the lock.
+    _lock: File,
+}
+
+impl Folder {
+    /// Makes (or takes) the folder; refuses one that another study is writing.
+    pub(crate) fn claim(path: &Path) -> anyhow::Result<Self> {
+        let shown = path.display();
+        fs::create_dir_all(path).with_context(|| {
+            format!("cannot make the folder {shown}: choose another one with --out")
+        })?;
+        let lock = File::open(path).with_context(|| format!("cannot open the folder {shown}"))?;
+        if rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
+            bail!(
+                "another `adverb study` is writing {shown}: wait for it, or choose another --out"
+            );
+        }
+        Ok(Folder {
+            path: path.to_owned(),
+            _lock: lock,
+        })
+    }
+
+    /// What an earlier study was asked for here.
+    pub(crate) fn meta(&self) -> anyhow::Result<Meta> {
+        Meta::read(&self.path)
+    }
+
+    /// Remembers what was asked for.
+    pub(crate) fn write_meta(&self, meta: &Meta) -> anyhow::Result<()> {
+        let mut text = serde_json::to_vec_pretty(meta)?;
+        text.push(b'\n');
+        replace(&self.path.join(STUDY_JSON), &text)
+    }
+
+    /// Starts the file of records; refuses a folder that has some.
+    pub(crate) fn start(&self) -> anyhow::Result<Writer> {
+        let path = self.results();
+        if fs::metadata(&path).is_ok_and(|m| m.len() > 0) {
+            let out = self.path.display();
+            return Err(Usage(format!(
+                "{out} holds the results of an earlier study: add --resume to go on with it, or choose another --out"
+            )).into());
+        }
+        Ok(Writer::create(&path)?)
+    }
+
+    /// Goes on with the file of records; gives what is there.
+    pub(crate) fn resume(&self) -> anyhow::Result<(Writer, Vec<Record>)> {
+        let (writer, outcome) = Writer::resume(&self.results())?;
+        if let Some(cut) = &outcome.warning {
+            crate::terminal::warn(&format!(
+                "{}:{}: the last record was cut while it was written: it is measured again",
+                cut.path.display(),
+                cut.line
+            ));
+        }
+        Ok((writer, latest(outcome.records)))
+    }
+
+    fn results(&self) -> PathBuf {
+        self.path.join(RESULTS_JSONL)
+    }
+}
+
+/// Writes report and table of the records in a folder.
+pub(crate) fn render(dir: &Path, interrupted: bool) -> anyhow::Result<Rendered> {
+    if !dir.is_dir() {
+        bail!(
+            "there is no folder {}: name one that `adverb study` wrote",
+            dir.display()
+        );
+    }
+    let outcome = read_records(&dir.join(RESULTS_JSONL))?;
+    let records = latest(outcome.records);
+    let mut csv = Vec::new();
+    write_csv(&records, &mut csv).context("cannot make the table")?;
+    replace(&dir.join(RESULTS_CSV), &csv)?;
+
+    // A folder without it still has its records to show.
+    let study = Meta::read(dir).ok();
+    let warnings: Vec<String> = outcome.warning.iter().map(ToString::to_string).collect();
+    let meta = adverb_report::Meta {
+        command: study.as_ref().map(|meta| meta.command.join(" ")),
+        profile: study.as_ref().map(|meta| meta.profile.to_string()),
+        planned_cells: study.as_ref().map(|meta| meta.planned.len()),
+        interrupted,
+        generated: Some(now_rfc3339()),
+        warnings: warnings.clone(),
+    };
+    let report = Report::from_records(&records, &meta);
+    let path = dir.join(REPORT_HTML);
+    replace(&path, report.html().as_bytes())?;
+    let findings = report.findings().into_iter();
+    Ok(Rendered {
+        path,
+        findings: findings.map(|finding| finding.sentence).collect(),
+        warnings,
+    })
+}
+
+/// A report that was written.
+pub(crate) struct Rendered {
+    pub(crate) path: PathBuf,
+    /// In sentences.
+    pub(crate) findings: Vec<String>,
+    /// What is wrong with the records.
+    pub(crate) warnings: Vec<String>,
+}
+
+/// Of several records of a cell (it failed, and was tried again) the last, in the place of the
+/// first.
+fn latest(records: Vec<Record>) -> Vec<Record> {
+    let mut kept: Vec<Record> = Vec::with_capacity(records.len());
+    for record in records {
+        let same = |r: &Record| r.cell == record.cell && r.device == record.device;
+        match kept.iter_mut().find(|r| same(r)) {
+            Some(earlier) => *earlier = record,
+            None => kept.push(record),
+        }
+    }
+    kept
+}
+
+/// Whether a record is a figure to keep.
+pub(crate) fn is_ok(record: &Record) -> bool {
+    record.outcome == Outcome::Ok
+}
+
+/// Writes a file as a whole: who reads it sees the old one or the new one.
+fn replace(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let partial = path.with_file_name(format!(".{name}.partial"));
+    let written = File::create(&partial)
+        .and_then(|mut file| file.write_all(bytes))
+        .and_then(|()| fs::rename(&partial, path));
+    if written.is_err() {
+        // What matters is the first error; the partial file may not even be there.
+        let _ = fs::remove_file(&partial);
+    }
+    written.with_context(|| format!("cannot write {}", path.display()))
+}

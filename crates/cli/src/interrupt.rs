@@ -1,0 +1,50 @@
+//! Ctrl-C, SIGTERM and SIGHUP: noticed at the next wait; a second one ends the process at once
+//! (the children die with it).
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::Context;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+/// Exit status after a second signal, as shells count: 128 + SIGINT.
+const KILLED: i32 = 130;
+
+/// Whether the user wants the end.
+pub(crate) struct Interrupt {
+    raised: Arc<AtomicBool>,
+    /// Readable once a signal came; never drained.
+    wake: UnixStream,
+}
+
+impl Interrupt {
+    /// Begins to listen.
+    pub(crate) fn listen() -> anyhow::Result<Self> {
+        Self::register().context("cannot listen for signals")
+    }
+
+    fn register() -> io::Result<Self> {
+        let raised = Arc::new(AtomicBool::new(false));
+        let (wake, ring) = UnixStream::pair()?;
+        for signal in [SIGINT, SIGTERM, SIGHUP] {
+            // In this order: the first signal finds `raised` false, and sets it.
+            signal_hook::flag::register_conditional_shutdown(signal, KILLED, raised.clone())?;
+            signal_hook::flag::register(signal, raised.clone())?;
+            signal_hook::low_level::pipe::register(signal, ring.try_clone()?)?;
+        }
+        Ok(Interrupt { raised, wake })
+    }
+
+    /// Whether a signal came.
+    pub(crate) fn raised(&self) -> bool {
+        self.raised.load(Ordering::Relaxed)
+    }
+
+    /// Readable once a signal came.
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.wake.as_fd()
+    }
+}

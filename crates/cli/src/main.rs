@@ -1,0 +1,79 @@
+//! The `adverb` program: what was typed becomes cells, cells become records, records become rows
+//! and reports. It decides, prints and exits; it does not measure.
+
+mod args;
+mod device;
+mod failure;
+mod folder;
+mod interrupt;
+mod measure;
+mod pair;
+mod progress;
+mod record;
+mod report;
+mod request;
+mod role;
+mod study;
+mod table;
+mod terminal;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use clap::error::ErrorKind;
+
+use args::{Cli, Command};
+
+/// Version, with the revision of the source where it was known when this was built.
+pub(crate) const VERSION: &str = env!("ADVERB_VERSION");
+/// That revision.
+pub(crate) const REVISION: Option<&str> = option_env!("ADVERB_REVISION");
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return refuse(&error),
+    };
+    terminal::choose_color(cli.color);
+    match run(cli.command) {
+        Ok(code) => code,
+        Err(error) => match failure::exit_code(&error) {
+            Some(code) => {
+                terminal::error(&failure::one_line(&error));
+                code
+            }
+            None => ExitCode::SUCCESS,
+        },
+    }
+}
+
+fn run(command: Command) -> anyhow::Result<ExitCode> {
+    match command {
+        Command::Study(args) => return study::run(&args),
+        Command::Ping(args) => measure::ping(&args)?,
+        Command::Blast(args) => measure::blast(&args)?,
+        Command::Devices(args) => device::list(args.json)?,
+        Command::Report(args) => report::run(&args)?,
+        Command::Role(args) => {
+            let well = role::run(args.side)?;
+            return Ok(ExitCode::from(u8::from(!well)));
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Help and version are answers; all else is a usage error in one line, but for no command at all:
+/// who types that wants to know what there is.
+fn refuse(error: &clap::Error) -> ExitCode {
+    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        let _ = error.print();
+        return ExitCode::from(2);
+    }
+    if error.use_stderr() {
+        terminal::error(&failure::usage_line(error));
+        return ExitCode::from(2);
+    }
+    // A reader that went away has seen enough.
+    let _ = error.print();
+    ExitCode::SUCCESS
+}

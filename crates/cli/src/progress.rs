@@ -1,0 +1,119 @@
+//! How far a study is: a bar on a terminal, otherwise a line every tenth.
+
+use std::fmt;
+use std::io::IsTerminal;
+use std::time::{Duration, Instant};
+
+use indicatif::{HumanDuration, ProgressBar, ProgressStyle};
+
+use crate::terminal::say;
+
+const TEMPLATE: &str = "{bar:24} {pos}/{len} cells  {prefix}  {wide_msg}";
+/// Without a bar, how many lines a study gives.
+const LINES: usize = 10;
+
+/// Progress over cells, weighed by the time that each is expected to take.
+pub(crate) struct Progress {
+    bar: Option<ProgressBar>,
+    /// Expected seconds of each cell.
+    expected: Vec<f64>,
+    done: usize,
+    started: Instant,
+    lines: usize,
+}
+
+impl Progress {
+    /// Over cells that are expected to take so many seconds.
+    pub(crate) fn new(expected: Vec<f64>) -> Self {
+        let total = expected.len();
+        let bar = std::io::stderr().is_terminal().then(|| {
+            let style = ProgressStyle::with_template(TEMPLATE)
+                .unwrap_or_else(|_| ProgressStyle::default_bar());
+            ProgressBar::new(total as u64).with_style(style)
+        });
+        Progress {
+            bar,
+            expected,
+            done: 0,
+            started: Instant::now(),
+            lines: 0,
+        }
+    }
+
+    /// A cell begins.
+    pub(crate) fn begin(&self, cell: &dyn fmt::Display) {
+        if let Some(bar) = &self.bar {
+            bar.set_message(cell.to_string());
+            bar.set_prefix(self.left());
+            // Nothing ticks in the background: the cores are the experiment's.
+            bar.tick();
+        }
+    }
+
+    /// A cell ended.
+    pub(crate) fn end(&mut self) {
+        self.done += 1;
+        if let Some(bar) = &self.bar {
+            bar.inc(1);
+            return;
+        }
+        let total = self.expected.len();
+        let line = self.done * LINES / total;
+        if line > self.lines {
+            self.lines = line;
+            say(&format!("{}/{total} cells, {}", self.done, self.left()));
+        }
+    }
+
+    /// Something to say between the cells.
+    pub(crate) fn note(&self, line: &str) {
+        match &self.bar {
+            Some(bar) => bar.suspend(|| crate::terminal::warn(line)),
+            None => crate::terminal::warn(line),
+        }
+    }
+
+    /// No more cells.
+    pub(crate) fn finish(self) {
+        if let Some(bar) = self.bar {
+            bar.finish_and_clear();
+        }
+    }
+
+    /// Remaining time, in words.
+    fn left(&self) -> String {
+        let left = remaining(
+            &self.expected,
+            self.done,
+            self.started.elapsed().as_secs_f64(),
+        );
+        format!(
+            "{} left",
+            HumanDuration(Duration::from_secs_f64(left.round()))
+        )
+    }
+}
+
+/// Expected time of the cells to come, in seconds, corrected by how long those took that ended.
+fn remaining(expected: &[f64], done: usize, elapsed: f64) -> f64 {
+    let (before, after) = expected.split_at(done.min(expected.len()));
+    let (before, after): (f64, f64) = (before.iter().sum(), after.iter().sum());
+    if before > 0.0 {
+        after * elapsed / before
+    } else {
+        after
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_remains_learns_from_what_it_took() {
+        let expected = [1.0, 1.0, 2.0];
+        assert_eq!(remaining(&expected, 0, 0.0), 4.0);
+        assert_eq!(remaining(&expected, 2, 4.0), 4.0);
+        assert_eq!(remaining(&expected, 3, 9.0), 0.0);
+    }
+}

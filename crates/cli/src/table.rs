@@ -1,0 +1,93 @@
+//! Records as rows for people. Rows are printed as cells end, so the columns have fixed widths.
+
+use adverb_results::{CpuShare, Record};
+use adverb_units::Span;
+
+/// What stands for a figure that was not measured.
+const NOT_MEASURED: &str = "-";
+
+type Column = (&'static str, usize, fn(&Record) -> Option<String>);
+
+const COLUMNS: [Column; 11] = [
+    ("size", 8, |r| Some(r.params.size_bytes.to_string())),
+    ("one-way", 9, |r| ns(r.metrics.as_ref()?.one_way_ns.mean)),
+    ("±95 %", 9, |r| ns(r.metrics.as_ref()?.one_way_ns.ci95)),
+    ("p50", 9, |r| ns(r.metrics.as_ref()?.one_way_ns.p50)),
+    ("p99", 9, |r| ns(r.metrics.as_ref()?.one_way_ns.p99)),
+    ("p99.9", 9, |r| ns(r.metrics.as_ref()?.one_way_ns.p999)),
+    ("max", 9, |r| ns(r.metrics.as_ref()?.one_way_ns.max)),
+    ("rate", 9, |r| {
+        Some(r.metrics.as_ref()?.messages_per_s?.to_string())
+    }),
+    ("throughput", 10, |r| {
+        Some(r.metrics.as_ref()?.bytes_per_s?.to_string())
+    }),
+    ("CPU active", 11, |r| cpu(r.metrics.as_ref()?.cpu.active)),
+    ("CPU passive", 11, |r| cpu(r.metrics.as_ref()?.cpu.passive)),
+];
+
+/// What the columns are, for the line above the first row.
+pub(crate) fn header() -> String {
+    line(COLUMNS.iter().map(|(name, width, _)| pad(name, *width)))
+}
+
+/// The row of a record.
+pub(crate) fn row(record: &Record) -> String {
+    line(COLUMNS.iter().map(|(_, width, value)| {
+        let value = value(record);
+        pad(value.as_deref().unwrap_or(NOT_MEASURED), *width)
+    }))
+}
+
+/// What the rows have in common.
+pub(crate) fn title(record: &Record) -> String {
+    let p = &record.params;
+    let mut title = format!(
+        "{} {} on {}: {}, completions by {}",
+        record.program,
+        p.op,
+        record.device,
+        if p.inline { "inline" } else { "not inline" },
+        p.completion,
+    );
+    if record.program == adverb_results::Program::Blast {
+        title += &format!(", {} buffers, {} posts", p.buffers, p.post);
+    }
+    title += &format!(", signaled: {}", p.signal);
+    if p.verify {
+        title += ", payload verified";
+    }
+    title
+}
+
+fn line(cells: impl Iterator<Item = String>) -> String {
+    cells.collect::<Vec<_>>().join("  ")
+}
+
+/// Right-aligned.
+fn pad(text: &str, width: usize) -> String {
+    format!("{text:>width$}")
+}
+
+fn ns(value: Option<f64>) -> Option<String> {
+    value.map(|ns| Span::from_ps((ns * 1e3).round() as u64).to_string())
+}
+
+/// User and system part: `62+31 %`.
+fn cpu(share: CpuShare) -> Option<String> {
+    Some(format!("{:.0}+{:.0} %", share.user?, share.system?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn header_and_missing_figures_are_aligned() {
+        assert_eq!(ns(Some(104.25)).as_deref(), Some("104 ns"));
+        assert_eq!(ns(None), None);
+        assert_eq!(cpu(CpuShare::default()), None);
+        assert_eq!(pad("ab", 4), "  ab");
+        insta::assert_snapshot!(header(), @"    size    one-way      ±95 %        p50        p99      p99.9        max       rate  throughput   CPU active  CPU passive");
+    }
+}

@@ -1,0 +1,166 @@
+//! The real binary, in a place of its own: its shared memory and its folders are a test's.
+#![allow(dead_code, reason = "each test file uses a part")]
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use assert_cmd::cargo::CommandCargoExt;
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// A folder for files and one for the device's shared memory, both empty at the start.
+pub(crate) struct Place {
+    dir: TempDir,
+    shm: TempDir,
+}
+
+/// How a command ended.
+pub(crate) struct Ended {
+    pub(crate) code: Option<i32>,
+    pub(crate) out: String,
+    pub(crate) talk: String,
+}
+
+impl Place {
+    pub(crate) fn new() -> Self {
+        let shm = tempfile::Builder::new()
+            .prefix("adverb-test-")
+            .tempdir_in("/dev/shm");
+        Place {
+            dir: tempfile::tempdir().unwrap(),
+            shm: shm.unwrap(),
+        }
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    pub(crate) fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::cargo_bin("adverb").unwrap();
+        command
+            .args(args)
+            .current_dir(self.dir.path())
+            .env("ADVERB_SHM", self.shm.path())
+            .env_remove("NO_COLOR")
+            .stdin(Stdio::null());
+        command
+    }
+
+    pub(crate) fn run(&self, args: &[&str]) -> Ended {
+        self.command(args).output().unwrap().into()
+    }
+
+    pub(crate) fn spawn(&self, args: &[&str]) -> Child {
+        self.command(args)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap()
+    }
+
+    /// What is in the device's shared memory.
+    pub(crate) fn shm_files(&self) -> Vec<PathBuf> {
+        let mut files = Vec::new();
+        let mut folders = vec![self.shm.path().to_owned()];
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(folder).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() {
+                    folders.push(path);
+                } else {
+                    files.push(path);
+                }
+            }
+        }
+        files
+    }
+
+    pub(crate) fn shm(&self) -> &Path {
+        self.shm.path()
+    }
+}
+
+impl From<Output> for Ended {
+    fn from(output: Output) -> Self {
+        Ended {
+            code: output.status.code(),
+            out: String::from_utf8(output.stdout).unwrap(),
+            talk: String::from_utf8(output.stderr).unwrap(),
+        }
+    }
+}
+
+impl Ended {
+    /// It ended well.
+    #[track_caller]
+    pub(crate) fn ok(self) -> Self {
+        assert_eq!(self.code, Some(0), "{}\n{}", self.out, self.talk);
+        self
+    }
+
+    /// It ended with this status, one line on stderr and nothing on stdout; gives the line.
+    #[track_caller]
+    pub(crate) fn refused(&self, code: i32) -> &str {
+        assert_eq!(self.code, Some(code), "{}\n{}", self.out, self.talk);
+        assert_eq!(self.out, "");
+        assert_eq!(self.talk.lines().count(), 1, "{}", self.talk);
+        self.talk.trim_end()
+    }
+
+    /// stdout as one JSON object a line.
+    #[track_caller]
+    pub(crate) fn json(&self) -> Vec<Value> {
+        let lines = self.out.lines();
+        lines.map(|l| serde_json::from_str(l).unwrap()).collect()
+    }
+}
+
+/// The whole records of a folder; a line that is being written does not count.
+pub(crate) fn records(dir: &Path) -> Vec<Value> {
+    let text = std::fs::read_to_string(dir.join("results.jsonl")).unwrap_or_default();
+    text.lines()
+        .filter_map(|line| serde_json::from_str(line).ok())
+        .collect()
+}
+
+/// Waits until `done`, a good while at most.
+#[track_caller]
+pub(crate) fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !done() {
+        assert!(start.elapsed() < Duration::from_secs(60), "no {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Waits for the end of a process; it has a good while.
+#[track_caller]
+pub(crate) fn end_of(mut child: Child) -> Ended {
+    wait_for("end of the process", || child.try_wait().unwrap().is_some());
+    child.wait_with_output().unwrap().into()
+}
+
+/// Ids of the running sides of `parent`: (active, passive).
+pub(crate) fn sides_of(parent: u32) -> Option<(u32, u32)> {
+    let children =
+        std::fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).ok()?;
+    let mut found = (None, None);
+    for pid in children.split_whitespace().filter_map(|p| p.parse().ok()) {
+        let pid: u32 = pid;
+        let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        match line.split(|b| *b == 0).nth(2) {
+            Some(b"active") => found.0 = Some(pid),
+            Some(b"passive") => found.1 = Some(pid),
+            _ => {}
+        }
+    }
+    Some((found.0?, found.1?))
+}
+
+/// Sends a signal to one process.
+pub(crate) fn signal(pid: u32, signal: rustix::process::Signal) {
+    let pid = rustix::process::Pid::from_raw(pid.try_into().unwrap()).unwrap();
+    rustix::process::kill_process(pid, signal).unwrap();
+}

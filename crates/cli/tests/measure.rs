@@ -1,0 +1,242 @@
+//! `ping`, `blast` and `devices` on the user-space device: all their choices, and what they print.
+
+mod common;
+
+use common::{Place, end_of, sides_of, signal, wait_for};
+use rustix::process::Signal;
+use serde_json::Value;
+
+/// Enough to go through all the motions.
+const FEW: [&str; 2] = ["--iters", "50"];
+
+#[track_caller]
+fn measure(args: &str) -> Value {
+    let place = Place::new();
+    let mut all: Vec<&str> = args.split_whitespace().collect();
+    all.extend(FEW);
+    all.push("--json");
+    let records = place.run(&all).ok().json();
+    assert_eq!(records.len(), 1);
+    assert_eq!(
+        place.shm_files(),
+        Vec::<std::path::PathBuf>::new(),
+        "{args}"
+    );
+    records.into_iter().next().unwrap()
+}
+
+#[track_caller]
+fn number(record: &Value, path: &str) -> f64 {
+    let value = record.pointer(path);
+    value
+        .and_then(Value::as_f64)
+        .unwrap_or_else(|| panic!("{path} in {record}"))
+}
+
+/// What scripts depend on.
+#[track_caller]
+fn check_contract(record: &Value, program: &str) {
+    assert_eq!(record["program"], program);
+    assert_eq!(record["device"]["kind"], "soft");
+    assert_eq!(record["device"]["name"], "soft");
+    assert_eq!(record["status"], "ok", "{record}");
+    assert_eq!(record["params"]["iters"], 50);
+    assert!(number(record, "/metrics/one_way_ns/mean") > 0.0);
+    for figure in ["p50", "p99", "p999", "max"] {
+        assert!(
+            record["metrics"]["one_way_ns"].get(figure).is_some(),
+            "{figure}"
+        );
+    }
+    assert!(number(record, "/metrics/messages_per_s") > 0.0);
+    assert!(number(record, "/metrics/bytes_per_s") > 0.0);
+    assert!(number(record, "/metrics/elapsed_ns") > 0.0);
+    for side in ["active", "passive"] {
+        for part in ["user", "system", "percent"] {
+            assert!(
+                record["metrics"]["cpu"][side].get(part).is_some(),
+                "{side} {part}"
+            );
+        }
+    }
+    for field in ["adverb", "started", "host", "kernel", "cpu"] {
+        assert!(record["provenance"][field].is_string(), "{field}");
+    }
+}
+
+#[test]
+fn ping_with_every_operation_and_completion() {
+    for op in ["send", "write-imm", "write", "read", "write-read"] {
+        for completion in ["poll", "event"] {
+            if (op, completion) == ("write", "event") {
+                continue; // Refused: memory raises no events.
+            }
+            let record = measure(&format!(
+                "ping --op {op} --completion {completion} --verify"
+            ));
+            check_contract(&record, "ping");
+            assert_eq!(record["params"]["op"], op);
+            assert_eq!(record["params"]["verify"], true);
+        }
+    }
+}
+
+#[test]
+fn ping_inline_and_unsignaled() {
+    for args in [
+        "ping --op send --inline",
+        "ping --op write --inline --size 8",
+        "ping --op write-read --signal write-unsignaled",
+    ] {
+        check_contract(&measure(args), "ping");
+    }
+}
+
+#[test]
+fn blast_with_every_operation_and_completion() {
+    for op in ["send", "write-imm", "write", "read"] {
+        for completion in ["poll", "event"] {
+            let record = measure(&format!(
+                "blast --op {op} --completion {completion} --verify"
+            ));
+            check_contract(&record, "blast");
+        }
+    }
+}
+
+#[test]
+fn blast_with_lists_buffers_and_signaling() {
+    for args in [
+        "blast --op write --buffers 16 --post list --signal periodic --inline --size 16",
+        "blast --op send --buffers 256 --signal every=7",
+        "blast --op read --buffers 1",
+        "blast --op write --size 1M --buffers 4",
+    ] {
+        check_contract(&measure(args), "blast");
+    }
+}
+
+#[test]
+fn rows_for_people_are_aligned() {
+    let place = Place::new();
+    let args = ["ping", "--op", "send", "--size", "1..4", "--iters", "50"];
+    let out = place.run(&args).ok().out;
+    let lines: Vec<&str> = out.lines().collect();
+    assert_eq!(lines.len(), 2 + 3, "{out}");
+    assert!(lines[0].starts_with("ping send on soft:"), "{out}");
+    let width = lines[1].chars().count();
+    assert!(
+        lines[1..].iter().all(|l| l.chars().count() == width),
+        "{out}"
+    );
+    assert!(lines[4].trim_start().starts_with("4 B"), "{out}");
+}
+
+#[test]
+fn a_duration_is_kept_to() {
+    let place = Place::new();
+    let args = ["blast", "--op", "write", "--duration", "200ms", "--json"];
+    let record = &place.run(&args).ok().json()[0];
+    let elapsed = number(record, "/metrics/elapsed_ns") / 1e6;
+    assert!((50.0..2000.0).contains(&elapsed), "{elapsed} ms");
+}
+
+#[test]
+fn devices_tell_their_limits() {
+    let place = Place::new();
+    let devices = place.run(&["devices", "--json"]).ok().json();
+    assert_eq!(devices[0]["name"], "soft");
+    assert!(devices[0]["caps"]["max_inline_bytes"].as_u64().unwrap() > 0);
+    let text = place.run(&["devices"]).ok().out;
+    assert!(text.starts_with("soft\n") && text.contains("GID"), "{text}");
+    assert!(place.shm_files().is_empty());
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_error() {
+    let place = Place::new();
+    let mut child = place.spawn(&["ping", "--op", "send", "--size", "1..1K", "--iters", "50"]);
+    drop(child.stdout.take());
+    let ended = end_of(child);
+    assert_eq!((ended.code, ended.talk.as_str()), (Some(0), ""));
+}
+
+#[test]
+fn a_side_that_dies_is_named_and_leaves_nothing() {
+    for victim in ["active", "passive"] {
+        let place = Place::new();
+        let child = place.spawn(&["ping", "--op", "send", "--duration", "30s"]);
+        let mut sides = None;
+        wait_for("both sides", || {
+            sides = sides_of(child.id());
+            sides.is_some() && place.shm_files().len() > 4
+        });
+        let (active, passive) = sides.unwrap();
+        signal(
+            if victim == "active" { active } else { passive },
+            Signal::KILL,
+        );
+        let ended = end_of(child);
+        assert_eq!(ended.code, Some(1), "{}", ended.talk);
+        let reason = format!("{victim} side: killed by signal 9");
+        assert!(ended.talk.contains(&reason), "{}", ended.talk);
+        assert!(place.shm_files().is_empty(), "{:?}", place.shm_files());
+    }
+}
+
+#[test]
+fn ctrl_c_ends_both_sides() {
+    let place = Place::new();
+    let child = place.spawn(&["blast", "--op", "write", "--duration", "30s"]);
+    let mut sides = None;
+    wait_for("both sides", || {
+        sides = sides_of(child.id());
+        sides.is_some()
+    });
+    signal(child.id(), Signal::INT);
+    let ended = end_of(child);
+    assert_eq!(ended.refused(1), "error: interrupted");
+    let (active, passive) = sides.unwrap();
+    for pid in [active, passive] {
+        assert!(!std::path::Path::new(&format!("/proc/{pid}")).exists());
+    }
+}
+
+#[test]
+fn the_sides_die_with_their_parent() {
+    let place = Place::new();
+    let mut child = place.spawn(&["blast", "--op", "write", "--duration", "30s"]);
+    let mut sides = None;
+    wait_for("both sides", || {
+        sides = sides_of(child.id());
+        sides.is_some() && place.shm_files().len() > 4
+    });
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let (active, passive) = sides.unwrap();
+    for pid in [active, passive] {
+        wait_for("end of a side", || is_gone(pid));
+    }
+    // The next one reaps what they left.
+    place.run(&["devices"]).ok();
+    assert!(place.shm_files().is_empty(), "{:?}", place.shm_files());
+}
+
+/// Ended; whether somebody has already reaped it is not ours to decide.
+fn is_gone(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.is_empty() || stat.contains(") Z ")
+}
+
+#[test]
+fn the_parent_sleeps_while_the_sides_measure() {
+    let place = Place::new();
+    let child = place.spawn(&["ping", "--op", "send", "--duration", "2s"]);
+    let id = child.id();
+    std::thread::sleep(std::time::Duration::from_millis(1000));
+    let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).unwrap();
+    let fields: Vec<&str> = stat.rsplit(") ").next().unwrap().split(' ').collect();
+    let ticks: u64 = fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap();
+    end_of(child).ok();
+    assert!(ticks <= 5, "{ticks} ticks of CPU in a second of waiting");
+}

@@ -1,0 +1,239 @@
+//! `study` and `report` on a small study: what they leave, and what interruptions leave.
+
+mod common;
+
+use std::fs;
+use std::path::Path;
+
+use common::{Place, end_of, records, sides_of, signal, wait_for};
+use insta::assert_snapshot;
+use rustix::process::Signal;
+use serde_json::Value;
+
+/// The smallest figure.
+const SMALL: [&str; 5] = ["study", "--only", "rank-rtt", "--out", "s"];
+
+/// Cells that are in a folder, each once.
+fn cells(dir: &Path) -> Vec<String> {
+    let mut cells: Vec<String> = records(dir)
+        .iter()
+        .filter(|r| r["status"] == "ok")
+        .map(|r| r["cell"].as_str().unwrap().to_owned())
+        .collect();
+    let all = cells.len();
+    cells.sort_unstable();
+    cells.dedup();
+    assert_eq!(cells.len(), all, "no cell was measured twice");
+    cells
+}
+
+fn planned(dir: &Path) -> Vec<String> {
+    let meta = fs::read_to_string(dir.join("study.json")).unwrap();
+    let meta: Value = serde_json::from_str(&meta).unwrap();
+    let mut planned: Vec<String> = meta["planned"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|id| id.as_str().unwrap().to_owned())
+        .collect();
+    planned.sort_unstable();
+    planned
+}
+
+#[track_caller]
+fn check_report(dir: &Path) {
+    let html = fs::read_to_string(dir.join("report.html")).unwrap();
+    assert!(html.contains("</html>"), "cut report");
+    let rows = fs::read_to_string(dir.join("results.csv")).unwrap();
+    assert!(rows.lines().count() > 1, "{rows}");
+}
+
+#[test]
+fn a_study_leaves_records_table_report_and_findings() {
+    let place = Place::new();
+    let dir = place.path("s");
+    let ended = place.run(&SMALL).ok();
+    assert_eq!(cells(&dir), planned(&dir));
+    check_report(&dir);
+    assert_eq!(ended.out.lines().last(), Some("s/report.html"));
+    assert!(ended.out.starts_with("- "), "{}", ended.out);
+    let progress = ended.talk.lines().filter(|l| l.contains("cells")).count();
+    assert!((2..=11).contains(&progress), "{}", ended.talk);
+    assert!(place.shm_files().is_empty());
+    let leftovers = fs::read_dir(&dir).unwrap().count();
+    assert_eq!(
+        leftovers, 4,
+        "results.jsonl, results.csv, report.html, study.json"
+    );
+
+    // A finished study has nothing left to do, and says the same.
+    let again = place.run(&["study", "--resume", "--out", "s"]).ok();
+    assert_eq!(again.out, ended.out);
+    assert_eq!(cells(&dir), planned(&dir));
+
+    // Without --resume it is not touched.
+    let line = place.run(&SMALL);
+    assert_snapshot!(line.refused(2), @"");
+    // Nor does it become another study.
+    let other = place.run(&["study", "--resume", "--out", "s", "--profile", "full"]);
+    assert_snapshot!(other.refused(2), @"");
+
+    let summary = place
+        .run(&["study", "--resume", "--out", "s", "--json"])
+        .ok();
+    let summary = &summary.json()[0];
+    assert_eq!(summary["report"], "s/report.html");
+    assert_eq!(summary["skipped"], summary["planned"]);
+    assert!(!summary["findings"].as_array().unwrap().is_empty());
+}
+
+#[test]
+fn killed_and_resumed() {
+    let place = Place::new();
+    let dir = place.path("s");
+    let mut child = place.spawn(&SMALL);
+    wait_for("three cells", || records(&dir).len() >= 3);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let before = records(&dir);
+    assert!(before.len() < planned(&dir).len());
+
+    place.run(&["study", "--resume", "--out", "s"]).ok();
+    assert_eq!(cells(&dir), planned(&dir));
+    assert_eq!(
+        records(&dir)[..before.len()],
+        before,
+        "earlier records stay as they were"
+    );
+    check_report(&dir);
+}
+
+#[test]
+fn ctrl_c_leaves_a_report_and_says_how_to_go_on() {
+    let place = Place::new();
+    let dir = place.path("s");
+    let child = place.spawn(&SMALL);
+    wait_for("two cells", || records(&dir).len() >= 2);
+    signal(child.id(), Signal::INT);
+    let ended = end_of(child);
+    assert_eq!(ended.code, Some(1));
+    let last = ended.talk.lines().last().unwrap();
+    assert!(last.starts_with("error: interrupted with "), "{last}");
+    assert!(
+        last.ends_with("continue with `adverb study --resume --out s`"),
+        "{last}"
+    );
+    check_report(&dir);
+    assert!(place.shm_files().is_empty(), "{:?}", place.shm_files());
+}
+
+#[test]
+fn a_cut_results_file_is_shown_and_completed() {
+    let place = Place::new();
+    let dir = place.path("s");
+    place.run(&SMALL).ok();
+    let whole = planned(&dir);
+    let path = dir.join("results.jsonl");
+    let text = fs::read(&path).unwrap();
+    fs::write(&path, &text[..text.len() - 100]).unwrap();
+
+    let shown = place.run(&["report", "s"]).ok();
+    assert_eq!(shown.out, "s/report.html\n");
+    assert!(
+        shown.talk.starts_with("warning: s/results.jsonl:"),
+        "{}",
+        shown.talk
+    );
+    assert!(shown.talk.contains("was cut"), "{}", shown.talk);
+
+    let resumed = place.run(&["study", "--resume", "--out", "s"]).ok();
+    assert!(resumed.talk.contains("measured again"), "{}", resumed.talk);
+    assert_eq!(cells(&dir), whole);
+}
+
+#[test]
+fn a_cell_that_fails_is_recorded_and_the_study_goes_on() {
+    let place = Place::new();
+    let dir = place.path("s");
+    let child = place.spawn(&SMALL);
+    let mut sides = None;
+    wait_for("both sides", || {
+        sides = sides_of(child.id());
+        sides.is_some() && place.shm_files().len() > 4
+    });
+    signal(sides.unwrap().1, Signal::KILL);
+    let ended = end_of(child).ok();
+    let failed: Vec<Value> = records(&dir)
+        .into_iter()
+        .filter(|r| r["status"] == "failed")
+        .collect();
+    assert_eq!(failed.len(), 1, "{}", ended.talk);
+    let reason = failed[0]["reason"].as_str().unwrap();
+    assert_eq!(reason, "passive side: killed by signal 9");
+    assert_eq!(failed[0]["metrics"], Value::Null);
+    assert_eq!(cells(&dir).len() + 1, planned(&dir).len());
+    assert!(ended.talk.contains("1 of "), "{}", ended.talk);
+    let html = fs::read_to_string(dir.join("report.html")).unwrap();
+    assert!(html.contains(reason), "the report names the reason");
+    assert!(place.shm_files().is_empty());
+
+    // Tried again, it is there.
+    place.run(&["study", "--resume", "--out", "s"]).ok();
+    assert_eq!(cells(&dir), planned(&dir));
+    let html = fs::read_to_string(dir.join("report.html")).unwrap();
+    assert!(!html.contains(reason), "the later record counts");
+}
+
+#[test]
+fn folders_that_cannot_be() {
+    let place = Place::new();
+    fs::write(place.path("file"), "").unwrap();
+    let out = |dir| place.run(&["study", "--only", "fig1", "--out", dir]);
+    assert_snapshot!(out("file").refused(1), @"");
+    assert_snapshot!(out("/proc/study").refused(1), @"");
+    let resume = |dir| place.run(&["study", "--resume", "--out", dir]);
+    assert_snapshot!(resume("nowhere").refused(1), @"");
+    fs::create_dir(place.path("empty")).unwrap();
+    assert_snapshot!(resume("empty").refused(1), @"");
+
+    let report = |dir| place.run(&["report", dir]);
+    assert_snapshot!(report("nowhere").refused(1), @"");
+    assert_snapshot!(report("empty").refused(1), @"");
+    fs::write(place.path("empty/results.jsonl"), "").unwrap();
+    assert_snapshot!(report("empty").refused(1), @"");
+    fs::write(place.path("empty/results.jsonl"), "{}\n{}\n").unwrap();
+    assert_snapshot!(report("empty").refused(1), @"");
+}
+
+#[test]
+fn two_studies_do_not_share_a_folder() {
+    let place = Place::new();
+    let mut child = place.spawn(&SMALL);
+    wait_for("a cell", || !records(&place.path("s")).is_empty());
+    let second = place.run(&["study", "--resume", "--out", "s"]);
+    assert_snapshot!(second.refused(1), @"");
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+#[test]
+fn a_browser_that_is_not_there_is_named() {
+    let place = Place::new();
+    let dir = place.path("s");
+    let child = place.spawn(&SMALL);
+    wait_for("a cell", || !records(&dir).is_empty());
+    signal(child.id(), Signal::INT);
+    end_of(child);
+    let shown = place
+        .command(&["report", "s", "--open"])
+        .env("PATH", "")
+        .output();
+    let shown: common::Ended = shown.unwrap().into();
+    assert_eq!(shown.code, Some(1));
+    assert_eq!(shown.out, "s/report.html\n");
+    assert!(
+        shown.talk.contains("cannot start xdg-open"),
+        "{}",
+        shown.talk
+    );
+}

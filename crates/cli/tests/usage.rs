@@ -1,0 +1,156 @@
+//! What bad input gets: one line that names the value and the remedy, and the exit status.
+
+mod common;
+
+use common::Place;
+use insta::assert_snapshot;
+
+/// The line of a usage error.
+#[track_caller]
+fn usage(args: &str) -> String {
+    let args: Vec<&str> = args.split_whitespace().collect();
+    Place::new().run(&args).refused(2).to_owned()
+}
+
+#[test]
+fn unknown_words() {
+    assert_snapshot!(usage("foo"), @"error: 'foo' is no command: choose from study, ping, blast, devices, report");
+    assert_snapshot!(usage("ping --op shout"), @"error: --op 'shout' is unknown: choose from send, write-imm, write, read, write-read");
+    assert_snapshot!(usage("blast --op write-read"), @"error: --op 'write-read' is unknown: choose from send, write-imm, write, read");
+    assert_snapshot!(usage("blast --op read --completion hope"), @"error: --completion 'hope' is unknown: choose from poll, event");
+    assert_snapshot!(usage("blast --op read --post twice"), @"error: --post 'twice' is unknown: choose from single, list");
+    assert_snapshot!(usage("ping --op send --sise 8"), @"error: '--sise' is unknown: did you mean '--size'? see `adverb ping --help`");
+    assert_snapshot!(usage("ping --op send now"), @"error: 'now' is unknown: see `adverb ping --help`");
+    assert_snapshot!(usage("study --profile slow"), @"error: --profile 'slow' is unknown: choose from quick, full");
+    assert_snapshot!(usage("study --only fig1,fig9"), @"error: --only: 'fig9' is no figure: choose from fig1, fig2, fig3, fig4, fig5, fig6, rank-rtt, rank-cpu, latency");
+}
+
+#[test]
+fn something_is_missing_or_too_much() {
+    assert_snapshot!(usage("ping"), @"error: --op is missing: see `adverb ping --help`");
+    assert_snapshot!(usage("report"), @"error: <DIR> is missing: see `adverb report --help`");
+    assert_snapshot!(usage("study --resume"), @"error: --out is missing: see `adverb study --help`");
+    assert_snapshot!(usage("ping --op"), @"error: --op needs a value: choose from send, write-imm, write, read, write-read");
+    assert_snapshot!(usage("ping --op send --op read"), @"error: --op is given twice: give it once");
+    assert_snapshot!(usage("ping --op send --iters 5 --duration 2s"), @"error: --iters cannot go with --duration: leave out one of them");
+    assert_snapshot!(usage("ping --op send --cpu 0,0 --no-pin"), @"error: --cpu cannot go with --no-pin: leave out one of them");
+}
+
+#[test]
+fn devices() {
+    assert_snapshot!(usage("ping --op send --device hard"), @"error: --device: 'hard' is no device: use soft (see `adverb devices`)");
+    assert_snapshot!(usage("ping --op send --device verbs:mlx5_0"), @"error: --device: 'verbs:mlx5_0' is of a kind that this version does not have yet: use soft");
+    assert_snapshot!(usage("study --device model:cx3"), @"error: --device: 'model:cx3' is of a kind that this version does not have yet: use soft");
+}
+
+#[test]
+fn sizes() {
+    assert_snapshot!(usage("ping --op send --size 0"), @"error: size 0 B is outside the range of ping, 1 B to 64 MiB");
+    assert_snapshot!(usage("ping --op send --size 128M"), @"error: size 128 MiB is outside the range of ping, 1 B to 64 MiB");
+    assert_snapshot!(usage("blast --op send --size 1..512M"), @"error: size 512 MiB is outside the range of blast, 1 B to 256 MiB");
+    assert_snapshot!(usage("blast --op send --size 4..1"), @"error: --size: size range '4..1' is empty: write FIRST..LAST with 1 <= FIRST <= LAST, such as 1..1M");
+    assert_snapshot!(usage("ping --op send --size many"), @"error: --size: 'many' is not a size: write bytes, or a number with K, M or G (binary), such as 8, 4K, 1M");
+    assert_snapshot!(usage("ping --op send --size -8"), @"error: --size: '-8' is not a size: write bytes, or a number with K, M or G (binary), such as 8, 4K, 1M");
+    assert_snapshot!(usage("ping --op send --size 1G --inline"), @"error: size 1 GiB is outside the range of ping, 1 B to 64 MiB");
+    assert_snapshot!(usage("ping --op send --size 1M --inline"), @"error: 1 MiB inline: this device takes at most 1 KiB; choose a smaller size or no inline");
+    assert_snapshot!(usage("blast --op read --size 8 --inline"), @"error: RDMA READ cannot be inline: its request carries no payload; leave inline out");
+}
+
+#[test]
+fn counts_and_times() {
+    assert_snapshot!(usage("blast --op write --buffers 0"), @"error: 0 buffers are outside the range of blast, 1 to 256");
+    assert_snapshot!(usage("blast --op write --buffers 257"), @"error: 257 buffers are outside the range of blast, 1 to 256");
+    assert_snapshot!(usage("blast --op write --buffers -1"), @"error: --buffers: '-1' is no count: write a whole number from 1");
+    assert_snapshot!(usage("ping --op send --iters 0"), @"error: iterations 0: at least 1 is needed to measure anything");
+    assert_snapshot!(usage("ping --op send --iters 1e6"), @"error: --iters: '1e6' is no count: write a whole number from 1");
+    assert_snapshot!(usage("ping --op send --duration 0s"), @"error: duration 0: at least 1 ns is needed to measure anything");
+    assert_snapshot!(usage("ping --op send --duration 2"), @"error: --duration: '2' is not a duration: write a number and a unit, such as 2s, 500ms, 20us or 100ns");
+    assert_snapshot!(usage("ping --op send --cpu 0"), @"error: --cpu: '0' is no pair of cores: write two core numbers, such as 0,1");
+}
+
+#[test]
+fn signaling() {
+    assert_snapshot!(usage("blast --op write --buffers 4 --signal every=5"), @"error: signal every=5 with 4 buffers would stall: without a completion within 4 messages no buffer is ever free; choose 1 to 4");
+    assert_snapshot!(usage("blast --op write --signal every=0"), @"error: --signal: 'every=0' is no signaling: choose from all, periodic, every=N with N from 1");
+    assert_snapshot!(usage("blast --op write --signal never"), @"error: --signal: 'never' is no signaling: choose from all, periodic, every=N with N from 1");
+    assert_snapshot!(usage("ping --op send --signal write-unsignaled"), @"error: ping send has no signaling write-unsignaled: choose from all");
+    assert_snapshot!(usage("ping --op write --completion event"), @"error: ping write has no completion events: an RDMA WRITE raises none at its target, which therefore polls its memory; choose poll, or write-imm");
+}
+
+#[test]
+fn a_core_that_is_not_usable_is_named() {
+    let line = usage("ping --op send --cpu 0,4095");
+    assert!(
+        line.starts_with("error: --cpu: core 4095 is not usable here: choose from "),
+        "{line}"
+    );
+}
+
+#[test]
+fn no_command_shows_what_there_is() {
+    let ended = Place::new().run(&[]);
+    assert_eq!(ended.code, Some(2));
+    assert!(
+        ended.talk.contains("study") && ended.talk.contains("blast"),
+        "{}",
+        ended.talk
+    );
+}
+
+#[test]
+fn help_and_version_are_answers() {
+    let place = Place::new();
+    for args in [
+        &["--help"][..],
+        &["study", "--help"],
+        &["ping", "--help"],
+        &["blast", "--help"],
+        &["devices", "--help"],
+        &["report", "--help"],
+    ] {
+        let help = place.run(args).ok();
+        assert!(
+            help.out.lines().all(|line| line.chars().count() <= 100),
+            "{}",
+            help.out
+        );
+        assert_eq!(help.talk, "");
+    }
+    let version = place.run(&["--version"]).ok().out;
+    assert!(
+        version.starts_with(concat!("adverb ", env!("CARGO_PKG_VERSION"))),
+        "{version}"
+    );
+}
+
+#[test]
+fn nothing_was_run_and_nothing_was_made() {
+    let place = Place::new();
+    place
+        .run(&["study", "--out", "here", "--only", "fig9"])
+        .refused(2);
+    assert!(!place.path("here").exists());
+    assert!(place.shm_files().is_empty());
+}
+
+#[test]
+fn one_side_alone_says_so_at_once() {
+    let place = Place::new();
+    let ended = place.run(&["role", "active"]);
+    assert_eq!(ended.code, Some(1));
+    assert!(
+        ended.out.contains("there is no other side"),
+        "{}",
+        ended.out
+    );
+}
+
+#[test]
+fn colour_only_where_asked_for() {
+    let place = Place::new();
+    assert!(!place.run(&["report", "nowhere"]).talk.contains('\x1b'));
+    let always = ["--color", "always", "report", "nowhere"];
+    assert!(place.run(&always).talk.contains('\x1b'));
+    let never = ["--color", "never", "report", "nowhere"];
+    assert!(!place.run(&never).talk.contains('\x1b'));
+}
