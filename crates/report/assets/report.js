@@ -3,7 +3,21 @@
   "use strict";
   const all = (selector, within = document) => [...within.querySelectorAll(selector)];
   const shown = (point) => !point.closest(".off");
-  const words = (point) => point.querySelector("title").textContent;
+
+  // The browser's own hover text would stand beside ours: keep the words, drop the elements.
+  const kept = new WeakMap();
+  for (const point of all(".pt")) {
+    const title = point.querySelector("title");
+    kept.set(point, title.textContent);
+    title.remove();
+  }
+  for (const title of all("svg.plot > title")) {
+    title.parentNode.setAttribute("aria-label", title.textContent);
+    title.parentNode.setAttribute("aria-describedby", title.nextElementSibling.id);
+    title.parentNode.removeAttribute("aria-labelledby");
+    title.remove();
+  }
+  const words = (point) => kept.get(point);
 
   const tip = document.createElement("div");
   tip.id = "tip";
@@ -69,7 +83,6 @@
   }
 
   for (const plot of all("svg.plot")) {
-    // The script's own tip replaces the browser's; the words stay for readers of the page's source.
     const at = (event) => {
       const point = nearest(plot, event.clientX, event.clientY);
       if (point) mark(point, event.type === "pointerdown");

@@ -3,8 +3,8 @@
 //! A pure function of its input: the same records and [`Meta`] give the same bytes. Nothing here
 //! reads a file, a clock or the network, and the page that comes out asks for nothing either.
 //!
-//! The way of the data: [`mod@cells`] (the measured cells, with spread) → [`mod@figure`] (panels,
-//! series, points) → [`mod@plot`] (SVG) → [`mod@page`] (HTML); [`mod@findings`] reads the cells.
+//! The way of the data: `cells` (the measured cells, with spread) → `figure` (panels, series,
+//! points) → `plot` (SVG) → `page` (HTML); `findings` reads the cells.
 
 mod cells;
 mod figure;

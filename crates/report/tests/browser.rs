@@ -3,6 +3,7 @@
 
 mod common;
 
+use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -20,7 +21,8 @@ fn chromium_is_here(test: &str) -> bool {
         std::env::var_os("ADVERB_REQUIRE_CHROMIUM").is_none_or(|v| v != "1"),
         "{reason}"
     );
-    eprintln!("NOT RUN: {test}: {reason}");
+    // Not eprintln!, which the test runner keeps to itself when a test passes.
+    let _ = writeln!(std::io::stderr(), "\nNOT RUN: {test}: {reason}");
     false
 }
 

@@ -5,7 +5,8 @@ mod common;
 use std::collections::BTreeSet;
 
 use adverb_report::{Finding, Meta, Report};
-use adverb_results::{FigureId, Metrics, Outcome, Record};
+use adverb_results::{Completion, FigureId, Metrics, Outcome, Record};
+use adverb_units::Bytes;
 use proptest::prelude::*;
 
 fn findings(records: &[Record]) -> Vec<Finding> {
@@ -215,6 +216,63 @@ fn equal_series_are_not_told_apart() {
             assert!(!finding.sentence.contains(claim), "{}", finding.sentence);
         }
     }
+}
+
+/// Makes the cells that are picked slower by a factor.
+fn slow(records: &mut [Record], factor: f64, pick: impl Fn(&Record) -> bool) {
+    for metrics in records
+        .iter_mut()
+        .filter(|r| pick(r))
+        .filter_map(|r| r.metrics.as_mut())
+    {
+        let latency = &mut metrics.one_way_ns;
+        latency.mean = latency.mean.map(|ns| ns * factor);
+        latency.ci95 = latency.ci95.map(|ns| ns * factor);
+        metrics
+            .repetitions
+            .iter_mut()
+            .for_each(|r| r.one_way_ns *= factor);
+    }
+}
+
+fn sentence(records: &[Record], id: &str) -> String {
+    findings(records)
+        .into_iter()
+        .find(|f| f.id == id)
+        .map(|f| f.sentence)
+        .unwrap_or_default()
+}
+
+#[test]
+fn a_planted_crossover_of_completion_strategies_is_found() {
+    let mut records = common::study();
+    slow(&mut records, 3.0, |r| {
+        r.params.completion == Completion::Poll && r.params.size_bytes >= Bytes::mib(1)
+    });
+    let found = sentence(&records, "completion-send");
+    assert!(
+        found.contains("busy polling is faster at 1 B to 256 KiB, by up to"),
+        "{found}"
+    );
+    assert!(
+        found.contains("events are faster at 1 MiB to 64 MiB, by up to"),
+        "{found}"
+    );
+    assert!(!found.contains("beyond the noise"), "{found}");
+}
+
+#[test]
+fn inline_data_that_hurt_are_found() {
+    let mut records = common::study();
+    slow(&mut records, 1.5, |r| {
+        r.params.inline && r.params.size_bytes > Bytes::new(64)
+    });
+    let found = sentence(&records, "inline-ping-send");
+    assert!(found.contains("faster at 1 B to 64 B"), "{found}");
+    assert!(
+        found.contains("beyond 64 B it no longer pays; at 256 B they make it slower"),
+        "{found}"
+    );
 }
 
 /// What can befall a cell.

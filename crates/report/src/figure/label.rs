@@ -102,7 +102,11 @@ fn by_signal(record: &Record, with: &str, second: bool) -> Label {
     let color = (signal.min(5)) as u8;
     Label {
         order: signal * 2 + u64::from(second),
-        name: format!("{}, {with}", format::signaling(record.params.signal)),
+        name: format!(
+            "{}: {}, {with}",
+            record.program,
+            format::signaling(record.params.signal)
+        ),
         short: String::new(),
         style: Some(Style {
             color,

@@ -136,7 +136,14 @@ fn failures(id: FigureId, records: &[&Record]) -> Vec<(String, String)> {
         .filter(|r| r.figures.iter().any(|f| f == id.id()))
     {
         match &record.outcome {
-            Outcome::Failed { reason } => failed.push((record.cell.clone(), reason.clone())),
+            Outcome::Failed { reason } => {
+                let reason = if reason.is_empty() {
+                    "no reason given"
+                } else {
+                    reason
+                };
+                failed.push((record.cell.clone(), reason.to_owned()));
+            }
             Outcome::Ok if record.metrics.is_none() => {
                 failed.push((
                     record.cell.clone(),
