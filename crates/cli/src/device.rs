@@ -28,6 +28,14 @@ impl DeviceChoice {
             },
         }
     }
+
+    /// Removes what processes that were killed have left.
+    pub(crate) fn tidy(&self) {
+        match self {
+            // Opening reaps. If it fails, the next one to open will tell.
+            DeviceChoice::Soft => drop(SoftDevice::new().open()),
+        }
+    }
 }
 
 impl fmt::Display for DeviceChoice {

@@ -146,13 +146,17 @@ pub(crate) fn run(
     patience: Duration,
     interrupt: &Interrupt,
 ) -> anyhow::Result<PairEnd> {
-    let sides = start(spec, device, cores)?;
-    Watch {
-        sides,
+    let mut watch = Watch {
+        sides: start(spec, device, cores)?,
         deadline: Instant::now() + patience,
         stop: None,
+    };
+    watch.follow(interrupt)?;
+    if watch.sides.iter().any(Running::was_killed) {
+        // A side that is killed leaves files; nobody else may come to remove them.
+        device.tidy();
     }
-    .follow(patience, interrupt)
+    Ok(watch.verdict(patience))
 }
 
 fn start(spec: &CellSpec, device: &DeviceChoice, cores: Cores) -> anyhow::Result<[Running; 2]> {
@@ -191,7 +195,8 @@ struct Watch {
 }
 
 impl Watch {
-    fn follow(mut self, patience: Duration, interrupt: &Interrupt) -> anyhow::Result<PairEnd> {
+    /// Until both sides have ended.
+    fn follow(&mut self, interrupt: &Interrupt) -> anyhow::Result<()> {
         while self.sides.iter().any(Running::is_running) {
             self.sleep(interrupt)?;
             for side in &mut self.sides {
@@ -199,7 +204,7 @@ impl Watch {
             }
             self.decide(interrupt);
         }
-        Ok(self.verdict(patience))
+        Ok(())
     }
 
     /// Ends the sides where there is no point in waiting.

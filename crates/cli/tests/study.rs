@@ -73,10 +73,10 @@ fn a_study_leaves_records_table_report_and_findings() {
 
     // Without --resume it is not touched.
     let line = place.run(&SMALL);
-    assert_snapshot!(line.refused(2), @"");
+    assert_snapshot!(line.refused(2), @"error: s holds the results of an earlier study: add --resume to go on with it, or choose another --out");
     // Nor does it become another study.
     let other = place.run(&["study", "--resume", "--out", "s", "--profile", "full"]);
-    assert_snapshot!(other.refused(2), @"");
+    assert_snapshot!(other.refused(2), @"error: --profile full: the folder's study is of --profile quick; leave out --profile, or choose another --out");
 
     let summary = place
         .run(&["study", "--resume", "--out", "s", "--json"])
@@ -189,20 +189,20 @@ fn folders_that_cannot_be() {
     let place = Place::new();
     fs::write(place.path("file"), "").unwrap();
     let out = |dir| place.run(&["study", "--only", "fig1", "--out", dir]);
-    assert_snapshot!(out("file").refused(1), @"");
-    assert_snapshot!(out("/proc/study").refused(1), @"");
+    assert_snapshot!(out("file").refused(1), @"error: cannot make the folder file: choose another one with --out: File exists (os error 17)");
+    assert_snapshot!(out("/proc/study").refused(1), @"error: cannot make the folder /proc/study: choose another one with --out: No such file or directory (os error 2)");
     let resume = |dir| place.run(&["study", "--resume", "--out", dir]);
-    assert_snapshot!(resume("nowhere").refused(1), @"");
+    assert_snapshot!(resume("nowhere").refused(1), @"error: there is no folder nowhere to resume: leave out --resume");
     fs::create_dir(place.path("empty")).unwrap();
-    assert_snapshot!(resume("empty").refused(1), @"");
+    assert_snapshot!(resume("empty").refused(1), @"error: empty holds no study to resume: leave out --resume: No such file or directory (os error 2)");
 
     let report = |dir| place.run(&["report", dir]);
-    assert_snapshot!(report("nowhere").refused(1), @"");
-    assert_snapshot!(report("empty").refused(1), @"");
+    assert_snapshot!(report("nowhere").refused(1), @"error: there is no folder nowhere: name one that `adverb study` wrote");
+    assert_snapshot!(report("empty").refused(1), @"error: no results in empty/results.jsonl: run `adverb study --out empty` first");
     fs::write(place.path("empty/results.jsonl"), "").unwrap();
-    assert_snapshot!(report("empty").refused(1), @"");
+    assert_snapshot!(report("empty").refused(1), @"error: empty/results.jsonl holds no record: run `adverb study --out empty` first");
     fs::write(place.path("empty/results.jsonl"), "{}\n{}\n").unwrap();
-    assert_snapshot!(report("empty").refused(1), @"");
+    assert_snapshot!(report("empty").refused(1), @"error: empty/results.jsonl:1: not a record (missing field `schema` at line 1 column 2): delete that line to keep the others");
 }
 
 #[test]
@@ -211,7 +211,7 @@ fn two_studies_do_not_share_a_folder() {
     let mut child = place.spawn(&SMALL);
     wait_for("a cell", || !records(&place.path("s")).is_empty());
     let second = place.run(&["study", "--resume", "--out", "s"]);
-    assert_snapshot!(second.refused(1), @"");
+    assert_snapshot!(second.refused(1), @"error: another `adverb study` is writing s: wait for it, or choose another --out");
     child.kill().unwrap();
     child.wait().unwrap();
 }

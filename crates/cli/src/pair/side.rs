@@ -124,6 +124,11 @@ impl Running {
         self.status.is_some_and(|status| !status.success())
     }
 
+    /// Whether a signal ended it.
+    pub(super) fn was_killed(&self) -> bool {
+        self.status.is_some_and(|status| status.signal().is_some())
+    }
+
     /// What to wait for.
     pub(super) fn poll_fds(&self) -> impl Iterator<Item = PollFd<'_>> {
         self.answer.poll_fd().into_iter().chain(self.talk.poll_fd())
