@@ -5,13 +5,14 @@ use adverb_units::Span;
 use adverb_verbs::qp::AddressVector;
 use adverb_verbs::{
     AccessFlags, Context, Endpoint, MemoryAccessError, MemoryRegion, PathMtu, PortCaps, PortNum,
-    Psn, QpAttr, QpCaps, QpInit, QpType, QueuePair, RemoteAddress, Sge, Station,
+    Psn, QpAttr, QpCaps, QpInit, QpType, QueuePair, RemoteAddress, Sge, Station, WaitError,
 };
 
 use crate::error::{Fault, Side};
 use crate::layout::{self, Layout};
 use crate::message::Hello;
 use crate::payload::Pattern;
+use crate::peer::Peer;
 use crate::ping;
 use crate::reap::{Notified, Polling};
 use crate::spec::CellSpec;
@@ -20,15 +21,19 @@ const PORT: PortNum = PortNum::ONE;
 /// READs under way at a time, where both devices take as many.
 const MAX_RD_ATOMIC: u8 = 16;
 
+/// How long a wait lasts until this side looks whether the other one has failed.
+const ATTENTION: Span = Span::from_ms(250);
+
 /// One side's objects.
 pub(crate) struct Bench<'s, S: Station> {
     pub(crate) station: &'s S,
+    peer: &'s Peer<'s, S>,
     pub(crate) spec: &'s CellSpec,
     pub(crate) side: Side,
     pub(crate) layout: Layout,
     pub(crate) pattern: Pattern,
     /// How long one wait may last.
-    pub(crate) patience: Span,
+    patience: Span,
     pub(crate) mr: <S::Context as Context>::Mr,
     pub(crate) qp: <S::Context as Context>::Qp,
     pub(crate) send: Queue<S::Context>,
@@ -70,7 +75,12 @@ impl<C: Context> Queue<C> {
 
 impl<'s, S: Station> Bench<'s, S> {
     /// Makes the objects; the queue pair is in INIT.
-    pub(crate) fn new(station: &'s S, spec: &'s CellSpec, side: Side) -> Result<Self, Fault> {
+    pub(crate) fn new(
+        station: &'s S,
+        peer: &'s Peer<'s, S>,
+        spec: &'s CellSpec,
+        side: Side,
+    ) -> Result<Self, Fault> {
         spec.validate(station.context().caps())?;
         let context = station.context();
         let layout = Layout::of(spec, side);
@@ -103,6 +113,7 @@ impl<'s, S: Station> Bench<'s, S> {
         let port = context.port(PORT)?;
         let bench = Bench {
             station,
+            peer,
             spec,
             side,
             layout,
@@ -158,6 +169,40 @@ impl<'s, S: Station> Bench<'s, S> {
         to_rts.max_rd_atomic = Some(self.max_rd_atomic().min(peer.max_rd_atomic));
         self.qp.modify(&to_rts)?;
         Ok(())
+    }
+
+    /// Waits as `wait` does for the span it is given, again and again for as long as there is
+    /// patience, unless the other side fails meanwhile.
+    #[inline]
+    pub(crate) fn attentively<R>(
+        &self,
+        mut wait: impl FnMut(Span) -> Result<R, WaitError>,
+    ) -> Result<R, Fault> {
+        wait(ATTENTION).or_else(|error| self.insist(error, &mut wait))
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn insist<R>(
+        &self,
+        mut error: WaitError,
+        wait: &mut impl FnMut(Span) -> Result<R, WaitError>,
+    ) -> Result<R, Fault> {
+        let start = self.station.now();
+        loop {
+            let WaitError::TimedOut { what, .. } = error else {
+                return Err(error.into());
+            };
+            self.peer.check()?;
+            let patience = self.patience;
+            if self.station.now() - start >= patience {
+                return Err(WaitError::TimedOut { what, patience }.into());
+            }
+            match wait(ATTENTION) {
+                Ok(found) => return Ok(found),
+                Err(e) => error = e,
+            }
+        }
     }
 
     /// This side's buffer `slot`, as a piece for a request.

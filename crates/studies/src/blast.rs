@@ -197,9 +197,7 @@ impl<S: Station, R: Reap<S>> Part for Sender<'_, S, R> {
             if count > 0 {
                 self.post(count as usize, end, &mut watch)?;
             }
-            let n = self
-                .queue
-                .reap(bench.station, &mut completions, bench.patience)?;
+            let n = self.queue.reap(bench, &mut completions)?;
             for wc in &completions[..n] {
                 self.complete(wc.wr_id.0)?;
             }
@@ -281,9 +279,7 @@ impl<S: Station, R: Reap<S>> Part for Receiver<'_, S, R> {
         let mut completions = [WorkCompletion::default(); BATCH];
         let start = bench.station.now();
         while self.received < end {
-            let n = self
-                .queue
-                .reap(bench.station, &mut completions, bench.patience)?;
+            let n = self.queue.reap(bench, &mut completions)?;
             let arrived = &completions[..n];
             if bench.spec.params.verify {
                 self.check(arrived)?;

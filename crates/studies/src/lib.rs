@@ -24,6 +24,7 @@ mod error;
 mod layout;
 mod message;
 mod payload;
+mod peer;
 mod ping;
 mod plan;
 mod reap;
@@ -34,8 +35,9 @@ mod spec;
 mod testing;
 
 pub use error::{Fault, Phase, RunError, Side};
+pub use peer::{ACTIVE, PASSIVE};
 pub use plan::{Plan, Profile};
-pub use session::{ACTIVE, CellResult, PASSIVE, run_active, run_passive};
+pub use session::{CellResult, run_active, run_passive};
 pub use spec::{
     CellSpec, Length, MAX_BLAST_SIZE, MAX_BUFFERS, MAX_PING_SIZE, MAX_REPETITIONS, Request,
     SpecError,

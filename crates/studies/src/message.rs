@@ -99,6 +99,14 @@ impl Message {
         let envelope: Envelope = serde_json::from_slice(bytes).map_err(strange)?;
         Ok(envelope.message)
     }
+
+    /// The error that this is not what was `expected`.
+    pub(crate) fn unexpected(&self, expected: &'static str) -> Fault {
+        Fault::Protocol {
+            expected,
+            found: format!("{self:?}"),
+        }
+    }
 }
 
 impl Hello {

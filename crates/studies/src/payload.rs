@@ -101,6 +101,40 @@ const fn mix(n: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use adverb_softnic::SoftDevice;
+    use adverb_units::Bytes;
+    use adverb_verbs::{AccessFlags, Context, Device};
+
+    #[test]
+    fn a_changed_byte_is_found_and_named() {
+        let context = SoftDevice::new().open().unwrap();
+        let pd = context.alloc_pd().unwrap();
+        let length = 2 * PIECE as u64 + 13;
+        let mr = context
+            .alloc_mr(&pd, Bytes::new(64 + length), AccessFlags::LOCAL_WRITE)
+            .unwrap();
+        let pattern = Pattern::new(5);
+        pattern.fill(&mr, 64, length, 7).unwrap();
+        pattern.check(&mr, 64, length, 7).unwrap();
+        for place in [0, 8, PIECE as u64, length - 1] {
+            let mut byte = [0];
+            mr.read(64 + place, &mut byte).unwrap();
+            mr.write(64 + place, &[!byte[0]]).unwrap();
+            match pattern.check(&mr, 64, length, 7) {
+                Err(Fault::Mismatch {
+                    message: 7,
+                    offset,
+                    expected,
+                    found,
+                }) => {
+                    assert_eq!((offset, expected, found), (place, byte[0], !byte[0]));
+                }
+                other => panic!("{other:?}"),
+            }
+            mr.write(64 + place, &byte).unwrap();
+        }
+        assert!(pattern.check(&mr, 64, length, 8).is_err());
+    }
 
     fn bytes(seed: u64, message: u64, from: u64, n: usize) -> Vec<u8> {
         let mut bytes = vec![0; n];

@@ -282,8 +282,7 @@ impl<S: Station, R: Reap<S>> Half for Messages<'_, S, R> {
             self.bench.qp.post_recv(std::slice::from_ref(receive))?;
         }
         let mut wc = [WorkCompletion::default()];
-        self.send
-            .reap(self.bench.station, &mut wc, self.bench.patience)?;
+        self.send.reap(self.bench, &mut wc)?;
         Ok(())
     }
 
@@ -291,8 +290,7 @@ impl<S: Station, R: Reap<S>> Half for Messages<'_, S, R> {
     fn take(&mut self) -> Result<(), Fault> {
         let from = self.bench.side.other();
         let mut wc = [WorkCompletion::default()];
-        self.recv
-            .reap(self.bench.station, &mut wc, self.bench.patience)?;
+        self.recv.reap(self.bench, &mut wc)?;
         self.consumed = wc[0].wr_id.0 as usize;
         if self.bench.spec.params.verify {
             self.check(&wc[0], self.message(from))?;
@@ -363,8 +361,7 @@ impl<S: Station, R: Reap<S>> Half for PolledMemory<'_, S, R> {
     fn settle(&mut self) -> Result<(), Fault> {
         if self.is_signaled() {
             let mut wc = [WorkCompletion::default()];
-            self.send
-                .reap(self.bench.station, &mut wc, self.bench.patience)?;
+            self.send.reap(self.bench, &mut wc)?;
         }
         Ok(())
     }
@@ -376,8 +373,7 @@ impl<S: Station, R: Reap<S>> Half for PolledMemory<'_, S, R> {
         let offset = bench.layout.last_byte(IN);
         let flag = Self::flag(self.taken);
         bench
-            .station
-            .spin_memory(&bench.mr, offset, flag, bench.patience)?;
+            .attentively(|patience| bench.station.spin_memory(&bench.mr, offset, flag, patience))?;
         if bench.spec.params.verify {
             let message = 2 * self.taken + u64::from(bench.side == Side::Active);
             bench.check_payload_but_last(IN, message)?;
@@ -428,8 +424,7 @@ impl<'b, S: Station, R: Reap<S>> Alone<'b, S, R> {
 
     fn reap(&mut self) -> Result<(), Fault> {
         let mut wc = [WorkCompletion::default()];
-        self.send
-            .reap(self.bench.station, &mut wc, self.bench.patience)?;
+        self.send.reap(self.bench, &mut wc)?;
         Ok(())
     }
 }

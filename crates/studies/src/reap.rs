@@ -1,8 +1,8 @@
 //! How a side learns of completions.
 
-use adverb_units::Span;
 use adverb_verbs::{CompletionQueue, Context, NotifyOn, Station, WorkCompletion};
 
+use crate::bench::Bench;
 use crate::error::Fault;
 
 /// Completions taken at a time.
@@ -11,12 +11,7 @@ pub(crate) const BATCH: usize = 32;
 /// A completion queue and a way to wait on it.
 pub(crate) trait Reap<S: Station> {
     /// Waits until there is a completion and takes up to `into.len()` of them, all successful.
-    fn reap(
-        &mut self,
-        station: &S,
-        into: &mut [WorkCompletion],
-        patience: Span,
-    ) -> Result<usize, Fault>;
+    fn reap(&mut self, bench: &Bench<'_, S>, into: &mut [WorkCompletion]) -> Result<usize, Fault>;
 }
 
 /// Busy polling.
@@ -26,13 +21,8 @@ pub(crate) struct Polling<'q, C: Context> {
 
 impl<S: Station> Reap<S> for Polling<'_, S::Context> {
     #[inline]
-    fn reap(
-        &mut self,
-        station: &S,
-        into: &mut [WorkCompletion],
-        patience: Span,
-    ) -> Result<usize, Fault> {
-        let n = station.spin(self.cq, into, patience)?;
+    fn reap(&mut self, bench: &Bench<'_, S>, into: &mut [WorkCompletion]) -> Result<usize, Fault> {
+        let n = bench.attentively(|patience| bench.station.spin(self.cq, into, patience))?;
         all_successful(&into[..n])?;
         Ok(n)
     }
@@ -74,12 +64,7 @@ impl<'q, C: Context> Notified<'q, C> {
 }
 
 impl<S: Station> Reap<S> for Notified<'_, S::Context> {
-    fn reap(
-        &mut self,
-        station: &S,
-        into: &mut [WorkCompletion],
-        patience: Span,
-    ) -> Result<usize, Fault> {
+    fn reap(&mut self, bench: &Bench<'_, S>, into: &mut [WorkCompletion]) -> Result<usize, Fault> {
         loop {
             let n = self.cq.poll(into)?;
             if n > 0 {
@@ -88,7 +73,7 @@ impl<S: Station> Reap<S> for Notified<'_, S::Context> {
             }
             if self.armed {
                 // One channel for each queue: the event can only be this queue's.
-                station.wait_event(self.channel, patience)?;
+                bench.attentively(|patience| bench.station.wait_event(self.channel, patience))?;
                 self.armed = false;
                 self.unacknowledged += 1;
                 if self.unacknowledged == Self::ACKNOWLEDGE_AT {

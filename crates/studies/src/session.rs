@@ -2,23 +2,17 @@
 
 use adverb_results::{CpuTime, Metrics, Opcode, Params, Program, RepetitionSample};
 use adverb_units::{Bytes, MessageRate, Span, Throughput};
-use adverb_verbs::{OutOfBandError, RoleId, Station};
+use adverb_verbs::Station;
 use serde::{Deserialize, Serialize};
 
 use crate::bench::Bench;
 use crate::error::{Fault, Phase, RunError, Side};
 use crate::message::{Hello, Message};
+use crate::peer::Peer;
 use crate::sample::Sampler;
 use crate::spec::{CellSpec, Length};
 use crate::{blast, layout, ping};
 
-/// The role that starts transfers.
-pub const ACTIVE: RoleId = RoleId(0);
-/// The other role.
-pub const PASSIVE: RoleId = RoleId(1);
-
-/// How long a side that failed, or whose peer may have, listens for the peer's reason.
-const LAST_WORDS: Span = Span::from_ms(200);
 /// How long a run whose speed nobody knows may take.
 const UNKNOWN: Span = Span::from_secs(3600);
 /// Longest and shortest warm-up that a program chooses itself.
@@ -42,23 +36,27 @@ pub(crate) trait Part {
     fn run(&mut self, iters: u64, sampler: Option<&mut Sampler>) -> Result<Span, Fault>;
 }
 
-/// Runs the active side of a cell; the passive side runs as role [`PASSIVE`] at the same time.
+/// Runs the active side of a cell; the passive side runs as role [`PASSIVE`](crate::PASSIVE) at the
+/// same time.
 pub fn run_active<S: Station>(station: &S, spec: &CellSpec) -> Result<CellResult, RunError> {
-    let mut session = Session::new(station, spec, Side::Active);
+    let peer = Peer::of(Side::Active, station);
+    let mut session = Session::new(station, &peer, spec, Side::Active);
     session.active().map_err(|fault| session.fail(fault))
 }
 
-/// Runs the passive side of a cell; the active side runs as role [`ACTIVE`] at the same time.
+/// Runs the passive side of a cell; the active side runs as role [`ACTIVE`](crate::ACTIVE) at the
+/// same time.
 pub fn run_passive<S: Station>(station: &S, spec: &CellSpec) -> Result<(), RunError> {
-    let mut session = Session::new(station, spec, Side::Passive);
+    let peer = Peer::of(Side::Passive, station);
+    let mut session = Session::new(station, &peer, spec, Side::Passive);
     session.passive().map_err(|fault| session.fail(fault))
 }
 
-struct Session<'s, S> {
+struct Session<'s, S: Station> {
     station: &'s S,
+    peer: &'s Peer<'s, S>,
     spec: &'s CellSpec,
     side: Side,
-    peer: RoleId,
     phase: Phase,
     /// How long a wait may last beyond what is expected.
     patience: Span,
@@ -72,48 +70,25 @@ struct WarmUp {
 }
 
 impl<'s, S: Station> Session<'s, S> {
-    fn new(station: &'s S, spec: &'s CellSpec, side: Side) -> Self {
+    fn new(station: &'s S, peer: &'s Peer<'s, S>, spec: &'s CellSpec, side: Side) -> Self {
         Session {
             station,
+            peer,
             spec,
             side,
-            peer: match side {
-                Side::Active => PASSIVE,
-                Side::Passive => ACTIVE,
-            },
             phase: Phase::SetUp,
             patience: layout::patience(spec),
         }
     }
 
-    fn tell(&self, message: Message) -> Result<(), Fault> {
-        Ok(self.station.send(self.peer, &message.encode())?)
-    }
-
-    fn hear(&self, expected: &'static str, patience: Span) -> Result<Message, Fault> {
-        let bytes = self.station.receive(self.peer, patience)?;
-        match Message::decode(&bytes, expected)? {
-            Message::Abort { reason } => Err(Fault::Peer(reason)),
-            message => Ok(message),
-        }
-    }
-
-    /// Waits for a message that says nothing but that it is `expected`.
-    fn hear_that(&self, expected: &Message, what: &'static str) -> Result<(), Fault> {
-        match self.hear(what, self.patience)? {
-            heard if heard == *expected => Ok(()),
-            other => Err(strange(what, &other)),
-        }
-    }
-
     /// The objects, connected to the other side's.
     fn connected(&mut self) -> Result<Bench<'s, S>, Fault> {
-        let mut bench = Bench::new(self.station, self.spec, self.side)?;
+        let mut bench = Bench::new(self.station, self.peer, self.spec, self.side)?;
         self.phase = Phase::Connect;
-        self.tell(Message::Hello(bench.hello()))?;
-        let hello: Hello = match self.hear("a greeting", self.patience)? {
+        self.peer.tell(Message::Hello(bench.hello()))?;
+        let hello: Hello = match self.peer.hear("a greeting", self.patience)? {
             Message::Hello(hello) => hello,
-            other => return Err(strange("a greeting", &other)),
+            other => return Err(other.unexpected("a greeting")),
         };
         bench.connect(&hello)?;
         Ok(bench)
@@ -121,8 +96,9 @@ impl<'s, S: Station> Session<'s, S> {
 
     /// Neither side starts before both queue pairs are ready and all receives are posted.
     fn meet(&self) -> Result<(), Fault> {
-        self.tell(Message::Connected)?;
-        self.hear_that(&Message::Connected, "a connected queue pair")
+        self.peer.tell(Message::Connected)?;
+        self.peer
+            .hear_that(&Message::Connected, "a connected queue pair", self.patience)
     }
 
     fn active(&mut self) -> Result<CellResult, Fault> {
@@ -133,7 +109,7 @@ impl<'s, S: Station> Session<'s, S> {
             Program::Blast => blast::with_part(&bench, drive),
         }?;
         self.phase = Phase::End;
-        self.tell(Message::Finish)?;
+        self.peer.tell(Message::Finish)?;
         Ok(result)
     }
 
@@ -222,24 +198,25 @@ impl<'s, S: Station> Session<'s, S> {
             Phase::Repetition(n) => n,
             _ => 0,
         };
-        self.tell(Message::Prepare {
+        self.peer.tell(Message::Prepare {
             repetition,
             iters,
             expected,
         })?;
-        self.hear_that(&Message::Ready, "readiness")?;
+        self.peer
+            .hear_that(&Message::Ready, "readiness", self.patience)?;
         let before = self.station.cpu();
         let elapsed = part.run(iters, sampler)?;
         let active = self.station.cpu().since(before);
-        self.tell(Message::Stop)?;
-        match self.hear("the end of a run", self.patience)? {
+        self.peer.tell(Message::Stop)?;
+        match self.peer.hear("the end of a run", self.patience)? {
             Message::Done { cpu } => Ok(RepetitionSample {
                 iters,
                 elapsed,
                 active: cpu_time(active),
                 passive: Some(cpu_time(cpu)),
             }),
-            other => Err(strange("the end of a run", &other)),
+            other => Err(other.unexpected("the end of a run")),
         }
     }
 
@@ -248,7 +225,7 @@ impl<'s, S: Station> Session<'s, S> {
         self.meet()?;
         let mut total = 0;
         loop {
-            match self.hear("a run", self.patience)? {
+            match self.peer.hear("a run", self.patience)? {
                 Message::Prepare {
                     repetition,
                     iters,
@@ -263,10 +240,10 @@ impl<'s, S: Station> Session<'s, S> {
                     if bench.is_idle() && self.spec.params.verify {
                         bench.check_given(total)?;
                     }
-                    self.tell(Message::Done { cpu })?;
+                    self.peer.tell(Message::Done { cpu })?;
                 }
                 Message::Finish => return Ok(()),
-                other => return Err(strange("a run", &other)),
+                other => return Err(other.unexpected("a run")),
             }
         }
     }
@@ -280,13 +257,16 @@ impl<'s, S: Station> Session<'s, S> {
         expected: Span,
     ) -> Result<adverb_units::CpuTime, Fault> {
         let before = self.station.cpu();
-        self.tell(Message::Ready)?;
+        self.peer.tell(Message::Ready)?;
         part.run(iters, None)?;
         // Who took part has now seen the last message; who did not sleeps until the others are done.
         let took_part = (!bench.is_idle()).then(|| self.station.cpu());
-        match self.hear("the end of a run", self.patience + expected * 4)? {
+        match self
+            .peer
+            .hear("the end of a run", self.patience + expected * 4)?
+        {
             Message::Stop => {}
-            other => return Err(strange("the end of a run", &other)),
+            other => return Err(other.unexpected("the end of a run")),
         }
         let after = took_part.unwrap_or_else(|| self.station.cpu());
         Ok(after.since(before))
@@ -328,33 +308,16 @@ impl<'s, S: Station> Session<'s, S> {
 
     /// The error of this side: its fault, or the other side's if that came first. Tells the other.
     fn fail(&self, fault: Fault) -> RunError {
-        let fault = self.root_cause(fault);
+        let fault = self.peer.root_cause(fault);
         if !matches!(fault, Fault::Peer(_) | Fault::PeerEnded(_)) {
             let reason = format!("{} side, {}: {fault}", self.side, self.phase);
             // The other side may be gone; this side's error is what matters.
-            let _ = self.tell(Message::Abort { reason });
+            let _ = self.peer.tell(Message::Abort { reason });
         }
         RunError {
             side: self.side,
             phase: self.phase,
             fault: Box::new(fault),
-        }
-    }
-
-    fn root_cause(&self, fault: Fault) -> Fault {
-        if !fault.may_be_the_others() {
-            return fault;
-        }
-        loop {
-            match self.station.receive(self.peer, LAST_WORDS) {
-                Ok(bytes) => {
-                    if let Ok(Message::Abort { reason }) = Message::decode(&bytes, "a reason") {
-                        return Fault::Peer(reason);
-                    }
-                }
-                Err(OutOfBandError::PeerGone(_)) => return Fault::PeerEnded(Box::new(fault)),
-                Err(_) => return fault,
-            }
         }
     }
 }
@@ -386,11 +349,4 @@ fn one_message_a_round(metrics: &mut Metrics, size: Bytes) {
     let bytes = Bytes::new(size.get().saturating_mul(rounds));
     metrics.messages_per_s = MessageRate::over(rounds, metrics.elapsed);
     metrics.bytes_per_s = Throughput::over(bytes, metrics.elapsed);
-}
-
-fn strange(expected: &'static str, found: &Message) -> Fault {
-    Fault::Protocol {
-        expected,
-        found: format!("{found:?}"),
-    }
 }

@@ -376,3 +376,149 @@ fn cell_id(program: Program, p: &Request) -> String {
     }
     id
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::caps;
+
+    fn blast(change: impl FnOnce(&mut Request)) -> CellSpec {
+        let mut params = Request::new(Opcode::Write, Bytes::new(64));
+        params.buffers = 16;
+        change(&mut params);
+        CellSpec::blast(params)
+    }
+
+    fn ping(op: Opcode, change: impl FnOnce(&mut Request)) -> CellSpec {
+        let mut params = Request::new(op, Bytes::new(64));
+        change(&mut params);
+        CellSpec::ping(params)
+    }
+
+    #[track_caller]
+    fn refused(cell: &CellSpec, words: &str) {
+        let message = cell.validate(&caps()).unwrap_err().to_string();
+        assert!(message.contains(words), "{message}");
+        assert!(!message.contains('\n'));
+    }
+
+    #[test]
+    fn what_is_in_range_is_taken() {
+        for cell in [
+            blast(|_| {}),
+            blast(|p| p.signal = Signaling::Every(16)),
+            blast(|p| p.size = MAX_BLAST_SIZE),
+            blast(|p| p.buffers = MAX_BUFFERS),
+            ping(Opcode::Write, |p| p.inline = true),
+            ping(Opcode::Send, |p| p.size = MAX_PING_SIZE),
+            ping(Opcode::WriteRead, |p| p.signal = Signaling::WriteUnsignaled),
+            ping(Opcode::Read, |p| p.completion = Completion::Event),
+        ] {
+            assert_eq!(cell.validate(&caps()), Ok(()), "{}", cell.id);
+        }
+    }
+
+    #[test]
+    fn a_refusal_names_the_value_and_the_limit() {
+        refused(&blast(|p| p.size = Bytes::new(0)), "size 0 B is outside");
+        let size = Bytes::new(MAX_BLAST_SIZE.get() + 1);
+        refused(
+            &blast(|p| p.size = size),
+            "268435457 B is outside the range of blast, 1 B to 256 MiB",
+        );
+        refused(
+            &ping(Opcode::Send, |p| p.size = Bytes::mib(65)),
+            "ping, 1 B to 64 MiB",
+        );
+        refused(
+            &blast(|p| p.buffers = 0),
+            "0 buffers are outside the range of blast, 1 to 256",
+        );
+        refused(&blast(|p| p.buffers = 257), "257 buffers");
+        refused(
+            &blast(|p| p.op = Opcode::WriteRead),
+            "blast has no operation write-read",
+        );
+        refused(&blast(|p| p.length = Length::Iters(0)), "iterations 0");
+        refused(
+            &blast(|p| p.length = Length::Duration(Span::ZERO)),
+            "duration 0",
+        );
+        refused(&blast(|p| p.repetitions = 0), "repetitions 0");
+        refused(&blast(|p| p.repetitions = 1001), "1001 repetitions");
+    }
+
+    #[test]
+    fn inline_is_bounded_by_the_device_and_not_for_read() {
+        let too_long = blast(|p| (p.inline, p.size) = (true, Bytes::new(257)));
+        refused(&too_long, "257 B inline: this device takes at most 256 B");
+        let read = blast(|p| (p.inline, p.op) = (true, Opcode::Read));
+        refused(&read, "READ cannot be inline");
+    }
+
+    #[test]
+    fn signaling_that_would_stall_or_makes_no_sense_is_refused() {
+        refused(
+            &blast(|p| p.signal = Signaling::Every(17)),
+            "every=17 with 16 buffers would stall",
+        );
+        refused(&blast(|p| p.signal = Signaling::Every(0)), "choose 1 to 16");
+        let unsignaled = Signaling::WriteUnsignaled;
+        refused(
+            &blast(|p| p.signal = unsignaled),
+            "blast write has no signaling write-unsignaled",
+        );
+        refused(
+            &ping(Opcode::Send, |p| p.signal = unsignaled),
+            "choose from all",
+        );
+        refused(
+            &ping(Opcode::WriteRead, |p| p.signal = Signaling::Periodic),
+            "all, write-unsignaled",
+        );
+    }
+
+    #[test]
+    fn ping_has_one_message_in_flight_and_memory_no_events() {
+        refused(
+            &ping(Opcode::Send, |p| p.buffers = 2),
+            "buffers 2 is for blast",
+        );
+        refused(
+            &ping(Opcode::Send, |p| p.post = Posting::List),
+            "posting lists is for blast",
+        );
+        let event = ping(Opcode::Write, |p| p.completion = Completion::Event);
+        refused(&event, "RDMA WRITE raises none at its target");
+    }
+
+    #[test]
+    fn buffers_and_queues_must_fit_the_device() {
+        let large = blast(|p| (p.size, p.buffers) = (MAX_BLAST_SIZE, 256));
+        refused(&large, "the buffers of the active side need 64 GiB");
+        let small = DeviceCaps {
+            max_qp_wr: 8,
+            ..caps()
+        };
+        let message = blast(|_| {}).validate(&small).unwrap_err().to_string();
+        assert!(
+            message.contains("the send queue needs 16 requests outstanding"),
+            "{message}"
+        );
+    }
+
+    #[test]
+    fn ids_are_readable_and_tell_cells_apart() {
+        let blast = blast(|p| p.inline = true);
+        assert_eq!(blast.id, "blast/write/64/inline/poll/b16/single/all");
+        let ping = ping(Opcode::WriteRead, |p| p.verify = true);
+        assert_eq!(ping.id, "ping/write-read/64/plain/poll/all/verify");
+    }
+
+    #[test]
+    fn a_cell_survives_json() {
+        let cell = blast(|p| p.length = Length::Duration(Span::from_ms(3)));
+        let json = serde_json::to_string(&cell).unwrap();
+        assert_eq!(serde_json::from_str::<CellSpec>(&json).unwrap(), cell);
+    }
+}
