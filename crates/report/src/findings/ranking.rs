@@ -3,7 +3,7 @@
 use adverb_results::FigureId;
 
 use super::{Finding, Scope, podium};
-use crate::cells::{Cell, Quantity};
+use crate::cells::{Cell, Quantity, Verdict, compare};
 use crate::figure::{ranked, variant};
 use crate::format;
 
@@ -26,12 +26,25 @@ fn round_trip(scope: &Scope<'_>) -> Option<Finding> {
     } else {
         "have, within the noise,"
     };
-    let end = match rest.last() {
-        Some(last) => format!(
-            "; the longest is that of {}, {} as long",
-            named(last),
-            format::factor(rtt(last) / rtt(first.first()?))
-        ),
+    let end = match rest.split_last() {
+        Some((last, others)) => {
+            let alike = others
+                .iter()
+                .filter(|c| compare(**c, *last) == Some(Verdict::Tie))
+                .count();
+            let whose = match alike {
+                0 => format!("the longest is that of {}", named(last)),
+                n => format!(
+                    "{} ways share the longest, within the noise, such as {}",
+                    n + 1,
+                    named(last)
+                ),
+            };
+            format!(
+                "; {whose}, {} as long",
+                format::factor(rtt(last) / rtt(first.first()?))
+            )
+        }
         None => String::new(),
     };
     let sentence = format!(
@@ -49,8 +62,8 @@ fn cpu(scope: &Scope<'_>) -> Option<Finding> {
     let rounds = ranked(&cells, Quantity::CpuActivePerRound);
     let size = shares.first().filter(|_| shares.len() > 1)?.0.size();
     let sentence = format!(
-        "Client CPU of a {} ping: the smallest share of a core is that of {}, the largest that of \
-         {}; per round, {} takes the least CPU time and {} the most.",
+        "Client CPU of a {} ping, as a share of a core: least for {}, most for {}. As CPU time per \
+         round: least for {}, most for {}.",
         format::size(size),
         extreme(shares.iter(), Quantity::CpuActive)?,
         extreme(shares.iter().rev(), Quantity::CpuActive)?,
@@ -61,7 +74,7 @@ fn cpu(scope: &Scope<'_>) -> Option<Finding> {
 }
 
 /// The first of a ranking: `SEND (events) at 37 %`; where others' ranges reach into its own, the
-/// group: `4 ways equal within their range, such as SEND (events) at 37 %`.
+/// group: `4 ways alike, such as SEND (events) at 37 %`.
 fn extreme<'a>(
     mut ranked: impl Iterator<Item = &'a (Cell<'a>, f64)>,
     quantity: Quantity,
@@ -76,7 +89,7 @@ fn extreme<'a>(
     let named = format!("{} at {}", variant(*cell), quantity.show(*value));
     Some(match 1 + ranked.filter(|(other, _)| equal(other)).count() {
         1 => named,
-        n => format!("{n} ways equal within their range, such as {named}"),
+        n => format!("{n} ways alike, such as {named}"),
     })
 }
 

@@ -85,7 +85,7 @@ fn findings_section(findings: &[Finding]) -> Markup {
                 p class="about" {
                     "Each sentence is computed from the cells of this report. “Faster” means that the medians "
                     "differ by at least 2 % and the 95 % confidence intervals do not overlap; what lies within the noise is "
-                    "said to. Missing sentences lack their cells."
+                    "said to. “Alike” are those whose ranges over the repetitions overlap. Missing sentences lack their cells."
                 }
                 @for topic in findings.chunk_by(|a, b| a.topic == b.topic) {
                 h3 { (topic[0].topic) }

@@ -273,7 +273,7 @@ fn pings(noise: &mut Noise) -> Vec<Record> {
                     if op == Opcode::WriteRead && !inline {
                         figures.push(FigureId::Fig6);
                     }
-                    if size == 64 && !inline {
+                    if size == 64 {
                         figures.extend([FigureId::RankRtt, FigureId::RankCpu, FigureId::Latency]);
                     }
                     records.push(record(&figures, Program::Ping, p, noise));
