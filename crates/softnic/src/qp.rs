@@ -513,13 +513,18 @@ impl QpInner {
         send.posted += 1;
         if send.waiting.is_empty()
             && let Some(connection) = &mut send.connection
-            && let Attempt::Done(status) = connection.attempt(self.entry(), request)
         {
-            self.complete_send(send.posted, request, status);
-            if !status.is_success() {
-                self.fail(send);
+            let mut attempt = connection.attempt(self.entry(), request);
+            if attempt == Attempt::ReceiverNotReady {
+                attempt = connection.attempt_again(self.entry(), request);
             }
-            return Ok(());
+            if let Attempt::Done(status) = attempt {
+                self.complete_send(send.posted, request, status);
+                if !status.is_success() {
+                    self.fail(send);
+                }
+                return Ok(());
+            }
         }
         self.put_off(send, request);
         Ok(())
