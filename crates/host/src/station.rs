@@ -8,8 +8,8 @@ use adverb_verbs::{
     Station, WaitError, WorkCompletion,
 };
 
+use crate::clock;
 use crate::link::{Link, Stream};
-use crate::{clock, usable_cores};
 
 /// Polls between two looks at the clock. The first so many come without a pause: a message that is
 /// under way arrives within them; who waits longer gives the core's other thread room.
@@ -46,14 +46,6 @@ impl<C: Context, T: Stream> HostStation<C, T> {
             shares_core,
             ..self
         }
-    }
-
-    /// Says that roles share a core if this process may use only one; right for roles that are not
-    /// pinned.
-    #[must_use]
-    pub fn sharing_core_if_only_one(self) -> Self {
-        let only_one = usable_cores().len() == 1;
-        self.sharing_core(only_one)
     }
 
     /// Calls `poll` until it gives something.
@@ -182,5 +174,96 @@ impl<C: Context, T: Stream> Station for HostStation<C, T> {
 
     fn receive(&self, from: RoleId, patience: Span) -> Result<Vec<u8>, OutOfBandError> {
         self.link(from)?.receive(from, patience)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use adverb_softnic::{SoftContext, SoftDevice};
+    use adverb_units::Bytes;
+    use adverb_verbs::{AccessFlags, Device};
+
+    const OTHER: RoleId = RoleId(1);
+    const SOON: Span = Span::from_ms(20);
+
+    fn station() -> (HostStation<SoftContext>, Link) {
+        let (here, there) = Link::pair().unwrap();
+        let context = SoftDevice::new().open().unwrap();
+        (HostStation::new(context, [(OTHER, here)]), there)
+    }
+
+    #[test]
+    fn waits_end_when_patience_does() {
+        for shares_core in [false, true] {
+            let station = station().0.sharing_core(shares_core);
+            let channel = station.context().create_channel().unwrap();
+            let cq = station.context().create_cq(4, Some(&channel)).unwrap();
+            let pd = station.context().alloc_pd().unwrap();
+            let access = AccessFlags::LOCAL_WRITE;
+            let mr = station
+                .context()
+                .alloc_mr(&pd, Bytes::new(8), access)
+                .unwrap();
+            let start = station.now();
+            let mut wc = [WorkCompletion::default()];
+            for (error, what) in [
+                (
+                    station.spin(&cq, &mut wc, SOON).unwrap_err(),
+                    "no completion within 20.0 ms",
+                ),
+                (
+                    station.spin_memory(&mr, 7, 1, SOON).unwrap_err(),
+                    "no change of polled memory within 20.0 ms",
+                ),
+                (
+                    station.wait_event(&channel, SOON).unwrap_err(),
+                    "no completion event within 20.0 ms",
+                ),
+            ] {
+                assert_eq!(error.to_string(), what);
+            }
+            assert!(station.now() - start >= SOON * 3);
+        }
+    }
+
+    #[test]
+    fn polled_memory_is_seen_and_must_be_there() {
+        let (station, _there) = station();
+        let pd = station.context().alloc_pd().unwrap();
+        let access = AccessFlags::LOCAL_WRITE;
+        let mr = station
+            .context()
+            .alloc_mr(&pd, Bytes::new(8), access)
+            .unwrap();
+        mr.write(7, &[5]).unwrap();
+        station.spin_memory(&mr, 7, 5, SOON).unwrap();
+        let error = station.spin_memory(&mr, 1 << 20, 0, SOON).unwrap_err();
+        assert!(matches!(error, WaitError::Memory(_)), "{error}");
+    }
+
+    #[test]
+    fn roles_talk_and_unknown_roles_are_named() {
+        let (station, there) = station();
+        station.send(OTHER, b"ready").unwrap();
+        assert_eq!(there.receive(RoleId(0), SOON).unwrap(), b"ready");
+        there.send(RoleId(0), b"go").unwrap();
+        assert_eq!(station.receive(OTHER, SOON).unwrap(), b"go");
+        let error = station.send(RoleId(9), b"x").unwrap_err();
+        assert_eq!(error.to_string(), "this program has no role 9");
+    }
+
+    #[test]
+    fn sleeping_takes_time_and_computing_also_takes_cpu() {
+        let (station, _there) = station();
+        assert!(station.clock_cost() > Span::ZERO);
+        let start = station.now();
+        station.sleep(SOON);
+        assert!(station.now() - start >= SOON);
+        let (start, before) = (station.now(), station.cpu());
+        station.compute(SOON);
+        assert!(station.now() - start >= SOON);
+        let used = station.cpu().since(before);
+        assert!(used.user + used.system > Span::ZERO);
     }
 }

@@ -162,27 +162,32 @@ impl<'s, S: Station> Session<'s, S> {
             }
             (Length::Iters(n), None) => (WARM_UP.1, (n / WARM_UP_SHARE).max(1)),
             (Length::Duration(all), None) => {
-                let share = all / u64::from(p.repetitions) / WARM_UP_SHARE * 3;
-                (share.clamp(WARM_UP.0, WARM_UP.1), u64::MAX)
+                ((all / WARM_UP_SHARE).clamp(WARM_UP.0, WARM_UP.1), u64::MAX)
             }
         };
         self.warm_up_until(part, budget, most)
     }
 
-    /// Runs ever longer, until a run takes most of `budget` or all take `most` messages.
+    /// Runs ever longer, until two runs in a row take a fair part of `budget`, or all take `most`
+    /// messages. Two, because a short run that was interrupted also takes long.
     fn warm_up_until(&self, part: &mut dyn Part, budget: Span, most: u64) -> Result<WarmUp, Fault> {
         const GROWTH: u64 = 64;
         let (mut total, mut iters) = (0, 1);
+        let mut long_before: Option<Span> = None;
         loop {
             let run = self.run(part, iters, None, None)?;
             total += iters;
             let mean = run.elapsed / iters;
-            if run.elapsed >= budget / 2 || total >= most {
-                let mean = Some(mean);
+            let is_long = run.elapsed >= budget / 4;
+            if (is_long && long_before.is_some()) || total >= most {
+                let mean = Some(long_before.map_or(mean, |before| before.min(mean)));
                 return Ok(WarmUp { iters: total, mean });
             }
-            let in_budget = iters_in(budget, mean);
-            iters = in_budget.min(iters * GROWTH).min(most - total).max(1);
+            long_before = is_long.then_some(mean);
+            if !is_long {
+                iters = iters_in(budget / 2, mean).min(iters * GROWTH);
+            }
+            iters = iters.min(most - total).max(1);
         }
     }
 
