@@ -4,6 +4,7 @@ CARGO ?= cargo
 # Folder of the study that `make study` runs: anew each time, unless given.
 STUDY ?= study-$(shell date -u +%Y%m%dT%H%M%SZ)
 PROFILE ?= quick
+BIN = $(or $(CARGO_TARGET_DIR),target)/release
 
 .DEFAULT_GOAL := help
 .PHONY: help study test bench lint
@@ -13,13 +14,14 @@ help: ## This list.
 
 study: ## Measure ping and blast on the user-space device (about 3 minutes), write a report, name it.
 	$(CARGO) build --release --quiet --package adverb
-	$${CARGO_TARGET_DIR:-target}/release/adverb study --profile $(PROFILE) --out $(STUDY)
+	@$(BIN)/adverb study --profile $(PROFILE) --out $(STUDY)
 
 test: ## All tests. What could not run is named at the end.
 	@scripts/test
 
 bench: ## Adverb beside UCX, memcpy and the bare cache line, as ratios of one run.
-	$(CARGO) bench --package adverb --bench bounds
+	$(CARGO) build --release --quiet --package adverb --package adverb-bench
+	@$(BIN)/adverb-bounds
 
 lint: ## Format (in CI: check the format), clippy and rustdoc; warnings are errors.
 	$(CARGO) fmt --all $(if $(CI),--check)

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use adverb_host::now_rfc3339;
 use adverb_report::Report;
 use adverb_results::{
-    FigureId, Outcome, RESULTS_CSV, RESULTS_JSONL, Record, Writer, read_records, write_csv,
+    FigureId, RESULTS_CSV, RESULTS_JSONL, Record, Writer, read_records, write_csv,
 };
 use anyhow::{Context, bail};
 use rustix::fs::FlockOperation;
@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::args::ProfileChoice;
 use crate::device::DeviceChoice;
 use crate::failure::Usage;
+use crate::record::machine_json;
 
 /// Name of the report.
 pub(crate) const REPORT_HTML: &str = "report.html";
@@ -47,6 +48,34 @@ pub(crate) struct Meta {
 }
 
 impl Meta {
+    /// Of a study that begins now; its cells are not known yet.
+    pub(crate) fn new(profile: ProfileChoice, only: &[FigureId], device: DeviceChoice) -> Self {
+        Meta {
+            schema: SCHEMA,
+            adverb: crate::VERSION.to_owned(),
+            command: std::env::args().collect(),
+            profile,
+            only: only.to_vec(),
+            device,
+            planned: Vec::new(),
+            machine: machine_json(),
+            started: now_rfc3339(),
+        }
+    }
+
+    /// The command line as one would type it.
+    fn command_line(&self) -> String {
+        let typed = self.command.iter().skip(1).map(|word| {
+            if word.contains(char::is_whitespace) {
+                format!("'{word}'")
+            } else {
+                word.clone()
+            }
+        });
+        let program = std::iter::once("adverb".to_owned());
+        program.chain(typed).collect::<Vec<_>>().join(" ")
+    }
+
     fn read(dir: &Path) -> anyhow::Result<Self> {
         let path = dir.join(STUDY_JSON);
         let text = fs::read_to_string(&path).with_context(|| {
@@ -61,36 +90,6 @@ impl Meta {
                 path.display()
             )
         })
-    }
-}
-
-/// What a study asks for, before its cells are known.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Wanted {
-    pub(crate) profile: ProfileChoice,
-    pub(crate) only: Vec<FigureId>,
-    pub(crate) device: DeviceChoice,
-}
-
-impl Wanted {
-    /// With what else the folder remembers.
-    pub(crate) fn meta(
-        self,
-        planned: Vec<String>,
-        machine: serde_json::Value,
-        started: String,
-    ) -> Meta {
-        Meta {
-            schema: SCHEMA,
-            adverb: crate::VERSION.to_owned(),
-            command: std::env::args().collect(),
-            profile: self.profile,
-            only: self.only,
-            device: self.device,
-            planned,
-            machine,
-            started,
-        }
     }
 }
 
@@ -180,7 +179,7 @@ pub(crate) fn render(dir: &Path, interrupted: bool) -> anyhow::Result<Rendered> 
     let study = Meta::read(dir).ok();
     let warnings: Vec<String> = outcome.warning.iter().map(ToString::to_string).collect();
     let meta = adverb_report::Meta {
-        command: study.as_ref().map(|meta| meta.command.join(" ")),
+        command: study.as_ref().map(Meta::command_line),
         profile: study.as_ref().map(|meta| meta.profile.to_string()),
         planned_cells: study.as_ref().map(|meta| meta.planned.len()),
         interrupted,
@@ -219,11 +218,6 @@ fn latest(records: Vec<Record>) -> Vec<Record> {
         }
     }
     kept
-}
-
-/// Whether a record is a figure to keep.
-pub(crate) fn is_ok(record: &Record) -> bool {
-    record.outcome == Outcome::Ok
 }
 
 /// Writes a file as a whole: who reads it sees the old one or the new one.

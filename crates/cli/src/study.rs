@@ -4,8 +4,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use adverb_host::now_rfc3339;
-use adverb_results::{Outcome, Record, Writer};
+use adverb_host::{now_rfc3339, usable_cores};
+use adverb_results::{FigureId, Outcome, Record, Writer};
 use adverb_studies::{CellSpec, Plan, Profile};
 use anyhow::bail;
 use serde_json::json;
@@ -13,10 +13,10 @@ use serde_json::json;
 use crate::args::{ProfileChoice, StudyArgs};
 use crate::device::{DeviceChoice, DeviceInfo};
 use crate::failure::Usage;
-use crate::folder::{self, Folder, Rendered, Wanted};
+use crate::folder::{self, Folder, Meta, Rendered};
 use crate::interrupt::Interrupt;
 use crate::progress::Progress;
-use crate::record::{Recorder, machine_json};
+use crate::record::Recorder;
 use crate::{request, terminal};
 
 /// Runs the study and prints its findings.
@@ -30,35 +30,37 @@ pub(crate) fn run(args: &StudyArgs) -> anyhow::Result<ExitCode> {
         );
     }
     let folder = Folder::claim(&out)?;
-    let wanted = wanted(args, &folder)?;
-    let info = DeviceInfo::query(&wanted.device)?;
-    let plan = Plan::study(wanted.profile.into(), &wanted.only, &info.caps);
+    let mut meta = if args.resume {
+        resumed(args, folder.meta()?)?
+    } else {
+        let device = args.device.clone().unwrap_or(DeviceChoice::Soft);
+        Meta::new(
+            args.profile.unwrap_or(ProfileChoice::Quick),
+            &args.only,
+            device,
+        )
+    };
+    let info = DeviceInfo::query(&meta.device)?;
+    let plan = Plan::study(meta.profile.into(), &meta.only, &info.caps);
     let (writer, earlier) = if args.resume {
         folder.resume()?
     } else {
         (folder.start()?, Vec::new())
     };
     let interrupt = Interrupt::listen()?;
-    let recorder = Recorder::new(wanted.device.clone(), &info, cores);
-    let planned = plan.cells.iter().map(|cell| cell.id.clone()).collect();
-    folder.write_meta(&wanted.meta(planned, machine_json(), now_rfc3339()))?;
+    let recorder = Recorder::new(meta.device.clone(), &info, cores);
+    meta.planned = plan.cells.iter().map(|cell| cell.id.clone()).collect();
+    folder.write_meta(&meta)?;
 
-    let mut tally = Tally::new(plan.cells.len());
-    let cells = tally.without_done(plan.cells, &earlier, &recorder);
+    warn_if_busy();
+    let mut tally = Tally::default();
+    let cells = tally.cells_to_do(plan.cells, args, &earlier, &recorder);
     measure(&cells, writer, &recorder, &interrupt, &mut tally)?;
     conclude(&out, &tally, args.json)
 }
 
-/// What the folder remembers, or what was typed; both have to agree where both are there.
-fn wanted(args: &StudyArgs, folder: &Folder) -> anyhow::Result<Wanted> {
-    if !args.resume {
-        return Ok(Wanted {
-            profile: args.profile.unwrap_or(ProfileChoice::Quick),
-            only: args.only.clone(),
-            device: args.device.clone().unwrap_or(DeviceChoice::Soft),
-        });
-    }
-    let meta = folder.meta()?;
+/// What the folder remembers, with figures added; what else was typed has to agree with it.
+fn resumed(args: &StudyArgs, mut meta: Meta) -> Result<Meta, Usage> {
     let same = |what: &str, typed: Option<String>, there: String| match typed {
         Some(typed) if typed != there => Err(Usage(format!(
             "{what} {typed}: the folder's study is of {what} {there}; leave out {what}, or choose another --out"
@@ -69,15 +71,32 @@ fn wanted(args: &StudyArgs, folder: &Folder) -> anyhow::Result<Wanted> {
     same("--profile", args.profile.map(text), text(meta.profile))?;
     let typed = args.device.as_ref().map(DeviceChoice::to_string);
     same("--device", typed, meta.device.to_string())?;
-    Ok(Wanted {
-        profile: meta.profile,
-        only: if args.only.is_empty() {
-            meta.only
-        } else {
-            args.only.clone()
-        },
-        device: meta.device,
-    })
+    if !meta.only.is_empty() {
+        let new = args
+            .only
+            .iter()
+            .filter(|figure| !meta.only.contains(figure));
+        let new: Vec<FigureId> = new.copied().collect();
+        meta.only.extend(new);
+    }
+    Ok(meta)
+}
+
+/// Who measures beside other work measures the other work.
+fn warn_if_busy() {
+    let load = load_average();
+    let cores = usable_cores().len();
+    if let Some(load) = load.filter(|load| *load > 0.5 * cores as f64) {
+        terminal::warn(&format!(
+            "this machine is busy (load {load:.1} on {cores} cores): the figures will be noisy"
+        ));
+    }
+}
+
+/// Processes that wanted to run in the last minute.
+fn load_average() -> Option<f64> {
+    let text = std::fs::read_to_string("/proc/loadavg").ok()?;
+    text.split_whitespace().next()?.parse().ok()
 }
 
 fn default_folder() -> PathBuf {
@@ -98,6 +117,7 @@ impl From<ProfileChoice> for Profile {
 }
 
 /// How many cells went which way.
+#[derive(Default)]
 struct Tally {
     planned: usize,
     skipped: usize,
@@ -108,29 +128,25 @@ struct Tally {
 }
 
 impl Tally {
-    fn new(planned: usize) -> Self {
-        Tally {
-            planned,
-            skipped: 0,
-            ok: 0,
-            failed: 0,
-            first_failure: None,
-            interrupted: false,
-        }
-    }
-
-    /// The cells that are not measured yet on this device.
-    fn without_done(
+    /// Of the cells of the figures that were asked for, those that are not measured yet on this
+    /// device.
+    fn cells_to_do(
         &mut self,
         mut cells: Vec<CellSpec>,
+        args: &StudyArgs,
         earlier: &[Record],
         recorder: &Recorder,
     ) -> Vec<CellSpec> {
+        let asked = |spec: &CellSpec| {
+            args.only.is_empty() || spec.figures.iter().any(|f| args.only.contains(f))
+        };
+        cells.retain(asked);
+        self.planned = cells.len();
         let is_done = |spec: &CellSpec| {
             earlier.iter().any(|record| {
                 record.cell == spec.id
                     && record.device == *recorder.device()
-                    && folder::is_ok(record)
+                    && record.outcome == Outcome::Ok
             })
         };
         cells.retain(|spec| !is_done(spec));
@@ -185,7 +201,7 @@ fn measure(
 fn conclude(out: &Path, tally: &Tally, as_json: bool) -> anyhow::Result<ExitCode> {
     if tally.skipped + tally.ok + tally.failed == 0 {
         bail!(
-            "interrupted before the first cell ended: nothing is in {}",
+            "interrupted before the first cell ended: start again with `adverb study --resume --out {}`",
             out.display()
         );
     }

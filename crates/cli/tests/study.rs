@@ -88,6 +88,33 @@ fn a_study_leaves_records_table_report_and_findings() {
 }
 
 #[test]
+fn figures_can_be_added_to_a_study() {
+    let place = Place::new();
+    let dir = place.path("s");
+    let child = place.spawn(&SMALL);
+    wait_for("a cell", || !records(&dir).is_empty());
+    signal(child.id(), Signal::INT);
+    end_of(child);
+    let rank = planned(&dir);
+
+    let child = place.spawn(&["study", "--resume", "--out", "s", "--only", "fig3"]);
+    let blast = |r: &Value| r["program"] == "blast";
+    wait_for("a cell of the other figure", || {
+        records(&dir).iter().any(blast)
+    });
+    signal(child.id(), Signal::INT);
+    end_of(child);
+    let both = planned(&dir);
+    assert!(both.len() > rank.len());
+    assert!(rank.iter().all(|cell| both.contains(cell)));
+    assert_eq!(
+        records(&dir).iter().filter(|r| !blast(r)).count(),
+        1,
+        "only those asked for"
+    );
+}
+
+#[test]
 fn killed_and_resumed() {
     let place = Place::new();
     let dir = place.path("s");
