@@ -1,4 +1,6 @@
 //! The study: the cells that fill the figures.
+//!
+//! A figure's sizes and numbers of buffers differ between profiles; its variants do not.
 
 use std::collections::HashMap;
 
@@ -28,6 +30,10 @@ pub enum Profile {
 }
 
 /// A study's cells, in the order in which they run.
+///
+/// Within a figure what is compared runs close together: all variants of one size (or number of
+/// buffers) before the next. A machine that changes its pace during the study then bends all curves
+/// alike, instead of parting them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// Each cell once, with all figures that show it.
@@ -81,38 +87,30 @@ impl Draft<'_> {
 
     /// Operations by completion, plain and (where it fits) inline.
     fn pings(&mut self, figure: FigureId, sizes: &[Bytes]) {
-        for op in [Send, WriteImm, Write, WriteRead] {
-            for completion in COMPLETIONS {
-                for inline in [false, true] {
-                    for size in sizes {
-                        self.ping(
-                            figure,
-                            Request {
-                                inline,
-                                completion,
-                                ..Request::new(op, *size)
-                            },
-                        );
-                    }
+        for size in sizes {
+            for op in [Send, WriteImm, Write, WriteRead] {
+                for (completion, inline) in variants() {
+                    let params = Request {
+                        inline,
+                        completion,
+                        ..Request::new(op, *size)
+                    };
+                    self.ping(figure, params);
                 }
             }
         }
     }
 
     fn one_buffer(&mut self, figure: FigureId) {
-        for op in [Send, WriteImm, Write, Read] {
-            for completion in COMPLETIONS {
-                for inline in [false, true] {
-                    for size in self.sizes(MAX_BLAST_SIZE) {
-                        self.blast(
-                            figure,
-                            Request {
-                                inline,
-                                completion,
-                                ..Request::new(op, size)
-                            },
-                        );
-                    }
+        for size in self.sizes(MAX_BLAST_SIZE) {
+            for op in [Send, WriteImm, Write, Read] {
+                for (completion, inline) in variants() {
+                    let params = Request {
+                        inline,
+                        completion,
+                        ..Request::new(op, size)
+                    };
+                    self.blast(figure, params);
                 }
             }
         }
@@ -123,52 +121,46 @@ impl Draft<'_> {
         if !sizes.contains(&self.max_inline) {
             sizes.push(self.max_inline);
         }
-        for size in sizes {
-            for post in POSTINGS {
-                for buffers in self.buffers() {
-                    self.blast(
-                        figure,
-                        Request {
-                            inline: true,
-                            buffers,
-                            post,
-                            ..Request::new(Write, size)
-                        },
-                    );
+        for buffers in self.buffers() {
+            for size in &sizes {
+                for post in POSTINGS {
+                    let params = Request {
+                        inline: true,
+                        buffers,
+                        post,
+                        ..Request::new(Write, *size)
+                    };
+                    self.blast(figure, params);
                 }
             }
         }
     }
 
     fn throughput_by_buffers(&mut self, figure: FigureId) {
-        for size in [1, 8, 64].map(Bytes::kib) {
-            for completion in COMPLETIONS {
-                for buffers in self.buffers() {
-                    self.blast(
-                        figure,
-                        Request {
-                            completion,
-                            buffers,
-                            ..Request::new(Write, size)
-                        },
-                    );
+        for buffers in self.buffers() {
+            for size in [1, 8, 64].map(Bytes::kib) {
+                for completion in COMPLETIONS {
+                    let params = Request {
+                        completion,
+                        buffers,
+                        ..Request::new(Write, size)
+                    };
+                    self.blast(figure, params);
                 }
             }
         }
     }
 
     fn all_opcodes(&mut self, figure: FigureId) {
-        for op in [Send, WriteImm, Write, Read] {
-            for completion in COMPLETIONS {
-                for size in self.sizes(MAX_BLAST_SIZE) {
-                    self.blast(
-                        figure,
-                        Request {
-                            completion,
-                            buffers: FOUR,
-                            ..Request::new(op, size)
-                        },
-                    );
+        for size in self.sizes(MAX_BLAST_SIZE) {
+            for op in [Send, WriteImm, Write, Read] {
+                for completion in COMPLETIONS {
+                    let params = Request {
+                        completion,
+                        buffers: FOUR,
+                        ..Request::new(op, size)
+                    };
+                    self.blast(figure, params);
                 }
             }
         }
@@ -177,33 +169,29 @@ impl Draft<'_> {
     /// Left: 16 B WRITEs, every request signaled or one in n/2. Right: the WRITE of a write-read
     /// ping signaled or not.
     fn signaling(&mut self, figure: FigureId) {
-        for signal in [Signaling::All, Signaling::Periodic] {
-            for post in POSTINGS {
-                for buffers in self.buffers() {
-                    self.blast(
-                        figure,
-                        Request {
-                            inline: true,
-                            buffers,
-                            post,
-                            signal,
-                            ..Request::new(Write, Bytes::new(16))
-                        },
-                    );
+        for buffers in self.buffers() {
+            for signal in [Signaling::All, Signaling::Periodic] {
+                for post in POSTINGS {
+                    let params = Request {
+                        inline: true,
+                        buffers,
+                        post,
+                        signal,
+                        ..Request::new(Write, Bytes::new(16))
+                    };
+                    self.blast(figure, params);
                 }
             }
         }
-        for signal in [Signaling::All, Signaling::WriteUnsignaled] {
-            for completion in COMPLETIONS {
-                for size in self.sizes(MAX_PING_SIZE) {
-                    self.ping(
-                        figure,
-                        Request {
-                            completion,
-                            signal,
-                            ..Request::new(WriteRead, size)
-                        },
-                    );
+        for size in self.sizes(MAX_PING_SIZE) {
+            for signal in [Signaling::All, Signaling::WriteUnsignaled] {
+                for completion in COMPLETIONS {
+                    let params = Request {
+                        completion,
+                        signal,
+                        ..Request::new(WriteRead, size)
+                    };
+                    self.ping(figure, params);
                 }
             }
         }
@@ -212,18 +200,14 @@ impl Draft<'_> {
     /// Every variant of a 64 B ping.
     fn ranking(&mut self, figure: FigureId) {
         self.pings(figure, &[RANKED]);
-        for completion in COMPLETIONS {
-            for inline in [false, true] {
-                self.ping(
-                    figure,
-                    Request {
-                        inline,
-                        completion,
-                        signal: Signaling::WriteUnsignaled,
-                        ..Request::new(WriteRead, RANKED)
-                    },
-                );
-            }
+        for (completion, inline) in variants() {
+            let params = Request {
+                inline,
+                completion,
+                signal: Signaling::WriteUnsignaled,
+                ..Request::new(WriteRead, RANKED)
+            };
+            self.ping(figure, params);
         }
     }
 
@@ -291,6 +275,13 @@ impl Draft<'_> {
             });
         }
     }
+}
+
+/// Completions, plain and inline.
+fn variants() -> impl Iterator<Item = (Completion, bool)> {
+    COMPLETIONS
+        .into_iter()
+        .flat_map(|completion| [(completion, false), (completion, true)])
 }
 
 fn powers_of_two(max: u64) -> impl Iterator<Item = u64> {
