@@ -180,7 +180,10 @@ impl Fault {
     pub(crate) fn may_be_the_others(&self) -> bool {
         matches!(
             self,
-            Fault::Wait(_) | Fault::Completion { .. } | Fault::Post(_) | Fault::OutOfBand(_)
+            Fault::Wait(WaitError::TimedOut { .. })
+                | Fault::Completion { .. }
+                | Fault::Post(_)
+                | Fault::OutOfBand(_)
         )
     }
 }

@@ -41,7 +41,7 @@ pub(crate) trait Part {
 pub fn run_active<S: Station>(station: &S, spec: &CellSpec) -> Result<CellResult, RunError> {
     let peer = Peer::of(Side::Active, station);
     let mut session = Session::new(station, &peer, spec, Side::Active);
-    session.active().map_err(|fault| session.fail(fault))
+    session.active()
 }
 
 /// Runs the passive side of a cell; the active side runs as role [`ACTIVE`](crate::ACTIVE) at the
@@ -49,7 +49,7 @@ pub fn run_active<S: Station>(station: &S, spec: &CellSpec) -> Result<CellResult
 pub fn run_passive<S: Station>(station: &S, spec: &CellSpec) -> Result<(), RunError> {
     let peer = Peer::of(Side::Passive, station);
     let mut session = Session::new(station, &peer, spec, Side::Passive);
-    session.passive().map_err(|fault| session.fail(fault))
+    session.passive()
 }
 
 struct Session<'s, S: Station> {
@@ -101,26 +101,28 @@ impl<'s, S: Station> Session<'s, S> {
             .hear_that(&Message::Connected, "a connected queue pair", self.patience)
     }
 
-    fn active(&mut self) -> Result<CellResult, Fault> {
-        let bench = self.connected()?;
+    // A side that fails says so while its objects are still there: what their end does to the other
+    // side then comes after the reason.
+
+    fn active(&mut self) -> Result<CellResult, RunError> {
+        let bench = self.connected().map_err(|fault| self.fail(fault))?;
         let drive = |part: &mut dyn Part| self.drive(part);
         let result = match bench.spec.program {
             Program::Ping => ping::with_part(&bench, drive),
             Program::Blast => blast::with_part(&bench, drive),
-        }?;
-        self.phase = Phase::End;
-        self.peer.tell(Message::Finish)?;
-        Ok(result)
+        };
+        result.map_err(|fault| self.fail(fault))
     }
 
-    fn passive(&mut self) -> Result<(), Fault> {
-        let bench = self.connected()?;
+    fn passive(&mut self) -> Result<(), RunError> {
+        let bench = self.connected().map_err(|fault| self.fail(fault))?;
         let follow = |part: &mut dyn Part| self.follow(&bench, part);
-        match bench.spec.program {
+        let end = match bench.spec.program {
             _ if bench.is_idle() => self.follow(&bench, &mut Idle),
             Program::Ping => ping::with_part(&bench, follow),
             Program::Blast => blast::with_part(&bench, follow),
-        }
+        };
+        end.map_err(|fault| self.fail(fault))
     }
 
     /// The active side's runs: warm-up, then repetitions.
@@ -142,6 +144,8 @@ impl<'s, S: Station> Session<'s, S> {
             let expected = warm_up.mean.map(|mean| mean * iters);
             samples.push(self.run(part, iters, expected, Some(&mut sampler))?);
         }
+        self.phase = Phase::End;
+        self.peer.tell(Message::Finish)?;
         self.result(&samples, &sampler, &warm_up, iters)
     }
 
