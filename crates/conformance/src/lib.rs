@@ -1,0 +1,263 @@
+//! The conformance suite: what verbs mean, written once over the seam, run on every device.
+//!
+//! A case is a function over a [`Device`](adverb_verbs::Device). It opens two contexts, connects
+//! queue pairs between them ([`pair`]) and panics where the device breaks the rule that its
+//! documentation names. What a device cannot do is a verdict of its own, [`NotSupported`], which
+//! the runner lists: a case is never passed silently.
+//!
+//! Rules are cited by section of the InfiniBand specification (IBTA volume 1) or by man page of
+//! `libibverbs`. Both sides run in one process; all waits are bounded ([`pair::PATIENCE`]).
+//!
+//! [`for_each_case`] holds the list of all cases. A device's crate makes tests of it by
+//! [`conformance_tests`]; [`cases`] is the same list for programs.
+
+pub mod access;
+pub mod data;
+pub mod events;
+pub mod inline;
+pub mod lifecycle;
+pub mod limits;
+pub mod local;
+pub mod order;
+pub mod pair;
+pub mod rnr;
+pub mod sharing;
+pub mod signaling;
+
+use adverb_verbs::{Context, Device};
+
+/// A device whose objects may be used from several threads, as the suite does.
+pub trait Subject:
+    Device<Context: Context<Qp: Send + Sync, Cq: Send + Sync, Mr: Send + Sync, Channel: Send + Sync>>
+{
+}
+
+impl<D> Subject for D where
+    D: Device<
+        Context: Context<Qp: Send + Sync, Cq: Send + Sync, Mr: Send + Sync, Channel: Send + Sync>,
+    >
+{
+}
+
+/// The device lacks what a case is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NotSupported(pub &'static str);
+
+/// What a case returns; it panics where the rule is broken.
+pub type Verdict = Result<(), NotSupported>;
+
+/// One case.
+#[derive(Clone, Copy, Debug)]
+pub struct Case<D> {
+    /// `module::function`.
+    pub name: &'static str,
+    /// Runs it.
+    pub run: fn(&D) -> Verdict,
+}
+
+/// Hands the list of all cases, as `module: [case, …];` groups, to the macro named in brackets,
+/// after further tokens.
+#[macro_export]
+macro_rules! for_each_case {
+    ([$($then:tt)*] $($args:tt)*) => {
+        $($then)*! { $($args)*
+            data: [
+                send_moves_the_bytes,
+                send_with_imm_moves_the_bytes_and_the_value,
+                write_moves_the_bytes,
+                write_with_imm_moves_the_bytes_and_completes_a_receive,
+                read_moves_the_bytes,
+                lists_are_gathered_and_scattered_by_sends,
+                lists_are_gathered_by_writes,
+                lists_are_scattered_to_by_reads,
+                a_receive_longer_than_the_message_keeps_its_rest,
+                two_queue_pairs_of_one_context_reach_each_other,
+                both_directions_work_at_once,
+            ];
+            order: [
+                completions_come_in_post_order,
+                a_write_that_is_visible_implies_the_earlier_ones,
+                a_receive_completion_implies_the_earlier_writes,
+                a_read_sees_the_earlier_write,
+                a_completed_read_has_been_placed,
+            ];
+            signaling: [
+                an_unsignaled_success_gives_no_completion,
+                unsignaled_requests_take_slots,
+                slots_come_back_when_a_later_completion_is_polled,
+                an_unsignaled_error_completes,
+                a_full_receive_queue_refuses,
+                a_list_is_posted_up_to_the_request_that_does_not_fit,
+                a_list_is_posted_up_to_the_request_that_is_wrong,
+                a_receive_list_is_posted_up_to_the_request_that_is_wrong,
+            ];
+            rnr: [
+                a_send_waits_for_its_receive_while_polled,
+                a_send_waits_for_its_receive_while_the_sender_sleeps,
+                a_send_waits_for_its_receive_while_nobody_polls,
+                a_write_with_imm_waits_for_its_receive,
+                requests_behind_a_waiting_one_wait,
+                waiting_requests_are_served_one_receive_each,
+                rnr_retries_without_end_outlast_the_timer,
+                rnr_retries_exceeded_end_in_an_error,
+                no_rnr_retries_fail_at_once,
+            ];
+            access: [
+                a_wrong_rkey_is_refused,
+                the_key_of_a_deregistered_region_is_refused,
+                a_range_before_the_region_is_refused,
+                a_range_beyond_the_region_is_refused,
+                a_range_that_wraps_around_is_refused,
+                access_missing_on_the_region_is_refused,
+                access_missing_on_the_queue_pair_is_refused,
+                access_taken_from_the_queue_pair_is_refused,
+                access_given_to_the_queue_pair_later_is_granted,
+                a_region_of_another_protection_domain_is_refused,
+                a_write_without_payload_needs_no_key,
+                requests_behind_a_refused_one_that_waited_are_flushed,
+            ];
+            local: [
+                a_wrong_lkey_is_a_local_protection_error,
+                the_lkey_of_a_deregistered_region_is_a_local_protection_error,
+                a_piece_outside_its_region_is_a_local_protection_error,
+                a_region_of_another_domain_is_a_local_protection_error,
+                a_read_needs_local_write_access,
+                a_receive_with_a_wrong_lkey_fails_both_sides,
+                a_receive_without_local_write_access_fails_both_sides,
+                a_message_longer_than_its_receive_fails_both_sides,
+                an_empty_piece_needs_no_key,
+            ];
+            inline: [
+                an_inline_buffer_is_free_when_the_post_returns,
+                an_inline_buffer_is_free_while_the_request_waits,
+                inline_pieces_are_gathered,
+                inline_needs_no_key,
+                an_inline_read_is_refused,
+                inline_beyond_the_maximum_is_refused,
+            ];
+            events: [
+                an_armed_queue_raises_one_event_that_names_it,
+                a_completion_before_arming_raises_nothing,
+                an_unarmed_queue_raises_nothing,
+                send_completions_raise_events,
+                a_solicited_arming_waits_for_a_solicited_completion,
+                an_error_raises_a_solicited_event,
+                a_flushed_receive_raises_a_solicited_event,
+                queue_pairs_of_one_queue_share_its_event,
+                a_channel_serves_several_queues,
+                a_wait_without_event_ends,
+                a_sleeper_is_woken,
+                no_event_is_lost_between_arming_and_polling,
+            ];
+            sharing: [
+                sends_and_receives_share_a_completion_queue,
+                many_queue_pairs_complete_into_one_queue,
+                threads_share_a_queue_pair,
+                an_overrun_is_reported,
+            ];
+            lifecycle: [
+                posting_in_the_wrong_state_is_refused_by_name,
+                receives_posted_in_init_count,
+                the_error_state_flushes_both_queues,
+                posting_in_the_error_state_is_flushed,
+                arrivals_before_the_error_stay_successes,
+                a_failed_pair_works_again_after_reset_on_both_sides,
+                a_peer_of_a_queue_pair_that_was_reset_exceeds_its_retries,
+                reset_forgets_completions,
+                drained_holds_requests_back_until_ready_to_send,
+                drained_takes_new_retries,
+                other_packet_sequence_numbers_exceed_the_retries,
+                a_destroyed_peer_exceeds_the_retries,
+                a_destroyed_peer_ends_a_wait_for_a_receive,
+                a_peer_in_error_exceeds_the_retries,
+                objects_are_dropped_in_any_order_while_requests_wait,
+                a_context_is_dropped_before_its_objects,
+                a_device_opened_again_is_reached,
+                an_illegal_transition_is_refused_by_name,
+            ];
+            limits: [
+                completion_queue_sizes_are_checked,
+                queue_pair_sizes_are_checked,
+                region_sizes_are_checked,
+                inconsistent_access_is_refused,
+                a_queue_pair_has_at_least_what_was_asked,
+                more_pieces_than_asked_are_refused,
+                empty_queues_take_nothing,
+                objects_of_another_context_are_refused,
+                another_port_is_refused,
+                a_region_is_zeroed_and_bounded,
+            ];
+        }
+    };
+}
+
+/// The list of all cases, for programs.
+pub fn cases<D: Subject>() -> Vec<Case<D>> {
+    macro_rules! list {
+        ($($module:ident: [$($case:ident,)*];)*) => {
+            vec![$($(Case {
+                name: concat!(stringify!($module), "::", stringify!($case)),
+                run: $crate::$module::$case::<D>,
+            },)*)*]
+        };
+    }
+    for_each_case!([list])
+}
+
+/// Makes a `#[test]` of every case for the device that the expression `$device` makes, in modules
+/// named as here. `$lacking` lists the names of the cases that the device is known not to support:
+/// any other that turns out unsupported fails, and so does one listed here that is supported.
+#[macro_export]
+macro_rules! conformance_tests {
+    ($device:expr, lacking: $lacking:expr) => {
+        $crate::for_each_case!([$crate::__tests]($device, $lacking));
+    };
+}
+
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __tests {
+    (($device:expr, $lacking:expr) $($module:ident: $cases:tt;)*) => {
+        $($crate::__module!(($device, $lacking) $module $cases);)*
+    };
+}
+
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __module {
+    ($setting:tt $module:ident [$($case:ident,)*]) => {
+        mod $module {
+            use super::*;
+            $($crate::__test!($setting $module $case);)*
+        }
+    };
+}
+
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __test {
+    (($device:expr, $lacking:expr) $module:ident $case:ident) => {
+        #[test]
+        fn $case() {
+            let name = concat!(stringify!($module), "::", stringify!($case));
+            $crate::judge(name, &$lacking, $crate::$module::$case(&$device));
+        }
+    };
+}
+
+/// Compares a verdict with what the device is known to lack.
+///
+/// # Panics
+/// If they differ.
+pub fn judge(name: &str, lacking: &[&str], verdict: Verdict) {
+    match (verdict, lacking.contains(&name)) {
+        (Ok(()), false) => {}
+        #[allow(
+            clippy::print_stderr,
+            reason = "what is not supported is listed, even on success"
+        )]
+        (Err(NotSupported(what)), true) => eprintln!("not supported: {name} ({what})"),
+        (Ok(()), true) => panic!("{name} is listed as lacking, but the device supports it"),
+        (Err(NotSupported(what)), false) => panic!("not supported: {name} ({what})"),
+    }
+}

@@ -1,0 +1,526 @@
+//! The queue pair's states, the loss of a peer, and the end of objects.
+
+use std::time::{Duration, Instant};
+
+use adverb_verbs::{
+    AckTimeout, CompletionQueue, Context, Device, MemoryRegion, ModifyQpError, Operation, PathMtu,
+    PortNum, PostErrorCause, Psn, QpAttr, QpState, QueuePair, RetryCount, WcStatus,
+};
+
+use crate::Verdict;
+use crate::pair::{
+    ALL, BLANK, End, Pair, SIGNALED, Setup, UNSIGNALED, address_of, connect, to_init, to_rtr,
+    to_rts,
+};
+
+fn to<Q: QueuePair>(qp: &Q, state: QpState) {
+    qp.modify(&QpAttr::to(state))
+        .unwrap_or_else(|error| panic!("to {state}: {error}"));
+}
+
+/// Requests in a state that does not take them are refused, and the state is named: receives in
+/// RESET, sends before RTS (IBTA vol. 1, 10.3.1; ibv_post_send(3), ibv_post_recv(3)).
+pub fn posting_in_the_wrong_state_is_refused_by_name<D: Device>(device: &D) -> Verdict {
+    let pair = Pair::unconnected(device, Setup::default());
+    let a = &pair.a;
+    let send_refused = |state| {
+        assert_eq!(a.qp.state(), state);
+        let refused = a
+            .try_post(1, Operation::Send, (0, 8), SIGNALED)
+            .unwrap_err();
+        let needed = QpState::Rts;
+        assert_eq!(
+            (refused.index, refused.cause),
+            (0, PostErrorCause::State { state, needed })
+        );
+    };
+    send_refused(QpState::Reset);
+    let refused = a.try_recv(1, (0, 8)).unwrap_err();
+    let (state, needed) = (QpState::Reset, QpState::Init);
+    assert_eq!(
+        (refused.index, refused.cause),
+        (0, PostErrorCause::State { state, needed })
+    );
+    to_init(&a.qp, &pair.setup);
+    send_refused(QpState::Init);
+    a.recv(1, (0, 8));
+    pair.a_to_rtr();
+    send_refused(QpState::Rtr);
+    a.recv(2, (0, 8));
+    to_rts(&a.qp, pair.setup.psn.0, &pair.setup);
+    a.expect_quiet();
+    Ok(())
+}
+
+/// Receives posted in INIT serve the first messages (IBTA vol. 1, 10.3.1.2).
+pub fn receives_posted_in_init_count<D: Device>(device: &D) -> Verdict {
+    let pair = Pair::unconnected(device, Setup::default());
+    let (a, b) = (&pair.a, &pair.b);
+    to_init(&b.qp, &pair.setup);
+    (0..3).for_each(|i| b.recv(i, (0, 8)));
+    pair.connect_a();
+    to_rtr(
+        &b.qp,
+        (address_of(&a.context), &a.qp, pair.setup.psn.0),
+        &pair.setup,
+        &b.context,
+    );
+    // B receives in RTR; it need not be able to send.
+    (0..3).for_each(|i| a.post(i, Operation::Send, (0, 8), SIGNALED));
+    a.expect_sent(&[0, 1, 2].map(|i| (i, WcStatus::Success)));
+    b.expect_received(&[0, 1, 2].map(|i| (i, WcStatus::Success)));
+    to_rts(&b.qp, pair.setup.psn.1, &pair.setup);
+    a.recv(5, (0, 8));
+    b.post(6, Operation::Send, (0, 8), SIGNALED);
+    b.expect_sent(&[(6, WcStatus::Success)]);
+    Ok(())
+}
+
+/// Going to ERR flushes what is queued, on both queues, in order (IBTA vol. 1, 10.3.1.7).
+pub fn the_error_state_flushes_both_queues<D: Device>(device: &D) -> Verdict {
+    let pair = Pair::new(device);
+    let (a, b) = (&pair.a, &pair.b);
+    b.fill(BLANK);
+    (10..14).for_each(|i| a.recv(i, (0, 8)));
+    a.post(1, Operation::Send, (0, 8), SIGNALED);
+    a.post(2, Operation::RdmaWrite(b.mr.remote(0)), (0, 8), UNSIGNALED);
+    a.post(3, Operation::Send, (0, 8), SIGNALED);
+    to(&a.qp, QpState::Err);
+    assert_eq!(a.qp.state(), QpState::Err);
+    a.expect_sent(&[1, 2, 3].map(|i| (i, WcStatus::WrFlushErr)));
+    a.expect_received(&[10, 11, 12, 13].map(|i| (i, WcStatus::WrFlushErr)));
+    b.recv(7, (0, 8));
+    a.expect_quiet();
+    b.expect_quiet();
+    assert_eq!(b.bytes(0, 8), [BLANK; 8]);
+
+    // Also from INIT, where only receives can be queued.
+    let pair = Pair::unconnected(device, Setup::default());
+    to_init(&pair.a.qp, &pair.setup);
+    pair.a.recv(1, (0, 8));
+    to(&pair.a.qp, QpState::Err);
+    pair.a.expect_received(&[(1, WcStatus::WrFlushErr)]);
+    Ok(())
+}
+
+/// Requests posted in ERR are taken and flushed, without end (IBTA vol. 1, 10.3.1.7).
+pub fn posting_in_the_error_state_is_flushed<D: Device>(device: &D) -> Verdict {
+    let pair = Pair::new(device);
+    let a = &pair.a;
+    to(&a.qp, QpState::Err);
+    for i in 0..200 {
+        a.post(i, Operation::Send, (0, 8), UNSIGNALED);
+        a.recv(i, (0, 8));
+        a.expect_sent(&[(i, WcStatus::WrFlushErr)]);
+        a.expect_received(&[(i, WcStatus::WrFlushErr)]);
+    }
+    a.expect_quiet();
+    Ok(())
+}
+
+/// What arrived before the error is not flushed: its completion is a success (IBTA vol. 1,
+/// 10.3.1.7).
+pub fn arrivals_before_the_error_stay_successes<D: Device>(device: &D) -> Verdict {
+    let pair = Pair::new(device);
+    let (a, b) = (&pair.a, &pair.b);
+    (10..14).for_each(|i| b.recv(i, (0, 8)));
+    (0..2).for_each(|i| a.post(i, Operation::Send, (0, 8), SIGNALED));
+    a.expect_sent(&[0, 1].map(|i| (i, WcStatus::Success)));
+    to(&b.qp, QpState::Err);
+    b.expect_received(&[
+        (10, WcStatus::Success),
+        (11, WcStatus::Success),
+        (12, WcStatus::WrFlushErr),
+        (13, WcStatus::WrFlushErr),
+    ]);
+    b.expect_quiet();
+    Ok(())
+}
+
+fn exchange<C: Context>(pair: &Pair<C>, base: u64) {
+    let (a, b) = (&pair.a, &pair.b);
+    for (from, to) in [(a, b), (b, a)] {
+        to.recv(base, (0, 8));
+        from.post(base + 1, Operation::Send, (8, 8), SIGNALED);
+        from.post(
+            base + 2,
+            Operation::RdmaWrite(to.mr.remote(16)),
+            (8, 8),
+            SIGNALED,
+        );
+        from.post(
+            base + 3,
+            Operation::RdmaRead(to.mr.remote(16)),
+            (24, 8),
+            SIGNALED,
+        );
+        from.expect_sent(&[1, 2, 3].map(|i| (base + i, WcStatus::Success)));
+        to.expect_received(&[(base, WcStatus::Success)]);
+    }
+}
+
+/// After ERR, both sides through RESET to RTS again: the pair works as new, with all its slots
+/// (IBTA vol. 1, 10.3.1).
+pub fn a_failed_pair_works_again_after_reset_on_both_sides<D: Device>(device: &D) -> Verdict {
+    let pair = Pair::new(device);
+    let (a, b) = (&pair.a, &pair.b);
+    for round in 0..4 {
+        exchange(&pair, round * 100);
+        (0..64).for_each(|i| b.recv(i, (0, 8)));
+        (0..10).for_each(|i| a.post(i, Operation::Send, (0, 16), SIGNALED));
+        a.expect_state(QpState::Err);
+        b.expect_state(QpState::Err);
+        if round % 2 == 0 {
+            a.sent(10);
+            b.received(64);
+        }
+        to(&a.qp, QpState::Reset);
+        to(&b.qp, QpState::Reset);
+        a.expect_quiet();
+        b.expect_quiet();
+        pair.connect();
+    }
+    (0..64).for_each(|i| b.recv(i, (0, 8)));
+    (0..64).for_each(|i| a.post(i, Operation::Send, (0, 8), SIGNALED));
+    a.expect_sent(&(0..64).map(|i| (i, WcStatus::Success)).collect::<Vec<_>>());
+    b.expect_received(&(0..64).map(|i| (i, WcStatus::Success)).collect::<Vec<_>>());
+    Ok(())
+}
+
+/// Where only one side was reset and connected anew, the other's packets are not what it expects:
+/// its requests end in RETRY_EXC, and neither sees a stale completion (IBTA vol. 1, 9.7.1,
+/// 9.7.6.1.3).
+pub fn a_peer_of_a_queue_pair_that_was_reset_exceeds_its_retries<D: Device>(device: &D) -> Verdict {
+    for connects_anew in [false, true] {
+        let pair = Pair::new(device);
+        let (a, b) = (&pair.a, &pair.b);
+        exchange(&pair, 0);
+        a.recv(5, (0, 8));
+        to(&a.qp, QpState::Reset);
+        if connects_anew {
+            pair.connect_a();
+            a.recv(6, (0, 8));
+        }
+        a.fill(BLANK);
+        b.post(1, Operation::Send, (0, 8), UNSIGNALED);
+        b.post(2, Operation::RdmaWrite(a.mr.remote(0)), (0, 8), SIGNALED);
+        retries_exceeded(&pair.b, &pair.setup, 1, &[2]);
+        a.expect_quiet();
+        assert_eq!(a.bytes(0, 8), [BLANK; 8]);
+        if connects_anew {
+            a.post(3, Operation::RdmaWrite(b.mr.remote(0)), (0, 8), SIGNALED);
+            retries_exceeded(&pair.a, &pair.setup, 3, &[]);
+        }
+    }
+    Ok(())
+}
+
+/// Request `first` of `end` ends in RETRY_EXC within the time that the retries take, and those
+/// behind it are flushed.
+#[track_caller]
+fn retries_exceeded<C: Context>(end: &End<C>, setup: &Setup, first: u64, behind: &[u64]) {
+    let begin = Instant::now();
+    end.expect_sent(&[(first, WcStatus::RetryExcErr)]);
+    let elapsed = begin.elapsed();
+    let most = setup.retry_time() * 4 + Duration::from_secs(1);
+    assert!(
+        elapsed < most,
+        "RETRY_EXC after {elapsed:?}, {most:?} at most"
+    );
+    let flushed: Vec<_> = behind.iter().map(|i| (*i, WcStatus::WrFlushErr)).collect();
+    end.expect_sent(&flushed);
+    end.expect_state(QpState::Err);
+}
+
+/// RESET drops what is queued and what completed, without completions (IBTA vol. 1, 10.3.1.1;
+/// ibv_modify_qp(3)).
+pub fn reset_forgets_completions<D: Device>(device: &D) -> Verdict {
+    let pair = Pair::new(device);
+    let (a, b) = (&pair.a, &pair.b);
+    a.recv(1, (0, 8));
+    (2..5).for_each(|i| b.recv(i, (0, 8)));
+    a.post(5, Operation::RdmaWrite(b.mr.remote(0)), (0, 8), SIGNALED);
+    (6..10).for_each(|i| a.post(i, Operation::Send, (0, 8), SIGNALED));
+    to(&a.qp, QpState::Reset);
+    to(&b.qp, QpState::Reset);
+    a.expect_quiet();
+    b.expect_quiet();
+    pair.connect();
+    exchange(&pair, 100);
+    a.expect_quiet();
+    b.expect_quiet();
+    Ok(())
+}
+
+/// In SQD requests are taken but not carried out; RTS lets them go, in order. The receive queue
+/// goes on (IBTA vol. 1, 10.3.1.5).
+pub fn drained_holds_requests_back_until_ready_to_send<D: Device>(device: &D) -> Verdict {
+    let pair = Pair::new(device);
+    let (a, b) = (&pair.a, &pair.b);
+    for round in 0..3 {
+        a.fill(1);
+        b.fill(BLANK);
+        to(&a.qp, QpState::Sqd);
+        a.post(1, Operation::RdmaWrite(b.mr.remote(0)), (0, 8), SIGNALED);
+        a.post(2, Operation::Send, (0, 8), UNSIGNALED);
+        a.post(3, Operation::RdmaWrite(b.mr.remote(8)), (0, 8), SIGNALED);
+        b.recv(7, (100, 8));
+        a.expect_quiet();
+        assert_eq!(b.bytes(0, 200), [BLANK; 200]);
+        a.recv(8, (0, 8));
+        b.post(4, Operation::Send, (0, 8), SIGNALED);
+        b.expect_sent(&[(4, WcStatus::Success)]);
+        a.expect_received(&[(8, WcStatus::Success)]);
+        to(&a.qp, QpState::Rts);
+        if round == 1 {
+            // Nobody polls A: the device lets them go all the same.
+            b.expect_received(&[(7, WcStatus::Success)]);
+            a.expect_sent(&[1, 3].map(|i| (i, WcStatus::Success)));
+        } else {
+            a.expect_sent(&[1, 3].map(|i| (i, WcStatus::Success)));
+            b.expect_received(&[(7, WcStatus::Success)]);
+        }
+    }
+    to(&a.qp, QpState::Sqd);
+    a.post(1, Operation::Send, (0, 8), SIGNALED);
+    to(&a.qp, QpState::Err);
+    a.expect_sent(&[(1, WcStatus::WrFlushErr)]);
+    Ok(())
+}
+
+/// SQD is where timeouts and retries are changed (IBTA vol. 1, 11.2.5.2, SQD to SQD).
+pub fn drained_takes_new_retries<D: Device>(device: &D) -> Verdict {
+    let setup = Setup {
+        timeout: 19,
+        retry_cnt: 7,
+        ..Setup::default()
+    };
+    let mut pair = Pair::with(device, setup);
+    to(&pair.a.qp, QpState::Sqd);
+    let mut attr = QpAttr::default();
+    attr.timeout = AckTimeout::new(10);
+    attr.retry_cnt = RetryCount::new(1);
+    pair.a.qp.modify(&attr).expect("change the retries");
+    to(&pair.a.qp, QpState::Rts);
+    (pair.setup.timeout, pair.setup.retry_cnt) = (10, 1);
+    to(&pair.b.qp, QpState::Reset);
+    pair.a.post(1, Operation::Send, (0, 8), SIGNALED);
+    retries_exceeded(&pair.a, &pair.setup, 1, &[]);
+    Ok(())
+}
+
+/// A side that expects other packet sequence numbers does not answer: RETRY_EXC (IBTA vol. 1,
+/// 9.7.1, 9.7.6.1.3).
+pub fn other_packet_sequence_numbers_exceed_the_retries<D: Device>(device: &D) -> Verdict {
+    let pair = Pair::unconnected(device, Setup::default());
+    let (a, b) = (&pair.a, &pair.b);
+    pair.connect_a();
+    to_init(&b.qp, &pair.setup);
+    let expected = pair.setup.psn.0.advance(1 << 20);
+    to_rtr(
+        &b.qp,
+        (address_of(&a.context), &a.qp, expected),
+        &pair.setup,
+        &b.context,
+    );
+    to_rts(&b.qp, pair.setup.psn.1, &pair.setup);
+    b.recv(7, (0, 8));
+    a.post(1, Operation::Send, (0, 8), SIGNALED);
+    a.post(2, Operation::Send, (0, 8), UNSIGNALED);
+    retries_exceeded(a, &pair.setup, 1, &[2]);
+    b.expect_quiet();
+    assert_eq!(b.qp.state(), QpState::Rts);
+    Ok(())
+}
+
+/// A peer whose queue pair is destroyed does not answer: RETRY_EXC within timeout × (retries + 1),
+/// then flushes (IBTA vol. 1, 9.7.6.1.3).
+pub fn a_destroyed_peer_exceeds_the_retries<D: Device>(device: &D) -> Verdict {
+    let pair = Pair::new(device);
+    exchange(&pair, 0);
+    let Pair { a, b, setup } = pair;
+    let End { qp, mr, .. } = b;
+    drop(qp);
+    a.recv(7, (0, 8));
+    a.post(1, Operation::RdmaWrite(mr.remote(0)), (0, 8), UNSIGNALED);
+    a.post(2, Operation::RdmaRead(mr.remote(0)), (0, 8), UNSIGNALED);
+    retries_exceeded(&a, &setup, 1, &[2]);
+    a.expect_received(&[(7, WcStatus::WrFlushErr)]);
+    Ok(())
+}
+
+/// The same where the request was waiting for a receive, without end (IBTA vol. 1, 9.7.6.1.3).
+pub fn a_destroyed_peer_ends_a_wait_for_a_receive<D: Device>(device: &D) -> Verdict {
+    let pair = Pair::new(device);
+    let (a, b) = (&pair.a, &pair.b);
+    a.post(1, Operation::Send, (0, 8), SIGNALED);
+    a.post(2, Operation::Send, (0, 8), SIGNALED);
+    a.expect_quiet();
+    assert_eq!(b.qp.state(), QpState::Rts);
+    let Pair { a, b, setup } = pair;
+    drop(b);
+    retries_exceeded(&a, &setup, 1, &[2]);
+    Ok(())
+}
+
+/// A peer in ERR does not answer (IBTA vol. 1, 10.3.1.7, 9.7.6.1.3).
+pub fn a_peer_in_error_exceeds_the_retries<D: Device>(device: &D) -> Verdict {
+    let pair = Pair::new(device);
+    let (a, b) = (&pair.a, &pair.b);
+    b.recv(7, (0, 8));
+    to(&b.qp, QpState::Err);
+    b.expect_received(&[(7, WcStatus::WrFlushErr)]);
+    a.post(1, Operation::Send, (0, 8), SIGNALED);
+    retries_exceeded(a, &pair.setup, 1, &[]);
+    b.expect_quiet();
+    Ok(())
+}
+
+/// Objects may be dropped in any order while requests wait; those that stay go on (the seam's
+/// rule for objects, `adverb_verbs::device`).
+pub fn objects_are_dropped_in_any_order_while_requests_wait<D: Device>(device: &D) -> Verdict {
+    for order in 0..5 {
+        let pair = Pair::new(device);
+        let (a, b) = (&pair.a, &pair.b);
+        let other = a.another_qp(&pair.setup);
+        let third = b.another_qp(&pair.setup);
+        connect((&a.context, &other), (&b.context, &third), &pair.setup);
+        (0..5).for_each(|i| a.post(i, Operation::Send, (0, 8), SIGNALED));
+        (0..5).for_each(|i| b.post(i, Operation::Send, (0, 8), SIGNALED));
+        let sges = [b.mr.sge(0, 8).expect("within the region")];
+        third
+            .post_recv(&[adverb_verbs::RecvRequest::new(adverb_verbs::WrId(9), &sges)])
+            .expect("post a receive");
+        let setup = pair.setup;
+        let Pair { a, b, .. } = pair;
+        let End {
+            qp,
+            send_cq,
+            recv_cq,
+            mr,
+            channel,
+            pd,
+            context,
+        } = a;
+        match order {
+            0 => drop((mr, send_cq, recv_cq, channel, pd, qp, context)),
+            1 => drop((qp, mr, recv_cq, send_cq, pd, channel, context)),
+            2 => drop((context, pd, channel, send_cq, recv_cq, mr, qp)),
+            3 => drop((channel, context, mr, qp, pd, send_cq, recv_cq)),
+            _ => {
+                // The memory of requests that wait is deregistered: they fail when their turn comes.
+                drop(mr);
+                b.recv(7, (0, 8));
+                let sent = crate::pair::completions(&*send_cq, 5);
+                assert_eq!(sent[0].status, WcStatus::LocProtErr);
+                assert!(sent[1..].iter().all(|c| c.status == WcStatus::WrFlushErr));
+            }
+        }
+        // The pair beside it still works.
+        let request = adverb_verbs::SendRequest::new(adverb_verbs::WrId(1), Operation::Send, &[]);
+        other.post_send(&[request]).expect("post");
+        b.expect_received(&[(9, WcStatus::Success)]);
+        retries_exceeded_somehow(&b, &setup, order);
+    }
+    Ok(())
+}
+
+/// B's waiting requests end in RETRY_EXC where A's queue pair is gone.
+fn retries_exceeded_somehow<C: Context>(b: &End<C>, setup: &Setup, order: u32) {
+    if order < 4 {
+        retries_exceeded(b, setup, 0, &[1, 2, 3, 4]);
+    }
+}
+
+/// A context may be dropped while its objects live; they go on (the seam's rule for objects).
+pub fn a_context_is_dropped_before_its_objects<D: Device>(device: &D) -> Verdict {
+    let pair = Pair::new(device);
+    let Pair { a, b, .. } = pair;
+    let End {
+        qp,
+        send_cq,
+        recv_cq,
+        mr,
+        channel,
+        pd,
+        context,
+    } = a;
+    drop((context, pd));
+    send_cq
+        .req_notify(adverb_verbs::NotifyOn::Any)
+        .expect("arm");
+    let sges = [mr.sge(0, 8).expect("within the region")];
+    let request = adverb_verbs::SendRequest::new(adverb_verbs::WrId(1), Operation::Send, &sges);
+    qp.post_send(&[request.with_flags(SIGNALED)]).expect("post");
+    std::thread::sleep(Duration::from_millis(5));
+    b.recv(2, (0, 8));
+    b.expect_received(&[(2, WcStatus::Success)]);
+    let event = adverb_verbs::CompletionChannel::get_event(
+        &channel,
+        crate::pair::span(crate::pair::PATIENCE),
+    );
+    assert_eq!(event.expect("the channel works"), Some(send_cq.id()));
+    assert_eq!(
+        crate::pair::completions(&*send_cq, 1)[0].status,
+        WcStatus::Success
+    );
+    drop(qp);
+    assert_eq!(recv_cq.poll(&mut [Default::default()]), Ok(0));
+    Ok(())
+}
+
+/// A context closed and another opened in its place: a third that was connected to the first
+/// reaches the second (ibv_close_device(3)).
+pub fn a_device_opened_again_is_reached<D: Device>(device: &D) -> Verdict {
+    let setup = Setup::default();
+    let a = End::new(device, &setup);
+    for round in 0..4 {
+        let b = End::new(device, &setup);
+        let qp = a.another_qp(&setup);
+        connect((&a.context, &qp), (&b.context, &b.qp), &setup);
+        b.recv(round, (0, 8));
+        b.fill(BLANK);
+        let sges = [a.mr.sge(0, 8).expect("within the region")];
+        let write = Operation::RdmaWrite(b.mr.remote(8));
+        let requests = [write, Operation::Send].map(|operation| {
+            adverb_verbs::SendRequest::new(adverb_verbs::WrId(1), operation, &sges)
+                .with_flags(SIGNALED)
+        });
+        qp.post_send(&requests).expect("post");
+        a.expect_sent(&[(1, WcStatus::Success); 2]);
+        b.expect_received(&[(round, WcStatus::Success)]);
+        assert_eq!(b.bytes(0, 17), [&[0; 16][..], &[BLANK]].concat());
+    }
+    Ok(())
+}
+
+/// Edges that the table does not have are refused and the state stays; the error names both ends
+/// or the attributes that are missing (IBTA vol. 1, 10.3.1; ibv_modify_qp(3)).
+pub fn an_illegal_transition_is_refused_by_name<D: Device>(device: &D) -> Verdict {
+    let pair = Pair::unconnected(device, Setup::default());
+    let a = &pair.a;
+    let address = address_of(&pair.b.context);
+    let rtr = QpAttr::to_rtr(address, pair.b.qp.qpn(), Psn::new(0), PathMtu::B256);
+    for attr in [rtr, QpAttr::to_rts(Psn::new(0)), QpAttr::to(QpState::Sqd)] {
+        let refused = a.qp.modify(&attr).unwrap_err();
+        let is_named = matches!(
+            &refused,
+            ModifyQpError::IllegalTransition { from: QpState::Reset, to, .. }
+                if Some(*to) == attr.state
+        );
+        assert!(is_named, "{refused}");
+        assert_eq!(a.qp.state(), QpState::Reset);
+    }
+    let refused = a.qp.modify(&QpAttr::to(QpState::Init)).unwrap_err();
+    assert!(
+        matches!(refused, ModifyQpError::InvalidAttributeMask { .. }),
+        "{refused}"
+    );
+    let refused = a.qp.modify(&QpAttr::to_init(PortNum(99), ALL)).unwrap_err();
+    assert!(
+        matches!(refused, ModifyQpError::AttributeRange { .. }),
+        "{refused}"
+    );
+    assert_eq!(a.qp.state(), QpState::Reset);
+    Ok(())
+}
