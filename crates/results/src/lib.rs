@@ -16,12 +16,13 @@ mod table;
 #[cfg(test)]
 mod testing;
 
+pub use adverb_units::CpuTime;
 pub use figure::{FigureId, ParseFigureIdError};
 pub use file::{
     CutLine, RESULTS_CSV, RESULTS_JSONL, ReadError, ReadOutcome, WriteError, Writer, read_records,
 };
 pub use latency::{HistogramError, LatencyRecorder};
-pub use metrics::{CpuTime, RepetitionSample};
+pub use metrics::{RepetitionSample, Usage};
 pub use record::{
     Completion, Cpu, CpuShare, DeviceKind, DeviceRef, Histogram, Latency, Metrics, Opcode, Outcome,
     Params, Posting, Program, Provenance, Record, Repetition, SCHEMA, Signaling,

@@ -1,18 +1,19 @@
 //! From raw repetitions to the figures of a record, as MacArthur & Russell define them.
 
-use adverb_units::{Bytes, MessageRate, Span, Throughput};
+use adverb_units::{Bytes, CpuTime, MessageRate, Span, Throughput};
 use serde::{Deserialize, Serialize};
 
 use crate::stats::{self, Spread};
 use crate::{Cpu, CpuShare, Latency, LatencyRecorder, Metrics, Program, Repetition};
 
-/// CPU time that one side used, by `getrusage`.
+/// What the passive side used in a repetition, by its own clock: it begins before the active side
+/// does, so its CPU time is measured against its own elapsed time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CpuTime {
-    /// In user mode.
-    pub user: Span,
-    /// In the kernel.
-    pub system: Span,
+pub struct Usage {
+    /// CPU time.
+    pub cpu: CpuTime,
+    /// Elapsed time.
+    pub elapsed: Span,
 }
 
 /// What one repetition of a program took.
@@ -24,8 +25,8 @@ pub struct RepetitionSample {
     pub elapsed: Span,
     /// CPU time of the active side in `elapsed`.
     pub active: CpuTime,
-    /// CPU time of the passive side, if it was measured.
-    pub passive: Option<CpuTime>,
+    /// What the passive side used, if it was measured.
+    pub passive: Option<Usage>,
 }
 
 impl CpuShare {
@@ -41,8 +42,10 @@ impl CpuShare {
         }
     }
 
-    fn of_optional(cpu: Option<CpuTime>, elapsed: Span) -> Self {
-        cpu.map_or_else(CpuShare::default, |cpu| CpuShare::of(cpu, elapsed))
+    fn of_usage(usage: Option<Usage>) -> Self {
+        usage.map_or_else(CpuShare::default, |usage| {
+            CpuShare::of(usage.cpu, usage.elapsed)
+        })
     }
 }
 
@@ -92,7 +95,7 @@ impl Metrics {
             elapsed,
             cpu: Cpu {
                 active: CpuShare::of(total(samples.iter().map(|s| s.active)), elapsed),
-                passive: CpuShare::of_optional(total_passive(&samples), elapsed),
+                passive: CpuShare::of_usage(total_passive(&samples)),
             },
             repetitions,
             histogram: latencies.map(|(recorder, every)| recorder.to_histogram(every)),
@@ -113,7 +116,7 @@ fn repetition(program: Program, sample: &RepetitionSample) -> Repetition {
         elapsed: sample.elapsed,
         one_way_ns: sample.elapsed.as_ns_f64() / messages as f64,
         cpu_active: CpuShare::of(sample.active, sample.elapsed),
-        cpu_passive: CpuShare::of_optional(sample.passive, sample.elapsed),
+        cpu_passive: CpuShare::of_usage(sample.passive),
     }
 }
 
@@ -124,9 +127,12 @@ fn total(parts: impl Iterator<Item = CpuTime>) -> CpuTime {
     })
 }
 
-fn total_passive(samples: &[&RepetitionSample]) -> Option<CpuTime> {
-    let parts: Option<Vec<CpuTime>> = samples.iter().map(|s| s.passive).collect();
-    parts.map(|parts| total(parts.into_iter()))
+fn total_passive(samples: &[&RepetitionSample]) -> Option<Usage> {
+    let parts: Vec<Usage> = samples.iter().map(|s| s.passive).collect::<Option<_>>()?;
+    Some(Usage {
+        cpu: total(parts.iter().map(|part| part.cpu)),
+        elapsed: parts.iter().map(|part| part.elapsed).sum(),
+    })
 }
 
 #[cfg(test)]
@@ -183,7 +189,10 @@ mod tests {
     #[test]
     fn passive_cpu_counts_only_if_always_measured() {
         let measured = RepetitionSample {
-            passive: Some(CpuTime::default()),
+            passive: Some(Usage {
+                elapsed: Span::from_us(1),
+                ..Usage::default()
+            }),
             ..sample(1, Span::from_us(1))
         };
         let size = Bytes::new(1);

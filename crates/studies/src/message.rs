@@ -10,12 +10,13 @@
 //!         <------------------------ Ready
 //!   ~~~~~~~~~~ the run ~~~~~~~~~~~~
 //!   Stop ------------------------->        the active side is done
-//!         <------------------------ Done{cpu}
+//!         <------------------------ Done{usage}
 //!   Finish ----------------------->
 //! ```
 //! Either side may send `Abort` at any time. Messages are JSON.
 
-use adverb_units::{CpuTime, Span};
+use adverb_results::Usage;
+use adverb_units::Span;
 use adverb_verbs::{Endpoint, Rkey};
 use serde::{Deserialize, Serialize};
 
@@ -39,9 +40,9 @@ pub(crate) enum Message {
     },
     Ready,
     Stop,
-    /// The passive side's CPU time of the run.
+    /// What the passive side used in the run.
     Done {
-        cpu: CpuTime,
+        usage: Usage,
     },
     Finish,
     Abort {

@@ -1,6 +1,6 @@
 //! Running a cell: the two roles, step by step (the steps stand in [`crate::message`]).
 
-use adverb_results::{CpuTime, Metrics, Opcode, Params, Program, RepetitionSample};
+use adverb_results::{Metrics, Opcode, Params, Program, RepetitionSample, Usage};
 use adverb_units::{Bytes, MessageRate, Span, Throughput};
 use adverb_verbs::Station;
 use serde::{Deserialize, Serialize};
@@ -219,11 +219,11 @@ impl<'s, S: Station> Session<'s, S> {
         let active = self.station.cpu().since(before);
         self.peer.tell(Message::Stop)?;
         match self.peer.hear("the end of a run", self.patience)? {
-            Message::Done { cpu } => Ok(RepetitionSample {
+            Message::Done { usage } => Ok(RepetitionSample {
                 iters,
                 elapsed,
-                active: cpu_time(active),
-                passive: Some(cpu_time(cpu)),
+                active,
+                passive: Some(usage),
             }),
             other => Err(other.unexpected("the end of a run")),
         }
@@ -245,11 +245,11 @@ impl<'s, S: Station> Session<'s, S> {
                         n => Phase::Repetition(n),
                     };
                     total += iters;
-                    let cpu = self.follow_run(bench, part, iters, expected.unwrap_or(UNKNOWN))?;
+                    let usage = self.follow_run(bench, part, iters, expected.unwrap_or(UNKNOWN))?;
                     if bench.is_idle() && self.spec.params.verify {
                         bench.check_given(total)?;
                     }
-                    self.peer.tell(Message::Done { cpu })?;
+                    self.peer.tell(Message::Done { usage })?;
                 }
                 Message::Finish => return Ok(()),
                 other => return Err(other.unexpected("a run")),
@@ -257,19 +257,23 @@ impl<'s, S: Station> Session<'s, S> {
         }
     }
 
-    /// One run; returns the CPU time from readiness to the last message.
+    /// One run; returns what was used from readiness to the last message.
     fn follow_run(
         &self,
         bench: &Bench<'_, S>,
         part: &mut dyn Part,
         iters: u64,
         expected: Span,
-    ) -> Result<adverb_units::CpuTime, Fault> {
-        let before = self.station.cpu();
+    ) -> Result<Usage, Fault> {
+        let (start, before) = (self.station.now(), self.station.cpu());
+        let used = || Usage {
+            cpu: self.station.cpu().since(before),
+            elapsed: self.station.now() - start,
+        };
         self.peer.tell(Message::Ready)?;
         part.run(iters, None)?;
         // Who took part has now seen the last message; who did not sleeps until the others are done.
-        let took_part = (!bench.is_idle()).then(|| self.station.cpu());
+        let took_part = (!bench.is_idle()).then(used);
         match self
             .peer
             .hear("the end of a run", self.patience + expected * 4)?
@@ -277,8 +281,7 @@ impl<'s, S: Station> Session<'s, S> {
             Message::Stop => {}
             other => return Err(other.unexpected("the end of a run")),
         }
-        let after = took_part.unwrap_or_else(|| self.station.cpu());
-        Ok(after.since(before))
+        Ok(took_part.unwrap_or_else(used))
     }
 
     fn result(
@@ -343,13 +346,6 @@ impl Part for Idle {
 /// How many messages of `mean` fit into `span`, at least one.
 fn iters_in(span: Span, mean: Span) -> u64 {
     (span.as_ps() / mean.as_ps().max(1)).max(1)
-}
-
-fn cpu_time(cpu: adverb_units::CpuTime) -> CpuTime {
-    CpuTime {
-        user: cpu.user,
-        system: cpu.system,
-    }
 }
 
 /// A round of a READ ping is a request without payload and one message.

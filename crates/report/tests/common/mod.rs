@@ -4,6 +4,7 @@
 use adverb_results::{
     Completion, CpuTime, DeviceKind, DeviceRef, FigureId, LatencyRecorder, Metrics, Opcode,
     Outcome, Params, Posting, Program, Provenance, Record, RepetitionSample, SCHEMA, Signaling,
+    Usage,
 };
 use adverb_units::{Bytes, Span};
 
@@ -120,7 +121,10 @@ fn metrics(program: Program, p: &Params, noise: &mut Noise) -> Option<Metrics> {
             iters: ITERS,
             elapsed,
             active: share(elapsed, active),
-            passive: Some(share(elapsed, passive)),
+            passive: Some(Usage {
+                cpu: share(elapsed, passive),
+                elapsed,
+            }),
         });
     }
     let mut recorder = LatencyRecorder::new();
