@@ -13,14 +13,14 @@ help: ## This list.
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
 
 study: ## Measure ping and blast on the user-space device (about 3 minutes), write a report, name it.
-	$(CARGO) build --release --quiet --package adverb
+	$(CARGO) build --release --package adverb
 	@$(BIN)/adverb study --profile $(PROFILE) --out $(STUDY)
 
 test: ## All tests. What could not run is named at the end.
 	@scripts/test
 
 bench: ## Adverb beside UCX, memcpy and the bare cache line, as ratios of one run.
-	$(CARGO) build --release --quiet --package adverb --package adverb-bench
+	$(CARGO) build --release --package adverb --package adverb-bench
 	@$(BIN)/adverb-bounds
 
 lint: ## Format (in CI: check the format), clippy and rustdoc; warnings are errors.

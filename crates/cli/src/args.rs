@@ -93,7 +93,7 @@ pub(crate) enum Command {
     verbatim_doc_comment,
     after_help = "\
 Examples:
-  adverb study                                    about 3 minutes, into ./study-<date>
+  adverb study                                    about 3 minutes, into ./study-DATE
   adverb study --only fig1,rank-rtt --out latency only the cells of two figures
   adverb study --profile full --out full          all sizes, more repetitions: more than an hour
   adverb study --resume --out full                go on where it was interrupted"
@@ -116,7 +116,7 @@ pub(crate) struct StudyArgs {
     #[arg(long, value_name = "DEV")]
     pub(crate) device: Option<DeviceChoice>,
 
-    /// The folder to write [default: study-<UTC date and time>]
+    /// The folder to write [default: study-DATE, in UTC]
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
 
