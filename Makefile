@@ -26,4 +26,4 @@ bench: ## Adverb beside UCX, memcpy and the bare cache line, as ratios of one ru
 lint: ## Format (in CI: check the format), clippy and rustdoc; warnings are errors.
 	$(CARGO) fmt --all $(if $(CI),--check)
 	$(CARGO) clippy --workspace --all-targets --quiet -- -D warnings
-	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --document-private-items --quiet
+	RUSTDOCFLAGS="-D warnings -A rustdoc::private-intra-doc-links" $(CARGO) doc --workspace --no-deps --document-private-items --quiet
