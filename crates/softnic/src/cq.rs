@@ -152,6 +152,10 @@ impl SoftCq {
             limit,
         };
         let index = lock(&port.cq_indices).take().ok_or(exhausted)?;
+        port.reserve_entry(TableEntry::Cq(index)).map_err(|e| {
+            lock(&port.cq_indices).give(index);
+            port.no_room("make a completion queue", e)
+        })?;
         let inner = CqInner {
             port: port.clone(),
             index,
@@ -159,8 +163,6 @@ impl SoftCq {
             channel: channel.cloned(),
             state: SpinMutex::default(),
         };
-        port.reserve_entry(TableEntry::Cq(index))
-            .map_err(|e| port.no_room("make a completion queue", e))?;
         let entry = inner.entry();
         entry.arming.armed.disarm();
         entry

@@ -144,9 +144,11 @@ impl Dir {
             .open(path)
     }
 
-    /// Opens a FIFO of another process for writing.
+    /// Opens a FIFO of another process for writing (and reading, so that a write after its owner
+    /// has gone raises no SIGPIPE).
     pub(crate) fn open_fifo(&self, slot: u32, name: &str) -> io::Result<File> {
         OpenOptions::new()
+            .read(true)
             .write(true)
             .custom_flags(NONBLOCK | NOFOLLOW)
             .open(self.file(slot, name))

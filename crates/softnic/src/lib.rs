@@ -33,11 +33,13 @@ mod dir;
 mod engine;
 mod layout;
 mod memory;
-mod notify;
+#[doc(hidden)]
+pub mod notify;
 mod peer;
 mod port;
 mod qp;
-mod quiesce;
+#[doc(hidden)]
+pub mod quiesce;
 mod requester;
 pub mod ring;
 mod segment;

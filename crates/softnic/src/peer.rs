@@ -104,6 +104,12 @@ impl Peer {
         self.dead.load(Ordering::Acquire)
     }
 
+    /// Whether it closed its port: its slot may have another owner by now.
+    pub(crate) fn has_left(&self) -> bool {
+        let header: &Header = self.mapping.at(0);
+        header.magic.load(Ordering::Acquire) != layout::MAGIC
+    }
+
     pub(crate) fn mark_dead(&self) {
         self.dead.store(true, Ordering::Release);
     }

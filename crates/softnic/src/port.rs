@@ -178,7 +178,8 @@ impl Port {
     pub(crate) fn peer_of(&self, qpn: Qpn) -> Result<Arc<Peer>, PeerError> {
         let slot = qpn.get() >> QP_INDEX_BITS;
         let mut peers = lock(&self.peers);
-        if let Some(peer) = peers.get(&slot).filter(|peer| !peer.is_dead()) {
+        let is_usable = |peer: &&Arc<Peer>| !peer.is_dead() && !peer.has_left();
+        if let Some(peer) = peers.get(&slot).filter(is_usable) {
             return Ok(peer.clone());
         }
         let peer = Arc::new(Peer::open(&self.dir, slot)?);
@@ -219,7 +220,9 @@ impl Port {
     /// Before this process sleeps: peers that post a receive are to wake its engine.
     pub(crate) fn prepare_to_sleep(&self) {
         if self.has_pending() {
-            self.pending.lock().iter().for_each(|qp| qp.ask_for_wake());
+            // A send queue's lock comes before the list's: not taken while this one is held.
+            let waiting = self.pending.lock().clone();
+            waiting.iter().for_each(|qp| qp.ask_for_wake());
             self.drive();
         }
     }
@@ -238,6 +241,9 @@ impl Port {
 
 impl Drop for Port {
     fn drop(&mut self) {
+        // Peers that have this port mapped find that the slot may be somebody else's now.
+        let header: &Header = self.mapping.at(0);
+        header.magic.store(0, Ordering::Release);
         self.dir.release(self.slot);
     }
 }

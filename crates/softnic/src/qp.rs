@@ -20,7 +20,7 @@ use spin::mutex::SpinMutex;
 
 use crate::context::{Handle, MAX_INLINE, MAX_MESSAGE, MAX_SGE, MAX_WR, SoftPd};
 use crate::cq::{CqInner, RecvQueue, SendRetired, SoftCq};
-use crate::layout::{MAX_QP, Phase, QP_INDEX_BITS, QpEntry, first_position};
+use crate::layout::{FIRST_QP, MAX_QP, Phase, QP_INDEX_BITS, QpEntry, first_position};
 use crate::peer::Peer;
 use crate::port::{Port, TableEntry, lock};
 use crate::quiesce;
@@ -88,7 +88,7 @@ impl SoftQp {
         }
         let exhausted = CreateError::Exhausted {
             what: "queue pairs",
-            limit: MAX_QP.into(),
+            limit: (MAX_QP - FIRST_QP).into(),
         };
         let index = lock(&port.qp_indices).take().ok_or(exhausted)?;
         let made = Self::build(pd, init, index);
@@ -334,22 +334,12 @@ impl QpInner {
         let mut send = self.send.lock();
         match to {
             QpState::Rtr if attr.dest_qpn.is_some() => self.connect(&mut send, attr)?,
-            QpState::Rts if attr.sq_psn.is_some() => {
-                if let (Some(connection), Some(timeout), Some(retry_cnt), Some(rnr_retry)) = (
-                    send.connection.as_mut(),
-                    attr.timeout,
-                    attr.retry_cnt,
-                    attr.rnr_retry,
-                ) {
-                    connection.sq_psn = attr.sq_psn;
-                    connection.retries = Some(Retries {
-                        timeout,
-                        retry_cnt,
-                        rnr_retry,
-                    });
+            _ => {
+                if let Some(connection) = send.connection.as_mut() {
+                    connection.sq_psn = attr.sq_psn.or(connection.sq_psn);
+                    connection.retries = Retries::merged(connection.retries, attr);
                 }
             }
-            _ => {}
         }
         // The engine may have found the peer dead meanwhile.
         if self.state() != QpState::Err {
@@ -395,6 +385,11 @@ impl QpInner {
             attr.rq_psn.map_or(0, adverb_verbs::Psn::get),
             Ordering::Relaxed,
         );
+        // The engine marks a peer dead before it looks for connections, under this lock, and looks
+        // once: who connects after that has to see the mark.
+        if connection.peer.is_dead() {
+            return Err(unreachable("its process has ended".into()));
+        }
         send.connection = Some(connection);
         Ok(())
     }

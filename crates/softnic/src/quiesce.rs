@@ -10,17 +10,17 @@ use std::time::{Duration, Instant};
 
 use rustix::thread::{MembarrierCommand, membarrier};
 
-use crate::sync::{AtomicU64, Ordering, compiler_fence};
+use crate::sync::{AtomicU64, Ordering, compiler_fence, yield_now};
 
 /// A requester's mark: odd while it works on the peer's memory.
 #[derive(Debug, Default)]
 #[repr(C)]
-pub(crate) struct Busy(AtomicU64);
+pub struct Busy(AtomicU64);
 
 impl Busy {
     /// Requester: an operation begins. What it needs must be loaded after this.
     #[inline]
-    pub(crate) fn enter(&self) {
+    pub fn enter(&self) {
         self.0
             .store(self.0.load(Ordering::Relaxed) | 1, Ordering::Relaxed);
         compiler_fence(Ordering::SeqCst);
@@ -28,7 +28,7 @@ impl Busy {
 
     /// Requester: the operation has ended.
     #[inline]
-    pub(crate) fn leave(&self) {
+    pub fn leave(&self) {
         self.0.store(
             self.0.load(Ordering::Relaxed).wrapping_add(1),
             Ordering::Release,
@@ -37,7 +37,7 @@ impl Busy {
 
     /// Owner, after [`barrier`]: waits until the operation that may be under way has ended.
     /// False where it has not within `patience`.
-    pub(crate) fn wait_idle(&self, patience: Duration, is_dead: impl Fn() -> bool) -> bool {
+    pub fn wait_idle(&self, patience: Duration, is_dead: impl Fn() -> bool) -> bool {
         let seen = self.0.load(Ordering::Acquire);
         if seen & 1 == 0 {
             return true;
@@ -50,7 +50,7 @@ impl Busy {
             if Instant::now() > deadline {
                 return false;
             }
-            std::thread::yield_now();
+            yield_now();
         }
         true
     }
@@ -65,8 +65,15 @@ pub(crate) fn register() -> rustix::io::Result<()> {
 ///
 /// Falls back to the slow form where the expedited one fails; registration made sure at opening
 /// that the kernel has it.
-pub(crate) fn barrier() {
+#[cfg(not(loom))]
+pub fn barrier() {
     if membarrier(MembarrierCommand::GlobalExpedited).is_err() {
         let _ = membarrier(MembarrierCommand::Global);
     }
+}
+
+/// Under loom the requester fences itself (see `sync`); the owner's half is left.
+#[cfg(loom)]
+pub fn barrier() {
+    crate::sync::fence(Ordering::SeqCst);
 }

@@ -9,8 +9,8 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use adverb_verbs::{
-    AccessFlags, AckTimeout, Operation, Psn, Qpn, RemoteAddress, RetryCount, RnrTimer, SendFlags,
-    SendRequest, Sge, WcStatus, WrId,
+    AccessFlags, AckTimeout, Operation, Psn, QpAttr, Qpn, RemoteAddress, RetryCount, RnrTimer,
+    SendFlags, SendRequest, Sge, WcStatus, WrId,
 };
 
 use crate::copy::place;
@@ -44,6 +44,15 @@ pub(crate) struct Retries {
 }
 
 impl Retries {
+    /// The timers and counters of `attr`, and of `old` where it has none.
+    pub(crate) fn merged(old: Option<Self>, attr: &QpAttr) -> Option<Self> {
+        Some(Retries {
+            timeout: attr.timeout.or(old.map(|old| old.timeout))?,
+            retry_cnt: attr.retry_cnt.or(old.map(|old| old.retry_cnt))?,
+            rnr_retry: attr.rnr_retry.or(old.map(|old| old.rnr_retry))?,
+        })
+    }
+
     /// How long an unreachable peer is tried: timeout × (retries + 1); none for ever.
     fn unreachable_patience(self) -> Option<Duration> {
         let timeout = self.timeout.span()?;

@@ -2,9 +2,13 @@
 
 #[cfg(not(loom))]
 pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, compiler_fence, fence};
+#[cfg(not(loom))]
+pub(crate) use std::thread::yield_now;
 
 #[cfg(loom)]
 pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+#[cfg(loom)]
+pub(crate) use loom::thread::yield_now;
 
 /// Loom has no compiler fence: a full one is the stronger promise that the other side's
 /// `membarrier` turns it into.
