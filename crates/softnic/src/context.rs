@@ -171,6 +171,9 @@ impl Context for SoftContext {
         length: Bytes,
         access: AccessFlags,
     ) -> Result<SoftMr, RegisterError> {
+        if !Arc::ptr_eq(&pd.handle, &self.handle) {
+            return Err(RegisterError::Foreign);
+        }
         SoftMr::new(&self.handle.port, pd.number, length, access)
     }
 

@@ -104,6 +104,9 @@ pub enum RegisterError {
         /// What was asked.
         access: AccessFlags,
     },
+    /// The protection domain belongs to another context.
+    #[error("the protection domain belongs to another context than the region")]
+    Foreign,
     /// The device has no room for another region.
     #[error("no more memory regions: this device has room for {limit}; deregister one first")]
     Exhausted {
