@@ -95,7 +95,6 @@ struct Attached {
     recv_cq: u32,
     cq: *const CqEntry,
     pd: u32,
-    access: AccessFlags,
 }
 
 /// A request as the engine may have to repeat it: with copies of what the caller lent.
@@ -335,7 +334,6 @@ impl Connection {
             recv_cq,
             cq,
             pd: remote.pd.load(Ordering::Relaxed),
-            access: AccessFlags::from_bits_retain(remote.access.load(Ordering::Relaxed)),
         });
         true
     }
@@ -515,11 +513,12 @@ impl Connection {
     /// `length` bytes of the peer's memory, if its queue pair and region allow `need`.
     #[inline]
     fn target(&mut self, at: RemoteAddress, length: u64, need: AccessFlags) -> Option<*mut u8> {
-        let attached = self.attached();
-        if !attached.access.contains(need) {
+        // Read each time: the peer may change it in RTS. It shares the phase's cache line.
+        let access = self.remote().access.load(Ordering::Relaxed);
+        if !AccessFlags::from_bits_retain(access).contains(need) {
             return None;
         }
-        let pd = attached.pd;
+        let pd = self.attached().pd;
         self.cache
             .find(&self.peer, at.rkey.0, pd, need, (at.addr, length))
     }
