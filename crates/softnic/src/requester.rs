@@ -309,7 +309,9 @@ impl Connection {
         }
         let next = match &self.attached {
             Some(old) if old.phase.generation() == phase.generation() => old.next,
-            _ => phase.first_position(),
+            // A later life of the peer's queue pair does not expect our present packets.
+            Some(_) => return false,
+            None => phase.first_position(),
         };
         let slots = remote.ring_slots.load(Ordering::Relaxed);
         let stride = remote.ring_stride.load(Ordering::Relaxed);
