@@ -408,7 +408,7 @@ impl Connection {
     /// Copies the payload into the receive's pieces; none where one must not be written.
     #[inline]
     fn scatter(&mut self, mut source: Source<'_>, ring: RecvRing<'_>, position: u64) -> Option<()> {
-        for piece in ring.pieces(position) {
+        for piece in ring.pieces(position).filter(|piece| piece.length != 0) {
             if source.left == 0 {
                 break;
             }
