@@ -282,6 +282,9 @@ impl QpInner {
         if matches!(self.state(), QpState::Reset | QpState::Err) {
             return;
         }
+        // Receives posted meanwhile wait at the lock: they find the error state and are flushed
+        // one by one, behind those that were posted before.
+        let recv = self.recv.lock();
         self.set_state(QpState::Err);
         for waiting in send.waiting.drain(..) {
             self.complete_send(waiting.count, &waiting.request(), WcStatus::WrFlushErr);
@@ -297,7 +300,6 @@ impl QpInner {
                 .busy
                 .wait_idle(QUIESCE_PATIENCE, || connection.peer.is_dead());
         }
-        let recv = self.recv.lock();
         self.recv_cq
             .flush_receives(&self.recv_queue, recv.first + recv.posted);
     }
