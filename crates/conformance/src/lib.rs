@@ -161,6 +161,7 @@ macro_rules! for_each_case {
                 the_error_state_flushes_both_queues,
                 posting_in_the_error_state_is_flushed,
                 arrivals_before_the_error_stay_successes,
+                receives_posted_while_the_error_strikes_complete_once,
                 a_failed_pair_works_again_after_reset_on_both_sides,
                 a_peer_of_a_queue_pair_that_was_reset_exceeds_its_retries,
                 reset_forgets_completions,

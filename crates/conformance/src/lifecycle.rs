@@ -4,14 +4,15 @@ use std::time::{Duration, Instant};
 
 use adverb_verbs::{
     AckTimeout, CompletionQueue, Context, Device, MemoryRegion, ModifyQpError, Operation, PathMtu,
-    PortNum, PostErrorCause, Psn, QpAttr, QpState, QueuePair, RetryCount, WcStatus,
+    PortNum, PostErrorCause, Psn, QpAttr, QpCaps, QpState, QueuePair, RecvRequest, RetryCount,
+    WcStatus, WorkCompletion, WrId,
 };
 
-use crate::Verdict;
 use crate::pair::{
     ALL, BLANK, End, Pair, SIGNALED, Setup, UNSIGNALED, address_of, connect, to_init, to_rtr,
     to_rts,
 };
+use crate::{Subject, Verdict};
 
 fn to<Q: QueuePair>(qp: &Q, state: QpState) {
     qp.modify(&QpAttr::to(state))
@@ -134,6 +135,44 @@ pub fn arrivals_before_the_error_stay_successes<D: Device>(device: &D) -> Verdic
         (13, WcStatus::WrFlushErr),
     ]);
     b.expect_quiet();
+    Ok(())
+}
+
+/// Receives that another thread posts while the queue pair fails complete once each, in order (IBTA
+/// vol. 1, 10.3.1.7, 10.8.3.1).
+pub fn receives_posted_while_the_error_strikes_complete_once<D: Subject>(device: &D) -> Verdict {
+    const RECEIVES: u64 = 500;
+    let setup = Setup {
+        caps: QpCaps {
+            max_recv_wr: RECEIVES as u32,
+            ..Setup::default().caps
+        },
+        entries: RECEIVES as u32 * 2,
+        ..Setup::default()
+    };
+    let pair = Pair::with(device, setup);
+    for round in 0..60 {
+        let b = &pair.b;
+        std::thread::scope(|scope| {
+            let (qp, mr) = (&b.qp, &b.mr);
+            scope.spawn(move || {
+                let sges = [mr.sge(0, 8).expect("within the region")];
+                for i in 0..RECEIVES {
+                    qp.post_recv(&[RecvRequest::new(WrId(i), &sges)])
+                        .expect("post a receive");
+                }
+            });
+            (0..round * 300).for_each(|_| std::hint::spin_loop());
+            to(&b.qp, QpState::Err);
+        });
+        let expected: Vec<_> = (0..RECEIVES).map(|i| (i, WcStatus::WrFlushErr)).collect();
+        b.expect_received(&expected);
+        let mut one = [WorkCompletion::default()];
+        assert_eq!(b.recv_cq.poll(&mut one), Ok(0), "once more: {one:?}");
+        to(&pair.a.qp, QpState::Reset);
+        to(&b.qp, QpState::Reset);
+        pair.connect();
+    }
     Ok(())
 }
 
