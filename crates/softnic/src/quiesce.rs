@@ -21,8 +21,9 @@ impl Busy {
     /// Requester: an operation begins. What it needs must be loaded after this.
     #[inline]
     pub fn enter(&self) {
+        // Release: who waits for the end of the former operation may see only this store.
         self.0
-            .store(self.0.load(Ordering::Relaxed) | 1, Ordering::Relaxed);
+            .store(self.0.load(Ordering::Relaxed) | 1, Ordering::Release);
         compiler_fence(Ordering::SeqCst);
     }
 

@@ -1,0 +1,378 @@
+//! The protocols between two processes, model-checked: every interleaving that loom finds within
+//! its bound of preemptions, and every value that the memory model lets a load return.
+//!
+//! `RUSTFLAGS="--cfg loom" cargo test -p adverb-softnic --release --test loom`
+#![cfg(loom)]
+#![allow(unsafe_code)]
+
+use adverb_softnic::notify::{Armed, Urgency};
+use adverb_softnic::quiesce::{self, Busy};
+use adverb_softnic::ring::{Arrival, Line, Piece, RecvRing};
+use adverb_verbs::NotifyOn;
+use loom::cell::UnsafeCell;
+use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use loom::sync::{Arc, Condvar, Mutex};
+use loom::thread;
+
+/// Forced switches in one execution. More find nothing new in two or three threads this short
+/// (4 was tried) and take minutes.
+const PREEMPTIONS: usize = 3;
+
+fn check(model: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(PREEMPTIONS);
+    builder.check(model);
+}
+
+/// A ring of one-line slots in "shared" memory, with a payload word a slot. Loom reports any access
+/// to a payload that is not ordered by the ring.
+struct Shared {
+    lines: Vec<Line>,
+    payload: Vec<UnsafeCell<u64>>,
+}
+
+impl Shared {
+    fn new(slots: usize) -> Arc<Self> {
+        Arc::new(Shared {
+            lines: (0..slots).map(|_| Line::default()).collect(),
+            payload: (0..slots).map(|_| UnsafeCell::new(0)).collect(),
+        })
+    }
+
+    fn ring(&self) -> RecvRing<'_> {
+        RecvRing::over(&self.lines, self.lines.len())
+    }
+
+    fn slot(&self, position: u64) -> &UnsafeCell<u64> {
+        &self.payload[position as usize % self.payload.len()]
+    }
+
+    fn post(&self, position: u64) {
+        let piece = Piece {
+            addr: position * 10,
+            length: 8,
+            lkey: position as u32,
+        };
+        self.ring().post(position, std::iter::once(piece));
+    }
+
+    /// Requester: what `Connection::send` does, if a receive is posted.
+    fn try_send(&self, position: u64) -> bool {
+        let ring = self.ring();
+        if !ring.is_posted(position) {
+            return false;
+        }
+        let pieces: Vec<_> = ring.pieces(position).collect();
+        assert_eq!(ring.capacity(position), 8);
+        assert_eq!(
+            pieces,
+            [Piece {
+                addr: position * 10,
+                length: 8,
+                lkey: position as u32
+            }]
+        );
+        self.slot(position).with_mut(|word| {
+            // SAFETY: loom fails the test if another thread may use the word at the same time.
+            unsafe { *word = position + 100 };
+        });
+        ring.complete(position, arrival(position));
+        true
+    }
+
+    /// Owner: takes what arrived at `position`.
+    fn try_take(&self, position: u64) -> bool {
+        let Some(arrived) = self.ring().arrival(position) else {
+            return false;
+        };
+        assert_eq!(arrived, arrival(position));
+        // SAFETY: as above.
+        let word = self.slot(position).with(|word| unsafe { *word });
+        assert_eq!(
+            word,
+            position + 100,
+            "the payload comes before the completion"
+        );
+        true
+    }
+}
+
+fn arrival(position: u64) -> Arrival {
+    Arrival {
+        byte_len: 8 + position as u32,
+        status: 0,
+        imm: (position % 2 == 0).then_some(position as u32),
+        is_write: position % 2 == 1,
+    }
+}
+
+#[test]
+fn every_arrival_is_taken_once_in_order_with_its_payload() {
+    const RECEIVES: u64 = 3;
+    check(|| {
+        let shared = Shared::new(2);
+        let requester = shared.clone();
+        let requester = thread::spawn(move || {
+            for position in 0..RECEIVES {
+                while !requester.try_send(position) {
+                    thread::yield_now();
+                }
+            }
+        });
+        let mut posted = 0;
+        for taken in 0..RECEIVES {
+            while posted < RECEIVES && posted < taken + 2 {
+                shared.post(posted);
+                posted += 1;
+            }
+            assert!(!shared.ring().is_posted(taken + 2), "beyond what is posted");
+            while !shared.try_take(taken) {
+                thread::yield_now();
+            }
+        }
+        requester.join().unwrap();
+        assert_eq!(shared.ring().arrival(RECEIVES), None);
+    });
+}
+
+#[test]
+fn a_requester_that_comes_too_early_finds_nothing_and_leaves_nothing() {
+    check(|| {
+        let shared = Shared::new(1);
+        let requester = shared.clone();
+        let requester = thread::spawn(move || requester.try_send(0));
+        shared.post(0);
+        let early = shared.try_take(0);
+        let sent = requester.join().unwrap();
+        assert!(sent || !early);
+        assert_eq!(shared.ring().arrival(0).is_some(), sent);
+        assert_eq!(shared.ring().is_posted(0), !sent);
+    });
+}
+
+/// The channel's FIFO: counts events; reading sleeps. Loom reports a sleep that nothing can end.
+#[derive(Default)]
+struct Fifo {
+    events: Mutex<u32>,
+    written: Condvar,
+}
+
+impl Fifo {
+    fn write(&self) {
+        *self.events.lock().unwrap() += 1;
+        self.written.notify_one();
+    }
+
+    fn read(&self) {
+        let mut events = self.events.lock().unwrap();
+        while *events == 0 {
+            events = self.written.wait(events).unwrap();
+        }
+        *events -= 1;
+    }
+
+    fn unread(&self) -> u32 {
+        *self.events.lock().unwrap()
+    }
+}
+
+#[derive(Default)]
+struct Queue {
+    armed: Armed,
+    /// Completions published, as the ring's state words publish them, one a producer.
+    published: [AtomicU32; 2],
+    fifo: Fifo,
+}
+
+impl Queue {
+    fn produce(&self, producer: usize, urgency: Urgency) -> bool {
+        self.published[producer].store(1, Ordering::Release);
+        let raised = self.armed.must_raise(urgency);
+        if raised {
+            self.fifo.write();
+        }
+        raised
+    }
+
+    fn poll(&self) -> u32 {
+        self.published
+            .iter()
+            .map(|p| p.load(Ordering::Acquire))
+            .sum()
+    }
+
+    /// Owner: the loop that every program on a channel has.
+    fn consume(&self, wanted: u32) {
+        loop {
+            self.armed.arm(NotifyOn::Any);
+            if self.poll() >= wanted {
+                return;
+            }
+            self.fifo.read();
+        }
+    }
+}
+
+#[test]
+fn who_arms_and_polls_again_never_sleeps_on_a_completion() {
+    check(|| {
+        let queue = Arc::new(Queue::default());
+        let producer = queue.clone();
+        let producer = thread::spawn(move || producer.produce(0, Urgency::Usual));
+        queue.consume(1);
+        producer.join().unwrap();
+    });
+}
+
+#[test]
+fn who_waits_for_two_producers_is_woken_for_the_second_as_well() {
+    check(|| {
+        let queue = Arc::new(Queue::default());
+        let producers = [0, 1].map(|i| {
+            let queue = queue.clone();
+            thread::spawn(move || queue.produce(i, Urgency::Usual))
+        });
+        queue.consume(2);
+        for producer in producers {
+            producer.join().unwrap();
+        }
+    });
+}
+
+#[test]
+fn of_two_producers_exactly_one_raises_the_event_of_one_arming() {
+    check(|| {
+        let queue = Arc::new(Queue::default());
+        let producers = [0, 1].map(|i| {
+            let queue = queue.clone();
+            thread::spawn(move || queue.produce(i, Urgency::Usual))
+        });
+        queue.armed.arm(NotifyOn::Any);
+        let found = queue.poll();
+        let raised = producers.map(|p| p.join().unwrap()).map(u32::from);
+        let raised: u32 = raised.iter().sum();
+        assert_eq!(raised, queue.fifo.unread());
+        assert!(raised <= 1, "one arming raised {raised} events");
+        assert!(
+            raised == 1 || found == 2,
+            "found {found} of 2 completions and no event comes for the rest"
+        );
+    });
+}
+
+#[test]
+fn an_arming_for_solicited_ones_sleeps_through_the_usual_only() {
+    check(|| {
+        let queue = Arc::new(Queue::default());
+        let producers = [(0, Urgency::Usual), (1, Urgency::Solicited)].map(|(i, urgency)| {
+            let queue = queue.clone();
+            thread::spawn(move || queue.produce(i, urgency))
+        });
+        queue.armed.arm(NotifyOn::Solicited);
+        let found = queue.published[1].load(Ordering::Acquire) == 1;
+        let [usual, solicited] = producers.map(|p| p.join().unwrap());
+        assert!(!usual, "a usual completion raised an event");
+        assert!(found || solicited);
+    });
+}
+
+#[test]
+fn a_producer_that_dies_with_the_event_in_its_hands_leaves_no_sleeper() {
+    check(|| {
+        let queue = Arc::new(Queue::default());
+        let died = Arc::new(AtomicBool::new(false));
+        let (victim, death) = (queue.clone(), died.clone());
+        let victim = thread::spawn(move || {
+            victim.published[0].store(1, Ordering::Release);
+            // Takes the arming, if there is one, and is killed before it writes the event.
+            victim.armed.must_raise(Urgency::Usual);
+            death.store(true, Ordering::Release);
+        });
+        let engine = queue.clone();
+        let engine = thread::spawn(move || {
+            while !died.load(Ordering::Acquire) {
+                thread::yield_now();
+            }
+            // `CqInner::raise_anyway`
+            engine.armed.disarm();
+            engine.fifo.write();
+        });
+        queue.consume(1);
+        victim.join().unwrap();
+        engine.join().unwrap();
+    });
+}
+
+const RECEIVING: u64 = 3;
+const TAKEN_BACK: u64 = 0;
+
+/// A responder's memory, lent to a requester for as long as the phase says so.
+struct Lent {
+    phase: AtomicU64,
+    busy: Busy,
+    memory: UnsafeCell<u64>,
+}
+
+impl Lent {
+    fn operate(&self) {
+        self.busy.enter();
+        if self.phase.load(Ordering::Acquire) == RECEIVING {
+            // SAFETY: loom fails the test if another thread may use the word at the same time.
+            self.memory.with_mut(|word| unsafe { *word += 1 });
+        }
+        self.busy.leave();
+    }
+
+    fn take_back(&self) {
+        self.phase.store(TAKEN_BACK, Ordering::Release);
+        quiesce::barrier();
+        let patience = std::time::Duration::from_secs(3600);
+        assert!(self.busy.wait_idle(patience, || false));
+    }
+}
+
+#[test]
+fn who_has_quiesced_a_peer_has_the_memory_to_itself() {
+    check(|| {
+        let lent = Arc::new(Lent {
+            phase: AtomicU64::new(RECEIVING),
+            busy: Busy::default(),
+            memory: UnsafeCell::new(0),
+        });
+        let requester = lent.clone();
+        let requester = thread::spawn(move || {
+            requester.operate();
+            requester.operate();
+        });
+        lent.take_back();
+        // SAFETY: as above; what the test is about.
+        lent.memory.with_mut(|word| unsafe { *word = 100 });
+        requester.join().unwrap();
+        // SAFETY: as above.
+        assert_eq!(lent.memory.with(|word| unsafe { *word }), 100);
+    });
+}
+
+#[test]
+fn a_receive_flushed_after_quiescing_is_a_completion_or_a_flush_and_stays_so() {
+    check(|| {
+        let shared = Shared::new(1);
+        let lent = Arc::new((AtomicU64::new(RECEIVING), Busy::default()));
+        shared.post(0);
+        let (requester, mark) = (shared.clone(), lent.clone());
+        let requester = thread::spawn(move || {
+            mark.1.enter();
+            let sent = mark.0.load(Ordering::Acquire) == RECEIVING && requester.try_send(0);
+            mark.1.leave();
+            sent
+        });
+        lent.0.store(TAKEN_BACK, Ordering::Release);
+        quiesce::barrier();
+        assert!(
+            lent.1
+                .wait_idle(std::time::Duration::from_secs(3600), || false)
+        );
+        let arrived = shared.try_take(0);
+        assert_eq!(requester.join().unwrap(), arrived, "flushed and completed");
+    });
+}
