@@ -1,6 +1,6 @@
 //! The conformance suite: what verbs mean, written once over the seam, run on every device.
 //!
-//! A case is a function over a [`Device`](adverb_verbs::Device). It opens two contexts, connects
+//! A case is a function over a [`Device`]. It opens two contexts, connects
 //! queue pairs between them ([`pair`]) and panics where the device breaks the rule that its
 //! documentation names. What a device cannot do is a verdict of its own, [`NotSupported`], which
 //! the runner lists: a case is never passed silently.
@@ -166,6 +166,7 @@ macro_rules! for_each_case {
                 a_peer_of_a_queue_pair_that_was_reset_exceeds_its_retries,
                 reset_forgets_completions,
                 drained_holds_requests_back_until_ready_to_send,
+                drained_finishes_the_request_that_has_begun,
                 drained_takes_new_retries,
                 other_packet_sequence_numbers_exceed_the_retries,
                 a_destroyed_peer_exceeds_the_retries,

@@ -67,7 +67,7 @@ fn alternate(post: impl Fn(u32) + Send, check: impl Fn(u32)) {
 }
 
 /// WRITEs of a queue pair become visible in post order: when the later one is seen, so is the
-/// earlier (IBTA vol. 1, 9.5 with 10.8.3.3's advice not to rely on it within one message).
+/// earlier (IBTA vol. 1, 9.5).
 pub fn a_write_that_is_visible_implies_the_earlier_ones<D: Subject>(device: &D) -> Verdict {
     let pair = Pair::new(device);
     let (a, b) = (&pair.a, &pair.b);

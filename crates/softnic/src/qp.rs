@@ -412,9 +412,7 @@ impl QpInner {
         let Some(mut send) = self.send.try_lock() else {
             return true;
         };
-        if self.state() == QpState::Sqd {
-            return true;
-        }
+        let is_drained = self.state() == QpState::Sqd;
         let SendQueue {
             waiting,
             connection,
@@ -425,6 +423,10 @@ impl QpInner {
         };
         let mut failed = false;
         while let Some(oldest) = waiting.front_mut() {
+            if is_drained && !oldest.has_begun {
+                return true;
+            }
+            oldest.has_begun = true;
             let attempt = connection.attempt(self.entry(), &oldest.request());
             let status = match attempt {
                 Attempt::Done(status) => status,
@@ -530,8 +532,10 @@ impl QpInner {
     #[cold]
     fn put_off(self: &Arc<Self>, send: &mut SendQueue, request: &SendRequest<'_>) {
         let is_first = send.waiting.is_empty();
-        send.waiting
-            .push_back(Waiting::new(&self.port, request, send.posted));
+        let mut waiting = Waiting::new(&self.port, request, send.posted);
+        // In RTS the first one comes here after an attempt.
+        waiting.has_begun = is_first && self.state() == QpState::Rts;
+        send.waiting.push_back(waiting);
         if is_first {
             self.port.add_pending(self);
         }

@@ -104,6 +104,8 @@ pub(crate) struct Waiting {
     pub(crate) flags: SendFlags,
     pub(crate) count: u64,
     pub(crate) operation: Operation,
+    /// It was attempted: it goes on in SQD, unlike those behind it.
+    pub(crate) has_begun: bool,
     sges: Vec<Sge<'static>>,
     /// Inline payload, which `sges` then points to.
     _inline: Vec<u8>,
@@ -145,6 +147,7 @@ impl Waiting {
             flags: request.flags,
             count,
             operation: request.operation,
+            has_begun: false,
             sges,
             _inline: inline,
             _regions: regions,
