@@ -301,7 +301,7 @@ pub(crate) struct CoreArgs {
     #[arg(long, value_name = "A,B", conflicts_with = "no_pin")]
     pub(crate) cpu: Option<CorePair>,
 
-    /// Let the kernel choose the cores
+    /// Let the kernel choose the cores (two polling sides may meet on one)
     #[arg(long)]
     pub(crate) no_pin: bool,
 }

@@ -1,5 +1,6 @@
 //! One side of a cell, in its own process: takes its order, takes its place, runs, answers.
 
+use std::ffi::CString;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
 
@@ -41,6 +42,7 @@ fn failed(side: Side, error: &anyhow::Error) -> Answer {
 }
 
 fn answer(side: Side) -> anyhow::Result<Answer> {
+    show_name(side);
     let link = link()?;
     let order = link
         .receive(side.peer().role(), ORDER_PATIENCE)
@@ -67,6 +69,14 @@ fn play<S: Station>(side: Side, station: &S, spec: &CellSpec) -> anyhow::Result<
             Answer::Served
         }
     })
+}
+
+/// What `top` shows; without it, that would be the `exe` of `/proc/self/exe`.
+fn show_name(side: Side) {
+    if let Ok(name) = CString::new(format!("adverb-{}", side.name())) {
+        // Only for people: nothing depends on it.
+        let _ = rustix::thread::set_name(&name);
+    }
 }
 
 /// The socket to the other side, which is our stdin.
