@@ -95,7 +95,7 @@ pub(crate) enum Command {
 Examples:
   adverb study                                    about 3 minutes, into ./study-DATE
   adverb study --only fig1,rank-rtt --out latency only the cells of two figures
-  adverb study --profile full --out full          all sizes, more repetitions: more than an hour
+  adverb study --profile full --out full          all sizes, more repetitions: about half an hour
   adverb study --resume --out full                go on where it was interrupted"
 )]
 pub(crate) struct StudyArgs {
