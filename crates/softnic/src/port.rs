@@ -140,7 +140,7 @@ impl Port {
         reserve(&self.file, offset as u64, length as u64)
     }
 
-    /// Takes zeroed room for a receive ring of `length` bytes.
+    /// Takes room (with what its last holder left) for a receive ring of `length` bytes.
     pub(crate) fn take_ring(&self, length: u64) -> Result<std::ops::Range<u64>, CreateError> {
         let exhausted = CreateError::Exhausted {
             what: "room for receive queues",

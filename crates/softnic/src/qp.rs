@@ -111,6 +111,7 @@ impl SoftQp {
         // long as the queue pair lives.
         let view =
             unsafe { RecvRing::from_raw(port.address(ring.start).cast(), slots as usize, stride) };
+        view.clear();
         let retired = Arc::new(SendRetired::default());
         let inner = QpInner {
             port: port.clone(),

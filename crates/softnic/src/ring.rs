@@ -24,6 +24,7 @@ use std::marker::PhantomData;
 
 use crate::sync::{AtomicU64, Ordering};
 
+const EMPTY: u64 = 0;
 const POSTED: u64 = 1;
 const COMPLETED: u64 = 2;
 const STATE_BITS: u32 = 2;
@@ -122,6 +123,14 @@ impl<'a> RecvRing<'a> {
             stride,
             mask: slots as u64 - 1,
             memory: PhantomData,
+        }
+    }
+
+    /// Owner: empties all slots. A new queue pair's ring may be where another's was, whose
+    /// positions were the same.
+    pub fn clear(&self) {
+        for slot in 0..=self.mask {
+            self.line(slot, 0).0[0].store(EMPTY, Ordering::Relaxed);
         }
     }
 
@@ -289,5 +298,15 @@ mod tests {
         ring.post(0, [].into_iter());
         ring.complete(0, Arrival::default());
         assert_eq!(ring.arrival(1 << 32), None);
+    }
+
+    #[test]
+    fn a_cleared_ring_holds_nothing_of_its_former_owner() {
+        let memory = ring_memory(4, 3);
+        let ring = RecvRing::over(&memory, 4);
+        (0..4).for_each(|position| ring.post(position, [].into_iter()));
+        ring.complete(2, Arrival::default());
+        ring.clear();
+        assert!((0..4).all(|p| !ring.is_posted(p) && ring.arrival(p).is_none()));
     }
 }
