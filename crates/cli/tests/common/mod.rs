@@ -25,7 +25,7 @@ pub(crate) struct Ended {
 impl Place {
     pub(crate) fn new() -> Self {
         let shm = tempfile::Builder::new()
-            .prefix("adverb-test-")
+            .prefix("adverb-cli-test-")
             .tempdir_in("/dev/shm");
         Place {
             dir: tempfile::tempdir().unwrap(),
