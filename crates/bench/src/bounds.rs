@@ -91,6 +91,17 @@ pub(crate) struct Measured {
     medians: (f64, f64),
 }
 
+const EVENT_PING: [&str; 8] = [
+    "ping",
+    "--op",
+    "send",
+    "--size",
+    "8",
+    "--inline",
+    "--completion",
+    "event",
+];
+
 pub(crate) const BOUNDS: &[Bound] = &[
     Bound {
         name: "write ping, 8 B",
@@ -159,41 +170,52 @@ pub(crate) const BOUNDS: &[Bound] = &[
     },
     Bound {
         name: "event ping CPU, active",
-        what: "CPU of the active side of `adverb ping --op send --size 8 --completion event`, over that \
-               with `--completion poll`",
+        what: "CPU of the active side of `adverb ping --op send --size 8 --inline --completion event` \
+               beside that of two threads that wake each other through pipes",
         unit: Unit::Percent,
         limit: Limit::Itself(25.0),
-        measure: |s| event_cpu(s, "active"),
+        measure: |s| {
+            let reference = machine::pipe_ping_pong(s.cores)?.active_cpu_percent;
+            Ok(Some((
+                adverb::cpu_percent(s, &EVENT_PING, "active")?,
+                reference,
+            )))
+        },
         needs: "",
     },
     Bound {
         name: "event ping CPU, passive",
-        what: "the same of the passive side",
+        what: "the same of the passive sides",
         unit: Unit::Percent,
         limit: Limit::Itself(25.0),
-        measure: |s| event_cpu(s, "passive"),
+        measure: |s| {
+            let reference = machine::pipe_ping_pong(s.cores)?.passive_cpu_percent;
+            Ok(Some((
+                adverb::cpu_percent(s, &EVENT_PING, "passive")?,
+                reference,
+            )))
+        },
         needs: "",
     },
     Bound {
         name: "event ping latency",
-        what: "the price of it: one-way time with events over that with polling",
+        what: "one-way time of the same pings",
         unit: Unit::Nanoseconds,
         limit: Limit::None,
         measure: |s| {
-            let ping = [
-                "ping",
-                "--op",
-                "send",
-                "--size",
-                "8",
-                "--inline",
-                "--completion",
-            ];
-            let event = adverb::one_way(s, &[&ping[..], &["event"]].concat())?;
-            Ok(Some((
-                event,
-                adverb::one_way(s, &[&ping[..], &["poll"]].concat())?,
-            )))
+            let reference = machine::pipe_ping_pong(s.cores)?.one_way_ns;
+            Ok(Some((adverb::one_way(s, &EVENT_PING)?, reference)))
+        },
+        needs: "",
+    },
+    Bound {
+        name: "price of events",
+        what: "one-way time of the same ping, with events over polling",
+        unit: Unit::Nanoseconds,
+        limit: Limit::None,
+        measure: |s| {
+            let poll = adverb::one_way(s, &["ping", "--op", "send", "--size", "8", "--inline"])?;
+            Ok(Some((adverb::one_way(s, &EVENT_PING)?, poll)))
         },
         needs: "",
     },
@@ -207,21 +229,6 @@ pub(crate) const BOUNDS: &[Bound] = &[
         needs: "",
     },
 ];
-
-fn event_cpu(setting: &Setting, side: &str) -> Result<Option<(f64, f64)>> {
-    let ping = [
-        "ping",
-        "--op",
-        "send",
-        "--size",
-        "8",
-        "--inline",
-        "--completion",
-    ];
-    let event = adverb::cpu_percent(setting, &[&ping[..], &["event"]].concat(), side)?;
-    let poll = adverb::cpu_percent(setting, &[&ping[..], &["poll"]].concat(), side)?;
-    Ok(Some((event, poll)))
-}
 
 impl Bound {
     pub(crate) fn measure(&self, setting: &Setting) -> Result<Row> {

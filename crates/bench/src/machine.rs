@@ -1,6 +1,7 @@
 //! What the machine itself can do: the references that no transport can beat.
 #![allow(unsafe_code)]
 
+use std::io::{Read, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
@@ -49,6 +50,61 @@ pub(crate) fn flag_ping_pong(cores: [u32; 2]) -> Result<f64> {
             .context("cannot pin")?;
         Ok(elapsed.as_nanos() as f64 / (ROUNDS - ROUNDS / 10 + 1) as f64 / 2.0)
     })
+}
+
+/// What waking each other costs two threads.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WakeUps {
+    pub(crate) one_way_ns: f64,
+    pub(crate) active_cpu_percent: f64,
+    pub(crate) passive_cpu_percent: f64,
+}
+
+/// Two pinned threads that pass a byte through two pipes and sleep meanwhile.
+pub(crate) fn pipe_ping_pong(cores: [u32; 2]) -> Result<WakeUps> {
+    const ROUNDS: u32 = 5_000;
+    let (mut to_passive, mut there) = std::io::pipe()?;
+    let (mut to_active, mut back) = std::io::pipe()?;
+    std::thread::scope(|scope| {
+        let passive = scope.spawn(move || {
+            pin(cores[1])?;
+            timed(|| {
+                for _ in 0..ROUNDS {
+                    to_passive.read_exact(&mut [0])?;
+                    back.write_all(&[0])?;
+                }
+                Ok(())
+            })
+        });
+        let active = scope.spawn(move || {
+            pin(cores[0])?;
+            timed(|| {
+                for _ in 0..ROUNDS {
+                    there.write_all(&[0])?;
+                    to_active.read_exact(&mut [0])?;
+                }
+                Ok(())
+            })
+        });
+        let passive = passive.join().expect("the passive thread does not panic")?;
+        let active = active.join().expect("the active thread does not panic")?;
+        Ok(WakeUps {
+            one_way_ns: active.0 * 1e9 / f64::from(ROUNDS) / 2.0,
+            active_cpu_percent: 100.0 * active.1 / active.0,
+            passive_cpu_percent: 100.0 * passive.1 / passive.0,
+        })
+    })
+}
+
+/// Elapsed and CPU seconds of this thread in `work`.
+fn timed(work: impl FnOnce() -> std::io::Result<()>) -> std::io::Result<(f64, f64)> {
+    let cpu = || {
+        let spent = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+        spent.tv_sec as f64 + spent.tv_nsec as f64 / 1e9
+    };
+    let (start, before) = (Instant::now(), cpu());
+    work()?;
+    Ok((start.elapsed().as_secs_f64(), cpu() - before))
 }
 
 /// Bytes per second of memcpy from `count` buffers of `size` bytes of one shared mapping to those
