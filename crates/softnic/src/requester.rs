@@ -1,6 +1,6 @@
 //! The requester: carries a queue pair's send requests out, on the CPU of whoever posts or polls.
 //!
-//! An operation runs between [`Busy::enter`] and [`Busy::leave`]. Inside it the peer's phase is
+//! An operation runs between `Busy::enter` and `Busy::leave`. Inside it the peer's phase is
 //! looked at once; what the peer takes back later it takes back after waiting for the operation's
 //! end (`quiesce`).
 
