@@ -1,0 +1,321 @@
+//! What the tests with several processes share: a scene of their own, one end of a connection, and
+//! numbers from a seed.
+#![allow(dead_code, unreachable_pub, reason = "each test uses a part of it")]
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use adverb_softnic::{SoftChannel, SoftContext, SoftCq, SoftDevice, SoftMr, SoftPd, SoftQp};
+use adverb_units::{Bytes, Span};
+use adverb_verbs::{
+    AccessFlags, AckTimeout, AddressVector, CompletionChannel, CompletionQueue, Context, Device,
+    Lid, MemoryRegion, NotifyOn, PathMtu, PortNum, Psn, QpAttr, QpCaps, QpInit, QpType, Qpn,
+    QueuePair, RemoteAddress, RetryCount, Rkey, WorkCompletion,
+};
+
+/// Names the role that a child process of a test plays.
+pub const ROLE: &str = "ADVERB_TEST_ROLE";
+/// Set in the process in which a test's body runs.
+const INSIDE: &str = "ADVERB_TEST_INSIDE";
+/// Seed of all random choices, to repeat a run.
+pub const SEED: &str = "ADVERB_TEST_SEED";
+
+/// A line for the summary of `scripts/test`: past the harness, which keeps what tests print.
+pub fn not_run(what: &str) {
+    let _ = writeln!(std::io::stderr(), "NOT RUN: {what}");
+}
+
+/// Runs `body` in a process of its own, with a directory of its own for shared memory, and checks
+/// that nothing is left there in the end. `test` is the name of the calling test.
+pub fn isolated(test: &str, body: impl FnOnce()) {
+    if std::env::var_os(INSIDE).is_some() {
+        body();
+        return;
+    }
+    let shm = tempfile::Builder::new()
+        .prefix("adverb-test-")
+        .tempdir_in(shared_memory())
+        .unwrap();
+    let output = this_test(test)
+        .env(INSIDE, "1")
+        .env("ADVERB_SHM", shm.path())
+        .output()
+        .unwrap();
+    print!("{}", String::from_utf8_lossy(&output.stdout));
+    eprint!("{}", String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{test}: {}", output.status);
+    let left: Vec<_> = std::fs::read_dir(shm.path()).unwrap().collect();
+    assert!(
+        left.is_empty(),
+        "left in {}: {left:?}",
+        shm.path().display()
+    );
+}
+
+fn shared_memory() -> PathBuf {
+    let shm = Path::new("/dev/shm");
+    if shm.is_dir() {
+        shm.into()
+    } else {
+        std::env::temp_dir()
+    }
+}
+
+/// This binary, to run nothing but `test`, on its main thread, without capturing.
+pub fn this_test(test: &str) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", test, "--nocapture", "--test-threads=1"]);
+    command
+}
+
+/// The directory that the device makes in this scene.
+pub fn device_dir() -> PathBuf {
+    // SAFETY: geteuid has no preconditions.
+    let uid = unsafe { libc::geteuid() };
+    let place = std::env::var_os("ADVERB_SHM").expect("in a scene");
+    Path::new(&place).join(format!("adverb-{uid}"))
+}
+
+/// Names of the files in the device's directory; none where there is no directory.
+pub fn device_files() -> Vec<String> {
+    let Ok(entries) = std::fs::read_dir(device_dir()) else {
+        return Vec::new();
+    };
+    entries
+        .flatten()
+        .map(|e| e.file_name().into_string().unwrap())
+        .collect()
+}
+
+/// Waits until `done`, at most `patience`; whether it came to that.
+pub fn wait_until(patience: Duration, mut done: impl FnMut() -> bool) -> bool {
+    let deadline = Instant::now() + patience;
+    loop {
+        if done() {
+            return true;
+        }
+        if Instant::now() > deadline {
+            return false;
+        }
+        std::thread::sleep(Duration::from_micros(100));
+    }
+}
+
+/// Random numbers from a seed (splitmix64).
+#[derive(Clone, Debug)]
+pub struct Random(pub u64);
+
+impl Random {
+    /// From the environment, else from the clock; printed, so that a failure can be repeated.
+    pub fn from_env(test: &str) -> Self {
+        let seed = match std::env::var(SEED) {
+            Ok(seed) => seed.parse().expect("a number"),
+            Err(_) => std::time::SystemTime::now()
+                .duration_since(std::time::UNIX_EPOCH)
+                .unwrap()
+                .as_nanos() as u64,
+        };
+        println!("{test}: repeat with {SEED}={seed}");
+        Random(seed)
+    }
+
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// Below `n`.
+    pub fn below(&mut self, n: u64) -> u64 {
+        self.next() % n
+    }
+
+    /// From `range`, end excluded.
+    pub fn within(&mut self, range: std::ops::Range<u64>) -> u64 {
+        range.start + self.below(range.end - range.start)
+    }
+
+    /// True `percent` times in a hundred.
+    pub fn chance(&mut self, percent: u64) -> bool {
+        self.below(100) < percent
+    }
+
+    pub fn bytes(&mut self, length: usize) -> Vec<u8> {
+        (0..length.div_ceil(8))
+            .flat_map(|_| self.next().to_le_bytes())
+            .take(length)
+            .collect()
+    }
+}
+
+/// Everything one may do to a region.
+pub fn all_access() -> AccessFlags {
+    AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_READ
+}
+
+/// An opened device with a region, a channel and a queue for all completions.
+pub struct End {
+    pub context: SoftContext,
+    pub pd: SoftPd,
+    pub mr: SoftMr,
+    pub channel: SoftChannel,
+    pub cq: SoftCq,
+}
+
+/// What the other side has to know of a queue pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Address {
+    pub qpn: Qpn,
+    pub memory: RemoteAddress,
+}
+
+impl Address {
+    pub fn to_line(self) -> String {
+        format!(
+            "{} {} {}",
+            self.qpn.get(),
+            self.memory.addr,
+            self.memory.rkey.0
+        )
+    }
+
+    pub fn from_line(line: &str) -> Self {
+        let numbers: Vec<u64> = line
+            .split_whitespace()
+            .map(|n| n.parse().unwrap_or_else(|_| panic!("an address: {line}")))
+            .collect();
+        Address {
+            qpn: Qpn::new(numbers[0] as u32).unwrap(),
+            memory: RemoteAddress {
+                addr: numbers[1],
+                rkey: Rkey(numbers[2] as u32),
+            },
+        }
+    }
+
+    /// The slot of the port that has it.
+    pub fn slot(self) -> u32 {
+        self.qpn.get() >> 14
+    }
+}
+
+impl End {
+    pub fn new(memory: Bytes) -> Self {
+        let context = SoftDevice::new().open().unwrap();
+        let pd = context.alloc_pd().unwrap();
+        let mr = context.alloc_mr(&pd, memory, all_access()).unwrap();
+        let channel = context.create_channel().unwrap();
+        let cq = context.create_cq(1 << 14, Some(&channel)).unwrap();
+        End {
+            context,
+            pd,
+            mr,
+            channel,
+            cq,
+        }
+    }
+
+    /// A queue pair in RESET.
+    pub fn qp(&self) -> SoftQp {
+        self.qp_of(QpCaps {
+            max_send_sge: 4,
+            max_recv_sge: 2,
+            max_inline_data: 256,
+            ..QpCaps::default()
+        })
+    }
+
+    pub fn qp_of(&self, caps: QpCaps) -> SoftQp {
+        let init = QpInit {
+            qp_type: QpType::Rc,
+            send_cq: &self.cq,
+            recv_cq: &self.cq,
+            caps,
+        };
+        self.context.create_qp(&self.pd, &init).unwrap()
+    }
+
+    pub fn address(&self, qp: &SoftQp) -> Address {
+        Address {
+            qpn: qp.qpn(),
+            memory: self.mr.remote(0),
+        }
+    }
+
+    /// All completions that are there.
+    pub fn poll(&self) -> Vec<WorkCompletion> {
+        let mut found = Vec::new();
+        loop {
+            let mut batch = [WorkCompletion::default(); 16];
+            let count = self.cq.poll(&mut batch).unwrap();
+            if count == 0 {
+                return found;
+            }
+            found.extend_from_slice(&batch[..count]);
+        }
+    }
+
+    /// Polls until one completion is there.
+    pub fn poll_one(&self, what: &str) -> WorkCompletion {
+        let deadline = Instant::now() + Duration::from_secs(10);
+        loop {
+            let mut one = [WorkCompletion::default()];
+            if self.cq.poll(&mut one).unwrap() == 1 {
+                return one[0];
+            }
+            assert!(Instant::now() < deadline, "no completion: {what}");
+            std::hint::spin_loop();
+        }
+    }
+
+    /// Polls, and sleeps on the channel in between, until `enough` of all that came.
+    pub fn sleep_until(&self, what: &str, mut enough: impl FnMut(&[WorkCompletion]) -> bool) {
+        let mut all = Vec::new();
+        loop {
+            self.cq.req_notify(NotifyOn::Any).unwrap();
+            all.extend(self.poll());
+            if enough(&all) {
+                return;
+            }
+            let event = self.channel.get_event(Span::from_secs(5)).unwrap();
+            assert!(
+                event.is_some(),
+                "sleeps for ever: {what}; so far {all:?}, and unseen {:?}",
+                self.poll()
+            );
+            self.cq.ack_events(1);
+        }
+    }
+}
+
+/// Brings `qp` to RTS, connected to queue pair `dest` of the local port.
+pub fn connect(end: &End, qp: &SoftQp, dest: Qpn) {
+    connect_with(end, qp, dest, RetryCount::MAX, 0);
+}
+
+pub fn connect_with(end: &End, qp: &SoftQp, dest: Qpn, rnr_retry: RetryCount, psn: u32) {
+    let gid = end.context.port(PortNum::ONE).unwrap().gid;
+    let address = AddressVector {
+        dgid: gid,
+        dlid: Lid(0),
+        port: PortNum::ONE,
+    };
+    qp.modify(&QpAttr::to_init(PortNum::ONE, all_access()))
+        .unwrap();
+    qp.modify(&QpAttr::to_rtr(
+        address,
+        dest,
+        Psn::new(psn),
+        PathMtu::B4096,
+    ))
+    .unwrap();
+    let mut rts = QpAttr::to_rts(Psn::new(psn));
+    rts.timeout = AckTimeout::new(10); // 4.2 ms
+    rts.retry_cnt = RetryCount::new(1);
+    rts.rnr_retry = Some(rnr_retry);
+    qp.modify(&rts).unwrap();
+}
