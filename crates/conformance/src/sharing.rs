@@ -160,8 +160,8 @@ fn reap<Q: CompletionQueue>(cq: &Q, seen: &[AtomicU32]) {
     }
 }
 
-/// More completions than entries: some are lost, which polling reports, after what is there (IBTA
-/// vol. 1, 11.6.3.1).
+/// More completions than entries: some are lost, which polling reports, at once or after what is
+/// there (IBTA vol. 1, 11.6.3.1).
 pub fn an_overrun_is_reported<D: Device>(device: &D) -> Verdict {
     let setup = Setup {
         entries: 8,

@@ -1,10 +1,11 @@
 //! Completion queues.
 //!
-//! Completions come from two sides. Those of this process's own requests lie in a private ring,
-//! since the requester's CPU carries them out. Those of receives lie in the receive rings of the
-//! queue pairs, each with one producer, the connected peer: so any number of processes complete
-//! into one queue without a lock or a shared tail, and one that dies blocks nobody. Polling takes
-//! from the private ring first, then from the receive rings in turn.
+//! A completion queue has no ring of its own: polling takes from the rings of its queue pairs, each
+//! of which has one producer. Completions of this process's own requests lie in a ring of private
+//! memory a queue pair (`send_ring`), since the requester's CPU carries them out. Those of receives
+//! lie in the receive rings (`ring`), whose producer is the connected peer: so any number of
+//! processes complete into one queue without a lock or a shared tail, and one that dies blocks
+//! nobody.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -21,6 +22,7 @@ use crate::layout::CqEntry;
 use crate::notify::Urgency;
 use crate::port::{Port, TableEntry, lock};
 use crate::ring::{Arrival, RecvRing};
+use crate::send_ring::SendRing;
 
 /// Most entries of a completion queue.
 pub(crate) const MAX_CQE: u32 = 1 << 22;
@@ -83,18 +85,6 @@ impl RecvQueue {
     }
 }
 
-/// Send queue slots that the program has got back.
-#[derive(Debug, Default)]
-pub(crate) struct SendRetired(pub(crate) AtomicU64);
-
-/// A completion in the private ring.
-#[derive(Clone, Copy, Debug)]
-struct Cqe {
-    completion: WorkCompletion,
-    /// Which attached sender gets slots back when this is polled, and up to which request.
-    retire: Option<(u32, u64)>,
-}
-
 #[derive(Debug)]
 struct Receiver {
     queue: Arc<RecvQueue>,
@@ -103,11 +93,12 @@ struct Receiver {
 
 #[derive(Debug, Default)]
 struct CqState {
-    ring: VecDeque<Cqe>,
-    overrun: bool,
-    senders: Vec<Option<Arc<SendRetired>>>,
+    senders: Vec<Arc<SendRing>>,
     receivers: Vec<Receiver>,
-    /// The receiver to look at first.
+    /// Receives of queue pairs in the error state: no longer in their ring.
+    flushed: VecDeque<WorkCompletion>,
+    overrun: bool,
+    /// The queue pair to look at first.
     turn: usize,
 }
 
@@ -168,11 +159,6 @@ impl SoftCq {
         entry
             .channel
             .store(channel.map_or(0, |c| c.inner.number + 1), Ordering::Release);
-        inner
-            .state
-            .lock()
-            .ring
-            .reserve(entries.min(1 << 14) as usize);
         Ok(SoftCq {
             inner: Arc::new(inner),
         })
@@ -184,17 +170,9 @@ impl CqInner {
         self.port.cq_entry(self.index)
     }
 
-    /// Adds a queue pair whose sends complete here; returns its name for [`CqInner::push_send`].
-    pub(crate) fn attach_sender(&self, retired: Arc<SendRetired>) -> u32 {
-        let mut state = self.state.lock();
-        let free = state.senders.iter().position(Option::is_none);
-        let at = free.unwrap_or(state.senders.len());
-        if at == state.senders.len() {
-            state.senders.push(Some(retired));
-        } else {
-            state.senders[at] = Some(retired);
-        }
-        at as u32
+    /// Adds a queue pair whose sends complete here.
+    pub(crate) fn attach_sender(&self, ring: Arc<SendRing>) {
+        self.state.lock().senders.push(ring);
     }
 
     /// Adds a queue pair's receive queue, from position `first` on.
@@ -206,44 +184,38 @@ impl CqInner {
     }
 
     /// Removes a queue pair whose sends complete here.
-    pub(crate) fn detach_sender(&self, sender: u32) {
-        self.state.lock().senders[sender as usize] = None;
+    pub(crate) fn detach_sender(&self, qpn: Qpn) {
+        self.state.lock().senders.retain(|ring| ring.qpn() != qpn);
     }
 
     /// Forgets a queue pair's completions and its receive queue, as destroying and resetting do.
+    /// The queue pair produces none meanwhile.
     pub(crate) fn purge(&self, qpn: Qpn) {
         let mut state = self.state.lock();
+        let senders = state.senders.iter();
+        senders
+            .filter(|ring| ring.qpn() == qpn)
+            .for_each(|ring| ring.clear());
         state.receivers.retain(|receiver| receiver.queue.qpn != qpn);
-        state.ring.retain(|cqe| cqe.completion.qp_num != qpn);
+        state.flushed.retain(|completion| completion.qp_num != qpn);
     }
 
-    /// Adds the completion of a send request: `retire` is the attached sender and the number of
-    /// its requests up to and with this one.
+    /// After a completion of this process was added: raises the event that it is waited for with.
     #[inline]
-    pub(crate) fn push_send(&self, completion: WorkCompletion, retire: (u32, u64)) {
-        self.push(Cqe {
-            completion,
-            retire: Some(retire),
-        });
-    }
-
-    #[inline]
-    fn push(&self, cqe: Cqe) {
-        let mut state = self.state.lock();
-        if state.ring.len() < self.entries as usize {
-            state.ring.push_back(cqe);
-        } else {
-            state.overrun = true;
-        }
-        drop(state);
+    pub(crate) fn added(&self, status: WcStatus) {
         if self.channel.is_some() {
-            let is_error = !cqe.completion.status.is_success();
+            let is_error = !status.is_success();
             self.raise_if_armed(if is_error {
                 Urgency::Solicited
             } else {
                 Urgency::Usual
             });
         }
+    }
+
+    fn push_flushed(&self, completion: WorkCompletion) {
+        self.state.lock().flushed.push_back(completion);
+        self.added(completion.status);
     }
 
     #[cold]
@@ -284,40 +256,50 @@ impl CqInner {
             };
             let arrival = queue.ring.arrival(position).unwrap_or(flushed);
             queue.count_taken();
-            self.push(Cqe {
-                completion: queue.completion(position, arrival),
-                retire: None,
-            });
+            self.push_flushed(queue.completion(position, arrival));
         }
     }
 
     /// Completes a receive that was posted in the error state.
     pub(crate) fn push_flushed_receive(&self, queue: &RecvQueue, wr_id: WrId) {
         queue.count_taken();
-        let completion = WorkCompletion {
+        self.push_flushed(WorkCompletion {
             wr_id,
             status: WcStatus::WrFlushErr,
             opcode: WcOpcode::Recv,
             qp_num: queue.qpn,
             ..WorkCompletion::default()
-        };
-        self.push(Cqe {
-            completion,
-            retire: None,
         });
     }
 }
 
 impl CqState {
+    /// Takes completions of this process's own requests; returns how many. Notes an overrun of
+    /// `entries`: the queue is broken then, and what it held is lost.
     #[inline]
-    fn take_own(&mut self) -> Option<WorkCompletion> {
-        let cqe = self.ring.pop_front()?;
-        if let Some((sender, count)) = cqe.retire
-            && let Some(Some(retired)) = self.senders.get(sender as usize)
-        {
-            retired.0.store(count, Ordering::Release);
+    fn take_sent(&mut self, into: &mut [WorkCompletion], entries: u32) -> usize {
+        let (mut taken, mut waiting) = (0, self.flushed.len() as u64);
+        let count = self.senders.len();
+        for i in 0..count {
+            let ring = &self.senders[in_turn(self.turn, i, count)];
+            let ready = ring.waiting();
+            waiting += ready;
+            let room = into.len() - taken;
+            for place in into[taken..].iter_mut().take(room.min(ready as usize)) {
+                *place = ring.take();
+                taken += 1;
+            }
         }
-        Some(cqe.completion)
+        self.overrun |= waiting > u64::from(entries);
+        taken
+    }
+
+    fn take_flushed(&mut self, into: &mut [WorkCompletion]) -> usize {
+        let taken = into.len().min(self.flushed.len());
+        for (place, completion) in into.iter_mut().zip(self.flushed.drain(..taken)) {
+            *place = completion;
+        }
+        taken
     }
 
     #[inline]
@@ -325,12 +307,7 @@ impl CqState {
         let count = self.receivers.len();
         let mut taken = 0;
         for i in 0..count {
-            let at = if count == 1 {
-                0
-            } else {
-                (self.turn + i) % count
-            };
-            let receiver = &mut self.receivers[at];
+            let receiver = &mut self.receivers[in_turn(self.turn, i, count)];
             while taken < into.len() {
                 let Some(completion) = receiver.queue.take(receiver.next) else {
                     break;
@@ -340,11 +317,14 @@ impl CqState {
                 taken += 1;
             }
         }
-        if count > 1 {
-            self.turn = (self.turn + 1) % count;
-        }
         taken
     }
+}
+
+/// The `i`-th of `count` queue pairs if `turn` says where to begin.
+#[inline]
+fn in_turn(turn: usize, i: usize, count: usize) -> usize {
+    if count == 1 { 0 } else { (turn + i) % count }
 }
 
 impl Drop for CqInner {
@@ -370,20 +350,16 @@ impl CompletionQueue for SoftCq {
             cq.port.drive();
         }
         let mut state = cq.state.lock();
-        let mut taken = 0;
-        while taken < into.len() {
-            let Some(completion) = state.take_own() else {
-                break;
-            };
-            into[taken] = completion;
-            taken += 1;
+        let mut taken = state.take_sent(into, cq.entries);
+        if state.overrun {
+            let entries = cq.entries;
+            return Err(PollError::Overrun { entries });
+        }
+        if !state.flushed.is_empty() {
+            taken += state.take_flushed(&mut into[taken..]);
         }
         taken += state.take_received(&mut into[taken..]);
-        if taken == 0 && state.overrun {
-            return Err(PollError::Overrun {
-                entries: cq.entries,
-            });
-        }
+        state.turn = state.turn.wrapping_add(1);
         Ok(taken)
     }
 

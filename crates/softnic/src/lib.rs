@@ -43,6 +43,8 @@ pub mod quiesce;
 mod requester;
 pub mod ring;
 mod segment;
+#[doc(hidden)]
+pub mod send_ring;
 mod sync;
 
 pub use channel::SoftChannel;

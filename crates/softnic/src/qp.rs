@@ -14,18 +14,19 @@ use adverb_units::Bytes;
 use adverb_verbs::{
     CreateError, ModifyQpError, Operation, PostError, PostErrorCause, QpAttr, QpCaps, QpInit,
     QpState, QpType, Qpn, QueuePair, RecvRequest, SendFlags, SendRequest, WcOpcode, WcStatus,
-    WorkCompletion, qp::check_transition,
+    qp::check_transition,
 };
 use spin::mutex::SpinMutex;
 
 use crate::context::{Handle, MAX_INLINE, MAX_MESSAGE, MAX_SGE, MAX_WR, SoftPd};
-use crate::cq::{CqInner, RecvQueue, SendRetired, SoftCq};
+use crate::cq::{CqInner, RecvQueue, SoftCq};
 use crate::layout::{FIRST_QP, MAX_QP, Phase, QP_INDEX_BITS, QpEntry, first_position};
 use crate::peer::Peer;
 use crate::port::{Port, TableEntry, lock};
 use crate::quiesce;
 use crate::requester::{Attempt, Connection, Retries, Waiting};
 use crate::ring::{Line, Piece, RecvRing};
+use crate::send_ring::{SendRing, Sent};
 
 /// How long a peer may take to finish one operation before its queue pair is given up.
 const QUIESCE_PATIENCE: Duration = Duration::from_secs(2);
@@ -48,9 +49,7 @@ pub(crate) struct QpInner {
     generation: AtomicU64,
     send_cq: Arc<CqInner>,
     recv_cq: Arc<CqInner>,
-    /// The send queue's name in `send_cq`.
-    sender: u32,
-    retired: Arc<SendRetired>,
+    sent: Arc<SendRing>,
     recv_queue: Arc<RecvQueue>,
     ring: Range<u64>,
     control: Mutex<()>,
@@ -112,7 +111,8 @@ impl SoftQp {
         let view =
             unsafe { RecvRing::from_raw(port.address(ring.start).cast(), slots as usize, stride) };
         view.clear();
-        let retired = Arc::new(SendRetired::default());
+        let sent = Arc::new(SendRing::new(qpn, init.caps.max_send_wr));
+        init.send_cq.inner.attach_sender(sent.clone());
         let inner = QpInner {
             port: port.clone(),
             index,
@@ -123,8 +123,7 @@ impl SoftQp {
             generation: AtomicU64::new(0),
             send_cq: init.send_cq.inner.clone(),
             recv_cq: init.recv_cq.inner.clone(),
-            sender: init.send_cq.inner.attach_sender(retired.clone()),
-            retired,
+            sent,
             recv_queue: Arc::new(RecvQueue {
                 ring: view,
                 wr_ids: (0..slots).map(|_| AtomicU64::new(0)).collect(),
@@ -178,7 +177,7 @@ impl Drop for SoftQp {
         qp.set_state(QpState::Reset);
         let released = qp.quiesce();
         qp.leave_queues();
-        qp.send_cq.detach_sender(qp.sender);
+        qp.send_cq.detach_sender(qp.qpn);
         lock(&qp.port.qps).remove(&qp.index);
         // A peer that still holds the ring keeps it: neither ring nor index is given again.
         if released {
@@ -211,7 +210,6 @@ impl QpInner {
         self.generation.store(generation, Ordering::Relaxed);
         self.set_state(QpState::Reset);
         self.entry().from_peer.waiting.store(0, Ordering::Relaxed);
-        self.retired.0.store(0, Ordering::Relaxed);
         self.recv_queue.taken.store(0, Ordering::Relaxed);
         let first = first_position(generation);
         *self.recv.lock() = RecvProducer { first, posted: 0 };
@@ -455,20 +453,19 @@ impl QpInner {
         if status.is_success() && !request.flags.contains(SendFlags::SIGNALED) {
             return;
         }
-        let completion = WorkCompletion {
-            wr_id: request.wr_id,
+        self.sent.push(Sent {
+            wr_id: request.wr_id.0,
             status,
             opcode: completion_opcode(request.operation),
             byte_len: request.length() as u32,
-            qp_num: self.qpn,
-            ..WorkCompletion::default()
-        };
-        self.send_cq.push_send(completion, (self.sender, count));
+            count,
+        });
+        self.send_cq.added(status);
     }
 
     #[inline]
     fn check_send(&self, posted: u64, request: &SendRequest<'_>) -> Result<(), PostErrorCause> {
-        let in_use = posted - self.retired.0.load(Ordering::Acquire);
+        let in_use = posted - self.sent.retired();
         if in_use >= self.caps.max_send_wr.into() {
             return Err(PostErrorCause::QueueFull {
                 queue: "send",

@@ -8,7 +8,8 @@
 use adverb_softnic::notify::{Armed, Urgency};
 use adverb_softnic::quiesce::{self, Busy};
 use adverb_softnic::ring::{Arrival, Line, Piece, RecvRing};
-use adverb_verbs::NotifyOn;
+use adverb_softnic::send_ring::{SendRing, Sent};
+use adverb_verbs::{NotifyOn, Qpn, WcOpcode, WcStatus};
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use loom::sync::{Arc, Condvar, Mutex};
@@ -374,5 +375,41 @@ fn a_receive_flushed_after_quiescing_is_a_completion_or_a_flush_and_stays_so() {
         );
         let arrived = shared.try_take(0);
         assert_eq!(requester.join().unwrap(), arrived, "flushed and completed");
+    });
+}
+
+/// Completions of sends: what the consumer takes is whole and in order, and the producer reuses no
+/// slot before it was taken.
+#[test]
+fn completions_of_sends_are_taken_whole_while_their_slots_are_reused() {
+    const DEPTH: u64 = 2;
+    const REQUESTS: u64 = 3;
+    check(|| {
+        let ring = Arc::new(SendRing::new(Qpn::default(), DEPTH as u32));
+        let producing = ring.clone();
+        let producer = thread::spawn(move || {
+            for count in 1..=REQUESTS {
+                // As posting does: a request is accepted only while the send queue has room.
+                while count - producing.retired() > DEPTH {
+                    thread::yield_now();
+                }
+                producing.push(Sent {
+                    wr_id: count * 10,
+                    status: WcStatus::Success,
+                    opcode: WcOpcode::RdmaWrite,
+                    byte_len: count as u32,
+                    count,
+                });
+            }
+        });
+        for count in 1..=REQUESTS {
+            while ring.waiting() == 0 {
+                thread::yield_now();
+            }
+            let taken = ring.take();
+            assert_eq!((taken.wr_id.0, taken.byte_len), (count * 10, count as u32));
+            assert_eq!(taken.opcode, WcOpcode::RdmaWrite);
+        }
+        producer.join().unwrap();
     });
 }
