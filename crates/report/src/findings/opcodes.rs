@@ -56,22 +56,26 @@ fn fastest(scope: &Scope<'_>, id: &str, cells: &Cells<'_>, size: u64) -> Option<
             .collect();
         format::and(&words)
     };
-    let verb = if first.len() == 1 {
-        "is fastest"
-    } else {
-        "are fastest, equal within the noise"
-    };
-    let behind = if rest.is_empty() {
-        String::new()
-    } else {
-        format!("; behind: {}", listed(&rest))
-    };
     let buffers = first.first()?.params().buffers;
+    let slowest_first = first.iter().map(value).fold(f64::INFINITY, f64::min);
+    let order = if rest.iter().any(|c| value(c) > slowest_first) {
+        let all = listed(&[&first[..], &rest[..]].concat());
+        format!("the noise is too large to rank {all}")
+    } else {
+        let verb = match first.len() {
+            1 => "is fastest",
+            _ => "are fastest, equal within the noise",
+        };
+        let behind = match rest.len() {
+            0 => String::new(),
+            _ => format!("; behind: {}", listed(&rest)),
+        };
+        format!("{} {verb}{behind}", listed(&first))
+    };
     let sentence = format!(
-        "Blast of {} messages with {}: {} {verb}{behind}.",
+        "Blast of {} messages with {}: {order}.",
         format::size(size),
         format::buffers(buffers),
-        listed(&first),
     );
     Some(scope.finding(id, FIGURE, &sentence, cells.iter()))
 }
