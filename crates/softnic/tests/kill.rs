@@ -1,0 +1,1054 @@
+//! A peer that is killed, or stopped, at any instruction leaves the others alive.
+//!
+//! The *victim* is a child process (this binary again, in [`role`]). The *survivor* traces it,
+//! steps k instructions into one call of the device (the victim marks its begin and end by `int3`)
+//! and kills it there. A *bystander*, a third port, is connected to the survivor's same completion
+//! queue. `ADVERB_KILL_ALL=1` tries every k instead of one at random out of each stretch.
+#![allow(unsafe_code)]
+
+mod common;
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, ChildStdin, ChildStdout, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use adverb_softnic::{SoftDevice, SoftQp};
+use adverb_units::Bytes;
+use adverb_verbs::{
+    AccessFlags, CompletionQueue, Context, Device, Imm, MemoryRegion, ModifyQpError, NotifyOn,
+    Operation, QpAttr, QpState, QueuePair, RecvRequest, RetryCount, SendFlags, SendRequest,
+    WcOpcode, WcStatus, WorkCompletion, WrId,
+};
+use common::{
+    Address, End, ROLE, Random, connect, connect_with, device_dir, device_files, isolated, not_run,
+    this_test, wait_until,
+};
+
+/// What the victim is in the middle of when it is killed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Act {
+    SendInline,
+    /// The first request of a connection: reads the peer's queue pair and maps its memory.
+    SendCold,
+    SendList,
+    WriteWithImm,
+    Write,
+    Read,
+    PostRecv,
+    Poll,
+    Notify,
+    Register,
+    CreateQp,
+    Connect,
+    Destroy,
+    Open,
+}
+
+impl Act {
+    const ALL: [Act; 14] = [
+        Act::SendInline,
+        Act::SendCold,
+        Act::SendList,
+        Act::WriteWithImm,
+        Act::Write,
+        Act::Read,
+        Act::PostRecv,
+        Act::Poll,
+        Act::Notify,
+        Act::Register,
+        Act::CreateQp,
+        Act::Connect,
+        Act::Destroy,
+        Act::Open,
+    ];
+
+    fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|act| format!("{act:?}") == name)
+    }
+
+    /// Receives of the survivor that the act completes.
+    fn arrivals(self) -> usize {
+        match self {
+            Act::SendInline | Act::SendCold | Act::WriteWithImm => 1,
+            Act::SendList => 3,
+            _ => 0,
+        }
+    }
+
+    /// Whether the victim exchanges a message with the survivor before.
+    fn is_warm(self) -> bool {
+        !matches!(self, Act::SendCold | Act::Connect)
+    }
+
+    /// Messages of the survivor to the victim before the act.
+    fn messages_to_victim(self) -> u64 {
+        match self {
+            Act::Poll | Act::Notify => 2,
+            Act::PostRecv => 1,
+            _ => 0,
+        }
+    }
+}
+
+/// Receives that the survivor posts to a victim.
+const RECEIVES: u64 = 6;
+/// Room of a receive; messages are shorter.
+const ROOM: u64 = 256;
+/// Where the survivor's memory is written to by WRITE.
+const WRITTEN: u64 = RECEIVES * ROOM;
+const WRITE_LENGTH: u32 = 200;
+/// Where messages to the victim and to the bystander are.
+const OWN: u64 = WRITTEN + 1024;
+/// What untouched memory holds.
+const UNTOUCHED: u8 = 0xee;
+
+/// Byte `i` of message `n` of the victim. Never [`UNTOUCHED`].
+fn pattern(n: u64, i: u64) -> u8 {
+    ((n * 31 + i * 7) % 0xe0) as u8
+}
+
+fn message(n: u64, length: u64) -> Vec<u8> {
+    (0..length).map(|i| pattern(n, i)).collect()
+}
+
+// ---------------------------------------------------------------------------------------------
+// The victim
+
+/// The entry of child processes; as a test of its own it has nothing to do.
+#[test]
+fn role() {
+    let Ok(role) = std::env::var(ROLE) else {
+        return;
+    };
+    match role.as_str() {
+        "blast" => blasting_victim(),
+        "alone" => lonely_victim(),
+        name => stepped_victim(Act::named(name).expect("a role")),
+    }
+}
+
+/// Tells the survivor a line.
+fn tell(line: &str) {
+    println!("\n@{line}");
+    std::io::stdout().flush().unwrap();
+}
+
+/// The next line from the survivor; ends this process with the survivor's.
+fn hear() -> String {
+    let mut line = String::new();
+    if std::io::stdin().read_line(&mut line).unwrap() == 0 {
+        std::process::exit(0);
+    }
+    line
+}
+
+#[inline(always)]
+fn mark() {
+    // SAFETY: a breakpoint trap; the survivor traces this thread and goes on behind it.
+    #[cfg(target_arch = "x86_64")]
+    unsafe {
+        std::arch::asm!("int3");
+    }
+}
+
+fn stepped_victim(act: Act) {
+    let end = End::new(Bytes::new(4096));
+    let qp = end.qp();
+    // SAFETY: gettid has no preconditions.
+    let thread = unsafe { libc::gettid() };
+    tell(&format!("{} {thread}", end.address(&qp).to_line()));
+    let survivor = Address::from_line(&hear());
+    end.mr.write(0, &message(1, 1024)).unwrap();
+    end.mr.write(1024, &message(0, 1024)).unwrap();
+    if act != Act::Connect {
+        connect(&end, &qp, survivor.qpn);
+    }
+    if act.is_warm() {
+        let sge = [end.mr.sge(1024, 16).unwrap()];
+        let request = SendRequest::new(WrId(0), Operation::Send, &sge);
+        qp.post_send(&[request.with_flags(SendFlags::SIGNALED)])
+            .unwrap();
+        assert_eq!(end.poll_one("warm-up").status, WcStatus::Success);
+        let remote = survivor.memory.at(WRITTEN + 512);
+        let request = SendRequest::new(WrId(0), Operation::RdmaRead(remote), &sge);
+        qp.post_send(&[request.with_flags(SendFlags::SIGNALED)])
+            .unwrap();
+        assert_eq!(end.poll_one("warm-up").status, WcStatus::Success);
+    }
+    if matches!(act, Act::Poll | Act::Notify) {
+        let sge = [end.mr.sge(2048, 16).unwrap()];
+        qp.post_recv(&[
+            RecvRequest::new(WrId(1), &sge),
+            RecvRequest::new(WrId(2), &sge),
+        ])
+        .unwrap();
+    }
+    tell("ready");
+    hear();
+    perform(act, &end, qp, survivor);
+    loop {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn perform(act: Act, end: &End, qp: SoftQp, survivor: Address) {
+    let (small, large) = (
+        [end.mr.sge(0, 16).unwrap()],
+        [
+            end.mr.sge(0, 40).unwrap(),
+            end.mr.sge(40, WRITE_LENGTH - 40).unwrap(),
+        ],
+    );
+    let target = survivor.memory.at(WRITTEN);
+    let send = |operation, flags| {
+        SendRequest::new(WrId(1), operation, &large).with_flags(flags | SendFlags::SIGNALED)
+    };
+    let inline = SendRequest::new(WrId(1), Operation::Send, &small)
+        .with_flags(SendFlags::SIGNALED | SendFlags::INLINE);
+    let mut polled = [WorkCompletion::default(); 4];
+    match act {
+        Act::SendInline | Act::SendCold => {
+            mark();
+            let _ = qp.post_send(&[inline]);
+            mark();
+        }
+        Act::SendList => {
+            mark();
+            let _ = qp.post_send(&[inline, inline, inline]);
+            mark();
+        }
+        Act::WriteWithImm | Act::Write | Act::Read => {
+            let operation = match act {
+                Act::WriteWithImm => Operation::RdmaWriteWithImm(target, Imm(77)),
+                Act::Write => Operation::RdmaWrite(target),
+                _ => Operation::RdmaRead(target),
+            };
+            let request = send(operation, SendFlags::empty());
+            mark();
+            let _ = qp.post_send(&[request]);
+            mark();
+        }
+        Act::PostRecv => {
+            let request = RecvRequest::new(WrId(1), &small);
+            mark();
+            let _ = qp.post_recv(&[request]);
+            mark();
+        }
+        Act::Poll => {
+            mark();
+            let _ = end.cq.poll(&mut polled);
+            mark();
+        }
+        Act::Notify => {
+            mark();
+            let _ = end.cq.req_notify(NotifyOn::Any);
+            mark();
+        }
+        Act::Register => {
+            mark();
+            let made = end
+                .context
+                .alloc_mr(&end.pd, Bytes::new(8192), AccessFlags::LOCAL_WRITE);
+            mark();
+            drop(made);
+        }
+        Act::CreateQp => {
+            mark();
+            let made = end.qp();
+            mark();
+            drop(made);
+        }
+        Act::Connect => {
+            mark();
+            connect(end, &qp, survivor.qpn);
+            mark();
+        }
+        Act::Destroy => {
+            mark();
+            drop(qp);
+            mark();
+        }
+        Act::Open => {
+            mark();
+            let made = SoftDevice::new().open();
+            mark();
+            drop(made);
+        }
+    }
+}
+
+// ---------------------------------------------------------------------------------------------
+// The survivor
+
+/// A child in its role, and the lines between it and us.
+struct Victim {
+    child: Child,
+    to: ChildStdin,
+    from: BufReader<ChildStdout>,
+    traced: Option<Traced>,
+}
+
+impl Victim {
+    fn start(role: &str) -> Self {
+        let mut child = this_test("role")
+            .env(ROLE, role)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        Victim {
+            to: child.stdin.take().unwrap(),
+            from: BufReader::new(child.stdout.take().unwrap()),
+            child,
+            traced: None,
+        }
+    }
+
+    /// Traces the thread that the hello line names last; `Err` says why that is not possible here.
+    fn trace(&mut self, hello: &str) -> Result<Traced, String> {
+        let traced = Traced::seize(hello.rsplit(' ').next().unwrap().parse().unwrap())?;
+        self.traced = Some(traced);
+        Ok(traced)
+    }
+
+    fn hear(&mut self) -> String {
+        let mut line = String::new();
+        loop {
+            line.clear();
+            let length = self.from.read_line(&mut line).unwrap();
+            assert!(length != 0, "the victim ended: {:?}", self.child.wait());
+            if let Some(told) = line.strip_prefix('@') {
+                return told.trim().to_owned();
+            }
+        }
+    }
+
+    fn tell(&mut self, line: &str) {
+        writeln!(self.to, "{line}").unwrap();
+    }
+
+    /// Kills it; it must have lived until now.
+    fn kill(&mut self) {
+        let status = self.end();
+        assert_eq!(
+            status.signal(),
+            Some(libc::SIGKILL),
+            "the victim failed: {status}"
+        );
+    }
+
+    fn end(&mut self) -> ExitStatus {
+        let _ = self.child.kill();
+        // The tracer has to take note of its thread's end before there is one of the process.
+        if let Some(traced) = self.traced.take() {
+            traced.wait_end();
+        }
+        self.child.wait().unwrap()
+    }
+}
+
+impl Drop for Victim {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// A traced thread of a victim.
+#[derive(Clone, Copy)]
+struct Traced(libc::pid_t);
+
+impl Traced {
+    /// Begins to trace; `Err` says why that is not possible here.
+    fn seize(thread: libc::pid_t) -> Result<Self, String> {
+        if !cfg!(target_arch = "x86_64") {
+            return Err("only x86-64 steps over its breakpoints".into());
+        }
+        let null = std::ptr::null_mut::<libc::c_void>();
+        // SAFETY: SEIZE reads and writes no memory of ours.
+        let failed = unsafe { libc::ptrace(libc::PTRACE_SEIZE, thread, null, null) } != 0;
+        if failed {
+            let why = std::io::Error::last_os_error();
+            return Err(format!("ptrace is not permitted here ({why})"));
+        }
+        Ok(Traced(thread))
+    }
+
+    /// Waits for the next stop.
+    fn wait(&self) {
+        let mut status = 0;
+        // SAFETY: `status` is ours to write.
+        let waited = unsafe { libc::waitpid(self.0, &raw mut status, libc::__WALL) };
+        assert_eq!(waited, self.0, "{}", std::io::Error::last_os_error());
+        assert!(libc::WIFSTOPPED(status), "the victim ended: {status:#x}");
+        assert_eq!(libc::WSTOPSIG(status), libc::SIGTRAP, "{status:#x}");
+    }
+
+    /// Whether the last stop was at a mark.
+    fn is_at_mark(&self) -> bool {
+        let null = std::ptr::null_mut::<libc::c_void>();
+        // SAFETY: siginfo_t is plain data, for which zero is valid.
+        let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+        // SAFETY: GETSIGINFO fills the siginfo_t that it is given.
+        let got = unsafe { libc::ptrace(libc::PTRACE_GETSIGINFO, self.0, null, &raw mut info) };
+        assert_eq!(got, 0, "{}", std::io::Error::last_os_error());
+        const SI_KERNEL: i32 = 0x80; // int3, as against TRAP_TRACE
+        info.si_code == SI_KERNEL
+    }
+
+    /// Waits until it has ended. It is not the main thread: the harness has that.
+    fn wait_end(&self) {
+        let mut status = 0;
+        loop {
+            // SAFETY: `status` is ours to write.
+            let waited = unsafe { libc::waitpid(self.0, &raw mut status, libc::__WALL) };
+            if waited != self.0 || !libc::WIFSTOPPED(status) {
+                return;
+            }
+        }
+    }
+
+    fn go_on(&self, request: libc::c_uint) {
+        let null = std::ptr::null_mut::<libc::c_void>();
+        // SAFETY: CONT, SINGLESTEP and DETACH access no memory of ours.
+        let done = unsafe { libc::ptrace(request, self.0, null, null) };
+        assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
+    }
+
+    /// Carries out `k` instructions after the first mark.
+    fn step(&self, k: u64) {
+        self.wait();
+        assert!(self.is_at_mark());
+        for _ in 0..k {
+            self.go_on(libc::PTRACE_SINGLESTEP);
+            self.wait();
+        }
+    }
+
+    /// Carries everything out up to the second mark; how many instructions.
+    fn step_to_end(&self) -> u64 {
+        self.step(0);
+        for steps in 0.. {
+            self.go_on(libc::PTRACE_SINGLESTEP);
+            self.wait();
+            if self.is_at_mark() {
+                return steps;
+            }
+        }
+        unreachable!("nothing has so many instructions")
+    }
+}
+
+/// Keeps this thread and its children on one CPU: a step is a switch between two threads, and ten
+/// times as dear between two CPUs.
+fn stay_on_this_cpu() {
+    // SAFETY: a zeroed set is valid; both calls only read and write it.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(libc::sched_getcpu().max(0) as usize, &mut set);
+        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set);
+    }
+}
+
+/// Who outlives all victims of a test.
+struct Scene {
+    end: End,
+    bystander: End,
+    own: SoftQp,
+    other: SoftQp,
+}
+
+impl Scene {
+    fn new() -> Self {
+        // As in a C program: whoever writes to a pipe that the victim read from would die.
+        // SAFETY: sets a default disposition; no handler is involved.
+        unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+        let (end, bystander) = (End::new(Bytes::kib(64)), End::new(Bytes::kib(4)));
+        let (own, other) = (end.qp(), bystander.qp());
+        connect(&end, &own, other.qpn());
+        connect(&bystander, &other, own.qpn());
+        Scene {
+            end,
+            bystander,
+            own,
+            other,
+        }
+    }
+
+    /// A message from the bystander, and one back.
+    fn ping(&self) {
+        let (here, there) = (&self.end, &self.bystander);
+        let target = [here.mr.sge(OWN, 16).unwrap()];
+        self.own
+            .post_recv(&[RecvRequest::new(WrId(500), &target)])
+            .unwrap();
+        let back = [there.mr.sge(64, 16).unwrap()];
+        self.other
+            .post_recv(&[RecvRequest::new(WrId(600), &back)])
+            .unwrap();
+        let source = [there.mr.sge(0, 16).unwrap()];
+        let send = SendRequest::new(WrId(501), Operation::Send, &source);
+        self.other
+            .post_send(&[send.with_flags(SendFlags::SIGNALED)])
+            .unwrap();
+        let got = here.poll_one("a ping to the survivor");
+        assert_eq!((got.wr_id, got.status), (WrId(500), WcStatus::Success));
+        let send = SendRequest::new(WrId(601), Operation::Send, &target);
+        self.own
+            .post_send(&[send.with_flags(SendFlags::SIGNALED)])
+            .unwrap();
+        let sent = here.poll_one("a ping back");
+        assert_eq!((sent.wr_id, sent.status), (WrId(601), WcStatus::Success));
+        for _ in 0..2 {
+            let got = there.poll_one("a ping to the bystander");
+            assert_eq!(got.status, WcStatus::Success, "{got:?}");
+        }
+    }
+}
+
+/// What became of one killing.
+struct Killing {
+    /// The act's length, if its end was reached.
+    length: Option<u64>,
+    arrived: usize,
+}
+
+fn kill_after(scene: &Scene, act: Act, most: Option<u64>) -> Result<Killing, String> {
+    let mut victim = Victim::start(&format!("{act:?}"));
+    let here = &scene.end;
+    let qp = here.qp();
+    let hello = victim.hear();
+    let address = Address::from_line(&hello);
+    let traced = victim.trace(&hello)?;
+    here.mr.write(0, &vec![UNTOUCHED; OWN as usize]).unwrap();
+    connect(here, &qp, address.qpn);
+    let pieces: Vec<_> = (0..RECEIVES)
+        .map(|i| [here.mr.sge(i * ROOM, ROOM as u32).unwrap()])
+        .collect();
+    let receives: Vec<_> = (0..RECEIVES)
+        .map(|i| RecvRequest::new(WrId(i), &pieces[i as usize]))
+        .collect();
+    qp.post_recv(&receives).unwrap();
+    // The warm-up is to open the way to this channel.
+    here.cq.req_notify(NotifyOn::Any).unwrap();
+    victim.tell(&here.address(&qp).to_line());
+    assert_eq!(victim.hear(), "ready");
+    let source = [here.mr.sge(OWN, 16).unwrap()];
+    let own = |i| {
+        SendRequest::new(WrId(100 + i), Operation::Send, &source).with_flags(SendFlags::SIGNALED)
+    };
+    (0..act.messages_to_victim()).for_each(|i| qp.post_send(&[own(i)]).unwrap());
+    let mut sends = act.messages_to_victim();
+    here.cq.req_notify(NotifyOn::Any).unwrap();
+    victim.tell("go");
+    let length = match most {
+        Some(k) => {
+            traced.step(k);
+            None
+        }
+        None => Some(traced.step_to_end()),
+    };
+    victim.kill();
+    if act != Act::Destroy {
+        // Posted to a dead peer that nobody may know to be dead yet.
+        qp.post_send(&[own(sends)]).unwrap();
+        sends += 1;
+    }
+    let mut all = Vec::new();
+    here.sleep_until(&format!("{act:?} after {most:?}"), |new| {
+        all.clear();
+        all.extend_from_slice(new);
+        all.len() as u64 >= RECEIVES + sends && qp.state() == QpState::Err
+    });
+    let arrived = check_completions(act, &qp, &all, sends);
+    check_memory(here, act, &all);
+    qp.post_send(&[own(sends)]).unwrap();
+    let last = here.poll_one("a request in the error state");
+    assert_eq!(last.status, WcStatus::WrFlushErr);
+    drop(qp);
+    scene.ping();
+    assert!(here.poll().is_empty(), "completions twice");
+    // Another port may have the slot's number; here there is only the bystander.
+    let prefix = format!("{:03x}.", address.slot());
+    let gone = wait_until(Duration::from_secs(2), || {
+        !device_files().iter().any(|name| name.starts_with(&prefix))
+    });
+    assert!(gone, "files of a dead one stay: {:?}", device_files());
+    Ok(Killing { length, arrived })
+}
+
+/// Every request completed once, in order; returns how many receives arrived during the act.
+fn check_completions(act: Act, qp: &SoftQp, all: &[WorkCompletion], sends: u64) -> usize {
+    assert!(all.iter().all(|c| c.qp_num == qp.qpn()), "{all:?}");
+    let (received, sent): (Vec<&WorkCompletion>, Vec<&WorkCompletion>) =
+        all.iter().partition(|c| c.wr_id.0 < 100);
+    let ids: Vec<u64> = received.iter().map(|c| c.wr_id.0).collect();
+    assert_eq!(ids, (0..RECEIVES).collect::<Vec<_>>(), "{all:?}");
+    let ids: Vec<u64> = sent.iter().map(|c| c.wr_id.0 - 100).collect();
+    assert_eq!(ids, (0..sends).collect::<Vec<_>>(), "{all:?}");
+    let arrived = received
+        .iter()
+        .take_while(|c| c.status.is_success())
+        .count();
+    let flushed = |c: &&WorkCompletion| c.status == WcStatus::WrFlushErr;
+    assert!(received[arrived..].iter().all(flushed), "{all:?}");
+    let ended = |c: &&WorkCompletion| {
+        matches!(c.status, WcStatus::WrFlushErr | WcStatus::RetryExcErr)
+            || (act.messages_to_victim() > 0 && c.status.is_success())
+    };
+    assert!(sent.iter().all(ended), "{all:?}");
+    let warm = usize::from(act.is_warm());
+    assert!(
+        (warm..=warm + act.arrivals()).contains(&arrived),
+        "{act:?}: {all:?}"
+    );
+    arrived - warm
+}
+
+/// What arrived is whole; what did not arrive is old or new; nothing else was touched.
+fn check_memory(here: &End, act: Act, all: &[WorkCompletion]) {
+    let mut memory = vec![0; OWN as usize];
+    here.mr.read(0, &mut memory).unwrap();
+    for completion in all.iter().filter(|c| c.wr_id.0 < 100) {
+        let n = completion.wr_id.0;
+        let at = (n * ROOM) as usize;
+        let (room, is_warm_up) = (&memory[at..at + ROOM as usize], act.is_warm() && n == 0);
+        let new = message(u64::from(!is_warm_up), 16);
+        if completion.status.is_success() && completion.opcode == WcOpcode::Recv {
+            assert_eq!(completion.byte_len, 16);
+            assert_eq!(room[..16], new);
+        }
+        let is_old_or_new = |(got, new): (&u8, &u8)| *got == UNTOUCHED || got == new;
+        assert!(room[..16].iter().zip(&new).all(is_old_or_new), "{room:?}");
+        assert!(room[16..].iter().all(|b| *b == UNTOUCHED), "{room:?}");
+    }
+    let (written, beyond) = memory[WRITTEN as usize..].split_at(WRITE_LENGTH as usize);
+    let new = message(1, WRITE_LENGTH.into());
+    let is_old_or_new = |(got, new): (&u8, &u8)| *got == UNTOUCHED || got == new;
+    assert!(written.iter().zip(&new).all(is_old_or_new), "{written:?}");
+    assert!(beyond.iter().all(|b| *b == UNTOUCHED));
+    let with_imm = all.iter().find(|c| c.imm.is_some());
+    if let Some(arrived) = with_imm {
+        assert_eq!(arrived.imm, Some(Imm(77)));
+        assert_eq!(arrived.byte_len, WRITE_LENGTH);
+        assert_eq!(written, new, "completed before it was placed");
+    }
+}
+
+/// Kills victims all along `act`, for about `budget`.
+fn kill_all_along(act: Act, budget: Duration, random: &mut Random) {
+    let scene = Scene::new();
+    stay_on_this_cpu(); // not the engines, which run already
+    scene.ping();
+    let begin = Instant::now();
+    let whole = match kill_after(&scene, act, None) {
+        Ok(whole) => whole,
+        Err(why) => return not_run(&format!("kill at any instruction of {act:?}: {why}")),
+    };
+    let length = whole.length.expect("stepped to the end");
+    assert!(length > 10, "{act:?} has {length} instructions");
+    assert_eq!(whole.arrived, act.arrivals(), "{act:?}, killed at its end");
+    let none = kill_after(&scene, act, Some(0)).unwrap();
+    assert_eq!(none.arrived, 0, "{act:?}, killed before its begin");
+    let each = begin.elapsed() / 2;
+    let count = if std::env::var_os("ADVERB_KILL_ALL").is_some() {
+        length
+    } else {
+        (budget.as_micros() / each.as_micros().max(1)).clamp(8, length.into()) as u64
+    };
+    let mut arrived = 0;
+    for stretch in 0..count {
+        let (from, to) = (stretch * length / count, (stretch + 1) * length / count);
+        let k = random.within(from..to.max(from + 1));
+        arrived += kill_after(&scene, act, Some(k)).unwrap().arrived;
+    }
+    println!(
+        "{act:?}: {length} instructions, {count} killings, {arrived} messages arrived, {:.1} s",
+        begin.elapsed().as_secs_f64()
+    );
+}
+
+fn killing_test(test: &str, acts: &[Act]) {
+    isolated(test, || {
+        let mut random = Random::from_env(test);
+        for act in acts {
+            kill_all_along(*act, Duration::from_millis(2200), &mut random);
+        }
+    });
+}
+
+#[test]
+fn killed_in_the_middle_of_sending() {
+    killing_test(
+        "killed_in_the_middle_of_sending",
+        &[Act::SendInline, Act::SendCold, Act::SendList],
+    );
+}
+
+#[test]
+fn killed_in_the_middle_of_rdma() {
+    killing_test(
+        "killed_in_the_middle_of_rdma",
+        &[Act::WriteWithImm, Act::Write, Act::Read],
+    );
+}
+
+#[test]
+fn killed_in_the_middle_of_receiving() {
+    killing_test(
+        "killed_in_the_middle_of_receiving",
+        &[Act::PostRecv, Act::Poll, Act::Notify],
+    );
+}
+
+#[test]
+fn killed_in_the_middle_of_making_and_destroying() {
+    killing_test(
+        "killed_in_the_middle_of_making_and_destroying",
+        &[
+            Act::Register,
+            Act::CreateQp,
+            Act::Connect,
+            Act::Destroy,
+            Act::Open,
+        ],
+    );
+}
+
+// ---------------------------------------------------------------------------------------------
+// Killed under load, stopped, left alone
+
+fn blasting_victim() {
+    let end = End::new(Bytes::kib(64));
+    let qp = end.qp();
+    tell(&end.address(&qp).to_line());
+    let survivor = Address::from_line(&hear());
+    connect(&end, &qp, survivor.qpn);
+    tell("ready");
+    hear();
+    Blast::new(&end, &qp, survivor).run(|| false);
+}
+
+/// Both directions at full speed: numbered messages, checked on arrival.
+struct Blast<'a> {
+    end: &'a End,
+    qp: &'a SoftQp,
+    peer: Address,
+    /// Receives posted, messages received, requests posted, requests completed.
+    posted: u64,
+    received: u64,
+    sent: u64,
+    completed: u64,
+    failed_sends: u64,
+    flushed_receives: u64,
+}
+
+const DEPTH: u64 = 16;
+const BLAST_ROOM: u64 = 512;
+/// Where the messages to the peer are built.
+const OUTGOING: u64 = DEPTH * BLAST_ROOM;
+/// Where the peer's WRITEs go.
+const WRITTEN_TO: u64 = 2 * OUTGOING;
+
+impl<'a> Blast<'a> {
+    fn new(end: &'a End, qp: &'a SoftQp, peer: Address) -> Self {
+        Blast {
+            end,
+            qp,
+            peer,
+            posted: 0,
+            received: 0,
+            sent: 0,
+            completed: 0,
+            failed_sends: 0,
+            flushed_receives: 0,
+        }
+    }
+
+    fn length(n: u64) -> u64 {
+        8 + n * 13 % 400
+    }
+
+    /// Until `done`, or until the queue pair has failed and everything is completed.
+    fn run(&mut self, done: impl Fn() -> bool) {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while !done() {
+            assert!(Instant::now() < deadline, "hangs: {}", self.account());
+            if self.qp.state() == QpState::Err {
+                if self.received == self.posted && self.completed == self.sent {
+                    return;
+                }
+            } else {
+                self.post();
+            }
+            for completion in self.end.poll() {
+                self.take(completion);
+            }
+        }
+    }
+
+    fn account(&self) -> String {
+        format!(
+            "receives {}/{}, sends {}/{}",
+            self.received, self.posted, self.completed, self.sent
+        )
+    }
+
+    fn post(&mut self) {
+        while self.posted - self.received < DEPTH {
+            let at = self.posted % DEPTH * BLAST_ROOM;
+            let sge = [self.end.mr.sge(at, BLAST_ROOM as u32).unwrap()];
+            let request = RecvRequest::new(WrId(self.posted), &sge);
+            self.qp.post_recv(&[request]).unwrap();
+            self.posted += 1;
+        }
+        while self.sent - self.completed < DEPTH {
+            let n = self.sent;
+            let (at, length) = (n % DEPTH * BLAST_ROOM, Self::length(n));
+            self.end
+                .mr
+                .write(OUTGOING + at, &message(n, length))
+                .unwrap();
+            let sge = [self.end.mr.sge(OUTGOING + at, length as u32).unwrap()];
+            let operation = match n % 3 {
+                0 => Operation::Send,
+                1 => Operation::SendWithImm(Imm(n as u32)),
+                _ => {
+                    Operation::RdmaWriteWithImm(self.peer.memory.at(WRITTEN_TO + at), Imm(n as u32))
+                }
+            };
+            let request = SendRequest::new(WrId(1 << 32 | n), operation, &sge);
+            let inline = if length < 200 {
+                SendFlags::INLINE
+            } else {
+                SendFlags::empty()
+            };
+            self.qp
+                .post_send(&[request.with_flags(inline | SendFlags::SIGNALED)])
+                .unwrap();
+            self.sent += 1;
+        }
+    }
+
+    fn take(&mut self, completion: WorkCompletion) {
+        if completion.wr_id.0 >> 32 == 1 {
+            assert_eq!(completion.wr_id.0 as u32, self.completed as u32);
+            self.completed += 1;
+            match completion.status {
+                WcStatus::Success => assert_eq!(self.failed_sends, 0, "{completion:?}"),
+                WcStatus::RetryExcErr => assert_eq!(self.failed_sends, 0, "{completion:?}"),
+                status => assert_eq!(status, WcStatus::WrFlushErr),
+            }
+            self.failed_sends += u64::from(!completion.status.is_success());
+            return;
+        }
+        let n = self.received;
+        assert_eq!(completion.wr_id, WrId(n), "{completion:?}");
+        self.received += 1;
+        if completion.status == WcStatus::WrFlushErr {
+            self.flushed_receives += 1;
+            return;
+        }
+        assert_eq!(completion.status, WcStatus::Success);
+        assert_eq!(self.flushed_receives, 0, "a success after a flush");
+        assert_eq!(u64::from(completion.byte_len), Self::length(n));
+        assert_eq!(completion.imm, (!n.is_multiple_of(3)).then_some(Imm(n as u32)));
+        let base = if n % 3 == 2 { WRITTEN_TO } else { 0 };
+        let mut got = vec![0; completion.byte_len as usize];
+        self.end
+            .mr
+            .read(base + n % DEPTH * BLAST_ROOM, &mut got)
+            .unwrap();
+        // The peer may write the same place again once it knows of this completion's slot only;
+        // WRITE targets are reused after DEPTH messages, which it cannot be ahead by.
+        assert_eq!(got, message(n, Self::length(n)), "message {n}");
+    }
+}
+
+#[test]
+fn killed_at_a_random_time_under_load() {
+    isolated("killed_at_a_random_time_under_load", || {
+        let mut random = Random::from_env("killed_at_a_random_time_under_load");
+        let scene = Scene::new();
+        let mut messages = 0;
+        for _ in 0..50 {
+            let mut victim = Victim::start("blast");
+            let qp = scene.end.qp();
+            let peer = Address::from_line(&victim.hear());
+            connect(&scene.end, &qp, peer.qpn);
+            victim.tell(&scene.end.address(&qp).to_line());
+            assert_eq!(victim.hear(), "ready");
+            victim.tell("go");
+            let mut blast = Blast::new(&scene.end, &qp, peer);
+            let end = Instant::now() + Duration::from_micros(random.within(0..20_000));
+            blast.run(|| Instant::now() > end);
+            victim.kill();
+            blast.run(|| false);
+            assert_eq!(qp.state(), QpState::Err);
+            assert!(blast.flushed_receives <= DEPTH);
+            messages += blast.received + blast.completed;
+            drop(qp);
+            scene.ping();
+        }
+        println!("{messages} requests completed");
+        assert!(messages > 5000, "there was hardly any load: {messages}");
+        let port = format!("{:03x}.", scene.end.address(&scene.own).slot());
+        let by = format!("{:03x}.", scene.bystander.address(&scene.other).slot());
+        let only_ours = || {
+            let is_ours = |name: &String| name.starts_with(&port) || name.starts_with(&by);
+            device_files().iter().all(is_ours)
+        };
+        assert!(wait_until(Duration::from_secs(2), only_ours));
+    });
+}
+
+/// Within this a call that waits for a stopped peer comes back.
+const BOUND: Duration = Duration::from_millis(3000);
+
+fn within_bound<T>(what: &str, call: impl FnOnce() -> T) -> T {
+    let begin = Instant::now();
+    let result = call();
+    let took = begin.elapsed();
+    assert!(took < BOUND, "{what} took {took:?}");
+    result
+}
+
+/// Stops a victim in the middle of a SEND; resets and destroys the queue pair meanwhile.
+fn stopped_after(scene: &Scene, k: u64) -> Result<bool, String> {
+    let mut victim = Victim::start("SendInline");
+    let here = &scene.end;
+    let qp = here.qp();
+    let hello = victim.hear();
+    let traced = victim.trace(&hello)?;
+    connect(here, &qp, Address::from_line(&hello).qpn);
+    here.mr.write(0, &[UNTOUCHED; 4096]).unwrap();
+    let sge = [here.mr.sge(0, 64).unwrap()];
+    let receives = [0, 1, 2].map(|i| RecvRequest::new(WrId(i), &sge));
+    qp.post_recv(&receives).unwrap();
+    // Armed as in `kill_after`, or the act would be shorter.
+    here.cq.req_notify(NotifyOn::Any).unwrap();
+    victim.tell(&here.address(&qp).to_line());
+    assert_eq!(victim.hear(), "ready");
+    here.cq.req_notify(NotifyOn::Any).unwrap();
+    victim.tell("go");
+    traced.step(k);
+
+    scene.ping_among(|c| c.qp_num == qp.qpn());
+    within_bound("going to ERR", || {
+        qp.modify(&QpAttr::to(QpState::Err)).unwrap();
+    });
+    let all = here.poll();
+    let flushed = all.iter().filter(|c| !c.status.is_success()).count();
+    assert!((1..=2).contains(&flushed), "{all:?}");
+    let reset = within_bound("reset", || qp.modify(&QpAttr::to(QpState::Reset)));
+    let is_held = match reset {
+        Ok(()) => false,
+        Err(ModifyQpError::Busy { reason }) => {
+            assert!(reason.contains(&victim.child.id().to_string()), "{reason}");
+            true
+        }
+        Err(other) => panic!("{other}"),
+    };
+    within_bound("destroying", || drop(qp));
+    scene.ping();
+    // A queue pair made now must not get what the stopped one still holds.
+    let (next, far) = (here.qp(), scene.bystander.qp());
+    connect(here, &next, far.qpn());
+    connect(&scene.bystander, &far, next.qpn());
+    let fresh = [here.mr.sge(1024, 64).unwrap()];
+    next.post_recv(&[RecvRequest::new(WrId(7), &fresh)])
+        .unwrap();
+    traced.go_on(libc::PTRACE_CONT); // to the end of the act
+    traced.wait();
+    assert!(traced.is_at_mark());
+    scene.ping();
+    assert!(here.poll().is_empty(), "a message for another queue pair");
+    victim.kill();
+    scene.ping();
+    Ok(is_held)
+}
+
+impl Scene {
+    /// A ping while completions of others, for which `is_other` holds, may come in between.
+    fn ping_among(&self, is_other: impl Fn(&WorkCompletion) -> bool) {
+        let stray = self.end.poll();
+        assert!(stray.iter().all(is_other), "{stray:?}");
+        self.ping();
+    }
+}
+
+#[test]
+fn a_peer_stopped_in_the_middle_of_an_operation_hangs_nobody() {
+    const TEST: &str = "a_peer_stopped_in_the_middle_of_an_operation_hangs_nobody";
+    isolated(TEST, || {
+        let mut random = Random::from_env(TEST);
+        let scene = Scene::new();
+        let whole = match kill_after(&scene, Act::SendInline, None) {
+            Ok(whole) => whole.length.unwrap(),
+            Err(why) => return not_run(&format!("a peer stopped in an operation: {why}")),
+        };
+        let mut held = 0;
+        // In the middle it is certainly inside the operation.
+        for range in [whole / 3..whole / 2, 0..whole * 3 / 4] {
+            let k = random.within(range);
+            held += u32::from(stopped_after(&scene, k).unwrap());
+        }
+        println!("{held} of 2 held the queue pair");
+        assert!(held > 0, "none was stopped inside an operation");
+    });
+}
+
+fn lonely_victim() {
+    let end = End::new(Bytes::kib(64));
+    let qp = end.qp();
+    tell(&end.address(&qp).to_line());
+    hear();
+}
+
+#[test]
+fn what_a_killed_only_process_left_is_reaped_by_the_next() {
+    isolated(
+        "what_a_killed_only_process_left_is_reaped_by_the_next",
+        || {
+            let mut victims = [Victim::start("alone"), Victim::start("alone")];
+            let slots: Vec<u32> = victims
+                .iter_mut()
+                .map(|v| Address::from_line(&v.hear()).slot())
+                .collect();
+            assert_ne!(slots[0], slots[1]);
+            let living = device_files().len();
+            victims.iter_mut().for_each(Victim::kill);
+            assert_eq!(device_files().len(), living, "nobody was there to reap");
+            let end = End::new(Bytes::kib(64));
+            let left = device_files();
+            assert_eq!(left.len() * 2, living, "{left:?}");
+            assert!(left.iter().all(|name| name.starts_with("000.")), "{left:?}");
+            drop(end);
+            assert!(!device_dir().exists());
+        },
+    );
+}
+
+#[test]
+fn a_port_that_is_closed_and_opened_again_is_found_again() {
+    isolated(
+        "a_port_that_is_closed_and_opened_again_is_found_again",
+        || {
+            let here = End::new(Bytes::kib(4));
+            for _ in 0..3 {
+                let there = End::new(Bytes::kib(4));
+                let (near, far) = (here.qp(), there.qp());
+                connect_with(&here, &near, far.qpn(), RetryCount::MAX, 3);
+                connect_with(&there, &far, near.qpn(), RetryCount::MAX, 3);
+                let sge = [there.mr.sge(0, 8).unwrap()];
+                far.post_recv(&[RecvRequest::new(WrId(1), &sge)]).unwrap();
+                let sge = [here.mr.sge(0, 8).unwrap()];
+                let request = SendRequest::new(WrId(2), Operation::Send, &sge);
+                near.post_send(&[request.with_flags(SendFlags::SIGNALED)])
+                    .unwrap();
+                assert_eq!(here.poll_one("the send").status, WcStatus::Success);
+                assert_eq!(there.poll_one("the receive").status, WcStatus::Success);
+            }
+        },
+    );
+}
