@@ -852,7 +852,10 @@ impl<'a> Blast<'a> {
         assert_eq!(completion.status, WcStatus::Success);
         assert_eq!(self.flushed_receives, 0, "a success after a flush");
         assert_eq!(u64::from(completion.byte_len), Self::length(n));
-        assert_eq!(completion.imm, (!n.is_multiple_of(3)).then_some(Imm(n as u32)));
+        assert_eq!(
+            completion.imm,
+            (!n.is_multiple_of(3)).then_some(Imm(n as u32))
+        );
         let base = if n % 3 == 2 { WRITTEN_TO } else { 0 };
         let mut got = vec![0; completion.byte_len as usize];
         self.end

@@ -171,7 +171,10 @@ impl Planner {
     }
 
     /// The work of both sides on all pairs of queue pairs.
-    #[expect(clippy::needless_range_loop, reason = "a pair is an index on both sides")]
+    #[expect(
+        clippy::needless_range_loop,
+        reason = "a pair is an index on both sides"
+    )]
     fn batch(&mut self) -> [Vec<Work>; 2] {
         self.free = [0; 2];
         let mut works = [vec![Work::default(); PAIRS], vec![Work::default(); PAIRS]];
