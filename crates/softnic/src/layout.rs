@@ -67,8 +67,6 @@ pub(crate) struct QpEntry {
     pub(crate) phase: AtomicU64,
     /// Epoch of the port that it is connected to.
     pub(crate) dest_epoch: AtomicU64,
-    /// Generation of the queue pair that it is connected to.
-    pub(crate) dest_generation: AtomicU64,
     /// Its receive ring in this file.
     pub(crate) ring_offset: AtomicU64,
     /// The queue pair that it is connected to.
@@ -137,6 +135,9 @@ pub(crate) struct PeerLine {
     /// Generation whose responder failed (plus one; 0: none): its owner takes the queue pair to
     /// the error state, as a responder does that sends a fatal NAK.
     pub(crate) fault: AtomicU64,
+    /// Generation (plus one) of the peer's queue pair that has sent requests in this life; 0: none
+    /// yet. Another generation does not continue the sequence of packets.
+    pub(crate) requester_generation: AtomicU64,
     /// Nonzero: the peer sleeps until a receive is posted; wake its engine.
     pub(crate) waiting: AtomicU32,
 }

@@ -209,7 +209,9 @@ impl QpInner {
         let generation = Phase(self.entry().phase.load(Ordering::Relaxed)).generation() + 1;
         self.generation.store(generation, Ordering::Relaxed);
         self.set_state(QpState::Reset);
-        self.entry().from_peer.waiting.store(0, Ordering::Relaxed);
+        let from_peer = &self.entry().from_peer;
+        from_peer.waiting.store(0, Ordering::Relaxed);
+        from_peer.requester_generation.store(0, Ordering::Relaxed);
         self.recv_queue.taken.store(0, Ordering::Relaxed);
         let first = first_position(generation);
         *self.recv.lock() = RecvProducer { first, posted: 0 };
@@ -373,15 +375,11 @@ impl QpInner {
         let own = (self.qpn, generation, self.pd);
         let connection = Connection::new(&self.port, own, peer, dest)
             .ok_or_else(|| unreachable("there is no such queue pair".into()))?;
-        let (entry, remote) = (self.entry(), connection.remote());
-        let remote_generation = Phase(remote.phase.load(Ordering::Acquire)).generation();
+        let entry = self.entry();
         entry.dest_qpn.store(dest.get(), Ordering::Relaxed);
         entry
             .dest_epoch
             .store(connection.peer.epoch, Ordering::Relaxed);
-        entry
-            .dest_generation
-            .store(remote_generation, Ordering::Relaxed);
         entry.rq_psn.store(
             attr.rq_psn.map_or(0, adverb_verbs::Psn::get),
             Ordering::Relaxed,

@@ -303,11 +303,13 @@ impl Connection {
         let is_ours = phase.receives()
             && remote.dest_qpn.load(Ordering::Relaxed) == self.own_qpn.get()
             && remote.dest_epoch.load(Ordering::Relaxed) == self.port.epoch
-            && remote.dest_generation.load(Ordering::Relaxed) == self.own_generation
             && self
                 .sq_psn
                 .is_some_and(|psn| remote.rq_psn.load(Ordering::Relaxed) == psn.get());
         if !is_ours || self.peer.is_dead() {
+            return false;
+        }
+        if !self.continues_sequence() {
             return false;
         }
         let next = match &self.attached {
@@ -340,6 +342,20 @@ impl Connection {
             cq,
             pd: remote.pd.load(Ordering::Relaxed),
         });
+        true
+    }
+
+    /// Whether the peer expects this life's packets: no other life of this queue pair has sent any
+    /// since the peer connected.
+    fn continues_sequence(&self) -> bool {
+        let (own, sender) = (
+            self.own_generation + 1,
+            &self.remote().from_peer.requester_generation,
+        );
+        match sender.load(Ordering::Relaxed) {
+            0 => sender.store(own, Ordering::Relaxed),
+            generation => return generation == own,
+        }
         true
     }
 
