@@ -164,6 +164,7 @@ macro_rules! for_each_case {
                 receives_posted_while_the_error_strikes_complete_once,
                 a_failed_pair_works_again_after_reset_on_both_sides,
                 a_peer_of_a_queue_pair_that_was_reset_exceeds_its_retries,
+                sides_may_reconnect_one_after_the_other,
                 reset_forgets_completions,
                 drained_holds_requests_back_until_ready_to_send,
                 drained_finishes_the_request_that_has_begun,

@@ -436,6 +436,30 @@ pub fn a_peer_in_error_exceeds_the_retries<D: Device>(device: &D) -> Verdict {
     Ok(())
 }
 
+/// Both sides are reset and reconnected one after the other, without waiting for each other: what
+/// counts is that numbers and packet sequences match when packets flow (IBTA vol. 1, 12.9.7).
+pub fn sides_may_reconnect_one_after_the_other<D: Device>(device: &D) -> Verdict {
+    let pair = Pair::new(device);
+    let (a, b) = (&pair.a, &pair.b);
+    let write = Operation::RdmaWrite(b.mr.remote(0));
+    for round in 0..3 {
+        a.post(round, write, (0, 8), SIGNALED);
+        a.expect_sent(&[(round, WcStatus::Success)]);
+        to(&a.qp, QpState::Reset);
+        pair.connect_a();
+        to(&b.qp, QpState::Reset);
+        to_init(&b.qp, &pair.setup);
+        let from = (address_of(&a.context), &a.qp, pair.setup.psn.0);
+        to_rtr(&b.qp, from, &pair.setup, &b.context);
+        to_rts(&b.qp, pair.setup.psn.1, &pair.setup);
+        a.recv(8, (0, 8));
+        b.post(9, Operation::Send, (0, 8), SIGNALED);
+        a.expect_received(&[(8, WcStatus::Success)]);
+        b.expect_sent(&[(9, WcStatus::Success)]);
+    }
+    Ok(())
+}
+
 /// Objects may be dropped in any order while requests wait; those that stay go on (the seam's
 /// rule for objects, `adverb_verbs::device`).
 pub fn objects_are_dropped_in_any_order_while_requests_wait<D: Device>(device: &D) -> Verdict {
