@@ -1,0 +1,276 @@
+//! Queue pairs: their life, their queues, and what posting does.
+//!
+//! Locks, in this order: `control`, `send`, `recv`, the port's list of waiting queue pairs, a
+//! completion queue's state. None is shared with another process, and none is held while waiting
+//! for one (except in `quiesce`, which waits for a peer's single operation, bounded).
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use adverb_verbs::{
+    CreateError, ModifyQpError, PostError, QpAttr, QpCaps, QpInit, QpState, QpType, Qpn, QueuePair,
+    RecvRequest, SendRequest, qp::check_transition,
+};
+use spin::mutex::SpinMutex;
+
+use crate::context::{Handle, MAX_INLINE, MAX_SGE, MAX_WR, SoftPd};
+use crate::cq::{CqInner, RecvQueue, SoftCq};
+use crate::layout::{FIRST_QP, MAX_QP, QP_INDEX_BITS, QpEntry};
+use crate::port::{Port, TableEntry, lock};
+use crate::requester::{Connection, Waiting};
+use crate::ring::{Line, RecvRing};
+use crate::send_ring::SendRing;
+
+mod life;
+mod post;
+
+/// A queue pair of the user-space NIC. Dropping it destroys it.
+#[derive(Debug)]
+pub struct SoftQp {
+    inner: Arc<QpInner>,
+    _handle: Arc<Handle>,
+}
+
+#[derive(Debug)]
+pub(crate) struct QpInner {
+    port: Arc<Port>,
+    index: u32,
+    qpn: Qpn,
+    pd: u32,
+    caps: QpCaps,
+    state: AtomicU32,
+    generation: AtomicU64,
+    send_cq: Arc<CqInner>,
+    recv_cq: Arc<CqInner>,
+    sent: Arc<SendRing>,
+    recv_queue: Arc<RecvQueue>,
+    ring: Range<u64>,
+    control: Mutex<()>,
+    send: SpinMutex<SendQueue>,
+    recv: SpinMutex<RecvProducer>,
+}
+
+#[derive(Debug, Default)]
+struct SendQueue {
+    /// Requests accepted in this life.
+    posted: u64,
+    waiting: VecDeque<Waiting>,
+    connection: Option<Connection>,
+}
+
+#[derive(Debug, Default)]
+struct RecvProducer {
+    /// Position of the first receive of this life.
+    first: u64,
+    /// Receives accepted in this life.
+    posted: u64,
+}
+
+impl SoftQp {
+    pub(crate) fn new(pd: &SoftPd, init: &QpInit<'_, SoftCq>) -> Result<Self, CreateError> {
+        let port = &pd.handle.port;
+        check_caps(&init.caps)?;
+        for (what, cq) in [
+            ("the send completion queue", init.send_cq),
+            ("the receive completion queue", init.recv_cq),
+        ] {
+            if !Arc::ptr_eq(&cq.inner.port, port) {
+                return Err(CreateError::Foreign { what });
+            }
+        }
+        let exhausted = CreateError::Exhausted {
+            what: "queue pairs",
+            limit: (MAX_QP - FIRST_QP).into(),
+        };
+        let index = lock(&port.qp_indices).take().ok_or(exhausted)?;
+        let made = Self::build(pd, init, index);
+        if made.is_err() {
+            lock(&port.qp_indices).give(index);
+        }
+        made
+    }
+
+    fn build(pd: &SoftPd, init: &QpInit<'_, SoftCq>, index: u32) -> Result<Self, CreateError> {
+        let port = &pd.handle.port;
+        port.reserve_entry(TableEntry::Qp(index))
+            .map_err(|e| port.no_room("make a queue pair", e))?;
+        let slots = init.caps.max_recv_wr.max(1).next_power_of_two();
+        let stride = RecvRing::lines_per_slot(init.caps.max_recv_sge as usize);
+        let ring = port.take_ring(u64::from(slots) * stride as u64 * size_of::<Line>() as u64)?;
+        let qpn =
+            Qpn::new(port.slot << QP_INDEX_BITS | index).expect("slot and index have 24 bits");
+        // SAFETY: the room was just taken from the port's own mapping, which `port` keeps for as
+        // long as the queue pair lives.
+        let view =
+            unsafe { RecvRing::from_raw(port.address(ring.start).cast(), slots as usize, stride) };
+        view.clear();
+        let sent = Arc::new(SendRing::new(qpn, init.caps.max_send_wr));
+        init.send_cq.inner.attach_sender(sent.clone());
+        let inner = QpInner {
+            port: port.clone(),
+            index,
+            qpn,
+            pd: pd.number,
+            caps: init.caps,
+            state: AtomicU32::new(QpState::Reset as u32),
+            generation: AtomicU64::new(0),
+            send_cq: init.send_cq.inner.clone(),
+            recv_cq: init.recv_cq.inner.clone(),
+            sent,
+            recv_queue: Arc::new(RecvQueue {
+                ring: view,
+                wr_ids: (0..slots).map(|_| AtomicU64::new(0)).collect(),
+                taken: AtomicU64::new(0),
+                qpn,
+            }),
+            ring,
+            control: Mutex::new(()),
+            send: SpinMutex::default(),
+            recv: SpinMutex::default(),
+        };
+        let entry = inner.entry();
+        entry.ring_offset.store(inner.ring.start, Ordering::Relaxed);
+        entry.ring_slots.store(slots, Ordering::Relaxed);
+        entry.ring_stride.store(stride as u32, Ordering::Relaxed);
+        entry.recv_cq.store(inner.recv_cq.index, Ordering::Relaxed);
+        entry.pd.store(pd.number, Ordering::Relaxed);
+        inner.begin_life();
+        let inner = Arc::new(inner);
+        lock(&port.qps).insert(index, inner.clone());
+        Ok(SoftQp {
+            inner,
+            _handle: pd.handle.clone(),
+        })
+    }
+}
+
+fn check_caps(caps: &QpCaps) -> Result<(), CreateError> {
+    let ranges = [
+        ("max_send_wr", caps.max_send_wr, MAX_WR),
+        ("max_recv_wr", caps.max_recv_wr, MAX_WR),
+        ("max_send_sge", caps.max_send_sge, MAX_SGE),
+        ("max_recv_sge", caps.max_recv_sge, MAX_SGE),
+        ("max_inline_data", caps.max_inline_data, MAX_INLINE),
+    ];
+    match ranges.into_iter().find(|(_, value, max)| value > max) {
+        Some((what, value, max)) => Err(CreateError::OutOfRange {
+            what,
+            value: value.into(),
+            min: 0,
+            max: max.into(),
+        }),
+        None => Ok(()),
+    }
+}
+
+impl Drop for SoftQp {
+    fn drop(&mut self) {
+        let qp = &self.inner;
+        let _control = lock(&qp.control);
+        qp.set_state(QpState::Reset);
+        let released = qp.quiesce();
+        qp.leave_queues();
+        qp.send_cq.detach_sender(qp.qpn);
+        lock(&qp.port.qps).remove(&qp.index);
+        // A peer that still holds the ring keeps it: neither ring nor index is given again.
+        if released {
+            qp.port.give_ring(qp.ring.clone());
+            lock(&qp.port.qp_indices).give(qp.index);
+        }
+    }
+}
+
+impl QpInner {
+    fn entry(&self) -> &QpEntry {
+        self.port.qp_entry(self.index)
+    }
+
+    fn state(&self) -> QpState {
+        QpState::from_code(self.state.load(Ordering::Acquire)).unwrap_or(QpState::Err)
+    }
+}
+
+impl QueuePair for SoftQp {
+    fn qpn(&self) -> Qpn {
+        self.inner.qpn
+    }
+
+    fn caps(&self) -> QpCaps {
+        self.inner.caps
+    }
+
+    fn state(&self) -> QpState {
+        self.inner.state()
+    }
+
+    fn modify(&self, attr: &QpAttr) -> Result<(), ModifyQpError> {
+        let qp = &self.inner;
+        let _control = lock(&qp.control);
+        let to = check_transition(QpType::Rc, qp.state(), attr)?;
+        check_ranges(attr)?;
+        match to {
+            QpState::Reset => qp.reset(),
+            QpState::Err => {
+                let mut send = qp.send.lock();
+                match qp.state() {
+                    QpState::Reset => qp.set_state(QpState::Err),
+                    _ => qp.fail(&mut send),
+                }
+                Ok(())
+            }
+            to => qp.apply(to, attr),
+        }
+    }
+
+    #[inline]
+    fn post_send(&self, requests: &[SendRequest<'_>]) -> Result<(), PostError> {
+        let mut send = self.inner.send.lock();
+        for (index, request) in requests.iter().enumerate() {
+            self.inner
+                .accept(&mut send, request)
+                .map_err(|cause| PostError { index, cause })?;
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn post_recv(&self, requests: &[RecvRequest<'_>]) -> Result<(), PostError> {
+        let mut recv = self.inner.recv.lock();
+        for (index, request) in requests.iter().enumerate() {
+            self.inner
+                .accept_receive(&mut recv, request)
+                .map_err(|cause| PostError { index, cause })?;
+        }
+        drop(recv);
+        self.inner.wake_waiting_peer();
+        Ok(())
+    }
+}
+
+fn check_ranges(attr: &QpAttr) -> Result<(), ModifyQpError> {
+    let port = attr.port.map(|p| p.0).or(attr.address.map(|a| a.port.0));
+    if let Some(value) = port.filter(|port| *port != 1) {
+        return Err(ModifyQpError::AttributeRange {
+            attribute: "port",
+            value: value.into(),
+            max: 1,
+        });
+    }
+    let depths = [
+        ("max_rd_atomic", attr.max_rd_atomic),
+        ("max_dest_rd_atomic", attr.max_dest_rd_atomic),
+    ];
+    match depths
+        .into_iter()
+        .find(|(_, depth)| depth.is_some_and(|d| d > 16))
+    {
+        Some((attribute, depth)) => Err(ModifyQpError::AttributeRange {
+            attribute,
+            value: depth.unwrap_or(0).into(),
+            max: 16,
+        }),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,257 @@
+//! Posting, and going on with what waits.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use adverb_units::Bytes;
+use adverb_verbs::{
+    Operation, PostErrorCause, QpState, RecvRequest, SendFlags, SendRequest, WcOpcode, WcStatus,
+};
+
+use super::{QpInner, RecvProducer, SendQueue};
+use crate::context::MAX_MESSAGE;
+use crate::requester::{Attempt, Waiting};
+use crate::ring::Piece;
+use crate::send_ring::Sent;
+
+impl QpInner {
+    /// Before sleeping: the peer is to wake this side's engine when it posts a receive.
+    pub(crate) fn ask_for_wake(&self) {
+        if let Some(connection) = &self.send.lock().connection {
+            connection
+                .remote()
+                .from_peer
+                .waiting
+                .store(1, Ordering::SeqCst);
+        }
+    }
+
+    /// Tries what waits, oldest first. False when nothing waits any more.
+    pub(crate) fn drive(&self) -> bool {
+        let Some(mut send) = self.send.try_lock() else {
+            return true;
+        };
+        let is_drained = self.state() == QpState::Sqd;
+        let SendQueue {
+            waiting,
+            connection,
+            ..
+        } = &mut *send;
+        let Some(connection) = connection else {
+            return false;
+        };
+        let mut failed = false;
+        while let Some(oldest) = waiting.front_mut() {
+            if is_drained && !oldest.has_begun {
+                return true;
+            }
+            oldest.has_begun = true;
+            let attempt = connection.attempt(self.entry(), &oldest.request());
+            let status = match attempt {
+                Attempt::Done(status) => status,
+                not_yet => match oldest.give_up(not_yet, connection) {
+                    Some(status) => status,
+                    None => return true,
+                },
+            };
+            self.complete_send(oldest.count, &oldest.request(), status);
+            waiting.pop_front();
+            if !status.is_success() {
+                failed = true;
+                break;
+            }
+        }
+        if failed {
+            self.fail(&mut send);
+        }
+        false
+    }
+
+    /// Ends a send request: a completion if it was asked for or failed.
+    #[inline]
+    pub(super) fn complete_send(&self, count: u64, request: &SendRequest<'_>, status: WcStatus) {
+        if status.is_success() && !request.flags.contains(SendFlags::SIGNALED) {
+            return;
+        }
+        self.sent.push(Sent {
+            wr_id: request.wr_id.0,
+            status,
+            opcode: completion_opcode(request.operation),
+            byte_len: request.length() as u32,
+            count,
+        });
+        self.send_cq.added(status);
+    }
+
+    #[inline]
+    pub(super) fn check_send(
+        &self,
+        posted: u64,
+        request: &SendRequest<'_>,
+    ) -> Result<(), PostErrorCause> {
+        let in_use = posted - self.sent.retired();
+        if in_use >= self.caps.max_send_wr.into() {
+            return Err(PostErrorCause::QueueFull {
+                queue: "send",
+                depth: self.caps.max_send_wr,
+            });
+        }
+        let (given, max) = (request.sges.len(), self.caps.max_send_sge);
+        if given > max as usize {
+            return Err(PostErrorCause::TooManySges { given, max });
+        }
+        let length = Bytes::new(request.length());
+        if request.flags.contains(SendFlags::INLINE) {
+            let max = Bytes::new(self.caps.max_inline_data.into());
+            if matches!(request.operation, Operation::RdmaRead(_)) {
+                return Err(PostErrorCause::InlineRead);
+            }
+            if length > max {
+                return Err(PostErrorCause::InlineTooLong { given: length, max });
+            }
+        }
+        if length > MAX_MESSAGE {
+            return Err(PostErrorCause::MessageTooLong {
+                given: length,
+                max: MAX_MESSAGE,
+            });
+        }
+        Ok(())
+    }
+
+    /// Accepts one send request: carries it out now if nothing is before it.
+    #[inline]
+    pub(super) fn accept(
+        self: &Arc<Self>,
+        send: &mut SendQueue,
+        request: &SendRequest<'_>,
+    ) -> Result<(), PostErrorCause> {
+        let state = self.state.load(Ordering::Relaxed);
+        if state != QpState::Rts as u32 {
+            return self.accept_outside_rts(send, request);
+        }
+        self.check_send(send.posted, request)?;
+        send.posted += 1;
+        if send.waiting.is_empty()
+            && let Some(connection) = &mut send.connection
+        {
+            let mut attempt = connection.attempt(self.entry(), request);
+            if attempt == Attempt::ReceiverNotReady {
+                attempt = connection.attempt_again(self.entry(), request);
+            }
+            if let Attempt::Done(status) = attempt {
+                self.complete_send(send.posted, request, status);
+                if !status.is_success() {
+                    self.fail(send);
+                }
+                return Ok(());
+            }
+        }
+        self.put_off(send, request);
+        Ok(())
+    }
+
+    #[cold]
+    pub(super) fn put_off(self: &Arc<Self>, send: &mut SendQueue, request: &SendRequest<'_>) {
+        let is_first = send.waiting.is_empty();
+        let mut waiting = Waiting::new(&self.port, request, send.posted);
+        // In RTS the first one comes here after an attempt.
+        waiting.has_begun = is_first && self.state() == QpState::Rts;
+        send.waiting.push_back(waiting);
+        if is_first {
+            self.port.add_pending(self);
+        }
+    }
+
+    #[cold]
+    pub(super) fn accept_outside_rts(
+        self: &Arc<Self>,
+        send: &mut SendQueue,
+        request: &SendRequest<'_>,
+    ) -> Result<(), PostErrorCause> {
+        match self.state() {
+            QpState::Err => {
+                self.check_send(send.posted, request)?;
+                send.posted += 1;
+                self.complete_send(send.posted, request, WcStatus::WrFlushErr);
+                Ok(())
+            }
+            QpState::Sqd => {
+                self.check_send(send.posted, request)?;
+                send.posted += 1;
+                self.put_off(send, request);
+                Ok(())
+            }
+            state => Err(PostErrorCause::State {
+                state,
+                needed: QpState::Rts,
+            }),
+        }
+    }
+
+    #[inline]
+    pub(super) fn accept_receive(
+        &self,
+        recv: &mut RecvProducer,
+        request: &RecvRequest<'_>,
+    ) -> Result<(), PostErrorCause> {
+        let taken = self.recv_queue.taken.load(Ordering::Acquire);
+        if recv.posted - taken >= self.caps.max_recv_wr.into() {
+            return Err(PostErrorCause::QueueFull {
+                queue: "receive",
+                depth: self.caps.max_recv_wr,
+            });
+        }
+        let (given, max) = (request.sges.len(), self.caps.max_recv_sge);
+        if given > max as usize {
+            return Err(PostErrorCause::TooManySges { given, max });
+        }
+        let position = recv.first + recv.posted;
+        let state = self.state.load(Ordering::Relaxed);
+        if state == QpState::Err as u32 {
+            recv.posted += 1;
+            self.recv_cq
+                .push_flushed_receive(&self.recv_queue, request.wr_id);
+            return Ok(());
+        }
+        if state == QpState::Reset as u32 {
+            return Err(PostErrorCause::State {
+                state: QpState::Reset,
+                needed: QpState::Init,
+            });
+        }
+        let slot = (position & (self.recv_queue.wr_ids.len() as u64 - 1)) as usize;
+        self.recv_queue.wr_ids[slot].store(request.wr_id.0, Ordering::Relaxed);
+        let pieces = request.sges.iter();
+        self.recv_queue.ring.post(
+            position,
+            pieces.map(|sge| Piece {
+                addr: sge.addr(),
+                length: sge.length(),
+                lkey: sge.lkey().0,
+            }),
+        );
+        recv.posted += 1;
+        Ok(())
+    }
+
+    /// Wakes the peer's engine if it sleeps until a receive is posted.
+    #[inline]
+    pub(super) fn wake_waiting_peer(&self) {
+        let waiting = &self.entry().from_peer.waiting;
+        if waiting.load(Ordering::Relaxed) != 0 {
+            waiting.store(0, Ordering::Relaxed);
+            if let Some(connection) = &self.send.lock().connection {
+                connection.peer.wake();
+            }
+        }
+    }
+}
+
+fn completion_opcode(operation: Operation) -> WcOpcode {
+    match operation {
+        Operation::RdmaWrite(_) | Operation::RdmaWriteWithImm(..) => WcOpcode::RdmaWrite,
+        Operation::RdmaRead(_) => WcOpcode::RdmaRead,
+        _ => WcOpcode::Send,
+    }
+}

@@ -1,0 +1,46 @@
+//! The peer's memory regions, found by key.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use adverb_verbs::AccessFlags;
+
+use crate::peer::{Peer, PeerRegion};
+
+const CACHE_SLOTS: usize = 32;
+
+/// The regions of the peer that were used last, by key.
+#[derive(Debug, Default)]
+pub(super) struct RegionCache {
+    slots: [Option<(u32, Arc<PeerRegion>)>; CACHE_SLOTS],
+}
+
+impl RegionCache {
+    /// Address of a range of the peer's memory, if `key` names a region of domain `pd` that holds
+    /// it and allows `need`.
+    #[inline]
+    pub(super) fn find(
+        &mut self,
+        peer: &Peer,
+        key: u32,
+        pd: u32,
+        need: AccessFlags,
+        (addr, length): (u64, u64),
+    ) -> Option<*mut u8> {
+        let slot = &mut self.slots[key as usize % CACHE_SLOTS];
+        if slot.as_ref().is_none_or(|(cached, _)| *cached != key) {
+            *slot = Some((key, peer.region(key)?));
+        }
+        let (_, region) = slot.as_ref()?;
+        // Deregistered meanwhile? A key's region never changes while the key is there.
+        if peer.mr_entry(key).key.load(Ordering::Acquire) != key {
+            *slot = None;
+            return None;
+        }
+        let offset = addr.wrapping_sub(region.addr);
+        let fits = offset <= region.length && length <= region.length - offset;
+        let allowed =
+            region.pd == pd && AccessFlags::from_bits_retain(region.access).contains(need);
+        (fits && allowed).then(|| region.mapping.base().wrapping_add(offset as usize))
+    }
+}

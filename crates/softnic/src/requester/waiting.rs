@@ -1,0 +1,146 @@
+//! Requests that wait for their peer, and how long they may.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use adverb_verbs::{
+    AckTimeout, Lkey, Operation, QpAttr, RetryCount, RnrTimer, SendFlags, SendRequest, Sge,
+    WcStatus, WrId,
+};
+
+use super::{Attempt, Connection};
+use crate::memory::LocalRegion;
+use crate::port::{Port, lock};
+
+/// What RTR and RTS set.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Retries {
+    pub(crate) timeout: AckTimeout,
+    pub(crate) retry_cnt: RetryCount,
+    pub(crate) rnr_retry: RetryCount,
+}
+
+impl Retries {
+    /// The timers and counters of `attr`, and of `old` where it has none.
+    pub(crate) fn merged(old: Option<Self>, attr: &QpAttr) -> Option<Self> {
+        Some(Retries {
+            timeout: attr.timeout.or(old.map(|old| old.timeout))?,
+            retry_cnt: attr.retry_cnt.or(old.map(|old| old.retry_cnt))?,
+            rnr_retry: attr.rnr_retry.or(old.map(|old| old.rnr_retry))?,
+        })
+    }
+
+    /// How long an unreachable peer is tried: timeout × (retries + 1); none for ever.
+    pub(super) fn unreachable_patience(self) -> Option<Duration> {
+        let timeout = self.timeout.span()?;
+        Some((timeout * u64::from(self.retry_cnt.get() + 1)).into())
+    }
+
+    /// How long a receiver that is not ready is tried; none for ever.
+    pub(super) fn rnr_patience(self, timer: RnrTimer) -> Option<Duration> {
+        Some((timer.span() * u64::from(self.rnr_retry.as_rnr()?)).into())
+    }
+}
+
+/// A request as the engine may have to repeat it: with copies of what the caller lent.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    pub(crate) wr_id: WrId,
+    pub(crate) flags: SendFlags,
+    pub(crate) count: u64,
+    pub(crate) operation: Operation,
+    /// It was attempted: it goes on in SQD, unlike those behind it.
+    pub(crate) has_begun: bool,
+    sges: Vec<Sge<'static>>,
+    /// Inline payload, which `sges` then points to.
+    _inline: Vec<u8>,
+    /// Keeps the memory that `sges` points to.
+    _regions: Vec<Arc<LocalRegion>>,
+    reason: Attempt,
+    deadline: Option<Instant>,
+}
+
+impl Waiting {
+    /// Copies `request`, whose attempt ended in `reason` (none: it waits behind others).
+    pub(crate) fn new(port: &Port, request: &SendRequest<'_>, count: u64) -> Self {
+        let is_inline = request.flags.contains(SendFlags::INLINE);
+        let inline = if is_inline {
+            gather_inline(request.sges)
+        } else {
+            Vec::new()
+        };
+        let mut sges = Vec::with_capacity(request.sges.len());
+        let mut regions = Vec::new();
+        if is_inline {
+            let addr = inline.as_ptr().expose_provenance() as u64;
+            // SAFETY: the vector's heap memory stays where it is while self holds it.
+            sges.push(unsafe { Sge::from_raw(addr, inline.len() as u32, request_key(request)) });
+        } else {
+            let known = lock(&port.regions);
+            for sge in request.sges {
+                regions.extend(
+                    known
+                        .get(&(sge.lkey().0 & (crate::layout::MAX_MR - 1)))
+                        .cloned(),
+                );
+                // SAFETY: not used inline, so any value is safe: the key is checked when used.
+                sges.push(unsafe { Sge::from_raw(sge.addr(), sge.length(), sge.lkey()) });
+            }
+        }
+        Waiting {
+            wr_id: request.wr_id,
+            flags: request.flags,
+            count,
+            operation: request.operation,
+            has_begun: false,
+            sges,
+            _inline: inline,
+            _regions: regions,
+            reason: Attempt::Done(WcStatus::Success),
+            deadline: None,
+        }
+    }
+
+    pub(crate) fn request(&self) -> SendRequest<'_> {
+        SendRequest::new(self.wr_id, self.operation, &self.sges).with_flags(self.flags)
+    }
+
+    /// After a failed attempt: the status to give up with, if patience is at its end.
+    pub(crate) fn give_up(
+        &mut self,
+        attempt: Attempt,
+        connection: &Connection,
+    ) -> Option<WcStatus> {
+        if connection.peer.is_dead() {
+            return Some(WcStatus::RetryExcErr);
+        }
+        let now = Instant::now();
+        if attempt != self.reason {
+            self.reason = attempt;
+            self.deadline = connection.patience(attempt).map(|patience| now + patience);
+        }
+        let status = match attempt {
+            Attempt::ReceiverNotReady => WcStatus::RnrRetryExcErr,
+            _ => WcStatus::RetryExcErr,
+        };
+        self.deadline
+            .is_some_and(|deadline| now >= deadline)
+            .then_some(status)
+    }
+}
+
+fn request_key(request: &SendRequest<'_>) -> Lkey {
+    request.sges.first().map(Sge::lkey).unwrap_or_default()
+}
+
+fn gather_inline(sges: &[Sge<'_>]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(sges.iter().map(|sge| sge.length() as usize).sum());
+    for sge in sges {
+        let source = std::ptr::with_exposed_provenance::<u8>(sge.addr() as usize);
+        // SAFETY: an inline piece is readable while it lives (`Sge::from_raw`, `MemoryRegion::sge`).
+        bytes.extend_from_slice(unsafe {
+            std::slice::from_raw_parts(source, sge.length() as usize)
+        });
+    }
+    bytes
+}
