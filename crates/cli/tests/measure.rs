@@ -240,3 +240,38 @@ fn the_parent_sleeps_while_the_sides_measure() {
     end_of(child).ok();
     assert!(ticks <= 5, "{ticks} ticks of CPU in a second of waiting");
 }
+
+/// On a file system of 1 MiB that only this test sees.
+#[test]
+fn no_space_for_memory_is_one_line_that_names_the_place_and_the_remedy() {
+    let place = Place::new();
+    let adverb = place.command(&[]).get_program().to_owned();
+    let script = "mount -t tmpfs -o size=1M tmpfs \"$ADVERB_SHM\" || exit 77
+        exec \"$0\" blast --op write --size 4M --buffers 2 --iters 1";
+    let mut command = std::process::Command::new("unshare");
+    let privileges: &[&str] = match rustix::process::geteuid().is_root() {
+        true => &["--mount"],
+        false => &["--user", "--map-root-user", "--mount"],
+    };
+    command
+        .args(privileges)
+        .args(["sh", "-c", script])
+        .arg(adverb);
+    let output = command.env("ADVERB_SHM", place.shm()).output();
+    let output = match output {
+        Ok(output) if output.status.code() != Some(77) => output,
+        refused => {
+            common::not_run("a full /dev/shm", &format!("no private mount: {refused:?}"));
+            return;
+        }
+    };
+    let ended = common::Ended::from(output);
+    let line = ended.refused(1);
+    for part in [
+        "8 MiB of registered memory",
+        "No space left",
+        "set ADVERB_SHM",
+    ] {
+        assert!(line.contains(part), "{part}: {line}");
+    }
+}

@@ -117,6 +117,12 @@ impl Ended {
     }
 }
 
+/// Says, past the harness, that a test could not run here; `make test` repeats it at the end.
+pub(crate) fn not_run(test: &str, reason: &str) {
+    use std::io::Write;
+    let _ = writeln!(std::io::stderr(), "\nNOT RUN: {test}: {reason}");
+}
+
 /// The whole records of a folder; a line that is being written does not count.
 pub(crate) fn records(dir: &Path) -> Vec<Value> {
     let text = std::fs::read_to_string(dir.join("results.jsonl")).unwrap_or_default();
