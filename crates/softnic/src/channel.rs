@@ -7,6 +7,7 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
+use std::time::Instant;
 
 use adverb_units::Span;
 use adverb_verbs::{CompletionChannel, CqId, CreateError};
@@ -94,13 +95,10 @@ impl AsFd for SoftChannel {
 
 impl CompletionChannel for SoftChannel {
     fn get_event(&self, patience: Span) -> io::Result<Option<CqId>> {
-        if let Some(event) = self.inner.take()? {
-            return Ok(Some(event));
-        }
         self.inner.port.prepare_to_sleep();
-        let deadline = std::time::Instant::now() + patience.into();
+        let deadline = Instant::now() + patience.into();
         loop {
-            let left = deadline.saturating_duration_since(std::time::Instant::now());
+            let left = deadline.saturating_duration_since(Instant::now());
             let timeout = Timespec::try_from(left).ok();
             let mut fds = [PollFd::new(&self.inner.fifo, PollFlags::IN)];
             match poll(&mut fds, timeout.as_ref()) {
