@@ -1,5 +1,6 @@
 //! Prints the report of the tests' synthetic study, to look at it:
 //! `cargo run -p adverb-report --example synthetic > /tmp/report.html`
+#![allow(clippy::disallowed_macros, reason = "a program, not the library")]
 
 #[path = "../tests/common/mod.rs"]
 mod common;

@@ -1,5 +1,6 @@
 //! The report in a real browser: every plot has drawn its points, nothing is logged as an error, no
 //! request leaves the file, and the page fits a phone.
+#![allow(clippy::disallowed_methods, reason = "a browser wants a file")]
 
 mod common;
 
