@@ -9,7 +9,7 @@ use adverb_verbs::{AccessFlags, Lkey, MemoryAccessError, MemoryRegion, RegisterE
 use crate::copy::place;
 use crate::layout::{MAX_MR, MR_INDEX_BITS};
 use crate::port::{Port, TableEntry, lock, random_u64, remedy};
-use crate::segment::{Mapping, Population, reserve};
+use crate::segment::{Mapping, Population, release, reserve};
 
 /// Longest region: that of the longest message, 2 GiB, times a few buffers.
 pub(crate) const MAX_MR_SIZE: Bytes = Bytes::mib(256 * 1024);
@@ -118,18 +118,19 @@ fn allocate(port: &Port, index: u32, file: u32, length: Bytes) -> std::io::Resul
 
 impl Drop for SoftMr {
     fn drop(&mut self) {
-        // Requesters that still copy hold mappings of their own: the memory stays until they end.
-        self.port
-            .mr_entry(self.index)
-            .key
-            .store(0, Ordering::Release);
-        lock(&self.port.regions).remove(&self.index);
-        let _ = std::fs::remove_file(
-            self.port
-                .dir
-                .file(self.port.slot, &format!("m{}", self.file)),
-        );
-        lock(&self.port.mr_indices).give(self.index);
+        let port = &self.port;
+        port.mr_entry(self.index).key.store(0, Ordering::Release);
+        lock(&port.regions).remove(&self.index);
+        let name = format!("m{}", self.file);
+        // Peers keep their mapping of the file until they look for another region. Its pages are
+        // given back now, if nobody is in the middle of using them.
+        if port.quiesce_peers()
+            && let Ok(file) = port.dir.open_peer(port.slot, &name)
+        {
+            let _ = release(&file, self.length);
+        }
+        let _ = std::fs::remove_file(port.dir.file(port.slot, &name));
+        lock(&port.mr_indices).give(self.index);
     }
 }
 

@@ -18,6 +18,7 @@ use crate::layout::{
 use crate::memory::LocalRegion;
 use crate::peer::{Peer, PeerError};
 use crate::qp::QpInner;
+use crate::quiesce;
 use crate::segment::{Mapping, Population, Tables, reserve};
 
 /// Everything that a context's objects share.
@@ -198,6 +199,14 @@ impl Port {
         if peers.get(&peer.slot).is_some_and(|p| Arc::ptr_eq(p, peer)) {
             peers.remove(&peer.slot);
         }
+    }
+
+    /// Waits until no peer is in the middle of an operation that began before this call. False
+    /// where one does not end.
+    pub(crate) fn quiesce_peers(&self) -> bool {
+        let qps: Vec<_> = lock(&self.qps).values().cloned().collect();
+        quiesce::barrier();
+        qps.iter().all(|qp| qp.wait_for_peer())
     }
 
     /// Whether a queue pair waits for its peer.

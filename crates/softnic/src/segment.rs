@@ -175,3 +175,9 @@ pub(crate) unsafe trait SharedWords {}
 pub(crate) fn reserve(file: &File, offset: u64, length: u64) -> io::Result<()> {
     Ok(fallocate(file, FallocateFlags::empty(), offset, length)?)
 }
+
+/// Gives back the storage of the first `length` bytes of `file`, whoever still maps them.
+pub(crate) fn release(file: &File, length: u64) -> io::Result<()> {
+    let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    Ok(fallocate(file, punch, 0, length)?)
+}

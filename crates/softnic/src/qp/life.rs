@@ -49,6 +49,13 @@ impl QpInner {
     /// Waits until the peer is not in the middle of an operation on this queue pair. The phase
     /// was taken back before. False where it does not end.
     pub(super) fn quiesce(&self) -> bool {
+        quiesce::barrier();
+        self.wait_for_peer()
+    }
+
+    /// After [`quiesce::barrier`]: waits until the operation that the peer may be in the middle of
+    /// has ended. False where it does not end.
+    pub(crate) fn wait_for_peer(&self) -> bool {
         let peer = self
             .send
             .lock()
@@ -61,7 +68,6 @@ impl QpInner {
         let Some(remote) = peer.qp_entry(remote) else {
             return true;
         };
-        quiesce::barrier();
         remote
             .requester
             .busy
