@@ -90,25 +90,11 @@ impl Recorder {
 
 /// What was asked of a cell that did not get so far as to choose the rest.
 fn asked(spec: &CellSpec) -> Params {
-    let p = &spec.params;
-    Params {
-        op: p.op,
-        size_bytes: p.size,
-        inline: p.inline,
-        completion: p.completion,
-        buffers: p.buffers,
-        post: p.post,
-        signal: p.signal,
-        verify: p.verify,
-        iters: match p.length {
-            Length::Iters(n) => n,
-            Length::Duration(_) => 0,
-        },
-        warmup_iters: p.warmup.unwrap_or(0),
-        active_core: None,
-        passive_core: None,
-        seed: p.seed,
-    }
+    let iters = match spec.params.length {
+        Length::Iters(n) => Some(n),
+        Length::Duration(_) => None,
+    };
+    spec.params(iters, spec.params.warmup)
 }
 
 /// This machine, for `study.json`.

@@ -143,10 +143,11 @@ pub struct Params {
     pub signal: Signaling,
     /// Payload checked by the receiving side (this costs time: never compare with unverified cells).
     pub verify: bool,
-    /// Measured messages (`blast`) or rounds (`ping`) in each repetition.
-    pub iters: u64,
-    /// Messages or rounds before the first repetition.
-    pub warmup_iters: u64,
+    /// Measured messages (`blast`) or rounds (`ping`) in each repetition; none where the cell failed
+    /// before they were chosen.
+    pub iters: Option<u64>,
+    /// Messages or rounds before the first repetition; likewise.
+    pub warmup_iters: Option<u64>,
     /// Core of the active side, if pinned.
     pub active_core: Option<u32>,
     /// Core of the passive side, if pinned.

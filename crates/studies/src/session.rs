@@ -300,21 +300,7 @@ impl<'s, S: Station> Session<'s, S> {
         if (self.spec.program, p.op) == (Program::Ping, Opcode::Read) {
             one_message_a_round(&mut metrics, p.size);
         }
-        let params = Params {
-            op: p.op,
-            size_bytes: p.size,
-            inline: p.inline,
-            completion: p.completion,
-            buffers: p.buffers,
-            post: p.post,
-            signal: p.signal,
-            verify: p.verify,
-            iters,
-            warmup_iters: warm_up.iters,
-            active_core: None,
-            passive_core: None,
-            seed: p.seed,
-        };
+        let params = self.spec.params(Some(iters), Some(warm_up.iters));
         Ok(CellResult { params, metrics })
     }
 

@@ -1,6 +1,6 @@
 //! What one cell of a study runs, and what is refused before anything runs.
 
-use adverb_results::{Completion, FigureId, Opcode, Posting, Program, Signaling};
+use adverb_results::{Completion, FigureId, Opcode, Params, Posting, Program, Signaling};
 use adverb_units::{Bytes, Span};
 use adverb_verbs::DeviceCaps;
 use serde::{Deserialize, Serialize};
@@ -209,6 +209,27 @@ pub enum SpecError {
 }
 
 impl CellSpec {
+    /// The parameters of this cell's record, run with so many messages or rounds, where they are
+    /// known. The caller fills in the cores.
+    pub fn params(&self, iters: Option<u64>, warmup_iters: Option<u64>) -> Params {
+        let p = &self.params;
+        Params {
+            op: p.op,
+            size_bytes: p.size,
+            inline: p.inline,
+            completion: p.completion,
+            buffers: p.buffers,
+            post: p.post,
+            signal: p.signal,
+            verify: p.verify,
+            iters,
+            warmup_iters,
+            active_core: None,
+            passive_core: None,
+            seed: p.seed,
+        }
+    }
+
     /// A cell of `ping`.
     pub fn ping(params: Request) -> Self {
         CellSpec::new(Program::Ping, params)

@@ -149,7 +149,7 @@ fn a_duration_is_measured_for_about_so_long() {
         "{elapsed}"
     );
     assert_eq!(result.metrics.repetitions.len(), 3);
-    assert!(result.params.warmup_iters > 0);
+    assert!(result.params.warmup_iters > Some(0));
 }
 
 #[test]
@@ -163,7 +163,7 @@ fn the_result_says_what_was_run_and_measured() {
     }));
     assert_eq!(
         (result.params.iters, result.params.warmup_iters),
-        (2000, 100)
+        (Some(2000), Some(100))
     );
     let metrics = &result.metrics;
     assert_eq!(metrics.repetitions.len(), 4);
@@ -187,5 +187,8 @@ fn no_warm_up_is_no_warm_up() {
         length: Length::Iters(3),
         ..Request::new(Opcode::Send, Bytes::new(8))
     }));
-    assert_eq!((result.params.iters, result.params.warmup_iters), (3, 0));
+    assert_eq!(
+        (result.params.iters, result.params.warmup_iters),
+        (Some(3), Some(0))
+    );
 }
