@@ -16,7 +16,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::dir::Dir;
 use crate::peer::Peer;
-use crate::port::{Port, lock};
+use crate::port::Port;
 
 /// How often the engine looks after waiting requests.
 const TICK: Timespec = Timespec {
@@ -101,6 +101,13 @@ impl Drop for Engine {
     }
 }
 
+/// What ended a sleep; nothing for a tick.
+#[derive(Default)]
+struct Woken<'a> {
+    by_fifo: bool,
+    ended: Vec<&'a Arc<Peer>>,
+}
+
 struct Loop {
     port: Arc<Port>,
     idle_ticks: u32,
@@ -111,11 +118,9 @@ impl Loop {
     fn run(mut self) {
         while !self.port.closing.load(Ordering::Acquire) {
             let peers = self.port.peers();
-            let woken = self.sleep(&peers);
-            for peer in peers.iter().filter(|peer| has_ended(peer)) {
-                self.bury(peer);
-            }
-            if woken {
+            let Woken { by_fifo, ended } = self.sleep(&peers);
+            ended.into_iter().for_each(|peer| self.bury(peer));
+            if by_fifo {
                 self.port.wake.drain();
                 self.take_faults();
                 self.port.drive();
@@ -125,8 +130,8 @@ impl Loop {
         }
     }
 
-    /// Sleeps until woken, until a peer ends, or (while watching) for a tick. True if woken.
-    fn sleep(&self, peers: &[Arc<Peer>]) -> bool {
+    /// Sleeps until woken, until a peer ends, or (while watching) for a tick.
+    fn sleep<'a>(&self, peers: &'a [Arc<Peer>]) -> Woken<'a> {
         let mut fds = vec![PollFd::new(&self.port.wake.fifo, PollFlags::IN)];
         fds.extend(
             peers
@@ -134,9 +139,14 @@ impl Loop {
                 .map(|peer| PollFd::from_borrowed_fd(peer.pidfd.as_fd(), PollFlags::IN)),
         );
         let watching = self.port.wake.watching.load(Ordering::Relaxed);
-        match poll(&mut fds, watching.then_some(&TICK)) {
-            Ok(_) => !fds[0].revents().is_empty(),
-            Err(_) => false,
+        if poll(&mut fds, watching.then_some(&TICK)).is_err() {
+            return Woken::default();
+        }
+        let is_ready = |fd: &PollFd<'_>| !fd.revents().is_empty();
+        let ended = peers.iter().zip(&fds[1..]).filter(|(_, fd)| is_ready(fd));
+        Woken {
+            by_fifo: is_ready(&fds[0]),
+            ended: ended.map(|(peer, _)| peer).collect(),
         }
     }
 
@@ -162,7 +172,7 @@ impl Loop {
 
     /// Takes queue pairs to the error state whose responder failed.
     fn take_faults(&self) {
-        let qps: Vec<_> = lock(&self.port.qps).values().cloned().collect();
+        let qps = self.port.queue_pairs();
         qps.iter()
             .filter(|qp| qp.has_fault())
             .for_each(|qp| qp.fail_as_responder());
@@ -172,20 +182,11 @@ impl Loop {
     /// what it left.
     fn bury(&self, peer: &Arc<Peer>) {
         peer.mark_dead();
-        let qps: Vec<_> = lock(&self.port.qps).values().cloned().collect();
+        let qps = self.port.queue_pairs();
         qps.iter()
             .filter(|qp| qp.is_connected_to(peer))
             .for_each(|qp| qp.fail_for_dead_peer());
         self.port.forget_peer(peer);
         self.port.dir.reap();
     }
-}
-
-fn has_ended(peer: &Peer) -> bool {
-    let mut fds = [PollFd::new(&peer.pidfd, PollFlags::IN)];
-    let now = Timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    matches!(poll(&mut fds, Some(&now)), Ok(1))
 }

@@ -10,7 +10,7 @@
 //! The file is sparse: storage is reserved as entries and rings come into use. Lines are grouped
 //! by writer: the owner's, the owner's as requester, and the connected peer's.
 
-use adverb_verbs::QpState;
+use adverb_verbs::{QpState, Qpn};
 
 use crate::notify::Armed;
 use crate::quiesce::Busy;
@@ -22,6 +22,11 @@ pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"adverb\x00\x01");
 
 /// Bits of a queue pair number that index the owner's table; those above are the port's slot.
 pub(crate) const QP_INDEX_BITS: u32 = 14;
+/// Index of a queue pair in its owner's table.
+pub(crate) fn qp_index(qpn: Qpn) -> u32 {
+    qpn.get() & ((1 << QP_INDEX_BITS) - 1)
+}
+
 /// Ports on a host.
 pub(crate) const MAX_SLOTS: u32 = 1 << (24 - QP_INDEX_BITS);
 /// Queue pairs of a port (indices 0 and 1 are never given: QPN 0 and 1 are the specification's).

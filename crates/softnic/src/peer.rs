@@ -6,6 +6,7 @@ use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
@@ -117,6 +118,13 @@ impl Peer {
     /// A queue pair's entry; none where the index is beyond the table.
     pub(crate) fn qp_entry(&self, index: u32) -> Option<&QpEntry> {
         self.tables.qps.get(index)
+    }
+
+    /// After a `quiesce::barrier`: waits until the operation that queue pair `index` of the peer may
+    /// be in the middle of has ended. False where it does not within `patience`.
+    pub(crate) fn wait_idle(&self, index: u32, patience: Duration) -> bool {
+        self.qp_entry(index)
+            .is_none_or(|entry| entry.requester.busy.wait_idle(patience, || self.is_dead()))
     }
 
     /// A completion queue's entry; none where the index is beyond the table.

@@ -201,10 +201,14 @@ impl Port {
         }
     }
 
+    pub(crate) fn queue_pairs(&self) -> Vec<Arc<QpInner>> {
+        lock(&self.qps).values().cloned().collect()
+    }
+
     /// Waits until no peer is in the middle of an operation that began before this call. False
     /// where one does not end.
     pub(crate) fn quiesce_peers(&self) -> bool {
-        let qps: Vec<_> = lock(&self.qps).values().cloned().collect();
+        let qps = self.queue_pairs();
         quiesce::barrier();
         qps.iter().all(|qp| qp.wait_for_peer())
     }

@@ -62,16 +62,7 @@ impl QpInner {
             .connection
             .as_ref()
             .map(|c| (c.peer.clone(), c.remote_index()));
-        let Some((peer, remote)) = peer else {
-            return true;
-        };
-        let Some(remote) = peer.qp_entry(remote) else {
-            return true;
-        };
-        remote
-            .requester
-            .busy
-            .wait_idle(QUIESCE_PATIENCE, || peer.is_dead())
+        peer.is_none_or(|(peer, remote)| peer.wait_idle(remote, QUIESCE_PATIENCE))
     }
 
     pub(crate) fn has_fault(&self) -> bool {
@@ -118,14 +109,10 @@ impl QpInner {
         }
         // A peer that is stopped in the middle of an operation may still complete one receive
         // after it was flushed; the ring is not used again before it has let go (`reset`).
-        if let Some(connection) = &send.connection
-            && let Some(remote) = connection.peer.qp_entry(connection.remote_index())
-        {
+        if let Some(connection) = &send.connection {
             quiesce::barrier();
-            remote
-                .requester
-                .busy
-                .wait_idle(QUIESCE_PATIENCE, || connection.peer.is_dead());
+            let peer = &connection.peer;
+            peer.wait_idle(connection.remote_index(), QUIESCE_PATIENCE);
         }
         self.recv_cq
             .flush_receives(&self.recv_queue, recv.first + recv.posted);

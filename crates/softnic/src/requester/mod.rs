@@ -14,7 +14,7 @@ use adverb_verbs::{
 };
 
 use crate::copy::place;
-use crate::layout::{CqEntry, Phase, QP_INDEX_BITS, QpEntry};
+use crate::layout::{CqEntry, Phase, QpEntry, qp_index};
 use crate::memory::check_local;
 use crate::notify::Urgency;
 use crate::peer::Peer;
@@ -82,8 +82,7 @@ impl Connection {
         peer: Arc<Peer>,
         remote_qpn: Qpn,
     ) -> Option<Self> {
-        let remote =
-            std::ptr::from_ref(peer.qp_entry(remote_qpn.get() & ((1 << QP_INDEX_BITS) - 1))?);
+        let remote = std::ptr::from_ref(peer.qp_entry(qp_index(remote_qpn))?);
         let (own_qpn, own_generation, own_pd) = own;
         Some(Connection {
             port: port.clone(),
@@ -107,7 +106,7 @@ impl Connection {
 
     /// Index of the peer's queue pair in its table.
     pub(crate) fn remote_index(&self) -> u32 {
-        self.remote_qpn.get() & ((1 << QP_INDEX_BITS) - 1)
+        qp_index(self.remote_qpn)
     }
 
     fn patience(&self, attempt: Attempt) -> Option<Duration> {
