@@ -1,0 +1,319 @@
+//! What is to happen, in order.
+
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
+
+use adverb_units::{Span, Time};
+
+use crate::condition::{Condition, Conditions};
+use crate::outcome::WaitsFor;
+use crate::role::{RoleNumber, Wait, Wake};
+
+/// What an entry of the queue does.
+#[derive(Debug)]
+pub(crate) enum Item<E> {
+    Event(E),
+    /// A role that is ready goes on.
+    Resume(RoleNumber),
+    /// A role's patience may have ended.
+    Timer(RoleNumber),
+}
+
+#[derive(Debug)]
+pub(crate) struct Entry<E> {
+    pub(crate) time: Time,
+    sequence: u64,
+    pub(crate) item: Item<E>,
+}
+
+impl<E> Entry<E> {
+    fn key(&self) -> u128 {
+        u128::from(self.time.as_ps()) << 64 | u128::from(self.sequence)
+    }
+}
+
+// The heap gives its greatest entry first: the earliest is the greatest.
+impl<E> Ord for Entry<E> {
+    #[inline]
+    fn cmp(&self, other: &Self) -> Ordering {
+        other.key().cmp(&self.key())
+    }
+}
+
+impl<E> PartialOrd for Entry<E> {
+    #[inline]
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl<E> PartialEq for Entry<E> {
+    fn eq(&self, other: &Self) -> bool {
+        self.key() == other.key()
+    }
+}
+
+impl<E> Eq for Entry<E> {}
+
+/// What a role is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Doing {
+    /// It runs, or its entry stands in the queue.
+    Ready(Wake),
+    Waits {
+        condition: Condition,
+        since: Time,
+        deadline: Option<Time>,
+    },
+    Ended,
+}
+
+#[derive(Debug)]
+struct RoleState {
+    doing: Doing,
+    /// The earliest timer of this role in the queue. A role that waits often, each time with the
+    /// same long patience, has one entry there and not one for each wait.
+    timer: Option<Time>,
+}
+
+/// The time on the clock of the role that runs.
+///
+/// It is at or ahead of the world's time. While events happen it is the world's time.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Clock(Time);
+
+impl Clock {
+    /// The time.
+    #[inline]
+    pub fn now(&self) -> Time {
+        self.0
+    }
+
+    /// The role is busy for `span`, without letting the world catch up.
+    #[inline]
+    pub fn busy(&mut self, span: Span) {
+        self.0 = self.0 + span;
+    }
+
+    /// The role is busy until `time`; not at all if that is past.
+    #[inline]
+    pub fn busy_until(&mut self, time: Time) {
+        self.0 = self.0.max(time);
+    }
+}
+
+/// The queue of what is to happen, the conditions that roles wait for, and the world's time.
+#[derive(Debug)]
+pub struct Agenda<E> {
+    now: Time,
+    sequence: u64,
+    happened: u64,
+    queue: BinaryHeap<Entry<E>>,
+    conditions: Conditions,
+    roles: Vec<RoleState>,
+    /// The clock of the role that runs.
+    pub clock: Clock,
+}
+
+impl<E> Agenda<E> {
+    pub(crate) fn new() -> Self {
+        Agenda {
+            now: Time::ZERO,
+            sequence: 0,
+            happened: 0,
+            queue: BinaryHeap::new(),
+            conditions: Conditions::default(),
+            roles: Vec::new(),
+            clock: Clock::default(),
+        }
+    }
+
+    /// The world's time.
+    #[inline]
+    pub fn now(&self) -> Time {
+        self.now
+    }
+
+    /// How many entries of the queue have happened so far.
+    pub fn happened(&self) -> u64 {
+        self.happened
+    }
+
+    /// Lets `event` happen at `at`, behind what was scheduled for that time before; now, if `at` is
+    /// past.
+    #[inline]
+    pub fn schedule(&mut self, at: Time, event: E) {
+        self.push(at, Item::Event(event));
+    }
+
+    #[inline]
+    fn push(&mut self, at: Time, item: Item<E>) {
+        self.sequence += 1;
+        self.queue.push(Entry {
+            time: at.max(self.now),
+            sequence: self.sequence,
+            item,
+        });
+    }
+
+    /// Makes a condition that roles can wait for. `name` says what it is, for the report of a
+    /// deadlock.
+    pub fn condition(&mut self, name: impl Into<String>) -> Condition {
+        self.conditions.make(name.into())
+    }
+
+    /// Ends a condition: its number may be given to another. Nobody may wait for it.
+    pub fn end_condition(&mut self, condition: Condition) {
+        self.conditions.end(condition);
+    }
+
+    /// Whether a role waits for `condition`.
+    #[inline]
+    pub fn is_awaited(&self, condition: Condition) -> bool {
+        !self.conditions.waiters(condition).is_empty()
+    }
+
+    /// Wakes all roles that wait for `condition`, now, in the order in which they began to wait.
+    #[inline]
+    pub fn signal(&mut self, condition: Condition) {
+        if self.is_awaited(condition) {
+            self.wake_all(condition, self.now);
+        }
+    }
+
+    /// Wakes all roles that wait for `condition` at `at`: what is signaled by then for others does
+    /// not reach them.
+    #[inline]
+    pub fn signal_at(&mut self, condition: Condition, at: Time) {
+        if self.is_awaited(condition) {
+            self.wake_all(condition, at);
+        }
+    }
+
+    fn wake_all(&mut self, condition: Condition, at: Time) {
+        let mut waiters = self.conditions.take_waiters(condition);
+        for role in waiters.drain(..) {
+            self.roles[role.index()].doing = Doing::Ready(Wake::Signal);
+            self.push(at, Item::Resume(role));
+        }
+        self.conditions.give_waiters(condition, waiters);
+    }
+
+    /// When the next entry happens.
+    #[inline]
+    pub(crate) fn next(&self) -> Option<Time> {
+        self.queue.peek().map(|entry| entry.time)
+    }
+
+    /// Takes the next entry and goes to its time.
+    #[inline]
+    pub(crate) fn take(&mut self) -> Option<Item<E>> {
+        let entry = self.queue.pop()?;
+        self.now = entry.time;
+        self.clock.0 = entry.time;
+        self.happened += 1;
+        Some(entry.item)
+    }
+
+    /// Goes to the running role's time, if nothing happens until then.
+    #[inline]
+    pub(crate) fn catch_up(&mut self) -> bool {
+        let to = self.clock.0;
+        let free = to == self.now || self.next().is_none_or(|next| next > to);
+        if free {
+            self.now = to;
+        }
+        free
+    }
+
+    pub(crate) fn add_role(&mut self, role: RoleNumber) {
+        debug_assert_eq!(role.index(), self.roles.len());
+        self.roles.push(RoleState {
+            doing: Doing::Ready(Wake::Time),
+            timer: None,
+        });
+        self.push(self.now, Item::Resume(role));
+    }
+
+    pub(crate) fn end_role(&mut self, role: RoleNumber) {
+        self.roles[role.index()].doing = Doing::Ended;
+    }
+
+    /// Notes what a role waits for.
+    #[inline]
+    pub(crate) fn wait(&mut self, role: RoleNumber, wait: Wait) {
+        match wait {
+            Wait::Until(time) => {
+                self.roles[role.index()].doing = Doing::Ready(Wake::Time);
+                self.push(time, Item::Resume(role));
+            }
+            Wait::For {
+                condition,
+                deadline,
+            } => {
+                self.conditions.add_waiter(condition, role);
+                let state = &mut self.roles[role.index()];
+                state.doing = Doing::Waits {
+                    condition,
+                    since: self.now,
+                    deadline,
+                };
+                if let Some(deadline) = deadline
+                    && state.timer.is_none_or(|timer| timer > deadline)
+                {
+                    state.timer = Some(deadline);
+                    self.push(deadline, Item::Timer(role));
+                }
+            }
+        }
+    }
+
+    /// Why a ready role goes on.
+    #[inline]
+    pub(crate) fn why(&self, role: RoleNumber) -> Wake {
+        match self.roles[role.index()].doing {
+            Doing::Ready(why) => why,
+            _ => Wake::Time,
+        }
+    }
+
+    /// A timer of `role` has come: whether its patience has ended.
+    pub(crate) fn timer(&mut self, role: RoleNumber) -> bool {
+        let state = &mut self.roles[role.index()];
+        if state.timer.is_some_and(|timer| timer <= self.now) {
+            state.timer = None;
+        }
+        let Doing::Waits {
+            condition,
+            deadline: Some(deadline),
+            ..
+        } = state.doing
+        else {
+            return false;
+        };
+        if deadline <= self.now {
+            state.doing = Doing::Ready(Wake::Deadline);
+            self.conditions.remove_waiter(condition, role);
+            return true;
+        }
+        if state.timer.is_none() {
+            state.timer = Some(deadline);
+            self.push(deadline, Item::Timer(role));
+        }
+        false
+    }
+
+    /// What `role` waits for, and since when; none where it does not wait.
+    pub(crate) fn waits_for(&self, role: RoleNumber) -> Option<(WaitsFor, Time)> {
+        match self.roles[role.index()].doing {
+            Doing::Waits {
+                condition, since, ..
+            } => Some((
+                WaitsFor::Condition(self.conditions.name(condition).to_owned()),
+                since,
+            )),
+            Doing::Ready(_) => Some((WaitsFor::Time, self.now)),
+            Doing::Ended => None,
+        }
+    }
+}

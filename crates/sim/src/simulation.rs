@@ -1,0 +1,257 @@
+//! Running a world and its roles.
+
+use std::any::Any;
+use std::cell::RefCell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+use std::time::Instant;
+
+use adverb_units::{Span, Time};
+use corosensei::stack::DefaultStack;
+use corosensei::{Coroutine, CoroutineResult};
+
+use crate::World;
+use crate::agenda::{Agenda, Item};
+use crate::outcome::{Budget, Outcome, Resource, Waiting};
+use crate::role::{Role, RoleNumber, Wait, Wake};
+use crate::stack;
+
+/// Entries between two looks at the clock, where there is a budget of real time.
+const LOOK_EVERY: u64 = 4096;
+
+/// The world with its agenda, shared by the roles and the objects they use.
+pub struct Shared<W: World> {
+    state: RefCell<(W, Agenda<W::Event>)>,
+}
+
+impl<W: World> Shared<W> {
+    /// The world and its agenda, for as long as `look` runs.
+    #[inline]
+    pub fn with<T>(&self, look: impl FnOnce(&mut W, &mut Agenda<W::Event>) -> T) -> T {
+        let (world, agenda) = &mut *self.state.borrow_mut();
+        look(world, agenda)
+    }
+}
+
+/// Whether the run is for this role.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Duty {
+    /// The run ends when all roles with work have ended.
+    Work,
+    /// It serves the others and ends with them.
+    Service,
+}
+
+/// What a role returned, once it has.
+pub struct Returned<T>(Rc<RefCell<Option<T>>>);
+
+impl<T> Returned<T> {
+    /// Takes it; none where the role has not ended, or it was taken before.
+    pub fn take(&self) -> Option<T> {
+        self.0.borrow_mut().take()
+    }
+}
+
+type Body = Coroutine<Wake, Wait, (), DefaultStack>;
+
+struct Actor {
+    name: String,
+    duty: Duty,
+    body: Option<Body>,
+}
+
+/// A world with roles in it.
+pub struct Simulation<W: World> {
+    shared: Rc<Shared<W>>,
+    actors: Vec<Actor>,
+    working: usize,
+}
+
+impl<W: World + 'static> Simulation<W> {
+    /// `world` at time zero, without roles.
+    pub fn new(world: W) -> Self {
+        Simulation {
+            shared: Rc::new(Shared {
+                state: RefCell::new((world, Agenda::new())),
+            }),
+            actors: Vec::new(),
+            working: 0,
+        }
+    }
+
+    /// What roles share.
+    pub fn shared(&self) -> &Rc<Shared<W>> {
+        &self.shared
+    }
+
+    /// Adds a role. It begins when the simulation runs, at the present virtual time, after those that
+    /// were added before.
+    pub fn spawn<T: 'static>(
+        &mut self,
+        name: impl Into<String>,
+        duty: Duty,
+        body: impl for<'y> FnOnce(&Role<'y, W>) -> T + 'static,
+    ) -> Returned<T> {
+        let number = u32::try_from(self.actors.len()).expect("fewer than 2^32 roles");
+        let number = RoleNumber(number);
+        let result = Rc::new(RefCell::new(None));
+        let (shared, returned) = (self.shared.clone(), result.clone());
+        let coroutine = Coroutine::with_stack(stack::take(), move |yielder, _: Wake| {
+            let value = body(&Role::new(yielder, shared, number));
+            *returned.borrow_mut() = Some(value);
+        });
+        self.actors.push(Actor {
+            name: name.into(),
+            duty,
+            body: Some(coroutine),
+        });
+        self.working += usize::from(duty == Duty::Work);
+        self.shared.with(|_, agenda| agenda.add_role(number));
+        Returned(result)
+    }
+
+    /// Runs until all work is done, nothing can happen any more, a role panics or `budget` is used up.
+    pub fn run(&mut self, budget: &Budget) -> Outcome {
+        let start = Instant::now();
+        let first = self.shared.with(|_, agenda| agenda.happened());
+        let mut left = u64::MAX;
+        if let Some(events) = budget.events {
+            left = events;
+        }
+        let mut look = LOOK_EVERY;
+        while self.working > 0 {
+            let Some(next) = self.shared.with(|_, agenda| agenda.next()) else {
+                return Outcome::Deadlock(self.waiting());
+            };
+            if let Some(until) = budget.until.filter(|until| next > *until) {
+                return self.exhausted(Resource::VirtualTime(until));
+            }
+            if left == 0 {
+                let all = self.shared.with(|_, agenda| agenda.happened()) - first;
+                return self.exhausted(Resource::Events(all));
+            }
+            left -= 1;
+            look -= 1;
+            if look == 0 {
+                look = LOOK_EVERY;
+                let used = Span::from(start.elapsed());
+                if budget.real.is_some_and(|real| used > real) {
+                    return self.exhausted(Resource::RealTime(used));
+                }
+            }
+            if let Err(outcome) = self.step() {
+                return outcome;
+            }
+        }
+        Outcome::Finished
+    }
+
+    /// Lets the next entry happen.
+    #[inline]
+    fn step(&mut self) -> Result<(), Outcome> {
+        let due = self.shared.with(|world, agenda| match agenda.take() {
+            Some(Item::Event(event)) => {
+                world.happen(event, agenda);
+                None
+            }
+            Some(Item::Resume(role)) => Some((role, agenda.why(role))),
+            Some(Item::Timer(role)) => agenda.timer(role).then_some((role, Wake::Deadline)),
+            None => None,
+        });
+        match due {
+            Some((role, why)) => self.resume(role, why),
+            None => Ok(()),
+        }
+    }
+
+    fn resume(&mut self, role: RoleNumber, why: Wake) -> Result<(), Outcome> {
+        let actor = &mut self.actors[role.index()];
+        let Some(body) = actor.body.as_mut() else {
+            return Ok(());
+        };
+        match catch_unwind(AssertUnwindSafe(|| body.resume(why))) {
+            Ok(CoroutineResult::Yield(wait)) => {
+                self.shared.with(|_, agenda| agenda.wait(role, wait));
+                Ok(())
+            }
+            Ok(CoroutineResult::Return(())) => {
+                self.end(role);
+                Ok(())
+            }
+            Err(panic) => {
+                let role_name = actor.name.clone();
+                self.end(role);
+                Err(Outcome::Panicked {
+                    role: role_name,
+                    message: message(panic.as_ref()),
+                })
+            }
+        }
+    }
+
+    fn end(&mut self, role: RoleNumber) {
+        let actor = &mut self.actors[role.index()];
+        self.working -= usize::from(actor.duty == Duty::Work);
+        if let Some(body) = actor.body.take() {
+            stack::give(body.into_stack());
+        }
+        self.shared.with(|_, agenda| agenda.end_role(role));
+    }
+
+    fn exhausted(&self, budget: Resource) -> Outcome {
+        Outcome::Exhausted {
+            budget,
+            waiting: self.waiting(),
+        }
+    }
+
+    /// The roles with work that have not ended, and what they wait for.
+    pub fn waiting(&self) -> Vec<Waiting> {
+        self.shared.with(|_, agenda| {
+            let working = self.actors.iter().enumerate();
+            working
+                .filter(|(_, actor)| actor.duty == Duty::Work)
+                .filter_map(|(number, actor)| {
+                    let number = RoleNumber(u32::try_from(number).ok()?);
+                    let (what, since) = agenda.waits_for(number)?;
+                    Some(Waiting {
+                        role: actor.name.clone(),
+                        what,
+                        since,
+                    })
+                })
+                .collect()
+        })
+    }
+
+    /// The world's time.
+    pub fn now(&self) -> Time {
+        self.shared.with(|_, agenda| agenda.now())
+    }
+
+    /// How many entries have happened.
+    pub fn happened(&self) -> u64 {
+        self.shared.with(|_, agenda| agenda.happened())
+    }
+}
+
+impl<W: World> Drop for Simulation<W> {
+    /// Unwinds the roles that have not ended, last first.
+    fn drop(&mut self) {
+        for actor in self.actors.iter_mut().rev() {
+            if let Some(mut body) = actor.body.take() {
+                // A panic in a destructor of the role's cannot be told to anybody here.
+                let unwound = catch_unwind(AssertUnwindSafe(|| body.force_unwind()));
+                if unwound.is_ok() && body.done() {
+                    stack::give(body.into_stack());
+                }
+            }
+        }
+    }
+}
+
+fn message(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(ToString::to_string);
+    text.or_else(|| panic.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "without words".to_owned())
+}

@@ -1,0 +1,287 @@
+//! The kernel of virtual time: order, determinism, ends of runs.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use adverb_sim::{
+    Agenda, Budget, Condition, Duty, Outcome, Resource, Role, Seed, Simulation, WaitsFor, Wake,
+    World,
+};
+use adverb_units::{Span, Time};
+use proptest::prelude::*;
+
+/// A world that writes down what happens and signals a condition on request.
+#[derive(Default)]
+struct Log {
+    seen: Vec<(u64, u32)>,
+    gate: Option<Condition>,
+}
+
+impl World for Log {
+    type Event = u32;
+
+    fn happen(&mut self, event: u32, agenda: &mut Agenda<u32>) {
+        self.seen.push((agenda.now().as_ps(), event));
+        if let Some(gate) = self.gate {
+            agenda.signal(gate);
+        }
+    }
+}
+
+fn at(ps: u64) -> Time {
+    Time::from_ps(ps)
+}
+
+fn with_gate() -> (Simulation<Log>, Condition) {
+    let sim = Simulation::new(Log::default());
+    let gate = sim.shared().with(|log, agenda| {
+        let gate = agenda.condition("the gate");
+        log.gate = Some(gate);
+        gate
+    });
+    (sim, gate)
+}
+
+#[test]
+fn events_happen_by_time_and_then_in_the_order_of_scheduling() {
+    let mut sim = Simulation::new(Log::default());
+    sim.spawn("clock", Duty::Work, |role: &Role<'_, Log>| {
+        role.with(|_, agenda| {
+            for (time, event) in [(30, 0), (10, 1), (30, 2), (20, 3), (10, 4)] {
+                agenda.schedule(at(time), event);
+            }
+        });
+        role.wait_until(at(100));
+    });
+    assert_eq!(sim.run(&Budget::NONE), Outcome::Finished);
+    let seen = sim.shared().with(|log, _| log.seen.clone());
+    assert_eq!(seen, [(10, 1), (10, 4), (20, 3), (30, 0), (30, 2)]);
+    assert_eq!(sim.now(), at(100));
+}
+
+#[test]
+fn a_role_is_busy_on_its_own_clock_until_it_syncs() {
+    let mut sim = Simulation::new(Log::default());
+    let times = sim.spawn("worker", Duty::Work, |role: &Role<'_, Log>| {
+        role.with(|_, agenda| agenda.schedule(at(50), 1));
+        role.busy(Span::from_ps(80));
+        let before = role.with(|log, agenda| (log.seen.len(), agenda.now().as_ps()));
+        let own = role.now().as_ps();
+        role.sync();
+        let after = role.with(|log, agenda| (log.seen.len(), agenda.now().as_ps()));
+        (before, own, after)
+    });
+    assert_eq!(sim.run(&Budget::NONE), Outcome::Finished);
+    assert_eq!(times.take(), Some(((0, 0), 80, (1, 80))));
+}
+
+#[test]
+fn a_condition_wakes_who_waits_and_patience_ends_when_it_does() {
+    let (mut sim, gate) = with_gate();
+    let woken = sim.spawn("patient", Duty::Work, move |role: &Role<'_, Log>| {
+        role.with(|_, agenda| {
+            agenda.schedule(at(500), 1);
+            agenda.schedule(at(2_000), 2);
+        });
+        let mut woken = Vec::new();
+        for patience in [1_000, 1_000, 10_000] {
+            let deadline = role.now() + Span::from_ps(patience);
+            let why = role.wait(gate, Some(deadline));
+            woken.push((role.now().as_ps(), why));
+        }
+        woken
+    });
+    assert_eq!(sim.run(&Budget::NONE), Outcome::Finished);
+    let expected = [
+        (500, Wake::Signal),
+        (1_500, Wake::Deadline),
+        (2_000, Wake::Signal),
+    ];
+    assert_eq!(woken.take().as_deref(), Some(&expected[..]));
+}
+
+#[test]
+fn long_patience_leaves_one_timer_and_not_one_for_each_wait() {
+    let (mut sim, gate) = with_gate();
+    sim.spawn("waiter", Duty::Work, move |role: &Role<'_, Log>| {
+        for _ in 0..1_000 {
+            role.with(|_, agenda| agenda.schedule(agenda.now() + Span::from_ns(1), 0));
+            role.wait(gate, Some(role.now() + Span::from_secs(1)));
+        }
+    });
+    assert_eq!(sim.run(&Budget::NONE), Outcome::Finished);
+    // The start, then an event and a wake-up each; the timer has not come.
+    assert_eq!(sim.happened(), 1 + 2 * 1_000);
+}
+
+#[test]
+fn a_deadlock_names_who_waits_for_what_since_when() {
+    let (mut sim, gate) = with_gate();
+    sim.spawn("client", Duty::Work, move |role: &Role<'_, Log>| {
+        role.busy(Span::from_ns(3));
+        role.sync();
+        role.wait(gate, None);
+    });
+    sim.spawn("idler", Duty::Work, |_: &Role<'_, Log>| ());
+    sim.spawn("server", Duty::Service, move |role: &Role<'_, Log>| {
+        role.wait(gate, None);
+    });
+    let outcome = sim.run(&Budget::NONE);
+    let Outcome::Deadlock(waiting) = &outcome else {
+        panic!("{outcome:?}");
+    };
+    assert_eq!(waiting.len(), 1);
+    assert_eq!(waiting[0].what, WaitsFor::Condition("the gate".into()));
+    assert_eq!(
+        outcome.to_string(),
+        "deadlock: nothing can happen any more; client waits for the gate since 3.00 ns"
+    );
+}
+
+#[test]
+fn budgets_end_a_run_that_can_be_continued() {
+    let mut sim = Simulation::new(Log::default());
+    let done = sim.spawn("walker", Duty::Work, |role: &Role<'_, Log>| {
+        for _ in 0..100 {
+            role.with(|_, agenda| agenda.schedule(agenda.now() + Span::from_ps(5), 1));
+            role.wait_until(role.now() + Span::from_ps(10));
+        }
+        true
+    });
+    let outcome = sim.run(&Budget::until(at(95)));
+    assert!(
+        matches!(outcome, Outcome::Exhausted { budget: Resource::VirtualTime(t), .. } if t == at(95))
+    );
+    let few = Budget {
+        events: Some(7),
+        ..Budget::NONE
+    };
+    let outcome = sim.run(&few);
+    assert!(
+        matches!(
+            outcome,
+            Outcome::Exhausted {
+                budget: Resource::Events(7),
+                ..
+            }
+        ),
+        "{outcome}"
+    );
+    assert_eq!(done.take(), None);
+    assert_eq!(sim.run(&Budget::NONE), Outcome::Finished);
+    assert_eq!((done.take(), sim.now()), (Some(true), at(1_000)));
+}
+
+#[test]
+fn real_time_ends_a_run_without_end() {
+    let mut sim = Simulation::new(Log::default());
+    sim.spawn("restless", Duty::Work, |role: &Role<'_, Log>| {
+        loop {
+            role.with(|_, agenda| agenda.schedule(agenda.now(), 0));
+            role.wait_until(role.now() + Span::from_ps(1));
+            role.with(|log, _| log.seen.clear());
+        }
+    });
+    let budget = Budget {
+        real: Some(Span::from_ms(20)),
+        ..Budget::NONE
+    };
+    let outcome = sim.run(&budget);
+    assert!(
+        matches!(
+            outcome,
+            Outcome::Exhausted {
+                budget: Resource::RealTime(_),
+                ..
+            }
+        ),
+        "{outcome}"
+    );
+}
+
+#[test]
+fn a_panic_in_a_role_is_a_result() {
+    let mut sim = Simulation::new(Log::default());
+    sim.spawn("careless", Duty::Work, |role: &Role<'_, Log>| {
+        role.wait_until(at(5));
+        panic!("{} is too many", 3);
+    });
+    let outcome = sim.run(&Budget::NONE);
+    assert_eq!(outcome.to_string(), "careless panicked: 3 is too many");
+}
+
+#[test]
+fn a_simulation_dropped_half_way_unwinds_its_roles() {
+    struct Guard(Rc<Cell<u32>>);
+    impl Drop for Guard {
+        fn drop(&mut self) {
+            self.0.set(self.0.get() + 1);
+        }
+    }
+    let dropped = Rc::new(Cell::new(0));
+    let (mut sim, gate) = with_gate();
+    for _ in 0..10 {
+        let guard = Guard(dropped.clone());
+        sim.spawn("sleeper", Duty::Work, move |role: &Role<'_, Log>| {
+            let _guard = guard;
+            role.wait(gate, None);
+        });
+    }
+    assert!(matches!(sim.run(&Budget::NONE), Outcome::Deadlock(_)));
+    assert_eq!(dropped.get(), 0);
+    drop(sim);
+    assert_eq!(dropped.get(), 10);
+}
+
+/// Many roles that pass random spans of time and signal one another.
+fn storm(seed: u64, roles: u64) -> (Vec<(u64, u32)>, u64) {
+    let (mut sim, gate) = with_gate();
+    let order = Rc::new(RefCell::new(Vec::new()));
+    for index in 0..roles {
+        let order = order.clone();
+        sim.spawn(
+            format!("role {index}"),
+            Duty::Work,
+            move |role: &Role<'_, Log>| {
+                let mut random = Seed(seed).stream("storm", index);
+                for _ in 0..20 {
+                    match random.below(3) {
+                        0 => role.wait_until(role.now() + Span::from_ps(random.below(50))),
+                        1 => {
+                            let when = role.now() + Span::from_ps(random.below(50));
+                            role.with(|_, agenda| agenda.schedule(when, index as u32));
+                        }
+                        _ => {
+                            let patience = Span::from_ps(random.below(50));
+                            role.wait(gate, Some(role.now() + patience));
+                        }
+                    }
+                    order.borrow_mut().push((role.now().as_ps(), index as u32));
+                }
+            },
+        );
+    }
+    assert_eq!(sim.run(&Budget::NONE), Outcome::Finished);
+    let mut all = order.borrow().clone();
+    sim.shared().with(|log, _| all.extend(&log.seen));
+    (all, sim.happened())
+}
+
+#[test]
+fn thousands_of_roles_run_and_a_seed_gives_the_same_run() {
+    let first = storm(1, 3_000);
+    assert_eq!(first, storm(1, 3_000));
+    assert_ne!(first, storm(2, 3_000));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+
+    #[test]
+    fn time_never_goes_back_and_reruns_are_identical(seed in any::<u64>(), roles in 1u64..40) {
+        let (all, happened) = storm(seed, roles);
+        let moments: Vec<_> = all.iter().take(20 * roles as usize).map(|(t, _)| *t).collect();
+        prop_assert!(moments.windows(2).all(|w| w[0] <= w[1]));
+        prop_assert_eq!((all, happened), storm(seed, roles));
+    }
+}
