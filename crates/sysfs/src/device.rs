@@ -1,0 +1,129 @@
+//! A device: who made it, where it sits, what drives it.
+
+use std::fmt;
+use std::path::Path;
+
+use crate::port::ports;
+use crate::{NodeType, Open, PciAddress, PciLink, Port, Sysfs, SysfsError, file};
+
+/// An RDMA device (`/sys/class/infiniband/DEV`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RdmaDevice {
+    /// Its name: `mlx5_0`.
+    pub name: String,
+    /// What it is in its network.
+    pub node_type: Open<NodeType>,
+    /// Its GUID, as the kernel writes it: `0c42:a103:00a5:0e1c`. Zero for some software devices.
+    pub node_guid: String,
+    /// Firmware; none for software devices.
+    pub fw_version: Option<String>,
+    /// The board's part number or PSID.
+    pub board_id: Option<String>,
+    /// What drives it; none where the kernel does not say.
+    pub driver: Option<Driver>,
+    /// Its place on the PCI bus; none for software devices.
+    pub pci: Option<PciAddress>,
+    /// Its PCI Express link; none where the kernel does not know it.
+    pub pci_link: Option<PciLink>,
+    /// The NUMA node it is attached to; none where there are none or the firmware does not say.
+    pub numa_node: Option<u32>,
+    /// Its character device for programs: `uverbs0` (`/dev/infiniband/uverbs0`); none where
+    /// `ib_uverbs` is not loaded.
+    pub uverbs: Option<String>,
+    /// Its ports, by number.
+    pub ports: Vec<Port>,
+}
+
+/// What drives a device.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Driver {
+    /// Hardware: the driver of its bus device (`mlx5_core`, `ice`).
+    Hardware(String),
+    /// Soft-RoCE: the kernel module `rdma_rxe`.
+    Rxe,
+    /// Soft-iWARP: the kernel module `siw`.
+    Siw,
+}
+
+impl Driver {
+    /// Whether the packets are made by the kernel on an ordinary network interface.
+    pub fn is_software(&self) -> bool {
+        matches!(self, Driver::Rxe | Driver::Siw)
+    }
+}
+
+impl fmt::Display for Driver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Driver::Hardware(name) => name,
+            Driver::Rxe => "rdma_rxe",
+            Driver::Siw => "siw",
+        })
+    }
+}
+
+impl RdmaDevice {
+    /// The port of this number.
+    pub fn port(&self, number: adverb_verbs::PortNum) -> Option<&Port> {
+        self.ports.iter().find(|port| port.number == number)
+    }
+
+    pub(crate) fn read(sysfs: &Sysfs, name: &str) -> Result<Self, SysfsError> {
+        let dir = sysfs.infiniband().join(name);
+        let node_type = Open::from(file::text(&dir.join("node_type"))?.as_str());
+        let driver = driver(&dir, name, &node_type)?;
+        // Soft-iWARP hangs below the hardware of its network interface, which is not its own.
+        let software = driver.as_ref().is_some_and(Driver::is_software);
+        let bus = if software {
+            None
+        } else {
+            file::resolved(&dir.join("device"))?
+        };
+        let pci = bus.as_deref().and_then(PciAddress::in_path);
+        Ok(RdmaDevice {
+            name: name.to_owned(),
+            node_guid: file::text(&dir.join("node_guid"))?,
+            fw_version: file::optional(&dir.join("fw_ver"))?,
+            board_id: file::optional(&dir.join("board_id"))?,
+            pci,
+            pci_link: bus.as_deref().map_or(Ok(None), PciLink::read)?,
+            numa_node: bus.as_deref().map_or(Ok(None), numa_node)?,
+            uverbs: uverbs(sysfs, name)?,
+            ports: ports(sysfs, name, &node_type)?,
+            node_type,
+            driver,
+        })
+    }
+}
+
+/// Software devices are not known by a driver of a bus: Soft-RoCE alone has the file `parent`;
+/// Soft-iWARP is known as `libibverbs` knows it, by its name, or as an RNIC on no bus.
+fn driver(dir: &Path, name: &str, node: &Open<NodeType>) -> Result<Option<Driver>, SysfsError> {
+    if dir.join("parent").exists() {
+        return Ok(Some(Driver::Rxe));
+    }
+    let bus = file::link_name(&dir.join("device/driver"))?;
+    if node.is(NodeType::Rnic) && (name.starts_with("siw") || bus.is_none()) {
+        return Ok(Some(Driver::Siw));
+    }
+    Ok(bus.map(Driver::Hardware))
+}
+
+/// `-1` stands for none.
+fn numa_node(bus: &Path) -> Result<Option<u32>, SysfsError> {
+    let path = bus.join("numa_node");
+    let node = file::parsed(&path, "NUMA node", |text| text.parse::<i32>().ok())?;
+    Ok(node.and_then(|node| u32::try_from(node).ok()))
+}
+
+fn uverbs(sysfs: &Sysfs, name: &str) -> Result<Option<String>, SysfsError> {
+    let class = sysfs.class("infiniband_verbs");
+    // Beside the devices there is a file of the class, `abi_version`.
+    let entries = file::names(&class)?.into_iter();
+    for entry in entries.filter(|name| name.starts_with("uverbs")) {
+        if file::optional(&class.join(&entry).join("ibdev"))?.as_deref() == Some(name) {
+            return Ok(Some(entry));
+        }
+    }
+    Ok(None)
+}

@@ -1,0 +1,82 @@
+//! What Linux says of RDMA devices, from `/sys/class/infiniband` and what it links to.
+//!
+//! Sources: the kernel's `Documentation/ABI/stable/sysfs-class-infiniband` and
+//! `testing/sysfs-class-net`, `drivers/infiniband/core/sysfs.c` and `device.c`. Nothing is opened or
+//! changed, and no device is asked but through these files: what `libibverbs` knows (limits of a
+//! device) is not here.
+//!
+//! A [`Sysfs`] reads below a root directory, so that tests can build one. A missing
+//! `/sys/class/infiniband` means that there are no devices; a file that cannot be read or that holds
+//! something strange is an error that names it. Words that this version does not know survive as
+//! [`Open::Other`].
+
+mod counters;
+mod device;
+mod error;
+mod file;
+mod netdev;
+mod open;
+mod pci;
+mod port;
+
+use std::path::{Path, PathBuf};
+
+pub use device::{Driver, RdmaDevice};
+pub use error::SysfsError;
+pub use netdev::{MacAddress, Netdev};
+pub use open::{NodeType, Open, PhysState, PortState};
+pub use pci::{LinkSpeed, PciAddress, PciLink};
+pub use port::{GidEntry, LinkRate, Port};
+
+/// The `/sys` below a root directory.
+#[derive(Clone, Debug)]
+pub struct Sysfs {
+    root: PathBuf,
+}
+
+impl Sysfs {
+    /// The `sys` below `root`.
+    pub fn at(root: impl Into<PathBuf>) -> Self {
+        Sysfs { root: root.into() }
+    }
+
+    /// The directory that holds `sys`.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// All RDMA devices, by name in natural order (`mlx5_9` before `mlx5_10`); none where the kernel
+    /// has no InfiniBand class.
+    pub fn devices(&self) -> Result<Vec<RdmaDevice>, SysfsError> {
+        let names = file::names(&self.infiniband())?;
+        names
+            .iter()
+            .map(|name| RdmaDevice::read(self, name))
+            .collect()
+    }
+
+    /// The device of this name, if it is there.
+    pub fn device(&self, name: &str) -> Result<Option<RdmaDevice>, SysfsError> {
+        let names = file::names(&self.infiniband())?;
+        names
+            .iter()
+            .any(|there| there == name)
+            .then(|| RdmaDevice::read(self, name))
+            .transpose()
+    }
+
+    fn infiniband(&self) -> PathBuf {
+        self.class("infiniband")
+    }
+
+    fn class(&self, class: &str) -> PathBuf {
+        self.root.join("sys/class").join(class)
+    }
+}
+
+impl Default for Sysfs {
+    /// This machine's.
+    fn default() -> Self {
+        Sysfs::at("/")
+    }
+}
