@@ -1,0 +1,106 @@
+//! What can go wrong with a lab.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use adverb_units::Span;
+
+/// Why a lab cannot be built, booted or used. Each is one line that names the value and, where
+/// there is one, the remedy; those of a machine add the last lines of its console.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Something that has to be installed is not: see `adverb-vm check`.
+    #[error("missing: {0}")]
+    Missing(String),
+    /// A file of the host.
+    #[error("{what} {}: {source}", path.display())]
+    File {
+        /// What was tried.
+        what: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// A path that the guest cannot have.
+    #[error("{}: {what}", path.display())]
+    Path {
+        /// The path.
+        path: PathBuf,
+        /// What is wrong with it.
+        what: &'static str,
+    },
+    /// A kernel module that cannot be read.
+    #[error("kernel module {}: {what}", path.display())]
+    Module {
+        /// The module.
+        path: PathBuf,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// A program whose shared libraries are not all there.
+    #[error("the shared libraries of {}: {what}", path.display())]
+    Libraries {
+        /// The program.
+        path: PathBuf,
+        /// What the loader said.
+        what: String,
+    },
+    /// A script whose interpreter is not there.
+    #[error("the script {}: its interpreter {interpreter} is not installed here", path.display())]
+    Interpreter {
+        /// The script.
+        path: PathBuf,
+        /// Its path, or its name if `env` finds it.
+        interpreter: String,
+    },
+    /// A lab of a kind that does not exist.
+    #[error("{0}")]
+    Unsupported(String),
+    /// The machine is no longer there: its kernel panicked, QEMU ended or was killed.
+    #[error("machine {machine} ended{how}; its console's last lines:\n{console}")]
+    Ended {
+        /// Its name.
+        machine: String,
+        /// What is known of the end.
+        how: String,
+        /// The last lines of its console.
+        console: String,
+    },
+    /// The machine runs but does not answer.
+    #[error(
+        "machine {machine} did not {what} within {patience}; its console's last lines:\n{console}"
+    )]
+    Hung {
+        /// Its name.
+        machine: String,
+        /// What was waited for.
+        what: &'static str,
+        /// How long.
+        patience: Span,
+        /// The last lines of its console.
+        console: String,
+    },
+    /// The guest answered that it could not.
+    #[error("machine {machine}: {reason}")]
+    Refused {
+        /// Its name.
+        machine: String,
+        /// What it said.
+        reason: String,
+    },
+    /// A program printed more than is kept.
+    #[error("machine {machine}: the program printed more than {limit}; it was killed")]
+    TooMuchOutput {
+        /// The machine's name.
+        machine: String,
+        /// What is kept of each stream.
+        limit: adverb_units::Bytes,
+    },
+}
+
+/// Puts a path to an [`io::Error`].
+pub(crate) fn io_error(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
+    let path = path.to_owned();
+    move |source| Error::File { what, path, source }
+}

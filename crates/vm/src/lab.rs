@@ -1,0 +1,347 @@
+//! One or two machines, and what is put into them.
+
+use std::fs::File;
+use std::io::BufWriter;
+use std::path::{Path, PathBuf};
+use std::thread;
+
+use adverb_units::Bytes;
+use tempfile::TempDir;
+
+use crate::error::{Error, io_error};
+use crate::guest::INIT_NAME;
+use crate::image::Image;
+use crate::kernel::{Kernel, cache};
+use crate::libraries::Loader;
+use crate::machine::Machine;
+use crate::needs::{find_program, missing, providers};
+use crate::protocol::{BOOT_FILE, BootFile, Setup};
+use crate::qemu::{Hardware, Wire};
+use crate::unpack;
+
+/// Modules up to the serial port. The kernel asks user space for what it misses, and a guest has
+/// no modprobe: what is loaded by alias (`crc32` for Soft-RoCE) is named here too.
+const PORT_MODULES: [&str; 2] = ["virtio_pci", "virtio_console"];
+const RDMA_MODULES: [&str; 5] = [
+    "crc32_generic",
+    "crc32c_generic",
+    "virtio_net",
+    "ib_uverbs",
+    "rdma_ucm",
+];
+/// Programs that every machine has.
+const TOOLS: [&str; 2] = ["ip", "rdma"];
+/// Programs that a machine has where this host has them: busybox, ibverbs-utils, perftest.
+const EXTRAS: [&str; 15] = [
+    "busybox",
+    "ibv_devices",
+    "ibv_devinfo",
+    "ibv_rc_pingpong",
+    "ibv_uc_pingpong",
+    "ibv_ud_pingpong",
+    "ibv_srq_pingpong",
+    "ib_atomic_bw",
+    "ib_atomic_lat",
+    "ib_read_bw",
+    "ib_read_lat",
+    "ib_send_bw",
+    "ib_send_lat",
+    "ib_write_bw",
+    "ib_write_lat",
+];
+/// What busybox is called in a guest.
+const APPLETS: [&str; 24] = [
+    "cat", "chmod", "cp", "dd", "df", "dmesg", "echo", "env", "find", "free", "grep", "head",
+    "kill", "ls", "mkdir", "mv", "ping", "ps", "rm", "sh", "sleep", "tail", "top", "true",
+];
+const NET_PREFIX: u32 = 24;
+/// That of jumbo frames: RoCE's largest path MTU, 4096 B, fits.
+const DEFAULT_MTU: u16 = 9000;
+
+/// The kernel's RDMA devices in software.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LinkType {
+    /// Soft-RoCE (RoCEv2), device `rxe0`.
+    #[default]
+    Rxe,
+    /// Soft-iWARP, device `siw0`. Debian 12's kernel does not have it.
+    Siw,
+}
+
+impl LinkType {
+    /// The type's name in `rdma link add`.
+    pub fn name(self) -> &'static str {
+        match self {
+            LinkType::Rxe => "rxe",
+            LinkType::Siw => "siw",
+        }
+    }
+
+    /// The device that each machine has.
+    pub fn device(self) -> &'static str {
+        match self {
+            LinkType::Rxe => "rxe0",
+            LinkType::Siw => "siw0",
+        }
+    }
+
+    fn module(self) -> &'static str {
+        match self {
+            LinkType::Rxe => "rdma_rxe",
+            LinkType::Siw => "siw",
+        }
+    }
+}
+
+/// How the machines of a lab are wired.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Topology {
+    One,
+    Two,
+}
+
+/// A lab to be booted.
+#[derive(Clone, Debug)]
+pub struct LabSpec {
+    topology: Topology,
+    link_type: LinkType,
+    processors: u32,
+    memory: Bytes,
+    mtu: u16,
+    with: Vec<PathBuf>,
+    init: Option<PathBuf>,
+}
+
+impl LabSpec {
+    /// One machine, whose RDMA traffic stays in its kernel.
+    pub fn one() -> Self {
+        LabSpec {
+            topology: Topology::One,
+            link_type: LinkType::default(),
+            processors: 2,
+            memory: Bytes::mib(1024),
+            mtu: DEFAULT_MTU,
+            with: Vec::new(),
+            init: None,
+        }
+    }
+
+    /// Two machines, 10.77.0.1 and 10.77.0.2, whose network cards are joined.
+    pub fn two() -> Self {
+        LabSpec {
+            topology: Topology::Two,
+            ..LabSpec::one()
+        }
+    }
+
+    /// The RDMA device of each machine; else Soft-RoCE.
+    #[must_use]
+    pub fn link_type(mut self, link_type: LinkType) -> Self {
+        self.link_type = link_type;
+        self
+    }
+
+    /// Processors of each machine; else 2.
+    #[must_use]
+    pub fn processors(mut self, processors: u32) -> Self {
+        self.processors = processors;
+        self
+    }
+
+    /// Memory of each machine, in whole MiB; else 1 GiB.
+    #[must_use]
+    pub fn memory(mut self, memory: Bytes) -> Self {
+        self.memory = memory;
+        self
+    }
+
+    /// MTU of each machine's `eth0`, in bytes; else 9000. RoCE's path MTU (256 to 4096) is the
+    /// largest that fits with its headers: 4096 from 4176 on, 1024 with Ethernet's usual 1500.
+    #[must_use]
+    pub fn mtu(mut self, mtu: u16) -> Self {
+        self.mtu = mtu;
+        self
+    }
+
+    /// Puts a file or folder of this host into each machine, at the same path; a program brings
+    /// its shared libraries, a script its interpreter.
+    #[must_use]
+    pub fn with(mut self, path: impl Into<PathBuf>) -> Self {
+        self.with.push(path.into());
+        self
+    }
+
+    /// The `adverb-vm` program, which is the guest's `/init`; else it is looked for beside the
+    /// running program and one folder up, where cargo puts it for tests.
+    #[must_use]
+    pub fn init(mut self, program: impl Into<PathBuf>) -> Self {
+        self.init = Some(program.into());
+        self
+    }
+
+    /// Boots the machines and waits until their RDMA devices are active.
+    ///
+    /// # Errors
+    /// [`Error::Missing`] names what is not installed; other variants what failed.
+    pub fn boot(&self) -> Result<Lab, Error> {
+        let needs = missing();
+        if !needs.is_empty() {
+            let names: Vec<_> = needs.iter().map(ToString::to_string).collect();
+            return Err(Error::Missing(names.join(", ")));
+        }
+        let kernel = Kernel::find()?;
+        let module = self.link_type.module();
+        if !kernel.has(module) {
+            return Err(Error::Unsupported(format!(
+                "kernel {} has no module {module}; use {}, or a kernel that has it",
+                kernel.release(),
+                LinkType::default().name()
+            )));
+        }
+        let folder = tempfile::Builder::new()
+            .prefix("adverb-vm-")
+            .tempdir()
+            .map_err(io_error("cannot make a folder in", &std::env::temp_dir()))?;
+        let initrd = folder.path().join("initramfs");
+        let file = File::create(&initrd).map_err(io_error("cannot create", &initrd))?;
+        self.image(&kernel)?.write(BufWriter::new(file))?;
+        let image = unpacked(&kernel, folder.path())?;
+        let machines = self.boot_all(&image, &initrd, folder.path())?;
+        Ok(Lab {
+            machines,
+            _folder: folder,
+        })
+    }
+
+    fn image(&self, kernel: &Kernel) -> Result<Image, Error> {
+        let mut image = Image::new(Loader::of_this_host()?);
+        let init = self.init.clone().map_or_else(find_init, Ok)?;
+        image.host_path(&init)?;
+        let init = std::path::absolute(&init).map_err(io_error("cannot use", &init))?;
+        image.symlink(&format!("/{INIT_NAME}"), &init.to_string_lossy());
+        let programs = TOOLS.iter().chain(&EXTRAS);
+        let programs = programs.filter_map(|name| find_program(name));
+        for path in programs.chain(providers()).chain(self.with.clone()) {
+            image.host_path(&path)?;
+        }
+        if Path::new("/etc/ld.so.cache").exists() {
+            image.host_path(Path::new("/etc/ld.so.cache"))?;
+        }
+        if let Some(busybox) = find_program("busybox") {
+            for applet in APPLETS {
+                image.symlink(
+                    &format!("/usr/local/bin/{applet}"),
+                    &busybox.to_string_lossy(),
+                );
+            }
+            image.symlink("/bin/sh", &busybox.to_string_lossy());
+        }
+        image.file("/etc/passwd", 0o644, b"root:x:0:0::/root:/bin/sh\n".into());
+        image.file("/etc/group", 0o644, b"root:x:0:\n".into());
+        image.file("/etc/hosts", 0o644, b"127.0.0.1 localhost\n".into());
+        let port = kernel.load_order(&PORT_MODULES)?;
+        let mut rdma = kernel.load_order(&RDMA_MODULES)?;
+        rdma.extend(kernel.load_order(&[self.link_type.module()])?);
+        let boot = BootFile {
+            port: image.modules(port),
+            rdma: image.modules(rdma),
+        };
+        let boot = postcard::to_stdvec(&boot).expect("a list of paths has an encoding");
+        image.file(BOOT_FILE, 0o644, boot);
+        Ok(image)
+    }
+
+    fn boot_all(&self, image: &Path, initrd: &Path, folder: &Path) -> Result<Vec<Machine>, Error> {
+        let wires = match self.topology {
+            Topology::One => vec![Wire::Open],
+            Topology::Two => {
+                let (here, there) = ("one.sock", "two.sock");
+                let other = Wire::Joined {
+                    here: there,
+                    there: here,
+                };
+                vec![Wire::Joined { here, there }, other]
+            }
+        };
+        thread::scope(|scope| {
+            let booting: Vec<_> = (1..)
+                .zip(wires)
+                .map(|(number, wire)| {
+                    let hardware = Hardware {
+                        kernel: image.to_owned(),
+                        initrd: initrd.to_owned(),
+                        processors: self.processors,
+                        memory: self.memory,
+                        mac: format!("52:54:00:ad:be:{number:02x}"),
+                        mtu: self.mtu,
+                        wire,
+                        folder: folder.to_owned(),
+                    };
+                    scope.spawn(move || self.boot_one(number, &hardware))
+                })
+                .collect();
+            let joined = booting
+                .into_iter()
+                .map(|b| b.join().expect("booting does not panic"));
+            joined.collect()
+        })
+    }
+
+    fn boot_one(&self, number: u32, hardware: &Hardware) -> Result<Machine, Error> {
+        let name = format!("vm{number}");
+        let address = format!("10.77.0.{number}");
+        let machine = Machine::start(name.clone(), address.clone(), hardware)?;
+        machine.set_up(Setup {
+            hostname: name,
+            address: format!("{address}/{NET_PREFIX}"),
+            device: self.link_type.device().to_owned(),
+            link_type: self.link_type.name().to_owned(),
+        })?;
+        Ok(machine)
+    }
+}
+
+/// Machines that run; they end with it.
+pub struct Lab {
+    machines: Vec<Machine>,
+    /// The image and the sockets of the link; after the machines, whom they serve.
+    _folder: TempDir,
+}
+
+impl Lab {
+    /// A machine, from 0.
+    ///
+    /// # Panics
+    /// If the lab has fewer.
+    pub fn machine(&self, index: usize) -> &Machine {
+        &self.machines[index]
+    }
+
+    /// All machines.
+    pub fn machines(&self) -> &[Machine] {
+        &self.machines
+    }
+}
+
+/// The kernel as it is booted: in the cache, else, where this user has none, in the lab's folder.
+fn unpacked(kernel: &Kernel, folder: &Path) -> Result<PathBuf, Error> {
+    let cached = cache().map(|cache| unpack::bootable(kernel.image(), &cache.join("unpacked")));
+    match cached {
+        Some(Ok(image)) => Ok(image),
+        Some(Err(_)) | None => unpack::bootable(kernel.image(), folder),
+    }
+}
+
+/// The `adverb-vm` program near the running one.
+fn find_init() -> Result<PathBuf, Error> {
+    let program = std::env::current_exe()
+        .map_err(io_error("cannot find", Path::new("the running program")))?;
+    let folders = program.ancestors().skip(1).take(2);
+    let mut near = folders.map(|dir| dir.join("adverb-vm"));
+    near.find(|path| path.is_file()).ok_or_else(|| {
+        Error::Missing(format!(
+            "the program adverb-vm beside {}; `cargo build -p adverb-vm` makes it",
+            program.display()
+        ))
+    })
+}

@@ -1,0 +1,53 @@
+//! Virtual machines in which verbs devices of the Linux kernel are tested, without root and
+//! without RDMA hardware.
+//!
+//! A [`Lab`] is one machine or two, joined by a link. Each is QEMU in software emulation with a
+//! Debian kernel, an initramfs made from files that are installed here, and Soft-RoCE (`rxe0`)
+//! over its network card (`eth0`, 10.77.0.1 and 10.77.0.2), with a path MTU of 4096 B. A machine runs programs of this host:
+//!
+//! ```no_run
+//! use adverb_vm::{LabSpec, Program};
+//!
+//! let lab = LabSpec::one().boot()?;
+//! let seen = lab.machine(0).run(&Program::new("ibv_devinfo"))?;
+//! assert!(String::from_utf8_lossy(&seen.stdout).contains("rxe0"));
+//! # Ok::<(), adverb_vm::Error>(())
+//! ```
+//!
+//! Files of this host are in the machines at their own paths, programs with their shared libraries
+//! and scripts with their interpreter. `/dev`, `/proc` and `/sys` are the machine's own.
+//!
+//! Nothing leaves the host: the link is a Unix socket, and programs are started over a
+//! virtio-serial port. A machine ends with its [`Lab`], or with the process that booted it.
+//!
+//! For comparisons between programs in it, a machine is quiet: its `/init` sleeps until it is asked
+//! for something, nothing else runs, the clock is the TSC, and nothing is mitigated or watched.
+//!
+//! Figures measured in such a machine are those of an emulated processor: they say that something
+//! works, never how fast it is.
+
+mod console;
+mod cpio;
+mod elf;
+mod error;
+mod guest;
+mod image;
+mod kernel;
+mod lab;
+mod libraries;
+mod machine;
+mod needs;
+mod program;
+mod protocol;
+mod qemu;
+mod script;
+mod unpack;
+
+pub use error::Error;
+pub use guest::{INIT_NAME, run_init};
+pub use kernel::{Kernel, cache};
+pub use lab::{Lab, LabSpec, LinkType};
+pub use machine::{Job, Machine};
+pub use needs::{Need, missing};
+pub use program::{Output, Program, Progress};
+pub use protocol::Ending;
