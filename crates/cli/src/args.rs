@@ -1,4 +1,8 @@
 //! The command line as typed. What it means is decided in [`crate::request`].
+#![allow(
+    rustdoc::broken_intra_doc_links,
+    reason = "these comments are help texts, where brackets are what may be left out"
+)]
 
 use std::fmt;
 use std::path::PathBuf;
@@ -6,9 +10,12 @@ use std::str::FromStr;
 
 use adverb_results::{Completion, FigureId, Opcode, Posting};
 use adverb_units::{SizeRange, Span};
+use adverb_validate::Only;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::device::DeviceChoice;
+use crate::model::PresetChoice;
+use crate::remote::HostPort;
 
 const AFTER_HELP: &str = "\
 Exit status:
@@ -23,7 +30,8 @@ Measures how to use RDMA verbs.
 
 RDMA offers many ways to move a message: SEND or WRITE or READ, inline or not, busy polling or
 events, one request or a list, a completion for each or for few. Adverb measures what each choice
-costs in time, throughput and CPU, on a user-space RDMA device that needs no hardware.
+costs in time, throughput and CPU: on your RDMA devices, or on a user-space device that needs no
+hardware. Of hardware that you don't have, it predicts the costs with a model.
 
 Begin with `adverb study`: three minutes, one report.";
 
@@ -68,7 +76,10 @@ pub(crate) enum Command {
     Study(StudyArgs),
     Ping(PingArgs),
     Blast(BlastArgs),
+    Serve(ServeArgs),
     Devices(DevicesArgs),
+    Doctor(DoctorArgs),
+    Model(ModelArgs),
     Report(ReportArgs),
     /// One side of a measurement; started by the other commands.
     #[command(hide = true)]
@@ -96,7 +107,9 @@ Examples:
   adverb study                                    about 3 minutes, into ./study-DATE
   adverb study --only fig1,rank-rtt --out latency only the cells of two figures
   adverb study --profile full --out full          all sizes, more repetitions: about half an hour
-  adverb study --resume --out full                go on where it was interrupted"
+  adverb study --resume --out full                go on where it was interrupted
+  adverb study --peer nodeb --out two             between this host and nodeb (`adverb serve`)
+  adverb study --device model:connect_ib          what a Connect-IB would do: seconds"
 )]
 pub(crate) struct StudyArgs {
     /// How much to measure: quick (about 3 minutes on 2 cores) or full [default: quick]
@@ -112,9 +125,16 @@ pub(crate) struct StudyArgs {
     #[arg(long, value_name = "FIG,...", value_delimiter = ',')]
     pub(crate) only: Vec<FigureId>,
 
-    /// The device to measure: soft, the user-space device of this machine [default: soft]
+    /// The device to measure [default: soft]
+    ///
+    /// soft, the user-space device of this machine; verbs:NAME[:PORT[:GID]], a device behind
+    /// libibverbs; model:PRESET, hardware that is not there, in virtual time (see `adverb model`).
     #[arg(long, value_name = "DEV")]
     pub(crate) device: Option<DeviceChoice>,
+
+    /// A model by a preset file of your own, in place of --device (`adverb model show -h` has one)
+    #[arg(long, value_name = "FILE", conflicts_with = "device")]
+    pub(crate) preset: Option<PathBuf>,
 
     /// The folder to write [default: study-DATE, in UTC]
     #[arg(long, value_name = "DIR")]
@@ -122,7 +142,7 @@ pub(crate) struct StudyArgs {
 
     /// Go on with the study in --out: cells that are there are not measured again
     ///
-    /// Profile, figures and device are those of the folder. Cells that failed are tried again.
+    /// Profile, figures, device and peer are those of the folder. Cells that failed are tried again.
     #[arg(long, requires = "out")]
     pub(crate) resume: bool,
 
@@ -134,7 +154,7 @@ pub(crate) struct StudyArgs {
     pub(crate) json: bool,
 
     #[command(flatten)]
-    pub(crate) cores: CoreArgs,
+    pub(crate) place: PlaceArgs,
 }
 
 /// One message goes back and forth: latency
@@ -162,7 +182,8 @@ Examples:
   adverb ping --op send                             64 B, busy polling
   adverb ping --op send --size 1..1K --inline       powers of two; the payload in the request
   adverb ping --op send --completion event          sleeping instead of polling: slower, cheaper
-  adverb ping --op write --size 8 --duration 2s --json"
+  adverb ping --op write --size 8 --duration 2s --json
+  adverb ping --op read --device model:cx3          what it would cost on a ConnectX-3"
 )]
 pub(crate) struct PingArgs {
     /// Operation: send, write-imm, write, read or write-read (see below)
@@ -242,9 +263,17 @@ pub(crate) struct BlastArgs {
 /// What `ping` and `blast` have in common.
 #[derive(Debug, Args)]
 pub(crate) struct MeasureArgs {
-    /// The device to measure: soft, the user-space device of this machine
+    /// The device to measure
+    ///
+    /// soft, the user-space device of this machine; verbs:NAME[:PORT[:GID]], a device behind
+    /// libibverbs (GID: index or IP address; verbs+cm:NAME connects through librdmacm); model:PRESET, hardware that is not there, in virtual
+    /// time (see `adverb model`).
     #[arg(long, value_name = "DEV", default_value = "soft")]
     pub(crate) device: DeviceChoice,
+
+    /// A model by a preset file of your own, in place of --device (`adverb model show -h` has one)
+    #[arg(long, value_name = "FILE", conflicts_with = "device")]
+    pub(crate) preset: Option<PathBuf>,
 
     /// Payload of a message: bytes (8), binary multiples (1K, 4M), or a range that doubles (1..1M)
     #[arg(
@@ -268,7 +297,7 @@ pub(crate) struct MeasureArgs {
     )]
     pub(crate) completion: CompletionChoice,
 
-    /// Rounds (ping) or messages (blast) in each of 5 repetitions [default: as many as take 0.2 s]
+    /// Rounds (ping) or messages (blast) in each of 5 repetitions [default: as the duration allows]
     #[arg(
         long,
         value_name = "N",
@@ -278,7 +307,8 @@ pub(crate) struct MeasureArgs {
     )]
     pub(crate) iters: Option<u64>,
 
-    /// Measure each size for about this long, in 5 repetitions: 2s, 500ms [default: 1s]
+    /// Measure each size for about this long, in 5 repetitions: 2s, 500ms [default: 1s; of a model
+    /// 10ms, in virtual time]
     #[arg(long, value_name = "TIME", allow_negative_numbers = true)]
     pub(crate) duration: Option<Span>,
 
@@ -291,26 +321,239 @@ pub(crate) struct MeasureArgs {
     pub(crate) json: bool,
 
     #[command(flatten)]
-    pub(crate) cores: CoreArgs,
+    pub(crate) place: PlaceArgs,
+}
+
+/// The device that `--device` or `--preset` names.
+fn device_or_preset(
+    device: Option<&DeviceChoice>,
+    preset: Option<&PathBuf>,
+) -> Option<DeviceChoice> {
+    let model = preset.map(|file| DeviceChoice::Model(PresetChoice::file(file)));
+    model.or_else(|| device.cloned())
+}
+
+impl StudyArgs {
+    /// The device, where one was named.
+    pub(crate) fn device(&self) -> Option<DeviceChoice> {
+        device_or_preset(self.device.as_ref(), self.preset.as_ref())
+    }
+}
+
+impl MeasureArgs {
+    /// The device.
+    pub(crate) fn device(&self) -> DeviceChoice {
+        let named = device_or_preset(Some(&self.device), self.preset.as_ref());
+        named.unwrap_or(DeviceChoice::Soft)
+    }
 }
 
 /// Where the two sides run.
-#[derive(Clone, Debug, Args)]
-pub(crate) struct CoreArgs {
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct PlaceArgs {
+    /// Run the passive side on another host, where `adverb serve` listens (default port 18600)
+    #[arg(long, value_name = "HOST[:PORT]")]
+    pub(crate) peer: Option<HostPort>,
+
     /// Cores of the active and the passive side [default: the first two usable ones]
+    ///
+    /// With --peer, the core of the active side alone: the server chooses its own.
     #[arg(long, value_name = "A,B", conflicts_with = "no_pin")]
-    pub(crate) cpu: Option<CorePair>,
+    pub(crate) cpu: Option<CoreList>,
 
     /// Let the kernel choose the cores (two polling sides may meet on one)
     #[arg(long)]
     pub(crate) no_pin: bool,
 }
 
+/// Run the passive side for `--peer` on another host
+///
+/// Serves one client after another until Ctrl-C: `adverb ping`, `blast` and `study` with --peer.
+/// While one is served, others are told so.
+///
+/// Whoever reaches the port can run measurements on this host: there is no authentication and no
+/// encryption. A client chooses the program and its parameters, within this host's limits, and
+/// nothing else. Without --bind, only this host reaches it.
+#[derive(Debug, Args)]
+#[command(
+    verbatim_doc_comment,
+    after_help = "\
+Examples:
+  adverb serve                                       on this host alone, to try it
+  adverb serve --bind 10.0.0.2                       on the address of the RDMA network
+  adverb serve --bind 0.0.0.0 --cpu 4                on all networks; its side runs on core 4
+  adverb serve --bind [fe80::2%eth0]:7000 --once     IPv6, another port; ends after one client
+
+On the other host:
+  adverb ping --op send --peer 10.0.0.2"
+)]
+pub(crate) struct ServeArgs {
+    /// Where to listen: an address of this host [default: 127.0.0.1:18600, this host alone]
+    #[arg(long, value_name = "ADDR[:PORT]")]
+    pub(crate) bind: Option<HostPort>,
+
+    /// The device of this side [default: the one that the client names]
+    ///
+    /// Device names differ between hosts. Clients of another kind of device are refused.
+    #[arg(long, value_name = "DEV")]
+    pub(crate) device: Option<DeviceChoice>,
+
+    /// The core of this side [default: the first usable one]
+    #[arg(long, value_name = "N", conflicts_with = "no_pin", value_parser = count::<u32>)]
+    pub(crate) cpu: Option<u32>,
+
+    /// Let the kernel choose the core
+    #[arg(long)]
+    pub(crate) no_pin: bool,
+
+    /// End after one client
+    #[arg(long)]
+    pub(crate) once: bool,
+}
+
 /// List the devices and what they can do
+///
+/// The hardware that the model can be is listed by name; with --device its limits are shown.
 #[derive(Debug, Args)]
 pub(crate) struct DevicesArgs {
+    /// Only this device: soft, verbs:NAME[:PORT[:GID]] or model:PRESET
+    #[arg(long, value_name = "DEV")]
+    pub(crate) device: Option<DeviceChoice>,
+
     /// One JSON object a line on stdout
     #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Say what stands in the way of RDMA on this machine, and what mends it
+///
+/// Looks at the limits of this process, libraries, kernel modules, CPUs and memory, and at each
+/// RDMA device and port. Changes nothing. Findings are
+///
+///   ok       as it should be
+///   note     good to know; to be had better in some cases
+///   warning  it works, but figures suffer or some programs fail
+///   broken   it does not work: the exit status is 1
+///
+/// Below a finding: why it matters, and the commands that mend it. A machine without RDMA devices
+/// is not broken: --device soft measures without.
+#[derive(Debug, Args)]
+#[command(
+    verbatim_doc_comment,
+    after_help = "\
+Examples:
+  adverb doctor
+  adverb doctor --device verbs:mlx5_0
+  adverb doctor --json | jq '.findings[] | select(.verdict == \"broken\")'"
+)]
+pub(crate) struct DoctorArgs {
+    /// Only this device, and the machine as far as it matters to it: verbs:NAME or soft
+    #[arg(long, value_name = "DEV")]
+    pub(crate) device: Option<DeviceChoice>,
+
+    /// One JSON object on stdout
+    ///
+    /// Its fields: broken, warnings, notes, ok (how many there are of each) and findings.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Hardware that is not there: what the model can be, and how well it predicts
+///
+/// The model runs the same programs as real devices do, in virtual time: hosts, PCIe, NICs and
+/// links made of mechanisms, whose parameters are in presets. `--device model:PRESET` of study, ping
+/// and blast runs on one; equal commands give equal figures, on any machine, to the last bit.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  adverb model list
+  adverb model show cx3
+  adverb ping --op read --device model:cx3
+  adverb study --device model:connect_ib
+  adverb model validate --worst 10")]
+pub(crate) struct ModelArgs {
+    #[command(subcommand)]
+    pub(crate) command: ModelCommand,
+}
+
+/// What to do with the model.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ModelCommand {
+    /// List the presets that come with Adverb
+    List(ModelListArgs),
+    Show(ModelShowArgs),
+    Validate(ValidateArgs),
+}
+
+/// Options of `model list`.
+#[derive(Debug, Args)]
+pub(crate) struct ModelListArgs {
+    /// One JSON object a line on stdout
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Show a preset: each parameter with its unit, meaning and source
+///
+/// The unit is in a parameter's name, too: _ns nanoseconds, _bytes bytes, _mops million a second.
+#[derive(Debug, Args)]
+#[command(
+    verbatim_doc_comment,
+    after_help = "\
+A preset of your own is a TOML file that names what differs from another one:
+
+  name = \"mine\"
+  summary = \"ConnectX-3 behind two switches\"
+  extends = \"cx3\"
+
+  [link]
+  switches = { value = 2, source = \"our rack\" }
+
+Examples:
+  adverb model show cx3
+  adverb model show mine.toml
+  adverb ping --op send --preset mine.toml"
+)]
+pub(crate) struct ModelShowArgs {
+    /// A preset's name, or a file (a path with a / or ending in .toml)
+    #[arg(value_name = "PRESET")]
+    pub(crate) preset: PresetChoice,
+
+    /// One JSON object on stdout
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Hold the model against published measurements
+///
+/// Runs the experiment of each row and shows what was published, the interval that the published
+/// value lies in, what the model predicts, and whether that is inside; then scores by file, program,
+/// preset and curve. The error of a row is 0 inside lo..hi, else |ln(predicted / nearest end)|; a
+/// score is the mean over the rows of a curve, then over curves. A row that the model cannot run
+/// says why.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  adverb model validate --worst 20
+  adverb model validate --only program=ping
+  adverb model validate --data mine.csv --json")]
+pub(crate) struct ValidateArgs {
+    /// Rows of this file (may be repeated) [default: those that come with Adverb]
+    ///
+    /// CSV with the columns that crates/validate/data/schema.md defines.
+    #[arg(long, value_name = "FILE.csv")]
+    pub(crate) data: Vec<PathBuf>,
+
+    /// Only rows of this program, preset, curve or file: NAME, or program=NAME, preset=NAME, ...
+    #[arg(long, value_name = "SELECTION")]
+    pub(crate) only: Option<Only>,
+
+    /// Show only the N worst rows, the worst first
+    #[arg(long, value_name = "N", value_parser = count::<usize>, allow_negative_numbers = true)]
+    pub(crate) worst: Option<usize>,
+
+    /// One JSON object a row and line on stdout
+    #[arg(long, conflicts_with = "worst")]
     pub(crate) json: bool,
 }
 
@@ -466,23 +709,37 @@ fn count<T: FromStr>(text: &str) -> Result<T, String> {
         .map_err(|_| format!("'{text}' is no count: write a whole number from 1"))
 }
 
-/// Two cores.
+/// Cores: that of the active side, and, where both sides run here, that of the passive side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct CorePair {
+pub(crate) struct CoreList {
     pub(crate) active: u32,
-    pub(crate) passive: u32,
+    pub(crate) passive: Option<u32>,
 }
 
-impl FromStr for CorePair {
+impl FromStr for CoreList {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let core = |part: &str| part.trim().parse::<u32>().ok();
-        match text.split_once(',').map(|(a, b)| (core(a), core(b))) {
-            Some((Some(active), Some(passive))) => Ok(CorePair { active, passive }),
+        let core = |part: &str| part.trim().parse::<u32>();
+        let (active, passive) = match text.split_once(',') {
+            Some((active, passive)) => (core(active), Some(core(passive))),
+            None => (core(text), None),
+        };
+        match (active, passive.transpose()) {
+            (Ok(active), Ok(passive)) => Ok(CoreList { active, passive }),
             _ => Err(format!(
-                "'{text}' is no pair of cores: write two core numbers, such as 0,1"
+                "'{text}' is no pair of cores: write two core numbers, such as 0,1 (with --peer one)"
             )),
+        }
+    }
+}
+
+impl fmt::Display for CoreList {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.active)?;
+        match self.passive {
+            Some(passive) => write!(f, ",{passive}"),
+            None => Ok(()),
         }
     }
 }

@@ -2,20 +2,31 @@
 
 use std::fmt;
 use std::io::Write;
+use std::net::IpAddr;
 use std::str::FromStr;
 
-use adverb_results::{DeviceKind, DeviceRef};
+use adverb_host::Machine;
+use adverb_ibverbs::{Connecting, GidChoice, VerbsDevice};
+use adverb_results::{DeviceKind, DeviceRef, Site};
 use adverb_softnic::SoftDevice;
 use adverb_verbs::{Context, Device, DeviceCaps, PortCaps, PortNum};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+use crate::args::DevicesArgs;
+use crate::failure::one_line;
+use crate::model::{self, Hardware, PresetChoice};
+
 /// The devices of this version.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[serde(into = "String", try_from = "String")]
 pub(crate) enum DeviceChoice {
     /// The user-space NIC.
     Soft,
+    /// A device behind libibverbs.
+    Verbs(VerbsDevice),
+    /// The model of some hardware, in virtual time.
+    Model(PresetChoice),
 }
 
 impl DeviceChoice {
@@ -26,6 +37,36 @@ impl DeviceChoice {
                 kind: DeviceKind::Soft,
                 name: "soft".to_owned(),
             },
+            DeviceChoice::Verbs(device) => DeviceRef {
+                kind: DeviceKind::Verbs,
+                name: device.to_string(),
+            },
+            DeviceChoice::Model(preset) => DeviceRef {
+                kind: DeviceKind::Model,
+                name: preset.to_string(),
+            },
+        }
+    }
+
+    /// The same device, as a peer meets it that reaches this host by `address`: RoCE then uses that
+    /// network, unless another GID was asked for.
+    pub(crate) fn met_at(&self, address: Option<IpAddr>) -> Self {
+        match (self, address) {
+            (DeviceChoice::Verbs(device), Some(address)) => {
+                DeviceChoice::Verbs(device.clone().met_at(address))
+            }
+            _ => self.clone(),
+        }
+    }
+
+    /// The same device and port of another host; its GID is for that host to choose.
+    pub(crate) fn elsewhere(&self) -> Self {
+        match self {
+            DeviceChoice::Soft => DeviceChoice::Soft,
+            DeviceChoice::Verbs(device) => {
+                DeviceChoice::Verbs(device.clone().with_gid(GidChoice::Automatic))
+            }
+            DeviceChoice::Model(_) => self.clone(),
         }
     }
 
@@ -34,13 +75,21 @@ impl DeviceChoice {
         match self {
             // Opening reaps. If it fails, the next one to open will tell.
             DeviceChoice::Soft => drop(SoftDevice::new().open()),
+            // The kernel does.
+            DeviceChoice::Verbs(_) => {}
+            // It leaves nothing.
+            DeviceChoice::Model(_) => {}
         }
     }
 }
 
 impl fmt::Display for DeviceChoice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.reference().fmt(f)
+        match self {
+            // How queue pairs are connected is part of the choice, not of the device.
+            DeviceChoice::Verbs(device) => f.pad(&format!("{}:{device}", device.kind())),
+            DeviceChoice::Soft | DeviceChoice::Model(_) => self.reference().fmt(f),
+        }
     }
 }
 
@@ -50,13 +99,32 @@ impl FromStr for DeviceChoice {
     fn from_str(text: &str) -> Result<Self, String> {
         match text.split_once(':') {
             None if text == "soft" => Ok(DeviceChoice::Soft),
-            Some(("verbs" | "model", _)) => Err(format!(
-                "'{text}' is of a kind that this version does not have yet: use soft"
-            )),
+            Some(("verbs", device)) => verbs(device, Connecting::ByHand),
+            Some(("verbs+cm", device)) => verbs(device, Connecting::Manager),
+            Some(("model", preset)) => preset.parse().map(DeviceChoice::Model),
             _ => Err(format!(
-                "'{text}' is no device: use soft (see `adverb devices`)"
+                "'{text}' is no device: use soft, verbs:NAME[:PORT[:GID]] or model:PRESET (see `adverb devices`)"
             )),
         }
+    }
+}
+
+fn verbs(text: &str, connecting: Connecting) -> Result<DeviceChoice, String> {
+    let device = text.parse::<VerbsDevice>().map_err(|e| e.to_string())?;
+    Ok(DeviceChoice::Verbs(device.with_connecting(connecting)))
+}
+
+impl From<DeviceChoice> for String {
+    fn from(device: DeviceChoice) -> String {
+        device.to_string()
+    }
+}
+
+impl TryFrom<String> for DeviceChoice {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
     }
 }
 
@@ -64,22 +132,42 @@ impl FromStr for DeviceChoice {
 pub(crate) struct DeviceInfo {
     pub(crate) reference: DeviceRef,
     pub(crate) caps: DeviceCaps,
-    pub(crate) port: PortCaps,
-    /// What the device wants in a record's provenance.
-    pub(crate) details: Vec<(String, String)>,
+    port_num: PortNum,
+    port: PortCaps,
+    /// This host, and what the device wants in a record's provenance.
+    pub(crate) site: Site,
 }
 
 impl DeviceInfo {
     /// Asks the device.
     pub(crate) fn query(device: &DeviceChoice) -> anyhow::Result<Self> {
-        let context = match device {
-            DeviceChoice::Soft => SoftDevice::new().open()?,
-        };
+        match device {
+            DeviceChoice::Soft => Self::of(device, &SoftDevice::new().open()?),
+            DeviceChoice::Verbs(verbs) => Self::of(device, &verbs.open()?),
+            DeviceChoice::Model(preset) => Self::of_model(&Hardware::load(preset)?),
+        }
+    }
+
+    /// What a model can do; nothing of this host matters to it.
+    pub(crate) fn of_model(hardware: &Hardware) -> anyhow::Result<Self> {
+        let limits = hardware.limits()?;
+        Ok(DeviceInfo {
+            reference: hardware.reference(),
+            caps: limits.caps,
+            port_num: limits.port_num,
+            port: limits.port,
+            site: site(hardware.details()),
+        })
+    }
+
+    fn of<C: Context>(device: &DeviceChoice, context: &C) -> anyhow::Result<Self> {
+        let port_num = context.port_num();
         Ok(DeviceInfo {
             reference: device.reference(),
             caps: context.caps().clone(),
-            port: context.port(PortNum::ONE)?,
-            details: context.provenance(),
+            port_num,
+            port: context.port(port_num)?,
+            site: site(context.provenance()),
         })
     }
 
@@ -98,15 +186,18 @@ impl DeviceInfo {
                 "max_mr": caps.max_mr,
                 "max_mr_bytes": caps.max_mr_size.get(),
                 "max_qp_rd_atom": caps.max_qp_rd_atom,
+                "atomics": caps.atomics.to_string(),
             },
             "ports": [{
-                "port": 1,
-                "link_layer": format!("{:?}", port.link_layer),
+                "port": self.port_num,
+                "link_layer": port.link_layer.to_string(),
+                "gid_index": port.gid_index,
                 "gid": port.gid.to_string(),
+                "gid_type": port.gid_type.map(|t| t.to_string()),
                 "active_mtu_bytes": port.active_mtu.bytes().get(),
                 "max_message_bytes": port.max_msg_sz.get(),
             }],
-            "details": self.details.iter().cloned().collect::<std::collections::BTreeMap<_, _>>(),
+            "details": self.site.device,
         })
     }
 
@@ -128,40 +219,96 @@ impl DeviceInfo {
         line("completion queues", &caps.max_cq)?;
         line("entries of a queue", &caps.max_cqe)?;
         line("READs from a peer", &caps.max_qp_rd_atom)?;
+        line("atomic operations", &caps.atomics)?;
         line(
-            "port 1",
-            &format!("{:?}, GID {}", port.link_layer, port.gid),
+            &format!("port {}", self.port_num),
+            &format!("{}, GID {}", port.link_layer, port.gid),
         )?;
         line("path MTU", &port.active_mtu.bytes())?;
-        for (name, value) in &self.details {
+        for (name, value) in &self.site.device {
             line(name, value)?;
         }
         Ok(())
     }
 }
 
+/// This host, with these details of a device.
+fn site(device: Vec<(String, String)>) -> Site {
+    let machine = Machine::this();
+    Site {
+        host: machine.host,
+        kernel: machine.kernel,
+        cpu: machine.cpu,
+        cores: machine.cores,
+        device: device.into_iter().collect(),
+    }
+}
+
 fn kind_words(kind: DeviceKind) -> &'static str {
     match kind {
         DeviceKind::Soft => "user-space NIC: measures this machine's CPU and memory",
-        DeviceKind::Verbs => "hardware through libibverbs",
+        DeviceKind::Verbs => "device behind libibverbs",
         DeviceKind::Model => "virtual-time model: predicts",
     }
 }
 
 /// `adverb devices`.
-pub(crate) fn list(as_json: bool) -> anyhow::Result<()> {
-    let info = DeviceInfo::query(&DeviceChoice::Soft)?;
+pub(crate) fn list(args: &DevicesArgs) -> anyhow::Result<()> {
     let mut out = anstream::stdout().lock();
-    if as_json {
-        writeln!(out, "{}", info.json())?;
+    if let Some(device) = &args.device {
+        let info = DeviceInfo::query(device)?;
+        if args.json {
+            writeln!(out, "{}", info.json())?;
+        } else {
+            info.print(&mut out)?;
+        }
         return Ok(());
     }
-    info.print(&mut out)?;
-    writeln!(
-        out,
-        "\nNot in this version yet: verbs:NAME (hardware through libibverbs), model:PRESET (virtual time)."
-    )?;
+    list_real(&mut out, args.json)?;
+    list_models(&mut out, args.json)
+}
+
+/// The devices of this machine, with what they can do.
+fn list_real(out: &mut impl Write, as_json: bool) -> anyhow::Result<()> {
+    let (choices, missing) = match adverb_ibverbs::devices() {
+        Ok(devices) => (devices, None),
+        Err(e) => (Vec::new(), Some(e)),
+    };
+    let choices = choices.into_iter().map(DeviceChoice::Verbs);
+    for device in std::iter::once(DeviceChoice::Soft).chain(choices) {
+        match DeviceInfo::query(&device) {
+            Ok(info) if as_json => writeln!(out, "{}", info.json())?,
+            Ok(info) => {
+                info.print(out)?;
+                writeln!(out)?;
+            }
+            Err(e) if as_json => writeln!(out, "{}", unusable(&device, &e))?,
+            Err(e) => writeln!(out, "{device}\n  {}\n", one_line(&e))?,
+        }
+    }
+    if let Some(why) = missing.filter(|_| !as_json) {
+        writeln!(out, "No device behind libibverbs: {why}.")?;
+        writeln!(out, "`adverb doctor` says more.\n")?;
+    }
     Ok(())
+}
+
+/// The hardware that the model can be, one line each.
+fn list_models(out: &mut impl Write, as_json: bool) -> anyhow::Result<()> {
+    if as_json {
+        for hardware in Hardware::all() {
+            writeln!(out, "{}", DeviceInfo::of_model(&hardware)?.json())?;
+        }
+        return Ok(());
+    }
+    writeln!(out, "Models (predictions in virtual time; `adverb model`):")?;
+    model::write_list(out)
+}
+
+/// A device that is there and cannot be used.
+fn unusable(device: &DeviceChoice, error: &anyhow::Error) -> serde_json::Value {
+    let DeviceRef { kind, name } = device.reference();
+    json!({ "kind": kind, "name": name, "error": one_line(error) })
 }
 
 #[cfg(test)]
@@ -172,6 +319,20 @@ mod tests {
     fn a_device_is_read_as_it_is_written() {
         assert_eq!("soft".parse(), Ok(DeviceChoice::Soft));
         assert_eq!(DeviceChoice::Soft.to_string(), "soft");
-        assert!("soft:1".parse::<DeviceChoice>().is_err());
+        for text in [
+            "verbs:mlx5_0",
+            "verbs:mlx5_0:2",
+            "verbs:rxe0:1:192.0.2.7",
+            "verbs+cm:mlx5_0:1:3",
+            "model:cx3",
+            "model:/a/b.toml",
+        ] {
+            let device: DeviceChoice = text.parse().unwrap();
+            assert_eq!(device.to_string(), text);
+            assert_eq!(serde_json::to_value(&device).unwrap(), text);
+        }
+        for text in ["soft:1", "verbs:", "verbs:a:b", "model:cx33", "mlx5_0"] {
+            assert!(text.parse::<DeviceChoice>().is_err(), "{text}");
+        }
     }
 }

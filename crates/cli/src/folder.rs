@@ -17,6 +17,7 @@ use crate::args::ProfileChoice;
 use crate::device::DeviceChoice;
 use crate::failure::Usage;
 use crate::record::machine_json;
+use crate::remote::HostPort;
 
 /// Name of the report.
 pub(crate) const REPORT_HTML: &str = "report.html";
@@ -39,6 +40,9 @@ pub(crate) struct Meta {
     pub(crate) only: Vec<FigureId>,
     /// On what.
     pub(crate) device: DeviceChoice,
+    /// The server of the passive side; none where both sides run here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) peer: Option<HostPort>,
     /// Ids of the planned cells, in order.
     pub(crate) planned: Vec<String>,
     /// Host, kernel, CPU.
@@ -49,7 +53,12 @@ pub(crate) struct Meta {
 
 impl Meta {
     /// Of a study that begins now; its cells are not known yet.
-    pub(crate) fn new(profile: ProfileChoice, only: &[FigureId], device: DeviceChoice) -> Self {
+    pub(crate) fn new(
+        profile: ProfileChoice,
+        only: &[FigureId],
+        device: DeviceChoice,
+        peer: Option<HostPort>,
+    ) -> Self {
         Meta {
             schema: SCHEMA,
             adverb: crate::VERSION.to_owned(),
@@ -57,6 +66,7 @@ impl Meta {
             profile,
             only: only.to_vec(),
             device,
+            peer,
             planned: Vec::new(),
             machine: machine_json(),
             started: now_rfc3339(),

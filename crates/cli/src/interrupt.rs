@@ -6,8 +6,10 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use anyhow::Context;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 /// Exit status after a second signal, as shells count: 128 + SIGINT.
@@ -41,6 +43,18 @@ impl Interrupt {
     /// Whether a signal came.
     pub(crate) fn raised(&self) -> bool {
         self.raised.load(Ordering::Relaxed)
+    }
+
+    /// Waits so long; whether a signal came before the end.
+    pub(crate) fn within(&self, span: Duration) -> bool {
+        if !span.is_zero()
+            && let Ok(timeout) = Timespec::try_from(span)
+        {
+            let mut fds = [PollFd::from_borrowed_fd(self.fd(), PollFlags::IN)];
+            // A signal is what it waits for.
+            let _ = poll(&mut fds, Some(&timeout));
+        }
+        self.raised()
     }
 
     /// Readable once a signal came.

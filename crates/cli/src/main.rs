@@ -3,16 +3,20 @@
 
 mod args;
 mod device;
+mod doctor;
 mod failure;
 mod folder;
 mod interrupt;
 mod measure;
+mod model;
 mod pair;
 mod progress;
 mod record;
+mod remote;
 mod report;
 mod request;
 mod role;
+mod serve;
 mod study;
 mod table;
 mod terminal;
@@ -52,7 +56,10 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Study(args) => return study::run(&args),
         Command::Ping(args) => measure::ping(&args)?,
         Command::Blast(args) => measure::blast(&args)?,
-        Command::Devices(args) => device::list(args.json)?,
+        Command::Serve(args) => serve::run(&args)?,
+        Command::Devices(args) => device::list(&args)?,
+        Command::Doctor(args) => return doctor::run(&args),
+        Command::Model(args) => return model::run(&args.command),
         Command::Report(args) => report::run(&args)?,
         Command::Role(args) => {
             let well = role::run(args.side)?;

@@ -8,10 +8,14 @@ use adverb_verbs::DeviceCaps;
 use anyhow::bail;
 
 use crate::args::{BlastArgs, MeasureArgs, PingArgs};
+use crate::device::{DeviceChoice, DeviceInfo};
 use crate::failure::Usage;
 use crate::interrupt::Interrupt;
-use crate::record::Recorder;
-use crate::{device::DeviceInfo, request, table};
+use crate::model::Hardware;
+use crate::pair::Pair;
+use crate::record::{Bed, Measured, Recorder};
+use crate::remote::Peer;
+use crate::{request, table};
 
 /// `adverb ping`.
 pub(crate) fn ping(args: &PingArgs) -> anyhow::Result<()> {
@@ -27,21 +31,42 @@ fn run(
     args: &MeasureArgs,
     cells: impl Fn(&DeviceCaps) -> Result<Vec<CellSpec>, Usage>,
 ) -> anyhow::Result<()> {
-    let cores = request::cores(&args.cores)?;
-    let info = DeviceInfo::query(&args.device)?;
+    let device = args.device();
+    request::check_places(&device, &args.place)?;
+    let info = DeviceInfo::query(&device)?;
     let cells = cells(&info.caps)?;
+    let bed = match &device {
+        DeviceChoice::Model(preset) => Bed::Model(Hardware::load(preset)?),
+        _ => Bed::Pair(pair(args, &info, &cells)?),
+    };
     let interrupt = Interrupt::listen()?;
-    let recorder = Recorder::new(args.device.clone(), &info, cores);
-    for (index, spec) in cells.iter().enumerate() {
-        let Some(record) = recorder.measure(spec, &interrupt)? else {
-            bail!("interrupted");
-        };
-        print(&record, args.json, index == 0)?;
-        if let Outcome::Failed { reason } = record.outcome {
-            bail!("{}: {reason}", spec.id);
+    let mut recorder = Recorder::new(bed)?;
+    recorder.in_order(&cells, &interrupt, |measured| {
+        for (index, spec) in cells.iter().enumerate() {
+            let record = match measured()? {
+                Measured::Record(record) => record,
+                Measured::Interrupted => bail!("interrupted"),
+                Measured::NoPeer(reason) => bail!("{}: {reason}", spec.id),
+            };
+            print(&record, args.json, index == 0)?;
+            if let Outcome::Failed { reason } = record.outcome {
+                bail!("{}: {reason}", spec.id);
+            }
         }
-    }
-    Ok(())
+        Ok(())
+    })
+}
+
+/// Where the cells run; a peer is asked before anything is run.
+fn pair(args: &MeasureArgs, info: &DeviceInfo, cells: &[CellSpec]) -> anyhow::Result<Pair> {
+    let device = args.device();
+    let Some(address) = &args.place.peer else {
+        return Ok(Pair::new(device, request::cores(&args.place)?, None));
+    };
+    let peer = Peer::connect(address, &device, info)?;
+    request::check_at(&peer, cells, &info.caps)?;
+    let cores = request::cores_with(&args.place, &peer)?;
+    Ok(Pair::new(device, cores, Some(peer)))
 }
 
 /// A row, with title and header before the first one. A failed cell is only an error, and a record.

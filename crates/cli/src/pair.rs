@@ -11,27 +11,32 @@
 //! The socket is the channel out of band of the two sides; the first frame on it is the [`Order`],
 //! written by the parent before either side exists. Each side answers with one line of JSON, its
 //! [`Answer`], on stdout. Nothing of a cell outlives the parent: the kernel kills the sides with it.
+//!
+//! With a [`Peer`], the passive side is the server's process, and the parents relay what the sides
+//! say to each other (see [`crate::remote`]); all else is the same.
 
 mod side;
+mod there;
+mod watch;
 
+use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use adverb_host::{Link, usable_cores};
 use adverb_studies::{CellResult, CellSpec};
-use adverb_verbs::RoleId;
+use adverb_verbs::{Counters, RoleId};
 use anyhow::Context;
 use clap::ValueEnum;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::{Deserialize, Serialize};
 
 use crate::device::DeviceChoice;
+use crate::failure::one_line;
 use crate::interrupt::Interrupt;
-use side::{End, Running};
-
-/// How long the other side may take to end by itself after the first one failed; its own reason may
-/// be the better one.
-const GRACE: Duration = Duration::from_millis(500);
+use crate::remote::{Peer, Relay, Welcome};
+pub(crate) use side::{End, Running};
+use there::There;
+use watch::{Party, Watch};
 
 /// Which of the two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -81,12 +86,24 @@ pub(crate) struct Order {
     pub(crate) shares_core: bool,
     /// The process to die with.
     pub(crate) parent: u32,
+    /// Of sides on two hosts, this host's address on the network that leads to the other: a RoCE
+    /// device takes its GID from that network.
+    pub(crate) reached_at: Option<IpAddr>,
 }
 
 /// What a side says at its end.
 #[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Answer {
+    /// How it went.
+    pub(crate) end: Ended,
+    /// What its device counted meanwhile; only what moved.
+    pub(crate) counters: Counters,
+}
+
+/// How a side ended, in its own words.
+#[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Answer {
+pub(crate) enum Ended {
     /// The active side measured.
     Measured(Box<CellResult>),
     /// The passive side has done its part.
@@ -108,14 +125,6 @@ pub(crate) struct Cores {
 }
 
 impl Cores {
-    /// The core of one side.
-    pub(crate) const fn of(self, side: Side) -> Option<u32> {
-        match side {
-            Side::Active => self.active,
-            Side::Passive => self.passive,
-        }
-    }
-
     /// Whether the sides have to share one core.
     fn shared(self) -> bool {
         match self.active {
@@ -128,177 +137,121 @@ impl Cores {
 /// How a cell ended.
 pub(crate) enum PairEnd {
     /// Measured.
-    Measured(Box<CellResult>),
+    Measured(Box<CellResult>, SideCounters),
     /// Not measured; the reason in one line.
-    Failed(String),
+    Failed(String, SideCounters),
     /// The user wants the end.
     Interrupted,
+    /// Not begun: the server cannot be reached any more, for this reason.
+    NoPeer(String),
 }
 
-/// Runs a cell on two processes, for `patience` at most.
-///
-/// # Errors
-/// Where the processes cannot even be started or watched.
-pub(crate) fn run(
-    spec: &CellSpec,
-    device: &DeviceChoice,
+/// What the devices of both sides counted.
+pub(crate) type SideCounters = adverb_results::Counters;
+
+/// Where cells run: both sides here, or the passive one with a peer.
+pub(crate) struct Pair {
+    device: DeviceChoice,
     cores: Cores,
-    patience: Duration,
-    interrupt: &Interrupt,
-) -> anyhow::Result<PairEnd> {
-    let mut watch = Watch {
-        sides: start(spec, device, cores)?,
-        deadline: Instant::now() + patience,
-        stop: None,
-    };
-    watch.follow(interrupt)?;
-    if watch.sides.iter().any(Running::was_killed) {
-        // A side that is killed leaves files; nobody else may come to remove them.
-        device.tidy();
-    }
-    Ok(watch.verdict(patience))
+    peer: Option<Peer>,
 }
 
-fn start(spec: &CellSpec, device: &DeviceChoice, cores: Cores) -> anyhow::Result<[Running; 2]> {
-    let (active, passive) = Link::pair().context("cannot make a socket pair")?;
-    let order = |side| {
-        serde_json::to_vec(&Order {
+impl Pair {
+    /// On this device, on these cores; with a peer, the passive core is the peer's.
+    pub(crate) fn new(device: DeviceChoice, cores: Cores, peer: Option<Peer>) -> Self {
+        Pair {
+            device,
+            cores,
+            peer,
+        }
+    }
+
+    /// The cores of both sides, each its host's number.
+    pub(crate) fn cores(&self) -> Cores {
+        self.cores
+    }
+
+    /// The device of this host's sides; with a peer, as the peer meets it.
+    pub(crate) fn device(&self) -> DeviceChoice {
+        let peer = self.peer.as_ref();
+        self.device.met_at(peer.and_then(Peer::reached_from))
+    }
+
+    /// What the server of the passive side said of itself; none where both sides run here.
+    pub(crate) fn welcome(&self) -> Option<&Welcome> {
+        self.peer.as_ref().map(Peer::welcome)
+    }
+
+    /// Runs a cell on two processes, for `patience` at most.
+    ///
+    /// # Errors
+    /// Where the processes cannot even be started or watched.
+    pub(crate) fn run(
+        &mut self,
+        spec: &CellSpec,
+        patience: Duration,
+        interrupt: &Interrupt,
+    ) -> anyhow::Result<PairEnd> {
+        if let Some(peer) = &mut self.peer
+            && let Err(error) = peer.ready(interrupt)
+        {
+            return Ok(PairEnd::NoPeer(one_line(&error)));
+        }
+        if interrupt.raised() {
+            return Ok(PairEnd::Interrupted);
+        }
+        let device = self.device.clone();
+        let deadline = Instant::now() + patience;
+        let mut watch = Watch::new(self.start(spec)?, deadline);
+        watch.follow(interrupt)?;
+        if watch.killed() {
+            // A side that is killed leaves files; nobody else may come to remove them.
+            device.tidy();
+        }
+        Ok(watch.verdict(patience))
+    }
+
+    fn start(&mut self, spec: &CellSpec) -> anyhow::Result<[Party<'_>; 2]> {
+        let shares_core = self.shares_core();
+        let mut order = Order {
             spec: spec.clone(),
-            device: device.clone(),
-            core: cores.of(side),
-            shares_core: cores.shared(),
+            device: self.device.clone(),
+            core: self.cores.active,
+            shares_core,
             parent: std::process::id(),
-        })
-    };
+            reached_at: None,
+        };
+        let Some(peer) = &mut self.peer else {
+            return start_here(order, self.cores);
+        };
+        order.reached_at = peer.reached_from();
+        let there = There::order(peer, spec, shares_core);
+        let (active, relay) = Relay::start(there.cell(), Side::Active, &order)?;
+        Ok([
+            Party::Here(active),
+            Party::There(Box::new(there.with(relay))),
+        ])
+    }
+
+    fn shares_core(&self) -> bool {
+        match &self.peer {
+            None => self.cores.shared(),
+            Some(peer) => peer.is_here() && self.cores.shared(),
+        }
+    }
+}
+
+/// Starts both sides here, over one socket pair.
+fn start_here(mut order: Order, cores: Cores) -> anyhow::Result<[Party<'static>; 2]> {
+    let (active, passive) = Link::pair().context("cannot make a socket pair")?;
     // What goes into one end comes out of the other.
-    passive.send(Side::Active.role(), &order(Side::Active)?)?;
-    active.send(Side::Passive.role(), &order(Side::Passive)?)?;
+    passive.send(Side::Active.role(), &serde_json::to_vec(&order)?)?;
+    order.core = cores.passive;
+    active.send(Side::Passive.role(), &serde_json::to_vec(&order)?)?;
     let spawn = |side: Side, link: Link| {
         Running::spawn(side, OwnedFd::from(link.into_stream()))
+            .map(Party::Here)
             .with_context(|| format!("cannot start the {} side", side.name()))
     };
     Ok([spawn(Side::Active, active)?, spawn(Side::Passive, passive)?])
-}
-
-/// Why the parent ends the sides.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Stop {
-    Interrupted,
-    Overdue,
-    OtherFailed,
-}
-
-struct Watch {
-    sides: [Running; 2],
-    deadline: Instant,
-    stop: Option<Stop>,
-}
-
-impl Watch {
-    /// Until both sides have ended.
-    fn follow(&mut self, interrupt: &Interrupt) -> anyhow::Result<()> {
-        while self.sides.iter().any(Running::is_running) {
-            self.sleep(interrupt)?;
-            for side in &mut self.sides {
-                side.read()?;
-            }
-            self.decide(interrupt);
-        }
-        Ok(())
-    }
-
-    /// Ends the sides where there is no point in waiting.
-    fn decide(&mut self, interrupt: &Interrupt) {
-        if self.stop.is_some() {
-            return;
-        }
-        let now = Instant::now();
-        if self.sides.iter().any(Running::has_failed) {
-            self.deadline = self.deadline.min(now + GRACE);
-        }
-        self.stop = match () {
-            () if interrupt.raised() => Some(Stop::Interrupted),
-            () if now < self.deadline => return,
-            () if self.sides.iter().any(Running::has_failed) => Some(Stop::OtherFailed),
-            () => Some(Stop::Overdue),
-        };
-        for side in &mut self.sides {
-            side.kill();
-        }
-    }
-
-    /// Until a side says something or ends, a signal comes, or it is time to stop.
-    fn sleep(&self, interrupt: &Interrupt) -> anyhow::Result<()> {
-        let mut fds: Vec<PollFd<'_>> = self.sides.iter().flat_map(Running::poll_fds).collect();
-        let mut timeout = None;
-        if self.stop.is_none() {
-            let interrupt = interrupt.fd();
-            fds.push(PollFd::from_borrowed_fd(interrupt, PollFlags::IN));
-            let left = self.deadline.saturating_duration_since(Instant::now());
-            timeout = Some(Timespec::try_from(left).context("deadline out of range")?);
-        }
-        match poll(&mut fds, timeout.as_ref()) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-            Err(e) => Err(e).context("cannot wait for the two sides"),
-        }
-    }
-
-    fn verdict(self, patience: Duration) -> PairEnd {
-        if self.stop == Some(Stop::Interrupted) {
-            return PairEnd::Interrupted;
-        }
-        let overdue = self.stop == Some(Stop::Overdue);
-        let [active, passive] = self.sides.map(Running::end);
-        match (active, passive) {
-            _ if overdue => PairEnd::Failed(format!(
-                "not done after {} s: ended by the deadline",
-                patience.as_secs()
-            )),
-            (End::Answered(Answer::Measured(result)), End::Answered(Answer::Served)) => {
-                PairEnd::Measured(result)
-            }
-            ends => PairEnd::Failed(first_cause(ends)),
-        }
-    }
-}
-
-/// Of two ends, what the better reason says: a death weighs more than an error, an error more than
-/// what follows from it.
-fn first_cause((active, passive): (End, End)) -> String {
-    let reasons = [(Side::Active, active), (Side::Passive, passive)]
-        .into_iter()
-        .filter_map(|(side, end)| end.reason(side));
-    let worst = reasons.min_by_key(|(rank, _)| *rank);
-    worst.map_or_else(
-        || "the two sides ended without a result".to_owned(),
-        |(_, reason)| reason,
-    )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn failed(reason: &str, peer_gone: bool) -> End {
-        let reason = reason.to_owned();
-        End::Answered(Answer::Failed { reason, peer_gone })
-    }
-
-    #[test]
-    fn the_first_cause_is_told() {
-        let died = || End::Died("killed by signal 9".to_owned());
-        let gone = || failed("the other side has ended", true);
-        let real = || failed("remote access error", false);
-        let cases = [
-            ((gone(), died()), "passive side: killed by signal 9"),
-            ((real(), died()), "passive side: killed by signal 9"),
-            ((gone(), real()), "remote access error"),
-            ((real(), gone()), "remote access error"),
-            ((End::Stopped, real()), "remote access error"),
-            ((gone(), End::Stopped), "the other side has ended"),
-        ];
-        for (ends, reason) in cases {
-            assert_eq!(first_cause(ends), reason);
-        }
-    }
 }

@@ -8,14 +8,18 @@ use adverb_studies::{CellSpec, Length, Request};
 use adverb_units::{Bytes, Span};
 use adverb_verbs::DeviceCaps;
 
-use crate::args::{BlastArgs, BlastSignal, CoreArgs, CorePair, MeasureArgs, PingArgs, PingSignal};
+use crate::args::{BlastArgs, BlastSignal, MeasureArgs, PingArgs, PingSignal, PlaceArgs};
+use crate::device::DeviceChoice;
 use crate::failure::Usage;
 use crate::pair::Cores;
+use crate::remote::Peer;
 
 /// Repetitions of a single measurement: enough for an interval.
 const REPETITIONS: u32 = 5;
 /// How long a single measurement takes, if not told.
 const DEFAULT_DURATION: Span = Span::from_secs(1);
+/// The same on a model, in virtual time: there is no noise to average out.
+const MODEL_DURATION: Span = Span::from_ms(10);
 
 /// The cells of `adverb ping`, one for each size.
 pub(crate) fn ping(args: &PingArgs, caps: &DeviceCaps) -> Result<Vec<CellSpec>, Usage> {
@@ -49,13 +53,17 @@ pub(crate) fn blast(args: &BlastArgs, caps: &DeviceCaps) -> Result<Vec<CellSpec>
 }
 
 fn common(args: &MeasureArgs, op: Opcode, size: Bytes) -> Request {
+    let default = match args.device() {
+        DeviceChoice::Model(_) => MODEL_DURATION,
+        DeviceChoice::Soft | DeviceChoice::Verbs(_) => DEFAULT_DURATION,
+    };
     Request {
         inline: args.inline,
         completion: args.completion.into(),
         verify: args.verify,
         length: match (args.iters, args.duration) {
             (Some(iters), _) => Length::Iters(iters),
-            (None, duration) => Length::Duration(duration.unwrap_or(DEFAULT_DURATION)),
+            (None, duration) => Length::Duration(duration.unwrap_or(default)),
         },
         repetitions: REPETITIONS,
         ..Request::new(op, size)
@@ -78,36 +86,109 @@ fn cells(
         .collect()
 }
 
-/// Where the two sides run: by default on the first two usable cores.
-pub(crate) fn cores(args: &CoreArgs) -> Result<Cores, Usage> {
+/// Cells that were made within this host's limits, or the first refusal by the server's.
+pub(crate) fn check_at(peer: &Peer, cells: &[CellSpec], caps: &DeviceCaps) -> Result<(), Usage> {
+    let caps = peer.common_limits(caps);
+    let refused = cells.iter().find_map(|spec| spec.validate(&caps).err());
+    refused.map_or(Ok(()), |e| {
+        Err(Usage(format!("the server at {}: {e}", peer.address())))
+    })
+}
+
+/// The cores that were typed, for both sides here; by default the first two usable ones.
+pub(crate) fn cores(args: &PlaceArgs) -> Result<Cores, Usage> {
     choose_cores(args, &usable_cores())
 }
 
-fn choose_cores(args: &CoreArgs, usable: &[u32]) -> Result<Cores, Usage> {
+/// The core of this host's side where the other one runs with a peer, on the peer's core: by default
+/// the first usable one, but another than the peer's if that is on this machine.
+pub(crate) fn cores_with(args: &PlaceArgs, peer: &Peer) -> Result<Cores, Usage> {
+    let passive = peer.welcome().core;
+    let taken = passive.filter(|_| peer.is_here());
+    let active = choose_core(args, &usable_cores(), taken)?;
+    Ok(Cores { active, passive })
+}
+
+/// Refuses, before anything runs, places that cannot be.
+pub(crate) fn check_places(device: &DeviceChoice, args: &PlaceArgs) -> Result<(), Usage> {
+    match device {
+        DeviceChoice::Model(_) => check_nowhere(device, args),
+        DeviceChoice::Soft | DeviceChoice::Verbs(_) => check_cores(args),
+    }
+}
+
+/// Both sides of a model are in this process and in virtual time.
+fn check_nowhere(device: &DeviceChoice, args: &PlaceArgs) -> Result<(), Usage> {
+    let typed = match args {
+        PlaceArgs {
+            cpu: Some(cores), ..
+        } => format!("--cpu {cores}"),
+        PlaceArgs {
+            peer: Some(peer), ..
+        } => format!("--peer {peer}"),
+        PlaceArgs { no_pin: true, .. } => "--no-pin".to_owned(),
+        _ => return Ok(()),
+    };
+    Err(Usage(format!(
+        "{typed}: {device} is a model: both sides run in virtual time in this process; leave it out"
+    )))
+}
+
+fn check_cores(args: &PlaceArgs) -> Result<(), Usage> {
+    let usable = usable_cores();
+    match args.peer {
+        None => choose_cores(args, &usable).map(|_| ()),
+        Some(_) => choose_core(args, &usable, None).map(|_| ()),
+    }
+}
+
+fn choose_cores(args: &PlaceArgs, usable: &[u32]) -> Result<Cores, Usage> {
     let pair = |active, passive| Cores {
         active: Some(active),
         passive: Some(passive),
     };
     match (args.cpu, usable) {
-        (Some(CorePair { active, passive }), _) => {
-            let missing = [active, passive].into_iter().find(|c| !usable.contains(c));
-            match missing {
-                None => Ok(pair(active, passive)),
-                Some(core) => Err(Usage(format!(
-                    "--cpu: core {core} is not usable here: choose from {}",
-                    usable
-                        .iter()
-                        .map(u32::to_string)
-                        .collect::<Vec<_>>()
-                        .join(", ")
-                ))),
-            }
+        (Some(list), _) => {
+            let Some(passive) = list.passive else {
+                return Err(Usage(format!(
+                    "--cpu {list}: both sides run here: write two core numbers, such as 0,1"
+                )));
+            };
+            usable_core(list.active, usable)?;
+            usable_core(passive, usable)?;
+            Ok(pair(list.active, passive))
         }
         (None, _) if args.no_pin => Ok(Cores::default()),
         (None, [first, second, ..]) => Ok(pair(*first, *second)),
         (None, [only]) => Ok(pair(*only, *only)),
         (None, []) => Ok(Cores::default()),
     }
+}
+
+fn choose_core(args: &PlaceArgs, usable: &[u32], taken: Option<u32>) -> Result<Option<u32>, Usage> {
+    match args.cpu {
+        Some(list) if list.passive.is_some() => Err(Usage(format!(
+            "--cpu {list}: with --peer only one side runs here: write its core alone; the other one's is chosen by `adverb serve --cpu`"
+        ))),
+        Some(list) => usable_core(list.active, usable).map(Some),
+        None if args.no_pin => Ok(None),
+        None => {
+            let free = usable.iter().find(|core| Some(**core) != taken);
+            Ok(free.or(usable.first()).copied())
+        }
+    }
+}
+
+/// The core, if this process may run on it.
+pub(crate) fn usable_core(core: u32, usable: &[u32]) -> Result<u32, Usage> {
+    if usable.contains(&core) {
+        return Ok(core);
+    }
+    let choices: Vec<String> = usable.iter().map(u32::to_string).collect();
+    Err(Usage(format!(
+        "--cpu: core {core} is not usable here: choose from {}",
+        choices.join(", ")
+    )))
 }
 
 /// How long a cell may take before it is ended: far more than it should.
@@ -134,9 +215,13 @@ pub(crate) fn patience(spec: &CellSpec) -> Duration {
 mod tests {
     use super::*;
 
-    fn typed(cpu: Option<&str>, no_pin: bool) -> CoreArgs {
+    fn typed(cpu: Option<&str>, no_pin: bool) -> PlaceArgs {
         let cpu = cpu.map(|text| text.parse().unwrap());
-        CoreArgs { cpu, no_pin }
+        PlaceArgs {
+            cpu,
+            no_pin,
+            peer: None,
+        }
     }
 
     #[test]
@@ -156,6 +241,29 @@ mod tests {
         assert_eq!(
             cores(typed(Some("0,9"), false), &[0, 1]),
             Err("--cpu: core 9 is not usable here: choose from 0, 1".to_owned())
+        );
+    }
+
+    #[test]
+    fn with_a_peer_one_side_takes_one_core() {
+        let core = |args, usable: &[u32], taken| {
+            choose_core(&args, usable, taken).map_err(|e| e.to_string())
+        };
+        let auto = || typed(None, false);
+        assert_eq!(core(auto(), &[3, 5], None), Ok(Some(3)));
+        assert_eq!(core(auto(), &[3, 5], Some(3)), Ok(Some(5)));
+        assert_eq!(core(auto(), &[3], Some(3)), Ok(Some(3)));
+        assert_eq!(core(typed(None, true), &[3, 5], None), Ok(None));
+        assert_eq!(core(typed(Some("5"), false), &[3, 5], None), Ok(Some(5)));
+        let two = core(typed(Some("3,5"), false), &[3, 5], None).unwrap_err();
+        assert!(
+            two.starts_with("--cpu 3,5: with --peer only one side runs here"),
+            "{two}"
+        );
+        let one = choose_cores(&typed(Some("3"), false), &[3, 5]).unwrap_err();
+        assert!(
+            one.to_string().starts_with("--cpu 3: both sides run here"),
+            "{one}"
         );
     }
 

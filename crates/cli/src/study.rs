@@ -1,11 +1,12 @@
 //! `adverb study`: a plan of cells, each on disk the moment it ends; then the report.
 
+use std::fmt;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use adverb_host::{now_rfc3339, usable_cores};
-use adverb_results::{FigureId, Outcome, Record, Writer};
+use adverb_results::{FigureId, Outcome, Record, Site, Writer};
 use adverb_studies::{CellSpec, Plan, Profile};
 use anyhow::bail;
 use serde_json::json;
@@ -15,51 +16,112 @@ use crate::device::{DeviceChoice, DeviceInfo};
 use crate::failure::Usage;
 use crate::folder::{self, Folder, Meta, Rendered};
 use crate::interrupt::Interrupt;
+use crate::model::{self, Hardware};
+use crate::pair::{Cores, Pair};
 use crate::progress::Progress;
-use crate::record::Recorder;
+use crate::record::{Bed, Measured, Recorder};
+use crate::remote::{Peer, printable};
 use crate::{request, terminal};
 
 /// Runs the study and prints its findings.
 pub(crate) fn run(args: &StudyArgs) -> anyhow::Result<ExitCode> {
-    let cores = request::cores(&args.cores)?;
     let out = args.out.clone().unwrap_or_else(default_folder);
+    let Begun {
+        folder,
+        mut meta,
+        info,
+        peer,
+        cores,
+    } = begin(args, &out)?;
+    let caps = match &peer {
+        None => info.caps.clone(),
+        Some(peer) => peer.common_limits(&info.caps),
+    };
+    let mut plan = Plan::study(meta.profile.into(), &meta.only, &caps);
+    let is_model = matches!(meta.device, DeviceChoice::Model(_));
+    if is_model {
+        plan.cells = plan.cells.into_iter().map(model::pace).collect();
+    }
+    let (writer, earlier) = if args.resume {
+        folder.resume()?
+    } else {
+        (folder.start()?, Vec::new())
+    };
+    if let Some(peer) = &peer {
+        warn_of_another_host(&earlier, &peer.welcome().site);
+    }
+    let interrupt = Interrupt::listen()?;
+    let bed = match &meta.device {
+        DeviceChoice::Model(preset) => Bed::Model(Hardware::load(preset)?),
+        device => Bed::Pair(Pair::new(device.clone(), cores, peer)),
+    };
+    let mut recorder = Recorder::new(bed)?;
+    meta.planned = plan.cells.iter().map(|cell| cell.id.clone()).collect();
+    folder.write_meta(&meta)?;
+
+    if !is_model {
+        warn_if_busy();
+    }
+    let mut tally = Tally::default();
+    let cells = tally.cells_to_do(plan.cells, args, &earlier, &recorder);
+    measure(&cells, writer, &mut recorder, &interrupt, &mut tally)?;
+    conclude(&out, &tally, args.json)
+}
+
+/// A study whose places are known.
+struct Begun {
+    folder: Folder,
+    meta: Meta,
+    info: DeviceInfo,
+    peer: Option<Peer>,
+    cores: Cores,
+}
+
+/// Finds out where the study runs. A server is asked before a new folder is made, so that one that
+/// cannot be reached leaves none.
+fn begin(args: &StudyArgs, out: &Path) -> anyhow::Result<Begun> {
     if args.resume && !out.is_dir() {
         bail!(
             "there is no folder {} to resume: leave out --resume",
             out.display()
         );
     }
-    let folder = Folder::claim(&out)?;
-    let mut meta = if args.resume {
-        resumed(args, folder.meta()?)?
+    let (folder, meta) = if args.resume {
+        let folder = Folder::claim(out)?;
+        let meta = resumed(args, folder.meta()?)?;
+        (Some(folder), meta)
     } else {
-        let device = args.device.clone().unwrap_or(DeviceChoice::Soft);
-        Meta::new(
-            args.profile.unwrap_or(ProfileChoice::Quick),
-            &args.only,
-            device,
-        )
+        (None, new_meta(args))
     };
+    let mut place = args.place.clone();
+    place.peer.clone_from(&meta.peer);
+    request::check_places(&meta.device, &place)?;
     let info = DeviceInfo::query(&meta.device)?;
-    let plan = Plan::study(meta.profile.into(), &meta.only, &info.caps);
-    let (writer, earlier) = if args.resume {
-        folder.resume()?
-    } else {
-        (folder.start()?, Vec::new())
+    let connect = |address| Peer::connect(address, &meta.device, &info);
+    let peer = meta.peer.as_ref().map(connect).transpose()?;
+    let cores = match (&meta.device, &peer) {
+        (DeviceChoice::Model(_), _) => Cores::default(),
+        (_, None) => request::cores(&place)?,
+        (_, Some(peer)) => request::cores_with(&place, peer)?,
     };
-    let interrupt = Interrupt::listen()?;
-    let recorder = Recorder::new(meta.device.clone(), &info, cores);
-    meta.planned = plan.cells.iter().map(|cell| cell.id.clone()).collect();
-    folder.write_meta(&meta)?;
-
-    warn_if_busy();
-    let mut tally = Tally::default();
-    let cells = tally.cells_to_do(plan.cells, args, &earlier, &recorder);
-    measure(&cells, writer, &recorder, &interrupt, &mut tally)?;
-    conclude(&out, &tally, args.json)
+    let folder = folder.map_or_else(|| Folder::claim(out), Ok)?;
+    Ok(Begun {
+        folder,
+        meta,
+        info,
+        peer,
+        cores,
+    })
 }
 
-/// What the folder remembers, with figures added; what else was typed has to agree with it.
+fn new_meta(args: &StudyArgs) -> Meta {
+    let device = args.device().unwrap_or(DeviceChoice::Soft);
+    let profile = args.profile.unwrap_or(ProfileChoice::Quick);
+    Meta::new(profile, &args.only, device, args.place.peer.clone())
+}
+
+/// What the folder remembers, with figures added; what else was typed has to agree with it. A server
+/// may have another address than before.
 fn resumed(args: &StudyArgs, mut meta: Meta) -> Result<Meta, Usage> {
     let same = |what: &str, typed: Option<String>, there: String| match typed {
         Some(typed) if typed != there => Err(Usage(format!(
@@ -69,8 +131,16 @@ fn resumed(args: &StudyArgs, mut meta: Meta) -> Result<Meta, Usage> {
     };
     let text = |profile: ProfileChoice| profile.to_string();
     same("--profile", args.profile.map(text), text(meta.profile))?;
-    let typed = args.device.as_ref().map(DeviceChoice::to_string);
+    let typed = args.device().map(|device| device.to_string());
     same("--device", typed, meta.device.to_string())?;
+    if let Some(peer) = &args.place.peer {
+        if meta.peer.is_none() {
+            return Err(Usage(format!(
+                "--peer {peer}: both sides of the folder's study ran on this host; leave out --peer, or choose another --out"
+            )));
+        }
+        meta.peer = Some(peer.clone());
+    }
     if !meta.only.is_empty() {
         let new = args
             .only
@@ -80,6 +150,20 @@ fn resumed(args: &StudyArgs, mut meta: Meta) -> Result<Meta, Usage> {
         meta.only.extend(new);
     }
     Ok(meta)
+}
+
+/// Records of several servers in one study compare what is not comparable.
+fn warn_of_another_host(earlier: &[Record], site: &Site) {
+    let before = earlier
+        .iter()
+        .find_map(|record| record.provenance.passive.as_ref());
+    if let Some(before) = before.filter(|before| before.host != site.host) {
+        terminal::warn(&format!(
+            "the passive side of earlier cells ran at {}, now at {}: figures may not be comparable",
+            printable(&before.host),
+            printable(&site.host)
+        ));
+    }
 }
 
 /// Who measures beside other work measures the other work.
@@ -116,6 +200,22 @@ impl From<ProfileChoice> for Profile {
     }
 }
 
+/// Why a study ended before all its cells did.
+enum Cut {
+    Interrupted,
+    /// The server of the passive side cannot be reached any more, for this reason.
+    NoPeer(String),
+}
+
+impl fmt::Display for Cut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Cut::Interrupted => f.write_str("interrupted"),
+            Cut::NoPeer(reason) => write!(f, "{reason}: ended"),
+        }
+    }
+}
+
 /// How many cells went which way.
 #[derive(Default)]
 struct Tally {
@@ -124,7 +224,8 @@ struct Tally {
     ok: usize,
     failed: usize,
     first_failure: Option<String>,
-    interrupted: bool,
+    /// Why it ended before all cells did.
+    cut: Option<Cut>,
 }
 
 impl Tally {
@@ -144,9 +245,7 @@ impl Tally {
         self.planned = cells.len();
         let is_done = |spec: &CellSpec| {
             earlier.iter().any(|record| {
-                record.cell == spec.id
-                    && record.device == *recorder.device()
-                    && record.outcome == Outcome::Ok
+                record.cell == spec.id && record.outcome == Outcome::Ok && recorder.is_of(record)
             })
         };
         cells.retain(|spec| !is_done(spec));
@@ -174,25 +273,35 @@ impl Tally {
 fn measure(
     cells: &[CellSpec],
     mut writer: Writer,
-    recorder: &Recorder,
+    recorder: &mut Recorder,
     interrupt: &Interrupt,
     tally: &mut Tally,
 ) -> anyhow::Result<()> {
     let expected = cells.iter().map(|spec| spec.estimate().as_secs_f64());
     let mut progress = Progress::new(expected.collect());
-    for spec in cells {
-        progress.begin(&spec.id);
-        let Some(record) = recorder.measure(spec, interrupt)? else {
-            tally.interrupted = true;
-            break;
-        };
-        writer.append(&record)?;
-        tally.count(&record);
-        if let Outcome::Failed { reason } = &record.outcome {
-            progress.note(&format!("{}: {reason}", spec.id));
+    recorder.in_order(cells, interrupt, |measured| {
+        for spec in cells {
+            progress.begin(&spec.id);
+            let record = match measured()? {
+                Measured::Record(record) => record,
+                Measured::Interrupted => {
+                    tally.cut = Some(Cut::Interrupted);
+                    break;
+                }
+                Measured::NoPeer(reason) => {
+                    tally.cut = Some(Cut::NoPeer(reason));
+                    break;
+                }
+            };
+            writer.append(&record)?;
+            tally.count(&record);
+            if let Outcome::Failed { reason } = &record.outcome {
+                progress.note(&format!("{}: {reason}", spec.id));
+            }
+            progress.end();
         }
-        progress.end();
-    }
+        Ok(())
+    })?;
     progress.finish();
     Ok(writer.close()?)
 }
@@ -200,17 +309,18 @@ fn measure(
 /// Writes the report of what is there, says how the study ended.
 fn conclude(out: &Path, tally: &Tally, as_json: bool) -> anyhow::Result<ExitCode> {
     if tally.skipped + tally.ok + tally.failed == 0 {
+        let cut = tally.cut.as_ref().unwrap_or(&Cut::Interrupted);
         bail!(
-            "interrupted before the first cell ended: start again with `adverb study --resume --out {}`",
+            "{cut} before the first cell ended: start again with `adverb study --resume --out {}`",
             out.display()
         );
     }
-    let rendered = folder::render(out, tally.interrupted)?;
+    let rendered = folder::render(out, tally.cut.is_some())?;
     print(out, tally, &rendered, as_json)?;
-    if tally.interrupted {
+    if let Some(cut) = &tally.cut {
         let (missing, planned) = (tally.missing(), tally.planned);
         bail!(
-            "interrupted with {missing} of {planned} cells to go: continue with `adverb study --resume --out {}`",
+            "{cut} with {missing} of {planned} cells to go: continue with `adverb study --resume --out {}`",
             out.display()
         );
     }
@@ -236,7 +346,7 @@ fn print(out: &Path, tally: &Tally, rendered: &Rendered, as_json: bool) -> anyho
             "ok": tally.ok,
             "failed": tally.failed,
             "skipped": tally.skipped,
-            "interrupted": tally.interrupted,
+            "interrupted": tally.cut.is_some(),
             "findings": rendered.findings,
         });
         writeln!(stdout, "{summary}")?;

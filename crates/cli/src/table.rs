@@ -54,6 +54,9 @@ pub(crate) fn title(record: &Record) -> String {
         title += &format!(", {} buffers, {} posts", p.buffers, p.post);
     }
     title += &format!(", signaled: {}", p.signal);
+    if let Some(passive) = &record.provenance.passive {
+        title += &format!(", passive side at {}", passive.host);
+    }
     if p.verify {
         title += ", payload verified";
     }

@@ -51,7 +51,7 @@ fn collect(value: &Value, names: &mut Vec<String>) {
 #[test]
 fn every_flag_of_a_program_is_described() {
     let place = Place::new();
-    let programs = document("docs/programs.md");
+    let programs = document("docs/programs.md") + &document("docs/two-hosts.md");
     for program in ["ping", "blast"] {
         let help = place.run(&[program, "-h"]).ok().out;
         let flags = help.split_whitespace().filter(|w| w.starts_with("--"));
@@ -67,7 +67,10 @@ fn every_flag_of_a_program_is_described() {
                 "--size",
             ];
             if !common.contains(&flag) {
-                assert!(programs.contains(flag), "docs/programs.md lacks {flag}");
+                assert!(
+                    programs.contains(flag),
+                    "docs/programs.md and docs/two-hosts.md lack {flag}"
+                );
             }
         }
     }

@@ -153,6 +153,16 @@ fn devices_tell_their_limits() {
 }
 
 #[test]
+fn a_device_that_is_not_there_is_one_line() {
+    let run = Place::new().run(&["ping", "--op", "send", "--device", "verbs:nowhere"]);
+    let said = run.refused(1);
+    assert!(
+        said.starts_with("error: cannot open device verbs:nowhere: "),
+        "{said}"
+    );
+}
+
+#[test]
 fn a_reader_that_goes_away_is_no_error() {
     let place = Place::new();
     let mut child = place.spawn(&["ping", "--op", "send", "--size", "1..1K", "--iters", "50"]);

@@ -14,7 +14,7 @@ fn usage(args: &str) -> String {
 
 #[test]
 fn unknown_words() {
-    assert_snapshot!(usage("foo"), @"error: 'foo' is no command: choose from study, ping, blast, devices, report");
+    assert_snapshot!(usage("foo"), @"error: 'foo' is no command: choose from study, ping, blast, serve, devices, doctor, model, report");
     assert_snapshot!(usage("ping --op shout"), @"error: --op 'shout' is unknown: choose from send, write-imm, write, read, write-read");
     assert_snapshot!(usage("blast --op write-read"), @"error: --op 'write-read' is unknown: choose from send, write-imm, write, read");
     assert_snapshot!(usage("blast --op read --completion hope"), @"error: --completion 'hope' is unknown: choose from poll, event");
@@ -38,9 +38,19 @@ fn something_is_missing_or_too_much() {
 
 #[test]
 fn devices() {
-    assert_snapshot!(usage("ping --op send --device hard"), @"error: --device: 'hard' is no device: use soft (see `adverb devices`)");
-    assert_snapshot!(usage("ping --op send --device verbs:mlx5_0"), @"error: --device: 'verbs:mlx5_0' is of a kind that this version does not have yet: use soft");
-    assert_snapshot!(usage("study --device model:cx3"), @"error: --device: 'model:cx3' is of a kind that this version does not have yet: use soft");
+    assert_snapshot!(usage("ping --op send --device hard"), @"error: --device: 'hard' is no device: use soft, verbs:NAME[:PORT[:GID]] or model:PRESET (see `adverb devices`)");
+    assert_snapshot!(usage("ping --op send --device verbs:"), @"error: --device 'verbs:': '' names no device: write NAME[:PORT[:GID]], such as mlx5_0:1:3; ibv_devices lists the names");
+    assert_snapshot!(usage("ping --op send --device verbs:mlx5_0:0"), @"error: --device 'verbs:mlx5_0:0': '0' in 'mlx5_0:0' is no port: ports are numbered from 1 to 254");
+    assert_snapshot!(usage("ping --op send --device verbs:mlx5_0:1:first"), @"error: --device 'verbs:mlx5_0:1:first': 'first' in 'mlx5_0:1:first' is no GID: write its index (0, 1, ...) or the port's IP address");
+}
+
+#[test]
+fn peers() {
+    assert_snapshot!(usage("ping --op send --peer nodeb:x"), @"error: --peer: 'nodeb:x': 'x' is no port: write a number from 1 to 65535");
+    assert_snapshot!(usage("study --peer nodeb:70000"), @"error: --peer: 'nodeb:70000': '70000' is no port: write a number from 1 to 65535");
+    assert_snapshot!(usage("blast --op read --peer http://nodeb/"), @"error: --peer: 'http://nodeb/': '//nodeb/' is no port: write a number from 1 to 65535");
+    assert_snapshot!(usage("serve --bind :1"), @"error: --bind: ':1' is no host: write HOST, HOST:PORT or [IPV6]:PORT, such as 10.0.0.2:18600");
+    assert_snapshot!(usage("serve --cpu 0 --no-pin"), @"error: --cpu cannot go with --no-pin: leave out one of them");
 }
 
 #[test]
@@ -65,7 +75,9 @@ fn counts_and_times() {
     assert_snapshot!(usage("ping --op send --iters 1e6"), @"error: --iters: '1e6' is no count: write a whole number from 1");
     assert_snapshot!(usage("ping --op send --duration 0s"), @"error: duration 0: at least 1 ns is needed to measure anything");
     assert_snapshot!(usage("ping --op send --duration 2"), @"error: --duration: '2' is not a duration: write a number and a unit, such as 2s, 500ms, 20us or 100ns");
-    assert_snapshot!(usage("ping --op send --cpu 0"), @"error: --cpu: '0' is no pair of cores: write two core numbers, such as 0,1");
+    assert_snapshot!(usage("ping --op send --cpu x"), @"error: --cpu: 'x' is no pair of cores: write two core numbers, such as 0,1 (with --peer one)");
+    assert_snapshot!(usage("ping --op send --cpu 0"), @"error: --cpu 0: both sides run here: write two core numbers, such as 0,1");
+    assert_snapshot!(usage("ping --op send --cpu 0,1 --peer nodeb"), @"error: --cpu 0,1: with --peer only one side runs here: write its core alone; the other one's is chosen by `adverb serve --cpu`");
 }
 
 #[test]
@@ -79,11 +91,17 @@ fn signaling() {
 
 #[test]
 fn a_core_that_is_not_usable_is_named() {
-    let line = usage("ping --op send --cpu 0,4095");
-    assert!(
-        line.starts_with("error: --cpu: core 4095 is not usable here: choose from "),
-        "{line}"
-    );
+    for args in [
+        "ping --op send --cpu 0,4095",
+        "ping --op send --cpu 4095 --peer nodeb",
+        "serve --cpu 4095",
+    ] {
+        let line = usage(args);
+        assert!(
+            line.starts_with("error: --cpu: core 4095 is not usable here: choose from "),
+            "{line}"
+        );
+    }
 }
 
 #[test]
@@ -105,7 +123,11 @@ fn help_and_version_are_answers() {
         &["study", "--help"],
         &["ping", "--help"],
         &["blast", "--help"],
+        &["serve", "--help"],
         &["devices", "--help"],
+        &["model", "--help"],
+        &["model", "show", "--help"],
+        &["model", "validate", "--help"],
         &["report", "--help"],
     ] {
         let help = place.run(args).ok();

@@ -12,7 +12,9 @@
 //! [`conformance_tests`]; [`cases`] is the same list for programs.
 
 pub mod access;
+pub mod atomics;
 pub mod data;
+pub mod datagram;
 pub mod events;
 pub mod inline;
 pub mod lifecycle;
@@ -23,6 +25,7 @@ pub mod pair;
 pub mod rnr;
 pub mod sharing;
 pub mod signaling;
+pub mod unreliable;
 
 use adverb_verbs::{Context, Device};
 
@@ -114,7 +117,58 @@ macro_rules! for_each_case {
                 access_given_to_the_queue_pair_later_is_granted,
                 a_region_of_another_protection_domain_is_refused,
                 a_write_without_payload_needs_no_key,
+                receives_posted_after_a_refused_request_are_flushed,
                 requests_behind_a_refused_one_that_waited_are_flushed,
+            ];
+            atomics: [
+                fetch_add_adds_and_gives_back_what_was_there,
+                compare_swap_replaces_what_is_as_expected,
+                an_atomic_touches_eight_bytes_on_each_side,
+                an_atomic_sees_the_earlier_write,
+                an_atomic_waits_behind_a_waiting_send,
+                an_unaligned_atomic_is_an_invalid_request,
+                an_atomic_outside_a_region_is_refused,
+                atomics_need_the_right_on_the_region,
+                atomics_need_the_right_on_the_queue_pair,
+                the_result_needs_local_write_access,
+                a_result_needs_eight_bytes,
+                additions_of_many_requesters_all_count,
+            ];
+            unreliable: [
+                every_operation_of_uc_arrives,
+                messages_of_uc_arrive_in_order,
+                a_message_of_uc_without_a_receive_is_dropped,
+                uc_refuses_what_needs_an_answer,
+                a_refused_write_of_uc_vanishes,
+                a_write_of_uc_without_the_right_vanishes,
+                a_message_of_uc_longer_than_its_receive_fails_the_receiver_alone,
+                uc_does_not_miss_a_peer_that_is_gone,
+                uc_may_be_connected_to_a_peer_that_is_gone,
+                a_side_of_uc_may_begin_anew_alone,
+                a_local_error_of_uc_stops_sending_only,
+                uc_refuses_the_attributes_of_rc,
+            ];
+            datagram: [
+                datagrams_arrive_behind_forty_bytes_and_tell_their_source,
+                datagrams_are_gathered_and_scattered,
+                a_datagram_without_a_receive_is_dropped,
+                a_datagram_with_another_queue_key_is_dropped,
+                a_queue_key_with_the_high_bit_is_the_senders_own,
+                a_datagram_to_no_queue_pair_is_dropped,
+                a_datagram_to_a_port_that_is_gone_is_dropped,
+                a_port_opened_again_gets_the_first_datagram,
+                a_datagram_beyond_the_mtu_never_arrives,
+                a_receive_too_small_for_its_datagram_fails_the_receiver_alone,
+                ud_refuses_all_but_sends,
+                a_destination_belongs_to_datagrams_alone,
+                a_queue_pair_reaches_itself,
+                one_queue_pair_reaches_many,
+                an_inline_datagrams_buffer_is_free_at_once,
+                unsignaled_datagrams_take_slots,
+                a_datagram_raises_an_event,
+                a_local_error_of_ud_stops_sending_only,
+                ud_is_flushed_and_begins_anew,
+                many_senders_share_a_queue_pair,
             ];
             local: [
                 a_wrong_lkey_is_a_local_protection_error,
@@ -170,6 +224,7 @@ macro_rules! for_each_case {
                 drained_finishes_the_request_that_has_begun,
                 drained_takes_new_retries,
                 other_packet_sequence_numbers_exceed_the_retries,
+                seven_retries_come_to_an_end,
                 a_destroyed_peer_exceeds_the_retries,
                 a_destroyed_peer_ends_a_wait_for_a_receive,
                 a_peer_in_error_exceeds_the_retries,

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use adverb_units::{Bytes, Span};
 use adverb_verbs::{
     AccessFlags, AckTimeout, AddressVector, CompletionChannel, CompletionQueue, Context, Device,
-    MemoryRegion, Operation, PortNum, PostError, Psn, QpAttr, QpCaps, QpInit, QpState, QpType,
+    MemoryRegion, Operation, PortCaps, PostError, Psn, QpAttr, QpCaps, QpInit, QpState, QpType,
     QueuePair, RecvRequest, RetryCount, RnrTimer, SendFlags, SendRequest, WcStatus, WorkCompletion,
     WrId,
 };
@@ -54,7 +54,7 @@ pub struct Setup {
 }
 
 impl Default for Setup {
-    /// Short timers: 7 retries of 8.4 ms for a lost peer, 0.64 ms for RNR, without end.
+    /// A peer may be slow: 7 retries of 67 ms. RNR: 0.64 ms, without end.
     fn default() -> Self {
         Setup {
             caps: QpCaps {
@@ -71,7 +71,7 @@ impl Default for Setup {
             one_cq: false,
             rnr_timer: 12,
             rnr_retry: 7,
-            timeout: 11,
+            timeout: 14,
             retry_cnt: 7,
             psn: (Psn::new(0xff_fff0), Psn::new(7)),
         }
@@ -79,6 +79,15 @@ impl Default for Setup {
 }
 
 impl Setup {
+    /// For cases in which the peer is lost: 6 retries of 8.4 ms.
+    pub fn losing() -> Self {
+        Setup {
+            timeout: 11,
+            retry_cnt: 6,
+            ..Setup::default()
+        }
+    }
+
     /// How long a request to a peer that does not answer is tried: timeout × (retries + 1).
     /// InfiniBand lets a requester take up to four times the timeout (IBTA vol. 1, 9.7.6.1.3).
     pub fn retry_time(&self) -> Duration {
@@ -228,6 +237,17 @@ impl<C: Context> End<C> {
         }
     }
 
+    /// Takes what had completed before a RESET, where it is still there, and sees that nothing
+    /// more comes.
+    #[track_caller]
+    pub fn forget_completions(&self) {
+        for cq in [&self.send_cq, &self.recv_cq] {
+            let mut into = [WorkCompletion::default(); 16];
+            while cq.poll(&mut into).expect("poll") > 0 {}
+        }
+        self.expect_quiet();
+    }
+
     /// The queue pair comes to `state`.
     #[track_caller]
     pub fn expect_state(&self, state: QpState) {
@@ -323,7 +343,7 @@ impl<C: Context> Pair<C> {
 
     /// A takes from RESET to RTS, to B.
     pub fn connect_a(&self) {
-        to_init(&self.a.qp, &self.setup);
+        to_init(&self.a.context, &self.a.qp, &self.setup);
         self.a_to_rtr();
         to_rts(&self.a.qp, self.setup.psn.0, &self.setup);
     }
@@ -343,27 +363,32 @@ impl<C: Context> Pair<C> {
 /// Takes two queue pairs from RESET to RTS, to each other.
 pub fn connect<C: Context>(a: (&C, &C::Qp), b: (&C, &C::Qp), setup: &Setup) {
     let (psn_a, psn_b) = setup.psn;
-    to_init(a.1, setup);
-    to_init(b.1, setup);
+    to_init(a.0, a.1, setup);
+    to_init(b.0, b.1, setup);
     to_rtr(a.1, (address_of(b.0), b.1, psn_b), setup, a.0);
     to_rtr(b.1, (address_of(a.0), a.1, psn_a), setup, b.0);
     to_rts(a.1, psn_a, setup);
     to_rts(b.1, psn_b, setup);
 }
 
-/// The way to a context's first port.
+/// The way to the port that a context uses.
 pub fn address_of<C: Context>(context: &C) -> AddressVector {
-    let port = context.port(PortNum::ONE).expect("query port 1");
+    let port = port_of(context);
     AddressVector {
         dgid: port.gid,
         dlid: port.lid,
-        port: PortNum::ONE,
+        port: context.port_num(),
     }
 }
 
+/// The port that a context uses.
+pub fn port_of<C: Context>(context: &C) -> PortCaps {
+    context.port(context.port_num()).expect("query the port")
+}
+
 /// RESET to INIT.
-pub fn to_init<Q: QueuePair>(qp: &Q, setup: &Setup) {
-    qp.modify(&QpAttr::to_init(PortNum::ONE, setup.access))
+pub fn to_init<C: Context>(context: &C, qp: &C::Qp, setup: &Setup) {
+    qp.modify(&QpAttr::to_init(context.port_num(), setup.access))
         .expect("to INIT");
 }
 
@@ -374,7 +399,7 @@ pub fn to_rtr<C: Context>(
     setup: &Setup,
     context: &C,
 ) {
-    let mtu = context.port(PortNum::ONE).expect("query port 1").active_mtu;
+    let mtu = port_of(context).active_mtu;
     let mut attr = QpAttr::to_rtr(address, peer.qpn(), psn, mtu);
     attr.min_rnr_timer = RnrTimer::new(setup.rnr_timer);
     qp.modify(&attr).expect("to RTR");

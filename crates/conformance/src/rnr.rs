@@ -135,6 +135,7 @@ pub fn rnr_retries_without_end_outlast_the_timer<D: Device>(device: &D) -> Verdi
     let setup = Setup {
         rnr_timer: 1,
         rnr_retry: 7,
+        timeout: 11,
         ..Setup::default()
     };
     let pair = Pair::with(device, setup);

@@ -113,6 +113,9 @@ pub fn threads_share_a_queue_pair<D: Subject>(device: &D) -> Verdict {
                         assert!(full && Instant::now() < deadline, "{error}");
                         reap(cq, seen);
                     }
+                    if i % 4 == 0 {
+                        reap(cq, seen);
+                    }
                 }
                 let is_seen = |n: &AtomicU32| n.load(Ordering::Relaxed) != 0;
                 while !seen.iter().all(is_seen) {

@@ -3,8 +3,9 @@
 //! * [`HostStation`]: the [`Station`](adverb_verbs::Station) of a real device: `CLOCK_MONOTONIC`,
 //!   `getrusage`, busy polling, and [`Link`]s to the other roles;
 //! * [`Link`]: messages out of band, as frames over a Unix socket or TCP;
+//! * [`Wire`]: the same frames over TCP between hosts, for an owner that sleeps in `poll`;
 //! * [`pin`], [`usable_cores`], [`die_with_parent`]: the process and its cores;
-//! * [`Machine`], [`now_rfc3339`]: facts for a record's provenance.
+//! * [`Machine`], [`numa_node`], [`now_rfc3339`], [`Kernel`], [`memory`]: facts for a record's provenance.
 //!
 //! This is an edge of Adverb: sockets, clocks and sleeping are at home here, RDMA is not.
 
@@ -13,8 +14,10 @@ mod link;
 mod machine;
 mod process;
 mod station;
+mod wire;
 
 pub use link::{Link, MAX_MESSAGE, Stream};
-pub use machine::{Machine, now_rfc3339};
+pub use machine::{Kernel, Machine, memory, now_rfc3339, numa_node};
 pub use process::{die_with_parent, pin, usable_cores};
 pub use station::HostStation;
+pub use wire::{Wire, WireError};

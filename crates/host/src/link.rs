@@ -18,6 +18,7 @@ pub const MAX_MESSAGE: Bytes = Bytes::mib(1);
 
 /// How long a message may wait for room in the stream before its sending fails.
 const SEND_PATIENCE: Duration = Duration::from_secs(10);
+/// Length of a frame's header.
 const HEADER: usize = size_of::<u32>();
 
 /// A byte stream that reads and writes with timeouts.
@@ -126,7 +127,8 @@ impl<T: Stream> Link<T> {
         let deadline = Instant::now().checked_add(patience.into());
         let mut piece = [0; 4096];
         loop {
-            if let Some(message) = take_frame(arrived)? {
+            let taken = take_frame(arrived, MAX_MESSAGE);
+            if let Some(message) = taken.map_err(|given| too_long(given.get()))? {
                 return Ok(message);
             }
             // A timeout of zero would mean "for ever".
@@ -150,14 +152,16 @@ impl<T: Stream> Link<T> {
     }
 }
 
-/// Takes the first frame off `arrived`, if it is there as a whole.
-fn take_frame(arrived: &mut Vec<u8>) -> Result<Option<Vec<u8>>, OutOfBandError> {
+/// Takes the first frame off `arrived`, if it is there as a whole; the error is the length of one
+/// that is longer than `longest`.
+pub(crate) fn take_frame(arrived: &mut Vec<u8>, longest: Bytes) -> Result<Option<Vec<u8>>, Bytes> {
     let Some(header) = arrived.first_chunk::<HEADER>() else {
         return Ok(None);
     };
     let length = u32::from_le_bytes(*header);
-    if u64::from(length) > MAX_MESSAGE.get() {
-        return Err(too_long(length.into()));
+    let given = Bytes::new(length.into());
+    if given > longest {
+        return Err(given);
     }
     let end = HEADER + length as usize;
     if arrived.len() < end {
@@ -175,7 +179,8 @@ fn too_long(given: u64) -> OutOfBandError {
     }
 }
 
-fn is_gone(e: &io::Error) -> bool {
+/// Whether the other end is gone.
+pub(crate) fn is_gone(e: &io::Error) -> bool {
     matches!(
         e.kind(),
         ErrorKind::BrokenPipe | ErrorKind::ConnectionReset | ErrorKind::ConnectionAborted

@@ -1,5 +1,10 @@
 //! Facts about this machine, for a record's provenance.
 
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+
+use adverb_units::Bytes;
+
 use crate::process::usable_cores;
 
 /// The machine that a process runs on.
@@ -19,7 +24,7 @@ impl Machine {
     /// This machine.
     pub fn this() -> Self {
         let uname = rustix::system::uname();
-        let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         Machine {
             host: uname.nodename().to_string_lossy().into_owned(),
             kernel: uname.release().to_string_lossy().into_owned(),
@@ -27,6 +32,46 @@ impl Machine {
             cores: u32::try_from(usable_cores().len()).unwrap_or(u32::MAX),
         }
     }
+}
+
+/// Which running kernel this is, and which part of its processes this one sees: equal in two
+/// processes that can find each other by process id.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kernel {
+    /// Drawn at random when the machine started (`/proc/sys/kernel/random/boot_id`).
+    pub boot_id: String,
+    /// The PID namespace, by its inode.
+    pub pid_namespace: u64,
+}
+
+impl Kernel {
+    /// This one; none where `/proc` does not say.
+    pub fn this() -> Option<Self> {
+        let boot_id = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+        Some(Kernel {
+            boot_id: boot_id.trim().to_owned(),
+            pid_namespace: fs::metadata("/proc/self/ns/pid").ok()?.ino(),
+        })
+    }
+}
+
+/// This machine's memory.
+pub fn memory() -> Bytes {
+    let info = rustix::system::sysinfo();
+    Bytes::new(info.totalram.saturating_mul(info.mem_unit.into()))
+}
+
+/// The NUMA node of a core; none where the kernel does not say.
+pub fn numa_node(core: u32) -> Option<u32> {
+    let folder = fs::read_dir(format!("/sys/devices/system/cpu/cpu{core}")).ok()?;
+    folder.flatten().find_map(|entry| {
+        entry
+            .file_name()
+            .to_str()?
+            .strip_prefix("node")?
+            .parse()
+            .ok()
+    })
 }
 
 /// The first model that `/proc/cpuinfo` names (x86: `model name`; others: `Model`, `cpu model`).
@@ -61,6 +106,14 @@ mod tests {
         let text = "processor\t: 0\nmodel\t\t: 2\nmodel name\t: Some CPU @ 2 GHz\nmodel name : B\n";
         assert_eq!(cpu_model(text), Some("Some CPU @ 2 GHz"));
         assert_eq!(cpu_model("processor : 0\n"), None);
+    }
+
+    #[test]
+    fn a_kernel_knows_itself_and_its_memory() {
+        let kernel = Kernel::this().expect("/proc is there");
+        assert_eq!(Kernel::this(), Some(kernel.clone()));
+        assert_eq!(kernel.boot_id.len(), 36);
+        assert!(memory() > Bytes::mib(64));
     }
 
     #[test]

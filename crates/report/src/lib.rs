@@ -7,6 +7,7 @@
 //! points) → `plot` (SVG) → `page` (HTML); `findings` reads the cells.
 
 mod cells;
+mod counters;
 mod figure;
 mod findings;
 mod format;
@@ -79,6 +80,14 @@ impl<'a> Report<'a> {
             let cells = if failed == 1 { "cell" } else { "cells" };
             notices.push(format!(
                 "{failed} {cells} of {have} failed; reasons stand below the figures and in the table."
+            ));
+        }
+        let troubled = counters::troubled_cells(&self.records);
+        if troubled > 0 {
+            let cells = if troubled == 1 { "cell" } else { "cells" };
+            notices.push(format!(
+                "In {troubled} {cells} of {have} a device counted losses, retransmissions, receivers that were \
+                 not ready, or congestion: “What the devices counted” names the counters."
             ));
         }
         notices.extend(self.meta.warnings.iter().cloned());

@@ -106,8 +106,10 @@ fn hostile_names_are_escaped_everywhere() {
     for record in &mut records {
         record.device.name = evil.to_owned();
         record.cell.push_str(evil);
-        record.provenance.cpu = evil.to_owned();
-        record.provenance.host = evil.to_owned();
+        record.provenance.active.cpu = evil.to_owned();
+        record.provenance.active.host = evil.to_owned();
+        record.provenance.passive = Some(common::site(evil));
+        record.counters.active.insert(evil.to_owned(), 1);
     }
     let mut two = common::on_model(&records);
     two.extend(records);
@@ -375,4 +377,40 @@ proptest! {
 {:#?}", finding.sentence, again);
         }
     }
+}
+
+#[test]
+fn counters_that_moved_are_summed_and_trouble_is_told_first() {
+    let mut records = common::study();
+    let quiet = html(&records, &Meta::default());
+    assert!(!quiet.contains("What the devices counted"));
+    let count = |name: &str, n| [(name.to_owned(), n)].into();
+    records[0].counters.active = count("rnr_nak_retry_err", 7);
+    records[1].counters.active = count("rnr_nak_retry_err", 35);
+    records[2].counters.passive = count("port_rcv_packets", 1000);
+    let meta = Meta::default();
+    let report = Report::from_records(&records, &meta);
+    let notice = &report.notices()[0];
+    assert!(notice.starts_with("In 2 cells of"), "{notice}");
+    let page = report.html();
+    let (trouble, traffic) = (
+        page.find("rnr_nak_retry_err"),
+        page.find("port_rcv_packets"),
+    );
+    assert!(trouble.is_some() && trouble < traffic);
+    let row = format!(
+        "<td class=\"n\">42</td><td class=\"n\">0</td><td class=\"n\">2</td><td><code>{}</code>",
+        records[1].cell
+    );
+    assert!(page.contains(&row));
+}
+
+#[test]
+fn two_hosts_are_both_named() {
+    let mut records = common::study();
+    for record in &mut records {
+        record.provenance.passive = Some(common::site("faraway"));
+    }
+    let page = html(&records, &Meta::default());
+    assert!(page.contains("Host of the passive side") && page.contains("faraway, kernel 6.1.0"));
 }

@@ -83,6 +83,11 @@ impl LatencyRecorder {
         (!self.is_empty()).then(|| self.counts.value_at_quantile(p) as f64 / 1e3)
     }
 
+    /// Standard deviation in ns; none where empty.
+    pub fn deviation_ns(&self) -> Option<f64> {
+        (!self.is_empty()).then(|| self.counts.stdev() / 1e3)
+    }
+
     /// The percentiles of a record; `mean` and `ci95` stay empty: they come from elapsed time.
     pub fn percentiles(&self) -> Latency {
         Latency {

@@ -24,7 +24,8 @@ pub use file::{
 pub use latency::{HistogramError, LatencyRecorder};
 pub use metrics::{RepetitionSample, Usage};
 pub use record::{
-    Completion, Cpu, CpuShare, DeviceKind, DeviceRef, Histogram, Latency, Metrics, Opcode, Outcome,
-    Params, Posting, Program, Provenance, Record, Repetition, SCHEMA, Signaling,
+    Completion, Counters, Cpu, CpuShare, DeviceKind, DeviceRef, Histogram, Latency, Metrics,
+    Opcode, Outcome, Params, Posting, Program, Provenance, Record, Repetition, SCHEMA, Signaling,
+    Site,
 };
 pub use table::write_csv;

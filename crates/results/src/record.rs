@@ -1,5 +1,7 @@
 //! The record and its parts, as they stand in the file.
 
+use std::collections::BTreeMap;
+
 use adverb_units::{Bytes, MessageRate, Span, Throughput};
 use serde::{Deserialize, Serialize};
 
@@ -26,6 +28,9 @@ pub struct Record {
     pub outcome: Outcome,
     /// What was measured; none where the cell failed.
     pub metrics: Option<Metrics>,
+    /// What the devices counted meanwhile.
+    #[serde(default)]
+    pub counters: Counters,
     /// Where, when and with what.
     pub provenance: Provenance,
 }
@@ -152,6 +157,12 @@ pub struct Params {
     pub active_core: Option<u32>,
     /// Core of the passive side, if pinned.
     pub passive_core: Option<u32>,
+    /// NUMA node of the active side's core, if pinned.
+    #[serde(default)]
+    pub active_numa_node: Option<u32>,
+    /// NUMA node of the passive side's core, if pinned.
+    #[serde(default)]
+    pub passive_numa_node: Option<u32>,
     /// Seed of the payload.
     pub seed: u64,
 }
@@ -245,6 +256,17 @@ pub struct Histogram {
     pub hdr_v2: String,
 }
 
+/// What the devices of both sides counted during a cell, its set-up included, by the driver's
+/// names; only counters that moved. Counters belong to a device: they also count what others did on
+/// it, and both sides show the same ones where they share it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counters {
+    /// At the side that starts transfers.
+    pub active: BTreeMap<String, u64>,
+    /// At the other side.
+    pub passive: BTreeMap<String, u64>,
+}
+
 /// Where a record comes from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Provenance {
@@ -254,6 +276,19 @@ pub struct Provenance {
     pub revision: Option<String>,
     /// Start of the cell, RFC 3339, UTC.
     pub started: String,
+    /// Whether the clock is virtual (a model) or real.
+    pub virtual_time: bool,
+    /// Where the active side ran.
+    #[serde(flatten)]
+    pub active: Site,
+    /// Where the passive side ran, if on another host.
+    #[serde(default)]
+    pub passive: Option<Site>,
+}
+
+/// A host and its device.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Site {
     /// Host name.
     pub host: String,
     /// Kernel release.
@@ -262,10 +297,8 @@ pub struct Provenance {
     pub cpu: String,
     /// Cores that could be used.
     pub cores: u32,
-    /// Whether the clock is virtual (a model) or real.
-    pub virtual_time: bool,
     /// What else this kind of device wants recorded (firmware, driver, GID, MTU, preset …).
-    pub device: std::collections::BTreeMap<String, String>,
+    pub device: BTreeMap<String, String>,
 }
 
 mod span_as_ns {

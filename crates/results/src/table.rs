@@ -1,17 +1,19 @@
 //! Records as CSV: one row a record, the units in the column names, an empty cell where there is no
 //! figure. Histograms stay in the JSON Lines.
 
+use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::io;
 
 use adverb_units::{MessageRate, Throughput};
 
 use crate::stats::Spread;
-use crate::{CpuShare, Latency, Metrics, Outcome, Record};
+use crate::{CpuShare, Latency, Metrics, Outcome, Record, Site};
 
 type Column = (&'static str, fn(&Record) -> Option<String>);
 
 /// The columns, in order.
-const COLUMNS: [Column; 46] = [
+const COLUMNS: [Column; 53] = [
     ("schema", |r| text(r.schema)),
     ("cell", |r| text(&r.cell)),
     ("figures", |r| text(r.figures.join(" "))),
@@ -41,6 +43,12 @@ const COLUMNS: [Column; 46] = [
     ("warmup_iters", |r| r.params.warmup_iters.and_then(text)),
     ("active_core", |r| r.params.active_core.and_then(text)),
     ("passive_core", |r| r.params.passive_core.and_then(text)),
+    ("active_numa_node", |r| {
+        r.params.active_numa_node.and_then(text)
+    }),
+    ("passive_numa_node", |r| {
+        r.params.passive_numa_node.and_then(text)
+    }),
     ("seed", |r| text(r.params.seed)),
     ("repetitions", |r| {
         r.metrics.as_ref().and_then(|m| text(m.repetitions.len()))
@@ -84,21 +92,18 @@ const COLUMNS: [Column; 46] = [
         cpu(r, |m| m.cpu.passive, |c| c.percent)
     }),
     ("started", |r| text(&r.provenance.started)),
-    ("host", |r| text(&r.provenance.host)),
-    ("machine", |r| {
-        let p = &r.provenance;
-        text(format!("{}; {} cores; {}", p.cpu, p.cores, p.kernel))
+    ("host", |r| text(&r.provenance.active.host)),
+    ("machine", |r| machine(&r.provenance.active)),
+    ("device_details", |r| details(&r.provenance.active.device)),
+    ("passive_host", |r| passive(r, |site| text(&site.host))),
+    ("passive_machine", |r| passive(r, machine)),
+    ("passive_device_details", |r| {
+        passive(r, |site| details(&site.device))
     }),
+    ("active_counters", |r| details(&r.counters.active)),
+    ("passive_counters", |r| details(&r.counters.passive)),
     ("adverb", |r| text(&r.provenance.adverb)),
     ("revision", |r| r.provenance.revision.clone()),
-    ("device_details", |r| {
-        let details = r
-            .provenance
-            .device
-            .iter()
-            .map(|(name, value)| format!("{name}={value}"));
-        text(details.collect::<Vec<_>>().join("; "))
-    }),
 ];
 
 /// Writes the records as CSV, with a header row.
@@ -120,6 +125,24 @@ pub fn write_csv(records: &[Record], out: impl io::Write) -> io::Result<()> {
 )]
 fn text(value: impl ToString) -> Option<String> {
     Some(value.to_string())
+}
+
+/// Of the passive side's host, where it is another one.
+fn passive(record: &Record, of: fn(&Site) -> Option<String>) -> Option<String> {
+    of(record.provenance.passive.as_ref()?)
+}
+
+fn machine(site: &Site) -> Option<String> {
+    text(format!(
+        "{}; {} cores; {}",
+        site.cpu, site.cores, site.kernel
+    ))
+}
+
+/// Names and values in one cell; none where there are none.
+fn details<V: Display>(of: &BTreeMap<String, V>) -> Option<String> {
+    let words = of.iter().map(|(name, value)| format!("{name}={value}"));
+    (!of.is_empty()).then(|| words.collect::<Vec<_>>().join("; "))
 }
 
 fn figure(record: &Record, of: fn(&Metrics) -> Option<f64>) -> Option<String> {

@@ -1,10 +1,12 @@
 //! Records for the tests of this crate.
 
+use std::collections::BTreeMap;
+
 use adverb_units::{Bytes, Span};
 
 use crate::{
-    Completion, CpuTime, DeviceKind, DeviceRef, Metrics, Opcode, Outcome, Params, Posting, Program,
-    Provenance, Record, RepetitionSample, SCHEMA, Signaling,
+    Completion, Counters, CpuTime, DeviceKind, DeviceRef, Metrics, Opcode, Outcome, Params,
+    Posting, Program, Provenance, Record, RepetitionSample, SCHEMA, Signaling, Site,
 };
 
 pub(crate) fn record(cell: &str) -> Record {
@@ -40,20 +42,26 @@ pub(crate) fn record(cell: &str) -> Record {
             warmup_iters: Some(100),
             active_core: Some(0),
             passive_core: None,
+            active_numa_node: Some(0),
+            passive_numa_node: None,
             seed: 1,
         },
         outcome: Outcome::Ok,
         metrics: Metrics::from_samples(Program::Ping, size, &[sample, sample], None),
+        counters: Counters::default(),
         provenance: Provenance {
             adverb: "0.1.0".to_owned(),
             revision: None,
             started: "2026-01-02T03:04:05Z".to_owned(),
-            host: "testbed".to_owned(),
-            kernel: "6.1".to_owned(),
-            cpu: "Some CPU".to_owned(),
-            cores: 2,
             virtual_time: false,
-            device: std::collections::BTreeMap::default(),
+            active: Site {
+                host: "testbed".to_owned(),
+                kernel: "6.1".to_owned(),
+                cpu: "Some CPU".to_owned(),
+                cores: 2,
+                device: BTreeMap::default(),
+            },
+            passive: None,
         },
     }
 }

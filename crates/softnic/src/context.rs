@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use adverb_units::Bytes;
 use adverb_verbs::{
-    AccessFlags, Context, CreateError, Device, DeviceCaps, DeviceName, Lid, LinkLayer, OpenError,
-    PathMtu, PortCaps, PortNum, ProtectionDomain, QpInit, RegisterError, Unsupported,
+    AccessFlags, AddressHandle, AddressVector, AhRef, AtomicCap, Context, Counters, CreateError,
+    Device, DeviceCaps, DeviceName, Lid, LinkLayer, OpenError, PathMtu, PortCaps, PortNum,
+    ProtectionDomain, QpInit, QpType, RegisterError, Unsupported,
 };
 
 use crate::channel::SoftChannel;
@@ -24,6 +25,11 @@ pub(crate) const MAX_MESSAGE: Bytes = Bytes::new(1 << 31);
 pub(crate) const MAX_WR: u32 = 1 << 15;
 /// Most pieces of a request.
 pub(crate) const MAX_SGE: u32 = 16;
+/// Most READs and atomics of a queue pair at a time. Here each has ended when the next begins: the
+/// number only says whether there may be any.
+pub(crate) const MAX_RD_ATOM: u8 = 16;
+/// Largest packet: a datagram's message is at most one.
+pub(crate) const ACTIVE_MTU: PathMtu = PathMtu::B4096;
 /// Most inline payload.
 pub(crate) const MAX_INLINE: u32 = 1024;
 
@@ -66,8 +72,9 @@ impl Device for SoftDevice {
             max_cqe: MAX_CQE,
             max_mr: MAX_MR,
             max_mr_size: MAX_MR_SIZE,
-            max_qp_rd_atom: 16,
+            max_qp_rd_atom: MAX_RD_ATOM,
             max_inline_data: MAX_INLINE,
+            atomics: AtomicCap::System,
         };
         Ok(SoftContext {
             handle: Arc::new(Handle {
@@ -102,12 +109,39 @@ pub struct SoftPd {
 
 impl ProtectionDomain for SoftPd {}
 
+/// An address handle of the user-space NIC. There is one address, this host's: the number of the
+/// queue pair tells the port.
+#[derive(Clone, Copy, Debug)]
+pub struct SoftAh {
+    pd: u32,
+}
+
+impl AddressHandle for SoftAh {
+    fn handle(&self) -> AhRef<'_> {
+        // SAFETY: the device's name for a handle is its domain's number, which is never reused.
+        unsafe { AhRef::from_raw(self.pd.into()) }
+    }
+}
+
+fn check_port(port: PortNum) -> Result<(), CreateError> {
+    if port == PortNum::ONE {
+        return Ok(());
+    }
+    Err(CreateError::OutOfRange {
+        what: "port number",
+        value: port.0.into(),
+        min: 1,
+        max: 1,
+    })
+}
+
 impl Context for SoftContext {
     type Pd = SoftPd;
     type Mr = SoftMr;
     type Channel = SoftChannel;
     type Cq = SoftCq;
     type Qp = SoftQp;
+    type Ah = SoftAh;
 
     fn name(&self) -> DeviceName {
         SoftDevice::new().name()
@@ -117,23 +151,26 @@ impl Context for SoftContext {
         &self.caps
     }
 
+    fn port_num(&self) -> PortNum {
+        PortNum::ONE
+    }
+
     fn port(&self, port: PortNum) -> Result<PortCaps, CreateError> {
-        if port != PortNum::ONE {
-            let value = port.0.into();
-            return Err(CreateError::OutOfRange {
-                what: "port number",
-                value,
-                min: 1,
-                max: 1,
-            });
-        }
+        check_port(port)?;
         Ok(PortCaps {
             link_layer: LinkLayer::SharedMemory,
-            active_mtu: PathMtu::B4096,
+            active_mtu: ACTIVE_MTU,
             max_msg_sz: MAX_MESSAGE,
             lid: Lid(0),
             gid: self.handle.port.gid,
+            gid_index: 0,
+            gid_type: None,
         })
+    }
+
+    /// It has no packets that could be lost or repeated.
+    fn counters(&self) -> Counters {
+        Counters::new()
     }
 
     fn provenance(&self) -> Vec<(String, String)> {
@@ -183,17 +220,31 @@ impl Context for SoftContext {
                 what: "the protection domain",
             });
         }
-        if init.qp_type != adverb_verbs::QpType::Rc {
-            let feature = match init.qp_type {
-                adverb_verbs::QpType::Uc => "UC queue pairs",
-                _ => "UD queue pairs",
-            };
+        if !matches!(init.qp_type, QpType::Rc | QpType::Uc | QpType::Ud) {
             return Err(Unsupported {
-                feature,
+                feature: "queue pairs of this type",
                 device: "soft".into(),
             }
             .into());
         }
         SoftQp::new(pd, init)
+    }
+
+    fn create_ah(&self, pd: &SoftPd, address: &AddressVector) -> Result<SoftAh, CreateError> {
+        if !Arc::ptr_eq(&pd.handle, &self.handle) {
+            return Err(CreateError::Foreign {
+                what: "the protection domain",
+            });
+        }
+        check_port(address.port)?;
+        let here = self.handle.port.gid;
+        if address.dgid != here {
+            return Err(CreateError::System {
+                action: format!("make an address handle for {}", address.dgid),
+                source: std::io::ErrorKind::NetworkUnreachable.into(),
+                remedy: format!("; the local port reaches only {here}"),
+            });
+        }
+        Ok(SoftAh { pd: pd.number })
     }
 }

@@ -1,11 +1,10 @@
 //! Completion queues.
 //!
-//! A completion queue has no ring of its own: polling takes from the rings of its queue pairs, each
-//! of which has one producer. Completions of this process's own requests lie in a ring of private
-//! memory a queue pair (`send_ring`), since the requester's CPU carries them out. Those of receives
-//! lie in the receive rings (`ring`), whose producer is the connected peer: so any number of
-//! processes complete into one queue without a lock or a shared tail, and one that dies blocks
-//! nobody.
+//! A completion queue has no ring of its own: polling takes from the rings of its queue pairs.
+//! Completions of this process's own requests lie in a ring of private memory a queue pair
+//! (`send_ring`), since the requester's CPU carries them out. Those of receives lie in the receive
+//! rings (`ring`), whose producer is the connected peer, or (`datagram_ring`) whoever sends: so any
+//! number of processes complete into one queue without a lock, and one that dies blocks nobody.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -18,6 +17,8 @@ use adverb_verbs::{
 use spin::mutex::SpinMutex;
 
 use crate::channel::SoftChannel;
+use crate::datagram_ring::Holder;
+use crate::datagrams::Datagrams;
 use crate::layout::CqEntry;
 use crate::notify::Urgency;
 use crate::port::{Port, TableEntry, lock};
@@ -31,7 +32,10 @@ pub(crate) const MAX_CQE: u32 = 1 << 22;
 /// queue (takes).
 #[derive(Debug)]
 pub(crate) struct RecvQueue {
+    /// Its requests; of a connected queue pair also what arrived.
     pub(crate) ring: RecvRing<'static>,
+    /// UD: what arrived.
+    pub(crate) datagrams: Option<Datagrams>,
     pub(crate) wr_ids: Box<[AtomicU64]>,
     /// Receives taken in this life.
     pub(crate) taken: AtomicU64,
@@ -49,10 +53,42 @@ impl RecvQueue {
     /// Takes the completion at `position`, if it is there.
     #[inline]
     fn take(&self, position: u64) -> Option<WorkCompletion> {
-        let arrival = self.ring.arrival(position)?;
-        let completion = self.completion(position, arrival);
+        let completion = match &self.datagrams {
+            None => self.completion(position, self.ring.arrival(position)?),
+            Some(datagrams) => self.named(position, datagrams.take(self.ring, position)?),
+        };
         self.count_taken();
         Some(completion)
+    }
+
+    /// Ends the receive at `position`, which nobody completes any more: what arrived stays a
+    /// success.
+    fn settle(&self, position: u64) -> WorkCompletion {
+        let arrived = match &self.datagrams {
+            None => {
+                let arrival = self.ring.arrival(position);
+                arrival.map(|arrival| self.completion(position, arrival))
+            }
+            Some(datagrams) => {
+                let completion = datagrams.close(self.ring, position);
+                completion.map(|completion| self.named(position, completion))
+            }
+        };
+        let flushed = Arrival {
+            status: WcStatus::WrFlushErr.code() as u8,
+            ..Arrival::default()
+        };
+        self.count_taken();
+        arrived.unwrap_or_else(|| self.completion(position, flushed))
+    }
+
+    /// The same completion with the names of its request and queue pair.
+    fn named(&self, position: u64, completion: WorkCompletion) -> WorkCompletion {
+        WorkCompletion {
+            wr_id: self.wr_id(position),
+            qp_num: self.qpn,
+            ..completion
+        }
     }
 
     fn count_taken(&self) {
@@ -76,6 +112,7 @@ impl RecvQueue {
             byte_len: arrival.byte_len,
             imm: arrival.imm.map(Imm),
             qp_num: self.qpn,
+            src_qp: None,
             flags: if arrival.imm.is_some() {
                 WcFlags::WITH_IMM
             } else {
@@ -250,13 +287,23 @@ impl CqInner {
         let next = state.receivers.swap_remove(at).next;
         drop(state);
         for position in next..end {
-            let flushed = Arrival {
-                status: WcStatus::WrFlushErr.code() as u8,
-                ..Arrival::default()
-            };
-            let arrival = queue.ring.arrival(position).unwrap_or(flushed);
-            queue.count_taken();
-            self.push_flushed(queue.completion(position, arrival));
+            self.push_flushed(queue.settle(position));
+        }
+    }
+
+    /// A process that sent datagrams is dead: takes back the cells that it held of `queue`, and
+    /// raises the event that it may have died with, if there is something to take.
+    pub(crate) fn relieve(&self, queue: &Arc<RecvQueue>, is_dead: impl Fn(Holder) -> bool) {
+        let state = self.state.lock();
+        let receiver = state.receivers.iter();
+        let mut receiver = receiver.filter(|r| Arc::ptr_eq(&r.queue, queue));
+        let (Some(receiver), Some(datagrams)) = (receiver.next(), &queue.datagrams) else {
+            return;
+        };
+        let has_arrivals = datagrams.reclaim(receiver.next, is_dead);
+        drop(state);
+        if has_arrivals {
+            self.raise_anyway();
         }
     }
 

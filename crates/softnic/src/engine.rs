@@ -5,6 +5,7 @@
 //! never competes with a polling thread: if that drove the port since the last tick, the engine
 //! goes back to sleep.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
@@ -14,9 +15,11 @@ use std::thread::JoinHandle;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use crate::datagram_ring::Holder;
 use crate::dir::Dir;
+use crate::layout::MAX_SLOTS;
 use crate::peer::Peer;
-use crate::port::Port;
+use crate::port::{Port, Watch};
 
 /// How often the engine looks after waiting requests.
 const TICK: Timespec = Timespec {
@@ -79,6 +82,7 @@ impl Engine {
             .spawn(move || {
                 Loop {
                     port: driven,
+                    senders: HashMap::new(),
                     idle_ticks: 0,
                     drives_seen: 0,
                 }
@@ -110,6 +114,8 @@ struct Woken<'a> {
 
 struct Loop {
     port: Arc<Port>,
+    /// Epochs of those who send datagrams here, by slot: they are watched over, or dead.
+    senders: HashMap<u32, u64>,
     idle_ticks: u32,
     drives_seen: u64,
 }
@@ -119,9 +125,15 @@ impl Loop {
         while !self.port.closing.load(Ordering::Acquire) {
             let peers = self.port.peers();
             let Woken { by_fifo, ended } = self.sleep(&peers);
+            let has_ended = !ended.is_empty();
             ended.into_iter().for_each(|peer| self.bury(peer));
             if by_fifo {
                 self.port.wake.drain();
+            }
+            if by_fifo || has_ended {
+                self.watch_senders();
+            }
+            if by_fifo {
                 self.take_faults();
                 self.port.drive();
             } else {
@@ -170,6 +182,32 @@ impl Loop {
         self.drives_seen = self.port.drives.load(Ordering::Relaxed);
     }
 
+    /// Watches over processes that have begun to send datagrams here, as over peers of connections.
+    fn watch_senders(&mut self) {
+        let own = self.port.slot;
+        for slot in (0..MAX_SLOTS).filter(|slot| *slot != own) {
+            let Some(epoch) = self.port.sender(slot) else {
+                continue;
+            };
+            if self.senders.get(&slot) == Some(&epoch) {
+                continue;
+            }
+            let holder = Holder::new(slot, epoch);
+            match self.port.watch_sender(slot, epoch) {
+                Watch::NotYet => continue,
+                Watch::Dead => {
+                    self.port.relieve_datagrams(|h| h == holder);
+                    self.port.dir.reap();
+                }
+                Watch::Begun => {}
+            }
+            // Earlier owners of the slot are dead, or it would not have another one.
+            if self.senders.insert(slot, epoch).is_some() {
+                (self.port).relieve_datagrams(|h| h.is_of(slot) && h != holder);
+            }
+        }
+    }
+
     /// Takes queue pairs to the error state whose responder failed.
     fn take_faults(&self) {
         let qps = self.port.queue_pairs();
@@ -186,6 +224,8 @@ impl Loop {
         qps.iter()
             .filter(|qp| qp.is_connected_to(peer))
             .for_each(|qp| qp.fail_for_dead_peer());
+        let holder = Holder::new(peer.slot, peer.epoch);
+        self.port.relieve_datagrams(|h| h == holder);
         self.port.forget_peer(peer);
         self.port.dir.reap();
     }

@@ -2,15 +2,16 @@
 //!
 //! ```text
 //! 0         Header
+//! SENDERS   SenderEntry × MAX_SLOTS   who has sent datagrams here
 //! QP_TABLE  QpEntry × MAX_QP      what a requester needs of a queue pair
 //! CQ_TABLE  CqEntry × MAX_CQ      where receive completions raise events
 //! MR_TABLE  MrEntry × MAX_MR      keys
-//! ARENA     receive rings
+//! ARENA     receive rings of connections, and those of datagrams
 //! ```
 //! The file is sparse: storage is reserved as entries and rings come into use. Lines are grouped
 //! by writer: the owner's, the owner's as requester, and the connected peer's.
 
-use adverb_verbs::{QpState, Qpn};
+use adverb_verbs::{QpState, QpType, Qpn};
 
 use crate::notify::Armed;
 use crate::quiesce::Busy;
@@ -18,7 +19,7 @@ use crate::segment::SharedWords;
 use crate::sync::{AtomicU32, AtomicU64};
 
 /// First word of a port file: "adverb" and a layout version.
-pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"adverb\x00\x01");
+pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"adverb\x00\x02");
 
 /// Bits of a queue pair number that index the owner's table; those above are the port's slot.
 pub(crate) const QP_INDEX_BITS: u32 = 14;
@@ -40,7 +41,8 @@ pub(crate) const MR_INDEX_BITS: u32 = 14;
 /// Memory regions of a port.
 pub(crate) const MAX_MR: u32 = 1 << MR_INDEX_BITS;
 
-pub(crate) const QP_TABLE: usize = 4096;
+pub(crate) const SENDERS: usize = 4096;
+pub(crate) const QP_TABLE: usize = SENDERS + MAX_SLOTS as usize * size_of::<SenderEntry>();
 pub(crate) const CQ_TABLE: usize = QP_TABLE + MAX_QP as usize * size_of::<QpEntry>();
 pub(crate) const MR_TABLE: usize = CQ_TABLE + MAX_CQ as usize * size_of::<CqEntry>();
 pub(crate) const ARENA: usize = MR_TABLE + MAX_MR as usize * size_of::<MrEntry>();
@@ -48,6 +50,7 @@ pub(crate) const ARENA: usize = MR_TABLE + MAX_MR as usize * size_of::<MrEntry>(
 pub(crate) const LENGTH: usize = 1 << 30;
 
 const _: () = assert!(ARENA.is_multiple_of(4096) && ARENA < LENGTH);
+const _: () = assert!(QP_TABLE.is_multiple_of(4096));
 
 /// Who owns the port.
 #[derive(Debug)]
@@ -63,16 +66,24 @@ pub(crate) struct Header {
     pub(crate) pid: AtomicU32,
 }
 
+/// A port that sends datagrams to this one. Written by that port's owner.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct SenderEntry {
+    /// Epoch of the port in this slot when it sent first; 0: none has.
+    pub(crate) epoch: AtomicU64,
+}
+
 /// A queue pair, as its peer sees it.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct QpEntry {
-    /// `generation << 8 | state`: by one load the peer sees that it is the same queue pair life
-    /// and that it receives.
+    /// [`Phase`]: by one load the peer sees that it is the same queue pair life and that it
+    /// receives.
     pub(crate) phase: AtomicU64,
     /// Epoch of the port that it is connected to.
     pub(crate) dest_epoch: AtomicU64,
-    /// Its receive ring in this file.
+    /// Its receive ring in this file: a `RecvRing`, of a UD queue pair a `DatagramRing`.
     pub(crate) ring_offset: AtomicU64,
     /// The queue pair that it is connected to.
     pub(crate) dest_qpn: AtomicU32,
@@ -90,33 +101,47 @@ pub(crate) struct QpEntry {
     pub(crate) recv_cq: AtomicU32,
     /// RNR timer code.
     pub(crate) min_rnr_timer: AtomicU32,
+    /// READs and atomics that it takes from the peer at a time; 0: it takes none.
+    pub(crate) max_dest_rd_atomic: AtomicU32,
+    /// UD: queue key.
+    pub(crate) qkey: AtomicU32,
     /// What its owner does as requester.
     pub(crate) requester: RequesterLine,
     /// What the connected peer tells it.
     pub(crate) from_peer: PeerLine,
 }
 
-/// A queue pair's state within one of its lives, as [`QpEntry::phase`] holds it.
+/// A queue pair's service, and its state within one of its lives, as [`QpEntry::phase`] holds it:
+/// `generation << 8 | service << 4 | state`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Phase(pub(crate) u64);
 
 impl Phase {
-    pub(crate) fn new(generation: u64, state: QpState) -> Self {
-        Phase(generation << 8 | u64::from(state as u32))
+    pub(crate) fn new(generation: u64, service: QpType, state: QpState) -> Self {
+        Phase(generation << 8 | service_code(service) << 4 | u64::from(state as u32))
     }
 
     pub(crate) fn generation(self) -> u64 {
         self.0 >> 8
     }
 
-    /// Whether the peer's requests are carried out.
-    pub(crate) fn receives(self) -> bool {
-        QpState::from_code(self.0 as u32 & 0xff).is_some_and(QpState::receives)
+    /// Whether requests of a peer with this service are carried out.
+    pub(crate) fn receives(self, service: QpType) -> bool {
+        self.0 >> 4 & 0xf == service_code(service)
+            && QpState::from_code(self.0 as u32 & 0xf).is_some_and(QpState::receives)
     }
 
     /// Position in the ring of the first receive of this life.
     pub(crate) fn first_position(self) -> u64 {
         first_position(self.generation())
+    }
+}
+
+const fn service_code(service: QpType) -> u64 {
+    match service {
+        QpType::Uc => 1,
+        QpType::Ud => 2,
+        _ => 0,
     }
 }
 
@@ -143,6 +168,9 @@ pub(crate) struct PeerLine {
     /// Generation (plus one) of the peer's queue pair that has sent requests in this life; 0: none
     /// yet. Another generation does not continue the sequence of packets.
     pub(crate) requester_generation: AtomicU64,
+    /// UC: position of the next receive when the peer's last connection ended. Only positions of
+    /// this life count.
+    pub(crate) next: AtomicU64,
     /// Nonzero: the peer sleeps until a receive is posted; wake its engine.
     pub(crate) waiting: AtomicU32,
 }
@@ -184,6 +212,8 @@ pub(crate) struct MrEntry {
 
 // SAFETY: repr(C) structs of atomics only.
 unsafe impl SharedWords for Header {}
+// SAFETY: as above.
+unsafe impl SharedWords for SenderEntry {}
 // SAFETY: as above.
 unsafe impl SharedWords for QpEntry {}
 // SAFETY: as above.

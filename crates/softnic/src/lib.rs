@@ -7,7 +7,7 @@
 //! ```text
 //!  process A                         /dev/shm/adverb-UID/                  process B
 //!  post_send ── copies payload ────► 001.m3     B's memory regions   ◄── reads it
-//!            ── completes receive ─► 001.port   B's receive rings    ◄── poll_cq
+//!            ── completes receive ─► 001.port   B's receive rings    ◄── poll_cq (UD: and copies)
 //!            ── raises event ──────► 001.c0     B's channels (FIFO)  ◄── sleeps on it
 //!            ◄─ own completion: private memory of A, no sharing
 //! ```
@@ -15,7 +15,8 @@
 //! # What makes it safe to kill a peer at any instruction
 //! Every shared word has one writer at a time, and every step that another process can see is one
 //! atomic store; there is no lock across processes. A receive completes by the one store that ends
-//! it ([`ring`]), so a requester that dies leaves it either posted or completed. The kernel tells
+//! it ([`ring`]; [`datagram_ring`]: the one swap), so a requester that dies leaves it either posted
+//! or completed. The kernel tells
 //! of deaths by pidfd ([`engine`]), and by file locks it tells which files are stale ([`dir`]).
 //!
 //! # Trust
@@ -29,6 +30,9 @@ mod channel;
 mod context;
 mod copy;
 mod cq;
+#[doc(hidden)]
+pub mod datagram_ring;
+mod datagrams;
 mod dir;
 mod engine;
 mod layout;
@@ -48,7 +52,7 @@ pub mod send_ring;
 mod sync;
 
 pub use channel::SoftChannel;
-pub use context::{SoftContext, SoftDevice, SoftPd};
+pub use context::{SoftAh, SoftContext, SoftDevice, SoftPd};
 pub use cq::SoftCq;
 pub use memory::SoftMr;
 pub use notify::Armed;

@@ -30,6 +30,8 @@ pub(crate) struct Peer {
     regions: Mutex<HashMap<u32, Arc<PeerRegion>>>,
     channels: Mutex<HashMap<u32, File>>,
     dead: AtomicBool,
+    /// It knows that this port sends to it.
+    is_announced: AtomicBool,
 }
 
 /// A peer's memory region, mapped.
@@ -98,6 +100,7 @@ impl Peer {
             regions: Mutex::default(),
             channels: Mutex::default(),
             dead: AtomicBool::new(false),
+            is_announced: AtomicBool::new(false),
         })
     }
 
@@ -113,6 +116,18 @@ impl Peer {
 
     pub(crate) fn mark_dead(&self) {
         self.dead.store(true, Ordering::Release);
+    }
+
+    /// Tells the peer's engine, once, that the port in `slot`, whose owner has `epoch`, sends
+    /// datagrams to it, and may die with some of its cells in hand.
+    pub(crate) fn announce(&self, slot: u32, epoch: u64) {
+        if self.epoch == epoch || self.is_announced.load(Ordering::Relaxed) {
+            return;
+        }
+        let entry = self.tables.senders.at(slot);
+        entry.epoch.store(epoch, Ordering::SeqCst);
+        self.wake();
+        self.is_announced.store(true, Ordering::Relaxed);
     }
 
     /// A queue pair's entry; none where the index is beyond the table.

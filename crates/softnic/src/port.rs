@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -10,6 +11,7 @@ use adverb_verbs::{CreateError, Gid, OpenError, Qpn};
 use spin::mutex::SpinMutex;
 
 use crate::arena::Arena;
+use crate::datagram_ring::Holder;
 use crate::dir::{Claim, Dir};
 use crate::engine::Wake;
 use crate::layout::{
@@ -33,6 +35,9 @@ pub(crate) struct Port {
     mapping: Mapping,
     tables: Tables,
     arena: Mutex<Arena>,
+    /// Memory of destroyed UD queue pairs, by the size of their queue: late senders may still write
+    /// to it, so it serves as nothing else.
+    datagram_blocks: Mutex<HashMap<usize, Vec<Range<u64>>>>,
     pub(crate) qp_indices: Mutex<Indices>,
     pub(crate) cq_indices: Mutex<Indices>,
     pub(crate) mr_indices: Mutex<Indices>,
@@ -74,7 +79,7 @@ impl Port {
 
     fn lay_out(dir: &Dir, slot: u32, file: File) -> io::Result<Self> {
         file.set_len(layout::LENGTH as u64)?;
-        reserve(&file, 0, 4096)?;
+        reserve(&file, 0, layout::QP_TABLE as u64)?;
         let mapping = Mapping::new(&file, layout::LENGTH as u64, Population::Lazy)?;
         let wake = Wake::create(dir, slot)?;
         let epoch = random_u64()?;
@@ -96,6 +101,7 @@ impl Port {
             mapping,
             tables,
             arena: Mutex::new(Arena::new(layout::ARENA as u64..layout::LENGTH as u64)),
+            datagram_blocks: Mutex::default(),
             qp_indices: Mutex::new(Indices::new(FIRST_QP, MAX_QP)),
             cq_indices: Mutex::new(Indices::new(0, MAX_CQ)),
             mr_indices: Mutex::new(Indices::new(0, MAX_MR)),
@@ -142,7 +148,7 @@ impl Port {
     }
 
     /// Takes room (with what its last holder left) for a receive ring of `length` bytes.
-    pub(crate) fn take_ring(&self, length: u64) -> Result<std::ops::Range<u64>, CreateError> {
+    pub(crate) fn take_ring(&self, length: u64) -> Result<Range<u64>, CreateError> {
         let exhausted = CreateError::Exhausted {
             what: "room for receive queues",
             limit: 1 << 30,
@@ -155,8 +161,31 @@ impl Port {
         Ok(range)
     }
 
-    pub(crate) fn give_ring(&self, range: std::ops::Range<u64>) {
+    pub(crate) fn give_ring(&self, range: Range<u64>) {
         lock(&self.arena).give(range);
+    }
+
+    /// Takes `length` bytes for a datagram ring of `slots` receives: one that was given back, or
+    /// new and cleared.
+    pub(crate) fn take_datagram_block(
+        &self,
+        slots: usize,
+        length: u64,
+    ) -> Result<Range<u64>, CreateError> {
+        let mut blocks = lock(&self.datagram_blocks);
+        if let Some(block) = blocks.get_mut(&slots).and_then(Vec::pop) {
+            return Ok(block);
+        }
+        drop(blocks);
+        let block = self.take_ring(length)?;
+        // SAFETY: the room was just taken from this port's mapping, and nobody else uses it.
+        unsafe { std::ptr::write_bytes(self.address(block.start), 0, length as usize) };
+        Ok(block)
+    }
+
+    pub(crate) fn give_datagram_block(&self, slots: usize, block: Range<u64>) {
+        let mut blocks = lock(&self.datagram_blocks);
+        blocks.entry(slots).or_default().push(block);
     }
 
     /// Address of a byte of the port file.
@@ -188,6 +217,37 @@ impl Port {
         drop(peers);
         self.wake.wake(); // the engine is to watch over it
         Ok(peer)
+    }
+
+    /// Epoch of the port in `slot`, if its owner has sent datagrams here.
+    pub(crate) fn sender(&self, slot: u32) -> Option<u64> {
+        let epoch = self.tables.senders.at(slot).epoch.load(Ordering::Acquire);
+        (epoch != 0).then_some(epoch)
+    }
+
+    /// Has the engine watch over the port in `slot`, whose owner had `epoch` when it said that it
+    /// sends datagrams here.
+    pub(crate) fn watch_sender(&self, slot: u32, epoch: u64) -> Watch {
+        let mut peers = lock(&self.peers);
+        let is_other = |peer: &&Arc<Peer>| !peer.is_dead() && !peer.has_left();
+        match peers.get(&slot).filter(is_other) {
+            Some(peer) if peer.epoch == epoch => Watch::Begun,
+            // An earlier owner of the slot, whose end the engine is about to hear of.
+            Some(_) => Watch::NotYet,
+            None => match Peer::open(&self.dir, slot) {
+                Ok(peer) if peer.epoch == epoch => {
+                    peers.insert(slot, Arc::new(peer));
+                    Watch::Begun
+                }
+                _ => Watch::Dead,
+            },
+        }
+    }
+
+    /// Takes back what the dead held of the receive queues for datagrams.
+    pub(crate) fn relieve_datagrams(&self, is_dead: impl Fn(Holder) -> bool) {
+        let qps = self.queue_pairs();
+        qps.iter().for_each(|qp| qp.relieve_datagrams(&is_dead));
     }
 
     pub(crate) fn peers(&self) -> Vec<Arc<Peer>> {
@@ -259,6 +319,17 @@ impl Drop for Port {
         header.magic.store(0, Ordering::Release);
         self.dir.release(self.slot);
     }
+}
+
+/// What became of a wish to watch over a sender.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Watch {
+    /// The engine hears of its death.
+    Begun,
+    /// It is dead.
+    Dead,
+    /// To be asked again, after the death of another.
+    NotYet,
 }
 
 /// A row of one of the port file's tables.

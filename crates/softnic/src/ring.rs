@@ -34,7 +34,7 @@ const IN_OTHER_LINES: usize = 4;
 /// One cache line of shared words.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
-pub struct Line([AtomicU64; 8]);
+pub struct Line(pub(crate) [AtomicU64; 8]);
 
 /// A piece of the receiver's memory, in its own words.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -8,7 +8,9 @@ use std::ptr::NonNull;
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
-use crate::layout::{self, CqEntry, MAX_CQ, MAX_MR, MAX_QP, MrEntry, QpEntry};
+use crate::layout::{
+    self, CqEntry, MAX_CQ, MAX_MR, MAX_QP, MAX_SLOTS, MrEntry, QpEntry, SenderEntry,
+};
 
 /// A file of shared memory, mapped whole. Unmapped when dropped.
 #[derive(Debug)]
@@ -131,9 +133,10 @@ impl<T: SharedWords> Table<T> {
     }
 }
 
-/// The three tables of a port file.
+/// The tables of a port file.
 #[derive(Debug)]
 pub(crate) struct Tables {
+    pub(crate) senders: Table<SenderEntry>,
     pub(crate) qps: Table<QpEntry>,
     pub(crate) cqs: Table<CqEntry>,
     pub(crate) mrs: Table<MrEntry>,
@@ -148,6 +151,7 @@ impl Tables {
         // SAFETY: the caller's promise.
         unsafe {
             Tables {
+                senders: Table::new(mapping, layout::SENDERS, MAX_SLOTS),
                 qps: Table::new(mapping, layout::QP_TABLE, MAX_QP),
                 cqs: Table::new(mapping, layout::CQ_TABLE, MAX_CQ),
                 mrs: Table::new(mapping, layout::MR_TABLE, MAX_MR),

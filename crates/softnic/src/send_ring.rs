@@ -24,7 +24,13 @@ pub struct Sent {
     pub count: u64,
 }
 
-const OPCODES: [WcOpcode; 3] = [WcOpcode::Send, WcOpcode::RdmaWrite, WcOpcode::RdmaRead];
+const OPCODES: [WcOpcode; 5] = [
+    WcOpcode::Send,
+    WcOpcode::RdmaWrite,
+    WcOpcode::RdmaRead,
+    WcOpcode::CompareSwap,
+    WcOpcode::FetchAdd,
+];
 
 impl Sent {
     fn pack(self) -> [u64; 3] {
@@ -155,7 +161,7 @@ mod tests {
                 } else {
                     WcStatus::Success
                 },
-                opcode: OPCODES[count as usize % 3],
+                opcode: OPCODES[count as usize % OPCODES.len()],
                 byte_len: u32::MAX - count as u32,
                 count,
             };

@@ -8,9 +8,6 @@
 
 mod common;
 
-use std::io::{BufRead, BufReader, Write};
-use std::os::unix::process::ExitStatusExt;
-use std::process::{Child, ChildStdin, ChildStdout, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use adverb_softnic::{SoftDevice, SoftQp};
@@ -20,9 +17,10 @@ use adverb_verbs::{
     Operation, QpAttr, QpState, QueuePair, RecvRequest, RetryCount, SendFlags, SendRequest,
     WcOpcode, WcStatus, WorkCompletion, WrId,
 };
+use common::victim::{Victim, hear, mark, stay_on_this_cpu, tell};
 use common::{
     Address, End, ROLE, Random, connect, connect_with, device_dir, device_files, isolated, not_run,
-    this_test, wait_until,
+    wait_until,
 };
 
 /// What the victim is in the middle of when it is killed.
@@ -35,6 +33,7 @@ enum Act {
     WriteWithImm,
     Write,
     Read,
+    FetchAdd,
     PostRecv,
     Poll,
     Notify,
@@ -46,13 +45,14 @@ enum Act {
 }
 
 impl Act {
-    const ALL: [Act; 14] = [
+    const ALL: [Act; 15] = [
         Act::SendInline,
         Act::SendCold,
         Act::SendList,
         Act::WriteWithImm,
         Act::Write,
         Act::Read,
+        Act::FetchAdd,
         Act::PostRecv,
         Act::Poll,
         Act::Notify,
@@ -112,6 +112,12 @@ fn message(n: u64, length: u64) -> Vec<u8> {
     (0..length).map(|i| pattern(n, i)).collect()
 }
 
+/// Makes the untouched word at [`WRITTEN`] what a WRITE of message 1 would make it.
+fn addend() -> u64 {
+    let new = message(1, 8).try_into().expect("8 bytes");
+    u64::from_ne_bytes(new).wrapping_sub(u64::from_ne_bytes([UNTOUCHED; 8]))
+}
+
 // ---------------------------------------------------------------------------------------------
 // The victim
 
@@ -125,30 +131,6 @@ fn role() {
         "blast" => blasting_victim(),
         "alone" => lonely_victim(),
         name => stepped_victim(Act::named(name).expect("a role")),
-    }
-}
-
-/// Tells the survivor a line.
-fn tell(line: &str) {
-    println!("\n@{line}");
-    std::io::stdout().flush().unwrap();
-}
-
-/// The next line from the survivor; ends this process with the survivor's.
-fn hear() -> String {
-    let mut line = String::new();
-    if std::io::stdin().read_line(&mut line).unwrap() == 0 {
-        std::process::exit(0);
-    }
-    line
-}
-
-#[inline(always)]
-fn mark() {
-    // SAFETY: a breakpoint trap; the survivor traces this thread and goes on behind it.
-    #[cfg(target_arch = "x86_64")]
-    unsafe {
-        std::arch::asm!("int3");
     }
 }
 
@@ -201,9 +183,7 @@ fn perform(act: Act, end: &End, qp: SoftQp, survivor: Address) {
         ],
     );
     let target = survivor.memory.at(WRITTEN);
-    let send = |operation, flags| {
-        SendRequest::new(WrId(1), operation, &large).with_flags(flags | SendFlags::SIGNALED)
-    };
+    let word = [end.mr.sge(3072, 8).unwrap()];
     let inline = SendRequest::new(WrId(1), Operation::Send, &small)
         .with_flags(SendFlags::SIGNALED | SendFlags::INLINE);
     let mut polled = [WorkCompletion::default(); 4];
@@ -218,13 +198,15 @@ fn perform(act: Act, end: &End, qp: SoftQp, survivor: Address) {
             let _ = qp.post_send(&[inline, inline, inline]);
             mark();
         }
-        Act::WriteWithImm | Act::Write | Act::Read => {
-            let operation = match act {
-                Act::WriteWithImm => Operation::RdmaWriteWithImm(target, Imm(77)),
-                Act::Write => Operation::RdmaWrite(target),
-                _ => Operation::RdmaRead(target),
+        Act::WriteWithImm | Act::Write | Act::Read | Act::FetchAdd => {
+            let (operation, sges) = match act {
+                Act::WriteWithImm => (Operation::RdmaWriteWithImm(target, Imm(77)), &large[..]),
+                Act::Write => (Operation::RdmaWrite(target), &large[..]),
+                Act::FetchAdd => (Operation::FetchAdd(target, addend()), &word[..]),
+                _ => (Operation::RdmaRead(target), &large[..]),
             };
-            let request = send(operation, SendFlags::empty());
+            let request = SendRequest::new(WrId(1), operation, sges);
+            let request = request.with_flags(SendFlags::SIGNALED);
             mark();
             let _ = qp.post_send(&[request]);
             mark();
@@ -280,175 +262,6 @@ fn perform(act: Act, end: &End, qp: SoftQp, survivor: Address) {
 
 // ---------------------------------------------------------------------------------------------
 // The survivor
-
-/// A child in its role, and the lines between it and us.
-struct Victim {
-    child: Child,
-    to: ChildStdin,
-    from: BufReader<ChildStdout>,
-    traced: Option<Traced>,
-}
-
-impl Victim {
-    fn start(role: &str) -> Self {
-        let mut child = this_test("role")
-            .env(ROLE, role)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        Victim {
-            to: child.stdin.take().unwrap(),
-            from: BufReader::new(child.stdout.take().unwrap()),
-            child,
-            traced: None,
-        }
-    }
-
-    /// Traces the thread that the hello line names last; `Err` says why that is not possible here.
-    fn trace(&mut self, hello: &str) -> Result<Traced, String> {
-        let traced = Traced::seize(hello.rsplit(' ').next().unwrap().parse().unwrap())?;
-        self.traced = Some(traced);
-        Ok(traced)
-    }
-
-    fn hear(&mut self) -> String {
-        let mut line = String::new();
-        loop {
-            line.clear();
-            let length = self.from.read_line(&mut line).unwrap();
-            assert!(length != 0, "the victim ended: {:?}", self.child.wait());
-            if let Some(told) = line.strip_prefix('@') {
-                return told.trim().to_owned();
-            }
-        }
-    }
-
-    fn tell(&mut self, line: &str) {
-        writeln!(self.to, "{line}").unwrap();
-    }
-
-    /// Kills it; it must have lived until now.
-    fn kill(&mut self) {
-        let status = self.end();
-        assert_eq!(
-            status.signal(),
-            Some(libc::SIGKILL),
-            "the victim failed: {status}"
-        );
-    }
-
-    fn end(&mut self) -> ExitStatus {
-        let _ = self.child.kill();
-        // The tracer has to take note of its thread's end before there is one of the process.
-        if let Some(traced) = self.traced.take() {
-            traced.wait_end();
-        }
-        self.child.wait().unwrap()
-    }
-}
-
-impl Drop for Victim {
-    fn drop(&mut self) {
-        self.end();
-    }
-}
-
-/// A traced thread of a victim.
-#[derive(Clone, Copy)]
-struct Traced(libc::pid_t);
-
-impl Traced {
-    /// Begins to trace; `Err` says why that is not possible here.
-    fn seize(thread: libc::pid_t) -> Result<Self, String> {
-        if !cfg!(target_arch = "x86_64") {
-            return Err("only x86-64 steps over its breakpoints".into());
-        }
-        let null = std::ptr::null_mut::<libc::c_void>();
-        // SAFETY: SEIZE reads and writes no memory of ours.
-        let failed = unsafe { libc::ptrace(libc::PTRACE_SEIZE, thread, null, null) } != 0;
-        if failed {
-            let why = std::io::Error::last_os_error();
-            return Err(format!("ptrace is not permitted here ({why})"));
-        }
-        Ok(Traced(thread))
-    }
-
-    /// Waits for the next stop.
-    fn wait(&self) {
-        let mut status = 0;
-        // SAFETY: `status` is ours to write.
-        let waited = unsafe { libc::waitpid(self.0, &raw mut status, libc::__WALL) };
-        assert_eq!(waited, self.0, "{}", std::io::Error::last_os_error());
-        assert!(libc::WIFSTOPPED(status), "the victim ended: {status:#x}");
-        assert_eq!(libc::WSTOPSIG(status), libc::SIGTRAP, "{status:#x}");
-    }
-
-    /// Whether the last stop was at a mark.
-    fn is_at_mark(&self) -> bool {
-        let null = std::ptr::null_mut::<libc::c_void>();
-        // SAFETY: siginfo_t is plain data, for which zero is valid.
-        let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
-        // SAFETY: GETSIGINFO fills the siginfo_t that it is given.
-        let got = unsafe { libc::ptrace(libc::PTRACE_GETSIGINFO, self.0, null, &raw mut info) };
-        assert_eq!(got, 0, "{}", std::io::Error::last_os_error());
-        const SI_KERNEL: i32 = 0x80; // int3, as against TRAP_TRACE
-        info.si_code == SI_KERNEL
-    }
-
-    /// Waits until it has ended. It is not the main thread: the harness has that.
-    fn wait_end(&self) {
-        let mut status = 0;
-        loop {
-            // SAFETY: `status` is ours to write.
-            let waited = unsafe { libc::waitpid(self.0, &raw mut status, libc::__WALL) };
-            if waited != self.0 || !libc::WIFSTOPPED(status) {
-                return;
-            }
-        }
-    }
-
-    fn go_on(&self, request: libc::c_uint) {
-        let null = std::ptr::null_mut::<libc::c_void>();
-        // SAFETY: CONT, SINGLESTEP and DETACH access no memory of ours.
-        let done = unsafe { libc::ptrace(request, self.0, null, null) };
-        assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
-    }
-
-    /// Carries out `k` instructions after the first mark.
-    fn step(&self, k: u64) {
-        self.wait();
-        assert!(self.is_at_mark());
-        for _ in 0..k {
-            self.go_on(libc::PTRACE_SINGLESTEP);
-            self.wait();
-        }
-    }
-
-    /// Carries everything out up to the second mark; how many instructions.
-    fn step_to_end(&self) -> u64 {
-        self.step(0);
-        for steps in 0.. {
-            self.go_on(libc::PTRACE_SINGLESTEP);
-            self.wait();
-            if self.is_at_mark() {
-                return steps;
-            }
-        }
-        unreachable!("nothing has so many instructions")
-    }
-}
-
-/// Keeps this thread and its children on one CPU: a step is a switch between two threads, and ten
-/// times as dear between two CPUs.
-fn stay_on_this_cpu() {
-    // SAFETY: a zeroed set is valid; both calls only read and write it.
-    unsafe {
-        let mut set: libc::cpu_set_t = std::mem::zeroed();
-        libc::CPU_SET(libc::sched_getcpu().max(0) as usize, &mut set);
-        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set);
-    }
-}
 
 /// Who outlives all victims of a test.
 struct Scene {
@@ -624,6 +437,12 @@ fn check_memory(here: &End, act: Act, all: &[WorkCompletion]) {
     }
     let (written, beyond) = memory[WRITTEN as usize..].split_at(WRITE_LENGTH as usize);
     let new = message(1, WRITE_LENGTH.into());
+    let word = &written[..8];
+    let is_whole = *word == [UNTOUCHED; 8] || *word == new[..8];
+    assert!(
+        act != Act::FetchAdd || is_whole,
+        "half an addition: {word:?}"
+    );
     let is_old_or_new = |(got, new): (&u8, &u8)| *got == UNTOUCHED || got == new;
     assert!(written.iter().zip(&new).all(is_old_or_new), "{written:?}");
     assert!(beyond.iter().all(|b| *b == UNTOUCHED));
@@ -689,7 +508,7 @@ fn killed_in_the_middle_of_sending() {
 fn killed_in_the_middle_of_rdma() {
     killing_test(
         "killed_in_the_middle_of_rdma",
-        &[Act::WriteWithImm, Act::Write, Act::Read],
+        &[Act::WriteWithImm, Act::Write, Act::Read, Act::FetchAdd],
     );
 }
 
@@ -947,7 +766,7 @@ fn stopped_after(scene: &Scene, k: u64) -> Result<bool, String> {
     let is_held = match reset {
         Ok(()) => false,
         Err(ModifyQpError::Busy { reason }) => {
-            assert!(reason.contains(&victim.child.id().to_string()), "{reason}");
+            assert!(reason.contains(&victim.id().to_string()), "{reason}");
             true
         }
         Err(other) => panic!("{other}"),

@@ -5,6 +5,7 @@
 #![cfg(loom)]
 #![allow(unsafe_code)]
 
+use adverb_softnic::datagram_ring::{Cell, DatagramRing, Holder, Message};
 use adverb_softnic::notify::{Armed, Urgency};
 use adverb_softnic::quiesce::{self, Busy};
 use adverb_softnic::ring::{Arrival, Line, Piece, RecvRing};
@@ -411,5 +412,180 @@ fn completions_of_sends_are_taken_whole_while_their_slots_are_reused() {
             assert_eq!(taken.opcode, WcOpcode::RdmaWrite);
         }
         producer.join().unwrap();
+    });
+}
+
+// ---------------------------------------------------------------------------------------------
+// Datagrams: several senders, one receive queue
+
+/// A datagram ring in "shared" memory. The payload of each cell is a word beside it, and loom
+/// reports any access to it that is not ordered by the ring.
+struct Inbox {
+    lines: Vec<Line>,
+    payload: Vec<UnsafeCell<u64>>,
+    /// Stands for the queue pair's phase.
+    life: AtomicU64,
+}
+
+/// Receives of the ring. Its spare cells make no difference to what is checked.
+const INBOX_SLOTS: usize = 1;
+
+impl Inbox {
+    fn new() -> Arc<Self> {
+        let lines = DatagramRing::lines(INBOX_SLOTS, 1);
+        let inbox = Inbox {
+            lines: (0..lines).map(|_| Line::default()).collect(),
+            payload: Vec::new(),
+            life: AtomicU64::new(0),
+        };
+        let cells = inbox.ring().cells();
+        Arc::new(Inbox {
+            payload: (0..cells).map(|_| UnsafeCell::new(0)).collect(),
+            ..inbox
+        })
+    }
+
+    fn ring(&self) -> DatagramRing<'_> {
+        DatagramRing::over(&self.lines, INBOX_SLOTS, 1)
+    }
+
+    /// Owner: begins a life and posts its receives.
+    fn begin(&self) -> u64 {
+        let first = self.ring().begin_life();
+        self.life.fetch_add(1, Ordering::Release);
+        self.ring().post(first);
+        first
+    }
+
+    /// Sender `number`: claims a cell, and fills it.
+    fn prepare(&self, position: u64, number: u32) -> Cell {
+        let holder = Holder::new(number, 7);
+        let cell = self.ring().claim(position, holder).expect("spare cells");
+        self.ring().describe(cell, message(number));
+        self.payload[cell.number()].with_mut(|word| {
+            // SAFETY: loom fails the test if another thread may use the word at the same time.
+            unsafe { *word = u64::from(number) };
+        });
+        cell
+    }
+
+    /// Sender `number`: what `Way::put` does.
+    fn send(&self, number: u32) -> Option<u64> {
+        let life = self.life.load(Ordering::Acquire);
+        let ring = self.ring();
+        let is_same_life = || self.life.load(Ordering::Acquire) == life;
+        let mut position = ring.posted_from(ring.first(), is_same_life)?;
+        let cell = self.prepare(position, number);
+        while !ring.publish(position, cell) {
+            match ring.posted_from(position, is_same_life) {
+                Some(next) => position = next,
+                None => {
+                    ring.free(cell);
+                    return None;
+                }
+            }
+        }
+        Some(position)
+    }
+
+    /// Owner: reads what is in a cell and frees it; who sent it.
+    fn empty(&self, cell: Cell) -> u32 {
+        let arrived = self.ring().message(cell);
+        // SAFETY: as above.
+        let word = self.payload[cell.number()].with(|word| unsafe { *word });
+        self.ring().free(cell);
+        assert_eq!(u64::from(arrived.source), word);
+        assert_eq!(arrived, message(arrived.source));
+        arrived.source
+    }
+
+    fn take(&self, position: u64) -> Option<u32> {
+        let cell = self.ring().arrival(position)?;
+        Some(self.empty(cell))
+    }
+}
+
+fn message(number: u32) -> Message {
+    Message {
+        length: 8 * number,
+        source: number,
+        imm: (number == 2).then_some(number),
+    }
+}
+
+#[test]
+fn each_receive_gets_one_message_of_two_senders_whole() {
+    check(|| {
+        let inbox = Inbox::new();
+        let first = inbox.begin();
+        let senders = [1, 2].map(|number| {
+            let inbox = inbox.clone();
+            thread::spawn(move || inbox.send(number))
+        });
+        let mut taken = inbox.take(first);
+        if taken.is_some() {
+            inbox.ring().post(first + 1);
+        }
+        let sent = senders.map(|s| s.join().unwrap());
+        taken = taken.or_else(|| inbox.take(first));
+        let by = taken.expect("one of the two finds the first receive") as usize - 1;
+        assert_eq!(sent[by], Some(first));
+        // The other one came too early or late for the second receive, or got it.
+        let other = inbox.take(first + 1);
+        assert_eq!(other.map(|n| n as usize - 1), sent[1 - by].map(|_| 1 - by));
+    });
+}
+
+#[test]
+fn a_sender_that_dies_with_a_cell_in_hand_holds_nobody_up() {
+    check(|| {
+        let inbox = Inbox::new();
+        let first = inbox.begin();
+        let died = Arc::new(AtomicBool::new(false));
+        let (victim, death) = (inbox.clone(), died.clone());
+        let victim = thread::spawn(move || {
+            let position = victim.ring().posted_from(first, || true);
+            victim.prepare(position.unwrap_or(first), 1);
+            death.store(true, Ordering::Release);
+        });
+        let living = inbox.clone();
+        let living = thread::spawn(move || living.send(2));
+        if died.load(Ordering::Acquire) {
+            // `CqInner::relieve`
+            inbox.ring().reclaim(first, |holder| holder.is_of(1));
+        }
+        assert_eq!(living.join().unwrap(), Some(first));
+        victim.join().unwrap();
+        assert_eq!(inbox.take(first), Some(2));
+        inbox.ring().reclaim(first + 1, |holder| holder.is_of(1));
+        let cells = inbox.ring().cells();
+        let free = (0..).map_while(|_| inbox.ring().claim(0, Holder::new(3, 7)));
+        assert_eq!(free.take(cells + 1).count(), cells, "a cell is lost");
+    });
+}
+
+#[test]
+fn a_receive_is_closed_or_gets_its_message_and_the_next_life_gets_none_of_the_former() {
+    check(|| {
+        let inbox = Inbox::new();
+        let first = inbox.begin();
+        let sender = inbox.clone();
+        let sender = thread::spawn(move || {
+            let life = sender.life.load(Ordering::Acquire);
+            (life, sender.send(1))
+        });
+        let closed = inbox.ring().close(first).map(|cell| inbox.empty(cell));
+        let next = inbox.begin();
+        let (life, sent) = sender.join().unwrap();
+        let arrived = inbox.take(next);
+        match sent {
+            Some(position) if position == first => {
+                assert_eq!((closed, arrived), (Some(1), None));
+            }
+            // It began so late that it is a sender of the next life.
+            Some(position) => assert_eq!((position, arrived, closed), (next, Some(1), None)),
+            None => assert_eq!((closed, arrived), (None, None)),
+        }
+        assert!(life <= 2);
     });
 }

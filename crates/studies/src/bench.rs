@@ -2,9 +2,8 @@
 
 use adverb_results::{Completion, Opcode, Program};
 use adverb_units::Span;
-use adverb_verbs::qp::AddressVector;
 use adverb_verbs::{
-    AccessFlags, Context, Endpoint, MemoryAccessError, MemoryRegion, PathMtu, PortCaps, PortNum,
+    AccessFlags, Connection, Context, Endpoint, MemoryAccessError, MemoryRegion, PathMtu, PortCaps,
     Psn, QpAttr, QpCaps, QpInit, QpType, QueuePair, RemoteAddress, Sge, Station, WaitError,
 };
 
@@ -17,7 +16,6 @@ use crate::ping;
 use crate::reap::{Notified, Polling};
 use crate::spec::CellSpec;
 
-const PORT: PortNum = PortNum::ONE;
 /// READs under way at a time, where both devices take as many.
 const MAX_RD_ATOMIC: u8 = 16;
 
@@ -41,6 +39,8 @@ pub(crate) struct Bench<'s, S: Station> {
     port: PortCaps,
     /// The other side's buffers; its own until it has said hello.
     remote: RemoteAddress,
+    /// This side's queue pair; where it listens, since it said hello.
+    endpoint: Endpoint,
 }
 
 /// A completion queue, with a channel where completions are waited for by events.
@@ -109,8 +109,9 @@ impl<'s, S: Station> Bench<'s, S> {
             },
         };
         let qp = context.create_qp(&pd, &init)?;
-        qp.modify(&QpAttr::to_init(PORT, access))?;
-        let port = context.port(PORT)?;
+        let port_num = context.port_num();
+        qp.modify(&QpAttr::to_init(port_num, access))?;
+        let port = context.port(port_num)?;
         let bench = Bench {
             station,
             peer,
@@ -119,6 +120,14 @@ impl<'s, S: Station> Bench<'s, S> {
             layout,
             pattern: Pattern::new(spec.params.seed),
             patience: layout::patience(spec),
+            endpoint: Endpoint {
+                qpn: qp.qpn(),
+                psn: first_psn(side),
+                gid: port.gid,
+                lid: port.lid,
+                port: port_num,
+                cm: None,
+            },
             port,
             remote: mr.remote(0),
             mr,
@@ -130,23 +139,21 @@ impl<'s, S: Station> Bench<'s, S> {
         Ok(bench)
     }
 
-    /// What the other side must know.
-    pub(crate) fn hello(&self) -> Hello {
-        Hello {
+    /// What the other side must know. The passive side listens from now on, where the device
+    /// connects through a connection manager.
+    pub(crate) fn hello(&mut self) -> Result<Hello, Fault> {
+        if self.side == Side::Passive {
+            self.endpoint.cm = self.qp.listen()?;
+        }
+        Ok(Hello {
             program: self.spec.program.to_string(),
             params: self.spec.params.clone(),
-            endpoint: Endpoint {
-                qpn: self.qp.qpn(),
-                psn: self.first_psn(),
-                gid: self.port.gid,
-                lid: self.port.lid,
-                port: PORT,
-            },
+            endpoint: self.endpoint,
             mtu: self.port.active_mtu.bytes().get(),
             max_rd_atomic: self.max_rd_atomic(),
             addr: self.mr.addr(),
             rkey: self.mr.rkey(),
-        }
+        })
     }
 
     /// Connects the queue pair to the other side's.
@@ -156,19 +163,13 @@ impl<'s, S: Station> Bench<'s, S> {
             addr: peer.addr,
             rkey: peer.rkey,
         };
-        let address = AddressVector {
-            dgid: peer.endpoint.gid,
-            dlid: peer.endpoint.lid,
-            port: PORT,
-        };
-        let mtu = common_mtu(self.port.active_mtu, peer.mtu);
-        let mut to_rtr = QpAttr::to_rtr(address, peer.endpoint.qpn, peer.endpoint.psn, mtu);
-        to_rtr.max_dest_rd_atomic = Some(self.max_rd_atomic());
-        self.qp.modify(&to_rtr)?;
-        let mut to_rts = QpAttr::to_rts(self.first_psn());
-        to_rts.max_rd_atomic = Some(self.max_rd_atomic().min(peer.max_rd_atomic));
-        self.qp.modify(&to_rts)?;
-        Ok(())
+        Ok(self.qp.connect(&Connection {
+            local: self.endpoint,
+            remote: peer.endpoint,
+            path_mtu: common_mtu(self.port.active_mtu, peer.mtu),
+            max_rd_atomic: self.max_rd_atomic().min(peer.max_rd_atomic),
+            max_dest_rd_atomic: self.max_rd_atomic(),
+        })?)
     }
 
     /// Waits as `wait` does for the span it is given, again and again for as long as there is
@@ -284,14 +285,14 @@ impl<'s, S: Station> Bench<'s, S> {
         let caps = self.station.context().caps();
         caps.max_qp_rd_atom.clamp(1, MAX_RD_ATOMIC)
     }
+}
 
-    /// Any number will do; different ones on the two sides show if one is mistaken for the other.
-    fn first_psn(&self) -> Psn {
-        Psn::new(match self.side {
-            Side::Active => 0x0a_0001,
-            Side::Passive => 0x0b_0001,
-        })
-    }
+/// Any number will do; different ones on the two sides show if one is mistaken for the other.
+fn first_psn(side: Side) -> Psn {
+    Psn::new(match side {
+        Side::Active => 0x0a_0001,
+        Side::Passive => 0x0b_0001,
+    })
 }
 
 /// The larger packets that both ports carry.

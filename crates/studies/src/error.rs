@@ -3,8 +3,8 @@
 use std::fmt;
 
 use adverb_verbs::{
-    CreateError, MemoryAccessError, ModifyQpError, OutOfBandError, PollError, PostError,
-    RegisterError, WaitError, WcStatus, WrId,
+    ConnectError, CreateError, MemoryAccessError, ModifyQpError, OutOfBandError, PollError,
+    PostError, RegisterError, WaitError, WcStatus, WrId,
 };
 
 use crate::spec::SpecError;
@@ -88,9 +88,12 @@ pub enum Fault {
     /// Memory could not be registered.
     #[error(transparent)]
     Register(#[from] RegisterError),
-    /// The queue pair could not be connected.
+    /// The queue pair could not be made ready.
     #[error(transparent)]
     Modify(#[from] ModifyQpError),
+    /// The queue pair could not be connected to the peer's.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
     /// A request was refused.
     #[error(transparent)]
     Post(#[from] PostError),
@@ -178,12 +181,13 @@ pub enum Fault {
 impl Fault {
     /// Whether the other side's failure may be behind it.
     pub(crate) fn may_be_the_others(&self) -> bool {
-        matches!(
-            self,
+        match self {
             Fault::Wait(WaitError::TimedOut { .. })
-                | Fault::Completion { .. }
-                | Fault::Post(_)
-                | Fault::OutOfBand(_)
-        )
+            | Fault::Completion { .. }
+            | Fault::Post(_)
+            | Fault::OutOfBand(_) => true,
+            Fault::Connect(error) => error.may_be_the_peers(),
+            _ => false,
+        }
     }
 }

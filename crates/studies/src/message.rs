@@ -24,7 +24,7 @@ use crate::error::Fault;
 use crate::spec::{CellSpec, Request};
 
 /// Version of the messages and of what the programs do between them.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -144,7 +144,7 @@ mod tests {
         assert!(matches!(
             error,
             Err(Fault::Version {
-                ours: 1,
+                ours: VERSION,
                 theirs: 99
             })
         ));

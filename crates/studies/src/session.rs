@@ -85,7 +85,7 @@ impl<'s, S: Station> Session<'s, S> {
     fn connected(&mut self) -> Result<Bench<'s, S>, Fault> {
         let mut bench = Bench::new(self.station, self.peer, self.spec, self.side)?;
         self.phase = Phase::Connect;
-        self.peer.tell(Message::Hello(bench.hello()))?;
+        self.peer.tell(Message::Hello(bench.hello()?))?;
         let hello: Hello = match self.peer.hear("a greeting", self.patience)? {
             Message::Hello(hello) => hello,
             other => return Err(other.unexpected("a greeting")),

@@ -226,6 +226,8 @@ impl CellSpec {
             warmup_iters,
             active_core: None,
             passive_core: None,
+            active_numa_node: None,
+            passive_numa_node: None,
             seed: p.seed,
         }
     }

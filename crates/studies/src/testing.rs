@@ -1,7 +1,7 @@
 //! A device's limits, for the tests of this crate.
 
 use adverb_units::Bytes;
-use adverb_verbs::DeviceCaps;
+use adverb_verbs::{AtomicCap, DeviceCaps};
 
 pub(crate) fn caps() -> DeviceCaps {
     DeviceCaps {
@@ -14,5 +14,6 @@ pub(crate) fn caps() -> DeviceCaps {
         max_mr_size: Bytes::mib(4096),
         max_qp_rd_atom: 16,
         max_inline_data: 256,
+        atomics: AtomicCap::None,
     }
 }

@@ -39,6 +39,29 @@ pub struct DeviceCaps {
     pub max_qp_rd_atom: u8,
     /// Payload that fits in a send request.
     pub max_inline_data: u32,
+    /// What its atomic operations are atomic with.
+    pub atomics: AtomicCap,
+}
+
+/// What a device's atomic operations are atomic with (`ibv_atomic_cap`, same numbers).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum AtomicCap {
+    /// It has none.
+    None,
+    /// With those of the same device.
+    Device,
+    /// With all of the system, the CPU's among them.
+    System,
+}
+
+impl fmt::Display for AtomicCap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            AtomicCap::None => "none",
+            AtomicCap::Device => "within the device",
+            AtomicCap::System => "within the system",
+        })
+    }
 }
 
 /// Path MTU (`ibv_mtu`): the largest payload of one packet.
@@ -77,8 +100,43 @@ pub enum LinkLayer {
     InfiniBand,
     /// Ethernet (RoCE): addressed by GID.
     Ethernet,
+    /// TCP (iWARP): addressed by IP address, connected by the connection manager.
+    Iwarp,
     /// This host's memory: both ends are on it.
     SharedMemory,
+}
+
+impl fmt::Display for LinkLayer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            LinkLayer::InfiniBand => "InfiniBand",
+            LinkLayer::Ethernet => "Ethernet",
+            LinkLayer::Iwarp => "iWARP",
+            LinkLayer::SharedMemory => "shared memory",
+        })
+    }
+}
+
+/// How the packets that a GID sends are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum GidType {
+    /// InfiniBand, with a global routing header where the peer is on another subnet.
+    InfiniBand,
+    /// RoCE v1: Ethernet frames, within one broadcast domain.
+    RoceV1,
+    /// RoCE v2: UDP over IPv4 or IPv6.
+    RoceV2,
+}
+
+impl fmt::Display for GidType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            GidType::InfiniBand => "InfiniBand",
+            GidType::RoceV1 => "RoCE v1",
+            GidType::RoceV2 => "RoCE v2",
+        })
+    }
 }
 
 /// State of a port (`ibv_port_attr`), as far as programs choose by it.
@@ -94,6 +152,10 @@ pub struct PortCaps {
     pub lid: Lid,
     /// The GID that peers reach it by.
     pub gid: Gid,
+    /// Its place in the port's table of GIDs.
+    pub gid_index: u32,
+    /// How packets from it are made; none where there are no packets.
+    pub gid_type: Option<GidType>,
 }
 
 /// Sizes of a queue pair (`ibv_qp_cap`).

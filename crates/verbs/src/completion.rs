@@ -92,6 +92,10 @@ pub enum WcOpcode {
     RdmaWrite,
     /// An RDMA READ of this side.
     RdmaRead,
+    /// A compare-and-swap of this side.
+    CompareSwap,
+    /// A fetch-and-add of this side.
+    FetchAdd,
     /// A SEND of the peer arrived.
     Recv,
     /// An RDMA WRITE with immediate of the peer arrived.
@@ -124,6 +128,8 @@ pub struct WorkCompletion {
     pub imm: Option<Imm>,
     /// The local queue pair.
     pub qp_num: Qpn,
+    /// The queue pair that a datagram came from (UD receives).
+    pub src_qp: Option<Qpn>,
     /// Flags.
     pub flags: WcFlags,
 }
@@ -138,6 +144,7 @@ impl Default for WorkCompletion {
             byte_len: 0,
             imm: None,
             qp_num: Qpn::default(),
+            src_qp: None,
             flags: WcFlags::empty(),
         }
     }

@@ -1,15 +1,23 @@
-//! What two ends tell each other out of band before their queue pairs can talk.
+//! What two ends tell each other out of band before their queue pairs can talk, and how they are
+//! connected then: by hand (INIT → RTR → RTS) or by a connection manager.
 
+use std::net::SocketAddr;
+
+use adverb_units::Span;
 use serde::{Deserialize, Serialize};
 
+use crate::caps::PathMtu;
+use crate::device::QueuePair;
+use crate::error::ModifyQpError;
 use crate::ids::{Gid, Lid, PortNum, Psn, Qpn};
+use crate::qp::{AddressVector, QpAttr};
 
 /// One end of a connection: the address of a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Endpoint {
     /// The queue pair.
     pub qpn: Qpn,
-    /// The first packet it will send.
+    /// The first packet it will send, where it is connected by hand.
     pub psn: Psn,
     /// Its port's GID.
     pub gid: Gid,
@@ -17,4 +25,133 @@ pub struct Endpoint {
     pub lid: Lid,
     /// Its port.
     pub port: PortNum,
+    /// Where its connection manager listens; none where it does not.
+    pub cm: Option<SocketAddr>,
+}
+
+/// A connection as both sides want it. The side whose own endpoint listens is the passive one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Connection {
+    /// This side's end.
+    pub local: Endpoint,
+    /// The peer's.
+    pub remote: Endpoint,
+    /// The larger packets that both ports carry.
+    pub path_mtu: PathMtu,
+    /// READs and atomics under way from this side (`initiator_depth`).
+    pub max_rd_atomic: u8,
+    /// READs and atomics taken from the peer at a time (`responder_resources`).
+    pub max_dest_rd_atomic: u8,
+}
+
+impl Connection {
+    /// The attributes of INIT → RTR, and those of RTR → RTS.
+    pub fn attributes(&self) -> (QpAttr, QpAttr) {
+        let address = AddressVector {
+            dgid: self.remote.gid,
+            dlid: self.remote.lid,
+            port: self.local.port,
+        };
+        let remote = &self.remote;
+        let mut to_rtr = QpAttr::to_rtr(address, remote.qpn, remote.psn, self.path_mtu);
+        to_rtr.max_dest_rd_atomic = Some(self.max_dest_rd_atomic);
+        let mut to_rts = QpAttr::to_rts(self.local.psn);
+        to_rts.max_rd_atomic = Some(self.max_rd_atomic);
+        (to_rtr, to_rts)
+    }
+
+    /// Connects `qp` by hand: it is in INIT, and in RTS then.
+    ///
+    /// # Errors
+    /// The peer waits for a connection manager, or a transition is refused.
+    pub fn by_hand<Q: QueuePair>(&self, qp: &Q) -> Result<(), ConnectError> {
+        if let Some(peer) = self.remote.cm {
+            return Err(ConnectError::OnlyPeerManaged { peer });
+        }
+        let (to_rtr, to_rts) = self.attributes();
+        qp.modify(&to_rtr)?;
+        qp.modify(&to_rts)?;
+        Ok(())
+    }
+}
+
+/// Why two queue pairs could not be connected.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConnectError {
+    /// A transition was refused.
+    #[error(transparent)]
+    Modify(#[from] ModifyQpError),
+    /// The peer listens for a connection manager, which this side does not use.
+    #[error(
+        "the peer waits for the connection manager at {peer}, this side connects by hand; name \
+         both devices verbs+cm:NAME, or both verbs:NAME"
+    )]
+    OnlyPeerManaged {
+        /// Where it listens.
+        peer: SocketAddr,
+    },
+    /// The peer does not listen for the connection manager, by which this side connects.
+    #[error(
+        "this side connects through the connection manager, the peer by hand; name both devices \
+         verbs+cm:NAME, or both verbs:NAME"
+    )]
+    OnlyThisManaged,
+    /// The peer's connection manager refused.
+    #[error("the peer at {peer} rejected the connection: {reason}")]
+    Rejected {
+        /// Its address.
+        peer: SocketAddr,
+        /// Why, in the words of the specification.
+        reason: String,
+    },
+    /// No way to the peer was found.
+    #[error(
+        "no way from {from} to {peer}: {reason}; see that both have addresses of one network \
+         (`ip route get {}`)", peer.ip()
+    )]
+    Unreachable {
+        /// This side's address.
+        from: SocketAddr,
+        /// The peer's.
+        peer: SocketAddr,
+        /// What the connection manager said.
+        reason: String,
+    },
+    /// The connection manager took another way than the one chosen.
+    #[error("the connection manager uses {found}, chosen was {wanted}; {remedy}")]
+    OtherWay {
+        /// What it uses.
+        found: String,
+        /// What was chosen.
+        wanted: String,
+        /// What to do.
+        remedy: String,
+    },
+    /// The peer did not answer in time.
+    #[error("waited {patience} for {what}, in vain")]
+    TimedOut {
+        /// What was waited for.
+        what: String,
+        /// How long.
+        patience: Span,
+    },
+    /// The operating system refused.
+    #[error("{action}: {source}")]
+    System {
+        /// What was tried.
+        action: String,
+        /// What the system said.
+        source: std::io::Error,
+    },
+}
+
+impl ConnectError {
+    /// Whether a failure of the peer may be behind it.
+    pub fn may_be_the_peers(&self) -> bool {
+        matches!(
+            self,
+            ConnectError::Rejected { .. } | ConnectError::TimedOut { .. }
+        )
+    }
 }

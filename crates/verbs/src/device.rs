@@ -7,17 +7,20 @@
 //! One type parameter, the [`Context`], carries all object types, so that a program over the seam
 //! compiles to direct calls: the seam costs nothing on the data path.
 
+use std::net::SocketAddr;
+
 use adverb_units::{Bytes, Span};
 
 use crate::access::AccessFlags;
 use crate::caps::{DeviceCaps, DeviceName, PortCaps, QpCaps};
 use crate::completion::{NotifyOn, WorkCompletion};
+use crate::connect::{ConnectError, Connection};
 use crate::error::{
     CreateError, MemoryAccessError, ModifyQpError, OpenError, PollError, PostError, RegisterError,
 };
 use crate::ids::{CqId, Lkey, PortNum, Qpn, Rkey};
-use crate::qp::{QpAttr, QpState, QpType};
-use crate::work::{RecvRequest, RemoteAddress, SendRequest, Sge};
+use crate::qp::{AddressVector, QpAttr, QpState, QpType};
+use crate::work::{AhRef, RecvRequest, RemoteAddress, SendRequest, Sge};
 
 /// A device that can be opened (`ibv_device`).
 pub trait Device {
@@ -43,6 +46,8 @@ pub trait Context: Sized {
     type Cq: CompletionQueue;
     /// Its queue pairs.
     type Qp: QueuePair;
+    /// Its address handles.
+    type Ah: AddressHandle;
 
     /// The device's name.
     fn name(&self) -> DeviceName;
@@ -50,8 +55,15 @@ pub trait Context: Sized {
     /// Its limits (`ibv_query_device`).
     fn caps(&self) -> &DeviceCaps;
 
+    /// The port that programs use: the one that was chosen when the device was named.
+    fn port_num(&self) -> PortNum;
+
     /// State of a port (`ibv_query_port`, `ibv_query_gid`).
     fn port(&self, port: PortNum) -> Result<PortCaps, CreateError>;
+
+    /// What the device and the port in use have counted since they began (retransmissions, RNR
+    /// NAKs, bytes …), by the driver's names; empty where nothing is counted.
+    fn counters(&self) -> Counters;
 
     /// What else belongs into a record's provenance: driver, firmware, placement …, by name.
     fn provenance(&self) -> Vec<(String, String)>;
@@ -84,7 +96,14 @@ pub trait Context: Sized {
         pd: &Self::Pd,
         init: &QpInit<'_, Self::Cq>,
     ) -> Result<Self::Qp, CreateError>;
+
+    /// Makes an address handle, by which datagrams reach a port (`ibv_create_ah`).
+    fn create_ah(&self, pd: &Self::Pd, address: &AddressVector) -> Result<Self::Ah, CreateError>;
 }
+
+/// Events counted by a device, by the driver's names. They only grow, but for an overflow or a reset
+/// by an administrator.
+pub type Counters = std::collections::BTreeMap<String, u64>;
 
 /// What a queue pair is made of (`ibv_qp_init_attr`).
 #[derive(Clone, Copy, Debug)]
@@ -101,6 +120,12 @@ pub struct QpInit<'a, Cq> {
 
 /// A protection domain (`ibv_pd`).
 pub trait ProtectionDomain {}
+
+/// An address handle (`ibv_ah`): the way of datagrams to a port.
+pub trait AddressHandle {
+    /// To name it in a request.
+    fn handle(&self) -> AhRef<'_>;
+}
 
 /// A registered memory region (`ibv_mr`) and its memory.
 ///
@@ -166,7 +191,7 @@ pub trait CompletionQueue {
 }
 
 /// A queue pair (`ibv_qp`).
-pub trait QueuePair {
+pub trait QueuePair: Sized {
     /// Its number.
     fn qpn(&self) -> Qpn;
 
@@ -178,6 +203,19 @@ pub trait QueuePair {
 
     /// Changes state and attributes (`ibv_modify_qp`).
     fn modify(&self, attr: &QpAttr) -> Result<(), ModifyQpError>;
+
+    /// Lets the peer's connection manager connect to it, where that is how this device connects:
+    /// the address to tell the peer ([`Endpoint::cm`](crate::Endpoint::cm)), before it connects.
+    /// None where queue pairs are connected by hand.
+    fn listen(&self) -> Result<Option<SocketAddr>, ConnectError> {
+        Ok(None)
+    }
+
+    /// Connects it to the peer's, from INIT; it is in RTS then. Both sides do so at a time; waits
+    /// for the peer are bounded.
+    fn connect(&self, connection: &Connection) -> Result<(), ConnectError> {
+        connection.by_hand(self)
+    }
 
     /// Posts a list of send requests in one call (`ibv_post_send`). On an error those before
     /// [`PostError::index`] are posted.

@@ -195,6 +195,18 @@ pub enum ModifyQpError {
         /// Why.
         reason: String,
     },
+    /// The driver refused values that the table of transitions allows.
+    #[error("{from} to {to}: the driver refused it: {reason}{remedy}")]
+    Refused {
+        /// Where it is.
+        from: QpState,
+        /// Where it was to go.
+        to: QpState,
+        /// What the driver said.
+        reason: String,
+        /// What to do; empty, or begins with `; `.
+        remedy: String,
+    },
     /// The peer holds the queue pair's memory and does not let go.
     #[error("the queue pair cannot be reset: {reason}")]
     Busy {
@@ -262,8 +274,11 @@ pub enum PostErrorCause {
         max: Bytes,
     },
     /// Inline data makes no sense for an operation that writes local memory (`EINVAL`).
-    #[error("RDMA READ cannot be inline")]
+    #[error("RDMA READ and atomic operations cannot be inline")]
     InlineRead,
+    /// A datagram without destination, or a destination on a connected queue pair (`EINVAL`).
+    #[error("a request has a destination on UD queue pairs, and only there")]
+    Destination,
     /// A message longer than the port carries (`EINVAL`).
     #[error("a message of {given}, the port carries {max}")]
     MessageTooLong {

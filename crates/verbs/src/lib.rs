@@ -27,12 +27,12 @@ pub mod station;
 pub mod work;
 
 pub use access::AccessFlags;
-pub use caps::{DeviceCaps, DeviceName, LinkLayer, PathMtu, PortCaps, QpCaps};
+pub use caps::{AtomicCap, DeviceCaps, DeviceName, GidType, LinkLayer, PathMtu, PortCaps, QpCaps};
 pub use completion::{NotifyOn, WcFlags, WcOpcode, WcStatus, WorkCompletion};
-pub use connect::Endpoint;
+pub use connect::{ConnectError, Connection, Endpoint};
 pub use device::{
-    CompletionChannel, CompletionQueue, Context, Device, MemoryRegion, ProtectionDomain, QpInit,
-    QueuePair,
+    AddressHandle, CompletionChannel, CompletionQueue, Context, Counters, Device, MemoryRegion,
+    ProtectionDomain, QpInit, QueuePair,
 };
 pub use error::{
     CreateError, MemoryAccessError, ModifyQpError, OpenError, PollError, PostError, PostErrorCause,
@@ -43,4 +43,7 @@ pub use qp::{
     AckTimeout, AddressVector, QpAttr, QpAttrMask, QpState, QpType, RetryCount, RnrTimer,
 };
 pub use station::{CpuTime, OutOfBandError, RoleId, Station, WaitError};
-pub use work::{Operation, RecvRequest, RemoteAddress, SendFlags, SendRequest, Sge};
+pub use work::{
+    AhRef, Comparison, Destination, Operation, RecvRequest, RemoteAddress, SendFlags, SendRequest,
+    Sge,
+};

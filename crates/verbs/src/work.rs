@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use crate::ids::{Imm, Lkey, Rkey, WrId};
+use crate::ids::{Imm, Lkey, Qpn, Rkey, WrId};
 
 /// One piece of a registered memory region (`ibv_sge`).
 ///
@@ -89,6 +89,74 @@ pub enum Operation {
     RdmaWriteWithImm(RemoteAddress, Imm),
     /// RDMA READ.
     RdmaRead(RemoteAddress),
+    /// Adds a number to 8 bytes of the peer's, aligned to 8, and gives back what was there.
+    FetchAdd(RemoteAddress, u64),
+    /// Replaces 8 bytes of the peer's, aligned to 8, if they are as expected, and gives back what
+    /// was there.
+    CompareSwap(RemoteAddress, Comparison),
+}
+
+/// The operands of a compare-and-swap, in host order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Comparison {
+    /// What must be there.
+    pub expected: u64,
+    /// What then takes its place.
+    pub new: u64,
+}
+
+impl Operation {
+    /// Whether it writes this side's memory (READ, atomics): such a request cannot be inline, and
+    /// its pieces need LOCAL_WRITE.
+    pub const fn writes_local_memory(&self) -> bool {
+        matches!(
+            self,
+            Operation::RdmaRead(_) | Operation::FetchAdd(..) | Operation::CompareSwap(..)
+        )
+    }
+
+    /// Whether it is an atomic operation.
+    pub const fn is_atomic(&self) -> bool {
+        matches!(self, Operation::FetchAdd(..) | Operation::CompareSwap(..))
+    }
+}
+
+/// The device's own name of an address handle; the lifetime is that of the handle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AhRef<'ah> {
+    name: u64,
+    handle: PhantomData<&'ah ()>,
+}
+
+impl AhRef<'_> {
+    /// The handle that the device calls `name`.
+    ///
+    /// # Safety
+    /// `name` is what the device of the queue pair, to which requests with it are posted, gave the
+    /// handle, for as long as the reference lives.
+    #[allow(unsafe_code)]
+    pub const unsafe fn from_raw(name: u64) -> Self {
+        AhRef {
+            name,
+            handle: PhantomData,
+        }
+    }
+
+    /// The device's name for it.
+    pub const fn name(&self) -> u64 {
+        self.name
+    }
+}
+
+/// Where a datagram goes (UD).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Destination<'ah> {
+    /// The way to the peer's port.
+    pub ah: AhRef<'ah>,
+    /// The queue pair there.
+    pub qpn: Qpn,
+    /// Its queue key.
+    pub qkey: u32,
 }
 
 bitflags::bitflags! {
@@ -118,6 +186,8 @@ pub struct SendRequest<'a> {
     pub sges: &'a [Sge<'a>],
     /// How.
     pub flags: SendFlags,
+    /// Where to; only, and always, on a UD queue pair.
+    pub to: Option<Destination<'a>>,
 }
 
 impl<'a> SendRequest<'a> {
@@ -128,6 +198,16 @@ impl<'a> SendRequest<'a> {
             operation,
             sges,
             flags: SendFlags::empty(),
+            to: None,
+        }
+    }
+
+    /// The same request as a datagram to `to`.
+    #[must_use]
+    pub const fn to(self, to: Destination<'a>) -> Self {
+        SendRequest {
+            to: Some(to),
+            ..self
         }
     }
 

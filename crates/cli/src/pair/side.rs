@@ -5,14 +5,18 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, ChildStderr, ChildStdout, Command, ExitStatus, Stdio};
 
+use adverb_verbs::Counters;
 use rustix::event::{PollFd, PollFlags};
+use serde::{Deserialize, Serialize};
 
-use super::{Answer, Side};
+use super::{Answer, Ended, Side};
 
-/// How a side ended.
-pub(super) enum End {
+/// How a side ended, as its parent saw it.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum End {
     /// It said how.
-    Answered(Answer),
+    Answered(Ended),
     /// It died, or said nothing that can be understood.
     Died(String),
     /// The parent ended it.
@@ -21,10 +25,10 @@ pub(super) enum End {
 
 impl End {
     /// Why the side failed, and how little that explains (0 is best); none if it did not fail.
-    pub(super) fn reason(self, side: Side) -> Option<(u8, String)> {
+    pub(crate) fn reason(self, side: Side) -> Option<(u8, String)> {
         match self {
             End::Died(how) => Some((0, format!("{} side: {how}", side.name()))),
-            End::Answered(Answer::Failed { reason, peer_gone }) => {
+            End::Answered(Ended::Failed { reason, peer_gone }) => {
                 Some((1 + u8::from(peer_gone), reason))
             }
             End::Answered(_) | End::Stopped => None,
@@ -84,7 +88,7 @@ impl<S: Read + AsFd> Pipe<S> {
 }
 
 /// A side that was started.
-pub(super) struct Running {
+pub(crate) struct Running {
     child: Child,
     answer: Pipe<ChildStdout>,
     talk: Pipe<ChildStderr>,
@@ -94,7 +98,7 @@ pub(super) struct Running {
 
 impl Running {
     /// Starts a side with its end of the socket pair as stdin.
-    pub(super) fn spawn(side: Side, link: OwnedFd) -> io::Result<Self> {
+    pub(crate) fn spawn(side: Side, link: OwnedFd) -> io::Result<Self> {
         // Not by its path: the file there may have been replaced during a long study.
         let mut child = Command::new("/proc/self/exe")
             .arg0("adverb")
@@ -117,27 +121,27 @@ impl Running {
     }
 
     /// Whether it has not ended yet.
-    pub(super) fn is_running(&self) -> bool {
+    pub(crate) fn is_running(&self) -> bool {
         self.status.is_none()
     }
 
     /// Whether it has ended, and not well.
-    pub(super) fn has_failed(&self) -> bool {
+    pub(crate) fn has_failed(&self) -> bool {
         self.status.is_some_and(|status| !status.success())
     }
 
     /// Whether a signal ended it.
-    pub(super) fn was_killed(&self) -> bool {
+    pub(crate) fn was_killed(&self) -> bool {
         self.status.is_some_and(|status| status.signal().is_some())
     }
 
     /// What to wait for.
-    pub(super) fn poll_fds(&self) -> impl Iterator<Item = PollFd<'_>> {
+    pub(crate) fn poll_fds(&self) -> impl Iterator<Item = PollFd<'_>> {
         self.answer.poll_fd().into_iter().chain(self.talk.poll_fd())
     }
 
     /// Takes what it said; reaps it if it has ended.
-    pub(super) fn read(&mut self) -> io::Result<()> {
+    pub(crate) fn read(&mut self) -> io::Result<()> {
         self.answer.read()?;
         self.talk.read()?;
         let ended = self.answer.stream.is_none() && self.talk.stream.is_none();
@@ -148,7 +152,7 @@ impl Running {
     }
 
     /// Ends it, if it has not ended.
-    pub(super) fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         if self.is_running() {
             self.stopped = true;
             // It may just have ended by itself, which is as well.
@@ -156,11 +160,15 @@ impl Running {
         }
     }
 
-    /// How it ended.
-    pub(super) fn end(self) -> End {
-        if let Ok(answer) = serde_json::from_slice(&self.answer.text) {
-            return End::Answered(answer);
+    /// How it ended, and what its device counted.
+    pub(crate) fn end(self) -> (End, Counters) {
+        match serde_json::from_slice(&self.answer.text) {
+            Ok(Answer { end, counters }) => (End::Answered(end), counters),
+            Err(_) => (self.end_without_answer(), Counters::new()),
         }
+    }
+
+    fn end_without_answer(&self) -> End {
         if self.stopped {
             return End::Stopped;
         }

@@ -1,6 +1,8 @@
 //! The real binary, in a place of its own: its shared memory and its folders are a test's.
 #![allow(dead_code, reason = "each test file uses a part")]
 
+pub(crate) mod server;
+
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};

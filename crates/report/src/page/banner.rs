@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use adverb_results::{DeviceKind, RESULTS_CSV, RESULTS_JSONL, Record};
+use adverb_results::{DeviceKind, Params, RESULTS_CSV, RESULTS_JSONL, Record, Site};
 use maud::{Markup, html};
 
 use crate::{Report, format};
@@ -19,11 +19,14 @@ pub(super) fn measured_on(report: &Report<'_>) -> Markup {
     html! {
         dl class="facts" {
             (fact("Device", &all(|r| format!("{} ({})", r.device, kind(r.device.kind)))))
-            (fact("Machine", &all(|r| format!("{}, {} cores", r.provenance.cpu, r.provenance.cores))))
-            (fact("Host", &all(|r| format!("{}, kernel {}", r.provenance.host, r.provenance.kernel))))
-            (fact("Cores used", &all(|r| cores(r.params.active_core, r.params.passive_core))))
+            (fact("Machine", &all(|r| machine(&r.provenance.active))))
+            (fact("Host", &all(|r| host(&r.provenance.active))))
+            (fact("Machine of the passive side", &all(|r| passive(r, machine))))
+            (fact("Host of the passive side", &all(|r| passive(r, host))))
+            (fact("Cores used", &all(|r| cores(&r.params))))
             (fact("Adverb", &all(version)))
-            (fact("Device details", &all(details)))
+            (fact("Device details", &all(|r| details(&r.provenance.active))))
+            (fact("Device details of the passive side", &all(|r| passive(r, details))))
             (fact("Date", &date(started(true), started(false))))
             @if let Some(profile) = &meta.profile { (fact("Profile", profile)) }
             (fact("Seed", &all(|r| r.params.seed.to_string())))
@@ -55,12 +58,33 @@ fn kind(kind: DeviceKind) -> &'static str {
     }
 }
 
-fn cores(active: Option<u32>, passive: Option<u32>) -> String {
-    let core = |c: Option<u32>| c.map_or_else(|| "any".to_owned(), |c| c.to_string());
+fn machine(site: &Site) -> String {
+    format!("{}, {} cores", site.cpu, site.cores)
+}
+
+fn host(site: &Site) -> String {
+    format!("{}, kernel {}", site.host, site.kernel)
+}
+
+/// Of the passive side, where it ran on another host.
+fn passive(record: &Record, of: fn(&Site) -> String) -> String {
+    record
+        .provenance
+        .passive
+        .as_ref()
+        .map_or_else(String::new, of)
+}
+
+fn cores(params: &Params) -> String {
+    let place = |core: Option<u32>, node: Option<u32>| match (core, node) {
+        (None, _) => "any".to_owned(),
+        (Some(core), None) => core.to_string(),
+        (Some(core), Some(node)) => format!("{core} (NUMA node {node})"),
+    };
     format!(
         "active side {}, passive side {}",
-        core(active),
-        core(passive)
+        place(params.active_core, params.active_numa_node),
+        place(params.passive_core, params.passive_numa_node)
     )
 }
 
@@ -71,9 +95,8 @@ fn version(record: &Record) -> String {
     }
 }
 
-fn details(record: &Record) -> String {
-    let details = record
-        .provenance
+fn details(site: &Site) -> String {
+    let details = site
         .device
         .iter()
         .map(|(name, value)| format!("{name} {value}"));

@@ -1,6 +1,7 @@
 //! The page: banner, findings, figures, table, colophon.
 
 mod banner;
+mod counters;
 mod table;
 
 use adverb_results::FigureId;
@@ -41,6 +42,7 @@ pub(crate) fn html(report: &Report<'_>) -> Markup {
                     (findings_section(&findings))
                     @for figure in &figures { (figure_section(figure)) }
                     (table::section(report))
+                    (counters::section(report))
                     (banner::reproduce(report))
                 }
                 script { (PreEscaped(JS)) }

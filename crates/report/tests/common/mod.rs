@@ -2,9 +2,9 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use adverb_results::{
-    Completion, CpuTime, DeviceKind, DeviceRef, FigureId, LatencyRecorder, Metrics, Opcode,
-    Outcome, Params, Posting, Program, Provenance, Record, RepetitionSample, SCHEMA, Signaling,
-    Usage,
+    Completion, Counters, CpuTime, DeviceKind, DeviceRef, FigureId, LatencyRecorder, Metrics,
+    Opcode, Outcome, Params, Posting, Program, Provenance, Record, RepetitionSample, SCHEMA,
+    Signaling, Site, Usage,
 };
 use adverb_units::{Bytes, Span};
 
@@ -39,6 +39,8 @@ fn params(op: Opcode, size: u64) -> Params {
         warmup_iters: Some(1000),
         active_core: Some(0),
         passive_core: Some(1),
+        active_numa_node: None,
+        passive_numa_node: None,
         seed: 42,
     }
 }
@@ -168,6 +170,7 @@ fn record(figures: &[FigureId], program: Program, params: Params, noise: &mut No
         metrics: metrics(program, &params, noise),
         params,
         outcome: Outcome::Ok,
+        counters: Counters::default(),
         provenance: provenance(),
     }
 }
@@ -177,11 +180,19 @@ fn provenance() -> Provenance {
         adverb: "0.1.0".to_owned(),
         revision: Some("0123abc".to_owned()),
         started: "2026-01-02T03:04:05Z".to_owned(),
-        host: "testbed".to_owned(),
+        virtual_time: false,
+        active: site("testbed"),
+        passive: None,
+    }
+}
+
+/// A host of that name.
+pub(crate) fn site(host: &str) -> Site {
+    Site {
+        host: host.to_owned(),
         kernel: "6.1.0".to_owned(),
         cpu: "Imaginary CPU @ 2.60GHz".to_owned(),
         cores: 2,
-        virtual_time: false,
         device: [("shm".to_owned(), "memfd".to_owned())].into(),
     }
 }

@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use adverb_verbs::{ModifyQpError, QpAttr, QpState, WcStatus};
+use adverb_verbs::{ModifyQpError, Psn, QpAttr, QpState, QpType, Qpn, WcStatus};
 
 use super::{QpInner, RecvProducer, SendQueue};
+use crate::datagram_ring::Holder;
 use crate::layout::{Phase, first_position};
-use crate::peer::Peer;
+use crate::peer::{Peer, PeerError};
 use crate::quiesce;
-use crate::requester::{Connection, Retries};
+use crate::requester::{Connection, Requester, Retries};
 
 /// How long a peer may take to finish one operation before its queue pair is given up.
 const QUIESCE_PATIENCE: Duration = Duration::from_secs(2);
@@ -19,9 +20,10 @@ impl QpInner {
     pub(super) fn set_state(&self, state: QpState) {
         let generation = self.generation.load(Ordering::Relaxed);
         self.state.store(state as u32, Ordering::Release);
-        self.entry()
-            .phase
-            .store(Phase::new(generation, state).0, Ordering::Release);
+        self.entry().phase.store(
+            Phase::new(generation, self.service, state).0,
+            Ordering::Release,
+        );
     }
 
     /// Starts a new life in RESET: peers of earlier ones find another generation.
@@ -33,7 +35,10 @@ impl QpInner {
         from_peer.waiting.store(0, Ordering::Relaxed);
         from_peer.requester_generation.store(0, Ordering::Relaxed);
         self.recv_queue.taken.store(0, Ordering::Relaxed);
-        let first = first_position(generation);
+        let first = match &self.recv_queue.datagrams {
+            Some(datagrams) => datagrams.begin_life(),
+            None => first_position(generation),
+        };
         *self.recv.lock() = RecvProducer { first, posted: 0 };
         self.recv_cq.attach_receiver(self.recv_queue.clone(), first);
     }
@@ -44,6 +49,18 @@ impl QpInner {
         *self.send.lock() = SendQueue::default();
         self.send_cq.purge(self.qpn);
         self.recv_cq.purge(self.qpn);
+        if let Some(datagrams) = &self.recv_queue.datagrams {
+            let recv = self.recv.lock();
+            let taken = self.recv_queue.taken.load(Ordering::Acquire);
+            datagrams.discard(recv.first + taken..recv.first + recv.posted);
+        }
+    }
+
+    /// Takes back what dead senders held of a UD queue pair's receive queue.
+    pub(crate) fn relieve_datagrams(&self, is_dead: impl Fn(Holder) -> bool) {
+        if self.service == QpType::Ud {
+            self.recv_cq.relieve(&self.recv_queue, is_dead);
+        }
     }
 
     /// Waits until the peer is not in the middle of an operation on this queue pair. The phase
@@ -84,14 +101,16 @@ impl QpInner {
         self.fail(&mut send);
     }
 
-    /// The peer is dead: what waits for it has exceeded its retries; the rest is flushed.
+    /// The peer is dead. RC: what waits for it has exceeded its retries; the rest is flushed. UC
+    /// knows nothing of its peer.
     pub(crate) fn fail_for_dead_peer(&self) {
-        let mut send = self.send.lock();
-        if let Some(oldest) = send.waiting.pop_front() {
-            self.complete_send(oldest.count, &oldest.request(), WcStatus::RetryExcErr);
+        if self.service == QpType::Rc {
+            let mut send = self.send.lock();
+            if let Some(oldest) = send.waiting.pop_front() {
+                self.end_send(oldest.count, &oldest.request(), WcStatus::RetryExcErr);
+            }
+            self.fail(&mut send);
         }
-        self.fail(&mut send);
-        drop(send);
         self.recv_cq.raise_anyway();
     }
 
@@ -105,7 +124,7 @@ impl QpInner {
         let recv = self.recv.lock();
         self.set_state(QpState::Err);
         for waiting in send.waiting.drain(..) {
-            self.complete_send(waiting.count, &waiting.request(), WcStatus::WrFlushErr);
+            self.end_send(waiting.count, &waiting.request(), WcStatus::WrFlushErr);
         }
         // A peer that is stopped in the middle of an operation may still complete one receive
         // after it was flushed; the ring is not used again before it has let go (`reset`).
@@ -137,7 +156,11 @@ impl QpInner {
         Ok(())
     }
 
-    pub(super) fn apply(self: &Arc<Self>, to: QpState, attr: &QpAttr) -> Result<(), ModifyQpError> {
+    pub(super) fn apply(
+        self: &Arc<Self>,
+        (from, to): (QpState, QpState),
+        attr: &QpAttr,
+    ) -> Result<(), ModifyQpError> {
         let entry = self.entry();
         if let Some(access) = attr.access {
             entry.access.store(access.bits(), Ordering::Relaxed);
@@ -147,6 +170,14 @@ impl QpInner {
                 .min_rnr_timer
                 .store(timer.code().into(), Ordering::Relaxed);
         }
+        if let Some(depth) = attr.max_dest_rd_atomic {
+            entry
+                .max_dest_rd_atomic
+                .store(depth.into(), Ordering::Relaxed);
+        }
+        if let Some(qkey) = attr.qkey {
+            entry.qkey.store(qkey, Ordering::Relaxed);
+        }
         let mut send = self.send.lock();
         match to {
             QpState::Rtr if attr.dest_qpn.is_some() => self.connect(&mut send, attr)?,
@@ -154,11 +185,13 @@ impl QpInner {
                 if let Some(connection) = send.connection.as_mut() {
                     connection.sq_psn = attr.sq_psn.or(connection.sq_psn);
                     connection.retries = Retries::merged(connection.retries, attr);
+                    connection.max_rd_atomic =
+                        attr.max_rd_atomic.unwrap_or(connection.max_rd_atomic);
                 }
             }
         }
-        // The engine may have found the peer dead meanwhile.
-        if self.state() != QpState::Err {
+        // The engine may have found the peer dead meanwhile, or a request may have failed.
+        if self.state() == from {
             self.set_state(to);
         }
         Ok(())
@@ -184,29 +217,48 @@ impl QpInner {
             );
             return Err(unreachable(reason));
         }
-        let peer = self
-            .port
-            .peer_of(dest)
-            .map_err(|e| unreachable(e.to_string()))?;
-        let generation = self.generation.load(Ordering::Relaxed);
-        let own = (self.qpn, generation, self.pd);
-        let connection = Connection::new(&self.port, own, peer, dest)
-            .ok_or_else(|| unreachable("there is no such queue pair".into()))?;
-        let entry = self.entry();
-        entry.dest_qpn.store(dest.get(), Ordering::Relaxed);
-        entry
-            .dest_epoch
-            .store(connection.peer.epoch, Ordering::Relaxed);
-        entry.rq_psn.store(
-            attr.rq_psn.map_or(0, adverb_verbs::Psn::get),
-            Ordering::Relaxed,
-        );
+        let peer = match self.port.peer_of(dest) {
+            Ok(peer) => Some(peer),
+            // Nobody answers on UC, so nobody is missed.
+            Err(PeerError::NotThere { .. } | PeerError::Ended { .. })
+                if self.service == QpType::Uc =>
+            {
+                None
+            }
+            Err(e) => return Err(unreachable(e.to_string())),
+        };
+        let connection = peer.map(|peer| {
+            Connection::new(self.as_requester(), peer, dest)
+                .ok_or_else(|| unreachable("there is no such queue pair".into()))
+        });
+        let connection = connection.transpose()?;
+        self.listen_to(dest, connection.as_ref(), attr);
         // The engine marks a peer dead before it looks for connections, under this lock, and looks
         // once: who connects after that has to see the mark.
-        if connection.peer.is_dead() {
+        let is_dead = connection.as_ref().is_some_and(|c| c.peer.is_dead());
+        if is_dead && self.service == QpType::Rc {
             return Err(unreachable("its process has ended".into()));
         }
-        send.connection = Some(connection);
+        send.connection = connection;
         Ok(())
+    }
+
+    /// Tells peers whose requests are expected.
+    fn listen_to(&self, dest: Qpn, connection: Option<&Connection>, attr: &QpAttr) {
+        let (entry, psn) = (self.entry(), attr.rq_psn.map_or(0, Psn::get));
+        let epoch = connection.map_or(0, |c| c.peer.epoch);
+        entry.dest_qpn.store(dest.get(), Ordering::Relaxed);
+        entry.dest_epoch.store(epoch, Ordering::Relaxed);
+        entry.rq_psn.store(psn, Ordering::Relaxed);
+    }
+
+    fn as_requester(&self) -> Requester {
+        Requester {
+            port: self.port.clone(),
+            service: self.service,
+            qpn: self.qpn,
+            generation: self.generation.load(Ordering::Relaxed),
+            pd: self.pd,
+        }
     }
 }

@@ -1,8 +1,9 @@
 //! Queue pairs: their life, their queues, and what posting does.
 //!
 //! Locks, in this order: `control`, `send`, `recv`, the port's list of waiting queue pairs, a
-//! completion queue's state. None is shared with another process, and none is held while waiting
-//! for one (except in `quiesce`, which waits for a peer's single operation, bounded).
+//! completion queue's state, the port's regions. None is shared with another process, and none is
+//! held while waiting for one (except in `quiesce`, which waits for a peer's single operation,
+//! bounded).
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -15,16 +16,18 @@ use adverb_verbs::{
 };
 use spin::mutex::SpinMutex;
 
-use crate::context::{Handle, MAX_INLINE, MAX_SGE, MAX_WR, SoftPd};
+use crate::context::{Handle, MAX_INLINE, MAX_RD_ATOM, MAX_SGE, MAX_WR, SoftPd};
 use crate::cq::{CqInner, RecvQueue, SoftCq};
+use crate::datagrams::Datagrams;
 use crate::layout::{FIRST_QP, MAX_QP, QP_INDEX_BITS, QpEntry};
 use crate::port::{Port, TableEntry, lock};
-use crate::requester::{Connection, Waiting};
+use crate::requester::{Connection, Waiting, Ways};
 use crate::ring::{Line, RecvRing};
 use crate::send_ring::SendRing;
 
 mod life;
 mod post;
+mod unreliable;
 
 /// A queue pair of the user-space NIC. Dropping it destroys it.
 #[derive(Debug)]
@@ -39,6 +42,7 @@ pub(crate) struct QpInner {
     index: u32,
     qpn: Qpn,
     pd: u32,
+    service: QpType,
     caps: QpCaps,
     state: AtomicU32,
     generation: AtomicU64,
@@ -57,7 +61,10 @@ struct SendQueue {
     /// Requests accepted in this life.
     posted: u64,
     waiting: VecDeque<Waiting>,
+    /// RC and UC.
     connection: Option<Connection>,
+    /// UD.
+    ways: Ways,
 }
 
 #[derive(Debug, Default)]
@@ -98,6 +105,11 @@ impl SoftQp {
             .map_err(|e| port.no_room("make a queue pair", e))?;
         let slots = init.caps.max_recv_wr.max(1).next_power_of_two();
         let stride = RecvRing::lines_per_slot(init.caps.max_recv_sge as usize);
+        let datagrams = match init.qp_type {
+            QpType::Ud => Some(Datagrams::new(port, (index, pd.number), slots as usize)?),
+            _ => None,
+        };
+        let ring_offset = datagrams.as_ref().map(Datagrams::offset);
         let ring = port.take_ring(u64::from(slots) * stride as u64 * size_of::<Line>() as u64)?;
         let qpn =
             Qpn::new(port.slot << QP_INDEX_BITS | index).expect("slot and index have 24 bits");
@@ -113,6 +125,7 @@ impl SoftQp {
             index,
             qpn,
             pd: pd.number,
+            service: init.qp_type,
             caps: init.caps,
             state: AtomicU32::new(QpState::Reset as u32),
             generation: AtomicU64::new(0),
@@ -121,6 +134,7 @@ impl SoftQp {
             sent,
             recv_queue: Arc::new(RecvQueue {
                 ring: view,
+                datagrams,
                 wr_ids: (0..slots).map(|_| AtomicU64::new(0)).collect(),
                 taken: AtomicU64::new(0),
                 qpn,
@@ -131,7 +145,8 @@ impl SoftQp {
             recv: SpinMutex::default(),
         };
         let entry = inner.entry();
-        entry.ring_offset.store(inner.ring.start, Ordering::Relaxed);
+        let ring_offset = ring_offset.unwrap_or(inner.ring.start);
+        entry.ring_offset.store(ring_offset, Ordering::Relaxed);
         entry.ring_slots.store(slots, Ordering::Relaxed);
         entry.ring_stride.store(stride as u32, Ordering::Relaxed);
         entry.recv_cq.store(inner.recv_cq.index, Ordering::Relaxed);
@@ -208,7 +223,8 @@ impl QueuePair for SoftQp {
     fn modify(&self, attr: &QpAttr) -> Result<(), ModifyQpError> {
         let qp = &self.inner;
         let _control = lock(&qp.control);
-        let to = check_transition(QpType::Rc, qp.state(), attr)?;
+        let from = qp.state();
+        let to = check_transition(qp.service, from, attr)?;
         check_ranges(attr)?;
         match to {
             QpState::Reset => qp.reset(),
@@ -220,7 +236,7 @@ impl QueuePair for SoftQp {
                 }
                 Ok(())
             }
-            to => qp.apply(to, attr),
+            to => qp.apply((from, to), attr),
         }
     }
 
@@ -264,12 +280,12 @@ fn check_ranges(attr: &QpAttr) -> Result<(), ModifyQpError> {
     ];
     match depths
         .into_iter()
-        .find(|(_, depth)| depth.is_some_and(|d| d > 16))
+        .find(|(_, depth)| depth.is_some_and(|d| d > MAX_RD_ATOM))
     {
         Some((attribute, depth)) => Err(ModifyQpError::AttributeRange {
             attribute,
             value: depth.unwrap_or(0).into(),
-            max: 16,
+            max: MAX_RD_ATOM.into(),
         }),
         None => Ok(()),
     }

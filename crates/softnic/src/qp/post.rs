@@ -5,7 +5,8 @@ use std::sync::atomic::Ordering;
 
 use adverb_units::Bytes;
 use adverb_verbs::{
-    Operation, PostErrorCause, QpState, RecvRequest, SendFlags, SendRequest, WcOpcode, WcStatus,
+    Operation, PostErrorCause, QpState, QpType, RecvRequest, SendFlags, SendRequest, WcOpcode,
+    WcStatus,
 };
 
 use super::{QpInner, RecvProducer, SendQueue};
@@ -35,26 +36,27 @@ impl QpInner {
         let SendQueue {
             waiting,
             connection,
+            ways,
             ..
         } = &mut *send;
-        let Some(connection) = connection else {
-            return false;
-        };
         let mut failed = false;
         while let Some(oldest) = waiting.front_mut() {
             if is_drained && !oldest.has_begun {
                 return true;
             }
             oldest.has_begun = true;
-            let attempt = connection.attempt(self.entry(), &oldest.request());
-            let status = match attempt {
-                Attempt::Done(status) => status,
-                not_yet => match oldest.give_up(not_yet, connection) {
-                    Some(status) => status,
-                    None => return true,
-                },
+            let status = match (self.service, &mut *connection) {
+                (QpType::Rc, Some(connection)) => {
+                    let attempt = connection.attempt_apart(self.entry(), &oldest.request());
+                    match oldest.outcome(attempt, connection) {
+                        Some(status) => status,
+                        None => return true,
+                    }
+                }
+                (QpType::Rc, None) => return false,
+                (_, connection) => self.transmit((connection, ways), &oldest.request()),
             };
-            self.complete_send(oldest.count, &oldest.request(), status);
+            self.end_send(oldest.count, &oldest.request(), status);
             waiting.pop_front();
             if !status.is_success() {
                 failed = true;
@@ -62,14 +64,20 @@ impl QpInner {
             }
         }
         if failed {
-            self.fail(&mut send);
+            self.fail_as_requester(&mut send);
         }
         false
     }
 
+    /// [`QpInner::complete_send`] off the path of connections in RTS, which is kept small.
+    #[inline(never)]
+    pub(super) fn end_send(&self, count: u64, request: &SendRequest<'_>, status: WcStatus) {
+        self.complete_send(count, request, status);
+    }
+
     /// Ends a send request: a completion if it was asked for or failed.
-    #[inline]
-    pub(super) fn complete_send(&self, count: u64, request: &SendRequest<'_>, status: WcStatus) {
+    #[inline(always)]
+    fn complete_send(&self, count: u64, request: &SendRequest<'_>, status: WcStatus) {
         if status.is_success() && !request.flags.contains(SendFlags::SIGNALED) {
             return;
         }
@@ -96,6 +104,12 @@ impl QpInner {
                 depth: self.caps.max_send_wr,
             });
         }
+        if request.to.is_some() != (self.service == QpType::Ud) {
+            return Err(PostErrorCause::Destination);
+        }
+        if self.service != QpType::Rc {
+            self.check_unreliable(request)?;
+        }
         let (given, max) = (request.sges.len(), self.caps.max_send_sge);
         if given > max as usize {
             return Err(PostErrorCause::TooManySges { given, max });
@@ -103,7 +117,7 @@ impl QpInner {
         let length = Bytes::new(request.length());
         if request.flags.contains(SendFlags::INLINE) {
             let max = Bytes::new(self.caps.max_inline_data.into());
-            if matches!(request.operation, Operation::RdmaRead(_)) {
+            if request.operation.writes_local_memory() {
                 return Err(PostErrorCause::InlineRead);
             }
             if length > max {
@@ -132,6 +146,10 @@ impl QpInner {
         }
         self.check_send(send.posted, request)?;
         send.posted += 1;
+        if self.service != QpType::Rc {
+            self.send_unreliably(send, request);
+            return Ok(());
+        }
         if send.waiting.is_empty()
             && let Some(connection) = &mut send.connection
         {
@@ -170,10 +188,10 @@ impl QpInner {
         request: &SendRequest<'_>,
     ) -> Result<(), PostErrorCause> {
         match self.state() {
-            QpState::Err => {
+            QpState::Err | QpState::Sqe => {
                 self.check_send(send.posted, request)?;
                 send.posted += 1;
-                self.complete_send(send.posted, request, WcStatus::WrFlushErr);
+                self.end_send(send.posted, request, WcStatus::WrFlushErr);
                 Ok(())
             }
             QpState::Sqd => {
@@ -231,6 +249,9 @@ impl QpInner {
                 lkey: sge.lkey().0,
             }),
         );
+        if let Some(datagrams) = &self.recv_queue.datagrams {
+            datagrams.ring.post(position);
+        }
         recv.posted += 1;
         Ok(())
     }
@@ -252,6 +273,8 @@ fn completion_opcode(operation: Operation) -> WcOpcode {
     match operation {
         Operation::RdmaWrite(_) | Operation::RdmaWriteWithImm(..) => WcOpcode::RdmaWrite,
         Operation::RdmaRead(_) => WcOpcode::RdmaRead,
+        Operation::FetchAdd(..) => WcOpcode::FetchAdd,
+        Operation::CompareSwap(..) => WcOpcode::CompareSwap,
         _ => WcOpcode::Send,
     }
 }

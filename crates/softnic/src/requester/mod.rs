@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use adverb_verbs::{
-    AccessFlags, Operation, Psn, Qpn, RemoteAddress, RnrTimer, SendFlags, SendRequest, Sge,
+    AccessFlags, Operation, Psn, QpType, Qpn, RemoteAddress, RnrTimer, SendFlags, SendRequest, Sge,
     WcStatus,
 };
 
@@ -21,9 +21,12 @@ use crate::peer::Peer;
 use crate::port::Port;
 use crate::ring::{Arrival, Line, Piece, RecvRing};
 
+mod atomics;
+mod datagrams;
 mod regions;
 mod waiting;
 
+pub(crate) use datagrams::{Sender, Ways};
 use regions::RegionCache;
 pub(crate) use waiting::{Retries, Waiting};
 
@@ -41,25 +44,46 @@ pub(crate) enum Attempt {
     Unreachable,
 }
 
-/// The way to the peer's queue pair.
+/// The queue pair whose requests are carried out.
+#[derive(Debug)]
+pub(crate) struct Requester {
+    pub(crate) port: Arc<Port>,
+    pub(crate) service: QpType,
+    pub(crate) qpn: Qpn,
+    pub(crate) generation: u64,
+    pub(crate) pd: u32,
+}
+
+/// The way of an RC or UC queue pair to its peer's.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    port: Arc<Port>,
+    own: Requester,
     pub(crate) peer: Arc<Peer>,
     remote: *const QpEntry,
     remote_qpn: Qpn,
-    own_qpn: Qpn,
-    own_generation: u64,
-    own_pd: u32,
     /// First packet sent: the peer must expect it.
     pub(crate) sq_psn: Option<Psn>,
     pub(crate) retries: Option<Retries>,
+    /// READs and atomics that this side may have under way; 0: none at all.
+    pub(crate) max_rd_atomic: u8,
     attached: Option<Attached>,
     cache: RegionCache,
 }
 
 // SAFETY: `remote` points into the mapping that `peer` keeps; all access is by atomics.
 unsafe impl Send for Connection {}
+
+impl Drop for Connection {
+    /// Leaves a UC queue pair's next connection the place in the peer's receive queue.
+    fn drop(&mut self) {
+        if let Some(attached) = self.attached.as_ref()
+            && self.own.service == QpType::Uc
+        {
+            let next = &self.remote().from_peer.next;
+            next.store(attached.next, Ordering::Relaxed);
+        }
+    }
+}
 
 /// What was read of the peer's queue pair, valid while its phase is the same.
 #[derive(Debug)]
@@ -74,26 +98,18 @@ struct Attached {
 }
 
 impl Connection {
-    /// A connection of queue pair `own_qpn` to `remote_qpn` of `peer`; none where that index is
-    /// beyond the peer's table.
-    pub(crate) fn new(
-        port: &Arc<Port>,
-        own: (Qpn, u64, u32),
-        peer: Arc<Peer>,
-        remote_qpn: Qpn,
-    ) -> Option<Self> {
+    /// A connection of `own` to `remote_qpn` of `peer`; none where that index is beyond the peer's
+    /// table.
+    pub(crate) fn new(own: Requester, peer: Arc<Peer>, remote_qpn: Qpn) -> Option<Self> {
         let remote = std::ptr::from_ref(peer.qp_entry(qp_index(remote_qpn))?);
-        let (own_qpn, own_generation, own_pd) = own;
         Some(Connection {
-            port: port.clone(),
+            own,
             peer,
             remote,
             remote_qpn,
-            own_qpn,
-            own_generation,
-            own_pd,
             sq_psn: None,
             retries: None,
+            max_rd_atomic: 0,
             attached: None,
             cache: RegionCache::default(),
         })
@@ -129,6 +145,12 @@ impl Connection {
         attempt
     }
 
+    /// The same off the path of connections in RTS, which is kept small.
+    #[inline(never)]
+    pub(crate) fn attempt_apart(&mut self, own: &QpEntry, request: &SendRequest<'_>) -> Attempt {
+        self.attempt(own, request)
+    }
+
     /// After a first attempt found no receive posted: looks a little longer, as the time on the
     /// wire would give the receiver, before the request is put off (which costs more than this).
     #[cold]
@@ -140,7 +162,7 @@ impl Connection {
                 .as_ref()
                 .is_some_and(|a| a.ring.is_posted(a.next))
             {
-                return self.attempt(own, request);
+                return self.attempt_apart(own, request);
             }
         }
         Attempt::ReceiverNotReady
@@ -153,7 +175,7 @@ impl Connection {
         if !is_attached && !self.attach(phase) {
             return Attempt::Unreachable;
         }
-        let Some(source) = self.source(request) else {
+        let Some(source) = Source::check(&self.own.port, self.own.pd, request) else {
             return Attempt::Done(WcStatus::LocProtErr);
         };
         match request.operation {
@@ -164,6 +186,9 @@ impl Connection {
                 self.write_with_imm(source, to, imm.0, request.flags)
             }
             Operation::RdmaRead(from) => Attempt::Done(self.read(request.sges, from)),
+            Operation::FetchAdd(at, _) | Operation::CompareSwap(at, _) => {
+                Attempt::Done(self.atomic(request, at))
+            }
             _ => Attempt::Done(WcStatus::LocQpOpErr),
         }
     }
@@ -172,23 +197,14 @@ impl Connection {
     #[cold]
     fn attach(&mut self, phase: Phase) -> bool {
         let remote = self.remote();
-        let is_ours = phase.receives()
-            && remote.dest_qpn.load(Ordering::Relaxed) == self.own_qpn.get()
-            && remote.dest_epoch.load(Ordering::Relaxed) == self.port.epoch
-            && self
-                .sq_psn
-                .is_some_and(|psn| remote.rq_psn.load(Ordering::Relaxed) == psn.get());
+        let is_ours = phase.receives(self.own.service)
+            && remote.dest_qpn.load(Ordering::Relaxed) == self.own.qpn.get()
+            && remote.dest_epoch.load(Ordering::Relaxed) == self.own.port.epoch;
         if !is_ours || self.peer.is_dead() {
             return false;
         }
-        if !self.continues_sequence() {
+        let Some(next) = self.next_position(phase) else {
             return false;
-        }
-        let next = match &self.attached {
-            Some(old) if old.phase.generation() == phase.generation() => old.next,
-            // A later life of the peer's queue pair does not expect our present packets.
-            Some(_) => return false,
-            None => phase.first_position(),
         };
         let slots = remote.ring_slots.load(Ordering::Relaxed);
         let stride = remote.ring_stride.load(Ordering::Relaxed);
@@ -217,11 +233,35 @@ impl Connection {
         true
     }
 
-    /// Whether the peer expects this life's packets: no other life of this queue pair has sent any
-    /// since the peer connected.
+    /// Position of the peer's next receive; none where it does not expect our packets.
+    fn next_position(&self, phase: Phase) -> Option<u64> {
+        let old = self.attached.as_ref();
+        let is_same_life = old.is_some_and(|old| old.phase.generation() == phase.generation());
+        match old {
+            _ if self.own.service == QpType::Rc && !self.continues_sequence() => None,
+            Some(old) if is_same_life => Some(old.next),
+            // A later life of the peer's queue pair does not expect our present packets.
+            Some(_) if self.own.service == QpType::Rc => None,
+            // UC takes up any sequence at the begin of a message (IBTA vol. 1, 9.8.2.2): where
+            // the last connection of this queue pair ended, if the life was the same.
+            _ => {
+                let first = phase.first_position();
+                let left = self.remote().from_peer.next.load(Ordering::Relaxed);
+                let is_of_this_life = left.checked_sub(first).is_some_and(|n| n >> 44 == 0);
+                Some(if is_of_this_life { left } else { first })
+            }
+        }
+    }
+
+    /// RC: whether the peer expects this life's packets: it was told our first one, and no other
+    /// life of this queue pair has sent any since the peer connected.
     fn continues_sequence(&self) -> bool {
+        let rq_psn = self.remote().rq_psn.load(Ordering::Relaxed);
+        if self.sq_psn.is_none_or(|psn| psn.get() != rq_psn) {
+            return false;
+        }
         let (own, sender) = (
-            self.own_generation + 1,
+            self.own.generation + 1,
             &self.remote().from_peer.requester_generation,
         );
         match sender.load(Ordering::Relaxed) {
@@ -231,32 +271,11 @@ impl Connection {
         true
     }
 
-    /// The request's local memory, checked; none where a piece must not be used.
-    #[inline]
-    fn source<'a>(&self, request: &'a SendRequest<'_>) -> Option<Source<'a>> {
-        if !request.flags.contains(SendFlags::INLINE) {
-            let need = match request.operation {
-                Operation::RdmaRead(_) => AccessFlags::LOCAL_WRITE,
-                _ => AccessFlags::empty(),
-            };
-            for sge in request.sges.iter().filter(|sge| sge.length() != 0) {
-                check_local(&self.port, self.own_pd, sge, need)?;
-            }
-        }
-        Some(Source {
-            sges: request.sges,
-            index: 0,
-            offset: 0,
-            left: request.length(),
-        })
-    }
-
     fn attached(&mut self) -> &mut Attached {
         // Invariant: `attempt_inside` attached before any operation.
         self.attached.as_mut().expect("attached before operating")
     }
 
-    #[inline]
     fn send(&mut self, source: Source<'_>, imm: Option<u32>, flags: SendFlags) -> Attempt {
         let length = source.left;
         let attached = self.attached();
@@ -325,21 +344,14 @@ impl Connection {
         attached.next += 1;
         attached.ring.prefetch(attached.next);
         // SAFETY: the entry lies in the mapping that `self.peer` keeps, a struct of atomics.
-        let cq = unsafe { &*attached.cq };
-        let channel = cq.channel.load(Ordering::Relaxed);
-        if channel != 0 {
-            let is_urgent = flags.contains(SendFlags::SOLICITED) || arrival.status != 0;
-            let urgency = if is_urgent {
-                Urgency::Solicited
-            } else {
-                Urgency::Usual
-            };
-            if cq.arming.armed.must_raise(urgency) {
-                let recv_cq = attached.recv_cq;
-                // A channel that cannot be written to belongs to a peer that is ending.
-                let _ = self.peer.raise(channel - 1, recv_cq);
-            }
-        }
+        let cq = (unsafe { &*attached.cq }, attached.recv_cq);
+        let is_error = arrival.status != 0;
+        let flags = if is_error {
+            SendFlags::SOLICITED
+        } else {
+            flags
+        };
+        notify(&self.peer, cq, flags);
     }
 
     #[inline]
@@ -352,7 +364,7 @@ impl Connection {
                 source.copy_to(target, source.left);
                 WcStatus::Success
             }
-            None => self.fail_responder(WcStatus::RemAccessErr),
+            None => self.refuse(WcStatus::RemAccessErr),
         }
     }
 
@@ -386,15 +398,21 @@ impl Connection {
 
     fn read(&mut self, into: &[Sge<'_>], from: RemoteAddress) -> WcStatus {
         let length = into.iter().map(|sge| u64::from(sge.length())).sum();
+        if self.max_rd_atomic == 0 {
+            return WcStatus::LocQpOpErr;
+        }
         if length == 0 {
             return WcStatus::Success;
+        }
+        if !self.responder_has_resources() {
+            return self.fail_responder(WcStatus::RemInvReqErr);
         }
         let Some(mut source) = self.target(from, length, AccessFlags::REMOTE_READ) else {
             return self.fail_responder(WcStatus::RemAccessErr);
         };
         for sge in into {
             let target = std::ptr::with_exposed_provenance_mut(sge.addr() as usize);
-            // SAFETY: `source` checked the target's key and range, `target` the peer's.
+            // SAFETY: `Source::check` checked the target's key and range, `target` the peer's.
             unsafe {
                 place(target, source, sge.length() as usize);
                 source = source.add(sge.length() as usize);
@@ -416,6 +434,16 @@ impl Connection {
             .find(&self.peer, at.rkey.0, pd, need, (at.addr, length))
     }
 
+    /// The responder refuses a request: an RC queue pair fails, UC drops the message without a word
+    /// (IBTA vol. 1, 9.9.3, class D).
+    #[cold]
+    fn refuse(&mut self, status: WcStatus) -> WcStatus {
+        match self.own.service {
+            QpType::Rc => self.fail_responder(status),
+            _ => status,
+        }
+    }
+
     /// The responder's queue pair goes to the error state: it sent a fatal NAK (IBTA vol. 1,
     /// 9.9.3, class B and C). Its owner is told; `status` is what the requester reports.
     #[cold]
@@ -430,16 +458,55 @@ impl Connection {
     }
 }
 
+/// After a completion was added to a queue (its entry and index) of `peer`: raises the event that it
+/// is waited for with.
+#[inline]
+fn notify(peer: &Peer, (cq, index): (&CqEntry, u32), flags: SendFlags) {
+    let channel = cq.channel.load(Ordering::Relaxed);
+    if channel != 0 {
+        let urgency = if flags.contains(SendFlags::SOLICITED) {
+            Urgency::Solicited
+        } else {
+            Urgency::Usual
+        };
+        if cq.arming.armed.must_raise(urgency) {
+            // A channel that cannot be written to belongs to a peer that is ending.
+            let _ = peer.raise(channel - 1, index);
+        }
+    }
+}
+
 /// The local side of a SEND or WRITE: checked pieces, and how far they are copied.
 #[derive(Clone, Copy, Debug)]
-struct Source<'a> {
+pub(crate) struct Source<'a> {
     sges: &'a [Sge<'a>],
     index: usize,
     offset: u32,
     left: u64,
 }
 
-impl Source<'_> {
+impl<'a> Source<'a> {
+    /// The request's local memory, checked; none where a piece must not be used.
+    #[inline]
+    pub(crate) fn check(port: &Port, pd: u32, request: &'a SendRequest<'_>) -> Option<Self> {
+        if !request.flags.contains(SendFlags::INLINE) {
+            let need = if request.operation.writes_local_memory() {
+                AccessFlags::LOCAL_WRITE
+            } else {
+                AccessFlags::empty()
+            };
+            for sge in request.sges.iter().filter(|sge| sge.length() != 0) {
+                check_local(port, pd, sge, need)?;
+            }
+        }
+        Some(Source {
+            sges: request.sges,
+            index: 0,
+            offset: 0,
+            left: request.length(),
+        })
+    }
+
     /// Copies the next `length` (at most `left`) bytes to `target`, which the caller checked.
     #[inline]
     fn copy_to(&mut self, mut target: *mut u8, length: u64) {
@@ -448,7 +515,7 @@ impl Source<'_> {
             let sge = &self.sges[self.index];
             let count = u64::from(sge.length() - self.offset).min(wanted);
             let from = std::ptr::with_exposed_provenance::<u8>(sge.addr() as usize);
-            // SAFETY: the piece was checked by `Connection::source` (or is inline, hence readable);
+            // SAFETY: the piece was checked by `Source::check` (or is inline, hence readable);
             // the target has `length` bytes.
             unsafe {
                 place(target, from.add(self.offset as usize), count as usize);

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use adverb_verbs::{
-    AckTimeout, Lkey, Operation, QpAttr, RetryCount, RnrTimer, SendFlags, SendRequest, Sge,
-    WcStatus, WrId,
+    AckTimeout, AhRef, Destination, Lkey, Operation, QpAttr, RetryCount, RnrTimer, SendFlags,
+    SendRequest, Sge, WcStatus, WrId,
 };
 
 use super::{Attempt, Connection};
@@ -52,6 +52,7 @@ pub(crate) struct Waiting {
     /// It was attempted: it goes on in SQD, unlike those behind it.
     pub(crate) has_begun: bool,
     sges: Vec<Sge<'static>>,
+    to: Option<Destination<'static>>,
     /// Inline payload, which `sges` then points to.
     _inline: Vec<u8>,
     /// Keeps the memory that `sges` points to.
@@ -94,6 +95,7 @@ impl Waiting {
             operation: request.operation,
             has_begun: false,
             sges,
+            to: request.to.map(keep),
             _inline: inline,
             _regions: regions,
             reason: Attempt::Done(WcStatus::Success),
@@ -102,15 +104,24 @@ impl Waiting {
     }
 
     pub(crate) fn request(&self) -> SendRequest<'_> {
-        SendRequest::new(self.wr_id, self.operation, &self.sges).with_flags(self.flags)
+        let request = SendRequest::new(self.wr_id, self.operation, &self.sges);
+        let request = request.with_flags(self.flags);
+        match self.to {
+            Some(to) => request.to(to),
+            None => request,
+        }
     }
 
-    /// After a failed attempt: the status to give up with, if patience is at its end.
-    pub(crate) fn give_up(
+    /// After an attempt: how the request ended, or that its patience is at its end; none where it
+    /// goes on waiting.
+    pub(crate) fn outcome(
         &mut self,
         attempt: Attempt,
         connection: &Connection,
     ) -> Option<WcStatus> {
+        if let Attempt::Done(status) = attempt {
+            return Some(status);
+        }
         if connection.peer.is_dead() {
             return Some(WcStatus::RetryExcErr);
         }
@@ -126,6 +137,16 @@ impl Waiting {
         self.deadline
             .is_some_and(|deadline| now >= deadline)
             .then_some(status)
+    }
+}
+
+/// A destination beyond the life of its address handle.
+fn keep(to: Destination<'_>) -> Destination<'static> {
+    Destination {
+        // SAFETY: this device's name for a handle is its domain's number: it outlives the handle.
+        ah: unsafe { AhRef::from_raw(to.ah.name()) },
+        qpn: to.qpn,
+        qkey: to.qkey,
     }
 }
 

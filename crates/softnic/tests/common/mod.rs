@@ -2,19 +2,25 @@
 //! numbers from a seed.
 #![allow(dead_code, unreachable_pub, reason = "each test uses a part of it")]
 
+pub mod victim;
+
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use adverb_softnic::{SoftChannel, SoftContext, SoftCq, SoftDevice, SoftMr, SoftPd, SoftQp};
+use adverb_softnic::{
+    SoftAh, SoftChannel, SoftContext, SoftCq, SoftDevice, SoftMr, SoftPd, SoftQp,
+};
 use adverb_units::{Bytes, Span};
 use adverb_verbs::{
     AccessFlags, AckTimeout, AddressVector, CompletionChannel, CompletionQueue, Context, Device,
-    Lid, MemoryRegion, NotifyOn, PathMtu, PortNum, Psn, QpAttr, QpCaps, QpInit, QpType, Qpn,
-    QueuePair, RemoteAddress, RetryCount, Rkey, WorkCompletion,
+    Lid, MemoryRegion, NotifyOn, PathMtu, PortNum, Psn, QpAttr, QpCaps, QpInit, QpState, QpType,
+    Qpn, QueuePair, RemoteAddress, RetryCount, Rkey, WorkCompletion,
 };
 
+/// The queue key of all datagrams.
+pub const QKEY: u32 = 0x00c0_ffee;
 /// Names the role that a child process of a test plays.
 pub const ROLE: &str = "ADVERB_TEST_ROLE";
 /// Set in the process in which a test's body runs.
@@ -154,7 +160,10 @@ impl Random {
 
 /// Everything one may do to a region.
 pub fn all_access() -> AccessFlags {
-    AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_READ
+    AccessFlags::LOCAL_WRITE
+        | AccessFlags::REMOTE_WRITE
+        | AccessFlags::REMOTE_READ
+        | AccessFlags::REMOTE_ATOMIC
 }
 
 /// An opened device with a region, a channel and a queue for all completions.
@@ -239,6 +248,41 @@ impl End {
         self.context.create_qp(&self.pd, &init).unwrap()
     }
 
+    /// The way to this end's port.
+    pub fn local_address(&self) -> AddressVector {
+        AddressVector {
+            dgid: self.context.port(PortNum::ONE).unwrap().gid,
+            dlid: Lid(0),
+            port: PortNum::ONE,
+        }
+    }
+
+    /// A UD queue pair in RTS with the queue key [`QKEY`], whose sends complete into `cq`.
+    pub fn datagram_qp(&self, cq: &SoftCq, caps: QpCaps) -> SoftQp {
+        let init = QpInit {
+            qp_type: QpType::Ud,
+            send_cq: cq,
+            recv_cq: &self.cq,
+            caps,
+        };
+        let qp = self.context.create_qp(&self.pd, &init).unwrap();
+        let mut attr = QpAttr::to(QpState::Init);
+        attr.pkey_index = Some(0);
+        attr.port = Some(PortNum::ONE);
+        attr.qkey = Some(QKEY);
+        qp.modify(&attr).unwrap();
+        qp.modify(&QpAttr::to(QpState::Rtr)).unwrap();
+        let mut attr = QpAttr::to(QpState::Rts);
+        attr.sq_psn = Some(Psn::new(0));
+        qp.modify(&attr).unwrap();
+        qp
+    }
+
+    /// The way of datagrams to this host's ports.
+    pub fn ah(&self) -> SoftAh {
+        (self.context.create_ah(&self.pd, &self.local_address())).unwrap()
+    }
+
     pub fn address(&self, qp: &SoftQp) -> Address {
         Address {
             qpn: qp.qpn(),
@@ -298,16 +342,10 @@ pub fn connect(end: &End, qp: &SoftQp, dest: Qpn) {
 }
 
 pub fn connect_with(end: &End, qp: &SoftQp, dest: Qpn, rnr_retry: RetryCount, psn: u32) {
-    let gid = end.context.port(PortNum::ONE).unwrap().gid;
-    let address = AddressVector {
-        dgid: gid,
-        dlid: Lid(0),
-        port: PortNum::ONE,
-    };
     qp.modify(&QpAttr::to_init(PortNum::ONE, all_access()))
         .unwrap();
     qp.modify(&QpAttr::to_rtr(
-        address,
+        end.local_address(),
         dest,
         Psn::new(psn),
         PathMtu::B4096,

@@ -1,0 +1,64 @@
+//! `adverb doctor`: what stands in the way of RDMA here, and what mends it.
+
+use std::io::Write;
+use std::path::Path;
+use std::process::ExitCode;
+
+use adverb_doctor::{Finding, Machine, Process, Scope, Verdict, counted, examine, text};
+use clap::builder::styling::{AnsiColor, Style};
+use serde_json::json;
+
+use crate::args::DoctorArgs;
+use crate::device::DeviceChoice;
+use crate::failure::Usage;
+
+/// Widest text; longer lines are hard to read.
+const MAX_WIDTH: usize = 100;
+
+/// `adverb doctor`: status 1 if something is broken.
+pub(crate) fn run(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
+    let machine = Machine::gather(Path::new("/"), Process::this())?;
+    let scope = args.device.as_ref().map_or(Ok(Scope::All), scope)?;
+    let findings = examine(&machine, &scope).map_err(|e| Usage(format!("--device: {e}")))?;
+    let mut out = anstream::stdout().lock();
+    if args.json {
+        writeln!(out, "{}", json(&findings))?;
+    } else {
+        let width = textwrap::termwidth().min(MAX_WIDTH);
+        write!(out, "{}", text(&findings, width, &painted))?;
+    }
+    let broken = counted(&findings, Verdict::Broken) > 0;
+    Ok(ExitCode::from(u8::from(broken)))
+}
+
+/// All ports of a device, whichever one the name chooses: the others may be the better choice.
+fn scope(device: &DeviceChoice) -> Result<Scope, Usage> {
+    match device {
+        DeviceChoice::Soft => Ok(Scope::Soft),
+        DeviceChoice::Verbs(device) => Ok(Scope::Verbs(device.ibv_name().to_owned())),
+        DeviceChoice::Model(_) => Err(Usage(format!(
+            "--device {device}: a model needs nothing of this machine: there is nothing to examine"
+        ))),
+    }
+}
+
+fn json(findings: &[Finding]) -> serde_json::Value {
+    let count = |verdict| counted(findings, verdict);
+    json!({
+        "broken": count(Verdict::Broken),
+        "warnings": count(Verdict::Warning),
+        "notes": count(Verdict::Note),
+        "ok": count(Verdict::Ok),
+        "findings": findings,
+    })
+}
+
+fn painted(verdict: Verdict, word: &str) -> String {
+    let style: Style = match verdict {
+        Verdict::Ok => AnsiColor::Green.on_default(),
+        Verdict::Note => AnsiColor::Cyan.on_default(),
+        Verdict::Warning => AnsiColor::Yellow.on_default().bold(),
+        Verdict::Broken => AnsiColor::Red.on_default().bold(),
+    };
+    format!("{style}{word}{style:#}")
+}

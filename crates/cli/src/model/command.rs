@@ -1,0 +1,102 @@
+//! `adverb model`: what the model can be, and how well it predicts.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use adverb_hwmodel::params::FIELDS;
+use serde_json::json;
+
+use crate::args::{ModelCommand, ModelListArgs, ModelShowArgs};
+use crate::model::Hardware;
+use crate::model::validate;
+
+/// Runs one of its commands.
+pub(crate) fn run(command: &ModelCommand) -> anyhow::Result<ExitCode> {
+    match command {
+        ModelCommand::List(args) => list(args)?,
+        ModelCommand::Show(args) => show(args)?,
+        ModelCommand::Validate(args) => validate::run(args)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn list(args: &ModelListArgs) -> anyhow::Result<()> {
+    let mut out = anstream::stdout().lock();
+    if !args.json {
+        return write_list(&mut out);
+    }
+    for hardware in Hardware::all() {
+        let (name, summary) = (&hardware.name, &hardware.preset.summary);
+        writeln!(out, "{}", json!({ "name": name, "summary": summary }))?;
+    }
+    Ok(())
+}
+
+/// The presets that come with Adverb, one line each.
+pub(crate) fn write_list(out: &mut impl Write) -> anyhow::Result<()> {
+    for hardware in Hardware::all() {
+        let device = format!("model:{}", hardware.name);
+        writeln!(out, "{device:<22}{}", hardware.preset.summary)?;
+    }
+    Ok(())
+}
+
+fn show(args: &ModelShowArgs) -> anyhow::Result<()> {
+    let hardware = Hardware::load(&args.preset)?;
+    let mut out = anstream::stdout().lock();
+    if args.json {
+        return Ok(writeln!(out, "{}", as_json(&hardware))?);
+    }
+    let preset = &hardware.preset;
+    writeln!(out, "{}\n{}", hardware.reference(), preset.summary)?;
+    writeln!(out, "driver = {}", preset.driver.name())?;
+    writeln!(out, "link_layer = {}", preset.link_layer)?;
+    for field in FIELDS {
+        let value = (field.get)(&preset.params);
+        let source = preset.source(field.path).unwrap_or_default();
+        let line = format!("{} = {value} {}", field.path, unit(field.path));
+        writeln!(out, "\n{}", line.trim_end())?;
+        for line in textwrap::wrap(field.doc.trim(), 92) {
+            writeln!(out, "    {line}")?;
+        }
+        for line in textwrap::wrap(&format!("source: {source}"), 92) {
+            writeln!(out, "    {line}")?;
+        }
+    }
+    Ok(())
+}
+
+fn as_json(hardware: &Hardware) -> serde_json::Value {
+    let preset = &hardware.preset;
+    let parameters = FIELDS.iter().map(|field| {
+        json!({
+            "name": field.path,
+            "value": (field.get)(&preset.params),
+            "unit": Some(unit(field.path)).filter(|unit| !unit.is_empty()),
+            "min": field.min,
+            "max": field.max,
+            "meaning": field.doc.trim(),
+            "source": preset.source(field.path),
+        })
+    });
+    json!({
+        "name": hardware.name,
+        "summary": preset.summary,
+        "driver": preset.driver.name(),
+        "link_layer": preset.link_layer.to_string(),
+        "parameters": parameters.collect::<Vec<_>>(),
+    })
+}
+
+/// The unit that a parameter's name ends with; empty for numbers of things.
+fn unit(path: &str) -> &'static str {
+    const UNITS: [(&str, &str); 5] = [
+        ("_ns", "ns"),
+        ("_bytes", "B"),
+        ("_mops", "M/s"),
+        ("_mib", "MiB"),
+        ("gbps", "Gb/s"),
+    ];
+    let found = UNITS.iter().find(|(end, _)| path.ends_with(end));
+    found.map_or("", |(_, unit)| unit)
+}

@@ -1,0 +1,121 @@
+//! Published experiments on the model: hardware by preset, programs by role.
+//!
+//! Pings, and blasts of one queue pair, are the programs of the studies; all others are patterns.
+//! What the model lacks is refused by name: a prediction never leaves out a parameter of its row.
+
+mod hosts;
+mod pairs;
+mod patterns;
+
+use adverb_hwmodel::names;
+use adverb_sim::{Outcome, Resource};
+use adverb_units::{Span, Time};
+use adverb_validate::{
+    Budget, Experiment, Interferer, OverBudget, Prediction, Program, Refusal, near,
+};
+
+/// Predicts what an experiment would measure.
+///
+/// # Errors
+/// The model has no such hardware, program or parameter; or the program does not end.
+pub(crate) fn predict(experiment: &Experiment, budget: &Budget) -> Result<Prediction, Refusal> {
+    check(experiment)?;
+    let value = match experiment.program {
+        Program::Ping | Program::WriteReadPing => pairs::ping(experiment, budget)?,
+        Program::BlastOutbound if pairs::is_one_pair(experiment) => {
+            pairs::blast(experiment, budget)?
+        }
+        Program::BlastOutbound | Program::SharedNic => {
+            patterns::outbound(experiment, Span::ZERO, budget)?
+        }
+        Program::NumaOpenLoop => patterns::outbound(experiment, NUMA_SPIN, budget)?,
+        Program::ClosedLoop => patterns::closed_loop(experiment, Span::ZERO, budget)?,
+        Program::NumaClosedLoop => patterns::closed_loop(experiment, NUMA_SPIN, budget)?,
+        Program::BlastInbound => patterns::inbound(experiment, budget)?,
+        Program::Symmetric => patterns::symmetric(experiment, budget)?,
+        Program::Atomics | Program::SequencerAtomics => patterns::atomics(experiment, budget)?,
+        program => return Err(Refusal::UnknownProgram { program }),
+    };
+    Ok(Prediction { value })
+}
+
+/// What a thread of the NUMA programs computes before each post (schema.md).
+const NUMA_SPIN: Span = Span::from_ns(32);
+
+fn cannot(reason: impl Into<String>) -> Refusal {
+    Refusal::Cannot {
+        reason: reason.into(),
+    }
+}
+
+fn no_metric(experiment: &Experiment) -> Refusal {
+    let (metric, program) = (experiment.metric, experiment.program);
+    cannot(format!("{program} does not measure {metric} on the model"))
+}
+
+/// Refuses hardware that is unknown, and parameters that no mechanism of the model stands for.
+fn check(experiment: &Experiment) -> Result<(), Refusal> {
+    if !names().contains(&experiment.preset.as_str()) {
+        let alike = near(&experiment.preset, names());
+        return Err(Refusal::UnknownPreset {
+            name: experiment.preset.clone(),
+            near: alike.into_iter().map(str::to_owned).collect(),
+        });
+    }
+    let p = &experiment.parameters;
+    let lacks = [
+        (p.operation.inline_recv == Some(true), "inline receive"),
+        (p.host.iommu == Some(true), "an IOMMU"),
+        (
+            p.load.threads.is_some_and(|n| n > 0),
+            "load on the responder's CPUs",
+        ),
+        (p.parties.offered.is_some(), "an offered load"),
+        (
+            p.parties.peer_window.is_some(),
+            "a window of each peer machine",
+        ),
+        (
+            p.queueing.dc_target.is_some(),
+            "dynamically connected transport",
+        ),
+        (
+            p.interferer
+                .is_some_and(|tenant| tenant != Interferer::None),
+            "a second tenant of the NIC",
+        ),
+    ];
+    match lacks.into_iter().find(|(is_asked, _)| *is_asked) {
+        Some((_, what)) => Err(cannot(format!("the model runs no program with {what}"))),
+        None => Ok(()),
+    }
+}
+
+/// The simulation's budget: the rest of the row's.
+fn simulated(budget: &Budget) -> adverb_sim::Budget {
+    adverb_sim::Budget {
+        real: budget.left(),
+        ..adverb_sim::Budget::NONE
+    }
+}
+
+/// Why a simulation that should have finished did not.
+fn unfinished(outcome: &Outcome) -> Refusal {
+    match outcome {
+        Outcome::Deadlock(_) => Refusal::Deadlock {
+            report: outcome.to_string(),
+        },
+        Outcome::Exhausted { budget, .. } => Refusal::OverBudget(match budget {
+            Resource::RealTime(span) => OverBudget::RealTime(*span),
+            Resource::VirtualTime(time) => OverBudget::VirtualTime(time.since(Time::ZERO)),
+            Resource::Events(events) => OverBudget::Events(*events),
+        }),
+        Outcome::Finished | Outcome::Panicked { .. } => failed(outcome),
+    }
+}
+
+fn failed(reason: &(impl ToString + ?Sized)) -> Refusal {
+    Refusal::Failed {
+        reason: reason.to_string(),
+    }
+}

@@ -1,0 +1,65 @@
+//! The machines of an experiment: a preset with the row's overrides, and where its buffers lie.
+
+use adverb_hwmodel::{Placement, Preset};
+use adverb_validate::{BufferState, Ddio, Experiment, Network, Node, Refusal, Side};
+
+use super::{cannot, failed};
+
+/// The preset, changed as the row says.
+pub(super) fn preset(experiment: &Experiment) -> Result<Preset, Refusal> {
+    let preset = Preset::built_in(&experiment.preset).map_err(|e| failed(&e))?;
+    let mut overrides = network(&experiment.parameters.network, &preset);
+    let host = &experiment.parameters.host;
+    let ways = match host.ddio {
+        Some(Ddio::Off) => Some(0.0),
+        _ => host.ddio_ways.map(f64::from),
+    };
+    overrides.extend(ways.map(|ways| ("memory.ddio_ways", ways)));
+    // An impossible value is the row's, not the model's.
+    preset
+        .with(&overrides)
+        .map_err(|error| cannot(error.to_string()))
+}
+
+fn network(network: &Network, preset: &Preset) -> Vec<(&'static str, f64)> {
+    let link = &preset.params.link;
+    let mut overrides = Vec::new();
+    let mtu = network.mtu.map(|mtu| mtu.get() as f64);
+    overrides.extend(mtu.map(|mtu| ("link.mtu_bytes", mtu)));
+    let gbps = network.rate.map(|rate| rate.bytes_per_second() * 8.0 / 1e9);
+    overrides.extend(gbps.map(|gbps| ("link.gbps", gbps)));
+    // One of the testbed's places in the network is a switch nearer than the preset's (schema.md).
+    let is_nearer = network.session.as_deref() == Some("B");
+    let switches = (link.switches - f64::from(u8::from(is_nearer))).max(0.0);
+    if is_nearer {
+        overrides.push(("link.switches", switches));
+    }
+    let cables = switches + 1.0;
+    let delay = network.added_delay.map(|delay| delay.as_ns_f64() / cables);
+    overrides.extend(delay.map(|delay| ("link.cable_ns", link.cable_ns + delay)));
+    overrides
+}
+
+/// Where the buffers of each of `machines` lie. Machine 0 is the measured one; all others are on the
+/// other side.
+pub(super) fn placements(experiment: &Experiment, machines: u32) -> Vec<Placement> {
+    let p = &experiment.parameters.placement;
+    let responder = placed(p.buffer, p.buffer_state);
+    let requester = placed(p.requester, None);
+    let (first, others) = match experiment.parameters.measured_at {
+        Some(Side::Responder) => (responder, requester),
+        _ => (requester, responder),
+    };
+    (0..machines)
+        .map(|machine| if machine == 0 { first } else { others })
+        .collect()
+}
+
+fn placed(node: Option<Node>, state: Option<BufferState>) -> Placement {
+    match (node, state) {
+        (Some(Node::NicRemote), Some(BufferState::Dram)) => Placement::RemoteMemory,
+        (Some(Node::NicRemote), _) => Placement::RemoteCached,
+        (_, Some(BufferState::Dram)) => Placement::Memory,
+        (_, _) => Placement::Cached,
+    }
+}

@@ -1,0 +1,173 @@
+//! Programs of two machines with one queue pair each: `ping` and `blast` of the studies.
+
+use adverb_hwmodel::Cluster;
+use adverb_results::{Completion, Metrics, Opcode, Posting, Signaling};
+use adverb_studies::{CellResult, CellSpec, Length, MAX_BUFFERS, Request, run_active, run_passive};
+use adverb_units::{Bytes, Span};
+use adverb_validate::{
+    self as published, Budget, Experiment, Metric, PostList, Refill, Refusal, Side, Transport,
+};
+
+use super::hosts::{placements, preset};
+use super::{cannot, failed, no_metric, simulated, unfinished};
+
+/// Rounds of a ping: their times repeat soon.
+const ROUNDS: Length = Length::Iters(300);
+/// How long a blast goes on.
+const BLAST: Length = Length::Duration(Span::from_ms(2));
+
+/// `ping` and `write_read_ping`.
+pub(super) fn ping(experiment: &Experiment, budget: &Budget) -> Result<f64, Refusal> {
+    let op = opcode(experiment)?;
+    let signal = match (op, signaled_every(experiment)) {
+        (Opcode::WriteRead, 2) => Signaling::WriteUnsignaled,
+        (_, 1) => Signaling::All,
+        (_, every) => return Err(cannot(format!("ping with one signaled request in {every}"))),
+    };
+    let request = Request {
+        signal,
+        length: ROUNDS,
+        ..request(experiment, op)
+    };
+    let metrics = run(experiment, CellSpec::ping(request), budget)?;
+    match experiment.metric {
+        Metric::OneWayNs => one_way(&metrics),
+        Metric::RoundTripNs => Ok(2.0 * one_way(&metrics)?),
+        Metric::CpuPercent => cpu_percent(experiment, &metrics),
+        // A round is two messages.
+        Metric::CpuNsPerOp => {
+            Ok(cpu_percent(experiment, &metrics)? / 100.0 * 2.0 * one_way(&metrics)?)
+        }
+        _ => Err(no_metric(experiment)),
+    }
+}
+
+/// Whether a blast is one that the studies' `blast` can be.
+pub(super) fn is_one_pair(experiment: &Experiment) -> bool {
+    let p = &experiment.parameters;
+    let buffers = buffers(experiment);
+    let singly = matches!(p.posting.post_list, None | Some(PostList::AllFree))
+        || p.posting
+            .post_list
+            .is_some_and(|list| matches!(list, PostList::Of(n) if n.get() == 1));
+    p.operation.transport == Some(Transport::Rc)
+        && p.operation.size.is_some_and(|size| size.get() > 0)
+        && opcode(experiment).is_ok_and(|op| op != Opcode::WriteRead)
+        && p.parties.peers == Some(1)
+        && p.parties.cores == Some(1)
+        && p.queueing.qps == Some(1)
+        && p.queueing.window_per_core.is_none()
+        && p.posting.refill != Some(Refill::Window)
+        && (1..=MAX_BUFFERS).contains(&buffers)
+        && signaled_every(experiment) <= buffers
+        && singly
+}
+
+/// `blast_outbound` over one queue pair.
+pub(super) fn blast(experiment: &Experiment, budget: &Budget) -> Result<f64, Refusal> {
+    let posting = &experiment.parameters.posting;
+    let all_free = posting.post_list == Some(PostList::AllFree);
+    let request = Request {
+        buffers: buffers(experiment),
+        post: if all_free || posting.refill == Some(Refill::List) {
+            Posting::List
+        } else {
+            Posting::Single
+        },
+        signal: match signaled_every(experiment) {
+            1 => Signaling::All,
+            every => Signaling::Every(every),
+        },
+        length: BLAST,
+        ..request(experiment, opcode(experiment)?)
+    };
+    let size = request.size;
+    let metrics = run(experiment, CellSpec::blast(request), budget)?;
+    let each = one_way(&metrics)?;
+    match experiment.metric {
+        Metric::NsPerOp => Ok(each),
+        Metric::OpsPerS => Ok(1e9 / each),
+        Metric::Gbps => Ok(size.get() as f64 * 8.0 / each),
+        Metric::CpuPercent => cpu_percent(experiment, &metrics),
+        Metric::CpuNsPerOp => Ok(cpu_percent(experiment, &metrics)? / 100.0 * each),
+        _ => Err(no_metric(experiment)),
+    }
+}
+
+fn buffers(experiment: &Experiment) -> u32 {
+    let outstanding = experiment.parameters.queueing.outstanding;
+    outstanding.map_or(1, std::num::NonZero::get)
+}
+
+fn signaled_every(experiment: &Experiment) -> u32 {
+    let every = experiment.parameters.posting.signaled_every;
+    every.map_or(1, std::num::NonZero::get)
+}
+
+fn request(experiment: &Experiment, op: Opcode) -> Request {
+    let p = &experiment.parameters;
+    Request {
+        inline: p.operation.inline == Some(true) && op != Opcode::Read,
+        completion: match p.posting.completion {
+            Some(published::Completion::Event) => Completion::Event,
+            _ => Completion::Poll,
+        },
+        ..Request::new(op, p.operation.size.unwrap_or(Bytes::new(1)))
+    }
+}
+
+fn opcode(experiment: &Experiment) -> Result<Opcode, Refusal> {
+    let operation = &experiment.parameters.operation;
+    match operation.transport {
+        Some(Transport::Rc) | None => {}
+        Some(other) => {
+            let program = experiment.program;
+            return Err(cannot(format!("the model runs no {program} over {other}")));
+        }
+    }
+    match operation.opcode {
+        Some(published::Opcode::Send) => Ok(Opcode::Send),
+        Some(published::Opcode::Write) => Ok(Opcode::Write),
+        Some(published::Opcode::WriteImm) => Ok(Opcode::WriteImm),
+        Some(published::Opcode::Read) => Ok(Opcode::Read),
+        Some(published::Opcode::WriteThenRead) => Ok(Opcode::WriteRead),
+        Some(other) => Err(cannot(format!("{} with {other}", experiment.program))),
+        None => Err(cannot(format!("{} without an opcode", experiment.program))),
+    }
+}
+
+fn run(experiment: &Experiment, spec: CellSpec, budget: &Budget) -> Result<Metrics, Refusal> {
+    let preset = preset(experiment)?;
+    let mut cluster = Cluster::new(&preset, &placements(experiment, 2));
+    let requester = u32::from(experiment.parameters.measured_at == Some(Side::Responder));
+    let (here, there) = (cluster.machine(requester), cluster.machine(1 - requester));
+    let theirs = spec.clone();
+    let active = cluster.spawn(here, "client", move |station| run_active(station, &spec));
+    let passive = cluster.spawn(there, "server", move |station| {
+        run_passive(station, &theirs)
+    });
+    let outcome = cluster.run(&simulated(budget));
+    let Some(result) = active.take() else {
+        return Err(unfinished(&outcome));
+    };
+    if let Some(Err(error)) = passive.take() {
+        return Err(failed(&error));
+    }
+    let CellResult { metrics, .. } = result.map_err(|e| failed(&e))?;
+    Ok(metrics)
+}
+
+fn one_way(metrics: &Metrics) -> Result<f64, Refusal> {
+    let mean = metrics.one_way_ns.mean;
+    mean.ok_or_else(|| failed("the program measured no time"))
+}
+
+fn cpu_percent(experiment: &Experiment, metrics: &Metrics) -> Result<f64, Refusal> {
+    let share = match experiment.parameters.measured_at {
+        Some(Side::Responder) => metrics.cpu.passive,
+        _ => metrics.cpu.active,
+    };
+    share
+        .percent
+        .ok_or_else(|| failed("the program measured no CPU time"))
+}

@@ -1,0 +1,338 @@
+//! Programs of many members: who talks to whom is a pattern, what is posted a load.
+
+use std::num::NonZero;
+
+use adverb_hwmodel::Cluster;
+use adverb_patterns::{
+    Inbound, Limits, Load, Outbound, Part, Pattern, PatternError, Places, Posting, Refill, Request,
+    Schedule, Symmetric, Tally, Timing, Transport, run,
+};
+use adverb_sim::Returned;
+use adverb_units::{Bytes, Span};
+use adverb_validate::{
+    self as published, Budget, Completion, Experiment, Metric, PostList, Refusal,
+};
+use adverb_verbs::{QpType, RoleId};
+
+use super::hosts::{placements, preset};
+use super::{cannot, failed, no_metric, simulated, unfinished};
+
+/// Memory of each member.
+const MEMORY: u64 = 2 << 20;
+/// Most requests in flight on a queue pair: a queue has room for no more.
+const MOST_OUTSTANDING: u32 = 4096;
+/// Receives that a member keeps posted.
+const RECEIVES: u32 = 2048;
+/// How long a program is measured, after half of it again to warm up.
+const WINDOW: Span = Span::from_ms(1);
+/// The same of atomics, which queue up for milliseconds.
+const ATOMICS_WINDOW: Span = Span::from_ms(20);
+
+/// One machine posts to others, computing for `think` before each post.
+pub(super) fn outbound(
+    experiment: &Experiment,
+    think: Span,
+    budget: &Budget,
+) -> Result<f64, Refusal> {
+    let load = Load {
+        think,
+        ..load(experiment)?
+    };
+    let transport = transport(experiment)?;
+    if load.request.needs_receive() && transport != QpType::Ud {
+        let request = load.request;
+        return Err(cannot(format!(
+            "{request:?} over {transport:?} from several queue pairs: nobody posts receives"
+        )));
+    }
+    let pattern = Pattern::outbound(transport, &load, to_peers(experiment));
+    let measured = measure(experiment, &pattern, posts, WINDOW, budget)?;
+    figure(experiment, &measured)
+}
+
+/// The same, each request timed.
+pub(super) fn closed_loop(
+    experiment: &Experiment,
+    think: Span,
+    budget: &Budget,
+) -> Result<f64, Refusal> {
+    let load = Load {
+        think,
+        timing: Timing::Each,
+        ..load(experiment)?
+    };
+    let pattern = Pattern::outbound(transport(experiment)?, &load, to_peers(experiment));
+    let measured = measure(experiment, &pattern, posts, WINDOW, budget)?;
+    figure(experiment, &measured)
+}
+
+/// Other machines post to one.
+pub(super) fn inbound(experiment: &Experiment, budget: &Budget) -> Result<f64, Refusal> {
+    let load = load(experiment)?;
+    let receivers = if load.request.needs_receive() {
+        experiment.parameters.parties.cores.unwrap_or(1)
+    } else {
+        0
+    };
+    let shape = from_peers(experiment, receivers);
+    let pattern = Pattern::inbound(transport(experiment)?, &load, &shape);
+    let counts: fn(&Part) -> bool = if receivers > 0 { receives } else { posts };
+    let measured = measure(experiment, &pattern, counts, WINDOW, budget)?;
+    figure(experiment, &measured)
+}
+
+/// Other machines post atomics on one machine's words.
+pub(super) fn atomics(experiment: &Experiment, budget: &Budget) -> Result<f64, Refusal> {
+    let counters = experiment.parameters.store.counters;
+    let load = Load {
+        places: Places::Random {
+            align: 8,
+            within: counters.map_or(1, NonZero::get) * 8,
+        },
+        ..load(experiment)?
+    };
+    let shape = Inbound {
+        memory: MEMORY.max(counters.map_or(1, NonZero::get) * 8),
+        ..from_peers(experiment, 0)
+    };
+    let pattern = Pattern::inbound(transport(experiment)?, &load, &shape);
+    let measured = measure(experiment, &pattern, posts, ATOMICS_WINDOW, budget)?;
+    figure(experiment, &measured)
+}
+
+/// Every machine posts to every other one, at random.
+pub(super) fn symmetric(experiment: &Experiment, budget: &Budget) -> Result<f64, Refusal> {
+    let p = &experiment.parameters;
+    let load = Load {
+        random_link: true,
+        places: Places::Random {
+            align: 64,
+            within: MEMORY - 64,
+        },
+        ..load(experiment)?
+    };
+    let shape = Symmetric {
+        machines: p.parties.peers.unwrap_or(1) + 1,
+        cores: p.parties.cores.unwrap_or(1),
+        qps: count(p.queueing.qps_per_core, 1),
+        memory: MEMORY,
+    };
+    let pattern = Pattern::symmetric(transport(experiment)?, &load, shape);
+    let measured = measure(experiment, &pattern, posts, WINDOW, budget)?;
+    figure(experiment, &measured)
+}
+
+fn to_peers(experiment: &Experiment) -> Outbound {
+    let p = &experiment.parameters;
+    Outbound {
+        cores: p.parties.cores.unwrap_or(1),
+        qps: count(p.queueing.qps_per_core, 1),
+        peers: p.parties.peers.unwrap_or(1),
+        memory: MEMORY,
+    }
+}
+
+fn from_peers(experiment: &Experiment, receivers: u32) -> Inbound {
+    let p = &experiment.parameters;
+    let threads = p.parties.peer_threads.unwrap_or(1);
+    Inbound {
+        threads,
+        peers: p.parties.peers.unwrap_or(1),
+        qps: p.queueing.qps.unwrap_or(threads).max(threads),
+        receivers,
+        depth: RECEIVES,
+        memory: MEMORY,
+    }
+}
+
+fn posts(part: &Part) -> bool {
+    matches!(part, Part::Request(_))
+}
+
+fn receives(part: &Part) -> bool {
+    matches!(part, Part::Receive { .. })
+}
+
+fn count(cell: Option<NonZero<u32>>, default: u32) -> u32 {
+    cell.map_or(default, NonZero::get)
+}
+
+fn transport(experiment: &Experiment) -> Result<Transport, Refusal> {
+    use published::Transport as T;
+    match experiment.parameters.operation.transport {
+        Some(T::Rc) | None => Ok(QpType::Rc),
+        Some(T::Uc) => Ok(QpType::Uc),
+        Some(T::Ud) => Ok(QpType::Ud),
+        Some(other @ (T::Dc | T::Sockets)) => {
+            let program = experiment.program;
+            Err(cannot(format!("the model runs no {program} over {other}")))
+        }
+    }
+}
+
+fn request(experiment: &Experiment, size: u32) -> Result<Request, Refusal> {
+    use published::Opcode as O;
+    let operation = &experiment.parameters.operation;
+    match operation.opcode {
+        Some(O::Send) if size == 0 || operation.header_only == Some(true) => {
+            Ok(Request::SendHeaderOnly)
+        }
+        Some(O::Send) => Ok(Request::Send),
+        Some(O::Write) => Ok(Request::Write),
+        Some(O::WriteImm) => Ok(Request::WriteImm),
+        Some(O::Read) => Ok(Request::Read),
+        Some(O::FetchAdd) => Ok(Request::FetchAdd),
+        Some(O::Cas) => Ok(Request::CompareSwap),
+        Some(other) => Err(cannot(format!("{} with {other}", experiment.program))),
+        None => Err(cannot(format!("{} without an opcode", experiment.program))),
+    }
+}
+
+fn load(experiment: &Experiment) -> Result<Load, Refusal> {
+    let p = &experiment.parameters;
+    if p.posting.completion == Some(Completion::Event) {
+        let program = experiment.program;
+        return Err(cannot(format!(
+            "{program} of many members polls: no events"
+        )));
+    }
+    let size = p.operation.size.map_or(0, Bytes::get);
+    let size = u32::try_from(size).map_err(|_| cannot(format!("messages of {size} B")))?;
+    let shares_lines = p.placement.shared_cache_line == Some(true);
+    let distance = if shares_lines {
+        size
+    } else {
+        size.next_multiple_of(64)
+    };
+    Ok(Load {
+        inline: p.operation.inline == Some(true) && size > 0,
+        signaled_every: count(p.posting.signaled_every, 1),
+        posting: match p.posting.post_list {
+            Some(PostList::Of(n)) if n.get() > 1 => Posting::List(n.get()),
+            _ => Posting::Single,
+        },
+        refill: match p.posting.refill {
+            Some(published::Refill::Window) => Refill::Window,
+            Some(published::Refill::List) => Refill::List,
+            Some(published::Refill::Continuous) | None => Refill::Continuous,
+        },
+        limits: Limits {
+            per_qp: count(p.queueing.outstanding, MOST_OUTSTANDING).min(MOST_OUTSTANDING),
+            per_member: count(p.queueing.window_per_core, u32::MAX),
+            rd_atomic: u8::try_from(count(p.queueing.max_rd_atomic, 16)).unwrap_or(u8::MAX),
+        },
+        places: Places::Own(distance.into()),
+        ..Load::new(request(experiment, size)?, size)
+    })
+}
+
+/// What the members that count did together.
+struct Measured {
+    /// Operations a second.
+    rate: f64,
+    all: Tally,
+    /// Lines that the measured machine's NIC read over PCIe, a second, warm-up included.
+    pcie_reads: f64,
+}
+
+fn measure(
+    experiment: &Experiment,
+    pattern: &Pattern,
+    counts: fn(&Part) -> bool,
+    window: Span,
+    budget: &Budget,
+) -> Result<Measured, Refusal> {
+    let preset = preset(experiment)?;
+    let mut cluster = Cluster::new(&preset, &placements(experiment, pattern.machines()));
+    let schedule = Schedule {
+        warm_up: window / 2,
+        measured: window,
+    };
+    let tallies: Vec<_> = pattern
+        .members
+        .iter()
+        .zip((0..).map(RoleId))
+        .map(|(member, role)| {
+            let (machine, pattern) = (cluster.machine(member.machine), pattern.clone());
+            cluster.spawn(machine, &role.to_string(), move |station| {
+                run(station, &pattern, role, schedule)
+            })
+        })
+        .collect();
+    let outcome = cluster.run(&simulated(budget));
+    if !outcome.is_finished() {
+        return Err(unfinished(&outcome));
+    }
+    let reads = cluster.counters(cluster.machine(0));
+    let reads = reads.get("pcie_read_lines").copied().unwrap_or(0);
+    let working = (schedule.warm_up + schedule.measured).as_secs_f64();
+    let mut measured = Measured {
+        rate: 0.0,
+        all: Tally::default(),
+        pcie_reads: reads as f64 / working,
+    };
+    let ended: Option<Vec<_>> = tallies.iter().map(Returned::take).collect();
+    let ended = ended.ok_or_else(|| unfinished(&outcome))?;
+    for (member, tally) in pattern.members.iter().zip(all_well(ended)?) {
+        // Of equal machines, the first one is measured.
+        let is_measured = !is_symmetric(pattern) || member.machine == 0;
+        if counts(&member.part) && is_measured {
+            measured.add(&tally);
+        }
+    }
+    Ok(measured)
+}
+
+/// The members' tallies, or the first failure that is not only another member's absence.
+fn all_well(ended: Vec<Result<Tally, PatternError>>) -> Result<Vec<Tally>, Refusal> {
+    let failures = || ended.iter().filter_map(|end| end.as_ref().err());
+    let cause = failures().find(|error| !matches!(error, PatternError::OutOfBand(_)));
+    match cause.or_else(|| failures().next()) {
+        Some(error) => Err(failed(error)),
+        None => Ok(ended.into_iter().flatten().collect()),
+    }
+}
+
+/// Whether every member posts.
+fn is_symmetric(pattern: &Pattern) -> bool {
+    pattern.members.iter().all(|member| posts(&member.part))
+}
+
+impl Measured {
+    fn add(&mut self, tally: &Tally) {
+        self.rate += tally.per_second().unwrap_or(0.0);
+        self.all.completed += tally.completed;
+        self.all.elapsed += tally.elapsed;
+        self.all.waited += tally.waited;
+        self.all.timed += tally.timed;
+        self.all.cpu.user += tally.cpu.user;
+        self.all.cpu.system += tally.cpu.system;
+    }
+
+    fn cpu(&self) -> Span {
+        self.all.cpu.user + self.all.cpu.system
+    }
+}
+
+fn figure(experiment: &Experiment, measured: &Measured) -> Result<f64, Refusal> {
+    if measured.all.completed == 0 {
+        return Err(failed("nothing completed in the measured time"));
+    }
+    let completed = measured.all.completed as f64;
+    let size = experiment.parameters.operation.size;
+    match experiment.metric {
+        Metric::OpsPerS => Ok(measured.rate),
+        Metric::NsPerOp => Ok(1e9 / measured.rate),
+        Metric::Gbps => {
+            let size = size.ok_or_else(|| cannot("gbps without size_bytes"))?;
+            Ok(measured.rate * size.get() as f64 * 8.0 / 1e9)
+        }
+        Metric::RoundTripNs => {
+            let wait = measured.all.mean_wait().map(Span::as_ns_f64);
+            wait.ok_or_else(|| no_metric(experiment))
+        }
+        Metric::CpuNsPerOp => Ok(measured.cpu().as_ns_f64() / completed),
+        Metric::PcieReadsPerS => Ok(measured.pcie_reads),
+        _ => Err(no_metric(experiment)),
+    }
+}

@@ -1,0 +1,186 @@
+//! Which hardware the model is: a preset that comes with Adverb, or a user's file.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use adverb_hwmodel::params::{FIELDS, Field};
+use adverb_hwmodel::{Cluster, Placement, Preset, names};
+use adverb_results::{DeviceKind, DeviceRef};
+use adverb_sim::Budget;
+use adverb_verbs::{Context, DeviceCaps, PortCaps, PortNum, Station};
+use anyhow::{Context as _, anyhow};
+
+/// Ends the name of a preset file.
+const EXTENSION: &str = ".toml";
+
+/// A preset, as it was asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum PresetChoice {
+    /// One that comes with Adverb.
+    BuiltIn(String),
+    /// A file; its path is absolute, so that a study goes on from any folder.
+    File(PathBuf),
+}
+
+impl PresetChoice {
+    /// The preset in a file, whatever its name.
+    pub(crate) fn file(path: &Path) -> Self {
+        let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        PresetChoice::File(absolute)
+    }
+}
+
+impl FromStr for PresetChoice {
+    type Err = String;
+
+    /// The name of a preset, or a path: that has a `/` or ends in `.toml`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text.contains('/') || text.ends_with(EXTENSION) {
+            return Ok(PresetChoice::file(Path::new(text)));
+        }
+        match Preset::built_in(text) {
+            Ok(_) => Ok(PresetChoice::BuiltIn(text.to_owned())),
+            Err(e) => Err(e.to_string()),
+        }
+    }
+}
+
+impl fmt::Display for PresetChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PresetChoice::BuiltIn(name) => f.pad(name),
+            PresetChoice::File(path) => path.display().fmt(f),
+        }
+    }
+}
+
+/// A preset that was read.
+#[derive(Clone, Debug)]
+pub(crate) struct Hardware {
+    /// Its name in records.
+    pub(crate) name: String,
+    /// What it is.
+    pub(crate) preset: Preset,
+    /// Values that are not those of the preset that it is based on, by parameter.
+    changed: BTreeMap<&'static str, f64>,
+}
+
+/// What a modelled device can do.
+pub(crate) struct Limits {
+    pub(crate) caps: DeviceCaps,
+    pub(crate) port_num: PortNum,
+    pub(crate) port: PortCaps,
+}
+
+impl Hardware {
+    /// Reads a preset.
+    ///
+    /// # Errors
+    /// There is none of that name, or the file cannot be read; with name, value and line of what is
+    /// wrong in it.
+    pub(crate) fn load(choice: &PresetChoice) -> anyhow::Result<Self> {
+        match choice {
+            PresetChoice::BuiltIn(name) => Ok(Self::built_in(Preset::built_in(name)?)),
+            PresetChoice::File(path) => Self::from_file(path),
+        }
+    }
+
+    /// All that come with Adverb.
+    pub(crate) fn all() -> impl Iterator<Item = Self> {
+        names().into_iter().map(|name| {
+            let preset = Preset::built_in(name).expect("the model's own tests read all of these");
+            Self::built_in(preset)
+        })
+    }
+
+    fn built_in(preset: Preset) -> Self {
+        Hardware {
+            name: preset.name.clone(),
+            preset,
+            changed: BTreeMap::new(),
+        }
+    }
+
+    fn from_file(path: &Path) -> anyhow::Result<Self> {
+        let shown = path.display().to_string();
+        let text = fs::read_to_string(path)
+            .with_context(|| format!("cannot read the preset file {shown}"))?;
+        let preset = Preset::parse(&shown, &text)?;
+        let base = base(&preset, &text);
+        let is_changed = |field: &&Field| {
+            let value = (field.get)(&preset.params);
+            base.as_ref()
+                .is_none_or(|base| (field.get)(&base.params) != value)
+        };
+        let changed = FIELDS.iter().filter(is_changed);
+        Ok(Hardware {
+            name: own_name(&preset, path),
+            changed: changed
+                .map(|field| (field.path, (field.get)(&preset.params)))
+                .collect(),
+            preset,
+        })
+    }
+
+    /// As it stands in records.
+    pub(crate) fn reference(&self) -> DeviceRef {
+        DeviceRef {
+            kind: DeviceKind::Model,
+            name: self.name.clone(),
+        }
+    }
+
+    /// What a record says of it: what it is, and every value that is not the base preset's.
+    pub(crate) fn details(&self) -> Vec<(String, String)> {
+        let mut details = vec![
+            ("preset".to_owned(), self.name.clone()),
+            ("hardware".to_owned(), self.preset.summary.clone()),
+            ("driver".to_owned(), self.preset.driver.name().to_owned()),
+        ];
+        let changed = self.changed.iter();
+        details.extend(changed.map(|(path, value)| ((*path).to_owned(), value.to_string())));
+        details
+    }
+
+    /// Opens the device in a simulation of its own, and asks it.
+    ///
+    /// # Errors
+    /// The device does not answer.
+    pub(crate) fn limits(&self) -> anyhow::Result<Limits> {
+        let mut cluster = Cluster::new(&self.preset, &[Placement::Cached]);
+        let machine = cluster.machine(0);
+        let limits = cluster.spawn(machine, "limits", |station| {
+            let context = station.context();
+            let port_num = context.port_num();
+            context.port(port_num).map(|port| Limits {
+                caps: context.caps().clone(),
+                port_num,
+                port,
+            })
+        });
+        let outcome = cluster.run(&Budget::NONE);
+        let limits = limits.take().ok_or_else(|| anyhow!("{outcome}"))?;
+        Ok(limits?)
+    }
+}
+
+/// The preset that comes with Adverb and that this one is based on: named by `extends`, or, in a
+/// copy, by its own name.
+fn base(preset: &Preset, text: &str) -> Option<Preset> {
+    let document = text.parse::<toml_edit::DocumentMut>().ok()?;
+    let extended = document.get("extends").and_then(|name| name.as_str());
+    Preset::built_in(extended.unwrap_or(&preset.name)).ok()
+}
+
+/// The name of a file's preset. A copy that kept the name of what it was copied from goes by the
+/// file's name: a record must not pass for one of the original.
+fn own_name(preset: &Preset, path: &Path) -> String {
+    if !preset.name.is_empty() && !names().contains(&preset.name.as_str()) {
+        return preset.name.clone();
+    }
+    let file = path.file_name().unwrap_or_default();
+    file.to_string_lossy().into_owned()
+}

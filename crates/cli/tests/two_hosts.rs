@@ -1,0 +1,447 @@
+//! `serve` and `--peer`: what two hosts do together, and what either does when the other fails it.
+
+mod common;
+
+use std::fs;
+use std::process::{Command, Stdio};
+
+use common::server::Server;
+use common::{Place, end_of, not_run, records, signal, wait_for};
+use rustix::process::Signal;
+use serde_json::Value;
+
+/// A measurement that somebody will end; asleep, so that tests beside it have the cores.
+const LONG: [&str; 7] = [
+    "ping",
+    "--op",
+    "send",
+    "--completion",
+    "event",
+    "--duration",
+    "60s",
+];
+const SHORT: [&str; 6] = ["ping", "--op", "send", "--iters", "50", "--json"];
+
+fn with<'a>(args: &[&'a str], peer: &'a str) -> Vec<&'a str> {
+    [args, &["--peer", peer]].concat()
+}
+
+/// That the server does its work, for one client.
+#[track_caller]
+fn check_serves(place: &Place, server: &Server) -> Value {
+    let ended = place.run(&with(&SHORT, &server.address)).ok();
+    assert_eq!(ended.talk, "");
+    let record = ended.json().remove(0);
+    assert_eq!(record["status"], "ok", "{record}");
+    record
+}
+
+#[test]
+fn both_sides_stand_in_the_record() {
+    let place = Place::new();
+    let server = Server::start(&place);
+    let record = check_serves(&place, &server);
+    let provenance = &record["provenance"];
+    assert_eq!(provenance["passive"]["host"], provenance["host"]);
+    assert!(provenance["passive"]["device"]["port"].is_string());
+    let core = |side: &str| record["params"][side].as_u64().unwrap();
+    let cores = std::thread::available_parallelism().unwrap().get();
+    if cores > 1 {
+        assert_ne!(core("active_core"), core("passive_core"));
+    }
+    for program in [
+        "blast --op read --size 64..128",
+        "blast --op write --verify",
+    ] {
+        let args: Vec<&str> = program.split(' ').chain(["--iters", "50"]).collect();
+        let ended = place.run(&with(&args, &server.address)).ok();
+        assert!(ended.out.contains(", passive side at "), "{}", ended.out);
+    }
+    server.wait_for_line("left after 2 cells");
+    assert_eq!(server.stop(), Some(0));
+    assert!(place.shm_files().is_empty());
+}
+
+#[test]
+fn ipv6_and_one_client_only() {
+    let place = Place::new();
+    if std::net::TcpListener::bind("[::1]:0").is_err() {
+        return not_run("ipv6_and_one_client_only", "no IPv6 here");
+    }
+    let args = [
+        "--bind", "[::1]:0", "--once", "--no-pin", "--device", "soft",
+    ];
+    let server = Server::start_with(&place, &args);
+    assert!(server.address.starts_with("[::1]:"), "{}", server.address);
+    let record = check_serves(&place, &server);
+    assert_eq!(record["params"]["passive_core"], Value::Null);
+    assert_eq!(server.end(), Some(0));
+}
+
+/// Two network namespaces with a wire between them; gone when dropped.
+struct Wire {
+    names: [String; 2],
+}
+
+impl Wire {
+    fn new(test: &str) -> Result<Self, String> {
+        let id = format!("{test}-{}", std::process::id());
+        let wire = Wire {
+            names: [format!("adverb-a-{id}"), format!("adverb-b-{id}")],
+        };
+        let [a, b] = &wire.names;
+        for command in [
+            format!("netns add {a}"),
+            format!("netns add {b}"),
+            format!("link add va netns {a} type veth peer name vb netns {b}"),
+            format!("-n {a} address add 10.77.0.1/24 dev va"),
+            format!("-n {b} address add 10.77.0.2/24 dev vb"),
+            format!("-n {a} link set va up"),
+            format!("-n {b} link set vb up"),
+        ] {
+            ip(&command)?;
+        }
+        Ok(wire)
+    }
+
+    /// From now on nothing passes.
+    fn cut(&self) {
+        ip(&format!("-n {} link set va down", self.names[0])).unwrap();
+    }
+
+    /// The command, in one of the namespaces.
+    fn inside(&self, host: usize, command: &Command) -> Command {
+        let mut inside = Command::new("ip");
+        inside
+            .args(["netns", "exec", &self.names[host]])
+            .arg(command.get_program())
+            .args(command.get_args())
+            .stdin(Stdio::null());
+        for (name, value) in command.get_envs() {
+            match value {
+                Some(value) => inside.env(name, value),
+                None => inside.env_remove(name),
+            };
+        }
+        inside
+    }
+}
+
+/// Runs `ip`; the error says why it cannot.
+fn ip(command: &str) -> Result<(), String> {
+    let ran = Command::new("ip").args(command.split(' ')).output();
+    let ran = ran.map_err(|e| format!("ip: {e}"))?;
+    if ran.status.success() {
+        return Ok(());
+    }
+    let why = String::from_utf8_lossy(&ran.stderr);
+    Err(format!("ip {command}: {}", why.trim()))
+}
+
+impl Drop for Wire {
+    fn drop(&mut self) {
+        for name in &self.names {
+            let _ = ip(&format!("netns delete {name}"));
+        }
+    }
+}
+
+#[test]
+fn between_two_network_namespaces() {
+    let wire = match Wire::new("two") {
+        Ok(wire) => wire,
+        Err(why) => return not_run("between_two_network_namespaces", &why),
+    };
+    let place = Place::new();
+    let serve = place.command(&["serve", "--bind", "10.77.0.1", "--once"]);
+    let server = Server::run(wire.inside(0, &serve));
+    server.wait_for_line("no authentication, no encryption");
+    let ping = place.command(&with(&SHORT, "10.77.0.1"));
+    let ended: common::Ended = wire.inside(1, &ping).output().unwrap().into();
+    assert_eq!(ended.ok().json()[0]["status"], "ok");
+    server.wait_for_line("10.77.0.2:");
+    assert_eq!(server.end(), Some(0));
+}
+
+#[test]
+fn a_cut_wire_is_noticed_at_both_ends() {
+    let wire = match Wire::new("cut") {
+        Ok(wire) => wire,
+        Err(why) => return not_run("a_cut_wire_is_noticed_at_both_ends", &why),
+    };
+    let place = Place::new();
+    let serve = place.command(&["serve", "--bind", "10.77.0.1", "--once"]);
+    let server = Server::run(wire.inside(0, &serve));
+    let mut ping = wire.inside(1, &place.command(&with(&LONG, "10.77.0.1")));
+    let child = ping.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let child = child.unwrap();
+    server.side();
+    wire.cut();
+    let ended = end_of(child);
+    let silent = "it has not been heard of for 5 s";
+    assert!(ended.refused(1).contains(silent), "{}", ended.talk);
+    assert!(server.wait_for_line("lost in cell 1").contains(silent));
+    assert_eq!(server.end(), Some(0));
+}
+
+#[test]
+fn soft_does_not_reach_into_another_memory() {
+    let (place, other) = (Place::new(), Place::new());
+    let server = Server::start(&place);
+    let ended = other.run(&with(&SHORT, &server.address));
+    let line = ended.refused(1);
+    for words in [
+        "device soft cannot reach from ",
+        "two shared memories (/dev/shm, ADVERB_SHM)",
+        "its UDP port is not in this version",
+    ] {
+        assert!(line.contains(words), "{line}");
+    }
+    server.wait_for_line("refused: device soft cannot reach");
+    check_serves(&place, &server);
+}
+
+#[test]
+fn a_server_that_is_killed_ends_the_cell() {
+    let place = Place::new();
+    let server = Server::start(&place);
+    let child = place.spawn(&with(&LONG, &server.address));
+    let side = server.side();
+    signal(server.pid(), Signal::KILL);
+    let ended = end_of(child);
+    let line = ended.refused(1);
+    let reason = format!("passive side: the server at {} is gone", server.address);
+    assert!(line.contains(&reason), "{line}");
+    wait_for("the end of the server's side", || is_gone(side));
+    let again = Server::start(&place);
+    check_serves(&place, &again);
+    assert!(place.shm_files().is_empty());
+}
+
+/// Whether a process has ended.
+fn is_gone(pid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.is_empty() || stat.contains(") Z ")
+}
+
+#[test]
+fn a_server_that_is_stopped_says_so() {
+    for signal_name in [Signal::INT, Signal::TERM] {
+        let place = Place::new();
+        let server = Server::start(&place);
+        let child = place.spawn(&with(&LONG, &server.address));
+        let side = server.side();
+        signal(server.pid(), signal_name);
+        let address = server.address.clone();
+        assert_eq!(server.end(), Some(0));
+        let ended = end_of(child);
+        let reason = format!("passive side: the server at {address} was stopped");
+        assert!(ended.refused(1).contains(&reason), "{}", ended.talk);
+        assert!(is_gone(side));
+        assert!(place.shm_files().is_empty(), "{:?}", place.shm_files());
+    }
+}
+
+#[test]
+fn a_frozen_server_is_noticed_and_serves_again_when_it_thaws() {
+    let place = Place::new();
+    let server = Server::start(&place);
+    let child = place.spawn(&with(&LONG, &server.address));
+    server.side();
+    signal(server.pid(), Signal::STOP);
+    let ended = end_of(child);
+    assert!(
+        ended
+            .refused(1)
+            .contains("it has not been heard of for 5 s"),
+        "{}",
+        ended.talk
+    );
+    signal(server.pid(), Signal::CONT);
+    server.wait_for_line("lost in cell 1");
+    check_serves(&place, &server);
+}
+
+#[test]
+fn a_client_that_is_killed_makes_room_for_the_next() {
+    let place = Place::new();
+    let server = Server::start(&place);
+    let mut child = place.spawn(&with(&LONG, &server.address));
+    let side = server.side();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    server.wait_for_line("lost in cell 1: the connection was closed");
+    wait_for("the end of its side", || is_gone(side));
+    check_serves(&place, &server);
+    assert!(place.shm_files().is_empty());
+}
+
+#[test]
+fn a_frozen_client_makes_room_for_the_next() {
+    let place = Place::new();
+    let server = Server::start(&place);
+    let child = place.spawn(&with(&LONG, &server.address));
+    server.side();
+    signal(child.id(), Signal::STOP);
+    server.wait_for_line("lost in cell 1: it has not been heard of for 5 s");
+    check_serves(&place, &server);
+    signal(child.id(), Signal::CONT);
+    assert!(end_of(child).refused(1).contains("is gone"));
+}
+
+#[test]
+fn ctrl_c_at_the_client_ends_both_sides() {
+    let place = Place::new();
+    let server = Server::start(&place);
+    let child = place.spawn(&with(&LONG, &server.address));
+    let side = server.side();
+    signal(child.id(), Signal::INT);
+    assert_eq!(end_of(child).refused(1), "error: interrupted");
+    wait_for("the end of the server's side", || is_gone(side));
+    server.wait_for_line("left after 1 cell");
+    check_serves(&place, &server);
+}
+
+#[test]
+fn a_side_that_dies_is_named_and_the_connection_lives() {
+    let place = Place::new();
+    let server = Server::start(&place);
+    for times in 1..=2 {
+        let child = place.spawn(&with(&LONG, &server.address));
+        let side = server.side();
+        wait_for("both ports", || place.shm_files().len() > 4);
+        signal(side, Signal::KILL);
+        let ended = end_of(child);
+        let line = ended.refused(1);
+        assert!(line.contains("passive side: killed by signal 9"), "{line}");
+        wait_for("a farewell", || {
+            let left = |line: &&String| line.contains("left after 1 cell");
+            server.log().iter().filter(left).count() == times
+        });
+    }
+    check_serves(&place, &server);
+    assert!(place.shm_files().is_empty());
+}
+
+#[test]
+fn a_second_client_is_told_who_is_served() {
+    let place = Place::new();
+    let server = Server::start(&place);
+    let child = place.spawn(&with(&LONG, &server.address));
+    server.side();
+    let ended = place.run(&with(&SHORT, &server.address));
+    let line = ended.refused(1);
+    let busy = format!(
+        "the server at {} refused: busy with 127.0.0.1:",
+        server.address
+    );
+    assert!(line.contains(&busy), "{line}");
+    signal(child.id(), Signal::INT);
+    end_of(child);
+    server.wait_for_line("left after");
+    check_serves(&place, &server);
+}
+
+#[test]
+fn a_peer_that_is_not_there_is_named() {
+    let place = Place::new();
+    let refused = |peer| place.run(&with(&SHORT, peer)).refused(1).to_owned();
+    let line = refused("adverb.invalid");
+    let unknown = "error: --peer: cannot find the host adverb.invalid: ";
+    assert!(line.starts_with(unknown), "{line}");
+    let line = refused("127.0.0.1:1");
+    let closed = "error: cannot reach a server at 127.0.0.1:1: Connection refused";
+    assert!(
+        line.starts_with(closed) && line.contains("start `adverb serve"),
+        "{line}"
+    );
+    let ended = place.run(&["study", "--out", "s", "--peer", "127.0.0.1:1"]);
+    assert!(ended.refused(1).starts_with(closed), "{}", ended.talk);
+    assert!(
+        !place.path("s").exists(),
+        "no folder for a study that never began"
+    );
+    let ended = place.run(&["serve", "--bind", "192.0.2.1"]);
+    let line = ended.refused(1);
+    assert!(
+        line.starts_with("error: cannot listen at 192.0.2.1:18600"),
+        "{line}"
+    );
+}
+
+const STUDY: [&str; 5] = ["study", "--only", "rank-rtt", "--out", "s"];
+
+/// Cells that were measured and cells that failed.
+fn tally(place: &Place) -> (usize, usize) {
+    let records = records(&place.path("s"));
+    let ok = records.iter().filter(|r| r["status"] == "ok").count();
+    (ok, records.len() - ok)
+}
+
+#[test]
+fn a_study_goes_on_when_its_server_comes_back() {
+    let place = Place::new();
+    let server = Server::start(&place);
+    let child = place.spawn(&with(&STUDY, &server.address));
+    wait_for("a cell", || tally(&place).0 > 0);
+    server.side();
+    let address = server.address.clone();
+    signal(server.pid(), Signal::KILL);
+    drop(server);
+    let server = Server::start_with(&place, &["--bind", &address]);
+    let lost = || {
+        let records = records(&place.path("s"));
+        let failed = records.into_iter().find(|r| r["status"] == "failed");
+        failed.map(|r| r["cell"].as_str().unwrap().to_owned())
+    };
+    wait_for("the cell that was lost", || lost().is_some());
+    let before = tally(&place).0;
+    wait_for("a cell after it", || tally(&place).0 > before);
+    signal(child.id(), Signal::INT);
+    let ended = end_of(child);
+    assert!(ended.talk.contains("is gone"), "{}", ended.talk);
+    assert_eq!(tally(&place).1, 1, "{}", ended.talk);
+    let all = records(&place.path("s"));
+    assert!(all.iter().all(|r| r["provenance"]["passive"].is_object()));
+    // The cell that failed is tried again, with the same peer.
+    let child = place.spawn(&["study", "--resume", "--out", "s"]);
+    let lost = lost().unwrap();
+    wait_for("the cell that was lost", || {
+        let records = records(&place.path("s"));
+        let mut ok = records.iter().filter(|r| r["status"] == "ok");
+        ok.any(|r| r["cell"] == lost.as_str())
+    });
+    signal(child.id(), Signal::INT);
+    end_of(child);
+    assert_eq!(server.stop(), Some(0));
+}
+
+#[test]
+fn a_study_whose_server_is_gone_can_be_resumed_elsewhere() {
+    let place = Place::new();
+    let server = Server::start(&place);
+    let child = place.spawn(&with(&STUDY, &server.address));
+    wait_for("a cell", || tally(&place).0 > 0);
+    server.side();
+    assert_eq!(server.stop(), Some(0));
+    let ended = end_of(child);
+    assert_eq!(ended.code, Some(1));
+    let last = ended.talk.lines().last().unwrap();
+    assert!(last.contains("cannot reach a server at "), "{last}");
+    assert!(
+        last.ends_with("continue with `adverb study --resume --out s`"),
+        "{last}"
+    );
+    assert!(place.path("s/report.html").exists());
+
+    let server = Server::start(&place);
+    let measured = tally(&place).0;
+    let resume = ["study", "--resume", "--out", "s"];
+    let child = place.spawn(&with(&resume, &server.address));
+    wait_for("another cell", || tally(&place).0 > measured);
+    signal(child.id(), Signal::INT);
+    end_of(child);
+    let meta = fs::read_to_string(place.path("s/study.json")).unwrap();
+    let meta: Value = serde_json::from_str(&meta).unwrap();
+    assert_eq!(meta["peer"], Value::from(server.address.as_str()));
+}

@@ -1,0 +1,699 @@
+//! The unreliable datagram (UD): where messages go, what the receiver finds, what is dropped.
+//!
+//! A success here means that the message has left, so cases wait for what is to arrive, and for a
+//! while before what was dropped is taken for dropped.
+
+use std::sync::Arc;
+
+use adverb_units::Bytes;
+use adverb_verbs::{
+    AddressHandle, CompletionQueue, Context, CreateError, Destination, Device, Imm, LinkLayer,
+    Lkey, MemoryRegion, NotifyOn, Operation, PostError, PostErrorCause, Psn, QpAttr, QpInit,
+    QpState, QpType, Qpn, QueuePair, RecvRequest, SendFlags, SendRequest, WcFlags, WcOpcode,
+    WcStatus, WorkCompletion, WrId,
+};
+
+use crate::pair::{
+    BLANK, End, Pair as Connected, SIGNALED, Setup, UNSIGNALED, address_of, completions, pattern,
+    port_of, wait_for,
+};
+use crate::{NotSupported, Subject, Verdict};
+
+const QKEY: u32 = 0x1122_3344;
+const OTHER_QKEY: u32 = 0x1122_3345;
+/// A queue key with this bit stands for the sender's own (IBTA vol. 1, 10.2.5).
+const OWN_QKEY: u32 = 1 << 31;
+/// What a receive begins with.
+const GRH: u64 = 40;
+
+type Ah<D> = <<D as Device>::Context as Context>::Ah;
+
+/// An end whose queue pair is UD, with the queue key [`QKEY`], and handles to others.
+struct Node<C: Context> {
+    end: End<C>,
+    mtu: u32,
+}
+
+impl<C: Context> Node<C> {
+    /// A node in RTS.
+    fn new<D: Device<Context = C>>(device: &D) -> Result<Self, NotSupported> {
+        let node = Self::unconnected(device)?;
+        to_rts(&node.end.context, &node.end.qp, QKEY);
+        Ok(node)
+    }
+
+    /// A node in RESET.
+    fn unconnected<D: Device<Context = C>>(device: &D) -> Result<Self, NotSupported> {
+        let setup = Setup::default();
+        let end = End::new(device, &setup);
+        let qp = datagram_qp(&end, &setup)?;
+        let mtu = port_of(&end.context).active_mtu.bytes();
+        Ok(Node {
+            end: End { qp, ..end },
+            mtu: u32::try_from(mtu.get()).expect("an MTU"),
+        })
+    }
+
+    /// The way to another node's port.
+    fn ah(&self, to: &Self) -> Result<C::Ah, NotSupported> {
+        let address = address_of(&to.end.context);
+        match self.end.context.create_ah(&self.end.pd, &address) {
+            Ok(ah) => Ok(ah),
+            Err(CreateError::Unsupported(_)) => Err(NotSupported("address handles")),
+            Err(e) => panic!("make an address handle: {e}"),
+        }
+    }
+
+    fn qpn(&self) -> Qpn {
+        self.end.qp.qpn()
+    }
+
+    /// Sends a piece of memory, which is accepted.
+    fn send(&self, wr_id: u64, operation: Operation, piece: (u64, u32), to: Destination<'_>) {
+        let request = (wr_id, operation, piece, SIGNALED);
+        self.try_send(request, to).expect("post a datagram");
+    }
+
+    fn try_send(
+        &self,
+        (wr_id, operation, piece, flags): (u64, Operation, (u64, u32), SendFlags),
+        to: Destination<'_>,
+    ) -> Result<(), PostError> {
+        let sges = [self
+            .end
+            .mr
+            .sge(piece.0, piece.1)
+            .expect("within the region")];
+        let sges = if piece.1 == 0 { &[][..] } else { &sges[..] };
+        let request = SendRequest::new(WrId(wr_id), operation, sges);
+        self.end.qp.post_send(&[request.with_flags(flags).to(to)])
+    }
+
+    /// A datagram is sent and succeeds, but nothing comes to `there`.
+    #[track_caller]
+    fn loses(&self, to: Destination<'_>, there: &Self) {
+        self.send(1, Operation::Send, (0, 64), to);
+        self.end.expect_sent(&[(1, WcStatus::Success)]);
+        there.end.expect_quiet();
+        self.end.expect_state(QpState::Rts);
+        there.end.expect_state(QpState::Rts);
+    }
+
+    /// A datagram of 64 bytes is sent, and arrives in receive `wr_id` at offset 0 of `there`.
+    #[track_caller]
+    fn reaches(&self, to: Destination<'_>, there: &Self, wr_id: u64) {
+        let content = pattern(wr_id, 64);
+        self.end.mr.write(0, &content).expect("within the region");
+        self.send(1, Operation::Send, (0, 64), to);
+        self.end.expect_sent(&[(1, WcStatus::Success)]);
+        there.end.expect_received(&[(wr_id, WcStatus::Success)]);
+        assert_eq!(there.end.bytes(GRH, 64), content);
+    }
+}
+
+fn datagram_qp<C: Context>(end: &End<C>, setup: &Setup) -> Result<C::Qp, NotSupported> {
+    let init = QpInit {
+        qp_type: QpType::Ud,
+        send_cq: &*end.send_cq,
+        recv_cq: &*end.recv_cq,
+        caps: setup.caps,
+    };
+    match end.context.create_qp(&end.pd, &init) {
+        Ok(qp) => Ok(qp),
+        Err(CreateError::Unsupported(_)) => Err(NotSupported("UD queue pairs")),
+        Err(e) => panic!("create a UD queue pair: {e}"),
+    }
+}
+
+fn to<A: AddressHandle>(ah: &A, qpn: Qpn, qkey: u32) -> Destination<'_> {
+    let ah = ah.handle();
+    Destination { ah, qpn, qkey }
+}
+
+/// Takes a UD queue pair from RESET to RTS.
+fn to_rts<C: Context>(context: &C, qp: &C::Qp, qkey: u32) {
+    let mut init = QpAttr::to(QpState::Init);
+    init.pkey_index = Some(0);
+    init.port = Some(context.port_num());
+    init.qkey = Some(qkey);
+    qp.modify(&init).expect("to INIT");
+    qp.modify(&QpAttr::to(QpState::Rtr)).expect("to RTR");
+    let mut rts = QpAttr::to(QpState::Rts);
+    rts.sq_psn = Some(Psn::new(5));
+    qp.modify(&rts).expect("to RTS");
+}
+
+/// A datagram arrives whole behind 40 bytes, which the length counts; its source is told (IBTA
+/// vol. 1, 9.8.3, 11.4.2.1; ibv_poll_cq(3)).
+pub fn datagrams_arrive_behind_forty_bytes_and_tell_their_source<D: Device>(device: &D) -> Verdict {
+    let (a, b) = (Node::new(device)?, Node::new(device)?);
+    let ah = a.ah(&b)?;
+    let operations = [
+        (Operation::Send, None),
+        (
+            Operation::SendWithImm(Imm(0x0102_0304)),
+            Some(Imm(0x0102_0304)),
+        ),
+    ];
+    // Over InfiniBand within a subnet packets may lack the header; its room is left all the same.
+    let has_header = port_of(&b.end.context).link_layer != LinkLayer::InfiniBand;
+    for length in [0, 1, 7, 16, 40, 41, 64, 255, a.mtu - 1, a.mtu] {
+        for (operation, imm) in operations {
+            let sent = a.end.fill_pattern(u64::from(length));
+            b.end.fill(BLANK);
+            b.end.recv(7, (512, 5000));
+            a.send(1, operation, (3, length), to(&ah, b.qpn(), QKEY));
+            let done = a.end.sent(1)[0];
+            assert_eq!((done.wr_id, done.status), (WrId(1), WcStatus::Success));
+            assert_eq!(done.opcode, WcOpcode::Send);
+            let got = b.end.received(1)[0];
+            assert_eq!((got.wr_id, got.status), (WrId(7), WcStatus::Success));
+            assert_eq!(got.opcode, WcOpcode::Recv);
+            assert_eq!((got.byte_len, got.imm), (length + GRH as u32, imm));
+            assert_eq!((got.qp_num, got.src_qp), (b.qpn(), Some(a.qpn())));
+            assert!(!has_header || got.flags.contains(WcFlags::GRH), "{got:?}");
+            assert_eq!(got.flags.contains(WcFlags::WITH_IMM), imm.is_some());
+            let content = b.end.bytes(512 + GRH, length as usize);
+            assert!(content == sent[3..][..length as usize]);
+            let beyond = b.end.bytes(512 + GRH + u64::from(length), 64);
+            assert_eq!(beyond, [BLANK; 64]);
+            assert_eq!(b.end.bytes(0, 512), [BLANK; 512]);
+        }
+    }
+    Ok(())
+}
+
+/// Header and payload are scattered over the pieces of a receive as one run of bytes, whose payload
+/// was gathered from pieces.
+pub fn datagrams_are_gathered_and_scattered<D: Device>(device: &D) -> Verdict {
+    let (a, b) = (Node::new(device)?, Node::new(device)?);
+    let ah = a.ah(&b)?;
+    let sent = a.end.fill_pattern(3);
+    b.end.fill(BLANK);
+    let pieces = [(1000, 16), (2000, 30), (3000, 54), (4000, 100)];
+    let into = pieces.map(|(at, length)| b.end.mr.sge(at, length).expect("within the region"));
+    let receive = RecvRequest::new(WrId(7), &into);
+    b.end.qp.post_recv(&[receive]).expect("post a receive");
+    let from = [(10, 33), (100, 20), (500, 47)];
+    let from = from.map(|(at, length)| a.end.mr.sge(at, length).expect("within the region"));
+    let request = SendRequest::new(WrId(1), Operation::Send, &from).with_flags(SIGNALED);
+    let request = request.to(to(&ah, b.qpn(), QKEY));
+    a.end.qp.post_send(&[request]).expect("post a datagram");
+    a.end.expect_sent(&[(1, WcStatus::Success)]);
+    assert_eq!(b.end.received(1)[0].byte_len, 140);
+    let gathered = [&sent[10..43], &sent[100..120], &sent[500..547]].concat();
+    let scattered = [
+        b.end.bytes(2024, 6),
+        b.end.bytes(3000, 54),
+        b.end.bytes(4000, 40),
+    ];
+    assert_eq!(scattered.concat(), gathered);
+    assert_eq!(b.end.bytes(4040, 60), [BLANK; 60]);
+    Ok(())
+}
+
+/// A datagram that finds no receive is lost, and the next one arrives (IBTA vol. 1, 9.8.3.1).
+pub fn a_datagram_without_a_receive_is_dropped<D: Device>(device: &D) -> Verdict {
+    let (a, b) = (Node::new(device)?, Node::new(device)?);
+    let ah = a.ah(&b)?;
+    let there = to(&ah, b.qpn(), QKEY);
+    for i in 0..3 {
+        a.loses(there, &b);
+        b.end.recv(i, (0, 256));
+        b.end.expect_quiet();
+        a.reaches(there, &b, i);
+    }
+    Ok(())
+}
+
+/// A datagram with another queue key is dropped and takes no receive (IBTA vol. 1, 10.2.5).
+pub fn a_datagram_with_another_queue_key_is_dropped<D: Device>(device: &D) -> Verdict {
+    let (a, b) = (Node::new(device)?, Node::new(device)?);
+    let ah = a.ah(&b)?;
+    b.end.recv(7, (0, 256));
+    for qkey in [OTHER_QKEY, 0, !OWN_QKEY] {
+        a.loses(to(&ah, b.qpn(), qkey), &b);
+    }
+    a.reaches(to(&ah, b.qpn(), QKEY), &b, 7);
+    // The key counts that the receiver has now.
+    let mut attr = QpAttr::default();
+    attr.qkey = Some(OTHER_QKEY);
+    b.end.qp.modify(&attr).expect("change the queue key");
+    b.end.recv(8, (0, 256));
+    a.loses(to(&ah, b.qpn(), QKEY), &b);
+    a.reaches(to(&ah, b.qpn(), OTHER_QKEY), &b, 8);
+    Ok(())
+}
+
+/// A queue key with its highest bit set stands for that of the sender's queue pair (IBTA vol. 1,
+/// 10.2.5).
+pub fn a_queue_key_with_the_high_bit_is_the_senders_own<D: Device>(device: &D) -> Verdict {
+    let (a, b) = (Node::new(device)?, Node::new(device)?);
+    let ah = a.ah(&b)?;
+    b.end.recv(7, (0, 256));
+    b.end.recv(8, (0, 256));
+    a.reaches(to(&ah, b.qpn(), OWN_QKEY), &b, 7);
+    let mut attr = QpAttr::default();
+    attr.qkey = Some(OTHER_QKEY);
+    a.end.qp.modify(&attr).expect("change the queue key");
+    a.loses(to(&ah, b.qpn(), OWN_QKEY | QKEY), &b);
+    a.reaches(to(&ah, b.qpn(), QKEY), &b, 8);
+    Ok(())
+}
+
+/// A datagram to a queue pair that is gone, or is no datagram queue pair, is dropped.
+pub fn a_datagram_to_no_queue_pair_is_dropped<D: Device>(device: &D) -> Verdict {
+    let (a, b) = (Node::new(device)?, Node::new(device)?);
+    let ah = a.ah(&b)?;
+    let setup = Setup::default();
+    let gone = datagram_qp(&b.end, &setup)?;
+    to_rts(&b.end.context, &gone, QKEY);
+    let number = gone.qpn();
+    drop(gone);
+    b.end.recv(7, (0, 256));
+    a.loses(to(&ah, number, QKEY), &b);
+    let connection = b.end.another_qp(&setup);
+    a.loses(to(&ah, connection.qpn(), QKEY), &b);
+    a.reaches(to(&ah, b.qpn(), QKEY), &b, 7);
+    Ok(())
+}
+
+/// A peer that is gone is not missed.
+pub fn a_datagram_to_a_port_that_is_gone_is_dropped<D: Device>(device: &D) -> Verdict {
+    let (a, b) = (Node::new(device)?, Node::new(device)?);
+    let (ah, number) = (a.ah(&b)?, b.qpn());
+    b.end.recv(7, (0, 256));
+    a.reaches(to(&ah, number, QKEY), &b, 7);
+    drop(b);
+    for i in 0..3 {
+        a.send(i, Operation::Send, (0, 64), to(&ah, number, QKEY));
+        a.end.expect_sent(&[(i, WcStatus::Success)]);
+    }
+    a.end.expect_quiet();
+    a.end.expect_state(QpState::Rts);
+    Ok(())
+}
+
+/// A port that is opened again is reached again, by the first message.
+pub fn a_port_opened_again_gets_the_first_datagram<D: Device>(device: &D) -> Verdict {
+    let a = Node::new(device)?;
+    for _ in 0..3 {
+        let b = Node::new(device)?;
+        let ah = a.ah(&b)?;
+        b.end.recv(7, (0, 256));
+        a.reaches(to(&ah, b.qpn(), QKEY), &b, 7);
+    }
+    Ok(())
+}
+
+/// A message of more than the port's MTU never arrives: it is refused, fails or is not sent (IBTA
+/// vol. 1, 9.8.3: a datagram is one packet; by C10-93.1.1 it vanishes).
+pub fn a_datagram_beyond_the_mtu_never_arrives<D: Device>(device: &D) -> Verdict {
+    let (a, b) = (Node::new(device)?, Node::new(device)?);
+    let ah = a.ah(&b)?;
+    b.end.recv(7, (0, 2 * a.mtu));
+    let request = (1, Operation::Send, (0, a.mtu + 1), SIGNALED);
+    match a.try_send(request, to(&ah, b.qpn(), QKEY)) {
+        Ok(()) => {
+            let status = a.end.sent(1)[0].status;
+            let fits = matches!(status, WcStatus::LocLenErr | WcStatus::Success);
+            assert!(fits, "{status}");
+        }
+        Err(e) => {
+            let (given, max) = (u64::from(a.mtu) + 1, u64::from(a.mtu));
+            let too_long = PostErrorCause::MessageTooLong {
+                given: Bytes::new(given),
+                max: Bytes::new(max),
+            };
+            assert_eq!(e.cause, too_long);
+        }
+    }
+    b.end.expect_quiet();
+    Ok(())
+}
+
+/// A receive that is too small for header and payload: the sender succeeds. The receiver drops the
+/// message, or completes the receive with a local length error (IBTA vol. 1, 11.6.2) and fails;
+/// nothing beyond the receive is written.
+pub fn a_receive_too_small_for_its_datagram_fails_the_receiver_alone<D: Device>(
+    device: &D,
+) -> Verdict {
+    for room in [39, 40, 103] {
+        let (a, b) = (Node::new(device)?, Node::new(device)?);
+        let ah = a.ah(&b)?;
+        a.end.fill(1);
+        b.end.fill(BLANK);
+        b.end.recv(7, (0, room));
+        b.end.recv(8, (1024, 256));
+        a.send(1, Operation::Send, (0, 64), to(&ah, b.qpn(), QKEY));
+        a.end.expect_sent(&[(1, WcStatus::Success)]);
+        a.end.expect_quiet();
+        let mut got = [WorkCompletion::default(); 2];
+        let count = b.end.recv_cq.poll(&mut got).expect("poll");
+        if count > 0 {
+            assert_eq!(
+                (got[0].wr_id, got[0].status),
+                (WrId(7), WcStatus::LocLenErr)
+            );
+            b.end.expect_state(QpState::Err);
+        }
+        let beyond = b.end.all_bytes();
+        assert!(beyond[room as usize..].iter().all(|byte| *byte == BLANK));
+        a.end.expect_state(QpState::Rts);
+    }
+    Ok(())
+}
+
+/// UD carries SENDs only: others are refused when they are posted, or complete with a local QP
+/// operation error (IBTA vol. 1, 10.8, 11.4.1.1).
+pub fn ud_refuses_all_but_sends<D: Device>(device: &D) -> Verdict {
+    for i in 0..4 {
+        let (a, b) = (Node::new(device)?, Node::new(device)?);
+        let ah = a.ah(&b)?;
+        let there = b.end.mr.remote(0);
+        let operation = [
+            Operation::RdmaWrite(there),
+            Operation::RdmaWriteWithImm(there, Imm(1)),
+            Operation::RdmaRead(there),
+            Operation::FetchAdd(there, 1),
+        ][i];
+        b.end.fill(BLANK);
+        let request = (1, operation, (0, 8), SIGNALED);
+        if a.try_send(request, to(&ah, b.qpn(), QKEY)).is_ok() {
+            a.end.expect_sent(&[(1, WcStatus::LocQpOpErr)]);
+        }
+        b.end.expect_quiet();
+        assert!(b.end.all_bytes().iter().all(|byte| *byte == BLANK));
+    }
+    Ok(())
+}
+
+/// A request has a destination on UD, and only there.
+pub fn a_destination_belongs_to_datagrams_alone<D: Device>(device: &D) -> Verdict {
+    let (a, b) = (Node::new(device)?, Node::new(device)?);
+    let ah = a.ah(&b)?;
+    let none = a.end.try_post(1, Operation::Send, (0, 8), SIGNALED);
+    assert_eq!(none.unwrap_err().cause, PostErrorCause::Destination);
+    let pair = Connected::new(device);
+    let end = &pair.a;
+    let ah_there = end.context.create_ah(&end.pd, &address_of(&b.end.context));
+    let ah_there = ah_there.expect("an address handle");
+    let sges = [end.mr.sge(0, 8).expect("within the region")];
+    let request = SendRequest::new(WrId(1), Operation::Send, &sges);
+    let request = request.to(to(&ah_there, b.qpn(), QKEY));
+    let refused = end
+        .qp
+        .post_send(&[request])
+        .expect_err("a destination on RC");
+    assert_eq!(refused.cause, PostErrorCause::Destination);
+    b.end.recv(7, (0, 256));
+    a.reaches(to(&ah, b.qpn(), QKEY), &b, 7);
+    Ok(())
+}
+
+/// A queue pair may send to itself.
+pub fn a_queue_pair_reaches_itself<D: Device>(device: &D) -> Verdict {
+    let a = Node::new(device)?;
+    let ah = a.ah(&a)?;
+    for i in 0..10 {
+        a.end.recv(i, (8192, 256));
+        let content = pattern(i, 100);
+        a.end.mr.write(0, &content).expect("within the region");
+        a.send(1, Operation::Send, (0, 100), to(&ah, a.qpn(), QKEY));
+        a.end.expect_sent(&[(1, WcStatus::Success)]);
+        let got = a.end.received(1)[0];
+        assert_eq!((got.wr_id, got.src_qp), (WrId(i), Some(a.qpn())));
+        assert_eq!(a.end.bytes(8192 + GRH, 100), content);
+    }
+    Ok(())
+}
+
+/// One queue pair sends to many, each request to its own destination, in one list.
+pub fn one_queue_pair_reaches_many<D: Device>(device: &D) -> Verdict {
+    const NODES: u64 = 5;
+    let a = Node::new(device)?;
+    let mut nodes = Vec::new();
+    for _ in 0..NODES {
+        nodes.push(Node::new(device)?);
+    }
+    let handles: Vec<Ah<D>> = nodes.iter().map(|b| a.ah(b)).collect::<Result<_, _>>()?;
+    let sent = a.end.fill_pattern(1);
+    for round in 0..20 {
+        let pieces: Vec<_> = (0..NODES)
+            .map(|i| [a.end.mr.sge(i * 64, 64).expect("within the region")])
+            .collect();
+        let requests: Vec<_> = (nodes.iter().zip(&handles).zip(&pieces))
+            .map(|((b, ah), sges)| {
+                b.end.recv(round, (0, 256));
+                let request = SendRequest::new(WrId(round), Operation::Send, sges);
+                let request = request.with_flags(SIGNALED);
+                request.to(to(ah, b.qpn(), QKEY))
+            })
+            .collect();
+        a.end.qp.post_send(&requests).expect("post a list");
+        let done = vec![(round, WcStatus::Success); NODES as usize];
+        a.end.expect_sent(&done);
+        for (i, b) in nodes.iter().enumerate() {
+            b.end.expect_received(&[(round, WcStatus::Success)]);
+            assert_eq!(b.end.bytes(GRH, 64), sent[i * 64..][..64]);
+        }
+    }
+    Ok(())
+}
+
+/// An inline datagram's buffer is free when the post returns; its key is not looked at
+/// (ibv_post_send(3)).
+pub fn an_inline_datagrams_buffer_is_free_at_once<D: Device>(device: &D) -> Verdict {
+    let setup = Setup::default();
+    let inline = device
+        .open()
+        .expect("open the device")
+        .caps()
+        .max_inline_data;
+    if inline < 16 {
+        return Err(NotSupported("inline data"));
+    }
+    let (a, b) = (Node::new(device)?, Node::new(device)?);
+    let mut caps = setup.caps;
+    caps.max_inline_data = 16;
+    let qp = datagram_qp(&a.end, &Setup { caps, ..setup })?;
+    to_rts(&a.end.context, &qp, QKEY);
+    let ah = a.ah(&b)?;
+    for i in 0..50 {
+        b.end.recv(i, (0, 256));
+        a.end.fill(i as u8);
+        let sge = a.end.mr.sge(0, 16).expect("within the region");
+        let sges = [sge.with_lkey(Lkey(0))];
+        let request = SendRequest::new(WrId(i), Operation::Send, &sges);
+        let request = request.with_flags(SIGNALED | SendFlags::INLINE);
+        qp.post_send(&[request.to(to(&ah, b.qpn(), QKEY))])
+            .expect("post inline");
+        a.end.fill(BLANK);
+        a.end.expect_sent(&[(i, WcStatus::Success)]);
+        b.end.expect_received(&[(i, WcStatus::Success)]);
+        assert_eq!(b.end.bytes(GRH, 16), [i as u8; 16]);
+    }
+    Ok(())
+}
+
+/// Unsignaled datagrams take slots of the send queue, which come back when a later completion is
+/// polled (IBTA vol. 1, 10.8.6).
+pub fn unsignaled_datagrams_take_slots<D: Device>(device: &D) -> Verdict {
+    let (a, b) = (Node::new(device)?, Node::new(device)?);
+    let ah = a.ah(&b)?;
+    let there = to(&ah, b.qpn(), QKEY);
+    let depth = u64::from(a.end.qp.caps().max_send_wr);
+    for round in 0..3 {
+        for i in 0..depth - 1 {
+            let request = (i, Operation::Send, (0, 8), UNSIGNALED);
+            a.try_send(request, there).expect("a free slot");
+        }
+        a.send(round, Operation::Send, (0, 8), there);
+        let request = (99, Operation::Send, (0, 8), SIGNALED);
+        let full = a.try_send(request, there).expect_err("no free slot");
+        assert!(
+            matches!(full.cause, PostErrorCause::QueueFull { .. }),
+            "{full}"
+        );
+        a.end.expect_sent(&[(round, WcStatus::Success)]);
+    }
+    a.end.expect_quiet();
+    Ok(())
+}
+
+/// A datagram raises the event of an armed queue; where solicited ones are waited for, a solicited
+/// one does (IBTA vol. 1, 11.4.2.2).
+pub fn a_datagram_raises_an_event<D: Device>(device: &D) -> Verdict {
+    let (a, b) = (Node::new(device)?, Node::new(device)?);
+    let ah = a.ah(&b)?;
+    let there = to(&ah, b.qpn(), QKEY);
+    (0..3).for_each(|i| b.end.recv(i, (0, 256)));
+    let arm = |on| b.end.recv_cq.req_notify(on).expect("arm");
+    arm(NotifyOn::Any);
+    a.reaches(there, &b, 0);
+    b.end.expect_event(&b.end.recv_cq);
+    b.end.expect_no_event();
+    arm(NotifyOn::Solicited);
+    a.reaches(there, &b, 1);
+    b.end.expect_no_event();
+    let request = (1, Operation::Send, (0, 64), SIGNALED | SendFlags::SOLICITED);
+    a.try_send(request, there).expect("post a datagram");
+    b.end.expect_event(&b.end.recv_cq);
+    b.end.expect_received(&[(2, WcStatus::Success)]);
+    Ok(())
+}
+
+/// A request whose own memory is at fault fails the send queue: those behind it are flushed. In
+/// SQE the queue pair goes on receiving, and RTS mends it (IBTA vol. 1, 10.3.1.6). Devices that go
+/// to ERR instead have nothing more to show.
+pub fn a_local_error_of_ud_stops_sending_only<D: Device>(device: &D) -> Verdict {
+    let (a, b) = (Node::new(device)?, Node::new(device)?);
+    let (ah, back) = (a.ah(&b)?, b.ah(&a)?);
+    let sge = a.end.mr.sge(0, 64).expect("within the region");
+    let wrong = [sge.with_lkey(Lkey(a.end.mr.lkey().0 ^ 0x4000_0000))];
+    let faulty = SendRequest::new(WrId(1), Operation::Send, &wrong);
+    let faulty = faulty.to(to(&ah, b.qpn(), QKEY));
+    a.end.qp.post_send(&[faulty]).expect("post");
+    a.end.expect_sent(&[(1, WcStatus::LocProtErr)]);
+    let stopped = || matches!(a.end.qp.state(), QpState::Sqe | QpState::Err);
+    wait_for("the send queue to stop", stopped);
+    a.send(2, Operation::Send, (0, 64), to(&ah, b.qpn(), QKEY));
+    a.end.expect_sent(&[(2, WcStatus::WrFlushErr)]);
+    if a.end.qp.state() == QpState::Err {
+        return Ok(());
+    }
+    a.end.recv(7, (0, 256));
+    b.reaches(to(&back, a.qpn(), QKEY), &a, 7);
+    let mended = a.end.qp.modify(&QpAttr::to(QpState::Rts));
+    mended.expect("SQE to RTS");
+    b.end.recv(8, (0, 256));
+    a.reaches(to(&ah, b.qpn(), QKEY), &b, 8);
+    Ok(())
+}
+
+/// Going to ERR flushes receives; what arrived before stays a success; after RESET the queue pair
+/// begins anew, without what was in it (IBTA vol. 1, 10.3.1).
+pub fn ud_is_flushed_and_begins_anew<D: Device>(device: &D) -> Verdict {
+    let (a, b) = (Node::new(device)?, Node::new(device)?);
+    let ah = a.ah(&b)?;
+    let there = to(&ah, b.qpn(), QKEY);
+    for life in 0..4 {
+        (0..4).for_each(|i| b.end.recv(i, (i * 256, 256)));
+        a.reaches(there, &b, 0);
+        a.send(1, Operation::Send, (0, 64), there);
+        a.end.expect_sent(&[(1, WcStatus::Success)]);
+        let arrived = || b.end.bytes(256 + GRH, 64) == a.end.bytes(0, 64);
+        if life % 2 == 0 {
+            // Arrived, or still on its way and then lost: at most one success.
+            let failed = b.end.qp.modify(&QpAttr::to(QpState::Err));
+            failed.expect("to ERR");
+            let ended = b.end.received(3);
+            let ids: Vec<_> = ended.iter().map(|c| c.wr_id.0).collect();
+            assert_eq!(ids, [1, 2, 3]);
+            let flushed = |c: &WorkCompletion| c.status == WcStatus::WrFlushErr;
+            assert!(ended[1..].iter().all(flushed), "{ended:?}");
+            assert!(flushed(&ended[0]) || arrived(), "{ended:?}");
+            b.end.recv(9, (0, 256));
+            b.end.expect_received(&[(9, WcStatus::WrFlushErr)]);
+        }
+        let reset = b.end.qp.modify(&QpAttr::to(QpState::Reset));
+        reset.expect("to RESET");
+        to_rts(&b.end.context, &b.end.qp, QKEY);
+        b.end.expect_quiet();
+        b.end.fill(BLANK);
+        a.loses(there, &b);
+    }
+    Ok(())
+}
+
+const SENDERS: u64 = 4;
+const ROUNDS: u64 = 200;
+/// Messages of a sender that are under way at most.
+const WINDOW: u64 = 8;
+const ROOM: u64 = 256;
+
+/// Many senders, each with a context, a queue pair and a thread of its own, send to one queue pair:
+/// while receives are posted every message arrives once and whole, those of a sender in order, and
+/// receives complete in the order in which they were posted.
+pub fn many_senders_share_a_queue_pair<D: Subject>(device: &D) -> Verdict {
+    let server = Node::new(device)?;
+    let mut clients = Vec::new();
+    for _ in 0..SENDERS {
+        let client = Node::new(device)?;
+        let ah = client.ah(&server)?;
+        let Node { end, .. } = client;
+        let kept = (end.context, end.channel, end.pd, end.recv_cq);
+        clients.push((kept, end.qp, Arc::clone(&end.send_cq), end.mr, ah));
+    }
+    let slots = SENDERS * WINDOW;
+    (0..slots).for_each(|i| server.end.recv(i, (i * ROOM, ROOM as u32)));
+    let mut posted = slots;
+    for round in 0..ROUNDS {
+        std::thread::scope(|scope| {
+            for (number, (_, qp, cq, mr, ah)) in clients.iter().enumerate() {
+                let there = to(ah, server.qpn(), QKEY);
+                let first = (number as u64, round * WINDOW);
+                scope.spawn(move || send_window(qp, &**cq, mr, (there, first)));
+            }
+        });
+        let mut next = vec![round * WINDOW; SENDERS as usize];
+        let got = completions(&*server.end.recv_cq, slots as usize);
+        for (i, completion) in got.iter().enumerate() {
+            assert_eq!(completion.wr_id.0, posted - slots + i as u64);
+            let place = completion.wr_id.0 % slots * ROOM;
+            check_message(&server, completion, place, &mut next);
+            server.end.recv(posted + i as u64, (place, ROOM as u32));
+        }
+        posted += slots;
+    }
+    server.end.expect_quiet();
+    Ok(())
+}
+
+/// Message `n` of client `number`.
+fn numbered(number: u64, n: u64) -> Vec<u8> {
+    let mut message = vec![0; 16];
+    message[..8].copy_from_slice(&number.to_ne_bytes());
+    message[8..].copy_from_slice(&n.to_ne_bytes());
+    let length = (number * 7 + n * 13) % 150;
+    message.extend(pattern(number << 32 | n, length as usize));
+    message
+}
+
+fn send_window<Q: QueuePair, C: CompletionQueue, M: MemoryRegion>(
+    qp: &Q,
+    cq: &C,
+    mr: &M,
+    (there, (number, first)): (Destination<'_>, (u64, u64)),
+) {
+    for i in 0..WINDOW {
+        let message = numbered(number, first + i);
+        mr.write(i * ROOM, &message).expect("within the region");
+        let sges = [mr.sge(i * ROOM, message.len() as u32).expect("inside")];
+        let request = SendRequest::new(WrId(i), Operation::Send, &sges);
+        qp.post_send(&[request.with_flags(SIGNALED).to(there)])
+            .expect("post a datagram");
+    }
+    let done = completions(cq, WINDOW as usize);
+    assert!(done.iter().all(|c| c.status.is_success()), "{done:?}");
+}
+
+/// The message at `place` is the next of its client.
+fn check_message<C: Context>(
+    server: &Node<C>,
+    completion: &WorkCompletion,
+    place: u64,
+    next: &mut [u64],
+) {
+    assert_eq!(completion.status, WcStatus::Success, "{completion:?}");
+    let length = completion.byte_len as usize - GRH as usize;
+    let message = server.end.bytes(place + GRH, length);
+    let word = |at: usize| {
+        let bytes = message[at..at + 8].try_into().expect("8 bytes");
+        u64::from_ne_bytes(bytes)
+    };
+    let (number, n) = (word(0), word(8));
+    assert_eq!(n, next[number as usize], "messages of client {number}");
+    next[number as usize] += 1;
+    assert!(message == numbered(number, n), "a message is torn");
+}

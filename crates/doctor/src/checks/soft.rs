@@ -1,0 +1,54 @@
+//! What the user-space device needs.
+
+use adverb_units::Bytes;
+
+use crate::finding::{Check, Finding, Subject, Verdict};
+use crate::machine::{Access, Machine};
+
+/// Room for the buffers of a study, with some to spare.
+const ROOMY: Bytes = Bytes::mib(64);
+
+pub(super) fn shared_memory(machine: &Machine) -> Finding {
+    let shm = &machine.shared_memory;
+    let dir = shm.dir.display();
+    let finding =
+        |verdict, found: String| Finding::new(Check::SharedMemory, Subject::Soft, verdict, found);
+    let sudo = machine.process.sudo();
+    match (shm.access, shm.free) {
+        (Access::Missing, _) => finding(Verdict::Broken, format!("no directory {dir}")).run(
+            format!("{sudo}mount -t tmpfs -o mode=1777,X-mount.mkdir tmpfs {dir}"),
+        ),
+        (Access::Denied, _) => finding(Verdict::Broken, format!("{dir} is not writable"))
+            .run(format!("{sudo}chmod 1777 {dir}")),
+        (Access::Granted, Some(free)) if free < ROOMY => {
+            finding(Verdict::Warning, format!("{} free in {dir}", rounded(free)))
+                .run(format!("{sudo}mount -o remount,size=1G {dir}"))
+                .advise("in a container: docker run --shm-size=1g")
+        }
+        (Access::Granted, free) => {
+            let free = free.map_or(String::new(), |free| format!("{} free in ", rounded(free)));
+            finding(Verdict::Ok, format!("{free}{dir}, writable"))
+        }
+    }
+}
+
+/// To whole MiB, where there are some.
+fn rounded(bytes: Bytes) -> Bytes {
+    let mib = Bytes::mib(1).get();
+    if bytes.get() < mib {
+        bytes
+    } else {
+        Bytes::mib(bytes.get() / mib)
+    }
+}
+
+pub(super) fn membarrier(machine: &Machine) -> Finding {
+    let finding = |verdict, found| Finding::new(Check::Membarrier, Subject::Soft, verdict, found);
+    if machine.process.has_membarrier {
+        finding(Verdict::Ok, "the kernel has it")
+    } else {
+        finding(Verdict::Broken, "the kernel refuses it").advise(
+            "use Linux 4.16 or later; in a container, allow membarrier in its seccomp profile",
+        )
+    }
+}

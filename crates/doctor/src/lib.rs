@@ -1,0 +1,21 @@
+//! What stands in the way of RDMA on this machine, and what mends it.
+//!
+//! [`Machine::gather`] collects facts: files below a root directory, and what the kernel says of a
+//! process. [`examine`] judges them: facts in, findings out, nothing is read or changed. [`text()`]
+//! writes findings for people.
+//!
+//! A check judges what can be known here. Whether a switch keeps frames of 4200 bytes, a firewall
+//! lets UDP port 4791 through or the fabric is lossless cannot, and is not guessed.
+
+mod checks;
+mod finding;
+mod machine;
+mod text;
+
+pub use checks::{Scope, UnknownDevice, examine};
+pub use finding::{Check, Finding, Remedy, Subject, System, Verdict};
+pub use machine::{
+    Access, CpuSet, DeviceFacts, HugePages, Iommu, Libraries, Limit, Machine, Memory, Process,
+    Processors, SharedMemory,
+};
+pub use text::{Paint, counted, text};

@@ -1,0 +1,274 @@
+//! Facts about a machine and a process, gathered in one go.
+
+mod cpus;
+mod files;
+mod libraries;
+mod process;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use adverb_sysfs::{Netdev, PciAddress, RdmaDevice, Sysfs, SysfsError};
+use adverb_units::Bytes;
+use adverb_verbs::PortNum;
+
+pub use cpus::CpuSet;
+pub use libraries::Libraries;
+pub use process::{Limit, Process};
+
+use files::{line, numbered};
+
+/// All that the checks look at.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    /// The process that asks.
+    pub process: Process,
+    /// RDMA devices, by name.
+    pub devices: Vec<DeviceFacts>,
+    /// Libraries of user space.
+    pub libraries: Libraries,
+    /// Whether `ib_uverbs` is loaded (or built in).
+    pub has_uverbs: bool,
+    /// `/dev/infiniband/rdma_cm`.
+    pub rdma_cm: Access,
+    /// Pages.
+    pub memory: Memory,
+    /// CPUs and NUMA nodes.
+    pub processors: Processors,
+    /// Where the user-space device keeps its files.
+    pub shared_memory: SharedMemory,
+    /// Network interfaces but for loopback, by name: Soft-RoCE can be put on each.
+    pub netdevs: Vec<String>,
+}
+
+/// An RDMA device and what else is known of it.
+#[derive(Clone, Debug)]
+pub struct DeviceFacts {
+    /// What `/sys/class/infiniband` says.
+    pub rdma: RdmaDevice,
+    /// Its file `/dev/infiniband/uverbsN`; missing also where `ib_uverbs` has none for it.
+    pub file: Access,
+    /// What the IOMMU does to its accesses.
+    pub iommu: Iommu,
+    /// The network interfaces behind its ports.
+    pub netdevs: BTreeMap<PortNum, Netdev>,
+}
+
+/// Whether a file can be opened for reading and writing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// It can.
+    Granted,
+    /// The system refuses.
+    Denied,
+    /// There is no such file.
+    Missing,
+}
+
+/// What stands between a device and memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Iommu {
+    /// Nothing, or the device is no PCI device.
+    Absent,
+    /// It passes addresses through.
+    Passthrough,
+    /// It translates; the kernel's name of the kind of domain (`DMA`, `DMA-FQ`), if it says.
+    Translating(Option<String>),
+}
+
+/// Huge pages.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Memory {
+    /// Reserved pages, by size.
+    pub huge_pages: Vec<HugePages>,
+    /// `always`, `madvise` or `never`; none where the kernel has none.
+    pub transparent: Option<String>,
+}
+
+/// Reserved pages of a size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HugePages {
+    /// Size of a page.
+    pub size: Bytes,
+    /// Pages reserved.
+    pub total: u64,
+    /// Of these, not in use.
+    pub free: u64,
+}
+
+/// CPUs and NUMA nodes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Processors {
+    /// The governor of each CPU's frequency, where the system governs it.
+    pub governors: BTreeMap<u32, String>,
+    /// The CPUs of each NUMA node.
+    pub nodes: BTreeMap<u32, CpuSet>,
+}
+
+/// Where the user-space device keeps its files.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SharedMemory {
+    /// The directory.
+    pub dir: PathBuf,
+    /// Whether this process may make files there.
+    pub access: Access,
+    /// Room for this process; none where the system does not say.
+    pub free: Option<Bytes>,
+}
+
+impl Machine {
+    /// Facts below `root` (`/` for this machine) for `process`. Device files are opened and closed;
+    /// nothing is changed.
+    ///
+    /// # Errors
+    /// Where `/sys/class/infiniband` cannot be read or understood. Other facts that cannot be had are
+    /// missing.
+    pub fn gather(root: &Path, process: Process) -> Result<Self, SysfsError> {
+        let sysfs = Sysfs::at(root);
+        let devices = sysfs.devices()?.into_iter();
+        let devices = devices.map(|rdma| DeviceFacts::gather(&sysfs, rdma));
+        Ok(Machine {
+            devices: devices.collect::<Result<_, _>>()?,
+            libraries: Libraries::search(root, &process),
+            has_uverbs: root.join("sys/class/infiniband_verbs").exists(),
+            rdma_cm: Access::of_device(&root.join("dev/infiniband/rdma_cm")),
+            memory: Memory::gather(root),
+            processors: Processors::gather(root),
+            shared_memory: SharedMemory::at(&process.shared_memory(root)),
+            netdevs: netdevs(root),
+            process,
+        })
+    }
+}
+
+impl DeviceFacts {
+    fn gather(sysfs: &Sysfs, rdma: RdmaDevice) -> Result<Self, SysfsError> {
+        let dev = sysfs.root().join("dev/infiniband");
+        let mut netdevs = BTreeMap::new();
+        for port in &rdma.ports {
+            let netdev = port.netdev.as_deref().map(|name| sysfs.netdev(name));
+            if let Some(netdev) = netdev.transpose()?.flatten() {
+                netdevs.insert(port.number, netdev);
+            }
+        }
+        Ok(DeviceFacts {
+            file: rdma
+                .uverbs
+                .as_ref()
+                .map_or(Access::Missing, |name| Access::of_device(&dev.join(name))),
+            iommu: rdma
+                .pci
+                .map_or(Iommu::Absent, |pci| Iommu::of(sysfs.root(), pci)),
+            netdevs,
+            rdma,
+        })
+    }
+}
+
+impl Access {
+    /// By opening it, as only that tells of a container's rules.
+    fn of_device(path: &Path) -> Self {
+        if !path.exists() {
+            return Access::Missing;
+        }
+        let opened = std::fs::OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(path);
+        if opened.is_ok() {
+            Access::Granted
+        } else {
+            Access::Denied
+        }
+    }
+
+    fn of_dir(path: &Path) -> Self {
+        use rustix::fs::Access as Rights;
+        if !path.is_dir() {
+            return Access::Missing;
+        }
+        let needed = Rights::READ_OK | Rights::WRITE_OK | Rights::EXEC_OK;
+        match rustix::fs::access(path, needed) {
+            Ok(()) => Access::Granted,
+            Err(_) => Access::Denied,
+        }
+    }
+}
+
+impl Iommu {
+    fn of(root: &Path, pci: PciAddress) -> Self {
+        let group = root.join(format!("sys/bus/pci/devices/{pci}/iommu_group"));
+        if !group.exists() {
+            return Iommu::Absent;
+        }
+        match line(&group.join("type")) {
+            Some(kind) if kind == "identity" => Iommu::Passthrough,
+            kind => Iommu::Translating(kind),
+        }
+    }
+}
+
+impl Memory {
+    fn gather(root: &Path) -> Self {
+        let mm = root.join("sys/kernel/mm");
+        let sizes = numbered(&mm.join("hugepages"), "hugepages-", "kB");
+        let pages = sizes.into_iter().map(|(kib, dir)| {
+            let count = |name| line(&dir.join(name))?.parse().ok();
+            Some(HugePages {
+                size: Bytes::kib(kib.into()),
+                total: count("nr_hugepages")?,
+                free: count("free_hugepages")?,
+            })
+        });
+        Memory {
+            huge_pages: pages.flatten().collect(),
+            transparent: line(&mm.join("transparent_hugepage/enabled")).and_then(|t| chosen(&t)),
+        }
+    }
+}
+
+/// `always [madvise] never`.
+fn chosen(text: &str) -> Option<String> {
+    let (_, rest) = text.split_once('[')?;
+    Some(rest.split_once(']')?.0.to_owned())
+}
+
+impl Processors {
+    fn gather(root: &Path) -> Self {
+        let system = root.join("sys/devices/system");
+        let governors = numbered(&system.join("cpu"), "cpu", "")
+            .into_iter()
+            .filter_map(|(cpu, dir)| {
+                let governor = line(&dir.join("cpufreq/scaling_governor"))?;
+                Some((cpu, governor))
+            });
+        let nodes = numbered(&system.join("node"), "node", "")
+            .into_iter()
+            .filter_map(|(node, dir)| {
+                let cpus = line(&dir.join("cpulist")).unwrap_or_default();
+                Some((node, cpus.parse().ok()?))
+            });
+        Processors {
+            governors: governors.collect(),
+            nodes: nodes.collect(),
+        }
+    }
+}
+
+impl SharedMemory {
+    fn at(dir: &Path) -> Self {
+        let stat = rustix::fs::statvfs(dir).ok();
+        SharedMemory {
+            dir: dir.to_owned(),
+            access: Access::of_dir(dir),
+            free: stat.map(|s| Bytes::new(s.f_bavail.saturating_mul(s.f_frsize))),
+        }
+    }
+}
+
+fn netdevs(root: &Path) -> Vec<String> {
+    files::names(&root.join("sys/class/net"))
+        .into_iter()
+        .filter(|name| name != "lo" && name != "bonding_masters")
+        .collect()
+}

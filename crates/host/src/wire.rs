@@ -1,0 +1,265 @@
+//! Frames over TCP for an owner that sleeps in `poll` and must not be made to wait.
+//!
+//! The frames are those of [`Link`](crate::Link): a length (u32, little-endian) and that many bytes.
+//! What cannot be sent yet waits in a buffer; what has arrived in part is kept.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use adverb_units::Bytes;
+use rustix::event::{PollFd, PollFlags};
+use rustix::net::sockopt;
+
+use crate::link::{MAX_MESSAGE, is_gone, take_frame};
+
+/// A connection with nothing to say is probed after so long …
+const PROBE_AFTER: Duration = Duration::from_secs(5);
+/// … so often …
+const PROBES: u32 = 3;
+/// … at this distance; and what was sent may wait so long for the other host's acknowledgement.
+const PROBE_EVERY: Duration = Duration::from_secs(2);
+const UNACKNOWLEDGED_MS: u32 = 10_000;
+
+/// Why a connection is of no more use.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum WireError {
+    /// The other end closed it, or its process ended.
+    #[error("the connection was closed by the other end")]
+    Closed,
+    /// A frame that announces more than is taken.
+    #[error("a frame of {given} is announced, at most {max} are taken")]
+    TooLong {
+        /// What is announced.
+        given: Bytes,
+        /// What is taken.
+        max: Bytes,
+    },
+    /// The system, or the network.
+    #[error(transparent)]
+    System(#[from] io::Error),
+}
+
+/// One end of a TCP connection.
+#[derive(Debug)]
+pub struct Wire {
+    stream: TcpStream,
+    /// Longest frame that is taken.
+    longest: Bytes,
+    arrived: Vec<u8>,
+    unsent: Vec<u8>,
+    last_heard: Instant,
+    last_sent: Instant,
+}
+
+impl Wire {
+    /// Connects to `address`.
+    ///
+    /// # Errors
+    /// Of the system: nobody listens there, or nobody answered within `patience`.
+    pub fn connect(address: SocketAddr, patience: Duration) -> io::Result<Self> {
+        Wire::new(TcpStream::connect_timeout(&address, patience)?)
+    }
+
+    /// Over a connected stream, which no longer blocks and notices when the other host is gone.
+    pub fn new(stream: TcpStream) -> io::Result<Self> {
+        stream.set_nonblocking(true)?;
+        stream.set_nodelay(true)?;
+        sockopt::set_socket_keepalive(&stream, true)?;
+        sockopt::set_tcp_keepidle(&stream, PROBE_AFTER)?;
+        sockopt::set_tcp_keepintvl(&stream, PROBE_EVERY)?;
+        sockopt::set_tcp_keepcnt(&stream, PROBES)?;
+        sockopt::set_tcp_user_timeout(&stream, UNACKNOWLEDGED_MS)?;
+        let now = Instant::now();
+        Ok(Wire {
+            stream,
+            longest: MAX_MESSAGE,
+            arrived: Vec::new(),
+            unsent: Vec::new(),
+            last_heard: now,
+            last_sent: now,
+        })
+    }
+
+    /// From now on takes frames of at most `longest`.
+    pub fn take_at_most(&mut self, longest: Bytes) {
+        self.longest = longest;
+    }
+
+    /// This end's address.
+    pub fn local_ip(&self) -> io::Result<IpAddr> {
+        Ok(self.stream.local_addr()?.ip())
+    }
+
+    /// Sends a frame that consists of these pieces, as far as there is room, and keeps the rest.
+    ///
+    /// # Errors
+    /// [`WireError::TooLong`] beyond [`MAX_MESSAGE`]; else the connection's end.
+    pub fn send(&mut self, pieces: &[&[u8]]) -> Result<(), WireError> {
+        let given = Bytes::new(pieces.iter().map(|piece| piece.len() as u64).sum());
+        if given > MAX_MESSAGE {
+            let max = MAX_MESSAGE;
+            return Err(WireError::TooLong { given, max });
+        }
+        let length = u32::try_from(given.get()).unwrap_or(u32::MAX);
+        self.unsent.extend_from_slice(&length.to_le_bytes());
+        for piece in pieces {
+            self.unsent.extend_from_slice(piece);
+        }
+        self.flush()
+    }
+
+    /// Sends what waits, as far as there is room.
+    pub fn flush(&mut self) -> Result<(), WireError> {
+        let mut sent = 0;
+        let result = loop {
+            if sent == self.unsent.len() {
+                break Ok(());
+            }
+            match (&self.stream).write(&self.unsent[sent..]) {
+                Ok(n) => {
+                    sent += n;
+                    self.last_sent = Instant::now();
+                }
+                Err(e) if e.kind() == ErrorKind::WouldBlock => break Ok(()),
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) => break Err(ended(e)),
+            }
+        };
+        self.unsent.drain(..sent);
+        result
+    }
+
+    /// The next frame, if it has arrived as a whole.
+    ///
+    /// # Errors
+    /// The connection's end, after the frames that came before it.
+    pub fn receive(&mut self) -> Result<Option<Vec<u8>>, WireError> {
+        let mut piece = [0; 4096];
+        loop {
+            match take_frame(&mut self.arrived, self.longest) {
+                Ok(None) => {}
+                Ok(frame) => return Ok(frame),
+                Err(given) => {
+                    let max = self.longest;
+                    return Err(WireError::TooLong { given, max });
+                }
+            }
+            match (&self.stream).read(&mut piece) {
+                Ok(0) => return Err(WireError::Closed),
+                Ok(n) => {
+                    self.arrived.extend_from_slice(&piece[..n]);
+                    self.last_heard = Instant::now();
+                }
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(None),
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) => return Err(ended(e)),
+            }
+        }
+    }
+
+    /// Says that nothing more will be sent; what the other end still sends can be received.
+    pub fn finish(&self) {
+        // The connection may have ended by itself, which is as well.
+        let _ = self.stream.shutdown(Shutdown::Write);
+    }
+
+    /// What to wait for: something to receive, or room to send.
+    pub fn poll_fd(&self) -> PollFd<'_> {
+        let room = if self.unsent.is_empty() {
+            PollFlags::empty()
+        } else {
+            PollFlags::OUT
+        };
+        PollFd::new(&self.stream, PollFlags::IN | room)
+    }
+
+    /// How much waits to be sent.
+    pub fn unsent(&self) -> Bytes {
+        Bytes::new(self.unsent.len() as u64)
+    }
+
+    /// When something last arrived; at first, when the connection was made.
+    pub fn last_heard(&self) -> Instant {
+        self.last_heard
+    }
+
+    /// When something was last sent; at first, when the connection was made.
+    pub fn last_sent(&self) -> Instant {
+        self.last_sent
+    }
+}
+
+fn ended(e: io::Error) -> WireError {
+    if is_gone(&e) {
+        WireError::Closed
+    } else {
+        WireError::System(e)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+
+    fn pair() -> (Wire, Wire) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let one = Wire::connect(address, Duration::from_secs(5)).unwrap();
+        (one, Wire::new(listener.accept().unwrap().0).unwrap())
+    }
+
+    /// The next frame, which is on its way; room is made for `from` to send it.
+    fn next(to: &mut Wire, from: &mut Wire) -> Result<Vec<u8>, WireError> {
+        let start = Instant::now();
+        loop {
+            from.flush()?;
+            if let Some(frame) = to.receive()? {
+                return Ok(frame);
+            }
+            assert!(start.elapsed() < Duration::from_secs(20), "nothing came");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    #[test]
+    fn frames_larger_than_the_sockets_buffers_pass_without_blocking() {
+        let (mut a, mut b) = pair();
+        let long = vec![7; MAX_MESSAGE.as_usize()];
+        for _ in 0..8 {
+            a.send(&[&long]).unwrap();
+        }
+        a.send(&[b"la", b"st"]).unwrap();
+        for _ in 0..8 {
+            assert_eq!(next(&mut b, &mut a).unwrap(), long);
+        }
+        assert_eq!(next(&mut b, &mut a).unwrap(), b"last");
+        assert!(b.receive().unwrap().is_none());
+    }
+
+    #[test]
+    fn what_is_too_long_is_refused_at_both_ends() {
+        let (mut a, mut b) = pair();
+        let long = vec![0; MAX_MESSAGE.as_usize() + 1];
+        assert!(matches!(a.send(&[&long]), Err(WireError::TooLong { .. })));
+        b.take_at_most(Bytes::new(4));
+        a.send(&[b"12345"]).unwrap();
+        let mut sink = pair().0;
+        let error = next(&mut b, &mut sink).unwrap_err();
+        let told = "a frame of 5 B is announced, at most 4 B are taken";
+        assert_eq!(error.to_string(), told);
+    }
+
+    #[test]
+    fn the_end_comes_after_the_last_frame() {
+        let (mut a, mut b) = pair();
+        a.send(&[b"last words"]).unwrap();
+        drop(a);
+        let mut sink = pair().0;
+        assert_eq!(next(&mut b, &mut sink).unwrap(), b"last words");
+        let end = next(&mut b, &mut sink);
+        assert!(matches!(end, Err(WireError::Closed)), "{end:?}");
+    }
+}

@@ -1,0 +1,160 @@
+//! Machines of a preset, and roles on them.
+
+use adverb_sim::{Budget, Duty, Outcome, Returned, Role, Seed, Simulation};
+use adverb_units::Time;
+use adverb_verbs::{Counters, RoleId};
+
+use crate::counters;
+use crate::objects::ModelContext;
+use crate::preset::Preset;
+use crate::station::ModelStation;
+use crate::world::machine::{Machine, Placement};
+use crate::world::{Fabric, Mailbox};
+
+/// A machine's number within its cluster, from 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct MachineId(pub u32);
+
+/// Machines that are connected with one another, each with one NIC, and the roles of one program on
+/// them.
+///
+/// ```
+/// use adverb_hwmodel::{Cluster, Placement, Preset};
+/// use adverb_sim::Budget;
+/// use adverb_verbs::Station;
+///
+/// let mut cluster = Cluster::new(&Preset::built_in("cx3")?, &[Placement::Cached; 2]);
+/// let (client, server) = (cluster.machine(0), cluster.machine(1));
+/// let said = cluster.spawn(client, "client", |station| {
+///     station.send(adverb_verbs::RoleId(1), b"hello")
+/// });
+/// let heard = cluster.spawn(server, "server", |station| {
+///     station.receive(adverb_verbs::RoleId(0), adverb_units::Span::MAX)
+/// });
+/// assert!(cluster.run(&Budget::NONE).is_finished());
+/// assert!(said.take().is_some_and(|said| said.is_ok()));
+/// assert_eq!(heard.take().unwrap().unwrap(), b"hello");
+/// # Ok::<(), adverb_hwmodel::PresetError>(())
+/// ```
+pub struct Cluster {
+    simulation: Simulation<Fabric>,
+    machines: u32,
+}
+
+impl Cluster {
+    /// As many machines of `preset` as there are placements; each machine's buffers lie as its
+    /// placement says.
+    ///
+    /// What is random (which context a full NIC lets go) comes of seed 0.
+    pub fn new(preset: &Preset, placements: &[Placement]) -> Self {
+        Self::seeded(preset, placements, Seed(0))
+    }
+
+    /// The same, with another seed. The same seed, preset and roles give the same run, bit for bit; the
+    /// seed stands in the contexts' provenance.
+    pub fn seeded(preset: &Preset, placements: &[Placement], seed: Seed) -> Self {
+        let machines = placements.iter().zip(0..);
+        let machines = machines
+            .map(|(placement, index)| Machine::new(index, preset.clone(), *placement, seed))
+            .collect();
+        Cluster {
+            simulation: Simulation::new(Fabric::new(machines)),
+            machines: placements.len() as u32,
+        }
+    }
+
+    /// Machine `index`.
+    ///
+    /// # Panics
+    /// If there are not so many.
+    pub fn machine(&self, index: u32) -> MachineId {
+        assert!(
+            index < self.machines,
+            "machine {index} of {}",
+            self.machines
+        );
+        MachineId(index)
+    }
+
+    /// Lets `threads` of a machine read and write the memory that its NIC uses, all the time.
+    pub fn load(&mut self, machine: MachineId, threads: u32) {
+        self.simulation.shared().with(|fabric, _| {
+            fabric.machines[machine.0 as usize].load_threads = threads.into();
+        });
+    }
+
+    /// Puts a role on a machine, with a core of its own. Roles are numbered in the order in which they
+    /// are put: [`RoleId`] 0, 1 …
+    pub fn spawn<T: 'static>(
+        &mut self,
+        machine: MachineId,
+        name: &str,
+        body: impl for<'y> FnOnce(&ModelStation<'y>) -> T + 'static,
+    ) -> Returned<T> {
+        self.put(machine, name, Duty::Work, body)
+    }
+
+    /// Puts a role on a machine that serves the others: the run does not wait for its end.
+    pub fn spawn_service<T: 'static>(
+        &mut self,
+        machine: MachineId,
+        name: &str,
+        body: impl for<'y> FnOnce(&ModelStation<'y>) -> T + 'static,
+    ) -> Returned<T> {
+        self.put(machine, name, Duty::Service, body)
+    }
+
+    fn put<T: 'static>(
+        &mut self,
+        machine: MachineId,
+        name: &str,
+        duty: Duty,
+        body: impl for<'y> FnOnce(&ModelStation<'y>) -> T + 'static,
+    ) -> Returned<T> {
+        let shared = self.simulation.shared().clone();
+        let (id, cpu) = shared.with(|fabric, agenda| {
+            let id = fabric.mail.len() as u32;
+            fabric.mail.push(Mailbox {
+                letters: Vec::new(),
+                condition: agenda.condition(format!("a message out of band for {name}")),
+                ended: false,
+            });
+            (RoleId(id), fabric.machines[machine.0 as usize].cpu)
+        });
+        self.simulation
+            .spawn(name, duty, move |role: &Role<'_, Fabric>| {
+                let context = ModelContext::new(role.shared(), machine.0);
+                let result = body(&ModelStation::new(role, id, context, cpu));
+                role.sync();
+                role.with(|fabric, agenda| {
+                    fabric.mail[id.0 as usize].ended = true;
+                    for mailbox in &fabric.mail {
+                        agenda.signal(mailbox.condition);
+                    }
+                });
+                result
+            })
+    }
+
+    /// Runs the roles until they have ended, or cannot go on, or `budget` is used up.
+    pub fn run(&mut self, budget: &Budget) -> Outcome {
+        self.simulation.run(budget)
+    }
+
+    /// Virtual time.
+    pub fn now(&self) -> Time {
+        self.simulation.now()
+    }
+
+    /// How many events have happened.
+    pub fn happened(&self) -> u64 {
+        self.simulation.happened()
+    }
+
+    /// What a machine has counted.
+    pub fn counters(&self, machine: MachineId) -> Counters {
+        self.simulation
+            .shared()
+            .with(|fabric, _| counters::of(&fabric.machines[machine.0 as usize]))
+    }
+}

@@ -1,0 +1,27 @@
+//! What the model counts, as the performance counters of a real machine would.
+
+use adverb_verbs::Counters;
+
+use crate::world::machine::Machine;
+
+/// All counters of a machine.
+pub(crate) fn of(machine: &Machine) -> Counters {
+    let traffic = &machine.pcie.traffic;
+    let counts = &machine.nic.counts;
+    [
+        ("mmio_write_lines", traffic.mmio_writes),
+        ("pcie_read_lines", traffic.read_lines),
+        ("pcie_write_lines", traffic.write_lines),
+        ("context_cache_hits", counts.context_hits),
+        ("context_cache_misses", counts.context_misses),
+        ("wqe_cache_misses", counts.wqe_misses),
+        ("rnr_naks_sent", counts.rnr_naks),
+        ("retransmissions", counts.retransmissions),
+        ("dropped_messages", counts.dropped_datagrams),
+        ("sent_messages", counts.sent_messages),
+        ("received_messages", counts.received_messages),
+    ]
+    .into_iter()
+    .map(|(name, count)| (name.to_owned(), count))
+    .collect()
+}

@@ -1,0 +1,29 @@
+//! Hosts, RDMA NICs and the links between them, in virtual time.
+//!
+//! A [`Cluster`] is made of a [`Preset`]; roles, plain functions over a station of the verbs seam, run
+//! on its machines unchanged. What an operation costs comes out of mechanisms: what the CPU writes
+//! to the NIC and what the NIC has to fetch, PCIe packets and round trips, processing units, the
+//! NIC's two sides, caches of contexts and requests, locks of atomic operations, packets on links.
+//! `docs/model.md` describes them.
+//!
+//! Payload is moved and checked as by a real device: keys, ranges, rights, states, receive
+//! buffers, immediate data, flushes.
+//!
+//! All times are in [`adverb_units`]; parameters are in the units that their names end with.
+
+mod cluster;
+mod counters;
+mod objects;
+pub mod params;
+mod pcie;
+mod preset;
+mod rate;
+mod resource;
+mod station;
+mod world;
+
+pub use cluster::{Cluster, MachineId};
+pub use objects::{ModelAh, ModelChannel, ModelContext, ModelCq, ModelMr, ModelPd, ModelQp};
+pub use preset::{Driver, Preset, PresetError, names};
+pub use station::ModelStation;
+pub use world::machine::Placement;

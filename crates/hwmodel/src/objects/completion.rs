@@ -1,0 +1,136 @@
+//! Completion queues and channels.
+
+use std::cell::Cell;
+
+use adverb_units::Span;
+use adverb_verbs::{CompletionChannel, CompletionQueue, CqId, NotifyOn, PollError, WorkCompletion};
+
+use super::World;
+
+/// Fruitless polls in a row, without a wait of the station's, after which a role is a bug: time goes
+/// on only in waits.
+const PATIENCE: u32 = 1 << 20;
+
+/// A completion channel of the model.
+pub struct ModelChannel {
+    world: World,
+    pub(crate) number: u32,
+    pub(super) machine: u32,
+}
+
+impl std::fmt::Debug for ModelChannel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "channel {}", self.number)
+    }
+}
+
+impl ModelChannel {
+    pub(super) fn new(world: &World, number: u32, machine: u32) -> Self {
+        ModelChannel {
+            world: world.clone(),
+            number,
+            machine,
+        }
+    }
+
+    pub(crate) fn condition(&self) -> adverb_sim::Condition {
+        self.world
+            .with(|fabric, _| fabric.channels[self.number as usize].condition)
+    }
+
+    /// An event that has come.
+    pub(crate) fn take(&self) -> Option<CqId> {
+        self.world
+            .with(|fabric, _| fabric.channels[self.number as usize].events.pop_front())
+    }
+}
+
+impl CompletionChannel for ModelChannel {
+    /// An event that has come. In virtual time only the station can wait for one.
+    fn get_event(&self, patience: Span) -> std::io::Result<Option<CqId>> {
+        match self.take() {
+            None if patience > Span::ZERO => Err(std::io::Error::other(
+                "in virtual time a role waits through its station",
+            )),
+            event => Ok(event),
+        }
+    }
+}
+
+/// A completion queue of the model.
+pub struct ModelCq {
+    world: World,
+    pub(crate) number: u32,
+    entries: u32,
+    pub(super) machine: u32,
+    fruitless: Cell<u32>,
+}
+
+impl std::fmt::Debug for ModelCq {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "completion queue {}", self.number)
+    }
+}
+
+impl ModelCq {
+    pub(super) fn new(world: &World, (number, entries): (u32, u32), machine: u32) -> Self {
+        ModelCq {
+            world: world.clone(),
+            number,
+            entries,
+            machine,
+            fruitless: Cell::new(0),
+        }
+    }
+
+    /// A wait of the station's has let time go on.
+    pub(crate) fn waited(&self) {
+        self.fruitless.set(0);
+    }
+}
+
+impl CompletionQueue for ModelCq {
+    fn id(&self) -> CqId {
+        CqId(self.number)
+    }
+
+    fn entries(&self) -> u32 {
+        self.entries
+    }
+
+    /// Completions that the CPU can see at its own time, as far as the world has come.
+    ///
+    /// # Panics
+    /// After a million fruitless polls without a wait: time goes on only in waits of the station's.
+    fn poll(&self, into: &mut [WorkCompletion]) -> Result<usize, PollError> {
+        let n = self.world.with(|fabric, agenda| {
+            let now = agenda.clock.now();
+            let n = fabric.poll(self.number, into, now)?;
+            let cpu = &fabric.machines[self.machine as usize].cpu;
+            agenda.clock.busy(match n {
+                0 => cpu.poll_empty,
+                n => cpu.poll_hit * n as u64,
+            });
+            Ok(n)
+        })?;
+        let fruitless = if n > 0 { 0 } else { self.fruitless.get() + 1 };
+        self.fruitless.set(fruitless);
+        assert!(
+            fruitless < PATIENCE,
+            "polled {fruitless} times without a wait: in virtual time, wait through the station"
+        );
+        Ok(n)
+    }
+
+    fn req_notify(&self, on: NotifyOn) -> Result<(), PollError> {
+        self.world.with(|fabric, agenda| {
+            let cpu = &fabric.machines[self.machine as usize].cpu;
+            agenda.clock.busy(cpu.doorbell);
+            let now = agenda.clock.now();
+            fabric.arm(self.number, on, now, agenda);
+        });
+        Ok(())
+    }
+
+    fn ack_events(&self, _events: u32) {}
+}

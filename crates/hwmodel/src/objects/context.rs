@@ -1,0 +1,316 @@
+//! The opened NIC, protection domains and address handles.
+
+use adverb_sim::Agenda;
+use adverb_units::Bytes;
+use adverb_verbs::{
+    AccessFlags, AddressHandle, AddressVector, AhRef, Context, Counters, CreateError, DeviceCaps,
+    DeviceName, GidType, LinkLayer, PortCaps, PortNum, ProtectionDomain, QpCaps, QpInit, Qpn,
+    RegisterError,
+};
+
+use super::queue_pair::{Made, new_qp};
+use super::{ModelChannel, ModelCq, ModelMr, ModelQp, World};
+use crate::counters;
+use crate::world::completion::{Channel, Cq};
+use crate::world::machine::{Registers, machine_of};
+use crate::world::post::MAX_MESSAGE;
+use crate::world::queue_pair::FIRST_NUMBER;
+use crate::world::{Event, Fabric};
+
+/// The opened NIC of a machine.
+#[derive(Clone)]
+pub struct ModelContext {
+    world: World,
+    machine: u32,
+    name: DeviceName,
+    caps: DeviceCaps,
+    /// Its place among the machine's opened contexts.
+    number: u32,
+}
+
+impl std::fmt::Debug for ModelContext {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} of machine {}", self.name, self.machine)
+    }
+}
+
+impl ModelContext {
+    pub(crate) fn new(world: &World, machine: u32) -> Self {
+        let (name, caps, number) = world.with(|fabric, _| {
+            let machine = &mut fabric.machines[machine as usize];
+            machine.registers.push(Registers::default());
+            let name = DeviceName(format!("model:{}", machine.preset.name));
+            let number = machine.registers.len() as u32 - 1;
+            (name, machine.caps.clone(), number)
+        });
+        ModelContext {
+            world: world.clone(),
+            machine,
+            name,
+            caps,
+            number,
+        }
+    }
+
+    fn with<T>(&self, look: impl FnOnce(&mut Fabric, &mut Agenda<Event>) -> T) -> T {
+        self.world.with(look)
+    }
+
+    fn check_size(&self, what: &'static str, value: u32, max: u32) -> Result<(), CreateError> {
+        if (1..=max).contains(&value) {
+            return Ok(());
+        }
+        Err(CreateError::OutOfRange {
+            what,
+            value: value.into(),
+            min: 1,
+            max: max.into(),
+        })
+    }
+
+    fn check_caps(&self, caps: &QpCaps) -> Result<(), CreateError> {
+        let limits = &self.caps;
+        let ranges = [
+            ("max_send_wr", caps.max_send_wr, limits.max_qp_wr),
+            ("max_recv_wr", caps.max_recv_wr, limits.max_qp_wr),
+            ("max_send_sge", caps.max_send_sge, limits.max_sge),
+            ("max_recv_sge", caps.max_recv_sge, limits.max_sge),
+            (
+                "max_inline_data",
+                caps.max_inline_data,
+                limits.max_inline_data,
+            ),
+        ];
+        match ranges.into_iter().find(|(_, value, max)| value > max) {
+            Some((what, value, max)) => Err(CreateError::OutOfRange {
+                what,
+                value: value.into(),
+                min: 0,
+                max: max.into(),
+            }),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A protection domain of the model.
+#[derive(Clone, Copy, Debug)]
+pub struct ModelPd {
+    machine: u32,
+    number: u32,
+}
+
+impl ProtectionDomain for ModelPd {}
+
+/// An address handle of the model.
+#[derive(Clone, Copy, Debug)]
+pub struct ModelAh {
+    name: u64,
+}
+
+impl AddressHandle for ModelAh {
+    #[allow(unsafe_code)]
+    fn handle(&self) -> AhRef<'_> {
+        // SAFETY: the name is the place of the way in the machine's list, which only grows.
+        unsafe { AhRef::from_raw(self.name) }
+    }
+}
+
+impl Context for ModelContext {
+    type Pd = ModelPd;
+    type Mr = ModelMr;
+    type Channel = ModelChannel;
+    type Cq = ModelCq;
+    type Qp = ModelQp;
+    type Ah = ModelAh;
+
+    fn name(&self) -> DeviceName {
+        self.name.clone()
+    }
+
+    fn caps(&self) -> &DeviceCaps {
+        &self.caps
+    }
+
+    fn port_num(&self) -> PortNum {
+        PortNum::ONE
+    }
+
+    fn port(&self, port: PortNum) -> Result<PortCaps, CreateError> {
+        self.with(|fabric, _| {
+            let machine = &fabric.machines[self.machine as usize];
+            let ports = machine.nic.ports.len() as u64;
+            if port.0 == 0 || u64::from(port.0) > ports {
+                return Err(CreateError::OutOfRange {
+                    what: "port number",
+                    value: port.0.into(),
+                    min: 1,
+                    max: ports,
+                });
+            }
+            let link_layer = machine.preset.link_layer;
+            let (lid, gid_type) = match link_layer {
+                LinkLayer::InfiniBand => (machine.lid(), Some(GidType::InfiniBand)),
+                LinkLayer::Ethernet => (adverb_verbs::Lid(0), Some(GidType::RoceV2)),
+                _ => (adverb_verbs::Lid(0), None),
+            };
+            Ok(PortCaps {
+                link_layer,
+                active_mtu: machine.mtu(),
+                max_msg_sz: MAX_MESSAGE,
+                lid,
+                gid: machine.gid(),
+                gid_index: 0,
+                gid_type,
+            })
+        })
+    }
+
+    fn counters(&self) -> Counters {
+        self.with(|fabric, _| counters::of(&fabric.machines[self.machine as usize]))
+    }
+
+    fn provenance(&self) -> Vec<(String, String)> {
+        self.with(|fabric, _| {
+            let machine = &fabric.machines[self.machine as usize];
+            let preset = &machine.preset;
+            vec![
+                ("model".into(), preset.name.clone()),
+                ("hardware".into(), preset.summary.clone()),
+                ("time".into(), "virtual".into()),
+                ("seed".into(), machine.seed.0.to_string()),
+            ]
+        })
+    }
+
+    fn alloc_pd(&self) -> Result<ModelPd, CreateError> {
+        self.with(|fabric, _| {
+            let machine = &mut fabric.machines[self.machine as usize];
+            machine.protection_domains += 1;
+            Ok(ModelPd {
+                machine: self.machine,
+                number: machine.protection_domains,
+            })
+        })
+    }
+
+    fn create_channel(&self) -> Result<ModelChannel, CreateError> {
+        self.with(|fabric, agenda| {
+            let number = fabric.channels.len() as u32;
+            let name = format!("an event on completion channel {number}");
+            fabric.channels.push(Channel {
+                condition: agenda.condition(name),
+                events: std::collections::VecDeque::new(),
+            });
+            Ok(ModelChannel::new(&self.world, number, self.machine))
+        })
+    }
+
+    fn create_cq(
+        &self,
+        entries: u32,
+        channel: Option<&ModelChannel>,
+    ) -> Result<ModelCq, CreateError> {
+        self.check_size("completion queue entries", entries, self.caps.max_cqe)?;
+        if channel.is_some_and(|channel| channel.machine != self.machine) {
+            return Err(CreateError::Foreign {
+                what: "the completion channel",
+            });
+        }
+        self.with(|fabric, agenda| {
+            let number = fabric.cqs.len() as u32;
+            let condition = agenda.condition(format!("a completion in queue {number}"));
+            let channel = channel.map(|channel| channel.number);
+            let cq = Cq::new(entries, channel, condition);
+            fabric.cqs.push(cq);
+            Ok(ModelCq::new(&self.world, (number, entries), self.machine))
+        })
+    }
+
+    fn alloc_mr(
+        &self,
+        pd: &ModelPd,
+        length: Bytes,
+        access: AccessFlags,
+    ) -> Result<ModelMr, RegisterError> {
+        if pd.machine != self.machine {
+            return Err(RegisterError::Foreign);
+        }
+        let max = self.caps.max_mr_size;
+        if length.get() == 0 || length > max {
+            return Err(RegisterError::Length { length, max });
+        }
+        if !access.is_consistent() {
+            return Err(RegisterError::Access { access });
+        }
+        self.with(|fabric, _| {
+            let memory = &mut fabric.machines[self.machine as usize].memory;
+            let index = memory.register(length.get(), access, pd.number)?;
+            let region = memory.region(index);
+            Ok(ModelMr::new(&self.world, self.machine, index, region))
+        })
+    }
+
+    fn create_qp(&self, pd: &ModelPd, init: &QpInit<'_, ModelCq>) -> Result<ModelQp, CreateError> {
+        self.check_caps(&init.caps)?;
+        let foreign = [
+            ("the protection domain", pd.machine),
+            ("the send completion queue", init.send_cq.machine),
+            ("the receive completion queue", init.recv_cq.machine),
+        ];
+        if let Some((what, _)) = foreign.into_iter().find(|(_, m)| *m != self.machine) {
+            return Err(CreateError::Foreign { what });
+        }
+        self.with(|fabric, _| {
+            let index = fabric.qps.len() as u32;
+            let limit = self.caps.max_qp;
+            let machine = &mut fabric.machines[self.machine as usize];
+            let local = machine.numbers.len() as u32;
+            let number = Qpn::new(local + FIRST_NUMBER).filter(|_| local < limit);
+            let number = number.ok_or(CreateError::Exhausted {
+                what: "queue pairs",
+                limit: limit.into(),
+            })?;
+            machine.numbers.push(index);
+            let own = machine.preset.params.nic.blueflame_registers as u32;
+            let registers = &mut machine.registers[self.number as usize];
+            registers.used += 1;
+            let shared = registers.used > own;
+            let made = Made {
+                machine: self.machine,
+                index,
+                number,
+                pd: pd.number,
+                unit: local % machine.nic.units.len() as u32,
+                port: local % machine.nic.ports.len() as u32,
+                mtu: machine.mtu().bytes().get(),
+                shared_register: shared.then_some(self.number),
+            };
+            fabric.qps.push(new_qp(&made, init));
+            Ok(ModelQp::new(&self.world, index, number, init.caps))
+        })
+    }
+
+    fn create_ah(&self, pd: &ModelPd, address: &AddressVector) -> Result<ModelAh, CreateError> {
+        if pd.machine != self.machine {
+            return Err(CreateError::Foreign {
+                what: "the protection domain",
+            });
+        }
+        self.with(|fabric, _| {
+            let machines = fabric.machines.len() as u32;
+            if machine_of(address.dgid, machines).is_none() {
+                return Err(CreateError::System {
+                    action: format!("make an address handle for {}", address.dgid),
+                    source: std::io::ErrorKind::HostUnreachable.into(),
+                    remedy: "; no machine of this cluster has a port of that GID".into(),
+                });
+            }
+            let handles = &mut fabric.machines[self.machine as usize].handles;
+            handles.push(address.dgid);
+            Ok(ModelAh {
+                name: handles.len() as u64 - 1,
+            })
+        })
+    }
+}

@@ -1,0 +1,131 @@
+//! Memory regions.
+
+use adverb_units::Bytes;
+use adverb_verbs::{Lkey, MemoryAccessError, MemoryRegion, RemoteAddress, Rkey, Sge};
+
+use super::World;
+use crate::world::memory::Region;
+
+/// A memory region of the model, with its memory. Dropping it deregisters.
+pub struct ModelMr {
+    world: World,
+    machine: u32,
+    index: u32,
+    addr: u64,
+    key: u32,
+    length: u64,
+}
+
+impl std::fmt::Debug for ModelMr {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "{} B at {:#x}, key {:#x}",
+            self.length, self.addr, self.key
+        )
+    }
+}
+
+impl ModelMr {
+    pub(super) fn new(world: &World, machine: u32, index: u32, region: &Region) -> Self {
+        ModelMr {
+            world: world.clone(),
+            machine,
+            index,
+            addr: region.addr,
+            key: region.key,
+            length: region.bytes.len() as u64,
+        }
+    }
+
+    fn check(&self, offset: u64, length: u64) -> Result<usize, MemoryAccessError> {
+        let end = offset.checked_add(length);
+        if end.is_some_and(|end| end <= self.length) {
+            return Ok(offset as usize);
+        }
+        Err(MemoryAccessError {
+            offset,
+            length,
+            region: Bytes::new(self.length),
+        })
+    }
+
+    fn bytes<T>(&self, look: impl FnOnce(&mut [u8]) -> T) -> T {
+        self.world.with(|fabric, _| {
+            let memory = &mut fabric.machines[self.machine as usize].memory;
+            look(&mut memory.region(self.index).bytes)
+        })
+    }
+
+    /// What is signaled when the NIC writes into the region.
+    pub(crate) fn changed(&self) -> adverb_sim::Condition {
+        self.world.with(|fabric, agenda| {
+            let memory = &mut fabric.machines[self.machine as usize].memory;
+            let region = memory.region(self.index);
+            let name = || format!("a change of memory at {:#x}", self.addr);
+            *region
+                .changed
+                .get_or_insert_with(|| agenda.condition(name()))
+        })
+    }
+}
+
+impl Drop for ModelMr {
+    fn drop(&mut self) {
+        self.world.with(|fabric, _| {
+            fabric.machines[self.machine as usize]
+                .memory
+                .deregister(self.index);
+        });
+    }
+}
+
+impl MemoryRegion for ModelMr {
+    fn addr(&self) -> u64 {
+        self.addr
+    }
+
+    fn length(&self) -> Bytes {
+        Bytes::new(self.length)
+    }
+
+    fn lkey(&self) -> Lkey {
+        Lkey(self.key)
+    }
+
+    fn rkey(&self) -> Rkey {
+        Rkey(self.key)
+    }
+
+    fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), MemoryAccessError> {
+        let first = self.check(offset, into.len() as u64)?;
+        self.bytes(|bytes| into.copy_from_slice(&bytes[first..first + into.len()]));
+        Ok(())
+    }
+
+    fn write(&self, offset: u64, from: &[u8]) -> Result<(), MemoryAccessError> {
+        let first = self.check(offset, from.len() as u64)?;
+        self.bytes(|bytes| bytes[first..first + from.len()].copy_from_slice(from));
+        Ok(())
+    }
+
+    fn load(&self, offset: u64) -> Result<u8, MemoryAccessError> {
+        let place = self.check(offset, 1)?;
+        Ok(self.bytes(|bytes| bytes[place]))
+    }
+
+    #[allow(unsafe_code)]
+    fn sge(&self, offset: u64, length: u32) -> Result<Sge<'_>, MemoryAccessError> {
+        self.check(offset, length.into())?;
+        // SAFETY: the address is one of the model's own, which it looks up and never follows; the
+        // region lives as long as the borrow.
+        Ok(unsafe { Sge::from_raw(self.addr + offset, length, Lkey(self.key)) })
+    }
+
+    fn remote(&self, offset: u64) -> RemoteAddress {
+        RemoteAddress {
+            addr: self.addr + offset,
+            rkey: Rkey(self.key),
+        }
+    }
+}

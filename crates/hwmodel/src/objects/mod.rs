@@ -1,0 +1,19 @@
+//! The verbs objects of the model: handles to what is in the world.
+
+use std::rc::Rc;
+
+use adverb_sim::Shared;
+
+use crate::world::Fabric;
+
+mod completion;
+mod context;
+mod memory;
+mod queue_pair;
+
+pub use completion::{ModelChannel, ModelCq};
+pub use context::{ModelAh, ModelContext, ModelPd};
+pub use memory::ModelMr;
+pub use queue_pair::ModelQp;
+
+type World = Rc<Shared<Fabric>>;

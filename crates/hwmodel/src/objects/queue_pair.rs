@@ -1,0 +1,133 @@
+//! Queue pairs.
+
+use std::collections::VecDeque;
+
+use adverb_units::{Span, Time};
+use adverb_verbs::{
+    AccessFlags, ModifyQpError, PostError, Psn, QpAttr, QpCaps, QpInit, QpState, Qpn, QueuePair,
+    RecvRequest, SendRequest,
+};
+
+use super::{ModelCq, World};
+use crate::world::queue_pair::Qp;
+use crate::world::wire::Passage;
+
+/// What a new queue pair is given.
+pub(super) struct Made {
+    pub(super) machine: u32,
+    pub(super) index: u32,
+    pub(super) number: Qpn,
+    pub(super) pd: u32,
+    pub(super) unit: u32,
+    pub(super) port: u32,
+    pub(super) mtu: u64,
+    pub(super) shared_register: Option<u32>,
+}
+
+pub(super) fn new_qp(made: &Made, init: &QpInit<'_, ModelCq>) -> Qp {
+    Qp {
+        machine: made.machine,
+        index: made.index,
+        number: made.number,
+        life: 0,
+        qp_type: init.qp_type,
+        state: QpState::Reset,
+        pd: made.pd,
+        caps: init.caps,
+        send_cq: init.send_cq.number,
+        recv_cq: init.recv_cq.number,
+        unit: made.unit,
+        shared_register: made.shared_register,
+        port: made.port,
+        access: AccessFlags::empty(),
+        remote: None,
+        mtu: made.mtu,
+        qkey: 0,
+        sq_psn: Psn::default(),
+        expected: Psn::default(),
+        max_rd_atomic: 1,
+        timeout: None,
+        retry_cnt: 0,
+        rnr_retry: None,
+        min_rnr_timer: Span::ZERO,
+        sends: VecDeque::new(),
+        first: 0,
+        next: 0,
+        known: 0,
+        retired: 0,
+        reads_under_way: 0,
+        room: Time::ZERO,
+        issuing: false,
+        paused: false,
+        timeout_pending: false,
+        retries_left: 0,
+        rnr_retries_left: None,
+        departed: Passage::default(),
+        answered: Passage::default(),
+        receives: VecDeque::new(),
+        failed_receives: VecDeque::new(),
+        delivered: Time::ZERO,
+        receives_in_use: 0,
+    }
+}
+
+/// A queue pair of the model. Dropping it destroys it.
+pub struct ModelQp {
+    world: World,
+    index: u32,
+    number: Qpn,
+    caps: QpCaps,
+}
+
+impl std::fmt::Debug for ModelQp {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "queue pair {}", self.number)
+    }
+}
+
+impl ModelQp {
+    pub(super) fn new(world: &World, index: u32, number: Qpn, caps: QpCaps) -> Self {
+        ModelQp {
+            world: world.clone(),
+            index,
+            number,
+            caps,
+        }
+    }
+}
+
+impl Drop for ModelQp {
+    fn drop(&mut self) {
+        self.world.with(|fabric, _| fabric.reset(self.index));
+    }
+}
+
+impl QueuePair for ModelQp {
+    fn qpn(&self) -> Qpn {
+        self.number
+    }
+
+    fn caps(&self) -> QpCaps {
+        self.caps
+    }
+
+    fn state(&self) -> QpState {
+        self.world
+            .with(|fabric, _| fabric.qps[self.index as usize].state)
+    }
+
+    fn modify(&self, attr: &QpAttr) -> Result<(), ModifyQpError> {
+        self.world
+            .with(|fabric, agenda| fabric.modify(self.index, attr, agenda))
+    }
+
+    fn post_send(&self, requests: &[SendRequest<'_>]) -> Result<(), PostError> {
+        self.world
+            .with(|fabric, agenda| fabric.post_send(self.index, requests, agenda))
+    }
+
+    fn post_recv(&self, requests: &[RecvRequest<'_>]) -> Result<(), PostError> {
+        self.world
+            .with(|fabric, agenda| fabric.post_recv(self.index, requests, agenda))
+    }
+}

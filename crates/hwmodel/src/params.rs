@@ -1,0 +1,201 @@
+//! The parameters of the model: what there is, in which unit, and within which range.
+//!
+//! Values come from preset files, each with its source ([`crate::preset`]).
+
+/// What a parameter is.
+#[derive(Clone, Copy)]
+pub struct Field {
+    /// `group.name`; the end of the name is the unit, where there is one.
+    pub path: &'static str,
+    /// What it means.
+    pub doc: &'static str,
+    /// Smallest value.
+    pub min: f64,
+    /// Largest value.
+    pub max: f64,
+    /// Reads it.
+    pub get: fn(&Params) -> f64,
+    /// Writes it.
+    pub(crate) set: fn(&mut Params, f64),
+}
+
+macro_rules! params {
+    ($($(#[doc = $group_doc:literal])* $group:ident: $type:ident {
+        $($(#[doc = $doc:literal])* $name:ident: $min:literal ..= $max:literal;)*
+    })*) => {
+        $(
+            $(#[doc = $group_doc])*
+            #[derive(Clone, Debug, Default, PartialEq)]
+            pub struct $type {
+                $($(#[doc = $doc])* pub $name: f64,)*
+            }
+        )*
+
+        /// All parameters of a machine with its NIC and link.
+        #[derive(Clone, Debug, Default, PartialEq)]
+        pub struct Params {
+            $($(#[doc = $group_doc])* pub $group: $type,)*
+        }
+
+        /// All parameters.
+        pub const FIELDS: &[Field] = &[
+            $($(Field {
+                path: concat!(stringify!($group), ".", stringify!($name)),
+                doc: concat!($($doc),*),
+                min: $min,
+                max: $max,
+                get: |p| p.$group.$name,
+                set: |p, value| p.$group.$name = value,
+            },)*)*
+        ];
+    };
+}
+
+params! {
+    /// The host's processors.
+    cpu: Cpu {
+        /// Cores of one socket.
+        cores: 1.0..=512.0;
+        /// Making one work request in memory, with the call that posts it, but for what goes to the NIC.
+        wqe_build_ns: 0.1..=100000.0;
+        /// Copying one further 64 B line of inline data or WQE.
+        wqe_line_ns: 0.0..=10000.0;
+        /// One 64 B line written to the NIC through a write-combining buffer.
+        mmio_line_ns: 0.1..=100000.0;
+        /// Ringing a doorbell.
+        doorbell_ns: 0.1..=100000.0;
+        /// Posting one receive request, but for its doorbell record.
+        recv_build_ns: 0.1..=100000.0;
+        /// One look at a completion queue or at memory that finds nothing.
+        poll_empty_ns: 0.1..=100000.0;
+        /// Taking one completion.
+        poll_hit_ns: 0.1..=100000.0;
+        /// From the interrupt at the CPU until the sleeping program runs again.
+        wake_ns: 0.0..=10000000.0;
+        /// Of it, time that the program's own CPU is busy.
+        wake_cpu_ns: 0.0..=10000000.0;
+        /// One system call that finds its answer at hand.
+        syscall_ns: 0.0..=1000000.0;
+        /// Reading the clock.
+        clock_ns: 0.0..=10000.0;
+        /// Message of the out-of-band channel, one way.
+        out_of_band_ns: 0.0..=100000000.0;
+    }
+    /// Caches and memory.
+    memory: Memory {
+        /// Loading a line from the last-level cache.
+        llc_ns: 0.1..=10000.0;
+        /// Serving a DMA read out of the last-level cache, from the root port on.
+        dma_ns: 0.0..=10000.0;
+        /// What a DMA read of memory takes longer than one of the last-level cache.
+        dma_dram_extra_ns: 0.0..=10000.0;
+        /// What a DMA access to the other socket's memory takes longer.
+        dma_numa_extra_ns: 0.0..=10000.0;
+        /// Passing a line on among cores, and between them and the NIC, that fight for it.
+        line_transfer_ns: 0.0..=10000.0;
+        /// Size of the last-level cache of a socket.
+        llc_mib: 0.1..=4096.0;
+        /// Its ways.
+        llc_ways: 1.0..=64.0;
+        /// Ways that the NIC's writes may allocate in.
+        ddio_ways: 0.0..=64.0;
+    }
+    /// The link between root port and NIC.
+    pcie: Pcie {
+        /// Generation, 1 to 6.
+        generation: 1.0..=6.0;
+        /// Lanes.
+        lanes: 1.0..=32.0;
+        /// Largest payload of a write TLP.
+        max_payload_bytes: 64.0..=4096.0;
+        /// Largest read request.
+        max_read_request_bytes: 64.0..=4096.0;
+        /// Payload of the completion TLPs that the root port answers reads with.
+        completion_bytes: 64.0..=4096.0;
+        /// Share of the bandwidth left by acknowledgements and flow control.
+        efficiency: 0.1..=1.0;
+        /// One way between CPU or memory and NIC, but for the time of the bytes.
+        one_way_ns: 1.0..=100000.0;
+        /// Reads that the NIC can have in flight.
+        read_tags: 1.0..=4096.0;
+    }
+    /// The NIC.
+    nic: Nic {
+        /// Time of a request through the sending side, beside its occupancy.
+        tx_ns: 0.0..=100000.0;
+        /// Time of a packet through the receiving side, beside its occupancy.
+        rx_ns: 0.0..=100000.0;
+        /// Processing units; queue pairs are bound to them in turn.
+        processing_units: 1.0..=4096.0;
+        /// Time for which a request that came by MMIO occupies its queue pair's processing unit.
+        unit_wqe_ns: 0.0..=100000.0;
+        /// What a request that the NIC fetched occupies it longer.
+        unit_fetch_ns: 0.0..=100000.0;
+        /// Sending requests of one 64 B line, per microsecond.
+        send_mops: 0.001..=10000.0;
+        /// What each further line of a request costs in the sending side.
+        send_line_ns: 0.0..=100000.0;
+        /// Requesting READs, per microsecond.
+        read_request_mops: 0.001..=10000.0;
+        /// Answering READs, per microsecond.
+        read_response_mops: 0.001..=10000.0;
+        /// Taking WRITEs, per microsecond.
+        write_mops: 0.001..=10000.0;
+        /// Taking messages with payload into receive requests, per microsecond.
+        recv_mops: 0.001..=10000.0;
+        /// Taking messages without payload into receive requests, per microsecond.
+        recv_header_only_mops: 0.001..=10000.0;
+        /// Taking READ requests, READ responses and acknowledgements, per microsecond.
+        response_mops: 0.001..=10000.0;
+        /// Contexts that it caches: one for each half of a queue pair, requester and responder.
+        context_entries: 1.0..=10000000.0;
+        /// Size of a context.
+        context_bytes: 1.0..=65536.0;
+        /// Contexts that it can load at a time without standing still.
+        context_fetches: 1.0..=4096.0;
+        /// What loading a context takes beyond the read over PCIe.
+        context_load_ns: 0.0..=100000.0;
+        /// Requests under way whose WQEs it keeps.
+        wqe_entries: 1.0..=10000000.0;
+        /// WQEs that it can load again at a time without standing still.
+        wqe_fetches: 1.0..=4096.0;
+        /// Atomic operations at different addresses that it locks apart.
+        atomic_buckets: 1.0..=1000000.0;
+        /// Atomic operations that it has under way.
+        atomic_slots: 1.0..=4096.0;
+        /// What a locked read-modify-write takes beyond the read over PCIe.
+        atomic_ns: 0.0..=100000.0;
+        /// Longest inline payload.
+        max_inline_bytes: 0.0..=4096.0;
+        /// Longest WQE that goes by MMIO.
+        blueflame_bytes: 0.0..=4096.0;
+        /// Queue pairs of a process that have an MMIO register of their own.
+        blueflame_registers: 1.0..=65536.0;
+        /// Size of a completion.
+        cqe_bytes: 16.0..=128.0;
+        /// READs and atomics that a queue pair may have in flight.
+        max_rd_atomic: 1.0..=255.0;
+    }
+    /// Ports, cables and switches.
+    link: Link {
+        /// Data rate of a port.
+        gbps: 0.01..=10000.0;
+        /// Ports in use.
+        ports: 1.0..=16.0;
+        /// Path MTU.
+        mtu_bytes: 256.0..=4096.0;
+        /// One cable.
+        cable_ns: 0.0..=1000000000.0;
+        /// Switches between two machines.
+        switches: 0.0..=64.0;
+        /// Room for arriving packets in a port, which credits are given for (IBTA vol. 1, 7.9).
+        buffer_bytes: 256.0..=100000000.0;
+        /// One switch.
+        switch_ns: 0.0..=1000000.0;
+    }
+}
+
+/// The parameter named `path`.
+pub fn field(path: &str) -> Option<&'static Field> {
+    FIELDS.iter().find(|field| field.path == path)
+}

@@ -1,0 +1,437 @@
+//! Presets: files of parameters, each with its source.
+//!
+//! A preset is a TOML file. It may extend another one that comes with Adverb and then names only
+//! what differs:
+//!
+//! ```toml
+//! name = "mine"
+//! summary = "ConnectX-3 behind two switches"
+//! extends = "cx3"
+//!
+//! [link]
+//! switches = { value = 2, source = "our rack" }
+//! ```
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use adverb_verbs::LinkLayer;
+use toml_edit::{ImDocument, Item, Table, Value};
+
+use crate::params::{FIELDS, Field, Params, field};
+
+/// How a driver brings requests to the NIC.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Driver {
+    /// Upstream libmlx4: a single inline request goes by MMIO (BlueFlame); for all others it rings a
+    /// doorbell and the NIC reads them.
+    Mlx4Upstream,
+    /// libmlx4 of MLNX OFED: any single request that is short enough goes by MMIO.
+    #[default]
+    Mlx4Mlnx,
+    /// libmlx5: as that, and the last request of a list goes by MMIO too, which rings the doorbell.
+    Mlx5,
+    /// No MMIO: doorbells only.
+    Doorbell,
+}
+
+impl Driver {
+    const NAMES: [(&'static str, Driver); 4] = [
+        ("mlx4-upstream", Driver::Mlx4Upstream),
+        ("mlx4-mlnx", Driver::Mlx4Mlnx),
+        ("mlx5", Driver::Mlx5),
+        ("doorbell", Driver::Doorbell),
+    ];
+
+    /// Its name in preset files.
+    pub fn name(self) -> &'static str {
+        Self::NAMES
+            .iter()
+            .find(|(_, driver)| *driver == self)
+            .map_or("", |(name, _)| name)
+    }
+}
+
+/// Hardware that the model can be.
+#[derive(Clone, Debug)]
+pub struct Preset {
+    /// Its name: `model:NAME` names the device.
+    pub name: String,
+    /// What it is, in a line.
+    pub summary: String,
+    /// How the driver posts.
+    pub driver: Driver,
+    /// What carries the packets.
+    pub link_layer: LinkLayer,
+    /// All parameters.
+    pub params: Params,
+    sources: BTreeMap<&'static str, String>,
+}
+
+/// Why a preset cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PresetError {
+    /// No preset of that name comes with Adverb.
+    #[error("there is no preset '{name}'{}; presets: {}", near(name), names().join(", "))]
+    Unknown {
+        /// What was asked for.
+        name: String,
+    },
+    /// The file is not TOML.
+    #[error("{file}:{line}: {message}")]
+    Syntax {
+        /// Which file.
+        file: String,
+        /// Where.
+        line: usize,
+        /// What the parser says.
+        message: String,
+    },
+    /// A parameter that the model does not have.
+    #[error("{file}:{line}: there is no parameter '{name}'{}", near_field(name))]
+    UnknownParameter {
+        /// Which file.
+        file: String,
+        /// Where.
+        line: usize,
+        /// Its name.
+        name: String,
+    },
+    /// A value outside of what is possible.
+    #[error("{file}:{line}: {name} = {value} is impossible: {expected}")]
+    Impossible {
+        /// Which file.
+        file: String,
+        /// Where.
+        line: usize,
+        /// Which parameter.
+        name: String,
+        /// What was given.
+        value: String,
+        /// What would be possible.
+        expected: String,
+    },
+    /// A preset that extends none lacks a parameter.
+    #[error("{file}: {name} is missing; give it, or extend a preset that has it")]
+    Missing {
+        /// Which file.
+        file: String,
+        /// Which parameter.
+        name: &'static str,
+    },
+}
+
+const BUILT_IN: &[(&str, &str)] = &[
+    ("mellanox", include_str!("../presets/mellanox.toml")),
+    ("mt26428_qdr", include_str!("../presets/mt26428_qdr.toml")),
+    (
+        "mt26428_roce10",
+        include_str!("../presets/mt26428_roce10.toml"),
+    ),
+    (
+        "mlx4_westmere",
+        include_str!("../presets/mlx4_westmere.toml"),
+    ),
+    ("qdr_switch", include_str!("../presets/qdr_switch.toml")),
+    ("cx", include_str!("../presets/cx.toml")),
+    ("cx3", include_str!("../presets/cx3.toml")),
+    ("connect_ib", include_str!("../presets/connect_ib.toml")),
+    (
+        "cx3_fdr_nurdma",
+        include_str!("../presets/cx3_fdr_nurdma.toml"),
+    ),
+    ("cx4_nurdma", include_str!("../presets/cx4_nurdma.toml")),
+    ("cx5", include_str!("../presets/cx5.toml")),
+    ("cx5_skylake", include_str!("../presets/cx5_skylake.toml")),
+    ("ammasso_gige", include_str!("../presets/ammasso_gige.toml")),
+];
+
+/// The presets that come with Adverb.
+pub fn names() -> Vec<&'static str> {
+    BUILT_IN.iter().map(|(name, _)| *name).collect()
+}
+
+impl Preset {
+    /// A preset that comes with Adverb.
+    ///
+    /// # Errors
+    /// There is none of that name.
+    pub fn built_in(name: &str) -> Result<Self, PresetError> {
+        let found = BUILT_IN.iter().find(|(n, _)| *n == name);
+        let (name, text) = found.ok_or_else(|| PresetError::Unknown { name: name.into() })?;
+        Preset::parse(name, text)
+    }
+
+    /// Reads a preset from the text of `file`, whose name appears in errors.
+    ///
+    /// # Errors
+    /// The text is no TOML, extends an unknown preset, or has an unknown or impossible parameter.
+    pub fn parse(file: &str, text: &str) -> Result<Self, PresetError> {
+        let document = ImDocument::parse(text).map_err(|error| PresetError::Syntax {
+            file: file.into(),
+            line: line(text, error.span()),
+            message: error.message().to_owned(),
+        })?;
+        let reader = Reader { file, text };
+        let mut preset = match document.get("extends") {
+            Some(base) => Preset::built_in(reader.text_of("extends", base)?)?,
+            None => Preset {
+                name: String::new(),
+                summary: String::new(),
+                driver: Driver::default(),
+                link_layer: LinkLayer::InfiniBand,
+                params: Params::default(),
+                sources: BTreeMap::new(),
+            },
+        };
+        for (key, item) in document.iter() {
+            reader.entry(&mut preset, key, item)?;
+        }
+        match FIELDS.iter().find(|f| !preset.sources.contains_key(f.path)) {
+            Some(missing) => Err(PresetError::Missing {
+                file: file.into(),
+                name: missing.path,
+            }),
+            None => Ok(preset),
+        }
+    }
+
+    /// Where the value of a parameter comes from.
+    pub fn source(&self, path: &str) -> Option<&str> {
+        self.sources.get(path).map(String::as_str)
+    }
+
+    /// Gives a parameter another value.
+    ///
+    /// # Errors
+    /// There is no such parameter, or the value is impossible.
+    pub fn set(&mut self, path: &str, value: f64, source: &str) -> Result<(), PresetError> {
+        let reader = Reader {
+            file: "override",
+            text: "",
+        };
+        let found = reader.field(path, None)?;
+        reader.assign(self, found, value, source, None)
+    }
+
+    /// The same preset with other parameters.
+    ///
+    /// # Errors
+    /// As of [`Preset::set`].
+    pub fn with(mut self, overrides: &[(&str, f64)]) -> Result<Self, PresetError> {
+        for (path, value) in overrides {
+            self.set(path, *value, "override")?;
+        }
+        Ok(self)
+    }
+}
+
+/// Reads entries and says where the wrong ones stand.
+struct Reader<'t> {
+    file: &'t str,
+    text: &'t str,
+}
+
+impl Reader<'_> {
+    fn impossible(
+        &self,
+        name: &str,
+        value: impl Into<String>,
+        expected: impl Into<String>,
+        at: Option<Range<usize>>,
+    ) -> PresetError {
+        PresetError::Impossible {
+            file: self.file.into(),
+            line: line(self.text, at),
+            name: name.into(),
+            value: value.into(),
+            expected: expected.into(),
+        }
+    }
+
+    fn text_of<'i>(&self, name: &str, item: &'i Item) -> Result<&'i str, PresetError> {
+        item.as_str()
+            .ok_or_else(|| self.impossible(name, item.to_string().trim(), "a text", item.span()))
+    }
+
+    fn entry(&self, preset: &mut Preset, key: &str, item: &Item) -> Result<(), PresetError> {
+        match key {
+            "name" => preset.name = self.text_of(key, item)?.into(),
+            "summary" => preset.summary = self.text_of(key, item)?.into(),
+            "extends" => {}
+            "driver" => {
+                let name = self.text_of(key, item)?;
+                let found = Driver::NAMES.iter().find(|(n, _)| *n == name);
+                let choices = Driver::NAMES.map(|(n, _)| n).join(", ");
+                preset.driver = found
+                    .map(|(_, driver)| *driver)
+                    .ok_or_else(|| self.impossible(key, name, choices, item.span()))?;
+            }
+            "link_layer" => {
+                preset.link_layer = match self.text_of(key, item)? {
+                    "infiniband" => LinkLayer::InfiniBand,
+                    "ethernet" => LinkLayer::Ethernet,
+                    "iwarp" => LinkLayer::Iwarp,
+                    other => {
+                        let choices = "infiniband, ethernet, iwarp";
+                        return Err(self.impossible(key, other, choices, item.span()));
+                    }
+                };
+            }
+            group => match item.as_table() {
+                Some(table) => self.group(preset, group, table)?,
+                None => return Err(self.unknown(group, item.span())),
+            },
+        }
+        Ok(())
+    }
+
+    fn group(&self, preset: &mut Preset, group: &str, table: &Table) -> Result<(), PresetError> {
+        for (name, item) in table {
+            let at = table.key(name).and_then(toml_edit::Key::span);
+            let found = self.field(&format!("{group}.{name}"), at.clone())?;
+            let shape = "{ value = NUMBER, source = \"WHERE FROM\" }";
+            let wrong = || self.impossible(found.path, item.to_string().trim(), shape, at.clone());
+            let given = item.as_inline_table().ok_or_else(wrong)?;
+            let value = given.get("value").and_then(number).ok_or_else(wrong)?;
+            let source = given.get("source").and_then(Value::as_str);
+            self.assign(preset, found, value, source.ok_or_else(wrong)?, at.clone())?;
+        }
+        Ok(())
+    }
+
+    fn unknown(&self, path: &str, at: Option<Range<usize>>) -> PresetError {
+        PresetError::UnknownParameter {
+            file: self.file.into(),
+            line: line(self.text, at),
+            name: path.into(),
+        }
+    }
+
+    fn field(&self, path: &str, at: Option<Range<usize>>) -> Result<&'static Field, PresetError> {
+        field(path).ok_or_else(|| self.unknown(path, at))
+    }
+
+    fn assign(
+        &self,
+        preset: &mut Preset,
+        field: &'static Field,
+        value: f64,
+        source: &str,
+        at: Option<Range<usize>>,
+    ) -> Result<(), PresetError> {
+        if !(field.min..=field.max).contains(&value) {
+            let range = format!("{} to {}", field.min, field.max);
+            return Err(self.impossible(field.path, value.to_string(), range, at));
+        }
+        (field.set)(&mut preset.params, value);
+        preset.sources.insert(field.path, source.to_owned());
+        Ok(())
+    }
+}
+
+fn number(value: &Value) -> Option<f64> {
+    value
+        .as_float()
+        .or_else(|| value.as_integer().map(|n| n as f64))
+}
+
+/// The line of a place in a text, from 1.
+fn line(text: &str, at: Option<Range<usize>>) -> usize {
+    let before = text.get(..at.map_or(0, |range| range.start));
+    1 + before.map_or(0, |before| before.matches('\n').count())
+}
+
+fn near(name: &str) -> String {
+    closest(name, names())
+}
+
+fn near_field(name: &str) -> String {
+    closest(name, FIELDS.iter().map(|field| field.path).collect())
+}
+
+/// `; did you mean …?`, where something is near.
+fn closest(name: &str, choices: Vec<&str>) -> String {
+    let near = choices
+        .into_iter()
+        .map(|choice| (distance(name, choice), choice))
+        .min();
+    match near {
+        Some((distance, choice)) if distance <= 1 + name.len() / 3 => {
+            format!("; did you mean {choice}?")
+        }
+        _ => String::new(),
+    }
+}
+
+/// Levenshtein distance.
+fn distance(a: &str, b: &str) -> usize {
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.bytes().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, y) in b.bytes().enumerate() {
+            let substituted = diagonal + usize::from(x != y);
+            diagonal = row[j + 1];
+            row[j + 1] = substituted.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_presets_that_come_with_adverb_can_be_read() {
+        for name in names() {
+            let preset = Preset::built_in(name).unwrap_or_else(|error| panic!("{name}: {error}"));
+            assert_eq!(preset.name, name);
+            assert!(
+                FIELDS
+                    .iter()
+                    .all(|f| preset.source(f.path).is_some_and(|s| !s.is_empty()))
+            );
+        }
+    }
+
+    fn refusal(text: &str) -> String {
+        Preset::parse("mine.toml", text).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn refusals_name_file_line_and_value() {
+        let start = "name = \"mine\"\nextends = \"cx3\"\n[nic]\n";
+        assert_eq!(
+            refusal(&format!(
+                "{start}send_mopps = {{ value = 1, source = \"x\" }}"
+            )),
+            "mine.toml:4: there is no parameter 'nic.send_mopps'; did you mean nic.send_mops?"
+        );
+        assert_eq!(
+            refusal(&format!(
+                "{start}\ntx_ns = {{ value = -3, source = \"x\" }}"
+            )),
+            "mine.toml:5: nic.tx_ns = -3 is impossible: 0 to 100000"
+        );
+        assert_eq!(
+            refusal(&format!("{start}tx_ns = 3")),
+            "mine.toml:4: nic.tx_ns = 3 is impossible: { value = NUMBER, source = \"WHERE FROM\" }"
+        );
+        assert!(refusal("extends = \"cx33\"").contains("did you mean cx3?"));
+        assert!(refusal("name = ").starts_with("mine.toml:1: "));
+        assert!(refusal("name = \"x\"").ends_with("extend a preset that has it"));
+    }
+
+    #[test]
+    fn a_preset_changes_what_it_names_and_keeps_the_rest() {
+        let text = "extends = \"cx3\"\n[link]\ngbps = { value = 10, source = \"a slow cable\" }";
+        let preset = Preset::parse("mine.toml", text).unwrap();
+        let base = Preset::built_in("cx3").unwrap();
+        assert_eq!(preset.params.link.gbps, 10.0);
+        assert_eq!(preset.source("link.gbps"), Some("a slow cable"));
+        assert_eq!(preset.params.nic, base.params.nic);
+    }
+}

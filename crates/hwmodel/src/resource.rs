@@ -1,0 +1,163 @@
+//! Things that serve one request after another, as next-free times instead of queues.
+
+use adverb_units::{Span, Time};
+
+/// Serves one request at a time, in the order of asking.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Server {
+    free: Time,
+}
+
+impl Server {
+    /// Serves for `span`, from `at` on at the earliest; returns when it begins.
+    #[inline]
+    pub(crate) fn begin(&mut self, at: Time, span: Span) -> Time {
+        let start = at.max(self.free);
+        self.free = start + span;
+        start
+    }
+
+    /// When it is free.
+    #[inline]
+    pub(crate) fn free(&self) -> Time {
+        self.free
+    }
+
+    /// The same; returns when it ends.
+    #[inline]
+    pub(crate) fn serve(&mut self, at: Time, span: Span) -> Time {
+        self.begin(at, span) + span
+    }
+}
+
+/// So many requests at a time; whoever comes first leaves first.
+#[derive(Clone, Debug)]
+pub(crate) struct Slots {
+    free: Box<[Time]>,
+    next: usize,
+}
+
+impl Slots {
+    pub(crate) fn new(slots: usize) -> Self {
+        Slots {
+            free: vec![Time::ZERO; slots.max(1)].into_boxed_slice(),
+            next: 0,
+        }
+    }
+
+    /// When a slot is free for who asks at `at`.
+    #[inline]
+    pub(crate) fn admit(&self, at: Time) -> Time {
+        at.max(self.free[self.next])
+    }
+
+    /// The slot that [`Slots::admit`] named is used until `end`.
+    #[inline]
+    pub(crate) fn occupy(&mut self, end: Time) {
+        self.free[self.next] = end;
+        self.next = (self.next + 1) % self.free.len();
+    }
+}
+
+/// A cache of small numbers, any in any place; a full one lets a random entry go.
+///
+/// Which entry real NICs let go is not known. With random replacement the share of hits falls with
+/// the ratio of entries to numbers in use, whether they come at random or in turn.
+#[derive(Clone, Debug)]
+pub(crate) struct Cache {
+    entries: usize,
+    kept: Vec<u32>,
+    /// Place of each number in `kept`, plus 1; 0 is nowhere.
+    places: Vec<u32>,
+    random: u64,
+}
+
+impl Cache {
+    /// `random` is a seed.
+    pub(crate) fn new(entries: usize, random: u64) -> Self {
+        Cache {
+            entries: entries.max(1),
+            kept: Vec::new(),
+            places: Vec::new(),
+            // The generator never leaves zero.
+            random: random | 1,
+        }
+    }
+
+    /// Looks `key` up and keeps it; whether it was there.
+    #[inline]
+    pub(crate) fn access(&mut self, key: u32) -> bool {
+        let index = key as usize;
+        if index >= self.places.len() {
+            self.places.resize(index + 1, 0);
+        }
+        if self.places[index] != 0 {
+            return true;
+        }
+        let place = if self.kept.len() < self.entries {
+            self.kept.push(key);
+            self.kept.len() - 1
+        } else {
+            let place = self.choose();
+            self.places[self.kept[place] as usize] = 0;
+            self.kept[place] = key;
+            place
+        };
+        self.places[index] = place as u32 + 1;
+        false
+    }
+
+    /// xorshift64 (Marsaglia 2003).
+    fn choose(&mut self) -> usize {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        ((u128::from(self.random) * self.entries as u128) >> 64) as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_serves_one_after_another() {
+        let mut server = Server::default();
+        let ns = Span::from_ns;
+        assert_eq!(
+            server.serve(Time::ZERO + ns(5), ns(10)),
+            Time::ZERO + ns(15)
+        );
+        assert_eq!(
+            server.serve(Time::ZERO + ns(6), ns(10)),
+            Time::ZERO + ns(25)
+        );
+        assert_eq!(
+            server.begin(Time::ZERO + ns(40), ns(1)),
+            Time::ZERO + ns(40)
+        );
+    }
+
+    #[test]
+    fn slots_are_admitted_as_they_become_free() {
+        let at = |ns| Time::ZERO + Span::from_ns(ns);
+        let mut slots = Slots::new(2);
+        for (ask, begin) in [(0, 0), (0, 0), (1, 10), (1, 10), (50, 50)] {
+            assert_eq!(slots.admit(at(ask)), at(begin));
+            slots.occupy(at(begin + 10));
+        }
+    }
+
+    #[test]
+    fn a_cache_hits_all_that_fit_and_else_the_share_that_does() {
+        let hits = |keys: u32| {
+            let mut cache = Cache::new(100, 7);
+            let accesses = (0..200 * keys).map(|i| cache.access(i % keys));
+            f64::from(accesses.map(u32::from).sum::<u32>()) / f64::from(200 * keys)
+        };
+        assert!(hits(100) > 0.99);
+        // In turn, random replacement keeps x of what is used, where x = exp(-(1 - x) / (C / N)).
+        assert!((0.15..0.35).contains(&hits(200)), "{}", hits(200));
+        assert!(hits(1_000) < 0.05);
+    }
+}

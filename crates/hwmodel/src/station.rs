@@ -1,0 +1,268 @@
+//! The station of a role on the model: its clock is virtual, its waits let the world go on.
+
+use std::cell::Cell;
+
+use adverb_sim::{Condition, Role, Wake};
+use adverb_units::{CpuTime, Span, Time};
+use adverb_verbs::{
+    CompletionQueue, CqId, MemoryRegion, OutOfBandError, RoleId, Station, WaitError, WorkCompletion,
+};
+
+use crate::objects::{ModelChannel, ModelContext, ModelCq, ModelMr};
+use crate::world::machine::CpuTimes;
+use crate::world::{Fabric, Letter};
+
+/// Longest message out of band.
+const MAX_LETTER: u64 = 1 << 20;
+
+/// Where a role of the model runs.
+pub struct ModelStation<'y> {
+    role: &'y Role<'y, Fabric>,
+    id: RoleId,
+    context: ModelContext,
+    cpu: CpuTimes,
+    began: Time,
+    /// Time that the CPU was not this role's.
+    idle: Cell<Span>,
+    /// CPU time in the kernel.
+    system: Cell<Span>,
+}
+
+impl<'y> ModelStation<'y> {
+    pub(crate) fn new(
+        role: &'y Role<'y, Fabric>,
+        id: RoleId,
+        context: ModelContext,
+        cpu: CpuTimes,
+    ) -> Self {
+        ModelStation {
+            role,
+            id,
+            context,
+            cpu,
+            began: role.now(),
+            idle: Cell::default(),
+            system: Cell::default(),
+        }
+    }
+
+    /// This role's number.
+    pub fn id(&self) -> RoleId {
+        self.id
+    }
+
+    fn deadline(&self, patience: Span) -> Option<Time> {
+        (patience < Span::MAX).then(|| self.role.now() + patience)
+    }
+
+    /// Waits for `condition`, its CPU doing nothing. False where the patience ended.
+    fn idle_for(&self, condition: Condition, deadline: Option<Time>) -> bool {
+        let start = self.role.now();
+        let why = self.role.wait(condition, deadline);
+        self.idle.set(self.idle.get() + (self.role.now() - start));
+        why != Wake::Deadline
+    }
+
+    /// Is busy until `time`, looking again and again.
+    ///
+    /// What is looked for comes at any moment of a look: on average half a look later it is seen.
+    fn see(&self) {
+        self.role.busy(self.cpu.poll_empty / 2 + self.cpu.llc);
+    }
+
+    fn in_kernel(&self, span: Span) {
+        self.role.busy(span);
+        self.system.set(self.system.get() + span);
+    }
+}
+
+impl Station for ModelStation<'_> {
+    type Context = ModelContext;
+
+    fn context(&self) -> &ModelContext {
+        &self.context
+    }
+
+    fn now(&self) -> Time {
+        self.role.busy(self.cpu.clock);
+        self.role.now()
+    }
+
+    fn clock_cost(&self) -> Span {
+        self.cpu.clock
+    }
+
+    fn cpu(&self) -> CpuTime {
+        let all = self.role.now() - self.began;
+        let system = self.system.get();
+        CpuTime {
+            user: all.saturating_sub(self.idle.get() + system),
+            system,
+        }
+    }
+
+    fn spin(
+        &self,
+        cq: &ModelCq,
+        into: &mut [WorkCompletion],
+        patience: Span,
+    ) -> Result<usize, WaitError> {
+        let deadline = self.deadline(patience);
+        cq.waited();
+        loop {
+            self.role.sync();
+            let now = self.role.now();
+            let (next, condition) = self.role.with(|fabric, _| {
+                let queue = &fabric.cqs[cq.number as usize];
+                (queue.next(), queue.condition)
+            });
+            match next {
+                Some(at) if at <= now => return Ok(cq.poll(into)?),
+                Some(at) if deadline.is_none_or(|deadline| at <= deadline) => {
+                    self.role.wait_until(at);
+                    self.see();
+                }
+                _ => {
+                    if self
+                        .role
+                        .with(|f, _| f.cqs[cq.number as usize].is_overrun())
+                    {
+                        return Ok(cq.poll(into)?);
+                    }
+                    if self.role.wait(condition, deadline) == Wake::Deadline {
+                        let what = "completion";
+                        return Err(WaitError::TimedOut { what, patience });
+                    }
+                    self.see();
+                }
+            }
+        }
+    }
+
+    fn spin_memory(
+        &self,
+        mr: &ModelMr,
+        offset: u64,
+        value: u8,
+        patience: Span,
+    ) -> Result<(), WaitError> {
+        let deadline = self.deadline(patience);
+        let changed = mr.changed();
+        self.role.sync();
+        while mr.load(offset)? != value {
+            if self.role.wait(changed, deadline) == Wake::Deadline {
+                let what = "change of polled memory";
+                return Err(WaitError::TimedOut { what, patience });
+            }
+            if mr.load(offset)? == value {
+                self.see();
+                break;
+            }
+        }
+        self.role.busy(self.cpu.poll_empty);
+        Ok(())
+    }
+
+    fn wait_event(&self, channel: &ModelChannel, patience: Span) -> Result<CqId, WaitError> {
+        let deadline = self.deadline(patience);
+        self.in_kernel(self.cpu.syscall);
+        self.role.sync();
+        if let Some(event) = channel.take() {
+            return Ok(event);
+        }
+        loop {
+            if !self.idle_for(channel.condition(), deadline) {
+                let what = "completion event";
+                return Err(WaitError::TimedOut { what, patience });
+            }
+            // Another role may have taken it.
+            if let Some(event) = channel.take() {
+                let waking = self.cpu.wake.saturating_sub(self.cpu.wake_cpu);
+                self.role.busy(waking);
+                self.idle.set(self.idle.get() + waking);
+                self.in_kernel(self.cpu.wake_cpu);
+                return Ok(event);
+            }
+        }
+    }
+
+    fn sleep(&self, span: Span) {
+        self.role.sync();
+        self.role.wait_until(self.role.now() + span);
+        self.idle.set(self.idle.get() + span);
+    }
+
+    fn compute(&self, span: Span) {
+        self.role.busy(span);
+    }
+
+    fn send(&self, to: RoleId, message: &[u8]) -> Result<(), OutOfBandError> {
+        let given = message.len() as u64;
+        if given > MAX_LETTER {
+            let max = MAX_LETTER;
+            return Err(OutOfBandError::TooLong { given, max });
+        }
+        self.in_kernel(self.cpu.syscall);
+        self.role.sync();
+        self.role.with(|fabric, agenda| {
+            let mailbox = fabric.mail.get_mut(to.0 as usize);
+            let mailbox = mailbox.ok_or(OutOfBandError::NoSuchRole(to))?;
+            if mailbox.ended {
+                return Err(OutOfBandError::PeerGone(to));
+            }
+            let at = agenda.now() + self.cpu.out_of_band;
+            mailbox.letters.push(Letter {
+                from: self.id.0,
+                at,
+                text: message.to_vec(),
+            });
+            agenda.signal_at(mailbox.condition, at);
+            Ok(())
+        })
+    }
+
+    fn receive(&self, from: RoleId, patience: Span) -> Result<Vec<u8>, OutOfBandError> {
+        self.in_kernel(self.cpu.syscall);
+        self.role.sync();
+        let deadline = self.deadline(patience);
+        loop {
+            let now = self.role.now();
+            let mine = self.id.0 as usize;
+            let (letter, ended, condition) = self.role.with(|fabric, _| {
+                let condition = fabric.mail[mine].condition;
+                let ended = fabric.mail.get(from.0 as usize).map(|other| other.ended);
+                let letters = &mut fabric.mail[mine].letters;
+                let place = letters.iter().position(|l| l.from == from.0);
+                let letter = place.map(|place| match letters[place].at {
+                    at if at <= now => Ok(letters.remove(place).text),
+                    at => Err(at),
+                });
+                (letter, ended, condition)
+            });
+            let late = OutOfBandError::TimedOut {
+                role: from,
+                patience,
+            };
+            match (letter, ended) {
+                (Some(Ok(text)), _) => return Ok(text),
+                (_, None) => return Err(OutOfBandError::NoSuchRole(from)),
+                (Some(Err(at)), _) => {
+                    let until = deadline.map_or(at, |deadline| deadline.min(at));
+                    self.sleep(until - now);
+                    if until < at {
+                        return Err(late);
+                    }
+                }
+                (None, Some(true)) => return Err(OutOfBandError::PeerGone(from)),
+                (None, _) => {
+                    if deadline.is_some_and(|deadline| deadline <= now) {
+                        return Err(late);
+                    }
+                    if !self.idle_for(condition, deadline) {
+                        return Err(late);
+                    }
+                }
+            }
+        }
+    }
+}

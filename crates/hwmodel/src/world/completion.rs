@@ -1,0 +1,272 @@
+//! Completion queues, their events, and the channels that events go to.
+
+use std::collections::VecDeque;
+
+use adverb_sim::{Agenda, Condition};
+use adverb_units::Time;
+use adverb_verbs::{
+    CqId, NotifyOn, Operation, PollError, QpState, QpType, Qpn, SendFlags, WcFlags, WcOpcode,
+    WcStatus, WorkCompletion,
+};
+
+use super::queue_pair::Received;
+use super::{Event, Fabric, QpRef};
+
+/// What room a completion gives back when it is polled.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Frees {
+    /// Send requests before this number.
+    Sends(u64),
+    /// A receive.
+    Receive,
+}
+
+/// A completion in its queue.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Entry {
+    /// When the CPU can see it.
+    at: Time,
+    completion: WorkCompletion,
+    qp: u32,
+    life: u32,
+    frees: Frees,
+}
+
+/// A completion queue.
+#[derive(Debug)]
+pub(crate) struct Cq {
+    pub(crate) capacity: u32,
+    pub(crate) channel: Option<u32>,
+    /// Signaled when a completion comes.
+    pub(crate) condition: Condition,
+    entries: VecDeque<Entry>,
+    armed: Option<NotifyOn>,
+    overrun: bool,
+}
+
+/// A completion channel.
+#[derive(Debug)]
+pub(crate) struct Channel {
+    /// Signaled when an event comes.
+    pub(crate) condition: Condition,
+    pub(crate) events: VecDeque<CqId>,
+}
+
+impl Cq {
+    pub(crate) fn new(capacity: u32, channel: Option<u32>, condition: Condition) -> Self {
+        Cq {
+            capacity,
+            channel,
+            condition,
+            entries: VecDeque::new(),
+            armed: None,
+            overrun: false,
+        }
+    }
+
+    /// When the next completion can be seen.
+    #[inline]
+    pub(crate) fn next(&self) -> Option<Time> {
+        self.entries.front().map(|entry| entry.at)
+    }
+
+    /// Forgets the completions of a queue pair that is reset or destroyed.
+    pub(crate) fn purge(&mut self, number: Qpn) {
+        self.entries
+            .retain(|entry| entry.completion.qp_num != number);
+    }
+
+    pub(crate) fn is_overrun(&self) -> bool {
+        self.overrun
+    }
+}
+
+/// What kind of completion a send request has.
+fn opcode(operation: Operation) -> WcOpcode {
+    match operation {
+        Operation::RdmaWrite(_) | Operation::RdmaWriteWithImm(..) => WcOpcode::RdmaWrite,
+        Operation::RdmaRead(_) => WcOpcode::RdmaRead,
+        Operation::FetchAdd(..) => WcOpcode::FetchAdd,
+        Operation::CompareSwap(..) => WcOpcode::CompareSwap,
+        _ => WcOpcode::Send,
+    }
+}
+
+impl Fabric {
+    /// Puts a completion into its queue, where it can be seen from `entry.at` on.
+    fn complete(&mut self, cq: u32, mut entry: Entry, solicited: bool, agenda: &mut Agenda<Event>) {
+        let queue = &mut self.cqs[cq as usize];
+        if queue.entries.len() >= queue.capacity as usize {
+            queue.overrun = true;
+            agenda.signal(queue.condition);
+            return;
+        }
+        // The NIC writes completions of a queue in order.
+        if let Some(last) = queue.entries.back() {
+            entry.at = entry.at.max(last.at);
+        }
+        let raises = match queue.armed {
+            Some(NotifyOn::Any) => true,
+            Some(NotifyOn::Solicited) => solicited || !entry.completion.status.is_success(),
+            None => false,
+        };
+        queue.entries.push_back(entry);
+        agenda.signal_at(queue.condition, entry.at);
+        if raises {
+            queue.armed = None;
+            agenda.schedule(entry.at, Event::Interrupt { cq });
+        }
+    }
+
+    /// Completes the requests at the head of the send queue that have ended.
+    pub(crate) fn retire(&mut self, index: u32, agenda: &mut Agenda<Event>) {
+        loop {
+            let qp = &mut self.qps[index as usize];
+            let Some(status) = qp.sends.front().and_then(|wqe| wqe.status) else {
+                return;
+            };
+            let Some(wqe) = qp.sends.pop_front() else {
+                return;
+            };
+            self.machines[qp.machine as usize].nic.under_way -= u64::from(qp.first < qp.known);
+            qp.first += 1;
+            let (cq, qp_type) = (qp.send_cq, qp.qp_type);
+            let entry = Entry {
+                at: wqe.completed,
+                completion: WorkCompletion {
+                    wr_id: wqe.wr_id,
+                    status,
+                    opcode: opcode(wqe.operation),
+                    byte_len: wqe.length as u32,
+                    qp_num: qp.number,
+                    ..WorkCompletion::default()
+                },
+                qp: index,
+                life: qp.life,
+                frees: Frees::Sends(qp.first),
+            };
+            if let Some(buffer) = wqe.inline {
+                self.messages.keep(buffer);
+            }
+            if !status.is_success() || wqe.flags.contains(SendFlags::SIGNALED) {
+                self.complete(cq, entry, false, agenda);
+            }
+            if !status.is_success() && status != WcStatus::WrFlushErr {
+                let state = match qp_type {
+                    QpType::Rc => QpState::Err,
+                    _ => QpState::Sqe,
+                };
+                self.fail(index, state, agenda);
+            }
+        }
+    }
+
+    /// Completes a receive that brought `length` bytes, at `at`.
+    pub(crate) fn complete_receive(
+        &mut self,
+        index: u32,
+        received: &Received,
+        arrived: WorkCompletion,
+        (at, solicited): (Time, bool),
+        agenda: &mut Agenda<Event>,
+    ) {
+        let qp = &self.qps[index as usize];
+        let mut flags = arrived.flags;
+        if arrived.imm.is_some() {
+            flags |= WcFlags::WITH_IMM;
+        }
+        let entry = Entry {
+            at,
+            completion: WorkCompletion {
+                wr_id: received.wr_id,
+                status: received.status,
+                qp_num: qp.number,
+                flags,
+                ..arrived
+            },
+            qp: index,
+            life: qp.life,
+            frees: Frees::Receive,
+        };
+        self.complete(qp.recv_cq, entry, solicited, agenda);
+    }
+
+    /// Completes receives that no message will: behind those whose messages are being delivered.
+    pub(crate) fn fail_receives(&mut self, at: QpRef, agenda: &mut Agenda<Event>) {
+        let Some(qp) = self.alive(at) else { return };
+        if qp.delivered > agenda.now() {
+            agenda.schedule(qp.delivered, Event::FailReceives { qp: at });
+            return;
+        }
+        while let Some((wr_id, status)) = self.qps[at.index as usize].failed_receives.pop_front() {
+            let received = Received {
+                wr_id,
+                ranges: super::queue_pair::Ranges::new(),
+                status,
+                header: 0,
+            };
+            let arrived = WorkCompletion {
+                opcode: WcOpcode::Recv,
+                ..WorkCompletion::default()
+            };
+            let now = agenda.clock.now();
+            self.complete_receive(at.index, &received, arrived, (now, false), agenda);
+        }
+    }
+
+    /// Takes completions that can be seen at `now`.
+    #[inline]
+    pub(crate) fn poll(
+        &mut self,
+        cq: u32,
+        into: &mut [WorkCompletion],
+        now: Time,
+    ) -> Result<usize, PollError> {
+        let mut taken = 0;
+        let queue = &mut self.cqs[cq as usize];
+        while taken < into.len() {
+            let Some(entry) = queue.entries.front().filter(|entry| entry.at <= now) else {
+                break;
+            };
+            into[taken] = entry.completion;
+            taken += 1;
+            let qp = &mut self.qps[entry.qp as usize];
+            if qp.life == entry.life {
+                match entry.frees {
+                    Frees::Sends(before) => qp.retired = qp.retired.max(before),
+                    Frees::Receive => qp.receives_in_use = qp.receives_in_use.saturating_sub(1),
+                }
+            }
+            queue.entries.pop_front();
+        }
+        if taken == 0 && queue.overrun {
+            return Err(PollError::Overrun {
+                entries: queue.capacity,
+            });
+        }
+        Ok(taken)
+    }
+
+    /// Arms a queue: the next completion that comes raises an event.
+    pub(crate) fn arm(&mut self, cq: u32, on: NotifyOn, now: Time, agenda: &mut Agenda<Event>) {
+        let queue = &mut self.cqs[cq as usize];
+        // Completions that are still on their way to memory come after arming.
+        let coming = queue.entries.iter().find(|entry| entry.at > now);
+        match coming {
+            Some(entry) if on == NotifyOn::Any => {
+                agenda.schedule(entry.at, Event::Interrupt { cq });
+            }
+            _ => queue.armed = Some(on),
+        }
+    }
+
+    /// The event of a queue arrives at its channel.
+    pub(crate) fn interrupt(&mut self, cq: u32, agenda: &mut Agenda<Event>) {
+        let Some(channel) = self.cqs[cq as usize].channel else {
+            return;
+        };
+        let channel = &mut self.channels[channel as usize];
+        channel.events.push_back(CqId(cq));
+        agenda.signal(channel.condition);
+    }
+}

@@ -1,0 +1,390 @@
+//! A machine: its parameters as times, its NIC's resources, its memory.
+
+use std::collections::HashMap;
+
+use adverb_sim::Seed;
+use adverb_units::{Span, Time};
+use adverb_verbs::{AtomicCap, DeviceCaps, Gid, Lid, PathMtu};
+
+use super::memory::{Memory, Range};
+use crate::params::Params;
+use crate::pcie::{LINE, Pcie};
+use crate::preset::{Driver, Preset};
+use crate::rate::{ByteTime, ns, period};
+use crate::resource::{Cache, Server, Slots};
+
+/// Where a program's buffers lie, and in which state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Placement {
+    /// On the NIC's node, in its last-level cache.
+    #[default]
+    Cached,
+    /// On the NIC's node, in memory.
+    Memory,
+    /// On the other node, in its last-level cache.
+    RemoteCached,
+    /// On the other node, in memory.
+    RemoteMemory,
+}
+
+/// What CPUs take for things.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CpuTimes {
+    pub(crate) wqe_build: Span,
+    pub(crate) wqe_line: Span,
+    pub(crate) mmio_line: Span,
+    pub(crate) doorbell: Span,
+    pub(crate) recv_build: Span,
+    pub(crate) poll_empty: Span,
+    pub(crate) poll_hit: Span,
+    pub(crate) llc: Span,
+    pub(crate) wake: Span,
+    pub(crate) wake_cpu: Span,
+    pub(crate) syscall: Span,
+    pub(crate) clock: Span,
+    pub(crate) out_of_band: Span,
+}
+
+/// What the NIC takes for things.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NicTimes {
+    pub(crate) tx: Span,
+    pub(crate) rx: Span,
+    pub(crate) unit_wqe: Span,
+    pub(crate) unit_fetch: Span,
+    pub(crate) send: Span,
+    pub(crate) send_line: Span,
+    pub(crate) read_request: Span,
+    pub(crate) read_response: Span,
+    pub(crate) write: Span,
+    pub(crate) recv: Span,
+    pub(crate) recv_header_only: Span,
+    pub(crate) response: Span,
+    /// How long a missing context stops a side of the NIC.
+    pub(crate) context_miss: Span,
+    pub(crate) wqe_miss: Span,
+    /// A locked read-modify-write of cached memory.
+    pub(crate) atomic: Span,
+}
+
+/// What the NIC counts beside its PCIe traffic.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct NicCounts {
+    pub(crate) context_hits: u64,
+    pub(crate) context_misses: u64,
+    pub(crate) wqe_misses: u64,
+    pub(crate) rnr_naks: u64,
+    pub(crate) retransmissions: u64,
+    pub(crate) dropped_datagrams: u64,
+    pub(crate) sent_messages: u64,
+    pub(crate) received_messages: u64,
+}
+
+/// The NIC's resources.
+#[derive(Debug)]
+pub(crate) struct Nic {
+    pub(crate) times: NicTimes,
+    pub(crate) units: Vec<Server>,
+    pub(crate) tx: Server,
+    pub(crate) rx: Server,
+    /// When the receiving side will have served all that is on its way: what credits are given by.
+    pub(crate) promised: Server,
+    pub(crate) contexts: Cache,
+    /// Requests that it knows of and that have not completed.
+    pub(crate) under_way: u64,
+    pub(crate) wqe_entries: u32,
+    /// Spreads the misses of WQEs evenly over the answers.
+    pub(crate) wqe_debt: u64,
+    pub(crate) buckets: Vec<Server>,
+    pub(crate) atomic_slots: Slots,
+    /// Outgoing side of each port.
+    pub(crate) ports: Vec<Server>,
+    /// The switch's outgoing side towards each port.
+    pub(crate) inbound: Vec<Server>,
+    pub(crate) counts: NicCounts,
+}
+
+/// The way out.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LinkTimes {
+    pub(crate) byte: ByteTime,
+    pub(crate) cable: Span,
+    pub(crate) switches: u64,
+    pub(crate) switch: Span,
+    /// How far the receiving side may be behind before senders wait for credits.
+    pub(crate) backlog: Span,
+}
+
+/// Half of a queue pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Half {
+    Requester = 0,
+    Responder = 1,
+}
+
+/// BlueFlame registers of an opened context.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Registers {
+    /// Queue pairs that have got one, in turn.
+    pub(crate) used: u32,
+    /// The one that all queue pairs share that come too late for their own, under its lock.
+    pub(crate) shared: Server,
+}
+
+/// A machine with one NIC.
+pub(crate) struct Machine {
+    pub(crate) index: u32,
+    pub(crate) preset: Preset,
+    pub(crate) seed: Seed,
+    pub(crate) caps: DeviceCaps,
+    pub(crate) cpu: CpuTimes,
+    pub(crate) nic: Nic,
+    pub(crate) pcie: Pcie,
+    pub(crate) link: LinkTimes,
+    pub(crate) memory: Memory,
+    pub(crate) placement: Placement,
+    /// Threads of this host that use the buffers meanwhile.
+    pub(crate) load_threads: u64,
+    line_transfer: Span,
+    /// Lines that they and the NIC fight for, by region and number.
+    lines: HashMap<(u32, usize), Server>,
+    /// Queue pairs by number.
+    pub(crate) numbers: Vec<u32>,
+    /// Ways to ports, by the name of their handle.
+    pub(crate) handles: Vec<Gid>,
+    pub(crate) protection_domains: u32,
+    /// BlueFlame registers of the opened contexts.
+    pub(crate) registers: Vec<Registers>,
+}
+
+impl Machine {
+    pub(crate) fn new(index: u32, preset: Preset, placement: Placement, seed: Seed) -> Self {
+        let p = &preset.params;
+        let pcie = Pcie::new(&p.pcie);
+        let round_trip = pcie.round_trip(64, ns(p.memory.dma_ns));
+        let times = nic_times(p, round_trip);
+        Machine {
+            index,
+            caps: caps(p),
+            cpu: cpu_times(p),
+            nic: nic(p, times, seed.stream("contexts", index.into()).bits()),
+            seed,
+            link: LinkTimes {
+                byte: ByteTime::of_rate(p.link.gbps * 1e9 / 8.0),
+                cable: ns(p.link.cable_ns),
+                switches: p.link.switches as u64,
+                switch: ns(p.link.switch_ns),
+                backlog: ByteTime::of_rate(p.link.gbps * 1e9 / 8.0).of(p.link.buffer_bytes as u64),
+            },
+            pcie,
+            memory: Memory::new(index),
+            placement,
+            load_threads: 0,
+            line_transfer: ns(p.memory.line_transfer_ns),
+            lines: HashMap::new(),
+            numbers: Vec::new(),
+            handles: Vec::new(),
+            protection_domains: 0,
+            registers: Vec::new(),
+            preset,
+        }
+    }
+
+    pub(crate) fn gid(&self) -> Gid {
+        gid_of(self.index)
+    }
+
+    pub(crate) fn lid(&self) -> Lid {
+        Lid(u16::try_from(self.index + 1).unwrap_or(u16::MAX))
+    }
+
+    pub(crate) fn mtu(&self) -> PathMtu {
+        use PathMtu::{B256, B512, B1024, B2048, B4096};
+        let bytes = self.preset.params.link.mtu_bytes as u64;
+        [B4096, B2048, B1024, B512]
+            .into_iter()
+            .find(|mtu| mtu.bytes().get() <= bytes)
+            .unwrap_or(B256)
+    }
+
+    /// How long memory takes to answer the NIC.
+    pub(crate) fn dma_latency(&self) -> Span {
+        let m = &self.preset.params.memory;
+        let (node, state) = match self.placement {
+            Placement::Cached => (0.0, 0.0),
+            Placement::Memory => (0.0, m.dma_dram_extra_ns),
+            Placement::RemoteCached => (m.dma_numa_extra_ns, 0.0),
+            Placement::RemoteMemory => (m.dma_numa_extra_ns, m.dma_dram_extra_ns),
+        };
+        ns(m.dma_ns + node + state)
+    }
+
+    /// What memory adds to a locked read-modify-write: reading and writing find it uncached.
+    pub(crate) fn atomic_extra(&self) -> Span {
+        let cached = ns(self.preset.params.memory.dma_ns);
+        self.dma_latency().saturating_sub(cached) * 2
+    }
+
+    /// Whether one request of `bytes` goes by MMIO.
+    pub(crate) fn by_mmio(&self, is_inline: bool, bytes: u64) -> bool {
+        let fits = bytes <= self.preset.params.nic.blueflame_bytes as u64;
+        match self.preset.driver {
+            Driver::Mlx4Upstream => is_inline && fits,
+            Driver::Mlx4Mlnx | Driver::Mlx5 => fits,
+            Driver::Doorbell => false,
+        }
+    }
+
+    /// The context of one half of a queue pair is needed; how long that stops the side that needs it.
+    ///
+    /// The halves, as requester and as responder, are kept apart.
+    #[inline]
+    pub(crate) fn context(&mut self, qp: u32, half: Half) -> Span {
+        if self.nic.contexts.access(2 * qp + half as u32) {
+            self.nic.counts.context_hits += 1;
+            return Span::ZERO;
+        }
+        self.nic.counts.context_misses += 1;
+        self.pcie.traffic.read_lines += (self.preset.params.nic.context_bytes as u64).div_ceil(64);
+        self.nic.times.context_miss
+    }
+
+    /// The WQE of a request that had to wait is needed, to send it or to know where its answer goes; how
+    /// long that stops the side that needs it.
+    ///
+    /// Of the requests under way the NIC keeps so many; the others it has to read again.
+    #[inline]
+    pub(crate) fn wqe_again(&mut self) -> Span {
+        let (kept, all) = (self.nic.wqe_entries.into(), self.nic.under_way);
+        if all <= kept {
+            return Span::ZERO;
+        }
+        self.nic.wqe_debt += all - kept;
+        if self.nic.wqe_debt < all {
+            return Span::ZERO;
+        }
+        self.nic.wqe_debt -= all;
+        self.nic.counts.wqe_misses += 1;
+        self.pcie.traffic.read_lines += 1;
+        self.nic.times.wqe_miss
+    }
+
+    /// The sending side works for `span`, from `at` on; returns when the request has passed it.
+    #[inline]
+    pub(crate) fn transmit(&mut self, at: Time, span: Span) -> Time {
+        self.nic.tx.serve(at, span) + self.nic.times.tx
+    }
+
+    /// The NIC accesses memory that threads of the host use at the same time; how long it waits for the
+    /// line to be its own.
+    ///
+    /// The threads walk over the region. Whoever wants a line gets it after those that wanted it before,
+    /// each of whom keeps it for one transfer.
+    pub(crate) fn contend(&mut self, range: Range, at: Time) -> Span {
+        if self.load_threads == 0 {
+            return Span::ZERO;
+        }
+        let size = self.memory.region(range.region).bytes.len() as u64;
+        let span = self.line_transfer * self.load_threads / size.div_ceil(LINE).max(1);
+        let line = (range.region, range.offset / LINE as usize);
+        self.lines.entry(line).or_default().serve(at, span) - at
+    }
+
+    /// The receiving side works for `span`, from `at` on; returns when the packet has passed it.
+    #[inline]
+    pub(crate) fn receive(&mut self, at: Time, span: Span) -> Time {
+        let at = self.pcie.admit_write(at);
+        self.nic.rx.serve(at, span) + self.nic.times.rx
+    }
+}
+
+/// The GID of machine `index`: link-local, with its number.
+pub(crate) fn gid_of(index: u32) -> Gid {
+    let mut gid = [0; 16];
+    gid[..2].copy_from_slice(&[0xfe, 0x80]);
+    gid[8..12].copy_from_slice(b"Advb");
+    gid[12..].copy_from_slice(&(index + 1).to_be_bytes());
+    Gid(gid)
+}
+
+/// The machine whose port has `gid`.
+pub(crate) fn machine_of(gid: Gid, machines: u32) -> Option<u32> {
+    (0..machines).find(|index| gid_of(*index) == gid)
+}
+
+fn caps(p: &Params) -> DeviceCaps {
+    DeviceCaps {
+        max_qp: 1 << 16,
+        max_qp_wr: 1 << 15,
+        max_sge: 16,
+        max_cq: 1 << 16,
+        max_cqe: 1 << 22,
+        max_mr: 1 << 16,
+        max_mr_size: adverb_units::Bytes::mib(16 * 1024),
+        max_qp_rd_atom: p.nic.max_rd_atomic as u8,
+        max_inline_data: p.nic.max_inline_bytes as u32,
+        atomics: AtomicCap::Device,
+    }
+}
+
+fn cpu_times(p: &Params) -> CpuTimes {
+    let c = &p.cpu;
+    CpuTimes {
+        wqe_build: ns(c.wqe_build_ns),
+        wqe_line: ns(c.wqe_line_ns),
+        mmio_line: ns(c.mmio_line_ns),
+        doorbell: ns(c.doorbell_ns),
+        recv_build: ns(c.recv_build_ns),
+        poll_empty: ns(c.poll_empty_ns),
+        poll_hit: ns(c.poll_hit_ns),
+        llc: ns(p.memory.llc_ns),
+        wake: ns(c.wake_ns),
+        wake_cpu: ns(c.wake_cpu_ns),
+        syscall: ns(c.syscall_ns),
+        clock: ns(c.clock_ns),
+        out_of_band: ns(c.out_of_band_ns),
+    }
+}
+
+fn nic_times(p: &Params, round_trip: Span) -> NicTimes {
+    let n = &p.nic;
+    let context = round_trip + ns(n.context_load_ns);
+    NicTimes {
+        tx: ns(n.tx_ns),
+        rx: ns(n.rx_ns),
+        unit_wqe: ns(n.unit_wqe_ns),
+        unit_fetch: ns(n.unit_fetch_ns),
+        send: period(n.send_mops),
+        send_line: ns(n.send_line_ns),
+        read_request: period(n.read_request_mops),
+        read_response: period(n.read_response_mops),
+        write: period(n.write_mops),
+        recv: period(n.recv_mops),
+        recv_header_only: period(n.recv_header_only_mops),
+        response: period(n.response_mops),
+        context_miss: context / (n.context_fetches as u64).max(1),
+        wqe_miss: round_trip / (n.wqe_fetches as u64).max(1),
+        atomic: round_trip + ns(n.atomic_ns),
+    }
+}
+
+fn nic(p: &Params, times: NicTimes, random: u64) -> Nic {
+    let n = &p.nic;
+    let ports = vec![Server::default(); p.link.ports as usize];
+    Nic {
+        times,
+        units: vec![Server::default(); n.processing_units as usize],
+        tx: Server::default(),
+        rx: Server::default(),
+        promised: Server::default(),
+        contexts: Cache::new(n.context_entries as usize, random),
+        under_way: 0,
+        wqe_entries: n.wqe_entries as u32,
+        wqe_debt: 0,
+        buckets: vec![Server::default(); n.atomic_buckets as usize],
+        atomic_slots: Slots::new(n.atomic_slots as usize),
+        inbound: ports.clone(),
+        ports,
+        counts: NicCounts::default(),
+    }
+}

@@ -1,0 +1,211 @@
+//! Registered memory: regions with their bytes, found by key.
+
+use adverb_sim::Condition;
+use adverb_units::Bytes;
+use adverb_verbs::{AccessFlags, RegisterError};
+
+/// Bits of a key that name the region; the others change with each registration.
+const INDEX_BITS: u32 = 16;
+/// Regions begin on their own pages.
+const PAGE: u64 = 4096;
+
+/// One region.
+pub(crate) struct Region {
+    pub(crate) key: u32,
+    pub(crate) addr: u64,
+    pub(crate) bytes: Vec<u8>,
+    access: AccessFlags,
+    pd: u32,
+    /// Signaled when the NIC has written into it, once somebody has waited for that.
+    pub(crate) changed: Option<Condition>,
+}
+
+/// A machine's registered memory.
+pub(crate) struct Memory {
+    regions: Vec<Option<Region>>,
+    free: Vec<u32>,
+    next_addr: u64,
+    generation: u32,
+}
+
+/// What an access asks for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asked {
+    pub(crate) key: u32,
+    pub(crate) addr: u64,
+    pub(crate) length: u64,
+    pub(crate) pd: u32,
+    pub(crate) access: AccessFlags,
+}
+
+/// A range of a region that may be accessed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Range {
+    pub(crate) region: u32,
+    pub(crate) offset: usize,
+    pub(crate) length: usize,
+}
+
+impl Memory {
+    pub(crate) fn new(machine: u32) -> Self {
+        Memory {
+            regions: Vec::new(),
+            free: Vec::new(),
+            // Machines have their own address spaces; that they differ shows who mixes them up.
+            next_addr: (u64::from(machine) + 1) << 40,
+            generation: 0,
+        }
+    }
+
+    pub(crate) fn register(
+        &mut self,
+        length: u64,
+        access: AccessFlags,
+        pd: u32,
+    ) -> Result<u32, RegisterError> {
+        let index = self.free.pop().unwrap_or(self.regions.len() as u32);
+        if index >> INDEX_BITS != 0 {
+            return Err(RegisterError::Exhausted {
+                limit: 1 << INDEX_BITS,
+            });
+        }
+        let mut bytes = Vec::new();
+        let size = usize::try_from(length).unwrap_or(usize::MAX);
+        bytes
+            .try_reserve_exact(size)
+            .map_err(|_| RegisterError::Memory {
+                length: Bytes::new(length),
+                place: "this process, which holds the model's memory".into(),
+                source: std::io::ErrorKind::OutOfMemory.into(),
+                remedy: "use smaller buffers or fewer machines".into(),
+            })?;
+        bytes.resize(size, 0);
+        self.generation = self.generation % 0x7fff + 1;
+        let region = Region {
+            key: self.generation << INDEX_BITS | index,
+            addr: self.next_addr,
+            bytes,
+            access,
+            pd,
+            changed: None,
+        };
+        self.next_addr += (length.next_multiple_of(PAGE)) + PAGE;
+        if index as usize == self.regions.len() {
+            self.regions.push(Some(region));
+        } else {
+            self.regions[index as usize] = Some(region);
+        }
+        Ok(index)
+    }
+
+    pub(crate) fn deregister(&mut self, index: u32) {
+        self.regions[index as usize] = None;
+        self.free.push(index);
+    }
+
+    /// A region that its owner holds.
+    ///
+    /// # Panics
+    /// If it was deregistered: the owner's handle does that when it is dropped.
+    #[inline]
+    pub(crate) fn region(&mut self, index: u32) -> &mut Region {
+        self.regions[index as usize]
+            .as_mut()
+            .expect("a region lives as long as its handle")
+    }
+
+    /// The range that is asked for, if it lies in the key's region and the rights suffice.
+    #[inline]
+    pub(crate) fn find(&self, asked: &Asked) -> Option<Range> {
+        let index = asked.key & ((1 << INDEX_BITS) - 1);
+        let region = self.regions.get(index as usize)?.as_ref()?;
+        let offset = asked.addr.wrapping_sub(region.addr);
+        let size = region.bytes.len() as u64;
+        let fits = offset <= size && asked.length <= size - offset;
+        let allowed = region.access.contains(asked.access) && region.pd == asked.pd;
+        (region.key == asked.key && fits && allowed).then_some(Range {
+            region: index,
+            offset: offset as usize,
+            length: asked.length as usize,
+        })
+    }
+
+    /// The bytes of a range, unless its region was deregistered meanwhile.
+    #[inline]
+    pub(crate) fn bytes(&mut self, range: Range) -> Option<&mut [u8]> {
+        let region = self.regions[range.region as usize].as_mut()?;
+        region
+            .bytes
+            .get_mut(range.offset..range.offset + range.length)
+    }
+
+    /// Appends `length` bytes at `addr` to `buffer`, whatever key they have; nothing where no region
+    /// holds them.
+    pub(crate) fn append(&self, addr: u64, length: u64, buffer: &mut Vec<u8>) {
+        let holds = |region: &&Region| {
+            let offset = addr.wrapping_sub(region.addr);
+            offset <= region.bytes.len() as u64 && length <= region.bytes.len() as u64 - offset
+        };
+        if let Some(region) = self.regions.iter().flatten().find(holds) {
+            let offset = (addr - region.addr) as usize;
+            buffer.extend_from_slice(&region.bytes[offset..offset + length as usize]);
+        }
+    }
+
+    /// Who waits for a change of the region.
+    #[inline]
+    pub(crate) fn watcher(&self, range: Range) -> Option<Condition> {
+        self.regions[range.region as usize].as_ref()?.changed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_ranges_rights_and_domains_are_checked() {
+        let mut memory = Memory::new(0);
+        let write = AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE;
+        let index = memory.register(100, write, 7).unwrap();
+        let region = memory.region(index);
+        let good = Asked {
+            key: region.key,
+            addr: region.addr + 90,
+            length: 10,
+            pd: 7,
+            access: AccessFlags::REMOTE_WRITE,
+        };
+        assert!(memory.find(&good).is_some());
+        for bad in [
+            Asked { length: 11, ..good },
+            Asked {
+                addr: good.addr - 91,
+                ..good
+            },
+            Asked {
+                addr: u64::MAX,
+                ..good
+            },
+            Asked { pd: 8, ..good },
+            Asked {
+                key: good.key + (1 << INDEX_BITS),
+                ..good
+            },
+            Asked {
+                key: good.key + 1,
+                ..good
+            },
+            Asked {
+                access: AccessFlags::REMOTE_READ,
+                ..good
+            },
+        ] {
+            assert_eq!(memory.find(&bad), None, "{bad:?}");
+        }
+        memory.deregister(index);
+        assert_eq!(memory.find(&good), None);
+        memory.register(100, write, 7).unwrap();
+        assert_eq!(memory.find(&good), None, "an old key");
+    }
+}

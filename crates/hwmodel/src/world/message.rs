@@ -1,0 +1,123 @@
+//! What is under way between two NICs: a request, then its answer.
+
+use adverb_units::Time;
+use adverb_verbs::{Imm, Operation, Psn, Qpn, WcStatus};
+
+use super::QpRef;
+use super::memory::Range;
+use super::queue_pair::Received;
+
+/// Which way a message goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Direction {
+    /// To the responder.
+    Request,
+    /// Back.
+    Answer(Answer),
+}
+
+/// What the responder says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    /// Done; with data, where there are any.
+    Ack,
+    /// No receive is posted: come again.
+    ReceiverNotReady,
+    /// Refused.
+    Nak(WcStatus),
+}
+
+/// What a message does when it is delivered.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Delivery {
+    /// Payload goes here (WRITE).
+    pub(crate) place: Option<Range>,
+    /// This receive completes; payload goes to its buffer, unless it has a place.
+    pub(crate) receive: Option<Received>,
+}
+
+/// A message.
+#[derive(Debug)]
+pub(crate) struct Message {
+    pub(crate) from: QpRef,
+    pub(crate) to: QpRef,
+    /// Place in the requester's send queue.
+    pub(crate) seq: u64,
+    pub(crate) psn: Psn,
+    pub(crate) operation: Operation,
+    pub(crate) direction: Direction,
+    /// Payload bytes on the way: of the request, or of the answer.
+    pub(crate) length: u64,
+    pub(crate) payload: Vec<u8>,
+    pub(crate) solicited: bool,
+    /// When the last byte of the data comes into the NIC that sends it.
+    pub(crate) gathered: Time,
+    /// When the first packet is at the port that it goes to.
+    pub(crate) first: Time,
+    pub(crate) delivery: Delivery,
+    /// Number of the queue pair that sent it, and the key it brings (UD).
+    pub(crate) source: Qpn,
+    pub(crate) qkey: u32,
+}
+
+impl Message {
+    pub(crate) fn imm(&self) -> Option<Imm> {
+        match self.operation {
+            Operation::SendWithImm(imm) | Operation::RdmaWriteWithImm(_, imm) => Some(imm),
+            _ => None,
+        }
+    }
+}
+
+/// All messages under way; their room is used again.
+#[derive(Debug, Default)]
+pub(crate) struct Messages {
+    slots: Vec<Option<Message>>,
+    free: Vec<u32>,
+    buffers: Vec<Vec<u8>>,
+}
+
+/// Buffers longer than this are not kept.
+const KEPT: usize = 64 << 10;
+
+impl Messages {
+    /// An empty buffer.
+    #[inline]
+    pub(crate) fn buffer(&mut self) -> Vec<u8> {
+        self.buffers.pop().unwrap_or_default()
+    }
+
+    #[inline]
+    pub(crate) fn keep(&mut self, mut buffer: Vec<u8>) {
+        if buffer.capacity() <= KEPT && buffer.capacity() > 0 {
+            buffer.clear();
+            self.buffers.push(buffer);
+        }
+    }
+
+    #[inline]
+    pub(crate) fn put(&mut self, message: Message) -> u32 {
+        if let Some(index) = self.free.pop() {
+            self.slots[index as usize] = Some(message);
+            return index;
+        }
+        self.slots.push(Some(message));
+        (self.slots.len() - 1) as u32
+    }
+
+    #[inline]
+    pub(crate) fn get(&mut self, index: u32) -> &mut Message {
+        self.slots[index as usize]
+            .as_mut()
+            .expect("a message under way is there")
+    }
+
+    /// Takes a message off the way.
+    #[inline]
+    pub(crate) fn end(&mut self, index: u32) {
+        if let Some(message) = self.slots[index as usize].take() {
+            self.keep(message.payload);
+            self.free.push(index);
+        }
+    }
+}

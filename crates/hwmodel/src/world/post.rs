@@ -1,0 +1,330 @@
+//! Posting: what the CPU does, and what it refuses.
+
+use adverb_sim::Agenda;
+use adverb_units::{Bytes, Span};
+use adverb_verbs::{
+    Destination, PostError, PostErrorCause, QpState, QpType, RecvRequest, SendFlags, SendRequest,
+    WcStatus,
+};
+
+use super::machine::Machine;
+use super::memory::Asked;
+use super::queue_pair::{Piece, Pieces, Qp, Receive, Target, Wqe};
+use super::{Event, Fabric, Path};
+use crate::preset::Driver;
+
+/// Longest message (IBTA vol. 1, 9.7.7: 2^31 bytes).
+pub(crate) const MAX_MESSAGE: Bytes = Bytes::new(1 << 31);
+
+/// Segments of a WQE, in bytes (rdma-core, providers/mlx4 and mlx5).
+mod segment {
+    pub(super) const CONTROL: u64 = 16;
+    pub(super) const REMOTE_ADDRESS: u64 = 16;
+    pub(super) const ATOMIC: u64 = 16;
+    pub(super) const DATA: u64 = 16;
+    pub(super) const INLINE_HEADER: u64 = 4;
+    pub(super) const DATAGRAM: u64 = 48;
+}
+
+/// Bytes of a request's WQE.
+fn wqe_bytes(request: &SendRequest<'_>) -> u64 {
+    use adverb_verbs::Operation as Op;
+    let operation = match request.operation {
+        Op::Send | Op::SendWithImm(_) => 0,
+        Op::FetchAdd(..) | Op::CompareSwap(..) => segment::REMOTE_ADDRESS + segment::ATOMIC,
+        _ => segment::REMOTE_ADDRESS,
+    };
+    let datagram = if request.to.is_some() {
+        segment::DATAGRAM
+    } else {
+        0
+    };
+    let length = request.length();
+    let data = if !request.flags.contains(SendFlags::INLINE) {
+        segment::DATA * request.sges.len() as u64
+    } else if length == 0 {
+        0
+    } else {
+        segment::INLINE_HEADER + length
+    };
+    segment::CONTROL + operation + datagram + data
+}
+
+fn check(qp: &Qp, request: &SendRequest<'_>) -> Result<(), PostErrorCause> {
+    if qp.posted() - qp.retired >= qp.caps.max_send_wr.into() {
+        return Err(PostErrorCause::QueueFull {
+            queue: "send",
+            depth: qp.caps.max_send_wr,
+        });
+    }
+    if (qp.qp_type == QpType::Ud) != request.to.is_some() {
+        return Err(PostErrorCause::Destination);
+    }
+    let (given, max) = (request.sges.len(), qp.caps.max_send_sge);
+    if given > max as usize {
+        return Err(PostErrorCause::TooManySges { given, max });
+    }
+    let length = Bytes::new(request.length());
+    if request.flags.contains(SendFlags::INLINE) {
+        let max = Bytes::new(qp.caps.max_inline_data.into());
+        if request.operation.writes_local_memory() {
+            return Err(PostErrorCause::InlineRead);
+        }
+        if length > max {
+            return Err(PostErrorCause::InlineTooLong { given: length, max });
+        }
+    }
+    let max = match qp.qp_type {
+        QpType::Ud => Bytes::new(qp.mtu),
+        _ => MAX_MESSAGE,
+    };
+    if length > max {
+        return Err(PostErrorCause::MessageTooLong { given: length, max });
+    }
+    supported(qp, request)
+}
+
+/// What each transport carries (IBTA vol. 1, table 62).
+fn supported(qp: &Qp, request: &SendRequest<'_>) -> Result<(), PostErrorCause> {
+    use adverb_verbs::Operation as Op;
+    let feature = match (qp.qp_type, request.operation) {
+        (QpType::Rc, _) | (_, Op::Send | Op::SendWithImm(_)) => return Ok(()),
+        (QpType::Uc, Op::RdmaWrite(_) | Op::RdmaWriteWithImm(..)) => return Ok(()),
+        (QpType::Uc, Op::RdmaRead(_)) => "RDMA READ on UC queue pairs",
+        (QpType::Uc, _) => "atomic operations on UC queue pairs",
+        _ => "RDMA and atomic operations on UD queue pairs",
+    };
+    Err(PostErrorCause::Unsupported(adverb_verbs::Unsupported {
+        feature,
+        device: "model".into(),
+    }))
+}
+
+impl Fabric {
+    /// Posts send requests at the time of the running role's clock.
+    pub(crate) fn post_send(
+        &mut self,
+        index: u32,
+        requests: &[SendRequest<'_>],
+        agenda: &mut Agenda<Event>,
+    ) -> Result<(), PostError> {
+        let mut accepted = 0;
+        let mut refused = None;
+        for (place, request) in requests.iter().enumerate() {
+            match self.accept(index, request, agenda) {
+                Ok(()) => accepted += 1,
+                Err(cause) => {
+                    refused = Some(PostError {
+                        index: place,
+                        cause,
+                    });
+                    break;
+                }
+            }
+        }
+        if accepted > 0 {
+            self.ring(index, accepted, agenda);
+        }
+        refused.map_or(Ok(()), Err)
+    }
+
+    fn accept(
+        &mut self,
+        index: u32,
+        request: &SendRequest<'_>,
+        agenda: &mut Agenda<Event>,
+    ) -> Result<(), PostErrorCause> {
+        let qp = &self.qps[index as usize];
+        if !matches!(
+            qp.state,
+            QpState::Rts | QpState::Sqd | QpState::Sqe | QpState::Err
+        ) {
+            return Err(PostErrorCause::State {
+                state: qp.state,
+                needed: QpState::Rts,
+            });
+        }
+        check(qp, request)?;
+        let is_broken = matches!(qp.state, QpState::Sqe | QpState::Err);
+        let machine = qp.machine;
+        let target = self.target(machine, request.to);
+        let inline = self.inline(machine, request);
+        let lines = wqe_bytes(request).div_ceil(64);
+        let cpu = &self.machines[machine as usize].cpu;
+        agenda
+            .clock
+            .busy(cpu.wqe_build + cpu.wqe_line * (lines - 1));
+        let pieces = request.sges.iter();
+        let wqe = Wqe {
+            wr_id: request.wr_id,
+            operation: request.operation,
+            flags: request.flags,
+            pieces: pieces.map(piece).collect(),
+            length: request.length(),
+            inline,
+            target,
+            lines,
+            ready: agenda.clock.now(),
+            fetched: false,
+            status: is_broken.then_some(WcStatus::WrFlushErr),
+            completed: agenda.clock.now(),
+        };
+        let qp = &mut self.qps[index as usize];
+        qp.sends.push_back(wqe);
+        if is_broken {
+            self.give_up(index);
+            self.retire(index, agenda);
+        }
+        Ok(())
+    }
+
+    fn target(&self, machine: u32, to: Option<Destination<'_>>) -> Option<Target> {
+        let to = to?;
+        let handles = &self.machines[machine as usize].handles;
+        let gid = handles.get(usize::try_from(to.ah.name()).ok()?)?;
+        Some(Target {
+            machine: super::machine::machine_of(*gid, self.machines.len() as u32)?,
+            number: to.qpn,
+            qkey: to.qkey,
+        })
+    }
+
+    /// The payload of an inline request, as it is now. A key is not looked at.
+    fn inline(&mut self, machine: u32, request: &SendRequest<'_>) -> Option<Vec<u8>> {
+        if !request.flags.contains(SendFlags::INLINE) {
+            return None;
+        }
+        let mut buffer = self.messages.buffer();
+        let memory = &mut self.machines[machine as usize].memory;
+        for sge in request.sges {
+            memory.append(sge.addr(), sge.length().into(), &mut buffer);
+        }
+        Some(buffer)
+    }
+
+    /// Tells the NIC of the last `count` requests.
+    fn ring(&mut self, index: u32, count: u32, agenda: &mut Agenda<Event>) {
+        let qp = &self.qps[index as usize];
+        if !matches!(qp.state, QpState::Rts | QpState::Sqd) {
+            return;
+        }
+        let machine_index = qp.machine as usize;
+        let machine = &self.machines[machine_index];
+        let last = qp.sends.back();
+        let (lines, is_inline) = last.map_or((1, false), |wqe| (wqe.lines, wqe.inline.is_some()));
+        let by_mmio = machine.by_mmio(is_inline, lines * 64);
+        let (cost, path) = if count == 1 && by_mmio {
+            (machine.cpu.mmio_line * lines, Path::Mmio)
+        } else if machine.preset.driver == Driver::Mlx5 && by_mmio {
+            let bell = (lines * 64) as u16;
+            (machine.cpu.mmio_line * lines, Path::Fetch { bell })
+        } else {
+            (machine.cpu.doorbell, Path::Fetch { bell: 8 })
+        };
+        let register = qp.shared_register;
+        let qp = qp.reference();
+        if let Some(context) = register {
+            // Who shares a register takes its lock.
+            let register = &mut self.machines[machine_index].registers[context as usize];
+            let end = register.shared.serve(agenda.clock.now(), cost);
+            agenda.clock.busy_until(end);
+        } else {
+            agenda.clock.busy(cost);
+        }
+        let way = self.machines[machine_index].pcie.way();
+        let at = agenda.clock.now() + way;
+        agenda.schedule(at, Event::Doorbell { qp, count, path });
+    }
+
+    /// Posts receive requests.
+    pub(crate) fn post_recv(
+        &mut self,
+        index: u32,
+        requests: &[RecvRequest<'_>],
+        agenda: &mut Agenda<Event>,
+    ) -> Result<(), PostError> {
+        for (place, request) in requests.iter().enumerate() {
+            self.accept_receive(index, request, agenda)
+                .map_err(|cause| PostError {
+                    index: place,
+                    cause,
+                })?;
+        }
+        Ok(())
+    }
+
+    fn accept_receive(
+        &mut self,
+        index: u32,
+        request: &RecvRequest<'_>,
+        agenda: &mut Agenda<Event>,
+    ) -> Result<(), PostErrorCause> {
+        let qp = &mut self.qps[index as usize];
+        if qp.receives_in_use >= qp.caps.max_recv_wr {
+            return Err(PostErrorCause::QueueFull {
+                queue: "receive",
+                depth: qp.caps.max_recv_wr,
+            });
+        }
+        let (given, max) = (request.sges.len(), qp.caps.max_recv_sge);
+        if given > max as usize {
+            return Err(PostErrorCause::TooManySges { given, max });
+        }
+        if qp.state == QpState::Reset {
+            return Err(PostErrorCause::State {
+                state: QpState::Reset,
+                needed: QpState::Init,
+            });
+        }
+        agenda
+            .clock
+            .busy(recv_cost(&self.machines[qp.machine as usize]));
+        qp.receives_in_use += 1;
+        if qp.state == QpState::Err {
+            let failed = (request.wr_id, WcStatus::WrFlushErr);
+            qp.failed_receives.push_back(failed);
+            let qp = qp.reference();
+            self.fail_receives(qp, agenda);
+            return Ok(());
+        }
+        qp.receives.push_back(Receive {
+            wr_id: request.wr_id,
+            pieces: request.sges.iter().map(piece).collect(),
+        });
+        Ok(())
+    }
+
+    /// The ranges that pieces of a queue pair's own memory are; none where one may not be used.
+    pub(crate) fn ranges(
+        &self,
+        machine: u32,
+        pd: u32,
+        pieces: &Pieces,
+        access: adverb_verbs::AccessFlags,
+    ) -> Option<super::queue_pair::Ranges> {
+        let memory = &self.machines[machine as usize].memory;
+        let used = pieces.iter().filter(|piece| piece.length > 0);
+        used.map(|piece| {
+            memory.find(&Asked {
+                key: piece.key,
+                addr: piece.addr,
+                length: piece.length.into(),
+                pd,
+                access,
+            })
+        })
+        .collect()
+    }
+}
+
+fn recv_cost(machine: &Machine) -> Span {
+    machine.cpu.recv_build
+}
+
+fn piece(sge: &adverb_verbs::Sge<'_>) -> Piece {
+    Piece {
+        addr: sge.addr(),
+        length: sge.length(),
+        key: sge.lkey().0,
+    }
+}

@@ -1,0 +1,341 @@
+//! A queue pair: what it is made of, what is queued, and how its life goes.
+
+use std::collections::VecDeque;
+
+use adverb_sim::Agenda;
+use adverb_units::{Span, Time};
+use adverb_verbs::{
+    AccessFlags, AckTimeout, ModifyQpError, Operation, Psn, QpAttr, QpCaps, QpState, QpType, Qpn,
+    RetryCount, RnrTimer, SendFlags, WcStatus, WrId, qp::check_transition,
+};
+use smallvec::SmallVec;
+
+use super::machine::machine_of;
+use super::memory::Range;
+use super::wire::Passage;
+use super::{Event, Fabric, QpRef};
+
+/// Number of a machine's first queue pair: below lie the special ones (IBTA vol. 1, 3.9.3).
+pub(crate) const FIRST_NUMBER: u32 = 2;
+
+/// A piece of memory that a request names.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Piece {
+    pub(crate) addr: u64,
+    pub(crate) length: u32,
+    pub(crate) key: u32,
+}
+
+/// The pieces of a request; most have one.
+pub(crate) type Pieces = SmallVec<[Piece; 1]>;
+
+/// The ranges of memory that they are; most have one.
+pub(crate) type Ranges = SmallVec<[Range; 1]>;
+
+/// Where a datagram goes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Target {
+    pub(crate) machine: u32,
+    pub(crate) number: Qpn,
+    pub(crate) qkey: u32,
+}
+
+/// A request in the send queue, until it is completed.
+#[derive(Debug)]
+pub(crate) struct Wqe {
+    pub(crate) wr_id: WrId,
+    pub(crate) operation: Operation,
+    pub(crate) flags: SendFlags,
+    pub(crate) pieces: Pieces,
+    pub(crate) length: u64,
+    /// Payload that came with it.
+    pub(crate) inline: Option<Vec<u8>>,
+    pub(crate) target: Option<Target>,
+    /// 64 B lines of it.
+    pub(crate) lines: u64,
+    /// When the NIC has it.
+    pub(crate) ready: Time,
+    /// The NIC had to read it.
+    pub(crate) fetched: bool,
+    /// How it ended.
+    pub(crate) status: Option<WcStatus>,
+    /// When its completion can be seen.
+    pub(crate) completed: Time,
+}
+
+/// A receive request.
+#[derive(Clone, Debug)]
+pub(crate) struct Receive {
+    pub(crate) wr_id: WrId,
+    pub(crate) pieces: Pieces,
+}
+
+/// A receive that a message has consumed.
+#[derive(Clone, Debug)]
+pub(crate) struct Received {
+    pub(crate) wr_id: WrId,
+    /// Its memory.
+    pub(crate) ranges: Ranges,
+    pub(crate) status: WcStatus,
+    /// Bytes before the payload (the global routing header of a datagram).
+    pub(crate) header: u32,
+}
+
+/// The other end of a connected queue pair.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Remote {
+    pub(crate) machine: u32,
+    pub(crate) number: Qpn,
+}
+
+/// A queue pair.
+#[derive(Debug)]
+pub(crate) struct Qp {
+    pub(crate) machine: u32,
+    pub(crate) index: u32,
+    pub(crate) number: Qpn,
+    pub(crate) life: u32,
+    pub(crate) qp_type: QpType,
+    pub(crate) state: QpState,
+    pub(crate) pd: u32,
+    pub(crate) caps: QpCaps,
+    pub(crate) send_cq: u32,
+    pub(crate) recv_cq: u32,
+    /// Its processing unit.
+    pub(crate) unit: u32,
+    /// The context whose last BlueFlame register it shares with others.
+    pub(crate) shared_register: Option<u32>,
+    /// Port by which it leaves.
+    pub(crate) port: u32,
+
+    // Set by Modify QP.
+    pub(crate) access: AccessFlags,
+    pub(crate) remote: Option<Remote>,
+    pub(crate) mtu: u64,
+    pub(crate) qkey: u32,
+    pub(crate) sq_psn: Psn,
+    pub(crate) expected: Psn,
+    pub(crate) max_rd_atomic: u32,
+    pub(crate) timeout: Option<Span>,
+    pub(crate) retry_cnt: u8,
+    pub(crate) rnr_retry: Option<u8>,
+    pub(crate) min_rnr_timer: Span,
+
+    // Send queue.
+    pub(crate) sends: VecDeque<Wqe>,
+    /// Number of the first in `sends`.
+    pub(crate) first: u64,
+    /// Number of the next that the NIC takes up.
+    pub(crate) next: u64,
+    /// Number of the first that the NIC does not know of.
+    pub(crate) known: u64,
+    /// Those before are completed, and the program knows it: their room is free.
+    pub(crate) retired: u64,
+    pub(crate) reads_under_way: u32,
+    /// When the last READ or atomic operation left room for another.
+    pub(crate) room: Time,
+    /// Its next request has its turn at the processing unit.
+    pub(crate) issuing: bool,
+    /// It waits after RNR.
+    pub(crate) paused: bool,
+    pub(crate) timeout_pending: bool,
+    pub(crate) retries_left: u8,
+    pub(crate) rnr_retries_left: Option<u8>,
+    /// The way of its last request.
+    pub(crate) departed: Passage,
+    /// The way of its last answer.
+    pub(crate) answered: Passage,
+
+    // Receive queue.
+    pub(crate) receives: VecDeque<Receive>,
+    /// Receives that complete without a message, once those before them have completed.
+    pub(crate) failed_receives: VecDeque<(WrId, WcStatus)>,
+    /// When the last message that consumed a receive is delivered.
+    pub(crate) delivered: Time,
+    /// Receives posted and not polled.
+    pub(crate) receives_in_use: u32,
+}
+
+impl Qp {
+    pub(crate) fn reference(&self) -> QpRef {
+        QpRef {
+            index: self.index,
+            life: self.life,
+        }
+    }
+
+    /// Number of the first request that was not posted.
+    pub(crate) fn posted(&self) -> u64 {
+        self.first + self.sends.len() as u64
+    }
+
+    /// A request that is not completed.
+    #[inline]
+    pub(crate) fn wqe(&mut self, seq: u64) -> Option<&mut Wqe> {
+        let place = seq.checked_sub(self.first)?;
+        self.sends.get_mut(usize::try_from(place).ok()?)
+    }
+
+    /// Whether the peer of a connection is `other`.
+    pub(crate) fn is_connected_to(&self, machine: u32, number: Qpn) -> bool {
+        self.remote
+            .is_some_and(|remote| remote.machine == machine && remote.number == number)
+    }
+
+    /// Another life, in RESET.
+    fn begin_life(&mut self) {
+        self.life += 1;
+        self.state = QpState::Reset;
+        self.remote = None;
+        self.sends.clear();
+        self.receives.clear();
+        self.failed_receives.clear();
+        (self.first, self.next, self.known, self.retired) = (0, 0, 0, 0);
+        self.reads_under_way = 0;
+        self.receives_in_use = 0;
+        (self.issuing, self.paused, self.timeout_pending) = (false, false, false);
+    }
+
+    fn apply(&mut self, attr: &QpAttr) {
+        if let Some(access) = attr.access {
+            self.access = access;
+        }
+        if let Some(qkey) = attr.qkey {
+            self.qkey = qkey;
+        }
+        if let Some(mtu) = attr.path_mtu {
+            self.mtu = mtu.bytes().get();
+        }
+        self.sq_psn = attr.sq_psn.unwrap_or(self.sq_psn);
+        self.expected = attr.rq_psn.unwrap_or(self.expected);
+        self.max_rd_atomic = attr.max_rd_atomic.map_or(self.max_rd_atomic, u32::from);
+        if let Some(timeout) = attr.timeout {
+            self.timeout = AckTimeout::span(timeout);
+        }
+        if let Some(count) = attr.retry_cnt {
+            self.retry_cnt = count.get();
+            self.retries_left = count.get();
+        }
+        if let Some(count) = attr.rnr_retry {
+            self.rnr_retry = RetryCount::as_rnr(count);
+            self.rnr_retries_left = self.rnr_retry;
+        }
+        if let Some(timer) = attr.min_rnr_timer {
+            self.min_rnr_timer = RnrTimer::span(timer);
+        }
+    }
+}
+
+impl Fabric {
+    /// Modify QP (IBTA vol. 1, 10.3.1, 11.2.5.2).
+    pub(crate) fn modify(
+        &mut self,
+        index: u32,
+        attr: &QpAttr,
+        agenda: &mut Agenda<Event>,
+    ) -> Result<(), ModifyQpError> {
+        let qp = &self.qps[index as usize];
+        let to = check_transition(qp.qp_type, qp.state, attr)?;
+        self.check_ranges(qp, attr)?;
+        match to {
+            QpState::Reset => self.reset(index),
+            QpState::Err => self.fail(index, QpState::Err, agenda),
+            _ => {
+                let remote = self.remote_of(attr)?;
+                let qp = &mut self.qps[index as usize];
+                qp.remote = remote.or(qp.remote);
+                qp.apply(attr);
+                qp.state = to;
+                if to == QpState::Rts {
+                    // From SQD: what was posted meanwhile goes on.
+                    let qp = qp.reference();
+                    self.pump(qp, agenda);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn check_ranges(&self, qp: &Qp, attr: &QpAttr) -> Result<(), ModifyQpError> {
+        let machine = &self.machines[qp.machine as usize];
+        let port = attr.port.map(|p| p.0).or(attr.address.map(|a| a.port.0));
+        let ports = machine.nic.ports.len() as u64;
+        let range = |attribute, value: u64, max| ModifyQpError::AttributeRange {
+            attribute,
+            value,
+            max,
+        };
+        if let Some(port) = port.filter(|p| *p == 0 || u64::from(*p) > ports) {
+            return Err(range("port", port.into(), ports));
+        }
+        let most = machine.caps.max_qp_rd_atom;
+        for (attribute, depth) in [
+            ("max_rd_atomic", attr.max_rd_atomic),
+            ("max_dest_rd_atomic", attr.max_dest_rd_atomic),
+        ] {
+            if let Some(depth) = depth.filter(|depth| *depth > most) {
+                return Err(range(attribute, depth.into(), most.into()));
+            }
+        }
+        Ok(())
+    }
+
+    fn remote_of(&self, attr: &QpAttr) -> Result<Option<Remote>, ModifyQpError> {
+        let (Some(number), Some(address)) = (attr.dest_qpn, attr.address) else {
+            return Ok(None);
+        };
+        let machine = machine_of(address.dgid, self.machines.len() as u32).ok_or_else(|| {
+            ModifyQpError::Unreachable {
+                peer: format!("{} QP {number}", address.dgid),
+                reason: "no machine of this cluster has a port of that GID".into(),
+            }
+        })?;
+        Ok(Some(Remote { machine, number }))
+    }
+
+    pub(crate) fn reset(&mut self, index: u32) {
+        let qp = &mut self.qps[index as usize];
+        let (number, cqs) = (qp.number, [qp.send_cq, qp.recv_cq]);
+        let machine = qp.machine as usize;
+        self.machines[machine].nic.under_way -= qp.known - qp.first;
+        qp.begin_life();
+        for cq in cqs {
+            self.cqs[cq as usize].purge(number);
+        }
+    }
+
+    /// All that is posted is known to the NIC, and none of it is to be sent.
+    pub(crate) fn give_up(&mut self, index: u32) {
+        let qp = &mut self.qps[index as usize];
+        let posted = qp.posted();
+        self.machines[qp.machine as usize].nic.under_way += posted - qp.known;
+        (qp.next, qp.known) = (posted, posted);
+    }
+
+    /// To an error state: what is queued is flushed. `Sqe` leaves the receive queue alone.
+    pub(crate) fn fail(&mut self, index: u32, state: QpState, agenda: &mut Agenda<Event>) {
+        let qp = &mut self.qps[index as usize];
+        if qp.state == QpState::Err {
+            return;
+        }
+        qp.state = state;
+        qp.reads_under_way = 0;
+        for wqe in &mut qp.sends {
+            if wqe.status.is_none() {
+                wqe.status = Some(WcStatus::WrFlushErr);
+                wqe.completed = agenda.now();
+            }
+        }
+        self.give_up(index);
+        self.retire(index, agenda);
+        if state == QpState::Err {
+            let qp = &mut self.qps[index as usize];
+            let flushed = std::mem::take(&mut qp.receives);
+            let flushed = flushed.into_iter();
+            qp.failed_receives
+                .extend(flushed.map(|receive| (receive.wr_id, WcStatus::WrFlushErr)));
+            let qp = qp.reference();
+            self.fail_receives(qp, agenda);
+        }
+    }
+}

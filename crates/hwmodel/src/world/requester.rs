@@ -1,0 +1,397 @@
+//! The requester: from the doorbell to the departure of a request, and what answers do to it.
+
+use adverb_sim::Agenda;
+use adverb_units::{Span, Time};
+use adverb_verbs::{AccessFlags, Operation, QpState, QpType, SendFlags, WcStatus};
+
+use super::machine::{Half, Machine};
+use super::message::{Answer, Delivery, Direction, Message};
+use super::queue_pair::Qp;
+use super::{Event, Fabric, Path, QpRef};
+
+/// Requests that the NIC reads at a time, in bytes.
+const FETCH: u64 = 512;
+
+impl Fabric {
+    /// The NIC learns of requests.
+    pub(super) fn doorbell(
+        &mut self,
+        at: QpRef,
+        count: u32,
+        path: Path,
+        agenda: &mut Agenda<Event>,
+    ) {
+        let now = agenda.now();
+        let Some(qp) = self.alive(at) else { return };
+        let (machine, known) = (qp.machine as usize, qp.known);
+        let machine = &mut self.machines[machine];
+        let qp = &mut self.qps[at.index as usize];
+        match path {
+            Path::Mmio => {
+                if let Some(wqe) = qp.wqe(known) {
+                    wqe.ready = machine.pcie.mmio(now, wqe.lines * 64);
+                }
+            }
+            Path::Fetch { bell } => {
+                let there = machine.pcie.mmio(now, bell.into());
+                fetch(machine, qp, (now, there - now), count);
+            }
+        }
+        qp.known = (known + u64::from(count)).min(qp.posted());
+        machine.nic.under_way += qp.known - known;
+        self.pump(at, agenda);
+    }
+
+    /// Gives the queue pair's next requests their turns at the processing unit.
+    pub(super) fn pump(&mut self, at: QpRef, agenda: &mut Agenda<Event>) {
+        let now = agenda.now();
+        while let Some(begin) = self.next_turn(at, now) {
+            if begin > now {
+                self.qps[at.index as usize].issuing = true;
+                agenda.schedule(begin, Event::Issue { qp: at });
+                return;
+            }
+            self.take_turn(at, agenda);
+        }
+    }
+
+    /// When the processing unit takes the next request; none where there is none that may go.
+    fn next_turn(&mut self, at: QpRef, now: Time) -> Option<Time> {
+        let qp = self.alive(at)?;
+        if qp.issuing || qp.paused || qp.state != QpState::Rts || qp.next >= qp.known {
+            return None;
+        }
+        if qp.must_wait() {
+            return None;
+        }
+        let (next, room) = (qp.next, qp.room);
+        let wqe = qp.wqe(next)?;
+        let mut ready = wqe.ready.max(now);
+        let fetched = wqe.fetched;
+        if wqe.operation.writes_local_memory() {
+            ready = ready.max(room);
+        }
+        let (machine, unit) = (qp.machine as usize, qp.unit as usize);
+        let nic = &mut self.machines[machine].nic;
+        let mut span = nic.times.unit_wqe;
+        if fetched {
+            span += nic.times.unit_fetch;
+        }
+        Some(nic.units[unit].begin(ready, span))
+    }
+
+    /// The processing unit takes the next request.
+    pub(super) fn issue_next(&mut self, at: QpRef, agenda: &mut Agenda<Event>) {
+        if let Some(qp) = self.alive(at) {
+            qp.issuing = false;
+            self.take_turn(at, agenda);
+            self.pump(at, agenda);
+        }
+    }
+
+    fn take_turn(&mut self, at: QpRef, agenda: &mut Agenda<Event>) {
+        let Some(qp) = self.alive(at) else { return };
+        if qp.paused || qp.state != QpState::Rts || qp.next >= qp.known {
+            return;
+        }
+        let seq = qp.next;
+        qp.next += 1;
+        self.issue(at, seq, agenda);
+    }
+
+    fn issue(&mut self, at: QpRef, seq: u64, agenda: &mut Agenda<Event>) {
+        let now = agenda.now();
+        let index = at.index as usize;
+        let (machine, pd) = (self.qps[index].machine, self.qps[index].pd);
+        let Some(payload) = self.gather(at, seq, pd, machine) else {
+            return self.end_request(at.index, seq, (WcStatus::LocProtErr, now), agenda);
+        };
+        let qp = &mut self.qps[index];
+        let (sq_psn, number, qkey) = (qp.sq_psn, qp.number, qp.qkey);
+        let Some(wqe) = qp.wqe(seq) else { return };
+        let operation = wqe.operation;
+        let (lines, is_inline) = (wqe.lines, wqe.inline.is_some());
+        let solicited = wqe.flags.contains(SendFlags::SOLICITED);
+        let (target, has_waited) = (wqe.target, wqe.ready < now);
+        let host = &mut self.machines[machine as usize];
+        let span = sending_span(host, operation, lines) + host.context(at.index, Half::Requester);
+        let passed = host.transmit(now, span);
+        if has_waited && operation.writes_local_memory() {
+            // It was read again meanwhile: that took the NIC's time, not the request's.
+            let again = host.wqe_again();
+            host.nic.tx.serve(now, again);
+        }
+        let length = payload.len() as u64;
+        let mut leaves = (passed, passed);
+        if length > 0 && !is_inline {
+            let latency = host.dma_latency();
+            let arrival = host.pcie.read(now, Span::ZERO, length, latency);
+            leaves = (passed.max(arrival.first), arrival.last);
+        }
+        if operation.writes_local_memory() {
+            self.qps[index].reads_under_way += 1;
+        }
+        let to = self.destination(at, target);
+        let message = self.messages.put(Message {
+            from: at,
+            to,
+            seq,
+            psn: sq_psn.advance(seq as u32),
+            operation,
+            direction: Direction::Request,
+            length,
+            payload,
+            solicited,
+            gathered: leaves.1,
+            first: now,
+            delivery: Delivery::default(),
+            source: number,
+            qkey: target.map_or(qkey, |target| target.qkey),
+        });
+        self.depart(message, leaves.0 - now, agenda);
+    }
+
+    /// The payload of a request; none where a piece of memory may not be used.
+    fn gather(&mut self, at: QpRef, seq: u64, pd: u32, machine: u32) -> Option<Vec<u8>> {
+        let mut payload = self.messages.buffer();
+        let wqe = self.qps[at.index as usize].wqe(seq)?;
+        if let Some(inline) = &wqe.inline {
+            payload.extend_from_slice(inline);
+            return Some(payload);
+        }
+        let pulls = wqe.operation.writes_local_memory();
+        let access = if pulls {
+            AccessFlags::LOCAL_WRITE
+        } else {
+            AccessFlags::empty()
+        };
+        let pieces = wqe.pieces.clone();
+        let ranges = self.ranges(machine, pd, &pieces, access)?;
+        if !pulls {
+            let memory = &mut self.machines[machine as usize].memory;
+            for range in ranges {
+                payload.extend_from_slice(memory.bytes(range)?);
+            }
+        }
+        Some(payload)
+    }
+
+    /// The request has left, if nothing answers it.
+    pub(super) fn departed(&mut self, at: QpRef, seq: u64, left: Time, agenda: &mut Agenda<Event>) {
+        let Some(qp) = self.alive(at) else { return };
+        if qp.qp_type != QpType::Rc {
+            self.end_request(at.index, seq, (WcStatus::Success, left), agenda);
+        }
+    }
+
+    /// A request has ended; `at` is when the NIC knows.
+    fn end_request(
+        &mut self,
+        index: u32,
+        seq: u64,
+        (status, at): (WcStatus, Time),
+        agenda: &mut Agenda<Event>,
+    ) {
+        let qp = &mut self.qps[index as usize];
+        let machine = &mut self.machines[qp.machine as usize];
+        let Some(wqe) = qp.wqe(seq) else { return };
+        wqe.status = Some(status);
+        wqe.completed = at;
+        if !status.is_success() || wqe.flags.contains(SendFlags::SIGNALED) {
+            let bytes = machine.preset.params.nic.cqe_bytes as u64;
+            let now = agenda.now();
+            wqe.completed = machine.pcie.write(now, at - now, bytes);
+        }
+        self.retire(index, agenda);
+    }
+
+    /// An answer has come.
+    pub(super) fn answered(&mut self, message: u32, answer: Answer, agenda: &mut Agenda<Event>) {
+        let m = self.messages.get(message);
+        let (at, seq, operation) = (m.from, m.seq, m.operation);
+        let length = m.length;
+        let Some(qp) = self.alive(at) else {
+            return self.messages.end(message);
+        };
+        let machine = qp.machine as usize;
+        let is_late = seq >= qp.next || qp.wqe(seq).is_none_or(|wqe| wqe.status.is_some());
+        if is_late {
+            return self.messages.end(message);
+        }
+        (qp.retries_left, qp.rnr_retries_left) = match answer {
+            Answer::ReceiverNotReady => (qp.retries_left, qp.rnr_retries_left),
+            _ => (qp.retry_cnt, qp.rnr_retry),
+        };
+        let pulls = operation.writes_local_memory();
+        qp.reads_under_way -= u32::from(pulls);
+        let host = &mut self.machines[machine];
+        let span = host.nic.times.response + host.context(at.index, Half::Requester);
+        let passed = host.receive(agenda.now(), span);
+        if pulls {
+            let again = host.wqe_again();
+            host.nic.rx.serve(agenda.now(), again);
+        }
+        if length > 0 {
+            // The completion goes the same way behind them.
+            let now = agenda.now();
+            host.pcie.write(now, passed - now, length);
+        }
+        if pulls {
+            // Only now is there room for another READ.
+            self.qps[at.index as usize].room = passed;
+        }
+        match answer {
+            Answer::Ack => {
+                let status = self.scatter(message, at, seq);
+                self.end_request(at.index, seq, (status, passed), agenda);
+            }
+            Answer::Nak(status) => self.end_request(at.index, seq, (status, passed), agenda),
+            Answer::ReceiverNotReady => self.not_ready(at, seq, agenda),
+        }
+        self.messages.end(message);
+        self.pump(at, agenda);
+    }
+
+    /// Puts the data of an answer into the requester's memory.
+    fn scatter(&mut self, message: u32, at: QpRef, seq: u64) -> WcStatus {
+        let payload = std::mem::take(&mut self.messages.get(message).payload);
+        let qp = &mut self.qps[at.index as usize];
+        let (machine, pd) = (qp.machine, qp.pd);
+        let pieces = qp.wqe(seq).map(|wqe| wqe.pieces.clone());
+        let mut status = WcStatus::Success;
+        if !payload.is_empty() {
+            let ranges =
+                pieces.and_then(|p| self.ranges(machine, pd, &p, AccessFlags::LOCAL_WRITE));
+            match ranges {
+                Some(ranges) => self.place(machine, &ranges, 0, &payload),
+                None => status = WcStatus::LocProtErr,
+            }
+        }
+        self.messages.keep(payload);
+        status
+    }
+
+    /// The peer has no receive: later, again from this request on.
+    fn not_ready(&mut self, at: QpRef, seq: u64, agenda: &mut Agenda<Event>) {
+        let timer = self.peer_timer(at);
+        let now = agenda.now();
+        let qp = &mut self.qps[at.index as usize];
+        match &mut qp.rnr_retries_left {
+            Some(0) => {
+                let failed = (WcStatus::RnrRetryExcErr, now);
+                return self.end_request(at.index, seq, failed, agenda);
+            }
+            Some(left) => *left -= 1,
+            None => {}
+        }
+        qp.paused = true;
+        qp.next = seq;
+        agenda.schedule(now + timer, Event::Resume { qp: at });
+        self.forget_reads(at);
+    }
+
+    /// Requests that are sent again have no answer to come.
+    fn forget_reads(&mut self, at: QpRef) {
+        let qp = &mut self.qps[at.index as usize];
+        let nic = &mut self.machines[qp.machine as usize].nic;
+        nic.counts.retransmissions += 1;
+        let before = (qp.next - qp.first) as usize;
+        let still = qp.sends.iter().take(before);
+        let still = still.filter(|w| w.status.is_none() && w.operation.writes_local_memory());
+        let still = still.count() as u32;
+        qp.reads_under_way = still;
+    }
+
+    fn peer_timer(&self, at: QpRef) -> Span {
+        let remote = self.qps[at.index as usize].remote;
+        let peer = remote.and_then(|r| self.find(r.machine, r.number));
+        peer.map_or(Span::ZERO, |peer| self.qps[peer as usize].min_rnr_timer)
+    }
+
+    pub(super) fn resume_queue(&mut self, at: QpRef, agenda: &mut Agenda<Event>) {
+        if let Some(qp) = self.alive(at) {
+            qp.paused = false;
+            self.pump(at, agenda);
+        }
+    }
+
+    /// Nobody will answer: notes when the requester's patience ends.
+    pub(super) fn unanswered(&mut self, message: u32, agenda: &mut Agenda<Event>) {
+        let m = self.messages.get(message);
+        let (at, seq) = (m.from, m.seq);
+        self.messages.end(message);
+        let now = agenda.now();
+        let Some(qp) = self.alive(at) else { return };
+        if qp.qp_type == QpType::Rc
+            && !qp.timeout_pending
+            && let Some(timeout) = qp.timeout
+        {
+            qp.timeout_pending = true;
+            agenda.schedule(now + timeout, Event::Timeout { qp: at, seq });
+        }
+    }
+
+    pub(super) fn timeout(&mut self, at: QpRef, seq: u64, agenda: &mut Agenda<Event>) {
+        let now = agenda.now();
+        let Some(qp) = self.alive(at) else { return };
+        qp.timeout_pending = false;
+        if qp.wqe(seq).is_none_or(|wqe| wqe.status.is_some()) {
+            return;
+        }
+        if qp.retries_left == 0 {
+            let failed = (WcStatus::RetryExcErr, now);
+            return self.end_request(at.index, seq, failed, agenda);
+        }
+        qp.retries_left -= 1;
+        qp.next = seq;
+        self.forget_reads(at);
+        self.pump(at, agenda);
+    }
+}
+
+impl Qp {
+    /// Whether the next request has to wait for answers to earlier ones.
+    fn must_wait(&mut self) -> bool {
+        let (reads, most, next) = (self.reads_under_way, self.max_rd_atomic, self.next);
+        let Some(wqe) = self.wqe(next) else {
+            return true;
+        };
+        let pulls = wqe.operation.writes_local_memory();
+        (pulls && reads >= most.max(1)) || (wqe.flags.contains(SendFlags::FENCE) && reads > 0)
+    }
+}
+
+/// Reads `count` requests from memory, `delay` from now.
+fn fetch(machine: &mut Machine, qp: &mut Qp, (now, delay): (Time, Span), count: u32) {
+    let latency = machine.dma_latency();
+    let last = qp.posted().min(qp.known + u64::from(count));
+    let mut seq = qp.known;
+    while seq < last {
+        let first = seq;
+        let mut bytes = 0;
+        while seq < last
+            && let Some(lines) = qp.wqe(seq).map(|wqe| wqe.lines)
+            && (bytes == 0 || bytes + lines * 64 <= FETCH)
+        {
+            bytes += lines * 64;
+            seq += 1;
+        }
+        let arrival = machine.pcie.read(now, delay, bytes, latency);
+        for seq in first..seq {
+            if let Some(wqe) = qp.wqe(seq) {
+                (wqe.ready, wqe.fetched) = (arrival.last, true);
+            }
+        }
+    }
+}
+
+/// How long a request occupies the sending side.
+fn sending_span(machine: &Machine, operation: Operation, lines: u64) -> Span {
+    let times = &machine.nic.times;
+    match operation {
+        Operation::RdmaRead(_) | Operation::FetchAdd(..) | Operation::CompareSwap(..) => {
+            times.read_request
+        }
+        _ => times.send + times.send_line * (lines - 1),
+    }
+}

@@ -1,0 +1,322 @@
+//! The responder: what a request does to memory and receives, and what is answered.
+
+use adverb_sim::Agenda;
+use adverb_units::{Span, Time};
+use adverb_verbs::{Operation, QpType, WcFlags, WcOpcode, WcStatus, WorkCompletion};
+
+use super::admission::{Refusal, Task};
+use super::machine::{Half, Machine};
+use super::memory::Range;
+use super::message::{Answer, Delivery, Direction};
+use super::queue_pair::Received;
+use super::{Event, Fabric};
+
+impl Fabric {
+    /// A request is at the responder's port.
+    pub(super) fn request(&mut self, message: u32, agenda: &mut Agenda<Event>) {
+        let task = self.admit(message);
+        let m = self.messages.get(message);
+        let (to, operation, length, first) = (m.to, m.operation, m.length, m.first);
+        let Some(qp) = self.qps.get(to.index as usize) else {
+            return self.unanswered(message, agenda);
+        };
+        let host = &mut self.machines[qp.machine as usize];
+        host.nic.counts.received_messages += 1;
+        let span =
+            receiving_span(host, operation, length) + host.context(to.index, Half::Responder);
+        let passed = host.receive(agenda.now(), span);
+        match task {
+            Ok(Task::Deliver(delivery)) => {
+                self.take_in(message, delivery, (first, passed), agenda);
+            }
+            Ok(Task::Read(range)) => self.read(message, range, passed, agenda),
+            Ok(Task::Atomic(range)) => self.lock(message, range, passed, agenda),
+            Err(Refusal::Silence) => self.dropped(message, agenda),
+            Err(Refusal::NotReady) if qp.qp_type != QpType::Rc => self.dropped(message, agenda),
+            Err(Refusal::NotReady) => {
+                host.nic.counts.rnr_naks += 1;
+                self.answer(message, Answer::ReceiverNotReady, passed, agenda);
+            }
+            Err(Refusal::Wrong(status, received)) => {
+                self.refuse(message, status, received, passed, agenda);
+            }
+        }
+    }
+
+    /// Payload goes to memory, then the completion; a reliable requester is answered.
+    fn take_in(
+        &mut self,
+        message: u32,
+        delivery: Delivery,
+        (first, passed): (Time, Time),
+        agenda: &mut Agenda<Event>,
+    ) {
+        let m = self.messages.get(message);
+        let (to, length) = (m.to, m.length);
+        let now = agenda.now();
+        let receives = delivery.receive.is_some();
+        let place = delivery.place;
+        m.delivery = delivery;
+        let qp = &self.qps[to.index as usize];
+        let (machine, reliable) = (qp.machine as usize, qp.qp_type == QpType::Rc);
+        let host = &mut self.machines[machine];
+        let mut visible = passed;
+        if length > 0 {
+            // A long message streams in behind its first packet.
+            let begin = first.min(now);
+            let streamed = host.pcie.write(begin, host.nic.times.rx, length);
+            visible = streamed.max(passed);
+            let wait = place.map_or(Span::ZERO, |place| host.contend(place, now));
+            if wait > Span::ZERO {
+                host.pcie.hold_writes(now + wait);
+                visible = visible + wait;
+            }
+        }
+        if receives {
+            // The receive's WQE: four to a line, read ahead.
+            host.pcie.traffic.read_lines += 1;
+            let bytes = host.preset.params.nic.cqe_bytes as u64;
+            visible = host.pcie.write(now, passed - now, bytes).max(visible);
+        }
+        if reliable {
+            self.acknowledge(message, passed, agenda);
+        }
+        if receives {
+            let qp = &mut self.qps[to.index as usize];
+            visible = visible.max(qp.delivered);
+            qp.delivered = visible;
+        }
+        if receives || self.is_watched(message) {
+            agenda.schedule(visible, Event::Deliver { message });
+        } else {
+            // Nobody can tell when.
+            self.deliver(message, agenda);
+        }
+    }
+
+    /// Whether a role polls the memory that a message goes to.
+    fn is_watched(&mut self, message: u32) -> bool {
+        let m = self.messages.get(message);
+        let (to, place) = (m.to.index as usize, m.delivery.place);
+        let machine = self.qps[to].machine as usize;
+        place.is_some_and(|place| self.machines[machine].memory.watcher(place).is_some())
+    }
+
+    /// An acknowledgement is a message of its own: the request is still to be delivered.
+    fn acknowledge(&mut self, message: u32, at: Time, agenda: &mut Agenda<Event>) {
+        let payload = self.messages.buffer();
+        let m = self.messages.get(message);
+        let ack = super::message::Message {
+            direction: Direction::Answer(Answer::Ack),
+            length: 0,
+            payload,
+            delivery: Delivery::default(),
+            ..*m
+        };
+        let ack = self.messages.put(ack);
+        self.messages.get(ack).gathered = at;
+        self.depart(ack, at - agenda.now(), agenda);
+    }
+
+    /// What a message brought can be seen.
+    pub(super) fn deliver(&mut self, message: u32, agenda: &mut Agenda<Event>) {
+        let m = self.messages.get(message);
+        let (to, operation, solicited, imm) = (m.to, m.operation, m.solicited, m.imm());
+        let (length, source) = (m.length, m.source);
+        let delivery = std::mem::take(&mut m.delivery);
+        let payload = std::mem::take(&mut m.payload);
+        let Some(qp) = self.alive(to) else {
+            self.messages.keep(payload);
+            return self.messages.end(message);
+        };
+        let (machine, is_datagram) = (qp.machine, qp.qp_type == QpType::Ud);
+        let with_place = delivery.place.is_some();
+        if let Some(place) = delivery.place {
+            self.place(machine, &[place], 0, &payload);
+            if let Some(watcher) = self.machines[machine as usize].memory.watcher(place) {
+                agenda.signal(watcher);
+            }
+        }
+        if let Some(received) = delivery.receive {
+            if !with_place {
+                let header = received.header as usize;
+                self.place(machine, &received.ranges, header, &payload);
+            }
+            let arrived = WorkCompletion {
+                opcode: match operation {
+                    Operation::RdmaWriteWithImm(..) => WcOpcode::RecvRdmaWithImm,
+                    _ => WcOpcode::Recv,
+                },
+                byte_len: length as u32 + received.header,
+                imm,
+                src_qp: is_datagram.then_some(source),
+                flags: if is_datagram {
+                    WcFlags::GRH
+                } else {
+                    WcFlags::empty()
+                },
+                ..WorkCompletion::default()
+            };
+            let now = agenda.now();
+            self.complete_receive(to.index, &received, arrived, (now, solicited), agenda);
+        }
+        self.messages.keep(payload);
+        self.messages.end(message);
+    }
+
+    /// Copies `payload` into `ranges`, behind `skip` bytes.
+    pub(super) fn place(&mut self, machine: u32, ranges: &[Range], skip: usize, payload: &[u8]) {
+        let memory = &mut self.machines[machine as usize].memory;
+        let (mut skip, mut rest) = (skip, payload);
+        for range in ranges {
+            let Some(bytes) = memory.bytes(*range) else {
+                return;
+            };
+            let bytes = &mut bytes[skip.min(range.length)..];
+            skip = skip.saturating_sub(range.length);
+            let n = bytes.len().min(rest.len());
+            bytes[..n].copy_from_slice(&rest[..n]);
+            rest = &rest[n..];
+        }
+    }
+
+    /// A READ: the data go back as they come from memory.
+    fn read(&mut self, message: u32, range: Option<Range>, at: Time, agenda: &mut Agenda<Event>) {
+        let to = self.messages.get(message).to;
+        let host = &mut self.machines[self.qps[to.index as usize].machine as usize];
+        let now = agenda.now();
+        // Its place in the sending side is settled now; it comes there when it has passed the
+        // receiving one.
+        let sent = host.transmit(now, host.nic.times.read_response);
+        let passed = sent.max(at + host.nic.times.tx);
+        let mut leaves = (passed, passed);
+        let m = self.messages.get(message);
+        if let Some(range) = range {
+            let latency = host.dma_latency() + host.contend(range, now);
+            let arrival = host.pcie.read(now, at - now, range.length as u64, latency);
+            leaves = (passed.max(arrival.first), arrival.last);
+            if let Some(bytes) = host.memory.bytes(range) {
+                m.payload.extend_from_slice(bytes);
+            }
+        }
+        m.length = m.payload.len() as u64;
+        m.direction = Direction::Answer(Answer::Ack);
+        m.gathered = leaves.1;
+        self.depart(message, leaves.0 - now, agenda);
+    }
+
+    /// An atomic operation waits for its bucket; then it reads, modifies and writes.
+    fn lock(&mut self, message: u32, range: Range, at: Time, agenda: &mut Agenda<Event>) {
+        let m = self.messages.get(message);
+        let to = m.to;
+        let word = match m.operation {
+            Operation::FetchAdd(there, _) | Operation::CompareSwap(there, _) => there.addr,
+            _ => 0,
+        };
+        m.delivery.place = Some(range);
+        let host = &mut self.machines[self.qps[to.index as usize].machine as usize];
+        let span = host.nic.times.atomic + host.atomic_extra();
+        // Buckets are chosen by the low bits of the address.
+        let bucket = word as usize % host.nic.buckets.len();
+        let admitted = host.nic.atomic_slots.admit(at);
+        let end = host.nic.buckets[bucket].serve(admitted, span);
+        host.nic.atomic_slots.occupy(end);
+        host.pcie.traffic.read_lines += 1;
+        host.pcie.traffic.write_lines += 1;
+        agenda.schedule(end, Event::Atomic { message });
+    }
+
+    /// The locked read-modify-write ends.
+    pub(super) fn atomic(&mut self, message: u32, agenda: &mut Agenda<Event>) {
+        let m = self.messages.get(message);
+        let (to, operation, place) = (m.to, m.operation, m.delivery.place);
+        let machine = self.qps[to.index as usize].machine as usize;
+        let memory = &mut self.machines[machine].memory;
+        let bytes = place.and_then(|place| memory.bytes(place));
+        let Some(word) = bytes.and_then(|bytes| bytes.first_chunk_mut::<8>()) else {
+            let now = agenda.now();
+            return self.answer(message, Answer::Nak(WcStatus::RemAccessErr), now, agenda);
+        };
+        let old = u64::from_ne_bytes(*word);
+        match operation {
+            Operation::FetchAdd(_, add) => *word = old.wrapping_add(add).to_ne_bytes(),
+            Operation::CompareSwap(_, swap) if swap.expected == old => {
+                *word = swap.new.to_ne_bytes();
+            }
+            _ => {}
+        }
+        m.payload.extend_from_slice(&old.to_ne_bytes());
+        m.length = 8;
+        if let Some(watcher) = place.and_then(|place| memory.watcher(place)) {
+            agenda.signal(watcher);
+        }
+        let now = agenda.now();
+        self.answer(message, Answer::Ack, now, agenda);
+    }
+
+    /// Sends an answer back.
+    fn answer(&mut self, message: u32, answer: Answer, at: Time, agenda: &mut Agenda<Event>) {
+        let m = self.messages.get(message);
+        m.direction = Direction::Answer(answer);
+        if !(answer == Answer::Ack && m.operation.is_atomic()) {
+            m.length = 0;
+            m.payload.clear();
+        }
+        m.gathered = at;
+        self.depart(message, at - agenda.now(), agenda);
+    }
+
+    /// Nobody takes a message: a reliable requester finds out by waiting.
+    fn dropped(&mut self, message: u32, agenda: &mut Agenda<Event>) {
+        let to = self.messages.get(message).to;
+        if let Some(qp) = self.qps.get(to.index as usize) {
+            let machine = qp.machine as usize;
+            self.machines[machine].nic.counts.dropped_datagrams += 1;
+        }
+        self.unanswered(message, agenda);
+    }
+
+    /// The request is wrong. Reliable connections say so and fail; others drop it.
+    fn refuse(
+        &mut self,
+        message: u32,
+        status: WcStatus,
+        received: Option<Received>,
+        at: Time,
+        agenda: &mut Agenda<Event>,
+    ) {
+        let to = self.messages.get(message).to;
+        let qp_type = self.qps[to.index as usize].qp_type;
+        if qp_type == QpType::Rc {
+            self.answer(message, Answer::Nak(status), at, agenda);
+        } else {
+            self.dropped(message, agenda);
+        }
+        if let Some(received) = received {
+            let qp = &mut self.qps[to.index as usize];
+            let failed = (received.wr_id, received.status);
+            qp.failed_receives.push_back(failed);
+            let qp = qp.reference();
+            self.fail_receives(qp, agenda);
+        }
+        if qp_type == QpType::Rc {
+            self.fail(to.index, adverb_verbs::QpState::Err, agenda);
+        }
+    }
+}
+
+/// How long a request occupies the receiving side.
+pub(super) fn receiving_span(machine: &Machine, operation: Operation, length: u64) -> Span {
+    let times = &machine.nic.times;
+    match operation {
+        Operation::Send | Operation::SendWithImm(_) | Operation::RdmaWriteWithImm(..) => {
+            if length > 0 {
+                times.recv
+            } else {
+                times.recv_header_only
+            }
+        }
+        Operation::RdmaWrite(_) => times.write,
+        _ => times.response,
+    }
+}

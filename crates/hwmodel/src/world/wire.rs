@@ -1,0 +1,213 @@
+//! Ports, cables and switches; headers by transport and operation.
+
+use adverb_sim::Agenda;
+use adverb_units::{Span, Time};
+use adverb_verbs::{LinkLayer, Operation, QpType, Qpn};
+
+use super::message::{Answer, Direction, Message};
+use super::queue_pair::{Qp, Target};
+use super::responder::receiving_span;
+use super::{Event, Fabric, QpRef};
+
+/// Headers, in bytes (IBTA vol. 1, chapters 7 to 9; annex A17 for RoCEv2).
+mod header {
+    pub(super) const LRH: u64 = 8;
+    pub(super) const BTH: u64 = 12;
+    pub(super) const RETH: u64 = 16;
+    pub(super) const AETH: u64 = 4;
+    pub(super) const DETH: u64 = 8;
+    pub(super) const IMMDT: u64 = 4;
+    pub(super) const ATOMICETH: u64 = 28;
+    pub(super) const ATOMICACKETH: u64 = 8;
+    pub(super) const ICRC: u64 = 4;
+    pub(super) const VCRC: u64 = 2;
+    /// Preamble, frame, FCS and gap.
+    pub(super) const ETHERNET: u64 = 8 + 14 + 4 + 12;
+    pub(super) const IPV4_UDP: u64 = 20 + 8;
+    /// TCP/IP, MPA and DDP of iWARP (RFC 5040, 5041, 5044), with one marker.
+    pub(super) const IWARP: u64 = 20 + 32 + 2 + 14 + 4 + 4;
+}
+
+/// What a packet has around its payload, whatever it says.
+fn frame(link: LinkLayer) -> u64 {
+    use header::{BTH, ETHERNET, ICRC, IPV4_UDP, IWARP, LRH, VCRC};
+    match link {
+        LinkLayer::Ethernet => ETHERNET + IPV4_UDP + BTH + ICRC,
+        LinkLayer::Iwarp => ETHERNET + IWARP,
+        _ => LRH + BTH + ICRC + VCRC,
+    }
+}
+
+/// Extended headers of a message's first packet.
+fn extended(message: &Message, qp_type: QpType) -> u64 {
+    use header::{AETH, ATOMICACKETH, ATOMICETH, DETH, IMMDT, RETH};
+    let datagram = if qp_type == QpType::Ud { DETH } else { 0 };
+    datagram
+        + match (message.direction, message.operation) {
+            (Direction::Request, Operation::Send) => 0,
+            (Direction::Request, Operation::SendWithImm(_)) => IMMDT,
+            (Direction::Request, Operation::RdmaWrite(_) | Operation::RdmaRead(_)) => RETH,
+            (Direction::Request, Operation::RdmaWriteWithImm(..)) => RETH + IMMDT,
+            (Direction::Request, _) => ATOMICETH,
+            (Direction::Answer(Answer::Ack), operation) if operation.is_atomic() => {
+                AETH + ATOMICACKETH
+            }
+            (Direction::Answer(_), _) => AETH,
+        }
+}
+
+/// Times at the port that a message goes to.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Passage {
+    /// When it has left.
+    left: Time,
+    /// When its first packet is there.
+    first: Time,
+    /// When its last packet is there.
+    last: Time,
+}
+
+impl Qp {
+    /// The last message that left in a direction.
+    fn order(&mut self, direction: Direction) -> &mut Passage {
+        match direction {
+            Direction::Request => &mut self.departed,
+            Direction::Answer(_) => &mut self.answered,
+        }
+    }
+}
+
+impl Fabric {
+    /// The queue pair `number` of a machine.
+    pub(super) fn find(&self, machine: u32, number: Qpn) -> Option<u32> {
+        let place = number.get().checked_sub(super::queue_pair::FIRST_NUMBER)?;
+        let numbers = &self.machines.get(machine as usize)?.numbers;
+        numbers.get(place as usize).copied()
+    }
+
+    /// Where a request goes: to nobody, if there is none of that number.
+    pub(super) fn destination(&self, from: QpRef, target: Option<Target>) -> QpRef {
+        let remote = self.qps[from.index as usize].remote;
+        let place = match (target, remote) {
+            (Some(target), _) => Some((target.machine, target.number)),
+            (None, remote) => remote.map(|r| (r.machine, r.number)),
+        };
+        let found = place.and_then(|(machine, number)| self.find(machine, number));
+        found.map_or(QpRef::NOBODY, |index| self.qps[index as usize].reference())
+    }
+
+    /// A message, request or answer, leaves its machine, `delay` from now.
+    ///
+    /// Its place among those that leave by the same port is settled now: what delays messages is
+    /// nearly the same for all of a kind.
+    pub(super) fn depart(&mut self, message: u32, delay: Span, agenda: &mut Agenda<Event>) {
+        let m = self.messages.get(message);
+        let (from, to) = match m.direction {
+            Direction::Request => (m.from, m.to),
+            Direction::Answer(_) => (m.to, m.from),
+        };
+        let (seq, is_request) = (m.seq, m.direction == Direction::Request);
+        let passage = self.travel(message, (from, to), agenda.now(), delay);
+        let m = self.messages.get(message);
+        m.first = passage.first;
+        agenda.schedule(passage.last, Event::Arrive { message });
+        if is_request {
+            self.departed(from, seq, passage.left, agenda);
+        }
+    }
+
+    fn travel(
+        &mut self,
+        message: u32,
+        (from, to): (QpRef, QpRef),
+        now: Time,
+        delay: Span,
+    ) -> Passage {
+        let (source, target) = (from.index as usize, to.index as usize);
+        let here = self.qps[source].machine;
+        let there = self.qps.get(target).map_or(here, |peer| peer.machine);
+        let credit = self.credit(message, there, now);
+        let qp = &self.qps[source];
+        let m = self.messages.get(message);
+        let machine = &mut self.machines[qp.machine as usize];
+        let link = machine.link;
+        let mtu = qp.mtu.max(1);
+        let packets = m.length.div_ceil(mtu).max(1);
+        let around = frame(machine.preset.link_layer);
+        let wire = m.length + packets * around + extended(m, qp.qp_type);
+        let head = m.length.min(mtu) + around + extended(m, qp.qp_type);
+        let (gathered, qp_port) = (m.gathered, qp.port as usize);
+        let whole = link.byte.of(wire);
+        let qp = &mut self.qps[source];
+        let port = qp_port % machine.nic.ports.len();
+        let direction = m.direction;
+        let order = qp.order(direction);
+        let settled = machine.nic.ports[port].begin(credit, whole);
+        let begin = settled + delay;
+        // A queue pair's messages keep their order.
+        let begin = begin.max(order.left);
+        machine.nic.counts.sent_messages += 1;
+        // The last packet cannot leave before its data have come.
+        let tail = link.byte.of(head);
+        let left = (begin + whole).max(gathered + tail);
+        if there == machine.index {
+            order.left = left;
+            return Passage {
+                left,
+                first: begin + tail,
+                last: left,
+            };
+        }
+        let late = self.switched(there, port, settled, whole);
+        let link = self.machines[there as usize].link;
+        let way = link.cable * (link.switches + 1) + link.switch * link.switches + late;
+        let passage = Passage {
+            left,
+            first: begin + tail + way,
+            last: left + way,
+        };
+        let order = self.qps[source].order(direction);
+        let passage = Passage {
+            last: passage.last.max(order.last),
+            ..passage
+        };
+        *order = passage;
+        passage
+    }
+
+    /// When a message may leave for the port of machine `there`: its sender waits for credits while
+    /// what is promised to the NIC there is more than its buffer holds.
+    fn credit(&mut self, message: u32, there: u32, now: Time) -> Time {
+        let m = self.messages.get(message);
+        let machine = &mut self.machines[there as usize];
+        let span = match m.direction {
+            Direction::Request => receiving_span(machine, m.operation, m.length),
+            Direction::Answer(_) => machine.nic.times.response,
+        };
+        let promised = machine
+            .nic
+            .promised
+            .begin(now, span)
+            .max(machine.nic.rx.free());
+        now + (promised - now).saturating_sub(machine.link.backlog)
+    }
+
+    /// How long a message waits in the last switch, which sends to a port what came for it, one after
+    /// another.
+    fn switched(&mut self, there: u32, port: usize, at: Time, whole: Span) -> Span {
+        let machine = &mut self.machines[there as usize];
+        if machine.link.switches == 0 {
+            return Span::ZERO;
+        }
+        let ports = machine.nic.inbound.len();
+        machine.nic.inbound[port % ports].begin(at, whole) - at
+    }
+
+    /// A message is at the port that it goes to.
+    pub(super) fn arrive(&mut self, message: u32, agenda: &mut Agenda<Event>) {
+        match self.messages.get(message).direction {
+            Direction::Request => self.request(message, agenda),
+            Direction::Answer(answer) => self.answered(message, answer, agenda),
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! What more hardware, distance or payload may never do.
+
+mod common;
+
+use adverb_hwmodel::Preset;
+use adverb_results::{Opcode, Program};
+use adverb_studies::Length;
+use common::{cell, run_on};
+use proptest::prelude::*;
+
+/// One-way time of a ping on a changed ConnectX-3, in nanoseconds.
+fn ping(op: Opcode, size: u64, inline: bool, changes: &[(&str, f64)]) -> f64 {
+    let preset = Preset::built_in("cx3").and_then(|preset| preset.with(changes));
+    let mut spec = cell(Program::Ping, op, size);
+    spec.params.inline = inline;
+    spec.params.length = Length::Iters(20);
+    let metrics = run_on(&preset.expect("possible values"), &spec).metrics;
+    metrics.one_way_ns.mean.expect("rounds were timed")
+}
+
+fn operation() -> impl Strategy<Value = Opcode> {
+    prop::sample::select(vec![
+        Opcode::Send,
+        Opcode::Write,
+        Opcode::WriteImm,
+        Opcode::Read,
+        Opcode::WriteRead,
+    ])
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn a_longer_way_is_never_faster(
+        op in operation(),
+        size in 1u64..20_000,
+        cable in 0.0..2_000.0,
+        more in 1.0..2_000.0,
+        path in prop::sample::select(vec![
+            "link.cable_ns", "link.switch_ns", "pcie.one_way_ns", "memory.dma_ns", "nic.tx_ns",
+            "nic.rx_ns", "cpu.wqe_build_ns", "cpu.mmio_line_ns", "memory.llc_ns",
+        ]),
+    ) {
+        let base = 1.0 + cable;
+        let near = ping(op, size, false, &[(path, base)]);
+        let far = ping(op, size, false, &[(path, base + more)]);
+        prop_assert!(far >= near, "{op} of {size} B: {far} ns with {path} = {} instead of {base}, {near} ns", base + more);
+    }
+
+    #[test]
+    fn a_longer_message_is_never_faster(
+        op in operation(),
+        size in 1u64..200_000,
+        more in 1u64..200_000,
+    ) {
+        let short = ping(op, size, false, &[]);
+        let long = ping(op, size + more, false, &[]);
+        prop_assert!(long >= short, "{op}: {long} ns for {} B, {short} ns for {size} B", size + more);
+    }
+
+    #[test]
+    fn a_wider_link_is_never_slower(
+        op in operation(),
+        size in 1u64..100_000,
+        path in prop::sample::select(vec![
+            ("link.gbps", 16.0, 54.55), ("pcie.lanes", 4.0, 8.0), ("pcie.generation", 2.0, 3.0),
+            ("nic.send_mops", 5.0, 40.0), ("nic.recv_mops", 5.0, 40.0), ("nic.read_response_mops", 5.0, 40.0),
+        ]),
+    ) {
+        let (path, narrow, wide) = path;
+        let slow = ping(op, size, false, &[(path, narrow)]);
+        let fast = ping(op, size, false, &[(path, wide)]);
+        prop_assert!(fast <= slow, "{op} of {size} B: {fast} ns with {path} = {wide}, {slow} ns with {narrow}");
+    }
+
+    #[test]
+    fn inline_saves_the_read_of_a_small_payload(size in 1u64..128) {
+        let inline = ping(Opcode::Write, size, true, &[]);
+        let read = ping(Opcode::Write, size, false, &[]);
+        prop_assert!(inline < read, "{size} B: {inline} ns inline, {read} ns not");
+    }
+}

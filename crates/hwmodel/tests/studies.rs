@@ -1,0 +1,65 @@
+//! The studies' programs on the model, with every byte checked.
+
+mod common;
+
+use adverb_results::{Completion, Opcode, Posting, Program, Signaling};
+use adverb_studies::Request;
+use adverb_units::MessageRate;
+use common::{cell, run};
+
+#[test]
+fn ping_runs_with_every_operation_polled_and_by_events() {
+    let by_events = [
+        Opcode::Send,
+        Opcode::WriteImm,
+        Opcode::Read,
+        Opcode::WriteRead,
+    ];
+    let cells = by_events
+        .map(|op| (op, Completion::Event))
+        .into_iter()
+        .chain(by_events.map(|op| (op, Completion::Poll)))
+        // The receiver of WRITEs polls memory: there is no event.
+        .chain([(Opcode::Write, Completion::Poll)]);
+    for (op, completion) in cells {
+        let mut last = 0.0;
+        for (size, inline) in [(8, true), (64, false), (5_000, false), (100_000, false)] {
+            let mut spec = cell(Program::Ping, op, size);
+            spec.params.completion = completion;
+            spec.params.inline = inline && op != Opcode::Read;
+            let mean = run("cx3", &spec).metrics.one_way_ns.mean.unwrap_or(0.0);
+            assert!(mean > last, "{op} {completion:?} {size} B: {mean} ns");
+            last = mean;
+        }
+    }
+}
+
+#[test]
+fn blast_runs_with_every_operation_list_and_signaling() {
+    for op in [Opcode::Send, Opcode::Write, Opcode::WriteImm, Opcode::Read] {
+        for completion in [Completion::Poll, Completion::Event] {
+            for post in [Posting::Single, Posting::List] {
+                for signal in [Signaling::All, Signaling::Periodic] {
+                    let mut spec = cell(Program::Blast, op, 200);
+                    spec.params = Request {
+                        completion,
+                        post,
+                        signal,
+                        buffers: 16,
+                        ..spec.params
+                    };
+                    let metrics = run("connect_ib", &spec).metrics;
+                    let rate = metrics.messages_per_s.map_or(0.0, MessageRate::per_second);
+                    let what = format!("{op} {completion:?} {post:?} {signal:?}: {rate}");
+                    assert!(rate > 1e6 && rate < 50e6, "{what}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn the_same_cell_gives_the_same_figures_bit_for_bit() {
+    let spec = cell(Program::Blast, Opcode::Write, 64);
+    assert_eq!(run("cx3", &spec), run("cx3", &spec));
+}

@@ -1,0 +1,165 @@
+//! Connection identifiers: one end of a connection, or a listener.
+
+use std::ffi::c_int;
+use std::io;
+use std::net::SocketAddr;
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+use std::time::Instant;
+
+use adverb_abi as abi;
+use adverb_verbs::{ConnectError, PortNum, QpState};
+
+use super::address::{from_c, to_c};
+use super::event::{Channel, Event};
+use crate::library::CmLibrary;
+use crate::raw::{check, text};
+
+/// `rdma_cm_id`, disconnected and destroyed at the end, which waits for nobody.
+#[derive(Debug)]
+pub(crate) struct Id {
+    raw: NonNull<abi::rdma_cm_id>,
+    channel: Arc<Channel>,
+}
+
+// SAFETY: librdmacm is thread-safe; the pointer is only passed to it.
+unsafe impl Send for Id {}
+
+impl Drop for Id {
+    fn drop(&mut self) {
+        // SAFETY: the id lives and is destroyed once; all its events are acknowledged. One that
+        // is not connected is not disconnected either.
+        unsafe {
+            (self.library().rdma_disconnect)(self.raw.as_ptr());
+            (self.library().rdma_destroy_id)(self.raw.as_ptr());
+        }
+    }
+}
+
+impl Id {
+    /// An id with a channel of its own.
+    pub(super) fn new(library: &'static CmLibrary) -> Result<Self, ConnectError> {
+        let channel = Channel::new(library).map_err(system("open the connection manager"))?;
+        let mut raw = ptr::null_mut();
+        let (place, context) = (&raw mut raw, ptr::null_mut());
+        // SAFETY: the channel lives, the place is exclusive.
+        check(unsafe {
+            (library.rdma_create_id)(channel.raw.as_ptr(), place, context, abi::RDMA_PS_TCP)
+        })
+        .map_err(system("make a connection identifier"))?;
+        Ok(Id {
+            raw: NonNull::new(raw).expect("an id was made"),
+            channel: Arc::new(channel),
+        })
+    }
+
+    fn library(&self) -> &'static CmLibrary {
+        self.channel.library
+    }
+
+    /// A call of the library about this id; `action` is what it is to do.
+    pub(super) fn call(
+        &self,
+        action: &str,
+        call: impl FnOnce(&CmLibrary, *mut abi::rdma_cm_id) -> c_int,
+    ) -> Result<(), ConnectError> {
+        check(call(self.library(), self.raw.as_ptr())).map_err(system(action))
+    }
+
+    /// The next event until `end`, of this id or of one that it listens for; else the error `late`.
+    pub(super) fn next(
+        &self,
+        end: Instant,
+        late: impl FnOnce() -> ConnectError,
+    ) -> Result<Event, ConnectError> {
+        let event = self.channel.next(end);
+        let event = event.map_err(system("wait for the connection manager"))?;
+        event.ok_or_else(late)
+    }
+
+    /// The id that a connection request made.
+    pub(super) fn requested(&self, event: &Event) -> Option<Id> {
+        let is_request = event.kind == abi::RDMA_CM_EVENT_CONNECT_REQUEST;
+        let raw = NonNull::new(event.id).filter(|_| is_request)?;
+        let channel = self.channel.clone();
+        Some(Id { raw, channel })
+    }
+
+    /// The other end's address.
+    pub(super) fn peer(&self) -> Option<SocketAddr> {
+        // SAFETY: the id lives; the address is as long as its family says.
+        unsafe {
+            let address = &raw const (*self.raw.as_ptr()).route.addr.dst_storage;
+            from_c(address.cast())
+        }
+    }
+
+    /// The device and port that the connection manager bound it to.
+    pub(super) fn device(&self) -> Option<(String, PortNum)> {
+        // SAFETY: the id lives; its context, if it has one, as long as the library.
+        unsafe {
+            let id = self.raw.as_ref();
+            let context = id.verbs.as_ref()?;
+            Some((text(&(*context.device).name), PortNum(id.port_num)))
+        }
+    }
+
+    /// The attributes and the mask that lead to `state` (`rdma_init_qp_attr`).
+    pub(super) fn attributes(
+        &self,
+        state: QpState,
+    ) -> Result<(abi::ibv_qp_attr, u32), ConnectError> {
+        let (mut attr, mut mask) = (abi::ibv_qp_attr::zeroed(), 0);
+        attr.qp_state = state as u32;
+        let action = format!("ask the connection manager for the attributes of {state}");
+        self.call(&action, |library, id| {
+            // SAFETY: the id lives, the structures are exclusive.
+            unsafe { (library.rdma_init_qp_attr)(id, &raw mut attr, &raw mut mask) }
+        })?;
+        // Some kernels set bits of their own above those of verbs.
+        Ok((attr, mask as u32 & ((abi::IBV_QP_DEST_QPN << 1) - 1)))
+    }
+}
+
+/// An id that waits for connections.
+#[derive(Debug)]
+pub(crate) struct Listener {
+    id: Id,
+    /// Where.
+    pub(crate) address: SocketAddr,
+}
+
+impl Listener {
+    /// Listens on any port of `address`.
+    pub(crate) fn new(
+        library: &'static CmLibrary,
+        address: SocketAddr,
+    ) -> Result<Self, ConnectError> {
+        /// Strangers' requests that may wait beside the peer's.
+        const BACKLOG: c_int = 8;
+        let id = Id::new(library)?;
+        let mut c = to_c(address);
+        id.call(&format!("bind to {}", address.ip()), |library, id| {
+            // SAFETY: the id lives, the address is one of its family.
+            unsafe { (library.rdma_bind_addr)(id, (&raw mut c).cast()) }
+        })?;
+        id.call(&format!("listen on {}", address.ip()), |library, id| {
+            // SAFETY: the id lives.
+            unsafe { (library.rdma_listen)(id, BACKLOG) }
+        })?;
+        // SAFETY: as above.
+        let port = u16::from_be(unsafe { (library.rdma_get_src_port)(id.raw.as_ptr()) });
+        let address = SocketAddr::new(address.ip(), port);
+        Ok(Listener { id, address })
+    }
+
+    pub(super) fn id(&self) -> &Id {
+        &self.id
+    }
+}
+
+/// The error that `action` failed.
+fn system(action: &str) -> impl FnOnce(io::Error) -> ConnectError {
+    let action = format!("cannot {action}");
+    |source| ConnectError::System { action, source }
+}

@@ -1,0 +1,392 @@
+//! An opened device and its protection domains.
+
+use std::io;
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+
+use adverb_abi as abi;
+use adverb_sysfs::Sysfs;
+use adverb_units::Bytes;
+use adverb_verbs::{
+    AccessFlags, AddressVector, AtomicCap, Context, Counters, CreateError, Device, DeviceCaps,
+    DeviceName, Lid, LinkLayer, OpenError, PathMtu, PortCaps, PortNum, ProtectionDomain, QpInit,
+    RegisterError, Unsupported,
+};
+
+use crate::address::VerbsAh;
+use crate::channel::VerbsChannel;
+use crate::choice::{GidChoice, Interface, VerbsDevice};
+use crate::cm::Manager;
+use crate::cq::VerbsCq;
+use crate::explain::{memlock_remedy, object_error};
+use crate::faults::Faults;
+use crate::gid::{GidTableEntry, choose};
+use crate::library::Library;
+use crate::memory::{PageCounts, VerbsMr};
+use crate::provenance;
+use crate::qp::VerbsQp;
+use crate::raw::RawContext;
+
+/// What all objects of an opened device stand on.
+#[derive(Debug)]
+pub(crate) struct Handle {
+    pub(crate) name: DeviceName,
+    pub(crate) caps: DeviceCaps,
+    pub(crate) attr: DeviceAttr,
+    pub(crate) port: PortNum,
+    pub(crate) layer: LinkLayer,
+    pub(crate) max_message: Bytes,
+    pub(crate) gid: GidTableEntry,
+    /// Who connects queue pairs; none where that is done by hand.
+    pub(crate) manager: Option<Manager>,
+    pub(crate) posting: Interface,
+    pub(crate) polling: Interface,
+    pub(crate) next_cq: AtomicU32,
+    pub(crate) faults: Faults,
+    pub(crate) pages: PageCounts,
+    pub(crate) raw: RawContext,
+}
+
+/// The parts of `ibv_device_attr` that caps do not have.
+#[derive(Clone, Debug)]
+pub(crate) struct DeviceAttr {
+    /// Ports.
+    pub(crate) ports: u8,
+    /// READs and atomics that this side may have under way on a queue pair.
+    pub(crate) max_qp_init_rd_atom: i32,
+    /// Vendor's PCI id and that of the part.
+    pub(crate) vendor: (u32, u32),
+    /// Firmware, as the driver says it.
+    pub(crate) firmware: String,
+}
+
+impl Handle {
+    pub(crate) fn library(&self) -> &'static Library {
+        self.raw.library
+    }
+
+    /// That this device has no `feature`.
+    pub(crate) fn unsupported(&self, feature: &'static str) -> Unsupported {
+        Unsupported {
+            feature,
+            device: self.name.0.clone(),
+        }
+    }
+}
+
+/// An opened device. Objects made from it keep it open.
+#[derive(Debug)]
+pub struct VerbsContext {
+    handle: Arc<Handle>,
+}
+
+impl VerbsContext {
+    pub(crate) fn new(device: &VerbsDevice, raw: RawContext) -> Result<Self, OpenError> {
+        let attr = raw
+            .query_device()
+            .map_err(|e| device.system("query the device", e))?;
+        let port = device.find_port(&raw, attr.phys_port_cnt)?;
+        let port_attr = raw
+            .query_port(port)
+            .map_err(|e| device.system(&format!("query port {port}"), e))?;
+        let layer = raw.link_layer(&port_attr);
+        let gid = device.find_gid(&raw, (port, layer))?;
+        let manager = Manager::of(device, &raw, (port, layer), gid)?;
+        let faults =
+            Faults::watch(&raw).map_err(|e| device.system("watch asynchronous events", e))?;
+        let inline = probe_inline(&raw).map_err(|source| {
+            let action = "make a queue pair to find the inline maximum";
+            let remedy = memlock_remedy(&source, Bytes::kib(64));
+            let reason = format!("cannot {action}: {source}");
+            device.unavailable(reason, remedy.trim_start_matches("; "))
+        })?;
+        let handle = Arc::new(Handle {
+            name: device.name(),
+            caps: caps(&attr, inline),
+            attr: DeviceAttr {
+                ports: attr.phys_port_cnt,
+                max_qp_init_rd_atom: attr.max_qp_init_rd_atom,
+                vendor: (attr.vendor_id, attr.vendor_part_id),
+                firmware: crate::raw::text(&attr.fw_ver),
+            },
+            port,
+            layer,
+            max_message: Bytes::new(port_attr.max_msg_sz.into()),
+            gid,
+            manager,
+            posting: device.posting,
+            polling: device.polling,
+            next_cq: AtomicU32::new(1),
+            faults,
+            pages: PageCounts::default(),
+            raw,
+        });
+        let context = VerbsContext { handle };
+        context.try_interfaces(device)?;
+        Ok(context)
+    }
+
+    /// Finds out now whether the driver has the interfaces that were asked for.
+    fn try_interfaces(&self, device: &VerbsDevice) -> Result<(), OpenError> {
+        if (device.posting, device.polling) == (Interface::Classic, Interface::Classic) {
+            return Ok(());
+        }
+        let made = self.alloc_pd().and_then(|pd| {
+            let cq = self.create_cq(1, None)?;
+            let init = QpInit {
+                qp_type: adverb_verbs::QpType::Rc,
+                send_cq: &cq,
+                recv_cq: &cq,
+                caps: adverb_verbs::QpCaps {
+                    max_send_wr: 1,
+                    max_recv_wr: 1,
+                    ..Default::default()
+                },
+            };
+            self.create_qp(&pd, &init).map(drop)
+        });
+        made.map_err(|error| device.unavailable(error.to_string(), "use the classic interface"))
+    }
+}
+
+fn caps(attr: &abi::ibv_device_attr, max_inline_data: u32) -> DeviceCaps {
+    let count = |n: i32| u32::try_from(n).unwrap_or(0);
+    DeviceCaps {
+        max_qp: count(attr.max_qp),
+        max_qp_wr: count(attr.max_qp_wr),
+        max_sge: count(attr.max_sge),
+        max_cq: count(attr.max_cq),
+        max_cqe: count(attr.max_cqe),
+        max_mr: count(attr.max_mr),
+        // Drivers without a limit say 2^64 - 1; an allocation has at most half an address space.
+        max_mr_size: Bytes::new(attr.max_mr_size.min(isize::MAX as u64)),
+        max_qp_rd_atom: u8::try_from(attr.max_qp_rd_atom.max(0)).unwrap_or(u8::MAX),
+        max_inline_data,
+        atomics: match attr.atomic_cap {
+            abi::IBV_ATOMIC_HCA => AtomicCap::Device,
+            abi::IBV_ATOMIC_GLOB => AtomicCap::System,
+            _ => AtomicCap::None,
+        },
+    }
+}
+
+/// The longest inline payload that a queue pair with one piece takes: `ibv_device_attr` does not
+/// say, so queue pairs are made, by halves.
+fn probe_inline(raw: &RawContext) -> io::Result<u32> {
+    const BEYOND: u32 = 1 << 14;
+    let library = raw.library;
+    // SAFETY: the context is open; the queue is destroyed below, after the queue pairs.
+    let cq =
+        unsafe { (library.ibv_create_cq)(raw.as_ptr(), 1, ptr::null_mut(), ptr::null_mut(), 0) };
+    let cq = NonNull::new(cq).ok_or_else(io::Error::last_os_error)?;
+    // SAFETY: as above.
+    let pd = unsafe { (library.ibv_alloc_pd)(raw.as_ptr()) };
+    let found = match NonNull::new(pd) {
+        None => Err(io::Error::last_os_error()),
+        Some(pd) => {
+            let found = largest_inline(library, (pd, cq), BEYOND);
+            // SAFETY: nothing stands on the domain any more.
+            unsafe { (library.ibv_dealloc_pd)(pd.as_ptr()) };
+            found
+        }
+    };
+    // SAFETY: nothing uses the queue any more.
+    unsafe { (library.ibv_destroy_cq)(cq.as_ptr()) };
+    found
+}
+
+fn largest_inline(
+    library: &Library,
+    (pd, cq): (NonNull<abi::ibv_pd>, NonNull<abi::ibv_cq>),
+    beyond: u32,
+) -> io::Result<u32> {
+    let makes = |max_inline_data| -> io::Result<()> {
+        let mut init = abi::ibv_qp_init_attr {
+            send_cq: cq.as_ptr(),
+            recv_cq: cq.as_ptr(),
+            cap: abi::ibv_qp_cap {
+                max_send_wr: 1,
+                max_recv_wr: 1,
+                max_send_sge: 1,
+                max_recv_sge: 1,
+                max_inline_data,
+            },
+            qp_type: abi::IBV_QPT_RC,
+            ..abi::ibv_qp_init_attr::zeroed()
+        };
+        // SAFETY: domain and queue live; the queue pair is destroyed at once.
+        let qp = unsafe { (library.ibv_create_qp)(pd.as_ptr(), &raw mut init) };
+        let qp = NonNull::new(qp).ok_or_else(io::Error::last_os_error)?;
+        // SAFETY: it was just made.
+        unsafe { (library.ibv_destroy_qp)(qp.as_ptr()) };
+        Ok(())
+    };
+    makes(0)?;
+    let (mut fits, mut refused) = (0, beyond);
+    while fits + 1 < refused {
+        let middle = fits.midpoint(refused);
+        match makes(middle) {
+            Ok(()) => fits = middle,
+            Err(_) => refused = middle,
+        }
+    }
+    Ok(fits)
+}
+
+impl Context for VerbsContext {
+    type Pd = VerbsPd;
+    type Mr = VerbsMr;
+    type Channel = VerbsChannel;
+    type Cq = VerbsCq;
+    type Qp = VerbsQp;
+    type Ah = VerbsAh;
+
+    fn name(&self) -> DeviceName {
+        self.handle.name.clone()
+    }
+
+    fn caps(&self) -> &DeviceCaps {
+        &self.handle.caps
+    }
+
+    fn port_num(&self) -> PortNum {
+        self.handle.port
+    }
+
+    fn port(&self, port: PortNum) -> Result<PortCaps, CreateError> {
+        let handle = &self.handle;
+        let ports = handle.attr.ports;
+        if !(1..=ports).contains(&port.0) {
+            return Err(CreateError::OutOfRange {
+                what: "port number",
+                value: port.0.into(),
+                min: 1,
+                max: ports.into(),
+            });
+        }
+        let failed = |what: &str, source| object_error(&format!("{what} of port {port}"), source);
+        let attr = handle.raw.query_port(port);
+        let attr = attr.map_err(|e| failed("query the state", e))?;
+        let link_layer = handle.raw.link_layer(&attr);
+        let gid = if port == handle.port {
+            handle.gid
+        } else {
+            let gids = handle.raw.gids(port, link_layer);
+            let gids = gids.map_err(|e| failed("read the table of GIDs", e))?;
+            choose(&gids, link_layer, GidChoice::Automatic)
+                .map_err(|e| failed("choose a GID", io::Error::other(e)))?
+        };
+        Ok(PortCaps {
+            link_layer,
+            active_mtu: path_mtu(attr.active_mtu),
+            max_msg_sz: Bytes::new(attr.max_msg_sz.into()),
+            lid: Lid(attr.lid),
+            gid: gid.gid,
+            gid_index: gid.index,
+            gid_type: gid.gid_type,
+        })
+    }
+
+    fn counters(&self) -> Counters {
+        let handle = &self.handle;
+        Sysfs::default()
+            .counters(&handle.raw.name(), handle.port)
+            .unwrap_or_default()
+    }
+
+    fn provenance(&self) -> Vec<(String, String)> {
+        provenance::of(&self.handle)
+    }
+
+    fn alloc_pd(&self) -> Result<VerbsPd, CreateError> {
+        let handle = self.handle.clone();
+        // SAFETY: the context is open.
+        let pd = unsafe { (handle.library().ibv_alloc_pd)(handle.raw.as_ptr()) };
+        let raw = NonNull::new(pd).ok_or_else(|| {
+            object_error("allocate a protection domain", io::Error::last_os_error())
+        })?;
+        Ok(VerbsPd {
+            inner: Arc::new(PdInner { raw, handle }),
+        })
+    }
+
+    fn create_channel(&self) -> Result<VerbsChannel, CreateError> {
+        VerbsChannel::new(&self.handle)
+    }
+
+    fn create_cq(
+        &self,
+        entries: u32,
+        channel: Option<&VerbsChannel>,
+    ) -> Result<VerbsCq, CreateError> {
+        VerbsCq::new(&self.handle, entries, channel)
+    }
+
+    fn alloc_mr(
+        &self,
+        pd: &VerbsPd,
+        length: Bytes,
+        access: AccessFlags,
+    ) -> Result<VerbsMr, RegisterError> {
+        if !Arc::ptr_eq(&pd.inner.handle, &self.handle) {
+            return Err(RegisterError::Foreign);
+        }
+        VerbsMr::new(&pd.inner, length, access)
+    }
+
+    fn create_qp(&self, pd: &VerbsPd, init: &QpInit<'_, VerbsCq>) -> Result<VerbsQp, CreateError> {
+        if !Arc::ptr_eq(&pd.inner.handle, &self.handle) {
+            return Err(CreateError::Foreign {
+                what: "the protection domain",
+            });
+        }
+        VerbsQp::new(&pd.inner, init)
+    }
+
+    fn create_ah(&self, pd: &VerbsPd, address: &AddressVector) -> Result<VerbsAh, CreateError> {
+        if !Arc::ptr_eq(&pd.inner.handle, &self.handle) {
+            return Err(CreateError::Foreign {
+                what: "the protection domain",
+            });
+        }
+        VerbsAh::new(&pd.inner, address)
+    }
+}
+
+/// The path MTU of a number of `ibv_mtu`; unknown ones are taken as the largest that is known.
+fn path_mtu(code: u32) -> PathMtu {
+    match code {
+        abi::IBV_MTU_256 => PathMtu::B256,
+        abi::IBV_MTU_512 => PathMtu::B512,
+        abi::IBV_MTU_1024 => PathMtu::B1024,
+        abi::IBV_MTU_2048 => PathMtu::B2048,
+        _ => PathMtu::B4096,
+    }
+}
+
+/// A protection domain.
+#[derive(Debug)]
+pub struct VerbsPd {
+    pub(crate) inner: Arc<PdInner>,
+}
+
+impl ProtectionDomain for VerbsPd {}
+
+#[derive(Debug)]
+pub(crate) struct PdInner {
+    pub(crate) raw: NonNull<abi::ibv_pd>,
+    pub(crate) handle: Arc<Handle>,
+}
+
+// SAFETY: verbs are thread-safe, and the pointer is only passed to them.
+unsafe impl Send for PdInner {}
+// SAFETY: as above.
+unsafe impl Sync for PdInner {}
+
+impl Drop for PdInner {
+    fn drop(&mut self) {
+        // SAFETY: all that stands on the domain holds it, so nothing does any more.
+        unsafe { (self.handle.library().ibv_dealloc_pd)(self.raw.as_ptr()) };
+    }
+}

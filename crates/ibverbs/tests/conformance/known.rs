@@ -1,0 +1,183 @@
+//! What drivers are known to lack, and where they are known to depart from the rules.
+
+use adverb_ibverbs::Interface;
+
+/// A case that does not pass on a driver.
+#[derive(Debug)]
+pub(crate) struct Known {
+    pub(crate) case: &'static str,
+    pub(crate) kind: Kind,
+    pub(crate) reason: &'static str,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// The driver says that it does not have it.
+    #[allow(
+        dead_code,
+        reason = "no driver that is known lacks anything of the suite"
+    )]
+    Lacks,
+    /// The driver does otherwise than the rules say.
+    Departs,
+    /// It does so in some runs: a race, so that passing proves nothing.
+    Unsteady,
+}
+
+const fn departs(case: &'static str, reason: &'static str) -> Known {
+    Known {
+        case,
+        kind: Kind::Departs,
+        reason,
+    }
+}
+
+const SLOTS: &str = "slots come back when requests are done, not when completions are polled";
+const NO_DOORBELL: &str =
+    "posting a receive does not enter the kernel, which does not look for new ones in ERR";
+const LOCAL_KEY: &str = "a wrong local key is LOC_QP_OP_ERR (rxe copy_data: EINVAL, not EFAULT)";
+const RECV_KEY: &str =
+    "a wrong local key of a receive is LOC_QP_OP_ERR (rxe_resp.c: RESPST_ERR_MALFORMED_WQE)";
+const TOO_SMALL: &str = "a receive that is too small ends with LOC_QP_OP_ERR";
+const SQD: &str = "going from SQD to RTS does not set the requester going; the next post does";
+
+/// Soft-RoCE: the kernel's `drivers/infiniband/sw/rxe` (Linux 6.1), rdma-core's `providers/rxe`
+/// (44).
+const RXE: &[Known] = &[
+    departs("signaling::unsignaled_requests_take_slots", SLOTS),
+    departs(
+        "signaling::slots_come_back_when_a_later_completion_is_polled",
+        SLOTS,
+    ),
+    departs(
+        "signaling::a_full_receive_queue_refuses",
+        "more receives fit than max_recv_wr says",
+    ),
+    departs(
+        "signaling::a_list_is_posted_up_to_the_request_that_does_not_fit",
+        "more requests fit than max_send_wr and max_recv_wr say: rings are rounded up",
+    ),
+    departs(
+        "access::receives_posted_after_a_refused_request_are_flushed",
+        NO_DOORBELL,
+    ),
+    departs("local::a_wrong_lkey_is_a_local_protection_error", LOCAL_KEY),
+    departs(
+        "local::the_lkey_of_a_deregistered_region_is_a_local_protection_error",
+        LOCAL_KEY,
+    ),
+    departs(
+        "local::a_region_of_another_domain_is_a_local_protection_error",
+        LOCAL_KEY,
+    ),
+    departs(
+        "local::a_receive_with_a_wrong_lkey_fails_both_sides",
+        RECV_KEY,
+    ),
+    departs(
+        "local::a_receive_without_local_write_access_fails_both_sides",
+        RECV_KEY,
+    ),
+    departs(
+        "unreliable::uc_may_be_connected_to_a_peer_that_is_gone",
+        LOCAL_KEY,
+    ),
+    departs(
+        "unreliable::a_local_error_of_uc_stops_sending_only",
+        LOCAL_KEY,
+    ),
+    departs(
+        "datagram::a_local_error_of_ud_stops_sending_only",
+        LOCAL_KEY,
+    ),
+    departs(
+        "unreliable::a_message_of_uc_longer_than_its_receive_fails_the_receiver_alone",
+        TOO_SMALL,
+    ),
+    departs(
+        "datagram::a_receive_too_small_for_its_datagram_fails_the_receiver_alone",
+        TOO_SMALL,
+    ),
+    departs(
+        "datagram::a_queue_key_with_the_high_bit_is_the_senders_own",
+        "the high bit of a request's queue key is not looked at",
+    ),
+    departs("datagram::unsignaled_datagrams_take_slots", SLOTS),
+    departs("datagram::ud_is_flushed_and_begins_anew", NO_DOORBELL),
+    departs(
+        "local::a_message_longer_than_its_receive_fails_both_sides",
+        "the sender is told REM_OP_ERR where the message does not fit its receive",
+    ),
+    departs(
+        "events::an_error_raises_a_solicited_event",
+        "a completion in error counts as solicited on the receiving side only",
+    ),
+    departs(
+        "lifecycle::posting_in_the_error_state_is_flushed",
+        NO_DOORBELL,
+    ),
+    departs(
+        "lifecycle::receives_posted_while_the_error_strikes_complete_once",
+        NO_DOORBELL,
+    ),
+    departs(
+        "lifecycle::reset_forgets_completions",
+        "completions of before RESET stay in the completion queue",
+    ),
+    departs(
+        "lifecycle::drained_holds_requests_back_until_ready_to_send",
+        SQD,
+    ),
+    departs(
+        "lifecycle::drained_finishes_the_request_that_has_begun",
+        "in SQD a request that waits for its receive is not tried again",
+    ),
+    departs(
+        "lifecycle::other_packet_sequence_numbers_exceed_the_retries",
+        "the requester takes an acknowledgement of packets that it has not sent",
+    ),
+    departs(
+        "lifecycle::seven_retries_come_to_an_end",
+        "seven retries are without end (rxe_comp.c: retry_cnt != 7)",
+    ),
+    departs(
+        "lifecycle::objects_are_dropped_in_any_order_while_requests_wait",
+        LOCAL_KEY,
+    ),
+];
+
+const PIECES: &str = "wr_set_sge_list counts the first piece's length for all \
+                      (linux-rdma/rdma-core pull request 1744)";
+
+/// Of the classic interface alone.
+const RXE_CLASSIC: &[Known] = &[departs(
+    "atomics::an_unaligned_atomic_is_an_invalid_request",
+    "it is refused when it is posted (providers/rxe: EINVAL)",
+)];
+
+/// Of the extended interface alone.
+const RXE_EXTENDED: &[Known] = &[
+    Known {
+        case: "sharing::threads_share_a_queue_pair",
+        kind: Kind::Unsteady,
+        reason: "with several threads posting, requests are sometimes never carried out",
+    },
+    departs("datagram::datagrams_are_gathered_and_scattered", PIECES),
+    departs("data::lists_are_gathered_and_scattered_by_sends", PIECES),
+    departs("data::lists_are_gathered_by_writes", PIECES),
+    departs("data::lists_are_scattered_to_by_reads", PIECES),
+    departs("local::an_empty_piece_needs_no_key", PIECES),
+    departs(
+        "inline::inline_pieces_are_gathered",
+        "wr_set_inline_data_list leaves the length at 0",
+    ),
+];
+
+/// What is known of a driver, used through an interface; nothing of drivers not named here.
+pub(crate) fn known(driver: &str, interface: Interface) -> Vec<&'static Known> {
+    match (driver, interface) {
+        ("rdma_rxe", Interface::Classic) => RXE.iter().chain(RXE_CLASSIC).collect(),
+        ("rdma_rxe", Interface::Extended) => RXE.iter().chain(RXE_EXTENDED).collect(),
+        _ => Vec::new(),
+    }
+}

@@ -1,0 +1,37 @@
+//! The conformance suite on a device of libibverbs.
+//!
+//! ```console
+//! $ cargo test -p adverb-ibverbs --test conformance                       # Soft-RoCE, in a VM
+//! $ cargo test -p adverb-ibverbs --test conformance -- --device mlx5_0    # a device of this host
+//! ```
+//!
+//! Each case runs in a process of its own, with a time limit, so that one that fails ends no other.
+//! What a driver is known to lack and where it departs from the rules stands in `known`; anything
+//! else that fails, and anything listed that passes, fails the run.
+
+mod args;
+mod known;
+mod one;
+mod suite;
+mod virtual_machine;
+
+use std::process::ExitCode;
+
+use args::Mode;
+
+fn main() -> ExitCode {
+    let first = std::env::args().next().unwrap_or_default();
+    if first.rsplit('/').next() == Some(adverb_vm::INIT_NAME) {
+        return adverb_vm::run_init();
+    }
+    match args::parse(std::env::args().skip(1)) {
+        Ok(Mode::VirtualMachine) => virtual_machine::run(),
+        Ok(Mode::Device(subject, filters)) => suite::run(&subject, &filters),
+        Ok(Mode::Case { subject, case }) => one::run(&subject, &case),
+        Ok(Mode::Nothing) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::from(2)
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! All cases on one device, and the table of verdicts.
+
+use std::fmt;
+use std::io::Read;
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use adverb_conformance::cases;
+use adverb_ibverbs::{VerbsDevice, devices};
+use adverb_sysfs::Sysfs;
+use adverb_verbs::{Context, Device};
+
+use crate::args::Subject;
+use crate::known::{Kind, Known, known};
+use crate::one::LACKS;
+
+/// How long a case may take; the suite's own waits are bounded by 5 s each.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// How a case ended.
+enum Outcome {
+    Passed,
+    Lacks(String),
+    Failed(String),
+}
+
+/// What that means, beside what is known of the device.
+enum Verdict {
+    Passed,
+    Lacks(String),
+    Departs(&'static str),
+    Failed(String),
+    Stale(&'static str),
+}
+
+impl Verdict {
+    fn of(outcome: Outcome, known: Option<&Known>) -> Self {
+        match (outcome, known) {
+            (Outcome::Passed, None) => Verdict::Passed,
+            (Outcome::Passed, Some(known)) if known.kind == Kind::Unsteady => Verdict::Passed,
+            (Outcome::Passed, Some(known)) => Verdict::Stale(known.reason),
+            (Outcome::Lacks(what), Some(known)) if known.kind == Kind::Lacks => {
+                Verdict::Lacks(format!("{what}: {}", known.reason))
+            }
+            (Outcome::Failed(_), Some(known)) if known.kind != Kind::Lacks => {
+                Verdict::Departs(known.reason)
+            }
+            (Outcome::Lacks(what), _) => Verdict::Failed(format!("unexpectedly lacks {what}")),
+            (Outcome::Failed(why), _) => Verdict::Failed(why),
+        }
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Verdict::Passed => f.write_str("passed"),
+            Verdict::Lacks(what) => write!(f, "lacks    {what}"),
+            Verdict::Departs(reason) => write!(f, "departs  {reason}"),
+            Verdict::Failed(why) => write!(f, "FAILED   {}", why.replace('\n', "\n         ")),
+            Verdict::Stale(reason) => write!(f, "FAILED   passes, but is listed: {reason}"),
+        }
+    }
+}
+
+/// Runs the cases on the device whose names have one of `filters`, all where there is none; fails
+/// if one ends otherwise than is known.
+pub(crate) fn run(subject: &Subject, filters: &[String]) -> ExitCode {
+    let device = match subject.device() {
+        Ok(device) => device,
+        Err(error) => return refused(&error),
+    };
+    if let Err(error) = show(&device) {
+        return refused(&error);
+    }
+    let driver = driver(&device);
+    let known = known(&driver, subject.interface);
+    let names: Vec<_> = cases::<VerbsDevice>().iter().map(|c| c.name).collect();
+    let mut count = [0; 4];
+    let wanted = |name: &&&str| filters.is_empty() || filters.iter().any(|f| name.contains(f));
+    for name in names.iter().filter(wanted) {
+        let of_case = known.iter().find(|known| known.case == *name).copied();
+        let begin = Instant::now();
+        let verdict = Verdict::of(run_case(subject, name), of_case);
+        println!(
+            "{name:66} {:5.1} s  {verdict}",
+            begin.elapsed().as_secs_f64()
+        );
+        count[match verdict {
+            Verdict::Passed => 0,
+            Verdict::Lacks(_) => 1,
+            Verdict::Departs(_) => 2,
+            _ => 3,
+        }] += 1;
+    }
+    let [passed, lacking, departing, failed] = count;
+    println!(
+        "{} cases on {device} ({driver}, {} interface): {passed} passed, {lacking} lack something, \
+         {departing} depart from the rules as known, {failed} FAILED",
+        count.iter().sum::<i32>(),
+        subject.interface
+    );
+    let gone = known.iter().filter(|known| !names.contains(&known.case));
+    let mut stale = 0;
+    for known in gone {
+        println!(
+            "FAILED: {} is listed, but there is no such case",
+            known.case
+        );
+        stale += 1;
+    }
+    ExitCode::from(u8::from(failed + stale > 0))
+}
+
+fn refused(error: &str) -> ExitCode {
+    eprintln!("{error}");
+    ExitCode::FAILURE
+}
+
+/// What the suite runs on.
+fn show(device: &VerbsDevice) -> Result<(), String> {
+    let there = devices().map_err(|e| e.to_string())?;
+    let there: Vec<_> = there.iter().map(ToString::to_string).collect();
+    println!("devices: {}", there.join(", "));
+    let context = device.open().map_err(|e| e.to_string())?;
+    println!("{}", context.name());
+    for (name, value) in context.provenance() {
+        println!("  {name:28} {value}");
+    }
+    println!("  {:28} {:?}", "limits", context.caps());
+    println!("  {:28} {} counters", "counts", context.counters().len());
+    Ok(())
+}
+
+fn driver(device: &VerbsDevice) -> String {
+    let found = Sysfs::default().device(device.ibv_name()).ok().flatten();
+    let driver = found.and_then(|device| device.driver);
+    driver.map_or_else(String::new, |driver| driver.to_string())
+}
+
+/// Runs one case in a process of its own.
+fn run_case(subject: &Subject, name: &str) -> Outcome {
+    let program = std::env::current_exe().expect("the running program has a path");
+    let child = Command::new(program)
+        .args(subject.args())
+        .args(["--case", name])
+        .env("RUST_BACKTRACE", "0")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn();
+    let mut child = child.expect("start a process for the case");
+    let stdout = collect(child.stdout.take().expect("a pipe"));
+    let stderr = collect(child.stderr.take().expect("a pipe"));
+    let status = wait(&mut child);
+    let [stdout, stderr] = [stdout, stderr].map(|text| text.join().unwrap_or_default());
+    match status {
+        None => Outcome::Failed(format!("did not end within {LIMIT:?}; {stderr}")),
+        Some(status) if status.success() => Outcome::Passed,
+        Some(status) if status.code() == Some(LACKS.into()) => {
+            Outcome::Lacks(stdout.trim().to_owned())
+        }
+        Some(status) => Outcome::Failed(format!("{status}: {}", stderr.trim())),
+    }
+}
+
+fn collect(mut from: impl Read + Send + 'static) -> JoinHandle<String> {
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        let _ = from.read_to_end(&mut bytes);
+        String::from_utf8_lossy(&bytes).into_owned()
+    })
+}
+
+/// The status of the child; none where it was killed for its time.
+fn wait(child: &mut Child) -> Option<std::process::ExitStatus> {
+    let deadline = Instant::now() + LIMIT;
+    loop {
+        if let Some(status) = child.try_wait().expect("the child is ours") {
+            return Some(status);
+        }
+        if Instant::now() > deadline {
+            let _ = child.kill();
+            let _ = child.wait();
+            return None;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}

@@ -1,0 +1,80 @@
+//! Adverb's figures of the same device, from its `--json`.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use adverb_results::{LatencyRecorder, Record};
+use anyhow::{Context as _, Result, ensure};
+
+use crate::Setting;
+
+/// The `adverb` binary beside this one.
+pub(crate) fn find() -> Result<PathBuf> {
+    let own = std::env::current_exe().context("cannot tell where this program is")?;
+    let adverb = own.with_file_name("adverb");
+    ensure!(
+        adverb.is_file(),
+        "{} is not there: name it with --adverb",
+        adverb.display()
+    );
+    Ok(adverb)
+}
+
+/// Runs a cell on the device.
+pub(crate) fn record(setting: &Setting, args: &[&str]) -> Result<Record> {
+    let [active, passive] = setting.cores;
+    let output = Command::new(&setting.adverb)
+        .args(args)
+        .args(["--device", &format!("verbs:{}", setting.device), "--json"])
+        .args(["--cpu", &format!("{active},{passive}")])
+        .output()
+        .context("cannot start adverb")?;
+    ensure!(
+        output.status.success(),
+        "adverb {}: {}",
+        args.join(" "),
+        String::from_utf8_lossy(&output.stderr).trim()
+    );
+    serde_json::from_slice(&output.stdout).context("adverb printed no record")
+}
+
+/// A latency cell's figures in µs, of half a round.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Latency {
+    pub(crate) mean: f64,
+    pub(crate) median: f64,
+    pub(crate) largest: f64,
+    pub(crate) deviation: f64,
+}
+
+impl Latency {
+    /// Of a record; `None` where a figure was not measured.
+    pub(crate) fn of(record: &Record) -> Option<Self> {
+        let metrics = record.metrics.as_ref()?;
+        let histogram = metrics.histogram.as_ref()?;
+        let recorder = LatencyRecorder::from_histogram(histogram).ok()?;
+        let latency = metrics.one_way_ns;
+        Some(Latency {
+            mean: latency.mean? / 1e3,
+            median: latency.p50? / 1e3,
+            largest: latency.max? / 1e3,
+            deviation: recorder.deviation_ns()? / 1e3,
+        })
+    }
+
+    /// The same of `n` such times: of whole rounds, 2.
+    pub(crate) fn times(self, n: f64) -> Self {
+        Latency {
+            mean: self.mean * n,
+            median: self.median * n,
+            largest: self.largest * n,
+            deviation: self.deviation * n,
+        }
+    }
+}
+
+/// A cell's throughput in MiB/s.
+pub(crate) fn mebibytes_per_s(record: &Record) -> Option<f64> {
+    let rate = record.metrics.as_ref()?.bytes_per_s?;
+    Some(rate.bytes_per_second() / f64::from(1 << 20))
+}

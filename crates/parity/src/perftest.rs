@@ -1,0 +1,230 @@
+//! perftest's programs: a server and a client on this host, and what they print.
+
+use std::net::TcpListener;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+
+use crate::Setting;
+use crate::stats::{mean_and_deviation, median, sorted};
+
+/// How long a server may take until it listens.
+const START: Duration = Duration::from_secs(20);
+
+/// What a latency test printed. All figures in µs, as it defines them.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Latency {
+    /// Median of all samples but the two largest.
+    pub(crate) typical: f64,
+    /// Mean of all samples but the two largest.
+    pub(crate) average: f64,
+    /// Second largest sample, which it calls the maximum.
+    pub(crate) max: f64,
+    /// Deviations truncated to whole µs before they are squared.
+    pub(crate) deviation: f64,
+    /// All of its samples, in order of size.
+    pub(crate) samples: Vec<f64>,
+}
+
+impl Latency {
+    /// Mean and standard deviation of its samples, none left out, nothing truncated.
+    pub(crate) fn plain(&self) -> (f64, f64) {
+        mean_and_deviation(&self.samples)
+    }
+
+    /// Median of its samples, none left out.
+    pub(crate) fn median(&self) -> f64 {
+        median(&self.samples)
+    }
+
+    /// The largest sample.
+    pub(crate) fn largest(&self) -> f64 {
+        self.samples.last().copied().unwrap_or(f64::NAN)
+    }
+}
+
+/// Runs a latency test.
+pub(crate) fn latency(setting: &Setting, program: &str, args: &[&str]) -> Result<Latency> {
+    // All samples are printed after the measurement.
+    let args = [args, &["-U"]].concat();
+    let text = run(setting, program, &args)?;
+    parse_latency(&text).with_context(|| format!("{program} printed no result: {text}"))
+}
+
+/// Runs a bandwidth test; its average in MiB/s (it prints `MB/sec` and divides by 2^20).
+pub(crate) fn bandwidth(setting: &Setting, program: &str, args: &[&str]) -> Result<f64> {
+    let text = run(setting, program, args)?;
+    parse_bandwidth(&text).with_context(|| format!("{program} printed no result: {text}"))
+}
+
+/// Runs server and client; what the client printed.
+fn run(setting: &Setting, program: &str, args: &[&str]) -> Result<String> {
+    let port = free_port()?;
+    let [client_core, server_core] = setting.cores;
+    let number = port.to_string();
+    // -F: a clock that changes its speed is no reason to stop; both programs see the same.
+    let common = ["-d", &setting.device, "-p", &number, "-F"];
+    let command = |tail: &[&str]| {
+        let mut command = Command::new(program);
+        command.args(common).args(args).args(tail);
+        command.stdin(Stdio::null());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    };
+    let mut server = Server(spawn_on(server_core, command(&[]))?);
+    server.wait_until_it_listens(port, program)?;
+    let client = spawn_on(client_core, command(&["127.0.0.1"]))?;
+    let output = client
+        .wait_with_output()
+        .with_context(|| format!("{program} did not end"))?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    if !output.status.success() {
+        let talk = String::from_utf8_lossy(&output.stderr);
+        bail!("{program} failed ({}): {text} {talk}", output.status);
+    }
+    let _ = server.0.wait();
+    Ok(text)
+}
+
+/// A server that does not outlive the measurement.
+struct Server(Child);
+
+impl Server {
+    /// Until it listens on `port`. To connect would be to begin the test.
+    fn wait_until_it_listens(&mut self, port: u16, program: &str) -> Result<()> {
+        let deadline = Instant::now() + START;
+        while !listens(port) {
+            if let Some(status) = self.0.try_wait()? {
+                bail!("the server of {program} ended before it listened ({status})");
+            }
+            ensure!(
+                Instant::now() < deadline,
+                "the server of {program} did not listen on port {port} within {START:?}"
+            );
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Where it has ended, there is nothing to end.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Whether some socket of this network namespace listens on `port` (state 0A in /proc/net/tcp).
+fn listens(port: u16) -> bool {
+    let ending = format!(":{port:04X}");
+    ["/proc/net/tcp", "/proc/net/tcp6"].iter().any(|path| {
+        let table = std::fs::read_to_string(path).unwrap_or_default();
+        table.lines().any(|line| {
+            let mut columns = line.split_whitespace().skip(1);
+            let local = columns.next().is_some_and(|local| local.ends_with(&ending));
+            local && columns.nth(1) == Some("0A")
+        })
+    })
+}
+
+/// Starts a program on one core: a child takes over the affinity of the thread that starts it.
+pub(crate) fn spawn_on(core: u32, mut command: Command) -> Result<Child> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let started = std::thread::scope(|scope| {
+        let start = scope.spawn(|| {
+            adverb_host::pin(core).with_context(|| format!("cannot run on core {core}"))?;
+            let needed = format!("cannot start {name} (Debian: perftest)");
+            command.spawn().context(needed)
+        });
+        start.join()
+    });
+    started.unwrap_or_else(|_| bail!("the thread that was to start {name} panicked"))
+}
+
+fn free_port() -> Result<u16> {
+    let listener = TcpListener::bind("127.0.0.1:0").context("no free TCP port")?;
+    Ok(listener.local_addr()?.port())
+}
+
+/// The columns `#bytes #iterations t_min t_max t_typical t_avg t_stdev 99% 99.9%`, after lines
+/// `number, sample`.
+fn parse_latency(text: &str) -> Option<Latency> {
+    let samples = text.lines().filter_map(|line| {
+        let (number, sample) = line.split_once(',')?;
+        number.trim().parse::<u64>().ok()?;
+        sample.trim().parse::<f64>().ok()
+    });
+    let samples = sorted(samples);
+    let columns = last_numbers(text, 9)?;
+    (!samples.is_empty()).then(|| Latency {
+        typical: columns[4],
+        average: columns[5],
+        max: columns[3],
+        deviation: columns[6],
+        samples,
+    })
+}
+
+/// The columns `#bytes #iterations BW peak, BW average, MsgRate`.
+fn parse_bandwidth(text: &str) -> Option<f64> {
+    Some(last_numbers(text, 5)?[3])
+}
+
+/// The last line of just so many numbers.
+fn last_numbers(text: &str, count: usize) -> Option<Vec<f64>> {
+    let numbers = |line: &str| -> Option<Vec<f64>> {
+        let words: Option<Vec<f64>> = line.split_whitespace().map(|w| w.parse().ok()).collect();
+        words.filter(|numbers| numbers.len() == count)
+    };
+    text.lines().rev().find_map(numbers)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What `ib_read_lat -s 64 -n 6 -U` of perftest 4.5 printed on Soft-RoCE, without its banner.
+    const LATENCY: &str = "\
+ local address: LID 0000 QPN 0x0022 PSN 0xf028ca OUT 0x80 RKey 0x0012da VAddr 0x0055d5ce5a9000
+ #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    t_stdev[usec]
+#, usec
+1, 1299.26
+2, 69.1342
+3, 33.4045
+4, 28.3031
+5, 24.7497
+---------------------------------------------------------------------------------------
+ 64      6          24.75          69.13        30.85    	       28.82       	1.53   		69.13   		69.13
+";
+
+    #[test]
+    fn what_a_latency_test_says_and_what_its_samples_say() {
+        let latency = parse_latency(LATENCY).unwrap();
+        assert_eq!((latency.max, latency.largest()), (69.13, 1299.26));
+        assert_eq!((latency.typical, latency.median()), (30.85, 33.4045));
+        let (mean, deviation) = latency.plain();
+        assert!((mean - 290.97).abs() < 0.01 && (deviation - 563.93).abs() < 0.01);
+        assert_eq!((latency.average, latency.deviation), (28.82, 1.53));
+    }
+
+    #[test]
+    fn the_average_of_a_bandwidth_test_is_its_fourth_column() {
+        let text =
+            " #bytes     #iterations    BW peak[MB/sec]    BW average[MB/sec]   MsgRate[Mpps]
+ 65536      1000             39.87              39.42  \t\t   0.000631
+";
+        assert_eq!(parse_bandwidth(text), Some(39.42));
+        assert_eq!(parse_bandwidth("Couldn't connect"), None);
+    }
+
+    #[test]
+    fn a_listening_port_is_seen() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        assert!(listens(port));
+        drop(listener);
+        assert!(!listens(port));
+    }
+}

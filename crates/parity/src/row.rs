@@ -1,0 +1,317 @@
+//! The pairs that are compared.
+
+use anyhow::{Context as _, Result};
+
+use crate::stats::{median, median_interval, sorted};
+use crate::{Setting, ours, perftest};
+
+/// Messages (bandwidth) or rounds (latency) of a run.
+const LATENCY_ITERS: Iters = Iters {
+    theirs: "1000",
+    ours: "200",
+};
+const BANDWIDTH_ITERS: Iters = Iters {
+    theirs: "1000",
+    ours: "200",
+};
+
+/// The same number for both: Adverb's is that of a repetition, of which it makes five.
+#[derive(Clone, Copy, Debug)]
+struct Iters {
+    theirs: &'static str,
+    ours: &'static str,
+}
+
+/// Which part of a round perftest reports.
+#[derive(Clone, Copy, Debug)]
+enum Reported {
+    /// SEND and WRITE: half of a round trip.
+    Half,
+    /// READ: the whole.
+    Whole,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Latency(Reported),
+    Bandwidth,
+}
+
+/// One comparison.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Row {
+    pub(crate) name: &'static str,
+    program: &'static str,
+    /// Of perftest, beside device, port and iterations.
+    theirs: &'static [&'static str],
+    /// Of Adverb, beside device and iterations.
+    ours: &'static [&'static str],
+    kind: Kind,
+}
+
+const SMALL: &str = "64";
+const LARGE: &str = "65536";
+
+/// With the same parameters on both sides: no inline payload (perftest takes it only of adapters that
+/// it knows), 16 requests in flight of which one in 8 is signaled, 16 READs.
+pub(crate) const ROWS: [Row; 6] = [
+    Row {
+        name: "send latency, 64 B",
+        program: "ib_send_lat",
+        theirs: &["-s", SMALL, "-I", "0"],
+        ours: &["ping", "--op", "send", "--size", SMALL],
+        kind: Kind::Latency(Reported::Half),
+    },
+    Row {
+        name: "write latency, 64 B",
+        program: "ib_write_lat",
+        theirs: &["-s", SMALL, "-I", "0"],
+        ours: &["ping", "--op", "write", "--size", SMALL],
+        kind: Kind::Latency(Reported::Half),
+    },
+    Row {
+        name: "read latency, 64 B",
+        program: "ib_read_lat",
+        theirs: &["-s", SMALL, "-o", "16"],
+        ours: &["ping", "--op", "read", "--size", SMALL],
+        kind: Kind::Latency(Reported::Whole),
+    },
+    Row {
+        name: "send bandwidth, 64 KiB",
+        program: "ib_send_bw",
+        theirs: &["-s", LARGE, "-t", "16", "-Q", "8"],
+        ours: &[
+            "blast",
+            "--op",
+            "send",
+            "--size",
+            LARGE,
+            "--buffers",
+            "16",
+            "--signal",
+            "every=8",
+        ],
+        kind: Kind::Bandwidth,
+    },
+    Row {
+        name: "write bandwidth, 64 KiB",
+        program: "ib_write_bw",
+        theirs: &["-s", LARGE, "-t", "16", "-Q", "8"],
+        ours: &[
+            "blast",
+            "--op",
+            "write",
+            "--size",
+            LARGE,
+            "--buffers",
+            "16",
+            "--signal",
+            "every=8",
+        ],
+        kind: Kind::Bandwidth,
+    },
+    Row {
+        name: "read bandwidth, 64 KiB",
+        program: "ib_read_bw",
+        theirs: &["-s", LARGE, "-t", "16", "-Q", "8", "-o", "16"],
+        ours: &[
+            "blast",
+            "--op",
+            "read",
+            "--size",
+            LARGE,
+            "--buffers",
+            "16",
+            "--signal",
+            "every=8",
+        ],
+        kind: Kind::Bandwidth,
+    },
+];
+
+/// What the rounds of a row gave.
+#[derive(Clone, Debug)]
+pub(crate) struct Measured {
+    /// `µs` or `MiB/s`.
+    pub(crate) unit: &'static str,
+    /// What is compared.
+    pub(crate) figure: &'static str,
+    /// Figures of each round: Adverb's, perftest's.
+    pub(crate) pairs: Vec<(f64, f64)>,
+    /// Where the definitions differ: of the last round.
+    pub(crate) definitions: Option<Definitions>,
+}
+
+/// Whether a median ratio is as near to 1 as the bound asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// It is.
+    Within,
+    /// It is not, but the true median may be: the rounds scatter too much to tell.
+    Unsettled,
+    /// It is not, and the interval of the true median lies outside as well.
+    Outside,
+}
+
+impl Verdict {
+    /// A word for the table.
+    pub(crate) const fn word(self) -> &'static str {
+        match self {
+            Verdict::Within => "yes",
+            Verdict::Unsettled => "unsettled",
+            Verdict::Outside => "NO",
+        }
+    }
+}
+
+/// One latency run, by perftest's definitions and plainly.
+#[derive(Clone, Debug)]
+pub(crate) struct Definitions {
+    pub(crate) perftest: perftest::Latency,
+    pub(crate) ours: ours::Latency,
+}
+
+impl Measured {
+    /// Ratios of the rounds, Adverb's figure over perftest's, in order of size.
+    pub(crate) fn ratios(&self) -> Vec<f64> {
+        sorted(self.pairs.iter().map(|(ours, theirs)| ours / theirs))
+    }
+
+    /// Median of the ratios.
+    pub(crate) fn ratio(&self) -> f64 {
+        median(&self.ratios())
+    }
+
+    /// What the rounds say of the median ratio's distance from 1.
+    pub(crate) fn verdict(&self, bound: f64) -> Verdict {
+        let (low, high) = median_interval(&self.ratios());
+        if (self.ratio() - 1.0).abs() <= bound {
+            Verdict::Within
+        } else if low <= 1.0 + bound && high >= 1.0 - bound {
+            Verdict::Unsettled
+        } else {
+            Verdict::Outside
+        }
+    }
+
+    /// Whether more rounds would tell nothing: the interval of the median is as narrow as the bound.
+    fn is_settled(&self, bound: f64) -> bool {
+        let (low, high) = median_interval(&self.ratios());
+        high - low <= bound
+    }
+}
+
+impl Row {
+    /// Runs both in turn, and the other way round every second time: what follows what cannot matter.
+    pub(crate) fn measure(&self, setting: &Setting) -> Result<Measured> {
+        let (unit, figure) = match self.kind {
+            Kind::Latency(_) => ("µs", "median"),
+            Kind::Bandwidth => ("MiB/s", "mean"),
+        };
+        let mut measured = Measured {
+            unit,
+            figure,
+            pairs: Vec::new(),
+            definitions: None,
+        };
+        for round in 0..setting.most {
+            self.round(setting, round % 2 == 1, &mut measured)?;
+            if round + 1 >= setting.rounds && measured.is_settled(setting.bound) {
+                break;
+            }
+        }
+        Ok(measured)
+    }
+
+    fn round(&self, setting: &Setting, ours_first: bool, measured: &mut Measured) -> Result<()> {
+        match self.kind {
+            Kind::Latency(reported) => {
+                let theirs = || perftest::latency(setting, self.program, &self.their_args());
+                let ours = || self.our_latency(setting, reported);
+                let (ours, perftest) = in_order(ours_first, ours, theirs)?;
+                measured.pairs.push((ours.median, perftest.median()));
+                measured.definitions = Some(Definitions { perftest, ours });
+            }
+            Kind::Bandwidth => {
+                let theirs = || perftest::bandwidth(setting, self.program, &self.their_args());
+                let ours = || {
+                    let record = ours::record(setting, &self.our_args())?;
+                    ours::mebibytes_per_s(&record).context("the record has no throughput")
+                };
+                measured.pairs.push(in_order(ours_first, ours, theirs)?);
+            }
+        }
+        Ok(())
+    }
+
+    fn our_latency(&self, setting: &Setting, reported: Reported) -> Result<ours::Latency> {
+        let record = ours::record(setting, &self.our_args())?;
+        let half = ours::Latency::of(&record).context("the record has no latencies")?;
+        Ok(match reported {
+            Reported::Half => half,
+            Reported::Whole => half.times(2.0),
+        })
+    }
+
+    /// The command line of perftest, but for device and port.
+    pub(crate) fn their_args(&self) -> Vec<&'static str> {
+        [self.theirs, &["-n", self.iters().theirs]].concat()
+    }
+
+    /// The command line of Adverb, but for device and cores.
+    pub(crate) fn our_args(&self) -> Vec<&'static str> {
+        [self.ours, &["--iters", self.iters().ours]].concat()
+    }
+
+    /// Both command lines, for people.
+    pub(crate) fn commands(&self) -> (String, String) {
+        (
+            format!("adverb {}", self.our_args().join(" ")),
+            format!("{} {}", self.program, self.their_args().join(" ")),
+        )
+    }
+
+    const fn iters(&self) -> Iters {
+        match self.kind {
+            Kind::Latency(_) => LATENCY_ITERS,
+            Kind::Bandwidth => BANDWIDTH_ITERS,
+        }
+    }
+}
+
+/// Runs both, the first one first if so wanted.
+fn in_order<A, B>(
+    first_first: bool,
+    first: impl FnOnce() -> Result<A>,
+    second: impl FnOnce() -> Result<B>,
+) -> Result<(A, B)> {
+    if first_first {
+        Ok((first()?, second()?))
+    } else {
+        let b = second()?;
+        Ok((first()?, b))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn verdict(ratios: [f64; 5]) -> Verdict {
+        let measured = Measured {
+            unit: "µs",
+            figure: "median",
+            pairs: ratios.map(|ratio| (ratio, 1.0)).to_vec(),
+            definitions: None,
+        };
+        measured.verdict(0.03)
+    }
+
+    #[test]
+    fn what_scatters_is_unsettled_and_what_does_not_is_outside() {
+        assert_eq!(verdict([0.5, 0.9, 1.02, 1.3, 2.0]), Verdict::Within);
+        assert_eq!(verdict([0.9, 1.0, 1.1, 1.2, 1.3]), Verdict::Unsettled);
+        assert_eq!(verdict([1.04, 1.05, 1.06, 1.07, 1.3]), Verdict::Outside);
+        assert_eq!(verdict([0.8, 0.85, 0.9, 0.95, 0.96]), Verdict::Outside);
+    }
+}

@@ -1,0 +1,174 @@
+//! What a requester posts, and how much of it at a time.
+
+use adverb_units::Span;
+use adverb_verbs::QpType;
+
+/// Kind of request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// SEND of a payload.
+    Send,
+    /// SEND without payload, with immediate data.
+    SendHeaderOnly,
+    /// RDMA WRITE.
+    Write,
+    /// RDMA WRITE with immediate data.
+    WriteImm,
+    /// RDMA READ.
+    Read,
+    /// Fetch-and-add of 1.
+    FetchAdd,
+    /// Compare-and-swap of what is expected to be there by a number one higher.
+    CompareSwap,
+}
+
+impl Request {
+    /// Whether it consumes a receive of the peer's.
+    pub fn needs_receive(self) -> bool {
+        matches!(
+            self,
+            Request::Send | Request::SendHeaderOnly | Request::WriteImm
+        )
+    }
+}
+
+/// Transport of a pattern's queue pairs.
+pub type Transport = QpType;
+
+/// How requests are posted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Posting {
+    /// Each in a call of its own.
+    Single,
+    /// So many in a call.
+    List(u32),
+}
+
+/// When new requests are posted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refill {
+    /// As soon as there is room.
+    Continuous,
+    /// A whole window, then waits for all of it.
+    Window,
+    /// All that have completed meanwhile, in one call.
+    List,
+}
+
+/// How many requests may be under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// On one queue pair.
+    pub per_qp: u32,
+    /// On all of the member's together.
+    pub per_member: u32,
+    /// READs and atomics of one queue pair on the wire.
+    pub rd_atomic: u8,
+}
+
+/// Which places of the peer's memory requests go to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Places {
+    /// Each link has its own, next to those of the others, at this distance in bytes.
+    Own(u64),
+    /// Uniformly random, aligned to this, in so many bytes.
+    Random {
+        /// Alignment.
+        align: u64,
+        /// Range.
+        within: u64,
+    },
+}
+
+/// Whether each request is timed, which costs looks at the clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Timing {
+    /// Only the whole is.
+    Whole,
+    /// Each signaled request is, from its post to its completion.
+    Each,
+}
+
+/// What a requester does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Load {
+    /// The request.
+    pub request: Request,
+    /// Payload in bytes.
+    pub size: u32,
+    /// Payload goes into the request.
+    pub inline: bool,
+    /// One request of so many asks for a completion.
+    pub signaled_every: u32,
+    /// Singly or in lists.
+    pub posting: Posting,
+    /// When.
+    pub refill: Refill,
+    /// How many.
+    pub limits: Limits,
+    /// Where to.
+    pub places: Places,
+    /// Number of the place that the first link has, where each has its own.
+    pub first_place: u64,
+    /// Each request goes over a random link, and not over one after the other.
+    pub random_link: bool,
+    /// Computing before each post.
+    pub think: Span,
+    /// What is timed.
+    pub timing: Timing,
+    /// Seed of what is random.
+    pub seed: u64,
+}
+
+impl Load {
+    /// `request` with a payload of `size`, one under way, singly posted, each signaled.
+    pub fn new(request: Request, size: u32) -> Self {
+        Load {
+            request,
+            size,
+            inline: false,
+            signaled_every: 1,
+            posting: Posting::Single,
+            refill: Refill::Continuous,
+            limits: Limits {
+                per_qp: 1,
+                per_member: u32::MAX,
+                rd_atomic: 16,
+            },
+            places: Places::Own(64),
+            first_place: 0,
+            random_link: false,
+            think: Span::ZERO,
+            timing: Timing::Whole,
+            seed: 1,
+        }
+    }
+
+    /// Bytes that a request carries or asks for.
+    pub(crate) fn payload(&self) -> u32 {
+        match self.request {
+            Request::SendHeaderOnly => 0,
+            Request::FetchAdd | Request::CompareSwap => 8,
+            _ => self.size,
+        }
+    }
+
+    /// Requests posted at a time at most.
+    pub(crate) fn list(&self) -> u32 {
+        match (self.posting, self.refill) {
+            (_, Refill::List) => self.limits.per_qp,
+            (Posting::List(n), _) => n.max(1),
+            (Posting::Single, _) => 1,
+        }
+    }
+
+    /// One of so many is signaled, so that completions come before the queue is full.
+    pub(crate) fn signal_every(&self) -> u32 {
+        let room = self.limits.per_qp.min(self.limits.per_member);
+        let half = (room / 2).max(1);
+        match self.refill {
+            Refill::Window => self.signaled_every.clamp(1, room.max(1)),
+            _ => self.signaled_every.clamp(1, half),
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! One member's part.
+
+use adverb_units::{CpuTime, Span, Time};
+use adverb_verbs::{MemoryRegion, QueuePair, RecvRequest, RoleId, Station, WorkCompletion, WrId};
+
+use crate::error::PatternError;
+use crate::pattern::{Part, Pattern};
+use crate::requester::Requester;
+use crate::wiring::{Wiring, meet};
+
+/// Completions taken at a time.
+pub(crate) const BATCH: usize = 16;
+
+/// Who takes messages goes on for so long: members do not begin and end at the same moment.
+const GRACE: Span = Span::from_us(200);
+
+/// How long members work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Schedule {
+    /// Before it counts.
+    pub warm_up: Span,
+    /// While it counts.
+    pub measured: Span,
+}
+
+/// What a member did in the measured time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Requests that completed, or messages that came.
+    pub completed: u64,
+    /// In this time.
+    pub elapsed: Span,
+    /// Time from post to seen completion, of all requests that were timed.
+    pub waited: Span,
+    /// How many were timed.
+    pub timed: u64,
+    /// CPU time.
+    pub cpu: CpuTime,
+}
+
+impl Tally {
+    /// Completions a second; none where nothing was measured.
+    pub fn per_second(&self) -> Option<f64> {
+        let elapsed = self.elapsed.as_secs_f64();
+        (elapsed > 0.0 && self.completed > 0).then(|| self.completed as f64 / elapsed)
+    }
+
+    /// Mean time from post to seen completion; none where nothing was timed.
+    pub fn mean_wait(&self) -> Option<Span> {
+        (self.timed > 0).then(|| self.waited / self.timed)
+    }
+}
+
+/// Counts within the measured time.
+///
+/// The time is fixed beforehand, and not from one completion to another: those of several queue
+/// pairs come in bunches, whose first would weigh nothing.
+pub(crate) struct Watch {
+    from: Time,
+    pub(crate) until: Time,
+    cpu: Option<(CpuTime, CpuTime)>,
+    tally: Tally,
+}
+
+impl Watch {
+    pub(crate) fn new(now: Time, schedule: Schedule) -> Self {
+        Watch {
+            from: now + schedule.warm_up,
+            until: now + schedule.warm_up + schedule.measured,
+            cpu: None,
+            tally: Tally {
+                elapsed: schedule.measured,
+                ..Tally::default()
+            },
+        }
+    }
+
+    fn is_open(&self, now: Time) -> bool {
+        (self.from..self.until).contains(&now)
+    }
+
+    /// `count` completions were seen.
+    #[inline]
+    pub(crate) fn saw<S: Station>(&mut self, station: &S, now: Time, count: u64) {
+        if self.is_open(now) {
+            self.tally.completed += count;
+            let cpu = station.cpu();
+            self.cpu = Some((self.cpu.map_or(cpu, |(first, _)| first), cpu));
+        }
+    }
+
+    #[inline]
+    pub(crate) fn timed(&mut self, now: Time, span: Span) {
+        if self.is_open(now) {
+            self.tally.waited += span;
+            self.tally.timed += 1;
+        }
+    }
+
+    pub(crate) fn tally(mut self) -> Tally {
+        if let Some((first, last)) = self.cpu {
+            self.tally.cpu = last.since(first);
+        }
+        self.tally
+    }
+}
+
+/// Does the part of member `me`: all members run at the same time.
+///
+/// # Errors
+/// An object could not be made, a request was refused or failed, or another member is gone.
+pub fn run<S: Station>(
+    station: &S,
+    pattern: &Pattern,
+    me: RoleId,
+    schedule: Schedule,
+) -> Result<Tally, PatternError> {
+    let member = &pattern.members[me.0 as usize];
+    let members = pattern.members.len() as u32;
+    let wiring = Wiring::new(station, pattern.transport, member)?;
+    let receives = match &member.part {
+        Part::Receive { depth, size } => Some((*depth, *size)),
+        _ => None,
+    };
+    if let Some((depth, size)) = receives {
+        for qp in 0..wiring.qps.len() {
+            (0..depth).try_for_each(|slot| post_receive::<S>(&wiring, name(qp, slot), size))?;
+        }
+    }
+    meet(station, me, members)?;
+    let mut watch = Watch::new(station.now(), schedule);
+    match &member.part {
+        Part::Request(load) => Requester::new(station, &wiring, load).run(&mut watch)?,
+        Part::Receive { size, .. } => take(station, &wiring, *size, &mut watch)?,
+        Part::Serve => {}
+    }
+    let tally = watch.tally();
+    meet(station, me, members)?;
+    Ok(tally)
+}
+
+/// A receive's name: its queue pair and its buffer.
+fn name(qp: usize, slot: u32) -> WrId {
+    WrId((qp as u64) << 32 | u64::from(slot))
+}
+
+fn post_receive<S: Station>(
+    wiring: &Wiring<S::Context>,
+    name: WrId,
+    size: u32,
+) -> Result<(), PatternError> {
+    let (qp, slot) = ((name.0 >> 32) as usize, name.0 as u32);
+    let sges = [wiring.mr.sge(u64::from(slot) * u64::from(size), size)?];
+    Ok(wiring.qps[qp].post_recv(&[RecvRequest::new(name, &sges)])?)
+}
+
+/// Takes messages and posts their receives again.
+fn take<S: Station>(
+    station: &S,
+    wiring: &Wiring<S::Context>,
+    size: u32,
+    watch: &mut Watch,
+) -> Result<(), PatternError> {
+    let mut completions = [WorkCompletion::default(); BATCH];
+    loop {
+        let now = station.now();
+        let end = watch.until + GRACE;
+        if now >= end {
+            return Ok(());
+        }
+        let patience = end - now;
+        let n = match station.spin(&wiring.cq, &mut completions, patience) {
+            Ok(n) => n,
+            Err(adverb_verbs::WaitError::TimedOut { .. }) => return Ok(()),
+            Err(error) => return Err(error.into()),
+        };
+        for wc in &completions[..n] {
+            if !wc.status.is_success() {
+                return Err(PatternError::Completion {
+                    wr_id: wc.wr_id,
+                    status: wc.status,
+                });
+            }
+            post_receive::<S>(wiring, wc.wr_id, size)?;
+        }
+        watch.saw(station, station.now(), n as u64);
+    }
+}

@@ -1,0 +1,249 @@
+//! Posting requests over links, within limits.
+
+use std::collections::VecDeque;
+
+use adverb_units::{Span, Time};
+use adverb_verbs::{
+    Comparison, Context, Imm, MemoryRegion, Operation, QueuePair, RemoteAddress, SendFlags,
+    SendRequest, Sge, Station, WaitError, WorkCompletion, WrId,
+};
+
+use crate::error::PatternError;
+use crate::load::{Load, Places, Refill, Request, Timing};
+use crate::member::{BATCH, Watch};
+use crate::random::Random;
+use crate::wiring::Wiring;
+
+/// Longest list that is posted in one call.
+const MAX_LIST: usize = 32;
+/// How long a requester waits for a completion before it gives up.
+const PATIENCE: Span = Span::from_secs(10);
+
+/// What one link has under way.
+#[derive(Default)]
+struct Track {
+    under_way: u32,
+    /// Posted since the last signaled request.
+    unsignaled: u32,
+    /// When requests were posted, where each is signaled.
+    posted: VecDeque<Time>,
+    /// What compare-and-swap expects.
+    expected: u64,
+}
+
+/// A member that posts.
+pub(crate) struct Requester<'w, S: Station> {
+    station: &'w S,
+    wiring: &'w Wiring<S::Context>,
+    load: &'w Load,
+    tracks: Vec<Track>,
+    under_way: u32,
+    next: usize,
+    random: Random,
+    signal_every: u32,
+    /// The time at the last look.
+    now: Time,
+}
+
+impl<'w, S: Station> Requester<'w, S> {
+    pub(crate) fn new(station: &'w S, wiring: &'w Wiring<S::Context>, load: &'w Load) -> Self {
+        Requester {
+            station,
+            wiring,
+            load,
+            tracks: wiring.wires.iter().map(|_| Track::default()).collect(),
+            under_way: 0,
+            next: 0,
+            random: Random::new(load.seed),
+            signal_every: load.signal_every(),
+            now: station.now(),
+        }
+    }
+
+    /// Posts and reaps until the watch's time is over; then waits for what is under way.
+    pub(crate) fn run(mut self, watch: &mut Watch) -> Result<(), PatternError> {
+        let mut completed = self.load.limits.per_qp;
+        while self.now < watch.until {
+            let list = match self.load.refill {
+                Refill::List => completed,
+                _ => self.load.list(),
+            };
+            while self.may_post(list) {
+                let link = self.choose(list);
+                self.post(link, list)?;
+                if self.load.refill == Refill::List {
+                    break;
+                }
+            }
+            completed = match self.load.refill {
+                Refill::Window => {
+                    while self.under_way > 0 {
+                        self.reap(watch)?;
+                    }
+                    self.load.list()
+                }
+                _ => self.reap(watch)?,
+            };
+        }
+        self.drain(watch)
+    }
+
+    fn may_post(&self, list: u32) -> bool {
+        let limits = &self.load.limits;
+        self.under_way + list <= limits.per_member
+            && self.under_way + list <= limits.per_qp.saturating_mul(self.tracks.len() as u32)
+            && self
+                .tracks
+                .iter()
+                .any(|track| track.under_way + list <= limits.per_qp)
+    }
+
+    /// The next link, in turn or at random, that has room.
+    fn choose(&mut self, list: u32) -> usize {
+        let links = self.tracks.len();
+        if self.load.random_link {
+            self.next = self.random.below(links as u64) as usize;
+        }
+        while self.tracks[self.next].under_way + list > self.load.limits.per_qp {
+            self.next = (self.next + 1) % links;
+        }
+        let chosen = self.next;
+        self.next = (chosen + 1) % links;
+        chosen
+    }
+
+    fn post(&mut self, link: usize, list: u32) -> Result<(), PatternError> {
+        if self.load.think > Span::ZERO {
+            self.station.compute(self.load.think);
+        }
+        let payload = self.load.payload();
+        let sges = [self.wiring.mr.sge(0, payload)?];
+        let pieces: &[Sge<'_>] = if payload > 0 { &sges } else { &[] };
+        if list == 1 {
+            let request = self.request(link, pieces)?;
+            return Ok(self.queue_pair(link).post_send(&[request])?);
+        }
+        let mut requests = [SendRequest::new(WrId(0), Operation::Send, pieces); MAX_LIST];
+        let mut left = list as usize;
+        while left > 0 {
+            let n = left.min(MAX_LIST);
+            for request in &mut requests[..n] {
+                *request = self.request(link, pieces)?;
+            }
+            self.queue_pair(link).post_send(&requests[..n])?;
+            left -= n;
+        }
+        Ok(())
+    }
+
+    fn queue_pair(&self, link: usize) -> &'w <S::Context as Context>::Qp {
+        &self.wiring.qps[self.wiring.wires[link].qp]
+    }
+
+    /// The next request over a link.
+    fn request<'r>(
+        &mut self,
+        link: usize,
+        pieces: &'r [Sge<'r>],
+    ) -> Result<SendRequest<'r>, PatternError>
+    where
+        'w: 'r,
+    {
+        let operation = self.operation(link);
+        let is_timed = self.load.timing == Timing::Each && self.signal_every == 1;
+        let now = is_timed.then(|| self.station.now());
+        let track = &mut self.tracks[link];
+        track.under_way += 1;
+        track.unsignaled += 1;
+        self.under_way += 1;
+        track.posted.extend(now);
+        let mut flags = SendFlags::empty();
+        let last_of_window =
+            self.load.refill == Refill::Window && self.under_way >= self.load.limits.per_member;
+        // The name says how many requests the completion stands for.
+        let stands_for = u64::from(track.unsignaled);
+        if track.unsignaled >= self.signal_every || last_of_window {
+            flags |= SendFlags::SIGNALED;
+            track.unsignaled = 0;
+        }
+        if self.load.inline {
+            flags |= SendFlags::INLINE;
+        }
+        let name = WrId((link as u64) << 32 | stands_for);
+        let request = SendRequest::new(name, operation, pieces).with_flags(flags);
+        Ok(match self.wiring.destination(link) {
+            Some(to) => request.to(to),
+            None => request,
+        })
+    }
+
+    fn operation(&mut self, link: usize) -> Operation {
+        let there = self.place(link);
+        match self.load.request {
+            Request::Send => Operation::Send,
+            Request::SendHeaderOnly => Operation::SendWithImm(Imm(link as u32)),
+            Request::Write => Operation::RdmaWrite(there),
+            Request::WriteImm => Operation::RdmaWriteWithImm(there, Imm(link as u32)),
+            Request::Read => Operation::RdmaRead(there),
+            Request::FetchAdd => Operation::FetchAdd(there, 1),
+            Request::CompareSwap => {
+                let expected = self.tracks[link].expected;
+                self.tracks[link].expected += 1;
+                let new = expected + 1;
+                Operation::CompareSwap(there, Comparison { expected, new })
+            }
+        }
+    }
+
+    fn place(&mut self, link: usize) -> RemoteAddress {
+        let there = self.wiring.wires[link].remote;
+        match self.load.places {
+            Places::Own(distance) => there.at((self.load.first_place + link as u64) * distance),
+            Places::Random { align, within } => {
+                there.at(self.random.below(within / align.max(1)) * align)
+            }
+        }
+    }
+
+    /// Waits for completions; returns how many requests they stand for.
+    fn reap(&mut self, watch: &mut Watch) -> Result<u32, PatternError> {
+        let mut completions = [WorkCompletion::default(); BATCH];
+        let n = self
+            .station
+            .spin(&self.wiring.cq, &mut completions, PATIENCE)?;
+        let now = self.station.now();
+        let mut all = 0;
+        for wc in &completions[..n] {
+            if !wc.status.is_success() {
+                return Err(PatternError::Completion {
+                    wr_id: wc.wr_id,
+                    status: wc.status,
+                });
+            }
+            let (link, count) = ((wc.wr_id.0 >> 32) as usize, wc.wr_id.0 as u32);
+            let track = &mut self.tracks[link];
+            track.under_way -= count;
+            all += count;
+            if let Some(posted) = track.posted.pop_front() {
+                watch.timed(now, now - posted);
+            }
+        }
+        self.under_way -= all;
+        watch.saw(self.station, now, all.into());
+        self.now = now;
+        Ok(all)
+    }
+
+    /// Waits for what is signaled. What is not completes unseen, when the queue pair goes.
+    fn drain(&mut self, watch: &mut Watch) -> Result<(), PatternError> {
+        let unsignaled: u32 = self.tracks.iter().map(|track| track.unsignaled).sum();
+        while self.under_way > unsignaled {
+            match self.reap(watch) {
+                Ok(_) => {}
+                Err(PatternError::Wait(WaitError::TimedOut { .. })) => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,284 @@
+//! A member's objects, and how they are connected with those of its peers.
+
+use adverb_units::{Bytes, Span};
+use adverb_verbs::{
+    AccessFlags, AddressHandle, AddressVector, Context, Endpoint, MemoryRegion, ModifyQpError,
+    PortCaps, PortNum, Psn, QpAttr, QpCaps, QpInit, QpState, QpType, QueuePair, RemoteAddress,
+    Rkey, RoleId, Station,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::error::PatternError;
+use crate::load::{Load, Transport};
+use crate::pattern::{Member, Part};
+
+/// How long members wait for one another.
+const PATIENCE: Span = Span::from_secs(60);
+/// Queue key of all datagram queue pairs.
+pub(crate) const QKEY: u32 = 0x1d7e_0001;
+/// First packet of every queue pair.
+const PSN: Psn = Psn::new(1);
+
+/// What members tell each other.
+#[derive(Debug, Serialize, Deserialize, PartialEq, Eq)]
+enum Word {
+    Hello { end: Endpoint, addr: u64, rkey: u32 },
+    Ready,
+    Go,
+}
+
+/// One link, connected.
+pub(crate) struct Wire<C: Context> {
+    pub(crate) qp: usize,
+    pub(crate) remote: RemoteAddress,
+    pub(crate) number: adverb_verbs::Qpn,
+    pub(crate) ah: Option<C::Ah>,
+}
+
+/// A member's objects.
+pub(crate) struct Wiring<C: Context> {
+    pub(crate) cq: C::Cq,
+    pub(crate) mr: C::Mr,
+    pub(crate) qps: Vec<C::Qp>,
+    pub(crate) wires: Vec<Wire<C>>,
+}
+
+/// Sizes of a member's queues.
+struct Depths {
+    send: u32,
+    recv: u32,
+    inline: u32,
+    rd_atomic: u8,
+    shares_qp: bool,
+}
+
+impl Depths {
+    fn of(part: &Part, transport: Transport) -> Self {
+        match part {
+            Part::Request(load) => Depths {
+                send: send_depth(load),
+                recv: 1,
+                inline: if load.inline { load.payload() } else { 0 },
+                rd_atomic: load.limits.rd_atomic,
+                shares_qp: false,
+            },
+            Part::Serve => Depths {
+                send: 1,
+                recv: 1,
+                inline: 0,
+                rd_atomic: u8::MAX,
+                shares_qp: false,
+            },
+            Part::Receive { depth, .. } => Depths {
+                send: 1,
+                recv: *depth,
+                inline: 0,
+                rd_atomic: u8::MAX,
+                // Datagrams of all peers come to one queue pair.
+                shares_qp: transport == QpType::Ud,
+            },
+        }
+    }
+}
+
+/// Requests that a queue pair has room for.
+pub(crate) fn send_depth(load: &Load) -> u32 {
+    let most = load.limits.per_qp.min(load.limits.per_member);
+    most.max(load.list()).saturating_add(1)
+}
+
+fn send<S: Station>(station: &S, to: RoleId, word: &Word) -> Result<(), PatternError> {
+    let text = postcard::to_stdvec(word).map_err(|_| PatternError::Protocol("a message"))?;
+    Ok(station.send(to, &text)?)
+}
+
+fn receive<S: Station>(station: &S, from: RoleId) -> Result<Word, PatternError> {
+    let text = station.receive(from, PATIENCE)?;
+    postcard::from_bytes(&text).map_err(|_| PatternError::Protocol("a message"))
+}
+
+/// Waits until all `members` are here; member 0 counts.
+pub(crate) fn meet<S: Station>(station: &S, me: RoleId, members: u32) -> Result<(), PatternError> {
+    let first = RoleId(0);
+    if me == first {
+        for other in (1..members).map(RoleId) {
+            if receive(station, other)? != Word::Ready {
+                return Err(PatternError::Protocol("readiness"));
+            }
+        }
+        return (1..members).try_for_each(|other| send(station, RoleId(other), &Word::Go));
+    }
+    send(station, first, &Word::Ready)?;
+    match receive(station, first)? {
+        Word::Go => Ok(()),
+        _ => Err(PatternError::Protocol("the start")),
+    }
+}
+
+impl<C: Context> Wiring<C> {
+    /// Makes a member's objects and connects them.
+    pub(crate) fn new<S: Station<Context = C>>(
+        station: &S,
+        transport: Transport,
+        member: &Member,
+    ) -> Result<Self, PatternError> {
+        let context = station.context();
+        let caps = context.caps();
+        let port = context.port(context.port_num())?;
+        let depths = Depths::of(&member.part, transport);
+        let pd = context.alloc_pd()?;
+        let all = AccessFlags::all();
+        let mr = context.alloc_mr(&pd, Bytes::new(member.memory.max(64)), all)?;
+        let links = member.links.len();
+        let qps = if depths.shares_qp {
+            links.min(1)
+        } else {
+            links
+        };
+        let entries = depths
+            .send
+            .max(depths.recv)
+            .saturating_mul(qps.max(1) as u32);
+        let cq = context.create_cq(entries.clamp(1, caps.max_cqe), None)?;
+        let init = QpInit {
+            qp_type: transport,
+            send_cq: &cq,
+            recv_cq: &cq,
+            caps: QpCaps {
+                max_send_wr: depths.send.min(caps.max_qp_wr),
+                max_recv_wr: depths.recv.min(caps.max_qp_wr),
+                max_send_sge: 1,
+                max_recv_sge: 1,
+                max_inline_data: depths.inline,
+            },
+        };
+        let qps = (0..qps).map(|_| context.create_qp(&pd, &init));
+        let qps = qps.collect::<Result<Vec<_>, _>>()?;
+        let mut wiring = Wiring {
+            cq,
+            mr,
+            qps,
+            wires: Vec::with_capacity(links),
+        };
+        for qp in &wiring.qps {
+            prepare(transport, qp, context.port_num())?;
+        }
+        wiring.greet(station, member, &port)?;
+        wiring.connect(station, &pd, member, (transport, &depths))?;
+        Ok(wiring)
+    }
+
+    fn greet<S: Station<Context = C>>(
+        &self,
+        station: &S,
+        member: &Member,
+        port: &PortCaps,
+    ) -> Result<(), PatternError> {
+        for (place, link) in member.links.iter().enumerate() {
+            let end = Endpoint {
+                qpn: self.qps[place % self.qps.len()].qpn(),
+                psn: PSN,
+                gid: port.gid,
+                lid: port.lid,
+                port: station.context().port_num(),
+                cm: None,
+            };
+            let hello = Word::Hello {
+                end,
+                addr: self.mr.addr(),
+                rkey: self.mr.rkey().0,
+            };
+            send(station, link.peer, &hello)?;
+        }
+        Ok(())
+    }
+
+    fn connect<S: Station<Context = C>>(
+        &mut self,
+        station: &S,
+        pd: &C::Pd,
+        member: &Member,
+        (transport, depths): (Transport, &Depths),
+    ) -> Result<(), PatternError> {
+        let port_num = station.context().port_num();
+        let mtu = station.context().port(port_num)?.active_mtu;
+        let most = station.context().caps().max_qp_rd_atom;
+        for (place, link) in member.links.iter().enumerate() {
+            let Word::Hello { end, addr, rkey } = receive(station, link.peer)? else {
+                return Err(PatternError::Protocol("an address"));
+            };
+            let address = AddressVector {
+                dgid: end.gid,
+                dlid: end.lid,
+                port: port_num,
+            };
+            let at = place % self.qps.len();
+            let mut ah = None;
+            if transport == QpType::Ud {
+                ah = Some(station.context().create_ah(pd, &address)?);
+            } else {
+                let mut rtr = QpAttr::to_rtr(address, end.qpn, end.psn, mtu);
+                rtr.max_dest_rd_atomic = Some(most);
+                join(transport, &self.qps[at], rtr, depths.rd_atomic.min(most))?;
+            }
+            self.wires.push(Wire {
+                qp: at,
+                remote: RemoteAddress {
+                    addr,
+                    rkey: Rkey(rkey),
+                },
+                number: end.qpn,
+                ah,
+            });
+        }
+        Ok(())
+    }
+
+    /// The handle by which a datagram over this link goes.
+    pub(crate) fn destination(&self, wire: usize) -> Option<adverb_verbs::Destination<'_>> {
+        let wire = &self.wires[wire];
+        let ah = wire.ah.as_ref()?;
+        Some(adverb_verbs::Destination {
+            ah: ah.handle(),
+            qpn: wire.number,
+            qkey: QKEY,
+        })
+    }
+}
+
+/// To INIT; a datagram queue pair goes on to RTS, since it needs no peer.
+fn prepare<Q: QueuePair>(transport: QpType, qp: &Q, port: PortNum) -> Result<(), ModifyQpError> {
+    if transport != QpType::Ud {
+        return qp.modify(&QpAttr::to_init(port, AccessFlags::all()));
+    }
+    let mut init = QpAttr::to_init(port, AccessFlags::empty());
+    (init.access, init.qkey) = (None, Some(QKEY));
+    qp.modify(&init)?;
+    qp.modify(&QpAttr::to(QpState::Rtr))?;
+    qp.modify(&unreliable_rts())
+}
+
+/// To RTS, for queue pairs without acknowledgements: they have no timers and no depths.
+fn unreliable_rts() -> QpAttr {
+    let mut rts = QpAttr::to(QpState::Rts);
+    rts.sq_psn = Some(PSN);
+    rts
+}
+
+/// To RTS, connected.
+fn join<Q: QueuePair>(
+    transport: QpType,
+    qp: &Q,
+    mut rtr: QpAttr,
+    rd_atomic: u8,
+) -> Result<(), ModifyQpError> {
+    if transport == QpType::Rc {
+        let mut rts = QpAttr::to_rts(PSN);
+        rts.max_rd_atomic = Some(rd_atomic);
+        qp.modify(&rtr)?;
+        return qp.modify(&rts);
+    }
+    (rtr.max_dest_rd_atomic, rtr.min_rnr_timer) = (None, None);
+    qp.modify(&rtr)?;
+    qp.modify(&unreliable_rts())
+}

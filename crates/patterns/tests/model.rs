@@ -1,0 +1,180 @@
+//! The patterns on the model.
+
+use adverb_hwmodel::{Cluster, Placement, Preset};
+use adverb_patterns::{
+    Inbound, Limits, Load, Outbound, Part, Pattern, Places, Posting, Refill, Request, Schedule,
+    Symmetric, Tally, Timing, Transport, run,
+};
+use adverb_sim::Budget;
+use adverb_units::Span;
+use adverb_verbs::{Counters, RoleId};
+
+const SCHEDULE: Schedule = Schedule {
+    warm_up: Span::from_us(50),
+    measured: Span::from_us(500),
+};
+
+/// What each member did, and what the first machine counted.
+fn on_model(preset: &str, pattern: &Pattern) -> (Vec<Tally>, Counters) {
+    let preset = Preset::built_in(preset).unwrap();
+    let placements = vec![Placement::Cached; pattern.machines() as usize];
+    let mut cluster = Cluster::new(&preset, &placements);
+    let members: Vec<_> = (0..pattern.members.len() as u32)
+        .map(|role| {
+            let machine = cluster.machine(pattern.members[role as usize].machine);
+            let pattern = pattern.clone();
+            cluster.spawn(machine, &format!("member {role}"), move |station| {
+                run(station, &pattern, RoleId(role), SCHEDULE)
+            })
+        })
+        .collect();
+    let outcome = cluster.run(&Budget::NONE);
+    assert!(outcome.is_finished(), "{outcome}");
+    let tallies = members.iter().map(|member| member.take().unwrap().unwrap());
+    (tallies.collect(), cluster.counters(cluster.machine(0)))
+}
+
+fn rate(tallies: &[Tally]) -> f64 {
+    tallies.iter().filter_map(Tally::per_second).sum()
+}
+
+fn load(request: Request, size: u32) -> Load {
+    Load {
+        limits: Limits {
+            per_qp: 32,
+            per_member: 64,
+            rd_atomic: 16,
+        },
+        ..Load::new(request, size)
+    }
+}
+
+const OUTBOUND: Outbound = Outbound {
+    cores: 2,
+    qps: 2,
+    peers: 2,
+    memory: 1 << 16,
+};
+
+#[test]
+fn every_request_runs_over_every_transport_that_has_it() {
+    let cases = [
+        (Transport::Rc, Request::Write),
+        (Transport::Rc, Request::Read),
+        (Transport::Rc, Request::FetchAdd),
+        (Transport::Rc, Request::CompareSwap),
+        (Transport::Rc, Request::Send),
+        (Transport::Rc, Request::WriteImm),
+        (Transport::Uc, Request::Write),
+        (Transport::Uc, Request::Send),
+    ];
+    for (transport, request) in cases {
+        for refill in [Refill::Continuous, Refill::Window, Refill::List] {
+            let load = Load {
+                refill,
+                signaled_every: 4,
+                ..load(request, 64)
+            };
+            let pattern = Pattern::outbound(transport, &load, OUTBOUND);
+            let (tallies, counters) = on_model("connect_ib", &pattern);
+            let rate = rate(&tallies);
+            assert!(rate > 1e6, "{transport} {request:?} {refill:?}: {rate}");
+            // A taker that falls behind sends its senders away now and then.
+            let again = counters["retransmissions"] as f64 / counters["sent_messages"] as f64;
+            let most = if request.needs_receive() { 0.01 } else { 0.0 };
+            assert!(again <= most, "{transport} {request:?}: {again}");
+        }
+    }
+}
+
+#[test]
+fn messages_come_to_receivers() {
+    for (transport, request, receivers) in [
+        (Transport::Ud, Request::Send, 2),
+        (Transport::Ud, Request::SendHeaderOnly, 4),
+    ] {
+        let shape = Inbound {
+            threads: 4,
+            peers: 2,
+            qps: 4,
+            receivers,
+            depth: 512,
+            memory: 1 << 20,
+        };
+        let pattern = Pattern::inbound(transport, &load(request, 32), &shape);
+        let (tallies, _) = on_model("cx3", &pattern);
+        for (member, tally) in pattern.members.iter().zip(&tallies) {
+            let what = format!("{request:?} {:?}: {tally:?}", member.part);
+            assert!(tally.completed > 100, "{what}");
+        }
+        let (received, sent) = tallies.split_at(receivers as usize);
+        let share = rate(received) / rate(sent);
+        assert!(
+            (0.95..1.05).contains(&share),
+            "{request:?}: {share} of what was sent came"
+        );
+        assert!(matches!(pattern.members[0].part, Part::Receive { .. }));
+    }
+}
+
+#[test]
+fn equal_machines_do_equally_well() {
+    let load = Load {
+        random_link: true,
+        places: Places::Random {
+            align: 64,
+            within: 1 << 15,
+        },
+        ..load(Request::Read, 32)
+    };
+    let shape = Symmetric {
+        machines: 4,
+        cores: 2,
+        qps: 6,
+        memory: 1 << 16,
+    };
+    let pattern = Pattern::symmetric(Transport::Rc, &load, shape);
+    assert!(pattern.members.iter().all(|member| member.links.len() == 6));
+    let (tallies, _) = on_model("cx3", &pattern);
+    let mean = rate(&tallies) / tallies.len() as f64;
+    for tally in &tallies {
+        let share = tally.per_second().unwrap() / mean;
+        assert!((0.9..1.1).contains(&share), "{share} of the mean");
+    }
+}
+
+#[test]
+fn a_list_rings_once_and_single_posts_are_written_to_the_nic() {
+    let single = load(Request::Write, 32);
+    let list = Load {
+        posting: Posting::List(16),
+        ..single.clone()
+    };
+    let lines = |load: &Load| {
+        let (tallies, counters) =
+            on_model("cx3", &Pattern::outbound(Transport::Rc, load, OUTBOUND));
+        let all: u64 = tallies.iter().map(|tally| tally.completed).sum();
+        counters["mmio_write_lines"] as f64 / all as f64
+    };
+    assert!(lines(&single) > 0.9);
+    assert!(lines(&list) < 0.2);
+}
+
+#[test]
+fn waiting_is_timed_where_it_is_asked_for() {
+    let load = Load {
+        timing: Timing::Each,
+        ..Load::new(Request::Read, 64)
+    };
+    let one = Outbound {
+        cores: 1,
+        qps: 1,
+        ..OUTBOUND
+    };
+    let (tallies, _) = on_model("cx3", &Pattern::outbound(Transport::Rc, &load, one));
+    let wait = tallies[0].mean_wait().unwrap();
+    assert!(wait > Span::from_us(1) && wait < Span::from_us(3), "{wait}");
+    // Alone, as many complete as fit one after another.
+    let product = tallies[0].per_second().unwrap() * wait.as_secs_f64();
+    assert!((0.9..=1.0).contains(&product), "{product}");
+}

@@ -1,0 +1,227 @@
+//! What the owner of a UD queue pair does with the messages that came: when it polls, it copies
+//! them from their cells into the memory of its receive requests, behind the 40 bytes of a global
+//! routing header.
+//!
+//! Sources: IBTA vol. 1, 8.3 (GRH), 9.8.3 (UD), 11.4.2.1 (completion of a UD receive).
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use adverb_verbs::{
+    AccessFlags, CreateError, Imm, Lkey, Sge, WcFlags, WcOpcode, WcStatus, WorkCompletion,
+};
+
+use crate::context::ACTIVE_MTU;
+use crate::datagram_ring::{Cell, DatagramRing, Holder, Message};
+use crate::layout::{MAX_MR, Phase};
+use crate::memory::check_local;
+use crate::port::{Port, lock};
+use crate::ring::{Line, Piece, RecvRing};
+
+/// Lines of a cell: a message is at most one packet.
+pub(crate) const CELL_LINES: usize =
+    DatagramRing::lines_per_cell(ACTIVE_MTU.bytes().get() as usize);
+
+const GRH_LENGTH: usize = 40;
+/// BTH and DETH before a datagram's payload, ICRC behind it (IBTA vol. 1, 5.2).
+const TRANSPORT_OVERHEAD: u32 = 12 + 8 + 4;
+const IMM_LENGTH: u32 = 4;
+
+/// The receiving side of a UD queue pair.
+#[derive(Debug)]
+pub(crate) struct Datagrams {
+    port: Arc<Port>,
+    /// Its queue pair in the port's table.
+    index: u32,
+    pd: u32,
+    pub(crate) ring: DatagramRing<'static>,
+    block: Range<u64>,
+    slots: usize,
+    /// A receive failed: the engine takes the queue pair to the error state.
+    has_failed: AtomicBool,
+}
+
+impl Datagrams {
+    /// Takes memory for a receive queue of `slots` (a power of two) requests.
+    pub(crate) fn new(
+        port: &Arc<Port>,
+        (index, pd): (u32, u32),
+        slots: usize,
+    ) -> Result<Self, CreateError> {
+        let lines = DatagramRing::lines(slots, CELL_LINES);
+        let block = port.take_datagram_block(slots, (lines * size_of::<Line>()) as u64)?;
+        // SAFETY: the room was just taken from the port's own mapping, which `port` keeps, and has
+        // never served but as such a ring since it was cleared.
+        let ring =
+            unsafe { DatagramRing::from_raw(port.address(block.start).cast(), slots, CELL_LINES) };
+        Ok(Datagrams {
+            port: port.clone(),
+            index,
+            pd,
+            ring,
+            block,
+            slots,
+            has_failed: AtomicBool::new(false),
+        })
+    }
+
+    /// Where the ring lies in the port file.
+    pub(crate) fn offset(&self) -> u64 {
+        self.block.start
+    }
+
+    /// Begins a life; returns the position of its first receive.
+    pub(crate) fn begin_life(&self) -> u64 {
+        self.has_failed.store(false, Ordering::Relaxed);
+        self.ring.begin_life()
+    }
+
+    /// Takes the message of the receive at `position`, if there is one, to the memory that
+    /// `requests` names.
+    #[inline(never)] // keeps the poll of connections small
+    pub(crate) fn take(&self, requests: RecvRing<'_>, position: u64) -> Option<WorkCompletion> {
+        let cell = self.ring.arrival(position)?;
+        if self.has_failed.load(Ordering::Relaxed) {
+            return None;
+        }
+        Some(self.deliver(cell, requests, position))
+    }
+
+    /// Ends the receive at `position`: with its message if that came in time.
+    pub(crate) fn close(&self, requests: RecvRing<'_>, position: u64) -> Option<WorkCompletion> {
+        let cell = self.ring.close(position)?;
+        if self.has_failed.load(Ordering::Relaxed) {
+            self.ring.free(cell);
+            return None;
+        }
+        Some(self.deliver(cell, requests, position))
+    }
+
+    /// Ends the receives at `positions`, without a word.
+    pub(crate) fn discard(&self, mut positions: Range<u64>) {
+        for cell in positions.by_ref().filter_map(|p| self.ring.close(p)) {
+            self.ring.free(cell);
+        }
+    }
+
+    fn deliver(&self, cell: Cell, requests: RecvRing<'_>, position: u64) -> WorkCompletion {
+        let message = self.ring.message(cell);
+        let outcome = self.scatter(cell, message, requests, position);
+        self.ring.free(cell);
+        let status = outcome.err().unwrap_or(WcStatus::Success);
+        if !status.is_success() {
+            self.fail();
+        }
+        let mut flags = WcFlags::GRH;
+        flags.set(WcFlags::WITH_IMM, message.imm.is_some());
+        WorkCompletion {
+            status,
+            opcode: WcOpcode::Recv,
+            byte_len: GRH_LENGTH as u32 + message.length,
+            imm: message.imm.map(Imm),
+            src_qp: adverb_verbs::Qpn::new(message.source),
+            flags,
+            ..WorkCompletion::default()
+        }
+    }
+
+    /// Copies header and payload into the request's pieces. A message that does not fit is a local
+    /// length error (IBTA vol. 1, 11.6.2).
+    fn scatter(
+        &self,
+        cell: Cell,
+        message: Message,
+        requests: RecvRing<'_>,
+        position: u64,
+    ) -> Result<(), WcStatus> {
+        let length = GRH_LENGTH as u64 + u64::from(message.length);
+        if length > requests.capacity(position) {
+            return Err(WcStatus::LocLenErr);
+        }
+        let header = self.routing_header(message);
+        let mut parts = [
+            (header.as_ptr(), GRH_LENGTH),
+            (
+                self.ring.payload(cell).cast_const(),
+                message.length as usize,
+            ),
+        ]
+        .into_iter();
+        let (mut source, mut left) = parts.next().unwrap_or((header.as_ptr(), 0));
+        // Held: nobody deregisters, and unmaps, memory that is copied to.
+        let regions = lock(&self.port.regions);
+        for piece in requests.pieces(position).filter(|piece| piece.length != 0) {
+            if left == 0 {
+                break;
+            }
+            let is_known = regions.contains_key(&(piece.lkey & (MAX_MR - 1)));
+            let target = self.target(piece).filter(|_| is_known);
+            let (mut target, mut room) =
+                (target.ok_or(WcStatus::LocProtErr)?, piece.length as usize);
+            while room > 0 && left > 0 {
+                let count = room.min(left);
+                // SAFETY: `source` has `left` bytes and `target` `room`, of a region that `regions`
+                // keeps mapped.
+                unsafe {
+                    std::ptr::copy_nonoverlapping(source, target, count);
+                    (source, target) = (source.add(count), target.add(count));
+                }
+                (left, room) = (left - count, room - count);
+                if left == 0 {
+                    (source, left) = parts.next().unwrap_or((source, 0));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The first byte of a receive's piece, if it may be written.
+    fn target(&self, piece: Piece) -> Option<*mut u8> {
+        // SAFETY: not used inline, so any value is safe: the key is checked.
+        let sge = unsafe { Sge::from_raw(piece.addr, piece.length, Lkey(piece.lkey)) };
+        check_local(&self.port, self.pd, &sge, AccessFlags::LOCAL_WRITE)
+    }
+
+    /// The header that a packet between two ports of this host would have (IBTA vol. 1, 8.3).
+    fn routing_header(&self, message: Message) -> [u8; GRH_LENGTH] {
+        let imm = if message.imm.is_some() { IMM_LENGTH } else { 0 };
+        let after = TRANSPORT_OVERHEAD + imm + message.length.next_multiple_of(4);
+        let mut header = [0; GRH_LENGTH];
+        header[0] = 6 << 4; // IP version
+        header[4..6].copy_from_slice(&(after as u16).to_be_bytes());
+        header[6] = 0x1b; // next header: a transport of InfiniBand
+        header[7] = 1; // hop limit
+        header[8..24].copy_from_slice(&self.port.gid.0);
+        header[24..].copy_from_slice(&self.port.gid.0);
+        header
+    }
+
+    /// Has the engine take the queue pair to the error state. The polling thread cannot: it holds
+    /// its completion queue.
+    #[cold]
+    fn fail(&self) {
+        self.has_failed.store(true, Ordering::Relaxed);
+        let entry = self.port.qp_entry(self.index);
+        let generation = Phase(entry.phase.load(Ordering::Relaxed)).generation();
+        entry
+            .from_peer
+            .fault
+            .store(generation + 1, Ordering::Release);
+        self.port.wake.wake();
+    }
+
+    /// Takes back the cells of dead holders; returns whether messages wait that are to be taken
+    /// from position `next` on.
+    pub(crate) fn reclaim(&self, next: u64, is_dead: impl Fn(Holder) -> bool) -> bool {
+        self.ring.reclaim(next, is_dead);
+        self.ring.arrival(next).is_some()
+    }
+}
+
+impl Drop for Datagrams {
+    fn drop(&mut self) {
+        self.port
+            .give_datagram_block(self.slots, self.block.clone());
+    }
+}

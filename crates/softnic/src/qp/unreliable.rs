@@ -1,0 +1,104 @@
+//! Unreliable services: what is sent is forgotten.
+//!
+//! A request of a UC or UD queue pair succeeds when it has left (IBTA vol. 1, 9.8.2, 9.8.3):
+//! whether the peer is there, has a receive posted or finds fault with it, the requester does not
+//! learn. A fault of its own side takes the send queue alone to the error state (SQE, 10.3.1.6);
+//! from there the program brings it back to RTS.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use adverb_units::Bytes;
+use adverb_verbs::{
+    Operation, PostErrorCause, QpState, QpType, SendRequest, Unsupported, WcStatus,
+};
+
+use super::{QpInner, SendQueue};
+use crate::context::ACTIVE_MTU;
+use crate::requester::{Attempt, Connection, Sender, Source, Ways};
+
+impl QpInner {
+    /// What a service that promises nothing refuses at once: operations that need an answer, on UD
+    /// all but SEND, and messages of more than one packet.
+    #[inline(never)] // as below
+    pub(super) fn check_unreliable(&self, request: &SendRequest<'_>) -> Result<(), PostErrorCause> {
+        let (given, max) = (Bytes::new(request.length()), ACTIVE_MTU.bytes());
+        match (self.service, request.operation) {
+            (QpType::Ud, Operation::Send | Operation::SendWithImm(_)) if given > max => {
+                Err(PostErrorCause::MessageTooLong { given, max })
+            }
+            (_, Operation::Send | Operation::SendWithImm(_)) => Ok(()),
+            (QpType::Ud, _) => Err(unsupported("operations but SEND on UD queue pairs")),
+            (_, Operation::RdmaWrite(_) | Operation::RdmaWriteWithImm(..)) => Ok(()),
+            (_, Operation::RdmaRead(_)) => Err(unsupported("RDMA READ on UC queue pairs")),
+            _ => Err(unsupported("atomic operations on UC queue pairs")),
+        }
+    }
+
+    /// Carries a request out that was accepted in RTS, or puts it behind those that wait.
+    #[inline(never)] // keeps the posting of connections small
+    pub(super) fn send_unreliably(
+        self: &Arc<Self>,
+        send: &mut SendQueue,
+        request: &SendRequest<'_>,
+    ) {
+        if !send.waiting.is_empty() {
+            return self.put_off(send, request);
+        }
+        let status = self.transmit((&mut send.connection, &mut send.ways), request);
+        self.end_send(send.posted, request, status);
+        if !status.is_success() {
+            self.fail_as_requester(send);
+        }
+    }
+
+    /// Sends a message, by the connection (UC) or the way to its destination (UD); only a fault of
+    /// this side is an error.
+    pub(super) fn transmit(
+        &self,
+        (connection, ways): (&mut Option<Connection>, &mut Ways),
+        request: &SendRequest<'_>,
+    ) -> WcStatus {
+        if self.service == QpType::Ud {
+            let sender = Sender {
+                port: &self.port,
+                qpn: self.qpn,
+                pd: self.pd,
+                qkey: self.entry().qkey.load(Ordering::Relaxed),
+            };
+            return ways.send(&sender, request);
+        }
+        let attempt = match connection {
+            Some(connection) => connection.attempt_apart(self.entry(), request),
+            None => Attempt::Unreachable,
+        };
+        match attempt {
+            Attempt::Done(WcStatus::LocProtErr) => WcStatus::LocProtErr,
+            Attempt::Unreachable if Source::check(&self.port, self.pd, request).is_none() => {
+                WcStatus::LocProtErr
+            }
+            _ => WcStatus::Success,
+        }
+    }
+
+    /// After a request that failed: RC goes to ERR, the send queue of others to SQE.
+    pub(super) fn fail_as_requester(&self, send: &mut SendQueue) {
+        if self.service == QpType::Rc {
+            return self.fail(send);
+        }
+        if matches!(self.state(), QpState::Rts | QpState::Sqd) {
+            self.set_state(QpState::Sqe);
+            for waiting in send.waiting.drain(..) {
+                self.end_send(waiting.count, &waiting.request(), WcStatus::WrFlushErr);
+            }
+        }
+    }
+}
+
+#[cold]
+fn unsupported(feature: &'static str) -> PostErrorCause {
+    PostErrorCause::Unsupported(Unsupported {
+        feature,
+        device: "soft".into(),
+    })
+}

@@ -1,0 +1,72 @@
+//! Atomic operations: one atomic instruction of the requester's CPU on the peer's memory.
+//!
+//! So they are atomic with other requesters' and with the owner's own atomic instructions, as
+//! `AtomicCap::System` says. Values are in host order: both ends are on one host. Sources: IBTA
+//! vol. 1, 9.4.5 (the operations), 9.7.4.1 (the responder's checks), 11.6.2 (statuses).
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use adverb_verbs::{AccessFlags, Operation, RemoteAddress, SendRequest, Sge, WcStatus};
+
+use super::Connection;
+use crate::copy::place;
+
+/// What an atomic operation works on and gives back.
+const WORD: usize = size_of::<u64>();
+
+impl Connection {
+    /// Carries an atomic request out on the peer's word at `at`. Its local pieces were checked.
+    #[inline]
+    pub(super) fn atomic(&mut self, request: &SendRequest<'_>, at: RemoteAddress) -> WcStatus {
+        if self.max_rd_atomic == 0 {
+            return WcStatus::LocQpOpErr;
+        }
+        let &[into] = request.sges else {
+            return WcStatus::LocLenErr;
+        };
+        if into.length() as usize != WORD {
+            return WcStatus::LocLenErr;
+        }
+        let is_aligned = at.addr.is_multiple_of(WORD as u64);
+        if !is_aligned || !self.responder_has_resources() {
+            return self.fail_responder(WcStatus::RemInvReqErr);
+        }
+        let Some(target) = self.target(at, WORD as u64, AccessFlags::REMOTE_ATOMIC) else {
+            return self.fail_responder(WcStatus::RemAccessErr);
+        };
+        // SAFETY: `target` checked that the word lies in the peer's region. It is aligned here as
+        // it is there: both map the same file from its beginning, at a page.
+        let word = unsafe { &*target.cast::<AtomicU64>() };
+        let before = operate(word, request.operation);
+        give_back(before, &into);
+        WcStatus::Success
+    }
+
+    /// Whether the peer takes READs and atomics at all (IBTA vol. 1, 9.7.4.1.2).
+    #[inline]
+    pub(super) fn responder_has_resources(&self) -> bool {
+        self.remote().max_dest_rd_atomic.load(Ordering::Relaxed) != 0
+    }
+}
+
+/// One atomic instruction; returns what was there.
+#[inline]
+fn operate(word: &AtomicU64, operation: Operation) -> u64 {
+    match operation {
+        Operation::FetchAdd(_, addend) => word.fetch_add(addend, Ordering::SeqCst),
+        Operation::CompareSwap(_, comparison) => {
+            let (expected, new) = (comparison.expected, comparison.new);
+            word.compare_exchange(expected, new, Ordering::SeqCst, Ordering::SeqCst)
+                .unwrap_or_else(|found| found)
+        }
+        other => unreachable!("{other:?} is no atomic operation"),
+    }
+}
+
+/// Places what was there in the request's piece, which was checked.
+#[inline]
+fn give_back(before: u64, into: &Sge<'_>) {
+    let target = std::ptr::with_exposed_provenance_mut(into.addr() as usize);
+    // SAFETY: `Source::check` checked the piece's key, range and LOCAL_WRITE; it has 8 bytes.
+    unsafe { place(target, (&raw const before).cast(), WORD) };
+}

@@ -1,0 +1,207 @@
+//! A child process that is killed, or stopped, at any instruction, and who traces it.
+#![allow(unsafe_code)]
+#![allow(dead_code, unreachable_pub, reason = "each test uses a part of it")]
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, ChildStdin, ChildStdout, ExitStatus, Stdio};
+
+use super::{ROLE, this_test};
+
+/// Tells the survivor a line.
+pub fn tell(line: &str) {
+    println!("\n@{line}");
+    std::io::stdout().flush().unwrap();
+}
+
+/// The next line from the survivor; ends this process with the survivor's.
+pub fn hear() -> String {
+    let mut line = String::new();
+    if std::io::stdin().read_line(&mut line).unwrap() == 0 {
+        std::process::exit(0);
+    }
+    line
+}
+
+#[inline(always)]
+pub fn mark() {
+    // SAFETY: a breakpoint trap; the survivor traces this thread and goes on behind it.
+    #[cfg(target_arch = "x86_64")]
+    unsafe {
+        std::arch::asm!("int3");
+    }
+}
+
+/// A child in its role, and the lines between it and us.
+pub struct Victim {
+    child: Child,
+    to: ChildStdin,
+    from: BufReader<ChildStdout>,
+    traced: Option<Traced>,
+}
+
+impl Victim {
+    pub fn start(role: &str) -> Self {
+        let mut child = this_test("role")
+            .env(ROLE, role)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        Victim {
+            to: child.stdin.take().unwrap(),
+            from: BufReader::new(child.stdout.take().unwrap()),
+            child,
+            traced: None,
+        }
+    }
+
+    /// Traces the thread that the hello line names last; `Err` says why that is not possible here.
+    pub fn trace(&mut self, hello: &str) -> Result<Traced, String> {
+        let traced = Traced::seize(hello.rsplit(' ').next().unwrap().parse().unwrap())?;
+        self.traced = Some(traced);
+        Ok(traced)
+    }
+
+    /// Its process.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub fn hear(&mut self) -> String {
+        let mut line = String::new();
+        loop {
+            line.clear();
+            let length = self.from.read_line(&mut line).unwrap();
+            assert!(length != 0, "the victim ended: {:?}", self.child.wait());
+            if let Some(told) = line.strip_prefix('@') {
+                return told.trim().to_owned();
+            }
+        }
+    }
+
+    pub fn tell(&mut self, line: &str) {
+        writeln!(self.to, "{line}").unwrap();
+    }
+
+    /// Kills it; it must have lived until now.
+    pub fn kill(&mut self) {
+        let status = self.end();
+        assert_eq!(
+            status.signal(),
+            Some(libc::SIGKILL),
+            "the victim failed: {status}"
+        );
+    }
+
+    pub fn end(&mut self) -> ExitStatus {
+        let _ = self.child.kill();
+        // The tracer has to take note of its thread's end before there is one of the process.
+        if let Some(traced) = self.traced.take() {
+            traced.wait_end();
+        }
+        self.child.wait().unwrap()
+    }
+}
+
+impl Drop for Victim {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// A traced thread of a victim.
+#[derive(Clone, Copy)]
+pub struct Traced(libc::pid_t);
+
+impl Traced {
+    /// Begins to trace; `Err` says why that is not possible here.
+    pub fn seize(thread: libc::pid_t) -> Result<Self, String> {
+        if !cfg!(target_arch = "x86_64") {
+            return Err("only x86-64 steps over its breakpoints".into());
+        }
+        let null = std::ptr::null_mut::<libc::c_void>();
+        // SAFETY: SEIZE reads and writes no memory of ours.
+        let failed = unsafe { libc::ptrace(libc::PTRACE_SEIZE, thread, null, null) } != 0;
+        if failed {
+            let why = std::io::Error::last_os_error();
+            return Err(format!("ptrace is not permitted here ({why})"));
+        }
+        Ok(Traced(thread))
+    }
+
+    /// Waits for the next stop.
+    pub fn wait(&self) {
+        let mut status = 0;
+        // SAFETY: `status` is ours to write.
+        let waited = unsafe { libc::waitpid(self.0, &raw mut status, libc::__WALL) };
+        assert_eq!(waited, self.0, "{}", std::io::Error::last_os_error());
+        assert!(libc::WIFSTOPPED(status), "the victim ended: {status:#x}");
+        assert_eq!(libc::WSTOPSIG(status), libc::SIGTRAP, "{status:#x}");
+    }
+
+    /// Whether the last stop was at a mark.
+    pub fn is_at_mark(&self) -> bool {
+        let null = std::ptr::null_mut::<libc::c_void>();
+        // SAFETY: siginfo_t is plain data, for which zero is valid.
+        let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+        // SAFETY: GETSIGINFO fills the siginfo_t that it is given.
+        let got = unsafe { libc::ptrace(libc::PTRACE_GETSIGINFO, self.0, null, &raw mut info) };
+        assert_eq!(got, 0, "{}", std::io::Error::last_os_error());
+        const SI_KERNEL: i32 = 0x80; // int3, as against TRAP_TRACE
+        info.si_code == SI_KERNEL
+    }
+
+    /// Waits until it has ended. It is not the main thread: the harness has that.
+    pub fn wait_end(&self) {
+        let mut status = 0;
+        loop {
+            // SAFETY: `status` is ours to write.
+            let waited = unsafe { libc::waitpid(self.0, &raw mut status, libc::__WALL) };
+            if waited != self.0 || !libc::WIFSTOPPED(status) {
+                return;
+            }
+        }
+    }
+
+    pub fn go_on(&self, request: libc::c_uint) {
+        let null = std::ptr::null_mut::<libc::c_void>();
+        // SAFETY: CONT, SINGLESTEP and DETACH access no memory of ours.
+        let done = unsafe { libc::ptrace(request, self.0, null, null) };
+        assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
+    }
+
+    /// Carries out `k` instructions after the first mark.
+    pub fn step(&self, k: u64) {
+        self.wait();
+        assert!(self.is_at_mark());
+        for _ in 0..k {
+            self.go_on(libc::PTRACE_SINGLESTEP);
+            self.wait();
+        }
+    }
+
+    /// Carries everything out up to the second mark; how many instructions.
+    pub fn step_to_end(&self) -> u64 {
+        self.step(0);
+        for steps in 0.. {
+            self.go_on(libc::PTRACE_SINGLESTEP);
+            self.wait();
+            if self.is_at_mark() {
+                return steps;
+            }
+        }
+        unreachable!("nothing has so many instructions")
+    }
+}
+
+/// Keeps this thread and its children on one CPU: a step is a switch between two threads, and ten
+/// times as dear between two CPUs.
+pub fn stay_on_this_cpu() {
+    // SAFETY: a zeroed set is valid; both calls only read and write it.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(libc::sched_getcpu().max(0) as usize, &mut set);
+        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set);
+    }
+}

@@ -1,0 +1,439 @@
+//! A process that dies while it sends to a UD queue pair which others send to as well: the queue
+//! pair goes on, every message is whole, nobody sleeps on one, and no cell stays lost.
+//!
+//! As in `kill.rs`, the *victim* is a child process, stepped to any instruction of one send, or
+//! killed under load in all its threads. A *bystander* sends to the same queue pair.
+//! `ADVERB_KILL_ALL=1` tries every instruction.
+#![allow(unsafe_code)]
+
+mod common;
+
+use std::time::{Duration, Instant};
+
+use adverb_softnic::{SoftAh, SoftCq, SoftQp};
+use adverb_units::{Bytes, Span};
+use adverb_verbs::{
+    AddressHandle, CompletionChannel, CompletionQueue, Context, Destination, MemoryRegion,
+    NotifyOn, Operation, QpCaps, QpState, Qpn, QueuePair, RecvRequest, SendFlags, SendRequest, Sge,
+    WcStatus, WorkCompletion, WrId,
+};
+use common::victim::{Victim, hear, mark, stay_on_this_cpu, tell};
+use common::{End, QKEY, ROLE, Random, device_files, isolated, not_run, wait_until};
+
+/// Receives of the queue pair that all send to.
+const RECEIVES: u64 = 16;
+/// The same under load: so many that senders nearly always find one.
+const LOAD_RECEIVES: u64 = 512;
+/// Room of a receive, with the header.
+const ROOM: u64 = 4096;
+/// Bytes beyond the usual of messages under load: who copies for longer is more often killed then.
+const LOAD_LENGTH: u64 = 3600;
+const LOAD_SENDERS: u64 = 100;
+const GRH: u64 = 40;
+/// Who sends, besides victims.
+const BYSTANDER: u64 = 2;
+/// Threads of a victim under load: most are stopped anywhere in a send at any time.
+const THREADS: u64 = 24;
+
+fn caps(receives: u64) -> QpCaps {
+    QpCaps {
+        max_recv_wr: receives as u32,
+        max_inline_data: 256,
+        ..QpCaps::default()
+    }
+}
+
+/// Message `n` of sender `who`.
+fn message(who: u64, n: u64) -> Vec<u8> {
+    let more = if who < LOAD_SENDERS { 0 } else { LOAD_LENGTH };
+    let length = 16 + (who * 31 + n * 7) % 180 + more;
+    let mut bytes = [who.to_ne_bytes(), n.to_ne_bytes()].concat();
+    bytes.extend((16..length).map(|i| (who * 13 + n * 5 + i) as u8));
+    bytes
+}
+
+/// One who sends datagrams.
+struct Client<'e> {
+    end: &'e End,
+    cq: SoftCq,
+    qp: SoftQp,
+    ah: SoftAh,
+    who: u64,
+    sent: u64,
+}
+
+impl<'e> Client<'e> {
+    fn new(end: &'e End, who: u64) -> Self {
+        let cq = end.context.create_cq(64, None).unwrap();
+        Client {
+            qp: end.datagram_qp(&cq, caps(1)),
+            ah: end.ah(),
+            end,
+            cq,
+            who,
+            sent: 0,
+        }
+    }
+
+    /// Builds the next message.
+    fn prepare(&mut self) -> [Sge<'e>; 1] {
+        let message = message(self.who, self.sent);
+        self.sent += 1;
+        let at = self.who % THREADS * ROOM;
+        self.end.mr.write(at, &message).unwrap();
+        [self.end.mr.sge(at, message.len() as u32).unwrap()]
+    }
+
+    fn request<'a>(&'a self, sges: &'a [Sge<'a>], to: Qpn) -> SendRequest<'a> {
+        let is_small = self.who < LOAD_SENDERS;
+        let inline = if is_small {
+            SendFlags::INLINE
+        } else {
+            SendFlags::empty()
+        };
+        let flags = SendFlags::SIGNALED | inline;
+        let request = SendRequest::new(WrId(self.sent), Operation::Send, sges);
+        request.with_flags(flags).to(Destination {
+            ah: self.ah.handle(),
+            qpn: to,
+            qkey: QKEY,
+        })
+    }
+
+    fn send(&mut self, to: Qpn) {
+        let sges = self.prepare();
+        self.qp.post_send(&[self.request(&sges, to)]).unwrap();
+        let mut done = [WorkCompletion::default(); 2];
+        assert_eq!(self.cq.poll(&mut done), Ok(1));
+        assert_eq!(done[0].status, WcStatus::Success);
+    }
+}
+
+/// The entry of child processes; as a test of its own it has nothing to do.
+#[test]
+fn role() {
+    let Ok(role) = std::env::var(ROLE) else {
+        return;
+    };
+    match role.as_str() {
+        "blast" => blasting_victim(),
+        role => stepped_victim(role == "warm"),
+    }
+}
+
+fn number(line: &str) -> Qpn {
+    Qpn::new(line.trim().parse().unwrap()).unwrap()
+}
+
+fn stepped_victim(is_warm: bool) {
+    let end = End::new(Bytes::kib(64));
+    let mut client = Client::new(&end, 1);
+    // SAFETY: gettid has no preconditions.
+    let thread = unsafe { libc::gettid() };
+    tell(&format!("{} {thread}", client.qp.qpn().get()));
+    let to = number(&hear());
+    if is_warm {
+        client.send(to);
+    }
+    tell("ready");
+    hear();
+    let sges = client.prepare();
+    let request = client.request(&sges, to);
+    mark();
+    let _ = client.qp.post_send(&[request]);
+    mark();
+    loop {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn blasting_victim() {
+    let end = End::new(Bytes::new(THREADS * ROOM));
+    tell("ready");
+    let to = number(&hear());
+    std::thread::scope(|scope| {
+        for who in 0..THREADS {
+            let mut client = Client::new(&end, LOAD_SENDERS + who);
+            scope.spawn(move || {
+                // The same message again and again: hardly any time passes outside of sending.
+                let sges = client.prepare();
+                let request = client.request(&sges, to);
+                let list = [request; 32];
+                let mut done = [WorkCompletion::default(); 32];
+                loop {
+                    client.qp.post_send(&list).unwrap();
+                    assert_eq!(client.cq.poll(&mut done), Ok(list.len()));
+                }
+            });
+        }
+    });
+}
+
+/// The queue pair that all send to.
+struct Server<'e> {
+    end: &'e End,
+    qp: SoftQp,
+    receives: u64,
+    posted: u64,
+    taken: u64,
+    /// For each sender its last message.
+    last: std::collections::HashMap<(Qpn, u64), u64>,
+}
+
+impl<'e> Server<'e> {
+    fn new(end: &'e End, receives: u64) -> Self {
+        Server {
+            qp: end.datagram_qp(&end.cq, caps(receives)),
+            receives,
+            end,
+            posted: 0,
+            taken: 0,
+            last: Default::default(),
+        }
+    }
+
+    fn post(&mut self) {
+        while self.posted < self.taken + self.receives {
+            let at = self.posted % self.receives * ROOM;
+            let sges = [self.end.mr.sge(at, ROOM as u32).unwrap()];
+            let request = RecvRequest::new(WrId(self.posted), &sges);
+            self.qp.post_recv(&[request]).unwrap();
+            self.posted += 1;
+        }
+    }
+
+    /// A new victim counts its messages from 0.
+    fn forget_victims(&mut self) {
+        self.last.retain(|(_, who), _| *who == BYSTANDER);
+    }
+
+    /// Takes what is there, and checks it; who sent it.
+    fn take(&mut self) -> Vec<u64> {
+        let all = self.end.poll();
+        all.iter()
+            .map(|completion| self.check(completion))
+            .collect()
+    }
+
+    fn check(&mut self, completion: &WorkCompletion) -> u64 {
+        assert_eq!(completion.status, WcStatus::Success);
+        assert_eq!(completion.wr_id, WrId(self.taken), "receives in order");
+        let at = self.taken % self.receives * ROOM + GRH;
+        self.taken += 1;
+        let mut bytes = vec![0; (u64::from(completion.byte_len) - GRH) as usize];
+        self.end.mr.read(at, &mut bytes).unwrap();
+        let word = |i: usize| u64::from_ne_bytes(bytes[i..i + 8].try_into().unwrap());
+        let (who, n) = (word(0), word(8));
+        assert!(bytes == message(who, n), "message {n} of {who} is torn");
+        let source = (completion.src_qp.unwrap(), who);
+        if let Some(last) = self.last.insert(source, n) {
+            let is_repeated = who >= LOAD_SENDERS;
+            assert!(n > last || is_repeated, "message {n} of {who} after {last}");
+        }
+        who
+    }
+
+    /// All receives get a message of `client` before any is taken: the cells are enough.
+    fn fill(&mut self, client: &mut Client<'_>) {
+        self.take();
+        self.post();
+        for _ in 0..self.receives {
+            client.send(self.qp.qpn());
+        }
+        let came = self.take();
+        assert_eq!(came, vec![client.who; self.receives as usize]);
+        assert_eq!(self.qp.state(), QpState::Rts);
+    }
+}
+
+/// What became of one killing.
+struct Killing {
+    /// The act's length, if its end was reached.
+    length: Option<u64>,
+    has_arrived: bool,
+}
+
+fn kill_after(
+    server: &mut Server<'_>,
+    bystander: &mut Client<'_>,
+    role: &str,
+    most: Option<u64>,
+) -> Result<Killing, String> {
+    let mut victim = Victim::start(role);
+    let hello = victim.hear();
+    let traced = victim.trace(&hello)?;
+    let slot = number(hello.split(' ').next().unwrap()).get() >> 14;
+    server.take();
+    server.forget_victims();
+    server.post();
+    // The warm-up is to open the way to this channel.
+    server.end.cq.req_notify(NotifyOn::Any).unwrap();
+    victim.tell(&server.qp.qpn().get().to_string());
+    assert_eq!(victim.hear(), "ready");
+    server.take();
+    let channel = &server.end.channel;
+    while channel.get_event(Span::ZERO).unwrap().is_some() {}
+    server.end.cq.req_notify(NotifyOn::Any).unwrap();
+    victim.tell("go");
+    let length = match most {
+        Some(k) => {
+            traced.step(k);
+            None
+        }
+        None => Some(traced.step_to_end()),
+    };
+    victim.kill();
+    let prefix = format!("{slot:03x}.");
+    let is_gone = || !device_files().iter().any(|name| name.starts_with(&prefix));
+    if role == "warm" {
+        assert!(wait_until(Duration::from_secs(2), is_gone));
+    } else if !wait_until(Duration::from_millis(100), is_gone) {
+        // Nobody had heard of it yet: the next one to open the device removes what it left.
+        drop(End::new(Bytes::new(4096)));
+        assert!(is_gone());
+    }
+    let came = server.take();
+    assert!(came.is_empty() || came == [1], "{came:?}");
+    if !came.is_empty() {
+        let event = channel.get_event(Span::from_secs(2)).unwrap();
+        assert!(
+            event.is_some(),
+            "{role} at {most:?}: a message nobody is woken for"
+        );
+    }
+    server.fill(bystander);
+    Ok(Killing {
+        length,
+        has_arrived: !came.is_empty(),
+    })
+}
+
+/// Kills victims all along a send, for about `budget`.
+fn kill_all_along(role: &str, budget: Duration, random: &mut Random) {
+    let here = End::new(Bytes::new(RECEIVES * ROOM));
+    let other = End::new(Bytes::kib(64));
+    let (mut server, mut bystander) =
+        (Server::new(&here, RECEIVES), Client::new(&other, BYSTANDER));
+    stay_on_this_cpu(); // not the engines, which run already
+    server.fill(&mut bystander);
+    let begin = Instant::now();
+    let mut kill = |k| kill_after(&mut server, &mut bystander, role, k);
+    let whole = match kill(None) {
+        Ok(whole) => whole,
+        Err(why) => return not_run(&format!("kill at any instruction of a datagram: {why}")),
+    };
+    let length = whole.length.expect("stepped to the end");
+    assert!(length > 10 && whole.has_arrived);
+    assert!(!kill(Some(0)).unwrap().has_arrived);
+    let each = begin.elapsed() / 2;
+    let count = if std::env::var_os("ADVERB_KILL_ALL").is_some() {
+        length
+    } else {
+        (budget.as_micros() / each.as_micros().max(1)).clamp(8, length.into()) as u64
+    };
+    let mut arrived = 0;
+    for stretch in 0..count {
+        let (from, to) = (stretch * length / count, (stretch + 1) * length / count);
+        let k = random.within(from..to.max(from + 1));
+        arrived += u64::from(kill(Some(k)).unwrap().has_arrived);
+    }
+    println!(
+        "{role}: {length} instructions, {count} killings, {arrived} messages arrived, {:.1} s",
+        begin.elapsed().as_secs_f64()
+    );
+}
+
+#[test]
+fn killed_in_the_middle_of_a_datagram() {
+    const TEST: &str = "killed_in_the_middle_of_a_datagram";
+    isolated(TEST, || {
+        let mut random = Random::from_env(TEST);
+        for role in ["warm", "cold"] {
+            kill_all_along(role, Duration::from_millis(2200), &mut random);
+        }
+    });
+}
+
+/// More than the queue pair has cells to spare.
+const HOLDERS: usize = 40;
+/// Instructions before a message is published, where its cell certainly is claimed.
+const BEFORE: u64 = 10;
+
+#[test]
+fn cells_of_the_dead_come_back() {
+    const TEST: &str = "cells_of_the_dead_come_back";
+    isolated(TEST, || {
+        let here = End::new(Bytes::new(RECEIVES * ROOM));
+        let other = End::new(Bytes::kib(64));
+        let (mut server, mut bystander) =
+            (Server::new(&here, RECEIVES), Client::new(&other, BYSTANDER));
+        stay_on_this_cpu();
+        server.fill(&mut bystander);
+        let mut kill = |k| kill_after(&mut server, &mut bystander, "warm", k);
+        let length = match kill(None) {
+            Ok(whole) => whole.length.expect("stepped to the end"),
+            Err(why) => return not_run(&format!("cells of the dead: {why}")),
+        };
+        let (mut before, mut after) = (0, length);
+        while after - before > 1 {
+            let k = before.midpoint(after);
+            match kill(Some(k)).unwrap().has_arrived {
+                true => after = k,
+                false => before = k,
+            }
+        }
+        for _ in 0..HOLDERS {
+            assert!(!kill(Some(before - BEFORE)).unwrap().has_arrived);
+        }
+        println!("{length} instructions, published by number {after}");
+    });
+}
+
+/// Serves the bystander, and victims for `load` from their first message on; how many messages of
+/// theirs came.
+fn under_load(server: &mut Server<'_>, bystander: &mut Client<'_>, load: Duration) -> usize {
+    let mut of_victims = 0;
+    let mut begin = None;
+    let patience = Instant::now() + Duration::from_secs(10);
+    while begin.is_none_or(|begin: Instant| begin.elapsed() < load) {
+        assert!(Instant::now() < patience, "the victim sends nothing");
+        server.post();
+        bystander.send(server.qp.qpn());
+        let came = server.take();
+        of_victims += came.iter().filter(|who| **who != bystander.who).count();
+        if of_victims > 0 && begin.is_none() {
+            begin = Some(Instant::now());
+        }
+    }
+    of_victims
+}
+
+#[test]
+fn many_threads_killed_under_load_leave_a_queue_pair_that_works() {
+    const TEST: &str = "many_threads_killed_under_load_leave_a_queue_pair_that_works";
+    isolated(TEST, || {
+        let mut random = Random::from_env(TEST);
+        let here = End::new(Bytes::new(LOAD_RECEIVES * ROOM));
+        let other = End::new(Bytes::kib(64));
+        let (mut server, mut bystander) = (
+            Server::new(&here, LOAD_RECEIVES),
+            Client::new(&other, BYSTANDER),
+        );
+        let living = device_files().len();
+        let mut of_victims = 0;
+        for _ in 0..20 {
+            server.forget_victims();
+            let mut victim = Victim::start("blast");
+            assert_eq!(victim.hear(), "ready");
+            victim.tell(&server.qp.qpn().get().to_string());
+            let load = Duration::from_micros(random.within(5_000..40_000));
+            of_victims += under_load(&mut server, &mut bystander, load);
+            victim.kill();
+            let is_gone = || device_files().len() == living;
+            assert!(wait_until(Duration::from_secs(2), is_gone));
+            server.fill(&mut bystander);
+        }
+        println!("{of_victims} messages of victims");
+        assert!(of_victims > 1000, "there was hardly any load: {of_victims}");
+    });
+}

@@ -1,0 +1,116 @@
+//! Which rows: those of one program, preset, curve or file.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::data::{Data, Entry};
+use crate::near;
+
+/// The rows of one program, preset, curve or file: `NAME`, or `program=NAME`, `preset=NAME`,
+/// `curve=NAME`, `file=NAME` where it matters which.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Only {
+    /// None: any of them.
+    kind: Option<Kind>,
+    name: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Program,
+    Preset,
+    Curve,
+    File,
+}
+
+impl Kind {
+    const ALL: [Kind; 4] = [Kind::Program, Kind::Preset, Kind::Curve, Kind::File];
+
+    const fn as_str(self) -> &'static str {
+        match self {
+            Kind::Program => "program",
+            Kind::Preset => "preset",
+            Kind::Curve => "curve",
+            Kind::File => "file",
+        }
+    }
+
+    fn label(self, entry: &Entry) -> &str {
+        let labels = &entry.labels;
+        match self {
+            Kind::Program => &labels.program,
+            Kind::Preset => &labels.preset,
+            Kind::Curve => &labels.curve,
+            Kind::File => &entry.place.file,
+        }
+    }
+}
+
+/// No row is of that name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no row has {only}{near}", near = near::suffix(near))]
+pub struct OnlyError {
+    only: Only,
+    near: Vec<String>,
+}
+
+impl FromStr for Only {
+    type Err = std::convert::Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (kind, name) = text
+            .split_once('=')
+            .and_then(|(kind, name)| {
+                let kind = Kind::ALL.into_iter().find(|k| k.as_str() == kind)?;
+                Some((Some(kind), name))
+            })
+            .unwrap_or((None, text));
+        let name = name.to_owned();
+        Ok(Only { kind, name })
+    }
+}
+
+impl fmt::Display for Only {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = self
+            .kind
+            .map_or("program, preset, curve or file", Kind::as_str);
+        write!(f, "{kind} '{}'", self.name)
+    }
+}
+
+impl Only {
+    /// Leaves only these rows.
+    ///
+    /// # Errors
+    /// If there are none; names near it. Then all rows stay.
+    pub fn apply(&self, data: &mut Data) -> Result<(), OnlyError> {
+        let entries = data.entries();
+        if !entries.iter().any(|entry| self.matches(entry)) {
+            let mut names: Vec<&str> = entries
+                .iter()
+                .flat_map(|entry| self.kinds().map(|kind| kind.label(entry)))
+                .collect();
+            names.sort_unstable();
+            names.dedup();
+            let near = near::near(&self.name, names);
+            return Err(OnlyError {
+                near: near.into_iter().map(str::to_owned).collect(),
+                only: self.clone(),
+            });
+        }
+        data.retain(|entry| self.matches(entry));
+        Ok(())
+    }
+
+    fn matches(&self, entry: &Entry) -> bool {
+        self.kinds().any(|kind| kind.label(entry) == self.name)
+    }
+
+    fn kinds(&self) -> impl Iterator<Item = Kind> + use<> {
+        let only = self.kind;
+        Kind::ALL
+            .into_iter()
+            .filter(move |kind| only.is_none_or(|only| only == *kind))
+    }
+}

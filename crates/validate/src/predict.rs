@@ -1,0 +1,100 @@
+//! A row's prediction: the model once, or twice where the row compares.
+
+use crate::experiment::Experiment;
+use crate::model::{Budget, Model, Refusal};
+use crate::report::Verdict;
+use crate::row::{Pair, Plan, Row};
+use crate::score;
+
+/// Runs a row's experiments and holds the prediction against what was published.
+pub(crate) fn verdict<M: Model + ?Sized>(model: &M, row: &Row, budget: &Budget) -> Verdict {
+    let predicted = match &row.plan {
+        Ok(plan) => predicted(model, plan, budget),
+        Err(unknown) => return Verdict::Cannot(unknown.to_string()),
+    };
+    match predicted {
+        Ok(value) => Verdict::Predicted {
+            value,
+            error: score::error(row.published.interval(), value),
+        },
+        Err(Absent { of, refusal }) => {
+            let reason = format!("{}{refusal}", of.prefix());
+            match refusal {
+                Refusal::UnknownPreset { .. }
+                | Refusal::UnknownProgram { .. }
+                | Refusal::Cannot { .. } => Verdict::Cannot(reason),
+                Refusal::Deadlock { .. } | Refusal::OverBudget(_) | Refusal::Failed { .. } => {
+                    Verdict::Failed(reason)
+                }
+            }
+        }
+    }
+}
+
+/// Why there is no prediction, and for which experiment.
+struct Absent {
+    of: Which,
+    refusal: Refusal,
+}
+
+#[derive(Clone, Copy)]
+enum Which {
+    Row,
+    Reference,
+}
+
+impl Which {
+    const fn prefix(self) -> &'static str {
+        match self {
+            Which::Row => "",
+            Which::Reference => "reference: ",
+        }
+    }
+}
+
+fn predicted<M: Model + ?Sized>(model: &M, plan: &Plan, budget: &Budget) -> Result<f64, Absent> {
+    match plan {
+        Plan::Plain(of) => figure(model, of, budget, Which::Row),
+        Plan::Ratio(pair) => {
+            let (of, base) = both(model, pair, budget)?;
+            if base == 0.0 {
+                let reason = format!("no ratio: its {} is 0", pair.base.metric);
+                return Err(failed(Which::Reference, reason));
+            }
+            Ok(of / base)
+        }
+        Plan::Delta(pair) => both(model, pair, budget).map(|(of, base)| of - base),
+    }
+}
+
+fn both<M: Model + ?Sized>(model: &M, pair: &Pair, budget: &Budget) -> Result<(f64, f64), Absent> {
+    let of = figure(model, &pair.of, budget, Which::Row)?;
+    let base = figure(model, &pair.base, budget, Which::Reference)?;
+    Ok((of, base))
+}
+
+/// The model's figure: no metric can be negative or endless.
+fn figure<M: Model + ?Sized>(
+    model: &M,
+    experiment: &Experiment,
+    budget: &Budget,
+    of: Which,
+) -> Result<f64, Absent> {
+    let prediction = model
+        .predict(experiment, budget)
+        .map_err(|refusal| Absent { of, refusal })?;
+    let value = prediction.value;
+    if value.is_finite() && value >= 0.0 {
+        return Ok(value);
+    }
+    let metric = experiment.metric;
+    Err(failed(
+        of,
+        format!("the model gave {value} for {metric}, which is no possible figure"),
+    ))
+}
+
+fn failed(of: Which, reason: String) -> Absent {
+    let refusal = Refusal::Failed { reason };
+    Absent { of, refusal }
+}

@@ -1,0 +1,179 @@
+//! What became of each row.
+
+use std::fmt;
+
+use adverb_units::Span;
+
+use crate::data::Entry;
+use crate::row::Row;
+use crate::score::Scores;
+
+/// The rows' outcomes, in the order of the rows.
+#[derive(Clone, Debug)]
+pub struct Report {
+    outcomes: Vec<Outcome>,
+}
+
+/// A row and what became of it.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    entry: Entry,
+    verdict: Verdict,
+    took: Span,
+}
+
+/// What the model said.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Verdict {
+    /// A figure in the row's unit, and its distance from the published interval.
+    Predicted { value: f64, error: f64 },
+    /// It does not know the row's hardware or program, or lacks what the row needs; or the row
+    /// cannot be read.
+    Cannot(String),
+    /// It tried and did not come to a figure.
+    Failed(String),
+}
+
+/// What became of a row, in a word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Status {
+    /// The prediction lies in `lo..hi`.
+    Inside,
+    /// It does not.
+    Outside,
+    /// There is a prediction, but the row is only shown (`grade` 0).
+    Ungraded,
+    /// No prediction: hardware or program are unknown, or the model lacks something, or the row
+    /// cannot be read.
+    Cannot,
+    /// No prediction: a deadlock, a spent budget, or another failure.
+    Failed,
+}
+
+impl Status {
+    /// `inside`, …
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Status::Inside => "inside",
+            Status::Outside => "outside",
+            Status::Ungraded => "ungraded",
+            Status::Cannot => "cannot",
+            Status::Failed => "failed",
+        }
+    }
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+impl Verdict {
+    pub(crate) fn status(&self, entry: &Entry) -> Status {
+        match self {
+            Verdict::Cannot(_) => Status::Cannot,
+            Verdict::Failed(_) => Status::Failed,
+            Verdict::Predicted { .. } if !entry.counts() => Status::Ungraded,
+            Verdict::Predicted { error: 0.0, .. } => Status::Inside,
+            Verdict::Predicted { .. } => Status::Outside,
+        }
+    }
+}
+
+impl Outcome {
+    pub(crate) const fn new(entry: Entry, verdict: Verdict, took: Span) -> Self {
+        Outcome {
+            entry,
+            verdict,
+            took,
+        }
+    }
+
+    /// The row, as it came.
+    pub const fn entry(&self) -> &Entry {
+        &self.entry
+    }
+
+    /// The row, if it could be read.
+    pub fn row(&self) -> Option<&Row> {
+        self.entry.row.as_ref().ok()
+    }
+
+    /// What became of it.
+    pub fn status(&self) -> Status {
+        self.verdict.status(&self.entry)
+    }
+
+    /// The prediction, in the row's unit.
+    pub const fn predicted(&self) -> Option<f64> {
+        match self.verdict {
+            Verdict::Predicted { value, .. } => Some(value),
+            Verdict::Cannot(_) | Verdict::Failed(_) => None,
+        }
+    }
+
+    /// How far the prediction lies from `lo..hi` ([`crate::error`]); also of bounds and of rows that
+    /// are only shown, which the scores leave out.
+    pub const fn error(&self) -> Option<f64> {
+        match self.verdict {
+            Verdict::Predicted { error, .. } => Some(error),
+            Verdict::Cannot(_) | Verdict::Failed(_) => None,
+        }
+    }
+
+    /// Prediction over published value, where there are both and the latter is not 0.
+    pub fn ratio(&self) -> Option<f64> {
+        let published = self.row()?.published.value()?;
+        (published != 0.0).then_some(self.predicted()? / published)
+    }
+
+    /// Why there is no prediction.
+    pub fn reason(&self) -> Option<&str> {
+        match &self.verdict {
+            Verdict::Predicted { .. } => None,
+            Verdict::Cannot(reason) | Verdict::Failed(reason) => Some(reason),
+        }
+    }
+
+    /// Real time that the row took here.
+    pub const fn took(&self) -> Span {
+        self.took
+    }
+}
+
+impl Report {
+    pub(crate) const fn new(outcomes: Vec<Outcome>) -> Self {
+        Report { outcomes }
+    }
+
+    /// The outcomes, in the order of the rows.
+    pub fn outcomes(&self) -> &[Outcome] {
+        &self.outcomes
+    }
+
+    /// How well the model predicts.
+    pub fn scores(&self) -> Scores {
+        Scores::of(&self.outcomes)
+    }
+
+    /// The rows to look at first, of those that count: what failed, then outside ones by falling
+    /// error, then what cannot be predicted. Rows inside are left out.
+    pub fn worst(&self) -> Vec<&Outcome> {
+        let mut worst: Vec<&Outcome> = self
+            .outcomes
+            .iter()
+            .filter(|o| o.entry.counts() && o.status() != Status::Inside)
+            .collect();
+        worst.sort_by(|a, b| badness(b).total_cmp(&badness(a)));
+        worst
+    }
+}
+
+fn badness(outcome: &Outcome) -> f64 {
+    match &outcome.verdict {
+        Verdict::Failed(_) => f64::INFINITY,
+        Verdict::Predicted { error, .. } => *error,
+        Verdict::Cannot(_) => f64::NEG_INFINITY,
+    }
+}

@@ -1,0 +1,214 @@
+//! Outcomes and scores as aligned text.
+
+use adverb_units::{MessageRate, Span};
+
+use crate::published::Interval;
+use crate::report::{Outcome, Report};
+use crate::score::{Group, Score, Scores, Tally};
+use crate::words::Unit;
+
+/// Stands where there is no figure.
+const NONE: &str = "-";
+
+impl Report {
+    /// All rows in their order: what was published, what is predicted, and whether that lies inside.
+    pub fn rows_text(&self) -> String {
+        rows(self.outcomes())
+    }
+
+    /// The `most` worst rows ([`Report::worst`]), with how many of them there are.
+    pub fn worst_text(&self, most: usize) -> String {
+        let worst = self.worst();
+        let shown = &worst[..most.min(worst.len())];
+        if worst.is_empty() {
+            return "every row that counts is predicted, and inside lo..hi\n".to_owned();
+        }
+        let table = rows(shown.iter().copied());
+        format!("worst {} of {} rows:\n{table}", shown.len(), worst.len())
+    }
+}
+
+impl Scores {
+    /// All together, then by file, program, preset and curve.
+    pub fn text(&self) -> String {
+        let mut table = Table::new(&[
+            ("score of", Align::Left),
+            ("error", Align::Right),
+            ("curves", Align::Right),
+            ("inside", Align::Right),
+            ("within 3 %", Align::Right),
+            ("bounds", Align::Right),
+            ("missing", Align::Right),
+        ]);
+        table.row(score("all rows", &self.overall));
+        for (title, groups) in [
+            ("file", &self.files),
+            ("program", &self.programs),
+            ("preset", &self.presets),
+            ("curve", &self.curves),
+        ] {
+            for Group { name, score: of } in groups {
+                table.row(score(&format!("{title} {name}"), of));
+            }
+        }
+        table.text()
+    }
+}
+
+fn score(name: &str, score: &Score) -> Vec<String> {
+    let Tally { inside, of } = score.values;
+    let part = |n: usize, of: usize| match of {
+        0 => NONE.to_owned(),
+        _ => format!("{n}/{of}"),
+    };
+    vec![
+        name.to_owned(),
+        score
+            .error
+            .map_or_else(|| NONE.to_owned(), |e| format!("{e:.3}")),
+        score.curves.to_string(),
+        part(inside, of),
+        part(score.close, of),
+        part(score.bounds.inside, score.bounds.of),
+        score.missing.to_string(),
+    ]
+}
+
+fn rows<'a>(outcomes: impl IntoIterator<Item = &'a Outcome>) -> String {
+    let mut table = Table::new(&[
+        ("id", Align::Left),
+        ("program", Align::Left),
+        ("preset", Align::Left),
+        ("metric", Align::Left),
+        ("published", Align::Right),
+        ("lo..hi", Align::Left),
+        ("predicted", Align::Right),
+        ("ratio", Align::Right),
+        ("error", Align::Right),
+        ("status", Align::Left),
+    ]);
+    for outcome in outcomes {
+        table.row(row(outcome));
+    }
+    table.text()
+}
+
+fn row(outcome: &Outcome) -> Vec<String> {
+    let labels = &outcome.entry().labels;
+    let row = outcome.row();
+    let unit = row.map_or(Unit::One, |row| row.quantity.unit());
+    let published = row.map(|row| row.published);
+    let or_none = |text: Option<String>| text.unwrap_or_else(|| NONE.to_owned());
+    let status = outcome.status();
+    vec![
+        labels.id.clone(),
+        labels.program.clone(),
+        labels.preset.clone(),
+        labels.metric.clone(),
+        or_none(published.and_then(|p| p.value()).map(|v| figure(v, unit))),
+        or_none(published.map(|p| interval(p.interval(), unit))),
+        or_none(outcome.predicted().map(|v| figure(v, unit))),
+        or_none(outcome.ratio().map(signed)),
+        or_none(outcome.error().map(|error| format!("{error:.3}"))),
+        match outcome.reason() {
+            Some(reason) => format!("{status}: {}", reason.replace('\n', "; ")),
+            None => status.to_string(),
+        },
+    ]
+}
+
+/// `2.21 µs..2.28 µs`; nothing at an open end.
+fn interval(interval: Interval, unit: Unit) -> String {
+    let end = |end: f64| match end.is_finite() {
+        true => figure(end, unit),
+        false => String::new(),
+    };
+    format!("{}..{}", end(interval.lo()), end(interval.hi()))
+}
+
+/// A value with its unit, to three or four digits.
+fn figure(value: f64, unit: Unit) -> String {
+    let (sign, size) = parts(value);
+    let text = match unit {
+        Unit::Nanoseconds => Span::from_secs_f64(size / 1e9).to_string(),
+        Unit::PerSecond => MessageRate::over(size.round() as u64, Span::from_secs(1))
+            .map_or_else(String::new, |rate| rate.to_string()),
+        Unit::GigabitsPerSecond => format!("{} Gb/s", digits(size)),
+        Unit::Percent => format!("{} %", digits(size)),
+        Unit::One => digits(size),
+    };
+    format!("{sign}{text}")
+}
+
+/// A pure number, to three or four digits.
+fn signed(value: f64) -> String {
+    let (sign, size) = parts(value);
+    format!("{sign}{}", digits(size))
+}
+
+fn parts(value: f64) -> (&'static str, f64) {
+    (if value < 0.0 { "-" } else { "" }, value.abs())
+}
+
+fn digits(size: f64) -> String {
+    match size {
+        v if v > 0.0 && v < 0.000_5 => format!("{v:.1e}"),
+        v if v >= 99.95 => format!("{v:.0}"),
+        v if v >= 9.995 => format!("{v:.1}"),
+        v => format!("{v:.3}"),
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Align {
+    Left,
+    Right,
+}
+
+/// Rows of text in columns, two blanks between them.
+struct Table {
+    align: Vec<Align>,
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    fn new(columns: &[(&str, Align)]) -> Self {
+        Table {
+            align: columns.iter().map(|(_, align)| *align).collect(),
+            rows: vec![columns.iter().map(|(name, _)| (*name).to_owned()).collect()],
+        }
+    }
+
+    fn row(&mut self, cells: Vec<String>) {
+        self.rows.push(cells);
+    }
+
+    fn text(&self) -> String {
+        let widths: Vec<usize> = (0..self.align.len())
+            .map(|n| {
+                self.rows
+                    .iter()
+                    .map(|row| width(&row[n]))
+                    .max()
+                    .unwrap_or(0)
+            })
+            .collect();
+        let mut text = String::new();
+        for row in &self.rows {
+            let cells = row.iter().zip(&widths).zip(&self.align);
+            let line: Vec<String> = cells
+                .map(|((cell, width), align)| match align {
+                    Align::Left => format!("{cell:<width$}"),
+                    Align::Right => format!("{cell:>width$}"),
+                })
+                .collect();
+            text.push_str(line.join("  ").trim_end());
+            text.push('\n');
+        }
+        text
+    }
+}
+
+fn width(text: &str) -> usize {
+    text.chars().count()
+}
