@@ -75,7 +75,7 @@ impl VerbsQp {
                 return Err(CreateError::Foreign { what });
             }
         }
-        check_sizes(handle, &init.caps)?;
+        init.caps.check(&handle.caps)?;
         let mut attr = init_attr(init)?;
         let (raw, extended) = match handle.posting {
             Interface::Classic => (create(pd, &mut attr)?, None),
@@ -214,30 +214,6 @@ impl VerbsQp {
                 _ => PostErrorCause::Errno(errno),
             },
         }
-    }
-}
-
-fn check_sizes(handle: &Handle, caps: &QpCaps) -> Result<(), CreateError> {
-    let limits = &handle.caps;
-    let sizes = [
-        ("max_send_wr", caps.max_send_wr, limits.max_qp_wr),
-        ("max_recv_wr", caps.max_recv_wr, limits.max_qp_wr),
-        ("max_send_sge", caps.max_send_sge, limits.max_sge),
-        ("max_recv_sge", caps.max_recv_sge, limits.max_sge),
-        (
-            "max_inline_data",
-            caps.max_inline_data,
-            limits.max_inline_data,
-        ),
-    ];
-    match sizes.into_iter().find(|(_, asked, max)| asked > max) {
-        None => Ok(()),
-        Some((what, value, max)) => Err(CreateError::OutOfRange {
-            what,
-            value: value.into(),
-            min: 0,
-            max: max.into(),
-        }),
     }
 }
 

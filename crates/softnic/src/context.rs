@@ -227,6 +227,7 @@ impl Context for SoftContext {
             }
             .into());
         }
+        init.caps.check(&self.caps)?;
         SoftQp::new(pd, init)
     }
 

@@ -5,6 +5,7 @@ use std::fmt;
 use adverb_units::Bytes;
 use serde::{Deserialize, Serialize};
 
+use crate::error::CreateError;
 use crate::ids::{Gid, Lid};
 
 /// A device's name as the user writes it after `--device`: `soft`, `verbs:mlx5_0`, `model:cx3`.
@@ -181,6 +182,35 @@ impl Default for QpCaps {
             max_send_sge: 1,
             max_recv_sge: 1,
             max_inline_data: 0,
+        }
+    }
+}
+
+impl QpCaps {
+    /// Holds the sizes against a device's limits.
+    ///
+    /// # Errors
+    /// [`CreateError::OutOfRange`]: the first size that is larger than the limit.
+    pub fn check(&self, limits: &DeviceCaps) -> Result<(), CreateError> {
+        let sizes = [
+            ("max_send_wr", self.max_send_wr, limits.max_qp_wr),
+            ("max_recv_wr", self.max_recv_wr, limits.max_qp_wr),
+            ("max_send_sge", self.max_send_sge, limits.max_sge),
+            ("max_recv_sge", self.max_recv_sge, limits.max_sge),
+            (
+                "max_inline_data",
+                self.max_inline_data,
+                limits.max_inline_data,
+            ),
+        ];
+        match sizes.into_iter().find(|(_, asked, max)| asked > max) {
+            None => Ok(()),
+            Some((what, value, max)) => Err(CreateError::OutOfRange {
+                what,
+                value: value.into(),
+                min: 0,
+                max: max.into(),
+            }),
         }
     }
 }

@@ -4,7 +4,7 @@ use adverb_sim::Agenda;
 use adverb_units::Bytes;
 use adverb_verbs::{
     AccessFlags, AddressHandle, AddressVector, AhRef, Context, Counters, CreateError, DeviceCaps,
-    DeviceName, GidType, LinkLayer, PortCaps, PortNum, ProtectionDomain, QpCaps, QpInit, Qpn,
+    DeviceName, GidType, LinkLayer, PortCaps, PortNum, ProtectionDomain, QpInit, Qpn,
     RegisterError,
 };
 
@@ -66,30 +66,6 @@ impl ModelContext {
             min: 1,
             max: max.into(),
         })
-    }
-
-    fn check_caps(&self, caps: &QpCaps) -> Result<(), CreateError> {
-        let limits = &self.caps;
-        let ranges = [
-            ("max_send_wr", caps.max_send_wr, limits.max_qp_wr),
-            ("max_recv_wr", caps.max_recv_wr, limits.max_qp_wr),
-            ("max_send_sge", caps.max_send_sge, limits.max_sge),
-            ("max_recv_sge", caps.max_recv_sge, limits.max_sge),
-            (
-                "max_inline_data",
-                caps.max_inline_data,
-                limits.max_inline_data,
-            ),
-        ];
-        match ranges.into_iter().find(|(_, value, max)| value > max) {
-            Some((what, value, max)) => Err(CreateError::OutOfRange {
-                what,
-                value: value.into(),
-                min: 0,
-                max: max.into(),
-            }),
-            None => Ok(()),
-        }
     }
 }
 
@@ -252,7 +228,7 @@ impl Context for ModelContext {
     }
 
     fn create_qp(&self, pd: &ModelPd, init: &QpInit<'_, ModelCq>) -> Result<ModelQp, CreateError> {
-        self.check_caps(&init.caps)?;
+        init.caps.check(&self.caps)?;
         let foreign = [
             ("the protection domain", pd.machine),
             ("the send completion queue", init.send_cq.machine),

@@ -16,7 +16,7 @@ use adverb_verbs::{
 };
 use spin::mutex::SpinMutex;
 
-use crate::context::{Handle, MAX_INLINE, MAX_RD_ATOM, MAX_SGE, MAX_WR, SoftPd};
+use crate::context::{Handle, MAX_RD_ATOM, SoftPd};
 use crate::cq::{CqInner, RecvQueue, SoftCq};
 use crate::datagrams::Datagrams;
 use crate::layout::{FIRST_QP, MAX_QP, QP_INDEX_BITS, QpEntry};
@@ -78,7 +78,6 @@ struct RecvProducer {
 impl SoftQp {
     pub(crate) fn new(pd: &SoftPd, init: &QpInit<'_, SoftCq>) -> Result<Self, CreateError> {
         let port = &pd.handle.port;
-        check_caps(&init.caps)?;
         for (what, cq) in [
             ("the send completion queue", init.send_cq),
             ("the receive completion queue", init.recv_cq),
@@ -158,25 +157,6 @@ impl SoftQp {
             inner,
             _handle: pd.handle.clone(),
         })
-    }
-}
-
-fn check_caps(caps: &QpCaps) -> Result<(), CreateError> {
-    let ranges = [
-        ("max_send_wr", caps.max_send_wr, MAX_WR),
-        ("max_recv_wr", caps.max_recv_wr, MAX_WR),
-        ("max_send_sge", caps.max_send_sge, MAX_SGE),
-        ("max_recv_sge", caps.max_recv_sge, MAX_SGE),
-        ("max_inline_data", caps.max_inline_data, MAX_INLINE),
-    ];
-    match ranges.into_iter().find(|(_, value, max)| value > max) {
-        Some((what, value, max)) => Err(CreateError::OutOfRange {
-            what,
-            value: value.into(),
-            min: 0,
-            max: max.into(),
-        }),
-        None => Ok(()),
     }
 }
 
