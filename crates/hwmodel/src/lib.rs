@@ -13,6 +13,7 @@
 
 mod cluster;
 mod counters;
+pub mod llc;
 mod objects;
 pub mod params;
 mod pcie;

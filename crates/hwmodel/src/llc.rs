@@ -1,0 +1,340 @@
+//! A socket's last-level cache, line by line: what is in it, and what has to leave.
+//!
+//! Cores fill all ways of a set. Writes of devices that miss fill only the ways that are open to them
+//! (Intel calls this DDIO), but hit in any way; reads of devices fill none. It knows no times: who
+//! asks adds what a hit, a miss or the eviction of a dirty line takes.
+
+use crate::params::Memory;
+use crate::pcie::LINE;
+
+/// A line of memory: its address in units of 64 B.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Line(pub u64);
+
+impl Line {
+    /// The line that holds the byte at `address`.
+    pub fn of(address: u64) -> Self {
+        Line(address / LINE)
+    }
+}
+
+/// What a core does with a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Reads it.
+    Load,
+    /// Writes to it: memory is out of date then.
+    Store,
+}
+
+/// What left the cache for a line that came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Evicted {
+    /// There was room.
+    Nothing,
+    /// A line that memory has too.
+    Clean(Line),
+    /// A line that has to be written to memory first.
+    Dirty(Line),
+}
+
+/// Whether a line was there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// It was.
+    Hit,
+    /// It was not, and came in the place of another one.
+    Filled(Evicted),
+    /// It was not, and still is not.
+    Absent,
+}
+
+impl Found {
+    /// Whether it was there.
+    pub fn is_hit(self) -> bool {
+        self == Found::Hit
+    }
+}
+
+/// The cache: sets of ways, the least recently used way of a set goes first.
+///
+/// Lines are spread over the sets by a hash, as Intel's are over slices, and as physical pages are.
+///
+/// ```
+/// use adverb_hwmodel::Preset;
+/// use adverb_hwmodel::llc::{Evicted, Found, Line, Llc};
+///
+/// let mut llc = Llc::new(&Preset::built_in("cx3")?.params.memory, 7);
+/// let line = Line::of(0x1000);
+/// assert_eq!(llc.dma_read(line), Found::Absent);
+/// assert_eq!(llc.dma_write(line), Found::Filled(Evicted::Nothing));
+/// assert_eq!(llc.dma_read(line), Found::Hit);
+/// # Ok::<(), adverb_hwmodel::PresetError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Llc {
+    sets: u64,
+    ways: usize,
+    /// The last ways of each set are those that devices may fill.
+    device_ways: usize,
+    /// Of each way of each set: the line, and whether it is dirty.
+    held: Vec<Held>,
+    /// When each was used last, in accesses; 0 is never.
+    used: Vec<u64>,
+    accesses: u64,
+    seed: u64,
+}
+
+/// A line and whether it is dirty, in one word: `2 x line + dirty`.
+#[derive(Clone, Copy, Debug, Default)]
+struct Held(u64);
+
+impl Held {
+    fn new(line: Line, access: Access) -> Self {
+        Held(line.0 << 1 | u64::from(access == Access::Store))
+    }
+
+    fn line(self) -> Line {
+        Line(self.0 >> 1)
+    }
+
+    fn access(&mut self, access: Access) {
+        self.0 |= u64::from(access == Access::Store);
+    }
+
+    fn evicted(self) -> Evicted {
+        match self.0 & 1 {
+            0 => Evicted::Clean(self.line()),
+            _ => Evicted::Dirty(self.line()),
+        }
+    }
+}
+
+impl Llc {
+    /// An empty cache of `memory.llc_mib` in `memory.llc_ways` ways, of which devices may fill
+    /// `memory.ddio_ways`: all, if it has fewer. `seed` is that of the hash.
+    pub fn new(memory: &Memory, seed: u64) -> Self {
+        let ways = (memory.llc_ways as usize).max(1);
+        let lines = (memory.llc_mib * f64::from(1 << 20)) as u64 / LINE;
+        let sets = (lines / ways as u64).max(1);
+        let places = sets as usize * ways;
+        Llc {
+            sets,
+            ways,
+            device_ways: (memory.ddio_ways as usize).min(ways),
+            held: vec![Held::default(); places],
+            used: vec![0; places],
+            accesses: 0,
+            seed,
+        }
+    }
+
+    /// How many lines it holds.
+    pub fn capacity(&self) -> u64 {
+        self.sets * self.ways as u64
+    }
+
+    /// How many of them devices may fill.
+    pub fn device_capacity(&self) -> u64 {
+        self.sets * self.device_ways as u64
+    }
+
+    /// A core uses a line; it is there afterwards.
+    pub fn core(&mut self, line: Line, access: Access) -> Found {
+        let set = self.set(line);
+        if let Some(place) = self.place(set, line) {
+            self.touch(place);
+            self.held[place].access(access);
+            return Found::Hit;
+        }
+        Found::Filled(self.fill(set..set + self.ways, line, access))
+    }
+
+    /// A device writes to a line. It hits wherever the line is; if it is nowhere, it comes into the ways
+    /// that are open to devices. If there are none, memory is written, and the cache holds the line
+    /// no more.
+    pub fn dma_write(&mut self, line: Line) -> Found {
+        if self.device_ways == 0 {
+            self.flush(line);
+            return Found::Absent;
+        }
+        let set = self.set(line);
+        if let Some(place) = self.place(set, line) {
+            self.touch(place);
+            self.held[place].access(Access::Store);
+            return Found::Hit;
+        }
+        let end = set + self.ways;
+        Found::Filled(self.fill(end - self.device_ways..end, line, Access::Store))
+    }
+
+    /// A device reads a line; if it is not there, memory answers and it does not come.
+    pub fn dma_read(&mut self, line: Line) -> Found {
+        let set = self.set(line);
+        match self.place(set, line) {
+            Some(place) => {
+                self.touch(place);
+                Found::Hit
+            }
+            None => Found::Absent,
+        }
+    }
+
+    /// The cache holds the line no more: `clflush`, or a write that goes to memory past it.
+    pub fn flush(&mut self, line: Line) {
+        let set = self.set(line);
+        if let Some(place) = self.place(set, line) {
+            self.used[place] = 0;
+        }
+    }
+
+    /// Whether the line is there; asking does not use it.
+    pub fn holds(&self, line: Line) -> bool {
+        self.place(self.set(line), line).is_some()
+    }
+
+    /// Index of the first way of the set that `line` belongs to.
+    fn set(&self, line: Line) -> usize {
+        let set = (u128::from(mixed(line.0 ^ self.seed)) * u128::from(self.sets)) >> 64;
+        set as usize * self.ways
+    }
+
+    fn place(&self, set: usize, line: Line) -> Option<usize> {
+        (set..set + self.ways)
+            .find(|place| self.held[*place].line() == line && self.used[*place] > 0)
+    }
+
+    fn touch(&mut self, place: usize) {
+        self.accesses += 1;
+        self.used[place] = self.accesses;
+    }
+
+    fn fill(&mut self, ways: std::ops::Range<usize>, line: Line, access: Access) -> Evicted {
+        let oldest = ways.min_by_key(|place| self.used[*place]);
+        let place = oldest.expect("a set has ways");
+        let evicted = match self.used[place] {
+            0 => Evicted::Nothing,
+            _ => self.held[place].evicted(),
+        };
+        self.touch(place);
+        self.held[place] = Held::new(line, access);
+        evicted
+    }
+}
+
+/// The finalizer of splitmix64 (Steele et al. 2014): each bit of the result depends on all bits.
+fn mixed(mut bits: u64) -> u64 {
+    bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    bits ^ (bits >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One MiB in 16 ways: 1024 sets.
+    fn llc(device_ways: f64) -> Llc {
+        let memory = Memory {
+            llc_mib: 1.0,
+            llc_ways: 16.0,
+            ddio_ways: device_ways,
+            ..Memory::default()
+        };
+        Llc::new(&memory, 3)
+    }
+
+    /// Share of hits of the second of two rounds over `lines` lines.
+    fn second_round(lines: u64, mut access: impl FnMut(Line) -> Found) -> f64 {
+        for line in 0..lines {
+            access(Line(line));
+        }
+        let hits = (0..lines).filter(|line| access(Line(*line)).is_hit());
+        hits.count() as f64 / lines as f64
+    }
+
+    #[test]
+    fn cores_use_all_of_it_and_devices_write_into_their_share() {
+        let mut all = llc(2.0);
+        assert_eq!((all.capacity(), all.device_capacity()), (16_384, 2_048));
+        assert!(second_round(8_192, |line| all.core(line, Access::Load)) > 0.97);
+        let mut share = llc(2.0);
+        assert!(second_round(256, |line| share.dma_write(line)) > 0.95);
+        // With the hash, a line that shares its set with two others is lost in turn.
+        let some = second_round(2_048, |line| share.dma_write(line));
+        assert!((0.3..0.5).contains(&some), "{some}");
+        assert!(second_round(16_384, |line| share.dma_write(line)) < 0.01);
+        let mut half = llc(8.0);
+        assert!(second_round(4_096, |line| half.dma_write(line)) > 0.9);
+    }
+
+    #[test]
+    fn device_writes_hit_where_a_core_put_the_line() {
+        let mut llc = llc(2.0);
+        for line in 0..8_192 {
+            llc.core(Line(line), Access::Load);
+        }
+        let hits = (0..8_192).filter(|line| llc.dma_write(Line(*line)).is_hit());
+        assert!(hits.count() > 7_800);
+    }
+
+    #[test]
+    fn devices_evict_only_from_their_ways() {
+        let mut llc = llc(2.0);
+        for line in 0..65_536 {
+            llc.core(Line(line), Access::Load);
+        }
+        let held = |llc: &Llc| (0..65_536).filter(|line| llc.holds(Line(*line))).count();
+        let before = held(&llc);
+        for line in 100_000..165_536 {
+            llc.dma_write(Line(line));
+        }
+        assert_eq!(before, 16_384);
+        assert_eq!(held(&llc), 14 * 1_024);
+    }
+
+    #[test]
+    fn reads_of_devices_bring_nothing_and_without_ways_writes_take_the_line_away() {
+        let mut llc = llc(0.0);
+        assert_eq!(llc.dma_read(Line(5)), Found::Absent);
+        assert!(!llc.holds(Line(5)));
+        llc.core(Line(5), Access::Load);
+        assert_eq!(llc.dma_read(Line(5)), Found::Hit);
+        assert_eq!(llc.dma_write(Line(5)), Found::Absent);
+        assert_eq!(llc.dma_read(Line(5)), Found::Absent);
+    }
+
+    #[test]
+    fn what_was_written_leaves_dirty_and_what_was_read_clean() {
+        let memory = Memory {
+            llc_mib: 64.0 / f64::from(1 << 20),
+            llc_ways: 1.0,
+            ddio_ways: 1.0,
+            ..Memory::default()
+        };
+        // One line.
+        let mut llc = Llc::new(&memory, 0);
+        assert_eq!(
+            llc.core(Line(1), Access::Load),
+            Found::Filled(Evicted::Nothing)
+        );
+        assert_eq!(
+            llc.dma_write(Line(2)),
+            Found::Filled(Evicted::Clean(Line(1)))
+        );
+        assert_eq!(
+            llc.core(Line(3), Access::Load),
+            Found::Filled(Evicted::Dirty(Line(2)))
+        );
+        assert_eq!(llc.core(Line(3), Access::Store), Found::Hit);
+        assert_eq!(
+            llc.core(Line(4), Access::Load),
+            Found::Filled(Evicted::Dirty(Line(3)))
+        );
+        llc.flush(Line(4));
+        assert_eq!(
+            llc.core(Line(5), Access::Load),
+            Found::Filled(Evicted::Nothing)
+        );
+    }
+}
