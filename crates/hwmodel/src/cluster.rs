@@ -8,6 +8,7 @@ use crate::counters;
 use crate::objects::ModelContext;
 use crate::preset::Preset;
 use crate::station::ModelStation;
+use crate::trace::{Step, Tracer};
 use crate::world::machine::{Machine, Placement};
 use crate::world::{Fabric, Mailbox};
 
@@ -81,6 +82,31 @@ impl Cluster {
         self.simulation.shared().with(|fabric, _| {
             fabric.machines[machine.0 as usize].load_threads = threads.into();
         });
+    }
+
+    /// Takes notes of what happens from now on ([`Cluster::steps`]).
+    pub fn trace(&mut self) {
+        self.simulation.shared().with(|fabric, _| {
+            for machine in &mut fabric.machines {
+                machine.trace = Tracer::on();
+                machine.pcie.trace = Tracer::on();
+            }
+        });
+    }
+
+    /// The steps that were noted, in the order in which they began.
+    pub fn steps(&self) -> Vec<Step> {
+        self.simulation.shared().with(|fabric, _| {
+            let machines = fabric.machines.iter();
+            let mut steps: Vec<Step> = machines
+                .flat_map(|machine| {
+                    let id = MachineId(machine.index);
+                    machine.trace.steps(id).chain(machine.pcie.trace.steps(id))
+                })
+                .collect();
+            steps.sort_by_key(|step| (step.begin, step.end));
+            steps
+        })
     }
 
     /// Puts a role on a machine, with a core of its own. Roles are numbered in the order in which they

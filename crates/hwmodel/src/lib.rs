@@ -21,6 +21,7 @@ mod preset;
 mod rate;
 mod resource;
 mod station;
+pub mod trace;
 mod world;
 
 pub use cluster::{Cluster, MachineId};

@@ -5,6 +5,7 @@ use adverb_units::{Span, Time};
 use crate::params::Pcie as Params;
 use crate::rate::ByteTime;
 use crate::resource::{Server, Slots};
+use crate::trace::{Act, Subject, Tracer};
 
 /// Bytes around a TLP, on the wire.
 #[derive(Clone, Copy, Debug)]
@@ -57,6 +58,7 @@ pub(crate) struct Pcie {
     completion: u64,
     one_way: Span,
     pub(crate) traffic: Traffic,
+    pub(crate) trace: Tracer,
 }
 
 /// Bandwidth of a lane in each direction, after encoding, in bytes per second.
@@ -102,6 +104,7 @@ impl Pcie {
             completion: params.completion_bytes as u64,
             one_way: Span::from_secs_f64(params.one_way_ns * 1e-9),
             traffic: Traffic::default(),
+            trace: Tracer::default(),
         }
     }
 
@@ -127,7 +130,9 @@ impl Pcie {
         self.traffic.mmio_writes += tlps;
         let span = self.byte.of(bytes + tlps * self.overhead.request);
         self.down_debt += span;
-        self.mmio.serve(at, span)
+        let end = self.mmio.serve(at, span);
+        self.trace.note(Act::MmioData(bytes), at, end);
+        end
     }
 
     /// The NIC writes `bytes` to memory, `delay` after it was decided at `at`; returns when they can be
@@ -136,7 +141,13 @@ impl Pcie {
         self.traffic.write_lines += bytes.div_ceil(LINE);
         let wire = bytes + bytes.div_ceil(self.max_payload) * self.overhead.request;
         let debt = std::mem::take(&mut self.up_debt);
-        self.up.serve(at, self.byte.of(wire) + debt) + delay + self.one_way
+        let span = self.byte.of(wire) + debt;
+        let goes = self.up.begin(at, span) + delay;
+        let seen = goes + span + self.one_way;
+        let act = Act::Write(self.trace.subject(), bytes);
+        self.trace.note(Act::PcieWait, at + delay, goes);
+        self.trace.note(act, goes, seen);
+        seen
     }
 
     /// Memory takes what was written last only at `until`; writes keep their order and wait.
@@ -169,10 +180,42 @@ impl Pcie {
         let round_trip = request + self.one_way * 2 + latency;
         let way = delay + round_trip;
         self.tags.occupy(begin + wire + round_trip);
-        Arrival {
+        let arrival = Arrival {
             first: begin + self.byte.of(head) + way,
             last: begin + wire + way,
-        }
+        };
+        let asked = [at + delay, begin + delay];
+        self.note_read(asked, bytes, (request, latency), arrival);
+        arrival
+    }
+}
+
+impl Pcie {
+    /// What the next access is for.
+    #[inline]
+    pub(crate) fn about(&mut self, subject: Subject) -> &mut Self {
+        self.trace.about(subject);
+        self
+    }
+
+    #[inline]
+    fn note_read(
+        &mut self,
+        [asked, goes]: [Time; 2],
+        bytes: u64,
+        (request, latency): (Span, Span),
+        arrival: Arrival,
+    ) {
+        let subject = self.trace.subject();
+        let there = goes + request + self.one_way;
+        let answered = there + latency;
+        let Arrival { first, last } = arrival;
+        self.trace.note(Act::PcieWait, asked, goes);
+        self.trace.note(Act::ReadRequest(subject), goes, there);
+        self.trace.note(Act::MemoryRead(subject), there, answered);
+        let data = Act::ReadData(subject, bytes);
+        self.trace.note(data, answered, first);
+        self.trace.note(Act::ReadRest(subject), first, last);
     }
 }
 

@@ -9,6 +9,7 @@ use adverb_verbs::{
 };
 
 use crate::objects::{ModelChannel, ModelContext, ModelCq, ModelMr};
+use crate::trace::Act;
 use crate::world::machine::CpuTimes;
 use crate::world::{Fabric, Letter};
 
@@ -55,10 +56,33 @@ impl<'y> ModelStation<'y> {
         (patience < Span::MAX).then(|| self.role.now() + patience)
     }
 
+    /// Its CPU does something for `span`.
+    fn busy(&self, act: Act, span: Span) {
+        let machine = self.context.machine() as usize;
+        self.role.with(|fabric, agenda| {
+            let began = agenda.clock.now();
+            agenda.clock.busy(span);
+            let trace = &mut fabric.machines[machine].trace;
+            trace.note(act, began, agenda.clock.now());
+        });
+    }
+
+    /// Waits for `condition`, its CPU doing `act` meanwhile.
+    fn wait(&self, act: Act, condition: Condition, deadline: Option<Time>) -> Wake {
+        let start = self.role.now();
+        let why = self.role.wait(condition, deadline);
+        let machine = self.context.machine() as usize;
+        self.role.with(|fabric, agenda| {
+            let trace = &mut fabric.machines[machine].trace;
+            trace.note(act, start, agenda.clock.now());
+        });
+        why
+    }
+
     /// Waits for `condition`, its CPU doing nothing. False where the patience ended.
     fn idle_for(&self, condition: Condition, deadline: Option<Time>) -> bool {
         let start = self.role.now();
-        let why = self.role.wait(condition, deadline);
+        let why = self.wait(Act::Sleep, condition, deadline);
         self.idle.set(self.idle.get() + (self.role.now() - start));
         why != Wake::Deadline
     }
@@ -67,11 +91,11 @@ impl<'y> ModelStation<'y> {
     ///
     /// What is looked for comes at any moment of a look: on average half a look later it is seen.
     fn see(&self) {
-        self.role.busy(self.cpu.poll_empty / 2 + self.cpu.llc);
+        self.busy(Act::See, self.cpu.poll_empty / 2 + self.cpu.llc);
     }
 
     fn in_kernel(&self, span: Span) {
-        self.role.busy(span);
+        self.busy(Act::Kernel, span);
         self.system.set(self.system.get() + span);
     }
 }
@@ -84,7 +108,7 @@ impl Station for ModelStation<'_> {
     }
 
     fn now(&self) -> Time {
-        self.role.busy(self.cpu.clock);
+        self.busy(Act::Clock, self.cpu.clock);
         self.role.now()
     }
 
@@ -129,7 +153,7 @@ impl Station for ModelStation<'_> {
                     {
                         return Ok(cq.poll(into)?);
                     }
-                    if self.role.wait(condition, deadline) == Wake::Deadline {
+                    if self.wait(Act::Poll, condition, deadline) == Wake::Deadline {
                         let what = "completion";
                         return Err(WaitError::TimedOut { what, patience });
                     }
@@ -150,7 +174,7 @@ impl Station for ModelStation<'_> {
         let changed = mr.changed();
         self.role.sync();
         while mr.load(offset)? != value {
-            if self.role.wait(changed, deadline) == Wake::Deadline {
+            if self.wait(Act::Poll, changed, deadline) == Wake::Deadline {
                 let what = "change of polled memory";
                 return Err(WaitError::TimedOut { what, patience });
             }
@@ -159,7 +183,7 @@ impl Station for ModelStation<'_> {
                 break;
             }
         }
-        self.role.busy(self.cpu.poll_empty);
+        self.busy(Act::Look, self.cpu.poll_empty);
         Ok(())
     }
 
@@ -178,7 +202,7 @@ impl Station for ModelStation<'_> {
             // Another role may have taken it.
             if let Some(event) = channel.take() {
                 let waking = self.cpu.wake.saturating_sub(self.cpu.wake_cpu);
-                self.role.busy(waking);
+                self.busy(Act::Wake, waking);
                 self.idle.set(self.idle.get() + waking);
                 self.in_kernel(self.cpu.wake_cpu);
                 return Ok(event);
@@ -193,7 +217,7 @@ impl Station for ModelStation<'_> {
     }
 
     fn compute(&self, span: Span) {
-        self.role.busy(span);
+        self.busy(Act::Compute, span);
     }
 
     fn send(&self, to: RoleId, message: &[u8]) -> Result<(), OutOfBandError> {

@@ -6,6 +6,7 @@ use adverb_units::Span;
 use adverb_verbs::{CompletionChannel, CompletionQueue, CqId, NotifyOn, PollError, WorkCompletion};
 
 use super::World;
+use crate::trace::Act;
 
 /// Fruitless polls in a row, without a wait of the station's, after which a role is a bug: time goes
 /// on only in waits.
@@ -106,11 +107,13 @@ impl CompletionQueue for ModelCq {
         let n = self.world.with(|fabric, agenda| {
             let now = agenda.clock.now();
             let n = fabric.poll(self.number, into, now)?;
-            let cpu = &fabric.machines[self.machine as usize].cpu;
-            agenda.clock.busy(match n {
-                0 => cpu.poll_empty,
-                n => cpu.poll_hit * n as u64,
-            });
+            let host = &mut fabric.machines[self.machine as usize];
+            let (act, span) = match n {
+                0 => (Act::Look, host.cpu.poll_empty),
+                n => (Act::TakeCompletion, host.cpu.poll_hit * n as u64),
+            };
+            agenda.clock.busy(span);
+            host.trace.note(act, now, agenda.clock.now());
             Ok(n)
         })?;
         let fruitless = if n > 0 { 0 } else { self.fruitless.get() + 1 };
@@ -124,9 +127,11 @@ impl CompletionQueue for ModelCq {
 
     fn req_notify(&self, on: NotifyOn) -> Result<(), PollError> {
         self.world.with(|fabric, agenda| {
-            let cpu = &fabric.machines[self.machine as usize].cpu;
-            agenda.clock.busy(cpu.doorbell);
+            let host = &mut fabric.machines[self.machine as usize];
+            let began = agenda.clock.now();
+            agenda.clock.busy(host.cpu.doorbell);
             let now = agenda.clock.now();
+            host.trace.note(Act::Arm, began, now);
             fabric.arm(self.number, on, now, agenda);
         });
         Ok(())

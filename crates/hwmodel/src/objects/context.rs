@@ -52,6 +52,11 @@ impl ModelContext {
         }
     }
 
+    /// The number of its machine.
+    pub(crate) fn machine(&self) -> u32 {
+        self.machine
+    }
+
     fn with<T>(&self, look: impl FnOnce(&mut Fabric, &mut Agenda<Event>) -> T) -> T {
         self.world.with(look)
     }

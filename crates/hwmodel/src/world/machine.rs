@@ -12,6 +12,7 @@ use crate::pcie::{LINE, Pcie};
 use crate::preset::{Driver, Preset};
 use crate::rate::{ByteTime, ns, period};
 use crate::resource::{Cache, Server, Slots};
+use crate::trace::Tracer;
 
 /// Where a program's buffers lie, and in which state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -155,6 +156,8 @@ pub(crate) struct Machine {
     pub(crate) protection_domains: u32,
     /// BlueFlame registers of the opened contexts.
     pub(crate) registers: Vec<Registers>,
+    /// Takes notes of the CPU, the NIC and the way out; PCIe takes its own.
+    pub(crate) trace: Tracer,
 }
 
 impl Machine {
@@ -186,6 +189,7 @@ impl Machine {
             handles: Vec::new(),
             protection_domains: 0,
             registers: Vec::new(),
+            trace: Tracer::default(),
             preset,
         }
     }

@@ -12,6 +12,7 @@ use super::memory::Asked;
 use super::queue_pair::{Piece, Pieces, Qp, Receive, Target, Wqe};
 use super::{Event, Fabric, Path};
 use crate::preset::Driver;
+use crate::trace::Act;
 
 /// Longest message (IBTA vol. 1, 9.7.7: 2^31 bytes).
 pub(crate) const MAX_MESSAGE: Bytes = Bytes::new(1 << 31);
@@ -150,10 +151,13 @@ impl Fabric {
         let target = self.target(machine, request.to);
         let inline = self.inline(machine, request);
         let lines = wqe_bytes(request).div_ceil(64);
-        let cpu = &self.machines[machine as usize].cpu;
+        let host = &mut self.machines[machine as usize];
+        let cpu = &host.cpu;
+        let began = agenda.clock.now();
         agenda
             .clock
             .busy(cpu.wqe_build + cpu.wqe_line * (lines - 1));
+        host.trace.note(Act::BuildWqe, began, agenda.clock.now());
         let pieces = request.sges.iter();
         let wqe = Wqe {
             wr_id: request.wr_id,
@@ -223,6 +227,7 @@ impl Fabric {
         };
         let register = qp.shared_register;
         let qp = qp.reference();
+        let began = agenda.clock.now();
         if let Some(context) = register {
             // Who shares a register takes its lock.
             let register = &mut self.machines[machine_index].registers[context as usize];
@@ -231,8 +236,16 @@ impl Fabric {
         } else {
             agenda.clock.busy(cost);
         }
-        let way = self.machines[machine_index].pcie.way();
-        let at = agenda.clock.now() + way;
+        let rang = match path {
+            Path::Mmio => Act::WriteMmio(lines * 64),
+            Path::Fetch { bell } if bell >= 64 => Act::WriteMmio(bell.into()),
+            Path::Fetch { .. } => Act::RingDoorbell,
+        };
+        let host = &mut self.machines[machine_index];
+        let written = agenda.clock.now();
+        let at = written + host.pcie.way();
+        host.trace.note(rang, began, written);
+        host.pcie.trace.note(Act::MmioWay, written, at);
         agenda.schedule(at, Event::Doorbell { qp, count, path });
     }
 
@@ -276,9 +289,11 @@ impl Fabric {
                 needed: QpState::Init,
             });
         }
-        agenda
-            .clock
-            .busy(recv_cost(&self.machines[qp.machine as usize]));
+        let host = &mut self.machines[qp.machine as usize];
+        let began = agenda.clock.now();
+        agenda.clock.busy(recv_cost(host));
+        let built = agenda.clock.now();
+        host.trace.note(Act::BuildReceive, began, built);
         qp.receives_in_use += 1;
         if qp.state == QpState::Err {
             let failed = (request.wr_id, WcStatus::WrFlushErr);

@@ -8,6 +8,7 @@ use super::machine::{Half, Machine};
 use super::message::{Answer, Delivery, Direction, Message};
 use super::queue_pair::Qp;
 use super::{Event, Fabric, Path, QpRef};
+use crate::trace::{Act, Subject};
 
 /// Requests that the NIC reads at a time, in bytes.
 const FETCH: u64 = 512;
@@ -77,7 +78,11 @@ impl Fabric {
         if fetched {
             span += nic.times.unit_fetch;
         }
-        Some(nic.units[unit].begin(ready, span))
+        let begin = nic.units[unit].begin(ready, span);
+        let trace = &mut self.machines[machine].trace;
+        trace.note(Act::UnitWait, ready, begin);
+        trace.note(Act::Unit, begin, begin + span);
+        Some(begin)
     }
 
     /// The processing unit takes the next request.
@@ -114,8 +119,11 @@ impl Fabric {
         let solicited = wqe.flags.contains(SendFlags::SOLICITED);
         let (target, has_waited) = (wqe.target, wqe.ready < now);
         let host = &mut self.machines[machine as usize];
-        let span = sending_span(host, operation, lines) + host.context(at.index, Half::Requester);
+        let context = host.context(at.index, Half::Requester);
+        host.trace.note(Act::ContextMiss, now, now + context);
+        let span = sending_span(host, operation, lines) + context;
         let passed = host.transmit(now, span);
+        host.trace.note(Act::Transmit, now, passed);
         if has_waited && operation.writes_local_memory() {
             // It was read again meanwhile: that took the NIC's time, not the request's.
             let again = host.wqe_again();
@@ -200,7 +208,8 @@ impl Fabric {
         if !status.is_success() || wqe.flags.contains(SendFlags::SIGNALED) {
             let bytes = machine.preset.params.nic.cqe_bytes as u64;
             let now = agenda.now();
-            wqe.completed = machine.pcie.write(now, at - now, bytes);
+            let cqe = machine.pcie.about(Subject::Cqe);
+            wqe.completed = cqe.write(now, at - now, bytes);
         }
         self.retire(index, agenda);
     }
@@ -225,8 +234,12 @@ impl Fabric {
         let pulls = operation.writes_local_memory();
         qp.reads_under_way -= u32::from(pulls);
         let host = &mut self.machines[machine];
-        let span = host.nic.times.response + host.context(at.index, Half::Requester);
+        let context = host.context(at.index, Half::Requester);
+        let now = agenda.now();
+        host.trace.note(Act::ContextMiss, now, now + context);
+        let span = host.nic.times.response + context;
         let passed = host.receive(agenda.now(), span);
+        host.trace.note(Act::Receive, agenda.now(), passed);
         if pulls {
             let again = host.wqe_again();
             host.nic.rx.serve(agenda.now(), again);
@@ -376,7 +389,8 @@ fn fetch(machine: &mut Machine, qp: &mut Qp, (now, delay): (Time, Span), count: 
             bytes += lines * 64;
             seq += 1;
         }
-        let arrival = machine.pcie.read(now, delay, bytes, latency);
+        let wqes = machine.pcie.about(Subject::Wqe);
+        let arrival = wqes.read(now, delay, bytes, latency);
         for seq in first..seq {
             if let Some(wqe) = qp.wqe(seq) {
                 (wqe.ready, wqe.fetched) = (arrival.last, true);

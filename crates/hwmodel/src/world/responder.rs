@@ -10,6 +10,7 @@ use super::memory::Range;
 use super::message::{Answer, Delivery, Direction};
 use super::queue_pair::Received;
 use super::{Event, Fabric};
+use crate::trace::{Act, Subject};
 
 impl Fabric {
     /// A request is at the responder's port.
@@ -22,9 +23,12 @@ impl Fabric {
         };
         let host = &mut self.machines[qp.machine as usize];
         host.nic.counts.received_messages += 1;
-        let span =
-            receiving_span(host, operation, length) + host.context(to.index, Half::Responder);
-        let passed = host.receive(agenda.now(), span);
+        let context = host.context(to.index, Half::Responder);
+        let span = receiving_span(host, operation, length) + context;
+        let now = agenda.now();
+        let passed = host.receive(now, span);
+        host.trace.note(Act::ContextMiss, now, now + context);
+        host.trace.note(Act::Receive, now, passed);
         match task {
             Ok(Task::Deliver(delivery)) => {
                 self.take_in(message, delivery, (first, passed), agenda);
@@ -64,11 +68,14 @@ impl Fabric {
         if length > 0 {
             // A long message streams in behind its first packet.
             let begin = first.min(now);
-            let streamed = host.pcie.write(begin, host.nic.times.rx, length);
+            let rx = host.nic.times.rx;
+            host.trace.note(Act::Receive, begin, begin + rx);
+            let streamed = host.pcie.write(begin, rx, length);
             visible = streamed.max(passed);
             let wait = place.map_or(Span::ZERO, |place| host.contend(place, now));
             if wait > Span::ZERO {
                 host.pcie.hold_writes(now + wait);
+                host.trace.note(Act::LineWait, visible, visible + wait);
                 visible = visible + wait;
             }
         }
@@ -76,7 +83,8 @@ impl Fabric {
             // The receive's WQE: four to a line, read ahead.
             host.pcie.traffic.read_lines += 1;
             let bytes = host.preset.params.nic.cqe_bytes as u64;
-            visible = host.pcie.write(now, passed - now, bytes).max(visible);
+            let cqe = host.pcie.about(Subject::Cqe);
+            visible = cqe.write(now, passed - now, bytes).max(visible);
         }
         if reliable {
             self.acknowledge(message, passed, agenda);
@@ -189,6 +197,7 @@ impl Fabric {
         // receiving one.
         let sent = host.transmit(now, host.nic.times.read_response);
         let passed = sent.max(at + host.nic.times.tx);
+        host.trace.note(Act::Transmit, at, passed);
         let mut leaves = (passed, passed);
         let m = self.messages.get(message);
         if let Some(range) = range {
@@ -221,6 +230,7 @@ impl Fabric {
         let admitted = host.nic.atomic_slots.admit(at);
         let end = host.nic.buckets[bucket].serve(admitted, span);
         host.nic.atomic_slots.occupy(end);
+        host.trace.note(Act::Atomic, at, end);
         host.pcie.traffic.read_lines += 1;
         host.pcie.traffic.write_lines += 1;
         agenda.schedule(end, Event::Atomic { message });

@@ -8,6 +8,7 @@ use super::message::{Answer, Direction, Message};
 use super::queue_pair::{Qp, Target};
 use super::responder::receiving_span;
 use super::{Event, Fabric, QpRef};
+use crate::trace::{Act, Tracer};
 
 /// Headers, in bytes (IBTA vol. 1, chapters 7 to 9; annex A17 for RoCEv2).
 mod header {
@@ -65,6 +66,20 @@ pub(crate) struct Passage {
     first: Time,
     /// When its last packet is there.
     last: Time,
+}
+
+impl Passage {
+    /// Notes the way of a message of `wire` bytes that began to leave at `begin`; its first packet, of
+    /// `head` bytes, had left at `led`.
+    #[inline]
+    fn note(self, trace: &mut Tracer, (begin, led): (Time, Time), (head, wire): (u64, u64)) {
+        if self.first < self.last {
+            trace.note(Act::Port(head), begin, led);
+            trace.note(Act::Way, led, self.first);
+        }
+        trace.note(Act::Port(wire), begin, self.left);
+        trace.note(Act::Way, self.left, self.last);
+    }
 }
 
 impl Qp {
@@ -150,13 +165,16 @@ impl Fabric {
         // The last packet cannot leave before its data have come.
         let tail = link.byte.of(head);
         let left = (begin + whole).max(gathered + tail);
+        machine.trace.note(Act::PortWait, now + delay, begin);
         if there == machine.index {
             order.left = left;
-            return Passage {
+            let passage = Passage {
                 left,
                 first: begin + tail,
                 last: left,
             };
+            passage.note(&mut machine.trace, (begin, begin + tail), (head, wire));
+            return passage;
         }
         let late = self.switched(there, port, settled, whole);
         let link = self.machines[there as usize].link;
@@ -172,6 +190,8 @@ impl Fabric {
             ..passage
         };
         *order = passage;
+        let trace = &mut self.machines[here as usize].trace;
+        passage.note(trace, (begin, begin + tail), (head, wire));
         passage
     }
 

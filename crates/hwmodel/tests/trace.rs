@@ -1,0 +1,132 @@
+//! The steps of a round add up to the time that the round takes, and to what ping measures.
+
+mod common;
+
+use adverb_hwmodel::trace::{Act, Component, Link, Step, chain};
+use adverb_hwmodel::{MachineId, Preset, names};
+use adverb_results::{Completion, Opcode, Program};
+use adverb_sim::Outcome;
+use adverb_studies::{CellSpec, Request, run_active, run_passive};
+use adverb_units::Span;
+use common::{BUDGET, cell, pair};
+
+const CLIENT: MachineId = MachineId(0);
+
+/// What a ping was made of, and its one-way time in nanoseconds.
+fn traced(preset: &Preset, spec: &CellSpec) -> (Vec<Step>, f64) {
+    let mut cluster = pair(preset);
+    cluster.trace();
+    let (here, there) = (cluster.machine(0), cluster.machine(1));
+    let (active, passive) = (spec.clone(), spec.clone());
+    let result = cluster.spawn(here, "active", move |station| run_active(station, &active));
+    cluster.spawn(there, "passive", move |station| {
+        run_passive(station, &passive)
+    });
+    let outcome = cluster.run(&BUDGET);
+    assert_eq!(outcome, Outcome::Finished, "{}: {outcome}", spec.id);
+    let metrics = result.take().unwrap().unwrap().metrics;
+    (cluster.steps(), metrics.one_way_ns.mean.unwrap())
+}
+
+fn posts(steps: &[Step]) -> Vec<&Step> {
+    let is_post = |step: &&Step| step.machine == CLIENT && step.act == Act::BuildWqe;
+    steps.iter().filter(is_post).collect()
+}
+
+/// The steps of a round in the middle.
+fn round(steps: &[Step], posts_in_round: usize) -> Vec<Step> {
+    let posts = posts(steps);
+    let first = posts.len() / posts_in_round / 2 * posts_in_round;
+    let (from, to) = (posts[first].begin, posts[first + posts_in_round].begin);
+    let links = chain(steps, from, (CLIENT, to));
+    let step = |link: Link| match link {
+        Link::Step(index) => steps[index],
+        Link::Gap(from, to) => panic!("nothing noted for {}: {links:?}", to - from),
+    };
+    links.iter().map(|link| step(*link)).collect()
+}
+
+#[test]
+fn the_steps_of_a_round_add_up_to_twice_what_ping_measures() {
+    for preset in names() {
+        let preset = Preset::built_in(preset).unwrap();
+        for op in [
+            Opcode::Send,
+            Opcode::Write,
+            Opcode::WriteImm,
+            Opcode::Read,
+            Opcode::WriteRead,
+        ] {
+            for (size, inline) in [(16, true), (16, false), (3_000, false), (200_000, false)] {
+                let mut spec = cell(Program::Ping, op, size);
+                spec.params = Request {
+                    inline: inline && op != Opcode::Read,
+                    verify: false,
+                    ..spec.params
+                };
+                check(&preset, &spec);
+            }
+        }
+    }
+}
+
+fn check(preset: &Preset, spec: &CellSpec) {
+    let what = format!("{} {}, {:?}", preset.name, spec.id, spec.params.inline);
+    let (steps, one_way) = traced(preset, spec);
+    let posts_in_round = if spec.params.op == Opcode::WriteRead {
+        2
+    } else {
+        1
+    };
+    let round = round(&steps, posts_in_round);
+    let sum: Span = round.iter().map(Step::span).sum();
+    let half = sum.as_ns_f64() / 2.0;
+    // What ping measures has its reading of the clock, and unsignaled rounds, in it.
+    let difference = (half / one_way - 1.0).abs();
+    assert!(difference < 0.03, "{what}: {half} ns, ping: {one_way} ns");
+    for component in [Component::Cpu, Component::Nic, Component::Wire] {
+        let there = round.iter().any(|step| step.act.component() == component);
+        assert!(there, "{what}: nothing at {component}: {round:?}");
+    }
+}
+
+#[test]
+fn events_are_waited_for_asleep() {
+    let preset = Preset::built_in("mt26428_qdr").unwrap();
+    let mut spec = cell(Program::Ping, Opcode::Send, 64);
+    spec.params.completion = Completion::Event;
+    let (steps, one_way) = traced(&preset, &spec);
+    let round = round(&steps, 1);
+    let woken = round.iter().filter(|step| step.act == Act::Wake).count();
+    assert!(woken >= 2, "each side once: {round:?}");
+    let sum: Span = round.iter().map(Step::span).sum();
+    let half = sum.as_ns_f64() / 2.0;
+    assert!(
+        (half / one_way - 1.0).abs() < 0.03,
+        "{half} ns, {one_way} ns"
+    );
+}
+
+#[test]
+fn inline_payload_is_not_read_and_other_payload_is() {
+    let preset = Preset::built_in("cx3").unwrap();
+    let reads = |inline| {
+        let mut spec = cell(Program::Ping, Opcode::Write, 64);
+        spec.params.inline = inline;
+        spec.params.verify = false;
+        let round = round(&traced(&preset, &spec).0, 1);
+        let reads = |step: &&Step| matches!(step.act, Act::ReadRequest(_));
+        round.iter().filter(reads).count()
+    };
+    assert_eq!(reads(true), 0);
+    assert_eq!(reads(false), 2, "each side reads its payload");
+}
+
+#[test]
+fn a_run_is_the_same_whether_it_is_noted_or_not() {
+    let preset = Preset::built_in("connect_ib").unwrap();
+    let spec = cell(Program::Ping, Opcode::Read, 64);
+    let (_, noted) = traced(&preset, &spec);
+    let plain = common::run_on(&preset, &spec).metrics.one_way_ns.mean;
+    assert_eq!(Some(noted), plain);
+}
