@@ -135,6 +135,26 @@ fn unsignaled_requests_leave_their_room_with_the_next_signaled_one() {
 }
 
 #[test]
+fn an_unsignaled_write_before_a_read_does_not_hold_it_up() {
+    alone(|station| {
+        let two = Two::new(station, QpType::Rc);
+        let there = two.mrs[1].remote(0);
+        for round in 0..100 {
+            let start = station.now();
+            two.mrs[0].write(0, &[round]).unwrap();
+            two.post(Operation::RdmaWrite(there), 512, SendFlags::empty());
+            two.post(Operation::RdmaRead(there), 512, SIGNALED);
+            assert_eq!(two.wait(0).opcode, WcOpcode::RdmaRead);
+            let took = station.now() - start;
+            assert!(took < Span::from_us(10), "round {round}: {took}");
+            assert_eq!(two.bytes(1, 0, 1), [round]);
+        }
+        assert_eq!(station.context().counters()["retransmissions"], 0);
+        two.nothing(0);
+    });
+}
+
+#[test]
 fn keys_ranges_and_lengths_are_refused_and_the_rest_is_flushed() {
     let cases: [(u64, u32, WcStatus); 3] = [
         (1, 8, WcStatus::RemAccessErr),

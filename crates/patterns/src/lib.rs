@@ -12,6 +12,7 @@ mod load;
 mod member;
 mod pattern;
 mod random;
+mod reap;
 mod requester;
 mod wiring;
 
@@ -19,3 +20,4 @@ pub use error::PatternError;
 pub use load::{Limits, Load, Places, Posting, Refill, Request, Timing, Transport};
 pub use member::{Schedule, Tally, run};
 pub use pattern::{Inbound, Link, Member, Outbound, Part, Pattern, Symmetric};
+pub use reap::Wait;

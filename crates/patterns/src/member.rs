@@ -1,10 +1,13 @@
 //! One member's part.
 
 use adverb_units::{CpuTime, Span, Time};
-use adverb_verbs::{MemoryRegion, QueuePair, RecvRequest, RoleId, Station, WorkCompletion, WrId};
+use adverb_verbs::{
+    MemoryRegion, QueuePair, RecvRequest, RoleId, Station, WaitError, WorkCompletion, WrId,
+};
 
 use crate::error::PatternError;
 use crate::pattern::{Part, Pattern};
+use crate::reap::Reaper;
 use crate::requester::Requester;
 use crate::wiring::{Wiring, meet};
 
@@ -34,8 +37,10 @@ pub struct Tally {
     pub waited: Span,
     /// How many were timed.
     pub timed: u64,
-    /// CPU time.
+    /// CPU time between the first and the last completion that were seen.
     pub cpu: CpuTime,
+    /// The time between them.
+    pub cpu_over: Span,
 }
 
 impl Tally {
@@ -43,6 +48,15 @@ impl Tally {
     pub fn per_second(&self) -> Option<f64> {
         let elapsed = self.elapsed.as_secs_f64();
         (elapsed > 0.0 && self.completed > 0).then(|| self.completed as f64 / elapsed)
+    }
+
+    /// Share of one CPU that it used; nothing where it saw nothing.
+    pub fn cpu_share(&self) -> f64 {
+        if self.cpu_over == Span::ZERO {
+            return 0.0;
+        }
+        let used = self.cpu.user + self.cpu.system;
+        used.as_ns_f64() / self.cpu_over.as_ns_f64()
     }
 
     /// Mean time from post to seen completion; none where nothing was timed.
@@ -58,7 +72,8 @@ impl Tally {
 pub(crate) struct Watch {
     from: Time,
     pub(crate) until: Time,
-    cpu: Option<(CpuTime, CpuTime)>,
+    /// Time and CPU time at the first and the last completion.
+    seen: Option<[(Time, CpuTime); 2]>,
     tally: Tally,
 }
 
@@ -67,7 +82,7 @@ impl Watch {
         Watch {
             from: now + schedule.warm_up,
             until: now + schedule.warm_up + schedule.measured,
-            cpu: None,
+            seen: None,
             tally: Tally {
                 elapsed: schedule.measured,
                 ..Tally::default()
@@ -84,8 +99,8 @@ impl Watch {
     pub(crate) fn saw<S: Station>(&mut self, station: &S, now: Time, count: u64) {
         if self.is_open(now) {
             self.tally.completed += count;
-            let cpu = station.cpu();
-            self.cpu = Some((self.cpu.map_or(cpu, |(first, _)| first), cpu));
+            let last = (now, station.cpu());
+            self.seen = Some([self.seen.map_or(last, |[first, _]| first), last]);
         }
     }
 
@@ -98,8 +113,9 @@ impl Watch {
     }
 
     pub(crate) fn tally(mut self) -> Tally {
-        if let Some((first, last)) = self.cpu {
-            self.tally.cpu = last.since(first);
+        if let Some([first, last]) = self.seen {
+            self.tally.cpu = last.1.since(first.1);
+            self.tally.cpu_over = last.0 - first.0;
         }
         self.tally
     }
@@ -117,7 +133,7 @@ pub fn run<S: Station>(
 ) -> Result<Tally, PatternError> {
     let member = &pattern.members[me.0 as usize];
     let members = pattern.members.len() as u32;
-    let wiring = Wiring::new(station, pattern.transport, member)?;
+    let wiring = Wiring::new(station, (pattern.transport, pattern.wait), member)?;
     let receives = match &member.part {
         Part::Receive { depth, size } => Some((*depth, *size)),
         _ => None,
@@ -162,6 +178,7 @@ fn take<S: Station>(
     watch: &mut Watch,
 ) -> Result<(), PatternError> {
     let mut completions = [WorkCompletion::default(); BATCH];
+    let mut reaper = Reaper::new(station, wiring);
     loop {
         let now = station.now();
         let end = watch.until + GRACE;
@@ -169,18 +186,12 @@ fn take<S: Station>(
             return Ok(());
         }
         let patience = end - now;
-        let n = match station.spin(&wiring.cq, &mut completions, patience) {
+        let n = match reaper.reap(&mut completions, patience) {
             Ok(n) => n,
-            Err(adverb_verbs::WaitError::TimedOut { .. }) => return Ok(()),
-            Err(error) => return Err(error.into()),
+            Err(PatternError::Wait(WaitError::TimedOut { .. })) => return Ok(()),
+            Err(error) => return Err(error),
         };
         for wc in &completions[..n] {
-            if !wc.status.is_success() {
-                return Err(PatternError::Completion {
-                    wr_id: wc.wr_id,
-                    status: wc.status,
-                });
-            }
             post_receive::<S>(wiring, wc.wr_id, size)?;
         }
         watch.saw(station, station.now(), n as u64);

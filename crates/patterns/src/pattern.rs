@@ -2,7 +2,8 @@
 
 use adverb_verbs::RoleId;
 
-use crate::load::{Load, Transport};
+use crate::load::{Limits, Load, Transport};
+use crate::reap::Wait;
 
 /// A queue pair of a member, by its other end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +46,8 @@ pub struct Member {
 pub struct Pattern {
     /// Transport of all queue pairs.
     pub transport: Transport,
+    /// How members wait for completions.
+    pub wait: Wait,
     /// The members, by role.
     pub members: Vec<Member>,
 }
@@ -54,6 +57,7 @@ impl Pattern {
     pub fn new(transport: Transport) -> Self {
         Pattern {
             transport,
+            wait: Wait::Poll,
             members: Vec::new(),
         }
     }
@@ -135,10 +139,15 @@ impl Pattern {
         } else {
             vec![pattern.add(0, Part::Serve, shape.memory)]
         };
+        let peers = shape.peers.max(1);
         let threads: Vec<_> = (0..shape.threads)
             .map(|thread| {
-                let part = Part::Request(seeded(load, thread));
-                pattern.add(1 + thread % shape.peers.max(1), part, shape.memory)
+                let part = match shape.share_of(thread) {
+                    // A machine with more threads than requests in flight leaves some idle.
+                    Some(0) => Part::Serve,
+                    share => Part::Request(within(&seeded(load, thread), share)),
+                };
+                pattern.add(1 + thread % peers, part, shape.memory)
             })
             .collect();
         for qp in 0..shape.qps.max(shape.threads) as usize {
@@ -183,6 +192,18 @@ fn seeded(load: &Load, member: u32) -> Load {
     }
 }
 
+/// The same load with at most `window` requests under way.
+fn within(load: &Load, window: Option<u32>) -> Load {
+    let limits = Limits {
+        per_member: load.limits.per_member.min(window.unwrap_or(u32::MAX)),
+        ..load.limits
+    };
+    Load {
+        limits,
+        ..load.clone()
+    }
+}
+
 /// Sizes of [`Pattern::outbound`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outbound {
@@ -205,12 +226,24 @@ pub struct Inbound {
     pub peers: u32,
     /// Queue pairs of all together; at least one each.
     pub qps: u32,
+    /// Requests that the threads of one machine have under way together: each has its share.
+    pub window: Option<u32>,
     /// Members of the one machine that take messages; 0 where no receives are needed.
     pub receivers: u32,
     /// Receives that each keeps posted.
     pub depth: u32,
     /// Memory of each member.
     pub memory: u64,
+}
+
+impl Inbound {
+    /// Thread `thread`'s share of its machine's window.
+    fn share_of(&self, thread: u32) -> Option<u32> {
+        let (peers, window) = (self.peers.max(1), self.window?);
+        let (machine, place) = (thread % peers, thread / peers);
+        let threads = (self.threads - machine).div_ceil(peers);
+        Some(window / threads + u32::from(place < window % threads))
+    }
 }
 
 /// Sizes of [`Pattern::symmetric`].

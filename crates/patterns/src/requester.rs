@@ -12,6 +12,7 @@ use crate::error::PatternError;
 use crate::load::{Load, Places, Refill, Request, Timing};
 use crate::member::{BATCH, Watch};
 use crate::random::Random;
+use crate::reap::Reaper;
 use crate::wiring::Wiring;
 
 /// Longest list that is posted in one call.
@@ -36,6 +37,7 @@ pub(crate) struct Requester<'w, S: Station> {
     station: &'w S,
     wiring: &'w Wiring<S::Context>,
     load: &'w Load,
+    reaper: Reaper<'w, S>,
     tracks: Vec<Track>,
     under_way: u32,
     next: usize,
@@ -51,6 +53,7 @@ impl<'w, S: Station> Requester<'w, S> {
             station,
             wiring,
             load,
+            reaper: Reaper::new(station, wiring),
             tracks: wiring.wires.iter().map(|_| Track::default()).collect(),
             under_way: 0,
             next: 0,
@@ -208,18 +211,10 @@ impl<'w, S: Station> Requester<'w, S> {
     /// Waits for completions; returns how many requests they stand for.
     fn reap(&mut self, watch: &mut Watch) -> Result<u32, PatternError> {
         let mut completions = [WorkCompletion::default(); BATCH];
-        let n = self
-            .station
-            .spin(&self.wiring.cq, &mut completions, PATIENCE)?;
+        let n = self.reaper.reap(&mut completions, PATIENCE)?;
         let now = self.station.now();
         let mut all = 0;
         for wc in &completions[..n] {
-            if !wc.status.is_success() {
-                return Err(PatternError::Completion {
-                    wr_id: wc.wr_id,
-                    status: wc.status,
-                });
-            }
             let (link, count) = ((wc.wr_id.0 >> 32) as usize, wc.wr_id.0 as u32);
             let track = &mut self.tracks[link];
             track.under_way -= count;

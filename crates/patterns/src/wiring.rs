@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::PatternError;
 use crate::load::{Load, Transport};
 use crate::pattern::{Member, Part};
+use crate::reap::Wait;
 
 /// How long members wait for one another.
 const PATIENCE: Span = Span::from_secs(60);
@@ -38,6 +39,8 @@ pub(crate) struct Wire<C: Context> {
 /// A member's objects.
 pub(crate) struct Wiring<C: Context> {
     pub(crate) cq: C::Cq,
+    /// Where the queue's events go, if members sleep.
+    pub(crate) channel: Option<C::Channel>,
     pub(crate) mr: C::Mr,
     pub(crate) qps: Vec<C::Qp>,
     pub(crate) wires: Vec<Wire<C>>,
@@ -119,7 +122,7 @@ impl<C: Context> Wiring<C> {
     /// Makes a member's objects and connects them.
     pub(crate) fn new<S: Station<Context = C>>(
         station: &S,
-        transport: Transport,
+        (transport, wait): (Transport, Wait),
         member: &Member,
     ) -> Result<Self, PatternError> {
         let context = station.context();
@@ -139,7 +142,11 @@ impl<C: Context> Wiring<C> {
             .send
             .max(depths.recv)
             .saturating_mul(qps.max(1) as u32);
-        let cq = context.create_cq(entries.clamp(1, caps.max_cqe), None)?;
+        let channel = match wait {
+            Wait::Event => Some(context.create_channel()?),
+            Wait::Poll => None,
+        };
+        let cq = context.create_cq(entries.clamp(1, caps.max_cqe), channel.as_ref())?;
         let init = QpInit {
             qp_type: transport,
             send_cq: &cq,
@@ -156,6 +163,7 @@ impl<C: Context> Wiring<C> {
         let qps = qps.collect::<Result<Vec<_>, _>>()?;
         let mut wiring = Wiring {
             cq,
+            channel,
             mr,
             qps,
             wires: Vec::with_capacity(links),

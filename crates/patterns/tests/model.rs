@@ -3,7 +3,7 @@
 use adverb_hwmodel::{Cluster, Placement, Preset};
 use adverb_patterns::{
     Inbound, Limits, Load, Outbound, Part, Pattern, Places, Posting, Refill, Request, Schedule,
-    Symmetric, Tally, Timing, Transport, run,
+    Symmetric, Tally, Timing, Transport, Wait, run,
 };
 use adverb_sim::Budget;
 use adverb_units::Span;
@@ -97,6 +97,7 @@ fn messages_come_to_receivers() {
             threads: 4,
             peers: 2,
             qps: 4,
+            window: None,
             receivers,
             depth: 512,
             memory: 1 << 20,
@@ -177,4 +178,84 @@ fn waiting_is_timed_where_it_is_asked_for() {
     // Alone, as many complete as fit one after another.
     let product = tallies[0].per_second().unwrap() * wait.as_secs_f64();
     assert!((0.9..=1.0).contains(&product), "{product}");
+}
+
+#[test]
+fn who_sleeps_until_events_uses_less_cpu_and_waits_longer() {
+    let load = Load {
+        timing: Timing::Each,
+        ..Load::new(Request::Read, 64)
+    };
+    let one = Outbound {
+        cores: 1,
+        qps: 1,
+        ..OUTBOUND
+    };
+    let with = |wait| {
+        let pattern = Pattern {
+            wait,
+            ..Pattern::outbound(Transport::Rc, &load, one)
+        };
+        let (tallies, _) = on_model("cx3", &pattern);
+        (tallies[0].cpu_share(), tallies[0].mean_wait().unwrap())
+    };
+    let (polling, sleeping) = (with(Wait::Poll), with(Wait::Event));
+    assert!((0.99..=1.0).contains(&polling.0), "{polling:?}");
+    assert!((0.2..0.8).contains(&sleeping.0), "{sleeping:?}");
+    let later = sleeping.1.saturating_sub(polling.1);
+    assert!((2_000.0..4_000.0).contains(&later.as_ns_f64()), "{later}");
+}
+
+#[test]
+fn messages_are_taken_by_events_too() {
+    let shape = Inbound {
+        threads: 2,
+        peers: 1,
+        qps: 2,
+        window: None,
+        receivers: 1,
+        depth: 512,
+        memory: 1 << 20,
+    };
+    let pattern = Pattern {
+        wait: Wait::Event,
+        ..Pattern::inbound(Transport::Ud, &load(Request::Send, 32), &shape)
+    };
+    let (tallies, _) = on_model("cx3", &pattern);
+    let (received, sent) = tallies.split_at(1);
+    let share = rate(received) / rate(sent);
+    assert!((0.9..1.1).contains(&share), "{share} of what was sent came");
+}
+
+#[test]
+fn the_threads_of_a_machine_share_its_window() {
+    let shape = Inbound {
+        threads: 6,
+        peers: 2,
+        qps: 6,
+        window: Some(7),
+        receivers: 0,
+        depth: 1,
+        memory: 1 << 16,
+    };
+    let windows = |shape: &Inbound| -> Vec<u32> {
+        let pattern = Pattern::inbound(Transport::Rc, &load(Request::Read, 32), shape);
+        let parts = pattern.members[1..].iter().map(|member| &member.part);
+        parts
+            .map(|part| match part {
+                Part::Request(load) => load.limits.per_member,
+                _ => 0,
+            })
+            .collect()
+    };
+    assert_eq!(windows(&shape), [3, 3, 2, 2, 2, 2]);
+    let fewer = Inbound {
+        window: Some(2),
+        ..shape
+    };
+    assert_eq!(windows(&fewer), [1, 1, 1, 1, 0, 0]);
+    let pattern = Pattern::inbound(Transport::Rc, &load(Request::Read, 32), &fewer);
+    let (tallies, _) = on_model("cx3", &pattern);
+    let busy = tallies[1..].iter().filter(|tally| tally.completed > 0);
+    assert_eq!(busy.count(), 4);
 }

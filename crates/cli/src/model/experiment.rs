@@ -72,8 +72,8 @@ fn check(experiment: &Experiment) -> Result<(), Refusal> {
         ),
         (p.parties.offered.is_some(), "an offered load"),
         (
-            p.parties.peer_window.is_some(),
-            "a window of each peer machine",
+            p.parties.peer_window.is_some() && !has_peer_threads(experiment.program),
+            "a window of each peer machine, but those whose threads are on peers",
         ),
         (
             p.queueing.dc_target.is_some(),
@@ -89,6 +89,14 @@ fn check(experiment: &Experiment) -> Result<(), Refusal> {
         Some((_, what)) => Err(cannot(format!("the model runs no program with {what}"))),
         None => Ok(()),
     }
+}
+
+/// Whether the threads that post are on the peers.
+fn has_peer_threads(program: Program) -> bool {
+    matches!(
+        program,
+        Program::BlastInbound | Program::Atomics | Program::SequencerAtomics
+    )
 }
 
 /// The simulation's budget: the rest of the row's.

@@ -5,12 +5,12 @@ use std::num::NonZero;
 use adverb_hwmodel::Cluster;
 use adverb_patterns::{
     Inbound, Limits, Load, Outbound, Part, Pattern, PatternError, Places, Posting, Refill, Request,
-    Schedule, Symmetric, Tally, Timing, Transport, run,
+    Schedule, Symmetric, Tally, Timing, Transport, Wait, run,
 };
 use adverb_sim::Returned;
 use adverb_units::{Bytes, Span};
 use adverb_validate::{
-    self as published, Budget, Completion, Experiment, Metric, PostList, Refusal,
+    self as published, Budget, Completion, Experiment, Metric, PostList, Refusal, Side,
 };
 use adverb_verbs::{QpType, RoleId};
 
@@ -139,6 +139,7 @@ fn from_peers(experiment: &Experiment, receivers: u32) -> Inbound {
         threads,
         peers: p.parties.peers.unwrap_or(1),
         qps: p.queueing.qps.unwrap_or(threads).max(threads),
+        window: p.parties.peer_window.map(NonZero::get),
         receivers,
         depth: RECEIVES,
         memory: MEMORY,
@@ -190,12 +191,6 @@ fn request(experiment: &Experiment, size: u32) -> Result<Request, Refusal> {
 
 fn load(experiment: &Experiment) -> Result<Load, Refusal> {
     let p = &experiment.parameters;
-    if p.posting.completion == Some(Completion::Event) {
-        let program = experiment.program;
-        return Err(cannot(format!(
-            "{program} of many members polls: no events"
-        )));
-    }
     let size = p.operation.size.map_or(0, Bytes::get);
     let size = u32::try_from(size).map_err(|_| cannot(format!("messages of {size} B")))?;
     let shares_lines = p.placement.shared_cache_line == Some(true);
@@ -231,6 +226,9 @@ struct Measured {
     /// Operations a second.
     rate: f64,
     all: Tally,
+    /// CPUs of those that post, and of all others.
+    posting: Cpus,
+    serving: Cpus,
     /// Lines that the measured machine's NIC read over PCIe, a second, warm-up included.
     pcie_reads: f64,
 }
@@ -244,6 +242,13 @@ fn measure(
 ) -> Result<Measured, Refusal> {
     let preset = preset(experiment)?;
     let mut cluster = Cluster::new(&preset, &placements(experiment, pattern.machines()));
+    let pattern = &Pattern {
+        wait: match experiment.parameters.posting.completion {
+            Some(Completion::Event) => Wait::Event,
+            _ => Wait::Poll,
+        },
+        ..pattern.clone()
+    };
     let schedule = Schedule {
         warm_up: window / 2,
         measured: window,
@@ -269,6 +274,8 @@ fn measure(
     let mut measured = Measured {
         rate: 0.0,
         all: Tally::default(),
+        posting: Cpus::default(),
+        serving: Cpus::default(),
         pcie_reads: reads as f64 / working,
     };
     let ended: Option<Vec<_>> = tallies.iter().map(Returned::take).collect();
@@ -278,6 +285,13 @@ fn measure(
         let is_measured = !is_symmetric(pattern) || member.machine == 0;
         if counts(&member.part) && is_measured {
             measured.add(&tally);
+        }
+        if !is_measured {
+            continue;
+        }
+        match member.part {
+            Part::Request(_) => measured.posting.add(&tally),
+            _ => measured.serving.add(&tally),
         }
     }
     Ok(measured)
@@ -305,12 +319,25 @@ impl Measured {
         self.all.elapsed += tally.elapsed;
         self.all.waited += tally.waited;
         self.all.timed += tally.timed;
-        self.all.cpu.user += tally.cpu.user;
-        self.all.cpu.system += tally.cpu.system;
+    }
+}
+
+/// CPUs that members used.
+#[derive(Clone, Copy, Default)]
+struct Cpus {
+    used: f64,
+    members: u32,
+}
+
+impl Cpus {
+    fn add(&mut self, tally: &Tally) {
+        self.used += tally.cpu_share();
+        self.members += 1;
     }
 
-    fn cpu(&self) -> Span {
-        self.all.cpu.user + self.all.cpu.system
+    /// Of each member, in percent.
+    fn percent(self) -> f64 {
+        self.used * 100.0 / f64::from(self.members.max(1))
     }
 }
 
@@ -318,8 +345,11 @@ fn figure(experiment: &Experiment, measured: &Measured) -> Result<f64, Refusal> 
     if measured.all.completed == 0 {
         return Err(failed("nothing completed in the measured time"));
     }
-    let completed = measured.all.completed as f64;
     let size = experiment.parameters.operation.size;
+    let cpus = match experiment.parameters.measured_at {
+        Some(Side::Responder) => measured.serving,
+        _ => measured.posting,
+    };
     match experiment.metric {
         Metric::OpsPerS => Ok(measured.rate),
         Metric::NsPerOp => Ok(1e9 / measured.rate),
@@ -331,7 +361,8 @@ fn figure(experiment: &Experiment, measured: &Measured) -> Result<f64, Refusal> 
             let wait = measured.all.mean_wait().map(Span::as_ns_f64);
             wait.ok_or_else(|| no_metric(experiment))
         }
-        Metric::CpuNsPerOp => Ok(measured.cpu().as_ns_f64() / completed),
+        Metric::CpuNsPerOp => Ok(cpus.used * 1e9 / measured.rate),
+        Metric::CpuPercent => Ok(cpus.percent()),
         Metric::PcieReadsPerS => Ok(measured.pcie_reads),
         _ => Err(no_metric(experiment)),
     }
