@@ -296,13 +296,13 @@ fn list_real(out: &mut impl Write, as_json: bool) -> anyhow::Result<()> {
 /// The hardware that the model can be, one line each.
 fn list_models(out: &mut impl Write, as_json: bool) -> anyhow::Result<()> {
     if as_json {
-        for hardware in Hardware::all() {
+        for hardware in Hardware::all().filter(Hardware::is_nic) {
             writeln!(out, "{}", DeviceInfo::of_model(&hardware)?.json())?;
         }
         return Ok(());
     }
     writeln!(out, "Models (predictions in virtual time; `adverb model`):")?;
-    model::write_list(out)
+    model::write_nics(out)
 }
 
 /// A device that is there and cannot be used.

@@ -12,5 +12,5 @@ mod validate;
 
 pub(crate) use ahead::{Stop, in_order};
 pub(crate) use cell::{pace, run as run_cell};
-pub(crate) use command::{run, write_list};
+pub(crate) use command::{run, write_nics};
 pub(crate) use hardware::{Hardware, PresetChoice};

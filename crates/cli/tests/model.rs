@@ -206,10 +206,18 @@ fn presets_are_listed_in_a_line_each() {
     let names = place.run(&["model", "list", "--json"]).ok().json();
     assert_eq!(list.lines().count(), names.len());
     let devices = place.run(&["devices"]).ok().out;
-    assert!(devices.ends_with(&list), "{devices}");
+    let nics: String = list
+        .split_inclusive('\n')
+        .filter(|l| l.starts_with("model:"))
+        .collect();
+    assert!(devices.ends_with(&nics), "{devices}");
     for (line, preset) in list.lines().zip(&names) {
         let name = preset["name"].as_str().unwrap();
-        assert!(line.starts_with(&format!("model:{name} ")), "{line}");
+        let start = match preset["kind"].as_str() {
+            Some("nic") => format!("model:{name} "),
+            _ => format!("{name} "),
+        };
+        assert!(line.starts_with(&start), "{line}");
     }
     let limits = place.run(&["devices", "--device", "model:cx3"]).ok().out;
     assert!(limits.contains("largest inline payload"), "{limits}");
@@ -232,6 +240,18 @@ fn a_preset_is_shown_with_units_and_sources() {
             "{parameter}"
         );
     }
+}
+
+#[test]
+fn no_verbs_run_on_a_bare_device() {
+    let place = Place::new();
+    let run = place.run(&["ping", "--op", "send", "--device", "model:nfp6000_hsw"]);
+    assert_snapshot!(run.refused(1), @"error: nfp6000_hsw is a bare PCIe device, without queue pairs: no verbs run on it, only the DMA programs of `adverb model validate`");
+    let text = place.run(&["model", "show", "nfp6000_hsw"]).ok().out;
+    assert!(
+        text.contains("\ndevice.issue_ns = ") && !text.contains("nic."),
+        "{text}"
+    );
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use adverb_hwmodel::{Preset, params::FIELDS};
+use adverb_hwmodel::Preset;
 
 fn main() -> ExitCode {
     let name = std::env::args().nth(1).unwrap_or_else(|| "cx3".into());
@@ -15,7 +15,7 @@ fn main() -> ExitCode {
     };
     println!("| parameter | value | meaning | source |");
     println!("|---|---:|---|---|");
-    for field in FIELDS {
+    for field in preset.fields() {
         println!(
             "| `{}` | {} | {} | {} |",
             field.path,

@@ -6,7 +6,7 @@ use adverb_verbs::{Counters, RoleId};
 
 use crate::counters;
 use crate::objects::ModelContext;
-use crate::preset::Preset;
+use crate::preset::{Kind, Preset};
 use crate::station::ModelStation;
 use crate::trace::{Step, Tracer};
 use crate::world::machine::{Machine, Placement};
@@ -47,13 +47,20 @@ impl Cluster {
     /// placement says.
     ///
     /// What is random (which context a full NIC lets go) comes of seed 0.
+    ///
+    /// # Panics
+    /// If the preset is not of a NIC ([`Kind::Nic`]).
     pub fn new(preset: &Preset, placements: &[Placement]) -> Self {
         Self::seeded(preset, placements, Seed(0))
     }
 
     /// The same, with another seed. The same seed, preset and roles give the same run, bit for bit; the
     /// seed stands in the contexts' provenance.
+    ///
+    /// # Panics
+    /// As of [`Cluster::new`].
     pub fn seeded(preset: &Preset, placements: &[Placement], seed: Seed) -> Self {
+        assert!(preset.kind == Kind::Nic, "{} is not a NIC", preset.name);
         let machines = placements.iter().zip(0..);
         let machines = machines
             .map(|(placement, index)| Machine::new(index, preset.clone(), *placement, seed))

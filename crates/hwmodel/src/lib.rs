@@ -11,8 +11,10 @@
 //!
 //! All times are in [`adverb_units`]; parameters are in the units that their names end with.
 
+mod bare;
 mod cluster;
 mod counters;
+mod iommu;
 pub mod llc;
 mod objects;
 pub mod params;
@@ -24,8 +26,9 @@ mod station;
 pub mod trace;
 mod world;
 
+pub use bare::{Addressing, BareDevice, BareDeviceError, Dma, Pace, Transferred, Window};
 pub use cluster::{Cluster, MachineId};
 pub use objects::{ModelAh, ModelChannel, ModelContext, ModelCq, ModelMr, ModelPd, ModelQp};
-pub use preset::{Driver, Preset, PresetError, names};
+pub use preset::{Driver, Kind, Preset, PresetError, names};
 pub use station::ModelStation;
 pub use world::machine::Placement;

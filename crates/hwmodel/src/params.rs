@@ -2,6 +2,8 @@
 //!
 //! Values come from preset files, each with its source ([`crate::preset`]).
 
+use crate::preset::Kind;
+
 /// What a parameter is.
 #[derive(Clone, Copy)]
 pub struct Field {
@@ -17,6 +19,19 @@ pub struct Field {
     pub get: fn(&Params) -> f64,
     /// Writes it.
     pub(crate) set: fn(&mut Params, f64),
+}
+
+impl Field {
+    /// Whether hardware of that kind has it.
+    pub fn is_of(&self, kind: Kind) -> bool {
+        let group = self.path.split('.').next();
+        match kind {
+            Kind::Nic => group != Some("device"),
+            Kind::BareDevice => {
+                !matches!(group, Some("cpu" | "nic" | "link")) || self.path == "cpu.cores"
+            }
+        }
+    }
 }
 
 macro_rules! params {
@@ -118,6 +133,28 @@ params! {
         one_way_ns: 1.0..=100000.0;
         /// Reads that the NIC can have in flight.
         read_tags: 1.0..=4096.0;
+    }
+    /// The translation of devices' addresses, where it is in use.
+    iommu: Iommu {
+        /// Size of a page.
+        page_bytes: 64.0..=1073741824.0;
+        /// Translations that it keeps.
+        tlb_entries: 1.0..=10000000.0;
+        /// Levels of page tables that a walk reads for a translation that it does not keep.
+        walk_levels: 1.0..=8.0;
+        /// Reading one of them.
+        walk_read_ns: 0.0..=100000.0;
+        /// Walks under way at a time.
+        walks: 1.0..=4096.0;
+    }
+    /// A bare PCIe device, which has no queue pairs and no link.
+    device: Device {
+        /// Handing an operation to its DMA engine, until the first TLP.
+        issue_ns: 0.0..=100000.0;
+        /// Copying one byte of an operation between its own memories, before a write or after a read.
+        copy_byte_ns: 0.0..=1000.0;
+        /// Writes that it may send before the root port gives credits back (PCIe 3.0, 2.6.1).
+        write_credits: 1.0..=4096.0;
     }
     /// The NIC.
     nic: Nic {

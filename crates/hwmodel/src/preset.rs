@@ -52,13 +52,38 @@ impl Driver {
     }
 }
 
+/// What kind of hardware a preset is of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Kind {
+    /// An RDMA NIC with its host and link: `model:NAME` names the device.
+    #[default]
+    Nic,
+    /// A PCIe device that only moves bytes to and from its host's memory: no queue pairs, no link.
+    BareDevice,
+}
+
+impl Kind {
+    const NAMES: [(&'static str, Kind); 2] =
+        [("nic", Kind::Nic), ("bare-device", Kind::BareDevice)];
+
+    /// Its name in preset files.
+    pub fn name(self) -> &'static str {
+        Self::NAMES
+            .iter()
+            .find(|(_, kind)| *kind == self)
+            .map_or("", |(name, _)| name)
+    }
+}
+
 /// Hardware that the model can be.
 #[derive(Clone, Debug)]
 pub struct Preset {
-    /// Its name: `model:NAME` names the device.
+    /// Its name.
     pub name: String,
     /// What it is, in a line.
     pub summary: String,
+    /// What kind of hardware it is.
+    pub kind: Kind,
     /// How the driver posts.
     pub driver: Driver,
     /// What carries the packets.
@@ -145,6 +170,14 @@ const BUILT_IN: &[(&str, &str)] = &[
     ("cx5", include_str!("../presets/cx5.toml")),
     ("cx5_skylake", include_str!("../presets/cx5_skylake.toml")),
     ("ammasso_gige", include_str!("../presets/ammasso_gige.toml")),
+    ("netfpga_hsw", include_str!("../presets/netfpga_hsw.toml")),
+    ("nfp6000_hsw", include_str!("../presets/nfp6000_hsw.toml")),
+    ("nfp6000_snb", include_str!("../presets/nfp6000_snb.toml")),
+    ("nfp6000_bdw", include_str!("../presets/nfp6000_bdw.toml")),
+    (
+        "kvdirect_fpga",
+        include_str!("../presets/kvdirect_fpga.toml"),
+    ),
 ];
 
 /// The presets that come with Adverb.
@@ -179,6 +212,7 @@ impl Preset {
             None => Preset {
                 name: String::new(),
                 summary: String::new(),
+                kind: Kind::default(),
                 driver: Driver::default(),
                 link_layer: LinkLayer::InfiniBand,
                 params: Params::default(),
@@ -188,12 +222,30 @@ impl Preset {
         for (key, item) in document.iter() {
             reader.entry(&mut preset, key, item)?;
         }
-        match FIELDS.iter().find(|f| !preset.sources.contains_key(f.path)) {
+        let missing = preset
+            .fields()
+            .find(|f| !preset.sources.contains_key(f.path));
+        match missing {
             Some(missing) => Err(PresetError::Missing {
                 file: file.into(),
                 name: missing.path,
             }),
             None => Ok(preset),
+        }
+    }
+
+    /// The parameters that hardware of its kind has.
+    pub fn fields(&self) -> impl Iterator<Item = &'static Field> + use<> {
+        let kind = self.kind;
+        FIELDS.iter().filter(move |field| field.is_of(kind))
+    }
+
+    /// Makes it of that kind; parameters that such hardware does not have are gone.
+    fn become_kind(&mut self, kind: Kind) {
+        self.kind = kind;
+        for field in FIELDS.iter().filter(|field| !field.is_of(kind)) {
+            (field.set)(&mut self.params, 0.0);
+            self.sources.remove(field.path);
         }
     }
 
@@ -260,6 +312,14 @@ impl Reader<'_> {
             "name" => preset.name = self.text_of(key, item)?.into(),
             "summary" => preset.summary = self.text_of(key, item)?.into(),
             "extends" => {}
+            "kind" => {
+                let name = self.text_of(key, item)?;
+                let found = Kind::NAMES.iter().find(|(n, _)| *n == name);
+                let choices = Kind::NAMES.map(|(n, _)| n).join(", ");
+                let (_, kind) =
+                    found.ok_or_else(|| self.impossible(key, name, choices, item.span()))?;
+                preset.become_kind(*kind);
+            }
             "driver" => {
                 let name = self.text_of(key, item)?;
                 let found = Driver::NAMES.iter().find(|(n, _)| *n == name);
@@ -321,6 +381,10 @@ impl Reader<'_> {
         source: &str,
         at: Option<Range<usize>>,
     ) -> Result<(), PresetError> {
+        if !field.is_of(preset.kind) {
+            let expected = format!("kind = \"{}\" has no such parameter", preset.kind.name());
+            return Err(self.impossible(field.path, value.to_string(), expected, at));
+        }
         if !(field.min..=field.max).contains(&value) {
             let range = format!("{} to {}", field.min, field.max);
             return Err(self.impossible(field.path, value.to_string(), range, at));
@@ -390,8 +454,8 @@ mod tests {
             let preset = Preset::built_in(name).unwrap_or_else(|error| panic!("{name}: {error}"));
             assert_eq!(preset.name, name);
             assert!(
-                FIELDS
-                    .iter()
+                preset
+                    .fields()
                     .all(|f| preset.source(f.path).is_some_and(|s| !s.is_empty()))
             );
         }
@@ -419,6 +483,10 @@ mod tests {
         assert_eq!(
             refusal(&format!("{start}tx_ns = 3")),
             "mine.toml:4: nic.tx_ns = 3 is impossible: { value = NUMBER, source = \"WHERE FROM\" }"
+        );
+        assert_eq!(
+            refusal("extends = \"netfpga_hsw\"\n[link]\ngbps = { value = 10, source = \"x\" }"),
+            "mine.toml:3: link.gbps = 10 is impossible: kind = \"bare-device\" has no such parameter"
         );
         assert!(refusal("extends = \"cx33\"").contains("did you mean cx3?"));
         assert!(refusal("name = ").starts_with("mine.toml:1: "));

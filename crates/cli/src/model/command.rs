@@ -3,7 +3,6 @@
 use std::io::Write;
 use std::process::ExitCode;
 
-use adverb_hwmodel::params::FIELDS;
 use serde_json::json;
 
 use crate::args::{ModelCommand, ModelListArgs, ModelShowArgs};
@@ -23,22 +22,30 @@ pub(crate) fn run(command: &ModelCommand) -> anyhow::Result<ExitCode> {
 fn list(args: &ModelListArgs) -> anyhow::Result<()> {
     let mut out = anstream::stdout().lock();
     if !args.json {
-        return write_list(&mut out);
+        write_nics(&mut out)?;
+        for hardware in Hardware::all().filter(|hardware| !hardware.is_nic()) {
+            write_line(&mut out, &hardware.name, &hardware)?;
+        }
+        return Ok(());
     }
-    for hardware in Hardware::all() {
-        let (name, summary) = (&hardware.name, &hardware.preset.summary);
-        writeln!(out, "{}", json!({ "name": name, "summary": summary }))?;
+    for Hardware { name, preset, .. } in Hardware::all() {
+        let (kind, summary) = (preset.kind.name(), &preset.summary);
+        let line = json!({ "name": name, "kind": kind, "summary": summary });
+        writeln!(out, "{line}")?;
     }
     Ok(())
 }
 
-/// The presets that come with Adverb, one line each.
-pub(crate) fn write_list(out: &mut impl Write) -> anyhow::Result<()> {
-    for hardware in Hardware::all() {
-        let device = format!("model:{}", hardware.name);
-        writeln!(out, "{device:<22}{}", hardware.preset.summary)?;
+/// The presets of NICs that come with Adverb, one line each.
+pub(crate) fn write_nics(out: &mut impl Write) -> anyhow::Result<()> {
+    for hardware in Hardware::all().filter(Hardware::is_nic) {
+        write_line(out, &format!("model:{}", hardware.name), &hardware)?;
     }
     Ok(())
+}
+
+fn write_line(out: &mut impl Write, name: &str, hardware: &Hardware) -> anyhow::Result<()> {
+    Ok(writeln!(out, "{name:<22}{}", hardware.preset.summary)?)
 }
 
 fn show(args: &ModelShowArgs) -> anyhow::Result<()> {
@@ -49,9 +56,12 @@ fn show(args: &ModelShowArgs) -> anyhow::Result<()> {
     }
     let preset = &hardware.preset;
     writeln!(out, "{}\n{}", hardware.reference(), preset.summary)?;
-    writeln!(out, "driver = {}", preset.driver.name())?;
-    writeln!(out, "link_layer = {}", preset.link_layer)?;
-    for field in FIELDS {
+    writeln!(out, "kind = {}", preset.kind.name())?;
+    if hardware.is_nic() {
+        writeln!(out, "driver = {}", preset.driver.name())?;
+        writeln!(out, "link_layer = {}", preset.link_layer)?;
+    }
+    for field in preset.fields() {
         let value = (field.get)(&preset.params);
         let source = preset.source(field.path).unwrap_or_default();
         let line = format!("{} = {value} {}", field.path, unit(field.path));
@@ -68,7 +78,7 @@ fn show(args: &ModelShowArgs) -> anyhow::Result<()> {
 
 fn as_json(hardware: &Hardware) -> serde_json::Value {
     let preset = &hardware.preset;
-    let parameters = FIELDS.iter().map(|field| {
+    let parameters = preset.fields().map(|field| {
         json!({
             "name": field.path,
             "value": (field.get)(&preset.params),
@@ -79,11 +89,13 @@ fn as_json(hardware: &Hardware) -> serde_json::Value {
             "source": preset.source(field.path),
         })
     });
+    let of_nic = |name: String| Some(name).filter(|_| hardware.is_nic());
     json!({
         "name": hardware.name,
+        "kind": preset.kind.name(),
         "summary": preset.summary,
-        "driver": preset.driver.name(),
-        "link_layer": preset.link_layer.to_string(),
+        "driver": of_nic(preset.driver.name().to_owned()),
+        "link_layer": of_nic(preset.link_layer.to_string()),
         "parameters": parameters.collect::<Vec<_>>(),
     })
 }

@@ -3,6 +3,7 @@
 //! Pings, and blasts of one queue pair, are the programs of the studies; all others are patterns.
 //! What the model lacks is refused by name: a prediction never leaves out a parameter of its row.
 
+mod dma;
 mod hosts;
 mod pairs;
 mod patterns;
@@ -20,6 +21,10 @@ use adverb_validate::{
 /// The model has no such hardware, program or parameter; or the program does not end.
 pub(crate) fn predict(experiment: &Experiment, budget: &Budget) -> Result<Prediction, Refusal> {
     check(experiment)?;
+    if let Some(dma) = dma::operation(experiment.program) {
+        let value = dma::transfers(experiment, dma)?;
+        return Ok(Prediction { value });
+    }
     let value = match experiment.program {
         Program::Ping | Program::WriteReadPing => pairs::ping(experiment, budget)?,
         Program::BlastOutbound if pairs::is_one_pair(experiment) => {
@@ -65,7 +70,10 @@ fn check(experiment: &Experiment) -> Result<(), Refusal> {
     let p = &experiment.parameters;
     let lacks = [
         (p.operation.inline_recv == Some(true), "inline receive"),
-        (p.host.iommu == Some(true), "an IOMMU"),
+        (
+            p.host.iommu == Some(true) && dma::operation(experiment.program).is_none(),
+            "an IOMMU",
+        ),
         (
             p.load.threads.is_some_and(|n| n > 0),
             "load on the responder's CPUs",

@@ -6,12 +6,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use adverb_hwmodel::params::{FIELDS, Field};
-use adverb_hwmodel::{Cluster, Placement, Preset, names};
+use adverb_hwmodel::params::Field;
+use adverb_hwmodel::{Cluster, Kind, Placement, Preset, names};
 use adverb_results::{DeviceKind, DeviceRef};
 use adverb_sim::Budget;
 use adverb_verbs::{Context, DeviceCaps, PortCaps, PortNum, Station};
-use anyhow::{Context as _, anyhow};
+use anyhow::{Context as _, anyhow, bail};
 
 /// Ends the name of a preset file.
 const EXTENSION: &str = ".toml";
@@ -115,7 +115,7 @@ impl Hardware {
             base.as_ref()
                 .is_none_or(|base| (field.get)(&base.params) != value)
         };
-        let changed = FIELDS.iter().filter(is_changed);
+        let changed = preset.fields().filter(is_changed);
         Ok(Hardware {
             name: own_name(&preset, path),
             changed: changed
@@ -145,11 +145,22 @@ impl Hardware {
         details
     }
 
+    /// Whether it can be a device of `ping`, `blast` and `study`.
+    pub(crate) fn is_nic(&self) -> bool {
+        self.preset.kind == Kind::Nic
+    }
+
     /// Opens the device in a simulation of its own, and asks it.
     ///
     /// # Errors
-    /// The device does not answer.
+    /// It is no device that verbs run on, or does not answer.
     pub(crate) fn limits(&self) -> anyhow::Result<Limits> {
+        if !self.is_nic() {
+            let name = &self.name;
+            bail!(
+                "{name} is a bare PCIe device, without queue pairs: no verbs run on it, only the DMA programs of `adverb model validate`"
+            );
+        }
         let mut cluster = Cluster::new(&self.preset, &[Placement::Cached]);
         let machine = cluster.machine(0);
         let limits = cluster.spawn(machine, "limits", |station| {

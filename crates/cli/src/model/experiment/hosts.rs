@@ -1,12 +1,24 @@
 //! The machines of an experiment: a preset with the row's overrides, and where its buffers lie.
 
-use adverb_hwmodel::{Placement, Preset};
+use adverb_hwmodel::{Kind, Placement, Preset};
 use adverb_validate::{BufferState, Ddio, Experiment, Network, Node, Refusal, Side};
 
 use super::{cannot, failed};
 
-/// The preset, changed as the row says.
+/// The preset of a NIC, changed as the row says.
 pub(super) fn preset(experiment: &Experiment) -> Result<Preset, Refusal> {
+    let preset = overridden(experiment)?;
+    match preset.kind {
+        Kind::Nic => Ok(preset),
+        Kind::BareDevice => Err(cannot(format!(
+            "{} is a bare PCIe device: it runs no {}",
+            preset.name, experiment.program
+        ))),
+    }
+}
+
+/// The preset, whatever it is of, changed as the row says.
+pub(super) fn overridden(experiment: &Experiment) -> Result<Preset, Refusal> {
     let preset = Preset::built_in(&experiment.preset).map_err(|e| failed(&e))?;
     let mut overrides = network(&experiment.parameters.network, &preset);
     let host = &experiment.parameters.host;
@@ -43,9 +55,8 @@ fn network(network: &Network, preset: &Preset) -> Vec<(&'static str, f64)> {
 /// Where the buffers of each of `machines` lie. Machine 0 is the measured one; all others are on the
 /// other side.
 pub(super) fn placements(experiment: &Experiment, machines: u32) -> Vec<Placement> {
-    let p = &experiment.parameters.placement;
-    let responder = placed(p.buffer, p.buffer_state);
-    let requester = placed(p.requester, None);
+    let responder = buffer(experiment);
+    let requester = placed(experiment.parameters.placement.requester, None);
     let (first, others) = match experiment.parameters.measured_at {
         Some(Side::Responder) => (responder, requester),
         _ => (requester, responder),
@@ -53,6 +64,12 @@ pub(super) fn placements(experiment: &Experiment, machines: u32) -> Vec<Placemen
     (0..machines)
         .map(|machine| if machine == 0 { first } else { others })
         .collect()
+}
+
+/// Where the responder's buffer lies.
+pub(super) fn buffer(experiment: &Experiment) -> Placement {
+    let placement = &experiment.parameters.placement;
+    placed(placement.buffer, placement.buffer_state)
 }
 
 fn placed(node: Option<Node>, state: Option<BufferState>) -> Placement {

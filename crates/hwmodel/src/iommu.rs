@@ -1,0 +1,79 @@
+//! An IOMMU: it translates the addresses that devices use, page by page.
+//!
+//! It keeps some translations; for the others it walks the page tables, a few walks at a time.
+
+use adverb_units::{Span, Time};
+
+use crate::params::Iommu as Params;
+use crate::rate::ns;
+use crate::resource::{Cache, Slots};
+
+/// The IOMMU of a root port.
+#[derive(Debug)]
+pub(crate) struct Iommu {
+    page: u64,
+    kept: Cache,
+    walks: Slots,
+    walk: Span,
+}
+
+impl Iommu {
+    /// `random` is a seed.
+    pub(crate) fn new(params: &Params, random: u64) -> Self {
+        Iommu {
+            page: params.page_bytes as u64,
+            kept: Cache::new(params.tlb_entries as usize, random),
+            walks: Slots::new(params.walks as usize),
+            walk: ns(params.walk_levels * params.walk_read_ns),
+        }
+    }
+
+    /// A request for `address` comes at `at`; how long it waits for its translation.
+    pub(crate) fn translate(&mut self, at: Time, address: u64) -> Span {
+        let page = u32::try_from(address / self.page).unwrap_or(u32::MAX);
+        if self.kept.access(page) {
+            return Span::ZERO;
+        }
+        let begin = self.walks.admit(at);
+        self.walks.occupy(begin + self.walk);
+        begin + self.walk - at
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn iommu() -> Iommu {
+        let params = Params {
+            page_bytes: 4096.0,
+            tlb_entries: 64.0,
+            walk_levels: 4.0,
+            walk_read_ns: 50.0,
+            walks: 2.0,
+        };
+        Iommu::new(&params, 5)
+    }
+
+    #[test]
+    fn pages_within_its_reach_are_walked_once() {
+        let mut iommu = iommu();
+        let at = Time::ZERO;
+        for address in (0..64 * 4096).step_by(4096) {
+            iommu.translate(at, address);
+        }
+        let later = at + Span::from_us(100);
+        for address in (0..64 * 4096).step_by(64) {
+            assert_eq!(iommu.translate(later, address), Span::ZERO);
+        }
+    }
+
+    #[test]
+    fn walks_overlap_as_far_as_there_are_walkers() {
+        let mut iommu = iommu();
+        let waits = [0, 1, 2, 3, 4].map(|page| iommu.translate(Time::ZERO, page * 4096));
+        let walk = Span::from_ns(200);
+        assert_eq!(waits, [walk, walk, walk * 2, walk * 2, walk * 3]);
+        assert_eq!(iommu.translate(Time::ZERO, 5), Span::ZERO);
+    }
+}
