@@ -4,8 +4,8 @@ use std::os::unix::net::UnixStream;
 
 use adverb_units::{CpuTime, Span, Time};
 use adverb_verbs::{
-    CompletionChannel, CompletionQueue, Context, CqId, MemoryRegion, OutOfBandError, RoleId,
-    Station, WaitError, WorkCompletion,
+    CompletionChannel, CompletionQueue, Context, CqId, MemoryAccessError, MemoryRegion,
+    OutOfBandError, RoleId, Station, WaitError, WorkCompletion,
 };
 
 use crate::clock;
@@ -147,6 +147,16 @@ impl<C: Context, T: Stream> Station for HostStation<C, T> {
         self.poll_until("change of polled memory", patience, || {
             Ok((mr.load(offset)? == value).then_some(()))
         })
+    }
+
+    #[inline]
+    fn spin_on<R>(
+        &self,
+        _mr: &C::Mr,
+        patience: Span,
+        mut look: impl FnMut() -> Result<Option<R>, MemoryAccessError>,
+    ) -> Result<R, WaitError> {
+        self.poll_until("change of polled memory", patience, || Ok(look()?))
     }
 
     fn wait_event(&self, channel: &C::Channel, patience: Span) -> Result<CqId, WaitError> {

@@ -4,6 +4,7 @@ use adverb_sim::{Budget, Duty, Outcome, Returned, Role, Seed, Simulation};
 use adverb_units::Time;
 use adverb_verbs::{Counters, RoleId};
 
+use crate::cores::Core;
 use crate::counters;
 use crate::objects::ModelContext;
 use crate::preset::{Kind, Preset};
@@ -152,7 +153,9 @@ impl Cluster {
                 condition: agenda.condition(format!("a message out of band for {name}")),
                 ended: false,
             });
-            (RoleId(id), fabric.machines[machine.0 as usize].cpu)
+            let machine = &fabric.machines[machine.0 as usize];
+            let core = Core::new(&machine.preset.params);
+            (RoleId(id), (machine.cpu, core))
         });
         self.simulation
             .spawn(name, duty, move |role: &Role<'_, Fabric>| {

@@ -13,6 +13,7 @@
 
 mod bare;
 mod cluster;
+mod cores;
 mod counters;
 mod iommu;
 pub mod llc;

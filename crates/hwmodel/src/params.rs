@@ -85,6 +85,14 @@ params! {
         poll_empty_ns: 0.1..=100000.0;
         /// Taking one completion.
         poll_hit_ns: 0.1..=100000.0;
+        /// Looking at one request of a program's own that has been loaded, and noting whom to answer.
+        request_ns: 0.0..=100000.0;
+        /// Hashing and comparing one key of a table whose lines have been loaded, and copying its value.
+        lookup_ns: 0.0..=100000.0;
+        /// An atomic instruction on a line that the core has.
+        atomic_ns: 0.0..=10000.0;
+        /// Lines that a core can wait for at a time.
+        line_fills: 1.0..=1024.0;
         /// From the interrupt at the CPU until the sleeping program runs again.
         wake_ns: 0.0..=10000000.0;
         /// Of it, time that the program's own CPU is busy.
@@ -100,6 +108,8 @@ params! {
     memory: Memory {
         /// Loading a line from the last-level cache.
         llc_ns: 0.1..=10000.0;
+        /// Loading a line from memory.
+        dram_ns: 0.1..=10000.0;
         /// Serving a DMA read out of the last-level cache, from the root port on.
         dma_ns: 0.0..=10000.0;
         /// What a DMA read of memory takes longer than one of the last-level cache.

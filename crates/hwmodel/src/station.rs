@@ -5,9 +5,11 @@ use std::cell::Cell;
 use adverb_sim::{Condition, Role, Wake};
 use adverb_units::{CpuTime, Span, Time};
 use adverb_verbs::{
-    CompletionQueue, CqId, MemoryRegion, OutOfBandError, RoleId, Station, WaitError, WorkCompletion,
+    CompletionQueue, CqId, MemoryAccessError, MemoryRegion, OutOfBandError, RoleId, Station,
+    WaitError, Work, WorkCompletion,
 };
 
+use crate::cores::Core;
 use crate::objects::{ModelChannel, ModelContext, ModelCq, ModelMr};
 use crate::trace::Act;
 use crate::world::machine::CpuTimes;
@@ -22,6 +24,7 @@ pub struct ModelStation<'y> {
     id: RoleId,
     context: ModelContext,
     cpu: CpuTimes,
+    core: Core,
     began: Time,
     /// Time that the CPU was not this role's.
     idle: Cell<Span>,
@@ -34,13 +37,14 @@ impl<'y> ModelStation<'y> {
         role: &'y Role<'y, Fabric>,
         id: RoleId,
         context: ModelContext,
-        cpu: CpuTimes,
+        (cpu, core): (CpuTimes, Core),
     ) -> Self {
         ModelStation {
             role,
             id,
             context,
             cpu,
+            core,
             began: role.now(),
             idle: Cell::default(),
             system: Cell::default(),
@@ -187,6 +191,29 @@ impl Station for ModelStation<'_> {
         Ok(())
     }
 
+    fn spin_on<R>(
+        &self,
+        mr: &ModelMr,
+        patience: Span,
+        mut look: impl FnMut() -> Result<Option<R>, MemoryAccessError>,
+    ) -> Result<R, WaitError> {
+        let deadline = self.deadline(patience);
+        let changed = mr.changed();
+        self.role.sync();
+        loop {
+            if let Some(found) = look()? {
+                return Ok(found);
+            }
+            if self.role.wait(changed, deadline) == Wake::Deadline {
+                let what = "change of polled memory";
+                return Err(WaitError::TimedOut { what, patience });
+            }
+            // What is found is loaded by the program, which accounts for it.
+            self.role.busy(self.cpu.poll_empty / 2);
+            self.role.sync();
+        }
+    }
+
     fn wait_event(&self, channel: &ModelChannel, patience: Span) -> Result<CqId, WaitError> {
         let deadline = self.deadline(patience);
         self.in_kernel(self.cpu.syscall);
@@ -218,6 +245,22 @@ impl Station for ModelStation<'_> {
 
     fn compute(&self, span: Span) {
         self.busy(Act::Compute, span);
+    }
+
+    fn account(&self, work: Work) {
+        let Work::Atomic { word } = work else {
+            return self.role.busy(self.core.time(work));
+        };
+        // Cores are asked in the order of their times.
+        self.role.sync();
+        let now = self.role.now();
+        let (machine, core) = (self.context.machine(), self.id.0);
+        let end = self.role.with(|fabric, _| {
+            fabric.machines[machine as usize]
+                .words
+                .atomic(word, core, now)
+        });
+        self.role.wait_until(end);
     }
 
     fn send(&self, to: RoleId, message: &[u8]) -> Result<(), OutOfBandError> {

@@ -14,7 +14,9 @@ use adverb_studies::{
     run_passive,
 };
 use adverb_units::{Bytes, CpuTime, Span, Time};
-use adverb_verbs::{CqId, OutOfBandError, PollError, RoleId, Station, WaitError, WorkCompletion};
+use adverb_verbs::{
+    CqId, MemoryAccessError, OutOfBandError, PollError, RoleId, Station, WaitError, WorkCompletion,
+};
 use common::{run_each, station};
 
 /// A station whose device stops giving completions after so many waits.
@@ -74,6 +76,14 @@ impl Station for Failing {
         patience: Span,
     ) -> Result<(), WaitError> {
         self.wait(|| self.station.spin_memory(mr, offset, value, patience))
+    }
+    fn spin_on<R>(
+        &self,
+        mr: &SoftMr,
+        patience: Span,
+        look: impl FnMut() -> Result<Option<R>, MemoryAccessError>,
+    ) -> Result<R, WaitError> {
+        self.wait(|| self.station.spin_on(mr, patience, look))
     }
     fn wait_event(&self, channel: &SoftChannel, patience: Span) -> Result<CqId, WaitError> {
         self.wait(|| self.station.wait_event(channel, patience))

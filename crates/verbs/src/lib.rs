@@ -42,7 +42,7 @@ pub use ids::{CqId, Gid, Imm, Lid, Lkey, PortNum, Psn, Qpn, Rkey, WrId};
 pub use qp::{
     AckTimeout, AddressVector, QpAttr, QpAttrMask, QpState, QpType, RetryCount, RnrTimer,
 };
-pub use station::{CpuTime, OutOfBandError, RoleId, Station, WaitError};
+pub use station::{CpuTime, Level, OutOfBandError, RoleId, Station, WaitError, Work};
 pub use work::{
     AhRef, Comparison, Destination, Operation, RecvRequest, RemoteAddress, SendFlags, SendRequest,
     Sge,

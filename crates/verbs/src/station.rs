@@ -11,7 +11,7 @@ use adverb_units::{Span, Time};
 
 use crate::completion::WorkCompletion;
 use crate::device::Context;
-use crate::error::{CreateError, PollError};
+use crate::error::{CreateError, MemoryAccessError, PollError};
 use crate::ids::CqId;
 
 /// A role's number within its program, from 0.
@@ -58,6 +58,15 @@ pub trait Station {
         patience: Span,
     ) -> Result<(), WaitError>;
 
+    /// Calls `look` without sleeping until it finds something in registered memory, of which `mr` is
+    /// what the peer writes: for programs that poll many places at a time.
+    fn spin_on<R>(
+        &self,
+        mr: &<Self::Context as Context>::Mr,
+        patience: Span,
+        look: impl FnMut() -> Result<Option<R>, MemoryAccessError>,
+    ) -> Result<R, WaitError>;
+
     /// Sleeps until an event arrives on `channel`; returns the queue it names
     /// (`ibv_get_cq_event`). The caller acknowledges it.
     fn wait_event(
@@ -72,11 +81,54 @@ pub trait Station {
     /// Keeps the CPU busy for `span`, as an application's own work would.
     fn compute(&self, span: Span);
 
+    /// Says what the program has done itself, beside its verbs. A real CPU has taken its time for
+    /// it; on the model, time goes on by what that hardware's would take.
+    fn account(&self, work: Work) {
+        let _ = work;
+    }
+
     /// Sends `message` to role `to`, out of band.
     fn send(&self, to: RoleId, message: &[u8]) -> Result<(), OutOfBandError>;
 
     /// Waits for the next message of role `from`, out of band.
     fn receive(&self, from: RoleId, patience: Span) -> Result<Vec<u8>, OutOfBandError>;
+}
+
+/// Where the lines that a program loads are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Level {
+    /// In the last-level cache: the NIC or another core has just written them.
+    Cache,
+    /// In memory: they belong to a table that is larger than the cache.
+    Memory,
+}
+
+/// What a program does itself, for [`Station::account`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Work {
+    /// Loads lines, none of which has to be known before another can be asked for.
+    Load {
+        /// How many, of 64 B.
+        lines: u32,
+        /// Where they are.
+        from: Level,
+    },
+    /// An atomic instruction on a word that other cores of the machine use, too.
+    Atomic {
+        /// Tells the program's words apart.
+        word: u64,
+    },
+    /// Looks at requests that have been loaded, and notes whom to answer.
+    Decode {
+        /// How many.
+        requests: u32,
+    },
+    /// Hashes keys, compares them with those in loaded lines of a table, and copies what they stand for.
+    Lookup {
+        /// How many.
+        keys: u32,
+    },
 }
 
 /// Why a wait ended without what it waited for.

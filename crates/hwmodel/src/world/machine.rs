@@ -7,6 +7,7 @@ use adverb_units::{Span, Time};
 use adverb_verbs::{AtomicCap, DeviceCaps, Gid, Lid, PathMtu};
 
 use super::memory::{Memory, Range};
+use crate::cores::Words;
 use crate::params::Params;
 use crate::pcie::{LINE, Pcie};
 use crate::preset::{Driver, Preset};
@@ -149,6 +150,8 @@ pub(crate) struct Machine {
     line_transfer: Span,
     /// Lines that they and the NIC fight for, by region and number.
     lines: HashMap<(u32, usize), Server>,
+    /// Words that programs share among its cores.
+    pub(crate) words: Words,
     /// Queue pairs by number.
     pub(crate) numbers: Vec<u32>,
     /// Ways to ports, by the name of their handle.
@@ -185,6 +188,7 @@ impl Machine {
             load_threads: 0,
             line_transfer: ns(p.memory.line_transfer_ns),
             lines: HashMap::new(),
+            words: Words::new(p),
             numbers: Vec::new(),
             handles: Vec::new(),
             protection_domains: 0,
