@@ -1,5 +1,6 @@
 //! What can go wrong in a member.
 
+use adverb_units::Span;
 use adverb_verbs::{
     CreateError, MemoryAccessError, ModifyQpError, OutOfBandError, PollError, PostError,
     RegisterError, WaitError, WcStatus, WrId,
@@ -40,6 +41,30 @@ pub enum PatternError {
         wr_id: WrId,
         /// How.
         status: WcStatus,
+    },
+    /// An answer did not come: a request or an answer was lost, or the server is gone.
+    #[error(
+        "{missing} requests without an answer within {patience}: datagrams were lost, or the server is \
+         gone"
+    )]
+    Lost {
+        /// Requests without an answer.
+        missing: u32,
+        /// How long it was waited.
+        patience: Span,
+    },
+    /// An answer is wrong.
+    #[error("{0} came: the service is broken")]
+    Wrong(&'static str),
+    /// There are too few or too many of something.
+    #[error("{given} {what}: 1 to {max} are possible")]
+    Count {
+        /// Of what.
+        what: &'static str,
+        /// So many.
+        given: u32,
+        /// At most.
+        max: u32,
     },
     /// Another member said what it should not.
     #[error("{0} was expected of another member, which said something else")]

@@ -7,6 +7,7 @@
 //! Members first exchange addresses over the out-of-band channel, then wait for one another (member
 //! 0 counts), then work for a warm-up and a measured time, and end together.
 
+mod checked;
 mod error;
 mod load;
 mod member;
@@ -14,10 +15,17 @@ mod pattern;
 mod random;
 mod reap;
 mod requester;
+mod rpc;
+mod samples;
 mod wiring;
 
+pub use checked::Handed;
 pub use error::PatternError;
 pub use load::{Limits, Load, Places, Posting, Refill, Request, Timing, Transport};
 pub use member::{Schedule, Tally, run};
 pub use pattern::{Inbound, Link, Member, Outbound, Part, Pattern, Symmetric};
 pub use reap::Wait;
+pub use rpc::{
+    Asking, Clients, MAX_BATCH, Pace, Rpc, RpcPart, RpcTally, Service, Serving, StoreLoad, run_rpc,
+};
+pub use samples::Samples;

@@ -1,5 +1,7 @@
 //! A small random generator: where requests go must cost no more than choosing does.
 
+use adverb_units::Span;
+
 /// xorshift64* (Vigna 2016).
 #[derive(Clone, Debug)]
 pub(crate) struct Random(u64);
@@ -19,4 +21,27 @@ impl Random {
         let bits = self.0.wrapping_mul(0x2545_f491_4f6c_dd1d);
         ((u128::from(bits) * u128::from(bound)) >> 64) as u64
     }
+}
+
+impl Random {
+    /// A span of an exponential distribution: the time between two of many independent events.
+    pub(crate) fn exponential(&mut self, mean: Span) -> Span {
+        // In (0, 1]: the logarithm is finite.
+        let share = (self.below(1 << 53) + 1) as f64 / (1u64 << 53) as f64;
+        Span::from_secs_f64(-share.ln() * mean.as_secs_f64())
+    }
+
+    /// True in so many of one.
+    pub(crate) fn chance(&mut self, share: f64) -> bool {
+        (self.below(1 << 53) as f64) < share * (1u64 << 53) as f64
+    }
+}
+
+/// The finalizer of splitmix64 (Steele et al. 2014): each bit of the result depends on all.
+#[inline]
+pub(crate) const fn mix(x: u64) -> u64 {
+    let x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
 }

@@ -6,6 +6,7 @@ use adverb_verbs::{
     PortCaps, PortNum, Psn, QpAttr, QpCaps, QpInit, QpState, QpType, QueuePair, RemoteAddress,
     Rkey, RoleId, Station,
 };
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::error::PatternError;
@@ -18,7 +19,7 @@ const PATIENCE: Span = Span::from_secs(60);
 /// Queue key of all datagram queue pairs.
 pub(crate) const QKEY: u32 = 0x1d7e_0001;
 /// First packet of every queue pair.
-const PSN: Psn = Psn::new(1);
+pub(crate) const PSN: Psn = Psn::new(1);
 
 /// What members tell each other.
 #[derive(Debug, Serialize, Deserialize, PartialEq, Eq)]
@@ -90,12 +91,19 @@ pub(crate) fn send_depth(load: &Load) -> u32 {
     most.max(load.list()).saturating_add(1)
 }
 
-fn send<S: Station>(station: &S, to: RoleId, word: &Word) -> Result<(), PatternError> {
+pub(crate) fn send<S: Station>(
+    station: &S,
+    to: RoleId,
+    word: &impl Serialize,
+) -> Result<(), PatternError> {
     let text = postcard::to_stdvec(word).map_err(|_| PatternError::Protocol("a message"))?;
     Ok(station.send(to, &text)?)
 }
 
-fn receive<S: Station>(station: &S, from: RoleId) -> Result<Word, PatternError> {
+pub(crate) fn receive<S: Station, W: DeserializeOwned>(
+    station: &S,
+    from: RoleId,
+) -> Result<W, PatternError> {
     let text = station.receive(from, PATIENCE)?;
     postcard::from_bytes(&text).map_err(|_| PatternError::Protocol("a message"))
 }
@@ -105,7 +113,7 @@ pub(crate) fn meet<S: Station>(station: &S, me: RoleId, members: u32) -> Result<
     let first = RoleId(0);
     if me == first {
         for other in (1..members).map(RoleId) {
-            if receive(station, other)? != Word::Ready {
+            if receive::<_, Word>(station, other)? != Word::Ready {
                 return Err(PatternError::Protocol("readiness"));
             }
         }
@@ -255,7 +263,11 @@ impl<C: Context> Wiring<C> {
 }
 
 /// To INIT; a datagram queue pair goes on to RTS, since it needs no peer.
-fn prepare<Q: QueuePair>(transport: QpType, qp: &Q, port: PortNum) -> Result<(), ModifyQpError> {
+pub(crate) fn prepare<Q: QueuePair>(
+    transport: QpType,
+    qp: &Q,
+    port: PortNum,
+) -> Result<(), ModifyQpError> {
     if transport != QpType::Ud {
         return qp.modify(&QpAttr::to_init(port, AccessFlags::all()));
     }
@@ -274,7 +286,7 @@ fn unreliable_rts() -> QpAttr {
 }
 
 /// To RTS, connected.
-fn join<Q: QueuePair>(
+pub(crate) fn join<Q: QueuePair>(
     transport: QpType,
     qp: &Q,
     mut rtr: QpAttr,

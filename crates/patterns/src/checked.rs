@@ -1,0 +1,62 @@
+//! Whether numbers were handed out exactly once, in constant memory.
+
+use std::ops::Range;
+
+use crate::random::mix;
+
+/// The numbers that somebody got, as a sum that does not depend on their order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Handed {
+    /// How many.
+    pub count: u64,
+    digest: u64,
+}
+
+impl Handed {
+    /// All of a range, each once.
+    pub fn all(numbers: Range<u64>) -> Self {
+        let mut all = Handed::default();
+        numbers.for_each(|number| all.add(number));
+        all
+    }
+
+    /// One more.
+    #[inline]
+    pub fn add(&mut self, number: u64) {
+        self.count += 1;
+        self.digest = self.digest.wrapping_add(mix(number));
+    }
+
+    /// Those of another, too.
+    pub fn merge(&mut self, other: Self) {
+        self.count += other.count;
+        self.digest = self.digest.wrapping_add(other.digest);
+    }
+
+    /// Whether these are so many from `first` on, each once. A twice and a never do not hide one
+    /// another, but for one chance in 2^64.
+    pub fn is_exactly_once_from(&self, first: u64) -> bool {
+        *self == Handed::all(first..first.wrapping_add(self.count))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_twice_and_one_never_are_noticed() {
+        let of = |numbers: &[u64]| {
+            let mut handed = Handed::default();
+            numbers.iter().for_each(|number| handed.add(*number));
+            handed
+        };
+        assert!(of(&[]).is_exactly_once_from(0));
+        let mut halves = of(&[3, 1]);
+        halves.merge(of(&[0, 2]));
+        assert!(halves.is_exactly_once_from(0));
+        assert!(!of(&[0, 1, 1, 3]).is_exactly_once_from(0));
+        assert!(!of(&[0, 0, 3, 3]).is_exactly_once_from(0));
+        assert!(!of(&[1, 2, 3]).is_exactly_once_from(0));
+    }
+}

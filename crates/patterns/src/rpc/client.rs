@@ -1,0 +1,362 @@
+//! A client: asks, within its window and at its pace, and checks what it is answered.
+
+use std::collections::VecDeque;
+
+use adverb_units::{Span, Time};
+use adverb_verbs::{
+    Imm, MemoryRegion, Operation, QueuePair, SendFlags, SendRequest, Station, WaitError,
+    WorkCompletion, WrId,
+};
+
+use crate::error::PatternError;
+use crate::load::Timing;
+use crate::member::{BATCH, Schedule};
+use crate::random::Random;
+
+use super::server::{FAREWELL, succeeded};
+use super::slots::{Kind, last_byte, request_bytes};
+use super::wiring::{ClientEnds, GRH};
+use super::{Asking, PATIENCE, Pace, Rpc, RpcTally, Service, StoreLoad, table};
+
+/// A request under way, in its slot.
+#[derive(Clone, Copy, Debug, Default)]
+enum Slot {
+    #[default]
+    Free,
+    /// Asked for at a time, if requests are timed.
+    Asked {
+        item: u64,
+        kind: Kind,
+        at: Option<Time>,
+    },
+}
+
+/// A client at work.
+pub(super) struct Client<'w, S: Station> {
+    station: &'w S,
+    rpc: &'w Rpc,
+    ends: &'w ClientEnds<S::Context>,
+    /// Its place among the clients of its core.
+    place: u32,
+    random: Random,
+    /// Requests so far.
+    asked: u64,
+    under_way: u32,
+    slots: Vec<Slot>,
+    /// When requests without slots were asked, in order.
+    times: VecDeque<Time>,
+    /// Requests whose sending is not known to have ended.
+    unsent: u32,
+    /// The highest number so far, from which the upper half of the others follows.
+    newest: u64,
+    /// When the next request is due, at an open pace.
+    due: Time,
+    from: Time,
+    until: Time,
+    tally: RpcTally,
+}
+
+impl<'w, S: Station> Client<'w, S> {
+    pub(super) fn new(
+        station: &'w S,
+        rpc: &'w Rpc,
+        ends: &'w ClientEnds<S::Context>,
+        client: u32,
+        schedule: Schedule,
+    ) -> Self {
+        let now = station.now();
+        let mut random = Random::new(rpc.clients.seed.wrapping_mul(1_000_003) + u64::from(client));
+        let from = now + schedule.warm_up;
+        Client {
+            station,
+            rpc,
+            ends,
+            place: client / rpc.serving.cores,
+            asked: 0,
+            under_way: 0,
+            slots: vec![Slot::Free; rpc.clients.outstanding as usize],
+            times: VecDeque::new(),
+            unsent: 0,
+            newest: ends.first_number,
+            due: match rpc.clients.pace {
+                Pace::Closed => now,
+                Pace::Open(mean) => now + random.exponential(mean),
+            },
+            random,
+            from,
+            until: from + schedule.measured,
+            tally: RpcTally {
+                elapsed: schedule.measured,
+                ..RpcTally::default()
+            },
+        }
+    }
+
+    /// Asks until the measured time is over, waits for what is under way, and says farewell.
+    pub(super) fn run(mut self) -> Result<RpcTally, PatternError> {
+        let mut now = self.station.now();
+        while now < self.until {
+            while self.has_room() && self.due <= now {
+                self.ask()?;
+                if let Pace::Open(mean) = self.rpc.clients.pace {
+                    self.due = self.due + self.random.exponential(mean);
+                }
+            }
+            now = self.wait(now)?;
+        }
+        while self.under_way > 0 {
+            if self.take(PATIENCE)? == 0 {
+                return Err(self.lost());
+            }
+        }
+        self.farewell()?;
+        Ok(self.tally)
+    }
+
+    /// Whether there is room for another request: slots are used in turn.
+    fn has_room(&self) -> bool {
+        let slot = (self.asked % self.slots.len() as u64) as usize;
+        self.under_way < self.rpc.clients.outstanding && matches!(self.slots[slot], Slot::Free)
+    }
+
+    /// Waits for answers, or until the next request is due; returns the time.
+    fn wait(&mut self, now: Time) -> Result<Time, PatternError> {
+        let is_paced = self.has_room();
+        let patience = if is_paced {
+            self.due.min(self.until) - now
+        } else {
+            PATIENCE
+        };
+        let taken = self.take(patience)?;
+        if taken == 0 && !is_paced {
+            return Err(self.lost());
+        }
+        Ok(self.station.now())
+    }
+
+    fn lost(&self) -> PatternError {
+        PatternError::Lost {
+            missing: self.under_way,
+            patience: PATIENCE,
+        }
+    }
+
+    /// Takes answers; returns how many.
+    fn take(&mut self, patience: Span) -> Result<usize, PatternError> {
+        let mut completions = [WorkCompletion::default(); BATCH];
+        let cq = &self.ends.recv_cq;
+        let n = match self.station.spin(cq, &mut completions, patience) {
+            Err(WaitError::TimedOut { .. }) => 0,
+            other => other?,
+        };
+        let is_timed = self.rpc.clients.timing == Timing::Each;
+        let now = self.station.now();
+        for wc in &completions[..n] {
+            succeeded(wc)?;
+            let asked = self.answered(wc)?;
+            self.under_way -= 1;
+            self.ends.post_receive(wc.wr_id.0)?;
+            if (self.from..self.until).contains(&now) {
+                self.tally.requests += 1;
+                if let Some(asked) = asked.filter(|_| is_timed) {
+                    self.tally.samples.add(now - asked, &mut self.random);
+                }
+            }
+        }
+        Ok(n)
+    }
+
+    /// Checks an answer; returns when it was asked for.
+    fn answered(&mut self, wc: &WorkCompletion) -> Result<Option<Time>, PatternError> {
+        let imm = wc
+            .imm
+            .ok_or(PatternError::Wrong("an answer to no request"))?
+            .0;
+        if self.rpc.asking() == Asking::HeaderOnly {
+            if self.under_way == 0 {
+                return Err(PatternError::Wrong("an answer to no request"));
+            }
+            let number = whole(imm, self.newest);
+            self.newest = self.newest.max(number);
+            self.tally.handed.add(number);
+            // Which request it answers is not known; that does not change the mean.
+            return Ok(self.times.pop_front());
+        }
+        let slot = self.slots.get_mut(imm as usize).map(std::mem::take);
+        let Some(Slot::Asked { item, kind, at }) = slot else {
+            return Err(PatternError::Wrong("an answer to no request"));
+        };
+        let length = wc.byte_len.saturating_sub(GRH);
+        match self.rpc.service {
+            Service::Sequencer(_) => self.number(wc.wr_id, length)?,
+            Service::Store(store) => self.value(wc.wr_id, length, (store, item, kind))?,
+        }
+        Ok(at)
+    }
+
+    fn number(&mut self, name: WrId, length: u32) -> Result<(), PatternError> {
+        let mut number = [0; 8];
+        if length as usize != number.len() {
+            return Err(PatternError::Wrong("a number that has not 8 B"));
+        }
+        self.ends
+            .mr
+            .read(self.ends.receives.payload(name.0), &mut number)?;
+        self.tally.handed.add(u64::from_le_bytes(number));
+        Ok(())
+    }
+
+    fn value(
+        &mut self,
+        name: WrId,
+        length: u32,
+        (store, item, kind): (StoreLoad, u64, Kind),
+    ) -> Result<(), PatternError> {
+        let expected = if kind == Kind::Get { store.value } else { 0 };
+        if length != expected {
+            return Err(PatternError::Wrong("a value of another length"));
+        }
+        let mut value = [0; 4096];
+        let value = &mut value[..length as usize];
+        self.ends
+            .mr
+            .read(self.ends.receives.payload(name.0), value)?;
+        if !table::is_right(value, item) {
+            return Err(PatternError::Wrong("a value that belongs to another key"));
+        }
+        self.tally.values_checked += 1;
+        Ok(())
+    }
+
+    /// Asks once.
+    fn ask(&mut self) -> Result<(), PatternError> {
+        let at = (self.rpc.clients.timing == Timing::Each).then(|| self.station.now());
+        match self.rpc.service {
+            Service::Sequencer(Asking::HeaderOnly) => {
+                self.times.extend(at);
+                self.send(self.place)?;
+            }
+            Service::Sequencer(Asking::Write) => self.write((Kind::Get, 0), at)?,
+            Service::Store(store) => {
+                let item = self.random.below(store.items);
+                let kind = if self.random.chance(store.put_ratio) {
+                    Kind::Put
+                } else {
+                    Kind::Get
+                };
+                self.write((kind, item), at)?;
+            }
+        }
+        self.under_way += 1;
+        Ok(())
+    }
+
+    /// Says that this client asks no more.
+    fn farewell(&mut self) -> Result<(), PatternError> {
+        match self.rpc.asking() {
+            Asking::HeaderOnly => self.send(self.place | FAREWELL),
+            Asking::Write => self.write((Kind::Bye, 0), None),
+        }
+    }
+
+    /// Name and flags of the next request; half of the queue stands for one completion.
+    fn flags(&mut self) -> Result<(WrId, SendFlags), PatternError> {
+        let half = self.ends.depth / 2;
+        while self.unsent >= self.ends.depth {
+            let mut completions = [WorkCompletion::default(); 2];
+            let cq = &self.ends.send_cq;
+            let n = self.station.spin(cq, &mut completions, PATIENCE)?;
+            for wc in &completions[..n] {
+                succeeded(wc)?;
+                self.unsent -= half;
+            }
+        }
+        self.unsent += 1;
+        self.asked += 1;
+        let is_signaled = self.asked.is_multiple_of(half.into());
+        let flags = if is_signaled {
+            SendFlags::SIGNALED
+        } else {
+            SendFlags::empty()
+        };
+        Ok((WrId(self.asked), flags))
+    }
+
+    /// A request without payload.
+    fn send(&mut self, imm: u32) -> Result<(), PatternError> {
+        let (name, flags) = self.flags()?;
+        let request = SendRequest::new(name, Operation::SendWithImm(Imm(imm)), &[])
+            .with_flags(flags)
+            .to(self.ends.core.destination());
+        Ok(self.ends.datagrams.post_send(&[request])?)
+    }
+
+    /// A request into the next slot. Its last bytes are those of the slot.
+    fn write(&mut self, (kind, item): (Kind, u64), at: Option<Time>) -> Result<(), PatternError> {
+        let number = self.asked;
+        let each = self.ends.slots.each;
+        let length = request_bytes(&self.rpc.service, kind);
+        let end = self.ends.slots.end(0, number);
+        let begin = end - u64::from(length);
+        self.fill((kind, item), begin, end)?;
+        let last = last_byte(kind, number, each);
+        self.ends.mr.write(end - 1, &[last])?;
+        let (name, mut flags) = self.flags()?;
+        if length <= self.ends.inline {
+            flags |= SendFlags::INLINE;
+        }
+        if kind != Kind::Bye {
+            self.slots[(number % u64::from(each)) as usize] = Slot::Asked { item, kind, at };
+        }
+        let sges = [self.ends.mr.sge(begin, length)?];
+        let operation = Operation::RdmaWrite(self.ends.remote.at(begin));
+        let request = SendRequest::new(name, operation, &sges).with_flags(flags);
+        let qp = self.ends.writes.as_ref();
+        let qp = qp.expect("clients that write have a queue pair for it");
+        Ok(qp.post_send(&[request])?)
+    }
+
+    /// What a request says beside its last byte.
+    fn fill(
+        &mut self,
+        (kind, item): (Kind, u64),
+        begin: u64,
+        end: u64,
+    ) -> Result<(), PatternError> {
+        let Service::Store(store) = self.rpc.service else {
+            return Ok(());
+        };
+        let key = table::key(item);
+        let mr = &self.ends.mr;
+        mr.write(end - 1 - key.len() as u64, &key)?;
+        if kind == Kind::Put {
+            let mut value = [0; 4096];
+            let value = &mut value[..store.value as usize];
+            table::fill(value, item, self.asked as u8);
+            mr.write(begin, value)?;
+            mr.write(begin + u64::from(store.value), &[store.value as u8])?;
+        }
+        Ok(())
+    }
+}
+
+/// The number whose lower half is `low`: numbers are nearer to the newest than 2^31.
+fn whole(low: u32, newest: u64) -> u64 {
+    let ahead = low.wrapping_sub(newest as u32) as i32;
+    newest.wrapping_add_signed(ahead.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_upper_half_follows_from_the_newest_number() {
+        let wrap = 1u64 << 32;
+        for newest in [0, 5, wrap - 3, wrap, wrap + 2, 7 * wrap - 1, 7 * wrap] {
+            for number in newest.saturating_sub(1000)..newest + 1000 {
+                assert_eq!(whole(number as u32, newest), number, "beside {newest}");
+            }
+        }
+    }
+}

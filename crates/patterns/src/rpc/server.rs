@@ -1,0 +1,293 @@
+//! A server core: polls, serves what it finds, answers.
+
+use adverb_units::Time;
+use adverb_verbs::{
+    Imm, MemoryRegion, Operation, QueuePair, SendFlags, SendRequest, Sge, Station, WorkCompletion,
+    WrId,
+};
+
+use crate::error::PatternError;
+use crate::load::Posting;
+use crate::member::{BATCH, Schedule};
+
+use super::service::{Backend, loaded};
+use super::slots::{Call, Kind, Scan};
+use super::wiring::CoreEnds;
+use super::{Asking, MAX_BATCH, PATIENCE, Rpc, RpcTally};
+
+/// Answers between two looks at the clock: it costs as much as an answer's part of a batch.
+const LOOK_EVERY: u64 = 32;
+/// The bit of a request's immediate data that says that the client asks no more.
+pub(super) const FAREWELL: u32 = 1 << 31;
+
+/// One datagram queue pair.
+#[derive(Clone, Copy, Debug, Default)]
+struct Outlet {
+    /// Answers posted so far.
+    posted: u64,
+    /// Answers posted and not known to have gone.
+    under_way: u32,
+    /// Of these, since the last that asked for a completion.
+    unsignaled: u32,
+}
+
+/// Counts answers between two looks at the clock in the measured time.
+struct Meter {
+    from: Time,
+    until: Time,
+    answers: u64,
+    posts: u64,
+    next_look: u64,
+    first: Option<(Time, u64, u64)>,
+    last: Option<(Time, u64, u64)>,
+}
+
+impl Meter {
+    fn new(now: Time, schedule: Schedule) -> Self {
+        let from = now + schedule.warm_up;
+        Meter {
+            from,
+            until: from + schedule.measured,
+            answers: 0,
+            posts: 0,
+            next_look: 0,
+            first: None,
+            last: None,
+        }
+    }
+
+    #[inline]
+    fn answered<S: Station>(&mut self, station: &S, answers: u64, posts: u64) {
+        self.answers += answers;
+        self.posts += posts;
+        if self.answers >= self.next_look {
+            self.next_look = self.answers + LOOK_EVERY;
+            let now = station.now();
+            if (self.from..self.until).contains(&now) {
+                let look = (now, self.answers, self.posts);
+                self.first.get_or_insert(look);
+                self.last = Some(look);
+            }
+        }
+    }
+
+    fn tally(&self) -> RpcTally {
+        let (Some(first), Some(last)) = (self.first, self.last) else {
+            return RpcTally::default();
+        };
+        RpcTally {
+            requests: last.1 - first.1,
+            posts: last.2 - first.2,
+            elapsed: last.0 - first.0,
+            ..RpcTally::default()
+        }
+    }
+}
+
+/// A core at work.
+pub(super) struct Core<'w, S: Station> {
+    station: &'w S,
+    rpc: &'w Rpc,
+    ends: &'w CoreEnds<S::Context>,
+    scan: Scan,
+    outlets: Vec<Outlet>,
+    next: usize,
+    calls: Vec<Call>,
+    /// Clients that ask no more.
+    gone: usize,
+    meter: Meter,
+}
+
+impl<'w, S: Station> Core<'w, S> {
+    pub(super) fn new(
+        station: &'w S,
+        rpc: &'w Rpc,
+        ends: &'w CoreEnds<S::Context>,
+        schedule: Schedule,
+    ) -> Self {
+        Core {
+            station,
+            rpc,
+            ends,
+            scan: Scan::new(ends.slots, ends.ways.len()),
+            outlets: vec![Outlet::default(); ends.datagrams.len()],
+            next: 0,
+            calls: Vec::with_capacity(MAX_BATCH as usize),
+            gone: 0,
+            meter: Meter::new(station.now(), schedule),
+        }
+    }
+
+    /// Serves until all clients have said farewell.
+    pub(super) fn run(mut self, backend: &mut Backend<'_>) -> Result<RpcTally, PatternError> {
+        while self.gone < self.ends.ways.len() {
+            match self.rpc.asking() {
+                Asking::Write => self.poll_slots()?,
+                Asking::HeaderOnly => self.poll_queue()?,
+            }
+            let found = self.calls.len();
+            self.calls.retain(|call| call.kind != Kind::Bye);
+            self.gone += found - self.calls.len();
+            if !self.calls.is_empty() {
+                backend.begin(self.station, &self.ends.mr, &self.calls)?;
+                self.answer_all(backend)?;
+            }
+        }
+        Ok(self.meter.tally())
+    }
+
+    /// Waits for requests in the slots.
+    fn poll_slots(&mut self) -> Result<(), PatternError> {
+        let batch = self.rpc.batch() as usize;
+        let (scan, calls, mr) = (&mut self.scan, &mut self.calls, &self.ends.mr);
+        calls.clear();
+        self.station.spin_on(mr, PATIENCE, || {
+            scan.take(mr, batch, calls)?;
+            Ok((!calls.is_empty()).then_some(()))
+        })?;
+        loaded(self.station, self.calls.len());
+        Ok(())
+    }
+
+    /// Waits for requests in the completion queue; their receives are posted again.
+    fn poll_queue(&mut self) -> Result<(), PatternError> {
+        let mut completions = [WorkCompletion::default(); MAX_BATCH as usize];
+        let room = &mut completions[..self.rpc.batch() as usize];
+        let n = self.station.spin(&self.ends.recv_cq, room, PATIENCE)?;
+        self.calls.clear();
+        for wc in &completions[..n] {
+            succeeded(wc)?;
+            self.ends.post_receive(wc.wr_id.0)?;
+            let Imm(word) = wc
+                .imm
+                .ok_or(PatternError::Wrong("a request without a client"))?;
+            let client = word & !FAREWELL;
+            if client as usize >= self.ends.ways.len() {
+                return Err(PatternError::Wrong("a request of an unknown client"));
+            }
+            self.calls.push(Call {
+                client,
+                number: 0,
+                kind: if word == client { Kind::Get } else { Kind::Bye },
+            });
+        }
+        Ok(())
+    }
+
+    /// Answers the batch: each request by a post of its own, or lists, each over the next queue pair.
+    fn answer_all(&mut self, backend: &mut Backend<'_>) -> Result<(), PatternError> {
+        let list = match self.rpc.serving.posting {
+            Posting::Single => 1,
+            Posting::List(_) => self.rpc.list() as usize,
+        };
+        let mut first = 0;
+        while first < self.calls.len() {
+            let last = self.calls.len().min(first + list);
+            let outlet = self.next;
+            self.next = (outlet + 1) % self.outlets.len();
+            self.make_room(outlet, (last - first) as u32)?;
+            self.post(backend, outlet, first..last)?;
+            self.meter.answered(self.station, (last - first) as u64, 1);
+            first = last;
+        }
+        Ok(())
+    }
+
+    /// Waits until queue pair `outlet` has room for `n` answers.
+    fn make_room(&mut self, outlet: usize, n: u32) -> Result<(), PatternError> {
+        while self.outlets[outlet].under_way + n > self.ends.depth {
+            let mut completions = [WorkCompletion::default(); BATCH];
+            let cq = &self.ends.send_cq;
+            let taken = self.station.spin(cq, &mut completions, PATIENCE)?;
+            for wc in &completions[..taken] {
+                succeeded(wc)?;
+                let (outlet, stands_for) = ((wc.wr_id.0 >> 32) as usize, wc.wr_id.0 as u32);
+                self.outlets[outlet].under_way -= stands_for;
+            }
+        }
+        Ok(())
+    }
+
+    fn post(
+        &mut self,
+        backend: &mut Backend<'_>,
+        outlet: usize,
+        places: std::ops::Range<usize>,
+    ) -> Result<(), PatternError> {
+        let mr = &self.ends.mr;
+        let mut sges = [mr.sge(0, 0)?; MAX_BATCH as usize];
+        let mut requests = [SendRequest::new(WrId(0), Operation::Send, &[]); MAX_BATCH as usize];
+        let n = places.len();
+        for (slot, place) in places.clone().enumerate() {
+            sges[slot] = self.payload(backend, outlet, slot, place)?;
+        }
+        for ((request, sge), place) in requests.iter_mut().zip(&sges).zip(places) {
+            let call = self.calls[place];
+            // Numbers without payload are their lower half; others say which request they answer.
+            let imm = match self.rpc.asking() {
+                Asking::HeaderOnly => backend.number(place).unwrap_or_default() as u32,
+                Asking::Write => (call.number % u64::from(self.ends.slots.each)) as u32,
+            };
+            let pieces = if sge.length() > 0 {
+                std::slice::from_ref(sge)
+            } else {
+                &[]
+            };
+            let (name, flags) = self.flags(outlet, sge.length());
+            *request = SendRequest::new(name, Operation::SendWithImm(Imm(imm)), pieces)
+                .with_flags(flags)
+                .to(self.ends.ways[call.client as usize].destination());
+        }
+        Ok(self.ends.datagrams[outlet].post_send(&requests[..n])?)
+    }
+
+    /// The payload of an answer, in a buffer that no answer under way uses.
+    fn payload(
+        &self,
+        backend: &mut Backend<'_>,
+        outlet: usize,
+        slot: usize,
+        place: usize,
+    ) -> Result<Sge<'w>, PatternError> {
+        let mr = &self.ends.mr;
+        if self.rpc.asking() == Asking::HeaderOnly {
+            return Ok(mr.sge(0, 0)?);
+        }
+        let depth = u64::from(self.ends.depth);
+        let turn = (self.outlets[outlet].posted + slot as u64) % depth;
+        let (first, stride) = self.ends.answers;
+        let offset = first + (outlet as u64 * depth + turn) * stride;
+        let answer = backend.answer(mr, place, &self.calls[place])?;
+        mr.write(offset, answer)?;
+        Ok(mr.sge(offset, answer.len() as u32)?)
+    }
+
+    /// Name and flags of the next answer: the name says how many the completion stands for.
+    fn flags(&mut self, outlet: usize, length: u32) -> (WrId, SendFlags) {
+        let track = &mut self.outlets[outlet];
+        track.posted += 1;
+        track.under_way += 1;
+        track.unsignaled += 1;
+        let name = WrId((outlet as u64) << 32 | u64::from(track.unsignaled));
+        let mut flags = SendFlags::empty();
+        if track.unsignaled >= self.rpc.serving.signaled_every {
+            flags |= SendFlags::SIGNALED;
+            track.unsignaled = 0;
+        }
+        if length > 0 && length <= self.ends.inline {
+            flags |= SendFlags::INLINE;
+        }
+        (name, flags)
+    }
+}
+
+/// The failure of a request that failed.
+pub(super) fn succeeded(wc: &WorkCompletion) -> Result<(), PatternError> {
+    if wc.status.is_success() {
+        return Ok(());
+    }
+    Err(PatternError::Completion {
+        wr_id: wc.wr_id,
+        status: wc.status,
+    })
+}

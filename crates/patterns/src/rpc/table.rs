@@ -1,0 +1,235 @@
+//! A hash table as MICA's: an index of buckets that are one line each, and items behind it.
+//!
+//! Lookups of a batch go in two steps, all buckets and then all items, so that a CPU has their loads
+//! under way at the same time.
+
+use crate::error::PatternError;
+use crate::random::mix;
+
+use super::slots::KEY;
+use super::{MAX_BATCH, StoreLoad};
+
+/// Entries of a bucket: one line.
+const ENTRIES: usize = 8;
+/// Bits of an entry that are the item's number, from 1; the others are the key's tag.
+const ITEM_BITS: u32 = 40;
+/// Longest value.
+const MAX_VALUE: u32 = 4096;
+
+/// A key.
+pub(super) type Key = [u8; KEY];
+
+/// Refuses what no table can hold.
+pub(super) fn check(store: &StoreLoad) -> Result<(), PatternError> {
+    if store.value > MAX_VALUE {
+        return Err(PatternError::Count {
+            what: "bytes of a value",
+            given: store.value,
+            max: MAX_VALUE,
+        });
+    }
+    let max = 1 << 28;
+    if !(1..=max).contains(&store.items) {
+        return Err(PatternError::Count {
+            what: "items",
+            given: u32::try_from(store.items).unwrap_or(u32::MAX),
+            max: max as u32,
+        });
+    }
+    Ok(())
+}
+
+/// The key of item `item`.
+pub(super) fn key(item: u64) -> Key {
+    let mut key = Key::default();
+    key[..8].copy_from_slice(&item.to_le_bytes());
+    key[8..].copy_from_slice(&mix(!item).to_le_bytes());
+    key
+}
+
+/// Fills `value` with what item `item` holds in its version `version`, whose first byte is the version.
+pub(super) fn fill(value: &mut [u8], item: u64, version: u8) {
+    let pattern = mix(item << 8 | u64::from(version)).to_le_bytes();
+    for (place, byte) in value.iter_mut().enumerate() {
+        *byte = if place == 0 {
+            version
+        } else {
+            pattern[place % 8]
+        };
+    }
+}
+
+/// Whether `value` is what item `item` held in one of its versions, whole.
+pub(super) fn is_right(value: &[u8], item: u64) -> bool {
+    let Some(version) = value.first() else {
+        return true;
+    };
+    let pattern = mix(item << 8 | u64::from(*version)).to_le_bytes();
+    let mut rest = value.iter().enumerate().skip(1);
+    rest.all(|(place, byte)| *byte == pattern[place % 8])
+}
+
+fn hash(key: &Key) -> u64 {
+    let half = |at| u64::from_le_bytes(std::array::from_fn(|i| key[at + i]));
+    mix(half(0) ^ mix(half(8)))
+}
+
+/// A core's items.
+pub(super) struct Table {
+    /// A power of two of them.
+    buckets: Vec<[u64; ENTRIES]>,
+    /// Key and value of each item.
+    items: Vec<u8>,
+    value: usize,
+}
+
+/// Where a lookup of a batch stands.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Lookup {
+    hash: u64,
+    /// The first entry of the bucket with the key's tag.
+    first: u64,
+}
+
+impl Table {
+    /// With the items `0..items`, each in version 0.
+    pub(super) fn new(items: u64, value: u32) -> Self {
+        let value = value as usize;
+        let buckets = (items as usize / (ENTRIES / 2)).next_power_of_two();
+        let mut table = Table {
+            buckets: vec![[0; ENTRIES]; buckets],
+            items: vec![0; items as usize * (KEY + value)],
+            value,
+        };
+        (0..items).for_each(|item| table.insert(item));
+        table
+    }
+
+    fn insert(&mut self, item: u64) {
+        let key = key(item);
+        let place = item as usize * (KEY + self.value);
+        let bytes = &mut self.items[place..place + KEY + self.value];
+        bytes[..KEY].copy_from_slice(&key);
+        fill(&mut bytes[KEY..], item, 0);
+        let hash = hash(&key);
+        let entry = tag(hash) | (item + 1);
+        // Half of the entries stay free: a bucket with room is near.
+        let mut bucket = self.bucket(hash);
+        loop {
+            if let Some(free) = self.buckets[bucket].iter_mut().find(|entry| **entry == 0) {
+                *free = entry;
+                return;
+            }
+            bucket = (bucket + 1) & (self.buckets.len() - 1);
+        }
+    }
+
+    #[inline]
+    fn bucket(&self, hash: u64) -> usize {
+        hash as usize & (self.buckets.len() - 1)
+    }
+
+    /// First step: the bucket.
+    #[inline]
+    pub(super) fn begin(&self, key: &Key) -> Lookup {
+        let hash = hash(key);
+        let tag = tag(hash);
+        let bucket = &self.buckets[self.bucket(hash)];
+        let same = bucket
+            .iter()
+            .find(|entry| *entry >> ITEM_BITS == tag >> ITEM_BITS);
+        Lookup {
+            hash,
+            first: same.copied().unwrap_or(0),
+        }
+    }
+
+    /// Second step: the item's value.
+    #[inline]
+    pub(super) fn value(&mut self, lookup: Lookup, key: &Key) -> Option<&mut [u8]> {
+        let place = match self.item(lookup.first, key) {
+            Some(place) => place,
+            None => self.search(lookup.hash, key)?,
+        };
+        Some(&mut self.items[place + KEY..place + KEY + self.value])
+    }
+
+    /// The place of an entry's item, if it has the key.
+    fn item(&self, entry: u64, key: &Key) -> Option<usize> {
+        let number = (entry & ((1 << ITEM_BITS) - 1)).checked_sub(1)?;
+        let place = number as usize * (KEY + self.value);
+        (self.items[place..place + KEY] == *key).then_some(place)
+    }
+
+    /// Two keys have one tag, or a bucket has overflowed.
+    #[cold]
+    fn search(&self, hash: u64, key: &Key) -> Option<usize> {
+        let mut bucket = self.bucket(hash);
+        loop {
+            let entries = &self.buckets[bucket];
+            let found = entries.iter().find_map(|entry| self.item(*entry, key));
+            if found.is_some() || entries.contains(&0) {
+                return found;
+            }
+            bucket = (bucket + 1) & (self.buckets.len() - 1);
+        }
+    }
+
+    /// Lines that a lookup loads.
+    pub(super) fn lines(&self) -> u32 {
+        1 + (KEY + self.value).div_ceil(64) as u32
+    }
+}
+
+/// The upper bits of a hash, of which the lower ones choose the bucket. Never of a free entry: that
+/// has no item.
+fn tag(hash: u64) -> u64 {
+    hash >> ITEM_BITS << ITEM_BITS
+}
+
+/// Lookups of a batch.
+pub(super) type Lookups = [Lookup; MAX_BATCH as usize];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_item_is_found_and_no_other() {
+        for items in [1, 7, 1000, 50_000] {
+            let mut table = Table::new(items, 32);
+            for item in 0..items {
+                let key = key(item);
+                let lookup = table.begin(&key);
+                let value = table.value(lookup, &key).unwrap();
+                assert!(is_right(value, item), "{item} of {items}");
+                fill(value, item, 9);
+            }
+            for item in 0..items + 100 {
+                let key = key(item);
+                let lookup = table.begin(&key);
+                match table.value(lookup, &key) {
+                    Some(value) => {
+                        assert!(item < items && value[0] == 9 && is_right(value, item));
+                    }
+                    None => assert!(item >= items, "{item} of {items}"),
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_torn_or_foreign_value_is_wrong() {
+        let mut value = [0; 32];
+        fill(&mut value, 5, 3);
+        assert!(is_right(&value, 5));
+        assert!(!is_right(&value, 6));
+        value[17] ^= 1;
+        assert!(!is_right(&value, 5));
+        let (mut old, mut new) = ([0; 32], [0; 32]);
+        fill(&mut old, 5, 3);
+        fill(&mut new, 5, 4);
+        old[16..].copy_from_slice(&new[16..]);
+        assert!(!is_right(&old, 5));
+    }
+}
