@@ -1,0 +1,242 @@
+//! A packet with its IP and UDP headers and its ICRC, as captures and raw sockets have it.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use crate::ethernet::{self, EthernetView};
+use crate::icrc::{self, Icrc};
+use crate::ipv4::{self, Ipv4, Ipv4View, Unseen};
+use crate::ipv6::{self, Ipv6, Ipv6View};
+use crate::udp::{self, Udp, UdpView};
+use crate::{Packet, ROCE_PORT, WireError};
+
+/// Source and destination.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Addresses {
+    /// Of IPv4.
+    V4(Ipv4Addr, Ipv4Addr),
+    /// Of IPv6.
+    V6(Ipv6Addr, Ipv6Addr),
+}
+
+impl Addresses {
+    /// A pair of addresses of one version; none of two.
+    pub const fn of(source: IpAddr, destination: IpAddr) -> Option<Self> {
+        match (source, destination) {
+            (IpAddr::V4(source), IpAddr::V4(destination)) => {
+                Some(Addresses::V4(source, destination))
+            }
+            (IpAddr::V6(source), IpAddr::V6(destination)) => {
+                Some(Addresses::V6(source, destination))
+            }
+            _ => None,
+        }
+    }
+
+    /// The source.
+    pub const fn source(&self) -> IpAddr {
+        match *self {
+            Addresses::V4(source, _) => IpAddr::V4(source),
+            Addresses::V6(source, _) => IpAddr::V6(source),
+        }
+    }
+
+    /// The destination.
+    pub const fn destination(&self) -> IpAddr {
+        match *self {
+            Addresses::V4(_, destination) => IpAddr::V4(destination),
+            Addresses::V6(_, destination) => IpAddr::V6(destination),
+        }
+    }
+}
+
+/// What a UDP socket knows of a datagram's way; the ICRC covers it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Flow {
+    /// From where to where.
+    pub addresses: Addresses,
+    /// The source port: entropy for routers with several ways.
+    pub source_port: u16,
+    /// The destination port: [`ROCE_PORT`].
+    pub destination_port: u16,
+}
+
+/// An IP header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ip {
+    /// Of version 4.
+    V4(Ipv4),
+    /// Of version 6.
+    V6(Ipv6),
+}
+
+impl Ip {
+    /// Source and destination.
+    pub const fn addresses(&self) -> Addresses {
+        match self {
+            Ip::V4(ip) => Addresses::V4(ip.source, ip.destination),
+            Ip::V6(ip) => Addresses::V6(ip.source, ip.destination),
+        }
+    }
+
+    /// What a socket does not see, but the ICRC covers.
+    pub const fn unseen(&self) -> Unseen {
+        match self {
+            Ip::V4(ip) => ip.unseen,
+            Ip::V6(_) => Unseen {
+                identification: 0,
+                fragmentation: ipv4::Fragmentation::Forbidden,
+            },
+        }
+    }
+
+    /// Bytes of the header.
+    pub const fn length(&self) -> usize {
+        match self {
+            Ip::V4(_) => ipv4::LEN,
+            Ip::V6(_) => ipv6::LEN,
+        }
+    }
+
+    /// The header at the beginning of `bytes` and what it says follows it; Ethernet's padding, which
+    /// may follow that, is left out.
+    fn parse(bytes: &[u8]) -> Result<(Self, &[u8]), WireError> {
+        let first = bytes.first().map_or(0, |byte| byte >> 4);
+        match first {
+            4 => {
+                let (view, rest) = Ipv4View::new(bytes)?;
+                let ip = Ipv4::parse(&view)?;
+                let says = usize::from(ip.total_length);
+                let rest = says.checked_sub(ipv4::LEN).and_then(|n| rest.get(..n));
+                let have = bytes.len();
+                let wrong = WireError::Length {
+                    header: "IPv4",
+                    says,
+                    have,
+                };
+                Ok((Ip::V4(ip), rest.ok_or(wrong)?))
+            }
+            6 => {
+                let (view, rest) = Ipv6View::new(bytes)?;
+                let ip = Ipv6::parse(&view)?;
+                let says = usize::from(ip.payload_length);
+                let have = rest.len();
+                let wrong = WireError::Length {
+                    header: "IPv6",
+                    says,
+                    have,
+                };
+                Ok((Ip::V6(ip), rest.get(..says).ok_or(wrong)?))
+            }
+            other => Err(WireError::IpVersion(other)),
+        }
+    }
+}
+
+/// A packet with its IP and UDP headers and its ICRC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Frame<'a> {
+    /// IP header.
+    pub ip: Ip,
+    /// UDP header.
+    pub udp: Udp,
+    /// The packet.
+    pub packet: Packet<'a>,
+    /// Its ICRC; right, if the frame was parsed.
+    pub icrc: Icrc,
+}
+
+impl<'a> Frame<'a> {
+    /// The frame that an IP datagram is.
+    ///
+    /// # Errors
+    /// What is wrong with it: headers, lengths, port, ICRC, packet.
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, WireError> {
+        let (ip, rest) = Ip::parse(bytes)?;
+        let (view, datagram) = UdpView::new(rest)?;
+        let udp = Udp::parse(&view);
+        if udp.destination != ROCE_PORT {
+            return Err(WireError::UdpPort(udp.destination));
+        }
+        if usize::from(udp.length) != rest.len() {
+            return Err(WireError::Length {
+                header: "UDP",
+                says: udp.length.into(),
+                have: rest.len(),
+            });
+        }
+        let flow = Flow {
+            addresses: ip.addresses(),
+            source_port: udp.source,
+            destination_port: udp.destination,
+        };
+        let packet = icrc::check(&flow, ip.unseen(), datagram)?;
+        let (_, icrc) = icrc::split(datagram)?;
+        Ok(Frame {
+            ip,
+            udp,
+            packet: Packet::parse(packet)?,
+            icrc,
+        })
+    }
+
+    /// The frame that an Ethernet frame carries.
+    ///
+    /// # Errors
+    /// As [`Frame::parse`]; another EtherType.
+    pub fn parse_ethernet(bytes: &'a [u8]) -> Result<Self, WireError> {
+        let (view, rest) = EthernetView::new(bytes)?;
+        match view.ether_type() {
+            ethernet::IPV4 | ethernet::IPV6 => Frame::parse(rest),
+            other => Err(WireError::EtherType(other)),
+        }
+    }
+}
+
+/// Puts an IP header, a UDP header and the ICRC around a packet, at the beginning of `out`, and
+/// gives the length. Lengths in `ip` are set here.
+///
+/// # Errors
+/// As [`Packet::emit`].
+pub fn emit(
+    ip: &Ip,
+    source_port: u16,
+    packet: &Packet<'_>,
+    out: &mut [u8],
+) -> Result<usize, WireError> {
+    let have = out.len();
+    let front = ip.length() + udp::LEN;
+    let too_short = WireError::NoSpace { need: front, have };
+    let (headers, body) = out.split_at_mut_checked(front).ok_or(too_short)?;
+    let flow = Flow {
+        addresses: ip.addresses(),
+        source_port,
+        destination_port: ROCE_PORT,
+    };
+    let length = packet.emit(body)?;
+    let length = icrc::seal(&flow, ip.unseen(), body, length)?;
+    let udp = Udp {
+        source: source_port,
+        destination: ROCE_PORT,
+        length: (udp::LEN + length) as u16,
+        checksum: 0,
+    };
+    let (at_ip, at_udp) = headers.split_at_mut(ip.length());
+    at_udp.copy_from_slice(&udp.to_bytes());
+    match *ip {
+        Ip::V4(ip) => at_ip.copy_from_slice(
+            &Ipv4 {
+                total_length: (front + length) as u16,
+                ..ip
+            }
+            .to_bytes(),
+        ),
+        Ip::V6(ip) => at_ip.copy_from_slice(
+            &Ipv6 {
+                payload_length: udp.length,
+                ..ip
+            }
+            .to_bytes(),
+        ),
+    }
+    Ok(front + length)
+}

@@ -1,0 +1,291 @@
+//! The invariant CRC (IBTA vol. 1, 7.8.1; annex A17.3.3 for RoCEv2), 4 B at the end of a packet.
+//!
+//! It is CRC-32 (Ethernet's) over 8 bytes of ones, the IP and UDP headers and the packet, where
+//! every field that may change on the way counts as ones: IPv4's type of service, time to live and
+//! header checksum; IPv6's traffic class, flow label and hop limit; UDP's checksum; byte 4 of the
+//! base transport header (`FECN`, `BECN`, `Resv8a`). It is sent low byte first.
+//!
+//! **Without the IP header.** A program with a UDP socket sees addresses and ports but not the
+//! sender's IPv4 identification, which counts. CRC is linear: wrong bits at a known place change
+//! it by `bits · x^n` (modulo the polynomial), where `n` is their distance from the end. So the
+//! difference between the packet's ICRC and the one for identification 0, multiplied by `x^-n`,
+//! *is* the identification, and any other damage leaves bits outside these 16.
+//! [`find_identification`] does that.
+
+use std::fmt;
+
+use crc32fast::Hasher;
+
+use crate::frame::{Addresses, Flow};
+use crate::ipv4::{self, Ipv4, Unseen};
+use crate::udp::{self, Udp};
+use crate::view::put;
+use crate::{WireError, bth, ipv6};
+
+/// Bytes of the ICRC.
+pub const LEN: usize = 4;
+
+/// Bytes of ones before the headers: the local routing header that RoCE does not have.
+const ONES: usize = 8;
+/// Where IPv4's identification stands in what the CRC covers.
+const IDENTIFICATION: usize = ONES + 4;
+const BTH_RESV8A: usize = 4;
+
+/// An invariant CRC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Icrc(pub u32);
+
+impl Icrc {
+    /// The ICRC as it is sent.
+    pub const fn to_bytes(self) -> [u8; LEN] {
+        self.0.to_le_bytes()
+    }
+
+    /// The ICRC that was received.
+    pub const fn from_bytes(bytes: [u8; LEN]) -> Self {
+        Icrc(u32::from_le_bytes(bytes))
+    }
+}
+
+impl fmt::Display for Icrc {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#010x}", self.0)
+    }
+}
+
+/// The ICRC of a packet (base transport header to padding) sent over this flow.
+///
+/// `unseen` is what the IPv4 header has; over IPv6 it has no meaning. Linux sends 0 as
+/// identification from an unconnected socket that discovers the path MTU.
+#[inline]
+pub fn compute(flow: &Flow, unseen: Unseen, packet: &[u8]) -> Icrc {
+    let length = udp::LEN + packet.len() + LEN;
+    let udp = Udp {
+        source: flow.source_port,
+        destination: flow.destination_port,
+        length: length as u16,
+        checksum: 0xffff,
+    };
+    match flow.addresses {
+        Addresses::V4(source, destination) => {
+            let ip = Ipv4 {
+                tos: 0xff,
+                total_length: (ipv4::LEN + length) as u16,
+                unseen,
+                ttl: 0xff,
+                source,
+                destination,
+            };
+            over::<{ ONES + ipv4::LEN + udp::LEN + bth::LEN }, { ipv4::LEN }>(
+                ip.masked(),
+                udp,
+                packet,
+            )
+        }
+        Addresses::V6(source, destination) => {
+            let ip = ipv6::Ipv6 {
+                traffic_class: 0xff,
+                flow_label: 0xf_ffff,
+                payload_length: length as u16,
+                hop_limit: 0xff,
+                source,
+                destination,
+            };
+            over::<{ ONES + ipv6::LEN + udp::LEN + bth::LEN }, { ipv6::LEN }>(
+                ip.to_bytes(),
+                udp,
+                packet,
+            )
+        }
+    }
+}
+
+/// The CRC over headers whose changing fields are ones already, up to the base transport header's.
+#[inline]
+fn over<const N: usize, const IP: usize>(ip: [u8; IP], udp: Udp, packet: &[u8]) -> Icrc {
+    let (front, rest) = packet.split_at(packet.len().min(bth::LEN));
+    let mut head = [0xff; N];
+    put(&mut head, ONES, ip);
+    put(&mut head, ONES + IP, udp.to_bytes());
+    let at = ONES + IP + udp::LEN;
+    head[at..at + front.len()].copy_from_slice(front);
+    if front.len() > BTH_RESV8A {
+        head[at + BTH_RESV8A] = 0xff;
+    }
+    let mut crc = Hasher::new();
+    crc.update(&head[..at + front.len()]);
+    crc.update(rest);
+    Icrc(crc.finalize())
+}
+
+/// Appends the ICRC to a packet of `length` bytes at the beginning of `buffer` and gives the length
+/// with it.
+///
+/// # Errors
+/// A buffer without room for it.
+#[inline]
+pub fn seal(
+    flow: &Flow,
+    unseen: Unseen,
+    buffer: &mut [u8],
+    length: usize,
+) -> Result<usize, WireError> {
+    let (need, have) = (length + LEN, buffer.len());
+    let space = WireError::NoSpace { need, have };
+    let (packet, rest) = buffer.split_at_mut_checked(length).ok_or(space)?;
+    let place = rest.first_chunk_mut::<LEN>().ok_or(space)?;
+    *place = compute(flow, unseen, packet).to_bytes();
+    Ok(need)
+}
+
+/// The packet and the ICRC of the payload of a UDP datagram.
+///
+/// # Errors
+/// Fewer than 4 bytes.
+#[inline]
+pub fn split(datagram: &[u8]) -> Result<(&[u8], Icrc), WireError> {
+    let truncated = WireError::Truncated {
+        header: "ICRC",
+        need: LEN,
+        have: datagram.len(),
+    };
+    let (packet, icrc) = datagram.split_last_chunk::<LEN>().ok_or(truncated)?;
+    Ok((packet, Icrc::from_bytes(*icrc)))
+}
+
+/// The packet of a UDP datagram's payload, if its ICRC is right.
+///
+/// # Errors
+/// Fewer than 4 bytes, or a wrong ICRC.
+#[inline]
+pub fn check<'a>(flow: &Flow, unseen: Unseen, datagram: &'a [u8]) -> Result<&'a [u8], WireError> {
+    let (packet, found) = split(datagram)?;
+    let computed = compute(flow, unseen, packet);
+    if found == computed {
+        Ok(packet)
+    } else {
+        Err(WireError::Icrc {
+            found: found.0,
+            computed: computed.0,
+        })
+    }
+}
+
+/// The packet of a UDP datagram's payload, and the identification that makes its ICRC right; for a
+/// receiver that does not see the IP header. Over IPv6 the ICRC must be right as it is.
+///
+/// Damage is overlooked once in 65536 times (the CRC's 32 bits less the 16 that are unknown).
+///
+/// # Errors
+/// Fewer than 4 bytes, or an ICRC that no identification makes right.
+#[inline]
+pub fn find_identification<'a>(
+    flow: &Flow,
+    assumed: Unseen,
+    datagram: &'a [u8],
+) -> Result<(&'a [u8], u16), WireError> {
+    let (packet, found) = split(datagram)?;
+    let computed = compute(flow, assumed, packet);
+    let difference = found.0 ^ computed.0;
+    if difference == 0 {
+        return Ok((packet, assumed.identification));
+    }
+    let covered = ONES + ipv4::LEN + udp::LEN + packet.len();
+    let bits = unshift(difference, covered - IDENTIFICATION);
+    match (flow.addresses, u16::try_from(bits)) {
+        (Addresses::V4(..), Ok(bits)) => {
+            // The register holds the first byte in its low bits.
+            Ok((packet, assumed.identification ^ bits.swap_bytes()))
+        }
+        _ => Err(WireError::Icrc {
+            found: found.0,
+            computed: computed.0,
+        }),
+    }
+}
+
+/// CRC-32's polynomial, its highest power in the lowest bit.
+const POLYNOMIAL: u32 = 0xedb8_8320;
+/// x^0 in that order of bits.
+const ONE: u32 = 1 << 31;
+/// x^-8: the polynomial is primitive, so x^(2^32 - 1) = 1.
+const BYTE_BACK: u32 = power(1 << 30, u32::MAX - 8);
+/// Powers of x^-8 by the digits of the exponent in base 16, for exponents below 2^16.
+const BACK: [[u32; 16]; 4] = digits();
+
+/// A difference of CRCs as it was `bytes` bytes (below 2^16) earlier.
+fn unshift(difference: u32, bytes: usize) -> u32 {
+    BACK.iter()
+        .enumerate()
+        .fold(difference, |product, (i, row)| {
+            match bytes >> (4 * i) & 15 {
+                0 => product,
+                digit => multiply(product, row[digit]),
+            }
+        })
+}
+
+/// Product of two polynomials modulo CRC-32's.
+const fn multiply(a: u32, mut b: u32) -> u32 {
+    let mut product = 0;
+    let mut term = ONE;
+    while term != 0 {
+        if a & term != 0 {
+            product ^= b;
+        }
+        b = (b >> 1) ^ (POLYNOMIAL & (b & 1).wrapping_neg());
+        term >>= 1;
+    }
+    product
+}
+
+const fn power(base: u32, mut exponent: u32) -> u32 {
+    let mut product = ONE;
+    let mut square = base;
+    while exponent != 0 {
+        if exponent & 1 != 0 {
+            product = multiply(product, square);
+        }
+        square = multiply(square, square);
+        exponent >>= 1;
+    }
+    product
+}
+
+const fn digits() -> [[u32; 16]; 4] {
+    let mut table = [[ONE; 16]; 4];
+    let mut base = BYTE_BACK;
+    let mut row = 0;
+    while row < table.len() {
+        let mut digit = 1;
+        while digit < 16 {
+            table[row][digit] = multiply(table[row][digit - 1], base);
+            digit += 1;
+        }
+        base = multiply(table[row][15], base);
+        row += 1;
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Shifting the register of a CRC by zero bytes, one bit at a time.
+    fn shift(mut register: u32, bytes: usize) -> u32 {
+        for _ in 0..8 * bytes {
+            register = (register >> 1) ^ (POLYNOMIAL & (register & 1).wrapping_neg());
+        }
+        register
+    }
+
+    #[test]
+    fn going_back_undoes_going_forth() {
+        for bytes in [0, 1, 15, 16, 17, 255, 4096, 65_535] {
+            for register in [1, 0xabcd, 0x8000_0000, 0xdead_beef] {
+                assert_eq!(unshift(shift(register, bytes), bytes), register);
+            }
+        }
+    }
+}

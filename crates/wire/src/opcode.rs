@@ -1,0 +1,270 @@
+//! Opcodes (IBTA vol. 1, table 38): which service, which verb, where in its message a packet
+//! stands, and which headers follow the base transport header.
+
+/// Transport service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Service {
+    /// Reliable connection.
+    Rc,
+    /// Unreliable connection.
+    Uc,
+    /// Unreliable datagram.
+    Ud,
+    /// Congestion notification (annex A17.9.3).
+    Cnp,
+}
+
+/// What a packet belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Verb {
+    /// SEND.
+    Send,
+    /// RDMA WRITE.
+    Write,
+    /// Request of an RDMA READ.
+    ReadRequest,
+    /// Answer to it.
+    ReadResponse,
+    /// Acknowledgement, good or bad.
+    Ack,
+    /// Answer to an atomic operation.
+    AtomicAck,
+    /// Request of a compare-and-swap.
+    CompareSwap,
+    /// Request of a fetch-and-add.
+    FetchAdd,
+    /// Congestion notification.
+    Cnp,
+}
+
+impl Verb {
+    /// Whether it goes from the responder to the requester.
+    #[inline]
+    pub const fn is_response(self) -> bool {
+        matches!(self, Verb::ReadResponse | Verb::Ack | Verb::AtomicAck)
+    }
+}
+
+/// Where in its message a packet stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Position {
+    /// The first of several.
+    First,
+    /// Neither first nor last.
+    Middle,
+    /// The last of several.
+    Last,
+    /// The whole message.
+    Only,
+}
+
+impl Position {
+    /// Whether a message begins with it.
+    #[inline]
+    pub const fn begins(self) -> bool {
+        matches!(self, Position::First | Position::Only)
+    }
+
+    /// Whether a message ends with it.
+    #[inline]
+    pub const fn ends(self) -> bool {
+        matches!(self, Position::Last | Position::Only)
+    }
+
+    /// The position of a packet that begins and ends its message, or not.
+    #[inline]
+    pub const fn of(begin: Begins, end: Ends) -> Self {
+        match (begin, end) {
+            (Begins::Message, Ends::Message) => Position::Only,
+            (Begins::Message, Ends::Packet) => Position::First,
+            (Begins::Packet, Ends::Message) => Position::Last,
+            (Begins::Packet, Ends::Packet) => Position::Middle,
+        }
+    }
+}
+
+/// What the first byte of a packet begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Begins {
+    /// The message.
+    Message,
+    /// The packet only.
+    Packet,
+}
+
+/// What the last byte of a packet ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ends {
+    /// The message.
+    Message,
+    /// The packet only.
+    Packet,
+}
+
+bitflags::bitflags! {
+    /// Extended headers, in the order in which they follow.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub struct Headers: u8 {
+        /// Datagram extended transport header.
+        const DETH = 1;
+        /// RDMA extended transport header.
+        const RETH = 1 << 1;
+        /// Atomic extended transport header.
+        const ATOMIC_ETH = 1 << 2;
+        /// ACK extended transport header.
+        const AETH = 1 << 3;
+        /// Atomic ACK extended transport header.
+        const ATOMIC_ACK_ETH = 1 << 4;
+        /// Immediate data.
+        const IMM_DT = 1 << 5;
+        /// Invalidate extended transport header.
+        const IETH = 1 << 6;
+    }
+}
+
+macro_rules! opcodes {
+    ($($name:ident = $code:literal, $text:literal, $service:ident, $verb:ident, $position:ident, [$($header:ident)*];)*) => {
+        /// What a packet is. The names are those of IBTA table 38.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[repr(u8)]
+        pub enum Opcode {
+            $(#[doc = $text] $name = $code,)*
+        }
+
+        impl Opcode {
+            /// All of them.
+            pub const ALL: &'static [Opcode] = &[$(Opcode::$name),*];
+
+            /// The opcode numbered so.
+            #[inline]
+            pub const fn from_code(code: u8) -> Option<Self> {
+                match code {
+                    $($code => Some(Opcode::$name),)*
+                    _ => None,
+                }
+            }
+
+            /// Its name.
+            pub const fn name(self) -> &'static str {
+                match self { $(Opcode::$name => $text,)* }
+            }
+
+            /// Its transport service.
+            #[inline]
+            pub const fn service(self) -> Service {
+                match self { $(Opcode::$name => Service::$service,)* }
+            }
+
+            /// What it belongs to.
+            #[inline]
+            pub const fn verb(self) -> Verb {
+                match self { $(Opcode::$name => Verb::$verb,)* }
+            }
+
+            /// Where in its message it stands.
+            #[inline]
+            pub const fn position(self) -> Position {
+                match self { $(Opcode::$name => Position::$position,)* }
+            }
+
+            /// The headers that follow the base transport header.
+            #[inline]
+            pub const fn headers(self) -> Headers {
+                match self {
+                    $(Opcode::$name => Headers::empty()$(.union(Headers::$header))*,)*
+                }
+            }
+        }
+    };
+}
+
+opcodes! {
+    RcSendFirst = 0x00, "RC SEND first", Rc, Send, First, [];
+    RcSendMiddle = 0x01, "RC SEND middle", Rc, Send, Middle, [];
+    RcSendLast = 0x02, "RC SEND last", Rc, Send, Last, [];
+    RcSendLastImm = 0x03, "RC SEND last with immediate", Rc, Send, Last, [IMM_DT];
+    RcSendOnly = 0x04, "RC SEND only", Rc, Send, Only, [];
+    RcSendOnlyImm = 0x05, "RC SEND only with immediate", Rc, Send, Only, [IMM_DT];
+    RcWriteFirst = 0x06, "RC WRITE first", Rc, Write, First, [RETH];
+    RcWriteMiddle = 0x07, "RC WRITE middle", Rc, Write, Middle, [];
+    RcWriteLast = 0x08, "RC WRITE last", Rc, Write, Last, [];
+    RcWriteLastImm = 0x09, "RC WRITE last with immediate", Rc, Write, Last, [IMM_DT];
+    RcWriteOnly = 0x0a, "RC WRITE only", Rc, Write, Only, [RETH];
+    RcWriteOnlyImm = 0x0b, "RC WRITE only with immediate", Rc, Write, Only, [RETH IMM_DT];
+    RcReadRequest = 0x0c, "RC READ request", Rc, ReadRequest, Only, [RETH];
+    RcReadResponseFirst = 0x0d, "RC READ response first", Rc, ReadResponse, First, [AETH];
+    RcReadResponseMiddle = 0x0e, "RC READ response middle", Rc, ReadResponse, Middle, [];
+    RcReadResponseLast = 0x0f, "RC READ response last", Rc, ReadResponse, Last, [AETH];
+    RcReadResponseOnly = 0x10, "RC READ response only", Rc, ReadResponse, Only, [AETH];
+    RcAck = 0x11, "RC ACK", Rc, Ack, Only, [AETH];
+    RcAtomicAck = 0x12, "RC ATOMIC ACK", Rc, AtomicAck, Only, [AETH ATOMIC_ACK_ETH];
+    RcCompareSwap = 0x13, "RC COMPARE SWAP", Rc, CompareSwap, Only, [ATOMIC_ETH];
+    RcFetchAdd = 0x14, "RC FETCH ADD", Rc, FetchAdd, Only, [ATOMIC_ETH];
+    RcSendLastInvalidate = 0x16, "RC SEND last with invalidate", Rc, Send, Last, [IETH];
+    RcSendOnlyInvalidate = 0x17, "RC SEND only with invalidate", Rc, Send, Only, [IETH];
+    UcSendFirst = 0x20, "UC SEND first", Uc, Send, First, [];
+    UcSendMiddle = 0x21, "UC SEND middle", Uc, Send, Middle, [];
+    UcSendLast = 0x22, "UC SEND last", Uc, Send, Last, [];
+    UcSendLastImm = 0x23, "UC SEND last with immediate", Uc, Send, Last, [IMM_DT];
+    UcSendOnly = 0x24, "UC SEND only", Uc, Send, Only, [];
+    UcSendOnlyImm = 0x25, "UC SEND only with immediate", Uc, Send, Only, [IMM_DT];
+    UcWriteFirst = 0x26, "UC WRITE first", Uc, Write, First, [RETH];
+    UcWriteMiddle = 0x27, "UC WRITE middle", Uc, Write, Middle, [];
+    UcWriteLast = 0x28, "UC WRITE last", Uc, Write, Last, [];
+    UcWriteLastImm = 0x29, "UC WRITE last with immediate", Uc, Write, Last, [IMM_DT];
+    UcWriteOnly = 0x2a, "UC WRITE only", Uc, Write, Only, [RETH];
+    UcWriteOnlyImm = 0x2b, "UC WRITE only with immediate", Uc, Write, Only, [RETH IMM_DT];
+    UdSendOnly = 0x64, "UD SEND only", Ud, Send, Only, [DETH];
+    UdSendOnlyImm = 0x65, "UD SEND only with immediate", Ud, Send, Only, [DETH IMM_DT];
+    Cnp = 0x81, "CNP", Cnp, Cnp, Only, [];
+}
+
+impl Opcode {
+    /// Its number.
+    #[inline]
+    pub const fn code(self) -> u8 {
+        self as u8
+    }
+
+    /// Whether a payload may follow the headers.
+    #[inline]
+    pub const fn may_have_payload(self) -> bool {
+        // A CNP has 16 reserved bytes after the header.
+        matches!(
+            self.verb(),
+            Verb::Send | Verb::Write | Verb::ReadResponse | Verb::Cnp
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_come_back_and_name_their_service() {
+        for code in 0..=255 {
+            let Some(opcode) = Opcode::from_code(code) else {
+                continue;
+            };
+            assert_eq!(opcode.code(), code);
+            let service = match code >> 5 {
+                0 => Service::Rc,
+                1 => Service::Uc,
+                3 => Service::Ud,
+                _ => Service::Cnp,
+            };
+            assert_eq!(opcode.service(), service, "{}", opcode.name());
+        }
+        assert_eq!(Opcode::ALL.len(), 38);
+    }
+
+    #[test]
+    fn writes_carry_their_address_where_they_begin() {
+        for opcode in Opcode::ALL {
+            let addressed = opcode.headers().contains(Headers::RETH);
+            let begins = opcode.verb() == Verb::Write && opcode.position().begins();
+            assert_eq!(addressed, begins || opcode.verb() == Verb::ReadRequest);
+        }
+    }
+}

@@ -1,0 +1,264 @@
+//! A packet from the base transport header to the padding: what transports work with.
+
+use crate::aeth::AethView;
+use crate::atomic_ack_eth::AtomicAckEthView;
+use crate::atomic_eth::AtomicEthView;
+use crate::bth::{BthView, pad_for};
+use crate::deth::DethView;
+use crate::ieth::IethView;
+use crate::imm_dt::ImmDtView;
+use crate::reth::RethView;
+use crate::{
+    Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Headers, Ieth, ImmDt, Opcode, Reth, WireError,
+};
+
+/// The longest headers: BTH and AtomicETH.
+pub const MAX_HEADERS: usize = crate::bth::LEN + crate::atomic_eth::LEN;
+/// The longest packet without its ICRC: a path MTU of 4096 B behind BTH, RETH and immediate data.
+pub const MAX_PACKET: usize = crate::bth::LEN + crate::reth::LEN + crate::imm_dt::LEN + 4096;
+
+/// The extended headers that a packet has: each combination that an opcode of table 38 has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extension {
+    /// None.
+    None,
+    /// Immediate data.
+    Imm(ImmDt),
+    /// A key to invalidate.
+    Invalidate(Ieth),
+    /// Where a WRITE or READ goes.
+    Rdma(Reth),
+    /// Where a WRITE goes, and immediate data.
+    RdmaImm(Reth, ImmDt),
+    /// An atomic operation.
+    Atomic(AtomicEth),
+    /// An acknowledgement.
+    Ack(Aeth),
+    /// An acknowledgement with what an atomic operation found.
+    AtomicAck(Aeth, AtomicAckEth),
+    /// A datagram's sender.
+    Datagram(Deth),
+    /// A datagram's sender, and immediate data.
+    DatagramImm(Deth, ImmDt),
+}
+
+impl Extension {
+    /// Which headers it has.
+    pub const fn headers(&self) -> Headers {
+        match self {
+            Extension::None => Headers::empty(),
+            Extension::Imm(_) => Headers::IMM_DT,
+            Extension::Invalidate(_) => Headers::IETH,
+            Extension::Rdma(_) => Headers::RETH,
+            Extension::RdmaImm(..) => Headers::RETH.union(Headers::IMM_DT),
+            Extension::Atomic(_) => Headers::ATOMIC_ETH,
+            Extension::Ack(_) => Headers::AETH,
+            Extension::AtomicAck(..) => Headers::AETH.union(Headers::ATOMIC_ACK_ETH),
+            Extension::Datagram(_) => Headers::DETH,
+            Extension::DatagramImm(..) => Headers::DETH.union(Headers::IMM_DT),
+        }
+    }
+
+    /// Bytes of its headers.
+    #[inline]
+    pub const fn length(&self) -> usize {
+        match self {
+            Extension::None => 0,
+            Extension::Imm(_) => crate::imm_dt::LEN,
+            Extension::Invalidate(_) => crate::ieth::LEN,
+            Extension::Rdma(_) => crate::reth::LEN,
+            Extension::RdmaImm(..) => crate::reth::LEN + crate::imm_dt::LEN,
+            Extension::Atomic(_) => crate::atomic_eth::LEN,
+            Extension::Ack(_) => crate::aeth::LEN,
+            Extension::AtomicAck(..) => crate::aeth::LEN + crate::atomic_ack_eth::LEN,
+            Extension::Datagram(_) => crate::deth::LEN,
+            Extension::DatagramImm(..) => crate::deth::LEN + crate::imm_dt::LEN,
+        }
+    }
+
+    /// The extended headers of an opcode at the beginning of `bytes`, and what follows them.
+    #[inline]
+    fn parse(opcode: Opcode, bytes: &[u8]) -> Result<(Self, &[u8]), WireError> {
+        let headers = opcode.headers();
+        let with_imm = headers.contains(Headers::IMM_DT);
+        if headers.is_empty() {
+            Ok((Extension::None, bytes))
+        } else if headers.contains(Headers::RETH) {
+            let (reth, rest) = RethView::new(bytes)?;
+            let reth = Reth::parse(&reth);
+            if !with_imm {
+                return Ok((Extension::Rdma(reth), rest));
+            }
+            let (imm, rest) = ImmDtView::new(rest)?;
+            Ok((Extension::RdmaImm(reth, ImmDt::parse(&imm)), rest))
+        } else if headers.contains(Headers::AETH) {
+            let (aeth, rest) = AethView::new(bytes)?;
+            let aeth = Aeth::parse(&aeth)?;
+            if !headers.contains(Headers::ATOMIC_ACK_ETH) {
+                return Ok((Extension::Ack(aeth), rest));
+            }
+            let (found, rest) = AtomicAckEthView::new(rest)?;
+            Ok((
+                Extension::AtomicAck(aeth, AtomicAckEth::parse(&found)),
+                rest,
+            ))
+        } else if headers.contains(Headers::DETH) {
+            let (deth, rest) = DethView::new(bytes)?;
+            let deth = Deth::parse(&deth);
+            if !with_imm {
+                return Ok((Extension::Datagram(deth), rest));
+            }
+            let (imm, rest) = ImmDtView::new(rest)?;
+            Ok((Extension::DatagramImm(deth, ImmDt::parse(&imm)), rest))
+        } else if headers.contains(Headers::ATOMIC_ETH) {
+            let (atomic, rest) = AtomicEthView::new(bytes)?;
+            Ok((Extension::Atomic(AtomicEth::parse(&atomic)), rest))
+        } else if headers.contains(Headers::IETH) {
+            let (ieth, rest) = IethView::new(bytes)?;
+            Ok((Extension::Invalidate(Ieth::parse(&ieth)), rest))
+        } else {
+            let (imm, rest) = ImmDtView::new(bytes)?;
+            Ok((Extension::Imm(ImmDt::parse(&imm)), rest))
+        }
+    }
+
+    /// Writes the headers to `out`, which has room for them.
+    #[inline]
+    fn write(&self, out: &mut [u8]) {
+        match self {
+            Extension::None => {}
+            Extension::Imm(imm) => out.copy_from_slice(&imm.to_bytes()),
+            Extension::Invalidate(ieth) => out.copy_from_slice(&ieth.to_bytes()),
+            Extension::Rdma(reth) => out.copy_from_slice(&reth.to_bytes()),
+            Extension::RdmaImm(reth, imm) => write_two(out, &reth.to_bytes(), &imm.to_bytes()),
+            Extension::Atomic(atomic) => out.copy_from_slice(&atomic.to_bytes()),
+            Extension::Ack(aeth) => out.copy_from_slice(&aeth.to_bytes()),
+            Extension::AtomicAck(aeth, found) => {
+                write_two(out, &aeth.to_bytes(), &found.to_bytes());
+            }
+            Extension::Datagram(deth) => out.copy_from_slice(&deth.to_bytes()),
+            Extension::DatagramImm(deth, imm) => write_two(out, &deth.to_bytes(), &imm.to_bytes()),
+        }
+    }
+}
+
+#[inline]
+fn write_two(out: &mut [u8], one: &[u8], two: &[u8]) {
+    let (front, back) = out.split_at_mut(one.len());
+    front.copy_from_slice(one);
+    back.copy_from_slice(two);
+}
+
+/// The headers of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PacketHeaders {
+    /// Base transport header.
+    pub bth: Bth,
+    /// What follows it.
+    pub extension: Extension,
+}
+
+impl PacketHeaders {
+    /// Bytes of all headers.
+    #[inline]
+    pub const fn length(&self) -> usize {
+        crate::bth::LEN + self.extension.length()
+    }
+
+    /// Lays a packet out in `out` whose payload has `payload` bytes: writes headers and padding, and
+    /// gives the place of the payload to the caller to fill. The packet has
+    /// `length() + payload + pad` bytes; the pad count is set here.
+    ///
+    /// # Errors
+    /// Headers that are not those of the opcode; a buffer that is too short.
+    #[inline]
+    pub fn lay_out<'b>(
+        &self,
+        payload: usize,
+        out: &'b mut [u8],
+    ) -> Result<(usize, &'b mut [u8]), WireError> {
+        let opcode = self.bth.opcode;
+        if self.extension.headers() != opcode.headers() {
+            return Err(WireError::ExtensionOfOther {
+                opcode: opcode.code(),
+                found: self.extension.headers().bits(),
+                wanted: opcode.headers().bits(),
+            });
+        }
+        if payload != 0 && !opcode.may_have_payload() {
+            return Err(WireError::UnexpectedPayload {
+                opcode: opcode.code(),
+                bytes: payload,
+            });
+        }
+        let pad = usize::from(pad_for(payload));
+        let have = out.len();
+        let need = self.length() + payload + pad;
+        let Some(out) = out.get_mut(..need) else {
+            return Err(WireError::NoSpace { need, have });
+        };
+        let (bth, rest) = out.split_at_mut(crate::bth::LEN);
+        bth.copy_from_slice(&self.bth.padded_for(payload).to_bytes());
+        let (extension, rest) = rest.split_at_mut(self.extension.length());
+        self.extension.write(extension);
+        let (place, padding) = rest.split_at_mut(payload);
+        padding.fill(0);
+        Ok((need, place))
+    }
+}
+
+/// A packet: headers and payload. Its ICRC is checked (and made) by [`crate::icrc`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Packet<'a> {
+    /// Its headers.
+    pub headers: PacketHeaders,
+    /// Its payload, without padding.
+    pub payload: &'a [u8],
+}
+
+impl<'a> Packet<'a> {
+    /// The packet that `bytes` are, from the base transport header to the padding.
+    ///
+    /// # Errors
+    /// What is wrong with them.
+    #[inline]
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, WireError> {
+        let (bth, rest) = BthView::new(bytes)?;
+        let bth = Bth::parse(&bth)?;
+        let (extension, rest) = Extension::parse(bth.opcode, rest)?;
+        let padded = rest.len();
+        let payload = padded.checked_sub(usize::from(bth.pad));
+        let wrong = WireError::Pad {
+            pad: bth.pad,
+            padded,
+        };
+        let payload = payload.filter(|_| padded % 4 == 0).ok_or(wrong)?;
+        if payload != 0 && !bth.opcode.may_have_payload() {
+            return Err(WireError::UnexpectedPayload {
+                opcode: bth.opcode.code(),
+                bytes: payload,
+            });
+        }
+        Ok(Packet {
+            headers: PacketHeaders { bth, extension },
+            payload: &rest[..payload],
+        })
+    }
+
+    /// Writes the packet to the beginning of `out`, with the pad count that its payload needs, and
+    /// gives its length.
+    ///
+    /// # Errors
+    /// As [`PacketHeaders::lay_out`].
+    pub fn emit(&self, out: &mut [u8]) -> Result<usize, WireError> {
+        let (length, place) = self.headers.lay_out(self.payload.len(), out)?;
+        place.copy_from_slice(self.payload);
+        Ok(length)
+    }
+
+    /// Its opcode.
+    #[inline]
+    pub const fn opcode(&self) -> Opcode {
+        self.headers.bth.opcode
+    }
+}

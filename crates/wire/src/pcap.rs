@@ -1,0 +1,74 @@
+//! Captures in the classic pcap format with nanoseconds, which tcpdump and Wireshark read.
+
+use std::io::{self, Write};
+
+use adverb_units::Time;
+
+const MAGIC_NANOSECONDS: u32 = 0xa1b2_3c4d;
+const VERSION: [u16; 2] = [2, 4];
+const SNAP_LENGTH: u32 = 65_535;
+const NS_PER_S: u64 = 1_000_000_000;
+
+/// What each record of a capture begins with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LinkType {
+    /// Ethernet header.
+    Ethernet,
+    /// IP header.
+    Raw,
+}
+
+impl LinkType {
+    /// Its number in the registry of link types.
+    pub const fn code(self) -> u32 {
+        match self {
+            LinkType::Ethernet => 1,
+            LinkType::Raw => 101,
+        }
+    }
+}
+
+/// Writes a capture.
+#[derive(Debug)]
+pub struct PcapWriter<W> {
+    out: W,
+}
+
+impl<W: Write> PcapWriter<W> {
+    /// A capture without packets.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    pub fn new(mut out: W, link_type: LinkType) -> io::Result<Self> {
+        let [major, minor] = VERSION.map(u16::to_le_bytes);
+        out.write_all(&MAGIC_NANOSECONDS.to_le_bytes())?;
+        out.write_all(&[major, minor].concat())?;
+        out.write_all(&[0; 8])?;
+        out.write_all(&SNAP_LENGTH.to_le_bytes())?;
+        out.write_all(&link_type.code().to_le_bytes())?;
+        Ok(PcapWriter { out })
+    }
+
+    /// Adds a frame, seen at `at`.
+    ///
+    /// # Errors
+    /// Those of `out`; a frame of more than 65535 B.
+    pub fn write(&mut self, at: Time, frame: &[u8]) -> io::Result<()> {
+        let length = u32::try_from(frame.len()).ok();
+        let length = length.filter(|&n| n <= SNAP_LENGTH).ok_or_else(|| {
+            let text = format!("a frame of {} B, more than {SNAP_LENGTH}", frame.len());
+            io::Error::new(io::ErrorKind::InvalidInput, text)
+        })?;
+        let ns = at.as_ps() / 1_000;
+        let seconds = (ns / NS_PER_S) as u32;
+        for word in [seconds, (ns % NS_PER_S) as u32, length, length] {
+            self.out.write_all(&word.to_le_bytes())?;
+        }
+        self.out.write_all(frame)
+    }
+
+    /// What it was written to.
+    pub fn into_inner(self) -> W {
+        self.out
+    }
+}

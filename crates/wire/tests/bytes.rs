@@ -1,0 +1,241 @@
+//! Packets come back from their bytes, and no bytes make the parser panic.
+
+mod common;
+
+use std::net::Ipv4Addr;
+
+use adverb_verbs::{Imm, Psn, Qpn, RemoteAddress, Rkey};
+use adverb_wire::frame::{self, Addresses};
+use adverb_wire::ipv4::Unseen;
+use adverb_wire::{
+    Bth, Extension, Flow, Frame, Grh, ImmDt, Ip, Opcode, Packet, PacketHeaders, ROCE_PORT, Reth,
+    WireError, icrc,
+};
+use proptest::prelude::*;
+
+fn flow(source_port: u16) -> Flow {
+    Flow {
+        addresses: Addresses::V4(Ipv4Addr::new(10, 77, 0, 1), Ipv4Addr::new(10, 77, 0, 2)),
+        source_port,
+        destination_port: ROCE_PORT,
+    }
+}
+
+proptest! {
+    #[test]
+    fn a_packet_comes_back((headers, payload) in common::packet()) {
+        let packet = Packet { headers, payload: &payload };
+        let mut bytes = [0xee; 512];
+        let length = packet.emit(&mut bytes).unwrap();
+        prop_assert_eq!(length % 4, 0);
+        prop_assert_eq!(Packet::parse(&bytes[..length]), Ok(packet));
+        prop_assert_eq!(bytes[length], 0xee, "wrote beyond the packet");
+    }
+
+    #[test]
+    fn a_frame_comes_back((headers, payload) in common::packet(), ip in common::ip(), port in any::<u16>()) {
+        let packet = Packet { headers, payload: &payload };
+        let mut bytes = [0; 512];
+        let length = frame::emit(&ip, port, &packet, &mut bytes).unwrap();
+        let seen = Frame::parse(&bytes[..length]).unwrap();
+        prop_assert_eq!(seen.packet, packet);
+        prop_assert_eq!(seen.ip.addresses(), ip.addresses());
+        prop_assert_eq!(seen.ip.unseen(), ip.unseen());
+        prop_assert_eq!(seen.udp.source, port);
+        prop_assert!(!seen.to_string().contains('\n'));
+    }
+
+    #[test]
+    fn a_buffer_that_is_too_short_is_refused((headers, payload) in common::packet(), ip in common::ip()) {
+        let packet = Packet { headers, payload: &payload };
+        let mut bytes = [0; 512];
+        let length = frame::emit(&ip, 1, &packet, &mut bytes).unwrap();
+        for short in 0..length {
+            let refused = frame::emit(&ip, 1, &packet, &mut bytes[..short]);
+            let no_space = matches!(refused, Err(WireError::NoSpace { .. }));
+            prop_assert!(no_space, "{short}: {refused:?}");
+        }
+    }
+
+    #[test]
+    fn any_bytes_are_a_packet_or_an_error(bytes in proptest::collection::vec(any::<u8>(), 0..120)) {
+        if let Ok(packet) = Packet::parse(&bytes) {
+            let mut again = [0; 128];
+            let length = packet.emit(&mut again).unwrap();
+            prop_assert_eq!(length, bytes.len());
+            prop_assert_eq!(Packet::parse(&again[..length]), Ok(packet));
+        }
+        let _ = Frame::parse(&bytes);
+        let _ = Frame::parse_ethernet(&bytes);
+        let _ = icrc::find_identification(&flow(1), Unseen::default(), &bytes);
+    }
+
+    #[test]
+    fn a_packet_with_any_opcode_is_a_packet_or_an_error(code: u8, rest in proptest::collection::vec(any::<u8>(), 0..80)) {
+        let mut bytes = rest;
+        if bytes.len() > 1 {
+            bytes[0] = code;
+            bytes[1] &= 0xf0;
+        }
+        let known = Opcode::from_code(code).is_some();
+        match Packet::parse(&bytes) {
+            Ok(packet) => prop_assert_eq!(packet.opcode().code(), code),
+            Err(WireError::Opcode(refused)) => prop_assert!(!known && refused == code),
+            Err(_) => prop_assert!(known || bytes.len() < 12),
+        }
+    }
+
+    #[test]
+    fn damage_to_a_frame_is_seen(
+        (headers, payload) in common::packet(), ip in common::ip(), at in any::<prop::sample::Index>(), bit in 0..8u32,
+    ) {
+        let packet = Packet { headers, payload: &payload };
+        let mut bytes = [0; 512];
+        let length = frame::emit(&ip, 9, &packet, &mut bytes).unwrap();
+        let at = at.index(length);
+        bytes[at] ^= 1 << bit;
+        // Fields that may change on the way are not covered.
+        let seen = Frame::parse(&bytes[..length]);
+        prop_assert!(seen.is_err() || may_change(&ip, at), "byte {at} of {length}");
+    }
+
+    #[test]
+    fn the_identification_is_found(
+        (headers, payload) in common::packet(), identification: u16, port: u16, at in any::<prop::sample::Index>(), bit in 0..8u32,
+    ) {
+        let packet = Packet { headers, payload: &payload };
+        let mut bytes = [0; 512];
+        let length = packet.emit(&mut bytes).unwrap();
+        let sent = Unseen { identification, ..Unseen::default() };
+        let length = icrc::seal(&flow(port), sent, &mut bytes, length).unwrap();
+        let found = icrc::find_identification(&flow(port), Unseen::default(), &bytes[..length]);
+        prop_assert_eq!(found, Ok((&bytes[..length - 4], identification)));
+        // One wrong bit can never look like another identification: both would have to be
+        // within 16 bits at one place.
+        let at = at.index(length);
+        let mut damaged = bytes;
+        damaged[at] ^= 1 << bit;
+        let found = icrc::find_identification(&flow(port), Unseen::default(), &damaged[..length]);
+        prop_assert!(found.is_err() || at == 4, "byte {at} of {length}");
+    }
+}
+
+/// Whether a byte of a frame is outside what its checks cover: IP fields that routers change, UDP's
+/// checksum, byte 4 of the base transport header.
+fn may_change(ip: &Ip, at: usize) -> bool {
+    let udp = ip.length();
+    let of_ip = match ip {
+        Ip::V4(_) => false, // its own checksum covers it
+        Ip::V6(_) => (0..4).contains(&at) || at == 7,
+    };
+    of_ip || at == udp + 6 || at == udp + 7 || at == udp + 8 + 4
+}
+
+/// The address part of odd packets below: a good one to start from.
+fn write_only(payload: &[u8]) -> Vec<u8> {
+    let remote = RemoteAddress {
+        addr: 0x8000_0000_0000_1000,
+        rkey: Rkey(0x1234),
+    };
+    let headers = PacketHeaders {
+        bth: Bth::new(
+            Opcode::RcWriteOnlyImm,
+            Qpn::new(0x11).unwrap(),
+            Psn::new(0xff_ffff),
+        ),
+        extension: Extension::RdmaImm(
+            Reth {
+                remote,
+                length: payload.len() as u32,
+            },
+            ImmDt { imm: Imm(7) },
+        ),
+    };
+    let mut bytes = vec![0; 256];
+    let length = Packet { headers, payload }.emit(&mut bytes).unwrap();
+    bytes.truncate(length);
+    bytes
+}
+
+#[test]
+fn odd_packets_are_refused_with_the_check_that_failed() {
+    let good = write_only(b"hello");
+    assert_eq!(Packet::parse(&good).unwrap().payload, b"hello");
+    let with = |at: usize, value: u8| {
+        let mut bytes = good.clone();
+        bytes[at] = value;
+        bytes
+    };
+    let cases: [(Vec<u8>, &str); 11] = [
+        (vec![], "BTH has 12 B, but only 0 B are left"),
+        (good[..11].into(), "BTH has 12 B, but only 11 B are left"),
+        (good[..12].into(), "RETH has 16 B, but only 0 B are left"),
+        (good[..30].into(), "ImmDt has 4 B, but only 2 B are left"),
+        (with(0, 0x15), "opcode 0x15 is none of RC, UC, UD and CNP"),
+        (with(0, 0xff), "opcode 0xff is none of RC, UC, UD and CNP"),
+        (
+            with(1, 0x41),
+            "version 1 of the base transport header, not 0",
+        ),
+        (
+            good[..37].into(),
+            "pad count 3 with 5 B of payload and padding",
+        ),
+        (
+            good[..32].into(),
+            "pad count 3 with 0 B of payload and padding",
+        ),
+        (
+            with(0, 0x0c),
+            "9 B of payload with opcode 0x0c, which has none",
+        ),
+        (with(0, 0x11), "reserved AETH syndrome 0x80"),
+    ];
+    for (bytes, why) in cases {
+        match Packet::parse(&bytes) {
+            Err(error) => assert_eq!(error.to_string(), why),
+            Ok(packet) => panic!("{packet} was taken; expected: {why}"),
+        }
+    }
+}
+
+#[test]
+fn headers_of_another_opcode_are_not_written() {
+    let bth = Bth::new(Opcode::RcAck, Qpn::default(), Psn::default());
+    let headers = PacketHeaders {
+        bth,
+        extension: Extension::None,
+    };
+    let refused = headers.lay_out(0, &mut [0; 64]).unwrap_err();
+    assert_eq!(
+        refused.to_string(),
+        "extended headers 0x0 with opcode 0x11, which has 0x8"
+    );
+}
+
+#[test]
+fn packets_print_as_one_line() {
+    let good = write_only(b"hello");
+    assert_eq!(
+        Packet::parse(&good).unwrap().to_string(),
+        "RC WRITE only with immediate, qp 0x000011 psn 0xffffff to 0x8000000000001000 rkey 0x00001234 \
+         dmalen 5 imm 0x00000007, length 5"
+    );
+}
+
+#[test]
+fn a_grh_comes_back() {
+    let grh = Grh {
+        traffic_class: 0xa5,
+        flow_label: 0xf_edcb,
+        payload_length: 0x1234,
+        next_header: adverb_wire::grh::NEXT_HEADER,
+        hop_limit: 63,
+        sgid: adverb_verbs::Gid([1; 16]),
+        dgid: adverb_verbs::Gid([2; 16]),
+    };
+    let bytes = grh.to_bytes();
+    let (view, rest) = adverb_wire::grh::GrhView::new(&bytes).unwrap();
+    assert!(rest.is_empty());
+    assert_eq!(Grh::parse(&view), Ok(grh));
+}
