@@ -15,6 +15,7 @@ mod bare;
 mod cluster;
 mod cores;
 mod counters;
+mod forward;
 mod iommu;
 pub mod llc;
 mod objects;
@@ -29,6 +30,7 @@ mod world;
 
 pub use bare::{Addressing, BareDevice, BareDeviceError, Dma, Pace, Transferred, Window};
 pub use cluster::{Cluster, MachineId};
+pub use forward::{ForwardError, Forwarded, Lookups, forward};
 pub use objects::{ModelAh, ModelChannel, ModelContext, ModelCq, ModelMr, ModelPd, ModelQp};
 pub use preset::{Driver, Kind, Preset, PresetError, names};
 pub use station::ModelStation;

@@ -4,6 +4,7 @@
 //! What the model lacks is refused by name: a prediction never leaves out a parameter of its row.
 
 mod dma;
+mod forwarding;
 mod hosts;
 mod pairs;
 mod patterns;
@@ -39,6 +40,7 @@ pub(crate) fn predict(experiment: &Experiment, budget: &Budget) -> Result<Predic
         Program::BlastInbound => patterns::inbound(experiment, budget)?,
         Program::Symmetric => patterns::symmetric(experiment, budget)?,
         Program::Atomics | Program::SequencerAtomics => patterns::atomics(experiment, budget)?,
+        Program::DdioForward => forwarding::hits(experiment)?,
         program => return Err(Refusal::UnknownProgram { program }),
     };
     Ok(Prediction { value })
