@@ -202,6 +202,8 @@ params! {
         context_fetches: 1.0..=4096.0;
         /// What loading a context takes beyond the read over PCIe.
         context_load_ns: 0.0..=100000.0;
+        /// Contexts that it can hold for initiators of the dynamically connected transport; 0: it has none.
+        dc_contexts: 0.0..=1000000.0;
         /// Requests under way whose WQEs it keeps.
         wqe_entries: 1.0..=10000000.0;
         /// WQEs that it can load again at a time without standing still.

@@ -8,6 +8,7 @@
 //! 0 counts), then work for a warm-up and a measured time, and end together.
 
 mod checked;
+mod dc;
 mod error;
 mod load;
 mod member;
@@ -21,7 +22,7 @@ mod wiring;
 
 pub use checked::Handed;
 pub use error::PatternError;
-pub use load::{Limits, Load, Places, Posting, Refill, Request, Timing, Transport};
+pub use load::{Aim, Dc, Limits, Load, Places, Posting, Refill, Request, Timing, Transport};
 pub use member::{Schedule, Tally, run};
 pub use pattern::{Inbound, Link, Member, Outbound, Part, Pattern, Symmetric};
 pub use reap::Wait;

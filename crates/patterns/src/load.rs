@@ -32,7 +32,8 @@ impl Request {
     }
 }
 
-/// Transport of a pattern's queue pairs.
+/// Transport of a pattern's queue pairs. `Dci` stands for the whole of DC: members that post have
+/// initiators, and each member has one target.
 pub type Transport = QpType;
 
 /// How requests are posted.
@@ -80,6 +81,26 @@ pub enum Places {
     },
 }
 
+/// Which of a member's peers the requests of DC initiators go to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Aim {
+    /// Always the same: the one of this number, of as many as there are.
+    Fixed(u32),
+    /// Any but the one before.
+    Other,
+    /// Any.
+    Random,
+}
+
+/// How a member uses the dynamically connected transport.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Dc {
+    /// Initiators that it posts to in turn.
+    pub initiators: u32,
+    /// Whom it addresses.
+    pub aim: Aim,
+}
+
 /// Whether each request is timed, which costs looks at the clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Timing {
@@ -112,6 +133,8 @@ pub struct Load {
     pub first_place: u64,
     /// Each request goes over a random link, and not over one after the other.
     pub random_link: bool,
+    /// Initiators and whom they address, where queue pairs are such.
+    pub dc: Dc,
     /// Computing before each post.
     pub think: Span,
     /// What is timed.
@@ -138,6 +161,10 @@ impl Load {
             places: Places::Own(64),
             first_place: 0,
             random_link: false,
+            dc: Dc {
+                initiators: 1,
+                aim: Aim::Fixed(0),
+            },
             think: Span::ZERO,
             timing: Timing::Whole,
             seed: 1,

@@ -2,7 +2,7 @@
 
 use adverb_verbs::RoleId;
 
-use crate::load::{Limits, Load, Transport};
+use crate::load::{Aim, Dc, Limits, Load, Transport};
 use crate::reap::Wait;
 
 /// A queue pair of a member, by its other end.
@@ -117,6 +117,13 @@ impl Pattern {
             .collect();
         let mut next = 0;
         for requester in requesters {
+            if transport == Transport::Dci {
+                servers
+                    .iter()
+                    .for_each(|server| pattern.link(requester, *server));
+                pattern.initiators(requester, shape.qps);
+                continue;
+            }
             for _ in 0..shape.qps {
                 pattern.link(requester, servers[next % servers.len()]);
                 next += 1;
@@ -150,6 +157,15 @@ impl Pattern {
                 pattern.add(1 + thread % peers, part, shape.memory)
             })
             .collect();
+        if transport == Transport::Dci {
+            for thread in &threads {
+                servers
+                    .iter()
+                    .for_each(|server| pattern.link(*thread, *server));
+                pattern.initiators(*thread, shape.qps / shape.threads.max(1));
+            }
+            return pattern;
+        }
         for qp in 0..shape.qps.max(shape.threads) as usize {
             pattern.link(threads[qp % threads.len()], servers[qp % servers.len()]);
         }
@@ -166,14 +182,47 @@ impl Pattern {
                 pattern.add(machine, part, shape.memory);
             }
         }
-        let rounds = (shape.qps / (shape.machines - 1).max(1)).max(1);
+        let rounds = match transport {
+            Transport::Dci => 1,
+            _ => (shape.qps / (shape.machines - 1).max(1)).max(1),
+        };
         for (a, b) in (0..shape.machines).flat_map(|a| (0..a).map(move |b| (a, b))) {
             for (core, _) in (0..shape.cores).flat_map(|c| (0..rounds).map(move |r| (c, r))) {
                 let role = |machine: u32| RoleId(machine * shape.cores + core);
                 pattern.link(role(a), role(b));
             }
         }
+        if transport == Transport::Dci {
+            for role in (0..pattern.members.len() as u32).map(RoleId) {
+                pattern.initiators(role, shape.qps);
+                // The links of a machine are in the order of the others' numbers: of fixed targets
+                // each machine is one.
+                pattern.fix_aim(role);
+            }
+        }
         pattern
+    }
+
+    /// Gives a member that posts so many DC initiators, at least one.
+    fn initiators(&mut self, role: RoleId, initiators: u32) {
+        if let Part::Request(load) = &mut self.members[role.0 as usize].part {
+            load.dc.initiators = initiators.max(1);
+        }
+    }
+
+    /// Lets a member with a fixed aim address the machine after its own.
+    fn fix_aim(&mut self, role: RoleId) {
+        let member = &mut self.members[role.0 as usize];
+        if let Part::Request(Load {
+            dc: Dc {
+                aim: Aim::Fixed(peer),
+                ..
+            },
+            ..
+        }) = &mut member.part
+        {
+            *peer = member.machine;
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use adverb_verbs::{
 };
 
 use crate::error::PatternError;
-use crate::load::{Load, Places, Refill, Request, Timing};
+use crate::load::{Aim, Load, Places, Refill, Request, Timing};
 use crate::member::{BATCH, Watch};
 use crate::random::Random;
 use crate::reap::Reaper;
@@ -42,6 +42,8 @@ pub(crate) struct Requester<'w, S: Station> {
     under_way: u32,
     next: usize,
     random: Random,
+    /// The peer that the last request of a DC initiator went to.
+    aimed: usize,
     signal_every: u32,
     /// The time at the last look.
     now: Time,
@@ -54,7 +56,8 @@ impl<'w, S: Station> Requester<'w, S> {
             wiring,
             load,
             reaper: Reaper::new(station, wiring),
-            tracks: wiring.wires.iter().map(|_| Track::default()).collect(),
+            tracks: wiring.qps.iter().map(|_| Track::default()).collect(),
+            aimed: 0,
             under_way: 0,
             next: 0,
             random: Random::new(load.seed),
@@ -140,7 +143,7 @@ impl<'w, S: Station> Requester<'w, S> {
     }
 
     fn queue_pair(&self, link: usize) -> &'w <S::Context as Context>::Qp {
-        &self.wiring.qps[self.wiring.wires[link].qp]
+        &self.wiring.qps[link]
     }
 
     /// The next request over a link.
@@ -152,7 +155,8 @@ impl<'w, S: Station> Requester<'w, S> {
     where
         'w: 'r,
     {
-        let operation = self.operation(link);
+        let wire = self.wire(link);
+        let operation = self.operation(link, wire);
         let is_timed = self.load.timing == Timing::Each && self.signal_every == 1;
         let now = is_timed.then(|| self.station.now());
         let track = &mut self.tracks[link];
@@ -174,14 +178,34 @@ impl<'w, S: Station> Requester<'w, S> {
         }
         let name = WrId((link as u64) << 32 | stands_for);
         let request = SendRequest::new(name, operation, pieces).with_flags(flags);
-        Ok(match self.wiring.destination(link) {
+        Ok(match self.wiring.destination(wire) {
             Some(to) => request.to(to),
             None => request,
         })
     }
 
-    fn operation(&mut self, link: usize) -> Operation {
-        let there = self.place(link);
+    /// The link that a request of a queue pair goes over: its own, or the one that a DC initiator
+    /// addresses.
+    fn wire(&mut self, qp: usize) -> usize {
+        if !self.wiring.is_dc() {
+            return qp;
+        }
+        let peers = self.wiring.wires.len();
+        self.aimed = match self.load.dc.aim {
+            Aim::Fixed(peer) => peer as usize % peers,
+            Aim::Random => self.random.below(peers as u64) as usize,
+            // One of those that the last one was not.
+            Aim::Other if peers > 1 => {
+                let step = 1 + self.random.below(peers as u64 - 1) as usize;
+                (self.aimed + step) % peers
+            }
+            Aim::Other => 0,
+        };
+        self.aimed
+    }
+
+    fn operation(&mut self, link: usize, wire: usize) -> Operation {
+        let there = self.place(link, wire);
         match self.load.request {
             Request::Send => Operation::Send,
             Request::SendHeaderOnly => Operation::SendWithImm(Imm(link as u32)),
@@ -198,8 +222,8 @@ impl<'w, S: Station> Requester<'w, S> {
         }
     }
 
-    fn place(&mut self, link: usize) -> RemoteAddress {
-        let there = self.wiring.wires[link].remote;
+    fn place(&mut self, link: usize, wire: usize) -> RemoteAddress {
+        let there = self.wiring.wires[wire].remote;
         match self.load.places {
             Places::Own(distance) => there.at((self.load.first_place + link as u64) * distance),
             Places::Random { align, within } => {

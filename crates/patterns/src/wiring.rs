@@ -9,6 +9,7 @@ use adverb_verbs::{
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::dc;
 use crate::error::PatternError;
 use crate::load::{Load, Transport};
 use crate::pattern::{Member, Part};
@@ -31,10 +32,11 @@ enum Word {
 
 /// One link, connected.
 pub(crate) struct Wire<C: Context> {
-    pub(crate) qp: usize,
     pub(crate) remote: RemoteAddress,
     pub(crate) number: adverb_verbs::Qpn,
     pub(crate) ah: Option<C::Ah>,
+    /// The key that a datagram or a request of a DC initiator brings.
+    qkey: u32,
 }
 
 /// A member's objects.
@@ -44,6 +46,8 @@ pub(crate) struct Wiring<C: Context> {
     pub(crate) channel: Option<C::Channel>,
     pub(crate) mr: C::Mr,
     pub(crate) qps: Vec<C::Qp>,
+    /// What DC initiators of others reach.
+    target: Option<C::Qp>,
     pub(crate) wires: Vec<Wire<C>>,
 }
 
@@ -141,11 +145,7 @@ impl<C: Context> Wiring<C> {
         let all = AccessFlags::all();
         let mr = context.alloc_mr(&pd, Bytes::new(member.memory.max(64)), all)?;
         let links = member.links.len();
-        let qps = if depths.shares_qp {
-            links.min(1)
-        } else {
-            links
-        };
+        let qps = queue_pairs(transport, member, &depths);
         let entries = depths
             .send
             .max(depths.recv)
@@ -169,19 +169,43 @@ impl<C: Context> Wiring<C> {
         };
         let qps = (0..qps).map(|_| context.create_qp(&pd, &init));
         let qps = qps.collect::<Result<Vec<_>, _>>()?;
+        let target = if transport == QpType::Dci {
+            let qp_type = QpType::Dct;
+            Some(context.create_qp(&pd, &QpInit { qp_type, ..init })?)
+        } else {
+            None
+        };
         let mut wiring = Wiring {
             cq,
             channel,
             mr,
             qps,
+            target,
             wires: Vec::with_capacity(links),
         };
+        let path = (context.port_num(), port.active_mtu);
         for qp in &wiring.qps {
-            prepare(transport, qp, context.port_num())?;
+            if transport == QpType::Dci {
+                let most = depths.rd_atomic.min(caps.max_qp_rd_atom);
+                dc::ready_initiator(qp, path, PSN, most)?;
+            } else {
+                prepare(transport, qp, path.0)?;
+            }
+        }
+        if let Some(target) = &wiring.target {
+            dc::ready_target(target, path)?;
         }
         wiring.greet(station, member, &port)?;
         wiring.connect(station, &pd, member, (transport, &depths))?;
         Ok(wiring)
+    }
+
+    /// What the other end of a link reaches.
+    fn reached_by(&self, place: usize) -> &C::Qp {
+        match &self.target {
+            Some(target) => target,
+            None => &self.qps[place % self.qps.len()],
+        }
     }
 
     fn greet<S: Station<Context = C>>(
@@ -192,7 +216,7 @@ impl<C: Context> Wiring<C> {
     ) -> Result<(), PatternError> {
         for (place, link) in member.links.iter().enumerate() {
             let end = Endpoint {
-                qpn: self.qps[place % self.qps.len()].qpn(),
+                qpn: self.reached_by(place).qpn(),
                 psn: PSN,
                 gid: port.gid,
                 lid: port.lid,
@@ -228,9 +252,9 @@ impl<C: Context> Wiring<C> {
                 dlid: end.lid,
                 port: port_num,
             };
-            let at = place % self.qps.len();
+            let at = place % self.qps.len().max(1);
             let mut ah = None;
-            if transport == QpType::Ud {
+            if transport.is_addressed() {
                 ah = Some(station.context().create_ah(pd, &address)?);
             } else {
                 let mut rtr = QpAttr::to_rtr(address, end.qpn, end.psn, mtu);
@@ -238,27 +262,46 @@ impl<C: Context> Wiring<C> {
                 join(transport, &self.qps[at], rtr, depths.rd_atomic.min(most))?;
             }
             self.wires.push(Wire {
-                qp: at,
                 remote: RemoteAddress {
                     addr,
                     rkey: Rkey(rkey),
                 },
                 number: end.qpn,
                 ah,
+                qkey: match transport {
+                    QpType::Dci => dc::KEY,
+                    _ => QKEY,
+                },
             });
         }
         Ok(())
     }
 
-    /// The handle by which a datagram over this link goes.
+    /// Whether requests go by DC initiators.
+    pub(crate) fn is_dc(&self) -> bool {
+        self.target.is_some()
+    }
+
+    /// Where a datagram, or a request of a DC initiator, over this link goes.
     pub(crate) fn destination(&self, wire: usize) -> Option<adverb_verbs::Destination<'_>> {
         let wire = &self.wires[wire];
         let ah = wire.ah.as_ref()?;
         Some(adverb_verbs::Destination {
             ah: ah.handle(),
             qpn: wire.number,
-            qkey: QKEY,
+            qkey: wire.qkey,
         })
+    }
+}
+
+/// How many queue pairs a member has: one for each link, but where one serves several.
+fn queue_pairs(transport: Transport, member: &Member, depths: &Depths) -> usize {
+    let links = member.links.len();
+    match (transport, &member.part) {
+        (QpType::Dci, Part::Request(load)) => load.dc.initiators as usize,
+        (QpType::Dci, _) => 0,
+        _ if depths.shares_qp => links.min(1),
+        _ => links,
     }
 }
 

@@ -2,8 +2,8 @@
 
 use adverb_hwmodel::{Cluster, Placement, Preset};
 use adverb_patterns::{
-    Inbound, Limits, Load, Outbound, Part, Pattern, Places, Posting, Refill, Request, Schedule,
-    Symmetric, Tally, Timing, Transport, Wait, run,
+    Aim, Dc, Inbound, Limits, Load, Outbound, Part, Pattern, Places, Posting, Refill, Request,
+    Schedule, Symmetric, Tally, Timing, Transport, Wait, run,
 };
 use adverb_sim::Budget;
 use adverb_units::Span;
@@ -258,4 +258,40 @@ fn the_threads_of_a_machine_share_its_window() {
     let (tallies, _) = on_model("cx3", &pattern);
     let busy = tallies[1..].iter().filter(|tally| tally.completed > 0);
     assert_eq!(busy.count(), 4);
+}
+
+#[test]
+fn dc_initiators_that_change_targets_are_slower() {
+    let rate_of = |aim| {
+        let load = Load {
+            dc: Dc { initiators: 1, aim },
+            places: Places::Random {
+                align: 64,
+                within: 1 << 15,
+            },
+            ..load(Request::Read, 32)
+        };
+        let shape = Symmetric {
+            machines: 4,
+            cores: 2,
+            qps: 1,
+            memory: 1 << 16,
+        };
+        let pattern = Pattern::symmetric(Transport::Dci, &load, shape);
+        assert!(pattern.members.iter().all(|member| member.links.len() == 3));
+        let (tallies, counters) = on_model("connect_ib", &pattern);
+        assert_eq!(counters["retransmissions"], 0);
+        let slowest = tallies
+            .iter()
+            .filter_map(Tally::per_second)
+            .fold(f64::MAX, f64::min);
+        assert!(
+            slowest * 8.0 > 0.8 * rate(&tallies),
+            "{aim:?}: {slowest} a member"
+        );
+        rate(&tallies)
+    };
+    let [fixed, random, other] = [Aim::Fixed(0), Aim::Random, Aim::Other].map(rate_of);
+    assert!(fixed > 2.0 * random, "{fixed} and {random}");
+    assert!(random > 1.1 * other, "{random} and {other}");
 }

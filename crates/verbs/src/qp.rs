@@ -22,6 +22,23 @@ pub enum QpType {
     Uc,
     /// Unreliable datagram.
     Ud,
+    /// Initiator of the dynamically connected transport: each request says which target it goes to,
+    /// and the device connects it (`MLX5DV_DCTYPE_DCI`).
+    Dci,
+    /// Target of the dynamically connected transport (`MLX5DV_DCTYPE_DCT`): it never goes beyond RTR.
+    Dct,
+}
+
+impl QpType {
+    /// Whether requests are acknowledged, and sent again until they are.
+    pub const fn is_reliable(self) -> bool {
+        matches!(self, QpType::Rc | QpType::Dci | QpType::Dct)
+    }
+
+    /// Whether each request names its destination.
+    pub const fn is_addressed(self) -> bool {
+        matches!(self, QpType::Ud | QpType::Dci)
+    }
 }
 
 impl fmt::Display for QpType {
@@ -30,6 +47,8 @@ impl fmt::Display for QpType {
             QpType::Rc => "RC",
             QpType::Uc => "UC",
             QpType::Ud => "UD",
+            QpType::Dci => "DC initiator",
+            QpType::Dct => "DC target",
         })
     }
 }
@@ -110,7 +129,7 @@ bitflags::bitflags! {
         const PKEY_INDEX = 1 << 4;
         /// Port.
         const PORT = 1 << 5;
-        /// Queue key (UD).
+        /// Queue key (UD), or access key (DC target).
         const QKEY = 1 << 6;
         /// Address of the peer.
         const AV = 1 << 7;
@@ -244,7 +263,7 @@ pub struct QpAttr {
     pub pkey_index: Option<u16>,
     /// Port.
     pub port: Option<PortNum>,
-    /// Queue key (UD).
+    /// Queue key (UD), or access key of a DC target, which mlx5 takes when it makes one.
     pub qkey: Option<u32>,
     /// The peer's address.
     pub address: Option<AddressVector>,
@@ -365,7 +384,7 @@ pub struct Transition {
 
 use QpAttrMask as M;
 use QpState::{Init, Rtr, Rts, Sqd, Sqe};
-use QpType::{Rc, Uc, Ud};
+use QpType::{Dci, Dct, Rc, Uc, Ud};
 
 const NONE: M = M::empty();
 const ADDRESSING: M = M::PKEY_INDEX.union(M::PORT).union(M::ACCESS_FLAGS);
@@ -441,6 +460,26 @@ pub const TRANSITIONS: &[Transition] = &[
     edge(Ud, Sqd, Rts, NONE, M::QKEY),
     edge(Ud, Sqd, Sqd, NONE, M::PKEY_INDEX.union(M::QKEY)),
     edge(Ud, Sqe, Rts, NONE, M::QKEY),
+    // DC as in Linux (drivers/infiniband/hw/mlx5/qp.c): an initiator has no peer, a target no RTS.
+    edge(
+        Dci,
+        QpState::Reset,
+        Init,
+        M::PKEY_INDEX.union(M::PORT),
+        NONE,
+    ),
+    edge(Dci, Init, Init, NONE, M::PKEY_INDEX.union(M::PORT)),
+    edge(Dci, Init, Rtr, M::PATH_MTU, M::PKEY_INDEX.union(M::AV)),
+    edge(
+        Dci,
+        Rtr,
+        Rts,
+        RETRIES.union(M::SQ_PSN).union(M::MAX_QP_RD_ATOMIC),
+        M::MIN_RNR_TIMER,
+    ),
+    edge(Dci, Rts, Rts, NONE, M::MIN_RNR_TIMER),
+    edge(Dct, QpState::Reset, Init, ADDRESSING.union(M::QKEY), NONE),
+    edge(Dct, Init, Rtr, M::PATH_MTU.union(M::MIN_RNR_TIMER), M::AV),
 ];
 
 /// The edge from `from` to `to`, if there is one.
@@ -555,6 +594,29 @@ mod tests {
                 assert!(check_transition(Rc, from, &burdened).is_err());
             }
         }
+    }
+
+    #[test]
+    fn dc_initiators_need_no_peer_and_targets_never_send() {
+        let port = QpAttr {
+            access: None,
+            ..QpAttr::to_init(PortNum::ONE, AccessFlags::empty())
+        };
+        assert_eq!(check_transition(Dci, QpState::Reset, &port), Ok(Init));
+        let path = QpAttr {
+            path_mtu: Some(PathMtu::B4096),
+            ..QpAttr::to(Rtr)
+        };
+        assert_eq!(check_transition(Dci, Init, &path), Ok(Rtr));
+        assert_eq!(
+            check_transition(Dci, Rtr, &QpAttr::to_rts(Psn::new(0))),
+            Ok(Rts)
+        );
+        let error = check_transition(Dct, Rtr, &QpAttr::to_rts(Psn::new(0))).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "a DC target queue pair cannot go from RTR to RTS; from RTR it can go to RESET, ERR"
+        );
     }
 
     #[test]

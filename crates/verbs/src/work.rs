@@ -148,14 +148,14 @@ impl AhRef<'_> {
     }
 }
 
-/// Where a datagram goes (UD).
+/// Where a datagram (UD) or a request of a DC initiator goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Destination<'ah> {
     /// The way to the peer's port.
     pub ah: AhRef<'ah>,
-    /// The queue pair there.
+    /// The queue pair, or DC target, there.
     pub qpn: Qpn,
-    /// Its queue key.
+    /// Its queue key (UD) or access key (DC).
     pub qkey: u32,
 }
 
@@ -186,7 +186,7 @@ pub struct SendRequest<'a> {
     pub sges: &'a [Sge<'a>],
     /// How.
     pub flags: SendFlags,
-    /// Where to; only, and always, on a UD queue pair.
+    /// Where to; only, and always, on a UD queue pair or a DC initiator.
     pub to: Option<Destination<'a>>,
 }
 
@@ -202,7 +202,7 @@ impl<'a> SendRequest<'a> {
         }
     }
 
-    /// The same request as a datagram to `to`.
+    /// The same request, to `to`.
     #[must_use]
     pub const fn to(self, to: Destination<'a>) -> Self {
         SendRequest {

@@ -13,7 +13,7 @@ use adverb_hwmodel::names;
 use adverb_sim::{Outcome, Resource};
 use adverb_units::{Span, Time};
 use adverb_validate::{
-    Budget, Experiment, Interferer, OverBudget, Prediction, Program, Refusal, near,
+    Budget, Experiment, Interferer, OverBudget, Prediction, Program, Refusal, Transport, near,
 };
 
 /// Predicts what an experiment would measure.
@@ -86,8 +86,8 @@ fn check(experiment: &Experiment) -> Result<(), Refusal> {
             "a window of each peer machine, but those whose threads are on peers",
         ),
         (
-            p.queueing.dc_target.is_some(),
-            "dynamically connected transport",
+            p.queueing.dc_target.is_some() && p.operation.transport != Some(Transport::Dc),
+            "a dc_target but over DC",
         ),
         (
             p.interferer

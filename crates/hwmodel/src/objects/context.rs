@@ -4,8 +4,8 @@ use adverb_sim::Agenda;
 use adverb_units::Bytes;
 use adverb_verbs::{
     AccessFlags, AddressHandle, AddressVector, AhRef, Context, Counters, CreateError, DeviceCaps,
-    DeviceName, GidType, LinkLayer, PortCaps, PortNum, ProtectionDomain, QpInit, Qpn,
-    RegisterError,
+    DeviceName, GidType, LinkLayer, PortCaps, PortNum, ProtectionDomain, QpInit, QpType, Qpn,
+    RegisterError, Unsupported,
 };
 
 use super::queue_pair::{Made, new_qp};
@@ -59,6 +59,14 @@ impl ModelContext {
 
     fn with<T>(&self, look: impl FnOnce(&mut Fabric, &mut Agenda<Event>) -> T) -> T {
         self.world.with(look)
+    }
+
+    /// Whether the NIC has the dynamically connected transport.
+    fn has_dc(&self) -> bool {
+        self.with(|fabric, _| {
+            let machine = &fabric.machines[self.machine as usize];
+            machine.preset.params.nic.dc_contexts >= 1.0
+        })
     }
 
     fn check_size(&self, what: &'static str, value: u32, max: u32) -> Result<(), CreateError> {
@@ -241,6 +249,13 @@ impl Context for ModelContext {
         ];
         if let Some((what, _)) = foreign.into_iter().find(|(_, m)| *m != self.machine) {
             return Err(CreateError::Foreign { what });
+        }
+        let is_dc = matches!(init.qp_type, QpType::Dci | QpType::Dct);
+        if is_dc && !self.has_dc() {
+            return Err(CreateError::Unsupported(Unsupported {
+                feature: "the dynamically connected transport",
+                device: self.name.0.clone(),
+            }));
         }
         self.with(|fabric, _| {
             let index = fabric.qps.len() as u32;

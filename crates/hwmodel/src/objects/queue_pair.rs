@@ -45,6 +45,7 @@ pub(super) fn new_qp(made: &Made, init: &QpInit<'_, ModelCq>) -> Qp {
         qkey: 0,
         sq_psn: Psn::default(),
         expected: Psn::default(),
+        dc: crate::world::dc::Connection::default(),
         max_rd_atomic: 1,
         timeout: None,
         retry_cnt: 0,

@@ -35,6 +35,7 @@ impl Fabric {
         let (psn, qkey) = (m.psn, m.qkey);
         let source = &self.qps[from.index as usize];
         let (machine, number, seq) = (source.machine, source.number, m.seq);
+        let source_type = source.qp_type;
         let pulled = self.pulled(from, seq);
         let qp = self.alive(to).ok_or(Refusal::Silence)?;
         if !qp.state.receives() {
@@ -50,6 +51,12 @@ impl Fabric {
                     receive: Some(received),
                 })
             });
+        }
+        if source_type == QpType::Dci || qp.qp_type == QpType::Dct {
+            if !self.is_dc_peer(from, to) {
+                return Err(Refusal::Silence);
+            }
+            return self.task(to, operation, length, pulled);
         }
         if !qp.is_connected_to(machine, number) {
             return Err(Refusal::Silence);

@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use adverb_sim::{Agenda, Condition};
 use adverb_units::Time;
 use adverb_verbs::{
-    CqId, NotifyOn, Operation, PollError, QpState, QpType, Qpn, SendFlags, WcFlags, WcOpcode,
-    WcStatus, WorkCompletion,
+    CqId, NotifyOn, Operation, PollError, QpState, Qpn, SendFlags, WcFlags, WcOpcode, WcStatus,
+    WorkCompletion,
 };
 
 use super::queue_pair::Received;
@@ -153,7 +153,7 @@ impl Fabric {
             }
             if !status.is_success() && status != WcStatus::WrFlushErr {
                 let state = match qp_type {
-                    QpType::Rc => QpState::Err,
+                    reliable if reliable.is_reliable() => QpState::Err,
                     _ => QpState::Sqe,
                 };
                 self.fail(index, state, agenda);

@@ -64,6 +64,9 @@ pub(crate) struct NicTimes {
     pub(crate) response: Span,
     /// How long a missing context stops a side of the NIC.
     pub(crate) context_miss: Span,
+    /// Making a context, and how long that stops a side of the NIC.
+    pub(crate) context_made: Span,
+    pub(crate) context_making: Span,
     pub(crate) wqe_miss: Span,
     /// A locked read-modify-write of cached memory.
     pub(crate) atomic: Span,
@@ -92,6 +95,8 @@ pub(crate) struct Nic {
     /// When the receiving side will have served all that is on its way: what credits are given by.
     pub(crate) promised: Server,
     pub(crate) contexts: Cache,
+    /// Contexts for DC initiators.
+    pub(crate) dc_contexts: super::dc::Contexts,
     /// Requests that it knows of and that have not completed.
     pub(crate) under_way: u64,
     pub(crate) wqe_entries: u32,
@@ -122,6 +127,15 @@ pub(crate) struct LinkTimes {
 pub(crate) enum Half {
     Requester = 0,
     Responder = 1,
+    /// What a DC target holds for an initiator, by its number in the pool.
+    DcResponder = 2,
+}
+
+impl Half {
+    /// Its name in the cache of contexts.
+    fn key(self, number: u32) -> u32 {
+        3 * number + self as u32
+    }
 }
 
 /// BlueFlame registers of an opened context.
@@ -248,13 +262,18 @@ impl Machine {
     /// The halves, as requester and as responder, are kept apart.
     #[inline]
     pub(crate) fn context(&mut self, qp: u32, half: Half) -> Span {
-        if self.nic.contexts.access(2 * qp + half as u32) {
+        if self.nic.contexts.access(half.key(qp)) {
             self.nic.counts.context_hits += 1;
             return Span::ZERO;
         }
         self.nic.counts.context_misses += 1;
         self.pcie.traffic.read_lines += (self.preset.params.nic.context_bytes as u64).div_ceil(64);
         self.nic.times.context_miss
+    }
+
+    /// The NIC makes a context: what it writes it need not read.
+    pub(crate) fn make_context(&mut self, number: u32, half: Half) {
+        self.nic.contexts.access(half.key(number));
     }
 
     /// The WQE of a request that had to wait is needed, to send it or to know where its answer goes; how
@@ -371,6 +390,8 @@ fn nic_times(p: &Params, round_trip: Span) -> NicTimes {
         recv_header_only: period(n.recv_header_only_mops),
         response: period(n.response_mops),
         context_miss: context / (n.context_fetches as u64).max(1),
+        context_made: ns(n.context_load_ns),
+        context_making: ns(n.context_load_ns) / (n.context_fetches as u64).max(1),
         wqe_miss: round_trip / (n.wqe_fetches as u64).max(1),
         atomic: round_trip + ns(n.atomic_ns),
     }
@@ -385,6 +406,7 @@ fn nic(p: &Params, times: NicTimes, random: u64) -> Nic {
         tx: Server::default(),
         rx: Server::default(),
         promised: Server::default(),
+        dc_contexts: super::dc::Contexts::new(n.dc_contexts as u32),
         contexts: Cache::new(n.context_entries as usize, random),
         under_way: 0,
         wqe_entries: n.wqe_entries as u32,

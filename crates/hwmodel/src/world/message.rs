@@ -14,6 +14,12 @@ pub(crate) enum Direction {
     Request,
     /// Back.
     Answer(Answer),
+    /// A DC initiator asks a target for a context.
+    Connect,
+    /// It has got one.
+    Connected,
+    /// It no longer needs this one.
+    Disconnect(u32),
 }
 
 /// What the responder says.

@@ -8,6 +8,7 @@ use adverb_units::Time;
 
 mod admission;
 pub(crate) mod completion;
+pub(crate) mod dc;
 pub(crate) mod machine;
 pub(crate) mod memory;
 pub(crate) mod message;
@@ -57,6 +58,10 @@ pub(crate) enum Event {
     Doorbell { qp: QpRef, count: u32, path: Path },
     /// The processing unit takes the queue pair's next request.
     Issue { qp: QpRef },
+    /// The processing unit finds that a DC initiator has to turn to another target.
+    ChangeTarget { qp: QpRef },
+    /// A DC initiator is connected.
+    Connected { qp: QpRef },
     /// The pause after RNR is over.
     Resume { qp: QpRef },
     /// The peer has not answered.
@@ -126,6 +131,8 @@ impl World for Fabric {
         match event {
             Event::Doorbell { qp, count, path } => self.doorbell(qp, count, path, agenda),
             Event::Issue { qp } => self.issue_next(qp, agenda),
+            Event::ChangeTarget { qp } => self.change_target(qp, agenda),
+            Event::Connected { qp } => self.connected(qp, agenda),
             Event::Resume { qp } => self.resume_queue(qp, agenda),
             Event::Timeout { qp, seq } => self.timeout(qp, seq, agenda),
             Event::Arrive { message } => self.arrive(message, agenda),

@@ -58,7 +58,7 @@ fn check(qp: &Qp, request: &SendRequest<'_>) -> Result<(), PostErrorCause> {
             depth: qp.caps.max_send_wr,
         });
     }
-    if (qp.qp_type == QpType::Ud) != request.to.is_some() {
+    if qp.qp_type.is_addressed() != request.to.is_some() {
         return Err(PostErrorCause::Destination);
     }
     let (given, max) = (request.sges.len(), qp.caps.max_send_sge);
@@ -89,16 +89,23 @@ fn check(qp: &Qp, request: &SendRequest<'_>) -> Result<(), PostErrorCause> {
 fn supported(qp: &Qp, request: &SendRequest<'_>) -> Result<(), PostErrorCause> {
     use adverb_verbs::Operation as Op;
     let feature = match (qp.qp_type, request.operation) {
-        (QpType::Rc, _) | (_, Op::Send | Op::SendWithImm(_)) => return Ok(()),
+        (QpType::Dci, Op::Send | Op::SendWithImm(_) | Op::RdmaWriteWithImm(..)) => {
+            "DC requests that consume receives, which need a shared receive queue"
+        }
+        (QpType::Rc | QpType::Dci, _) | (_, Op::Send | Op::SendWithImm(_)) => return Ok(()),
         (QpType::Uc, Op::RdmaWrite(_) | Op::RdmaWriteWithImm(..)) => return Ok(()),
         (QpType::Uc, Op::RdmaRead(_)) => "RDMA READ on UC queue pairs",
         (QpType::Uc, _) => "atomic operations on UC queue pairs",
         _ => "RDMA and atomic operations on UD queue pairs",
     };
-    Err(PostErrorCause::Unsupported(adverb_verbs::Unsupported {
+    Err(unsupported(feature))
+}
+
+fn unsupported(feature: &'static str) -> PostErrorCause {
+    PostErrorCause::Unsupported(adverb_verbs::Unsupported {
         feature,
         device: "model".into(),
-    }))
+    })
 }
 
 impl Fabric {
@@ -278,6 +285,11 @@ impl Fabric {
                 queue: "receive",
                 depth: qp.caps.max_recv_wr,
             });
+        }
+        if matches!(qp.qp_type, QpType::Dci | QpType::Dct) {
+            return Err(unsupported(
+                "receives on DC queue pairs, which take them from a shared receive queue",
+            ));
         }
         let (given, max) = (request.sges.len(), qp.caps.max_recv_sge);
         if given > max as usize {

@@ -32,8 +32,8 @@ pub(crate) type Pieces = SmallVec<[Piece; 1]>;
 /// The ranges of memory that they are; most have one.
 pub(crate) type Ranges = SmallVec<[Range; 1]>;
 
-/// Where a datagram goes.
-#[derive(Clone, Copy, Debug)]
+/// Where a datagram, or a request of a DC initiator, goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Target {
     pub(crate) machine: u32,
     pub(crate) number: Qpn,
@@ -115,6 +115,8 @@ pub(crate) struct Qp {
     pub(crate) qkey: u32,
     pub(crate) sq_psn: Psn,
     pub(crate) expected: Psn,
+    /// The connection of a DC initiator.
+    pub(crate) dc: super::dc::Connection,
     pub(crate) max_rd_atomic: u32,
     pub(crate) timeout: Option<Span>,
     pub(crate) retry_cnt: u8,
@@ -187,6 +189,7 @@ impl Qp {
         self.life += 1;
         self.state = QpState::Reset;
         self.remote = None;
+        self.dc = super::dc::Connection::default();
         self.sends.clear();
         self.receives.clear();
         self.failed_receives.clear();
@@ -294,6 +297,7 @@ impl Fabric {
     }
 
     pub(crate) fn reset(&mut self, index: u32) {
+        self.release(self.qps[index as usize].reference());
         let qp = &mut self.qps[index as usize];
         let (number, cqs) = (qp.number, [qp.send_cq, qp.recv_cq]);
         let machine = qp.machine as usize;

@@ -2,7 +2,7 @@
 
 use adverb_sim::Agenda;
 use adverb_units::{Span, Time};
-use adverb_verbs::{AccessFlags, Operation, QpState, QpType, SendFlags, WcStatus};
+use adverb_verbs::{AccessFlags, Operation, QpState, SendFlags, WcStatus};
 
 use super::machine::{Half, Machine};
 use super::message::{Answer, Delivery, Direction, Message};
@@ -46,7 +46,9 @@ impl Fabric {
     /// Gives the queue pair's next requests their turns at the processing unit.
     pub(super) fn pump(&mut self, at: QpRef, agenda: &mut Agenda<Event>) {
         let now = agenda.now();
-        while let Some(begin) = self.next_turn(at, now) {
+        while self.has_target(at, agenda)
+            && let Some(begin) = self.next_turn(at, now)
+        {
             if begin > now {
                 self.qps[at.index as usize].issuing = true;
                 agenda.schedule(begin, Event::Issue { qp: at });
@@ -187,7 +189,7 @@ impl Fabric {
     /// The request has left, if nothing answers it.
     pub(super) fn departed(&mut self, at: QpRef, seq: u64, left: Time, agenda: &mut Agenda<Event>) {
         let Some(qp) = self.alive(at) else { return };
-        if qp.qp_type != QpType::Rc {
+        if !qp.qp_type.is_reliable() {
             self.end_request(at.index, seq, (WcStatus::Success, left), agenda);
         }
     }
@@ -335,7 +337,7 @@ impl Fabric {
         self.messages.end(message);
         let now = agenda.now();
         let Some(qp) = self.alive(at) else { return };
-        if qp.qp_type == QpType::Rc
+        if qp.qp_type.is_reliable()
             && !qp.timeout_pending
             && let Some(timeout) = qp.timeout
         {
@@ -357,6 +359,7 @@ impl Fabric {
         }
         qp.retries_left -= 1;
         qp.next = seq;
+        qp.dc.give_up_connecting();
         self.forget_reads(at);
         self.pump(at, agenda);
     }

@@ -5,7 +5,7 @@ use adverb_units::{Span, Time};
 use adverb_verbs::{Operation, QpType, WcFlags, WcOpcode, WcStatus, WorkCompletion};
 
 use super::admission::{Refusal, Task};
-use super::machine::{Half, Machine};
+use super::machine::Machine;
 use super::memory::Range;
 use super::message::{Answer, Delivery, Direction};
 use super::queue_pair::Received;
@@ -18,12 +18,14 @@ impl Fabric {
         let task = self.admit(message);
         let m = self.messages.get(message);
         let (to, operation, length, first) = (m.to, m.operation, m.length, m.first);
+        let from = m.from;
+        let (number, half) = self.responder_context(from, to);
         let Some(qp) = self.qps.get(to.index as usize) else {
             return self.unanswered(message, agenda);
         };
         let host = &mut self.machines[qp.machine as usize];
         host.nic.counts.received_messages += 1;
-        let context = host.context(to.index, Half::Responder);
+        let context = host.context(number, half);
         let span = receiving_span(host, operation, length) + context;
         let now = agenda.now();
         let passed = host.receive(now, span);
@@ -36,7 +38,7 @@ impl Fabric {
             Ok(Task::Read(range)) => self.read(message, range, passed, agenda),
             Ok(Task::Atomic(range)) => self.lock(message, range, passed, agenda),
             Err(Refusal::Silence) => self.dropped(message, agenda),
-            Err(Refusal::NotReady) if qp.qp_type != QpType::Rc => self.dropped(message, agenda),
+            Err(Refusal::NotReady) if !qp.qp_type.is_reliable() => self.dropped(message, agenda),
             Err(Refusal::NotReady) => {
                 host.nic.counts.rnr_naks += 1;
                 self.answer(message, Answer::ReceiverNotReady, passed, agenda);
@@ -62,7 +64,7 @@ impl Fabric {
         let place = delivery.place;
         m.delivery = delivery;
         let qp = &self.qps[to.index as usize];
-        let (machine, reliable) = (qp.machine as usize, qp.qp_type == QpType::Rc);
+        let (machine, reliable) = (qp.machine as usize, qp.qp_type.is_reliable());
         let host = &mut self.machines[machine];
         let mut visible = passed;
         if length > 0 {
@@ -277,7 +279,7 @@ impl Fabric {
     }
 
     /// Nobody takes a message: a reliable requester finds out by waiting.
-    fn dropped(&mut self, message: u32, agenda: &mut Agenda<Event>) {
+    pub(super) fn dropped(&mut self, message: u32, agenda: &mut Agenda<Event>) {
         let to = self.messages.get(message).to;
         if let Some(qp) = self.qps.get(to.index as usize) {
             let machine = qp.machine as usize;
@@ -297,7 +299,7 @@ impl Fabric {
     ) {
         let to = self.messages.get(message).to;
         let qp_type = self.qps[to.index as usize].qp_type;
-        if qp_type == QpType::Rc {
+        if qp_type.is_reliable() {
             self.answer(message, Answer::Nak(status), at, agenda);
         } else {
             self.dropped(message, agenda);

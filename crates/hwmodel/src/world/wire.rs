@@ -18,6 +18,8 @@ mod header {
     pub(super) const AETH: u64 = 4;
     pub(super) const DETH: u64 = 8;
     pub(super) const IMMDT: u64 = 4;
+    /// Not published; room for an access key of 8 B and the initiator's number and context.
+    pub(super) const DC_CONNECT: u64 = 16;
     pub(super) const ATOMICETH: u64 = 28;
     pub(super) const ATOMICACKETH: u64 = 8;
     pub(super) const ICRC: u64 = 4;
@@ -41,7 +43,7 @@ fn frame(link: LinkLayer) -> u64 {
 
 /// Extended headers of a message's first packet.
 fn extended(message: &Message, qp_type: QpType) -> u64 {
-    use header::{AETH, ATOMICACKETH, ATOMICETH, DETH, IMMDT, RETH};
+    use header::{AETH, ATOMICACKETH, ATOMICETH, DC_CONNECT, DETH, IMMDT, RETH};
     let datagram = if qp_type == QpType::Ud { DETH } else { 0 };
     datagram
         + match (message.direction, message.operation) {
@@ -53,7 +55,8 @@ fn extended(message: &Message, qp_type: QpType) -> u64 {
             (Direction::Answer(Answer::Ack), operation) if operation.is_atomic() => {
                 AETH + ATOMICACKETH
             }
-            (Direction::Answer(_), _) => AETH,
+            (Direction::Answer(_) | Direction::Connected, _) => AETH,
+            (Direction::Connect | Direction::Disconnect(_), _) => DC_CONNECT,
         }
 }
 
@@ -86,8 +89,10 @@ impl Qp {
     /// The last message that left in a direction.
     fn order(&mut self, direction: Direction) -> &mut Passage {
         match direction {
-            Direction::Request => &mut self.departed,
-            Direction::Answer(_) => &mut self.answered,
+            Direction::Request | Direction::Connect | Direction::Disconnect(_) => {
+                &mut self.departed
+            }
+            Direction::Answer(_) | Direction::Connected => &mut self.answered,
         }
     }
 }
@@ -118,8 +123,8 @@ impl Fabric {
     pub(super) fn depart(&mut self, message: u32, delay: Span, agenda: &mut Agenda<Event>) {
         let m = self.messages.get(message);
         let (from, to) = match m.direction {
-            Direction::Request => (m.from, m.to),
-            Direction::Answer(_) => (m.to, m.from),
+            Direction::Request | Direction::Connect | Direction::Disconnect(_) => (m.from, m.to),
+            Direction::Answer(_) | Direction::Connected => (m.to, m.from),
         };
         let (seq, is_request) = (m.seq, m.direction == Direction::Request);
         let passage = self.travel(message, (from, to), agenda.now(), delay);
@@ -138,13 +143,14 @@ impl Fabric {
         now: Time,
         delay: Span,
     ) -> Passage {
-        let (source, target) = (from.index as usize, to.index as usize);
-        let here = self.qps[source].machine;
+        let target = to.index as usize;
+        let here = self.qps[from.index as usize].machine;
+        let source = self.orderer(message, from);
         let there = self.qps.get(target).map_or(here, |peer| peer.machine);
         let credit = self.credit(message, there, now);
         let qp = &self.qps[source];
         let m = self.messages.get(message);
-        let machine = &mut self.machines[qp.machine as usize];
+        let machine = &mut self.machines[here as usize];
         let link = machine.link;
         let mtu = qp.mtu.max(1);
         let packets = m.length.div_ceil(mtu).max(1);
@@ -195,6 +201,16 @@ impl Fabric {
         passage
     }
 
+    /// The queue pair by which a message keeps its order and finds its port. What a DC target sends keeps
+    /// the order of the initiator that it is for, and leaves by the port that it came by.
+    fn orderer(&mut self, message: u32, from: QpRef) -> usize {
+        let initiator = self.messages.get(message).from;
+        match self.qps[from.index as usize].qp_type {
+            QpType::Dct => initiator.index as usize,
+            _ => from.index as usize,
+        }
+    }
+
     /// When a message may leave for the port of machine `there`: its sender waits for credits while
     /// what is promised to the NIC there is more than its buffer holds.
     fn credit(&mut self, message: u32, there: u32, now: Time) -> Time {
@@ -203,6 +219,7 @@ impl Fabric {
         let span = match m.direction {
             Direction::Request => receiving_span(machine, m.operation, m.length),
             Direction::Answer(_) => machine.nic.times.response,
+            _ => super::dc::receiving_span(machine),
         };
         let promised = machine
             .nic
@@ -228,6 +245,9 @@ impl Fabric {
         match self.messages.get(message).direction {
             Direction::Request => self.request(message, agenda),
             Direction::Answer(answer) => self.answered(message, answer, agenda),
+            Direction::Connect => self.connect_asked(message, agenda),
+            Direction::Connected => self.connect_answered(message, agenda),
+            Direction::Disconnect(context) => self.disconnect(message, context, agenda),
         }
     }
 }

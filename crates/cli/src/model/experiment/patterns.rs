@@ -4,13 +4,13 @@ use std::num::NonZero;
 
 use adverb_hwmodel::Cluster;
 use adverb_patterns::{
-    Inbound, Limits, Load, Outbound, Part, Pattern, PatternError, Places, Posting, Refill, Request,
-    Schedule, Symmetric, Tally, Timing, Transport, Wait, run,
+    Aim, Dc, Inbound, Limits, Load, Outbound, Part, Pattern, PatternError, Places, Posting, Refill,
+    Request, Schedule, Symmetric, Tally, Timing, Transport, Wait, run,
 };
 use adverb_sim::Returned;
 use adverb_units::{Bytes, Span};
 use adverb_validate::{
-    self as published, Budget, Completion, Experiment, Metric, PostList, Refusal, Side,
+    self as published, Budget, Completion, DcTarget, Experiment, Metric, PostList, Refusal, Side,
 };
 use adverb_verbs::{QpType, RoleId};
 
@@ -164,7 +164,8 @@ fn transport(experiment: &Experiment) -> Result<Transport, Refusal> {
         Some(T::Rc) | None => Ok(QpType::Rc),
         Some(T::Uc) => Ok(QpType::Uc),
         Some(T::Ud) => Ok(QpType::Ud),
-        Some(other @ (T::Dc | T::Sockets)) => {
+        Some(T::Dc) => Ok(QpType::Dci),
+        Some(other @ T::Sockets) => {
             let program = experiment.program;
             Err(cannot(format!("the model runs no {program} over {other}")))
         }
@@ -186,6 +187,15 @@ fn request(experiment: &Experiment, size: u32) -> Result<Request, Refusal> {
         Some(O::Cas) => Ok(Request::CompareSwap),
         Some(other) => Err(cannot(format!("{} with {other}", experiment.program))),
         None => Err(cannot(format!("{} without an opcode", experiment.program))),
+    }
+}
+
+/// Whom DC initiators address.
+fn aim(target: Option<DcTarget>) -> Aim {
+    match target {
+        Some(DcTarget::Other) => Aim::Other,
+        Some(DcTarget::Random) => Aim::Random,
+        Some(DcTarget::Fixed) | None => Aim::Fixed(0),
     }
 }
 
@@ -215,6 +225,10 @@ fn load(experiment: &Experiment) -> Result<Load, Refusal> {
             per_qp: count(p.queueing.outstanding, MOST_OUTSTANDING).min(MOST_OUTSTANDING),
             per_member: count(p.queueing.window_per_core, u32::MAX),
             rd_atomic: u8::try_from(count(p.queueing.max_rd_atomic, 16)).unwrap_or(u8::MAX),
+        },
+        dc: Dc {
+            aim: aim(p.queueing.dc_target),
+            ..Load::new(Request::Read, 0).dc
         },
         places: Places::Own(distance.into()),
         ..Load::new(request(experiment, size)?, size)

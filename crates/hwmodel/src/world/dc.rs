@@ -1,0 +1,283 @@
+//! The dynamically connected transport (DC).
+//!
+//! An initiator is connected with one target at a time. When its next request goes elsewhere, it
+//! first waits for the answers to those before; then it sends a disconnect packet to the one target,
+//! which nobody answers, and a connect packet to the other, whose answer it waits for. So a change
+//! of targets costs three packets and a round trip between the NICs (Kalia et al., OSDI 2016, section
+//! 2.2). Targets hold a context for each connected initiator, out of a pool.
+
+use adverb_sim::Agenda;
+use adverb_units::Span;
+use adverb_verbs::{Operation, QpState, QpType};
+
+use super::machine::{Half, Machine};
+use super::message::{Delivery, Direction, Message};
+use super::queue_pair::Target;
+use super::{Event, Fabric, QpRef};
+
+/// How an initiator stands to targets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum State {
+    /// Connected with none.
+    #[default]
+    Apart,
+    /// It waits for the answer of this one.
+    Connecting(Target),
+    /// Requests go to this one.
+    Connected(Target),
+}
+
+/// A context that a target holds for an initiator.
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    target: QpRef,
+    context: u32,
+}
+
+/// The connection of an initiator.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Connection {
+    state: State,
+    held: Option<Held>,
+}
+
+impl Connection {
+    /// Its connect packet is lost: the next one may go.
+    pub(super) fn give_up_connecting(&mut self) {
+        if matches!(self.state, State::Connecting(_)) {
+            self.state = State::Apart;
+        }
+    }
+}
+
+/// A NIC's contexts for initiators. What was given back last is given out first, so that few are in use.
+#[derive(Debug)]
+pub(crate) struct Contexts {
+    free: Vec<u32>,
+    made: u32,
+    most: u32,
+}
+
+impl Contexts {
+    pub(crate) fn new(most: u32) -> Self {
+        Contexts {
+            free: Vec::new(),
+            made: 0,
+            most,
+        }
+    }
+
+    fn take(&mut self) -> Option<u32> {
+        if let Some(context) = self.free.pop() {
+            return Some(context);
+        }
+        (self.made < self.most).then(|| {
+            self.made += 1;
+            self.made - 1
+        })
+    }
+
+    fn give(&mut self, context: u32) {
+        self.free.push(context);
+    }
+}
+
+/// How long a packet that makes or ends a context occupies the receiving side.
+///
+/// Making one is what loading one is, without the read over PCIe: so many go on at a time.
+pub(super) fn receiving_span(machine: &Machine) -> Span {
+    machine.nic.times.response + machine.nic.times.context_making
+}
+
+impl Fabric {
+    /// Whether the queue pair's next request may go, as far as connections are concerned. If an
+    /// initiator has to change targets and may, it begins.
+    pub(super) fn has_target(&mut self, at: QpRef, agenda: &mut Agenda<Event>) -> bool {
+        let now = agenda.now();
+        let Some(qp) = self.alive(at) else {
+            return false;
+        };
+        let is_idle = qp.issuing || qp.paused || qp.state != QpState::Rts || qp.next >= qp.known;
+        if qp.qp_type != QpType::Dci || is_idle {
+            return true;
+        }
+        let (next, state) = (qp.next, qp.dc.state);
+        let wanted = qp.wqe(next).map(|wqe| (wqe.target, wqe.ready));
+        let Some((Some(target), ready)) = wanted else {
+            return true;
+        };
+        match state {
+            State::Connected(other) if other == target => return true,
+            State::Connecting(_) => return false,
+            State::Connected(_) | State::Apart => {}
+        }
+        let before = next.checked_sub(1).and_then(|before| qp.wqe(before));
+        if before.is_some_and(|wqe| wqe.status.is_none()) {
+            return false;
+        }
+        qp.dc.state = State::Connecting(target);
+        let (machine, unit) = (qp.machine as usize, qp.unit as usize);
+        let nic = &mut self.machines[machine].nic;
+        let begin = nic.units[unit].begin(ready.max(now), nic.times.unit_wqe);
+        agenda.schedule(begin, Event::ChangeTarget { qp: at });
+        false
+    }
+
+    /// The initiator takes leave of one target and turns to the next.
+    pub(super) fn change_target(&mut self, at: QpRef, agenda: &mut Agenda<Event>) {
+        let Some(qp) = self.alive(at) else { return };
+        let State::Connecting(target) = qp.dc.state else {
+            return;
+        };
+        let (machine, held) = (qp.machine as usize, qp.dc.held.take());
+        let host = &mut self.machines[machine];
+        let context = host.context(at.index, Half::Requester);
+        host.nic.tx.serve(agenda.now(), context);
+        if let Some(held) = held {
+            let leave = Direction::Disconnect(held.context);
+            self.send_control(at, held.target, (leave, target), agenda);
+        }
+        let to = self.destination(at, Some(target));
+        self.send_control(at, to, (Direction::Connect, target), agenda);
+    }
+
+    /// A packet of the connection leaves the initiator.
+    fn send_control(
+        &mut self,
+        at: QpRef,
+        to: QpRef,
+        (direction, target): (Direction, Target),
+        agenda: &mut Agenda<Event>,
+    ) {
+        let now = agenda.now();
+        let payload = self.messages.buffer();
+        let qp = &self.qps[at.index as usize];
+        let (seq, psn, source) = (qp.next, qp.sq_psn, qp.number);
+        let host = &mut self.machines[qp.machine as usize];
+        let passed = host.transmit(now, host.nic.times.send);
+        let message = self.messages.put(Message {
+            from: at,
+            to,
+            seq,
+            psn,
+            operation: Operation::Send,
+            direction,
+            length: 0,
+            payload,
+            solicited: false,
+            gathered: passed,
+            first: now,
+            delivery: Delivery::default(),
+            source,
+            qkey: target.qkey,
+        });
+        self.depart(message, passed - now, agenda);
+    }
+
+    /// A connect packet is at the target.
+    pub(super) fn connect_asked(&mut self, message: u32, agenda: &mut Agenda<Event>) {
+        let now = agenda.now();
+        let m = self.messages.get(message);
+        let (from, to, key) = (m.from, m.to, m.qkey);
+        let Some(qp) = self.qps.get(to.index as usize) else {
+            return self.unanswered(message, agenda);
+        };
+        let is_target = qp.life == to.life && qp.qp_type == QpType::Dct;
+        let accepts = is_target && qp.state.receives() && qp.qkey == key;
+        let host = &mut self.machines[qp.machine as usize];
+        host.nic.counts.received_messages += 1;
+        let made = host.nic.times.context_made;
+        let passed = host.receive(now, receiving_span(host)) + made;
+        let context = if accepts {
+            host.nic.dc_contexts.take()
+        } else {
+            None
+        };
+        let Some(context) = context else {
+            return self.dropped(message, agenda);
+        };
+        host.make_context(context, Half::DcResponder);
+        self.release(from);
+        let Some(initiator) = self.alive(from) else {
+            self.return_context(to, context);
+            return self.messages.end(message);
+        };
+        let target = to;
+        initiator.dc.held = Some(Held { target, context });
+        let m = self.messages.get(message);
+        m.direction = Direction::Connected;
+        m.gathered = passed;
+        self.depart(message, passed - now, agenda);
+    }
+
+    /// The target's answer is at the initiator.
+    pub(super) fn connect_answered(&mut self, message: u32, agenda: &mut Agenda<Event>) {
+        let now = agenda.now();
+        let at = self.messages.get(message).from;
+        self.messages.end(message);
+        let Some(machine) = self.alive(at).map(|qp| qp.machine as usize) else {
+            return;
+        };
+        let host = &mut self.machines[machine];
+        host.nic.counts.received_messages += 1;
+        let span = host.nic.times.response + host.context(at.index, Half::Requester);
+        let passed = host.receive(now, span);
+        agenda.schedule(passed, Event::Connected { qp: at });
+    }
+
+    /// The initiator knows that it is connected.
+    pub(super) fn connected(&mut self, at: QpRef, agenda: &mut Agenda<Event>) {
+        let Some(qp) = self.alive(at) else { return };
+        if let State::Connecting(target) = qp.dc.state {
+            qp.dc.state = State::Connected(target);
+            qp.retries_left = qp.retry_cnt;
+        }
+        self.pump(at, agenda);
+    }
+
+    /// A disconnect packet is at the target.
+    pub(super) fn disconnect(&mut self, message: u32, context: u32, agenda: &mut Agenda<Event>) {
+        let to = self.messages.get(message).to;
+        self.messages.end(message);
+        let Some(qp) = self.qps.get(to.index as usize) else {
+            return;
+        };
+        let host = &mut self.machines[qp.machine as usize];
+        host.nic.counts.received_messages += 1;
+        let span = receiving_span(host);
+        host.receive(agenda.now(), span);
+        self.return_context(to, context);
+    }
+
+    fn return_context(&mut self, target: QpRef, context: u32) {
+        if let Some(qp) = self.qps.get(target.index as usize) {
+            let nic = &mut self.machines[qp.machine as usize].nic;
+            nic.dc_contexts.give(context);
+        }
+    }
+
+    /// Gives back the context that an initiator holds, if it does.
+    pub(super) fn release(&mut self, initiator: QpRef) {
+        let held = self.alive(initiator).and_then(|qp| qp.dc.held.take());
+        if let Some(held) = held {
+            self.return_context(held.target, held.context);
+        }
+    }
+
+    /// The context of the responder's half: the queue pair's own, or the one that a target holds
+    /// for the initiator.
+    pub(super) fn responder_context(&self, from: QpRef, to: QpRef) -> (u32, Half) {
+        let initiator = self.qps.get(from.index as usize);
+        match initiator.and_then(|qp| qp.dc.held) {
+            Some(held) => (held.context, Half::DcResponder),
+            None => (to.index, Half::Responder),
+        }
+    }
+
+    /// Whether `to` is the DC target that `from` is connected with.
+    pub(super) fn is_dc_peer(&self, from: QpRef, to: QpRef) -> bool {
+        let initiator = self.qps.get(from.index as usize);
+        let held = initiator.and_then(|qp| qp.dc.held);
+        held.is_some_and(|held| held.target == to)
+    }
+}
