@@ -6,6 +6,7 @@ use adverb_verbs::{Counters, RoleId};
 
 use crate::cores::Core;
 use crate::counters;
+use crate::load::CpuLoad;
 use crate::objects::ModelContext;
 use crate::preset::{Kind, Preset};
 use crate::station::ModelStation;
@@ -85,10 +86,11 @@ impl Cluster {
         MachineId(index)
     }
 
-    /// Lets `threads` of a machine read and write the memory that its NIC uses, all the time.
-    pub fn load(&mut self, machine: MachineId, threads: u32) {
+    /// Lets threads of a machine work beside the roles, from the beginning to the end.
+    pub fn load(&mut self, machine: MachineId, load: &CpuLoad) {
         self.simulation.shared().with(|fabric, _| {
-            fabric.machines[machine.0 as usize].load_threads = threads.into();
+            let machine = &mut fabric.machines[machine.0 as usize];
+            machine.root.load(load, &machine.preset.params);
         });
     }
 

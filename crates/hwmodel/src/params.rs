@@ -71,6 +71,10 @@ params! {
     cpu: Cpu {
         /// Cores of one socket.
         cores: 1.0..=512.0;
+        /// Hyper-threads of a core.
+        threads_per_core: 1.0..=16.0;
+        /// One load or store of a thread that walks over lines that its core has, with its loop.
+        access_ns: 0.1..=10000.0;
         /// Making one work request in memory, with the call that posts it, but for what goes to the NIC.
         wqe_build_ns: 0.1..=100000.0;
         /// Copying one further 64 B line of inline data or WQE.

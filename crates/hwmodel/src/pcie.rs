@@ -108,6 +108,12 @@ impl Pcie {
         }
     }
 
+    /// The same link, its root port's memory one hop between sockets farther.
+    pub(crate) fn across(mut self, hop: Span) -> Self {
+        self.one_way += hop;
+        self
+    }
+
     /// What a read of `bytes` takes on an idle link.
     pub(crate) fn round_trip(&self, bytes: u64, latency: Span) -> Span {
         let completions = bytes.div_ceil(self.completion);

@@ -95,7 +95,7 @@ impl<'y> ModelStation<'y> {
     ///
     /// What is looked for comes at any moment of a look: on average half a look later it is seen.
     fn see(&self) {
-        self.busy(Act::See, self.cpu.poll_empty / 2 + self.cpu.llc);
+        self.busy(Act::See, self.cpu.poll_empty / 2 + self.cpu.fresh_line);
     }
 
     fn in_kernel(&self, span: Span) {

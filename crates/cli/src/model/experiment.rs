@@ -6,6 +6,7 @@
 mod dma;
 mod forwarding;
 mod hosts;
+mod load;
 mod pairs;
 mod patterns;
 
@@ -34,7 +35,9 @@ pub(crate) fn predict(experiment: &Experiment, budget: &Budget) -> Result<Predic
         Program::BlastOutbound | Program::SharedNic => {
             patterns::outbound(experiment, Span::ZERO, budget)?
         }
-        Program::NumaOpenLoop => patterns::outbound(experiment, NUMA_SPIN, budget)?,
+        Program::NumaOpenLoop | Program::NumaServerLoad => {
+            patterns::outbound(experiment, NUMA_SPIN, budget)?
+        }
         Program::ClosedLoop => patterns::closed_loop(experiment, Span::ZERO, budget)?,
         Program::NumaClosedLoop => patterns::closed_loop(experiment, NUMA_SPIN, budget)?,
         Program::BlastInbound => patterns::inbound(experiment, budget)?,
@@ -77,7 +80,7 @@ fn check(experiment: &Experiment) -> Result<(), Refusal> {
             "an IOMMU",
         ),
         (
-            p.load.threads.is_some_and(|n| n > 0),
+            p.load.threads.is_some_and(|n| n > 0) && !load::takes_load(experiment.program),
             "load on the responder's CPUs",
         ),
         (p.parties.offered.is_some(), "an offered load"),

@@ -1,15 +1,14 @@
 //! A machine: its parameters as times, its NIC's resources, its memory.
 
-use std::collections::HashMap;
-
 use adverb_sim::Seed;
 use adverb_units::{Span, Time};
 use adverb_verbs::{AtomicCap, DeviceCaps, Gid, Lid, PathMtu};
 
-use super::memory::{Memory, Range};
+use super::memory::Memory;
+use super::root::Root;
 use crate::cores::Words;
 use crate::params::Params;
-use crate::pcie::{LINE, Pcie};
+use crate::pcie::Pcie;
 use crate::preset::{Driver, Preset};
 use crate::rate::{ByteTime, ns, period};
 use crate::resource::{Cache, Server, Slots};
@@ -29,6 +28,18 @@ pub enum Placement {
     RemoteMemory,
 }
 
+impl Placement {
+    /// Whether it is on the other node.
+    pub(crate) fn is_remote(self) -> bool {
+        matches!(self, Placement::RemoteCached | Placement::RemoteMemory)
+    }
+
+    /// Whether it is in memory alone.
+    pub(crate) fn is_memory(self) -> bool {
+        matches!(self, Placement::Memory | Placement::RemoteMemory)
+    }
+}
+
 /// What CPUs take for things.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CpuTimes {
@@ -39,7 +50,8 @@ pub(crate) struct CpuTimes {
     pub(crate) recv_build: Span,
     pub(crate) poll_empty: Span,
     pub(crate) poll_hit: Span,
-    pub(crate) llc: Span,
+    /// Loading a line that the NIC has just written.
+    pub(crate) fresh_line: Span,
     pub(crate) wake: Span,
     pub(crate) wake_cpu: Span,
     pub(crate) syscall: Span,
@@ -159,11 +171,7 @@ pub(crate) struct Machine {
     pub(crate) link: LinkTimes,
     pub(crate) memory: Memory,
     pub(crate) placement: Placement,
-    /// Threads of this host that use the buffers meanwhile.
-    pub(crate) load_threads: u64,
-    line_transfer: Span,
-    /// Lines that they and the NIC fight for, by region and number.
-    lines: HashMap<(u32, usize), Server>,
+    pub(crate) root: Root,
     /// Words that programs share among its cores.
     pub(crate) words: Words,
     /// Queue pairs by number.
@@ -180,13 +188,18 @@ pub(crate) struct Machine {
 impl Machine {
     pub(crate) fn new(index: u32, preset: Preset, placement: Placement, seed: Seed) -> Self {
         let p = &preset.params;
-        let pcie = Pcie::new(&p.pcie);
+        let mut pcie = Pcie::new(&p.pcie);
+        // The driver keeps what the NIC itself needs (contexts) on the NIC's node.
         let round_trip = pcie.round_trip(64, ns(p.memory.dma_ns));
         let times = nic_times(p, round_trip);
+        if placement.is_remote() {
+            pcie = pcie.across(ns(p.memory.dma_numa_extra_ns) / 2);
+        }
+        let root = Root::new(p, placement, seed.stream("load", index.into()));
         Machine {
             index,
             caps: caps(p),
-            cpu: cpu_times(p),
+            cpu: cpu_times(p, &root),
             nic: nic(p, times, seed.stream("contexts", index.into()).bits()),
             seed,
             link: LinkTimes {
@@ -199,9 +212,7 @@ impl Machine {
             pcie,
             memory: Memory::new(index),
             placement,
-            load_threads: 0,
-            line_transfer: ns(p.memory.line_transfer_ns),
-            lines: HashMap::new(),
+            root,
             words: Words::new(p),
             numbers: Vec::new(),
             handles: Vec::new(),
@@ -232,19 +243,23 @@ impl Machine {
     /// How long memory takes to answer the NIC.
     pub(crate) fn dma_latency(&self) -> Span {
         let m = &self.preset.params.memory;
-        let (node, state) = match self.placement {
-            Placement::Cached => (0.0, 0.0),
-            Placement::Memory => (0.0, m.dma_dram_extra_ns),
-            Placement::RemoteCached => (m.dma_numa_extra_ns, 0.0),
-            Placement::RemoteMemory => (m.dma_numa_extra_ns, m.dma_dram_extra_ns),
+        let state = if self.placement.is_memory() {
+            m.dma_dram_extra_ns
+        } else {
+            0.0
         };
-        ns(m.dma_ns + node + state)
+        ns(m.dma_ns + state)
     }
 
     /// What memory adds to a locked read-modify-write: reading and writing find it uncached.
     pub(crate) fn atomic_extra(&self) -> Span {
-        let cached = ns(self.preset.params.memory.dma_ns);
-        self.dma_latency().saturating_sub(cached) * 2
+        let m = &self.preset.params.memory;
+        let hop = if self.placement.is_remote() {
+            ns(m.dma_numa_extra_ns)
+        } else {
+            Span::ZERO
+        };
+        (self.dma_latency().saturating_sub(ns(m.dma_ns)) + hop) * 2
     }
 
     /// Whether one request of `bytes` goes by MMIO.
@@ -302,21 +317,6 @@ impl Machine {
         self.nic.tx.serve(at, span) + self.nic.times.tx
     }
 
-    /// The NIC accesses memory that threads of the host use at the same time; how long it waits for the
-    /// line to be its own.
-    ///
-    /// The threads walk over the region. Whoever wants a line gets it after those that wanted it before,
-    /// each of whom keeps it for one transfer.
-    pub(crate) fn contend(&mut self, range: Range, at: Time) -> Span {
-        if self.load_threads == 0 {
-            return Span::ZERO;
-        }
-        let size = self.memory.region(range.region).bytes.len() as u64;
-        let span = self.line_transfer * self.load_threads / size.div_ceil(LINE).max(1);
-        let line = (range.region, range.offset / LINE as usize);
-        self.lines.entry(line).or_default().serve(at, span) - at
-    }
-
     /// The receiving side works for `span`, from `at` on; returns when the packet has passed it.
     #[inline]
     pub(crate) fn receive(&mut self, at: Time, span: Span) -> Time {
@@ -354,7 +354,7 @@ fn caps(p: &Params) -> DeviceCaps {
     }
 }
 
-fn cpu_times(p: &Params) -> CpuTimes {
+fn cpu_times(p: &Params, root: &Root) -> CpuTimes {
     let c = &p.cpu;
     CpuTimes {
         wqe_build: ns(c.wqe_build_ns),
@@ -364,7 +364,11 @@ fn cpu_times(p: &Params) -> CpuTimes {
         recv_build: ns(c.recv_build_ns),
         poll_empty: ns(c.poll_empty_ns),
         poll_hit: ns(c.poll_hit_ns),
-        llc: ns(p.memory.llc_ns),
+        fresh_line: if root.allocates() {
+            ns(p.memory.llc_ns)
+        } else {
+            ns(p.memory.dram_ns)
+        },
         wake: ns(c.wake_ns),
         wake_cpu: ns(c.wake_cpu_ns),
         syscall: ns(c.syscall_ns),

@@ -8,6 +8,7 @@ use adverb_units::Time;
 
 mod admission;
 pub(crate) mod completion;
+mod contest;
 pub(crate) mod dc;
 pub(crate) mod machine;
 pub(crate) mod memory;
@@ -16,6 +17,7 @@ pub(crate) mod post;
 pub(crate) mod queue_pair;
 mod requester;
 mod responder;
+mod root;
 pub(crate) mod wire;
 
 use completion::{Channel, Cq};

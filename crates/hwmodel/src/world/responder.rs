@@ -74,7 +74,7 @@ impl Fabric {
             host.trace.note(Act::Receive, begin, begin + rx);
             let streamed = host.pcie.write(begin, rx, length);
             visible = streamed.max(passed);
-            let wait = place.map_or(Span::ZERO, |place| host.contend(place, now));
+            let wait = place.map_or(Span::ZERO, |place| host.root.write(place, now));
             if wait > Span::ZERO {
                 host.pcie.hold_writes(now + wait);
                 host.trace.note(Act::LineWait, visible, visible + wait);
@@ -203,7 +203,7 @@ impl Fabric {
         let mut leaves = (passed, passed);
         let m = self.messages.get(message);
         if let Some(range) = range {
-            let latency = host.dma_latency() + host.contend(range, now);
+            let latency = host.dma_latency() + host.root.read(range, now);
             let arrival = host.pcie.read(now, at - now, range.length as u64, latency);
             leaves = (passed.max(arrival.first), arrival.last);
             if let Some(bytes) = host.memory.bytes(range) {
@@ -226,7 +226,8 @@ impl Fabric {
         };
         m.delivery.place = Some(range);
         let host = &mut self.machines[self.qps[to.index as usize].machine as usize];
-        let span = host.nic.times.atomic + host.atomic_extra();
+        let wait = host.root.read(range, agenda.now());
+        let span = host.nic.times.atomic + host.atomic_extra() + wait;
         // Buckets are chosen by the low bits of the address.
         let bucket = word as usize % host.nic.buckets.len();
         let admitted = host.nic.atomic_slots.admit(at);

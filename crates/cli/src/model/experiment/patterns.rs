@@ -15,6 +15,7 @@ use adverb_validate::{
 use adverb_verbs::{QpType, RoleId};
 
 use super::hosts::{placements, preset};
+use super::load;
 use super::{cannot, failed, no_metric, simulated, unfinished};
 
 /// Memory of each member.
@@ -203,12 +204,6 @@ fn load(experiment: &Experiment) -> Result<Load, Refusal> {
     let p = &experiment.parameters;
     let size = p.operation.size.map_or(0, Bytes::get);
     let size = u32::try_from(size).map_err(|_| cannot(format!("messages of {size} B")))?;
-    let shares_lines = p.placement.shared_cache_line == Some(true);
-    let distance = if shares_lines {
-        size
-    } else {
-        size.next_multiple_of(64)
-    };
     Ok(Load {
         inline: p.operation.inline == Some(true) && size > 0,
         signaled_every: count(p.posting.signaled_every, 1),
@@ -230,7 +225,7 @@ fn load(experiment: &Experiment) -> Result<Load, Refusal> {
             aim: aim(p.queueing.dc_target),
             ..Load::new(Request::Read, 0).dc
         },
-        places: Places::Own(distance.into()),
+        places: Places::Own(load::distance(experiment)),
         ..Load::new(request(experiment, size)?, size)
     })
 }
@@ -263,6 +258,7 @@ fn measure(
         },
         ..pattern.clone()
     };
+    load::start(experiment, &mut cluster)?;
     let schedule = Schedule {
         warm_up: window / 2,
         measured: window,

@@ -1,0 +1,117 @@
+//! The root port's way to memory: through the last-level cache, past it, or to the other socket.
+
+use adverb_sim::Random;
+use adverb_units::{Span, Time};
+
+use super::contest::{Contest, Core, LineTimes, Walk};
+use super::machine::Placement;
+use super::memory::Range;
+use crate::load::{CpuLoad, Node, Work};
+use crate::params::Params;
+use crate::rate::ns;
+
+/// Which way the NIC's writes go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Flow {
+    /// DDIO: they allocate in the last-level cache of the NIC's socket.
+    Allocate,
+    /// To memory of that socket; caches lose the lines.
+    Bypass,
+    /// To memory of the other socket; caches lose the lines.
+    Across,
+}
+
+/// A machine's root port, and the lines that it and the cores want.
+#[derive(Debug)]
+pub(crate) struct Root {
+    flow: Flow,
+    /// Buffers are in memory from the beginning: each read goes there.
+    is_cold: bool,
+    contest: Contest,
+}
+
+impl Root {
+    pub(crate) fn new(p: &Params, placement: Placement, random: Random) -> Self {
+        let flow = if placement.is_remote() {
+            Flow::Across
+        } else if p.memory.ddio_ways > 0.0 {
+            Flow::Allocate
+        } else {
+            Flow::Bypass
+        };
+        let times = LineTimes {
+            transfer: ns(p.memory.line_transfer_ns),
+            memory: ns(p.memory.dma_dram_extra_ns),
+            snoop: ns(p.memory.dma_ns),
+            conflict: ns(p.memory.dma_numa_extra_ns),
+        };
+        Root {
+            flow,
+            is_cold: placement.is_memory(),
+            contest: Contest::new(times, random),
+        }
+    }
+
+    /// Whether what the NIC writes can be read out of the last-level cache.
+    pub(crate) fn allocates(&self) -> bool {
+        self.flow == Flow::Allocate
+    }
+
+    /// Lets threads work. Those that the CPUs have no room for wait for their turn.
+    pub(crate) fn load(&mut self, load: &CpuLoad, p: &Params) {
+        let Work::Walk { bytes, access } = load.work else {
+            return;
+        };
+        let cores = p.cpu.cores as u32;
+        let cpus = cores * p.cpu.threads_per_core as u32;
+        let nodes = if load.node == Node::Both { 2 } else { 1 };
+        let transfer = ns(p.memory.line_transfer_ns);
+        let across = transfer + ns(p.memory.dma_numa_extra_ns);
+        let is_near = |thread: u32| match load.node {
+            Node::Nic => self.flow != Flow::Across,
+            Node::Other => self.flow == Flow::Across,
+            Node::Both => thread.is_multiple_of(2),
+        };
+        let threads = (0..load.threads.min(nodes * cpus)).map(|thread| {
+            let core = Core(thread % (nodes * cores));
+            let transfer = if is_near(thread) { transfer } else { across };
+            (core, transfer)
+        });
+        let walk = Walk {
+            bytes: bytes.get(),
+            access,
+            each: match access {
+                crate::load::Access::Bytes { .. } => ns(p.cpu.access_ns),
+                crate::load::Access::CompareSwap => ns(p.cpu.atomic_ns),
+            },
+        };
+        self.contest.begin(walk, threads);
+    }
+
+    /// The NIC writes; how long until it has all lines.
+    ///
+    /// Writes to the other socket are posted there and wait for nothing.
+    pub(crate) fn write(&mut self, range: Range, at: Time) -> Span {
+        let is_contested = self.contest.concerns(range);
+        match self.flow {
+            Flow::Allocate if is_contested => self.contest.allocate(range, at) - at,
+            Flow::Bypass => self.contest.bypass(range, at) - at,
+            Flow::Across if is_contested => {
+                self.contest.invalidate(range, at);
+                Span::ZERO
+            }
+            Flow::Allocate | Flow::Across => Span::ZERO,
+        }
+    }
+
+    /// The NIC reads; how much longer that takes than where nobody else wants the lines.
+    pub(crate) fn read(&mut self, range: Range, at: Time) -> Span {
+        let is_contested = self.contest.concerns(range);
+        match self.flow {
+            Flow::Allocate if is_contested => self.contest.read(range, at) - at,
+            Flow::Bypass if is_contested || !self.is_cold => self.contest.read(range, at) - at,
+            Flow::Across if is_contested => self.contest.read_across(range, at) - at,
+            Flow::Allocate | Flow::Bypass | Flow::Across => Span::ZERO,
+        }
+    }
+}
