@@ -1,11 +1,11 @@
 //! Inline payload: copied while the request is posted.
 
 use adverb_verbs::{
-    Context, Device, Lkey, MemoryRegion, Operation, PostErrorCause, QpCaps, QueuePair, SendFlags,
-    SendRequest, WcStatus, WrId,
+    Context, CreateError, Device, Lkey, MemoryRegion, Operation, PostErrorCause, QpCaps, QpInit,
+    QpType, QueuePair, SendFlags, SendRequest, WcStatus, WrId,
 };
 
-use crate::pair::{BLANK, Pair, SIGNALED, Setup};
+use crate::pair::{BLANK, End, Pair, SIGNALED, Setup};
 use crate::{NotSupported, Verdict};
 
 const INLINE: SendFlags = SIGNALED.union(SendFlags::INLINE);
@@ -159,4 +159,26 @@ pub fn inline_beyond_the_maximum_is_refused<D: Device>(device: &D) -> Verdict {
     a.expect_quiet();
     assert_eq!(b.bytes(0, 8), [BLANK; 8]);
     Ok(())
+}
+
+/// A device without inline receive says so when the queue pair is made (`max_inl_recv` of vendors' verbs).
+pub fn inline_receives_are_made_or_refused_by_name<D: Device>(device: &D) -> Verdict {
+    let end = End::new(device, &Setup::default());
+    let init = QpInit {
+        qp_type: QpType::Rc,
+        send_cq: &*end.send_cq,
+        recv_cq: &*end.recv_cq,
+        caps: Setup::default().caps,
+    };
+    let make = |max| end.context.create_qp_with_inline_recv(&end.pd, &init, max);
+    make(0).expect("no inline receive is what all devices have");
+    match make(16) {
+        Ok(_) => Ok(()),
+        Err(CreateError::Unsupported(missing)) => {
+            assert_eq!(missing.feature, "inline receive");
+            assert_eq!(missing.device, end.context.name().to_string());
+            Ok(())
+        }
+        Err(other) => panic!("{other}"),
+    }
 }

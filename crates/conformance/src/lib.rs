@@ -188,6 +188,7 @@ macro_rules! for_each_case {
                 inline_needs_no_key,
                 an_inline_read_is_refused,
                 inline_beyond_the_maximum_is_refused,
+                inline_receives_are_made_or_refused_by_name,
             ];
             events: [
                 an_armed_queue_raises_one_event_that_names_it,

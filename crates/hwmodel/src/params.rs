@@ -220,6 +220,8 @@ params! {
         atomic_ns: 0.0..=100000.0;
         /// Longest inline payload.
         max_inline_bytes: 0.0..=4096.0;
+        /// Longest payload that a receive gets within its completion.
+        max_inline_recv_bytes: 0.0..=4096.0;
         /// Longest WQE that goes by MMIO.
         blueflame_bytes: 0.0..=4096.0;
         /// Queue pairs of a process that have an MMIO register of their own.

@@ -417,3 +417,58 @@ fn polling_without_waiting_ends_in_words() {
     let outcome = cluster.run(&Budget::NONE).to_string();
     assert!(outcome.starts_with("hasty panicked: polled"), "{outcome}");
 }
+
+/// Lines that the responder's NIC writes, and the time until they are seen, for a SEND of `length`.
+fn received(two: &Two<'_, '_>, length: u32) -> (u64, Span) {
+    let context = two.station.context();
+    let lines = || context.counters()["pcie_write_lines"];
+    let payload: Vec<u8> = (1..=length as u8).collect();
+    two.mrs[0].write(0, &payload).unwrap();
+    two.mrs[1].write(0, &[0; 64]).unwrap();
+    two.receive(1, 64);
+    let before = (lines(), two.station.now());
+    let sges = [two.mrs[0].sge(0, length).unwrap()];
+    let request = SendRequest::new(WrId(2), Operation::Send, &sges);
+    two.qps[0].post_send(&[request]).unwrap();
+    let wc = two.wait(1);
+    assert_eq!((wc.status, wc.byte_len), (WcStatus::Success, length));
+    assert_eq!(two.bytes(1, 0, length as usize), payload);
+    (lines() - before.0, two.station.now() - before.1)
+}
+
+#[test]
+fn inline_receives_bring_the_payload_within_the_completion() {
+    alone(|station| {
+        let plain = Two::new(station, QpType::Rc);
+        let inline = Two::with_inline_recv(station, QpType::Rc, 48);
+        // The first ones load contexts.
+        for two in [&plain, &inline, &plain, &inline] {
+            received(two, 16);
+        }
+        // Beyond half a line the completion is a line longer; beyond the limit nothing changes.
+        for (length, lines) in [(16, 1), (32, 1), (33, 2), (48, 2), (49, 2), (0, 1)] {
+            let (ours, theirs) = (received(&inline, length), received(&plain, length));
+            assert_eq!(ours.0, lines, "{length} B");
+            assert_eq!(theirs.0, if length > 0 { 2 } else { 1 }, "{length} B");
+            let is_faster = ours.1 < theirs.1;
+            assert_eq!(
+                is_faster,
+                (1..=48).contains(&length),
+                "{length} B: {ours:?}, {theirs:?}"
+            );
+        }
+        let context = station.context();
+        let pd = context.alloc_pd().unwrap();
+        let init = QpInit {
+            qp_type: QpType::Rc,
+            send_cq: &plain.cqs[0],
+            recv_cq: &plain.cqs[0],
+            caps: caps(),
+        };
+        let refused = context.create_qp_with_inline_recv(&pd, &init, 65);
+        assert_eq!(
+            refused.unwrap_err().to_string(),
+            "max_inl_recv 65 is outside this device's range 0..=64"
+        );
+    });
+}

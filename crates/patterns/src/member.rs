@@ -133,7 +133,7 @@ pub fn run<S: Station>(
 ) -> Result<Tally, PatternError> {
     let member = &pattern.members[me.0 as usize];
     let members = pattern.members.len() as u32;
-    let wiring = Wiring::new(station, (pattern.transport, pattern.wait), member)?;
+    let wiring = Wiring::new(station, pattern, member)?;
     let receives = match &member.part {
         Part::Receive { depth, size } => Some((*depth, *size)),
         _ => None,

@@ -5,6 +5,9 @@ use adverb_verbs::RoleId;
 use crate::load::{Aim, Dc, Limits, Load, Transport};
 use crate::reap::Wait;
 
+/// Room of the global routing header, before the payload of a datagram.
+pub(crate) const GRH: u32 = 40;
+
 /// A queue pair of a member, by its other end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Link {
@@ -23,7 +26,7 @@ pub enum Part {
     Receive {
         /// Receives of each queue pair.
         depth: u32,
-        /// Room of each, in bytes.
+        /// Room of each, in bytes: a global routing header and the payload.
         size: u32,
     },
 }
@@ -41,6 +44,16 @@ pub struct Member {
     pub memory: u64,
 }
 
+/// Where the payload of a message is when its receive completes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Landing {
+    /// In the receive's buffer: the device has written it there.
+    #[default]
+    Buffer,
+    /// Within the completion: inline receive, which few devices have.
+    Completion,
+}
+
 /// A program of several machines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pattern {
@@ -48,6 +61,8 @@ pub struct Pattern {
     pub transport: Transport,
     /// How members wait for completions.
     pub wait: Wait,
+    /// Where messages land at members that receive.
+    pub landing: Landing,
     /// The members, by role.
     pub members: Vec<Member>,
 }
@@ -58,6 +73,7 @@ impl Pattern {
         Pattern {
             transport,
             wait: Wait::Poll,
+            landing: Landing::Buffer,
             members: Vec::new(),
         }
     }
@@ -139,7 +155,7 @@ impl Pattern {
         let servers: Vec<_> = if shape.receivers > 0 {
             let part = Part::Receive {
                 depth: shape.depth,
-                size: load.payload() + 40,
+                size: load.payload() + GRH,
             };
             let add = |_| pattern.add(0, part.clone(), shape.memory);
             (0..shape.receivers).map(add).collect()

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::dc;
 use crate::error::PatternError;
 use crate::load::{Load, Transport};
-use crate::pattern::{Member, Part};
+use crate::pattern::{GRH, Landing, Member, Part, Pattern};
 use crate::reap::Wait;
 
 /// How long members wait for one another.
@@ -89,6 +89,14 @@ impl Depths {
     }
 }
 
+/// Payload that a member's receives get within their completions.
+fn inline_recv(landing: Landing, part: &Part) -> u32 {
+    match (landing, part) {
+        (Landing::Completion, Part::Receive { size, .. }) => size - GRH,
+        _ => 0,
+    }
+}
+
 /// Requests that a queue pair has room for.
 pub(crate) fn send_depth(load: &Load) -> u32 {
     let most = load.limits.per_qp.min(load.limits.per_member);
@@ -134,9 +142,10 @@ impl<C: Context> Wiring<C> {
     /// Makes a member's objects and connects them.
     pub(crate) fn new<S: Station<Context = C>>(
         station: &S,
-        (transport, wait): (Transport, Wait),
+        pattern: &Pattern,
         member: &Member,
     ) -> Result<Self, PatternError> {
+        let transport = pattern.transport;
         let context = station.context();
         let caps = context.caps();
         let port = context.port(context.port_num())?;
@@ -150,7 +159,7 @@ impl<C: Context> Wiring<C> {
             .send
             .max(depths.recv)
             .saturating_mul(qps.max(1) as u32);
-        let channel = match wait {
+        let channel = match pattern.wait {
             Wait::Event => Some(context.create_channel()?),
             Wait::Poll => None,
         };
@@ -167,7 +176,8 @@ impl<C: Context> Wiring<C> {
                 max_inline_data: depths.inline,
             },
         };
-        let qps = (0..qps).map(|_| context.create_qp(&pd, &init));
+        let inline_recv = inline_recv(pattern.landing, &member.part);
+        let qps = (0..qps).map(|_| context.create_qp_with_inline_recv(&pd, &init, inline_recv));
         let qps = qps.collect::<Result<Vec<_>, _>>()?;
         let target = if transport == QpType::Dci {
             let qp_type = QpType::Dct;

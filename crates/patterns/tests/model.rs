@@ -2,8 +2,8 @@
 
 use adverb_hwmodel::{Cluster, Placement, Preset};
 use adverb_patterns::{
-    Aim, Dc, Inbound, Limits, Load, Outbound, Part, Pattern, Places, Posting, Refill, Request,
-    Schedule, Symmetric, Tally, Timing, Transport, Wait, run,
+    Aim, Dc, Inbound, Landing, Limits, Load, Outbound, Part, Pattern, Places, Posting, Refill,
+    Request, Schedule, Symmetric, Tally, Timing, Transport, Wait, run,
 };
 use adverb_sim::Budget;
 use adverb_units::Span;
@@ -225,6 +225,35 @@ fn messages_are_taken_by_events_too() {
     let (received, sent) = tallies.split_at(1);
     let share = rate(received) / rate(sent);
     assert!((0.9..1.1).contains(&share), "{share} of what was sent came");
+}
+
+#[test]
+fn inline_receives_save_the_write_of_the_payload() {
+    let shape = Inbound {
+        threads: 8,
+        peers: 4,
+        qps: 8,
+        window: None,
+        receivers: 4,
+        depth: 512,
+        memory: 1 << 20,
+    };
+    let received = |landing, size| {
+        let pattern = Pattern {
+            landing,
+            ..Pattern::inbound(Transport::Ud, &load(Request::Send, size), &shape)
+        };
+        let (tallies, counters) = on_model("cx3", &pattern);
+        let received = &tallies[..4];
+        let completed: u64 = received.iter().map(|tally| tally.completed).sum();
+        let lines = counters["pcie_write_lines"] as f64 / completed as f64;
+        (rate(received), lines)
+    };
+    let (to_buffer, two_lines) = received(Landing::Buffer, 32);
+    let (to_completion, one_line) = received(Landing::Completion, 32);
+    assert!(to_completion >= to_buffer, "{to_completion}, {to_buffer}");
+    let ratio = two_lines / one_line;
+    assert!((1.9..2.1).contains(&ratio), "{two_lines}, {one_line}");
 }
 
 #[test]

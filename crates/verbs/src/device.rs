@@ -17,6 +17,7 @@ use crate::completion::{NotifyOn, WorkCompletion};
 use crate::connect::{ConnectError, Connection};
 use crate::error::{
     CreateError, MemoryAccessError, ModifyQpError, OpenError, PollError, PostError, RegisterError,
+    Unsupported,
 };
 use crate::ids::{CqId, Lkey, PortNum, Qpn, Rkey};
 use crate::qp::{AddressVector, QpAttr, QpState, QpType};
@@ -96,6 +97,27 @@ pub trait Context: Sized {
         pd: &Self::Pd,
         init: &QpInit<'_, Self::Cq>,
     ) -> Result<Self::Qp, CreateError>;
+
+    /// Makes a queue pair whose receives get payloads of at most `max_inl_recv` bytes within their
+    /// completions: the device writes once, and whoever polls copies into the buffer. Vendors' verbs
+    /// have it as an attribute of creation (`max_inl_recv` of `ibv_exp_create_qp`).
+    ///
+    /// # Errors
+    /// As of [`Context::create_qp`]; most devices have no inline receive, and say so.
+    fn create_qp_with_inline_recv(
+        &self,
+        pd: &Self::Pd,
+        init: &QpInit<'_, Self::Cq>,
+        max_inl_recv: u32,
+    ) -> Result<Self::Qp, CreateError> {
+        if max_inl_recv == 0 {
+            return self.create_qp(pd, init);
+        }
+        Err(CreateError::Unsupported(Unsupported {
+            feature: "inline receive",
+            device: self.name().to_string(),
+        }))
+    }
 
     /// Makes an address handle, by which datagrams reach a port (`ibv_create_ah`).
     fn create_ah(&self, pd: &Self::Pd, address: &AddressVector) -> Result<Self::Ah, CreateError>;

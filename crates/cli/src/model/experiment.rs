@@ -74,7 +74,10 @@ fn check(experiment: &Experiment) -> Result<(), Refusal> {
     }
     let p = &experiment.parameters;
     let lacks = [
-        (p.operation.inline_recv == Some(true), "inline receive"),
+        (
+            p.operation.inline_recv == Some(true) && experiment.program != Program::BlastInbound,
+            "inline receive",
+        ),
         (
             p.host.iommu == Some(true) && dma::operation(experiment.program).is_none(),
             "an IOMMU",

@@ -106,15 +106,16 @@ impl CompletionQueue for ModelCq {
     fn poll(&self, into: &mut [WorkCompletion]) -> Result<usize, PollError> {
         let n = self.world.with(|fabric, agenda| {
             let now = agenda.clock.now();
-            let n = fabric.poll(self.number, into, now)?;
+            let polled = fabric.poll(self.number, into, now)?;
             let host = &mut fabric.machines[self.machine as usize];
-            let (act, span) = match n {
+            let copying = host.cpu.wqe_line * polled.copied_lines;
+            let (act, span) = match polled.completions {
                 0 => (Act::Look, host.cpu.poll_empty),
-                n => (Act::TakeCompletion, host.cpu.poll_hit * n as u64),
+                n => (Act::TakeCompletion, host.cpu.poll_hit * n as u64 + copying),
             };
             agenda.clock.busy(span);
             host.trace.note(act, now, agenda.clock.now());
-            Ok(n)
+            Ok(polled.completions)
         })?;
         let fruitless = if n > 0 { 0 } else { self.fruitless.get() + 1 };
         self.fruitless.set(fruitless);

@@ -241,6 +241,15 @@ impl Context for ModelContext {
     }
 
     fn create_qp(&self, pd: &ModelPd, init: &QpInit<'_, ModelCq>) -> Result<ModelQp, CreateError> {
+        self.create_qp_with_inline_recv(pd, init, 0)
+    }
+
+    fn create_qp_with_inline_recv(
+        &self,
+        pd: &ModelPd,
+        init: &QpInit<'_, ModelCq>,
+        max_inl_recv: u32,
+    ) -> Result<ModelQp, CreateError> {
         init.caps.check(&self.caps)?;
         let foreign = [
             ("the protection domain", pd.machine),
@@ -261,6 +270,15 @@ impl Context for ModelContext {
             let index = fabric.qps.len() as u32;
             let limit = self.caps.max_qp;
             let machine = &mut fabric.machines[self.machine as usize];
+            let max = machine.preset.params.nic.max_inline_recv_bytes as u32;
+            if max_inl_recv > max {
+                return Err(CreateError::OutOfRange {
+                    what: "max_inl_recv",
+                    value: max_inl_recv.into(),
+                    min: 0,
+                    max: max.into(),
+                });
+            }
             let local = machine.numbers.len() as u32;
             let number = Qpn::new(local + FIRST_NUMBER).filter(|_| local < limit);
             let number = number.ok_or(CreateError::Exhausted {
@@ -281,6 +299,7 @@ impl Context for ModelContext {
                 port: local % machine.nic.ports.len() as u32,
                 mtu: machine.mtu().bytes().get(),
                 shared_register: shared.then_some(self.number),
+                max_inl_recv,
             };
             fabric.qps.push(new_qp(&made, init));
             Ok(ModelQp::new(&self.world, index, number, init.caps))

@@ -22,6 +22,7 @@ pub(super) struct Made {
     pub(super) port: u32,
     pub(super) mtu: u64,
     pub(super) shared_register: Option<u32>,
+    pub(super) max_inl_recv: u32,
 }
 
 pub(super) fn new_qp(made: &Made, init: &QpInit<'_, ModelCq>) -> Qp {
@@ -38,6 +39,7 @@ pub(super) fn new_qp(made: &Made, init: &QpInit<'_, ModelCq>) -> Qp {
         recv_cq: init.recv_cq.number,
         unit: made.unit,
         shared_register: made.shared_register,
+        max_inl_recv: made.max_inl_recv,
         port: made.port,
         access: AccessFlags::empty(),
         remote: None,

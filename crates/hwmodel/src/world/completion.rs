@@ -11,6 +11,7 @@ use adverb_verbs::{
 
 use super::queue_pair::Received;
 use super::{Event, Fabric, QpRef};
+use crate::pcie::LINE;
 
 /// What room a completion gives back when it is polled.
 #[derive(Clone, Copy, Debug)]
@@ -30,6 +31,16 @@ pub(crate) struct Entry {
     qp: u32,
     life: u32,
     frees: Frees,
+    /// Bytes of payload that it carries.
+    inline: u64,
+}
+
+/// Completions that were polled.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Polled {
+    pub(crate) completions: usize,
+    /// Lines of payload that the CPU has copied from them into receive buffers.
+    pub(crate) copied_lines: u64,
 }
 
 /// A completion queue.
@@ -144,6 +155,7 @@ impl Fabric {
                 qp: index,
                 life: qp.life,
                 frees: Frees::Sends(qp.first),
+                inline: 0,
             };
             if let Some(buffer) = wqe.inline {
                 self.messages.keep(buffer);
@@ -161,11 +173,11 @@ impl Fabric {
         }
     }
 
-    /// Completes a receive that brought `length` bytes, at `at`.
+    /// Completes a receive, at `at`; the completion carries `inline` bytes of its payload.
     pub(crate) fn complete_receive(
         &mut self,
         index: u32,
-        received: &Received,
+        (received, inline): (&Received, u64),
         arrived: WorkCompletion,
         (at, solicited): (Time, bool),
         agenda: &mut Agenda<Event>,
@@ -187,6 +199,7 @@ impl Fabric {
             qp: index,
             life: qp.life,
             frees: Frees::Receive,
+            inline,
         };
         self.complete(qp.recv_cq, entry, solicited, agenda);
     }
@@ -210,7 +223,7 @@ impl Fabric {
                 ..WorkCompletion::default()
             };
             let now = agenda.clock.now();
-            self.complete_receive(at.index, &received, arrived, (now, false), agenda);
+            self.complete_receive(at.index, (&received, 0), arrived, (now, false), agenda);
         }
     }
 
@@ -221,15 +234,16 @@ impl Fabric {
         cq: u32,
         into: &mut [WorkCompletion],
         now: Time,
-    ) -> Result<usize, PollError> {
-        let mut taken = 0;
+    ) -> Result<Polled, PollError> {
+        let mut polled = Polled::default();
         let queue = &mut self.cqs[cq as usize];
-        while taken < into.len() {
+        while polled.completions < into.len() {
             let Some(entry) = queue.entries.front().filter(|entry| entry.at <= now) else {
                 break;
             };
-            into[taken] = entry.completion;
-            taken += 1;
+            into[polled.completions] = entry.completion;
+            polled.completions += 1;
+            polled.copied_lines += entry.inline.div_ceil(LINE);
             let qp = &mut self.qps[entry.qp as usize];
             if qp.life == entry.life {
                 match entry.frees {
@@ -239,12 +253,12 @@ impl Fabric {
             }
             queue.entries.pop_front();
         }
-        if taken == 0 && queue.overrun {
+        if polled.completions == 0 && queue.overrun {
             return Err(PollError::Overrun {
                 entries: queue.capacity,
             });
         }
-        Ok(taken)
+        Ok(polled)
     }
 
     /// Arms a queue: the next completion that comes raises an event.

@@ -107,6 +107,8 @@ pub(crate) struct Qp {
     pub(crate) shared_register: Option<u32>,
     /// Port by which it leaves.
     pub(crate) port: u32,
+    /// Longest payload that a receive gets within its completion.
+    pub(crate) max_inl_recv: u32,
 
     // Set by Modify QP.
     pub(crate) access: AccessFlags,
@@ -159,6 +161,17 @@ pub(crate) struct Qp {
 }
 
 impl Qp {
+    /// Of the `length` bytes that an operation brings, those that the completion of its receive carries.
+    #[inline]
+    pub(crate) fn inline_recv(&self, operation: Operation, length: u64) -> u64 {
+        match operation {
+            Operation::Send | Operation::SendWithImm(_) if length <= self.max_inl_recv.into() => {
+                length
+            }
+            _ => 0,
+        }
+    }
+
     pub(crate) fn reference(&self) -> QpRef {
         QpRef {
             index: self.index,

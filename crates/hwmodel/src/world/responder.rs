@@ -10,6 +10,7 @@ use super::memory::Range;
 use super::message::{Answer, Delivery, Direction};
 use super::queue_pair::Received;
 use super::{Event, Fabric};
+use crate::pcie::LINE;
 use crate::trace::{Act, Subject};
 
 impl Fabric {
@@ -26,7 +27,8 @@ impl Fabric {
         let host = &mut self.machines[qp.machine as usize];
         host.nic.counts.received_messages += 1;
         let context = host.context(number, half);
-        let span = receiving_span(host, operation, length) + context;
+        let scattered = length - qp.inline_recv(operation, length);
+        let span = receiving_span(host, operation, scattered) + context;
         let now = agenda.now();
         let passed = host.receive(now, span);
         host.trace.note(Act::ContextMiss, now, now + context);
@@ -58,13 +60,15 @@ impl Fabric {
         agenda: &mut Agenda<Event>,
     ) {
         let m = self.messages.get(message);
-        let (to, length) = (m.to, m.length);
+        let (to, operation, length) = (m.to, m.operation, m.length);
         let now = agenda.now();
         let receives = delivery.receive.is_some();
         let place = delivery.place;
         m.delivery = delivery;
         let qp = &self.qps[to.index as usize];
         let (machine, reliable) = (qp.machine as usize, qp.qp_type.is_reliable());
+        let inline = qp.inline_recv(operation, length);
+        let length = length - inline;
         let host = &mut self.machines[machine];
         let mut visible = passed;
         if length > 0 {
@@ -84,7 +88,7 @@ impl Fabric {
         if receives {
             // The receive's WQE: four to a line, read ahead.
             host.pcie.traffic.read_lines += 1;
-            let bytes = host.preset.params.nic.cqe_bytes as u64;
+            let bytes = host.preset.params.nic.cqe_bytes as u64 + beyond_cqe(inline);
             let cqe = host.pcie.about(Subject::Cqe);
             visible = cqe.write(now, passed - now, bytes).max(visible);
         }
@@ -168,7 +172,9 @@ impl Fabric {
                 ..WorkCompletion::default()
             };
             let now = agenda.now();
-            self.complete_receive(to.index, &received, arrived, (now, solicited), agenda);
+            let inline = self.qps[to.index as usize].inline_recv(operation, length);
+            let received = (&received, inline);
+            self.complete_receive(to.index, received, arrived, (now, solicited), agenda);
         }
         self.messages.keep(payload);
         self.messages.end(message);
@@ -318,7 +324,14 @@ impl Fabric {
     }
 }
 
-/// How long a request occupies the receiving side.
+/// Bytes by which a completion is longer that carries `inline` bytes of payload: half of a line has room
+/// for them, else they come in a line before it (mlx5: completions of 64 or 128 B).
+fn beyond_cqe(inline: u64) -> u64 {
+    if inline <= LINE / 2 { 0 } else { LINE }
+}
+
+/// How long a request occupies the receiving side, of whose payload `length` bytes are written apart from
+/// a completion.
 pub(super) fn receiving_span(machine: &Machine, operation: Operation, length: u64) -> Span {
     let times = &machine.nic.times;
     match operation {

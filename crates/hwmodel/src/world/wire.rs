@@ -215,9 +215,13 @@ impl Fabric {
     /// what is promised to the NIC there is more than its buffer holds.
     fn credit(&mut self, message: u32, there: u32, now: Time) -> Time {
         let m = self.messages.get(message);
+        let (to, operation, length) = (m.to.index as usize, m.operation, m.length);
+        let direction = m.direction;
+        let qp = self.qps.get(to);
+        let inline = qp.map_or(0, |qp| qp.inline_recv(operation, length));
         let machine = &mut self.machines[there as usize];
-        let span = match m.direction {
-            Direction::Request => receiving_span(machine, m.operation, m.length),
+        let span = match direction {
+            Direction::Request => receiving_span(machine, operation, length - inline),
             Direction::Answer(_) => machine.nic.times.response,
             _ => super::dc::receiving_span(machine),
         };

@@ -35,6 +35,15 @@ pub(crate) fn caps() -> QpCaps {
 
 impl<'s, 'y> Two<'s, 'y> {
     pub(crate) fn new(station: &'s ModelStation<'y>, qp_type: QpType) -> Self {
+        Self::with_inline_recv(station, qp_type, 0)
+    }
+
+    /// The same, with payloads of at most `max_inl_recv` bytes within completions.
+    pub(crate) fn with_inline_recv(
+        station: &'s ModelStation<'y>,
+        qp_type: QpType,
+        max_inl_recv: u32,
+    ) -> Self {
         let context = station.context();
         let pd = context.alloc_pd().unwrap();
         let cqs = [0, 1].map(|_| context.create_cq(64, None).unwrap());
@@ -47,7 +56,8 @@ impl<'s, 'y> Two<'s, 'y> {
                 recv_cq: cq,
                 caps: caps(),
             };
-            context.create_qp(&pd, &init).unwrap()
+            let made = context.create_qp_with_inline_recv(&pd, &init, max_inl_recv);
+            made.unwrap()
         };
         let qps = [make(&cqs[0]), make(&cqs[1])];
         let port = context.port(context.port_num()).unwrap();

@@ -4,8 +4,8 @@ use std::num::NonZero;
 
 use adverb_hwmodel::Cluster;
 use adverb_patterns::{
-    Aim, Dc, Inbound, Limits, Load, Outbound, Part, Pattern, PatternError, Places, Posting, Refill,
-    Request, Schedule, Symmetric, Tally, Timing, Transport, Wait, run,
+    Aim, Dc, Inbound, Landing, Limits, Load, Outbound, Part, Pattern, PatternError, Places,
+    Posting, Refill, Request, Schedule, Symmetric, Tally, Timing, Transport, Wait, run,
 };
 use adverb_sim::Returned;
 use adverb_units::{Bytes, Span};
@@ -76,7 +76,15 @@ pub(super) fn inbound(experiment: &Experiment, budget: &Budget) -> Result<f64, R
         0
     };
     let shape = from_peers(experiment, receivers);
-    let pattern = Pattern::inbound(transport(experiment)?, &load, &shape);
+    let is_inline = experiment.parameters.operation.inline_recv == Some(true);
+    let pattern = Pattern {
+        landing: if is_inline {
+            Landing::Completion
+        } else {
+            Landing::Buffer
+        },
+        ..Pattern::inbound(transport(experiment)?, &load, &shape)
+    };
     let counts: fn(&Part) -> bool = if receivers > 0 { receives } else { posts };
     let measured = measure(experiment, &pattern, counts, WINDOW, budget)?;
     figure(experiment, &measured)
