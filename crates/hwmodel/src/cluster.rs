@@ -86,6 +86,10 @@ impl Cluster {
         MachineId(index)
     }
 
+    pub(crate) fn shared(&self) -> &adverb_sim::Shared<Fabric> {
+        self.simulation.shared()
+    }
+
     /// Lets threads of a machine work beside the roles, from the beginning to the end.
     pub fn load(&mut self, machine: MachineId, load: &CpuLoad) {
         self.simulation.shared().with(|fabric, _| {

@@ -28,7 +28,7 @@ impl Field {
         match kind {
             Kind::Nic => group != Some("device"),
             Kind::BareDevice => {
-                !matches!(group, Some("cpu" | "nic" | "link")) || self.path == "cpu.cores"
+                !matches!(group, Some("cpu" | "nic" | "link" | "tcp")) || self.path == "cpu.cores"
             }
         }
     }
@@ -230,6 +230,21 @@ params! {
         cqe_bytes: 16.0..=128.0;
         /// READs and atomics that a queue pair may have in flight.
         max_rd_atomic: 1.0..=255.0;
+    }
+    /// TCP in the kernel, through a NIC that does no protocol.
+    tcp: Tcp {
+        /// Protocol and driver for one piece of a stream, sending or receiving.
+        process_ns: 0.0..=1000000.0;
+        /// Copying one byte between a program and the kernel.
+        copy_byte_ns: 0.0..=1000.0;
+        /// Largest piece that the kernel handles at once; at least a frame's.
+        piece_bytes: 1.0..=1000000.0;
+        /// A frame through the NIC, either way, beside PCIe and port.
+        nic_ns: 0.0..=1000000.0;
+        /// How long the NIC waits with an interrupt for more frames.
+        interrupt_delay_ns: 0.0..=10000000.0;
+        /// Bytes that may be unacknowledged.
+        window_bytes: 4096.0..=1000000000.0;
     }
     /// Ports, cables and switches.
     link: Link {

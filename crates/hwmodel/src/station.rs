@@ -56,6 +56,29 @@ impl<'y> ModelStation<'y> {
         self.id
     }
 
+    pub(crate) fn role(&self) -> &Role<'y, Fabric> {
+        self.role
+    }
+
+    pub(crate) fn times(&self) -> &CpuTimes {
+        &self.cpu
+    }
+
+    /// The sleeping role comes back to its CPU.
+    pub(crate) fn wake_up(&self) {
+        let waking = self.cpu.wake.saturating_sub(self.cpu.wake_cpu);
+        self.busy(Act::Wake, waking);
+        self.idle.set(self.idle.get() + waking);
+        self.in_kernel(self.cpu.wake_cpu);
+    }
+
+    /// So much of the time in which the role slept was the kernel's.
+    pub(crate) fn not_idle(&self, span: Span) {
+        let span = span.min(self.idle.get());
+        self.idle.set(self.idle.get().saturating_sub(span));
+        self.system.set(self.system.get() + span);
+    }
+
     fn deadline(&self, patience: Span) -> Option<Time> {
         (patience < Span::MAX).then(|| self.role.now() + patience)
     }
@@ -84,7 +107,7 @@ impl<'y> ModelStation<'y> {
     }
 
     /// Waits for `condition`, its CPU doing nothing. False where the patience ended.
-    fn idle_for(&self, condition: Condition, deadline: Option<Time>) -> bool {
+    pub(crate) fn idle_for(&self, condition: Condition, deadline: Option<Time>) -> bool {
         let start = self.role.now();
         let why = self.wait(Act::Sleep, condition, deadline);
         self.idle.set(self.idle.get() + (self.role.now() - start));
@@ -98,7 +121,7 @@ impl<'y> ModelStation<'y> {
         self.busy(Act::See, self.cpu.poll_empty / 2 + self.cpu.fresh_line);
     }
 
-    fn in_kernel(&self, span: Span) {
+    pub(crate) fn in_kernel(&self, span: Span) {
         self.busy(Act::Kernel, span);
         self.system.set(self.system.get() + span);
     }
@@ -228,10 +251,7 @@ impl Station for ModelStation<'_> {
             }
             // Another role may have taken it.
             if let Some(event) = channel.take() {
-                let waking = self.cpu.wake.saturating_sub(self.cpu.wake_cpu);
-                self.busy(Act::Wake, waking);
-                self.idle.set(self.idle.get() + waking);
-                self.in_kernel(self.cpu.wake_cpu);
+                self.wake_up();
                 return Ok(event);
             }
         }

@@ -9,6 +9,7 @@ mod hosts;
 mod load;
 mod pairs;
 mod patterns;
+mod sockets;
 
 use adverb_hwmodel::names;
 use adverb_sim::{Outcome, Resource};
@@ -28,6 +29,9 @@ pub(crate) fn predict(experiment: &Experiment, budget: &Budget) -> Result<Predic
         return Ok(Prediction { value });
     }
     let value = match experiment.program {
+        Program::Ping if experiment.parameters.operation.transport == Some(Transport::Sockets) => {
+            sockets::ping(experiment, budget)?
+        }
         Program::Ping | Program::WriteReadPing => pairs::ping(experiment, budget)?,
         Program::BlastOutbound if pairs::is_one_pair(experiment) => {
             pairs::blast(experiment, budget)?

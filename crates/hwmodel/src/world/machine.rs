@@ -169,6 +169,8 @@ pub(crate) struct Machine {
     pub(crate) nic: Nic,
     pub(crate) pcie: Pcie,
     pub(crate) link: LinkTimes,
+    /// The core that takes interrupts of the network.
+    pub(crate) interrupts: Server,
     pub(crate) memory: Memory,
     pub(crate) placement: Placement,
     pub(crate) root: Root,
@@ -210,6 +212,7 @@ impl Machine {
                 backlog: ByteTime::of_rate(p.link.gbps * 1e9 / 8.0).of(p.link.buffer_bytes as u64),
             },
             pcie,
+            interrupts: Server::default(),
             memory: Memory::new(index),
             placement,
             root,

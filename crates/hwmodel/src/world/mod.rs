@@ -18,6 +18,7 @@ pub(crate) mod queue_pair;
 mod requester;
 mod responder;
 mod root;
+pub(crate) mod tcp;
 pub(crate) mod wire;
 
 use completion::{Channel, Cq};
@@ -76,6 +77,12 @@ pub(crate) enum Event {
     Deliver { message: u32 },
     /// Receives fail, now that those before them have completed.
     FailReceives { qp: QpRef },
+    /// A piece of a TCP stream, or an acknowledgement alone, is at the NIC that sends it.
+    TcpSend { end: u32, bytes: u64 },
+    /// It is at the port of the other end.
+    TcpArrive { end: u32, piece: tcp::Piece },
+    /// The kernel there is done with it.
+    TcpTaken { end: u32, piece: tcp::Piece },
     /// A completion raises its event.
     Interrupt { cq: u32 },
 }
@@ -87,6 +94,8 @@ pub(crate) struct Fabric {
     pub(crate) cqs: Vec<Cq>,
     pub(crate) channels: Vec<Channel>,
     pub(crate) messages: Messages,
+    /// Ends of TCP connections, the two of each side by side.
+    pub(crate) ends: Vec<tcp::End>,
     /// Messages out of band, by role: who sent what, and when it is there.
     pub(crate) mail: Vec<Mailbox>,
 }
@@ -114,6 +123,7 @@ impl Fabric {
             cqs: Vec::new(),
             channels: Vec::new(),
             messages: Messages::default(),
+            ends: Vec::new(),
             mail: Vec::new(),
         }
     }
@@ -141,6 +151,9 @@ impl World for Fabric {
             Event::Atomic { message } => self.atomic(message, agenda),
             Event::Deliver { message } => self.deliver(message, agenda),
             Event::FailReceives { qp } => self.fail_receives(qp, agenda),
+            Event::TcpSend { end, bytes } => self.tcp_send(end, bytes, agenda),
+            Event::TcpArrive { end, piece } => self.tcp_arrive(end, piece, agenda),
+            Event::TcpTaken { end, piece } => self.tcp_taken(end, piece, agenda),
             Event::Interrupt { cq } => self.interrupt(cq, agenda),
         }
     }

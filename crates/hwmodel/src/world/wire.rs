@@ -11,7 +11,7 @@ use super::{Event, Fabric, QpRef};
 use crate::trace::{Act, Tracer};
 
 /// Headers, in bytes (IBTA vol. 1, chapters 7 to 9; annex A17 for RoCEv2).
-mod header {
+pub(super) mod header {
     pub(super) const LRH: u64 = 8;
     pub(super) const BTH: u64 = 12;
     pub(super) const RETH: u64 = 16;
@@ -25,8 +25,10 @@ mod header {
     pub(super) const ICRC: u64 = 4;
     pub(super) const VCRC: u64 = 2;
     /// Preamble, frame, FCS and gap.
-    pub(super) const ETHERNET: u64 = 8 + 14 + 4 + 12;
+    pub(in crate::world) const ETHERNET: u64 = 8 + 14 + 4 + 12;
     pub(super) const IPV4_UDP: u64 = 20 + 8;
+    /// A datagram's on InfiniBand, all together.
+    pub(in crate::world) const DATAGRAM: u64 = LRH + BTH + DETH + ICRC + VCRC;
     /// TCP/IP, MPA and DDP of iWARP (RFC 5040, 5041, 5044), with one marker.
     pub(super) const IWARP: u64 = 20 + 32 + 2 + 14 + 4 + 4;
 }
@@ -235,7 +237,7 @@ impl Fabric {
 
     /// How long a message waits in the last switch, which sends to a port what came for it, one after
     /// another.
-    fn switched(&mut self, there: u32, port: usize, at: Time, whole: Span) -> Span {
+    pub(super) fn switched(&mut self, there: u32, port: usize, at: Time, whole: Span) -> Span {
         let machine = &mut self.machines[there as usize];
         if machine.link.switches == 0 {
             return Span::ZERO;

@@ -1,0 +1,127 @@
+//! Sockets of kernel TCP, what RDMA is compared with: not part of the verbs seam.
+
+use adverb_units::Span;
+
+use crate::cluster::{Cluster, MachineId};
+use crate::station::ModelStation;
+use crate::world::Event;
+use crate::world::tcp::End;
+
+/// One end of a TCP connection between two machines.
+#[derive(Debug)]
+pub struct Socket {
+    end: u32,
+}
+
+impl Cluster {
+    /// Connects two machines by TCP, through their kernels and a NIC that has the port's speed and does no
+    /// protocol.
+    pub fn connect(&mut self, a: MachineId, b: MachineId) -> (Socket, Socket) {
+        let shared = self.shared();
+        let end = |machine: MachineId| {
+            shared.with(|fabric, agenda| {
+                let end = fabric.ends.len() as u32;
+                let conditions = ["data of", "room of"]
+                    .map(|what| agenda.condition(format!("{what} socket {end}")));
+                fabric.ends.push(End::new(machine.0, conditions));
+                Socket { end }
+            })
+        };
+        (end(a), end(b))
+    }
+}
+
+impl Socket {
+    /// Sends `bytes` (`send`): returns when the kernel has taken them all.
+    pub fn send(&self, station: &ModelStation<'_>, bytes: u64) {
+        let end = self.end as usize;
+        let (window, largest, work, byte, bell) = station.role().with(|fabric, _| {
+            let machine = &fabric.machines[fabric.ends[end].machine as usize];
+            let tcp = &machine.preset.params.tcp;
+            (
+                tcp.window_bytes as u64,
+                machine.largest_piece(),
+                crate::rate::ns(tcp.process_ns),
+                tcp.copy_byte_ns,
+                machine.cpu.doorbell,
+            )
+        });
+        station.system_call();
+        let mut left = bytes;
+        while left > 0 {
+            let piece = left.min(largest);
+            self.wait_for_room(station, piece, window);
+            let copy = crate::rate::ns(byte * piece as f64);
+            station.in_kernel(copy + work + bell);
+            station.role().with(|fabric, agenda| {
+                let this = &mut fabric.ends[end];
+                this.unacknowledged += piece;
+                let way = fabric.machines[this.machine as usize].pcie.way();
+                let at = agenda.clock.now() + way;
+                let end = self.end;
+                agenda.schedule(at, Event::TcpSend { end, bytes: piece });
+            });
+            left -= piece;
+        }
+    }
+
+    /// Sleeps until the window has room for a piece; an empty one always has.
+    fn wait_for_room(&self, station: &ModelStation<'_>, piece: u64, window: u64) {
+        station.role().sync();
+        loop {
+            let (under_way, condition) = station.role().with(|fabric, _| {
+                let this = &fabric.ends[self.end as usize];
+                (this.unacknowledged, this.room)
+            });
+            if under_way == 0 || under_way + piece <= window {
+                return;
+            }
+            station.sleep_until_woken(condition);
+        }
+    }
+
+    /// Receives exactly `bytes` (`recv` with `MSG_WAITALL`), asleep while they are not there.
+    pub fn receive(&self, station: &ModelStation<'_>, bytes: u64) {
+        station.system_call();
+        let mut left = bytes;
+        loop {
+            station.role().sync();
+            let (taken, byte, condition, interrupts) = station.role().with(|fabric, _| {
+                let this = &mut fabric.ends[self.end as usize];
+                let taken = this.readable.min(left);
+                this.readable -= taken;
+                let interrupts = std::mem::take(&mut this.interrupts);
+                let tcp = &fabric.machines[this.machine as usize].preset.params.tcp;
+                (taken, tcp.copy_byte_ns, this.data, interrupts)
+            });
+            station.interrupted(interrupts);
+            left -= taken;
+            if taken > 0 {
+                station.in_kernel(crate::rate::ns(byte * taken as f64));
+            }
+            if left == 0 {
+                return;
+            }
+            if taken == 0 {
+                station.sleep_until_woken(condition);
+            }
+        }
+    }
+}
+
+impl ModelStation<'_> {
+    fn system_call(&self) {
+        self.in_kernel(self.times().syscall);
+    }
+
+    /// Sleeps until `condition` is signaled, and until it runs again after that.
+    fn sleep_until_woken(&self, condition: adverb_sim::Condition) {
+        self.idle_for(condition, None);
+        self.wake_up();
+    }
+
+    /// Interrupts took time of the CPU while this role slept.
+    fn interrupted(&self, span: Span) {
+        self.not_idle(span);
+    }
+}

@@ -1,0 +1,178 @@
+//! Kernel TCP: a connection between two machines, from the sending kernel to the receiving one.
+//!
+//! The kernel hands the NIC pieces of a stream (segments, or several at once where the NIC cuts and
+//! joins them). A piece is read over PCIe, goes over the port in frames of the IP MTU, is written to the
+//! other host's memory and interrupts it. A core there takes interrupts, runs the protocol for each
+//! piece in turn, and wakes who reads. Acknowledgements ride on what goes back, and go alone for every
+//! second piece (RFC 5681); so much as the window is unacknowledged at most. Nothing is lost.
+
+use adverb_sim::{Agenda, Condition};
+use adverb_units::{Span, Time};
+use adverb_verbs::LinkLayer;
+
+use super::machine::Machine;
+use super::wire::header;
+use super::{Event, Fabric};
+use crate::rate::ns;
+
+/// TCP and IPv4 headers, with time stamps (RFC 793, 791, 7323).
+const TCP_IP: u64 = 20 + 20 + 12;
+/// Largest IP packet of Ethernet (RFC 894).
+const ETHERNET_MTU: u64 = 1500;
+/// Encapsulation of IP over InfiniBand (RFC 4391): it takes of the link's MTU.
+const IPOIB: u64 = 4;
+/// Pieces that are acknowledged together.
+const PIECES_OF_ACK: u32 = 2;
+/// A receive descriptor that the NIC writes, and a send descriptor that it reads.
+const DESCRIPTOR: u64 = 16;
+
+/// One end of a connection; the other one has the number beside it.
+#[derive(Debug)]
+pub(crate) struct End {
+    pub(crate) machine: u32,
+    /// Signaled when something came.
+    pub(crate) data: Condition,
+    /// Signaled when something was acknowledged.
+    pub(crate) room: Condition,
+    /// Bytes that have come and were not read.
+    pub(crate) readable: u64,
+    /// Bytes that were sent and not acknowledged.
+    pub(crate) unacknowledged: u64,
+    /// Bytes, in so many pieces, that came and were not yet acknowledged.
+    owed: (u64, u32),
+    /// CPU time that interrupts for it took, which its reader has not accounted for.
+    pub(crate) interrupts: Span,
+}
+
+impl End {
+    pub(crate) fn new(machine: u32, [data, room]: [Condition; 2]) -> Self {
+        End {
+            machine,
+            data,
+            room,
+            readable: 0,
+            unacknowledged: 0,
+            owed: (0, 0),
+            interrupts: Span::ZERO,
+        }
+    }
+}
+
+/// What goes over a connection at once.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Piece {
+    /// Bytes of the stream.
+    pub(crate) bytes: u64,
+    /// Bytes of the other direction that it acknowledges.
+    acknowledges: u64,
+}
+
+/// The other end.
+fn peer(end: u32) -> u32 {
+    end ^ 1
+}
+
+/// Payload of a frame.
+fn segment(machine: &Machine) -> u64 {
+    let ip = match machine.preset.link_layer {
+        LinkLayer::InfiniBand => machine.preset.params.link.mtu_bytes as u64 - IPOIB,
+        _ => ETHERNET_MTU,
+    };
+    ip - TCP_IP
+}
+
+/// Bytes on the wire of `bytes` of a stream.
+fn wire_bytes(machine: &Machine, bytes: u64) -> u64 {
+    let around = match machine.preset.link_layer {
+        LinkLayer::InfiniBand => header::DATAGRAM + IPOIB,
+        _ => header::ETHERNET,
+    };
+    let frames = bytes.div_ceil(segment(machine)).max(1);
+    bytes + frames * (around + TCP_IP)
+}
+
+impl Machine {
+    /// Largest piece that the kernel hands to the NIC.
+    pub(crate) fn largest_piece(&self) -> u64 {
+        let offered = self.preset.params.tcp.piece_bytes as u64;
+        offered.max(segment(self))
+    }
+}
+
+impl Fabric {
+    /// The kernel has told the NIC of a piece of `bytes`.
+    pub(super) fn tcp_send(&mut self, end: u32, bytes: u64, agenda: &mut Agenda<Event>) {
+        let owed = std::mem::take(&mut self.ends[end as usize].owed);
+        let piece = Piece {
+            bytes,
+            acknowledges: owed.0,
+        };
+        self.frames_leave(end, piece, agenda);
+    }
+
+    fn frames_leave(&mut self, end: u32, piece: Piece, agenda: &mut Agenda<Event>) {
+        let now = agenda.now();
+        let here = self.ends[end as usize].machine as usize;
+        let there = self.ends[peer(end) as usize].machine;
+        let host = &mut self.machines[here];
+        let through = ns(host.preset.params.tcp.nic_ns);
+        let latency = host.dma_latency();
+        let headers = DESCRIPTOR + TCP_IP;
+        let arrival = host
+            .pcie
+            .read(now, Span::ZERO, piece.bytes + headers, latency);
+        let wire = wire_bytes(host, piece.bytes);
+        let whole = host.link.byte.of(wire);
+        let settled = host.nic.ports[0].begin(now, whole);
+        let begin = settled.max(arrival.first + through);
+        let last_frame = host
+            .link
+            .byte
+            .of(wire_bytes(host, piece.bytes.min(segment(host))));
+        let left = (begin + whole).max(arrival.last + through + last_frame);
+        let at = left + self.way(there, whole, settled);
+        let to = peer(end);
+        agenda.schedule(at, Event::TcpArrive { end: to, piece });
+    }
+
+    /// Cables and switches to machine `there`.
+    fn way(&mut self, there: u32, whole: Span, settled: Time) -> Span {
+        let late = self.switched(there, 0, settled, whole);
+        let link = self.machines[there as usize].link;
+        link.cable * (link.switches + 1) + link.switch * link.switches + late
+    }
+
+    /// The last frame of a piece is at the port; the NIC puts it into memory and interrupts.
+    pub(super) fn tcp_arrive(&mut self, end: u32, piece: Piece, agenda: &mut Agenda<Event>) {
+        let now = agenda.now();
+        let machine = self.ends[end as usize].machine as usize;
+        let host = &mut self.machines[machine];
+        let tcp = &host.preset.params.tcp;
+        let (through, work) = (ns(tcp.nic_ns), ns(tcp.process_ns));
+        let late = ns(tcp.interrupt_delay_ns);
+        let seen = host.pcie.write(now, through, piece.bytes + DESCRIPTOR);
+        let done = host.interrupts.serve(seen + late, work);
+        self.ends[end as usize].interrupts += work;
+        agenda.schedule(done, Event::TcpTaken { end, piece });
+    }
+
+    /// The kernel has run the protocol for a piece.
+    pub(super) fn tcp_taken(&mut self, end: u32, piece: Piece, agenda: &mut Agenda<Event>) {
+        let this = &mut self.ends[end as usize];
+        this.readable += piece.bytes;
+        this.unacknowledged = this.unacknowledged.saturating_sub(piece.acknowledges);
+        if piece.acknowledges > 0 {
+            agenda.signal(this.room);
+        }
+        if piece.bytes == 0 {
+            return;
+        }
+        agenda.signal(this.data);
+        this.owed = (this.owed.0 + piece.bytes, this.owed.1 + 1);
+        if this.owed.1 >= PIECES_OF_ACK {
+            let way = self.machines[this.machine as usize].pcie.way();
+            let at = agenda.now() + way;
+            agenda.schedule(at, Event::TcpSend { end, bytes: 0 });
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! Kernel TCP on the model.
+
+use adverb_hwmodel::{Cluster, Placement, Preset};
+use adverb_sim::Budget;
+use adverb_units::{CpuTime, Span};
+use adverb_verbs::Station;
+
+/// What one way of a ping takes, and the client's CPU time of a round.
+fn ping(preset: &Preset, bytes: u64) -> (Span, CpuTime) {
+    const ROUNDS: u64 = 20;
+    let mut cluster = Cluster::new(preset, &[Placement::Cached; 2]);
+    let (a, b) = (cluster.machine(0), cluster.machine(1));
+    let (ours, theirs) = cluster.connect(a, b);
+    let client = cluster.spawn(a, "client", move |station| {
+        let (start, before) = (station.now(), station.cpu());
+        for _ in 0..ROUNDS {
+            ours.send(station, bytes);
+            ours.receive(station, bytes);
+        }
+        let used = station.cpu().since(before);
+        let cpu = CpuTime {
+            user: used.user / ROUNDS,
+            system: used.system / ROUNDS,
+        };
+        ((station.now() - start) / (2 * ROUNDS), cpu)
+    });
+    cluster.spawn(b, "server", move |station| {
+        for _ in 0..ROUNDS {
+            theirs.receive(station, bytes);
+            theirs.send(station, bytes);
+        }
+    });
+    let outcome = cluster.run(&Budget::NONE);
+    assert!(outcome.is_finished(), "{outcome}");
+    client.take().unwrap()
+}
+
+fn preset(name: &str, overrides: &[(&'static str, f64)]) -> Preset {
+    Preset::built_in(name).unwrap().with(overrides).unwrap()
+}
+
+#[test]
+fn a_message_takes_at_least_the_work_on_its_way() {
+    let gige = preset("ammasso_gige", &[]);
+    let (p, cpu) = (&gige.params, ping(&gige, 1).1);
+    let (one_way, _) = ping(&gige, 1);
+    let work = p.cpu.wake_ns + 2.0 * p.tcp.process_ns + p.tcp.nic_ns * 2.0 + p.link.switch_ns;
+    assert!(
+        one_way.as_ns_f64() > work,
+        "{one_way}, of which {work} ns are known"
+    );
+    assert!(
+        one_way.as_ns_f64() < 2.0 * work,
+        "{one_way}, of which {work} ns are known"
+    );
+    // Sending, taking the interrupt of what comes, and waking up.
+    let least = 2.0 * p.tcp.process_ns + p.cpu.wake_cpu_ns;
+    assert!(cpu.system.as_ns_f64() > least, "{cpu:?}");
+    assert!(cpu.user < cpu.system);
+}
+
+#[test]
+fn long_messages_go_at_the_pace_of_the_slowest_part() {
+    let bytes = 1 << 20;
+    let one_way = |overrides: &[_]| {
+        ping(&preset("ammasso_gige", overrides), bytes)
+            .0
+            .as_ns_f64()
+    };
+    let gbps = bytes as f64 * 8.0 / one_way(&[("tcp.process_ns", 2_000.0)]);
+    assert!((0.7..0.95).contains(&gbps), "{gbps} of 1 Gb/s");
+    // 1448 B in no less than the work of a segment.
+    let gbps = bytes as f64 * 8.0 / one_way(&[("tcp.process_ns", 40_000.0)]);
+    assert!((0.2..1_448.0 * 8.0 / 40_000.0).contains(&gbps), "{gbps}");
+}
+
+#[test]
+fn a_window_makes_long_ways_slow() {
+    let far = |window| {
+        let far = [("link.cable_ns", 500_000.0), ("tcp.window_bytes", window)];
+        ping(&preset("ammasso_gige", &far), 1 << 20).0.as_ns_f64()
+    };
+    // A window a round trip of 2 ms.
+    let trips = (1 << 20) as f64 / 65_536.0;
+    let took = far(65_536.0);
+    assert!(took > (trips - 1.0) * 2e6, "{took} ns");
+    assert!(took > 3.0 * far(1e7), "{took} ns");
+}
+
+#[test]
+fn any_network_carries_it() {
+    for (name, most) in [("cx3", 15.0), ("cx5", 15.0), ("mt26428_qdr", 15.0)] {
+        let (one_way, _) = ping(&preset(name, &[]), 64);
+        let us = one_way.as_ns_f64() / 1e3;
+        assert!((5.0..most).contains(&us), "{name}: {us} us");
+    }
+}
