@@ -9,6 +9,7 @@ mod hosts;
 mod load;
 mod pairs;
 mod patterns;
+mod rpc;
 mod sockets;
 
 use adverb_hwmodel::names;
@@ -48,6 +49,7 @@ pub(crate) fn predict(experiment: &Experiment, budget: &Budget) -> Result<Predic
         Program::Symmetric => patterns::symmetric(experiment, budget)?,
         Program::Atomics | Program::SequencerAtomics => patterns::atomics(experiment, budget)?,
         Program::DdioForward => forwarding::hits(experiment)?,
+        Program::SequencerRpc | Program::KvHerd => rpc::predict(experiment, budget)?,
         program => return Err(Refusal::UnknownProgram { program }),
     };
     Ok(Prediction { value })
@@ -90,7 +92,10 @@ fn check(experiment: &Experiment) -> Result<(), Refusal> {
             p.load.threads.is_some_and(|n| n > 0) && !load::takes_load(experiment.program),
             "load on the responder's CPUs",
         ),
-        (p.parties.offered.is_some(), "an offered load"),
+        (
+            p.parties.offered.is_some() && !is_rpc(experiment.program),
+            "an offered load",
+        ),
         (
             p.parties.peer_window.is_some() && !has_peer_threads(experiment.program),
             "a window of each peer machine, but those whose threads are on peers",
@@ -117,6 +122,11 @@ fn has_peer_threads(program: Program) -> bool {
         program,
         Program::BlastInbound | Program::Atomics | Program::SequencerAtomics
     )
+}
+
+/// Whether clients ask a server's cores.
+fn is_rpc(program: Program) -> bool {
+    matches!(program, Program::SequencerRpc | Program::KvHerd)
 }
 
 /// The simulation's budget: the rest of the row's.

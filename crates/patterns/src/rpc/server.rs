@@ -171,6 +171,7 @@ impl<'w, S: Station> Core<'w, S> {
                 kind: if word == client { Kind::Get } else { Kind::Bye },
             });
         }
+        loaded(self.station, n);
         Ok(())
     }
 

@@ -163,7 +163,7 @@ fn receives(part: &Part) -> bool {
     matches!(part, Part::Receive { .. })
 }
 
-fn count(cell: Option<NonZero<u32>>, default: u32) -> u32 {
+pub(super) fn count(cell: Option<NonZero<u32>>, default: u32) -> u32 {
     cell.map_or(default, NonZero::get)
 }
 

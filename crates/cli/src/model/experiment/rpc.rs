@@ -1,0 +1,171 @@
+//! The sequencer and the key-value store by RPC.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use adverb_hwmodel::{Cluster, Placement};
+use adverb_patterns::{
+    Asking, Clients, Handed, MAX_BATCH, Pace, PatternError, Posting, Rpc, RpcPart, RpcTally,
+    Schedule, Service, Serving, StoreLoad, Timing, run_rpc,
+};
+use adverb_sim::Returned;
+use adverb_units::{Bytes, Span};
+use adverb_validate::{
+    Budget, BufferState, Completion, Experiment, Metric, PostList, Program, Refusal,
+};
+use adverb_verbs::{Level, RoleId};
+
+use super::hosts::{placements, preset};
+use super::patterns::count;
+use super::{cannot, failed, no_metric, simulated, unfinished};
+
+/// How long a program is measured, after half of it again to warm up.
+const WINDOW: Span = Span::from_us(200);
+/// Items of a core's table: its lines are in memory by the experiment's word, so few stand for many.
+const ITEMS: u64 = 4096;
+
+/// Predicts what a server of RPCs and its clients measure.
+pub(super) fn predict(experiment: &Experiment, budget: &Budget) -> Result<f64, Refusal> {
+    let rpc = program(experiment)?;
+    let counter = Arc::new(AtomicU64::new(0));
+    let preset = preset(experiment)?;
+    let mut cluster = Cluster::new(&preset, &server_and_clients(experiment, rpc.machines()));
+    let schedule = Schedule {
+        warm_up: WINDOW / 2,
+        measured: WINDOW,
+    };
+    let members: Vec<_> = (0..rpc.members())
+        .map(RoleId)
+        .map(|role| {
+            let (machine, counter) = (cluster.machine(rpc.machine(role)), Arc::clone(&counter));
+            cluster.spawn(machine, &role.to_string(), move |station| {
+                run_rpc(station, &rpc, role, &counter, schedule)
+            })
+        })
+        .collect();
+    let outcome = cluster.run(&simulated(budget));
+    let ended: Option<Vec<_>> = members.iter().map(Returned::take).collect();
+    let Some(ended) = ended.filter(|_| outcome.is_finished()) else {
+        return Err(unfinished(&outcome));
+    };
+    figure(experiment, &rpc, &all_well(ended)?)
+}
+
+/// The store's table is where the experiment says; queues and requests are in the cache in any case.
+fn server_and_clients(experiment: &Experiment, machines: u32) -> Vec<Placement> {
+    let mut queues = experiment.clone();
+    queues.parameters.placement.buffer_state = None;
+    placements(&queues, machines)
+}
+
+/// The members' tallies, or the first failure that is not only another member's absence.
+fn all_well(ended: Vec<Result<RpcTally, PatternError>>) -> Result<Vec<RpcTally>, Refusal> {
+    let failures = || ended.iter().filter_map(|end| end.as_ref().err());
+    let cause = failures().find(|error| !matches!(error, PatternError::OutOfBand(_)));
+    match cause.or_else(|| failures().next()) {
+        Some(error) => Err(failed(error)),
+        None => Ok(ended.into_iter().flatten().collect()),
+    }
+}
+
+fn program(experiment: &Experiment) -> Result<Rpc, Refusal> {
+    let p = &experiment.parameters;
+    if p.posting.completion == Some(Completion::Event) {
+        let program = experiment.program;
+        return Err(cannot(format!("{program} polls: no events")));
+    }
+    let threads = p.parties.peer_threads.unwrap_or(1);
+    Ok(Rpc {
+        service: service(experiment)?,
+        serving: Serving {
+            cores: p.parties.cores.unwrap_or(1),
+            qps_per_core: count(p.queueing.qps_per_core, 1),
+            posting: match p.posting.post_list {
+                Some(PostList::Of(n)) if n.get() > 1 => Posting::List(n.get()),
+                Some(PostList::AllFree) => Posting::List(MAX_BATCH),
+                _ => Posting::Single,
+            },
+            signaled_every: count(p.posting.signaled_every, 64),
+        },
+        clients: Clients {
+            threads,
+            machines: p.parties.peers.unwrap_or(1),
+            outstanding: count(p.parties.peer_outstanding, 1),
+            pace: match p.parties.offered {
+                Some(rate) => {
+                    let apart = f64::from(threads) / rate.per_second();
+                    Pace::Open(Span::from_secs_f64(apart))
+                }
+                None => Pace::Closed,
+            },
+            timing: match experiment.metric {
+                Metric::RoundTripNs => Timing::Each,
+                _ => Timing::Whole,
+            },
+            seed: 1,
+        },
+    })
+}
+
+fn service(experiment: &Experiment) -> Result<Service, Refusal> {
+    let p = &experiment.parameters;
+    let header_only = p.operation.header_only == Some(true);
+    match experiment.program {
+        Program::SequencerRpc if header_only => Ok(Service::Sequencer(Asking::HeaderOnly)),
+        Program::SequencerRpc => {
+            let size = p.operation.size.map_or(8, Bytes::get);
+            if size != 8 {
+                return Err(cannot(format!("a sequencer with numbers of {size} B")));
+            }
+            Ok(Service::Sequencer(Asking::Write))
+        }
+        _ if header_only => Err(cannot("a key-value store with values in immediate data")),
+        _ => {
+            let size = p.operation.size.map_or(0, Bytes::get);
+            Ok(Service::Store(StoreLoad {
+                items: ITEMS,
+                level: match p.placement.buffer_state {
+                    Some(BufferState::Llc) => Level::Cache,
+                    Some(BufferState::Dram) | None => Level::Memory,
+                },
+                value: u32::try_from(size).map_err(|_| cannot(format!("values of {size} B")))?,
+                put_ratio: p.store.put_ratio.map_or(0.0, adverb_validate::Share::get),
+            }))
+        }
+    }
+}
+
+fn figure(experiment: &Experiment, rpc: &Rpc, tallies: &[RpcTally]) -> Result<f64, Refusal> {
+    let of = |wanted: fn(&RpcPart) -> bool| {
+        let parts = (0..).map(|role| rpc.part(RoleId(role)));
+        let with_parts = tallies.iter().zip(parts);
+        with_parts.filter_map(move |(tally, part)| wanted(&part).then_some(tally))
+    };
+    let cores = || of(|part| matches!(part, RpcPart::Core(_)));
+    let clients = || of(|part| matches!(part, RpcPart::Client(_)));
+    let mut handed = Handed::default();
+    clients().for_each(|tally| handed.merge(tally.handed));
+    if !handed.is_exactly_once_from(0) {
+        return Err(failed("a number was handed out twice or never"));
+    }
+    let value = match experiment.metric {
+        Metric::OpsPerS => Some(cores().filter_map(RpcTally::per_second).sum()),
+        Metric::NsPerOp => {
+            let rate: f64 = cores().filter_map(RpcTally::per_second).sum();
+            (rate > 0.0).then(|| 1e9 / rate)
+        }
+        Metric::RoundTripNs => {
+            let sum: Span = clients().map(|tally| tally.samples.sum).sum();
+            let count: u64 = clients().map(|tally| tally.samples.count).sum();
+            (count > 0).then(|| sum.as_ns_f64() / count as f64)
+        }
+        Metric::BatchMean => {
+            let requests: u64 = cores().map(|tally| tally.requests).sum();
+            let posts: u64 = cores().map(|tally| tally.posts).sum();
+            (posts > 0).then(|| requests as f64 / posts as f64)
+        }
+        _ => return Err(no_metric(experiment)),
+    };
+    let value = value.filter(|value| *value > 0.0);
+    value.ok_or_else(|| failed("nothing was answered in the measured time"))
+}
