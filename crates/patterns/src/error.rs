@@ -66,6 +66,14 @@ pub enum PatternError {
         /// At most.
         max: u32,
     },
+    /// A record of a length that none can have.
+    #[error("a record of {given} B: 8 to {max} B are possible")]
+    Record {
+        /// Its length.
+        given: u32,
+        /// Longest.
+        max: u32,
+    },
     /// Another member said what it should not.
     #[error("{0} was expected of another member, which said something else")]
     Protocol(&'static str),

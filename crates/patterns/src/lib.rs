@@ -12,12 +12,14 @@ mod dc;
 mod error;
 mod load;
 mod member;
+mod onesided;
 mod pattern;
 mod random;
 mod reap;
 mod requester;
 mod rpc;
 mod samples;
+mod tally;
 mod wiring;
 
 pub use checked::Handed;
@@ -25,8 +27,10 @@ pub use error::PatternError;
 pub use load::{Aim, Dc, Limits, Load, Places, Posting, Refill, Request, Timing, Transport};
 pub use member::{Schedule, Tally, run};
 pub use pattern::{Inbound, Landing, Link, Member, Outbound, Part, Pattern, Symmetric};
+pub use onesided::{Items, OneSided, OneSidedClients, Remote, run_onesided};
 pub use reap::Wait;
 pub use rpc::{
-    Asking, Clients, MAX_BATCH, Pace, Rpc, RpcPart, RpcTally, Service, Serving, StoreLoad, run_rpc,
+    Asking, Clients, MAX_BATCH, Pace, Rpc, RpcPart, Service, Serving, StoreLoad, run_rpc,
 };
 pub use samples::Samples;
+pub use tally::ServiceTally;

@@ -16,7 +16,8 @@ use crate::random::Random;
 use super::server::{FAREWELL, succeeded};
 use super::slots::{Kind, last_byte, request_bytes};
 use super::wiring::{ClientEnds, GRH};
-use super::{Asking, PATIENCE, Pace, Rpc, RpcTally, Service, StoreLoad, table};
+use super::{Asking, PATIENCE, Pace, Rpc, Service, StoreLoad, table};
+use crate::tally::ServiceTally;
 
 /// A request under way, in its slot.
 #[derive(Clone, Copy, Debug, Default)]
@@ -53,7 +54,7 @@ pub(super) struct Client<'w, S: Station> {
     due: Time,
     from: Time,
     until: Time,
-    tally: RpcTally,
+    tally: ServiceTally,
 }
 
 impl<'w, S: Station> Client<'w, S> {
@@ -85,15 +86,15 @@ impl<'w, S: Station> Client<'w, S> {
             random,
             from,
             until: from + schedule.measured,
-            tally: RpcTally {
+            tally: ServiceTally {
                 elapsed: schedule.measured,
-                ..RpcTally::default()
+                ..ServiceTally::default()
             },
         }
     }
 
     /// Asks until the measured time is over, waits for what is under way, and says farewell.
-    pub(super) fn run(mut self) -> Result<RpcTally, PatternError> {
+    pub(super) fn run(mut self) -> Result<ServiceTally, PatternError> {
         let mut now = self.station.now();
         while now < self.until {
             while self.has_room() && self.due <= now {

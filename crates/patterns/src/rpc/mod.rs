@@ -21,11 +21,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use adverb_units::Span;
 use adverb_verbs::{Level, RoleId, Station};
 
-use crate::checked::Handed;
 use crate::error::PatternError;
 use crate::load::{Posting, Timing};
 use crate::member::Schedule;
-use crate::samples::Samples;
+use crate::tally::ServiceTally;
 use crate::wiring::meet;
 
 /// Requests that a server core takes at a time at most.
@@ -214,36 +213,6 @@ impl Rpc {
     }
 }
 
-/// What a member did.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct RpcTally {
-    /// Requests that a core answered, or whose answers a client saw, in the measured time.
-    pub requests: u64,
-    /// The measured time.
-    pub elapsed: Span,
-    /// Calls of the post that the core's answers took.
-    pub posts: u64,
-    /// Times from post to seen answer, where they were taken.
-    pub samples: Samples,
-    /// The numbers that a client got, from its first request to its last.
-    pub handed: Handed,
-    /// Values that a client found to be right, from its first request to its last.
-    pub values_checked: u64,
-}
-
-impl RpcTally {
-    /// Requests a second; none where nothing was measured.
-    pub fn per_second(&self) -> Option<f64> {
-        let elapsed = self.elapsed.as_secs_f64();
-        (elapsed > 0.0 && self.requests > 0).then(|| self.requests as f64 / elapsed)
-    }
-
-    /// Answers in one call of the post, on average; none of a client.
-    pub fn batch_mean(&self) -> Option<f64> {
-        (self.posts > 0).then(|| self.requests as f64 / self.posts as f64)
-    }
-}
-
 /// Does the part of member `me`; all members run at the same time. The cores' `counter` is one: on
 /// real devices they are threads of one process.
 ///
@@ -256,7 +225,7 @@ pub fn run_rpc<S: Station>(
     me: RoleId,
     counter: &AtomicU64,
     schedule: Schedule,
-) -> Result<RpcTally, PatternError> {
+) -> Result<ServiceTally, PatternError> {
     rpc.check()?;
     match rpc.part(me) {
         RpcPart::Core(core) => {

@@ -13,7 +13,8 @@ use crate::member::{BATCH, Schedule};
 use super::service::{Backend, loaded};
 use super::slots::{Call, Kind, Scan};
 use super::wiring::CoreEnds;
-use super::{Asking, MAX_BATCH, PATIENCE, Rpc, RpcTally};
+use super::{Asking, MAX_BATCH, PATIENCE, Rpc};
+use crate::tally::ServiceTally;
 
 /// Answers between two looks at the clock: it costs as much as an answer's part of a batch.
 const LOOK_EVERY: u64 = 32;
@@ -71,15 +72,15 @@ impl Meter {
         }
     }
 
-    fn tally(&self) -> RpcTally {
+    fn tally(&self) -> ServiceTally {
         let (Some(first), Some(last)) = (self.first, self.last) else {
-            return RpcTally::default();
+            return ServiceTally::default();
         };
-        RpcTally {
+        ServiceTally {
             requests: last.1 - first.1,
             posts: last.2 - first.2,
             elapsed: last.0 - first.0,
-            ..RpcTally::default()
+            ..ServiceTally::default()
         }
     }
 }
@@ -119,7 +120,7 @@ impl<'w, S: Station> Core<'w, S> {
     }
 
     /// Serves until all clients have said farewell.
-    pub(super) fn run(mut self, backend: &mut Backend<'_>) -> Result<RpcTally, PatternError> {
+    pub(super) fn run(mut self, backend: &mut Backend<'_>) -> Result<ServiceTally, PatternError> {
         while self.gone < self.ends.ways.len() {
             match self.rpc.asking() {
                 Asking::Write => self.poll_slots()?,

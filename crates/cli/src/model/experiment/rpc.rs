@@ -5,8 +5,8 @@ use std::sync::atomic::AtomicU64;
 
 use adverb_hwmodel::{Cluster, Placement};
 use adverb_patterns::{
-    Asking, Clients, Handed, MAX_BATCH, Pace, PatternError, Posting, Rpc, RpcPart, RpcTally,
-    Schedule, Service, Serving, StoreLoad, Timing, run_rpc,
+    Asking, Clients, Handed, MAX_BATCH, Pace, PatternError, Posting, Rpc, RpcPart, Schedule,
+    Service, ServiceTally, Serving, StoreLoad, Timing, run_rpc,
 };
 use adverb_sim::Returned;
 use adverb_units::{Bytes, Span};
@@ -59,7 +59,7 @@ fn server_and_clients(experiment: &Experiment, machines: u32) -> Vec<Placement> 
 }
 
 /// The members' tallies, or the first failure that is not only another member's absence.
-fn all_well(ended: Vec<Result<RpcTally, PatternError>>) -> Result<Vec<RpcTally>, Refusal> {
+fn all_well(ended: Vec<Result<ServiceTally, PatternError>>) -> Result<Vec<ServiceTally>, Refusal> {
     let failures = || ended.iter().filter_map(|end| end.as_ref().err());
     let cause = failures().find(|error| !matches!(error, PatternError::OutOfBand(_)));
     match cause.or_else(|| failures().next()) {
@@ -135,7 +135,7 @@ fn service(experiment: &Experiment) -> Result<Service, Refusal> {
     }
 }
 
-fn figure(experiment: &Experiment, rpc: &Rpc, tallies: &[RpcTally]) -> Result<f64, Refusal> {
+fn figure(experiment: &Experiment, rpc: &Rpc, tallies: &[ServiceTally]) -> Result<f64, Refusal> {
     let of = |wanted: fn(&RpcPart) -> bool| {
         let parts = (0..).map(|role| rpc.part(RoleId(role)));
         let with_parts = tallies.iter().zip(parts);
@@ -149,9 +149,9 @@ fn figure(experiment: &Experiment, rpc: &Rpc, tallies: &[RpcTally]) -> Result<f6
         return Err(failed("a number was handed out twice or never"));
     }
     let value = match experiment.metric {
-        Metric::OpsPerS => Some(cores().filter_map(RpcTally::per_second).sum()),
+        Metric::OpsPerS => Some(cores().filter_map(ServiceTally::per_second).sum()),
         Metric::NsPerOp => {
-            let rate: f64 = cores().filter_map(RpcTally::per_second).sum();
+            let rate: f64 = cores().filter_map(ServiceTally::per_second).sum();
             (rate > 0.0).then(|| 1e9 / rate)
         }
         Metric::RoundTripNs => {

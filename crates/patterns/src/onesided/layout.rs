@@ -1,0 +1,177 @@
+//! The owner's memory: a word, or records level by level and then lock words.
+
+use adverb_verbs::{MemoryAccessError, MemoryRegion};
+
+use crate::error::PatternError;
+use crate::random::mix;
+
+use super::Remote;
+
+/// Bytes from one lock word to the next.
+const LOCK_STRIDE: u64 = 64;
+/// Longest record.
+const MAX_RECORD: u32 = 1 << 20;
+/// In a lock word: how often it was locked, and, above, how often it was freed.
+pub(super) const LOCKED: u64 = 1;
+pub(super) const FREED: u64 = 1 << 32;
+
+/// Refuses what no memory can be.
+pub(super) fn check(remote: &Remote) -> Result<(), PatternError> {
+    let Remote::Items(items) = remote else {
+        return Ok(());
+    };
+    if !(1..=1 << 28).contains(&items.items) {
+        return Err(PatternError::Count {
+            what: "items",
+            given: u32::try_from(items.items).unwrap_or(u32::MAX),
+            max: 1 << 28,
+        });
+    }
+    let needed = items.mean_reads.ceil();
+    if items.mean_reads < 1.0 || needed > items.records.len() as f64 {
+        return Err(PatternError::Count {
+            what: "READs of a GET",
+            given: needed as u32,
+            max: items.records.len() as u32,
+        });
+    }
+    let bad = items
+        .records
+        .iter()
+        .find(|size| !(8..=MAX_RECORD).contains(*size));
+    match bad {
+        // A record begins with 8 B that say where the next one is.
+        Some(size) => Err(PatternError::Record {
+            given: *size,
+            max: MAX_RECORD,
+        }),
+        None => Ok(()),
+    }
+}
+
+/// One level of records.
+#[derive(Clone, Copy, Debug)]
+struct Records {
+    offset: u64,
+    size: u32,
+    stride: u64,
+}
+
+/// Where things are in the owner's memory.
+#[derive(Clone, Debug)]
+pub(super) struct Layout {
+    items: u64,
+    records: Vec<Records>,
+    locks: u64,
+}
+
+impl Layout {
+    pub(super) fn new(remote: &Remote) -> Self {
+        let Remote::Items(items) = remote else {
+            return Layout {
+                items: 0,
+                records: Vec::new(),
+                locks: 0,
+            };
+        };
+        let mut offset = 0;
+        let records = items.records.iter().map(|size| {
+            let stride = u64::from(*size).next_multiple_of(64);
+            let records = Records {
+                offset,
+                size: *size,
+                stride,
+            };
+            offset += stride * items.items;
+            records
+        });
+        Layout {
+            items: items.items,
+            records: records.collect(),
+            locks: offset,
+        }
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        self.locks + self.items.max(1) * LOCK_STRIDE
+    }
+
+    /// Room for what any step brings.
+    pub(super) fn widest(&self) -> u64 {
+        let strides = self.records.iter().map(|records| records.stride);
+        strides.max().unwrap_or(0).max(64)
+    }
+
+    /// Offset and length of a record.
+    #[inline]
+    pub(super) fn record(&self, level: usize, place: u64) -> (u64, u32) {
+        let records = &self.records[level];
+        (records.offset + place * records.stride, records.size)
+    }
+
+    /// Offset of an item's lock word; without items, that of the counter.
+    #[inline]
+    pub(super) fn lock(&self, item: u64) -> u64 {
+        self.locks + item * LOCK_STRIDE
+    }
+
+    /// Where the record is that follows one.
+    fn next(&self, level: usize, place: u64) -> u64 {
+        mix(place ^ (level as u64 + 1) << 48) % self.items
+    }
+
+    fn write(&self, level: usize, place: u64, record: &mut [u8]) {
+        let next = self.next(level, place);
+        let pattern = mix(next ^ mix(place)).to_le_bytes();
+        let (head, rest) = record.split_at_mut(8);
+        head.copy_from_slice(&next.to_le_bytes());
+        for (byte, value) in rest.iter_mut().zip(pattern.iter().cycle()) {
+            *byte = *value;
+        }
+    }
+
+    /// The place of the record that follows, if this one is whole.
+    pub(super) fn follow(
+        &self,
+        level: usize,
+        place: u64,
+        record: &[u8],
+    ) -> Result<u64, PatternError> {
+        let (head, rest) = record.split_at(8);
+        let next = self.next(level, place);
+        let pattern = mix(next ^ mix(place)).to_le_bytes();
+        let mut pairs = rest.iter().zip(pattern.iter().cycle());
+        if head == next.to_le_bytes() && pairs.all(|(byte, value)| byte == value) {
+            return Ok(next);
+        }
+        Err(PatternError::Wrong("a record of another item"))
+    }
+
+    /// Writes all records.
+    pub(super) fn fill<M: MemoryRegion>(&self, mr: &M) -> Result<(), MemoryAccessError> {
+        for level in 0..self.records.len() {
+            let mut record = vec![0; self.records[level].size as usize];
+            for place in 0..self.items {
+                self.write(level, place, &mut record);
+                mr.write(self.record(level, place).0, &record)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// How often items were locked; each lock must be free.
+    pub(super) fn locked<M: MemoryRegion>(&self, mr: &M) -> Result<u64, PatternError> {
+        let mut all = 0;
+        for item in 0..self.items {
+            let mut word = [0; 8];
+            mr.read(self.lock(item), &mut word)?;
+            let word = u64::from_ne_bytes(word);
+            let (locked, freed) = (word % FREED, word / FREED);
+            if locked != freed {
+                return Err(PatternError::Wrong("a lock that is not free at the end"));
+            }
+            all += locked;
+        }
+        Ok(all)
+    }
+}

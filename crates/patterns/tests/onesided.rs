@@ -1,0 +1,122 @@
+//! Services in memory, on threads over the user-space device and on the model: every number once, every
+//! record whole, every lock freed.
+
+mod common;
+
+use adverb_patterns::{
+    Handed, Items, OneSided, OneSidedClients, Posting, Remote, Schedule, ServiceTally, Timing,
+    run_onesided,
+};
+use adverb_units::Span;
+use adverb_verbs::RoleId;
+use common::{on_model, on_threads};
+
+fn program(remote: Remote, posting: Posting) -> OneSided {
+    OneSided {
+        remote,
+        clients: OneSidedClients {
+            threads: 3,
+            machines: 2,
+            qps: 2,
+            outstanding: 10,
+            posting,
+            rd_atomic: 16,
+            timing: Timing::Each,
+            seed: 3,
+        },
+    }
+}
+
+fn items(records: &[u32], mean_reads: f64, put_ratio: f64) -> Remote {
+    Remote::Items(Items {
+        items: 200,
+        records: records.to_vec(),
+        mean_reads,
+        put_ratio,
+    })
+}
+
+fn everywhere(program: &OneSided) -> [Vec<ServiceTally>; 2] {
+    let schedule = Schedule {
+        warm_up: Span::from_ms(1),
+        measured: Span::from_ms(30),
+    };
+    let soft = on_threads(program.members(), |station, role| {
+        run_onesided(station, program, role, schedule).unwrap_or_else(|e| panic!("{role}: {e}"))
+    });
+    let schedule = Schedule {
+        warm_up: Span::from_us(30),
+        measured: Span::from_us(200),
+    };
+    let machines: Vec<u32> = (0..program.members())
+        .map(|role| program.machine(RoleId(role)))
+        .collect();
+    let program = program.clone();
+    let (model, _) = on_model("connect_ib", &machines, move |station, role| {
+        run_onesided(station, &program, role, schedule).unwrap_or_else(|e| panic!("{role}: {e}"))
+    });
+    [soft, model]
+}
+
+#[test]
+fn a_counter_in_memory_hands_out_every_number_once() {
+    for posting in [Posting::Single, Posting::List(4), Posting::List(16)] {
+        for tallies in everywhere(&program(Remote::Counter, posting)) {
+            let mut all = Handed::default();
+            for tally in &tallies[1..] {
+                assert!(tally.handed.count > 0);
+                assert_eq!(tally.samples.count, tally.requests);
+                all.merge(tally.handed);
+            }
+            assert!(all.is_exactly_once_from(0), "{posting:?}");
+        }
+    }
+}
+
+#[test]
+fn items_are_read_by_dependent_reads_and_locked_by_two_additions() {
+    for (records, mean_reads, put_ratio) in [
+        (&[64][..], 1.0, 0.0),
+        (&[64, 1024], 1.6, 0.0),
+        (&[8, 8, 100], 3.0, 0.5),
+        (&[64], 1.0, 1.0),
+    ] {
+        let remote = items(records, mean_reads, put_ratio);
+        for tallies in everywhere(&program(remote, Posting::List(4))) {
+            let (owner, clients) = tallies.split_first().unwrap();
+            let locked: u64 = clients.iter().map(|tally| tally.locked).sum();
+            assert_eq!(owner.locked, locked, "{records:?}");
+            assert_eq!(locked > 0, put_ratio > 0.0);
+            for tally in clients {
+                // How much is done in the measured time depends on the machine; something is done.
+                assert!(tally.values_checked + tally.locked > 0, "{records:?}");
+                assert!(tally.locked == 0 || put_ratio > 0.0);
+                assert!(tally.values_checked == 0 || put_ratio < 1.0);
+            }
+        }
+    }
+}
+
+#[test]
+fn what_no_memory_can_be_is_refused() {
+    for (remote, reason) in [
+        (
+            items(&[4], 1.0, 0.0),
+            "a record of 4 B: 8 to 1048576 B are possible",
+        ),
+        (
+            items(&[64], 1.5, 0.0),
+            "2 READs of a GET: 1 to 1 are possible",
+        ),
+    ] {
+        let program = program(remote, Posting::Single);
+        let (ended, _) = on_model("cx3", &[0], move |station, role| {
+            let schedule = Schedule {
+                warm_up: Span::ZERO,
+                measured: Span::from_us(1),
+            };
+            run_onesided(station, &program, role, schedule).map_err(|e| e.to_string())
+        });
+        assert_eq!(ended[0].as_ref().unwrap_err(), reason);
+    }
+}
