@@ -7,6 +7,7 @@ mod dma;
 mod forwarding;
 mod hosts;
 mod load;
+mod onesided;
 mod pairs;
 mod patterns;
 mod rpc;
@@ -50,6 +51,7 @@ pub(crate) fn predict(experiment: &Experiment, budget: &Budget) -> Result<Predic
         Program::Atomics | Program::SequencerAtomics => patterns::atomics(experiment, budget)?,
         Program::DdioForward => forwarding::hits(experiment)?,
         Program::SequencerRpc | Program::KvHerd => rpc::predict(experiment, budget)?,
+        Program::KvOnesided => onesided::predict(experiment, budget)?,
         program => return Err(Refusal::UnknownProgram { program }),
     };
     Ok(Prediction { value })

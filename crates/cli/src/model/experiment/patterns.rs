@@ -167,7 +167,7 @@ pub(super) fn count(cell: Option<NonZero<u32>>, default: u32) -> u32 {
     cell.map_or(default, NonZero::get)
 }
 
-fn transport(experiment: &Experiment) -> Result<Transport, Refusal> {
+pub(super) fn transport(experiment: &Experiment) -> Result<Transport, Refusal> {
     use published::Transport as T;
     match experiment.parameters.operation.transport {
         Some(T::Rc) | None => Ok(QpType::Rc),

@@ -59,7 +59,9 @@ fn server_and_clients(experiment: &Experiment, machines: u32) -> Vec<Placement> 
 }
 
 /// The members' tallies, or the first failure that is not only another member's absence.
-fn all_well(ended: Vec<Result<ServiceTally, PatternError>>) -> Result<Vec<ServiceTally>, Refusal> {
+pub(super) fn all_well(
+    ended: Vec<Result<ServiceTally, PatternError>>,
+) -> Result<Vec<ServiceTally>, Refusal> {
     let failures = || ended.iter().filter_map(|end| end.as_ref().err());
     let cause = failures().find(|error| !matches!(error, PatternError::OutOfBand(_)));
     match cause.or_else(|| failures().next()) {

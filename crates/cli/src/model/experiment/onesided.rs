@@ -1,0 +1,147 @@
+//! The key-value store that clients read and lock by themselves.
+
+use std::num::NonZero;
+
+use adverb_hwmodel::Cluster;
+use adverb_patterns::{
+    Items, OneSided, OneSidedClients, PatternError, Posting, Remote, Schedule, ServiceTally,
+    Timing, run_onesided,
+};
+use adverb_sim::Returned;
+use adverb_units::Span;
+use adverb_validate::{Budget, Completion, Experiment, Metric, Opcode, PostList, Refusal, Share};
+use adverb_verbs::{QpType, RoleId};
+
+use super::hosts::{placements, preset};
+use super::patterns::{count, transport};
+use super::rpc::all_well;
+use super::{cannot, failed, no_metric, simulated, unfinished};
+
+/// How long a program is measured at least and at most, after half of it again to warm up.
+const SHORTEST: Span = Span::from_us(500);
+const LONGEST: Span = Span::from_ms(64);
+/// What is measured is steady when so many times what is under way has been carried out.
+const ROUNDS: f64 = 4.0;
+/// Items in the model's memory at most. Which they are changes nothing: their lines are where the
+/// experiment says, and the low bits of lock words, 64 B apart, are the same as of more items.
+const MOST_ITEMS: u64 = 4096;
+
+/// Predicts what clients of a passive server measure.
+///
+/// Locks that are taken one after another queue up for milliseconds: where a short run is over before
+/// they do, a longer one takes its place.
+pub(super) fn predict(experiment: &Experiment, budget: &Budget) -> Result<f64, Refusal> {
+    let program = program(experiment)?;
+    let clients = &program.clients;
+    let under_way = f64::from(clients.threads * clients.qps * clients.outstanding);
+    let mut window = SHORTEST;
+    loop {
+        let tallies = run(experiment, &program, window, budget)?;
+        let done: u64 = tallies.iter().map(|tally| tally.requests).sum();
+        if done as f64 >= ROUNDS * under_way || window >= LONGEST {
+            return figure(experiment, &tallies);
+        }
+        window = window * 4;
+    }
+}
+
+/// What the clients did.
+fn run(
+    experiment: &Experiment,
+    program: &OneSided,
+    window: Span,
+    budget: &Budget,
+) -> Result<Vec<ServiceTally>, Refusal> {
+    let preset = preset(experiment)?;
+    let mut cluster = Cluster::new(&preset, &placements(experiment, program.machines()));
+    let schedule = Schedule {
+        warm_up: window / 2,
+        measured: window,
+    };
+    let members: Vec<_> = (0..program.members())
+        .map(RoleId)
+        .map(|role| {
+            let (machine, program) = (cluster.machine(program.machine(role)), program.clone());
+            cluster.spawn(machine, &role.to_string(), move |station| {
+                run_onesided(station, &program, role, schedule)
+            })
+        })
+        .collect();
+    let outcome = cluster.run(&simulated(budget));
+    let ended: Option<Vec<Result<_, PatternError>>> = members.iter().map(Returned::take).collect();
+    let Some(ended) = ended.filter(|_| outcome.is_finished()) else {
+        return Err(unfinished(&outcome));
+    };
+    Ok(all_well(ended)?.split_off(1))
+}
+
+fn program(experiment: &Experiment) -> Result<OneSided, Refusal> {
+    let p = &experiment.parameters;
+    let refused = |what: &str| Err(cannot(format!("{} {what}", experiment.program)));
+    if p.posting.completion == Some(Completion::Event) {
+        return refused("polls: no events");
+    }
+    if transport(experiment)? != QpType::Rc {
+        return refused("without reliable connections");
+    }
+    let put_ratio = p.store.put_ratio.map_or(0.0, Share::get);
+    let locks = p.operation.opcode == Some(Opcode::ReadAndFetchAdd);
+    if put_ratio > 0.0 && !locks {
+        return refused("with PUTs by WRITE, which the server's CPU answers");
+    }
+    let mean_reads = p.store.get_reads.unwrap_or(1.0);
+    let sizes: Result<Vec<u32>, _> = p
+        .store
+        .get_read_bytes
+        .iter()
+        .map(|size| u32::try_from(size.get()))
+        .collect();
+    let mut records = sizes.map_err(|_| cannot("READs of more than 4 GiB"))?;
+    // Sizes are those of the first READs; the others have the last one's.
+    let last = records.last().copied().unwrap_or(64);
+    records.resize(records.len().max(mean_reads.ceil() as usize), last);
+    let threads = p.parties.peer_threads.unwrap_or(1);
+    let items = p.store.counters.map_or(MOST_ITEMS, NonZero::get);
+    Ok(OneSided {
+        remote: Remote::Items(Items {
+            items: items.min(MOST_ITEMS),
+            records,
+            mean_reads,
+            put_ratio,
+        }),
+        clients: OneSidedClients {
+            threads,
+            machines: p.parties.peers.unwrap_or(1),
+            qps: (p.queueing.qps.unwrap_or(threads) / threads.max(1)).max(1),
+            outstanding: count(p.queueing.outstanding, 1),
+            posting: match p.posting.post_list {
+                Some(PostList::Of(n)) if n.get() > 1 => Posting::List(n.get()),
+                Some(PostList::AllFree) => Posting::List(u32::MAX),
+                _ => Posting::Single,
+            },
+            rd_atomic: u8::try_from(count(p.queueing.max_rd_atomic, 16)).unwrap_or(u8::MAX),
+            timing: match experiment.metric {
+                Metric::RoundTripNs => Timing::Each,
+                _ => Timing::Whole,
+            },
+            seed: 1,
+        },
+    })
+}
+
+fn figure(experiment: &Experiment, clients: &[ServiceTally]) -> Result<f64, Refusal> {
+    let rate: f64 = clients.iter().filter_map(ServiceTally::per_second).sum();
+    if rate <= 0.0 {
+        return Err(failed("nothing completed in the measured time"));
+    }
+    match experiment.metric {
+        Metric::OpsPerS => Ok(rate),
+        Metric::NsPerOp => Ok(1e9 / rate),
+        Metric::RoundTripNs => {
+            let sum: Span = clients.iter().map(|tally| tally.samples.sum).sum();
+            let count: u64 = clients.iter().map(|tally| tally.samples.count).sum();
+            Ok(sum.as_ns_f64() / count.max(1) as f64)
+        }
+        _ => Err(no_metric(experiment)),
+    }
+}
