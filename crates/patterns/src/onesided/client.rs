@@ -263,7 +263,7 @@ impl<'w, S: Station> Client<'w, S> {
             requests[place] = SendRequest::new(name, operation, piece);
         }
         requests[n - 1].flags = SendFlags::SIGNALED;
-        let qp = &wiring.qps[wiring.wires[at.wire].qp];
+        let qp = &wiring.qps[at.wire];
         qp.post_send(&requests[..n])?;
         self.tally.posts += 1;
         Ok(true)

@@ -16,7 +16,6 @@ use crate::error::PatternError;
 use crate::load::{Limits, Load, Posting, Request, Timing};
 use crate::member::Schedule;
 use crate::pattern::{Part, Pattern};
-use crate::reap::Wait;
 use crate::tally::ServiceTally;
 use crate::wiring::{Wiring, meet};
 use layout::Layout;
@@ -159,11 +158,7 @@ pub fn run_onesided<S: Station>(
     program.check()?;
     let layout = Layout::new(&program.remote);
     let pattern = program.pattern(&layout);
-    let wiring = Wiring::new(
-        station,
-        (QpType::Rc, Wait::Poll),
-        &pattern.members[me.0 as usize],
-    )?;
+    let wiring = Wiring::new(station, &pattern, &pattern.members[me.0 as usize])?;
     let is_owner = me.0 == 0;
     if is_owner {
         layout.fill(&wiring.mr)?;
