@@ -114,6 +114,8 @@ params! {
         llc_ns: 0.1..=10000.0;
         /// Loading a line from memory.
         dram_ns: 0.1..=10000.0;
+        /// The time that a line takes of memory's bandwidth.
+        line_ns: 0.01..=1000.0;
         /// Serving a DMA read out of the last-level cache, from the root port on.
         dma_ns: 0.0..=10000.0;
         /// What a DMA read of memory takes longer than one of the last-level cache.

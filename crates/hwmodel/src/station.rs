@@ -5,7 +5,7 @@ use std::cell::Cell;
 use adverb_sim::{Condition, Role, Wake};
 use adverb_units::{CpuTime, Span, Time};
 use adverb_verbs::{
-    CompletionQueue, CqId, MemoryAccessError, MemoryRegion, OutOfBandError, RoleId, Station,
+    CompletionQueue, CqId, Level, MemoryAccessError, MemoryRegion, OutOfBandError, RoleId, Station,
     WaitError, Work, WorkCompletion,
 };
 
@@ -13,6 +13,7 @@ use crate::cores::Core;
 use crate::objects::{ModelChannel, ModelContext, ModelCq, ModelMr};
 use crate::trace::Act;
 use crate::world::machine::CpuTimes;
+use crate::world::root::Taken;
 use crate::world::{Fabric, Letter};
 
 /// Longest message out of band.
@@ -30,6 +31,8 @@ pub struct ModelStation<'y> {
     idle: Cell<Span>,
     /// CPU time in the kernel.
     system: Cell<Span>,
+    /// What DMA had taken of memory's bandwidth at the last load from it.
+    taken: Cell<Taken>,
 }
 
 impl<'y> ModelStation<'y> {
@@ -48,6 +51,7 @@ impl<'y> ModelStation<'y> {
             began: role.now(),
             idle: Cell::default(),
             system: Cell::default(),
+            taken: Cell::default(),
         }
     }
 
@@ -119,6 +123,31 @@ impl<'y> ModelStation<'y> {
     /// What is looked for comes at any moment of a look: on average half a look later it is seen.
     fn see(&self) {
         self.busy(Act::See, self.cpu.poll_empty / 2 + self.cpu.fresh_line);
+    }
+
+    /// How much longer loads from memory take because the NIC uses it too.
+    fn stalls(&self, work: Work) -> Span {
+        let Work::Load {
+            lines,
+            from: Level::Memory,
+        } = work
+        else {
+            return Span::ZERO;
+        };
+        let machine = self.context.machine() as usize;
+        let is_apart = |fabric: &mut Fabric| fabric.machines[machine].root.allocates();
+        if self.role.with(|fabric, _| is_apart(fabric)) {
+            return Span::ZERO;
+        }
+        // The NIC has to have written what it writes until now.
+        self.role.sync();
+        let mut last = self.taken.get();
+        let wait = self.role.with(|fabric, agenda| {
+            let root = &fabric.machines[machine].root;
+            root.load_wait(&mut last, agenda.now())
+        });
+        self.taken.set(last);
+        wait * u64::from(lines)
     }
 
     pub(crate) fn in_kernel(&self, span: Span) {
@@ -269,7 +298,8 @@ impl Station for ModelStation<'_> {
 
     fn account(&self, work: Work) {
         let Work::Atomic { word } = work else {
-            return self.role.busy(self.core.time(work));
+            self.role.busy(self.core.time(work) + self.stalls(work));
+            return;
         };
         // Cores are asked in the order of their times.
         self.role.sync();

@@ -27,7 +27,7 @@ pub use error::PatternError;
 pub use load::{Aim, Dc, Limits, Load, Places, Posting, Refill, Request, Timing, Transport};
 pub use member::{Schedule, Tally, run};
 pub use onesided::{Items, OneSided, OneSidedClients, Remote, run_onesided};
-pub use pattern::{Inbound, Landing, Link, Member, Outbound, Part, Pattern, Symmetric};
+pub use pattern::{Inbound, Landing, Link, Member, Outbound, Part, Pattern, Piece, Symmetric};
 pub use reap::Wait;
 pub use rpc::{
     Asking, Clients, MAX_BATCH, Pace, Rpc, RpcPart, Service, Serving, StoreLoad, run_rpc,

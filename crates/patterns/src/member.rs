@@ -2,17 +2,22 @@
 
 use adverb_units::{CpuTime, Span, Time};
 use adverb_verbs::{
-    MemoryRegion, QueuePair, RecvRequest, RoleId, Station, WaitError, WorkCompletion, WrId,
+    Level, MemoryRegion, QueuePair, RecvRequest, RoleId, Station, WaitError, Work, WorkCompletion,
+    WrId,
 };
 
 use crate::error::PatternError;
-use crate::pattern::{Part, Pattern};
+use crate::pattern::{Part, Pattern, Piece};
+use crate::random::Random;
 use crate::reap::Reaper;
 use crate::requester::Requester;
 use crate::wiring::{Wiring, meet};
 
 /// Completions taken at a time.
 pub(crate) const BATCH: usize = 16;
+
+/// A line of memory, in bytes.
+const LINE: usize = 64;
 
 /// Who takes messages goes on for so long: members do not begin and end at the same moment.
 const GRACE: Span = Span::from_us(200);
@@ -148,11 +153,41 @@ pub fn run<S: Station>(
     match &member.part {
         Part::Request(load) => Requester::new(station, &wiring, load).run(&mut watch)?,
         Part::Receive { size, .. } => take(station, &wiring, *size, &mut watch)?,
+        Part::Compute(piece) => compute(station, &wiring, *piece, &mut watch)?,
         Part::Serve => {}
     }
     let tally = watch.tally();
     meet(station, me, members)?;
     Ok(tally)
+}
+
+/// Computes until the watch's time is over.
+fn compute<S: Station>(
+    station: &S,
+    wiring: &Wiring<S::Context>,
+    piece: Piece,
+    watch: &mut Watch,
+) -> Result<(), PatternError> {
+    let lines = wiring.mr.length().get() / LINE as u64;
+    let mut random = Random::new(1);
+    let mut line = [0; LINE];
+    let mut now = station.now();
+    while now < watch.until {
+        station.compute(piece.busy);
+        for _ in 0..piece.lines {
+            wiring
+                .mr
+                .read(random.below(lines) * LINE as u64, &mut line)?;
+            std::hint::black_box(&line);
+        }
+        station.account(Work::Load {
+            lines: piece.lines,
+            from: Level::Memory,
+        });
+        now = station.now();
+        watch.saw(station, now, 1);
+    }
+    Ok(())
 }
 
 /// A receive's name: its queue pair and its buffer.

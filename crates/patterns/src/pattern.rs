@@ -1,5 +1,6 @@
 //! Who takes part, and who is linked with whom.
 
+use adverb_units::Span;
 use adverb_verbs::RoleId;
 
 use crate::load::{Aim, Dc, Limits, Load, Transport};
@@ -22,6 +23,8 @@ pub enum Part {
     Request(Load),
     /// Has memory and queue pairs, and does nothing.
     Serve,
+    /// Computes, piece by piece; each completed piece counts.
+    Compute(Piece),
     /// Takes messages (datagrams from one queue pair for all links) and keeps receives posted.
     Receive {
         /// Receives of each queue pair.
@@ -29,6 +32,15 @@ pub enum Part {
         /// Room of each, in bytes: a global routing header and the payload.
         size: u32,
     },
+}
+
+/// A piece of a computation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// What it takes without memory.
+    pub busy: Span,
+    /// Lines of the member's own memory that it loads, at random places.
+    pub lines: u32,
 }
 
 /// A role of a pattern.

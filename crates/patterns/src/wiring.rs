@@ -70,7 +70,7 @@ impl Depths {
                 rd_atomic: load.limits.rd_atomic,
                 shares_qp: false,
             },
-            Part::Serve => Depths {
+            Part::Serve | Part::Compute(_) => Depths {
                 send: 1,
                 recv: 1,
                 inline: 0,

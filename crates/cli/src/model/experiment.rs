@@ -49,6 +49,7 @@ pub(crate) fn predict(experiment: &Experiment, budget: &Budget) -> Result<Predic
         Program::BlastInbound => patterns::inbound(experiment, budget)?,
         Program::Symmetric => patterns::symmetric(experiment, budget)?,
         Program::Atomics | Program::SequencerAtomics => patterns::atomics(experiment, budget)?,
+        Program::CpuInterference => patterns::interference(experiment, budget)?,
         Program::DdioForward => forwarding::hits(experiment)?,
         Program::SequencerRpc | Program::KvHerd => rpc::predict(experiment, budget)?,
         Program::KvOnesided => onesided::predict(experiment, budget)?,

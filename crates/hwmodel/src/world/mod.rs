@@ -17,7 +17,7 @@ pub(crate) mod post;
 pub(crate) mod queue_pair;
 mod requester;
 mod responder;
-mod root;
+pub(crate) mod root;
 pub(crate) mod tcp;
 pub(crate) mod wire;
 

@@ -78,6 +78,7 @@ impl Fabric {
             host.trace.note(Act::Receive, begin, begin + rx);
             let streamed = host.pcie.write(begin, rx, length);
             visible = streamed.max(passed);
+            host.root.carry(length);
             let wait = place.map_or(Span::ZERO, |place| host.root.write(place, now));
             if wait > Span::ZERO {
                 host.pcie.hold_writes(now + wait);

@@ -8,7 +8,11 @@ use super::machine::Placement;
 use super::memory::Range;
 use crate::load::{CpuLoad, Node, Work};
 use crate::params::Params;
+use crate::pcie::LINE;
 use crate::rate::ns;
+
+/// Most of memory's bandwidth that DMA gets: cores get the rest.
+const MOST_TAKEN: f64 = 0.9;
 
 /// Which way the NIC's writes go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,10 +25,20 @@ enum Flow {
     Across,
 }
 
+/// What DMA has taken of memory's bandwidth up to a moment.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Taken {
+    at: Time,
+    time: Span,
+}
+
 /// A machine's root port, and the lines that it and the cores want.
 #[derive(Debug)]
 pub(crate) struct Root {
     flow: Flow,
+    /// What a line takes of memory's bandwidth, and what all lines of DMA have taken.
+    line: Span,
+    taken: Span,
     /// Buffers are in memory from the beginning: each read goes there.
     is_cold: bool,
     contest: Contest,
@@ -47,6 +61,8 @@ impl Root {
         };
         Root {
             flow,
+            line: ns(p.memory.line_ns),
+            taken: Span::ZERO,
             is_cold: placement.is_memory(),
             contest: Contest::new(times, random),
         }
@@ -86,6 +102,34 @@ impl Root {
             },
         };
         self.contest.begin(walk, threads);
+    }
+
+    /// The NIC has written `bytes`.
+    pub(crate) fn carry(&mut self, bytes: u64) {
+        if self.flow != Flow::Allocate {
+            self.taken += self.line * bytes.div_ceil(LINE);
+        }
+    }
+
+    /// How long a core's load of a line from memory waits for lines of DMA, whose share of the bandwidth is
+    /// what they took since `last`, which this moves on to `at`.
+    ///
+    /// A line that comes at any moment finds one of them under way with the probability of that share, half
+    /// through on average, and behind it those that have queued up meanwhile.
+    pub(crate) fn load_wait(&self, last: &mut Taken, at: Time) -> Span {
+        let (over, time) = (
+            (at - last.at).as_ns_f64(),
+            self.taken.saturating_sub(last.time),
+        );
+        *last = Taken {
+            at,
+            time: self.taken,
+        };
+        if over <= 0.0 {
+            return Span::ZERO;
+        }
+        let share = (time.as_ns_f64() / over).min(MOST_TAKEN);
+        ns(self.line.as_ns_f64() / 2.0 * share / (1.0 - share))
     }
 
     /// The NIC writes; how long until it has all lines.

@@ -4,7 +4,7 @@ use std::num::NonZero;
 
 use adverb_hwmodel::Cluster;
 use adverb_patterns::{
-    Aim, Dc, Inbound, Landing, Limits, Load, Outbound, Part, Pattern, PatternError, Places,
+    Aim, Dc, Inbound, Landing, Limits, Load, Outbound, Part, Pattern, PatternError, Piece, Places,
     Posting, Refill, Request, Schedule, Symmetric, Tally, Timing, Transport, Wait, run,
 };
 use adverb_sim::Returned;
@@ -26,8 +26,15 @@ const MOST_OUTSTANDING: u32 = 4096;
 const RECEIVES: u32 = 2048;
 /// How long a program is measured, after half of it again to warm up.
 const WINDOW: Span = Span::from_ms(1);
-/// The same of atomics, which queue up for milliseconds.
-const ATOMICS_WINDOW: Span = Span::from_ms(20);
+/// The same of programs whose requests take milliseconds, or queue up for that long.
+const LONG_WINDOW: Span = Span::from_ms(20);
+/// A computation that mostly finds its data in its core's caches.
+const PIECE: Piece = Piece {
+    busy: Span::from_us(1),
+    lines: 8,
+};
+/// What it computes on: more than caches hold.
+const COMPUTED: u64 = 64 << 20;
 
 /// One machine posts to others, computing for `think` before each post.
 pub(super) fn outbound(
@@ -105,7 +112,26 @@ pub(super) fn atomics(experiment: &Experiment, budget: &Budget) -> Result<f64, R
         ..from_peers(experiment, 0)
     };
     let pattern = Pattern::inbound(transport(experiment)?, &load, &shape);
-    let measured = measure(experiment, &pattern, posts, ATOMICS_WINDOW, budget)?;
+    let measured = measure(experiment, &pattern, posts, LONG_WINDOW, budget)?;
+    figure(experiment, &measured)
+}
+
+/// A core of one machine computes while others post to that machine, if there are any.
+pub(super) fn interference(experiment: &Experiment, budget: &Budget) -> Result<f64, Refusal> {
+    let transport = transport(experiment)?;
+    let load = load(experiment)?;
+    if load.request.needs_receive() {
+        let request = load.request;
+        return Err(cannot(format!(
+            "{request:?} to a machine that computes: nobody posts receives"
+        )));
+    }
+    let mut pattern = match experiment.parameters.parties.peers {
+        None | Some(0) => Pattern::new(transport),
+        Some(_) => Pattern::inbound(transport, &load, &from_peers(experiment, 0)),
+    };
+    pattern.add(0, Part::Compute(PIECE), COMPUTED);
+    let measured = measure(experiment, &pattern, computes, LONG_WINDOW, budget)?;
     figure(experiment, &measured)
 }
 
@@ -153,6 +179,10 @@ fn from_peers(experiment: &Experiment, receivers: u32) -> Inbound {
         depth: RECEIVES,
         memory: MEMORY,
     }
+}
+
+fn computes(part: &Part) -> bool {
+    matches!(part, Part::Compute(_))
 }
 
 fn posts(part: &Part) -> bool {

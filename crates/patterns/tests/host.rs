@@ -1,0 +1,154 @@
+//! Patterns on the model, while the host's CPUs and its memory have other work.
+
+use adverb_hwmodel::{Access, Cluster, CpuLoad, Node, Placement, Preset, Work};
+use adverb_patterns::{
+    Inbound, Limits, Load, Outbound, Part, Pattern, Piece, Places, Request, Schedule, Tally,
+    Transport, run,
+};
+use adverb_sim::Budget;
+use adverb_units::{Bytes, Span};
+use adverb_verbs::RoleId;
+
+const SCHEDULE: Schedule = Schedule {
+    warm_up: Span::from_us(100),
+    measured: Span::from_us(500),
+};
+
+/// Runs a pattern with a load on machine 1.
+fn under(
+    load: Option<CpuLoad>,
+    preset: &Preset,
+    server: Placement,
+    pattern: &Pattern,
+) -> Vec<Tally> {
+    let mut cluster = Cluster::new(preset, &[Placement::Cached, server]);
+    if let Some(load) = load {
+        let machine = cluster.machine(1);
+        cluster.load(machine, &load);
+    }
+    let members: Vec<_> = (0..pattern.members.len() as u32)
+        .map(|role| {
+            let machine = cluster.machine(pattern.members[role as usize].machine);
+            let pattern = pattern.clone();
+            cluster.spawn(machine, &format!("member {role}"), move |station| {
+                run(station, &pattern, RoleId(role), SCHEDULE)
+            })
+        })
+        .collect();
+    let outcome = cluster.run(&Budget::NONE);
+    assert!(outcome.is_finished(), "{outcome}");
+    let tallies = members.iter().map(|member| member.take().unwrap().unwrap());
+    tallies.collect()
+}
+
+/// Eight queue pairs to slots of 8 B that lie `distance` apart; operations a second.
+fn rate(request: Request, distance: u64, threads: u32, server: Placement, ddio_ways: f64) -> f64 {
+    let preset = Preset::built_in("cx3_fdr_nurdma").unwrap();
+    let preset = preset.with(&[("memory.ddio_ways", ddio_ways)]).unwrap();
+    let load = Load {
+        limits: Limits {
+            per_qp: 256,
+            per_member: u32::MAX,
+            rd_atomic: 1,
+        },
+        places: Places::Own(distance),
+        ..Load::new(request, 8)
+    };
+    let shape = Outbound {
+        cores: 8,
+        qps: 1,
+        peers: 1,
+        memory: 4096,
+    };
+    let pattern = Pattern::outbound(Transport::Rc, &load, shape);
+    let walk = CpuLoad {
+        threads,
+        node: match server {
+            Placement::Cached | Placement::Memory => Node::Nic,
+            _ => Node::Other,
+        },
+        work: Work::Walk {
+            bytes: Bytes::new(8 * distance),
+            access: Access::Bytes { writes: 0.9 },
+        },
+    };
+    let tallies = under(Some(walk), &preset, server, &pattern);
+    tallies.iter().filter_map(Tally::per_second).sum()
+}
+
+#[test]
+fn a_line_that_cores_fight_for_is_nearer_on_the_other_socket() {
+    for request in [Request::Write, Request::Read] {
+        let near = |threads| rate(request, 8, threads, Placement::Cached, 2.0);
+        let far = |threads| rate(request, 8, threads, Placement::RemoteCached, 2.0);
+        assert!(near(0) > far(0) * 0.99, "{request:?} without load");
+        assert!(near(16) * 1.1 < far(16), "{request:?} under load");
+        assert!(near(16) < near(4) && near(4) <= near(0), "{request:?}");
+    }
+}
+
+#[test]
+fn with_a_line_for_each_queue_pair_nobody_fights() {
+    for request in [Request::Write, Request::Read] {
+        let near = |threads| rate(request, 64, threads, Placement::Cached, 2.0);
+        let ratio = near(8) / near(0);
+        assert!(ratio > 0.93, "{request:?}: {ratio}");
+    }
+}
+
+#[test]
+fn without_ddio_writes_to_one_line_wait_for_memory() {
+    let on = rate(Request::Write, 8, 0, Placement::Cached, 2.0);
+    let off = rate(Request::Write, 8, 0, Placement::Cached, 0.0);
+    assert!(off < on * 0.9, "{off} and {on}");
+    let apart = rate(Request::Write, 64, 0, Placement::Cached, 0.0);
+    assert!(apart > off * 1.3, "{apart} and {off}");
+}
+
+#[test]
+fn runs_under_load_are_the_same() {
+    let run = || rate(Request::Write, 8, 12, Placement::Cached, 2.0);
+    assert_eq!(run().to_bits(), run().to_bits());
+}
+
+/// Pieces a second that a core of a machine computes while another machine writes to it.
+fn pieces(ddio_ways: f64, threads: u32) -> f64 {
+    let preset = Preset::built_in("cx3_fdr_nurdma").unwrap();
+    let changes = [("memory.ddio_ways", ddio_ways), ("memory.line_ns", 20.0)];
+    let preset = preset.with(&changes).unwrap();
+    let load = Load {
+        limits: Limits {
+            per_qp: 4,
+            per_member: 4,
+            rd_atomic: 1,
+        },
+        ..Load::new(Request::Write, 4096)
+    };
+    let shape = Inbound {
+        threads,
+        peers: 1,
+        qps: threads,
+        window: None,
+        receivers: 0,
+        depth: 1,
+        memory: 1 << 16,
+    };
+    let mut pattern = match threads {
+        0 => Pattern::new(Transport::Rc),
+        _ => Pattern::inbound(Transport::Rc, &load, &shape),
+    };
+    let piece = Piece {
+        busy: Span::from_ns(500),
+        lines: 8,
+    };
+    let me = pattern.add(0, Part::Compute(piece), 1 << 20);
+    let tallies = under(None, &preset, Placement::Cached, &pattern);
+    tallies[me.0 as usize].per_second().unwrap()
+}
+
+#[test]
+fn a_computation_suffers_from_writes_that_go_to_memory() {
+    assert_eq!(pieces(0.0, 0), pieces(2.0, 0));
+    assert!(pieces(0.0, 4) < pieces(0.0, 0) * 0.99);
+    assert_eq!(pieces(2.0, 4), pieces(2.0, 0), "writes go to the cache");
+}
