@@ -1,0 +1,95 @@
+//! Completions.
+
+use adverb_verbs::{Imm, Qpn, Rkey, WcFlags, WcOpcode, WcStatus, WorkCompletion, WrId};
+
+use crate::request::Work;
+
+/// Whether the sender asked for a solicited event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Solicited {
+    /// It did not.
+    No,
+    /// It did.
+    Yes,
+}
+
+/// The queue that a request was posted to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Queue {
+    /// The send queue.
+    Send,
+    /// The receive queue.
+    Receive,
+}
+
+/// The end of one request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Completion {
+    /// The queue that it was posted to.
+    pub queue: Queue,
+    /// What the program sees.
+    pub work: WorkCompletion,
+    /// The key that the peer's message ended.
+    pub invalidated: Option<Rkey>,
+    /// Whether it is to raise a solicited event.
+    pub solicited: Solicited,
+}
+
+impl Completion {
+    /// The end of a send request.
+    pub(crate) fn of_send(qp_num: Qpn, wr_id: WrId, work: &Work, byte_len: u32) -> Self {
+        let opcode = match work {
+            Work::Send | Work::SendWithImm(_) | Work::SendWithInvalidate(_) => WcOpcode::Send,
+            Work::Write(_) | Work::WriteWithImm(..) => WcOpcode::RdmaWrite,
+            Work::Read(_) => WcOpcode::RdmaRead,
+            Work::FetchAdd(..) => WcOpcode::FetchAdd,
+            Work::CompareSwap(..) => WcOpcode::CompareSwap,
+        };
+        Completion {
+            queue: Queue::Send,
+            work: WorkCompletion {
+                wr_id,
+                opcode,
+                byte_len,
+                qp_num,
+                ..WorkCompletion::default()
+            },
+            invalidated: None,
+            solicited: Solicited::No,
+        }
+    }
+
+    /// The end of a receive request.
+    pub(crate) fn of_receive(qp_num: Qpn, wr_id: WrId, byte_len: u32) -> Self {
+        Completion {
+            queue: Queue::Receive,
+            work: WorkCompletion {
+                wr_id,
+                opcode: WcOpcode::Recv,
+                byte_len,
+                qp_num,
+                ..WorkCompletion::default()
+            },
+            invalidated: None,
+            solicited: Solicited::No,
+        }
+    }
+
+    /// The same with immediate data, if there is any.
+    #[must_use]
+    pub(crate) fn with_imm(mut self, imm: Option<Imm>) -> Self {
+        self.work.imm = imm;
+        self.work.flags.set(WcFlags::WITH_IMM, imm.is_some());
+        self
+    }
+
+    /// The same with another status. An error raises solicited events too.
+    #[must_use]
+    pub(crate) fn with_status(mut self, status: WcStatus) -> Self {
+        self.work.status = status;
+        if !status.is_success() {
+            self.solicited = Solicited::Yes;
+        }
+        self
+    }
+}

@@ -1,0 +1,51 @@
+//! The InfiniBand transport as state machines without I/O.
+//!
+//! A queue pair is a value. The driver (a device's port) hands packets and time in, and takes packets,
+//! completions and the next deadline out:
+//!
+//! ```text
+//!            post_send, post_receive                 poll_completion
+//!  program ───────────────────────────►┌──────────┐──────────────────► program
+//!             handle_packet            │ RcQp     │  poll_transmit
+//!  network ───────────────────────────►│          │──────────────────► network
+//!             handle_timeout           │          │  poll_timeout
+//!    clock ───────────────────────────►└────┬─────┘──────────────────► clock
+//!                                           │ Memory: check, read, write, atomic, invalidate
+//!                                           ▼
+//!                                     registered memory
+//! ```
+//!
+//! Nothing here reads a clock, starts a thread or draws a random number: the same calls give the
+//! same results. Packets are built in the driver's buffer; in the steady state nothing is allocated.
+//! Every packet that is not taken has a [`DropReason`], and a counter.
+//!
+//! Packets are those of [`adverb_wire::Packet`], from the base transport header to the padding: the
+//! driver, which knows the addresses, adds and checks the ICRC, and finds the queue pair by number.
+
+#![forbid(unsafe_code)]
+
+mod completion;
+mod drops;
+pub mod memory;
+pub mod rc;
+mod receive;
+mod request;
+mod segment;
+mod sequence;
+mod shared;
+
+pub use completion::{Completion, Queue, Solicited};
+pub use drops::{Counters, DropReason};
+pub use memory::{Access, AccessError, AtomicOperation, Key, Memory, Place};
+pub use rc::{CreditPolicy, RcConfig, RcQp, RequesterConfig, ResponderConfig};
+pub use receive::ReceiveQueue;
+pub use request::{
+    LocalPiece, Payload, Pieces, PostError, ReceiveWork, SendWork, UnknownOperation, Work,
+};
+pub use segment::MAX_MESSAGE;
+
+/// Bytes that the driver's buffer has for one packet: the longest packet and its ICRC.
+pub const PACKET_SPACE: usize = adverb_wire::packet::MAX_PACKET + adverb_wire::icrc::LEN;
+
+/// A buffer for one packet.
+pub type PacketBuffer = [u8; PACKET_SPACE];

@@ -1,0 +1,313 @@
+//! Reliable connection (IBTA vol. 1, 9.7): every message once and in order, over packets that may be
+//! lost, repeated, delayed, reordered and damaged.
+
+mod credits;
+mod replay;
+mod requester;
+mod responder;
+mod responses;
+mod retry;
+mod send_queue;
+mod timers;
+mod window;
+
+use adverb_units::Time;
+use adverb_verbs::{
+    AccessFlags, AckTimeout, PathMtu, Psn, QpState, Qpn, RetryCount, RnrTimer, WcStatus,
+};
+use adverb_wire::{Packet, Service};
+
+use crate::PacketBuffer;
+use crate::completion::Completion;
+use crate::drops::{Counters, DropReason};
+use crate::memory::Memory;
+use crate::receive::ReceiveQueue;
+use crate::request::{PostError, ReceiveWork, SendWork};
+use crate::shared::Shared;
+use requester::Requester;
+use responder::{Refused, Responder};
+
+/// What a connection is made with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RcConfig {
+    /// This queue pair.
+    pub qpn: Qpn,
+    /// The peer's.
+    pub peer: Qpn,
+    /// The largest payload of a packet.
+    pub path_mtu: PathMtu,
+    /// This side's requests.
+    pub requester: RequesterConfig,
+    /// The peer's requests.
+    pub responder: ResponderConfig,
+}
+
+/// How a connection sends its requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequesterConfig {
+    /// The first packet's number (`sq_psn`).
+    pub first_psn: Psn,
+    /// Requests that may be outstanding.
+    pub max_work: usize,
+    /// How long to wait for an acknowledgement.
+    pub timeout: AckTimeout,
+    /// Retries after a timeout or a missing packet.
+    pub retries: RetryCount,
+    /// Retries after receiver-not-ready; 7 is without end.
+    pub rnr_retries: RetryCount,
+    /// READs and atomics that may be under way (`max_rd_atomic`).
+    pub max_reads: u8,
+    /// Packets that may be under way: what the network between (such as a socket's buffer) holds.
+    pub window: u32,
+}
+
+/// How a connection takes the peer's requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ResponderConfig {
+    /// The number of the peer's first packet (`rq_psn`).
+    pub first_psn: Psn,
+    /// What the peer may do.
+    pub access: AccessFlags,
+    /// READs and atomics that the peer may have under way (`max_dest_rd_atomic`).
+    pub max_reads: u8,
+    /// How long the peer is told to wait when no receive is posted.
+    pub rnr_timer: RnrTimer,
+    /// Whether the peer is told of receive requests.
+    pub credits: CreditPolicy,
+}
+
+/// What acknowledgements say of receive requests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CreditPolicy {
+    /// Nothing: the peer sends at will and is told when it must wait.
+    #[default]
+    None,
+    /// How many are posted: the peer sends no more than that, but one packet to ask.
+    Posted,
+}
+
+/// Why a response was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Refusal {
+    /// The packet was dropped.
+    Drop(DropReason),
+    /// The oldest request ends so, and the connection with it.
+    Fail(WcStatus),
+}
+
+/// Whose turn to send it is: neither requests nor responses starve.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Turn {
+    Requester,
+    Responder,
+}
+
+/// A connected queue pair: ready to receive and to send, or in the error state.
+#[derive(Debug)]
+pub struct RcQp {
+    state: QpState,
+    requester: Requester,
+    responder: Responder,
+    shared: Shared,
+    turn: Turn,
+}
+
+impl RcQp {
+    /// A connection, with the receive requests that were posted before.
+    pub fn new(config: &RcConfig, receives: ReceiveQueue) -> Self {
+        RcQp {
+            state: QpState::Rts,
+            requester: Requester::new(config),
+            responder: Responder::new(config, receives),
+            shared: Shared::new(config.qpn, config.requester.max_work),
+            turn: Turn::Requester,
+        }
+    }
+
+    /// Ready (`Rts`) or in error (`Err`).
+    pub fn state(&self) -> QpState {
+        self.state
+    }
+
+    /// What was counted.
+    pub fn counters(&self) -> &Counters {
+        &self.shared.counters
+    }
+
+    /// Posts a send request. In the error state it completes at once, flushed.
+    ///
+    /// # Errors
+    /// The queue is full, or the request is none that RC has. Wrong memory is no error here: the
+    /// request completes with it.
+    pub fn post_send(&mut self, request: SendWork, memory: &impl Memory) -> Result<(), PostError> {
+        self.requester.post(request, memory)?;
+        if self.state == QpState::Err {
+            self.flush();
+        }
+        Ok(())
+    }
+
+    /// Posts a receive request. In the error state it completes at once, flushed.
+    ///
+    /// # Errors
+    /// The queue is full.
+    pub fn post_receive(&mut self, request: ReceiveWork) -> Result<(), PostError> {
+        self.responder.receives.post(request)?;
+        if self.state == QpState::Err {
+            self.flush();
+        }
+        Ok(())
+    }
+
+    /// Takes a packet of the network's, whose ICRC was right.
+    ///
+    /// # Errors
+    /// Why it was dropped; it is counted, too.
+    pub fn handle_packet(
+        &mut self,
+        now: Time,
+        packet: &Packet<'_>,
+        memory: &mut impl Memory,
+    ) -> Result<(), DropReason> {
+        let taken = self.take_packet(now, packet, memory);
+        match taken {
+            Ok(()) => self.shared.counters.taken += 1,
+            Err(reason) => self.shared.counters.count_drop(reason),
+        }
+        taken
+    }
+
+    fn take_packet(
+        &mut self,
+        now: Time,
+        packet: &Packet<'_>,
+        memory: &mut impl Memory,
+    ) -> Result<(), DropReason> {
+        if packet.opcode().service() != Service::Rc {
+            return Err(DropReason::WrongService);
+        }
+        if packet.headers.bth.dest_qp != self.shared.qpn {
+            return Err(DropReason::WrongQueuePair);
+        }
+        if self.state == QpState::Err {
+            return Err(DropReason::QueuePairInError);
+        }
+        if packet.opcode().verb().is_response() {
+            let taken = self.requester.handle(now, packet, memory, &mut self.shared);
+            return match taken {
+                Ok(()) => Ok(()),
+                Err(Refusal::Drop(reason)) => Err(reason),
+                Err(Refusal::Fail(status)) => {
+                    self.fail(status);
+                    match status {
+                        requester::BAD_RESPONSE => Err(DropReason::BadResponse),
+                        _ => Ok(()),
+                    }
+                }
+            };
+        }
+        let taken = self.responder.handle(packet, memory, &mut self.shared);
+        taken.map_err(|refused| match refused {
+            Refused::Drop(reason) => reason,
+            Refused::Fatal(reason) => {
+                self.enter_error();
+                reason
+            }
+        })
+    }
+
+    /// Tells that the clock has come to the deadline of [`RcQp::poll_timeout`]. Too early or too often
+    /// does no harm.
+    pub fn handle_timeout(&mut self, now: Time) {
+        if self.state == QpState::Err {
+            return;
+        }
+        if let Err(status) = self.requester.handle_timeout(now, &mut self.shared) {
+            self.fail(status);
+        }
+    }
+
+    /// When [`RcQp::handle_timeout`] is to be called next; never, if nothing is waited for.
+    pub fn poll_timeout(&self) -> Option<Time> {
+        self.requester.deadline()
+    }
+
+    /// Builds the next packet at the beginning of `out` and gives its length; none if there is nothing
+    /// to send now. To be called until then after each post, packet and timeout.
+    pub fn poll_transmit(
+        &mut self,
+        now: Time,
+        memory: &impl Memory,
+        out: &mut PacketBuffer,
+    ) -> Option<usize> {
+        let one = self.transmit(self.turn, now, memory, out);
+        self.turn = match self.turn {
+            Turn::Requester => Turn::Responder,
+            Turn::Responder => Turn::Requester,
+        };
+        let length = one.or_else(|| self.transmit(self.turn, now, memory, out))?;
+        self.shared.counters.sent += 1;
+        Some(length)
+    }
+
+    #[inline]
+    fn transmit(
+        &mut self,
+        turn: Turn,
+        now: Time,
+        memory: &impl Memory,
+        out: &mut PacketBuffer,
+    ) -> Option<usize> {
+        match turn {
+            Turn::Requester if self.state == QpState::Err => None,
+            Turn::Requester => {
+                let sent = self.requester.transmit(now, memory, out, &mut self.shared);
+                sent.unwrap_or_else(|status| {
+                    self.fail(status);
+                    None
+                })
+            }
+            Turn::Responder if !self.responder.has_responses() => None,
+            Turn::Responder => self.responder.transmit(memory, out).unwrap_or_else(|_| {
+                self.enter_error();
+                // The refusal that tells the peer.
+                self.responder.transmit(memory, out).ok().flatten()
+            }),
+        }
+    }
+
+    /// The next completion.
+    #[inline]
+    pub fn poll_completion(&mut self) -> Option<Completion> {
+        self.shared.completions.pop_front()
+    }
+
+    /// Goes to the error state: all requests complete, flushed. What the peer was still to be told is sent.
+    pub fn enter_error(&mut self) {
+        self.state = QpState::Err;
+        self.flush();
+    }
+
+    /// The oldest send request ends with `status`, and the connection with it.
+    fn fail(&mut self, status: WcStatus) {
+        if let Some(entry) = self.requester.take() {
+            let ended = requester::completion_of(self.shared.qpn, &entry);
+            self.shared.complete(ended.with_status(status));
+        }
+        self.enter_error();
+    }
+
+    fn flush(&mut self) {
+        let flushed = WcStatus::WrFlushErr;
+        while let Some(entry) = self.requester.take() {
+            let ended = requester::completion_of(self.shared.qpn, &entry);
+            self.shared.complete(ended.with_status(flushed));
+        }
+        let started = self.responder.take_started();
+        let waiting = std::iter::from_fn(|| self.responder.receives.take());
+        for receive in started.into_iter().chain(waiting) {
+            let ended = Completion::of_receive(self.shared.qpn, receive.wr_id, 0);
+            self.shared.complete(ended.with_status(flushed));
+        }
+    }
+}

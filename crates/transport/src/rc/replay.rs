@@ -1,0 +1,78 @@
+//! What the responder keeps of READs and atomics, so that a repeated request is answered without being
+//! carried out twice (IBTA vol. 1, 9.7.5.1.1): as many as the requester may have under way.
+
+use std::collections::VecDeque;
+
+use adverb_verbs::{PathMtu, RemoteAddress};
+use adverb_wire::Reth;
+
+use crate::memory::AtomicOperation;
+use crate::segment::{mtu_bytes, packets};
+use crate::sequence::Seq;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kept {
+    /// A READ: its data is read again.
+    Read(Reth),
+    /// An atomic operation, and what it found.
+    Atomic(RemoteAddress, AtomicOperation, u64),
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Resource {
+    pub(super) first: Seq,
+    pub(super) end: Seq,
+    pub(super) kept: Kept,
+}
+
+#[derive(Debug)]
+pub(super) struct Replay {
+    kept: VecDeque<Resource>,
+    most: usize,
+}
+
+impl Replay {
+    pub(super) fn new(most: u8) -> Self {
+        Replay {
+            kept: VecDeque::with_capacity(most.into()),
+            most: most.into(),
+        }
+    }
+
+    /// Whether READs and atomics are taken at all.
+    pub(super) fn is_open(&self) -> bool {
+        self.most != 0
+    }
+
+    /// Keeps one, and gives that which had to go.
+    pub(super) fn keep(&mut self, resource: Resource) -> Option<Resource> {
+        let gone = match self.kept.len() == self.most {
+            true => self.kept.pop_front(),
+            false => None,
+        };
+        self.kept.push_back(resource);
+        gone
+    }
+
+    /// The READ of which a request at `seq` is a repetition, wholly or from there on.
+    pub(super) fn read(&self, seq: Seq, again: &Reth, mtu: PathMtu) -> Option<Seq> {
+        let found = self.kept.iter().find(|r| r.first <= seq && seq < r.end)?;
+        let Kept::Read(reth) = found.kept else {
+            return None;
+        };
+        let offset = seq.since(found.first) * mtu_bytes(mtu);
+        let same = again.remote == reth.remote.at(offset);
+        let within = seq + packets(again.length.into(), mtu) <= found.end
+            && offset + u64::from(again.length) <= u64::from(reth.length);
+        (same && within).then_some(found.first)
+    }
+
+    /// What the atomic operation found of which a request at `seq` is a repetition.
+    pub(super) fn atomic(&self, seq: Seq, again: (RemoteAddress, AtomicOperation)) -> Option<u64> {
+        let found = self.kept.iter().find(|r| r.first == seq)?;
+        match found.kept {
+            Kept::Atomic(remote, operation, value) if (remote, operation) == again => Some(value),
+            _ => None,
+        }
+    }
+}

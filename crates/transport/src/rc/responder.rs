@@ -1,0 +1,568 @@
+//! The responder: carries the peer's requests out in order, each once, and answers them (IBTA vol. 1,
+//! 9.7.3 to 9.7.5).
+
+use adverb_verbs::{
+    AccessFlags, Imm, PathMtu, Qpn, RemoteAddress, Rkey, RnrTimer, WcOpcode, WcStatus,
+};
+use adverb_wire::bth::BthFlags;
+use adverb_wire::{
+    Aeth, AtomicAckEth, AtomicEth, Bth, Credits, Extension, NakCode, Opcode, Packet, PacketHeaders,
+    Position, Reth, Syndrome, Verb,
+};
+
+use super::replay::{Kept, Replay, Resource};
+use super::responses::{Answer, ReadAnswer, Response, Responses};
+use super::{CreditPolicy, RcConfig};
+use crate::PacketBuffer;
+use crate::completion::{Completion, Solicited};
+use crate::drops::DropReason;
+use crate::memory::{Access, AtomicOperation, Memory};
+use crate::receive::ReceiveQueue;
+use crate::request::ReceiveWork;
+use crate::segment::{MAX_MESSAGE, Segment, length_fits, packets};
+use crate::sequence::{Numbering, Seq};
+use crate::shared::Shared;
+
+#[derive(Debug)]
+pub(super) struct Responder {
+    peer: Qpn,
+    mtu: PathMtu,
+    numbering: Numbering,
+    access: AccessFlags,
+    rnr_timer: RnrTimer,
+    credits: CreditPolicy,
+    expected: Seq,
+    /// Messages completed.
+    msn: u32,
+    inbound: Inbound,
+    gap: Gap,
+    replay: Replay,
+    responses: Responses,
+    pub(super) receives: ReceiveQueue,
+}
+
+/// The message of which some packets have come.
+#[derive(Debug)]
+enum Inbound {
+    None,
+    Send { receive: ReceiveWork, done: u64 },
+    Write { reth: Reth, done: u64 },
+}
+
+/// Whether the peer was told that it must go back; it is told once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Gap {
+    None,
+    Told,
+}
+
+/// Why a request was not carried out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Refused {
+    /// The packet was dropped; the connection goes on.
+    Drop(DropReason),
+    /// The peer is told so, and the connection ends.
+    Fatal(DropReason),
+}
+
+/// What the last packet of a message brings beside its payload.
+#[derive(Clone, Copy)]
+enum Tail {
+    None,
+    Imm(Imm),
+    Invalidate(Rkey),
+}
+
+impl Responder {
+    pub(super) fn new(config: &RcConfig, receives: ReceiveQueue) -> Self {
+        let own = &config.responder;
+        let numbering = Numbering::new(own.first_psn);
+        Responder {
+            peer: config.peer,
+            mtu: config.path_mtu,
+            numbering,
+            access: own.access,
+            rnr_timer: own.rnr_timer,
+            credits: own.credits,
+            expected: numbering.first(),
+            msn: 0,
+            inbound: Inbound::None,
+            gap: Gap::None,
+            replay: Replay::new(own.max_reads),
+            // READs and atomics, acknowledgements between them, a refusal.
+            responses: Responses::new(2 * usize::from(own.max_reads) + 2),
+            receives,
+        }
+    }
+
+    /// Takes back the receive request of a message that will not be finished.
+    pub(super) fn take_started(&mut self) -> Option<ReceiveWork> {
+        match std::mem::replace(&mut self.inbound, Inbound::None) {
+            Inbound::Send { receive, .. } => Some(receive),
+            Inbound::None | Inbound::Write { .. } => None,
+        }
+    }
+
+    // --- requests
+
+    /// Takes a request.
+    pub(super) fn handle(
+        &mut self,
+        packet: &Packet<'_>,
+        memory: &mut impl Memory,
+        shared: &mut Shared,
+    ) -> Result<(), Refused> {
+        let seq = self.numbering.seq(packet.headers.bth.psn, self.expected);
+        if seq < self.expected {
+            return self.handle_duplicate(seq, packet, shared);
+        }
+        if seq > self.expected {
+            if self.gap == Gap::None {
+                self.gap = Gap::Told;
+                self.refuse(Syndrome::Nak(NakCode::PsnSequenceError));
+            }
+            return Err(Refused::Drop(DropReason::OutOfSequence));
+        }
+        self.gap = Gap::None;
+        let opcode = packet.opcode();
+        if !self.is_in_order(opcode) {
+            return Err(self.fatal(NakCode::InvalidRequest));
+        }
+        match opcode.verb() {
+            Verb::Send => self.handle_send(packet, memory, shared),
+            Verb::Write => self.handle_write(packet, memory, shared),
+            Verb::ReadRequest => self.handle_read(packet, memory),
+            Verb::CompareSwap | Verb::FetchAdd => self.handle_atomic(packet, memory),
+            Verb::ReadResponse | Verb::Ack | Verb::AtomicAck | Verb::Cnp => {
+                unreachable!("responses are the requester's")
+            }
+        }
+    }
+
+    /// Whether a packet may come now: messages do not mix.
+    fn is_in_order(&self, opcode: Opcode) -> bool {
+        let position = opcode.position();
+        match (&self.inbound, opcode.verb()) {
+            (Inbound::None, _) => position.begins(),
+            (Inbound::Send { .. }, Verb::Send) | (Inbound::Write { .. }, Verb::Write) => {
+                !position.begins()
+            }
+            _ => false,
+        }
+    }
+
+    fn handle_send(
+        &mut self,
+        packet: &Packet<'_>,
+        memory: &mut impl Memory,
+        shared: &mut Shared,
+    ) -> Result<(), Refused> {
+        let position = packet.opcode().position();
+        if !length_fits(position, packet.payload.len(), self.mtu) {
+            return Err(self.fatal(NakCode::InvalidRequest));
+        }
+        let (receive, done) = match std::mem::replace(&mut self.inbound, Inbound::None) {
+            Inbound::Send { receive, done } => (receive, done),
+            Inbound::None | Inbound::Write { .. } => match self.receives.take() {
+                Some(receive) => (receive, 0),
+                None => return Err(self.not_ready()),
+            },
+        };
+        let after = done + packet.payload.len() as u64;
+        if after > receive.pieces.length() {
+            fail_receive(shared, &receive, WcStatus::LocLenErr);
+            return Err(self.fatal(NakCode::InvalidRequest));
+        }
+        if receive
+            .pieces
+            .scatter(memory, done, packet.payload)
+            .is_err()
+        {
+            fail_receive(shared, &receive, WcStatus::LocProtErr);
+            return Err(self.fatal(NakCode::RemoteOperationalError));
+        }
+        if !position.ends() {
+            self.inbound = Inbound::Send {
+                receive,
+                done: after,
+            };
+            self.accept(packet);
+            return Ok(());
+        }
+        let tail = tail_of(packet);
+        if let Tail::Invalidate(rkey) = tail
+            && memory.invalidate(rkey).is_err()
+        {
+            fail_receive(shared, &receive, WcStatus::LocProtErr);
+            return Err(self.fatal(NakCode::RemoteOperationalError));
+        }
+        let ended = Completion::of_receive(shared.qpn, receive.wr_id, after as u32);
+        shared.complete(with_tail(ended, tail, packet));
+        self.end_message(packet);
+        Ok(())
+    }
+
+    fn handle_write(
+        &mut self,
+        packet: &Packet<'_>,
+        memory: &mut impl Memory,
+        shared: &mut Shared,
+    ) -> Result<(), Refused> {
+        let position = packet.opcode().position();
+        let (reth, done) = match (&self.inbound, packet.headers.extension) {
+            (Inbound::Write { reth, done }, _) => (*reth, *done),
+            (_, Extension::Rdma(reth) | Extension::RdmaImm(reth, _)) => {
+                self.check_write(&reth, memory)?;
+                (reth, 0)
+            }
+            _ => return Err(self.fatal(NakCode::InvalidRequest)),
+        };
+        let after = done + packet.payload.len() as u64;
+        let whole = u64::from(reth.length);
+        let wrong_end = position.ends() != (after >= whole) || after > whole;
+        if wrong_end || !length_fits(position, packet.payload.len(), self.mtu) {
+            return Err(self.fatal(NakCode::InvalidRequest));
+        }
+        let tail = tail_of(packet);
+        if matches!(tail, Tail::Imm(_)) && self.receives.is_empty() {
+            return Err(self.not_ready());
+        }
+        if !packet.payload.is_empty()
+            && memory
+                .write(reth.remote.at(done).into(), packet.payload)
+                .is_err()
+        {
+            return Err(self.fatal(NakCode::RemoteAccessError));
+        }
+        if !position.ends() {
+            self.inbound = Inbound::Write { reth, done: after };
+            self.accept(packet);
+            return Ok(());
+        }
+        self.inbound = Inbound::None;
+        if matches!(tail, Tail::Imm(_)) {
+            let receive = self.receives.take().expect("looked at above");
+            let mut ended = Completion::of_receive(shared.qpn, receive.wr_id, reth.length);
+            ended.work.opcode = WcOpcode::RecvRdmaWithImm;
+            shared.complete(with_tail(ended, tail, packet));
+        }
+        self.end_message(packet);
+        Ok(())
+    }
+
+    /// Whether a WRITE may begin. An empty one is not checked (IBTA vol. 1, 9.7.4.1.4).
+    fn check_write(&mut self, reth: &Reth, memory: &impl Memory) -> Result<(), Refused> {
+        let length = u64::from(reth.length);
+        if length > MAX_MESSAGE {
+            return Err(self.fatal(NakCode::InvalidRequest));
+        }
+        if !self.access.contains(AccessFlags::REMOTE_WRITE) {
+            return Err(self.fatal(NakCode::RemoteAccessError));
+        }
+        if length != 0
+            && memory
+                .check(reth.remote.into(), length, Access::Write)
+                .is_err()
+        {
+            return Err(self.fatal(NakCode::RemoteAccessError));
+        }
+        Ok(())
+    }
+
+    fn handle_read(&mut self, packet: &Packet<'_>, memory: &impl Memory) -> Result<(), Refused> {
+        let Extension::Rdma(reth) = packet.headers.extension else {
+            return Err(self.fatal(NakCode::InvalidRequest));
+        };
+        let length = u64::from(reth.length);
+        if !self.replay.is_open() || length > MAX_MESSAGE {
+            return Err(self.fatal(NakCode::InvalidRequest));
+        }
+        let may = self.access.contains(AccessFlags::REMOTE_READ);
+        if !may
+            || (length != 0
+                && memory
+                    .check(reth.remote.into(), length, Access::Read)
+                    .is_err())
+        {
+            return Err(self.fatal(NakCode::RemoteAccessError));
+        }
+        let first = self.expected;
+        self.expected += packets(length, self.mtu);
+        self.msn += 1;
+        self.keep(Resource {
+            first,
+            end: self.expected,
+            kept: Kept::Read(reth),
+        });
+        self.push(first, Answer::Read(answer(first, &reth)));
+        Ok(())
+    }
+
+    fn handle_atomic(
+        &mut self,
+        packet: &Packet<'_>,
+        memory: &mut impl Memory,
+    ) -> Result<(), Refused> {
+        let Extension::Atomic(atomic) = packet.headers.extension else {
+            return Err(self.fatal(NakCode::InvalidRequest));
+        };
+        if !self.replay.is_open() || atomic.remote.addr % 8 != 0 {
+            return Err(self.fatal(NakCode::InvalidRequest));
+        }
+        if !self.access.contains(AccessFlags::REMOTE_ATOMIC) {
+            return Err(self.fatal(NakCode::RemoteAccessError));
+        }
+        let (remote, operation) = operation_of(packet.opcode(), &atomic);
+        let Ok(found) = memory.atomic(remote, operation) else {
+            return Err(self.fatal(NakCode::RemoteAccessError));
+        };
+        let first = self.expected;
+        self.expected += 1;
+        self.msn += 1;
+        self.keep(Resource {
+            first,
+            end: self.expected,
+            kept: Kept::Atomic(remote, operation, found),
+        });
+        self.push(first, Answer::Atomic(found));
+        Ok(())
+    }
+
+    /// Answers a request that was carried out before. SENDs and WRITEs are acknowledged again, READs
+    /// read again, atomics answered from memory of the first time (IBTA vol. 1, 9.7.5.1.1).
+    fn handle_duplicate(
+        &mut self,
+        seq: Seq,
+        packet: &Packet<'_>,
+        shared: &mut Shared,
+    ) -> Result<(), Refused> {
+        let stale = Refused::Drop(DropReason::StaleDuplicate);
+        let msn = self.msn;
+        match packet.headers.extension {
+            Extension::Rdma(reth) if packet.opcode() == Opcode::RcReadRequest => {
+                let resource = self.replay.read(seq, &reth, self.mtu).ok_or(stale)?;
+                let answer = Answer::Read(answer(resource, &reth));
+                self.responses
+                    .repeat_read(Response { seq, msn, answer }, resource);
+            }
+            Extension::Atomic(atomic) => {
+                let again = operation_of(packet.opcode(), &atomic);
+                let found = self.replay.atomic(seq, again).ok_or(stale)?;
+                let answer = Answer::Atomic(found);
+                self.responses.repeat_atomic(Response { seq, msn, answer });
+            }
+            _ if packet.headers.bth.flags.contains(BthFlags::ACK_REQ) => {
+                self.push(self.expected.before(), Answer::Ack);
+            }
+            _ => {}
+        }
+        shared.counters.duplicates += 1;
+        Ok(())
+    }
+
+    /// The expected packet was carried out.
+    #[inline]
+    fn accept(&mut self, packet: &Packet<'_>) {
+        let seq = self.expected;
+        self.expected += 1;
+        if packet.headers.bth.flags.contains(BthFlags::ACK_REQ) {
+            self.push(seq, Answer::Ack);
+        }
+    }
+
+    #[inline]
+    fn end_message(&mut self, packet: &Packet<'_>) {
+        self.msn += 1;
+        self.accept(packet);
+    }
+
+    fn keep(&mut self, resource: Resource) {
+        if let Some(gone) = self.replay.keep(resource) {
+            self.responses.forget(gone.first);
+        }
+    }
+
+    #[inline]
+    fn push(&mut self, seq: Seq, answer: Answer) {
+        let msn = self.msn;
+        self.responses.push(Response { seq, msn, answer });
+    }
+
+    fn refuse(&mut self, syndrome: Syndrome) {
+        self.push(self.expected, Answer::Refuse(syndrome));
+    }
+
+    /// No receive request is posted: the peer shall wait. What follows is dropped in silence.
+    fn not_ready(&mut self) -> Refused {
+        self.gap = Gap::Told;
+        self.refuse(Syndrome::RnrNak(self.rnr_timer));
+        Refused::Drop(DropReason::ReceiverNotReady)
+    }
+
+    fn fatal(&mut self, code: NakCode) -> Refused {
+        self.refuse(Syndrome::Nak(code));
+        Refused::Fatal(match code {
+            NakCode::RemoteAccessError => DropReason::RemoteAccess,
+            NakCode::RemoteOperationalError => DropReason::LocalFault,
+            _ => DropReason::InvalidRequest,
+        })
+    }
+
+    // --- responses
+
+    pub(super) fn has_responses(&self) -> bool {
+        !self.responses.is_empty()
+    }
+
+    /// Builds the next response.
+    ///
+    /// # Errors
+    /// A READ's memory is gone: the peer is told so, and the connection ends.
+    pub(super) fn transmit(
+        &mut self,
+        memory: &impl Memory,
+        out: &mut PacketBuffer,
+    ) -> Result<Option<usize>, Refused> {
+        let Some(response) = self.responses.front().copied() else {
+            return Ok(None);
+        };
+        let length = match response.answer {
+            Answer::Ack => self.emit(out, Opcode::RcAck, response.seq, Extension::Ack, &response),
+            Answer::Refuse(syndrome) => {
+                let refusal = |aeth| Extension::Ack(Aeth { syndrome, ..aeth });
+                self.emit(out, Opcode::RcAck, response.seq, refusal, &response)
+            }
+            Answer::Atomic(original) => {
+                let found = |aeth| Extension::AtomicAck(aeth, AtomicAckEth { original });
+                self.emit(out, Opcode::RcAtomicAck, response.seq, found, &response)
+            }
+            Answer::Read(read) => match self.emit_read(out, &response, &read, memory) {
+                Some(length) => length,
+                None => {
+                    let seq = response.seq + read.sent;
+                    let syndrome = Syndrome::Nak(NakCode::RemoteAccessError);
+                    self.responses.refuse_front(seq, syndrome);
+                    return Err(Refused::Fatal(DropReason::RemoteAccess));
+                }
+            },
+        };
+        self.responses.advance(self.mtu);
+        Ok(Some(length))
+    }
+
+    /// Builds a response without payload.
+    #[inline]
+    fn emit(
+        &self,
+        out: &mut PacketBuffer,
+        opcode: Opcode,
+        seq: Seq,
+        extension: impl FnOnce(Aeth) -> Extension,
+        response: &Response,
+    ) -> usize {
+        let bth = Bth::new(opcode, self.peer, self.numbering.psn(seq));
+        let extension = extension(self.aeth(response));
+        let headers = PacketHeaders { bth, extension };
+        let (length, _) = headers.lay_out(0, out).expect("a response fits");
+        length
+    }
+
+    /// Builds the next packet of a READ's answer; none if its memory is gone.
+    fn emit_read(
+        &self,
+        out: &mut PacketBuffer,
+        response: &Response,
+        read: &ReadAnswer,
+        memory: &impl Memory,
+    ) -> Option<usize> {
+        let segment = Segment::of(read.length, read.sent, self.mtu);
+        let (opcode, extension) = match segment.position {
+            Position::First => (
+                Opcode::RcReadResponseFirst,
+                Extension::Ack(self.aeth(response)),
+            ),
+            Position::Middle => (Opcode::RcReadResponseMiddle, Extension::None),
+            Position::Last => (
+                Opcode::RcReadResponseLast,
+                Extension::Ack(self.aeth(response)),
+            ),
+            Position::Only => (
+                Opcode::RcReadResponseOnly,
+                Extension::Ack(self.aeth(response)),
+            ),
+        };
+        let psn = self.numbering.psn(response.seq + read.sent);
+        let bth = Bth::new(opcode, self.peer, psn);
+        let headers = PacketHeaders { bth, extension };
+        let (length, place) = headers.lay_out(segment.bytes, out).expect("a packet fits");
+        if segment.bytes != 0 {
+            let from = read.remote.at(segment.offset);
+            memory.read(from.into(), place).ok()?;
+        }
+        Some(length)
+    }
+
+    #[inline]
+    fn aeth(&self, response: &Response) -> Aeth {
+        let credits = match self.credits {
+            CreditPolicy::None => Credits::NONE,
+            CreditPolicy::Posted => Credits::for_receives(self.receives.waiting() as u32),
+        };
+        // An acknowledgement is as new as its credits.
+        let msn = match response.answer {
+            Answer::Ack => self.msn,
+            _ => response.msn,
+        };
+        Aeth {
+            syndrome: Syndrome::Ack(credits),
+            msn: msn & 0xff_ffff,
+        }
+    }
+}
+
+const fn answer(resource: Seq, reth: &Reth) -> ReadAnswer {
+    ReadAnswer {
+        resource,
+        remote: reth.remote,
+        length: reth.length as u64,
+        sent: 0,
+    }
+}
+
+const fn operation_of(opcode: Opcode, atomic: &AtomicEth) -> (RemoteAddress, AtomicOperation) {
+    let operation = match opcode.verb() {
+        Verb::CompareSwap => AtomicOperation::CompareSwap(adverb_verbs::Comparison {
+            expected: atomic.compare,
+            new: atomic.swap_or_add,
+        }),
+        _ => AtomicOperation::FetchAdd(atomic.swap_or_add),
+    };
+    (atomic.remote, operation)
+}
+
+fn tail_of(packet: &Packet<'_>) -> Tail {
+    match packet.headers.extension {
+        Extension::Imm(imm) | Extension::RdmaImm(_, imm) => Tail::Imm(imm.imm),
+        Extension::Invalidate(ieth) => Tail::Invalidate(ieth.rkey),
+        _ => Tail::None,
+    }
+}
+
+fn with_tail(mut ended: Completion, tail: Tail, packet: &Packet<'_>) -> Completion {
+    if packet.headers.bth.flags.contains(BthFlags::SOLICITED) {
+        ended.solicited = Solicited::Yes;
+    }
+    match tail {
+        Tail::None => ended,
+        Tail::Imm(imm) => ended.with_imm(Some(imm)),
+        Tail::Invalidate(rkey) => Completion {
+            invalidated: Some(rkey),
+            ..ended
+        },
+    }
+}
+
+fn fail_receive(shared: &mut Shared, receive: &ReceiveWork, status: WcStatus) {
+    let ended = Completion::of_receive(shared.qpn, receive.wr_id, 0);
+    shared.complete(ended.with_status(status));
+}

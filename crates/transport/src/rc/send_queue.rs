@@ -1,0 +1,144 @@
+//! Send requests from posting to completion, with the packet numbers that they have.
+
+use std::collections::VecDeque;
+
+use adverb_verbs::{PathMtu, SendFlags, WcStatus};
+
+use crate::memory::{Access, Memory};
+use crate::request::{Payload, PostError, SendWork, Work};
+use crate::segment::{MAX_MESSAGE, packets};
+use crate::sequence::Seq;
+
+/// Bytes that an atomic operation brings.
+const ATOMIC: u64 = 8;
+
+/// A request under way, or waiting.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) request: SendWork,
+    pub(super) length: u64,
+    /// Its first packet; for READs and atomics, that of the response.
+    pub(super) first: Seq,
+    /// One behind its last packet.
+    pub(super) end: Seq,
+    /// Its place among the messages of the connection, from 1.
+    pub(super) message: u64,
+    /// What this side found wrong with it: it is not sent, and ends so when it is its turn.
+    pub(super) failure: Option<WcStatus>,
+}
+
+impl Entry {
+    #[inline]
+    pub(super) fn is_answered(&self) -> bool {
+        self.request.work.is_answered()
+    }
+
+    #[inline]
+    pub(super) fn is_fenced(&self) -> bool {
+        self.request.flags.contains(SendFlags::FENCE)
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct SendQueue {
+    entries: VecDeque<Entry>,
+    most: usize,
+    /// Messages completed.
+    completed: u64,
+}
+
+impl SendQueue {
+    pub(super) fn new(most: usize) -> Self {
+        SendQueue {
+            entries: VecDeque::with_capacity(most),
+            most,
+            completed: 0,
+        }
+    }
+
+    /// Adds a request whose packets begin at `first`, which is called once all is found in order.
+    ///
+    /// # Errors
+    /// The queue is full; the request is none of RC's.
+    pub(super) fn post(
+        &mut self,
+        request: SendWork,
+        memory: &impl Memory,
+        mtu: PathMtu,
+        first: impl FnOnce(u64) -> Seq,
+    ) -> Result<(), PostError> {
+        if self.entries.len() == self.most {
+            return Err(PostError::Full(self.most));
+        }
+        let length = checked_length(&request)?;
+        let access = if request.work.is_answered() {
+            Access::Write
+        } else {
+            Access::Read
+        };
+        let refused = match &request.payload {
+            Payload::Memory(pieces) => pieces.check(memory, access).is_err(),
+            Payload::Inline(_) => false,
+        };
+        let count = packets(length, mtu);
+        let first = first(count);
+        self.entries.push_back(Entry {
+            request,
+            length,
+            first,
+            end: first + count,
+            message: self.completed + self.entries.len() as u64 + 1,
+            failure: refused.then_some(WcStatus::LocProtErr),
+        });
+        Ok(())
+    }
+
+    #[inline]
+    pub(super) fn get(&self, index: usize) -> Option<&Entry> {
+        self.entries.get(index)
+    }
+
+    #[inline]
+    pub(super) fn front(&self) -> Option<&Entry> {
+        self.entries.front()
+    }
+
+    /// Notes that this side found something wrong with a request.
+    pub(super) fn fail(&mut self, index: usize, status: WcStatus) {
+        if let Some(entry) = self.entries.get_mut(index) {
+            entry.failure = Some(status);
+        }
+    }
+
+    pub(super) fn pop(&mut self) -> Option<Entry> {
+        let entry = self.entries.pop_front()?;
+        self.completed += 1;
+        Some(entry)
+    }
+
+    /// Messages completed.
+    #[inline]
+    pub(super) const fn completed(&self) -> u64 {
+        self.completed
+    }
+}
+
+/// The length of a request, if RC has such requests.
+fn checked_length(request: &SendWork) -> Result<u64, PostError> {
+    let length = request.payload.length();
+    if length > MAX_MESSAGE {
+        return Err(PostError::TooLong {
+            length,
+            most: MAX_MESSAGE,
+        });
+    }
+    if request.work.is_answered() && matches!(request.payload, Payload::Inline(_)) {
+        return Err(PostError::InlineAnswer);
+    }
+    match request.work {
+        Work::FetchAdd(..) | Work::CompareSwap(..) if length != ATOMIC => {
+            Err(PostError::AtomicLength(length))
+        }
+        _ => Ok(length),
+    }
+}

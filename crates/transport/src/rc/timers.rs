@@ -1,0 +1,81 @@
+//! The requester's two timers: for acknowledgements (IBTA vol. 1, 9.7.6.1.3), and for a receiver that
+//! was not ready (9.7.5.2.8).
+
+use adverb_units::{Span, Time};
+use adverb_verbs::AckTimeout;
+
+#[derive(Debug)]
+pub(super) struct Timers {
+    /// None waits for ever.
+    timeout: Option<Span>,
+    acknowledgement: Option<Time>,
+    receiver: Option<Time>,
+}
+
+impl Timers {
+    pub(super) fn new(timeout: AckTimeout) -> Self {
+        Timers {
+            timeout: timeout.span(),
+            acknowledgement: None,
+            receiver: None,
+        }
+    }
+
+    /// The next deadline.
+    pub(super) fn deadline(&self) -> Option<Time> {
+        match (self.acknowledgement, self.receiver) {
+            (Some(one), Some(two)) => Some(one.min(two)),
+            (one, two) => one.or(two),
+        }
+    }
+
+    /// A packet was sent: the timer runs from the oldest one.
+    #[inline]
+    pub(super) fn sent(&mut self, now: Time) {
+        if self.acknowledgement.is_none() {
+            self.restart(now);
+        }
+    }
+
+    /// Something was acknowledged and more is under way.
+    #[inline]
+    pub(super) fn restart(&mut self, now: Time) {
+        self.acknowledgement = self.timeout.map(|span| now + span);
+    }
+
+    /// Nothing is under way.
+    #[inline]
+    pub(super) fn stop(&mut self) {
+        self.acknowledgement = None;
+    }
+
+    /// Sends nothing for this time.
+    pub(super) fn wait_for_receiver(&mut self, now: Time, span: Span) {
+        self.acknowledgement = None;
+        self.receiver = Some(now + span);
+    }
+
+    /// Whether nothing may be sent now.
+    #[inline]
+    pub(super) fn waits_for_receiver(&mut self, now: Time) -> bool {
+        if self.receiver.is_some_and(|until| until <= now) {
+            self.receiver = None;
+        }
+        self.receiver.is_some()
+    }
+
+    /// Whether the acknowledgement is overdue; the timer then stands.
+    pub(super) fn is_overdue(&mut self, now: Time) -> bool {
+        let overdue = self.acknowledgement.is_some_and(|deadline| deadline <= now);
+        if overdue {
+            self.acknowledgement = None;
+        }
+        overdue
+    }
+
+    /// Everything stands.
+    pub(super) fn clear(&mut self) {
+        self.acknowledgement = None;
+        self.receiver = None;
+    }
+}

@@ -1,0 +1,93 @@
+//! The requester's window over packet numbers: what is acknowledged, sent, and still to be sent.
+
+use crate::sequence::{MAX_OUTSTANDING, Seq};
+
+/// ```text
+///  … acknowledged │ under way │ to be sent (again) │ posted …
+///                 unacked     next        sent     end
+/// ```
+/// `unacked ≤ next ≤ sent ≤ end`; going back makes `next` smaller than `sent`.
+#[derive(Debug)]
+pub(super) struct Window {
+    unacked: Seq,
+    next: Seq,
+    sent: Seq,
+    end: Seq,
+    limit: u64,
+}
+
+impl Window {
+    /// A window of at most `limit` packets under way, starting at `first`.
+    pub(super) fn new(first: Seq, limit: u32) -> Self {
+        Window {
+            unacked: first,
+            next: first,
+            sent: first,
+            end: first,
+            // A READ that begins at the window's end may reach a window further.
+            limit: u64::from(limit).clamp(1, MAX_OUTSTANDING / 2),
+        }
+    }
+
+    /// The first packet that is not acknowledged.
+    #[inline]
+    pub(super) const fn unacked(&self) -> Seq {
+        self.unacked
+    }
+
+    /// The next packet to send.
+    #[inline]
+    pub(super) const fn next(&self) -> Seq {
+        self.next
+    }
+
+    /// One behind the last packet that was ever sent.
+    #[inline]
+    pub(super) const fn sent(&self) -> Seq {
+        self.sent
+    }
+
+    /// Packets that may be under way.
+    #[inline]
+    pub(super) const fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    /// Whether packets are under way.
+    #[inline]
+    pub(super) fn is_busy(&self) -> bool {
+        self.unacked < self.next
+    }
+
+    /// Whether a packet would be within the window.
+    #[inline]
+    pub(super) const fn has_room_at(&self, seq: Seq) -> bool {
+        seq.since(self.unacked) < self.limit
+    }
+
+    /// Reserves the numbers of a request of so many packets, and gives the first.
+    pub(super) fn extend(&mut self, packets: u64) -> Seq {
+        let first = self.end;
+        self.end += packets;
+        first
+    }
+
+    /// The packets up to `to` are sent.
+    #[inline]
+    pub(super) fn advance_next(&mut self, to: Seq) {
+        self.next = to;
+        self.sent = self.sent.max(to);
+    }
+
+    /// All before `to` are acknowledged. Late acknowledgements of what is to be sent again spare that.
+    #[inline]
+    pub(super) fn acknowledge(&mut self, to: Seq) {
+        self.unacked = to;
+        self.next = self.next.max(to);
+    }
+
+    /// Everything not acknowledged is to be sent again.
+    pub(super) fn go_back(&mut self) {
+        self.next = self.unacked;
+    }
+}

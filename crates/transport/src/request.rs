@@ -1,0 +1,271 @@
+//! Work requests as the transport keeps them, until they complete.
+
+use adverb_verbs::{Comparison, Imm, Lkey, Operation, RemoteAddress, Rkey, SendFlags, Sge, WrId};
+use smallvec::SmallVec;
+
+use crate::memory::{Access, AccessError, AtomicOperation, Key, Memory, Place};
+
+/// A piece of local memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LocalPiece {
+    /// First byte.
+    pub addr: u64,
+    /// Bytes.
+    pub length: u32,
+    /// Key of its region.
+    pub lkey: Lkey,
+}
+
+impl From<Sge<'_>> for LocalPiece {
+    fn from(sge: Sge<'_>) -> Self {
+        LocalPiece {
+            addr: sge.addr(),
+            length: sge.length(),
+            lkey: sge.lkey(),
+        }
+    }
+}
+
+impl LocalPiece {
+    const fn place(&self) -> Place {
+        Place {
+            key: Key::Local(self.lkey),
+            addr: self.addr,
+        }
+    }
+}
+
+/// Local memory of a request: gathered from, or scattered to, in this order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Pieces(SmallVec<[LocalPiece; 2]>);
+
+impl FromIterator<LocalPiece> for Pieces {
+    fn from_iter<I: IntoIterator<Item = LocalPiece>>(pieces: I) -> Self {
+        Pieces(pieces.into_iter().collect())
+    }
+}
+
+impl Pieces {
+    /// Bytes of all pieces.
+    pub fn length(&self) -> u64 {
+        self.0.iter().map(|piece| u64::from(piece.length)).sum()
+    }
+
+    /// Whether all of it could be accessed now.
+    pub(crate) fn check(&self, memory: &impl Memory, access: Access) -> Result<(), AccessError> {
+        let mut used = self.0.iter().filter(|piece| piece.length != 0);
+        used.try_for_each(|piece| memory.check(piece.place(), piece.length.into(), access))
+    }
+
+    /// Calls `each` with the places of `length` bytes from `offset` on: place and range within these
+    /// bytes. Beyond the last piece there is nothing.
+    #[inline]
+    fn each<E>(
+        &self,
+        mut offset: u64,
+        length: usize,
+        mut each: impl FnMut(Place, std::ops::Range<usize>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut done = 0;
+        for piece in &self.0 {
+            if done == length {
+                break;
+            }
+            let there = u64::from(piece.length);
+            if offset >= there {
+                offset -= there;
+                continue;
+            }
+            let part = ((there - offset) as usize).min(length - done);
+            each(piece.place().at(offset), done..done + part)?;
+            done += part;
+            offset = 0;
+        }
+        Ok(())
+    }
+
+    /// Copies `into.len()` bytes from `offset` on.
+    #[inline]
+    pub(crate) fn gather(
+        &self,
+        memory: &impl Memory,
+        offset: u64,
+        into: &mut [u8],
+    ) -> Result<(), AccessError> {
+        self.each(offset, into.len(), |place, part| {
+            memory.read(place, &mut into[part])
+        })
+    }
+
+    /// Copies `from` to `offset` and further.
+    #[inline]
+    pub(crate) fn scatter(
+        &self,
+        memory: &mut impl Memory,
+        offset: u64,
+        from: &[u8],
+    ) -> Result<(), AccessError> {
+        self.each(offset, from.len(), |place, part| {
+            memory.write(place, &from[part])
+        })
+    }
+}
+
+/// Where a request's bytes are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Payload {
+    /// In local memory.
+    Memory(Pieces),
+    /// In the request itself (inline).
+    Inline(SmallVec<[u8; 64]>),
+}
+
+impl Payload {
+    /// Bytes.
+    pub fn length(&self) -> u64 {
+        match self {
+            Payload::Memory(pieces) => pieces.length(),
+            Payload::Inline(bytes) => bytes.len() as u64,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn gather(
+        &self,
+        memory: &impl Memory,
+        offset: u64,
+        into: &mut [u8],
+    ) -> Result<(), AccessError> {
+        match self {
+            Payload::Memory(pieces) => pieces.gather(memory, offset, into),
+            Payload::Inline(bytes) => {
+                let from = offset as usize;
+                into.copy_from_slice(&bytes[from..from + into.len()]);
+                Ok(())
+            }
+        }
+    }
+}
+
+/// What a request does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Work {
+    /// SEND.
+    Send,
+    /// SEND with immediate data.
+    SendWithImm(Imm),
+    /// SEND that ends a key of the peer's.
+    SendWithInvalidate(Rkey),
+    /// RDMA WRITE.
+    Write(RemoteAddress),
+    /// RDMA WRITE with immediate data.
+    WriteWithImm(RemoteAddress, Imm),
+    /// RDMA READ.
+    Read(RemoteAddress),
+    /// Fetch-and-add.
+    FetchAdd(RemoteAddress, u64),
+    /// Compare-and-swap.
+    CompareSwap(RemoteAddress, Comparison),
+}
+
+/// An operation that this crate does not know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the transport does not know the operation {0:?}")]
+pub struct UnknownOperation(pub Operation);
+
+impl TryFrom<Operation> for Work {
+    type Error = UnknownOperation;
+
+    fn try_from(operation: Operation) -> Result<Self, UnknownOperation> {
+        Ok(match operation {
+            Operation::Send => Work::Send,
+            Operation::SendWithImm(imm) => Work::SendWithImm(imm),
+            Operation::RdmaWrite(remote) => Work::Write(remote),
+            Operation::RdmaWriteWithImm(remote, imm) => Work::WriteWithImm(remote, imm),
+            Operation::RdmaRead(remote) => Work::Read(remote),
+            Operation::FetchAdd(remote, add) => Work::FetchAdd(remote, add),
+            Operation::CompareSwap(remote, c) => Work::CompareSwap(remote, c),
+            other => return Err(UnknownOperation(other)),
+        })
+    }
+}
+
+impl Work {
+    /// Whether the responder answers with data: READs and atomics.
+    #[inline]
+    pub const fn is_answered(&self) -> bool {
+        matches!(self, Work::Read(_)) || self.atomic().is_some()
+    }
+
+    /// Whether it consumes a receive request of the peer's.
+    #[inline]
+    pub const fn consumes_receive(&self) -> bool {
+        matches!(
+            self,
+            Work::Send
+                | Work::SendWithImm(_)
+                | Work::SendWithInvalidate(_)
+                | Work::WriteWithImm(..)
+        )
+    }
+
+    /// The atomic operation that it is, and where.
+    #[inline]
+    pub const fn atomic(&self) -> Option<(RemoteAddress, AtomicOperation)> {
+        match *self {
+            Work::FetchAdd(remote, add) => Some((remote, AtomicOperation::FetchAdd(add))),
+            Work::CompareSwap(remote, c) => Some((remote, AtomicOperation::CompareSwap(c))),
+            _ => None,
+        }
+    }
+}
+
+/// A request to the send queue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SendWork {
+    /// The program's name for it.
+    pub wr_id: WrId,
+    /// What to do.
+    pub work: Work,
+    /// Local memory: gathered from or, for READs and atomics, scattered to.
+    pub payload: Payload,
+    /// How. `INLINE` has no meaning here: the payload says it.
+    pub flags: SendFlags,
+}
+
+/// A request to the receive queue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReceiveWork {
+    /// The program's name for it.
+    pub wr_id: WrId,
+    /// Where the message goes.
+    pub pieces: Pieces,
+}
+
+/// Why a request is not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PostError {
+    /// As many requests as the queue holds are outstanding.
+    #[error("the queue holds {0} requests and is full")]
+    Full(usize),
+    /// The message is too long.
+    #[error("a message of {length} B; at most {most} B go")]
+    TooLong {
+        /// Its length.
+        length: u64,
+        /// The limit.
+        most: u64,
+    },
+    /// An operation that the transport service does not have.
+    #[error("{0:?} is not an operation of this service")]
+    NotOfService(Work),
+    /// The queue pair may have no READ or atomic operation under way.
+    #[error("the queue pair's max_rd_atomic is 0: it may not read")]
+    ReadsNotAllowed,
+    /// An atomic operation has 8 bytes of local memory, not inline.
+    #[error("an atomic operation has 8 B of local memory, not {0} B")]
+    AtomicLength(u64),
+    /// A READ or an atomic operation writes local memory, so it cannot be inline.
+    #[error("an operation that brings data cannot be inline")]
+    InlineAnswer,
+}

@@ -1,0 +1,110 @@
+//! Cutting messages into packets by the path MTU (IBTA vol. 1, 9.7.2, 9.7.5).
+
+use adverb_verbs::PathMtu;
+use adverb_wire::opcode::{Begins, Ends};
+use adverb_wire::{Extension, Ieth, ImmDt, Opcode, Position, Reth};
+
+use crate::request::Work;
+
+/// The longest message, 2 GiB (IBTA vol. 1, 9.7.1).
+pub const MAX_MESSAGE: u64 = 1 << 31;
+
+/// The payload of full packets.
+pub(crate) const fn mtu_bytes(mtu: PathMtu) -> u64 {
+    mtu.bytes().get()
+}
+
+/// Packets of a message; an empty message is one packet.
+#[inline]
+pub(crate) const fn packets(length: u64, mtu: PathMtu) -> u64 {
+    let count = length.div_ceil(mtu_bytes(mtu));
+    if count == 0 { 1 } else { count }
+}
+
+/// One packet of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Segment {
+    pub(crate) position: Position,
+    /// Where in the message its payload begins.
+    pub(crate) offset: u64,
+    pub(crate) bytes: usize,
+}
+
+impl Segment {
+    /// Packet `index` of a message of `length` bytes.
+    #[inline]
+    pub(crate) fn of(length: u64, index: u64, mtu: PathMtu) -> Self {
+        let offset = index * mtu_bytes(mtu);
+        let left = length - offset;
+        let begin = if index == 0 {
+            Begins::Message
+        } else {
+            Begins::Packet
+        };
+        let end = if left <= mtu_bytes(mtu) {
+            Ends::Message
+        } else {
+            Ends::Packet
+        };
+        Segment {
+            position: Position::of(begin, end),
+            offset,
+            bytes: left.min(mtu_bytes(mtu)) as usize,
+        }
+    }
+}
+
+/// Whether a packet of so many bytes may stand at a position: all but the last are full, and a last
+/// one of several is not empty (IBTA vol. 1, 9.7.4.1.6).
+#[inline]
+pub(crate) const fn length_fits(position: Position, bytes: usize, mtu: PathMtu) -> bool {
+    let full = mtu_bytes(mtu) as usize;
+    match position {
+        Position::First | Position::Middle => bytes == full,
+        Position::Last => bytes != 0 && bytes <= full,
+        Position::Only => bytes <= full,
+    }
+}
+
+/// Opcode and headers of a packet of a SEND or WRITE over RC.
+#[inline]
+pub(crate) fn rc_request(work: &Work, length: u64, position: Position) -> (Opcode, Extension) {
+    use Opcode::{
+        RcSendFirst, RcSendLast, RcSendLastImm, RcSendLastInvalidate, RcSendMiddle, RcSendOnly,
+        RcSendOnlyImm, RcSendOnlyInvalidate, RcWriteFirst, RcWriteLast, RcWriteLastImm,
+        RcWriteMiddle, RcWriteOnly, RcWriteOnlyImm,
+    };
+    let reth = |remote| Reth {
+        remote,
+        length: length as u32,
+    };
+    match (*work, position) {
+        (Work::Write(remote) | Work::WriteWithImm(remote, _), Position::First) => {
+            (RcWriteFirst, Extension::Rdma(reth(remote)))
+        }
+        (Work::Write(_) | Work::WriteWithImm(..), Position::Middle) => {
+            (RcWriteMiddle, Extension::None)
+        }
+        (Work::Write(_), Position::Last) => (RcWriteLast, Extension::None),
+        (Work::WriteWithImm(_, imm), Position::Last) => {
+            (RcWriteLastImm, Extension::Imm(ImmDt { imm }))
+        }
+        (Work::Write(remote), Position::Only) => (RcWriteOnly, Extension::Rdma(reth(remote))),
+        (Work::WriteWithImm(remote, imm), Position::Only) => (
+            RcWriteOnlyImm,
+            Extension::RdmaImm(reth(remote), ImmDt { imm }),
+        ),
+        (_, Position::First) => (RcSendFirst, Extension::None),
+        (_, Position::Middle) => (RcSendMiddle, Extension::None),
+        (Work::SendWithImm(imm), Position::Last) => (RcSendLastImm, Extension::Imm(ImmDt { imm })),
+        (Work::SendWithInvalidate(rkey), Position::Last) => {
+            (RcSendLastInvalidate, Extension::Invalidate(Ieth { rkey }))
+        }
+        (_, Position::Last) => (RcSendLast, Extension::None),
+        (Work::SendWithImm(imm), Position::Only) => (RcSendOnlyImm, Extension::Imm(ImmDt { imm })),
+        (Work::SendWithInvalidate(rkey), Position::Only) => {
+            (RcSendOnlyInvalidate, Extension::Invalidate(Ieth { rkey }))
+        }
+        (_, Position::Only) => (RcSendOnly, Extension::None),
+    }
+}
