@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use adverb_results::{Completion, FigureId, Opcode, Posting};
-use adverb_units::{SizeRange, Span};
+use adverb_units::{Bytes, SizeRange, Span};
 use adverb_validate::Only;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
@@ -482,6 +482,7 @@ pub(crate) enum ModelCommand {
     /// List the presets that come with Adverb
     List(ModelListArgs),
     Show(ModelShowArgs),
+    Trace(TraceArgs),
     Validate(ValidateArgs),
 }
 
@@ -524,6 +525,67 @@ pub(crate) struct ModelShowArgs {
     pub(crate) json: bool,
 }
 
+/// Show what a message consists of: each step, where it happens, how long it takes
+///
+/// Runs a ping on the model as `adverb ping` does, and shows one message of it, from the client's post
+/// until the server posts its answer (with READs: until the client posts the next one): first what the
+/// message waits for, one step after another, which add up to the time that ping reports; then all
+/// steps in lanes; then what goes on beside.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  adverb model trace cx3 --op write --size 32 --inline
+  adverb model trace cx3 --op read --size 64 --svg read.svg
+  adverb model trace --device model:connect_ib --op send --completion event
+  adverb model trace --preset mine.toml --op write --size 4K --json")]
+pub(crate) struct TraceArgs {
+    /// A preset's name, or a file (a path with a / or ending in .toml)
+    #[arg(value_name = "PRESET", conflicts_with_all = ["device", "preset"])]
+    pub(crate) model: Option<PresetChoice>,
+
+    /// The same as a device: model:PRESET
+    #[arg(long, value_name = "DEV", conflicts_with = "preset")]
+    pub(crate) device: Option<DeviceChoice>,
+
+    /// A preset file of your own
+    #[arg(long, value_name = "FILE")]
+    pub(crate) preset: Option<PathBuf>,
+
+    /// Operation: send, write-imm, write, read or write-read (as `adverb ping -h` has them)
+    #[arg(long, hide_possible_values = true)]
+    pub(crate) op: PingOp,
+
+    /// Payload of the message: bytes (8) or binary multiples (1K, 4M)
+    #[arg(
+        long,
+        value_name = "SIZE",
+        default_value = "64",
+        allow_negative_numbers = true
+    )]
+    pub(crate) size: Bytes,
+
+    /// Carry the payload in the request itself
+    #[arg(long)]
+    pub(crate) inline: bool,
+
+    /// How both sides learn of completions: poll (busy) or event (sleep until one comes)
+    #[arg(
+        long,
+        value_name = "HOW",
+        default_value = "poll",
+        hide_possible_values = true
+    )]
+    pub(crate) completion: CompletionChoice,
+
+    /// Draw it into this file, too
+    #[arg(long, value_name = "FILE.svg")]
+    pub(crate) svg: Option<PathBuf>,
+
+    /// One JSON object on stdout: the whole round, leg by leg
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
 /// Hold the model against published measurements
 ///
 /// Runs the experiment of each row and shows what was published, the interval that the published
@@ -540,7 +602,7 @@ Examples:
 pub(crate) struct ValidateArgs {
     /// Rows of this file (may be repeated) [default: those that come with Adverb]
     ///
-    /// CSV with the columns that crates/validate/data/schema.md defines.
+    /// CSV; `--columns` tells which.
     #[arg(long, value_name = "FILE.csv")]
     pub(crate) data: Vec<PathBuf>,
 
@@ -555,17 +617,29 @@ pub(crate) struct ValidateArgs {
     /// One JSON object a row and line on stdout
     #[arg(long, conflicts_with = "worst")]
     pub(crate) json: bool,
+
+    /// Instead: print what the columns of such a file mean, and what the programs are
+    #[arg(long, exclusive = true)]
+    pub(crate) columns: bool,
 }
 
 /// Write report.html and results.csv of a study's folder anew, from its results.jsonl
+///
+/// With several folders: one report of all, in which the devices stand beside each other. Plots of a
+/// model's study show published values of the same hardware, where there are any, with their source.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  adverb report study-20260102T030405Z --open")]
+  adverb report study-20260102T030405Z --open
+  adverb report on-soft on-cx3 --out both.html    this machine's device beside a model")]
 pub(crate) struct ReportArgs {
-    /// A folder that `adverb study` wrote
-    #[arg(value_name = "DIR")]
-    pub(crate) dir: PathBuf,
+    /// A folder that `adverb study` wrote; or several
+    #[arg(value_name = "DIR", required = true)]
+    pub(crate) dirs: Vec<PathBuf>,
+
+    /// The file to write [default: report.html in the folder; needed for several]
+    #[arg(long, value_name = "FILE.html")]
+    pub(crate) out: Option<PathBuf>,
 
     /// Show the report in the browser (xdg-open)
     #[arg(long)]

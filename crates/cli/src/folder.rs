@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::args::ProfileChoice;
 use crate::device::DeviceChoice;
 use crate::failure::Usage;
+use crate::model;
 use crate::record::machine_json;
 use crate::remote::HostPort;
 
@@ -173,6 +174,52 @@ impl Folder {
 
 /// Writes report and table of the records in a folder.
 pub(crate) fn render(dir: &Path, interrupted: bool) -> anyhow::Result<Rendered> {
+    let (records, warnings) = read(dir)?;
+    let mut csv = Vec::new();
+    write_csv(&records, &mut csv).context("cannot make the table")?;
+    replace(&dir.join(RESULTS_CSV), &csv)?;
+
+    // A folder without it still has its records to show.
+    let study = Meta::read(dir).ok();
+    let meta = adverb_report::Meta {
+        command: study.as_ref().map(Meta::command_line),
+        profile: study.as_ref().map(|meta| meta.profile.to_string()),
+        planned_cells: study.as_ref().map(|meta| meta.planned.len()),
+        interrupted,
+        generated: Some(now_rfc3339()),
+        warnings,
+        folders: Vec::new(),
+    };
+    write(&records, &meta, &dir.join(REPORT_HTML))
+}
+
+/// Writes one report of the records in several folders.
+pub(crate) fn render_together(dirs: &[PathBuf], out: &Path) -> anyhow::Result<Rendered> {
+    let (mut records, mut warnings) = (Vec::new(), Vec::new());
+    for dir in dirs {
+        let (found, wrong) = read(dir)?;
+        records.extend(found);
+        warnings.extend(wrong);
+    }
+    let all = records.len();
+    let records = latest(records);
+    let twice = all - records.len();
+    if twice > 0 {
+        warnings.push(format!(
+            "{twice} cells of a device are in several folders: those of the last one are shown."
+        ));
+    }
+    let meta = adverb_report::Meta {
+        generated: Some(now_rfc3339()),
+        folders: dirs.iter().map(|dir| dir.display().to_string()).collect(),
+        warnings,
+        ..adverb_report::Meta::default()
+    };
+    write(&records, &meta, out)
+}
+
+/// The records of a folder, and what is wrong with them.
+fn read(dir: &Path) -> anyhow::Result<(Vec<Record>, Vec<String>)> {
     if !dir.is_dir() {
         bail!(
             "there is no folder {}: name one that `adverb study` wrote",
@@ -180,30 +227,20 @@ pub(crate) fn render(dir: &Path, interrupted: bool) -> anyhow::Result<Rendered> 
         );
     }
     let outcome = read_records(&dir.join(RESULTS_JSONL))?;
-    let records = latest(outcome.records);
-    let mut csv = Vec::new();
-    write_csv(&records, &mut csv).context("cannot make the table")?;
-    replace(&dir.join(RESULTS_CSV), &csv)?;
+    let warnings = outcome.warning.iter().map(ToString::to_string);
+    let warnings = warnings.collect();
+    Ok((latest(outcome.records), warnings))
+}
 
-    // A folder without it still has its records to show.
-    let study = Meta::read(dir).ok();
-    let warnings: Vec<String> = outcome.warning.iter().map(ToString::to_string).collect();
-    let meta = adverb_report::Meta {
-        command: study.as_ref().map(Meta::command_line),
-        profile: study.as_ref().map(|meta| meta.profile.to_string()),
-        planned_cells: study.as_ref().map(|meta| meta.planned.len()),
-        interrupted,
-        generated: Some(now_rfc3339()),
-        warnings: warnings.clone(),
-    };
-    let report = Report::from_records(&records, &meta);
-    let path = dir.join(REPORT_HTML);
-    replace(&path, report.html().as_bytes())?;
+fn write(records: &[Record], meta: &adverb_report::Meta, path: &Path) -> anyhow::Result<Rendered> {
+    let published = model::beside(records);
+    let report = Report::from_records(records, meta).with_published(&published);
+    replace(path, report.html().as_bytes())?;
     let findings = report.findings().into_iter();
     Ok(Rendered {
-        path,
+        path: path.to_owned(),
         findings: findings.map(|finding| finding.sentence).collect(),
-        warnings,
+        warnings: meta.warnings.clone(),
     })
 }
 

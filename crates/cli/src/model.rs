@@ -8,9 +8,12 @@ mod cell;
 mod command;
 mod experiment;
 mod hardware;
+mod published;
+mod trace;
 mod validate;
 
 pub(crate) use ahead::{Stop, in_order};
 pub(crate) use cell::{pace, run as run_cell};
 pub(crate) use command::{run, write_nics};
 pub(crate) use hardware::{Hardware, PresetChoice};
+pub(crate) use published::beside;

@@ -7,12 +7,23 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, bail};
 
 use crate::args::ReportArgs;
+use crate::failure::Usage;
 use crate::folder;
 use crate::terminal;
 
 /// Renders, says where, and shows it where asked.
 pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<()> {
-    let rendered = folder::render(&args.dir, false)?;
+    let rendered = match (&args.dirs[..], &args.out) {
+        ([dir], None) => folder::render(dir, false)?,
+        (dirs, Some(out)) => folder::render_together(dirs, out)?,
+        (dirs, None) => {
+            return Err(Usage(format!(
+                "one report of {} folders: say with --out which file to write",
+                dirs.len()
+            ))
+            .into());
+        }
+    };
     for warning in &rendered.warnings {
         terminal::warn(warning);
     }

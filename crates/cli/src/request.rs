@@ -52,6 +52,15 @@ pub(crate) fn blast(args: &BlastArgs, caps: &DeviceCaps) -> Result<Vec<CellSpec>
     })
 }
 
+/// A single measurement on a model, as far as nothing else is asked for.
+pub(crate) fn on_model(op: Opcode, size: Bytes) -> Request {
+    Request {
+        length: Length::Duration(MODEL_DURATION),
+        repetitions: REPETITIONS,
+        ..Request::new(op, size)
+    }
+}
+
 fn common(args: &MeasureArgs, op: Opcode, size: Bytes) -> Request {
     let default = match args.device() {
         DeviceChoice::Model(_) => MODEL_DURATION,

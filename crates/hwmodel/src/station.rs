@@ -239,7 +239,7 @@ impl Station for ModelStation<'_> {
                 break;
             }
         }
-        self.busy(Act::Look, self.cpu.poll_empty);
+        self.busy(Act::ReadFlag, self.cpu.poll_empty);
         Ok(())
     }
 

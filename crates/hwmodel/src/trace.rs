@@ -76,6 +76,8 @@ pub enum Act {
     See,
     /// The CPU looks and finds nothing.
     Look,
+    /// The CPU reads what it polled for.
+    ReadFlag,
     /// The CPU takes completions.
     TakeCompletion,
     /// The CPU arms a completion queue.
@@ -116,8 +118,10 @@ pub enum Act {
     ContextMiss,
     /// A request or an answer passes the sending side.
     Transmit,
-    /// A packet passes the receiving side.
+    /// A message passes the receiving side.
     Receive,
+    /// Its payload does, beginning with the first packet.
+    ReceivePayload,
     /// A locked read-modify-write, with waiting for its bucket.
     Atomic,
     /// The message waits for its port.
@@ -141,9 +145,13 @@ impl Act {
             | A::ReadRest(_)
             | A::Write(..) => Component::Pcie,
             A::MemoryRead(_) | A::LineWait => Component::Memory,
-            A::UnitWait | A::Unit | A::ContextMiss | A::Transmit | A::Receive | A::Atomic => {
-                Component::Nic
-            }
+            A::UnitWait
+            | A::Unit
+            | A::ContextMiss
+            | A::Transmit
+            | A::Receive
+            | A::ReceivePayload
+            | A::Atomic => Component::Nic,
             A::PortWait | A::Port(_) | A::Way => Component::Wire,
             _ => Component::Cpu,
         }
@@ -166,6 +174,7 @@ impl fmt::Display for Act {
             Act::Poll => "poll: nothing yet",
             Act::See => "poll: sees it",
             Act::Look => "poll: finds nothing",
+            Act::ReadFlag => "read the polled byte",
             Act::TakeCompletion => "take completion",
             Act::Arm => "arm completion queue",
             Act::Sleep => "sleep",
@@ -187,6 +196,7 @@ impl fmt::Display for Act {
             Act::ContextMiss => "load context",
             Act::Transmit => "tx",
             Act::Receive => "rx",
+            Act::ReceivePayload => "rx of payload",
             Act::Atomic => "locked read-modify-write",
             Act::PortWait => "wait for the port",
             Act::Port(n) => return write!(f, "port, {}", Bytes::new(*n)),

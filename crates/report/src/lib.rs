@@ -13,8 +13,9 @@ mod findings;
 mod format;
 mod page;
 mod plot;
+pub mod timeline;
 
-use adverb_results::{FigureId, Outcome, Record};
+use adverb_results::{FigureId, Outcome, PublishedPoint, Record};
 
 pub use findings::Finding;
 
@@ -33,6 +34,8 @@ pub struct Meta {
     pub generated: Option<String>,
     /// What went wrong outside the cells, one line each (a cut results file, …).
     pub warnings: Vec<String>,
+    /// The studies whose records these are, where they are several: their folders.
+    pub folders: Vec<String>,
 }
 
 /// Records, ready to be shown. Of several records of one cell the last counts.
@@ -40,6 +43,7 @@ pub struct Meta {
 pub struct Report<'a> {
     records: Vec<&'a Record>,
     meta: &'a Meta,
+    published: &'a [PublishedPoint],
 }
 
 impl<'a> Report<'a> {
@@ -48,7 +52,15 @@ impl<'a> Report<'a> {
         Report {
             records: cells::newest(records),
             meta,
+            published: &[],
         }
+    }
+
+    /// Published values, which stand as marks in the plots of the model that they are of. No finding
+    /// comes of them.
+    #[must_use]
+    pub fn with_published(self, published: &'a [PublishedPoint]) -> Self {
+        Report { published, ..self }
     }
 
     /// What the records say, in the order in which to read it.
@@ -115,7 +127,7 @@ impl<'a> Report<'a> {
     fn figures(&self) -> Vec<figure::Figure> {
         FigureId::ALL
             .into_iter()
-            .map(|id| figure::Figure::build(id, &self.records))
+            .map(|id| figure::Figure::build(id, &self.records, self.published))
             .collect()
     }
 }

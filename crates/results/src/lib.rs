@@ -10,6 +10,7 @@ mod file;
 mod latency;
 mod metrics;
 mod names;
+mod published;
 mod record;
 pub mod stats;
 mod table;
@@ -23,6 +24,7 @@ pub use file::{
 };
 pub use latency::{HistogramError, LatencyRecorder};
 pub use metrics::{RepetitionSample, Usage};
+pub use published::{PublishedPoint, PublishedQuantity};
 pub use record::{
     Completion, Counters, Cpu, CpuShare, DeviceKind, DeviceRef, Histogram, Latency, Metrics,
     Opcode, Outcome, Params, Posting, Program, Provenance, Record, Repetition, SCHEMA, Signaling,

@@ -22,6 +22,9 @@
 //! assert_eq!(report.scores().overall.error, None);
 //! ```
 
+/// What the columns of a data file mean, and what the programs, metrics and presets are: Markdown.
+pub const SCHEMA: &str = include_str!("../data/schema.md");
+
 mod base;
 mod cell;
 mod cells;

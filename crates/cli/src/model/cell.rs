@@ -7,6 +7,7 @@ use adverb_studies::{CellResult, CellSpec, Fault, Length, RunError, run_active, 
 use adverb_units::{Span, Time};
 
 use crate::model::Hardware;
+use crate::model::hardware::SEED;
 use crate::pair::PairEnd;
 use crate::request::patience;
 
@@ -26,14 +27,28 @@ pub(crate) fn pace(mut spec: CellSpec) -> CellSpec {
 
 /// Runs a cell until its end, a deadlock, the end of a budget, or until `is_over`.
 pub(crate) fn run(hardware: &Hardware, spec: &CellSpec, is_over: &dyn Fn() -> bool) -> PairEnd {
-    let mut cluster = Cluster::new(&hardware.preset, &[Placement::Cached; 2]);
+    let mut cluster = cluster(hardware);
+    run_in(&mut cluster, spec, is_over)
+}
+
+/// The machines of a cell: active, passive.
+pub(crate) fn cluster(hardware: &Hardware) -> Cluster {
+    Cluster::seeded(&hardware.preset, &[Placement::Cached; 2], SEED)
+}
+
+/// Runs a cell on the first two machines of a cluster that has no roles yet.
+pub(crate) fn run_in(
+    cluster: &mut Cluster,
+    spec: &CellSpec,
+    is_over: &dyn Fn() -> bool,
+) -> PairEnd {
     let (here, there) = (cluster.machine(0), cluster.machine(1));
     let (ours, theirs) = (spec.clone(), spec.clone());
     let active = cluster.spawn(here, "active", move |station| run_active(station, &ours));
     let passive = cluster.spawn(there, "passive", move |station| {
         run_passive(station, &theirs)
     });
-    let Some(outcome) = run_in_slices(&mut cluster, spec, is_over) else {
+    let Some(outcome) = run_in_slices(cluster, spec, is_over) else {
         return PairEnd::Interrupted;
     };
     let counters = Counters {

@@ -7,13 +7,14 @@ use serde_json::json;
 
 use crate::args::{ModelCommand, ModelListArgs, ModelShowArgs};
 use crate::model::Hardware;
-use crate::model::validate;
+use crate::model::{trace, validate};
 
 /// Runs one of its commands.
 pub(crate) fn run(command: &ModelCommand) -> anyhow::Result<ExitCode> {
     match command {
         ModelCommand::List(args) => list(args)?,
         ModelCommand::Show(args) => show(args)?,
+        ModelCommand::Trace(args) => trace::run(args)?,
         ModelCommand::Validate(args) => validate::run(args)?,
     }
     Ok(ExitCode::SUCCESS)

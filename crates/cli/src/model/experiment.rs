@@ -15,10 +15,12 @@ mod sockets;
 
 use adverb_hwmodel::names;
 use adverb_sim::{Outcome, Resource};
+use adverb_studies::CellSpec;
 use adverb_units::{Span, Time};
 use adverb_validate::{
     Budget, Experiment, Interferer, OverBudget, Prediction, Program, Refusal, Transport, near,
 };
+pub(in crate::model) use hosts::{placements, preset};
 
 /// Predicts what an experiment would measure.
 ///
@@ -56,6 +58,17 @@ pub(crate) fn predict(experiment: &Experiment, budget: &Budget) -> Result<Predic
         program => return Err(Refusal::UnknownProgram { program }),
     };
     Ok(Prediction { value })
+}
+
+/// The cell of a study that an experiment is, if it is one; a refusal where the cell cannot be.
+pub(super) fn cell(experiment: &Experiment) -> Option<Result<CellSpec, Refusal>> {
+    match experiment.program {
+        Program::Ping | Program::WriteReadPing => Some(pairs::ping_cell(experiment)),
+        Program::BlastOutbound if pairs::is_one_pair(experiment) => {
+            Some(pairs::blast_cell(experiment))
+        }
+        _ => None,
+    }
 }
 
 /// What a thread of the NUMA programs computes before each post (schema.md).

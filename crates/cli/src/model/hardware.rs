@@ -9,10 +9,12 @@ use std::str::FromStr;
 use adverb_hwmodel::params::Field;
 use adverb_hwmodel::{Cluster, Kind, Placement, Preset, names};
 use adverb_results::{DeviceKind, DeviceRef};
-use adverb_sim::Budget;
+use adverb_sim::{Budget, Seed};
 use adverb_verbs::{Context, DeviceCaps, PortCaps, PortNum, Station};
 use anyhow::{Context as _, anyhow, bail};
 
+/// Seed of what is random in a model.
+pub(crate) const SEED: Seed = Seed(0);
 /// Ends the name of a preset file.
 const EXTENSION: &str = ".toml";
 
@@ -139,6 +141,7 @@ impl Hardware {
             ("preset".to_owned(), self.name.clone()),
             ("hardware".to_owned(), self.preset.summary.clone()),
             ("driver".to_owned(), self.preset.driver.name().to_owned()),
+            ("seed".to_owned(), SEED.0.to_string()),
         ];
         let changed = self.changed.iter();
         details.extend(changed.map(|(path, value)| ((*path).to_owned(), value.to_string())));

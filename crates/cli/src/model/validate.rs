@@ -1,11 +1,12 @@
 //! `adverb model validate`: published values beside what the model predicts for them.
 
 use std::fs::File;
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 
-use adverb_validate::{Data, Limits, Report, validate};
+use adverb_validate::{Data, Limits, Report, SCHEMA, validate};
 use anyhow::Context;
+use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::args::ValidateArgs;
 use crate::failure::Usage;
@@ -14,9 +15,27 @@ use crate::terminal;
 
 /// Predicts the rows and prints what came out; scores are the answer, not the exit status.
 pub(crate) fn run(args: &ValidateArgs) -> anyhow::Result<()> {
+    if args.columns {
+        return Ok(write!(anstream::stdout(), "{SCHEMA}")?);
+    }
     let data = data(args)?;
-    let report = validate(&experiment::predict, data, &Limits::default(), |_| {});
+    let bar = bar();
+    let report = validate(&experiment::predict, data, &Limits::default(), |progress| {
+        bar.set_length(progress.total as u64);
+        bar.set_message(progress.entry.labels.id.clone());
+        bar.set_position(progress.done as u64);
+    });
+    bar.finish_and_clear();
     print(args, &report)
+}
+
+/// On a terminal, how far it is.
+fn bar() -> ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let style = ProgressStyle::with_template("{bar:24} {pos}/{len} rows  {wide_msg}");
+    ProgressBar::no_length().with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
 
 fn data(args: &ValidateArgs) -> anyhow::Result<Data> {

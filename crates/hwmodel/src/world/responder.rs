@@ -75,7 +75,7 @@ impl Fabric {
             // A long message streams in behind its first packet.
             let begin = first.min(now);
             let rx = host.nic.times.rx;
-            host.trace.note(Act::Receive, begin, begin + rx);
+            host.trace.note(Act::ReceivePayload, begin, begin + rx);
             let streamed = host.pcie.write(begin, rx, length);
             visible = streamed.max(passed);
             host.root.carry(length);

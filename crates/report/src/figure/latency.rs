@@ -2,7 +2,7 @@
 
 use adverb_results::{Completion, DeviceRef, LatencyRecorder};
 
-use super::{Body, Lines, Panel, Point, Series, XAxis, label, prefixed, rank};
+use super::{Body, Extent, Lines, Origin, Panel, Point, Series, XAxis, label, prefixed, rank};
 use crate::cells::{Cell, Cells, Quantity};
 use crate::format;
 
@@ -64,6 +64,7 @@ fn series(cell: Cell<'_>, device: Option<&DeviceRef>) -> Option<Series> {
                 y: ns,
                 low: ns,
                 high: ns,
+                extent: Extent::Value,
                 text,
             })
         })
@@ -71,6 +72,7 @@ fn series(cell: Cell<'_>, device: Option<&DeviceRef>) -> Option<Series> {
     let label = label::by_operation(cell.record);
     let style = label::of_operation(cell.record);
     (!points.is_empty()).then_some(Series {
+        origin: Origin::Records,
         name: prefixed(device, &label.name),
         short: label.short,
         style,

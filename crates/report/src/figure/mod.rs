@@ -2,12 +2,13 @@
 
 mod label;
 mod latency;
+mod published;
 mod rank;
 mod table;
 
 use std::collections::BTreeMap;
 
-use adverb_results::{DeviceRef, FigureId, Outcome, Record};
+use adverb_results::{DeviceKind, DeviceRef, FigureId, Outcome, PublishedPoint, Record};
 
 use crate::cells::{Cell, Cells, Quantity};
 use crate::format;
@@ -63,8 +64,18 @@ pub(crate) struct Style {
     pub(crate) hollow: bool,
 }
 
+/// What a series is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// Records: points on a line.
+    Records,
+    /// Publications: marks without a line.
+    Published,
+}
+
 /// One line with its points, in the order of x.
 pub(crate) struct Series {
+    pub(crate) origin: Origin,
     pub(crate) name: String,
     /// Written beside the line's end, if there is room.
     pub(crate) short: String,
@@ -78,7 +89,18 @@ pub(crate) struct Point {
     pub(crate) y: f64,
     pub(crate) low: f64,
     pub(crate) high: f64,
+    /// Whether there is a value, or only the range that it lies in.
+    pub(crate) extent: Extent,
     pub(crate) text: String,
+}
+
+/// What is known of a point.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Extent {
+    /// A value.
+    Value,
+    /// No value: bounds.
+    Range,
 }
 
 /// One bar of a ranking.
@@ -90,7 +112,7 @@ pub(crate) struct Bar {
 
 impl Figure {
     /// The figure as far as these records show it.
-    pub(crate) fn build(id: FigureId, records: &[&Record]) -> Self {
+    pub(crate) fn build(id: FigureId, records: &[&Record], published: &[PublishedPoint]) -> Self {
         let cells = Cells::of(records).figure(id);
         let devices = cells.devices();
         let several = devices.len() > 1;
@@ -98,10 +120,14 @@ impl Figure {
         for device in devices {
             let of_device = cells.filter(|r| r.device == *device);
             let prefix = several.then_some(device);
+            let published: Vec<&PublishedPoint> = published
+                .iter()
+                .filter(|point| published::is_of(point, device))
+                .collect();
             panels.extend(match id {
                 FigureId::RankRtt | FigureId::RankCpu => rank::panels(id, &of_device, prefix),
                 FigureId::Latency => latency::panels(&of_device, prefix),
-                _ => lines(id, &of_device, prefix),
+                _ => lines(id, &of_device, prefix, &published),
             });
         }
         Figure {
@@ -113,15 +139,15 @@ impl Figure {
     }
 
     /// Names and styles of all series or none for bars, in order, each once.
-    pub(crate) fn legend(&self) -> Vec<(&str, Style)> {
-        let mut legend: Vec<(&str, Style)> = Vec::new();
+    pub(crate) fn legend(&self) -> Vec<(&str, Style, Origin)> {
+        let mut legend: Vec<(&str, Style, Origin)> = Vec::new();
         for panel in &self.panels {
             let Body::Lines(lines) = &panel.body else {
                 continue;
             };
             for s in &lines.series {
-                if !legend.iter().any(|(name, _)| *name == s.name) {
-                    legend.push((&s.name, s.style));
+                if !legend.iter().any(|(name, ..)| *name == s.name) {
+                    legend.push((&s.name, s.style, s.origin));
                 }
             }
         }
@@ -161,16 +187,27 @@ fn prefixed(device: Option<&DeviceRef>, text: &str) -> String {
     device.map_or_else(|| text.to_owned(), |d| format!("{d}: {text}"))
 }
 
-fn lines(id: FigureId, cells: &Cells<'_>, device: Option<&DeviceRef>) -> Vec<Panel> {
+fn lines(
+    id: FigureId,
+    cells: &Cells<'_>,
+    device: Option<&DeviceRef>,
+    published: &[&PublishedPoint],
+) -> Vec<Panel> {
     table::panels(id)
         .iter()
-        .filter_map(|spec| line_panel(spec, cells, device))
+        .filter_map(|spec| line_panel(spec, cells, device, published))
         .collect()
 }
 
-fn line_panel(spec: &PanelSpec, cells: &Cells<'_>, device: Option<&DeviceRef>) -> Option<Panel> {
+fn line_panel(
+    spec: &PanelSpec,
+    cells: &Cells<'_>,
+    device: Option<&DeviceRef>,
+    published: &[&PublishedPoint],
+) -> Option<Panel> {
+    let cells = &cells.filter(spec.shows);
     let mut groups: BTreeMap<(u64, String), (Label, Vec<Point>)> = BTreeMap::new();
-    for cell in cells.filter(spec.shows).iter() {
+    for cell in cells.iter() {
         let Some(point) = point(spec, cell) else {
             continue;
         };
@@ -182,13 +219,14 @@ fn line_panel(spec: &PanelSpec, cells: &Cells<'_>, device: Option<&DeviceRef>) -
             .1
             .push(point);
     }
-    let series: Vec<Series> = groups
+    let mut series: Vec<Series> = groups
         .into_values()
         .enumerate()
         .map(|(index, (label, mut points))| {
             points.sort_by(|a, b| a.x.total_cmp(&b.x));
             let style = label.style.unwrap_or_else(|| label::by_order(index));
             Series {
+                origin: Origin::Records,
                 name: prefixed(device, &label.name),
                 short: label.short,
                 style,
@@ -196,6 +234,8 @@ fn line_panel(spec: &PanelSpec, cells: &Cells<'_>, device: Option<&DeviceRef>) -
             }
         })
         .collect();
+    let marks = published::series(spec, cells, device, published, &series);
+    series.extend(marks);
     let x = match spec.x {
         X::Size => XAxis::Size,
         X::Buffers => XAxis::Buffers,
@@ -231,6 +271,7 @@ fn point(spec: &PanelSpec, cell: Cell<'_>) -> Option<Point> {
         y: sample.median,
         low: sample.min,
         high: sample.max,
+        extent: Extent::Value,
         text: format!("{place}: {}", spread_in_words(spec.y, cell)),
     })
 }
@@ -242,6 +283,7 @@ pub(crate) fn spread_in_words(quantity: Quantity, cell: Cell<'_>) -> String {
     };
     let median = quantity.show(sample.median);
     match cell.metrics.repetitions.len() {
+        _ if cell.record.device.kind == DeviceKind::Model => format!("{median}, predicted"),
         0 | 1 => median,
         n => format!(
             "{median} ({} to {} in {n} repetitions)",

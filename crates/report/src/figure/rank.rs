@@ -2,7 +2,7 @@
 
 use adverb_results::{Completion, DeviceRef, FigureId};
 
-use super::{Bar, Body, Panel, Point, label, prefixed, spread_in_words};
+use super::{Bar, Body, Extent, Panel, Point, label, prefixed, spread_in_words};
 use crate::cells::{Cell, Cells, Quantity};
 use crate::format;
 
@@ -84,6 +84,7 @@ fn bars(cells: &Cells<'_>, quantity: Quantity) -> Vec<Bar> {
             y: sample.median,
             low: sample.min,
             high: sample.max,
+            extent: Extent::Value,
             text,
         };
         Some(Bar {

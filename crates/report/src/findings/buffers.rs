@@ -161,13 +161,14 @@ pub(super) fn gains(
         ));
     }
     let tie = contest.places(Verdict::Tie, show);
+    let beyond = contest.noise().beyond();
     Some(match (parts.is_empty(), tie) {
         (true, _) => format!(
-            "{way} {makes} no difference beyond the noise in {what} {}.",
+            "{way} {makes} no difference {beyond} in {what} {}.",
             with(contest.all_places(show))
         ),
         (false, Some(places)) => format!(
-            "{way} {makes} {what} {}; {} there is no difference beyond the noise.",
+            "{way} {makes} {what} {}; {} there is no difference {beyond}.",
             parts.join(" and "),
             with(places)
         ),

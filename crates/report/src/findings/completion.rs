@@ -52,7 +52,8 @@ fn strategies(scope: &Scope<'_>, id: &str, op: Opcode, cells: &Cells<'_>) -> Opt
         ));
     }
     if let Some(places) = contest.places(Verdict::Tie, format::size) {
-        parts.push(format!("at {places} they do not differ beyond the noise"));
+        let by_more = contest.noise().by_more();
+        parts.push(format!("at {places} they do not differ {by_more}"));
     }
     let (smallest, poll, event, _) = contest.pairs.first()?;
     let cpu = match (cpu(*poll), cpu(*event)) {
@@ -98,9 +99,10 @@ fn price(scope: &Scope<'_>, op: Opcode, cells: &Cells<'_>) -> Option<Finding> {
             format::factor(waited / polled),
         ),
         _ => format!(
-            "Waiting for events costs a {} ping by {operation} no latency beyond the noise ({} \
+            "Waiting for events costs a {} ping by {operation} no latency {} ({} \
              against {} with busy polling).",
             format::size(size),
+            contest.noise().beyond(),
             format::time(waited),
             format::time(polled),
         ),

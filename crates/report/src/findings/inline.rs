@@ -72,7 +72,8 @@ fn sentence(contest: &Contest<'_, u64>, what: &str) -> Option<String> {
             )
         }
         None if loses.is_none() => {
-            format!("Inline data make no difference beyond the noise in {what} at {all}")
+            let beyond = contest.noise().beyond();
+            format!("Inline data make no difference {beyond} in {what} at {all}")
         }
         None => format!("Inline data make {what} faster at none of the sizes {all}"),
     };

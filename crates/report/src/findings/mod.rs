@@ -10,7 +10,7 @@ mod signaling;
 
 use std::collections::BTreeMap;
 
-use adverb_results::{DeviceRef, FigureId, Record};
+use adverb_results::{DeviceKind, DeviceRef, FigureId, Record};
 
 use crate::cells::{Cell, Cells, Quantity, Verdict, compare};
 use crate::format;
@@ -106,6 +106,48 @@ impl<'a> Scope<'a> {
     }
 }
 
+/// What keeps cells from being told apart.
+#[derive(Clone, Copy)]
+enum Noise {
+    /// That of measurements.
+    Measured,
+    /// A model is deterministic: only small differences are not told.
+    None,
+}
+
+impl Noise {
+    fn of(cell: Cell<'_>) -> Self {
+        match cell.record.device.kind {
+            DeviceKind::Model => Noise::None,
+            DeviceKind::Soft | DeviceKind::Verbs => Noise::Measured,
+        }
+    }
+
+    /// Behind `no difference`.
+    fn beyond(self) -> &'static str {
+        match self {
+            Noise::Measured => "beyond the noise",
+            Noise::None => "of 2 % or more (the model has no noise)",
+        }
+    }
+
+    /// Behind `they do not differ`.
+    fn by_more(self) -> &'static str {
+        match self {
+            Noise::Measured => "beyond the noise",
+            Noise::None => "by 2 % or more (the model has no noise)",
+        }
+    }
+
+    /// Behind `equal`.
+    fn within(self) -> &'static str {
+        match self {
+            Noise::Measured => "within the noise",
+            Noise::None => "within 2 % (the model has no noise)",
+        }
+    }
+}
+
 /// Two series compared, place by place.
 pub(crate) struct Contest<'a, K> {
     pairs: Vec<(K, Cell<'a>, Cell<'a>, Verdict)>,
@@ -119,6 +161,11 @@ impl<'a, K: Ord + Copy> Contest<'a, K> {
             .filter_map(|(k, a, b)| compare(a, b).map(|verdict| (k, a, b, verdict)))
             .collect();
         (!pairs.is_empty()).then_some(Contest { pairs })
+    }
+
+    fn noise(&self) -> Noise {
+        let first = self.pairs.first();
+        first.map_or(Noise::Measured, |(_, cell, ..)| Noise::of(*cell))
     }
 
     fn cells(&self) -> impl Iterator<Item = Cell<'a>> + '_ {

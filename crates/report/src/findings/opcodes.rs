@@ -2,7 +2,7 @@
 
 use adverb_results::{Completion, FigureId, Opcode, Program, Signaling};
 
-use super::{Finding, Scope, podium};
+use super::{Finding, Noise, Scope, podium};
 use crate::cells::{Cell, Cells, Quantity};
 use crate::format;
 
@@ -63,8 +63,8 @@ fn fastest(scope: &Scope<'_>, id: &str, cells: &Cells<'_>, size: u64) -> Option<
         format!("the noise is too large to rank {all}")
     } else {
         let verb = match first.len() {
-            1 => "is fastest",
-            _ => "are fastest, equal within the noise",
+            1 => "is fastest".to_owned(),
+            _ => format!("are fastest, equal {}", Noise::of(*first.first()?).within()),
         };
         let behind = match rest.len() {
             0 => String::new(),

@@ -2,7 +2,7 @@
 
 use adverb_results::FigureId;
 
-use super::{Finding, Scope, podium};
+use super::{Finding, Noise, Scope, podium};
 use crate::cells::{Cell, Quantity, Verdict, compare};
 use crate::figure::{ranked, variant};
 use crate::format;
@@ -21,10 +21,10 @@ fn round_trip(scope: &Scope<'_>) -> Option<Finding> {
     let rtt = |c: &Cell<'_>| c.sample(Quantity::RoundTrip).map_or(0.0, |s| s.median);
     let named = |c: &Cell<'_>| format!("{} at {}", variant(*c), format::time(rtt(c)));
     let leaders = format::and(&first.iter().map(named).collect::<Vec<_>>());
-    let lead = if first.len() == 1 {
-        "has"
-    } else {
-        "have, within the noise,"
+    let within = Noise::of(*first.first()?).within();
+    let lead = match first.len() {
+        1 => "has".to_owned(),
+        _ => format!("have, {within},"),
     };
     let end = match rest.split_last() {
         Some((last, others)) => {
@@ -35,7 +35,7 @@ fn round_trip(scope: &Scope<'_>) -> Option<Finding> {
             let whose = match alike {
                 0 => format!("the longest is that of {}", named(last)),
                 n => format!(
-                    "{} ways share the longest, within the noise, such as {}",
+                    "{} ways share the longest, {within}, such as {}",
                     n + 1,
                     named(last)
                 ),

@@ -61,14 +61,15 @@ fn ping(scope: &Scope<'_>, completion: Completion, id: &str, waiting: &str) -> O
         ));
     }
     let what = format!("a ping by WRITE then READ with {waiting}");
+    let beyond = contest.noise().beyond();
     let sentence = match (parts.is_empty(), contest.places(Verdict::Tie, format::size)) {
         (true, _) => format!(
-            "Leaving the WRITE unsignaled makes no difference beyond the noise in {what} at {}.",
+            "Leaving the WRITE unsignaled makes no difference {beyond} in {what} at {}.",
             contest.all_places(format::size)
         ),
         (false, Some(ties)) => format!(
-            "Leaving the WRITE unsignaled makes {what} {}; at {ties} there is no difference beyond \
-             the noise.",
+            "Leaving the WRITE unsignaled makes {what} {}; at {ties} there is no difference \
+             {beyond}.",
             parts.join(" and ")
         ),
         (false, None) => {

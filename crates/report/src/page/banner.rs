@@ -30,8 +30,18 @@ pub(super) fn measured_on(report: &Report<'_>) -> Markup {
             (fact("Date", &date(started(true), started(false))))
             @if let Some(profile) = &meta.profile { (fact("Profile", profile)) }
             (fact("Seed", &all(|r| r.params.seed.to_string())))
-            (fact("Cells", &format!("{measured} measured, {failed} failed")))
+            (fact("Cells", &format!("{measured} {}, {failed} failed", done(report))))
         }
+    }
+}
+
+/// What became of the cells that did not fail.
+fn done(report: &Report<'_>) -> &'static str {
+    let mut kinds = report.records.iter().map(|r| r.device.kind);
+    if !report.records.is_empty() && kinds.all(|k| k == DeviceKind::Model) {
+        "predicted"
+    } else {
+        "measured"
     }
 }
 
@@ -176,11 +186,13 @@ pub(super) fn reproduce(report: &Report<'_>) -> Markup {
                 p { "This report comes from" }
                 pre { code { (command) } }
             }
-            p {
+            @if !report.meta.folders.is_empty() {
+                p { "The records are those of several studies, in " (report.meta.folders.join(", ")) "." }
+            } @else { p {
                 "The records stand beside this file: " a href=(RESULTS_JSONL) { (RESULTS_JSONL) }
                 " (one JSON object a cell, with every repetition and the latency histograms) and "
                 a href=(RESULTS_CSV) { (RESULTS_CSV) } " (the same as a table)."
-            }
+            } }
             p {
                 "The programs, figures and definitions are those of P. MacArthur and R. D. Russell, “A Performance Study to Guide "
                 "RDMA Programming Decisions”, HPCC 2012; the rankings those of R. D. Russell’s OpenFabrics tutorial, 2013. "

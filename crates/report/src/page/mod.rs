@@ -4,16 +4,16 @@ mod banner;
 mod counters;
 mod table;
 
-use adverb_results::FigureId;
+use adverb_results::{DeviceKind, FigureId};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use crate::figure::Figure;
+use crate::figure::{Figure, Origin};
 use crate::findings::Finding;
 use crate::{Report, plot};
 
 const CSS: &str = include_str!("../../assets/report.css");
 const JS: &str = include_str!("../../assets/report.js");
-const TITLE: &str = "How to use RDMA verbs: a measurement";
+const TITLE: &str = "How to use RDMA verbs";
 
 pub(crate) fn html(report: &Report<'_>) -> Markup {
     let figures = report.figures();
@@ -25,21 +25,21 @@ pub(crate) fn html(report: &Report<'_>) -> Markup {
                 meta charset="utf-8";
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 meta name="color-scheme" content="light dark";
-                title { (TITLE) " · Adverb" }
+                title { (title_of(report)) " · Adverb" }
                 // Without this line browsers ask the server for an icon.
                 link rel="icon" href="data:,";
                 style { (PreEscaped(CSS)) }
             }
             body {
                 header {
-                    h1 { (TITLE) }
+                    h1 { (title_of(report)) }
                     (banner::measured_on(report))
                     (notices(report))
                     (banner::what_it_does_not_tell(report))
                 }
                 (contents(&figures))
                 main {
-                    (findings_section(&findings))
+                    (findings_section(report, &findings))
                     @for figure in &figures { (figure_section(figure)) }
                     (table::section(report))
                     (counters::section(report))
@@ -49,6 +49,18 @@ pub(crate) fn html(report: &Report<'_>) -> Markup {
             }
         }
     }
+}
+
+/// Says whether it measures or predicts.
+fn title_of(report: &Report<'_>) -> String {
+    let kinds = report.records.iter().map(|r| r.device.kind);
+    let (models, others): (Vec<_>, Vec<_>) = kinds.partition(|k| *k == DeviceKind::Model);
+    let what = match (models.is_empty(), others.is_empty()) {
+        (false, true) => "a prediction",
+        (false, false) => "measurements and predictions",
+        (true, _) => "a measurement",
+    };
+    format!("{TITLE}: {what}")
 }
 
 fn notices(report: &Report<'_>) -> Markup {
@@ -77,7 +89,11 @@ fn contents(figures: &[Figure]) -> Markup {
     }
 }
 
-fn findings_section(findings: &[Finding]) -> Markup {
+fn findings_section(report: &Report<'_>, findings: &[Finding]) -> Markup {
+    let models = report
+        .records
+        .iter()
+        .any(|r| r.device.kind == DeviceKind::Model);
     html! {
         section id="findings" {
             h2 { "Findings" }
@@ -88,6 +104,10 @@ fn findings_section(findings: &[Finding]) -> Markup {
                     "Each sentence is computed from the cells of this report. “Faster” means that the medians "
                     "differ by at least 2 % and the 95 % confidence intervals do not overlap; what lies within the noise is "
                     "said to. “Alike” are those whose ranges over the repetitions overlap. Missing sentences lack their cells."
+                    @if models {
+                        " The model has no noise: it is deterministic, repetitions predict the same, and every "
+                        "difference of at least 2 % is told. That says how the model ranks, not how sure it is."
+                    }
                 }
                 @for topic in findings.chunk_by(|a, b| a.topic == b.topic) {
                 h3 { (topic[0].topic) }
@@ -139,10 +159,16 @@ fn figure_section(figure: &Figure) -> Markup {
             @if figure.panels.is_empty() {
                 p class="empty" { "No cell of this figure was measured." }
             }
+            @if legend.iter().any(|(.., origin)| *origin == Origin::Published) {
+                p class="about" {
+                    "Crosses without a line are published values of the hardware that the model stands for, with the "
+                    "interval that each lies in: others measured them there; nothing of them was measured here."
+                }
+            }
             @if legend.len() > 1 {
                 div class="legend" role="group" aria-label="Show or hide series" {
-                    @for (name, style) in legend {
-                        button type="button" aria-pressed="true" data-series=(name) { (plot::swatch(style)) (name) }
+                    @for (name, style, origin) in &legend {
+                        button type="button" aria-pressed="true" data-series=(name) { (plot::swatch(*style, *origin)) (name) }
                     }
                 }
             }

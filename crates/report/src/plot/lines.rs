@@ -5,7 +5,7 @@ use maud::{Markup, html};
 use super::mark::{at, classes, shape};
 use super::scale::{Form, Scale};
 use crate::cells::Quantity;
-use crate::figure::{Lines, Point, Series, XAxis};
+use crate::figure::{Extent, Lines, Origin, Point, Series, XAxis};
 
 const WIDTH: f64 = 440.0;
 const LEFT: f64 = 62.0;
@@ -145,7 +145,7 @@ fn line(series: &Series, axes: &Axes) -> Markup {
         .collect();
     html! {
         g class="series" data-series=(series.name) {
-            @if corners.len() > 1 {
+            @if corners.len() > 1 && series.origin == Origin::Records {
                 path class={ "line " (classes(series.style)) } d={ "M" (corners.join("L")) } {}
             }
             @if !bars.is_empty() {
@@ -155,7 +155,11 @@ fn line(series: &Series, axes: &Axes) -> Markup {
                 @let (x, y) = place(p);
                 g class="pt" data-x=(p.x) data-y=(p.y) transform=(format!("translate({x:.1},{y:.1})")) {
                     title { (series.name) ", " (p.text) }
-                    (shape(series.style))
+                    @match p.extent {
+                        Extent::Value => { (shape(series.style)) }
+                        // Ends without a middle.
+                        Extent::Range => { path class={ "mark c" (series.style.color % 8) } d="M-3.2 0H3.2" {} }
+                    }
                 }
             }
         }

@@ -7,7 +7,7 @@ mod scale;
 
 use maud::{Markup, html};
 
-use crate::figure::{Body, Figure, Lines, Panel, Series, Style};
+use crate::figure::{Body, Figure, Lines, Origin, Panel, Series, Style};
 use lines::Bounds;
 
 /// The panels of a figure as `<figure>` elements. Panels of one quantity share their axes, so that
@@ -47,10 +47,10 @@ fn share_axes(a: &Lines, b: &Lines) -> bool {
 }
 
 /// A sample of a series for the legend.
-pub(crate) fn swatch(style: Style) -> Markup {
+pub(crate) fn swatch(style: Style, origin: Origin) -> Markup {
     html! {
         svg class="swatch" viewBox="0 0 34 12" width="34" height="12" aria-hidden="true" {
-            path class={ "line " (mark::classes(style)) } d="M1 6H33" {}
+            @if origin == Origin::Records { path class={ "line " (mark::classes(style)) } d="M1 6H33" {} }
             g transform="translate(17,6)" { (mark::shape(style)) }
         }
     }

@@ -6,7 +6,7 @@ use adverb_validate::{BufferState, Ddio, Experiment, Network, Node, Refusal, Sid
 use super::{cannot, failed};
 
 /// The preset of a NIC, changed as the row says.
-pub(super) fn preset(experiment: &Experiment) -> Result<Preset, Refusal> {
+pub(in crate::model) fn preset(experiment: &Experiment) -> Result<Preset, Refusal> {
     let preset = overridden(experiment)?;
     match preset.kind {
         Kind::Nic => Ok(preset),
@@ -54,7 +54,7 @@ fn network(network: &Network, preset: &Preset) -> Vec<(&'static str, f64)> {
 
 /// Where the buffers of each of `machines` lie. Machine 0 is the measured one; all others are on the
 /// other side.
-pub(super) fn placements(experiment: &Experiment, machines: u32) -> Vec<Placement> {
+pub(in crate::model) fn placements(experiment: &Experiment, machines: u32) -> Vec<Placement> {
     let responder = buffer(experiment);
     let requester = placed(experiment.parameters.placement.requester, None);
     let (first, others) = match experiment.parameters.measured_at {

@@ -16,8 +16,8 @@ const ROUNDS: Length = Length::Iters(300);
 /// How long a blast goes on.
 const BLAST: Length = Length::Duration(Span::from_ms(2));
 
-/// `ping` and `write_read_ping`.
-pub(super) fn ping(experiment: &Experiment, budget: &Budget) -> Result<f64, Refusal> {
+/// The cell of a `ping` or `write_read_ping`.
+pub(super) fn ping_cell(experiment: &Experiment) -> Result<CellSpec, Refusal> {
     let op = opcode(experiment)?;
     let signal = match (op, signaled_every(experiment)) {
         (Opcode::WriteRead, 2) => Signaling::WriteUnsignaled,
@@ -29,7 +29,12 @@ pub(super) fn ping(experiment: &Experiment, budget: &Budget) -> Result<f64, Refu
         length: ROUNDS,
         ..request(experiment, op)
     };
-    let metrics = run(experiment, CellSpec::ping(request), budget)?;
+    Ok(CellSpec::ping(request))
+}
+
+/// `ping` and `write_read_ping`.
+pub(super) fn ping(experiment: &Experiment, budget: &Budget) -> Result<f64, Refusal> {
+    let metrics = run(experiment, ping_cell(experiment)?, budget)?;
     match experiment.metric {
         Metric::OneWayNs => one_way(&metrics),
         Metric::RoundTripNs => Ok(2.0 * one_way(&metrics)?),
@@ -63,8 +68,8 @@ pub(super) fn is_one_pair(experiment: &Experiment) -> bool {
         && singly
 }
 
-/// `blast_outbound` over one queue pair.
-pub(super) fn blast(experiment: &Experiment, budget: &Budget) -> Result<f64, Refusal> {
+/// The cell of a `blast_outbound` over one queue pair.
+pub(super) fn blast_cell(experiment: &Experiment) -> Result<CellSpec, Refusal> {
     let posting = &experiment.parameters.posting;
     let all_free = posting.post_list == Some(PostList::AllFree);
     let request = Request {
@@ -81,8 +86,14 @@ pub(super) fn blast(experiment: &Experiment, budget: &Budget) -> Result<f64, Ref
         length: BLAST,
         ..request(experiment, opcode(experiment)?)
     };
-    let size = request.size;
-    let metrics = run(experiment, CellSpec::blast(request), budget)?;
+    Ok(CellSpec::blast(request))
+}
+
+/// `blast_outbound` over one queue pair.
+pub(super) fn blast(experiment: &Experiment, budget: &Budget) -> Result<f64, Refusal> {
+    let cell = blast_cell(experiment)?;
+    let size = cell.params.size;
+    let metrics = run(experiment, cell, budget)?;
     let each = one_way(&metrics)?;
     match experiment.metric {
         Metric::NsPerOp => Ok(each),

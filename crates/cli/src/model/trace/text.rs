@@ -1,0 +1,162 @@
+//! A traced message for people: the steps as a table, then in lanes.
+
+use std::fmt::Write;
+
+use adverb_units::Time;
+
+use super::journey::{Leg, Piece};
+use super::{Trace, since};
+use crate::table;
+
+/// Widest and narrowest drawing, in columns.
+const WIDTHS: (usize, usize) = (60, 120);
+/// Columns of the lanes' names.
+const NAMES: usize = 14;
+/// Columns between two ticks of the axis, at least.
+const TICKS: f64 = 12.0;
+
+/// Title, steps of the first leg and their sum, lanes, and what goes on beside.
+pub(super) fn draw(trace: &Trace, columns: usize) -> String {
+    let leg = &trace.journey.legs[0];
+    let path: Vec<&Piece> = leg.path().collect();
+    let mut out = format!("{}\n\n", trace.title());
+    row(&mut out, [" ", "start", "duration", "where", "what"]);
+    for (index, piece) in path.iter().enumerate() {
+        let mark = mark(index).to_string();
+        piece_row(&mut out, leg, piece, &mark);
+    }
+    let sum = leg.path().map(Piece::span).sum::<adverb_units::Span>();
+    let end = match trace.journey.legs.len() {
+        1 => "the client's next post",
+        _ => "the server's answer, posted",
+    };
+    row(
+        &mut out,
+        [
+            "=",
+            &table::ns(since(leg.from, leg.to)),
+            &sum.to_string(),
+            end,
+            "",
+        ],
+    );
+    out.push('\n');
+    lanes(&mut out, leg, columns.clamp(WIDTHS.0, WIDTHS.1));
+    out.push('\n');
+    summary(&mut out, trace);
+    let beside: Vec<&Piece> = leg.beside().collect();
+    if !beside.is_empty() {
+        out.push_str("\nBeside (·), nothing of the message waits for:\n");
+        for piece in beside {
+            piece_row(&mut out, leg, piece, "·");
+        }
+    }
+    out
+}
+
+fn summary(out: &mut String, trace: &Trace) {
+    let journey = &trace.journey;
+    let ways = match &journey.legs[..] {
+        [there, back] => format!("There {}, back {}: a", there.span(), back.span()),
+        _ => "A".to_owned(),
+    };
+    let _ = writeln!(
+        out,
+        "{ways} round takes {}. Half of it, {}, is one way; `adverb ping` reports {}.",
+        journey.span(),
+        table::ns(journey.one_way_ns()),
+        table::ns(trace.ping_ns),
+    );
+}
+
+fn piece_row(out: &mut String, leg: &Leg, piece: &Piece, mark: &str) {
+    let start = match since(leg.from, piece.begin) {
+        0.0 => "0".to_owned(),
+        ns => table::ns(ns),
+    };
+    let (span, place) = (piece.span().to_string(), piece.lane().to_string());
+    row(out, [mark, &start, &span, &place, &piece.what]);
+}
+
+fn row(out: &mut String, [mark, start, span, place, what]: [&str; 5]) {
+    let line = format!("{mark} {start:>9}  {span:>9}  {place:<NAMES$}  {what}");
+    let _ = writeln!(out, "{}", line.trim_end());
+}
+
+/// The name of the `index`th step of the path.
+fn mark(index: usize) -> char {
+    let letters = ('a'..='z').chain('A'..='Z');
+    letters.into_iter().nth(index).unwrap_or('*')
+}
+
+/// Columns of a span of time.
+struct Columns {
+    from: Time,
+    span_ns: f64,
+    columns: usize,
+}
+
+impl Columns {
+    fn place(&self, at: Time) -> f64 {
+        since(self.from, at) / self.span_ns.max(f64::MIN_POSITIVE) * self.columns as f64
+    }
+
+    /// The columns that a piece covers: one at least.
+    fn cover(&self, piece: &Piece) -> std::ops::Range<usize> {
+        let first = (self.place(piece.begin) as usize).min(self.columns - 1);
+        let last = (self.place(piece.end).round() as usize).min(self.columns);
+        first..last.max(first + 1)
+    }
+}
+
+fn lanes(out: &mut String, leg: &Leg, width: usize) {
+    let columns = Columns {
+        from: leg.from,
+        span_ns: leg.span().as_ns_f64(),
+        columns: width - NAMES - 2,
+    };
+    let marks: Vec<(char, &Piece)> = leg
+        .beside()
+        .map(|piece| ('·', piece))
+        .chain(leg.path().enumerate().map(|(i, piece)| (mark(i), piece)))
+        .collect();
+    for lane in leg.lanes() {
+        let mut cells = vec![' '; columns.columns];
+        for (mark, piece) in marks.iter().filter(|(_, piece)| piece.lane() == lane) {
+            cells[columns.cover(piece)].fill(*mark);
+        }
+        let cells: String = cells.into_iter().collect();
+        let name = lane.to_string();
+        let _ = writeln!(out, "{}", format!("{name:<NAMES$} │{cells}").trim_end());
+    }
+    axis(out, &columns);
+}
+
+/// Ticks at round times.
+fn axis(out: &mut String, columns: &Columns) {
+    let least = columns.span_ns * TICKS / columns.columns as f64;
+    let power = 10_f64.powf(least.log10().floor());
+    let steps = [1.0, 2.0, 5.0, 10.0].map(|digit| digit * power);
+    let step = steps.into_iter().find(|step| *step >= least);
+    let step = step.unwrap_or(least);
+    let (mut line, mut texts) = (vec!['─'; columns.columns], vec![' '; columns.columns]);
+    let ticks = (columns.span_ns / step) as usize;
+    for tick in 0..=ticks {
+        let time = tick as f64 * step;
+        let at = (time / columns.span_ns * columns.columns as f64) as usize;
+        let text = if tick == 0 {
+            "0".to_owned()
+        } else {
+            table::ns(time).replace(".00 ", " ").replace(".0 ", " ")
+        };
+        if at + text.chars().count() <= columns.columns {
+            line[at] = '┴';
+            for (cell, letter) in texts[at..].iter_mut().zip(text.chars()) {
+                *cell = letter;
+            }
+        }
+    }
+    let (line, texts): (String, String) = (line.into_iter().collect(), texts.into_iter().collect());
+    let _ = writeln!(out, "{:NAMES$} └{line}", "");
+    let _ = writeln!(out, "{:NAMES$}  {}", "", texts.trim_end());
+}

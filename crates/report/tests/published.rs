@@ -1,0 +1,159 @@
+//! Published values beside the model's, and what is said of a device without noise.
+
+mod common;
+
+use adverb_report::{Finding, Meta, Report};
+use adverb_results::{FigureId, Metrics, PublishedPoint, PublishedQuantity, Record, Repetition};
+
+const SOURCE: &str = "A & B, HPCC 2012";
+
+fn page(records: &[Record], published: &[PublishedPoint]) -> String {
+    Report::from_records(records, &Meta::default())
+        .with_published(published)
+        .html()
+}
+
+/// A published value of a blast that figure 3 shows.
+fn point(value: Option<f64>) -> PublishedPoint {
+    let records = common::study();
+    let shown = |r: &&Record| {
+        r.figures.contains(&"fig3".to_owned())
+            && r.params.buffers == 8
+            && r.params.size_bytes.get() == 64
+    };
+    let cell = records.iter().find(shown).unwrap();
+    PublishedPoint {
+        id: "AB-1".to_owned(),
+        source: SOURCE.to_owned(),
+        preset: "connect_ib".to_owned(),
+        program: cell.program,
+        params: cell.params.clone(),
+        quantity: PublishedQuantity::OneWay,
+        value,
+        low: 250.0,
+        high: 400.0,
+    }
+}
+
+/// Names of the series of published values, once for each panel.
+fn marks(page: &str) -> Vec<&str> {
+    let series = page.split("<g class=\"series\" data-series=\"").skip(1);
+    series
+        .filter_map(|rest| rest.split('"').next())
+        .filter(|name| name.contains("published"))
+        .collect()
+}
+
+#[test]
+fn published_values_are_marks_with_their_source_beside_the_same_series() {
+    let model = common::on_model(&common::study());
+    let page = page(&model, &[point(Some(300.0))]);
+    let name = "64 B, published: A &amp; B, HPCC 2012";
+    // Rate and time of single posts; nothing where lists are shown, or another figure.
+    assert_eq!(marks(&page), [name, name]);
+    assert!(
+        page.contains("8 buffers: 300 ns (250 ns to 400 ns), as published (AB-1)"),
+        "a time"
+    );
+    assert!(
+        page.contains("8 buffers: 3.33 M/s (2.50 M/s to 4.00 M/s), as published (AB-1)"),
+        "a rate"
+    );
+    assert_eq!(
+        page.matches("Crosses without a line are published values")
+            .count(),
+        1
+    );
+}
+
+#[test]
+fn bounds_are_no_value() {
+    let model = common::on_model(&common::study());
+    let page = page(&model, &[point(None)]);
+    assert!(page.contains("8 buffers: 250 ns to 400 ns, as published (AB-1)"));
+    assert_eq!(marks(&page).len(), 2);
+}
+
+#[test]
+fn published_values_stand_only_beside_a_model_of_the_same_hardware() {
+    let soft = common::study();
+    assert!(
+        marks(&page(&soft, &[point(Some(300.0))])).is_empty(),
+        "soft"
+    );
+    let model = common::on_model(&soft);
+    let other = PublishedPoint {
+        preset: "cx3".to_owned(),
+        ..point(Some(300.0))
+    };
+    assert!(marks(&page(&model, &[other])).is_empty(), "another NIC");
+    let mut both = soft;
+    both.extend(model);
+    let page = page(&both, &[point(Some(300.0))]);
+    for name in marks(&page) {
+        assert!(
+            name.starts_with("model:connect_ib: 64 B, published"),
+            "{name}"
+        );
+    }
+    assert_eq!(marks(&page).len(), 2);
+    assert!(page.contains("measurements and predictions"));
+}
+
+#[test]
+fn a_hostile_source_is_escaped() {
+    let evil = PublishedPoint {
+        source: "\"><script>alert(1)</script>".to_owned(),
+        id: "<b>".to_owned(),
+        ..point(Some(300.0))
+    };
+    let page = page(&common::on_model(&common::study()), &[evil]);
+    assert!(!page.contains("<script>alert") && !page.contains("(<b>)"));
+}
+
+#[test]
+fn no_finding_comes_of_published_values() {
+    let model = common::on_model(&common::study());
+    let meta = Meta::default();
+    let points = [point(Some(1.0))];
+    let with = Report::from_records(&model, &meta)
+        .with_published(&points)
+        .findings();
+    assert_eq!(with, Report::from_records(&model, &meta).findings());
+}
+
+/// A model's study: repetitions are equal.
+fn noiseless() -> Vec<Record> {
+    let mut records = common::on_model(&common::study());
+    for metrics in records.iter_mut().filter_map(|r| r.metrics.as_mut()) {
+        let first: Repetition = metrics.repetitions[0].clone();
+        let count = metrics.repetitions.len();
+        *metrics = Metrics {
+            repetitions: vec![first; count],
+            ..metrics.clone()
+        };
+        metrics.one_way_ns.ci95 = Some(0.0);
+        metrics.one_way_ns.mean = Some(metrics.repetitions[0].one_way_ns);
+    }
+    records
+}
+
+#[test]
+fn of_a_model_nothing_is_said_about_noise_but_that_it_has_none() {
+    let records = noiseless();
+    let meta = Meta::default();
+    let report = Report::from_records(&records, &meta);
+    let findings: Vec<Finding> = report.findings();
+    assert!(findings.iter().any(|f| f.figure == FigureId::Fig1));
+    for finding in &findings {
+        let noisy = finding.sentence.replace("(the model has no noise)", "");
+        assert!(!noisy.contains("noise"), "{}", finding.sentence);
+    }
+    let told = findings.iter().filter(|f| f.sentence.contains("2 %"));
+    assert!(told.count() > 0, "{findings:?}");
+    let page = report.html();
+    assert!(page.contains("The model has no noise: it is deterministic"));
+    assert!(page.contains("How to use RDMA verbs: a prediction"));
+    assert!(page.contains(", predicted</title>"), "points say so");
+    assert!(!page.contains(" repetitions)</title>"));
+}

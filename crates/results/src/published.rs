@@ -1,0 +1,38 @@
+//! Values that others published, to stand beside what was measured and predicted.
+
+use crate::record::{Params, Program};
+
+/// What a published value is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum PublishedQuantity {
+    /// Mean one-way time, in ns, as in a record's metrics.
+    OneWay,
+    /// CPU of the active side, in percent of one core.
+    CpuActive,
+    /// CPU of the passive side, in percent of one core.
+    CpuPassive,
+}
+
+/// A published value of a cell, measured by others on hardware that a model stands for. It is no
+/// record: only what its source says is known of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PublishedPoint {
+    /// Its name in the collection that it comes from: `MAC-04`.
+    pub id: String,
+    /// Paper or repository.
+    pub source: String,
+    /// The hardware: the name of the model's preset that stands for it.
+    pub preset: String,
+    /// Which program.
+    pub program: Program,
+    /// With what; iterations, cores and seed mean nothing here.
+    pub params: Params,
+    /// What was published.
+    pub quantity: PublishedQuantity,
+    /// The value; none where only bounds were published.
+    pub value: Option<f64>,
+    /// Where the published value lies: reading accuracy, or the words of a text.
+    pub low: f64,
+    /// The upper end of that.
+    pub high: f64,
+}
