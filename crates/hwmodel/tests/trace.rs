@@ -3,7 +3,7 @@
 mod common;
 
 use adverb_hwmodel::trace::{Act, Component, Link, Step, chain};
-use adverb_hwmodel::{MachineId, Preset, names};
+use adverb_hwmodel::{Kind, MachineId, Preset, names};
 use adverb_results::{Completion, Opcode, Program};
 use adverb_sim::Outcome;
 use adverb_studies::{CellSpec, Request, run_active, run_passive};
@@ -48,8 +48,10 @@ fn round(steps: &[Step], posts_in_round: usize) -> Vec<Step> {
 
 #[test]
 fn the_steps_of_a_round_add_up_to_twice_what_ping_measures() {
-    for preset in names() {
-        let preset = Preset::built_in(preset).unwrap();
+    let presets = names()
+        .into_iter()
+        .map(|name| Preset::built_in(name).unwrap());
+    for preset in presets.filter(|preset| preset.kind == Kind::Nic) {
         for op in [
             Opcode::Send,
             Opcode::Write,
