@@ -191,9 +191,10 @@ impl BareDevice {
     fn prepare(&mut self) {
         let lines = self.window.bytes.get() / LINE;
         let most = 2 * self.llc.capacity();
-        let written = match self.window.placement {
-            Placement::Cached | Placement::RemoteCached => lines.saturating_sub(most)..lines,
-            Placement::Memory | Placement::RemoteMemory => lines..lines + most,
+        let written = if self.window.placement.is_memory() {
+            lines..lines + most
+        } else {
+            lines.saturating_sub(most)..lines
         };
         for line in written {
             self.llc.core(Line(line), Access::Store);
@@ -326,20 +327,19 @@ impl BareDevice {
 
     /// Where a written line goes: those of the other socket past its cache.
     fn place(&mut self, line: Line) -> Found {
-        match self.window.placement {
-            Placement::Cached | Placement::Memory => self.llc.dma_write(line),
-            Placement::RemoteCached | Placement::RemoteMemory => {
-                self.llc.flush(line);
-                Found::Absent
-            }
+        if !self.window.placement.is_remote() {
+            return self.llc.dma_write(line);
         }
+        self.llc.flush(line);
+        Found::Absent
     }
 }
 
 fn times(p: &Params, placement: Placement) -> Times {
-    let node = match placement {
-        Placement::Cached | Placement::Memory => 0.0,
-        Placement::RemoteCached | Placement::RemoteMemory => p.memory.dma_numa_extra_ns,
+    let node = if placement.is_remote() {
+        p.memory.dma_numa_extra_ns
+    } else {
+        0.0
     };
     Times {
         issue: ns(p.device.issue_ns),

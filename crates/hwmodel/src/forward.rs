@@ -311,7 +311,7 @@ fn times(p: &Params, byte: ByteTime) -> Times {
         frame: ns(c.poll_hit_ns + c.recv_build_ns + c.wqe_build_ns),
         burst: ns(c.mmio_line_ns),
         cached: ns(m.llc_ns),
-        uncached: ns(m.llc_ns + m.dma_dram_extra_ns),
+        uncached: ns(m.dram_ns),
         read_cached: ns(m.dma_ns),
         read_uncached: ns(m.dma_ns + m.dma_dram_extra_ns),
         backlog: byte.of(p.link.buffer_bytes as u64),
