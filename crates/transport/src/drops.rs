@@ -93,7 +93,12 @@ impl Counters {
         self.drops.iter().sum()
     }
 
-    pub(crate) fn count_drop(&mut self, reason: DropReason) {
-        self.drops[reason as usize] += 1;
+    /// Counts what became of a packet.
+    #[inline]
+    pub(crate) fn count(&mut self, taken: Result<(), DropReason>) {
+        match taken {
+            Ok(()) => self.taken += 1,
+            Err(reason) => self.drops[reason as usize] += 1,
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! The InfiniBand transport as state machines without I/O.
+//! The InfiniBand transport as state machines without I/O: RC, UC and UD.
 //!
 //! A queue pair is a value. The driver (a device's port) hands packets and time in, and takes packets,
 //! completions and the next deadline out:
@@ -7,8 +7,8 @@
 //!            post_send, post_receive                 poll_completion
 //!  program ───────────────────────────►┌──────────┐──────────────────► program
 //!             handle_packet            │ RcQp     │  poll_transmit
-//!  network ───────────────────────────►│          │──────────────────► network
-//!             handle_timeout           │          │  poll_timeout
+//!  network ───────────────────────────►│ UcQp     │──────────────────► network
+//!             handle_timeout           │ UdQp     │  poll_timeout
 //!    clock ───────────────────────────►└────┬─────┘──────────────────► clock
 //!                                           │ Memory: check, read, write, atomic, invalidate
 //!                                           ▼
@@ -17,7 +17,8 @@
 //!
 //! Nothing here reads a clock, starts a thread or draws a random number: the same calls give the
 //! same results. Packets are built in the driver's buffer; in the steady state nothing is allocated.
-//! Every packet that is not taken has a [`DropReason`], and a counter.
+//! Every packet that is not taken has a [`DropReason`], and a counter. `docs/transport.md` shows how
+//! a driver goes about it.
 //!
 //! Packets are those of [`adverb_wire::Packet`], from the base transport header to the padding: the
 //! driver, which knows the addresses, adds and checks the ICRC, and finds the queue pair by number.
@@ -26,6 +27,7 @@
 
 mod completion;
 mod drops;
+mod inbound;
 pub mod memory;
 pub mod rc;
 mod receive;
@@ -33,6 +35,8 @@ mod request;
 mod segment;
 mod sequence;
 mod shared;
+mod uc;
+mod ud;
 
 pub use completion::{Completion, Queue, Solicited};
 pub use drops::{Counters, DropReason};
@@ -43,6 +47,8 @@ pub use request::{
     LocalPiece, Payload, Pieces, PostError, ReceiveWork, SendWork, UnknownOperation, Work,
 };
 pub use segment::MAX_MESSAGE;
+pub use uc::{UcConfig, UcQp};
+pub use ud::{UdConfig, UdDestination, UdQp};
 
 /// Bytes that the driver's buffer has for one packet: the longest packet and its ICRC.
 pub const PACKET_SPACE: usize = adverb_wire::packet::MAX_PACKET + adverb_wire::icrc::LEN;

@@ -44,4 +44,9 @@ impl ReceiveQueue {
     pub(crate) fn take(&mut self) -> Option<ReceiveWork> {
         self.waiting.pop_front()
     }
+
+    /// Gives back a request whose message was dropped: it is the next again.
+    pub(crate) fn give_back(&mut self, work: ReceiveWork) {
+        self.waiting.push_front(work);
+    }
 }

@@ -108,3 +108,13 @@ pub(crate) fn rc_request(work: &Work, length: u64, position: Position) -> (Opcod
         (_, Position::Only) => (RcSendOnly, Extension::None),
     }
 }
+
+/// The UC opcode of the same verb and position as an RC one; none where UC has none.
+#[inline]
+pub(crate) const fn as_uc(rc: Opcode) -> Option<Opcode> {
+    // IBTA table 38: the service is the upper three bits, the operation the lower five.
+    if rc.code() > Opcode::RcWriteOnlyImm.code() {
+        return None;
+    }
+    Opcode::from_code(0x20 | rc.code())
+}

@@ -679,3 +679,33 @@ fn queues_name_their_completions() {
     assert_eq!(lab.b.completions[0].work.imm, Some(Imm(5)));
     assert_eq!(PathMtu::B256, config(Side::A).path_mtu);
 }
+
+#[test]
+fn memory_that_ends_before_a_repeated_read_ends_the_connection() {
+    let mut lab = quiet();
+    let mut first = true;
+    lab.rule(
+        move |s| match s.from == Side::B && std::mem::take(&mut first) {
+            true => Fate::Drop,
+            false => Fate::Pass,
+        },
+    );
+    post(&mut lab, work(1, Work::Read(REMOTE), piece(0, 64)));
+    lab.step();
+    lab.b.memory.valid = false;
+    lab.run();
+    assert_eq!(statuses(&lab.a.completions), [(1, WcStatus::RemAccessErr)]);
+    assert_eq!(lab.b.qp.state(), QpState::Err);
+}
+
+#[test]
+fn rights_can_be_taken_away_while_connected() {
+    let mut lab = quiet();
+    post(&mut lab, work(1, Work::Write(REMOTE), piece(0, 8)));
+    lab.run();
+    lab.b.qp.set_access(AccessFlags::LOCAL_WRITE);
+    post(&mut lab, work(2, Work::Write(REMOTE), piece(0, 8)));
+    lab.run();
+    let ended = [(1, WcStatus::Success), (2, WcStatus::RemAccessErr)];
+    assert_eq!(statuses(&lab.a.completions), ended);
+}

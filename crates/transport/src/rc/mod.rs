@@ -134,6 +134,11 @@ impl RcQp {
         &self.shared.counters
     }
 
+    /// Changes what the peer may do.
+    pub fn set_access(&mut self, access: AccessFlags) {
+        self.responder.set_access(access);
+    }
+
     /// Posts a send request. In the error state it completes at once, flushed.
     ///
     /// # Errors
@@ -170,10 +175,7 @@ impl RcQp {
         memory: &mut impl Memory,
     ) -> Result<(), DropReason> {
         let taken = self.take_packet(now, packet, memory);
-        match taken {
-            Ok(()) => self.shared.counters.taken += 1,
-            Err(reason) => self.shared.counters.count_drop(reason),
-        }
+        self.shared.counters.count(taken);
         taken
     }
 
@@ -291,8 +293,7 @@ impl RcQp {
     /// The oldest send request ends with `status`, and the connection with it.
     fn fail(&mut self, status: WcStatus) {
         if let Some(entry) = self.requester.take() {
-            let ended = requester::completion_of(self.shared.qpn, &entry);
-            self.shared.complete(ended.with_status(status));
+            self.shared.fail_send(&entry.request, status);
         }
         self.enter_error();
     }
@@ -300,14 +301,12 @@ impl RcQp {
     fn flush(&mut self) {
         let flushed = WcStatus::WrFlushErr;
         while let Some(entry) = self.requester.take() {
-            let ended = requester::completion_of(self.shared.qpn, &entry);
-            self.shared.complete(ended.with_status(flushed));
+            self.shared.fail_send(&entry.request, flushed);
         }
         let started = self.responder.take_started();
         let waiting = std::iter::from_fn(|| self.responder.receives.take());
         for receive in started.into_iter().chain(waiting) {
-            let ended = Completion::of_receive(self.shared.qpn, receive.wr_id, 0);
-            self.shared.complete(ended.with_status(flushed));
+            self.shared.fail_receive(&receive, flushed);
         }
     }
 }

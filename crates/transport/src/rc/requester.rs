@@ -17,7 +17,6 @@ use super::timers::Timers;
 use super::window::Window;
 use super::{RcConfig, Refusal};
 use crate::PacketBuffer;
-use crate::completion::Completion;
 use crate::drops::DropReason;
 use crate::memory::{AtomicOperation, Memory};
 use crate::request::{Payload, PostError, SendWork, Work};
@@ -454,9 +453,7 @@ impl Requester {
             self.cursor -= 1;
             self.reads.busy -= u8::from(entry.is_answered());
         }
-        if entry.request.flags.contains(SendFlags::SIGNALED) {
-            shared.complete(completion_of(shared.qpn, &entry));
-        }
+        shared.complete_send(&entry.request);
     }
 
     // --- going back
@@ -517,12 +514,6 @@ fn build_atomic(entry: &Entry, peer: Qpn, psn: Psn) -> Next {
         bytes: 0,
         numbers: 1,
     }
-}
-
-/// How a request ends that was carried out.
-pub(super) fn completion_of(qpn: Qpn, entry: &Entry) -> Completion {
-    let request = &entry.request;
-    Completion::of_send(qpn, request.wr_id, &request.work, entry.length as u32)
 }
 
 const fn status_of(code: NakCode) -> WcStatus {

@@ -1,9 +1,7 @@
 //! The responder: carries the peer's requests out in order, each once, and answers them (IBTA vol. 1,
 //! 9.7.3 to 9.7.5).
 
-use adverb_verbs::{
-    AccessFlags, Imm, PathMtu, Qpn, RemoteAddress, Rkey, RnrTimer, WcOpcode, WcStatus,
-};
+use adverb_verbs::{AccessFlags, PathMtu, Qpn, RemoteAddress, RnrTimer, WcStatus};
 use adverb_wire::bth::BthFlags;
 use adverb_wire::{
     Aeth, AtomicAckEth, AtomicEth, Bth, Credits, Extension, NakCode, Opcode, Packet, PacketHeaders,
@@ -14,12 +12,12 @@ use super::replay::{Kept, Replay, Resource};
 use super::responses::{Answer, ReadAnswer, Response, Responses};
 use super::{CreditPolicy, RcConfig};
 use crate::PacketBuffer;
-use crate::completion::{Completion, Solicited};
 use crate::drops::DropReason;
+use crate::inbound::{Fault, Inbound, Taken};
 use crate::memory::{Access, AtomicOperation, Memory};
 use crate::receive::ReceiveQueue;
 use crate::request::ReceiveWork;
-use crate::segment::{MAX_MESSAGE, Segment, length_fits, packets};
+use crate::segment::{MAX_MESSAGE, Segment, packets};
 use crate::sequence::{Numbering, Seq};
 use crate::shared::Shared;
 
@@ -28,7 +26,6 @@ pub(super) struct Responder {
     peer: Qpn,
     mtu: PathMtu,
     numbering: Numbering,
-    access: AccessFlags,
     rnr_timer: RnrTimer,
     credits: CreditPolicy,
     expected: Seq,
@@ -39,14 +36,6 @@ pub(super) struct Responder {
     replay: Replay,
     responses: Responses,
     pub(super) receives: ReceiveQueue,
-}
-
-/// The message of which some packets have come.
-#[derive(Debug)]
-enum Inbound {
-    None,
-    Send { receive: ReceiveWork, done: u64 },
-    Write { reth: Reth, done: u64 },
 }
 
 /// Whether the peer was told that it must go back; it is told once.
@@ -65,14 +54,6 @@ pub(super) enum Refused {
     Fatal(DropReason),
 }
 
-/// What the last packet of a message brings beside its payload.
-#[derive(Clone, Copy)]
-enum Tail {
-    None,
-    Imm(Imm),
-    Invalidate(Rkey),
-}
-
 impl Responder {
     pub(super) fn new(config: &RcConfig, receives: ReceiveQueue) -> Self {
         let own = &config.responder;
@@ -81,12 +62,11 @@ impl Responder {
             peer: config.peer,
             mtu: config.path_mtu,
             numbering,
-            access: own.access,
             rnr_timer: own.rnr_timer,
             credits: own.credits,
             expected: numbering.first(),
             msn: 0,
-            inbound: Inbound::None,
+            inbound: Inbound::new(own.access, config.path_mtu, config.qpn),
             gap: Gap::None,
             replay: Replay::new(own.max_reads),
             // READs and atomics, acknowledgements between them, a refusal.
@@ -97,10 +77,12 @@ impl Responder {
 
     /// Takes back the receive request of a message that will not be finished.
     pub(super) fn take_started(&mut self) -> Option<ReceiveWork> {
-        match std::mem::replace(&mut self.inbound, Inbound::None) {
-            Inbound::Send { receive, .. } => Some(receive),
-            Inbound::None | Inbound::Write { .. } => None,
-        }
+        self.inbound.abandon()
+    }
+
+    /// Changes what the peer may do.
+    pub(super) fn set_access(&mut self, access: AccessFlags) {
+        self.inbound.access = access;
     }
 
     // --- requests
@@ -125,12 +107,11 @@ impl Responder {
         }
         self.gap = Gap::None;
         let opcode = packet.opcode();
-        if !self.is_in_order(opcode) {
+        if !self.inbound.is_in_order(opcode) {
             return Err(self.fatal(NakCode::InvalidRequest));
         }
         match opcode.verb() {
-            Verb::Send => self.handle_send(packet, memory, shared),
-            Verb::Write => self.handle_write(packet, memory, shared),
+            Verb::Send | Verb::Write => self.handle_message(packet, memory, shared),
             Verb::ReadRequest => self.handle_read(packet, memory),
             Verb::CompareSwap | Verb::FetchAdd => self.handle_atomic(packet, memory),
             Verb::ReadResponse | Verb::Ack | Verb::AtomicAck | Verb::Cnp => {
@@ -139,132 +120,36 @@ impl Responder {
         }
     }
 
-    /// Whether a packet may come now: messages do not mix.
-    fn is_in_order(&self, opcode: Opcode) -> bool {
-        let position = opcode.position();
-        match (&self.inbound, opcode.verb()) {
-            (Inbound::None, _) => position.begins(),
-            (Inbound::Send { .. }, Verb::Send) | (Inbound::Write { .. }, Verb::Write) => {
-                !position.begins()
-            }
-            _ => false,
-        }
-    }
-
-    fn handle_send(
+    /// Takes a packet of a SEND or WRITE.
+    fn handle_message(
         &mut self,
         packet: &Packet<'_>,
         memory: &mut impl Memory,
         shared: &mut Shared,
     ) -> Result<(), Refused> {
-        let position = packet.opcode().position();
-        if !length_fits(position, packet.payload.len(), self.mtu) {
-            return Err(self.fatal(NakCode::InvalidRequest));
-        }
-        let (receive, done) = match std::mem::replace(&mut self.inbound, Inbound::None) {
-            Inbound::Send { receive, done } => (receive, done),
-            Inbound::None | Inbound::Write { .. } => match self.receives.take() {
-                Some(receive) => (receive, 0),
-                None => return Err(self.not_ready()),
-            },
-        };
-        let after = done + packet.payload.len() as u64;
-        if after > receive.pieces.length() {
-            fail_receive(shared, &receive, WcStatus::LocLenErr);
-            return Err(self.fatal(NakCode::InvalidRequest));
-        }
-        if receive
-            .pieces
-            .scatter(memory, done, packet.payload)
-            .is_err()
-        {
-            fail_receive(shared, &receive, WcStatus::LocProtErr);
-            return Err(self.fatal(NakCode::RemoteOperationalError));
-        }
-        if !position.ends() {
-            self.inbound = Inbound::Send {
-                receive,
-                done: after,
-            };
-            self.accept(packet);
-            return Ok(());
-        }
-        let tail = tail_of(packet);
-        if let Tail::Invalidate(rkey) = tail
-            && memory.invalidate(rkey).is_err()
-        {
-            fail_receive(shared, &receive, WcStatus::LocProtErr);
-            return Err(self.fatal(NakCode::RemoteOperationalError));
-        }
-        let ended = Completion::of_receive(shared.qpn, receive.wr_id, after as u32);
-        shared.complete(with_tail(ended, tail, packet));
-        self.end_message(packet);
-        Ok(())
-    }
-
-    fn handle_write(
-        &mut self,
-        packet: &Packet<'_>,
-        memory: &mut impl Memory,
-        shared: &mut Shared,
-    ) -> Result<(), Refused> {
-        let position = packet.opcode().position();
-        let (reth, done) = match (&self.inbound, packet.headers.extension) {
-            (Inbound::Write { reth, done }, _) => (*reth, *done),
-            (_, Extension::Rdma(reth) | Extension::RdmaImm(reth, _)) => {
-                self.check_write(&reth, memory)?;
-                (reth, 0)
+        match self.inbound.take(packet, &mut self.receives, memory) {
+            Ok(Taken::Part) => {}
+            Ok(Taken::Message) => self.msn += 1,
+            Ok(Taken::Received(completion)) => {
+                shared.complete(completion);
+                self.msn += 1;
             }
-            _ => return Err(self.fatal(NakCode::InvalidRequest)),
-        };
-        let after = done + packet.payload.len() as u64;
-        let whole = u64::from(reth.length);
-        let wrong_end = position.ends() != (after >= whole) || after > whole;
-        if wrong_end || !length_fits(position, packet.payload.len(), self.mtu) {
-            return Err(self.fatal(NakCode::InvalidRequest));
+            Err(Fault::NotReady) => return Err(self.not_ready()),
+            Err(Fault::Order | Fault::Length) => return Err(self.fatal(NakCode::InvalidRequest)),
+            Err(Fault::Access) => return Err(self.fatal(NakCode::RemoteAccessError)),
+            Err(Fault::TooLong(receive)) => {
+                shared.fail_receive(&receive, WcStatus::LocLenErr);
+                return Err(self.fatal(NakCode::InvalidRequest));
+            }
+            Err(Fault::Local(receive)) => {
+                shared.fail_receive(&receive, WcStatus::LocProtErr);
+                return Err(self.fatal(NakCode::RemoteOperationalError));
+            }
         }
-        let tail = tail_of(packet);
-        if matches!(tail, Tail::Imm(_)) && self.receives.is_empty() {
-            return Err(self.not_ready());
-        }
-        if !packet.payload.is_empty()
-            && memory
-                .write(reth.remote.at(done).into(), packet.payload)
-                .is_err()
-        {
-            return Err(self.fatal(NakCode::RemoteAccessError));
-        }
-        if !position.ends() {
-            self.inbound = Inbound::Write { reth, done: after };
-            self.accept(packet);
-            return Ok(());
-        }
-        self.inbound = Inbound::None;
-        if matches!(tail, Tail::Imm(_)) {
-            let receive = self.receives.take().expect("looked at above");
-            let mut ended = Completion::of_receive(shared.qpn, receive.wr_id, reth.length);
-            ended.work.opcode = WcOpcode::RecvRdmaWithImm;
-            shared.complete(with_tail(ended, tail, packet));
-        }
-        self.end_message(packet);
-        Ok(())
-    }
-
-    /// Whether a WRITE may begin. An empty one is not checked (IBTA vol. 1, 9.7.4.1.4).
-    fn check_write(&mut self, reth: &Reth, memory: &impl Memory) -> Result<(), Refused> {
-        let length = u64::from(reth.length);
-        if length > MAX_MESSAGE {
-            return Err(self.fatal(NakCode::InvalidRequest));
-        }
-        if !self.access.contains(AccessFlags::REMOTE_WRITE) {
-            return Err(self.fatal(NakCode::RemoteAccessError));
-        }
-        if length != 0
-            && memory
-                .check(reth.remote.into(), length, Access::Write)
-                .is_err()
-        {
-            return Err(self.fatal(NakCode::RemoteAccessError));
+        let seq = self.expected;
+        self.expected += 1;
+        if packet.headers.bth.flags.contains(BthFlags::ACK_REQ) {
+            self.push(seq, Answer::Ack);
         }
         Ok(())
     }
@@ -277,7 +162,7 @@ impl Responder {
         if !self.replay.is_open() || length > MAX_MESSAGE {
             return Err(self.fatal(NakCode::InvalidRequest));
         }
-        let may = self.access.contains(AccessFlags::REMOTE_READ);
+        let may = self.inbound.access.contains(AccessFlags::REMOTE_READ);
         if !may
             || (length != 0
                 && memory
@@ -309,7 +194,7 @@ impl Responder {
         if !self.replay.is_open() || atomic.remote.addr % 8 != 0 {
             return Err(self.fatal(NakCode::InvalidRequest));
         }
-        if !self.access.contains(AccessFlags::REMOTE_ATOMIC) {
+        if !self.inbound.access.contains(AccessFlags::REMOTE_ATOMIC) {
             return Err(self.fatal(NakCode::RemoteAccessError));
         }
         let (remote, operation) = operation_of(packet.opcode(), &atomic);
@@ -358,22 +243,6 @@ impl Responder {
         }
         shared.counters.duplicates += 1;
         Ok(())
-    }
-
-    /// The expected packet was carried out.
-    #[inline]
-    fn accept(&mut self, packet: &Packet<'_>) {
-        let seq = self.expected;
-        self.expected += 1;
-        if packet.headers.bth.flags.contains(BthFlags::ACK_REQ) {
-            self.push(seq, Answer::Ack);
-        }
-    }
-
-    #[inline]
-    fn end_message(&mut self, packet: &Packet<'_>) {
-        self.msn += 1;
-        self.accept(packet);
     }
 
     fn keep(&mut self, resource: Resource) {
@@ -538,31 +407,4 @@ const fn operation_of(opcode: Opcode, atomic: &AtomicEth) -> (RemoteAddress, Ato
         _ => AtomicOperation::FetchAdd(atomic.swap_or_add),
     };
     (atomic.remote, operation)
-}
-
-fn tail_of(packet: &Packet<'_>) -> Tail {
-    match packet.headers.extension {
-        Extension::Imm(imm) | Extension::RdmaImm(_, imm) => Tail::Imm(imm.imm),
-        Extension::Invalidate(ieth) => Tail::Invalidate(ieth.rkey),
-        _ => Tail::None,
-    }
-}
-
-fn with_tail(mut ended: Completion, tail: Tail, packet: &Packet<'_>) -> Completion {
-    if packet.headers.bth.flags.contains(BthFlags::SOLICITED) {
-        ended.solicited = Solicited::Yes;
-    }
-    match tail {
-        Tail::None => ended,
-        Tail::Imm(imm) => ended.with_imm(Some(imm)),
-        Tail::Invalidate(rkey) => Completion {
-            invalidated: Some(rkey),
-            ..ended
-        },
-    }
-}
-
-fn fail_receive(shared: &mut Shared, receive: &ReceiveWork, status: WcStatus) {
-    let ended = Completion::of_receive(shared.qpn, receive.wr_id, 0);
-    shared.complete(ended.with_status(status));
 }

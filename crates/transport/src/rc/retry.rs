@@ -39,6 +39,7 @@ impl Retries {
     /// None was left.
     pub(super) fn take(&mut self) -> Result<(), WcStatus> {
         self.left = self.left.checked_sub(1).ok_or(WcStatus::RetryExcErr)?;
+        self.gap = None;
         Ok(())
     }
 

@@ -1,0 +1,234 @@
+//! SENDs and WRITEs on their way in: puts messages together from packets that come in order, for RC
+//! and UC alike. What becomes of the connection when a packet does not fit is theirs.
+
+use adverb_verbs::{AccessFlags, Imm, PathMtu, Qpn, Rkey, WcOpcode};
+use adverb_wire::bth::BthFlags;
+use adverb_wire::{Extension, Opcode, Packet, Reth, Verb};
+
+use crate::completion::{Completion, Solicited};
+use crate::memory::{Access, Memory};
+use crate::receive::ReceiveQueue;
+use crate::request::ReceiveWork;
+use crate::segment::{MAX_MESSAGE, length_fits};
+
+/// The message of which some packets have come, if any.
+#[derive(Debug)]
+pub(crate) struct Inbound {
+    message: Message,
+    pub(crate) access: AccessFlags,
+    mtu: PathMtu,
+    qpn: Qpn,
+}
+
+#[derive(Debug)]
+enum Message {
+    None,
+    Send { receive: ReceiveWork, done: u64 },
+    Write { reth: Reth, done: u64 },
+}
+
+/// What a packet was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Taken {
+    /// A part of a message that goes on.
+    Part,
+    /// The end of a message that no receive request waits for.
+    Message,
+    /// The end of a message that completes a receive request.
+    Received(Completion),
+}
+
+/// Why a packet does not fit.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// It belongs to no message, or to another one.
+    Order,
+    /// Its length is not that of its place in the message.
+    Length,
+    /// No receive request is posted; nothing was done.
+    NotReady,
+    /// Key, range or right refused.
+    Access,
+    /// The message is longer than the receive request's memory.
+    TooLong(ReceiveWork),
+    /// The receive request's memory is wrong, or a key could not be ended.
+    Local(ReceiveWork),
+}
+
+/// What the last packet of a message brings beside its payload.
+#[derive(Clone, Copy)]
+enum Tail {
+    None,
+    Imm(Imm),
+    Invalidate(Rkey),
+}
+
+impl Inbound {
+    pub(crate) const fn new(access: AccessFlags, mtu: PathMtu, qpn: Qpn) -> Self {
+        Inbound {
+            message: Message::None,
+            access,
+            mtu,
+            qpn,
+        }
+    }
+
+    /// Whether a packet may come now: messages do not mix.
+    #[inline]
+    pub(crate) fn is_in_order(&self, opcode: Opcode) -> bool {
+        let position = opcode.position();
+        match (&self.message, opcode.verb()) {
+            (Message::None, _) => position.begins(),
+            (Message::Send { .. }, Verb::Send) | (Message::Write { .. }, Verb::Write) => {
+                !position.begins()
+            }
+            _ => false,
+        }
+    }
+
+    /// Gives up the message of which some packets have come, and gives its receive request back.
+    pub(crate) fn abandon(&mut self) -> Option<ReceiveWork> {
+        match std::mem::replace(&mut self.message, Message::None) {
+            Message::Send { receive, .. } => Some(receive),
+            Message::None | Message::Write { .. } => None,
+        }
+    }
+
+    /// Takes a packet of a SEND or WRITE.
+    pub(crate) fn take(
+        &mut self,
+        packet: &Packet<'_>,
+        receives: &mut ReceiveQueue,
+        memory: &mut impl Memory,
+    ) -> Result<Taken, Fault> {
+        if !self.is_in_order(packet.opcode()) {
+            return Err(Fault::Order);
+        }
+        if !length_fits(packet.opcode().position(), packet.payload.len(), self.mtu) {
+            return Err(Fault::Length);
+        }
+        match packet.opcode().verb() {
+            Verb::Send => self.take_send(packet, receives, memory),
+            Verb::Write => self.take_write(packet, receives, memory),
+            _ => Err(Fault::Order),
+        }
+    }
+
+    fn take_send(
+        &mut self,
+        packet: &Packet<'_>,
+        receives: &mut ReceiveQueue,
+        memory: &mut impl Memory,
+    ) -> Result<Taken, Fault> {
+        let (receive, done) = match std::mem::replace(&mut self.message, Message::None) {
+            Message::Send { receive, done } => (receive, done),
+            Message::None | Message::Write { .. } => (receives.take().ok_or(Fault::NotReady)?, 0),
+        };
+        let after = done + packet.payload.len() as u64;
+        if after > receive.pieces.length() {
+            return Err(Fault::TooLong(receive));
+        }
+        if receive
+            .pieces
+            .scatter(memory, done, packet.payload)
+            .is_err()
+        {
+            return Err(Fault::Local(receive));
+        }
+        if !packet.opcode().position().ends() {
+            let done = after;
+            self.message = Message::Send { receive, done };
+            return Ok(Taken::Part);
+        }
+        let tail = tail_of(packet);
+        if let Tail::Invalidate(rkey) = tail
+            && memory.invalidate(rkey).is_err()
+        {
+            return Err(Fault::Local(receive));
+        }
+        let ended = Completion::of_receive(self.qpn, receive.wr_id, after as u32);
+        Ok(Taken::Received(with_tail(ended, tail, packet)))
+    }
+
+    fn take_write(
+        &mut self,
+        packet: &Packet<'_>,
+        receives: &mut ReceiveQueue,
+        memory: &mut impl Memory,
+    ) -> Result<Taken, Fault> {
+        let position = packet.opcode().position();
+        let (reth, done) = match (&self.message, packet.headers.extension) {
+            (Message::Write { reth, done }, _) => (*reth, *done),
+            (_, Extension::Rdma(reth) | Extension::RdmaImm(reth, _)) => {
+                self.check_write(&reth, memory)?;
+                (reth, 0)
+            }
+            _ => return Err(Fault::Order),
+        };
+        let after = done + packet.payload.len() as u64;
+        let whole = u64::from(reth.length);
+        if position.ends() != (after >= whole) || after > whole {
+            return Err(Fault::Length);
+        }
+        let tail = tail_of(packet);
+        if matches!(tail, Tail::Imm(_)) && receives.is_empty() {
+            return Err(Fault::NotReady);
+        }
+        if !packet.payload.is_empty() {
+            let place = reth.remote.at(done).into();
+            let written = memory.write(place, packet.payload);
+            written.map_err(|_| Fault::Access)?;
+        }
+        if !position.ends() {
+            let done = after;
+            self.message = Message::Write { reth, done };
+            return Ok(Taken::Part);
+        }
+        self.message = Message::None;
+        if !matches!(tail, Tail::Imm(_)) {
+            return Ok(Taken::Message);
+        }
+        let receive = receives.take().expect("looked at above");
+        let mut ended = Completion::of_receive(self.qpn, receive.wr_id, reth.length);
+        ended.work.opcode = WcOpcode::RecvRdmaWithImm;
+        Ok(Taken::Received(with_tail(ended, tail, packet)))
+    }
+
+    /// Whether a WRITE may begin. An empty one needs no memory (IBTA vol. 1, 9.7.4.1.4).
+    fn check_write(&self, reth: &Reth, memory: &impl Memory) -> Result<(), Fault> {
+        let length = u64::from(reth.length);
+        if length > MAX_MESSAGE {
+            return Err(Fault::Length);
+        }
+        if !self.access.contains(AccessFlags::REMOTE_WRITE) {
+            return Err(Fault::Access);
+        }
+        if length == 0 {
+            return Ok(());
+        }
+        let checked = memory.check(reth.remote.into(), length, Access::Write);
+        checked.map_err(|_| Fault::Access)
+    }
+}
+
+fn tail_of(packet: &Packet<'_>) -> Tail {
+    match packet.headers.extension {
+        Extension::Imm(imm) | Extension::RdmaImm(_, imm) => Tail::Imm(imm.imm),
+        Extension::Invalidate(ieth) => Tail::Invalidate(ieth.rkey),
+        _ => Tail::None,
+    }
+}
+
+fn with_tail(mut ended: Completion, tail: Tail, packet: &Packet<'_>) -> Completion {
+    if packet.headers.bth.flags.contains(BthFlags::SOLICITED) {
+        ended.solicited = Solicited::Yes;
+    }
+    match tail {
+        Tail::None => ended,
+        Tail::Imm(imm) => ended.with_imm(Some(imm)),
+        Tail::Invalidate(rkey) => Completion {
+            invalidated: Some(rkey),
+            ..ended
+        },
+    }
+}

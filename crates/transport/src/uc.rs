@@ -1,0 +1,278 @@
+//! Unreliable connection (IBTA vol. 1, 9.8.2): messages whole or not at all. Nothing is acknowledged;
+//! a message of which a packet is missing is dropped, and the next one starts anew.
+
+use std::collections::VecDeque;
+
+use adverb_verbs::{AccessFlags, PathMtu, Psn, QpState, Qpn, SendFlags, WcStatus};
+use adverb_wire::bth::BthFlags;
+use adverb_wire::{Bth, Packet, PacketHeaders, Service};
+
+use crate::PacketBuffer;
+use crate::completion::Completion;
+use crate::drops::{Counters, DropReason};
+use crate::inbound::{Fault, Inbound, Taken};
+use crate::memory::Memory;
+use crate::receive::ReceiveQueue;
+use crate::request::{PostError, ReceiveWork, SendWork, Work};
+use crate::segment::{MAX_MESSAGE, Segment, as_uc, rc_request};
+use crate::shared::Shared;
+
+/// What a connection is made with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UcConfig {
+    /// This queue pair.
+    pub qpn: Qpn,
+    /// The peer's.
+    pub peer: Qpn,
+    /// The largest payload of a packet.
+    pub path_mtu: PathMtu,
+    /// The number of the first packet sent (`sq_psn`).
+    pub first_psn: Psn,
+    /// The number of the peer's first packet (`rq_psn`).
+    pub peer_first_psn: Psn,
+    /// What the peer may do; of these, REMOTE_WRITE.
+    pub access: AccessFlags,
+    /// Requests that may be outstanding.
+    pub max_work: usize,
+}
+
+/// An unreliably connected queue pair.
+#[derive(Debug)]
+pub struct UcQp {
+    state: QpState,
+    peer: Qpn,
+    mtu: PathMtu,
+    sends: VecDeque<SendWork>,
+    max_work: usize,
+    /// Packets of the first request that are sent.
+    sent: u64,
+    next: Psn,
+    expected: Psn,
+    inbound: Inbound,
+    receives: ReceiveQueue,
+    shared: Shared,
+}
+
+impl UcQp {
+    /// A connection, with the receive requests that were posted before.
+    pub fn new(config: &UcConfig, receives: ReceiveQueue) -> Self {
+        UcQp {
+            state: QpState::Rts,
+            peer: config.peer,
+            mtu: config.path_mtu,
+            sends: VecDeque::with_capacity(config.max_work),
+            max_work: config.max_work,
+            sent: 0,
+            next: config.first_psn,
+            expected: config.peer_first_psn,
+            inbound: Inbound::new(config.access, config.path_mtu, config.qpn),
+            receives,
+            shared: Shared::new(config.qpn, config.max_work),
+        }
+    }
+
+    /// Ready (`Rts`), with a send queue in error (`Sqe`), or in error (`Err`).
+    pub fn state(&self) -> QpState {
+        self.state
+    }
+
+    /// What was counted.
+    pub fn counters(&self) -> &Counters {
+        &self.shared.counters
+    }
+
+    /// Changes what the peer may do.
+    pub fn set_access(&mut self, access: AccessFlags) {
+        self.inbound.access = access;
+    }
+
+    /// Posts a send request. If the send queue is in error it completes at once, flushed.
+    ///
+    /// # Errors
+    /// The queue is full, or the request is none that UC has.
+    pub fn post_send(&mut self, request: SendWork) -> Result<(), PostError> {
+        if self.sends.len() == self.max_work {
+            return Err(PostError::Full(self.max_work));
+        }
+        let length = request.payload.length();
+        if length > MAX_MESSAGE {
+            let most = MAX_MESSAGE;
+            return Err(PostError::TooLong { length, most });
+        }
+        match request.work {
+            Work::Send | Work::SendWithImm(_) | Work::Write(_) | Work::WriteWithImm(..) => {}
+            other => return Err(PostError::NotOfService(other)),
+        }
+        self.sends.push_back(request);
+        if self.state != QpState::Rts {
+            self.flush_sends();
+        }
+        Ok(())
+    }
+
+    /// Posts a receive request. In the error state it completes at once, flushed.
+    ///
+    /// # Errors
+    /// The queue is full.
+    pub fn post_receive(&mut self, request: ReceiveWork) -> Result<(), PostError> {
+        self.receives.post(request)?;
+        if self.state == QpState::Err {
+            self.flush_receives();
+        }
+        Ok(())
+    }
+
+    /// Takes a packet of the network's, whose ICRC was right.
+    ///
+    /// # Errors
+    /// Why it was dropped; it is counted, too.
+    pub fn handle_packet(
+        &mut self,
+        packet: &Packet<'_>,
+        memory: &mut impl Memory,
+    ) -> Result<(), DropReason> {
+        let taken = self.take_packet(packet, memory);
+        self.shared.counters.count(taken);
+        taken
+    }
+
+    fn take_packet(
+        &mut self,
+        packet: &Packet<'_>,
+        memory: &mut impl Memory,
+    ) -> Result<(), DropReason> {
+        let bth = &packet.headers.bth;
+        if bth.opcode.service() != Service::Uc {
+            return Err(DropReason::WrongService);
+        }
+        if bth.dest_qp != self.shared.qpn {
+            return Err(DropReason::WrongQueuePair);
+        }
+        if self.state == QpState::Err {
+            return Err(DropReason::QueuePairInError);
+        }
+        let missed = bth.psn != self.expected;
+        self.expected = bth.psn.advance(1);
+        if missed || bth.opcode.position().begins() {
+            self.give_up_message();
+        }
+        let taken = self.inbound.take(packet, &mut self.receives, memory);
+        taken
+            .map(|taken| self.finish(taken))
+            .map_err(|fault| self.drop_message(fault))
+    }
+
+    fn finish(&mut self, taken: Taken) {
+        if let Taken::Received(completion) = taken {
+            self.shared.complete(completion);
+        }
+    }
+
+    /// The message of which some packets have come will not be finished: its receive request waits for
+    /// the next (IBTA vol. 1, 9.8.2.2).
+    fn give_up_message(&mut self) {
+        if let Some(receive) = self.inbound.abandon() {
+            self.receives.give_back(receive);
+        }
+    }
+
+    /// A message is dropped: most in silence; what is wrong on this side ends the queue pair.
+    fn drop_message(&mut self, fault: Fault) -> DropReason {
+        self.give_up_message();
+        match fault {
+            Fault::Order => DropReason::BrokenMessage,
+            Fault::Length => DropReason::InvalidRequest,
+            Fault::NotReady => DropReason::ReceiverNotReady,
+            Fault::Access => DropReason::RemoteAccess,
+            Fault::TooLong(receive) => {
+                self.shared.fail_receive(&receive, WcStatus::LocLenErr);
+                self.enter_error();
+                DropReason::TooLong
+            }
+            Fault::Local(receive) => {
+                self.shared.fail_receive(&receive, WcStatus::LocProtErr);
+                self.enter_error();
+                DropReason::LocalFault
+            }
+        }
+    }
+
+    /// Builds the next packet at the beginning of `out` and gives its length; none if there is nothing
+    /// to send. A request completes with its last packet.
+    pub fn poll_transmit(&mut self, memory: &impl Memory, out: &mut PacketBuffer) -> Option<usize> {
+        let request = self.sends.front()?;
+        let whole = request.payload.length();
+        let segment = Segment::of(whole, self.sent, self.mtu);
+        let (opcode, extension) = rc_request(&request.work, whole, segment.position);
+        let opcode = as_uc(opcode).expect("UC has SENDs and WRITEs");
+        let mut bth = Bth::new(opcode, self.peer, self.next);
+        if segment.position.ends() && request.flags.contains(SendFlags::SOLICITED) {
+            bth = bth.with(BthFlags::SOLICITED);
+        }
+        let headers = PacketHeaders { bth, extension };
+        let (length, place) = headers
+            .lay_out(segment.bytes, out)
+            .expect("headers fit the opcode, and any packet the buffer");
+        if request
+            .payload
+            .gather(memory, segment.offset, place)
+            .is_err()
+        {
+            self.fail_front();
+            return None;
+        }
+        self.next = self.next.advance(1);
+        self.sent += 1;
+        if segment.position.ends() {
+            self.sent = 0;
+            let request = self.sends.pop_front().expect("it was sent");
+            self.shared.complete_send(&request);
+        }
+        self.shared.counters.sent += 1;
+        Some(length)
+    }
+
+    /// The next completion.
+    #[inline]
+    pub fn poll_completion(&mut self) -> Option<Completion> {
+        self.shared.completions.pop_front()
+    }
+
+    /// Goes to the error state: all requests complete, flushed.
+    pub fn enter_error(&mut self) {
+        self.state = QpState::Err;
+        self.flush_sends();
+        self.flush_receives();
+    }
+
+    /// From a send queue in error back to sending (`Sqe` to `Rts`).
+    pub fn resume(&mut self) {
+        if self.state == QpState::Sqe {
+            self.state = QpState::Rts;
+        }
+    }
+
+    /// The first send request's memory is wrong: the send queue is in error, receiving goes on (IBTA
+    /// vol. 1, 10.3.1.6).
+    fn fail_front(&mut self) {
+        if let Some(request) = self.sends.pop_front() {
+            self.shared.fail_send(&request, WcStatus::LocProtErr);
+        }
+        self.state = QpState::Sqe;
+        self.flush_sends();
+    }
+
+    fn flush_sends(&mut self) {
+        self.sent = 0;
+        while let Some(request) = self.sends.pop_front() {
+            self.shared.fail_send(&request, WcStatus::WrFlushErr);
+        }
+    }
+
+    fn flush_receives(&mut self) {
+        self.give_up_message();
+        while let Some(receive) = self.receives.take() {
+            self.shared.fail_receive(&receive, WcStatus::WrFlushErr);
+        }
+    }
+}

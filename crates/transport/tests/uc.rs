@@ -1,0 +1,271 @@
+//! UC: whole messages or none.
+
+mod lab;
+
+use adverb_transport::{
+    Completion, DropReason, PacketBuffer, Payload, PostError, Queue, ReceiveQueue, ReceiveWork,
+    SendWork, UcConfig, UcQp, Work,
+};
+use adverb_units::{Span, Time};
+use adverb_verbs::{AccessFlags, Imm, PathMtu, Psn, QpState, SendFlags, WcOpcode, WcStatus, WrId};
+use adverb_wire::Packet;
+use lab::memory::{REMOTE, piece, pieces};
+use lab::{Endpoint, Fate, Lab, Random, Rule, Side, TestMemory};
+
+const MTU: usize = 256;
+
+impl Endpoint for UcQp {
+    fn packet(
+        &mut self,
+        _: Time,
+        packet: &Packet<'_>,
+        memory: &mut TestMemory,
+    ) -> Result<(), DropReason> {
+        self.handle_packet(packet, memory)
+    }
+    fn timeout(&mut self, _: Time) {}
+    fn deadline(&self) -> Option<Time> {
+        None
+    }
+    fn transmit(&mut self, _: Time, memory: &TestMemory, out: &mut PacketBuffer) -> Option<usize> {
+        self.poll_transmit(memory, out)
+    }
+    fn completion(&mut self) -> Option<Completion> {
+        self.poll_completion()
+    }
+    fn receive(&mut self, work: ReceiveWork) {
+        self.post_receive(work).unwrap();
+    }
+}
+
+fn qp(side: Side, access: AccessFlags) -> UcQp {
+    let rc = lab::config(side);
+    let config = UcConfig {
+        qpn: rc.qpn,
+        peer: rc.peer,
+        path_mtu: PathMtu::B256,
+        first_psn: rc.requester.first_psn,
+        peer_first_psn: rc.responder.first_psn,
+        access,
+        max_work: 512,
+    };
+    UcQp::new(&config, ReceiveQueue::new(512))
+}
+
+fn connected(rule: Rule) -> Lab<UcQp> {
+    let all = AccessFlags::all();
+    Lab::new(qp(Side::A, all), qp(Side::B, all), rule)
+}
+
+fn quiet() -> Lab<UcQp> {
+    connected(Box::new(|_| Fate::Pass))
+}
+
+fn post(lab: &mut Lab<UcQp>, id: u64, work: Work, payload: Payload) {
+    let request = SendWork {
+        wr_id: WrId(id),
+        work,
+        payload,
+        flags: SendFlags::SIGNALED,
+    };
+    lab.a.qp.post_send(request).unwrap();
+}
+
+fn post_receive(lab: &mut Lab<UcQp>, id: u64, length: usize) {
+    let work = ReceiveWork {
+        wr_id: WrId(id),
+        pieces: pieces(id as usize * 1024, length),
+    };
+    lab.b.qp.post_receive(work).unwrap();
+}
+
+/// Drops the packets whose places on the wire are these.
+fn losing(lost: &'static [u32]) -> Rule {
+    let first: Psn = lab::config(Side::A).requester.first_psn;
+    Box::new(move |s| {
+        let place = s.headers.bth.psn.distance_from(first);
+        match lost.contains(&place) {
+            true => Fate::Drop,
+            false => Fate::Pass,
+        }
+    })
+}
+
+#[test]
+fn messages_arrive_and_complete_as_they_are_sent() {
+    let mut lab = quiet();
+    let bytes: Vec<u8> = (0..700).map(|n| n as u8).collect();
+    post_receive(&mut lab, 1, 700);
+    post_receive(&mut lab, 2, 0);
+    let payload = lab.a.memory.put(0, &bytes);
+    post(&mut lab, 1, Work::Send, payload.clone());
+    post(&mut lab, 2, Work::WriteWithImm(REMOTE, Imm(4)), payload);
+    lab.run();
+    assert_eq!(lab.a.completions.len(), 2);
+    assert_eq!(lab.b.memory.local[1024..1724], bytes);
+    assert_eq!(lab.b.memory.shared[..700], bytes);
+    assert_eq!(lab.b.completions[1].work.opcode, WcOpcode::RecvRdmaWithImm);
+    assert_eq!(lab.b.completions[1].work.imm, Some(Imm(4)));
+}
+
+#[test]
+fn a_lost_packet_drops_its_message_and_no_other() {
+    // Three messages of three packets; the second loses one at each place in turn.
+    for (lost, dropped) in [(&[3u32] as &'static [u32], 2), (&[4], 1), (&[5], 0)] {
+        let mut lab = connected(losing(lost));
+        for id in 0..3 {
+            post_receive(&mut lab, id, 700);
+            let payload = lab.a.memory.put(id as usize * 1024, &[id as u8 + 1; 700]);
+            post(&mut lab, id, Work::Send, payload);
+        }
+        lab.run();
+        assert_eq!(lab.a.completions.len(), 3);
+        let received: Vec<_> = lab.b.completions.iter().map(|c| c.work.wr_id.0).collect();
+        assert_eq!(
+            received,
+            [0, 1],
+            "the receive of the lost message takes the next"
+        );
+        assert_eq!(lab.b.memory.local[1024..1724], [3; 700]);
+        let counters = lab.b.qp.counters();
+        assert_eq!(counters.dropped(DropReason::BrokenMessage), dropped);
+    }
+}
+
+#[test]
+fn what_may_not_be_vanishes() {
+    let mut lab = quiet();
+    post(&mut lab, 1, Work::Send, piece(0, 8));
+    post(
+        &mut lab,
+        2,
+        Work::Write(REMOTE.at(lab::memory::SIZE as u64)),
+        piece(0, 3 * MTU),
+    );
+    post(&mut lab, 3, Work::Write(REMOTE), piece(0, 8));
+    lab.run();
+    let counters = lab.b.qp.counters();
+    assert_eq!(counters.dropped(DropReason::ReceiverNotReady), 1);
+    assert_eq!(counters.dropped(DropReason::RemoteAccess), 1);
+    assert_eq!(counters.dropped(DropReason::BrokenMessage), 2);
+    assert_eq!(counters.taken, 1);
+    assert_eq!(lab.b.qp.state(), QpState::Rts);
+
+    lab.b.qp.set_access(AccessFlags::LOCAL_WRITE);
+    post(&mut lab, 4, Work::Write(REMOTE), piece(0, 8));
+    lab.run();
+    assert_eq!(lab.b.qp.counters().dropped(DropReason::RemoteAccess), 2);
+}
+
+#[test]
+fn a_message_that_is_too_long_fails_the_receiver_alone() {
+    let mut lab = quiet();
+    post_receive(&mut lab, 1, 300);
+    post_receive(&mut lab, 2, 300);
+    post(&mut lab, 1, Work::Send, piece(0, 400));
+    lab.run();
+    let ended: Vec<_> = lab
+        .b
+        .completions
+        .iter()
+        .map(|c| (c.work.wr_id.0, c.work.status))
+        .collect();
+    assert_eq!(ended, [(1, WcStatus::LocLenErr), (2, WcStatus::WrFlushErr)]);
+    assert_eq!(lab.b.qp.state(), QpState::Err);
+    assert_eq!(lab.a.completions[0].work.status, WcStatus::Success);
+    assert_eq!(lab.a.qp.state(), QpState::Rts);
+}
+
+#[test]
+fn wrong_memory_stops_the_send_queue_until_it_is_resumed() {
+    let mut lab = quiet();
+    post(
+        &mut lab,
+        1,
+        Work::Write(REMOTE),
+        piece(lab::memory::SIZE - 300, 600),
+    );
+    post(&mut lab, 2, Work::Write(REMOTE), piece(0, 8));
+    lab.run();
+    let ended: Vec<_> = lab.a.completions.iter().map(|c| c.work.status).collect();
+    assert_eq!(ended, [WcStatus::LocProtErr, WcStatus::WrFlushErr]);
+    assert_eq!(lab.a.qp.state(), QpState::Sqe);
+    lab.a.qp.resume();
+    let payload = lab.a.memory.put(0, b"again");
+    post(&mut lab, 3, Work::Write(REMOTE), payload);
+    lab.run();
+    assert_eq!(lab.b.memory.shared[..5], *b"again");
+}
+
+#[test]
+fn what_uc_does_not_have_is_refused_at_the_post() {
+    let mut lab = quiet();
+    for work in [
+        Work::Read(REMOTE),
+        Work::FetchAdd(REMOTE, 1),
+        Work::SendWithInvalidate(REMOTE.rkey),
+    ] {
+        let request = SendWork {
+            wr_id: WrId(1),
+            work,
+            payload: piece(0, 8),
+            flags: SendFlags::empty(),
+        };
+        let refused = lab.a.qp.post_send(request);
+        assert_eq!(refused, Err(PostError::NotOfService(work)));
+    }
+}
+
+/// Under any faults every message that is received is one that was sent, whole; in order, unless the
+/// network repeats or reorders, which UC does not notice between messages.
+#[test]
+fn random_faults_lose_messages_but_never_mix_them() {
+    const MESSAGES: usize = 200;
+    let (mut received, mut lost) = (0, 0);
+    for seed in 0..60 {
+        let mut random = Random::new(seed);
+        let reorders = seed % 2 == 0;
+        let mut faults = Random::new(seed + 1000);
+        let mut lab = connected(Box::new(move |_| match faults.below(40) {
+            0 | 1 => Fate::Drop,
+            2 => Fate::Corrupt(faults.number() as usize),
+            3 if reorders => Fate::Duplicate(Span::from_us(3)),
+            4 if reorders => Fate::Delay(Span::from_us(3)),
+            _ => Fate::Pass,
+        }));
+        // Each message says its number in every byte, and a length of its own.
+        let lengths: Vec<_> = (0..MESSAGES).map(|_| random.below(1000) as usize).collect();
+        for (id, &length) in lengths.iter().enumerate() {
+            post_receive(&mut lab, id as u64, 1024);
+            let payload = lab.a.memory.put(id * 1024, &vec![id as u8; length]);
+            post(&mut lab, id as u64, Work::Send, payload);
+            lab.step();
+        }
+        lab.run();
+        assert_eq!(lab.a.completions.len(), MESSAGES);
+        let mut last = None;
+        for c in &lab.b.completions {
+            assert_eq!(
+                (c.queue, c.work.status),
+                (Queue::Receive, WcStatus::Success)
+            );
+            let at = c.work.wr_id.0 as usize * 1024;
+            let there = &lab.b.memory.local[at..at + c.work.byte_len as usize];
+            let Some(&id) = there.first() else { continue };
+            assert!(there.iter().all(|&byte| byte == id), "seed {seed}: mixed");
+            assert_eq!(
+                there.len(),
+                lengths[usize::from(id)],
+                "seed {seed}: not whole"
+            );
+            assert!(reorders || last < Some(id), "seed {seed}: out of order");
+            last = Some(id);
+        }
+        received += lab.b.completions.len();
+        lost += MESSAGES.saturating_sub(lab.b.completions.len());
+    }
+    assert!(
+        received > 5000 && lost > 500,
+        "{received} received, {lost} lost"
+    );
+}
