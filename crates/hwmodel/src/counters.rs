@@ -14,6 +14,7 @@ pub(crate) fn of(machine: &Machine) -> Counters {
         ("pcie_write_lines", traffic.write_lines),
         ("context_cache_hits", counts.context_hits),
         ("context_cache_misses", counts.context_misses),
+        ("translation_cache_misses", counts.translation_misses),
         ("wqe_cache_misses", counts.wqe_misses),
         ("rnr_naks_sent", counts.rnr_naks),
         ("retransmissions", counts.retransmissions),

@@ -103,6 +103,8 @@ params! {
         wake_cpu_ns: 0.0..=10000000.0;
         /// One system call that finds its answer at hand.
         syscall_ns: 0.0..=1000000.0;
+        /// Pinning, or letting go, a page of 4 KiB that is registered.
+        pin_page_ns: 0.0..=100000.0;
         /// Reading the clock.
         clock_ns: 0.0..=10000.0;
         /// Message of the out-of-band channel, one way.
@@ -210,6 +212,12 @@ params! {
         context_load_ns: 0.0..=100000.0;
         /// Contexts that it can hold for initiators of the dynamically connected transport; 0: it has none.
         dc_contexts: 0.0..=1000000.0;
+        /// Translations of addresses that it caches.
+        translation_entries: 1.0..=100000000.0;
+        /// Memory that one translation covers: the page size of registered memory.
+        page_bytes: 4096.0..=1073741824.0;
+        /// One command of the driver, such as registering or deregistering a region.
+        command_ns: 0.0..=100000000.0;
         /// Requests under way whose WQEs it keeps.
         wqe_entries: 1.0..=10000000.0;
         /// WQEs that it can load again at a time without standing still.

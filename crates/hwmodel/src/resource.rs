@@ -107,6 +107,13 @@ impl Cache {
         false
     }
 
+    /// Forgets all.
+    pub(crate) fn clear(&mut self) {
+        for key in self.kept.drain(..) {
+            self.places[key as usize] = 0;
+        }
+    }
+
     /// xorshift64 (Marsaglia 2003).
     fn choose(&mut self) -> usize {
         self.random ^= self.random << 13;
@@ -146,6 +153,14 @@ mod tests {
             assert_eq!(slots.admit(at(ask)), at(begin));
             slots.occupy(at(begin + 10));
         }
+    }
+
+    #[test]
+    fn a_cleared_cache_has_nothing() {
+        let mut cache = Cache::new(2, 7);
+        assert!(!cache.access(5) && !cache.access(9) && cache.access(5));
+        cache.clear();
+        assert!(!cache.access(5) && cache.access(5));
     }
 
     #[test]

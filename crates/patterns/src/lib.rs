@@ -20,6 +20,7 @@ mod requester;
 mod rpc;
 mod samples;
 mod tally;
+mod tenant;
 mod wiring;
 
 pub use checked::Handed;

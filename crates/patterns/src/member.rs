@@ -11,6 +11,7 @@ use crate::pattern::{Part, Pattern, Piece};
 use crate::random::Random;
 use crate::reap::Reaper;
 use crate::requester::Requester;
+use crate::tenant::{churn, strand};
 use crate::wiring::{Wiring, meet};
 
 /// Completions taken at a time.
@@ -154,6 +155,8 @@ pub fn run<S: Station>(
         Part::Request(load) => Requester::new(station, &wiring, load).run(&mut watch)?,
         Part::Receive { size, .. } => take(station, &wiring, *size, &mut watch)?,
         Part::Compute(piece) => compute(station, &wiring, *piece, &mut watch)?,
+        Part::Churn { region } => churn(station, *region, watch.until)?,
+        Part::Strand(load) => strand(station, &wiring, load, watch.until)?,
         Part::Serve => {}
     }
     let tally = watch.tally();

@@ -21,6 +21,13 @@ pub struct Link {
 pub enum Part {
     /// Posts requests over its links, in turn.
     Request(Load),
+    /// Registers and deregisters memory, again and again.
+    Churn {
+        /// Bytes of the region.
+        region: u64,
+    },
+    /// Posts SENDs that find no receive, as many as there is room for.
+    Strand(Load),
     /// Has memory and queue pairs, and does nothing.
     Serve,
     /// Computes, piece by piece; each completed piece counts.

@@ -63,14 +63,14 @@ struct Depths {
 impl Depths {
     fn of(part: &Part, transport: Transport) -> Self {
         match part {
-            Part::Request(load) => Depths {
+            Part::Request(load) | Part::Strand(load) => Depths {
                 send: send_depth(load),
                 recv: 1,
                 inline: if load.inline { load.payload() } else { 0 },
                 rd_atomic: load.limits.rd_atomic,
                 shares_qp: false,
             },
-            Part::Serve | Part::Compute(_) => Depths {
+            Part::Serve | Part::Compute(_) | Part::Churn { .. } => Depths {
                 send: 1,
                 recv: 1,
                 inline: 0,

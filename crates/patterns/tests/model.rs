@@ -324,3 +324,57 @@ fn dc_initiators_that_change_targets_are_slower() {
     assert!(fixed > 2.0 * random, "{fixed} and {random}");
     assert!(random > 1.1 * other, "{random} and {other}");
 }
+
+/// Twelve threads of one machine and one other.
+const TENANT: Outbound = Outbound {
+    cores: 12,
+    qps: 1,
+    peers: 1,
+    memory: 1 << 22,
+};
+
+/// Rate of a victim's members, and what the first machine and its peer counted.
+fn beside(tenant: Option<Pattern>) -> (f64, Counters) {
+    let load = Load {
+        places: Places::Random {
+            align: 64,
+            within: (1 << 22) - 64,
+        },
+        ..load(Request::Read, 8)
+    };
+    let victim = Pattern::outbound(Transport::Rc, &load, TENANT);
+    let members = victim.members.len() - 1;
+    let all = match tenant {
+        Some(tenant) => victim.beside(tenant),
+        None => victim,
+    };
+    let (tallies, counters) = on_model("cx5", &all);
+    (rate(&tallies[..members]), counters)
+}
+
+#[test]
+fn a_second_tenant_is_in_the_way_of_the_first() {
+    let (alone, counters) = beside(None);
+    assert_eq!(counters["retransmissions"], 0);
+    let before = counters["translation_cache_misses"];
+    let (swapping, _) = beside(Some(Pattern::outbound(
+        Transport::Rc,
+        &load(Request::CompareSwap, 8),
+        TENANT,
+    )));
+    let (churning, counters) = beside(Some(Pattern::churn(Transport::Rc, 2, 1 << 20)));
+    let misses = counters["translation_cache_misses"];
+    assert!(misses > before, "{misses} misses after {before}");
+    let (stranding, counters) = beside(Some(Pattern::stranded(
+        Transport::Rc,
+        &load(Request::Send, 8),
+        TENANT,
+    )));
+    assert!(counters["retransmissions"] > 100);
+    for (tenant, rate) in [("cas", swapping), ("churn", churning), ("rnr", stranding)] {
+        assert!(
+            rate < alone && rate > 0.1 * alone,
+            "{tenant}: {rate} of {alone}"
+        );
+    }
+}

@@ -12,6 +12,7 @@ mod pairs;
 mod patterns;
 mod rpc;
 mod sockets;
+mod tenants;
 
 use adverb_hwmodel::names;
 use adverb_sim::{Outcome, Resource};
@@ -40,9 +41,8 @@ pub(crate) fn predict(experiment: &Experiment, budget: &Budget) -> Result<Predic
         Program::BlastOutbound if pairs::is_one_pair(experiment) => {
             pairs::blast(experiment, budget)?
         }
-        Program::BlastOutbound | Program::SharedNic => {
-            patterns::outbound(experiment, Span::ZERO, budget)?
-        }
+        Program::BlastOutbound => patterns::outbound(experiment, Span::ZERO, budget)?,
+        Program::SharedNic => tenants::victim(experiment, budget)?,
         Program::NumaOpenLoop | Program::NumaServerLoad => {
             patterns::outbound(experiment, NUMA_SPIN, budget)?
         }
@@ -122,8 +122,9 @@ fn check(experiment: &Experiment) -> Result<(), Refusal> {
         ),
         (
             p.interferer
-                .is_some_and(|tenant| tenant != Interferer::None),
-            "a second tenant of the NIC",
+                .is_some_and(|tenant| tenant != Interferer::None)
+                && experiment.program != Program::SharedNic,
+            "a second tenant of the NIC, but shared_nic",
         ),
     ];
     match lacks.into_iter().find(|(is_asked, _)| *is_asked) {

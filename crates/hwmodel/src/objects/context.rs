@@ -232,7 +232,8 @@ impl Context for ModelContext {
         if !access.is_consistent() {
             return Err(RegisterError::Access { access });
         }
-        self.with(|fabric, _| {
+        self.with(|fabric, agenda| {
+            fabric.tell_registered(self.machine, length.get(), agenda);
             let memory = &mut fabric.machines[self.machine as usize].memory;
             let index = memory.register(length.get(), access, pd.number)?;
             let region = memory.region(index);

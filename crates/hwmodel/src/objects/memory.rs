@@ -72,10 +72,10 @@ impl ModelMr {
 
 impl Drop for ModelMr {
     fn drop(&mut self) {
-        self.world.with(|fabric, _| {
-            fabric.machines[self.machine as usize]
-                .memory
-                .deregister(self.index);
+        self.world.with(|fabric, agenda| {
+            let memory = &mut fabric.machines[self.machine as usize].memory;
+            memory.deregister(self.index);
+            fabric.tell_deregistered(self.machine, self.length, agenda);
         });
     }
 }

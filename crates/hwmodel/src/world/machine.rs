@@ -56,6 +56,7 @@ pub(crate) struct CpuTimes {
     pub(crate) wake_cpu: Span,
     pub(crate) syscall: Span,
     pub(crate) clock: Span,
+    pub(crate) pin_page: Span,
     pub(crate) out_of_band: Span,
 }
 
@@ -77,6 +78,12 @@ pub(crate) struct NicTimes {
     /// How long a missing context stops a side of the NIC.
     pub(crate) context_miss: Span,
     /// Making a context, and how long that stops a side of the NIC.
+    /// A command of the driver's.
+    pub(crate) command: Span,
+    /// What the NIC has taken up passes it.
+    pub(crate) drain: Span,
+    /// What is not of the usual course (RNR NAK) is done one at a time, with the context read and written.
+    pub(crate) exception: Span,
     pub(crate) context_made: Span,
     pub(crate) context_making: Span,
     pub(crate) wqe_miss: Span,
@@ -89,6 +96,7 @@ pub(crate) struct NicTimes {
 pub(crate) struct NicCounts {
     pub(crate) context_hits: u64,
     pub(crate) context_misses: u64,
+    pub(crate) translation_misses: u64,
     pub(crate) wqe_misses: u64,
     pub(crate) rnr_naks: u64,
     pub(crate) retransmissions: u64,
@@ -107,6 +115,9 @@ pub(crate) struct Nic {
     /// When the receiving side will have served all that is on its way: what credits are given by.
     pub(crate) promised: Server,
     pub(crate) contexts: Cache,
+    pub(crate) translations: Cache,
+    /// Carries out the driver's commands.
+    pub(crate) commands: Server,
     /// Contexts for DC initiators.
     pub(crate) dc_contexts: super::dc::Contexts,
     /// Requests that it knows of and that have not completed.
@@ -213,7 +224,7 @@ impl Machine {
             },
             pcie,
             interrupts: Server::default(),
-            memory: Memory::new(index),
+            memory: Memory::new(index, p.nic.page_bytes as u64),
             placement,
             root,
             words: Words::new(p),
@@ -376,6 +387,7 @@ fn cpu_times(p: &Params, root: &Root) -> CpuTimes {
         wake_cpu: ns(c.wake_cpu_ns),
         syscall: ns(c.syscall_ns),
         clock: ns(c.clock_ns),
+        pin_page: ns(c.pin_page_ns),
         out_of_band: ns(c.out_of_band_ns),
     }
 }
@@ -397,6 +409,9 @@ fn nic_times(p: &Params, round_trip: Span) -> NicTimes {
         recv_header_only: period(n.recv_header_only_mops),
         response: period(n.response_mops),
         context_miss: context / (n.context_fetches as u64).max(1),
+        command: ns(n.command_ns),
+        drain: ns(n.tx_ns + n.rx_ns) + round_trip,
+        exception: context,
         context_made: ns(n.context_load_ns),
         context_making: ns(n.context_load_ns) / (n.context_fetches as u64).max(1),
         wqe_miss: round_trip / (n.wqe_fetches as u64).max(1),
@@ -414,6 +429,8 @@ fn nic(p: &Params, times: NicTimes, random: u64) -> Nic {
         rx: Server::default(),
         promised: Server::default(),
         dc_contexts: super::dc::Contexts::new(n.dc_contexts as u32),
+        translations: Cache::new(n.translation_entries as usize, !random),
+        commands: Server::default(),
         contexts: Cache::new(n.context_entries as usize, random),
         under_way: 0,
         wqe_entries: n.wqe_entries as u32,

@@ -16,6 +16,8 @@ pub(crate) struct Region {
     pub(crate) bytes: Vec<u8>,
     access: AccessFlags,
     pd: u32,
+    /// Number of its first page among all that were ever registered.
+    first_page: u32,
     /// Signaled when the NIC has written into it, once somebody has waited for that.
     pub(crate) changed: Option<Condition>,
 }
@@ -26,6 +28,9 @@ pub(crate) struct Memory {
     free: Vec<u32>,
     next_addr: u64,
     generation: u32,
+    /// What one translation covers.
+    page: u64,
+    next_page: u32,
 }
 
 /// What an access asks for.
@@ -47,13 +52,15 @@ pub(crate) struct Range {
 }
 
 impl Memory {
-    pub(crate) fn new(machine: u32) -> Self {
+    pub(crate) fn new(machine: u32, page: u64) -> Self {
         Memory {
             regions: Vec::new(),
             free: Vec::new(),
             // Machines have their own address spaces; that they differ shows who mixes them up.
             next_addr: (u64::from(machine) + 1) << 40,
             generation: 0,
+            page: page.max(1),
+            next_page: 0,
         }
     }
 
@@ -87,8 +94,10 @@ impl Memory {
             bytes,
             access,
             pd,
+            first_page: self.next_page,
             changed: None,
         };
+        self.next_page += length.div_ceil(self.page) as u32;
         self.next_addr += (length.next_multiple_of(PAGE)) + PAGE;
         if index as usize == self.regions.len() {
             self.regions.push(Some(region));
@@ -130,6 +139,16 @@ impl Memory {
         })
     }
 
+    /// The pages of a range that is not empty.
+    #[inline]
+    pub(crate) fn pages(&self, range: Range) -> std::ops::RangeInclusive<u32> {
+        let first = self.regions[range.region as usize]
+            .as_ref()
+            .map_or(0, |region| region.first_page);
+        let page = |offset: usize| first + (offset as u64 / self.page) as u32;
+        page(range.offset)..=page(range.offset + range.length - 1)
+    }
+
     /// The bytes of a range, unless its region was deregistered meanwhile.
     #[inline]
     pub(crate) fn bytes(&mut self, range: Range) -> Option<&mut [u8]> {
@@ -165,7 +184,7 @@ mod tests {
 
     #[test]
     fn keys_ranges_rights_and_domains_are_checked() {
-        let mut memory = Memory::new(0);
+        let mut memory = Memory::new(0, 4096);
         let write = AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE;
         let index = memory.register(100, write, 7).unwrap();
         let region = memory.region(index);

@@ -19,6 +19,7 @@ mod requester;
 mod responder;
 pub(crate) mod root;
 pub(crate) mod tcp;
+mod translation;
 pub(crate) mod wire;
 
 use completion::{Channel, Cq};
@@ -83,6 +84,8 @@ pub(crate) enum Event {
     TcpArrive { end: u32, piece: tcp::Piece },
     /// The kernel there is done with it.
     TcpTaken { end: u32, piece: tcp::Piece },
+    /// The NIC forgets translations.
+    Forget { machine: u32 },
     /// A completion raises its event.
     Interrupt { cq: u32 },
 }
@@ -154,6 +157,7 @@ impl World for Fabric {
             Event::TcpSend { end, bytes } => self.tcp_send(end, bytes, agenda),
             Event::TcpArrive { end, piece } => self.tcp_arrive(end, piece, agenda),
             Event::TcpTaken { end, piece } => self.tcp_taken(end, piece, agenda),
+            Event::Forget { machine } => self.forget(machine, agenda),
             Event::Interrupt { cq } => self.interrupt(cq, agenda),
         }
     }

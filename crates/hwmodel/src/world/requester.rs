@@ -7,6 +7,7 @@ use adverb_verbs::{AccessFlags, Operation, QpState, SendFlags, WcStatus};
 use super::machine::{Half, Machine};
 use super::message::{Answer, Delivery, Direction, Message};
 use super::queue_pair::Qp;
+use super::translation::NicSide;
 use super::{Event, Fabric, Path, QpRef};
 use crate::trace::{Act, Subject};
 
@@ -110,7 +111,7 @@ impl Fabric {
         let now = agenda.now();
         let index = at.index as usize;
         let (machine, pd) = (self.qps[index].machine, self.qps[index].pd);
-        let Some(payload) = self.gather(at, seq, pd, machine) else {
+        let Some(payload) = self.gather(at, seq, (pd, machine), now) else {
             return self.end_request(at.index, seq, (WcStatus::LocProtErr, now), agenda);
         };
         let qp = &mut self.qps[index];
@@ -162,7 +163,13 @@ impl Fabric {
     }
 
     /// The payload of a request; none where a piece of memory may not be used.
-    fn gather(&mut self, at: QpRef, seq: u64, pd: u32, machine: u32) -> Option<Vec<u8>> {
+    fn gather(
+        &mut self,
+        at: QpRef,
+        seq: u64,
+        (pd, machine): (u32, u32),
+        now: Time,
+    ) -> Option<Vec<u8>> {
         let mut payload = self.messages.buffer();
         let wqe = self.qps[at.index as usize].wqe(seq)?;
         if let Some(inline) = &wqe.inline {
@@ -177,6 +184,8 @@ impl Fabric {
         };
         let pieces = wqe.pieces.clone();
         let ranges = self.ranges(machine, pd, &pieces, access)?;
+        let host = &mut self.machines[machine as usize];
+        host.translate(&ranges, NicSide::Sending, now);
         if !pulls {
             let memory = &mut self.machines[machine as usize].memory;
             for range in ranges {
@@ -257,7 +266,7 @@ impl Fabric {
         }
         match answer {
             Answer::Ack => {
-                let status = self.scatter(message, at, seq);
+                let status = self.scatter(message, at, seq, agenda.now());
                 self.end_request(at.index, seq, (status, passed), agenda);
             }
             Answer::Nak(status) => self.end_request(at.index, seq, (status, passed), agenda),
@@ -268,7 +277,7 @@ impl Fabric {
     }
 
     /// Puts the data of an answer into the requester's memory.
-    fn scatter(&mut self, message: u32, at: QpRef, seq: u64) -> WcStatus {
+    fn scatter(&mut self, message: u32, at: QpRef, seq: u64, now: Time) -> WcStatus {
         let payload = std::mem::take(&mut self.messages.get(message).payload);
         let qp = &mut self.qps[at.index as usize];
         let (machine, pd) = (qp.machine, qp.pd);
@@ -278,7 +287,11 @@ impl Fabric {
             let ranges =
                 pieces.and_then(|p| self.ranges(machine, pd, &p, AccessFlags::LOCAL_WRITE));
             match ranges {
-                Some(ranges) => self.place(machine, &ranges, 0, &payload),
+                Some(ranges) => {
+                    let host = &mut self.machines[machine as usize];
+                    host.translate(&ranges, NicSide::Receiving, now);
+                    self.place(machine, &ranges, 0, &payload);
+                }
                 None => status = WcStatus::LocProtErr,
             }
         }
@@ -290,6 +303,8 @@ impl Fabric {
     fn not_ready(&mut self, at: QpRef, seq: u64, agenda: &mut Agenda<Event>) {
         let timer = self.peer_timer(at);
         let now = agenda.now();
+        let host = &mut self.machines[self.qps[at.index as usize].machine as usize];
+        host.stop(NicSide::Receiving, now, host.nic.times.exception);
         let qp = &mut self.qps[at.index as usize];
         match &mut qp.rnr_retries_left {
             Some(0) => {

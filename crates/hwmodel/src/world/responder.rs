@@ -9,6 +9,7 @@ use super::machine::Machine;
 use super::memory::Range;
 use super::message::{Answer, Delivery, Direction};
 use super::queue_pair::Received;
+use super::translation::NicSide;
 use super::{Event, Fabric};
 use crate::pcie::LINE;
 use crate::trace::{Act, Subject};
@@ -24,6 +25,8 @@ impl Fabric {
         let Some(qp) = self.qps.get(to.index as usize) else {
             return self.unanswered(message, agenda);
         };
+        self.translate_task(qp.machine, &task, agenda);
+        let qp = &self.qps[to.index as usize];
         let host = &mut self.machines[qp.machine as usize];
         host.nic.counts.received_messages += 1;
         let context = host.context(number, half);
@@ -43,6 +46,8 @@ impl Fabric {
             Err(Refusal::NotReady) if !qp.qp_type.is_reliable() => self.dropped(message, agenda),
             Err(Refusal::NotReady) => {
                 host.nic.counts.rnr_naks += 1;
+                let exception = host.nic.times.exception;
+                host.stop(NicSide::Receiving, now, exception);
                 self.answer(message, Answer::ReceiverNotReady, passed, agenda);
             }
             Err(Refusal::Wrong(status, received)) => {

@@ -25,7 +25,7 @@ const MOST_OUTSTANDING: u32 = 4096;
 /// Receives that a member keeps posted.
 const RECEIVES: u32 = 2048;
 /// How long a program is measured, after half of it again to warm up.
-const WINDOW: Span = Span::from_ms(1);
+pub(super) const WINDOW: Span = Span::from_ms(1);
 /// The same of programs whose requests take milliseconds, or queue up for that long.
 const LONG_WINDOW: Span = Span::from_ms(20);
 /// A computation that mostly finds its data in its core's caches.
@@ -157,7 +157,7 @@ pub(super) fn symmetric(experiment: &Experiment, budget: &Budget) -> Result<f64,
     figure(experiment, &measured)
 }
 
-fn to_peers(experiment: &Experiment) -> Outbound {
+pub(super) fn to_peers(experiment: &Experiment) -> Outbound {
     let p = &experiment.parameters;
     Outbound {
         cores: p.parties.cores.unwrap_or(1),
@@ -185,7 +185,7 @@ fn computes(part: &Part) -> bool {
     matches!(part, Part::Compute(_))
 }
 
-fn posts(part: &Part) -> bool {
+pub(super) fn posts(part: &Part) -> bool {
     matches!(part, Part::Request(_))
 }
 
@@ -238,7 +238,7 @@ fn aim(target: Option<DcTarget>) -> Aim {
     }
 }
 
-fn load(experiment: &Experiment) -> Result<Load, Refusal> {
+pub(super) fn load(experiment: &Experiment) -> Result<Load, Refusal> {
     let p = &experiment.parameters;
     let size = p.operation.size.map_or(0, Bytes::get);
     let size = u32::try_from(size).map_err(|_| cannot(format!("messages of {size} B")))?;
@@ -269,7 +269,7 @@ fn load(experiment: &Experiment) -> Result<Load, Refusal> {
 }
 
 /// What the members that count did together.
-struct Measured {
+pub(super) struct Measured {
     /// Operations a second.
     rate: f64,
     all: Tally,
@@ -284,6 +284,18 @@ fn measure(
     experiment: &Experiment,
     pattern: &Pattern,
     counts: fn(&Part) -> bool,
+    window: Span,
+    budget: &Budget,
+) -> Result<Measured, Refusal> {
+    let all = pattern.members.len();
+    measure_first(experiment, pattern, (counts, all), window, budget)
+}
+
+/// The same, where only the first so many members may count.
+pub(super) fn measure_first(
+    experiment: &Experiment,
+    pattern: &Pattern,
+    (counts, first): (fn(&Part) -> bool, usize),
     window: Span,
     budget: &Budget,
 ) -> Result<Measured, Refusal> {
@@ -328,7 +340,7 @@ fn measure(
     };
     let ended: Option<Vec<_>> = tallies.iter().map(Returned::take).collect();
     let ended = ended.ok_or_else(|| unfinished(&outcome))?;
-    for (member, tally) in pattern.members.iter().zip(all_well(ended)?) {
+    for (member, tally) in pattern.members.iter().zip(all_well(ended)?).take(first) {
         // Of equal machines, the first one is measured.
         let is_measured = !is_symmetric(pattern) || member.machine == 0;
         if counts(&member.part) && is_measured {
@@ -389,7 +401,7 @@ impl Cpus {
     }
 }
 
-fn figure(experiment: &Experiment, measured: &Measured) -> Result<f64, Refusal> {
+pub(super) fn figure(experiment: &Experiment, measured: &Measured) -> Result<f64, Refusal> {
     if measured.all.completed == 0 {
         return Err(failed("nothing completed in the measured time"));
     }

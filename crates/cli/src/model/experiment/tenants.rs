@@ -1,0 +1,70 @@
+//! `shared_nic`: a victim that posts, and a second tenant of the same machines beside it.
+
+use adverb_patterns::{Load, Pattern, Places, Request};
+use adverb_validate::{Budget, Experiment, Interferer, Refusal};
+use adverb_verbs::QpType;
+
+use super::cannot;
+use super::patterns::{WINDOW, figure, load, measure_first, posts, to_peers, transport};
+
+/// Memory of each tenant, in pages: of a NIC that keeps 1024 translations it misses the 17.2 % that
+/// parameters.csv gives for an undisturbed one.
+const PAGES: u64 = 1237;
+/// What the second tenant registers at a time.
+const REGION: u64 = 1 << 20;
+
+/// The victim's figure.
+pub(super) fn victim(experiment: &Experiment, budget: &Budget) -> Result<f64, Refusal> {
+    let transport = transport(experiment)?;
+    let memory = PAGES * 4096;
+    let load = Load {
+        places: Places::Random {
+            align: 64,
+            within: memory - u64::from(load(experiment)?.size).max(64),
+        },
+        ..load(experiment)?
+    };
+    if load.request.needs_receive() && transport != QpType::Ud {
+        return Err(cannot(
+            "shared_nic with a victim whose messages need receives",
+        ));
+    }
+    let mut shape = to_peers(experiment);
+    shape.memory = memory;
+    let alone = Pattern::outbound(transport, &load, shape);
+    let victims = alone.members.len();
+    let interferer = experiment.parameters.interferer;
+    let is_rc = transport == QpType::Rc;
+    let other = |request| Load {
+        request,
+        size: 8,
+        inline: false,
+        ..load.clone()
+    };
+    let all = match interferer.unwrap_or(Interferer::None) {
+        Interferer::None => alone,
+        Interferer::MrChurn => {
+            let machines = alone.machines();
+            alone.beside(Pattern::churn(transport, machines, REGION))
+        }
+        Interferer::Cas if is_rc => {
+            let swaps = other(Request::CompareSwap);
+            // As many words as queue pairs: each swap finds what the one before has left.
+            let swaps = Load {
+                places: Places::Own(64),
+                ..swaps
+            };
+            alone.beside(Pattern::outbound(transport, &swaps, shape))
+        }
+        Interferer::Rnr if is_rc => {
+            alone.beside(Pattern::stranded(transport, &other(Request::Send), shape))
+        }
+        tenant => {
+            return Err(cannot(format!(
+                "the model runs no second tenant {tenant:?} beside a victim over {transport}"
+            )));
+        }
+    };
+    let measured = measure_first(experiment, &all, (posts, victims), WINDOW, budget)?;
+    figure(experiment, &measured)
+}
