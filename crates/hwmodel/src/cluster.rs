@@ -11,7 +11,7 @@ use crate::objects::ModelContext;
 use crate::preset::{Kind, Preset};
 use crate::station::ModelStation;
 use crate::trace::{Step, Tracer};
-use crate::world::machine::{Machine, Placement};
+use crate::world::machine::{Machine, Placement, Seat};
 use crate::world::{Fabric, Mailbox};
 
 /// A machine's number within its cluster, from 0.
@@ -123,15 +123,25 @@ impl Cluster {
         })
     }
 
-    /// Puts a role on a machine, with a core of its own. Roles are numbered in the order in which they
-    /// are put: [`RoleId`] 0, 1 …
+    /// Puts a role on a machine. Roles take the cores of a socket in turn; those on one core share it.
+    /// They are numbered in the order in which they are put: [`RoleId`] 0, 1 …
     pub fn spawn<T: 'static>(
         &mut self,
         machine: MachineId,
         name: &str,
         body: impl for<'y> FnOnce(&ModelStation<'y>) -> T + 'static,
     ) -> Returned<T> {
-        self.put(machine, name, Duty::Work, body)
+        self.put(machine, name, (Duty::Work, Seat::Core), body)
+    }
+
+    /// Puts a role on a machine that sleeps nearly all the time, and takes no core from the others.
+    pub fn spawn_sleeper<T: 'static>(
+        &mut self,
+        machine: MachineId,
+        name: &str,
+        body: impl for<'y> FnOnce(&ModelStation<'y>) -> T + 'static,
+    ) -> Returned<T> {
+        self.put(machine, name, (Duty::Work, Seat::None), body)
     }
 
     /// Puts a role on a machine that serves the others: the run does not wait for its end.
@@ -141,30 +151,33 @@ impl Cluster {
         name: &str,
         body: impl for<'y> FnOnce(&ModelStation<'y>) -> T + 'static,
     ) -> Returned<T> {
-        self.put(machine, name, Duty::Service, body)
+        self.put(machine, name, (Duty::Service, Seat::Core), body)
     }
 
     fn put<T: 'static>(
         &mut self,
         machine: MachineId,
         name: &str,
-        duty: Duty,
+        (duty, seat): (Duty, Seat),
         body: impl for<'y> FnOnce(&ModelStation<'y>) -> T + 'static,
     ) -> Returned<T> {
         let shared = self.simulation.shared().clone();
-        let (id, cpu) = shared.with(|fabric, agenda| {
+        let (id, place, cpu) = shared.with(|fabric, agenda| {
             let id = fabric.mail.len() as u32;
             fabric.mail.push(Mailbox {
                 letters: Vec::new(),
                 condition: agenda.condition(format!("a message out of band for {name}")),
                 ended: false,
             });
-            let machine = &fabric.machines[machine.0 as usize];
+            let machine = &mut fabric.machines[machine.0 as usize];
+            let place = machine.take_seat(seat);
             let core = Core::new(&machine.preset.params);
-            (RoleId(id), (machine.cpu, core))
+            (RoleId(id), place, (machine.cpu, core))
         });
         self.simulation
             .spawn(name, duty, move |role: &Role<'_, Fabric>| {
+                let at = machine.0 as usize;
+                role.set_pace(role.with(|fabric, _| fabric.machines[at].pace(place)));
                 let context = ModelContext::new(role.shared(), machine.0);
                 let result = body(&ModelStation::new(role, id, context, cpu));
                 role.sync();

@@ -73,6 +73,8 @@ params! {
         cores: 1.0..=512.0;
         /// Hyper-threads of a core.
         threads_per_core: 1.0..=16.0;
+        /// What the hyper-threads of a core do together, of what one does alone.
+        smt_gain: 1.0..=8.0;
         /// One load or store of a thread that walks over lines that its core has, with its loop.
         access_ns: 0.1..=10000.0;
         /// Making one work request in memory, with the call that posts it, but for what goes to the NIC.

@@ -71,34 +71,66 @@ enum Doing {
 #[derive(Debug)]
 struct RoleState {
     doing: Doing,
+    pace: Pace,
     /// The earliest timer of this role in the queue. A role that waits often, each time with the
     /// same long patience, has one entry there and not one for each wait.
     timer: Option<Time>,
 }
 
+/// How long a role takes for what it computes, compared with one that has its core for itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Pace {
+    /// In 1024ths.
+    factor: u64,
+}
+
+impl Pace {
+    /// Of a role that has its core for itself.
+    pub const ALONE: Pace = Pace { factor: 1 << 10 };
+
+    /// Everything takes `factor` times as long: at least 1.
+    pub fn slower(factor: f64) -> Self {
+        let factor = (factor * 1024.0).round() as u64;
+        Pace {
+            factor: factor.max(Self::ALONE.factor),
+        }
+    }
+
+    #[inline]
+    fn of(self, span: Span) -> Span {
+        if self == Self::ALONE {
+            return span;
+        }
+        Span::from_ps((u128::from(span.as_ps()) * u128::from(self.factor) >> 10) as u64)
+    }
+}
+
 /// The time on the clock of the role that runs.
 ///
 /// It is at or ahead of the world's time. While events happen it is the world's time.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Clock(Time);
+#[derive(Clone, Copy, Debug)]
+pub struct Clock {
+    now: Time,
+    pace: Pace,
+}
 
 impl Clock {
     /// The time.
     #[inline]
     pub fn now(&self) -> Time {
-        self.0
+        self.now
     }
 
-    /// The role is busy for `span`, without letting the world catch up.
+    /// The role is busy with what takes `span` on a core of its own, without letting the world catch up.
     #[inline]
     pub fn busy(&mut self, span: Span) {
-        self.0 = self.0 + span;
+        self.now = self.now + self.pace.of(span);
     }
 
     /// The role is busy until `time`; not at all if that is past.
     #[inline]
     pub fn busy_until(&mut self, time: Time) {
-        self.0 = self.0.max(time);
+        self.now = self.now.max(time);
     }
 }
 
@@ -124,7 +156,10 @@ impl<E> Agenda<E> {
             queue: BinaryHeap::new(),
             conditions: Conditions::default(),
             roles: Vec::new(),
-            clock: Clock::default(),
+            clock: Clock {
+                now: Time::ZERO,
+                pace: Pace::ALONE,
+            },
         }
     }
 
@@ -210,7 +245,7 @@ impl<E> Agenda<E> {
     pub(crate) fn take(&mut self) -> Option<Item<E>> {
         let entry = self.queue.pop()?;
         self.now = entry.time;
-        self.clock.0 = entry.time;
+        self.clock.now = entry.time;
         self.happened += 1;
         Some(entry.item)
     }
@@ -218,7 +253,7 @@ impl<E> Agenda<E> {
     /// Goes to the running role's time, if nothing happens until then.
     #[inline]
     pub(crate) fn catch_up(&mut self) -> bool {
-        let to = self.clock.0;
+        let to = self.clock.now;
         let free = to == self.now || self.next().is_none_or(|next| next > to);
         if free {
             self.now = to;
@@ -230,9 +265,22 @@ impl<E> Agenda<E> {
         debug_assert_eq!(role.index(), self.roles.len());
         self.roles.push(RoleState {
             doing: Doing::Ready(Wake::Time),
+            pace: Pace::ALONE,
             timer: None,
         });
         self.push(self.now, Item::Resume(role));
+    }
+
+    /// The role that runs, `role`, computes at `pace` from now on.
+    pub(crate) fn set_pace(&mut self, role: RoleNumber, pace: Pace) {
+        self.roles[role.index()].pace = pace;
+        self.clock.pace = pace;
+    }
+
+    /// `role` runs.
+    #[inline]
+    pub(crate) fn enter(&mut self, role: RoleNumber) {
+        self.clock.pace = self.roles[role.index()].pace;
     }
 
     pub(crate) fn end_role(&mut self, role: RoleNumber) {

@@ -22,7 +22,7 @@ mod role;
 mod simulation;
 mod stack;
 
-pub use agenda::{Agenda, Clock};
+pub use agenda::{Agenda, Clock, Pace};
 pub use condition::Condition;
 pub use outcome::{Budget, Outcome, Resource, Waiting, WaitsFor};
 pub use random::{Random, Seed};

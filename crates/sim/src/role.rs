@@ -6,7 +6,7 @@ use adverb_units::{Span, Time};
 use corosensei::Yielder;
 
 use crate::World;
-use crate::agenda::Agenda;
+use crate::agenda::{Agenda, Pace};
 use crate::condition::Condition;
 use crate::simulation::Shared;
 
@@ -88,6 +88,11 @@ impl<'y, W: World> Role<'y, W> {
     #[inline]
     pub fn busy(&self, span: Span) {
         self.with(|_, agenda| agenda.clock.busy(span));
+    }
+
+    /// Computes at `pace` from now on.
+    pub fn set_pace(&self, pace: Pace) {
+        self.with(|_, agenda| agenda.set_pace(self.number, pace));
     }
 
     /// Lets the world catch up with this role's clock.

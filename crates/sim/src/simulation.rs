@@ -159,7 +159,10 @@ impl<W: World + 'static> Simulation<W> {
             None => None,
         });
         match due {
-            Some((role, why)) => self.resume(role, why),
+            Some((role, why)) => {
+                self.shared.with(|_, agenda| agenda.enter(role));
+                self.resume(role, why)
+            }
             None => Ok(()),
         }
     }

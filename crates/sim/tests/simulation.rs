@@ -4,8 +4,8 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use adverb_sim::{
-    Agenda, Budget, Condition, Duty, Outcome, Resource, Role, Seed, Simulation, WaitsFor, Wake,
-    World,
+    Agenda, Budget, Condition, Duty, Outcome, Pace, Resource, Role, Seed, Simulation, WaitsFor,
+    Wake, World,
 };
 use adverb_units::{Span, Time};
 use proptest::prelude::*;
@@ -284,4 +284,26 @@ proptest! {
         prop_assert!(moments.windows(2).all(|w| w[0] <= w[1]));
         prop_assert_eq!((all, happened), storm(seed, roles));
     }
+}
+
+#[test]
+fn a_role_that_shares_its_core_takes_longer_for_what_it_computes_and_waits_no_longer() {
+    let mut simulation = Simulation::new(Log::default());
+    let shares = simulation.spawn("shares", Duty::Work, |role: &Role<'_, Log>| {
+        role.set_pace(Pace::slower(1.5));
+        role.busy(Span::from_ns(100));
+        let computed = role.now();
+        role.wait_until(computed + Span::from_ns(100));
+        (computed, role.now())
+    });
+    let alone = simulation.spawn("alone", Duty::Work, |role: &Role<'_, Log>| {
+        role.busy(Span::from_ns(100));
+        role.sync();
+        role.busy(Span::from_ns(100));
+        role.now()
+    });
+    assert!(simulation.run(&Budget::NONE).is_finished());
+    let at = |ns| Time::ZERO + Span::from_ns(ns);
+    assert_eq!(shares.take(), Some((at(150), at(250))));
+    assert_eq!(alone.take(), Some(at(200)));
 }

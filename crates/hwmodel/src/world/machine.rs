@@ -1,6 +1,6 @@
 //! A machine: its parameters as times, its NIC's resources, its memory.
 
-use adverb_sim::Seed;
+use adverb_sim::{Pace, Seed};
 use adverb_units::{Span, Time};
 use adverb_verbs::{AtomicCap, DeviceCaps, Gid, Lid, PathMtu};
 
@@ -170,6 +170,15 @@ pub(crate) struct Registers {
     pub(crate) shared: Server,
 }
 
+/// Whether a role takes a core.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Seat {
+    /// It does.
+    Core,
+    /// It sleeps.
+    None,
+}
+
 /// A machine with one NIC.
 pub(crate) struct Machine {
     pub(crate) index: u32,
@@ -185,6 +194,8 @@ pub(crate) struct Machine {
     pub(crate) memory: Memory,
     pub(crate) placement: Placement,
     pub(crate) root: Root,
+    /// Roles that have cores.
+    roles: u32,
     /// Words that programs share among its cores.
     pub(crate) words: Words,
     /// Queue pairs by number.
@@ -227,6 +238,7 @@ impl Machine {
             memory: Memory::new(index, p.nic.page_bytes as u64),
             placement,
             root,
+            roles: 0,
             words: Words::new(p),
             numbers: Vec::new(),
             handles: Vec::new(),
@@ -235,6 +247,29 @@ impl Machine {
             trace: Tracer::default(),
             preset,
         }
+    }
+
+    /// The place of one more role among those that have cores.
+    pub(crate) fn take_seat(&mut self, seat: Seat) -> Option<u32> {
+        let place = self.roles;
+        self.roles += u32::from(seat == Seat::Core);
+        (seat == Seat::Core).then_some(place)
+    }
+
+    /// How fast the role at `place` computes, now that all are there.
+    ///
+    /// Roles are put on the cores of a socket in turn, and work all the time: who waits polls.
+    pub(crate) fn pace(&self, place: Option<u32>) -> Pace {
+        let cpu = &self.preset.params.cpu;
+        let cores = (cpu.cores as u32).max(1);
+        let Some(place) = place else {
+            return Pace::ALONE;
+        };
+        let others = self.roles.saturating_sub(place % cores + 1) / cores;
+        if others == 0 {
+            return Pace::ALONE;
+        }
+        Pace::slower(f64::from(others + 1) / cpu.smt_gain)
     }
 
     pub(crate) fn gid(&self) -> Gid {

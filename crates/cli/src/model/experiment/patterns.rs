@@ -319,7 +319,13 @@ pub(super) fn measure_first(
         .zip((0..).map(RoleId))
         .map(|(member, role)| {
             let (machine, pattern) = (cluster.machine(member.machine), pattern.clone());
-            cluster.spawn(machine, &role.to_string(), move |station| {
+            let name = role.to_string();
+            if member.part == Part::Serve {
+                return cluster.spawn_sleeper(machine, &name, move |station| {
+                    run(station, &pattern, role, schedule)
+                });
+            }
+            cluster.spawn(machine, &name, move |station| {
                 run(station, &pattern, role, schedule)
             })
         })
