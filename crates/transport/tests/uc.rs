@@ -269,3 +269,32 @@ fn random_faults_lose_messages_but_never_mix_them() {
         "{received} received, {lost} lost"
     );
 }
+
+#[test]
+fn no_packet_makes_a_queue_pair_panic() {
+    let mut random = Random::new(5);
+    let mut taken = 0;
+    for _ in 0..40 {
+        let mut lab = quiet();
+        for id in 0..16 {
+            post_receive(&mut lab, id, 300);
+        }
+        for _ in 0..400 {
+            let code = 0x20 + random.below(12) as u8;
+            let length = [0, MTU as u64, random.below(600)][random.below(3) as usize];
+            let mut bytes = random.bytes(12 + 20 + length as usize / 4 * 4);
+            bytes[0] = code;
+            bytes[1] = 0;
+            bytes[5..8].copy_from_slice(&lab::config(Side::B).qpn.get().to_be_bytes()[1..]);
+            let psn = lab::config(Side::A)
+                .requester
+                .first_psn
+                .advance(random.below(3) as u32);
+            bytes[9..12].copy_from_slice(&psn.get().to_be_bytes()[1..]);
+            let packet = Packet::parse(&bytes).unwrap();
+            let end = &mut lab.b;
+            taken += u32::from(end.qp.handle_packet(&packet, &mut end.memory).is_ok());
+        }
+    }
+    assert!(taken > 100, "{taken} were taken");
+}

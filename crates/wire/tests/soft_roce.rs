@@ -5,7 +5,9 @@ mod common;
 
 use std::collections::BTreeSet;
 
+use adverb_units::Time;
 use adverb_wire::ipv4::{Fragmentation, Unseen};
+use adverb_wire::pcap::{LinkType, PcapWriter};
 use adverb_wire::{Flow, Frame, Ip, Opcode, frame, icrc};
 
 const CAPTURE: &[u8] = include_bytes!("data/rxe.pcap");
@@ -94,5 +96,37 @@ fn the_identification_is_found_without_the_ip_header() {
     assert!(
         found.len() > 5,
         "the capture has hardly any identifications"
+    );
+}
+
+#[test]
+fn a_capture_of_them_holds_the_same_frames() {
+    let records = common::records(CAPTURE);
+    let mut pcap = PcapWriter::new(vec![], LinkType::Ethernet).unwrap();
+    for frame in &records {
+        pcap.write(Time::from_ps(1_500_000_000_000), frame).unwrap();
+    }
+    let written = pcap.into_inner();
+    assert_eq!(common::records(&written), records);
+    assert_eq!(written[20..24], 1u32.to_le_bytes(), "Ethernet");
+    assert_eq!(written[24..28], 1u32.to_le_bytes(), "seconds");
+    assert_eq!(written[28..32], 500_000_000u32.to_le_bytes(), "nanoseconds");
+}
+
+#[test]
+fn they_print_as_one_line() {
+    let frames = frames();
+    let line = |opcode| {
+        let of = frames.iter().find(|(_, f)| f.packet.opcode() == opcode);
+        of.expect("it is among them").1.to_string()
+    };
+    assert_eq!(
+        line(Opcode::RcAck),
+        "IP 10.77.0.2.49441 > 10.77.0.1.4791: RC ACK, qp 0x000011 psn 0xb9ee34 ack msn 1, length 0"
+    );
+    assert_eq!(
+        line(Opcode::RcReadRequest),
+        "IP 10.77.0.1.49441 > 10.77.0.2.4791: RC READ request, qp 0x000011 psn 0x046493 ackreq \
+         to 0x55aafa4cd000 rkey 0x00000289 dmalen 2503, length 0"
     );
 }

@@ -129,10 +129,10 @@ impl Responder {
     ) -> Result<(), Refused> {
         match self.inbound.take(packet, &mut self.receives, memory) {
             Ok(Taken::Part) => {}
-            Ok(Taken::Message) => self.msn += 1,
+            Ok(Taken::Message) => self.msn = self.msn.wrapping_add(1),
             Ok(Taken::Received(completion)) => {
                 shared.complete(completion);
-                self.msn += 1;
+                self.msn = self.msn.wrapping_add(1);
             }
             Err(Fault::NotReady) => return Err(self.not_ready()),
             Err(Fault::Order | Fault::Length) => return Err(self.fatal(NakCode::InvalidRequest)),
@@ -173,7 +173,7 @@ impl Responder {
         }
         let first = self.expected;
         self.expected += packets(length, self.mtu);
-        self.msn += 1;
+        self.msn = self.msn.wrapping_add(1);
         self.keep(Resource {
             first,
             end: self.expected,
@@ -203,7 +203,7 @@ impl Responder {
         };
         let first = self.expected;
         self.expected += 1;
-        self.msn += 1;
+        self.msn = self.msn.wrapping_add(1);
         self.keep(Resource {
             first,
             end: self.expected,

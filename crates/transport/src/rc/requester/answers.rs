@@ -1,0 +1,222 @@
+//! Takes responses: acknowledgements, refusals, and the data of READs and atomics. Each acknowledges all
+//! requests before it; one that would pass over a missing answer shows that the answer was lost.
+
+use adverb_units::Time;
+use adverb_verbs::WcStatus;
+use adverb_wire::{Aeth, Extension, NakCode, Opcode, Packet, Syndrome};
+
+use super::super::Refusal;
+use super::Requester;
+use crate::drops::DropReason;
+use crate::memory::Memory;
+use crate::request::{Payload, Work};
+use crate::segment::Segment;
+use crate::sequence::Seq;
+use crate::shared::Shared;
+
+/// "Bad response" of `ibv_wc_status`.
+pub(in crate::rc) const BAD_RESPONSE: WcStatus = WcStatus::Other(7);
+
+/// What an acknowledgement leaves.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Reached {
+    /// All that it says is acknowledged.
+    All,
+    /// The response of a READ or an atomic operation before it is missing.
+    Gap,
+}
+
+impl Requester {
+    /// Takes a response.
+    pub(in crate::rc) fn handle(
+        &mut self,
+        now: Time,
+        packet: &Packet<'_>,
+        memory: &mut impl Memory,
+        shared: &mut Shared,
+    ) -> Result<(), Refusal> {
+        let unacked = self.window.unacked();
+        let seq = self.numbering.seq(packet.headers.bth.psn, unacked);
+        if seq >= self.window.sent() {
+            return Err(Refusal::Drop(DropReason::UnsentResponse));
+        }
+        let done = match packet.headers.extension {
+            Extension::Ack(aeth) if packet.opcode() == Opcode::RcAck => {
+                self.handle_ack(now, seq, aeth, shared)
+            }
+            _ if seq < unacked => Err(Refusal::Drop(DropReason::StaleResponse)),
+            _ => self.handle_data(seq, packet, memory, shared),
+        };
+        if self.window.unacked() != unacked {
+            match self.window.is_busy() {
+                true => self.timers.restart(now),
+                false => self.timers.stop(),
+            }
+        }
+        done
+    }
+
+    fn handle_ack(
+        &mut self,
+        now: Time,
+        seq: Seq,
+        aeth: Aeth,
+        shared: &mut Shared,
+    ) -> Result<(), Refusal> {
+        let unacked = self.window.unacked();
+        match aeth.syndrome {
+            Syndrome::Ack(credits) if seq + 1 >= unacked => {
+                self.credits
+                    .update(aeth.msn, credits, self.queue.completed());
+                match self.acknowledge(seq + 1, shared) {
+                    Reached::All => Ok(()),
+                    Reached::Gap => Err(self.gap(shared)),
+                }
+            }
+            _ if seq < unacked => Err(Refusal::Drop(DropReason::StaleResponse)),
+            _ if self.acknowledge(seq, shared) == Reached::Gap => Err(self.gap(shared)),
+            Syndrome::Nak(code) if code != NakCode::PsnSequenceError => {
+                Err(Refusal::Fail(status_of(code)))
+            }
+            // What it refuses is to be sent again already.
+            _ if !self.window.is_busy() => Err(Refusal::Drop(DropReason::StaleResponse)),
+            Syndrome::RnrNak(timer) => {
+                shared.counters.rnr_naks += 1;
+                self.retries.take_rnr().map_err(Refusal::Fail)?;
+                self.go_back(shared);
+                self.timers.wait_for_receiver(now, timer.span());
+                Ok(())
+            }
+            Syndrome::Nak(_) => {
+                self.retries.take().map_err(Refusal::Fail)?;
+                self.go_back(shared);
+                Ok(())
+            }
+            Syndrome::Ack(_) => Ok(()),
+        }
+    }
+
+    /// Takes a packet with the answer of a READ or an atomic operation.
+    fn handle_data(
+        &mut self,
+        seq: Seq,
+        packet: &Packet<'_>,
+        memory: &mut impl Memory,
+        shared: &mut Shared,
+    ) -> Result<(), Refusal> {
+        // It acknowledges all before it.
+        if self.acknowledge(seq, shared) == Reached::Gap {
+            return Err(self.gap(shared));
+        }
+        let entry = self.queue.front().expect("sent and not acknowledged");
+        let (offset, bytes) = match (entry.request.work, packet.headers.extension) {
+            (Work::Read(_), Extension::Ack(_) | Extension::None) => {
+                let segment = Segment::of(entry.length, seq.since(entry.first), self.mtu);
+                let ends = segment.position.ends();
+                // Where a READ went on after a loss, its answer begins anew; so only its end is sure.
+                let fits = packet.opcode().position().ends() || !ends;
+                if packet.payload.len() != segment.bytes || !fits {
+                    return Err(Refusal::Fail(BAD_RESPONSE));
+                }
+                (segment.offset, packet.payload)
+            }
+            (Work::FetchAdd(..) | Work::CompareSwap(..), Extension::AtomicAck(_, found)) => {
+                return self.finish_atomic(found.original, memory, shared);
+            }
+            _ => return Err(Refusal::Fail(BAD_RESPONSE)),
+        };
+        if let Extension::Ack(aeth) = packet.headers.extension {
+            self.note_credits(aeth);
+        }
+        self.scatter(offset, bytes, memory)?;
+        self.acknowledge_answer(seq, shared);
+        Ok(())
+    }
+
+    fn finish_atomic(
+        &mut self,
+        original: u64,
+        memory: &mut impl Memory,
+        shared: &mut Shared,
+    ) -> Result<(), Refusal> {
+        self.scatter(0, &original.to_ne_bytes(), memory)?;
+        self.acknowledge_answer(self.window.unacked(), shared);
+        Ok(())
+    }
+
+    /// Puts a part of an answer into the oldest request's memory.
+    #[inline]
+    fn scatter(&self, offset: u64, bytes: &[u8], memory: &mut impl Memory) -> Result<(), Refusal> {
+        let entry = self.queue.front().expect("an answer to it came");
+        let placed = match &entry.request.payload {
+            Payload::Memory(pieces) => pieces.scatter(memory, offset, bytes),
+            Payload::Inline(_) => Ok(()),
+        };
+        placed.map_err(|_| Refusal::Fail(WcStatus::LocProtErr))
+    }
+
+    #[inline]
+    fn note_credits(&mut self, aeth: Aeth) {
+        if let Syndrome::Ack(credits) = aeth.syndrome {
+            self.credits
+                .update(aeth.msn, credits, self.queue.completed());
+        }
+    }
+
+    /// Everything before `to` is acknowledged, up to the first request whose answer is missing.
+    fn acknowledge(&mut self, to: Seq, shared: &mut Shared) -> Reached {
+        while self.window.unacked() < to {
+            let entry = self.queue.front().expect("sent and not acknowledged");
+            if entry.is_answered() {
+                return Reached::Gap;
+            }
+            let end = entry.end;
+            self.retries.reset();
+            if to < end {
+                self.window.acknowledge(to);
+            } else {
+                self.window.acknowledge(end);
+                self.complete_front(shared);
+            }
+        }
+        Reached::All
+    }
+
+    /// The packet `seq` of the oldest request's answer is there.
+    #[inline]
+    fn acknowledge_answer(&mut self, seq: Seq, shared: &mut Shared) {
+        self.retries.reset();
+        self.window.acknowledge(seq + 1);
+        if self.queue.front().is_some_and(|entry| entry.end == seq + 1) {
+            self.complete_front(shared);
+        }
+    }
+
+    fn complete_front(&mut self, shared: &mut Shared) {
+        let entry = self.queue.pop().expect("it is acknowledged");
+        if self.cursor > 0 {
+            self.cursor -= 1;
+            self.reads.busy -= u8::from(entry.is_answered());
+        }
+        shared.complete_send(&entry.request);
+    }
+
+    /// Responses are missing: everything from there on is asked for again.
+    fn gap(&mut self, shared: &mut Shared) -> Refusal {
+        if self.window.is_busy() && self.retries.is_new_gap(self.window.unacked()) {
+            self.go_back(shared);
+        }
+        Refusal::Drop(DropReason::ResponseGap)
+    }
+}
+
+const fn status_of(code: NakCode) -> WcStatus {
+    match code {
+        NakCode::InvalidRequest => WcStatus::RemInvReqErr,
+        NakCode::RemoteAccessError => WcStatus::RemAccessErr,
+        NakCode::RemoteOperationalError => WcStatus::RemOpErr,
+        NakCode::PsnSequenceError | NakCode::InvalidRdRequest | NakCode::Reserved(_) => {
+            BAD_RESPONSE
+        }
+    }
+}

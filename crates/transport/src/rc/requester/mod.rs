@@ -1,0 +1,129 @@
+//! The requester: sends this side's requests and takes their responses (IBTA vol. 1, 9.7.2 to 9.7.7).
+//!
+//! It goes back to the first packet that is not acknowledged when one of its packets is missing at the
+//! responder (NAK), when responses are missing here, or when nothing comes for too long.
+
+mod answers;
+mod sending;
+
+use adverb_units::Time;
+use adverb_verbs::{PathMtu, Qpn, WcStatus};
+
+pub(super) use self::answers::BAD_RESPONSE;
+use super::RcConfig;
+use super::credits::CreditLimit;
+use super::retry::Retries;
+use super::send_queue::{Entry, SendQueue};
+use super::timers::Timers;
+use super::window::Window;
+use crate::memory::Memory;
+use crate::request::{PostError, SendWork};
+use crate::sequence::Numbering;
+use crate::shared::Shared;
+
+#[derive(Debug)]
+pub(super) struct Requester {
+    peer: Qpn,
+    mtu: PathMtu,
+    numbering: Numbering,
+    queue: SendQueue,
+    /// The request of the next packet to send.
+    cursor: usize,
+    window: Window,
+    reads: ReadSlots,
+    credits: CreditLimit,
+    timers: Timers,
+    retries: Retries,
+    asking: AckRequests,
+}
+
+/// READs and atomics under way: wholly sent, not yet answered.
+#[derive(Debug)]
+struct ReadSlots {
+    busy: u8,
+    most: u8,
+}
+
+/// When to ask for an acknowledgement: at least every so many packets.
+#[derive(Debug)]
+struct AckRequests {
+    since: u32,
+    every: u32,
+}
+
+impl Requester {
+    pub(super) fn new(config: &RcConfig) -> Self {
+        let own = &config.requester;
+        let numbering = Numbering::new(own.first_psn);
+        Requester {
+            peer: config.peer,
+            mtu: config.path_mtu,
+            numbering,
+            queue: SendQueue::new(own.max_work),
+            cursor: 0,
+            window: Window::new(numbering.first(), own.window),
+            reads: ReadSlots {
+                busy: 0,
+                most: own.max_reads,
+            },
+            credits: CreditLimit::default(),
+            timers: Timers::new(own.timeout),
+            retries: Retries::new(own.retries, own.rnr_retries),
+            asking: AckRequests {
+                since: 0,
+                every: (own.window / 4).max(1),
+            },
+        }
+    }
+
+    pub(super) fn post(
+        &mut self,
+        request: SendWork,
+        memory: &impl Memory,
+    ) -> Result<(), PostError> {
+        if request.work.is_answered() && self.reads.most == 0 {
+            return Err(PostError::ReadsNotAllowed);
+        }
+        let window = &mut self.window;
+        self.queue
+            .post(request, memory, self.mtu, |packets| window.extend(packets))
+    }
+
+    pub(super) fn deadline(&self) -> Option<Time> {
+        self.timers.deadline()
+    }
+
+    /// Requests that are not completed, oldest first: for flushing.
+    pub(super) fn take(&mut self) -> Option<Entry> {
+        self.timers.clear();
+        self.cursor = 0;
+        self.queue.pop()
+    }
+
+    fn go_back(&mut self, shared: &mut Shared) {
+        shared.counters.went_back += 1;
+        self.window.go_back();
+        self.cursor = 0;
+        self.reads.busy = 0;
+        self.asking.since = 0;
+        self.timers.stop();
+    }
+
+    /// The clock has come to a deadline.
+    ///
+    /// # Errors
+    /// The oldest request fails with this status.
+    pub(super) fn handle_timeout(
+        &mut self,
+        now: Time,
+        shared: &mut Shared,
+    ) -> Result<(), WcStatus> {
+        if self.timers.is_overdue(now) {
+            shared.counters.timeouts += 1;
+            self.retries.take()?;
+            self.go_back(shared);
+        }
+        self.timers.waits_for_receiver(now);
+        Ok(())
+    }
+}

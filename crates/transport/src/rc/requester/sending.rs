@@ -1,0 +1,202 @@
+//! Picks the next packet and builds it: window, credits, fences, READs under way; segmentation.
+
+use adverb_units::Time;
+use adverb_verbs::{Psn, Qpn, RemoteAddress, SendFlags, WcStatus};
+use adverb_wire::bth::BthFlags;
+use adverb_wire::{AtomicEth, Bth, Extension, Opcode, PacketHeaders, Reth};
+
+use super::super::send_queue::Entry;
+use super::Requester;
+use crate::PacketBuffer;
+use crate::memory::{AtomicOperation, Memory};
+use crate::request::Work;
+use crate::segment::{Segment, mtu_bytes, packets, rc_request};
+use crate::sequence::Seq;
+use crate::shared::Shared;
+
+/// What the next packet is.
+struct Next {
+    headers: PacketHeaders,
+    /// Where its payload is in the request's memory.
+    offset: u64,
+    bytes: usize,
+    /// Packet numbers that it takes.
+    numbers: u64,
+}
+
+impl Requester {
+    /// Builds the next packet, if one may be sent.
+    ///
+    /// # Errors
+    /// The oldest request fails with this status.
+    pub(in crate::rc) fn transmit(
+        &mut self,
+        now: Time,
+        memory: &impl Memory,
+        out: &mut PacketBuffer,
+        shared: &mut Shared,
+    ) -> Result<Option<usize>, WcStatus> {
+        let seq = self.window.next();
+        if !self.may_send(self.cursor, seq, self.reads.busy) || self.timers.waits_for_receiver(now)
+        {
+            return self.failed_front();
+        }
+        let entry = self.queue.get(self.cursor).expect("it may be sent");
+        let mut next = self.build(entry, seq);
+        let after = seq + next.numbers;
+        if self.wants_ack(entry, after) {
+            next.headers.bth = next.headers.bth.with(BthFlags::ACK_REQ);
+        }
+        let (length, place) = next
+            .headers
+            .lay_out(next.bytes, out)
+            .expect("headers fit the opcode, and any packet the buffer");
+        if entry
+            .request
+            .payload
+            .gather(memory, next.offset, place)
+            .is_err()
+        {
+            self.queue.fail(self.cursor, WcStatus::LocProtErr);
+            return self.failed_front();
+        }
+        self.sent(now, next.headers.bth.flags, after, shared);
+        Ok(Some(length))
+    }
+
+    /// Takes note of a packet that was built.
+    #[inline]
+    fn sent(&mut self, now: Time, flags: BthFlags, after: Seq, shared: &mut Shared) {
+        let entry = self.queue.get(self.cursor).expect("one was sent of it");
+        if after == entry.end {
+            self.reads.busy += u8::from(entry.is_answered());
+            self.cursor += 1;
+        }
+        self.asking.since = match flags.contains(BthFlags::ACK_REQ) {
+            true => 0,
+            false => self.asking.since + 1,
+        };
+        if self.window.next() < self.window.sent() {
+            shared.counters.resent += 1;
+        }
+        self.window.advance_next(after);
+        self.timers.sent(now);
+    }
+
+    /// Whether a packet of a request may be sent with so many READs and atomics under way.
+    #[inline]
+    fn may_send(&self, index: usize, seq: Seq, reads: u8) -> bool {
+        let Some(entry) = self.queue.get(index) else {
+            return false;
+        };
+        let begins = seq == entry.first;
+        let fenced = begins && entry.is_fenced() && reads != 0;
+        // A READ of more than a window is several requests on the wire, one after the other.
+        let waits = entry.is_answered()
+            && (reads >= self.reads.most || !begins && seq != self.window.unacked());
+        let uncredited = entry.request.work.consumes_receive()
+            && !self.credits.covers(entry.message)
+            && !self.may_probe(entry, seq);
+        self.window.has_room_at(seq) && entry.failure.is_none() && !fenced && !waits && !uncredited
+    }
+
+    /// Without a credit one packet may go, to learn of new ones; once it is acknowledged, its message
+    /// has a receive request (IBTA vol. 1, 9.7.7.2.5).
+    #[inline]
+    fn may_probe(&self, entry: &Entry, seq: Seq) -> bool {
+        let unacked = self.window.unacked();
+        unacked > entry.first || (seq == entry.first && unacked == seq)
+    }
+
+    /// If the oldest request was found to be wrong on this side and those before it are done, it fails.
+    fn failed_front(&self) -> Result<Option<usize>, WcStatus> {
+        match self.queue.front() {
+            Some(Entry {
+                failure: Some(status),
+                ..
+            }) => Err(*status),
+            _ => Ok(None),
+        }
+    }
+
+    /// Whether the packet of a request, behind which `after` comes, asks for an acknowledgement: where
+    /// no other packet can follow it now, and every so many packets.
+    #[inline]
+    fn wants_ack(&self, entry: &Entry, after: Seq) -> bool {
+        if self.asking.since + 1 >= self.asking.every {
+            return true;
+        }
+        let ends = after == entry.end;
+        let index = self.cursor + usize::from(ends);
+        let reads = self.reads.busy + u8::from(ends && entry.is_answered());
+        !self.may_send(index, after, reads)
+    }
+
+    /// What the packet at `seq` of a request is.
+    #[inline]
+    fn build(&self, entry: &Entry, seq: Seq) -> Next {
+        let psn = self.numbering.psn(seq);
+        match entry.request.work {
+            Work::Read(remote) => self.build_read(entry, seq, remote),
+            Work::FetchAdd(..) | Work::CompareSwap(..) => build_atomic(entry, self.peer, psn),
+            work => {
+                let segment = Segment::of(entry.length, seq.since(entry.first), self.mtu);
+                let (opcode, extension) = rc_request(&work, entry.length, segment.position);
+                let mut bth = Bth::new(opcode, self.peer, psn);
+                if segment.position.ends() && entry.request.flags.contains(SendFlags::SOLICITED) {
+                    bth = bth.with(BthFlags::SOLICITED);
+                }
+                Next {
+                    headers: PacketHeaders { bth, extension },
+                    offset: segment.offset,
+                    bytes: segment.bytes,
+                    numbers: 1,
+                }
+            }
+        }
+    }
+
+    /// The request for what is left of a READ from `seq` on, at most up to a whole window of it: asked
+    /// again from its middle, it ends where it ended before, because the responder knows it so.
+    fn build_read(&self, entry: &Entry, seq: Seq, remote: RemoteAddress) -> Next {
+        let index = seq.since(entry.first);
+        let offset = index * mtu_bytes(self.mtu);
+        let most = (self.window.limit() - index % self.window.limit()) * mtu_bytes(self.mtu);
+        let length = (entry.length - offset).min(most);
+        let reth = Reth {
+            remote: remote.at(offset),
+            length: length as u32,
+        };
+        Next {
+            headers: PacketHeaders {
+                bth: Bth::new(Opcode::RcReadRequest, self.peer, self.numbering.psn(seq)),
+                extension: Extension::Rdma(reth),
+            },
+            offset,
+            bytes: 0,
+            numbers: packets(length, self.mtu),
+        }
+    }
+}
+
+fn build_atomic(entry: &Entry, peer: Qpn, psn: Psn) -> Next {
+    let (remote, operation) = entry.request.work.atomic().expect("it is an atomic one");
+    let (opcode, swap_or_add, compare) = match operation {
+        AtomicOperation::FetchAdd(add) => (Opcode::RcFetchAdd, add, 0),
+        AtomicOperation::CompareSwap(c) => (Opcode::RcCompareSwap, c.new, c.expected),
+    };
+    let atomic = AtomicEth {
+        remote,
+        swap_or_add,
+        compare,
+    };
+    Next {
+        headers: PacketHeaders {
+            bth: Bth::new(opcode, peer, psn),
+            extension: Extension::Atomic(atomic),
+        },
+        offset: 0,
+        bytes: 0,
+        numbers: 1,
+    }
+}
