@@ -134,3 +134,88 @@ impl Response {
             || (matches!(self.answer, Answer::Atomic(_)) && self.seq == resource)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sequence::Numbering;
+    use adverb_verbs::{Psn, Rkey};
+
+    fn seq(n: u64) -> Seq {
+        Numbering::new(Psn::new(0)).first() + n
+    }
+
+    fn response(n: u64, answer: Answer) -> Response {
+        Response {
+            seq: seq(n),
+            msn: 0,
+            answer,
+        }
+    }
+
+    fn read(resource: u64, packets: u64) -> Answer {
+        Answer::Read(ReadAnswer {
+            resource: seq(resource),
+            remote: RemoteAddress {
+                addr: 0,
+                rkey: Rkey(0),
+            },
+            length: packets * 256,
+            sent: 0,
+        })
+    }
+
+    /// Takes them packet by packet: the number of each.
+    fn drain(responses: &mut Responses) -> Vec<u64> {
+        let mut numbers = vec![];
+        while let Some(first) = responses.front() {
+            let sent = match first.answer {
+                Answer::Read(read) => read.sent,
+                _ => 0,
+            };
+            numbers.push((first.seq + sent).since(seq(0)));
+            responses.advance(PathMtu::B256);
+        }
+        numbers
+    }
+
+    #[test]
+    fn an_answer_that_is_repeated_goes_before_later_ones() {
+        let mut responses = Responses::new(8);
+        responses.push(response(4, Answer::Atomic(1)));
+        responses.push(response(9, Answer::Ack));
+        responses.repeat_read(response(2, read(0, 2)), seq(0));
+        assert_eq!(drain(&mut responses), [2, 3, 4, 9]);
+    }
+
+    #[test]
+    fn a_repeated_read_takes_the_place_of_what_waits_of_it() {
+        let mut responses = Responses::new(8);
+        responses.push(response(0, read(0, 4)));
+        responses.push(response(4, Answer::Atomic(1)));
+        responses.advance(PathMtu::B256);
+        responses.repeat_read(response(2, read(0, 2)), seq(0));
+        responses.repeat_atomic(response(4, Answer::Atomic(1)));
+        assert_eq!(drain(&mut responses), [2, 3, 4]);
+    }
+
+    #[test]
+    fn the_last_acknowledgement_says_it_all() {
+        let mut responses = Responses::new(8);
+        for n in 0..5 {
+            responses.push(response(n, Answer::Ack));
+        }
+        responses.push(response(5, Answer::Atomic(1)));
+        responses.push(response(6, Answer::Ack));
+        assert_eq!(drain(&mut responses), [5, 6]);
+    }
+
+    #[test]
+    fn what_is_no_longer_kept_is_not_sent() {
+        let mut responses = Responses::new(8);
+        responses.push(response(0, read(0, 4)));
+        responses.push(response(4, Answer::Atomic(1)));
+        responses.forget(seq(0));
+        assert_eq!(drain(&mut responses), [4]);
+    }
+}
