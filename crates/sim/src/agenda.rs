@@ -101,7 +101,8 @@ impl Pace {
         if self == Self::ALONE {
             return span;
         }
-        Span::from_ps((u128::from(span.as_ps()) * u128::from(self.factor) >> 10) as u64)
+        let scaled = u128::from(span.as_ps()) * u128::from(self.factor);
+        Span::from_ps((scaled >> 10) as u64)
     }
 }
 

@@ -191,11 +191,20 @@ struct Walker {
 pub(crate) struct Contest {
     times: LineTimes,
     lines: HashMap<Place, Line>,
+    /// Of each region, from the first to the last line that was written past the caches: one that nobody
+    /// has asked for since is in memory alone.
+    flushed: HashMap<u32, std::ops::Range<u64>>,
     /// When the root port's last write got its lines.
     written: Time,
     walk: Option<Walk>,
     walkers: Vec<Walker>,
     random: Random,
+}
+
+/// The lines that have a part of a range, by number.
+fn lines_of(range: Range) -> std::ops::Range<u64> {
+    let (begin, end) = (range.offset as u64, (range.offset + range.length) as u64);
+    begin / LINE..end.div_ceil(LINE)
 }
 
 /// Threads walk through the region that was registered first.
@@ -206,6 +215,7 @@ impl Contest {
         Contest {
             times,
             lines: HashMap::new(),
+            flushed: HashMap::new(),
             written: Time::ZERO,
             walk: None,
             walkers: Vec::new(),
@@ -261,20 +271,28 @@ impl Contest {
     /// from then on, who asks for it waits.
     pub(crate) fn bypass(&mut self, range: Range, at: Time) -> Time {
         let asked = at.max(self.written);
-        self.written = self.each(range, asked, |line, asked, times, extent| {
-            let fetch = match extent {
-                Extent::Whole => Span::ZERO,
-                Extent::Part => line.fetch(times),
-            };
-            let end = line.pass(asked, times.snoop + fetch + times.memory);
-            line.holder = Holder::Memory;
-            Turn {
-                ready: line.begun,
-                end,
-                is_lost: true,
-            }
-        });
-        self.written
+        let mut ready = asked;
+        for part in self.apart(range) {
+            let turn = self.each(part, asked, |line, asked, times, extent| {
+                let fetch = match extent {
+                    Extent::Whole => Span::ZERO,
+                    Extent::Part => line.fetch(times),
+                };
+                let end = line.pass(asked, times.snoop + fetch + times.memory);
+                line.holder = Holder::Memory;
+                Turn {
+                    ready: line.begun,
+                    end,
+                    is_lost: true,
+                }
+            });
+            ready = ready.max(turn);
+        }
+        let lines = lines_of(range);
+        let flushed = self.flushed.entry(range.region).or_insert(lines.clone());
+        *flushed = flushed.start.min(lines.start)..flushed.end.max(lines.end);
+        self.written = ready;
+        ready
     }
 
     /// The root port writes to the other socket's memory, where its write is a snoop that comes before
@@ -303,15 +321,56 @@ impl Contest {
     /// The root port reads, in turn with the cores; who has a line keeps it. Returns when the last line
     /// has been read, beyond what reading the last-level cache takes.
     pub(crate) fn read(&mut self, range: Range, at: Time) -> Time {
-        self.each(range, at, |line, asked, times, _| {
-            let end = match line.holder {
-                Holder::Memory => asked.max(line.free) + times.memory,
-                Holder::Writer(_) => line.pass(asked, times.transfer),
-                // Copies are handed out side by side.
-                Holder::Cache | Holder::Readers(_) => asked.max(line.free),
-            };
-            Turn::passing(end)
-        })
+        let mut end = at;
+        if self.is_flushed(range.region, &lines_of(range)) {
+            end = at + self.times.memory;
+        }
+        for part in self.apart(range) {
+            let read = self.each(part, at, |line, asked, times, _| {
+                let end = match line.holder {
+                    Holder::Memory => asked.max(line.free) + times.memory,
+                    Holder::Writer(_) => line.pass(asked, times.transfer),
+                    // Copies are handed out side by side.
+                    Holder::Cache | Holder::Readers(_) => asked.max(line.free),
+                };
+                Turn::passing(end)
+            });
+            end = end.max(read);
+        }
+        end
+    }
+
+    /// The parts of a range whose lines are looked at one by one: all where others want them, else those
+    /// that the range has but a part of.
+    fn apart(&self, range: Range) -> impl Iterator<Item = Range> + use<> {
+        let line = LINE as usize;
+        let (begin, end) = (range.offset, range.offset + range.length);
+        let (first, last) = (begin / line * line, end / line * line);
+        let head = Range {
+            length: range.length.min(first + line - begin),
+            ..range
+        };
+        let tail = Range {
+            offset: last,
+            length: end - last,
+            ..range
+        };
+        let is_contested = self.concerns(range);
+        let has_head = !is_contested && head.length < line;
+        let has_tail = !is_contested && tail.length > 0 && last > first;
+        [
+            is_contested.then_some(range),
+            has_head.then_some(head),
+            has_tail.then_some(tail),
+        ]
+        .into_iter()
+        .flatten()
+    }
+
+    /// Whether lines of a region lie between those that were written past the caches.
+    fn is_flushed(&self, region: u32, lines: &std::ops::Range<u64>) -> bool {
+        let flushed = self.flushed.get(&region);
+        flushed.is_some_and(|f| lines.start < f.end && f.start < lines.end)
     }
 
     /// The root port reads the other socket's memory: its snoop comes before the requests of cores, with
@@ -351,7 +410,7 @@ impl Contest {
     ) -> Time {
         let (begin, end) = (range.offset as u64, (range.offset + range.length) as u64);
         let mut last = at;
-        for number in begin / LINE..end.div_ceil(LINE) {
+        for number in lines_of(range) {
             let is_whole = begin <= number * LINE && (number + 1) * LINE <= end;
             let extent = if is_whole {
                 Extent::Whole
@@ -361,7 +420,14 @@ impl Contest {
             let place = (range.region, number);
             let asked = self.lines.get(&place).map_or(at, |line| at.max(line.root));
             self.advance(asked);
-            let line = self.lines.entry(place).or_insert_with(Line::new);
+            let is_flushed = self.is_flushed(range.region, &(number..number + 1));
+            let line = self.lines.entry(place).or_insert_with(|| {
+                let mut line = Line::new();
+                if is_flushed {
+                    line.holder = Holder::Memory;
+                }
+                line
+            });
             let turn = act(line, asked, &self.times, extent);
             line.root = turn.end;
             if turn.is_lost && range.region == WALKED {
@@ -623,5 +689,14 @@ mod tests {
         }
         let missed = off.read(bytes(0, 64), at(2_000));
         assert_eq!(missed, at(2_000) + TIMES.memory, "the line is in memory");
+        assert_eq!(off.read(bytes(8192, 64), at(2_000)), at(2_000));
+        let (begin, end) = (at(3_000), at(3_000) + TIMES.snoop + TIMES.memory * 2);
+        assert_eq!(off.bypass(bytes(100, 300), begin), begin);
+        assert_eq!(
+            off.bypass(bytes(0, 120), begin),
+            end,
+            "both have a part of line 1"
+        );
+        assert_eq!(off.lines.len(), 2, "only parts are looked at one by one");
     }
 }
