@@ -6,7 +6,7 @@ use adverb_units::{MessageRate, Span};
 use anyhow::Result;
 use serde_json::json;
 
-use crate::{adverb, machine, seam, ucx};
+use crate::{adverb, machine, model, seam, ucx};
 
 /// What all comparisons share.
 #[derive(Debug)]
@@ -28,6 +28,8 @@ pub(crate) enum Limit {
     AtLeast(f64),
     /// Ours is to be at most this, whatever the reference.
     Itself(f64),
+    /// Ours is to be at least this, whatever the reference.
+    ItselfAtLeast(f64),
     /// Ours is to be at most this above the reference.
     Above(f64),
     /// Shown for its own sake.
@@ -37,6 +39,15 @@ pub(crate) enum Limit {
 /// One pair: (ours, reference), in the row's unit; none where the reference is not installed.
 type Measure = fn(&Setting) -> Result<Option<(f64, f64)>>;
 
+/// How often a row is measured.
+#[derive(Clone, Copy, Debug)]
+enum Rounds {
+    /// As was asked for.
+    AsAsked,
+    /// Once: it takes long, and nothing of it is short enough for a passing disturbance to matter.
+    Once,
+}
+
 /// One comparison.
 pub(crate) struct Bound {
     pub(crate) name: &'static str,
@@ -44,6 +55,7 @@ pub(crate) struct Bound {
     unit: Unit,
     limit: Limit,
     measure: Measure,
+    rounds: Rounds,
     /// What is missing where `measure` gives none.
     needs: &'static str,
 }
@@ -54,6 +66,7 @@ enum Unit {
     PerSecond,
     GigabytesPerSecond,
     Percent,
+    Seconds,
 }
 
 impl Unit {
@@ -64,6 +77,7 @@ impl Unit {
                 .map_or_else(String::new, |rate| rate.to_string()),
             Unit::GigabytesPerSecond => format!("{value:.1} GB/s"),
             Unit::Percent => format!("{value:.1} %"),
+            Unit::Seconds => format!("{value:.1} s"),
         }
     }
 }
@@ -114,6 +128,7 @@ pub(crate) const BOUNDS: &[Bound] = &[
             let ours = adverb::one_way(s, &["ping", "--op", "write", "--size", "8", "--inline"])?;
             Ok(Some((ours, reference)))
         },
+        rounds: Rounds::AsAsked,
         needs: "",
     },
     Bound {
@@ -129,6 +144,7 @@ pub(crate) const BOUNDS: &[Bound] = &[
             let ours = adverb::one_way(s, &["ping", "--op", "send", "--size", "8", "--inline"])?;
             Ok(Some((ours, reference)))
         },
+        rounds: Rounds::AsAsked,
         needs: ucx::NEEDS,
     },
     Bound {
@@ -153,6 +169,7 @@ pub(crate) const BOUNDS: &[Bound] = &[
             ];
             Ok(Some((adverb::messages_per_second(s, &args)?, reference)))
         },
+        rounds: Rounds::AsAsked,
         needs: ucx::NEEDS,
     },
     Bound {
@@ -166,6 +183,7 @@ pub(crate) const BOUNDS: &[Bound] = &[
             let args = ["blast", "--op", "write", "--size", "64K", "--buffers", "4"];
             Ok(Some((adverb::bytes_per_second(s, &args)? / 1e9, reference)))
         },
+        rounds: Rounds::AsAsked,
         needs: "",
     },
     Bound {
@@ -181,6 +199,7 @@ pub(crate) const BOUNDS: &[Bound] = &[
                 reference,
             )))
         },
+        rounds: Rounds::AsAsked,
         needs: "",
     },
     Bound {
@@ -195,6 +214,7 @@ pub(crate) const BOUNDS: &[Bound] = &[
                 reference,
             )))
         },
+        rounds: Rounds::AsAsked,
         needs: "",
     },
     Bound {
@@ -206,6 +226,7 @@ pub(crate) const BOUNDS: &[Bound] = &[
             let reference = machine::pipe_ping_pong(s.cores)?.one_way_ns;
             Ok(Some((adverb::one_way(s, &EVENT_PING)?, reference)))
         },
+        rounds: Rounds::AsAsked,
         needs: "",
     },
     Bound {
@@ -217,6 +238,7 @@ pub(crate) const BOUNDS: &[Bound] = &[
             let poll = adverb::one_way(s, &["ping", "--op", "send", "--size", "8", "--inline"])?;
             Ok(Some((adverb::one_way(s, &EVENT_PING)?, poll)))
         },
+        rounds: Rounds::AsAsked,
         needs: "",
     },
     Bound {
@@ -226,6 +248,48 @@ pub(crate) const BOUNDS: &[Bound] = &[
         unit: Unit::Nanoseconds,
         limit: Limit::Above(5.0),
         measure: |s| seam::pair(s.cores[0]).map(Some),
+        rounds: Rounds::AsAsked,
+        needs: "",
+    },
+    Bound {
+        name: "model, operations per second",
+        what: "inline 32 B WRITEs that the model of Connect-IB carries out per second on one core, beside \
+               what it says that the hardware does",
+        unit: Unit::PerSecond,
+        limit: Limit::ItselfAtLeast(2e6),
+        measure: |s| model::operations(s.cores[0]).map(Some),
+        rounds: Rounds::AsAsked,
+        needs: "",
+    },
+    Bound {
+        name: "model, published values",
+        what: "time of `adverb model validate --only file=visible.csv` on two cores, beside its CPU time",
+        unit: Unit::Seconds,
+        limit: Limit::Itself(60.0),
+        measure: |s| {
+            let args = ["model", "validate", "--only", "file=visible.csv"];
+            model::seconds(s, &args).map(Some)
+        },
+        rounds: Rounds::Once,
+        needs: "",
+    },
+    Bound {
+        name: "model, quick study",
+        what: "time of `adverb study --device model:connect_ib --profile quick` on two cores, beside its \
+               CPU time",
+        unit: Unit::Seconds,
+        limit: Limit::Itself(30.0),
+        measure: |s| {
+            let args = [
+                "study",
+                "--device",
+                "model:connect_ib",
+                "--profile",
+                "quick",
+            ];
+            model::study(s, &args).map(Some)
+        },
+        rounds: Rounds::Once,
         needs: "",
     },
 ];
@@ -233,7 +297,11 @@ pub(crate) const BOUNDS: &[Bound] = &[
 impl Bound {
     pub(crate) fn measure(&self, setting: &Setting) -> Result<Row> {
         let mut pairs = Vec::new();
-        for _ in 0..setting.rounds {
+        let rounds = match self.rounds {
+            Rounds::AsAsked => setting.rounds,
+            Rounds::Once => 1,
+        };
+        for _ in 0..rounds {
             match (self.measure)(setting)? {
                 Some(pair) => pairs.push(pair),
                 None => return Ok(self.row(Verdict::NotRun(self.needs))),
@@ -269,6 +337,7 @@ impl Row {
             Limit::AtMost(most) => (format!("ratio <= {most:.2}"), ratio <= most),
             Limit::AtLeast(least) => (format!("ratio >= {least:.2}"), ratio >= least),
             Limit::Itself(most) => (format!("adverb <= {most:.0}"), ours <= most),
+            Limit::ItselfAtLeast(least) => (format!("adverb >= {least:.0}"), ours >= least),
             Limit::Above(most) => (format!("difference <= {most:.0}"), ours - reference <= most),
             Limit::None => return "-".into(),
         };

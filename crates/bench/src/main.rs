@@ -9,6 +9,7 @@
 mod adverb;
 mod bounds;
 mod machine;
+mod model;
 mod seam;
 mod ucx;
 

@@ -103,7 +103,10 @@ impl Timeline {
                 text class="title" x="16" y="22" { (self.title) }
                 text x="16" y="40" { (self.note) }
                 (self.grid(bottom))
-                @for bar in &self.bars { (self.bar(bar)) }
+                // What goes on beside must not hide the path.
+                @for weight in [Weight::Beside, Weight::Path] {
+                    @for bar in self.bars.iter().filter(|bar| bar.weight == weight) { (self.bar(bar)) }
+                }
                 (self.handovers())
             }
         };

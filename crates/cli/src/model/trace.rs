@@ -118,7 +118,7 @@ impl Trace {
         let p = &self.spec.params;
         let legs = self.journey.legs.iter().map(|leg| {
             json!({
-                "from": leg.from_side().to_string(),
+                "from": leg.side().to_string(),
                 "duration_ns": leg.span().as_ns_f64(),
                 "steps": leg.pieces.iter().map(|piece| as_json(leg, piece)).collect::<Vec<_>>(),
             })

@@ -49,7 +49,7 @@ pub(super) fn series(
             short: String::new(),
             style: Style {
                 marker: MARKER,
-                hollow: false,
+                hollow: true,
                 ..of.style
             },
             points,

@@ -155,11 +155,8 @@ fn line(series: &Series, axes: &Axes) -> Markup {
                 @let (x, y) = place(p);
                 g class="pt" data-x=(p.x) data-y=(p.y) transform=(format!("translate({x:.1},{y:.1})")) {
                     title { (series.name) ", " (p.text) }
-                    @match p.extent {
-                        Extent::Value => { (shape(series.style)) }
-                        // Ends without a middle.
-                        Extent::Range => { path class={ "mark c" (series.style.color % 8) } d="M-3.2 0H3.2" {} }
-                    }
+                    // Bounds have ends, drawn as a bar, and no middle.
+                    @if p.extent == Extent::Value { (shape(series.style)) }
                 }
             }
         }

@@ -172,7 +172,7 @@ impl Leg {
     }
 
     /// Whose post begins it.
-    pub(super) fn from_side(&self) -> Side {
+    pub(super) fn side(&self) -> Side {
         self.side
     }
 
