@@ -619,7 +619,7 @@ pub(crate) struct ValidateArgs {
     pub(crate) json: bool,
 
     /// Instead: print what the columns of such a file mean, and what the programs are
-    #[arg(long, exclusive = true)]
+    #[arg(long, conflicts_with_all = ["data", "only", "worst", "json"])]
     pub(crate) columns: bool,
 }
 

@@ -36,7 +36,7 @@ fn run(
     let info = DeviceInfo::query(&device)?;
     let cells = cells(&info.caps)?;
     let bed = match &device {
-        DeviceChoice::Model(preset) => Bed::Model(Hardware::load(preset)?),
+        DeviceChoice::Model(preset) => Bed::Model(Box::new(Hardware::load(preset)?)),
         _ => Bed::Pair(pair(args, &info, &cells)?),
     };
     let interrupt = Interrupt::listen()?;

@@ -17,7 +17,7 @@ pub(crate) enum Bed {
     /// Two processes on a real device.
     Pair(Pair),
     /// Two roles in virtual time.
-    Model(Hardware),
+    Model(Box<Hardware>),
 }
 
 /// Measures cells on one device and places.

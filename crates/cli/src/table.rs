@@ -1,6 +1,6 @@
 //! Records as rows for people. Rows are printed as cells end, so the columns have fixed widths.
 
-use adverb_results::{CpuShare, Record};
+use adverb_results::{CpuShare, DeviceKind, Record};
 use adverb_units::Span;
 
 /// What stands for a figure that was not measured.
@@ -13,7 +13,7 @@ const COLUMNS: [Column; 11] = [
     ("one-way", 9, |r| {
         r.metrics.as_ref()?.one_way_ns.mean.map(ns)
     }),
-    ("±95 %", 9, |r| r.metrics.as_ref()?.one_way_ns.ci95.map(ns)),
+    ("±95 %", 9, |r| interval(r).map(ns)),
     ("p50", 9, |r| r.metrics.as_ref()?.one_way_ns.p50.map(ns)),
     ("p99", 9, |r| r.metrics.as_ref()?.one_way_ns.p99.map(ns)),
     ("p99.9", 9, |r| r.metrics.as_ref()?.one_way_ns.p999.map(ns)),
@@ -27,6 +27,13 @@ const COLUMNS: [Column; 11] = [
     ("CPU active", 11, |r| cpu(r.metrics.as_ref()?.cpu.active)),
     ("CPU passive", 11, |r| cpu(r.metrics.as_ref()?.cpu.passive)),
 ];
+
+/// Of the mean; a model has no noise for it to tell of.
+fn interval(record: &Record) -> Option<f64> {
+    let is_measured = record.device.kind != DeviceKind::Model;
+    let interval = record.metrics.as_ref()?.one_way_ns.ci95;
+    interval.filter(|_| is_measured)
+}
 
 /// What the columns are, for the line above the first row.
 pub(crate) fn header() -> String {

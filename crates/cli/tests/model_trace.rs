@@ -143,6 +143,15 @@ fn a_wrong_preset_is_shown_with_name_value_and_line() {
 }
 
 #[test]
+fn a_bare_device_is_shown_and_is_no_device_of_verbs() {
+    let show = Place::new().run(&["model", "show", "netfpga_hsw"]).ok();
+    assert!(show.out.starts_with("netfpga_hsw\n"), "{}", show.out);
+    let run = Place::new().run(&["model", "trace", "netfpga_hsw", "--op", "send"]);
+    let line = run.refused(1);
+    assert!(line.contains("netfpga_hsw is a bare PCIe device"), "{line}");
+}
+
+#[test]
 fn the_columns_of_published_values_are_explained() {
     let run = Place::new().run(&["model", "validate", "--columns"]).ok();
     for column in [
@@ -153,4 +162,6 @@ fn the_columns_of_published_values_are_explained() {
     ] {
         assert!(run.out.contains(column), "{column}: {}", run.out);
     }
+    let run = Place::new().run(&["model", "validate", "--columns", "--json"]);
+    assert_snapshot!(run.refused(2), @"error: --columns cannot go with --json: leave out one of them");
 }

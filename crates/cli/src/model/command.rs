@@ -56,7 +56,13 @@ fn show(args: &ModelShowArgs) -> anyhow::Result<()> {
         return Ok(writeln!(out, "{}", as_json(&hardware))?);
     }
     let preset = &hardware.preset;
-    writeln!(out, "{}\n{}", hardware.reference(), preset.summary)?;
+    if hardware.is_nic() {
+        writeln!(out, "{}", hardware.reference())?;
+    } else {
+        // `--device` takes none of that name.
+        writeln!(out, "{}", hardware.name)?;
+    }
+    writeln!(out, "{}", preset.summary)?;
     writeln!(out, "kind = {}", preset.kind.name())?;
     if hardware.is_nic() {
         writeln!(out, "driver = {}", preset.driver.name())?;
