@@ -28,7 +28,7 @@ fn unknown_words() {
 #[test]
 fn something_is_missing_or_too_much() {
     assert_snapshot!(usage("ping"), @"error: --op is missing: see `adverb ping --help`");
-    assert_snapshot!(usage("report"), @"error: <DIR> is missing: see `adverb report --help`");
+    assert_snapshot!(usage("report"), @"error: <DIR>... is missing: see `adverb report --help`");
     assert_snapshot!(usage("study --resume"), @"error: --out is missing: see `adverb study --help`");
     assert_snapshot!(usage("ping --op"), @"error: --op needs a value: choose from send, write-imm, write, read, write-read");
     assert_snapshot!(usage("ping --op send --op read"), @"error: --op is given twice: give it once");
