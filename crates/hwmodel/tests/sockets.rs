@@ -87,6 +87,40 @@ fn a_window_makes_long_ways_slow() {
     assert!(took > 3.0 * far(1e7), "{took} ns");
 }
 
+/// What one way of a WRITE ping takes, with looks at memory.
+fn write_ping(preset: &Preset, bytes: u64) -> Span {
+    use adverb_studies::{CellSpec, Length, Request, run_active, run_passive};
+    let request = Request {
+        length: Length::Iters(20),
+        ..Request::new(
+            adverb_results::Opcode::Write,
+            adverb_units::Bytes::new(bytes),
+        )
+    };
+    let spec = CellSpec::ping(request);
+    let theirs = spec.clone();
+    let mut cluster = Cluster::new(preset, &[Placement::Cached; 2]);
+    let (a, b) = (cluster.machine(0), cluster.machine(1));
+    let active = cluster.spawn(a, "active", move |station| run_active(station, &spec));
+    cluster.spawn(b, "passive", move |station| run_passive(station, &theirs));
+    let outcome = cluster.run(&Budget::NONE);
+    assert!(outcome.is_finished(), "{outcome}");
+    let metrics = active.take().unwrap().unwrap().metrics;
+    Span::from_ps((metrics.one_way_ns.mean.unwrap() * 1e3) as u64)
+}
+
+#[test]
+fn rdma_gains_less_the_longer_messages_are() {
+    let gige = preset("ammasso_gige", &[]);
+    let share = |bytes| write_ping(&gige, bytes).as_ns_f64() / ping(&gige, bytes).0.as_ns_f64();
+    let shares = [64, 4096, 65_536].map(share);
+    assert!(shares.is_sorted(), "{shares:?}");
+    assert!(
+        shares[0] < 0.7 && (0.9..1.01).contains(&shares[2]),
+        "{shares:?}"
+    );
+}
+
 #[test]
 fn any_network_carries_it() {
     for (name, most) in [("cx3", 15.0), ("cx5", 15.0), ("mt26428_qdr", 15.0)] {

@@ -17,8 +17,6 @@ use crate::rate::ns;
 
 /// TCP and IPv4 headers, with time stamps (RFC 793, 791, 7323).
 const TCP_IP: u64 = 20 + 20 + 12;
-/// Largest IP packet of Ethernet (RFC 894).
-const ETHERNET_MTU: u64 = 1500;
 /// Encapsulation of IP over InfiniBand (RFC 4391): it takes of the link's MTU.
 const IPOIB: u64 = 4;
 /// Pieces that are acknowledged together.
@@ -76,7 +74,7 @@ fn peer(end: u32) -> u32 {
 fn segment(machine: &Machine) -> u64 {
     let ip = match machine.preset.link_layer {
         LinkLayer::InfiniBand => machine.preset.params.link.mtu_bytes as u64 - IPOIB,
-        _ => ETHERNET_MTU,
+        _ => header::ETHERNET_MTU,
     };
     ip - TCP_IP
 }

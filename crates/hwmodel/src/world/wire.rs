@@ -26,6 +26,8 @@ pub(super) mod header {
     pub(super) const VCRC: u64 = 2;
     /// Preamble, frame, FCS and gap.
     pub(in crate::world) const ETHERNET: u64 = 8 + 14 + 4 + 12;
+    /// Largest IP packet of a frame (RFC 894).
+    pub(in crate::world) const ETHERNET_MTU: u64 = 1500;
     pub(super) const IPV4_UDP: u64 = 20 + 8;
     /// A datagram's on InfiniBand, all together.
     pub(in crate::world) const DATAGRAM: u64 = LRH + BTH + DETH + ICRC + VCRC;
@@ -40,6 +42,14 @@ fn frame(link: LinkLayer) -> u64 {
         LinkLayer::Ethernet => ETHERNET + IPV4_UDP + BTH + ICRC,
         LinkLayer::Iwarp => ETHERNET + IWARP,
         _ => LRH + BTH + ICRC + VCRC,
+    }
+}
+
+/// What a packet carries at most. iWARP has no path MTU of its own: it fills frames of TCP.
+fn payload(link: LinkLayer, path_mtu: u64) -> u64 {
+    match link {
+        LinkLayer::Iwarp => header::ETHERNET_MTU - header::IWARP,
+        _ => path_mtu.max(1),
     }
 }
 
@@ -154,7 +164,7 @@ impl Fabric {
         let m = self.messages.get(message);
         let machine = &mut self.machines[here as usize];
         let link = machine.link;
-        let mtu = qp.mtu.max(1);
+        let mtu = payload(machine.preset.link_layer, qp.mtu);
         let packets = m.length.div_ceil(mtu).max(1);
         let around = frame(machine.preset.link_layer);
         let wire = m.length + packets * around + extended(m, qp.qp_type);
