@@ -81,7 +81,7 @@ fn a_window_makes_long_ways_slow() {
         ping(&preset("ammasso_gige", &far), 1 << 20).0.as_ns_f64()
     };
     // A window a round trip of 2 ms.
-    let trips = (1 << 20) as f64 / 65_536.0;
+    let trips = f64::from(1 << 20) / 65_536.0;
     let took = far(65_536.0);
     assert!(took > (trips - 1.0) * 2e6, "{took} ns");
     assert!(took > 3.0 * far(1e7), "{took} ns");
