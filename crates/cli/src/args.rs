@@ -16,6 +16,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use crate::device::DeviceChoice;
 use crate::model::PresetChoice;
 use crate::remote::HostPort;
+use crate::services::{ClosedLoopArgs, KvArgs, SequencerArgs};
 
 const AFTER_HELP: &str = "\
 Exit status:
@@ -76,6 +77,9 @@ pub(crate) enum Command {
     Study(StudyArgs),
     Ping(PingArgs),
     Blast(BlastArgs),
+    ClosedLoop(ClosedLoopArgs),
+    Sequencer(SequencerArgs),
+    Kv(KvArgs),
     Serve(ServeArgs),
     Devices(DevicesArgs),
     Doctor(DoctorArgs),
@@ -325,7 +329,7 @@ pub(crate) struct MeasureArgs {
 }
 
 /// The device that `--device` or `--preset` names.
-fn device_or_preset(
+pub(crate) fn device_or_preset(
     device: Option<&DeviceChoice>,
     preset: Option<&PathBuf>,
 ) -> Option<DeviceChoice> {
@@ -778,7 +782,7 @@ impl FromStr for BlastSignal {
 }
 
 /// A whole number; whether 0 makes sense is for the program to say.
-fn count<T: FromStr>(text: &str) -> Result<T, String> {
+pub(crate) fn count<T: FromStr>(text: &str) -> Result<T, String> {
     text.parse()
         .map_err(|_| format!("'{text}' is no count: write a whole number from 1"))
 }

@@ -72,7 +72,7 @@ pub(crate) fn usage_line(error: &clap::Error) -> String {
         }
         ErrorKind::InvalidSubcommand => {
             let name = text(error, ContextKind::InvalidSubcommand).unwrap_or_default();
-            let commands = "study, ping, blast, serve, devices, doctor, model, report";
+            let commands = "study, ping, blast, closed-loop, sequencer, kv, serve, devices, doctor, model, report";
             format!("'{name}' is no command: choose from {commands}")
         }
         ErrorKind::MissingRequiredArgument => {

@@ -17,6 +17,7 @@ mod report;
 mod request;
 mod role;
 mod serve;
+mod services;
 mod study;
 mod table;
 mod terminal;
@@ -56,6 +57,9 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Study(args) => return study::run(&args),
         Command::Ping(args) => measure::ping(&args)?,
         Command::Blast(args) => measure::blast(&args)?,
+        Command::ClosedLoop(args) => services::closed_loop(&args)?,
+        Command::Sequencer(args) => services::sequencer(&args)?,
+        Command::Kv(args) => services::kv(&args)?,
         Command::Serve(args) => serve::run(&args)?,
         Command::Devices(args) => device::list(&args)?,
         Command::Doctor(args) => return doctor::run(&args),

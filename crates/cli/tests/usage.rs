@@ -14,7 +14,7 @@ fn usage(args: &str) -> String {
 
 #[test]
 fn unknown_words() {
-    assert_snapshot!(usage("foo"), @"error: 'foo' is no command: choose from study, ping, blast, serve, devices, doctor, model, report");
+    assert_snapshot!(usage("foo"), @"error: 'foo' is no command: choose from study, ping, blast, closed-loop, sequencer, kv, serve, devices, doctor, model, report");
     assert_snapshot!(usage("ping --op shout"), @"error: --op 'shout' is unknown: choose from send, write-imm, write, read, write-read");
     assert_snapshot!(usage("blast --op write-read"), @"error: --op 'write-read' is unknown: choose from send, write-imm, write, read");
     assert_snapshot!(usage("blast --op read --completion hope"), @"error: --completion 'hope' is unknown: choose from poll, event");
@@ -123,6 +123,9 @@ fn help_and_version_are_answers() {
         &["study", "--help"],
         &["ping", "--help"],
         &["blast", "--help"],
+        &["closed-loop", "--help"],
+        &["sequencer", "--help"],
+        &["kv", "--help"],
         &["serve", "--help"],
         &["devices", "--help"],
         &["model", "--help"],

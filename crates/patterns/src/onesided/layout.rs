@@ -32,7 +32,7 @@ pub(super) fn check(remote: &Remote) -> Result<(), PatternError> {
         return Err(PatternError::Count {
             what: "READs of a GET",
             given: needed as u32,
-            max: items.records.len() as u32,
+            max: items.records.len().max(1) as u32,
         });
     }
     let bad = items

@@ -1,0 +1,333 @@
+//! The command lines of the programs of several members.
+#![allow(
+    rustdoc::broken_intra_doc_links,
+    reason = "these comments are help texts, where brackets are what may be left out"
+)]
+
+use std::path::PathBuf;
+
+use adverb_units::{Bytes, Span};
+use clap::{Args, ValueEnum};
+
+use crate::args::{count, device_or_preset};
+use crate::device::DeviceChoice;
+
+/// Numbers for many clients, each once: by RPC, or by FETCH_ADD on one word
+///
+/// One machine hands out the numbers from 0 on. Three ways, after Kalia et al. (ATC 2016):
+///
+///   rpc      clients WRITE requests (UC, inline) into slots that the server's cores poll; a core adds the
+///            number of requests that it finds to one counter, by one atomic instruction, and answers each
+///            by a SEND (UD)
+///   rpc-imm  requests and answers are SENDs without payload: a number is immediate data
+///   atomics  the server's CPU does nothing: clients post FETCH_ADD (RC)
+///
+/// All numbers are checked: each was handed out exactly once, or the command fails.
+///
+///   rate     numbers per second, counted at the server's cores (atomics: at the clients)
+///   batch    answers that a core posts with one doorbell, on average
+///   mean ... from a request's post until its answer is seen
+#[derive(Debug, Args)]
+#[command(
+    verbatim_doc_comment,
+    after_help = "\
+Examples:
+  adverb sequencer                                       on the user-space device
+  adverb sequencer --by atomics --device model:cx3       what a ConnectX-3's NIC can count
+  adverb sequencer --device model:connect_ib --clients 70 --outstanding 32 --machines 5
+                   --qps 6 --batch 32 --cores 6          the same number by RPC, 50 times faster
+  adverb sequencer --by rpc-imm --rate 100k --json       latency at an offered load"
+)]
+pub(crate) struct SequencerArgs {
+    /// How: rpc, rpc-imm or atomics (see above)
+    #[arg(
+        long,
+        value_name = "HOW",
+        default_value = "rpc",
+        hide_possible_values = true
+    )]
+    pub(crate) by: SequencerBy,
+
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
+
+    #[command(flatten)]
+    pub(crate) clients: ClientArgs,
+}
+
+/// How numbers are handed out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum SequencerBy {
+    Rpc,
+    RpcImm,
+    Atomics,
+}
+
+/// A key-value store: by RPC, or by READs alone
+///
+/// Keys have 16 B. Two ways, after HERD and its rivals (Kalia et al., ATC 2016):
+///
+///   rpc      clients WRITE requests (UC, inline) into slots that the server's cores poll; a core looks keys
+///            up in a hash table of its own, many at a time, and answers by a SEND (UD)
+///   memory   the server's CPU does nothing: a GET is --reads dependent READs of --value bytes; a PUT locks
+///            an item and frees it, by two FETCH_ADDs (RC)
+///
+/// All values are checked, or the command fails: they belong to their key, and are whole.
+///
+///   rate     operations per second, counted at the server's cores (memory: at the clients)
+///   batch    answers that a core posts with one doorbell, on average
+///   mean ... from an operation's first post until its end is seen
+#[derive(Debug, Args)]
+#[command(
+    verbatim_doc_comment,
+    after_help = "\
+Examples:
+  adverb kv                                              on the user-space device
+  adverb kv --put 0.5 --value 256 --clients 4
+  adverb kv --by memory --reads 2 --device model:cx3     two READs for each GET
+  adverb kv --device model:connect_ib --clients 64 --machines 8 --outstanding 32 --cores 8 --json"
+)]
+pub(crate) struct KvArgs {
+    /// How: rpc or memory (see above)
+    #[arg(
+        long,
+        value_name = "HOW",
+        default_value = "rpc",
+        hide_possible_values = true
+    )]
+    pub(crate) by: KvBy,
+
+    /// Bytes of a value: 32, 1K
+    #[arg(
+        long,
+        value_name = "SIZE",
+        default_value = "32",
+        allow_negative_numbers = true
+    )]
+    pub(crate) value: Bytes,
+
+    /// Share of PUTs, 0 to 1
+    #[arg(long, value_name = "SHARE", default_value = "0.05", value_parser = share, allow_negative_numbers = true)]
+    pub(crate) put: f64,
+
+    /// Items of each core's table (memory: of the whole)
+    #[arg(
+        long,
+        value_name = "N",
+        default_value = "65536",
+        value_parser = count::<u64>,
+        allow_negative_numbers = true
+    )]
+    pub(crate) items: u64,
+
+    /// READs of a GET, each where the one before says (--by memory)
+    #[arg(
+        long,
+        value_name = "N",
+        default_value = "1",
+        value_parser = count::<u32>,
+        allow_negative_numbers = true
+    )]
+    pub(crate) reads: u32,
+
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
+
+    #[command(flatten)]
+    pub(crate) clients: ClientArgs,
+}
+
+/// How the store is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum KvBy {
+    Rpc,
+    Memory,
+}
+
+/// Threads that keep requests in flight to machines that do nothing: rate and waiting time
+///
+/// Each client thread has --qps queue pairs (RC), in turn to --machines passive members, and keeps
+/// --outstanding requests under way on each.
+///
+///   rate     requests per second of all threads together
+///   mean     from a request's post until its completion is seen
+#[derive(Debug, Args)]
+#[command(
+    verbatim_doc_comment,
+    after_help = "\
+Examples:
+  adverb closed-loop --op read                           READs of 64 B, one client
+  adverb closed-loop --op fetch-add --outstanding 16
+  adverb closed-loop --op write --size 32 --inline --qps 4 --outstanding 32 --batch 16
+                     --device model:connect_ib --clients 10"
+)]
+pub(crate) struct ClosedLoopArgs {
+    /// Operation: write, read, fetch-add or cas
+    #[arg(long, hide_possible_values = true)]
+    pub(crate) op: ClosedLoopOp,
+
+    /// Payload of a request: bytes (64), binary multiples (4K)
+    #[arg(
+        long,
+        value_name = "SIZE",
+        default_value = "64",
+        allow_negative_numbers = true
+    )]
+    pub(crate) size: Bytes,
+
+    /// Carry the payload in the request itself (WRITE)
+    #[arg(long)]
+    pub(crate) inline: bool,
+
+    #[command(flatten)]
+    pub(crate) posting: PostingArgs,
+
+    #[command(flatten)]
+    pub(crate) clients: ClientArgs,
+}
+
+/// What a closed loop posts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ClosedLoopOp {
+    Write,
+    Read,
+    FetchAdd,
+    Cas,
+}
+
+/// How queue pairs are used.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct PostingArgs {
+    /// Queue pairs of each server core (atomics, memory, closed-loop: of each client)
+    #[arg(
+        long,
+        value_name = "N",
+        default_value = "2",
+        value_parser = count::<u32>,
+        allow_negative_numbers = true
+    )]
+    pub(crate) qps: u32,
+
+    /// Requests or answers posted with one doorbell at most; 1 posts each alone [default: 16, or what
+    /// may be under way]
+    #[arg(long, value_name = "N", value_parser = count::<u32>, allow_negative_numbers = true)]
+    pub(crate) batch: Option<u32>,
+}
+
+/// The server's part.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct ServerArgs {
+    /// Server cores: threads that poll for requests
+    #[arg(
+        long,
+        value_name = "N",
+        default_value = "1",
+        value_parser = count::<u32>,
+        allow_negative_numbers = true
+    )]
+    pub(crate) cores: u32,
+
+    /// Offer so many requests a second at random moments, whatever the answers: 100k, 2.5M [default:
+    /// closed loop]
+    #[arg(long, value_name = "RATE", value_parser = rate, allow_negative_numbers = true)]
+    pub(crate) rate: Option<f64>,
+
+    #[command(flatten)]
+    pub(crate) posting: PostingArgs,
+}
+
+/// The clients' part, and where.
+#[derive(Debug, Args)]
+pub(crate) struct ClientArgs {
+    /// Client threads
+    #[arg(
+        long,
+        value_name = "N",
+        default_value = "2",
+        value_parser = count::<u32>,
+        allow_negative_numbers = true
+    )]
+    pub(crate) clients: u32,
+
+    /// Requests under way: of each client by RPC, else on each of its queue pairs
+    #[arg(
+        long,
+        value_name = "N",
+        default_value = "8",
+        value_parser = count::<u32>,
+        allow_negative_numbers = true
+    )]
+    pub(crate) outstanding: u32,
+
+    /// Machines beside the first one, in the model; on a real device all members are threads here
+    #[arg(
+        long,
+        value_name = "N",
+        default_value = "1",
+        value_parser = count::<u32>,
+        allow_negative_numbers = true
+    )]
+    pub(crate) machines: u32,
+
+    /// The device: soft, verbs:NAME[:PORT[:GID]] or model:PRESET (see `adverb devices`)
+    #[arg(long, value_name = "DEV", default_value = "soft")]
+    pub(crate) device: DeviceChoice,
+
+    /// A model by a preset file of your own, in place of --device (`adverb model show -h` has one)
+    #[arg(long, value_name = "FILE", conflicts_with = "device")]
+    pub(crate) preset: Option<PathBuf>,
+
+    /// Measure for so long, after a quarter of it to warm up: 2s, 500ms [default: 1s; of a model 1ms,
+    /// in virtual time]
+    #[arg(long, value_name = "TIME", allow_negative_numbers = true)]
+    pub(crate) duration: Option<Span>,
+
+    /// One JSON object on stdout instead of the table
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+impl ClientArgs {
+    /// The device.
+    pub(crate) fn device(&self) -> DeviceChoice {
+        let named = device_or_preset(Some(&self.device), self.preset.as_ref());
+        named.unwrap_or(DeviceChoice::Soft)
+    }
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    let share = text.parse::<f64>().ok().filter(|s| (0.0..=1.0).contains(s));
+    share.ok_or_else(|| format!("'{text}' is no share: write a number from 0 to 1"))
+}
+
+fn rate(text: &str) -> Result<f64, String> {
+    let (digits, scale) = match text.as_bytes().last() {
+        Some(b'k') => (&text[..text.len() - 1], 1e3),
+        Some(b'M') => (&text[..text.len() - 1], 1e6),
+        _ => (text, 1.0),
+    };
+    let rate = digits.parse::<f64>().ok().map(|rate| rate * scale);
+    let rate = rate.filter(|rate| (1.0..=1e12).contains(rate));
+    rate.ok_or_else(|| {
+        format!("'{text}' is no rate: write requests a second, such as 5000, 100k or 2M")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_and_shares_are_read() {
+        assert_eq!(rate("100k"), Ok(1e5));
+        assert_eq!(rate("2.5M"), Ok(2.5e6));
+        assert_eq!(rate("5000"), Ok(5e3));
+        for bad in ["", "k", "0", "-1", "nan", "inf", "1G", "é"] {
+            assert!(rate(bad).is_err(), "{bad}");
+        }
+        assert_eq!(share("0.5"), Ok(0.5));
+        for bad in ["", "1.1", "-0.1", "nan"] {
+            assert!(share(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! `sequencer`, `kv` and `closed-loop`: on the user-space device and on the model.
+
+mod common;
+
+use common::{Place, end_of, signal, wait_for};
+use insta::assert_snapshot;
+use rustix::process::Signal;
+use serde_json::Value;
+
+/// The one object of a command that ended well; the device leaves no files.
+#[track_caller]
+fn figures(command: &str) -> Value {
+    let place = Place::new();
+    let mut args: Vec<&str> = command.split_whitespace().collect();
+    args.push("--json");
+    let mut objects = place.run(&args).ok().json();
+    assert_eq!(objects.len(), 1, "{command}");
+    assert!(place.shm_files().is_empty(), "{command}");
+    objects.remove(0)
+}
+
+#[track_caller]
+fn count(figures: &Value, path: &str) -> u64 {
+    let value = figures.pointer(path).and_then(Value::as_u64);
+    value.unwrap_or_else(|| panic!("{path} in {figures}"))
+}
+
+const DEVICES: [&str; 2] = [
+    "--duration 50ms",
+    "--device model:connect_ib --machines 2 --duration 200us",
+];
+
+#[test]
+fn a_sequencer_by_each_way_hands_out_every_number_once() {
+    for device in DEVICES {
+        for how in [
+            "--by rpc",
+            "--by rpc --batch 1 --cores 2 --clients 3",
+            "--by rpc-imm --qps 3",
+            "--by rpc-imm --rate 20k",
+            "--by atomics",
+            "--by atomics --batch 1 --qps 1 --outstanding 1",
+        ] {
+            let figures = figures(&format!("sequencer {how} {device}"));
+            assert_eq!(figures["program"], "sequencer");
+            // The command itself fails where one is missing or there twice.
+            assert!(count(&figures, "/checked/numbers") > 0, "{how} {device}");
+            assert!(figures["checked"].get("values").is_none());
+        }
+    }
+}
+
+#[test]
+fn a_store_by_each_way_gives_the_values_of_its_keys() {
+    for device in DEVICES {
+        for how in [
+            "--by rpc",
+            "--by rpc --value 1K --put 0.5 --cores 2 --batch 1",
+            "--by memory",
+            "--by memory --reads 3 --value 100 --put 0.5",
+        ] {
+            let figures = figures(&format!("kv --items 2000 {how} {device}"));
+            assert!(count(&figures, "/checked/values") > 0, "{how} {device}");
+        }
+        let locked = figures(&format!("kv --items 100 --by memory --put 1 {device}"));
+        assert!(count(&locked, "/checked/locks") > 0, "{device}");
+    }
+}
+
+#[test]
+fn a_closed_loop_of_each_operation() {
+    for device in DEVICES {
+        for how in [
+            "write --inline --size 32",
+            "write --size 8K",
+            "read",
+            "fetch-add --batch 1",
+            "cas",
+        ] {
+            let figures = figures(&format!("closed-loop --op {how} {device}"));
+            assert_eq!(figures["params"]["op"], how.split(' ').next().unwrap());
+            assert!(figures["requests_per_s"].as_f64().is_some());
+        }
+    }
+}
+
+#[test]
+fn the_model_gives_equal_figures_for_equal_commands() {
+    for command in [
+        "sequencer --device model:connect_ib --clients 6 --cores 2",
+        "kv --device model:cx3 --clients 4",
+        "kv --by memory --device model:cx3 --clients 4",
+        "closed-loop --op read --device model:cx3",
+    ] {
+        assert_eq!(figures(command), figures(command), "{command}");
+    }
+}
+
+#[test]
+fn an_rpc_is_much_faster_than_atomics_on_one_word() {
+    let rate = |how: &str| {
+        let figures = figures(&format!(
+            "sequencer {how} --device model:connect_ib --clients 40 --machines 4"
+        ));
+        figures["requests_per_s"].as_f64().unwrap()
+    };
+    let atomics = rate("--by atomics");
+    let alone = rate("--by rpc --batch 1");
+    let batched = rate("--by rpc --batch 32 --qps 6 --outstanding 32");
+    let cores = rate("--by rpc-imm --batch 32 --qps 6 --outstanding 32 --cores 8");
+    assert!(2.0 * atomics < alone, "{atomics}, {alone}");
+    assert!(2.0 * alone < batched, "{alone}, {batched}");
+    assert!(2.0 * batched < cores, "{batched}, {cores}");
+}
+
+#[test]
+fn a_table_says_what_was_run_and_what_was_checked() {
+    let place = Place::new();
+    let table = |command: &str| -> Vec<String> {
+        let args: Vec<&str> = command.split_whitespace().collect();
+        let out = place.run(&args).ok().out;
+        out.lines().map(str::to_owned).collect()
+    };
+    let header =
+        " requests       rate      batch       mean        p50        p99      p99.9        max";
+    let lines = table("sequencer --by atomics --device model:cx3 --duration 200us");
+    assert_snapshot!(lines[0], @"sequencer on model:cx3: without a server's CPU, 2 clients with 8 under way, 2 queue pairs, up to 8 a doorbell");
+    assert_eq!(lines[1], header);
+    assert!(
+        lines[2].contains("M/s") && lines[2].contains("µs"),
+        "{}",
+        lines[2]
+    );
+    assert!(
+        lines[3].ends_with(" numbers, each handed out exactly once."),
+        "{}",
+        lines[3]
+    );
+    let lines =
+        table("closed-loop --op read --device model:cx3 --duration 200us --clients 1 --qps 1");
+    assert_snapshot!(lines[0], @"closed-loop on model:cx3: read of 64 B, 1 client with 8 under way, 1 queue pair, up to 8 a doorbell");
+    assert_eq!(lines[1], header);
+    assert_eq!(lines.len(), 3);
+}
+
+#[test]
+fn what_cannot_be_is_one_line() {
+    let refused = |command: &str| {
+        let args: Vec<&str> = command.split_whitespace().collect();
+        Place::new().run(&args).refused(2).to_owned()
+    };
+    assert_snapshot!(refused("sequencer --cores 3"), @"error: 3 server cores for 2 clients: a client is served by one core; choose 1 to 2");
+    assert_snapshot!(refused("sequencer --by atomics --rate 5"), @"error: --rate is for --by rpc: here the server's CPU does nothing");
+    assert_snapshot!(refused("sequencer --rate soon"), @"error: --rate: 'soon' is no rate: write requests a second, such as 5000, 100k or 2M");
+    assert_snapshot!(refused("sequencer --clients 0"), @"error: --clients 0: 1 to 4096 are possible");
+    assert_snapshot!(refused("sequencer --clients 600"), @"error: 601 members are threads of this machine: at most 256 are possible");
+    assert_snapshot!(refused("sequencer --batch 33"), @"error: --batch 33: 1 to 32 are possible, as many as a core takes at a time");
+    assert_snapshot!(refused("sequencer --by atomics --batch 9"), @"error: --batch 9: 1 to 8 are possible, as many as --outstanding lets be under way");
+    assert_snapshot!(refused("sequencer --device verbs+cm:none"), @"error: verbs+cm:none: clients are connected by hand; name the device as verbs:NAME");
+    assert_snapshot!(refused("kv --put 2"), @"error: --put: '2' is no share: write a number from 0 to 1");
+    assert_snapshot!(refused("kv --value 8K"), @"error: values of 8 KiB: at most 4 KiB are possible");
+    assert_snapshot!(refused("kv --items 0"), @"error: 0 items: 1 to 268435456 are possible");
+    assert_snapshot!(refused("kv --items 400000000"), @"error: these items would take more than 2 GiB of memory; choose fewer or smaller ones");
+    assert_snapshot!(refused("kv --by memory --value 4"), @"error: a record of 4 B: 8 to 1048576 B are possible");
+    assert_snapshot!(refused("kv --by memory --reads 0"), @"error: 0 READs of a GET: 1 to 1 are possible");
+    assert_snapshot!(refused("closed-loop --op read --inline"), @"error: --inline is for --op write: read carries no payload");
+    assert_snapshot!(refused("closed-loop --op read --size 16G"), @"error: these payloads would take more than 2 GiB of memory; choose fewer or smaller ones");
+}
+
+#[test]
+fn a_device_that_is_not_there_is_named() {
+    let ended = Place::new().run(&["sequencer", "--device", "verbs:none"]);
+    let line = ended.refused(1);
+    assert!(line.contains("cannot open device verbs:none"), "{line}");
+}
+
+#[test]
+fn ctrl_c_ends_all_members() {
+    for program in [
+        &["sequencer", "--duration", "60s"][..],
+        &["kv", "--by", "memory", "--duration", "60s"],
+        &["sequencer", "--device", "model:cx3", "--duration", "1000s"],
+    ] {
+        let place = Place::new();
+        let child = place.spawn(program);
+        let is_model = program.contains(&"--device");
+        wait_for("the device's files", || {
+            is_model || !place.shm_files().is_empty()
+        });
+        if is_model {
+            // It begins to listen for signals before it runs.
+            wait_for("the signal's handler", || catches_sigint(child.id()));
+        }
+        signal(child.id(), Signal::INT);
+        let ended = end_of(child);
+        assert_eq!(ended.refused(1), "error: interrupted", "{program:?}");
+        assert!(place.shm_files().is_empty(), "{program:?}");
+    }
+}
+
+/// Whether a process has a handler for SIGINT (proc(5): SigCgt).
+fn catches_sigint(pid: u32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.is_some_and(|mask| mask & (1 << (Signal::INT.as_raw() - 1)) != 0)
+}
