@@ -90,11 +90,13 @@ impl Cluster {
         self.simulation.shared()
     }
 
-    /// Lets threads of a machine work beside the roles, from the beginning to the end.
+    /// Lets threads of a machine work beside the roles, from the beginning to the end. Those on the roles'
+    /// node take cores, too.
     pub fn load(&mut self, machine: MachineId, load: &CpuLoad) {
         self.simulation.shared().with(|fabric, _| {
             let machine = &mut fabric.machines[machine.0 as usize];
             machine.root.load(load, &machine.preset.params);
+            machine.seat(load);
         });
     }
 

@@ -3,7 +3,7 @@
 use adverb_hwmodel::{Access, Cluster, CpuLoad, Node, Placement, Preset, Work};
 use adverb_patterns::{
     Inbound, Limits, Load, Outbound, Part, Pattern, Piece, Places, Request, Schedule, Tally,
-    Transport, run,
+    Timing, Transport, run,
 };
 use adverb_sim::Budget;
 use adverb_units::{Bytes, Span};
@@ -109,6 +109,49 @@ fn without_ddio_writes_to_one_line_wait_for_memory() {
 fn runs_under_load_are_the_same() {
     let run = || rate(Request::Write, 8, 12, Placement::Cached, 2.0);
     assert_eq!(run().to_bits(), run().to_bits());
+}
+
+#[test]
+fn threads_that_compute_take_cores_from_who_answers_and_not_from_the_nic() {
+    let preset = Preset::built_in("cx3_fdr_nurdma").unwrap();
+    let wait = |request, threads| {
+        let load = Load {
+            timing: Timing::Each,
+            ..Load::new(request, 64)
+        };
+        let shape = Outbound {
+            cores: 1,
+            qps: 1,
+            peers: 1,
+            memory: 4096,
+        };
+        let pattern = Pattern::outbound(Transport::Rc, &load, shape);
+        let compute = CpuLoad {
+            threads,
+            node: Node::Nic,
+            work: Work::Own,
+        };
+        let tallies = under(Some(compute), &preset, Placement::Cached, &pattern);
+        tallies[0].mean_wait().unwrap()
+    };
+    assert_eq!(wait(Request::Read, 0), wait(Request::Read, 48));
+    let compute = |threads| {
+        let piece = Piece {
+            busy: Span::from_ns(500),
+            lines: 0,
+        };
+        let mut pattern = Pattern::new(Transport::Rc);
+        let me = pattern.add(1, Part::Compute(piece), 4096);
+        let load = CpuLoad {
+            threads,
+            node: Node::Nic,
+            work: Work::Own,
+        };
+        let tallies = under(Some(load), &preset, Placement::Cached, &pattern);
+        tallies[me.0 as usize].per_second().unwrap()
+    };
+    assert_eq!(compute(0), compute(11), "there is a core for each");
+    assert!(compute(12) < compute(11) && compute(36) < compute(12) * 0.6);
 }
 
 /// Pieces a second that a core of a machine computes while another machine writes to it.

@@ -7,6 +7,7 @@ use adverb_verbs::{AtomicCap, DeviceCaps, Gid, Lid, PathMtu};
 use super::memory::Memory;
 use super::root::Root;
 use crate::cores::Words;
+use crate::load::{CpuLoad, Node};
 use crate::params::Params;
 use crate::pcie::Pcie;
 use crate::preset::{Driver, Preset};
@@ -194,7 +195,7 @@ pub(crate) struct Machine {
     pub(crate) memory: Memory,
     pub(crate) placement: Placement,
     pub(crate) root: Root,
-    /// Roles that have cores.
+    /// Roles that have cores, and threads beside them.
     roles: u32,
     /// Words that programs share among its cores.
     pub(crate) words: Words,
@@ -254,6 +255,15 @@ impl Machine {
         let place = self.roles;
         self.roles += u32::from(seat == Seat::Core);
         (seat == Seat::Core).then_some(place)
+    }
+
+    /// Gives the threads of a load their places.
+    pub(crate) fn seat(&mut self, load: &CpuLoad) {
+        self.roles += match (load.node, self.placement.is_remote()) {
+            (Node::Nic, false) | (Node::Other, true) => load.threads,
+            (Node::Nic, true) | (Node::Other, false) => 0,
+            (Node::Both, _) => load.threads.div_ceil(2),
+        };
     }
 
     /// How fast the role at `place` computes, now that all are there.
