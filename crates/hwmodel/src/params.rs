@@ -188,6 +188,8 @@ params! {
         unit_wqe_ns: 0.0..=100000.0;
         /// What a request that the NIC fetched occupies it longer.
         unit_fetch_ns: 0.0..=100000.0;
+        /// Requests of a queue pair whose payload is on its way to the NIC at a time.
+        gathers: 1.0..=4096.0;
         /// Sending requests of one 64 B line, per microsecond.
         send_mops: 0.001..=10000.0;
         /// What each further line of a request costs in the sending side.
@@ -220,7 +222,10 @@ params! {
         page_bytes: 4096.0..=1073741824.0;
         /// One command of the driver, such as registering or deregistering a region.
         command_ns: 0.0..=100000000.0;
-        /// Requests under way whose WQEs it keeps.
+        /// Send queue that it reads at a time, at the doorbell; of one line or less: only when a request's
+        /// turn comes, the first line of it and then the rest.
+        wqe_read_bytes: 64.0..=4096.0;
+        /// WQEs that it keeps: those that came last.
         wqe_entries: 1.0..=10000000.0;
         /// WQEs that it can load again at a time without standing still.
         wqe_fetches: 1.0..=4096.0;

@@ -44,6 +44,8 @@ pub(crate) struct Pcie {
     up: Server,
     /// Memory to NIC.
     down: Server,
+    /// Reads of few bytes, among others.
+    few: Server,
     /// CPU to NIC.
     mmio: Server,
     /// Time that read requests took of the way up, and MMIO of the way down, since the last packet
@@ -93,6 +95,7 @@ impl Pcie {
         Pcie {
             up: Server::default(),
             down: Server::default(),
+            few: Server::default(),
             mmio: Server::default(),
             up_debt: Span::ZERO,
             down_debt: Span::ZERO,
@@ -193,6 +196,20 @@ impl Pcie {
         let asked = [at + delay, begin + delay];
         self.note_read(asked, bytes, (request, latency), arrival);
         arrival
+    }
+
+    /// The same of few bytes, among many: of data that were asked for before they wait only for as many
+    /// as can be asked for at a time. Returns when the last byte comes.
+    pub(crate) fn read_few(&mut self, at: Time, delay: Span, bytes: u64, latency: Span) -> Time {
+        let asked = self.tags.count() as u64 * self.max_read_request;
+        let completions = bytes.div_ceil(self.completion);
+        let wire = self.byte.of(bytes + completions * self.overhead.completion);
+        let begin = at.max(self.down.free());
+        let wait = (begin - at).min(self.byte.of(asked));
+        // Among themselves they keep their order.
+        let early = begin - self.few.begin(at + wait, wire);
+        let arrival = self.read(at, delay, bytes, latency);
+        at + (arrival.last - at).saturating_sub(early)
     }
 }
 

@@ -45,6 +45,11 @@ impl Slots {
         }
     }
 
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        self.free.len()
+    }
+
     /// When a slot is free for who asks at `at`.
     #[inline]
     pub(crate) fn admit(&self, at: Time) -> Time {

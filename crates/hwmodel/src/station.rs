@@ -229,6 +229,10 @@ impl Station for ModelStation<'_> {
         let deadline = self.deadline(patience);
         let changed = mr.changed();
         self.role.sync();
+        if mr.load(offset)? == value {
+            // The NIC's write took the line from the core's own caches.
+            self.busy(Act::See, self.cpu.fresh_line);
+        }
         while mr.load(offset)? != value {
             if self.wait(Act::Poll, changed, deadline) == Wake::Deadline {
                 let what = "change of polled memory";

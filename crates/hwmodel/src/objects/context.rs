@@ -301,6 +301,7 @@ impl Context for ModelContext {
                 mtu: machine.mtu().bytes().get(),
                 shared_register: shared.then_some(self.number),
                 max_inl_recv,
+                gathers: machine.preset.params.nic.gathers as usize,
             };
             fabric.qps.push(new_qp(&made, init));
             Ok(ModelQp::new(&self.world, index, number, init.caps))

@@ -9,6 +9,7 @@ use adverb_verbs::{
 };
 
 use super::{ModelCq, World};
+use crate::resource::Slots;
 use crate::world::queue_pair::Qp;
 use crate::world::wire::Passage;
 
@@ -23,6 +24,8 @@ pub(super) struct Made {
     pub(super) mtu: u64,
     pub(super) shared_register: Option<u32>,
     pub(super) max_inl_recv: u32,
+    /// Payload reads at a time.
+    pub(super) gathers: usize,
 }
 
 pub(super) fn new_qp(made: &Made, init: &QpInit<'_, ModelCq>) -> Qp {
@@ -62,6 +65,9 @@ pub(super) fn new_qp(made: &Made, init: &QpInit<'_, ModelCq>) -> Qp {
         room: Time::ZERO,
         issuing: false,
         paused: false,
+        doorbells: 0,
+        reading: false,
+        gathers: Slots::new(made.gathers),
         timeout_pending: false,
         retries_left: 0,
         rnr_retries_left: None,

@@ -139,7 +139,6 @@ impl Fabric {
             let Some(wqe) = qp.sends.pop_front() else {
                 return;
             };
-            self.machines[qp.machine as usize].nic.under_way -= u64::from(qp.first < qp.known);
             qp.first += 1;
             let (cq, qp_type) = (qp.send_cq, qp.qp_type);
             let entry = Entry {

@@ -4,15 +4,17 @@ use adverb_sim::{Pace, Seed};
 use adverb_units::{Span, Time};
 use adverb_verbs::{AtomicCap, DeviceCaps, Gid, Lid, PathMtu};
 
+use super::atomics::Atomics;
 use super::memory::Memory;
 use super::root::Root;
+use super::send_queue::Wqes;
 use crate::cores::Words;
 use crate::load::{CpuLoad, Node};
 use crate::params::Params;
 use crate::pcie::Pcie;
 use crate::preset::{Driver, Preset};
 use crate::rate::{ByteTime, ns, period};
-use crate::resource::{Cache, Server, Slots};
+use crate::resource::{Cache, Server};
 use crate::trace::Tracer;
 
 /// Where a program's buffers lie, and in which state.
@@ -92,6 +94,13 @@ pub(crate) struct NicTimes {
     pub(crate) atomic: Span,
 }
 
+impl NicTimes {
+    /// Answering a READ of so many lines occupies the sending side.
+    pub(crate) fn answering(&self, lines: u64) -> Span {
+        self.read_response + self.send_line * lines.saturating_sub(1)
+    }
+}
+
 /// What the NIC counts beside its PCIe traffic.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct NicCounts {
@@ -121,13 +130,8 @@ pub(crate) struct Nic {
     pub(crate) commands: Server,
     /// Contexts for DC initiators.
     pub(crate) dc_contexts: super::dc::Contexts,
-    /// Requests that it knows of and that have not completed.
-    pub(crate) under_way: u64,
-    pub(crate) wqe_entries: u32,
-    /// Spreads the misses of WQEs evenly over the answers.
-    pub(crate) wqe_debt: u64,
-    pub(crate) buckets: Vec<Server>,
-    pub(crate) atomic_slots: Slots,
+    pub(crate) wqes: Wqes,
+    pub(crate) atomics: Atomics,
     /// Outgoing side of each port.
     pub(crate) ports: Vec<Server>,
     /// The switch's outgoing side towards each port.
@@ -350,26 +354,6 @@ impl Machine {
         self.nic.contexts.access(half.key(number));
     }
 
-    /// The WQE of a request that had to wait is needed, to send it or to know where its answer goes; how
-    /// long that stops the side that needs it.
-    ///
-    /// Of the requests under way the NIC keeps so many; the others it has to read again.
-    #[inline]
-    pub(crate) fn wqe_again(&mut self) -> Span {
-        let (kept, all) = (self.nic.wqe_entries.into(), self.nic.under_way);
-        if all <= kept {
-            return Span::ZERO;
-        }
-        self.nic.wqe_debt += all - kept;
-        if self.nic.wqe_debt < all {
-            return Span::ZERO;
-        }
-        self.nic.wqe_debt -= all;
-        self.nic.counts.wqe_misses += 1;
-        self.pcie.traffic.read_lines += 1;
-        self.nic.times.wqe_miss
-    }
-
     /// The sending side works for `span`, from `at` on; returns when the request has passed it.
     #[inline]
     pub(crate) fn transmit(&mut self, at: Time, span: Span) -> Time {
@@ -477,11 +461,8 @@ fn nic(p: &Params, times: NicTimes, random: u64) -> Nic {
         translations: Cache::new(n.translation_entries as usize, !random),
         commands: Server::default(),
         contexts: Cache::new(n.context_entries as usize, random),
-        under_way: 0,
-        wqe_entries: n.wqe_entries as u32,
-        wqe_debt: 0,
-        buckets: vec![Server::default(); n.atomic_buckets as usize],
-        atomic_slots: Slots::new(n.atomic_slots as usize),
+        wqes: Wqes::new(n),
+        atomics: Atomics::new(n, ports.len()),
         inbound: ports.clone(),
         ports,
         counts: NicCounts::default(),

@@ -7,6 +7,7 @@ use adverb_sim::{Agenda, Condition, World};
 use adverb_units::Time;
 
 mod admission;
+mod atomics;
 pub(crate) mod completion;
 mod contest;
 pub(crate) mod dc;
@@ -18,6 +19,7 @@ pub(crate) mod queue_pair;
 mod requester;
 mod responder;
 pub(crate) mod root;
+mod send_queue;
 pub(crate) mod tcp;
 mod translation;
 pub(crate) mod wire;
@@ -66,16 +68,22 @@ pub(crate) enum Event {
     ChangeTarget { qp: QpRef },
     /// A DC initiator is connected.
     Connected { qp: QpRef },
+    /// The queue pair's next request may be read.
+    ReadNext { qp: QpRef },
     /// The pause after RNR is over.
     Resume { qp: QpRef },
     /// The peer has not answered.
     Timeout { qp: QpRef, seq: u64 },
     /// A message is at its target's port.
     Arrive { message: u32 },
+    /// An atomic operation of a port may begin.
+    Lock { machine: u32, port: u32 },
     /// A locked read-modify-write ends.
     Atomic { message: u32 },
     /// What a message brought can be seen in the target's memory.
     Deliver { message: u32 },
+    /// The data of a READ's answer can be seen.
+    Land { message: u32 },
     /// Receives fail, now that those before them have completed.
     FailReceives { qp: QpRef },
     /// A piece of a TCP stream, or an acknowledgement alone, is at the NIC that sends it.
@@ -148,11 +156,14 @@ impl World for Fabric {
             Event::Issue { qp } => self.issue_next(qp, agenda),
             Event::ChangeTarget { qp } => self.change_target(qp, agenda),
             Event::Connected { qp } => self.connected(qp, agenda),
+            Event::ReadNext { qp } => self.read_next(qp, agenda),
             Event::Resume { qp } => self.resume_queue(qp, agenda),
             Event::Timeout { qp, seq } => self.timeout(qp, seq, agenda),
             Event::Arrive { message } => self.arrive(message, agenda),
+            Event::Lock { machine, port } => self.lock_next(machine, port, agenda),
             Event::Atomic { message } => self.atomic(message, agenda),
             Event::Deliver { message } => self.deliver(message, agenda),
+            Event::Land { message } => self.land(message, agenda),
             Event::FailReceives { qp } => self.fail_receives(qp, agenda),
             Event::TcpSend { end, bytes } => self.tcp_send(end, bytes, agenda),
             Event::TcpArrive { end, piece } => self.tcp_arrive(end, piece, agenda),

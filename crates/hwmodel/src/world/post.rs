@@ -9,7 +9,7 @@ use adverb_verbs::{
 
 use super::machine::Machine;
 use super::memory::Asked;
-use super::queue_pair::{Piece, Pieces, Qp, Receive, Target, Wqe};
+use super::queue_pair::{Held, Piece, Pieces, Qp, Receive, Target, Wqe};
 use super::{Event, Fabric, Path};
 use crate::preset::Driver;
 use crate::trace::Act;
@@ -176,7 +176,8 @@ impl Fabric {
             target,
             lines,
             ready: agenda.clock.now(),
-            fetched: false,
+            held: Held::InMemory,
+            doorbell: 0,
             status: is_broken.then_some(WcStatus::WrFlushErr),
             completed: agenda.clock.now(),
         };

@@ -12,8 +12,10 @@ use smallvec::SmallVec;
 
 use super::machine::machine_of;
 use super::memory::Range;
+use super::send_queue::Stamp;
 use super::wire::Passage;
 use super::{Event, Fabric, QpRef};
+use crate::resource::Slots;
 
 /// Number of a machine's first queue pair: below lie the special ones (IBTA vol. 1, 3.9.3).
 pub(crate) const FIRST_NUMBER: u32 = 2;
@@ -40,6 +42,17 @@ pub(crate) struct Target {
     pub(crate) qkey: u32,
 }
 
+/// Where the NIC has a request from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Held {
+    /// The CPU wrote it by MMIO.
+    Written(Stamp),
+    /// The NIC read it.
+    Read(Stamp),
+    /// It is in the host's memory only.
+    InMemory,
+}
+
 /// A request in the send queue, until it is completed.
 #[derive(Debug)]
 pub(crate) struct Wqe {
@@ -55,8 +68,10 @@ pub(crate) struct Wqe {
     pub(crate) lines: u64,
     /// When the NIC has it.
     pub(crate) ready: Time,
-    /// The NIC had to read it.
-    pub(crate) fetched: bool,
+    /// Where the NIC has it from.
+    pub(crate) held: Held,
+    /// Which doorbell of the queue pair told of it.
+    pub(crate) doorbell: u64,
     /// How it ended.
     pub(crate) status: Option<WcStatus>,
     /// When its completion can be seen.
@@ -133,11 +148,17 @@ pub(crate) struct Qp {
     pub(crate) next: u64,
     /// Number of the first that the NIC does not know of.
     pub(crate) known: u64,
+    /// It is settled when its next request is read.
+    pub(crate) reading: bool,
+    /// Doorbells that told of requests.
+    pub(crate) doorbells: u64,
     /// Those before are completed, and the program knows it: their room is free.
     pub(crate) retired: u64,
     pub(crate) reads_under_way: u32,
     /// When the last READ or atomic operation left room for another.
     pub(crate) room: Time,
+    /// Payload reads of its requests.
+    pub(crate) gathers: Slots,
     /// Its next request has its turn at the processing unit.
     pub(crate) issuing: bool,
     /// It waits after RNR.
@@ -207,6 +228,7 @@ impl Qp {
         self.receives.clear();
         self.failed_receives.clear();
         (self.first, self.next, self.known, self.retired) = (0, 0, 0, 0);
+        (self.doorbells, self.reading) = (0, false);
         self.reads_under_way = 0;
         self.receives_in_use = 0;
         (self.issuing, self.paused, self.timeout_pending) = (false, false, false);
@@ -313,8 +335,6 @@ impl Fabric {
         self.release(self.qps[index as usize].reference());
         let qp = &mut self.qps[index as usize];
         let (number, cqs) = (qp.number, [qp.send_cq, qp.recv_cq]);
-        let machine = qp.machine as usize;
-        self.machines[machine].nic.under_way -= qp.known - qp.first;
         qp.begin_life();
         for cq in cqs {
             self.cqs[cq as usize].purge(number);
@@ -325,7 +345,6 @@ impl Fabric {
     pub(crate) fn give_up(&mut self, index: u32) {
         let qp = &mut self.qps[index as usize];
         let posted = qp.posted();
-        self.machines[qp.machine as usize].nic.under_way += posted - qp.known;
         (qp.next, qp.known) = (posted, posted);
     }
 

@@ -6,13 +6,11 @@ use adverb_verbs::{AccessFlags, Operation, QpState, SendFlags, WcStatus};
 
 use super::machine::{Half, Machine};
 use super::message::{Answer, Delivery, Direction, Message};
-use super::queue_pair::Qp;
+use super::queue_pair::{Held, Qp};
 use super::translation::NicSide;
 use super::{Event, Fabric, Path, QpRef};
+use crate::pcie::LINE;
 use crate::trace::{Act, Subject};
-
-/// Requests that the NIC reads at a time, in bytes.
-const FETCH: u64 = 512;
 
 impl Fabric {
     /// The NIC learns of requests.
@@ -25,22 +23,13 @@ impl Fabric {
     ) {
         let now = agenda.now();
         let Some(qp) = self.alive(at) else { return };
-        let (machine, known) = (qp.machine as usize, qp.known);
+        let machine = qp.machine as usize;
         let machine = &mut self.machines[machine];
         let qp = &mut self.qps[at.index as usize];
         match path {
-            Path::Mmio => {
-                if let Some(wqe) = qp.wqe(known) {
-                    wqe.ready = machine.pcie.mmio(now, wqe.lines * 64);
-                }
-            }
-            Path::Fetch { bell } => {
-                let there = machine.pcie.mmio(now, bell.into());
-                fetch(machine, qp, (now, there - now), count);
-            }
+            Path::Mmio => machine.written(qp, now),
+            Path::Fetch { bell } => machine.rung(qp, count, bell.into(), now),
         }
-        qp.known = (known + u64::from(count)).min(qp.posted());
-        machine.nic.under_way += qp.known - known;
         self.pump(at, agenda);
     }
 
@@ -48,7 +37,7 @@ impl Fabric {
     pub(super) fn pump(&mut self, at: QpRef, agenda: &mut Agenda<Event>) {
         let now = agenda.now();
         while self.has_target(at, agenda)
-            && let Some(begin) = self.next_turn(at, now)
+            && let Some(begin) = self.next_turn(at, agenda)
         {
             if begin > now {
                 self.qps[at.index as usize].issuing = true;
@@ -60,25 +49,36 @@ impl Fabric {
     }
 
     /// When the processing unit takes the next request; none where there is none that may go.
-    fn next_turn(&mut self, at: QpRef, now: Time) -> Option<Time> {
+    fn next_turn(&mut self, at: QpRef, agenda: &mut Agenda<Event>) -> Option<Time> {
+        let now = agenda.now();
         let qp = self.alive(at)?;
         if qp.issuing || qp.paused || qp.state != QpState::Rts || qp.next >= qp.known {
             return None;
         }
+        // It is read while it waits for answers.
+        if !self.has_next(at, agenda) {
+            return None;
+        }
+        let qp = &mut self.qps[at.index as usize];
+        let machine = qp.machine as usize;
         if qp.must_wait() {
             return None;
         }
-        let (next, room) = (qp.next, qp.room);
+        let (next, room, unit) = (qp.next, qp.room, qp.unit as usize);
         let wqe = qp.wqe(next)?;
         let mut ready = wqe.ready.max(now);
-        let fetched = wqe.fetched;
+        let gathers =
+            wqe.inline.is_none() && !wqe.operation.writes_local_memory() && wqe.length > 0;
+        let was_read = matches!(wqe.held, Held::Read(_));
         if wqe.operation.writes_local_memory() {
             ready = ready.max(room);
         }
-        let (machine, unit) = (qp.machine as usize, qp.unit as usize);
+        if gathers {
+            ready = qp.gathers.admit(ready);
+        }
         let nic = &mut self.machines[machine].nic;
         let mut span = nic.times.unit_wqe;
-        if fetched {
+        if was_read {
             span += nic.times.unit_fetch;
         }
         let begin = nic.units[unit].begin(ready, span);
@@ -118,26 +118,24 @@ impl Fabric {
         let (sq_psn, number, qkey) = (qp.sq_psn, qp.number, qp.qkey);
         let Some(wqe) = qp.wqe(seq) else { return };
         let operation = wqe.operation;
-        let (lines, is_inline) = (wqe.lines, wqe.inline.is_some());
+        let is_inline = wqe.inline.is_some();
+        let length = payload.len() as u64;
+        let gathered = if is_inline { 0 } else { length };
+        let lines = wqe.lines + gathered.div_ceil(LINE);
         let solicited = wqe.flags.contains(SendFlags::SOLICITED);
-        let (target, has_waited) = (wqe.target, wqe.ready < now);
+        let target = wqe.target;
         let host = &mut self.machines[machine as usize];
         let context = host.context(at.index, Half::Requester);
         host.trace.note(Act::ContextMiss, now, now + context);
         let span = sending_span(host, operation, lines) + context;
         let passed = host.transmit(now, span);
         host.trace.note(Act::Transmit, now, passed);
-        if has_waited && operation.writes_local_memory() {
-            // It was read again meanwhile: that took the NIC's time, not the request's.
-            let again = host.wqe_again();
-            host.nic.tx.serve(now, again);
-        }
-        let length = payload.len() as u64;
         let mut leaves = (passed, passed);
-        if length > 0 && !is_inline {
+        if gathered > 0 {
             let latency = host.dma_latency();
-            let arrival = host.pcie.read(now, Span::ZERO, length, latency);
+            let arrival = host.pcie.read(now, Span::ZERO, gathered, latency);
             leaves = (passed.max(arrival.first), arrival.last);
+            self.qps[index].gathers.occupy(arrival.last);
         }
         if operation.writes_local_memory() {
             self.qps[index].reads_under_way += 1;
@@ -251,14 +249,16 @@ impl Fabric {
         let span = host.nic.times.response + context;
         let passed = host.receive(agenda.now(), span);
         host.trace.note(Act::Receive, agenda.now(), passed);
-        if pulls {
-            let again = host.wqe_again();
+        if pulls && let Some(wqe) = self.qps[at.index as usize].wqe(seq) {
+            // Where the data go stands in the request.
+            let again = host.need_again(wqe);
             host.nic.rx.serve(agenda.now(), again);
         }
+        let mut visible = passed;
         if length > 0 {
             // The completion goes the same way behind them.
             let now = agenda.now();
-            host.pcie.write(now, passed - now, length);
+            visible = host.pcie.write(now, passed - now, length);
         }
         if pulls {
             // Only now is there room for another READ.
@@ -266,8 +266,9 @@ impl Fabric {
         }
         match answer {
             Answer::Ack => {
-                let status = self.scatter(message, at, seq, agenda.now());
+                let status = self.scatter(message, at, seq, (visible, agenda));
                 self.end_request(at.index, seq, (status, passed), agenda);
+                return self.pump(at, agenda);
             }
             Answer::Nak(status) => self.end_request(at.index, seq, (status, passed), agenda),
             Answer::ReceiverNotReady => self.not_ready(at, seq, agenda),
@@ -276,27 +277,60 @@ impl Fabric {
         self.pump(at, agenda);
     }
 
-    /// Puts the data of an answer into the requester's memory.
-    fn scatter(&mut self, message: u32, at: QpRef, seq: u64, now: Time) -> WcStatus {
-        let payload = std::mem::take(&mut self.messages.get(message).payload);
+    /// Puts the data of an answer into the requester's memory, and ends the message.
+    ///
+    /// When they are there matters only to who polls the memory: all others look behind the completion.
+    fn scatter(
+        &mut self,
+        message: u32,
+        at: QpRef,
+        seq: u64,
+        (visible, agenda): (Time, &mut Agenda<Event>),
+    ) -> WcStatus {
+        if self.messages.get(message).payload.is_empty() {
+            self.messages.end(message);
+            return WcStatus::Success;
+        }
         let qp = &mut self.qps[at.index as usize];
         let (machine, pd) = (qp.machine, qp.pd);
         let pieces = qp.wqe(seq).map(|wqe| wqe.pieces.clone());
-        let mut status = WcStatus::Success;
-        if !payload.is_empty() {
-            let ranges =
-                pieces.and_then(|p| self.ranges(machine, pd, &p, AccessFlags::LOCAL_WRITE));
-            match ranges {
-                Some(ranges) => {
-                    let host = &mut self.machines[machine as usize];
-                    host.translate(&ranges, NicSide::Receiving, now);
-                    self.place(machine, &ranges, 0, &payload);
-                }
-                None => status = WcStatus::LocProtErr,
+        let ranges = pieces.and_then(|p| self.ranges(machine, pd, &p, AccessFlags::LOCAL_WRITE));
+        let Some(ranges) = ranges else {
+            self.messages.end(message);
+            return WcStatus::LocProtErr;
+        };
+        let host = &mut self.machines[machine as usize];
+        host.translate(&ranges, NicSide::Receiving, agenda.now());
+        let memory = &host.memory;
+        if let [range] = ranges[..]
+            && memory.watcher(range).is_some()
+        {
+            self.messages.get(message).delivery.place = Some(range);
+            agenda.schedule(visible, Event::Land { message });
+            return WcStatus::Success;
+        }
+        let payload = std::mem::take(&mut self.messages.get(message).payload);
+        self.place(machine, &ranges, 0, &payload);
+        self.messages.keep(payload);
+        self.messages.end(message);
+        WcStatus::Success
+    }
+
+    /// The data of an answer can be seen by who polls for them.
+    pub(super) fn land(&mut self, message: u32, agenda: &mut Agenda<Event>) {
+        let m = self.messages.get(message);
+        let (at, place) = (m.from, m.delivery.place);
+        let payload = std::mem::take(&mut m.payload);
+        self.messages.end(message);
+        if let (Some(qp), Some(place)) = (self.alive(at), place) {
+            let machine = qp.machine;
+            self.place(machine, &[place], 0, &payload);
+            let memory = &self.machines[machine as usize].memory;
+            if let Some(watcher) = memory.watcher(place) {
+                agenda.signal(watcher);
             }
         }
         self.messages.keep(payload);
-        status
     }
 
     /// The peer has no receive: later, again from this request on.
@@ -389,31 +423,6 @@ impl Qp {
         };
         let pulls = wqe.operation.writes_local_memory();
         (pulls && reads >= most.max(1)) || (wqe.flags.contains(SendFlags::FENCE) && reads > 0)
-    }
-}
-
-/// Reads `count` requests from memory, `delay` from now.
-fn fetch(machine: &mut Machine, qp: &mut Qp, (now, delay): (Time, Span), count: u32) {
-    let latency = machine.dma_latency();
-    let last = qp.posted().min(qp.known + u64::from(count));
-    let mut seq = qp.known;
-    while seq < last {
-        let first = seq;
-        let mut bytes = 0;
-        while seq < last
-            && let Some(lines) = qp.wqe(seq).map(|wqe| wqe.lines)
-            && (bytes == 0 || bytes + lines * 64 <= FETCH)
-        {
-            bytes += lines * 64;
-            seq += 1;
-        }
-        let wqes = machine.pcie.about(Subject::Wqe);
-        let arrival = wqes.read(now, delay, bytes, latency);
-        for seq in first..seq {
-            if let Some(wqe) = qp.wqe(seq) {
-                (wqe.ready, wqe.fetched) = (arrival.last, true);
-            }
-        }
     }
 }
 

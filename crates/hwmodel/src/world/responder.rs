@@ -209,7 +209,8 @@ impl Fabric {
         let now = agenda.now();
         // Its place in the sending side is settled now; it comes there when it has passed the
         // receiving one.
-        let sent = host.transmit(now, host.nic.times.read_response);
+        let lines = range.map_or(1, |range| (range.length as u64).div_ceil(LINE));
+        let sent = host.transmit(now, host.nic.times.answering(lines));
         let passed = sent.max(at + host.nic.times.tx);
         host.trace.note(Act::Transmit, at, passed);
         let mut leaves = (passed, passed);
@@ -228,59 +229,14 @@ impl Fabric {
         self.depart(message, leaves.0 - now, agenda);
     }
 
-    /// An atomic operation waits for its bucket; then it reads, modifies and writes.
-    fn lock(&mut self, message: u32, range: Range, at: Time, agenda: &mut Agenda<Event>) {
-        let m = self.messages.get(message);
-        let to = m.to;
-        let word = match m.operation {
-            Operation::FetchAdd(there, _) | Operation::CompareSwap(there, _) => there.addr,
-            _ => 0,
-        };
-        m.delivery.place = Some(range);
-        let host = &mut self.machines[self.qps[to.index as usize].machine as usize];
-        let wait = host.root.read(range, agenda.now());
-        let span = host.nic.times.atomic + host.atomic_extra() + wait;
-        // Buckets are chosen by the low bits of the address.
-        let bucket = word as usize % host.nic.buckets.len();
-        let admitted = host.nic.atomic_slots.admit(at);
-        let end = host.nic.buckets[bucket].serve(admitted, span);
-        host.nic.atomic_slots.occupy(end);
-        host.trace.note(Act::Atomic, at, end);
-        host.pcie.traffic.read_lines += 1;
-        host.pcie.traffic.write_lines += 1;
-        agenda.schedule(end, Event::Atomic { message });
-    }
-
-    /// The locked read-modify-write ends.
-    pub(super) fn atomic(&mut self, message: u32, agenda: &mut Agenda<Event>) {
-        let m = self.messages.get(message);
-        let (to, operation, place) = (m.to, m.operation, m.delivery.place);
-        let machine = self.qps[to.index as usize].machine as usize;
-        let memory = &mut self.machines[machine].memory;
-        let bytes = place.and_then(|place| memory.bytes(place));
-        let Some(word) = bytes.and_then(|bytes| bytes.first_chunk_mut::<8>()) else {
-            let now = agenda.now();
-            return self.answer(message, Answer::Nak(WcStatus::RemAccessErr), now, agenda);
-        };
-        let old = u64::from_ne_bytes(*word);
-        match operation {
-            Operation::FetchAdd(_, add) => *word = old.wrapping_add(add).to_ne_bytes(),
-            Operation::CompareSwap(_, swap) if swap.expected == old => {
-                *word = swap.new.to_ne_bytes();
-            }
-            _ => {}
-        }
-        m.payload.extend_from_slice(&old.to_ne_bytes());
-        m.length = 8;
-        if let Some(watcher) = place.and_then(|place| memory.watcher(place)) {
-            agenda.signal(watcher);
-        }
-        let now = agenda.now();
-        self.answer(message, Answer::Ack, now, agenda);
-    }
-
     /// Sends an answer back.
-    fn answer(&mut self, message: u32, answer: Answer, at: Time, agenda: &mut Agenda<Event>) {
+    pub(super) fn answer(
+        &mut self,
+        message: u32,
+        answer: Answer,
+        at: Time,
+        agenda: &mut Agenda<Event>,
+    ) {
         let m = self.messages.get(message);
         m.direction = Direction::Answer(answer);
         if !(answer == Answer::Ack && m.operation.is_atomic()) {

@@ -75,6 +75,8 @@ fn extended(message: &Message, qp_type: QpType) -> u64 {
 /// Times at the port that a message goes to.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Passage {
+    /// When it begins to leave.
+    begin: Time,
     /// When it has left.
     left: Time,
     /// When its first packet is there.
@@ -98,6 +100,11 @@ impl Passage {
 }
 
 impl Qp {
+    /// When its last request has begun to leave.
+    pub(super) fn leaves(&self) -> Time {
+        self.departed.begin
+    }
+
     /// The last message that left in a direction.
     fn order(&mut self, direction: Direction) -> &mut Passage {
         match direction {
@@ -185,8 +192,9 @@ impl Fabric {
         let left = (begin + whole).max(gathered + tail);
         machine.trace.note(Act::PortWait, now + delay, begin);
         if there == machine.index {
-            order.left = left;
+            (order.begin, order.left) = (begin, left);
             let passage = Passage {
+                begin,
                 left,
                 first: begin + tail,
                 last: left,
@@ -198,6 +206,7 @@ impl Fabric {
         let link = self.machines[there as usize].link;
         let way = link.cable * (link.switches + 1) + link.switch * link.switches + late;
         let passage = Passage {
+            begin,
             left,
             first: begin + tail + way,
             last: left + way,

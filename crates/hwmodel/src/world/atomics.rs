@@ -1,0 +1,171 @@
+//! Atomic operations at the responder: locks, and the queues in front of them.
+//!
+//! Each port carries its operations out in the order in which they came. One whose bucket is locked
+//! holds up those behind it.
+
+use std::collections::VecDeque;
+
+use adverb_sim::Agenda;
+use adverb_units::Time;
+use adverb_verbs::{Operation, WcStatus};
+
+use super::memory::Range;
+use super::message::Answer;
+use super::{Event, Fabric};
+use crate::params;
+use crate::resource::Server;
+use crate::trace::Act;
+
+/// The NIC's unit for atomic operations.
+#[derive(Debug)]
+pub(crate) struct Atomics {
+    /// Locks, by the low bits of the address.
+    buckets: Vec<Server>,
+    ports: Vec<Queue>,
+    /// Operations that may be under way, of all ports.
+    slots: usize,
+    under_way: usize,
+}
+
+/// The operations of a port.
+#[derive(Debug)]
+struct Queue {
+    waiting: VecDeque<Waiting>,
+    /// The first one is to be looked at, at a time that is settled.
+    is_settled: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    message: u32,
+    bucket: usize,
+    range: Range,
+    /// When it has passed the receiving side.
+    at: Time,
+}
+
+impl Atomics {
+    pub(crate) fn new(n: &params::Nic, ports: usize) -> Self {
+        let queue = |_| Queue {
+            waiting: VecDeque::new(),
+            is_settled: false,
+        };
+        Atomics {
+            buckets: vec![Server::default(); n.atomic_buckets as usize],
+            ports: (0..ports.max(1)).map(queue).collect(),
+            slots: n.atomic_slots as usize,
+            under_way: 0,
+        }
+    }
+}
+
+impl Fabric {
+    /// An atomic operation waits for its bucket; then it reads, modifies and writes.
+    pub(super) fn lock(
+        &mut self,
+        message: u32,
+        range: Range,
+        at: Time,
+        agenda: &mut Agenda<Event>,
+    ) {
+        let m = self.messages.get(message);
+        let to = m.to.index as usize;
+        let word = match m.operation {
+            Operation::FetchAdd(there, _) | Operation::CompareSwap(there, _) => there.addr,
+            _ => 0,
+        };
+        m.delivery.place = Some(range);
+        let (machine, port) = (self.qps[to].machine, self.qps[to].port);
+        let atomics = &mut self.machines[machine as usize].nic.atomics;
+        let bucket = word as usize % atomics.buckets.len();
+        let port = port % atomics.ports.len() as u32;
+        let queue = &mut atomics.ports[port as usize];
+        queue.waiting.push_back(Waiting {
+            message,
+            bucket,
+            range,
+            at,
+        });
+        if !queue.is_settled {
+            self.lock_first(machine, port, agenda);
+        }
+    }
+
+    /// The first operation of a port may begin.
+    pub(super) fn lock_next(&mut self, machine: u32, port: u32, agenda: &mut Agenda<Event>) {
+        let atomics = &mut self.machines[machine as usize].nic.atomics;
+        atomics.ports[port as usize].is_settled = false;
+        self.lock_first(machine, port, agenda);
+    }
+
+    fn lock_first(&mut self, machine: u32, port: u32, agenda: &mut Agenda<Event>) {
+        let now = agenda.now();
+        let host = &mut self.machines[machine as usize];
+        let span = host.nic.times.atomic + host.atomic_extra();
+        let root = &mut host.root;
+        let atomics = &mut host.nic.atomics;
+        let queue = &mut atomics.ports[port as usize];
+        while atomics.under_way < atomics.slots
+            && let Some(first) = queue.waiting.front().copied()
+        {
+            let free = atomics.buckets[first.bucket].free();
+            let begin = first.at.max(free);
+            if begin > now {
+                queue.is_settled = true;
+                agenda.schedule(begin, Event::Lock { machine, port });
+                return;
+            }
+            queue.waiting.pop_front();
+            let wait = root.read(first.range, now);
+            let end = atomics.buckets[first.bucket].serve(now, span + wait);
+            atomics.under_way += 1;
+            host.trace.note(Act::Atomic, first.at, end);
+            host.pcie.traffic.read_lines += 1;
+            host.pcie.traffic.write_lines += 1;
+            let message = first.message;
+            agenda.schedule(end, Event::Atomic { message });
+        }
+    }
+
+    /// A slot is free: others may begin.
+    fn unlock(&mut self, machine: u32, agenda: &mut Agenda<Event>) {
+        let atomics = &mut self.machines[machine as usize].nic.atomics;
+        atomics.under_way -= 1;
+        for port in 0..atomics.ports.len() as u32 {
+            let queue = &self.machines[machine as usize].nic.atomics.ports[port as usize];
+            if !queue.is_settled {
+                self.lock_first(machine, port, agenda);
+            }
+        }
+    }
+
+    /// The locked read-modify-write ends.
+    pub(super) fn atomic(&mut self, message: u32, agenda: &mut Agenda<Event>) {
+        let m = self.messages.get(message);
+        let (to, operation, place) = (m.to, m.operation, m.delivery.place);
+        let machine = self.qps[to.index as usize].machine as usize;
+        self.unlock(machine as u32, agenda);
+        let m = self.messages.get(message);
+        let memory = &mut self.machines[machine].memory;
+        let bytes = place.and_then(|place| memory.bytes(place));
+        let Some(word) = bytes.and_then(|bytes| bytes.first_chunk_mut::<8>()) else {
+            let now = agenda.now();
+            return self.answer(message, Answer::Nak(WcStatus::RemAccessErr), now, agenda);
+        };
+        let old = u64::from_ne_bytes(*word);
+        match operation {
+            Operation::FetchAdd(_, add) => *word = old.wrapping_add(add).to_ne_bytes(),
+            Operation::CompareSwap(_, swap) if swap.expected == old => {
+                *word = swap.new.to_ne_bytes();
+            }
+            _ => {}
+        }
+        m.payload.extend_from_slice(&old.to_ne_bytes());
+        m.length = 8;
+        if let Some(watcher) = place.and_then(|place| memory.watcher(place)) {
+            agenda.signal(watcher);
+        }
+        let now = agenda.now();
+        self.answer(message, Answer::Ack, now, agenda);
+    }
+}

@@ -1,0 +1,193 @@
+//! Which requests of the send queues the NIC has, and how it comes by the others.
+//!
+//! The send queue in the host's memory has all requests. The NIC keeps copies of those that came last, by
+//! MMIO or because it read them. Others are read when their turn comes: one, or the list of one
+//! doorbell, of a queue pair at a time, when what was before it leaves.
+
+use adverb_sim::Agenda;
+use adverb_units::{Span, Time};
+use adverb_verbs::QpType;
+
+use super::machine::Machine;
+use super::queue_pair::{Held, Qp, Wqe};
+use super::{Event, Fabric, QpRef};
+use crate::params;
+use crate::pcie::LINE;
+use crate::trace::Subject;
+
+/// How many requests had come to the NIC when a request did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stamp(u64);
+
+/// The NIC's memory for requests: so many, those that came last.
+#[derive(Debug)]
+pub(crate) struct Wqes {
+    entries: u64,
+    came: u64,
+    /// Bytes of a send queue that are read at a time.
+    read_bytes: u64,
+}
+
+impl Wqes {
+    pub(crate) fn new(n: &params::Nic) -> Self {
+        Wqes {
+            entries: n.wqe_entries as u64,
+            came: 0,
+            read_bytes: n.wqe_read_bytes as u64,
+        }
+    }
+
+    fn keep(&mut self) -> Stamp {
+        self.came += 1;
+        Stamp(self.came)
+    }
+
+    /// Whether a request is still there.
+    ///
+    /// Requests of unreliable transports end when they leave, whatever the peer does: none of them is
+    /// let go before, rather the NIC lets the CPU wait for credits of PCIe.
+    fn has(&self, held: Held, qp_type: QpType) -> bool {
+        match held {
+            Held::Written(stamp) | Held::Read(stamp) => {
+                !qp_type.is_reliable() || self.came - stamp.0 < self.entries
+            }
+            Held::InMemory => false,
+        }
+    }
+
+    /// Whether it reads requests at the doorbell, before their turn.
+    fn reads_ahead(&self) -> bool {
+        self.read_bytes > LINE
+    }
+}
+
+impl Qp {
+    /// Whether the NIC has not yet read all that it knows of.
+    fn is_behind(&mut self) -> bool {
+        let last = self.known.checked_sub(1);
+        let last = last.and_then(|seq| self.wqe(seq));
+        last.is_some_and(|wqe| wqe.held == Held::InMemory)
+    }
+}
+
+impl Machine {
+    /// The CPU has written the next request that the NIC did not know of.
+    pub(super) fn written(&mut self, qp: &mut Qp, now: Time) {
+        let is_behind = qp.is_behind();
+        let (known, doorbell) = (qp.known, qp.doorbells);
+        qp.doorbells += 1;
+        if let Some(wqe) = qp.wqe(known) {
+            wqe.ready = self.pcie.mmio(now, wqe.lines * LINE);
+            wqe.doorbell = doorbell;
+            if !is_behind {
+                wqe.held = Held::Written(self.nic.wqes.keep());
+            }
+            qp.known += 1;
+        }
+    }
+
+    /// The CPU has rung for `count` requests, with `bell` bytes.
+    pub(super) fn rung(&mut self, qp: &mut Qp, count: u32, bell: u64, now: Time) {
+        let is_behind = qp.is_behind();
+        let there = self.pcie.mmio(now, bell);
+        let (first, doorbell) = (qp.known, qp.doorbells);
+        qp.doorbells += 1;
+        qp.known = (first + u64::from(count)).min(qp.posted());
+        for seq in first..qp.known {
+            if let Some(wqe) = qp.wqe(seq) {
+                (wqe.doorbell, wqe.ready) = (doorbell, there);
+            }
+        }
+        // What would be let go again before its turn is not read.
+        let is_soon = !qp.qp_type.is_reliable() || qp.known - qp.next <= self.nic.wqes.entries;
+        if self.nic.wqes.reads_ahead() && !is_behind && is_soon {
+            let mut seq = first;
+            while seq < qp.known {
+                seq = self.read_list(qp, seq, now, there - now);
+            }
+        }
+    }
+
+    /// Reads the request `first` and others of its doorbell, as many as are read at a time, `delay`
+    /// from now. Returns the number of the next one.
+    fn read_list(&mut self, qp: &mut Qp, first: u64, now: Time, delay: Span) -> u64 {
+        let most = self.nic.wqes.read_bytes;
+        let doorbell = qp.wqe(first).map(|wqe| wqe.doorbell);
+        let (mut seq, mut bytes) = (first, 0);
+        while seq < qp.known
+            && let Some(wqe) = qp.wqe(seq)
+            && (bytes == 0 || Some(wqe.doorbell) == doorbell && bytes + wqe.lines * LINE <= most)
+        {
+            bytes += wqe.lines * LINE;
+            seq += 1;
+        }
+        let latency = self.dma_latency();
+        let wqes = self.pcie.about(Subject::Wqe);
+        let last = if most > LINE || bytes <= LINE {
+            wqes.read_few(now, delay, bytes, latency)
+        } else {
+            // Its first line says how long it is.
+            let head = wqes.read_few(now, delay, LINE, latency);
+            wqes.read_few(now, head - now, bytes - LINE, latency)
+        };
+        for seq in first..seq {
+            if let Some(wqe) = qp.wqe(seq) {
+                wqe.ready = last;
+                wqe.held = Held::Read(self.nic.wqes.keep());
+            }
+        }
+        seq
+    }
+
+    /// A request of a reliable connection is needed for its answer; how long it stops the receiving
+    /// side, if it has to be read again.
+    pub(super) fn need_again(&mut self, wqe: &mut Wqe) -> Span {
+        if self.nic.wqes.has(wqe.held, QpType::Rc) {
+            return Span::ZERO;
+        }
+        self.nic.counts.wqe_misses += 1;
+        self.pcie.traffic.read_lines += wqe.lines;
+        wqe.held = Held::Read(self.nic.wqes.keep());
+        self.nic.times.wqe_miss
+    }
+}
+
+impl Fabric {
+    /// Whether the NIC has the queue pair's next request, or will have it at a time that is known.
+    pub(super) fn has_next(&mut self, at: QpRef, agenda: &mut Agenda<Event>) -> bool {
+        let now = agenda.now();
+        let Some(qp) = self.alive(at) else {
+            return false;
+        };
+        let (next, leaves, machine) = (qp.next, qp.leaves(), qp.machine as usize);
+        let qp_type = qp.qp_type;
+        let Some(wqe) = qp.wqe(next) else {
+            return false;
+        };
+        let (held, ready) = (wqe.held, wqe.ready);
+        if self.machines[machine].nic.wqes.has(held, qp_type) {
+            return true;
+        }
+        let turn = leaves.max(ready);
+        let qp = &mut self.qps[at.index as usize];
+        if turn > now {
+            if !qp.reading {
+                qp.reading = true;
+                agenda.schedule(turn, Event::ReadNext { qp: at });
+            }
+            return false;
+        }
+        let machine = &mut self.machines[machine];
+        machine.nic.counts.wqe_misses += 1;
+        machine.read_list(&mut self.qps[at.index as usize], next, now, Span::ZERO);
+        true
+    }
+
+    /// The next request may be read.
+    pub(super) fn read_next(&mut self, at: QpRef, agenda: &mut Agenda<Event>) {
+        if let Some(qp) = self.alive(at) {
+            qp.reading = false;
+            self.pump(at, agenda);
+        }
+    }
+}
