@@ -14,6 +14,7 @@ mod load;
 mod member;
 mod onesided;
 mod pattern;
+mod polled;
 mod random;
 mod reap;
 mod requester;
@@ -25,7 +26,7 @@ mod wiring;
 
 pub use checked::Handed;
 pub use error::PatternError;
-pub use load::{Aim, Dc, Limits, Load, Places, Posting, Refill, Request, Timing, Transport};
+pub use load::{Aim, Dc, Limits, Load, Places, Posting, Refill, Request, Seen, Timing, Transport};
 pub use member::{Schedule, Tally, run};
 pub use onesided::{Items, OneSided, OneSidedClients, Remote, run_onesided};
 pub use pattern::{Inbound, Landing, Link, Member, Outbound, Part, Pattern, Piece, Symmetric};

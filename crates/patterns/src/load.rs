@@ -101,6 +101,16 @@ pub struct Dc {
     pub aim: Aim,
 }
 
+/// How a requester learns that its requests are done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seen {
+    /// By the completions of those that are signaled.
+    Completion,
+    /// READs: it polls the memory that their data come to, in the order of posting. Completions only
+    /// say that a queue has room.
+    Memory,
+}
+
 /// Whether each request is timed, which costs looks at the clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Timing {
@@ -137,6 +147,8 @@ pub struct Load {
     pub dc: Dc,
     /// Computing before each post.
     pub think: Span,
+    /// How it is seen that a request is done.
+    pub seen: Seen,
     /// What is timed.
     pub timing: Timing,
     /// Seed of what is random.
@@ -166,6 +178,7 @@ impl Load {
                 aim: Aim::Fixed(0),
             },
             think: Span::ZERO,
+            seen: Seen::Completion,
             timing: Timing::Whole,
             seed: 1,
         }
@@ -191,8 +204,11 @@ impl Load {
 
     /// One of so many is signaled, so that completions come before the queue is full.
     pub(crate) fn signal_every(&self) -> u32 {
-        let room = self.limits.per_qp.min(self.limits.per_member);
-        let half = (room / 2).max(1);
+        let room = match self.seen {
+            Seen::Completion => self.limits.per_qp.min(self.limits.per_member),
+            Seen::Memory => self.limits.per_qp,
+        };
+        let half = room.div_ceil(2).max(1);
         match self.refill {
             Refill::Window => self.signaled_every.clamp(1, room.max(1)),
             _ => self.signaled_every.clamp(1, half),

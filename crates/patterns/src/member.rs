@@ -105,6 +105,39 @@ impl Watch {
     pub(crate) fn saw<S: Station>(&mut self, station: &S, now: Time, count: u64) {
         if self.is_open(now) {
             self.tally.completed += count;
+        }
+        self.looked(station, now);
+    }
+
+    /// How many of the `count` requests that were done evenly from `since` to `now` were done in the
+    /// measured time; none if it is over: then nobody posts any more, and what is left goes faster.
+    #[inline]
+    pub(crate) fn share(&self, since: Time, now: Time, count: u32) -> f64 {
+        if !self.is_open(now) {
+            return 0.0;
+        }
+        // A single one was done when it was seen.
+        if count == 1 || since >= self.from || now <= since {
+            return f64::from(count);
+        }
+        f64::from(count) * (now - self.from).as_ns_f64() / (now - since).as_ns_f64()
+    }
+
+    /// How many more were done until the measured time was over, if it went on at `pace` (requests a
+    /// nanosecond) from `last` on.
+    pub(crate) fn rest(&self, last: Time, pace: f64) -> f64 {
+        pace * (self.until - last.max(self.from)).as_ns_f64()
+    }
+
+    /// Requests were done in the measured time.
+    pub(crate) fn did(&mut self, done: f64) {
+        self.tally.completed += done.round() as u64;
+    }
+
+    /// CPU time is counted between looks.
+    #[inline]
+    pub(crate) fn looked<S: Station>(&mut self, station: &S, now: Time) {
+        if self.is_open(now) {
             let last = (now, station.cpu());
             self.seen = Some([self.seen.map_or(last, |[first, _]| first), last]);
         }

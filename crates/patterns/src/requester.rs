@@ -9,8 +9,9 @@ use adverb_verbs::{
 };
 
 use crate::error::PatternError;
-use crate::load::{Aim, Load, Places, Refill, Request, Timing};
+use crate::load::{Aim, Load, Places, Refill, Request, Seen, Timing};
 use crate::member::{BATCH, Watch};
+use crate::polled::Polled;
 use crate::random::Random;
 use crate::reap::Reaper;
 use crate::wiring::Wiring;
@@ -30,6 +31,12 @@ struct Track {
     posted: VecDeque<Time>,
     /// What compare-and-swap expects.
     expected: u64,
+    /// When it was last seen that requests were done.
+    seen: Option<Time>,
+    /// Requests that were done in the measured time.
+    done: f64,
+    /// Requests a nanosecond, at the last look.
+    pace: f64,
 }
 
 /// A member that posts.
@@ -40,17 +47,22 @@ pub(crate) struct Requester<'w, S: Station> {
     reaper: Reaper<'w, S>,
     tracks: Vec<Track>,
     under_way: u32,
+    /// Of them, those that ask for a completion.
+    signaled: u32,
+    polled: Option<Polled>,
     next: usize,
     random: Random,
     /// The peer that the last request of a DC initiator went to.
     aimed: usize,
     signal_every: u32,
+    began: Time,
     /// The time at the last look.
     now: Time,
 }
 
 impl<'w, S: Station> Requester<'w, S> {
     pub(crate) fn new(station: &'w S, wiring: &'w Wiring<S::Context>, load: &'w Load) -> Self {
+        let now = station.now();
         Requester {
             station,
             wiring,
@@ -59,15 +71,22 @@ impl<'w, S: Station> Requester<'w, S> {
             tracks: wiring.qps.iter().map(|_| Track::default()).collect(),
             aimed: 0,
             under_way: 0,
+            signaled: 0,
+            polled: Polled::of(load, wiring.polled),
             next: 0,
             random: Random::new(load.seed),
             signal_every: load.signal_every(),
-            now: station.now(),
+            began: now,
+            now,
         }
     }
 
     /// Posts and reaps until the watch's time is over; then waits for what is under way.
     pub(crate) fn run(mut self, watch: &mut Watch) -> Result<(), PatternError> {
+        if self.load.seen == Seen::Memory {
+            self.read_and_look(watch)?;
+            return self.drain(watch);
+        }
         let mut completed = self.load.limits.per_qp;
         while self.now < watch.until {
             let list = match self.load.refill {
@@ -123,7 +142,8 @@ impl<'w, S: Station> Requester<'w, S> {
             self.station.compute(self.load.think);
         }
         let payload = self.load.payload();
-        let sges = [self.wiring.mr.sge(0, payload)?];
+        let place = self.polled.as_ref().map_or(0, Polled::next);
+        let sges = [self.wiring.mr.sge(place, payload)?];
         let pieces: &[Sge<'_>] = if payload > 0 { &sges } else { &[] };
         if list == 1 {
             let request = self.request(link, pieces)?;
@@ -169,9 +189,14 @@ impl<'w, S: Station> Requester<'w, S> {
             self.load.refill == Refill::Window && self.under_way >= self.load.limits.per_member;
         // The name says how many requests the completion stands for.
         let stands_for = u64::from(track.unsignaled);
-        if track.unsignaled >= self.signal_every || last_of_window {
+        // Without a completion to come, a full window would stay full.
+        let is_stuck = self.signaled == 0
+            && self.under_way >= self.load.limits.per_member
+            && self.polled.is_none();
+        if track.unsignaled >= self.signal_every || last_of_window || is_stuck {
             flags |= SendFlags::SIGNALED;
             track.unsignaled = 0;
+            self.signaled += 1;
         }
         if self.load.inline {
             flags |= SendFlags::INLINE;
@@ -243,14 +268,64 @@ impl<'w, S: Station> Requester<'w, S> {
             let track = &mut self.tracks[link];
             track.under_way -= count;
             all += count;
+            let since = track.seen.unwrap_or(self.began);
+            track.done += watch.share(since, now, count);
+            if now < watch.until && now > since {
+                track.pace = f64::from(count) / (now - since).as_ns_f64();
+                track.seen = Some(now);
+            }
             if let Some(posted) = track.posted.pop_front() {
                 watch.timed(now, now - posted);
             }
         }
         self.under_way -= all;
-        watch.saw(self.station, now, all.into());
+        self.signaled -= n as u32;
+        if self.polled.is_none() {
+            watch.looked(self.station, now);
+        }
         self.now = now;
         Ok(all)
+    }
+
+    /// Requests of a link that were done in the measured time, those that show only later among them.
+    fn done(&self, track: &Track, watch: &Watch) -> f64 {
+        let last = track.seen.filter(|_| self.signal_every > 1);
+        let rest = last.map_or(0.0, |last| watch.rest(last, track.pace));
+        track.done + rest.min(self.signal_every.into())
+    }
+
+    /// Posts READs over links at random or in turn, each as soon as the oldest of the window is done.
+    /// Where the link has no room, it waits for that.
+    fn read_and_look(&mut self, watch: &mut Watch) -> Result<(), PatternError> {
+        let (links, per_qp) = (self.tracks.len(), self.load.limits.per_qp);
+        while self.now < watch.until {
+            if let Some(polled) = self.polled.as_mut()
+                && polled.is_full()
+            {
+                let done = polled.wait_for_oldest(self.station, &self.wiring.mr, PATIENCE)?;
+                if done > 0 {
+                    self.now = self.station.now();
+                    watch.saw(self.station, self.now, done);
+                }
+            }
+            let link = if self.load.random_link {
+                self.random.below(links as u64) as usize
+            } else {
+                (self.next + 1) % links
+            };
+            self.next = link;
+            while self.tracks[link].under_way >= per_qp {
+                self.reap(watch)?;
+            }
+            if let Some(polled) = self.polled.as_mut() {
+                polled.mark(&self.wiring.mr)?;
+            }
+            self.post(link, 1)?;
+            if let Some(polled) = self.polled.as_mut() {
+                polled.posted();
+            }
+        }
+        Ok(())
     }
 
     /// Waits for what is signaled. What is not completes unseen, when the queue pair goes.
@@ -262,6 +337,11 @@ impl<'w, S: Station> Requester<'w, S> {
                 Err(PatternError::Wait(WaitError::TimedOut { .. })) => break,
                 Err(error) => return Err(error),
             }
+        }
+        if self.polled.is_none() {
+            let done = self.tracks.iter().map(|track| self.done(track, watch));
+            let done = done.sum();
+            watch.did(done);
         }
         Ok(())
     }

@@ -11,8 +11,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::dc;
 use crate::error::PatternError;
-use crate::load::{Load, Transport};
+use crate::load::{Load, Seen, Transport};
 use crate::pattern::{GRH, Landing, Member, Part, Pattern};
+use crate::polled;
 use crate::reap::Wait;
 
 /// How long members wait for one another.
@@ -45,6 +46,8 @@ pub(crate) struct Wiring<C: Context> {
     /// Where the queue's events go, if members sleep.
     pub(crate) channel: Option<C::Channel>,
     pub(crate) mr: C::Mr,
+    /// Where in it the places begin that READs land in, if the member polls them.
+    pub(crate) polled: u64,
     pub(crate) qps: Vec<C::Qp>,
     /// What DC initiators of others reach.
     target: Option<C::Qp>,
@@ -99,7 +102,10 @@ fn inline_recv(landing: Landing, part: &Part) -> u32 {
 
 /// Requests that a queue pair has room for.
 pub(crate) fn send_depth(load: &Load) -> u32 {
-    let most = load.limits.per_qp.min(load.limits.per_member);
+    let most = match load.seen {
+        Seen::Completion => load.limits.per_qp.min(load.limits.per_member),
+        Seen::Memory => load.limits.per_qp,
+    };
     most.max(load.list()).saturating_add(1)
 }
 
@@ -152,7 +158,8 @@ impl<C: Context> Wiring<C> {
         let depths = Depths::of(&member.part, transport);
         let pd = context.alloc_pd()?;
         let all = AccessFlags::all();
-        let mr = context.alloc_mr(&pd, Bytes::new(member.memory.max(64)), all)?;
+        let memory = member.memory.max(64) + polled::bytes(&member.part);
+        let mr = context.alloc_mr(&pd, Bytes::new(memory), all)?;
         let links = member.links.len();
         let qps = queue_pairs(transport, member, &depths);
         let entries = depths
@@ -192,6 +199,7 @@ impl<C: Context> Wiring<C> {
             qps,
             target,
             wires: Vec::with_capacity(links),
+            polled: member.memory.max(64),
         };
         let path = (context.port_num(), port.active_mtu);
         for qp in &wiring.qps {

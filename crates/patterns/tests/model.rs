@@ -3,7 +3,7 @@
 use adverb_hwmodel::{Cluster, Placement, Preset};
 use adverb_patterns::{
     Aim, Dc, Inbound, Landing, Limits, Load, Outbound, Part, Pattern, Places, Posting, Refill,
-    Request, Schedule, Symmetric, Tally, Timing, Transport, Wait, run,
+    Request, Schedule, Seen, Symmetric, Tally, Timing, Transport, Wait, run,
 };
 use adverb_sim::Budget;
 use adverb_units::Span;
@@ -377,4 +377,110 @@ fn a_second_tenant_is_in_the_way_of_the_first() {
             "{tenant}: {rate} of {alone}"
         );
     }
+}
+
+/// Several queue pairs, whose signaled requests are rarer than a member's window is long.
+fn rarely_signaled() -> Load {
+    Load {
+        random_link: true,
+        signaled_every: 16,
+        limits: Limits {
+            per_qp: 31,
+            per_member: 16,
+            rd_atomic: 16,
+        },
+        places: Places::Random {
+            align: 64,
+            within: 1 << 15,
+        },
+        ..Load::new(Request::Read, 32)
+    }
+}
+
+#[test]
+fn a_window_full_of_unsignaled_requests_goes_on() {
+    let shape = Symmetric {
+        machines: 6,
+        cores: 2,
+        qps: 5,
+        memory: 1 << 16,
+    };
+    let rate_of = |seen: Seen| {
+        let load = Load {
+            seen,
+            ..rarely_signaled()
+        };
+        let (tallies, counters) = on_model(
+            "connect_ib",
+            &Pattern::symmetric(Transport::Rc, &load, shape),
+        );
+        assert_eq!(counters["retransmissions"], 0);
+        rate(&tallies) / 6.0
+    };
+    let by_completion = rate_of(Seen::Completion);
+    let by_memory = rate_of(Seen::Memory);
+    assert!(by_completion > 1e6, "{by_completion}");
+    assert!(
+        by_memory > 1.2 * by_completion,
+        "{by_memory}: a completion stands for up to 16 requests, the memory shows each"
+    );
+}
+
+/// PCIe reads of the requester for each of its WRITEs, and their rate.
+fn writes(preset: &str, per_qp: u32) -> (f64, f64) {
+    let load = Load {
+        limits: Limits {
+            per_qp,
+            per_member: u32::MAX,
+            rd_atomic: 1,
+        },
+        ..Load::new(Request::Write, 8)
+    };
+    let shape = Outbound {
+        cores: 8,
+        qps: 1,
+        peers: 1,
+        ..OUTBOUND
+    };
+    let (tallies, counters) = on_model(preset, &Pattern::outbound(Transport::Rc, &load, shape));
+    let reads = counters["pcie_read_lines"] as f64 / counters["sent_messages"] as f64;
+    (reads, rate(&tallies))
+}
+
+#[test]
+fn what_a_nic_cannot_keep_of_a_deep_queue_it_reads_again() {
+    let (reads, fast) = writes("cx3", 8);
+    assert!((0.99..1.1).contains(&reads), "{reads}: only the payload");
+    let (reads, slow) = writes("cx3", 512);
+    assert!((1.7..2.1).contains(&reads), "{reads}: WQE and payload");
+    assert!(slow < fast / 2.0, "{slow} of {fast}");
+}
+
+#[test]
+fn an_atomic_behind_a_lock_holds_up_those_behind_it() {
+    let words = |words: u64| {
+        let load = Load {
+            places: Places::Random {
+                align: 8,
+                within: words * 8,
+            },
+            signaled_every: 16,
+            ..load(Request::FetchAdd, 8)
+        };
+        let shape = Inbound {
+            threads: 16,
+            peers: 4,
+            qps: 32,
+            window: None,
+            receivers: 0,
+            depth: 0,
+            memory: 1 << 16,
+        };
+        let pattern = Pattern::inbound(Transport::Rc, &load, &shape);
+        rate(&on_model("connect_ib", &pattern).0)
+    };
+    let (one, some, many) = (words(1), words(16), words(4096));
+    // Locks at random over 16 words would be busy by ten at a time.
+    assert!((4.0..8.0).contains(&(some / one)), "{some} / {one}");
+    assert!(many > 2.0 * some, "{many} / {some}");
 }
