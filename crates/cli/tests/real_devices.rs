@@ -97,6 +97,33 @@ fn one_host() {
     a_port_that_is_down_is_refused_by_name(host);
 }
 
+#[test]
+fn numbers_and_values_of_one_host() {
+    let Some((lab, _alone)) = boot("sequencer and kv on Soft-RoCE", LabSpec::one()) else {
+        return;
+    };
+    let host = lab.machine(0);
+    for (command, checked) in [
+        ("sequencer --by rpc", Some("numbers")),
+        (
+            "sequencer --by rpc --batch 1 --outstanding 1",
+            Some("numbers"),
+        ),
+        ("sequencer --by rpc-imm", Some("numbers")),
+        ("sequencer --by atomics", Some("numbers")),
+        ("kv --items 1000 --put 0.5", Some("values")),
+        ("kv --items 1000 --by memory --reads 2", Some("values")),
+        ("closed-loop --op write --inline", None),
+    ] {
+        let line = format!("{command} --device verbs:rxe0 --duration 300ms --json");
+        let figures = json(&ok(host, &line)).remove(0);
+        if let Some(checked) = checked {
+            let count = figures["checked"][checked].as_u64();
+            assert!(count.is_some_and(|count| count > 0), "{line}: {figures}");
+        }
+    }
+}
+
 fn the_device_is_listed_with_its_gid(host: &Machine) {
     let devices = json(&ok(host, "devices --json"));
     let rxe = devices.iter().find(|d| d["name"] == "rxe0").unwrap();
