@@ -83,7 +83,12 @@ fn a_line_that_cores_fight_for_is_nearer_on_the_other_socket() {
         let far = |threads| rate(request, 8, threads, Placement::RemoteCached, 2.0);
         assert!(near(0) > far(0) * 0.99, "{request:?} without load");
         assert!(near(16) * 1.1 < far(16), "{request:?} under load");
-        assert!(near(16) < near(4) && near(4) <= near(0), "{request:?}");
+        let rates = [near(0), near(4), near(16)];
+        // Below saturation, when requests come has a little effect, too.
+        assert!(
+            rates[2] < rates[1] && rates[1] < rates[0] * 1.02,
+            "{request:?}: {rates:?}"
+        );
     }
 }
 
