@@ -94,13 +94,6 @@ pub(crate) struct NicTimes {
     pub(crate) atomic: Span,
 }
 
-impl NicTimes {
-    /// Answering a READ of so many lines occupies the sending side.
-    pub(crate) fn answering(&self, lines: u64) -> Span {
-        self.read_response + self.send_line * lines.saturating_sub(1)
-    }
-}
-
 /// What the NIC counts beside its PCIe traffic.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct NicCounts {
@@ -358,6 +351,13 @@ impl Machine {
     #[inline]
     pub(crate) fn transmit(&mut self, at: Time, span: Span) -> Time {
         self.nic.tx.serve(at, span) + self.nic.times.tx
+    }
+
+    /// So many lines of payload follow: the sending side is busy with them, while the first ones are on
+    /// their way.
+    #[inline]
+    pub(crate) fn transmit_more(&mut self, at: Time, lines: u64) {
+        self.nic.tx.serve(at, self.nic.times.send_line * lines);
     }
 
     /// The receiving side works for `span`, from `at` on; returns when the packet has passed it.

@@ -121,7 +121,7 @@ impl Fabric {
         let is_inline = wqe.inline.is_some();
         let length = payload.len() as u64;
         let gathered = if is_inline { 0 } else { length };
-        let lines = wqe.lines + gathered.div_ceil(LINE);
+        let lines = wqe.lines;
         let solicited = wqe.flags.contains(SendFlags::SOLICITED);
         let target = wqe.target;
         let host = &mut self.machines[machine as usize];
@@ -130,6 +130,7 @@ impl Fabric {
         let span = sending_span(host, operation, lines) + context;
         let passed = host.transmit(now, span);
         host.trace.note(Act::Transmit, now, passed);
+        host.transmit_more(now, gathered.div_ceil(LINE));
         let mut leaves = (passed, passed);
         if gathered > 0 {
             let latency = host.dma_latency();

@@ -210,7 +210,8 @@ impl Fabric {
         // Its place in the sending side is settled now; it comes there when it has passed the
         // receiving one.
         let lines = range.map_or(1, |range| (range.length as u64).div_ceil(LINE));
-        let sent = host.transmit(now, host.nic.times.answering(lines));
+        let sent = host.transmit(now, host.nic.times.read_response);
+        host.transmit_more(now, lines.saturating_sub(1));
         let passed = sent.max(at + host.nic.times.tx);
         host.trace.note(Act::Transmit, at, passed);
         let mut leaves = (passed, passed);
