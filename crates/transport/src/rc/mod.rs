@@ -61,6 +61,27 @@ pub struct RequesterConfig {
     pub window: u32,
 }
 
+/// How long and how often requests are tried; none leaves what was set before.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Patience {
+    /// How long to wait for an acknowledgement.
+    pub timeout: Option<AckTimeout>,
+    /// Retries after a timeout or a missing packet.
+    pub retries: Option<RetryCount>,
+    /// Retries after receiver-not-ready; 7 is without end.
+    pub rnr_retries: Option<RetryCount>,
+}
+
+/// Whether a queue pair begins requests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Beginning {
+    /// It does.
+    #[default]
+    Allowed,
+    /// It finishes what has begun: of what is to be sent again only the oldest request.
+    Held,
+}
+
 /// How a connection takes the peer's requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResponderConfig {
@@ -127,6 +148,27 @@ impl RcQp {
     /// Ready (`Rts`) or in error (`Err`).
     pub fn state(&self) -> QpState {
         self.state
+    }
+
+    /// Sets how this side sends its requests, before the first is posted: what RTS brings to a
+    /// connection that was made to listen. Of `config` only `requester` is taken.
+    pub fn start_sending(&mut self, config: &RcConfig) {
+        self.requester = Requester::new(config);
+    }
+
+    /// Changes how long the peer is told to wait when no receive is posted.
+    pub fn set_rnr_timer(&mut self, timer: RnrTimer) {
+        self.responder.set_rnr_timer(timer);
+    }
+
+    /// Changes how long and how often requests are tried, from the next wait on.
+    pub fn set_patience(&mut self, patience: &Patience) {
+        self.requester.set_patience(patience);
+    }
+
+    /// Whether requests may begin: not in SQD (IBTA vol. 1, 10.3.1.5).
+    pub fn set_beginning(&mut self, beginning: Beginning) {
+        self.requester.set_beginning(beginning);
     }
 
     /// What was counted.

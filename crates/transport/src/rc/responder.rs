@@ -75,6 +75,10 @@ impl Responder {
         }
     }
 
+    pub(super) fn set_rnr_timer(&mut self, timer: RnrTimer) {
+        self.rnr_timer = timer;
+    }
+
     /// Takes back the receive request of a message that will not be finished.
     pub(super) fn take_started(&mut self) -> Option<ReceiveWork> {
         self.inbound.abandon()

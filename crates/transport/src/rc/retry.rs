@@ -26,6 +26,16 @@ impl Retries {
         }
     }
 
+    /// Changes the limits; none leaves one as it is.
+    pub(super) fn set_limits(&mut self, limit: Option<RetryCount>, rnr: Option<RetryCount>) {
+        if let Some(limit) = limit {
+            (self.limit, self.left) = (limit.get(), limit.get());
+        }
+        if let Some(rnr) = rnr {
+            (self.rnr_limit, self.rnr_left) = (rnr.as_rnr(), rnr.as_rnr());
+        }
+    }
+
     /// Something was acknowledged.
     #[inline]
     pub(super) fn reset(&mut self) {

@@ -21,6 +21,11 @@ impl Timers {
         }
     }
 
+    /// Changes how long an acknowledgement is waited for, from the next wait on.
+    pub(super) fn set_timeout(&mut self, timeout: AckTimeout) {
+        self.timeout = timeout.span();
+    }
+
     /// The next deadline.
     pub(super) fn deadline(&self) -> Option<Time> {
         match (self.acknowledgement, self.receiver) {

@@ -10,15 +10,15 @@ use adverb_units::Time;
 use adverb_verbs::{PathMtu, Qpn, WcStatus};
 
 pub(super) use self::answers::BAD_RESPONSE;
-use super::RcConfig;
 use super::credits::CreditLimit;
 use super::retry::Retries;
 use super::send_queue::{Entry, SendQueue};
 use super::timers::Timers;
 use super::window::Window;
+use super::{Beginning, Patience, RcConfig};
 use crate::memory::Memory;
 use crate::request::{PostError, SendWork};
-use crate::sequence::Numbering;
+use crate::sequence::{Numbering, Seq};
 use crate::shared::Shared;
 
 #[derive(Debug)]
@@ -35,6 +35,8 @@ pub(super) struct Requester {
     timers: Timers,
     retries: Retries,
     asking: AckRequests,
+    /// Requests from here on may not begin.
+    held_from: Option<Seq>,
 }
 
 /// READs and atomics under way: wholly sent, not yet answered.
@@ -73,6 +75,7 @@ impl Requester {
                 since: 0,
                 every: (own.window / 4).max(1),
             },
+            held_from: None,
         }
     }
 
@@ -87,6 +90,24 @@ impl Requester {
         let window = &mut self.window;
         self.queue
             .post(request, memory, self.mtu, |packets| window.extend(packets))
+    }
+
+    pub(super) fn set_patience(&mut self, patience: &Patience) {
+        if let Some(timeout) = patience.timeout {
+            self.timers.set_timeout(timeout);
+        }
+        self.retries
+            .set_limits(patience.retries, patience.rnr_retries);
+    }
+
+    pub(super) fn set_beginning(&mut self, beginning: Beginning) {
+        self.held_from = match beginning {
+            Beginning::Allowed => None,
+            Beginning::Held => Some(match self.queue.front() {
+                Some(oldest) if self.window.sent() > oldest.first => oldest.end,
+                _ => self.window.unacked(),
+            }),
+        };
     }
 
     pub(super) fn deadline(&self) -> Option<Time> {

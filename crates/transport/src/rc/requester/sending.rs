@@ -90,6 +90,9 @@ impl Requester {
             return false;
         };
         let begins = seq == entry.first;
+        if begins && self.held_from.is_some_and(|from| seq >= from) {
+            return false;
+        }
         let fenced = begins && entry.is_fenced() && reads != 0;
         // A READ of more than a window is several requests on the wire, one after the other.
         let waits = entry.is_answered()
