@@ -14,6 +14,7 @@ use adverb_verbs::{CompletionChannel, CqId, CreateError};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::port::{Port, remedy};
+use crate::udp::Udp;
 
 #[derive(Debug)]
 pub(crate) struct ChannelInner {
@@ -76,6 +77,33 @@ impl ChannelInner {
     }
 }
 
+impl ChannelInner {
+    /// Waits for an event, and lets packets in meanwhile: nobody else has to wake for them first.
+    fn wait_at(&self, udp: &Udp, deadline: Instant) -> io::Result<Option<CqId>> {
+        let _waiting = udp.wait();
+        loop {
+            udp.drive(&self.port);
+            if let Some(event) = self.take()? {
+                return Ok(Some(event));
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(None);
+            }
+            let left = udp.patience().map_or(left, |patience| patience.min(left));
+            let timeout = Timespec::try_from(left).ok();
+            let mut fds = [
+                PollFd::new(&self.fifo, PollFlags::IN),
+                PollFd::from_borrowed_fd(udp.as_fd(), PollFlags::IN),
+            ];
+            match poll(&mut fds, timeout.as_ref()) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(e) => return Err(e.into()),
+            }
+        }
+    }
+}
+
 impl Drop for ChannelInner {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(
@@ -95,8 +123,12 @@ impl AsFd for SoftChannel {
 
 impl CompletionChannel for SoftChannel {
     fn get_event(&self, patience: Span) -> io::Result<Option<CqId>> {
-        self.inner.port.prepare_to_sleep();
+        let port = &self.inner.port;
+        port.prepare_to_sleep();
         let deadline = Instant::now() + patience.into();
+        if let Some(udp) = port.udp.as_ref().filter(|udp| udp.is_used()) {
+            return self.inner.wait_at(udp, deadline);
+        }
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             let timeout = Timespec::try_from(left).ok();

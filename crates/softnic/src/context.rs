@@ -1,11 +1,12 @@
 //! Opening the device.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use adverb_units::Bytes;
 use adverb_verbs::{
     AccessFlags, AddressHandle, AddressVector, AhRef, AtomicCap, Context, Counters, CreateError,
-    Device, DeviceCaps, DeviceName, Lid, LinkLayer, OpenError, PathMtu, PortCaps, PortNum,
+    Device, DeviceCaps, DeviceName, GidType, Lid, LinkLayer, OpenError, PathMtu, PortCaps, PortNum,
     ProtectionDomain, QpInit, QpType, RegisterError, Unsupported,
 };
 
@@ -18,6 +19,7 @@ use crate::memory::{MAX_MR_SIZE, SoftMr};
 use crate::port::Port;
 use crate::qp::SoftQp;
 use crate::quiesce;
+use crate::udp::{Udp, UdpAddress};
 
 /// Longest message, as of InfiniBand (IBTA vol. 1, 9.7.7: 2^31 bytes).
 pub(crate) const MAX_MESSAGE: Bytes = Bytes::new(1 << 31);
@@ -35,12 +37,21 @@ pub(crate) const MAX_INLINE: u32 = 1024;
 
 /// The user-space NIC.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct SoftDevice {}
+pub struct SoftDevice {
+    at: Option<IpAddr>,
+}
 
 impl SoftDevice {
-    /// The device; opening it makes this process's port.
+    /// The device with a local port only; opening it makes this process's port.
     pub fn new() -> Self {
-        SoftDevice {}
+        SoftDevice::default()
+    }
+
+    /// The device with a UDP port, too: at an address of this host and network namespace.
+    pub fn at(ip: IpAddr) -> Self {
+        SoftDevice {
+            at: Some(ip.to_canonical()),
+        }
     }
 }
 
@@ -48,7 +59,10 @@ impl Device for SoftDevice {
     type Context = SoftContext;
 
     fn name(&self) -> DeviceName {
-        DeviceName("soft".into())
+        DeviceName(match self.at {
+            None => "soft".into(),
+            Some(ip) => format!("soft@{ip}"),
+        })
     }
 
     fn open(&self) -> Result<SoftContext, OpenError> {
@@ -58,7 +72,11 @@ impl Device for SoftDevice {
             remedy: "Linux 4.16 or later is needed, with no seccomp filter against membarrier"
                 .into(),
         })?;
-        let port = Arc::new(Port::open(&Dir::from_env())?);
+        let dir = Dir::from_env();
+        let port = Arc::new(match self.at {
+            None => Port::open(&dir, None)?,
+            Some(ip) => Port::open(&dir.of_address(ip), Some(UdpAddress::new(ip)?))?,
+        });
         let engine = Engine::start(port.clone()).map_err(|source| OpenError::System {
             device: "soft".into(),
             action: "start the engine thread".into(),
@@ -77,6 +95,7 @@ impl Device for SoftDevice {
             atomics: AtomicCap::System,
         };
         Ok(SoftContext {
+            device: *self,
             handle: Arc::new(Handle {
                 port,
                 _engine: engine,
@@ -96,6 +115,7 @@ pub(crate) struct Handle {
 /// The opened user-space NIC.
 #[derive(Debug)]
 pub struct SoftContext {
+    device: SoftDevice,
     handle: Arc<Handle>,
     caps: DeviceCaps,
 }
@@ -135,6 +155,16 @@ fn check_port(port: PortNum) -> Result<(), CreateError> {
     })
 }
 
+#[cfg(feature = "testing")]
+impl SoftContext {
+    /// For tests: has what arrives over UDP pass a rule.
+    pub fn mangle(&self, rule: impl FnMut(&[u8]) -> crate::Fate + Send + 'static) {
+        if let Some(udp) = &self.handle.port.udp {
+            udp.mangle(rule);
+        }
+    }
+}
+
 impl Context for SoftContext {
     type Pd = SoftPd;
     type Mr = SoftMr;
@@ -144,7 +174,7 @@ impl Context for SoftContext {
     type Ah = SoftAh;
 
     fn name(&self) -> DeviceName {
-        SoftDevice::new().name()
+        self.device.name()
     }
 
     fn caps(&self) -> &DeviceCaps {
@@ -157,25 +187,38 @@ impl Context for SoftContext {
 
     fn port(&self, port: PortNum) -> Result<PortCaps, CreateError> {
         check_port(port)?;
+        let port = &self.handle.port;
+        let (link_layer, gid_type) = match port.udp {
+            None => (LinkLayer::SharedMemory, None),
+            Some(_) => (LinkLayer::Ethernet, Some(GidType::RoceV2)),
+        };
         Ok(PortCaps {
-            link_layer: LinkLayer::SharedMemory,
-            active_mtu: ACTIVE_MTU,
+            link_layer,
+            active_mtu: port.mtu(),
             max_msg_sz: MAX_MESSAGE,
             lid: Lid(0),
-            gid: self.handle.port.gid,
+            gid: port.gid,
             gid_index: 0,
-            gid_type: None,
+            gid_type,
         })
     }
 
-    /// It has no packets that could be lost or repeated.
+    /// What the UDP port counted; the local port has no packets that could be lost or repeated.
     fn counters(&self) -> Counters {
-        Counters::new()
+        let udp = self.handle.port.udp.as_ref();
+        udp.map_or_else(Counters::new, Udp::counters)
     }
 
     fn provenance(&self) -> Vec<(String, String)> {
+        let port = match &self.handle.port.udp {
+            None => "local (shared memory)".to_owned(),
+            Some(udp) => format!(
+                "UDP (RoCEv2 at {}); to the same address local (shared memory)",
+                udp.socket_addr()
+            ),
+        };
         vec![
-            ("port".into(), "local (shared memory)".into()),
+            ("port".into(), port),
             (
                 "memory".into(),
                 self.handle.port.dir.path().display().to_string(),
@@ -243,7 +286,9 @@ impl Context for SoftContext {
             return Err(CreateError::System {
                 action: format!("make an address handle for {}", address.dgid),
                 source: std::io::ErrorKind::NetworkUnreachable.into(),
-                remedy: format!("; the local port reaches only {here}"),
+                remedy: format!(
+                    "; datagrams go by the local port, which reaches only {here}: this version sends none over UDP"
+                ),
             });
         }
         Ok(SoftAh { pd: pd.number })

@@ -250,6 +250,15 @@ impl CqInner {
         }
     }
 
+    /// After a receive of this process was completed by its own NIC: raises the event that it is
+    /// waited for with.
+    #[inline]
+    pub(crate) fn arrived(&self, urgency: Urgency) {
+        if self.channel.is_some() {
+            self.raise_if_armed(urgency);
+        }
+    }
+
     fn push_flushed(&self, completion: WorkCompletion) {
         self.state.lock().flushed.push_back(completion);
         self.added(completion.status);
@@ -396,6 +405,32 @@ impl CompletionQueue for SoftCq {
         if cq.port.has_pending() {
             cq.port.drive();
         }
+        let taken = cq.take(into)?;
+        if taken == 0 && cq.port.reaches_others() {
+            return cq.take_from_afar(into);
+        }
+        Ok(taken)
+    }
+
+    fn req_notify(&self, on: NotifyOn) -> Result<(), PollError> {
+        self.inner.entry().arming.armed.arm(on);
+        Ok(())
+    }
+
+    fn ack_events(&self, _events: u32) {}
+}
+
+impl CqInner {
+    /// Takes a turn at the UDP port, and what it brought.
+    #[cold]
+    fn take_from_afar(&self, into: &mut [WorkCompletion]) -> Result<usize, PollError> {
+        self.port.drive_udp();
+        self.take(into)
+    }
+
+    #[inline(always)]
+    fn take(&self, into: &mut [WorkCompletion]) -> Result<usize, PollError> {
+        let cq = self;
         let mut state = cq.state.lock();
         let mut taken = state.take_sent(into, cq.entries);
         if state.overrun {
@@ -409,11 +444,4 @@ impl CompletionQueue for SoftCq {
         state.turn = state.turn.wrapping_add(1);
         Ok(taken)
     }
-
-    fn req_notify(&self, on: NotifyOn) -> Result<(), PollError> {
-        self.inner.entry().arming.armed.arm(on);
-        Ok(())
-    }
-
-    fn ack_events(&self, _events: u32) {}
 }

@@ -6,12 +6,15 @@
 //!   003.wake                  FIFO: wakes its engine
 //!   003.c0, 003.c1 …          FIFOs: its completion channels
 //!   003.m0, 003.m1 …          its memory regions
+//! /dev/shm/adverb-UID@ADDR-NS/   the same for ports with UDP port at an address of network
+//!                                namespace NS (its inode): there slot n has UDP port 4791 + n
 //! ```
 //! All names of a slot begin with its number. Slots are taken and stale ones reaped under a lock on
 //! the directory itself. The kernel drops a lock when its holder dies, however it dies.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
+use std::net::IpAddr;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -32,11 +35,13 @@ pub(crate) struct Dir {
 
 /// A claimed slot; its port file stays locked while this lives.
 #[derive(Debug)]
-pub(crate) struct Claim {
+pub(crate) struct Claim<T> {
     /// The slot.
     pub(crate) slot: u32,
     /// Its port file.
     pub(crate) file: File,
+    /// What the claimant holds beside it.
+    pub(crate) held: T,
 }
 
 /// A lock on the directory, released when dropped.
@@ -52,6 +57,15 @@ impl Dir {
         }
     }
 
+    /// The directory of the ports at one address of this network namespace: their slots are those
+    /// of its UDP ports.
+    pub(crate) fn of_address(&self, ip: IpAddr) -> Self {
+        let namespace = fs::metadata("/proc/self/ns/net").map_or(0, |meta| meta.ino());
+        let mut name = self.path.as_os_str().to_owned();
+        name.push(format!("@{ip}-{namespace}"));
+        Dir { path: name.into() }
+    }
+
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
@@ -61,8 +75,12 @@ impl Dir {
         self.path.join(format!("{slot:03x}.{name}"))
     }
 
-    /// Takes the lowest free slot, after removing what dead processes left.
-    pub(crate) fn claim(&self) -> Result<Claim, OpenError> {
+    /// Takes the lowest free slot that `hold` gets (none: it is somebody else's elsewhere), after
+    /// removing what dead processes left.
+    pub(crate) fn claim<T>(
+        &self,
+        mut hold: impl FnMut(u32) -> Result<Option<T>, OpenError>,
+    ) -> Result<Claim<T>, OpenError> {
         let _locked = self.lock_creating()?;
         self.reap_locked()
             .map_err(|e| self.failed("look for stale files", e))?;
@@ -73,7 +91,15 @@ impl Dir {
                     // Blocks only while somebody asks whether the owner lives.
                     flock(&file, FlockOperation::LockExclusive)
                         .map_err(|e| self.failed("lock a new port file", e.into()))?;
-                    return Ok(Claim { slot, file });
+                    match hold(slot) {
+                        Ok(Some(held)) => return Ok(Claim { slot, file, held }),
+                        Ok(None) => self.remove_slot(&format!("{slot:03x}.")),
+                        Err(e) => {
+                            self.remove_slot(&format!("{slot:03x}."));
+                            let _ = fs::remove_dir(&self.path);
+                            return Err(e);
+                        }
+                    }
                 }
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(e) => return Err(self.failed("create a port file", e)),
@@ -282,6 +308,20 @@ mod tests {
         }
     }
 
+    fn claim(dir: &Dir) -> Claim<()> {
+        dir.claim(|_| Ok(Some(()))).unwrap()
+    }
+
+    #[test]
+    fn a_slot_that_is_taken_elsewhere_is_skipped() {
+        let place = tempfile::tempdir().unwrap();
+        let dir = dir_in(place.path());
+        let claimed = dir.claim(|slot| Ok((slot == 2).then_some("held"))).unwrap();
+        assert_eq!((claimed.slot, claimed.held), (2, "held"));
+        assert_eq!(names(&dir), ["002.port"]);
+        dir.release(2);
+    }
+
     fn names(dir: &Dir) -> Vec<String> {
         let mut names: Vec<_> = fs::read_dir(dir.path())
             .map(|entries| {
@@ -298,7 +338,7 @@ mod tests {
     fn slots_are_given_lowest_first_and_the_last_one_takes_the_directory_along() {
         let place = tempfile::tempdir().unwrap();
         let dir = dir_in(place.path());
-        let (a, b) = (dir.claim().unwrap(), dir.claim().unwrap());
+        let (a, b) = (claim(&dir), claim(&dir));
         assert_eq!((a.slot, b.slot), (0, 1));
         dir.create(a.slot, "m0").unwrap();
         dir.release(a.slot);
@@ -311,12 +351,12 @@ mod tests {
     fn files_of_a_dead_owner_are_reaped_and_those_of_a_living_one_are_not() {
         let place = tempfile::tempdir().unwrap();
         let dir = dir_in(place.path());
-        let alive = dir.claim().unwrap();
-        let dead = dir.claim().unwrap();
+        let alive = claim(&dir);
+        let dead = claim(&dir);
         dir.create(dead.slot, "m7").unwrap();
         dir.create(0x123, "m0").unwrap(); // a slot without a port file
         drop(dead); // the kernel drops a dead process's lock in the same way
-        assert_eq!(dir.claim().unwrap().slot, 1);
+        assert_eq!(claim(&dir).slot, 1);
         assert_eq!(names(&dir), ["000.port", "001.port"]);
         drop(alive);
     }
@@ -328,7 +368,7 @@ mod tests {
         let dir = dir_in(place.path());
         fs::create_dir(dir.path()).unwrap();
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
-        let error = dir.claim().unwrap_err().to_string();
+        let error = dir.claim(|_| Ok(Some(()))).unwrap_err().to_string();
         assert!(
             error.contains("mode 755") && error.contains("ADVERB_SHM"),
             "{error}"

@@ -1,9 +1,9 @@
 //! The engine: one thread of a context that sleeps unless nobody else can do the work.
 //!
 //! It wakes when a peer dies (pidfd), when a peer reports a fault or posts a receive that somebody
-//! waits for (FIFO), and once a millisecond while requests wait for a peer and nobody polls. It
-//! never competes with a polling thread: if that drove the port since the last tick, the engine
-//! goes back to sleep.
+//! waits for (FIFO), once a millisecond while requests wait for a peer and nobody polls, and when
+//! packets come that nobody takes. It never competes with a polling thread: if that drove the port
+//! since the last tick, the engine goes back to sleep, without the socket.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -19,12 +19,18 @@ use crate::datagram_ring::Holder;
 use crate::dir::Dir;
 use crate::layout::MAX_SLOTS;
 use crate::peer::Peer;
-use crate::port::{Port, Watch};
+use crate::port::{Port, SenderWatch};
+use crate::udp::Attendance;
 
 /// How often the engine looks after waiting requests.
 const TICK: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 1_000_000,
+};
+/// The same for the UDP port, while somebody sleeps at its socket.
+const LONG_TICK: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 10_000_000,
 };
 /// After so many ticks without any the engine sleeps until it is woken.
 const IDLE_TICKS: u32 = 16;
@@ -85,6 +91,7 @@ impl Engine {
                     senders: HashMap::new(),
                     idle_ticks: 0,
                     drives_seen: 0,
+                    attendance: Attendance::Turns(0),
                 }
                 .run();
             })?;
@@ -118,13 +125,27 @@ struct Loop {
     senders: HashMap<u32, u64>,
     idle_ticks: u32,
     drives_seen: u64,
+    /// Who had driven the UDP port when this thread looked last.
+    attendance: Attendance,
+}
+
+/// What is to be done about the UDP port during a sleep.
+#[derive(Clone, Copy, Debug)]
+enum Watch {
+    /// Nothing: nobody is connected over it.
+    Nothing,
+    /// Others drive it: look again after this time.
+    Others(Timespec),
+    /// Nobody else drives it: sleep on its socket, at most so long.
+    Alone(Option<Timespec>),
 }
 
 impl Loop {
     fn run(mut self) {
         while !self.port.closing.load(Ordering::Acquire) {
             let peers = self.port.peers();
-            let Woken { by_fifo, ended } = self.sleep(&peers);
+            let watch = self.attend();
+            let Woken { by_fifo, ended } = self.sleep(&peers, watch);
             let has_ended = !ended.is_empty();
             ended.into_iter().for_each(|peer| self.bury(peer));
             if by_fifo {
@@ -142,8 +163,30 @@ impl Loop {
         }
     }
 
-    /// Sleeps until woken, until a peer ends, or (while watching) for a tick.
-    fn sleep<'a>(&self, peers: &'a [Arc<Peer>]) -> Woken<'a> {
+    /// Drives the UDP port if nobody has since this thread looked last.
+    fn attend(&mut self) -> Watch {
+        let Some(udp) = self.port.udp.as_ref().filter(|udp| udp.is_used()) else {
+            return Watch::Nothing;
+        };
+        let attendance = udp.attendance();
+        if attendance == Attendance::Constant {
+            udp.engine_ticks();
+            self.attendance = attendance;
+            return Watch::Others(LONG_TICK);
+        }
+        if attendance != self.attendance {
+            udp.engine_ticks();
+            self.attendance = attendance;
+            return Watch::Others(TICK);
+        }
+        udp.turn(&self.port);
+        let patience = udp.engine_patience();
+        Watch::Alone(patience.and_then(|patience| Timespec::try_from(patience).ok()))
+    }
+
+    /// Sleeps until woken, until a peer ends, until packets come that nobody else takes, or (while
+    /// watching) for a tick.
+    fn sleep<'a>(&self, peers: &'a [Arc<Peer>], watch: Watch) -> Woken<'a> {
         let mut fds = vec![PollFd::new(&self.port.wake.fifo, PollFlags::IN)];
         fds.extend(
             peers
@@ -151,7 +194,16 @@ impl Loop {
                 .map(|peer| PollFd::from_borrowed_fd(peer.pidfd.as_fd(), PollFlags::IN)),
         );
         let watching = self.port.wake.watching.load(Ordering::Relaxed);
-        if poll(&mut fds, watching.then_some(&TICK)).is_err() {
+        let tick = watching.then_some(TICK);
+        let patience = match (watch, &self.port.udp) {
+            (Watch::Others(span), _) => Some(tick.map_or(span, |tick| tick.min(span))),
+            (Watch::Alone(span), Some(udp)) => {
+                fds.push(PollFd::from_borrowed_fd(udp.as_fd(), PollFlags::IN));
+                span.into_iter().chain(tick).min()
+            }
+            _ => tick,
+        };
+        if poll(&mut fds, patience.as_ref()).is_err() {
             return Woken::default();
         }
         let is_ready = |fd: &PollFd<'_>| !fd.revents().is_empty();
@@ -194,12 +246,12 @@ impl Loop {
             }
             let holder = Holder::new(slot, epoch);
             match self.port.watch_sender(slot, epoch) {
-                Watch::NotYet => continue,
-                Watch::Dead => {
+                SenderWatch::NotYet => continue,
+                SenderWatch::Dead => {
                     self.port.relieve_datagrams(|h| h == holder);
                     self.port.dir.reap();
                 }
-                Watch::Begun => {}
+                SenderWatch::Begun => {}
             }
             // Earlier owners of the slot are dead, or it would not have another one.
             if self.senders.insert(slot, epoch).is_some() {

@@ -1,8 +1,8 @@
 //! The user-space NIC: a verbs device without hardware, kernel module, daemon or root.
 //!
-//! This crate holds its *local port*: both ends are processes (or threads) of one user on one
-//! host. The requester's own CPU carries an operation out, in shared memory; the passive side of
-//! WRITE and READ runs nothing.
+//! Its *local port*: both ends are processes (or threads) of one user on one host. The requester's
+//! own CPU carries an operation out, in shared memory; the passive side of WRITE and READ runs
+//! nothing. Its *UDP port*, if one is asked for, speaks RoCEv2 to other addresses ([`udp`]).
 //!
 //! ```text
 //!  process A                         /dev/shm/adverb-UID/                  process B
@@ -20,7 +20,8 @@
 //! of deaths by pidfd ([`engine`]), and by file locks it tells which files are stale ([`dir`]).
 //!
 //! # Trust
-//! Files are 0600 in a 0700 directory of the user: the port trusts exactly this uid.
+//! Files are 0600 in a 0700 directory of the user: the local port trusts exactly this uid. The UDP
+//! port trusts nobody.
 //!
 //! This is a crate where `unsafe` is at home: mappings, shared structures and copies.
 #![allow(unsafe_code)]
@@ -50,6 +51,7 @@ mod segment;
 #[doc(hidden)]
 pub mod send_ring;
 mod sync;
+mod udp;
 
 pub use channel::SoftChannel;
 pub use context::{SoftAh, SoftContext, SoftDevice, SoftPd};
@@ -57,3 +59,5 @@ pub use cq::SoftCq;
 pub use memory::SoftMr;
 pub use notify::Armed;
 pub use qp::SoftQp;
+#[cfg(feature = "testing")]
+pub use udp::Fate;

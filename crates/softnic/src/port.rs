@@ -7,10 +7,11 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use adverb_verbs::{CreateError, Gid, OpenError, Qpn};
+use adverb_verbs::{CreateError, Gid, OpenError, PathMtu, Qpn};
 use spin::mutex::SpinMutex;
 
 use crate::arena::Arena;
+use crate::context::ACTIVE_MTU;
 use crate::datagram_ring::Holder;
 use crate::dir::{Claim, Dir};
 use crate::engine::Wake;
@@ -22,6 +23,7 @@ use crate::peer::{Peer, PeerError};
 use crate::qp::QpInner;
 use crate::quiesce;
 use crate::segment::{Mapping, Population, Tables, reserve};
+use crate::udp::{Bound, Udp, UdpAddress};
 
 /// Everything that a context's objects share.
 #[derive(Debug)]
@@ -30,6 +32,8 @@ pub(crate) struct Port {
     pub(crate) slot: u32,
     pub(crate) epoch: u64,
     pub(crate) gid: Gid,
+    /// The way to other addresses, if one was asked for.
+    pub(crate) udp: Option<Udp>,
     /// Locked while the process lives.
     file: File,
     mapping: Mapping,
@@ -56,6 +60,9 @@ pub(crate) struct Port {
     pub(crate) closing: AtomicBool,
 }
 
+/// The address of a port without UDP port.
+const LOCALHOST: Gid = Gid::from_ipv4(std::net::Ipv4Addr::LOCALHOST);
+
 /// Locks a mutex whose data every panic leaves consistent.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -63,9 +70,12 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Port {
     /// Claims a slot and lays out its file.
-    pub(crate) fn open(dir: &Dir) -> Result<Self, OpenError> {
-        let Claim { slot, file } = dir.claim()?;
-        let made = Self::lay_out(dir, slot, file);
+    pub(crate) fn open(dir: &Dir, at: Option<UdpAddress>) -> Result<Self, OpenError> {
+        let Claim { slot, file, held } = match at {
+            None => dir.claim(|_| Ok(Some(None)))?,
+            Some(at) => dir.claim(|slot| Ok(at.bind(slot)?.map(Some)))?,
+        };
+        let made = Self::lay_out(dir, slot, file, held);
         made.map_err(|source| {
             dir.release(slot);
             let action = format!("make a port in {}", dir.path().display());
@@ -77,7 +87,7 @@ impl Port {
         })
     }
 
-    fn lay_out(dir: &Dir, slot: u32, file: File) -> io::Result<Self> {
+    fn lay_out(dir: &Dir, slot: u32, file: File, bound: Option<Bound>) -> io::Result<Self> {
         file.set_len(layout::LENGTH as u64)?;
         reserve(&file, 0, layout::QP_TABLE as u64)?;
         let mapping = Mapping::new(&file, layout::LENGTH as u64, Population::Lazy)?;
@@ -96,7 +106,8 @@ impl Port {
             dir: dir.clone(),
             slot,
             epoch,
-            gid: Gid::from_ipv4(std::net::Ipv4Addr::LOCALHOST),
+            gid: bound.as_ref().map_or(LOCALHOST, Bound::gid),
+            udp: bound.map(|bound| Udp::new(bound, slot)),
             file,
             mapping,
             tables,
@@ -227,19 +238,19 @@ impl Port {
 
     /// Has the engine watch over the port in `slot`, whose owner had `epoch` when it said that it
     /// sends datagrams here.
-    pub(crate) fn watch_sender(&self, slot: u32, epoch: u64) -> Watch {
+    pub(crate) fn watch_sender(&self, slot: u32, epoch: u64) -> SenderWatch {
         let mut peers = lock(&self.peers);
         let is_other = |peer: &&Arc<Peer>| !peer.is_dead() && !peer.has_left();
         match peers.get(&slot).filter(is_other) {
-            Some(peer) if peer.epoch == epoch => Watch::Begun,
+            Some(peer) if peer.epoch == epoch => SenderWatch::Begun,
             // An earlier owner of the slot, whose end the engine is about to hear of.
-            Some(_) => Watch::NotYet,
+            Some(_) => SenderWatch::NotYet,
             None => match Peer::open(&self.dir, slot) {
                 Ok(peer) if peer.epoch == epoch => {
                     peers.insert(slot, Arc::new(peer));
-                    Watch::Begun
+                    SenderWatch::Begun
                 }
-                _ => Watch::Dead,
+                _ => SenderWatch::Dead,
             },
         }
     }
@@ -271,6 +282,25 @@ impl Port {
         let qps = self.queue_pairs();
         quiesce::barrier();
         qps.iter().all(|qp| qp.wait_for_peer())
+    }
+
+    /// The largest packet: a datagram's message is at most one.
+    pub(crate) fn mtu(&self) -> PathMtu {
+        self.udp.as_ref().map_or(ACTIVE_MTU, |udp| udp.mtu)
+    }
+
+    /// Whether a queue pair is connected over UDP, and somebody has to drive that.
+    #[inline]
+    pub(crate) fn reaches_others(&self) -> bool {
+        self.udp.as_ref().is_some_and(Udp::is_used)
+    }
+
+    /// Takes a turn at the UDP port, for somebody who polls.
+    #[cold]
+    pub(crate) fn drive_udp(&self) {
+        if let Some(udp) = &self.udp {
+            udp.drive(self);
+        }
     }
 
     /// Whether a queue pair waits for its peer.
@@ -323,7 +353,7 @@ impl Drop for Port {
 
 /// What became of a wish to watch over a sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Watch {
+pub(crate) enum SenderWatch {
     /// The engine hears of its death.
     Begun,
     /// It is dead.

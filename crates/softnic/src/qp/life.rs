@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use adverb_verbs::{ModifyQpError, Psn, QpAttr, QpState, QpType, Qpn, WcStatus};
 
-use super::{QpInner, RecvProducer, SendQueue};
+use super::{Path, QpInner, RecvProducer, SendQueue};
 use crate::datagram_ring::Holder;
 use crate::layout::{Phase, first_position};
 use crate::peer::{Peer, PeerError};
@@ -46,7 +46,10 @@ impl QpInner {
     /// Drops everything that is queued, without completions.
     pub(super) fn leave_queues(self: &Arc<Self>) {
         self.port.pending.lock().retain(|qp| !Arc::ptr_eq(qp, self));
-        *self.send.lock() = SendQueue::default();
+        let left = std::mem::take(&mut *self.send.lock());
+        if left.path.is_remote() {
+            self.disconnect();
+        }
         self.send_cq.purge(self.qpn);
         self.recv_cq.purge(self.qpn);
         if let Some(datagrams) = &self.recv_queue.datagrams {
@@ -73,12 +76,10 @@ impl QpInner {
     /// After [`quiesce::barrier`]: waits until the operation that the peer may be in the middle of
     /// has ended. False where it does not end.
     pub(crate) fn wait_for_peer(&self) -> bool {
-        let peer = self
-            .send
-            .lock()
-            .connection
-            .as_ref()
-            .map(|c| (c.peer.clone(), c.remote_index()));
+        let send = self.send.lock();
+        let connection = send.path.local();
+        let peer = connection.map(|c| (c.peer.clone(), c.remote_index()));
+        drop(send);
         peer.is_none_or(|(peer, remote)| peer.wait_idle(remote, QUIESCE_PATIENCE))
     }
 
@@ -88,11 +89,9 @@ impl QpInner {
     }
 
     pub(crate) fn is_connected_to(&self, peer: &Arc<Peer>) -> bool {
-        self.send
-            .lock()
-            .connection
-            .as_ref()
-            .is_some_and(|c| Arc::ptr_eq(&c.peer, peer))
+        let send = self.send.lock();
+        let connection = send.path.local();
+        connection.is_some_and(|c| Arc::ptr_eq(&c.peer, peer))
     }
 
     /// The peer found this side's memory or requests at fault.
@@ -119,6 +118,9 @@ impl QpInner {
         if matches!(self.state(), QpState::Reset | QpState::Err) {
             return;
         }
+        if send.path.is_remote() {
+            return self.fail_remotely(send);
+        }
         // Receives posted meanwhile wait at the lock: they find the error state and are flushed
         // one by one, behind those that were posted before.
         let recv = self.recv.lock();
@@ -128,7 +130,7 @@ impl QpInner {
         }
         // A peer that is stopped in the middle of an operation may still complete one receive
         // after it was flushed; the ring is not used again before it has let go (`reset`).
-        if let Some(connection) = &send.connection {
+        if let Some(connection) = send.path.local() {
             quiesce::barrier();
             let peer = &connection.peer;
             peer.wait_idle(connection.remote_index(), QUIESCE_PATIENCE);
@@ -140,13 +142,9 @@ impl QpInner {
     pub(super) fn reset(self: &Arc<Self>) -> Result<(), ModifyQpError> {
         self.set_state(QpState::Reset);
         if !self.quiesce() {
-            let peer = self
-                .send
-                .lock()
-                .connection
-                .as_ref()
-                .map(|c| c.peer.pid.as_raw_nonzero().get());
-            let peer = peer.unwrap_or_default();
+            let send = self.send.lock();
+            let connection = send.path.local();
+            let peer = connection.map_or(0, |c| c.peer.pid.as_raw_nonzero().get());
             let reason =
                 format!("process {peer} stopped in the middle of an operation on it; end it");
             return Err(ModifyQpError::Busy { reason });
@@ -181,14 +179,16 @@ impl QpInner {
         let mut send = self.send.lock();
         match to {
             QpState::Rtr if attr.dest_qpn.is_some() => self.connect(&mut send, attr)?,
-            _ => {
-                if let Some(connection) = send.connection.as_mut() {
+            _ => match &mut send.path {
+                Path::Local(connection) => {
                     connection.sq_psn = attr.sq_psn.or(connection.sq_psn);
                     connection.retries = Retries::merged(connection.retries, attr);
                     connection.max_rd_atomic =
                         attr.max_rd_atomic.unwrap_or(connection.max_rd_atomic);
                 }
-            }
+                Path::Remote => return self.apply_remotely((from, to), attr),
+                Path::Nowhere => {}
+            },
         }
         // The engine may have found the peer dead meanwhile, or a request may have failed.
         if self.state() == from {
@@ -211,11 +211,7 @@ impl QpInner {
             reason,
         };
         if address.dgid != self.port.gid {
-            let reason = format!(
-                "the local port reaches only {}; other hosts need the UDP port, which this version does not have",
-                self.port.gid
-            );
-            return Err(unreachable(reason));
+            return self.connect_remotely(send, attr, (dest, address.dgid));
         }
         let peer = match self.port.peer_of(dest) {
             Ok(peer) => Some(peer),
@@ -239,12 +235,12 @@ impl QpInner {
         if is_dead && self.service == QpType::Rc {
             return Err(unreachable("its process has ended".into()));
         }
-        send.connection = connection;
+        send.path = connection.map_or(Path::Nowhere, Path::Local);
         Ok(())
     }
 
     /// Tells peers whose requests are expected.
-    fn listen_to(&self, dest: Qpn, connection: Option<&Connection>, attr: &QpAttr) {
+    pub(super) fn listen_to(&self, dest: Qpn, connection: Option<&Connection>, attr: &QpAttr) {
         let (entry, psn) = (self.entry(), attr.rq_psn.map_or(0, Psn::get));
         let epoch = connection.map_or(0, |c| c.peer.epoch);
         entry.dest_qpn.store(dest.get(), Ordering::Relaxed);

@@ -27,6 +27,7 @@ use crate::send_ring::SendRing;
 
 mod life;
 mod post;
+mod remote;
 mod unreliable;
 
 /// A queue pair of the user-space NIC. Dropping it destroys it.
@@ -62,9 +63,38 @@ struct SendQueue {
     posted: u64,
     waiting: VecDeque<Waiting>,
     /// RC and UC.
-    connection: Option<Connection>,
+    path: Path,
     /// UD.
     ways: Ways,
+}
+
+/// How a connected queue pair reaches its peer.
+#[derive(Debug, Default)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "one a queue pair, and an indirection would be on the data path"
+)]
+enum Path {
+    /// Not at all: it is not connected, or (UC) nobody is there.
+    #[default]
+    Nowhere,
+    /// Over shared memory.
+    Local(Connection),
+    /// Over UDP: what there is to it the port's driver keeps.
+    Remote,
+}
+
+impl Path {
+    fn local(&self) -> Option<&Connection> {
+        match self {
+            Path::Local(connection) => Some(connection),
+            Path::Nowhere | Path::Remote => None,
+        }
+    }
+
+    fn is_remote(&self) -> bool {
+        matches!(self, Path::Remote)
+    }
 }
 
 #[derive(Debug, Default)]
@@ -223,12 +253,19 @@ impl QueuePair for SoftQp {
     #[inline]
     fn post_send(&self, requests: &[SendRequest<'_>]) -> Result<(), PostError> {
         let mut send = self.inner.send.lock();
+        let mut posted = Ok(());
         for (index, request) in requests.iter().enumerate() {
-            self.inner
-                .accept(&mut send, request)
-                .map_err(|cause| PostError { index, cause })?;
+            if let Err(cause) = self.inner.accept(&mut send, request) {
+                posted = Err(PostError { index, cause });
+                break;
+            }
         }
-        Ok(())
+        let is_remote = send.path.is_remote();
+        drop(send);
+        if is_remote {
+            self.inner.ring();
+        }
+        posted
     }
 
     #[inline]

@@ -9,7 +9,7 @@ use adverb_verbs::{
     WcStatus,
 };
 
-use super::{QpInner, RecvProducer, SendQueue};
+use super::{Path, QpInner, RecvProducer, SendQueue};
 use crate::context::MAX_MESSAGE;
 use crate::requester::{Attempt, Waiting};
 use crate::ring::Piece;
@@ -18,7 +18,7 @@ use crate::send_ring::Sent;
 impl QpInner {
     /// Before sleeping: the peer is to wake this side's engine when it posts a receive.
     pub(crate) fn ask_for_wake(&self) {
-        if let Some(connection) = &self.send.lock().connection {
+        if let Some(connection) = self.send.lock().path.local() {
             connection
                 .remote()
                 .from_peer
@@ -33,9 +33,12 @@ impl QpInner {
             return true;
         };
         let is_drained = self.state() == QpState::Sqd;
+        if send.path.is_remote() {
+            return self.drive_remote(&mut send);
+        }
         let SendQueue {
             waiting,
-            connection,
+            path,
             ways,
             ..
         } = &mut *send;
@@ -45,16 +48,16 @@ impl QpInner {
                 return true;
             }
             oldest.has_begun = true;
-            let status = match (self.service, &mut *connection) {
-                (QpType::Rc, Some(connection)) => {
+            let status = match (self.service, &mut *path) {
+                (QpType::Rc, Path::Local(connection)) => {
                     let attempt = connection.attempt_apart(self.entry(), &oldest.request());
                     match oldest.outcome(attempt, connection) {
                         Some(status) => status,
                         None => return true,
                     }
                 }
-                (QpType::Rc, None) => return false,
-                (_, connection) => self.transmit((connection, ways), &oldest.request()),
+                (QpType::Rc, _) => return false,
+                (_, path) => self.transmit((path, ways), &oldest.request()),
             };
             self.end_send(oldest.count, &oldest.request(), status);
             waiting.pop_front();
@@ -151,7 +154,7 @@ impl QpInner {
             return Ok(());
         }
         if send.waiting.is_empty()
-            && let Some(connection) = &mut send.connection
+            && let Path::Local(connection) = &mut send.path
         {
             let mut attempt = connection.attempt(self.entry(), request);
             if attempt == Attempt::ReceiverNotReady {
@@ -165,7 +168,11 @@ impl QpInner {
                 return Ok(());
             }
         }
-        self.put_off(send, request);
+        if send.path.is_remote() && send.waiting.is_empty() {
+            self.post_remotely(send, request);
+        } else {
+            self.put_off(send, request);
+        }
         Ok(())
     }
 
@@ -262,7 +269,7 @@ impl QpInner {
         let waiting = &self.entry().from_peer.waiting;
         if waiting.load(Ordering::Relaxed) != 0 {
             waiting.store(0, Ordering::Relaxed);
-            if let Some(connection) = &self.send.lock().connection {
+            if let Some(connection) = self.send.lock().path.local() {
                 connection.peer.wake();
             }
         }

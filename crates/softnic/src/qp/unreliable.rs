@@ -13,16 +13,15 @@ use adverb_verbs::{
     Operation, PostErrorCause, QpState, QpType, SendRequest, Unsupported, WcStatus,
 };
 
-use super::{QpInner, SendQueue};
-use crate::context::ACTIVE_MTU;
-use crate::requester::{Attempt, Connection, Sender, Source, Ways};
+use super::{Path, QpInner, SendQueue};
+use crate::requester::{Attempt, Sender, Source, Ways};
 
 impl QpInner {
     /// What a service that promises nothing refuses at once: operations that need an answer, on UD
     /// all but SEND, and messages of more than one packet.
     #[inline(never)] // as below
     pub(super) fn check_unreliable(&self, request: &SendRequest<'_>) -> Result<(), PostErrorCause> {
-        let (given, max) = (Bytes::new(request.length()), ACTIVE_MTU.bytes());
+        let (given, max) = (Bytes::new(request.length()), self.port.mtu().bytes());
         match (self.service, request.operation) {
             (QpType::Ud, Operation::Send | Operation::SendWithImm(_)) if given > max => {
                 Err(PostErrorCause::MessageTooLong { given, max })
@@ -45,7 +44,7 @@ impl QpInner {
         if !send.waiting.is_empty() {
             return self.put_off(send, request);
         }
-        let status = self.transmit((&mut send.connection, &mut send.ways), request);
+        let status = self.transmit((&mut send.path, &mut send.ways), request);
         self.end_send(send.posted, request, status);
         if !status.is_success() {
             self.fail_as_requester(send);
@@ -56,7 +55,7 @@ impl QpInner {
     /// this side is an error.
     pub(super) fn transmit(
         &self,
-        (connection, ways): (&mut Option<Connection>, &mut Ways),
+        (path, ways): (&mut Path, &mut Ways),
         request: &SendRequest<'_>,
     ) -> WcStatus {
         if self.service == QpType::Ud {
@@ -68,9 +67,9 @@ impl QpInner {
             };
             return ways.send(&sender, request);
         }
-        let attempt = match connection {
-            Some(connection) => connection.attempt_apart(self.entry(), request),
-            None => Attempt::Unreachable,
+        let attempt = match path {
+            Path::Local(connection) => connection.attempt_apart(self.entry(), request),
+            Path::Nowhere | Path::Remote => Attempt::Unreachable,
         };
         match attempt {
             Attempt::Done(WcStatus::LocProtErr) => WcStatus::LocProtErr,

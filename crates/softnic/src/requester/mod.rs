@@ -28,7 +28,7 @@ mod waiting;
 
 pub(crate) use datagrams::{Sender, Ways};
 use regions::RegionCache;
-pub(crate) use waiting::{Retries, Waiting};
+pub(crate) use waiting::{Retries, Waiting, gather_inline};
 
 /// Looks at a receive ring before a request is put off: about half a microsecond.
 const LOOKS: u32 = 32;

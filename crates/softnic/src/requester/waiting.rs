@@ -154,7 +154,8 @@ fn request_key(request: &SendRequest<'_>) -> Lkey {
     request.sges.first().map(Sge::lkey).unwrap_or_default()
 }
 
-fn gather_inline(sges: &[Sge<'_>]) -> Vec<u8> {
+/// A copy of inline payload.
+pub(crate) fn gather_inline(sges: &[Sge<'_>]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(sges.iter().map(|sge| sge.length() as usize).sum());
     for sge in sges {
         let source = std::ptr::with_exposed_provenance::<u8>(sge.addr() as usize);

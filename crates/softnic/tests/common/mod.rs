@@ -214,7 +214,11 @@ impl Address {
 
 impl End {
     pub fn new(memory: Bytes) -> Self {
-        let context = SoftDevice::new().open().unwrap();
+        End::of(SoftDevice::new(), memory)
+    }
+
+    pub fn of(device: SoftDevice, memory: Bytes) -> Self {
+        let context = device.open().unwrap();
         let pd = context.alloc_pd().unwrap();
         let mr = context.alloc_mr(&pd, memory, all_access()).unwrap();
         let channel = context.create_channel().unwrap();

@@ -1,0 +1,221 @@
+//! Queue pairs that are connected over UDP: what differs from those whose peer is in shared memory.
+//!
+//! Completions of sends are produced under the driver's lock while the queue pair is not in the error
+//! state, and under the queue pair's `send` lock in it.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use adverb_verbs::{
+    AccessFlags, Gid, ModifyQpError, QpAttr, QpState, QpType, Qpn, SendRequest, WcStatus,
+};
+
+use super::{Path, QpInner, SendQueue};
+use crate::notify::Urgency;
+use crate::ring::{Arrival, RecvRing};
+use crate::send_ring::Sent;
+use crate::udp::{Beginning, Patience, Peer, Sending, Udp, ip_of, socket_of};
+
+impl QpInner {
+    // --- what the driver asks for
+
+    pub(crate) fn qpn(&self) -> Qpn {
+        self.qpn
+    }
+
+    pub(crate) fn domain(&self) -> u32 {
+        self.pd
+    }
+
+    pub(crate) fn send_depth(&self) -> usize {
+        self.caps.max_send_wr as usize
+    }
+
+    /// What the peer may do.
+    pub(crate) fn peer_access(&self) -> AccessFlags {
+        AccessFlags::from_bits_retain(self.entry().access.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn receive_ring(&self) -> RecvRing<'static> {
+        self.recv_queue.ring
+    }
+
+    /// Position of the first receive of this life.
+    pub(crate) fn first_receive(&self) -> u64 {
+        self.recv.lock().first
+    }
+
+    /// Adds the completion of a send. The driver's lock is held.
+    pub(crate) fn push_sent(&self, sent: Sent) {
+        self.sent.push(sent);
+        self.send_cq.added(sent.status);
+    }
+
+    /// Completes the receive at `position`. The driver's lock is held.
+    pub(crate) fn complete_receive(&self, position: u64, arrival: Arrival, urgency: Urgency) {
+        self.recv_queue.ring.complete(position, arrival);
+        self.recv_cq.arrived(urgency);
+    }
+
+    /// To the error state, after the driver handed on its last completion. Its lock is held.
+    pub(crate) fn end_in_error(&self) {
+        if matches!(self.state(), QpState::Reset | QpState::Err) {
+            return;
+        }
+        let recv = self.recv.lock();
+        self.set_state(QpState::Err);
+        self.recv_cq
+            .flush_receives(&self.recv_queue, recv.first + recv.posted);
+    }
+
+    // --- what the queue pair asks of the driver
+
+    fn udp(&self) -> &Udp {
+        // Invariant: only a port with a UDP port connects remotely.
+        self.port.udp.as_ref().expect("connected over UDP")
+    }
+
+    /// Sends what was posted.
+    #[cold]
+    pub(super) fn ring(&self) {
+        self.udp().ring(&self.port);
+    }
+
+    pub(super) fn disconnect(&self) {
+        self.udp().disconnect(&self.port, self.qpn);
+    }
+
+    /// Gives a request that was accepted to the transport.
+    #[cold]
+    pub(super) fn post_remotely(&self, send: &mut SendQueue, request: &SendRequest<'_>) {
+        self.hand_over(send.posted, request);
+    }
+
+    fn hand_over(&self, count: u64, request: &SendRequest<'_>) {
+        let udp = self.udp();
+        if let Err(status) = udp.post(&self.port, self.qpn, (count, request)) {
+            udp.enter_error(self.qpn);
+            self.end_send(count, request, status);
+        }
+    }
+
+    /// Hands over what waited for RTS. False when nothing waits any more.
+    pub(super) fn drive_remote(&self, send: &mut SendQueue) -> bool {
+        match self.state() {
+            QpState::Rts => {
+                for waiting in send.waiting.drain(..) {
+                    self.hand_over(waiting.count, &waiting.request());
+                }
+                self.ring();
+            }
+            QpState::Err => self.flush_waiting(send),
+            _ => {}
+        }
+        !send.waiting.is_empty()
+    }
+
+    fn flush_waiting(&self, send: &mut SendQueue) {
+        for waiting in send.waiting.drain(..) {
+            self.end_send(waiting.count, &waiting.request(), WcStatus::WrFlushErr);
+        }
+    }
+
+    /// To the error state.
+    pub(super) fn fail_remotely(&self, send: &mut SendQueue) {
+        self.udp().enter_error(self.qpn);
+        self.flush_waiting(send);
+    }
+
+    /// Connects over UDP.
+    pub(super) fn connect_remotely(
+        self: &Arc<Self>,
+        send: &mut SendQueue,
+        attr: &QpAttr,
+        (dest, gid): (Qpn, Gid),
+    ) -> Result<(), ModifyQpError> {
+        let unreachable = |reason| ModifyQpError::Unreachable {
+            peer: format!("{gid} QP {dest}"),
+            reason,
+        };
+        let here = self.port.gid;
+        let Some(udp) = &self.port.udp else {
+            return Err(unreachable(format!(
+                "the local port reaches only {here}; other addresses are reached by the UDP port: open the device as soft@ADDR, ADDR an address of this host"
+            )));
+        };
+        if self.service != QpType::Rc {
+            let reason = "this version connects only RC queue pairs over UDP";
+            return Err(unreachable(reason.to_owned()));
+        }
+        let path_mtu = attr.path_mtu.unwrap_or(udp.mtu);
+        if path_mtu > udp.mtu {
+            return Err(ModifyQpError::AttributeRange {
+                attribute: "path_mtu",
+                value: path_mtu.bytes().get(),
+                max: udp.mtu.bytes().get(),
+            });
+        }
+        let missing = || unreachable("RTR lacks an attribute".to_owned());
+        let peer = Peer {
+            socket: socket_of(ip_of(gid), dest),
+            qpn: dest,
+            path_mtu,
+            first_psn: attr.rq_psn.ok_or_else(missing)?,
+            max_reads: attr.max_dest_rd_atomic.unwrap_or(0),
+            rnr_timer: attr.min_rnr_timer.ok_or_else(missing)?,
+        };
+        // No process of this host may take it for a peer of its own.
+        self.listen_to(dest, None, attr);
+        udp.connect(&self.port, self, &peer)
+            .ok_or_else(|| unreachable(format!("it is not of the same IP version as {here}")))?;
+        send.path = Path::Remote;
+        self.port.wake.wake(); // the engine is to watch the socket
+        Ok(())
+    }
+
+    /// Applies what a modify after RTR brings.
+    pub(super) fn apply_remotely(
+        &self,
+        (from, to): (QpState, QpState),
+        attr: &QpAttr,
+    ) -> Result<(), ModifyQpError> {
+        let udp = self.udp();
+        if let (Some(first_psn), Some(timeout), Some(retries), Some(rnr_retries)) =
+            (attr.sq_psn, attr.timeout, attr.retry_cnt, attr.rnr_retry)
+        {
+            let max_reads = attr.max_rd_atomic.unwrap_or(0);
+            udp.start_sending(
+                self.qpn,
+                &Sending {
+                    first_psn,
+                    timeout,
+                    retries,
+                    rnr_retries,
+                    max_reads,
+                },
+            );
+        }
+        let patience = Patience {
+            timeout: attr.timeout,
+            retries: attr.retry_cnt,
+            rnr_retries: attr.rnr_retry,
+        };
+        udp.set_patience(self.qpn, &patience);
+        let beginning = match to {
+            QpState::Sqd => Beginning::Held,
+            _ => Beginning::Allowed,
+        };
+        udp.set_beginning(self.qpn, beginning);
+        if let Some(timer) = attr.min_rnr_timer {
+            udp.set_rnr_timer(self.qpn, timer);
+        }
+        udp.while_still(|| {
+            if self.state() == from {
+                self.set_state(to);
+            }
+        });
+        // What was held back may go.
+        self.ring();
+        Ok(())
+    }
+}

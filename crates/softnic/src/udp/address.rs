@@ -1,0 +1,177 @@
+//! Addresses of UDP ports: as GIDs, the UDP port of a slot, and what the network behind them takes.
+//!
+//! Source: IBTA annex A17 (RoCEv2): the GID is the IP address, an IPv4 one mapped.
+
+use std::ffi::{CStr, CString};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::AsRawFd;
+
+use adverb_verbs::{Gid, PathMtu, Qpn};
+use adverb_wire::{ROCE_PORT, bth, icrc, imm_dt, ipv4, ipv6, reth, udp};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+
+use crate::layout::QP_INDEX_BITS;
+
+/// All of them, largest first.
+const MTUS: [PathMtu; 5] = [
+    PathMtu::B4096,
+    PathMtu::B2048,
+    PathMtu::B1024,
+    PathMtu::B512,
+    PathMtu::B256,
+];
+
+/// The GID of an address.
+pub(crate) fn gid_of(ip: IpAddr) -> Gid {
+    match ip {
+        IpAddr::V4(ip) => Gid::from_ipv4(ip),
+        IpAddr::V6(ip) => Gid(ip.octets()),
+    }
+}
+
+/// The address of a GID.
+pub(crate) fn ip_of(gid: Gid) -> IpAddr {
+    Ipv6Addr::from(gid.0).to_canonical()
+}
+
+/// The UDP port of a slot. Slot 0 has the standard's: foreign NICs know no other.
+pub(crate) fn udp_port(slot: u32) -> u16 {
+    // There are fewer than 2^10 slots.
+    ROCE_PORT + slot as u16
+}
+
+/// Where the process that has `qpn` listens, at `ip`.
+pub(crate) fn socket_of(ip: IpAddr, qpn: Qpn) -> SocketAddr {
+    SocketAddr::new(ip, udp_port(qpn.get() >> QP_INDEX_BITS))
+}
+
+/// The largest path MTU whose packets fit the interface that has `ip`.
+pub(crate) fn path_mtu(ip: IpAddr) -> io::Result<PathMtu> {
+    let interface = interface_of(ip)?.unwrap_or_else(|| c"lo".to_owned());
+    let mtu = interface_mtu(&interface)?;
+    fitting(mtu, ip).ok_or_else(|| {
+        let interface = interface.to_string_lossy();
+        io::Error::other(format!(
+            "the MTU of interface {interface}, {mtu} B, does not take the smallest packets of RoCE (256 B)"
+        ))
+    })
+}
+
+/// The largest path MTU of which the longest packet takes `mtu` bytes with its IP header.
+fn fitting(mtu: u64, ip: IpAddr) -> Option<PathMtu> {
+    let header = match ip {
+        IpAddr::V4(_) => ipv4::LEN,
+        IpAddr::V6(_) => ipv6::LEN,
+    };
+    let around = header + udp::LEN + bth::LEN + reth::LEN + imm_dt::LEN + icrc::LEN;
+    let fits = |path: &PathMtu| path.bytes().get() + around as u64 <= mtu;
+    MTUS.into_iter().find(fits)
+}
+
+/// The interface that has `ip`; none where the address is reached by a route to this machine, as the
+/// rest of 127.0.0.0/8 is.
+fn interface_of(ip: IpAddr) -> io::Result<Option<CString>> {
+    let mut first: *mut libc::ifaddrs = std::ptr::null_mut();
+    // SAFETY: `first` is a place for the list's head.
+    if unsafe { libc::getifaddrs(&raw mut first) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let mut found = None;
+    let mut next = first;
+    // SAFETY: `next` is null or an entry of the list, which is freed below; a name is a C string.
+    while let Some(entry) = unsafe { next.as_ref() } {
+        // SAFETY: an address is null or a valid `sockaddr` of its family, for the list's life.
+        if unsafe { ip_at(entry.ifa_addr) } == Some(ip) {
+            // SAFETY: as above.
+            found = Some(unsafe { CStr::from_ptr(entry.ifa_name) }.to_owned());
+            break;
+        }
+        next = entry.ifa_next;
+    }
+    // SAFETY: the list came from `getifaddrs` and is not used any more.
+    unsafe { libc::freeifaddrs(first) };
+    Ok(found)
+}
+
+/// The IP address that a socket address holds.
+///
+/// # Safety
+/// `address` is null or points to a socket address of the family that it names.
+unsafe fn ip_at(address: *const libc::sockaddr) -> Option<IpAddr> {
+    // SAFETY: the caller's promise; the family says how long it is. Read unaligned, to be sure.
+    unsafe {
+        let family = address.as_ref()?.sa_family;
+        match i32::from(family) {
+            libc::AF_INET => {
+                let address = address.cast::<libc::sockaddr_in>().read_unaligned();
+                let bits = u32::from_be(address.sin_addr.s_addr);
+                Some(IpAddr::V4(Ipv4Addr::from_bits(bits)))
+            }
+            libc::AF_INET6 => {
+                let address = address.cast::<libc::sockaddr_in6>().read_unaligned();
+                Some(IpAddr::V6(Ipv6Addr::from(address.sin6_addr.s6_addr)))
+            }
+            _ => None,
+        }
+    }
+}
+
+fn interface_mtu(name: &CStr) -> io::Result<u64> {
+    let dgram = |family| socket_with(family, SocketType::DGRAM, SocketFlags::CLOEXEC, None);
+    let socket = dgram(AddressFamily::INET).or_else(|_| dgram(AddressFamily::INET6))?;
+    // SAFETY: all zeros is a valid request.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    let room = request.ifr_name.len() - 1;
+    for (to, from) in request.ifr_name[..room].iter_mut().zip(name.to_bytes()) {
+        *to = *from as libc::c_char;
+    }
+    // SAFETY: the request is one of SIOCGIFMTU's kind, with a name that ends in 0.
+    let done = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFMTU as _, &raw mut request) };
+    if done != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: SIOCGIFMTU stores the MTU there.
+    let mtu = unsafe { request.ifr_ifru.ifru_mtu };
+    Ok(u64::try_from(mtu).unwrap_or(0))
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    const V4: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+    const V6: IpAddr = IpAddr::V6(Ipv6Addr::LOCALHOST);
+
+    #[test]
+    fn an_address_comes_back_from_its_gid() {
+        for text in ["10.0.0.1", "127.0.0.2", "2001:db8::7", "::1"] {
+            let ip: IpAddr = text.parse().unwrap();
+            assert_eq!(ip_of(gid_of(ip)), ip);
+        }
+    }
+
+    #[test]
+    fn the_path_mtu_leaves_room_for_headers() {
+        assert_eq!(fitting(1500, V4), Some(PathMtu::B1024));
+        assert_eq!(fitting(4160, V4), Some(PathMtu::B4096));
+        assert_eq!(fitting(4160, V6), Some(PathMtu::B2048));
+        assert_eq!(fitting(319, V4), None);
+    }
+
+    #[test]
+    fn the_loopback_takes_the_largest_packets() {
+        assert_eq!(path_mtu(V4).unwrap(), PathMtu::B4096);
+        assert_eq!(
+            path_mtu("127.0.0.2".parse().unwrap()).unwrap(),
+            PathMtu::B4096
+        );
+    }
+
+    #[test]
+    fn slots_are_told_apart_by_their_udp_ports() {
+        let qpn = Qpn::new(3 << QP_INDEX_BITS | 77).unwrap();
+        assert_eq!(socket_of(V4, qpn), SocketAddr::new(V4, 4794));
+        assert_eq!(socket_of(V6, Qpn::new(17).unwrap()).port(), ROCE_PORT);
+    }
+}

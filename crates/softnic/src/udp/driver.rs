@@ -1,0 +1,384 @@
+//! What drives the UDP port, on the thread of whoever polls, posts or waits, or of the engine: takes
+//! packets from the socket, runs timers, sends.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Instant;
+
+use adverb_transport::{Beginning, Counters as LinkCounters, DropReason, Patience};
+use adverb_units::{Span, Time};
+use adverb_verbs::{Qpn, RnrTimer, SendRequest, WcStatus};
+use adverb_wire::frame::{Addresses, Flow};
+use adverb_wire::{DEFAULT_PKEY, Packet, icrc};
+
+use super::drops::{Drop, Drops};
+use super::link::{Link, Peer, Sending};
+use super::memory::Regions;
+use super::outbox::{Outbox, Room, unseen};
+use super::socket::{Datagram, Inbox, RoceSocket};
+use crate::layout::{QP_INDEX_BITS, qp_index};
+use crate::port::Port;
+use crate::qp::QpInner;
+
+/// Batches of datagrams that one turn takes, and packets that it sends of one queue pair, so that
+/// none starves the others, nor what the program does beside.
+const BATCHES: usize = 4;
+const PACKETS: usize = 128;
+/// Membership is the upper bit of a partition key; the rest is the partition.
+const PARTITION: u16 = 0x7fff;
+
+/// What is left to do after a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Left {
+    /// Nothing before this time, or a packet.
+    Until(Option<Time>),
+    /// More of the same, at once.
+    More,
+    /// Packets that the socket does not take now.
+    Blocked,
+}
+
+/// The socket's queue pairs and buffers.
+#[derive(Debug)]
+pub(super) struct Driver {
+    own: SocketAddr,
+    slot: u32,
+    began: Instant,
+    /// By index of the queue pair.
+    links: Vec<Option<Box<Link>>>,
+    /// Those that may have something to send.
+    listed: Vec<u32>,
+    /// Out while what it holds is taken.
+    inbox: Option<Inbox>,
+    outbox: Outbox,
+    room: Room,
+    /// No timer ends before.
+    deadline: Option<Time>,
+    window: u32,
+    drops: Drops,
+    /// Of queue pairs that are gone.
+    past: Totals,
+    #[cfg(feature = "testing")]
+    pub(super) mangler: super::mangle::Mangler,
+}
+
+impl Driver {
+    pub(super) fn new(own: SocketAddr, slot: u32, window: u32) -> Self {
+        Driver {
+            own,
+            slot,
+            began: Instant::now(),
+            links: Vec::new(),
+            listed: Vec::new(),
+            inbox: None,
+            outbox: Outbox::new(),
+            room: Room::Free,
+            deadline: None,
+            window,
+            drops: Drops::default(),
+            past: Totals::default(),
+            #[cfg(feature = "testing")]
+            mangler: super::mangle::Mangler::default(),
+        }
+    }
+
+    pub(super) fn now(&self) -> Time {
+        Time::ZERO + Span::from(self.began.elapsed())
+    }
+
+    // --- queue pairs
+
+    /// Connects a queue pair. None where its addresses are of two families.
+    pub(super) fn connect(&mut self, qp: &Arc<QpInner>, peer: &Peer) -> Option<()> {
+        let flow = Flow {
+            addresses: Addresses::of(self.own.ip(), peer.socket.ip())?,
+            source_port: self.own.port(),
+            destination_port: peer.socket.port(),
+        };
+        let index = qp_index(qp.qpn()) as usize;
+        if self.links.len() <= index {
+            self.links.resize_with(index + 1, || None);
+        }
+        self.disconnect(qp.qpn());
+        self.links[index] = Some(Box::new(Link::new(qp, peer, flow, self.window)));
+        Some(())
+    }
+
+    /// Forgets a queue pair; whether there was one.
+    pub(super) fn disconnect(&mut self, qpn: Qpn) -> bool {
+        let link = self.links.get_mut(qp_index(qpn) as usize);
+        let gone = link.and_then(Option::take);
+        if let Some(link) = &gone {
+            self.past.add(link.rc.counters());
+        }
+        gone.is_some()
+    }
+
+    pub(super) fn start_sending(&mut self, qpn: Qpn, sending: &Sending) {
+        if let Some(link) = self.link(qp_index(qpn)) {
+            link.start_sending(sending);
+        }
+    }
+
+    pub(super) fn set_rnr_timer(&mut self, qpn: Qpn, timer: RnrTimer) {
+        if let Some(link) = self.link(qp_index(qpn)) {
+            link.rc.set_rnr_timer(timer);
+        }
+    }
+
+    pub(super) fn set_patience(&mut self, qpn: Qpn, patience: &Patience) {
+        if let Some(link) = self.link(qp_index(qpn)) {
+            link.rc.set_patience(patience);
+        }
+    }
+
+    pub(super) fn set_beginning(&mut self, qpn: Qpn, beginning: Beginning) {
+        let index = qp_index(qpn);
+        if let Some(link) = self.link(index) {
+            link.rc.set_beginning(beginning);
+            self.list(index);
+        }
+    }
+
+    /// Takes a connection to the error state.
+    pub(super) fn enter_error(&mut self, qpn: Qpn) {
+        let index = qp_index(qpn);
+        if let Some(link) = self.link(index) {
+            link.rc.enter_error();
+            link.settle();
+            self.list(index);
+        }
+    }
+
+    fn link(&mut self, index: u32) -> Option<&mut Link> {
+        self.links.get_mut(index as usize)?.as_deref_mut()
+    }
+
+    /// Gives a request to a queue pair; [`Driver::transmit`] sends it.
+    pub(super) fn post(
+        &mut self,
+        regions: &Regions<'_>,
+        qpn: Qpn,
+        (count, request): (u64, &SendRequest<'_>),
+    ) -> Result<(), WcStatus> {
+        let index = qp_index(qpn);
+        let link = self.link(index).ok_or(WcStatus::WrFlushErr)?;
+        link.post(count, request, regions)?;
+        self.list(index);
+        Ok(())
+    }
+
+    fn list(&mut self, index: u32) {
+        if let Some(link) = self.links.get_mut(index as usize)
+            && let Some(link) = link
+            && !link.is_listed
+        {
+            link.is_listed = true;
+            self.listed.push(index);
+        }
+    }
+
+    // --- turns
+
+    /// Takes what has come, looks at the timers, sends what is to be sent.
+    pub(super) fn turn(&mut self, port: &Port, socket: &RoceSocket) {
+        let regions = Regions::of(port);
+        let mut inbox = self.inbox.take().unwrap_or_default();
+        for _ in 0..BATCHES {
+            let may_have_more = inbox.fill(socket);
+            self.take_all(&inbox, &regions);
+            if !may_have_more {
+                break;
+            }
+        }
+        self.inbox = Some(inbox);
+        self.look_at_timers();
+        self.transmit(&regions, socket);
+    }
+
+    #[cfg(not(feature = "testing"))]
+    fn take_all(&mut self, inbox: &Inbox, regions: &Regions<'_>) {
+        inbox
+            .datagrams()
+            .for_each(|datagram| self.take(datagram, regions));
+    }
+
+    #[cfg(feature = "testing")]
+    fn take_all(&mut self, inbox: &Inbox, regions: &Regions<'_>) {
+        let mut mangler = std::mem::take(&mut self.mangler);
+        mangler.pass(inbox.datagrams(), |datagram| self.take(datagram, regions));
+        self.mangler = mangler;
+    }
+
+    fn take(&mut self, datagram: Datagram<'_>, regions: &Regions<'_>) {
+        if let Err(why) = self.deliver(datagram, regions) {
+            self.drops.count(why);
+        }
+    }
+
+    /// Gives a packet to its queue pair.
+    #[inline]
+    fn deliver(&mut self, datagram: Datagram<'_>, regions: &Regions<'_>) -> Result<(), Drop> {
+        let addresses = Addresses::of(datagram.from.ip(), self.own.ip());
+        let flow = Flow {
+            addresses: addresses.ok_or(Drop::WrongSource)?,
+            source_port: datagram.from.port(),
+            destination_port: self.own.port(),
+        };
+        let found = icrc::find_identification(&flow, unseen(datagram.place), datagram.bytes);
+        let (bytes, _) = found.map_err(|_| Drop::Icrc)?;
+        let packet = Packet::parse(bytes).map_err(|_| Drop::Malformed)?;
+        let bth = &packet.headers.bth;
+        if bth.pkey & PARTITION != DEFAULT_PKEY & PARTITION {
+            return Err(Drop::Partition);
+        }
+        let (qpn, slot, now) = (bth.dest_qp, self.slot, self.now());
+        let index = qp_index(qpn);
+        let link = self
+            .link(index)
+            .filter(|_| qpn.get() >> QP_INDEX_BITS == slot);
+        let link = link.ok_or(Drop::UnknownQueuePair)?;
+        if link.peer_ip() != datagram.from.ip() {
+            return Err(Drop::WrongSource);
+        }
+        if !packet.opcode().verb().is_response() {
+            link.feed();
+        }
+        let mut memory = link.reach(regions);
+        // What it drops it counts itself.
+        let _ = link.rc.handle_packet(now, &packet, &mut memory);
+        self.list(index);
+        Ok(())
+    }
+
+    fn look_at_timers(&mut self) {
+        let now = self.now();
+        if self.deadline.is_none_or(|deadline| now < deadline) {
+            return;
+        }
+        self.deadline = None;
+        for index in 0..self.links.len() {
+            let Some(link) = self.links[index].as_deref_mut() else {
+                continue;
+            };
+            match link.deadline() {
+                Some(deadline) if deadline <= now => {
+                    link.rc.handle_timeout(now);
+                    self.list(index as u32);
+                }
+                deadline => self.bring_forward(deadline),
+            }
+        }
+    }
+
+    fn bring_forward(&mut self, deadline: Option<Time>) {
+        self.deadline = match (self.deadline, deadline) {
+            (Some(one), Some(two)) => Some(one.min(two)),
+            (one, two) => one.or(two),
+        };
+    }
+
+    /// Hands on what the listed queue pairs have completed, and sends what they have to send.
+    pub(super) fn transmit(&mut self, regions: &Regions<'_>, socket: &RoceSocket) {
+        for index in 0..self.listed.len() {
+            if let Some(link) = self.link(self.listed[index]) {
+                link.settle();
+            }
+        }
+        let mut room = self.outbox.flush(socket);
+        let mut again = Vec::new();
+        while room == Room::Free
+            && let Some(index) = self.listed.pop()
+        {
+            let Some(link) = self.links.get_mut(index as usize).and_then(Option::as_mut) else {
+                continue;
+            };
+            let (now, memory) = (
+                Time::ZERO + Span::from(self.began.elapsed()),
+                link.reach(regions),
+            );
+            let mut left = PACKETS;
+            while room == Room::Free && left > 0 {
+                let Some(length) = link.rc.poll_transmit(now, &memory, self.outbox.place()) else {
+                    break;
+                };
+                room = self.outbox.add(socket, (link.to, &link.flow), length);
+                left -= 1;
+            }
+            link.settle();
+            link.is_listed = room == Room::Full || left == 0;
+            if link.is_listed {
+                again.push(index);
+            }
+            let deadline = link.deadline();
+            self.bring_forward(deadline);
+        }
+        self.listed.append(&mut again);
+        self.room = self.outbox.flush(socket);
+    }
+
+    /// What is left to do.
+    pub(super) fn left(&self) -> Left {
+        match self.room {
+            Room::Full => Left::Blocked,
+            Room::Free if !self.listed.is_empty() => Left::More,
+            Room::Free => Left::Until(self.deadline),
+        }
+    }
+
+    // --- counters
+
+    pub(super) fn counters(&self) -> BTreeMap<String, u64> {
+        let mut all = self.past.clone();
+        let links = self.links.iter().flatten();
+        links.for_each(|link| all.add(link.rc.counters()));
+        let mut counters = all.by_name();
+        counters.extend(self.drops.by_name());
+        counters.insert("send_err".to_owned(), self.outbox.refused);
+        counters
+    }
+}
+
+/// What queue pairs counted, in sum.
+#[derive(Clone, Debug, Default)]
+struct Totals(BTreeMap<String, u64>);
+
+impl Totals {
+    fn add(&mut self, link: &LinkCounters) {
+        // The names of the kernel's Soft-RoCE, where it counts the same.
+        let counts = [
+            ("sent_pkts", link.sent),
+            ("rcvd_pkts", link.taken),
+            ("resent_pkts_retry", link.resent),
+            ("duplicate_request", link.duplicates),
+            ("ack_timeout", link.timeouts),
+            ("went_back_retry", link.went_back),
+            ("rcvd_rnr_err", link.rnr_naks),
+        ];
+        let counts = counts.map(|(name, count)| (name.to_owned(), count));
+        let dropped = DropReason::ALL.iter().map(|reason| {
+            let name = format!("drop_{}", snake(&format!("{reason:?}")));
+            (name, link.dropped(*reason))
+        });
+        for (name, count) in counts.into_iter().chain(dropped) {
+            *self.0.entry(name).or_default() += count;
+        }
+    }
+
+    fn by_name(&self) -> BTreeMap<String, u64> {
+        self.0.clone()
+    }
+}
+
+/// `OutOfSequence` as `out_of_sequence`.
+fn snake(name: &str) -> String {
+    let mut snake = String::with_capacity(name.len() + 4);
+    for (i, c) in name.char_indices() {
+        if c.is_uppercase() && i != 0 {
+            snake.push('_');
+        }
+        snake.push(c.to_ascii_lowercase());
+    }
+    snake
+}

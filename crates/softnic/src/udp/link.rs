@@ -1,0 +1,268 @@
+//! One queue pair that is connected over UDP: the transport's state machine between the receive
+//! ring, which this process's own NIC now produces into, and the ring of completed sends.
+
+use std::collections::VecDeque;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use adverb_transport::{
+    Completion, CreditPolicy, LocalPiece, Payload, PostError, Queue, RcConfig, RcQp, ReceiveQueue,
+    ReceiveWork, RequesterConfig, ResponderConfig, SendWork, Solicited, Work,
+};
+use adverb_units::Time;
+use adverb_verbs::{
+    AccessFlags, AckTimeout, Lkey, PathMtu, Psn, QpState, Qpn, RetryCount, RnrTimer, SendFlags,
+    SendRequest, WcOpcode, WcStatus, WrId,
+};
+use adverb_wire::frame::Flow;
+
+use super::memory::{Reach, Regions};
+use crate::notify::Urgency;
+use crate::qp::QpInner;
+use crate::requester::gather_inline;
+use crate::ring::Arrival;
+use crate::send_ring::Sent;
+
+/// Receive requests that the transport is given ahead of the messages that take them.
+const RECEIVES_AHEAD: u64 = 16;
+
+/// A request that was given to the transport, which knows it by its count.
+#[derive(Clone, Copy, Debug)]
+struct Posted {
+    count: u64,
+    wr_id: WrId,
+}
+
+/// Where a queue pair's packets go, and what it expects.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Peer {
+    /// Its process's socket.
+    pub(crate) socket: SocketAddr,
+    /// Its queue pair.
+    pub(crate) qpn: Qpn,
+    /// Payload of a packet at most.
+    pub(crate) path_mtu: PathMtu,
+    /// Its first packet.
+    pub(crate) first_psn: Psn,
+    /// READs and atomics that it may have under way.
+    pub(crate) max_reads: u8,
+    /// How long it is told to wait when no receive is posted.
+    pub(crate) rnr_timer: RnrTimer,
+}
+
+/// How a queue pair sends: what RTS sets.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sending {
+    /// The first packet.
+    pub(crate) first_psn: Psn,
+    /// How long to wait for an acknowledgement.
+    pub(crate) timeout: AckTimeout,
+    /// Retries after that.
+    pub(crate) retries: RetryCount,
+    /// Retries when the peer has no receive posted.
+    pub(crate) rnr_retries: RetryCount,
+    /// READs and atomics that may be under way.
+    pub(crate) max_reads: u8,
+}
+
+impl Sending {
+    /// Before RTS nothing is sent.
+    const NONE: Sending = Sending {
+        first_psn: Psn::new(0),
+        timeout: AckTimeout::new(0).expect("5 bits"),
+        retries: RetryCount::new(0).expect("3 bits"),
+        rnr_retries: RetryCount::new(0).expect("3 bits"),
+        max_reads: 0,
+    };
+}
+
+#[derive(Debug)]
+pub(super) struct Link {
+    pub(super) qp: Arc<QpInner>,
+    pub(super) rc: RcQp,
+    pub(super) to: SocketAddr,
+    pub(super) flow: Flow,
+    config: RcConfig,
+    /// Requests that are not known to have ended, oldest first.
+    posted: VecDeque<Posted>,
+    /// Position of the next receive request to give to the transport.
+    fed: u64,
+    /// Position of the next receive request to complete.
+    completed: u64,
+    /// It is in the driver's list of those that may have something to send.
+    pub(super) is_listed: bool,
+}
+
+impl Link {
+    pub(super) fn new(qp: &Arc<QpInner>, peer: &Peer, flow: Flow, window: u32) -> Self {
+        let config = RcConfig {
+            qpn: qp.qpn(),
+            peer: peer.qpn,
+            path_mtu: peer.path_mtu,
+            requester: requester(&Sending::NONE, qp.send_depth(), window),
+            responder: ResponderConfig {
+                first_psn: peer.first_psn,
+                // The program may change it at any time: memory is asked each time.
+                access: AccessFlags::all(),
+                max_reads: peer.max_reads,
+                rnr_timer: peer.rnr_timer,
+                credits: CreditPolicy::None,
+            },
+        };
+        let first = qp.first_receive();
+        Link {
+            qp: qp.clone(),
+            rc: RcQp::new(&config, ReceiveQueue::new(RECEIVES_AHEAD as usize)),
+            to: peer.socket,
+            flow,
+            config,
+            posted: VecDeque::new(),
+            fed: first,
+            completed: first,
+            is_listed: false,
+        }
+    }
+
+    /// From now on it sends.
+    pub(super) fn start_sending(&mut self, sending: &Sending) {
+        let (depth, window) = (self.qp.send_depth(), self.config.requester.window);
+        self.config.requester = requester(sending, depth, window);
+        self.rc.start_sending(&self.config);
+    }
+
+    pub(super) fn peer_ip(&self) -> IpAddr {
+        self.to.ip()
+    }
+
+    /// What this queue pair reaches of this side's memory.
+    pub(super) fn reach<'a>(&self, regions: &'a Regions<'_>) -> Reach<'a> {
+        regions.reached_by(self.qp.domain(), self.qp.peer_access())
+    }
+
+    /// Gives a request to the transport. One that it does not take ends with the status returned, and
+    /// the connection with it.
+    pub(super) fn post(
+        &mut self,
+        count: u64,
+        request: &SendRequest<'_>,
+        regions: &Regions<'_>,
+    ) -> Result<(), WcStatus> {
+        if self.rc.state() == QpState::Err {
+            return Err(WcStatus::WrFlushErr);
+        }
+        let work = Work::try_from(request.operation).map_err(|_| WcStatus::LocQpOpErr)?;
+        let payload = if request.flags.contains(SendFlags::INLINE) {
+            Payload::Inline(gather_inline(request.sges).into())
+        } else {
+            Payload::Memory(request.sges.iter().copied().map(LocalPiece::from).collect())
+        };
+        let send = SendWork {
+            wr_id: WrId(count),
+            work,
+            payload,
+            flags: request.flags,
+        };
+        let memory = self.reach(regions);
+        self.rc.post_send(send, &memory).map_err(|e| match e {
+            PostError::AtomicLength(_) => WcStatus::LocLenErr,
+            _ => WcStatus::LocQpOpErr,
+        })?;
+        let wr_id = request.wr_id;
+        self.posted.push_back(Posted { count, wr_id });
+        Ok(())
+    }
+
+    /// Gives the transport the receive requests that messages may take next.
+    #[inline]
+    pub(super) fn feed(&mut self) {
+        let ring = self.qp.receive_ring();
+        while self.fed - self.completed < RECEIVES_AHEAD && ring.is_posted(self.fed) {
+            let pieces = ring.pieces(self.fed).map(|piece| LocalPiece {
+                addr: piece.addr,
+                length: piece.length,
+                lkey: Lkey(piece.lkey),
+            });
+            let receive = ReceiveWork {
+                wr_id: WrId(self.fed),
+                pieces: pieces.collect(),
+            };
+            if self.rc.post_receive(receive).is_err() {
+                return;
+            }
+            self.fed += 1;
+        }
+    }
+
+    /// Hands on what has completed; takes the queue pair to the error state if the transport went.
+    pub(super) fn settle(&mut self) {
+        while let Some(completion) = self.rc.poll_completion() {
+            match completion.queue {
+                Queue::Send => self.end_send(&completion),
+                Queue::Receive => self.end_receive(&completion),
+            }
+        }
+        if self.rc.state() == QpState::Err {
+            self.qp.end_in_error();
+        }
+    }
+
+    fn end_send(&mut self, completion: &Completion) {
+        let count = completion.work.wr_id.0;
+        // Those before it succeeded unsignaled.
+        while let Some(oldest) = self.posted.pop_front() {
+            if oldest.count != count {
+                continue;
+            }
+            let work = &completion.work;
+            self.qp.push_sent(Sent {
+                wr_id: oldest.wr_id.0,
+                status: work.status,
+                opcode: work.opcode,
+                byte_len: work.byte_len,
+                count,
+            });
+            return;
+        }
+    }
+
+    fn end_receive(&mut self, completion: &Completion) {
+        let work = &completion.work;
+        // Flushed ones are flushed with those that the transport does not know.
+        if work.status == WcStatus::WrFlushErr {
+            return;
+        }
+        let arrival = Arrival {
+            byte_len: work.byte_len,
+            status: match work.status {
+                WcStatus::Success => 0,
+                status => status.code() as u8,
+            },
+            imm: work.imm.map(|imm| imm.0),
+            is_write: work.opcode == WcOpcode::RecvRdmaWithImm,
+        };
+        let position = work.wr_id.0;
+        self.completed = position + 1;
+        let urgency = match completion.solicited {
+            Solicited::Yes => Urgency::Solicited,
+            Solicited::No => Urgency::Usual,
+        };
+        self.qp.complete_receive(position, arrival, urgency);
+    }
+
+    /// When its next timer ends.
+    pub(super) fn deadline(&self) -> Option<Time> {
+        self.rc.poll_timeout()
+    }
+}
+
+fn requester(sending: &Sending, max_work: usize, window: u32) -> RequesterConfig {
+    RequesterConfig {
+        first_psn: sending.first_psn,
+        max_work,
+        timeout: sending.timeout,
+        retries: sending.retries,
+        rnr_retries: sending.rnr_retries,
+        max_reads: sending.max_reads,
+        window,
+    }
+}

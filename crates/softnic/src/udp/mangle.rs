@@ -1,0 +1,104 @@
+//! For tests: a network that loses, repeats, delays and damages datagrams as a rule says.
+
+use std::net::SocketAddr;
+
+use super::socket::Datagram;
+
+/// What becomes of a datagram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It arrives.
+    Pass,
+    /// It is lost.
+    Lose,
+    /// It arrives twice.
+    Repeat,
+    /// It arrives after so many of those that follow it.
+    Delay(u32),
+    /// One bit of it changes: the one of this number, modulo its length.
+    Damage(usize),
+}
+
+type Rule = Box<dyn FnMut(&[u8]) -> Fate + Send>;
+
+/// Datagrams that are held back.
+struct Held {
+    left: u32,
+    from: SocketAddr,
+    place: u16,
+    bytes: Vec<u8>,
+}
+
+/// The rule, and what it holds back.
+#[derive(Default)]
+pub(super) struct Mangler {
+    rule: Option<Rule>,
+    held: Vec<Held>,
+}
+
+impl std::fmt::Debug for Mangler {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Mangler")
+            .field("held", &self.held.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Mangler {
+    pub(super) fn follow(&mut self, rule: Rule) {
+        self.rule = Some(rule);
+    }
+
+    pub(super) fn pass<'a>(
+        &mut self,
+        datagrams: impl Iterator<Item = Datagram<'a>>,
+        mut take: impl FnMut(Datagram<'_>),
+    ) {
+        for datagram in datagrams {
+            match self
+                .rule
+                .as_mut()
+                .map_or(Fate::Pass, |rule| rule(datagram.bytes))
+            {
+                Fate::Pass => take(datagram),
+                Fate::Lose => {}
+                Fate::Repeat => {
+                    take(datagram);
+                    take(datagram);
+                }
+                Fate::Delay(left) => {
+                    self.held.push(Held {
+                        left,
+                        from: datagram.from,
+                        place: datagram.place,
+                        bytes: datagram.bytes.to_vec(),
+                    });
+                    continue;
+                }
+                Fate::Damage(bit) => {
+                    let mut bytes = datagram.bytes.to_vec();
+                    let bit = bit % (bytes.len() * 8);
+                    bytes[bit / 8] ^= 1 << (bit % 8);
+                    take(Datagram {
+                        bytes: &bytes,
+                        ..datagram
+                    });
+                }
+            }
+            self.release(&mut take);
+        }
+    }
+
+    fn release(&mut self, take: &mut impl FnMut(Datagram<'_>)) {
+        self.held
+            .iter_mut()
+            .for_each(|held| held.left = held.left.saturating_sub(1));
+        for held in self.held.extract_if(.., |held| held.left == 0) {
+            take(Datagram {
+                from: held.from,
+                place: held.place,
+                bytes: &held.bytes,
+            });
+        }
+    }
+}

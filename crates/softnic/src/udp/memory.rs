@@ -1,0 +1,143 @@
+//! This port's memory, as the transport reaches it.
+//!
+//! Every access finds its region anew and holds the table of regions meanwhile: one that ends is
+//! either used before or refused after.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, MutexGuard};
+
+use adverb_transport::{Access, AccessError, AtomicOperation, Key, Memory, Place};
+use adverb_verbs::{AccessFlags, RemoteAddress, Rkey};
+
+use crate::copy::place;
+use crate::layout::MAX_MR;
+use crate::memory::LocalRegion;
+use crate::port::{Port, lock};
+
+const WORD: u64 = size_of::<u64>() as u64;
+
+/// The port's regions; nobody deregisters one, and unmaps it, while this lives.
+pub(super) struct Regions<'a> {
+    port: &'a Port,
+    held: MutexGuard<'a, HashMap<u32, Arc<LocalRegion>>>,
+}
+
+impl<'a> Regions<'a> {
+    pub(super) fn of(port: &'a Port) -> Self {
+        Regions {
+            port,
+            held: lock(&port.regions),
+        }
+    }
+
+    /// What a queue pair of domain `pd` reaches, whose peer may do `access`.
+    pub(super) fn reached_by(&self, pd: u32, access: AccessFlags) -> Reach<'_> {
+        Reach {
+            regions: self,
+            pd,
+            access,
+        }
+    }
+}
+
+/// The memory that one queue pair reaches.
+#[derive(Clone, Copy)]
+pub(super) struct Reach<'a> {
+    regions: &'a Regions<'a>,
+    pd: u32,
+    access: AccessFlags,
+}
+
+impl Reach<'_> {
+    /// The first of `length` bytes at `place`, which may be used as `access` says.
+    #[inline]
+    fn find(&self, at: Place, length: u64, access: Access) -> Result<*mut u8, AccessError> {
+        let (key, need, granted) = match at.key {
+            Key::Local(lkey) => (lkey.0, needed_locally(access), AccessFlags::all()),
+            Key::Remote(rkey) => (rkey.0, needed_remotely(access), self.access),
+        };
+        if !granted.contains(need) {
+            return Err(AccessError::NotAllowed);
+        }
+        let index = key & (MAX_MR - 1);
+        let region = self.regions.held.get(&index);
+        let region = region.ok_or(AccessError::UnknownKey)?;
+        let entry = self.regions.port.mr_entry(index);
+        if key == 0 || entry.key.load(Ordering::Acquire) != key {
+            return Err(AccessError::UnknownKey);
+        }
+        let allowed = AccessFlags::from_bits_retain(entry.access.load(Ordering::Relaxed));
+        if entry.pd.load(Ordering::Relaxed) != self.pd || !allowed.contains(need) {
+            return Err(AccessError::NotAllowed);
+        }
+        let there = entry.length.load(Ordering::Relaxed);
+        let there = there.min(region.mapping.length() as u64);
+        let offset = at.addr.wrapping_sub(region.mapping.base().addr() as u64);
+        if offset > there || length > there - offset {
+            return Err(AccessError::OutOfRange);
+        }
+        Ok(region.mapping.base().wrapping_add(offset as usize))
+    }
+}
+
+fn needed_locally(access: Access) -> AccessFlags {
+    match access {
+        Access::Read => AccessFlags::empty(),
+        Access::Write | Access::Atomic => AccessFlags::LOCAL_WRITE,
+    }
+}
+
+fn needed_remotely(access: Access) -> AccessFlags {
+    match access {
+        Access::Read => AccessFlags::REMOTE_READ,
+        Access::Write => AccessFlags::REMOTE_WRITE,
+        Access::Atomic => AccessFlags::REMOTE_ATOMIC,
+    }
+}
+
+impl Memory for Reach<'_> {
+    fn check(&self, at: Place, length: u64, access: Access) -> Result<(), AccessError> {
+        self.find(at, length, access).map(drop)
+    }
+
+    #[inline]
+    fn read(&self, at: Place, into: &mut [u8]) -> Result<(), AccessError> {
+        let source = self.find(at, into.len() as u64, Access::Read)?;
+        // SAFETY: `find` checked the source, which stays mapped while `held` is; `into` is exclusive.
+        unsafe { std::ptr::copy(source, into.as_mut_ptr(), into.len()) };
+        Ok(())
+    }
+
+    #[inline]
+    fn write(&mut self, at: Place, from: &[u8]) -> Result<(), AccessError> {
+        let target = self.find(at, from.len() as u64, Access::Write)?;
+        // SAFETY: `find` checked the target, which stays mapped while `held` is; `from` is readable.
+        unsafe { place(target, from.as_ptr(), from.len()) };
+        Ok(())
+    }
+
+    fn atomic(
+        &mut self,
+        at: RemoteAddress,
+        operation: AtomicOperation,
+    ) -> Result<u64, AccessError> {
+        let target = self.find(at.into(), WORD, Access::Atomic)?;
+        if !target.addr().is_multiple_of(WORD as usize) {
+            return Err(AccessError::NotAllowed);
+        }
+        // SAFETY: `find` checked the word, which stays mapped while `held` is; it is aligned.
+        let word = unsafe { &*target.cast::<AtomicU64>() };
+        Ok(match operation {
+            AtomicOperation::FetchAdd(addend) => word.fetch_add(addend, Ordering::SeqCst),
+            AtomicOperation::CompareSwap(c) => word
+                .compare_exchange(c.expected, c.new, Ordering::SeqCst, Ordering::SeqCst)
+                .unwrap_or_else(|found| found),
+        })
+    }
+
+    /// No region of this device can be ended by a peer.
+    fn invalidate(&mut self, _rkey: Rkey) -> Result<(), AccessError> {
+        Err(AccessError::NotAllowed)
+    }
+}

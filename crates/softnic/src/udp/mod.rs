@@ -1,0 +1,351 @@
+//! The UDP port: RoCEv2 to other addresses, over a plain socket.
+//!
+//! ```text
+//!  post_send ──► Link: RcQp ──► Outbox ──► socket ═══ UDP 4791 + slot ═══ peer
+//!  poll_cq   ◄── rings  ◄──── Link ◄── ICRC, parse ◄── Inbox ◄── socket
+//! ```
+//! A queue pair that is connected to another address than its own port's has a *link* here: the
+//! transport's state machine, which takes receive requests from the queue pair's ring and completes
+//! into the same rings as a local peer would.
+//!
+//! **Who drives.** Whoever polls a completion queue, reads memory in wait for a message, posts, or
+//! waits for an event: by [`Udp::drive`], if nobody else does at the moment. The engine takes over
+//! while nobody does.
+//!
+//! **What is trusted.** Nothing that arrives. A packet needs the right ICRC, a connected queue pair
+//! and that one's peer address; memory is reached only through this port's own table of regions;
+//! buffers are of fixed size, and what a queue pair keeps of its peer is bounded by its limits.
+//!
+//! **Locks.** The driver's comes after a queue pair's `send` and before its `recv` (see `qp`), a
+//! completion queue's state and the table of regions. Completions of these queue pairs are
+//! produced under it alone, until the queue pair is in the error state.
+
+mod address;
+mod driver;
+mod drops;
+mod link;
+#[cfg(feature = "testing")]
+mod mangle;
+mod memory;
+mod outbox;
+mod socket;
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::Duration;
+
+pub(crate) use adverb_transport::{Beginning, Patience};
+use adverb_units::Time;
+use adverb_verbs::{Counters, Gid, OpenError, PathMtu, Qpn, RnrTimer, SendRequest, WcStatus};
+
+pub(crate) use address::{ip_of, socket_of};
+use driver::{Driver, Left};
+pub(crate) use link::{Peer, Sending};
+#[cfg(feature = "testing")]
+pub use mangle::Fate;
+use memory::Regions;
+use socket::RoceSocket;
+
+use crate::port::Port;
+use crate::qp::QpInner;
+
+/// What the kernel accounts for a packet beside its payload, and as much again for what it rounds up.
+const PACKET_OVERHEAD: usize = 768;
+
+/// The UDP port of a context.
+#[derive(Debug)]
+pub(crate) struct Udp {
+    own: SocketAddr,
+    pub(crate) mtu: PathMtu,
+    socket: RoceSocket,
+    driver: Mutex<Driver>,
+    /// Connected queue pairs: without any nobody needs to drive.
+    links: AtomicUsize,
+    /// Counts turns of others than the engine, so that it keeps out of their way.
+    turns: AtomicU64,
+    /// When the engine looks at the timers next, in picoseconds of the driver's clock; 0: soon.
+    /// Written under the driver's lock, but for 0.
+    engine_until: AtomicU64,
+    /// Threads that sleep on the socket themselves.
+    waiting: AtomicUsize,
+}
+
+/// An address to have a UDP port at.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct UdpAddress {
+    ip: IpAddr,
+    mtu: PathMtu,
+}
+
+impl UdpAddress {
+    /// Looks at the interface that has `ip`.
+    pub(crate) fn new(ip: IpAddr) -> Result<Self, OpenError> {
+        let mtu = address::path_mtu(ip).map_err(|source| OpenError::System {
+            device: format!("soft@{ip}"),
+            action: "read the MTU of the interface".into(),
+            source,
+        })?;
+        Ok(UdpAddress { ip, mtu })
+    }
+
+    /// Binds the socket of `slot`. None where its UDP port is somebody else's.
+    pub(crate) fn bind(self, slot: u32) -> Result<Option<Bound>, OpenError> {
+        let UdpAddress { ip, mtu } = self;
+        let own = SocketAddr::new(ip, address::udp_port(slot));
+        let device = format!("soft@{ip}");
+        match RoceSocket::bind(own) {
+            Ok(socket) => Ok(Some(Bound { own, mtu, socket })),
+            Err(e) if e.kind() == io::ErrorKind::AddrInUse => Ok(None),
+            Err(e) if e.kind() == io::ErrorKind::AddrNotAvailable => Err(OpenError::Unavailable {
+                device,
+                reason: format!("{ip} is not an address of this host and network namespace"),
+                remedy: "`ip address` lists those that are".into(),
+            }),
+            Err(source) => Err(OpenError::System {
+                device,
+                action: format!("bind UDP port {}", own.port()),
+                source,
+            }),
+        }
+    }
+}
+
+/// The socket of a slot, bound before the slot's port is laid out.
+#[derive(Debug)]
+pub(crate) struct Bound {
+    own: SocketAddr,
+    mtu: PathMtu,
+    socket: RoceSocket,
+}
+
+impl Bound {
+    pub(crate) fn gid(&self) -> Gid {
+        address::gid_of(self.own.ip())
+    }
+}
+
+impl Udp {
+    pub(crate) fn new(bound: Bound, slot: u32) -> Self {
+        let Bound { own, mtu, socket } = bound;
+        // What is under way fits the peer's socket, if that is as large as this one's.
+        let each = 2 * (mtu.bytes().as_usize() + PACKET_OVERHEAD);
+        let window = (socket.receive_buffer() / each).clamp(16, 256) as u32;
+        Udp {
+            own,
+            mtu,
+            socket,
+            driver: Mutex::new(Driver::new(own, slot, window)),
+            links: AtomicUsize::new(0),
+            turns: AtomicU64::new(0),
+            engine_until: AtomicU64::new(0),
+            waiting: AtomicUsize::new(0),
+        }
+    }
+
+    pub(crate) fn socket_addr(&self) -> SocketAddr {
+        self.own
+    }
+
+    /// Whether a queue pair is connected over it.
+    #[inline]
+    pub(crate) fn is_used(&self) -> bool {
+        self.links.load(Ordering::Relaxed) != 0
+    }
+
+    fn driver(&self) -> MutexGuard<'_, Driver> {
+        self.driver.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    // --- queue pairs
+
+    /// Connects a queue pair. None where its addresses are of two families.
+    pub(crate) fn connect(&self, port: &Port, qp: &Arc<QpInner>, peer: &Peer) -> Option<()> {
+        let mut driver = self.driver();
+        // What has come by now is not for the new connection.
+        driver.turn(port, &self.socket);
+        driver.connect(qp, peer)?;
+        self.links.fetch_add(1, Ordering::Relaxed);
+        Some(())
+    }
+
+    /// Forgets a queue pair.
+    pub(crate) fn disconnect(&self, port: &Port, qpn: Qpn) {
+        let mut driver = self.driver();
+        driver.turn(port, &self.socket);
+        if driver.disconnect(qpn) {
+            self.links.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Does something to a queue pair while no packet changes it.
+    pub(crate) fn while_still<T>(&self, change: impl FnOnce() -> T) -> T {
+        let _driver = self.driver();
+        change()
+    }
+
+    /// From now on a queue pair sends.
+    pub(crate) fn start_sending(&self, qpn: Qpn, sending: &Sending) {
+        self.driver().start_sending(qpn, sending);
+    }
+
+    /// The peer is told to wait so long when no receive is posted.
+    pub(crate) fn set_rnr_timer(&self, qpn: Qpn, timer: RnrTimer) {
+        self.driver().set_rnr_timer(qpn, timer);
+    }
+
+    /// Changes how long and how often a queue pair's requests are tried.
+    pub(crate) fn set_patience(&self, qpn: Qpn, patience: &Patience) {
+        self.driver().set_patience(qpn, patience);
+    }
+
+    /// Whether a queue pair begins requests.
+    pub(crate) fn set_beginning(&self, qpn: Qpn, beginning: Beginning) {
+        self.driver().set_beginning(qpn, beginning);
+    }
+
+    /// Takes a queue pair to the error state: what it has under way is flushed.
+    pub(crate) fn enter_error(&self, qpn: Qpn) {
+        self.driver().enter_error(qpn);
+    }
+
+    /// Gives a request to a queue pair; [`Udp::ring`] sends it.
+    ///
+    /// # Errors
+    /// How it ended at once; the connection has not changed.
+    pub(crate) fn post(
+        &self,
+        port: &Port,
+        qpn: Qpn,
+        request: (u64, &SendRequest<'_>),
+    ) -> Result<(), WcStatus> {
+        let mut driver = self.driver();
+        driver.post(&Regions::of(port), qpn, request)
+    }
+
+    // --- driving
+
+    /// Sends what was posted.
+    pub(crate) fn ring(&self, port: &Port) {
+        self.turns.fetch_add(1, Ordering::Relaxed);
+        let mut driver = self.driver();
+        driver.transmit(&Regions::of(port), &self.socket);
+        // Should nobody poll, the engine has to look at the timers of what was just sent.
+        let engine_until = self.engine_until.load(Ordering::Relaxed);
+        let is_late = match driver.left() {
+            Left::Until(deadline) => deadline.is_some_and(|d| d.as_ps() < engine_until),
+            Left::More | Left::Blocked => engine_until != 0,
+        };
+        if is_late {
+            self.engine_until.store(0, Ordering::Relaxed);
+            port.wake.wake();
+        }
+    }
+
+    /// Takes a turn, if nobody else does at the moment.
+    pub(crate) fn drive(&self, port: &Port) {
+        self.turns.fetch_add(1, Ordering::Relaxed);
+        self.turn(port);
+    }
+
+    /// A turn of the engine's.
+    pub(crate) fn turn(&self, port: &Port) {
+        let mut driver = match self.driver.try_lock() {
+            Ok(driver) => driver,
+            Err(TryLockError::Poisoned(driver)) => driver.into_inner(),
+            Err(TryLockError::WouldBlock) => return,
+        };
+        driver.turn(port, &self.socket);
+    }
+
+    /// How many turns others than the engine have taken, unless somebody is at the socket all the
+    /// time.
+    pub(crate) fn attendance(&self) -> Attendance {
+        if self.waiting.load(Ordering::SeqCst) != 0 {
+            Attendance::Constant
+        } else {
+            Attendance::Turns(self.turns.load(Ordering::Relaxed))
+        }
+    }
+
+    /// Until the guard is dropped, its holder sleeps on the socket and takes turns.
+    pub(crate) fn wait(&self) -> Waiting<'_> {
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        Waiting { udp: self }
+    }
+
+    /// How long somebody may sleep on the socket who takes the next turn; none for ever.
+    pub(crate) fn patience(&self) -> Option<Duration> {
+        Self::patience_of(&self.driver())
+    }
+
+    fn patience_of(driver: &Driver) -> Option<Duration> {
+        match driver.left() {
+            Left::Blocked => Some(Duration::from_millis(1)),
+            Left::More => Some(Duration::ZERO),
+            Left::Until(deadline) => {
+                let now = driver.now();
+                // Rounded up: a sleep that ends before the deadline is another one.
+                let left = |deadline: Time| Duration::from(deadline.since(now));
+                deadline.map(|deadline| left(deadline) + Duration::from_micros(1))
+            }
+        }
+    }
+
+    /// The same for the engine, which [`Udp::ring`] wakes if something is due earlier.
+    pub(crate) fn engine_patience(&self) -> Option<Duration> {
+        let driver = self.driver();
+        let patience = Self::patience_of(&driver);
+        let until = match driver.left() {
+            Left::Until(deadline) => deadline.map_or(u64::MAX, Time::as_ps),
+            Left::More | Left::Blocked => 0,
+        };
+        self.engine_until.store(until, Ordering::Relaxed);
+        patience
+    }
+
+    /// The engine looks again soon, whatever is posted.
+    pub(crate) fn engine_ticks(&self) {
+        self.engine_until.store(0, Ordering::Relaxed);
+    }
+
+    pub(crate) fn counters(&self) -> Counters {
+        self.driver().counters()
+    }
+
+    /// Has what arrives pass a rule.
+    #[cfg(feature = "testing")]
+    pub(crate) fn mangle(&self, rule: impl FnMut(&[u8]) -> Fate + Send + 'static) {
+        self.driver().mangler.follow(Box::new(rule));
+    }
+}
+
+impl AsFd for Udp {
+    /// Readable while packets wait.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// Who takes turns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Attendance {
+    /// Pollers have taken so many.
+    Turns(u64),
+    /// Somebody waits at the socket.
+    Constant,
+}
+
+/// Somebody who waits at the socket.
+#[derive(Debug)]
+pub(crate) struct Waiting<'a> {
+    udp: &'a Udp,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.udp.waiting.fetch_sub(1, Ordering::SeqCst);
+    }
+}

@@ -1,0 +1,583 @@
+//! The UDP port: what it moves, what the network may do to it, and what strangers may not. Each test
+//! has loopback addresses of its own.
+
+#![allow(unsafe_code)]
+
+mod common;
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{IpAddr, Ipv4Addr, UdpSocket};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use adverb_softnic::{Fate, SoftDevice, SoftQp};
+use adverb_units::Bytes;
+use adverb_verbs::{
+    AckTimeout, AddressVector, Comparison, CompletionQueue, Context, CreateError, Device, GidType,
+    Imm, Lid, LinkLayer, MemoryRegion, ModifyQpError, Operation, PathMtu, PortNum, Psn, QpAttr,
+    QpCaps, QpInit, QpState, QpType, Qpn, QueuePair, RecvRequest, RemoteAddress, RetryCount,
+    SendFlags, SendRequest, WcStatus, WrId,
+};
+use adverb_wire::frame::{Addresses, Flow};
+use adverb_wire::ipv4::Unseen;
+use adverb_wire::{Bth, Extension, Opcode, PacketHeaders, Reth, icrc};
+use common::{Address, End, Random, all_access, isolated, this_test, wait_until};
+
+const MEMORY: Bytes = Bytes::mib(1);
+/// Where each side keeps what it sends and receives; the other may write and read below.
+const OWN: u64 = 512 << 10;
+
+fn ip(net: u8, host: u8) -> IpAddr {
+    IpAddr::V4(Ipv4Addr::new(127, 7, net, host))
+}
+
+fn end(net: u8, host: u8) -> End {
+    End::of(SoftDevice::at(ip(net, host)), MEMORY)
+}
+
+/// How a connection is made.
+#[derive(Clone, Copy)]
+struct How {
+    mtu: PathMtu,
+    /// 4.096 µs × 2^timeout.
+    timeout: u8,
+    retries: u8,
+}
+
+const USUAL: How = How {
+    mtu: PathMtu::B4096,
+    timeout: 14,
+    retries: 7,
+};
+
+fn to_rts(qp: &SoftQp, address: AddressVector, dest: Qpn, how: How) {
+    qp.modify(&QpAttr::to_init(PortNum::ONE, all_access()))
+        .unwrap();
+    let mut rtr = QpAttr::to_rtr(address, dest, Psn::new(0xff_fffe), how.mtu);
+    rtr.max_dest_rd_atomic = Some(4);
+    qp.modify(&rtr).unwrap();
+    let mut rts = QpAttr::to_rts(Psn::new(0xff_fffe));
+    rts.timeout = AckTimeout::new(how.timeout);
+    rts.retry_cnt = RetryCount::new(how.retries);
+    rts.rnr_retry = Some(RetryCount::MAX);
+    rts.max_rd_atomic = Some(4);
+    qp.modify(&rts).unwrap();
+}
+
+/// Two ends with a connection.
+struct Pair {
+    a: End,
+    b: End,
+    qp_a: SoftQp,
+    qp_b: SoftQp,
+}
+
+impl Pair {
+    fn new(net: u8, how: How) -> Self {
+        Pair::of((end(net, 1), end(net, 2)), how)
+    }
+
+    fn of((a, b): (End, End), how: How) -> Self {
+        let (qp_a, qp_b) = (a.qp(), b.qp());
+        to_rts(&qp_a, b.local_address(), qp_b.qpn(), how);
+        to_rts(&qp_b, a.local_address(), qp_a.qpn(), how);
+        Pair { a, b, qp_a, qp_b }
+    }
+
+    /// A's request, signaled, with one piece at `OWN`.
+    fn post(&self, id: u64, operation: Operation, length: u32) {
+        let sges = [self.a.mr.sge(OWN, length).unwrap()];
+        let request = SendRequest::new(WrId(id), operation, &sges);
+        let request = request.with_flags(SendFlags::SIGNALED);
+        self.qp_a.post_send(&[request]).unwrap();
+    }
+
+    /// The same, to its end.
+    #[track_caller]
+    fn carry_out(&self, operation: Operation, length: u32) {
+        self.post(1, operation, length);
+        let completion = self.a.poll_one("of the request");
+        assert_eq!(completion.status, WcStatus::Success, "{operation:?}");
+    }
+
+    fn post_receive(&self, length: u32) {
+        let sges = [self.b.mr.sge(OWN, length).unwrap()];
+        self.qp_b
+            .post_recv(&[RecvRequest::new(WrId(2), &sges)])
+            .unwrap();
+    }
+}
+
+fn read(end: &End, offset: u64, length: usize) -> Vec<u8> {
+    let mut bytes = vec![0; length];
+    end.mr.read(offset, &mut bytes).unwrap();
+    bytes
+}
+
+#[test]
+fn every_operation_moves_its_bytes_around_the_path_mtu() {
+    let mut random = Random(7);
+    for (net, mtu) in [(1, PathMtu::B256), (2, PathMtu::B1024), (3, PathMtu::B4096)] {
+        let pair = Pair::new(net, How { mtu, ..USUAL });
+        let (a, b) = (&pair.a, &pair.b);
+        let there = b.mr.remote(64);
+        let m = mtu.bytes().as_usize();
+        for length in [0, 1, m - 1, m, m + 1, 2 * m, 3 * m + 5, 70 * m + 1] {
+            let bytes = random.bytes(length);
+            let count = length as u32;
+            a.mr.write(OWN, &bytes).unwrap();
+            for imm in [None, Some(Imm(0xfeed))] {
+                pair.post_receive(count);
+                let send = imm.map_or(Operation::Send, Operation::SendWithImm);
+                pair.carry_out(send, count);
+                let arrived = b.poll_one("of the receive");
+                assert_eq!((arrived.byte_len, arrived.imm), (count, imm));
+                assert!(read(b, OWN, length) == bytes, "{length} B sent");
+            }
+            pair.carry_out(Operation::RdmaWrite(there), count);
+            assert!(read(b, 64, length) == bytes, "{length} B written");
+            pair.post_receive(0);
+            pair.carry_out(Operation::RdmaWriteWithImm(b.mr.remote(128), Imm(9)), count);
+            let arrived = b.poll_one("of the immediate data");
+            assert_eq!((arrived.byte_len, arrived.imm), (count, Some(Imm(9))));
+            assert!(read(b, 128, length) == bytes, "{length} B written");
+            let other = random.bytes(length);
+            b.mr.write(64, &other).unwrap();
+            pair.carry_out(Operation::RdmaRead(there), count);
+            assert!(read(a, OWN, length) == other, "{length} B read");
+        }
+        check_atomics(&pair);
+        let counters = a.context.counters();
+        assert_eq!(counters["send_err"], 0, "{counters:?}");
+    }
+}
+
+fn check_atomics(pair: &Pair) {
+    let (a, b) = (&pair.a, &pair.b);
+    let word = |end: &End, at| u64::from_ne_bytes(read(end, at, 8).try_into().unwrap());
+    b.mr.write(64, &40u64.to_ne_bytes()).unwrap();
+    pair.carry_out(Operation::FetchAdd(b.mr.remote(64), 2), 8);
+    assert_eq!((word(a, OWN), word(b, 64)), (40, 42));
+    for (expected, found, left) in [(41, 42, 42), (42, 42, 7)] {
+        let comparison = Comparison { expected, new: 7 };
+        pair.carry_out(Operation::CompareSwap(b.mr.remote(64), comparison), 8);
+        assert_eq!((word(a, OWN), word(b, 64)), (found, left));
+    }
+}
+
+/// A network that does all it may, from a seed.
+fn bad_network(seed: u64) -> impl FnMut(&[u8]) -> Fate + Send + 'static {
+    let mut random = Random(seed);
+    move |_| match random.below(100) {
+        0..3 => Fate::Lose,
+        3..6 => Fate::Repeat,
+        6..9 => Fate::Delay(random.within(1..5) as u32),
+        9..12 => Fate::Damage(random.next() as usize),
+        _ => Fate::Pass,
+    }
+}
+
+#[test]
+fn a_bad_network_changes_nothing_but_the_time() {
+    let mut random = Random::from_env("a_bad_network_changes_nothing_but_the_time");
+    let how = How {
+        mtu: PathMtu::B1024,
+        timeout: 13, // 34 ms: this machine may have other work
+        retries: 7,
+    };
+    let pair = Pair::new(4, how);
+    let (a, b) = (&pair.a, &pair.b);
+    a.context.mangle(bad_network(random.next()));
+    b.context.mangle(bad_network(random.next()));
+    let mut sum = 0u64;
+    b.mr.write(0, &sum.to_ne_bytes()).unwrap();
+    for round in 0..400 {
+        let length = random.below(9000) as usize;
+        let bytes = random.bytes(length);
+        let there = 64 + random.below(4096);
+        a.mr.write(OWN, &bytes).unwrap();
+        let count = length as u32;
+        match random.below(4) {
+            0 => {
+                pair.post_receive(count);
+                pair.carry_out(Operation::Send, count);
+                assert_eq!(b.poll_one("of the receive").byte_len, count);
+                assert!(read(b, OWN, length) == bytes, "round {round}: sent");
+            }
+            1 => {
+                pair.carry_out(Operation::RdmaWrite(b.mr.remote(there)), count);
+                assert!(read(b, there, length) == bytes, "round {round}: written");
+            }
+            2 => {
+                b.mr.write(there, &bytes).unwrap();
+                a.mr.write(OWN, &vec![0; length]).unwrap();
+                pair.carry_out(Operation::RdmaRead(b.mr.remote(there)), count);
+                assert!(read(a, OWN, length) == bytes, "round {round}: read");
+            }
+            _ => {
+                pair.carry_out(Operation::FetchAdd(b.mr.remote(0), 3), 8);
+                assert_eq!(
+                    read(a, OWN, 8),
+                    sum.to_ne_bytes(),
+                    "round {round}: added once"
+                );
+                sum += 3;
+            }
+        }
+    }
+    assert!(a.poll().is_empty() && b.poll().is_empty());
+    let (ca, cb) = (a.context.counters(), b.context.counters());
+    let both = |name: &str| ca[name] + cb[name];
+    for name in ["drop_icrc_err", "resent_pkts_retry", "duplicate_request"] {
+        assert!(both(name) > 0, "{name}: {ca:?} {cb:?}");
+    }
+}
+
+#[test]
+fn many_requests_under_way_on_a_bad_network_all_arrive_in_order() {
+    let mut random = Random::from_env("many_requests_under_way_on_a_bad_network");
+    let how = How {
+        mtu: PathMtu::B256,
+        timeout: 13, // 34 ms: this machine may have other work
+        retries: 7,
+    };
+    let pair = Pair::new(5, how);
+    pair.a.context.mangle(bad_network(random.next()));
+    pair.b.context.mangle(bad_network(random.next()));
+    const COUNT: u64 = 600;
+    const BATCH: u64 = 12;
+    let (mut posted, mut done, mut received) = (0, 0, 0);
+    while done.min(received) < COUNT {
+        while posted < COUNT && posted < done.min(received) + BATCH {
+            let (at, length) = (OWN + posted % BATCH * 1024, 8 + random.below(900) as u32);
+            let receive = [pair.b.mr.sge(at, 1024).unwrap()];
+            let request = RecvRequest::new(WrId(posted), &receive);
+            pair.qp_b.post_recv(&[request]).unwrap();
+            pair.a.mr.write(at, &posted.to_ne_bytes()).unwrap();
+            let sges = [pair.a.mr.sge(at, length).unwrap()];
+            let request = SendRequest::new(WrId(posted), Operation::Send, &sges);
+            let request = request.with_flags(SendFlags::SIGNALED);
+            pair.qp_a.post_send(&[request]).unwrap();
+            posted += 1;
+        }
+        for completion in pair.a.poll() {
+            assert_eq!(
+                (completion.wr_id.0, completion.status),
+                (done, WcStatus::Success)
+            );
+            done += 1;
+        }
+        // Its buffer is written again once both have completed.
+        for completion in pair.b.poll() {
+            assert_eq!(
+                (completion.wr_id.0, completion.status),
+                (received, WcStatus::Success)
+            );
+            let at = OWN + received % BATCH * 1024;
+            assert_eq!(read(&pair.b, at, 8), received.to_ne_bytes());
+            received += 1;
+        }
+    }
+}
+
+#[test]
+fn a_side_that_sleeps_is_read_from_and_written_to() {
+    let pair = Pair::new(6, USUAL);
+    let there = pair.b.mr.remote(0);
+    for i in 0..20u64 {
+        pair.a.mr.write(OWN, &i.to_ne_bytes()).unwrap();
+        // Nobody polls B.
+        pair.carry_out(Operation::RdmaWrite(there), 8);
+        pair.carry_out(Operation::RdmaRead(there), 8);
+        assert_eq!(read(&pair.a, OWN, 8), i.to_ne_bytes());
+        std::thread::sleep(Duration::from_millis(i));
+    }
+}
+
+#[test]
+fn a_message_is_seen_by_who_looks_at_memory_only() {
+    let pair = Pair::new(7, USUAL);
+    for i in 1..=50u8 {
+        pair.a.mr.write(OWN, &[i]).unwrap();
+        pair.post(1, Operation::RdmaWrite(pair.b.mr.remote(0)), 1);
+        let came = || pair.b.mr.load(0).unwrap() == i;
+        assert!(wait_until(Duration::from_secs(5), came), "message {i}");
+        assert_eq!(pair.a.poll_one("of the WRITE").status, WcStatus::Success);
+    }
+}
+
+const PEER: &str = "a_peer_that_is_killed_exceeds_the_retries";
+
+/// The peer that is killed: takes a connection to the address on its standard input.
+fn play_peer() {
+    let end = end(8, 2);
+    let qp = end.qp();
+    println!("address {}", end.address(&qp).to_line());
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line).unwrap();
+    let to = AddressVector {
+        dgid: end_gid(8, 1),
+        ..end.local_address()
+    };
+    to_rts(&qp, to, Address::from_line(&line).qpn, USUAL);
+    println!("connected");
+    loop {
+        std::thread::sleep(Duration::from_secs(1));
+    }
+}
+
+fn end_gid(net: u8, host: u8) -> adverb_verbs::Gid {
+    match ip(net, host) {
+        IpAddr::V4(ip) => adverb_verbs::Gid::from_ipv4(ip),
+        IpAddr::V6(ip) => adverb_verbs::Gid(ip.octets()),
+    }
+}
+
+#[test]
+fn a_peer_that_is_killed_exceeds_the_retries() {
+    if std::env::var_os(common::ROLE).is_some() {
+        return play_peer();
+    }
+    isolated(PEER, || {
+        let mut child = this_test(PEER)
+            .env(common::ROLE, "peer")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut line_with = |word: &str| {
+            let lines = lines.by_ref().map(Result::unwrap);
+            let mut found =
+                lines.filter_map(|l| l.split_once(word).map(|(_, rest)| rest.to_owned()));
+            found.next().expect("the peer speaks")
+        };
+        let peer = Address::from_line(&line_with("address "));
+        let end = end(8, 1);
+        let qp = end.qp();
+        let how = How {
+            timeout: 11, // 8.4 ms
+            retries: 3,
+            ..USUAL
+        };
+        let to = AddressVector {
+            dgid: end_gid(8, 2),
+            ..end.local_address()
+        };
+        to_rts(&qp, to, peer.qpn, how);
+        writeln!(
+            child.stdin.as_mut().unwrap(),
+            "{}",
+            end.address(&qp).to_line()
+        )
+        .unwrap();
+        line_with("connected");
+        let write = |id| {
+            let sges = [end.mr.sge(OWN, 5000).unwrap()];
+            let request = SendRequest::new(WrId(id), Operation::RdmaWrite(peer.memory), &sges);
+            qp.post_send(&[request.with_flags(SendFlags::SIGNALED)])
+                .unwrap();
+        };
+        write(1);
+        assert_eq!(end.poll_one("while it lives").status, WcStatus::Success);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let begin = Instant::now();
+        write(2);
+        write(3);
+        let ended = [(); 2].map(|()| end.poll_one("after its death"));
+        let ended = ended.map(|completion| (completion.wr_id.0, completion.status));
+        assert_eq!(
+            ended,
+            [(2, WcStatus::RetryExcErr), (3, WcStatus::WrFlushErr)]
+        );
+        // Four times the timeout is allowed, and this machine has other work.
+        let retry_time = Duration::from_micros(4096) * 2 * 4;
+        let elapsed = begin.elapsed();
+        assert!(elapsed >= retry_time / 2, "{elapsed:?}");
+        assert!(
+            elapsed < retry_time * 4 + Duration::from_secs(1),
+            "{elapsed:?}"
+        );
+        assert_eq!(qp.state(), QpState::Err);
+        // The dead peer's files go with the next one to open its address.
+        drop(End::of(SoftDevice::at(ip(8, 2)), MEMORY));
+    });
+}
+
+/// A WRITE of 8 bytes as a stranger would make it.
+fn forged(flow: &Flow, dest: Qpn, psn: Psn, to: RemoteAddress) -> Vec<u8> {
+    let headers = PacketHeaders {
+        bth: Bth::new(Opcode::RcWriteOnly, dest, psn),
+        extension: Extension::Rdma(Reth {
+            remote: to,
+            length: 8,
+        }),
+    };
+    let mut buffer = [0; 128];
+    let (length, place) = headers.lay_out(8, &mut buffer).unwrap();
+    place.fill(0xee);
+    let length = icrc::seal(flow, Unseen::default(), &mut buffer, length).unwrap();
+    buffer[..length].to_vec()
+}
+
+#[test]
+fn strangers_reach_nothing_and_are_counted() {
+    let pair = Pair::new(9, USUAL);
+    let (b, qpn) = (&pair.b, pair.qp_b.qpn());
+    let port = 4791 + (qpn.get() >> 14) as u16;
+    let stranger = UdpSocket::bind((ip(9, 3), 0)).unwrap();
+    let flow = Flow {
+        addresses: Addresses::of(ip(9, 3), ip(9, 2)).unwrap(),
+        source_port: stranger.local_addr().unwrap().port(),
+        destination_port: port,
+    };
+    let at = b.mr.remote(0);
+    let expected = Psn::new(0xff_fffe);
+    let right = forged(&flow, qpn, expected, at);
+    let mut damaged = right.clone();
+    damaged[30] ^= 4;
+    let nobody = Qpn::new(qpn.get() + 77).unwrap();
+    let mut truncated = right[..10].to_vec();
+    let crc = icrc::compute(&flow, Unseen::default(), &truncated);
+    truncated.extend(crc.to_bytes());
+    let packets = [
+        ("drop_wrong_source", right),
+        ("drop_icrc_err", damaged),
+        (
+            "drop_unknown_queue_pair",
+            forged(&flow, nobody, expected, at),
+        ),
+        ("drop_malformed", truncated),
+    ];
+    for (_, packet) in &packets {
+        stranger.send_to(packet, (ip(9, 2), port)).unwrap();
+    }
+    let mut random = Random(3);
+    for length in 0..200 {
+        let junk = random.bytes(length);
+        stranger.send_to(&junk, (ip(9, 2), port)).unwrap();
+    }
+    let counts = || b.context.counters();
+    let all_counted = || {
+        assert!(b.poll().is_empty());
+        packets.iter().all(|(name, _)| counts()[*name] > 0) && counts()["drop_icrc_err"] > 190
+    };
+    assert!(
+        wait_until(Duration::from_secs(5), all_counted),
+        "{:?}",
+        counts()
+    );
+    assert_eq!(read(b, 0, 8), [0; 8]);
+    pair.a.mr.write(OWN, &[5; 8]).unwrap();
+    pair.carry_out(Operation::RdmaWrite(at), 8);
+    assert_eq!(read(b, 0, 8), [5; 8]);
+}
+
+#[test]
+fn the_port_says_what_it_is() {
+    let end = end(10, 1);
+    let port = end.context.port(PortNum::ONE).unwrap();
+    assert_eq!(port.link_layer, LinkLayer::Ethernet);
+    assert_eq!(port.gid_type, Some(GidType::RoceV2));
+    assert_eq!(port.gid.to_string(), "::ffff:127.7.10.1");
+    assert_eq!(port.active_mtu, PathMtu::B4096);
+    assert_eq!(end.context.name().0, "soft@127.7.10.1");
+}
+
+#[test]
+fn over_ipv6_too() {
+    let v6 = IpAddr::V6(std::net::Ipv6Addr::LOCALHOST);
+    if UdpSocket::bind((v6, 0)).is_err() {
+        return common::not_run("over_ipv6_too: no IPv6 here");
+    }
+    // There is one address only: the way between two of them is that of IPv4.
+    let end = End::of(SoftDevice::at(v6), MEMORY);
+    assert_eq!(
+        end.context.port(PortNum::ONE).unwrap().gid.to_string(),
+        "::1"
+    );
+    let error = connect_error(&end, QpType::Rc, end_gid(11, 2));
+    assert!(error.contains("not of the same IP version"), "{error}");
+}
+
+fn connect_error(end: &End, qp_type: QpType, dgid: adverb_verbs::Gid) -> String {
+    let init = QpInit {
+        qp_type,
+        send_cq: &end.cq,
+        recv_cq: &end.cq,
+        caps: QpCaps::default(),
+    };
+    let qp = end.context.create_qp(&end.pd, &init).unwrap();
+    qp.modify(&QpAttr::to_init(PortNum::ONE, all_access()))
+        .unwrap();
+    let address = AddressVector {
+        dgid,
+        dlid: Lid(0),
+        port: PortNum::ONE,
+    };
+    let mut rtr = QpAttr::to_rtr(address, Qpn::new(77).unwrap(), Psn::new(0), PathMtu::B256);
+    if qp_type == QpType::Uc {
+        (rtr.max_dest_rd_atomic, rtr.min_rnr_timer) = (None, None);
+    }
+    let error = qp.modify(&rtr).expect_err("it cannot be reached");
+    assert!(
+        matches!(error, ModifyQpError::Unreachable { .. }),
+        "{error}"
+    );
+    error.to_string()
+}
+
+#[test]
+fn what_the_port_does_not_reach_it_refuses_by_name() {
+    let local = End::new(MEMORY);
+    let error = connect_error(&local, QpType::Rc, end_gid(12, 2));
+    assert!(error.contains("open the device as soft@ADDR"), "{error}");
+    let end = end(12, 1);
+    let error = connect_error(&end, QpType::Uc, end_gid(12, 2));
+    assert!(error.contains("only RC queue pairs over UDP"), "{error}");
+    let address = AddressVector {
+        dgid: end_gid(12, 2),
+        ..end.local_address()
+    };
+    let error = end.context.create_ah(&end.pd, &address).err().unwrap();
+    assert!(matches!(error, CreateError::System { .. }), "{error}");
+    let error = SoftDevice::at("192.0.2.1".parse().unwrap())
+        .open()
+        .err()
+        .unwrap();
+    let error = error.to_string();
+    assert!(
+        error.contains("192.0.2.1 is not an address of this host"),
+        "{error}"
+    );
+}
+
+const TAKEN: &str = "a_slot_whose_udp_port_is_taken_is_skipped";
+
+#[test]
+fn a_slot_whose_udp_port_is_taken_is_skipped() {
+    isolated(TAKEN, || {
+        let taken = UdpSocket::bind((ip(13, 1), 4791)).unwrap();
+        let pair = Pair::of((end(13, 1), end(13, 2)), USUAL);
+        assert_eq!(pair.a.address(&pair.qp_a).slot(), 1);
+        assert_eq!(pair.b.address(&pair.qp_b).slot(), 0);
+        pair.carry_out(Operation::RdmaWrite(pair.b.mr.remote(0)), 8);
+        drop(taken);
+    });
+}
+
+const LOCAL: &str = "to_the_same_address_the_way_is_shared_memory";
+
+#[test]
+fn to_the_same_address_the_way_is_shared_memory() {
+    isolated(LOCAL, || {
+        let pair = Pair::of((end(14, 1), end(14, 1)), USUAL);
+        pair.post_receive(100);
+        pair.carry_out(Operation::Send, 100);
+        assert_eq!(pair.b.poll_one("of the receive").byte_len, 100);
+        assert!(pair.a.context.counters().values().all(|count| *count == 0));
+        let mut none = [];
+        assert_eq!(pair.a.cq.poll(&mut none), Ok(0));
+    });
+}

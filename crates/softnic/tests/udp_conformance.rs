@@ -1,0 +1,49 @@
+//! The conformance suite with the two ends at different addresses, 127.0.0.1 and 127.0.0.2: all but
+//! the unreliable services, which this version refuses over UDP by name (`udp.rs`).
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use adverb_softnic::{SoftContext, SoftDevice};
+use adverb_verbs::{Device, DeviceName, OpenError};
+
+/// Opens at one address and the other in turn.
+#[derive(Debug, Default)]
+struct InTurn {
+    opened: AtomicU8,
+}
+
+impl Device for InTurn {
+    type Context = SoftContext;
+
+    fn name(&self) -> DeviceName {
+        SoftDevice::new().name()
+    }
+
+    fn open(&self) -> Result<SoftContext, OpenError> {
+        let host = 1 + self.opened.fetch_add(1, Ordering::Relaxed) % 2;
+        SoftDevice::at(IpAddr::V4(Ipv4Addr::new(127, 0, 0, host))).open()
+    }
+}
+
+macro_rules! tests {
+    ($($module:ident: $cases:tt;)*) => { $(module!($module $cases);)* };
+}
+
+macro_rules! module {
+    (unreliable $cases:tt) => {};
+    (datagram $cases:tt) => {};
+    ($module:ident [$($case:ident,)*]) => {
+        mod $module {
+            $(
+                #[test]
+                fn $case() {
+                    let verdict = adverb_conformance::$module::$case(&super::InTurn::default());
+                    assert_eq!(verdict, Ok(()));
+                }
+            )*
+        }
+    };
+}
+
+adverb_conformance::for_each_case!([tests]);
