@@ -131,8 +131,9 @@ pub(crate) struct StudyArgs {
 
     /// The device to measure [default: soft]
     ///
-    /// soft, the user-space device of this machine; verbs:NAME[:PORT[:GID]], a device behind
-    /// libibverbs; model:PRESET, hardware that is not there, in virtual time (see `adverb model`).
+    /// soft, the user-space device of this machine; soft@ADDR, the same with RoCE over UDP at ADDR, an
+    /// address of this host; verbs:NAME[:PORT[:GID]], a device behind libibverbs; model:PRESET, hardware
+    /// that is not there, in virtual time (see `adverb model`).
     #[arg(long, value_name = "DEV")]
     pub(crate) device: Option<DeviceChoice>,
 
@@ -269,9 +270,10 @@ pub(crate) struct BlastArgs {
 pub(crate) struct MeasureArgs {
     /// The device to measure
     ///
-    /// soft, the user-space device of this machine; verbs:NAME[:PORT[:GID]], a device behind
-    /// libibverbs (GID: index or IP address; verbs+cm:NAME connects through librdmacm); model:PRESET, hardware that is not there, in virtual
-    /// time (see `adverb model`).
+    /// soft, the user-space device of this machine; soft@ADDR, the same with RoCE over UDP at ADDR, an
+    /// address of this host; verbs:NAME[:PORT[:GID]], a device behind libibverbs (GID: index or IP
+    /// address; verbs+cm:NAME connects through librdmacm); model:PRESET, hardware that is not there, in
+    /// virtual time (see `adverb model`).
     #[arg(long, value_name = "DEV", default_value = "soft")]
     pub(crate) device: DeviceChoice,
 
@@ -348,7 +350,7 @@ impl MeasureArgs {
     /// The device.
     pub(crate) fn device(&self) -> DeviceChoice {
         let named = device_or_preset(Some(&self.device), self.preset.as_ref());
-        named.unwrap_or(DeviceChoice::Soft)
+        named.unwrap_or(DeviceChoice::SOFT)
     }
 }
 
@@ -420,7 +422,7 @@ pub(crate) struct ServeArgs {
 /// The hardware that the model can be is listed by name; with --device its limits are shown.
 #[derive(Debug, Args)]
 pub(crate) struct DevicesArgs {
-    /// Only this device: soft, verbs:NAME[:PORT[:GID]] or model:PRESET
+    /// Only this device: soft, soft@ADDR, verbs:NAME[:PORT[:GID]] or model:PRESET
     #[arg(long, value_name = "DEV")]
     pub(crate) device: Option<DeviceChoice>,
 

@@ -22,20 +22,76 @@ use crate::model::{self, Hardware, PresetChoice};
 #[serde(into = "String", try_from = "String")]
 pub(crate) enum DeviceChoice {
     /// The user-space NIC.
-    Soft,
+    Soft(SoftAddress),
     /// A device behind libibverbs.
     Verbs(VerbsDevice),
     /// The model of some hardware, in virtual time.
     Model(PresetChoice),
 }
 
+/// Where the user-space NIC has its UDP port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SoftAddress {
+    /// Nowhere: it has its local port only.
+    None,
+    /// At the address by which the peer reaches this host.
+    Met,
+    /// At this address.
+    At(IpAddr),
+}
+
+impl SoftAddress {
+    const MET: &str = "auto";
+
+    /// The device.
+    ///
+    /// # Errors
+    /// No peer has met this host.
+    pub(crate) fn device(self) -> anyhow::Result<SoftDevice> {
+        match self {
+            SoftAddress::None => Ok(SoftDevice::new()),
+            SoftAddress::At(ip) => Ok(SoftDevice::at(ip)),
+            SoftAddress::Met => anyhow::bail!(
+                "soft@{} is at the address by which a peer reaches this host, and there is no peer: name the address",
+                Self::MET
+            ),
+        }
+    }
+
+    fn name(self) -> String {
+        match self {
+            SoftAddress::None => "soft".to_owned(),
+            SoftAddress::Met => format!("soft@{}", Self::MET),
+            SoftAddress::At(ip) => format!("soft@{ip}"),
+        }
+    }
+}
+
+impl FromStr for SoftAddress {
+    type Err = String;
+
+    /// Reads what stands behind `soft@`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == Self::MET {
+            return Ok(SoftAddress::Met);
+        }
+        let ip = text.parse().map_err(|_| {
+            format!("'{text}' is no address: write soft@ADDR with an IPv4 or IPv6 address of this host, such as soft@10.0.0.1, or soft@{}", Self::MET)
+        })?;
+        Ok(SoftAddress::At(ip))
+    }
+}
+
 impl DeviceChoice {
+    /// The user-space NIC with its local port only.
+    pub(crate) const SOFT: DeviceChoice = DeviceChoice::Soft(SoftAddress::None);
+
     /// As it stands in records.
     pub(crate) fn reference(&self) -> DeviceRef {
         match self {
-            DeviceChoice::Soft => DeviceRef {
+            DeviceChoice::Soft(address) => DeviceRef {
                 kind: DeviceKind::Soft,
-                name: "soft".to_owned(),
+                name: address.name(),
             },
             DeviceChoice::Verbs(device) => DeviceRef {
                 kind: DeviceKind::Verbs,
@@ -55,6 +111,9 @@ impl DeviceChoice {
             (DeviceChoice::Verbs(device), Some(address)) => {
                 DeviceChoice::Verbs(device.clone().met_at(address))
             }
+            (DeviceChoice::Soft(SoftAddress::Met), Some(address)) => {
+                DeviceChoice::Soft(SoftAddress::At(address.to_canonical()))
+            }
             _ => self.clone(),
         }
     }
@@ -62,7 +121,8 @@ impl DeviceChoice {
     /// The same device and port of another host; its GID is for that host to choose.
     pub(crate) fn elsewhere(&self) -> Self {
         match self {
-            DeviceChoice::Soft => DeviceChoice::Soft,
+            DeviceChoice::Soft(SoftAddress::None) => Self::SOFT,
+            DeviceChoice::Soft(_) => DeviceChoice::Soft(SoftAddress::Met),
             DeviceChoice::Verbs(device) => {
                 DeviceChoice::Verbs(device.clone().with_gid(GidChoice::Automatic))
             }
@@ -74,7 +134,7 @@ impl DeviceChoice {
     pub(crate) fn tidy(&self) {
         match self {
             // Opening reaps. If it fails, the next one to open will tell.
-            DeviceChoice::Soft => drop(SoftDevice::new().open()),
+            DeviceChoice::Soft(address) => drop(address.device().map(|device| device.open())),
             // The kernel does.
             DeviceChoice::Verbs(_) => {}
             // It leaves nothing.
@@ -88,7 +148,7 @@ impl fmt::Display for DeviceChoice {
         match self {
             // How queue pairs are connected is part of the choice, not of the device.
             DeviceChoice::Verbs(device) => f.pad(&format!("{}:{device}", device.kind())),
-            DeviceChoice::Soft | DeviceChoice::Model(_) => self.reference().fmt(f),
+            DeviceChoice::Soft(_) | DeviceChoice::Model(_) => self.reference().fmt(f),
         }
     }
 }
@@ -97,13 +157,16 @@ impl FromStr for DeviceChoice {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
+        if let Some(address) = text.strip_prefix("soft@") {
+            return address.parse().map(DeviceChoice::Soft);
+        }
         match text.split_once(':') {
-            None if text == "soft" => Ok(DeviceChoice::Soft),
+            None if text == "soft" => Ok(Self::SOFT),
             Some(("verbs", device)) => verbs(device, Connecting::ByHand),
             Some(("verbs+cm", device)) => verbs(device, Connecting::Manager),
             Some(("model", preset)) => preset.parse().map(DeviceChoice::Model),
             _ => Err(format!(
-                "'{text}' is no device: use soft, verbs:NAME[:PORT[:GID]] or model:PRESET (see `adverb devices`)"
+                "'{text}' is no device: use soft, soft@ADDR, verbs:NAME[:PORT[:GID]] or model:PRESET (see `adverb devices`)"
             )),
         }
     }
@@ -142,7 +205,7 @@ impl DeviceInfo {
     /// Asks the device.
     pub(crate) fn query(device: &DeviceChoice) -> anyhow::Result<Self> {
         match device {
-            DeviceChoice::Soft => Self::of(device, &SoftDevice::new().open()?),
+            DeviceChoice::Soft(address) => Self::of(device, &address.device()?.open()?),
             DeviceChoice::Verbs(verbs) => Self::of(device, &verbs.open()?),
             DeviceChoice::Model(preset) => Self::of_model(&Hardware::load(preset)?),
         }
@@ -205,7 +268,7 @@ impl DeviceInfo {
         let (caps, port) = (&self.caps, &self.port);
         writeln!(out, "{}", self.reference)?;
         let mut line = |name: &str, value: &dyn fmt::Display| writeln!(out, "  {name:<24}{value}");
-        line("kind", &kind_words(self.reference.kind))?;
+        line("kind", &kind_words(&self.reference))?;
         line(
             "largest inline payload",
             &format!("{} B", caps.max_inline_data),
@@ -222,7 +285,12 @@ impl DeviceInfo {
         line("atomic operations", &caps.atomics)?;
         line(
             &format!("port {}", self.port_num),
-            &format!("{}, GID {}", port.link_layer, port.gid),
+            &match port.gid_type {
+                Some(kind) if self.reference.kind == DeviceKind::Soft => {
+                    format!("{}, GID {} ({kind})", port.link_layer, port.gid)
+                }
+                _ => format!("{}, GID {}", port.link_layer, port.gid),
+            },
         )?;
         line("path MTU", &port.active_mtu.bytes())?;
         for (name, value) in &self.site.device {
@@ -244,8 +312,11 @@ fn site(device: Vec<(String, String)>) -> Site {
     }
 }
 
-fn kind_words(kind: DeviceKind) -> &'static str {
-    match kind {
+fn kind_words(device: &DeviceRef) -> &'static str {
+    match device.kind {
+        DeviceKind::Soft if device.name != "soft" => {
+            "user-space NIC with a UDP port: measures CPU, memory and UDP stack"
+        }
         DeviceKind::Soft => "user-space NIC: measures this machine's CPU and memory",
         DeviceKind::Verbs => "device behind libibverbs",
         DeviceKind::Model => "virtual-time model: predicts",
@@ -275,7 +346,7 @@ fn list_real(out: &mut impl Write, as_json: bool) -> anyhow::Result<()> {
         Err(e) => (Vec::new(), Some(e)),
     };
     let choices = choices.into_iter().map(DeviceChoice::Verbs);
-    for device in std::iter::once(DeviceChoice::Soft).chain(choices) {
+    for device in std::iter::once(DeviceChoice::SOFT).chain(choices) {
         match DeviceInfo::query(&device) {
             Ok(info) if as_json => writeln!(out, "{}", info.json())?,
             Ok(info) => {
@@ -317,9 +388,12 @@ mod tests {
 
     #[test]
     fn a_device_is_read_as_it_is_written() {
-        assert_eq!("soft".parse(), Ok(DeviceChoice::Soft));
-        assert_eq!(DeviceChoice::Soft.to_string(), "soft");
+        assert_eq!("soft".parse(), Ok(DeviceChoice::SOFT));
+        assert_eq!(DeviceChoice::SOFT.to_string(), "soft");
         for text in [
+            "soft@10.0.0.1",
+            "soft@2001:db8::7",
+            "soft@auto",
             "verbs:mlx5_0",
             "verbs:mlx5_0:2",
             "verbs:rxe0:1:192.0.2.7",

@@ -34,7 +34,7 @@ pub(crate) fn run(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
 /// All ports of a device, whichever one the name chooses: the others may be the better choice.
 fn scope(device: &DeviceChoice) -> Result<Scope, Usage> {
     match device {
-        DeviceChoice::Soft => Ok(Scope::Soft),
+        DeviceChoice::Soft(_) => Ok(Scope::Soft),
         DeviceChoice::Verbs(device) => Ok(Scope::Verbs(device.ibv_name().to_owned())),
         DeviceChoice::Model(_) => Err(Usage(format!(
             "--device {device}: a model needs nothing of this machine: there is nothing to examine"

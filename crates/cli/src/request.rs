@@ -64,7 +64,7 @@ pub(crate) fn on_model(op: Opcode, size: Bytes) -> Request {
 fn common(args: &MeasureArgs, op: Opcode, size: Bytes) -> Request {
     let default = match args.device() {
         DeviceChoice::Model(_) => MODEL_DURATION,
-        DeviceChoice::Soft | DeviceChoice::Verbs(_) => DEFAULT_DURATION,
+        DeviceChoice::Soft(_) | DeviceChoice::Verbs(_) => DEFAULT_DURATION,
     };
     Request {
         inline: args.inline,
@@ -122,7 +122,7 @@ pub(crate) fn cores_with(args: &PlaceArgs, peer: &Peer) -> Result<Cores, Usage> 
 pub(crate) fn check_places(device: &DeviceChoice, args: &PlaceArgs) -> Result<(), Usage> {
     match device {
         DeviceChoice::Model(_) => check_nowhere(device, args),
-        DeviceChoice::Soft | DeviceChoice::Verbs(_) => check_cores(args),
+        DeviceChoice::Soft(_) | DeviceChoice::Verbs(_) => check_cores(args),
     }
 }
 

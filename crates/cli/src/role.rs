@@ -5,7 +5,6 @@ use std::io::{self, Write};
 use std::os::fd::AsFd;
 
 use adverb_host::{HostStation, Link, die_with_parent, pin};
-use adverb_softnic::SoftDevice;
 use adverb_studies::{Fault, RunError, run_active, run_passive};
 use adverb_units::Span;
 use adverb_verbs::{self as verbs, Counters, Device, Station};
@@ -56,7 +55,7 @@ fn answer(side: Side) -> anyhow::Result<Answer> {
         pin(core).with_context(|| format!("cannot run on core {core}"))?;
     }
     match order.device.met_at(order.reached_at) {
-        DeviceChoice::Soft => play(side, SoftDevice::new().open()?, link, &order),
+        DeviceChoice::Soft(address) => play(side, address.device()?.open()?, link, &order),
         DeviceChoice::Verbs(device) => play(side, device.open()?, link, &order),
         DeviceChoice::Model(_) => bail!(
             "{} runs in virtual time, both sides in one process: it has no single side",

@@ -115,7 +115,7 @@ fn begin(args: &StudyArgs, out: &Path) -> anyhow::Result<Begun> {
 }
 
 fn new_meta(args: &StudyArgs) -> Meta {
-    let device = args.device().unwrap_or(DeviceChoice::Soft);
+    let device = args.device().unwrap_or(DeviceChoice::SOFT);
     let profile = args.profile.unwrap_or(ProfileChoice::Quick);
     Meta::new(profile, &args.only, device, args.place.peer.clone())
 }

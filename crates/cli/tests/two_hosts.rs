@@ -163,6 +163,70 @@ fn between_two_network_namespaces() {
     assert_eq!(server.end(), Some(0));
 }
 
+/// What a record says of the way between both sides.
+fn port_of(record: &Value) -> &str {
+    record["provenance"]["device"]["port"].as_str().unwrap()
+}
+
+#[test]
+fn over_udp_between_two_network_namespaces() {
+    let wire = match Wire::new("udp") {
+        Ok(wire) => wire,
+        Err(why) => return not_run("over_udp_between_two_network_namespaces", &why),
+    };
+    // Two memories, as two hosts have.
+    let (here, there) = (Place::new(), Place::new());
+    let serve = there.command(&["serve", "--bind", "10.77.0.1", "--device", "soft@10.77.0.1"]);
+    let server = Server::run(wire.inside(0, &serve));
+    let over = ["--device", "soft@10.77.0.2", "--peer", "10.77.0.1"];
+    let run = |program: &str| -> Value {
+        let args: Vec<&str> = program.split(' ').chain(over).collect();
+        let ended: common::Ended = wire
+            .inside(1, &here.command(&args))
+            .output()
+            .unwrap()
+            .into();
+        ended.ok().json().remove(0)
+    };
+    for program in [
+        "ping --op send --iters 200 --json",
+        "ping --op write --iters 200 --json",
+        "ping --op read --size 5000 --iters 200 --json",
+        "ping --op send --completion event --iters 200 --json",
+        "blast --op write --size 64KiB --iters 500 --verify --json",
+        "blast --op send --size 100 --iters 2000 --json",
+    ] {
+        let record = run(program);
+        assert_eq!(record["status"], "ok", "{program}: {record}");
+        assert!(
+            port_of(&record).starts_with("UDP (RoCEv2 at 10.77.0.2:4791)"),
+            "{record}"
+        );
+    }
+    drop(server);
+    assert!(here.shm_files().is_empty());
+}
+
+#[test]
+fn over_udp_between_two_addresses_of_the_loopback_device() {
+    let (here, there) = (Place::new(), Place::new());
+    // The server is met at 127.0.0.1, and takes that.
+    let server = Server::start(&there);
+    let over = ["--device", "soft@127.0.0.2", "--peer", &server.address];
+    let record = here
+        .run(&[&SHORT[..], &over].concat())
+        .ok()
+        .json()
+        .remove(0);
+    assert_eq!(record["status"], "ok", "{record}");
+    let passive = &record["provenance"]["passive"]["device"]["port"];
+    assert!(
+        passive.as_str().unwrap().contains("127.0.0.1:4791"),
+        "{record}"
+    );
+    assert!(port_of(&record).contains("127.0.0.2:4791"), "{record}");
+}
+
 #[test]
 fn a_cut_wire_is_noticed_at_both_ends() {
     let wire = match Wire::new("cut") {
@@ -193,7 +257,7 @@ fn soft_does_not_reach_into_another_memory() {
     for words in [
         "device soft cannot reach from ",
         "two shared memories (/dev/shm, ADVERB_SHM)",
-        "its UDP port is not in this version",
+        "name --device soft@ADDR on both sides",
     ] {
         assert!(line.contains(words), "{line}");
     }

@@ -38,7 +38,8 @@ fn something_is_missing_or_too_much() {
 
 #[test]
 fn devices() {
-    assert_snapshot!(usage("ping --op send --device hard"), @"error: --device: 'hard' is no device: use soft, verbs:NAME[:PORT[:GID]] or model:PRESET (see `adverb devices`)");
+    assert_snapshot!(usage("ping --op send --device hard"), @"error: --device: 'hard' is no device: use soft, soft@ADDR, verbs:NAME[:PORT[:GID]] or model:PRESET (see `adverb devices`)");
+    assert_snapshot!(usage("ping --op send --device soft@here"), @"error: --device 'soft@here': 'here' is no address: write soft@ADDR with an IPv4 or IPv6 address of this host, such as soft@10.0.0.1, or soft@auto");
     assert_snapshot!(usage("ping --op send --device verbs:"), @"error: --device 'verbs:': '' names no device: write NAME[:PORT[:GID]], such as mlx5_0:1:3; ibv_devices lists the names");
     assert_snapshot!(usage("ping --op send --device verbs:mlx5_0:0"), @"error: --device 'verbs:mlx5_0:0': '0' in 'mlx5_0:0' is no port: ports are numbered from 1 to 254");
     assert_snapshot!(usage("ping --op send --device verbs:mlx5_0:1:first"), @"error: --device 'verbs:mlx5_0:1:first': 'first' in 'mlx5_0:1:first' is no GID: write its index (0, 1, ...) or the port's IP address");

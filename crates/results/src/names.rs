@@ -37,10 +37,11 @@ impl fmt::Display for Signaling {
 }
 
 impl fmt::Display for DeviceRef {
-    /// As the command line takes it: `soft`, `verbs:mlx5_0`, `model:connect_ib`.
+    /// As the command line takes it: `soft`, `soft@10.0.0.1`, `verbs:mlx5_0`, `model:connect_ib`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.kind {
-            DeviceKind::Soft if self.name == "soft" => f.pad("soft"),
+            // Its name says the kind already.
+            DeviceKind::Soft => f.pad(&self.name),
             kind => f.pad(&format!("{kind}:{}", self.name)),
         }
     }
@@ -87,6 +88,7 @@ mod tests {
             .to_string()
         };
         assert_eq!(device(DeviceKind::Soft, "soft"), "soft");
+        assert_eq!(device(DeviceKind::Soft, "soft@::1"), "soft@::1");
         assert_eq!(device(DeviceKind::Verbs, "mlx5_0"), "verbs:mlx5_0");
     }
 }

@@ -65,7 +65,10 @@ impl Desk {
         if let Some(name) = busy {
             return Err(format!("busy with {name}: try again when that has ended"));
         }
-        let device = self.device_for(visit)?;
+        let device = match self.device_for(visit)? {
+            device @ DeviceChoice::Soft(_) => device.met_at(at),
+            device => device,
+        };
         let info = DeviceInfo::query(&device.met_at(at)).map_err(|e| {
             format!(
                 "{}; devices may have other names there: `adverb devices` lists them, and `adverb serve --device` chooses one",
@@ -73,7 +76,7 @@ impl Desk {
             )
         })?;
         let identity = Identity::of(&info);
-        if device == DeviceChoice::Soft {
+        if device == DeviceChoice::SOFT {
             self.check_reach(&identity, visit)?;
         }
         let limits = Limits::of(&info.caps, half_of(memory()));
@@ -96,7 +99,9 @@ impl Desk {
         let Some(ours) = &self.device else {
             return Ok(visit.device.clone());
         };
-        if ours.reference().kind == visit.device.reference().kind {
+        let is_local = |device: &DeviceChoice| *device == DeviceChoice::SOFT;
+        let same_kind = ours.reference().kind == visit.device.reference().kind;
+        if same_kind && is_local(ours) == is_local(&visit.device) {
             return Ok(ours.clone());
         }
         Err(format!(
@@ -110,7 +115,7 @@ impl Desk {
         match visit.identity.parted_from(ours) {
             None => Ok(()),
             Some(why) => Err(format!(
-                "device soft cannot reach from {} to {}: {why}, and its local port is shared memory of one user on one machine; its UDP port is not in this version",
+                "device soft cannot reach from {} to {}: {why}, and its local port is shared memory of one user on one machine: name --device soft@ADDR on both sides, each with an address of its own",
                 printable(&visit.host),
                 self.host
             )),
@@ -124,7 +129,7 @@ fn refuse_model(device: &DeviceChoice) -> Result<(), String> {
         DeviceChoice::Model(_) => Err(format!(
             "{device} is a model: both sides run in virtual time in one process, and nothing is served"
         )),
-        DeviceChoice::Soft | DeviceChoice::Verbs(_) => Ok(()),
+        DeviceChoice::Soft(_) | DeviceChoice::Verbs(_) => Ok(()),
     }
 }
 

@@ -291,7 +291,7 @@ impl ClientArgs {
     /// The device.
     pub(crate) fn device(&self) -> DeviceChoice {
         let named = device_or_preset(Some(&self.device), self.preset.as_ref());
-        named.unwrap_or(DeviceChoice::Soft)
+        named.unwrap_or(DeviceChoice::SOFT)
     }
 }
 

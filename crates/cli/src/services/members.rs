@@ -10,7 +10,6 @@ use adverb_host::{HostStation, Link, usable_cores};
 use adverb_hwmodel::{Cluster, Placement};
 use adverb_patterns::{PatternError, Schedule};
 use adverb_sim::{Budget, Outcome, Resource, Returned};
-use adverb_softnic::SoftDevice;
 use adverb_verbs::{self as verbs, Device, RoleId};
 use anyhow::{Context, anyhow, bail};
 
@@ -40,7 +39,9 @@ pub(super) fn run<P: Program>(
     interrupt: &Interrupt,
 ) -> anyhow::Result<Vec<P::Tally>> {
     let ended = match device {
-        DeviceChoice::Soft => on_threads(&SoftDevice::new(), program, schedule, interrupt)?,
+        DeviceChoice::Soft(address) => {
+            on_threads(&address.device()?, program, schedule, interrupt)?
+        }
         DeviceChoice::Verbs(verbs) => {
             if device.to_string().starts_with("verbs+cm:") {
                 return Err(Usage(format!(

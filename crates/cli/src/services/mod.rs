@@ -299,7 +299,7 @@ fn run<P: program::Program>(args: &ClientArgs, program: &P) -> anyhow::Result<Ve
 fn duration(args: &ClientArgs) -> Span {
     args.duration.unwrap_or(match args.device() {
         DeviceChoice::Model(_) => Span::from_ms(1),
-        DeviceChoice::Soft | DeviceChoice::Verbs(_) => Span::from_secs(1),
+        DeviceChoice::Soft(_) | DeviceChoice::Verbs(_) => Span::from_secs(1),
     })
 }
 
