@@ -208,6 +208,33 @@ fn over_udp_between_two_network_namespaces() {
 }
 
 #[test]
+fn over_udp_and_ipv6_between_two_network_namespaces() {
+    let six = |wire: &Wire| {
+        let [a, b] = &wire.names;
+        ip(&format!("-n {a} address add fd00:77::1/64 dev va nodad"))?;
+        ip(&format!("-n {b} address add fd00:77::2/64 dev vb nodad"))
+    };
+    let wire = match Wire::new("six").and_then(|wire| six(&wire).map(|()| wire)) {
+        Ok(wire) => wire,
+        Err(why) => return not_run("over_udp_and_ipv6_between_two_network_namespaces", &why),
+    };
+    let (here, there) = (Place::new(), Place::new());
+    // It takes the address at which it is met.
+    let serve = there.command(&["serve", "--bind", "[fd00:77::1]", "--once"]);
+    let server = Server::run(wire.inside(0, &serve));
+    let over = ["--device", "soft@fd00:77::2", "--peer", "[fd00:77::1]"];
+    let ping = here.command(&[&SHORT[..], &over].concat());
+    let ended: common::Ended = wire.inside(1, &ping).output().unwrap().into();
+    let record = ended.ok().json().remove(0);
+    assert_eq!(record["status"], "ok", "{record}");
+    assert!(
+        port_of(&record).starts_with("UDP (RoCEv2 at [fd00:77::2]:4791)"),
+        "{record}"
+    );
+    assert_eq!(server.end(), Some(0));
+}
+
+#[test]
 fn over_udp_between_two_addresses_of_the_loopback_device() {
     let (here, there) = (Place::new(), Place::new());
     // The server is met at 127.0.0.1, and takes that.

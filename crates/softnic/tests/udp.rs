@@ -486,12 +486,12 @@ fn the_port_says_what_it_is() {
 }
 
 #[test]
-fn over_ipv6_too() {
+fn an_ipv6_address_is_its_gid() {
     let v6 = IpAddr::V6(std::net::Ipv6Addr::LOCALHOST);
     if UdpSocket::bind((v6, 0)).is_err() {
-        return common::not_run("over_ipv6_too: no IPv6 here");
+        return common::not_run("an_ipv6_address_is_its_gid: no IPv6 here");
     }
-    // There is one address only: the way between two of them is that of IPv4.
+    // There is one address only; `adverb`'s tests measure between two, in network namespaces.
     let end = End::of(SoftDevice::at(v6), MEMORY);
     assert_eq!(
         end.context.port(PortNum::ONE).unwrap().gid.to_string(),
