@@ -9,7 +9,7 @@ use adverb_verbs::{
     RecvRequest, SendRequest, WcOpcode, WcStatus, WorkCompletion, WrId,
 };
 
-use crate::pair::{PATIENCE, Pair, SIGNALED, Setup, completions, connect};
+use crate::pair::{PATIENCE, Pair, QUIET, SIGNALED, Setup, completions, connect};
 use crate::{Subject, Verdict};
 
 /// One queue takes the completions of sends and receives; each queue keeps its order (IBTA
@@ -186,6 +186,8 @@ pub fn an_overrun_is_reported<D: Device>(device: &D) -> Verdict {
         from.post_send(&[request.with_flags(SIGNALED)])
             .expect("post");
     }
+    // A network takes a while to complete them all.
+    std::thread::sleep(QUIET);
     let deadline = Instant::now() + PATIENCE;
     let mut found = 0;
     loop {

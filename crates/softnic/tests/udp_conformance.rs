@@ -1,5 +1,6 @@
-//! The conformance suite with the two ends at different addresses, 127.0.0.1 and 127.0.0.2: all but
-//! the unreliable services, which this version refuses over UDP by name (`udp.rs`).
+//! The conformance suite with the two ends at different addresses: all but the unreliable services,
+//! which this version refuses over UDP by name (`udp.rs`). Each case has a network of its own, as
+//! packets of one that ended might be taken for those of the next.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -7,10 +8,21 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use adverb_softnic::{SoftContext, SoftDevice};
 use adverb_verbs::{Device, DeviceName, OpenError};
 
-/// Opens at one address and the other in turn.
-#[derive(Debug, Default)]
+/// Opens at one address of its network and the other in turn.
+#[derive(Debug)]
 struct InTurn {
+    net: u8,
     opened: AtomicU8,
+}
+
+impl InTurn {
+    fn new() -> Self {
+        static NETS: AtomicU8 = AtomicU8::new(0);
+        InTurn {
+            net: NETS.fetch_add(1, Ordering::Relaxed),
+            opened: AtomicU8::new(0),
+        }
+    }
 }
 
 impl Device for InTurn {
@@ -22,7 +34,7 @@ impl Device for InTurn {
 
     fn open(&self) -> Result<SoftContext, OpenError> {
         let host = 1 + self.opened.fetch_add(1, Ordering::Relaxed) % 2;
-        SoftDevice::at(IpAddr::V4(Ipv4Addr::new(127, 0, 0, host))).open()
+        SoftDevice::at(IpAddr::V4(Ipv4Addr::new(127, 8, self.net, host))).open()
     }
 }
 
@@ -38,7 +50,7 @@ macro_rules! module {
             $(
                 #[test]
                 fn $case() {
-                    let verdict = adverb_conformance::$module::$case(&super::InTurn::default());
+                    let verdict = adverb_conformance::$module::$case(&super::InTurn::new());
                     assert_eq!(verdict, Ok(()));
                 }
             )*

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use adverb_verbs::{
-    AccessFlags, Gid, ModifyQpError, QpAttr, QpState, QpType, Qpn, SendRequest, WcStatus,
+    AccessFlags, AckTimeout, Gid, ModifyQpError, QpAttr, QpState, QpType, Qpn, SendRequest,
+    WcStatus,
 };
 
 use super::{Path, QpInner, SendQueue};
@@ -188,7 +189,7 @@ impl QpInner {
                 self.qpn,
                 &Sending {
                     first_psn,
-                    timeout,
+                    timeout: in_software(timeout),
                     retries,
                     rnr_retries,
                     max_reads,
@@ -196,7 +197,7 @@ impl QpInner {
             );
         }
         let patience = Patience {
-            timeout: attr.timeout,
+            timeout: attr.timeout.map(in_software),
             retries: attr.retry_cnt,
             rnr_retries: attr.rnr_retry,
         };
@@ -217,5 +218,14 @@ impl QpInner {
         // What was held back may go.
         self.ring();
         Ok(())
+    }
+}
+
+/// Four times the timeout, which is what may pass before it counts (IBTA vol. 1, 9.7.6.1.3): a
+/// thread that answers may have to wait for a core.
+fn in_software(timeout: AckTimeout) -> AckTimeout {
+    match timeout.code() {
+        0 => timeout, // for ever
+        code => AckTimeout::new(code.saturating_add(2).min(31)).unwrap_or(timeout),
     }
 }
