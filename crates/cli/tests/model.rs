@@ -304,8 +304,11 @@ fn a_data_file_is_a_users_own() {
         "{reasons}"
     );
     let args = "model validate --data mine.csv --only ping --worst 1";
-    let text = place.run(&args.split(' ').collect::<Vec<_>>()).ok().out;
-    assert!(text.contains("cannot: no preset 'mlx4_eastmere'"), "{text}");
+    let worst = place.run(&args.split(' ').collect::<Vec<_>>()).ok().out;
+    assert!(
+        worst.contains("cannot: no preset 'mlx4_eastmere'"),
+        "{worst}"
+    );
 
     fs::write(
         place.path("cut.csv"),

@@ -227,7 +227,7 @@ params! {
         wqe_read_bytes: 64.0..=4096.0;
         /// WQEs that it keeps: those that came last.
         wqe_entries: 1.0..=10000000.0;
-        /// WQEs that it can load again at a time without standing still.
+        /// WQEs that it can read again at a time without its sending side standing still.
         wqe_fetches: 1.0..=4096.0;
         /// Atomic operations at different addresses that it locks apart.
         atomic_buckets: 1.0..=1000000.0;

@@ -452,7 +452,8 @@ fn what_a_nic_cannot_keep_of_a_deep_queue_it_reads_again() {
     let (reads, fast) = writes("cx3", 8);
     assert!((0.99..1.1).contains(&reads), "{reads}: only the payload");
     let (reads, slow) = writes("cx3", 512);
-    assert!((1.7..2.1).contains(&reads), "{reads}: WQE and payload");
+    // 512 B of the send queue, and the payload.
+    assert!((8.0..9.1).contains(&reads), "{reads}: WQEs and payload");
     assert!(slow < fast / 2.0, "{slow} of {fast}");
 }
 

@@ -250,11 +250,6 @@ impl Fabric {
         let span = host.nic.times.response + context;
         let passed = host.receive(agenda.now(), span);
         host.trace.note(Act::Receive, agenda.now(), passed);
-        if pulls && let Some(wqe) = self.qps[at.index as usize].wqe(seq) {
-            // Where the data go stands in the request.
-            let again = host.need_again(wqe);
-            host.nic.rx.serve(agenda.now(), again);
-        }
         let mut visible = passed;
         if length > 0 {
             // The completion goes the same way behind them.

@@ -9,7 +9,7 @@ use adverb_units::{Span, Time};
 use adverb_verbs::QpType;
 
 use super::machine::Machine;
-use super::queue_pair::{Held, Qp, Wqe};
+use super::queue_pair::{Held, Qp};
 use super::{Event, Fabric, QpRef};
 use crate::params;
 use crate::pcie::LINE;
@@ -108,6 +108,17 @@ impl Machine {
         }
     }
 
+    /// Reads a request that the NIC has let go. Its sending side stands still for as long as its few
+    /// reads of this kind do not hide; what it reads is a whole piece of the send queue.
+    fn read_again(&mut self, qp: &mut Qp, seq: u64, now: Time) {
+        self.nic.counts.wqe_misses += 1;
+        let next = self.read_list(qp, seq, now, Span::ZERO);
+        let used: u64 = (seq..next).filter_map(|seq| Some(qp.wqe(seq)?.lines)).sum();
+        let beside = (self.nic.wqes.read_bytes / LINE).saturating_sub(used);
+        self.pcie.traffic.read_lines += beside;
+        self.nic.tx.serve(now, self.nic.times.wqe_miss);
+    }
+
     /// Reads the request `first` and others of its doorbell, as many as are read at a time, `delay`
     /// from now. Returns the number of the next one.
     fn read_list(&mut self, qp: &mut Qp, first: u64, now: Time, delay: Span) -> u64 {
@@ -138,18 +149,6 @@ impl Machine {
         }
         seq
     }
-
-    /// A request of a reliable connection is needed for its answer; how long it stops the receiving
-    /// side, if it has to be read again.
-    pub(super) fn need_again(&mut self, wqe: &mut Wqe) -> Span {
-        if self.nic.wqes.has(wqe.held, QpType::Rc) {
-            return Span::ZERO;
-        }
-        self.nic.counts.wqe_misses += 1;
-        self.pcie.traffic.read_lines += wqe.lines;
-        wqe.held = Held::Read(self.nic.wqes.keep());
-        self.nic.times.wqe_miss
-    }
 }
 
 impl Fabric {
@@ -177,9 +176,15 @@ impl Fabric {
             }
             return false;
         }
-        let machine = &mut self.machines[machine];
-        machine.nic.counts.wqe_misses += 1;
-        machine.read_list(&mut self.qps[at.index as usize], next, now, Span::ZERO);
+        let (qp, machine) = (
+            &mut self.qps[at.index as usize],
+            &mut self.machines[machine],
+        );
+        if machine.nic.wqes.reads_ahead() {
+            machine.read_again(qp, next, now);
+        } else {
+            machine.read_list(qp, next, now, Span::ZERO);
+        }
         true
     }
 
