@@ -37,7 +37,7 @@ fn run(
     let cells = cells(&info.caps)?;
     let bed = match &device {
         DeviceChoice::Model(preset) => Bed::Model(Box::new(Hardware::load(preset)?)),
-        _ => Bed::Pair(pair(args, &info, &cells)?),
+        _ => Bed::Pair(Box::new(pair(args, &info, &cells)?)),
     };
     let interrupt = Interrupt::listen()?;
     let mut recorder = Recorder::new(bed)?;

@@ -15,7 +15,7 @@ use crate::request::patience;
 /// What cells run on.
 pub(crate) enum Bed {
     /// Two processes on a real device.
-    Pair(Pair),
+    Pair(Box<Pair>),
     /// Two roles in virtual time.
     Model(Box<Hardware>),
 }

@@ -53,7 +53,7 @@ pub(crate) fn run(args: &StudyArgs) -> anyhow::Result<ExitCode> {
     let interrupt = Interrupt::listen()?;
     let bed = match &meta.device {
         DeviceChoice::Model(preset) => Bed::Model(Box::new(Hardware::load(preset)?)),
-        device => Bed::Pair(Pair::new(device.clone(), cores, peer)),
+        device => Bed::Pair(Box::new(Pair::new(device.clone(), cores, peer))),
     };
     let mut recorder = Recorder::new(bed)?;
     meta.planned = plan.cells.iter().map(|cell| cell.id.clone()).collect();
