@@ -7,12 +7,12 @@ use adverb_verbs::{
 };
 
 use crate::error::PatternError;
-use crate::pattern::{Part, Pattern, Piece};
+use crate::pattern::{Member, Part, Pattern, Piece};
 use crate::random::Random;
 use crate::reap::Reaper;
 use crate::requester::Requester;
 use crate::tenant::{churn, strand};
-use crate::wiring::{Wiring, meet};
+use crate::wiring::{Wiring, is_done, meet, say_done};
 
 /// Completions taken at a time.
 pub(crate) const BATCH: usize = 16;
@@ -20,8 +20,11 @@ pub(crate) const BATCH: usize = 16;
 /// A line of memory, in bytes.
 const LINE: usize = 64;
 
-/// Who takes messages goes on for so long: members do not begin and end at the same moment.
+/// Who takes messages waits for so long, once its time is over, before it asks who still sends:
+/// members do not begin and end at the same moment.
 const GRACE: Span = Span::from_us(200);
+/// How long it waits for that word.
+const GLANCE: Span = Span::from_us(10);
 
 /// How long members work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -185,8 +188,17 @@ pub fn run<S: Station>(
     meet(station, me, members)?;
     let mut watch = Watch::new(station.now(), schedule);
     match &member.part {
-        Part::Request(load) => Requester::new(station, &wiring, load).run(&mut watch)?,
-        Part::Receive { size, .. } => take(station, &wiring, *size, &mut watch)?,
+        Part::Request(load) => {
+            Requester::new(station, &wiring, load).run(&mut watch)?;
+            let takers = peers(pattern, member, |part| matches!(part, Part::Receive { .. }));
+            takers
+                .into_iter()
+                .try_for_each(|role| say_done(station, role))?;
+        }
+        Part::Receive { size, .. } => {
+            let senders = peers(pattern, member, |part| matches!(part, Part::Request(_)));
+            take(station, (&wiring, senders), *size, &mut watch)?;
+        }
         Part::Compute(piece) => compute(station, &wiring, *piece, &mut watch)?,
         Part::Churn { region } => churn(station, *region, watch.until)?,
         Part::Strand(load) => strand(station, &wiring, load, watch.until)?,
@@ -241,10 +253,22 @@ fn post_receive<S: Station>(
     Ok(wiring.qps[qp].post_recv(&[RecvRequest::new(name, &sges)])?)
 }
 
-/// Takes messages and posts their receives again.
+/// The members that a member is linked with and that do such a part.
+fn peers(pattern: &Pattern, member: &Member, does: impl Fn(&Part) -> bool) -> Vec<RoleId> {
+    let linked = member.links.iter().map(|link| link.peer);
+    let mut peers: Vec<_> = linked
+        .filter(|peer| does(&pattern.members[peer.0 as usize].part))
+        .collect();
+    peers.sort_unstable();
+    peers.dedup();
+    peers
+}
+
+/// Takes messages and posts their receives again, until all senders are done: one that began late
+/// would otherwise wait for a receive.
 fn take<S: Station>(
     station: &S,
-    wiring: &Wiring<S::Context>,
+    (wiring, mut senders): (&Wiring<S::Context>, Vec<RoleId>),
     size: u32,
     watch: &mut Watch,
 ) -> Result<(), PatternError> {
@@ -253,13 +277,19 @@ fn take<S: Station>(
     loop {
         let now = station.now();
         let end = watch.until + GRACE;
-        if now >= end {
+        if now >= end
+            && let Some(sender) = senders.last()
+            && is_done(station, *sender, GLANCE)?
+        {
+            senders.pop();
+        }
+        if senders.is_empty() {
             return Ok(());
         }
-        let patience = end - now;
+        let patience = if now < end { end - now } else { GRACE };
         let n = match reaper.reap(&mut completions, patience) {
             Ok(n) => n,
-            Err(PatternError::Wait(WaitError::TimedOut { .. })) => return Ok(()),
+            Err(PatternError::Wait(WaitError::TimedOut { .. })) => 0,
             Err(error) => return Err(error),
         };
         for wc in &completions[..n] {

@@ -3,8 +3,8 @@
 use adverb_units::{Bytes, Span};
 use adverb_verbs::{
     AccessFlags, AddressHandle, AddressVector, Context, Endpoint, MemoryRegion, ModifyQpError,
-    PortCaps, PortNum, Psn, QpAttr, QpCaps, QpInit, QpState, QpType, QueuePair, RemoteAddress,
-    Rkey, RoleId, Station,
+    OutOfBandError, PortCaps, PortNum, Psn, QpAttr, QpCaps, QpInit, QpState, QpType, QueuePair,
+    RemoteAddress, Rkey, RoleId, Station,
 };
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -29,6 +29,7 @@ enum Word {
     Hello { end: Endpoint, addr: u64, rkey: u32 },
     Ready,
     Go,
+    Done,
 }
 
 /// One link, connected.
@@ -124,6 +125,27 @@ pub(crate) fn receive<S: Station, W: DeserializeOwned>(
 ) -> Result<W, PatternError> {
     let text = station.receive(from, PATIENCE)?;
     postcard::from_bytes(&text).map_err(|_| PatternError::Protocol("a message"))
+}
+
+/// Tells a member that takes messages that no more will come.
+pub(crate) fn say_done<S: Station>(station: &S, to: RoleId) -> Result<(), PatternError> {
+    send(station, to, &Word::Done)
+}
+
+/// Whether a member has said, within `patience`, that no more messages will come.
+pub(crate) fn is_done<S: Station>(
+    station: &S,
+    from: RoleId,
+    patience: Span,
+) -> Result<bool, PatternError> {
+    let text = match station.receive(from, patience) {
+        Err(OutOfBandError::TimedOut { .. }) => return Ok(false),
+        text => text?,
+    };
+    match postcard::from_bytes(&text) {
+        Ok(Word::Done) => Ok(true),
+        _ => Err(PatternError::Protocol("the end")),
+    }
 }
 
 /// Waits until all `members` are here; member 0 counts.
