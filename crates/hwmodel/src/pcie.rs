@@ -159,6 +159,12 @@ impl Pcie {
         seen
     }
 
+    /// What writing `bytes` takes on an idle link, until they can be seen.
+    pub(crate) fn write_time(&self, bytes: u64) -> Span {
+        let wire = bytes + bytes.div_ceil(self.max_payload) * self.overhead.request;
+        self.byte.of(wire) + self.one_way
+    }
+
     /// Memory takes what was written last only at `until`; writes keep their order and wait.
     pub(crate) fn hold_writes(&mut self, until: Time) {
         self.up.serve(until, Span::ZERO);

@@ -92,12 +92,21 @@ impl Cache {
     /// Looks `key` up and keeps it; whether it was there.
     #[inline]
     pub(crate) fn access(&mut self, key: u32) -> bool {
+        let is_there = self
+            .places
+            .get(key as usize)
+            .is_some_and(|place| *place != 0);
+        if !is_there {
+            self.keep(key);
+        }
+        is_there
+    }
+
+    /// Takes in a key that is not there.
+    fn keep(&mut self, key: u32) {
         let index = key as usize;
         if index >= self.places.len() {
             self.places.resize(index + 1, 0);
-        }
-        if self.places[index] != 0 {
-            return true;
         }
         let place = if self.kept.len() < self.entries {
             self.kept.push(key);
@@ -109,7 +118,6 @@ impl Cache {
             place
         };
         self.places[index] = place as u32 + 1;
-        false
     }
 
     /// Forgets all.

@@ -10,7 +10,11 @@ use proptest::prelude::*;
 
 /// One-way time of a ping on a changed ConnectX-3, in nanoseconds.
 fn ping(op: Opcode, size: u64, inline: bool, changes: &[(&str, f64)]) -> f64 {
-    let preset = Preset::built_in("cx3").and_then(|preset| preset.with(changes));
+    ping_on("cx3", op, (size, inline), changes)
+}
+
+fn ping_on(preset: &str, op: Opcode, (size, inline): (u64, bool), changes: &[(&str, f64)]) -> f64 {
+    let preset = Preset::built_in(preset).and_then(|preset| preset.with(changes));
     let mut spec = cell(Program::Ping, op, size);
     spec.params.inline = inline;
     spec.params.length = Length::Iters(20);
@@ -57,6 +61,21 @@ proptest! {
         let short = ping(op, size, false, &[]);
         let long = ping(op, size + more, false, &[]);
         prop_assert!(long >= short, "{op}: {long} ns for {} B, {short} ns for {size} B", size + more);
+    }
+
+    #[test]
+    fn long_messages_stream_at_the_speed_of_the_way_and_not_above(
+        preset in prop::sample::select(vec!["cx", "mt26428_qdr", "cx3", "connect_ib", "cx5_skylake"]),
+        size in 100_000u64..1_000_000,
+    ) {
+        let params = Preset::built_in(preset).expect("a preset").params;
+        let wire = size as f64 * 8.0 / params.link.gbps;
+        let write = ping_on(preset, Opcode::Write, (size, false), &[]);
+        // A round of a READ: the data pass once.
+        let read = 2.0 * ping_on(preset, Opcode::Read, (size, false), &[]);
+        prop_assert!(write >= wire && read >= wire, "{preset}: {write} ns and {read} ns for {size} B");
+        prop_assert!(read <= 1.1 * write + 5_000.0, "{preset}: READ {read} ns, WRITE {write} ns of {size} B");
+        prop_assert!(write <= 1.3 * wire + 10_000.0, "{preset}: {write} ns for {size} B");
     }
 
     #[test]

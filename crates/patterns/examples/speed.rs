@@ -10,7 +10,12 @@ use adverb_sim::Budget;
 use adverb_units::Span;
 use adverb_verbs::RoleId;
 
+/// Milliseconds of virtual time, unless the first argument says otherwise.
+const SIMULATED_MS: u64 = 50;
+
 fn main() {
+    let argument = std::env::args().nth(1);
+    let ms = argument.map_or(SIMULATED_MS, |ms| ms.parse().expect("milliseconds"));
     let loads = [
         (
             "WRITE of 32 B, inline, one by one",
@@ -62,7 +67,7 @@ fn main() {
         let mut cluster = Cluster::new(&preset, &[Placement::Cached; 2]);
         let schedule = Schedule {
             warm_up: Span::ZERO,
-            measured: Span::from_ms(50),
+            measured: Span::from_ms(ms),
         };
         let tallies: Vec<_> = (0..pattern.members.len() as u32)
             .map(|role| {

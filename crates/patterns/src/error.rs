@@ -3,7 +3,7 @@
 use adverb_units::Span;
 use adverb_verbs::{
     CreateError, MemoryAccessError, ModifyQpError, OutOfBandError, PollError, PostError,
-    RegisterError, WaitError, WcStatus, WrId,
+    RegisterError, WaitError, WcStatus, WorkCompletion, WrId,
 };
 
 /// Why a member could not do its part.
@@ -77,4 +77,15 @@ pub enum PatternError {
     /// Another member said what it should not.
     #[error("{0} was expected of another member, which said something else")]
     Protocol(&'static str),
+}
+
+/// The failure of a request that failed.
+pub(crate) fn succeeded(wc: &WorkCompletion) -> Result<(), PatternError> {
+    if wc.status.is_success() {
+        return Ok(());
+    }
+    Err(PatternError::Completion {
+        wr_id: wc.wr_id,
+        status: wc.status,
+    })
 }

@@ -28,7 +28,7 @@ pub use checked::Handed;
 pub use error::PatternError;
 pub use load::{Aim, Dc, Limits, Load, Places, Posting, Refill, Request, Seen, Timing, Transport};
 pub use member::{Schedule, Tally, run};
-pub use onesided::{Items, OneSided, OneSidedClients, Remote, run_onesided};
+pub use onesided::{Items, OneSided, OneSidedClients, Puts, Remote, run_onesided};
 pub use pattern::{Inbound, Landing, Link, Member, Outbound, Part, Pattern, Piece, Symmetric};
 pub use reap::Wait;
 pub use rpc::{

@@ -189,7 +189,8 @@ impl Pattern {
                     Some(0) => Part::Serve,
                     share => Part::Request(within(&seeded(load, thread), share)),
                 };
-                pattern.add(1 + thread % peers, part, shape.memory)
+                // Its requests bring to, or take from, one place.
+                pattern.add(1 + thread % peers, part, load.payload().into())
             })
             .collect();
         if transport == Transport::Dci {

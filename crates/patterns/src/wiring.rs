@@ -53,15 +53,18 @@ pub(crate) struct Wiring<C: Context> {
     /// What DC initiators of others reach.
     target: Option<C::Qp>,
     pub(crate) wires: Vec<Wire<C>>,
+    /// Longest payload that requests may have inline.
+    pub(crate) inline: u32,
 }
 
 /// Sizes of a member's queues.
-struct Depths {
-    send: u32,
-    recv: u32,
-    inline: u32,
-    rd_atomic: u8,
-    shares_qp: bool,
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Depths {
+    pub(crate) send: u32,
+    pub(crate) recv: u32,
+    pub(crate) inline: u32,
+    pub(crate) rd_atomic: u8,
+    pub(crate) shares_qp: bool,
 }
 
 impl Depths {
@@ -173,11 +176,21 @@ impl<C: Context> Wiring<C> {
         pattern: &Pattern,
         member: &Member,
     ) -> Result<Self, PatternError> {
+        let depths = Depths::of(&member.part, pattern.transport);
+        Self::with_depths(station, pattern, member, depths)
+    }
+
+    /// The same, with queues of other sizes than those of the member's part.
+    pub(crate) fn with_depths<S: Station<Context = C>>(
+        station: &S,
+        pattern: &Pattern,
+        member: &Member,
+        depths: Depths,
+    ) -> Result<Self, PatternError> {
         let transport = pattern.transport;
         let context = station.context();
         let caps = context.caps();
         let port = context.port(context.port_num())?;
-        let depths = Depths::of(&member.part, transport);
         let pd = context.alloc_pd()?;
         let all = AccessFlags::all();
         let memory = member.memory.max(64) + polled::bytes(&member.part);
@@ -186,7 +199,7 @@ impl<C: Context> Wiring<C> {
         let qps = queue_pairs(transport, member, &depths);
         let entries = depths
             .send
-            .max(depths.recv)
+            .saturating_add(depths.recv)
             .saturating_mul(qps.max(1) as u32);
         let channel = match pattern.wait {
             Wait::Event => Some(context.create_channel()?),
@@ -221,6 +234,7 @@ impl<C: Context> Wiring<C> {
             qps,
             target,
             wires: Vec::with_capacity(links),
+            inline: depths.inline,
             polled: member.memory.max(64),
         };
         let path = (context.port_num(), port.active_mtu);

@@ -126,6 +126,12 @@ fn equal_machines_do_equally_well() {
             align: 64,
             within: 1 << 15,
         },
+        // READs beyond rd_atomic would cost their queue its place in the NIC: chance then says whose.
+        limits: Limits {
+            per_qp: 16,
+            per_member: 64,
+            rd_atomic: 16,
+        },
         ..load(Request::Read, 32)
     };
     let shape = Symmetric {

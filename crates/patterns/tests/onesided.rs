@@ -4,8 +4,8 @@
 mod common;
 
 use adverb_patterns::{
-    Handed, Items, OneSided, OneSidedClients, Posting, Remote, Schedule, ServiceTally, Timing,
-    run_onesided,
+    Handed, Items, OneSided, OneSidedClients, Posting, Puts, Remote, Schedule, ServiceTally,
+    Timing, run_onesided,
 };
 use adverb_units::Span;
 use adverb_verbs::RoleId;
@@ -33,6 +33,7 @@ fn items(records: &[u32], mean_reads: f64, put_ratio: f64) -> Remote {
         records: records.to_vec(),
         mean_reads,
         put_ratio,
+        puts: Puts::Lock,
     })
 }
 
@@ -91,6 +92,29 @@ fn items_are_read_by_dependent_reads_and_locked_by_two_additions() {
                 // How much is done in the measured time depends on the machine; something is done.
                 assert!(tally.values_checked + tally.locked > 0, "{records:?}");
                 assert!(tally.locked == 0 || put_ratio > 0.0);
+                assert!(tally.values_checked == 0 || put_ratio < 1.0);
+            }
+        }
+    }
+}
+
+#[test]
+fn items_are_renewed_by_the_cores_that_own_them_when_asked() {
+    for (cores, value, put_ratio, list) in [(1, 32, 0.5, 4), (2, 8, 1.0, 1), (2, 900, 0.3, 16)] {
+        let remote = Remote::Items(Items {
+            items: 200,
+            records: vec![32, 64],
+            mean_reads: 1.6,
+            put_ratio,
+            puts: Puts::Ask { cores, value },
+        });
+        for tallies in everywhere(&program(remote, Posting::List(list))) {
+            let (owners, clients) = tallies.split_at(cores as usize);
+            let renewed: u64 = owners.iter().map(|tally| tally.locked).sum();
+            let asked: u64 = clients.iter().map(|tally| tally.locked).sum();
+            assert_eq!(renewed, asked, "{cores} cores, values of {value} B");
+            assert!(asked > 0);
+            for tally in clients {
                 assert!(tally.values_checked == 0 || put_ratio < 1.0);
             }
         }

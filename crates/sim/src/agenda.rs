@@ -1,12 +1,10 @@
 //! What is to happen, in order.
 
-use std::cmp::Ordering;
-use std::collections::BinaryHeap;
-
 use adverb_units::{Span, Time};
 
 use crate::condition::{Condition, Conditions};
 use crate::outcome::WaitsFor;
+use crate::queue::Queue;
 use crate::role::{RoleNumber, Wait, Wake};
 
 /// What an entry of the queue does.
@@ -18,42 +16,6 @@ pub(crate) enum Item<E> {
     /// A role's patience may have ended.
     Timer(RoleNumber),
 }
-
-#[derive(Debug)]
-pub(crate) struct Entry<E> {
-    pub(crate) time: Time,
-    sequence: u64,
-    pub(crate) item: Item<E>,
-}
-
-impl<E> Entry<E> {
-    fn key(&self) -> u128 {
-        u128::from(self.time.as_ps()) << 64 | u128::from(self.sequence)
-    }
-}
-
-// The heap gives its greatest entry first: the earliest is the greatest.
-impl<E> Ord for Entry<E> {
-    #[inline]
-    fn cmp(&self, other: &Self) -> Ordering {
-        other.key().cmp(&self.key())
-    }
-}
-
-impl<E> PartialOrd for Entry<E> {
-    #[inline]
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl<E> PartialEq for Entry<E> {
-    fn eq(&self, other: &Self) -> bool {
-        self.key() == other.key()
-    }
-}
-
-impl<E> Eq for Entry<E> {}
 
 /// What a role is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,9 +101,8 @@ impl Clock {
 #[derive(Debug)]
 pub struct Agenda<E> {
     now: Time,
-    sequence: u64,
     happened: u64,
-    queue: BinaryHeap<Entry<E>>,
+    queue: Queue<Item<E>>,
     conditions: Conditions,
     roles: Vec<RoleState>,
     /// The clock of the role that runs.
@@ -152,9 +113,8 @@ impl<E> Agenda<E> {
     pub(crate) fn new() -> Self {
         Agenda {
             now: Time::ZERO,
-            sequence: 0,
             happened: 0,
-            queue: BinaryHeap::new(),
+            queue: Queue::new(),
             conditions: Conditions::default(),
             roles: Vec::new(),
             clock: Clock {
@@ -184,12 +144,7 @@ impl<E> Agenda<E> {
 
     #[inline]
     fn push(&mut self, at: Time, item: Item<E>) {
-        self.sequence += 1;
-        self.queue.push(Entry {
-            time: at.max(self.now),
-            sequence: self.sequence,
-            item,
-        });
+        self.queue.push(at.max(self.now), item);
     }
 
     /// Makes a condition that roles can wait for. `name` says what it is, for the report of a
@@ -238,17 +193,17 @@ impl<E> Agenda<E> {
     /// When the next entry happens.
     #[inline]
     pub(crate) fn next(&self) -> Option<Time> {
-        self.queue.peek().map(|entry| entry.time)
+        self.queue.next()
     }
 
     /// Takes the next entry and goes to its time.
     #[inline]
     pub(crate) fn take(&mut self) -> Option<Item<E>> {
-        let entry = self.queue.pop()?;
-        self.now = entry.time;
-        self.clock.now = entry.time;
+        let (time, item) = self.queue.pop()?;
+        self.now = time;
+        self.clock.now = time;
         self.happened += 1;
-        Some(entry.item)
+        Some(item)
     }
 
     /// Goes to the running role's time, if nothing happens until then.

@@ -16,7 +16,9 @@
 
 mod agenda;
 mod condition;
+mod heap;
 mod outcome;
+mod queue;
 mod random;
 mod role;
 mod simulation;

@@ -25,11 +25,12 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// A row on every CPU that this process may use, a minute each.
+    /// A row on every CPU that this process may use, five minutes each: many times what the
+    /// longest takes, since a busy machine is no reason to predict nothing.
     fn default() -> Self {
         Limits {
             jobs: thread::available_parallelism().unwrap_or(NonZeroUsize::MIN),
-            per_row: Duration::from_secs(60),
+            per_row: Duration::from_secs(300),
         }
     }
 }

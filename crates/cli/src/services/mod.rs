@@ -8,7 +8,7 @@ mod stopping;
 
 use adverb_patterns::{
     Asking, Clients, Handed, Items, Limits, Load, MAX_BATCH, OneSided, OneSidedClients, Outbound,
-    Pace, Part, Pattern, Places, Posting, Remote, Request, Rpc, RpcPart, Schedule, Service,
+    Pace, Part, Pattern, Places, Posting, Puts, Remote, Request, Rpc, RpcPart, Schedule, Service,
     ServiceTally, Serving, StoreLoad, Tally, Timing, Transport,
 };
 use adverb_units::{Bytes, Span};
@@ -95,6 +95,7 @@ pub(crate) fn kv(args: &KvArgs) -> anyhow::Result<()> {
                 records: vec![value; args.reads as usize],
                 mean_reads: args.reads.into(),
                 put_ratio: args.put,
+                puts: Puts::Lock,
             });
             onesided(name, params, remote, args.server.posting, clients)
         }

@@ -158,7 +158,10 @@ impl Fabric {
         }
         if length > 0 {
             let write = AccessFlags::LOCAL_WRITE;
-            match self.ranges(machine, pd, &receive.pieces, write) {
+            match self.machines[machine as usize]
+                .memory
+                .ranges(&receive.pieces, pd, write)
+            {
                 Some(ranges) => received.ranges = ranges,
                 None => {
                     received.status = WcStatus::LocProtErr;

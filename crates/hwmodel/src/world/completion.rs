@@ -133,15 +133,18 @@ impl Fabric {
     pub(crate) fn retire(&mut self, index: u32, agenda: &mut Agenda<Event>) {
         loop {
             let qp = &mut self.qps[index as usize];
-            let Some(status) = qp.sends.front().and_then(|wqe| wqe.status) else {
+            let Some(wqe) = qp.sends.front_mut() else {
                 return;
             };
-            let Some(wqe) = qp.sends.pop_front() else {
+            let Some(status) = wqe.status else {
                 return;
             };
             qp.first += 1;
-            let (cq, qp_type) = (qp.send_cq, qp.qp_type);
-            let entry = Entry {
+            if let Some(buffer) = wqe.inline.take() {
+                self.messages.keep(buffer);
+            }
+            let is_told = !status.is_success() || wqe.flags.contains(SendFlags::SIGNALED);
+            let entry = is_told.then(|| Entry {
                 at: wqe.completed,
                 completion: WorkCompletion {
                     wr_id: wqe.wr_id,
@@ -155,11 +158,10 @@ impl Fabric {
                 life: qp.life,
                 frees: Frees::Sends(qp.first),
                 inline: 0,
-            };
-            if let Some(buffer) = wqe.inline {
-                self.messages.keep(buffer);
-            }
-            if !status.is_success() || wqe.flags.contains(SendFlags::SIGNALED) {
+            });
+            qp.sends.pop_front();
+            let (cq, qp_type) = (qp.send_cq, qp.qp_type);
+            if let Some(entry) = entry {
                 self.complete(cq, entry, false, agenda);
             }
             if !status.is_success() && status != WcStatus::WrFlushErr {

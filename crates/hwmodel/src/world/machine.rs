@@ -15,7 +15,7 @@ use crate::pcie::Pcie;
 use crate::preset::{Driver, Preset};
 use crate::rate::{ByteTime, ns, period};
 use crate::resource::{Cache, Server};
-use crate::trace::Tracer;
+use crate::trace::{Act, Tracer};
 
 /// Where a program's buffers lie, and in which state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -129,6 +129,8 @@ pub(crate) struct Nic {
     pub(crate) ports: Vec<Server>,
     /// The switch's outgoing side towards each port.
     pub(crate) inbound: Vec<Server>,
+    /// Connections of each port, made so far.
+    pub(crate) connected: Vec<u32>,
     pub(crate) counts: NicCounts,
 }
 
@@ -360,6 +362,30 @@ impl Machine {
         self.nic.tx.serve(at, self.nic.times.send_line * lines);
     }
 
+    /// The NIC writes a message of `length` bytes to memory, `delay` after its first packet came at
+    /// `first`; the last one passes the receiving side at `passed`. Returns when all can be seen.
+    ///
+    /// A long message streams in behind its first packet.
+    pub(crate) fn stream_in(
+        &mut self,
+        (first, passed): (Time, Time),
+        delay: Span,
+        (length, mtu): (u64, u64),
+    ) -> Time {
+        let streamed = self.pcie.write(first, delay, length);
+        if length <= mtu {
+            return streamed.max(passed);
+        }
+        // What came last is written last; so is the full packet before it.
+        let rest = (length - 1) % mtu.max(1) + 1;
+        let came_before = self.link.byte.of(rest);
+        let full = self.pcie.write_time(mtu).saturating_sub(came_before);
+        let seen = passed + self.pcie.write_time(rest).max(full);
+        let act = Act::Write(self.pcie.trace.subject(), rest);
+        self.pcie.trace.note(act, passed, seen);
+        streamed.max(seen)
+    }
+
     /// The receiving side works for `span`, from `at` on; returns when the packet has passed it.
     #[inline]
     pub(crate) fn receive(&mut self, at: Time, span: Span) -> Time {
@@ -464,6 +490,7 @@ fn nic(p: &Params, times: NicTimes, random: u64) -> Nic {
         wqes: Wqes::new(n),
         atomics: Atomics::new(n, ports.len()),
         inbound: ports.clone(),
+        connected: vec![0; ports.len()],
         ports,
         counts: NicCounts::default(),
     }

@@ -4,6 +4,8 @@ use adverb_sim::Condition;
 use adverb_units::Bytes;
 use adverb_verbs::{AccessFlags, RegisterError};
 
+use super::queue_pair::{Piece, Ranges};
+
 /// Bits of a key that name the region; the others change with each registration.
 const INDEX_BITS: u32 = 16;
 /// Regions begin on their own pages.
@@ -139,13 +141,38 @@ impl Memory {
         })
     }
 
+    /// The ranges that pieces are of a queue pair's own memory; none where one may not be used.
+    #[inline]
+    pub(crate) fn ranges(&self, pieces: &[Piece], pd: u32, access: AccessFlags) -> Option<Ranges> {
+        let find = |piece: &Piece| {
+            self.find(&Asked {
+                key: piece.key,
+                addr: piece.addr,
+                length: piece.length.into(),
+                pd,
+                access,
+            })
+        };
+        if let [piece] = pieces
+            && piece.length > 0
+        {
+            return Some(Ranges::from_buf([find(piece)?]));
+        }
+        let used = pieces.iter().filter(|piece| piece.length > 0);
+        used.map(find).collect()
+    }
+
     /// The pages of a range that is not empty.
     #[inline]
     pub(crate) fn pages(&self, range: Range) -> std::ops::RangeInclusive<u32> {
         let first = self.regions[range.region as usize]
             .as_ref()
             .map_or(0, |region| region.first_page);
-        let page = |offset: usize| first + (offset as u64 / self.page) as u32;
+        let page = |offset: usize| match offset as u64 {
+            // Without a division.
+            offset if offset < self.page => first,
+            offset => first + (offset / self.page) as u32,
+        };
         page(range.offset)..=page(range.offset + range.length - 1)
     }
 

@@ -121,8 +121,11 @@ impl Messages {
     /// Takes a message off the way.
     #[inline]
     pub(crate) fn end(&mut self, index: u32) {
-        if let Some(message) = self.slots[index as usize].take() {
-            self.keep(message.payload);
+        let slot = &mut self.slots[index as usize];
+        if let Some(message) = slot {
+            let payload = std::mem::take(&mut message.payload);
+            *slot = None;
+            self.keep(payload);
             self.free.push(index);
         }
     }

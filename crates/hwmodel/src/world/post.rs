@@ -8,7 +8,6 @@ use adverb_verbs::{
 };
 
 use super::machine::Machine;
-use super::memory::Asked;
 use super::queue_pair::{Held, Piece, Pieces, Qp, Receive, Target, Wqe};
 use super::{Event, Fabric, Path};
 use crate::preset::Driver;
@@ -165,12 +164,11 @@ impl Fabric {
             .clock
             .busy(cpu.wqe_build + cpu.wqe_line * (lines - 1));
         host.trace.note(Act::BuildWqe, began, agenda.clock.now());
-        let pieces = request.sges.iter();
         let wqe = Wqe {
             wr_id: request.wr_id,
             operation: request.operation,
             flags: request.flags,
-            pieces: pieces.map(piece).collect(),
+            pieces: pieces(request.sges),
             length: request.length(),
             inline,
             target,
@@ -317,36 +315,21 @@ impl Fabric {
         }
         qp.receives.push_back(Receive {
             wr_id: request.wr_id,
-            pieces: request.sges.iter().map(piece).collect(),
+            pieces: pieces(request.sges),
         });
         Ok(())
-    }
-
-    /// The ranges that pieces of a queue pair's own memory are; none where one may not be used.
-    pub(crate) fn ranges(
-        &self,
-        machine: u32,
-        pd: u32,
-        pieces: &Pieces,
-        access: adverb_verbs::AccessFlags,
-    ) -> Option<super::queue_pair::Ranges> {
-        let memory = &self.machines[machine as usize].memory;
-        let used = pieces.iter().filter(|piece| piece.length > 0);
-        used.map(|piece| {
-            memory.find(&Asked {
-                key: piece.key,
-                addr: piece.addr,
-                length: piece.length.into(),
-                pd,
-                access,
-            })
-        })
-        .collect()
     }
 }
 
 fn recv_cost(machine: &Machine) -> Span {
     machine.cpu.recv_build
+}
+
+fn pieces(sges: &[adverb_verbs::Sge<'_>]) -> Pieces {
+    match sges {
+        [sge] => Pieces::from_buf([piece(sge)]),
+        _ => sges.iter().map(piece).collect(),
+    }
 }
 
 fn piece(sge: &adverb_verbs::Sge<'_>) -> Piece {

@@ -49,6 +49,8 @@ pub(crate) enum Held {
     Written(Stamp),
     /// The NIC read it.
     Read(Stamp),
+    /// The NIC read it to send it next, when there is room for another READ.
+    Next,
     /// It is in the host's memory only.
     InMemory,
 }
@@ -280,6 +282,9 @@ impl Fabric {
             QpState::Err => self.fail(index, QpState::Err, agenda),
             _ => {
                 let remote = self.remote_of(attr)?;
+                if let Some(remote) = remote {
+                    self.agree_on_port(index, remote);
+                }
                 let qp = &mut self.qps[index as usize];
                 qp.remote = remote.or(qp.remote);
                 qp.apply(attr);
@@ -292,6 +297,39 @@ impl Fabric {
             }
         }
         Ok(())
+    }
+
+    /// Both ends of a connection use the same port: switches of different ports are not connected. The
+    /// first that is connected chooses the one that has fewer connections at both machines.
+    fn agree_on_port(&mut self, index: u32, remote: Remote) {
+        let (here, number) = {
+            let qp = &self.qps[index as usize];
+            (qp.machine, qp.number)
+        };
+        let there = remote.machine;
+        let peer = self.find(there, remote.number);
+        let peer = peer.map(|peer| &self.qps[peer as usize]);
+        let agreed = peer.filter(|peer| peer.is_connected_to(here, number));
+        let port = agreed.map(|peer| peer.port).unwrap_or_else(|| {
+            let connected = |machine: u32, port: usize| {
+                self.machines[machine as usize]
+                    .nic
+                    .connected
+                    .get(port)
+                    .copied()
+            };
+            let load = |port: &u32| {
+                let port = *port as usize;
+                connected(here, port).unwrap_or(0) + connected(there, port).unwrap_or(0)
+            };
+            let ports = self.machines[here as usize].nic.ports.len() as u32;
+            (0..ports).min_by_key(load).unwrap_or(0)
+        });
+        self.qps[index as usize].port = port;
+        let connected = &mut self.machines[here as usize].nic.connected;
+        if let Some(connected) = connected.get_mut(port as usize) {
+            *connected += 1;
+        }
     }
 
     fn check_ranges(&self, qp: &Qp, attr: &QpAttr) -> Result<(), ModifyQpError> {

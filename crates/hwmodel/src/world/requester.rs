@@ -55,6 +55,10 @@ impl Fabric {
         if qp.issuing || qp.paused || qp.state != QpState::Rts || qp.next >= qp.known {
             return None;
         }
+        let lacks_room = qp.lacks_room();
+        if lacks_room {
+            self.let_go(at);
+        }
         // It is read while it waits for answers.
         if !self.has_next(at, agenda) {
             return None;
@@ -69,7 +73,7 @@ impl Fabric {
         let mut ready = wqe.ready.max(now);
         let gathers =
             wqe.inline.is_none() && !wqe.operation.writes_local_memory() && wqe.length > 0;
-        let was_read = matches!(wqe.held, Held::Read(_));
+        let was_read = matches!(wqe.held, Held::Read(_) | Held::Next);
         if wqe.operation.writes_local_memory() {
             ready = ready.max(room);
         }
@@ -175,20 +179,18 @@ impl Fabric {
             payload.extend_from_slice(inline);
             return Some(payload);
         }
+        let host = &mut self.machines[machine as usize];
         let pulls = wqe.operation.writes_local_memory();
         let access = if pulls {
             AccessFlags::LOCAL_WRITE
         } else {
             AccessFlags::empty()
         };
-        let pieces = wqe.pieces.clone();
-        let ranges = self.ranges(machine, pd, &pieces, access)?;
-        let host = &mut self.machines[machine as usize];
+        let ranges = host.memory.ranges(&wqe.pieces, pd, access)?;
         host.translate(&ranges, NicSide::Sending, now);
         if !pulls {
-            let memory = &mut self.machines[machine as usize].memory;
             for range in ranges {
-                payload.extend_from_slice(memory.bytes(range)?);
+                payload.extend_from_slice(host.memory.bytes(range)?);
             }
         }
         Some(payload)
@@ -228,7 +230,7 @@ impl Fabric {
     pub(super) fn answered(&mut self, message: u32, answer: Answer, agenda: &mut Agenda<Event>) {
         let m = self.messages.get(message);
         let (at, seq, operation) = (m.from, m.seq, m.operation);
-        let length = m.length;
+        let (length, first) = (m.length, m.first);
         let Some(qp) = self.alive(at) else {
             return self.messages.end(message);
         };
@@ -242,6 +244,7 @@ impl Fabric {
             _ => (qp.retry_cnt, qp.rnr_retry),
         };
         let pulls = operation.writes_local_memory();
+        let mtu = qp.mtu;
         qp.reads_under_way -= u32::from(pulls);
         let host = &mut self.machines[machine];
         let context = host.context(at.index, Half::Requester);
@@ -253,8 +256,8 @@ impl Fabric {
         let mut visible = passed;
         if length > 0 {
             // The completion goes the same way behind them.
-            let now = agenda.now();
-            visible = host.pcie.write(now, passed - now, length);
+            let (first, delay) = (first.min(now), passed - now);
+            visible = host.stream_in((first, passed), delay, (length, mtu));
         }
         if pulls {
             // Only now is there room for another READ.
@@ -289,8 +292,10 @@ impl Fabric {
         }
         let qp = &mut self.qps[at.index as usize];
         let (machine, pd) = (qp.machine, qp.pd);
-        let pieces = qp.wqe(seq).map(|wqe| wqe.pieces.clone());
-        let ranges = pieces.and_then(|p| self.ranges(machine, pd, &p, AccessFlags::LOCAL_WRITE));
+        let memory = &self.machines[machine as usize].memory;
+        let ranges = qp
+            .wqe(seq)
+            .and_then(|wqe| memory.ranges(&wqe.pieces, pd, AccessFlags::LOCAL_WRITE));
         let Some(ranges) = ranges else {
             self.messages.end(message);
             return WcStatus::LocProtErr;
@@ -413,12 +418,19 @@ impl Fabric {
 impl Qp {
     /// Whether the next request has to wait for answers to earlier ones.
     fn must_wait(&mut self) -> bool {
-        let (reads, most, next) = (self.reads_under_way, self.max_rd_atomic, self.next);
+        let (reads, next) = (self.reads_under_way, self.next);
         let Some(wqe) = self.wqe(next) else {
             return true;
         };
-        let pulls = wqe.operation.writes_local_memory();
-        (pulls && reads >= most.max(1)) || (wqe.flags.contains(SendFlags::FENCE) && reads > 0)
+        let is_fenced = wqe.flags.contains(SendFlags::FENCE) && reads > 0;
+        is_fenced || self.lacks_room()
+    }
+
+    /// Whether the next request is a READ or an atomic operation that there is no room for.
+    fn lacks_room(&mut self) -> bool {
+        let (reads, most, next) = (self.reads_under_way, self.max_rd_atomic, self.next);
+        let wqe = self.wqe(next);
+        wqe.is_some_and(|wqe| wqe.operation.writes_local_memory()) && reads >= most.max(1)
     }
 }
 

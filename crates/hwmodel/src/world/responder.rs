@@ -73,16 +73,14 @@ impl Fabric {
         let qp = &self.qps[to.index as usize];
         let (machine, reliable) = (qp.machine as usize, qp.qp_type.is_reliable());
         let inline = qp.inline_recv(operation, length);
-        let length = length - inline;
+        let (length, mtu) = (length - inline, qp.mtu);
         let host = &mut self.machines[machine];
         let mut visible = passed;
         if length > 0 {
-            // A long message streams in behind its first packet.
             let begin = first.min(now);
             let rx = host.nic.times.rx;
             host.trace.note(Act::ReceivePayload, begin, begin + rx);
-            let streamed = host.pcie.write(begin, rx, length);
-            visible = streamed.max(passed);
+            visible = host.stream_in((begin, passed), rx, (length, mtu));
             host.root.carry(length);
             let wait = place.map_or(Span::ZERO, |place| host.root.write(place, now));
             if wait > Span::ZERO {
@@ -98,6 +96,10 @@ impl Fabric {
             let cqe = host.pcie.about(Subject::Cqe);
             visible = cqe.write(now, passed - now, bytes).max(visible);
         }
+        if !receives && !self.is_watched(message) {
+            // Nobody can tell when.
+            return self.write_through(message, passed, agenda);
+        }
         if reliable {
             self.acknowledge(message, passed, agenda);
         }
@@ -106,11 +108,21 @@ impl Fabric {
             visible = visible.max(qp.delivered);
             qp.delivered = visible;
         }
-        if receives || self.is_watched(message) {
-            agenda.schedule(visible, Event::Deliver { message });
+        agenda.schedule(visible, Event::Deliver { message });
+    }
+
+    /// Payload goes to its place at once; the message becomes its own acknowledgement, if there is one.
+    fn write_through(&mut self, message: u32, passed: Time, agenda: &mut Agenda<Event>) {
+        let m = self.messages.get(message);
+        let (place, to) = (m.delivery.place.take(), m.to.index as usize);
+        let payload = std::mem::take(&mut m.payload);
+        let (machine, qp_type) = (self.qps[to].machine, self.qps[to].qp_type);
+        self.place(machine, place.as_slice(), 0, &payload);
+        self.messages.get(message).payload = payload;
+        if qp_type.is_reliable() {
+            self.answer(message, Answer::Ack, passed, agenda);
         } else {
-            // Nobody can tell when.
-            self.deliver(message, agenda);
+            self.messages.end(message);
         }
     }
 

@@ -7,11 +7,11 @@
 //! second piece (RFC 5681); so much as the window is unacknowledged at most. Nothing is lost.
 
 use adverb_sim::{Agenda, Condition};
-use adverb_units::{Span, Time};
+use adverb_units::Span;
 use adverb_verbs::LinkLayer;
 
 use super::machine::Machine;
-use super::wire::header;
+use super::wire::{header, switched};
 use super::{Event, Fabric};
 use crate::rate::ns;
 
@@ -128,16 +128,9 @@ impl Fabric {
             .byte
             .of(wire_bytes(host, piece.bytes.min(segment(host))));
         let left = (begin + whole).max(arrival.last + through + last_frame);
-        let at = left + self.way(there, whole, settled);
+        let at = left + switched(&mut self.machines[there as usize], 0, settled, whole);
         let to = peer(end);
         agenda.schedule(at, Event::TcpArrive { end: to, piece });
-    }
-
-    /// Cables and switches to machine `there`.
-    fn way(&mut self, there: u32, whole: Span, settled: Time) -> Span {
-        let late = self.switched(there, 0, settled, whole);
-        let link = self.machines[there as usize].link;
-        link.cable * (link.switches + 1) + link.switch * link.switches + late
     }
 
     /// The last frame of a piece is at the port; the NIC puts it into memory and interrupts.

@@ -4,6 +4,7 @@ use adverb_sim::Agenda;
 use adverb_units::{Span, Time};
 use adverb_verbs::{LinkLayer, Operation, QpType, Qpn};
 
+use super::machine::Machine;
 use super::message::{Answer, Direction, Message};
 use super::queue_pair::{Qp, Target};
 use super::responder::receiving_span;
@@ -141,14 +142,12 @@ impl Fabric {
     /// nearly the same for all of a kind.
     pub(super) fn depart(&mut self, message: u32, delay: Span, agenda: &mut Agenda<Event>) {
         let m = self.messages.get(message);
+        let (seq, is_request) = (m.seq, m.direction == Direction::Request);
         let (from, to) = match m.direction {
             Direction::Request | Direction::Connect | Direction::Disconnect(_) => (m.from, m.to),
             Direction::Answer(_) | Direction::Connected => (m.to, m.from),
         };
-        let (seq, is_request) = (m.seq, m.direction == Direction::Request);
         let passage = self.travel(message, (from, to), agenda.now(), delay);
-        let m = self.messages.get(message);
-        m.first = passage.first;
         agenda.schedule(passage.last, Event::Arrive { message });
         if is_request {
             self.departed(from, seq, passage.left, agenda);
@@ -162,107 +161,44 @@ impl Fabric {
         now: Time,
         delay: Span,
     ) -> Passage {
-        let target = to.index as usize;
-        let here = self.qps[from.index as usize].machine;
-        let source = self.orderer(message, from);
-        let there = self.qps.get(target).map_or(here, |peer| peer.machine);
-        let credit = self.credit(message, there, now);
-        let qp = &self.qps[source];
         let m = self.messages.get(message);
-        let machine = &mut self.machines[here as usize];
-        let link = machine.link;
-        let mtu = payload(machine.preset.link_layer, qp.mtu);
-        let packets = m.length.div_ceil(mtu).max(1);
-        let around = frame(machine.preset.link_layer);
-        let wire = m.length + packets * around + extended(m, qp.qp_type);
-        let head = m.length.min(mtu) + around + extended(m, qp.qp_type);
-        let (gathered, qp_port) = (m.gathered, qp.port as usize);
-        let whole = link.byte.of(wire);
+        let here = self.qps[from.index as usize].machine;
+        let source = orderer(&self.qps, m, from);
+        let peer = self.qps.get(to.index as usize);
+        let there = peer.map_or(here, |peer| peer.machine);
+        let credit = credit(&mut self.machines[there as usize], m, &self.qps, now);
         let qp = &mut self.qps[source];
-        let port = qp_port % machine.nic.ports.len();
-        let direction = m.direction;
-        let order = qp.order(direction);
+        let machine = &mut self.machines[here as usize];
+        let size = Size::of(m, qp, machine.preset.link_layer);
+        let whole = machine.link.byte.of(size.wire);
+        let port = qp.port as usize % machine.nic.ports.len();
+        let order = qp.order(m.direction);
         let settled = machine.nic.ports[port].begin(credit, whole);
-        let begin = settled + delay;
         // A queue pair's messages keep their order.
-        let begin = begin.max(order.left);
+        let begin = (settled + delay).max(order.left);
         machine.nic.counts.sent_messages += 1;
         // The last packet cannot leave before its data have come.
-        let tail = link.byte.of(head);
-        let left = (begin + whole).max(gathered + tail);
+        let tail = machine.link.byte.of(size.head);
+        let left = (begin + whole).max(m.gathered + tail);
         machine.trace.note(Act::PortWait, now + delay, begin);
-        if there == machine.index {
-            (order.begin, order.left) = (begin, left);
-            let passage = Passage {
-                begin,
-                left,
-                first: begin + tail,
-                last: left,
-            };
-            passage.note(&mut machine.trace, (begin, begin + tail), (head, wire));
-            return passage;
-        }
-        let late = self.switched(there, port, settled, whole);
-        let link = self.machines[there as usize].link;
-        let way = link.cable * (link.switches + 1) + link.switch * link.switches + late;
-        let passage = Passage {
+        let mut passage = Passage {
             begin,
             left,
-            first: begin + tail + way,
-            last: left + way,
+            first: begin + tail,
+            last: left,
         };
-        let order = self.qps[source].order(direction);
-        let passage = Passage {
-            last: passage.last.max(order.last),
-            ..passage
-        };
-        *order = passage;
+        if there == machine.index {
+            (order.begin, order.left) = (begin, left);
+        } else {
+            let way = switched(&mut self.machines[there as usize], port, settled, whole);
+            passage.first = begin + tail + way;
+            passage.last = (left + way).max(order.last);
+            *order = passage;
+        }
+        m.first = passage.first;
         let trace = &mut self.machines[here as usize].trace;
-        passage.note(trace, (begin, begin + tail), (head, wire));
+        passage.note(trace, (begin, begin + tail), (size.head, size.wire));
         passage
-    }
-
-    /// The queue pair by which a message keeps its order and finds its port. What a DC target sends keeps
-    /// the order of the initiator that it is for, and leaves by the port that it came by.
-    fn orderer(&mut self, message: u32, from: QpRef) -> usize {
-        let initiator = self.messages.get(message).from;
-        match self.qps[from.index as usize].qp_type {
-            QpType::Dct => initiator.index as usize,
-            _ => from.index as usize,
-        }
-    }
-
-    /// When a message may leave for the port of machine `there`: its sender waits for credits while
-    /// what is promised to the NIC there is more than its buffer holds.
-    fn credit(&mut self, message: u32, there: u32, now: Time) -> Time {
-        let m = self.messages.get(message);
-        let (to, operation, length) = (m.to.index as usize, m.operation, m.length);
-        let direction = m.direction;
-        let qp = self.qps.get(to);
-        let inline = qp.map_or(0, |qp| qp.inline_recv(operation, length));
-        let machine = &mut self.machines[there as usize];
-        let span = match direction {
-            Direction::Request => receiving_span(machine, operation, length - inline),
-            Direction::Answer(_) => machine.nic.times.response,
-            _ => super::dc::receiving_span(machine),
-        };
-        let promised = machine
-            .nic
-            .promised
-            .begin(now, span)
-            .max(machine.nic.rx.free());
-        now + (promised - now).saturating_sub(machine.link.backlog)
-    }
-
-    /// How long a message waits in the last switch, which sends to a port what came for it, one after
-    /// another.
-    pub(super) fn switched(&mut self, there: u32, port: usize, at: Time, whole: Span) -> Span {
-        let machine = &mut self.machines[there as usize];
-        if machine.link.switches == 0 {
-            return Span::ZERO;
-        }
-        let ports = machine.nic.inbound.len();
-        machine.nic.inbound[port % ports].begin(at, whole) - at
     }
 
     /// A message is at the port that it goes to.
@@ -275,4 +211,73 @@ impl Fabric {
             Direction::Disconnect(context) => self.disconnect(message, context, agenda),
         }
     }
+}
+
+/// Bytes of a message on the wire.
+struct Size {
+    /// Of all its packets.
+    wire: u64,
+    /// Of the first one.
+    head: u64,
+}
+
+impl Size {
+    #[inline]
+    fn of(message: &Message, qp: &Qp, link: LinkLayer) -> Self {
+        let length = message.length;
+        let mtu = payload(link, qp.mtu);
+        let packets = if length <= mtu {
+            1
+        } else {
+            length.div_ceil(mtu)
+        };
+        let (around, extended) = (frame(link), extended(message, qp.qp_type));
+        Size {
+            wire: length + packets * around + extended,
+            head: length.min(mtu) + around + extended,
+        }
+    }
+}
+
+/// The queue pair by which a message from `from` keeps its order and finds its port. What a DC target
+/// sends keeps the order of the initiator that it is for, and leaves by the port that it came by.
+#[inline]
+fn orderer(qps: &[Qp], message: &Message, from: QpRef) -> usize {
+    match qps[from.index as usize].qp_type {
+        QpType::Dct => message.from.index as usize,
+        _ => from.index as usize,
+    }
+}
+
+/// When a message may leave for the port of machine `there`: its sender waits for credits while what is
+/// promised to the NIC there is more than its buffer holds.
+#[inline]
+fn credit(there: &mut Machine, message: &Message, qps: &[Qp], now: Time) -> Time {
+    let (operation, length) = (message.operation, message.length);
+    let span = match message.direction {
+        Direction::Request => {
+            let to = qps.get(message.to.index as usize);
+            let inline = to.map_or(0, |qp| qp.inline_recv(operation, length));
+            receiving_span(there, operation, length - inline)
+        }
+        Direction::Answer(_) => there.nic.times.response,
+        _ => super::dc::receiving_span(there),
+    };
+    let nic = &mut there.nic;
+    let promised = nic.promised.begin(now, span).max(nic.rx.free());
+    now + (promised - now).saturating_sub(there.link.backlog)
+}
+
+/// How long a message that leaves at `at`, for `whole`, is on its way to the port of machine `there`: over
+/// cables and through switches, of which the last one sends to a port what came for it, one after
+/// another.
+#[inline]
+pub(super) fn switched(there: &mut Machine, port: usize, at: Time, whole: Span) -> Span {
+    let link = &there.link;
+    let way = link.cable * (link.switches + 1) + link.switch * link.switches;
+    if link.switches == 0 {
+        return way;
+    }
+    let ports = there.nic.inbound.len();
+    way + (there.nic.inbound[port % ports].begin(at, whole) - at)
 }

@@ -1,20 +1,24 @@
 //! A client of memory: keeps trains of requests under way.
 
+use std::collections::VecDeque;
+
 use adverb_units::Time;
 use adverb_verbs::{
-    MemoryRegion, Operation, QueuePair, RoleId, SendFlags, SendRequest, Station, WorkCompletion,
-    WrId,
+    MemoryRegion, Operation, QueuePair, RecvRequest, RoleId, SendFlags, SendRequest, Sge, Station,
+    WcOpcode, WorkCompletion, WrId,
 };
 
-use crate::error::PatternError;
+use crate::error::{PatternError, succeeded};
 use crate::load::Timing;
 use crate::member::{BATCH, Schedule};
 use crate::random::Random;
+use crate::rpc::slots::{Kind, Slots, last_byte};
 use crate::tally::ServiceTally;
 use crate::wiring::Wiring;
 
+use super::desk::{answers, question};
 use super::layout::{FREED, LOCKED, Layout};
-use super::{Items, MAX_LIST, OneSided, PATIENCE, Remote};
+use super::{Items, MAX_LIST, OneSided, PATIENCE, Puts, Remote};
 
 /// The next step of a lane's operation.
 #[derive(Clone, Copy, Debug)]
@@ -27,6 +31,8 @@ enum Step {
     Lock { item: u64 },
     /// Frees it.
     Free { item: u64 },
+    /// Asks for an item to be changed.
+    Ask { item: u64 },
     /// The client begins nothing more.
     Idle,
 }
@@ -44,7 +50,24 @@ struct Train {
     lanes: Vec<Lane>,
     /// Offset of what the lanes' steps bring.
     buffers: u64,
+    /// Completions and answers that it waits for.
+    awaits: u32,
 }
+
+/// What a client has asked the owner's core.
+struct Questions {
+    slots: Slots,
+    /// The client's place among those of its core.
+    place: u32,
+    /// How many were asked.
+    asked: u64,
+    /// Trains that wait for answers, by the queue pair that the answer comes over.
+    waiting: Vec<VecDeque<usize>>,
+    bytes: Vec<u8>,
+}
+
+/// A request to be posted, but for its piece of memory.
+type Drafted<'m> = (Operation, Sge<'m>, SendFlags);
 
 /// A client at work.
 pub(super) struct Client<'w, S: Station> {
@@ -53,6 +76,7 @@ pub(super) struct Client<'w, S: Station> {
     program: &'w OneSided,
     layout: &'w Layout,
     trains: Vec<Train>,
+    questions: Option<Questions>,
     random: Random,
     from: Time,
     until: Time,
@@ -66,7 +90,7 @@ impl<'w, S: Station> Client<'w, S> {
         program: &'w OneSided,
         layout: &'w Layout,
         (me, schedule): (RoleId, Schedule),
-    ) -> Self {
+    ) -> Result<Self, PatternError> {
         let (list, each) = (program.list(), program.clients.outstanding);
         let mut trains = Vec::new();
         let mut buffers = 0;
@@ -83,18 +107,27 @@ impl<'w, S: Station> Client<'w, S> {
                     wire,
                     lanes: vec![idle; lanes as usize],
                     buffers,
+                    awaits: 0,
                 });
                 buffers += u64::from(lanes) * layout.widest();
             }
         }
         let from = station.now() + schedule.warm_up;
         let seed = program.clients.seed.wrapping_mul(1_000_003);
-        Client {
+        let questions = program.slots().map(|slots| Questions {
+            slots,
+            place: program.place(me),
+            asked: 0,
+            waiting: vec![VecDeque::new(); wiring.qps.len()],
+            bytes: vec![0; layout.question() as usize],
+        });
+        let client = Client {
             station,
             wiring,
             program,
             layout,
             trains,
+            questions,
             random: Random::new(seed + u64::from(me.0)),
             from,
             until: from + schedule.measured,
@@ -102,7 +135,13 @@ impl<'w, S: Station> Client<'w, S> {
                 elapsed: schedule.measured,
                 ..ServiceTally::default()
             },
+        };
+        if client.questions.is_some() {
+            for qp in 0..wiring.qps.len() {
+                (0..answers(each)).try_for_each(|_| client.expect_answer(qp))?;
+            }
         }
+        Ok(client)
     }
 
     /// Works until the measured time is over, and ends what it has begun.
@@ -121,18 +160,93 @@ impl<'w, S: Station> Client<'w, S> {
             let n = self.station.spin(cq, &mut completions, PATIENCE)?;
             let now = self.station.now();
             for wc in &completions[..n] {
-                if !wc.status.is_success() {
-                    return Err(PatternError::Completion {
-                        wr_id: wc.wr_id,
-                        status: wc.status,
-                    });
+                let train = self.concerned(wc)?;
+                self.trains[train].awaits -= 1;
+                if self.trains[train].awaits == 0 {
+                    self.advance(train, now)?;
+                    under_way -= u32::from(!self.post(train)?);
                 }
-                let train = wc.wr_id.0 as usize;
-                self.advance(train, now)?;
-                under_way -= u32::from(!self.post(train)?);
             }
         }
+        self.farewell()?;
         Ok(self.tally)
+    }
+
+    /// The train that a completion is for: its own last request's, or an answer's.
+    fn concerned(&mut self, wc: &WorkCompletion) -> Result<usize, PatternError> {
+        succeeded(wc)?;
+        let name = wc.wr_id.0 as usize;
+        let Some(questions) = self
+            .questions
+            .as_mut()
+            .filter(|_| wc.opcode == WcOpcode::Recv)
+        else {
+            return Ok(name);
+        };
+        let train = questions.waiting[name].pop_front();
+        self.expect_answer(name)?;
+        train.ok_or(PatternError::Wrong("an answer to no question"))
+    }
+
+    /// Posts a receive for an answer over a queue pair.
+    fn expect_answer(&self, qp: usize) -> Result<(), PatternError> {
+        let receive = RecvRequest::new(WrId(qp as u64), &[]);
+        Ok(self.wiring.qps[qp].post_recv(&[receive])?)
+    }
+
+    /// Tells the owner's core that this client asks no more.
+    fn farewell(&mut self) -> Result<(), PatternError> {
+        if self.questions.is_none() {
+            return Ok(());
+        }
+        let (operation, piece, flags) = self.ask(0, 0, (Kind::Bye, 0))?;
+        let pieces = [piece];
+        let request = SendRequest::new(WrId(0), operation, &pieces);
+        let request = request.with_flags(flags | SendFlags::SIGNALED);
+        self.wiring.qps[0].post_send(&[request])?;
+        let mut completion = [WorkCompletion::default()];
+        let cq = &self.wiring.cq;
+        self.station.spin(cq, &mut completion, PATIENCE)?;
+        succeeded(&completion[0])
+    }
+
+    /// A question to the owner's core, made at `buffer`.
+    fn ask(
+        &mut self,
+        wire: usize,
+        buffer: u64,
+        (kind, item): (Kind, u64),
+    ) -> Result<Drafted<'w>, PatternError> {
+        let (mr, inline) = (&self.wiring.mr, self.wiring.inline);
+        let remote = self.wiring.wires[wire].remote;
+        let missing = PatternError::Wrong("a question where nobody is asked");
+        let questions = self.questions.as_mut().ok_or(missing)?;
+        let number = questions.asked;
+        questions.asked += 1;
+        let last = last_byte(kind, number, questions.slots.each);
+        question(item, number, last, &mut questions.bytes);
+        mr.write(buffer, &questions.bytes)?;
+        let length = questions.bytes.len() as u32;
+        let there = questions.slots.end(questions.place, number) - u64::from(length);
+        let flags = if length <= inline {
+            SendFlags::INLINE
+        } else {
+            SendFlags::empty()
+        };
+        Ok((
+            Operation::RdmaWrite(remote.at(there)),
+            mr.sge(buffer, length)?,
+            flags,
+        ))
+    }
+
+    /// The answer to the question that was asked last is one that `train` waits for.
+    fn await_answer(&mut self, train: usize) {
+        if let Some(questions) = &mut self.questions {
+            let over = (questions.asked - 1) % questions.waiting.len() as u64;
+            questions.waiting[over as usize].push_back(train);
+            self.trains[train].awaits += 1;
+        }
     }
 
     /// Begins another operation, if there is time for it.
@@ -176,6 +290,10 @@ impl<'w, S: Station> Client<'w, S> {
     fn look(&mut self, step: Step, buffer: u64) -> Result<Option<Step>, PatternError> {
         match step {
             Step::Idle => Ok(None),
+            Step::Ask { .. } => {
+                self.tally.locked += 1;
+                Ok(None)
+            }
             Step::Count => {
                 let number = self.word(buffer)?;
                 self.tally.handed.add(number);
@@ -224,49 +342,71 @@ impl<'w, S: Station> Client<'w, S> {
 
     /// Posts the steps of a train; false where all its lanes are idle.
     fn post(&mut self, train: usize) -> Result<bool, PatternError> {
-        let (mr, wiring) = (&self.wiring.mr, self.wiring);
-        let mut sges = [mr.sge(0, 0)?; MAX_LIST as usize];
-        let mut operations = [None; MAX_LIST as usize];
-        let at = &self.trains[train];
-        let remote = wiring.wires[at.wire].remote;
+        let mr = &self.wiring.mr;
+        let mut drafted = [None; MAX_LIST as usize];
         let mut n = 0;
-        for (place, lane) in at.lanes.iter().enumerate() {
-            let buffer = at.buffers + place as u64 * self.layout.widest();
-            let (operation, length) = match lane.step {
-                Step::Idle => continue,
-                Step::Count => (Operation::FetchAdd(remote.at(self.layout.lock(0)), 1), 8),
-                Step::Lock { item } => {
-                    let there = remote.at(self.layout.lock(item));
-                    (Operation::FetchAdd(there, LOCKED), 8)
-                }
-                Step::Free { item } => {
-                    let there = remote.at(self.layout.lock(item));
-                    (Operation::FetchAdd(there, FREED), 8)
-                }
-                Step::Read { level, place, .. } => {
-                    let (offset, length) = self.layout.record(level, place);
-                    (Operation::RdmaRead(remote.at(offset)), length)
-                }
-            };
-            sges[n] = mr.sge(buffer, length)?;
-            operations[n] = Some(operation);
-            n += 1;
+        let (wire, mut buffer) = (self.trains[train].wire, self.trains[train].buffers);
+        for place in 0..self.trains[train].lanes.len() {
+            if let Some(request) = self.draft(train, place, buffer)? {
+                drafted[n] = Some(request);
+                n += 1;
+            }
+            buffer += self.layout.widest();
         }
         if n == 0 {
             return Ok(false);
         }
         let name = WrId(train as u64);
-        let mut requests = [SendRequest::new(name, Operation::Send, &[]); MAX_LIST as usize];
-        for place in 0..n {
-            let operation = operations[place].expect("one for each of the first n");
-            let piece = std::slice::from_ref(&sges[place]);
-            requests[place] = SendRequest::new(name, operation, piece);
+        let mut sges = [mr.sge(0, 0)?; MAX_LIST as usize];
+        for (sge, (_, piece, _)) in sges.iter_mut().zip(drafted.iter().flatten()) {
+            *sge = *piece;
         }
-        requests[n - 1].flags = SendFlags::SIGNALED;
-        let qp = &wiring.qps[at.wire];
-        qp.post_send(&requests[..n])?;
+        let mut requests = [SendRequest::new(name, Operation::Send, &[]); MAX_LIST as usize];
+        let pieces = sges.iter().map(std::slice::from_ref);
+        for ((request, piece), (operation, _, flags)) in requests
+            .iter_mut()
+            .zip(pieces)
+            .zip(drafted.iter().flatten())
+        {
+            *request = SendRequest::new(name, *operation, piece).with_flags(*flags);
+        }
+        requests[n - 1].flags |= SendFlags::SIGNALED;
+        self.trains[train].awaits += 1;
+        self.wiring.qps[wire].post_send(&requests[..n])?;
         self.tally.posts += 1;
         Ok(true)
+    }
+
+    /// The next request of a lane, whose memory is at `buffer`.
+    fn draft(
+        &mut self,
+        train: usize,
+        place: usize,
+        buffer: u64,
+    ) -> Result<Option<Drafted<'w>>, PatternError> {
+        let wire = self.trains[train].wire;
+        let remote = self.wiring.wires[wire].remote;
+        let add = |item, what| {
+            let there = remote.at(self.layout.lock(item));
+            (Operation::FetchAdd(there, what), 8)
+        };
+        let (operation, length) = match self.trains[train].lanes[place].step {
+            Step::Idle => return Ok(None),
+            Step::Ask { item } => {
+                let request = self.ask(wire, buffer, (Kind::Put, item))?;
+                self.await_answer(train);
+                return Ok(Some(request));
+            }
+            Step::Count => add(0, 1),
+            Step::Lock { item } => add(item, LOCKED),
+            Step::Free { item } => add(item, FREED),
+            Step::Read { level, place, .. } => {
+                let (offset, length) = self.layout.record(level, place);
+                (Operation::RdmaRead(remote.at(offset)), length)
+            }
+        };
+        let piece = self.wiring.mr.sge(buffer, length)?;
+        Ok(Some((operation, piece, SendFlags::empty())))
     }
 }
 
@@ -274,7 +414,10 @@ impl<'w, S: Station> Client<'w, S> {
 fn choose(items: &Items, random: &mut Random) -> Step {
     let item = random.below(items.items);
     if random.chance(items.put_ratio) {
-        return Step::Lock { item };
+        return match items.puts {
+            Puts::Lock => Step::Lock { item },
+            Puts::Ask { .. } => Step::Ask { item },
+        };
     }
     let more = items.mean_reads - 1.0;
     let left = more.floor() as u32 + u32::from(random.chance(more.fract()));

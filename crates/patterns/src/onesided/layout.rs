@@ -1,4 +1,4 @@
-//! The owner's memory: a word, or records level by level and then lock words.
+//! The owner's memory: questions, then a word, or records level by level and lock words.
 
 use adverb_verbs::{MemoryAccessError, MemoryRegion};
 
@@ -63,18 +63,22 @@ pub(super) struct Layout {
     items: u64,
     records: Vec<Records>,
     locks: u64,
+    /// Bytes of a question.
+    question: u64,
 }
 
 impl Layout {
-    pub(super) fn new(remote: &Remote) -> Self {
+    /// With room for questions of so many bytes.
+    pub(super) fn new(remote: &Remote, questions: u64) -> Self {
         let Remote::Items(items) = remote else {
             return Layout {
                 items: 0,
                 records: Vec::new(),
-                locks: 0,
+                locks: questions,
+                question: 0,
             };
         };
-        let mut offset = 0;
+        let mut offset = questions;
         let records = items.records.iter().map(|size| {
             let stride = u64::from(*size).next_multiple_of(64);
             let records = Records {
@@ -89,6 +93,7 @@ impl Layout {
             items: items.items,
             records: records.collect(),
             locks: offset,
+            question: items.puts.question().unwrap_or(0).into(),
         }
     }
 
@@ -96,10 +101,16 @@ impl Layout {
         self.locks + self.items.max(1) * LOCK_STRIDE
     }
 
-    /// Room for what any step brings.
+    /// Bytes of a question.
+    pub(super) fn question(&self) -> u64 {
+        self.question
+    }
+
+    /// Room for what any step brings, or asks.
     pub(super) fn widest(&self) -> u64 {
         let strides = self.records.iter().map(|records| records.stride);
-        strides.max().unwrap_or(0).max(64)
+        let widest = strides.max().unwrap_or(0).max(64);
+        widest.max(self.question.next_multiple_of(64))
     }
 
     /// Offset and length of a record.
@@ -159,7 +170,27 @@ impl Layout {
         Ok(())
     }
 
-    /// How often items were locked; each lock must be free.
+    /// Writes an item anew, and counts that.
+    pub(super) fn renew<M: MemoryRegion>(
+        &self,
+        mr: &M,
+        item: u64,
+        record: &mut Vec<u8>,
+    ) -> Result<(), PatternError> {
+        if item >= self.items {
+            return Err(PatternError::Wrong("a PUT of an item that is not there"));
+        }
+        let (offset, length) = self.record(0, item);
+        record.resize(length as usize, 0);
+        self.write(0, item, record);
+        mr.write(offset, record)?;
+        let mut word = [0; 8];
+        mr.read(self.lock(item), &mut word)?;
+        let times = u64::from_ne_bytes(word) + LOCKED + FREED;
+        Ok(mr.write(self.lock(item), &times.to_ne_bytes())?)
+    }
+
+    /// How often items were locked or renewed; each lock must be free.
     pub(super) fn locked<M: MemoryRegion>(&self, mr: &M) -> Result<u64, PatternError> {
         let mut all = 0;
         for item in 0..self.items {

@@ -1,23 +1,29 @@
 //! Services without a server's CPU: clients READ, and add by FETCH_ADD, in memory of a member that does
 //! nothing but own it (Kalia et al., ATC 2016, section 5.3).
 //!
-//! Member 0 is the owner. Each client keeps *trains* under way, lists of requests of one queue pair, each
+//! Member 0 is the owner. Where it is the owner that changes items (Pilaf, FaRM), it is several members,
+//! the server's cores with items of their own; a client belongs to one of them.
+//!
+//! Each client keeps *trains* under way, lists of requests of one queue pair, each
 //! of a *lane*: the next step of one operation. A train's last request alone asks for a completion,
 //! which stands for all, as a reliable connection carries them out in order. Then each lane looks at
 //! what its step brought, and the train is posted again.
 
 mod client;
+mod desk;
 mod layout;
 
 use adverb_units::Span;
-use adverb_verbs::{QpType, RoleId, Station};
+use adverb_verbs::{Context, QpType, RoleId, Station};
 
 use crate::error::PatternError;
 use crate::load::{Limits, Load, Posting, Request, Timing};
 use crate::member::Schedule;
 use crate::pattern::{Part, Pattern};
+use crate::rpc::slots::{KEY, Slots};
 use crate::tally::ServiceTally;
-use crate::wiring::{Wiring, meet};
+use crate::wiring::{Depths, Wiring, meet};
+use desk::Desk;
 use layout::Layout;
 
 /// Longest list of requests that a client posts at a time.
@@ -35,8 +41,34 @@ pub struct Items {
     pub records: Vec<u32>,
     /// READs of a GET, on average.
     pub mean_reads: f64,
-    /// Share of operations that lock an item and free it, by a FETCH_ADD each.
+    /// Share of operations that change an item.
     pub put_ratio: f64,
+    /// How they do.
+    pub puts: Puts,
+}
+
+/// How an item is changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Puts {
+    /// The client locks it and frees it, by a FETCH_ADD each.
+    Lock,
+    /// The client asks one of the owner's cores by a WRITE, which is answered by a SEND without payload.
+    Ask {
+        /// Cores, each with items and clients of its own.
+        cores: u32,
+        /// Bytes of a value; the WRITE carries the key (16 B), a length and a mark beside.
+        value: u32,
+    },
+}
+
+impl Puts {
+    /// Bytes of a question; none where nobody is asked.
+    fn question(self) -> Option<u32> {
+        match self {
+            Puts::Lock => None,
+            Puts::Ask { value, .. } => Some(value + 1 + KEY as u32 + 1),
+        }
+    }
 }
 
 /// What the owner's memory is.
@@ -79,9 +111,48 @@ pub struct OneSided {
 }
 
 impl OneSided {
+    /// How many members own the memory; the others are clients.
+    pub fn owners(&self) -> u32 {
+        match self.puts() {
+            Puts::Lock => 1,
+            Puts::Ask { cores, .. } => cores,
+        }
+    }
+
     /// How many members it has.
     pub fn members(&self) -> u32 {
-        1 + self.clients.threads
+        self.owners() + self.clients.threads
+    }
+
+    fn puts(&self) -> Puts {
+        match &self.remote {
+            Remote::Counter => Puts::Lock,
+            Remote::Items(items) => items.puts,
+        }
+    }
+
+    /// Where an owner's clients write their questions; none where they ask nothing.
+    fn slots(&self) -> Option<Slots> {
+        Some(Slots {
+            each: self.clients.qps * self.clients.outstanding,
+            stride: self.puts().question()?.next_multiple_of(64),
+        })
+    }
+
+    /// A client's place among those of its owner.
+    fn place(&self, role: RoleId) -> u32 {
+        (role.0 - self.owners()) / self.owners()
+    }
+
+    fn clients_of(&self, owner: RoleId) -> u32 {
+        let later = self.clients.threads.saturating_sub(owner.0);
+        later.div_ceil(self.owners())
+    }
+
+    fn layout(&self) -> Layout {
+        let most = u64::from(self.clients_of(RoleId(0)));
+        let questions = self.slots().map_or(0, |slots| most * slots.bytes());
+        Layout::new(&self.remote, questions)
     }
 
     /// How many machines.
@@ -91,7 +162,7 @@ impl OneSided {
 
     /// The machine that a member is on.
     pub fn machine(&self, role: RoleId) -> u32 {
-        match role.0.checked_sub(1) {
+        match role.0.checked_sub(self.owners()) {
             None => 0,
             Some(client) => 1 + client % (self.machines() - 1),
         }
@@ -109,7 +180,10 @@ impl OneSided {
     fn pattern(&self, layout: &Layout) -> Pattern {
         let clients = &self.clients;
         let mut pattern = Pattern::new(QpType::Rc);
-        let owner = pattern.add(0, Part::Serve, layout.bytes());
+        let owners = self.owners();
+        for _ in 0..owners {
+            pattern.add(0, Part::Serve, layout.bytes());
+        }
         let load = Load {
             posting: clients.posting,
             limits: Limits {
@@ -120,7 +194,8 @@ impl OneSided {
             ..Load::new(Request::Read, 0)
         };
         let operations = u64::from(clients.qps) * u64::from(clients.outstanding);
-        for client in 1..=clients.threads {
+        for client in owners..self.members() {
+            let owner = RoleId((client - owners) % owners);
             let part = Part::Request(load.clone());
             let memory = operations * layout.widest();
             let client = pattern.add(self.machine(RoleId(client)), part, memory);
@@ -135,12 +210,37 @@ impl OneSided {
             ("clients", clients.threads, 1 << 14),
             ("queue pairs of a client", clients.qps, 1 << 10),
             ("operations of a queue pair", clients.outstanding, 1 << 12),
+            ("owner's cores", self.owners(), 1 << 10),
         ] {
             if !(1..=max).contains(&given) {
                 return Err(PatternError::Count { what, given, max });
             }
         }
         layout::check(&self.remote)
+    }
+
+    /// Sizes of a member's queues; none where those of its part do.
+    fn depths(&self, is_owner: bool, max_inline: u32) -> Option<Depths> {
+        let question = self.puts().question()?;
+        let each = self.clients.outstanding;
+        Some(if is_owner {
+            Depths {
+                send: desk::answers(each),
+                recv: 1,
+                inline: 0,
+                rd_atomic: u8::MAX,
+                shares_qp: false,
+            }
+        } else {
+            Depths {
+                // What a train's last request, or a farewell, takes beside.
+                send: each.max(self.list()) + 1,
+                recv: desk::answers(each),
+                inline: if question <= max_inline { question } else { 0 },
+                rd_atomic: self.clients.rd_atomic,
+                shares_qp: false,
+            }
+        })
     }
 }
 
@@ -156,18 +256,34 @@ pub fn run_onesided<S: Station>(
     schedule: Schedule,
 ) -> Result<ServiceTally, PatternError> {
     program.check()?;
-    let layout = Layout::new(&program.remote);
+    let layout = program.layout();
     let pattern = program.pattern(&layout);
-    let wiring = Wiring::new(station, &pattern, &pattern.members[me.0 as usize])?;
-    let is_owner = me.0 == 0;
+    let member = &pattern.members[me.0 as usize];
+    let is_owner = me.0 < program.owners();
+    let max_inline = station.context().caps().max_inline_data;
+    let wiring = match program.depths(is_owner, max_inline) {
+        Some(depths) => Wiring::with_depths(station, &pattern, member, depths)?,
+        None => Wiring::new(station, &pattern, member)?,
+    };
     if is_owner {
         layout.fill(&wiring.mr)?;
     }
+    let desk = program.slots().map(|slots| {
+        let clients = program.clients_of(me) as usize;
+        Desk::new(
+            (station, &wiring),
+            &layout,
+            (slots, clients),
+            &program.clients,
+        )
+    });
     meet(station, me, program.members())?;
     let mut tally = ServiceTally::default();
     if !is_owner {
-        let client = client::Client::new(station, &wiring, program, &layout, (me, schedule));
+        let client = client::Client::new(station, &wiring, program, &layout, (me, schedule))?;
         tally = client.run()?;
+    } else if let Some(desk) = desk {
+        desk.run()?;
     }
     meet(station, me, program.members())?;
     if is_owner {

@@ -8,12 +8,12 @@ use adverb_verbs::{
     WorkCompletion, WrId,
 };
 
-use crate::error::PatternError;
+use crate::error::{PatternError, succeeded};
 use crate::load::Timing;
 use crate::member::{BATCH, Schedule};
 use crate::random::Random;
 
-use super::server::{FAREWELL, succeeded};
+use super::server::FAREWELL;
 use super::slots::{Kind, last_byte, request_bytes};
 use super::wiring::{ClientEnds, GRH};
 use super::{Asking, PATIENCE, Pace, Rpc, Service, StoreLoad, table};

@@ -11,9 +11,9 @@
 
 mod client;
 mod server;
-mod service;
-mod slots;
-mod table;
+pub(crate) mod service;
+pub(crate) mod slots;
+pub(crate) mod table;
 mod wiring;
 
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -6,7 +6,7 @@ use adverb_verbs::{
     WrId,
 };
 
-use crate::error::PatternError;
+use crate::error::{PatternError, succeeded};
 use crate::load::Posting;
 use crate::member::{BATCH, Schedule};
 
@@ -281,15 +281,4 @@ impl<'w, S: Station> Core<'w, S> {
         }
         (name, flags)
     }
-}
-
-/// The failure of a request that failed.
-pub(super) fn succeeded(wc: &WorkCompletion) -> Result<(), PatternError> {
-    if wc.status.is_success() {
-        return Ok(());
-    }
-    Err(PatternError::Completion {
-        wr_id: wc.wr_id,
-        status: wc.status,
-    })
 }

@@ -144,7 +144,7 @@ impl Store {
 }
 
 /// Lines of requests that a core has found.
-pub(super) fn loaded<S: Station>(station: &S, requests: usize) {
+pub(crate) fn loaded<S: Station>(station: &S, requests: usize) {
     let requests = requests as u32;
     station.account(Work::Load {
         lines: requests,

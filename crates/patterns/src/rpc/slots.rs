@@ -9,7 +9,7 @@ use super::{Rpc, Service};
 
 /// What a request is, in the two upper bits of its last byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     /// The next number, or the value of a key.
     Get,
     /// Another value for a key.
@@ -23,10 +23,10 @@ const MARK_BITS: u32 = 6;
 /// Marks, of which none is what a fresh slot holds.
 const MARKS: u64 = (1 << MARK_BITS) - 1;
 /// Bytes of a key.
-pub(super) const KEY: usize = 16;
+pub(crate) const KEY: usize = 16;
 
 /// The last byte of request number `number` of a client with so many slots.
-pub(super) fn last_byte(kind: Kind, number: u64, slots: u32) -> u8 {
+pub(crate) fn last_byte(kind: Kind, number: u64, slots: u32) -> u8 {
     let kind = match kind {
         Kind::Get => 0,
         Kind::Put => 1,
@@ -41,7 +41,7 @@ fn mark(number: u64, slots: u32) -> u8 {
 
 /// What the last byte says, if it is that of request `number`.
 #[inline]
-pub(super) fn read_byte(byte: u8, number: u64, slots: u32) -> Option<Kind> {
+pub(crate) fn read_byte(byte: u8, number: u64, slots: u32) -> Option<Kind> {
     if byte & MARKS as u8 != mark(number, slots) {
         return None;
     }
@@ -55,15 +55,15 @@ pub(super) fn read_byte(byte: u8, number: u64, slots: u32) -> Option<Kind> {
 
 /// Sizes of slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Slots {
+pub(crate) struct Slots {
     /// Slots of a client.
-    pub(super) each: u32,
+    pub(crate) each: u32,
     /// Bytes from one to the next.
-    pub(super) stride: u32,
+    pub(crate) stride: u32,
 }
 
 impl Slots {
-    pub(super) fn of(rpc: &Rpc) -> Self {
+    pub(crate) fn of(rpc: &Rpc) -> Self {
         Slots {
             each: rpc.clients.outstanding,
             stride: match rpc.service {
@@ -78,20 +78,20 @@ impl Slots {
     }
 
     /// Bytes of one client's.
-    pub(super) fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         u64::from(self.each) * u64::from(self.stride)
     }
 
     /// Behind the last byte of request `number` of client `client`.
     #[inline]
-    pub(super) fn end(&self, client: u32, number: u64) -> u64 {
+    pub(crate) fn end(&self, client: u32, number: u64) -> u64 {
         let slot = number % u64::from(self.each);
         u64::from(client) * self.bytes() + (slot + 1) * u64::from(self.stride)
     }
 }
 
 /// Bytes of a request: a GET is key and last byte, a PUT value, its length, key and last byte.
-pub(super) fn request_bytes(service: &Service, kind: Kind) -> u32 {
+pub(crate) fn request_bytes(service: &Service, kind: Kind) -> u32 {
     match (service, kind) {
         (Service::Sequencer(_), _) => 8,
         (Service::Store(_), Kind::Get | Kind::Bye) => KEY as u32 + 1,
@@ -101,24 +101,24 @@ pub(super) fn request_bytes(service: &Service, kind: Kind) -> u32 {
 
 /// A request that a core has found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Call {
+pub(crate) struct Call {
     /// Its client, by its place among the core's.
-    pub(super) client: u32,
+    pub(crate) client: u32,
     /// Its number, from 0 for each client.
-    pub(super) number: u64,
+    pub(crate) number: u64,
     /// What it is.
-    pub(super) kind: Kind,
+    pub(crate) kind: Kind,
 }
 
 /// Where a core looks for each client's next request.
-pub(super) struct Scan {
+pub(crate) struct Scan {
     slots: Slots,
     next: Vec<u64>,
     cursor: usize,
 }
 
 impl Scan {
-    pub(super) fn new(slots: Slots, clients: usize) -> Self {
+    pub(crate) fn new(slots: Slots, clients: usize) -> Self {
         Scan {
             slots,
             next: vec![0; clients],
@@ -128,7 +128,7 @@ impl Scan {
 
     /// Takes requests that are there, one of each client in turn, until `batch` are taken or no
     /// client has another.
-    pub(super) fn take<M: MemoryRegion>(
+    pub(crate) fn take<M: MemoryRegion>(
         &mut self,
         region: &M,
         batch: usize,

@@ -17,7 +17,7 @@ const ITEM_BITS: u32 = 40;
 const MAX_VALUE: u32 = 4096;
 
 /// A key.
-pub(super) type Key = [u8; KEY];
+pub(crate) type Key = [u8; KEY];
 
 /// Refuses what no table can hold.
 pub(super) fn check(store: &StoreLoad) -> Result<(), PatternError> {
@@ -40,7 +40,7 @@ pub(super) fn check(store: &StoreLoad) -> Result<(), PatternError> {
 }
 
 /// The key of item `item`.
-pub(super) fn key(item: u64) -> Key {
+pub(crate) fn key(item: u64) -> Key {
     let mut key = Key::default();
     key[..8].copy_from_slice(&item.to_le_bytes());
     key[8..].copy_from_slice(&mix(!item).to_le_bytes());
@@ -48,7 +48,7 @@ pub(super) fn key(item: u64) -> Key {
 }
 
 /// Fills `value` with what item `item` holds in its version `version`, whose first byte is the version.
-pub(super) fn fill(value: &mut [u8], item: u64, version: u8) {
+pub(crate) fn fill(value: &mut [u8], item: u64, version: u8) {
     let pattern = mix(item << 8 | u64::from(version)).to_le_bytes();
     for (place, byte) in value.iter_mut().enumerate() {
         *byte = if place == 0 {
@@ -60,7 +60,7 @@ pub(super) fn fill(value: &mut [u8], item: u64, version: u8) {
 }
 
 /// Whether `value` is what item `item` held in one of its versions, whole.
-pub(super) fn is_right(value: &[u8], item: u64) -> bool {
+pub(crate) fn is_right(value: &[u8], item: u64) -> bool {
     let Some(version) = value.first() else {
         return true;
     };

@@ -23,11 +23,12 @@ pub(super) fn start(experiment: &Experiment, cluster: &mut Cluster) -> Result<()
             Some(LoadNode::Agnostic) => Node::Both,
         },
         work: match load.target {
-            Some(LoadTarget::SameBuffer) => Work::Walk {
+            // Who computes touches no memory, whatever is named.
+            Some(LoadTarget::SameBuffer) if load.op != Some(LoadOp::Compute) => Work::Walk {
                 bytes: buffer(experiment),
                 access: access(experiment)?,
             },
-            Some(LoadTarget::Independent) | None => Work::Own,
+            _ => Work::Own,
         },
     };
     let responder = cluster.machine(RESPONDER);
@@ -63,8 +64,7 @@ fn access(experiment: &Experiment) -> Result<Access, Refusal> {
             let writes = writes.ok_or_else(|| cannot("a load of rw without load_write_ratio"))?;
             Ok(Access::Bytes { writes })
         }
-        Some(LoadOp::Compute) => Err(cannot("a load that computes on the RDMA buffer")),
-        None => Err(cannot("a load without load_op")),
+        Some(LoadOp::Compute) | None => Err(cannot("a load on a buffer without load_op")),
     }
 }
 

@@ -4,11 +4,11 @@ use std::num::NonZero;
 
 use adverb_hwmodel::Cluster;
 use adverb_patterns::{
-    Items, OneSided, OneSidedClients, PatternError, Posting, Remote, Schedule, ServiceTally,
+    Items, OneSided, OneSidedClients, PatternError, Posting, Puts, Remote, Schedule, ServiceTally,
     Timing, run_onesided,
 };
 use adverb_sim::Returned;
-use adverb_units::Span;
+use adverb_units::{Bytes, Span};
 use adverb_validate::{Budget, Completion, Experiment, Metric, Opcode, PostList, Refusal, Share};
 use adverb_verbs::{QpType, RoleId};
 
@@ -25,6 +25,8 @@ const ROUNDS: f64 = 4.0;
 /// Items in the model's memory at most. Which they are changes nothing: their lines are where the
 /// experiment says, and the low bits of lock words, 64 B apart, are the same as of more items.
 const MOST_ITEMS: u64 = 4096;
+/// Bytes of a value that a PUT brings, where none are given: HERD's, whose PUT is 50 B (schema.md).
+const VALUE: u64 = 32;
 
 /// Predicts what clients of a passive server measure.
 ///
@@ -72,7 +74,7 @@ fn run(
     let Some(ended) = ended.filter(|_| outcome.is_finished()) else {
         return Err(unfinished(&outcome));
     };
-    Ok(all_well(ended)?.split_off(1))
+    Ok(all_well(ended)?.split_off(program.owners() as usize))
 }
 
 fn program(experiment: &Experiment) -> Result<OneSided, Refusal> {
@@ -85,10 +87,6 @@ fn program(experiment: &Experiment) -> Result<OneSided, Refusal> {
         return refused("without reliable connections");
     }
     let put_ratio = p.store.put_ratio.map_or(0.0, Share::get);
-    let locks = p.operation.opcode == Some(Opcode::ReadAndFetchAdd);
-    if put_ratio > 0.0 && !locks {
-        return refused("with PUTs by WRITE, which the server's CPU answers");
-    }
     let mean_reads = p.store.get_reads.unwrap_or(1.0);
     let sizes: Result<Vec<u32>, _> = p
         .store
@@ -100,7 +98,7 @@ fn program(experiment: &Experiment) -> Result<OneSided, Refusal> {
     // Sizes are those of the first READs; the others have the last one's.
     let last = records.last().copied().unwrap_or(64);
     records.resize(records.len().max(mean_reads.ceil() as usize), last);
-    let threads = p.parties.peer_threads.unwrap_or(1);
+    let threads = p.parties.peer_threads.unwrap_or(1).max(1);
     let items = p.store.counters.map_or(MOST_ITEMS, NonZero::get);
     Ok(OneSided {
         remote: Remote::Items(Items {
@@ -108,6 +106,7 @@ fn program(experiment: &Experiment) -> Result<OneSided, Refusal> {
             records,
             mean_reads,
             put_ratio,
+            puts: puts(experiment, (put_ratio, threads))?,
         }),
         clients: OneSidedClients {
             threads,
@@ -126,6 +125,23 @@ fn program(experiment: &Experiment) -> Result<OneSided, Refusal> {
             },
             seed: 1,
         },
+    })
+}
+
+/// How PUTs are carried out.
+///
+/// Where the server's CPU answers them, and no number of cores is given, all of a socket do.
+fn puts(experiment: &Experiment, (ratio, threads): (f64, u32)) -> Result<Puts, Refusal> {
+    let p = &experiment.parameters;
+    if ratio <= 0.0 || p.operation.opcode == Some(Opcode::ReadAndFetchAdd) {
+        return Ok(Puts::Lock);
+    }
+    let all = preset(experiment)?.params.cpu.cores as u32;
+    let cores = p.parties.cores.filter(|cores| *cores > 0).unwrap_or(all);
+    let value = p.operation.size.map_or(VALUE, Bytes::get);
+    Ok(Puts::Ask {
+        cores: cores.min(threads),
+        value: u32::try_from(value).map_err(|_| cannot(format!("values of {value} B")))?,
     })
 }
 

@@ -18,15 +18,20 @@ use super::hosts::{placements, preset};
 use super::load;
 use super::{cannot, failed, no_metric, simulated, unfinished};
 
-/// Memory of each member.
+/// Memory of each member, or as much as its requests need.
 const MEMORY: u64 = 2 << 20;
 /// Most requests in flight on a queue pair: many more than a NIC keeps, and few enough that filling the
 /// queue is over when the measured time begins.
 const MOST_OUTSTANDING: u32 = 1024;
+/// Room for the global routing header, before a datagram's payload.
+const GRH: u64 = 40;
 /// Receives that a member keeps posted.
 const RECEIVES: u32 = 2048;
 /// How long a program is measured, after half of it again to warm up.
 pub(super) const WINDOW: Span = Span::from_ms(1);
+/// Where fewer requests complete, or fewer than come in a bunch, the window is longer, up to a longest one.
+const ENOUGH: u64 = 64;
+const LONGEST_WINDOW: Span = Span::from_ms(500);
 /// The same of programs whose requests take milliseconds, or queue up for that long.
 const LONG_WINDOW: Span = Span::from_ms(20);
 /// A computation that mostly finds its data in its core's caches.
@@ -47,14 +52,7 @@ pub(super) fn outbound(
         think,
         ..load(experiment)?
     };
-    let transport = transport(experiment)?;
-    if load.request.needs_receive() && transport != QpType::Ud {
-        let request = load.request;
-        return Err(cannot(format!(
-            "{request:?} over {transport:?} from several queue pairs: nobody posts receives"
-        )));
-    }
-    let pattern = Pattern::outbound(transport, &load, to_peers(experiment));
+    let pattern = Pattern::outbound(transport(experiment)?, &load, to_peers(experiment));
     let measured = measure(experiment, &pattern, posts, WINDOW, budget)?;
     figure(experiment, &measured)
 }
@@ -109,7 +107,7 @@ pub(super) fn atomics(experiment: &Experiment, budget: &Budget) -> Result<f64, R
         ..load(experiment)?
     };
     let shape = Inbound {
-        memory: MEMORY.max(counters.map_or(1, NonZero::get) * 8),
+        memory: memory(experiment).max(counters.map_or(1, NonZero::get) * 8),
         ..from_peers(experiment, 0)
     };
     let pattern = Pattern::inbound(transport(experiment)?, &load, &shape);
@@ -139,11 +137,13 @@ pub(super) fn interference(experiment: &Experiment, budget: &Budget) -> Result<f
 /// Every machine posts to every other one, at random.
 pub(super) fn symmetric(experiment: &Experiment, budget: &Budget) -> Result<f64, Refusal> {
     let p = &experiment.parameters;
+    let size = p.operation.size.map_or(0, Bytes::get).max(64);
+    let memory = MEMORY.max(2 * size);
     let mut load = Load {
         random_link: true,
         places: Places::Random {
             align: 64,
-            within: MEMORY - 64,
+            within: memory - size.next_multiple_of(64),
         },
         ..load(experiment)?
     };
@@ -160,7 +160,7 @@ pub(super) fn symmetric(experiment: &Experiment, budget: &Budget) -> Result<f64,
         machines: p.parties.peers.unwrap_or(1) + 1,
         cores: p.parties.cores.unwrap_or(1),
         qps: count(p.queueing.qps_per_core, 1),
-        memory: MEMORY,
+        memory,
     };
     let pattern = Pattern::symmetric(transport(experiment)?, &load, shape);
     let measured = measure(experiment, &pattern, posts, WINDOW, budget)?;
@@ -173,8 +173,19 @@ pub(super) fn to_peers(experiment: &Experiment) -> Outbound {
         cores: p.parties.cores.unwrap_or(1),
         qps: count(p.queueing.qps_per_core, 1),
         peers: p.parties.peers.unwrap_or(1),
-        memory: MEMORY,
+        memory: memory(experiment),
     }
+}
+
+/// Memory of each member: a place for each queue pair, or a buffer for each receive.
+fn memory(experiment: &Experiment) -> u64 {
+    let p = &experiment.parameters;
+    let size = p.operation.size.map_or(0, Bytes::get);
+    let posted = p.parties.cores.unwrap_or(1) * count(p.queueing.qps_per_core, 1);
+    let qps = posted
+        .max(p.queueing.qps.unwrap_or(1))
+        .max(p.parties.peer_threads.unwrap_or(1));
+    MEMORY.max(load::distance(experiment) * u64::from(qps) + size)
 }
 
 fn from_peers(experiment: &Experiment, receivers: u32) -> Inbound {
@@ -187,7 +198,12 @@ fn from_peers(experiment: &Experiment, receivers: u32) -> Inbound {
         window: p.parties.peer_window.map(NonZero::get),
         receivers,
         depth: RECEIVES,
-        memory: MEMORY,
+        memory: if receivers > 0 {
+            let size = p.operation.size.map_or(0, Bytes::get);
+            memory(experiment).max(u64::from(RECEIVES) * (size + GRH))
+        } else {
+            memory(experiment)
+        },
     }
 }
 
@@ -303,6 +319,39 @@ fn measure(
 
 /// The same, where only the first so many members may count.
 pub(super) fn measure_first(
+    experiment: &Experiment,
+    pattern: &Pattern,
+    counted: (fn(&Part) -> bool, usize),
+    window: Span,
+    budget: &Budget,
+) -> Result<Measured, Refusal> {
+    let enough = bunched(pattern).max(ENOUGH);
+    let mut window = window;
+    loop {
+        let measured = measure_for(experiment, pattern, counted, window, budget)?;
+        if measured.all.completed >= enough || window >= LONGEST_WINDOW {
+            return Ok(measured);
+        }
+        window = window * 8;
+    }
+}
+
+/// Requests that are under way where few of them show that they are done: what is measured is not
+/// steady before they all are.
+fn bunched(pattern: &Pattern) -> u64 {
+    let members = pattern.members.iter();
+    let each = members.map(|member| match &member.part {
+        Part::Request(load) if load.signaled_every > 1 => {
+            let links = member.links.len() as u64;
+            let queues = links * u64::from(load.limits.per_qp);
+            queues.min(load.limits.per_member.into())
+        }
+        _ => 0,
+    });
+    each.sum()
+}
+
+fn measure_for(
     experiment: &Experiment,
     pattern: &Pattern,
     (counts, first): (fn(&Part) -> bool, usize),

@@ -19,20 +19,41 @@ use super::hosts::{placements, preset};
 use super::patterns::count;
 use super::{cannot, failed, no_metric, simulated, unfinished};
 
-/// How long a program is measured, after half of it again to warm up.
+/// How long a program is measured, after half of it again to warm up; and at most, where less than
+/// enough is answered in it.
 const WINDOW: Span = Span::from_us(200);
+const LONGEST: Span = Span::from_ms(100);
+const ENOUGH: u64 = 64;
 /// Items of a core's table: its lines are in memory by the experiment's word, so few stand for many.
 const ITEMS: u64 = 4096;
 
 /// Predicts what a server of RPCs and its clients measure.
 pub(super) fn predict(experiment: &Experiment, budget: &Budget) -> Result<f64, Refusal> {
     let rpc = program(experiment)?;
+    let mut window = WINDOW;
+    loop {
+        let tallies = serve(experiment, rpc, window, budget)?;
+        let answered: u64 = tallies.iter().map(|tally| tally.requests).sum();
+        if answered >= ENOUGH || window >= LONGEST {
+            return figure(experiment, &rpc, &tallies);
+        }
+        window = window * 8;
+    }
+}
+
+/// What server cores and clients did.
+fn serve(
+    experiment: &Experiment,
+    rpc: Rpc,
+    window: Span,
+    budget: &Budget,
+) -> Result<Vec<ServiceTally>, Refusal> {
     let counter = Arc::new(AtomicU64::new(0));
     let preset = preset(experiment)?;
     let mut cluster = Cluster::new(&preset, &server_and_clients(experiment, rpc.machines()));
     let schedule = Schedule {
-        warm_up: WINDOW / 2,
-        measured: WINDOW,
+        warm_up: window / 2,
+        measured: window,
     };
     let members: Vec<_> = (0..rpc.members())
         .map(RoleId)
@@ -48,7 +69,7 @@ pub(super) fn predict(experiment: &Experiment, budget: &Budget) -> Result<f64, R
     let Some(ended) = ended.filter(|_| outcome.is_finished()) else {
         return Err(unfinished(&outcome));
     };
-    figure(experiment, &rpc, &all_well(ended)?)
+    all_well(ended)
 }
 
 /// The store's table is where the experiment says; queues and requests are in the cache in any case.

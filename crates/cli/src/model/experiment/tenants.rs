@@ -24,11 +24,6 @@ pub(super) fn victim(experiment: &Experiment, budget: &Budget) -> Result<f64, Re
         },
         ..load(experiment)?
     };
-    if load.request.needs_receive() && transport != QpType::Ud {
-        return Err(cannot(
-            "shared_nic with a victim whose messages need receives",
-        ));
-    }
     let mut shape = to_peers(experiment);
     shape.memory = memory;
     let alone = Pattern::outbound(transport, &load, shape);

@@ -1,0 +1,172 @@
+//! A core that owns items, at work: takes questions out of its memory, renews items, answers.
+
+use adverb_verbs::{
+    Level, MemoryRegion, Operation, QueuePair, SendFlags, SendRequest, Station, Work,
+    WorkCompletion, WrId,
+};
+
+use crate::error::{PatternError, succeeded};
+use crate::member::BATCH;
+use crate::rpc::service::loaded;
+use crate::rpc::slots::{Call, KEY, Kind, Scan, Slots};
+use crate::rpc::{MAX_BATCH, table};
+use crate::wiring::Wiring;
+
+use super::layout::Layout;
+use super::{OneSidedClients, PATIENCE};
+
+/// Lines of the table that a core loads for a question: a bucket and an item.
+const LINES: u32 = 2;
+
+/// Answers that a queue pair has room for whose client has `outstanding` operations on it. An answer is
+/// still in the queue when the client, which has seen it, asks again.
+pub(super) fn answers(outstanding: u32) -> u32 {
+    2 * outstanding + 2
+}
+
+/// The bytes of a question that ends at `end`: value, its length, key, last byte.
+pub(super) fn question(item: u64, number: u64, last: u8, into: &mut [u8]) {
+    let value = into.len() - KEY - 2;
+    let (data, rest) = into.split_at_mut(value);
+    table::fill(data, item, number as u8);
+    rest[0] = value as u8;
+    rest[1..=KEY].copy_from_slice(&table::key(item));
+    rest[KEY + 1] = last;
+}
+
+/// The item that a question, but for its last byte, is about, if it is whole.
+fn asked(bytes: &[u8]) -> Result<u64, PatternError> {
+    let (data, rest) = bytes.split_at(bytes.len() - KEY - 1);
+    let key = &rest[1..];
+    let item = u64::from_le_bytes(std::array::from_fn(|i| key[i]));
+    if key == table::key(item) && table::is_right(data, item) {
+        return Ok(item);
+    }
+    Err(PatternError::Wrong("a PUT whose value is another key's"))
+}
+
+/// Answers of a queue pair.
+#[derive(Clone, Copy, Debug, Default)]
+struct Outlet {
+    /// Posted, and not known to have gone.
+    under_way: u32,
+    /// Of these, since the last that asked for a completion.
+    unsignaled: u32,
+}
+
+/// A core at work.
+pub(super) struct Desk<'w, S: Station> {
+    station: &'w S,
+    wiring: &'w Wiring<S::Context>,
+    layout: &'w Layout,
+    slots: Slots,
+    scan: Scan,
+    calls: Vec<Call>,
+    clients: usize,
+    /// Queue pairs of a client.
+    qps: usize,
+    depth: u32,
+    outlets: Vec<Outlet>,
+    question: Vec<u8>,
+    record: Vec<u8>,
+}
+
+impl<'w, S: Station> Desk<'w, S> {
+    pub(super) fn new(
+        (station, wiring): (&'w S, &'w Wiring<S::Context>),
+        layout: &'w Layout,
+        (slots, clients): (Slots, usize),
+        load: &OneSidedClients,
+    ) -> Self {
+        Desk {
+            station,
+            wiring,
+            layout,
+            slots,
+            scan: Scan::new(slots, clients),
+            calls: Vec::with_capacity(MAX_BATCH as usize),
+            clients,
+            qps: load.qps as usize,
+            depth: answers(load.outstanding),
+            outlets: vec![Outlet::default(); wiring.qps.len()],
+            question: vec![0; layout.question() as usize],
+            record: Vec::new(),
+        }
+    }
+
+    /// Serves until all clients have said that they ask no more.
+    pub(super) fn run(mut self) -> Result<(), PatternError> {
+        let mut gone = 0;
+        while gone < self.clients {
+            self.wait()?;
+            let found = self.calls.len();
+            self.calls.retain(|call| call.kind != Kind::Bye);
+            gone += found - self.calls.len();
+            let keys = self.calls.len() as u32;
+            if keys > 0 {
+                self.station.account(Work::Load {
+                    lines: keys * LINES,
+                    from: Level::Memory,
+                });
+                self.station.account(Work::Lookup { keys });
+            }
+            for place in 0..self.calls.len() {
+                self.serve(self.calls[place])?;
+            }
+        }
+        Ok(())
+    }
+
+    fn wait(&mut self) -> Result<(), PatternError> {
+        let (scan, calls, mr) = (&mut self.scan, &mut self.calls, &self.wiring.mr);
+        calls.clear();
+        self.station.spin_on(mr, PATIENCE, || {
+            scan.take(mr, MAX_BATCH as usize, calls)?;
+            Ok((!calls.is_empty()).then_some(()))
+        })?;
+        loaded(self.station, self.calls.len());
+        Ok(())
+    }
+
+    fn serve(&mut self, call: Call) -> Result<(), PatternError> {
+        let mr = &self.wiring.mr;
+        let end = self.slots.end(call.client, call.number);
+        let bytes = self.question.len() - 1;
+        mr.read(end - 1 - bytes as u64, &mut self.question[..bytes])?;
+        let item = asked(&self.question[..bytes])?;
+        self.layout.renew(mr, item, &mut self.record)?;
+        let way = (call.number % self.qps as u64) as usize;
+        self.answer(call.client as usize * self.qps + way)
+    }
+
+    fn answer(&mut self, outlet: usize) -> Result<(), PatternError> {
+        while self.outlets[outlet].under_way >= self.depth {
+            self.reap()?;
+        }
+        let track = &mut self.outlets[outlet];
+        track.under_way += 1;
+        track.unsignaled += 1;
+        let name = WrId((outlet as u64) << 32 | u64::from(track.unsignaled));
+        let mut flags = SendFlags::empty();
+        if track.unsignaled >= self.depth / 2 {
+            flags |= SendFlags::SIGNALED;
+            track.unsignaled = 0;
+        }
+        let answer = SendRequest::new(name, Operation::Send, &[]).with_flags(flags);
+        Ok(self.wiring.qps[outlet].post_send(&[answer])?)
+    }
+
+    /// Waits until some answers are known to have gone.
+    fn reap(&mut self) -> Result<(), PatternError> {
+        let mut completions = [WorkCompletion::default(); BATCH];
+        let n = self
+            .station
+            .spin(&self.wiring.cq, &mut completions, PATIENCE)?;
+        for wc in &completions[..n] {
+            succeeded(wc)?;
+            let (outlet, stands_for) = ((wc.wr_id.0 >> 32) as usize, wc.wr_id.0 as u32);
+            self.outlets[outlet].under_way -= stands_for;
+        }
+        Ok(())
+    }
+}
