@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use adverb_units::Bytes;
 use adverb_verbs::{
-    AddressHandle, CompletionQueue, Context, CreateError, Destination, Device, Imm, LinkLayer,
+    AddressHandle, CompletionQueue, Context, CreateError, Destination, Device, Gid, Imm, LinkLayer,
     Lkey, MemoryRegion, NotifyOn, Operation, PostError, PostErrorCause, Psn, QpAttr, QpInit,
     QpState, QpType, Qpn, QueuePair, RecvRequest, SendFlags, SendRequest, WcFlags, WcOpcode,
     WcStatus, WorkCompletion, WrId,
@@ -19,24 +19,24 @@ use crate::pair::{
 };
 use crate::{NotSupported, Subject, Verdict};
 
-const QKEY: u32 = 0x1122_3344;
-const OTHER_QKEY: u32 = 0x1122_3345;
+pub(crate) const QKEY: u32 = 0x1122_3344;
+pub(crate) const OTHER_QKEY: u32 = 0x1122_3345;
 /// A queue key with this bit stands for the sender's own (IBTA vol. 1, 10.2.5).
 const OWN_QKEY: u32 = 1 << 31;
 /// What a receive begins with.
-const GRH: u64 = 40;
+pub(crate) const GRH: u64 = 40;
 
-type Ah<D> = <<D as Device>::Context as Context>::Ah;
+pub(crate) type Ah<D> = <<D as Device>::Context as Context>::Ah;
 
 /// An end whose queue pair is UD, with the queue key [`QKEY`], and handles to others.
-struct Node<C: Context> {
-    end: End<C>,
+pub(crate) struct Node<C: Context> {
+    pub(crate) end: End<C>,
     mtu: u32,
 }
 
 impl<C: Context> Node<C> {
     /// A node in RTS.
-    fn new<D: Device<Context = C>>(device: &D) -> Result<Self, NotSupported> {
+    pub(crate) fn new<D: Device<Context = C>>(device: &D) -> Result<Self, NotSupported> {
         let node = Self::unconnected(device)?;
         to_rts(&node.end.context, &node.end.qp, QKEY);
         Ok(node)
@@ -74,7 +74,7 @@ impl<C: Context> Node<C> {
         self.try_send(request, to).expect("post a datagram");
     }
 
-    fn try_send(
+    pub(crate) fn try_send(
         &self,
         (wr_id, operation, piece, flags): (u64, Operation, (u64, u32), SendFlags),
         to: Destination<'_>,
@@ -111,7 +111,7 @@ impl<C: Context> Node<C> {
     }
 }
 
-fn datagram_qp<C: Context>(end: &End<C>, setup: &Setup) -> Result<C::Qp, NotSupported> {
+pub(crate) fn datagram_qp<C: Context>(end: &End<C>, setup: &Setup) -> Result<C::Qp, NotSupported> {
     let init = QpInit {
         qp_type: QpType::Ud,
         send_cq: &*end.send_cq,
@@ -125,13 +125,13 @@ fn datagram_qp<C: Context>(end: &End<C>, setup: &Setup) -> Result<C::Qp, NotSupp
     }
 }
 
-fn to<A: AddressHandle>(ah: &A, qpn: Qpn, qkey: u32) -> Destination<'_> {
+pub(crate) fn to<A: AddressHandle>(ah: &A, qpn: Qpn, qkey: u32) -> Destination<'_> {
     let ah = ah.handle();
     Destination { ah, qpn, qkey }
 }
 
 /// Takes a UD queue pair from RESET to RTS.
-fn to_rts<C: Context>(context: &C, qp: &C::Qp, qkey: u32) {
+pub(crate) fn to_rts<C: Context>(context: &C, qp: &C::Qp, qkey: u32) {
     let mut init = QpAttr::to(QpState::Init);
     init.pkey_index = Some(0);
     init.port = Some(context.port_num());
@@ -181,6 +181,39 @@ pub fn datagrams_arrive_behind_forty_bytes_and_tell_their_source<D: Device>(devi
         }
     }
     Ok(())
+}
+
+/// The header before a datagram names the ports that it came from and to: as a global routing header,
+/// or (RoCE v2 over IPv4) as an IPv4 header in its last 20 bytes (IBTA vol. 1, 8.3; annex A17.4.5.2).
+pub fn the_header_before_a_datagram_names_both_ports<D: Device>(device: &D) -> Verdict {
+    let (a, b) = (Node::new(device)?, Node::new(device)?);
+    let ah = a.ah(&b)?;
+    b.end.recv(7, (0, 256));
+    a.send(1, Operation::Send, (0, 64), to(&ah, b.qpn(), QKEY));
+    let got = b.end.received(1)[0];
+    if !got.flags.contains(WcFlags::GRH) {
+        return Err(NotSupported("headers within an InfiniBand subnet"));
+    }
+    let header = b.end.bytes(0, GRH as usize);
+    let (from, to) = (port_of(&a.end.context).gid, port_of(&b.end.context).gid);
+    assert_eq!(named_ports(&header), (from, to), "{header:x?}");
+    Ok(())
+}
+
+/// Source and destination of a header, told apart as libibverbs does (ibv_init_ah_from_wc): an IPv4
+/// header in the last 20 bytes is one, if not all 40 look like a header of IPv6 and its checksum is
+/// wrong. (Within a host Soft-RoCE makes none.)
+pub(crate) fn named_ports(header: &[u8]) -> (Gid, Gid) {
+    let words = header[20..].chunks_exact(2);
+    let sum: u32 = words.map(|w| u32::from(w[0]) << 8 | u32::from(w[1])).sum();
+    let (looks_like_v6, looks_like_v4) = (header[0] >> 4 == 6, header[20] == 0x45);
+    if looks_like_v4 && (!looks_like_v6 || sum.is_multiple_of(0xffff)) {
+        let at = |i: usize| <[u8; 4]>::try_from(&header[i..i + 4]).expect("4 bytes");
+        return (Gid::from_ipv4(at(32).into()), Gid::from_ipv4(at(36).into()));
+    }
+    assert!(looks_like_v6, "neither header: {header:x?}");
+    let at = |i: usize| Gid(header[i..i + 16].try_into().expect("16 bytes"));
+    (at(8), at(24))
 }
 
 /// Header and payload are scattered over the pieces of a receive as one run of bytes, whose payload

@@ -20,9 +20,11 @@ pub mod inline;
 pub mod lifecycle;
 pub mod limits;
 pub mod local;
+pub mod multicast;
 pub mod order;
 pub mod pair;
 pub mod rnr;
+pub mod shared_receive;
 pub mod sharing;
 pub mod signaling;
 pub mod unreliable;
@@ -150,6 +152,7 @@ macro_rules! for_each_case {
             ];
             datagram: [
                 datagrams_arrive_behind_forty_bytes_and_tell_their_source,
+                the_header_before_a_datagram_names_both_ports,
                 datagrams_are_gathered_and_scattered,
                 a_datagram_without_a_receive_is_dropped,
                 a_datagram_with_another_queue_key_is_dropped,
@@ -169,6 +172,12 @@ macro_rules! for_each_case {
                 a_local_error_of_ud_stops_sending_only,
                 ud_is_flushed_and_begins_anew,
                 many_senders_share_a_queue_pair,
+            ];
+            multicast: [
+                every_member_of_a_group_gets_a_copy,
+                who_left_a_group_gets_nothing_more,
+                a_copy_under_another_queue_key_is_dropped,
+                what_is_no_group_or_no_datagram_is_refused,
             ];
             local: [
                 a_wrong_lkey_is_a_local_protection_error,
@@ -233,6 +242,26 @@ macro_rules! for_each_case {
                 a_context_is_dropped_before_its_objects,
                 a_device_opened_again_is_reached,
                 an_illegal_transition_is_refused_by_name,
+            ];
+            shared_receive: [
+                several_queue_pairs_take_in_posting_order,
+                receives_complete_where_their_queue_pair_does,
+                a_message_waits_for_a_shared_receive,
+                an_empty_shared_queue_exceeds_rnr_retries,
+                the_limit_raises_one_event,
+                a_limit_beyond_the_queue_is_refused,
+                a_queue_pair_with_a_shared_queue_refuses_receives,
+                a_failing_queue_pair_leaves_the_receives,
+                the_last_receive_of_a_failing_queue_pair_is_told,
+                a_queue_pair_that_was_reset_takes_again,
+                a_message_too_long_for_its_shared_receive_fails_alone,
+                a_shared_receive_in_another_domain_is_a_fault,
+                shared_queue_sizes_are_checked,
+                a_shared_list_is_posted_up_to_the_wrong_request,
+                a_shared_queue_lives_as_long_as_its_queue_pairs,
+                a_shared_queue_of_another_context_is_refused,
+                uc_takes_shared_receives,
+                senders_at_a_time_take_each_receive_once,
             ];
             limits: [
                 completion_queue_sizes_are_checked,

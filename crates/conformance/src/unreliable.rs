@@ -72,10 +72,19 @@ fn rts(sq_psn: Psn) -> QpAttr {
 }
 
 /// Takes an end from RESET to RTS.
-fn connect<C: Context>(end: &End<C>, peer: (&End<C>, Qpn), (sq_psn, rq_psn): (Psn, Psn)) {
-    to_init(&end.context, &end.qp, &Setup::default());
-    end.qp.modify(&rtr(end, peer, rq_psn)).expect("to RTR");
-    end.qp.modify(&rts(sq_psn)).expect("to RTS");
+fn connect<C: Context>(end: &End<C>, peer: (&End<C>, Qpn), psns: (Psn, Psn)) {
+    connect_qp((end, &end.qp), peer, psns);
+}
+
+/// Takes a UC queue pair of an end from RESET to RTS.
+pub(crate) fn connect_qp<C: Context>(
+    (end, qp): (&End<C>, &C::Qp),
+    peer: (&End<C>, Qpn),
+    (sq_psn, rq_psn): (Psn, Psn),
+) {
+    to_init(&end.context, qp, &Setup::default());
+    qp.modify(&rtr(end, peer, rq_psn)).expect("to RTR");
+    qp.modify(&rts(sq_psn)).expect("to RTS");
 }
 
 /// All operations of UC, with their completions at both sides, arrive whole (IBTA vol. 1, 9.8.2;

@@ -11,6 +11,7 @@ use adverb_verbs::{
 };
 
 use crate::qp::VerbsQp;
+use crate::srq::SrqInner;
 
 /// Requests of a list that is made on the stack.
 const ON_STACK: usize = 16;
@@ -169,21 +170,54 @@ unsafe fn write_operation(to: *mut abi::ibv_send_wr, operation: &Operation) -> u
 
 #[inline]
 pub(crate) fn post_recv(qp: &VerbsQp, requests: &[RecvRequest<'_>]) -> Result<(), PostError> {
+    let raw = qp.raw.as_ptr();
+    // SAFETY: the queue pair lives.
+    let post = unsafe { abi::ops((*raw).context).post_recv };
+    let post = post.expect("every driver has post_recv");
+    // SAFETY: as above; it is given a list.
+    let post = |first, bad| unsafe { post(raw, first, bad) };
+    post_recv_list(requests, post, |errno, i| {
+        qp.explain_recv(errno, &requests[i])
+    })
+}
+
+#[inline]
+pub(crate) fn post_srq_recv(srq: &SrqInner, requests: &[RecvRequest<'_>]) -> Result<(), PostError> {
+    let raw = srq.raw.as_ptr();
+    // SAFETY: the queue lives.
+    let post = unsafe { abi::ops((*raw).context).post_srq_recv };
+    let post = post.expect("every driver with shared receive queues has post_srq_recv");
+    // SAFETY: as above; it is given a list.
+    let post = |first, bad| unsafe { post(raw, first, bad) };
+    post_recv_list(requests, post, |errno, i| {
+        srq.explain_recv(errno, &requests[i])
+    })
+}
+
+type Bad = *mut *mut abi::ibv_recv_wr;
+
+#[inline]
+fn post_recv_list(
+    requests: &[RecvRequest<'_>],
+    post: impl FnOnce(*mut abi::ibv_recv_wr, Bad) -> i32,
+    explain: impl FnOnce(i32, usize) -> PostErrorCause,
+) -> Result<(), PostError> {
     if requests.len() <= ON_STACK {
         let mut slots = [const { RecvSlot::uninit() }; ON_STACK];
-        return post_recvs(qp, requests, &mut slots);
+        return post_recvs(requests, &mut slots, post, explain);
     }
     RECV_SLOTS.with_borrow_mut(|slots| {
         slots.resize_with(slots.len().max(requests.len()), RecvSlot::uninit);
-        post_recvs(qp, requests, slots)
+        post_recvs(requests, slots, post, explain)
     })
 }
 
 #[inline]
 fn post_recvs(
-    qp: &VerbsQp,
     requests: &[RecvRequest<'_>],
     slots: &mut [RecvSlot],
+    post: impl FnOnce(*mut abi::ibv_recv_wr, Bad) -> i32,
+    explain: impl FnOnce(i32, usize) -> PostErrorCause,
 ) -> Result<(), PostError> {
     let first = slots.as_mut_ptr().cast::<abi::ibv_recv_wr>();
     for (i, request) in requests.iter().enumerate() {
@@ -206,21 +240,14 @@ fn post_recvs(
     if requests.is_empty() {
         return Ok(());
     }
-    let raw = qp.raw.as_ptr();
     let mut bad = ptr::null_mut();
-    // SAFETY: the queue pair lives; the slots are a list.
-    let result = unsafe {
-        let post = abi::ops((*raw).context).post_recv;
-        post.expect("every driver has post_recv")(raw, first, &raw mut bad)
-    };
+    let result = post(first, &raw mut bad);
     if result == 0 {
         return Ok(());
     }
     let index = place(bad, first, requests.len());
-    Err(PostError {
-        index,
-        cause: qp.explain_recv(errno_of(result), &requests[index]),
-    })
+    let cause = explain(errno_of(result), index);
+    Err(PostError { index, cause })
 }
 
 /// The place of `bad` in the list of `count` that begins at `first`; the first where the driver

@@ -9,9 +9,9 @@ use adverb_abi as abi;
 use adverb_sysfs::Sysfs;
 use adverb_units::Bytes;
 use adverb_verbs::{
-    AccessFlags, AddressVector, AtomicCap, Context, Counters, CreateError, Device, DeviceCaps,
-    DeviceName, Lid, LinkLayer, OpenError, PathMtu, PortCaps, PortNum, ProtectionDomain, QpInit,
-    RegisterError, Unsupported,
+    AccessFlags, AddressVector, AsyncEvent, AtomicCap, Context, Counters, CreateError, Device,
+    DeviceCaps, DeviceName, Lid, LinkLayer, OpenError, PathMtu, PollError, PortCaps, PortNum,
+    ProtectionDomain, QpCaps, QpInit, RegisterError, SrqCaps, Unsupported,
 };
 
 use crate::address::VerbsAh;
@@ -27,6 +27,7 @@ use crate::memory::{PageCounts, VerbsMr};
 use crate::provenance;
 use crate::qp::VerbsQp;
 use crate::raw::RawContext;
+use crate::srq::VerbsSrq;
 
 /// What all objects of an opened device stand on.
 #[derive(Debug)]
@@ -43,6 +44,7 @@ pub(crate) struct Handle {
     pub(crate) posting: Interface,
     pub(crate) polling: Interface,
     pub(crate) next_cq: AtomicU32,
+    pub(crate) next_srq: AtomicU32,
     pub(crate) faults: Faults,
     pub(crate) pages: PageCounts,
     pub(crate) raw: RawContext,
@@ -118,6 +120,7 @@ impl VerbsContext {
             posting: device.posting,
             polling: device.polling,
             next_cq: AtomicU32::new(1),
+            next_srq: AtomicU32::new(1),
             faults,
             pages: PageCounts::default(),
             raw,
@@ -138,7 +141,7 @@ impl VerbsContext {
                 qp_type: adverb_verbs::QpType::Rc,
                 send_cq: &cq,
                 recv_cq: &cq,
-                caps: adverb_verbs::QpCaps {
+                caps: QpCaps {
                     max_send_wr: 1,
                     max_recv_wr: 1,
                     ..Default::default()
@@ -163,6 +166,9 @@ fn caps(attr: &abi::ibv_device_attr, max_inline_data: u32) -> DeviceCaps {
         max_mr_size: Bytes::new(attr.max_mr_size.min(isize::MAX as u64)),
         max_qp_rd_atom: u8::try_from(attr.max_qp_rd_atom.max(0)).unwrap_or(u8::MAX),
         max_inline_data,
+        max_srq: count(attr.max_srq),
+        max_srq_wr: count(attr.max_srq_wr),
+        max_srq_sge: count(attr.max_srq_sge),
         atomics: match attr.atomic_cap {
             abi::IBV_ATOMIC_HCA => AtomicCap::Device,
             abi::IBV_ATOMIC_GLOB => AtomicCap::System,
@@ -240,6 +246,7 @@ impl Context for VerbsContext {
     type Channel = VerbsChannel;
     type Cq = VerbsCq;
     type Qp = VerbsQp;
+    type Srq = VerbsSrq;
     type Ah = VerbsAh;
 
     fn name(&self) -> DeviceName {
@@ -336,12 +343,38 @@ impl Context for VerbsContext {
     }
 
     fn create_qp(&self, pd: &VerbsPd, init: &QpInit<'_, VerbsCq>) -> Result<VerbsQp, CreateError> {
-        if !Arc::ptr_eq(&pd.inner.handle, &self.handle) {
-            return Err(CreateError::Foreign {
-                what: "the protection domain",
-            });
+        self.check_domain(pd)?;
+        VerbsQp::new(&pd.inner, init, None)
+    }
+
+    fn create_srq(&self, pd: &VerbsPd, caps: &SrqCaps) -> Result<VerbsSrq, CreateError> {
+        self.check_domain(pd)?;
+        VerbsSrq::new(&pd.inner, caps)
+    }
+
+    fn create_qp_with_srq(
+        &self,
+        pd: &VerbsPd,
+        init: &QpInit<'_, VerbsCq>,
+        srq: &VerbsSrq,
+    ) -> Result<VerbsQp, CreateError> {
+        self.check_domain(pd)?;
+        let caps = QpCaps {
+            max_recv_wr: 0,
+            max_recv_sge: 0,
+            ..init.caps
+        };
+        VerbsQp::new(&pd.inner, &QpInit { caps, ..*init }, Some(&srq.inner))
+    }
+
+    fn async_event(&self) -> Result<Option<AsyncEvent>, PollError> {
+        let handle = &self.handle;
+        handle.faults.collect(&handle.raw);
+        if handle.faults.device_failed() {
+            let name = &handle.name;
+            return Err(PollError::Device(format!("{name} reports a fatal error")));
         }
-        VerbsQp::new(&pd.inner, init)
+        Ok(handle.faults.take_event())
     }
 
     fn create_ah(&self, pd: &VerbsPd, address: &AddressVector) -> Result<VerbsAh, CreateError> {
@@ -351,6 +384,17 @@ impl Context for VerbsContext {
             });
         }
         VerbsAh::new(&pd.inner, address)
+    }
+}
+
+impl VerbsContext {
+    fn check_domain(&self, pd: &VerbsPd) -> Result<(), CreateError> {
+        if Arc::ptr_eq(&pd.inner.handle, &self.handle) {
+            return Ok(());
+        }
+        Err(CreateError::Foreign {
+            what: "the protection domain",
+        })
     }
 }
 

@@ -261,6 +261,7 @@ fn extended_attr(
     abi::ibv_qp_init_attr_ex {
         send_cq: attr.send_cq,
         recv_cq: attr.recv_cq,
+        srq: attr.srq,
         cap: attr.cap,
         qp_type: attr.qp_type,
         comp_mask: abi::IBV_QP_INIT_ATTR_PD | abi::IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,

@@ -1,15 +1,16 @@
 //! Asynchronous events: what the device reports beside completions.
 //!
 //! A completion queue that overran, or a device that failed, stays silent when polled. Queues that
-//! have been found empty many times in a row look here.
+//! have been found empty many times in a row look here. What is for the program waits until it asks.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use adverb_abi as abi;
+use adverb_verbs::{AsyncEvent, Qpn, SrqId};
 use rustix::fs::OFlags;
 
 use crate::raw::RawContext;
@@ -19,6 +20,8 @@ use crate::raw::RawContext;
 pub(crate) struct Faults {
     device: AtomicBool,
     queues: Mutex<HashMap<u32, Arc<AtomicBool>>>,
+    /// Events for the program, oldest first.
+    events: Mutex<VecDeque<AsyncEvent>>,
 }
 
 impl Faults {
@@ -44,6 +47,25 @@ impl Faults {
         self.queues().remove(&id);
     }
 
+    /// The oldest event for the program that was collected.
+    pub(crate) fn take_event(&self) -> Option<AsyncEvent> {
+        self.events().pop_front()
+    }
+
+    pub(crate) fn forget_srq(&self, id: SrqId) {
+        let of = AsyncEvent::SrqLimitReached(id);
+        self.events().retain(|event| *event != of);
+    }
+
+    pub(crate) fn forget_qp(&self, qpn: Qpn) {
+        let of = AsyncEvent::LastWqeReached(qpn);
+        self.events().retain(|event| *event != of);
+    }
+
+    fn events(&self) -> std::sync::MutexGuard<'_, VecDeque<AsyncEvent>> {
+        self.events.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn queues(&self) -> std::sync::MutexGuard<'_, HashMap<u32, Arc<AtomicBool>>> {
         self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -64,6 +86,18 @@ impl Faults {
                     if let Some(mark) = self.queues().get(&id) {
                         mark.store(true, Ordering::Relaxed);
                     }
+                }
+                abi::IBV_EVENT_SRQ_LIMIT_REACHED => {
+                    // SAFETY: the same of a shared receive queue.
+                    let id = unsafe { (*event.element.srq).srq_context } as usize as u32;
+                    let event = AsyncEvent::SrqLimitReached(SrqId(id));
+                    self.events().push_back(event);
+                }
+                abi::IBV_EVENT_QP_LAST_WQE_REACHED => {
+                    // SAFETY: the same of a queue pair.
+                    let number = unsafe { (*event.element.qp).qp_num };
+                    let event = Qpn::new(number).map(AsyncEvent::LastWqeReached);
+                    self.events().extend(event);
                 }
                 abi::IBV_EVENT_DEVICE_FATAL => self.device.store(true, Ordering::Relaxed),
                 _ => {}

@@ -29,10 +29,12 @@ mod gid;
 mod library;
 mod memory;
 mod modify;
+mod multicast;
 mod poll;
 mod provenance;
 mod qp;
 mod raw;
+mod srq;
 
 pub use address::VerbsAh;
 pub use channel::VerbsChannel;
@@ -43,3 +45,4 @@ pub use device::{ListError, devices};
 pub use gid::{GidError, GidTableEntry, choose};
 pub use memory::VerbsMr;
 pub use qp::VerbsQp;
+pub use srq::VerbsSrq;

@@ -126,11 +126,17 @@ library! {
         ibv_get_cq_event(*mut abi::ibv_comp_channel, *mut *mut abi::ibv_cq, *mut *mut c_void)
             -> c_int;
         ibv_ack_cq_events(*mut abi::ibv_cq, c_uint);
+        ibv_create_srq(*mut abi::ibv_pd, *mut abi::ibv_srq_init_attr) -> *mut abi::ibv_srq;
+        ibv_modify_srq(*mut abi::ibv_srq, *mut abi::ibv_srq_attr, c_int) -> c_int;
+        ibv_query_srq(*mut abi::ibv_srq, *mut abi::ibv_srq_attr) -> c_int;
+        ibv_destroy_srq(*mut abi::ibv_srq) -> c_int;
         ibv_create_qp(*mut abi::ibv_pd, *mut abi::ibv_qp_init_attr) -> *mut abi::ibv_qp;
         ibv_modify_qp(*mut abi::ibv_qp, *mut abi::ibv_qp_attr, c_int) -> c_int;
         ibv_query_qp(*mut abi::ibv_qp, *mut abi::ibv_qp_attr, c_int, *mut abi::ibv_qp_init_attr)
             -> c_int;
         ibv_destroy_qp(*mut abi::ibv_qp) -> c_int;
+        ibv_attach_mcast(*mut abi::ibv_qp, *const abi::ibv_gid, u16) -> c_int;
+        ibv_detach_mcast(*mut abi::ibv_qp, *const abi::ibv_gid, u16) -> c_int;
         ibv_create_ah(*mut abi::ibv_pd, *mut abi::ibv_ah_attr) -> *mut abi::ibv_ah;
         ibv_destroy_ah(*mut abi::ibv_ah) -> c_int;
     }

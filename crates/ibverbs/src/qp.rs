@@ -9,8 +9,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use adverb_abi as abi;
 use adverb_units::Bytes;
 use adverb_verbs::{
-    ConnectError, Connection, CreateError, ModifyQpError, PostError, PostErrorCause, QpAttr,
-    QpCaps, QpInit, QpState, QpType, Qpn, QueuePair, RecvRequest, SendFlags, SendRequest,
+    ConnectError, Connection, CreateError, Gid, Lid, McastError, ModifyQpError, PostError,
+    PostErrorCause, QpAttr, QpCaps, QpInit, QpState, QpType, Qpn, QueuePair, RecvRequest,
+    SendFlags, SendRequest,
 };
 
 use crate::chain;
@@ -21,6 +22,8 @@ use crate::cq::{CqInner, VerbsCq};
 use crate::explain::object_error;
 use crate::extended::{self, ExtendedPost};
 use crate::modify;
+use crate::multicast;
+use crate::srq::SrqInner;
 
 /// What the connection manager keeps of a queue pair.
 #[derive(Debug, Default)]
@@ -45,7 +48,10 @@ pub struct VerbsQp {
     /// the states before RTS when requests are posted, so that is done here.
     modified_to: AtomicU32,
     link: Mutex<Link>,
+    /// Multicast groups that it is attached to.
+    pub(crate) groups: Mutex<Vec<(Gid, Lid)>>,
     pub(crate) pd: Arc<PdInner>,
+    srq: Option<Arc<SrqInner>>,
     _cqs: [Arc<CqInner>; 2],
 }
 
@@ -58,14 +64,30 @@ impl Drop for VerbsQp {
     fn drop(&mut self) {
         // The peer learns of the end before the queue pair stops answering.
         *self.link() = Link::None;
+        // The kernel destroys none that is attached.
+        multicast::leave_all(self);
+        let (qpn, handle) = (self.qpn(), self.handle().clone());
+        if self.srq.is_some() {
+            // Events that wait name the queue pair: they have to be taken first.
+            handle.faults.collect(&handle.raw);
+        }
         // SAFETY: it is destroyed once; its queues and domain live.
-        unsafe { (self.handle().library().ibv_destroy_qp)(self.raw.as_ptr()) };
+        unsafe { (handle.library().ibv_destroy_qp)(self.raw.as_ptr()) };
+        handle.faults.forget_qp(qpn);
     }
 }
 
 impl VerbsQp {
-    pub(crate) fn new(pd: &Arc<PdInner>, init: &QpInit<'_, VerbsCq>) -> Result<Self, CreateError> {
+    pub(crate) fn new(
+        pd: &Arc<PdInner>,
+        init: &QpInit<'_, VerbsCq>,
+        srq: Option<&Arc<SrqInner>>,
+    ) -> Result<Self, CreateError> {
         let handle = &pd.handle;
+        if srq.is_some_and(|srq| !Arc::ptr_eq(&srq.pd.handle, handle)) {
+            let what = "the shared receive queue";
+            return Err(CreateError::Foreign { what });
+        }
         let queues = [
             (init.send_cq, "the completion queue for sends"),
             (init.recv_cq, "the completion queue for receives"),
@@ -77,6 +99,9 @@ impl VerbsQp {
         }
         init.caps.check(&handle.caps)?;
         let mut attr = init_attr(init)?;
+        if let Some(srq) = srq {
+            attr.srq = srq.raw.as_ptr();
+        }
         let (raw, extended) = match handle.posting {
             Interface::Classic => (create(pd, &mut attr)?, None),
             Interface::Extended => {
@@ -100,7 +125,9 @@ impl VerbsQp {
             },
             modified_to: AtomicU32::new(QpState::Reset as u32),
             link: Mutex::default(),
+            groups: Mutex::default(),
             pd: pd.clone(),
+            srq: srq.cloned(),
             _cqs: [init.send_cq.inner.clone(), init.recv_cq.inner.clone()],
         })
     }
@@ -317,6 +344,14 @@ impl QueuePair for VerbsQp {
         Ok(())
     }
 
+    fn attach_mcast(&self, gid: Gid, lid: Lid) -> Result<(), McastError> {
+        multicast::attach(self, gid, lid)
+    }
+
+    fn detach_mcast(&self, gid: Gid, lid: Lid) -> Result<(), McastError> {
+        multicast::detach(self, gid, lid)
+    }
+
     #[inline]
     fn post_send(&self, requests: &[SendRequest<'_>]) -> Result<(), PostError> {
         self.check_state(QpState::Rts)?;
@@ -328,6 +363,10 @@ impl QueuePair for VerbsQp {
 
     #[inline]
     fn post_recv(&self, requests: &[RecvRequest<'_>]) -> Result<(), PostError> {
+        if self.srq.is_some() && !requests.is_empty() {
+            let cause = PostErrorCause::HasSharedReceiveQueue;
+            return Err(PostError { index: 0, cause });
+        }
         self.check_state(QpState::Init)?;
         chain::post_recv(self, requests)
     }

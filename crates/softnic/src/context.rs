@@ -5,21 +5,23 @@ use std::sync::Arc;
 
 use adverb_units::Bytes;
 use adverb_verbs::{
-    AccessFlags, AddressHandle, AddressVector, AhRef, AtomicCap, Context, Counters, CreateError,
-    Device, DeviceCaps, DeviceName, GidType, Lid, LinkLayer, OpenError, PathMtu, PortCaps, PortNum,
-    ProtectionDomain, QpInit, QpType, RegisterError, Unsupported,
+    AccessFlags, AddressHandle, AddressVector, AhRef, AsyncEvent, AtomicCap, Context, Counters,
+    CreateError, Device, DeviceCaps, DeviceName, Gid, GidType, Lid, LinkLayer, OpenError, PathMtu,
+    PollError, PortCaps, PortNum, ProtectionDomain, QpCaps, QpInit, QpType, RegisterError, SrqCaps,
+    Unsupported,
 };
 
 use crate::channel::SoftChannel;
 use crate::cq::{MAX_CQE, SoftCq};
 use crate::dir::Dir;
 use crate::engine::Engine;
-use crate::layout::{FIRST_QP, MAX_CQ, MAX_MR, MAX_QP};
+use crate::layout::{FIRST_QP, MAX_CQ, MAX_MR, MAX_QP, MAX_SRQ};
 use crate::memory::{MAX_MR_SIZE, SoftMr};
 use crate::port::Port;
 use crate::qp::SoftQp;
 use crate::quiesce;
-use crate::udp::{Udp, UdpAddress};
+use crate::srq::SoftSrq;
+use crate::udp::{Udp, UdpAddress, ip_of};
 
 /// Longest message, as of InfiniBand (IBTA vol. 1, 9.7.7: 2^31 bytes).
 pub(crate) const MAX_MESSAGE: Bytes = Bytes::new(1 << 31);
@@ -92,6 +94,9 @@ impl Device for SoftDevice {
             max_mr_size: MAX_MR_SIZE,
             max_qp_rd_atom: MAX_RD_ATOM,
             max_inline_data: MAX_INLINE,
+            max_srq: MAX_SRQ,
+            max_srq_wr: MAX_WR,
+            max_srq_sge: MAX_SGE,
             atomics: AtomicCap::System,
         };
         Ok(SoftContext {
@@ -129,17 +134,40 @@ pub struct SoftPd {
 
 impl ProtectionDomain for SoftPd {}
 
-/// An address handle of the user-space NIC. There is one address, this host's: the number of the
-/// queue pair tells the port.
-#[derive(Clone, Copy, Debug)]
+/// An address handle of the user-space NIC. Dropping it destroys it.
+#[derive(Debug)]
 pub struct SoftAh {
-    pd: u32,
+    way: Way,
+}
+
+/// Where its datagrams go.
+#[derive(Debug)]
+enum Way {
+    /// To this host's ports at the same address: the number of the queue pair tells the port.
+    Here { pd: u32 },
+    /// To another address, over UDP; the port has what there is to it under this name.
+    Afar { name: u64, handle: Arc<Handle> },
 }
 
 impl AddressHandle for SoftAh {
     fn handle(&self) -> AhRef<'_> {
-        // SAFETY: the device's name for a handle is its domain's number, which is never reused.
-        unsafe { AhRef::from_raw(self.pd.into()) }
+        let name = match self.way {
+            Way::Here { pd } => pd.into(),
+            Way::Afar { name, .. } => name,
+        };
+        // SAFETY: the device's name for a handle is its domain's number, or one that the port gave
+        // it; neither is ever used again.
+        unsafe { AhRef::from_raw(name) }
+    }
+}
+
+impl Drop for SoftAh {
+    fn drop(&mut self) {
+        if let Way::Afar { name, handle } = &self.way
+            && let Some(udp) = &handle.port.udp
+        {
+            udp.forget_handle(*name);
+        }
     }
 }
 
@@ -171,6 +199,7 @@ impl Context for SoftContext {
     type Channel = SoftChannel;
     type Cq = SoftCq;
     type Qp = SoftQp;
+    type Srq = SoftSrq;
     type Ah = SoftAh;
 
     fn name(&self) -> DeviceName {
@@ -258,11 +287,94 @@ impl Context for SoftContext {
     }
 
     fn create_qp(&self, pd: &SoftPd, init: &QpInit<'_, SoftCq>) -> Result<SoftQp, CreateError> {
-        if !Arc::ptr_eq(&pd.handle, &self.handle) {
-            return Err(CreateError::Foreign {
-                what: "the protection domain",
-            });
+        self.make_qp(pd, init, None)
+    }
+
+    fn create_srq(&self, pd: &SoftPd, caps: &SrqCaps) -> Result<SoftSrq, CreateError> {
+        self.check_domain(pd)?;
+        caps.check(&self.caps, "soft")?;
+        SoftSrq::new(pd, caps)
+    }
+
+    fn create_qp_with_srq(
+        &self,
+        pd: &SoftPd,
+        init: &QpInit<'_, SoftCq>,
+        srq: &SoftSrq,
+    ) -> Result<SoftQp, CreateError> {
+        if init.qp_type == QpType::Ud {
+            return Err(Unsupported {
+                feature: "UD queue pairs with a shared receive queue in this version",
+                device: "soft".into(),
+            }
+            .into());
         }
+        let caps = QpCaps {
+            max_recv_wr: 0,
+            max_recv_sge: 0,
+            ..init.caps
+        };
+        self.make_qp(pd, &QpInit { caps, ..*init }, Some(srq))
+    }
+
+    fn async_event(&self) -> Result<Option<AsyncEvent>, PollError> {
+        Ok(self.handle.port.async_event())
+    }
+
+    fn create_ah(&self, pd: &SoftPd, address: &AddressVector) -> Result<SoftAh, CreateError> {
+        self.check_domain(pd)?;
+        check_port(address.port)?;
+        let way = if address.dgid == self.handle.port.gid {
+            Way::Here { pd: pd.number }
+        } else {
+            Way::Afar {
+                name: self.way_afar(pd, address.dgid)?,
+                handle: self.handle.clone(),
+            }
+        };
+        Ok(SoftAh { way })
+    }
+}
+
+impl SoftContext {
+    /// Makes the way to another address, or to a multicast group; its name.
+    fn way_afar(&self, pd: &SoftPd, to: Gid) -> Result<u64, CreateError> {
+        let unreachable = |(source, remedy)| CreateError::System {
+            action: format!("make an address handle for {to}"),
+            source,
+            remedy,
+        };
+        let port = &self.handle.port;
+        let Some(udp) = &port.udp else {
+            let remedy = format!(
+                "; the local port reaches only {}: open the device as soft@ADDR, ADDR an address of this host",
+                port.gid
+            );
+            let source = std::io::ErrorKind::NetworkUnreachable.into();
+            return Err(unreachable((source, remedy)));
+        };
+        let made = udp.make_handle(pd.number, ip_of(to));
+        made.map_err(|refusal| unreachable(refusal.explain()))
+    }
+}
+
+impl SoftContext {
+    fn check_domain(&self, pd: &SoftPd) -> Result<(), CreateError> {
+        if Arc::ptr_eq(&pd.handle, &self.handle) {
+            return Ok(());
+        }
+        Err(CreateError::Foreign {
+            what: "the protection domain",
+        })
+    }
+
+    fn make_qp(
+        &self,
+        pd: &SoftPd,
+        init: &QpInit<'_, SoftCq>,
+        srq: Option<&SoftSrq>,
+    ) -> Result<SoftQp, CreateError> {
+        self.check_domain(pd)?;
         if !matches!(init.qp_type, QpType::Rc | QpType::Uc | QpType::Ud) {
             return Err(Unsupported {
                 feature: "queue pairs of this type",
@@ -271,26 +383,6 @@ impl Context for SoftContext {
             .into());
         }
         init.caps.check(&self.caps)?;
-        SoftQp::new(pd, init)
-    }
-
-    fn create_ah(&self, pd: &SoftPd, address: &AddressVector) -> Result<SoftAh, CreateError> {
-        if !Arc::ptr_eq(&pd.handle, &self.handle) {
-            return Err(CreateError::Foreign {
-                what: "the protection domain",
-            });
-        }
-        check_port(address.port)?;
-        let here = self.handle.port.gid;
-        if address.dgid != here {
-            return Err(CreateError::System {
-                action: format!("make an address handle for {}", address.dgid),
-                source: std::io::ErrorKind::NetworkUnreachable.into(),
-                remedy: format!(
-                    "; datagrams go by the local port, which reaches only {here}: this version sends none over UDP"
-                ),
-            });
-        }
-        Ok(SoftAh { pd: pd.number })
+        SoftQp::new(pd, init, srq)
     }
 }

@@ -24,6 +24,7 @@ use crate::notify::Urgency;
 use crate::port::{Port, TableEntry, lock};
 use crate::ring::{Arrival, RecvRing};
 use crate::send_ring::SendRing;
+use crate::srq::SrqInner;
 
 /// Most entries of a completion queue.
 pub(crate) const MAX_CQE: u32 = 1 << 22;
@@ -98,27 +99,33 @@ impl RecvQueue {
 
     #[inline]
     fn completion(&self, position: u64, arrival: Arrival) -> WorkCompletion {
-        WorkCompletion {
-            wr_id: self.wr_id(position),
-            status: match arrival.status {
-                0 => WcStatus::Success,
-                code => WcStatus::from_code(code.into()),
-            },
-            opcode: if arrival.is_write {
-                WcOpcode::RecvRdmaWithImm
-            } else {
-                WcOpcode::Recv
-            },
-            byte_len: arrival.byte_len,
-            imm: arrival.imm.map(Imm),
-            qp_num: self.qpn,
-            src_qp: None,
-            flags: if arrival.imm.is_some() {
-                WcFlags::WITH_IMM
-            } else {
-                WcFlags::empty()
-            },
-        }
+        received(self.wr_id(position), self.qpn, arrival)
+    }
+}
+
+/// The completion of a receive of a connection.
+#[inline]
+pub(crate) fn received(wr_id: WrId, qp_num: Qpn, arrival: Arrival) -> WorkCompletion {
+    WorkCompletion {
+        wr_id,
+        status: match arrival.status {
+            0 => WcStatus::Success,
+            code => WcStatus::from_code(code.into()),
+        },
+        opcode: if arrival.is_write {
+            WcOpcode::RecvRdmaWithImm
+        } else {
+            WcOpcode::Recv
+        },
+        byte_len: arrival.byte_len,
+        imm: arrival.imm.map(Imm),
+        qp_num,
+        src_qp: None,
+        flags: if arrival.imm.is_some() {
+            WcFlags::WITH_IMM
+        } else {
+            WcFlags::empty()
+        },
     }
 }
 
@@ -132,6 +139,8 @@ struct Receiver {
 struct CqState {
     senders: Vec<Arc<SendRing>>,
     receivers: Vec<Receiver>,
+    /// Shared receive queues, and how many queue pairs that take from them complete here.
+    shared: Vec<(Arc<SrqInner>, u32)>,
     /// Receives of queue pairs in the error state: no longer in their ring.
     flushed: VecDeque<WorkCompletion>,
     overrun: bool,
@@ -218,6 +227,26 @@ impl CqInner {
             .lock()
             .receivers
             .push(Receiver { queue, next: first });
+    }
+
+    /// Adds a queue pair that takes its receives from `srq`.
+    pub(crate) fn attach_shared(&self, srq: &Arc<SrqInner>) {
+        let mut state = self.state.lock();
+        match state.shared.iter_mut().find(|(s, _)| Arc::ptr_eq(s, srq)) {
+            Some((_, users)) => *users += 1,
+            None => state.shared.push((srq.clone(), 1)),
+        }
+    }
+
+    /// Takes such a queue pair away.
+    pub(crate) fn detach_shared(&self, srq: &Arc<SrqInner>) {
+        let mut state = self.state.lock();
+        if let Some(at) = state.shared.iter().position(|(s, _)| Arc::ptr_eq(s, srq)) {
+            state.shared[at].1 -= 1;
+            if state.shared[at].1 == 0 {
+                state.shared.swap_remove(at);
+            }
+        }
     }
 
     /// Removes a queue pair whose sends complete here.
@@ -358,6 +387,15 @@ impl CqState {
         taken
     }
 
+    /// Takes what queue pairs with shared receive queues received for completion queue `index`.
+    fn take_shared(&mut self, index: u32, into: &mut [WorkCompletion]) -> usize {
+        let mut taken = 0;
+        for (srq, _) in &self.shared {
+            taken += srq.take(index, &mut into[taken..]);
+        }
+        taken
+    }
+
     #[inline]
     fn take_received(&mut self, into: &mut [WorkCompletion]) -> usize {
         let count = self.receivers.len();
@@ -441,6 +479,9 @@ impl CqInner {
             taken += state.take_flushed(&mut into[taken..]);
         }
         taken += state.take_received(&mut into[taken..]);
+        if !state.shared.is_empty() {
+            taken += state.take_shared(cq.index, &mut into[taken..]);
+        }
         state.turn = state.turn.wrapping_add(1);
         Ok(taken)
     }

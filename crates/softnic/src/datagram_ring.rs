@@ -24,8 +24,10 @@
 //! next lines        a word a receive: position << 18 | cell << 2 | CLOSED, POSTED or FULL
 //! cell, line 0      word 0: holder, 0 where FREE
 //!                   word 1: length | source queue pair << 32 | has immediate data << 56
+//!                           | has a front << 57
 //!                   word 2: immediate data
 //! from byte 24 on   payload
+//! last 40 bytes     its front: what comes before the payload, if it did not come from this host
 //! ```
 
 use std::marker::PhantomData;
@@ -49,6 +51,9 @@ const CELL_HEADER: usize = 24;
 /// while all receives are full.
 const SPARE_CELLS: usize = if cfg!(loom) { 2 } else { 32 };
 const WITH_IMM: u64 = 1 << 56;
+const WITH_FRONT: u64 = 1 << 57;
+/// Bytes of what a receive gets before the payload: a global routing header (IBTA vol. 1, 8.3).
+pub const FRONT: usize = 40;
 
 /// A cell of a ring, by number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,6 +91,17 @@ pub struct Message {
     pub source: u32,
     /// Immediate data.
     pub imm: Option<u32>,
+    /// What its receive gets before the payload.
+    pub front: Front,
+}
+
+/// What a receive gets before the payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Front {
+    /// The header of a message within this host, which the receiver makes.
+    OfHost,
+    /// What lies at [`DatagramRing::front`].
+    Given,
 }
 
 /// What a word says.
@@ -130,7 +146,7 @@ unsafe impl Sync for DatagramRing<'_> {}
 impl<'a> DatagramRing<'a> {
     /// Lines of a cell for `payload` bytes.
     pub const fn lines_per_cell(payload: usize) -> usize {
-        (CELL_HEADER + payload).div_ceil(64)
+        (CELL_HEADER + payload + FRONT).div_ceil(64)
     }
 
     /// Lines of a whole ring of `slots` receives, whose cells have `cell_lines` lines.
@@ -207,9 +223,14 @@ impl<'a> DatagramRing<'a> {
         first.wrapping_add(CELL_HEADER).cast_mut()
     }
 
+    /// Where a cell's front lies, [`FRONT`] bytes.
+    pub fn front(&self, cell: Cell) -> *mut u8 {
+        self.payload(cell).wrapping_add(self.room())
+    }
+
     /// Most bytes of payload.
     pub fn room(&self) -> usize {
-        self.cell_lines * 64 - CELL_HEADER
+        self.cell_lines * 64 - CELL_HEADER - FRONT
     }
 }
 
@@ -259,6 +280,10 @@ impl DatagramRing<'_> {
             length: (word as u32).min(self.room() as u32),
             source: (word >> 32) as u32 & 0xff_ffff,
             imm: (word & WITH_IMM != 0).then_some(imm),
+            front: match word & WITH_FRONT {
+                0 => Front::OfHost,
+                _ => Front::Given,
+            },
         }
     }
 
@@ -349,7 +374,12 @@ impl DatagramRing<'_> {
     pub fn describe(&self, cell: Cell, message: Message) {
         let line = self.cell(cell);
         let with_imm = if message.imm.is_some() { WITH_IMM } else { 0 };
-        let word = u64::from(message.length) | u64::from(message.source) << 32 | with_imm;
+        let with_front = match message.front {
+            Front::OfHost => 0,
+            Front::Given => WITH_FRONT,
+        };
+        let flags = with_imm | with_front;
+        let word = u64::from(message.length) | u64::from(message.source) << 32 | flags;
         line.0[2].store(message.imm.unwrap_or(0).into(), Ordering::Relaxed);
         line.0[1].store(word, Ordering::Relaxed);
     }
@@ -394,6 +424,10 @@ mod tests {
             length: n % 100,
             source: 0xff_ffff - n,
             imm: n.is_multiple_of(2).then_some(!n),
+            front: match n.is_multiple_of(3) {
+                true => Front::Given,
+                false => Front::OfHost,
+            },
         }
     }
 
@@ -450,7 +484,8 @@ mod tests {
         for number in 0..ring.cells() as u32 {
             let payload = ring.payload(Cell(number)).addr();
             assert!(payload.is_multiple_of(8) && payload > begin);
-            assert!(payload + ring.room() <= end);
+            assert_eq!(ring.front(Cell(number)).addr(), payload + ring.room());
+            assert!(payload + ring.room() + FRONT <= end);
         }
     }
 

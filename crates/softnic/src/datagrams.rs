@@ -12,8 +12,10 @@ use adverb_verbs::{
     AccessFlags, CreateError, Imm, Lkey, Sge, WcFlags, WcOpcode, WcStatus, WorkCompletion,
 };
 
+use adverb_wire::{Grh, grh};
+
 use crate::context::ACTIVE_MTU;
-use crate::datagram_ring::{Cell, DatagramRing, Holder, Message};
+use crate::datagram_ring::{Cell, DatagramRing, FRONT, Front, Holder, Message};
 use crate::layout::{MAX_MR, Phase};
 use crate::memory::check_local;
 use crate::port::{Port, lock};
@@ -23,7 +25,6 @@ use crate::ring::{Line, Piece, RecvRing};
 pub(crate) const CELL_LINES: usize =
     DatagramRing::lines_per_cell(ACTIVE_MTU.bytes().get() as usize);
 
-const GRH_LENGTH: usize = 40;
 /// BTH and DETH before a datagram's payload, ICRC behind it (IBTA vol. 1, 5.2).
 const TRANSPORT_OVERHEAD: u32 = 12 + 8 + 4;
 const IMM_LENGTH: u32 = 4;
@@ -98,6 +99,39 @@ impl Datagrams {
         Some(self.deliver(cell, requests, position))
     }
 
+    /// Puts in a message that came over the network: `front` goes before its payload. Its position,
+    /// which is `from` or later; none where no receive is posted. As a sender, while the queue pair
+    /// has no other life.
+    pub(crate) fn put(
+        &self,
+        from: u64,
+        message: Message,
+        (front, payload): (&[u8; FRONT], &[u8]),
+    ) -> Option<u64> {
+        let ring = self.ring;
+        if payload.len() > ring.room() {
+            return None;
+        }
+        let same_life = || true;
+        let mut position = ring.posted_from(from.max(ring.first()), same_life)?;
+        let cell = ring.claim(position, Holder::new(self.port.slot, self.port.epoch))?;
+        ring.describe(cell, message);
+        // SAFETY: the cell is this thread's from its claim to its publication, and has room for both
+        // (looked at above).
+        unsafe {
+            std::ptr::copy_nonoverlapping(front.as_ptr(), ring.front(cell), FRONT);
+            std::ptr::copy_nonoverlapping(payload.as_ptr(), ring.payload(cell), payload.len());
+        }
+        while !ring.publish(position, cell) {
+            let Some(next) = ring.posted_from(position, same_life) else {
+                ring.free(cell);
+                return None;
+            };
+            position = next;
+        }
+        Some(position)
+    }
+
     /// Ends the receives at `positions`, without a word.
     pub(crate) fn discard(&self, mut positions: Range<u64>) {
         for cell in positions.by_ref().filter_map(|p| self.ring.close(p)) {
@@ -118,7 +152,7 @@ impl Datagrams {
         WorkCompletion {
             status,
             opcode: WcOpcode::Recv,
-            byte_len: GRH_LENGTH as u32 + message.length,
+            byte_len: FRONT as u32 + message.length,
             imm: message.imm.map(Imm),
             src_qp: adverb_verbs::Qpn::new(message.source),
             flags,
@@ -135,13 +169,13 @@ impl Datagrams {
         requests: RecvRing<'_>,
         position: u64,
     ) -> Result<(), WcStatus> {
-        let length = GRH_LENGTH as u64 + u64::from(message.length);
+        let length = FRONT as u64 + u64::from(message.length);
         if length > requests.capacity(position) {
             return Err(WcStatus::LocLenErr);
         }
-        let header = self.routing_header(message);
+        let header = self.front_of(cell, message);
         let mut parts = [
-            (header.as_ptr(), GRH_LENGTH),
+            (header.as_ptr(), FRONT),
             (
                 self.ring.payload(cell).cast_const(),
                 message.length as usize,
@@ -183,18 +217,32 @@ impl Datagrams {
         check_local(&self.port, self.pd, &sge, AccessFlags::LOCAL_WRITE)
     }
 
+    /// What goes before a message's payload.
+    fn front_of(&self, cell: Cell, message: Message) -> [u8; FRONT] {
+        match message.front {
+            Front::OfHost => self.routing_header(message),
+            // SAFETY: the cell's front is within the ring, and the cell is the owner's until freed.
+            Front::Given => unsafe { self.ring.front(cell).cast::<[u8; FRONT]>().read() },
+        }
+    }
+
     /// The header that a packet between two ports of this host would have (IBTA vol. 1, 8.3).
-    fn routing_header(&self, message: Message) -> [u8; GRH_LENGTH] {
+    fn routing_header(&self, message: Message) -> [u8; FRONT] {
         let imm = if message.imm.is_some() { IMM_LENGTH } else { 0 };
         let after = TRANSPORT_OVERHEAD + imm + message.length.next_multiple_of(4);
-        let mut header = [0; GRH_LENGTH];
-        header[0] = 6 << 4; // IP version
-        header[4..6].copy_from_slice(&(after as u16).to_be_bytes());
-        header[6] = 0x1b; // next header: a transport of InfiniBand
-        header[7] = 1; // hop limit
-        header[8..24].copy_from_slice(&self.port.gid.0);
-        header[24..].copy_from_slice(&self.port.gid.0);
-        header
+        if let Some(udp) = &self.port.udp {
+            return udp.front_within_host(after as usize);
+        }
+        let header = Grh {
+            traffic_class: 0,
+            flow_label: 0,
+            payload_length: after as u16,
+            next_header: grh::NEXT_HEADER,
+            hop_limit: 1,
+            sgid: self.port.gid,
+            dgid: self.port.gid,
+        };
+        header.to_bytes()
     }
 
     /// Has the engine take the queue pair to the error state. The polling thread cannot: it holds

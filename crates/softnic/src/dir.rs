@@ -60,7 +60,7 @@ impl Dir {
     /// The directory of the ports at one address of this network namespace: their slots are those
     /// of its UDP ports.
     pub(crate) fn of_address(&self, ip: IpAddr) -> Self {
-        let namespace = fs::metadata("/proc/self/ns/net").map_or(0, |meta| meta.ino());
+        let namespace = fs::metadata("/proc/thread-self/ns/net").map_or(0, |meta| meta.ino());
         let mut name = self.path.as_os_str().to_owned();
         name.push(format!("@{ip}-{namespace}"));
         Dir { path: name.into() }

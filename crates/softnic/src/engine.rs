@@ -170,6 +170,9 @@ impl Loop {
         };
         let attendance = udp.attendance();
         if attendance == Attendance::Constant {
+            // Who sleeps there knows of no timer that began later, such as that of a request which
+            // another thread posted that does not poll.
+            udp.turn(&self.port);
             udp.engine_ticks();
             self.attendance = attendance;
             return Watch::Others(LONG_TICK);

@@ -6,7 +6,8 @@
 //! QP_TABLE  QpEntry × MAX_QP      what a requester needs of a queue pair
 //! CQ_TABLE  CqEntry × MAX_CQ      where receive completions raise events
 //! MR_TABLE  MrEntry × MAX_MR      keys
-//! ARENA     receive rings of connections, and those of datagrams
+//! SRQ_TABLE SrqEntry × MAX_SRQ    what requesters need of a shared receive queue
+//! ARENA     receive rings: of connections, of datagrams, shared ones
 //! ```
 //! The file is sparse: storage is reserved as entries and rings come into use. Lines are grouped
 //! by writer: the owner's, the owner's as requester, and the connected peer's.
@@ -19,23 +20,43 @@ use crate::segment::SharedWords;
 use crate::sync::{AtomicU32, AtomicU64};
 
 /// First word of a port file: "adverb" and a layout version.
-pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"adverb\x00\x02");
+pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"adverb\x00\x05");
 
 /// Bits of a queue pair number that index the owner's table; those above are the port's slot.
 pub(crate) const QP_INDEX_BITS: u32 = 14;
+/// Set in the numbers of all slots but 0. Other makes of NICs count theirs up from the lowest: what
+/// lacks it is theirs or slot 0's, all of whom have the standard's UDP port.
+const SLOT_MARK: u32 = 1 << 23;
+/// Ports on a host.
+pub(crate) const MAX_SLOTS: u32 = SLOT_MARK >> QP_INDEX_BITS;
+
 /// Index of a queue pair in its owner's table.
 pub(crate) fn qp_index(qpn: Qpn) -> u32 {
     qpn.get() & ((1 << QP_INDEX_BITS) - 1)
 }
 
-/// Ports on a host.
-pub(crate) const MAX_SLOTS: u32 = 1 << (24 - QP_INDEX_BITS);
+/// The slot of a queue pair's owner.
+pub(crate) fn slot_of(qpn: Qpn) -> u32 {
+    match qpn.get() & SLOT_MARK {
+        0 => 0,
+        _ => (qpn.get() ^ SLOT_MARK) >> QP_INDEX_BITS,
+    }
+}
+
+/// The number of the queue pair at `index` of a slot's table.
+pub(crate) fn qpn_of(slot: u32, index: u32) -> Qpn {
+    let mark = if slot == 0 { 0 } else { SLOT_MARK };
+    Qpn::new(mark | slot << QP_INDEX_BITS | index).expect("slot and index have 23 bits")
+}
+
 /// Queue pairs of a port (indices 0 and 1 are never given: QPN 0 and 1 are the specification's).
 pub(crate) const MAX_QP: u32 = 1 << 12;
 /// Lowest queue pair index.
 pub(crate) const FIRST_QP: u32 = 2;
 /// Completion queues of a port.
 pub(crate) const MAX_CQ: u32 = 1 << 12;
+/// Shared receive queues of a port.
+pub(crate) const MAX_SRQ: u32 = 1 << 10;
 /// Bits of a key that index the table of regions; those above are random.
 pub(crate) const MR_INDEX_BITS: u32 = 14;
 /// Memory regions of a port.
@@ -45,7 +66,8 @@ pub(crate) const SENDERS: usize = 4096;
 pub(crate) const QP_TABLE: usize = SENDERS + MAX_SLOTS as usize * size_of::<SenderEntry>();
 pub(crate) const CQ_TABLE: usize = QP_TABLE + MAX_QP as usize * size_of::<QpEntry>();
 pub(crate) const MR_TABLE: usize = CQ_TABLE + MAX_CQ as usize * size_of::<CqEntry>();
-pub(crate) const ARENA: usize = MR_TABLE + MAX_MR as usize * size_of::<MrEntry>();
+pub(crate) const SRQ_TABLE: usize = MR_TABLE + MAX_MR as usize * size_of::<MrEntry>();
+pub(crate) const ARENA: usize = SRQ_TABLE + MAX_SRQ as usize * size_of::<SrqEntry>();
 /// Length of a port file; nearly all of it is a hole.
 pub(crate) const LENGTH: usize = 1 << 30;
 
@@ -83,7 +105,8 @@ pub(crate) struct QpEntry {
     pub(crate) phase: AtomicU64,
     /// Epoch of the port that it is connected to.
     pub(crate) dest_epoch: AtomicU64,
-    /// Its receive ring in this file: a `RecvRing`, of a UD queue pair a `DatagramRing`.
+    /// Its receive ring in this file: a `RecvRing`, of a UD queue pair a `DatagramRing`; or the index
+    /// of its shared receive queue.
     pub(crate) ring_offset: AtomicU64,
     /// The queue pair that it is connected to.
     pub(crate) dest_qpn: AtomicU32,
@@ -93,7 +116,7 @@ pub(crate) struct QpEntry {
     pub(crate) access: AtomicU32,
     /// Protection domain.
     pub(crate) pd: AtomicU32,
-    /// Slots of the ring, a power of two.
+    /// Slots of the ring, a power of two; 0: it takes from a shared receive queue.
     pub(crate) ring_slots: AtomicU32,
     /// Lines of a slot.
     pub(crate) ring_stride: AtomicU32,
@@ -210,6 +233,22 @@ pub(crate) struct MrEntry {
     pub(crate) pd: AtomicU32,
 }
 
+/// A shared receive queue: a `SharedRing`, and behind it the slots of the requests, a `RecvRing`.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub(crate) struct SrqEntry {
+    /// The queue in this file.
+    pub(crate) offset: AtomicU64,
+    /// Requests that it takes, a power of two.
+    pub(crate) words: AtomicU32,
+    /// Slots, a power of two.
+    pub(crate) slots: AtomicU32,
+    /// Lines of a slot.
+    pub(crate) stride: AtomicU32,
+    /// Protection domain.
+    pub(crate) pd: AtomicU32,
+}
+
 // SAFETY: repr(C) structs of atomics only.
 unsafe impl SharedWords for Header {}
 // SAFETY: as above.
@@ -220,6 +259,8 @@ unsafe impl SharedWords for QpEntry {}
 unsafe impl SharedWords for CqEntry {}
 // SAFETY: as above.
 unsafe impl SharedWords for MrEntry {}
+// SAFETY: as above.
+unsafe impl SharedWords for SrqEntry {}
 
 #[cfg(all(test, not(loom)))]
 mod tests {

@@ -50,6 +50,9 @@ pub mod ring;
 mod segment;
 #[doc(hidden)]
 pub mod send_ring;
+#[doc(hidden)]
+pub mod shared_ring;
+mod srq;
 mod sync;
 mod udp;
 
@@ -59,5 +62,6 @@ pub use cq::SoftCq;
 pub use memory::SoftMr;
 pub use notify::Armed;
 pub use qp::SoftQp;
+pub use srq::SoftSrq;
 #[cfg(feature = "testing")]
 pub use udp::Fate;

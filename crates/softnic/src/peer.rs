@@ -11,7 +11,7 @@ use std::time::Duration;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::dir::Dir;
-use crate::layout::{self, CqEntry, Header, MAX_MR, MrEntry, QpEntry};
+use crate::layout::{self, CqEntry, Header, MAX_MR, MrEntry, QpEntry, SrqEntry};
 use crate::port::{lock, pid_namespace};
 use crate::segment::{Mapping, Population, Tables};
 
@@ -57,6 +57,15 @@ pub(crate) enum PeerError {
     PidNamespace { slot: u32 },
     #[error("port {slot}: {source}")]
     System { slot: u32, source: io::Error },
+}
+
+impl PeerError {
+    /// Whether the slot may be that of a process with which no memory is shared: one of another user,
+    /// of another directory, of another PID namespace, or of another version of Adverb. (A process of
+    /// ours that has ended leaves its slot to whoever comes.)
+    pub(crate) fn is_of_a_stranger(&self) -> bool {
+        !matches!(self, PeerError::System { .. })
+    }
 }
 
 impl Peer {
@@ -145,6 +154,11 @@ impl Peer {
     /// A completion queue's entry; none where the index is beyond the table.
     pub(crate) fn cq_entry(&self, index: u32) -> Option<&CqEntry> {
         self.tables.cqs.get(index)
+    }
+
+    /// A shared receive queue's entry; none where the index is beyond the table.
+    pub(crate) fn srq_entry(&self, index: u64) -> Option<&SrqEntry> {
+        self.tables.srqs.get(u32::try_from(index).ok()?)
     }
 
     /// The entry of the region that `key` would have.

@@ -1,13 +1,13 @@
 //! One process's port: its shared file, its tables, and who it knows.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use adverb_verbs::{CreateError, Gid, OpenError, PathMtu, Qpn};
+use adverb_verbs::{AsyncEvent, CreateError, Gid, OpenError, PathMtu, Qpn};
 use spin::mutex::SpinMutex;
 
 use crate::arena::Arena;
@@ -16,13 +16,15 @@ use crate::datagram_ring::Holder;
 use crate::dir::{Claim, Dir};
 use crate::engine::Wake;
 use crate::layout::{
-    self, CqEntry, FIRST_QP, Header, MAX_CQ, MAX_MR, MAX_QP, MrEntry, QP_INDEX_BITS, QpEntry,
+    self, CqEntry, FIRST_QP, Header, MAX_CQ, MAX_MR, MAX_QP, MAX_SRQ, MrEntry, QpEntry, SrqEntry,
+    slot_of,
 };
 use crate::memory::LocalRegion;
 use crate::peer::{Peer, PeerError};
 use crate::qp::QpInner;
 use crate::quiesce;
 use crate::segment::{Mapping, Population, Tables, reserve};
+use crate::srq::SrqInner;
 use crate::udp::{Bound, Udp, UdpAddress};
 
 /// Everything that a context's objects share.
@@ -45,10 +47,14 @@ pub(crate) struct Port {
     pub(crate) qp_indices: Mutex<Indices>,
     pub(crate) cq_indices: Mutex<Indices>,
     pub(crate) mr_indices: Mutex<Indices>,
+    pub(crate) srq_indices: Mutex<Indices>,
     /// Numbers for files of regions and channels and for protection domains; never reused.
     serial: AtomicU32,
     pub(crate) qps: Mutex<HashMap<u32, Arc<QpInner>>>,
     pub(crate) regions: Mutex<HashMap<u32, Arc<LocalRegion>>>,
+    pub(crate) srqs: Mutex<HashMap<u32, Weak<SrqInner>>>,
+    /// Asynchronous events that nobody has taken, but for limits that were reached.
+    async_events: Mutex<VecDeque<AsyncEvent>>,
     peers: Mutex<HashMap<u32, Arc<Peer>>>,
     /// Queue pairs whose oldest request waits for the peer.
     pub(crate) pending: SpinMutex<Vec<Arc<QpInner>>>,
@@ -102,6 +108,12 @@ impl Port {
         header.magic.store(layout::MAGIC, Ordering::Release);
         // SAFETY: both live in the port, and the tables are lent only by borrowing it.
         let tables = unsafe { Tables::of(&mapping) };
+        // Packets to an earlier process of this address may still be under way: hardly any of them
+        // shall find a queue pair of this one.
+        let qp_indices = match bound {
+            None => Indices::new(FIRST_QP..MAX_QP),
+            Some(_) => Indices::beginning_at(FIRST_QP..MAX_QP, random_u64()?),
+        };
         Ok(Port {
             dir: dir.clone(),
             slot,
@@ -113,12 +125,15 @@ impl Port {
             tables,
             arena: Mutex::new(Arena::new(layout::ARENA as u64..layout::LENGTH as u64)),
             datagram_blocks: Mutex::default(),
-            qp_indices: Mutex::new(Indices::new(FIRST_QP, MAX_QP)),
-            cq_indices: Mutex::new(Indices::new(0, MAX_CQ)),
-            mr_indices: Mutex::new(Indices::new(0, MAX_MR)),
+            qp_indices: Mutex::new(qp_indices),
+            cq_indices: Mutex::new(Indices::new(0..MAX_CQ)),
+            mr_indices: Mutex::new(Indices::new(0..MAX_MR)),
+            srq_indices: Mutex::new(Indices::new(0..MAX_SRQ)),
             serial: AtomicU32::new(0),
             qps: Mutex::default(),
             regions: Mutex::default(),
+            srqs: Mutex::default(),
+            async_events: Mutex::default(),
             peers: Mutex::default(),
             pending: SpinMutex::default(),
             pending_count: AtomicUsize::new(0),
@@ -148,12 +163,18 @@ impl Port {
         self.tables.mrs.at(index)
     }
 
+    #[inline]
+    pub(crate) fn srq_entry(&self, index: u32) -> &SrqEntry {
+        self.tables.srqs.at(index)
+    }
+
     /// Takes storage for a table entry, so that no later access faults.
     pub(crate) fn reserve_entry(&self, entry: TableEntry) -> io::Result<()> {
         let (offset, length) = match entry {
             TableEntry::Qp(i) => (qp_offset(i), size_of::<QpEntry>()),
             TableEntry::Cq(i) => (cq_offset(i), size_of::<CqEntry>()),
             TableEntry::Mr(i) => (mr_offset(i), size_of::<MrEntry>()),
+            TableEntry::Srq(i) => (srq_offset(i), size_of::<SrqEntry>()),
         };
         reserve(&self.file, offset as u64, length as u64)
     }
@@ -217,7 +238,7 @@ impl Port {
 
     /// The peer that has `qpn`, mapped at first use.
     pub(crate) fn peer_of(&self, qpn: Qpn) -> Result<Arc<Peer>, PeerError> {
-        let slot = qpn.get() >> QP_INDEX_BITS;
+        let slot = slot_of(qpn);
         let mut peers = lock(&self.peers);
         let is_usable = |peer: &&Arc<Peer>| !peer.is_dead() && !peer.has_left();
         if let Some(peer) = peers.get(&slot).filter(is_usable) {
@@ -274,6 +295,30 @@ impl Port {
 
     pub(crate) fn queue_pairs(&self) -> Vec<Arc<QpInner>> {
         lock(&self.qps).values().cloned().collect()
+    }
+
+    /// Adds an asynchronous event.
+    pub(crate) fn report(&self, event: AsyncEvent) {
+        lock(&self.async_events).push_back(event);
+    }
+
+    /// The oldest asynchronous event. That a shared receive queue's limit was reached stands in the
+    /// queue's own memory, where requesters write it.
+    pub(crate) fn async_event(&self) -> Option<AsyncEvent> {
+        if let Some(event) = lock(&self.async_events).pop_front() {
+            return Some(event);
+        }
+        let srqs: Vec<_> = lock(&self.srqs)
+            .values()
+            .filter_map(Weak::upgrade)
+            .collect();
+        let reached = srqs.iter().find(|srq| srq.ring.take_reached());
+        reached.map(|srq| AsyncEvent::SrqLimitReached(srq.id()))
+    }
+
+    /// Forgets an asynchronous event of an object that is destroyed.
+    pub(crate) fn forget(&self, of: AsyncEvent) {
+        lock(&self.async_events).retain(|event| *event != of);
     }
 
     /// Waits until no peer is in the middle of an operation that began before this call. False
@@ -368,6 +413,7 @@ pub(crate) enum TableEntry {
     Qp(u32),
     Cq(u32),
     Mr(u32),
+    Srq(u32),
 }
 
 fn qp_offset(index: u32) -> usize {
@@ -382,6 +428,10 @@ fn mr_offset(index: u32) -> usize {
     layout::MR_TABLE + index as usize * size_of::<MrEntry>()
 }
 
+fn srq_offset(index: u32) -> usize {
+    layout::SRQ_TABLE + index as usize * size_of::<SrqEntry>()
+}
+
 pub(crate) fn remedy(dir: &Dir) -> String {
     let place = dir
         .path()
@@ -394,29 +444,42 @@ pub(crate) fn remedy(dir: &Dir) -> String {
     )
 }
 
-/// Numbers below a limit, each given to one holder at a time, longest unused first.
+/// Numbers of a range, each given to one holder at a time, longest unused first.
 #[derive(Debug)]
 pub(crate) struct Indices {
-    next: u32,
-    limit: u32,
+    range: Range<u32>,
+    /// Where in the range it began.
+    offset: u32,
+    /// How many have been given that were never given before.
+    fresh: u32,
     free: std::collections::VecDeque<u32>,
 }
 
 impl Indices {
-    fn new(first: u32, limit: u32) -> Self {
+    fn new(range: Range<u32>) -> Self {
+        Indices::beginning_at(range, 0)
+    }
+
+    /// The first number is the one at `offset`, modulo the length of the range.
+    fn beginning_at(range: Range<u32>, offset: u64) -> Self {
+        let count = u64::from(range.end - range.start);
         Indices {
-            next: first,
-            limit,
+            // Less than a `u32`.
+            offset: (offset % count) as u32,
+            range,
+            fresh: 0,
             free: Default::default(),
         }
     }
 
     pub(crate) fn take(&mut self) -> Option<u32> {
-        if self.next < self.limit {
-            self.next += 1;
-            return Some(self.next - 1);
+        let count = self.range.end - self.range.start;
+        if self.fresh == count {
+            return self.free.pop_front();
         }
-        self.free.pop_front()
+        let index = self.range.start + (self.offset + self.fresh) % count;
+        self.fresh += 1;
+        Some(index)
     }
 
     pub(crate) fn give(&mut self, index: u32) {
@@ -434,4 +497,22 @@ pub(crate) fn random_u64() -> io::Result<u64> {
 pub(crate) fn pid_namespace() -> u64 {
     use std::os::unix::fs::MetadataExt;
     std::fs::metadata("/proc/self/ns/pid").map_or(0, |meta| meta.ino())
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_number_of_a_range_is_given_once_wherever_it_begins() {
+        for offset in [0, 3, 5, u64::MAX] {
+            let mut indices = Indices::beginning_at(2..7, offset);
+            let mut given: Vec<u32> = std::iter::from_fn(|| indices.take()).collect();
+            assert_eq!(u64::from(given[0]), 2 + offset % 5);
+            indices.give(4);
+            assert_eq!((indices.take(), indices.take()), (Some(4), None));
+            given.sort_unstable();
+            assert_eq!(given, [2, 3, 4, 5, 6]);
+        }
+    }
 }

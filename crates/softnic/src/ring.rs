@@ -9,13 +9,14 @@
 //! the same line, what became of it. The state word carries the request's position, counted from
 //! the ring's first lap of the queue pair's life, so a stale or torn slot never matches. Each word
 //! has one writer at a time: the owner until POSTED is stored, then the requester until COMPLETED.
-//! A requester that dies before that one store has completed nothing; after it, everything.
+//! A requester that dies before that one store has completed nothing; after it, everything. The
+//! request stands in words that no requester writes, since another may take it then.
 //!
 //! ```text
 //! word 0   position << 2 | EMPTY, POSTED or COMPLETED
-//! word 1   byte_len | status << 32 | flags << 40 | pieces << 48
+//! word 1   byte_len | status << 32 | flags << 40
 //! word 2   immediate data
-//! word 3   total capacity of the pieces
+//! word 3   total capacity of the pieces | pieces << 48
 //! words 4,5 6,7   two pieces: address; length << 32 | lkey
 //! next lines      four more pieces each
 //! ```
@@ -28,6 +29,8 @@ const EMPTY: u64 = 0;
 const POSTED: u64 = 1;
 const COMPLETED: u64 = 2;
 const STATE_BITS: u32 = 2;
+/// Above the capacity, which many pieces of less than 4 GiB do not fill.
+const COUNT_SHIFT: u32 = 48;
 const IN_FIRST_LINE: usize = 2;
 const IN_OTHER_LINES: usize = 4;
 
@@ -170,8 +173,7 @@ impl<'a> RecvRing<'a> {
             );
             capacity += u64::from(piece.length);
         }
-        line.0[1].store(count << 48, Ordering::Relaxed);
-        line.0[3].store(capacity, Ordering::Relaxed);
+        line.0[3].store(capacity | count << COUNT_SHIFT, Ordering::Relaxed);
         line.0[0].store(position << STATE_BITS | POSTED, Ordering::Release);
     }
 
@@ -198,13 +200,13 @@ impl<'a> RecvRing<'a> {
     /// Requester: total room of the posted request.
     #[inline]
     pub fn capacity(&self, position: u64) -> u64 {
-        self.line(position, 0).0[3].load(Ordering::Relaxed)
+        self.line(position, 0).0[3].load(Ordering::Relaxed) & ((1 << COUNT_SHIFT) - 1)
     }
 
     /// Requester: the posted request's pieces.
     #[inline]
     pub fn pieces(&self, position: u64) -> impl Iterator<Item = Piece> + 'a {
-        let count = (self.line(position, 0).0[1].load(Ordering::Relaxed) >> 48) as usize;
+        let count = (self.line(position, 0).0[3].load(Ordering::Relaxed) >> COUNT_SHIFT) as usize;
         let ring = *self;
         let most = IN_FIRST_LINE + (self.stride - 1) * IN_OTHER_LINES;
         (0..count.min(most)).map(move |i| {

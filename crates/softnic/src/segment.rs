@@ -9,7 +9,8 @@ use rustix::fs::{FallocateFlags, fallocate};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use crate::layout::{
-    self, CqEntry, MAX_CQ, MAX_MR, MAX_QP, MAX_SLOTS, MrEntry, QpEntry, SenderEntry,
+    self, CqEntry, MAX_CQ, MAX_MR, MAX_QP, MAX_SLOTS, MAX_SRQ, MrEntry, QpEntry, SenderEntry,
+    SrqEntry,
 };
 
 /// A file of shared memory, mapped whole. Unmapped when dropped.
@@ -140,6 +141,7 @@ pub(crate) struct Tables {
     pub(crate) qps: Table<QpEntry>,
     pub(crate) cqs: Table<CqEntry>,
     pub(crate) mrs: Table<MrEntry>,
+    pub(crate) srqs: Table<SrqEntry>,
 }
 
 impl Tables {
@@ -155,6 +157,7 @@ impl Tables {
                 qps: Table::new(mapping, layout::QP_TABLE, MAX_QP),
                 cqs: Table::new(mapping, layout::CQ_TABLE, MAX_CQ),
                 mrs: Table::new(mapping, layout::MR_TABLE, MAX_MR),
+                srqs: Table::new(mapping, layout::SRQ_TABLE, MAX_SRQ),
             }
         }
     }

@@ -17,8 +17,8 @@ use adverb_verbs::{
     NotifyOn, Operation, QpCaps, QpState, Qpn, QueuePair, RecvRequest, SendFlags, SendRequest, Sge,
     WcStatus, WorkCompletion, WrId,
 };
-use common::victim::{Victim, hear, mark, stay_on_this_cpu, tell};
-use common::{End, QKEY, ROLE, Random, device_files, isolated, not_run, wait_until};
+use common::victim::{Victim, hear, instants, mark, stay_on_this_cpu, tell};
+use common::{End, QKEY, ROLE, Random, device_files, isolated, not_run, slot_of, wait_until};
 
 /// Receives of the queue pair that all send to.
 const RECEIVES: u64 = 16;
@@ -262,7 +262,7 @@ fn kill_after(
     let mut victim = Victim::start(role);
     let hello = victim.hear();
     let traced = victim.trace(&hello)?;
-    let slot = number(hello.split(' ').next().unwrap()).get() >> 14;
+    let slot = slot_of(number(hello.split(' ').next().unwrap()));
     server.take();
     server.forget_victims();
     server.post();
@@ -326,15 +326,10 @@ fn kill_all_along(role: &str, budget: Duration, random: &mut Random) {
     assert!(length > 10 && whole.has_arrived);
     assert!(!kill(Some(0)).unwrap().has_arrived);
     let each = begin.elapsed() / 2;
-    let count = if std::env::var_os("ADVERB_KILL_ALL").is_some() {
-        length
-    } else {
-        (budget.as_micros() / each.as_micros().max(1)).clamp(8, length.into()) as u64
-    };
+    let instants = instants(length, each, budget, random);
+    let count = instants.len();
     let mut arrived = 0;
-    for stretch in 0..count {
-        let (from, to) = (stretch * length / count, (stretch + 1) * length / count);
-        let k = random.within(from..to.max(from + 1));
+    for k in instants {
         arrived += u64::from(kill(Some(k)).unwrap().has_arrived);
     }
     println!(

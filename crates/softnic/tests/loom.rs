@@ -5,11 +5,12 @@
 #![cfg(loom)]
 #![allow(unsafe_code)]
 
-use adverb_softnic::datagram_ring::{Cell, DatagramRing, Holder, Message};
+use adverb_softnic::datagram_ring::{Cell, DatagramRing, Front, Holder, Message};
 use adverb_softnic::notify::{Armed, Urgency};
 use adverb_softnic::quiesce::{self, Busy};
 use adverb_softnic::ring::{Arrival, Line, Piece, RecvRing};
 use adverb_softnic::send_ring::{SendRing, Sent};
+use adverb_softnic::shared_ring::{SharedRing, Ticket};
 use adverb_verbs::{NotifyOn, Qpn, WcOpcode, WcStatus};
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -429,10 +430,12 @@ struct Inbox {
 
 /// Receives of the ring. Its spare cells make no difference to what is checked.
 const INBOX_SLOTS: usize = 1;
+/// Lines of a cell: its header, room for a message of sender 2, and what goes before one.
+const CELL_LINES: usize = DatagramRing::lines_per_cell(16);
 
 impl Inbox {
     fn new() -> Arc<Self> {
-        let lines = DatagramRing::lines(INBOX_SLOTS, 1);
+        let lines = DatagramRing::lines(INBOX_SLOTS, CELL_LINES);
         let inbox = Inbox {
             lines: (0..lines).map(|_| Line::default()).collect(),
             payload: Vec::new(),
@@ -446,7 +449,7 @@ impl Inbox {
     }
 
     fn ring(&self) -> DatagramRing<'_> {
-        DatagramRing::over(&self.lines, INBOX_SLOTS, 1)
+        DatagramRing::over(&self.lines, INBOX_SLOTS, CELL_LINES)
     }
 
     /// Owner: begins a life and posts its receives.
@@ -510,6 +513,7 @@ fn message(number: u32) -> Message {
         length: 8 * number,
         source: number,
         imm: (number == 2).then_some(number),
+        front: Front::OfHost,
     }
 }
 
@@ -587,5 +591,127 @@ fn a_receive_is_closed_or_gets_its_message_and_the_next_life_gets_none_of_the_fo
             None => assert_eq!((closed, arrived), (None, None)),
         }
         assert!(life <= 2);
+    });
+}
+
+/// A shared receive queue: its words, and the slots of its requests with a payload word each.
+struct SharedQueue {
+    lines: Vec<Line>,
+    requests: Arc<Shared>,
+}
+
+const WORDS: usize = 2;
+const SLOTS: usize = 2;
+
+impl SharedQueue {
+    fn new() -> Arc<Self> {
+        let lines = (0..SharedRing::lines(WORDS)).map(|_| Line::default());
+        let queue = SharedQueue {
+            lines: lines.collect(),
+            requests: Shared::new(SLOTS),
+        };
+        queue.ring().clear();
+        Arc::new(queue)
+    }
+
+    fn ring(&self) -> SharedRing<'_> {
+        SharedRing::over(&self.lines, WORDS)
+    }
+
+    fn post(&self, position: u64, slot: u16) {
+        let ticket = Ticket { position, slot };
+        self.requests.post(ticket.request(SLOTS));
+        self.ring().post(ticket);
+    }
+
+    /// Requester: takes a request for `holder`, places a message and completes it.
+    fn send(&self, holder: u16) -> Option<Ticket> {
+        let ticket = self.ring().take(holder)?;
+        assert!(self.requests.try_send(ticket.request(SLOTS)), "not posted");
+        Some(ticket)
+    }
+}
+
+#[test]
+fn each_shared_receive_is_taken_once_in_order_and_the_owner_knows_by_whom() {
+    check(|| {
+        let queue = SharedQueue::new();
+        queue.post(1, 0);
+        let requesters = [5, 6].map(|holder| {
+            let queue = queue.clone();
+            thread::spawn(move || queue.send(holder))
+        });
+        queue.post(2, 1);
+        let taken = requesters.map(|requester| requester.join().unwrap());
+        let mut positions: Vec<_> = taken.iter().flatten().map(|t| t.position).collect();
+        positions.sort_unstable();
+        // Who came before the second was posted may have found none; never both of them.
+        assert!(positions == [1, 2] || positions == [1], "{positions:?}");
+        for (ticket, holder) in taken.iter().zip([5, 6]) {
+            if let Some(ticket) = ticket {
+                assert_eq!(queue.ring().taken_by(ticket.position), Some(holder));
+                assert!(queue.requests.try_take(ticket.request(SLOTS)));
+            }
+        }
+        if positions == [1] {
+            assert_eq!(queue.ring().taken_by(2), None);
+            assert_eq!(
+                queue.send(7),
+                Some(Ticket {
+                    position: 2,
+                    slot: 1
+                })
+            );
+        }
+        assert_eq!(queue.send(7), None);
+    });
+}
+
+#[test]
+fn a_shared_slot_is_posted_again_while_another_requester_looks_for_one() {
+    check(|| {
+        let queue = SharedQueue::new();
+        queue.post(1, 0);
+        let requesters = [5, 6].map(|holder| {
+            let queue = queue.clone();
+            thread::spawn(move || queue.send(holder).map(|ticket| ticket.position))
+        });
+        // The owner goes along behind them: what has completed is posted again, in the same slot.
+        let first = Ticket {
+            position: 1,
+            slot: 0,
+        }
+        .request(SLOTS);
+        while queue.ring().taken_by(1).is_none() || !queue.requests.try_take(first) {
+            thread::yield_now();
+        }
+        queue.post(2, 0);
+        let mut taken: Vec<_> = requesters
+            .into_iter()
+            .filter_map(|requester| requester.join().unwrap())
+            .collect();
+        taken.sort_unstable();
+        assert!(taken == [1, 2] || taken == [1], "{taken:?}");
+    });
+}
+
+#[test]
+fn the_limit_of_a_shared_queue_is_told_once() {
+    check(|| {
+        let queue = SharedQueue::new();
+        queue.post(1, 0);
+        queue.post(2, 1);
+        queue.ring().arm(2);
+        let requesters = [5, 6].map(|holder| {
+            let queue = queue.clone();
+            thread::spawn(move || assert!(queue.ring().take(holder).is_some()))
+        });
+        let mut told = u32::from(queue.ring().take_reached());
+        for requester in requesters {
+            requester.join().unwrap();
+        }
+        told += u32::from(queue.ring().take_reached());
+        assert_eq!(told, 1);
+        assert_eq!(queue.ring().limit(), 0);
     });
 }

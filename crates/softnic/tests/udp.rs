@@ -8,6 +8,7 @@ mod common;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 use std::process::Stdio;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use adverb_softnic::{Fate, SoftDevice, SoftQp};
@@ -425,7 +426,7 @@ fn forged(flow: &Flow, dest: Qpn, psn: Psn, to: RemoteAddress) -> Vec<u8> {
 fn strangers_reach_nothing_and_are_counted() {
     let pair = Pair::new(9, USUAL);
     let (b, qpn) = (&pair.b, pair.qp_b.qpn());
-    let port = 4791 + (qpn.get() >> 14) as u16;
+    let port = 4791 + common::slot_of(qpn) as u16;
     let stranger = UdpSocket::bind((ip(9, 3), 0)).unwrap();
     let flow = Flow {
         addresses: Addresses::of(ip(9, 3), ip(9, 2)).unwrap(),
@@ -531,17 +532,25 @@ fn connect_error(end: &End, qp_type: QpType, dgid: adverb_verbs::Gid) -> String 
 #[test]
 fn what_the_port_does_not_reach_it_refuses_by_name() {
     let local = End::new(MEMORY);
-    let error = connect_error(&local, QpType::Rc, end_gid(12, 2));
+    for service in [QpType::Rc, QpType::Uc] {
+        let error = connect_error(&local, service, end_gid(12, 2));
+        assert!(error.contains("open the device as soft@ADDR"), "{error}");
+    }
+    let handle_error = |end: &End, dgid| {
+        let address = AddressVector {
+            dgid,
+            ..end.local_address()
+        };
+        let error = end.context.create_ah(&end.pd, &address).err().unwrap();
+        assert!(matches!(error, CreateError::System { .. }), "{error}");
+        error.to_string()
+    };
+    let error = handle_error(&local, end_gid(12, 2));
     assert!(error.contains("open the device as soft@ADDR"), "{error}");
     let end = end(12, 1);
-    let error = connect_error(&end, QpType::Uc, end_gid(12, 2));
-    assert!(error.contains("only RC queue pairs over UDP"), "{error}");
-    let address = AddressVector {
-        dgid: end_gid(12, 2),
-        ..end.local_address()
-    };
-    let error = end.context.create_ah(&end.pd, &address).err().unwrap();
-    assert!(matches!(error, CreateError::System { .. }), "{error}");
+    let v6 = adverb_verbs::Gid(std::net::Ipv6Addr::LOCALHOST.octets());
+    let error = handle_error(&end, v6);
+    assert!(error.contains("not of the same IP version"), "{error}");
     let error = SoftDevice::at("192.0.2.1".parse().unwrap())
         .open()
         .err()
@@ -579,5 +588,49 @@ fn to_the_same_address_the_way_is_shared_memory() {
         assert!(pair.a.context.counters().values().all(|count| *count == 0));
         let mut none = [];
         assert_eq!(pair.a.cq.poll(&mut none), Ok(0));
+    });
+}
+
+/// Posting is no turn: the engine has to serve the peer of who only posts.
+#[test]
+fn a_side_that_posts_and_never_polls_serves_its_peer() {
+    let (a, b) = (end(41, 1), end(41, 2));
+    let caps = QpCaps {
+        max_send_wr: 16_384,
+        ..QpCaps::default()
+    };
+    let (qp_a, qp_b) = (a.qp(), b.qp_of(caps));
+    // Without service the request fails after 8 times 134 ms, while B still posts.
+    let how = How {
+        timeout: 13,
+        ..USUAL
+    };
+    to_rts(&qp_a, b.local_address(), qp_b.qpn(), how);
+    to_rts(&qp_b, a.local_address(), qp_a.qpn(), how);
+    let is_served = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let poster = scope.spawn(|| {
+            let sges = [b.mr.sge(OWN, 8).unwrap()];
+            let write = SendRequest::new(WrId(9), Operation::RdmaWrite(a.mr.remote(0)), &sges);
+            let mut posted = 0;
+            while !is_served.load(Ordering::Acquire) && posted < caps.max_send_wr {
+                qp_b.post_send(std::slice::from_ref(&write)).unwrap();
+                posted += 1;
+                let begin = Instant::now();
+                while begin.elapsed() < Duration::from_micros(100) {
+                    std::hint::spin_loop();
+                }
+            }
+        });
+        // It is busy posting.
+        std::thread::sleep(Duration::from_millis(20));
+        let sges = [a.mr.sge(OWN, 8).unwrap()];
+        let write = SendRequest::new(WrId(1), Operation::RdmaWrite(b.mr.remote(64)), &sges);
+        qp_a.post_send(&[write.with_flags(SendFlags::SIGNALED)])
+            .unwrap();
+        let status = a.poll_one("of the request").status;
+        is_served.store(true, Ordering::Release);
+        poster.join().unwrap();
+        assert_eq!(status, WcStatus::Success);
     });
 }

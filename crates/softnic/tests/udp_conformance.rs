@@ -1,6 +1,5 @@
-//! The conformance suite with the two ends at different addresses: all but the unreliable services,
-//! which this version refuses over UDP by name (`udp.rs`). Each case has a network of its own, as
-//! packets of one that ended might be taken for those of the next.
+//! The conformance suite with the two ends at different addresses. Each case has a network of its
+//! own, as packets of one that ended might be taken for those of the next.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -43,8 +42,6 @@ macro_rules! tests {
 }
 
 macro_rules! module {
-    (unreliable $cases:tt) => {};
-    (datagram $cases:tt) => {};
     ($module:ident [$($case:ident,)*]) => {
         mod $module {
             $(

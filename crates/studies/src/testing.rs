@@ -14,6 +14,9 @@ pub(crate) fn caps() -> DeviceCaps {
         max_mr_size: Bytes::mib(4096),
         max_qp_rd_atom: 16,
         max_inline_data: 256,
+        max_srq: 0,
+        max_srq_wr: 0,
+        max_srq_sge: 0,
         atomics: AtomicCap::None,
     }
 }

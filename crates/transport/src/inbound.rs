@@ -171,13 +171,16 @@ impl Inbound {
             return Err(Fault::Length);
         }
         let tail = tail_of(packet);
-        if matches!(tail, Tail::Imm(_)) && receives.is_empty() {
-            return Err(Fault::NotReady);
-        }
+        let receive = match tail {
+            Tail::Imm(_) => Some(receives.take().ok_or(Fault::NotReady)?),
+            _ => None,
+        };
         if !packet.payload.is_empty() {
             let place = reth.remote.at(done).into();
-            let written = memory.write(place, packet.payload);
-            written.map_err(|_| Fault::Access)?;
+            if memory.write(place, packet.payload).is_err() {
+                receive.into_iter().for_each(|r| receives.give_back(r));
+                return Err(Fault::Access);
+            }
         }
         if !position.ends() {
             let done = after;
@@ -185,10 +188,9 @@ impl Inbound {
             return Ok(Taken::Part);
         }
         self.message = Message::None;
-        if !matches!(tail, Tail::Imm(_)) {
+        let Some(receive) = receive else {
             return Ok(Taken::Message);
-        }
-        let receive = receives.take().expect("looked at above");
+        };
         let mut ended = Completion::of_receive(self.qpn, receive.wr_id, reth.length);
         ended.work.opcode = WcOpcode::RecvRdmaWithImm;
         Ok(Taken::Received(with_tail(ended, tail, packet)))

@@ -33,6 +33,7 @@ pub mod rc;
 mod receive;
 mod request;
 mod segment;
+mod sends;
 mod sequence;
 mod shared;
 mod uc;
@@ -42,13 +43,13 @@ pub use completion::{Completion, Queue, Solicited};
 pub use drops::{Counters, DropReason};
 pub use memory::{Access, AccessError, AtomicOperation, Key, Memory, Place};
 pub use rc::{Beginning, CreditPolicy, Patience, RcConfig, RcQp, RequesterConfig, ResponderConfig};
-pub use receive::ReceiveQueue;
+pub use receive::{ReceiveQueue, SharedReceives};
 pub use request::{
     LocalPiece, Payload, Pieces, PostError, ReceiveWork, SendWork, UnknownOperation, Work,
 };
 pub use segment::MAX_MESSAGE;
 pub use uc::{UcConfig, UcQp};
-pub use ud::{UdConfig, UdDestination, UdQp};
+pub use ud::{Datagram, UdConfig, UdDestination, UdQp};
 
 /// Bytes that the driver's buffer has for one packet: the longest packet and its ICRC.
 pub const PACKET_SPACE: usize = adverb_wire::packet::MAX_PACKET + adverb_wire::icrc::LEN;

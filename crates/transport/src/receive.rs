@@ -1,52 +1,93 @@
-//! The receive queue: requests in the order in which messages take them.
+//! Where a queue pair's receive requests come from: a queue of its own, or one that it shares with
+//! others and that somebody else keeps.
 
 use std::collections::VecDeque;
+use std::fmt;
 
 use crate::request::{PostError, ReceiveWork};
 
-/// Receive requests that wait for messages.
+/// Receive requests in the order in which messages take them.
 #[derive(Debug)]
-pub struct ReceiveQueue {
-    waiting: VecDeque<ReceiveWork>,
-    most: usize,
+pub struct ReceiveQueue(Source);
+
+#[derive(Debug)]
+enum Source {
+    Own {
+        waiting: VecDeque<ReceiveWork>,
+        most: usize,
+    },
+    Shared(Box<dyn SharedReceives>),
+}
+
+/// A shared receive queue (IBTA vol. 1, 10.2.9), as one of its queue pairs sees it. What is taken is
+/// this queue pair's: it completes, is flushed or is given back.
+pub trait SharedReceives: fmt::Debug + Send {
+    /// Takes the oldest request; none where none is posted.
+    fn take(&mut self) -> Option<ReceiveWork>;
+
+    /// Takes back a request whose message was dropped, for another message.
+    fn give_back(&mut self, work: ReceiveWork);
 }
 
 impl ReceiveQueue {
-    /// A queue for at most so many requests.
+    /// A queue of the queue pair's own, for at most so many requests.
     pub fn new(most: usize) -> Self {
-        ReceiveQueue {
+        ReceiveQueue(Source::Own {
             waiting: VecDeque::with_capacity(most),
             most,
-        }
+        })
+    }
+
+    /// Requests are taken from a shared queue, and posted there.
+    pub fn shared(receives: impl SharedReceives + 'static) -> Self {
+        ReceiveQueue(Source::Shared(Box::new(receives)))
     }
 
     /// Adds a request.
     ///
     /// # Errors
-    /// The queue is full.
+    /// The queue is full, or shared.
     pub fn post(&mut self, work: ReceiveWork) -> Result<(), PostError> {
-        if self.waiting.len() == self.most {
-            return Err(PostError::Full(self.most));
+        match &mut self.0 {
+            Source::Own { waiting, most } if waiting.len() == *most => Err(PostError::Full(*most)),
+            Source::Own { waiting, .. } => {
+                waiting.push_back(work);
+                Ok(())
+            }
+            Source::Shared(_) => Err(PostError::SharedReceives),
         }
-        self.waiting.push_back(work);
-        Ok(())
     }
 
-    /// Requests that wait.
-    pub fn waiting(&self) -> usize {
-        self.waiting.len()
+    /// Requests that wait; none where others may take them.
+    pub fn waiting(&self) -> Option<usize> {
+        match &self.0 {
+            Source::Own { waiting, .. } => Some(waiting.len()),
+            Source::Shared(_) => None,
+        }
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.waiting.is_empty()
-    }
-
+    #[inline]
     pub(crate) fn take(&mut self) -> Option<ReceiveWork> {
-        self.waiting.pop_front()
+        match &mut self.0 {
+            Source::Own { waiting, .. } => waiting.pop_front(),
+            Source::Shared(receives) => receives.take(),
+        }
     }
 
-    /// Gives back a request whose message was dropped: it is the next again.
+    /// Gives back a request whose message was dropped: it is the next again, unless another message
+    /// takes it first.
     pub(crate) fn give_back(&mut self, work: ReceiveWork) {
-        self.waiting.push_front(work);
+        match &mut self.0 {
+            Source::Own { waiting, .. } => waiting.push_front(work),
+            Source::Shared(receives) => receives.give_back(work),
+        }
+    }
+
+    /// Takes a request that ends with the queue pair. Those of a shared queue do not.
+    pub(crate) fn take_to_flush(&mut self) -> Option<ReceiveWork> {
+        match &mut self.0 {
+            Source::Own { waiting, .. } => waiting.pop_front(),
+            Source::Shared(_) => None,
+        }
     }
 }

@@ -248,6 +248,9 @@ pub enum PostError {
     /// As many requests as the queue holds are outstanding.
     #[error("the queue holds {0} requests and is full")]
     Full(usize),
+    /// Receive requests are posted to the shared queue.
+    #[error("the queue pair takes its receives from a shared queue: post them there")]
+    SharedReceives,
     /// The message is too long.
     #[error("a message of {length} B; at most {most} B go")]
     TooLong {

@@ -1,8 +1,6 @@
 //! Unreliable connection (IBTA vol. 1, 9.8.2): messages whole or not at all. Nothing is acknowledged;
 //! a message of which a packet is missing is dropped, and the next one starts anew.
 
-use std::collections::VecDeque;
-
 use adverb_verbs::{AccessFlags, PathMtu, Psn, QpState, Qpn, SendFlags, WcStatus};
 use adverb_wire::bth::BthFlags;
 use adverb_wire::{Bth, Packet, PacketHeaders, Service};
@@ -12,9 +10,11 @@ use crate::completion::Completion;
 use crate::drops::{Counters, DropReason};
 use crate::inbound::{Fault, Inbound, Taken};
 use crate::memory::Memory;
+use crate::rc::Beginning;
 use crate::receive::ReceiveQueue;
 use crate::request::{PostError, ReceiveWork, SendWork, Work};
 use crate::segment::{MAX_MESSAGE, Segment, as_uc, rc_request};
+use crate::sends::Sends;
 use crate::shared::Shared;
 
 /// What a connection is made with.
@@ -39,11 +39,10 @@ pub struct UcConfig {
 /// An unreliably connected queue pair.
 #[derive(Debug)]
 pub struct UcQp {
-    state: QpState,
     peer: Qpn,
     mtu: PathMtu,
-    sends: VecDeque<SendWork>,
-    max_work: usize,
+    sends: Sends<SendWork>,
+    beginning: Beginning,
     /// Packets of the first request that are sent.
     sent: u64,
     next: Psn,
@@ -57,11 +56,10 @@ impl UcQp {
     /// A connection, with the receive requests that were posted before.
     pub fn new(config: &UcConfig, receives: ReceiveQueue) -> Self {
         UcQp {
-            state: QpState::Rts,
             peer: config.peer,
             mtu: config.path_mtu,
-            sends: VecDeque::with_capacity(config.max_work),
-            max_work: config.max_work,
+            sends: Sends::new(config.max_work),
+            beginning: Beginning::Allowed,
             sent: 0,
             next: config.first_psn,
             expected: config.peer_first_psn,
@@ -73,12 +71,22 @@ impl UcQp {
 
     /// Ready (`Rts`), with a send queue in error (`Sqe`), or in error (`Err`).
     pub fn state(&self) -> QpState {
-        self.state
+        self.sends.state()
     }
 
     /// What was counted.
     pub fn counters(&self) -> &Counters {
         &self.shared.counters
+    }
+
+    /// RTS of one that was made in RTR, which has sent nothing: its first packet is `first_psn`.
+    pub fn start_sending(&mut self, first_psn: Psn) {
+        self.next = first_psn;
+    }
+
+    /// Whether requests that have not begun may begin (SQD holds them back).
+    pub fn set_beginning(&mut self, beginning: Beginning) {
+        self.beginning = beginning;
     }
 
     /// Changes what the peer may do.
@@ -91,9 +99,7 @@ impl UcQp {
     /// # Errors
     /// The queue is full, or the request is none that UC has.
     pub fn post_send(&mut self, request: SendWork) -> Result<(), PostError> {
-        if self.sends.len() == self.max_work {
-            return Err(PostError::Full(self.max_work));
-        }
+        self.sends.has_room()?;
         let length = request.payload.length();
         if length > MAX_MESSAGE {
             let most = MAX_MESSAGE;
@@ -103,10 +109,7 @@ impl UcQp {
             Work::Send | Work::SendWithImm(_) | Work::Write(_) | Work::WriteWithImm(..) => {}
             other => return Err(PostError::NotOfService(other)),
         }
-        self.sends.push_back(request);
-        if self.state != QpState::Rts {
-            self.flush_sends();
-        }
+        self.sends.post(request, &mut self.shared);
         Ok(())
     }
 
@@ -116,7 +119,7 @@ impl UcQp {
     /// The queue is full.
     pub fn post_receive(&mut self, request: ReceiveWork) -> Result<(), PostError> {
         self.receives.post(request)?;
-        if self.state == QpState::Err {
+        if self.state() == QpState::Err {
             self.flush_receives();
         }
         Ok(())
@@ -148,7 +151,7 @@ impl UcQp {
         if bth.dest_qp != self.shared.qpn {
             return Err(DropReason::WrongQueuePair);
         }
-        if self.state == QpState::Err {
+        if self.state() == QpState::Err {
             return Err(DropReason::QueuePairInError);
         }
         let missed = bth.psn != self.expected;
@@ -201,6 +204,9 @@ impl UcQp {
     /// to send. A request completes with its last packet.
     pub fn poll_transmit(&mut self, memory: &impl Memory, out: &mut PacketBuffer) -> Option<usize> {
         let request = self.sends.front()?;
+        if self.sent == 0 && self.beginning == Beginning::Held {
+            return None;
+        }
         let whole = request.payload.length();
         let segment = Segment::of(whole, self.sent, self.mtu);
         let (opcode, extension) = rc_request(&request.work, whole, segment.position);
@@ -218,15 +224,15 @@ impl UcQp {
             .gather(memory, segment.offset, place)
             .is_err()
         {
-            self.fail_front();
+            self.sends.fail_front(&mut self.shared);
+            self.sent = 0;
             return None;
         }
         self.next = self.next.advance(1);
         self.sent += 1;
         if segment.position.ends() {
             self.sent = 0;
-            let request = self.sends.pop_front().expect("it was sent");
-            self.shared.complete_send(&request);
+            self.sends.complete_front(&mut self.shared);
         }
         self.shared.counters.sent += 1;
         Some(length)
@@ -240,38 +246,19 @@ impl UcQp {
 
     /// Goes to the error state: all requests complete, flushed.
     pub fn enter_error(&mut self) {
-        self.state = QpState::Err;
-        self.flush_sends();
+        self.sends.end(&mut self.shared);
+        self.sent = 0;
         self.flush_receives();
     }
 
     /// From a send queue in error back to sending (`Sqe` to `Rts`).
     pub fn resume(&mut self) {
-        if self.state == QpState::Sqe {
-            self.state = QpState::Rts;
-        }
-    }
-
-    /// The first send request's memory is wrong: the send queue is in error, receiving goes on (IBTA
-    /// vol. 1, 10.3.1.6).
-    fn fail_front(&mut self) {
-        if let Some(request) = self.sends.pop_front() {
-            self.shared.fail_send(&request, WcStatus::LocProtErr);
-        }
-        self.state = QpState::Sqe;
-        self.flush_sends();
-    }
-
-    fn flush_sends(&mut self) {
-        self.sent = 0;
-        while let Some(request) = self.sends.pop_front() {
-            self.shared.fail_send(&request, WcStatus::WrFlushErr);
-        }
+        self.sends.resume();
     }
 
     fn flush_receives(&mut self) {
         self.give_up_message();
-        while let Some(receive) = self.receives.take() {
+        while let Some(receive) = self.receives.take_to_flush() {
             self.shared.fail_receive(&receive, WcStatus::WrFlushErr);
         }
     }

@@ -1,9 +1,7 @@
 //! Unreliable datagram (IBTA vol. 1, 9.8.3): messages of one packet, to any queue pair that has the
 //! same queue key. A receive gets 40 bytes of routing header before the payload.
 
-use std::collections::VecDeque;
-
-use adverb_verbs::{PathMtu, Psn, QpState, Qpn, SendFlags, WcFlags, WcStatus};
+use adverb_verbs::{Imm, PathMtu, Psn, QpState, Qpn, SendFlags, WcFlags, WcStatus};
 use adverb_wire::bth::BthFlags;
 use adverb_wire::{Bth, Deth, Extension, ImmDt, Opcode, Packet, PacketHeaders, Service, grh};
 
@@ -14,6 +12,7 @@ use crate::memory::Memory;
 use crate::receive::ReceiveQueue;
 use crate::request::{PostError, ReceiveWork, SendWork, Work};
 use crate::segment::mtu_bytes;
+use crate::sends::{Outgoing, Sends};
 use crate::shared::Shared;
 
 /// A queue key with this bit is a privileged one: a sender's own takes its place (IBTA vol. 1,
@@ -46,15 +45,39 @@ pub struct UdDestination<A> {
     pub qkey: u32,
 }
 
+/// A message that has come, for a driver that places it itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Datagram<'a> {
+    /// Its bytes.
+    pub payload: &'a [u8],
+    /// The queue pair that it came from.
+    pub src_qp: Qpn,
+    /// Immediate data.
+    pub imm: Option<Imm>,
+    /// Whether the sender asked for a solicited event.
+    pub solicited: Solicited,
+}
+
+/// A request and where it goes.
+#[derive(Debug)]
+struct Addressed<A> {
+    work: SendWork,
+    to: UdDestination<A>,
+}
+
+impl<A> Outgoing for Addressed<A> {
+    fn work(&self) -> &SendWork {
+        &self.work
+    }
+}
+
 /// A datagram queue pair; `A` is how the driver names a port.
 #[derive(Debug)]
 pub struct UdQp<A> {
-    state: QpState,
     qkey: u32,
     mtu: PathMtu,
     next: Psn,
-    sends: VecDeque<(SendWork, UdDestination<A>)>,
-    max_work: usize,
+    sends: Sends<Addressed<A>>,
     receives: ReceiveQueue,
     shared: Shared,
 }
@@ -63,12 +86,10 @@ impl<A: Copy> UdQp<A> {
     /// A queue pair, with the receive requests that were posted before.
     pub fn new(config: &UdConfig, receives: ReceiveQueue) -> Self {
         UdQp {
-            state: QpState::Rts,
             qkey: config.qkey,
             mtu: config.mtu,
             next: config.first_psn,
-            sends: VecDeque::with_capacity(config.max_work),
-            max_work: config.max_work,
+            sends: Sends::new(config.max_work),
             receives,
             shared: Shared::new(config.qpn, config.max_work),
         }
@@ -76,7 +97,7 @@ impl<A: Copy> UdQp<A> {
 
     /// Ready (`Rts`), with a send queue in error (`Sqe`), or in error (`Err`).
     pub fn state(&self) -> QpState {
-        self.state
+        self.sends.state()
     }
 
     /// What was counted.
@@ -84,14 +105,22 @@ impl<A: Copy> UdQp<A> {
         &self.shared.counters
     }
 
+    /// RTS of one that was made in RTR, which has sent nothing: its first packet is `first_psn`.
+    pub fn start_sending(&mut self, first_psn: Psn) {
+        self.next = first_psn;
+    }
+
+    /// Changes the queue key.
+    pub fn set_qkey(&mut self, qkey: u32) {
+        self.qkey = qkey;
+    }
+
     /// Posts a send request. If the send queue is in error it completes at once, flushed.
     ///
     /// # Errors
     /// The queue is full, or the request is none that UD has.
     pub fn post_send(&mut self, request: SendWork, to: UdDestination<A>) -> Result<(), PostError> {
-        if self.sends.len() == self.max_work {
-            return Err(PostError::Full(self.max_work));
-        }
+        self.sends.has_room()?;
         let (length, most) = (request.payload.length(), mtu_bytes(self.mtu));
         if length > most {
             return Err(PostError::TooLong { length, most });
@@ -100,10 +129,8 @@ impl<A: Copy> UdQp<A> {
             Work::Send | Work::SendWithImm(_) => {}
             other => return Err(PostError::NotOfService(other)),
         }
-        self.sends.push_back((request, to));
-        if self.state != QpState::Rts {
-            self.flush_sends();
-        }
+        let request = Addressed { work: request, to };
+        self.sends.post(request, &mut self.shared);
         Ok(())
     }
 
@@ -113,7 +140,7 @@ impl<A: Copy> UdQp<A> {
     /// The queue is full.
     pub fn post_receive(&mut self, request: ReceiveWork) -> Result<(), PostError> {
         self.receives.post(request)?;
-        if self.state == QpState::Err {
+        if self.state() == QpState::Err {
             self.flush_receives();
         }
         Ok(())
@@ -135,20 +162,32 @@ impl<A: Copy> UdQp<A> {
         taken
     }
 
-    fn take_packet(
+    /// Takes a packet whose message the driver gives to a receive request itself: where others than
+    /// this queue pair give messages to the same requests. No request of this queue pair's is used.
+    ///
+    /// # Errors
+    /// Why it was dropped, or why `place` dropped it; it is counted, too.
+    pub fn handle_packet_apart(
         &mut self,
         packet: &Packet<'_>,
-        area: &[u8; grh::LEN],
-        memory: &mut impl Memory,
+        place: impl FnOnce(&Datagram<'_>) -> Result<(), DropReason>,
     ) -> Result<(), DropReason> {
+        let taken = self.admit(packet).and_then(|datagram| place(&datagram));
+        self.shared.counters.count(taken);
+        taken
+    }
+
+    /// The message that a packet brings, if it is one for this queue pair.
+    fn admit<'p>(&self, packet: &Packet<'p>) -> Result<Datagram<'p>, DropReason> {
         let bth = &packet.headers.bth;
         if bth.opcode.service() != Service::Ud {
             return Err(DropReason::WrongService);
         }
-        if bth.dest_qp != self.shared.qpn {
+        // Which queue pairs are in a group the driver knows.
+        if bth.dest_qp != self.shared.qpn && bth.dest_qp != Qpn::MULTICAST {
             return Err(DropReason::WrongQueuePair);
         }
-        if self.state == QpState::Err {
+        if self.state() == QpState::Err {
             return Err(DropReason::QueuePairInError);
         }
         let (deth, imm) = match packet.headers.extension {
@@ -162,26 +201,43 @@ impl<A: Copy> UdQp<A> {
         if packet.payload.len() as u64 > mtu_bytes(self.mtu) {
             return Err(DropReason::InvalidRequest);
         }
+        let is_solicited = bth.flags.contains(BthFlags::SOLICITED);
+        Ok(Datagram {
+            payload: packet.payload,
+            src_qp: deth.src_qp,
+            imm,
+            solicited: match is_solicited {
+                true => Solicited::Yes,
+                false => Solicited::No,
+            },
+        })
+    }
+
+    fn take_packet(
+        &mut self,
+        packet: &Packet<'_>,
+        area: &[u8; grh::LEN],
+        memory: &mut impl Memory,
+    ) -> Result<(), DropReason> {
+        let datagram = self.admit(packet)?;
         let receive = self.receives.take().ok_or(DropReason::ReceiverNotReady)?;
-        let length = (grh::LEN + packet.payload.len()) as u64;
+        let length = (grh::LEN + datagram.payload.len()) as u64;
         if length > receive.pieces.length() {
             return Err(self.fail(&receive, WcStatus::LocLenErr, DropReason::TooLong));
         }
         let front = receive.pieces.scatter(memory, 0, area);
         let both = front.and_then(|()| {
             let offset = grh::LEN as u64;
-            receive.pieces.scatter(memory, offset, packet.payload)
+            receive.pieces.scatter(memory, offset, datagram.payload)
         });
         if both.is_err() {
             return Err(self.fail(&receive, WcStatus::LocProtErr, DropReason::LocalFault));
         }
         let ended = Completion::of_receive(self.shared.qpn, receive.wr_id, length as u32);
-        let mut ended = ended.with_imm(imm);
-        ended.work.src_qp = Some(deth.src_qp);
+        let mut ended = ended.with_imm(datagram.imm);
+        ended.work.src_qp = Some(datagram.src_qp);
         ended.work.flags |= WcFlags::GRH;
-        if bth.flags.contains(BthFlags::SOLICITED) {
-            ended.solicited = Solicited::Yes;
-        }
+        ended.solicited = datagram.solicited;
         self.shared.complete(ended);
         Ok(())
     }
@@ -200,7 +256,8 @@ impl<A: Copy> UdQp<A> {
         memory: &impl Memory,
         out: &mut PacketBuffer,
     ) -> Option<(usize, A)> {
-        let (request, to) = self.sends.front()?;
+        let Addressed { work: request, to } = self.sends.front()?;
+        let address = to.address;
         let qkey = match to.qkey & CONTROLLED {
             0 => to.qkey,
             _ => self.qkey,
@@ -225,14 +282,13 @@ impl<A: Copy> UdQp<A> {
             .lay_out(request.payload.length() as usize, out)
             .expect("headers fit the opcode, and any packet the buffer");
         if request.payload.gather(memory, 0, place).is_err() {
-            self.fail_front();
+            self.sends.fail_front(&mut self.shared);
             return None;
         }
         self.next = self.next.advance(1);
-        let (request, to) = self.sends.pop_front().expect("it was sent");
-        self.shared.complete_send(&request);
+        self.sends.complete_front(&mut self.shared);
         self.shared.counters.sent += 1;
-        Some((length, to.address))
+        Some((length, address))
     }
 
     /// The next completion.
@@ -243,36 +299,17 @@ impl<A: Copy> UdQp<A> {
 
     /// Goes to the error state: all requests complete, flushed.
     pub fn enter_error(&mut self) {
-        self.state = QpState::Err;
-        self.flush_sends();
+        self.sends.end(&mut self.shared);
         self.flush_receives();
     }
 
     /// From a send queue in error back to sending (`Sqe` to `Rts`).
     pub fn resume(&mut self) {
-        if self.state == QpState::Sqe {
-            self.state = QpState::Rts;
-        }
-    }
-
-    /// The first send request's memory is wrong: the send queue is in error, receiving goes on (IBTA
-    /// vol. 1, 10.3.1.6).
-    fn fail_front(&mut self) {
-        if let Some((request, _)) = self.sends.pop_front() {
-            self.shared.fail_send(&request, WcStatus::LocProtErr);
-        }
-        self.state = QpState::Sqe;
-        self.flush_sends();
-    }
-
-    fn flush_sends(&mut self) {
-        while let Some((request, _)) = self.sends.pop_front() {
-            self.shared.fail_send(&request, WcStatus::WrFlushErr);
-        }
+        self.sends.resume();
     }
 
     fn flush_receives(&mut self) {
-        while let Some(receive) = self.receives.take() {
+        while let Some(receive) = self.receives.take_to_flush() {
             self.shared.fail_receive(&receive, WcStatus::WrFlushErr);
         }
     }

@@ -3,7 +3,7 @@
 mod lab;
 
 use adverb_transport::{
-    Completion, CreditPolicy, DropReason, Payload, PostError, Queue, RcQp, ReceiveWork, SendWork,
+    CreditPolicy, DropReason, PACKET_SPACE, Payload, PostError, Queue, RcQp, ReceiveWork, SendWork,
     Solicited, Work,
 };
 use adverb_units::{Span, Time};
@@ -16,48 +16,8 @@ use adverb_wire::{
     Bth, Credits, Extension, NakCode, Opcode, Packet, PacketHeaders, Reth, Syndrome, Verb,
 };
 use lab::memory::{LOCAL_KEY, REMOTE, REMOTE_KEY, piece, pieces};
+use lab::steps::{MTU, inject, inject_at, post, post_receive, sent_by, statuses, syndromes, work};
 use lab::{FLIGHT, Fate, Lab, Sent, Side, config, connected, quiet};
-
-const MTU: usize = 256;
-
-fn work(id: u64, work: Work, payload: Payload) -> SendWork {
-    SendWork {
-        wr_id: WrId(id),
-        work,
-        payload,
-        flags: SendFlags::SIGNALED,
-    }
-}
-
-fn post(lab: &mut Lab<RcQp>, request: SendWork) {
-    lab.a.qp.post_send(request, &lab.a.memory).unwrap();
-}
-
-fn post_receive(lab: &mut Lab<RcQp>, id: u64, length: usize) {
-    let work = ReceiveWork {
-        wr_id: WrId(id),
-        pieces: pieces(id as usize * 4096, length),
-    };
-    lab.b.qp.post_receive(work).unwrap();
-}
-
-fn statuses(completions: &[Completion]) -> Vec<(u64, WcStatus)> {
-    let pair = |c: &Completion| (c.work.wr_id.0, c.work.status);
-    completions.iter().map(pair).collect()
-}
-
-fn sent_by(lab: &Lab<RcQp>, side: Side, opcode: Opcode) -> Vec<&Sent> {
-    let wanted = |s: &&Sent| s.from == side && s.headers.bth.opcode == opcode;
-    lab.sent.iter().filter(wanted).collect()
-}
-
-fn syndromes(lab: &Lab<RcQp>) -> Vec<Syndrome> {
-    let acks = lab.sent.iter().filter_map(|s| match s.headers.extension {
-        Extension::Ack(aeth) if s.headers.bth.opcode == Opcode::RcAck => Some(aeth.syndrome),
-        _ => None,
-    });
-    acks.collect()
-}
 
 #[test]
 fn a_message_is_cut_by_the_path_mtu() {
@@ -101,6 +61,38 @@ fn one_acknowledgement_serves_many_messages() {
     let asked = |s: &&Sent| s.headers.bth.flags.contains(BthFlags::ACK_REQ);
     assert_eq!(lab.sent.iter().filter(asked).count(), 1);
     assert_eq!(lab.a.completions.len(), 12);
+}
+
+/// The opcode of what B sends next.
+fn next_of_b(lab: &mut Lab<RcQp>) -> Option<Opcode> {
+    let (b, mut out) = (&mut lab.b, [0; PACKET_SPACE]);
+    let length = b.qp.poll_transmit(lab.now, &b.memory, &mut out)?;
+    Some(Packet::parse(&out[..length]).unwrap().opcode())
+}
+
+#[test]
+fn a_request_goes_before_an_acknowledgement_that_waited_for_it() {
+    let mut lab = quiet();
+    let mut out = [0; PACKET_SPACE];
+    // An idle queue pair, asked an odd and an even number of times.
+    for _ in 0..3 {
+        assert_eq!(next_of_b(&mut lab), None);
+        let payload = lab.a.memory.put(0, b"x");
+        post(&mut lab, work(1, Work::Write(REMOTE), payload));
+        let a = &mut lab.a;
+        let length = a.qp.poll_transmit(lab.now, &a.memory, &mut out).unwrap();
+        let packet = Packet::parse(&out[..length]).unwrap();
+        let b = &mut lab.b;
+        b.qp.handle_packet(lab.now, &packet, &mut b.memory).unwrap();
+        assert!(b.qp.only_acknowledges());
+        let answer = work(2, Work::Write(REMOTE), b.memory.put(0, b"y"));
+        b.qp.post_send(answer, &b.memory).unwrap();
+        assert!(!b.qp.only_acknowledges());
+        assert_eq!(next_of_b(&mut lab), Some(Opcode::RcWriteOnly));
+        assert!(lab.b.qp.only_acknowledges());
+        assert_eq!(next_of_b(&mut lab), Some(Opcode::RcAck));
+        assert!(!lab.b.qp.only_acknowledges());
+    }
 }
 
 #[test]
@@ -538,30 +530,6 @@ fn with_credits_only_one_packet_asks_for_a_receive() {
     lab.run();
     assert_eq!(lab.b.completions.len(), 4);
     assert_eq!(lab.a.qp.counters().rnr_naks, 0);
-}
-
-/// A packet that a peer would not send, straight to B.
-fn inject(
-    lab: &mut Lab<RcQp>,
-    opcode: Opcode,
-    extension: Extension,
-    payload: &[u8],
-) -> Result<(), DropReason> {
-    inject_at(lab, opcode, extension, payload, 0)
-}
-
-fn inject_at(
-    lab: &mut Lab<RcQp>,
-    opcode: Opcode,
-    extension: Extension,
-    payload: &[u8],
-    ahead: u32,
-) -> Result<(), DropReason> {
-    let psn: Psn = config(Side::A).requester.first_psn.advance(ahead);
-    let bth = Bth::new(opcode, config(Side::B).qpn, psn).padded_for(payload.len());
-    let headers = PacketHeaders { bth, extension };
-    let packet = Packet { headers, payload };
-    lab.b.qp.handle_packet(lab.now, &packet, &mut lab.b.memory)
 }
 
 #[test]

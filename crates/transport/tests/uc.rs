@@ -3,8 +3,8 @@
 mod lab;
 
 use adverb_transport::{
-    Completion, DropReason, PacketBuffer, Payload, PostError, Queue, ReceiveQueue, ReceiveWork,
-    SendWork, UcConfig, UcQp, Work,
+    Beginning, Completion, DropReason, PacketBuffer, Payload, PostError, Queue, ReceiveQueue,
+    ReceiveWork, SendWork, UcConfig, UcQp, Work,
 };
 use adverb_units::{Span, Time};
 use adverb_verbs::{AccessFlags, Imm, PathMtu, Psn, QpState, SendFlags, WcOpcode, WcStatus, WrId};
@@ -297,4 +297,35 @@ fn no_packet_makes_a_queue_pair_panic() {
         }
     }
     assert!(taken > 100, "{taken} were taken");
+}
+
+#[test]
+fn what_has_not_begun_is_held_back_and_what_has_is_finished() {
+    let mut lab = quiet();
+    for id in 0..2 {
+        post_receive(&mut lab, id, 700);
+        let payload = lab.a.memory.put(id as usize * 1024, &[id as u8 + 1; 700]);
+        post(&mut lab, id, Work::Send, payload);
+    }
+    let mut out: PacketBuffer = [0; adverb_transport::PACKET_SPACE];
+    let memory = &lab.a.memory;
+    assert!(lab.a.qp.poll_transmit(memory, &mut out).is_some());
+    lab.a.qp.set_beginning(Beginning::Held);
+    let rest = std::iter::from_fn(|| lab.a.qp.poll_transmit(memory, &mut out));
+    assert_eq!(rest.count(), 2, "the rest of the first message");
+    assert_eq!(lab.a.qp.poll_completion().unwrap().work.wr_id, WrId(0));
+    lab.a.qp.set_beginning(Beginning::Allowed);
+    assert!(lab.a.qp.poll_transmit(memory, &mut out).is_some());
+}
+
+#[test]
+fn a_queue_pair_made_in_rtr_begins_with_the_packet_that_rts_names() {
+    let mut lab = quiet();
+    lab.a.qp.start_sending(Psn::new(77));
+    let payload = lab.a.memory.put(0, &[1; 8]);
+    post(&mut lab, 0, Work::Send, payload);
+    let mut out: PacketBuffer = [0; adverb_transport::PACKET_SPACE];
+    let length = lab.a.qp.poll_transmit(&lab.a.memory, &mut out).unwrap();
+    let packet = Packet::parse(&out[..length]).unwrap();
+    assert_eq!(packet.headers.bth.psn, Psn::new(77));
 }

@@ -133,6 +133,38 @@ fn a_wrong_queue_key_or_no_receive_drops_the_datagram() {
 }
 
 #[test]
+fn a_driver_may_place_messages_itself() {
+    let (mut a, mut b) = (node(1, 5), node(2, QKEY));
+    let mut out = [0; PACKET_SPACE];
+    let mut give = |b: &mut Node, qkey, room: usize| {
+        let payload = a.memory.put(0, b"datagram");
+        let request = send(1, Work::SendWithImm(Imm(3)), payload);
+        a.qp.post_send(request, to(2, qkey)).unwrap();
+        let (length, _) = a.qp.poll_transmit(&a.memory, &mut out).unwrap();
+        let packet = Packet::parse(&out[..length]).unwrap();
+        b.qp.handle_packet_apart(&packet, |datagram| {
+            assert_eq!(datagram.payload, b"datagram");
+            assert_eq!((datagram.src_qp, datagram.imm), (qpn(1), Some(Imm(3))));
+            assert_eq!(datagram.solicited, Solicited::No);
+            match datagram.payload.len() > room {
+                true => Err(DropReason::ReceiverNotReady),
+                false => Ok(()),
+            }
+        })
+    };
+    // A request of its own is not used.
+    receive(&mut b, 1, 64);
+    assert_eq!(give(&mut b, QKEY, 8), Ok(()));
+    assert_eq!(give(&mut b, QKEY, 7), Err(DropReason::ReceiverNotReady));
+    assert_eq!(give(&mut b, 7, 8), Err(DropReason::WrongQkey));
+    b.qp.set_qkey(7);
+    assert_eq!(give(&mut b, 7, 8), Ok(()));
+    let counters = b.qp.counters();
+    assert_eq!((counters.taken, counters.dropped_in_all()), (2, 2));
+    assert!(completions(&mut b).is_empty());
+}
+
+#[test]
 fn a_privileged_queue_key_is_the_senders_own() {
     let (mut a, mut b) = (node(1, QKEY), node(2, QKEY));
     receive(&mut b, 1, 64);

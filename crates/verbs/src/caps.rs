@@ -1,6 +1,7 @@
 //! What a device, a port and a queue pair can do.
 
 use std::fmt;
+use std::str::FromStr;
 
 use adverb_units::Bytes;
 use serde::{Deserialize, Serialize};
@@ -40,6 +41,12 @@ pub struct DeviceCaps {
     pub max_qp_rd_atom: u8,
     /// Payload that fits in a send request.
     pub max_inline_data: u32,
+    /// Shared receive queues; 0 where it has none.
+    pub max_srq: u32,
+    /// Requests outstanding on a shared receive queue.
+    pub max_srq_wr: u32,
+    /// Pieces of one request of a shared receive queue.
+    pub max_srq_sge: u32,
     /// What its atomic operations are atomic with.
     pub atomics: AtomicCap,
 }
@@ -65,8 +72,9 @@ impl fmt::Display for AtomicCap {
     }
 }
 
-/// Path MTU (`ibv_mtu`): the largest payload of one packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+/// Path MTU (`ibv_mtu`): the largest payload of one packet. Written as its bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(into = "u64", try_from = "u64")]
 pub enum PathMtu {
     /// 256 B.
     B256,
@@ -81,6 +89,15 @@ pub enum PathMtu {
 }
 
 impl PathMtu {
+    /// All of them, smallest first.
+    pub const ALL: [PathMtu; 5] = [
+        PathMtu::B256,
+        PathMtu::B512,
+        PathMtu::B1024,
+        PathMtu::B2048,
+        PathMtu::B4096,
+    ];
+
     /// The payload.
     pub const fn bytes(self) -> Bytes {
         Bytes::new(match self {
@@ -90,6 +107,43 @@ impl PathMtu {
             PathMtu::B2048 => 2048,
             PathMtu::B4096 => 4096,
         })
+    }
+}
+
+/// Bytes that are no path MTU.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("'{0}' is no path MTU: choose from 256, 512, 1024, 2048, 4096")]
+pub struct NoPathMtu(String);
+
+impl From<PathMtu> for u64 {
+    fn from(mtu: PathMtu) -> u64 {
+        mtu.bytes().get()
+    }
+}
+
+impl TryFrom<u64> for PathMtu {
+    type Error = NoPathMtu;
+
+    fn try_from(bytes: u64) -> Result<Self, NoPathMtu> {
+        let found = PathMtu::ALL.into_iter().find(|m| m.bytes().get() == bytes);
+        found.ok_or_else(|| NoPathMtu(bytes.to_string()))
+    }
+}
+
+impl FromStr for PathMtu {
+    type Err = NoPathMtu;
+
+    /// Reads bytes, as a number or with a binary multiple (`1K`).
+    fn from_str(text: &str) -> Result<Self, NoPathMtu> {
+        let bytes = text.parse::<Bytes>().ok();
+        let mtu = bytes.and_then(|bytes| PathMtu::try_from(bytes.get()).ok());
+        mtu.ok_or_else(|| NoPathMtu(text.to_owned()))
+    }
+}
+
+impl fmt::Display for PathMtu {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.bytes().fmt(f)
     }
 }
 
@@ -105,6 +159,13 @@ pub enum LinkLayer {
     Iwarp,
     /// This host's memory: both ends are on it.
     SharedMemory,
+}
+
+impl LinkLayer {
+    /// Whether messages are cut into packets of a path MTU.
+    pub const fn has_path_mtu(self) -> bool {
+        matches!(self, LinkLayer::InfiniBand | LinkLayer::Ethernet)
+    }
 }
 
 impl fmt::Display for LinkLayer {
@@ -211,6 +272,24 @@ impl QpCaps {
                 min: 0,
                 max: max.into(),
             }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod path_mtu_tests {
+    use super::*;
+
+    #[test]
+    fn a_path_mtu_is_one_of_five() {
+        for mtu in PathMtu::ALL {
+            assert_eq!(mtu.bytes().get().to_string().parse(), Ok(mtu));
+            assert_eq!(PathMtu::try_from(u64::from(mtu)), Ok(mtu));
+        }
+        assert_eq!("4K".parse(), Ok(PathMtu::B4096));
+        for text in ["1500", "0", "", "-256", "jumbo"] {
+            let refused = text.parse::<PathMtu>().unwrap_err();
+            assert_eq!(refused, NoPathMtu(text.to_owned()));
         }
     }
 }

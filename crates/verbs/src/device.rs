@@ -16,11 +16,12 @@ use crate::caps::{DeviceCaps, DeviceName, PortCaps, QpCaps};
 use crate::completion::{NotifyOn, WorkCompletion};
 use crate::connect::{ConnectError, Connection};
 use crate::error::{
-    CreateError, MemoryAccessError, ModifyQpError, OpenError, PollError, PostError, RegisterError,
-    Unsupported,
+    CreateError, McastError, MemoryAccessError, ModifyQpError, OpenError, PollError, PostError,
+    RegisterError, Unsupported,
 };
-use crate::ids::{CqId, Lkey, PortNum, Qpn, Rkey};
+use crate::ids::{CqId, Gid, Lid, Lkey, PortNum, Qpn, Rkey};
 use crate::qp::{AddressVector, QpAttr, QpState, QpType};
+use crate::srq::{AsyncEvent, SharedReceiveQueue, SrqCaps, no_srq};
 use crate::work::{AhRef, RecvRequest, RemoteAddress, SendRequest, Sge};
 
 /// A device that can be opened (`ibv_device`).
@@ -47,6 +48,8 @@ pub trait Context: Sized {
     type Cq: CompletionQueue;
     /// Its queue pairs.
     type Qp: QueuePair;
+    /// Its shared receive queues.
+    type Srq: SharedReceiveQueue;
     /// Its address handles.
     type Ah: AddressHandle;
 
@@ -117,6 +120,39 @@ pub trait Context: Sized {
             feature: "inline receive",
             device: self.name().to_string(),
         }))
+    }
+
+    /// Makes a shared receive queue of at least these sizes (`ibv_create_srq`).
+    ///
+    /// # Errors
+    /// A device without any refuses by name.
+    fn create_srq(&self, pd: &Self::Pd, caps: &SrqCaps) -> Result<Self::Srq, CreateError> {
+        let _ = (pd, caps);
+        Err(no_srq(&self.name().0).into())
+    }
+
+    /// Makes a queue pair that takes its receives from `srq` (`ibv_create_qp` with an SRQ): receives
+    /// are posted there and nowhere else, and the receive sizes of `init` do not count.
+    ///
+    /// # Errors
+    /// As of [`Context::create_qp`].
+    fn create_qp_with_srq(
+        &self,
+        pd: &Self::Pd,
+        init: &QpInit<'_, Self::Cq>,
+        srq: &Self::Srq,
+    ) -> Result<Self::Qp, CreateError> {
+        let _ = (pd, init, srq);
+        Err(no_srq(&self.name().0).into())
+    }
+
+    /// The oldest asynchronous event that was not taken yet, without waiting
+    /// (`ibv_get_async_event`, `ibv_ack_async_event`); none where there is none.
+    ///
+    /// # Errors
+    /// The device failed.
+    fn async_event(&self) -> Result<Option<AsyncEvent>, PollError> {
+        Ok(None)
     }
 
     /// Makes an address handle, by which datagrams reach a port (`ibv_create_ah`).
@@ -238,6 +274,16 @@ pub trait QueuePair: Sized {
     fn connect(&self, connection: &Connection) -> Result<(), ConnectError> {
         connection.by_hand(self)
     }
+
+    /// Has the queue pair, a UD one, get what is sent to a multicast group (`ibv_attach_mcast`).
+    /// Attached twice it is as attached once. `lid` is the group's on InfiniBand, 0 elsewhere.
+    ///
+    /// A datagram reaches a group by an address handle to its GID, and [`Qpn::MULTICAST`].
+    fn attach_mcast(&self, gid: Gid, lid: Lid) -> Result<(), McastError>;
+
+    /// Takes the queue pair out of a multicast group (`ibv_detach_mcast`), with the names that it was
+    /// attached by. Destroying it does so, too.
+    fn detach_mcast(&self, gid: Gid, lid: Lid) -> Result<(), McastError>;
 
     /// Posts a list of send requests in one call (`ibv_post_send`). On an error those before
     /// [`PostError::index`] are posted.

@@ -3,6 +3,7 @@
 use adverb_units::Bytes;
 
 use crate::access::AccessFlags;
+use crate::ids::Gid;
 use crate::qp::{QpAttrMask, QpState, QpType};
 
 /// A feature that a device does not have.
@@ -227,6 +228,89 @@ fn mask_words(missing: QpAttrMask, invalid: QpAttrMask) -> String {
         .join("; ")
 }
 
+/// Why a shared receive queue could not be modified.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ModifySrqError {
+    /// The limit is larger than the queue.
+    #[error("the limit {given} is beyond the {max_wr} requests of the shared receive queue")]
+    Limit {
+        /// What was given.
+        given: u32,
+        /// The queue's size.
+        max_wr: u32,
+    },
+    /// The driver refused it.
+    #[error("the driver refused the limit {given}: {reason}")]
+    Refused {
+        /// What was given.
+        given: u32,
+        /// What the driver said.
+        reason: String,
+    },
+}
+
+/// A shared receive queue could not be queried.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the driver refused to query the shared receive queue: {0}")]
+pub struct QuerySrqError(pub String);
+
+/// Why a queue pair could not be attached to a multicast group, or detached from it.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum McastError {
+    /// The GID is not that of a group.
+    #[error(
+        "{gid} is no multicast group: groups are ff00::/8 and ::ffff:224.0.0.0/4 \
+         (such as ::ffff:239.1.2.3)"
+    )]
+    NotAGroup {
+        /// What was given.
+        gid: Gid,
+    },
+    /// Groups are for datagrams.
+    #[error("a {qp_type} queue pair cannot be in a multicast group: only UD ones can")]
+    Service {
+        /// Kind of queue pair.
+        qp_type: QpType,
+    },
+    /// It is not in the group that it is to be detached from.
+    #[error("the queue pair is not attached to the group {gid}")]
+    NotAttached {
+        /// The group.
+        gid: Gid,
+    },
+    /// The device cannot do it.
+    #[error(transparent)]
+    Unsupported(#[from] Unsupported),
+    /// The operating system or the driver refused.
+    #[error("{action}: {source}{remedy}")]
+    System {
+        /// What was tried.
+        action: String,
+        /// What the system said.
+        source: std::io::Error,
+        /// What to do; empty, or begins with `; `.
+        remedy: String,
+    },
+}
+
+impl McastError {
+    /// Whether a queue pair of this kind may be in the group `gid`.
+    ///
+    /// # Errors
+    /// [`McastError::NotAGroup`], [`McastError::Service`].
+    pub fn check(qp_type: QpType, gid: Gid) -> Result<(), Self> {
+        if qp_type != QpType::Ud {
+            return Err(McastError::Service { qp_type });
+        }
+        if !gid.is_multicast() {
+            return Err(McastError::NotAGroup { gid });
+        }
+        Ok(())
+    }
+}
+
 /// Which request of a list was refused, and why. Those before it are posted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("work request {index} of the list: {cause}")]
@@ -287,6 +371,9 @@ pub enum PostErrorCause {
         /// Most.
         max: Bytes,
     },
+    /// A receive request to a queue pair that has a shared receive queue (`EINVAL`).
+    #[error("the queue pair takes its receives from a shared receive queue: post them there")]
+    HasSharedReceiveQueue,
     /// The device cannot do it (`EOPNOTSUPP`).
     #[error(transparent)]
     Unsupported(#[from] Unsupported),

@@ -43,6 +43,9 @@ id!(
 id!(
     /// A completion queue of a context, as a completion event names it.
     CqId(u32), "{}");
+id!(
+    /// A shared receive queue of a context, as an asynchronous event names it.
+    SrqId(u32), "{}");
 
 impl PortNum {
     /// The first port.
@@ -57,6 +60,9 @@ impl PortNum {
 pub struct Qpn(u32);
 
 impl Qpn {
+    /// What packets to a multicast group have in its place (IBTA vol. 1, 10.5.1).
+    pub const MULTICAST: Qpn = Qpn(0xff_ffff);
+
     /// The number of bits of a queue pair number.
     pub const BITS: u32 = 24;
 
@@ -135,6 +141,11 @@ impl Gid {
     pub const fn from_ipv4(address: Ipv4Addr) -> Self {
         Gid(address.to_ipv6_mapped().octets())
     }
+
+    /// Whether it is that of a multicast group: of IPv6, or (RoCEv2) a mapped one of IPv4.
+    pub fn is_multicast(self) -> bool {
+        Ipv6Addr::from(self.0).to_canonical().is_multicast()
+    }
 }
 
 impl fmt::Display for Gid {
@@ -161,6 +172,16 @@ mod tests {
     fn a_queue_pair_number_has_24_bits() {
         assert!(Qpn::new(0x100_0000).is_none());
         assert_eq!(Qpn::new(0xff_ffff).map(Qpn::get), Some(0xff_ffff));
+    }
+
+    #[test]
+    fn groups_are_told_from_ports() {
+        let is_group = |text: &str| Gid(text.parse::<Ipv6Addr>().unwrap().octets()).is_multicast();
+        assert!(
+            ["ff0e::1", "ff02::1", "::ffff:224.0.0.1", "::ffff:239.1.2.3"].map(is_group)
+                == [true; 4]
+        );
+        assert!(["fe80::1", "::1", "::ffff:10.0.0.1", "::239.1.2.3"].map(is_group) == [false; 4]);
     }
 
     #[test]

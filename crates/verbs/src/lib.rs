@@ -8,6 +8,7 @@
 //!   [`ids`], [`access`], [`work`], [`completion`], [`caps`];
 //! * the queue pair's life: [`qp`] holds its states, attributes and the one transition table that
 //!   devices decide by and explain refusals with;
+//! * [`srq`]: shared receive queues and the events that belong to them;
 //! * the traits: [`device`] (what a device does) and [`station`] (what a role stands on: its
 //!   device, clock, CPU account and out-of-band channel);
 //! * errors by operation: [`error`].
@@ -23,11 +24,14 @@ pub mod device;
 pub mod error;
 pub mod ids;
 pub mod qp;
+pub mod srq;
 pub mod station;
 pub mod work;
 
 pub use access::AccessFlags;
-pub use caps::{AtomicCap, DeviceCaps, DeviceName, GidType, LinkLayer, PathMtu, PortCaps, QpCaps};
+pub use caps::{
+    AtomicCap, DeviceCaps, DeviceName, GidType, LinkLayer, NoPathMtu, PathMtu, PortCaps, QpCaps,
+};
 pub use completion::{NotifyOn, WcFlags, WcOpcode, WcStatus, WorkCompletion};
 pub use connect::{ConnectError, Connection, Endpoint};
 pub use device::{
@@ -35,13 +39,14 @@ pub use device::{
     ProtectionDomain, QpInit, QueuePair,
 };
 pub use error::{
-    CreateError, MemoryAccessError, ModifyQpError, OpenError, PollError, PostError, PostErrorCause,
-    RegisterError, Unsupported,
+    CreateError, McastError, MemoryAccessError, ModifyQpError, ModifySrqError, OpenError,
+    PollError, PostError, PostErrorCause, QuerySrqError, RegisterError, Unsupported,
 };
-pub use ids::{CqId, Gid, Imm, Lid, Lkey, PortNum, Psn, Qpn, Rkey, WrId};
+pub use ids::{CqId, Gid, Imm, Lid, Lkey, PortNum, Psn, Qpn, Rkey, SrqId, WrId};
 pub use qp::{
     AckTimeout, AddressVector, QpAttr, QpAttrMask, QpState, QpType, RetryCount, RnrTimer,
 };
+pub use srq::{AsyncEvent, NoSrq, SharedReceiveQueue, SrqAttr, SrqCaps};
 pub use station::{CpuTime, Level, OutOfBandError, RoleId, Station, WaitError, Work};
 pub use work::{
     AhRef, Comparison, Destination, Operation, RecvRequest, RemoteAddress, SendFlags, SendRequest,

@@ -58,6 +58,15 @@ pub(crate) struct RunArgs {
     #[arg(long, default_value = "1", value_parser = clap::value_parser!(u8).range(1..=2))]
     pub(crate) machines: u8,
 
+    /// Give the machine a second network card that is joined to the first: 10.77.0.2 in the network
+    /// namespace `peer` (`ip netns exec peer PROGRAM`)
+    #[arg(long = "loop", conflicts_with = "machines")]
+    pub(crate) looped: bool,
+
+    /// Write what passes the first machine's eth0 to this file of this host, as pcap
+    #[arg(long, value_name = "FILE")]
+    pub(crate) capture: Option<PathBuf>,
+
     /// Also put this file or folder into the machines, at the same path; programs bring their
     /// shared libraries, scripts their interpreter
     #[arg(long, value_name = "PATH")]

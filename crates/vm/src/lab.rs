@@ -15,7 +15,7 @@ use crate::kernel::{Kernel, cache};
 use crate::libraries::Loader;
 use crate::machine::Machine;
 use crate::needs::{find_program, missing, providers};
-use crate::protocol::{BOOT_FILE, BootFile, Setup};
+use crate::protocol::{BOOT_FILE, BootFile, PeerSetup, Setup};
 use crate::qemu::{Hardware, Wire};
 use crate::unpack;
 
@@ -55,6 +55,10 @@ const APPLETS: [&str; 24] = [
     "kill", "ls", "mkdir", "mv", "ping", "ps", "rm", "sh", "sleep", "tail", "top", "true",
 ];
 const NET_PREFIX: u32 = 24;
+/// The network namespace of [`LabSpec::looped`]'s second card: `ip netns exec peer …`.
+pub const PEER_NAMESPACE: &str = "peer";
+/// The address of that card.
+pub const PEER_ADDRESS: &str = "10.77.0.2";
 /// That of jumbo frames: RoCE's largest path MTU, 4096 B, fits.
 const DEFAULT_MTU: u16 = 9000;
 
@@ -97,6 +101,7 @@ impl LinkType {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Topology {
     One,
+    Looped,
     Two,
 }
 
@@ -109,6 +114,7 @@ pub struct LabSpec {
     memory: Bytes,
     mtu: u16,
     with: Vec<PathBuf>,
+    capture: Option<PathBuf>,
     init: Option<PathBuf>,
 }
 
@@ -122,7 +128,18 @@ impl LabSpec {
             memory: Bytes::mib(1024),
             mtu: DEFAULT_MTU,
             with: Vec::new(),
+            capture: None,
             init: None,
+        }
+    }
+
+    /// One machine with two network cards that are joined: its own, with the RDMA device, at
+    /// 10.77.0.1, and one at 10.77.0.2 in the network namespace [`PEER_NAMESPACE`], whose UDP ports
+    /// are free: the kernel's RoCE has its port for the machine's own namespace alone.
+    pub fn looped() -> Self {
+        LabSpec {
+            topology: Topology::Looped,
+            ..LabSpec::one()
         }
     }
 
@@ -168,6 +185,13 @@ impl LabSpec {
     #[must_use]
     pub fn with(mut self, path: impl Into<PathBuf>) -> Self {
         self.with.push(path.into());
+        self
+    }
+
+    /// Writes what passes the first machine's `eth0` to this file, as pcap with Ethernet's headers.
+    #[must_use]
+    pub fn capture(mut self, file: impl Into<PathBuf>) -> Self {
+        self.capture = Some(file.into());
         self
     }
 
@@ -254,6 +278,7 @@ impl LabSpec {
     fn boot_all(&self, image: &Path, initrd: &Path, folder: &Path) -> Result<Vec<Machine>, Error> {
         let wires = match self.topology {
             Topology::One => vec![Wire::Open],
+            Topology::Looped => vec![Wire::Looped],
             Topology::Two => {
                 let (here, there) = ("one.sock", "two.sock");
                 let other = Wire::Joined {
@@ -263,6 +288,7 @@ impl LabSpec {
                 vec![Wire::Joined { here, there }, other]
             }
         };
+        let capture = self.capture_file()?;
         thread::scope(|scope| {
             let booting: Vec<_> = (1..)
                 .zip(wires)
@@ -272,9 +298,10 @@ impl LabSpec {
                         initrd: initrd.to_owned(),
                         processors: self.processors,
                         memory: self.memory,
-                        mac: format!("52:54:00:ad:be:{number:02x}"),
+                        number,
                         mtu: self.mtu,
                         wire,
+                        capture: capture.clone().filter(|_| number == 1),
                         folder: folder.to_owned(),
                     };
                     scope.spawn(move || self.boot_one(number, &hardware))
@@ -287,6 +314,14 @@ impl LabSpec {
         })
     }
 
+    /// Not relative: QEMU has another working folder.
+    fn capture_file(&self) -> Result<Option<PathBuf>, Error> {
+        let absolute = |file: &PathBuf| {
+            std::path::absolute(file).map_err(io_error("cannot write packets to", file))
+        };
+        self.capture.as_ref().map(absolute).transpose()
+    }
+
     fn boot_one(&self, number: u32, hardware: &Hardware) -> Result<Machine, Error> {
         let name = format!("vm{number}");
         let address = format!("10.77.0.{number}");
@@ -296,6 +331,11 @@ impl LabSpec {
             address: format!("{address}/{NET_PREFIX}"),
             device: self.link_type.device().to_owned(),
             link_type: self.link_type.name().to_owned(),
+            peer: (self.topology == Topology::Looped).then(|| PeerSetup {
+                namespace: PEER_NAMESPACE.to_owned(),
+                interface: "eth1".to_owned(),
+                address: format!("{PEER_ADDRESS}/{NET_PREFIX}"),
+            }),
         })?;
         Ok(machine)
     }

@@ -46,7 +46,7 @@ mod unpack;
 pub use error::Error;
 pub use guest::{INIT_NAME, run_init};
 pub use kernel::{Kernel, cache};
-pub use lab::{Lab, LabSpec, LinkType};
+pub use lab::{Lab, LabSpec, LinkType, PEER_ADDRESS, PEER_NAMESPACE};
 pub use machine::{Job, Machine};
 pub use needs::{Need, missing};
 pub use program::{Output, Program, Progress};

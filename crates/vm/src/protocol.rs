@@ -41,6 +41,17 @@ pub(crate) struct Setup {
     pub(crate) device: String,
     /// Its type, as `rdma link add` names it.
     pub(crate) link_type: String,
+    /// What becomes of a second network card.
+    pub(crate) peer: Option<PeerSetup>,
+}
+
+/// A second network card, in a network namespace of its own.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct PeerSetup {
+    pub(crate) namespace: String,
+    pub(crate) interface: String,
+    /// IPv4 address with its prefix length.
+    pub(crate) address: String,
 }
 
 /// A program to run.

@@ -41,11 +41,17 @@ const KERNEL_OPTIONS: [&str; 13] = [
     "initcall_blacklist=crypto_kdf108_init",
 ];
 
+/// The ends of cards, as QEMU names them.
+const WIRE: &str = "wire";
+const SECOND_WIRE: &str = "second";
+
 /// What is behind the machine's network card.
 #[derive(Clone, Debug)]
 pub(crate) enum Wire {
     /// Nothing: the machine talks to itself.
     Open,
+    /// A second card of the same machine.
+    Looped,
     /// One end of a link: names of datagram sockets in QEMU's working folder.
     Joined {
         here: &'static str,
@@ -56,12 +62,17 @@ pub(crate) enum Wire {
 impl Wire {
     fn option(&self) -> String {
         match self {
-            Wire::Open => "hubport,id=wire,hubid=0".to_owned(),
+            Wire::Open | Wire::Looped => format!("hubport,id={WIRE},hubid=0"),
             Wire::Joined { here, there } => format!(
-                "dgram,id=wire,local.type=unix,local.path={here},\
+                "dgram,id={WIRE},local.type=unix,local.path={here},\
                  remote.type=unix,remote.path={there}"
             ),
         }
+    }
+
+    /// What else is on the wire.
+    fn second(&self) -> Option<String> {
+        matches!(self, Wire::Looped).then(|| format!("hubport,id={SECOND_WIRE},hubid=0"))
     }
 }
 
@@ -72,10 +83,12 @@ pub(crate) struct Hardware {
     pub(crate) initrd: PathBuf,
     pub(crate) processors: u32,
     pub(crate) memory: Bytes,
-    pub(crate) mac: String,
+    pub(crate) number: u32,
     /// Most bytes of an IP packet over the network card.
     pub(crate) mtu: u16,
     pub(crate) wire: Wire,
+    /// Where what its first card sends and receives is written, as pcap.
+    pub(crate) capture: Option<PathBuf>,
     /// QEMU's working folder; short names of sockets are relative to it.
     pub(crate) folder: PathBuf,
 }
@@ -201,14 +214,27 @@ fn command(hardware: &Hardware) -> Command {
             "-device",
             &format!("virtserialport,chardev=port,name={PORT}"),
         ])
-        .args(["-netdev", &hardware.wire.option()])
-        .args([
-            "-device",
-            &format!(
-                "virtio-net-pci,netdev=wire,mac={},host_mtu={},romfile=",
-                hardware.mac, hardware.mtu
-            ),
-        ])
         .current_dir(&hardware.folder);
+    network(&mut command, hardware);
     command
+}
+
+fn network(command: &mut Command, hardware: &Hardware) {
+    let mut card = |wire: &str, option: &str, mac: String| {
+        let mtu = hardware.mtu;
+        let device = format!("virtio-net-pci,netdev={wire},mac={mac},host_mtu={mtu},romfile=");
+        command.args(["-netdev", option, "-device", &device]);
+    };
+    let number = hardware.number;
+    let wire = &hardware.wire;
+    card(WIRE, &wire.option(), format!("52:54:00:ad:be:{number:02x}"));
+    if let Some(second) = wire.second() {
+        card(SECOND_WIRE, &second, format!("52:54:00:ad:bf:{number:02x}"));
+    }
+    if let Some(capture) = &hardware.capture {
+        // A comma is written twice in QEMU's options.
+        let file = capture.to_string_lossy().replace(',', ",,");
+        let dump = format!("filter-dump,id=capture,netdev={WIRE},file={file}");
+        command.args(["-object", &dump]);
+    }
 }

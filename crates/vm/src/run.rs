@@ -54,8 +54,9 @@ fn try_run(args: &RunArgs) -> anyhow::Result<u8> {
 }
 
 fn boot(args: &RunArgs) -> anyhow::Result<Lab> {
-    let mut spec = match args.machines {
-        2 => LabSpec::two(),
+    let mut spec = match (args.machines, args.looped) {
+        (_, true) => LabSpec::looped(),
+        (2, false) => LabSpec::two(),
         _ => LabSpec::one(),
     };
     spec = spec
@@ -69,6 +70,9 @@ fn boot(args: &RunArgs) -> anyhow::Result<Lab> {
         if let Some(path) = on_host(name) {
             spec = spec.with(path);
         }
+    }
+    if let Some(file) = &args.capture {
+        spec = spec.capture(file);
     }
     for path in &args.with {
         spec = spec.with(path);

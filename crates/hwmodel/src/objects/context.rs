@@ -4,8 +4,8 @@ use adverb_sim::Agenda;
 use adverb_units::Bytes;
 use adverb_verbs::{
     AccessFlags, AddressHandle, AddressVector, AhRef, Context, Counters, CreateError, DeviceCaps,
-    DeviceName, GidType, LinkLayer, PortCaps, PortNum, ProtectionDomain, QpInit, QpType, Qpn,
-    RegisterError, Unsupported,
+    DeviceName, GidType, LinkLayer, NoSrq, PortCaps, PortNum, ProtectionDomain, QpInit, QpType,
+    Qpn, RegisterError, Unsupported,
 };
 
 use super::queue_pair::{Made, new_qp};
@@ -111,6 +111,7 @@ impl Context for ModelContext {
     type Channel = ModelChannel;
     type Cq = ModelCq;
     type Qp = ModelQp;
+    type Srq = NoSrq;
     type Ah = ModelAh;
 
     fn name(&self) -> DeviceName {

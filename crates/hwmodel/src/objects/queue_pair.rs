@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 
 use adverb_units::{Span, Time};
 use adverb_verbs::{
-    AccessFlags, ModifyQpError, PostError, Psn, QpAttr, QpCaps, QpInit, QpState, Qpn, QueuePair,
-    RecvRequest, SendRequest,
+    AccessFlags, Gid, Lid, McastError, ModifyQpError, PostError, Psn, QpAttr, QpCaps, QpInit,
+    QpState, Qpn, QueuePair, RecvRequest, SendRequest, Unsupported,
 };
 
 use super::{ModelCq, World};
@@ -105,6 +105,14 @@ impl ModelQp {
     }
 }
 
+/// The model has no switch that makes copies.
+fn no_multicast() -> McastError {
+    McastError::Unsupported(Unsupported {
+        feature: "multicast groups",
+        device: "model".into(),
+    })
+}
+
 impl Drop for ModelQp {
     fn drop(&mut self) {
         self.world.with(|fabric, _| fabric.reset(self.index));
@@ -128,6 +136,14 @@ impl QueuePair for ModelQp {
     fn modify(&self, attr: &QpAttr) -> Result<(), ModifyQpError> {
         self.world
             .with(|fabric, agenda| fabric.modify(self.index, attr, agenda))
+    }
+
+    fn attach_mcast(&self, _gid: Gid, _lid: Lid) -> Result<(), McastError> {
+        Err(no_multicast())
+    }
+
+    fn detach_mcast(&self, _gid: Gid, _lid: Lid) -> Result<(), McastError> {
+        Err(no_multicast())
     }
 
     fn post_send(&self, requests: &[SendRequest<'_>]) -> Result<(), PostError> {

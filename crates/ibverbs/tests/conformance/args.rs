@@ -1,6 +1,9 @@
-//! The command line: that of a test harness, as cargo gives it, and `--device`.
+//! The command line: that of a test harness, as cargo gives it, `--device`, and `--first`: which of two
+//! devices a pair begins with.
 
 use adverb_ibverbs::{Interface, VerbsDevice};
+
+use crate::mixed::First;
 
 /// What to do.
 pub(crate) enum Mode {
@@ -14,11 +17,21 @@ pub(crate) enum Mode {
     Nothing,
 }
 
-/// A device, and how it is used.
+/// A device, how it is used, and who is its peer.
 #[derive(Clone)]
 pub(crate) struct Subject {
     pub(crate) name: String,
     pub(crate) interface: Interface,
+    pub(crate) peer: Peer,
+}
+
+/// The other end of a pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Peer {
+    /// The device itself.
+    Itself,
+    /// The user-space NIC's UDP port.
+    Soft(First),
 }
 
 impl Subject {
@@ -34,6 +47,9 @@ impl Subject {
         if self.interface == Interface::Extended {
             args.push("--extended".into());
         }
+        if let Peer::Soft(first) = self.peer {
+            args.extend(["--first".to_owned(), first.name().to_owned()]);
+        }
         args
     }
 }
@@ -41,10 +57,15 @@ impl Subject {
 pub(crate) fn parse(mut args: impl Iterator<Item = String>) -> Result<Mode, String> {
     let (mut name, mut case, mut filters) = (None, None, Vec::new());
     let (mut interface, mut only_listed) = (Interface::Classic, false);
+    let mut peer = Peer::Itself;
     while let Some(arg) = args.next() {
         match arg.as_str() {
             "--device" => name = Some(args.next().ok_or("--device needs a name")?),
             "--case" => case = Some(args.next().ok_or("--case needs a name")?),
+            "--first" => {
+                let first = args.next().as_deref().and_then(First::named);
+                peer = Peer::Soft(first.ok_or("--first needs soft or verbs")?);
+            }
             "--extended" => interface = Interface::Extended,
             "--list" => only_listed = true,
             option if option.starts_with('-') => {}
@@ -52,13 +73,15 @@ pub(crate) fn parse(mut args: impl Iterator<Item = String>) -> Result<Mode, Stri
         }
     }
     let wanted = filters.is_empty() || filters.iter().any(|f| "conformance::rxe".contains(f));
-    Ok(match (name, case) {
+    let subject = name.map(|name| Subject {
+        name,
+        interface,
+        peer,
+    });
+    Ok(match (subject, case) {
         _ if only_listed => Mode::Nothing,
-        (Some(name), Some(case)) => Mode::Case {
-            subject: Subject { name, interface },
-            case,
-        },
-        (Some(name), None) => Mode::Device(Subject { name, interface }, filters),
+        (Some(subject), Some(case)) => Mode::Case { subject, case },
+        (Some(subject), None) => Mode::Device(subject, filters),
         (None, _) if wanted => Mode::VirtualMachine,
         (None, _) => Mode::Nothing,
     })

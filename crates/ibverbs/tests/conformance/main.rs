@@ -10,7 +10,9 @@
 //! else that fails, and anything listed that passes, fails the run.
 
 mod args;
+mod either;
 mod known;
+mod mixed;
 mod one;
 mod suite;
 mod virtual_machine;

@@ -3,9 +3,9 @@
 use std::process::ExitCode;
 
 use adverb_conformance::{NotSupported, cases};
-use adverb_ibverbs::VerbsDevice;
 
-use crate::args::Subject;
+use crate::args::{Peer, Subject};
+use crate::mixed::Mixed;
 
 /// The exit status of a case that the device does not support; what is on the last line of stdout.
 pub(crate) const LACKS: u8 = 3;
@@ -18,12 +18,19 @@ pub(crate) fn run(subject: &Subject, name: &str) -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    let case = cases::<VerbsDevice>().into_iter().find(|c| c.name == name);
+    match subject.peer {
+        Peer::Itself => run_on(&device, name),
+        Peer::Soft(first) => run_on(&Mixed::new(device, first), name),
+    }
+}
+
+fn run_on<D: adverb_conformance::Subject>(device: &D, name: &str) -> ExitCode {
+    let case = cases::<D>().into_iter().find(|c| c.name == name);
     let Some(case) = case else {
         eprintln!("there is no case {name}");
         return ExitCode::from(2);
     };
-    match (case.run)(&device) {
+    match (case.run)(device) {
         Ok(()) => ExitCode::SUCCESS,
         Err(NotSupported(what)) => {
             println!("{what}");

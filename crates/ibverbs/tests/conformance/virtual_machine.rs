@@ -1,17 +1,29 @@
-//! The suite on Soft-RoCE, in a virtual machine: once through each interface of the driver.
+//! The suite on Soft-RoCE, in virtual machines: once through each interface of the driver, and with the
+//! user-space NIC's UDP port at the other end of the wire.
 
 use std::io::Write;
-use std::path::Path;
 use std::process::ExitCode;
 
 use adverb_ibverbs::Interface;
 use adverb_units::Span;
 use adverb_vm::{Ending, LabSpec, Output, Program, missing};
 
-use crate::args::Subject;
+use crate::args::{Peer, Subject};
+use crate::mixed::First;
 
 /// How long the suite may take on an emulated processor, on a loaded host.
 const LIMIT: Span = Span::from_secs(900);
+
+/// What is tried between the user-space NIC and Soft-RoCE, each of them active in turn: what crosses the
+/// wire. The rest of it takes minutes; `--first soft` and `--first verbs` run it by hand.
+const WITH_THE_SOFT_NIC: [&str; 6] = [
+    "data::",
+    "rnr::",
+    "access::",
+    "atomics::",
+    "unreliable::",
+    "datagram::",
+];
 
 pub(crate) fn run() -> ExitCode {
     let needs = missing();
@@ -24,36 +36,62 @@ pub(crate) fn run() -> ExitCode {
         );
         return ExitCode::SUCCESS;
     }
-    let me = std::env::current_exe().expect("the running program has a path");
-    // Each interface in a machine of its own, at once: most cases wait for timers.
-    let interfaces = [Interface::Classic, Interface::Extended];
-    let outcomes = interfaces.map(|interface| {
-        let me = me.clone();
-        std::thread::spawn(move || outcome(&me, interface))
+    // Each run in a machine of its own, two at once: most cases wait for timers.
+    let alone = [Interface::Classic, Interface::Extended].map(|interface| Run {
+        subject: subject(interface, Peer::Itself),
+        filters: &[],
     });
-    let mut failed = false;
-    for outcome in outcomes {
-        let told = outcome.join();
-        match told.unwrap_or_else(|_| Err("the thread of a machine panicked".into())) {
-            Ok(output) => failed |= !report(&output),
-            Err(error) => {
-                println!("the virtual machine failed: {error}");
-                failed = true;
-            }
-        }
-    }
+    let mixed = First::BOTH.map(|first| Run {
+        subject: subject(Interface::Classic, Peer::Soft(first)),
+        filters: &WITH_THE_SOFT_NIC,
+    });
+    let failed = [at_once(alone), at_once(mixed)].contains(&false);
     ExitCode::from(u8::from(failed))
 }
 
-/// What the suite says of one interface.
-fn outcome(me: &Path, interface: Interface) -> Result<Output, String> {
-    let lab = LabSpec::one().init(me).with(me).boot();
-    let lab = lab.map_err(|e| format!("cannot boot: {e}"))?;
-    let subject = Subject {
+/// One run of the suite.
+struct Run {
+    subject: Subject,
+    filters: &'static [&'static str],
+}
+
+fn subject(interface: Interface, peer: Peer) -> Subject {
+    Subject {
         name: "rxe0".into(),
         interface,
+        peer,
+    }
+}
+
+/// Carries out both; whether all is as expected.
+fn at_once(runs: [Run; 2]) -> bool {
+    let outcomes = runs.map(|run| std::thread::spawn(move || outcome(&run)));
+    let mut as_expected = true;
+    for outcome in outcomes {
+        let told = outcome.join();
+        match told.unwrap_or_else(|_| Err("the thread of a machine panicked".into())) {
+            Ok(output) => as_expected &= report(&output),
+            Err(error) => {
+                println!("the virtual machine failed: {error}");
+                as_expected = false;
+            }
+        }
+    }
+    as_expected
+}
+
+/// What the suite says in one run.
+fn outcome(run: &Run) -> Result<Output, String> {
+    let me = std::env::current_exe().expect("the running program has a path");
+    let lab = match run.subject.peer {
+        Peer::Itself => LabSpec::one(),
+        Peer::Soft(_) => LabSpec::looped(),
     };
-    let program = Program::new(me.to_string_lossy()).args(subject.args());
+    let lab = lab.init(&me).with(&me).boot();
+    let lab = lab.map_err(|e| format!("cannot boot: {e}"))?;
+    let filters = run.filters.iter().map(ToString::to_string);
+    let program =
+        Program::new(me.to_string_lossy()).args(run.subject.args().into_iter().chain(filters));
     let ran = lab.machine(0).run(&program.limit(LIMIT));
     ran.map_err(|e| e.to_string())
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use adverb_verbs::{ModifyQpError, Psn, QpAttr, QpState, QpType, Qpn, WcStatus};
+use adverb_verbs::{AsyncEvent, ModifyQpError, Psn, QpAttr, QpState, QpType, Qpn, WcStatus};
 
 use super::{Path, QpInner, RecvProducer, SendQueue};
 use crate::datagram_ring::Holder;
@@ -12,6 +12,7 @@ use crate::layout::{Phase, first_position};
 use crate::peer::{Peer, PeerError};
 use crate::quiesce;
 use crate::requester::{Connection, Requester, Retries};
+use crate::srq::{self, SrqInner};
 
 /// How long a peer may take to finish one operation before its queue pair is given up.
 const QUIESCE_PATIENCE: Duration = Duration::from_secs(2);
@@ -40,11 +41,17 @@ impl QpInner {
             None => first_position(generation),
         };
         *self.recv.lock() = RecvProducer { first, posted: 0 };
-        self.recv_cq.attach_receiver(self.recv_queue.clone(), first);
+        match &self.srq {
+            None => self.recv_cq.attach_receiver(self.recv_queue.clone(), first),
+            Some(srq) => {
+                srq.join(self.index, self.qpn, self.recv_cq.index);
+                self.recv_cq.attach_shared(srq);
+            }
+        }
     }
 
     /// Drops everything that is queued, without completions.
-    pub(super) fn leave_queues(self: &Arc<Self>) {
+    pub(super) fn leave_queues(self: &Arc<Self>, peer: srq::Peer) {
         self.port.pending.lock().retain(|qp| !Arc::ptr_eq(qp, self));
         let left = std::mem::take(&mut *self.send.lock());
         if left.path.is_remote() {
@@ -52,6 +59,10 @@ impl QpInner {
         }
         self.send_cq.purge(self.qpn);
         self.recv_cq.purge(self.qpn);
+        if let Some(srq) = &self.srq {
+            srq.leave(self.index, peer);
+            self.recv_cq.detach_shared(srq);
+        }
         if let Some(datagrams) = &self.recv_queue.datagrams {
             let recv = self.recv.lock();
             let taken = self.recv_queue.taken.load(Ordering::Acquire);
@@ -109,6 +120,8 @@ impl QpInner {
                 self.end_send(oldest.count, &oldest.request(), WcStatus::RetryExcErr);
             }
             self.fail(&mut send);
+        } else if let Some(srq) = &self.srq {
+            srq.repost(self.index);
         }
         self.recv_cq.raise_anyway();
     }
@@ -130,13 +143,37 @@ impl QpInner {
         }
         // A peer that is stopped in the middle of an operation may still complete one receive
         // after it was flushed; the ring is not used again before it has let go (`reset`).
-        if let Some(connection) = send.path.local() {
+        let is_idle = send.path.local().is_none_or(|connection| {
             quiesce::barrier();
             let peer = &connection.peer;
-            peer.wait_idle(connection.remote_index(), QUIESCE_PATIENCE);
+            peer.wait_idle(connection.remote_index(), QUIESCE_PATIENCE)
+        });
+        self.flush_receives(&recv, srq::Peer::from_idle(is_idle));
+    }
+
+    /// Flushes the receives that are this queue pair's: those that it took from a shared queue, or
+    /// all of its own.
+    pub(super) fn flush_receives(&self, recv: &RecvProducer, peer: srq::Peer) {
+        let Some(srq) = &self.srq else {
+            let end = recv.first + recv.posted;
+            return self.recv_cq.flush_receives(&self.recv_queue, end);
+        };
+        if srq.flush(self.index, peer) {
+            self.recv_cq.added(WcStatus::WrFlushErr);
         }
-        self.recv_cq
-            .flush_receives(&self.recv_queue, recv.first + recv.posted);
+        self.report_last_wqe();
+    }
+
+    /// After the queue pair has failed: it takes nothing more from its shared receive queue.
+    pub(super) fn report_last_wqe(&self) {
+        if self.srq.is_some() {
+            self.port.report(AsyncEvent::LastWqeReached(self.qpn));
+        }
+    }
+
+    pub(crate) fn takes_from(&self, srq: &SrqInner) -> bool {
+        let own = self.srq.as_deref();
+        own.is_some_and(|own| std::ptr::eq(own, srq))
     }
 
     pub(super) fn reset(self: &Arc<Self>) -> Result<(), ModifyQpError> {
@@ -149,7 +186,7 @@ impl QpInner {
                 format!("process {peer} stopped in the middle of an operation on it; end it");
             return Err(ModifyQpError::Busy { reason });
         }
-        self.leave_queues();
+        self.leave_queues(srq::Peer::Idle);
         self.begin_life();
         Ok(())
     }
@@ -179,6 +216,7 @@ impl QpInner {
         let mut send = self.send.lock();
         match to {
             QpState::Rtr if attr.dest_qpn.is_some() => self.connect(&mut send, attr)?,
+            QpState::Rtr if self.service == QpType::Ud => self.attach_remotely(&mut send),
             _ => match &mut send.path {
                 Path::Local(connection) => {
                     connection.sq_psn = attr.sq_psn.or(connection.sq_psn);
@@ -215,6 +253,10 @@ impl QpInner {
         }
         let peer = match self.port.peer_of(dest) {
             Ok(peer) => Some(peer),
+            // Another user's, or in a container of its own: whoever has the UDP port of its slot.
+            Err(e) if self.port.udp.is_some() && e.is_of_a_stranger() => {
+                return self.connect_remotely(send, attr, (dest, address.dgid));
+            }
             // Nobody answers on UC, so nobody is missed.
             Err(PeerError::NotThere { .. } | PeerError::Ended { .. })
                 if self.service == QpType::Uc =>

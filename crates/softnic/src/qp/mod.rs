@@ -11,21 +11,24 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use adverb_verbs::{
-    CreateError, ModifyQpError, PostError, QpAttr, QpCaps, QpInit, QpState, QpType, Qpn, QueuePair,
-    RecvRequest, SendRequest, qp::check_transition,
+    AsyncEvent, CreateError, Gid, Lid, McastError, ModifyQpError, PostError, PostErrorCause,
+    QpAttr, QpCaps, QpInit, QpState, QpType, Qpn, QueuePair, RecvRequest, SendRequest,
+    qp::check_transition,
 };
 use spin::mutex::SpinMutex;
 
 use crate::context::{Handle, MAX_RD_ATOM, SoftPd};
 use crate::cq::{CqInner, RecvQueue, SoftCq};
 use crate::datagrams::Datagrams;
-use crate::layout::{FIRST_QP, MAX_QP, QP_INDEX_BITS, QpEntry};
+use crate::layout::{FIRST_QP, MAX_QP, QpEntry, qpn_of};
 use crate::port::{Port, TableEntry, lock};
 use crate::requester::{Connection, Waiting, Ways};
 use crate::ring::{Line, RecvRing};
 use crate::send_ring::SendRing;
+use crate::srq::{self, SoftSrq, SrqInner};
 
 mod life;
+mod multicast;
 mod post;
 mod remote;
 mod unreliable;
@@ -51,6 +54,8 @@ pub(crate) struct QpInner {
     recv_cq: Arc<CqInner>,
     sent: Arc<SendRing>,
     recv_queue: Arc<RecvQueue>,
+    /// Where its receives come from; then `recv_queue` stays empty.
+    srq: Option<Arc<SrqInner>>,
     ring: Range<u64>,
     control: Mutex<()>,
     send: SpinMutex<SendQueue>,
@@ -62,10 +67,19 @@ struct SendQueue {
     /// Requests accepted in this life.
     posted: u64,
     waiting: VecDeque<Waiting>,
-    /// RC and UC.
+    /// UD: remote where there is a UDP port.
     path: Path,
     /// UD.
+    outlets: Outlets,
+}
+
+/// How a UD queue pair's messages leave.
+#[derive(Debug, Default)]
+struct Outlets {
+    /// Over shared memory.
     ways: Ways,
+    /// Over UDP: the driver has some, and is to be told to send them.
+    is_ringing: bool,
 }
 
 /// How a connected queue pair reaches its peer.
@@ -106,7 +120,11 @@ struct RecvProducer {
 }
 
 impl SoftQp {
-    pub(crate) fn new(pd: &SoftPd, init: &QpInit<'_, SoftCq>) -> Result<Self, CreateError> {
+    pub(crate) fn new(
+        pd: &SoftPd,
+        init: &QpInit<'_, SoftCq>,
+        srq: Option<&SoftSrq>,
+    ) -> Result<Self, CreateError> {
         let port = &pd.handle.port;
         for (what, cq) in [
             ("the send completion queue", init.send_cq),
@@ -116,32 +134,44 @@ impl SoftQp {
                 return Err(CreateError::Foreign { what });
             }
         }
+        let srq = srq.map(|srq| &srq.inner);
+        if srq.is_some_and(|srq| !Arc::ptr_eq(&srq.port, port)) {
+            return Err(CreateError::Foreign {
+                what: "the shared receive queue",
+            });
+        }
         let exhausted = CreateError::Exhausted {
             what: "queue pairs",
             limit: (MAX_QP - FIRST_QP).into(),
         };
         let index = lock(&port.qp_indices).take().ok_or(exhausted)?;
-        let made = Self::build(pd, init, index);
+        let made = Self::build(pd, init, srq.cloned(), index);
         if made.is_err() {
             lock(&port.qp_indices).give(index);
         }
         made
     }
 
-    fn build(pd: &SoftPd, init: &QpInit<'_, SoftCq>, index: u32) -> Result<Self, CreateError> {
+    fn build(
+        pd: &SoftPd,
+        init: &QpInit<'_, SoftCq>,
+        srq: Option<Arc<SrqInner>>,
+        index: u32,
+    ) -> Result<Self, CreateError> {
         let port = &pd.handle.port;
         port.reserve_entry(TableEntry::Qp(index))
             .map_err(|e| port.no_room("make a queue pair", e))?;
         let slots = init.caps.max_recv_wr.max(1).next_power_of_two();
         let stride = RecvRing::lines_per_slot(init.caps.max_recv_sge as usize);
         let datagrams = match init.qp_type {
-            QpType::Ud => Some(Datagrams::new(port, (index, pd.number), slots as usize)?),
+            QpType::Ud if srq.is_none() => {
+                Some(Datagrams::new(port, (index, pd.number), slots as usize)?)
+            }
             _ => None,
         };
         let ring_offset = datagrams.as_ref().map(Datagrams::offset);
         let ring = port.take_ring(u64::from(slots) * stride as u64 * size_of::<Line>() as u64)?;
-        let qpn =
-            Qpn::new(port.slot << QP_INDEX_BITS | index).expect("slot and index have 24 bits");
+        let qpn = qpn_of(port.slot, index);
         // SAFETY: the room was just taken from the port's own mapping, which `port` keeps for as
         // long as the queue pair lives.
         let view =
@@ -168,13 +198,17 @@ impl SoftQp {
                 taken: AtomicU64::new(0),
                 qpn,
             }),
+            srq,
             ring,
             control: Mutex::new(()),
             send: SpinMutex::default(),
             recv: SpinMutex::default(),
         };
         let entry = inner.entry();
-        let ring_offset = ring_offset.unwrap_or(inner.ring.start);
+        let (ring_offset, slots) = match &inner.srq {
+            Some(srq) => (srq.index.into(), 0),
+            None => (ring_offset.unwrap_or(inner.ring.start), slots),
+        };
         entry.ring_offset.store(ring_offset, Ordering::Relaxed);
         entry.ring_slots.store(slots, Ordering::Relaxed);
         entry.ring_stride.store(stride as u32, Ordering::Relaxed);
@@ -196,7 +230,9 @@ impl Drop for SoftQp {
         let _control = lock(&qp.control);
         qp.set_state(QpState::Reset);
         let released = qp.quiesce();
-        qp.leave_queues();
+        qp.leave_groups();
+        qp.leave_queues(srq::Peer::from_idle(released));
+        qp.port.forget(AsyncEvent::LastWqeReached(qp.qpn));
         qp.send_cq.detach_sender(qp.qpn);
         lock(&qp.port.qps).remove(&qp.index);
         // A peer that still holds the ring keeps it: neither ring nor index is given again.
@@ -241,13 +277,24 @@ impl QueuePair for SoftQp {
             QpState::Err => {
                 let mut send = qp.send.lock();
                 match qp.state() {
-                    QpState::Reset => qp.set_state(QpState::Err),
+                    QpState::Reset => {
+                        qp.set_state(QpState::Err);
+                        qp.report_last_wqe();
+                    }
                     _ => qp.fail(&mut send),
                 }
                 Ok(())
             }
             to => qp.apply((from, to), attr),
         }
+    }
+
+    fn attach_mcast(&self, gid: Gid, _lid: Lid) -> Result<(), McastError> {
+        self.inner.attach_mcast(gid)
+    }
+
+    fn detach_mcast(&self, gid: Gid, _lid: Lid) -> Result<(), McastError> {
+        self.inner.detach_mcast(gid)
     }
 
     #[inline]
@@ -260,9 +307,10 @@ impl QueuePair for SoftQp {
                 break;
             }
         }
-        let is_remote = send.path.is_remote();
+        let is_ringing = send.path.is_remote()
+            && (self.inner.service != QpType::Ud || std::mem::take(&mut send.outlets.is_ringing));
         drop(send);
-        if is_remote {
+        if is_ringing {
             self.inner.ring();
         }
         posted
@@ -270,6 +318,10 @@ impl QueuePair for SoftQp {
 
     #[inline]
     fn post_recv(&self, requests: &[RecvRequest<'_>]) -> Result<(), PostError> {
+        if self.inner.srq.is_some() && !requests.is_empty() {
+            let cause = PostErrorCause::HasSharedReceiveQueue;
+            return Err(PostError { index: 0, cause });
+        }
         let mut recv = self.inner.recv.lock();
         for (index, request) in requests.iter().enumerate() {
             self.inner

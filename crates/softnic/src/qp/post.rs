@@ -19,11 +19,7 @@ impl QpInner {
     /// Before sleeping: the peer is to wake this side's engine when it posts a receive.
     pub(crate) fn ask_for_wake(&self) {
         if let Some(connection) = self.send.lock().path.local() {
-            connection
-                .remote()
-                .from_peer
-                .waiting
-                .store(1, Ordering::SeqCst);
+            connection.ask_for_wake();
         }
     }
 
@@ -32,14 +28,23 @@ impl QpInner {
         let Some(mut send) = self.send.try_lock() else {
             return true;
         };
-        let is_drained = self.state() == QpState::Sqd;
-        if send.path.is_remote() {
+        if send.path.is_remote() && self.service != QpType::Ud {
             return self.drive_remote(&mut send);
         }
+        let is_waiting = self.try_waiting(&mut send);
+        if std::mem::take(&mut send.outlets.is_ringing) {
+            self.ring();
+        }
+        is_waiting
+    }
+
+    /// Tries what waits of a queue pair that reaches its peers itself.
+    fn try_waiting(&self, send: &mut SendQueue) -> bool {
+        let is_drained = self.state() == QpState::Sqd;
         let SendQueue {
             waiting,
             path,
-            ways,
+            outlets,
             ..
         } = &mut *send;
         let mut failed = false;
@@ -57,7 +62,10 @@ impl QpInner {
                     }
                 }
                 (QpType::Rc, _) => return false,
-                (_, path) => self.transmit((path, ways), &oldest.request()),
+                (_, path) => match self.transmit((path, outlets), &oldest.request()) {
+                    Some(status) => status,
+                    None => return true,
+                },
             };
             self.end_send(oldest.count, &oldest.request(), status);
             waiting.pop_front();
@@ -67,7 +75,7 @@ impl QpInner {
             }
         }
         if failed {
-            self.fail_as_requester(&mut send);
+            self.fail_as_requester(send);
         }
         false
     }
@@ -198,6 +206,7 @@ impl QpInner {
             QpState::Err | QpState::Sqe => {
                 self.check_send(send.posted, request)?;
                 send.posted += 1;
+                self.flush_waiting(send);
                 self.end_send(send.posted, request, WcStatus::WrFlushErr);
                 Ok(())
             }
@@ -265,7 +274,7 @@ impl QpInner {
 
     /// Wakes the peer's engine if it sleeps until a receive is posted.
     #[inline]
-    pub(super) fn wake_waiting_peer(&self) {
+    pub(crate) fn wake_waiting_peer(&self) {
         let waiting = &self.entry().from_peer.waiting;
         if waiting.load(Ordering::Relaxed) != 0 {
             waiting.store(0, Ordering::Relaxed);

@@ -1,7 +1,7 @@
 //! Queue pairs that are connected over UDP: what differs from those whose peer is in shared memory.
 //!
-//! Completions of sends are produced under the driver's lock while the queue pair is not in the error
-//! state, and under the queue pair's `send` lock in it.
+//! Completions of sends are produced under the driver's lock while the queue pair is neither in the
+//! error state nor in SQE, and under the queue pair's `send` lock in these.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,9 +12,11 @@ use adverb_verbs::{
 };
 
 use super::{Path, QpInner, SendQueue};
+use crate::datagram_ring::{FRONT, Message};
 use crate::notify::Urgency;
 use crate::ring::{Arrival, RecvRing};
 use crate::send_ring::Sent;
+use crate::srq::{self, OwnReceives};
 use crate::udp::{Beginning, Patience, Peer, Sending, Udp, ip_of, socket_of};
 
 impl QpInner {
@@ -22,6 +24,10 @@ impl QpInner {
 
     pub(crate) fn qpn(&self) -> Qpn {
         self.qpn
+    }
+
+    pub(crate) fn service(&self) -> QpType {
+        self.service
     }
 
     pub(crate) fn domain(&self) -> u32 {
@@ -37,8 +43,39 @@ impl QpInner {
         AccessFlags::from_bits_retain(self.entry().access.load(Ordering::Relaxed))
     }
 
+    /// The protection domain of its receives' memory.
+    pub(crate) fn receive_domain(&self) -> u32 {
+        self.srq.as_ref().map_or(self.pd, |srq| srq.domain())
+    }
+
+    /// Its shared receive queue, for this port's own NIC to take from.
+    pub(crate) fn shared_receives(&self) -> Option<OwnReceives> {
+        let srq = self.srq.clone()?;
+        Some(OwnReceives::new(srq, self.index))
+    }
+
     pub(crate) fn receive_ring(&self) -> RecvRing<'static> {
         self.recv_queue.ring
+    }
+
+    /// UD: what senders to it have to know.
+    pub(crate) fn queue_key(&self) -> u32 {
+        self.entry().qkey.load(Ordering::Relaxed)
+    }
+
+    /// UD: gives a message to the oldest posted receive, at `from` or later; its position. None where
+    /// none is posted. The driver's lock is held.
+    pub(crate) fn put_datagram(
+        &self,
+        from: u64,
+        message: Message,
+        parts: (&[u8; FRONT], &[u8]),
+        urgency: Urgency,
+    ) -> Option<u64> {
+        let datagrams = self.recv_queue.datagrams.as_ref()?;
+        let position = datagrams.put(from, message, parts)?;
+        self.recv_cq.arrived(urgency);
+        Some(position)
     }
 
     /// Position of the first receive of this life.
@@ -54,7 +91,10 @@ impl QpInner {
 
     /// Completes the receive at `position`. The driver's lock is held.
     pub(crate) fn complete_receive(&self, position: u64, arrival: Arrival, urgency: Urgency) {
-        self.recv_queue.ring.complete(position, arrival);
+        match &self.srq {
+            None => self.recv_queue.ring.complete(position, arrival),
+            Some(srq) => srq.requests.ring.complete(position, arrival),
+        }
         self.recv_cq.arrived(urgency);
     }
 
@@ -65,8 +105,14 @@ impl QpInner {
         }
         let recv = self.recv.lock();
         self.set_state(QpState::Err);
-        self.recv_cq
-            .flush_receives(&self.recv_queue, recv.first + recv.posted);
+        self.flush_receives(&recv, srq::Peer::Idle);
+    }
+
+    /// To SQE, after the driver handed on its last completion of a send. Its lock is held.
+    pub(crate) fn stop_sending(&self) {
+        if matches!(self.state(), QpState::Rts | QpState::Sqd) {
+            self.set_state(QpState::Sqe);
+        }
     }
 
     // --- what the queue pair asks of the driver
@@ -86,6 +132,25 @@ impl QpInner {
         self.udp().disconnect(&self.port, self.qpn);
     }
 
+    /// Has a UD queue pair get what comes over UDP, if there is a UDP port.
+    pub(super) fn attach_remotely(self: &Arc<Self>, send: &mut SendQueue) {
+        if let Some(udp) = &self.port.udp {
+            udp.attach(&self.port, self);
+            send.path = Path::Remote;
+            self.port.wake.wake(); // the engine is to watch the socket
+        }
+    }
+
+    /// Sends a datagram over UDP; how the request ended, or none where it has to wait.
+    #[cold]
+    pub(super) fn send_afar(&self, request: &SendRequest<'_>) -> Option<WcStatus> {
+        match &self.port.udp {
+            Some(udp) => udp.send_datagram(&self.port, self, request),
+            // A handle of another context's.
+            None => Some(WcStatus::LocQpOpErr),
+        }
+    }
+
     /// Gives a request that was accepted to the transport.
     #[cold]
     pub(super) fn post_remotely(&self, send: &mut SendQueue, request: &SendRequest<'_>) {
@@ -95,7 +160,9 @@ impl QpInner {
     fn hand_over(&self, count: u64, request: &SendRequest<'_>) {
         let udp = self.udp();
         if let Err(status) = udp.post(&self.port, self.qpn, (count, request)) {
-            udp.enter_error(self.qpn);
+            if self.state() != QpState::Sqe {
+                udp.enter_error(self.qpn);
+            }
             self.end_send(count, request, status);
         }
     }
@@ -109,13 +176,14 @@ impl QpInner {
                 }
                 self.ring();
             }
-            QpState::Err => self.flush_waiting(send),
+            QpState::Err | QpState::Sqe => self.flush_waiting(send),
             _ => {}
         }
         !send.waiting.is_empty()
     }
 
-    fn flush_waiting(&self, send: &mut SendQueue) {
+    /// Ends what waits; in ERR or SQE.
+    pub(super) fn flush_waiting(&self, send: &mut SendQueue) {
         for waiting in send.waiting.drain(..) {
             self.end_send(waiting.count, &waiting.request(), WcStatus::WrFlushErr);
         }
@@ -144,10 +212,6 @@ impl QpInner {
                 "the local port reaches only {here}; other addresses are reached by the UDP port: open the device as soft@ADDR, ADDR an address of this host"
             )));
         };
-        if self.service != QpType::Rc {
-            let reason = "this version connects only RC queue pairs over UDP";
-            return Err(unreachable(reason.to_owned()));
-        }
         let path_mtu = attr.path_mtu.unwrap_or(udp.mtu);
         if path_mtu > udp.mtu {
             return Err(ModifyQpError::AttributeRange {
@@ -163,7 +227,10 @@ impl QpInner {
             path_mtu,
             first_psn: attr.rq_psn.ok_or_else(missing)?,
             max_reads: attr.max_dest_rd_atomic.unwrap_or(0),
-            rnr_timer: attr.min_rnr_timer.ok_or_else(missing)?,
+            rnr_timer: match self.service {
+                QpType::Uc => Peer::NO_RNR_TIMER,
+                _ => attr.min_rnr_timer.ok_or_else(missing)?,
+            },
         };
         // No process of this host may take it for a peer of its own.
         self.listen_to(dest, None, attr);
@@ -181,20 +248,11 @@ impl QpInner {
         attr: &QpAttr,
     ) -> Result<(), ModifyQpError> {
         let udp = self.udp();
-        if let (Some(first_psn), Some(timeout), Some(retries), Some(rnr_retries)) =
-            (attr.sq_psn, attr.timeout, attr.retry_cnt, attr.rnr_retry)
-        {
-            let max_reads = attr.max_rd_atomic.unwrap_or(0);
-            udp.start_sending(
-                self.qpn,
-                &Sending {
-                    first_psn,
-                    timeout: in_software(timeout),
-                    retries,
-                    rnr_retries,
-                    max_reads,
-                },
-            );
+        if let Some(sending) = sending_of(attr) {
+            udp.start_sending(self.qpn, &sending);
+        }
+        if from == QpState::Sqe {
+            udp.resume(self.qpn);
         }
         let patience = Patience {
             timeout: attr.timeout.map(in_software),
@@ -221,8 +279,31 @@ impl QpInner {
     }
 }
 
-/// Four times the timeout, which is what may pass before it counts (IBTA vol. 1, 9.7.6.1.3): a
-/// thread that answers may have to wait for a core.
+/// How a queue pair sends, if `attr` takes it to RTS for the first time.
+fn sending_of(attr: &QpAttr) -> Option<Sending> {
+    let unreliable = Sending {
+        first_psn: attr.sq_psn?,
+        ..Sending::NONE
+    };
+    let (Some(timeout), Some(retries), Some(rnr_retries)) =
+        (attr.timeout, attr.retry_cnt, attr.rnr_retry)
+    else {
+        return Some(unreliable);
+    };
+    Some(Sending {
+        timeout: in_software(timeout),
+        retries,
+        rnr_retries,
+        max_reads: attr.max_rd_atomic.unwrap_or(0),
+        ..unreliable
+    })
+}
+
+/// Four times the timeout, which is what may pass before it counts (IBTA vol. 1, 9.7.6.1.3). Who
+/// answers is a thread: with many that run it waits for a core as long as each of them has one, some
+/// milliseconds, and may do so more than once for an answer. Nothing else is to delay it: packets are
+/// taken by whoever polls or sleeps at the socket, and by the engine two of its ticks after the last
+/// poll, also from a process that posts without end (`a_side_that_posts_and_never_polls_serves_its_peer`).
 fn in_software(timeout: AckTimeout) -> AckTimeout {
     match timeout.code() {
         0 => timeout, // for ever

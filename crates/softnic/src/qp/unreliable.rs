@@ -13,8 +13,9 @@ use adverb_verbs::{
     Operation, PostErrorCause, QpState, QpType, SendRequest, Unsupported, WcStatus,
 };
 
-use super::{Path, QpInner, SendQueue};
-use crate::requester::{Attempt, Sender, Source, Ways};
+use super::{Outlets, Path, QpInner, SendQueue};
+use crate::requester::{Attempt, Sender, Source};
+use crate::udp::leads_afar;
 
 impl QpInner {
     /// What a service that promises nothing refuses at once: operations that need an answer, on UD
@@ -44,7 +45,12 @@ impl QpInner {
         if !send.waiting.is_empty() {
             return self.put_off(send, request);
         }
-        let status = self.transmit((&mut send.path, &mut send.ways), request);
+        if send.path.is_remote() && self.service == QpType::Uc {
+            return self.post_remotely(send, request);
+        }
+        let Some(status) = self.transmit((&mut send.path, &mut send.outlets), request) else {
+            return self.put_off(send, request);
+        };
         self.end_send(send.posted, request, status);
         if !status.is_success() {
             self.fail_as_requester(send);
@@ -52,12 +58,16 @@ impl QpInner {
     }
 
     /// Sends a message, by the connection (UC) or the way to its destination (UD); only a fault of
-    /// this side is an error.
+    /// this side is an error. None where it has to wait for the network.
     pub(super) fn transmit(
         &self,
-        (path, ways): (&mut Path, &mut Ways),
+        (path, outlets): (&mut Path, &mut Outlets),
         request: &SendRequest<'_>,
-    ) -> WcStatus {
+    ) -> Option<WcStatus> {
+        if request.to.is_some_and(|to| leads_afar(to.ah)) {
+            outlets.is_ringing = true;
+            return self.send_afar(request);
+        }
         if self.service == QpType::Ud {
             let sender = Sender {
                 port: &self.port,
@@ -65,19 +75,19 @@ impl QpInner {
                 pd: self.pd,
                 qkey: self.entry().qkey.load(Ordering::Relaxed),
             };
-            return ways.send(&sender, request);
+            return Some(outlets.ways.send(&sender, request));
         }
         let attempt = match path {
             Path::Local(connection) => connection.attempt_apart(self.entry(), request),
             Path::Nowhere | Path::Remote => Attempt::Unreachable,
         };
-        match attempt {
+        Some(match attempt {
             Attempt::Done(WcStatus::LocProtErr) => WcStatus::LocProtErr,
             Attempt::Unreachable if Source::check(&self.port, self.pd, request).is_none() => {
                 WcStatus::LocProtErr
             }
             _ => WcStatus::Success,
-        }
+        })
     }
 
     /// After a request that failed: RC goes to ERR, the send queue of others to SQE.

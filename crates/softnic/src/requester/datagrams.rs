@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use adverb_verbs::{Operation, QpType, Qpn, SendFlags, SendRequest, WcStatus};
 
 use super::{Source, notify};
-use crate::datagram_ring::{Cell, DatagramRing, Holder, Message};
+use crate::datagram_ring::{Cell, DatagramRing, Front, Holder, Message};
 use crate::datagrams::CELL_LINES;
 use crate::layout::{CqEntry, Phase, QP_INDEX_BITS, QpEntry, qp_index};
 use crate::peer::Peer;
@@ -91,6 +91,7 @@ impl Ways {
             length: source.left as u32,
             source: own.qpn.get(),
             imm,
+            front: Front::OfHost,
         };
         let is_own = to.qkey & OWN_QKEY != 0;
         let datagram = Datagram {

@@ -19,14 +19,16 @@ use crate::memory::check_local;
 use crate::notify::Urgency;
 use crate::peer::Peer;
 use crate::port::Port;
-use crate::ring::{Arrival, Line, Piece, RecvRing};
+use crate::ring::{Arrival, Piece, RecvRing};
 
 mod atomics;
 mod datagrams;
+mod receives;
 mod regions;
 mod waiting;
 
 pub(crate) use datagrams::{Sender, Ways};
+use receives::{Receives, SharedReceives};
 use regions::RegionCache;
 pub(crate) use waiting::{Retries, Waiting, gather_inline};
 
@@ -78,6 +80,7 @@ impl Drop for Connection {
     fn drop(&mut self) {
         if let Some(attached) = self.attached.as_ref()
             && self.own.service == QpType::Uc
+            && attached.shared.is_none()
         {
             let next = &self.remote().from_peer.next;
             next.store(attached.next, Ordering::Relaxed);
@@ -90,11 +93,51 @@ impl Drop for Connection {
 struct Attached {
     phase: Phase,
     ring: RecvRing<'static>,
-    /// Position of the next receive to consume.
+    /// Position of the next receive to consume; with a shared receive queue of the one that was
+    /// taken from it.
     next: u64,
+    /// Where receives are taken from, if not out of `ring` in turn.
+    shared: Option<SharedReceives>,
     recv_cq: u32,
     cq: *const CqEntry,
     pd: u32,
+    /// Protection domain of the receives' memory.
+    recv_pd: u32,
+}
+
+impl Attached {
+    /// Whether a receive is there, which another may take first if the queue is shared.
+    #[inline]
+    fn has_receive(&self) -> bool {
+        match &self.shared {
+            None => self.ring.is_posted(self.next),
+            Some(shared) => shared.queue.has_posted(),
+        }
+    }
+
+    /// Makes the next receive the one at `next`; it is to be completed then. False where there is
+    /// none.
+    #[inline]
+    fn take_receive(&mut self) -> bool {
+        let Some(shared) = &self.shared else {
+            return self.ring.is_posted(self.next);
+        };
+        let taken = shared.take();
+        if let Some(taken) = taken {
+            self.next = taken;
+        }
+        taken.is_some()
+    }
+
+    /// Completes the receive at `next`.
+    #[inline]
+    fn complete(&mut self, arrival: Arrival) {
+        self.ring.complete(self.next, arrival);
+        if self.shared.is_none() {
+            self.next += 1;
+            self.ring.prefetch(self.next);
+        }
+    }
 }
 
 impl Connection {
@@ -157,11 +200,7 @@ impl Connection {
     pub(crate) fn attempt_again(&mut self, own: &QpEntry, request: &SendRequest<'_>) -> Attempt {
         for _ in 0..LOOKS {
             std::hint::spin_loop();
-            if self
-                .attached
-                .as_ref()
-                .is_some_and(|a| a.ring.is_posted(a.next))
-            {
+            if self.attached.as_ref().is_some_and(Attached::has_receive) {
                 return self.attempt_apart(own, request);
             }
         }
@@ -206,31 +245,32 @@ impl Connection {
         let Some(next) = self.next_position(phase) else {
             return false;
         };
-        let slots = remote.ring_slots.load(Ordering::Relaxed);
-        let stride = remote.ring_stride.load(Ordering::Relaxed);
-        let bytes = u64::from(slots) * u64::from(stride) * size_of::<Line>() as u64;
         let recv_cq = remote.recv_cq.load(Ordering::Relaxed);
-        let lines = self
-            .peer
-            .address(remote.ring_offset.load(Ordering::Relaxed), bytes);
-        let (Some(lines), Some(cq)) = (lines, self.peer.cq_entry(recv_cq)) else {
+        let receives = Receives::of(&self.peer, remote, self.remote_index());
+        let (Some(receives), Some(cq)) = (receives, self.peer.cq_entry(recv_cq)) else {
             return false;
         };
-        if !slots.is_power_of_two() || stride == 0 {
-            return false;
-        }
-        // SAFETY: the lines lie in the peer's mapping (checked by `address`), which `self.peer`
-        // keeps for longer than `attached` lives.
-        let ring = unsafe { RecvRing::from_raw(lines.cast(), slots as usize, stride as usize) };
         self.attached = Some(Attached {
             phase,
-            ring,
+            ring: receives.ring,
             next,
+            shared: receives.shared,
             recv_cq,
             cq,
             pd: remote.pd.load(Ordering::Relaxed),
+            recv_pd: receives.pd,
         });
         true
+    }
+
+    /// The peer is to wake this side's engine when it posts a receive.
+    pub(crate) fn ask_for_wake(&self) {
+        let from_peer = &self.remote().from_peer;
+        from_peer.waiting.store(1, Ordering::SeqCst);
+        let attached = self.attached.as_ref();
+        if let Some(shared) = attached.and_then(|attached| attached.shared) {
+            shared.queue.ask_for_wake();
+        }
     }
 
     /// Position of the peer's next receive; none where it does not expect our packets.
@@ -279,10 +319,10 @@ impl Connection {
     fn send(&mut self, source: Source<'_>, imm: Option<u32>, flags: SendFlags) -> Attempt {
         let length = source.left;
         let attached = self.attached();
-        let (ring, position) = (attached.ring, attached.next);
-        if !ring.is_posted(position) {
+        if !attached.take_receive() {
             return Attempt::ReceiverNotReady;
         }
+        let (ring, position) = (attached.ring, attached.next);
         if length > ring.capacity(position) {
             self.arrive(
                 Arrival {
@@ -330,7 +370,7 @@ impl Connection {
 
     #[inline]
     fn receive_piece(&mut self, piece: Piece) -> Option<*mut u8> {
-        let pd = self.attached().pd;
+        let pd = self.attached().recv_pd;
         let range = (piece.addr, u64::from(piece.length));
         self.cache
             .find(&self.peer, piece.lkey, pd, AccessFlags::LOCAL_WRITE, range)
@@ -340,9 +380,7 @@ impl Connection {
     #[inline]
     fn arrive(&mut self, arrival: Arrival, flags: SendFlags) {
         let attached = self.attached();
-        attached.ring.complete(attached.next, arrival);
-        attached.next += 1;
-        attached.ring.prefetch(attached.next);
+        attached.complete(arrival);
         // SAFETY: the entry lies in the mapping that `self.peer` keeps, a struct of atomics.
         let cq = (unsafe { &*attached.cq }, attached.recv_cq);
         let is_error = arrival.status != 0;
@@ -376,12 +414,15 @@ impl Connection {
         flags: SendFlags,
     ) -> Attempt {
         let length = source.left;
-        let attached = self.attached();
-        if !attached.ring.is_posted(attached.next) {
+        if !self.attached().has_receive() {
             return Attempt::ReceiverNotReady;
         }
         let status = self.write(source, to);
         if status.is_success() {
+            // Another may have taken it from a shared queue: then the payload is written again.
+            if !self.attached().take_receive() {
+                return Attempt::ReceiverNotReady;
+            }
             let byte_len = length as u32;
             self.arrive(
                 Arrival {

@@ -143,7 +143,7 @@ impl Waiting {
 /// A destination beyond the life of its address handle.
 fn keep(to: Destination<'_>) -> Destination<'static> {
     Destination {
-        // SAFETY: this device's name for a handle is its domain's number: it outlives the handle.
+        // SAFETY: this device's name for a handle is a number that is never used again.
         ah: unsafe { AhRef::from_raw(to.ah.name()) },
         qpn: to.qpn,
         qkey: to.qkey,

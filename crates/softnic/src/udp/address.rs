@@ -11,7 +11,7 @@ use adverb_verbs::{Gid, PathMtu, Qpn};
 use adverb_wire::{ROCE_PORT, bth, icrc, imm_dt, ipv4, ipv6, reth, udp};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
-use crate::layout::QP_INDEX_BITS;
+use crate::layout::slot_of;
 
 /// All of them, largest first.
 const MTUS: [PathMtu; 5] = [
@@ -41,9 +41,12 @@ pub(crate) fn udp_port(slot: u32) -> u16 {
     ROCE_PORT + slot as u16
 }
 
-/// Where the process that has `qpn` listens, at `ip`.
+/// Where the process that has `qpn` listens, at `ip`; all members of a multicast group at one port.
 pub(crate) fn socket_of(ip: IpAddr, qpn: Qpn) -> SocketAddr {
-    SocketAddr::new(ip, udp_port(qpn.get() >> QP_INDEX_BITS))
+    if ip.is_multicast() {
+        return SocketAddr::new(ip, ROCE_PORT);
+    }
+    SocketAddr::new(ip, udp_port(slot_of(qpn)))
 }
 
 /// The largest path MTU whose packets fit the interface that has `ip`.
@@ -117,6 +120,16 @@ unsafe fn ip_at(address: *const libc::sockaddr) -> Option<IpAddr> {
     }
 }
 
+/// The number of the interface that has `ip`.
+pub(super) fn interface_index(ip: IpAddr) -> io::Result<u32> {
+    let interface = interface_of(ip)?.unwrap_or_else(|| c"lo".to_owned());
+    // SAFETY: the name is a C string.
+    match unsafe { libc::if_nametoindex(interface.as_ptr()) } {
+        0 => Err(io::Error::last_os_error()),
+        index => Ok(index),
+    }
+}
+
 fn interface_mtu(name: &CStr) -> io::Result<u64> {
     let dgram = |family| socket_with(family, SocketType::DGRAM, SocketFlags::CLOEXEC, None);
     let socket = dgram(AddressFamily::INET).or_else(|_| dgram(AddressFamily::INET6))?;
@@ -139,6 +152,7 @@ fn interface_mtu(name: &CStr) -> io::Result<u64> {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::layout::{MAX_SLOTS, qpn_of};
 
     const V4: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
     const V6: IpAddr = IpAddr::V6(Ipv6Addr::LOCALHOST);
@@ -149,6 +163,13 @@ mod tests {
             let ip: IpAddr = text.parse().unwrap();
             assert_eq!(ip_of(gid_of(ip)), ip);
         }
+    }
+
+    #[test]
+    fn a_group_is_at_one_port_whoever_sends() {
+        let group: IpAddr = "239.1.2.3".parse().unwrap();
+        assert_eq!(socket_of(group, Qpn::MULTICAST), (group, 4791).into());
+        assert_eq!(socket_of(V4, qpn_of(2, 5)), (V4, 4793).into());
     }
 
     #[test]
@@ -170,8 +191,18 @@ mod tests {
 
     #[test]
     fn slots_are_told_apart_by_their_udp_ports() {
-        let qpn = Qpn::new(3 << QP_INDEX_BITS | 77).unwrap();
-        assert_eq!(socket_of(V4, qpn), SocketAddr::new(V4, 4794));
-        assert_eq!(socket_of(V6, Qpn::new(17).unwrap()).port(), ROCE_PORT);
+        assert_eq!(socket_of(V4, qpn_of(3, 77)), SocketAddr::new(V4, 4794));
+        let last = qpn_of(MAX_SLOTS - 1, 77);
+        assert_eq!(u32::from(socket_of(V4, last).port()), 4790 + MAX_SLOTS);
+        assert_eq!(socket_of(V6, qpn_of(0, 17)).port(), ROCE_PORT);
+    }
+
+    #[test]
+    fn other_makes_of_nics_have_the_standards_udp_port_whatever_their_numbers() {
+        // Soft-RoCE gives numbers from 16 up to 2^17, adapters go further.
+        for number in [16, 1 << 14, (1 << 17) - 1, 0x12_3456, (1 << 23) - 1] {
+            let qpn = Qpn::new(number).unwrap();
+            assert_eq!(socket_of(V4, qpn).port(), ROCE_PORT, "{qpn}");
+        }
     }
 }

@@ -6,24 +6,27 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-use adverb_transport::{Beginning, Counters as LinkCounters, DropReason, Patience};
+use adverb_transport::{Beginning, Counters as LinkCounters, DropReason, Patience, UdDestination};
 use adverb_units::{Span, Time};
-use adverb_verbs::{Qpn, RnrTimer, SendRequest, WcStatus};
+use adverb_verbs::{PathMtu, Qpn, RnrTimer, SendRequest, WcStatus};
 use adverb_wire::frame::{Addresses, Flow};
 use adverb_wire::{DEFAULT_PKEY, Packet, icrc};
 
+use super::answering::By;
+use super::datagram_table::DatagramTable;
+use super::datagrams::{Outgoing, Target};
 use super::drops::{Drop, Drops};
-use super::link::{Link, Peer, Sending};
+use super::link::{Link, Peer, Sending, send_work};
 use super::memory::Regions;
 use super::outbox::{Outbox, Room, unseen};
 use super::socket::{Datagram, Inbox, RoceSocket};
-use crate::layout::{QP_INDEX_BITS, qp_index};
+use crate::layout::{qp_index, slot_of};
 use crate::port::Port;
 use crate::qp::QpInner;
 
-/// Batches of datagrams that one turn takes, and packets that it sends of one queue pair, so that
-/// none starves the others, nor what the program does beside.
-const BATCHES: usize = 4;
+/// Receiving calls of one turn, and packets that it sends of one queue pair, so that none starves the
+/// others, nor what the program does beside.
+const CALLS: usize = 32;
 const PACKETS: usize = 128;
 /// Membership is the upper bit of a partition key; the rest is the partition.
 const PARTITION: u16 = 0x7fff;
@@ -49,13 +52,23 @@ pub(super) struct Driver {
     links: Vec<Option<Box<Link>>>,
     /// Those that may have something to send.
     listed: Vec<u32>,
+    /// Empty: kept for its memory.
+    again: Vec<u32>,
     /// Out while what it holds is taken.
     inbox: Option<Inbox>,
     outbox: Outbox,
     room: Room,
+    pub(super) datagrams: DatagramTable,
+    /// Connections that are over, to be told to their queue pairs without the regions being held: a
+    /// completion queue's lock comes before those.
+    over: Vec<u32>,
     /// No timer ends before.
     deadline: Option<Time>,
     window: u32,
+    /// Counts turns.
+    turns: u64,
+    /// The last turn found nothing.
+    was_idle: bool,
     drops: Drops,
     /// Of queue pairs that are gone.
     past: Totals,
@@ -64,18 +77,23 @@ pub(super) struct Driver {
 }
 
 impl Driver {
-    pub(super) fn new(own: SocketAddr, slot: u32, window: u32) -> Self {
+    pub(super) fn new((own, mtu): (SocketAddr, PathMtu), slot: u32, window: u32) -> Self {
         Driver {
             own,
             slot,
             began: Instant::now(),
             links: Vec::new(),
             listed: Vec::new(),
+            again: Vec::new(),
             inbox: None,
             outbox: Outbox::new(),
             room: Room::Free,
+            datagrams: DatagramTable::new(own, mtu),
+            over: Vec::new(),
             deadline: None,
             window,
+            turns: 0,
+            was_idle: false,
             drops: Drops::default(),
             past: Totals::default(),
             #[cfg(feature = "testing")]
@@ -91,11 +109,7 @@ impl Driver {
 
     /// Connects a queue pair. None where its addresses are of two families.
     pub(super) fn connect(&mut self, qp: &Arc<QpInner>, peer: &Peer) -> Option<()> {
-        let flow = Flow {
-            addresses: Addresses::of(self.own.ip(), peer.socket.ip())?,
-            source_port: self.own.port(),
-            destination_port: peer.socket.port(),
-        };
+        let Target { flow, .. } = Target::new(self.own, peer.socket)?;
         let index = qp_index(qp.qpn()) as usize;
         if self.links.len() <= index {
             self.links.resize_with(index + 1, || None);
@@ -105,49 +119,79 @@ impl Driver {
         Some(())
     }
 
+    /// From now on a UD queue pair gets what comes for it.
+    pub(super) fn attach(&mut self, qp: &Arc<QpInner>) {
+        self.datagrams.insert(qp);
+    }
+
     /// Forgets a queue pair; whether there was one.
     pub(super) fn disconnect(&mut self, qpn: Qpn) -> bool {
+        if let Some(gone) = self.datagrams.remove(qpn) {
+            self.past.add(gone.counters());
+            return true;
+        }
         let link = self.links.get_mut(qp_index(qpn) as usize);
         let gone = link.and_then(Option::take);
         if let Some(link) = &gone {
-            self.past.add(link.rc.counters());
+            self.past.add(link.machine.counters());
         }
         gone.is_some()
     }
 
     pub(super) fn start_sending(&mut self, qpn: Qpn, sending: &Sending) {
         if let Some(link) = self.link(qp_index(qpn)) {
+            link.machine.start_sending(sending);
+        } else if let Some(link) = self.datagrams.link(qpn) {
             link.start_sending(sending);
         }
     }
 
     pub(super) fn set_rnr_timer(&mut self, qpn: Qpn, timer: RnrTimer) {
         if let Some(link) = self.link(qp_index(qpn)) {
-            link.rc.set_rnr_timer(timer);
+            link.machine.set_rnr_timer(timer);
         }
     }
 
     pub(super) fn set_patience(&mut self, qpn: Qpn, patience: &Patience) {
         if let Some(link) = self.link(qp_index(qpn)) {
-            link.rc.set_patience(patience);
+            link.machine.set_patience(patience);
         }
     }
 
     pub(super) fn set_beginning(&mut self, qpn: Qpn, beginning: Beginning) {
         let index = qp_index(qpn);
         if let Some(link) = self.link(index) {
-            link.rc.set_beginning(beginning);
+            link.machine.set_beginning(beginning);
             self.list(index);
         }
     }
 
-    /// Takes a connection to the error state.
+    /// Has a queue pair send again whose send queue was in error.
+    pub(super) fn resume(&mut self, qpn: Qpn) {
+        if let Some(link) = self.link(qp_index(qpn)) {
+            link.machine.resume();
+        }
+    }
+
+    /// Takes a queue pair to the error state. The regions are not held.
     pub(super) fn enter_error(&mut self, qpn: Qpn) {
         let index = qp_index(qpn);
         if let Some(link) = self.link(index) {
-            link.rc.enter_error();
+            link.machine.enter_error();
             link.settle();
+            link.qp.end_in_error();
             self.list(index);
+        } else if let Some(link) = self.datagrams.link(qpn) {
+            link.enter_error();
+        }
+    }
+
+    /// Has queue pairs follow their connections that are over. The regions are not held.
+    pub(super) fn end_those_over(&mut self) {
+        while let Some(index) = self.over.pop() {
+            if let Some(link) = self.link(index) {
+                link.qp.end_in_error();
+            }
         }
     }
 
@@ -162,11 +206,54 @@ impl Driver {
         qpn: Qpn,
         (count, request): (u64, &SendRequest<'_>),
     ) -> Result<(), WcStatus> {
-        let index = qp_index(qpn);
+        let (index, turn) = (qp_index(qpn), self.turns);
         let link = self.link(index).ok_or(WcStatus::WrFlushErr)?;
         link.post(count, request, regions)?;
+        link.answering.posted(turn);
         self.list(index);
         Ok(())
+    }
+
+    /// Sends a datagram, but for [`Driver::transmit`]; how the request ended, or none where it has to
+    /// wait for the socket.
+    pub(super) fn send_datagram(
+        &mut self,
+        (regions, socket): (&Regions<'_>, &RoceSocket),
+        qp: &QpInner,
+        request: &SendRequest<'_>,
+    ) -> Option<WcStatus> {
+        if self.room == Room::Full {
+            self.room = self.outbox.flush(socket);
+        }
+        if self.room == Room::Full {
+            return None;
+        }
+        let Some(to) = &request.to else {
+            return Some(WcStatus::LocQpOpErr);
+        };
+        let Some(address) = self.datagrams.target(qp.domain(), to) else {
+            return Some(WcStatus::LocQpOpErr);
+        };
+        let work = match send_work(0, request) {
+            Ok(work) => work,
+            Err(status) => return Some(status),
+        };
+        let Some(link) = self.datagrams.link(qp.qpn()) else {
+            return Some(WcStatus::WrFlushErr);
+        };
+        let memory = regions.reached_by((qp.domain(), qp.domain()), qp.peer_access());
+        let there = UdDestination {
+            address,
+            qpn: to.qpn,
+            qkey: to.qkey,
+        };
+        match link.send(work, there, (&memory, self.outbox.place())) {
+            Outgoing::Failed(status) => Some(status),
+            Outgoing::Packet(length, Target { to, flow }) => {
+                self.room = self.outbox.add(socket, (to, &flow), length);
+                Some(WcStatus::Success)
+            }
+        }
     }
 
     fn list(&mut self, index: u32) {
@@ -182,63 +269,91 @@ impl Driver {
     // --- turns
 
     /// Takes what has come, looks at the timers, sends what is to be sent.
-    pub(super) fn turn(&mut self, port: &Port, socket: &RoceSocket) {
-        let regions = Regions::of(port);
+    pub(super) fn turn(&mut self, port: &Port, socket: &RoceSocket, by: By) {
+        self.turns += 1;
+        // What ends a wait by polling is one message, as a rule: to ask for more would delay it.
+        let most = match by {
+            By::Poller if self.was_idle => 1,
+            _ => CALLS,
+        };
         let mut inbox = self.inbox.take().unwrap_or_default();
-        for _ in 0..BATCHES {
-            let may_have_more = inbox.fill(socket);
-            self.take_all(&inbox, &regions);
-            if !may_have_more {
-                break;
+        let mut calls = 0;
+        while calls < most && inbox.fill(socket) {
+            self.take_all(&inbox, &Regions::of(port));
+            calls += 1;
+        }
+        for group in self.datagrams.groups.sockets() {
+            // What it leaves the next turn takes.
+            if inbox.fill(&group) {
+                self.take_all(&inbox, &Regions::of(port));
+                calls += 1;
             }
         }
+        self.was_idle = calls == 0;
         self.inbox = Some(inbox);
         self.look_at_timers();
-        self.transmit(&regions, socket);
+        if !self.listed.is_empty() || self.room == Room::Full {
+            self.transmit(&Regions::of(port), socket, by);
+            self.end_those_over();
+        }
     }
 
     #[cfg(not(feature = "testing"))]
     fn take_all(&mut self, inbox: &Inbox, regions: &Regions<'_>) {
+        let now = self.now();
         inbox
             .datagrams()
-            .for_each(|datagram| self.take(datagram, regions));
+            .for_each(|datagram| self.take(datagram, now, regions));
     }
 
     #[cfg(feature = "testing")]
     fn take_all(&mut self, inbox: &Inbox, regions: &Regions<'_>) {
+        let now = self.now();
         let mut mangler = std::mem::take(&mut self.mangler);
-        mangler.pass(inbox.datagrams(), |datagram| self.take(datagram, regions));
+        mangler.pass(inbox.datagrams(), |datagram| {
+            self.take(datagram, now, regions);
+        });
         self.mangler = mangler;
     }
 
-    fn take(&mut self, datagram: Datagram<'_>, regions: &Regions<'_>) {
-        if let Err(why) = self.deliver(datagram, regions) {
+    fn take(&mut self, datagram: Datagram<'_>, now: Time, regions: &Regions<'_>) {
+        if let Err(why) = self.deliver(datagram, now, regions) {
             self.drops.count(why);
         }
     }
 
     /// Gives a packet to its queue pair.
     #[inline]
-    fn deliver(&mut self, datagram: Datagram<'_>, regions: &Regions<'_>) -> Result<(), Drop> {
-        let addresses = Addresses::of(datagram.from.ip(), self.own.ip());
+    fn deliver(
+        &mut self,
+        datagram: Datagram<'_>,
+        now: Time,
+        regions: &Regions<'_>,
+    ) -> Result<(), Drop> {
+        let addresses = Addresses::of(datagram.from.ip(), datagram.to.ip());
         let flow = Flow {
             addresses: addresses.ok_or(Drop::WrongSource)?,
             source_port: datagram.from.port(),
-            destination_port: self.own.port(),
+            destination_port: datagram.to.port(),
         };
         let found = icrc::find_identification(&flow, unseen(datagram.place), datagram.bytes);
-        let (bytes, _) = found.map_err(|_| Drop::Icrc)?;
+        let (bytes, identification) = found.map_err(|_| Drop::Icrc)?;
         let packet = Packet::parse(bytes).map_err(|_| Drop::Malformed)?;
         let bth = &packet.headers.bth;
         if bth.pkey & PARTITION != DEFAULT_PKEY & PARTITION {
             return Err(Drop::Partition);
         }
-        let (qpn, slot, now) = (bth.dest_qp, self.slot, self.now());
+        let (qpn, slot) = (bth.dest_qp, self.slot);
         let index = qp_index(qpn);
+        let is_group = datagram.to.ip().is_multicast();
         let link = self
             .link(index)
-            .filter(|_| qpn.get() >> QP_INDEX_BITS == slot);
-        let link = link.ok_or(Drop::UnknownQueuePair)?;
+            .filter(|_| slot_of(qpn) == slot && !is_group);
+        let Some(link) = link else {
+            let way = (flow.addresses, datagram.bytes.len(), identification);
+            let is_taken = self.datagrams.deliver(&packet, way);
+            return is_taken.then_some(()).ok_or(Drop::UnknownQueuePair);
+        };
         if link.peer_ip() != datagram.from.ip() {
             return Err(Drop::WrongSource);
         }
@@ -247,14 +362,17 @@ impl Driver {
         }
         let mut memory = link.reach(regions);
         // What it drops it counts itself.
-        let _ = link.rc.handle_packet(now, &packet, &mut memory);
+        let _ = link.machine.handle_packet(now, &packet, &mut memory);
         self.list(index);
         Ok(())
     }
 
     fn look_at_timers(&mut self) {
+        let Some(deadline) = self.deadline else {
+            return;
+        };
         let now = self.now();
-        if self.deadline.is_none_or(|deadline| now < deadline) {
+        if now < deadline {
             return;
         }
         self.deadline = None;
@@ -264,7 +382,7 @@ impl Driver {
             };
             match link.deadline() {
                 Some(deadline) if deadline <= now => {
-                    link.rc.handle_timeout(now);
+                    link.machine.handle_timeout(now);
                     self.list(index as u32);
                 }
                 deadline => self.bring_forward(deadline),
@@ -280,33 +398,43 @@ impl Driver {
     }
 
     /// Hands on what the listed queue pairs have completed, and sends what they have to send.
-    pub(super) fn transmit(&mut self, regions: &Regions<'_>, socket: &RoceSocket) {
+    pub(super) fn transmit(&mut self, regions: &Regions<'_>, socket: &RoceSocket, by: By) {
         for index in 0..self.listed.len() {
             if let Some(link) = self.link(self.listed[index]) {
                 link.settle();
             }
         }
         let mut room = self.outbox.flush(socket);
-        let mut again = Vec::new();
+        let mut again = std::mem::take(&mut self.again);
         while room == Room::Free
             && let Some(index) = self.listed.pop()
         {
             let Some(link) = self.links.get_mut(index as usize).and_then(Option::as_mut) else {
                 continue;
             };
+            if link.machine.only_acknowledges() && link.answering.keeps(by, self.turns) {
+                again.push(index);
+                continue;
+            }
             let (now, memory) = (
                 Time::ZERO + Span::from(self.began.elapsed()),
                 link.reach(regions),
             );
             let mut left = PACKETS;
             while room == Room::Free && left > 0 {
-                let Some(length) = link.rc.poll_transmit(now, &memory, self.outbox.place()) else {
+                let Some(length) = link
+                    .machine
+                    .poll_transmit(now, &memory, self.outbox.place())
+                else {
                     break;
                 };
                 room = self.outbox.add(socket, (link.to, &link.flow), length);
                 left -= 1;
             }
             link.settle();
+            if link.is_over() {
+                self.over.push(index);
+            }
             link.is_listed = room == Room::Full || left == 0;
             if link.is_listed {
                 again.push(index);
@@ -315,6 +443,7 @@ impl Driver {
             self.bring_forward(deadline);
         }
         self.listed.append(&mut again);
+        self.again = again;
         self.room = self.outbox.flush(socket);
     }
 
@@ -332,7 +461,8 @@ impl Driver {
     pub(super) fn counters(&self) -> BTreeMap<String, u64> {
         let mut all = self.past.clone();
         let links = self.links.iter().flatten();
-        links.for_each(|link| all.add(link.rc.counters()));
+        links.for_each(|link| all.add(link.machine.counters()));
+        self.datagrams.counters().for_each(|link| all.add(link));
         let mut counters = all.by_name();
         counters.extend(self.drops.by_name());
         counters.insert("send_err".to_owned(), self.outbox.refused);

@@ -6,16 +6,18 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use adverb_transport::{
-    Completion, CreditPolicy, LocalPiece, Payload, PostError, Queue, RcConfig, RcQp, ReceiveQueue,
-    ReceiveWork, RequesterConfig, ResponderConfig, SendWork, Solicited, Work,
+    Completion, LocalPiece, Payload, PostError, Queue, ReceiveQueue, ReceiveWork, SendWork,
+    Solicited, Work,
 };
 use adverb_units::Time;
 use adverb_verbs::{
-    AccessFlags, AckTimeout, Lkey, PathMtu, Psn, QpState, Qpn, RetryCount, RnrTimer, SendFlags,
-    SendRequest, WcOpcode, WcStatus, WrId,
+    AckTimeout, Lkey, PathMtu, Psn, QpState, Qpn, RetryCount, RnrTimer, SendFlags, SendRequest,
+    WcOpcode, WcStatus, WrId,
 };
 use adverb_wire::frame::Flow;
 
+use super::answering::Answering;
+use super::machine::{Machine, Own};
 use super::memory::{Reach, Regions};
 use crate::notify::Urgency;
 use crate::qp::QpInner;
@@ -50,6 +52,11 @@ pub(crate) struct Peer {
     pub(crate) rnr_timer: RnrTimer,
 }
 
+impl Peer {
+    /// For UC, on which nobody is told to wait.
+    pub(crate) const NO_RNR_TIMER: RnrTimer = RnrTimer::new(0).expect("5 bits");
+}
+
 /// How a queue pair sends: what RTS sets.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sending {
@@ -66,8 +73,8 @@ pub(crate) struct Sending {
 }
 
 impl Sending {
-    /// Before RTS nothing is sent.
-    const NONE: Sending = Sending {
+    /// Before RTS nothing is sent. UC has nothing of it but the first packet.
+    pub(crate) const NONE: Sending = Sending {
         first_psn: Psn::new(0),
         timeout: AckTimeout::new(0).expect("5 bits"),
         retries: RetryCount::new(0).expect("3 bits"),
@@ -79,10 +86,9 @@ impl Sending {
 #[derive(Debug)]
 pub(super) struct Link {
     pub(super) qp: Arc<QpInner>,
-    pub(super) rc: RcQp,
+    pub(super) machine: Machine,
     pub(super) to: SocketAddr,
     pub(super) flow: Flow,
-    config: RcConfig,
     /// Requests that are not known to have ended, oldest first.
     posted: VecDeque<Posted>,
     /// Position of the next receive request to give to the transport.
@@ -91,43 +97,33 @@ pub(super) struct Link {
     completed: u64,
     /// It is in the driver's list of those that may have something to send.
     pub(super) is_listed: bool,
+    pub(super) answering: Answering,
 }
 
 impl Link {
     pub(super) fn new(qp: &Arc<QpInner>, peer: &Peer, flow: Flow, window: u32) -> Self {
-        let config = RcConfig {
+        let own = Own {
             qpn: qp.qpn(),
-            peer: peer.qpn,
-            path_mtu: peer.path_mtu,
-            requester: requester(&Sending::NONE, qp.send_depth(), window),
-            responder: ResponderConfig {
-                first_psn: peer.first_psn,
-                // The program may change it at any time: memory is asked each time.
-                access: AccessFlags::all(),
-                max_reads: peer.max_reads,
-                rnr_timer: peer.rnr_timer,
-                credits: CreditPolicy::None,
-            },
+            service: qp.service(),
+            max_work: qp.send_depth(),
+            window,
+        };
+        let receives = match qp.shared_receives() {
+            None => ReceiveQueue::new(RECEIVES_AHEAD as usize),
+            Some(shared) => ReceiveQueue::shared(shared),
         };
         let first = qp.first_receive();
         Link {
             qp: qp.clone(),
-            rc: RcQp::new(&config, ReceiveQueue::new(RECEIVES_AHEAD as usize)),
+            machine: Machine::new(&own, peer, receives),
             to: peer.socket,
             flow,
-            config,
             posted: VecDeque::new(),
             fed: first,
             completed: first,
             is_listed: false,
+            answering: Answering::default(),
         }
-    }
-
-    /// From now on it sends.
-    pub(super) fn start_sending(&mut self, sending: &Sending) {
-        let (depth, window) = (self.qp.send_depth(), self.config.requester.window);
-        self.config.requester = requester(sending, depth, window);
-        self.rc.start_sending(&self.config);
     }
 
     pub(super) fn peer_ip(&self) -> IpAddr {
@@ -136,7 +132,8 @@ impl Link {
 
     /// What this queue pair reaches of this side's memory.
     pub(super) fn reach<'a>(&self, regions: &'a Regions<'_>) -> Reach<'a> {
-        regions.reached_by(self.qp.domain(), self.qp.peer_access())
+        let domains = (self.qp.domain(), self.qp.receive_domain());
+        regions.reached_by(domains, self.qp.peer_access())
     }
 
     /// Gives a request to the transport. One that it does not take ends with the status returned, and
@@ -147,23 +144,12 @@ impl Link {
         request: &SendRequest<'_>,
         regions: &Regions<'_>,
     ) -> Result<(), WcStatus> {
-        if self.rc.state() == QpState::Err {
+        if matches!(self.machine.state(), QpState::Err | QpState::Sqe) {
             return Err(WcStatus::WrFlushErr);
         }
-        let work = Work::try_from(request.operation).map_err(|_| WcStatus::LocQpOpErr)?;
-        let payload = if request.flags.contains(SendFlags::INLINE) {
-            Payload::Inline(gather_inline(request.sges).into())
-        } else {
-            Payload::Memory(request.sges.iter().copied().map(LocalPiece::from).collect())
-        };
-        let send = SendWork {
-            wr_id: WrId(count),
-            work,
-            payload,
-            flags: request.flags,
-        };
+        let send = send_work(count, request)?;
         let memory = self.reach(regions);
-        self.rc.post_send(send, &memory).map_err(|e| match e {
+        self.machine.post_send(send, &memory).map_err(|e| match e {
             PostError::AtomicLength(_) => WcStatus::LocLenErr,
             _ => WcStatus::LocQpOpErr,
         })?;
@@ -186,23 +172,31 @@ impl Link {
                 wr_id: WrId(self.fed),
                 pieces: pieces.collect(),
             };
-            if self.rc.post_receive(receive).is_err() {
+            if self.machine.post_receive(receive).is_err() {
                 return;
             }
             self.fed += 1;
         }
     }
 
-    /// Hands on what has completed; takes the queue pair to the error state if the transport went.
+    /// Whether the transport went to the error state, to which the queue pair is to follow when it is
+    /// settled.
+    #[inline]
+    pub(super) fn is_over(&self) -> bool {
+        self.machine.state() == QpState::Err
+    }
+
+    /// Hands on what has completed; takes the queue pair's send queue to the error state if the
+    /// transport's went.
     pub(super) fn settle(&mut self) {
-        while let Some(completion) = self.rc.poll_completion() {
+        while let Some(completion) = self.machine.poll_completion() {
             match completion.queue {
                 Queue::Send => self.end_send(&completion),
                 Queue::Receive => self.end_receive(&completion),
             }
         }
-        if self.rc.state() == QpState::Err {
-            self.qp.end_in_error();
+        if self.machine.state() == QpState::Sqe {
+            self.qp.stop_sending();
         }
     }
 
@@ -251,18 +245,22 @@ impl Link {
 
     /// When its next timer ends.
     pub(super) fn deadline(&self) -> Option<Time> {
-        self.rc.poll_timeout()
+        self.machine.poll_timeout()
     }
 }
 
-fn requester(sending: &Sending, max_work: usize, window: u32) -> RequesterConfig {
-    RequesterConfig {
-        first_psn: sending.first_psn,
-        max_work,
-        timeout: sending.timeout,
-        retries: sending.retries,
-        rnr_retries: sending.rnr_retries,
-        max_reads: sending.max_reads,
-        window,
-    }
+/// A request as the transport takes it, under the name `count`.
+pub(super) fn send_work(count: u64, request: &SendRequest<'_>) -> Result<SendWork, WcStatus> {
+    let work = Work::try_from(request.operation).map_err(|_| WcStatus::LocQpOpErr)?;
+    let payload = if request.flags.contains(SendFlags::INLINE) {
+        Payload::Inline(gather_inline(request.sges).into())
+    } else {
+        Payload::Memory(request.sges.iter().copied().map(LocalPiece::from).collect())
+    };
+    Ok(SendWork {
+        wr_id: WrId(count),
+        work,
+        payload,
+        flags: request.flags,
+    })
 }

@@ -25,6 +25,7 @@ type Rule = Box<dyn FnMut(&[u8]) -> Fate + Send>;
 struct Held {
     left: u32,
     from: SocketAddr,
+    to: SocketAddr,
     place: u16,
     bytes: Vec<u8>,
 }
@@ -70,6 +71,7 @@ impl Mangler {
                     self.held.push(Held {
                         left,
                         from: datagram.from,
+                        to: datagram.to,
                         place: datagram.place,
                         bytes: datagram.bytes.to_vec(),
                     });
@@ -96,6 +98,7 @@ impl Mangler {
         for held in self.held.extract_if(.., |held| held.left == 0) {
             take(Datagram {
                 from: held.from,
+                to: held.to,
                 place: held.place,
                 bytes: &held.bytes,
             });

@@ -31,11 +31,13 @@ impl<'a> Regions<'a> {
         }
     }
 
-    /// What a queue pair of domain `pd` reaches, whose peer may do `access`.
-    pub(super) fn reached_by(&self, pd: u32, access: AccessFlags) -> Reach<'_> {
+    /// What a queue pair of domain `pd` reaches, whose receives are of `recv_pd` and whose peer may do
+    /// `access`.
+    pub(super) fn reached_by(&self, (pd, recv_pd): (u32, u32), access: AccessFlags) -> Reach<'_> {
         Reach {
             regions: self,
             pd,
+            recv_pd,
             access,
         }
     }
@@ -46,6 +48,8 @@ impl<'a> Regions<'a> {
 pub(super) struct Reach<'a> {
     regions: &'a Regions<'a>,
     pd: u32,
+    /// That of its receives: of its own, or of its shared receive queue.
+    recv_pd: u32,
     access: AccessFlags,
 }
 
@@ -68,7 +72,9 @@ impl Reach<'_> {
             return Err(AccessError::UnknownKey);
         }
         let allowed = AccessFlags::from_bits_retain(entry.access.load(Ordering::Relaxed));
-        if entry.pd.load(Ordering::Relaxed) != self.pd || !allowed.contains(need) {
+        let pd = entry.pd.load(Ordering::Relaxed);
+        let is_receive = matches!(at.key, Key::Local(_)) && pd == self.recv_pd;
+        if !(pd == self.pd || is_receive) || !allowed.contains(need) {
             return Err(AccessError::NotAllowed);
         }
         let there = entry.length.load(Ordering::Relaxed);

@@ -4,9 +4,9 @@
 //!  post_send ──► Link: RcQp ──► Outbox ──► socket ═══ UDP 4791 + slot ═══ peer
 //!  poll_cq   ◄── rings  ◄──── Link ◄── ICRC, parse ◄── Inbox ◄── socket
 //! ```
-//! A queue pair that is connected to another address than its own port's has a *link* here: the
+//! An RC or UC queue pair that is connected to another address than its own port's has a *link* here: the
 //! transport's state machine, which takes receive requests from the queue pair's ring and completes
-//! into the same rings as a local peer would.
+//! into the same rings as a local peer would. A UD queue pair has its own kind of link ([`datagrams`]).
 //!
 //! **Who drives.** Whoever polls a completion queue, reads memory in wait for a message, posts, or
 //! waits for an event: by [`Udp::drive`], if nobody else does at the moment. The engine takes over
@@ -21,9 +21,14 @@
 //! produced under it alone, until the queue pair is in the error state.
 
 mod address;
+mod answering;
+mod datagram_table;
+mod datagrams;
 mod driver;
 mod drops;
+mod groups;
 mod link;
+mod machine;
 #[cfg(feature = "testing")]
 mod mangle;
 mod memory;
@@ -32,7 +37,7 @@ mod socket;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
@@ -40,15 +45,23 @@ use std::time::Duration;
 pub(crate) use adverb_transport::{Beginning, Patience};
 use adverb_units::Time;
 use adverb_verbs::{Counters, Gid, OpenError, PathMtu, Qpn, RnrTimer, SendRequest, WcStatus};
+use adverb_wire::frame::Addresses;
+use adverb_wire::ipv4::Unseen;
 
 pub(crate) use address::{ip_of, socket_of};
+use answering::By;
+pub(crate) use datagram_table::leads_afar;
+use datagrams::front;
 use driver::{Driver, Left};
+pub(crate) use groups::ReachError;
 pub(crate) use link::{Peer, Sending};
 #[cfg(feature = "testing")]
 pub use mangle::Fate;
 use memory::Regions;
+use rustix::event::epoll;
 use socket::RoceSocket;
 
+use crate::datagram_ring::FRONT;
 use crate::port::Port;
 use crate::qp::QpInner;
 
@@ -61,6 +74,8 @@ pub(crate) struct Udp {
     own: SocketAddr,
     pub(crate) mtu: PathMtu,
     socket: RoceSocket,
+    /// Of the socket and those of groups: readable while packets wait.
+    arrivals: OwnedFd,
     driver: Mutex<Driver>,
     /// Connected queue pairs: without any nobody needs to drive.
     links: AtomicUsize,
@@ -96,8 +111,8 @@ impl UdpAddress {
         let UdpAddress { ip, mtu } = self;
         let own = SocketAddr::new(ip, address::udp_port(slot));
         let device = format!("soft@{ip}");
-        match RoceSocket::bind(own) {
-            Ok(socket) => Ok(Some(Bound { own, mtu, socket })),
+        match Bound::new(own, mtu) {
+            Ok(bound) => Ok(Some(bound)),
             Err(e) if e.kind() == io::ErrorKind::AddrInUse => Ok(None),
             Err(e) if e.kind() == io::ErrorKind::AddrNotAvailable => Err(OpenError::Unavailable {
                 device,
@@ -119,17 +134,41 @@ pub(crate) struct Bound {
     own: SocketAddr,
     mtu: PathMtu,
     socket: RoceSocket,
+    arrivals: OwnedFd,
 }
 
 impl Bound {
+    fn new(own: SocketAddr, mtu: PathMtu) -> io::Result<Self> {
+        let socket = RoceSocket::bind(own)?;
+        let arrivals = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        watch(&arrivals, &socket)?;
+        Ok(Bound {
+            own,
+            mtu,
+            socket,
+            arrivals,
+        })
+    }
+
     pub(crate) fn gid(&self) -> Gid {
         address::gid_of(self.own.ip())
     }
 }
 
+/// Has `arrivals` be readable while packets wait at `socket`, which ends that when it is closed.
+fn watch(arrivals: &OwnedFd, socket: &RoceSocket) -> io::Result<()> {
+    let data = epoll::EventData::new_u64(0);
+    Ok(epoll::add(arrivals, socket, data, epoll::EventFlags::IN)?)
+}
+
 impl Udp {
     pub(crate) fn new(bound: Bound, slot: u32) -> Self {
-        let Bound { own, mtu, socket } = bound;
+        let Bound {
+            own,
+            mtu,
+            socket,
+            arrivals,
+        } = bound;
         // What is under way fits the peer's socket, if that is as large as this one's.
         let each = 2 * (mtu.bytes().as_usize() + PACKET_OVERHEAD);
         let window = (socket.receive_buffer() / each).clamp(16, 256) as u32;
@@ -137,7 +176,8 @@ impl Udp {
             own,
             mtu,
             socket,
-            driver: Mutex::new(Driver::new(own, slot, window)),
+            arrivals,
+            driver: Mutex::new(Driver::new((own, mtu), slot, window)),
             links: AtomicUsize::new(0),
             turns: AtomicU64::new(0),
             engine_until: AtomicU64::new(0),
@@ -165,16 +205,70 @@ impl Udp {
     pub(crate) fn connect(&self, port: &Port, qp: &Arc<QpInner>, peer: &Peer) -> Option<()> {
         let mut driver = self.driver();
         // What has come by now is not for the new connection.
-        driver.turn(port, &self.socket);
+        driver.turn(port, &self.socket, By::Other);
         driver.connect(qp, peer)?;
         self.links.fetch_add(1, Ordering::Relaxed);
         Some(())
     }
 
+    /// Has a UD queue pair get what comes for it, and send.
+    pub(crate) fn attach(&self, port: &Port, qp: &Arc<QpInner>) {
+        let mut driver = self.driver();
+        // What has come by now is not for its present life.
+        driver.turn(port, &self.socket, By::Other);
+        driver.attach(qp);
+        self.links.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// What a receive gets before the payload of a message within this host, whose packet would have
+    /// `length` bytes.
+    pub(crate) fn front_within_host(&self, length: usize) -> [u8; FRONT] {
+        let ip = self.own.ip();
+        let addresses = Addresses::of(ip, ip).expect("one version");
+        front(addresses, length, Unseen::default())
+    }
+
+    // --- address handles and multicast groups
+
+    /// Makes an address handle of domain `pd`; its name.
+    pub(crate) fn make_handle(&self, pd: u32, ip: IpAddr) -> Result<u64, ReachError> {
+        if ip.is_multicast() {
+            self.socket.send_groups_by(self.own.ip())?;
+        }
+        let made = self.driver().datagrams.make_way(pd, ip);
+        made.ok_or(ReachError::Version(self.own.ip()))
+    }
+
+    /// Adds a UD queue pair to a multicast group.
+    pub(crate) fn join(&self, qpn: Qpn, ip: IpAddr) -> Result<(), ReachError> {
+        let own = self.own.ip();
+        Addresses::of(own, ip).ok_or(ReachError::Version(own))?;
+        self.driver().datagrams.groups.join((qpn, ip), || {
+            let socket = RoceSocket::join(ip, own)?;
+            watch(&self.arrivals, &socket)?;
+            Ok(socket)
+        })
+    }
+
+    /// Takes a UD queue pair out of a multicast group; whether it was in it.
+    pub(crate) fn leave(&self, qpn: Qpn, ip: IpAddr) -> bool {
+        self.driver().datagrams.groups.leave(qpn, ip)
+    }
+
+    /// Takes a UD queue pair out of all multicast groups.
+    pub(crate) fn leave_all(&self, qpn: Qpn) {
+        self.driver().datagrams.groups.leave_all(qpn);
+    }
+
+    /// Ends an address handle.
+    pub(crate) fn forget_handle(&self, name: u64) {
+        self.driver().datagrams.forget_way(name);
+    }
+
     /// Forgets a queue pair.
     pub(crate) fn disconnect(&self, port: &Port, qpn: Qpn) {
         let mut driver = self.driver();
-        driver.turn(port, &self.socket);
+        driver.turn(port, &self.socket, By::Other);
         if driver.disconnect(qpn) {
             self.links.fetch_sub(1, Ordering::Relaxed);
         }
@@ -206,6 +300,11 @@ impl Udp {
         self.driver().set_beginning(qpn, beginning);
     }
 
+    /// Has a queue pair send again whose send queue was in error.
+    pub(crate) fn resume(&self, qpn: Qpn) {
+        self.driver().resume(qpn);
+    }
+
     /// Takes a queue pair to the error state: what it has under way is flushed.
     pub(crate) fn enter_error(&self, qpn: Qpn) {
         self.driver().enter_error(qpn);
@@ -225,13 +324,26 @@ impl Udp {
         driver.post(&Regions::of(port), qpn, request)
     }
 
+    /// Gives a datagram to the driver; [`Udp::ring`] sends it. How the request ended; none where the
+    /// socket takes no more now.
+    pub(crate) fn send_datagram(
+        &self,
+        port: &Port,
+        qp: &QpInner,
+        request: &SendRequest<'_>,
+    ) -> Option<WcStatus> {
+        let mut driver = self.driver();
+        driver.send_datagram((&Regions::of(port), &self.socket), qp, request)
+    }
+
     // --- driving
 
-    /// Sends what was posted.
+    /// Sends what was posted. That is no turn: who only posts takes no packets, and looks at no
+    /// timers, so the engine does.
     pub(crate) fn ring(&self, port: &Port) {
-        self.turns.fetch_add(1, Ordering::Relaxed);
         let mut driver = self.driver();
-        driver.transmit(&Regions::of(port), &self.socket);
+        driver.transmit(&Regions::of(port), &self.socket, By::Poster);
+        driver.end_those_over();
         // Should nobody poll, the engine has to look at the timers of what was just sent.
         let engine_until = self.engine_until.load(Ordering::Relaxed);
         let is_late = match driver.left() {
@@ -247,17 +359,26 @@ impl Udp {
     /// Takes a turn, if nobody else does at the moment.
     pub(crate) fn drive(&self, port: &Port) {
         self.turns.fetch_add(1, Ordering::Relaxed);
-        self.turn(port);
+        // The engine leaves the socket to whoever sleeps at it.
+        let by = match self.waiting.load(Ordering::SeqCst) {
+            0 => By::Poller,
+            _ => By::Other,
+        };
+        self.try_turn(port, by);
     }
 
     /// A turn of the engine's.
     pub(crate) fn turn(&self, port: &Port) {
+        self.try_turn(port, By::Other);
+    }
+
+    fn try_turn(&self, port: &Port, by: By) {
         let mut driver = match self.driver.try_lock() {
             Ok(driver) => driver,
             Err(TryLockError::Poisoned(driver)) => driver.into_inner(),
             Err(TryLockError::WouldBlock) => return,
         };
-        driver.turn(port, &self.socket);
+        driver.turn(port, &self.socket, by);
     }
 
     /// How many turns others than the engine have taken, unless somebody is at the socket all the
@@ -325,7 +446,7 @@ impl Udp {
 impl AsFd for Udp {
     /// Readable while packets wait.
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+        self.arrivals.as_fd()
     }
 }
 

@@ -34,7 +34,7 @@ pub(super) enum Room {
 #[derive(Debug)]
 pub(super) struct Outbox {
     bytes: Vec<u8>,
-    to: Option<SocketAddr>,
+    to: Option<(SocketAddr, Flow)>,
     /// Length of all its packets but the last.
     segment: usize,
     count: usize,
@@ -70,7 +70,7 @@ impl Outbox {
         length: usize,
     ) -> Room {
         let whole = length + icrc::LEN;
-        let joins = self.to == Some(to) && whole <= self.segment;
+        let joins = self.to.is_some_and(|(batch, _)| batch == to) && whole <= self.segment;
         let mut room = Room::Free;
         if self.count != 0 && !joins {
             let at = self.length;
@@ -83,7 +83,7 @@ impl Outbox {
             self.bytes.copy_within(at..at + length, 0);
         }
         if self.count == 0 {
-            (self.to, self.segment) = (Some(to), whole);
+            (self.to, self.segment) = (Some((to, *flow)), whole);
         }
         let place = unseen(self.count as u16);
         let buffer = &mut self.bytes[self.length..];
@@ -98,15 +98,109 @@ impl Outbox {
 
     /// Sends what is here.
     pub(super) fn flush(&mut self, socket: &RoceSocket) -> Room {
-        let Some(to) = self.to else {
+        let Some((to, flow)) = self.to else {
             return Room::Free;
         };
         match socket.send(to, &self.bytes[..self.length], self.segment) {
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Room::Full,
-            Err(_) => self.refused += self.count as u64,
+            // An interface that computes no checksums takes no batches, which only sending tells.
+            Err(_) if self.count > 1 => return self.send_singly(socket, (to, &flow)),
+            Err(_) => self.refused += 1,
             Ok(()) => {}
         }
-        (self.to, self.count, self.length) = (None, 0, 0);
+        self.clear();
         Room::Free
+    }
+
+    /// Sends the packets of a batch one by one. Each is sealed anew, for it is the first of its own
+    /// batch now, which is what its identification says.
+    fn send_singly(&mut self, socket: &RoceSocket, (to, flow): (SocketAddr, &Flow)) -> Room {
+        let mut sent = 0;
+        for packet in self.bytes[..self.length].chunks_mut(self.segment) {
+            let length = packet.len() - icrc::LEN;
+            icrc::seal(flow, unseen(0), packet, length).expect("the packet had an ICRC");
+            match socket.send(to, packet, packet.len()) {
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
+                Err(_) => self.refused += 1,
+                Ok(()) => {}
+            }
+            sent += 1;
+        }
+        if sent < self.count {
+            let from = sent * self.segment;
+            self.bytes.copy_within(from..self.length, 0);
+            (self.count, self.length) = (self.count - sent, self.length - from);
+            return Room::Full;
+        }
+        self.clear();
+        Room::Free
+    }
+
+    fn clear(&mut self) {
+        (self.to, self.count, self.length) = (None, 0, 0);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::os::fd::{AsFd, AsRawFd};
+    use std::time::{Duration, Instant};
+
+    use adverb_wire::frame::Addresses;
+
+    use super::super::socket::Inbox;
+    use super::*;
+
+    /// A socket of the loopback device, and its address.
+    fn socket() -> (RoceSocket, SocketAddr) {
+        let socket = RoceSocket::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let at = rustix::net::getsockname(socket.as_fd()).unwrap();
+        (socket, at.try_into().unwrap())
+    }
+
+    /// From now on the kernel takes no batches, as on an interface that computes no checksums.
+    fn refuse_batches(socket: &RoceSocket) {
+        let on: libc::c_int = 1;
+        // SAFETY: the option's value is an int.
+        let done = unsafe {
+            libc::setsockopt(
+                socket.as_fd().as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_NO_CHECK,
+                (&raw const on).cast(),
+                size_of_val(&on) as libc::socklen_t,
+            )
+        };
+        assert_eq!(done, 0);
+    }
+
+    #[test]
+    fn packets_of_a_batch_that_is_refused_leave_one_by_one() {
+        let ((from, own), (to, peer)) = (socket(), socket());
+        refuse_batches(&from);
+        let flow = Flow {
+            addresses: Addresses::of(own.ip(), peer.ip()).unwrap(),
+            source_port: own.port(),
+            destination_port: peer.port(),
+        };
+        let mut outbox = Outbox::new();
+        for n in 1..=3 {
+            outbox.place()[..40].fill(n);
+            assert_eq!(outbox.add(&from, (peer, &flow), 40), Room::Free);
+        }
+        assert_eq!(outbox.flush(&from), Room::Free);
+        assert_eq!(outbox.refused, 0);
+        let (mut came, mut inbox) = (Vec::new(), Inbox::default());
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while came.len() < 3 {
+            assert!(Instant::now() < deadline, "came: {came:?}");
+            inbox.fill(&to);
+            for datagram in inbox.datagrams() {
+                // Each is the first of its batch.
+                let packet = icrc::check(&flow, unseen(0), datagram.bytes).unwrap();
+                came.push(packet[0]);
+            }
+        }
+        assert_eq!(came, [1, 2, 3]);
     }
 }

@@ -2,38 +2,100 @@
 //!
 //! Unconnected, since it talks to all peers; "don't fragment", so that Linux gives all packets the
 //! IP identification 0, and those of a segmented batch their number in it.
+//!
+//! A ping is two system calls a side and message, so what they cost is the latency: the kernel is not
+//! asked for what nobody reads (when a packet came, for which address), one datagram goes out by plain
+//! `sendto`, and one call receives one datagram, or as many as the kernel has joined.
 
-use std::io::{self, IoSliceMut};
-use std::net::{SocketAddr, UdpSocket};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
-use quinn_udp::{RecvMeta, Transmit, UdpSocketState};
-use rustix::net::sockopt;
+use adverb_wire::ROCE_PORT;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with, sockopt};
+
+use super::address::interface_index;
 
 /// Bytes that the socket shall hold, each way: a burst of every peer.
 const BUFFER: usize = 8 << 20;
-/// Buffers of a receiving call.
-const SLOTS: usize = 8;
-/// A buffer's length: the kernel joins datagrams up to the longest IP packet.
-const SLOT: usize = 1 << 16;
+/// The kernel joins datagrams up to the longest IP packet.
+const LONGEST: usize = 1 << 16;
+
+/// Datagrams that one call can send: what all kernels since Linux 4.18 take (`UDP_MAX_SEGMENTS`).
+const MOST_SEGMENTS: usize = 64;
 
 /// A UDP socket at one address.
 #[derive(Debug)]
 pub(super) struct RoceSocket {
+    at: SocketAddr,
     socket: UdpSocket,
-    state: UdpSocketState,
 }
 
 impl RoceSocket {
     pub(super) fn bind(at: SocketAddr) -> io::Result<Self> {
-        let socket = UdpSocket::bind(at)?;
-        let state = UdpSocketState::new((&socket).into())?;
+        Self::over(UdpSocket::bind(at)?, at)
+    }
+
+    /// A socket for what is sent to a multicast group in the network of `own`; others may have one for
+    /// the same.
+    pub(super) fn join(group: IpAddr, own: IpAddr) -> io::Result<Self> {
+        let family = match group {
+            IpAddr::V4(_) => AddressFamily::INET,
+            IpAddr::V6(_) => AddressFamily::INET6,
+        };
+        let socket = socket_with(family, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
+        sockopt::set_socket_reuseaddr(&socket, true)?;
+        let at = SocketAddr::new(group, ROCE_PORT);
+        match (group, own) {
+            (IpAddr::V4(group), IpAddr::V4(own)) => {
+                bind(&socket, &at)?;
+                sockopt::set_ip_add_membership(&socket, &group, &own)?;
+            }
+            (IpAddr::V6(group), _) => {
+                let interface = interface_index(own)?;
+                bind(&socket, &SocketAddrV6::new(group, ROCE_PORT, 0, interface))?;
+                sockopt::set_ipv6_add_membership(&socket, &group, interface)?;
+            }
+            _ => return Err(io::ErrorKind::AddrNotAvailable.into()),
+        }
+        Self::over(socket.into(), at)
+    }
+
+    /// Has what is sent to multicast groups leave by the interface of `own`.
+    pub(super) fn send_groups_by(&self, own: IpAddr) -> io::Result<()> {
+        let set = match own {
+            IpAddr::V4(own) => sockopt::set_ip_multicast_if(&self.socket, &own),
+            IpAddr::V6(_) => sockopt::set_ipv6_multicast_if(&self.socket, interface_index(own)?),
+        };
+        Ok(set?)
+    }
+
+    fn over(socket: UdpSocket, at: SocketAddr) -> io::Result<Self> {
+        socket.set_nonblocking(true)?;
+        match at {
+            SocketAddr::V4(_) => set(
+                &socket,
+                (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER),
+                libc::IP_PMTUDISC_PROBE,
+            )?,
+            SocketAddr::V6(_) => {
+                let probe = libc::IPV6_PMTUDISC_PROBE;
+                set(
+                    &socket,
+                    (libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER),
+                    probe,
+                )?;
+                set(&socket, (libc::IPPROTO_IPV6, libc::IPV6_DONTFRAG), 1)?;
+            }
+        }
+        // Without it datagrams come one by one.
+        let _ = set(&socket, (libc::SOL_UDP, libc::UDP_GRO), 1);
         // Beyond the administrator's limit with the capability to, up to it without. What came of it
         // is what the window goes by.
         let _ = sockopt::set_socket_recv_buffer_size_force(&socket, BUFFER)
             .or_else(|_| sockopt::set_socket_recv_buffer_size(&socket, BUFFER));
         let _ = sockopt::set_socket_send_buffer_size(&socket, BUFFER);
-        Ok(RoceSocket { socket, state })
+        Ok(RoceSocket { at, socket })
     }
 
     /// Bytes that wait for this process at most.
@@ -43,19 +105,53 @@ impl RoceSocket {
 
     /// Datagrams that one call can send.
     pub(super) fn most_segments(&self) -> usize {
-        self.state.max_gso_segments()
+        MOST_SEGMENTS
     }
 
     /// Sends `contents`, datagrams of `segment` bytes (the last may be shorter).
+    ///
+    /// # Errors
+    /// The kernel's; of several datagrams none was sent. An interface that computes no checksums
+    /// takes one at a time.
     pub(super) fn send(&self, to: SocketAddr, contents: &[u8], segment: usize) -> io::Result<()> {
-        let transmit = Transmit {
-            destination: to,
-            ecn: None,
-            contents,
-            segment_size: Some(segment),
-            src_ip: None,
+        if contents.len() <= segment {
+            return self.socket.send_to(contents, to).map(drop);
+        }
+        let (mut to, length) = SocketName::of(to);
+        let mut control = Control::cutting(segment as u16);
+        let mut piece = libc::iovec {
+            iov_base: contents.as_ptr().cast_mut().cast(),
+            iov_len: contents.len(),
         };
-        self.state.try_send((&self.socket).into(), &transmit)
+        let mut header = header(&mut to, &mut piece, &mut control);
+        header.msg_namelen = length;
+        header.msg_controllen = Control::CUTTING;
+        // SAFETY: the header's pointers are to what stands above and to `contents`, with their lengths;
+        // the kernel only reads them.
+        let sent = unsafe { libc::sendmsg(self.socket.as_raw_fd(), &raw const header, 0) };
+        usize::try_from(sent)
+            .map(drop)
+            .map_err(|_| io::Error::last_os_error())
+    }
+
+    /// Receives what the kernel gives at once.
+    fn receive(&self, into: &mut [u8]) -> io::Result<Received> {
+        let mut from = SocketName::default();
+        let mut control = Control::default();
+        let mut piece = libc::iovec {
+            iov_base: into.as_mut_ptr().cast(),
+            iov_len: into.len(),
+        };
+        let mut header = header(&mut from, &mut piece, &mut control);
+        // SAFETY: the header's pointers are to what stands above and to `into`, with their lengths.
+        let length = unsafe { libc::recvmsg(self.socket.as_raw_fd(), &raw mut header, 0) };
+        let length = usize::try_from(length).map_err(|_| io::Error::last_os_error())?;
+        let from = from.address(header.msg_namelen);
+        Ok(Received {
+            from: from.ok_or(io::ErrorKind::InvalidData)?,
+            length,
+            each: control.segment(&header).unwrap_or(length).max(1),
+        })
     }
 }
 
@@ -66,60 +162,208 @@ impl AsFd for RoceSocket {
     }
 }
 
+/// Sets an option, given as level and name, whose value is an int.
+fn set(
+    socket: &UdpSocket,
+    (level, name): (libc::c_int, libc::c_int),
+    value: libc::c_int,
+) -> io::Result<()> {
+    let length = size_of_val(&value) as libc::socklen_t;
+    let value = (&raw const value).cast();
+    // SAFETY: the value is an int, of that length.
+    let done = unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, value, length) };
+    match done {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// A message's header, with all the room that there is for its name and control messages.
+fn header(name: &mut SocketName, piece: &mut libc::iovec, control: &mut Control) -> libc::msghdr {
+    // SAFETY: all of a header's fields may be 0.
+    let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
+    header.msg_name = (&raw mut *name).cast();
+    header.msg_namelen = size_of::<SocketName>() as libc::socklen_t;
+    header.msg_iov = &raw mut *piece;
+    header.msg_iovlen = 1;
+    header.msg_control = (&raw mut *control).cast();
+    header.msg_controllen = size_of::<Control>();
+    header
+}
+
+/// What one call received.
+#[derive(Clone, Copy, Debug)]
+struct Received {
+    from: SocketAddr,
+    length: usize,
+    /// Length of each datagram of it but the last.
+    each: usize,
+}
+
+/// Room for the name of an IP socket.
+#[repr(C)]
+#[derive(Clone, Copy)]
+union SocketName {
+    family: libc::sa_family_t,
+    v4: libc::sockaddr_in,
+    v6: libc::sockaddr_in6,
+}
+
+impl Default for SocketName {
+    fn default() -> Self {
+        // SAFETY: all fields of all variants may be 0.
+        unsafe { std::mem::zeroed() }
+    }
+}
+
+impl SocketName {
+    /// The name of an address, and its length.
+    fn of(address: SocketAddr) -> (Self, libc::socklen_t) {
+        match address {
+            SocketAddr::V4(at) => {
+                let v4 = libc::sockaddr_in {
+                    sin_family: libc::AF_INET as libc::sa_family_t,
+                    sin_port: at.port().to_be(),
+                    sin_addr: libc::in_addr {
+                        s_addr: u32::from(*at.ip()).to_be(),
+                    },
+                    sin_zero: [0; 8],
+                };
+                (SocketName { v4 }, size_of_val(&v4) as libc::socklen_t)
+            }
+            SocketAddr::V6(at) => {
+                let v6 = libc::sockaddr_in6 {
+                    sin6_family: libc::AF_INET6 as libc::sa_family_t,
+                    sin6_port: at.port().to_be(),
+                    sin6_flowinfo: at.flowinfo(),
+                    sin6_addr: libc::in6_addr {
+                        s6_addr: at.ip().octets(),
+                    },
+                    sin6_scope_id: at.scope_id(),
+                };
+                (SocketName { v6 }, size_of_val(&v6) as libc::socklen_t)
+            }
+        }
+    }
+
+    /// The name that the kernel wrote, of so many bytes.
+    fn address(&self, length: libc::socklen_t) -> Option<SocketAddr> {
+        let length = length as usize;
+        // SAFETY: any bytes are a family, and any bytes of the kernel's are a name of its family.
+        unsafe {
+            match i32::from(self.family) {
+                libc::AF_INET if length >= size_of::<libc::sockaddr_in>() => {
+                    let ip = Ipv4Addr::from(u32::from_be(self.v4.sin_addr.s_addr));
+                    Some((ip, u16::from_be(self.v4.sin_port)).into())
+                }
+                libc::AF_INET6 if length >= size_of::<libc::sockaddr_in6>() => {
+                    let name = &self.v6;
+                    let ip = Ipv6Addr::from(name.sin6_addr.s6_addr);
+                    let port = u16::from_be(name.sin6_port);
+                    let scope = name.sin6_scope_id;
+                    Some(SocketAddrV6::new(ip, port, name.sin6_flowinfo, scope).into())
+                }
+                _ => None,
+            }
+        }
+    }
+}
+
+/// Room for what the kernel is told of a datagram, or says of it: into what to cut it.
+#[repr(C, align(8))]
+struct Control([u8; 64]);
+
+impl Default for Control {
+    fn default() -> Self {
+        Control([0; 64])
+    }
+}
+
+impl Control {
+    /// Bytes of [`Control::cutting`].
+    // SAFETY: it only computes.
+    const CUTTING: usize = unsafe { libc::CMSG_SPACE(size_of::<u16>() as u32) } as usize;
+
+    /// Has the kernel cut what is sent into datagrams of so many bytes.
+    fn cutting(segment: u16) -> Self {
+        let mut control = Control::default();
+        // SAFETY: the message of that length is within `control`, which is aligned for its head.
+        unsafe {
+            let message = (&raw mut control).cast::<libc::cmsghdr>();
+            (*message).cmsg_level = libc::SOL_UDP;
+            (*message).cmsg_type = libc::UDP_SEGMENT;
+            (*message).cmsg_len = libc::CMSG_LEN(size_of::<u16>() as u32) as usize;
+            let data = libc::CMSG_DATA(message).cast::<u16>();
+            data.write_unaligned(segment);
+        }
+        control
+    }
+
+    /// The length of each datagram of those that were joined.
+    fn segment(&self, header: &libc::msghdr) -> Option<usize> {
+        // SAFETY: the kernel wrote `msg_controllen` bytes of whole messages to `self`, which the
+        // header names; the macros do not leave them.
+        unsafe {
+            let mut message = libc::CMSG_FIRSTHDR(header);
+            while let Some(head) = message.as_ref() {
+                if (head.cmsg_level, head.cmsg_type) == (libc::SOL_UDP, libc::UDP_GRO) {
+                    let each = libc::CMSG_DATA(message).cast::<libc::c_int>();
+                    return usize::try_from(each.read_unaligned()).ok();
+                }
+                message = libc::CMSG_NXTHDR(header, message);
+            }
+        }
+        None
+    }
+}
+
 /// Where datagrams are received to.
+#[derive(Debug)]
 pub(super) struct Inbox {
     bytes: Vec<u8>,
-    metas: [RecvMeta; SLOTS],
-    filled: usize,
+    received: Option<Received>,
+    /// Address of the socket that it was filled at.
+    at: SocketAddr,
 }
 
 /// A datagram.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Datagram<'a> {
     pub(super) from: SocketAddr,
+    /// This side's address, or a group's.
+    pub(super) to: SocketAddr,
     /// Which one it is of those that the kernel joined.
     pub(super) place: u16,
     pub(super) bytes: &'a [u8],
 }
 
-impl std::fmt::Debug for Inbox {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Inbox")
-            .field("filled", &self.filled)
-            .finish_non_exhaustive()
-    }
-}
-
 impl Default for Inbox {
     fn default() -> Self {
         Inbox {
-            bytes: vec![0; SLOTS * SLOT],
-            metas: [RecvMeta::default(); SLOTS],
-            filled: 0,
+            bytes: vec![0; LONGEST],
+            received: None,
+            at: SocketAddr::from(([0; 4], 0)),
         }
     }
 }
 
 impl Inbox {
-    /// Takes what waits at `socket`, up to a batch; whether there may be more.
+    /// Takes a datagram that waits at `socket`, or several that the kernel has joined; whether there
+    /// was one.
+    #[inline]
     pub(super) fn fill(&mut self, socket: &RoceSocket) -> bool {
-        let mut chunks = self.bytes.chunks_exact_mut(SLOT);
-        let mut slots: [IoSliceMut<'_>; SLOTS] =
-            std::array::from_fn(|_| IoSliceMut::new(chunks.next().unwrap_or_default()));
-        let received = (socket.state).recv((&socket.socket).into(), &mut slots, &mut self.metas);
+        self.at = socket.at;
         // Nothing waits; or an error of the network, which retries answer.
-        self.filled = received.unwrap_or(0);
-        self.filled == SLOTS
+        self.received = socket.receive(&mut self.bytes).ok();
+        self.received.is_some()
     }
 
     pub(super) fn datagrams(&self) -> impl Iterator<Item = Datagram<'_>> {
-        let slots = self.bytes.chunks_exact(SLOT).zip(&self.metas);
-        slots.take(self.filled).flat_map(|(bytes, meta)| {
-            let stride = meta.stride.max(1);
-            let bytes = &bytes[..meta.len.min(SLOT)];
-            let parts = bytes.chunks(stride).enumerate();
-            parts.map(|(place, bytes)| Datagram {
-                from: meta.addr,
+        self.received.iter().flat_map(|received| {
+            let parts = self.bytes[..received.length].chunks(received.each);
+            parts.enumerate().map(|(place, bytes)| Datagram {
+                from: received.from,
+                to: self.at,
                 place: place as u16,
                 bytes,
             })

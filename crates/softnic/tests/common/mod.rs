@@ -2,6 +2,8 @@
 //! numbers from a seed.
 #![allow(dead_code, unreachable_pub, reason = "each test uses a part of it")]
 
+pub mod network;
+pub mod peer;
 pub mod victim;
 
 use std::io::Write;
@@ -208,8 +210,13 @@ impl Address {
 
     /// The slot of the port that has it.
     pub fn slot(self) -> u32 {
-        self.qpn.get() >> 14
+        slot_of(self.qpn)
     }
+}
+
+/// The slot of the port that has a queue pair of this number. All but the first carry a mark above it.
+pub fn slot_of(qpn: Qpn) -> u32 {
+    (qpn.get() & 0x7f_ffff) >> 14
 }
 
 impl End {

@@ -4,9 +4,10 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::ExitStatusExt;
-use std::process::{Child, ChildStdin, ChildStdout, ExitStatus, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
+use std::time::Duration;
 
-use super::{ROLE, this_test};
+use super::{ROLE, Random, this_test};
 
 /// Tells the survivor a line.
 pub fn tell(line: &str) {
@@ -42,8 +43,12 @@ pub struct Victim {
 
 impl Victim {
     pub fn start(role: &str) -> Self {
-        let mut child = this_test("role")
-            .env(ROLE, role)
+        Self::start_as(role, |command| command)
+    }
+
+    /// One whose command differs.
+    pub fn start_as(role: &str, change: impl FnOnce(&mut Command) -> &mut Command) -> Self {
+        let mut child = change(this_test("role").env(ROLE, role))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -204,4 +209,19 @@ pub fn stay_on_this_cpu() {
         libc::CPU_SET(libc::sched_getcpu().max(0) as usize, &mut set);
         libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set);
     }
+}
+
+/// The instructions of an act of `length` after which to kill: one at random out of each of as many
+/// stretches as fit into `budget`, at `each` a killing, eight at least. `ADVERB_KILL_ALL=1`: every one.
+pub fn instants(length: u64, each: Duration, budget: Duration, random: &mut Random) -> Vec<u64> {
+    let count = if std::env::var_os("ADVERB_KILL_ALL").is_some() {
+        length
+    } else {
+        (budget.as_micros() / each.as_micros().max(1)).clamp(8, length.into()) as u64
+    };
+    let stretch = |n| (n * length / count, (n + 1) * length / count);
+    (0..count)
+        .map(stretch)
+        .map(|(from, to)| random.within(from..to.max(from + 1)))
+        .collect()
 }

@@ -123,6 +123,15 @@ enum Turn {
     Responder,
 }
 
+impl Turn {
+    const fn other(self) -> Self {
+        match self {
+            Turn::Requester => Turn::Responder,
+            Turn::Responder => Turn::Requester,
+        }
+    }
+}
+
 /// A connected queue pair: ready to receive and to send, or in the error state.
 #[derive(Debug)]
 pub struct RcQp {
@@ -284,14 +293,25 @@ impl RcQp {
         memory: &impl Memory,
         out: &mut PacketBuffer,
     ) -> Option<usize> {
-        let one = self.transmit(self.turn, now, memory, out);
-        self.turn = match self.turn {
-            Turn::Requester => Turn::Responder,
-            Turn::Responder => Turn::Requester,
-        };
-        let length = one.or_else(|| self.transmit(self.turn, now, memory, out))?;
-        self.shared.counters.sent += 1;
-        Some(length)
+        let first = self.turn;
+        for turn in [first, first.other()] {
+            if let Some(length) = self.transmit(turn, now, memory, out) {
+                self.turn = turn.other();
+                self.shared.counters.sent += 1;
+                return Some(length);
+            }
+        }
+        // A request before an acknowledgement: a driver can join packets to one of the same length.
+        self.turn = Turn::Requester;
+        None
+    }
+
+    /// Whether all there is to send is an acknowledgement. It may wait a little for a request to go
+    /// with, but not for long: the peer's request completes by it.
+    pub fn only_acknowledges(&self) -> bool {
+        self.state == QpState::Rts
+            && self.responder.only_acknowledges()
+            && !self.requester.has_packet()
     }
 
     #[inline]
@@ -346,7 +366,7 @@ impl RcQp {
             self.shared.fail_send(&entry.request, flushed);
         }
         let started = self.responder.take_started();
-        let waiting = std::iter::from_fn(|| self.responder.receives.take());
+        let waiting = std::iter::from_fn(|| self.responder.receives.take_to_flush());
         for receive in started.into_iter().chain(waiting) {
             self.shared.fail_receive(&receive, flushed);
         }

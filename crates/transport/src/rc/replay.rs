@@ -44,11 +44,16 @@ impl Replay {
         self.most != 0
     }
 
+    /// What has to go when one more is kept.
+    pub(super) fn next_to_go(&self) -> Option<&Resource> {
+        self.kept.front().filter(|_| self.kept.len() == self.most)
+    }
+
     /// Keeps one, and gives that which had to go.
     pub(super) fn keep(&mut self, resource: Resource) -> Option<Resource> {
-        let gone = match self.kept.len() == self.most {
-            true => self.kept.pop_front(),
-            false => None,
+        let gone = match self.next_to_go() {
+            Some(_) => self.kept.pop_front(),
+            None => None,
         };
         self.kept.push_back(resource);
         gone

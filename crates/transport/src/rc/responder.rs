@@ -9,7 +9,7 @@ use adverb_wire::{
 };
 
 use super::replay::{Kept, Replay, Resource};
-use super::responses::{Answer, ReadAnswer, Response, Responses};
+use super::responses::{Answer, Asked, ReadAnswer, Response, Responses};
 use super::{CreditPolicy, RcConfig};
 use crate::PacketBuffer;
 use crate::drops::DropReason;
@@ -163,7 +163,7 @@ impl Responder {
             return Err(self.fatal(NakCode::InvalidRequest));
         };
         let length = u64::from(reth.length);
-        if !self.replay.is_open() || length > MAX_MESSAGE {
+        if !self.may_keep() || length > MAX_MESSAGE {
             return Err(self.fatal(NakCode::InvalidRequest));
         }
         let may = self.inbound.access.contains(AccessFlags::REMOTE_READ);
@@ -195,7 +195,7 @@ impl Responder {
         let Extension::Atomic(atomic) = packet.headers.extension else {
             return Err(self.fatal(NakCode::InvalidRequest));
         };
-        if !self.replay.is_open() || atomic.remote.addr % 8 != 0 {
+        if !self.may_keep() || atomic.remote.addr % 8 != 0 {
             return Err(self.fatal(NakCode::InvalidRequest));
         }
         if !self.inbound.access.contains(AccessFlags::REMOTE_ATOMIC) {
@@ -226,19 +226,30 @@ impl Responder {
         shared: &mut Shared,
     ) -> Result<(), Refused> {
         let stale = Refused::Drop(DropReason::StaleDuplicate);
-        let msn = self.msn;
+        let (msn, asked) = (self.msn, Asked::Again);
         match packet.headers.extension {
             Extension::Rdma(reth) if packet.opcode() == Opcode::RcReadRequest => {
                 let resource = self.replay.read(seq, &reth, self.mtu).ok_or(stale)?;
                 let answer = Answer::Read(answer(resource, &reth));
-                self.responses
-                    .repeat_read(Response { seq, msn, answer }, resource);
+                let response = Response {
+                    seq,
+                    msn,
+                    asked,
+                    answer,
+                };
+                self.responses.repeat_read(response, resource);
             }
             Extension::Atomic(atomic) => {
                 let again = operation_of(packet.opcode(), &atomic);
                 let found = self.replay.atomic(seq, again).ok_or(stale)?;
                 let answer = Answer::Atomic(found);
-                self.responses.repeat_atomic(Response { seq, msn, answer });
+                let response = Response {
+                    seq,
+                    msn,
+                    asked,
+                    answer,
+                };
+                self.responses.repeat_atomic(response);
             }
             _ if packet.headers.bth.flags.contains(BthFlags::ACK_REQ) => {
                 self.push(self.expected.before(), Answer::Ack);
@@ -247,6 +258,14 @@ impl Responder {
         }
         shared.counters.duplicates += 1;
         Ok(())
+    }
+
+    /// Whether one more READ or atomic operation may come: not while the answer to the one that it
+    /// displaces is still to be sent, because then the peer has more under way than was agreed (IBTA
+    /// vol. 1, 9.7.4).
+    fn may_keep(&self) -> bool {
+        let next = self.replay.next_to_go();
+        self.replay.is_open() && next.is_none_or(|next| !self.responses.owes(next.first))
     }
 
     fn keep(&mut self, resource: Resource) {
@@ -258,7 +277,12 @@ impl Responder {
     #[inline]
     fn push(&mut self, seq: Seq, answer: Answer) {
         let msn = self.msn;
-        self.responses.push(Response { seq, msn, answer });
+        self.responses.push(Response {
+            seq,
+            msn,
+            asked: Asked::Once,
+            answer,
+        });
     }
 
     fn refuse(&mut self, syndrome: Syndrome) {
@@ -285,6 +309,10 @@ impl Responder {
 
     pub(super) fn has_responses(&self) -> bool {
         !self.responses.is_empty()
+    }
+
+    pub(super) fn only_acknowledges(&self) -> bool {
+        self.responses.is_acknowledgement()
     }
 
     /// Builds the next response.
@@ -379,7 +407,10 @@ impl Responder {
     fn aeth(&self, response: &Response) -> Aeth {
         let credits = match self.credits {
             CreditPolicy::None => Credits::NONE,
-            CreditPolicy::Posted => Credits::for_receives(self.receives.waiting() as u32),
+            // Of a shared queue nobody can promise any (IBTA vol. 1, 9.7.7.2).
+            CreditPolicy::Posted => (self.receives.waiting()).map_or(Credits::NONE, |waiting| {
+                Credits::for_receives(waiting as u32)
+            }),
         };
         // An acknowledgement is as new as its credits.
         let msn = match response.answer {

@@ -34,12 +34,22 @@ pub(super) enum Answer {
     Atomic(u64),
 }
 
+/// How often an answer was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Asked {
+    /// Once: the requester cannot have it.
+    Once,
+    /// Again, after it had been sent.
+    Again,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Response {
     /// The packet number of the response, or of its first packet.
     pub(super) seq: Seq,
     /// Messages completed when it came about, modulo 2^24.
     pub(super) msn: u32,
+    pub(super) asked: Asked,
     pub(super) answer: Answer,
 }
 
@@ -72,7 +82,10 @@ impl Responses {
 
     /// The answer to a repeated READ request: takes the place of what waits of it. Requests are
     /// repeated from where answers are missing, so the last one leaves nothing out.
-    pub(super) fn repeat_read(&mut self, response: Response, resource: Seq) {
+    pub(super) fn repeat_read(&mut self, mut response: Response, resource: Seq) {
+        if self.owes(resource) {
+            response.asked = Asked::Once;
+        }
         self.waiting.retain(|r| !r.is_read_of(resource));
         self.push(response);
     }
@@ -83,6 +96,12 @@ impl Responses {
         if !self.waiting.iter().any(same) {
             self.push(response);
         }
+    }
+
+    /// Whether the answer to a request was not wholly sent yet.
+    pub(super) fn owes(&self, resource: Seq) -> bool {
+        let owed = |r: &Response| r.asked == Asked::Once && r.is_of(resource);
+        self.waiting.iter().any(owed)
     }
 
     /// Leaves out what waits of a request whose answer is no longer kept: its requester has it.
@@ -97,6 +116,12 @@ impl Responses {
 
     pub(super) fn is_empty(&self) -> bool {
         self.waiting.is_empty()
+    }
+
+    /// Whether it is one acknowledgement.
+    pub(super) fn is_acknowledgement(&self) -> bool {
+        let mut all = self.waiting.iter();
+        matches!((all.next(), all.next()), (Some(r), None) if r.answer == Answer::Ack)
     }
 
     /// One packet of the first response is sent.
@@ -149,6 +174,7 @@ mod tests {
         Response {
             seq: seq(n),
             msn: 0,
+            asked: Asked::Once,
             answer,
         }
     }

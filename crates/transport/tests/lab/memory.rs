@@ -1,5 +1,7 @@
 //! Memory with two regions: a local one, and one that the peer may use.
 
+use std::collections::BTreeSet;
+
 use adverb_transport::{
     Access, AccessError, AtomicOperation, Key, LocalPiece, Memory, Payload, Pieces, Place,
 };
@@ -20,17 +22,25 @@ pub struct TestMemory {
     pub shared: Vec<u8>,
     pub rights: AccessFlags,
     pub valid: bool,
+    /// Keys that the peer may end, each once.
+    pub spare: BTreeSet<u32>,
     /// Atomic operations carried out.
     pub atomics: u64,
 }
 
 impl TestMemory {
     pub fn new() -> Self {
+        TestMemory::sized(SIZE, SIZE)
+    }
+
+    /// Regions of so many bytes.
+    pub fn sized(local: usize, shared: usize) -> Self {
         TestMemory {
-            local: vec![0; SIZE],
-            shared: vec![0; SIZE],
+            local: vec![0; local],
+            shared: vec![0; shared],
             rights: AccessFlags::all(),
             valid: true,
+            spare: BTreeSet::new(),
             atomics: 0,
         }
     }
@@ -42,10 +52,11 @@ impl TestMemory {
     }
 
     fn find(&self, place: Place, length: u64, access: Access) -> Result<usize, AccessError> {
-        let (base, need) = match place.key {
-            Key::Local(LOCAL_KEY) => (LOCAL, AccessFlags::empty()),
+        let (base, size, need) = match place.key {
+            Key::Local(LOCAL_KEY) => (LOCAL, self.local.len(), AccessFlags::empty()),
             Key::Remote(REMOTE_KEY) if self.valid => (
                 REMOTE.addr,
+                self.shared.len(),
                 match access {
                     Access::Read => AccessFlags::REMOTE_READ,
                     Access::Write => AccessFlags::REMOTE_WRITE,
@@ -62,7 +73,7 @@ impl TestMemory {
             .checked_sub(base)
             .ok_or(AccessError::OutOfRange)?;
         match from.checked_add(length) {
-            Some(end) if end <= SIZE as u64 => Ok(from as usize),
+            Some(end) if end <= size as u64 => Ok(from as usize),
             _ => Err(AccessError::OutOfRange),
         }
     }
@@ -121,6 +132,9 @@ impl Memory for TestMemory {
     }
 
     fn invalidate(&mut self, rkey: Rkey) -> Result<(), AccessError> {
+        if self.spare.remove(&rkey.0) {
+            return Ok(());
+        }
         if rkey != REMOTE_KEY || !self.valid {
             return Err(AccessError::UnknownKey);
         }

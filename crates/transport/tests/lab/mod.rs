@@ -1,7 +1,10 @@
 //! Endpoints joined by a link in virtual time, where a rule decides the fate of each packet.
 #![allow(dead_code, unreachable_pub)]
 
+pub mod goodput;
 pub mod memory;
+pub mod network;
+pub mod steps;
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -329,31 +332,51 @@ fn flow(from: Side) -> Flow {
     }
 }
 
-/// Random numbers of a seed.
-pub struct Random(ChaCha8Rng);
+/// Random numbers: of a seed, or what a fuzzer makes of them, and zero after that.
+pub enum Random {
+    Seed(Box<ChaCha8Rng>),
+    Bytes(std::vec::IntoIter<u8>),
+}
 
 impl Random {
     pub fn new(seed: u64) -> Self {
-        Random(ChaCha8Rng::seed_from_u64(seed))
+        Random::Seed(Box::new(ChaCha8Rng::seed_from_u64(seed)))
     }
 
-    /// Below `n`.
+    pub fn of_bytes(bytes: Vec<u8>) -> Self {
+        Random::Bytes(bytes.into_iter())
+    }
+
+    /// Below `n`. A fuzzer spends no more bytes on it than it needs.
     pub fn below(&mut self, n: u64) -> u64 {
-        self.0.next_u64() % n
+        match self {
+            Random::Seed(seed) => seed.next_u64() % n,
+            Random::Bytes(bytes) => {
+                let few = (64 - (n - 1).leading_zeros()).div_ceil(8) as usize;
+                bytes.take(few).fold(0, |n, byte| n << 8 | u64::from(byte)) % n
+            }
+        }
     }
 
     pub fn number(&mut self) -> u64 {
-        self.0.next_u64()
+        match self {
+            Random::Seed(seed) => seed.next_u64(),
+            Random::Bytes(_) => self.below(1 << 16),
+        }
     }
 
-    /// True once in `1000 / permille` times.
+    /// True once in `1000 / permille` times; not where a fuzzer's bytes are spent.
     pub fn chance(&mut self, permille: u64) -> bool {
-        self.below(1000) < permille
+        self.below(1000) >= 1000 - permille
     }
 
     pub fn bytes(&mut self, length: usize) -> Vec<u8> {
         let mut bytes = vec![0; length];
-        self.0.fill_bytes(&mut bytes);
+        match self {
+            Random::Seed(seed) => seed.fill_bytes(&mut bytes),
+            // What is in a message does not decide anything.
+            Random::Bytes(_) => ChaCha8Rng::seed_from_u64(length as u64).fill_bytes(&mut bytes),
+        }
         bytes
     }
 }

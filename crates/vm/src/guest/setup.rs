@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use rustix::mount::{MountFlags, mount};
 use rustix::process::{Resource, Rlimit, setrlimit};
 
-use crate::protocol::Setup;
+use crate::protocol::{PeerSetup, Setup};
 
 /// How long the RDMA device may take to be active with its IPv4 GID.
 const ACTIVE_PATIENCE: Duration = Duration::from_secs(20);
@@ -62,7 +62,28 @@ pub(super) fn network(wanted: &Setup, modules: &[String]) -> anyhow::Result<()> 
     let (device, link_type) = (wanted.device.as_str(), wanted.link_type.as_str());
     let link = ["link", "add", device, "type", link_type, "netdev", "eth0"];
     tool("rdma", &link)?;
-    wait_until_active(device)
+    wait_until_active(device)?;
+    wanted.peer.as_ref().map_or(Ok(()), second_card)
+}
+
+/// Brings up the second network card in its namespace.
+fn second_card(peer: &PeerSetup) -> anyhow::Result<()> {
+    let PeerSetup {
+        namespace,
+        interface,
+        address,
+    } = peer;
+    for command in [
+        format!("netns add {namespace}"),
+        format!("link set {interface} netns {namespace}"),
+        format!("-n {namespace} address add {address} dev {interface}"),
+        format!("-n {namespace} link set lo up"),
+        format!("-n {namespace} link set {interface} up"),
+    ] {
+        let words: Vec<&str> = command.split(' ').collect();
+        tool("ip", &words)?;
+    }
+    Ok(())
 }
 
 fn tool(program: &str, args: &[&str]) -> anyhow::Result<()> {

@@ -8,6 +8,7 @@ mod sending;
 
 use adverb_units::Time;
 use adverb_verbs::{PathMtu, Qpn, WcStatus};
+use adverb_wire::opcode::Ends;
 
 pub(super) use self::answers::BAD_RESPONSE;
 use super::credits::CreditLimit;
@@ -46,11 +47,43 @@ struct ReadSlots {
     most: u8,
 }
 
-/// When to ask for an acknowledgement: at least every so many packets.
+/// When to ask for an acknowledgement: before a quarter of the window, or of the send queue, is used up
+/// since the last time. Asked later, the peer would answer when nothing more can be sent.
 #[derive(Debug)]
 struct AckRequests {
-    since: u32,
-    every: u32,
+    packets: u32,
+    messages: usize,
+    most_packets: u32,
+    most_messages: usize,
+}
+
+impl AckRequests {
+    fn new(window: u32, max_work: usize) -> Self {
+        AckRequests {
+            packets: 0,
+            messages: 0,
+            most_packets: (window / 4).max(1),
+            most_messages: (max_work / 4).max(1),
+        }
+    }
+
+    /// Whether the next packet asks for one, whose message ends with it or not.
+    #[inline]
+    const fn is_due(&self, ends: Ends) -> bool {
+        let messages = self.messages + matches!(ends, Ends::Message) as usize;
+        self.packets + 1 >= self.most_packets || messages >= self.most_messages
+    }
+
+    #[inline]
+    const fn note(&mut self, ends: Ends) {
+        self.packets += 1;
+        self.messages += matches!(ends, Ends::Message) as usize;
+    }
+
+    #[inline]
+    const fn reset(&mut self) {
+        (self.packets, self.messages) = (0, 0);
+    }
 }
 
 impl Requester {
@@ -71,10 +104,7 @@ impl Requester {
             credits: CreditLimit::default(),
             timers: Timers::new(own.timeout),
             retries: Retries::new(own.retries, own.rnr_retries),
-            asking: AckRequests {
-                since: 0,
-                every: (own.window / 4).max(1),
-            },
+            asking: AckRequests::new(own.window, own.max_work),
             held_from: None,
         }
     }
@@ -126,7 +156,7 @@ impl Requester {
         self.window.go_back();
         self.cursor = 0;
         self.reads.busy = 0;
-        self.asking.since = 0;
+        self.asking.reset();
         self.timers.stop();
     }
 

@@ -3,6 +3,7 @@
 use adverb_units::Time;
 use adverb_verbs::{Psn, Qpn, RemoteAddress, SendFlags, WcStatus};
 use adverb_wire::bth::BthFlags;
+use adverb_wire::opcode::Ends;
 use adverb_wire::{AtomicEth, Bth, Extension, Opcode, PacketHeaders, Reth};
 
 use super::super::send_queue::Entry;
@@ -68,14 +69,15 @@ impl Requester {
     #[inline]
     fn sent(&mut self, now: Time, flags: BthFlags, after: Seq, shared: &mut Shared) {
         let entry = self.queue.get(self.cursor).expect("one was sent of it");
-        if after == entry.end {
+        let ends = ends(entry, after);
+        if ends == Ends::Message {
             self.reads.busy += u8::from(entry.is_answered());
             self.cursor += 1;
         }
-        self.asking.since = match flags.contains(BthFlags::ACK_REQ) {
-            true => 0,
-            false => self.asking.since + 1,
-        };
+        match flags.contains(BthFlags::ACK_REQ) {
+            true => self.asking.reset(),
+            false => self.asking.note(ends),
+        }
         if self.window.next() < self.window.sent() {
             shared.counters.resent += 1;
         }
@@ -111,6 +113,12 @@ impl Requester {
         unacked > entry.first || (seq == entry.first && unacked == seq)
     }
 
+    /// Whether [`Requester::transmit`] has something to do, but for a receiver that is waited for.
+    pub(in crate::rc) fn has_packet(&self) -> bool {
+        self.may_send(self.cursor, self.window.next(), self.reads.busy)
+            || self.failed_front().is_err()
+    }
+
     /// If the oldest request was found to be wrong on this side and those before it are done, it fails.
     fn failed_front(&self) -> Result<Option<usize>, WcStatus> {
         match self.queue.front() {
@@ -123,13 +131,14 @@ impl Requester {
     }
 
     /// Whether the packet of a request, behind which `after` comes, asks for an acknowledgement: where
-    /// no other packet can follow it now, and every so many packets.
+    /// no other packet can follow it now, and every so many packets and messages.
     #[inline]
     fn wants_ack(&self, entry: &Entry, after: Seq) -> bool {
-        if self.asking.since + 1 >= self.asking.every {
+        let ends = ends(entry, after);
+        if self.asking.is_due(ends) {
             return true;
         }
-        let ends = after == entry.end;
+        let ends = ends == Ends::Message;
         let index = self.cursor + usize::from(ends);
         let reads = self.reads.busy + u8::from(ends && entry.is_answered());
         !self.may_send(index, after, reads)
@@ -179,6 +188,15 @@ impl Requester {
             bytes: 0,
             numbers: packets(length, self.mtu),
         }
+    }
+}
+
+/// What ends with the packet of a request behind which `after` comes.
+#[inline]
+fn ends(entry: &Entry, after: Seq) -> Ends {
+    match after == entry.end {
+        true => Ends::Message,
+        false => Ends::Packet,
     }
 }
 

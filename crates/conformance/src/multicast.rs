@@ -1,0 +1,165 @@
+//! Multicast groups of datagram queue pairs: who gets a copy, and who does not.
+//!
+//! Groups of IP are joined without anybody's leave; on InfiniBand the subnet manager makes them, so
+//! devices there lack these cases.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use adverb_verbs::{
+    AddressVector, Context, CreateError, Device, Gid, Lid, LinkLayer, McastError, MemoryRegion,
+    Operation, QpState, QpType, Qpn, QueuePair, RecvRequest, WcFlags, WcStatus, WrId,
+};
+
+use crate::datagram::{Ah, GRH, Node, OTHER_QKEY, QKEY, datagram_qp, named_ports, to, to_rts};
+use crate::pair::{Pair, SIGNALED, Setup, address_of, pattern, port_of};
+use crate::{NotSupported, Verdict};
+
+/// The LID of groups that have none.
+const NO_LID: Lid = Lid(0);
+
+/// A group that nobody else uses, of the port's IP version.
+fn new_group<C: Context>(node: &Node<C>) -> Gid {
+    static MADE: AtomicU8 = AtomicU8::new(0);
+    let number = MADE.fetch_add(1, Ordering::Relaxed);
+    let [.., upper, lower] = std::process::id().to_be_bytes();
+    match Ipv6Addr::from(port_of(&node.end.context).gid.0).to_canonical() {
+        IpAddr::V4(_) => Gid::from_ipv4(Ipv4Addr::new(239, 64 | (upper % 64), lower, number)),
+        IpAddr::V6(_) => {
+            let last = u16::from_be_bytes([lower, number]);
+            Gid(Ipv6Addr::new(0xff15, 0, 0, 0, 0xad, 0xbe, upper.into(), last).octets())
+        }
+    }
+}
+
+/// Attaches a node's queue pair.
+fn attach<C: Context>(node: &Node<C>, group: Gid) -> Verdict {
+    if port_of(&node.end.context).link_layer == LinkLayer::InfiniBand {
+        return Err(NotSupported("groups that no subnet manager has made"));
+    }
+    match node.end.qp.attach_mcast(group, NO_LID) {
+        Ok(()) => Ok(()),
+        Err(McastError::Unsupported(_)) => Err(NotSupported("multicast groups")),
+        Err(e) => panic!("attach to {group}: {e}"),
+    }
+}
+
+/// The way to a group.
+fn way<D: Device>(node: &Node<D::Context>, group: Gid) -> Result<Ah<D>, NotSupported> {
+    let address = AddressVector {
+        dgid: group,
+        ..address_of(&node.end.context)
+    };
+    match node.end.context.create_ah(&node.end.pd, &address) {
+        Ok(ah) => Ok(ah),
+        Err(CreateError::Unsupported(_)) => Err(NotSupported("address handles to groups")),
+        Err(e) => panic!("make an address handle to {group}: {e}"),
+    }
+}
+
+/// Sends 64 bytes that depend on `seed` to a group.
+fn send<D: Device>(node: &Node<D::Context>, group: Gid, (seed, qkey): (u64, u32)) -> Verdict {
+    let ah = way::<D>(node, group)?;
+    let content = pattern(seed, 64);
+    node.end.mr.write(0, &content).expect("within the region");
+    let request = (1, Operation::Send, (0, 64), SIGNALED);
+    node.try_send(request, to(&ah, Qpn::MULTICAST, qkey))
+        .expect("post a datagram");
+    node.end.expect_sent(&[(1, WcStatus::Success)]);
+    Ok(())
+}
+
+/// Every queue pair of a group gets a copy, wherever it is, and no other (IBTA vol. 1, 10.5.2): behind
+/// a header that names the sender's port and the group.
+pub fn every_member_of_a_group_gets_a_copy<D: Device>(device: &D) -> Verdict {
+    let nodes = [(); 4].map(|()| Node::new(device));
+    let [a, b, c, d] = nodes;
+    let (a, b, c, d) = (a?, b?, c?, d?);
+    let group = new_group(&b);
+    // One more of the same context.
+    let fellow = datagram_qp(&b.end, &Setup::default())?;
+    to_rts(&b.end.context, &fellow, QKEY);
+    for node in [&b, &c] {
+        attach(node, group)?;
+    }
+    fellow.attach_mcast(group, NO_LID).expect("attach another");
+    for seed in 0..10 {
+        for node in [&b, &c, &d] {
+            node.end.recv(7, (512, 256));
+        }
+        let own = b.end.mr.sge(1024, 256).expect("within the region");
+        fellow
+            .post_recv(&[RecvRequest::new(WrId(8), &[own])])
+            .expect("post a receive");
+        send::<D>(&a, group, (seed, QKEY))?;
+        let mut got = b.end.received(2);
+        got.sort_by_key(|completion| completion.wr_id);
+        got.extend(c.end.received(1));
+        let places = [(&b, 512), (&b, 1024), (&c, 512)];
+        for (completion, (node, at)) in got.iter().zip(places) {
+            assert_eq!(completion.status, WcStatus::Success);
+            assert_eq!(completion.src_qp, Some(a.end.qp.qpn()));
+            assert_eq!(node.end.bytes(at + GRH, 64), pattern(seed, 64));
+            assert!(completion.flags.contains(WcFlags::GRH), "{completion:?}");
+            let names = named_ports(&node.end.bytes(at, GRH as usize));
+            assert_eq!(names, (port_of(&a.end.context).gid, group));
+        }
+    }
+    d.end.expect_quiet();
+    Ok(())
+}
+
+/// Who has left a group gets nothing more of it; who was attached twice is out at once; who is not in
+/// it cannot leave (ibv_detach_mcast(3)).
+pub fn who_left_a_group_gets_nothing_more<D: Device>(device: &D) -> Verdict {
+    let (a, b, c) = (Node::new(device)?, Node::new(device)?, Node::new(device)?);
+    let group = new_group(&b);
+    for node in [&b, &b, &c] {
+        attach(node, group)?;
+    }
+    (0..2).for_each(|i| b.end.recv(i, (0, 256)));
+    (0..2).for_each(|i| c.end.recv(i, (0, 256)));
+    send::<D>(&a, group, (1, QKEY))?;
+    b.end.expect_received(&[(0, WcStatus::Success)]);
+    c.end.expect_received(&[(0, WcStatus::Success)]);
+    b.end.qp.detach_mcast(group, NO_LID).expect("leave");
+    send::<D>(&a, group, (2, QKEY))?;
+    c.end.expect_received(&[(1, WcStatus::Success)]);
+    b.end.expect_quiet();
+    let again = b.end.qp.detach_mcast(group, NO_LID);
+    again.expect_err("to leave a group that it is not in");
+    b.end.expect_state(QpState::Rts);
+    Ok(())
+}
+
+/// A copy under another queue key than the member's is dropped (IBTA vol. 1, 10.2.5).
+pub fn a_copy_under_another_queue_key_is_dropped<D: Device>(device: &D) -> Verdict {
+    let (a, b) = (Node::new(device)?, Node::new(device)?);
+    let group = new_group(&b);
+    attach(&b, group)?;
+    b.end.recv(7, (0, 256));
+    send::<D>(&a, group, (1, OTHER_QKEY))?;
+    b.end.expect_quiet();
+    send::<D>(&a, group, (2, QKEY))?;
+    b.end.expect_received(&[(7, WcStatus::Success)]);
+    assert_eq!(b.end.bytes(GRH, 64), pattern(2, 64));
+    Ok(())
+}
+
+/// Only UD queue pairs can be in a group, and only a group's GID names one (IBTA vol. 1, 11.3.1).
+pub fn what_is_no_group_or_no_datagram_is_refused<D: Device>(device: &D) -> Verdict {
+    let a = Node::new(device)?;
+    let group = new_group(&a);
+    attach(&a, group)?;
+    let own = port_of(&a.end.context).gid;
+    let refused = a.end.qp.attach_mcast(own, NO_LID);
+    let is_named = |e: &McastError| matches!(e, McastError::NotAGroup { gid } if *gid == own);
+    assert!(refused.as_ref().is_err_and(is_named), "{refused:?}");
+    let pair = Pair::new(device);
+    let refused = pair.a.qp.attach_mcast(group, NO_LID);
+    let qp_type = QpType::Rc;
+    let is_named =
+        |e: &McastError| matches!(e, McastError::Service { qp_type: t } if *t == qp_type);
+    assert!(refused.as_ref().is_err_and(is_named), "{refused:?}");
+    Ok(())
+}

@@ -1,0 +1,552 @@
+//! Shared receive queues: receives that several queue pairs take from (IBTA vol. 1, 10.2.9).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Instant;
+
+use adverb_units::Bytes;
+use adverb_verbs::{
+    AsyncEvent, CompletionQueue, Context, CreateError, Device, Imm, MemoryRegion, Operation,
+    PostErrorCause, QpAttr, QpInit, QpState, QpType, QueuePair, RecvRequest, SendRequest,
+    SharedReceiveQueue, SrqCaps, WcOpcode, WcStatus, WorkCompletion, WrId,
+};
+
+use crate::pair::{
+    BLANK, End, PATIENCE, QUIET, SIGNALED, Setup, completions, connect, outcomes, wait_for,
+};
+use crate::{NotSupported, Subject, Verdict};
+
+/// Two ends, of which B has a shared receive queue.
+struct Bed<C: Context> {
+    srq: C::Srq,
+    a: End<C>,
+    b: End<C>,
+    setup: Setup,
+}
+
+/// A queue pair of A and the one of B that it is connected to, which takes shared receives.
+struct Lane<C: Context> {
+    from: C::Qp,
+    to: C::Qp,
+}
+
+impl<C: Context> Bed<C> {
+    fn new<D: Device<Context = C>>(device: &D) -> Result<Self, NotSupported> {
+        Self::with(device, Setup::default())
+    }
+
+    fn with<D: Device<Context = C>>(device: &D, setup: Setup) -> Result<Self, NotSupported> {
+        let (a, b) = (End::new(device, &setup), End::new(device, &setup));
+        if b.context.caps().max_srq == 0 {
+            return Err(NotSupported("shared receive queues"));
+        }
+        let srq = b.context.create_srq(&b.pd, &sizes(64));
+        let srq = srq.expect("create a shared receive queue");
+        Ok(Bed { srq, a, b, setup })
+    }
+
+    /// Another pair of queue pairs in RTS.
+    fn lane(&self) -> Lane<C> {
+        let lane = Lane {
+            from: self.a.another_qp(&self.setup),
+            to: self.shared_qp(QpType::Rc, &self.b.recv_cq),
+        };
+        let (a, b) = (&self.a.context, &self.b.context);
+        connect((a, &lane.from), (b, &lane.to), &self.setup);
+        lane
+    }
+
+    fn shared_qp(&self, qp_type: QpType, recv_cq: &C::Cq) -> C::Qp {
+        let b = &self.b;
+        let init = QpInit {
+            qp_type,
+            send_cq: &*b.send_cq,
+            recv_cq,
+            caps: self.setup.caps,
+        };
+        let qp = b.context.create_qp_with_srq(&b.pd, &init, &self.srq);
+        qp.expect("create a queue pair with a shared receive queue")
+    }
+
+    /// Posts a shared receive into one piece of B's memory.
+    fn recv(&self, wr_id: u64, (offset, length): (u64, u32)) {
+        post_receive(&self.srq, &self.b.mr, wr_id, (offset, length));
+    }
+
+    /// Sends one piece of A's memory.
+    fn send(&self, lane: &Lane<C>, wr_id: u64, (offset, length): (u64, u32)) {
+        let sges = [self.a.mr.sge(offset, length).expect("within the region")];
+        let request = SendRequest::new(WrId(wr_id), Operation::Send, &sges);
+        let posted = lane.from.post_send(&[request.with_flags(SIGNALED)]);
+        posted.expect("post a SEND");
+    }
+
+    /// The next asynchronous event of B, within [`PATIENCE`].
+    #[track_caller]
+    fn expect_event(&self, expected: AsyncEvent) {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let event = self.b.context.async_event().expect("the device works");
+            if let Some(event) = event {
+                return assert_eq!(event, expected);
+            }
+            assert!(Instant::now() < deadline, "{expected:?} does not come");
+            std::thread::yield_now();
+        }
+    }
+
+    #[track_caller]
+    fn expect_no_event(&self) {
+        std::thread::sleep(QUIET);
+        let event = self.b.context.async_event().expect("the device works");
+        assert_eq!(event, None, "an unexpected event");
+    }
+}
+
+fn sizes(max_wr: u32) -> SrqCaps {
+    SrqCaps { max_wr, max_sge: 2 }
+}
+
+fn post_receive<S, M>(srq: &S, mr: &M, wr_id: u64, (offset, length): (u64, u32))
+where
+    S: SharedReceiveQueue,
+    M: MemoryRegion,
+{
+    let sges = [mr.sge(offset, length).expect("within the region")];
+    let posted = srq.post_recv(&[RecvRequest::new(WrId(wr_id), &sges)]);
+    posted.expect("post a shared receive");
+}
+
+/// Messages of several connections take the receives in the order in which they were posted; each
+/// completion names the queue pair that took it (IBTA vol. 1, 10.2.9, 11.4.2.1).
+pub fn several_queue_pairs_take_in_posting_order<D: Device>(device: &D) -> Verdict {
+    let bed = Bed::new(device)?;
+    let lanes: Vec<_> = (0..4).map(|_| bed.lane()).collect();
+    let sent = bed.a.fill_pattern(1);
+    for round in 0..40u64 {
+        bed.b.fill(BLANK);
+        (0..8).for_each(|i| bed.recv(100 * round + i, (64 * i, 64)));
+        for i in 0..8 {
+            let lane = &lanes[(round + i * i) as usize % lanes.len()];
+            bed.send(lane, i, (64 * i, 60));
+            bed.a.expect_sent(&[(i, WcStatus::Success)]);
+            let received = bed.b.received(1)[0];
+            assert_eq!(received.wr_id, WrId(100 * round + i));
+            assert_eq!(received.qp_num, lane.to.qpn());
+            let found = (received.status, received.opcode, received.byte_len);
+            assert_eq!(found, (WcStatus::Success, WcOpcode::Recv, 60));
+            assert_eq!(bed.b.bytes(64 * i, 60), sent[64 * i as usize..][..60]);
+        }
+    }
+    bed.b.expect_quiet();
+    Ok(())
+}
+
+/// Each receive completes where the queue pair that took it completes (IBTA vol. 1, 10.2.9).
+pub fn receives_complete_where_their_queue_pair_does<D: Device>(device: &D) -> Verdict {
+    let bed = Bed::new(device)?;
+    let one = bed.lane();
+    let cq = bed.b.context.create_cq(16, None);
+    let other_cq = cq.expect("create a completion queue");
+    let other = Lane::<D::Context> {
+        from: bed.a.another_qp(&bed.setup),
+        to: bed.shared_qp(QpType::Rc, &other_cq),
+    };
+    let (a, b) = (&bed.a.context, &bed.b.context);
+    connect((a, &other.from), (b, &other.to), &bed.setup);
+    (0..6).for_each(|i| bed.recv(i, (64 * i, 64)));
+    for i in 0..6 {
+        bed.send(if i % 3 == 0 { &one } else { &other }, i, (0, 8));
+        bed.a.expect_sent(&[(i, WcStatus::Success)]);
+    }
+    bed.b
+        .expect_received(&[0, 3].map(|i| (i, WcStatus::Success)));
+    let others = outcomes(&completions(&other_cq, 4));
+    assert_eq!(others, [1, 2, 4, 5].map(|i| (i, WcStatus::Success)));
+    bed.b.expect_quiet();
+    Ok(())
+}
+
+/// A SEND, and a WRITE with immediate, that find the shared queue empty wait for a receive (IBTA
+/// vol. 1, 9.7.5.2.8).
+pub fn a_message_waits_for_a_shared_receive<D: Device>(device: &D) -> Verdict {
+    let bed = Bed::new(device)?;
+    let (one, other) = (bed.lane(), bed.lane());
+    bed.a.fill(3);
+    for i in 0..10 {
+        bed.send(&one, i, (0, 100));
+        let sges = [bed.a.mr.sge(0, 30).expect("within the region")];
+        let to = Operation::RdmaWriteWithImm(bed.b.mr.remote(900), Imm(i as u32));
+        let write = SendRequest::new(WrId(50), to, &sges).with_flags(SIGNALED);
+        other.from.post_send(&[write]).expect("post a WRITE");
+        if i == 0 {
+            bed.a.expect_quiet();
+        }
+        bed.recv(10 + i, (0, 100));
+        bed.recv(10 + i, (0, 100));
+        let mut received = bed.b.received(2);
+        received.sort_by_key(|c| c.byte_len);
+        assert!(received.iter().all(|c| c.status.is_success()));
+        let of = |c: &WorkCompletion| (c.wr_id.0, c.qp_num, c.byte_len, c.imm);
+        let write = (10 + i, other.to.qpn(), 30, Some(Imm(i as u32)));
+        assert_eq!(of(&received[0]), write);
+        assert_eq!(of(&received[1]), (10 + i, one.to.qpn(), 100, None));
+        let mut sent = outcomes(&bed.a.sent(2));
+        sent.sort_by_key(|(wr_id, _)| *wr_id);
+        assert_eq!(sent, [i, 50].map(|i| (i, WcStatus::Success)));
+        assert_eq!(bed.b.bytes(900, 30), [3; 30]);
+    }
+    bed.b.expect_quiet();
+    Ok(())
+}
+
+/// RNR retries that are exceeded at an empty shared queue fail the sender alone; the others go on
+/// (IBTA vol. 1, 9.7.5.2.8, 9.9.2.1).
+pub fn an_empty_shared_queue_exceeds_rnr_retries<D: Device>(device: &D) -> Verdict {
+    let setup = Setup {
+        rnr_timer: 1,
+        rnr_retry: 2,
+        ..Setup::default()
+    };
+    let bed = Bed::with(device, setup)?;
+    let (one, other) = (bed.lane(), bed.lane());
+    bed.send(&one, 1, (0, 8));
+    bed.a.expect_sent(&[(1, WcStatus::RnrRetryExcErr)]);
+    bed.recv(7, (0, 8));
+    bed.send(&other, 2, (0, 8));
+    bed.a.expect_sent(&[(2, WcStatus::Success)]);
+    bed.b.expect_received(&[(7, WcStatus::Success)]);
+    Ok(())
+}
+
+/// An armed limit raises one event, when a receive is taken and fewer are left; then it has to be
+/// armed anew (IBTA vol. 1, 10.2.9; ibv_modify_srq(3)).
+pub fn the_limit_raises_one_event<D: Device>(device: &D) -> Verdict {
+    let bed = Bed::new(device)?;
+    let lane = bed.lane();
+    let event = AsyncEvent::SrqLimitReached(bed.srq.id());
+    let take_one = || {
+        bed.send(&lane, 1, (0, 8));
+        bed.a.expect_sent(&[(1, WcStatus::Success)]);
+        bed.b.expect_received(&[(7, WcStatus::Success)]);
+    };
+    for _ in 0..2 {
+        (0..6).for_each(|_| bed.recv(7, (0, 8)));
+        take_one(); // not armed: nothing is told
+        bed.srq.arm(3).expect("arm the limit");
+        assert_eq!(bed.srq.query().expect("query").srq_limit, 3);
+        take_one();
+        take_one();
+        bed.expect_no_event();
+        take_one();
+        bed.expect_event(event);
+        assert_eq!(bed.srq.query().expect("query").srq_limit, 0);
+        take_one();
+        take_one();
+        bed.expect_no_event();
+    }
+    Ok(())
+}
+
+/// A limit beyond the queue is refused (ibv_modify_srq(3)).
+pub fn a_limit_beyond_the_queue_is_refused<D: Device>(device: &D) -> Verdict {
+    let bed = Bed::new(device)?;
+    let attr = bed.srq.query().expect("query");
+    assert!(attr.caps.max_wr >= 64 && attr.caps.max_sge >= 2, "{attr:?}");
+    assert_eq!(attr.srq_limit, 0);
+    bed.srq.arm(attr.caps.max_wr + 1).expect_err("too large");
+    assert_eq!(bed.srq.query().expect("query").srq_limit, 0);
+    Ok(())
+}
+
+/// Receives are posted to the shared queue, not to the queue pair (IBTA vol. 1, 11.4.1.2;
+/// ibv_post_recv(3)).
+pub fn a_queue_pair_with_a_shared_queue_refuses_receives<D: Device>(device: &D) -> Verdict {
+    let bed = Bed::new(device)?;
+    let lane = bed.lane();
+    let request = RecvRequest::new(WrId(1), &[]);
+    let refused = lane.to.post_recv(&[request]).expect_err("has a shared one");
+    assert_eq!(refused.index, 0);
+    assert_eq!(refused.cause, PostErrorCause::HasSharedReceiveQueue);
+    Ok(())
+}
+
+/// A queue pair that fails flushes nothing that it has not taken: the others go on with it (IBTA
+/// vol. 1, 10.2.9).
+pub fn a_failing_queue_pair_leaves_the_receives<D: Device>(device: &D) -> Verdict {
+    let bed = Bed::new(device)?;
+    let (one, other) = (bed.lane(), bed.lane());
+    (0..4).for_each(|i| bed.recv(i, (0, 8)));
+    bed.send(&one, 1, (0, 8));
+    bed.a.expect_sent(&[(1, WcStatus::Success)]);
+    one.to.modify(&QpAttr::to(QpState::Err)).expect("to ERR");
+    bed.b.expect_received(&[(0, WcStatus::Success)]);
+    bed.b.expect_quiet();
+    for i in 1..4 {
+        bed.send(&other, i, (0, 8));
+        bed.a.expect_sent(&[(i, WcStatus::Success)]);
+        bed.b.expect_received(&[(i, WcStatus::Success)]);
+    }
+    Ok(())
+}
+
+/// When a queue pair with a shared queue has failed and takes nothing more, that is told once: until
+/// then a receive that it took may still complete (IBTA vol. 1, 11.6.3; ibv_get_async_event(3)).
+pub fn the_last_receive_of_a_failing_queue_pair_is_told<D: Device>(device: &D) -> Verdict {
+    let bed = Bed::new(device)?;
+    let (one, other) = (bed.lane(), bed.lane());
+    bed.recv(1, (0, 8));
+    for qp in [&other.to, &one.to] {
+        bed.expect_no_event();
+        qp.modify(&QpAttr::to(QpState::Err)).expect("to ERR");
+        bed.expect_event(AsyncEvent::LastWqeReached(qp.qpn()));
+    }
+    bed.expect_no_event();
+    bed.b.expect_quiet();
+    Ok(())
+}
+
+/// RESET takes no receives along either, and the queue pair takes them again afterwards (IBTA
+/// vol. 1, 10.2.9, 10.3.1.1).
+pub fn a_queue_pair_that_was_reset_takes_again<D: Device>(device: &D) -> Verdict {
+    let bed = Bed::new(device)?;
+    let lane = bed.lane();
+    (0..4).for_each(|i| bed.recv(i, (0, 8)));
+    for i in 0..4 {
+        bed.send(&lane, i, (0, 8));
+        bed.a.expect_sent(&[(i, WcStatus::Success)]);
+        bed.b.expect_received(&[(i, WcStatus::Success)]);
+        for qp in [&lane.from, &lane.to] {
+            qp.modify(&QpAttr::to(QpState::Reset)).expect("to RESET");
+        }
+        let (a, b) = (&bed.a.context, &bed.b.context);
+        connect((a, &lane.from), (b, &lane.to), &bed.setup);
+    }
+    bed.b.expect_quiet();
+    Ok(())
+}
+
+/// A message longer than the shared receive that it took fails its connection with that receive; the
+/// other connections go on with the others (IBTA vol. 1, 9.7.4.1.6, 9.9.3).
+pub fn a_message_too_long_for_its_shared_receive_fails_alone<D: Device>(device: &D) -> Verdict {
+    let bed = Bed::new(device)?;
+    let (one, other) = (bed.lane(), bed.lane());
+    bed.recv(1, (0, 8));
+    bed.recv(2, (0, 8));
+    bed.send(&one, 5, (0, 9));
+    bed.a.expect_sent(&[(5, WcStatus::RemInvReqErr)]);
+    bed.b.expect_received(&[(1, WcStatus::LocLenErr)]);
+    bed.send(&other, 6, (0, 8));
+    bed.a.expect_sent(&[(6, WcStatus::Success)]);
+    bed.b.expect_received(&[(2, WcStatus::Success)]);
+    Ok(())
+}
+
+/// A receive in memory of another protection domain is a fault of the receiver's (IBTA vol. 1,
+/// 9.7.4.1.5, 10.2.3).
+pub fn a_shared_receive_in_another_domain_is_a_fault<D: Device>(device: &D) -> Verdict {
+    let bed = Bed::new(device)?;
+    let lane = bed.lane();
+    let other = bed.b.context.alloc_pd().expect("allocate a domain");
+    let size = Bytes::kib(4);
+    let mr = bed.b.context.alloc_mr(&other, size, crate::pair::ALL);
+    let mr = mr.expect("allocate a region");
+    mr.write(0, &[BLANK; 8]).expect("within the region");
+    post_receive(&bed.srq, &mr, 1, (0, 8));
+    bed.send(&lane, 5, (0, 8));
+    bed.a.expect_sent(&[(5, WcStatus::RemOpErr)]);
+    bed.b.expect_received(&[(1, WcStatus::LocProtErr)]);
+    let mut found = [0; 8];
+    mr.read(0, &mut found).expect("within the region");
+    assert_eq!(found, [BLANK; 8]);
+    Ok(())
+}
+
+/// Sizes out of range, more pieces than asked for, and more requests than fit are refused
+/// (ibv_create_srq(3), ibv_post_srq_recv(3)).
+pub fn shared_queue_sizes_are_checked<D: Device>(device: &D) -> Verdict {
+    let bed = Bed::new(device)?;
+    let (b, limits) = (&bed.b, bed.b.context.caps());
+    let (most, pieces) = (limits.max_srq_wr, limits.max_srq_sge);
+    for (max_wr, max_sge) in [(0, 1), (most + 1, 1), (1, pieces + 1)] {
+        match b.context.create_srq(&b.pd, &SrqCaps { max_wr, max_sge }) {
+            Err(CreateError::OutOfRange { .. }) => {}
+            Err(e) => panic!("another refusal: {e}"),
+            Ok(_) => panic!("{max_wr} requests of {max_sge} pieces were taken"),
+        }
+    }
+    let caps = bed.srq.query().expect("query").caps;
+    let piece = b.mr.sge(0, 1).expect("within the region");
+    let sges = vec![piece; caps.max_sge as usize + 1];
+    let refused = bed.srq.post_recv(&[RecvRequest::new(WrId(0), &sges)]);
+    let refused = refused.expect_err("one piece too many").cause;
+    assert!(matches!(refused, PostErrorCause::TooManySges { .. }));
+    let request = |i| RecvRequest::new(WrId(i), &[]);
+    for i in 0..caps.max_wr {
+        bed.srq
+            .post_recv(&[request(i.into())])
+            .expect("there is room");
+    }
+    // A driver may have rounded up: its queue is full within twice the size.
+    let full = (0..=caps.max_wr).find_map(|_| bed.srq.post_recv(&[request(0)]).err());
+    let full = full.expect("a queue without end").cause;
+    assert!(matches!(full, PostErrorCause::QueueFull { .. }), "{full}");
+    Ok(())
+}
+
+/// A list is posted up to the request that is wrong (ibv_post_srq_recv(3)).
+pub fn a_shared_list_is_posted_up_to_the_wrong_request<D: Device>(device: &D) -> Verdict {
+    let bed = Bed::new(device)?;
+    let lane = bed.lane();
+    let caps = bed.srq.query().expect("query").caps;
+    let piece = bed.b.mr.sge(0, 8).expect("within the region");
+    let (good, wrong) = ([piece], vec![piece; caps.max_sge as usize + 1]);
+    let request = |i, sges| RecvRequest::new(WrId(i), sges);
+    let list = [request(1, &good), request(2, &wrong), request(3, &good)];
+    let refused = bed.srq.post_recv(&list).expect_err("the second is wrong");
+    assert_eq!(refused.index, 1);
+    bed.send(&lane, 1, (0, 8));
+    bed.send(&lane, 2, (0, 8));
+    bed.b.expect_received(&[(1, WcStatus::Success)]);
+    bed.a.expect_sent(&[(1, WcStatus::Success)]);
+    bed.a.expect_quiet();
+    bed.recv(4, (0, 8));
+    bed.b.expect_received(&[(4, WcStatus::Success)]);
+    bed.a.expect_sent(&[(2, WcStatus::Success)]);
+    Ok(())
+}
+
+/// Queue pairs keep their shared queue: it ends with the last of them (ibv_destroy_srq(3): it fails
+/// while a queue pair uses the queue).
+pub fn a_shared_queue_lives_as_long_as_its_queue_pairs<D: Device>(device: &D) -> Verdict {
+    let bed = Bed::new(device)?;
+    let lane = bed.lane();
+    (0..3).for_each(|i| bed.recv(i, (0, 8)));
+    let Bed { srq, a, b, .. } = bed;
+    drop(srq);
+    let sges = [a.mr.sge(0, 8).expect("within the region")];
+    for i in 0..3 {
+        let request = SendRequest::new(WrId(i), Operation::Send, &sges);
+        let posted = lane.from.post_send(&[request.with_flags(SIGNALED)]);
+        posted.expect("post a SEND");
+        a.expect_sent(&[(i, WcStatus::Success)]);
+        b.expect_received(&[(i, WcStatus::Success)]);
+    }
+    drop(lane);
+    let again = b.context.create_srq(&b.pd, &sizes(64));
+    again.expect("create another one");
+    Ok(())
+}
+
+/// Objects of different contexts do not go together (IBTA vol. 1, 10.2.1).
+pub fn a_shared_queue_of_another_context_is_refused<D: Device>(device: &D) -> Verdict {
+    let bed = Bed::new(device)?;
+    let (a, b) = (&bed.a, &bed.b);
+    let init = QpInit {
+        qp_type: QpType::Rc,
+        send_cq: &*a.send_cq,
+        recv_cq: &*a.recv_cq,
+        caps: bed.setup.caps,
+    };
+    let refused = |made: Result<_, CreateError>| matches!(made, Err(CreateError::Foreign { .. }));
+    let made = a.context.create_qp_with_srq(&a.pd, &init, &bed.srq);
+    assert!(refused(made.map(drop)));
+    let made = a.context.create_srq(&b.pd, &sizes(8));
+    assert!(refused(made.map(drop)));
+    Ok(())
+}
+
+/// UC takes shared receives, too; what finds none is dropped (IBTA vol. 1, 9.8.2.2, 10.2.9).
+pub fn uc_takes_shared_receives<D: Device>(device: &D) -> Verdict {
+    let bed = Bed::new(device)?;
+    let (a, b) = (&bed.a, &bed.b);
+    let init = QpInit {
+        qp_type: QpType::Uc,
+        send_cq: &*a.send_cq,
+        recv_cq: &*a.recv_cq,
+        caps: bed.setup.caps,
+    };
+    let from = match a.context.create_qp(&a.pd, &init) {
+        Ok(qp) => qp,
+        Err(CreateError::Unsupported(_)) => return Err(NotSupported("UC queue pairs")),
+        Err(e) => panic!("create a UC queue pair: {e}"),
+    };
+    let to = bed.shared_qp(QpType::Uc, &b.recv_cq);
+    let lane = Lane::<D::Context> { from, to };
+    let (psn_a, psn_b) = bed.setup.psn;
+    crate::unreliable::connect_qp((a, &lane.from), (b, lane.to.qpn()), (psn_a, psn_b));
+    crate::unreliable::connect_qp((b, &lane.to), (a, lane.from.qpn()), (psn_b, psn_a));
+    bed.send(&lane, 1, (0, 8));
+    a.expect_sent(&[(1, WcStatus::Success)]);
+    std::thread::sleep(QUIET);
+    for i in 2..5 {
+        bed.recv(10 + i, (0, 3000));
+        bed.send(&lane, i, (0, 3000));
+        a.expect_sent(&[(i, WcStatus::Success)]);
+        b.expect_received(&[(10 + i, WcStatus::Success)]);
+    }
+    b.expect_quiet();
+    Ok(())
+}
+
+/// Messages that come at a time from many threads take each receive once (IBTA vol. 1, 10.2.9).
+pub fn senders_at_a_time_take_each_receive_once<D: Subject>(device: &D) -> Verdict {
+    const SENDERS: u64 = 4;
+    const EACH: u64 = 1000;
+    let bed = Bed::new(device)?;
+    let lanes: Vec<_> = (0..SENDERS).map(|_| bed.lane()).collect();
+    let cqs: Vec<_> = lanes.iter().map(|lane| lane.to.qpn()).collect();
+    let seen: Vec<_> = (0..SENDERS * EACH).map(|_| AtomicU32::new(0)).collect();
+    let deadline = Instant::now() + PATIENCE * 4;
+    std::thread::scope(|scope| {
+        for (sender, lane) in lanes.iter().enumerate() {
+            let (qp, mr) = (&lane.from, &bed.a.mr);
+            scope.spawn(move || {
+                for i in 0..EACH {
+                    let at = sender as u64 * 8;
+                    let sges = [mr.sge(at, 8).expect("within the region")];
+                    // Signaled now and then: their completions free the send queue.
+                    let request = SendRequest::new(WrId(i), Operation::Send, &sges);
+                    let request = match i % 16 {
+                        0 => request.with_flags(SIGNALED),
+                        _ => request,
+                    };
+                    while let Err(error) = qp.post_send(&[request]) {
+                        let full = matches!(error.cause, PostErrorCause::QueueFull { .. });
+                        assert!(full && Instant::now() < deadline, "{error}");
+                        std::thread::yield_now();
+                    }
+                }
+            });
+        }
+        let (mut posted, mut taken, mut of) = (0, 0, vec![0; cqs.len()]);
+        while taken < SENDERS * EACH {
+            assert!(Instant::now() < deadline, "{taken} messages have come");
+            if posted < SENDERS * EACH && posted - taken < 64 {
+                bed.recv(posted, (posted % 64 * 8, 8));
+                posted += 1;
+            }
+            for cq in [&bed.b.recv_cq, &bed.a.send_cq] {
+                let mut into = [WorkCompletion::default(); 8];
+                let n = cq.poll(&mut into).expect("poll");
+                assert!(into[..n].iter().all(|c| c.status.is_success()));
+                if !Arc::ptr_eq(cq, &bed.b.recv_cq) {
+                    continue;
+                }
+                for completion in &into[..n] {
+                    seen[completion.wr_id.0 as usize].fetch_add(1, Ordering::Relaxed);
+                    let at = cqs.iter().position(|qpn| *qpn == completion.qp_num);
+                    of[at.expect("a queue pair of the queue")] += 1;
+                }
+                taken += n as u64;
+            }
+        }
+        assert_eq!(of, [EACH; SENDERS as usize]);
+    });
+    assert!(seen.iter().all(|n| n.load(Ordering::Relaxed) == 1));
+    bed.b.expect_quiet();
+    wait_for("all receives to be taken", || {
+        bed.srq.post_recv(&[RecvRequest::new(WrId(0), &[])]).is_ok()
+    });
+    Ok(())
+}

@@ -1,0 +1,40 @@
+//! Multicast groups of UD queue pairs: the UDP port has them, the local port has none.
+
+use adverb_verbs::{Gid, McastError, QpType, Unsupported};
+
+use super::QpInner;
+use crate::udp::{Udp, ip_of};
+
+impl QpInner {
+    /// The UDP port, if the queue pair may be in the group.
+    fn port_of_groups(&self, gid: Gid) -> Result<&Udp, McastError> {
+        McastError::check(self.service, gid)?;
+        self.port.udp.as_ref().ok_or_else(|| {
+            McastError::Unsupported(Unsupported {
+                feature: "multicast groups without a UDP port (soft@ADDR has one)",
+                device: "soft".into(),
+            })
+        })
+    }
+
+    pub(super) fn attach_mcast(&self, gid: Gid) -> Result<(), McastError> {
+        let udp = self.port_of_groups(gid)?;
+        udp.join(self.qpn, ip_of(gid))
+            .map_err(|refusal| refusal.of_group(gid))
+    }
+
+    pub(super) fn detach_mcast(&self, gid: Gid) -> Result<(), McastError> {
+        let udp = self.port_of_groups(gid)?;
+        match udp.leave(self.qpn, ip_of(gid)) {
+            true => Ok(()),
+            false => Err(McastError::NotAttached { gid }),
+        }
+    }
+
+    /// Before it is destroyed: out of all groups.
+    pub(super) fn leave_groups(&self) {
+        if let (QpType::Ud, Some(udp)) = (self.service, &self.port.udp) {
+            udp.leave_all(self.qpn);
+        }
+    }
+}

@@ -1,0 +1,540 @@
+//! Shared receive queues, as their owner sees them.
+//!
+//! Requesters take requests from the [`SharedRing`] and complete them in their slots. The owner goes
+//! along behind them: it notes who has taken what, and hands on what has completed to the completion
+//! queue of the queue pair that took it. So a completion queue looks at the shared queue, not at each
+//! of its queue pairs. A requester that stops in the middle of a message keeps its request, and
+//! nothing else, from the others.
+//!
+//! Sources: IBTA vol. 1, 10.2.9; ibv_create_srq(3).
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use adverb_transport::{LocalPiece, ReceiveWork, SharedReceives};
+use adverb_verbs::{
+    AsyncEvent, CreateError, Lkey, ModifySrqError, PostError, PostErrorCause, Qpn, QuerySrqError,
+    RecvRequest, SharedReceiveQueue, SrqAttr, SrqCaps, SrqId, WcStatus, WorkCompletion, WrId,
+};
+use spin::mutex::SpinMutex;
+
+use crate::context::{Handle, SoftPd};
+use crate::cq::received;
+use crate::layout::MAX_SRQ;
+use crate::port::{Port, TableEntry, lock};
+use crate::ring::{Arrival, Line, Piece, RecvRing};
+use crate::shared_ring::{SharedRing, Ticket};
+
+/// Slots beyond one a request: so many may be kept by requesters that were stopped in the middle of a
+/// message while their queue pair was taken back.
+const SPARE_SLOTS: u32 = 32;
+
+/// A shared receive queue of the user-space NIC.
+#[derive(Debug)]
+pub struct SoftSrq {
+    pub(crate) inner: Arc<SrqInner>,
+    _handle: Arc<Handle>,
+}
+
+#[derive(Debug)]
+pub(crate) struct SrqInner {
+    pub(crate) port: Arc<Port>,
+    pub(crate) index: u32,
+    pd: u32,
+    caps: SrqCaps,
+    pub(crate) ring: SharedRing<'static>,
+    pub(crate) requests: Requests,
+    memory: Range<u64>,
+    state: SpinMutex<State>,
+    /// Requests that were taken, and completions that nobody has polled: read on each poll.
+    busy: AtomicUsize,
+    /// [`State::collected`], read on each poll.
+    collected: AtomicU64,
+}
+
+/// The slots of the requests.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Requests {
+    pub(crate) ring: RecvRing<'static>,
+    pub(crate) slots: usize,
+}
+
+#[derive(Debug)]
+struct State {
+    /// Position of the next request.
+    next: u64,
+    /// All before this position were taken, and it was noted by whom.
+    collected: u64,
+    /// Slots of the requests at the last positions.
+    slot_at: Box<[u16]>,
+    /// Names of the requests, by slot.
+    wr_ids: Box<[u64]>,
+    free: Vec<u16>,
+    held: Vec<Held>,
+    /// By index of the queue pair.
+    users: Vec<Option<User>>,
+    /// Completions that nobody has polled, by index of the completion queue.
+    ready: Vec<(u32, VecDeque<WorkCompletion>)>,
+    /// Slots that a stopped requester may still write to.
+    kept: Vec<Held>,
+}
+
+/// A request that was taken.
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    ticket: Ticket,
+    holder: u16,
+}
+
+/// A queue pair that takes from the queue.
+#[derive(Clone, Copy, Debug)]
+struct User {
+    qpn: Qpn,
+    recv_cq: u32,
+}
+
+/// Whether requesters of a queue pair have let go of what is taken back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Peer {
+    /// They have.
+    Idle,
+    /// One is stopped in the middle of a message, and may go on with it.
+    Stopped,
+}
+
+impl Peer {
+    pub(crate) fn from_idle(is_idle: bool) -> Self {
+        if is_idle { Peer::Idle } else { Peer::Stopped }
+    }
+}
+
+impl SoftSrq {
+    pub(crate) fn new(pd: &SoftPd, caps: &SrqCaps) -> Result<Self, CreateError> {
+        let port = &pd.handle.port;
+        let exhausted = CreateError::Exhausted {
+            what: "shared receive queues",
+            limit: MAX_SRQ.into(),
+        };
+        let index = lock(&port.srq_indices).take().ok_or(exhausted)?;
+        let made = SrqInner::build(pd, caps, index);
+        if made.is_err() {
+            lock(&port.srq_indices).give(index);
+        }
+        let inner = Arc::new(made?);
+        lock(&port.srqs).insert(index, Arc::downgrade(&inner));
+        Ok(SoftSrq {
+            inner,
+            _handle: pd.handle.clone(),
+        })
+    }
+}
+
+impl SrqInner {
+    fn build(pd: &SoftPd, caps: &SrqCaps, index: u32) -> Result<Self, CreateError> {
+        let port = &pd.handle.port;
+        port.reserve_entry(TableEntry::Srq(index))
+            .map_err(|e| port.no_room("make a shared receive queue", e))?;
+        let words = caps.max_wr.next_power_of_two() as usize;
+        let slots = (caps.max_wr + SPARE_SLOTS).next_power_of_two() as usize;
+        let stride = RecvRing::lines_per_slot(caps.max_sge as usize);
+        let lines = SharedRing::lines(words);
+        let length = (lines + slots * stride) * size_of::<Line>();
+        let memory = port.take_ring(length as u64)?;
+        let first = port.address(memory.start).cast::<Line>();
+        // SAFETY: the room was just taken from the port's own mapping, which `port` keeps for as
+        // long as the queue lives; the slots lie behind the words.
+        let (ring, requests) = unsafe {
+            (
+                SharedRing::from_raw(first, words),
+                RecvRing::from_raw(first.add(lines), slots, stride),
+            )
+        };
+        requests.clear();
+        let next = ring.clear();
+        let entry = port.srq_entry(index);
+        entry.offset.store(memory.start, Ordering::Relaxed);
+        entry.words.store(words as u32, Ordering::Relaxed);
+        entry.slots.store(slots as u32, Ordering::Relaxed);
+        entry.stride.store(stride as u32, Ordering::Relaxed);
+        entry.pd.store(pd.number, Ordering::Release);
+        Ok(SrqInner {
+            port: port.clone(),
+            index,
+            pd: pd.number,
+            caps: *caps,
+            ring,
+            requests: Requests {
+                ring: requests,
+                slots,
+            },
+            memory,
+            state: SpinMutex::new(State::new(next, words, slots)),
+            busy: AtomicUsize::new(0),
+            collected: AtomicU64::new(next),
+        })
+    }
+
+    fn accept(&self, state: &mut State, request: &RecvRequest<'_>) -> Result<(), PostErrorCause> {
+        let (given, max) = (request.sges.len(), self.caps.max_sge);
+        if given > max as usize {
+            return Err(PostErrorCause::TooManySges { given, max });
+        }
+        if state.outstanding() >= self.caps.max_wr.into() || state.free.is_empty() {
+            self.collect(state);
+        }
+        let full = PostErrorCause::QueueFull {
+            queue: "shared receive",
+            depth: self.caps.max_wr,
+        };
+        if state.outstanding() >= self.caps.max_wr.into() {
+            return Err(full);
+        }
+        let slot = state.free.pop().ok_or(full)?;
+        state.wr_ids[usize::from(slot)] = request.wr_id.0;
+        let pieces = request.sges.iter().map(|sge| Piece {
+            addr: sge.addr(),
+            length: sge.length(),
+            lkey: sge.lkey().0,
+        });
+        self.post(state, slot, pieces);
+        Ok(())
+    }
+
+    /// Posts what lies in a slot behind all others.
+    fn post(&self, state: &mut State, slot: u16, pieces: impl ExactSizeIterator<Item = Piece>) {
+        if state.next - state.collected == state.slot_at.len() as u64 {
+            self.collect(state);
+        }
+        let position = state.next;
+        let ticket = Ticket { position, slot };
+        let request = ticket.request(self.requests.slots);
+        self.requests.ring.post(request, pieces);
+        let at = position as usize & (state.slot_at.len() - 1);
+        state.slot_at[at] = slot;
+        state.next += 1;
+        self.ring.post(ticket);
+    }
+
+    /// Notes who has taken what, and ends what has completed.
+    fn collect(&self, state: &mut State) {
+        while state.collected < state.next
+            && let Some(holder) = self.ring.taken_by(state.collected)
+        {
+            let position = state.collected;
+            let slot = state.slot_at[position as usize & (state.slot_at.len() - 1)];
+            let ticket = Ticket { position, slot };
+            state.held.push(Held { ticket, holder });
+            state.collected += 1;
+        }
+        let mut held = std::mem::take(&mut state.held);
+        held.retain(|held| {
+            let arrival = self.arrival(held.ticket);
+            if let Some(arrival) = arrival {
+                state.end(*held, arrival);
+            }
+            arrival.is_none()
+        });
+        state.held = held;
+    }
+
+    fn arrival(&self, ticket: Ticket) -> Option<Arrival> {
+        let request = ticket.request(self.requests.slots);
+        self.requests.ring.arrival(request)
+    }
+
+    fn note_busy(&self, state: &State) {
+        let ready: usize = state.ready.iter().map(|(_, ready)| ready.len()).sum();
+        self.busy.store(state.held.len() + ready, Ordering::Release);
+        self.collected.store(state.collected, Ordering::Release);
+    }
+
+    /// Whether there is nothing to take for any completion queue.
+    #[inline]
+    fn is_quiet(&self) -> bool {
+        self.busy.load(Ordering::Acquire) == 0
+            && (self.ring.taken_by(self.collected.load(Ordering::Acquire))).is_none()
+    }
+
+    /// The protection domain that the requests' memory is checked against.
+    pub(crate) fn domain(&self) -> u32 {
+        self.pd
+    }
+
+    pub(crate) fn id(&self) -> SrqId {
+        SrqId(self.index)
+    }
+
+    /// Wakes the engines of peers that wait for a receive.
+    #[cold]
+    fn wake_sleepers(&self) {
+        let qps = self.port.queue_pairs();
+        qps.iter()
+            .filter(|qp| qp.takes_from(self))
+            .for_each(|qp| qp.wake_waiting_peer());
+    }
+
+    // --- what completion queues ask for
+
+    /// Takes completions for the completion queue with this index; returns how many.
+    #[inline]
+    pub(crate) fn take(&self, recv_cq: u32, into: &mut [WorkCompletion]) -> usize {
+        if into.is_empty() || self.is_quiet() {
+            return 0;
+        }
+        self.take_some(recv_cq, into)
+    }
+
+    #[inline(never)] // keeps the poll of connections small
+    fn take_some(&self, recv_cq: u32, into: &mut [WorkCompletion]) -> usize {
+        let mut state = self.state.lock();
+        self.collect(&mut state);
+        let ready = state.ready_for(recv_cq);
+        let count = into.len().min(ready.len());
+        for (place, completion) in into.iter_mut().zip(ready.drain(..count)) {
+            *place = completion;
+        }
+        self.note_busy(&state);
+        count
+    }
+
+    // --- what queue pairs ask for
+
+    /// Adds a queue pair.
+    pub(crate) fn join(&self, index: u32, qpn: Qpn, recv_cq: u32) {
+        let mut state = self.state.lock();
+        let index = index as usize;
+        if state.users.len() <= index {
+            state.users.resize(index + 1, None);
+        }
+        state.users[index] = Some(User { qpn, recv_cq });
+    }
+
+    /// Takes a queue pair away, with its completions: it is destroyed or reset.
+    pub(crate) fn leave(&self, index: u32, peer: Peer) {
+        let index = index as u16;
+        let mut state = self.state.lock();
+        self.collect(&mut state);
+        for held in state.take_held(index) {
+            state.let_go(held, peer);
+        }
+        if peer == Peer::Idle {
+            let State { kept, free, .. } = &mut *state;
+            free.extend(
+                kept.extract_if(.., |held| held.holder == index)
+                    .map(|held| held.ticket.slot),
+            );
+        }
+        let user = state.users.get_mut(usize::from(index));
+        if let Some(user) = user.and_then(Option::take) {
+            let ready = state.ready_for(user.recv_cq);
+            ready.retain(|completion| completion.qp_num != user.qpn);
+        }
+        self.note_busy(&state);
+    }
+
+    /// Flushes what a queue pair has taken and not completed: what arrived stays a success. Nobody
+    /// takes more for it. True where something was flushed.
+    pub(crate) fn flush(&self, index: u32, peer: Peer) -> bool {
+        let mut state = self.state.lock();
+        self.collect(&mut state);
+        let held = state.take_held(index as u16);
+        let was_held = !held.is_empty();
+        for held in held {
+            let flushed = Arrival {
+                status: WcStatus::WrFlushErr.code() as u8,
+                ..Arrival::default()
+            };
+            state.complete(held, flushed);
+            state.let_go(held, peer);
+        }
+        self.note_busy(&state);
+        was_held
+    }
+
+    /// A requester of a queue pair died, which lives on: the request that it may have taken waits
+    /// for another message.
+    pub(crate) fn repost(&self, index: u32) {
+        let mut state = self.state.lock();
+        self.collect(&mut state);
+        for held in state.take_held(index as u16) {
+            self.post_again(&mut state, held.ticket);
+        }
+        self.note_busy(&state);
+    }
+
+    /// A queue pair does not complete this request: it waits for another message.
+    fn give_back(&self, ticket: Ticket) {
+        let mut state = self.state.lock();
+        self.collect(&mut state);
+        let held = state.held.iter().position(|held| held.ticket == ticket);
+        if let Some(at) = held {
+            state.held.remove(at);
+            self.post_again(&mut state, ticket);
+        }
+        self.note_busy(&state);
+    }
+
+    fn post_again(&self, state: &mut State, ticket: Ticket) {
+        let request = ticket.request(self.requests.slots);
+        let pieces: Vec<Piece> = self.requests.ring.pieces(request).collect();
+        self.post(state, ticket.slot, pieces.into_iter());
+    }
+}
+
+/// The queue as this port's own NIC takes from it, for one of the port's queue pairs.
+#[derive(Debug)]
+pub(crate) struct OwnReceives {
+    srq: Arc<SrqInner>,
+    holder: u16,
+}
+
+impl OwnReceives {
+    pub(crate) fn new(srq: Arc<SrqInner>, index: u32) -> Self {
+        let holder = index as u16;
+        OwnReceives { srq, holder }
+    }
+}
+
+impl SharedReceives for OwnReceives {
+    /// The transport knows the request by its position among the slots.
+    fn take(&mut self) -> Option<ReceiveWork> {
+        let ticket = self.srq.ring.take(self.holder)?;
+        let requests = &self.srq.requests;
+        let position = ticket.request(requests.slots);
+        let pieces = requests.ring.pieces(position).map(|piece| LocalPiece {
+            addr: piece.addr,
+            length: piece.length,
+            lkey: Lkey(piece.lkey),
+        });
+        Some(ReceiveWork {
+            wr_id: WrId(position),
+            pieces: pieces.collect(),
+        })
+    }
+
+    fn give_back(&mut self, work: ReceiveWork) {
+        let slots = self.srq.requests.slots;
+        self.srq.give_back(Ticket::of_request(work.wr_id.0, slots));
+    }
+}
+
+impl Drop for SrqInner {
+    fn drop(&mut self) {
+        lock(&self.port.srqs).remove(&self.index);
+        self.port.forget(AsyncEvent::SrqLimitReached(self.id()));
+        // What a stopped requester may still write to is not given again.
+        let state = self.state.get_mut();
+        if state.held.is_empty() && state.kept.is_empty() {
+            self.port.give_ring(self.memory.clone());
+            lock(&self.port.srq_indices).give(self.index);
+        }
+    }
+}
+
+impl SharedReceiveQueue for SoftSrq {
+    fn id(&self) -> SrqId {
+        self.inner.id()
+    }
+
+    #[inline]
+    fn post_recv(&self, requests: &[RecvRequest<'_>]) -> Result<(), PostError> {
+        let srq = &*self.inner;
+        let mut state = srq.state.lock();
+        let mut posted = Ok(());
+        for (index, request) in requests.iter().enumerate() {
+            if let Err(cause) = srq.accept(&mut state, request) {
+                posted = Err(PostError { index, cause });
+                break;
+            }
+        }
+        srq.note_busy(&state);
+        drop(state);
+        if srq.ring.take_sleepers() {
+            srq.wake_sleepers();
+        }
+        posted
+    }
+
+    fn arm(&self, srq_limit: u32) -> Result<(), ModifySrqError> {
+        let (srq, max_wr) = (&*self.inner, self.inner.caps.max_wr);
+        if srq_limit > max_wr {
+            return Err(ModifySrqError::Limit {
+                given: srq_limit,
+                max_wr,
+            });
+        }
+        if srq.ring.take_reached() {
+            srq.port.report(AsyncEvent::SrqLimitReached(srq.id()));
+        }
+        srq.ring.arm(srq_limit);
+        Ok(())
+    }
+
+    fn query(&self) -> Result<SrqAttr, QuerySrqError> {
+        Ok(SrqAttr {
+            caps: self.inner.caps,
+            srq_limit: self.inner.ring.limit(),
+        })
+    }
+}
+
+impl State {
+    fn new(first: u64, words: usize, slots: usize) -> Self {
+        State {
+            next: first,
+            collected: first,
+            slot_at: vec![0; words].into(),
+            wr_ids: vec![0; slots].into(),
+            free: (0..slots).rev().map(|slot| slot as u16).collect(),
+            held: Vec::new(),
+            users: Vec::new(),
+            ready: Vec::new(),
+            kept: Vec::new(),
+        }
+    }
+
+    /// Requests that are posted, or taken and not known to have completed.
+    fn outstanding(&self) -> u64 {
+        self.next - self.collected + self.held.len() as u64
+    }
+
+    fn take_held(&mut self, holder: u16) -> Vec<Held> {
+        self.held
+            .extract_if(.., |held| held.holder == holder)
+            .collect()
+    }
+
+    /// A request that has completed: its slot is free.
+    fn end(&mut self, held: Held, arrival: Arrival) {
+        self.complete(held, arrival);
+        self.free.push(held.ticket.slot);
+    }
+
+    fn let_go(&mut self, held: Held, peer: Peer) {
+        match peer {
+            Peer::Idle => self.free.push(held.ticket.slot),
+            Peer::Stopped => self.kept.push(held),
+        }
+    }
+
+    fn complete(&mut self, held: Held, arrival: Arrival) {
+        // Of a queue pair that is gone nobody wants to know.
+        let user = self.users.get(usize::from(held.holder));
+        if let Some(user) = user.copied().flatten() {
+            let wr_id = WrId(self.wr_ids[usize::from(held.ticket.slot)]);
+            let completion = received(wr_id, user.qpn, arrival);
+            self.ready_for(user.recv_cq).push_back(completion);
+        }
+    }
+
+    fn ready_for(&mut self, recv_cq: u32) -> &mut VecDeque<WorkCompletion> {
+        let known = self.ready.iter().position(|(cq, _)| *cq == recv_cq);
+        let at = known.unwrap_or_else(|| {
+            self.ready.push((recv_cq, VecDeque::new()));
+            self.ready.len() - 1
+        });
+        &mut self.ready[at].1
+    }
+}

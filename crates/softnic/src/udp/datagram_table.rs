@@ -1,0 +1,141 @@
+//! The UD queue pairs of the UDP port, by index, the groups that they are in, and where their
+//! datagrams go: address handles.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use adverb_transport::Counters;
+use adverb_verbs::{AhRef, Destination, PathMtu, Qpn};
+use adverb_wire::frame::Addresses;
+use adverb_wire::ipv4::{Fragmentation, Unseen};
+use adverb_wire::{Packet, grh};
+
+use super::address::socket_of;
+use super::datagrams::{DatagramLink, Target, front};
+use super::groups::Groups;
+use crate::layout::qp_index;
+use crate::qp::QpInner;
+
+/// Names of address handles to other addresses have this bit; those to this one are numbers of
+/// protection domains, which are shorter.
+const AFAR: u64 = 1 << 63;
+
+/// Whether a handle leads to another address.
+pub(crate) fn leads_afar(ah: AhRef<'_>) -> bool {
+    ah.name() & AFAR != 0
+}
+
+/// What an address handle says.
+#[derive(Clone, Copy, Debug)]
+struct Way {
+    pd: u32,
+    ip: IpAddr,
+}
+
+#[derive(Debug)]
+pub(super) struct DatagramTable {
+    own: SocketAddr,
+    mtu: PathMtu,
+    links: HashMap<u32, Box<DatagramLink>>,
+    pub(super) groups: Groups,
+    ways: HashMap<u64, Way>,
+    /// Handles made: names are not used again.
+    made: u64,
+}
+
+impl DatagramTable {
+    pub(super) fn new(own: SocketAddr, mtu: PathMtu) -> Self {
+        DatagramTable {
+            own,
+            mtu,
+            links: HashMap::new(),
+            groups: Groups::default(),
+            ways: HashMap::new(),
+            made: 0,
+        }
+    }
+
+    // --- address handles
+
+    /// Makes a handle of domain `pd`; its name. None where `ip` is of another IP version.
+    pub(super) fn make_way(&mut self, pd: u32, ip: IpAddr) -> Option<u64> {
+        Addresses::of(self.own.ip(), ip)?;
+        self.made += 1;
+        let name = AFAR | self.made;
+        self.ways.insert(name, Way { pd, ip });
+        Some(name)
+    }
+
+    pub(super) fn forget_way(&mut self, name: u64) {
+        self.ways.remove(&name);
+    }
+
+    /// Where a datagram of domain `pd` goes; none where that has no such handle.
+    pub(super) fn target(&self, pd: u32, to: &Destination<'_>) -> Option<Target> {
+        let way = self.ways.get(&to.ah.name()).filter(|way| way.pd == pd)?;
+        Target::new(self.own, socket_of(way.ip, to.qpn))
+    }
+
+    // --- queue pairs
+
+    /// From now on a queue pair gets what comes.
+    pub(super) fn insert(&mut self, qp: &Arc<QpInner>) {
+        let link = DatagramLink::new(qp, self.mtu);
+        self.links.insert(qp_index(qp.qpn()), Box::new(link));
+    }
+
+    pub(super) fn remove(&mut self, qpn: Qpn) -> Option<Box<DatagramLink>> {
+        self.links.remove(&qp_index(qpn))
+    }
+
+    pub(super) fn link(&mut self, qpn: Qpn) -> Option<&mut DatagramLink> {
+        let link = self.links.get_mut(&qp_index(qpn))?;
+        (link.qp.qpn() == qpn).then_some(link)
+    }
+
+    /// Gives a packet to its queue pair, or to all that are in its group. `length` is that of the
+    /// whole, `identification` what the sender's IP header has. False where there is none.
+    pub(super) fn deliver(
+        &mut self,
+        packet: &Packet<'_>,
+        (addresses, length, identification): (Addresses, usize, u16),
+    ) -> bool {
+        let unseen = Unseen {
+            identification,
+            fragmentation: Fragmentation::Forbidden,
+        };
+        let front = || front(addresses, length, unseen);
+        let (qpn, to) = (packet.headers.bth.dest_qp, addresses.destination());
+        if to.is_multicast() && qpn == Qpn::MULTICAST {
+            return self.deliver_to_group(packet, to, &front());
+        }
+        match self.link(qpn) {
+            Some(link) if !to.is_multicast() => {
+                link.take(packet, &front());
+                true
+            }
+            _ => false,
+        }
+    }
+
+    fn deliver_to_group(
+        &mut self,
+        packet: &Packet<'_>,
+        group: IpAddr,
+        front: &[u8; grh::LEN],
+    ) -> bool {
+        let mut is_taken = false;
+        for qpn in self.groups.members(group) {
+            if let Some(link) = self.links.get_mut(&qp_index(*qpn)) {
+                link.take(packet, front);
+                is_taken = true;
+            }
+        }
+        is_taken
+    }
+
+    pub(super) fn counters(&self) -> impl Iterator<Item = &Counters> {
+        self.links.values().map(|link| link.counters())
+    }
+}

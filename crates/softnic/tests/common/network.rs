@@ -1,0 +1,213 @@
+//! Two hosts with UDP ports: network namespaces with a wire between them, or two addresses of the
+//! loopback; and connections between them.
+#![allow(dead_code, unreachable_pub, reason = "each test uses a part of it")]
+
+use std::fs::File;
+use std::net::{IpAddr, Ipv4Addr};
+use std::os::fd::AsFd;
+use std::process::Command;
+
+use adverb_softnic::{Fate, SoftDevice, SoftQp};
+use adverb_units::Bytes;
+use adverb_verbs::{
+    AckTimeout, AddressVector, Device, Gid, Lid, PathMtu, PortNum, Psn, QpAttr, QpState, Qpn,
+    QueuePair, RetryCount,
+};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
+use super::{End, Random, all_access};
+
+/// Two hosts, 0 and 1.
+pub struct Network {
+    ips: [IpAddr; 2],
+    /// None: both are on the loopback.
+    namespaces: Option<[String; 2]>,
+}
+
+impl Network {
+    /// One address for both.
+    pub fn one_address(net: u8) -> Self {
+        let ip = IpAddr::V4(Ipv4Addr::new(127, 9, net, 1));
+        Network {
+            ips: [ip, ip],
+            namespaces: None,
+        }
+    }
+
+    /// Addresses `127.9.net.1` and `.2`.
+    pub fn loopback(net: u8) -> Self {
+        Network {
+            ips: [1, 2].map(|host| IpAddr::V4(Ipv4Addr::new(127, 9, net, host))),
+            namespaces: None,
+        }
+    }
+
+    /// Two namespaces that a wire joins; `Err` says why that cannot be had here.
+    pub fn wire(test: &str) -> Result<Self, String> {
+        let id = std::process::id();
+        let network = Network {
+            ips: [1, 2].map(|host| IpAddr::V4(Ipv4Addr::new(10, 78, 0, host))),
+            namespaces: Some([
+                format!("adverb-{test}-a-{id}"),
+                format!("adverb-{test}-b-{id}"),
+            ]),
+        };
+        let [a, b] = network.namespaces.as_ref().expect("just made");
+        for command in [
+            format!("netns add {a}"),
+            format!("netns add {b}"),
+            format!("link add v0 netns {a} type veth peer name v1 netns {b}"),
+            format!("-n {a} address add 10.78.0.1/24 dev v0"),
+            format!("-n {b} address add 10.78.0.2/24 dev v1"),
+            format!("-n {a} link set v0 up"),
+            format!("-n {b} link set v1 up"),
+        ] {
+            run("ip", &command)?;
+        }
+        Ok(network)
+    }
+
+    pub fn ip(&self, host: usize) -> IpAddr {
+        self.ips[host]
+    }
+
+    pub fn gid(&self, host: usize) -> Gid {
+        gid_of(self.ips[host])
+    }
+
+    /// The way to a host's port.
+    pub fn address(&self, host: usize) -> AddressVector {
+        AddressVector {
+            dgid: self.gid(host),
+            dlid: Lid(0),
+            port: PortNum::ONE,
+        }
+    }
+
+    /// Does something on a host, on a thread of its own.
+    pub fn on<T: Send>(&self, host: usize, work: impl FnOnce() -> T + Send) -> T {
+        let Some(namespaces) = &self.namespaces else {
+            return work();
+        };
+        let file = File::open(format!("/run/netns/{}", namespaces[host])).unwrap();
+        let inside = || {
+            move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
+            work()
+        };
+        std::thread::scope(|scope| scope.spawn(inside).join().unwrap())
+    }
+
+    /// Opens the device on a host.
+    pub fn end(&self, host: usize, memory: Bytes) -> End {
+        let device = SoftDevice::at(self.ips[host]);
+        self.on(host, || End::of(device, memory))
+    }
+
+    /// Removes what killed processes left.
+    pub fn tidy(&self) {
+        for host in [0, 1] {
+            let device = SoftDevice::at(self.ips[host]);
+            self.on(host, || drop(device.open().unwrap()));
+        }
+    }
+
+    /// Cuts the wire, or mends it.
+    pub fn set_wire(&self, state: &str) {
+        let a = &self.namespaces.as_ref().expect("there is a wire")[0];
+        run("ip", &format!("-n {a} link set v0 {state}")).unwrap();
+    }
+
+    /// Has host 0 send at most at this rate, and keep what waits; `Err` says why not.
+    pub fn slow_down(&self, rate: &str) -> Result<(), String> {
+        let a = &self.namespaces.as_ref().expect("there is a wire")[0];
+        let rule = format!("-n {a} qdisc add dev v0 root tbf rate {rate} burst 64k limit 64m");
+        run("tc", &rule)
+    }
+}
+
+impl Drop for Network {
+    fn drop(&mut self) {
+        for name in self.namespaces.iter().flatten() {
+            let _ = run("ip", &format!("netns delete {name}"));
+        }
+    }
+}
+
+/// The GID of an address.
+pub fn gid_of(ip: IpAddr) -> Gid {
+    match ip {
+        IpAddr::V4(ip) => Gid::from_ipv4(ip),
+        IpAddr::V6(ip) => Gid(ip.octets()),
+    }
+}
+
+/// Runs a tool; the error says why it cannot.
+fn run(tool: &str, arguments: &str) -> Result<(), String> {
+    let ran = Command::new(tool).args(arguments.split(' ')).output();
+    let ran = ran.map_err(|e| format!("{tool}: {e}"))?;
+    if ran.status.success() {
+        return Ok(());
+    }
+    let why = String::from_utf8_lossy(&ran.stderr);
+    Err(format!("{tool} {arguments}: {}", why.trim()))
+}
+
+/// What a network does to packets, in thousandths.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Faults {
+    pub lost: u64,
+    pub repeated: u64,
+    pub delayed: u64,
+    pub damaged: u64,
+}
+
+impl Faults {
+    /// Which packet meets which, from a seed.
+    pub fn rule(self, seed: u64) -> impl FnMut(&[u8]) -> Fate + Send + 'static {
+        let mut random = Random(seed);
+        move |_| {
+            let mut at = random.below(1000);
+            let faults = [
+                (self.lost, Fate::Lose),
+                (self.repeated, Fate::Repeat),
+                (self.delayed, Fate::Delay(random.within(1..6) as u32)),
+                (self.damaged, Fate::Damage(random.next() as usize)),
+            ];
+            for (share, fate) in faults {
+                if at < share {
+                    return fate;
+                }
+                at -= share;
+            }
+            Fate::Pass
+        }
+    }
+}
+
+/// How a connection is made.
+#[derive(Clone, Copy)]
+pub struct How {
+    pub mtu: PathMtu,
+    /// 4.096 µs × 2^timeout, four times of which the device waits.
+    pub timeout: u8,
+    pub retries: u8,
+}
+
+/// The first packet of every connection.
+pub const FIRST_PSN: Psn = Psn::new(0xff_fff0);
+
+/// Brings a queue pair to RTS.
+pub fn connect_to(qp: &SoftQp, address: AddressVector, dest: Qpn, how: How) {
+    qp.modify(&QpAttr::to_init(PortNum::ONE, all_access()))
+        .unwrap();
+    let mut rtr = QpAttr::to_rtr(address, dest, FIRST_PSN, how.mtu);
+    rtr.max_dest_rd_atomic = Some(4);
+    qp.modify(&rtr).unwrap();
+    let mut rts = QpAttr::to_rts(FIRST_PSN);
+    rts.timeout = AckTimeout::new(how.timeout);
+    rts.retry_cnt = RetryCount::new(how.retries);
+    rts.rnr_retry = Some(RetryCount::MAX);
+    rts.max_rd_atomic = Some(4);
+    qp.modify(&rts).unwrap();
+    assert_eq!(qp.state(), QpState::Rts);
+}

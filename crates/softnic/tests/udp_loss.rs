@@ -1,0 +1,255 @@
+//! RC over networks that lose, repeat, reorder and damage packets: every byte arrives, and every atomic
+//! happens once. The faults are made in user space, by rules from a seed; below them are real sockets,
+//! on the loopback and (as root) between two network namespaces.
+
+#![allow(unsafe_code)]
+
+mod common;
+
+use std::time::{Duration, Instant};
+
+use adverb_softnic::SoftQp;
+use adverb_units::Bytes;
+use adverb_verbs::{
+    Comparison, MemoryRegion, Operation, PathMtu, QueuePair, RecvRequest, SendFlags, SendRequest,
+    WcOpcode, WcStatus, WorkCompletion, WrId,
+};
+use common::network::{Faults, How, Network, connect_to};
+use common::{End, Random, not_run};
+
+const MEMORY: Bytes = Bytes::mib(1);
+/// Requests under way together, each with a place of its own in both memories.
+const BATCH: u64 = 8;
+const BATCHES: u64 = 15;
+/// Length of such a place.
+const PLACE: u64 = 12 << 10;
+/// Where places begin; the word of the atomics is before.
+const PLACES: u64 = 64;
+/// Where A keeps what its requests take or bring.
+const OWN: u64 = 512 << 10;
+
+/// Two ends with a connection.
+struct Pair {
+    a: End,
+    b: End,
+    qp_a: SoftQp,
+    qp_b: SoftQp,
+}
+
+impl Pair {
+    fn new(network: &Network) -> Self {
+        let how = How {
+            mtu: PathMtu::B1024,
+            timeout: 14, // 67 ms, four times of which it waits: this machine may have other work
+            retries: 7,
+        };
+        let (a, b) = (network.end(0, MEMORY), network.end(1, MEMORY));
+        let (qp_a, qp_b) = (a.qp(), b.qp());
+        connect_to(&qp_a, network.address(1), qp_b.qpn(), how);
+        connect_to(&qp_b, network.address(0), qp_a.qpn(), how);
+        Pair { a, b, qp_a, qp_b }
+    }
+
+    /// The completions of a batch, of which so many are receives. This thread drives both sides: where
+    /// the machine has other work, neither waits for the other's engine.
+    fn finish(&self, receives: usize) -> (Vec<WorkCompletion>, Vec<WorkCompletion>) {
+        let (mut sent, mut received) = (Vec::new(), Vec::new());
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while sent.len() < BATCH as usize || received.len() < receives {
+            let ended = sent.len() + received.len();
+            sent.extend(self.a.poll());
+            received.extend(self.b.poll());
+            let now = Instant::now();
+            assert!(now < deadline, "{} and {}", sent.len(), received.len());
+            if sent.len() + received.len() == ended {
+                // The tests beside this one need the cores, too.
+                std::thread::sleep(Duration::from_micros(50));
+            }
+        }
+        (sent, received)
+    }
+}
+
+fn read(end: &End, offset: u64, length: usize) -> Vec<u8> {
+    let mut bytes = vec![0; length];
+    end.mr.read(offset, &mut bytes).unwrap();
+    bytes
+}
+
+/// What has to be so when a batch has ended.
+#[derive(Default)]
+struct Expected {
+    /// Memory of A or of B, by offset.
+    a: Vec<(u64, Vec<u8>)>,
+    b: Vec<(u64, Vec<u8>)>,
+    /// Lengths of messages that B receives, in order.
+    received: Vec<u32>,
+}
+
+/// Requests of all kinds, and what they shall do.
+struct Exerciser {
+    random: Random,
+    /// The word that the atomics work on.
+    word: u64,
+}
+
+impl Exerciser {
+    /// Posts a request with the `i`th places.
+    fn post(&mut self, pair: &Pair, i: u64, expected: &mut Expected) {
+        let (own, there) = (OWN + i * PLACE, PLACES + i * PLACE);
+        let length = 1 + self.random.below(PLACE - 1);
+        let bytes = self.random.bytes(length as usize);
+        let at = pair.b.mr.remote(there);
+        match self.random.below(5) {
+            0 => {
+                pair.a.mr.write(own, &bytes).unwrap();
+                let sges = [pair.b.mr.sge(there, PLACE as u32).unwrap()];
+                let receive = RecvRequest::new(WrId(i), &sges);
+                pair.qp_b.post_recv(&[receive]).unwrap();
+                expected.received.push(length as u32);
+                expected.b.push((there, bytes));
+                request(pair, i, Operation::Send, length);
+            }
+            1 => {
+                pair.a.mr.write(own, &bytes).unwrap();
+                expected.b.push((there, bytes));
+                request(pair, i, Operation::RdmaWrite(at), length);
+            }
+            2 => {
+                pair.b.mr.write(there, &bytes).unwrap();
+                expected.a.push((own, bytes));
+                request(pair, i, Operation::RdmaRead(at), length);
+            }
+            3 => {
+                let by = self.random.next();
+                expected.a.push((own, self.word.to_ne_bytes().into()));
+                self.word = self.word.wrapping_add(by);
+                request(pair, i, Operation::FetchAdd(pair.b.mr.remote(0), by), 8);
+            }
+            _ => {
+                let (new, is_equal) = (self.random.next(), self.random.chance(50));
+                let expected_word = if is_equal { self.word } else { !self.word };
+                expected.a.push((own, self.word.to_ne_bytes().into()));
+                let comparison = Comparison {
+                    expected: expected_word,
+                    new,
+                };
+                if is_equal {
+                    self.word = new;
+                }
+                let operation = Operation::CompareSwap(pair.b.mr.remote(0), comparison);
+                request(pair, i, operation, 8);
+            }
+        }
+    }
+}
+
+fn request(pair: &Pair, i: u64, operation: Operation, length: u64) {
+    let sges = [pair.a.mr.sge(OWN + i * PLACE, length as u32).unwrap()];
+    let request = SendRequest::new(WrId(i), operation, &sges).with_flags(SendFlags::SIGNALED);
+    pair.qp_a.post_send(&[request]).unwrap();
+}
+
+/// Requests of all kinds, some under way together, each checked.
+fn exercise(pair: &Pair, random: Random) {
+    let mut exerciser = Exerciser { random, word: 0 };
+    for batch in 0..BATCHES {
+        let mut expected = Expected::default();
+        (0..BATCH).for_each(|i| exerciser.post(pair, i, &mut expected));
+        let (sent, received) = pair.finish(expected.received.len());
+        for (i, end) in sent.iter().enumerate() {
+            let what = (end.wr_id.0, end.status);
+            assert_eq!(what, (i as u64, WcStatus::Success), "batch {batch}");
+        }
+        for (end, length) in received.iter().zip(&expected.received) {
+            let what = (end.opcode, end.status, end.byte_len);
+            assert_eq!(what, (WcOpcode::Recv, WcStatus::Success, *length));
+        }
+        let word = exerciser.word.to_ne_bytes().to_vec();
+        expected.b.push((0, word));
+        for (end, pieces) in [(&pair.a, &expected.a), (&pair.b, &expected.b)] {
+            for (at, bytes) in pieces {
+                assert!(read(end, *at, bytes.len()) == *bytes, "{batch}: at {at}");
+            }
+        }
+    }
+    assert!(pair.a.poll().is_empty() && pair.b.poll().is_empty());
+}
+
+/// The same on each kind of network; what of the counters moves if the faults do what they say.
+fn hold(name: &str, net: u8, faults: Faults, moved: &[&str]) {
+    let mut networks = vec![Network::loopback(net)];
+    match Network::wire(name) {
+        Ok(wire) => networks.push(wire),
+        Err(why) => not_run(&format!("{name} between network namespaces: {why}")),
+    }
+    for network in networks {
+        let mut random = Random::from_env(name);
+        let pair = Pair::new(&network);
+        pair.a.context.mangle(faults.rule(random.next()));
+        pair.b.context.mangle(faults.rule(random.next()));
+        exercise(&pair, random);
+        let counters = [&pair.a, &pair.b].map(|end| adverb_verbs::Context::counters(&end.context));
+        for counter in moved {
+            let sum: u64 = counters.iter().map(|of| of[*counter]).sum();
+            assert!(sum > 0, "{counter}: {counters:?}");
+        }
+    }
+}
+
+#[test]
+fn one_packet_in_a_hundred_lost() {
+    let faults = Faults {
+        lost: 10,
+        ..Faults::default()
+    };
+    hold("loss-1", 1, faults, &["resent_pkts_retry"]);
+}
+
+#[test]
+fn one_packet_in_ten_lost() {
+    let faults = Faults {
+        lost: 100,
+        ..Faults::default()
+    };
+    let moved = ["resent_pkts_retry", "ack_timeout", "drop_out_of_sequence"];
+    hold("loss-10", 2, faults, &moved);
+}
+
+#[test]
+fn one_packet_in_ten_twice() {
+    let faults = Faults {
+        repeated: 100,
+        ..Faults::default()
+    };
+    hold("twice", 3, faults, &["duplicate_request"]);
+}
+
+#[test]
+fn one_packet_in_ten_late() {
+    let faults = Faults {
+        delayed: 100,
+        ..Faults::default()
+    };
+    hold("late", 4, faults, &["drop_out_of_sequence"]);
+}
+
+#[test]
+fn one_packet_in_ten_damaged() {
+    let faults = Faults {
+        damaged: 100,
+        ..Faults::default()
+    };
+    hold("damage", 5, faults, &["drop_icrc_err"]);
+}
+
+#[test]
+fn all_of_it_at_once() {
+    let faults = Faults {
+        lost: 30,
+        repeated: 30,
+        delayed: 30,
+        damaged: 30,
+    };
+    hold("all", 6, faults, &["drop_icrc_err", "resent_pkts_retry"]);
+}

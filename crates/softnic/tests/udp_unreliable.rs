@@ -1,0 +1,244 @@
+//! UC and UD over UDP: what a network that loses does to messages, and who gets them. The rules of
+//! the services themselves are in the conformance suite (`udp_conformance`). Each test has loopback
+//! addresses of its own.
+
+#![allow(unsafe_code)]
+
+mod common;
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::{Duration, Instant};
+
+use adverb_softnic::{Fate, SoftDevice, SoftQp};
+use adverb_units::Bytes;
+use adverb_verbs::{
+    AddressHandle, Context, Destination, MemoryRegion, Operation, PathMtu, PortNum, Psn, QpAttr,
+    QpCaps, QpInit, QpState, QpType, Qpn, QueuePair, RecvRequest, SendFlags, SendRequest, WcStatus,
+    WrId,
+};
+use common::{End, QKEY, Random, all_access, wait_until};
+
+const MEMORY: Bytes = Bytes::mib(1);
+
+fn ip(net: u8, host: u8) -> IpAddr {
+    IpAddr::V4(Ipv4Addr::new(127, 10, net, host))
+}
+
+fn end(net: u8, host: u8) -> End {
+    End::of(SoftDevice::at(ip(net, host)), MEMORY)
+}
+
+/// A UC queue pair in RESET.
+fn uc(end: &End) -> SoftQp {
+    let init = QpInit {
+        qp_type: QpType::Uc,
+        send_cq: &end.cq,
+        recv_cq: &end.cq,
+        caps: QpCaps::default(),
+    };
+    end.context.create_qp(&end.pd, &init).unwrap()
+}
+
+/// Takes a UC queue pair to RTS, to another's.
+fn connect(qp: &SoftQp, (to, peer): (&End, &SoftQp)) {
+    qp.modify(&QpAttr::to_init(PortNum::ONE, all_access()))
+        .unwrap();
+    let address = to.local_address();
+    let mut rtr = QpAttr::to_rtr(address, peer.qpn(), Psn::new(0xff_fffe), PathMtu::B256);
+    (rtr.max_dest_rd_atomic, rtr.min_rnr_timer) = (None, None);
+    qp.modify(&rtr).unwrap();
+    let mut rts = QpAttr::to(QpState::Rts);
+    rts.sq_psn = Some(Psn::new(0xff_fffe));
+    qp.modify(&rts).unwrap();
+}
+
+/// The content of message `n`: several packets of 256 B.
+fn message(n: u64) -> Vec<u8> {
+    let mut random = Random(n);
+    let length = random.within(8..1500) as usize;
+    let mut bytes = random.bytes(length);
+    bytes[..8].copy_from_slice(&n.to_ne_bytes());
+    bytes
+}
+
+const ROOM: u64 = 2048;
+const RECEIVES: u64 = 16;
+
+fn post_receive(end: &End, qp: &SoftQp, n: u64) {
+    let sges = [end.mr.sge(n % RECEIVES * ROOM, ROOM as u32).unwrap()];
+    qp.post_recv(&[RecvRequest::new(WrId(n), &sges)]).unwrap();
+}
+
+#[test]
+fn messages_of_uc_arrive_whole_or_not_at_all() {
+    let mut random = Random::from_env("messages_of_uc_arrive_whole_or_not_at_all");
+    let (a, b) = (end(1, 1), end(1, 2));
+    let (qp_a, qp_b) = (uc(&a), uc(&b));
+    connect(&qp_a, (&b, &qp_b));
+    connect(&qp_b, (&a, &qp_a));
+    b.context.mangle(move |_| match random.chance(10) {
+        true => Fate::Lose,
+        false => Fate::Pass,
+    });
+    (0..RECEIVES).for_each(|n| post_receive(&b, &qp_b, n));
+    let (mut sent, mut received, mut last) = (0u64, 0u64, None);
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while received < 200 {
+        assert!(Instant::now() < deadline, "{received} of {sent} arrived");
+        let bytes = message(sent);
+        a.mr.write(0, &bytes).unwrap();
+        let sges = [a.mr.sge(0, bytes.len() as u32).unwrap()];
+        let request = SendRequest::new(WrId(sent), Operation::Send, &sges);
+        let request = request.with_flags(SendFlags::SIGNALED);
+        qp_a.post_send(&[request]).unwrap();
+        assert_eq!(a.poll_one("of the SEND").status, WcStatus::Success);
+        sent += 1;
+        for completion in b.poll() {
+            assert_eq!(completion.status, WcStatus::Success);
+            assert_eq!(completion.wr_id.0, received, "receives in their order");
+            let mut bytes = vec![0; completion.byte_len as usize];
+            b.mr.read(received % RECEIVES * ROOM, &mut bytes).unwrap();
+            let n = u64::from_ne_bytes(bytes[..8].try_into().unwrap());
+            assert!(bytes == message(n), "message {n} is torn");
+            assert!(last < Some(n), "{n} after {last:?}");
+            last = Some(n);
+            post_receive(&b, &qp_b, received + RECEIVES);
+            received += 1;
+        }
+    }
+    let counters = b.context.counters();
+    assert!(counters["drop_broken_message"] > 0, "{counters:?}");
+    assert!(sent > received, "a tenth of the packets was lost");
+    assert_eq!(a.context.counters()["resent_pkts_retry"], 0);
+}
+
+/// A UD queue pair in RTS at an address of its own.
+struct Node {
+    end: End,
+    qp: SoftQp,
+}
+
+impl Node {
+    fn new(net: u8, host: u8) -> Self {
+        let end = end(net, host);
+        let qp = end.datagram_qp(&end.cq, QpCaps::default());
+        Node { end, qp }
+    }
+
+    /// Sends `length` bytes from offset 0.
+    fn send(&self, to: &Node, (qpn, qkey): (Qpn, u32), length: u32) {
+        let address = to.end.local_address();
+        let ah = self.end.context.create_ah(&self.end.pd, &address).unwrap();
+        let to = Destination {
+            ah: ah.handle(),
+            qpn,
+            qkey,
+        };
+        let sges = [self.end.mr.sge(0, length).unwrap()];
+        let request = SendRequest::new(WrId(1), Operation::Send, &sges).to(to);
+        let request = request.with_flags(SendFlags::SIGNALED);
+        self.qp.post_send(&[request]).unwrap();
+        assert_eq!(self.end.poll_one("of a SEND").status, WcStatus::Success);
+    }
+}
+
+#[test]
+fn datagrams_that_are_not_taken_are_counted_by_reason() {
+    let (a, b) = (Node::new(2, 1), Node::new(2, 2));
+    let there = b.qp.qpn();
+    let nobody = Qpn::new(there.get() + 7).unwrap();
+    let counted = |name: &str| {
+        let came = || {
+            assert!(b.end.poll().is_empty());
+            b.end.context.counters()[name] == 1
+        };
+        assert!(
+            wait_until(Duration::from_secs(5), came),
+            "{name}: {:?}",
+            b.end.context.counters()
+        );
+    };
+    a.send(&b, (nobody, QKEY), 64);
+    counted("drop_unknown_queue_pair");
+    a.send(&b, (there, QKEY), 64);
+    counted("drop_receiver_not_ready");
+    post_receive(&b.end, &b.qp, 0);
+    a.send(&b, (there, QKEY + 1), 64);
+    counted("drop_wrong_qkey");
+    a.send(&b, (there, QKEY), 64);
+    assert_eq!(b.end.poll_one("of the receive").byte_len, 104);
+    let (sender, receiver) = (a.end.context.counters(), b.end.context.counters());
+    assert_eq!((sender["sent_pkts"], receiver["rcvd_pkts"]), (4, 1));
+}
+
+#[test]
+fn one_queue_gets_datagrams_of_this_host_and_of_others() {
+    let (far, b) = (Node::new(3, 1), Node::new(3, 2));
+    let near = Node::new(3, 2);
+    let mut random = Random::from_env("one_queue_gets_datagrams_of_this_host_and_of_others");
+    (0..RECEIVES).for_each(|n| post_receive(&b.end, &b.qp, n));
+    for n in 0..500 {
+        let from = if random.chance(50) { &far } else { &near };
+        let length = 8 + random.below(2000) as usize;
+        let bytes = random.bytes(length);
+        from.end.mr.write(0, &bytes).unwrap();
+        from.send(&b, (b.qp.qpn(), QKEY), length as u32);
+        let completion = b.end.poll_one("of the receive");
+        assert_eq!(
+            (completion.wr_id.0, completion.status),
+            (n, WcStatus::Success)
+        );
+        assert_eq!(completion.src_qp, Some(from.qp.qpn()));
+        assert_eq!(completion.byte_len as usize, 40 + length);
+        let mut came = vec![0; 40 + length];
+        b.end.mr.read(n % RECEIVES * ROOM, &mut came).unwrap();
+        assert!(came[40..] == bytes, "message {n}");
+        // Addresses of the IPv4 header: source and destination.
+        let IpAddr::V4(source) = ip(3, if std::ptr::eq(from, &far) { 1 } else { 2 }) else {
+            unreachable!("made of IPv4");
+        };
+        assert_eq!(came[32..36], source.octets(), "message {n}");
+        assert_eq!(came[36..40], [127, 10, 3, 2], "message {n}");
+        post_receive(&b.end, &b.qp, n + RECEIVES);
+    }
+}
+
+#[test]
+fn a_receiver_that_sleeps_is_woken_by_a_datagram() {
+    let (a, b) = (Node::new(4, 1), Node::new(4, 2));
+    for n in 0..5 {
+        post_receive(&b.end, &b.qp, n);
+        std::thread::scope(|scope| {
+            scope.spawn(|| b.end.sleep_until("a datagram", |came| came.len() == 1));
+            std::thread::sleep(Duration::from_millis(n));
+            a.send(&b, (b.qp.qpn(), QKEY), 64);
+        });
+    }
+}
+
+#[test]
+fn an_ended_handle_leads_nowhere_and_is_not_used_again() {
+    let (a, b) = (Node::new(5, 1), Node::new(5, 2));
+    let address = b.end.local_address();
+    let handles: Vec<_> = (0..3)
+        .map(|_| a.end.context.create_ah(&a.end.pd, &address).unwrap())
+        .collect();
+    let names: Vec<u64> = handles.iter().map(|ah| ah.handle().name()).collect();
+    drop(handles);
+    let again = a.end.context.create_ah(&a.end.pd, &address).unwrap();
+    assert!(!names.contains(&again.handle().name()));
+    // A handle of another domain's is none of this one's.
+    let other = a.end.context.alloc_pd().unwrap();
+    let foreign = a.end.context.create_ah(&other, &address).unwrap();
+    let sges = [a.end.mr.sge(0, 8).unwrap()];
+    let to = Destination {
+        ah: foreign.handle(),
+        qpn: b.qp.qpn(),
+        qkey: QKEY,
+    };
+    let request = SendRequest::new(WrId(1), Operation::Send, &sges).to(to);
+    a.qp.post_send(&[request]).unwrap();
+    let ended = a.end.poll_one("of a SEND");
+    assert_eq!(ended.status, WcStatus::LocQpOpErr);
+    assert_eq!(a.qp.state(), QpState::Sqe);
+}

@@ -1,0 +1,190 @@
+//! UC and UD over networks that lose, repeat, reorder and damage packets: a message arrives whole or not
+//! at all, on the loopback and (as root) between two network namespaces. Both begin anew with any first
+//! packet, whatever its number: a short message that the network repeats or delays may arrive twice or
+//! late.
+
+#![allow(unsafe_code)]
+
+mod common;
+
+use std::time::{Duration, Instant};
+
+use adverb_softnic::{SoftAh, SoftQp};
+use adverb_units::Bytes;
+use adverb_verbs::{
+    AddressHandle, Context, Destination, MemoryRegion, Operation, PathMtu, PortNum, Psn, QpAttr,
+    QpCaps, QpInit, QpState, QpType, QueuePair, RecvRequest, SendFlags, SendRequest, WcStatus,
+    WrId,
+};
+use common::network::{Faults, Network};
+use common::{End, QKEY, Random, all_access, not_run};
+
+const MEMORY: Bytes = Bytes::mib(1);
+/// Of one receive.
+const ROOM: u64 = 4096;
+const RECEIVES: u64 = 32;
+/// Messages that have to arrive.
+const ENOUGH: u64 = 300;
+/// The network's header, in front of a datagram.
+const GRH: usize = 40;
+
+const ALL: Faults = Faults {
+    lost: 50,
+    repeated: 50,
+    delayed: 50,
+    damaged: 50,
+};
+
+/// The first packet of a connection.
+const FIRST_PSN: Psn = Psn::new(0xff_fff0);
+
+fn connected(end: &End, qp: &SoftQp, (network, host, to): (&Network, usize, &SoftQp)) {
+    qp.modify(&QpAttr::to_init(PortNum::ONE, all_access()))
+        .unwrap();
+    let address = network.address(host);
+    let mut rtr = QpAttr::to_rtr(address, to.qpn(), FIRST_PSN, PathMtu::B256);
+    (rtr.max_dest_rd_atomic, rtr.min_rnr_timer) = (None, None);
+    qp.modify(&rtr).unwrap();
+    let mut rts = QpAttr::to(QpState::Rts);
+    rts.sq_psn = Some(FIRST_PSN);
+    qp.modify(&rts).unwrap();
+    assert_eq!(qp.state(), QpState::Rts, "{}", end.context.name());
+}
+
+/// A sender, a receiver, and what is between them.
+struct Scene {
+    a: End,
+    b: End,
+    qp_a: SoftQp,
+    qp_b: SoftQp,
+    /// UD: the way to the receiver.
+    ah: Option<SoftAh>,
+}
+
+impl Scene {
+    fn new(network: &Network, service: QpType) -> Self {
+        let (a, b) = (network.end(0, MEMORY), network.end(1, MEMORY));
+        if service == QpType::Ud {
+            let qps = [&a, &b].map(|end| end.datagram_qp(&end.cq, QpCaps::default()));
+            let [qp_a, qp_b] = qps;
+            let ah = a.context.create_ah(&a.pd, &network.address(1)).unwrap();
+            let ah = Some(ah);
+            return Scene {
+                a,
+                b,
+                qp_a,
+                qp_b,
+                ah,
+            };
+        }
+        let uc = |end: &End| {
+            let init = QpInit {
+                qp_type: QpType::Uc,
+                send_cq: &end.cq,
+                recv_cq: &end.cq,
+                caps: QpCaps::default(),
+            };
+            end.context.create_qp(&end.pd, &init).unwrap()
+        };
+        let (qp_a, qp_b) = (uc(&a), uc(&b));
+        connected(&a, &qp_a, (network, 1, &qp_b));
+        connected(&b, &qp_b, (network, 0, &qp_a));
+        Scene {
+            a,
+            b,
+            qp_a,
+            qp_b,
+            ah: None,
+        }
+    }
+
+    /// Where the message stands in a receive, and how long it may be.
+    fn front(&self) -> usize {
+        self.ah.as_ref().map_or(0, |_| GRH)
+    }
+
+    /// Message `n`: on UC several packets, on UD one.
+    fn message(&self, n: u64) -> Vec<u8> {
+        let mut random = Random(n);
+        let most = if self.ah.is_some() { 1000 } else { 2000 };
+        let length = random.within(8..most) as usize;
+        let mut bytes = random.bytes(length);
+        bytes[..8].copy_from_slice(&n.to_ne_bytes());
+        bytes
+    }
+
+    fn send(&self, n: u64) {
+        let bytes = self.message(n);
+        self.a.mr.write(0, &bytes).unwrap();
+        let sges = [self.a.mr.sge(0, bytes.len() as u32).unwrap()];
+        let request = SendRequest::new(WrId(n), Operation::Send, &sges);
+        let request = request.with_flags(SendFlags::SIGNALED);
+        let request = match &self.ah {
+            None => request,
+            Some(ah) => request.to(Destination {
+                ah: ah.handle(),
+                qpn: self.qp_b.qpn(),
+                qkey: QKEY,
+            }),
+        };
+        self.qp_a.post_send(&[request]).unwrap();
+        assert_eq!(self.a.poll_one("of a SEND").status, WcStatus::Success);
+    }
+
+    fn post_receive(&self, n: u64) {
+        let sges = [(self.b.mr).sge(n % RECEIVES * ROOM, ROOM as u32).unwrap()];
+        let receive = RecvRequest::new(WrId(n), &sges);
+        self.qp_b.post_recv(&[receive]).unwrap();
+    }
+
+    /// The numbers of the messages that have arrived, each of them whole.
+    fn receive(&self) -> Vec<u64> {
+        let whole = |completion: adverb_verbs::WorkCompletion| {
+            assert_eq!(completion.status, WcStatus::Success);
+            let mut bytes = vec![0; completion.byte_len as usize];
+            let place = completion.wr_id.0 % RECEIVES * ROOM;
+            self.b.mr.read(place, &mut bytes).unwrap();
+            self.post_receive(completion.wr_id.0);
+            let bytes = &bytes[self.front()..];
+            let n = u64::from_ne_bytes(bytes[..8].try_into().unwrap());
+            assert!(bytes == self.message(n), "message {n} is torn");
+            n
+        };
+        self.b.poll().into_iter().map(whole).collect()
+    }
+}
+
+fn hold(name: &str, net: u8, service: QpType) {
+    let mut networks = vec![Network::loopback(net)];
+    match Network::wire(name) {
+        Ok(wire) => networks.push(wire),
+        Err(why) => not_run(&format!("{name} between network namespaces: {why}")),
+    }
+    for network in networks {
+        let mut random = Random::from_env(name);
+        let scene = Scene::new(&network, service);
+        scene.b.context.mangle(ALL.rule(random.next()));
+        (0..RECEIVES).for_each(|n| scene.post_receive(n));
+        let (mut sent, mut arrived) = (0, Vec::new());
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while (arrived.len() as u64) < ENOUGH {
+            assert!(Instant::now() < deadline, "{} of {sent}", arrived.len());
+            scene.send(sent);
+            sent += 1;
+            arrived.extend(scene.receive());
+        }
+        assert!(arrived.iter().all(|n| *n < sent));
+        let counters = scene.b.context.counters();
+        assert!(counters["drop_icrc_err"] > 0, "{counters:?}");
+    }
+}
+
+#[test]
+fn messages_of_uc_arrive_whole_or_not_at_all() {
+    hold("uc", 61, QpType::Uc);
+}
+
+#[test]
+fn datagrams_arrive_whole_or_not_at_all() {
+    hold("ud", 62, QpType::Ud);
+}
