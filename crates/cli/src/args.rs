@@ -11,6 +11,7 @@ use std::str::FromStr;
 use adverb_results::{Completion, FigureId, Opcode, Posting};
 use adverb_units::{Bytes, SizeRange, Span};
 use adverb_validate::Only;
+use adverb_verbs::PathMtu;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::device::DeviceChoice;
@@ -122,9 +123,9 @@ pub(crate) struct StudyArgs {
 
     /// Only the cells of these figures, separated by commas
     ///
-    /// fig1 to fig6 are the figures of MacArthur & Russell (HPCC 2012): fig1 ping by size; fig2
+    /// fig1 to fig6 and fig8 are the figures of MacArthur & Russell (HPCC 2012): fig1 ping by size; fig2
     /// blast with one buffer by size; fig3 and fig4 inline and other WRITE blast by number of
-    /// buffers; fig5 blast with four buffers by size; fig6 signaling. rank-rtt, rank-cpu and
+    /// buffers; fig5 blast with four buffers by size; fig6 signaling; fig8 ping and blast side by side, for reports of several devices. rank-rtt, rank-cpu and
     /// latency compare the variants of a 64-byte ping (Russell's tutorial, 2013).
     #[arg(long, value_name = "FIG,...", value_delimiter = ',')]
     pub(crate) only: Vec<FigureId>,
@@ -140,6 +141,10 @@ pub(crate) struct StudyArgs {
     /// A model by a preset file of your own, in place of --device (`adverb model show -h` has one)
     #[arg(long, value_name = "FILE", conflicts_with = "device")]
     pub(crate) preset: Option<PathBuf>,
+
+    /// Largest payload of a packet: 256, 512, 1024, 2048 or 4096 [default: the largest that both sides carry]
+    #[arg(long, value_name = "BYTES", allow_negative_numbers = true)]
+    pub(crate) mtu: Option<PathMtu>,
 
     /// The folder to write [default: study-DATE, in UTC]
     #[arg(long, value_name = "DIR")]
@@ -317,6 +322,10 @@ pub(crate) struct MeasureArgs {
     /// 10ms, in virtual time]
     #[arg(long, value_name = "TIME", allow_negative_numbers = true)]
     pub(crate) duration: Option<Span>,
+
+    /// Largest payload of a packet: 256, 512, 1024, 2048 or 4096 [default: the largest that both sides carry]
+    #[arg(long, value_name = "BYTES", allow_negative_numbers = true)]
+    pub(crate) mtu: Option<PathMtu>,
 
     /// Check each payload on arrival (costs time: do not compare with unverified figures)
     #[arg(long)]

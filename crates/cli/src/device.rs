@@ -130,6 +130,22 @@ impl DeviceChoice {
         }
     }
 
+    /// Whether its packets are understood by the other device. What the network between them does
+    /// not carry is found out when queue pairs are connected.
+    pub(crate) fn reaches(&self, other: &DeviceChoice) -> bool {
+        let has_port = |address: &SoftAddress| *address != SoftAddress::None;
+        match (self, other) {
+            (DeviceChoice::Soft(one), DeviceChoice::Soft(other)) => {
+                has_port(one) == has_port(other)
+            }
+            (DeviceChoice::Verbs(_), DeviceChoice::Verbs(_)) => true,
+            // RoCE v2 is the same from whomever.
+            (DeviceChoice::Soft(address), DeviceChoice::Verbs(_))
+            | (DeviceChoice::Verbs(_), DeviceChoice::Soft(address)) => has_port(address),
+            (DeviceChoice::Model(_), _) | (_, DeviceChoice::Model(_)) => false,
+        }
+    }
+
     /// Removes what processes that were killed have left.
     pub(crate) fn tidy(&self) {
         match self {
@@ -196,7 +212,7 @@ pub(crate) struct DeviceInfo {
     pub(crate) reference: DeviceRef,
     pub(crate) caps: DeviceCaps,
     port_num: PortNum,
-    port: PortCaps,
+    pub(crate) port: PortCaps,
     /// This host, and what the device wants in a record's provenance.
     pub(crate) site: Site,
 }
@@ -385,6 +401,22 @@ fn unusable(device: &DeviceChoice, error: &anyhow::Error) -> serde_json::Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn devices_reach_their_kind_and_roce_reaches_roce() {
+        let reaches = |one: &str, other: &str| {
+            let [one, other] = [one, other].map(|text| text.parse::<DeviceChoice>().unwrap());
+            assert_eq!(one.reaches(&other), other.reaches(&one));
+            one.reaches(&other)
+        };
+        assert!(reaches("soft", "soft"));
+        assert!(reaches("soft@10.0.0.1", "soft@auto"));
+        assert!(reaches("soft@10.0.0.1", "verbs:mlx5_0"));
+        assert!(reaches("verbs:rxe0", "verbs:mlx5_0"));
+        assert!(!reaches("soft", "soft@10.0.0.1"));
+        assert!(!reaches("soft", "verbs:mlx5_0"));
+        assert!(!reaches("soft@10.0.0.1", "model:cx3"));
+    }
 
     #[test]
     fn a_device_is_read_as_it_is_written() {

@@ -9,6 +9,7 @@ use adverb_report::Report;
 use adverb_results::{
     FigureId, RESULTS_CSV, RESULTS_JSONL, Record, Writer, read_records, write_csv,
 };
+use adverb_verbs::PathMtu;
 use anyhow::{Context, bail};
 use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
@@ -44,6 +45,9 @@ pub(crate) struct Meta {
     /// The server of the passive side; none where both sides run here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) peer: Option<HostPort>,
+    /// Largest payload of a packet; none where none was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) mtu: Option<PathMtu>,
     /// Ids of the planned cells, in order.
     pub(crate) planned: Vec<String>,
     /// Host, kernel, CPU.
@@ -68,6 +72,7 @@ impl Meta {
             only: only.to_vec(),
             device,
             peer,
+            mtu: None,
             planned: Vec::new(),
             machine: machine_json(),
             started: now_rfc3339(),

@@ -4,7 +4,6 @@ use std::io::Write;
 
 use adverb_results::{Outcome, Record};
 use adverb_studies::CellSpec;
-use adverb_verbs::DeviceCaps;
 use anyhow::bail;
 
 use crate::args::{BlastArgs, MeasureArgs, PingArgs};
@@ -19,22 +18,22 @@ use crate::{request, table};
 
 /// `adverb ping`.
 pub(crate) fn ping(args: &PingArgs) -> anyhow::Result<()> {
-    run(&args.common, |caps| request::ping(args, caps))
+    run(&args.common, |info| request::ping(args, info))
 }
 
 /// `adverb blast`.
 pub(crate) fn blast(args: &BlastArgs) -> anyhow::Result<()> {
-    run(&args.common, |caps| request::blast(args, caps))
+    run(&args.common, |info| request::blast(args, info))
 }
 
 fn run(
     args: &MeasureArgs,
-    cells: impl Fn(&DeviceCaps) -> Result<Vec<CellSpec>, Usage>,
+    cells: impl Fn(&DeviceInfo) -> Result<Vec<CellSpec>, Usage>,
 ) -> anyhow::Result<()> {
     let device = args.device();
     request::check_places(&device, &args.place)?;
     let info = DeviceInfo::query(&device)?;
-    let cells = cells(&info.caps)?;
+    let cells = cells(&info)?;
     let bed = match &device {
         DeviceChoice::Model(preset) => Bed::Model(Box::new(Hardware::load(preset)?)),
         _ => Bed::Pair(Box::new(pair(args, &info, &cells)?)),

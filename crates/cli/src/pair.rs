@@ -30,7 +30,7 @@ use anyhow::Context;
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
-use crate::device::DeviceChoice;
+use crate::device::{DeviceChoice, SoftAddress};
 use crate::failure::one_line;
 use crate::interrupt::Interrupt;
 use crate::remote::{Peer, Relay, Welcome};
@@ -175,6 +175,14 @@ impl Pair {
     pub(crate) fn device(&self) -> DeviceChoice {
         let peer = self.peer.as_ref();
         self.device.met_at(peer.and_then(Peer::reached_from))
+    }
+
+    /// Whether a UDP port stays idle: both sides are at its address and share memory.
+    pub(crate) fn is_within_memory(&self) -> bool {
+        let device = self.device();
+        let has_port = matches!(device, DeviceChoice::Soft(SoftAddress::At(_)));
+        let peer = self.peer.as_ref();
+        has_port && peer.is_none_or(|peer| peer.shares_memory_at(&device))
     }
 
     /// What the server of the passive side said of itself; none where both sides run here.

@@ -6,11 +6,12 @@ use adverb_studies::{CellResult, CellSpec, Length};
 use anyhow::{Context, bail};
 use serde_json::json;
 
-use crate::device::DeviceInfo;
+use crate::device::{DeviceChoice, DeviceInfo};
 use crate::interrupt::Interrupt;
 use crate::model::{self, Hardware, Stop, run_cell};
 use crate::pair::{Pair, PairEnd, SideCounters};
 use crate::request::patience;
+use crate::terminal;
 
 /// What cells run on.
 pub(crate) enum Bed {
@@ -44,6 +45,13 @@ impl Recorder {
     /// Of the device, which cannot be opened.
     pub(crate) fn new(bed: Bed) -> anyhow::Result<Self> {
         let info = match &bed {
+            Bed::Pair(pair) if pair.is_within_memory() => {
+                let device = pair.device();
+                terminal::warn(&format!(
+                    "both sides are at {device} and share memory: this measures the local port, as device soft; for UDP, run `adverb serve` at another address and name it with --peer"
+                ));
+                DeviceInfo::query(&DeviceChoice::SOFT)?
+            }
             Bed::Pair(pair) => DeviceInfo::query(&pair.device())?,
             Bed::Model(hardware) => DeviceInfo::of_model(hardware)?,
         };

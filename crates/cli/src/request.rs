@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use adverb_host::usable_cores;
 use adverb_results::{Opcode, Program, Signaling};
-use adverb_studies::{CellSpec, Length, Request};
+use adverb_studies::{CellSpec, Length, Request, SpecError};
 use adverb_units::{Bytes, Span};
-use adverb_verbs::DeviceCaps;
+use adverb_verbs::{DeviceCaps, PathMtu};
 
 use crate::args::{BlastArgs, BlastSignal, MeasureArgs, PingArgs, PingSignal, PlaceArgs};
-use crate::device::DeviceChoice;
+use crate::device::{DeviceChoice, DeviceInfo};
 use crate::failure::Usage;
 use crate::pair::Cores;
 use crate::remote::Peer;
@@ -22,12 +22,12 @@ const DEFAULT_DURATION: Span = Span::from_secs(1);
 const MODEL_DURATION: Span = Span::from_ms(10);
 
 /// The cells of `adverb ping`, one for each size.
-pub(crate) fn ping(args: &PingArgs, caps: &DeviceCaps) -> Result<Vec<CellSpec>, Usage> {
+pub(crate) fn ping(args: &PingArgs, info: &DeviceInfo) -> Result<Vec<CellSpec>, Usage> {
     let signal = match args.signal {
         PingSignal::All => Signaling::All,
         PingSignal::WriteUnsignaled => Signaling::WriteUnsignaled,
     };
-    cells(&args.common, caps, |size| {
+    cells(&args.common, info, |size| {
         CellSpec::ping(Request {
             signal,
             ..common(&args.common, args.op.into(), size)
@@ -36,13 +36,13 @@ pub(crate) fn ping(args: &PingArgs, caps: &DeviceCaps) -> Result<Vec<CellSpec>, 
 }
 
 /// The cells of `adverb blast`, one for each size.
-pub(crate) fn blast(args: &BlastArgs, caps: &DeviceCaps) -> Result<Vec<CellSpec>, Usage> {
+pub(crate) fn blast(args: &BlastArgs, info: &DeviceInfo) -> Result<Vec<CellSpec>, Usage> {
     let signal = match args.signal {
         BlastSignal::All => Signaling::All,
         BlastSignal::Periodic => Signaling::Periodic,
         BlastSignal::Every(n) => Signaling::Every(n),
     };
-    cells(&args.common, caps, |size| {
+    cells(&args.common, info, |size| {
         CellSpec::blast(Request {
             buffers: args.buffers,
             post: args.post.into(),
@@ -69,6 +69,7 @@ fn common(args: &MeasureArgs, op: Opcode, size: Bytes) -> Request {
     Request {
         inline: args.inline,
         completion: args.completion.into(),
+        path_mtu: args.mtu,
         verify: args.verify,
         length: match (args.iters, args.duration) {
             (Some(iters), _) => Length::Iters(iters),
@@ -82,26 +83,43 @@ fn common(args: &MeasureArgs, op: Opcode, size: Bytes) -> Request {
 /// All cells, or the first refusal: nothing is run if something cannot be.
 fn cells(
     args: &MeasureArgs,
-    caps: &DeviceCaps,
+    info: &DeviceInfo,
     cell: impl Fn(Bytes) -> CellSpec,
 ) -> Result<Vec<CellSpec>, Usage> {
-    args.size
-        .sizes()
-        .map(cell)
-        .map(|spec| match spec.validate(caps) {
-            Ok(()) => Ok(spec),
-            Err(e) => Err(Usage(e.to_string())),
-        })
-        .collect()
+    let checked = |spec: CellSpec| {
+        spec.validate(&info.caps)?;
+        spec.check_path_mtu(&info.port)?;
+        Ok(spec)
+    };
+    let refused = |e: SpecError| Usage(e.to_string());
+    let specs = args.size.sizes().map(cell);
+    specs.map(|spec| checked(spec).map_err(refused)).collect()
+}
+
+/// A study's path MTU, or its refusal by the ports of this host and of the server.
+pub(crate) fn check_path_mtu(
+    path_mtu: Option<PathMtu>,
+    info: &DeviceInfo,
+    peer: Option<&Peer>,
+) -> Result<(), Usage> {
+    // What the packets are for does not matter.
+    let spec = CellSpec::ping(Request::new(Opcode::Send, Bytes::new(1))).with_path_mtu(path_mtu);
+    let checked = spec.check_path_mtu(&info.port);
+    checked.map_err(|e| Usage(e.to_string()))?;
+    peer.map_or(Ok(()), |peer| peer.check_path_mtu(path_mtu))
 }
 
 /// Cells that were made within this host's limits, or the first refusal by the server's.
 pub(crate) fn check_at(peer: &Peer, cells: &[CellSpec], caps: &DeviceCaps) -> Result<(), Usage> {
     let caps = peer.common_limits(caps);
     let refused = cells.iter().find_map(|spec| spec.validate(&caps).err());
-    refused.map_or(Ok(()), |e| {
-        Err(Usage(format!("the server at {}: {e}", peer.address())))
-    })
+    if let Some(e) = refused {
+        return Err(Usage(format!("the server at {}: {e}", peer.address())));
+    }
+    let path_mtus = cells.iter().map(|spec| spec.params.path_mtu);
+    path_mtus
+        .max()
+        .map_or(Ok(()), |mtu| peer.check_path_mtu(mtu))
 }
 
 /// The cores that were typed, for both sides here; by default the first two usable ones.

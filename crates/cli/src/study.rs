@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use adverb_host::{now_rfc3339, usable_cores};
 use adverb_results::{FigureId, Outcome, Record, Site, Writer};
 use adverb_studies::{CellSpec, Plan, Profile};
+use adverb_verbs::PathMtu;
 use anyhow::bail;
 use serde_json::json;
 
@@ -37,7 +38,7 @@ pub(crate) fn run(args: &StudyArgs) -> anyhow::Result<ExitCode> {
         None => info.caps.clone(),
         Some(peer) => peer.common_limits(&info.caps),
     };
-    let mut plan = Plan::study(meta.profile.into(), &meta.only, &caps);
+    let mut plan = Plan::study(meta.profile.into(), &meta.only, &caps).with_path_mtu(meta.mtu);
     let is_model = matches!(meta.device, DeviceChoice::Model(_));
     if is_model {
         plan.cells = plan.cells.into_iter().map(model::pace).collect();
@@ -99,6 +100,7 @@ fn begin(args: &StudyArgs, out: &Path) -> anyhow::Result<Begun> {
     let info = DeviceInfo::query(&meta.device)?;
     let connect = |address| Peer::connect(address, &meta.device, &info);
     let peer = meta.peer.as_ref().map(connect).transpose()?;
+    request::check_path_mtu(meta.mtu, &info, peer.as_ref())?;
     let cores = match (&meta.device, &peer) {
         (DeviceChoice::Model(_), _) => Cores::default(),
         (_, None) => request::cores(&place)?,
@@ -117,7 +119,9 @@ fn begin(args: &StudyArgs, out: &Path) -> anyhow::Result<Begun> {
 fn new_meta(args: &StudyArgs) -> Meta {
     let device = args.device().unwrap_or(DeviceChoice::SOFT);
     let profile = args.profile.unwrap_or(ProfileChoice::Quick);
-    Meta::new(profile, &args.only, device, args.place.peer.clone())
+    let mut meta = Meta::new(profile, &args.only, device, args.place.peer.clone());
+    meta.mtu = args.mtu;
+    meta
 }
 
 /// What the folder remembers, with figures added; what else was typed has to agree with it. A server
@@ -133,6 +137,13 @@ fn resumed(args: &StudyArgs, mut meta: Meta) -> Result<Meta, Usage> {
     same("--profile", args.profile.map(text), text(meta.profile))?;
     let typed = args.device().map(|device| device.to_string());
     same("--device", typed, meta.device.to_string())?;
+    let bytes = |mtu: PathMtu| mtu.bytes().get().to_string();
+    let default = || "the default".to_owned();
+    same(
+        "--mtu",
+        args.mtu.map(bytes),
+        meta.mtu.map_or_else(default, bytes),
+    )?;
     if let Some(peer) = &args.place.peer {
         if meta.peer.is_none() {
             return Err(Usage(format!(

@@ -63,8 +63,15 @@ pub(crate) fn title(record: &Record) -> String {
         title += &format!(", {} buffers, {} posts", p.buffers, p.post);
     }
     title += &format!(", signaled: {}", p.signal);
+    if let Some(path_mtu) = &p.path_mtu_bytes {
+        title += &format!(", path MTU {path_mtu}");
+    }
     if let Some(passive) = &record.provenance.passive {
         title += &format!(", passive side at {}", passive.host);
+        // There only where it is another device.
+        if let Some(device) = passive.device.get("name") {
+            title += &format!(" on {device}");
+        }
     }
     if p.verify {
         title += ", payload verified";

@@ -176,8 +176,8 @@ fn order(cell: u32, change: impl FnOnce(&mut Value)) -> Value {
             "program": "blast",
             "params": {
                 "op": "write", "size": 64, "inline": false, "completion": "poll", "buffers": 1,
-                "post": "single", "signal": "all", "verify": false, "length": {"iters": 10},
-                "repetitions": 1, "warmup": null, "seed": 1,
+                "post": "single", "signal": "all", "path_mtu": null, "verify": false,
+                "length": {"iters": 10}, "repetitions": 1, "warmup": null, "seed": 1,
             },
         },
         "shares_core": false,

@@ -255,6 +255,105 @@ fn over_udp_between_two_addresses_of_the_loopback_device() {
 }
 
 #[test]
+fn a_path_mtu_is_kept_to_and_recorded_with_what_the_port_counted() {
+    let (here, there) = (Place::new(), Place::new());
+    let server = Server::start(&there);
+    let over = ["--device", "soft@127.0.0.2", "--peer", &server.address];
+    let blast = |more: &[&str]| {
+        let program = ["blast", "--op", "write", "--size", "4096", "--iters", "100"];
+        let ended = here.run(&[&program[..], &["--json"], more, &over].concat());
+        ended.ok().json().remove(0)
+    };
+    let record = blast(&["--mtu", "512"]);
+    assert_eq!(record["params"]["path_mtu_bytes"], 512, "{record}");
+    let sent = record["counters"]["active"]["sent_pkts"].as_u64().unwrap();
+    // Warm-up and five repetitions.
+    assert!(sent >= 8 * 500, "{record}");
+    assert!(record["counters"]["passive"]["rcvd_pkts"].as_u64() >= Some(8 * 500));
+    let record = blast(&[]);
+    assert_eq!(record["params"]["path_mtu_bytes"], 4096, "{record}");
+}
+
+#[test]
+fn a_path_mtu_beyond_the_wire_is_refused_on_either_side() {
+    let wire = match Wire::new("mtu") {
+        Ok(wire) => wire,
+        Err(why) => return not_run("a_path_mtu_beyond_the_wire_is_refused_on_either_side", &why),
+    };
+    ip(&format!("-n {} link set va mtu 700", wire.names[0])).unwrap();
+    let (here, there) = (Place::new(), Place::new());
+    let serve = there.command(&["serve", "--bind", "10.77.0.1"]);
+    let server = Server::run(wire.inside(0, &serve));
+    server.wait_for_line("no authentication, no encryption");
+    let refusal = |program: &[&str], mtu: &str| {
+        let over = ["--device", "soft@10.77.0.2", "--peer", "10.77.0.1", "--mtu"];
+        let args = [program, &over, &[mtu]].concat();
+        let ended = wire.inside(1, &here.command(&args)).output().unwrap();
+        common::Ended::from(ended).refused(2).to_owned()
+    };
+    for program in [&SHORT[..], &["study", "--out", "s"]] {
+        assert_eq!(
+            refusal(program, "4096"),
+            "error: path MTU 4 KiB: this device's port carries packets of at most 1 KiB; choose a smaller one"
+        );
+        assert_eq!(
+            refusal(program, "1024"),
+            "error: the server at 10.77.0.1:18600: path MTU 1 KiB: this device's port carries packets of at most 512 B; choose a smaller one"
+        );
+    }
+    assert!(!here.path("s").exists());
+}
+
+#[test]
+fn an_ipv4_side_and_an_ipv6_side_are_told_apart() {
+    if std::net::TcpListener::bind("[::1]:0").is_err() {
+        return not_run(
+            "an_ipv4_side_and_an_ipv6_side_are_told_apart",
+            "no IPv6 here",
+        );
+    }
+    let place = Place::new();
+    let server = Server::start_with(&place, &["--bind", "127.0.0.1:0", "--device", "soft@::1"]);
+    let over = ["--device", "soft@127.0.0.2", "--peer", &server.address];
+    let ended = place.run(&[&SHORT[..], &over].concat());
+    let line = ended.refused(1).replace(&server.address, "PEER");
+    assert_eq!(
+        line,
+        "error: the server at PEER uses soft@::1, this side soft@127.0.0.2: one is an IPv4 address, the other an IPv6 address; name addresses of one kind with --device on both sides"
+    );
+}
+
+#[test]
+fn two_sides_at_one_address_are_measured_as_the_local_port_they_use() {
+    let place = Place::new();
+    let server = Server::start(&place);
+    for peer in [&["--peer", &server.address][..], &[]] {
+        let args = [&SHORT[..], &["--device", "soft@127.0.0.1"], peer].concat();
+        let ended = place.run(&args).ok();
+        let record = ended.json().remove(0);
+        assert_eq!(record["device"]["name"], "soft", "{record}");
+        assert_eq!(port_of(&record), "local (shared memory)");
+        assert!(
+            ended
+                .talk
+                .starts_with("warning: both sides are at soft@127.0.0.1 and share memory"),
+            "{}",
+            ended.talk
+        );
+    }
+}
+
+#[test]
+fn an_address_of_another_host_is_refused_by_name() {
+    let place = Place::new();
+    let ended = place.run(&[&SHORT[..], &["--device", "soft@192.0.2.1"]].concat());
+    assert_eq!(
+        ended.refused(1),
+        "error: cannot open device soft@192.0.2.1: 192.0.2.1 is not an address of this host and network namespace; `ip address` lists those that are"
+    );
+}
+
+#[test]
 fn a_cut_wire_is_noticed_at_both_ends() {
     let wire = match Wire::new("cut") {
         Ok(wire) => wire,

@@ -22,7 +22,7 @@ fn unknown_words() {
     assert_snapshot!(usage("ping --op send --sise 8"), @"error: '--sise' is unknown: did you mean '--size'? see `adverb ping --help`");
     assert_snapshot!(usage("ping --op send now"), @"error: 'now' is unknown: see `adverb ping --help`");
     assert_snapshot!(usage("study --profile slow"), @"error: --profile 'slow' is unknown: choose from quick, full");
-    assert_snapshot!(usage("study --only fig1,fig9"), @"error: --only: 'fig9' is no figure: choose from fig1, fig2, fig3, fig4, fig5, fig6, rank-rtt, rank-cpu, latency");
+    assert_snapshot!(usage("study --only fig1,fig9"), @"error: --only: 'fig9' is no figure: choose from fig1, fig2, fig3, fig4, fig5, fig6, fig8, rank-rtt, rank-cpu, latency");
 }
 
 #[test]
@@ -65,6 +65,15 @@ fn sizes() {
     assert_snapshot!(usage("ping --op send --size 1G --inline"), @"error: size 1 GiB is outside the range of ping, 1 B to 64 MiB");
     assert_snapshot!(usage("ping --op send --size 1M --inline"), @"error: 1 MiB inline: this device takes at most 1 KiB; choose a smaller size or no inline");
     assert_snapshot!(usage("blast --op read --size 8 --inline"), @"error: RDMA READ cannot be inline: its request carries no payload; leave inline out");
+}
+
+#[test]
+fn path_mtus() {
+    assert_snapshot!(usage("ping --op send --mtu 1500"), @"error: --mtu: '1500' is no path MTU: choose from 256, 512, 1024, 2048, 4096");
+    assert_snapshot!(usage("blast --op send --mtu jumbo"), @"error: --mtu: 'jumbo' is no path MTU: choose from 256, 512, 1024, 2048, 4096");
+    assert_snapshot!(usage("ping --op send --mtu 1024"), @"error: path MTU 1 KiB: this device's port (shared memory) does not cut messages into packets; leave it out");
+    assert_snapshot!(usage("study --mtu 1024 --out s"), @"error: path MTU 1 KiB: this device's port (shared memory) does not cut messages into packets; leave it out");
+    assert_snapshot!(usage("ping --op send --device model:cx3_fdr_nurdma --mtu 1024"), @"error: path MTU 1 KiB: this device's port carries packets of at most 256 B; choose a smaller one");
 }
 
 #[test]

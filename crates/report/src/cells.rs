@@ -3,7 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use adverb_results::stats;
-use adverb_results::{DeviceRef, FigureId, Metrics, Outcome, Params, Program, Record, Repetition};
+use adverb_results::{
+    Completion, DeviceRef, FigureId, Metrics, Outcome, Params, Posting, Program, Record,
+    Repetition, Signaling,
+};
 
 /// One measured cell.
 #[derive(Clone, Copy)]
@@ -192,6 +195,18 @@ impl<'a> Cells<'a> {
 
     pub(crate) fn program(&self, program: Program) -> Self {
         self.filter(|r| r.program == program)
+    }
+
+    /// Those by which devices are compared: busy polling, not inline, every request signaled and posted
+    /// alone, one message of `ping` in flight and four of `blast`. Which figure they were measured for
+    /// does not matter.
+    pub(crate) fn comparable(&self) -> Self {
+        self.filter(|r| {
+            let (p, in_flight) = (&r.params, if r.program == Program::Ping { 1 } else { 4 });
+            let is_plain = !p.inline && !p.verify && p.signal == Signaling::All;
+            let is_single = p.post == Posting::Single && p.buffers == in_flight;
+            is_plain && is_single && p.completion == Completion::Poll
+        })
     }
 
     pub(crate) fn devices(&self) -> Vec<&'a DeviceRef> {

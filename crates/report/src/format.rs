@@ -1,6 +1,6 @@
 //! Figures in words. Units and multiples come from `adverb-units`.
 
-use adverb_results::{Opcode, Params, Program, Signaling};
+use adverb_results::{DeviceKind, Opcode, Params, Program, Record, Signaling};
 use adverb_units::{Bytes, MessageRate, Span, Throughput};
 
 /// `1.25 µs`.
@@ -57,6 +57,22 @@ pub(crate) fn and(words: &[String]) -> String {
         [] => String::new(),
         [one] => one.clone(),
         [many @ .., last] => format!("{} and {last}", many.join(", ")),
+    }
+}
+
+/// What a record's device is: `shared memory`, `RoCE over UDP, in software`.
+pub(crate) fn device_kind(record: &Record) -> String {
+    let detail = |name: &str| record.provenance.active.device.get(name);
+    match record.device.kind {
+        DeviceKind::Soft if record.device.has_udp_port() => "RoCE over UDP, in software".to_owned(),
+        DeviceKind::Soft => "shared memory".to_owned(),
+        DeviceKind::Model => "prediction".to_owned(),
+        DeviceKind::Verbs => match (detail("driver"), detail("link layer")) {
+            (Some(driver), Some(layer)) => format!("{layer}, driver {driver}"),
+            (Some(driver), None) => format!("driver {driver}"),
+            (None, Some(layer)) => layer.clone(),
+            (None, None) => "behind libibverbs".to_owned(),
+        },
     }
 }
 

@@ -22,6 +22,8 @@ pub enum FigureId {
     Fig5,
     /// Figure 6: signaling.
     Fig6,
+    /// Figure 8: two networks beside each other; here, whatever devices were measured.
+    Fig8,
     /// Russell's tutorial: round-trip times of the variants of a 64 B `ping`.
     RankRtt,
     /// Russell's tutorial: client CPU of the same variants.
@@ -31,7 +33,7 @@ pub enum FigureId {
 }
 
 /// One row for each figure, in the order in which a report shows them.
-const TABLE: [(FigureId, &str, &str); 9] = [
+const TABLE: [(FigureId, &str, &str); 10] = [
     (
         FigureId::Fig1,
         "fig1",
@@ -58,6 +60,11 @@ const TABLE: [(FigureId, &str, &str); 9] = [
         "Blast with four buffers: throughput and CPU use of all opcodes by message size",
     ),
     (FigureId::Fig6, "fig6", "Signaling every request, or fewer"),
+    (
+        FigureId::Fig8,
+        "fig8",
+        "Devices side by side: one-way time and throughput by message size",
+    ),
     (
         FigureId::RankRtt,
         "rank-rtt",
@@ -142,7 +149,7 @@ mod tests {
         let message = "fig9".parse::<FigureId>().unwrap_err().to_string();
         assert_eq!(
             message,
-            "'fig9' is no figure: choose from fig1, fig2, fig3, fig4, fig5, fig6, rank-rtt, rank-cpu, latency"
+            "'fig9' is no figure: choose from fig1, fig2, fig3, fig4, fig5, fig6, fig8, rank-rtt, rank-cpu, latency"
         );
     }
 }

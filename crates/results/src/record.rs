@@ -79,6 +79,13 @@ pub struct DeviceRef {
     pub name: String,
 }
 
+impl DeviceRef {
+    /// Whether it is the user-space NIC with a UDP port (`soft@ADDR`).
+    pub fn has_udp_port(&self) -> bool {
+        self.kind == DeviceKind::Soft && self.name.contains('@')
+    }
+}
+
 /// What the program transfers with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -146,6 +153,10 @@ pub struct Params {
     pub post: Posting,
     /// Which send requests are signaled.
     pub signal: Signaling,
+    /// Largest payload of a packet on the connection; none where messages are not cut into packets (shared
+    /// memory, iWARP), and where the cell failed without one asked for.
+    #[serde(default)]
+    pub path_mtu_bytes: Option<Bytes>,
     /// Payload checked by the receiving side (this costs time: never compare with unverified cells).
     pub verify: bool,
     /// Measured messages (`blast`) or rounds (`ping`) in each repetition; none where the cell failed

@@ -13,7 +13,7 @@ use crate::{CpuShare, Latency, Metrics, Outcome, Record, Site};
 type Column = (&'static str, fn(&Record) -> Option<String>);
 
 /// The columns, in order.
-const COLUMNS: [Column; 53] = [
+const COLUMNS: [Column; 54] = [
     ("schema", |r| text(r.schema)),
     ("cell", |r| text(&r.cell)),
     ("figures", |r| text(r.figures.join(" "))),
@@ -38,6 +38,9 @@ const COLUMNS: [Column; 53] = [
     ("buffers", |r| text(r.params.buffers)),
     ("post", |r| text(r.params.post)),
     ("signal", |r| text(r.params.signal)),
+    ("path_mtu_bytes", |r| {
+        r.params.path_mtu_bytes.and_then(|mtu| text(mtu.get()))
+    }),
     ("verify", |r| text(r.params.verify)),
     ("iters", |r| r.params.iters.and_then(text)),
     ("warmup_iters", |r| r.params.warmup_iters.and_then(text)),

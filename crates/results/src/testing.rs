@@ -37,6 +37,7 @@ pub(crate) fn record(cell: &str) -> Record {
             buffers: 1,
             post: Posting::Single,
             signal: Signaling::All,
+            path_mtu_bytes: None,
             verify: false,
             iters: Some(1000),
             warmup_iters: Some(100),

@@ -4,7 +4,7 @@ use adverb_results::{Completion, Opcode, Program};
 use adverb_units::Span;
 use adverb_verbs::{
     AccessFlags, Connection, Context, Endpoint, MemoryAccessError, MemoryRegion, PathMtu, PortCaps,
-    Psn, QpAttr, QpCaps, QpInit, QpType, QueuePair, RemoteAddress, Sge, Station, WaitError,
+    Psn, QpAttr, QpCaps, QpInit, QpType, QueuePair, RemoteAddress, Rkey, Sge, Station, WaitError,
 };
 
 use crate::error::{Fault, Side};
@@ -14,7 +14,7 @@ use crate::payload::Pattern;
 use crate::peer::Peer;
 use crate::ping;
 use crate::reap::{Notified, Polling};
-use crate::spec::CellSpec;
+use crate::spec::{CellSpec, SpecError};
 
 /// READs under way at a time, where both devices take as many.
 const MAX_RD_ATOMIC: u8 = 16;
@@ -37,6 +37,8 @@ pub(crate) struct Bench<'s, S: Station> {
     pub(crate) send: Queue<S::Context>,
     pub(crate) recv: Queue<S::Context>,
     port: PortCaps,
+    /// Of the connection; none before it, and where there are no packets.
+    pub(crate) path_mtu: Option<PathMtu>,
     /// The other side's buffers; its own until it has said hello.
     remote: RemoteAddress,
     /// This side's queue pair; where it listens, since it said hello.
@@ -122,13 +124,14 @@ impl<'s, S: Station> Bench<'s, S> {
             patience: layout::patience(spec),
             endpoint: Endpoint {
                 qpn: qp.qpn(),
-                psn: first_psn(side),
+                psn: first_psn(side, mr.rkey()),
                 gid: port.gid,
                 lid: port.lid,
                 port: port_num,
                 cm: None,
             },
             port,
+            path_mtu: None,
             remote: mr.remote(0),
             mr,
             qp,
@@ -159,6 +162,17 @@ impl<'s, S: Station> Bench<'s, S> {
     /// Connects the queue pair to the other side's.
     pub(crate) fn connect(&mut self, peer: &Hello) -> Result<(), Fault> {
         peer.check(self.spec)?;
+        self.spec.check_path_mtu(&self.port)?;
+        let common = common_mtu(self.port.active_mtu, peer.mtu);
+        let path_mtu = self.spec.params.path_mtu.unwrap_or(common);
+        if path_mtu > common {
+            return Err(SpecError::PathMtu {
+                path_mtu,
+                max: common,
+            }
+            .into());
+        }
+        self.path_mtu = self.port.link_layer.has_path_mtu().then_some(path_mtu);
         self.remote = RemoteAddress {
             addr: peer.addr,
             rkey: peer.rkey,
@@ -166,7 +180,7 @@ impl<'s, S: Station> Bench<'s, S> {
         Ok(self.qp.connect(&Connection {
             local: self.endpoint,
             remote: peer.endpoint,
-            path_mtu: common_mtu(self.port.active_mtu, peer.mtu),
+            path_mtu,
             max_rd_atomic: self.max_rd_atomic().min(peer.max_rd_atomic),
             max_dest_rd_atomic: self.max_rd_atomic(),
         })?)
@@ -287,12 +301,15 @@ impl<'s, S: Station> Bench<'s, S> {
     }
 }
 
-/// Any number will do; different ones on the two sides show if one is mistaken for the other.
-fn first_psn(side: Side) -> Psn {
-    Psn::new(match side {
+/// Any number will do; different ones on the two sides show if one is mistaken for the other. A key
+/// is drawn at random, or was never drawn before: a packet of an earlier connection that is still under
+/// way finds another number.
+fn first_psn(side: Side, key: Rkey) -> Psn {
+    let side = match side {
         Side::Active => 0x0a_0001,
         Side::Passive => 0x0b_0001,
-    })
+    };
+    Psn::new(side ^ key.0 >> 8)
 }
 
 /// The larger packets that both ports carry.

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 use adverb_results::{Completion, FigureId, Opcode, Posting, Program, Signaling};
 use adverb_units::{Bytes, Span};
-use adverb_verbs::DeviceCaps;
+use adverb_verbs::{DeviceCaps, PathMtu};
 
 use crate::spec::{CellSpec, Length, MAX_BLAST_SIZE, MAX_BUFFERS, MAX_PING_SIZE, Request};
 
@@ -57,6 +57,14 @@ impl Plan {
         Plan { cells: draft.cells }
     }
 
+    /// The same cells with packets of at most `path_mtu`.
+    pub fn with_path_mtu(self, path_mtu: Option<PathMtu>) -> Plan {
+        let cells = self.cells.into_iter();
+        Plan {
+            cells: cells.map(|cell| cell.with_path_mtu(path_mtu)).collect(),
+        }
+    }
+
     /// About how long the plan takes.
     pub fn estimate(&self) -> Span {
         self.cells.iter().map(CellSpec::estimate).sum()
@@ -81,6 +89,7 @@ impl Draft<'_> {
             FigureId::Fig4 => self.throughput_by_buffers(figure),
             FigureId::Fig5 => self.all_opcodes(figure),
             FigureId::Fig6 => self.signaling(figure),
+            FigureId::Fig8 => self.side_by_side(figure),
             FigureId::RankRtt | FigureId::RankCpu | FigureId::Latency => self.ranking(figure),
         }
     }
@@ -193,6 +202,22 @@ impl Draft<'_> {
                     };
                     self.ping(figure, params);
                 }
+            }
+        }
+    }
+
+    /// What devices are compared by: cells of Figures 1 and 5.
+    fn side_by_side(&mut self, figure: FigureId) {
+        for op in [Send, Write] {
+            for size in self.sizes(MAX_PING_SIZE) {
+                self.ping(figure, Request::new(op, size));
+            }
+            for size in self.sizes(MAX_BLAST_SIZE) {
+                let params = Request {
+                    buffers: FOUR,
+                    ..Request::new(op, size)
+                };
+                self.blast(figure, params);
             }
         }
     }

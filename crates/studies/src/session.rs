@@ -2,7 +2,7 @@
 
 use adverb_results::{Metrics, Opcode, Params, Program, RepetitionSample, Usage};
 use adverb_units::{Bytes, MessageRate, Span, Throughput};
-use adverb_verbs::Station;
+use adverb_verbs::{PathMtu, Station};
 use serde::{Deserialize, Serialize};
 
 use crate::bench::Bench;
@@ -111,6 +111,10 @@ impl<'s, S: Station> Session<'s, S> {
             Program::Ping => ping::with_part(&bench, drive),
             Program::Blast => blast::with_part(&bench, drive),
         };
+        let result = result.map(|mut result| {
+            result.params.path_mtu_bytes = bench.path_mtu.map(PathMtu::bytes);
+            result
+        });
         result.map_err(|fault| self.fail(fault))
     }
 

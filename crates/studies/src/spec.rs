@@ -2,7 +2,7 @@
 
 use adverb_results::{Completion, FigureId, Opcode, Params, Posting, Program, Signaling};
 use adverb_units::{Bytes, Span};
-use adverb_verbs::DeviceCaps;
+use adverb_verbs::{DeviceCaps, LinkLayer, PathMtu, PortCaps};
 use serde::{Deserialize, Serialize};
 
 use crate::error::Side;
@@ -48,6 +48,8 @@ pub struct Request {
     pub post: Posting,
     /// Which send requests ask for a completion.
     pub signal: Signaling,
+    /// Largest payload of a packet; none: the largest that both sides' ports carry.
+    pub path_mtu: Option<PathMtu>,
     /// Check every byte at the side that gets it.
     pub verify: bool,
     /// How long to measure.
@@ -83,6 +85,7 @@ impl Request {
             buffers: 1,
             post: Posting::Single,
             signal: Signaling::All,
+            path_mtu: None,
             verify: false,
             length: Length::Iters(1000),
             repetitions: 1,
@@ -182,6 +185,26 @@ pub enum SpecError {
         /// What was asked.
         repetitions: u32,
     },
+    /// Larger packets than the port carries.
+    #[error(
+        "path MTU {path_mtu}: this device's port carries packets of at most {max}; choose a smaller one"
+    )]
+    PathMtu {
+        /// What was asked.
+        path_mtu: PathMtu,
+        /// Most.
+        max: PathMtu,
+    },
+    /// No packets.
+    #[error(
+        "path MTU {path_mtu}: this device's port ({link_layer}) does not cut messages into packets; leave it out"
+    )]
+    NoPackets {
+        /// What was asked.
+        path_mtu: PathMtu,
+        /// What the port is.
+        link_layer: LinkLayer,
+    },
     /// The device's queues are too short.
     #[error(
         "{what} needs {needed} requests outstanding, this device takes {max}; fewer buffers help"
@@ -221,6 +244,7 @@ impl CellSpec {
             buffers: p.buffers,
             post: p.post,
             signal: p.signal,
+            path_mtu_bytes: p.path_mtu.map(PathMtu::bytes),
             verify: p.verify,
             iters,
             warmup_iters,
@@ -249,6 +273,36 @@ impl CellSpec {
             program,
             params,
         }
+    }
+
+    /// The same cell with packets of at most `path_mtu`.
+    pub fn with_path_mtu(mut self, path_mtu: Option<PathMtu>) -> Self {
+        self.params.path_mtu = path_mtu;
+        CellSpec {
+            id: cell_id(self.program, &self.params),
+            ..self
+        }
+    }
+
+    /// Whether this port carries the packets that were asked for.
+    ///
+    /// # Errors
+    /// It has none, or smaller ones only.
+    pub fn check_path_mtu(&self, port: &PortCaps) -> Result<(), SpecError> {
+        let Some(path_mtu) = self.params.path_mtu else {
+            return Ok(());
+        };
+        let (link_layer, max) = (port.link_layer, port.active_mtu);
+        if !link_layer.has_path_mtu() {
+            return Err(SpecError::NoPackets {
+                path_mtu,
+                link_layer,
+            });
+        }
+        if path_mtu > max {
+            return Err(SpecError::PathMtu { path_mtu, max });
+        }
+        Ok(())
     }
 
     /// Whether the program can run so on a device with these limits.
@@ -394,6 +448,9 @@ fn cell_id(program: Program, p: &Request) -> String {
         id += &format!("/b{}/{}", p.buffers, p.post);
     }
     id += &format!("/{}", p.signal);
+    if let Some(path_mtu) = p.path_mtu {
+        id += &format!("/mtu{}", path_mtu.bytes().get());
+    }
     if p.verify {
         id += "/verify";
     }
@@ -404,6 +461,7 @@ fn cell_id(program: Program, p: &Request) -> String {
 mod tests {
     use super::*;
     use crate::testing::caps;
+    use adverb_verbs::{Gid, Lid};
 
     fn blast(change: impl FnOnce(&mut Request)) -> CellSpec {
         let mut params = Request::new(Opcode::Write, Bytes::new(64));
@@ -531,11 +589,42 @@ mod tests {
     }
 
     #[test]
+    fn packets_are_bounded_by_the_port() {
+        let port = |link_layer| PortCaps {
+            link_layer,
+            active_mtu: PathMtu::B1024,
+            max_msg_sz: Bytes::mib(1),
+            lid: Lid(0),
+            gid: Gid::default(),
+            gid_index: 0,
+            gid_type: None,
+        };
+        let check = |path_mtu, link_layer| {
+            let cell = ping(Opcode::Send, |p| p.path_mtu = path_mtu);
+            let checked = cell.check_path_mtu(&port(link_layer));
+            checked.map_err(|e| e.to_string())
+        };
+        let ethernet = LinkLayer::Ethernet;
+        assert_eq!(check(Some(PathMtu::B1024), ethernet), Ok(()));
+        assert_eq!(check(None, LinkLayer::SharedMemory), Ok(()));
+        assert_eq!(
+            check(Some(PathMtu::B2048), ethernet).unwrap_err(),
+            "path MTU 2 KiB: this device's port carries packets of at most 1 KiB; choose a smaller one"
+        );
+        assert_eq!(
+            check(Some(PathMtu::B256), LinkLayer::SharedMemory).unwrap_err(),
+            "path MTU 256 B: this device's port (shared memory) does not cut messages into packets; leave it out"
+        );
+    }
+
+    #[test]
     fn ids_are_readable_and_tell_cells_apart() {
         let blast = blast(|p| p.inline = true);
         assert_eq!(blast.id, "blast/write/64/inline/poll/b16/single/all");
         let ping = ping(Opcode::WriteRead, |p| p.verify = true);
         assert_eq!(ping.id, "ping/write-read/64/plain/poll/all/verify");
+        let small = blast.with_path_mtu(Some(PathMtu::B256));
+        assert_eq!(small.id, "blast/write/64/inline/poll/b16/single/all/mtu256");
     }
 
     #[test]

@@ -4,8 +4,8 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use adverb_host::{Machine, Wire, WireError};
-use adverb_studies::CellSpec;
-use adverb_verbs::DeviceCaps;
+use adverb_studies::{CellSpec, SpecError};
+use adverb_verbs::{DeviceCaps, PathMtu};
 use anyhow::{Context, bail, ensure};
 use rustix::event::{Timespec, poll};
 
@@ -13,7 +13,8 @@ use super::{
     CellNumber, CellOrder, Connection, Frame, Greeting, HostPort, Identity, MAX_GREETING, PATIENCE,
     ToClient, ToServer, Trouble, Visit, Welcome, printable,
 };
-use crate::device::{DeviceChoice, DeviceInfo};
+use crate::device::{DeviceChoice, DeviceInfo, SoftAddress};
+use crate::failure::Usage;
 use crate::interrupt::Interrupt;
 use crate::terminal;
 
@@ -55,6 +56,7 @@ impl Peer {
     ) -> anyhow::Result<Self> {
         let identity = Identity::of(info);
         let (connection, welcome) = open(address, device, &identity)?;
+        check_ip_versions(address, &device.met_at(connection.local_ip()), &welcome)?;
         Ok(Peer {
             address: address.clone(),
             device: device.clone(),
@@ -79,9 +81,27 @@ impl Peer {
         self.identity.same_machine(&self.welcome.identity)
     }
 
+    /// Whether the server uses this very device, and shares memory with this process.
+    pub(crate) fn shares_memory_at(&self, device: &DeviceChoice) -> bool {
+        let is_parted = self.identity.parted_from(&self.welcome.identity).is_some();
+        self.welcome.device == device.reference() && !is_parted
+    }
+
     /// Limits of both devices, where this host's are `caps`.
     pub(crate) fn common_limits(&self, caps: &DeviceCaps) -> DeviceCaps {
         self.welcome.limits.within(caps)
+    }
+
+    /// Whether the server's port carries such packets.
+    pub(crate) fn check_path_mtu(&self, asked: Option<PathMtu>) -> Result<(), Usage> {
+        let max = self.welcome.limits.path_mtu;
+        match asked.filter(|path_mtu| *path_mtu > max) {
+            None => Ok(()),
+            Some(path_mtu) => {
+                let refused = SpecError::PathMtu { path_mtu, max };
+                Err(Usage(format!("the server at {}: {refused}", self.address)))
+            }
+        }
     }
 
     /// Makes sure, before a cell, that the server is there; connects anew where it was lost.
@@ -159,6 +179,23 @@ impl Peer {
     pub(crate) fn lose(&mut self) {
         self.connection = None;
     }
+}
+
+/// UDP ports talk to others of their own IP version.
+fn check_ip_versions(
+    address: &HostPort,
+    ours: &DeviceChoice,
+    welcome: &Welcome,
+) -> anyhow::Result<()> {
+    let theirs = welcome.device.name.strip_prefix("soft@");
+    let theirs = theirs.and_then(|ip| ip.parse::<IpAddr>().ok());
+    if let (DeviceChoice::Soft(SoftAddress::At(here)), Some(there)) = (ours, theirs) {
+        ensure!(
+            here.to_canonical().is_ipv4() == there.to_canonical().is_ipv4(),
+            "the server at {address} uses soft@{there}, this side {ours}: one is an IPv4 address, the other an IPv6 address; name addresses of one kind with --device on both sides"
+        );
+    }
+    Ok(())
 }
 
 /// Connects, greets and is welcomed.

@@ -23,12 +23,12 @@
 use adverb_results::{DeviceRef, Site};
 use adverb_studies::CellSpec;
 use adverb_units::Bytes;
-use adverb_verbs::{Counters, DeviceCaps};
+use adverb_verbs::{Counters, DeviceCaps, PathMtu};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::Identity;
-use crate::device::DeviceChoice;
+use crate::device::{DeviceChoice, DeviceInfo};
 use crate::pair::End;
 
 /// Version of everything but the greeting.
@@ -162,11 +162,14 @@ pub(crate) struct Limits {
     max_mr_size: Bytes,
     max_qp_rd_atom: u8,
     max_inline_data: u32,
+    /// Of its port.
+    pub(crate) path_mtu: PathMtu,
 }
 
 impl Limits {
     /// Those of a device, with regions of at most `most`.
-    pub(crate) fn of(caps: &DeviceCaps, most: Bytes) -> Self {
+    pub(crate) fn of(info: &DeviceInfo, most: Bytes) -> Self {
+        let caps = &info.caps;
         Limits {
             max_qp: caps.max_qp,
             max_qp_wr: caps.max_qp_wr,
@@ -177,6 +180,7 @@ impl Limits {
             max_mr_size: caps.max_mr_size.min(most),
             max_qp_rd_atom: caps.max_qp_rd_atom,
             max_inline_data: caps.max_inline_data,
+            path_mtu: info.port.active_mtu,
         }
     }
 

@@ -79,7 +79,7 @@ impl Desk {
         if device == DeviceChoice::SOFT {
             self.check_reach(&identity, visit)?;
         }
-        let limits = Limits::of(&info.caps, half_of(memory()));
+        let limits = Limits::of(&info, half_of(memory()));
         Ok(Place {
             caps: limits.within(&info.caps),
             welcome: Welcome {
@@ -99,13 +99,11 @@ impl Desk {
         let Some(ours) = &self.device else {
             return Ok(visit.device.clone());
         };
-        let is_local = |device: &DeviceChoice| *device == DeviceChoice::SOFT;
-        let same_kind = ours.reference().kind == visit.device.reference().kind;
-        if same_kind && is_local(ours) == is_local(&visit.device) {
+        if ours.reaches(&visit.device) {
             return Ok(ours.clone());
         }
         Err(format!(
-            "it serves {ours} only (`adverb serve --device`), which cannot talk to {}: name a --device of the same kind",
+            "it serves {ours} only (`adverb serve --device`), which cannot talk to {}: name a --device of the same kind (soft@ADDR and RoCE devices of libibverbs talk to each other)",
             visit.device
         ))
     }

@@ -117,6 +117,16 @@ fn by_signal(record: &Record, with: &str, second: bool) -> Label {
     }
 }
 
+/// One series for each device, named after what it is.
+pub(crate) fn by_device(record: &Record) -> Label {
+    Label {
+        order: 0,
+        name: format!("{} ({})", record.device, format::device_kind(record)),
+        short: record.device.name.clone(),
+        style: None,
+    }
+}
+
 /// How completions are learned of, in words.
 pub(crate) fn completion(completion: Completion) -> &'static str {
     match completion {

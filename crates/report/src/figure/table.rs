@@ -1,6 +1,6 @@
 //! The panels of each figure over sizes or buffers, as a table.
 
-use adverb_results::{Completion, FigureId, Posting, Program, Record};
+use adverb_results::{Completion, FigureId, Opcode, Posting, Program, Record};
 
 use adverb_units::Bytes;
 
@@ -160,6 +160,31 @@ const FIG6: [PanelSpec; 2] = [
     },
 ];
 
+/// Cells of one kind on several devices.
+const fn by_device(title: &'static str, y: Quantity, shows: fn(&Record) -> bool) -> PanelSpec {
+    PanelSpec {
+        series: label::by_device,
+        ..over_sizes(title, y, shows)
+    }
+}
+
+const FIG8: [PanelSpec; 4] = [
+    by_device("Ping by SEND: one-way time", Quantity::OneWay, |r| {
+        r.program == Program::Ping && r.params.op == Opcode::Send
+    }),
+    by_device("Ping by RDMA WRITE: one-way time", Quantity::OneWay, |r| {
+        r.program == Program::Ping && r.params.op == Opcode::Write
+    }),
+    by_device("Blast by SEND: throughput", Quantity::Throughput, |r| {
+        r.program == Program::Blast && r.params.op == Opcode::Send
+    }),
+    by_device(
+        "Blast by RDMA WRITE: throughput",
+        Quantity::Throughput,
+        |r| r.program == Program::Blast && r.params.op == Opcode::Write,
+    ),
+];
+
 /// The panels of a figure; none of the rankings and the distribution, which are built apart.
 pub(crate) fn panels(id: FigureId) -> &'static [PanelSpec] {
     match id {
@@ -168,6 +193,7 @@ pub(crate) fn panels(id: FigureId) -> &'static [PanelSpec] {
         FigureId::Fig4 => &FIG4,
         FigureId::Fig5 => &FIG5,
         FigureId::Fig6 => &FIG6,
+        FigureId::Fig8 => &FIG8,
         FigureId::RankRtt | FigureId::RankCpu | FigureId::Latency => &[],
     }
 }
@@ -193,6 +219,11 @@ pub(crate) fn caption(id: FigureId) -> &'static str {
             "A request without a signal yields no completion to reap. In a blast, one request in n/2 \
              is signaled, where n is the number of buffers; in a ping by WRITE then READ, the WRITE \
              can go unsignaled, since the READ behind it completes later."
+        }
+        FigureId::Fig8 => {
+            "The same programs on each device, busy polling and not inline: one message in flight (ping), \
+             four (blast). The paper compares InfiniBand with RoCE in this form. A line is named after \
+             what its device measures; devices of different kinds are not to be mixed."
         }
         FigureId::RankRtt => {
             "The ladder of Russell's tutorial: time of a round, there and back, for each way to \

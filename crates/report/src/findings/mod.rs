@@ -3,6 +3,7 @@
 
 mod buffers;
 mod completion;
+mod devices;
 mod inline;
 mod opcodes;
 mod ranking;
@@ -35,16 +36,15 @@ pub(crate) fn all(records: &[&Record]) -> Vec<Finding> {
     let cells = Cells::of(records);
     let devices = cells.devices();
     let several = devices.len() > 1;
-    devices
-        .into_iter()
-        .flat_map(|device| {
-            let scope = Scope {
-                cells: cells.filter(|r| r.device == *device),
-                device: several.then_some(device),
-            };
-            of_device(&scope)
-        })
-        .collect()
+    let of_each = devices.into_iter().flat_map(|device| {
+        let scope = Scope {
+            cells: cells.filter(|r| r.device == *device),
+            device: several.then_some(device),
+        };
+        of_device(&scope)
+    });
+    let compared = devices::findings(&cells);
+    compared.into_iter().chain(of_each).collect()
 }
 
 type Topic = (&'static str, fn(&Scope<'_>) -> Vec<Finding>);

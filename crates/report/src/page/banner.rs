@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use adverb_results::{DeviceKind, Params, RESULTS_CSV, RESULTS_JSONL, Record, Site};
+use adverb_results::{DeviceKind, DeviceRef, Params, RESULTS_CSV, RESULTS_JSONL, Record, Site};
 use maud::{Markup, html};
 
 use crate::{Report, format};
@@ -18,7 +18,7 @@ pub(super) fn measured_on(report: &Report<'_>) -> Markup {
     let (measured, failed) = (report.records.len() - report.failed(), report.failed());
     html! {
         dl class="facts" {
-            (fact("Device", &all(|r| format!("{} ({})", r.device, kind(r.device.kind)))))
+            (fact("Device", &all(|r| format!("{} ({})", r.device, kind(&r.device)))))
             (fact("Machine", &all(|r| machine(&r.provenance.active))))
             (fact("Host", &all(|r| host(&r.provenance.active))))
             (fact("Machine of the passive side", &all(|r| passive(r, machine))))
@@ -60,8 +60,9 @@ fn distinct(records: &[&Record], of: fn(&Record) -> String) -> String {
     values.into_iter().collect::<Vec<_>>().join("; ")
 }
 
-fn kind(kind: DeviceKind) -> &'static str {
-    match kind {
+fn kind(device: &DeviceRef) -> &'static str {
+    match device.kind {
+        DeviceKind::Soft if device.has_udp_port() => "user-space NIC with RoCE over UDP",
         DeviceKind::Soft => "user-space NIC in shared memory",
         DeviceKind::Verbs => "hardware or driver behind libibverbs",
         DeviceKind::Model => "model in virtual time",
@@ -124,15 +125,35 @@ fn date(first: Option<&str>, last: Option<&str>) -> String {
 /// The limits of each kind of device that was measured.
 pub(super) fn what_it_does_not_tell(report: &Report<'_>) -> Markup {
     let kinds: BTreeSet<DeviceKind> = report.records.iter().map(|r| r.device.kind).collect();
+    let has = |udp: bool| {
+        let mut devices = report.records.iter().map(|r| &r.device);
+        devices.any(|d| d.kind == DeviceKind::Soft && d.has_udp_port() == udp)
+    };
     html! {
         @if !kinds.is_empty() {
             section class="limits" aria-label="What this does not tell" {
                 h2 { "What this does not tell" }
-                @for kind in &kinds { (limits(*kind)) }
+                @if has(true) { (limits_of_udp()) }
+                @for kind in &kinds {
+                    @if *kind != DeviceKind::Soft || has(false) { (limits(*kind)) }
+                }
                 @if kinds.len() > 1 {
-                    p { "Devices of several kinds are in this report. Each plot shows one device, and each series is named after it; their figures are not to be mixed." }
+                    p { "Devices of several kinds are in this report. Each plot (but those of Figure 8, which set devices side by side) shows one device, and each series is named after it; their figures are not to be mixed." }
                 }
             }
+        }
+    }
+}
+
+/// Of the user-space NIC over UDP.
+fn limits_of_udp() -> Markup {
+    html! {
+        p {
+            strong { "RoCE over UDP in software is not a RoCE NIC. " }
+            "The user-space NIC at an address (" code { "soft@ADDR" } ") measures the UDP stacks of both hosts, the way between "
+            "them, and a transport in software that the polling core runs. The counters tell of packets that were "
+            "lost, sent again or dropped. What each way of programming makes for the host carries over to hardware; no "
+            "absolute figure does."
         }
     }
 }

@@ -34,6 +34,7 @@ fn params(op: Opcode, size: u64) -> Params {
         buffers: 1,
         post: Posting::Single,
         signal: Signaling::All,
+        path_mtu_bytes: None,
         verify: false,
         iters: Some(ITERS),
         warmup_iters: Some(1000),

@@ -1,0 +1,37 @@
+//! Devices side by side: one line a device in each panel.
+
+use adverb_results::FigureId;
+
+use super::{Body, Panel, label, line_panel, table};
+use crate::cells::Cells;
+
+/// The panels; none where fewer than two devices can be compared.
+pub(crate) fn panels(cells: &Cells<'_>) -> Vec<Panel> {
+    let cells = cells.comparable();
+    let specs = table::panels(FigureId::Fig8).iter();
+    let mut panels: Vec<Panel> = specs
+        .filter_map(|spec| line_panel(spec, &cells, None, &[]))
+        .filter(has_several)
+        .collect();
+    let mut names: Vec<String> = Vec::new();
+    for series in panels.iter_mut().filter_map(series_of).flatten() {
+        let known = names.iter().position(|name| *name == series.name);
+        let index = known.unwrap_or(names.len());
+        if known.is_none() {
+            names.push(series.name.clone());
+        }
+        series.style = label::by_order(index);
+    }
+    panels
+}
+
+fn series_of(panel: &mut Panel) -> Option<&mut Vec<super::Series>> {
+    match &mut panel.body {
+        Body::Lines(lines) => Some(&mut lines.series),
+        Body::Bars { .. } => None,
+    }
+}
+
+fn has_several(panel: &Panel) -> bool {
+    matches!(&panel.body, Body::Lines(lines) if lines.series.len() > 1)
+}
