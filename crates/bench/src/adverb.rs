@@ -1,12 +1,14 @@
 //! Figures of the `adverb` binary, from its `--json`.
 
+use std::io::{BufRead as _, BufReader};
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 
 use crate::bounds::Setting;
+use crate::child::Ended;
 
 /// The `adverb` binary beside this one.
 pub(crate) fn find() -> Result<PathBuf> {
@@ -38,17 +40,46 @@ pub(crate) fn cpu_percent(setting: &Setting, args: &[&str], side: &str) -> Resul
     figure(setting, args, &format!("/metrics/cpu/{side}/percent"))
 }
 
+/// Mean one-way time in ns over the UDP port, between two processes at two loopback addresses.
+pub(crate) fn one_way_over_udp(setting: &Setting, args: &[&str]) -> Result<f64> {
+    over_udp(setting, args, "/metrics/one_way_ns/mean")
+}
+
+/// The same of bytes per second.
+pub(crate) fn bytes_per_second_over_udp(setting: &Setting, args: &[&str]) -> Result<f64> {
+    over_udp(setting, args, "/metrics/bytes_per_s")
+}
+
+fn over_udp(setting: &Setting, args: &[&str], pointer: &str) -> Result<f64> {
+    let [active, passive] = setting.cores.map(|core| core.to_string());
+    let server = Command::new(&setting.adverb)
+        .args(["serve", "--once", "--bind", "127.0.0.1:0"])
+        .args(["--device", "soft@127.0.0.1", "--cpu", &passive])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .context("cannot start adverb")?;
+    let mut server = Ended(server);
+    let mut talk = BufReader::new(server.0.stderr.take().context("stderr is a pipe")?).lines();
+    let first = talk.next().context("adverb serve said nothing")??;
+    let address = first
+        .strip_prefix("listening at ")
+        .and_then(|rest| rest.split(',').next())
+        .with_context(|| format!("adverb serve: {first}"))?;
+    let over = ["--device", "soft@127.0.0.2", "--peer", address];
+    figure_of(setting, &[args, &over].concat(), &active, pointer)
+}
+
 fn figure(setting: &Setting, args: &[&str], pointer: &str) -> Result<f64> {
     let [active, passive] = setting.cores;
+    figure_of(setting, args, &format!("{active},{passive}"), pointer)
+}
+
+fn figure_of(setting: &Setting, args: &[&str], cores: &str, pointer: &str) -> Result<f64> {
     let output = Command::new(&setting.adverb)
         .args(args)
-        .args([
-            "--duration",
-            "300ms",
-            "--json",
-            "--cpu",
-            &format!("{active},{passive}"),
-        ])
+        .args(["--duration", "300ms", "--json", "--cpu", cores])
         .output()
         .context("cannot start adverb")?;
     let talk = String::from_utf8_lossy(&output.stderr);

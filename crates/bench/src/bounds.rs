@@ -6,7 +6,7 @@ use adverb_units::{MessageRate, Span};
 use anyhow::Result;
 use serde_json::json;
 
-use crate::{adverb, machine, model, seam, ucx};
+use crate::{adverb, iperf, machine, model, seam, ucx, udp};
 
 /// What all comparisons share.
 #[derive(Debug)]
@@ -240,6 +240,37 @@ pub(crate) const BOUNDS: &[Bound] = &[
         },
         rounds: Rounds::AsAsked,
         needs: "",
+    },
+    Bound {
+        name: "UDP port, send ping, 64 B",
+        what: "one-way time of `adverb ping --op send --size 64` between soft@127.0.0.2 and soft@127.0.0.1 \
+               over that of a bare UDP ping, two processes that poll busily",
+        unit: Unit::Nanoseconds,
+        limit: Limit::AtMost(1.3),
+        measure: |s| {
+            let reference = udp::ping(s.cores)?;
+            let ping = ["ping", "--op", "send", "--size", "64"];
+            Ok(Some((adverb::one_way_over_udp(s, &ping)?, reference)))
+        },
+        rounds: Rounds::AsAsked,
+        needs: "",
+    },
+    Bound {
+        name: "UDP port, write stream, 1 MiB",
+        what: "bytes per second of `adverb blast --op write --size 1M` between the same addresses over those \
+               of one TCP stream of iperf3 on the loopback device",
+        unit: Unit::GigabytesPerSecond,
+        limit: Limit::AtLeast(0.8),
+        measure: |s| {
+            let Some(reference) = iperf::stream(s.cores)? else {
+                return Ok(None);
+            };
+            let blast = ["blast", "--op", "write", "--size", "1M"];
+            let ours = adverb::bytes_per_second_over_udp(s, &blast)?;
+            Ok(Some((ours / 1e9, reference / 1e9)))
+        },
+        rounds: Rounds::AsAsked,
+        needs: iperf::NEEDS,
     },
     Bound {
         name: "seam, ns per call",

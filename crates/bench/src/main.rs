@@ -8,10 +8,13 @@
 
 mod adverb;
 mod bounds;
+mod child;
+mod iperf;
 mod machine;
 mod model;
 mod seam;
 mod ucx;
+mod udp;
 
 use std::process::ExitCode;
 
@@ -36,6 +39,9 @@ struct Args {
     /// `cargo bench` passes it; it means nothing here.
     #[arg(long, hide = true)]
     bench: bool,
+    /// The passive side of the bare UDP ping, on this core.
+    #[arg(long, hide = true)]
+    udp_echo: Option<u32>,
 }
 
 fn main() -> ExitCode {
@@ -49,6 +55,9 @@ fn main() -> ExitCode {
 }
 
 fn run(args: &Args) -> Result<()> {
+    if let Some(core) = args.udp_echo {
+        return udp::echo(core);
+    }
     let cores = adverb_host::usable_cores();
     let &[first, second, ..] = &cores[..] else {
         ensure!(

@@ -1,10 +1,11 @@
 //! UCX over shared memory, by its own benchmark.
 
-use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+
+use crate::child::{free_port, is_installed};
 
 pub(crate) const NEEDS: &str = "ucx_perftest is not installed (Debian: ucx-utils)";
 
@@ -71,18 +72,10 @@ fn start(core: u32, args: &[&str]) -> Result<Option<Child>> {
         .stderr(Stdio::null())
         .spawn()
         .context("cannot start taskset (Debian: util-linux)")?;
-    let installed = std::env::var_os("PATH").is_some_and(|path| {
-        std::env::split_paths(&path).any(|dir| dir.join("ucx_perftest").is_file())
-    });
-    if installed {
+    if is_installed("ucx_perftest") {
         return Ok(Some(started));
     }
     let mut started = started;
     let _ = started.wait();
     Ok(None)
-}
-
-fn free_port() -> Result<String> {
-    let listener = TcpListener::bind("127.0.0.1:0").context("no free TCP port")?;
-    Ok(listener.local_addr()?.port().to_string())
 }
