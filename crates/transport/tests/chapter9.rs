@@ -293,6 +293,53 @@ fn each_retry_counter_is_for_its_own_cause() {
     assert_eq!(lab.a.qp.counters().timeouts, 4);
 }
 
+/// The number of A's READ requests while the answer `at` packets behind the first is lost `losses` times,
+/// and how it ended.
+fn reads_while_losing(at: u32, losses: u32, retries: u8) -> (usize, Lab<RcQp>) {
+    let mut a = config(Side::A);
+    a.requester.retries = RetryCount::new(retries).unwrap();
+    let lost = lab_first().advance(at);
+    let mut left = losses;
+    let rule = move |s: &lab::Sent| {
+        let drops = s.from == Side::B && s.headers.bth.psn == lost && left > 0;
+        left -= u32::from(drops);
+        if drops { Fate::Drop } else { Fate::Pass }
+    };
+    let mut lab = connected(&a, &config(Side::B), Box::new(rule));
+    post(&mut lab, work(1, Work::Read(REMOTE), piece(0, 12 * MTU)));
+    lab.run();
+    let asked = sent_by(&lab, Side::A, Opcode::RcReadRequest).len();
+    (asked, lab)
+}
+
+/// A gap in the answers is an implied NAK. Answers of the repeated request that leave the same gap are
+/// another.
+#[test]
+fn an_answer_that_is_lost_again_is_asked_for_again_without_waiting() {
+    for losses in 0..=5 {
+        let (asked, lab) = reads_while_losing(3, losses, 7);
+        assert_eq!(asked, 1 + losses as usize);
+        assert_eq!(statuses(&lab.a.completions), [(1, WcStatus::Success)]);
+        assert_eq!(lab.a.qp.counters().timeouts, 0);
+        assert_eq!(lab.a.qp.counters().went_back, u64::from(losses));
+    }
+    // Behind the last packet nothing comes that would show its loss.
+    let (asked, lab) = reads_while_losing(11, 2, 7);
+    assert_eq!((asked, lab.a.qp.counters().timeouts), (3, 2));
+}
+
+#[test]
+fn an_implied_nak_takes_a_retry() {
+    for retries in 0..3 {
+        let (asked, lab) = reads_while_losing(3, u32::from(retries), retries);
+        assert_eq!(statuses(&lab.a.completions), [(1, WcStatus::Success)]);
+        assert_eq!(asked, 1 + usize::from(retries));
+        let (asked, lab) = reads_while_losing(3, u32::from(retries) + 1, retries);
+        assert_eq!(statuses(&lab.a.completions), [(1, WcStatus::RetryExcErr)]);
+        assert_eq!(asked, 1 + usize::from(retries));
+    }
+}
+
 // --- order
 
 #[test]

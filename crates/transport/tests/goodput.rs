@@ -1,5 +1,5 @@
 //! How much payload a connection carries over a link that loses packets: a table that is looked at when
-//! it changes, and the arithmetic behind it.
+//! it changes, and the arithmetic behind it. `scripts/update-docs` puts it into `docs/transport.md`.
 
 mod lab;
 
@@ -19,10 +19,16 @@ fn expected(row: &Row, lossless: f64, loss: u64) -> f64 {
     payload * 8. / average / 1e3
 }
 
+/// Where the table stands for readers.
+const PAGE: &str = include_str!("../../../docs/transport.md");
+
 #[test]
 fn losses_cost_what_going_back_costs() {
     let figures = figures();
-    insta::assert_snapshot!("goodput", table(&figures));
+    let table = table(&figures);
+    insta::assert_snapshot!("goodput", table);
+    assert!(PAGE.contains(&table), "docs/transport.md has another table");
+    reads_stream_as_writes_do(&figures);
     let full = |row: &Row| row.kind == Kind::Write && row.window >= 16;
     for (row, goodput) in figures.iter().filter(|(row, _)| full(row)) {
         for (loss, seen) in LOSSES.into_iter().zip(goodput) {
@@ -33,5 +39,13 @@ fn losses_cost_what_going_back_costs() {
                 "{row:?}, {loss}: {seen}, not {wanted}"
             );
         }
+    }
+}
+
+fn reads_stream_as_writes_do(figures: &[(Row, Vec<f64>)]) {
+    let (writes, reads) = figures.split_at(figures.len() / 2);
+    for ((row, written), (_, read)) in writes.iter().zip(reads) {
+        let ratio = read[0] / written[0];
+        assert!(ratio > 0.99, "{row:?}: {read:?} beside {written:?}");
     }
 }

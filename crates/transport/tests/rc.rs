@@ -292,18 +292,69 @@ fn a_lost_part_of_a_read_is_asked_for_alone() {
     assert_eq!(lab.a.qp.counters().timeouts, 0);
 }
 
-#[test]
-fn a_read_of_more_than_the_window_goes_in_parts() {
+/// Packets of `bytes`.
+fn packets(bytes: u32) -> u32 {
+    bytes.div_ceil(MTU as u32).max(1)
+}
+
+/// What A has asked for by READs of `length` B over a window of 8 packets, the parts in packets, and
+/// how many packets of answers were under way at most.
+fn parts_of_a_read(max_reads: u8, length: usize) -> (Vec<u32>, u32) {
     let mut a = config(Side::A);
-    a.requester.window = 8;
+    (a.requester.window, a.requester.max_reads) = (8, max_reads);
     let mut lab = connected(&a, &config(Side::B), Box::new(|_| Fate::Pass));
-    let length = 20 * MTU + 1;
     let bytes: Vec<u8> = (0..length).map(|n| (n * 11) as u8).collect();
     lab.b.memory.shared[..length].copy_from_slice(&bytes);
     post(&mut lab, work(1, Work::Read(REMOTE), piece(0, length)));
     lab.run();
     assert_eq!(lab.a.memory.local[..length], bytes);
-    assert_eq!(sent_by(&lab, Side::A, Opcode::RcReadRequest).len(), 3);
+    assert_eq!(lab.a.qp.counters().went_back, 0);
+    let (mut parts, mut asked, mut most) = (vec![], 0, 0);
+    for (index, sent) in lab.sent.iter().enumerate() {
+        if let (Side::A, Extension::Rdma(reth)) = (sent.from, sent.headers.extension) {
+            parts.push(packets(reth.length));
+            asked += packets(reth.length);
+            let came = |s: &&Sent| s.from == Side::B && s.at + FLIGHT <= sent.at;
+            most = most.max(asked - lab.sent[..index].iter().filter(came).count() as u32);
+        }
+    }
+    (parts, most)
+}
+
+#[test]
+fn a_long_read_goes_in_parts_of_which_the_window_holds_four() {
+    let (parts, most) = parts_of_a_read(4, 20 * MTU + 1);
+    assert_eq!(parts, [2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 1]);
+    assert_eq!(most, 8);
+    // As many parts at a time as READs may be under way.
+    assert_eq!(parts_of_a_read(2, 20 * MTU), (vec![4; 5], 8));
+    assert_eq!(parts_of_a_read(1, 20 * MTU), (vec![8, 8, 4], 8));
+    assert_eq!(parts_of_a_read(1, 0), (vec![1], 1));
+}
+
+#[test]
+fn reads_and_writes_share_the_window() {
+    let mut a = config(Side::A);
+    a.requester.window = 8;
+    let mut lab = connected(&a, &config(Side::B), Box::new(|_| Fate::Pass));
+    for id in 0..4 {
+        post(
+            &mut lab,
+            work(2 * id, Work::Write(REMOTE), piece(0, 3 * MTU)),
+        );
+        let read = Work::Read(REMOTE.at(4096));
+        post(&mut lab, work(2 * id + 1, read, piece(8192, 5 * MTU)));
+    }
+    lab.flush();
+    // 3 packets, and two parts of 2 packets and one of 1 of the answers.
+    let opcodes: Vec<_> = lab.sent.iter().map(|s| s.headers.bth.opcode).collect();
+    let (write, read) = (Opcode::RcWriteFirst, Opcode::RcReadRequest);
+    let (middle, last) = (Opcode::RcWriteMiddle, Opcode::RcWriteLast);
+    assert_eq!(opcodes, [write, middle, last, read, read, read]);
+    lab.run();
+    let done: Vec<_> = (0..8).map(|id| (id, WcStatus::Success)).collect();
+    assert_eq!(statuses(&lab.a.completions), done);
+    assert_eq!(lab.a.qp.counters().timeouts, 0);
 }
 
 #[test]

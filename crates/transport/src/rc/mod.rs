@@ -51,13 +51,14 @@ pub struct RequesterConfig {
     pub max_work: usize,
     /// How long to wait for an acknowledgement.
     pub timeout: AckTimeout,
-    /// Retries after a timeout or a missing packet.
+    /// Retries after a timeout or a missing packet, of a request or of an answer.
     pub retries: RetryCount,
     /// Retries after receiver-not-ready; 7 is without end.
     pub rnr_retries: RetryCount,
     /// READs and atomics that may be under way (`max_rd_atomic`).
     pub max_reads: u8,
-    /// Packets that may be under way: what the network between (such as a socket's buffer) holds.
+    /// Packets that may be under way, answers of READs included: what the network between (such as a
+    /// socket's buffer) holds.
     pub window: u32,
 }
 

@@ -11,8 +11,25 @@ pub(super) struct Retries {
     /// None is without end.
     rnr_limit: Option<u8>,
     rnr_left: Option<u8>,
-    /// Where it went back last because of a gap in the responses.
-    gap: Option<Seq>,
+    /// What it went back for last.
+    gap: Option<Gap>,
+}
+
+/// Whether a missing response was asked for again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Asking {
+    /// It is to be.
+    Due,
+    /// It was, and the answer may be on its way.
+    Done,
+}
+
+/// A response is missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Gap {
+    at: Seq,
+    /// The response behind it that showed it.
+    shown_by: Seq,
 }
 
 impl Retries {
@@ -64,9 +81,20 @@ impl Retries {
         Ok(())
     }
 
-    /// Whether responses missing from `at` on are a reason to go back: once, because those that were
-    /// under way meanwhile show the same gap. If that does not help, the timeout does.
-    pub(super) fn is_new_gap(&mut self, at: Seq) -> bool {
-        self.gap.replace(at) != Some(at)
+    /// One retry because the response at `at` is missing, as the one at `shown_by` shows (an implied
+    /// NAK), unless it was asked for again already: what was under way meanwhile shows the same gap.
+    /// Responses keep their order, so one that is not behind that which showed the gap first is an
+    /// answer to the repeated request: the missing one was lost again.
+    ///
+    /// # Errors
+    /// None was left.
+    pub(super) fn take_for_gap(&mut self, at: Seq, shown_by: Seq) -> Result<Asking, WcStatus> {
+        let under_way = |gap: Gap| gap.at == at && shown_by > gap.shown_by;
+        if self.gap.is_some_and(under_way) {
+            return Ok(Asking::Done);
+        }
+        self.take()?;
+        self.gap = Some(Gap { at, shown_by });
+        Ok(Asking::Due)
     }
 }

@@ -24,8 +24,7 @@ impl Window {
             next: first,
             sent: first,
             end: first,
-            // A READ that begins at the window's end may reach a window further.
-            limit: u64::from(limit).clamp(1, MAX_OUTSTANDING / 2),
+            limit: u64::from(limit).clamp(1, MAX_OUTSTANDING),
         }
     }
 
@@ -59,10 +58,10 @@ impl Window {
         self.unacked < self.next
     }
 
-    /// Whether a packet would be within the window.
+    /// Whether the packets before `end` would be within the window.
     #[inline]
-    pub(super) const fn has_room_at(&self, seq: Seq) -> bool {
-        seq.since(self.unacked) < self.limit
+    pub(super) const fn has_room_to(&self, end: Seq) -> bool {
+        end.since(self.unacked) <= self.limit
     }
 
     /// Reserves the numbers of a request of so many packets, and gives the first.

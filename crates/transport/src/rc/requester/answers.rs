@@ -6,6 +6,7 @@ use adverb_verbs::WcStatus;
 use adverb_wire::{Aeth, Extension, NakCode, Opcode, Packet, Syndrome};
 
 use super::super::Refusal;
+use super::super::retry::Asking;
 use super::Requester;
 use crate::drops::DropReason;
 use crate::memory::Memory;
@@ -70,11 +71,11 @@ impl Requester {
                     .update(aeth.msn, credits, self.queue.completed());
                 match self.acknowledge(seq + 1, shared) {
                     Reached::All => Ok(()),
-                    Reached::Gap => Err(self.gap(shared)),
+                    Reached::Gap => Err(self.gap(seq, shared)),
                 }
             }
             _ if seq < unacked => Err(Refusal::Drop(DropReason::StaleResponse)),
-            _ if self.acknowledge(seq, shared) == Reached::Gap => Err(self.gap(shared)),
+            _ if self.acknowledge(seq, shared) == Reached::Gap => Err(self.gap(seq, shared)),
             Syndrome::Nak(code) if code != NakCode::PsnSequenceError => {
                 Err(Refusal::Fail(status_of(code)))
             }
@@ -106,7 +107,7 @@ impl Requester {
     ) -> Result<(), Refusal> {
         // It acknowledges all before it.
         if self.acknowledge(seq, shared) == Reached::Gap {
-            return Err(self.gap(shared));
+            return Err(self.gap(seq, shared));
         }
         let entry = self.queue.front().expect("sent and not acknowledged");
         let (offset, bytes) = match (entry.request.work, packet.headers.extension) {
@@ -185,26 +186,36 @@ impl Requester {
     /// The packet `seq` of the oldest request's answer is there.
     #[inline]
     fn acknowledge_answer(&mut self, seq: Seq, shared: &mut Shared) {
+        let entry = self.queue.front().expect("an answer to it came");
+        let (after, end) = (seq + 1, entry.end);
+        // What was to be sent again, and is answered all the same, is not under way.
+        if after == self.reads.part_end(entry, seq) && after <= self.window.next() {
+            self.reads.finish();
+        }
         self.retries.reset();
-        self.window.acknowledge(seq + 1);
-        if self.queue.front().is_some_and(|entry| entry.end == seq + 1) {
+        self.window.acknowledge(after);
+        if after == end {
             self.complete_front(shared);
         }
     }
 
     fn complete_front(&mut self, shared: &mut Shared) {
         let entry = self.queue.pop().expect("it is acknowledged");
-        if self.cursor > 0 {
-            self.cursor -= 1;
-            self.reads.busy -= u8::from(entry.is_answered());
-        }
+        self.cursor = self.cursor.saturating_sub(1);
         shared.complete_send(&entry.request);
     }
 
-    /// Responses are missing: everything from there on is asked for again.
-    fn gap(&mut self, shared: &mut Shared) -> Refusal {
-        if self.window.is_busy() && self.retries.is_new_gap(self.window.unacked()) {
-            self.go_back(shared);
+    /// The response at `shown_by` has come and others before it have not: everything from there on is
+    /// asked for again.
+    fn gap(&mut self, shown_by: Seq, shared: &mut Shared) -> Refusal {
+        // What is missing is to be sent again already.
+        if !self.window.is_busy() {
+            return Refusal::Drop(DropReason::ResponseGap);
+        }
+        match self.retries.take_for_gap(self.window.unacked(), shown_by) {
+            Ok(Asking::Due) => self.go_back(shared),
+            Ok(Asking::Done) => {}
+            Err(status) => return Refusal::Fail(status),
         }
         Refusal::Drop(DropReason::ResponseGap)
     }

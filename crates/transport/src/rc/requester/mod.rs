@@ -4,6 +4,7 @@
 //! responder (NAK), when responses are missing here, or when nothing comes for too long.
 
 mod answers;
+mod reads;
 mod sending;
 
 use adverb_units::Time;
@@ -21,6 +22,7 @@ use crate::memory::Memory;
 use crate::request::{PostError, SendWork};
 use crate::sequence::{Numbering, Seq};
 use crate::shared::Shared;
+use reads::Reads;
 
 #[derive(Debug)]
 pub(super) struct Requester {
@@ -31,20 +33,13 @@ pub(super) struct Requester {
     /// The request of the next packet to send.
     cursor: usize,
     window: Window,
-    reads: ReadSlots,
+    reads: Reads,
     credits: CreditLimit,
     timers: Timers,
     retries: Retries,
     asking: AckRequests,
     /// Requests from here on may not begin.
     held_from: Option<Seq>,
-}
-
-/// READs and atomics under way: wholly sent, not yet answered.
-#[derive(Debug)]
-struct ReadSlots {
-    busy: u8,
-    most: u8,
 }
 
 /// When to ask for an acknowledgement: before a quarter of the window, or of the send queue, is used up
@@ -90,17 +85,15 @@ impl Requester {
     pub(super) fn new(config: &RcConfig) -> Self {
         let own = &config.requester;
         let numbering = Numbering::new(own.first_psn);
+        let window = Window::new(numbering.first(), own.window);
         Requester {
             peer: config.peer,
             mtu: config.path_mtu,
             numbering,
             queue: SendQueue::new(own.max_work),
             cursor: 0,
-            window: Window::new(numbering.first(), own.window),
-            reads: ReadSlots {
-                busy: 0,
-                most: own.max_reads,
-            },
+            reads: Reads::new(own.max_reads, window.limit()),
+            window,
             credits: CreditLimit::default(),
             timers: Timers::new(own.timeout),
             retries: Retries::new(own.retries, own.rnr_retries),
@@ -114,7 +107,7 @@ impl Requester {
         request: SendWork,
         memory: &impl Memory,
     ) -> Result<(), PostError> {
-        if request.work.is_answered() && self.reads.most == 0 {
+        if request.work.is_answered() && !self.reads.are_allowed() {
             return Err(PostError::ReadsNotAllowed);
         }
         let window = &mut self.window;
@@ -155,7 +148,7 @@ impl Requester {
         shared.counters.went_back += 1;
         self.window.go_back();
         self.cursor = 0;
-        self.reads.busy = 0;
+        self.reads.forget();
         self.asking.reset();
         self.timers.stop();
     }

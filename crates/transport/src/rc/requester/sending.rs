@@ -11,7 +11,7 @@ use super::Requester;
 use crate::PacketBuffer;
 use crate::memory::{AtomicOperation, Memory};
 use crate::request::Work;
-use crate::segment::{Segment, mtu_bytes, packets, rc_request};
+use crate::segment::{Segment, mtu_bytes, rc_request};
 use crate::sequence::Seq;
 use crate::shared::Shared;
 
@@ -38,8 +38,8 @@ impl Requester {
         shared: &mut Shared,
     ) -> Result<Option<usize>, WcStatus> {
         let seq = self.window.next();
-        if !self.may_send(self.cursor, seq, self.reads.busy) || self.timers.waits_for_receiver(now)
-        {
+        let reads = self.reads.under_way();
+        if !self.may_send(self.cursor, seq, reads) || self.timers.waits_for_receiver(now) {
             return self.failed_front();
         }
         let entry = self.queue.get(self.cursor).expect("it may be sent");
@@ -70,8 +70,10 @@ impl Requester {
     fn sent(&mut self, now: Time, flags: BthFlags, after: Seq, shared: &mut Shared) {
         let entry = self.queue.get(self.cursor).expect("one was sent of it");
         let ends = ends(entry, after);
+        if entry.is_answered() {
+            self.reads.begin();
+        }
         if ends == Ends::Message {
-            self.reads.busy += u8::from(entry.is_answered());
             self.cursor += 1;
         }
         match flags.contains(BthFlags::ACK_REQ) {
@@ -96,13 +98,17 @@ impl Requester {
             return false;
         }
         let fenced = begins && entry.is_fenced() && reads != 0;
-        // A READ of more than a window is several requests on the wire, one after the other.
-        let waits = entry.is_answered()
-            && (reads >= self.reads.most || !begins && seq != self.window.unacked());
+        let (end, waits) = match entry.is_answered() {
+            true => (
+                self.reads.part_end(entry, seq),
+                !self.reads.may_follow(reads),
+            ),
+            false => (seq + 1, false),
+        };
         let uncredited = entry.request.work.consumes_receive()
             && !self.credits.covers(entry.message)
             && !self.may_probe(entry, seq);
-        self.window.has_room_at(seq) && entry.failure.is_none() && !fenced && !waits && !uncredited
+        self.window.has_room_to(end) && entry.failure.is_none() && !fenced && !waits && !uncredited
     }
 
     /// Without a credit one packet may go, to learn of new ones; once it is acknowledged, its message
@@ -115,7 +121,7 @@ impl Requester {
 
     /// Whether [`Requester::transmit`] has something to do, but for a receiver that is waited for.
     pub(in crate::rc) fn has_packet(&self) -> bool {
-        self.may_send(self.cursor, self.window.next(), self.reads.busy)
+        self.may_send(self.cursor, self.window.next(), self.reads.under_way())
             || self.failed_front().is_err()
     }
 
@@ -138,9 +144,8 @@ impl Requester {
         if self.asking.is_due(ends) {
             return true;
         }
-        let ends = ends == Ends::Message;
-        let index = self.cursor + usize::from(ends);
-        let reads = self.reads.busy + u8::from(ends && entry.is_answered());
+        let index = self.cursor + usize::from(ends == Ends::Message);
+        let reads = self.reads.under_way() + u8::from(entry.is_answered());
         !self.may_send(index, after, reads)
     }
 
@@ -168,13 +173,11 @@ impl Requester {
         }
     }
 
-    /// The request for what is left of a READ from `seq` on, at most up to a whole window of it: asked
-    /// again from its middle, it ends where it ended before, because the responder knows it so.
+    /// The request for the part of a READ in which `seq` is, from there on.
     fn build_read(&self, entry: &Entry, seq: Seq, remote: RemoteAddress) -> Next {
-        let index = seq.since(entry.first);
-        let offset = index * mtu_bytes(self.mtu);
-        let most = (self.window.limit() - index % self.window.limit()) * mtu_bytes(self.mtu);
-        let length = (entry.length - offset).min(most);
+        let numbers = self.reads.part_end(entry, seq).since(seq);
+        let offset = seq.since(entry.first) * mtu_bytes(self.mtu);
+        let length = (entry.length - offset).min(numbers * mtu_bytes(self.mtu));
         let reth = Reth {
             remote: remote.at(offset),
             length: length as u32,
@@ -186,7 +189,7 @@ impl Requester {
             },
             offset,
             bytes: 0,
-            numbers: packets(length, self.mtu),
+            numbers,
         }
     }
 }
