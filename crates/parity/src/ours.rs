@@ -3,10 +3,12 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use adverb_results::{LatencyRecorder, Record};
+use adverb_results::{LatencyRecorder, Record, Signaling};
+use adverb_units::Bytes;
 use anyhow::{Context as _, Result, ensure};
 
 use crate::Setting;
+use crate::parameters::Parameters;
 
 /// The `adverb` binary beside this one.
 pub(crate) fn find() -> Result<PathBuf> {
@@ -36,6 +38,29 @@ pub(crate) fn record(setting: &Setting, args: &[&str]) -> Result<Record> {
         String::from_utf8_lossy(&output.stderr).trim()
     );
     serde_json::from_slice(&output.stdout).context("adverb printed no record")
+}
+
+/// What a cell was of; `None` where it measured nothing, or has no one signaled request in so many.
+pub(crate) fn parameters(record: &Record) -> Option<Parameters> {
+    let params = &record.params;
+    let repetitions = &record.metrics.as_ref()?.repetitions;
+    Some(Parameters {
+        size: params.size_bytes.get(),
+        iterations: repetitions.iter().map(|r| r.iters).sum(),
+        in_flight: params.buffers.into(),
+        signaled_every: match params.signal {
+            Signaling::All => 1,
+            Signaling::Every(n) => n.into(),
+            Signaling::Periodic | Signaling::WriteUnsignaled => return None,
+        },
+        path_mtu: params.path_mtu_bytes.map(Bytes::get),
+    })
+}
+
+/// How many rounds of a latency cell were timed, and every how many one was.
+pub(crate) fn samples(record: &Record) -> Option<(u64, u64)> {
+    let histogram = record.metrics.as_ref()?.histogram.as_ref()?;
+    Some((histogram.samples, histogram.sampled_every))
 }
 
 /// A latency cell's figures in µs, of half a round.

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail, ensure};
 
 use crate::Setting;
+use crate::parameters::Parameters;
 use crate::stats::{mean_and_deviation, median, sorted};
 
 /// How long a server may take until it listens.
@@ -25,6 +26,15 @@ pub(crate) struct Latency {
     pub(crate) deviation: f64,
     /// All of its samples, in order of size.
     pub(crate) samples: Vec<f64>,
+    pub(crate) parameters: Parameters,
+}
+
+/// What a bandwidth test printed.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Bandwidth {
+    /// Its average. It prints `MB/sec` and divides by 2^20.
+    pub(crate) mebibytes_per_s: f64,
+    pub(crate) parameters: Parameters,
 }
 
 impl Latency {
@@ -52,8 +62,8 @@ pub(crate) fn latency(setting: &Setting, program: &str, args: &[&str]) -> Result
     parse_latency(&text).with_context(|| format!("{program} printed no result: {text}"))
 }
 
-/// Runs a bandwidth test; its average in MiB/s (it prints `MB/sec` and divides by 2^20).
-pub(crate) fn bandwidth(setting: &Setting, program: &str, args: &[&str]) -> Result<f64> {
+/// Runs a bandwidth test.
+pub(crate) fn bandwidth(setting: &Setting, program: &str, args: &[&str]) -> Result<Bandwidth> {
     let text = run(setting, program, args)?;
     parse_bandwidth(&text).with_context(|| format!("{program} printed no result: {text}"))
 }
@@ -158,7 +168,8 @@ fn parse_latency(text: &str) -> Option<Latency> {
     });
     let samples = sorted(samples);
     let columns = last_numbers(text, 9)?;
-    (!samples.is_empty()).then(|| Latency {
+    (!samples.is_empty()).then_some(Latency {
+        parameters: parse_parameters(text, &columns)?,
         typical: columns[4],
         average: columns[5],
         max: columns[3],
@@ -168,8 +179,31 @@ fn parse_latency(text: &str) -> Option<Latency> {
 }
 
 /// The columns `#bytes #iterations BW peak, BW average, MsgRate`.
-fn parse_bandwidth(text: &str) -> Option<f64> {
-    Some(last_numbers(text, 5)?[3])
+fn parse_bandwidth(text: &str) -> Option<Bandwidth> {
+    let columns = last_numbers(text, 5)?;
+    Some(Bandwidth {
+        mebibytes_per_s: columns[3],
+        parameters: parse_parameters(text, &columns)?,
+    })
+}
+
+/// The banner's lines ` TX depth        : 16`, and the first two columns of the results.
+fn parse_parameters(text: &str, columns: &[f64]) -> Option<Parameters> {
+    let told = |name: &str| -> Option<u64> {
+        let value = text.lines().find_map(|line| {
+            let (left, right) = line.split_once(':')?;
+            (left.trim() == name).then_some(right.trim())
+        })?;
+        value.trim_end_matches("[B]").parse().ok()
+    };
+    Some(Parameters {
+        size: columns[0] as u64,
+        iterations: columns[1] as u64,
+        in_flight: told("TX depth")?,
+        // Told where it is another one.
+        signaled_every: told("CQ Moderation").unwrap_or(1),
+        path_mtu: told("Mtu"),
+    })
 }
 
 /// The last line of just so many numbers.
@@ -185,8 +219,11 @@ fn last_numbers(text: &str, count: usize) -> Option<Vec<f64>> {
 mod tests {
     use super::*;
 
-    /// What `ib_read_lat -s 64 -n 6 -U` of perftest 4.5 printed on Soft-RoCE, without its banner.
+    /// What `ib_read_lat -s 64 -n 6 -U` of perftest 4.5 printed on Soft-RoCE, with part of its banner.
     const LATENCY: &str = "\
+ TX depth        : 1
+ Mtu             : 4096[B]
+ Link type       : Ethernet
  local address: LID 0000 QPN 0x0022 PSN 0xf028ca OUT 0x80 RKey 0x0012da VAddr 0x0055d5ce5a9000
  #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    t_stdev[usec]
 #, usec
@@ -207,15 +244,34 @@ mod tests {
         let (mean, deviation) = latency.plain();
         assert!((mean - 290.97).abs() < 0.01 && (deviation - 563.93).abs() < 0.01);
         assert_eq!((latency.average, latency.deviation), (28.82, 1.53));
+        let parameters = Parameters {
+            size: 64,
+            iterations: 6,
+            in_flight: 1,
+            signaled_every: 1,
+            path_mtu: Some(4096),
+        };
+        assert_eq!(latency.parameters, parameters);
     }
 
     #[test]
     fn the_average_of_a_bandwidth_test_is_its_fourth_column() {
-        let text =
-            " #bytes     #iterations    BW peak[MB/sec]    BW average[MB/sec]   MsgRate[Mpps]
+        let text = " TX depth        : 16
+ CQ Moderation   : 8
+ Mtu             : 4096[B]
+ #bytes     #iterations    BW peak[MB/sec]    BW average[MB/sec]   MsgRate[Mpps]
  65536      1000             39.87              39.42  \t\t   0.000631
 ";
-        assert_eq!(parse_bandwidth(text), Some(39.42));
+        let bandwidth = parse_bandwidth(text).unwrap();
+        assert_eq!(bandwidth.mebibytes_per_s, 39.42);
+        let parameters = Parameters {
+            size: 65536,
+            iterations: 1000,
+            in_flight: 16,
+            signaled_every: 8,
+            path_mtu: Some(4096),
+        };
+        assert_eq!(bandwidth.parameters, parameters);
         assert_eq!(parse_bandwidth("Couldn't connect"), None);
     }
 

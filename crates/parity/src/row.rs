@@ -1,9 +1,11 @@
 //! The pairs that are compared.
 
-use anyhow::{Context as _, Result};
+use adverb_results::Record;
+use anyhow::{Context as _, Result, ensure};
 
+use crate::parameters::{Parameters, ensure_figure};
 use crate::stats::{median, median_interval, sorted};
-use crate::{Setting, ours, perftest};
+use crate::{Purpose, Setting, ours, perftest};
 
 /// Messages (bandwidth) or rounds (latency) of a run.
 const LATENCY_ITERS: Iters = Iters {
@@ -182,8 +184,16 @@ impl Measured {
         median(&self.ratios())
     }
 
+    /// Of the median ratio, where it is to be judged.
+    pub(crate) fn verdict(&self, setting: &Setting) -> Option<Verdict> {
+        match setting.purpose {
+            Purpose::Judge => Some(self.judge(setting.bound)),
+            Purpose::Check => None,
+        }
+    }
+
     /// What the rounds say of the median ratio's distance from 1.
-    pub(crate) fn verdict(&self, bound: f64) -> Verdict {
+    fn judge(&self, bound: f64) -> Verdict {
         let (low, high) = median_interval(&self.ratios());
         if (self.ratio() - 1.0).abs() <= bound {
             Verdict::Within
@@ -224,33 +234,31 @@ impl Row {
     }
 
     fn round(&self, setting: &Setting, ours_first: bool, measured: &mut Measured) -> Result<()> {
-        match self.kind {
+        let ours = || ours::record(setting, &self.our_args());
+        let pair = match self.kind {
             Kind::Latency(reported) => {
                 let theirs = || perftest::latency(setting, self.program, &self.their_args());
-                let ours = || self.our_latency(setting, reported);
-                let (ours, perftest) = in_order(ours_first, ours, theirs)?;
-                measured.pairs.push((ours.median, perftest.median()));
+                let (record, perftest) = in_order(ours_first, ours, theirs)?;
+                ensure_same(&record, &perftest.parameters)?;
+                ensure_timed(&record, &perftest)?;
+                let ours = reported.of(&record)?;
+                let pair = (ours.median, perftest.median());
                 measured.definitions = Some(Definitions { perftest, ours });
+                pair
             }
             Kind::Bandwidth => {
                 let theirs = || perftest::bandwidth(setting, self.program, &self.their_args());
-                let ours = || {
-                    let record = ours::record(setting, &self.our_args())?;
-                    ours::mebibytes_per_s(&record).context("the record has no throughput")
-                };
-                measured.pairs.push(in_order(ours_first, ours, theirs)?);
+                let (record, perftest) = in_order(ours_first, ours, theirs)?;
+                ensure_same(&record, &perftest.parameters)?;
+                let rate = ours::mebibytes_per_s(&record);
+                let ours = rate.context("the record has no throughput")?;
+                (ours, perftest.mebibytes_per_s)
             }
-        }
+        };
+        ensure_figure("adverb", pair.0)?;
+        ensure_figure("perftest", pair.1)?;
+        measured.pairs.push(pair);
         Ok(())
-    }
-
-    fn our_latency(&self, setting: &Setting, reported: Reported) -> Result<ours::Latency> {
-        let record = ours::record(setting, &self.our_args())?;
-        let half = ours::Latency::of(&record).context("the record has no latencies")?;
-        Ok(match reported {
-            Reported::Half => half,
-            Reported::Whole => half.times(2.0),
-        })
     }
 
     /// The command line of perftest, but for device and port.
@@ -279,6 +287,35 @@ impl Row {
     }
 }
 
+impl Reported {
+    /// Of a record, what perftest reports.
+    fn of(self, record: &Record) -> Result<ours::Latency> {
+        let half = ours::Latency::of(record).context("the record has no latencies")?;
+        Ok(match self {
+            Reported::Half => half,
+            Reported::Whole => half.times(2.0),
+        })
+    }
+}
+
+fn ensure_same(record: &Record, perftest: &Parameters) -> Result<()> {
+    let ours = ours::parameters(record).context("the record does not say what was measured")?;
+    ours.ensure_same(perftest)
+}
+
+/// That both timed the rounds they ran: perftest takes the time from one to the next, Adverb may take
+/// one in so many.
+fn ensure_timed(record: &Record, perftest: &perftest::Latency) -> Result<()> {
+    let (samples, every) = ours::samples(record).context("the record has no latencies")?;
+    let iterations = perftest.parameters.iterations;
+    ensure!(
+        samples * every >= iterations && perftest.samples.len() as u64 + 1 == iterations,
+        "of {iterations} rounds, adverb timed {samples} (one in {every}), perftest {}",
+        perftest.samples.len()
+    );
+    Ok(())
+}
+
 /// Runs both, the first one first if so wanted.
 fn in_order<A, B>(
     first_first: bool,
@@ -304,7 +341,7 @@ mod tests {
             pairs: ratios.map(|ratio| (ratio, 1.0)).to_vec(),
             definitions: None,
         };
-        measured.verdict(0.03)
+        measured.judge(0.03)
     }
 
     #[test]

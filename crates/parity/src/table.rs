@@ -3,8 +3,11 @@
 use serde_json::{Value, json};
 
 use crate::Setting;
-use crate::row::{Definitions, Measured, Row};
+use crate::row::{Definitions, Measured, Row, Verdict};
 use crate::stats::{median, median_interval, sorted};
+
+/// In the place of a verdict where none was asked for.
+const UNJUDGED: &str = "not judged";
 
 /// Prints the table, the commands, and where the definitions differ.
 pub(crate) fn print(setting: &Setting, measured: &[(&Row, Measured)]) {
@@ -42,7 +45,7 @@ pub(crate) fn print(setting: &Setting, measured: &[(&Row, Measured)]) {
             format!("{low:.3}..{high:.3}"),
             format!("{:.3}..{:.3}", ratios[0], ratios[ratios.len() - 1]),
             ratios.len(),
-            m.verdict(setting.bound).word(),
+            m.verdict(setting).map_or(UNJUDGED, Verdict::word),
         );
     }
     println!("\nCompared are medians of all samples (latency) and means (bandwidth), of:");
@@ -99,7 +102,7 @@ fn print_definitions(measured: &[(&Row, Measured)]) {
 }
 
 /// A row as one object.
-pub(crate) fn json(row: &Row, m: &Measured, bound: f64) -> Value {
+pub(crate) fn json(setting: &Setting, row: &Row, m: &Measured) -> Value {
     let ratios = m.ratios();
     let (ours, theirs) = medians(m);
     let (command, reference) = row.commands();
@@ -112,8 +115,8 @@ pub(crate) fn json(row: &Row, m: &Measured, bound: f64) -> Value {
         "ratio": m.ratio(),
         "interval90": median_interval(&ratios),
         "ratios": ratios,
-        "within": m.verdict(bound).word(),
-        "bound": bound,
+        "within": m.verdict(setting).map(Verdict::word),
+        "bound": setting.bound,
         "commands": { "adverb": command, "perftest": reference },
     })
 }
