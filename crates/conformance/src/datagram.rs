@@ -56,7 +56,12 @@ impl<C: Context> Node<C> {
 
     /// The way to another node's port.
     fn ah(&self, to: &Self) -> Result<C::Ah, NotSupported> {
-        let address = address_of(&to.end.context);
+        self.ah_of(&to.end.context)
+    }
+
+    /// The way to the port of a context.
+    pub(crate) fn ah_of(&self, to: &C) -> Result<C::Ah, NotSupported> {
+        let address = address_of(to);
         match self.end.context.create_ah(&self.end.pd, &address) {
             Ok(ah) => Ok(ah),
             Err(CreateError::Unsupported(_)) => Err(NotSupported("address handles")),
@@ -69,7 +74,13 @@ impl<C: Context> Node<C> {
     }
 
     /// Sends a piece of memory, which is accepted.
-    fn send(&self, wr_id: u64, operation: Operation, piece: (u64, u32), to: Destination<'_>) {
+    pub(crate) fn send(
+        &self,
+        wr_id: u64,
+        operation: Operation,
+        piece: (u64, u32),
+        to: Destination<'_>,
+    ) {
         let request = (wr_id, operation, piece, SIGNALED);
         self.try_send(request, to).expect("post a datagram");
     }
@@ -639,11 +650,11 @@ pub fn ud_is_flushed_and_begins_anew<D: Device>(device: &D) -> Verdict {
     Ok(())
 }
 
-const SENDERS: u64 = 4;
-const ROUNDS: u64 = 200;
+pub(crate) const SENDERS: u64 = 4;
+pub(crate) const ROUNDS: u64 = 200;
 /// Messages of a sender that are under way at most.
-const WINDOW: u64 = 8;
-const ROOM: u64 = 256;
+pub(crate) const WINDOW: u64 = 8;
+pub(crate) const ROOM: u64 = 256;
 
 /// Many senders, each with a context, a queue pair and a thread of its own, send to one queue pair:
 /// while receives are posted every message arrives once and whole, those of a sender in order, and
@@ -674,7 +685,7 @@ pub fn many_senders_share_a_queue_pair<D: Subject>(device: &D) -> Verdict {
         for (i, completion) in got.iter().enumerate() {
             assert_eq!(completion.wr_id.0, posted - slots + i as u64);
             let place = completion.wr_id.0 % slots * ROOM;
-            check_message(&server, completion, place, &mut next);
+            check_message(&server.end, completion, place, &mut next);
             server.end.recv(posted + i as u64, (place, ROOM as u32));
         }
         posted += slots;
@@ -693,7 +704,7 @@ fn numbered(number: u64, n: u64) -> Vec<u8> {
     message
 }
 
-fn send_window<Q: QueuePair, C: CompletionQueue, M: MemoryRegion>(
+pub(crate) fn send_window<Q: QueuePair, C: CompletionQueue, M: MemoryRegion>(
     qp: &Q,
     cq: &C,
     mr: &M,
@@ -711,16 +722,16 @@ fn send_window<Q: QueuePair, C: CompletionQueue, M: MemoryRegion>(
     assert!(done.iter().all(|c| c.status.is_success()), "{done:?}");
 }
 
-/// The message at `place` is the next of its client.
-fn check_message<C: Context>(
-    server: &Node<C>,
+/// The message at `place` is the next of its client; which one that is.
+pub(crate) fn check_message<C: Context>(
+    server: &End<C>,
     completion: &WorkCompletion,
     place: u64,
     next: &mut [u64],
-) {
+) -> u64 {
     assert_eq!(completion.status, WcStatus::Success, "{completion:?}");
     let length = completion.byte_len as usize - GRH as usize;
-    let message = server.end.bytes(place + GRH, length);
+    let message = server.bytes(place + GRH, length);
     let word = |at: usize| {
         let bytes = message[at..at + 8].try_into().expect("8 bytes");
         u64::from_ne_bytes(bytes)
@@ -729,4 +740,5 @@ fn check_message<C: Context>(
     assert_eq!(n, next[number as usize], "messages of client {number}");
     next[number as usize] += 1;
     assert!(message == numbered(number, n), "a message is torn");
+    number
 }

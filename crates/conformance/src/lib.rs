@@ -24,6 +24,7 @@ pub mod multicast;
 pub mod order;
 pub mod pair;
 pub mod rnr;
+pub mod shared_datagram;
 pub mod shared_receive;
 pub mod sharing;
 pub mod signaling;
@@ -262,6 +263,16 @@ macro_rules! for_each_case {
                 a_shared_queue_of_another_context_is_refused,
                 uc_takes_shared_receives,
                 senders_at_a_time_take_each_receive_once,
+            ];
+            shared_datagram: [
+                datagrams_take_shared_receives_in_posting_order,
+                all_services_take_from_one_queue,
+                a_datagram_without_a_shared_receive_is_dropped,
+                a_datagram_takes_no_receive_that_was_posted_after_it,
+                the_limit_counts_what_datagrams_take,
+                a_shared_receive_too_small_for_its_datagram_fails_its_queue_pair_alone,
+                a_failing_datagram_queue_pair_leaves_the_receives,
+                datagram_senders_at_a_time_take_each_receive_once,
             ];
             limits: [
                 completion_queue_sizes_are_checked,

@@ -81,33 +81,43 @@ impl<C: Context> Bed<C> {
         posted.expect("post a SEND");
     }
 
-    /// The next asynchronous event of B, within [`PATIENCE`].
     #[track_caller]
     fn expect_event(&self, expected: AsyncEvent) {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            let event = self.b.context.async_event().expect("the device works");
-            if let Some(event) = event {
-                return assert_eq!(event, expected);
-            }
-            assert!(Instant::now() < deadline, "{expected:?} does not come");
-            std::thread::yield_now();
-        }
+        expect_event(&self.b.context, expected);
     }
 
     #[track_caller]
     fn expect_no_event(&self) {
-        std::thread::sleep(QUIET);
-        let event = self.b.context.async_event().expect("the device works");
-        assert_eq!(event, None, "an unexpected event");
+        expect_no_event(&self.b.context);
     }
 }
 
-fn sizes(max_wr: u32) -> SrqCaps {
+/// The next asynchronous event, within [`PATIENCE`].
+#[track_caller]
+pub(crate) fn expect_event<C: Context>(context: &C, expected: AsyncEvent) {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(event) = context.async_event().expect("the device works") {
+            return assert_eq!(event, expected);
+        }
+        assert!(Instant::now() < deadline, "{expected:?} does not come");
+        std::thread::yield_now();
+    }
+}
+
+/// No asynchronous event comes.
+#[track_caller]
+pub(crate) fn expect_no_event<C: Context>(context: &C) {
+    std::thread::sleep(QUIET);
+    let event = context.async_event().expect("the device works");
+    assert_eq!(event, None, "an unexpected event");
+}
+
+pub(crate) fn sizes(max_wr: u32) -> SrqCaps {
     SrqCaps { max_wr, max_sge: 2 }
 }
 
-fn post_receive<S, M>(srq: &S, mr: &M, wr_id: u64, (offset, length): (u64, u32))
+pub(crate) fn post_receive<S, M>(srq: &S, mr: &M, wr_id: u64, (offset, length): (u64, u32))
 where
     S: SharedReceiveQueue,
     M: MemoryRegion,
@@ -460,17 +470,7 @@ pub fn a_shared_queue_of_another_context_is_refused<D: Device>(device: &D) -> Ve
 pub fn uc_takes_shared_receives<D: Device>(device: &D) -> Verdict {
     let bed = Bed::new(device)?;
     let (a, b) = (&bed.a, &bed.b);
-    let init = QpInit {
-        qp_type: QpType::Uc,
-        send_cq: &*a.send_cq,
-        recv_cq: &*a.recv_cq,
-        caps: bed.setup.caps,
-    };
-    let from = match a.context.create_qp(&a.pd, &init) {
-        Ok(qp) => qp,
-        Err(CreateError::Unsupported(_)) => return Err(NotSupported("UC queue pairs")),
-        Err(e) => panic!("create a UC queue pair: {e}"),
-    };
+    let from = crate::unreliable::uc_qp(a, &bed.setup)?;
     let to = bed.shared_qp(QpType::Uc, &b.recv_cq);
     let lane = Lane::<D::Context> { from, to };
     let (psn_a, psn_b) = bed.setup.psn;

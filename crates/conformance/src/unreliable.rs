@@ -41,18 +41,23 @@ impl<C: Context> Pair<C> {
 
 fn end<D: Device>(device: &D, setup: &Setup) -> Result<End<D::Context>, NotSupported> {
     let end = End::new(device, setup);
+    let qp = uc_qp(&end, setup)?;
+    Ok(End { qp, ..end })
+}
+
+/// A UC queue pair of an end.
+pub(crate) fn uc_qp<C: Context>(end: &End<C>, setup: &Setup) -> Result<C::Qp, NotSupported> {
     let init = QpInit {
         qp_type: QpType::Uc,
         send_cq: &*end.send_cq,
         recv_cq: &*end.recv_cq,
         caps: setup.caps,
     };
-    let qp = match end.context.create_qp(&end.pd, &init) {
-        Ok(qp) => qp,
-        Err(CreateError::Unsupported(_)) => return Err(NotSupported("UC queue pairs")),
+    match end.context.create_qp(&end.pd, &init) {
+        Ok(qp) => Ok(qp),
+        Err(CreateError::Unsupported(_)) => Err(NotSupported("UC queue pairs")),
         Err(e) => panic!("create a UC queue pair: {e}"),
-    };
-    Ok(End { qp, ..end })
+    }
 }
 
 /// The attributes that take a UC queue pair to RTR.

@@ -302,13 +302,6 @@ impl Context for SoftContext {
         init: &QpInit<'_, SoftCq>,
         srq: &SoftSrq,
     ) -> Result<SoftQp, CreateError> {
-        if init.qp_type == QpType::Ud {
-            return Err(Unsupported {
-                feature: "UD queue pairs with a shared receive queue in this version",
-                device: "soft".into(),
-            }
-            .into());
-        }
         let caps = QpCaps {
             max_recv_wr: 0,
             max_recv_sge: 0,

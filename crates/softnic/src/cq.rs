@@ -338,7 +338,7 @@ impl CqInner {
         let (Some(receiver), Some(datagrams)) = (receiver.next(), &queue.datagrams) else {
             return;
         };
-        let has_arrivals = datagrams.reclaim(receiver.next, is_dead);
+        let has_arrivals = datagrams.mailbox.reclaim(receiver.next, is_dead);
         drop(state);
         if has_arrivals {
             self.raise_anyway();

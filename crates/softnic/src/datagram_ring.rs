@@ -25,13 +25,14 @@
 //! cell, line 0      word 0: holder, 0 where FREE
 //!                   word 1: length | source queue pair << 32 | has immediate data << 56
 //!                           | has a front << 57
-//!                   word 2: immediate data
+//!                   word 2: immediate data | addressee << 32
 //! from byte 24 on   payload
 //! last 40 bytes     its front: what comes before the payload, if it did not come from this host
 //! ```
 
 use std::marker::PhantomData;
 
+use crate::layout::QP_INDEX_BITS;
 use crate::ring::Line;
 use crate::sync::{AtomicU64, Ordering};
 
@@ -93,6 +94,23 @@ pub struct Message {
     pub imm: Option<u32>,
     /// What its receive gets before the payload.
     pub front: Front,
+}
+
+/// Who is to get a message, where several queue pairs share a ring: one life of a queue pair. A later
+/// one does not get what was meant for an earlier one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Addressee(u32);
+
+impl Addressee {
+    /// The life `generation` of the queue pair at `index` of its owner's table.
+    pub fn new(index: u32, generation: u64) -> Self {
+        Addressee((generation as u32) << QP_INDEX_BITS | index)
+    }
+
+    /// Its index in its owner's table.
+    pub fn index(self) -> u32 {
+        self.0 & ((1 << QP_INDEX_BITS) - 1)
+    }
 }
 
 /// What a receive gets before the payload.
@@ -287,6 +305,12 @@ impl DatagramRing<'_> {
         }
     }
 
+    /// Who is to get the message in a cell.
+    pub fn addressee(&self, cell: Cell) -> Addressee {
+        let word = self.cell(cell).0[2].load(Ordering::Relaxed);
+        Addressee((word >> 32) as u32)
+    }
+
     /// Takes back the cells of holders that are dead and cannot publish them any more. Nobody takes
     /// messages meanwhile; those from position `taken` on wait.
     pub fn reclaim(&self, taken: u64, is_dead: impl Fn(Holder) -> bool) {
@@ -371,7 +395,7 @@ impl DatagramRing<'_> {
 
     /// Says what the message in the claimed cell is.
     #[inline]
-    pub fn describe(&self, cell: Cell, message: Message) {
+    pub fn describe(&self, cell: Cell, message: Message, to: Addressee) {
         let line = self.cell(cell);
         let with_imm = if message.imm.is_some() { WITH_IMM } else { 0 };
         let with_front = match message.front {
@@ -380,7 +404,8 @@ impl DatagramRing<'_> {
         };
         let flags = with_imm | with_front;
         let word = u64::from(message.length) | u64::from(message.source) << 32 | flags;
-        line.0[2].store(message.imm.unwrap_or(0).into(), Ordering::Relaxed);
+        let imm = u64::from(message.imm.unwrap_or(0));
+        line.0[2].store(imm | u64::from(to.0) << 32, Ordering::Relaxed);
         line.0[1].store(word, Ordering::Relaxed);
     }
 
@@ -411,10 +436,15 @@ mod tests {
         DatagramRing::over(memory, SLOTS, DatagramRing::lines_per_cell(100))
     }
 
+    /// Neighbours differ in queue pair and life.
+    fn addressee(source: u32) -> Addressee {
+        Addressee::new(source % 16, u64::from(source) << 10)
+    }
+
     fn send(ring: &DatagramRing<'_>, from: u64, message: Message) -> Option<u64> {
         let position = ring.posted_from(from, || true)?;
         let cell = ring.claim(position, ME()).expect("a free cell");
-        ring.describe(cell, message);
+        ring.describe(cell, message, addressee(message.source));
         assert!(ring.publish(position, cell));
         Some(position)
     }
@@ -450,6 +480,7 @@ mod tests {
             }
             let cell = ring.arrival(position).expect("a message");
             assert_eq!(ring.message(cell), message(n));
+            assert_eq!(ring.addressee(cell), addressee(message(n).source));
             ring.free(cell);
         }
     }

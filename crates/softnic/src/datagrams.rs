@@ -1,9 +1,10 @@
-//! What the owner of a UD queue pair does with the messages that came: when it polls, it copies
-//! them from their cells into the memory of its receive requests, behind the 40 bytes of a global
-//! routing header.
+//! What the owner of a UD queue pair, or of a shared receive queue that such queue pairs take from,
+//! does with the messages that came: when it polls, it copies them from their cells into the memory
+//! of receive requests, behind the 40 bytes of a global routing header.
 //!
 //! Sources: IBTA vol. 1, 8.3 (GRH), 9.8.3 (UD), 11.4.2.1 (completion of a UD receive).
 
+use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,9 +16,9 @@ use adverb_verbs::{
 use adverb_wire::{Grh, grh};
 
 use crate::context::ACTIVE_MTU;
-use crate::datagram_ring::{Cell, DatagramRing, FRONT, Front, Holder, Message};
+use crate::datagram_ring::{Addressee, Cell, DatagramRing, FRONT, Front, Holder, Message};
 use crate::layout::{MAX_MR, Phase};
-use crate::memory::check_local;
+use crate::memory::{LocalRegion, check_local};
 use crate::port::{Port, lock};
 use crate::ring::{Line, Piece, RecvRing};
 
@@ -29,41 +30,35 @@ pub(crate) const CELL_LINES: usize =
 const TRANSPORT_OVERHEAD: u32 = 12 + 8 + 4;
 const IMM_LENGTH: u32 = 4;
 
-/// The receiving side of a UD queue pair.
+/// The port's memory regions, held.
+pub(crate) type Registered = HashMap<u32, Arc<LocalRegion>>;
+
+/// A ring of datagrams in the port file, as its owner sees it.
 #[derive(Debug)]
-pub(crate) struct Datagrams {
+pub(crate) struct Mailbox {
     port: Arc<Port>,
-    /// Its queue pair in the port's table.
-    index: u32,
+    /// Protection domain of the receives' memory.
     pd: u32,
     pub(crate) ring: DatagramRing<'static>,
     block: Range<u64>,
-    slots: usize,
-    /// A receive failed: the engine takes the queue pair to the error state.
-    has_failed: AtomicBool,
+    pub(crate) slots: usize,
 }
 
-impl Datagrams {
-    /// Takes memory for a receive queue of `slots` (a power of two) requests.
-    pub(crate) fn new(
-        port: &Arc<Port>,
-        (index, pd): (u32, u32),
-        slots: usize,
-    ) -> Result<Self, CreateError> {
+impl Mailbox {
+    /// Takes memory for `slots` (a power of two) messages.
+    pub(crate) fn new(port: &Arc<Port>, pd: u32, slots: usize) -> Result<Self, CreateError> {
         let lines = DatagramRing::lines(slots, CELL_LINES);
         let block = port.take_datagram_block(slots, (lines * size_of::<Line>()) as u64)?;
         // SAFETY: the room was just taken from the port's own mapping, which `port` keeps, and has
         // never served but as such a ring since it was cleared.
         let ring =
             unsafe { DatagramRing::from_raw(port.address(block.start).cast(), slots, CELL_LINES) };
-        Ok(Datagrams {
+        Ok(Mailbox {
             port: port.clone(),
-            index,
             pd,
             ring,
             block,
             slots,
-            has_failed: AtomicBool::new(false),
         })
     }
 
@@ -72,40 +67,13 @@ impl Datagrams {
         self.block.start
     }
 
-    /// Begins a life; returns the position of its first receive.
-    pub(crate) fn begin_life(&self) -> u64 {
-        self.has_failed.store(false, Ordering::Relaxed);
-        self.ring.begin_life()
-    }
-
-    /// Takes the message of the receive at `position`, if there is one, to the memory that
-    /// `requests` names.
-    #[inline(never)] // keeps the poll of connections small
-    pub(crate) fn take(&self, requests: RecvRing<'_>, position: u64) -> Option<WorkCompletion> {
-        let cell = self.ring.arrival(position)?;
-        if self.has_failed.load(Ordering::Relaxed) {
-            return None;
-        }
-        Some(self.deliver(cell, requests, position))
-    }
-
-    /// Ends the receive at `position`: with its message if that came in time.
-    pub(crate) fn close(&self, requests: RecvRing<'_>, position: u64) -> Option<WorkCompletion> {
-        let cell = self.ring.close(position)?;
-        if self.has_failed.load(Ordering::Relaxed) {
-            self.ring.free(cell);
-            return None;
-        }
-        Some(self.deliver(cell, requests, position))
-    }
-
     /// Puts in a message that came over the network: `front` goes before its payload. Its position,
-    /// which is `from` or later; none where no receive is posted. As a sender, while the queue pair
-    /// has no other life.
+    /// which is `from` or later; none where there is no place. As a sender, while the ring has no
+    /// other life.
     pub(crate) fn put(
         &self,
         from: u64,
-        message: Message,
+        (message, to): (Message, Addressee),
         (front, payload): (&[u8; FRONT], &[u8]),
     ) -> Option<u64> {
         let ring = self.ring;
@@ -115,7 +83,7 @@ impl Datagrams {
         let same_life = || true;
         let mut position = ring.posted_from(from.max(ring.first()), same_life)?;
         let cell = ring.claim(position, Holder::new(self.port.slot, self.port.epoch))?;
-        ring.describe(cell, message);
+        ring.describe(cell, message, to);
         // SAFETY: the cell is this thread's from its claim to its publication, and has room for both
         // (looked at above).
         unsafe {
@@ -139,18 +107,21 @@ impl Datagrams {
         }
     }
 
-    fn deliver(&self, cell: Cell, requests: RecvRing<'_>, position: u64) -> WorkCompletion {
+    /// Copies the message in `cell` to the receive at `position` of `requests`; the completion, which
+    /// lacks the names of its request and queue pair. The cell is free afterwards.
+    pub(crate) fn deliver(
+        &self,
+        cell: Cell,
+        (requests, position): (RecvRing<'_>, u64),
+        regions: &Registered,
+    ) -> WorkCompletion {
         let message = self.ring.message(cell);
-        let outcome = self.scatter(cell, message, requests, position);
+        let outcome = self.scatter((cell, message), (requests, position), regions);
         self.ring.free(cell);
-        let status = outcome.err().unwrap_or(WcStatus::Success);
-        if !status.is_success() {
-            self.fail();
-        }
         let mut flags = WcFlags::GRH;
         flags.set(WcFlags::WITH_IMM, message.imm.is_some());
         WorkCompletion {
-            status,
+            status: outcome.err().unwrap_or(WcStatus::Success),
             opcode: WcOpcode::Recv,
             byte_len: FRONT as u32 + message.length,
             imm: message.imm.map(Imm),
@@ -164,10 +135,9 @@ impl Datagrams {
     /// length error (IBTA vol. 1, 11.6.2).
     fn scatter(
         &self,
-        cell: Cell,
-        message: Message,
-        requests: RecvRing<'_>,
-        position: u64,
+        (cell, message): (Cell, Message),
+        (requests, position): (RecvRing<'_>, u64),
+        regions: &Registered,
     ) -> Result<(), WcStatus> {
         let length = FRONT as u64 + u64::from(message.length);
         if length > requests.capacity(position) {
@@ -183,8 +153,6 @@ impl Datagrams {
         ]
         .into_iter();
         let (mut source, mut left) = parts.next().unwrap_or((header.as_ptr(), 0));
-        // Held: nobody deregisters, and unmaps, memory that is copied to.
-        let regions = lock(&self.port.regions);
         for piece in requests.pieces(position).filter(|piece| piece.length != 0) {
             if left == 0 {
                 break;
@@ -245,20 +213,6 @@ impl Datagrams {
         header.to_bytes()
     }
 
-    /// Has the engine take the queue pair to the error state. The polling thread cannot: it holds
-    /// its completion queue.
-    #[cold]
-    fn fail(&self) {
-        self.has_failed.store(true, Ordering::Relaxed);
-        let entry = self.port.qp_entry(self.index);
-        let generation = Phase(entry.phase.load(Ordering::Relaxed)).generation();
-        entry
-            .from_peer
-            .fault
-            .store(generation + 1, Ordering::Release);
-        self.port.wake.wake();
-    }
-
     /// Takes back the cells of dead holders; returns whether messages wait that are to be taken
     /// from position `next` on.
     pub(crate) fn reclaim(&self, next: u64, is_dead: impl Fn(Holder) -> bool) -> bool {
@@ -267,9 +221,93 @@ impl Datagrams {
     }
 }
 
-impl Drop for Datagrams {
+impl Drop for Mailbox {
     fn drop(&mut self) {
         self.port
             .give_datagram_block(self.slots, self.block.clone());
+    }
+}
+
+/// Has the engine take queue pair `index` to the error state, one of whose receives failed. The
+/// polling thread cannot: it holds its completion queue.
+#[cold]
+pub(crate) fn fail_receiver(port: &Port, index: u32) {
+    let entry = port.qp_entry(index);
+    let generation = Phase(entry.phase.load(Ordering::Relaxed)).generation();
+    entry
+        .from_peer
+        .fault
+        .store(generation + 1, Ordering::Release);
+    port.wake.wake();
+}
+
+/// The receiving side of a UD queue pair with receives of its own.
+#[derive(Debug)]
+pub(crate) struct Datagrams {
+    /// Its queue pair in the port's table.
+    index: u32,
+    pub(crate) mailbox: Mailbox,
+    /// A receive failed: the engine takes the queue pair to the error state.
+    has_failed: AtomicBool,
+}
+
+impl Datagrams {
+    /// Of queue pair `index`, into this mailbox.
+    pub(crate) fn new(index: u32, mailbox: Mailbox) -> Self {
+        Datagrams {
+            index,
+            mailbox,
+            has_failed: AtomicBool::new(false),
+        }
+    }
+
+    fn ring(&self) -> DatagramRing<'static> {
+        self.mailbox.ring
+    }
+
+    /// Begins a life; returns the position of its first receive.
+    pub(crate) fn begin_life(&self) -> u64 {
+        self.has_failed.store(false, Ordering::Relaxed);
+        self.ring().begin_life()
+    }
+
+    /// Posts a receive.
+    #[inline]
+    pub(crate) fn post(&self, position: u64) {
+        self.ring().post(position);
+    }
+
+    /// Takes the message of the receive at `position`, if there is one, to the memory that
+    /// `requests` names.
+    #[inline(never)] // keeps the poll of connections small
+    pub(crate) fn take(&self, requests: RecvRing<'_>, position: u64) -> Option<WorkCompletion> {
+        let cell = self.ring().arrival(position)?;
+        if self.has_failed.load(Ordering::Relaxed) {
+            return None;
+        }
+        Some(self.deliver(cell, requests, position))
+    }
+
+    /// Ends the receive at `position`: with its message if that came in time.
+    pub(crate) fn close(&self, requests: RecvRing<'_>, position: u64) -> Option<WorkCompletion> {
+        let cell = self.ring().close(position)?;
+        if self.has_failed.load(Ordering::Relaxed) {
+            self.ring().free(cell);
+            return None;
+        }
+        Some(self.deliver(cell, requests, position))
+    }
+
+    fn deliver(&self, cell: Cell, requests: RecvRing<'_>, position: u64) -> WorkCompletion {
+        let Mailbox { port, .. } = &self.mailbox;
+        // Held: nobody deregisters, and unmaps, memory that is copied to.
+        let regions = lock(&port.regions);
+        let completion = self.mailbox.deliver(cell, (requests, position), &regions);
+        drop(regions);
+        if !completion.status.is_success() {
+            self.has_failed.store(true, Ordering::Relaxed);
+            fail_receiver(port, self.index);
+        }
+        completion
     }
 }

@@ -20,7 +20,7 @@ use crate::segment::SharedWords;
 use crate::sync::{AtomicU32, AtomicU64};
 
 /// First word of a port file: "adverb" and a layout version.
-pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"adverb\x00\x05");
+pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"adverb\x00\x06");
 
 /// Bits of a queue pair number that index the owner's table; those above are the port's slot.
 pub(crate) const QP_INDEX_BITS: u32 = 14;
@@ -106,7 +106,7 @@ pub(crate) struct QpEntry {
     /// Epoch of the port that it is connected to.
     pub(crate) dest_epoch: AtomicU64,
     /// Its receive ring in this file: a `RecvRing`, of a UD queue pair a `DatagramRing`; or the index
-    /// of its shared receive queue.
+    /// of its shared receive queue, which has either.
     pub(crate) ring_offset: AtomicU64,
     /// The queue pair that it is connected to.
     pub(crate) dest_qpn: AtomicU32,
@@ -233,12 +233,17 @@ pub(crate) struct MrEntry {
     pub(crate) pd: AtomicU32,
 }
 
-/// A shared receive queue: a `SharedRing`, and behind it the slots of the requests, a `RecvRing`.
+/// A shared receive queue: a `SharedRing`, and behind it the slots of the requests, a `RecvRing`; for
+/// datagrams, a `DatagramRing` elsewhere.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct SrqEntry {
     /// The queue in this file.
     pub(crate) offset: AtomicU64,
+    /// Where datagrams for its queue pairs are put.
+    pub(crate) mailbox: AtomicU64,
+    /// Slots of that, a power of two; 0: there is none. Stored last.
+    pub(crate) mailbox_slots: AtomicU32,
     /// Requests that it takes, a power of two.
     pub(crate) words: AtomicU32,
     /// Slots, a power of two.

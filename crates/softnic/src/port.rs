@@ -312,6 +312,7 @@ impl Port {
             .values()
             .filter_map(Weak::upgrade)
             .collect();
+        srqs.iter().for_each(|srq| srq.take_datagrams());
         let reached = srqs.iter().find(|srq| srq.ring.take_reached());
         reached.map(|srq| AsyncEvent::SrqLimitReached(srq.id()))
     }

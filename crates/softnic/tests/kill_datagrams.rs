@@ -1,5 +1,6 @@
 //! A process that dies while it sends to a UD queue pair which others send to as well: the queue
-//! pair goes on, every message is whole, nobody sleeps on one, and no cell stays lost.
+//! pair goes on, every message is whole, nobody sleeps on one, and no cell stays lost. The same where
+//! the queue pair takes its receives from a shared receive queue.
 //!
 //! As in `kill.rs`, the *victim* is a child process, stepped to any instruction of one send, or
 //! killed under load in all its threads. A *bystander* sends to the same queue pair.
@@ -10,12 +11,12 @@ mod common;
 
 use std::time::{Duration, Instant};
 
-use adverb_softnic::{SoftAh, SoftCq, SoftQp};
+use adverb_softnic::{SoftAh, SoftCq, SoftQp, SoftSrq};
 use adverb_units::{Bytes, Span};
 use adverb_verbs::{
     AddressHandle, CompletionChannel, CompletionQueue, Context, Destination, MemoryRegion,
     NotifyOn, Operation, QpCaps, QpState, Qpn, QueuePair, RecvRequest, SendFlags, SendRequest, Sge,
-    WcStatus, WorkCompletion, WrId,
+    SharedReceiveQueue, SrqCaps, WcStatus, WorkCompletion, WrId,
 };
 use common::victim::{Victim, hear, instants, mark, stay_on_this_cpu, tell};
 use common::{End, QKEY, ROLE, Random, device_files, isolated, not_run, slot_of, wait_until};
@@ -169,10 +170,19 @@ fn blasting_victim() {
     });
 }
 
+/// Where the queue pair that all send to has its receives from.
+#[derive(Clone, Copy, Debug)]
+enum From {
+    Own,
+    Shared,
+}
+
 /// The queue pair that all send to.
 struct Server<'e> {
     end: &'e End,
     qp: SoftQp,
+    /// Its shared receive queue, if it has one.
+    srq: Option<SoftSrq>,
     receives: u64,
     posted: u64,
     taken: u64,
@@ -181,9 +191,24 @@ struct Server<'e> {
 }
 
 impl<'e> Server<'e> {
-    fn new(end: &'e End, receives: u64) -> Self {
+    fn new(end: &'e End, receives: u64, from: From) -> Self {
+        let srq = match from {
+            From::Own => None,
+            From::Shared => {
+                let caps = SrqCaps {
+                    max_wr: receives as u32,
+                    max_sge: 1,
+                };
+                Some(end.context.create_srq(&end.pd, &caps).unwrap())
+            }
+        };
+        let qp = match &srq {
+            None => end.datagram_qp(&end.cq, caps(receives)),
+            Some(srq) => end.datagram_qp_with_srq(&end.cq, caps(0), srq),
+        };
         Server {
-            qp: end.datagram_qp(&end.cq, caps(receives)),
+            qp,
+            srq,
             receives,
             end,
             posted: 0,
@@ -197,7 +222,10 @@ impl<'e> Server<'e> {
             let at = self.posted % self.receives * ROOM;
             let sges = [self.end.mr.sge(at, ROOM as u32).unwrap()];
             let request = RecvRequest::new(WrId(self.posted), &sges);
-            self.qp.post_recv(&[request]).unwrap();
+            match &self.srq {
+                None => self.qp.post_recv(&[request]).unwrap(),
+                Some(srq) => srq.post_recv(&[request]).unwrap(),
+            }
             self.posted += 1;
         }
     }
@@ -309,11 +337,11 @@ fn kill_after(
 }
 
 /// Kills victims all along a send, for about `budget`.
-fn kill_all_along(role: &str, budget: Duration, random: &mut Random) {
+fn kill_all_along((role, from): (&str, From), budget: Duration, random: &mut Random) {
     let here = End::new(Bytes::new(RECEIVES * ROOM));
     let other = End::new(Bytes::kib(64));
-    let (mut server, mut bystander) =
-        (Server::new(&here, RECEIVES), Client::new(&other, BYSTANDER));
+    let mut server = Server::new(&here, RECEIVES, from);
+    let mut bystander = Client::new(&other, BYSTANDER);
     stay_on_this_cpu(); // not the engines, which run already
     server.fill(&mut bystander);
     let begin = Instant::now();
@@ -333,7 +361,7 @@ fn kill_all_along(role: &str, budget: Duration, random: &mut Random) {
         arrived += u64::from(kill(Some(k)).unwrap().has_arrived);
     }
     println!(
-        "{role}: {length} instructions, {count} killings, {arrived} messages arrived, {:.1} s",
+        "{role}, {from:?}: {length} instructions, {count} killings, {arrived} messages arrived, {:.1} s",
         begin.elapsed().as_secs_f64()
     );
 }
@@ -343,8 +371,10 @@ fn killed_in_the_middle_of_a_datagram() {
     const TEST: &str = "killed_in_the_middle_of_a_datagram";
     isolated(TEST, || {
         let mut random = Random::from_env(TEST);
-        for role in ["warm", "cold"] {
-            kill_all_along(role, Duration::from_millis(2200), &mut random);
+        for from in [From::Own, From::Shared] {
+            for role in ["warm", "cold"] {
+                kill_all_along((role, from), Duration::from_millis(1500), &mut random);
+            }
         }
     });
 }
@@ -360,8 +390,8 @@ fn cells_of_the_dead_come_back() {
     isolated(TEST, || {
         let here = End::new(Bytes::new(RECEIVES * ROOM));
         let other = End::new(Bytes::kib(64));
-        let (mut server, mut bystander) =
-            (Server::new(&here, RECEIVES), Client::new(&other, BYSTANDER));
+        let mut server = Server::new(&here, RECEIVES, From::Own);
+        let mut bystander = Client::new(&other, BYSTANDER);
         stay_on_this_cpu();
         server.fill(&mut bystander);
         let mut kill = |k| kill_after(&mut server, &mut bystander, "warm", k);
@@ -403,17 +433,13 @@ fn under_load(server: &mut Server<'_>, bystander: &mut Client<'_>, load: Duratio
     of_victims
 }
 
-#[test]
-fn many_threads_killed_under_load_leave_a_queue_pair_that_works() {
-    const TEST: &str = "many_threads_killed_under_load_leave_a_queue_pair_that_works";
-    isolated(TEST, || {
-        let mut random = Random::from_env(TEST);
+fn kill_under_load(test: &str, from: From) {
+    isolated(test, || {
+        let mut random = Random::from_env(test);
         let here = End::new(Bytes::new(LOAD_RECEIVES * ROOM));
         let other = End::new(Bytes::kib(64));
-        let (mut server, mut bystander) = (
-            Server::new(&here, LOAD_RECEIVES),
-            Client::new(&other, BYSTANDER),
-        );
+        let mut server = Server::new(&here, LOAD_RECEIVES, from);
+        let mut bystander = Client::new(&other, BYSTANDER);
         let living = device_files().len();
         let mut of_victims = 0;
         for _ in 0..20 {
@@ -431,4 +457,20 @@ fn many_threads_killed_under_load_leave_a_queue_pair_that_works() {
         println!("{of_victims} messages of victims");
         assert!(of_victims > 1000, "there was hardly any load: {of_victims}");
     });
+}
+
+#[test]
+fn many_threads_killed_under_load_leave_a_queue_pair_that_works() {
+    kill_under_load(
+        "many_threads_killed_under_load_leave_a_queue_pair_that_works",
+        From::Own,
+    );
+}
+
+#[test]
+fn many_threads_killed_under_load_leave_a_shared_receive_queue_that_works() {
+    kill_under_load(
+        "many_threads_killed_under_load_leave_a_shared_receive_queue_that_works",
+        From::Shared,
+    );
 }

@@ -5,7 +5,7 @@
 #![cfg(loom)]
 #![allow(unsafe_code)]
 
-use adverb_softnic::datagram_ring::{Cell, DatagramRing, Front, Holder, Message};
+use adverb_softnic::datagram_ring::{Addressee, Cell, DatagramRing, Front, Holder, Message};
 use adverb_softnic::notify::{Armed, Urgency};
 use adverb_softnic::quiesce::{self, Busy};
 use adverb_softnic::ring::{Arrival, Line, Piece, RecvRing};
@@ -464,7 +464,8 @@ impl Inbox {
     fn prepare(&self, position: u64, number: u32) -> Cell {
         let holder = Holder::new(number, 7);
         let cell = self.ring().claim(position, holder).expect("spare cells");
-        self.ring().describe(cell, message(number));
+        self.ring()
+            .describe(cell, message(number), Addressee::default());
         self.payload[cell.number()].with_mut(|word| {
             // SAFETY: loom fails the test if another thread may use the word at the same time.
             unsafe { *word = u64::from(number) };

@@ -7,7 +7,7 @@ use std::time::Duration;
 use adverb_verbs::{AsyncEvent, ModifyQpError, Psn, QpAttr, QpState, QpType, Qpn, WcStatus};
 
 use super::{Path, QpInner, RecvProducer, SendQueue};
-use crate::datagram_ring::Holder;
+use crate::datagram_ring::{Addressee, Holder};
 use crate::layout::{Phase, first_position};
 use crate::peer::{Peer, PeerError};
 use crate::quiesce;
@@ -44,7 +44,8 @@ impl QpInner {
         match &self.srq {
             None => self.recv_cq.attach_receiver(self.recv_queue.clone(), first),
             Some(srq) => {
-                srq.join(self.index, self.qpn, self.recv_cq.index);
+                let life = Addressee::new(self.index, generation);
+                srq.join(life, self.qpn, self.recv_cq.index);
                 self.recv_cq.attach_shared(srq);
             }
         }
@@ -66,14 +67,22 @@ impl QpInner {
         if let Some(datagrams) = &self.recv_queue.datagrams {
             let recv = self.recv.lock();
             let taken = self.recv_queue.taken.load(Ordering::Acquire);
-            datagrams.discard(recv.first + taken..recv.first + recv.posted);
+            datagrams
+                .mailbox
+                .discard(recv.first + taken..recv.first + recv.posted);
         }
     }
 
-    /// Takes back what dead senders held of a UD queue pair's receive queue.
+    /// Takes back what dead senders held of a UD queue pair's receive queue, or of its shared one.
     pub(crate) fn relieve_datagrams(&self, is_dead: impl Fn(Holder) -> bool) {
-        if self.service == QpType::Ud {
-            self.recv_cq.relieve(&self.recv_queue, is_dead);
+        match &self.srq {
+            _ if self.service != QpType::Ud => {}
+            None => self.recv_cq.relieve(&self.recv_queue, is_dead),
+            Some(srq) => {
+                if srq.relieve(is_dead) {
+                    self.recv_cq.raise_anyway();
+                }
+            }
         }
     }
 

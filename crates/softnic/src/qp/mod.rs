@@ -19,7 +19,7 @@ use spin::mutex::SpinMutex;
 
 use crate::context::{Handle, MAX_RD_ATOM, SoftPd};
 use crate::cq::{CqInner, RecvQueue, SoftCq};
-use crate::datagrams::Datagrams;
+use crate::datagrams::{Datagrams, Mailbox};
 use crate::layout::{FIRST_QP, MAX_QP, QpEntry, qpn_of};
 use crate::port::{Port, TableEntry, lock};
 use crate::requester::{Connection, Waiting, Ways};
@@ -165,11 +165,15 @@ impl SoftQp {
         let stride = RecvRing::lines_per_slot(init.caps.max_recv_sge as usize);
         let datagrams = match init.qp_type {
             QpType::Ud if srq.is_none() => {
-                Some(Datagrams::new(port, (index, pd.number), slots as usize)?)
+                let mailbox = Mailbox::new(port, pd.number, slots as usize)?;
+                Some(Datagrams::new(index, mailbox))
             }
             _ => None,
         };
-        let ring_offset = datagrams.as_ref().map(Datagrams::offset);
+        if let (QpType::Ud, Some(srq)) = (init.qp_type, &srq) {
+            srq.open_mailbox()?;
+        }
+        let ring_offset = datagrams.as_ref().map(|d| d.mailbox.offset());
         let ring = port.take_ring(u64::from(slots) * stride as u64 * size_of::<Line>() as u64)?;
         let qpn = qpn_of(port.slot, index);
         // SAFETY: the room was just taken from the port's own mapping, which `port` keeps for as

@@ -266,7 +266,7 @@ impl QpInner {
             }),
         );
         if let Some(datagrams) = &self.recv_queue.datagrams {
-            datagrams.ring.post(position);
+            datagrams.post(position);
         }
         recv.posted += 1;
         Ok(())

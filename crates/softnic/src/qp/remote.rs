@@ -12,7 +12,7 @@ use adverb_verbs::{
 };
 
 use super::{Path, QpInner, SendQueue};
-use crate::datagram_ring::{FRONT, Message};
+use crate::datagram_ring::{Addressee, FRONT, Message};
 use crate::notify::Urgency;
 use crate::ring::{Arrival, RecvRing};
 use crate::send_ring::Sent;
@@ -63,8 +63,8 @@ impl QpInner {
         self.entry().qkey.load(Ordering::Relaxed)
     }
 
-    /// UD: gives a message to the oldest posted receive, at `from` or later; its position. None where
-    /// none is posted. The driver's lock is held.
+    /// UD: gives a message to the oldest posted receive, at `from` or later, or to the shared receive
+    /// queue; its position. None where no receive is posted. The driver's lock is held.
     pub(crate) fn put_datagram(
         &self,
         from: u64,
@@ -72,8 +72,14 @@ impl QpInner {
         parts: (&[u8; FRONT], &[u8]),
         urgency: Urgency,
     ) -> Option<u64> {
-        let datagrams = self.recv_queue.datagrams.as_ref()?;
-        let position = datagrams.put(from, message, parts)?;
+        let life = Addressee::new(self.index, self.generation.load(Ordering::Relaxed));
+        let position = match &self.srq {
+            Some(srq) => srq.put_datagram(from, (message, life), parts)?,
+            None => {
+                let datagrams = self.recv_queue.datagrams.as_ref()?;
+                datagrams.mailbox.put(from, (message, life), parts)?
+            }
+        };
         self.recv_cq.arrived(urgency);
         Some(position)
     }

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use adverb_verbs::{Operation, QpType, Qpn, SendFlags, SendRequest, WcStatus};
 
 use super::{Source, notify};
-use crate::datagram_ring::{Cell, DatagramRing, Front, Holder, Message};
+use crate::datagram_ring::{Addressee, Cell, DatagramRing, Front, Holder, Message};
 use crate::datagrams::CELL_LINES;
 use crate::layout::{CqEntry, Phase, QP_INDEX_BITS, QpEntry, qp_index};
 use crate::peer::Peer;
@@ -183,7 +183,8 @@ impl Way {
         let is_same_life = || unsafe { &*remote }.phase.load(Ordering::Acquire) == phase.0;
         let mut position = ring.posted_from(inlet.next, is_same_life)?;
         let cell = ring.claim(position, Holder::new(own.port.slot, own.port.epoch))?;
-        fill(ring, cell, datagram);
+        let life = Addressee::new(qp_index(self.qpn), phase.generation());
+        fill(ring, (cell, life), datagram);
         while !ring.publish(position, cell) {
             let Some(next) = ring.posted_from(position, is_same_life) else {
                 ring.free(cell);
@@ -209,9 +210,8 @@ impl Way {
             return None;
         }
         let remote = self.remote();
-        let slots = remote.ring_slots.load(Ordering::Relaxed) as usize;
         let recv_cq = remote.recv_cq.load(Ordering::Relaxed);
-        let offset = remote.ring_offset.load(Ordering::Relaxed);
+        let (offset, slots) = self.mailbox()?;
         if !slots.is_power_of_two() {
             return None;
         }
@@ -230,13 +230,27 @@ impl Way {
         // All that was read belongs to this phase, if it is still the same.
         (self.phase() == phase).then_some(inlet)
     }
+
+    /// Where the queue pair's ring lies, its own or that of its shared receive queue, and of how many
+    /// slots.
+    fn mailbox(&self) -> Option<(u64, usize)> {
+        let remote = self.remote();
+        let slots = remote.ring_slots.load(Ordering::Relaxed);
+        let offset = remote.ring_offset.load(Ordering::Relaxed);
+        if slots != 0 {
+            return Some((offset, slots as usize));
+        }
+        let shared = self.peer.srq_entry(offset)?;
+        let slots = shared.mailbox_slots.load(Ordering::Acquire);
+        Some((shared.mailbox.load(Ordering::Relaxed), slots as usize))
+    }
 }
 
-/// Copies the datagram into the claimed cell.
+/// Copies the datagram into the claimed cell, for one life of a queue pair.
 #[inline]
-fn fill(ring: DatagramRing<'_>, cell: Cell, datagram: &mut Datagram<'_>) {
+fn fill(ring: DatagramRing<'_>, (cell, to): (Cell, Addressee), datagram: &mut Datagram<'_>) {
     let length = datagram.source.left;
     debug_assert!(length as usize <= ring.room());
-    ring.describe(cell, datagram.message);
+    ring.describe(cell, datagram.message, to);
     datagram.source.copy_to(ring.payload(cell), length);
 }

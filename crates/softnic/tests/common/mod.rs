@@ -12,7 +12,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use adverb_softnic::{
-    SoftAh, SoftChannel, SoftContext, SoftCq, SoftDevice, SoftMr, SoftPd, SoftQp,
+    SoftAh, SoftChannel, SoftContext, SoftCq, SoftDevice, SoftMr, SoftPd, SoftQp, SoftSrq,
 };
 use adverb_units::{Bytes, Span};
 use adverb_verbs::{
@@ -270,23 +270,28 @@ impl End {
 
     /// A UD queue pair in RTS with the queue key [`QKEY`], whose sends complete into `cq`.
     pub fn datagram_qp(&self, cq: &SoftCq, caps: QpCaps) -> SoftQp {
-        let init = QpInit {
+        let init = self.datagram_init(cq, caps);
+        let qp = self.context.create_qp(&self.pd, &init).unwrap();
+        datagrams_to_rts(&qp);
+        qp
+    }
+
+    /// The same with a shared receive queue.
+    pub fn datagram_qp_with_srq(&self, cq: &SoftCq, caps: QpCaps, srq: &SoftSrq) -> SoftQp {
+        let init = self.datagram_init(cq, caps);
+        let qp = self.context.create_qp_with_srq(&self.pd, &init, srq);
+        let qp = qp.unwrap();
+        datagrams_to_rts(&qp);
+        qp
+    }
+
+    fn datagram_init<'a>(&'a self, cq: &'a SoftCq, caps: QpCaps) -> QpInit<'a, SoftCq> {
+        QpInit {
             qp_type: QpType::Ud,
             send_cq: cq,
             recv_cq: &self.cq,
             caps,
-        };
-        let qp = self.context.create_qp(&self.pd, &init).unwrap();
-        let mut attr = QpAttr::to(QpState::Init);
-        attr.pkey_index = Some(0);
-        attr.port = Some(PortNum::ONE);
-        attr.qkey = Some(QKEY);
-        qp.modify(&attr).unwrap();
-        qp.modify(&QpAttr::to(QpState::Rtr)).unwrap();
-        let mut attr = QpAttr::to(QpState::Rts);
-        attr.sq_psn = Some(Psn::new(0));
-        qp.modify(&attr).unwrap();
-        qp
+        }
     }
 
     /// The way of datagrams to this host's ports.
@@ -367,4 +372,16 @@ pub fn connect_with(end: &End, qp: &SoftQp, dest: Qpn, rnr_retry: RetryCount, ps
     rts.retry_cnt = RetryCount::new(1);
     rts.rnr_retry = Some(rnr_retry);
     qp.modify(&rts).unwrap();
+}
+
+fn datagrams_to_rts(qp: &SoftQp) {
+    let mut attr = QpAttr::to(QpState::Init);
+    attr.pkey_index = Some(0);
+    attr.port = Some(PortNum::ONE);
+    attr.qkey = Some(QKEY);
+    qp.modify(&attr).unwrap();
+    qp.modify(&QpAttr::to(QpState::Rtr)).unwrap();
+    let mut attr = QpAttr::to(QpState::Rts);
+    attr.sq_psn = Some(Psn::new(0));
+    qp.modify(&attr).unwrap();
 }

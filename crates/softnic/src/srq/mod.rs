@@ -3,15 +3,15 @@
 //! Requesters take requests from the [`SharedRing`] and complete them in their slots. The owner goes
 //! along behind them: it notes who has taken what, and hands on what has completed to the completion
 //! queue of the queue pair that took it. So a completion queue looks at the shared queue, not at each
-//! of its queue pairs. A requester that stops in the middle of a message keeps its request, and
+//! of its queue pairs. Datagrams get their requests from the owner ([`datagrams`]). A requester that stops in the middle of a message keeps its request, and
 //! nothing else, from the others.
 //!
 //! Sources: IBTA vol. 1, 10.2.9; ibv_create_srq(3).
 
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use adverb_transport::{LocalPiece, ReceiveWork, SharedReceives};
 use adverb_verbs::{
@@ -20,12 +20,17 @@ use adverb_verbs::{
 };
 use spin::mutex::SpinMutex;
 
+mod datagrams;
+
 use crate::context::{Handle, SoftPd};
 use crate::cq::received;
+use crate::datagram_ring::Addressee;
 use crate::layout::MAX_SRQ;
 use crate::port::{Port, TableEntry, lock};
 use crate::ring::{Arrival, Line, Piece, RecvRing};
 use crate::shared_ring::{SharedRing, Ticket};
+
+use datagrams::SharedMailbox;
 
 /// Slots beyond one a request: so many may be kept by requesters that were stopped in the middle of a
 /// message while their queue pair was taken back.
@@ -47,6 +52,9 @@ pub(crate) struct SrqInner {
     pub(crate) ring: SharedRing<'static>,
     pub(crate) requests: Requests,
     memory: Range<u64>,
+    /// For messages to its UD queue pairs; empty where it has none.
+    mailbox: OnceLock<SharedMailbox>,
+    /// Comes after the port's regions.
     state: SpinMutex<State>,
     /// Requests that were taken, and completions that nobody has polled: read on each poll.
     busy: AtomicUsize,
@@ -91,8 +99,11 @@ struct Held {
 /// A queue pair that takes from the queue.
 #[derive(Clone, Copy, Debug)]
 struct User {
+    life: Addressee,
     qpn: Qpn,
     recv_cq: u32,
+    /// UD: it has failed, and gets no more.
+    is_over: bool,
 }
 
 /// Whether requesters of a queue pair have let go of what is taken back.
@@ -158,6 +169,7 @@ impl SrqInner {
         entry.words.store(words as u32, Ordering::Relaxed);
         entry.slots.store(slots as u32, Ordering::Relaxed);
         entry.stride.store(stride as u32, Ordering::Relaxed);
+        entry.mailbox_slots.store(0, Ordering::Relaxed);
         entry.pd.store(pd.number, Ordering::Release);
         Ok(SrqInner {
             port: port.clone(),
@@ -170,6 +182,7 @@ impl SrqInner {
                 slots,
             },
             memory,
+            mailbox: OnceLock::new(),
             state: SpinMutex::new(State::new(next, words, slots)),
             busy: AtomicUsize::new(0),
             collected: AtomicU64::new(next),
@@ -254,6 +267,7 @@ impl SrqInner {
     #[inline]
     fn is_quiet(&self) -> bool {
         self.busy.load(Ordering::Acquire) == 0
+            && !self.has_datagrams()
             && (self.ring.taken_by(self.collected.load(Ordering::Acquire))).is_none()
     }
 
@@ -288,7 +302,7 @@ impl SrqInner {
 
     #[inline(never)] // keeps the poll of connections small
     fn take_some(&self, recv_cq: u32, into: &mut [WorkCompletion]) -> usize {
-        let mut state = self.state.lock();
+        let mut state = self.up_to_date();
         self.collect(&mut state);
         let ready = state.ready_for(recv_cq);
         let count = into.len().min(ready.len());
@@ -301,20 +315,25 @@ impl SrqInner {
 
     // --- what queue pairs ask for
 
-    /// Adds a queue pair.
-    pub(crate) fn join(&self, index: u32, qpn: Qpn, recv_cq: u32) {
+    /// Adds a queue pair, for one of its lives.
+    pub(crate) fn join(&self, life: Addressee, qpn: Qpn, recv_cq: u32) {
         let mut state = self.state.lock();
-        let index = index as usize;
+        let index = life.index() as usize;
         if state.users.len() <= index {
             state.users.resize(index + 1, None);
         }
-        state.users[index] = Some(User { qpn, recv_cq });
+        state.users[index] = Some(User {
+            life,
+            qpn,
+            recv_cq,
+            is_over: false,
+        });
     }
 
     /// Takes a queue pair away, with its completions: it is destroyed or reset.
     pub(crate) fn leave(&self, index: u32, peer: Peer) {
         let index = index as u16;
-        let mut state = self.state.lock();
+        let mut state = self.up_to_date();
         self.collect(&mut state);
         for held in state.take_held(index) {
             state.let_go(held, peer);
@@ -337,8 +356,11 @@ impl SrqInner {
     /// Flushes what a queue pair has taken and not completed: what arrived stays a success. Nobody
     /// takes more for it. True where something was flushed.
     pub(crate) fn flush(&self, index: u32, peer: Peer) -> bool {
-        let mut state = self.state.lock();
+        let mut state = self.up_to_date();
         self.collect(&mut state);
+        if let Some(Some(user)) = state.users.get_mut(index as usize) {
+            user.is_over = true;
+        }
         let held = state.take_held(index as u16);
         let was_held = !held.is_empty();
         for held in held {
@@ -441,7 +463,7 @@ impl SharedReceiveQueue for SoftSrq {
     #[inline]
     fn post_recv(&self, requests: &[RecvRequest<'_>]) -> Result<(), PostError> {
         let srq = &*self.inner;
-        let mut state = srq.state.lock();
+        let mut state = srq.up_to_date();
         let mut posted = Ok(());
         for (index, request) in requests.iter().enumerate() {
             if let Err(cause) = srq.accept(&mut state, request) {
@@ -465,6 +487,8 @@ impl SharedReceiveQueue for SoftSrq {
                 max_wr,
             });
         }
+        // What came before does not count.
+        srq.take_datagrams();
         if srq.ring.take_reached() {
             srq.port.report(AsyncEvent::SrqLimitReached(srq.id()));
         }
@@ -473,6 +497,7 @@ impl SharedReceiveQueue for SoftSrq {
     }
 
     fn query(&self) -> Result<SrqAttr, QuerySrqError> {
+        self.inner.take_datagrams();
         Ok(SrqAttr {
             caps: self.inner.caps,
             srq_limit: self.inner.ring.limit(),

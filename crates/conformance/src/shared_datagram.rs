@@ -1,0 +1,322 @@
+//! Unreliable datagrams into a shared receive queue (IBTA vol. 1, 9.8.3, 10.2.9).
+
+use adverb_verbs::{
+    AsyncEvent, Context, CreateError, Destination, Device, Imm, MemoryRegion, Operation, QpAttr,
+    QpInit, QpState, QpType, Qpn, QueuePair, RecvRequest, SendRequest, SharedReceiveQueue, WcFlags,
+    WcOpcode, WcStatus, WrId,
+};
+
+use crate::datagram::{
+    GRH, Node, QKEY, ROOM, ROUNDS, SENDERS, WINDOW, check_message, send_window, to, to_rts,
+};
+use crate::pair::{BLANK, End, SIGNALED, Setup, completions, connect, pattern};
+use crate::shared_receive::{expect_event, expect_no_event, post_receive, sizes};
+use crate::{NotSupported, Subject, Verdict};
+
+/// A sender of datagrams, and an end with a shared receive queue.
+struct Bed<C: Context> {
+    srq: C::Srq,
+    ah: C::Ah,
+    a: Node<C>,
+    b: End<C>,
+}
+
+impl<C: Context> Bed<C> {
+    fn new<D: Device<Context = C>>(device: &D) -> Result<Self, NotSupported> {
+        let a = Node::new(device)?;
+        let b = End::new(device, &Setup::default());
+        if b.context.caps().max_srq == 0 {
+            return Err(NotSupported("shared receive queues"));
+        }
+        let srq = b.context.create_srq(&b.pd, &sizes(64));
+        let srq = srq.expect("create a shared receive queue");
+        let ah = a.ah_of(&b.context)?;
+        Ok(Bed { srq, ah, a, b })
+    }
+
+    /// Another UD queue pair of B that takes shared receives, in RTS.
+    fn qp(&self) -> Result<C::Qp, NotSupported> {
+        let qp = self.qp_of(QpType::Ud)?;
+        to_rts(&self.b.context, &qp, QKEY);
+        Ok(qp)
+    }
+
+    /// The same of any service, in RESET.
+    fn qp_of(&self, qp_type: QpType) -> Result<C::Qp, NotSupported> {
+        let b = &self.b;
+        let init = QpInit {
+            qp_type,
+            send_cq: &*b.send_cq,
+            recv_cq: &*b.recv_cq,
+            caps: Setup::default().caps,
+        };
+        match b.context.create_qp_with_srq(&b.pd, &init, &self.srq) {
+            Ok(qp) => Ok(qp),
+            Err(CreateError::Unsupported(_)) => Err(NotSupported("UD with a shared receive queue")),
+            Err(e) => panic!("create a queue pair with a shared receive queue: {e}"),
+        }
+    }
+
+    /// Posts a shared receive into one piece of B's memory.
+    fn recv(&self, wr_id: u64, piece: (u64, u32)) {
+        post_receive(&self.srq, &self.b.mr, wr_id, piece);
+    }
+
+    fn to(&self, qpn: Qpn) -> Destination<'_> {
+        to(&self.ah, qpn, QKEY)
+    }
+
+    /// Sends one piece of A's memory, which leaves.
+    fn send(&self, qp: &C::Qp, piece: (u64, u32)) {
+        (self.a).send(1, Operation::Send, piece, self.to(qp.qpn()));
+        self.a.end.expect_sent(&[(1, WcStatus::Success)]);
+    }
+
+    /// The next message comes to `qp`, in receive `wr_id`.
+    #[track_caller]
+    fn expect(&self, qp: &C::Qp, wr_id: u64) {
+        let got = self.b.received(1)[0];
+        let found = (got.wr_id, got.status, got.qp_num);
+        assert_eq!(found, (WrId(wr_id), WcStatus::Success, qp.qpn()));
+    }
+}
+
+/// Datagrams to several queue pairs take the receives in the order of posting, each behind 40 bytes;
+/// the completion names who got it and who sent it (IBTA vol. 1, 9.8.3, 10.2.9, 11.4.2.1).
+pub fn datagrams_take_shared_receives_in_posting_order<D: Device>(device: &D) -> Verdict {
+    let bed = Bed::new(device)?;
+    let qps = [bed.qp()?, bed.qp()?, bed.qp()?];
+    let sent = bed.a.end.fill_pattern(1);
+    for round in 0..20u64 {
+        bed.b.fill(BLANK);
+        (0..8).for_each(|i| bed.recv(100 * round + i, (256 * i, 256)));
+        for i in 0..8 {
+            let qp = &qps[(round + i * i) as usize % qps.len()];
+            let (from, length) = (64 * i, 1 + (round * 10 + i) as u32);
+            bed.send(qp, (from, length));
+            let got = bed.b.received(1)[0];
+            let found = (got.wr_id, got.status, got.opcode);
+            let wr_id = WrId(100 * round + i);
+            assert_eq!(found, (wr_id, WcStatus::Success, WcOpcode::Recv));
+            assert_eq!(got.byte_len, GRH as u32 + length);
+            let named = (got.qp_num, got.src_qp);
+            assert_eq!(named, (qp.qpn(), Some(bed.a.end.qp.qpn())));
+            let content = bed.b.bytes(256 * i + GRH, length as usize);
+            assert_eq!(content, sent[from as usize..][..length as usize]);
+        }
+    }
+    bed.b.expect_quiet();
+    Ok(())
+}
+
+/// RC, UC and UD queue pairs take from one queue, in turn (IBTA vol. 1, 10.2.9).
+pub fn all_services_take_from_one_queue<D: Device>(device: &D) -> Verdict {
+    let bed = Bed::new(device)?;
+    let (a, b, setup) = (&bed.a.end, &bed.b, Setup::default());
+    let (from, rc) = (a.another_qp(&setup), bed.qp_of(QpType::Rc)?);
+    connect((&a.context, &from), (&b.context, &rc), &setup);
+    let (sender, uc) = (crate::unreliable::uc_qp(a, &setup)?, bed.qp_of(QpType::Uc)?);
+    let (psn_a, psn_b) = setup.psn;
+    crate::unreliable::connect_qp((a, &sender), (b, uc.qpn()), (psn_a, psn_b));
+    crate::unreliable::connect_qp((b, &uc), (a, sender.qpn()), (psn_b, psn_a));
+    let ud = bed.qp()?;
+    let sent = a.fill_pattern(2);
+    let sges = [a.mr.sge(8, 100).expect("within the region")];
+    for round in 0..20 {
+        b.fill(BLANK);
+        (0..3).for_each(|i| bed.recv(3 * round + i, (512 * i, 512)));
+        for i in 0..3 {
+            let imm = Imm((round * 3 + i) as u32);
+            let request = SendRequest::new(WrId(1), Operation::SendWithImm(imm), &sges);
+            let request = request.with_flags(SIGNALED);
+            let (of, to, request, front) = match (round + i) % 3 {
+                0 => (&from, &rc, request, 0),
+                1 => (&sender, &uc, request, 0),
+                _ => (&a.qp, &ud, request.to(bed.to(ud.qpn())), GRH),
+            };
+            of.post_send(&[request]).expect("post a SEND");
+            a.expect_sent(&[(1, WcStatus::Success)]);
+            let got = b.received(1)[0];
+            let found = (got.wr_id, got.status, got.qp_num, got.imm);
+            let wr_id = WrId(3 * round + i);
+            assert_eq!(found, (wr_id, WcStatus::Success, to.qpn(), Some(imm)));
+            assert_eq!(u64::from(got.byte_len), front + 100);
+            assert!(front != 0 || !got.flags.contains(WcFlags::GRH), "{got:?}");
+            assert_eq!(b.bytes(512 * i + front, 100), sent[8..108]);
+        }
+    }
+    b.expect_quiet();
+    Ok(())
+}
+
+/// A datagram that finds the shared queue empty is lost, and the next one arrives (IBTA vol. 1,
+/// 9.8.3.1).
+pub fn a_datagram_without_a_shared_receive_is_dropped<D: Device>(device: &D) -> Verdict {
+    let bed = Bed::new(device)?;
+    let qp = bed.qp()?;
+    for i in 0..3 {
+        bed.send(&qp, (0, 64));
+        bed.b.expect_quiet();
+        bed.recv(i, (0, 256));
+        bed.b.expect_quiet();
+        bed.send(&qp, (0, 64));
+        bed.expect(&qp, i);
+    }
+    Ok(())
+}
+
+/// Of two datagrams for one receive the second is lost, though a receive is posted after it and before
+/// anybody polls. That both have come is told by a third one, to a queue pair that has a receive of
+/// its own (IBTA vol. 1, 9.8.3.1).
+pub fn a_datagram_takes_no_receive_that_was_posted_after_it<D: Device>(device: &D) -> Verdict {
+    let bed = Bed::new(device)?;
+    let (qp, b) = (bed.qp()?, &bed.b);
+    let marks = b.context.create_cq(4, None);
+    let marks = marks.expect("create a completion queue");
+    let init = QpInit {
+        qp_type: QpType::Ud,
+        send_cq: &*b.send_cq,
+        recv_cq: &marks,
+        caps: Setup::default().caps,
+    };
+    let marker = b.context.create_qp(&b.pd, &init).expect("create another");
+    to_rts(&b.context, &marker, QKEY);
+    let sges = [b.mr.sge(4096, 256).expect("within the region")];
+    for i in 0..3 {
+        let receive = RecvRequest::new(WrId(9), &sges);
+        marker.post_recv(&[receive]).expect("post a receive");
+        bed.recv(i, (0, 256));
+        bed.send(&qp, (0, 64));
+        bed.send(&qp, (0, 65));
+        bed.send(&marker, (0, 66));
+        completions(&marks, 1);
+        bed.recv(10 + i, (0, 256));
+        bed.expect(&qp, i);
+        b.expect_quiet();
+        bed.send(&qp, (0, 67));
+        bed.expect(&qp, 10 + i);
+    }
+    Ok(())
+}
+
+/// Receives that datagrams take count against an armed limit (IBTA vol. 1, 10.2.9;
+/// ibv_modify_srq(3)).
+pub fn the_limit_counts_what_datagrams_take<D: Device>(device: &D) -> Verdict {
+    let bed = Bed::new(device)?;
+    let qp = bed.qp()?;
+    let event = AsyncEvent::SrqLimitReached(bed.srq.id());
+    for _ in 0..2 {
+        (0..4).for_each(|i| bed.recv(i, (0, 256)));
+        bed.srq.arm(3).expect("arm the limit");
+        bed.send(&qp, (0, 8));
+        bed.expect(&qp, 0);
+        expect_no_event(&bed.b.context);
+        // Nobody polls for what it took.
+        bed.send(&qp, (0, 8));
+        expect_event(&bed.b.context, event);
+        assert_eq!(bed.srq.query().expect("query").srq_limit, 0);
+        (2..4).for_each(|_| bed.send(&qp, (0, 8)));
+        (1..4).for_each(|i| bed.expect(&qp, i));
+        expect_no_event(&bed.b.context);
+    }
+    Ok(())
+}
+
+/// A datagram longer than the shared receive that it takes fails the queue pair that it is for, or is
+/// dropped, and writes nothing beyond; the other queue pairs go on (IBTA vol. 1, 10.2.9, 11.6.2).
+pub fn a_shared_receive_too_small_for_its_datagram_fails_its_queue_pair_alone<D: Device>(
+    device: &D,
+) -> Verdict {
+    for room in [39, 40, 103] {
+        let bed = Bed::new(device)?;
+        let (one, other) = (bed.qp()?, bed.qp()?);
+        bed.a.end.fill(1);
+        bed.b.fill(BLANK);
+        bed.recv(1, (0, room));
+        bed.send(&one, (0, 64));
+        let got = bed.b.received(1)[0];
+        let found = (got.wr_id, got.status, got.qp_num);
+        assert_eq!(found, (WrId(1), WcStatus::LocLenErr, one.qpn()));
+        expect_event(&bed.b.context, AsyncEvent::LastWqeReached(one.qpn()));
+        assert_eq!(one.state(), QpState::Err);
+        let beyond = bed.b.all_bytes();
+        assert!(beyond[room as usize..].iter().all(|byte| *byte == BLANK));
+        bed.recv(2, (1024, 256));
+        bed.send(&other, (0, 64));
+        bed.expect(&other, 2);
+        bed.a.end.expect_state(QpState::Rts);
+    }
+    Ok(())
+}
+
+/// A queue pair that fails, or is reset, flushes no shared receive: what came before stays a success,
+/// what comes later is dropped, the others go on, and so does itself when it was brought back (IBTA
+/// vol. 1, 10.2.9, 10.3.1).
+pub fn a_failing_datagram_queue_pair_leaves_the_receives<D: Device>(device: &D) -> Verdict {
+    let bed = Bed::new(device)?;
+    let (one, other) = (bed.qp()?, bed.qp()?);
+    (0..8).for_each(|i| bed.recv(i, (256 * i, 256)));
+    let content = pattern(3, 64);
+    (bed.a.end.mr)
+        .write(0, &content)
+        .expect("within the region");
+    bed.send(&one, (0, 64));
+    bed.expect(&one, 0);
+    for (i, state) in [(1, QpState::Err), (4, QpState::Reset)] {
+        one.modify(&QpAttr::to(state)).expect("to ERR or RESET");
+        bed.send(&one, (0, 64));
+        bed.send(&other, (0, 64));
+        bed.expect(&other, i);
+        if state == QpState::Err {
+            one.modify(&QpAttr::to(QpState::Reset)).expect("to RESET");
+        }
+        to_rts(&bed.b.context, &one, QKEY);
+        bed.send(&one, (0, 64));
+        bed.expect(&one, i + 1);
+        bed.send(&other, (0, 64));
+        bed.expect(&other, i + 2);
+        assert_eq!(bed.b.bytes(256 * (i + 2) + GRH, 64), content);
+    }
+    bed.b.expect_quiet();
+    Ok(())
+}
+
+/// Datagrams that come at a time from many threads, for several queue pairs, take each receive once, in
+/// the order of posting (IBTA vol. 1, 10.2.9).
+pub fn datagram_senders_at_a_time_take_each_receive_once<D: Subject>(device: &D) -> Verdict {
+    let bed = Bed::new(device)?;
+    let qps = [bed.qp()?, bed.qp()?];
+    let senders = (0..SENDERS).map(|_| Node::new(device));
+    let senders: Vec<_> = senders.collect::<Result<_, _>>()?;
+    let handles = senders.iter().map(|node| node.ah_of(&bed.b.context));
+    let handles: Vec<_> = handles.collect::<Result<_, _>>()?;
+    let slots = SENDERS * WINDOW;
+    assert!(slots <= 64, "the queue takes them all");
+    let recv = |i: u64| bed.recv(i, (i % slots * ROOM, ROOM as u32));
+    (0..slots).for_each(recv);
+    for round in 0..ROUNDS {
+        std::thread::scope(|scope| {
+            for (number, (node, ah)) in senders.iter().zip(&handles).enumerate() {
+                let number = number as u64;
+                let there = to(ah, qps[((number + round) % 2) as usize].qpn(), QKEY);
+                let (qp, cq, mr) = (&node.end.qp, &*node.end.send_cq, &node.end.mr);
+                scope.spawn(move || send_window(qp, cq, mr, (there, (number, round * WINDOW))));
+            }
+        });
+        let mut next = vec![round * WINDOW; SENDERS as usize];
+        let mut got = bed.b.received(slots as usize);
+        // Those of one queue pair come in order; of two it is not said whose come first.
+        got.sort_by_key(|completion| completion.wr_id.0);
+        for (i, completion) in (round * slots..).zip(&got) {
+            assert_eq!(completion.wr_id.0, i);
+            let number = check_message(&bed.b, completion, i % slots * ROOM, &mut next);
+            assert_eq!(
+                completion.qp_num,
+                qps[((number + round) % 2) as usize].qpn()
+            );
+            recv(i + slots);
+        }
+    }
+    bed.b.expect_quiet();
+    Ok(())
+}

@@ -1,0 +1,197 @@
+//! Messages to UD queue pairs that take from a shared receive queue.
+//!
+//! Their senders take no requests: they put messages into one mailbox of the shared queue, each with
+//! its addressee, so that one who dies has a cell in hand and never a request. The owner hands
+//! requests out, in the order of arrival, as its own NIC: when it polls, looks for events, and before
+//! it posts more, so that no message gets a request that was posted after it came. A message that
+//! finds none is dropped (IBTA vol. 1, 9.8.3.1, 10.2.9).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use adverb_verbs::{CreateError, WorkCompletion, WrId};
+use spin::mutex::SpinMutexGuard;
+
+use super::{SrqInner, State, User};
+use crate::datagram_ring::{Addressee, Cell, FRONT, Holder, Message};
+use crate::datagrams::{Mailbox, Registered, fail_receiver};
+use crate::port::{Port, lock};
+use crate::shared_ring::Ticket;
+
+/// Where datagrams for all queue pairs of a shared receive queue come in. Each slot is open for a
+/// message at any time, whether a request is posted or not.
+#[derive(Debug)]
+pub(super) struct SharedMailbox {
+    mailbox: Mailbox,
+    /// Position of the next message. Written under the queue's lock.
+    next: AtomicU64,
+}
+
+impl SharedMailbox {
+    fn new(port: &Arc<Port>, pd: u32, slots: usize) -> Result<Self, CreateError> {
+        let mailbox = Mailbox::new(port, pd, slots)?;
+        let first = mailbox.ring.begin_life();
+        (first..first + slots as u64).for_each(|position| mailbox.ring.post(position));
+        Ok(SharedMailbox {
+            mailbox,
+            next: AtomicU64::new(first),
+        })
+    }
+
+    fn next(&self) -> u64 {
+        self.next.load(Ordering::Relaxed)
+    }
+
+    fn has_arrivals(&self) -> bool {
+        self.mailbox.ring.arrival(self.next()).is_some()
+    }
+
+    /// Has `take` empty the cells of so many messages as came by now.
+    fn empty(&self, mut take: impl FnMut(Cell)) {
+        let (ring, slots) = (self.mailbox.ring, self.mailbox.slots as u64);
+        let first = self.next();
+        for position in first..first + slots {
+            let Some(cell) = ring.arrival(position) else {
+                return;
+            };
+            take(cell);
+            ring.post(position + slots);
+            self.next.store(position + 1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for SharedMailbox {
+    fn drop(&mut self) {
+        let next = self.next();
+        self.mailbox.discard(next..next + self.mailbox.slots as u64);
+    }
+}
+
+impl SrqInner {
+    /// Before the first UD queue pair takes from the queue.
+    pub(crate) fn open_mailbox(&self) -> Result<(), CreateError> {
+        if self.mailbox.get().is_some() {
+            return Ok(());
+        }
+        let slots = self.caps.max_wr.next_power_of_two() as usize;
+        // Where two threads open it, one of the two goes back.
+        let _ = (self.mailbox).set(SharedMailbox::new(&self.port, self.pd, slots)?);
+        if let Some(SharedMailbox { mailbox, .. }) = self.mailbox.get() {
+            let entry = self.port.srq_entry(self.index);
+            entry.mailbox.store(mailbox.offset(), Ordering::Relaxed);
+            entry.mailbox_slots.store(slots as u32, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// As a sender: puts in a message that came over the network; its position, which is `from` or
+    /// later. None where no receive is posted.
+    pub(crate) fn put_datagram(
+        &self,
+        from: u64,
+        message: (Message, Addressee),
+        parts: (&[u8; FRONT], &[u8]),
+    ) -> Option<u64> {
+        let SharedMailbox { mailbox, .. } = self.mailbox.get()?;
+        if !self.ring.has_posted() {
+            return None;
+        }
+        mailbox.put(from, message, parts)
+    }
+
+    /// Whether messages wait for their requests.
+    #[inline]
+    pub(super) fn has_datagrams(&self) -> bool {
+        let mailbox = self.mailbox.get();
+        mailbox.is_some_and(SharedMailbox::has_arrivals)
+    }
+
+    /// Gives messages that have come their requests.
+    pub(crate) fn take_datagrams(&self) {
+        if self.has_datagrams() {
+            let state = self.up_to_date();
+            self.note_busy(&state);
+        }
+    }
+
+    /// The queue's state after messages that have come were given their requests.
+    pub(super) fn up_to_date(&self) -> SpinMutexGuard<'_, State> {
+        if !self.has_datagrams() {
+            return self.state.lock();
+        }
+        // Held: nobody deregisters, and unmaps, memory that is copied to. The driver of the UDP port
+        // holds them, too, when it comes for this state.
+        let regions = lock(&self.port.regions);
+        let mut state = self.state.lock();
+        if let Some(shared) = self.mailbox.get() {
+            let SharedMailbox { mailbox, .. } = shared;
+            shared.empty(|cell| {
+                let taken = self.hand_out(&mut state, (mailbox, cell), &regions);
+                if taken.is_none() {
+                    mailbox.ring.free(cell);
+                }
+            });
+        }
+        state
+    }
+
+    /// Delivers the message in `cell` to the next request, and frees the cell. None where nobody is to
+    /// get it, or no request is there.
+    fn hand_out(
+        &self,
+        state: &mut State,
+        (mailbox, cell): (&Mailbox, Cell),
+        regions: &Registered,
+    ) -> Option<()> {
+        let life = mailbox.ring.addressee(cell);
+        let user = state.user_of(life).copied()?;
+        let index = life.index();
+        let ticket = self.ring.take(index as u16)?;
+        self.collect(state);
+        state.held.retain(|held| held.ticket != ticket);
+        let completion = self.deliver(mailbox, cell, (ticket, regions));
+        let wr_id = WrId(state.wr_ids[usize::from(ticket.slot)]);
+        state.free.push(ticket.slot);
+        if !completion.status.is_success() {
+            if let Some(user) = state.user_of(life) {
+                user.is_over = true;
+            }
+            fail_receiver(&self.port, index);
+        }
+        state.ready_for(user.recv_cq).push_back(WorkCompletion {
+            wr_id,
+            qp_num: user.qpn,
+            ..completion
+        });
+        Some(())
+    }
+
+    fn deliver(
+        &self,
+        mailbox: &Mailbox,
+        cell: Cell,
+        (ticket, regions): (Ticket, &Registered),
+    ) -> WorkCompletion {
+        let requests = &self.requests;
+        let position = ticket.request(requests.slots);
+        mailbox.deliver(cell, (requests.ring, position), regions)
+    }
+
+    /// Takes back the cells of dead senders; whether messages wait, for which nobody may have raised
+    /// an event.
+    pub(crate) fn relieve(&self, is_dead: impl Fn(Holder) -> bool) -> bool {
+        // Nobody takes messages meanwhile.
+        let _state = self.state.lock();
+        let shared = self.mailbox.get();
+        shared.is_some_and(|shared| shared.mailbox.reclaim(shared.next(), is_dead))
+    }
+}
+
+impl State {
+    /// The queue pair that messages for one of its lives are for, if it still has that one.
+    fn user_of(&mut self, life: Addressee) -> Option<&mut User> {
+        let user = self.users.get_mut(life.index() as usize)?.as_mut()?;
+        (user.life == life && !user.is_over).then_some(user)
+    }
+}
