@@ -142,6 +142,10 @@ const RXE: &[Known] = &[
         "the sender is told REM_OP_ERR where the message does not fit its receive",
     ),
     departs(
+        "shared_datagram::a_shared_receive_too_small_for_its_datagram_fails_its_queue_pair_alone",
+        TOO_SMALL,
+    ),
+    departs(
         "shared_receive::a_shared_receive_in_another_domain_is_a_fault",
         RECV_KEY,
     ),
