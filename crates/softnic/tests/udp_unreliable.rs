@@ -16,7 +16,7 @@ use adverb_verbs::{
     QpCaps, QpInit, QpState, QpType, Qpn, QueuePair, RecvRequest, SendFlags, SendRequest, WcStatus,
     WrId,
 };
-use common::{End, QKEY, Random, all_access, wait_until};
+use common::{End, QKEY, Random, all_access, isolated, wait_until};
 
 const MEMORY: Bytes = Bytes::mib(1);
 
@@ -201,6 +201,50 @@ fn one_queue_gets_datagrams_of_this_host_and_of_others() {
         assert_eq!(came[36..40], [127, 10, 3, 2], "message {n}");
         post_receive(&b.end, &b.qp, n + RECEIVES);
     }
+}
+
+const STRANGER: &str = "a_stranger_at_the_own_address_gets_datagrams_over_udp";
+
+/// Another user's process, say: it has other shared memory.
+#[test]
+fn a_stranger_at_the_own_address_gets_datagrams_over_udp() {
+    isolated(STRANGER, || {
+        let here = Node::new(6, 1);
+        let own = std::env::var("ADVERB_SHM").unwrap();
+        let elsewhere = tempfile::tempdir().unwrap();
+        // SAFETY: this test is alone in its process, and nobody reads the environment meanwhile.
+        unsafe { std::env::set_var("ADVERB_SHM", elsewhere.path()) };
+        let stranger = Node::new(6, 1);
+        // SAFETY: as above.
+        unsafe { std::env::set_var("ADVERB_SHM", own) };
+        let near = Node::new(6, 1);
+        (0..8).for_each(|n| post_receive(&stranger.end, &stranger.qp, n));
+        (0..8).for_each(|n| post_receive(&near.end, &near.qp, n));
+        for n in 0..8u64 {
+            here.end.mr.write(0, &[n as u8; 100]).unwrap();
+            for there in [&stranger, &near] {
+                here.send(there, (there.qp.qpn(), QKEY), 100);
+                let completion = there.end.poll_one("of the receive");
+                assert_eq!((completion.wr_id.0, completion.byte_len), (n, 140));
+                assert_eq!(completion.src_qp, Some(here.qp.qpn()));
+                let mut came = [0; 100];
+                there
+                    .end
+                    .mr
+                    .read(n % RECEIVES * ROOM + 40, &mut came)
+                    .unwrap();
+                assert_eq!(came, [n as u8; 100]);
+            }
+        }
+        let counted = |node: &Node| node.end.context.counters()["rcvd_pkts"];
+        assert_eq!((counted(&stranger), counted(&near)), (8, 0));
+        // What nobody has is dropped, and a fault of this side is one, here as there.
+        let nobody = Qpn::new(stranger.qp.qpn().get() + 7).unwrap();
+        here.send(&stranger, (nobody, QKEY), 8);
+        assert!(near.end.poll().is_empty() && stranger.end.poll().is_empty());
+        drop(stranger);
+        here.send(&near, (nobody, QKEY), 8);
+    });
 }
 
 #[test]

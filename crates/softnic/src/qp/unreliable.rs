@@ -14,7 +14,7 @@ use adverb_verbs::{
 };
 
 use super::{Outlets, Path, QpInner, SendQueue};
-use crate::requester::{Attempt, Sender, Source};
+use crate::requester::{Attempt, Sender, Sent, Source};
 use crate::udp::leads_afar;
 
 impl QpInner {
@@ -65,8 +65,7 @@ impl QpInner {
         request: &SendRequest<'_>,
     ) -> Option<WcStatus> {
         if request.to.is_some_and(|to| leads_afar(to.ah)) {
-            outlets.is_ringing = true;
-            return self.send_afar(request);
+            return self.send_out(outlets, request);
         }
         if self.service == QpType::Ud {
             let sender = Sender {
@@ -75,7 +74,11 @@ impl QpInner {
                 pd: self.pd,
                 qkey: self.entry().qkey.load(Ordering::Relaxed),
             };
-            return Some(outlets.ways.send(&sender, request));
+            return match outlets.ways.send(&sender, request) {
+                Sent::Here(status) => Some(status),
+                Sent::ToStranger if self.port.udp.is_some() => self.send_out(outlets, request),
+                Sent::ToStranger => Some(WcStatus::Success),
+            };
         }
         let attempt = match path {
             Path::Local(connection) => connection.attempt_apart(self.entry(), request),
@@ -88,6 +91,12 @@ impl QpInner {
             }
             _ => WcStatus::Success,
         })
+    }
+
+    /// Sends a datagram over UDP.
+    fn send_out(&self, outlets: &mut Outlets, request: &SendRequest<'_>) -> Option<WcStatus> {
+        outlets.is_ringing = true;
+        self.send_afar(request)
     }
 
     /// After a request that failed: RC goes to ERR, the send queue of others to SQE.

@@ -69,23 +69,36 @@ struct Datagram<'a> {
     flags: SendFlags,
 }
 
+/// What became of a datagram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sent {
+    /// It left; a status other than success tells of a fault of this side.
+    Here(WcStatus),
+    /// Its queue pair is none of those that share memory: it may be a stranger's.
+    ToStranger,
+}
+
 impl Ways {
-    /// Sends a datagram of `own`. A status other than success tells of a fault of this side.
+    /// Sends a datagram of `own`.
     #[inline]
-    pub(crate) fn send(&mut self, own: &Sender<'_>, request: &SendRequest<'_>) -> WcStatus {
-        let Some(to) = request.to else {
-            return WcStatus::LocQpOpErr;
-        };
-        if to.ah.name() != own.pd.into() {
-            return WcStatus::LocQpOpErr;
+    pub(crate) fn send(&mut self, own: &Sender<'_>, request: &SendRequest<'_>) -> Sent {
+        match self.try_send(own, request) {
+            Ok(sent) => sent,
+            Err(status) => Sent::Here(status),
         }
-        let Some(source) = Source::check(own.port, own.pd, request) else {
-            return WcStatus::LocProtErr;
-        };
+    }
+
+    #[inline]
+    fn try_send(&mut self, own: &Sender<'_>, request: &SendRequest<'_>) -> Result<Sent, WcStatus> {
+        let to = request.to.ok_or(WcStatus::LocQpOpErr)?;
+        if to.ah.name() != own.pd.into() {
+            return Err(WcStatus::LocQpOpErr);
+        }
+        let source = Source::check(own.port, own.pd, request).ok_or(WcStatus::LocProtErr)?;
         let imm = match request.operation {
             Operation::Send => None,
             Operation::SendWithImm(imm) => Some(imm.0),
-            _ => return WcStatus::LocQpOpErr,
+            _ => return Err(WcStatus::LocQpOpErr),
         };
         let message = Message {
             length: source.left as u32,
@@ -100,13 +113,16 @@ impl Ways {
             qkey: if is_own { own.qkey } else { to.qkey },
             flags: request.flags,
         };
-        if let Some(way) = self.way_to(own, to.qpn) {
-            way.send(own, datagram);
+        match self.way_to(own, to.qpn) {
+            None => return Ok(Sent::ToStranger),
+            Some(way) if way.inlet.is_some() => way.send(own, datagram),
+            Some(_) => {}
         }
-        WcStatus::Success
+        Ok(Sent::Here(WcStatus::Success))
     }
 
-    /// The way to a queue pair that receives; none where it does not.
+    /// The way to a queue pair, which has an inlet where it receives; none where nobody with whom
+    /// memory is shared can have it.
     #[inline]
     fn way_to(&mut self, own: &Sender<'_>, qpn: Qpn) -> Option<&mut Way> {
         if self.slots.is_empty() {
@@ -119,7 +135,7 @@ impl Ways {
             *slot = known.or_else(|| Way::find(own, qpn));
             slot.as_mut()?.attach(own);
         }
-        slot.as_mut().filter(|way| way.inlet.is_some())
+        slot.as_mut()
     }
 }
 

@@ -27,7 +27,7 @@ mod receives;
 mod regions;
 mod waiting;
 
-pub(crate) use datagrams::{Sender, Ways};
+pub(crate) use datagrams::{Sender, Sent, Ways};
 use receives::{Receives, SharedReceives};
 use regions::RegionCache;
 pub(crate) use waiting::{Retries, Waiting, gather_inline};

@@ -71,10 +71,16 @@ impl DatagramTable {
         self.ways.remove(&name);
     }
 
-    /// Where a datagram of domain `pd` goes; none where that has no such handle.
+    /// Where a datagram of domain `pd` goes; none where that has no such handle. One to this address
+    /// is for a process that shares no memory with this one.
     pub(super) fn target(&self, pd: u32, to: &Destination<'_>) -> Option<Target> {
-        let way = self.ways.get(&to.ah.name()).filter(|way| way.pd == pd)?;
-        Target::new(self.own, socket_of(way.ip, to.qpn))
+        let ip = if leads_afar(to.ah) {
+            let way = self.ways.get(&to.ah.name());
+            way.filter(|way| way.pd == pd)?.ip
+        } else {
+            (to.ah.name() == u64::from(pd)).then(|| self.own.ip())?
+        };
+        Target::new(self.own, socket_of(ip, to.qpn))
     }
 
     // --- queue pairs
