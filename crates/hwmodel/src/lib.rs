@@ -34,7 +34,9 @@ pub use bare::{Addressing, BareDevice, BareDeviceError, Dma, Pace, Transferred, 
 pub use cluster::{Cluster, MachineId};
 pub use forward::{ForwardError, Forwarded, Lookups, forward};
 pub use load::{Access, CpuLoad, Node, Work};
-pub use objects::{ModelAh, ModelChannel, ModelContext, ModelCq, ModelMr, ModelPd, ModelQp};
+pub use objects::{
+    ModelAh, ModelChannel, ModelContext, ModelCq, ModelMr, ModelPd, ModelQp, ModelSrq,
+};
 pub use preset::{Driver, Kind, Preset, PresetError, names};
 pub use socket::Socket;
 pub use station::ModelStation;

@@ -3,18 +3,19 @@
 use adverb_sim::Agenda;
 use adverb_units::Bytes;
 use adverb_verbs::{
-    AccessFlags, AddressHandle, AddressVector, AhRef, Context, Counters, CreateError, DeviceCaps,
-    DeviceName, GidType, LinkLayer, NoSrq, PortCaps, PortNum, ProtectionDomain, QpInit, QpType,
-    Qpn, RegisterError, Unsupported,
+    AccessFlags, AddressHandle, AddressVector, AhRef, AsyncEvent, Context, Counters, CreateError,
+    DeviceCaps, DeviceName, GidType, LinkLayer, PollError, PortCaps, PortNum, ProtectionDomain,
+    QpCaps, QpInit, QpType, Qpn, RegisterError, SrqCaps, Unsupported,
 };
 
 use super::queue_pair::{Made, new_qp};
-use super::{ModelChannel, ModelCq, ModelMr, ModelQp, World};
+use super::{ModelChannel, ModelCq, ModelMr, ModelQp, ModelSrq, World};
 use crate::counters;
 use crate::world::completion::{Channel, Cq};
 use crate::world::machine::{Registers, machine_of};
 use crate::world::post::MAX_MESSAGE;
 use crate::world::queue_pair::FIRST_NUMBER;
+use crate::world::shared_receive::{Owner, Srq};
 use crate::world::{Event, Fabric};
 
 /// The opened NIC of a machine.
@@ -55,6 +56,13 @@ impl ModelContext {
     /// The number of its machine.
     pub(crate) fn machine(&self) -> u32 {
         self.machine
+    }
+
+    fn owner(&self) -> Owner {
+        Owner {
+            machine: self.machine,
+            context: self.number,
+        }
     }
 
     fn with<T>(&self, look: impl FnOnce(&mut Fabric, &mut Agenda<Event>) -> T) -> T {
@@ -111,7 +119,7 @@ impl Context for ModelContext {
     type Channel = ModelChannel;
     type Cq = ModelCq;
     type Qp = ModelQp;
-    type Srq = NoSrq;
+    type Srq = ModelSrq;
     type Ah = ModelAh;
 
     fn name(&self) -> DeviceName {
@@ -252,6 +260,99 @@ impl Context for ModelContext {
         init: &QpInit<'_, ModelCq>,
         max_inl_recv: u32,
     ) -> Result<ModelQp, CreateError> {
+        self.make_qp(pd, init, Receives::Own { max_inl_recv })
+    }
+
+    fn create_srq(&self, pd: &ModelPd, caps: &SrqCaps) -> Result<ModelSrq, CreateError> {
+        if pd.machine != self.machine {
+            return Err(CreateError::Foreign {
+                what: "the protection domain",
+            });
+        }
+        caps.check(&self.caps, &self.name.0)?;
+        let owner = self.owner();
+        self.with(|fabric, _| {
+            let of_machine = fabric.srqs.iter().filter(|srq| {
+                let is_kept = srq.users > 0;
+                is_kept && srq.owner.machine == self.machine
+            });
+            let limit = self.caps.max_srq;
+            if of_machine.count() >= limit as usize {
+                return Err(CreateError::Exhausted {
+                    what: "shared receive queues",
+                    limit: limit.into(),
+                });
+            }
+            let number = fabric.srqs.len() as u32;
+            fabric.srqs.push(Srq::new(owner, pd.number, *caps));
+            Ok(ModelSrq::new(&self.world, owner, (number, *caps)))
+        })
+    }
+
+    fn create_qp_with_srq(
+        &self,
+        pd: &ModelPd,
+        init: &QpInit<'_, ModelCq>,
+        srq: &ModelSrq,
+    ) -> Result<ModelQp, CreateError> {
+        if srq.owner != self.owner() {
+            return Err(CreateError::Foreign {
+                what: "the shared receive queue",
+            });
+        }
+        let caps = QpCaps {
+            max_recv_wr: 0,
+            max_recv_sge: 0,
+            ..init.caps
+        };
+        let init = QpInit { caps, ..*init };
+        self.make_qp(pd, &init, Receives::Shared(srq.number))
+    }
+
+    fn async_event(&self) -> Result<Option<AsyncEvent>, PollError> {
+        Ok(self.with(|fabric, _| fabric.take_told(self.owner())))
+    }
+
+    fn create_ah(&self, pd: &ModelPd, address: &AddressVector) -> Result<ModelAh, CreateError> {
+        if pd.machine != self.machine {
+            return Err(CreateError::Foreign {
+                what: "the protection domain",
+            });
+        }
+        self.with(|fabric, _| {
+            let machines = fabric.machines.len() as u32;
+            if machine_of(address.dgid, machines).is_none() {
+                return Err(CreateError::System {
+                    action: format!("make an address handle for {}", address.dgid),
+                    source: std::io::ErrorKind::HostUnreachable.into(),
+                    remedy: "; no machine of this cluster has a port of that GID".into(),
+                });
+            }
+            let handles = &mut fabric.machines[self.machine as usize].handles;
+            handles.push(address.dgid);
+            Ok(ModelAh {
+                name: handles.len() as u64 - 1,
+            })
+        })
+    }
+}
+
+/// Where a queue pair has its receives from.
+#[derive(Clone, Copy)]
+enum Receives {
+    /// Its own queue; completions carry payload of at most so many bytes.
+    Own { max_inl_recv: u32 },
+    /// A shared one, by number.
+    Shared(u32),
+}
+
+impl ModelContext {
+    fn make_qp(
+        &self,
+        pd: &ModelPd,
+        init: &QpInit<'_, ModelCq>,
+        receives: Receives,
+    ) -> Result<ModelQp, CreateError> {
         init.caps.check(&self.caps)?;
         let foreign = [
             ("the protection domain", pd.machine),
@@ -268,6 +369,16 @@ impl Context for ModelContext {
                 device: self.name.0.clone(),
             }));
         }
+        if let (true, Receives::Shared(_)) = (is_dc, &receives) {
+            return Err(CreateError::Unsupported(Unsupported {
+                feature: "DC queue pairs with a shared receive queue",
+                device: self.name.0.clone(),
+            }));
+        }
+        let (max_inl_recv, srq) = match receives {
+            Receives::Own { max_inl_recv } => (max_inl_recv, None),
+            Receives::Shared(srq) => (0, Some(srq)),
+        };
         self.with(|fabric, _| {
             let index = fabric.qps.len() as u32;
             let limit = self.caps.max_qp;
@@ -302,33 +413,14 @@ impl Context for ModelContext {
                 mtu: machine.mtu().bytes().get(),
                 shared_register: shared.then_some(self.number),
                 max_inl_recv,
+                srq,
                 gathers: machine.preset.params.nic.gathers as usize,
             };
             fabric.qps.push(new_qp(&made, init));
-            Ok(ModelQp::new(&self.world, index, number, init.caps))
-        })
-    }
-
-    fn create_ah(&self, pd: &ModelPd, address: &AddressVector) -> Result<ModelAh, CreateError> {
-        if pd.machine != self.machine {
-            return Err(CreateError::Foreign {
-                what: "the protection domain",
-            });
-        }
-        self.with(|fabric, _| {
-            let machines = fabric.machines.len() as u32;
-            if machine_of(address.dgid, machines).is_none() {
-                return Err(CreateError::System {
-                    action: format!("make an address handle for {}", address.dgid),
-                    source: std::io::ErrorKind::HostUnreachable.into(),
-                    remedy: "; no machine of this cluster has a port of that GID".into(),
-                });
+            if let Some(srq) = srq {
+                fabric.srqs[srq as usize].users += 1;
             }
-            let handles = &mut fabric.machines[self.machine as usize].handles;
-            handles.push(address.dgid);
-            Ok(ModelAh {
-                name: handles.len() as u64 - 1,
-            })
+            Ok(ModelQp::new(&self.world, index, number, init.caps))
         })
     }
 }

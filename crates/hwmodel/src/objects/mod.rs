@@ -10,10 +10,12 @@ mod completion;
 mod context;
 mod memory;
 mod queue_pair;
+mod shared_receive;
 
 pub use completion::{ModelChannel, ModelCq};
 pub use context::{ModelAh, ModelContext, ModelPd};
 pub use memory::ModelMr;
 pub use queue_pair::ModelQp;
+pub use shared_receive::ModelSrq;
 
 type World = Rc<Shared<Fabric>>;

@@ -24,6 +24,8 @@ pub(super) struct Made {
     pub(super) mtu: u64,
     pub(super) shared_register: Option<u32>,
     pub(super) max_inl_recv: u32,
+    /// The shared receive queue that it takes from.
+    pub(super) srq: Option<u32>,
     /// Payload reads at a time.
     pub(super) gathers: usize,
 }
@@ -73,6 +75,8 @@ pub(super) fn new_qp(made: &Made, init: &QpInit<'_, ModelCq>) -> Qp {
         rnr_retries_left: None,
         departed: Passage::default(),
         answered: Passage::default(),
+        srq: made.srq,
+        owes_last_wqe: false,
         receives: VecDeque::new(),
         failed_receives: VecDeque::new(),
         delivered: Time::ZERO,
@@ -115,7 +119,10 @@ fn no_multicast() -> McastError {
 
 impl Drop for ModelQp {
     fn drop(&mut self) {
-        self.world.with(|fabric, _| fabric.reset(self.index));
+        self.world.with(|fabric, _| {
+            fabric.reset(self.index);
+            fabric.leave_its_srq(self.index);
+        });
     }
 }
 

@@ -142,9 +142,8 @@ impl Fabric {
 
     /// Takes the next receive for `length` bytes behind `header`.
     fn consume(&mut self, to: QpRef, length: u64, header: u32) -> Result<Received, Refusal> {
-        let qp = &mut self.qps[to.index as usize];
-        let receive = qp.receives.pop_front().ok_or(Refusal::NotReady)?;
-        let (machine, pd) = (qp.machine, qp.pd);
+        let (receive, pd) = self.next_receive(to.index).ok_or(Refusal::NotReady)?;
+        let machine = self.qps[to.index as usize].machine;
         let room: u64 = receive.pieces.iter().map(|p| u64::from(p.length)).sum();
         let mut received = Received {
             wr_id: receive.wr_id,

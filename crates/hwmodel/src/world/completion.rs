@@ -81,10 +81,15 @@ impl Cq {
         self.entries.front().map(|entry| entry.at)
     }
 
-    /// Forgets the completions of a queue pair that is reset or destroyed.
-    pub(crate) fn purge(&mut self, number: Qpn) {
-        self.entries
-            .retain(|entry| entry.completion.qp_num != number);
+    /// Forgets the completions of a queue pair that is reset or destroyed; how many of receives.
+    pub(crate) fn purge(&mut self, number: Qpn) -> u32 {
+        let mut received = 0;
+        self.entries.retain(|entry| {
+            let is_its = entry.completion.qp_num == number;
+            received += u32::from(is_its && matches!(entry.frees, Frees::Receive));
+            !is_its
+        });
+        received
     }
 
     pub(crate) fn is_overrun(&self) -> bool {
@@ -226,6 +231,7 @@ impl Fabric {
             let now = agenda.clock.now();
             self.complete_receive(at.index, (&received, 0), arrived, (now, false), agenda);
         }
+        self.tell_last_wqe(at.index);
     }
 
     /// Takes completions that can be seen at `now`.
@@ -237,23 +243,28 @@ impl Fabric {
         now: Time,
     ) -> Result<Polled, PollError> {
         let mut polled = Polled::default();
-        let queue = &mut self.cqs[cq as usize];
         while polled.completions < into.len() {
+            let queue = &mut self.cqs[cq as usize];
             let Some(entry) = queue.entries.front().filter(|entry| entry.at <= now) else {
                 break;
             };
             into[polled.completions] = entry.completion;
             polled.completions += 1;
             polled.copied_lines += entry.inline.div_ceil(LINE);
-            let qp = &mut self.qps[entry.qp as usize];
+            let (index, frees) = (entry.qp, entry.frees);
+            let qp = &mut self.qps[index as usize];
             if qp.life == entry.life {
-                match entry.frees {
+                match frees {
                     Frees::Sends(before) => qp.retired = qp.retired.max(before),
                     Frees::Receive => qp.receives_in_use = qp.receives_in_use.saturating_sub(1),
                 }
             }
             queue.entries.pop_front();
+            if matches!(frees, Frees::Receive) {
+                self.give_back_shared(index, 1);
+            }
         }
+        let queue = &self.cqs[cq as usize];
         if polled.completions == 0 && queue.overrun {
             return Err(PollError::Overrun {
                 entries: queue.capacity,

@@ -419,9 +419,9 @@ fn caps(p: &Params) -> DeviceCaps {
         max_mr_size: adverb_units::Bytes::mib(16 * 1024),
         max_qp_rd_atom: p.nic.max_rd_atomic as u8,
         max_inline_data: p.nic.max_inline_bytes as u32,
-        max_srq: 0,
-        max_srq_wr: 0,
-        max_srq_sge: 0,
+        max_srq: 1 << 16,
+        max_srq_wr: 1 << 15,
+        max_srq_sge: 16,
         atomics: AtomicCap::Device,
     }
 }

@@ -20,6 +20,7 @@ mod requester;
 mod responder;
 pub(crate) mod root;
 mod send_queue;
+pub(crate) mod shared_receive;
 pub(crate) mod tcp;
 mod translation;
 pub(crate) mod wire;
@@ -28,6 +29,7 @@ use completion::{Channel, Cq};
 use machine::Machine;
 use message::Messages;
 use queue_pair::Qp;
+use shared_receive::{Srq, Told};
 
 /// A queue pair in one of its lives: resetting it begins another, and what was under way for the
 /// earlier one finds nobody.
@@ -103,6 +105,9 @@ pub(crate) struct Fabric {
     pub(crate) machines: Vec<Machine>,
     pub(crate) qps: Vec<Qp>,
     pub(crate) cqs: Vec<Cq>,
+    pub(crate) srqs: Vec<Srq>,
+    /// Asynchronous events that no program has taken.
+    pub(crate) told: std::collections::VecDeque<Told>,
     pub(crate) channels: Vec<Channel>,
     pub(crate) messages: Messages,
     /// Ends of TCP connections, the two of each side by side.
@@ -132,6 +137,8 @@ impl Fabric {
             machines,
             qps: Vec::new(),
             cqs: Vec::new(),
+            srqs: Vec::new(),
+            told: std::collections::VecDeque::new(),
             channels: Vec::new(),
             messages: Messages::default(),
             ends: Vec::new(),

@@ -1,7 +1,7 @@
 //! Posting: what the CPU does, and what it refuses.
 
 use adverb_sim::Agenda;
-use adverb_units::{Bytes, Span};
+use adverb_units::Bytes;
 use adverb_verbs::{
     Destination, PostError, PostErrorCause, QpState, QpType, RecvRequest, SendFlags, SendRequest,
     WcStatus,
@@ -279,6 +279,9 @@ impl Fabric {
         agenda: &mut Agenda<Event>,
     ) -> Result<(), PostErrorCause> {
         let qp = &mut self.qps[index as usize];
+        if qp.srq.is_some() {
+            return Err(PostErrorCause::HasSharedReceiveQueue);
+        }
         if qp.receives_in_use >= qp.caps.max_recv_wr {
             return Err(PostErrorCause::QueueFull {
                 queue: "receive",
@@ -300,11 +303,7 @@ impl Fabric {
                 needed: QpState::Init,
             });
         }
-        let host = &mut self.machines[qp.machine as usize];
-        let began = agenda.clock.now();
-        agenda.clock.busy(recv_cost(host));
-        let built = agenda.clock.now();
-        host.trace.note(Act::BuildReceive, began, built);
+        self.machines[qp.machine as usize].build_receive(agenda);
         qp.receives_in_use += 1;
         if qp.state == QpState::Err {
             let failed = (request.wr_id, WcStatus::WrFlushErr);
@@ -313,16 +312,27 @@ impl Fabric {
             self.fail_receives(qp, agenda);
             return Ok(());
         }
-        qp.receives.push_back(Receive {
-            wr_id: request.wr_id,
-            pieces: pieces(request.sges),
-        });
+        qp.receives.push_back(receive(request));
         Ok(())
     }
 }
 
-fn recv_cost(machine: &Machine) -> Span {
-    machine.cpu.recv_build
+impl Machine {
+    /// What the running role's CPU does for a receive.
+    pub(super) fn build_receive(&mut self, agenda: &mut Agenda<Event>) {
+        let began = agenda.clock.now();
+        agenda.clock.busy(self.cpu.recv_build);
+        let built = agenda.clock.now();
+        self.trace.note(Act::BuildReceive, began, built);
+    }
+}
+
+/// A receive as the NIC keeps it.
+pub(super) fn receive(request: &RecvRequest<'_>) -> Receive {
+    Receive {
+        wr_id: request.wr_id,
+        pieces: pieces(request.sges),
+    }
 }
 
 fn pieces(sges: &[adverb_verbs::Sge<'_>]) -> Pieces {

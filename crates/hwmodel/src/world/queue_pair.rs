@@ -174,6 +174,10 @@ pub(crate) struct Qp {
     pub(crate) answered: Passage,
 
     // Receive queue.
+    /// The shared one that it takes from instead of its own.
+    pub(crate) srq: Option<u32>,
+    /// It has failed, and it is still to be told that it has taken its last shared receive.
+    pub(crate) owes_last_wqe: bool,
     pub(crate) receives: VecDeque<Receive>,
     /// Receives that complete without a message, once those before them have completed.
     pub(crate) failed_receives: VecDeque<(WrId, WcStatus)>,
@@ -233,6 +237,7 @@ impl Qp {
         (self.doorbells, self.reading) = (0, false);
         self.reads_under_way = 0;
         self.receives_in_use = 0;
+        self.owes_last_wqe = false;
         (self.issuing, self.paused, self.timeout_pending) = (false, false, false);
     }
 
@@ -373,10 +378,12 @@ impl Fabric {
         self.release(self.qps[index as usize].reference());
         let qp = &mut self.qps[index as usize];
         let (number, cqs) = (qp.number, [qp.send_cq, qp.recv_cq]);
+        let mut received = qp.failed_receives.len() as u32;
         qp.begin_life();
         for cq in cqs {
-            self.cqs[cq as usize].purge(number);
+            received += self.cqs[cq as usize].purge(number);
         }
+        self.give_back_shared(index, received);
     }
 
     /// All that is posted is known to the NIC, and none of it is to be sent.
@@ -403,12 +410,8 @@ impl Fabric {
         self.give_up(index);
         self.retire(index, agenda);
         if state == QpState::Err {
-            let qp = &mut self.qps[index as usize];
-            let flushed = std::mem::take(&mut qp.receives);
-            let flushed = flushed.into_iter();
-            qp.failed_receives
-                .extend(flushed.map(|receive| (receive.wr_id, WcStatus::WrFlushErr)));
-            let qp = qp.reference();
+            self.flush_own_receives(index);
+            let qp = self.qps[index as usize].reference();
             self.fail_receives(qp, agenda);
         }
     }

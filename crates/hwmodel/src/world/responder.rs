@@ -158,6 +158,9 @@ impl Fabric {
         let delivery = std::mem::take(&mut m.delivery);
         let payload = std::mem::take(&mut m.payload);
         let Some(qp) = self.alive(to) else {
+            if delivery.receive.is_some() {
+                self.give_back_shared(to.index, 1);
+            }
             self.messages.keep(payload);
             return self.messages.end(message);
         };

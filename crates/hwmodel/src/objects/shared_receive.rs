@@ -1,0 +1,75 @@
+//! Shared receive queues.
+
+use adverb_verbs::{
+    ModifySrqError, PostError, QuerySrqError, RecvRequest, SharedReceiveQueue, SrqAttr, SrqCaps,
+    SrqId,
+};
+
+use super::World;
+use crate::world::shared_receive::Owner;
+
+/// A shared receive queue of the model. It lives as long as it or a queue pair that takes from it is
+/// kept.
+pub struct ModelSrq {
+    world: World,
+    pub(super) owner: Owner,
+    pub(super) number: u32,
+    caps: SrqCaps,
+}
+
+impl std::fmt::Debug for ModelSrq {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "shared receive queue {}", self.number)
+    }
+}
+
+impl ModelSrq {
+    pub(super) fn new(world: &World, owner: Owner, (number, caps): (u32, SrqCaps)) -> Self {
+        ModelSrq {
+            world: world.clone(),
+            owner,
+            number,
+            caps,
+        }
+    }
+}
+
+impl Drop for ModelSrq {
+    fn drop(&mut self) {
+        self.world.with(|fabric, _| fabric.leave_srq(self.number));
+    }
+}
+
+impl SharedReceiveQueue for ModelSrq {
+    fn id(&self) -> SrqId {
+        SrqId(self.number)
+    }
+
+    fn post_recv(&self, requests: &[RecvRequest<'_>]) -> Result<(), PostError> {
+        self.world
+            .with(|fabric, agenda| fabric.post_shared(self.number, requests, agenda))
+    }
+
+    fn arm(&self, srq_limit: u32) -> Result<(), ModifySrqError> {
+        let max_wr = self.caps.max_wr;
+        if srq_limit > max_wr {
+            return Err(ModifySrqError::Limit {
+                given: srq_limit,
+                max_wr,
+            });
+        }
+        self.world
+            .with(|fabric, _| fabric.srqs[self.number as usize].limit = srq_limit);
+        Ok(())
+    }
+
+    fn query(&self) -> Result<SrqAttr, QuerySrqError> {
+        let srq_limit = self
+            .world
+            .with(|fabric, _| fabric.srqs[self.number as usize].limit);
+        Ok(SrqAttr {
+            caps: self.caps,
+            srq_limit,
+        })
+    }
+}

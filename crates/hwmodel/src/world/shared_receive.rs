@@ -1,0 +1,176 @@
+//! Shared receive queues: receives that several queue pairs of a context take from, in the order of
+//! posting. To take one costs what taking one of a queue pair's own costs: its WQE is read by DMA,
+//! ahead.
+//!
+//! Sources: IBTA vol. 1, 10.2.9; ibv_create_srq(3), ibv_modify_srq(3).
+
+use std::collections::VecDeque;
+
+use adverb_sim::Agenda;
+use adverb_verbs::{
+    AsyncEvent, PostError, PostErrorCause, QpState, RecvRequest, SrqCaps, SrqId, WcStatus,
+};
+
+use super::post::receive;
+use super::queue_pair::Receive;
+use super::{Event, Fabric};
+
+/// A context of a machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Owner {
+    pub(crate) machine: u32,
+    pub(crate) context: u32,
+}
+
+/// A shared receive queue.
+#[derive(Debug)]
+pub(crate) struct Srq {
+    pub(crate) owner: Owner,
+    pd: u32,
+    pub(crate) caps: SrqCaps,
+    receives: VecDeque<Receive>,
+    /// Receives posted and not polled.
+    in_use: u32,
+    /// 0: not armed.
+    pub(crate) limit: u32,
+    /// The program's handle, and queue pairs that take from it.
+    pub(crate) users: u32,
+}
+
+impl Srq {
+    /// Of one user: the program's handle.
+    pub(crate) fn new(owner: Owner, pd: u32, caps: SrqCaps) -> Self {
+        Srq {
+            owner,
+            pd,
+            caps,
+            receives: VecDeque::new(),
+            in_use: 0,
+            limit: 0,
+            users: 1,
+        }
+    }
+}
+
+/// What happened to a context's objects, until the program asks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Told {
+    owner: Owner,
+    event: AsyncEvent,
+}
+
+impl Fabric {
+    fn tell(&mut self, owner: Owner, event: AsyncEvent) {
+        self.told.push_back(Told { owner, event });
+    }
+
+    /// The oldest event of a context.
+    pub(crate) fn take_told(&mut self, owner: Owner) -> Option<AsyncEvent> {
+        let at = self.told.iter().position(|told| told.owner == owner)?;
+        self.told.remove(at).map(|told| told.event)
+    }
+
+    /// A user of a queue is gone.
+    pub(crate) fn leave_srq(&mut self, srq: u32) {
+        let queue = &mut self.srqs[srq as usize];
+        queue.users -= 1;
+        if queue.users == 0 {
+            let (owner, event) = (queue.owner, AsyncEvent::SrqLimitReached(SrqId(srq)));
+            self.told.retain(|t| t.owner != owner || t.event != event);
+            self.srqs[srq as usize].receives.clear();
+        }
+    }
+
+    /// A queue pair is destroyed.
+    pub(crate) fn leave_its_srq(&mut self, index: u32) {
+        let qp = &self.qps[index as usize];
+        let Some(srq) = qp.srq else { return };
+        let (owner, event) = (
+            self.srqs[srq as usize].owner,
+            AsyncEvent::LastWqeReached(qp.number),
+        );
+        self.told.retain(|t| t.owner != owner || t.event != event);
+        self.leave_srq(srq);
+    }
+
+    /// Posts receive requests.
+    pub(crate) fn post_shared(
+        &mut self,
+        srq: u32,
+        requests: &[RecvRequest<'_>],
+        agenda: &mut Agenda<Event>,
+    ) -> Result<(), PostError> {
+        for (index, request) in requests.iter().enumerate() {
+            self.accept_shared(srq, request, agenda)
+                .map_err(|cause| PostError { index, cause })?;
+        }
+        Ok(())
+    }
+
+    fn accept_shared(
+        &mut self,
+        srq: u32,
+        request: &RecvRequest<'_>,
+        agenda: &mut Agenda<Event>,
+    ) -> Result<(), PostErrorCause> {
+        let queue = &mut self.srqs[srq as usize];
+        let depth = queue.caps.max_wr;
+        if queue.in_use >= depth {
+            let queue = "shared receive";
+            return Err(PostErrorCause::QueueFull { queue, depth });
+        }
+        let (given, max) = (request.sges.len(), queue.caps.max_sge);
+        if given > max as usize {
+            return Err(PostErrorCause::TooManySges { given, max });
+        }
+        queue.in_use += 1;
+        queue.receives.push_back(receive(request));
+        self.machines[queue.owner.machine as usize].build_receive(agenda);
+        Ok(())
+    }
+
+    /// The next receive of a queue pair, from its own queue or the shared one, and the protection domain
+    /// of its memory.
+    pub(super) fn next_receive(&mut self, index: u32) -> Option<(Receive, u32)> {
+        let qp = &mut self.qps[index as usize];
+        let Some(srq) = qp.srq else {
+            return Some((qp.receives.pop_front()?, qp.pd));
+        };
+        let queue = &mut self.srqs[srq as usize];
+        let (receive, pd, owner) = (queue.receives.pop_front()?, queue.pd, queue.owner);
+        if queue.receives.len() < queue.limit as usize {
+            queue.limit = 0;
+            self.tell(owner, AsyncEvent::SrqLimitReached(SrqId(srq)));
+        }
+        Some((receive, pd))
+    }
+
+    /// Receives that a queue pair took from a shared queue have room there again.
+    pub(super) fn give_back_shared(&mut self, index: u32, count: u32) {
+        if let Some(srq) = self.qps[index as usize].srq {
+            let in_use = &mut self.srqs[srq as usize].in_use;
+            *in_use = in_use.saturating_sub(count);
+        }
+    }
+
+    /// All receives that a queue pair has taken have completed: if it has failed and takes no more, that
+    /// is told, once.
+    pub(super) fn tell_last_wqe(&mut self, index: u32) {
+        let qp = &mut self.qps[index as usize];
+        let (state, number) = (qp.state, qp.number);
+        if let (QpState::Err, Some(srq), true) = (state, qp.srq, qp.owes_last_wqe) {
+            qp.owes_last_wqe = false;
+            let owner = self.srqs[srq as usize].owner;
+            self.tell(owner, AsyncEvent::LastWqeReached(number));
+        }
+    }
+
+    /// Receives of a queue pair's own that nobody has taken: they fail with it.
+    pub(super) fn flush_own_receives(&mut self, index: u32) {
+        let qp = &mut self.qps[index as usize];
+        let flushed = std::mem::take(&mut qp.receives).into_iter();
+        qp.failed_receives
+            .extend(flushed.map(|receive| (receive.wr_id, WcStatus::WrFlushErr)));
+        qp.owes_last_wqe = qp.srq.is_some();
+    }
+}
