@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 use adverb_verbs::{
     AckTimeout, CompletionChannel, CompletionQueue, Context, Device, MemoryRegion, ModifyQpError,
     NotifyOn, Operation, PathMtu, PortNum, PostErrorCause, Psn, QpAttr, QpCaps, QpState, QueuePair,
-    RecvRequest, RetryCount, SendRequest, WcStatus, WorkCompletion, WrId,
+    RecvRequest, RetryCount, RnrTimer, SendRequest, WcStatus, WorkCompletion, WrId,
 };
 
 use crate::pair::{
-    ALL, BLANK, End, PATIENCE, Pair, QUIET, SIGNALED, Setup, UNSIGNALED, address_of, completions,
-    connect, span, to_init, to_rtr, to_rts,
+    ALL, BLANK, End, PATIENCE, Pair, SIGNALED, Setup, UNSIGNALED, address_of, completions, connect,
+    expect_both, outcomes, span, to_init, to_rtr, to_rts,
 };
 use crate::{Subject, Verdict};
 
@@ -91,7 +91,7 @@ pub fn the_error_state_flushes_both_queues<D: Device>(device: &D) -> Verdict {
     a.expect_sent(&[1, 2, 3].map(|i| (i, WcStatus::WrFlushErr)));
     a.expect_received(&[10, 11, 12, 13].map(|i| (i, WcStatus::WrFlushErr)));
     // What has left already arrives before the receive is posted, and finds none.
-    std::thread::sleep(QUIET);
+    b.expect_quiet();
     b.recv(7, (0, 8));
     a.expect_quiet();
     b.expect_quiet();
@@ -195,8 +195,10 @@ fn exchange<C: Context>(pair: &Pair<C>, base: u64) {
             (24, 8),
             SIGNALED,
         );
-        from.expect_sent(&[1, 2, 3].map(|i| (base + i, WcStatus::Success)));
-        to.expect_received(&[(base, WcStatus::Success)]);
+        // Each is polled, so that no answer waits for a thread of the device's: a side with few and
+        // short retries would give the other up.
+        let sent = [1, 2, 3].map(|i| (base + i, WcStatus::Success));
+        expect_both((from, &sent), (to, &[(base, WcStatus::Success)]));
     }
 }
 
@@ -256,18 +258,11 @@ pub fn a_peer_of_a_queue_pair_that_was_reset_exceeds_its_retries<D: Device>(devi
     Ok(())
 }
 
-/// Request `first` of `end` ends in RETRY_EXC within the time that the retries take, and those
-/// behind it are flushed.
+/// Request `first` of `end` ends in RETRY_EXC within [`PATIENCE`], and those behind it are flushed.
 #[track_caller]
 fn retries_exceeded<C: Context>(end: &End<C>, setup: &Setup, first: u64, behind: &[u64]) {
-    let begin = Instant::now();
+    assert!(setup.retry_time() * 4 < PATIENCE, "the retries take longer");
     end.expect_sent(&[(first, WcStatus::RetryExcErr)]);
-    let elapsed = begin.elapsed();
-    let most = setup.retry_time() * 4 + Duration::from_secs(1);
-    assert!(
-        elapsed < most,
-        "RETRY_EXC after {elapsed:?}, {most:?} at most"
-    );
     let flushed: Vec<_> = behind.iter().map(|i| (*i, WcStatus::WrFlushErr)).collect();
     end.expect_sent(&flushed);
     end.expect_state(QpState::Err);
@@ -332,17 +327,13 @@ pub fn drained_holds_requests_back_until_ready_to_send<D: Device>(device: &D) ->
 /// In SQD the request that has begun is finished, here one that waits for its receive; those
 /// behind it are held back (IBTA vol. 1, 10.3.1.5).
 pub fn drained_finishes_the_request_that_has_begun<D: Device>(device: &D) -> Verdict {
-    let pair = Pair::new(device);
+    // So long that the sender still waits when it is drained: 655 ms.
+    let setup = Setup {
+        rnr_timer: 0,
+        ..Setup::default()
+    };
+    let pair = drained_while_it_waits(device, setup);
     let (a, b) = (&pair.a, &pair.b);
-    a.fill(1);
-    b.fill(BLANK);
-    a.post(1, Operation::Send, (0, 8), SIGNALED);
-    a.post(2, Operation::RdmaWrite(b.mr.remote(0)), (0, 8), SIGNALED);
-    // A network takes a while to tell the sender that there is no receive.
-    std::thread::sleep(Duration::from_millis(5));
-    to(&a.qp, QpState::Sqd);
-    // What has left already arrives before the receive is posted, and finds none.
-    std::thread::sleep(QUIET);
     b.recv(7, (100, 8));
     a.expect_sent(&[(1, WcStatus::Success)]);
     a.expect_quiet();
@@ -350,6 +341,32 @@ pub fn drained_finishes_the_request_that_has_begun<D: Device>(device: &D) -> Ver
     to(&a.qp, QpState::Rts);
     a.expect_sent(&[(2, WcStatus::Success)]);
     Ok(())
+}
+
+/// A pair of which A was taken to SQD while its SEND waits for a receive, and nothing of the WRITE
+/// behind it is on its way: A has not sent again.
+fn drained_while_it_waits<D: Device>(device: &D, setup: Setup) -> Pair<D::Context> {
+    let timer = RnrTimer::new(setup.rnr_timer).expect("a 5-bit code");
+    for _ in 0..10 {
+        let pair = Pair::with(device, setup);
+        let (a, b) = (&pair.a, &pair.b);
+        a.fill(1);
+        b.fill(BLANK);
+        let begin = Instant::now();
+        a.post(1, Operation::Send, (0, 8), SIGNALED);
+        a.post(2, Operation::RdmaWrite(b.mr.remote(0)), (0, 8), SIGNALED);
+        // B finds that there is no receive, and A hears of it.
+        b.expect_quiet();
+        a.expect_quiet();
+        to(&a.qp, QpState::Sqd);
+        if begin.elapsed() < Duration::from(timer.span()) {
+            return pair;
+        }
+    }
+    panic!(
+        "this host is too slow to be in time within {}",
+        timer.span()
+    );
 }
 
 /// SQD is where timeouts and retries are changed (IBTA vol. 1, 11.2.5.2, SQD to SQD).
@@ -513,7 +530,7 @@ pub fn objects_are_dropped_in_any_order_while_requests_wait<D: Device>(device: &
                 // The memory of requests that wait is deregistered: they fail when their turn comes.
                 drop(mr);
                 // What has left already arrives before the receive is posted, and finds none.
-                std::thread::sleep(QUIET);
+                b.expect_quiet();
                 b.recv(7, (0, 8));
                 let sent = completions(&*send_cq, 5);
                 assert_eq!(sent[0].status, WcStatus::LocProtErr);
@@ -523,7 +540,13 @@ pub fn objects_are_dropped_in_any_order_while_requests_wait<D: Device>(device: &
         // The pair beside it still works.
         let request = SendRequest::new(WrId(1), Operation::Send, &[]);
         other.post_send(&[request]).expect("post");
-        b.expect_received(&[(9, WcStatus::Success)]);
+        let mut came = b.received(1);
+        if order == 4 && came[0].wr_id == WrId(7) {
+            // B's requests have exceeded their retries meanwhile: that flushes its receive.
+            assert_eq!(came[0].status, WcStatus::WrFlushErr);
+            came = b.received(1);
+        }
+        assert_eq!(outcomes(&came), [(9, WcStatus::Success)]);
         // B's waiting requests end where A's queue pair is gone.
         if order < 4 {
             retries_exceeded(&b, &setup, 0, &[1, 2, 3, 4]);

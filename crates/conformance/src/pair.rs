@@ -433,6 +433,30 @@ pub fn completions<Q: CompletionQueue>(cq: &Q, count: usize) -> Vec<WorkCompleti
     found
 }
 
+/// The next completions are those expected, of sends at one end and of receives at the other. Both are
+/// polled in turn.
+#[track_caller]
+pub fn expect_both<C: Context>(
+    (from, sent): (&End<C>, &[(u64, WcStatus)]),
+    (to, received): (&End<C>, &[(u64, WcStatus)]),
+) {
+    let deadline = Instant::now() + PATIENCE;
+    let (mut of_sends, mut of_receives) = (Vec::new(), Vec::new());
+    while of_sends.len() < sent.len() || of_receives.len() < received.len() {
+        let late = Instant::now() > deadline;
+        assert!(!late, "came: sends {of_sends:?}, receives {of_receives:?}");
+        for (cq, found) in [
+            (&from.send_cq, &mut of_sends),
+            (&to.recv_cq, &mut of_receives),
+        ] {
+            let mut one = [WorkCompletion::default()];
+            let n = cq.poll(&mut one).expect("poll");
+            found.extend(outcomes(&one[..n]));
+        }
+    }
+    assert_eq!((&of_sends[..], &of_receives[..]), (sent, received));
+}
+
 /// Names and statuses of completions.
 pub fn outcomes(completions: &[WorkCompletion]) -> Vec<(u64, WcStatus)> {
     completions.iter().map(|c| (c.wr_id.0, c.status)).collect()

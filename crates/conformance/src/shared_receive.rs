@@ -478,7 +478,7 @@ pub fn uc_takes_shared_receives<D: Device>(device: &D) -> Verdict {
     crate::unreliable::connect_qp((b, &lane.to), (a, lane.from.qpn()), (psn_b, psn_a));
     bed.send(&lane, 1, (0, 8));
     a.expect_sent(&[(1, WcStatus::Success)]);
-    std::thread::sleep(QUIET);
+    b.expect_quiet();
     for i in 2..5 {
         bed.recv(10 + i, (0, 3000));
         bed.send(&lane, i, (0, 3000));
