@@ -47,7 +47,9 @@ pub(crate) enum Fault {
     Length,
     /// No receive request is posted; nothing was done.
     NotReady,
-    /// Key, range or right refused.
+    /// The queue pair is not set up for it.
+    Unsupported,
+    /// Key, range or right of a region refused.
     Access,
     /// The message is longer than the receive request's memory.
     TooLong(ReceiveWork),
@@ -203,7 +205,7 @@ impl Inbound {
             return Err(Fault::Length);
         }
         if !self.access.contains(AccessFlags::REMOTE_WRITE) {
-            return Err(Fault::Access);
+            return Err(Fault::Unsupported);
         }
         if length == 0 {
             return Ok(());

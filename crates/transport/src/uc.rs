@@ -154,6 +154,9 @@ impl UcQp {
         if self.state() == QpState::Err {
             return Err(DropReason::QueuePairInError);
         }
+        // A message may begin with any number, also with one that was there before: without
+        // acknowledgements the sender may be any distance ahead, so that beyond half the circle an old
+        // packet looks like a new one (IBTA vol. 1, 9.8.2.2; Soft-RoCE does the same).
         let missed = bth.psn != self.expected;
         self.expected = bth.psn.advance(1);
         if missed || bth.opcode.position().begins() {
@@ -186,7 +189,7 @@ impl UcQp {
             Fault::Order => DropReason::BrokenMessage,
             Fault::Length => DropReason::InvalidRequest,
             Fault::NotReady => DropReason::ReceiverNotReady,
-            Fault::Access => DropReason::RemoteAccess,
+            Fault::Unsupported | Fault::Access => DropReason::RemoteAccess,
             Fault::TooLong(receive) => {
                 self.shared.fail_receive(&receive, WcStatus::LocLenErr);
                 self.enter_error();

@@ -132,6 +132,63 @@ fn a_lost_packet_drops_its_message_and_no_other() {
     }
 }
 
+/// What B received: request, and the first byte of the message.
+fn received(lab: &Lab<UcQp>) -> Vec<(u64, u8)> {
+    let first = |c: &Completion| {
+        let at = c.work.wr_id.0 as usize * 1024;
+        (c.work.wr_id.0, lab.b.memory.local[at])
+    };
+    lab.b.completions.iter().map(first).collect()
+}
+
+/// Duplicates are for who sends over a network that makes them (9.8.2.2: the number only tells whether a
+/// packet is missing within its message).
+#[test]
+fn a_packet_that_comes_twice_begins_a_message_twice() {
+    let mut lab = connected(Box::new(|_| Fate::Duplicate(Span::from_us(1))));
+    for id in 0..4 {
+        post_receive(&mut lab, id, 700);
+    }
+    for id in 0..2 {
+        let payload = lab.a.memory.put(id as usize * 1024, &[id as u8 + 1; 8]);
+        post(&mut lab, id, Work::Send, payload);
+    }
+    lab.run();
+    assert_eq!(received(&lab), [(0, 1), (1, 2), (2, 1), (3, 2)]);
+
+    // One of several packets, behind its message.
+    for place in 0..3 {
+        let twice = lab::config(Side::A).requester.first_psn.advance(place);
+        let mut lab = connected(Box::new(move |s| match s.headers.bth.psn == twice {
+            true => Fate::Duplicate(Span::from_us(1)),
+            false => Fate::Pass,
+        }));
+        for id in 0..2 {
+            post_receive(&mut lab, id, 700);
+            let payload = lab.a.memory.put(id as usize * 1024, &[id as u8 + 1; 700]);
+            post(&mut lab, id, Work::Send, payload);
+            lab.run();
+        }
+        assert_eq!(received(&lab), [(0, 1), (1, 2)], "packet {place}");
+        let broken = lab.b.qp.counters().dropped(DropReason::BrokenMessage);
+        assert_eq!(broken, u64::from(place != 0));
+    }
+}
+
+#[test]
+fn a_message_may_begin_with_any_number() {
+    let first = lab::config(Side::A).requester.first_psn;
+    for ahead in [1, 1 << 22, (1 << 23) - 1, 1 << 23, (1 << 24) - 1] {
+        let mut lab = quiet();
+        post_receive(&mut lab, 0, 700);
+        lab.a.qp.start_sending(first.advance(ahead));
+        let payload = lab.a.memory.put(0, &[9; 700]);
+        post(&mut lab, 0, Work::Send, payload);
+        lab.run();
+        assert_eq!(received(&lab), [(0, 9)], "{ahead} ahead");
+    }
+}
+
 #[test]
 fn what_may_not_be_vanishes() {
     let mut lab = quiet();
@@ -190,9 +247,28 @@ fn wrong_memory_stops_the_send_queue_until_it_is_resumed() {
     let ended: Vec<_> = lab.a.completions.iter().map(|c| c.work.status).collect();
     assert_eq!(ended, [WcStatus::LocProtErr, WcStatus::WrFlushErr]);
     assert_eq!(lab.a.qp.state(), QpState::Sqe);
+    // What is posted now is flushed; receiving goes on.
+    post(&mut lab, 3, Work::Write(REMOTE), piece(0, 8));
+    let receive = ReceiveWork {
+        wr_id: WrId(4),
+        pieces: pieces(0, 8),
+    };
+    lab.a.qp.post_receive(receive).unwrap();
+    let answer = SendWork {
+        wr_id: WrId(5),
+        work: Work::Send,
+        payload: piece(0, 8),
+        flags: SendFlags::empty(),
+    };
+    lab.b.qp.post_send(answer).unwrap();
+    lab.run();
+    let ended = lab.a.completions[2..].iter();
+    let ended: Vec<_> = ended.map(|c| (c.work.wr_id.0, c.work.status)).collect();
+    assert_eq!(ended, [(3, WcStatus::WrFlushErr), (4, WcStatus::Success)]);
+    assert_eq!(lab.a.qp.state(), QpState::Sqe);
     lab.a.qp.resume();
     let payload = lab.a.memory.put(0, b"again");
-    post(&mut lab, 3, Work::Write(REMOTE), payload);
+    post(&mut lab, 6, Work::Write(REMOTE), payload);
     lab.run();
     assert_eq!(lab.b.memory.shared[..5], *b"again");
 }

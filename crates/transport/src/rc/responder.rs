@@ -139,7 +139,9 @@ impl Responder {
                 self.msn = self.msn.wrapping_add(1);
             }
             Err(Fault::NotReady) => return Err(self.not_ready()),
-            Err(Fault::Order | Fault::Length) => return Err(self.fatal(NakCode::InvalidRequest)),
+            Err(Fault::Order | Fault::Length | Fault::Unsupported) => {
+                return Err(self.fatal(NakCode::InvalidRequest));
+            }
             Err(Fault::Access) => return Err(self.fatal(NakCode::RemoteAccessError)),
             Err(Fault::TooLong(receive)) => {
                 shared.fail_receive(&receive, WcStatus::LocLenErr);
@@ -163,16 +165,12 @@ impl Responder {
             return Err(self.fatal(NakCode::InvalidRequest));
         };
         let length = u64::from(reth.length);
-        if !self.may_keep() || length > MAX_MESSAGE {
+        if !self.supports(AccessFlags::REMOTE_READ) || !self.may_keep() || length > MAX_MESSAGE {
             return Err(self.fatal(NakCode::InvalidRequest));
         }
-        let may = self.inbound.access.contains(AccessFlags::REMOTE_READ);
-        if !may
-            || (length != 0
-                && memory
-                    .check(reth.remote.into(), length, Access::Read)
-                    .is_err())
-        {
+        // An empty one needs no memory (IBTA vol. 1, 9.7.4.1.4).
+        let reads = |length| memory.check(reth.remote.into(), length, Access::Read);
+        if length != 0 && reads(length).is_err() {
             return Err(self.fatal(NakCode::RemoteAccessError));
         }
         let first = self.expected;
@@ -195,11 +193,9 @@ impl Responder {
         let Extension::Atomic(atomic) = packet.headers.extension else {
             return Err(self.fatal(NakCode::InvalidRequest));
         };
-        if !self.may_keep() || atomic.remote.addr % 8 != 0 {
+        let is_aligned = atomic.remote.addr.is_multiple_of(8);
+        if !self.supports(AccessFlags::REMOTE_ATOMIC) || !self.may_keep() || !is_aligned {
             return Err(self.fatal(NakCode::InvalidRequest));
-        }
-        if !self.inbound.access.contains(AccessFlags::REMOTE_ATOMIC) {
-            return Err(self.fatal(NakCode::RemoteAccessError));
         }
         let (remote, operation) = operation_of(packet.opcode(), &atomic);
         let Ok(found) = memory.atomic(remote, operation) else {
@@ -258,6 +254,12 @@ impl Responder {
         }
         shared.counters.duplicates += 1;
         Ok(())
+    }
+
+    /// Whether the queue pair is set up for such requests. One that it is not set up for is an invalid
+    /// request, whatever its key (IBTA vol. 1, 9.9.3.1: unsupported).
+    fn supports(&self, access: AccessFlags) -> bool {
+        self.inbound.access.contains(access)
     }
 
     /// Whether one more READ or atomic operation may come: not while the answer to the one that it

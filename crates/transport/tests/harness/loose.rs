@@ -1,5 +1,5 @@
-//! UC and UD: messages may be lost, but what arrives is whole, comes from who sent it, and is in order
-//! unless the network repeats or reorders.
+//! UC and UD: messages may be lost, but what arrives is whole, comes from who sent it, once unless the
+//! network repeats packets, and in order unless it repeats or reorders them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -248,6 +248,7 @@ impl Inbox {
     pub fn check(&self, senders: &[Loose], network: &Network, faults: &Faults) {
         let mut last: BTreeMap<At, usize> = BTreeMap::new();
         let mut requests = BTreeSet::new();
+        let mut messages = BTreeSet::new();
         for c in self.received(network) {
             assert_eq!(c.work.status, WcStatus::Success, "{c:?}");
             assert!(requests.insert(c.work.wr_id.0), "a receive request twice");
@@ -256,6 +257,8 @@ impl Inbox {
             let message = &sender.expect("somebody sent it").messages[id];
             assert_eq!(message.to, self.at, "a message of another");
             self.check_one(c, from, message, network);
+            let is_first = messages.insert((from, id));
+            assert!(faults.duplicate != 0 || is_first, "a message twice");
             let before = last.insert(from, id);
             assert!(faults.disorders() || before < Some(id), "out of order");
         }

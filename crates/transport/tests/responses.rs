@@ -1,0 +1,147 @@
+//! RC responses that do not fit what was asked: which are dropped, and which end the connection (IBTA
+//! vol. 1, 9.7.5.1, 9.9.2.4).
+
+mod lab;
+
+use adverb_transport::{DropReason, RcQp, Work};
+use adverb_verbs::{QpState, WcStatus};
+use adverb_wire::{
+    Aeth, AtomicAckEth, Bth, Credits, Extension, NakCode, Opcode, Packet, PacketHeaders, Syndrome,
+};
+use lab::memory::{REMOTE, piece};
+use lab::steps::{MTU, post, statuses, work};
+use lab::{Lab, Side, config, quiet};
+
+fn aeth(syndrome: Syndrome) -> Aeth {
+    Aeth { syndrome, msn: 1 }
+}
+
+fn ack() -> Aeth {
+    aeth(Syndrome::Ack(Credits::NONE))
+}
+
+fn nak(code: NakCode) -> Extension {
+    Extension::Ack(aeth(Syndrome::Nak(code)))
+}
+
+/// A response `ahead` packets behind A's first, straight to A.
+fn answer(
+    lab: &mut Lab<RcQp>,
+    (opcode, extension): (Opcode, Extension),
+    payload: &[u8],
+    ahead: u32,
+) -> Result<(), DropReason> {
+    let psn = config(Side::A).requester.first_psn.advance(ahead);
+    let bth = Bth::new(opcode, config(Side::A).qpn, psn).padded_for(payload.len());
+    let headers = PacketHeaders { bth, extension };
+    let packet = Packet { headers, payload };
+    let taken = lab.a.qp.handle_packet(lab.now, &packet, &mut lab.a.memory);
+    lab.flush();
+    taken
+}
+
+/// A lab in which A has sent a request that nobody has answered.
+fn asked(request: Work, length: usize) -> Lab<RcQp> {
+    let mut lab = quiet();
+    lab.rule(|_| lab::Fate::Drop);
+    post(&mut lab, work(1, request, piece(0, length)));
+    lab.flush();
+    lab
+}
+
+#[test]
+fn an_answer_of_another_kind_or_length_ends_the_connection() {
+    let (first, last) = (Opcode::RcReadResponseFirst, Opcode::RcReadResponseLast);
+    let (middle, only) = (Opcode::RcReadResponseMiddle, Opcode::RcReadResponseOnly);
+    let ack = Extension::Ack(ack());
+    let found = (
+        Opcode::RcAtomicAck,
+        Extension::AtomicAck(self::ack(), AtomicAckEth { original: 1 }),
+    );
+    let read = Work::Read(REMOTE);
+    let wrong: [(Work, usize, (Opcode, Extension), usize); 7] = [
+        (read, 8, found, 0),
+        (Work::FetchAdd(REMOTE, 1), 8, (only, ack), 8),
+        (read, 8, (only, ack), 4),
+        (read, 8, (only, ack), 12),
+        (read, 8, (first, ack), MTU),
+        (read, 2 * MTU, (middle, Extension::None), MTU - 4),
+        (read, 3 * MTU, (last, ack), 8),
+    ];
+    for (request, length, response, bytes) in wrong {
+        let mut lab = asked(request, length);
+        let taken = answer(&mut lab, response, &[1; MTU][..bytes], 0);
+        assert_eq!(
+            taken,
+            Err(DropReason::BadResponse),
+            "{request:?} {response:?}"
+        );
+        let ended = statuses(&lab.a.completions);
+        assert_eq!(ended, [(1, WcStatus::Other(7))], "bad response");
+        assert_eq!(lab.a.qp.state(), QpState::Err);
+        assert_eq!(lab.a.memory.local[..MTU], [0; MTU]);
+    }
+    // Data that answers a WRITE, and a NAK that has no meaning.
+    let mut lab = asked(Work::Write(REMOTE), 8);
+    let taken = answer(&mut lab, (only, ack), &[1; 8], 0);
+    assert_eq!(taken, Err(DropReason::BadResponse));
+    let mut lab = asked(Work::Write(REMOTE), 8);
+    let strange = (Opcode::RcAck, nak(NakCode::Reserved(9)));
+    assert_eq!(
+        answer(&mut lab, strange, &[], 0),
+        Err(DropReason::BadResponse)
+    );
+}
+
+/// Late answers and such to what was never asked are nobody's fault: a network may keep packets of a
+/// connection before (ghosts).
+#[test]
+fn answers_to_what_is_done_or_was_not_sent_are_dropped() {
+    let ack = (Opcode::RcAck, Extension::Ack(ack()));
+    let fatal = (Opcode::RcAck, nak(NakCode::RemoteAccessError));
+    let sequence = (Opcode::RcAck, nak(NakCode::PsnSequenceError));
+    let read = (Opcode::RcReadResponseOnly, ack.1);
+    let mut lab = asked(Work::Write(REMOTE), 3 * MTU);
+    for response in [ack, fatal, sequence, read] {
+        let payload: &[u8] = if response == read { &[1; 8] } else { &[] };
+        for ahead in [3, 1000, 1 << 22] {
+            let taken = answer(&mut lab, response, payload, ahead);
+            assert_eq!(taken, Err(DropReason::UnsentResponse), "{response:?}");
+        }
+    }
+    assert_eq!(answer(&mut lab, ack, &[], 1), Ok(()));
+    for response in [fatal, sequence, read] {
+        let payload: &[u8] = if response == read { &[1; 8] } else { &[] };
+        let taken = answer(&mut lab, response, payload, 1);
+        assert_eq!(taken, Err(DropReason::StaleResponse), "{response:?}");
+    }
+    assert_eq!(lab.a.qp.state(), QpState::Rts);
+    assert_eq!(answer(&mut lab, ack, &[], 2), Ok(()));
+    assert_eq!(statuses(&lab.a.completions), [(1, WcStatus::Success)]);
+    assert_eq!(lab.a.qp.poll_timeout(), None);
+}
+
+/// A refusal acknowledges all before what it refuses (9.7.5.1.2), and each has its status (table 58).
+#[test]
+fn each_refusal_has_its_status_and_acknowledges_what_was_before() {
+    let refusals = [
+        (NakCode::InvalidRequest, WcStatus::RemInvReqErr),
+        (NakCode::RemoteAccessError, WcStatus::RemAccessErr),
+        (NakCode::RemoteOperationalError, WcStatus::RemOpErr),
+    ];
+    for (code, status) in refusals {
+        let mut lab = asked(Work::Write(REMOTE), 8);
+        for id in 2..4 {
+            post(&mut lab, work(id, Work::Write(REMOTE), piece(0, 2 * MTU)));
+        }
+        lab.flush();
+        // In the middle of the second message.
+        assert_eq!(answer(&mut lab, (Opcode::RcAck, nak(code)), &[], 2), Ok(()));
+        let ended = [
+            (1, WcStatus::Success),
+            (2, status),
+            (3, WcStatus::WrFlushErr),
+        ];
+        assert_eq!(statuses(&lab.a.completions), ended);
+    }
+}
