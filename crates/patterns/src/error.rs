@@ -2,8 +2,8 @@
 
 use adverb_units::Span;
 use adverb_verbs::{
-    CreateError, MemoryAccessError, ModifyQpError, OutOfBandError, PollError, PostError,
-    RegisterError, WaitError, WcStatus, WorkCompletion, WrId,
+    ConnectError, CreateError, MemoryAccessError, ModifyQpError, OutOfBandError, PollError,
+    PostError, RegisterError, WaitError, WcStatus, WorkCompletion, WrId,
 };
 
 /// Why a member could not do its part.
@@ -16,9 +16,12 @@ pub enum PatternError {
     /// Memory could not be registered.
     #[error(transparent)]
     Register(#[from] RegisterError),
-    /// A queue pair could not be connected.
+    /// A queue pair could not be brought to a state.
     #[error(transparent)]
     Modify(#[from] ModifyQpError),
+    /// A queue pair could not be connected.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
     /// A request was refused.
     #[error(transparent)]
     Post(#[from] PostError),

@@ -2,9 +2,9 @@
 
 use adverb_units::{Bytes, Span};
 use adverb_verbs::{
-    AccessFlags, AddressHandle, AddressVector, Context, Endpoint, MemoryRegion, ModifyQpError,
-    OutOfBandError, PortCaps, PortNum, Psn, QpAttr, QpCaps, QpInit, QpState, QpType, QueuePair,
-    RemoteAddress, Rkey, RoleId, Station,
+    AccessFlags, AddressHandle, AddressVector, Connection, Context, Endpoint, MemoryRegion,
+    ModifyQpError, OutOfBandError, PortNum, Psn, QpAttr, QpCaps, QpInit, QpState, QpType,
+    QueuePair, RemoteAddress, Rkey, RoleId, Station, first_psn,
 };
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -20,8 +20,6 @@ use crate::reap::Wait;
 const PATIENCE: Span = Span::from_secs(60);
 /// Queue key of all datagram queue pairs.
 pub(crate) const QKEY: u32 = 0x1d7e_0001;
-/// First packet of every queue pair.
-pub(crate) const PSN: Psn = Psn::new(1);
 
 /// What members tell each other.
 #[derive(Debug, Serialize, Deserialize, PartialEq, Eq)]
@@ -227,7 +225,7 @@ impl<C: Context> Wiring<C> {
         } else {
             None
         };
-        let mut wiring = Wiring {
+        let mut wiring = Self {
             cq,
             channel,
             mr,
@@ -239,17 +237,18 @@ impl<C: Context> Wiring<C> {
         };
         let path = (context.port_num(), port.active_mtu);
         for qp in &wiring.qps {
+            let first = first_psn(qp.qpn(), wiring.mr.rkey());
             if transport == QpType::Dci {
                 let most = depths.rd_atomic.min(caps.max_qp_rd_atom);
-                dc::ready_initiator(qp, path, PSN, most)?;
+                dc::ready_initiator(qp, path, first, most)?;
             } else {
-                prepare(transport, qp, path.0)?;
+                prepare(transport, qp, path.0, first)?;
             }
         }
         if let Some(target) = &wiring.target {
             dc::ready_target(target, path)?;
         }
-        wiring.greet(station, member, &port)?;
+        wiring.greet(station, member)?;
         wiring.connect(station, &pd, member, (transport, &depths))?;
         Ok(wiring)
     }
@@ -266,19 +265,10 @@ impl<C: Context> Wiring<C> {
         &self,
         station: &S,
         member: &Member,
-        port: &PortCaps,
     ) -> Result<(), PatternError> {
         for (place, link) in member.links.iter().enumerate() {
-            let end = Endpoint {
-                qpn: self.reached_by(place).qpn(),
-                psn: PSN,
-                gid: port.gid,
-                lid: port.lid,
-                port: station.context().port_num(),
-                cm: None,
-            };
             let hello = Word::Hello {
-                end,
+                end: endpoint(station.context(), self.reached_by(place), &self.mr)?,
                 addr: self.mr.addr(),
                 rkey: self.mr.rkey().0,
             };
@@ -294,26 +284,25 @@ impl<C: Context> Wiring<C> {
         member: &Member,
         (transport, depths): (Transport, &Depths),
     ) -> Result<(), PatternError> {
-        let port_num = station.context().port_num();
-        let mtu = station.context().port(port_num)?.active_mtu;
-        let most = station.context().caps().max_qp_rd_atom;
+        let context = station.context();
+        let most = context.caps().max_qp_rd_atom;
         for (place, link) in member.links.iter().enumerate() {
             let Word::Hello { end, addr, rkey } = receive(station, link.peer)? else {
                 return Err(PatternError::Protocol("an address"));
             };
-            let address = AddressVector {
-                dgid: end.gid,
-                dlid: end.lid,
-                port: port_num,
-            };
-            let at = place % self.qps.len().max(1);
             let mut ah = None;
             if transport.is_addressed() {
-                ah = Some(station.context().create_ah(pd, &address)?);
+                ah = Some(context.create_ah(pd, &address_of(&end, context.port_num()))?);
             } else {
-                let mut rtr = QpAttr::to_rtr(address, end.qpn, end.psn, mtu);
-                rtr.max_dest_rd_atomic = Some(most);
-                join(transport, &self.qps[at], rtr, depths.rd_atomic.min(most))?;
+                let qp = &self.qps[place % self.qps.len().max(1)];
+                let connection = Connection {
+                    local: endpoint(context, qp, &self.mr)?,
+                    remote: end,
+                    path_mtu: context.port(context.port_num())?.active_mtu,
+                    max_rd_atomic: depths.rd_atomic.min(most),
+                    max_dest_rd_atomic: most,
+                };
+                connection.by_hand_as(transport, qp)?;
             }
             self.wires.push(Wire {
                 remote: RemoteAddress {
@@ -359,43 +348,48 @@ fn queue_pairs(transport: Transport, member: &Member, depths: &Depths) -> usize 
     }
 }
 
+/// A queue pair of a side whose region is `mr`, as its peer needs it.
+pub(crate) fn endpoint<C: Context>(
+    context: &C,
+    qp: &C::Qp,
+    mr: &C::Mr,
+) -> Result<Endpoint, PatternError> {
+    let port_num = context.port_num();
+    let port = context.port(port_num)?;
+    Ok(Endpoint {
+        qpn: qp.qpn(),
+        psn: first_psn(qp.qpn(), mr.rkey()),
+        gid: port.gid,
+        lid: port.lid,
+        port: port_num,
+        cm: None,
+    })
+}
+
+/// The way to a peer out of a port.
+pub(crate) fn address_of(end: &Endpoint, port: PortNum) -> AddressVector {
+    AddressVector {
+        dgid: end.gid,
+        dlid: end.lid,
+        port,
+    }
+}
+
 /// To INIT; a datagram queue pair goes on to RTS, since it needs no peer.
 pub(crate) fn prepare<Q: QueuePair>(
     transport: QpType,
     qp: &Q,
     port: PortNum,
+    first: Psn,
 ) -> Result<(), ModifyQpError> {
     if transport != QpType::Ud {
         return qp.modify(&QpAttr::to_init(port, AccessFlags::all()));
     }
     let mut init = QpAttr::to_init(port, AccessFlags::empty());
     (init.access, init.qkey) = (None, Some(QKEY));
-    qp.modify(&init)?;
-    qp.modify(&QpAttr::to(QpState::Rtr))?;
-    qp.modify(&unreliable_rts())
-}
-
-/// To RTS, for queue pairs without acknowledgements: they have no timers and no depths.
-fn unreliable_rts() -> QpAttr {
     let mut rts = QpAttr::to(QpState::Rts);
-    rts.sq_psn = Some(PSN);
-    rts
-}
-
-/// To RTS, connected.
-pub(crate) fn join<Q: QueuePair>(
-    transport: QpType,
-    qp: &Q,
-    mut rtr: QpAttr,
-    rd_atomic: u8,
-) -> Result<(), ModifyQpError> {
-    if transport == QpType::Rc {
-        let mut rts = QpAttr::to_rts(PSN);
-        rts.max_rd_atomic = Some(rd_atomic);
-        qp.modify(&rtr)?;
-        return qp.modify(&rts);
-    }
-    (rtr.max_dest_rd_atomic, rtr.min_rnr_timer) = (None, None);
-    qp.modify(&rtr)?;
-    qp.modify(&unreliable_rts())
+    rts.sq_psn = Some(first);
+    [init, QpAttr::to(QpState::Rtr), rts]
+        .iter()
+        .try_for_each(|attr| qp.modify(attr))
 }

@@ -4,7 +4,7 @@ use adverb_results::{Completion, Opcode, Program};
 use adverb_units::Span;
 use adverb_verbs::{
     AccessFlags, Connection, Context, Endpoint, MemoryAccessError, MemoryRegion, PathMtu, PortCaps,
-    Psn, QpAttr, QpCaps, QpInit, QpType, QueuePair, RemoteAddress, Rkey, Sge, Station, WaitError,
+    QpAttr, QpCaps, QpInit, QpType, QueuePair, RemoteAddress, Sge, Station, WaitError, first_psn,
 };
 
 use crate::error::{Fault, Side};
@@ -124,7 +124,7 @@ impl<'s, S: Station> Bench<'s, S> {
             patience: layout::patience(spec),
             endpoint: Endpoint {
                 qpn: qp.qpn(),
-                psn: first_psn(side, mr.rkey()),
+                psn: first_psn(qp.qpn(), mr.rkey()),
                 gid: port.gid,
                 lid: port.lid,
                 port: port_num,
@@ -299,17 +299,6 @@ impl<'s, S: Station> Bench<'s, S> {
         let caps = self.station.context().caps();
         caps.max_qp_rd_atom.clamp(1, MAX_RD_ATOMIC)
     }
-}
-
-/// Any number will do; different ones on the two sides show if one is mistaken for the other. A key
-/// is drawn at random, or was never drawn before: a packet of an earlier connection that is still under
-/// way finds another number.
-fn first_psn(side: Side, key: Rkey) -> Psn {
-    let side = match side {
-        Side::Active => 0x0a_0001,
-        Side::Passive => 0x0b_0001,
-    };
-    Psn::new(side ^ key.0 >> 8)
 }
 
 /// The larger packets that both ports carry.

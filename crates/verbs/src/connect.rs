@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 use crate::caps::PathMtu;
 use crate::device::QueuePair;
 use crate::error::ModifyQpError;
-use crate::ids::{Gid, Lid, PortNum, Psn, Qpn};
-use crate::qp::{AddressVector, QpAttr};
+use crate::ids::{Gid, Lid, PortNum, Psn, Qpn, Rkey};
+use crate::qp::{AddressVector, QpAttr, QpState, QpType};
 
 /// One end of a connection: the address of a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,6 +27,13 @@ pub struct Endpoint {
     pub port: PortNum,
     /// Where its connection manager listens; none where it does not.
     pub cm: Option<SocketAddr>,
+}
+
+/// A number for the first packet of a queue pair. Any will do, but that of an earlier connection, of
+/// which packets may still be under way: `key` is that of a region of the same side, which is drawn at
+/// random or was never drawn before.
+pub const fn first_psn(qpn: Qpn, key: Rkey) -> Psn {
+    Psn::new(qpn.get() ^ key.0 >> 8)
 }
 
 /// A connection as both sides want it. The side whose own endpoint listens is the passive one.
@@ -60,15 +67,35 @@ impl Connection {
         (to_rtr, to_rts)
     }
 
-    /// Connects `qp` by hand: it is in INIT, and in RTS then.
+    /// The same for a queue pair of another service than RC, which has no READs, timers and retries.
+    fn unreliable_attributes(&self) -> (QpAttr, QpAttr) {
+        let (mut to_rtr, _) = self.attributes();
+        (to_rtr.max_dest_rd_atomic, to_rtr.min_rnr_timer) = (None, None);
+        let mut to_rts = QpAttr::to(QpState::Rts);
+        to_rts.sq_psn = Some(self.local.psn);
+        (to_rtr, to_rts)
+    }
+
+    /// Connects `qp`, an RC one, by hand: it is in INIT, and in RTS then.
     ///
     /// # Errors
     /// The peer waits for a connection manager, or a transition is refused.
     pub fn by_hand<Q: QueuePair>(&self, qp: &Q) -> Result<(), ConnectError> {
+        self.by_hand_as(QpType::Rc, qp)
+    }
+
+    /// Connects `qp`, of this type, by hand: it is in INIT, and in RTS then.
+    ///
+    /// # Errors
+    /// The peer waits for a connection manager, or a transition is refused.
+    pub fn by_hand_as<Q: QueuePair>(&self, qp_type: QpType, qp: &Q) -> Result<(), ConnectError> {
         if let Some(peer) = self.remote.cm {
             return Err(ConnectError::OnlyPeerManaged { peer });
         }
-        let (to_rtr, to_rts) = self.attributes();
+        let (to_rtr, to_rts) = match qp_type {
+            QpType::Rc => self.attributes(),
+            _ => self.unreliable_attributes(),
+        };
         qp.modify(&to_rtr)?;
         qp.modify(&to_rts)?;
         Ok(())

@@ -33,7 +33,7 @@ pub use caps::{
     AtomicCap, DeviceCaps, DeviceName, GidType, LinkLayer, NoPathMtu, PathMtu, PortCaps, QpCaps,
 };
 pub use completion::{NotifyOn, WcFlags, WcOpcode, WcStatus, WorkCompletion};
-pub use connect::{ConnectError, Connection, Endpoint};
+pub use connect::{ConnectError, Connection, Endpoint, first_psn};
 pub use device::{
     AddressHandle, CompletionChannel, CompletionQueue, Context, Counters, Device, MemoryRegion,
     ProtectionDomain, QpInit, QueuePair,

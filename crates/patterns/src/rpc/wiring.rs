@@ -2,14 +2,14 @@
 
 use adverb_units::Bytes;
 use adverb_verbs::{
-    AccessFlags, AddressHandle, AddressVector, Context, Destination, Endpoint, MemoryRegion,
-    QpAttr, QpCaps, QpInit, QpType, Qpn, QueuePair, RecvRequest, RemoteAddress, Rkey, RoleId,
-    Station, WrId,
+    AccessFlags, AddressHandle, Connection, Context, Destination, Endpoint, MemoryRegion, QpCaps,
+    QpInit, QpType, Qpn, QueuePair, RecvRequest, RemoteAddress, Rkey, RoleId, Station, WrId,
+    first_psn,
 };
 use serde::{Deserialize, Serialize};
 
 use crate::error::PatternError;
-use crate::wiring::{PSN, QKEY, join, prepare, receive, send};
+use crate::wiring::{QKEY, address_of, endpoint, prepare, receive, send};
 
 use super::service::answer_bytes;
 use super::slots::{Kind, Slots, request_bytes};
@@ -80,15 +80,24 @@ struct Maker<'s, S: Station> {
     pd: <S::Context as Context>::Pd,
     send_cq: <S::Context as Context>::Cq,
     recv_cq: <S::Context as Context>::Cq,
+    mr: <S::Context as Context>::Mr,
 }
 
 impl<'s, S: Station> Maker<'s, S> {
-    fn new(station: &'s S, sends: u32, receives: u32) -> Result<Self, PatternError> {
+    /// With queues for so many completions, and a region of `bytes`.
+    fn new(
+        station: &'s S,
+        (sends, receives): (u32, u32),
+        bytes: u64,
+    ) -> Result<Self, PatternError> {
         let context = station.context();
         let most = context.caps().max_cqe;
+        let pd = context.alloc_pd()?;
+        let (length, access) = (Bytes::new(bytes.max(64)), AccessFlags::all());
         Ok(Maker {
             station,
-            pd: context.alloc_pd()?,
+            mr: context.alloc_mr(&pd, length, access)?,
+            pd,
             send_cq: context.create_cq(sends.clamp(1, most), None)?,
             recv_cq: context.create_cq(receives.clamp(1, most), None)?,
         })
@@ -108,41 +117,18 @@ impl<'s, S: Station> Maker<'s, S> {
             caps,
         };
         let qp = context.create_qp(&self.pd, &init)?;
-        prepare(qp_type, &qp, context.port_num())?;
+        let first = first_psn(qp.qpn(), self.mr.rkey());
+        prepare(qp_type, &qp, context.port_num(), first)?;
         Ok(qp)
     }
 
-    fn region(&self, bytes: u64) -> Result<<S::Context as Context>::Mr, PatternError> {
-        let (length, access) = (Bytes::new(bytes.max(64)), AccessFlags::all());
-        Ok(self.station.context().alloc_mr(&self.pd, length, access)?)
-    }
-
     fn endpoint(&self, qp: &<S::Context as Context>::Qp) -> Result<Endpoint, PatternError> {
-        let context = self.station.context();
-        let port = context.port(context.port_num())?;
-        Ok(Endpoint {
-            qpn: qp.qpn(),
-            psn: PSN,
-            gid: port.gid,
-            lid: port.lid,
-            port: context.port_num(),
-            cm: None,
-        })
-    }
-
-    fn address(&self, end: &Endpoint) -> AddressVector {
-        AddressVector {
-            dgid: end.gid,
-            dlid: end.lid,
-            port: self.station.context().port_num(),
-        }
+        endpoint(self.station.context(), qp, &self.mr)
     }
 
     fn way(&self, end: &Endpoint) -> Result<Way<S::Context>, PatternError> {
-        let ah = self
-            .station
-            .context()
-            .create_ah(&self.pd, &self.address(end))?;
+        let context = self.station.context();
+        let ah = context.create_ah(&self.pd, &address_of(end, context.port_num()))?;
         Ok(Way { ah, qpn: end.qpn })
     }
 
@@ -152,9 +138,14 @@ impl<'s, S: Station> Maker<'s, S> {
         end: &Endpoint,
     ) -> Result<(), PatternError> {
         let context = self.station.context();
-        let mtu = context.port(context.port_num())?.active_mtu;
-        let rtr = QpAttr::to_rtr(self.address(end), end.qpn, end.psn, mtu);
-        Ok(join(QpType::Uc, qp, rtr, 0)?)
+        let connection = Connection {
+            local: self.endpoint(qp)?,
+            remote: *end,
+            path_mtu: context.port(context.port_num())?.active_mtu,
+            max_rd_atomic: 0,
+            max_dest_rd_atomic: 0,
+        };
+        Ok(connection.by_hand_as(QpType::Uc, qp)?)
     }
 }
 
@@ -233,18 +224,16 @@ impl<C: Context> CoreEnds<C> {
             size: GRH,
         };
         let bytes = receives.offset + u64::from(qps) * u64::from(receive_depth) * u64::from(GRH);
-        let maker = Maker::new(station, depth * qps, receive_depth * qps)?;
-        let mr = maker.region(bytes)?;
+        let maker = Maker::new(station, (depth * qps, receive_depth * qps), bytes)?;
         let inline = inline(station, answer);
         let datagrams =
             (0..qps).map(|_| maker.queue_pair(QpType::Ud, caps(depth, receive_depth, inline)));
         let datagrams = datagrams.collect::<Result<Vec<_>, _>>()?;
-        let (ways, writes) =
-            greet_clients(&maker, (rpc, number), &clients, (&mr, slots), &datagrams)?;
+        let (ways, writes) = greet_clients(&maker, (rpc, number), &clients, slots, &datagrams)?;
         let ends = CoreEnds {
             send_cq: maker.send_cq,
             recv_cq: maker.recv_cq,
-            mr,
+            mr: maker.mr,
             slots,
             datagrams,
             ways,
@@ -276,7 +265,7 @@ fn greet_clients<S: Station>(
     maker: &Maker<'_, S>,
     (rpc, number): (&Rpc, u64),
     clients: &[RoleId],
-    (mr, slots): (&<S::Context as Context>::Mr, Slots),
+    slots: Slots,
     datagrams: &[<S::Context as Context>::Qp],
 ) -> Result<Clients<S::Context>, PatternError> {
     let mut writes = Vec::new();
@@ -285,7 +274,7 @@ fn greet_clients<S: Station>(
             Asking::Write => Some(maker.queue_pair(QpType::Uc, caps(1, 1, 0))?),
             Asking::HeaderOnly => None,
         };
-        let here = mr.remote(slots.bytes() * place as u64);
+        let here = maker.mr.remote(slots.bytes() * place as u64);
         let greeting = Greeting {
             datagrams: maker.endpoint(&datagrams[place % datagrams.len()])?,
             writes: connection
@@ -348,8 +337,8 @@ impl<C: Context> ClientEnds<C> {
             offset: slots.bytes(),
             size: GRH + answer_bytes(&rpc.service),
         };
-        let maker = Maker::new(station, depth, window)?;
-        let mr = maker.region(receives.offset + u64::from(window) * u64::from(receives.size))?;
+        let bytes = receives.offset + u64::from(window) * u64::from(receives.size);
+        let maker = Maker::new(station, (depth, window), bytes)?;
         let inline = inline(station, request_bytes(&rpc.service, Kind::Put));
         let datagrams = maker.queue_pair(QpType::Ud, caps(depth, window, 0))?;
         let writes = match rpc.asking() {
@@ -363,7 +352,7 @@ impl<C: Context> ClientEnds<C> {
             number: 0,
         };
         for slot in 0..u64::from(window) {
-            receives.post::<C>(&mr, &datagrams, WrId(slot), slot)?;
+            receives.post::<C>(&maker.mr, &datagrams, WrId(slot), slot)?;
         }
         send(station, core, &greeting)?;
         let theirs: Greeting = receive(station, core)?;
@@ -375,7 +364,7 @@ impl<C: Context> ClientEnds<C> {
         Ok(ClientEnds {
             send_cq: maker.send_cq,
             recv_cq: maker.recv_cq,
-            mr,
+            mr: maker.mr,
             slots,
             datagrams,
             writes,
