@@ -15,9 +15,9 @@ use adverb_softnic::{Fate, SoftDevice, SoftQp};
 use adverb_units::Bytes;
 use adverb_verbs::{
     AckTimeout, AddressVector, Comparison, CompletionQueue, Context, CreateError, Device, GidType,
-    Imm, Lid, LinkLayer, MemoryRegion, ModifyQpError, Operation, PathMtu, PortNum, Psn, QpAttr,
-    QpCaps, QpInit, QpState, QpType, Qpn, QueuePair, RecvRequest, RemoteAddress, RetryCount,
-    SendFlags, SendRequest, WcStatus, WrId,
+    Imm, Lid, LinkLayer, MemoryRegion, ModifyQpError, OpenError, Operation, PathMtu, PortNum, Psn,
+    QpAttr, QpCaps, QpInit, QpState, QpType, Qpn, QueuePair, RecvRequest, RemoteAddress,
+    RetryCount, SendFlags, SendRequest, WcStatus, WrId,
 };
 use adverb_wire::frame::{Addresses, Flow};
 use adverb_wire::ipv4::Unseen;
@@ -560,6 +560,24 @@ fn what_the_port_does_not_reach_it_refuses_by_name() {
         error.contains("192.0.2.1 is not an address of this host"),
         "{error}"
     );
+}
+
+/// A socket could be bound to most of them, and would take packets that are not for this device.
+#[test]
+fn what_is_no_address_of_a_host_is_refused_by_name() {
+    for (at, what) in [
+        ("0.0.0.0", "no address: it stands for all"),
+        ("::", "no address: it stands for all"),
+        ("239.1.2.3", "a multicast group"),
+        ("ff15::1", "a multicast group"),
+        ("255.255.255.255", "the broadcast address"),
+        ("fe80::1", "a link-local address"),
+    ] {
+        let error = SoftDevice::at(at.parse().unwrap()).open().err().unwrap();
+        assert!(matches!(error, OpenError::Unavailable { .. }), "{error}");
+        let begin = format!("cannot open device soft@{at}: {at} is {what}");
+        assert!(error.to_string().starts_with(&begin), "{error}");
+    }
 }
 
 const TAKEN: &str = "a_slot_whose_udp_port_is_taken_is_skipped";

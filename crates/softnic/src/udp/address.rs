@@ -35,6 +35,22 @@ pub(crate) fn ip_of(gid: Gid) -> IpAddr {
     Ipv6Addr::from(gid.0).to_canonical()
 }
 
+/// Of an address that sockets can be bound to and that is none by which peers reach this host: what it
+/// is instead.
+pub(super) fn no_address_of_one_host(ip: IpAddr) -> Option<&'static str> {
+    match ip {
+        _ if ip.is_unspecified() => Some("no address: it stands for all of a host's"),
+        _ if ip.is_multicast() => {
+            Some("a multicast group, to which queue pairs of the device are attached")
+        }
+        IpAddr::V4(Ipv4Addr::BROADCAST) => Some("the broadcast address"),
+        IpAddr::V6(ip) if ip.is_unicast_link_local() => {
+            Some("a link-local address, of which a GID does not tell the interface")
+        }
+        _ => None,
+    }
+}
+
 /// The UDP port of a slot. Slot 0 has the standard's: foreign NICs know no other.
 pub(crate) fn udp_port(slot: u32) -> u16 {
     // There are fewer than 2^10 slots.

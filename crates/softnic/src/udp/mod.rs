@@ -98,6 +98,13 @@ pub(crate) struct UdpAddress {
 impl UdpAddress {
     /// Looks at the interface that has `ip`.
     pub(crate) fn new(ip: IpAddr) -> Result<Self, OpenError> {
+        if let Some(what) = address::no_address_of_one_host(ip) {
+            return Err(OpenError::Unavailable {
+                device: format!("soft@{ip}"),
+                reason: format!("{ip} is {what}"),
+                remedy: "name an address of this host; `ip address` lists them".into(),
+            });
+        }
         let mtu = address::path_mtu(ip).map_err(|source| OpenError::System {
             device: format!("soft@{ip}"),
             action: "read the MTU of the interface".into(),
