@@ -6,7 +6,7 @@
 mod common;
 
 use std::io::{BufRead, BufReader};
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -140,29 +140,45 @@ const WIRE: &str = "members_on_both_hosts_get_what_one_sends";
 
 #[test]
 fn members_on_both_hosts_get_what_one_sends() {
-    isolated(WIRE, || {
-        let network = match Network::wire("mcast") {
+    members_on_both_hosts(WIRE, || Network::wire("mcast"), [group(2), group(3)]);
+}
+
+const WIRE_OF_IPV6: &str = "members_on_both_hosts_get_what_one_sends_over_ipv6";
+
+#[test]
+fn members_on_both_hosts_get_what_one_sends_over_ipv6() {
+    let groups = ["ff15::adbe:2", "ff12::adbe:3"];
+    let groups = groups.map(|group| Gid(group.parse::<Ipv6Addr>().unwrap().octets()));
+    members_on_both_hosts(WIRE_OF_IPV6, || Network::wire_of_ipv6("mcast6"), groups);
+}
+
+fn members_on_both_hosts(
+    test: &str,
+    wire: impl FnOnce() -> Result<Network, String>,
+    [here, there]: [Gid; 2],
+) {
+    isolated(test, || {
+        let network = match wire() {
             Ok(network) => network,
-            Err(why) => return not_run(&format!("{WIRE}: two network namespaces: {why}")),
+            Err(why) => return not_run(&format!("{test}: two network namespaces: {why}")),
         };
-        let (here, there) = (group(2), group(3));
         let sender = Node::new(&network, 0);
         let members = [0, 1, 1].map(|host| Node::member(&network, host, here));
         let other = Node::member(&network, 1, there);
         for byte in 0..10 {
-            sender.send(here, byte);
+            network.on(0, || sender.send(here, byte));
             members
                 .iter()
                 .for_each(|member| member.expect(sender.qp.qpn(), byte));
         }
         // And back: this one's answer goes to the others and to itself.
         let [near, far, fellow] = &members;
-        far.send(here, 77);
+        network.on(1, || far.send(here, 77));
         [near, far, fellow]
             .iter()
             .for_each(|member| member.expect(far.qp.qpn(), 77));
         // What came for others had time to come here, too.
-        sender.send(there, 88);
+        network.on(0, || sender.send(there, 88));
         other.expect(sender.qp.qpn(), 88);
         assert!(other.end.poll().is_empty());
         drop((members, other, sender));
@@ -198,7 +214,7 @@ fn what_cannot_be_joined_is_refused_by_name() {
         "::ffff:10.0.0.1 is no multicast group: groups are ff00::/8 and ::ffff:224.0.0.0/4 \
          (such as ::ffff:239.1.2.3)"
     );
-    let v6 = Gid("ff15::5".parse::<std::net::Ipv6Addr>().unwrap().octets());
+    let v6 = Gid("ff15::5".parse::<Ipv6Addr>().unwrap().octets());
     let error = refused(v6);
     assert!(error.contains("not of the same IP version"), "{error}");
     let error = node.qp.detach_mcast(group(6), Lid(0)).unwrap_err();

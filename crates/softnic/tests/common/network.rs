@@ -3,7 +3,7 @@
 #![allow(dead_code, unreachable_pub, reason = "each test uses a part of it")]
 
 use std::fs::File;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::AsFd;
 use std::process::Command;
 
@@ -44,9 +44,21 @@ impl Network {
 
     /// Two namespaces that a wire joins; `Err` says why that cannot be had here.
     pub fn wire(test: &str) -> Result<Self, String> {
+        let ips = [1, 2].map(|host| IpAddr::V4(Ipv4Addr::new(10, 78, 0, host)));
+        Self::wire_between(test, ips, "/24")
+    }
+
+    /// The same with IPv6 addresses.
+    pub fn wire_of_ipv6(test: &str) -> Result<Self, String> {
+        let ips = [1, 2].map(|host| Ipv6Addr::new(0xfd00, 78, 0, 0, 0, 0, 0, host).into());
+        // An address that is not yet known to be nobody else's cannot be bound to.
+        Self::wire_between(test, ips, "/64 nodad")
+    }
+
+    fn wire_between(test: &str, ips: [IpAddr; 2], prefix: &str) -> Result<Self, String> {
         let id = std::process::id();
         let network = Network {
-            ips: [1, 2].map(|host| IpAddr::V4(Ipv4Addr::new(10, 78, 0, host))),
+            ips,
             namespaces: Some([
                 format!("adverb-{test}-a-{id}"),
                 format!("adverb-{test}-b-{id}"),
@@ -57,8 +69,8 @@ impl Network {
             format!("netns add {a}"),
             format!("netns add {b}"),
             format!("link add v0 netns {a} type veth peer name v1 netns {b}"),
-            format!("-n {a} address add 10.78.0.1/24 dev v0"),
-            format!("-n {b} address add 10.78.0.2/24 dev v1"),
+            format!("-n {a} address add {}{prefix} dev v0", ips[0]),
+            format!("-n {b} address add {}{prefix} dev v1", ips[1]),
             format!("-n {a} link set v0 up"),
             format!("-n {b} link set v1 up"),
         ] {

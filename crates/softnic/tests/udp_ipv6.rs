@@ -1,0 +1,139 @@
+//! The UDP port at IPv6 addresses: the conformance cases of what crosses a wire, between two network
+//! namespaces, and what a port of one IP version says of addresses of the other.
+
+#![allow(unsafe_code)] // in what tests share
+
+mod common;
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use adverb_conformance::cases;
+use adverb_softnic::{SoftContext, SoftDevice};
+use adverb_units::Bytes;
+use adverb_verbs::{
+    AddressVector, Context, Device, DeviceName, Gid, Lid, OpenError, PathMtu, PortNum, Psn, QpAttr,
+    QpCaps, QpInit, QpType, Qpn, QueuePair,
+};
+use common::network::Network;
+use common::{End, all_access, isolated, not_run};
+
+/// The modules that say something of what two ends tell each other. (Groups are joined, and handles to
+/// them made, from within a namespace: `udp_multicast`.)
+const ON_THE_WIRE: [&str; 8] = [
+    "data::",
+    "order::",
+    "rnr::",
+    "atomics::",
+    "unreliable::",
+    "datagram::",
+    "shared_receive::",
+    "shared_datagram::",
+];
+
+/// Opens on one host of a network and the other in turn.
+struct InTurn<'n> {
+    network: &'n Network,
+    opened: AtomicUsize,
+}
+
+impl Device for InTurn<'_> {
+    type Context = SoftContext;
+
+    fn name(&self) -> DeviceName {
+        SoftDevice::new().name()
+    }
+
+    fn open(&self) -> Result<SoftContext, OpenError> {
+        let host = self.opened.fetch_add(1, Ordering::Relaxed) % 2;
+        let device = SoftDevice::at(self.network.ip(host));
+        self.network.on(host, || device.open())
+    }
+}
+
+const WIRE: &str = "two_namespaces_conform_over_ipv6";
+
+#[test]
+fn two_namespaces_conform_over_ipv6() {
+    isolated(WIRE, || {
+        let network = match Network::wire_of_ipv6("ipv6") {
+            Ok(network) => network,
+            Err(why) => return not_run(&format!("{WIRE}: two network namespaces: {why}")),
+        };
+        let mut count = 0;
+        for case in cases::<InTurn<'_>>() {
+            if ON_THE_WIRE
+                .iter()
+                .any(|module| case.name.starts_with(module))
+            {
+                println!("{}", case.name);
+                let opened = AtomicUsize::new(0);
+                let verdict = (case.run)(&InTurn {
+                    network: &network,
+                    opened,
+                });
+                assert_eq!(verdict, Ok(()), "{}", case.name);
+                count += 1;
+            }
+        }
+        assert!(count > ON_THE_WIRE.len(), "{count} cases");
+    });
+}
+
+/// What a queue pair at `end` says of connecting to an address.
+fn connect_error(end: &End, qp_type: QpType, dgid: Gid) -> String {
+    let init = QpInit {
+        qp_type,
+        send_cq: &end.cq,
+        recv_cq: &end.cq,
+        caps: QpCaps::default(),
+    };
+    let qp = end.context.create_qp(&end.pd, &init).unwrap();
+    qp.modify(&QpAttr::to_init(PortNum::ONE, all_access()))
+        .unwrap();
+    let address = AddressVector {
+        dgid,
+        ..end.local_address()
+    };
+    let mut rtr = QpAttr::to_rtr(address, Qpn::new(77).unwrap(), Psn::new(0), PathMtu::B256);
+    if qp_type == QpType::Uc {
+        (rtr.max_dest_rd_atomic, rtr.min_rnr_timer) = (None, None);
+    }
+    qp.modify(&rtr).unwrap_err().to_string()
+}
+
+#[test]
+fn a_port_of_one_ip_version_names_addresses_of_the_other() {
+    if std::net::UdpSocket::bind("[::1]:0").is_err() {
+        return not_run("ports at ::1: this machine has no IPv6");
+    }
+    for (at, other, group) in [
+        ("::1", "::ffff:10.1.2.3", "::ffff:239.1.2.3"),
+        ("127.11.0.1", "fd00::7", "ff15::7"),
+    ] {
+        let end = End::of(SoftDevice::at(at.parse().unwrap()), Bytes::kib(4));
+        let gid = |text: &str| Gid(text.parse::<std::net::Ipv6Addr>().unwrap().octets());
+        let own = end.local_address().dgid;
+        for service in [QpType::Rc, QpType::Uc] {
+            assert_eq!(
+                connect_error(&end, service, gid(other)),
+                format!(
+                    "peer {other} QP 0x00004d cannot be reached: it is not of the same IP version as {own}"
+                )
+            );
+        }
+        for to in [other, group] {
+            let address = AddressVector {
+                dgid: gid(to),
+                ..end.local_address()
+            };
+            let error = end.context.create_ah(&end.pd, &address).err().unwrap();
+            let error = error.to_string();
+            assert!(error.contains(to), "{error}");
+            assert!(error.contains("not of the same IP version"), "{error}");
+        }
+        let qp = end.datagram_qp(&end.cq, QpCaps::default());
+        let error = qp.attach_mcast(gid(group), Lid(0)).unwrap_err();
+        let error = error.to_string();
+        assert!(error.contains("not of the same IP version"), "{error}");
+    }
+}
