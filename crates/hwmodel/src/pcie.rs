@@ -35,6 +35,8 @@ pub(crate) struct Traffic {
 pub(crate) struct Arrival {
     pub(crate) first: Time,
     pub(crate) last: Time,
+    /// When the first ones had come if nothing else were on the link.
+    pub(crate) idle: Time,
 }
 
 /// One NIC's link.
@@ -198,6 +200,7 @@ impl Pcie {
         let arrival = Arrival {
             first: begin + self.byte.of(head) + way,
             last: begin + wire + way,
+            idle: at + self.byte.of(head) + way,
         };
         let asked = [at + delay, begin + delay];
         self.note_read(asked, bytes, (request, latency), arrival);
@@ -238,7 +241,7 @@ impl Pcie {
         let subject = self.trace.subject();
         let there = goes + request + self.one_way;
         let answered = there + latency;
-        let Arrival { first, last } = arrival;
+        let Arrival { first, last, .. } = arrival;
         self.trace.note(Act::PcieWait, asked, goes);
         self.trace.note(Act::ReadRequest(subject), goes, there);
         self.trace.note(Act::MemoryRead(subject), there, answered);

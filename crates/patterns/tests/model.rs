@@ -16,6 +16,10 @@ const SCHEDULE: Schedule = Schedule {
 
 /// What each member did, and what the first machine counted.
 fn on_model(preset: &str, pattern: &Pattern) -> (Vec<Tally>, Counters) {
+    on_model_for(preset, pattern, SCHEDULE)
+}
+
+fn on_model_for(preset: &str, pattern: &Pattern, schedule: Schedule) -> (Vec<Tally>, Counters) {
     let preset = Preset::built_in(preset).unwrap();
     let placements = vec![Placement::Cached; pattern.machines() as usize];
     let mut cluster = Cluster::new(&preset, &placements);
@@ -24,7 +28,7 @@ fn on_model(preset: &str, pattern: &Pattern) -> (Vec<Tally>, Counters) {
             let machine = cluster.machine(pattern.members[role as usize].machine);
             let pattern = pattern.clone();
             cluster.spawn(machine, &format!("member {role}"), move |station| {
-                run(station, &pattern, RoleId(role), SCHEDULE)
+                run(station, &pattern, RoleId(role), schedule)
             })
         })
         .collect();
@@ -83,6 +87,41 @@ fn every_request_runs_over_every_transport_that_has_it() {
             let again = counters["retransmissions"] as f64 / counters["sent_messages"] as f64;
             let most = if request.needs_receive() { 0.01 } else { 0.0 };
             assert!(again <= most, "{transport} {request:?}: {again}");
+        }
+    }
+}
+
+#[test]
+fn long_reads_in_flight_fill_the_link() {
+    const SIZE: u32 = 1 << 20;
+    let schedule = Schedule {
+        warm_up: Span::from_ms(3),
+        measured: Span::from_ms(10),
+    };
+    let shape = Outbound {
+        cores: 1,
+        qps: 1,
+        peers: 1,
+        memory: SIZE.into(),
+    };
+    for (preset, link) in [("cx3", 54.55), ("mt26428_qdr", 32.0), ("connect_ib", 54.55)] {
+        for in_flight in [2, 8, 16] {
+            let load = Load {
+                limits: Limits {
+                    per_qp: in_flight,
+                    per_member: in_flight,
+                    rd_atomic: 16,
+                },
+                ..Load::new(Request::Read, SIZE)
+            };
+            let pattern = Pattern::outbound(Transport::Rc, &load, shape);
+            let (tallies, _) = on_model_for(preset, &pattern, schedule);
+            let gbps = rate(&tallies) * f64::from(SIZE) * 8.0 / 1e9;
+            // PCIe 2.0 x8 carries less than QDR.
+            assert!(
+                (0.75 * link..link).contains(&gbps),
+                "{preset}: {gbps} Gb/s of {link} with {in_flight} in flight"
+            );
         }
     }
 }

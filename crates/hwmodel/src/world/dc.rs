@@ -165,13 +165,13 @@ impl Fabric {
             length: 0,
             payload,
             solicited: false,
-            gathered: passed,
+            gathered: passed.ready,
             first: now,
             delivery: Delivery::default(),
             source,
             qkey: target.qkey,
         });
-        self.depart(message, passed - now, agenda);
+        self.depart(message, passed, agenda);
     }
 
     /// A connect packet is at the target.
@@ -206,8 +206,7 @@ impl Fabric {
         initiator.dc.held = Some(Held { target, context });
         let m = self.messages.get(message);
         m.direction = Direction::Connected;
-        m.gathered = passed;
-        self.depart(message, passed - now, agenda);
+        self.leave(message, passed, agenda);
     }
 
     /// The target's answer is at the initiator.

@@ -8,6 +8,7 @@ use super::atomics::Atomics;
 use super::memory::Memory;
 use super::root::Root;
 use super::send_queue::Wqes;
+use super::wire::Leaves;
 use crate::cores::Words;
 use crate::load::{CpuLoad, Node};
 use crate::params::Params;
@@ -351,8 +352,13 @@ impl Machine {
 
     /// The sending side works for `span`, from `at` on; returns when the request has passed it.
     #[inline]
-    pub(crate) fn transmit(&mut self, at: Time, span: Span) -> Time {
-        self.nic.tx.serve(at, span) + self.nic.times.tx
+    pub(crate) fn transmit(&mut self, at: Time, span: Span) -> Leaves {
+        let passed = self.nic.tx.serve(at, span) + self.nic.times.tx;
+        let idle = at + span + self.nic.times.tx;
+        Leaves {
+            idle,
+            ready: passed,
+        }
     }
 
     /// So many lines of payload follow: the sending side is busy with them, while the first ones are on

@@ -133,13 +133,13 @@ impl Fabric {
         host.trace.note(Act::ContextMiss, now, now + context);
         let span = sending_span(host, operation, lines) + context;
         let passed = host.transmit(now, span);
-        host.trace.note(Act::Transmit, now, passed);
+        host.trace.note(Act::Transmit, now, passed.ready);
         host.transmit_more(now, gathered.div_ceil(LINE));
-        let mut leaves = (passed, passed);
+        let (mut leaves, mut gathered_at) = (passed, passed.ready);
         if gathered > 0 {
             let latency = host.dma_latency();
             let arrival = host.pcie.read(now, Span::ZERO, gathered, latency);
-            leaves = (passed.max(arrival.first), arrival.last);
+            (leaves, gathered_at) = (passed.with(arrival), arrival.last);
             self.qps[index].gathers.occupy(arrival.last);
         }
         if operation.writes_local_memory() {
@@ -156,13 +156,13 @@ impl Fabric {
             length,
             payload,
             solicited,
-            gathered: leaves.1,
+            gathered: gathered_at,
             first: now,
             delivery: Delivery::default(),
             source: number,
             qkey: target.map_or(qkey, |target| target.qkey),
         });
-        self.depart(message, leaves.0 - now, agenda);
+        self.depart(message, leaves, agenda);
     }
 
     /// The payload of a request; none where a piece of memory may not be used.

@@ -10,6 +10,7 @@ use super::memory::Range;
 use super::message::{Answer, Delivery, Direction};
 use super::queue_pair::Received;
 use super::translation::NicSide;
+use super::wire::Leaves;
 use super::{Event, Fabric};
 use crate::pcie::LINE;
 use crate::trace::{Act, Subject};
@@ -146,8 +147,7 @@ impl Fabric {
             ..*m
         };
         let ack = self.messages.put(ack);
-        self.messages.get(ack).gathered = at;
-        self.depart(ack, at - agenda.now(), agenda);
+        self.leave(ack, at, agenda);
     }
 
     /// What a message brought can be seen.
@@ -227,22 +227,26 @@ impl Fabric {
         let lines = range.map_or(1, |range| (range.length as u64).div_ceil(LINE));
         let sent = host.transmit(now, host.nic.times.read_response);
         host.transmit_more(now, lines.saturating_sub(1));
-        let passed = sent.max(at + host.nic.times.tx);
-        host.trace.note(Act::Transmit, at, passed);
-        let mut leaves = (passed, passed);
+        let through = at + host.nic.times.tx;
+        let passed = Leaves {
+            idle: through,
+            ready: sent.ready.max(through),
+        };
+        host.trace.note(Act::Transmit, at, passed.ready);
+        let (mut leaves, mut gathered) = (passed, passed.ready);
         let m = self.messages.get(message);
         if let Some(range) = range {
             let latency = host.dma_latency() + host.root.read(range, now);
             let arrival = host.pcie.read(now, at - now, range.length as u64, latency);
-            leaves = (passed.max(arrival.first), arrival.last);
+            (leaves, gathered) = (passed.with(arrival), arrival.last);
             if let Some(bytes) = host.memory.bytes(range) {
                 m.payload.extend_from_slice(bytes);
             }
         }
         m.length = m.payload.len() as u64;
         m.direction = Direction::Answer(Answer::Ack);
-        m.gathered = leaves.1;
-        self.depart(message, leaves.0 - now, agenda);
+        m.gathered = gathered;
+        self.depart(message, leaves, agenda);
     }
 
     /// Sends an answer back.
@@ -259,8 +263,13 @@ impl Fabric {
             m.length = 0;
             m.payload.clear();
         }
-        m.gathered = at;
-        self.depart(message, at - agenda.now(), agenda);
+        self.leave(message, at, agenda);
+    }
+
+    /// An answer that needs nothing of memory leaves at `at`.
+    pub(super) fn leave(&mut self, message: u32, at: Time, agenda: &mut Agenda<Event>) {
+        self.messages.get(message).gathered = at;
+        self.depart(message, Leaves::at(at), agenda);
     }
 
     /// Nobody takes a message: a reliable requester finds out by waiting.

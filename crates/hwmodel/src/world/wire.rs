@@ -9,6 +9,7 @@ use super::message::{Answer, Direction, Message};
 use super::queue_pair::{Qp, Target};
 use super::responder::receiving_span;
 use super::{Event, Fabric, QpRef};
+use crate::pcie::Arrival;
 use crate::trace::{Act, Tracer};
 
 /// Headers, in bytes (IBTA vol. 1, chapters 7 to 9; annex A17 for RoCEv2).
@@ -100,6 +101,32 @@ impl Passage {
     }
 }
 
+/// When a message can leave its machine, but for the port.
+///
+/// Waiting for others on the way to the port is waiting in the port's line as well: it counts once.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Leaves {
+    /// Had it waited for nobody.
+    pub(crate) idle: Time,
+    /// As it is.
+    pub(crate) ready: Time,
+}
+
+impl Leaves {
+    /// It waits for nobody.
+    pub(super) fn at(ready: Time) -> Self {
+        Leaves { idle: ready, ready }
+    }
+
+    /// Not before data of memory have come, too.
+    pub(super) fn with(self, data: Arrival) -> Self {
+        Leaves {
+            idle: self.idle.max(data.idle),
+            ready: self.ready.max(data.first),
+        }
+    }
+}
+
 impl Qp {
     /// When its last request has begun to leave.
     pub(super) fn leaves(&self) -> Time {
@@ -136,18 +163,18 @@ impl Fabric {
         found.map_or(QpRef::NOBODY, |index| self.qps[index as usize].reference())
     }
 
-    /// A message, request or answer, leaves its machine, `delay` from now.
+    /// A message, request or answer, leaves its machine.
     ///
-    /// Its place among those that leave by the same port is settled now: what delays messages is
-    /// nearly the same for all of a kind.
-    pub(super) fn depart(&mut self, message: u32, delay: Span, agenda: &mut Agenda<Event>) {
+    /// Its place among those that leave by the same port is settled now: what delays messages, apart
+    /// from others, is nearly the same for all of a kind.
+    pub(super) fn depart(&mut self, message: u32, leaves: Leaves, agenda: &mut Agenda<Event>) {
         let m = self.messages.get(message);
         let (seq, is_request) = (m.seq, m.direction == Direction::Request);
         let (from, to) = match m.direction {
             Direction::Request | Direction::Connect | Direction::Disconnect(_) => (m.from, m.to),
             Direction::Answer(_) | Direction::Connected => (m.to, m.from),
         };
-        let passage = self.travel(message, (from, to), agenda.now(), delay);
+        let passage = self.travel(message, (from, to), agenda.now(), leaves);
         agenda.schedule(passage.last, Event::Arrive { message });
         if is_request {
             self.departed(from, seq, passage.left, agenda);
@@ -159,7 +186,7 @@ impl Fabric {
         message: u32,
         (from, to): (QpRef, QpRef),
         now: Time,
-        delay: Span,
+        leaves: Leaves,
     ) -> Passage {
         let m = self.messages.get(message);
         let here = self.qps[from.index as usize].machine;
@@ -174,13 +201,14 @@ impl Fabric {
         let port = qp.port as usize % machine.nic.ports.len();
         let order = qp.order(m.direction);
         let settled = machine.nic.ports[port].begin(credit, whole);
+        let turn = settled + (leaves.idle - now);
         // A queue pair's messages keep their order.
-        let begin = (settled + delay).max(order.left);
+        let begin = turn.max(leaves.ready).max(order.left);
         machine.nic.counts.sent_messages += 1;
         // The last packet cannot leave before its data have come.
         let tail = machine.link.byte.of(size.head);
         let left = (begin + whole).max(m.gathered + tail);
-        machine.trace.note(Act::PortWait, now + delay, begin);
+        machine.trace.note(Act::PortWait, leaves.ready, begin);
         let mut passage = Passage {
             begin,
             left,
