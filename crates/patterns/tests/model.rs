@@ -127,6 +127,30 @@ fn long_reads_in_flight_fill_the_link() {
 }
 
 #[test]
+fn unreliable_writes_bring_no_more_than_the_link_carries() {
+    const LINK: f64 = 54.55;
+    for size in [256, 1024, 4096] {
+        let pattern = Pattern::inbound(Transport::Uc, &load(Request::Write, size), &WRITERS);
+        let (tallies, _) = on_model("cx3", &pattern);
+        let gbps = rate(&tallies) * f64::from(size) * 8.0 / 1e9;
+        assert!(
+            (0.75 * LINK..LINK).contains(&gbps),
+            "{gbps} Gb/s of {LINK} in messages of {size} B"
+        );
+    }
+}
+
+const WRITERS: Inbound = Inbound {
+    threads: 16,
+    peers: 4,
+    qps: 16,
+    window: None,
+    receivers: 0,
+    depth: 0,
+    memory: 1 << 20,
+};
+
+#[test]
 fn messages_come_to_receivers() {
     for (transport, request, receivers) in [
         (Transport::Ud, Request::Send, 2),

@@ -193,12 +193,13 @@ impl Fabric {
         let source = orderer(&self.qps, m, from);
         let peer = self.qps.get(to.index as usize);
         let there = peer.map_or(here, |peer| peer.machine);
-        let credit = credit(&mut self.machines[there as usize], m, &self.qps, now);
+        let port = self.qps[source].port as usize;
+        let credit = credit(&mut self.machines[there as usize], port, m, &self.qps, now);
         let qp = &mut self.qps[source];
         let machine = &mut self.machines[here as usize];
         let size = Size::of(m, qp, machine.preset.link_layer);
         let whole = machine.link.byte.of(size.wire);
-        let port = qp.port as usize % machine.nic.ports.len();
+        let port = port % machine.nic.ports.len();
         let order = qp.order(m.direction);
         let settled = machine.nic.ports[port].begin(credit, whole);
         let turn = settled + (leaves.idle - now);
@@ -277,10 +278,10 @@ fn orderer(qps: &[Qp], message: &Message, from: QpRef) -> usize {
     }
 }
 
-/// When a message may leave for the port of machine `there`: its sender waits for credits while what is
-/// promised to the NIC there is more than its buffer holds.
+/// When a message may leave for a port of machine `there`: its sender waits for credits while what is
+/// promised to the NIC there, or to the link that leads to it, is more than a buffer holds.
 #[inline]
-fn credit(there: &mut Machine, message: &Message, qps: &[Qp], now: Time) -> Time {
+fn credit(there: &mut Machine, port: usize, message: &Message, qps: &[Qp], now: Time) -> Time {
     let (operation, length) = (message.operation, message.length);
     let span = match message.direction {
         Direction::Request => {
@@ -292,7 +293,8 @@ fn credit(there: &mut Machine, message: &Message, qps: &[Qp], now: Time) -> Time
         _ => super::dc::receiving_span(there),
     };
     let nic = &mut there.nic;
-    let promised = nic.promised.begin(now, span).max(nic.rx.free());
+    let link = nic.inbound[port % nic.inbound.len()].free();
+    let promised = nic.promised.begin(now, span).max(nic.rx.free()).max(link);
     now + (promised - now).saturating_sub(there.link.backlog)
 }
 
