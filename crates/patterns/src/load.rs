@@ -3,6 +3,11 @@
 use adverb_units::Span;
 use adverb_verbs::QpType;
 
+/// Longest list that is posted in one call.
+pub(crate) const MAX_LIST: u32 = 32;
+/// Memory of a link whose positions in a list have places of their own, at most.
+const PLACES: u32 = 4096;
+
 /// Kind of request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request {
@@ -70,7 +75,8 @@ pub struct Limits {
 /// Which places of the peer's memory requests go to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Places {
-    /// Each link has its own, next to those of the others, at this distance in bytes.
+    /// Each link has its own, next to those of the others, at this distance in bytes. Of
+    /// short READs and WRITEs that are posted in lists of a given length each position in the list has.
     Own(u64),
     /// Uniformly random, aligned to this, in so many bytes.
     Random {
@@ -200,6 +206,18 @@ impl Load {
             (Posting::List(n), _) => n.max(1),
             (Posting::Single, _) => 1,
         }
+    }
+
+    /// Places of [`Places::Own`] that a link has. Atomics of a link stay with one word, and long messages
+    /// with one place.
+    #[must_use]
+    pub fn places_a_link(&self) -> u64 {
+        let list = match (self.request, self.posting) {
+            (Request::Read | Request::Write | Request::WriteImm, Posting::List(n)) => n,
+            _ => 1,
+        };
+        let fit = PLACES / self.size.max(64);
+        list.clamp(1, MAX_LIST).min(fit.max(1)).into()
     }
 
     /// One of so many is signaled, so that completions come before the queue is full.

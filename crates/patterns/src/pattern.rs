@@ -182,12 +182,17 @@ impl Pattern {
             vec![pattern.add(0, Part::Serve, shape.memory)]
         };
         let peers = shape.peers.max(1);
+        let links = shape.qps.div_ceil(shape.threads.max(1));
         let threads: Vec<_> = (0..shape.threads)
             .map(|thread| {
+                let load = Load {
+                    first_place: u64::from(thread * links),
+                    ..seeded(load, thread)
+                };
                 let part = match shape.share_of(thread) {
                     // A machine with more threads than requests in flight leaves some idle.
                     Some(0) => Part::Serve,
-                    share => Part::Request(within(&seeded(load, thread), share)),
+                    share => Part::Request(within(&load, share)),
                 };
                 // Its requests bring to, or take from, one place.
                 pattern.add(1 + thread % peers, part, load.payload().into())

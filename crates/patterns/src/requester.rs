@@ -9,15 +9,13 @@ use adverb_verbs::{
 };
 
 use crate::error::PatternError;
-use crate::load::{Aim, Load, Places, Refill, Request, Seen, Timing};
+use crate::load::{Aim, Load, MAX_LIST, Places, Refill, Request, Seen, Timing};
 use crate::member::{BATCH, Watch};
 use crate::polled::Polled;
 use crate::random::Random;
 use crate::reap::Reaper;
 use crate::wiring::Wiring;
 
-/// Longest list that is posted in one call.
-const MAX_LIST: usize = 32;
 /// How long a requester waits for a completion before it gives up.
 const PATIENCE: Span = Span::from_secs(10);
 
@@ -146,15 +144,15 @@ impl<'w, S: Station> Requester<'w, S> {
         let sges = [self.wiring.mr.sge(place, payload)?];
         let pieces: &[Sge<'_>] = if payload > 0 { &sges } else { &[] };
         if list == 1 {
-            let request = self.request(link, pieces)?;
+            let request = self.request((link, 0), pieces)?;
             return Ok(self.queue_pair(link).post_send(&[request])?);
         }
-        let mut requests = [SendRequest::new(WrId(0), Operation::Send, pieces); MAX_LIST];
+        let mut requests = [SendRequest::new(WrId(0), Operation::Send, pieces); MAX_LIST as usize];
         let mut left = list as usize;
         while left > 0 {
-            let n = left.min(MAX_LIST);
-            for request in &mut requests[..n] {
-                *request = self.request(link, pieces)?;
+            let n = left.min(MAX_LIST as usize);
+            for (position, request) in requests[..n].iter_mut().enumerate() {
+                *request = self.request((link, position), pieces)?;
             }
             self.queue_pair(link).post_send(&requests[..n])?;
             left -= n;
@@ -166,17 +164,17 @@ impl<'w, S: Station> Requester<'w, S> {
         &self.wiring.qps[link]
     }
 
-    /// The next request over a link.
+    /// The next request over a link, at its position in a list.
     fn request<'r>(
         &mut self,
-        link: usize,
+        (link, position): (usize, usize),
         pieces: &'r [Sge<'r>],
     ) -> Result<SendRequest<'r>, PatternError>
     where
         'w: 'r,
     {
         let wire = self.wire(link);
-        let operation = self.operation(link, wire);
+        let operation = self.operation((link, position), wire);
         let is_timed = self.load.timing == Timing::Each && self.signal_every == 1;
         let now = is_timed.then(|| self.station.now());
         let track = &mut self.tracks[link];
@@ -229,8 +227,8 @@ impl<'w, S: Station> Requester<'w, S> {
         self.aimed
     }
 
-    fn operation(&mut self, link: usize, wire: usize) -> Operation {
-        let there = self.place(link, wire);
+    fn operation(&mut self, (link, position): (usize, usize), wire: usize) -> Operation {
+        let there = self.place((link, position), wire);
         match self.load.request {
             Request::Send => Operation::Send,
             Request::SendHeaderOnly => Operation::SendWithImm(Imm(link as u32)),
@@ -247,10 +245,13 @@ impl<'w, S: Station> Requester<'w, S> {
         }
     }
 
-    fn place(&mut self, link: usize, wire: usize) -> RemoteAddress {
+    fn place(&mut self, (link, position): (usize, usize), wire: usize) -> RemoteAddress {
         let there = self.wiring.wires[wire].remote;
         match self.load.places {
-            Places::Own(distance) => there.at((self.load.first_place + link as u64) * distance),
+            Places::Own(distance) => {
+                let first = (self.load.first_place + link as u64) * self.load.places_a_link();
+                there.at((first + position as u64 % self.load.places_a_link()) * distance)
+            }
             Places::Random { align, within } => {
                 there.at(self.random.below(within / align.max(1)) * align)
             }

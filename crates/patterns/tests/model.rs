@@ -140,6 +140,15 @@ fn unreliable_writes_bring_no_more_than_the_link_carries() {
     }
 }
 
+#[test]
+fn short_writes_of_many_do_not_meet_in_one_line() {
+    // Without DDIO, parts of one line pass memory one after another.
+    let pattern = Pattern::inbound(Transport::Uc, &load(Request::Write, 8), &WRITERS);
+    let (tallies, _) = on_model("cx", &pattern);
+    let rate = rate(&tallies);
+    assert!(rate > 10e6, "{rate} of 15 M/s");
+}
+
 const WRITERS: Inbound = Inbound {
     threads: 16,
     peers: 4,

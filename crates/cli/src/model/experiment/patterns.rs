@@ -177,15 +177,15 @@ pub(super) fn to_peers(experiment: &Experiment) -> Outbound {
     }
 }
 
-/// Memory of each member: a place for each queue pair, or a buffer for each receive.
+/// Memory of each member: places for each queue pair, or a buffer for each receive.
 fn memory(experiment: &Experiment) -> u64 {
     let p = &experiment.parameters;
     let size = p.operation.size.map_or(0, Bytes::get);
     let posted = p.parties.cores.unwrap_or(1) * count(p.queueing.qps_per_core, 1);
-    let qps = posted
-        .max(p.queueing.qps.unwrap_or(1))
-        .max(p.parties.peer_threads.unwrap_or(1));
-    MEMORY.max(load::distance(experiment) * u64::from(qps) + size)
+    let threads = p.parties.peer_threads.unwrap_or(1).max(1);
+    let qps = posted.max(p.queueing.qps.unwrap_or(1).next_multiple_of(threads));
+    let each = load(experiment).map_or(1, |load| load.places_a_link());
+    MEMORY.max(load::distance(experiment) * u64::from(qps) * each + size)
 }
 
 fn from_peers(experiment: &Experiment, receivers: u32) -> Inbound {
