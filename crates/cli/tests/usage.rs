@@ -56,13 +56,13 @@ fn peers() {
 
 #[test]
 fn sizes() {
-    assert_snapshot!(usage("ping --op send --size 0"), @"error: size 0 B is outside the range of ping, 1 B to 64 MiB");
-    assert_snapshot!(usage("ping --op send --size 128M"), @"error: size 128 MiB is outside the range of ping, 1 B to 64 MiB");
-    assert_snapshot!(usage("blast --op send --size 1..512M"), @"error: size 512 MiB is outside the range of blast, 1 B to 256 MiB");
+    assert_snapshot!(usage("ping --op write --size 0"), @"error: size 0 B is outside the range of ping write, 1 B to 64 MiB");
+    assert_snapshot!(usage("ping --op send --size 128M"), @"error: size 128 MiB is outside the range of ping send, 0 B to 64 MiB");
+    assert_snapshot!(usage("blast --op send --size 1..512M"), @"error: size 512 MiB is outside the range of blast send, 1 B to 256 MiB");
     assert_snapshot!(usage("blast --op send --size 4..1"), @"error: --size: size range '4..1' is empty: write FIRST..LAST with 1 <= FIRST <= LAST, such as 1..1M");
     assert_snapshot!(usage("ping --op send --size many"), @"error: --size: 'many' is not a size: write bytes, or a number with K, M or G (binary), such as 8, 4K, 1M");
     assert_snapshot!(usage("ping --op send --size -8"), @"error: --size: '-8' is not a size: write bytes, or a number with K, M or G (binary), such as 8, 4K, 1M");
-    assert_snapshot!(usage("ping --op send --size 1G --inline"), @"error: size 1 GiB is outside the range of ping, 1 B to 64 MiB");
+    assert_snapshot!(usage("ping --op send --size 1G --inline"), @"error: size 1 GiB is outside the range of ping send, 0 B to 64 MiB");
     assert_snapshot!(usage("ping --op send --size 1M --inline"), @"error: 1 MiB inline: this device takes at most 1 KiB; choose a smaller size or no inline");
     assert_snapshot!(usage("blast --op read --size 8 --inline"), @"error: RDMA READ cannot be inline: its request carries no payload; leave inline out");
 }

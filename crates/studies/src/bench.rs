@@ -226,6 +226,12 @@ impl<'s, S: Station> Bench<'s, S> {
         Ok(self.mr.sge(self.layout.offset(slot), length)?)
     }
 
+    /// The pieces of a request whose payload is in `buffer`: none where there is no payload, for to some
+    /// devices a piece of length 0 is one of 2 GiB.
+    pub(crate) fn pieces<'p>(&self, buffer: &'p [Sge<'p>; 1]) -> &'p [Sge<'p>] {
+        if self.size() > 0 { buffer } else { &[] }
+    }
+
     /// The other side's buffer `slot`. Buffers lie at the same distance on both sides.
     pub(crate) fn remote(&self, slot: u32) -> RemoteAddress {
         self.remote.at(self.layout.offset(slot))

@@ -43,7 +43,8 @@ impl Layout {
         let size = spec.params.size.get();
         Layout {
             size,
-            stride: size.next_multiple_of(CACHE_LINE),
+            // Messages without payload have buffers, too, which nothing touches.
+            stride: size.max(1).next_multiple_of(CACHE_LINE),
             slots,
             send_depth,
             receives,

@@ -112,16 +112,18 @@ fn with_half<S: Station, R: Reap<S>, T>(
     drive: impl FnOnce(&mut dyn Part) -> Result<T, Fault>,
 ) -> Result<T, Fault> {
     let out = [bench.sge(OUT)?];
+    let out = bench.pieces(&out);
     match bench.spec.params.op {
         Opcode::Send | Opcode::WriteImm => {
             let into = receive_buffers(bench)?;
-            let half = Messages::new(bench, send, recv, &out, &into)?;
+            let half = Messages::new(bench, send, recv, out, &into)?;
             drive(&mut in_place(bench, half))
         }
-        Opcode::Write => drive(&mut in_place(bench, PolledMemory::new(bench, send, &out)?)),
+        Opcode::Write => drive(&mut in_place(bench, PolledMemory::new(bench, send, out)?)),
         Opcode::WriteRead | Opcode::Read => {
             let pulled = [bench.sge(IN)?];
-            drive(&mut in_place(bench, Alone::new(bench, send, &out, &pulled)))
+            let pulled = bench.pieces(&pulled);
+            drive(&mut in_place(bench, Alone::new(bench, send, out, pulled)))
         }
     }
 }
@@ -211,7 +213,11 @@ impl<'b, S: Station, R: Reap<S>> Messages<'b, S, R> {
         let name = |i: usize| WrId(i as u64);
         let receives = (0..into.len()).map(|i| {
             // The payload of a WRITE WITH IMM goes where the sender says.
-            let sges: &[Sge<'b>] = if with_imm { &[] } else { &into[i] };
+            let sges = if with_imm {
+                &[]
+            } else {
+                bench.pieces(&into[i])
+            };
             RecvRequest::new(name(i), sges)
         });
         let half = Messages {

@@ -109,13 +109,17 @@ pub enum SpecError {
         /// What it has.
         choices: &'static str,
     },
-    /// Size 0, or too long.
-    #[error("size {size} is outside the range of {program}, 1 B to {max}")]
+    /// Too short, or too long.
+    #[error("size {size} is outside the range of {program} {op}, {least} to {max}")]
     Size {
         /// The program.
         program: Program,
+        /// Its operation.
+        op: Opcode,
         /// What was asked.
         size: Bytes,
+        /// Shortest.
+        least: Bytes,
         /// Longest.
         max: Bytes,
     },
@@ -333,13 +337,20 @@ impl CellSpec {
 
     fn check_extent(&self) -> Result<(), SpecError> {
         let p = &self.params;
-        let max = match self.program {
-            Program::Ping => MAX_PING_SIZE,
-            Program::Blast => MAX_BLAST_SIZE,
+        let (least, max) = match (self.program, p.op) {
+            // Its last byte is what the other side polls.
+            (Program::Ping, Opcode::Write) => (Bytes::new(1), MAX_PING_SIZE),
+            (Program::Ping, _) => (Bytes::new(0), MAX_PING_SIZE),
+            (Program::Blast, _) => (Bytes::new(1), MAX_BLAST_SIZE),
         };
-        if p.size == Bytes::new(0) || p.size > max {
-            let (program, size) = (self.program, p.size);
-            return Err(SpecError::Size { program, size, max });
+        if p.size < least || p.size > max {
+            return Err(SpecError::Size {
+                program: self.program,
+                op: p.op,
+                size: p.size,
+                least,
+                max,
+            });
         }
         let nothing = |what, least| Err(SpecError::Nothing { what, least });
         match p.length {
@@ -494,6 +505,7 @@ mod tests {
             ping(Opcode::Send, |p| p.size = MAX_PING_SIZE),
             ping(Opcode::WriteRead, |p| p.signal = Signaling::WriteUnsignaled),
             ping(Opcode::Read, |p| p.completion = Completion::Event),
+            ping(Opcode::Send, |p| p.size = Bytes::new(0)),
         ] {
             assert_eq!(cell.validate(&caps()), Ok(()), "{}", cell.id);
         }
@@ -505,11 +517,15 @@ mod tests {
         let size = Bytes::new(MAX_BLAST_SIZE.get() + 1);
         refused(
             &blast(|p| p.size = size),
-            "268435457 B is outside the range of blast, 1 B to 256 MiB",
+            "268435457 B is outside the range of blast write, 1 B to 256 MiB",
         );
         refused(
             &ping(Opcode::Send, |p| p.size = Bytes::mib(65)),
-            "ping, 1 B to 64 MiB",
+            "ping send, 0 B to 64 MiB",
+        );
+        refused(
+            &ping(Opcode::Write, |p| p.size = Bytes::new(0)),
+            "ping write, 1 B to 64 MiB",
         );
         refused(
             &blast(|p| p.buffers = 0),

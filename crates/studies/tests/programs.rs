@@ -30,7 +30,7 @@ fn ping_by_every_operation() {
         Opcode::Read,
     ] {
         for completion in COMPLETIONS {
-            for size in SIZES {
+            for size in SIZES.into_iter().chain([0]) {
                 run(&CellSpec::ping(Request {
                     completion,
                     ..checked(op, size)
