@@ -68,6 +68,25 @@ fn a_store_by_each_way_gives_the_values_of_its_keys() {
 }
 
 #[test]
+fn puts_of_a_store_in_memory_are_carried_out_by_the_cores_that_are_asked() {
+    for device in DEVICES {
+        for how in [
+            "--put 0.5",
+            "--put 0.5 --cores 2 --clients 3 --value 900 --reads 2",
+            "--put 1 --batch 1 --qps 1",
+        ] {
+            let store = format!("kv --items 200 --by memory --puts ask {how} {device}");
+            let figures = figures(&store);
+            assert!(count(&figures, "/checked/puts") > 0, "{store}");
+            assert!(figures["checked"].get("locks").is_none(), "{store}");
+            let values = count(&figures, "/checked/values");
+            assert_eq!(values > 0, !how.starts_with("--put 1"), "{store}");
+            assert_eq!(figures["params"]["puts"], "ask");
+        }
+    }
+}
+
+#[test]
 fn a_closed_loop_of_each_operation() {
     for device in DEVICES {
         for how in [
@@ -163,6 +182,10 @@ fn what_cannot_be_is_one_line() {
     assert_snapshot!(refused("kv --items 400000000"), @"error: these items would take more than 2 GiB of memory; choose fewer or smaller ones");
     assert_snapshot!(refused("kv --by memory --value 4"), @"error: a record of 4 B: 8 to 1048576 B are possible");
     assert_snapshot!(refused("kv --by memory --reads 0"), @"error: 0 READs of a GET: 1 to 1 are possible");
+    assert_snapshot!(refused("kv --puts ask"), @"error: --puts ask: by RPC the server's cores change items; it is for --by memory");
+    assert_snapshot!(refused("kv --by memory --puts ask --cores 3"), @"error: 3 server cores for 2 clients: a client is served by one core; choose 1 to 2");
+    assert_snapshot!(refused("kv --by memory --puts ask --rate 5k"), @"error: --rate is for --by rpc: here a client asks again when it was answered");
+    assert_snapshot!(refused("kv --by memory --puts lock --cores 2"), @"error: --cores is for --by rpc and --puts ask: here the server's CPU does nothing");
     assert_snapshot!(refused("closed-loop --op read --inline"), @"error: --inline is for --op write: read carries no payload");
     assert_snapshot!(refused("closed-loop --op read --size 16G"), @"error: these payloads would take more than 2 GiB of memory; choose fewer or smaller ones");
 }

@@ -69,8 +69,9 @@ pub(crate) enum SequencerBy {
 ///
 ///   rpc      clients WRITE requests (UC, inline) into slots that the server's cores poll; a core looks keys
 ///            up in a hash table of its own, many at a time, and answers by a SEND (UD)
-///   memory   the server's CPU does nothing: a GET is --reads dependent READs of --value bytes; a PUT locks
-///            an item and frees it, by two FETCH_ADDs (RC)
+///   memory   a GET is --reads dependent READs of --value bytes (RC), which the server's CPU knows nothing of;
+///            a PUT is as --puts says: lock, two FETCH_ADDs that lock the item and free it; or ask, a
+///            WRITE to a core of the server, which puts the value in its place and answers by a SEND
 ///
 /// All values are checked, or the command fails: they belong to their key, and are whole.
 ///
@@ -85,6 +86,7 @@ Examples:
   adverb kv                                              on the user-space device
   adverb kv --put 0.5 --value 256 --clients 4
   adverb kv --by memory --reads 2 --device model:cx3     two READs for each GET
+  adverb kv --by memory --puts ask --put 0.5 --cores 2   PUTs by the server's cores, as Pilaf and FaRM do
   adverb kv --device model:connect_ib --clients 64 --machines 8 --outstanding 32 --cores 8 --json"
 )]
 pub(crate) struct KvArgs {
@@ -110,7 +112,7 @@ pub(crate) struct KvArgs {
     #[arg(long, value_name = "SHARE", default_value = "0.05", value_parser = share, allow_negative_numbers = true)]
     pub(crate) put: f64,
 
-    /// Items of each core's table (memory: of the whole)
+    /// Items of each core's table (memory with --puts lock: of the whole)
     #[arg(
         long,
         value_name = "N",
@@ -130,6 +132,10 @@ pub(crate) struct KvArgs {
     )]
     pub(crate) reads: u32,
 
+    /// How a PUT changes an item (--by memory): lock or ask [default: lock]
+    #[arg(long, value_name = "HOW", hide_possible_values = true)]
+    pub(crate) puts: Option<KvPuts>,
+
     #[command(flatten)]
     pub(crate) server: ServerArgs,
 
@@ -142,6 +148,13 @@ pub(crate) struct KvArgs {
 pub(crate) enum KvBy {
     Rpc,
     Memory,
+}
+
+/// Who changes an item of a store that clients READ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum KvPuts {
+    Lock,
+    Ask,
 }
 
 /// Threads that keep requests in flight to machines that do nothing: rate and waiting time
@@ -217,7 +230,7 @@ pub(crate) struct PostingArgs {
 /// The server's part.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct ServerArgs {
-    /// Server cores: threads that poll for requests
+    /// Server cores: threads that poll for requests (not where the server's CPU does nothing)
     #[arg(
         long,
         value_name = "N",

@@ -21,7 +21,7 @@ use crate::VERSION;
 use crate::device::DeviceChoice;
 use crate::failure::Usage;
 use crate::interrupt::Interrupt;
-use args::{ClientArgs, ClosedLoopOp, KvBy, PostingArgs, SequencerBy, ServerArgs};
+use args::{ClientArgs, ClosedLoopOp, KvBy, KvPuts, PostingArgs, SequencerBy, ServerArgs};
 pub(crate) use args::{ClosedLoopArgs, KvArgs, SequencerArgs};
 use program::Served;
 use result::{Checked, Figures, Waiting};
@@ -55,7 +55,7 @@ pub(crate) fn sequencer(args: &SequencerArgs) -> anyhow::Result<()> {
             served(name, params, service, &args.server, clients)
         }
         SequencerBy::Atomics => {
-            closed(&args.server)?;
+            passive(&args.server, "--by rpc")?;
             onesided(name, params, Remote::Counter, args.server.posting, clients)
         }
     }
@@ -74,6 +74,13 @@ pub(crate) fn kv(args: &KvArgs) -> anyhow::Result<()> {
     });
     match args.by {
         KvBy::Rpc => {
+            if let Some(puts) = &args.puts {
+                let reason = format!(
+                    "--puts {}: by RPC the server's cores change items; it is for --by memory",
+                    word(puts)
+                );
+                return Err(Usage(reason).into());
+            }
             let service = Service::Store(StoreLoad {
                 items: args.items,
                 level: Level::Memory,
@@ -83,21 +90,46 @@ pub(crate) fn kv(args: &KvArgs) -> anyhow::Result<()> {
             served(name, params, service, &args.server, clients)
         }
         KvBy::Memory => {
-            closed(&args.server)?;
+            let puts = puts(args, value)?;
+            let cores: u32 = match puts {
+                Puts::Lock => 1,
+                Puts::Ask { cores, .. } => cores,
+            };
             let item = u64::from(value.next_multiple_of(64)) * u64::from(args.reads) + 64;
-            check_memory("these items", &[args.items, item])?;
+            check_memory("these items", &[args.items, item, cores.into()])?;
             let each = u64::from(clients.outstanding) * u64::from(args.server.posting.qps);
             let buffers = [each, clients.clients.into(), value.into()];
             check_memory("these records", &buffers)?;
             params["reads"] = args.reads.into();
+            params["puts"] = word(&args.puts.unwrap_or(KvPuts::Lock)).into();
             let remote = Remote::Items(Items {
                 items: args.items,
                 records: vec![value; args.reads as usize],
                 mean_reads: args.reads.into(),
                 put_ratio: args.put,
-                puts: Puts::Lock,
+                puts,
             });
             onesided(name, params, remote, args.server.posting, clients)
+        }
+    }
+}
+
+/// How items are changed that clients READ.
+fn puts(args: &KvArgs, value: u32) -> anyhow::Result<Puts> {
+    match args.puts {
+        None | Some(KvPuts::Lock) => {
+            passive(&args.server, "--by rpc and --puts ask")?;
+            Ok(Puts::Lock)
+        }
+        Some(KvPuts::Ask) => {
+            if args.server.rate.is_some() {
+                let reason =
+                    "--rate is for --by rpc: here a client asks again when it was answered";
+                return Err(Usage(reason.to_owned()).into());
+            }
+            let cores = args.server.cores;
+            check_cores(cores, args.clients.clients)?;
+            Ok(Puts::Ask { cores, value })
         }
     }
 }
@@ -187,13 +219,7 @@ fn served(
     clients: &ClientArgs,
 ) -> anyhow::Result<()> {
     check_counts(clients, server.posting)?;
-    if server.cores == 0 || server.cores > clients.clients {
-        let (cores, all) = (server.cores, clients.clients);
-        return Err(Usage(format!(
-            "{cores} server cores for {all} clients: a client is served by one core; choose 1 to {all}"
-        ))
-        .into());
-    }
+    check_cores(server.cores, clients.clients)?;
     if let Service::Store(store) = service {
         check_store(&store, server, clients)?;
     }
@@ -242,7 +268,7 @@ fn served(
     figures.print(clients.json)
 }
 
-/// A service without a server's CPU.
+/// A service in memory that clients reach by themselves.
 fn onesided(
     name: &'static str,
     params: Value,
@@ -266,24 +292,49 @@ fn onesided(
         },
     };
     let tallies = run(clients, &program)?;
-    let (owner, others) = (&tallies[0], &tallies[1..]);
+    let (owners, others) = tallies.split_at(program.owners() as usize);
     let mut figures = figures(name, params, (posting, posts.qps), clients, others);
-    figures.title = format!("without a server's CPU, {}", figures.title);
+    let puts = match &program.remote {
+        Remote::Items(items) => items.puts,
+        Remote::Counter => Puts::Lock,
+    };
+    let who = match puts {
+        Puts::Lock => "without a server's CPU".to_owned(),
+        Puts::Ask { cores, .. } => format!("PUTs by {}", counted(cores, "server core")),
+    };
+    figures.title = format!("{who}, {}", figures.title);
     figures.checked = match program.remote {
         Remote::Counter => numbers(others, None)?,
-        Remote::Items(_) => {
-            let locked: u64 = others.iter().map(|tally| tally.locked).sum();
-            if locked != owner.locked {
-                let found = owner.locked;
-                bail!("clients locked items {locked} times, memory says {found} times");
-            }
-            Checked {
-                locks: Some(locked).filter(|locked| *locked > 0),
-                ..values(others)
-            }
-        }
+        Remote::Items(_) => changes(owners, others, puts)?,
     };
+    if let Puts::Ask { cores, .. } = puts {
+        figures.params["server_cores"] = cores.into();
+    }
     figures.print(clients.json)
+}
+
+/// Values, and how often items were changed, if clients and memory agree on that.
+fn changes(
+    owners: &[ServiceTally],
+    clients: &[ServiceTally],
+    puts: Puts,
+) -> anyhow::Result<Checked> {
+    let count = |tallies: &[ServiceTally]| tallies.iter().map(|tally| tally.locked).sum::<u64>();
+    let (done, found) = (count(clients), count(owners));
+    if done != found {
+        bail!("clients changed items {done} times, memory says {found} times");
+    }
+    let some = Some(done).filter(|done| *done > 0);
+    Ok(match puts {
+        Puts::Lock => Checked {
+            locks: some,
+            ..values(clients)
+        },
+        Puts::Ask { .. } => Checked {
+            puts: some,
+            ..values(clients)
+        },
+    })
 }
 
 /// Runs a program on the device that was named.
@@ -350,6 +401,17 @@ fn values(clients: &[ServiceTally]) -> Checked {
     }
 }
 
+/// Refuses server cores that would have no client, or none at all.
+fn check_cores(cores: u32, clients: u32) -> anyhow::Result<()> {
+    if (1..=clients).contains(&cores) {
+        return Ok(());
+    }
+    Err(Usage(format!(
+        "{cores} server cores for {clients} clients: a client is served by one core; choose 1 to {clients}"
+    ))
+    .into())
+}
+
 fn check_counts(clients: &ClientArgs, posts: PostingArgs) -> anyhow::Result<()> {
     for (what, given, most) in [
         ("--clients", clients.clients, 4096),
@@ -412,14 +474,14 @@ fn posting(posts: PostingArgs, most: u32, what: &str) -> anyhow::Result<Posting>
 }
 
 /// Refuses what only a server's cores have.
-fn closed(server: &ServerArgs) -> anyhow::Result<()> {
+fn passive(server: &ServerArgs, rather: &str) -> anyhow::Result<()> {
     let refused = match server {
         ServerArgs { rate: Some(_), .. } => "--rate",
         ServerArgs { cores: 2.., .. } => "--cores",
         _ => return Ok(()),
     };
     Err(Usage(format!(
-        "{refused} is for --by rpc: here the server's CPU does nothing"
+        "{refused} is for {rather}: here the server's CPU does nothing"
     ))
     .into())
 }

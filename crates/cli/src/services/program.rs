@@ -94,8 +94,8 @@ impl Program for OneSided {
         self.machine(role)
     }
 
-    fn peers(&self, _role: RoleId) -> Vec<RoleId> {
-        Vec::new()
+    fn peers(&self, role: RoleId) -> Vec<RoleId> {
+        self.owner(role).into_iter().collect()
     }
 
     fn run<S: Station>(

@@ -57,6 +57,9 @@ pub(super) struct Checked {
     /// Items that were locked, each of them free at the end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) locks: Option<u64>,
+    /// PUTs that a server's core carried out, each counted in its memory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) puts: Option<u64>,
 }
 
 /// The figures of one run.
@@ -134,6 +137,7 @@ impl Checked {
             (self.numbers, "numbers, each handed out exactly once"),
             (self.values, "values, each whole and of its key"),
             (self.locks, "locks, all free at the end"),
+            (self.puts, "PUTs, each found in the server's memory"),
         ];
         let parts = parts
             .into_iter()

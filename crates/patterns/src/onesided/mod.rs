@@ -139,6 +139,12 @@ impl OneSided {
         })
     }
 
+    /// The owner that a client belongs to; none for an owner.
+    pub fn owner(&self, role: RoleId) -> Option<RoleId> {
+        let client = role.0.checked_sub(self.owners())?;
+        Some(RoleId(client % self.owners()))
+    }
+
     /// A client's place among those of its owner.
     fn place(&self, role: RoleId) -> u32 {
         (role.0 - self.owners()) / self.owners()
@@ -195,11 +201,13 @@ impl OneSided {
         };
         let operations = u64::from(clients.qps) * u64::from(clients.outstanding);
         for client in owners..self.members() {
-            let owner = RoleId((client - owners) % owners);
+            let role = RoleId(client);
             let part = Part::Request(load.clone());
             let memory = operations * layout.widest();
-            let client = pattern.add(self.machine(RoleId(client)), part, memory);
-            (0..clients.qps).for_each(|_| pattern.link(client, owner));
+            let client = pattern.add(self.machine(role), part, memory);
+            if let Some(owner) = self.owner(role) {
+                (0..clients.qps).for_each(|_| pattern.link(client, owner));
+            }
         }
         pattern
     }
