@@ -59,11 +59,7 @@ fn published_values_are_marks_with_their_source_beside_the_same_series() {
         page.contains("8 buffers: 3.33 M/s (2.50 M/s to 4.00 M/s), as published (AB-1)"),
         "a rate"
     );
-    assert_eq!(
-        page.matches("Crosses without a line are published values")
-            .count(),
-        1
-    );
+    assert_eq!(page.matches("Crosses are published values").count(), 1);
 }
 
 #[test]
@@ -156,4 +152,56 @@ fn of_a_model_nothing_is_said_about_noise_but_that_it_has_none() {
     assert!(page.contains("How to use RDMA verbs: a prediction"));
     assert!(page.contains(", predicted</title>"), "points say so");
     assert!(!page.contains(" repetitions)</title>"));
+}
+
+/// The crosses of the rankings, with their titles.
+fn on_bars(page: &str) -> Vec<&str> {
+    let bars = page.split("class=\"plot bars\"").skip(1);
+    let plots = bars.filter_map(|rest| rest.split("</svg>").next());
+    let titles = plots.flat_map(|plot| plot.split("<title>").skip(1));
+    titles
+        .filter_map(|rest| rest.split("</title>").next())
+        .filter(|title| title.contains("as published"))
+        .collect()
+}
+
+#[test]
+fn published_values_are_crosses_on_the_bars_of_the_same_ping() {
+    let model = common::on_model(&common::study());
+    let ranked = |r: &&Record| r.figures.contains(&"rank-cpu".to_owned());
+    let cell = model.iter().find(ranked).unwrap();
+    let of = |quantity, figure: f64| PublishedPoint {
+        program: cell.program,
+        params: cell.params.clone(),
+        quantity,
+        low: 0.9 * figure,
+        high: 1.1 * figure,
+        ..point(Some(figure))
+    };
+    let points = [
+        of(PublishedQuantity::OneWay, 2000.0),
+        of(PublishedQuantity::CpuActive, 50.0),
+        of(PublishedQuantity::CpuActivePerRound, 1500.0),
+        of(PublishedQuantity::CpuPassive, 30.0),
+    ];
+    let page = self::page(&model, &points);
+    let crosses = on_bars(&page);
+    for words in [
+        "64 B: 4.00 µs (3.60 µs to 4.40 µs), as published (AB-1), A &amp; B, HPCC 2012",
+        "64 B: 50 % (45 % to 55 %), as published",
+        "64 B: 1.50 µs (1.35 µs to 1.65 µs), as published",
+    ] {
+        assert!(
+            crosses.iter().any(|title| title.contains(words)),
+            "{words}: {crosses:?}"
+        );
+    }
+    // The round trip stands in two panels where the ping polls; nobody ranks the passive side.
+    assert!(crosses.iter().all(|title| !title.contains("30 %")));
+    let source = "published: A &amp; B, HPCC 2012</text>";
+    assert!(page.contains(source), "the source stands below the bars");
+    // Another size is another cell.
+    let mut other = of(PublishedQuantity::OneWay, 2000.0);
+    other.params.size_bytes = adverb_units::Bytes::new(65);
+    assert!(on_bars(&self::page(&model, &[other])).is_empty());
 }

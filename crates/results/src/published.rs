@@ -11,6 +11,8 @@ pub enum PublishedQuantity {
     CpuActive,
     /// CPU of the passive side, in percent of one core.
     CpuPassive,
+    /// CPU time that a round of a ping takes of the active side, in ns.
+    CpuActivePerRound,
 }
 
 /// A published value of a cell, measured by others on hardware that a model stands for. It is no

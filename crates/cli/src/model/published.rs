@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use adverb_hwmodel::{Placement, Preset};
-use adverb_results::{DeviceKind, PublishedPoint, PublishedQuantity, Record};
+use adverb_results::{DeviceKind, Program, PublishedPoint, PublishedQuantity, Record};
 use adverb_studies::CellSpec;
 use adverb_units::Bytes;
 use adverb_validate::{Data, Entry, Experiment, Grade, Metric, Plan, Side};
@@ -84,6 +84,9 @@ fn conversion(
         ) => PublishedQuantity::OneWay,
         (Metric::CpuPercent, Some(Side::Responder)) => PublishedQuantity::CpuPassive,
         (Metric::CpuPercent, _) => PublishedQuantity::CpuActive,
+        (Metric::CpuNsPerOp, None | Some(Side::Requester)) if spec.program == Program::Ping => {
+            PublishedQuantity::CpuActivePerRound
+        }
         _ => return None,
     };
     let bits = bits(spec.params.size);
@@ -101,8 +104,6 @@ fn bits(size: Bytes) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use adverb_results::Program;
-
     use super::*;
 
     fn points() -> Vec<PublishedPoint> {
@@ -125,6 +126,10 @@ mod tests {
         assert_eq!(cpu.quantity, PublishedQuantity::CpuActive);
         let ping = named("SV-WR-10").unwrap();
         assert_eq!(ping.value, Some(1320.0));
+        let round = named("RUS-04").unwrap();
+        assert_eq!(round.quantity, PublishedQuantity::CpuActivePerRound);
+        assert_eq!(round.value, Some(3819.0));
+        assert!(named("RUS-06").is_none(), "of the passive side");
     }
 
     #[test]

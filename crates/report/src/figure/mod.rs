@@ -14,6 +14,7 @@ use adverb_results::{DeviceKind, DeviceRef, FigureId, Outcome, PublishedPoint, R
 use crate::cells::{Cell, Cells, Quantity};
 use crate::format;
 use label::Label;
+pub(crate) use published::look;
 pub(crate) use rank::{chosen_size, ranked, variant};
 use table::{PanelSpec, X};
 
@@ -109,6 +110,15 @@ pub(crate) struct Bar {
     pub(crate) name: String,
     pub(crate) style: Style,
     pub(crate) value: Point,
+    /// What others published of the same.
+    pub(crate) published: Vec<Mark>,
+}
+
+/// A published value beside a bar.
+pub(crate) struct Mark {
+    /// Paper or repository.
+    pub(crate) source: String,
+    pub(crate) value: Point,
 }
 
 impl Figure {
@@ -134,7 +144,9 @@ impl Figure {
                 .filter(|point| published::is_of(point, device))
                 .collect();
             panels.extend(match id {
-                FigureId::RankRtt | FigureId::RankCpu => rank::panels(id, &of_device, prefix),
+                FigureId::RankRtt | FigureId::RankCpu => {
+                    rank::panels(id, &of_device, prefix, &published)
+                }
                 FigureId::Latency => latency::panels(&of_device, prefix),
                 _ => lines(id, &of_device, prefix, &published),
             });
@@ -145,6 +157,11 @@ impl Figure {
             panels,
             failed: failures(id, records),
         }
+    }
+
+    /// Whether published values stand in any of its panels.
+    pub(crate) fn has_published(&self) -> bool {
+        self.panels.iter().any(Panel::has_published)
     }
 
     /// Names and styles of all series or none for bars, in order, each once.
@@ -161,6 +178,16 @@ impl Figure {
             }
         }
         legend
+    }
+}
+
+impl Panel {
+    /// Whether published values stand in it.
+    fn has_published(&self) -> bool {
+        match &self.body {
+            Body::Lines(lines) => lines.series.iter().any(|s| s.origin == Origin::Published),
+            Body::Bars { bars, .. } => bars.iter().any(|bar| !bar.published.is_empty()),
+        }
     }
 }
 

@@ -5,12 +5,21 @@ use std::collections::BTreeMap;
 use adverb_results::{DeviceKind, DeviceRef, Params, PublishedPoint, PublishedQuantity, Record};
 
 use super::table::{PanelSpec, X};
-use super::{Extent, Origin, Point, Series, Style, prefixed};
+use super::{Extent, Mark, Origin, Point, Series, Style, prefixed};
 use crate::cells::{Cells, Quantity};
 use crate::format;
 
 /// The cross, which no series of records of one operation has.
 const MARKER: u8 = 5;
+
+/// How a published value beside a record is drawn, in the record's colour.
+pub(crate) fn look(of: Style) -> Style {
+    Style {
+        marker: MARKER,
+        hollow: true,
+        ..of
+    }
+}
 
 /// Whether a point is of the hardware that a device stands for.
 pub(super) fn is_of(point: &PublishedPoint, device: &DeviceRef) -> bool {
@@ -30,13 +39,13 @@ pub(super) fn series(
     for point in published {
         let Some(cell) = cells
             .iter()
-            .find(|cell| continues(point, cell.record, spec.x))
+            .find(|cell| is_at(point, cell.record, Some(spec.x)))
         else {
             continue;
         };
         let name = prefixed(device, &(spec.series)(cell.record).name);
         let line = drawn.iter().position(|series| series.name == name);
-        if let (Some(line), Some(mark)) = (line, mark(point, spec)) {
+        if let (Some(line), Some(mark)) = (line, on_line(point, spec)) {
             groups.entry((line, &point.source)).or_default().push(mark);
         }
     }
@@ -47,39 +56,42 @@ pub(super) fn series(
             origin: Origin::Published,
             name: format!("{}, published: {source}", of.name),
             short: String::new(),
-            style: Style {
-                marker: MARKER,
-                hollow: true,
-                ..of.style
-            },
+            style: look(of.style),
             points,
         }
     });
     series.collect()
 }
 
-/// Whether a point lies on the line that a record's cell is on: all but what the axis shows is equal.
-fn continues(point: &PublishedPoint, record: &Record, x: X) -> bool {
+/// The marks beside a record's own bar.
+pub(super) fn beside(
+    record: &Record,
+    quantity: Quantity,
+    published: &[&PublishedPoint],
+) -> Vec<Mark> {
+    let of_cell = published.iter().filter(|p| is_at(p, record, None));
+    let marks = of_cell.filter_map(|p| {
+        Some(Mark {
+            source: p.source.clone(),
+            value: mark(p, quantity, (0.0, &format::size(p.params.size_bytes.get())))?,
+        })
+    });
+    marks.collect()
+}
+
+/// Whether a point is of a record's cell, or, with an axis, on the line that the cell is on: all but what
+/// the axis shows is equal.
+fn is_at(point: &PublishedPoint, record: &Record, axis: Option<X>) -> bool {
     let all_but_x = |params: &Params| {
-        let (size, buffers) = match x {
-            X::Size => (None, Some(params.buffers)),
-            X::Buffers => (Some(params.size_bytes), None),
-        };
+        let size = (!matches!(axis, Some(X::Size))).then_some(params.size_bytes);
+        let buffers = (!matches!(axis, Some(X::Buffers))).then_some(params.buffers);
         let how = (params.completion, params.post, params.signal);
         (params.op, params.inline, how, size, buffers, params.verify)
     };
     point.program == record.program && all_but_x(&point.params) == all_but_x(&record.params)
 }
 
-fn mark(point: &PublishedPoint, spec: &PanelSpec) -> Option<Point> {
-    let convert = conversion(point, spec.y)?;
-    let (low, high) = (convert(point.low), convert(point.high));
-    let (low, high) = (low.min(high), low.max(high));
-    let value = point.value.map(&convert);
-    let is_drawn = |v: f64| v.is_finite() && v >= 0.0;
-    if !(is_drawn(low) && is_drawn(high)) {
-        return None;
-    }
+fn on_line(point: &PublishedPoint, spec: &PanelSpec) -> Option<Point> {
     let params = &point.params;
     let (x, place) = match spec.x {
         X::Size => (
@@ -88,13 +100,26 @@ fn mark(point: &PublishedPoint, spec: &PanelSpec) -> Option<Point> {
         ),
         X::Buffers => (params.buffers.into(), format::buffers(params.buffers)),
     };
-    let range = format!("{} to {}", spec.y.show(low), spec.y.show(high));
+    mark(point, spec.y, (x as f64, &place))
+}
+
+/// A point in another quantity, at a place that has a name; none where it has no such quantity.
+fn mark(point: &PublishedPoint, into: Quantity, (x, place): (f64, &str)) -> Option<Point> {
+    let convert = conversion(point, into)?;
+    let (low, high) = (convert(point.low), convert(point.high));
+    let (low, high) = (low.min(high), low.max(high));
+    let value = point.value.map(&convert);
+    let is_drawn = |v: f64| v.is_finite() && v >= 0.0;
+    if !(is_drawn(low) && is_drawn(high)) {
+        return None;
+    }
+    let range = format!("{} to {}", into.show(low), into.show(high));
     let words = match value {
-        Some(value) => format!("{} ({range})", spec.y.show(value)),
+        Some(value) => format!("{} ({range})", into.show(value)),
         None => range,
     };
     Some(Point {
-        x: x as f64,
+        x,
         y: value.unwrap_or(f64::midpoint(low, high)),
         low,
         high,
@@ -117,6 +142,7 @@ fn conversion(point: &PublishedPoint, into: Quantity) -> Option<impl Fn(f64) -> 
         ),
         PublishedQuantity::CpuActive => into == Quantity::CpuActive,
         PublishedQuantity::CpuPassive => into == Quantity::CpuPassive,
+        PublishedQuantity::CpuActivePerRound => into == Quantity::CpuActivePerRound,
     };
     known.then_some(move |figure: f64| match into {
         Quantity::RoundTrip => 2.0 * figure,

@@ -1,13 +1,18 @@
 //! The tutorial's rankings: one bar a variant of the 64 B ping.
 
-use adverb_results::{Completion, DeviceRef, FigureId};
+use adverb_results::{Completion, DeviceRef, FigureId, PublishedPoint};
 
-use super::{Bar, Body, Extent, Panel, Point, label, prefixed, spread_in_words};
+use super::{Bar, Body, Extent, Panel, Point, label, prefixed, published, spread_in_words};
 use crate::cells::{Cell, Cells, Quantity};
 use crate::format;
 
 /// The panels of a ranking.
-pub(crate) fn panels(id: FigureId, cells: &Cells<'_>, device: Option<&DeviceRef>) -> Vec<Panel> {
+pub(crate) fn panels(
+    id: FigureId,
+    cells: &Cells<'_>,
+    device: Option<&DeviceRef>,
+    published: &[&PublishedPoint],
+) -> Vec<Panel> {
     let polled = cells.filter(|r| r.params.completion == Completion::Poll);
     let panels = match id {
         FigureId::RankRtt => [
@@ -28,7 +33,7 @@ pub(crate) fn panels(id: FigureId, cells: &Cells<'_>, device: Option<&DeviceRef>
         ],
     };
     let panel = |(title, quantity, cells): (&str, Quantity, &Cells<'_>)| {
-        let bars = bars(cells, quantity);
+        let bars = bars(cells, quantity, published);
         let title = prefixed(device, title);
         (!bars.is_empty()).then_some(Panel {
             title,
@@ -70,7 +75,7 @@ pub(crate) fn chosen_size(cells: &Cells<'_>) -> Option<u64> {
         .min_by_key(|size| (*size != 64, *size))
 }
 
-fn bars(cells: &Cells<'_>, quantity: Quantity) -> Vec<Bar> {
+fn bars(cells: &Cells<'_>, quantity: Quantity, points: &[&PublishedPoint]) -> Vec<Bar> {
     let bar = |(cell, _): (Cell<'_>, f64)| {
         let sample = cell.sample(quantity)?;
         let name = variant(cell);
@@ -91,6 +96,7 @@ fn bars(cells: &Cells<'_>, quantity: Quantity) -> Vec<Bar> {
             name,
             style: label::of_operation(cell.record),
             value,
+            published: published::beside(cell.record, quantity, points),
         })
     };
     ranked(cells, quantity)

@@ -7,7 +7,7 @@ mod table;
 use adverb_results::{DeviceKind, FigureId};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use crate::figure::{Figure, Origin};
+use crate::figure::Figure;
 use crate::findings::Finding;
 use crate::{Report, plot};
 
@@ -159,9 +159,9 @@ fn figure_section(figure: &Figure) -> Markup {
             @if figure.panels.is_empty() {
                 p class="empty" { "No cell of this figure was measured." }
             }
-            @if legend.iter().any(|(.., origin)| *origin == Origin::Published) {
+            @if figure.has_published() {
                 p class="about" {
-                    "Crosses without a line are published values of the hardware that the model stands for, with the "
+                    "Crosses are published values of the hardware that the model stands for, with the "
                     "interval that each lies in: others measured them there; nothing of them was measured here."
                 }
             }

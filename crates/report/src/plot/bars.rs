@@ -1,50 +1,127 @@
-//! A ranking: horizontal bars from zero, the name above each, the value behind it.
+//! A ranking: horizontal bars from zero, the name above each, the value behind it. Published values of
+//! the same stand on the bars as crosses, with their intervals; their sources below.
 
 use maud::{Markup, html};
 
-use super::mark::at;
+use super::mark::{at, shape};
 use crate::cells::Quantity;
-use crate::figure::Bar;
+use crate::figure::{Bar, Extent, Point, look};
 
 const WIDTH: f64 = 440.0;
 const ROW: f64 = 34.0;
 const BAR: f64 = 12.0;
 /// Room behind the longest bar for its value.
 const VALUE: f64 = 78.0;
+/// The same where a published one stands behind it.
+const VALUES: f64 = 180.0;
+/// Height of a line of text.
+const LINE: f64 = 16.0;
+
+/// Where values lie.
+struct Scale {
+    longest: f64,
+    width: f64,
+}
+
+impl Scale {
+    fn of(bars: &[Bar]) -> Self {
+        let marks = bars.iter().flat_map(|bar| &bar.published);
+        let ends = bars.iter().map(|bar| bar.value.high);
+        let ends = ends.chain(marks.clone().map(|mark| mark.value.high));
+        let values = if marks.count() > 0 { VALUES } else { VALUE };
+        Scale {
+            longest: ends.fold(f64::MIN_POSITIVE, f64::max),
+            width: WIDTH - values,
+        }
+    }
+
+    fn place(&self, value: f64) -> f64 {
+        (value / self.longest).clamp(0.0, 1.0) * self.width
+    }
+
+    /// Ends of a range, where it is wide enough to be seen.
+    fn range(&self, of: &Point) -> Option<(f64, f64)> {
+        let (low, high) = (self.place(of.low), self.place(of.high));
+        (high - low > 2.0).then_some((low, high))
+    }
+}
 
 /// The bars as SVG.
 pub(crate) fn draw(title: &str, quantity: Quantity, bars: &[Bar]) -> Markup {
-    let longest = bars
-        .iter()
-        .map(|b| b.value.high)
-        .fold(f64::MIN_POSITIVE, f64::max);
-    let place = |value: f64| (value / longest).clamp(0.0, 1.0) * (WIDTH - VALUE);
-    let height = ROW * bars.len() as f64 + 6.0;
+    let scale = Scale::of(bars);
+    let sources = sources(bars);
+    let rows = ROW * bars.len() as f64 + 6.0;
+    let height = rows + LINE * sources.len() as f64;
+    let marks: usize = bars.iter().map(|bar| bar.published.len()).sum();
     html! {
         svg class="plot bars" viewBox=(format!("0 0 {WIDTH} {height}")) role="img" tabindex="0"
-            aria-label=(description(title, quantity, bars)) data-points=(bars.len()) {
-            @for (row, bar) in bars.iter().enumerate() {
-                @let top = ROW * row as f64 + 16.0;
-                @let middle = top + BAR / 2.0;
-                @let (low, high) = (place(bar.value.low), place(bar.value.high));
-                text class="name" x="0" y=(at(top - 4.0)) { (bar.name) }
-                g class="pt" data-y=(bar.value.y) {
-                    title { (bar.value.text) }
-                    rect class={ "bar c" (bar.style.color % 8) } x="0" y=(at(top)) width=(at(place(bar.value.y).max(1.0))) height=(at(BAR)) {}
-                }
-                @if high - low > 2.0 {
-                    path class="whisker" d=(format!("M{low:.1} {middle:.1}H{high:.1}M{low:.1} {0:.1}v6M{high:.1} {0:.1}v6", middle - 3.0)) {}
-                }
-                text class="value" x=(at(high.max(1.0) + 5.0)) y=(at(top + 10.0)) { (quantity.show(bar.value.y)) }
+            aria-label=(description(title, quantity, bars)) data-points=(bars.len() + marks) {
+            @for (row, bar) in bars.iter().enumerate() { (row_of(bar, ROW * row as f64 + 16.0, quantity, &scale)) }
+            @for (line, source) in sources.iter().enumerate() {
+                @let base = rows + LINE * (line as f64 + 0.7);
+                g transform=(format!("translate(5,{:.1})", base - 4.0)) { (shape(look(bars[0].style))) }
+                text x="14" y=(at(base)) { "published: " (source) }
             }
         }
     }
 }
 
+fn row_of(bar: &Bar, top: f64, quantity: Quantity, scale: &Scale) -> Markup {
+    let middle = top + BAR / 2.0;
+    let end = bar.published.iter().map(|mark| mark.value.high);
+    let end = end.fold(bar.value.high, f64::max);
+    html! {
+        text class="name" x="0" y=(at(top - 4.0)) { (bar.name) }
+        g class="pt" data-y=(bar.value.y) {
+            title { (bar.value.text) }
+            rect class={ "bar c" (bar.style.color % 8) } x="0" y=(at(top)) width=(at(scale.place(bar.value.y).max(1.0))) height=(at(BAR)) {}
+        }
+        @if let Some((low, high)) = scale.range(&bar.value) {
+            path class="whisker" d=(ends(low, high, middle)) {}
+        }
+        @for mark in &bar.published {
+            @if let Some((low, high)) = scale.range(&mark.value) {
+                path class="whisker" d=(ends(low, high, middle)) {}
+            }
+            g class="pt" data-y=(mark.value.y) transform=(format!("translate({:.1},{middle:.1})", scale.place(mark.value.y))) {
+                title { (bar.name) ", " (mark.value.text) ", " (mark.source) }
+                // Bounds have ends, and no middle.
+                @if mark.value.extent == Extent::Value { (shape(look(bar.style))) }
+            }
+        }
+        text class="value" x=(at(scale.place(end).max(1.0) + 7.0)) y=(at(top + 10.0)) {
+            (quantity.show(bar.value.y))
+            @for mark in bar.published.iter().filter(|mark| mark.value.extent == Extent::Value) {
+                tspan class="other" { ", published " (quantity.show(mark.value.y)) }
+            }
+        }
+    }
+}
+
+/// A line from one place to another, with a stroke across at each.
+fn ends(low: f64, high: f64, middle: f64) -> String {
+    let top = middle - 3.0;
+    format!("M{low:.1} {middle:.1}H{high:.1}M{low:.1} {top:.1}v6M{high:.1} {top:.1}v6")
+}
+
+/// Where the published values come from, each source once.
+fn sources(bars: &[Bar]) -> Vec<&str> {
+    let mut sources: Vec<&str> = Vec::new();
+    for mark in bars.iter().flat_map(|bar| &bar.published) {
+        if !sources.contains(&mark.source.as_str()) {
+            sources.push(&mark.source);
+        }
+    }
+    sources
+}
+
 fn description(title: &str, quantity: Quantity, bars: &[Bar]) -> String {
-    let rows: Vec<String> = bars
-        .iter()
-        .map(|b| format!("{}: {}", b.name, quantity.show(b.value.y)))
-        .collect();
+    let row = |bar: &Bar| {
+        let marks = bar.published.iter();
+        let marks = marks.map(|mark| format!(" (published: {})", quantity.show(mark.value.y)));
+        let marks: String = marks.collect();
+        format!("{}: {}{marks}", bar.name, quantity.show(bar.value.y))
+    };
+    let rows: Vec<String> = bars.iter().map(row).collect();
     format!("{title}, smallest first. {}", rows.join("; "))
 }
