@@ -98,9 +98,22 @@ pub struct Preset {
 #[non_exhaustive]
 pub enum PresetError {
     /// No preset of that name comes with Adverb.
-    #[error("there is no preset '{name}'{}; presets: {}", near(name), names().join(", "))]
+    #[error("there is no preset '{name}'{}", near_or_all(name))]
     Unknown {
         /// What was asked for.
+        name: String,
+    },
+    /// A preset extends one that does not come with Adverb.
+    #[error(
+        "{file}:{line}: extends = '{name}', but there is no such preset{}",
+        near_or_all(name)
+    )]
+    UnknownBase {
+        /// Which file.
+        file: String,
+        /// Where.
+        line: usize,
+        /// What it extends.
         name: String,
     },
     /// The file is not TOML.
@@ -208,7 +221,7 @@ impl Preset {
         })?;
         let reader = Reader { file, text };
         let mut preset = match document.get("extends") {
-            Some(base) => Preset::built_in(reader.text_of("extends", base)?)?,
+            Some(base) => reader.base(base)?,
             None => Preset {
                 name: String::new(),
                 summary: String::new(),
@@ -307,6 +320,15 @@ impl Reader<'_> {
             .ok_or_else(|| self.impossible(name, item.to_string().trim(), "a text", item.span()))
     }
 
+    fn base(&self, item: &Item) -> Result<Preset, PresetError> {
+        let name = self.text_of("extends", item)?;
+        Preset::built_in(name).map_err(|_| PresetError::UnknownBase {
+            file: self.file.into(),
+            line: line(self.text, item.span()),
+            name: name.into(),
+        })
+    }
+
     fn entry(&self, preset: &mut Preset, key: &str, item: &Item) -> Result<(), PresetError> {
         match key {
             "name" => preset.name = self.text_of(key, item)?.into(),
@@ -351,7 +373,7 @@ impl Reader<'_> {
         for (name, item) in table {
             let at = table.key(name).and_then(toml_edit::Key::span);
             let found = self.field(&format!("{group}.{name}"), at.clone())?;
-            let shape = "{ value = NUMBER, source = \"WHERE FROM\" }";
+            let shape = "write { value = NUMBER, source = \"WHERE FROM\" }";
             let wrong = || self.impossible(found.path, item.to_string().trim(), shape, at.clone());
             let given = item.as_inline_table().ok_or_else(wrong)?;
             let value = given.get("value").and_then(number).ok_or_else(wrong)?;
@@ -407,8 +429,12 @@ fn line(text: &str, at: Option<Range<usize>>) -> usize {
     1 + before.map_or(0, |before| before.matches('\n').count())
 }
 
-fn near(name: &str) -> String {
-    closest(name, names())
+/// The near preset, or else all there are.
+fn near_or_all(name: &str) -> String {
+    match closest(name, names()) {
+        none if none.is_empty() => format!("; presets: {}", names().join(", ")),
+        near => near,
+    }
 }
 
 fn near_field(name: &str) -> String {
@@ -482,13 +508,18 @@ mod tests {
         );
         assert_eq!(
             refusal(&format!("{start}tx_ns = 3")),
-            "mine.toml:4: nic.tx_ns = 3 is impossible: { value = NUMBER, source = \"WHERE FROM\" }"
+            "mine.toml:4: nic.tx_ns = 3 is impossible: write { value = NUMBER, source = \"WHERE FROM\" }"
         );
         assert_eq!(
             refusal("extends = \"netfpga_hsw\"\n[link]\ngbps = { value = 10, source = \"x\" }"),
             "mine.toml:3: link.gbps = 10 is impossible: kind = \"bare-device\" has no such parameter"
         );
-        assert!(refusal("extends = \"cx33\"").contains("did you mean cx3?"));
+        assert_eq!(
+            refusal("name = \"mine\"\nextends = \"cx33\""),
+            "mine.toml:2: extends = 'cx33', but there is no such preset; did you mean cx3?"
+        );
+        let unlike = Preset::built_in("nothing_like_it").unwrap_err().to_string();
+        assert!(unlike.contains("; presets: mellanox, "), "{unlike}");
         assert!(refusal("name = ").starts_with("mine.toml:1: "));
         assert!(refusal("name = \"x\"").ends_with("extend a preset that has it"));
     }
