@@ -477,7 +477,7 @@ pub(crate) struct DoctorArgs {
 ///
 /// The model runs the same programs as real devices do, in virtual time: hosts, PCIe, NICs and
 /// links made of mechanisms, whose parameters are in presets. `--device model:PRESET` of study, ping
-/// and blast runs on one; equal commands give equal figures, on any machine, to the last bit.
+/// and blast, and of the services, runs on one; equal commands give equal figures, on any machine, to the last bit.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -485,7 +485,8 @@ Examples:
   adverb model show cx3
   adverb ping --op read --device model:cx3
   adverb study --device model:connect_ib
-  adverb model validate --worst 10")]
+  adverb model trace cx3 --op read
+  adverb model validate --headlines")]
 pub(crate) struct ModelArgs {
     #[command(subcommand)]
     pub(crate) command: ModelCommand,
@@ -605,15 +606,27 @@ pub(crate) struct TraceArgs {
 ///
 /// Runs the experiment of each row and shows what was published, the interval that the published
 /// value lies in, what the model predicts, and whether that is inside; then scores by file, program,
-/// preset and curve. The error of a row is 0 inside lo..hi, else |ln(predicted / nearest end)|; a
-/// score is the mean over the rows of a curve, then over curves. A row that the model cannot run
-/// says why.
+/// preset and curve.
+///
+///   ratio    predicted over published
+///   error    0 inside lo..hi, else |ln(predicted / nearest end)|: 0.10 is about 10 %; a score is the
+///            mean over the rows of a curve, then over curves
+///   status   inside, outside, ungraded (shown only), cannot (the model lacks something, or the row
+///            cannot be read: it says what) or failed (a deadlock, or a budget was spent)
+///
+/// Parameters of the model were fitted to the rows of calibration.csv and to no others.
 #[derive(Debug, Args)]
-#[command(after_help = "\
+#[command(
+    verbatim_doc_comment,
+    after_help = "\
 Examples:
-  adverb model validate --worst 20
-  adverb model validate --only program=ping
-  adverb model validate --data mine.csv --json")]
+  adverb model validate                          all rows: a minute
+  adverb model validate --headlines              the results that the studies are quoted for
+  adverb model validate --only program=ping      some rows; also preset=, curve=, file=
+  adverb model validate --worst 20 --svg all.svg the worst rows, and all of them as a plot
+  adverb model validate --data mine.csv --json   your own measurements; --columns tells the format
+  adverb model validate --json | jq -r 'select(.status == \"outside\") | .id'"
+)]
 pub(crate) struct ValidateArgs {
     /// Rows of this file (may be repeated) [default: those that come with Adverb]
     ///
@@ -625,16 +638,24 @@ pub(crate) struct ValidateArgs {
     #[arg(long, value_name = "SELECTION")]
     pub(crate) only: Option<Only>,
 
+    /// Only the results that the studies are quoted for, each in words: about 20 rows
+    #[arg(long, conflicts_with_all = ["data", "only", "worst"])]
+    pub(crate) headlines: bool,
+
     /// Show only the N worst rows, the worst first
     #[arg(long, value_name = "N", value_parser = count::<usize>, allow_negative_numbers = true)]
     pub(crate) worst: Option<usize>,
+
+    /// Draw the rows into this file, too: predicted over published, by program
+    #[arg(long, value_name = "FILE.svg")]
+    pub(crate) svg: Option<PathBuf>,
 
     /// One JSON object a row and line on stdout
     #[arg(long, conflicts_with = "worst")]
     pub(crate) json: bool,
 
     /// Instead: print what the columns of such a file mean, and what the programs are
-    #[arg(long, conflicts_with_all = ["data", "only", "worst", "json"])]
+    #[arg(long, conflicts_with_all = ["data", "only", "headlines", "worst", "svg", "json"])]
     pub(crate) columns: bool,
 }
 

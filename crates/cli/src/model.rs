@@ -3,6 +3,7 @@
 //! Both sides of a cell are roles of one simulation in this process: no child processes, no cores
 //! to pin, nothing that other work on this machine could disturb.
 
+mod agreement;
 mod ahead;
 mod cell;
 mod command;

@@ -191,6 +191,8 @@ fn a_wrong_preset_file_is_refused_with_name_value_and_line() {
     };
     assert_snapshot!(refused(preset("gpbs = { value = 10, source = \"x\" }")), @"error: mine.toml:4: there is no parameter 'link.gpbs'; did you mean link.gbps?");
     assert_snapshot!(refused(preset("gbps = { value = -1, source = \"x\" }")), @"error: mine.toml:4: link.gbps = -1 is impossible: 0.01 to 10000");
+    let base = "name = \"mine\"\nextends = \"cx33\"\n".to_owned();
+    assert_snapshot!(refused(base), @"error: mine.toml:2: extends = 'cx33', but there is no such preset; did you mean cx3?");
     let run = place.run(&["ping", "--op", "send", "--preset", "nowhere.toml"]);
     let line = run.refused(1);
     assert!(
@@ -280,6 +282,71 @@ fn published_values_are_predicted_row_by_row() {
     assert!(text.contains("\nscore of "), "{text}");
     let run = place.run(&["model", "validate", "--only", "pong"]);
     assert!(run.refused(2).starts_with("error: --only: no row has "));
+}
+
+#[test]
+fn headlines_are_told_in_words_and_as_json() {
+    let place = Place::new();
+    let text = place.run(&["model", "validate", "--headlines"]).ok().out;
+    for words in [
+        "A sequencer: 2.2, 7, 16.6, 27.4, 97.2, 122 M/s",
+        "  FETCH_ADD: the NIC counts ",
+        "inside, fitted",
+    ] {
+        assert!(text.contains(words), "{words}: {text}");
+    }
+    let args = ["model", "validate", "--headlines", "--json"];
+    let rows = place.run(&args).ok().json();
+    let told = text.lines().skip(1).filter(|line| line.starts_with("  "));
+    assert_eq!(told.count(), rows.len(), "{text}");
+    let run = place.run(&["model", "validate", "--headlines", "--worst", "3"]);
+    assert!(run.refused(2).contains("--headlines"), "{}", run.talk);
+}
+
+#[test]
+fn rows_are_drawn_into_a_file_that_needs_no_other() {
+    let place = Place::new();
+    let args = "model validate --only program=ping --svg ping.svg --json";
+    let rows = place.run(&args.split(' ').collect::<Vec<_>>()).ok().json();
+    let svg = fs::read_to_string(place.path("ping.svg")).unwrap();
+    assert!(svg.starts_with("<svg xmlns") && svg.ends_with("</svg>"));
+    assert!(!svg.contains("href"), "refers to nothing");
+    let graded = rows.iter().filter(|row| row["status"] != "ungraded");
+    assert_eq!(svg.matches("class=\"pt\"").count(), graded.count());
+    let args = "model validate --only program=ping --svg nowhere/ping.svg";
+    let run = place.run(&args.split(' ').collect::<Vec<_>>());
+    assert!(run.refused(1).contains("cannot write nowhere/ping.svg"));
+}
+
+#[test]
+fn a_row_with_a_bad_number_is_named_by_line_and_column() {
+    let place = Place::new();
+    let shipped = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../validate/data/calibration.csv"
+    );
+    let text = fs::read_to_string(shipped).unwrap();
+    let bad = text.replacen(",ns_per_op,300,", ",ns_per_op,fast,", 1);
+    assert_ne!(bad, text);
+    fs::write(place.path("bad.csv"), bad).unwrap();
+    let args = "model validate --data bad.csv --only MAC-04 --json";
+    let args: Vec<&str> = args.split(' ').collect();
+    // A row's name is no selection; its curve is.
+    assert!(place.run(&args).refused(2).contains("no row has"));
+    let args: Vec<&str> = args
+        .into_iter()
+        .map(|a| if a == "MAC-04" { "Fig3a" } else { a })
+        .collect();
+    let row = &place.run(&args).ok().json()[0];
+    assert_eq!(row["status"], "cannot");
+    assert_eq!(
+        row["reason"],
+        "bad.csv, line 2, column value: 'fast' is not a number"
+    );
+    let cut = text.replacen(",ns_per_op,300,ns,", ",ns_per_op,300,", 1);
+    fs::write(place.path("cut.csv"), cut).unwrap();
+    let run = place.run(&["model", "validate", "--data", "cut.csv"]);
+    assert_snapshot!(run.refused(1), @"error: cut.csv, line 2 has 61 cells where the header has 62; quote a cell that holds a comma");
 }
 
 #[test]

@@ -6,6 +6,7 @@
 //! The way of the data: `cells` (the measured cells, with spread) → `figure` (panels, series,
 //! points) → `plot` (SVG) → `page` (HTML); `findings` reads the cells.
 
+pub mod agreement;
 mod cells;
 mod counters;
 mod figure;
@@ -13,6 +14,7 @@ mod findings;
 mod format;
 mod page;
 mod plot;
+mod sheet;
 pub mod timeline;
 
 use adverb_results::{FigureId, Outcome, PublishedPoint, Record};

@@ -2,9 +2,10 @@
 //!
 //! Input is what a caller has traced; nothing is computed here but places.
 
-use maud::{Markup, PreEscaped, html};
+use maud::{Markup, html};
 
 use crate::format;
+use crate::sheet::Sheet;
 
 /// Bars in lanes.
 #[derive(Clone, Debug, PartialEq)]
@@ -57,7 +58,7 @@ pub enum Weight {
 const WIDTH: f64 = 960.0;
 const LEFT: f64 = 120.0;
 const RIGHT: f64 = 944.0;
-const TOP: f64 = 58.0;
+const TOP: f64 = Sheet::TOP;
 const LANE: f64 = 30.0;
 const BAR: f64 = 18.0;
 const THIN: f64 = 8.0;
@@ -70,22 +71,10 @@ const NARROWEST: f64 = 34.0;
 /// Width of a letter.
 const LETTER: f64 = 6.1;
 
-/// Colours and type of the plots, as in `assets/report.css`.
+/// What the plots' own style does not have.
 const STYLE: &str = "
-svg { --paper: #ffffff; --ink: #1b1b1b; --soft: #5a5a5a; --faint: #ececec; color-scheme: light dark;
-  --c0: #0072b2; --c1: #d55e00; --c2: #009e73; --c3: #b5568f; --c4: #c78500; --c5: #3a9fd6; --c6: #1b1b1b; --c7: #8a8100;
-  font: 11.5px system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', sans-serif; background: var(--paper); }
-@media (prefers-color-scheme: dark) {
-  svg { --paper: #16181b; --ink: #e8e6e3; --soft: #a5a8ac; --faint: #272a2f;
-    --c0: #4aa3df; --c1: #f08a3c; --c2: #2fc79a; --c3: #dd92bd; --c4: #e8b030; --c5: #8fd0f5; --c6: #e8e6e3; --c7: #d9d04a; }
-}
-.paper { fill: var(--paper); }
-text { fill: var(--soft); } .title { fill: var(--ink); font-size: 14px; font-weight: 600; } .name { fill: var(--ink); }
-.grid path { fill: none; stroke: var(--faint); } .grid .frame { stroke: var(--soft); stroke-opacity: .55; }
 .bar { fill-opacity: .85; } .beside { fill-opacity: .28; } .words { fill: var(--paper); font-size: 10.5px; pointer-events: none; }
 .handover { fill: none; stroke: var(--soft); stroke-width: 1; stroke-opacity: .7; }
-.c0 { fill: var(--c0); } .c1 { fill: var(--c1); } .c2 { fill: var(--c2); } .c3 { fill: var(--c3); }
-.c4 { fill: var(--c4); } .c5 { fill: var(--c5); } .c6 { fill: var(--c6); } .c7 { fill: var(--c7); }
 ";
 
 impl Timeline {
@@ -93,24 +82,20 @@ impl Timeline {
     pub fn svg(&self) -> String {
         let bottom = TOP + LANE * self.lanes.len() as f64;
         let height = bottom + BELOW;
-        let picture = html! {
-            svg xmlns="http://www.w3.org/2000/svg" viewBox=(format!("0 0 {WIDTH} {height}"))
-                width=(WIDTH) height=(height) role="img" aria-labelledby="t d" {
-                title id="t" { (self.title) }
-                desc id="d" { (self.note) }
-                style { (PreEscaped(STYLE)) }
-                rect class="paper" width=(WIDTH) height=(height) {}
-                text class="title" x="16" y="22" { (self.title) }
-                text x="16" y="40" { (self.note) }
-                (self.grid(bottom))
-                // What goes on beside must not hide the path.
-                @for weight in [Weight::Beside, Weight::Path] {
-                    @for bar in self.bars.iter().filter(|bar| bar.weight == weight) { (self.bar(bar)) }
-                }
-                (self.handovers())
-            }
+        let sheet = Sheet {
+            title: &self.title,
+            note: &self.note,
+            size: (WIDTH, height),
+            style: STYLE,
         };
-        picture.into_string()
+        sheet.svg(html! {
+            (self.grid(bottom))
+            // What goes on beside must not hide the path.
+            @for weight in [Weight::Beside, Weight::Path] {
+                @for bar in self.bars.iter().filter(|bar| bar.weight == weight) { (self.bar(bar)) }
+            }
+            (self.handovers())
+        })
     }
 
     fn place(&self, ns: f64) -> f64 {
@@ -240,20 +225,6 @@ mod tests {
         assert!(svg.contains(r#"x="614.4" y="69" width="329.6""#), "{svg}");
         assert_eq!(svg.matches("class=\"handover\"").count(), 1);
         assert_eq!(svg, timeline().svg());
-    }
-
-    #[test]
-    fn colours_are_those_of_the_report() {
-        let report = include_str!("../assets/report.css");
-        let palettes: Vec<&str> = STYLE
-            .lines()
-            .map(|line| line.trim().trim_end_matches(" }"))
-            .filter(|line| line.starts_with("--c0"))
-            .collect();
-        assert_eq!(palettes.len(), 2);
-        for palette in palettes {
-            assert!(report.contains(palette), "{palette}");
-        }
     }
 
     #[test]

@@ -15,7 +15,8 @@ use crate::fault::{Fault, Place, Problem, RefusedRow};
 use crate::near;
 use crate::row::{Grade, Row};
 
-/// Values that parameters of the model may be fitted to.
+/// The file of values that parameters of the model may be fitted to.
+const FITTED_FILE: &str = "calibration.csv";
 const CALIBRATION: &str = include_str!("../data/calibration.csv");
 /// Values to look at; nothing is fitted to them.
 const VISIBLE: &str = include_str!("../data/visible.csv");
@@ -129,7 +130,7 @@ impl Data {
     /// The published values that ship with Adverb: `calibration.csv` and `visible.csv`.
     pub fn shipped() -> Data {
         let mut data = Data::default();
-        for (file, text) in [("calibration.csv", CALIBRATION), ("visible.csv", VISIBLE)] {
+        for (file, text) in [(FITTED_FILE, CALIBRATION), ("visible.csv", VISIBLE)] {
             data.read(file, text.as_bytes())
                 .expect("the shipped files have the schema's columns, which a test holds");
         }
@@ -219,6 +220,11 @@ impl Data {
 }
 
 impl Entry {
+    /// Whether parameters of the model were fitted to it: then it is no prediction.
+    pub fn is_fitted(&self) -> bool {
+        &*self.place.file == FITTED_FILE
+    }
+
     /// Whether it counts in the scores. A row that cannot be read does: it is missing there.
     pub fn counts(&self) -> bool {
         self.row
@@ -309,15 +315,22 @@ fn meant(column: Column, unknown: &[&str]) -> Vec<String> {
         .collect()
 }
 
+/// Missing columns that are named at most.
+const NAMED: usize = 5;
+
 fn missing_list(missing: &[(Column, Vec<String>)]) -> String {
-    let columns = missing.iter().map(|(column, meant)| {
+    let columns = missing.iter().take(NAMED).map(|(column, meant)| {
         if meant.is_empty() {
             format!("'{column}'")
         } else {
             format!("'{column}' (is '{}' it?)", meant.join("' or '"))
         }
     });
-    columns.collect::<Vec<_>>().join(", ")
+    let named = columns.collect::<Vec<_>>().join(", ");
+    match missing.len().saturating_sub(NAMED) {
+        0 => named,
+        more => format!("{named} and {more} more"),
+    }
 }
 
 fn all_columns() -> String {

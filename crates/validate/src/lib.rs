@@ -32,6 +32,7 @@ mod columns;
 mod data;
 mod experiment;
 mod fault;
+mod headline;
 mod json;
 mod model;
 mod near;
@@ -53,6 +54,7 @@ pub use experiment::{
     Posting, Queueing, Store,
 };
 pub use fault::{Fault, Place, Problem, RefusedRow};
+pub use headline::{HEADLINES, Headline};
 pub use model::{Budget, Model, OverBudget, Prediction, Refusal};
 pub use near::near;
 pub use only::{Only, OnlyError};

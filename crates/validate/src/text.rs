@@ -28,6 +28,27 @@ impl Report {
     }
 }
 
+impl Outcome {
+    /// The row in a sentence: `RUS-03, ping on qdr_switch: delta_ns 5.35 µs, published 5.40 µs (5.20 µs..5.60 µs)`.
+    pub fn sentence(&self) -> String {
+        let [
+            id,
+            program,
+            preset,
+            metric,
+            published,
+            interval,
+            predicted,
+            ..,
+        ] = row(self);
+        let published = match published.as_str() {
+            NONE => interval,
+            value => format!("{value} ({interval})"),
+        };
+        format!("{id}, {program} on {preset}: {metric} {predicted}, published {published}")
+    }
+}
+
 impl Scores {
     /// All together, then by file, program, preset and curve.
     pub fn text(&self) -> String {
@@ -88,19 +109,68 @@ fn rows<'a>(outcomes: impl IntoIterator<Item = &'a Outcome>) -> String {
         ("status", Align::Left),
     ]);
     for outcome in outcomes {
-        table.row(row(outcome));
+        table.row(row(outcome).to_vec());
     }
     table.text()
 }
 
-fn row(outcome: &Outcome) -> Vec<String> {
+/// Results with their rows, each in words, under a common heading.
+pub(crate) fn headlines(parts: &[(&str, Vec<(&str, &Outcome)>)]) -> String {
+    let mut table = Table::new(&[
+        ("", Align::Left),
+        ("id", Align::Left),
+        ("published", Align::Right),
+        ("lo..hi", Align::Left),
+        ("predicted", Align::Right),
+        ("ratio", Align::Right),
+        ("status", Align::Left),
+    ]);
+    for (what, outcome) in parts.iter().flat_map(|(_, rows)| rows) {
+        let [
+            id,
+            _,
+            _,
+            _,
+            published,
+            interval,
+            predicted,
+            ratio,
+            _,
+            status,
+        ] = row(outcome);
+        let what = format!("  {what}");
+        let status = match outcome.entry().is_fitted() {
+            true => format!("{status}, fitted"),
+            false => status,
+        };
+        table.row(vec![
+            what, id, published, interval, predicted, ratio, status,
+        ]);
+    }
+    let text = table.text();
+    let mut lines = text.lines();
+    let mut out = String::new();
+    let mut push = |line: &str| {
+        out.push_str(line);
+        out.push('\n');
+    };
+    lines.by_ref().take(1).for_each(&mut push);
+    for (title, rows) in parts.iter().filter(|(_, rows)| !rows.is_empty()) {
+        push("");
+        push(title);
+        lines.by_ref().take(rows.len()).for_each(&mut push);
+    }
+    out
+}
+
+fn row(outcome: &Outcome) -> [String; 10] {
     let labels = &outcome.entry().labels;
     let row = outcome.row();
     let unit = row.map_or(Unit::One, |row| row.quantity.unit());
     let published = row.map(|row| row.published);
     let or_none = |text: Option<String>| text.unwrap_or_else(|| NONE.to_owned());
     let status = outcome.status();
-    vec![
+    [
         labels.id.clone(),
         labels.program.clone(),
         labels.preset.clone(),

@@ -174,3 +174,43 @@ fn json_has_an_object_a_line() {
     {"id":"BAD","preset":"cx3","program":"ping","curve":"Fig1","metric":"round_trip_ns","published":null,"lo":null,"hi":null,"predicted":null,"error":null,"status":"cannot","reason":"rows.csv, line 10, column qps: 'x' is not a whole number up to 4294967295; column mtu: 'y' is not a whole number of bytes from 1"}
     "#);
 }
+
+#[test]
+fn headlines_stand_with_their_rows_and_those_that_are_missing_are_left_out() {
+    let read = with(RATIO, &[(C::Id, "NEL-06"), (C::SizeBytes, "128")]);
+    let report = common::report(
+        &[
+            &[(C::Id, "MAC-04b"), (C::SizeBytes, "2000")],
+            &read,
+            &[(C::Id, "KN-06"), (C::Preset, "cx33")],
+            &[(C::Id, "OTHER")],
+        ],
+        model,
+    );
+    assert_snapshot!(report.headlines_text(), @r"
+                                id       published  lo..hi            predicted  ratio  status
+
+    Small inline messages cost 300 ns each (blast of WRITEs; MacArthur & Russell 2012)
+      16 B, 16 buffers          MAC-04b    2.00 µs  1.90 µs..2.10 µs    2.00 µs  1.000  inside
+
+    A server's buffer on the other socket (there / on the NIC's; Nelson & Palmieri)
+      READ of 64 B: round trip  NEL-06       0.500  0.400..0.600          0.500  1.000  inside
+
+    A sequencer: 2.2, 7, 16.6, 27.4, 97.2, 122 M/s (Kalia et al. 2016)
+      ... over 6 queue pairs    KN-06      2.00 µs  1.90 µs..2.10 µs          -      -  cannot: no preset 'cx33'; near: cx3
+    ");
+}
+
+#[test]
+fn a_row_is_a_sentence() {
+    let report = report();
+    let sentences: Vec<String> = report.outcomes()[..3]
+        .iter()
+        .map(|o| o.sentence())
+        .collect();
+    assert_snapshot!(sentences.join("\n"), @r"
+    TIME, ping on cx3: round_trip_ns 2.20 µs, published 2.00 µs (1.90 µs..2.10 µs)
+    RATE, blast_outbound on cx3: ops_per_s 32.1 M/s, published 32.0 M/s (31.0 M/s..33.0 M/s)
+    GBPS, ping on cx3: gbps 54.0 Gb/s, published ..50.0 Gb/s
+    ");
+}

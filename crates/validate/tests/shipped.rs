@@ -4,8 +4,8 @@ use std::num::NonZeroU32;
 
 use adverb_units::{Bytes, MessageRate, Span, Throughput};
 use adverb_validate::{
-    Column, Completion, Data, Experiment, Grade, Metric, Opcode, Plan, PostList, Program, Row,
-    Transport,
+    Column, Completion, Data, Experiment, Grade, HEADLINES, Metric, Opcode, Plan, PostList,
+    Program, Row, Transport,
 };
 
 fn row(id: &str) -> Row {
@@ -43,6 +43,21 @@ fn the_shipped_files_hold_values_bounds_comparisons_and_repetitions() {
     let kinds = |kind: fn(&Plan) -> bool| rows().filter(|r| kind(r.plan.as_ref().unwrap())).count();
     assert_eq!(kinds(|p| matches!(p, Plan::Ratio(_))), 54);
     assert_eq!(kinds(|p| matches!(p, Plan::Delta(_))), 5);
+}
+
+#[test]
+fn every_headline_is_made_of_shipped_rows_that_are_graded() {
+    let data = Data::headlines();
+    let named: Vec<&str> = HEADLINES
+        .iter()
+        .flat_map(|h| h.rows)
+        .map(|(id, _)| *id)
+        .collect();
+    assert_eq!(data.entries().len(), named.len());
+    for id in named {
+        let entry = data.entries().iter().find(|entry| entry.labels.id == id);
+        assert!(entry.is_some_and(|entry| entry.counts()), "{id}");
+    }
 }
 
 #[test]

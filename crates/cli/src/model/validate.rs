@@ -1,6 +1,6 @@
 //! `adverb model validate`: published values beside what the model predicts for them.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 
@@ -10,7 +10,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::args::ValidateArgs;
 use crate::failure::Usage;
-use crate::model::experiment;
+use crate::model::{agreement, experiment};
 use crate::terminal;
 
 /// Predicts the rows and prints what came out; scores are the answer, not the exit status.
@@ -26,6 +26,10 @@ pub(crate) fn run(args: &ValidateArgs) -> anyhow::Result<()> {
         bar.set_position(progress.done as u64);
     });
     bar.finish_and_clear();
+    if let Some(path) = &args.svg {
+        fs::write(path, agreement::of(&report).svg())
+            .with_context(|| format!("cannot write {}", path.display()))?;
+    }
     print(args, &report)
 }
 
@@ -39,10 +43,10 @@ fn bar() -> ProgressBar {
 }
 
 fn data(args: &ValidateArgs) -> anyhow::Result<Data> {
-    let mut data = if args.data.is_empty() {
-        Data::shipped()
-    } else {
-        read(&args.data)?
+    let mut data = match (args.headlines, args.data.is_empty()) {
+        (true, _) => Data::headlines(),
+        (false, true) => Data::shipped(),
+        (false, false) => read(&args.data)?,
     };
     for ignored in data.ignored_columns() {
         terminal::warn(&ignored.to_string());
@@ -68,6 +72,9 @@ fn print(args: &ValidateArgs, report: &Report) -> anyhow::Result<()> {
     let mut out = anstream::stdout().lock();
     if args.json {
         return Ok(report.write_json(&mut out)?);
+    }
+    if args.headlines {
+        return Ok(write!(out, "{}", report.headlines_text())?);
     }
     match args.worst {
         Some(most) => write!(out, "{}", report.worst_text(most))?,

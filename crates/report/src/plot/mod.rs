@@ -2,8 +2,8 @@
 
 mod bars;
 mod lines;
-mod mark;
-mod scale;
+pub(crate) mod mark;
+pub(crate) mod scale;
 
 use maud::{Markup, html};
 

@@ -22,6 +22,7 @@ enum Kind {
     Linear { quantity: Quantity },
     Percent,
     Percentile,
+    Ratio,
 }
 
 /// The form of a vertical axis.
@@ -44,6 +45,9 @@ pub(crate) struct Tick {
 
 /// At most so many sizes are labelled on an axis.
 const MOST_LABELS: f64 = 6.0;
+
+/// Ratios that are labelled: as far from 1 below as above.
+const RATIOS: [f64; 11] = [0.1, 0.2, 0.33, 0.5, 0.8, 1.0, 1.25, 2.0, 3.0, 5.0, 10.0];
 
 impl Scale {
     /// The horizontal axis over these values, drawn in these places.
@@ -120,6 +124,25 @@ impl Scale {
         }
     }
 
+    /// A vertical axis of ratios to 1: from a half to twice at least, a factor of ten at most.
+    pub(crate) fn ratio(values: impl Iterator<Item = f64>, (from, to): (f64, f64)) -> Self {
+        let kind = Kind::Ratio;
+        let (low, high) = range(values.map(|v| kind.transform(v)));
+        let twice = 2_f64.log10();
+        Scale {
+            kind,
+            low: (low - 0.03).clamp(-1.0, -twice),
+            high: (high + 0.03).clamp(twice, 1.0),
+            from,
+            to,
+        }
+    }
+
+    /// Whether a value lies on it, and not beyond an end.
+    pub(crate) fn holds(&self, value: f64) -> bool {
+        (self.low..=self.high).contains(&self.kind.transform(value))
+    }
+
     /// Where a value is drawn.
     pub(crate) fn place(&self, value: f64) -> f64 {
         let share = (self.kind.transform(value) - self.low) / (self.high - self.low);
@@ -178,6 +201,12 @@ impl Scale {
                 .filter(|(t, _)| inside(t))
                 .map(|(t, p)| tick(t, Some(format!("{p} %"))))
                 .collect(),
+            Kind::Ratio => RATIOS
+                .into_iter()
+                .map(|ratio| (self.kind.transform(ratio), ratio))
+                .filter(|(t, _)| inside(t))
+                .map(|(t, ratio)| tick(t, Some(ratio.to_string())))
+                .collect(),
         }
     }
 
@@ -213,7 +242,7 @@ impl Kind {
     fn transform(self, value: f64) -> f64 {
         match self {
             Kind::Log2 { .. } => value.max(f64::MIN_POSITIVE).log2(),
-            Kind::Log10 { .. } => value.max(f64::MIN_POSITIVE).log10(),
+            Kind::Log10 { .. } | Kind::Ratio => value.max(f64::MIN_POSITIVE).log10(),
             Kind::Linear { .. } | Kind::Percent | Kind::Percentile => value,
         }
     }
@@ -283,6 +312,16 @@ mod tests {
         assert!((scale.place(100.0) - 50.0).abs() < 1e-9);
         let scale = Scale::horizontal(XAxis::Buffers, [4.0].into_iter(), (0.0, 100.0));
         assert_eq!(scale.place(4.0), 50.0);
+    }
+
+    #[test]
+    fn ratios_stand_around_one() {
+        let scale = Scale::ratio([1.0, 1.1].into_iter(), (100.0, 0.0));
+        assert_eq!(texts(&scale), ["0.5", "0.8", "1", "1.25", "2"]);
+        assert!((scale.place(1.0) - 50.0).abs() < 1e-9);
+        let far = Scale::ratio([1.0, 1e6].into_iter(), (100.0, 0.0));
+        assert!(far.holds(10.0) && !far.holds(11.0));
+        assert_eq!(far.place(1e6), 0.0);
     }
 
     #[test]
