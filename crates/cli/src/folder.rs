@@ -1,10 +1,11 @@
 //! The folder of a study: what was asked (`study.json`), the records, the report.
 
+use std::fmt;
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use adverb_host::now_rfc3339;
+use adverb_host::{now_rfc3339, usable_cores};
 use adverb_report::Report;
 use adverb_results::{
     FigureId, RESULTS_CSV, RESULTS_JSONL, Record, Writer, read_records, write_csv,
@@ -54,6 +55,34 @@ pub(crate) struct Meta {
     pub(crate) machine: serde_json::Value,
     /// Start, RFC 3339, UTC.
     pub(crate) started: String,
+    /// What else ran when cells were measured; none where nothing much did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) busy: Option<Busy>,
+}
+
+/// A machine that had other things to do.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Busy {
+    /// Processes that wanted to run in the last minute.
+    load: f64,
+    /// Cores for them.
+    cores: usize,
+}
+
+impl Busy {
+    /// Whether this machine is, now: who measures beside other work measures the other work.
+    pub(crate) fn now() -> Option<Self> {
+        let text = fs::read_to_string("/proc/loadavg").ok()?;
+        let load = text.split_whitespace().next()?.parse().ok()?;
+        let cores = usable_cores().len();
+        (load > 0.5 * cores as f64).then_some(Busy { load, cores })
+    }
+}
+
+impl fmt::Display for Busy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "load {:.1} on {} cores", self.load, self.cores)
+    }
 }
 
 impl Meta {
@@ -76,6 +105,7 @@ impl Meta {
             planned: Vec::new(),
             machine: machine_json(),
             started: now_rfc3339(),
+            busy: None,
         }
     }
 
@@ -223,7 +253,7 @@ pub(crate) fn render_together(dirs: &[PathBuf], out: &Path) -> anyhow::Result<Re
     write(&records, &meta, out)
 }
 
-/// The records of a folder, and what is wrong with them.
+/// The records of a folder, and what a reader of them must know.
 fn read(dir: &Path) -> anyhow::Result<(Vec<Record>, Vec<String>)> {
     if !dir.is_dir() {
         bail!(
@@ -233,7 +263,12 @@ fn read(dir: &Path) -> anyhow::Result<(Vec<Record>, Vec<String>)> {
     }
     let outcome = read_records(&dir.join(RESULTS_JSONL))?;
     let warnings = outcome.warning.iter().map(ToString::to_string);
-    let warnings = warnings.collect();
+    let mut warnings: Vec<String> = warnings.collect();
+    if let Some(busy) = Meta::read(dir).ok().and_then(|meta| meta.busy) {
+        warnings.push(format!(
+            "The machine was busy when this was measured ({busy}): figures and findings tell of its other work, too. Measure again where nothing else runs."
+        ));
+    }
     Ok((latest(outcome.records), warnings))
 }
 
@@ -254,7 +289,7 @@ pub(crate) struct Rendered {
     pub(crate) path: PathBuf,
     /// In sentences.
     pub(crate) findings: Vec<String>,
-    /// What is wrong with the records.
+    /// What a reader of the records must know.
     pub(crate) warnings: Vec<String>,
 }
 

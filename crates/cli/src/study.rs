@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use adverb_host::{now_rfc3339, usable_cores};
+use adverb_host::now_rfc3339;
 use adverb_results::{FigureId, Outcome, Record, Site, Writer};
 use adverb_studies::{CellSpec, Plan, Profile};
 use adverb_verbs::PathMtu;
@@ -15,7 +15,7 @@ use serde_json::json;
 use crate::args::{ProfileChoice, StudyArgs};
 use crate::device::{DeviceChoice, DeviceInfo};
 use crate::failure::Usage;
-use crate::folder::{self, Folder, Meta, Rendered};
+use crate::folder::{self, Busy, Folder, Meta, Rendered};
 use crate::interrupt::Interrupt;
 use crate::model::{self, Hardware};
 use crate::pair::{Cores, Pair};
@@ -58,11 +58,10 @@ pub(crate) fn run(args: &StudyArgs) -> anyhow::Result<ExitCode> {
     };
     let mut recorder = Recorder::new(bed)?;
     meta.planned = plan.cells.iter().map(|cell| cell.id.clone()).collect();
-    folder.write_meta(&meta)?;
-
     if !is_model {
-        warn_if_busy();
+        note_if_busy(&mut meta);
     }
+    folder.write_meta(&meta)?;
     let mut tally = Tally::default();
     let cells = tally.cells_to_do(plan.cells, args, &earlier, &recorder);
     measure(&cells, writer, &mut recorder, &interrupt, &mut tally)?;
@@ -177,21 +176,14 @@ fn warn_of_another_host(earlier: &[Record], site: &Site) {
     }
 }
 
-/// Who measures beside other work measures the other work.
-fn warn_if_busy() {
-    let load = load_average();
-    let cores = usable_cores().len();
-    if let Some(load) = load.filter(|load| *load > 0.5 * cores as f64) {
+/// Says that this machine is busy, and keeps it for the report. What a study that goes on has kept stays.
+fn note_if_busy(meta: &mut Meta) {
+    if let Some(busy) = Busy::now() {
         terminal::warn(&format!(
-            "this machine is busy (load {load:.1} on {cores} cores): the figures will be noisy"
+            "this machine is busy ({busy}): the figures will be noisy"
         ));
+        meta.busy = Some(busy);
     }
-}
-
-/// Processes that wanted to run in the last minute.
-fn load_average() -> Option<f64> {
-    let text = std::fs::read_to_string("/proc/loadavg").ok()?;
-    text.split_whitespace().next()?.parse().ok()
 }
 
 fn default_folder() -> PathBuf {

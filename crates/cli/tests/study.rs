@@ -264,3 +264,20 @@ fn a_browser_that_is_not_there_is_named() {
         shown.talk
     );
 }
+
+#[test]
+fn a_report_says_that_the_machine_was_busy() {
+    let place = Place::new();
+    let study = "study --device model:cx3 --only latency --out s";
+    place.run(&study.split(' ').collect::<Vec<_>>()).ok();
+    let path = place.path("s/study.json");
+    let mut meta: Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
+    assert_eq!(meta["busy"], Value::Null, "virtual time does not mind");
+    meta["busy"] = serde_json::json!({ "load": 9.5, "cores": 2 });
+    fs::write(&path, meta.to_string()).unwrap();
+    let ended = place.run(&["report", "s"]).ok();
+    let busy = "The machine was busy when this was measured (load 9.5 on 2 cores)";
+    assert!(ended.talk.contains(busy), "{}", ended.talk);
+    let page = fs::read_to_string(place.path("s/report.html")).unwrap();
+    assert!(page.contains(busy));
+}

@@ -146,7 +146,7 @@ impl Agreement {
             size: (WIDTH, BOTTOM + BELOW),
             style: STYLE,
         };
-        sheet.svg(html! {
+        sheet.svg(&html! {
             (legend())
             (grid(&scale, &spans))
             @for placed in &rows { (interval(placed, &scale)) }

@@ -34,7 +34,7 @@ impl Sheet<'_> {
     pub(crate) const TOP: f64 = 58.0;
 
     /// The file, for light and dark paper.
-    pub(crate) fn svg(&self, drawing: Markup) -> String {
+    pub(crate) fn svg(&self, drawing: &Markup) -> String {
         let (width, height) = self.size;
         let picture = html! {
             svg xmlns="http://www.w3.org/2000/svg" viewBox=(format!("0 0 {width} {height}"))

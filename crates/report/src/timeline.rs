@@ -88,7 +88,7 @@ impl Timeline {
             size: (WIDTH, height),
             style: STYLE,
         };
-        sheet.svg(html! {
+        sheet.svg(&html! {
             (self.grid(bottom))
             // What goes on beside must not hide the path.
             @for weight in [Weight::Beside, Weight::Path] {

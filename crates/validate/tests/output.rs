@@ -2,7 +2,7 @@
 
 mod common;
 
-use adverb_validate::{Column as C, Experiment, Refusal, Report};
+use adverb_validate::{Column as C, Experiment, Outcome, Refusal, Report};
 use common::{RATIO, with};
 use insta::assert_snapshot;
 
@@ -206,7 +206,7 @@ fn a_row_is_a_sentence() {
     let report = report();
     let sentences: Vec<String> = report.outcomes()[..3]
         .iter()
-        .map(|o| o.sentence())
+        .map(Outcome::sentence)
         .collect();
     assert_snapshot!(sentences.join("\n"), @r"
     TIME, ping on cx3: round_trip_ns 2.20 µs, published 2.00 µs (1.90 µs..2.10 µs)

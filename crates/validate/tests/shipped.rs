@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 
 use adverb_units::{Bytes, MessageRate, Span, Throughput};
 use adverb_validate::{
-    Column, Completion, Data, Experiment, Grade, HEADLINES, Metric, Opcode, Plan, PostList,
+    Column, Completion, Data, Entry, Experiment, Grade, HEADLINES, Metric, Opcode, Plan, PostList,
     Program, Row, Transport,
 };
 
@@ -56,7 +56,7 @@ fn every_headline_is_made_of_shipped_rows_that_are_graded() {
     assert_eq!(data.entries().len(), named.len());
     for id in named {
         let entry = data.entries().iter().find(|entry| entry.labels.id == id);
-        assert!(entry.is_some_and(|entry| entry.counts()), "{id}");
+        assert!(entry.is_some_and(Entry::counts), "{id}");
     }
 }
 
