@@ -328,6 +328,7 @@ fn an_answer_that_is_lost_again_is_asked_for_again_without_waiting() {
     assert_eq!((asked, lab.a.qp.counters().timeouts), (3, 2));
 }
 
+/// If none is left, the timeout ends the request.
 #[test]
 fn an_implied_nak_takes_a_retry() {
     for retries in 0..3 {
@@ -337,7 +338,31 @@ fn an_implied_nak_takes_a_retry() {
         let (asked, lab) = reads_while_losing(3, u32::from(retries) + 1, retries);
         assert_eq!(statuses(&lab.a.completions), [(1, WcStatus::RetryExcErr)]);
         assert_eq!(asked, 1 + usize::from(retries));
+        assert_eq!(lab.a.qp.counters().timeouts, 1);
     }
+}
+
+/// An acknowledgement behind a missing answer comes as often as the peer is asked for one.
+#[test]
+fn repeated_acknowledgements_are_one_implied_nak() {
+    let mut lab = quiet();
+    let answer = lab_first();
+    let mut left = 1;
+    lab.rule(move |s| match (s.from, s.headers.bth.opcode) {
+        (Side::B, Opcode::RcAck) => Fate::Duplicate(Span::from_ns(500)),
+        (Side::B, _) if s.headers.bth.psn == answer && left > 0 => {
+            left -= 1;
+            Fate::Drop
+        }
+        _ => Fate::Pass,
+    });
+    post(&mut lab, work(1, Work::Read(REMOTE), piece(0, 8)));
+    post(&mut lab, work(2, Work::Write(REMOTE), piece(64, 8)));
+    lab.run();
+    let done = [(1, WcStatus::Success), (2, WcStatus::Success)];
+    assert_eq!(statuses(&lab.a.completions), done);
+    assert_eq!(lab.a.qp.counters().went_back, 1);
+    assert_eq!(sent_by(&lab, Side::A, Opcode::RcReadRequest).len(), 2);
 }
 
 // --- order

@@ -28,8 +28,16 @@ pub(super) enum Asking {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Gap {
     at: Seq,
-    /// The response behind it that showed it.
-    shown_by: Seq,
+    /// The answer or refusal behind it that showed it; none while only acknowledgements have.
+    shown_by: Option<Seq>,
+}
+
+impl Gap {
+    /// Whether this response is one to the repeated request. They keep their order: what is under way of
+    /// the first request is behind the one that showed the gap.
+    fn is_shown_again_by(&self, response: Option<Seq>) -> bool {
+        matches!((self.shown_by, response), (Some(first), Some(now)) if now <= first)
+    }
 }
 
 impl Retries {
@@ -81,20 +89,21 @@ impl Retries {
         Ok(())
     }
 
-    /// One retry because the response at `at` is missing, as the one at `shown_by` shows (an implied
-    /// NAK), unless it was asked for again already: what was under way meanwhile shows the same gap.
-    /// Responses keep their order, so one that is not behind that which showed the gap first is an
-    /// answer to the repeated request: the missing one was lost again.
-    ///
-    /// # Errors
-    /// None was left.
-    pub(super) fn take_for_gap(&mut self, at: Seq, shown_by: Seq) -> Result<Asking, WcStatus> {
-        let under_way = |gap: Gap| gap.at == at && shown_by > gap.shown_by;
-        if self.gap.is_some_and(under_way) {
-            return Ok(Asking::Done);
+    /// One retry because the response at `at` is missing (an implied NAK), unless it was asked for again
+    /// already and nothing shows that it was lost again. `shown_by` is the answer or refusal behind it that
+    /// has come; none for an acknowledgement, which does not say when: a responder gives the same one
+    /// several times. If no retry is left the answer may still come; else the timeout ends the request.
+    pub(super) fn take_for_gap(&mut self, at: Seq, shown_by: Option<Seq>) -> Asking {
+        if let Some(gap) = self.gap.as_mut().filter(|gap| gap.at == at)
+            && !gap.is_shown_again_by(shown_by)
+        {
+            gap.shown_by = gap.shown_by.or(shown_by);
+            return Asking::Done;
         }
-        self.take()?;
+        if self.take().is_err() {
+            return Asking::Done;
+        }
         self.gap = Some(Gap { at, shown_by });
-        Ok(Asking::Due)
+        Asking::Due
     }
 }

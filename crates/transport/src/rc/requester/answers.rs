@@ -71,11 +71,11 @@ impl Requester {
                     .update(aeth.msn, credits, self.queue.completed());
                 match self.acknowledge(seq + 1, shared) {
                     Reached::All => Ok(()),
-                    Reached::Gap => Err(self.gap(seq, shared)),
+                    Reached::Gap => Err(self.gap(None, shared)),
                 }
             }
             _ if seq < unacked => Err(Refusal::Drop(DropReason::StaleResponse)),
-            _ if self.acknowledge(seq, shared) == Reached::Gap => Err(self.gap(seq, shared)),
+            _ if self.acknowledge(seq, shared) == Reached::Gap => Err(self.gap(Some(seq), shared)),
             Syndrome::Nak(code) if code != NakCode::PsnSequenceError => {
                 Err(Refusal::Fail(status_of(code)))
             }
@@ -107,7 +107,7 @@ impl Requester {
     ) -> Result<(), Refusal> {
         // It acknowledges all before it.
         if self.acknowledge(seq, shared) == Reached::Gap {
-            return Err(self.gap(seq, shared));
+            return Err(self.gap(Some(seq), shared));
         }
         let entry = self.queue.front().expect("sent and not acknowledged");
         let (offset, bytes) = match (entry.request.work, packet.headers.extension) {
@@ -205,17 +205,14 @@ impl Requester {
         shared.complete_send(&entry.request);
     }
 
-    /// The response at `shown_by` has come and others before it have not: everything from there on is
-    /// asked for again.
-    fn gap(&mut self, shown_by: Seq, shared: &mut Shared) -> Refusal {
-        // What is missing is to be sent again already.
-        if !self.window.is_busy() {
-            return Refusal::Drop(DropReason::ResponseGap);
-        }
-        match self.retries.take_for_gap(self.window.unacked(), shown_by) {
-            Ok(Asking::Due) => self.go_back(shared),
-            Ok(Asking::Done) => {}
-            Err(status) => return Refusal::Fail(status),
+    /// The response at `shown_by` (none for an acknowledgement) has come, and others before it have not:
+    /// everything from there on is asked for again.
+    fn gap(&mut self, shown_by: Option<Seq>, shared: &mut Shared) -> Refusal {
+        // What is missing may be to be sent again already.
+        if self.window.is_busy()
+            && self.retries.take_for_gap(self.window.unacked(), shown_by) == Asking::Due
+        {
+            self.go_back(shared);
         }
         Refusal::Drop(DropReason::ResponseGap)
     }
