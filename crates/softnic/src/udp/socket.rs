@@ -4,12 +4,15 @@
 //! IP identification 0, and those of a segmented batch their number in it.
 //!
 //! A ping is two system calls a side and message, so what they cost is the latency: the kernel is not
-//! asked for what nobody reads (when a packet came, for which address), one datagram goes out by plain
-//! `sendto`, and one call receives one datagram, or as many as the kernel has joined.
+//! asked for what nobody reads (when a packet came, for which address), everything goes out by plain
+//! `sendto`, and one call receives one datagram, or as many as the kernel has joined. Into what it is
+//! to cut a batch the kernel is told by an option of the socket, which stays: a control message, read
+//! anew with each batch, would cost a tenth of what sending does.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use adverb_wire::ROCE_PORT;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with, sockopt};
@@ -29,6 +32,9 @@ const MOST_SEGMENTS: usize = 64;
 pub(super) struct RoceSocket {
     at: SocketAddr,
     socket: UdpSocket,
+    /// The kernel cuts what is longer into datagrams of this length; 0: nothing. One thread at a time
+    /// sends.
+    cut: AtomicUsize,
 }
 
 impl RoceSocket {
@@ -95,7 +101,11 @@ impl RoceSocket {
         let _ = sockopt::set_socket_recv_buffer_size_force(&socket, BUFFER)
             .or_else(|_| sockopt::set_socket_recv_buffer_size(&socket, BUFFER));
         let _ = sockopt::set_socket_send_buffer_size(&socket, BUFFER);
-        Ok(RoceSocket { at, socket })
+        Ok(RoceSocket {
+            at,
+            socket,
+            cut: AtomicUsize::new(0),
+        })
     }
 
     /// Bytes that wait for this process at most.
@@ -114,24 +124,40 @@ impl RoceSocket {
     /// The kernel's; of several datagrams none was sent. An interface that computes no checksums
     /// takes one at a time.
     pub(super) fn send(&self, to: SocketAddr, contents: &[u8], segment: usize) -> io::Result<()> {
-        if contents.len() <= segment {
-            return self.socket.send_to(contents, to).map(drop);
+        let is_one = contents.len() <= segment;
+        if !self.cuts_well(contents.len(), segment) {
+            self.cut_into(segment)?;
         }
-        let (mut to, length) = SocketName::of(to);
-        let mut control = Control::cutting(segment as u16);
-        let mut piece = libc::iovec {
-            iov_base: contents.as_ptr().cast_mut().cast(),
-            iov_len: contents.len(),
-        };
-        let mut header = header(&mut to, &mut piece, &mut control);
-        header.msg_namelen = length;
-        header.msg_controllen = Control::CUTTING;
-        // SAFETY: the header's pointers are to what stands above and to `contents`, with their lengths;
-        // the kernel only reads them.
-        let sent = unsafe { libc::sendmsg(self.socket.as_raw_fd(), &raw const header, 0) };
-        usize::try_from(sent)
-            .map(drop)
-            .map_err(|_| io::Error::last_os_error())
+        match self.socket.send_to(contents, to) {
+            // While it is to cut, a kernel may refuse even what needs none: where the cut would be too
+            // long for the interface, or cannot be made there.
+            Err(e) if is_one && e.kind() != io::ErrorKind::WouldBlock && self.cuts() => {
+                self.cut_into(0)?;
+                self.socket.send_to(contents, to).map(drop)
+            }
+            sent => sent.map(drop),
+        }
+    }
+
+    fn cuts(&self) -> bool {
+        self.cut.load(Ordering::Relaxed) != 0
+    }
+
+    /// Whether as it cuts now `length` bytes become datagrams of `segment` bytes, or a single one.
+    fn cuts_well(&self, length: usize, segment: usize) -> bool {
+        match self.cut.load(Ordering::Relaxed) {
+            cut if length > segment => cut == segment,
+            0 => true,
+            cut => length <= cut,
+        }
+    }
+
+    /// From now on the kernel cuts what is sent into datagrams of so many bytes; 0: not at all.
+    fn cut_into(&self, segment: usize) -> io::Result<()> {
+        let option = (libc::SOL_UDP, libc::UDP_SEGMENT);
+        set(&self.socket, option, segment as libc::c_int)?;
+        self.cut.store(segment, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Receives what the kernel gives at once.
@@ -217,35 +243,6 @@ impl Default for SocketName {
 }
 
 impl SocketName {
-    /// The name of an address, and its length.
-    fn of(address: SocketAddr) -> (Self, libc::socklen_t) {
-        match address {
-            SocketAddr::V4(at) => {
-                let v4 = libc::sockaddr_in {
-                    sin_family: libc::AF_INET as libc::sa_family_t,
-                    sin_port: at.port().to_be(),
-                    sin_addr: libc::in_addr {
-                        s_addr: u32::from(*at.ip()).to_be(),
-                    },
-                    sin_zero: [0; 8],
-                };
-                (SocketName { v4 }, size_of_val(&v4) as libc::socklen_t)
-            }
-            SocketAddr::V6(at) => {
-                let v6 = libc::sockaddr_in6 {
-                    sin6_family: libc::AF_INET6 as libc::sa_family_t,
-                    sin6_port: at.port().to_be(),
-                    sin6_flowinfo: at.flowinfo(),
-                    sin6_addr: libc::in6_addr {
-                        s6_addr: at.ip().octets(),
-                    },
-                    sin6_scope_id: at.scope_id(),
-                };
-                (SocketName { v6 }, size_of_val(&v6) as libc::socklen_t)
-            }
-        }
-    }
-
     /// The name that the kernel wrote, of so many bytes.
     fn address(&self, length: libc::socklen_t) -> Option<SocketAddr> {
         let length = length as usize;
@@ -269,7 +266,7 @@ impl SocketName {
     }
 }
 
-/// Room for what the kernel is told of a datagram, or says of it: into what to cut it.
+/// Room for what the kernel says of a datagram: of which it is joined.
 #[repr(C, align(8))]
 struct Control([u8; 64]);
 
@@ -280,25 +277,6 @@ impl Default for Control {
 }
 
 impl Control {
-    /// Bytes of [`Control::cutting`].
-    // SAFETY: it only computes.
-    const CUTTING: usize = unsafe { libc::CMSG_SPACE(size_of::<u16>() as u32) } as usize;
-
-    /// Has the kernel cut what is sent into datagrams of so many bytes.
-    fn cutting(segment: u16) -> Self {
-        let mut control = Control::default();
-        // SAFETY: the message of that length is within `control`, which is aligned for its head.
-        unsafe {
-            let message = (&raw mut control).cast::<libc::cmsghdr>();
-            (*message).cmsg_level = libc::SOL_UDP;
-            (*message).cmsg_type = libc::UDP_SEGMENT;
-            (*message).cmsg_len = libc::CMSG_LEN(size_of::<u16>() as u32) as usize;
-            let data = libc::CMSG_DATA(message).cast::<u16>();
-            data.write_unaligned(segment);
-        }
-        control
-    }
-
     /// The length of each datagram of those that were joined.
     fn segment(&self, header: &libc::msghdr) -> Option<usize> {
         // SAFETY: the kernel wrote `msg_controllen` bytes of whole messages to `self`, which the
