@@ -4,7 +4,6 @@
 //!
 //! Sources: IBTA vol. 1, 8.3 (GRH), 9.8.3 (UD), 11.4.2.1 (completion of a UD receive).
 
-use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,8 +16,8 @@ use adverb_wire::{Grh, grh};
 
 use crate::context::ACTIVE_MTU;
 use crate::datagram_ring::{Addressee, Cell, DatagramRing, FRONT, Front, Holder, Message};
-use crate::layout::{MAX_MR, Phase};
-use crate::memory::{LocalRegion, check_local};
+use crate::layout::Phase;
+use crate::memory::{RegionTable, check_local};
 use crate::port::{Port, lock};
 use crate::ring::{Line, Piece, RecvRing};
 
@@ -29,9 +28,6 @@ pub(crate) const CELL_LINES: usize =
 /// BTH and DETH before a datagram's payload, ICRC behind it (IBTA vol. 1, 5.2).
 const TRANSPORT_OVERHEAD: u32 = 12 + 8 + 4;
 const IMM_LENGTH: u32 = 4;
-
-/// The port's memory regions, held.
-pub(crate) type Registered = HashMap<u32, Arc<LocalRegion>>;
 
 /// A ring of datagrams in the port file, as its owner sees it.
 #[derive(Debug)]
@@ -113,7 +109,7 @@ impl Mailbox {
         &self,
         cell: Cell,
         (requests, position): (RecvRing<'_>, u64),
-        regions: &Registered,
+        regions: &RegionTable,
     ) -> WorkCompletion {
         let message = self.ring.message(cell);
         let outcome = self.scatter((cell, message), (requests, position), regions);
@@ -137,7 +133,7 @@ impl Mailbox {
         &self,
         (cell, message): (Cell, Message),
         (requests, position): (RecvRing<'_>, u64),
-        regions: &Registered,
+        regions: &RegionTable,
     ) -> Result<(), WcStatus> {
         let length = FRONT as u64 + u64::from(message.length);
         if length > requests.capacity(position) {
@@ -157,7 +153,7 @@ impl Mailbox {
             if left == 0 {
                 break;
             }
-            let is_known = regions.contains_key(&(piece.lkey & (MAX_MR - 1)));
+            let is_known = regions.at(piece.lkey).is_some();
             let target = self.target(piece).filter(|_| is_known);
             let (mut target, mut room) =
                 (target.ok_or(WcStatus::LocProtErr)?, piece.length as usize);

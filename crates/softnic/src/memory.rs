@@ -20,6 +20,32 @@ pub(crate) struct LocalRegion {
     pub(crate) mapping: Mapping,
 }
 
+/// The regions of a port by their index: found for each access of a packet, so not by hashing.
+#[derive(Debug, Default)]
+pub(crate) struct RegionTable(Vec<Option<Arc<LocalRegion>>>);
+
+impl RegionTable {
+    fn insert(&mut self, index: u32, region: &Arc<LocalRegion>) {
+        let index = index as usize;
+        if self.0.len() <= index {
+            self.0.resize(index + 1, None);
+        }
+        self.0[index] = Some(region.clone());
+    }
+
+    fn remove(&mut self, index: u32) {
+        if let Some(place) = self.0.get_mut(index as usize) {
+            *place = None;
+        }
+    }
+
+    /// The region at the index of `key`, which is to be compared with its key.
+    #[inline]
+    pub(crate) fn at(&self, key: u32) -> Option<&Arc<LocalRegion>> {
+        self.0.get((key & (MAX_MR - 1)) as usize)?.as_ref()
+    }
+}
+
 /// A memory region of the user-space NIC, with its memory. Dropping it deregisters.
 #[derive(Debug)]
 pub struct SoftMr {
@@ -78,7 +104,7 @@ impl SoftMr {
 
     /// Makes the region visible to requesters; the key goes last.
     fn publish(&self, pd: u32, access: AccessFlags) {
-        lock(&self.port.regions).insert(self.index, self.region.clone());
+        lock(&self.port.regions).insert(self.index, &self.region);
         let entry = self.port.mr_entry(self.index);
         entry.addr.store(self.addr(), Ordering::Relaxed);
         entry.length.store(self.length, Ordering::Relaxed);
@@ -120,7 +146,7 @@ impl Drop for SoftMr {
     fn drop(&mut self) {
         let port = &self.port;
         port.mr_entry(self.index).key.store(0, Ordering::Release);
-        lock(&port.regions).remove(&self.index);
+        lock(&port.regions).remove(self.index);
         let name = format!("m{}", self.file);
         // Peers keep their mapping of the file until they look for another region. Its pages are
         // given back now, if nobody is in the middle of using them.

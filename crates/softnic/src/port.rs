@@ -19,7 +19,7 @@ use crate::layout::{
     self, CqEntry, FIRST_QP, Header, MAX_CQ, MAX_MR, MAX_QP, MAX_SRQ, MrEntry, QpEntry, SrqEntry,
     slot_of,
 };
-use crate::memory::LocalRegion;
+use crate::memory::RegionTable;
 use crate::peer::{Peer, PeerError};
 use crate::qp::QpInner;
 use crate::quiesce;
@@ -51,7 +51,7 @@ pub(crate) struct Port {
     /// Numbers for files of regions and channels and for protection domains; never reused.
     serial: AtomicU32,
     pub(crate) qps: Mutex<HashMap<u32, Arc<QpInner>>>,
-    pub(crate) regions: Mutex<HashMap<u32, Arc<LocalRegion>>>,
+    pub(crate) regions: Mutex<RegionTable>,
     pub(crate) srqs: Mutex<HashMap<u32, Weak<SrqInner>>>,
     /// Asynchronous events that nobody has taken, but for limits that were reached.
     async_events: Mutex<VecDeque<AsyncEvent>>,

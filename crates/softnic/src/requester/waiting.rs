@@ -79,11 +79,7 @@ impl Waiting {
         } else {
             let known = lock(&port.regions);
             for sge in request.sges {
-                regions.extend(
-                    known
-                        .get(&(sge.lkey().0 & (crate::layout::MAX_MR - 1)))
-                        .cloned(),
-                );
+                regions.extend(known.at(sge.lkey().0).cloned());
                 // SAFETY: not used inline, so any value is safe: the key is checked when used.
                 sges.push(unsafe { Sge::from_raw(sge.addr(), sge.length(), sge.lkey()) });
             }

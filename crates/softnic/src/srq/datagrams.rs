@@ -14,7 +14,8 @@ use spin::mutex::SpinMutexGuard;
 
 use super::{SrqInner, State, User};
 use crate::datagram_ring::{Addressee, Cell, FRONT, Holder, Message};
-use crate::datagrams::{Mailbox, Registered, fail_receiver};
+use crate::datagrams::{Mailbox, fail_receiver};
+use crate::memory::RegionTable;
 use crate::port::{Port, lock};
 use crate::shared_ring::Ticket;
 
@@ -142,7 +143,7 @@ impl SrqInner {
         &self,
         state: &mut State,
         (mailbox, cell): (&Mailbox, Cell),
-        regions: &Registered,
+        regions: &RegionTable,
     ) -> Option<()> {
         let life = mailbox.ring.addressee(cell);
         let user = state.user_of(life).copied()?;
@@ -171,7 +172,7 @@ impl SrqInner {
         &self,
         mailbox: &Mailbox,
         cell: Cell,
-        (ticket, regions): (Ticket, &Registered),
+        (ticket, regions): (Ticket, &RegionTable),
     ) -> WorkCompletion {
         let requests = &self.requests;
         let position = ticket.request(requests.slots);

@@ -3,16 +3,15 @@
 //! Every access finds its region anew and holds the table of regions meanwhile: one that ends is
 //! either used before or refused after.
 
-use std::collections::HashMap;
+use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, MutexGuard};
 
 use adverb_transport::{Access, AccessError, AtomicOperation, Key, Memory, Place};
 use adverb_verbs::{AccessFlags, RemoteAddress, Rkey};
 
 use crate::copy::place;
 use crate::layout::MAX_MR;
-use crate::memory::LocalRegion;
+use crate::memory::RegionTable;
 use crate::port::{Port, lock};
 
 const WORD: u64 = size_of::<u64>() as u64;
@@ -20,7 +19,7 @@ const WORD: u64 = size_of::<u64>() as u64;
 /// The port's regions; nobody deregisters one, and unmaps it, while this lives.
 pub(super) struct Regions<'a> {
     port: &'a Port,
-    held: MutexGuard<'a, HashMap<u32, Arc<LocalRegion>>>,
+    held: MutexGuard<'a, RegionTable>,
 }
 
 impl<'a> Regions<'a> {
@@ -64,10 +63,9 @@ impl Reach<'_> {
         if !granted.contains(need) {
             return Err(AccessError::NotAllowed);
         }
-        let index = key & (MAX_MR - 1);
-        let region = self.regions.held.get(&index);
+        let region = self.regions.held.at(key);
         let region = region.ok_or(AccessError::UnknownKey)?;
-        let entry = self.regions.port.mr_entry(index);
+        let entry = self.regions.port.mr_entry(key & (MAX_MR - 1));
         if key == 0 || entry.key.load(Ordering::Acquire) != key {
             return Err(AccessError::UnknownKey);
         }
