@@ -55,7 +55,7 @@ pub(super) struct Driver {
     /// Empty: kept for its memory.
     again: Vec<u32>,
     /// Out while what it holds is taken.
-    inbox: Option<Inbox>,
+    inbox: Option<Box<Inbox>>,
     outbox: Outbox,
     room: Room,
     pub(super) datagrams: DatagramTable,
@@ -271,49 +271,69 @@ impl Driver {
     /// Takes what has come, looks at the timers, sends what is to be sent.
     pub(super) fn turn(&mut self, port: &Port, socket: &RoceSocket, by: By) {
         self.turns += 1;
+        let came = self.take_what_came(port, socket, by);
+        self.was_idle = came.is_none();
+        self.look_at_timers(came);
+        if !self.listed.is_empty() || self.room == Room::Full {
+            let now = came.unwrap_or_else(|| self.now());
+            self.transmit(now, (&Regions::of(port), socket), by);
+            self.end_those_over();
+        }
+    }
+
+    /// Takes what waits at the sockets; when, if there was something. A look at the clock is a good
+    /// part of what a packet costs, so the rest of the turn takes this time for the present one.
+    fn take_what_came(&mut self, port: &Port, socket: &RoceSocket, by: By) -> Option<Time> {
         // What ends a wait by polling is one message, as a rule: to ask for more would delay it.
         let most = match by {
             By::Poller if self.was_idle => 1,
             _ => CALLS,
         };
         let mut inbox = self.inbox.take().unwrap_or_default();
+        let mut came = None;
         let mut calls = 0;
         while calls < most && inbox.fill(socket) {
-            self.take_all(&inbox, &Regions::of(port));
+            came = Some(self.take_all(&inbox, &Regions::of(port)));
             calls += 1;
         }
+        if !self.datagrams.groups.is_empty() {
+            came = self.take_from_groups(&mut inbox, port).or(came);
+        }
+        self.inbox = Some(inbox);
+        came
+    }
+
+    #[cold]
+    fn take_from_groups(&mut self, inbox: &mut Inbox, port: &Port) -> Option<Time> {
+        let mut came = None;
         for group in self.datagrams.groups.sockets() {
             // What it leaves the next turn takes.
             if inbox.fill(&group) {
-                self.take_all(&inbox, &Regions::of(port));
-                calls += 1;
+                came = Some(self.take_all(inbox, &Regions::of(port)));
             }
         }
-        self.was_idle = calls == 0;
-        self.inbox = Some(inbox);
-        self.look_at_timers();
-        if !self.listed.is_empty() || self.room == Room::Full {
-            self.transmit(&Regions::of(port), socket, by);
-            self.end_those_over();
-        }
+        came
     }
 
+    /// Takes what was received; when.
     #[cfg(not(feature = "testing"))]
-    fn take_all(&mut self, inbox: &Inbox, regions: &Regions<'_>) {
+    fn take_all(&mut self, inbox: &Inbox, regions: &Regions<'_>) -> Time {
         let now = self.now();
         inbox
             .datagrams()
             .for_each(|datagram| self.take(datagram, now, regions));
+        now
     }
 
     #[cfg(feature = "testing")]
-    fn take_all(&mut self, inbox: &Inbox, regions: &Regions<'_>) {
+    fn take_all(&mut self, inbox: &Inbox, regions: &Regions<'_>) -> Time {
         let now = self.now();
         let mut mangler = std::mem::take(&mut self.mangler);
         mangler.pass(inbox.datagrams(), |datagram| {
             self.take(datagram, now, regions);
         });
         self.mangler = mangler;
+        now
     }
 
     fn take(&mut self, datagram: Datagram<'_>, now: Time, regions: &Regions<'_>) {
@@ -367,11 +387,12 @@ impl Driver {
         Ok(())
     }
 
-    fn look_at_timers(&mut self) {
+    /// Ends the timers that are due; `now`, if the time is known.
+    fn look_at_timers(&mut self, now: Option<Time>) {
         let Some(deadline) = self.deadline else {
             return;
         };
-        let now = self.now();
+        let now = now.unwrap_or_else(|| self.now());
         if now < deadline {
             return;
         }
@@ -398,7 +419,12 @@ impl Driver {
     }
 
     /// Hands on what the listed queue pairs have completed, and sends what they have to send.
-    pub(super) fn transmit(&mut self, regions: &Regions<'_>, socket: &RoceSocket, by: By) {
+    pub(super) fn transmit(
+        &mut self,
+        mut now: Time,
+        (regions, socket): (&Regions<'_>, &RoceSocket),
+        by: By,
+    ) {
         for index in 0..self.listed.len() {
             if let Some(link) = self.link(self.listed[index]) {
                 link.settle();
@@ -416,10 +442,7 @@ impl Driver {
                 again.push(index);
                 continue;
             }
-            let (now, memory) = (
-                Time::ZERO + Span::from(self.began.elapsed()),
-                link.reach(regions),
-            );
+            let memory = link.reach(regions);
             let mut left = PACKETS;
             while room == Room::Free && left > 0 {
                 let Some(length) = link
@@ -441,6 +464,10 @@ impl Driver {
             }
             let deadline = link.deadline();
             self.bring_forward(deadline);
+            // Its packets took a while, if they were many.
+            if !self.listed.is_empty() {
+                now = self.now();
+            }
         }
         self.listed.append(&mut again);
         self.again = again;

@@ -74,6 +74,11 @@ impl Groups {
         self.0.get(&ip).map_or(&[], |group| &group.members)
     }
 
+    /// Whether no queue pair is in any.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// The sockets of all groups.
     pub(super) fn sockets(&self) -> Vec<Arc<RoceSocket>> {
         self.0.values().map(|group| group.socket.clone()).collect()

@@ -349,7 +349,8 @@ impl Udp {
     /// timers, so the engine does.
     pub(crate) fn ring(&self, port: &Port) {
         let mut driver = self.driver();
-        driver.transmit(&Regions::of(port), &self.socket, By::Poster);
+        let now = driver.now();
+        driver.transmit(now, (&Regions::of(port), &self.socket), By::Poster);
         driver.end_those_over();
         // Should nobody poll, the engine has to look at the timers of what was just sent.
         let engine_until = self.engine_until.load(Ordering::Relaxed);
