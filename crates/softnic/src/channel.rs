@@ -92,10 +92,8 @@ impl ChannelInner {
             }
             let left = udp.patience().map_or(left, |patience| patience.min(left));
             let timeout = Timespec::try_from(left).ok();
-            let mut fds = [
-                PollFd::new(&self.fifo, PollFlags::IN),
-                PollFd::from_borrowed_fd(udp.as_fd(), PollFlags::IN),
-            ];
+            let [socket, groups] = udp.arrivals();
+            let mut fds = [PollFd::new(&self.fifo, PollFlags::IN), socket, groups];
             match poll(&mut fds, timeout.as_ref()) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(e) => return Err(e.into()),

@@ -201,7 +201,7 @@ impl Loop {
         let patience = match (watch, &self.port.udp) {
             (Watch::Others(span), _) => Some(tick.map_or(span, |tick| tick.min(span))),
             (Watch::Alone(span), Some(udp)) => {
-                fds.push(PollFd::from_borrowed_fd(udp.as_fd(), PollFlags::IN));
+                fds.extend(udp.arrivals());
                 span.into_iter().chain(tick).min()
             }
             _ => tick,

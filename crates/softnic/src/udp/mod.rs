@@ -37,7 +37,7 @@ mod socket;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
@@ -58,7 +58,7 @@ pub(crate) use link::{Peer, Sending};
 #[cfg(feature = "testing")]
 pub use mangle::Fate;
 use memory::Regions;
-use rustix::event::epoll;
+use rustix::event::{PollFd, PollFlags, epoll};
 use socket::RoceSocket;
 
 use crate::datagram_ring::FRONT;
@@ -74,8 +74,9 @@ pub(crate) struct Udp {
     own: SocketAddr,
     pub(crate) mtu: PathMtu,
     socket: RoceSocket,
-    /// Of the socket and those of groups: readable while packets wait.
-    arrivals: OwnedFd,
+    /// Of the groups' sockets: readable while packets wait. The socket itself is not among them: that
+    /// somebody may wait at it would cost each packet a twentieth of its way, though nobody does.
+    groups: OwnedFd,
     driver: Mutex<Driver>,
     /// Connected queue pairs: without any nobody needs to drive.
     links: AtomicUsize,
@@ -141,19 +142,18 @@ pub(crate) struct Bound {
     own: SocketAddr,
     mtu: PathMtu,
     socket: RoceSocket,
-    arrivals: OwnedFd,
+    groups: OwnedFd,
 }
 
 impl Bound {
     fn new(own: SocketAddr, mtu: PathMtu) -> io::Result<Self> {
         let socket = RoceSocket::bind(own)?;
-        let arrivals = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        watch(&arrivals, &socket)?;
+        let groups = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         Ok(Bound {
             own,
             mtu,
             socket,
-            arrivals,
+            groups,
         })
     }
 
@@ -162,10 +162,10 @@ impl Bound {
     }
 }
 
-/// Has `arrivals` be readable while packets wait at `socket`, which ends that when it is closed.
-fn watch(arrivals: &OwnedFd, socket: &RoceSocket) -> io::Result<()> {
+/// Has `groups` be readable while packets wait at `socket`, which ends that when it is closed.
+fn watch(groups: &OwnedFd, socket: &RoceSocket) -> io::Result<()> {
     let data = epoll::EventData::new_u64(0);
-    Ok(epoll::add(arrivals, socket, data, epoll::EventFlags::IN)?)
+    Ok(epoll::add(groups, socket, data, epoll::EventFlags::IN)?)
 }
 
 impl Udp {
@@ -174,7 +174,7 @@ impl Udp {
             own,
             mtu,
             socket,
-            arrivals,
+            groups,
         } = bound;
         // What is under way fits the peer's socket, if that is as large as this one's.
         let each = 2 * (mtu.bytes().as_usize() + PACKET_OVERHEAD);
@@ -183,7 +183,7 @@ impl Udp {
             own,
             mtu,
             socket,
-            arrivals,
+            groups,
             driver: Mutex::new(Driver::new((own, mtu), slot, window)),
             links: AtomicUsize::new(0),
             turns: AtomicU64::new(0),
@@ -252,7 +252,7 @@ impl Udp {
         Addresses::of(own, ip).ok_or(ReachError::Version(own))?;
         self.driver().datagrams.groups.join((qpn, ip), || {
             let socket = RoceSocket::join(ip, own)?;
-            watch(&self.arrivals, &socket)?;
+            watch(&self.groups, &socket)?;
             Ok(socket)
         })
     }
@@ -440,6 +440,12 @@ impl Udp {
         self.engine_until.store(0, Ordering::Relaxed);
     }
 
+    /// One of them is readable while packets wait.
+    pub(crate) fn arrivals(&self) -> [PollFd<'_>; 2] {
+        let (socket, groups) = (self.socket.as_fd(), self.groups.as_fd());
+        [socket, groups].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
+    }
+
     pub(crate) fn counters(&self) -> Counters {
         self.driver().counters()
     }
@@ -448,13 +454,6 @@ impl Udp {
     #[cfg(feature = "testing")]
     pub(crate) fn mangle(&self, rule: impl FnMut(&[u8]) -> Fate + Send + 'static) {
         self.driver().mangler.follow(Box::new(rule));
-    }
-}
-
-impl AsFd for Udp {
-    /// Readable while packets wait.
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.arrivals.as_fd()
     }
 }
 
