@@ -76,11 +76,7 @@ pub fn compute(flow: &Flow, unseen: Unseen, packet: &[u8]) -> Icrc {
                 source,
                 destination,
             };
-            over::<{ ONES + ipv4::LEN + udp::LEN + bth::LEN }, { ipv4::LEN }>(
-                ip.masked(),
-                udp,
-                packet,
-            )
+            over(ip.masked(), udp, packet)
         }
         Addresses::V6(source, destination) => {
             let ip = ipv6::Ipv6 {
@@ -91,30 +87,37 @@ pub fn compute(flow: &Flow, unseen: Unseen, packet: &[u8]) -> Icrc {
                 source,
                 destination,
             };
-            over::<{ ONES + ipv6::LEN + udp::LEN + bth::LEN }, { ipv6::LEN }>(
-                ip.to_bytes(),
-                udp,
-                packet,
-            )
+            over(ip.to_bytes(), udp, packet)
         }
     }
 }
 
-/// The CRC over headers whose changing fields are ones already, up to the base transport header's.
+/// Packets up to this length are copied behind their headers, to be gone over at once: each pass has
+/// its price, which of a short one is the greater part.
+const SHORT: usize = 128;
+const LONGEST_FRONT: usize = ONES + ipv6::LEN + udp::LEN;
+
+/// The CRC over headers whose changing fields are ones already, and over the packet.
 #[inline]
-fn over<const N: usize, const IP: usize>(ip: [u8; IP], udp: Udp, packet: &[u8]) -> Icrc {
-    let (front, rest) = packet.split_at(packet.len().min(bth::LEN));
-    let mut head = [0xff; N];
-    put(&mut head, ONES, ip);
-    put(&mut head, ONES + IP, udp.to_bytes());
+fn over<const IP: usize>(ip: [u8; IP], udp: Udp, packet: &[u8]) -> Icrc {
+    let mut all = [0xff; LONGEST_FRONT + SHORT];
+    put(&mut all, ONES, ip);
+    put(&mut all, ONES + IP, udp.to_bytes());
     let at = ONES + IP + udp::LEN;
-    head[at..at + front.len()].copy_from_slice(front);
-    if front.len() > BTH_RESV8A {
-        head[at + BTH_RESV8A] = 0xff;
+    let copied = match packet.len() {
+        length @ ..=SHORT => length,
+        _ => bth::LEN,
+    };
+    let (front, rest) = packet.split_at(copied);
+    all[at..at + copied].copy_from_slice(front);
+    if copied > BTH_RESV8A {
+        all[at + BTH_RESV8A] = 0xff;
     }
     let mut crc = Hasher::new();
-    crc.update(&head[..at + front.len()]);
-    crc.update(rest);
+    crc.update(&all[..at + copied]);
+    if !rest.is_empty() {
+        crc.update(rest);
+    }
     Icrc(crc.finalize())
 }
 
