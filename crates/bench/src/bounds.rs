@@ -244,7 +244,7 @@ pub(crate) const BOUNDS: &[Bound] = &[
     Bound {
         name: "UDP port, send ping, 64 B",
         what: "one-way time of `adverb ping --op send --size 64` between soft@127.0.0.2 and soft@127.0.0.1 \
-               over that of a bare UDP ping, two processes that poll busily",
+               over that of a bare UDP ping with as many bytes, two processes that poll busily",
         unit: Unit::Nanoseconds,
         limit: Limit::AtMost(1.3),
         measure: |s| {

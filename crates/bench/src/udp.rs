@@ -12,8 +12,9 @@ use crate::child::Ended;
 
 /// The option by which this program runs as the passive process.
 pub(crate) const ECHO: &str = "--udp-echo";
-/// Bytes of a message.
-const SIZE: usize = 64;
+/// Bytes of a message: those of a SEND of 64 B (BTH, payload, ICRC) and of the acknowledgement of the
+/// last one (BTH, AETH, ICRC), which leaves with it.
+const SIZE: usize = (12 + 64 + 4) + (12 + 4 + 4);
 const WARM_UP: u32 = 2_000;
 const ROUNDS: u32 = 30_000;
 /// A side that hears nothing for so long ends: the other one is gone.
@@ -21,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Spins between looks at the clock.
 const SPINS: u32 = 10_000;
 
-/// One-way time in ns of 64 B between two processes that poll their sockets busily.
+/// One-way time in ns of a message between two processes that poll their sockets busily.
 pub(crate) fn ping(cores: [u32; 2]) -> Result<f64> {
     let own = std::env::current_exe().context("cannot tell where this program is")?;
     let passive = Command::new(own)
