@@ -10,6 +10,7 @@
 //! else that fails, and anything listed that passes, fails the run.
 
 mod args;
+mod boundaries;
 mod either;
 mod known;
 mod mixed;

@@ -12,6 +12,7 @@ use adverb_sysfs::Sysfs;
 use adverb_verbs::{Context, Device};
 
 use crate::args::{Peer, Subject};
+use crate::boundaries;
 use crate::known::{Kind, Known, known};
 use crate::mixed;
 use crate::one::LACKS;
@@ -86,10 +87,10 @@ pub(crate) fn run(subject: &Subject, filters: &[String]) -> ExitCode {
     let names = names(subject.peer);
     let mut known = known(&driver, subject);
     if subject.peer != Peer::Itself {
-        known.retain(|known| names.contains(&known.case));
+        known.retain(|known| names.iter().any(|name| name == known.case));
     }
     let mut count = [0; 5];
-    let wanted = |name: &&&str| filters.is_empty() || filters.iter().any(|f| name.contains(f));
+    let wanted = |name: &&String| filters.is_empty() || filters.iter().any(|f| name.contains(f));
     for name in names.iter().filter(wanted) {
         let of_case = known.iter().find(|known| known.case == *name);
         let begin = Instant::now();
@@ -123,7 +124,8 @@ pub(crate) fn run(subject: &Subject, filters: &[String]) -> ExitCode {
             Peer::Soft(first) => format!(", with the user-space NIC, {} first", first.name()),
         }
     );
-    let gone = known.iter().filter(|known| !names.contains(&known.case));
+    let is_gone = |known: &&Known| !names.iter().any(|name| name == known.case);
+    let gone = known.iter().filter(is_gone);
     let mut stale = 0;
     for known in gone {
         println!(
@@ -152,12 +154,16 @@ const OF_TWO: [&str; 8] = [
 const TOO_LONG: &str = "atomics::additions_of_many_requesters_all_count";
 
 /// The cases that say something of these two ends.
-fn names(peer: Peer) -> Vec<&'static str> {
+fn names(peer: Peer) -> Vec<String> {
     let all = cases::<VerbsDevice>().into_iter().map(|case| case.name);
     let module = |name: &'static str| name.split("::").next().unwrap_or(name);
     let of_two = |name: &'static str| OF_TWO.contains(&module(name)) && name != TOO_LONG;
     let wanted = |name: &&'static str| peer == Peer::Itself || of_two(name);
-    all.filter(wanted).collect()
+    let of_suite = all.filter(wanted).map(str::to_owned);
+    match peer {
+        Peer::Itself => of_suite.collect(),
+        Peer::Soft(_) => of_suite.chain(boundaries::names()).collect(),
+    }
 }
 
 fn refused(error: &str) -> ExitCode {

@@ -16,13 +16,14 @@ const LIMIT: Span = Span::from_secs(900);
 
 /// What is tried between the user-space NIC and Soft-RoCE, each of them active in turn: what crosses the
 /// wire. The rest of it takes minutes; `--first soft` and `--first verbs` run it by hand.
-const WITH_THE_SOFT_NIC: [&str; 6] = [
+const WITH_THE_SOFT_NIC: [&str; 7] = [
     "data::",
     "rnr::",
     "access::",
     "atomics::",
     "unreliable::",
     "datagram::",
+    "boundaries::",
 ];
 
 pub(crate) fn run() -> ExitCode {
