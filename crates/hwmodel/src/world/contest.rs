@@ -296,16 +296,17 @@ impl Contest {
     }
 
     /// The root port writes to the other socket's memory, where its write is a snoop that comes before
-    /// the requests of cores, and is merged at the memory: it waits for nobody.
-    pub(crate) fn invalidate(&mut self, range: Range, at: Time) {
+    /// the requests of cores, and is merged at the memory. It waits for no core, but for the root port's
+    /// own write of the same line before it: returns when the last line's snoop begins.
+    pub(crate) fn invalidate(&mut self, range: Range, at: Time) -> Time {
         self.each(range, at, |line, asked, times, _| {
             if line.is_at_rest(asked) {
                 line.holder = Holder::Memory;
                 return Turn::passing(asked);
             }
             let is_wanted = line.free > asked;
-            let end = line.under_way(asked, times.transfer) + times.transfer;
-            line.free = line.free.max(asked) + times.transfer;
+            let end = line.under_way(asked, times.transfer) + times.snoop;
+            line.free = line.free.max(asked) + times.snoop;
             if !is_wanted {
                 line.holder = Holder::Memory;
                 line.granted = end;
@@ -315,7 +316,7 @@ impl Contest {
                 end,
                 is_lost: !is_wanted,
             }
-        });
+        })
     }
 
     /// The root port reads, in turn with the cores; who has a line keeps it. Returns when the last line
@@ -676,6 +677,19 @@ mod tests {
             c.read(bytes(0, 8), now)
         });
         assert!(across < within, "{across} and {within}");
+    }
+
+    #[test]
+    fn writes_across_wait_for_no_core_but_for_one_another() {
+        let mut fought = contest(0..12, 64, WRITES);
+        let begun = fought.invalidate(bytes(0, 8), at(1_000));
+        assert_eq!(begun, at(1_000), "cores do not keep it waiting");
+        let write = |c: &mut Contest, now| c.invalidate(bytes(0, 8), now);
+        let each = pace(&mut fought, write);
+        let (snoop, passage) = (TIMES.snoop.as_ns_f64(), TIMES.transfer.as_ns_f64());
+        assert!((snoop..snoop + passage).contains(&each), "{each}");
+        let mut quiet = contest([], 64, WRITES);
+        assert_eq!(pace(&mut quiet, write), 0.0, "nobody wants the line");
     }
 
     #[test]

@@ -134,16 +134,13 @@ impl Root {
 
     /// The NIC writes; how long until it has all lines.
     ///
-    /// Writes to the other socket are posted there and wait for nothing.
+    /// Writes to the other socket are posted there and wait but for one another.
     pub(crate) fn write(&mut self, range: Range, at: Time) -> Span {
         let is_contested = self.contest.concerns(range);
         match self.flow {
             Flow::Allocate if is_contested => self.contest.allocate(range, at) - at,
             Flow::Bypass => self.contest.bypass(range, at) - at,
-            Flow::Across if is_contested => {
-                self.contest.invalidate(range, at);
-                Span::ZERO
-            }
+            Flow::Across if is_contested => self.contest.invalidate(range, at) - at,
             Flow::Allocate | Flow::Across => Span::ZERO,
         }
     }
