@@ -533,6 +533,11 @@ fn what_a_nic_cannot_keep_of_a_deep_queue_it_reads_again() {
     // 512 B of the send queue, and the payload.
     assert!((8.0..9.1).contains(&reads), "{reads}: WQEs and payload");
     assert!(slow < fast / 2.0, "{slow} of {fast}");
+    // An mlx5 NIC uses all of the piece that it reads.
+    let (reads, deep) = writes("connect_ib", 1024);
+    assert!((1.9..2.3).contains(&reads), "{reads}: each line once");
+    let (_, fast) = writes("connect_ib", 8);
+    assert!(deep > 0.5 * fast, "{deep} of {fast}");
 }
 
 #[test]

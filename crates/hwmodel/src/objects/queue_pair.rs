@@ -11,6 +11,7 @@ use adverb_verbs::{
 use super::{ModelCq, World};
 use crate::resource::Slots;
 use crate::world::queue_pair::Qp;
+use crate::world::send_queue::Reading;
 use crate::world::wire::Passage;
 
 /// What a new queue pair is given.
@@ -68,7 +69,7 @@ pub(super) fn new_qp(made: &Made, init: &QpInit<'_, ModelCq>) -> Qp {
         issuing: false,
         paused: false,
         doorbells: 0,
-        reading: false,
+        reading: Reading::No,
         gathers: Slots::new(made.gathers),
         timeout_pending: false,
         retries_left: 0,

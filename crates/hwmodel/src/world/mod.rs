@@ -19,7 +19,7 @@ pub(crate) mod queue_pair;
 mod requester;
 mod responder;
 pub(crate) mod root;
-mod send_queue;
+pub(crate) mod send_queue;
 pub(crate) mod shared_receive;
 pub(crate) mod tcp;
 mod translation;

@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 
 use super::machine::machine_of;
 use super::memory::Range;
-use super::send_queue::Stamp;
+use super::send_queue::{Reading, Stamp};
 use super::wire::Passage;
 use super::{Event, Fabric, QpRef};
 use crate::resource::Slots;
@@ -151,7 +151,7 @@ pub(crate) struct Qp {
     /// Number of the first that the NIC does not know of.
     pub(crate) known: u64,
     /// It is settled when its next request is read.
-    pub(crate) reading: bool,
+    pub(crate) reading: Reading,
     /// Doorbells that told of requests.
     pub(crate) doorbells: u64,
     /// Those before are completed, and the program knows it: their room is free.
@@ -234,7 +234,7 @@ impl Qp {
         self.receives.clear();
         self.failed_receives.clear();
         (self.first, self.next, self.known, self.retired) = (0, 0, 0, 0);
-        (self.doorbells, self.reading) = (0, false);
+        (self.doorbells, self.reading) = (0, Reading::No);
         self.reads_under_way = 0;
         self.receives_in_use = 0;
         self.owes_last_wqe = false;

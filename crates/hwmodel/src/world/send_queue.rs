@@ -2,7 +2,8 @@
 //!
 //! The send queue in the host's memory has all requests. The NIC keeps copies of those that came last, by
 //! MMIO or because it read them. Others are read when their turn comes: one, or the list of one
-//! doorbell, of a queue pair at a time, when what was before it leaves.
+//! doorbell, of a queue pair at a time, when what was before it leaves. NICs of mlx5 take all that such a
+//! read brings: none is known whose queue pairs are slower for being full.
 //!
 //! A queue pair whose READs under way are as many as it may have gives way to others, and the NIC lets go
 //! what it has of its queue. It reads again what is next, and keeps that until there is room. That is
@@ -67,6 +68,17 @@ impl Wqes {
     }
 }
 
+/// How far the NIC is with reading a queue pair's next request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reading {
+    /// It is not about to.
+    No,
+    /// It is settled when, and the sending side stands still for it.
+    Settled,
+    /// It is time.
+    Due,
+}
+
 impl Qp {
     /// Whether the NIC has not yet read all that it knows of.
     fn is_behind(&mut self) -> bool {
@@ -114,8 +126,15 @@ impl Machine {
         }
     }
 
-    /// Reads a request that the NIC has let go. Its sending side stands still for as long as its few
-    /// reads of this kind do not hide; what it reads is a whole piece of the send queue.
+    /// For a request that the NIC has let go its sending side stands still, for as long as its few reads of
+    /// this kind do not hide.
+    fn stand_still(&mut self, now: Time) {
+        if self.nic.wqes.reads_ahead() {
+            self.nic.tx.serve(now, self.nic.times.wqe_miss);
+        }
+    }
+
+    /// Reads a request that the NIC has let go, and with it a whole piece of the send queue.
     fn read_again(&mut self, qp: &mut Qp, seq: u64, now: Time) {
         self.nic.counts.wqe_misses += 1;
         let next = self.read_list(qp, seq, now, Span::ZERO);
@@ -125,18 +144,20 @@ impl Machine {
         let used: u64 = (seq..next).filter_map(|seq| Some(qp.wqe(seq)?.lines)).sum();
         let beside = (self.nic.wqes.read_bytes / LINE).saturating_sub(used);
         self.pcie.traffic.read_lines += beside;
-        self.nic.tx.serve(now, self.nic.times.wqe_miss);
     }
 
     /// Reads the request `first` and others of its doorbell, as many as are read at a time, `delay`
-    /// from now. Returns the number of the next one.
+    /// from now. NICs of mlx5 use all of the piece that they read, whichever doorbell told of it. Returns the
+    /// number of the next one.
     fn read_list(&mut self, qp: &mut Qp, first: u64, now: Time, delay: Span) -> u64 {
         let most = self.nic.wqes.read_bytes;
+        let uses_all = self.preset.driver == Driver::Mlx5;
         let doorbell = qp.wqe(first).map(|wqe| wqe.doorbell);
         let (mut seq, mut bytes) = (first, 0);
         while seq < qp.known
             && let Some(wqe) = qp.wqe(seq)
-            && (bytes == 0 || Some(wqe.doorbell) == doorbell && bytes + wqe.lines * LINE <= most)
+            && (bytes == 0 || bytes + wqe.lines * LINE <= most)
+            && (bytes == 0 || uses_all || Some(wqe.doorbell) == doorbell)
         {
             bytes += wqe.lines * LINE;
             seq += 1;
@@ -196,8 +217,11 @@ impl Fabric {
         let turn = leaves.max(ready);
         let qp = &mut self.qps[at.index as usize];
         if turn > now {
-            if !qp.reading {
-                qp.reading = true;
+            let before = std::mem::replace(&mut qp.reading, Reading::Settled);
+            if before == Reading::No {
+                self.machines[machine].stand_still(now);
+            }
+            if before != Reading::Settled {
                 agenda.schedule(turn, Event::ReadNext { qp: at });
             }
             return false;
@@ -206,6 +230,9 @@ impl Fabric {
             &mut self.qps[at.index as usize],
             &mut self.machines[machine],
         );
+        if std::mem::replace(&mut qp.reading, Reading::No) == Reading::No {
+            machine.stand_still(now);
+        }
         if machine.nic.wqes.reads_ahead() {
             machine.read_again(qp, next, now);
         } else {
@@ -216,9 +243,14 @@ impl Fabric {
 
     /// The next request may be read.
     pub(super) fn read_next(&mut self, at: QpRef, agenda: &mut Agenda<Event>) {
-        if let Some(qp) = self.alive(at) {
-            qp.reading = false;
-            self.pump(at, agenda);
+        let Some(qp) = self.alive(at) else { return };
+        qp.reading = Reading::Due;
+        self.pump(at, agenda);
+        if let Some(qp) = self.alive(at)
+            && qp.reading == Reading::Due
+        {
+            // Something else holds the queue up: it is not read.
+            qp.reading = Reading::No;
         }
     }
 }
