@@ -199,11 +199,12 @@ impl Load {
         }
     }
 
-    /// Requests posted at a time at most.
+    /// Requests posted at a time at most: a list longer than may be under way would never be posted.
     pub(crate) fn list(&self) -> u32 {
+        let room = self.limits.per_qp.min(self.limits.per_member).max(1);
         match (self.posting, self.refill) {
             (_, Refill::List) => self.limits.per_qp,
-            (Posting::List(n), _) => n.max(1),
+            (Posting::List(n), _) => n.clamp(1, room),
             (Posting::Single, _) => 1,
         }
     }
