@@ -128,15 +128,22 @@ impl Llc {
     /// An empty cache of `memory.llc_mib` in `memory.llc_ways` ways, of which devices may fill
     /// `memory.ddio_ways`: all, if it has fewer. `seed` is that of the hash and of what goes.
     pub fn new(memory: &Memory, seed: u64) -> Self {
-        let ways = (memory.llc_ways as usize).max(1);
-        let lines = (memory.llc_mib * f64::from(1 << 20)) as u64 / LINE;
-        let sets = (lines / ways as u64).max(1);
-        let places = sets as usize * ways;
+        let (sets, ways, device_ways) = shape(memory);
+        Llc::empty(sets, (ways, device_ways), seed)
+    }
+
+    /// The ways of the same cache that devices may fill, alone: for who does not follow what cores use.
+    pub(crate) fn of_devices(memory: &Memory, seed: u64) -> Self {
+        let (sets, _, device_ways) = shape(memory);
+        Llc::empty(sets, (device_ways, device_ways), seed)
+    }
+
+    fn empty(sets: u64, (ways, device_ways): (usize, usize), seed: u64) -> Self {
         Llc {
             sets,
             ways,
-            device_ways: (memory.ddio_ways as usize).min(ways),
-            held: vec![Held::default(); places],
+            device_ways,
+            held: vec![Held::default(); sets as usize * ways],
             seed,
             // The generator never leaves zero.
             random: seed | 1,
@@ -232,6 +239,14 @@ fn mixed(mut bits: u64) -> u64 {
     bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     bits ^ (bits >> 31)
+}
+
+/// Sets, ways, and those of the ways that devices may fill.
+fn shape(memory: &Memory) -> (u64, usize, usize) {
+    let ways = (memory.llc_ways as usize).max(1);
+    let lines = (memory.llc_mib * f64::from(1 << 20)) as u64 / LINE;
+    let sets = (lines / ways as u64).max(1);
+    (sets, ways, (memory.ddio_ways as usize).min(ways))
 }
 
 #[cfg(test)]

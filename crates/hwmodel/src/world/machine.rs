@@ -5,7 +5,7 @@ use adverb_units::{Span, Time};
 use adverb_verbs::{AtomicCap, DeviceCaps, Gid, Lid, PathMtu};
 
 use super::atomics::Atomics;
-use super::memory::Memory;
+use super::memory::{Memory, Range};
 use super::root::Root;
 use super::send_queue::Wqes;
 use super::wire::Leaves;
@@ -220,7 +220,7 @@ impl Machine {
         if placement.is_remote() {
             pcie = pcie.across(ns(p.memory.dma_numa_extra_ns) / 2);
         }
-        let root = Root::new(p, placement, seed.stream("load", index.into()));
+        let root = Root::new(p, placement, |name| seed.stream(name, index.into()));
         Machine {
             index,
             caps: caps(p),
@@ -308,6 +308,15 @@ impl Machine {
             0.0
         };
         ns(m.dma_ns + state)
+    }
+
+    /// The same of a range, of which the NIC may have brought into the cache what it wrote.
+    pub(crate) fn read_latency(&self, range: Range) -> Span {
+        if self.root.keeps(range) {
+            ns(self.preset.params.memory.dma_ns)
+        } else {
+            self.dma_latency()
+        }
     }
 
     /// What memory adds to a locked read-modify-write: reading and writing find it uncached.

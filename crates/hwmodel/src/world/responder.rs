@@ -236,7 +236,7 @@ impl Fabric {
         let (mut leaves, mut gathered) = (passed, passed.ready);
         let m = self.messages.get(message);
         if let Some(range) = range {
-            let latency = host.dma_latency() + host.root.read(range, now);
+            let latency = host.read_latency(range) + host.root.read(range, now);
             let arrival = host.pcie.read(now, at - now, range.length as u64, latency);
             (leaves, gathered) = (passed.with(arrival), arrival.last);
             if let Some(bytes) = host.memory.bytes(range) {

@@ -6,6 +6,7 @@ use adverb_units::{Span, Time};
 use super::contest::{Contest, Core, LineTimes, Walk};
 use super::machine::Placement;
 use super::memory::Range;
+use crate::llc::{Evicted, Found, Line, Llc};
 use crate::load::{CpuLoad, Node, Work};
 use crate::params::Params;
 use crate::pcie::LINE;
@@ -32,6 +33,59 @@ pub(crate) struct Taken {
     time: Span,
 }
 
+/// Lines of one region, by number: 64 GiB of them.
+const REGION_LINES_LOG2: u32 = 30;
+
+/// What the ways of the last-level cache that devices may fill hold of buffers that lie in memory.
+#[derive(Debug)]
+struct Share {
+    llc: Llc,
+    /// Fetching a line from memory, or writing it back.
+    memory: Span,
+}
+
+/// What writing into the share takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Filling {
+    /// Until the lines are there.
+    wait: Span,
+    /// Lines that memory is read or written for.
+    in_memory: u64,
+}
+
+impl Share {
+    fn lines(range: Range) -> impl Iterator<Item = (Line, bool)> {
+        let (begin, end) = (range.offset as u64, (range.offset + range.length) as u64);
+        let region = u64::from(range.region) << REGION_LINES_LOG2;
+        (begin / LINE..end.div_ceil(LINE)).map(move |number| {
+            let is_whole = begin <= number * LINE && (number + 1) * LINE <= end;
+            (Line(region | number), is_whole)
+        })
+    }
+
+    /// The NIC writes. A line that comes waits for a dirty one that has to leave, and a part of a line for
+    /// the rest; all of a range side by side.
+    fn write(&mut self, range: Range) -> Filling {
+        let mut filling = Filling::default();
+        for (line, is_whole) in Share::lines(range) {
+            let Found::Filled(evicted) = self.llc.dma_write(line) else {
+                continue;
+            };
+            let leaves = u64::from(matches!(evicted, Evicted::Dirty(_)));
+            let needed = leaves + u64::from(!is_whole);
+            filling.in_memory += needed;
+            if needed > 0 {
+                filling.wait = self.memory;
+            }
+        }
+        filling
+    }
+
+    fn holds(&self, range: Range) -> bool {
+        Share::lines(range).all(|(line, _)| self.llc.holds(line))
+    }
+}
+
 /// A machine's root port, and the lines that it and the cores want.
 #[derive(Debug)]
 pub(crate) struct Root {
@@ -41,11 +95,13 @@ pub(crate) struct Root {
     taken: Span,
     /// Buffers are in memory from the beginning: each read goes there.
     is_cold: bool,
+    /// Of such buffers, what the NIC's writes have brought into the cache since.
+    share: Option<Share>,
     contest: Contest,
 }
 
 impl Root {
-    pub(crate) fn new(p: &Params, placement: Placement, random: Random) -> Self {
+    pub(crate) fn new(p: &Params, placement: Placement, stream: impl Fn(&str) -> Random) -> Self {
         let flow = if placement.is_remote() {
             Flow::Across
         } else if p.memory.ddio_ways > 0.0 {
@@ -59,12 +115,18 @@ impl Root {
             snoop: ns(p.memory.dma_ns),
             conflict: ns(p.memory.dma_numa_extra_ns),
         };
+        let is_cold = placement.is_memory();
+        let share = (is_cold && flow == Flow::Allocate).then(|| Share {
+            llc: Llc::of_devices(&p.memory, stream("ddio").bits()),
+            memory: times.memory,
+        });
         Root {
             flow,
             line: ns(p.memory.line_ns),
             taken: Span::ZERO,
-            is_cold: placement.is_memory(),
-            contest: Contest::new(times, random),
+            is_cold,
+            share,
+            contest: Contest::new(times, stream("load")),
         }
     }
 
@@ -139,10 +201,25 @@ impl Root {
         let is_contested = self.contest.concerns(range);
         match self.flow {
             Flow::Allocate if is_contested => self.contest.allocate(range, at) - at,
+            Flow::Allocate => self.fill(range),
             Flow::Bypass => self.contest.bypass(range, at) - at,
             Flow::Across if is_contested => self.contest.invalidate(range, at) - at,
-            Flow::Allocate | Flow::Across => Span::ZERO,
+            Flow::Across => Span::ZERO,
         }
+    }
+
+    /// The NIC writes into its share of the cache.
+    fn fill(&mut self, range: Range) -> Span {
+        let share = self.share.as_mut();
+        let filling = share.map_or_else(Filling::default, |share| share.write(range));
+        self.taken += self.line * filling.in_memory;
+        filling.wait
+    }
+
+    /// Whether the cache has all of a range of a buffer that lies in memory.
+    pub(crate) fn keeps(&self, range: Range) -> bool {
+        let share = self.share.as_ref();
+        share.is_some_and(|share| share.holds(range))
     }
 
     /// The NIC reads; how much longer that takes than where nobody else wants the lines.
@@ -153,6 +230,76 @@ impl Root {
             Flow::Bypass if is_contested || !self.is_cold => self.contest.read(range, at) - at,
             Flow::Across if is_contested => self.contest.read_across(range, at) - at,
             Flow::Allocate | Flow::Bypass | Flow::Across => Span::ZERO,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use adverb_sim::Seed;
+
+    use super::*;
+    use crate::preset::Preset;
+
+    fn root(placement: Placement, ways: f64) -> Root {
+        let mut params = Preset::built_in("cx3").unwrap().params;
+        params.memory.ddio_ways = ways;
+        Root::new(&params, placement, |name| Seed(1).stream(name, 0))
+    }
+
+    fn lines(first: usize, count: usize) -> Range {
+        Range {
+            region: 0,
+            offset: first * LINE as usize,
+            length: count * LINE as usize,
+        }
+    }
+
+    #[test]
+    fn a_buffer_in_memory_comes_into_the_share_as_it_is_written() {
+        let mut cold = root(Placement::Memory, 2.0);
+        assert!(!cold.keeps(lines(0, 1)), "it lies in memory");
+        assert_eq!(cold.write(lines(0, 8), Time::ZERO), Span::ZERO);
+        assert!(cold.keeps(lines(0, 8)));
+        assert!(!cold.keeps(lines(0, 9)), "one of them was not written");
+        assert_eq!(cold.taken, Span::ZERO, "memory has no part in it");
+        let part = Range {
+            length: 8,
+            ..lines(100, 1)
+        };
+        let rest = cold.share.as_ref().unwrap().memory;
+        assert_eq!(cold.write(part, Time::ZERO), rest, "its rest is fetched");
+        assert_eq!(cold.write(part, Time::ZERO), Span::ZERO, "once");
+    }
+
+    #[test]
+    fn what_falls_out_of_the_share_goes_to_memory() {
+        // 2 of 20 ways of 20 MiB.
+        let share = (2 << 20) / LINE as usize;
+        let mut cold = root(Placement::Memory, 2.0);
+        for line in 0..4 * share {
+            cold.write(lines(line, 1), Time::ZERO);
+        }
+        let kept = (0..4 * share).filter(|line| cold.keeps(lines(*line, 1)));
+        let kept = kept.count();
+        assert!(
+            kept <= share && kept > share * 98 / 100,
+            "{kept} of {share}"
+        );
+        let written_back = cold.line * (4 * share - kept) as u64;
+        assert_eq!(cold.taken, written_back, "all others");
+    }
+
+    #[test]
+    fn without_ddio_or_beside_a_cached_buffer_there_is_no_share() {
+        for (placement, ways) in [
+            (Placement::Memory, 0.0),
+            (Placement::Cached, 2.0),
+            (Placement::RemoteMemory, 2.0),
+        ] {
+            let mut root = root(placement, ways);
+            root.write(lines(0, 4), Time::ZERO);
+            assert!(!root.keeps(lines(0, 1)), "{placement:?}");
         }
     }
 }
