@@ -19,8 +19,8 @@ study: ## Measure ping and blast on the user-space device (about 3 minutes), wri
 test: ## All tests. What could not run is named at the end.
 	@scripts/test
 
-bench: ## Adverb beside UCX, memcpy and the bare cache line, as ratios of one run.
-	$(CARGO) build --release --package adverb --package adverb-bench
+bench: ## Adverb beside UCX, memcpy, sockets, perftest and Soft-RoCE, as ratios of one run.
+	$(CARGO) build --release --package adverb --package adverb-bench --package adverb-parity --package adverb-vm
 	@$(BIN)/adverb-bounds
 
 lint: ## Format (in CI: check the format), clippy and rustdoc; warnings are errors.

@@ -10,16 +10,16 @@ use serde_json::Value;
 use crate::bounds::Setting;
 use crate::child::Ended;
 
-/// The `adverb` binary beside this one.
-pub(crate) fn find() -> Result<PathBuf> {
+/// A program of the workspace: the one beside this one.
+pub(crate) fn find(program: &str) -> Result<PathBuf> {
     let own = std::env::current_exe().context("cannot tell where this program is")?;
-    let adverb = own.with_file_name("adverb");
+    let found = own.with_file_name(program);
     ensure!(
-        adverb.is_file(),
-        "{} is not there: build it with `cargo build --release -p adverb`",
-        adverb.display()
+        found.is_file(),
+        "{} is not there: `make bench` builds it",
+        found.display()
     );
-    Ok(adverb)
+    Ok(found)
 }
 
 /// Mean one-way time in ns.
@@ -89,7 +89,12 @@ fn figure_of(setting: &Setting, args: &[&str], cores: &str, pointer: &str) -> Re
         args.join(" "),
         talk.trim()
     );
-    let record: Value = serde_json::from_slice(&output.stdout).context("adverb printed no JSON")?;
+    figure_in(&output.stdout, pointer)
+}
+
+/// A figure of a record, as `--json` prints it.
+pub(crate) fn figure_in(printed: &[u8], pointer: &str) -> Result<f64> {
+    let record: Value = serde_json::from_slice(printed).context("adverb printed no JSON")?;
     record
         .pointer(pointer)
         .and_then(Value::as_f64)

@@ -3,7 +3,7 @@
 
 use std::io::{Read, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use adverb_host::pin;
 use anyhow::{Context as _, Result};
@@ -96,15 +96,18 @@ pub(crate) fn pipe_ping_pong(cores: [u32; 2]) -> Result<WakeUps> {
     })
 }
 
+/// CPU time of this thread.
+pub(crate) fn cpu_time() -> Duration {
+    let spent = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(spent.tv_sec as u64, spent.tv_nsec as u32)
+}
+
 /// Elapsed and CPU seconds of this thread in `work`.
 fn timed(work: impl FnOnce() -> std::io::Result<()>) -> std::io::Result<(f64, f64)> {
-    let cpu = || {
-        let spent = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-        spent.tv_sec as f64 + spent.tv_nsec as f64 / 1e9
-    };
-    let (start, before) = (Instant::now(), cpu());
+    let (start, before) = (Instant::now(), cpu_time());
     work()?;
-    Ok((start.elapsed().as_secs_f64(), cpu() - before))
+    let spent = cpu_time() - before;
+    Ok((start.elapsed().as_secs_f64(), spent.as_secs_f64()))
 }
 
 /// Bytes per second of memcpy from `count` buffers of `size` bytes of one shared mapping to those

@@ -9,9 +9,12 @@
 mod adverb;
 mod bounds;
 mod child;
+mod guests;
 mod iperf;
+mod link;
 mod machine;
 mod model;
+mod rows;
 mod seam;
 mod ucx;
 mod udp;
@@ -21,7 +24,8 @@ use std::process::ExitCode;
 use anyhow::{Context as _, Result, ensure};
 use clap::Parser;
 
-use bounds::{Row, Verdict};
+use bounds::{Bound, Row, Setting, Verdict};
+use rows::{SECTIONS, Section};
 
 /// Adverb beside UCX, memcpy and the bare cache line, as ratios of one run.
 #[derive(Debug, Parser)]
@@ -66,39 +70,46 @@ fn run(args: &Args) -> Result<()> {
         );
         return Ok(());
     };
-    let setting = bounds::Setting {
+    let setting = Setting {
         cores: [first, second],
-        adverb: adverb::find()?,
+        adverb: adverb::find("adverb")?,
         rounds: args.rounds,
+        guests: guests::Guests::default(),
     };
-    let wanted = |row: &&bounds::Bound| {
-        args.only
-            .as_ref()
-            .is_none_or(|only| row.name.contains(only))
-    };
-    let mut rows = Vec::new();
-    for bound in bounds::BOUNDS.iter().filter(wanted) {
-        eprintln!("measuring: {} …", bound.name);
-        rows.push(
-            bound
-                .measure(&setting)
-                .with_context(|| bound.name.to_owned())?,
-        );
+    let mut tables = Vec::new();
+    for section in SECTIONS {
+        let rows = measure(section, &setting, args.only.as_deref())?;
+        if !rows.is_empty() {
+            tables.push((section.title, rows));
+        }
     }
     ensure!(
-        !rows.is_empty(),
+        !tables.is_empty(),
         "no row's name contains '{}'",
         args.only.as_deref().unwrap_or("")
     );
     if args.json {
-        rows.iter().for_each(|row| println!("{}", row.json()));
+        let rows = tables.iter().flat_map(|(_, rows)| rows);
+        rows.for_each(|row| println!("{}", row.json()));
     } else {
-        print_table(&rows);
+        print_tables(&tables);
     }
     Ok(())
 }
 
-fn print_table(rows: &[Row]) {
+/// The rows of a section whose name contains `only`.
+fn measure(section: &Section, setting: &Setting, only: Option<&str>) -> Result<Vec<Row>> {
+    let wanted = |bound: &&Bound| only.is_none_or(|only| bound.name.contains(only));
+    let mut rows = Vec::new();
+    for bound in section.bounds.iter().filter(wanted) {
+        eprintln!("measuring: {} …", bound.name);
+        let row = bound.measure(setting);
+        rows.push(row.with_context(|| bound.name.to_owned())?);
+    }
+    Ok(rows)
+}
+
+fn print_tables(tables: &[(&str, Vec<Row>)]) {
     let machine = adverb_host::Machine::this();
     println!(
         "{}, Linux {}, adverb {}",
@@ -106,12 +117,18 @@ fn print_table(rows: &[Row]) {
         machine.kernel,
         env!("CARGO_PKG_VERSION")
     );
+    let rows = || tables.iter().flat_map(|(_, rows)| rows);
+    let name = rows().map(|row| row.name.chars().count()).max();
+    for (title, rows) in tables {
+        print_table(title, rows, name.unwrap_or(0));
+    }
     println!();
-    let name = rows
-        .iter()
-        .map(|row| row.name.chars().count())
-        .max()
-        .unwrap_or(0);
+    rows().for_each(|row| println!("{}: {}", row.name, row.what));
+}
+
+/// One table, its first column so wide.
+fn print_table(title: &str, rows: &[Row], name: usize) {
+    println!("\n{title}");
     println!(
         "{:name$}  {:>12}  {:>12}  {:>7}  {:>15}  bound",
         "", "adverb", "reference", "ratio", "min..max"
@@ -130,7 +147,4 @@ fn print_table(rows: &[Row]) {
             Verdict::NotRun(reason) => println!("{:name$}  NOT RUN: {reason}", row.name),
         }
     }
-    println!();
-    rows.iter()
-        .for_each(|row| println!("{}: {}", row.name, row.what));
 }

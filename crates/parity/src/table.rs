@@ -115,6 +115,7 @@ pub(crate) fn json(setting: &Setting, row: &Row, m: &Measured) -> Value {
         "ratio": m.ratio(),
         "interval90": median_interval(&ratios),
         "ratios": ratios,
+        "pairs": m.pairs,
         "within": m.verdict(setting).map(Verdict::word),
         "bound": setting.bound,
         "commands": { "adverb": command, "perftest": reference },

@@ -1,10 +1,9 @@
 //! Two queue pairs joined by a buffer, on one core: what the transport itself costs, both sides
-//! together. `sealed` adds what a port does: the ICRC, made and checked.
-//!
-//! `cargo bench -p adverb-transport`
+//! together, and with what a port adds, the ICRC, made and checked.
 
 use std::hint::black_box;
 use std::net::Ipv4Addr;
+use std::time::Duration;
 
 use adverb_transport::{
     Access, AccessError, AtomicOperation, CreditPolicy, Key, LocalPiece, Memory, PACKET_SPACE,
@@ -19,14 +18,84 @@ use adverb_verbs::{
 use adverb_wire::frame::Addresses;
 use adverb_wire::ipv4::Unseen;
 use adverb_wire::{Flow, Packet, ROCE_PORT, icrc};
-use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use anyhow::{Context as _, Result};
+
+use crate::machine::cpu_time;
 
 const SIZE: usize = 1 << 20;
 const BATCH: u64 = 32;
+/// Batches between two looks at the clock, which is a system call.
+const BATCHES: u64 = 16;
+/// CPU time for which a figure is measured, and before it warmed up.
+const MEASURED: Duration = Duration::from_millis(300);
+const WARM_UP: Duration = Duration::from_millis(50);
+const SMALL: u32 = 64;
+const LARGE: u32 = 64 << 10;
 const REMOTE: RemoteAddress = RemoteAddress {
     addr: 0,
     rkey: Rkey(1),
 };
+
+/// What is posted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Verb {
+    Write,
+    Send,
+    Read,
+}
+
+impl Verb {
+    const fn work(self) -> Work {
+        match self {
+            Verb::Write => Work::Write(REMOTE),
+            Verb::Send => Work::Send,
+            Verb::Read => Work::Read(REMOTE),
+        }
+    }
+}
+
+/// 64 B messages per second, with the ICRC and without.
+pub(crate) fn messages(core: u32, verb: Verb) -> Result<(f64, f64)> {
+    both(core, verb, SMALL)
+}
+
+/// Bytes per second in messages of 64 KiB, likewise.
+pub(crate) fn bytes(core: u32, verb: Verb) -> Result<(f64, f64)> {
+    let (sealed, bare) = both(core, verb, LARGE)?;
+    Ok((sealed * f64::from(LARGE), bare * f64::from(LARGE)))
+}
+
+/// Messages per second with the ICRC and without.
+fn both(core: u32, verb: Verb, length: u32) -> Result<(f64, f64)> {
+    let timed = move || {
+        adverb_host::pin(core).context("cannot pin")?;
+        let rate = |icrc| per_second(&mut connected(icrc), verb.work(), length);
+        Ok((rate(Icrc::Sealed), rate(Icrc::Without)))
+    };
+    let timed = std::thread::spawn(timed);
+    timed.join().expect("the timed thread does not panic")
+}
+
+fn per_second(link: &mut Link, work: Work, length: u32) -> f64 {
+    rate(link, work, length, WARM_UP);
+    rate(link, work, length, MEASURED)
+}
+
+/// By the thread's own CPU time: it waits for nothing, and what else runs on its core is no matter here.
+fn rate(link: &mut Link, work: Work, length: u32, at_least: Duration) -> f64 {
+    let start = cpu_time();
+    let mut messages = 0;
+    loop {
+        for _ in 0..BATCHES {
+            link.batch(work, length);
+        }
+        messages += BATCHES * BATCH;
+        let elapsed = cpu_time() - start;
+        if elapsed >= at_least {
+            return messages as f64 / elapsed.as_secs_f64();
+        }
+    }
+}
 
 /// One region from address 0, under either key.
 struct Region(Vec<u8>);
@@ -229,40 +298,3 @@ fn flow(from: usize) -> Flow {
         destination_port: ROCE_PORT,
     }
 }
-
-fn messages(c: &mut Criterion) {
-    let mut group = c.benchmark_group("64 B messages");
-    group.throughput(Throughput::Elements(BATCH));
-    let works = [
-        ("write", Work::Write(REMOTE)),
-        ("send", Work::Send),
-        ("read", Work::Read(REMOTE)),
-    ];
-    for (icrc, name) in [(Icrc::Without, "bare"), (Icrc::Sealed, "sealed")] {
-        for (work_name, work) in works {
-            let mut link = connected(icrc);
-            group.bench_function(BenchmarkId::new(work_name, name), |b| {
-                b.iter(|| link.batch(work, 64));
-            });
-        }
-    }
-    group.finish();
-}
-
-fn bytes(c: &mut Criterion) {
-    const LENGTH: u32 = 64 << 10;
-    let mut group = c.benchmark_group("64 KiB messages");
-    group.throughput(Throughput::BytesDecimal(BATCH * u64::from(LENGTH)));
-    for (icrc, name) in [(Icrc::Without, "bare"), (Icrc::Sealed, "sealed")] {
-        for (work_name, work) in [("write", Work::Write(REMOTE)), ("read", Work::Read(REMOTE))] {
-            let mut link = connected(icrc);
-            group.bench_function(BenchmarkId::new(work_name, name), |b| {
-                b.iter(|| link.batch(work, LENGTH));
-            });
-        }
-    }
-    group.finish();
-}
-
-criterion_group!(benches, messages, bytes);
-criterion_main!(benches);

@@ -1,0 +1,138 @@
+//! Programs in two virtual machines that are joined by a link and have the kernel's Soft-RoCE.
+//!
+//! Their processors are emulated: a time means nothing, and the ratio of two that were taken in turn says
+//! which of two programs asks more of such a processor.
+
+use std::sync::OnceLock;
+
+use adverb_units::Span;
+use adverb_vm::{Job, Lab, LabSpec, Machine, Output, Program, missing};
+use anyhow::{Context as _, Result, ensure};
+use serde_json::Value;
+
+use crate::adverb::{figure_in, find};
+use crate::bounds::{Pair, Setting};
+use crate::child::is_installed;
+
+pub(crate) const NEEDS: &str =
+    "the virtual machines lack something, `adverb-vm check` names it (Debian: qemu-system-x86)";
+pub(crate) const NEEDS_PERFTEST: &str =
+    "perftest is not installed, or the virtual machines lack something: see `adverb-vm check`";
+
+/// Where the passive side listens, at the second machine's address.
+const PEER: &str = "10.77.0.2";
+const PORT: u16 = 18600;
+/// Devices of the active and the passive side. Soft-RoCE has the usual UDP port of both addresses; the
+/// user-space NICs take the next one.
+const SOFT: [&str; 2] = ["soft@10.77.0.1", "soft@10.77.0.2"];
+const SOFT_ROCE: [&str; 2] = ["verbs:rxe0", "verbs:rxe0"];
+/// A server has to start on an emulated processor.
+const PATIENCE: Span = Span::from_secs(60);
+const CELL: Span = Span::from_secs(120);
+const COMPARISON: Span = Span::from_secs(3600);
+/// Fewer rounds would leave the median of an emulated machine to chance.
+const FEWEST_ROUNDS: u32 = 11;
+
+/// The machines, booted when a row first asks for them; none where this host cannot.
+#[derive(Default)]
+pub(crate) struct Guests(OnceLock<Option<Lab>>);
+
+impl Guests {
+    fn lab(&self, setting: &Setting) -> Result<Option<&Lab>> {
+        if self.0.get().is_none() {
+            let lab = match missing()[..] {
+                [] => Some(boot(setting)?),
+                _ => None,
+            };
+            let _ = self.0.set(lab);
+        }
+        Ok(self.0.get().and_then(Option::as_ref))
+    }
+}
+
+fn boot(setting: &Setting) -> Result<Lab> {
+    let spec = LabSpec::two().init(find("adverb-vm")?);
+    let spec = spec.with(&setting.adverb).with(find("adverb-parity")?);
+    spec.boot().context("the virtual machines did not boot")
+}
+
+/// The figure at `pointer` of a cell between the user-space NICs, and between the Soft-RoCE devices.
+pub(crate) fn over_the_link(
+    setting: &Setting,
+    args: &[&str],
+    pointer: &str,
+) -> Result<Option<Pair>> {
+    let Some(lab) = setting.guests.lab(setting)? else {
+        return Ok(None);
+    };
+    let figure = |devices| figure_in(&cell(lab, setting, devices, args)?, pointer);
+    Ok(Some((figure(SOFT)?, figure(SOFT_ROCE)?)))
+}
+
+/// The record of a cell between the machines, both sides on their machine's first processor.
+fn cell(
+    lab: &Lab,
+    setting: &Setting,
+    [active, passive]: [&str; 2],
+    args: &[&str],
+) -> Result<Vec<u8>> {
+    let adverb = setting.adverb.to_string_lossy();
+    let (here, there) = (lab.machine(0), lab.machine(1));
+    let listen = format!("{PEER}:{PORT}");
+    let serve = ["serve", "--once", "--bind", &listen, "--device", passive];
+    let server = Program::new(&*adverb).args(serve).args(["--cpu", "0"]);
+    let server = start(there, &server.limit(CELL))?;
+    let with = ["--device", active, "--peer", &listen, "--cpu", "0"];
+    let client = Program::new(&*adverb).args(args.iter().copied()).args(with);
+    let client = client.args(["--duration", "1s", "--json"]).limit(CELL);
+    let measured = here.run(&client)?;
+    if !measured.success() {
+        server.kill()?;
+    }
+    let served = server.output()?;
+    ensure!(
+        measured.success() && served.success(),
+        "adverb {} on {active}: {} {}",
+        args.join(" "),
+        talk(&measured),
+        talk(&served)
+    );
+    Ok(measured.stdout)
+}
+
+/// Starts a server and waits until it listens.
+fn start<'a>(machine: &'a Machine, server: &Program) -> Result<Job<'a>> {
+    let job = machine.start_program(server)?;
+    machine.wait_until_listening(PORT, PATIENCE)?;
+    Ok(job)
+}
+
+/// Figures of Adverb and of perftest, `scale` of the row's unit each, by rounds of `adverb-parity`: of its row
+/// whose name contains `row`, on the first machine alone.
+pub(crate) fn perftest(setting: &Setting, row: &str, scale: f64) -> Result<Option<Vec<Pair>>> {
+    if !is_installed("ib_send_lat") {
+        return Ok(None);
+    }
+    let Some(lab) = setting.guests.lab(setting)? else {
+        return Ok(None);
+    };
+    let rounds = setting.rounds.max(FEWEST_ROUNDS).to_string();
+    let parity = Program::new(find("adverb-parity")?.to_string_lossy())
+        .args(["--device", "rxe0", "--only", row, "--json"])
+        .args(["--purpose", "check", "--rounds", &rounds])
+        .limit(COMPARISON);
+    let output = lab.machine(0).run(&parity)?;
+    ensure!(output.success(), "adverb-parity: {}", talk(&output));
+    let printed: Value =
+        serde_json::from_slice(&output.stdout).context("adverb-parity printed not one row")?;
+    let pairs = printed.get("pairs").cloned().unwrap_or_default();
+    let pairs: Vec<Pair> = serde_json::from_value(pairs).context("adverb-parity told no pairs")?;
+    let scaled = pairs
+        .iter()
+        .map(|(ours, theirs)| (ours * scale, theirs * scale));
+    Ok(Some(scaled.collect()))
+}
+
+fn talk(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).trim().to_owned()
+}

@@ -1,0 +1,95 @@
+//! What wants a kernel with Soft-RoCE: in virtual machines.
+
+use crate::bounds::{Bound, Limit, Measure, Unit};
+use crate::guests::{NEEDS, NEEDS_PERFTEST, over_the_link, perftest};
+
+/// Adverb is to measure what perftest measures.
+const LIKE_PERFTEST: Limit = Limit::Near(0.03);
+
+pub(crate) const ROWS: &[Bound] = &[
+    Bound {
+        name: "over a link, send ping, 64 B",
+        what: "median one-way time of `adverb ping --op send --size 64` between the UDP ports of two user-space \
+               NICs over that between two Soft-RoCE devices of the kernel, on the same network cards",
+        unit: Unit::Nanoseconds,
+        limit: Limit::AtMost(1.0),
+        measure: Measure::Rounds(|s| {
+            let ping = ["ping", "--op", "send", "--size", "64"];
+            over_the_link(s, &ping, "/metrics/one_way_ns/p50")
+        }),
+        needs: NEEDS,
+    },
+    Bound {
+        name: "over a link, write stream, 64 KiB",
+        what: "bytes per second of `adverb blast --op write --size 64K` over the same devices",
+        unit: Unit::BytesPerSecond,
+        limit: Limit::AtLeast(1.0),
+        measure: Measure::Rounds(|s| {
+            let blast = ["blast", "--op", "write", "--size", "64K"];
+            over_the_link(s, &blast, "/metrics/bytes_per_s")
+        }),
+        needs: NEEDS,
+    },
+    Bound {
+        name: "over a link, write stream, 1 MiB",
+        what: "the same with messages of 1 MiB",
+        unit: Unit::BytesPerSecond,
+        limit: Limit::AtLeast(1.0),
+        measure: Measure::Rounds(|s| {
+            let blast = ["blast", "--op", "write", "--size", "1M"];
+            over_the_link(s, &blast, "/metrics/bytes_per_s")
+        }),
+        needs: NEEDS,
+    },
+    Bound {
+        name: "as perftest: send latency, 64 B",
+        what: "median of `adverb ping` over that of `ib_send_lat` on one Soft-RoCE device, by \
+               `adverb-parity`, which tells the parameters",
+        unit: Unit::Nanoseconds,
+        limit: LIKE_PERFTEST,
+        measure: Measure::All(|s| perftest(s, "send latency", 1e3)),
+        needs: NEEDS_PERFTEST,
+    },
+    Bound {
+        name: "as perftest: write latency, 64 B",
+        what: "the same of `ib_write_lat`",
+        unit: Unit::Nanoseconds,
+        limit: LIKE_PERFTEST,
+        measure: Measure::All(|s| perftest(s, "write latency", 1e3)),
+        needs: NEEDS_PERFTEST,
+    },
+    Bound {
+        name: "as perftest: read latency, 64 B",
+        what: "the same of `ib_read_lat`, whole rounds",
+        unit: Unit::Nanoseconds,
+        limit: LIKE_PERFTEST,
+        measure: Measure::All(|s| perftest(s, "read latency", 1e3)),
+        needs: NEEDS_PERFTEST,
+    },
+    Bound {
+        name: "as perftest: send bandwidth, 64 KiB",
+        what: "mean of `adverb blast` over that of `ib_send_bw`",
+        unit: Unit::BytesPerSecond,
+        limit: LIKE_PERFTEST,
+        measure: Measure::All(|s| perftest(s, "send bandwidth", MEBIBYTE)),
+        needs: NEEDS_PERFTEST,
+    },
+    Bound {
+        name: "as perftest: write bandwidth, 64 KiB",
+        what: "the same of `ib_write_bw`",
+        unit: Unit::BytesPerSecond,
+        limit: LIKE_PERFTEST,
+        measure: Measure::All(|s| perftest(s, "write bandwidth", MEBIBYTE)),
+        needs: NEEDS_PERFTEST,
+    },
+    Bound {
+        name: "as perftest: read bandwidth, 64 KiB",
+        what: "the same of `ib_read_bw`",
+        unit: Unit::BytesPerSecond,
+        limit: LIKE_PERFTEST,
+        measure: Measure::All(|s| perftest(s, "read bandwidth", MEBIBYTE)),
+        needs: NEEDS_PERFTEST,
+    },
+];
+
+const MEBIBYTE: f64 = (1 << 20) as f64;

@@ -1,0 +1,38 @@
+//! The comparisons, in the order in which they are measured and shown.
+
+mod guests;
+mod local;
+mod model;
+mod transport;
+mod udp;
+
+use crate::bounds::Bound;
+
+/// Comparisons that belong together: a table.
+pub(crate) struct Section {
+    pub(crate) title: &'static str,
+    pub(crate) bounds: &'static [Bound],
+}
+
+pub(crate) const SECTIONS: &[Section] = &[
+    Section {
+        title: "User-space NIC, both ends on this host",
+        bounds: local::ROWS,
+    },
+    Section {
+        title: "User-space NIC, UDP port over the loopback device",
+        bounds: udp::ROWS,
+    },
+    Section {
+        title: "Transport: two queue pairs joined by a buffer, both on one core; sealed beside bare packets",
+        bounds: transport::ROWS,
+    },
+    Section {
+        title: "Model: its own speed",
+        bounds: model::ROWS,
+    },
+    Section {
+        title: "In two virtual machines: emulated processors, so that only the ratios mean something",
+        bounds: guests::ROWS,
+    },
+];

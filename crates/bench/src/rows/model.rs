@@ -1,0 +1,45 @@
+//! The model's own speed.
+
+use crate::bounds::{Bound, Limit, Measure, Unit};
+use crate::model;
+
+pub(crate) const ROWS: &[Bound] = &[
+    Bound {
+        name: "model, operations per second",
+        what: "inline 32 B WRITEs that the model of Connect-IB carries out per second on one core, beside \
+               what it says that the hardware does",
+        unit: Unit::PerSecond,
+        limit: Limit::ItselfAtLeast(2e6),
+        measure: Measure::Rounds(|s| model::operations(s.cores[0]).map(Some)),
+        needs: "",
+    },
+    Bound {
+        name: "model, published values",
+        what: "time of `adverb model validate --only file=visible.csv` on two cores, beside its CPU time",
+        unit: Unit::Seconds,
+        limit: Limit::Itself(60.0),
+        measure: Measure::Once(|s| {
+            let args = ["model", "validate", "--only", "file=visible.csv"];
+            model::seconds(s, &args).map(Some)
+        }),
+        needs: "",
+    },
+    Bound {
+        name: "model, quick study",
+        what: "time of `adverb study --device model:connect_ib --profile quick` on two cores, beside its \
+               CPU time",
+        unit: Unit::Seconds,
+        limit: Limit::Itself(30.0),
+        measure: Measure::Once(|s| {
+            let args = [
+                "study",
+                "--device",
+                "model:connect_ib",
+                "--profile",
+                "quick",
+            ];
+            model::study(s, &args).map(Some)
+        }),
+        needs: "",
+    },
+];

@@ -1,0 +1,36 @@
+//! The UDP port of the user-space NIC over the loopback device.
+
+use crate::bounds::{Bound, Limit, Measure, Unit};
+use crate::{adverb, iperf, udp};
+
+pub(crate) const ROWS: &[Bound] = &[
+    Bound {
+        name: "UDP port, send ping, 64 B",
+        what: "one-way time of `adverb ping --op send --size 64` between soft@127.0.0.2 and soft@127.0.0.1 \
+               over that of a bare UDP ping with as many bytes, two processes that poll busily",
+        unit: Unit::Nanoseconds,
+        limit: Limit::AtMost(1.3),
+        measure: Measure::Rounds(|s| {
+            let reference = udp::ping(s.cores)?;
+            let ping = ["ping", "--op", "send", "--size", "64"];
+            Ok(Some((adverb::one_way_over_udp(s, &ping)?, reference)))
+        }),
+        needs: "",
+    },
+    Bound {
+        name: "UDP port, write stream, 1 MiB",
+        what: "bytes per second of `adverb blast --op write --size 1M` between the same addresses over those \
+               of one TCP stream of iperf3 on the loopback device",
+        unit: Unit::BytesPerSecond,
+        limit: Limit::AtLeast(0.8),
+        measure: Measure::Rounds(|s| {
+            let Some(reference) = iperf::stream(s.cores)? else {
+                return Ok(None);
+            };
+            let blast = ["blast", "--op", "write", "--size", "1M"];
+            let ours = adverb::bytes_per_second_over_udp(s, &blast)?;
+            Ok(Some((ours, reference)))
+        }),
+        needs: iperf::NEEDS,
+    },
+];
