@@ -6,6 +6,7 @@ use std::fs::File;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::AsFd;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use adverb_softnic::{Fate, SoftDevice, SoftQp};
 use adverb_units::Bytes;
@@ -52,7 +53,23 @@ impl Network {
     pub fn wire_of_ipv6(test: &str) -> Result<Self, String> {
         let ips = [1, 2].map(|host| Ipv6Addr::new(0xfd00, 78, 0, 0, 0, 0, 0, host).into());
         // An address that is not yet known to be nobody else's cannot be bound to.
-        Self::wire_between(test, ips, "/64 nodad")
+        let network = Self::wire_between(test, ips, "/64 nodad")?;
+        network.settle()?;
+        Ok(network)
+    }
+
+    /// Waits until the link-local addresses count, too: multicast from before does not arrive.
+    fn settle(&self) -> Result<(), String> {
+        let deadline = Instant::now() + Duration::from_secs(30);
+        for namespace in self.namespaces.iter().flatten() {
+            while !run("ip", &format!("-n {namespace} -6 address show tentative"))?.is_empty() {
+                if Instant::now() > deadline {
+                    return Err(format!("{namespace}: its addresses stay tentative"));
+                }
+                std::thread::sleep(Duration::from_millis(50));
+            }
+        }
+        Ok(())
     }
 
     fn wire_between(test: &str, ips: [IpAddr; 2], prefix: &str) -> Result<Self, String> {
@@ -133,7 +150,7 @@ impl Network {
     pub fn slow_down(&self, rate: &str) -> Result<(), String> {
         let a = &self.namespaces.as_ref().expect("there is a wire")[0];
         let rule = format!("-n {a} qdisc add dev v0 root tbf rate {rate} burst 64k limit 64m");
-        run("tc", &rule)
+        run("tc", &rule).map(drop)
     }
 }
 
@@ -154,11 +171,11 @@ pub fn gid_of(ip: IpAddr) -> Gid {
 }
 
 /// Runs a tool; the error says why it cannot.
-fn run(tool: &str, arguments: &str) -> Result<(), String> {
+fn run(tool: &str, arguments: &str) -> Result<String, String> {
     let ran = Command::new(tool).args(arguments.split(' ')).output();
     let ran = ran.map_err(|e| format!("{tool}: {e}"))?;
     if ran.status.success() {
-        return Ok(());
+        return Ok(String::from_utf8_lossy(&ran.stdout).into_owned());
     }
     let why = String::from_utf8_lossy(&ran.stderr);
     Err(format!("{tool} {arguments}: {}", why.trim()))
