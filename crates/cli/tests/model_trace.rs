@@ -136,10 +136,10 @@ fn a_wrong_preset_is_shown_with_name_value_and_line() {
         line.replace(&folder, "")
     };
     assert_snapshot!(shown("tx_n = { value = 1, source = \"x\" }"), @"error: mine.toml:4: there is no parameter 'nic.tx_n'; did you mean nic.tx_ns?");
-    assert_snapshot!(shown("tx_ns = { value = \"fast\", source = \"x\" }"), @r#"error: mine.toml:4: nic.tx_ns = { value = "fast", source = "x" } is impossible: { value = NUMBER, source = "WHERE FROM" }"#);
+    assert_snapshot!(shown("tx_ns = { value = \"fast\", source = \"x\" }"), @r#"error: mine.toml:4: nic.tx_ns = { value = "fast", source = "x" } is impossible: write { value = NUMBER, source = "WHERE FROM" }"#);
     assert_snapshot!(shown("tx_ns = { value = 1e9, source = \"x\" }"), @"error: mine.toml:4: nic.tx_ns = 1000000000 is impossible: 0 to 100000");
-    assert_snapshot!(shown("tx_ns = { value = 7 }"), @r#"error: mine.toml:4: nic.tx_ns = { value = 7 } is impossible: { value = NUMBER, source = "WHERE FROM" }"#);
-    assert_snapshot!(shown("tx_ns = 7"), @r#"error: mine.toml:4: nic.tx_ns = 7 is impossible: { value = NUMBER, source = "WHERE FROM" }"#);
+    assert_snapshot!(shown("tx_ns = { value = 7 }"), @r#"error: mine.toml:4: nic.tx_ns = { value = 7 } is impossible: write { value = NUMBER, source = "WHERE FROM" }"#);
+    assert_snapshot!(shown("tx_ns = 7"), @r#"error: mine.toml:4: nic.tx_ns = 7 is impossible: write { value = NUMBER, source = "WHERE FROM" }"#);
 }
 
 #[test]
