@@ -15,15 +15,18 @@ use crate::mixed::First;
 const LIMIT: Span = Span::from_secs(900);
 
 /// What is tried between the user-space NIC and Soft-RoCE, each of them active in turn: what crosses the
-/// wire. The rest of it takes minutes; `--first soft` and `--first verbs` run it by hand.
-const WITH_THE_SOFT_NIC: [&str; 7] = [
+/// wire, with many losses at one path MTU only. The rest of it takes minutes; `--first soft` and
+/// `--first verbs` run it by hand.
+const WITH_THE_SOFT_NIC: [&str; 9] = [
     "data::",
     "rnr::",
     "access::",
     "atomics::",
     "unreliable::",
     "datagram::",
-    "boundaries::",
+    "_lost_0_percent",
+    "_lost_1_percent",
+    "mtu_1024_lost_10_percent",
 ];
 
 pub(crate) fn run() -> ExitCode {
