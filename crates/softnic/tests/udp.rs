@@ -15,13 +15,14 @@ use adverb_softnic::{Fate, SoftDevice, SoftQp};
 use adverb_units::Bytes;
 use adverb_verbs::{
     AckTimeout, AddressVector, Comparison, CompletionQueue, Context, CreateError, Device, GidType,
-    Imm, Lid, LinkLayer, MemoryRegion, ModifyQpError, OpenError, Operation, PathMtu, PortNum, Psn,
-    QpAttr, QpCaps, QpInit, QpState, QpType, Qpn, QueuePair, RecvRequest, RemoteAddress,
-    RetryCount, SendFlags, SendRequest, WcStatus, WrId,
+    Imm, LinkLayer, MemoryRegion, OpenError, Operation, PathMtu, PortNum, Psn, QpAttr, QpCaps,
+    QpState, QpType, Qpn, QueuePair, RecvRequest, RemoteAddress, RetryCount, SendFlags,
+    SendRequest, WcStatus, WrId,
 };
 use adverb_wire::frame::{Addresses, Flow};
 use adverb_wire::ipv4::Unseen;
 use adverb_wire::{Bth, Extension, Opcode, PacketHeaders, Reth, icrc};
+use common::network::connect_error;
 use common::{Address, End, Random, all_access, isolated, this_test, wait_until};
 
 const MEMORY: Bytes = Bytes::mib(1);
@@ -500,33 +501,6 @@ fn an_ipv6_address_is_its_gid() {
     );
     let error = connect_error(&end, QpType::Rc, end_gid(11, 2));
     assert!(error.contains("not of the same IP version"), "{error}");
-}
-
-fn connect_error(end: &End, qp_type: QpType, dgid: adverb_verbs::Gid) -> String {
-    let init = QpInit {
-        qp_type,
-        send_cq: &end.cq,
-        recv_cq: &end.cq,
-        caps: QpCaps::default(),
-    };
-    let qp = end.context.create_qp(&end.pd, &init).unwrap();
-    qp.modify(&QpAttr::to_init(PortNum::ONE, all_access()))
-        .unwrap();
-    let address = AddressVector {
-        dgid,
-        dlid: Lid(0),
-        port: PortNum::ONE,
-    };
-    let mut rtr = QpAttr::to_rtr(address, Qpn::new(77).unwrap(), Psn::new(0), PathMtu::B256);
-    if qp_type == QpType::Uc {
-        (rtr.max_dest_rd_atomic, rtr.min_rnr_timer) = (None, None);
-    }
-    let error = qp.modify(&rtr).expect_err("it cannot be reached");
-    assert!(
-        matches!(error, ModifyQpError::Unreachable { .. }),
-        "{error}"
-    );
-    error.to_string()
 }
 
 #[test]

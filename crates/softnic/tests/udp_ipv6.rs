@@ -11,11 +11,10 @@ use adverb_conformance::cases;
 use adverb_softnic::{SoftContext, SoftDevice};
 use adverb_units::Bytes;
 use adverb_verbs::{
-    AddressVector, Context, Device, DeviceName, Gid, Lid, OpenError, PathMtu, PortNum, Psn, QpAttr,
-    QpCaps, QpInit, QpType, Qpn, QueuePair,
+    AddressVector, Context, Device, DeviceName, Gid, Lid, OpenError, QpCaps, QpType, QueuePair,
 };
-use common::network::Network;
-use common::{End, all_access, isolated, not_run};
+use common::network::{Network, connect_error};
+use common::{End, isolated, not_run};
 
 /// The modules that say something of what two ends tell each other. (Groups are joined, and handles to
 /// them made, from within a namespace: `udp_multicast`.)
@@ -77,28 +76,6 @@ fn two_namespaces_conform_over_ipv6() {
         }
         assert!(count > ON_THE_WIRE.len(), "{count} cases");
     });
-}
-
-/// What a queue pair at `end` says of connecting to an address.
-fn connect_error(end: &End, qp_type: QpType, dgid: Gid) -> String {
-    let init = QpInit {
-        qp_type,
-        send_cq: &end.cq,
-        recv_cq: &end.cq,
-        caps: QpCaps::default(),
-    };
-    let qp = end.context.create_qp(&end.pd, &init).unwrap();
-    qp.modify(&QpAttr::to_init(PortNum::ONE, all_access()))
-        .unwrap();
-    let address = AddressVector {
-        dgid,
-        ..end.local_address()
-    };
-    let mut rtr = QpAttr::to_rtr(address, Qpn::new(77).unwrap(), Psn::new(0), PathMtu::B256);
-    if qp_type == QpType::Uc {
-        (rtr.max_dest_rd_atomic, rtr.min_rnr_timer) = (None, None);
-    }
-    qp.modify(&rtr).unwrap_err().to_string()
 }
 
 #[test]

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use adverb_softnic::{Fate, SoftDevice, SoftQp};
 use adverb_units::Bytes;
 use adverb_verbs::{
-    AckTimeout, AddressVector, Device, Gid, Lid, PathMtu, PortNum, Psn, QpAttr, QpState, Qpn,
-    QueuePair, RetryCount,
+    AckTimeout, AddressVector, Context, Device, Gid, Lid, ModifyQpError, PathMtu, PortNum, Psn,
+    QpAttr, QpCaps, QpInit, QpState, QpType, Qpn, QueuePair, RetryCount,
 };
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
@@ -168,6 +168,33 @@ pub fn gid_of(ip: IpAddr) -> Gid {
         IpAddr::V4(ip) => Gid::from_ipv4(ip),
         IpAddr::V6(ip) => Gid(ip.octets()),
     }
+}
+
+/// What a queue pair at `end` says of connecting to an address that cannot be reached.
+pub fn connect_error(end: &End, qp_type: QpType, dgid: Gid) -> String {
+    let init = QpInit {
+        qp_type,
+        send_cq: &end.cq,
+        recv_cq: &end.cq,
+        caps: QpCaps::default(),
+    };
+    let qp = end.context.create_qp(&end.pd, &init).unwrap();
+    qp.modify(&QpAttr::to_init(PortNum::ONE, all_access()))
+        .unwrap();
+    let address = AddressVector {
+        dgid,
+        ..end.local_address()
+    };
+    let mut rtr = QpAttr::to_rtr(address, Qpn::new(77).unwrap(), Psn::new(0), PathMtu::B256);
+    if qp_type == QpType::Uc {
+        (rtr.max_dest_rd_atomic, rtr.min_rnr_timer) = (None, None);
+    }
+    let error = qp.modify(&rtr).expect_err("it cannot be reached");
+    assert!(
+        matches!(error, ModifyQpError::Unreachable { .. }),
+        "{error}"
+    );
+    error.to_string()
 }
 
 /// Runs a tool; the error says why it cannot.
