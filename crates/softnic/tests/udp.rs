@@ -16,7 +16,7 @@ use adverb_units::Bytes;
 use adverb_verbs::{
     AckTimeout, AddressVector, Comparison, CompletionQueue, Context, CreateError, Device, GidType,
     Imm, LinkLayer, MemoryRegion, OpenError, Operation, PathMtu, PortNum, Psn, QpAttr, QpCaps,
-    QpState, QpType, Qpn, QueuePair, RecvRequest, RemoteAddress, RetryCount, SendFlags,
+    QpState, QpType, Qpn, QueuePair, RecvRequest, RemoteAddress, RetryCount, Rkey, SendFlags,
     SendRequest, WcStatus, WrId,
 };
 use adverb_wire::frame::{Addresses, Flow};
@@ -474,6 +474,61 @@ fn strangers_reach_nothing_and_are_counted() {
     pair.a.mr.write(OWN, &[5; 8]).unwrap();
     pair.carry_out(Operation::RdmaWrite(at), 8);
     assert_eq!(read(b, 0, 8), [5; 8]);
+}
+
+/// The same packet with another opcode in its place.
+fn of_unknown_opcode(flow: &Flow, code: u8, dest: Qpn) -> Vec<u8> {
+    let at = RemoteAddress {
+        addr: 0,
+        rkey: Rkey(0),
+    };
+    let mut bytes = forged(flow, dest, Psn::new(0xff_fffe), at);
+    bytes[0] = code;
+    let length = bytes.len() - icrc::LEN;
+    let length = icrc::seal(flow, Unseen::default(), &mut bytes, length).unwrap();
+    bytes.truncate(length);
+    bytes
+}
+
+/// RC says so to its peer and is over, as of any invalid request; UD is silent.
+#[test]
+fn a_packet_of_an_unknown_opcode_reaches_its_queue_pair() {
+    let pair = Pair::new(16, USUAL);
+    let (b, reliable) = (&pair.b, pair.qp_b.qpn());
+    let datagrams = b.datagram_qp(&b.cq, QpCaps::default());
+    // Its peer's address, and not its peer's port.
+    let stranger = UdpSocket::bind((ip(16, 1), 0)).unwrap();
+    let port = 4791 + common::slot_of(reliable) as u16;
+    let flow = Flow {
+        addresses: Addresses::of(ip(16, 1), ip(16, 2)).unwrap(),
+        source_port: stranger.local_addr().unwrap().port(),
+        destination_port: port,
+    };
+    let counted = |name: &str, count: u64| {
+        let is_there = || {
+            assert!(b.poll().is_empty());
+            b.context.counters()[name] == count
+        };
+        let came = wait_until(Duration::from_secs(5), is_there);
+        assert!(came, "{name}: {:?}", b.context.counters());
+    };
+    let send = |code, qpn| {
+        let packet = of_unknown_opcode(&flow, code, qpn);
+        stranger.send_to(&packet, (ip(16, 2), port)).unwrap();
+    };
+    send(0x66, datagrams.qpn());
+    counted("drop_unknown_opcode", 1);
+    send(0x40, reliable);
+    counted("drop_wrong_service", 1);
+    assert_eq!(pair.qp_b.state(), QpState::Rts);
+    send(0x15, Qpn::new(reliable.get() + 77).unwrap());
+    counted("drop_unknown_queue_pair", 1);
+    send(0x15, reliable);
+    counted("drop_unknown_opcode", 2);
+    let is_over = || pair.qp_b.state() == QpState::Err;
+    assert!(wait_until(Duration::from_secs(5), is_over));
+    assert_eq!(datagrams.state(), QpState::Rts);
+    assert_eq!(b.context.counters()["drop_malformed"], 0);
 }
 
 #[test]

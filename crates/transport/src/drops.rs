@@ -30,6 +30,7 @@ reasons! {
     StaleDuplicate = "a duplicate whose answer is no longer kept";
     ReceiverNotReady = "no receive request is posted";
     InvalidRequest = "an opcode, order or length that may not be";
+    UnknownOpcode = "an opcode that does not exist";
     RemoteAccess = "key, range or right refused";
     LocalFault = "the receive request's memory refused";
     StaleResponse = "a response to what is completed";

@@ -3,7 +3,7 @@
 
 use adverb_verbs::{AccessFlags, PathMtu, Psn, QpState, Qpn, SendFlags, WcStatus};
 use adverb_wire::bth::BthFlags;
-use adverb_wire::{Bth, Packet, PacketHeaders, Service};
+use adverb_wire::{Bth, Packet, PacketHeaders, Service, UnknownOpcode};
 
 use crate::PacketBuffer;
 use crate::completion::Completion;
@@ -139,21 +139,37 @@ impl UcQp {
         taken
     }
 
+    /// Takes a packet of an unknown opcode, whose ICRC was right, and says why it was dropped; it is
+    /// counted, too. To the message that it may be of it is a packet that is missing.
+    pub fn handle_unknown(&mut self, unknown: &UnknownOpcode) -> DropReason {
+        let admitted = self.admit(unknown.service(), unknown.dest_qp);
+        let reason = admitted.err().unwrap_or(DropReason::UnknownOpcode);
+        self.shared.counters.count(Err(reason));
+        reason
+    }
+
+    /// Whether a packet is for this queue pair.
+    #[inline]
+    fn admit(&self, service: Option<Service>, dest_qp: Qpn) -> Result<(), DropReason> {
+        if service != Some(Service::Uc) {
+            return Err(DropReason::WrongService);
+        }
+        if dest_qp != self.shared.qpn {
+            return Err(DropReason::WrongQueuePair);
+        }
+        match self.state() {
+            QpState::Err => Err(DropReason::QueuePairInError),
+            _ => Ok(()),
+        }
+    }
+
     fn take_packet(
         &mut self,
         packet: &Packet<'_>,
         memory: &mut impl Memory,
     ) -> Result<(), DropReason> {
         let bth = &packet.headers.bth;
-        if bth.opcode.service() != Service::Uc {
-            return Err(DropReason::WrongService);
-        }
-        if bth.dest_qp != self.shared.qpn {
-            return Err(DropReason::WrongQueuePair);
-        }
-        if self.state() == QpState::Err {
-            return Err(DropReason::QueuePairInError);
-        }
+        self.admit(Some(bth.opcode.service()), bth.dest_qp)?;
         // A message may begin with any number, also with one that was there before: without
         // acknowledgements the sender may be any distance ahead, so that beyond half the circle an old
         // packet looks like a new one (IBTA vol. 1, 9.8.2.2; Soft-RoCE does the same).

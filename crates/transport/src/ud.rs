@@ -3,7 +3,9 @@
 
 use adverb_verbs::{Imm, PathMtu, Psn, QpState, Qpn, SendFlags, WcFlags, WcStatus};
 use adverb_wire::bth::BthFlags;
-use adverb_wire::{Bth, Deth, Extension, ImmDt, Opcode, Packet, PacketHeaders, Service, grh};
+use adverb_wire::{
+    Bth, Deth, Extension, ImmDt, Opcode, Packet, PacketHeaders, Service, UnknownOpcode, grh,
+};
 
 use crate::PacketBuffer;
 use crate::completion::{Completion, Solicited};
@@ -172,24 +174,40 @@ impl<A: Copy> UdQp<A> {
         packet: &Packet<'_>,
         place: impl FnOnce(&Datagram<'_>) -> Result<(), DropReason>,
     ) -> Result<(), DropReason> {
-        let taken = self.admit(packet).and_then(|datagram| place(&datagram));
+        let taken = self.message(packet).and_then(|datagram| place(&datagram));
         self.shared.counters.count(taken);
         taken
     }
 
-    /// The message that a packet brings, if it is one for this queue pair.
-    fn admit<'p>(&self, packet: &Packet<'p>) -> Result<Datagram<'p>, DropReason> {
-        let bth = &packet.headers.bth;
-        if bth.opcode.service() != Service::Ud {
+    /// Takes a packet of an unknown opcode, whose ICRC was right, and says why it was dropped; it is
+    /// counted, too.
+    pub fn handle_unknown(&mut self, unknown: &UnknownOpcode) -> DropReason {
+        let admitted = self.admit(unknown.service(), unknown.dest_qp);
+        let reason = admitted.err().unwrap_or(DropReason::UnknownOpcode);
+        self.shared.counters.count(Err(reason));
+        reason
+    }
+
+    /// Whether a packet is for this queue pair.
+    #[inline]
+    fn admit(&self, service: Option<Service>, dest_qp: Qpn) -> Result<(), DropReason> {
+        if service != Some(Service::Ud) {
             return Err(DropReason::WrongService);
         }
         // Which queue pairs are in a group the driver knows.
-        if bth.dest_qp != self.shared.qpn && bth.dest_qp != Qpn::MULTICAST {
+        if dest_qp != self.shared.qpn && dest_qp != Qpn::MULTICAST {
             return Err(DropReason::WrongQueuePair);
         }
-        if self.state() == QpState::Err {
-            return Err(DropReason::QueuePairInError);
+        match self.state() {
+            QpState::Err => Err(DropReason::QueuePairInError),
+            _ => Ok(()),
         }
+    }
+
+    /// The message that a packet brings.
+    fn message<'p>(&self, packet: &Packet<'p>) -> Result<Datagram<'p>, DropReason> {
+        let bth = &packet.headers.bth;
+        self.admit(Some(bth.opcode.service()), bth.dest_qp)?;
         let (deth, imm) = match packet.headers.extension {
             Extension::Datagram(deth) => (deth, None),
             Extension::DatagramImm(deth, imm) => (deth, Some(imm.imm)),
@@ -219,7 +237,7 @@ impl<A: Copy> UdQp<A> {
         area: &[u8; grh::LEN],
         memory: &mut impl Memory,
     ) -> Result<(), DropReason> {
-        let datagram = self.admit(packet)?;
+        let datagram = self.message(packet)?;
         let receive = self.receives.take().ok_or(DropReason::ReceiverNotReady)?;
         let length = (grh::LEN + datagram.payload.len()) as u64;
         if length > receive.pieces.length() {

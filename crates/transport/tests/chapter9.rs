@@ -7,7 +7,7 @@ use adverb_transport::{DropReason, PostError, RcConfig, RcQp, ReceiveQueue, Work
 use adverb_units::Span;
 use adverb_verbs::{Comparison, Psn, QpState, RemoteAddress, RetryCount, SendFlags, WcStatus};
 use adverb_wire::bth::BthFlags;
-use adverb_wire::{AtomicEth, Credits, Extension, NakCode, Opcode, Reth, Syndrome};
+use adverb_wire::{AtomicEth, Credits, Extension, NakCode, Opcode, Reth, Syndrome, UnknownOpcode};
 use lab::memory::{REMOTE, piece};
 use lab::steps::{MTU, inject_at, post, post_receive, sent_by, statuses, syndromes, work};
 use lab::{FLIGHT, Fate, Lab, Side, config, connected, quiet};
@@ -81,6 +81,79 @@ fn a_refusal_is_told_once_until_what_was_missing_comes() {
     lab.flush();
     assert_eq!(syndromes(&lab), [told, told]);
     assert_eq!(answers(&lab)[1], (Opcode::RcAck, 1, 0));
+}
+
+// --- opcodes (9.7.4.1)
+
+/// A packet for B whose opcode nobody knows.
+fn unknown(code: u8, ahead: u32) -> UnknownOpcode {
+    UnknownOpcode {
+        code,
+        pkey: adverb_wire::DEFAULT_PKEY,
+        dest_qp: config(Side::B).qpn,
+        psn: lab_first().advance(ahead),
+    }
+}
+
+#[test]
+fn a_request_of_an_unknown_opcode_is_invalid_in_its_turn() {
+    let mut lab = quiet();
+    post_receive(&mut lab, 1, 8);
+    assert_eq!(inject_send(&mut lab, 0), Ok(()));
+    // One that was carried out before, and one behind a gap.
+    let before = lab.b.qp.handle_unknown(&unknown(0x15, 0));
+    assert_eq!(before, DropReason::UnknownOpcode);
+    let ahead = lab.b.qp.handle_unknown(&unknown(0x1f, 2));
+    assert_eq!(ahead, DropReason::OutOfSequence);
+    lab.flush();
+    let told = Syndrome::Nak(NakCode::PsnSequenceError);
+    assert_eq!(syndromes(&lab), [told]);
+    assert_eq!(lab.b.qp.state(), QpState::Rts);
+
+    let in_turn = lab.b.qp.handle_unknown(&unknown(0x18, 1));
+    assert_eq!(in_turn, DropReason::UnknownOpcode);
+    lab.flush();
+    assert_eq!(
+        syndromes(&lab),
+        [told, Syndrome::Nak(NakCode::InvalidRequest)]
+    );
+    assert_eq!(answers(&lab)[1], (Opcode::RcAck, 1, 0));
+    assert_eq!(lab.b.qp.state(), QpState::Err);
+    let after = lab.b.qp.handle_unknown(&unknown(0x18, 2));
+    assert_eq!(after, DropReason::QueuePairInError);
+    let counters = lab.b.qp.counters();
+    assert_eq!(counters.dropped(DropReason::UnknownOpcode), 2);
+    assert_eq!(counters.dropped_in_all(), 4);
+}
+
+/// Which service an opcode is of says its upper three bits; a queue pair of another is silent.
+#[test]
+fn an_unknown_opcode_of_another_service_is_dropped_in_silence() {
+    let mut lab = quiet();
+    for code in [0x2c, 0x40, 0x66, 0x80, 0xa4, 0xff] {
+        let dropped = lab.b.qp.handle_unknown(&unknown(code, 0));
+        assert_eq!(dropped, DropReason::WrongService, "{code:#x}");
+    }
+    let elsewhere = UnknownOpcode {
+        dest_qp: config(Side::A).qpn,
+        ..unknown(0x15, 0)
+    };
+    let dropped = lab.b.qp.handle_unknown(&elsewhere);
+    assert_eq!(dropped, DropReason::WrongQueuePair);
+    lab.flush();
+    assert_eq!(answers(&lab), []);
+    assert_eq!(lab.b.qp.state(), QpState::Rts);
+}
+
+/// The requester hears of it as of any request that is refused.
+#[test]
+fn an_invalid_request_ends_the_peers_too() {
+    let mut lab = quiet();
+    post(&mut lab, work(1, Work::Write(REMOTE), piece(0, 8)));
+    let refused = lab.b.qp.handle_unknown(&unknown(0x15, 0));
+    assert_eq!(refused, DropReason::UnknownOpcode);
+    lab.run();
+    assert_eq!(statuses(&lab.a.completions), [(1, WcStatus::RemInvReqErr)]);
 }
 
 // --- repeated requests (9.7.5.1.1)

@@ -8,7 +8,7 @@ use adverb_transport::{
 };
 use adverb_units::{Span, Time};
 use adverb_verbs::{AccessFlags, Imm, PathMtu, Psn, QpState, SendFlags, WcOpcode, WcStatus, WrId};
-use adverb_wire::Packet;
+use adverb_wire::{Packet, UnknownOpcode};
 use lab::memory::{REMOTE, piece, pieces};
 use lab::{Endpoint, Fate, Lab, Random, Rule, Side, TestMemory};
 
@@ -373,6 +373,39 @@ fn no_packet_makes_a_queue_pair_panic() {
         }
     }
     assert!(taken > 100, "{taken} were taken");
+}
+
+#[test]
+fn a_packet_of_an_unknown_opcode_is_missing_to_its_message() {
+    let mut lab = quiet();
+    post_receive(&mut lab, 0, 3 * MTU);
+    let payload = lab.a.memory.put(0, &[1; 3 * MTU]);
+    post(&mut lab, 0, Work::Send, payload);
+    let first = lab::config(Side::A).requester.first_psn;
+    let unknown = |code, ahead| UnknownOpcode {
+        code,
+        pkey: adverb_wire::DEFAULT_PKEY,
+        dest_qp: lab::config(Side::B).qpn,
+        psn: first.advance(ahead),
+    };
+    // The second packet comes as something else.
+    lab.rule(move |s| match s.headers.bth.psn == first.advance(1) {
+        true => Fate::Drop,
+        false => Fate::Pass,
+    });
+    let dropped = lab.b.qp.handle_unknown(&unknown(0x2c, 1));
+    assert_eq!(dropped, DropReason::UnknownOpcode);
+    let other = lab.b.qp.handle_unknown(&unknown(0x15, 1));
+    assert_eq!(other, DropReason::WrongService);
+    lab.run();
+    assert!(lab.b.completions.is_empty());
+    let counters = lab.b.qp.counters();
+    assert_eq!(counters.dropped(DropReason::UnknownOpcode), 1);
+    assert_eq!(counters.dropped(DropReason::BrokenMessage), 1);
+    let payload = lab.a.memory.put(0, &[2; 8]);
+    post(&mut lab, 1, Work::Send, payload);
+    lab.run();
+    assert_eq!(lab.b.completions[0].work.byte_len, 8);
 }
 
 #[test]

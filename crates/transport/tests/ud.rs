@@ -7,7 +7,7 @@ use adverb_transport::{
     Solicited, UdConfig, UdDestination, UdQp, Work,
 };
 use adverb_verbs::{Imm, PathMtu, Psn, QpState, Qpn, SendFlags, WcFlags, WcStatus, WrId};
-use adverb_wire::{Packet, grh};
+use adverb_wire::{Packet, UnknownOpcode, grh};
 use lab::TestMemory;
 use lab::memory::{REMOTE, piece, pieces};
 
@@ -129,6 +129,29 @@ fn a_wrong_queue_key_or_no_receive_drops_the_datagram() {
     fates.retain(Result::is_err);
     assert_eq!(b.qp.counters().dropped_in_all(), fates.len() as u64);
     assert_eq!(completions(&mut a).len(), 4, "a sender learns of none");
+    assert_eq!(b.qp.state(), QpState::Rts);
+}
+
+#[test]
+fn a_packet_of_an_unknown_opcode_is_dropped_and_counted() {
+    let mut b = node(2, QKEY);
+    receive(&mut b, 1, 64);
+    let of = |code, to| UnknownOpcode {
+        code,
+        pkey: adverb_wire::DEFAULT_PKEY,
+        dest_qp: qpn(to),
+        psn: Psn::new(0),
+    };
+    let wanted = [
+        (of(0x66, 2), DropReason::UnknownOpcode),
+        (of(0x15, 2), DropReason::WrongService),
+        (of(0x66, 3), DropReason::WrongQueuePair),
+    ];
+    for (unknown, reason) in wanted {
+        assert_eq!(b.qp.handle_unknown(&unknown), reason, "{unknown:?}");
+        assert_eq!(b.qp.counters().dropped(reason), 1);
+    }
+    assert!(completions(&mut b).is_empty());
     assert_eq!(b.qp.state(), QpState::Rts);
 }
 

@@ -3,7 +3,7 @@
 use adverb_verbs::{Psn, Qpn};
 
 use crate::view::{be16, be24, put, put24};
-use crate::{DEFAULT_PKEY, Opcode, WireError};
+use crate::{DEFAULT_PKEY, Opcode, Service, WireError};
 
 view!(
     /// The header's fields as they are.
@@ -151,11 +151,11 @@ impl Bth {
     /// An opcode or a version that this crate does not know.
     #[inline]
     pub fn parse(view: &BthView<'_>) -> Result<Self, WireError> {
-        let code = view.opcode();
-        let opcode = Opcode::from_code(code).ok_or(WireError::Opcode(code))?;
         if view.version() != 0 {
             return Err(WireError::TransportVersion(view.version()));
         }
+        let opcode = Opcode::from_code(view.opcode())
+            .ok_or_else(|| WireError::Opcode(UnknownOpcode::of(view)))?;
         let mut flags = BthFlags::empty();
         flags.set(BthFlags::SOLICITED, view.solicited());
         flags.set(BthFlags::MIGRATED, view.migrated());
@@ -167,7 +167,7 @@ impl Bth {
             flags,
             pad: view.pad(),
             pkey: view.pkey(),
-            dest_qp: Qpn::new(view.dest_qp()).expect("24 bits make a QPN"),
+            dest_qp: dest_qp(view),
             psn: Psn::new(view.psn()),
         })
     }
@@ -186,6 +186,47 @@ impl Bth {
         out[8] = bit(BthFlags::ACK_REQ, 0x80);
         put24(&mut out, 9, self.psn.get());
         out
+    }
+}
+
+fn dest_qp(view: &BthView<'_>) -> Qpn {
+    Qpn::new(view.dest_qp()).expect("24 bits make a QPN")
+}
+
+/// Of a packet whose opcode is none of [`Opcode::ALL`], what takes it to its queue pair: a responder of
+/// RC refuses it in its turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnknownOpcode {
+    /// The opcode.
+    pub code: u8,
+    /// Partition key.
+    pub pkey: u16,
+    /// Destination queue pair.
+    pub dest_qp: Qpn,
+    /// Packet sequence number.
+    pub psn: Psn,
+}
+
+impl UnknownOpcode {
+    #[cold]
+    fn of(view: &BthView<'_>) -> Self {
+        UnknownOpcode {
+            code: view.opcode(),
+            pkey: view.pkey(),
+            dest_qp: dest_qp(view),
+            psn: Psn::new(view.psn()),
+        }
+    }
+
+    /// The service that its upper three bits name; none for one that is not spoken here.
+    pub const fn service(&self) -> Option<Service> {
+        match self.code >> 5 {
+            0 => Some(Service::Rc),
+            1 => Some(Service::Uc),
+            3 => Some(Service::Ud),
+            4 => Some(Service::Cnp),
+            _ => None,
+        }
     }
 }
 

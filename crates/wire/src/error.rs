@@ -1,5 +1,7 @@
 //! Why bytes are no packet.
 
+use crate::bth::UnknownOpcode;
+
 /// The check that bytes failed, with the value that failed it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -23,8 +25,8 @@ pub enum WireError {
         have: usize,
     },
     /// An opcode that is none of RC, UC, UD and CNP.
-    #[error("opcode {0:#04x} is none of RC, UC, UD and CNP")]
-    Opcode(u8),
+    #[error("opcode {:#04x} is none of RC, UC, UD and CNP", .0.code)]
+    Opcode(UnknownOpcode),
     /// A version of the base transport header other than 0.
     #[error("version {0} of the base transport header, not 0")]
     TransportVersion(u8),

@@ -47,7 +47,7 @@ pub mod udp;
 pub use aeth::{Aeth, Credits, NakCode, Syndrome};
 pub use atomic_ack_eth::AtomicAckEth;
 pub use atomic_eth::AtomicEth;
-pub use bth::Bth;
+pub use bth::{Bth, UnknownOpcode};
 pub use deth::Deth;
 pub use error::WireError;
 pub use frame::{Flow, Frame, Ip};

@@ -80,7 +80,7 @@ proptest! {
         let known = Opcode::from_code(code).is_some();
         match Packet::parse(&bytes) {
             Ok(packet) => prop_assert_eq!(packet.opcode().code(), code),
-            Err(WireError::Opcode(refused)) => prop_assert!(!known && refused == code),
+            Err(WireError::Opcode(unknown)) => prop_assert!(!known && unknown.code == code),
             Err(_) => prop_assert!(known || bytes.len() < 12),
         }
     }

@@ -17,7 +17,7 @@ use adverb_verbs::{PathMtu, QpState, WcStatus};
 use adverb_wire::frame::{Addresses, Flow};
 use adverb_wire::ipv4::{self, Ipv4, Unseen};
 use adverb_wire::ipv6::Ipv6;
-use adverb_wire::{Packet, grh, udp};
+use adverb_wire::{Packet, UnknownOpcode, grh, udp};
 
 use super::link::Sending;
 use crate::datagram_ring::{Front, Message};
@@ -115,6 +115,11 @@ impl DatagramLink {
                 Outgoing::Failed(failed.map_or(WcStatus::WrFlushErr, |ended| ended.work.status))
             }
         }
+    }
+
+    /// Drops a packet of an unknown opcode, and counts it.
+    pub(super) fn drop_unknown(&mut self, unknown: &UnknownOpcode) {
+        self.ud.handle_unknown(unknown);
     }
 
     /// Gives a packet's message to the oldest posted receive. What it drops it counts.

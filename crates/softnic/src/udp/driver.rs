@@ -10,7 +10,7 @@ use adverb_transport::{Beginning, Counters as LinkCounters, DropReason, Patience
 use adverb_units::{Span, Time};
 use adverb_verbs::{PathMtu, Qpn, RnrTimer, SendRequest, WcStatus};
 use adverb_wire::frame::{Addresses, Flow};
-use adverb_wire::{DEFAULT_PKEY, Packet, icrc};
+use adverb_wire::{DEFAULT_PKEY, Packet, UnknownOpcode, WireError, icrc};
 
 use super::answering::By;
 use super::datagram_table::DatagramTable;
@@ -358,33 +358,54 @@ impl Driver {
         };
         let found = icrc::find_identification(&flow, unseen(datagram.place), datagram.bytes);
         let (bytes, identification) = found.map_err(|_| Drop::Icrc)?;
-        let packet = Packet::parse(bytes).map_err(|_| Drop::Malformed)?;
+        let packet = match Packet::parse(bytes) {
+            Ok(packet) => packet,
+            Err(WireError::Opcode(unknown)) => return self.deliver_unknown(&unknown, &datagram),
+            Err(_) => return Err(Drop::Malformed),
+        };
         let bth = &packet.headers.bth;
-        if bth.pkey & PARTITION != DEFAULT_PKEY & PARTITION {
-            return Err(Drop::Partition);
-        }
-        let (qpn, slot) = (bth.dest_qp, self.slot);
-        let index = qp_index(qpn);
-        let is_group = datagram.to.ip().is_multicast();
-        let link = self
-            .link(index)
-            .filter(|_| slot_of(qpn) == slot && !is_group);
-        let Some(link) = link else {
+        check_partition(bth.pkey)?;
+        let Some(link) = self.connected(bth.dest_qp, &datagram)? else {
             let way = (flow.addresses, datagram.bytes.len(), identification);
             let is_taken = self.datagrams.deliver(&packet, way);
             return is_taken.then_some(()).ok_or(Drop::UnknownQueuePair);
         };
-        if link.peer_ip() != datagram.from.ip() {
-            return Err(Drop::WrongSource);
-        }
         if !packet.opcode().verb().is_response() {
             link.feed();
         }
         let mut memory = link.reach(regions);
         // What it drops it counts itself.
         let _ = link.machine.handle_packet(now, &packet, &mut memory);
-        self.list(index);
+        self.list(qp_index(bth.dest_qp));
         Ok(())
+    }
+
+    /// Gives a packet of an unknown opcode to its queue pair, which drops it and may have to say so.
+    #[cold]
+    fn deliver_unknown(
+        &mut self,
+        unknown: &UnknownOpcode,
+        datagram: &Datagram<'_>,
+    ) -> Result<(), Drop> {
+        check_partition(unknown.pkey)?;
+        if let Some(link) = self.connected(unknown.dest_qp, datagram)? {
+            link.machine.handle_unknown(unknown);
+            self.list(qp_index(unknown.dest_qp));
+            return Ok(());
+        }
+        let link = self.datagrams.link(unknown.dest_qp);
+        link.ok_or(Drop::UnknownQueuePair)?.drop_unknown(unknown);
+        Ok(())
+    }
+
+    /// The connected queue pair that a datagram is for, if it is for one.
+    #[inline]
+    fn connected(&mut self, qpn: Qpn, datagram: &Datagram<'_>) -> Result<Option<&mut Link>, Drop> {
+        let is_here = slot_of(qpn) == self.slot && !datagram.to.ip().is_multicast();
+        match self.link(qp_index(qpn)).filter(|_| is_here) {
+            Some(link) if link.peer_ip() != datagram.from.ip() => Err(Drop::WrongSource),
+            link => Ok(link),
+        }
     }
 
     /// Ends the timers that are due; `now`, if the time is known.
@@ -494,6 +515,14 @@ impl Driver {
         counters.extend(self.drops.by_name());
         counters.insert("send_err".to_owned(), self.outbox.refused);
         counters
+    }
+}
+
+fn check_partition(pkey: u16) -> Result<(), Drop> {
+    if pkey & PARTITION == DEFAULT_PKEY & PARTITION {
+        Ok(())
+    } else {
+        Err(Drop::Partition)
     }
 }
 

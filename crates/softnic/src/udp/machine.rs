@@ -7,7 +7,7 @@ use adverb_transport::{
 };
 use adverb_units::Time;
 use adverb_verbs::{AccessFlags, QpState, QpType, Qpn, RnrTimer};
-use adverb_wire::Packet;
+use adverb_wire::{Packet, UnknownOpcode};
 
 use super::link::{Peer, Sending};
 
@@ -164,6 +164,13 @@ impl Machine {
         match self {
             Machine::Rc(Reliable { qp, .. }) => qp.handle_packet(now, packet, memory),
             Machine::Uc(qp) => qp.handle_packet(packet, memory),
+        }
+    }
+
+    pub(super) fn handle_unknown(&mut self, unknown: &UnknownOpcode) -> DropReason {
+        match self {
+            Machine::Rc(Reliable { qp, .. }) => qp.handle_unknown(unknown),
+            Machine::Uc(qp) => qp.handle_unknown(unknown),
         }
     }
 

@@ -15,7 +15,7 @@ use adverb_units::Time;
 use adverb_verbs::{
     AccessFlags, AckTimeout, PathMtu, Psn, QpState, Qpn, RetryCount, RnrTimer, WcStatus,
 };
-use adverb_wire::{Packet, Service};
+use adverb_wire::{Packet, Service, UnknownOpcode};
 
 use crate::PacketBuffer;
 use crate::completion::Completion;
@@ -237,15 +237,7 @@ impl RcQp {
         packet: &Packet<'_>,
         memory: &mut impl Memory,
     ) -> Result<(), DropReason> {
-        if packet.opcode().service() != Service::Rc {
-            return Err(DropReason::WrongService);
-        }
-        if packet.headers.bth.dest_qp != self.shared.qpn {
-            return Err(DropReason::WrongQueuePair);
-        }
-        if self.state == QpState::Err {
-            return Err(DropReason::QueuePairInError);
-        }
+        self.admit(Some(packet.opcode().service()), packet.headers.bth.dest_qp)?;
         if packet.opcode().verb().is_response() {
             let taken = self.requester.handle(now, packet, memory, &mut self.shared);
             return match taken {
@@ -261,13 +253,47 @@ impl RcQp {
             };
         }
         let taken = self.responder.handle(packet, memory, &mut self.shared);
-        taken.map_err(|refused| match refused {
+        taken.map_err(|refused| self.follow(refused))
+    }
+
+    /// Takes a packet of an unknown opcode, whose ICRC was right, and says why it was dropped; it is
+    /// counted, too. In its turn it is an invalid request, which ends the connection.
+    pub fn handle_unknown(&mut self, unknown: &UnknownOpcode) -> DropReason {
+        let reason = match self.admit(unknown.service(), unknown.dest_qp) {
+            Err(reason) => reason,
+            Ok(()) => {
+                let refused = self.responder.handle_unknown(unknown.psn);
+                self.follow(refused)
+            }
+        };
+        self.shared.counters.count(Err(reason));
+        reason
+    }
+
+    /// Whether a packet is for this queue pair.
+    #[inline]
+    fn admit(&self, service: Option<Service>, dest_qp: Qpn) -> Result<(), DropReason> {
+        if service != Some(Service::Rc) {
+            return Err(DropReason::WrongService);
+        }
+        if dest_qp != self.shared.qpn {
+            return Err(DropReason::WrongQueuePair);
+        }
+        match self.state {
+            QpState::Err => Err(DropReason::QueuePairInError),
+            _ => Ok(()),
+        }
+    }
+
+    /// A request was refused; the connection ends if it is to.
+    fn follow(&mut self, refused: Refused) -> DropReason {
+        match refused {
             Refused::Drop(reason) => reason,
             Refused::Fatal(reason) => {
                 self.enter_error();
                 reason
             }
-        })
+        }
     }
 
     /// Tells that the clock has come to the deadline of [`RcQp::poll_timeout`]. Too early or too often

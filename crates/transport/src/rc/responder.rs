@@ -1,7 +1,7 @@
 //! The responder: carries the peer's requests out in order, each once, and answers them (IBTA vol. 1,
 //! 9.7.3 to 9.7.5).
 
-use adverb_verbs::{AccessFlags, PathMtu, Qpn, RemoteAddress, RnrTimer, WcStatus};
+use adverb_verbs::{AccessFlags, PathMtu, Psn, Qpn, RemoteAddress, RnrTimer, WcStatus};
 use adverb_wire::bth::BthFlags;
 use adverb_wire::{
     Aeth, AtomicAckEth, AtomicEth, Bth, Credits, Extension, NakCode, Opcode, Packet, PacketHeaders,
@@ -103,11 +103,7 @@ impl Responder {
             return self.handle_duplicate(seq, packet, shared);
         }
         if seq > self.expected {
-            if self.gap == Gap::None {
-                self.gap = Gap::Told;
-                self.refuse(Syndrome::Nak(NakCode::PsnSequenceError));
-            }
-            return Err(Refused::Drop(DropReason::OutOfSequence));
+            return Err(self.out_of_sequence());
         }
         self.gap = Gap::None;
         let opcode = packet.opcode();
@@ -122,6 +118,19 @@ impl Responder {
                 unreachable!("responses are the requester's")
             }
         }
+    }
+
+    /// Takes a request whose opcode is unknown: in its turn it is invalid (IBTA vol. 1, 9.7.4.1).
+    pub(super) fn handle_unknown(&mut self, psn: Psn) -> Refused {
+        let seq = self.numbering.seq(psn, self.expected);
+        if seq < self.expected {
+            return Refused::Drop(DropReason::UnknownOpcode);
+        }
+        if seq > self.expected {
+            return self.out_of_sequence();
+        }
+        self.refuse(Syndrome::Nak(NakCode::InvalidRequest));
+        Refused::Fatal(DropReason::UnknownOpcode)
     }
 
     /// Takes a packet of a SEND or WRITE.
@@ -289,6 +298,15 @@ impl Responder {
 
     fn refuse(&mut self, syndrome: Syndrome) {
         self.push(self.expected, Answer::Refuse(syndrome));
+    }
+
+    /// A request before this one is missing.
+    fn out_of_sequence(&mut self) -> Refused {
+        if self.gap == Gap::None {
+            self.gap = Gap::Told;
+            self.refuse(Syndrome::Nak(NakCode::PsnSequenceError));
+        }
+        Refused::Drop(DropReason::OutOfSequence)
     }
 
     /// No receive request is posted: the peer shall wait. What follows is dropped in silence.

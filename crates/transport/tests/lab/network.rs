@@ -13,7 +13,7 @@ use adverb_units::{Span, Time};
 use adverb_verbs::Qpn;
 use adverb_wire::frame::Addresses;
 use adverb_wire::ipv4::Unseen;
-use adverb_wire::{Flow, Packet, ROCE_PORT, grh, icrc};
+use adverb_wire::{Flow, Packet, ROCE_PORT, UnknownOpcode, WireError, grh, icrc};
 
 use super::{FLIGHT, Fate, TestMemory};
 
@@ -55,6 +55,14 @@ impl AnyQp {
             AnyQp::Uc(qp, _) => qp.handle_packet(packet, memory),
             AnyQp::Ud(qp) => qp.handle_packet(packet, &area(from), memory),
         }
+    }
+
+    fn unknown(&mut self, unknown: &UnknownOpcode) {
+        match self {
+            AnyQp::Rc(qp, _) => qp.handle_unknown(unknown),
+            AnyQp::Uc(qp, _) => qp.handle_unknown(unknown),
+            AnyQp::Ud(qp) => qp.handle_unknown(unknown),
+        };
     }
 
     /// The length of the next packet, and the host that it goes to.
@@ -230,11 +238,17 @@ impl Network {
         host.stations[at.qp].qp.receive(work)
     }
 
-    /// Hands a packet over that nobody sent.
-    pub fn inject(&mut self, at: At, packet: &Packet<'_>) {
+    /// Hands the bytes of a packet over that nobody sent.
+    pub fn inject(&mut self, at: At, bytes: &[u8]) {
         let host = &mut self.hosts[at.host];
         let qp = &mut host.stations[at.qp].qp;
-        let _ = qp.packet(self.now, 0, packet, &mut host.memory);
+        match Packet::parse(bytes) {
+            Ok(packet) => {
+                let _ = qp.packet(self.now, 0, &packet, &mut host.memory);
+            }
+            Err(WireError::Opcode(unknown)) => qp.unknown(&unknown),
+            Err(_) => return,
+        }
         host.wake(at.qp);
     }
 
