@@ -125,6 +125,23 @@ fn inline_payload_is_not_read_and_other_payload_is() {
 }
 
 #[test]
+fn the_upstream_driver_writes_reads_by_mmio_and_rings_for_writes_that_are_not_inline() {
+    let preset = Preset::built_in("mt26428_qdr").unwrap();
+    let by_mmio = |op| {
+        let mut spec = cell(Program::Ping, op, 64);
+        spec.params.verify = false;
+        let round = round(&traced(&preset, &spec).0, 1);
+        let acts = |wanted: fn(&Act) -> bool| round.iter().any(|step| wanted(&step.act));
+        let rings = acts(|act| *act == Act::RingDoorbell);
+        let writes = acts(|act| matches!(act, Act::WriteMmio(_)));
+        assert!(rings != writes, "{op:?}: {round:?}");
+        writes
+    };
+    assert!(by_mmio(Opcode::Read));
+    assert!(!by_mmio(Opcode::Write));
+}
+
+#[test]
 fn a_run_is_the_same_whether_it_is_noted_or_not() {
     let preset = Preset::built_in("connect_ib").unwrap();
     let spec = cell(Program::Ping, Opcode::Read, 64);

@@ -2,17 +2,18 @@
 
 use adverb_sim::{Pace, Seed};
 use adverb_units::{Span, Time};
-use adverb_verbs::{AtomicCap, DeviceCaps, Gid, Lid, PathMtu};
+use adverb_verbs::{AtomicCap, DeviceCaps, Gid, Lid, Operation, PathMtu};
 
 use super::atomics::Atomics;
 use super::memory::{Memory, Range};
+use super::queue_pair::Wqe;
 use super::root::Root;
 use super::send_queue::Wqes;
 use super::wire::Leaves;
 use crate::cores::Words;
 use crate::load::{CpuLoad, Node};
 use crate::params::Params;
-use crate::pcie::Pcie;
+use crate::pcie::{LINE, Pcie};
 use crate::preset::{Driver, Preset};
 use crate::rate::{ByteTime, ns, period};
 use crate::resource::{Cache, Server};
@@ -330,11 +331,13 @@ impl Machine {
         (self.dma_latency().saturating_sub(ns(m.dma_ns)) + hop) * 2
     }
 
-    /// Whether one request of `bytes` goes by MMIO.
-    pub(crate) fn by_mmio(&self, is_inline: bool, bytes: u64) -> bool {
-        let fits = bytes <= self.preset.params.nic.blueflame_bytes as u64;
+    /// Whether one request goes by MMIO.
+    pub(crate) fn by_mmio(&self, wqe: &Wqe) -> bool {
+        let fits = wqe.lines * LINE <= self.preset.params.nic.blueflame_bytes as u64;
         match self.preset.driver {
-            Driver::Mlx4Upstream => is_inline && fits,
+            Driver::Mlx4Upstream => {
+                fits && (wqe.inline.is_some() || matches!(wqe.operation, Operation::RdmaRead(_)))
+            }
             Driver::Mlx4Mlnx | Driver::Mlx5 => fits,
             Driver::Doorbell => false,
         }

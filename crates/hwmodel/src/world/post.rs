@@ -10,6 +10,7 @@ use adverb_verbs::{
 use super::machine::Machine;
 use super::queue_pair::{Held, Piece, Pieces, Qp, Receive, Target, Wqe};
 use super::{Event, Fabric, Path};
+use crate::pcie::LINE;
 use crate::preset::Driver;
 use crate::trace::Act;
 
@@ -27,7 +28,7 @@ mod segment {
 }
 
 /// Bytes of a request's WQE.
-fn wqe_bytes(request: &SendRequest<'_>) -> u64 {
+fn wqe_bytes(request: &SendRequest<'_>, driver: Driver) -> u64 {
     use adverb_verbs::Operation as Op;
     let operation = match request.operation {
         Op::Send | Op::SendWithImm(_) => 0,
@@ -39,15 +40,31 @@ fn wqe_bytes(request: &SendRequest<'_>) -> u64 {
     } else {
         0
     };
-    let length = request.length();
+    let before = segment::CONTROL + operation + datagram;
     let data = if !request.flags.contains(SendFlags::INLINE) {
         segment::DATA * request.sges.len() as u64
-    } else if length == 0 {
-        0
     } else {
-        segment::INLINE_HEADER + length
+        inline_bytes(before, request.length(), driver)
     };
-    segment::CONTROL + operation + datagram + data
+    before + data
+}
+
+/// Bytes that inline data and their headers take behind `before` others. For mlx4 the data of each line have
+/// a header of their own: a segment ends where the line does.
+fn inline_bytes(before: u64, length: u64, driver: Driver) -> u64 {
+    if length == 0 {
+        return 0;
+    }
+    let headers = match driver {
+        Driver::Mlx4Upstream | Driver::Mlx4Mlnx => {
+            let first = LINE - before % LINE - segment::INLINE_HEADER;
+            1 + length
+                .saturating_sub(first)
+                .div_ceil(LINE - segment::INLINE_HEADER)
+        }
+        Driver::Mlx5 | Driver::Doorbell => 1,
+    };
+    segment::INLINE_HEADER * headers + length
 }
 
 fn check(qp: &Qp, request: &SendRequest<'_>) -> Result<(), PostErrorCause> {
@@ -156,8 +173,8 @@ impl Fabric {
         let machine = qp.machine;
         let target = self.target(machine, request.to);
         let inline = self.inline(machine, request);
-        let lines = wqe_bytes(request).div_ceil(64);
         let host = &mut self.machines[machine as usize];
+        let lines = wqe_bytes(request, host.preset.driver).div_ceil(LINE);
         let cpu = &host.cpu;
         let began = agenda.clock.now();
         agenda
@@ -221,12 +238,11 @@ impl Fabric {
         let machine_index = qp.machine as usize;
         let machine = &self.machines[machine_index];
         let last = qp.sends.back();
-        let (lines, is_inline) = last.map_or((1, false), |wqe| (wqe.lines, wqe.inline.is_some()));
-        let by_mmio = machine.by_mmio(is_inline, lines * 64);
+        let (lines, by_mmio) = last.map_or((1, false), |wqe| (wqe.lines, machine.by_mmio(wqe)));
         let (cost, path) = if count == 1 && by_mmio {
             (machine.cpu.mmio_line * lines, Path::Mmio)
         } else if machine.preset.driver == Driver::Mlx5 && by_mmio {
-            let bell = (lines * 64) as u16;
+            let bell = (lines * LINE) as u16;
             (machine.cpu.mmio_line * lines, Path::Fetch { bell })
         } else {
             (machine.cpu.doorbell, Path::Fetch { bell: 8 })
@@ -243,7 +259,7 @@ impl Fabric {
             agenda.clock.busy(cost);
         }
         let rang = match path {
-            Path::Mmio => Act::WriteMmio(lines * 64),
+            Path::Mmio => Act::WriteMmio(lines * LINE),
             Path::Fetch { bell } if bell >= 64 => Act::WriteMmio(bell.into()),
             Path::Fetch { .. } => Act::RingDoorbell,
         };
@@ -347,5 +363,29 @@ fn piece(sge: &adverb_verbs::Sge<'_>) -> Piece {
         addr: sge.addr(),
         length: sge.length(),
         key: sge.lkey().0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The longest payload of a WQE that has `before` bytes else and fits a BlueFlame buffer of 256 B.
+    fn longest(before: u64, driver: Driver) -> u64 {
+        let fits = |length: &u64| before + inline_bytes(before, *length, driver) <= 256;
+        (0..256).take_while(fits).last().unwrap()
+    }
+
+    #[test]
+    fn inline_payload_fits_blueflame_as_far_as_each_driver_packs_it() {
+        let (send, write, datagram) = (16, 32, 64);
+        // parameters.csv, from providers/mlx4/qp.c of rdma-core.
+        assert_eq!(longest(send, Driver::Mlx4Upstream), 224);
+        assert_eq!(longest(write, Driver::Mlx4Mlnx), 208);
+        assert_eq!(longest(datagram, Driver::Mlx4Mlnx), 180);
+        // perftest's defaults for mlx5.
+        assert_eq!(longest(send, Driver::Mlx5), 236);
+        assert_eq!(longest(write, Driver::Mlx5), 220);
+        assert_eq!(longest(datagram, Driver::Mlx5), 188);
     }
 }
