@@ -346,7 +346,7 @@ impl SoftContext {
             let source = std::io::ErrorKind::NetworkUnreachable.into();
             return Err(unreachable((source, remedy)));
         };
-        let made = udp.make_handle(pd.number, ip_of(to));
+        let made = udp.make_handle(port, pd.number, ip_of(to));
         made.map_err(|refusal| unreachable(refusal.explain()))
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! It wakes when a peer dies (pidfd), when a peer reports a fault or posts a receive that somebody
 //! waits for (FIFO), once a millisecond while requests wait for a peer and nobody polls, and when
-//! packets come that nobody takes. It never competes with a polling thread: if that drove the port
+//! packets come that nobody takes. It does errands in the device's network namespace ([`crate::errands`]). It never competes with a polling thread: if that drove the port
 //! since the last tick, the engine goes back to sleep, without the socket.
 
 use std::collections::HashMap;
@@ -155,6 +155,7 @@ impl Loop {
                 self.watch_senders();
             }
             if by_fifo {
+                self.port.errands.finish();
                 self.take_faults();
                 self.port.drive();
             } else {

@@ -36,6 +36,7 @@ pub mod datagram_ring;
 mod datagrams;
 mod dir;
 mod engine;
+mod errands;
 mod layout;
 mod memory;
 #[doc(hidden)]

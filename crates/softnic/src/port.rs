@@ -15,6 +15,7 @@ use crate::context::ACTIVE_MTU;
 use crate::datagram_ring::Holder;
 use crate::dir::{Claim, Dir};
 use crate::engine::Wake;
+use crate::errands::Errands;
 use crate::layout::{
     self, CqEntry, FIRST_QP, Header, MAX_CQ, MAX_MR, MAX_QP, MAX_SRQ, MrEntry, QpEntry, SrqEntry,
     slot_of,
@@ -63,6 +64,7 @@ pub(crate) struct Port {
     /// Counts drives by pollers, so that the engine keeps out of their way.
     pub(crate) drives: AtomicU64,
     pub(crate) wake: Wake,
+    pub(crate) errands: Errands,
     pub(crate) closing: AtomicBool,
 }
 
@@ -139,6 +141,7 @@ impl Port {
             pending_count: AtomicUsize::new(0),
             drives: AtomicU64::new(0),
             wake,
+            errands: Errands::default(),
             closing: AtomicBool::new(false),
         })
     }

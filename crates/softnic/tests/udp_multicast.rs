@@ -42,8 +42,13 @@ impl Node {
 
     /// One in a group, with receives.
     fn member(network: &Network, host: usize, group: Gid) -> Self {
+        Node::joined_on(network, (host, host), group)
+    }
+
+    /// One of `host` that a thread on another host has put into a group.
+    fn joined_on(network: &Network, (host, caller): (usize, usize), group: Gid) -> Self {
         let node = Node::new(network, host);
-        network.on(host, || node.qp.attach_mcast(group, Lid(0)).unwrap());
+        network.on(caller, || node.qp.attach_mcast(group, Lid(0)).unwrap());
         for n in 0..16 {
             let sges = [node.end.mr.sge(4096, 40 + LENGTH).unwrap()];
             node.qp
@@ -152,19 +157,66 @@ fn members_on_both_hosts_get_what_one_sends_over_ipv6() {
     members_on_both_hosts(WIRE_OF_IPV6, || Network::wire_of_ipv6("mcast6"), groups);
 }
 
+/// Calls `check` with a wire, if there can be one.
+fn with_wire(
+    test: &str,
+    wire: impl FnOnce() -> Result<Network, String>,
+    check: impl FnOnce(&Network),
+) {
+    isolated(test, || match wire() {
+        Ok(network) => check(&network),
+        Err(why) => not_run(&format!("{test}: two network namespaces: {why}")),
+    });
+}
+
+const ELSEWHERE: &str = "groups_are_of_the_devices_network_namespace_not_of_the_threads";
+
+#[test]
+fn groups_are_of_the_devices_network_namespace_not_of_the_threads() {
+    with_wire(
+        ELSEWHERE,
+        || Network::wire("mcastns"),
+        |network| {
+            reaches_by_other_namespaces(network, group(7));
+        },
+    );
+}
+
+const ELSEWHERE_IPV6: &str = "groups_over_ipv6_are_of_the_devices_network_namespace_too";
+
+#[test]
+fn groups_over_ipv6_are_of_the_devices_network_namespace_too() {
+    let group = Gid("ff15::adbe:7".parse::<Ipv6Addr>().unwrap().octets());
+    with_wire(
+        ELSEWHERE_IPV6,
+        || Network::wire_of_ipv6("mcastns6"),
+        |network| {
+            reaches_by_other_namespaces(network, group);
+        },
+    );
+}
+
+/// The threads that join and send are in the other host's network namespace.
+fn reaches_by_other_namespaces(network: &Network, group: Gid) {
+    let sender = Node::new(network, 0);
+    let members = [0, 1].map(|host| Node::joined_on(network, (host, 1 - host), group));
+    for byte in 0..4 {
+        network.on(1, || sender.send(group, byte));
+        for member in &members {
+            member.expect(sender.qp.qpn(), byte);
+        }
+    }
+}
+
 fn members_on_both_hosts(
     test: &str,
     wire: impl FnOnce() -> Result<Network, String>,
     [here, there]: [Gid; 2],
 ) {
-    isolated(test, || {
-        let network = match wire() {
-            Ok(network) => network,
-            Err(why) => return not_run(&format!("{test}: two network namespaces: {why}")),
-        };
-        let sender = Node::new(&network, 0);
-        let members = [0, 1, 1].map(|host| Node::member(&network, host, here));
-        let other = Node::member(&network, 1, there);
+    with_wire(test, wire, |network| {
+        let sender = Node::new(network, 0);
+        let members = [0, 1, 1].map(|host| Node::member(network, host, here));
+        let other = Node::member(network, 1, there);
         for byte in 0..10 {
             network.on(0, || sender.send(here, byte));
             members

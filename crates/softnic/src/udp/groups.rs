@@ -27,24 +27,36 @@ struct Group {
     members: Vec<Qpn>,
 }
 
+/// Whether a queue pair is in a group now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Joined {
+    /// It is.
+    Yes,
+    /// No queue pair is in it: it has no socket.
+    NoSuchGroup,
+}
+
 impl Groups {
-    /// Adds a queue pair to a group, whose socket `make` makes for the first.
-    pub(super) fn join(
-        &mut self,
-        (qpn, ip): (Qpn, IpAddr),
-        make: impl FnOnce() -> Result<RoceSocket, ReachError>,
-    ) -> Result<(), ReachError> {
-        let group = match self.0.entry(ip) {
-            std::collections::btree_map::Entry::Occupied(known) => known.into_mut(),
-            std::collections::btree_map::Entry::Vacant(new) => new.insert(Group {
-                socket: Arc::new(make()?),
-                members: Vec::new(),
-            }),
+    /// Adds a queue pair to a group that others are in already.
+    pub(super) fn join(&mut self, qpn: Qpn, ip: IpAddr) -> Joined {
+        let Some(group) = self.0.get_mut(&ip) else {
+            return Joined::NoSuchGroup;
         };
         if !group.members.contains(&qpn) {
             group.members.push(qpn);
         }
-        Ok(())
+        Joined::Yes
+    }
+
+    /// Adds a queue pair to a group, by this socket if it is the first.
+    pub(super) fn open(&mut self, qpn: Qpn, ip: IpAddr, socket: RoceSocket) {
+        if self.join(qpn, ip) == Joined::NoSuchGroup {
+            let group = Group {
+                socket: Arc::new(socket),
+                members: vec![qpn],
+            };
+            self.0.insert(ip, group);
+        }
     }
 
     /// Takes a queue pair out of a group; whether it was in it.

@@ -53,6 +53,7 @@ use answering::By;
 pub(crate) use datagram_table::leads_afar;
 use datagrams::front;
 use driver::{Driver, Left};
+use groups::Joined;
 pub(crate) use groups::ReachError;
 pub(crate) use link::{Peer, Sending};
 #[cfg(feature = "testing")]
@@ -238,23 +239,41 @@ impl Udp {
     // --- address handles and multicast groups
 
     /// Makes an address handle of domain `pd`; its name.
-    pub(crate) fn make_handle(&self, pd: u32, ip: IpAddr) -> Result<u64, ReachError> {
+    pub(crate) fn make_handle(&self, port: &Port, pd: u32, ip: IpAddr) -> Result<u64, ReachError> {
         if ip.is_multicast() {
-            self.socket.send_groups_by(self.own.ip())?;
+            self.send_groups(port)?;
         }
         let made = self.driver().datagrams.make_way(pd, ip);
         made.ok_or(ReachError::Version(self.own.ip()))
     }
 
+    /// Has what is sent to multicast groups leave by the interface that has the own address.
+    fn send_groups(&self, port: &Port) -> io::Result<()> {
+        match self.own.ip() {
+            IpAddr::V4(own) => self.socket.send_groups_from(own),
+            own @ IpAddr::V6(_) => {
+                let interface = port
+                    .errands
+                    .run(&port.wake, move || address::interface_index(own))?;
+                self.socket.send_groups_by(interface)
+            }
+        }
+    }
+
     /// Adds a UD queue pair to a multicast group.
-    pub(crate) fn join(&self, qpn: Qpn, ip: IpAddr) -> Result<(), ReachError> {
+    pub(crate) fn join(&self, port: &Port, qpn: Qpn, ip: IpAddr) -> Result<(), ReachError> {
         let own = self.own.ip();
         Addresses::of(own, ip).ok_or(ReachError::Version(own))?;
-        self.driver().datagrams.groups.join((qpn, ip), || {
-            let socket = RoceSocket::join(ip, own)?;
-            watch(&self.groups, &socket)?;
-            Ok(socket)
-        })
+        if self.driver().datagrams.groups.join(qpn, ip) == Joined::Yes {
+            return Ok(());
+        }
+        let socket = port
+            .errands
+            .run(&port.wake, move || RoceSocket::join(ip, own))?;
+        watch(&self.groups, &socket)?;
+        // Should another thread have been faster, its socket goes.
+        self.driver().datagrams.groups.open(qpn, ip, socket);
+        Ok(())
     }
 
     /// Takes a UD queue pair out of a multicast group; whether it was in it.

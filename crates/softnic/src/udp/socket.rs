@@ -43,7 +43,7 @@ impl RoceSocket {
     }
 
     /// A socket for what is sent to a multicast group in the network of `own`; others may have one for
-    /// the same.
+    /// the same. Of the calling thread's network namespace.
     pub(super) fn join(group: IpAddr, own: IpAddr) -> io::Result<Self> {
         let family = match group {
             IpAddr::V4(_) => AddressFamily::INET,
@@ -67,13 +67,14 @@ impl RoceSocket {
         Self::over(socket.into(), at)
     }
 
-    /// Has what is sent to multicast groups leave by the interface of `own`.
-    pub(super) fn send_groups_by(&self, own: IpAddr) -> io::Result<()> {
-        let set = match own {
-            IpAddr::V4(own) => sockopt::set_ip_multicast_if(&self.socket, &own),
-            IpAddr::V6(_) => sockopt::set_ipv6_multicast_if(&self.socket, interface_index(own)?),
-        };
-        Ok(set?)
+    /// Has what is sent to IPv4 groups leave by the interface of `own`.
+    pub(super) fn send_groups_from(&self, own: Ipv4Addr) -> io::Result<()> {
+        Ok(sockopt::set_ip_multicast_if(&self.socket, &own)?)
+    }
+
+    /// Has what is sent to IPv6 groups leave by this interface.
+    pub(super) fn send_groups_by(&self, interface: u32) -> io::Result<()> {
+        Ok(sockopt::set_ipv6_multicast_if(&self.socket, interface)?)
     }
 
     fn over(socket: UdpSocket, at: SocketAddr) -> io::Result<Self> {
