@@ -6,9 +6,7 @@
 mod common;
 
 use std::net::IpAddr;
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use adverb_softnic::SoftQp;
@@ -19,7 +17,7 @@ use adverb_verbs::{
 };
 use common::network::{FIRST_PSN, How, Network, connect_to, gid_of};
 use common::peer::{self, Peer};
-use common::{End, Random, all_access, isolated, not_run, wait_until};
+use common::{End, NOBODY, Random, all_access, isolated, not_run, wait_until, with_another_user};
 
 const MEMORY: Bytes = Bytes::mib(1);
 const LENGTH: u32 = 16 << 10;
@@ -453,24 +451,12 @@ fn a_process_at_the_own_address_with_other_shared_memory_is_reached_by_udp() {
 }
 
 const STRANGER: &str = "another_users_process_at_the_own_address_is_reached_by_udp";
-const NOBODY: u32 = 65534;
 
 #[test]
 fn another_users_process_at_the_own_address_is_reached_by_udp() {
-    let mut may = Command::new(std::env::current_exe().unwrap());
-    if let Err(why) = may.arg("--list").uid(NOBODY).output() {
-        return not_run(&format!("{STRANGER}: cannot run as user {NOBODY}: {why}"));
-    }
-    isolated(STRANGER, || {
-        // Both users' directories are in one place, as in /dev/shm.
-        let place = std::env::var("ADVERB_SHM").unwrap();
-        std::fs::set_permissions(&place, std::fs::Permissions::from_mode(0o1777)).unwrap();
+    with_another_user(STRANGER, || {
         let network = Network::one_address(46);
         let peer = Peer::start_as(&network, MEMORY, 1, |command| command.uid(NOBODY));
         check_goes_by_udp(&network, peer);
-        for entry in std::fs::read_dir(&place).unwrap() {
-            // What the killed process left is for its own user to remove.
-            std::fs::remove_dir_all(entry.unwrap().path()).unwrap();
-        }
     });
 }

@@ -7,6 +7,7 @@
 mod common;
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::os::unix::process::CommandExt;
 use std::time::{Duration, Instant};
 
 use adverb_softnic::{Fate, SoftDevice, SoftQp};
@@ -16,7 +17,10 @@ use adverb_verbs::{
     QpCaps, QpInit, QpState, QpType, Qpn, QueuePair, RecvRequest, SendFlags, SendRequest, WcStatus,
     WrId,
 };
-use common::{End, QKEY, Random, all_access, isolated, wait_until};
+use common::victim::{Victim, hear, tell};
+use common::{
+    End, NOBODY, QKEY, ROLE, Random, all_access, isolated, wait_until, with_another_user,
+};
 
 const MEMORY: Bytes = Bytes::mib(1);
 
@@ -126,7 +130,11 @@ impl Node {
     }
 
     /// Sends `length` bytes from offset 0.
-    fn send(&self, to: &Node, (qpn, qkey): (Qpn, u32), length: u32) {
+    fn send(&self, to: &Node, there: (Qpn, u32), length: u32) {
+        self.send_from(0, to, there, length);
+    }
+
+    fn send_from(&self, offset: u64, to: &Node, (qpn, qkey): (Qpn, u32), length: u32) {
         let address = to.end.local_address();
         let ah = self.end.context.create_ah(&self.end.pd, &address).unwrap();
         let to = Destination {
@@ -134,7 +142,7 @@ impl Node {
             qpn,
             qkey,
         };
-        let sges = [self.end.mr.sge(0, length).unwrap()];
+        let sges = [self.end.mr.sge(offset, length).unwrap()];
         let request = SendRequest::new(WrId(1), Operation::Send, &sges).to(to);
         let request = request.with_flags(SendFlags::SIGNALED);
         self.qp.post_send(&[request]).unwrap();
@@ -205,7 +213,7 @@ fn one_queue_gets_datagrams_of_this_host_and_of_others() {
 
 const STRANGER: &str = "a_stranger_at_the_own_address_gets_datagrams_over_udp";
 
-/// Another user's process, say: it has other shared memory.
+/// Another container's process, say: it has other shared memory.
 #[test]
 fn a_stranger_at_the_own_address_gets_datagrams_over_udp() {
     isolated(STRANGER, || {
@@ -244,6 +252,63 @@ fn a_stranger_at_the_own_address_gets_datagrams_over_udp() {
         assert!(near.end.poll().is_empty() && stranger.end.poll().is_empty());
         drop(stranger);
         here.send(&near, (nobody, QKEY), 8);
+    });
+}
+
+const FOREIGN: &str = "another_users_datagrams_at_the_own_address_come_and_go_over_udp";
+/// The other user's process, and what it is told.
+const ECHO: &str = "echo";
+
+#[test]
+fn role() {
+    if std::env::var(ROLE).is_ok_and(|role| role == ECHO) {
+        echo();
+    }
+}
+
+/// Another user's: sends each datagram back to where it came from. Ends with the test.
+fn echo() {
+    let node = Node::new(7, 1);
+    (0..RECEIVES).for_each(|n| post_receive(&node.end, &node.qp, n));
+    tell(&node.qp.qpn().get().to_string());
+    loop {
+        let completion = node.end.poll_one("of a datagram");
+        let n = completion.wr_id.0;
+        let mut bytes = vec![0; completion.byte_len as usize - 40];
+        node.end
+            .mr
+            .read(n % RECEIVES * ROOM + 40, &mut bytes)
+            .unwrap();
+        post_receive(&node.end, &node.qp, n + RECEIVES);
+        node.end.mr.write(RECEIVES * ROOM, &bytes).unwrap();
+        let from = completion.src_qp.unwrap();
+        node.send_from(RECEIVES * ROOM, &node, (from, QKEY), bytes.len() as u32);
+        tell(&node.end.context.counters()["rcvd_pkts"].to_string());
+        hear();
+    }
+}
+
+#[test]
+fn another_users_datagrams_at_the_own_address_come_and_go_over_udp() {
+    with_another_user(FOREIGN, || {
+        let here = Node::new(7, 1);
+        let mut other = Victim::start_as(ECHO, |command| command.uid(NOBODY));
+        let there = Qpn::new(other.hear().parse().unwrap()).unwrap();
+        (0..8).for_each(|n| post_receive(&here.end, &here.qp, n));
+        for n in 0..8u64 {
+            here.end.mr.write(RECEIVES * ROOM, &[n as u8; 100]).unwrap();
+            here.send_from(RECEIVES * ROOM, &here, (there, QKEY), 100);
+            let completion = here.end.poll_one("of the echo");
+            assert_eq!((completion.wr_id.0, completion.byte_len), (n, 140));
+            assert_eq!(completion.src_qp, Some(there));
+            let mut came = [0; 100];
+            here.end.mr.read(n * ROOM + 40, &mut came).unwrap();
+            assert_eq!(came, [n as u8; 100]);
+            assert_eq!(other.hear(), (n + 1).to_string(), "they came by UDP");
+            other.tell("next");
+        }
+        assert_eq!(here.end.context.counters()["rcvd_pkts"], 8);
+        other.kill();
     });
 }
 

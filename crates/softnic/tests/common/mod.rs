@@ -7,6 +7,8 @@ pub mod peer;
 pub mod victim;
 
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -60,6 +62,26 @@ pub fn isolated(test: &str, body: impl FnOnce()) {
         "left in {}: {left:?}",
         shm.path().display()
     );
+}
+
+/// A user who is not this one, and owns nothing.
+pub const NOBODY: u32 = 65534;
+
+/// As [`isolated`], for a body that runs processes as [`NOBODY`]: the directories of both users are in
+/// one place, as in /dev/shm.
+pub fn with_another_user(test: &str, body: impl FnOnce()) {
+    if let Err(why) = this_test("--list").uid(NOBODY).output() {
+        return not_run(&format!("{test}: cannot run as user {NOBODY}: {why}"));
+    }
+    isolated(test, || {
+        let place = std::env::var("ADVERB_SHM").unwrap();
+        std::fs::set_permissions(&place, std::fs::Permissions::from_mode(0o1777)).unwrap();
+        body();
+        for entry in std::fs::read_dir(&place).unwrap() {
+            // What a killed process left is for its own user to remove.
+            std::fs::remove_dir_all(entry.unwrap().path()).unwrap();
+        }
+    });
 }
 
 fn shared_memory() -> PathBuf {
