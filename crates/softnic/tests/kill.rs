@@ -17,10 +17,10 @@ use adverb_verbs::{
     Operation, QpAttr, QpState, QueuePair, RecvRequest, RetryCount, SendFlags, SendRequest,
     WcOpcode, WcStatus, WorkCompletion, WrId,
 };
-use common::victim::{Victim, hear, instants, mark, stay_on_this_cpu, tell};
+use common::victim::{Killing, Victim, hear, kill_all_along, mark, stay_on_this_cpu, tell};
 use common::{
-    Address, End, ROLE, Random, connect, connect_with, device_dir, device_files, isolated, not_run,
-    wait_until,
+    Address, End, ROLE, Random, connect, connect_with, device_dir, device_files, is_gone, isolated,
+    not_run, wait_until,
 };
 
 /// What the victim is in the middle of when it is killed.
@@ -319,13 +319,6 @@ impl Scene {
     }
 }
 
-/// What became of one killing.
-struct Killing {
-    /// The act's length, if its end was reached.
-    length: Option<u64>,
-    arrived: usize,
-}
-
 fn kill_after(scene: &Scene, act: Act, most: Option<u64>) -> Result<Killing, String> {
     let mut victim = Victim::start(&format!("{act:?}"));
     let here = &scene.end;
@@ -354,14 +347,7 @@ fn kill_after(scene: &Scene, act: Act, most: Option<u64>) -> Result<Killing, Str
     let mut sends = act.messages_to_victim();
     here.cq.req_notify(NotifyOn::Any).unwrap();
     victim.tell("go");
-    let length = match most {
-        Some(k) => {
-            traced.step(k);
-            None
-        }
-        None => Some(traced.step_to_end()),
-    };
-    victim.kill();
+    let length = victim.kill_after(traced, most);
     if act != Act::Destroy {
         // Posted to a dead peer that nobody may know to be dead yet.
         qp.post_send(&[own(sends)]).unwrap();
@@ -382,10 +368,7 @@ fn kill_after(scene: &Scene, act: Act, most: Option<u64>) -> Result<Killing, Str
     scene.ping();
     assert!(here.poll().is_empty(), "completions twice");
     // Another port may have the slot's number; here there is only the bystander.
-    let prefix = format!("{:03x}.", address.slot());
-    let gone = wait_until(Duration::from_secs(2), || {
-        !device_files().iter().any(|name| name.starts_with(&prefix))
-    });
+    let gone = wait_until(Duration::from_secs(2), || is_gone(address.slot()));
     assert!(gone, "files of a dead one stay: {:?}", device_files());
     Ok(Killing { length, arrived })
 }
@@ -454,39 +437,17 @@ fn check_memory(here: &End, act: Act, all: &[WorkCompletion]) {
     }
 }
 
-/// Kills victims all along `act`, for about `budget`.
-fn kill_all_along(act: Act, budget: Duration, random: &mut Random) {
-    let scene = Scene::new();
-    stay_on_this_cpu(); // not the engines, which run already
-    scene.ping();
-    let begin = Instant::now();
-    let whole = match kill_after(&scene, act, None) {
-        Ok(whole) => whole,
-        Err(why) => return not_run(&format!("kill at any instruction of {act:?}: {why}")),
-    };
-    let length = whole.length.expect("stepped to the end");
-    assert!(length > 10, "{act:?} has {length} instructions");
-    assert_eq!(whole.arrived, act.arrivals(), "{act:?}, killed at its end");
-    let none = kill_after(&scene, act, Some(0)).unwrap();
-    assert_eq!(none.arrived, 0, "{act:?}, killed before its begin");
-    let each = begin.elapsed() / 2;
-    let instants = instants(length, each, budget, random);
-    let count = instants.len();
-    let mut arrived = 0;
-    for k in instants {
-        arrived += kill_after(&scene, act, Some(k)).unwrap().arrived;
-    }
-    println!(
-        "{act:?}: {length} instructions, {count} killings, {arrived} messages arrived, {:.1} s",
-        begin.elapsed().as_secs_f64()
-    );
-}
-
 fn killing_test(test: &str, acts: &[Act]) {
     isolated(test, || {
         let mut random = Random::from_env(test);
         for act in acts {
-            kill_all_along(*act, Duration::from_millis(2200), &mut random);
+            let scene = Scene::new();
+            stay_on_this_cpu(); // not the engines, which run already
+            scene.ping();
+            let budget = (Duration::from_millis(2200), &mut random);
+            kill_all_along(&format!("{act:?}"), act.arrivals(), budget, |most| {
+                kill_after(&scene, *act, most)
+            });
         }
     });
 }

@@ -18,8 +18,10 @@ use adverb_verbs::{
     NotifyOn, Operation, QpCaps, QpState, Qpn, QueuePair, RecvRequest, SendFlags, SendRequest, Sge,
     SharedReceiveQueue, SrqCaps, WcStatus, WorkCompletion, WrId,
 };
-use common::victim::{Victim, hear, instants, mark, stay_on_this_cpu, tell};
-use common::{End, QKEY, ROLE, Random, device_files, isolated, not_run, slot_of, wait_until};
+use common::victim::{Killing, Victim, hear, kill_all_along, mark, stay_on_this_cpu, tell};
+use common::{
+    End, QKEY, ROLE, Random, device_files, is_gone, isolated, not_run, slot_of, wait_until,
+};
 
 /// Receives of the queue pair that all send to.
 const RECEIVES: u64 = 16;
@@ -274,13 +276,6 @@ impl<'e> Server<'e> {
     }
 }
 
-/// What became of one killing.
-struct Killing {
-    /// The act's length, if its end was reached.
-    length: Option<u64>,
-    has_arrived: bool,
-}
-
 fn kill_after(
     server: &mut Server<'_>,
     bystander: &mut Client<'_>,
@@ -303,22 +298,13 @@ fn kill_after(
     while channel.get_event(Span::ZERO).unwrap().is_some() {}
     server.end.cq.req_notify(NotifyOn::Any).unwrap();
     victim.tell("go");
-    let length = match most {
-        Some(k) => {
-            traced.step(k);
-            None
-        }
-        None => Some(traced.step_to_end()),
-    };
-    victim.kill();
-    let prefix = format!("{slot:03x}.");
-    let is_gone = || !device_files().iter().any(|name| name.starts_with(&prefix));
+    let length = victim.kill_after(traced, most);
     if role == "warm" {
-        assert!(wait_until(Duration::from_secs(2), is_gone));
-    } else if !wait_until(Duration::from_millis(100), is_gone) {
+        assert!(wait_until(Duration::from_secs(2), || is_gone(slot)));
+    } else if !wait_until(Duration::from_millis(100), || is_gone(slot)) {
         // Nobody had heard of it yet: the next one to open the device removes what it left.
         drop(End::new(Bytes::new(4096)));
-        assert!(is_gone());
+        assert!(is_gone(slot));
     }
     let came = server.take();
     assert!(came.is_empty() || came == [1], "{came:?}");
@@ -332,38 +318,8 @@ fn kill_after(
     server.fill(bystander);
     Ok(Killing {
         length,
-        has_arrived: !came.is_empty(),
+        arrived: came.len(),
     })
-}
-
-/// Kills victims all along a send, for about `budget`.
-fn kill_all_along((role, from): (&str, From), budget: Duration, random: &mut Random) {
-    let here = End::new(Bytes::new(RECEIVES * ROOM));
-    let other = End::new(Bytes::kib(64));
-    let mut server = Server::new(&here, RECEIVES, from);
-    let mut bystander = Client::new(&other, BYSTANDER);
-    stay_on_this_cpu(); // not the engines, which run already
-    server.fill(&mut bystander);
-    let begin = Instant::now();
-    let mut kill = |k| kill_after(&mut server, &mut bystander, role, k);
-    let whole = match kill(None) {
-        Ok(whole) => whole,
-        Err(why) => return not_run(&format!("kill at any instruction of a datagram: {why}")),
-    };
-    let length = whole.length.expect("stepped to the end");
-    assert!(length > 10 && whole.has_arrived);
-    assert!(!kill(Some(0)).unwrap().has_arrived);
-    let each = begin.elapsed() / 2;
-    let instants = instants(length, each, budget, random);
-    let count = instants.len();
-    let mut arrived = 0;
-    for k in instants {
-        arrived += u64::from(kill(Some(k)).unwrap().has_arrived);
-    }
-    println!(
-        "{role}, {from:?}: {length} instructions, {count} killings, {arrived} messages arrived, {:.1} s",
-        begin.elapsed().as_secs_f64()
-    );
 }
 
 #[test]
@@ -373,7 +329,19 @@ fn killed_in_the_middle_of_a_datagram() {
         let mut random = Random::from_env(TEST);
         for from in [From::Own, From::Shared] {
             for role in ["warm", "cold"] {
-                kill_all_along((role, from), Duration::from_millis(1500), &mut random);
+                let here = End::new(Bytes::new(RECEIVES * ROOM));
+                let other = End::new(Bytes::kib(64));
+                let mut server = Server::new(&here, RECEIVES, from);
+                let mut bystander = Client::new(&other, BYSTANDER);
+                stay_on_this_cpu(); // not the engines, which run already
+                server.fill(&mut bystander);
+                let budget = (Duration::from_millis(1500), &mut random);
+                kill_all_along(
+                    &format!("a datagram, {role}, {from:?}"),
+                    1,
+                    budget,
+                    |most| kill_after(&mut server, &mut bystander, role, most),
+                );
             }
         }
     });
@@ -402,13 +370,13 @@ fn cells_of_the_dead_come_back() {
         let (mut before, mut after) = (0, length);
         while after - before > 1 {
             let k = before.midpoint(after);
-            match kill(Some(k)).unwrap().has_arrived {
-                true => after = k,
-                false => before = k,
+            match kill(Some(k)).unwrap().arrived {
+                0 => before = k,
+                _ => after = k,
             }
         }
         for _ in 0..HOLDERS {
-            assert!(!kill(Some(before - BEFORE)).unwrap().has_arrived);
+            assert_eq!(kill(Some(before - BEFORE)).unwrap().arrived, 0);
         }
         println!("{length} instructions, published by number {after}");
     });

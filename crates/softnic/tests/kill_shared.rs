@@ -9,7 +9,7 @@
 mod common;
 
 use std::collections::HashSet;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use adverb_softnic::{SoftQp, SoftSrq};
 use adverb_units::Bytes;
@@ -18,8 +18,8 @@ use adverb_verbs::{
     QpState, QpType, Qpn, QueuePair, RecvRequest, SendFlags, SendRequest, SharedReceiveQueue,
     SrqCaps, WcStatus, WorkCompletion, WrId,
 };
-use common::victim::{Victim, hear, instants, mark, stay_on_this_cpu, tell};
-use common::{Address, End, ROLE, Random, all_access, connect, isolated, not_run, wait_until};
+use common::victim::{Killing, Victim, hear, kill_all_along, mark, stay_on_this_cpu, tell};
+use common::{Address, End, ROLE, Random, all_access, connect, is_gone, isolated, wait_until};
 
 /// Receives of the shared queue.
 const RECEIVES: u64 = 16;
@@ -167,18 +167,12 @@ impl<'e> Server<'e> {
     }
 }
 
-struct Killing {
-    /// The act's length, if its end was reached.
-    length: Option<u64>,
-    has_arrived: bool,
-    was_flushed: bool,
-}
-
+/// Kills a victim; counts the receives that were flushed.
 fn kill_after(
     server: &mut Server<'_>,
     bystander: (&End, &SoftQp),
-    role: &str,
-    most: Option<u64>,
+    (role, most): (&str, Option<u64>),
+    flushed: &mut usize,
 ) -> Result<Killing, String> {
     let mut victim = Victim::start(role);
     let hello = victim.hear();
@@ -191,19 +185,8 @@ fn kill_after(
     assert_eq!(victim.hear(), "ready");
     server.take(&here.poll_one("the warm-up"));
     victim.tell("go");
-    let length = match most {
-        Some(k) => {
-            traced.step(k);
-            None
-        }
-        None => Some(traced.step_to_end()),
-    };
-    victim.kill();
-    let prefix = format!("{:03x}.", address.slot());
-    let is_gone = || {
-        let files = common::device_files();
-        !files.iter().any(|name| name.starts_with(&prefix))
-    };
+    let length = victim.kill_after(traced, most);
+    let is_gone = || is_gone(address.slot());
     assert!(wait_until(Duration::from_secs(10), is_gone));
     let came = here.poll();
     came.iter().for_each(|completion| server.take(completion));
@@ -219,45 +202,8 @@ fn kill_after(
     server.drain(bystander.0, bystander.1);
     drop(qp);
     server.drain(bystander.0, bystander.1);
-    Ok(Killing {
-        length,
-        has_arrived: arrived == 1,
-        was_flushed: came.len() > arrived,
-    })
-}
-
-/// Kills victims all along a send, for about `budget`.
-fn kill_all_along(role: &str, budget: Duration, random: &mut Random) {
-    let (here, there) = (End::new(Bytes::kib(4)), End::new(Bytes::kib(4)));
-    there.mr.write(0, &message(2)).unwrap();
-    let theirs = make(&there, QpType::Rc, None);
-    let mut server = Server::new(&here, &there, &theirs);
-    stay_on_this_cpu(); // not the engines, which run already
-    server.post();
-    server.drain(&there, &theirs);
-    let begin = Instant::now();
-    let mut kill = |k| kill_after(&mut server, (&there, &theirs), role, k);
-    let whole = match kill(None) {
-        Ok(whole) => whole,
-        Err(why) => return not_run(&format!("kill at any instruction of {role}: {why}")),
-    };
-    let length = whole.length.expect("stepped to the end");
-    assert!(length > 10 && whole.has_arrived);
-    assert!(!kill(Some(0)).unwrap().has_arrived);
-    let each = begin.elapsed() / 2;
-    let instants = instants(length, each, budget, random);
-    let count = instants.len();
-    let (mut arrived, mut flushed) = (0, 0);
-    for k in instants {
-        let killing = kill(Some(k)).unwrap();
-        arrived += u64::from(killing.has_arrived);
-        flushed += u64::from(killing.was_flushed);
-    }
-    println!(
-        "{role}: {length} instructions, {count} killings, {arrived} messages arrived, {flushed} \
-         receives were flushed, {:.1} s",
-        begin.elapsed().as_secs_f64()
-    );
+    *flushed += came.len() - arrived;
+    Ok(Killing { length, arrived })
 }
 
 #[test]
@@ -266,7 +212,19 @@ fn killed_in_the_middle_of_a_message_to_a_shared_queue() {
     isolated(TEST, || {
         let mut random = Random::from_env(TEST);
         for role in ["rc", "uc"] {
-            kill_all_along(role, Duration::from_millis(2200), &mut random);
+            let (here, there) = (End::new(Bytes::kib(4)), End::new(Bytes::kib(4)));
+            there.mr.write(0, &message(2)).unwrap();
+            let theirs = make(&there, QpType::Rc, None);
+            let mut server = Server::new(&here, &there, &theirs);
+            stay_on_this_cpu(); // not the engines, which run already
+            server.post();
+            server.drain(&there, &theirs);
+            let mut flushed = 0;
+            let budget = (Duration::from_millis(2200), &mut random);
+            kill_all_along(role, 1, budget, |most| {
+                kill_after(&mut server, (&there, &theirs), (role, most), &mut flushed)
+            });
+            println!("{role}: {flushed} receives were flushed");
         }
     });
 }

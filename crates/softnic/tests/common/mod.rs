@@ -119,6 +119,12 @@ pub fn device_files() -> Vec<String> {
         .collect()
 }
 
+/// Whether nothing is left of the port in this slot.
+pub fn is_gone(slot: u32) -> bool {
+    let prefix = format!("{slot:03x}.");
+    !device_files().iter().any(|name| name.starts_with(&prefix))
+}
+
 /// Waits until `done`, at most `patience`; whether it came to that.
 pub fn wait_until(patience: Duration, mut done: impl FnMut() -> bool) -> bool {
     let deadline = Instant::now() + patience;

@@ -5,9 +5,9 @@
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use super::{ROLE, Random, this_test};
+use super::{ROLE, Random, not_run, this_test};
 
 /// Tells the survivor a line.
 pub fn tell(line: &str) {
@@ -97,6 +97,20 @@ impl Victim {
             Some(libc::SIGKILL),
             "the victim failed: {status}"
         );
+    }
+
+    /// Kills it `most` instructions after its first mark, or at its second; how many there are between
+    /// the two, if it came to that.
+    pub fn kill_after(&mut self, traced: Traced, most: Option<u64>) -> Option<u64> {
+        let length = match most {
+            Some(k) => {
+                traced.step(k);
+                None
+            }
+            None => Some(traced.step_to_end()),
+        };
+        self.kill();
+        length
     }
 
     pub fn end(&mut self) -> ExitStatus {
@@ -211,9 +225,46 @@ pub fn stay_on_this_cpu() {
     }
 }
 
+/// What became of one killing.
+pub struct Killing {
+    /// The act's length, if its end was reached.
+    pub length: Option<u64>,
+    /// Messages that arrived during the act.
+    pub arrived: usize,
+}
+
+/// Kills victims all along an act, which takes `arrivals` messages to us, for about `budget`: first at
+/// its end and before its begin.
+pub fn kill_all_along(
+    act: &str,
+    arrivals: usize,
+    (budget, random): (Duration, &mut Random),
+    mut kill: impl FnMut(Option<u64>) -> Result<Killing, String>,
+) {
+    let begin = Instant::now();
+    let whole = match kill(None) {
+        Ok(whole) => whole,
+        Err(why) => return not_run(&format!("kill at any instruction of {act}: {why}")),
+    };
+    let length = whole.length.expect("stepped to the end");
+    assert!(length > 10, "{act} has {length} instructions");
+    assert_eq!(whole.arrived, arrivals, "{act}, killed at its end");
+    let none = kill(Some(0)).unwrap();
+    assert_eq!(none.arrived, 0, "{act}, killed before its begin");
+    let each = begin.elapsed() / 2;
+    let instants = instants(length, each, budget, random);
+    let count = instants.len();
+    let killings = instants.into_iter().map(|k| kill(Some(k)).unwrap());
+    let arrived: usize = killings.map(|killing| killing.arrived).sum();
+    println!(
+        "{act}: {length} instructions, {count} killings, {arrived} messages arrived, {:.1} s",
+        begin.elapsed().as_secs_f64()
+    );
+}
+
 /// The instructions of an act of `length` after which to kill: one at random out of each of as many
 /// stretches as fit into `budget`, at `each` a killing, eight at least. `ADVERB_KILL_ALL=1`: every one.
-pub fn instants(length: u64, each: Duration, budget: Duration, random: &mut Random) -> Vec<u64> {
+fn instants(length: u64, each: Duration, budget: Duration, random: &mut Random) -> Vec<u64> {
     let count = if std::env::var_os("ADVERB_KILL_ALL").is_some() {
         length
     } else {
