@@ -76,11 +76,11 @@ impl Dir {
     }
 
     /// Takes the lowest free slot that `hold` gets (none: it is somebody else's elsewhere), after
-    /// removing what dead processes left.
+    /// removing what dead processes left. None where no slot is free.
     pub(crate) fn claim<T>(
         &self,
         mut hold: impl FnMut(u32) -> Result<Option<T>, OpenError>,
-    ) -> Result<Claim<T>, OpenError> {
+    ) -> Result<Option<Claim<T>>, OpenError> {
         let _locked = self.lock_creating()?;
         self.reap_locked()
             .map_err(|e| self.failed("look for stale files", e))?;
@@ -92,7 +92,7 @@ impl Dir {
                     flock(&file, FlockOperation::LockExclusive)
                         .map_err(|e| self.failed("lock a new port file", e.into()))?;
                     match hold(slot) {
-                        Ok(Some(held)) => return Ok(Claim { slot, file, held }),
+                        Ok(Some(held)) => return Ok(Some(Claim { slot, file, held })),
                         Ok(None) => self.remove_slot(&format!("{slot:03x}.")),
                         Err(e) => {
                             self.remove_slot(&format!("{slot:03x}."));
@@ -105,10 +105,8 @@ impl Dir {
                 Err(e) => return Err(self.failed("create a port file", e)),
             }
         }
-        Err(self.refused(
-            format!("all {MAX_SLOTS} ports of this user are in use"),
-            "end a process that uses Adverb",
-        ))
+        let _ = fs::remove_dir(&self.path);
+        Ok(None)
     }
 
     /// Removes the files of `slot`, and the directory if it was the last.
@@ -309,14 +307,15 @@ mod tests {
     }
 
     fn claim(dir: &Dir) -> Claim<()> {
-        dir.claim(|_| Ok(Some(()))).unwrap()
+        dir.claim(|_| Ok(Some(()))).unwrap().expect("a free slot")
     }
 
     #[test]
     fn a_slot_that_is_taken_elsewhere_is_skipped() {
         let place = tempfile::tempdir().unwrap();
         let dir = dir_in(place.path());
-        let claimed = dir.claim(|slot| Ok((slot == 2).then_some("held"))).unwrap();
+        let claimed = dir.claim(|slot| Ok((slot == 2).then_some("held")));
+        let claimed = claimed.unwrap().expect("slot 2 is free");
         assert_eq!((claimed.slot, claimed.held), (2, "held"));
         assert_eq!(names(&dir), ["002.port"]);
         dir.release(2);

@@ -76,13 +76,26 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Why there is no port.
+fn no_free_slot(at: Option<UdpAddress>) -> OpenError {
+    if let Some(at) = at {
+        return at.all_taken();
+    }
+    OpenError::Unavailable {
+        device: "soft".into(),
+        reason: format!("all {} ports of this user are in use", layout::MAX_SLOTS),
+        remedy: "end a process that uses Adverb".into(),
+    }
+}
+
 impl Port {
     /// Claims a slot and lays out its file.
     pub(crate) fn open(dir: &Dir, at: Option<UdpAddress>) -> Result<Self, OpenError> {
-        let Claim { slot, file, held } = match at {
+        let claimed = match at {
             None => dir.claim(|_| Ok(Some(None)))?,
             Some(at) => dir.claim(|slot| Ok(at.bind(slot)?.map(Some)))?,
         };
+        let Claim { slot, file, held } = claimed.ok_or_else(|| no_free_slot(at))?;
         let made = Self::lay_out(dir, slot, file, held);
         made.map_err(|source| {
             dir.release(slot);

@@ -63,6 +63,7 @@ use rustix::event::{PollFd, PollFlags, epoll};
 use socket::RoceSocket;
 
 use crate::datagram_ring::FRONT;
+use crate::layout::MAX_SLOTS;
 use crate::port::Port;
 use crate::qp::QpInner;
 
@@ -113,6 +114,19 @@ impl UdpAddress {
             source,
         })?;
         Ok(UdpAddress { ip, mtu })
+    }
+
+    /// No slot is left whose UDP port is free.
+    pub(crate) fn all_taken(self) -> OpenError {
+        let ip = self.ip;
+        let [first, last] = [0, MAX_SLOTS - 1].map(address::udp_port);
+        OpenError::Unavailable {
+            device: format!("soft@{ip}"),
+            reason: format!("the UDP ports {first} to {last} at {ip} are all in use"),
+            remedy: "name another address of this host, or end a process that has some of them \
+                     (`ss -ulpn`)"
+                .into(),
+        }
     }
 
     /// Binds the socket of `slot`. None where its UDP port is somebody else's.
