@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test file uses a part")]
 
 pub(crate) mod server;
+pub(crate) mod wire;
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
