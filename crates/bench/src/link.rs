@@ -139,10 +139,8 @@ impl Memory for Region {
         operation: AtomicOperation,
     ) -> Result<u64, AccessError> {
         let range = self.range(place.into(), 8)?;
-        let word: &mut [u8; 8] = (&mut self.0[range]).try_into().expect("8 bytes");
-        let found = u64::from_ne_bytes(*word);
-        *word = operation.apply(found).to_ne_bytes();
-        Ok(found)
+        let word = (&mut self.0[range]).try_into().expect("8 bytes");
+        Ok(operation.carry_out(word))
     }
 
     fn invalidate(&mut self, _: Rkey) -> Result<(), AccessError> {

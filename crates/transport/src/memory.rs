@@ -83,6 +83,13 @@ impl AtomicOperation {
             AtomicOperation::CompareSwap(_) => value,
         }
     }
+
+    /// Carries it out on a word in host order that nobody else changes meanwhile; what was there.
+    pub fn carry_out(self, word: &mut [u8; 8]) -> u64 {
+        let found = u64::from_ne_bytes(*word);
+        *word = self.apply(found).to_ne_bytes();
+        found
+    }
 }
 
 /// Registered memory of one protection domain.

@@ -111,10 +111,8 @@ impl Memory for Anywhere {
         operation: AtomicOperation,
     ) -> Result<u64, AccessError> {
         let range = self.range(place.into(), 8)?;
-        let word: &mut [u8; 8] = (&mut self.bytes[range]).try_into().unwrap();
-        let found = u64::from_ne_bytes(*word);
-        *word = operation.apply(found).to_ne_bytes();
-        Ok(found)
+        let word = (&mut self.bytes[range]).try_into().unwrap();
+        Ok(operation.carry_out(word))
     }
 
     fn invalidate(&mut self, _: Rkey) -> Result<(), AccessError> {

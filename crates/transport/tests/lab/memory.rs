@@ -126,9 +126,8 @@ impl Memory for TestMemory {
     ) -> Result<u64, AccessError> {
         let at = self.find(place.into(), 8, Access::Atomic)?;
         self.atomics += 1;
-        let found = u64::from_ne_bytes(self.shared[at..at + 8].try_into().unwrap());
-        self.shared[at..at + 8].copy_from_slice(&operation.apply(found).to_ne_bytes());
-        Ok(found)
+        let word = (&mut self.shared[at..at + 8]).try_into().unwrap();
+        Ok(operation.carry_out(word))
     }
 
     fn invalidate(&mut self, rkey: Rkey) -> Result<(), AccessError> {
