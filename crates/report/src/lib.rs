@@ -130,8 +130,6 @@ impl<'a> Report<'a> {
         FigureId::ALL
             .into_iter()
             .map(|id| figure::Figure::build(id, &self.records, self.published))
-            // One device has nothing beside it.
-            .filter(|figure| figure.id != FigureId::Fig8 || !figure.panels.is_empty())
             .collect()
     }
 }

@@ -26,6 +26,53 @@ fn the_findings_of_the_synthetic_study() {
     insta::assert_snapshot!(sentences.join("\n\n"));
 }
 
+/// The sentence of a finding on the study's 64 B pings, whose metrics were changed, in the order of time.
+fn ranked(id: &str, change: impl Fn(usize, &mut Metrics)) -> String {
+    let is_ranked = |r: &Record| r.figures.iter().any(|f| f == "rank-rtt");
+    let mut records: Vec<Record> = common::study().into_iter().filter(is_ranked).collect();
+    let time = |r: &Record| r.metrics.as_ref().and_then(|m| m.one_way_ns.mean);
+    records.sort_by(|a, b| time(a).partial_cmp(&time(b)).unwrap());
+    for (place, record) in records.iter_mut().enumerate() {
+        change(place, record.metrics.as_mut().unwrap());
+    }
+    let found = findings(&records).into_iter().find(|f| f.id == id);
+    found.unwrap().sentence
+}
+
+const ANYTHING: Option<f64> = Some(1e9);
+
+#[test]
+fn nobody_leads_where_the_noise_spans_the_ranking() {
+    let slowest_may_be_fastest = |place: usize, metrics: &mut Metrics| {
+        if place == 15 {
+            metrics.one_way_ns.ci95 = ANYTHING;
+        }
+    };
+    insta::assert_snapshot!(ranked("rank-rtt", slowest_may_be_fastest), @"Of 16 ways to program a 64 B ping, the noise is too large to rank round trips from WRITE to polled memory (inline, busy polling) at 189 ns to WRITE_IMM (inline, events) at 8.19 µs.");
+}
+
+#[test]
+fn nobody_leads_where_all_are_alike() {
+    let all_alike = |_, metrics: &mut Metrics| metrics.one_way_ns.ci95 = ANYTHING;
+    insta::assert_snapshot!(ranked("rank-rtt", all_alike), @"Of 16 ways to program a 64 B ping, none differs from the fastest beyond the noise: round trips go from WRITE to polled memory (inline, busy polling) at 189 ns to WRITE_IMM (inline, events) at 8.19 µs.");
+}
+
+#[test]
+fn of_many_that_lead_alike_one_is_named() {
+    let polling_alike = |place, metrics: &mut Metrics| {
+        if place < 9 {
+            metrics.one_way_ns.ci95 = Some(100.0);
+        }
+    };
+    insta::assert_snapshot!(ranked("rank-rtt", polling_alike), @"Of 16 ways to program a 64 B ping, 9 ways share the shortest round trip, within the noise, such as WRITE to polled memory (inline, busy polling) at 189 ns; 7 ways share the longest, within the noise, such as WRITE_IMM (inline, events) at 8.19 µs, 43.4× as long.");
+}
+
+#[test]
+fn latencies_without_a_tail_are_said_to_have_none() {
+    let no_tail = |_, metrics: &mut Metrics| metrics.one_way_ns.p99 = metrics.one_way_ns.p50;
+    insta::assert_snapshot!(ranked("tail", no_tail), @"The 99th percentile of the one-way time is within 2 % of the median for all 16 ways.");
+}
+
 #[test]
 fn every_figure_has_a_finding_and_its_plots() {
     let records = common::study();
@@ -132,12 +179,32 @@ fn a_figure_has_a_point_for_each_of_its_cells() {
 #[test]
 fn nothing_measured_is_said_and_not_drawn() {
     let page = html(&[], &Meta::default());
-    assert_eq!(
-        page.matches("No cell of this figure was measured").count(),
-        FigureId::ALL.len() - 1
-    );
+    let (_, left_out) = page.split_once("id=\"left-out\"").unwrap();
+    let left_out = left_out.split_once("</section>").unwrap().0;
+    assert_eq!(left_out.matches("<li>").count(), FigureId::ALL.len() - 1);
+    assert!(!page.contains("class=\"figure\""));
     assert!(!page.contains("<svg class=\"plot\""));
     assert!(findings(&[]).is_empty());
+}
+
+#[test]
+fn figures_that_a_study_left_out_are_named_once() {
+    let ranked = |r: &Record| r.figures.iter().any(|f| f == "rank-rtt");
+    let of_rank = |r| Record {
+        figures: vec!["rank-rtt".to_owned()],
+        ..r
+    };
+    let records = common::study().into_iter().filter(ranked).map(of_rank);
+    let page = html(&records.collect::<Vec<_>>(), &Meta::default());
+    assert_eq!(page.matches("class=\"figure\"").count(), 1);
+    assert_eq!(
+        page.matches("Ranking: client CPU").count(),
+        1,
+        "only as left out"
+    );
+    assert_eq!(page.matches("No cell of these was measured").count(), 1);
+    let whole = html(&common::study(), &Meta::default());
+    assert!(!whole.contains("id=\"left-out\""));
 }
 
 #[test]

@@ -159,6 +159,11 @@ impl Figure {
         }
     }
 
+    /// Whether there is anything to show: a plot, or why there is none.
+    pub(crate) fn is_shown(&self) -> bool {
+        !self.panels.is_empty() || !self.failed.is_empty()
+    }
+
     /// Whether published values stand in any of its panels.
     pub(crate) fn has_published(&self) -> bool {
         self.panels.iter().any(Panel::has_published)

@@ -243,6 +243,16 @@ fn one_way(cell: Cell<'_>) -> Option<f64> {
     cell.sample(Quantity::OneWay).map(|s| s.median)
 }
 
+/// Whether one that the fastest can be told from is faster than one that it cannot: the noise ranks none.
+fn overlap(first: &[Cell<'_>], rest: &[Cell<'_>]) -> bool {
+    let slowest = first
+        .iter()
+        .filter_map(|c| one_way(*c))
+        .max_by(f64::total_cmp);
+    let mut rest = rest.iter().filter_map(|c| one_way(*c));
+    slowest.is_some_and(|slowest| rest.any(|time| time < slowest))
+}
+
 /// The fastest of these cells and those that cannot be told from it; then the rest. None where the
 /// noise of one is unknown, or where there is nothing to compare.
 fn podium(cells: Vec<Cell<'_>>) -> Option<(Vec<Cell<'_>>, Vec<Cell<'_>>)> {

@@ -2,7 +2,7 @@
 
 use adverb_results::{Completion, FigureId, Opcode, Program, Signaling};
 
-use super::{Finding, Noise, Scope, podium};
+use super::{Finding, Noise, Scope, overlap, podium};
 use crate::cells::{Cell, Cells, Quantity};
 use crate::format;
 
@@ -57,20 +57,18 @@ fn fastest(scope: &Scope<'_>, id: &str, cells: &Cells<'_>, size: u64) -> Option<
         format::and(&words)
     };
     let buffers = first.first()?.params().buffers;
-    let slowest_first = first.iter().map(value).fold(f64::INFINITY, f64::min);
-    let order = if rest.iter().any(|c| value(c) > slowest_first) {
+    let order = if overlap(&first, &rest) {
         let all = listed(&[&first[..], &rest[..]].concat());
         format!("the noise is too large to rank {all}")
+    } else if rest.is_empty() {
+        let by_more = Noise::of(*first.first()?).by_more();
+        format!("{} do not differ {by_more}", listed(&first))
     } else {
         let verb = match first.len() {
             1 => "is fastest".to_owned(),
             _ => format!("are fastest, equal {}", Noise::of(*first.first()?).within()),
         };
-        let behind = match rest.len() {
-            0 => String::new(),
-            _ => format!("; behind: {}", listed(&rest)),
-        };
-        format!("{} {verb}{behind}", listed(&first))
+        format!("{} {verb}; behind: {}", listed(&first), listed(&rest))
     };
     let sentence = format!(
         "Blast of {} messages with {}: {order}.",
@@ -91,14 +89,23 @@ fn passive_cpu(scope: &Scope<'_>, cells: &Cells<'_>) -> Option<Finding> {
         format!("{} to {}", format::percent(least), format::percent(top))
     };
     let sentence = format!(
-        "In a blast, one-sided operations ({}) use at most {} of a core on the passive side; \
+        "In a blast, one-sided operations ({}) use {} of a core on the passive side; \
          two-sided ones ({}) use {between}, with busy polling.",
         names(&one_sided),
-        format::percent(most),
+        at_most(most),
         names(&two_sided),
     );
     let evidence = one_sided.iter().chain(two_sided.iter());
     Some(scope.finding("passive-cpu", FIGURE, &sentence, evidence))
+}
+
+/// `at most 3.1 %`.
+fn at_most(share: f64) -> String {
+    if share < 0.05 {
+        "less than 0.1 %".to_owned()
+    } else {
+        format!("at most {}", format::percent(share))
+    }
 }
 
 fn range(cells: &Cells<'_>) -> Option<(f64, f64)> {

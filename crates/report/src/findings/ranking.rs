@@ -2,10 +2,15 @@
 
 use adverb_results::FigureId;
 
-use super::{Finding, Noise, Scope, podium};
+use super::{Finding, Noise, Scope, overlap, podium};
 use crate::cells::{Cell, Quantity, Verdict, compare};
 use crate::figure::{ranked, variant};
 use crate::format;
+
+/// Of more that lead alike, one is named.
+const MOST_NAMED: usize = 3;
+/// Tails of at most so many medians are none.
+const NO_TAIL: f64 = 1.02;
 
 pub(super) fn findings(scope: &Scope<'_>) -> Vec<Finding> {
     [round_trip(scope), cpu(scope), tail(scope)]
@@ -18,42 +23,68 @@ fn round_trip(scope: &Scope<'_>) -> Option<Finding> {
     let ranked = ranked(&scope.figure(FigureId::RankRtt), Quantity::RoundTrip);
     let size = ranked.first()?.0.size();
     let (first, rest) = podium(ranked.iter().map(|(cell, _)| *cell).collect())?;
-    let rtt = |c: &Cell<'_>| c.sample(Quantity::RoundTrip).map_or(0.0, |s| s.median);
-    let named = |c: &Cell<'_>| format!("{} at {}", variant(*c), format::time(rtt(c)));
-    let leaders = format::and(&first.iter().map(named).collect::<Vec<_>>());
-    let within = Noise::of(*first.first()?).within();
-    let lead = match first.len() {
-        1 => "has".to_owned(),
-        _ => format!("have, {within},"),
+    let spread = || {
+        let (least, most) = (ranked.first()?, ranked.last()?);
+        Some(format!("{} to {}", named(&least.0), named(&most.0)))
     };
-    let end = match rest.split_last() {
-        Some((last, others)) => {
-            let alike = others
-                .iter()
-                .filter(|c| compare(**c, *last) == Some(Verdict::Tie))
-                .count();
-            let whose = match alike {
-                0 => format!("the longest is that of {}", named(last)),
-                n => format!(
-                    "{} ways share the longest, {within}, such as {}",
-                    n + 1,
-                    named(last)
-                ),
-            };
-            format!(
-                "; {whose}, {} as long",
-                format::factor(rtt(last) / rtt(first.first()?))
-            )
-        }
-        None => String::new(),
+    let order = if overlap(&first, &rest) {
+        let spread = spread()?;
+        format!("the noise is too large to rank round trips from {spread}")
+    } else if rest.is_empty() {
+        let by_more = Noise::of(*first.first()?).by_more();
+        let spread = spread()?;
+        format!("none differs from the fastest {by_more}: round trips go from {spread}")
+    } else {
+        order(&first, &rest)?
     };
     let sentence = format!(
-        "Of {} ways to program a {} ping, {leaders} {lead} the shortest round trip{end}.",
+        "Of {} ways to program a {} ping, {order}.",
         ranked.len(),
         format::size(size),
     );
     let evidence = ranked.iter().map(|(cell, _)| *cell);
     Some(scope.finding("rank-rtt", FigureId::RankRtt, &sentence, evidence))
+}
+
+fn rtt(cell: &Cell<'_>) -> f64 {
+    cell.sample(Quantity::RoundTrip).map_or(0.0, |s| s.median)
+}
+
+/// `SEND (events) at 8.1 µs`.
+fn named(cell: &Cell<'_>) -> String {
+    format!("{} at {}", variant(*cell), format::time(rtt(cell)))
+}
+
+/// Who has the shortest round trip, and who the longest.
+fn order(first: &[Cell<'_>], rest: &[Cell<'_>]) -> Option<String> {
+    let best = first.first()?;
+    let within = Noise::of(*best).within();
+    let lead = match first.len() {
+        1 => format!("{} has the shortest round trip", named(best)),
+        2..=MOST_NAMED => {
+            let names: Vec<String> = first.iter().map(named).collect();
+            format!(
+                "{} have, {within}, the shortest round trip",
+                format::and(&names)
+            )
+        }
+        n => format!(
+            "{n} ways share the shortest round trip, {within}, such as {}",
+            named(best)
+        ),
+    };
+    let (last, others) = rest.split_last()?;
+    let is_alike = |cell: &&Cell<'_>| compare(**cell, *last) == Some(Verdict::Tie);
+    let whose = match others.iter().filter(is_alike).count() {
+        0 => format!("the longest is that of {}", named(last)),
+        n => format!(
+            "{} ways share the longest, {within}, such as {}",
+            n + 1,
+            named(last)
+        ),
+    };
+    let factor = format::factor(rtt(last) / rtt(best));
+    Some(format!("{lead}; {whose}, {factor} as long"))
 }
 
 fn cpu(scope: &Scope<'_>) -> Option<Finding> {
@@ -111,12 +142,19 @@ fn tail(scope: &Scope<'_>) -> Option<Finding> {
         .collect();
     tails.sort_by(|a, b| a.0.total_cmp(&b.0));
     let (shortest, longest) = (tails.first()?, tails.last().filter(|_| tails.len() > 1)?);
-    let sentence = format!(
-        "The 99th percentile of the one-way time is {} to {} the median: least for {}; most for {}.",
-        format::factor(shortest.0),
-        format::factor(longest.0),
-        shortest.1,
-        longest.1
-    );
+    let sentence = if longest.0 <= NO_TAIL {
+        format!(
+            "The 99th percentile of the one-way time is within 2 % of the median for all {} ways.",
+            tails.len()
+        )
+    } else {
+        format!(
+            "The 99th percentile of the one-way time is {} to {} the median: least for {}; most for {}.",
+            format::factor(shortest.0),
+            format::factor(longest.0),
+            shortest.1,
+            longest.1
+        )
+    };
     Some(scope.finding("tail", FigureId::Latency, &sentence, cells.iter()))
 }

@@ -16,7 +16,12 @@ const JS: &str = include_str!("../../assets/report.js");
 const TITLE: &str = "How to use RDMA verbs";
 
 pub(crate) fn html(report: &Report<'_>) -> Markup {
-    let figures = report.figures();
+    // One device has nothing beside it.
+    let all = report
+        .figures()
+        .into_iter()
+        .filter(|f| f.id != FigureId::Fig8 || f.is_shown());
+    let (figures, left_out): (Vec<_>, Vec<_>) = all.partition(Figure::is_shown);
     let findings = report.findings();
     html! {
         (DOCTYPE)
@@ -41,6 +46,7 @@ pub(crate) fn html(report: &Report<'_>) -> Markup {
                 main {
                     (findings_section(report, &findings))
                     @for figure in &figures { (figure_section(figure)) }
+                    (left_out_section(&left_out))
                     (table::section(report))
                     (counters::section(report))
                     (banner::reproduce(report))
@@ -157,7 +163,7 @@ fn figure_section(figure: &Figure) -> Markup {
             h2 { (title(figure.id)) }
             p class="about" { (figure.caption) }
             @if figure.panels.is_empty() {
-                p class="empty" { "No cell of this figure was measured." }
+                p class="empty" { "No cell of this figure could be measured." }
             }
             @if figure.has_published() {
                 p class="about" {
@@ -175,6 +181,21 @@ fn figure_section(figure: &Figure) -> Markup {
             div class="panels" { (plot::panels(figure)) }
             @if !figure.panels.is_empty() { p class="readout" aria-live="polite" {} }
             (failures(figure))
+        }
+    }
+}
+
+/// Names the figures that nothing is known of, once.
+fn left_out_section(figures: &[Figure]) -> Markup {
+    html! {
+        @if !figures.is_empty() {
+            section id="left-out" {
+                h2 { "Left out" }
+                p class="about" { "No cell of these was measured:" }
+                ul class="about" {
+                    @for figure in figures { li { (title(figure.id)) } }
+                }
+            }
         }
     }
 }
