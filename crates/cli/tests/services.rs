@@ -98,7 +98,10 @@ fn a_closed_loop_of_each_operation() {
         ] {
             let figures = figures(&format!("closed-loop --op {how} {device}"));
             assert_eq!(figures["params"]["op"], how.split(' ').next().unwrap());
-            assert!(figures["requests_per_s"].as_f64().is_some());
+            let rate = figures["requests_per_s"].as_f64();
+            assert_eq!(rate.is_some(), count(&figures, "/requests") > 0, "{how}");
+            let is_atomic = ["fetch-add --batch 1", "cas"].contains(&how);
+            assert_eq!(figures["params"]["size_bytes"] == 8, is_atomic, "{how}");
         }
     }
 }
@@ -186,8 +189,23 @@ fn what_cannot_be_is_one_line() {
     assert_snapshot!(refused("kv --by memory --puts ask --cores 3"), @"error: 3 server cores for 2 clients: a client is served by one core; choose 1 to 2");
     assert_snapshot!(refused("kv --by memory --puts ask --rate 5k"), @"error: --rate is for --by rpc: here a client asks again when it was answered");
     assert_snapshot!(refused("kv --by memory --puts lock --cores 2"), @"error: --cores is for --by rpc and --puts ask: here the server's CPU does nothing");
+    assert_snapshot!(refused("kv --reads 2"), @"error: --reads 2: by RPC the server's cores look keys up; it is for --by memory");
+    assert_snapshot!(refused("closed-loop --op cas --size 16"), @"error: --size 16: cas is an operation on 8 B; leave it out");
+    assert_snapshot!(refused("closed-loop --op write --inline --size 64K"), @"error: 64 KiB inline: this device takes at most 1 KiB; choose a smaller size or no inline");
     assert_snapshot!(refused("closed-loop --op read --inline"), @"error: --inline is for --op write: read carries no payload");
     assert_snapshot!(refused("closed-loop --op read --size 16G"), @"error: these payloads would take more than 2 GiB of memory; choose fewer or smaller ones");
+}
+
+#[test]
+fn nothing_measured_is_no_rate_of_zero() {
+    let command = "sequencer --device model:cx3 --duration 1ns";
+    let args: Vec<&str> = command.split(' ').collect();
+    let ended = Place::new().run(&args).ok();
+    assert_snapshot!(ended.talk, @"warning: no request ended within 1.00 ns: choose a longer --duration");
+    let row = ended.out.lines().nth(2).unwrap();
+    let row: Vec<&str> = row.split_whitespace().collect();
+    assert_eq!(row, ["0", "-", "-", "-", "-", "-", "-", "-"]);
+    assert_eq!(figures(command)["requests_per_s"], Value::Null);
 }
 
 #[test]

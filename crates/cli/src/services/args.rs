@@ -122,15 +122,9 @@ pub(crate) struct KvArgs {
     )]
     pub(crate) items: u64,
 
-    /// READs of a GET, each where the one before says (--by memory)
-    #[arg(
-        long,
-        value_name = "N",
-        default_value = "1",
-        value_parser = count::<u32>,
-        allow_negative_numbers = true
-    )]
-    pub(crate) reads: u32,
+    /// READs of a GET, each where the one before says (--by memory) [default: 1]
+    #[arg(long, value_name = "N", value_parser = count::<u32>, allow_negative_numbers = true)]
+    pub(crate) reads: Option<u32>,
 
     /// How a PUT changes an item (--by memory): lock or ask [default: lock]
     #[arg(long, value_name = "HOW", hide_possible_values = true)]
@@ -179,14 +173,10 @@ pub(crate) struct ClosedLoopArgs {
     #[arg(long, hide_possible_values = true)]
     pub(crate) op: ClosedLoopOp,
 
-    /// Payload of a request: bytes (64), binary multiples (4K)
-    #[arg(
-        long,
-        value_name = "SIZE",
-        default_value = "64",
-        allow_negative_numbers = true
-    )]
-    pub(crate) size: Bytes,
+    /// Payload of a WRITE or READ: bytes (64), binary multiples (4K) [default: 64; an atomic operation
+    /// always has 8]
+    #[arg(long, value_name = "SIZE", allow_negative_numbers = true)]
+    pub(crate) size: Option<Bytes>,
 
     /// Carry the payload in the request itself (WRITE)
     #[arg(long)]

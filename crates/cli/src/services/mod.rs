@@ -18,13 +18,13 @@ use clap::ValueEnum;
 use serde_json::{Value, json};
 
 use crate::VERSION;
-use crate::device::DeviceChoice;
+use crate::device::{DeviceChoice, DeviceInfo};
 use crate::failure::Usage;
 use crate::interrupt::Interrupt;
 use args::{ClientArgs, ClosedLoopOp, KvBy, KvPuts, PostingArgs, SequencerBy, ServerArgs};
 pub(crate) use args::{ClosedLoopArgs, KvArgs, SequencerArgs};
 use program::Served;
-use result::{Checked, Figures, Waiting};
+use result::{Checked, Figures, Waiting, together};
 
 /// Values and records of up to so many bytes.
 const MAX_VALUE: u64 = 4096;
@@ -38,6 +38,10 @@ const SIGNALED_EVERY: u32 = 64;
 const DEFAULT_BATCH: u32 = 16;
 /// Why a list can be no longer.
 const AS_OUTSTANDING: &str = "as many as --outstanding lets be under way";
+/// Payload of a request of a closed loop, where none is named.
+const DEFAULT_SIZE: Bytes = Bytes::new(64);
+/// What an atomic operation works on.
+const ATOMIC_SIZE: Bytes = Bytes::new(8);
 /// READs and atomics of one queue pair on the wire.
 const RD_ATOMIC: u8 = 16;
 
@@ -74,13 +78,7 @@ pub(crate) fn kv(args: &KvArgs) -> anyhow::Result<()> {
     });
     match args.by {
         KvBy::Rpc => {
-            if let Some(puts) = &args.puts {
-                let reason = format!(
-                    "--puts {}: by RPC the server's cores change items; it is for --by memory",
-                    word(puts)
-                );
-                return Err(Usage(reason).into());
-            }
+            check_by_rpc(args)?;
             let service = Service::Store(StoreLoad {
                 items: args.items,
                 level: Level::Memory,
@@ -95,23 +93,45 @@ pub(crate) fn kv(args: &KvArgs) -> anyhow::Result<()> {
                 Puts::Lock => 1,
                 Puts::Ask { cores, .. } => cores,
             };
-            let item = u64::from(value.next_multiple_of(64)) * u64::from(args.reads) + 64;
+            let reads = args.reads.unwrap_or(1);
+            let item = u64::from(value.next_multiple_of(64)) * u64::from(reads) + 64;
             check_memory("these items", &[args.items, item, cores.into()])?;
             let each = u64::from(clients.outstanding) * u64::from(args.server.posting.qps);
             let buffers = [each, clients.clients.into(), value.into()];
             check_memory("these records", &buffers)?;
-            params["reads"] = args.reads.into();
+            params["reads"] = reads.into();
             params["puts"] = word(&args.puts.unwrap_or(KvPuts::Lock)).into();
             let remote = Remote::Items(Items {
                 items: args.items,
-                records: vec![value; args.reads as usize],
-                mean_reads: args.reads.into(),
+                records: vec![value; reads as usize],
+                mean_reads: reads.into(),
                 put_ratio: args.put,
                 puts,
             });
             onesided(name, params, remote, args.server.posting, clients)
         }
     }
+}
+
+/// Refuses what only a store has that clients READ.
+fn check_by_rpc(args: &KvArgs) -> Result<(), Usage> {
+    let refused = match args {
+        KvArgs {
+            puts: Some(puts), ..
+        } => {
+            format!(
+                "--puts {}: by RPC the server's cores change items",
+                word(puts)
+            )
+        }
+        KvArgs {
+            reads: Some(reads), ..
+        } => {
+            format!("--reads {reads}: by RPC the server's cores look keys up")
+        }
+        _ => return Ok(()),
+    };
+    Err(Usage(format!("{refused}; it is for --by memory")))
 }
 
 /// How items are changed that clients READ.
@@ -143,14 +163,9 @@ pub(crate) fn closed_loop(args: &ClosedLoopArgs) -> anyhow::Result<()> {
         ClosedLoopOp::FetchAdd => Request::FetchAdd,
         ClosedLoopOp::Cas => Request::CompareSwap,
     };
-    if args.inline && request != Request::Write {
-        let op = word(&args.op);
-        return Err(Usage(format!(
-            "--inline is for --op write: {op} carries no payload"
-        ))
-        .into());
-    }
-    let size = u32::try_from(args.size.get()).unwrap_or(u32::MAX);
+    let payload = payload(args)?;
+    check_inline(args, payload)?;
+    let size = u32::try_from(payload.get()).unwrap_or(u32::MAX);
     let places = u64::from(clients.clients) * u64::from(args.posting.qps);
     let distance = u64::from(size).max(8).next_multiple_of(64);
     // Each client has room for all places, and so have the members that serve them.
@@ -191,15 +206,14 @@ pub(crate) fn closed_loop(args: &ClosedLoopArgs) -> anyhow::Result<()> {
         device: clients.device().reference(),
         adverb: VERSION,
         title: format!(
-            "{} of {}, {}",
+            "{} of {payload}, {}",
             word(&args.op),
-            args.size,
             words(posting, args.posting.qps, clients)
         ),
         params: with_common(params, posting, args.posting.qps, clients),
         requests: posts.iter().map(|tally| tally.completed).sum(),
         elapsed_ns: duration(clients).as_ns_f64(),
-        requests_per_s: posts.iter().filter_map(|tally| tally.per_second()).sum(),
+        requests_per_s: together(posts.iter().filter_map(|tally| tally.per_second())),
         batch_mean: None,
         waiting_ns: Waiting {
             mean: (timed > 0).then(|| waited.as_ns_f64() / timed as f64),
@@ -208,6 +222,42 @@ pub(crate) fn closed_loop(args: &ClosedLoopArgs) -> anyhow::Result<()> {
         checked: Checked::default(),
     };
     figures.print(clients.json)
+}
+
+/// What a request of a closed loop moves.
+fn payload(args: &ClosedLoopArgs) -> Result<Bytes, Usage> {
+    let is_atomic = matches!(args.op, ClosedLoopOp::FetchAdd | ClosedLoopOp::Cas);
+    match args.size {
+        None if is_atomic => Ok(ATOMIC_SIZE),
+        None => Ok(DEFAULT_SIZE),
+        Some(size) if is_atomic && size != ATOMIC_SIZE => Err(Usage(format!(
+            "--size {}: {} is an operation on {ATOMIC_SIZE}; leave it out",
+            size.get(),
+            word(&args.op)
+        ))),
+        Some(size) => Ok(size),
+    }
+}
+
+/// Refuses inline where there is no payload, or where the device does not take so much.
+fn check_inline(args: &ClosedLoopArgs, payload: Bytes) -> anyhow::Result<()> {
+    if !args.inline {
+        return Ok(());
+    }
+    if args.op != ClosedLoopOp::Write {
+        let op = word(&args.op);
+        let reason = format!("--inline is for --op write: {op} carries no payload");
+        return Err(Usage(reason).into());
+    }
+    let caps = DeviceInfo::query(&args.clients.device())?.caps;
+    let most = Bytes::new(caps.max_inline_data.into());
+    if payload > most {
+        return Err(Usage(format!(
+            "{payload} inline: this device takes at most {most}; choose a smaller size or no inline"
+        ))
+        .into());
+    }
+    Ok(())
 }
 
 /// A service of server cores.
@@ -257,7 +307,7 @@ fn served(
     let answers: u64 = cores.iter().map(|tally| tally.requests).sum();
     let posts: u64 = cores.iter().map(|tally| tally.posts).sum();
     let mut figures = figures(name, params, (posting, server.posting.qps), clients, others);
-    figures.requests_per_s = cores.iter().filter_map(ServiceTally::per_second).sum();
+    figures.requests_per_s = together(cores.iter().filter_map(ServiceTally::per_second));
     figures.batch_mean = (posts > 0).then(|| answers as f64 / posts as f64);
     let cores = counted(server.cores, "server core");
     figures.title = format!("by RPC, {cores}, {}", figures.title);
@@ -370,7 +420,7 @@ fn figures(
         params: with_common(params, posting, qps, args),
         requests: clients.iter().map(|tally| tally.requests).sum(),
         elapsed_ns: duration(args).as_ns_f64(),
-        requests_per_s: clients.iter().filter_map(ServiceTally::per_second).sum(),
+        requests_per_s: together(clients.iter().filter_map(ServiceTally::per_second)),
         batch_mean: None,
         waiting_ns: Waiting::of(clients.iter().map(|tally| tally.samples.clone())),
         checked: Checked::default(),

@@ -8,6 +8,13 @@ use adverb_units::{MessageRate, Span};
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::terminal;
+
+/// The sum of members' rates; none where nothing was measured.
+pub(super) fn together(rates: impl Iterator<Item = f64>) -> Option<f64> {
+    Some(rates.sum()).filter(|rate| *rate > 0.0)
+}
+
 /// What stands for a figure that was not measured.
 const NOT_MEASURED: &str = "-";
 
@@ -72,7 +79,8 @@ pub(super) struct Figures {
     /// Done in the measured time.
     pub(super) requests: u64,
     pub(super) elapsed_ns: f64,
-    pub(super) requests_per_s: f64,
+    /// None where no request ended in that time.
+    pub(super) requests_per_s: Option<f64>,
     pub(super) batch_mean: Option<f64>,
     pub(super) waiting_ns: Waiting,
     pub(super) checked: Checked,
@@ -83,6 +91,12 @@ pub(super) struct Figures {
 
 impl Figures {
     pub(super) fn print(&self, as_json: bool) -> anyhow::Result<()> {
+        if self.requests == 0 {
+            let measured = Span::from_secs_f64(self.elapsed_ns / 1e9);
+            terminal::warn(&format!(
+                "no request ended within {measured}: choose a longer --duration"
+            ));
+        }
         let mut out = anstream::stdout().lock();
         if as_json {
             writeln!(out, "{}", serde_json::to_string(self)?)?;
@@ -104,10 +118,9 @@ impl Figures {
     }
 
     fn columns(&self) -> [Column; 8] {
-        let rate = MessageRate::over(
-            (self.requests_per_s * 1e3).round() as u64,
-            Span::from_secs(1000),
-        );
+        let rate = self
+            .requests_per_s
+            .and_then(|rate| MessageRate::over((rate * 1e3).round() as u64, Span::from_secs(1000)));
         let waiting = &self.waiting_ns;
         [
             ("requests", self.requests.to_string()),
