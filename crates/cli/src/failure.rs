@@ -6,7 +6,10 @@ use std::error::Error as StdError;
 use std::io;
 use std::process::ExitCode;
 
+use clap::CommandFactory;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+
+use crate::args::Cli;
 
 /// The command line asks for something that cannot be: exit status 2.
 #[derive(Debug, thiserror::Error)]
@@ -72,8 +75,7 @@ pub(crate) fn usage_line(error: &clap::Error) -> String {
         }
         ErrorKind::InvalidSubcommand => {
             let name = text(error, ContextKind::InvalidSubcommand).unwrap_or_default();
-            let commands = "study, ping, blast, closed-loop, sequencer, kv, serve, devices, doctor, model, report";
-            format!("'{name}' is no command: choose from {commands}")
+            format!("'{name}' is no command: {}", commands(error))
         }
         ErrorKind::MissingRequiredArgument => {
             format!("{flag} is missing: {}", see_help(error))
@@ -114,18 +116,41 @@ fn choices(error: &clap::Error) -> String {
 }
 
 fn see_help(error: &clap::Error) -> String {
+    format!("see `{} --help`", command(error).join(" "))
+}
+
+/// The commands there are where one was not known; the nearest one, where something is near.
+fn commands(error: &clap::Error) -> String {
+    if let Some(near) = text(error, ContextKind::SuggestedSubcommand) {
+        return format!("did you mean {near}? {}", see_help(error));
+    }
+    let top = Cli::command();
+    let path = command(error);
+    let at = path
+        .iter()
+        .skip(1)
+        .try_fold(&top, |at, word| at.find_subcommand(word));
+    let shown = at
+        .unwrap_or(&top)
+        .get_subcommands()
+        .filter(|c| !c.is_hide_set());
+    let names: Vec<&str> = shown.map(clap::Command::get_name).collect();
+    format!("choose from {}", names.join(", "))
+}
+
+/// The words of the command that the error is of: `adverb model`.
+fn command(error: &clap::Error) -> Vec<String> {
     let usage = text(error, ContextKind::Usage).unwrap_or_default();
-    let command: Vec<&str> = usage
+    let words = usage
         .split_whitespace()
-        .skip_while(|word| *word != "adverb")
-        .take_while(|word| !word.starts_with(['-', '[', '<']))
-        .collect();
-    let command = if command.is_empty() {
-        "adverb".to_owned()
+        .skip_while(|word| *word != "adverb");
+    let words = words.take_while(|word| !word.starts_with(['-', '[', '<']));
+    let words: Vec<String> = words.map(str::to_owned).collect();
+    if words.is_empty() {
+        vec!["adverb".to_owned()]
     } else {
-        command.join(" ")
-    };
-    format!("see `{command} --help`")
+        words
+    }
 }
 
 /// clap's own words without its further advice.

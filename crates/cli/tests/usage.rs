@@ -15,6 +15,8 @@ fn usage(args: &str) -> String {
 #[test]
 fn unknown_words() {
     assert_snapshot!(usage("foo"), @"error: 'foo' is no command: choose from study, ping, blast, closed-loop, sequencer, kv, serve, devices, doctor, model, report");
+    assert_snapshot!(usage("pin --op send"), @"error: 'pin' is no command: did you mean ping? see `adverb --help`");
+    assert_snapshot!(usage("model foo"), @"error: 'foo' is no command: choose from list, show, trace, validate");
     assert_snapshot!(usage("ping --op shout"), @"error: --op 'shout' is unknown: choose from send, write-imm, write, read, write-read");
     assert_snapshot!(usage("blast --op write-read"), @"error: --op 'write-read' is unknown: choose from send, write-imm, write, read");
     assert_snapshot!(usage("blast --op read --completion hope"), @"error: --completion 'hope' is unknown: choose from poll, event");
