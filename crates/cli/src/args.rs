@@ -12,7 +12,7 @@ use adverb_results::{Completion, FigureId, Opcode, Posting};
 use adverb_units::{Bytes, SizeRange, Span};
 use adverb_validate::Only;
 use adverb_verbs::PathMtu;
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Arg, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 use crate::device::DeviceChoice;
 use crate::model::PresetChoice;
@@ -21,19 +21,21 @@ use crate::services::{ClosedLoopArgs, KvArgs, SequencerArgs};
 
 const AFTER_HELP: &str = "\
 Exit status:
-  0  done (also when the reader of the output went away: a broken pipe is no error)
-  1  a measurement, a file or the machine failed; the last line on stderr says which and what to do
+  0  done (also where the reader of the output went away: a broken pipe)
+  1  a measurement, a file or the machine failed; the last line on stderr says
+     which, and what to do
   2  the command line asks for something that cannot be; nothing was run
 
-Results go to stdout, everything else to stderr. NO_COLOR and --color are respected.";
+Results go to stdout, everything else to stderr. NO_COLOR is respected.";
 
 const ABOUT: &str = "\
 Measures how to use RDMA verbs.
 
-RDMA offers many ways to move a message: SEND or WRITE or READ, inline or not, busy polling or
-events, one request or a list, a completion for each or for few. Adverb measures what each choice
-costs in time, throughput and CPU: on your RDMA devices, or on a user-space device that needs no
-hardware. Of hardware that you don't have, it predicts the costs with a model.
+RDMA offers many ways to move a message: SEND or WRITE or READ, inline or not,
+busy polling or events, one request or a list, a completion for each or for few.
+Adverb measures what each choice costs in time, throughput and CPU: on your RDMA
+devices, or on a user-space device that needs no hardware. Of hardware that you
+don't have, it predicts the costs with a model.
 
 Begin with `adverb study`: three minutes, one report.";
 
@@ -65,6 +67,24 @@ pub(crate) struct Cli {
     pub(crate) color: ColorWhen,
 }
 
+/// What was typed, or what is wrong with it.
+pub(crate) fn typed() -> Result<Cli, clap::Error> {
+    let mut command = taking_negative_numbers(Cli::command());
+    let matches = command.try_get_matches_from_mut(std::env::args_os())?;
+    Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
+}
+
+/// Has options take `-1` as a value, and refuse it as theirs, instead of calling it an unknown option.
+fn taking_negative_numbers(command: clap::Command) -> clap::Command {
+    let option = |arg: Arg| match arg.is_positional() || !arg.get_action().takes_values() {
+        true => arg,
+        false => arg.allow_negative_numbers(true),
+    };
+    command
+        .mut_args(option)
+        .mut_subcommands(taking_negative_numbers)
+}
+
 /// When to colour.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum ColorWhen {
@@ -93,8 +113,8 @@ pub(crate) enum Command {
 
 /// Measure the study of MacArthur & Russell on a device and write a report
 ///
-/// Runs `ping` and `blast` over the choices that a verbs program has (opcode, size, inline,
-/// polling or events, buffers, lists, signaling) and writes a folder:
+/// Runs `ping` and `blast` over the choices that a verbs program has (opcode, size,
+/// inline, polling or events, buffers, lists, signaling) and writes a folder:
 ///
 ///   report.html    plots, findings and the table in one file that works offline
 ///   results.jsonl  one record a line, written the moment a cell has been measured
@@ -102,19 +122,19 @@ pub(crate) enum Command {
 ///   study.json     what was asked, on which machine
 ///
 /// The findings also end the output; its last line is the path of the report.
-/// An interrupted study (Ctrl-C, a crash) leaves the report of what is there, and goes on with
-/// --resume.
+/// An interrupted study (Ctrl-C, a crash) leaves the report of what is there, and
+/// goes on with --resume.
 #[derive(Debug, Args)]
 #[command(
     verbatim_doc_comment,
     after_help = "\
 Examples:
-  adverb study                                    about 3 minutes, into ./study-DATE
-  adverb study --only fig1,rank-rtt --out latency only the cells of two figures
-  adverb study --profile full --out full          all sizes, more repetitions: about half an hour
-  adverb study --resume --out full                go on where it was interrupted
-  adverb study --peer nodeb --out two             between this host and nodeb (`adverb serve`)
-  adverb study --device model:connect_ib          what a Connect-IB would do: seconds"
+  adverb study                              3 minutes, into ./study-DATE
+  adverb study --only fig1,rank-rtt         only the cells of two figures
+  adverb study --profile full --out full    all sizes: about half an hour
+  adverb study --resume --out full          go on where it was interrupted
+  adverb study --peer nodeb --out two       with nodeb (`adverb serve` there)
+  adverb study --device model:connect_ib    what a Connect-IB would do: seconds"
 )]
 pub(crate) struct StudyArgs {
     /// How much to measure: quick (about 3 minutes on 2 cores) or full [default: quick]
@@ -124,26 +144,18 @@ pub(crate) struct StudyArgs {
     /// Only the cells of these figures, separated by commas
     ///
     /// fig1 to fig6 and fig8 are the figures of MacArthur & Russell (HPCC 2012): fig1 ping by size; fig2
-    /// blast with one buffer by size; fig3 and fig4 inline and other WRITE blast by number of
-    /// buffers; fig5 blast with four buffers by size; fig6 signaling; fig8 ping and blast side by side, for reports of several devices. rank-rtt, rank-cpu and
-    /// latency compare the variants of a 64-byte ping (Russell's tutorial, 2013).
+    /// blast with one buffer by size; fig3 and fig4 inline and other WRITE blast by number of buffers; fig5
+    /// blast with four buffers by size; fig6 signaling; fig8 ping and blast side by side, for reports of
+    /// several devices. rank-rtt, rank-cpu and latency compare the variants of a 64-byte ping (Russell's
+    /// tutorial, 2013).
     #[arg(long, value_name = "FIG,...", value_delimiter = ',')]
     pub(crate) only: Vec<FigureId>,
 
-    /// The device to measure [default: soft]
-    ///
-    /// soft, the user-space device of this machine; soft@ADDR, the same with RoCE over UDP at ADDR, an
-    /// address of this host; verbs:NAME[:PORT[:GID]], a device behind libibverbs; model:PRESET, hardware
-    /// that is not there, in virtual time (see `adverb model`).
-    #[arg(long, value_name = "DEV")]
-    pub(crate) device: Option<DeviceChoice>,
-
-    /// A model by a preset file of your own, in place of --device (`adverb model show -h` has one)
-    #[arg(long, value_name = "FILE", conflicts_with = "device")]
-    pub(crate) preset: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) device: DeviceArgs,
 
     /// Largest payload of a packet: 256, 512, 1024, 2048 or 4096 [default: the largest that both sides carry]
-    #[arg(long, value_name = "BYTES", allow_negative_numbers = true)]
+    #[arg(long, value_name = "BYTES")]
     pub(crate) mtu: Option<PathMtu>,
 
     /// The folder to write [default: study-DATE, in UTC]
@@ -171,11 +183,13 @@ pub(crate) struct StudyArgs {
 ///
 /// The one-way time is half of a round. Rows are sizes; figures:
 ///
-///   one-way        mean over all rounds, with the 95 % confidence interval over repetitions
+///   one-way        mean over all rounds; ±95 %: its confidence interval over
+///                  repetitions
 ///   p50 ... max    of single sampled rounds, halved
 ///   rate           messages per second, counting both directions
 ///   throughput     payload bytes per second, counting both directions
-///   CPU            (user + system) / elapsed by getrusage, in percent of one core, of either side
+///   CPU            of either side: user+system time by getrusage over elapsed
+///                  time, in percent of one core
 #[derive(Debug, Args)]
 #[command(
     verbatim_doc_comment,
@@ -183,17 +197,18 @@ pub(crate) struct StudyArgs {
 Operations:
   send        SEND into a posted RECV
   write-imm   RDMA WRITE WITH IMMEDIATE, announced by a RECV
-  write       RDMA WRITE into memory that the other side polls (as perftest's ib_write_lat);
-              it knows no completion events
-  write-read  the client pushes with WRITE and pulls with READ; the server's CPU does nothing
+  write       RDMA WRITE into memory that the other side polls (as perftest's
+              ib_write_lat); it knows no completion events
+  write-read  the client pushes with WRITE and pulls with READ; the server's CPU
+              does nothing
   read        the client READs, and READs again; the server's CPU does nothing
 
 Examples:
-  adverb ping --op send                             64 B, busy polling
-  adverb ping --op send --size 1..1K --inline       powers of two; the payload in the request
-  adverb ping --op send --completion event          sleeping instead of polling: slower, cheaper
+  adverb ping --op send                         64 B, busy polling
+  adverb ping --op send --size 1..1K --inline   powers of two, in the request
+  adverb ping --op send --completion event      sleeping: slower, cheaper
   adverb ping --op write --size 8 --duration 2s --json
-  adverb ping --op read --device model:cx3          what it would cost on a ConnectX-3"
+  adverb ping --op read --device model:cx3      what a ConnectX-3 would do"
 )]
 pub(crate) struct PingArgs {
     /// Operation: send, write-imm, write, read or write-read (see below)
@@ -215,14 +230,17 @@ pub(crate) struct PingArgs {
 
 /// One side sends as fast as its buffers allow: throughput and message rate
 ///
-/// The time per message is elapsed / messages, from just before the first post to just after the
-/// last completion. Rows are sizes; figures:
+/// The time per message is elapsed / messages, from just before the first post to
+/// just after the last completion. Rows are sizes; figures:
 ///
-///   one-way        time per message, with the 95 % confidence interval over repetitions
-///   p50 ... max    from a message's post to its completion, of sampled signaled messages
+///   one-way        time per message; ±95 %: its confidence interval over
+///                  repetitions
+///   p50 ... max    from a message's post to its completion, of sampled signaled
+///                  messages
 ///   rate           messages per second
 ///   throughput     payload bytes per second
-///   CPU            (user + system) / elapsed by getrusage, in percent of one core, of either side
+///   CPU            of either side: user+system time by getrusage over elapsed
+///                  time, in percent of one core
 #[derive(Debug, Args)]
 #[command(
     verbatim_doc_comment,
@@ -235,7 +253,8 @@ Operations:
 
 Examples:
   adverb blast --op write --size 64K --buffers 4
-  adverb blast --op write --size 16 --inline --buffers 16 --post list --signal periodic
+  adverb blast --op write --size 16 --inline --buffers 16 --post list
+  adverb blast --op write --size 16 --buffers 16 --signal periodic
   adverb blast --op send --size 1..1M --completion event --json"
 )]
 pub(crate) struct BlastArgs {
@@ -248,8 +267,7 @@ pub(crate) struct BlastArgs {
         long,
         value_name = "N",
         default_value = "4",
-        value_parser = count::<u32>,
-        allow_negative_numbers = true
+        value_parser = count::<u32>
     )]
     pub(crate) buffers: u32,
 
@@ -273,26 +291,11 @@ pub(crate) struct BlastArgs {
 /// What `ping` and `blast` have in common.
 #[derive(Debug, Args)]
 pub(crate) struct MeasureArgs {
-    /// The device to measure
-    ///
-    /// soft, the user-space device of this machine; soft@ADDR, the same with RoCE over UDP at ADDR, an
-    /// address of this host; verbs:NAME[:PORT[:GID]], a device behind libibverbs (GID: index or IP
-    /// address; verbs+cm:NAME connects through librdmacm); model:PRESET, hardware that is not there, in
-    /// virtual time (see `adverb model`).
-    #[arg(long, value_name = "DEV", default_value = "soft")]
-    pub(crate) device: DeviceChoice,
-
-    /// A model by a preset file of your own, in place of --device (`adverb model show -h` has one)
-    #[arg(long, value_name = "FILE", conflicts_with = "device")]
-    pub(crate) preset: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) device: DeviceArgs,
 
     /// Payload of a message: bytes (8), binary multiples (1K, 4M), or a range that doubles (1..1M)
-    #[arg(
-        long,
-        value_name = "SIZE",
-        default_value = "64",
-        allow_negative_numbers = true
-    )]
+    #[arg(long, value_name = "SIZE", default_value = "64")]
     pub(crate) size: SizeRange,
 
     /// Carry the payload in the request itself (up to the device's limit; see `adverb devices`)
@@ -313,18 +316,17 @@ pub(crate) struct MeasureArgs {
         long,
         value_name = "N",
         conflicts_with = "duration",
-        value_parser = count::<u64>,
-        allow_negative_numbers = true
+        value_parser = count::<u64>
     )]
     pub(crate) iters: Option<u64>,
 
     /// Measure each size for about this long, in 5 repetitions: 2s, 500ms [default: 1s; of a model
     /// 10ms, in virtual time]
-    #[arg(long, value_name = "TIME", allow_negative_numbers = true)]
+    #[arg(long, value_name = "TIME")]
     pub(crate) duration: Option<Span>,
 
     /// Largest payload of a packet: 256, 512, 1024, 2048 or 4096 [default: the largest that both sides carry]
-    #[arg(long, value_name = "BYTES", allow_negative_numbers = true)]
+    #[arg(long, value_name = "BYTES")]
     pub(crate) mtu: Option<PathMtu>,
 
     /// Check each payload on arrival (costs time: do not compare with unverified figures)
@@ -339,27 +341,34 @@ pub(crate) struct MeasureArgs {
     pub(crate) place: PlaceArgs,
 }
 
-/// The device that `--device` or `--preset` names.
-pub(crate) fn device_or_preset(
-    device: Option<&DeviceChoice>,
-    preset: Option<&PathBuf>,
-) -> Option<DeviceChoice> {
-    let model = preset.map(|file| DeviceChoice::Model(PresetChoice::file(file)));
-    model.or_else(|| device.cloned())
+/// Which device: for all that measures.
+#[derive(Debug, Args)]
+pub(crate) struct DeviceArgs {
+    /// The device to measure [default: soft]
+    ///
+    /// soft, the user-space device of this machine; soft@ADDR, the same with RoCE over UDP at ADDR, an
+    /// address of this host; verbs:NAME[:PORT[:GID]], a device behind libibverbs (GID: index or IP
+    /// address; verbs+cm:NAME connects through librdmacm); model:PRESET, hardware that is not there, in
+    /// virtual time (see `adverb model`).
+    #[arg(long, value_name = "DEV")]
+    device: Option<DeviceChoice>,
+
+    /// A model by a preset file of your own, in place of --device (`adverb model show -h` has one)
+    #[arg(long, value_name = "FILE", conflicts_with = "device")]
+    preset: Option<PathBuf>,
 }
 
-impl StudyArgs {
-    /// The device, where one was named.
-    pub(crate) fn device(&self) -> Option<DeviceChoice> {
-        device_or_preset(self.device.as_ref(), self.preset.as_ref())
+impl DeviceArgs {
+    /// The device that was named, either way.
+    pub(crate) fn named(&self) -> Option<DeviceChoice> {
+        let model = self.preset.as_ref();
+        let model = model.map(|file| DeviceChoice::Model(PresetChoice::file(file)));
+        model.or_else(|| self.device.clone())
     }
-}
 
-impl MeasureArgs {
-    /// The device.
-    pub(crate) fn device(&self) -> DeviceChoice {
-        let named = device_or_preset(Some(&self.device), self.preset.as_ref());
-        named.unwrap_or(DeviceChoice::SOFT)
+    /// That, or the user-space device.
+    pub(crate) fn choice(&self) -> DeviceChoice {
+        self.named().unwrap_or(DeviceChoice::SOFT)
     }
 }
 
@@ -383,21 +392,22 @@ pub(crate) struct PlaceArgs {
 
 /// Run the passive side for `--peer` on another host
 ///
-/// Serves one client after another until Ctrl-C: `adverb ping`, `blast` and `study` with --peer.
-/// While one is served, others are told so.
+/// Serves one client after another until Ctrl-C: `adverb ping`, `blast` and `study`
+/// with --peer. While one is served, others are told so.
 ///
-/// Whoever reaches the port can run measurements on this host: there is no authentication and no
-/// encryption. A client chooses the program and its parameters, within this host's limits, and
-/// nothing else. Without --bind, only this host reaches it.
+/// Whoever reaches the port can run measurements on this host: there is no
+/// authentication and no encryption. A client chooses the program and its
+/// parameters, within this host's limits, and nothing else. Without --bind, only
+/// this host reaches it.
 #[derive(Debug, Args)]
 #[command(
     verbatim_doc_comment,
     after_help = "\
 Examples:
-  adverb serve                                       on this host alone, to try it
-  adverb serve --bind 10.0.0.2                       on the address of the RDMA network
-  adverb serve --bind 0.0.0.0 --cpu 4                on all networks; its side runs on core 4
-  adverb serve --bind [fe80::2%eth0]:7000 --once     IPv6, another port; ends after one client
+  adverb serve                          on this host alone, to try it
+  adverb serve --bind 10.0.0.2          on the address of the RDMA network
+  adverb serve --bind 0.0.0.0 --cpu 4   on all networks; its side on core 4
+  adverb serve --bind [fe80::2%eth0]:7000 --once     ends after one client
 
 On the other host:
   adverb ping --op send --peer 10.0.0.2"
@@ -428,8 +438,10 @@ pub(crate) struct ServeArgs {
 
 /// List the devices and what they can do
 ///
-/// The hardware that the model can be is listed by name; with --device its limits are shown.
+/// The hardware that the model can be is listed by name; with --device its limits
+/// are shown.
 #[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
 pub(crate) struct DevicesArgs {
     /// Only this device: soft, soft@ADDR, verbs:NAME[:PORT[:GID]] or model:PRESET
     #[arg(long, value_name = "DEV")]
@@ -442,16 +454,16 @@ pub(crate) struct DevicesArgs {
 
 /// Say what stands in the way of RDMA on this machine, and what mends it
 ///
-/// Looks at the limits of this process, libraries, kernel modules, CPUs and memory, and at each
-/// RDMA device and port. Changes nothing. Findings are
+/// Looks at the limits of this process, libraries, kernel modules, CPUs and memory,
+/// and at each RDMA device and port. Changes nothing. Findings are
 ///
 ///   ok       as it should be
 ///   note     good to know; to be had better in some cases
 ///   warning  it works, but figures suffer or some programs fail
 ///   broken   it does not work: the exit status is 1
 ///
-/// Below a finding: why it matters, and the commands that mend it. A machine without RDMA devices
-/// is not broken: --device soft measures without.
+/// Below a finding: why it matters, and the commands that mend it. A machine
+/// without RDMA devices is not broken: --device soft measures without.
 #[derive(Debug, Args)]
 #[command(
     verbatim_doc_comment,
@@ -475,18 +487,23 @@ pub(crate) struct DoctorArgs {
 
 /// Hardware that is not there: what the model can be, and how well it predicts
 ///
-/// The model runs the same programs as real devices do, in virtual time: hosts, PCIe, NICs and
-/// links made of mechanisms, whose parameters are in presets. `--device model:PRESET` of study, ping
-/// and blast, and of the services, runs on one; equal commands give equal figures, on any machine, to the last bit.
+/// The model runs the same programs as real devices do, in virtual time: hosts,
+/// PCIe, NICs and links made of mechanisms, whose parameters are in presets. With
+/// `--device model:PRESET`, `study`, `ping`, `blast`, `closed-loop`, `sequencer`
+/// and `kv` run on one. Equal commands give equal figures, on any machine, to the
+/// last bit.
 #[derive(Debug, Args)]
-#[command(after_help = "\
+#[command(
+    verbatim_doc_comment,
+    after_help = "\
 Examples:
   adverb model list
   adverb model show cx3
   adverb ping --op read --device model:cx3
   adverb study --device model:connect_ib
   adverb model trace cx3 --op read
-  adverb model validate --headlines")]
+  adverb model validate --headlines"
+)]
 pub(crate) struct ModelArgs {
     #[command(subcommand)]
     pub(crate) command: ModelCommand,
@@ -512,7 +529,8 @@ pub(crate) struct ModelListArgs {
 
 /// Show a preset: each parameter with its unit, meaning and source
 ///
-/// The unit is in a parameter's name, too: _ns nanoseconds, _bytes bytes, _mops million a second.
+/// The unit is in a parameter's name, too: _ns nanoseconds, _bytes bytes, _mops
+/// million a second.
 #[derive(Debug, Args)]
 #[command(
     verbatim_doc_comment,
@@ -543,17 +561,21 @@ pub(crate) struct ModelShowArgs {
 
 /// Show what a message consists of: each step, where it happens, how long it takes
 ///
-/// Runs a ping on the model as `adverb ping` does, and shows one message of it, from the client's post
-/// until the server posts its answer (with READs: until the client posts the next one): first what the
-/// message waits for, one step after another, which add up to the time that ping reports; then all
-/// steps in lanes; then what goes on beside.
+/// Runs a ping on the model as `adverb ping` does, and shows one message of it,
+/// from the client's post until the server posts its answer (with READs: until the
+/// client posts the next one): first what the message waits for, one step after
+/// another, which add up to the time that ping reports; then all steps in lanes;
+/// then what goes on beside.
 #[derive(Debug, Args)]
-#[command(after_help = "\
+#[command(
+    verbatim_doc_comment,
+    after_help = "\
 Examples:
   adverb model trace cx3 --op write --size 32 --inline
   adverb model trace cx3 --op read --size 64 --svg read.svg
   adverb model trace --device model:connect_ib --op send --completion event
-  adverb model trace --preset mine.toml --op write --size 4K --json")]
+  adverb model trace --preset mine.toml --op write --size 4K --json"
+)]
 pub(crate) struct TraceArgs {
     /// A preset's name, or a file (a path with a / or ending in .toml)
     #[arg(value_name = "PRESET", conflicts_with_all = ["device", "preset"])]
@@ -572,12 +594,7 @@ pub(crate) struct TraceArgs {
     pub(crate) op: PingOp,
 
     /// Payload of the message: bytes (8) or binary multiples (1K, 4M)
-    #[arg(
-        long,
-        value_name = "SIZE",
-        default_value = "64",
-        allow_negative_numbers = true
-    )]
+    #[arg(long, value_name = "SIZE", default_value = "64")]
     pub(crate) size: Bytes,
 
     /// Carry the payload in the request itself
@@ -604,27 +621,29 @@ pub(crate) struct TraceArgs {
 
 /// Hold the model against published measurements
 ///
-/// Runs the experiment of each row and shows what was published, the interval that the published
-/// value lies in, what the model predicts, and whether that is inside; then scores by file, program,
-/// preset and curve.
+/// Runs the experiment of each row and shows what was published, the interval that
+/// the published value lies in, what the model predicts, and whether that is
+/// inside; then scores by file, program, preset and curve.
 ///
 ///   ratio    predicted over published
-///   error    0 inside lo..hi, else |ln(predicted / nearest end)|: 0.10 is about 10 %; a score is the
-///            mean over the rows of a curve, then over curves
-///   status   inside, outside, ungraded (shown only), cannot (the model lacks something, or the row
-///            cannot be read: it says what) or failed (a deadlock, or a budget was spent)
+///   error    0 inside lo..hi, else |ln(predicted / nearest end)|: 0.10 is about
+///            10 %; a score is the mean over the rows of a curve, then over curves
+///   status   inside, outside, ungraded (shown only), cannot (the model lacks
+///            something, or the row cannot be read: it says what) or failed (a
+///            deadlock, or a budget was spent)
 ///
-/// Parameters of the model were fitted to the rows of calibration.csv and to no others.
+/// Parameters of the model were fitted to the rows of calibration.csv and to no
+/// others.
 #[derive(Debug, Args)]
 #[command(
     verbatim_doc_comment,
     after_help = "\
 Examples:
-  adverb model validate                          all rows: a minute
-  adverb model validate --headlines              the results that the studies are quoted for
-  adverb model validate --only program=ping      some rows; also preset=, curve=, file=
-  adverb model validate --worst 20 --svg all.svg the worst rows, and all of them as a plot
-  adverb model validate --data mine.csv --json   your own measurements; --columns tells the format
+  adverb model validate                       all rows: a minute
+  adverb model validate --headlines           what the studies are quoted for
+  adverb model validate --only program=ping   also preset=, curve=, file=
+  adverb model validate --worst 20 --svg all.svg
+  adverb model validate --data mine.csv       as --columns says they are written
   adverb model validate --json | jq -r 'select(.status == \"outside\") | .id'"
 )]
 pub(crate) struct ValidateArgs {
@@ -643,7 +662,7 @@ pub(crate) struct ValidateArgs {
     pub(crate) headlines: bool,
 
     /// Show only the N worst rows, the worst first
-    #[arg(long, value_name = "N", value_parser = count::<usize>, allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", value_parser = count::<usize>)]
     pub(crate) worst: Option<usize>,
 
     /// Draw the rows into this file, too: predicted over published, by program
@@ -661,13 +680,17 @@ pub(crate) struct ValidateArgs {
 
 /// Write report.html and results.csv of a study's folder anew, from its results.jsonl
 ///
-/// With several folders: one report of all, in which the devices stand beside each other. Plots of a
-/// model's study show published values of the same hardware, where there are any, with their source.
+/// With several folders: one report of all, in which the devices stand beside each
+/// other. Plots of a model's study show published values of the same hardware,
+/// where there are any, with their source.
 #[derive(Debug, Args)]
-#[command(after_help = "\
+#[command(
+    verbatim_doc_comment,
+    after_help = "\
 Examples:
   adverb report study-20260102T030405Z --open
-  adverb report on-soft on-cx3 --out both.html    this machine's device beside a model")]
+  adverb report on-soft on-cx3 --out both.html    this machine beside a model"
+)]
 pub(crate) struct ReportArgs {
     /// A folder that `adverb study` wrote; or several
     #[arg(value_name = "DIR", required = true)]
@@ -851,5 +874,28 @@ impl fmt::Display for CoreList {
             Some(passive) => write!(f, ",{passive}"),
             None => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Texts that are shown as they stand break raggedly where the terminal is narrower.
+    #[test]
+    fn help_fits_a_terminal_of_80_columns() {
+        fn check(command: &clap::Command) {
+            let about = command.get_long_about().into_iter();
+            let texts = about.chain(command.get_after_help());
+            for text in texts.map(ToString::to_string) {
+                // The first line is the summary.
+                for line in text.lines().skip(1) {
+                    let width = line.chars().count();
+                    assert!(width <= 80, "{}: {width}: {line}", command.get_name());
+                }
+            }
+            command.get_subcommands().for_each(check);
+        }
+        check(&Cli::command());
     }
 }

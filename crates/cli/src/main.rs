@@ -24,10 +24,9 @@ mod terminal;
 
 use std::process::ExitCode;
 
-use clap::Parser;
 use clap::error::ErrorKind;
 
-use args::{Cli, Command};
+use args::Command;
 
 /// Version, with the revision of the source where it was known when this was built.
 pub(crate) const VERSION: &str = env!("ADVERB_VERSION");
@@ -35,7 +34,7 @@ pub(crate) const VERSION: &str = env!("ADVERB_VERSION");
 pub(crate) const REVISION: Option<&str> = option_env!("ADVERB_REVISION");
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let cli = match args::typed() {
         Ok(cli) => cli,
         Err(error) => return refuse(&error),
     };

@@ -30,7 +30,7 @@ fn run(
     args: &MeasureArgs,
     cells: impl Fn(&DeviceInfo) -> Result<Vec<CellSpec>, Usage>,
 ) -> anyhow::Result<()> {
-    let device = args.device();
+    let device = args.device.choice();
     request::check_places(&device, &args.place)?;
     let info = DeviceInfo::query(&device)?;
     let cells = cells(&info)?;
@@ -58,7 +58,7 @@ fn run(
 
 /// Where the cells run; a peer is asked before anything is run.
 fn pair(args: &MeasureArgs, info: &DeviceInfo, cells: &[CellSpec]) -> anyhow::Result<Pair> {
-    let device = args.device();
+    let device = args.device.choice();
     let Some(address) = &args.place.peer else {
         return Ok(Pair::new(device, request::cores(&args.place)?, None));
     };

@@ -62,7 +62,7 @@ pub(crate) fn on_model(op: Opcode, size: Bytes) -> Request {
 }
 
 fn common(args: &MeasureArgs, op: Opcode, size: Bytes) -> Request {
-    let default = match args.device() {
+    let default = match args.device.choice() {
         DeviceChoice::Model(_) => MODEL_DURATION,
         DeviceChoice::Soft(_) | DeviceChoice::Verbs(_) => DEFAULT_DURATION,
     };

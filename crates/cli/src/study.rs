@@ -116,7 +116,7 @@ fn begin(args: &StudyArgs, out: &Path) -> anyhow::Result<Begun> {
 }
 
 fn new_meta(args: &StudyArgs) -> Meta {
-    let device = args.device().unwrap_or(DeviceChoice::SOFT);
+    let device = args.device.choice();
     let profile = args.profile.unwrap_or(ProfileChoice::Quick);
     let mut meta = Meta::new(profile, &args.only, device, args.place.peer.clone());
     meta.mtu = args.mtu;
@@ -134,7 +134,7 @@ fn resumed(args: &StudyArgs, mut meta: Meta) -> Result<Meta, Usage> {
     };
     let text = |profile: ProfileChoice| profile.to_string();
     same("--profile", args.profile.map(text), text(meta.profile))?;
-    let typed = args.device().map(|device| device.to_string());
+    let typed = args.device.named().map(|device| device.to_string());
     same("--device", typed, meta.device.to_string())?;
     let bytes = |mtu: PathMtu| mtu.bytes().get().to_string();
     let default = || "the default".to_owned();

@@ -4,27 +4,27 @@
     reason = "these comments are help texts, where brackets are what may be left out"
 )]
 
-use std::path::PathBuf;
-
 use adverb_units::{Bytes, Span};
 use clap::{Args, ValueEnum};
 
-use crate::args::{count, device_or_preset};
-use crate::device::DeviceChoice;
+use crate::args::{DeviceArgs, count};
 
 /// Numbers for many clients, each once: by RPC, or by FETCH_ADD on one word
 ///
-/// One machine hands out the numbers from 0 on. Three ways, after Kalia et al. (ATC 2016):
+/// One machine hands out the numbers from 0 on. Three ways, after Kalia et al.
+/// (ATC 2016):
 ///
-///   rpc      clients WRITE requests (UC, inline) into slots that the server's cores poll; a core adds the
-///            number of requests that it finds to one counter, by one atomic instruction, and answers each
-///            by a SEND (UD)
-///   rpc-imm  requests and answers are SENDs without payload: a number is immediate data
+///   rpc      clients WRITE requests (UC, inline) into slots that the server's
+///            cores poll; a core adds the number of requests that it finds to one
+///            counter, by one atomic instruction, and answers each by a SEND (UD)
+///   rpc-imm  requests and answers are SENDs without payload: a number is immediate
+///            data
 ///   atomics  the server's CPU does nothing: clients post FETCH_ADD (RC)
 ///
 /// All numbers are checked: each was handed out exactly once, or the command fails.
 ///
-///   rate     numbers per second, counted at the server's cores (atomics: at the clients)
+///   rate     numbers per second, counted at the server's cores (atomics: at the
+///            clients)
 ///   batch    answers that a core posts with one doorbell, on average
 ///   mean ... from a request's post until its answer is seen
 #[derive(Debug, Args)]
@@ -32,11 +32,11 @@ use crate::device::DeviceChoice;
     verbatim_doc_comment,
     after_help = "\
 Examples:
-  adverb sequencer                                       on the user-space device
-  adverb sequencer --by atomics --device model:cx3       what a ConnectX-3's NIC can count
-  adverb sequencer --device model:connect_ib --clients 70 --outstanding 32 --machines 5
-                   --qps 6 --batch 32 --cores 6          the same number by RPC, 50 times faster
-  adverb sequencer --by rpc-imm --rate 100k --json       latency at an offered load"
+  adverb sequencer                                   on the user-space device
+  adverb sequencer --by rpc-imm --rate 100k --json   latency at an offered load
+  adverb sequencer --by atomics --device model:connect_ib    what its NIC counts
+  adverb sequencer --by rpc --device model:connect_ib --clients 70 --machines 5
+         --outstanding 32 --qps 6 --batch 32 --cores 6       50 times as many"
 )]
 pub(crate) struct SequencerArgs {
     /// How: rpc, rpc-imm or atomics (see above)
@@ -67,15 +67,19 @@ pub(crate) enum SequencerBy {
 ///
 /// Keys have 16 B. Two ways, after HERD and its rivals (Kalia et al., ATC 2016):
 ///
-///   rpc      clients WRITE requests (UC, inline) into slots that the server's cores poll; a core looks keys
-///            up in a hash table of its own, many at a time, and answers by a SEND (UD)
-///   memory   a GET is --reads dependent READs of --value bytes (RC), which the server's CPU knows nothing of;
-///            a PUT is as --puts says: lock, two FETCH_ADDs that lock the item and free it; or ask, a
-///            WRITE to a core of the server, which puts the value in its place and answers by a SEND
+///   rpc      clients WRITE requests (UC, inline) into slots that the server's
+///            cores poll; a core looks keys up in a hash table of its own, many at
+///            a time, and answers by a SEND (UD)
+///   memory   a GET is --reads dependent READs of --value bytes (RC), which the
+///            server's CPU knows nothing of; a PUT is as --puts says: lock, two
+///            FETCH_ADDs that lock the item and free it; or ask, a WRITE to a core
+///            of the server, which puts the value in place and answers by a SEND
 ///
-/// All values are checked, or the command fails: they belong to their key, and are whole.
+/// All values are checked, or the command fails: they belong to their key, and are
+/// whole.
 ///
-///   rate     operations per second, counted at the server's cores (memory: at the clients)
+///   rate     operations per second, counted at the server's cores (memory: at the
+///            clients)
 ///   batch    answers that a core posts with one doorbell, on average
 ///   mean ... from an operation's first post until its end is seen
 #[derive(Debug, Args)]
@@ -83,11 +87,11 @@ pub(crate) enum SequencerBy {
     verbatim_doc_comment,
     after_help = "\
 Examples:
-  adverb kv                                              on the user-space device
+  adverb kv                                            on the user-space device
   adverb kv --put 0.5 --value 256 --clients 4
-  adverb kv --by memory --reads 2 --device model:cx3     two READs for each GET
-  adverb kv --by memory --puts ask --put 0.5 --cores 2   PUTs by the server's cores, as Pilaf and FaRM do
-  adverb kv --device model:connect_ib --clients 64 --machines 8 --outstanding 32 --cores 8 --json"
+  adverb kv --by memory --reads 2 --device model:cx3   two READs for each GET
+  adverb kv --by memory --puts ask --put 0.5           as Pilaf and FaRM do
+  adverb kv --device model:connect_ib --clients 64 --machines 8 --cores 8 --json"
 )]
 pub(crate) struct KvArgs {
     /// How: rpc or memory (see above)
@@ -100,16 +104,11 @@ pub(crate) struct KvArgs {
     pub(crate) by: KvBy,
 
     /// Bytes of a value: 32, 1K
-    #[arg(
-        long,
-        value_name = "SIZE",
-        default_value = "32",
-        allow_negative_numbers = true
-    )]
+    #[arg(long, value_name = "SIZE", default_value = "32")]
     pub(crate) value: Bytes,
 
     /// Share of PUTs, 0 to 1
-    #[arg(long, value_name = "SHARE", default_value = "0.05", value_parser = share, allow_negative_numbers = true)]
+    #[arg(long, value_name = "SHARE", default_value = "0.05", value_parser = share)]
     pub(crate) put: f64,
 
     /// Items of each core's table (memory with --puts lock: of the whole)
@@ -117,13 +116,12 @@ pub(crate) struct KvArgs {
         long,
         value_name = "N",
         default_value = "65536",
-        value_parser = count::<u64>,
-        allow_negative_numbers = true
+        value_parser = count::<u64>
     )]
     pub(crate) items: u64,
 
     /// READs of a GET, each where the one before says (--by memory) [default: 1]
-    #[arg(long, value_name = "N", value_parser = count::<u32>, allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", value_parser = count::<u32>)]
     pub(crate) reads: Option<u32>,
 
     /// How a PUT changes an item (--by memory): lock or ask [default: lock]
@@ -153,8 +151,8 @@ pub(crate) enum KvPuts {
 
 /// Threads that keep requests in flight to machines that do nothing: rate and waiting time
 ///
-/// Each client thread has --qps queue pairs (RC), in turn to --machines passive members, and keeps
-/// --outstanding requests under way on each.
+/// Each client thread has --qps queue pairs (RC), in turn to --machines passive
+/// members, and keeps --outstanding requests under way on each.
 ///
 ///   rate     requests per second of all threads together
 ///   mean     from a request's post until its completion is seen
@@ -163,10 +161,10 @@ pub(crate) enum KvPuts {
     verbatim_doc_comment,
     after_help = "\
 Examples:
-  adverb closed-loop --op read                           READs of 64 B, one client
+  adverb closed-loop --op read                       READs of 64 B, two clients
   adverb closed-loop --op fetch-add --outstanding 16
-  adverb closed-loop --op write --size 32 --inline --qps 4 --outstanding 32 --batch 16
-                     --device model:connect_ib --clients 10"
+  adverb closed-loop --op write --size 32 --inline --outstanding 32
+         --device model:connect_ib --clients 10"
 )]
 pub(crate) struct ClosedLoopArgs {
     /// Operation: write, read, fetch-add or cas
@@ -175,7 +173,7 @@ pub(crate) struct ClosedLoopArgs {
 
     /// Payload of a WRITE or READ: bytes (64), binary multiples (4K) [default: 64; an atomic operation
     /// always has 8]
-    #[arg(long, value_name = "SIZE", allow_negative_numbers = true)]
+    #[arg(long, value_name = "SIZE")]
     pub(crate) size: Option<Bytes>,
 
     /// Carry the payload in the request itself (WRITE)
@@ -206,14 +204,13 @@ pub(crate) struct PostingArgs {
         long,
         value_name = "N",
         default_value = "2",
-        value_parser = count::<u32>,
-        allow_negative_numbers = true
+        value_parser = count::<u32>
     )]
     pub(crate) qps: u32,
 
     /// Requests or answers posted with one doorbell at most; 1 posts each alone [default: 16, or what
     /// may be under way]
-    #[arg(long, value_name = "N", value_parser = count::<u32>, allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", value_parser = count::<u32>)]
     pub(crate) batch: Option<u32>,
 }
 
@@ -225,14 +222,13 @@ pub(crate) struct ServerArgs {
         long,
         value_name = "N",
         default_value = "1",
-        value_parser = count::<u32>,
-        allow_negative_numbers = true
+        value_parser = count::<u32>
     )]
     pub(crate) cores: u32,
 
     /// Offer so many requests a second at random moments, whatever the answers: 100k, 2.5M [default:
     /// closed loop]
-    #[arg(long, value_name = "RATE", value_parser = rate, allow_negative_numbers = true)]
+    #[arg(long, value_name = "RATE", value_parser = rate)]
     pub(crate) rate: Option<f64>,
 
     #[command(flatten)]
@@ -247,8 +243,7 @@ pub(crate) struct ClientArgs {
         long,
         value_name = "N",
         default_value = "2",
-        value_parser = count::<u32>,
-        allow_negative_numbers = true
+        value_parser = count::<u32>
     )]
     pub(crate) clients: u32,
 
@@ -257,8 +252,7 @@ pub(crate) struct ClientArgs {
         long,
         value_name = "N",
         default_value = "8",
-        value_parser = count::<u32>,
-        allow_negative_numbers = true
+        value_parser = count::<u32>
     )]
     pub(crate) outstanding: u32,
 
@@ -267,35 +261,21 @@ pub(crate) struct ClientArgs {
         long,
         value_name = "N",
         default_value = "1",
-        value_parser = count::<u32>,
-        allow_negative_numbers = true
+        value_parser = count::<u32>
     )]
     pub(crate) machines: u32,
 
-    /// The device: soft, verbs:NAME[:PORT[:GID]] or model:PRESET (see `adverb devices`)
-    #[arg(long, value_name = "DEV", default_value = "soft")]
-    pub(crate) device: DeviceChoice,
-
-    /// A model by a preset file of your own, in place of --device (`adverb model show -h` has one)
-    #[arg(long, value_name = "FILE", conflicts_with = "device")]
-    pub(crate) preset: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) device: DeviceArgs,
 
     /// Measure for so long, after a quarter of it to warm up: 2s, 500ms [default: 1s; of a model 1ms,
     /// in virtual time]
-    #[arg(long, value_name = "TIME", allow_negative_numbers = true)]
+    #[arg(long, value_name = "TIME")]
     pub(crate) duration: Option<Span>,
 
     /// One JSON object on stdout instead of the table
     #[arg(long)]
     pub(crate) json: bool,
-}
-
-impl ClientArgs {
-    /// The device.
-    pub(crate) fn device(&self) -> DeviceChoice {
-        let named = device_or_preset(Some(&self.device), self.preset.as_ref());
-        named.unwrap_or(DeviceChoice::SOFT)
-    }
 }
 
 fn share(text: &str) -> Result<f64, String> {

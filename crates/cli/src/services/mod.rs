@@ -203,7 +203,7 @@ pub(crate) fn closed_loop(args: &ClosedLoopArgs) -> anyhow::Result<()> {
     });
     let figures = Figures {
         program: "closed-loop",
-        device: clients.device().reference(),
+        device: clients.device.choice().reference(),
         adverb: VERSION,
         title: format!(
             "{} of {payload}, {}",
@@ -249,7 +249,7 @@ fn check_inline(args: &ClosedLoopArgs, payload: Bytes) -> anyhow::Result<()> {
         let reason = format!("--inline is for --op write: {op} carries no payload");
         return Err(Usage(reason).into());
     }
-    let caps = DeviceInfo::query(&args.clients.device())?.caps;
+    let caps = DeviceInfo::query(&args.clients.device.choice())?.caps;
     let most = Bytes::new(caps.max_inline_data.into());
     if payload > most {
         return Err(Usage(format!(
@@ -395,11 +395,11 @@ fn run<P: program::Program>(args: &ClientArgs, program: &P) -> anyhow::Result<Ve
         measured,
     };
     let interrupt = Interrupt::listen()?;
-    members::run(&args.device(), program, schedule, &interrupt)
+    members::run(&args.device.choice(), program, schedule, &interrupt)
 }
 
 fn duration(args: &ClientArgs) -> Span {
-    args.duration.unwrap_or(match args.device() {
+    args.duration.unwrap_or(match args.device.choice() {
         DeviceChoice::Model(_) => Span::from_ms(1),
         DeviceChoice::Soft(_) | DeviceChoice::Verbs(_) => Span::from_secs(1),
     })
@@ -415,7 +415,7 @@ fn figures(
 ) -> Figures {
     Figures {
         program,
-        device: args.device().reference(),
+        device: args.device.choice().reference(),
         adverb: VERSION,
         params: with_common(params, posting, qps, args),
         requests: clients.iter().map(|tally| tally.requests).sum(),
