@@ -77,6 +77,11 @@ impl Busy {
         let cores = usable_cores().len();
         (load > 0.5 * cores as f64).then_some(Busy { load, cores })
     }
+
+    /// The one of the larger load.
+    pub(crate) fn busier(self, other: Self) -> Self {
+        if other.load > self.load { other } else { self }
+    }
 }
 
 impl fmt::Display for Busy {
@@ -209,7 +214,7 @@ impl Folder {
 
 /// Writes report and table of the records in a folder.
 pub(crate) fn render(dir: &Path, interrupted: bool) -> anyhow::Result<Rendered> {
-    let (records, warnings) = read(dir)?;
+    let (records, warnings) = read(dir, "this")?;
     let mut csv = Vec::new();
     write_csv(&records, &mut csv).context("cannot make the table")?;
     replace(&dir.join(RESULTS_CSV), &csv)?;
@@ -232,7 +237,7 @@ pub(crate) fn render(dir: &Path, interrupted: bool) -> anyhow::Result<Rendered> 
 pub(crate) fn render_together(dirs: &[PathBuf], out: &Path) -> anyhow::Result<Rendered> {
     let (mut records, mut warnings) = (Vec::new(), Vec::new());
     for dir in dirs {
-        let (found, wrong) = read(dir)?;
+        let (found, wrong) = read(dir, &dir.display().to_string())?;
         records.extend(found);
         warnings.extend(wrong);
     }
@@ -253,8 +258,8 @@ pub(crate) fn render_together(dirs: &[PathBuf], out: &Path) -> anyhow::Result<Re
     write(&records, &meta, out)
 }
 
-/// The records of a folder, and what a reader of them must know.
-fn read(dir: &Path) -> anyhow::Result<(Vec<Record>, Vec<String>)> {
+/// The records of a folder, called `name`, and what a reader of them must know.
+fn read(dir: &Path, name: &str) -> anyhow::Result<(Vec<Record>, Vec<String>)> {
     if !dir.is_dir() {
         bail!(
             "there is no folder {}: name one that `adverb study` wrote",
@@ -266,7 +271,7 @@ fn read(dir: &Path) -> anyhow::Result<(Vec<Record>, Vec<String>)> {
     let mut warnings: Vec<String> = warnings.collect();
     if let Some(busy) = Meta::read(dir).ok().and_then(|meta| meta.busy) {
         warnings.push(format!(
-            "The machine was busy when this was measured ({busy}): figures and findings tell of its other work, too. Measure again where nothing else runs."
+            "The machine was busy when {name} was measured ({busy}): figures and findings tell of its other work, too. Measure again where nothing else runs."
         ));
     }
     Ok((latest(outcome.records), warnings))

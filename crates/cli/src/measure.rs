@@ -14,7 +14,7 @@ use crate::model::Hardware;
 use crate::pair::Pair;
 use crate::record::{Bed, Measured, Recorder};
 use crate::remote::Peer;
-use crate::{request, table};
+use crate::{request, table, terminal};
 
 /// `adverb ping`.
 pub(crate) fn ping(args: &PingArgs) -> anyhow::Result<()> {
@@ -60,7 +60,9 @@ fn run(
 fn pair(args: &MeasureArgs, info: &DeviceInfo, cells: &[CellSpec]) -> anyhow::Result<Pair> {
     let device = args.device.choice();
     let Some(address) = &args.place.peer else {
-        return Ok(Pair::new(device, request::cores(&args.place)?, None));
+        let cores = request::cores(&args.place)?;
+        cores.warning().iter().for_each(|line| terminal::warn(line));
+        return Ok(Pair::new(device, cores, None));
     };
     let peer = Peer::connect(address, &device, info)?;
     request::check_at(&peer, cells, &info.caps)?;

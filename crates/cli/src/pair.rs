@@ -125,6 +125,14 @@ pub(crate) struct Cores {
 }
 
 impl Cores {
+    /// What whoever chose one core for both sides should know.
+    pub(crate) fn warning(self) -> Option<String> {
+        let core = self.active.filter(|_| self.shared())?;
+        Some(format!(
+            "both sides share core {core}: they take turns there, and the figures tell of that"
+        ))
+    }
+
     /// Whether the sides have to share one core.
     fn shared(self) -> bool {
         match self.active {

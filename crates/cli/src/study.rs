@@ -9,7 +9,7 @@ use adverb_host::now_rfc3339;
 use adverb_results::{FigureId, Outcome, Record, Site, Writer};
 use adverb_studies::{CellSpec, Plan, Profile};
 use adverb_verbs::PathMtu;
-use anyhow::bail;
+use anyhow::{Context, bail};
 use serde_json::json;
 
 use crate::args::{ProfileChoice, StudyArgs};
@@ -58,12 +58,17 @@ pub(crate) fn run(args: &StudyArgs) -> anyhow::Result<ExitCode> {
     };
     let mut recorder = Recorder::new(bed)?;
     meta.planned = plan.cells.iter().map(|cell| cell.id.clone()).collect();
-    if !is_model {
+    let mut tally = Tally::default();
+    let cells = tally.cells_to_do(plan.cells, args, &earlier, &recorder);
+    if cells.is_empty() {
+        let planned = tally.planned;
+        terminal::say(&format!(
+            "all {planned} cells have been measured: nothing to do"
+        ));
+    } else if !is_model {
         note_if_busy(&mut meta);
     }
     folder.write_meta(&meta)?;
-    let mut tally = Tally::default();
-    let cells = tally.cells_to_do(plan.cells, args, &earlier, &recorder);
     measure(&cells, writer, &mut recorder, &interrupt, &mut tally)?;
     conclude(&out, &tally, args.json)
 }
@@ -105,6 +110,10 @@ fn begin(args: &StudyArgs, out: &Path) -> anyhow::Result<Begun> {
         (_, None) => request::cores(&place)?,
         (_, Some(peer)) => request::cores_with(&place, peer)?,
     };
+    // With a peer the two are cores of two hosts, or were chosen apart.
+    if peer.is_none() {
+        cores.warning().iter().for_each(|line| terminal::warn(line));
+    }
     let folder = folder.map_or_else(|| Folder::claim(out), Ok)?;
     Ok(Begun {
         folder,
@@ -176,13 +185,13 @@ fn warn_of_another_host(earlier: &[Record], site: &Site) {
     }
 }
 
-/// Says that this machine is busy, and keeps it for the report. What a study that goes on has kept stays.
+/// Says that this machine is busy, and keeps it for the report: of a study that goes on, when it was busiest.
 fn note_if_busy(meta: &mut Meta) {
     if let Some(busy) = Busy::now() {
         terminal::warn(&format!(
             "this machine is busy ({busy}): the figures will be noisy"
         ));
-        meta.busy = Some(busy);
+        meta.busy = Some(meta.busy.map_or(busy, |before| before.busier(busy)));
     }
 }
 
@@ -318,7 +327,10 @@ fn conclude(out: &Path, tally: &Tally, as_json: bool) -> anyhow::Result<ExitCode
             out.display()
         );
     }
-    let rendered = folder::render(out, tally.cut.is_some())?;
+    let rendered = folder::render(out, tally.cut.is_some()).with_context(|| {
+        let out = out.display();
+        format!("all records are in {out}; `adverb report {out}` writes the report, once it can")
+    })?;
     print(out, tally, &rendered, as_json)?;
     if let Some(cut) = &tally.cut {
         let (missing, planned) = (tally.missing(), tally.planned);

@@ -163,6 +163,17 @@ fn a_device_that_is_not_there_is_one_line() {
 }
 
 #[test]
+fn one_core_for_both_sides_is_warned_of() {
+    let core = adverb_host::usable_cores()[0];
+    let cores = format!("{core},{core}");
+    let ping = ["ping", "--op", "send", "--iters", "50", "--cpu", &cores];
+    let talk = Place::new().run(&ping).ok().talk;
+    let warning = format!("warning: both sides share core {core}: they take turns there");
+    assert!(talk.starts_with(&warning), "{talk}");
+    assert_eq!(talk.lines().count(), 1, "{talk}");
+}
+
+#[test]
 fn a_reader_that_goes_away_is_no_error() {
     let place = Place::new();
     let mut child = place.spawn(&["ping", "--op", "send", "--size", "1..1K", "--iters", "50"]);

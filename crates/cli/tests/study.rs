@@ -69,6 +69,10 @@ fn a_study_leaves_records_table_report_and_findings() {
     // A finished study has nothing left to do, and says the same.
     let again = place.run(&["study", "--resume", "--out", "s"]).ok();
     assert_eq!(again.out, ended.out);
+    assert_eq!(
+        again.talk,
+        "all 18 cells have been measured: nothing to do\n"
+    );
     assert_eq!(cells(&dir), planned(&dir));
 
     // Without --resume it is not touched.
