@@ -1,14 +1,14 @@
 //! Packets on their way to the socket: those to one peer that follow each other leave together.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use adverb_transport::{PACKET_SPACE, PacketBuffer};
 use adverb_wire::frame::Flow;
 use adverb_wire::icrc;
 use adverb_wire::ipv4::{Fragmentation, Unseen};
 
-use super::socket::RoceSocket;
+use super::socket::{RoceSocket, never_cuts};
 
 /// Longest batch: that of an IP packet, less its headers.
 const MOST: usize = (1 << 16) - 256;
@@ -30,15 +30,51 @@ pub(super) enum Room {
     Full,
 }
 
+/// How the packets of a batch leave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Leaving {
+    /// As one, which the kernel cuts: they are numbered in their identification.
+    Together,
+    /// Each for itself.
+    Singly,
+}
+
+/// Peers that get their packets singly, because the way to them takes no batches, which only sending
+/// tells.
+#[derive(Debug, Default)]
+struct Refusing(Vec<IpAddr>);
+
+impl Refusing {
+    /// More are forgotten, and found out anew.
+    const MOST: usize = 64;
+
+    fn note(&mut self, peer: IpAddr) {
+        if self.0.len() == Self::MOST {
+            self.0.clear();
+        }
+        self.0.push(peer);
+    }
+
+    #[inline]
+    fn leaving(&self, peer: IpAddr) -> Leaving {
+        match self.0.contains(&peer) {
+            true => Leaving::Singly,
+            false => Leaving::Together,
+        }
+    }
+}
+
 /// One batch: packets of one length (the last may be shorter) to one peer.
 #[derive(Debug)]
 pub(super) struct Outbox {
     bytes: Vec<u8>,
     to: Option<(SocketAddr, Flow)>,
+    leaving: Leaving,
     /// Length of all its packets but the last.
     segment: usize,
     count: usize,
     length: usize,
+    refusing: Refusing,
     /// Packets that the kernel refused: no route, no right, too long.
     pub(super) refused: u64,
 }
@@ -48,9 +84,11 @@ impl Outbox {
         Outbox {
             bytes: vec![0; MOST + PACKET_SPACE],
             to: None,
+            leaving: Leaving::Together,
             segment: 0,
             count: 0,
             length: 0,
+            refusing: Refusing::default(),
             refused: 0,
         }
     }
@@ -84,10 +122,14 @@ impl Outbox {
         }
         if self.count == 0 {
             (self.to, self.segment) = (Some((to, *flow)), whole);
+            self.leaving = self.refusing.leaving(to.ip());
         }
-        let place = unseen(self.count as u16);
+        let place = match self.leaving {
+            Leaving::Together => self.count as u16,
+            Leaving::Singly => 0,
+        };
         let buffer = &mut self.bytes[self.length..];
-        icrc::seal(flow, place, buffer, length).expect("the place has room for the ICRC");
+        icrc::seal(flow, unseen(place), buffer, length).expect("the place has room for the ICRC");
         self.count += 1;
         self.length += whole;
         let is_last = whole < self.segment
@@ -101,10 +143,18 @@ impl Outbox {
         let Some((to, flow)) = self.to else {
             return Room::Free;
         };
+        if self.leaving == Leaving::Singly {
+            return self.send_singly(socket, to);
+        }
         match socket.send(to, &self.bytes[..self.length], self.segment) {
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Room::Full,
-            // An interface that computes no checksums takes no batches, which only sending tells.
-            Err(_) if self.count > 1 => return self.send_singly(socket, (to, &flow)),
+            Err(e) if self.count > 1 => {
+                if never_cuts(&e) {
+                    self.refusing.note(to.ip());
+                }
+                self.part(&flow);
+                return self.send_singly(socket, to);
+            }
             Err(_) => self.refused += 1,
             Ok(()) => {}
         }
@@ -112,28 +162,41 @@ impl Outbox {
         Room::Free
     }
 
-    /// Sends the packets of a batch one by one. Each is sealed anew, for it is the first of its own
-    /// batch now, which is what its identification says.
-    fn send_singly(&mut self, socket: &RoceSocket, (to, flow): (SocketAddr, &Flow)) -> Room {
-        let mut sent = 0;
+    /// Has the packets of the batch leave singly. They are sealed anew, for each is the first of a batch of
+    /// its own now, which is what its identification says.
+    fn part(&mut self, flow: &Flow) {
+        self.leaving = Leaving::Singly;
         for packet in self.bytes[..self.length].chunks_mut(self.segment) {
             let length = packet.len() - icrc::LEN;
             icrc::seal(flow, unseen(0), packet, length).expect("the packet had an ICRC");
-            match socket.send(to, packet, packet.len()) {
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
-                Err(_) => self.refused += 1,
-                Ok(()) => {}
-            }
-            sent += 1;
         }
-        if sent < self.count {
-            let from = sent * self.segment;
-            self.bytes.copy_within(from..self.length, 0);
-            (self.count, self.length) = (self.count - sent, self.length - from);
-            return Room::Full;
+    }
+
+    fn send_singly(&mut self, socket: &RoceSocket, to: SocketAddr) -> Room {
+        let mut done = 0;
+        while done < self.count {
+            let rest = &self.bytes[done * self.segment..self.length];
+            match socket.send_singly(to, rest, self.segment) {
+                Ok(sent) => done += sent,
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                    self.keep_from(done);
+                    return Room::Full;
+                }
+                Err(_) => {
+                    self.refused += 1;
+                    done += 1;
+                }
+            }
         }
         self.clear();
         Room::Free
+    }
+
+    /// Forgets the packets before this one.
+    fn keep_from(&mut self, first: usize) {
+        let from = first * self.segment;
+        self.bytes.copy_within(from..self.length, 0);
+        (self.count, self.length) = (self.count - first, self.length - from);
     }
 
     fn clear(&mut self) {
@@ -143,6 +206,7 @@ impl Outbox {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use std::io::Write as _;
     use std::os::fd::{AsFd, AsRawFd};
     use std::time::{Duration, Instant};
 
@@ -158,49 +222,103 @@ mod tests {
         (socket, at.try_into().unwrap())
     }
 
-    /// From now on the kernel takes no batches, as on an interface that computes no checksums.
-    fn refuse_batches(socket: &RoceSocket) {
-        let on: libc::c_int = 1;
+    /// Whether the kernel takes batches: not as on an interface that computes no checksums.
+    fn take_batches(socket: &RoceSocket, takes: bool) {
+        let unchecked = libc::c_int::from(!takes);
         // SAFETY: the option's value is an int.
         let done = unsafe {
             libc::setsockopt(
                 socket.as_fd().as_raw_fd(),
                 libc::SOL_SOCKET,
                 libc::SO_NO_CHECK,
-                (&raw const on).cast(),
-                size_of_val(&on) as libc::socklen_t,
+                (&raw const unchecked).cast(),
+                size_of_val(&unchecked) as libc::socklen_t,
             )
         };
         assert_eq!(done, 0);
     }
 
-    #[test]
-    fn packets_of_a_batch_that_is_refused_leave_one_by_one() {
-        let ((from, own), (to, peer)) = (socket(), socket());
-        refuse_batches(&from);
-        let flow = Flow {
+    fn flow(own: SocketAddr, peer: SocketAddr) -> Flow {
+        Flow {
             addresses: Addresses::of(own.ip(), peer.ip()).unwrap(),
             source_port: own.port(),
             destination_port: peer.port(),
-        };
-        let mut outbox = Outbox::new();
+        }
+    }
+
+    /// Sends three packets of 40 B, and what is in them.
+    fn send_three(outbox: &mut Outbox, from: &RoceSocket, (peer, flow): (SocketAddr, &Flow)) {
         for n in 1..=3 {
             outbox.place()[..40].fill(n);
-            assert_eq!(outbox.add(&from, (peer, &flow), 40), Room::Free);
+            assert_eq!(outbox.add(from, (peer, flow), 40), Room::Free);
         }
-        assert_eq!(outbox.flush(&from), Room::Free);
+        assert_eq!(outbox.flush(from), Room::Free);
         assert_eq!(outbox.refused, 0);
+    }
+
+    /// Each packet's first byte and the identification that it was sealed with, in the order of coming.
+    fn came(to: &RoceSocket, flow: &Flow, count: usize) -> Vec<(u8, u16)> {
         let (mut came, mut inbox) = (Vec::new(), Inbox::default());
         let deadline = Instant::now() + Duration::from_secs(10);
-        while came.len() < 3 {
+        while came.len() < count {
             assert!(Instant::now() < deadline, "came: {came:?}");
-            inbox.fill(&to);
+            inbox.fill(to);
             for datagram in inbox.datagrams() {
-                // Each is the first of its batch.
-                let packet = icrc::check(&flow, unseen(0), datagram.bytes).unwrap();
-                came.push(packet[0]);
+                let found = icrc::find_identification(flow, unseen(0), datagram.bytes);
+                let (packet, identification) = found.unwrap();
+                came.push((packet[0], identification));
             }
         }
-        assert_eq!(came, [1, 2, 3]);
+        came
+    }
+
+    #[test]
+    fn packets_of_a_batch_that_is_refused_leave_one_by_one() {
+        let ((from, own), (to, peer)) = (socket(), socket());
+        take_batches(&from, false);
+        let flow = flow(own, peer);
+        send_three(&mut Outbox::new(), &from, (peer, &flow));
+        // Each is the first of its batch.
+        assert_eq!(came(&to, &flow, 3), [(1, 0), (2, 0), (3, 0)]);
+    }
+
+    #[test]
+    fn no_batch_is_tried_where_one_was_refused_and_elsewhere_they_are() {
+        let ((from, own), (to, peer)) = (socket(), socket());
+        let elsewhere = RoceSocket::bind("127.0.0.2:0".parse().unwrap()).unwrap();
+        let there = rustix::net::getsockname(elsewhere.as_fd()).unwrap();
+        let there: SocketAddr = there.try_into().unwrap();
+        let mut outbox = Outbox::new();
+        take_batches(&from, false);
+        send_three(&mut outbox, &from, (peer, &flow(own, peer)));
+        for _ in 0..2 {
+            send_three(&mut outbox, &from, (peer, &flow(own, peer)));
+            send_three(&mut outbox, &from, (there, &flow(own, there)));
+        }
+        let singly = [(1, 0), (2, 0), (3, 0)];
+        let came_here = came(&to, &flow(own, peer), 9);
+        assert_eq!(came_here, singly.repeat(3));
+        // The kernel numbers the datagrams of a batch.
+        let together = [(1, 0), (2, 1), (3, 2)];
+        assert_eq!(came(&elsewhere, &flow(own, there), 6), together.repeat(2));
+    }
+
+    #[test]
+    fn packets_leave_one_by_one_over_ipv6_too() {
+        let bound = || RoceSocket::bind("[::1]:0".parse().unwrap());
+        let (Ok(from), Ok(to)) = (bound(), bound()) else {
+            let mut stderr = std::io::stderr();
+            return writeln!(stderr, "NOT RUN: packets at ::1: no IPv6 here").unwrap();
+        };
+        let at = |socket: &RoceSocket| -> SocketAddr {
+            let name = rustix::net::getsockname(socket.as_fd()).unwrap();
+            name.try_into().unwrap()
+        };
+        let (own, peer) = (at(&from), at(&to));
+        let flow = flow(own, peer);
+        let mut outbox = Outbox::new();
+        outbox.refusing.note(peer.ip());
+        send_three(&mut outbox, &from, (peer, &flow));
+        assert_eq!(came(&to, &flow, 3), [(1, 0), (2, 0), (3, 0)]);
     }
 }

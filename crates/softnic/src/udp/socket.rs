@@ -8,11 +8,15 @@
 //! `sendto`, and one call receives one datagram, or as many as the kernel has joined. Into what it is
 //! to cut a batch the kernel is told by an option of the socket, which stays: a control message, read
 //! anew with each batch, would cost a tenth of what sending does.
+//!
+//! An interface that computes no checksums takes no batches. The packets that it takes instead leave
+//! without a checksum, as those of other makes of RoCE: the kernel would go over each byte for it, and the
+//! ICRC covers more. (Over IPv6 it is not optional.)
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use adverb_wire::ROCE_PORT;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with, sockopt};
@@ -26,6 +30,8 @@ const LONGEST: usize = 1 << 16;
 
 /// Datagrams that one call can send: what all kernels since Linux 4.18 take (`UDP_MAX_SEGMENTS`).
 const MOST_SEGMENTS: usize = 64;
+/// Datagrams that one call sends one by one: more would hardly make them cheaper.
+const MOST_SINGLE: usize = 16;
 
 /// A UDP socket at one address.
 #[derive(Debug)]
@@ -35,6 +41,8 @@ pub(super) struct RoceSocket {
     /// The kernel cuts what is longer into datagrams of this length; 0: nothing. One thread at a time
     /// sends.
     cut: AtomicUsize,
+    /// The kernel computes no checksums, and so cuts nothing.
+    is_unchecked: AtomicBool,
 }
 
 impl RoceSocket {
@@ -106,6 +114,7 @@ impl RoceSocket {
             at,
             socket,
             cut: AtomicUsize::new(0),
+            is_unchecked: AtomicBool::new(false),
         })
     }
 
@@ -122,10 +131,13 @@ impl RoceSocket {
     /// Sends `contents`, datagrams of `segment` bytes (the last may be shorter).
     ///
     /// # Errors
-    /// The kernel's; of several datagrams none was sent. An interface that computes no checksums
-    /// takes one at a time.
+    /// The kernel's; of several datagrams none was sent. [`never_cuts`] tells what is to be expected of
+    /// the next ones.
     pub(super) fn send(&self, to: SocketAddr, contents: &[u8], segment: usize) -> io::Result<()> {
         let is_one = contents.len() <= segment;
+        if !is_one {
+            self.leave_unchecked(false)?;
+        }
         if !self.cuts_well(contents.len(), segment) {
             self.cut_into(segment)?;
         }
@@ -138,6 +150,54 @@ impl RoceSocket {
             }
             sent => sent.map(drop),
         }
+    }
+
+    /// Sends datagrams of `segment` bytes (the last may be shorter) one by one; how many, at least one.
+    ///
+    /// # Errors
+    /// The kernel's of the first one.
+    pub(super) fn send_singly(
+        &self,
+        to: SocketAddr,
+        contents: &[u8],
+        segment: usize,
+    ) -> io::Result<usize> {
+        if self.cuts() {
+            self.cut_into(0)?;
+        }
+        self.leave_unchecked(to.is_ipv4())?;
+        let (mut name, name_length) = SocketName::of(to);
+        let mut pieces = [const { EMPTY }; MOST_SINGLE];
+        // SAFETY: all of a header's fields may be 0.
+        let mut headers: [libc::mmsghdr; MOST_SINGLE] = unsafe { std::mem::zeroed() };
+        let mut count = 0;
+        let places = pieces.iter_mut().zip(&mut headers);
+        for ((piece, header), datagram) in places.zip(contents.chunks(segment)) {
+            // The kernel does not write what it sends.
+            piece.iov_base = datagram.as_ptr().cast_mut().cast();
+            piece.iov_len = datagram.len();
+            header.msg_hdr.msg_name = (&raw mut name).cast();
+            header.msg_hdr.msg_namelen = name_length;
+            header.msg_hdr.msg_iov = piece;
+            header.msg_hdr.msg_iovlen = 1;
+            count += 1;
+        }
+        // SAFETY: the pointers of the first `count` headers are to `name`, `pieces` and `contents`, with
+        // their lengths.
+        let sent =
+            unsafe { libc::sendmmsg(self.socket.as_raw_fd(), headers.as_mut_ptr(), count, 0) };
+        usize::try_from(sent).map_err(|_| io::Error::last_os_error())
+    }
+
+    /// From now on the kernel computes no checksums, or does again. Over IPv4, where they are optional.
+    fn leave_unchecked(&self, unchecked: bool) -> io::Result<()> {
+        if self.is_unchecked.load(Ordering::Relaxed) == unchecked {
+            return Ok(());
+        }
+        let option = (libc::SOL_SOCKET, libc::SO_NO_CHECK);
+        set(&self.socket, option, unchecked.into())?;
+        self.is_unchecked.store(unchecked, Ordering::Relaxed);
+        Ok(())
     }
 
     fn cuts(&self) -> bool {
@@ -188,6 +248,20 @@ impl AsFd for RoceSocket {
         self.socket.as_fd()
     }
 }
+
+/// Whether the refusal of a batch will be that of the next one, too: the interface computes no checksums,
+/// or the kernel does not cut.
+pub(super) fn never_cuts(refusal: &io::Error) -> bool {
+    let lasting = [libc::EIO, libc::EINVAL, libc::ENOPROTOOPT, libc::EOPNOTSUPP];
+    let number = refusal.raw_os_error();
+    number.is_some_and(|number| lasting.contains(&number))
+}
+
+/// Nothing to send.
+const EMPTY: libc::iovec = libc::iovec {
+    iov_base: std::ptr::null_mut(),
+    iov_len: 0,
+};
 
 /// Sets an option, given as level and name, whose value is an int.
 fn set(
@@ -244,6 +318,37 @@ impl Default for SocketName {
 }
 
 impl SocketName {
+    /// An address's name, and how long it is.
+    fn of(address: SocketAddr) -> (Self, libc::socklen_t) {
+        let mut name = Self::default();
+        let length = match address {
+            SocketAddr::V4(address) => {
+                name.v4 = libc::sockaddr_in {
+                    sin_family: libc::AF_INET as libc::sa_family_t,
+                    sin_port: address.port().to_be(),
+                    sin_addr: libc::in_addr {
+                        s_addr: u32::from(*address.ip()).to_be(),
+                    },
+                    sin_zero: [0; 8],
+                };
+                size_of::<libc::sockaddr_in>()
+            }
+            SocketAddr::V6(address) => {
+                name.v6 = libc::sockaddr_in6 {
+                    sin6_family: libc::AF_INET6 as libc::sa_family_t,
+                    sin6_port: address.port().to_be(),
+                    sin6_flowinfo: address.flowinfo(),
+                    sin6_addr: libc::in6_addr {
+                        s6_addr: address.ip().octets(),
+                    },
+                    sin6_scope_id: address.scope_id(),
+                };
+                size_of::<libc::sockaddr_in6>()
+            }
+        };
+        (name, length as libc::socklen_t)
+    }
+
     /// The name that the kernel wrote, of so many bytes.
     fn address(&self, length: libc::socklen_t) -> Option<SocketAddr> {
         let length = length as usize;
