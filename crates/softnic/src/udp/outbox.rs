@@ -64,6 +64,15 @@ impl Refusing {
     }
 }
 
+/// A packet that was built behind a batch which it does not join, and which the socket does not take now.
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    to: SocketAddr,
+    flow: Flow,
+    /// Without its ICRC.
+    length: usize,
+}
+
 /// One batch: packets of one length (the last may be shorter) to one peer.
 #[derive(Debug)]
 pub(super) struct Outbox {
@@ -74,6 +83,8 @@ pub(super) struct Outbox {
     segment: usize,
     count: usize,
     length: usize,
+    /// It lies behind the batch, whose successor it begins.
+    held: Option<Held>,
     refusing: Refusing,
     /// Packets that the kernel refused: no route, no right, too long.
     pub(super) refused: u64,
@@ -88,6 +99,7 @@ impl Outbox {
             segment: 0,
             count: 0,
             length: 0,
+            held: None,
             refusing: Refusing::default(),
             refused: 0,
         }
@@ -107,19 +119,32 @@ impl Outbox {
         (to, flow): (SocketAddr, &Flow),
         length: usize,
     ) -> Room {
-        let whole = length + icrc::LEN;
-        let joins = self.to.is_some_and(|(batch, _)| batch == to) && whole <= self.segment;
-        let mut room = Room::Free;
-        if self.count != 0 && !joins {
-            let at = self.length;
-            room = self.flush(socket);
-            if room == Room::Full {
-                // A loss, which the transport mends: there is no place for two batches.
-                self.refused += 1;
-                return room;
-            }
-            self.bytes.copy_within(at..at + length, 0);
+        let joins =
+            self.to.is_some_and(|(batch, _)| batch == to) && length + icrc::LEN <= self.segment;
+        if self.count == 0 || joins {
+            return self.put(socket, (to, flow), length);
         }
+        let flow = *flow;
+        self.held = Some(Held { to, flow, length });
+        self.make_way(socket)
+    }
+
+    /// Sends the batch, if there is one, and begins another with the packet that is held.
+    fn make_way(&mut self, socket: &RoceSocket) -> Room {
+        let end = self.length;
+        if self.send(socket) == Room::Full {
+            return Room::Full;
+        }
+        let Some(Held { to, flow, length }) = self.held.take() else {
+            return Room::Free;
+        };
+        self.bytes.copy_within(end..end + length, 0);
+        self.put(socket, (to, &flow), length)
+    }
+
+    /// Makes the packet behind the batch its last one, or the first one of a new batch.
+    fn put(&mut self, socket: &RoceSocket, (to, flow): (SocketAddr, &Flow), length: usize) -> Room {
+        let whole = length + icrc::LEN;
         if self.count == 0 {
             (self.to, self.segment) = (Some((to, *flow)), whole);
             self.leaving = self.refusing.leaving(to.ip());
@@ -135,11 +160,22 @@ impl Outbox {
         let is_last = whole < self.segment
             || self.count >= socket.most_segments()
             || self.length + self.segment > MOST;
-        if is_last { self.flush(socket) } else { room }
+        match is_last {
+            true => self.flush(socket),
+            false => Room::Free,
+        }
     }
 
     /// Sends what is here.
     pub(super) fn flush(&mut self, socket: &RoceSocket) -> Room {
+        if self.held.is_some() && self.make_way(socket) == Room::Full {
+            return Room::Full;
+        }
+        self.send(socket)
+    }
+
+    /// Sends the batch.
+    fn send(&mut self, socket: &RoceSocket) -> Room {
         let Some((to, flow)) = self.to else {
             return Room::Free;
         };
@@ -195,7 +231,8 @@ impl Outbox {
     /// Forgets the packets before this one.
     fn keep_from(&mut self, first: usize) {
         let from = first * self.segment;
-        self.bytes.copy_within(from..self.length, 0);
+        let held = self.held.map_or(0, |held| held.length);
+        self.bytes.copy_within(from..self.length + held, 0);
         (self.count, self.length) = (self.count - first, self.length - from);
     }
 
@@ -301,6 +338,32 @@ mod tests {
         // The kernel numbers the datagrams of a batch.
         let together = [(1, 0), (2, 1), (3, 2)];
         assert_eq!(came(&elsewhere, &flow(own, there), 6), together.repeat(2));
+    }
+
+    #[test]
+    fn a_packet_that_no_room_was_for_leaves_behind_the_batch() {
+        let ((from, own), (to, peer)) = (socket(), socket());
+        let flow = flow(own, peer);
+        for gone in 0..2 {
+            let mut outbox = Outbox::new();
+            outbox.refusing.note(peer.ip());
+            for n in 1..=2 {
+                outbox.place()[..40].fill(n);
+                outbox.add(&from, (peer, &flow), 40);
+            }
+            // Too long for the batch; and the socket took only the first `gone` packets of that.
+            outbox.place()[..44].fill(3);
+            outbox.held = Some(Held {
+                to: peer,
+                flow,
+                length: 44,
+            });
+            outbox.keep_from(gone);
+            assert_eq!(outbox.flush(&from), Room::Free);
+            let left = &[(1, 0), (2, 0), (3, 0)][gone..];
+            assert_eq!(came(&to, &flow, left.len()), left);
+            assert_eq!(outbox.count, 0);
+        }
     }
 
     #[test]
