@@ -23,17 +23,23 @@ use crate::port::{Port, SenderWatch};
 use crate::udp::Attendance;
 
 /// How often the engine looks after waiting requests.
-const TICK: Timespec = Timespec {
-    tv_sec: 0,
-    tv_nsec: 1_000_000,
-};
+const TICK: Timespec = ticks(1);
+/// The same for the UDP port, while others poll, grows up to so many ticks, by one each time they
+/// have polled for so many looks more: each look takes the polling thread off its core, if they share one.
+const LONGEST_LOOK: u32 = 4;
+const LOOKS: u32 = 16;
 /// The same for the UDP port, while somebody sleeps at its socket.
-const LONG_TICK: Timespec = Timespec {
-    tv_sec: 0,
-    tv_nsec: 10_000_000,
-};
+const LONG_TICK: Timespec = ticks(10);
 /// After so many ticks without any the engine sleeps until it is woken.
 const IDLE_TICKS: u32 = 16;
+
+/// So many milliseconds.
+const fn ticks(count: u32) -> Timespec {
+    Timespec {
+        tv_sec: 0,
+        tv_nsec: count as i64 * 1_000_000,
+    }
+}
 
 /// The way to wake an engine.
 #[derive(Debug)]
@@ -92,6 +98,7 @@ impl Engine {
                     idle_ticks: 0,
                     drives_seen: 0,
                     attendance: Attendance::Turns(0),
+                    polled_looks: 0,
                 }
                 .run();
             })?;
@@ -127,6 +134,8 @@ struct Loop {
     drives_seen: u64,
     /// Who had driven the UDP port when this thread looked last.
     attendance: Attendance,
+    /// So many times in a row others had.
+    polled_looks: u32,
 }
 
 /// What is to be done about the UDP port during a sleep.
@@ -181,9 +190,16 @@ impl Loop {
         if attendance != self.attendance {
             udp.engine_ticks();
             self.attendance = attendance;
+            self.polled_looks = self.polled_looks.saturating_add(1);
+            let look = 1 + self.polled_looks / LOOKS;
+            return Watch::Others(ticks(look.min(LONGEST_LOOK)));
+        }
+        if !udp.turn(&self.port) {
+            // Somebody has been at it for longer than a tick.
+            udp.engine_ticks();
             return Watch::Others(TICK);
         }
-        udp.turn(&self.port);
+        self.polled_looks = 0;
         let patience = udp.engine_patience();
         Watch::Alone(patience.and_then(|patience| Timespec::try_from(patience).ok()))
     }

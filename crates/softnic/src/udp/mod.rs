@@ -408,18 +408,20 @@ impl Udp {
         self.try_turn(port, by);
     }
 
-    /// A turn of the engine's.
-    pub(crate) fn turn(&self, port: &Port) {
-        self.try_turn(port, By::Other);
+    /// A turn of the engine's; not if somebody else takes one at the moment.
+    pub(crate) fn turn(&self, port: &Port) -> bool {
+        self.try_turn(port, By::Other)
     }
 
-    fn try_turn(&self, port: &Port, by: By) {
+    /// Whether it was taken: nobody else took one at the moment.
+    fn try_turn(&self, port: &Port, by: By) -> bool {
         let mut driver = match self.driver.try_lock() {
             Ok(driver) => driver,
             Err(TryLockError::Poisoned(driver)) => driver.into_inner(),
-            Err(TryLockError::WouldBlock) => return,
+            Err(TryLockError::WouldBlock) => return false,
         };
         driver.turn(port, &self.socket, by);
+        true
     }
 
     /// How many turns others than the engine have taken, unless somebody is at the socket all the
