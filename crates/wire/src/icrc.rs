@@ -14,13 +14,11 @@
 
 use std::fmt;
 
-use crc32fast::Hasher;
-
 use crate::frame::{Addresses, Flow};
 use crate::ipv4::{self, Ipv4, Unseen};
 use crate::udp::{self, Udp};
 use crate::view::put;
-use crate::{WireError, bth, ipv6};
+use crate::{WireError, bth, crc32, ipv6};
 
 /// Bytes of the ICRC.
 pub const LEN: usize = 4;
@@ -113,12 +111,11 @@ fn over<const IP: usize>(ip: [u8; IP], udp: Udp, packet: &[u8]) -> Icrc {
     if copied > BTH_RESV8A {
         all[at + BTH_RESV8A] = 0xff;
     }
-    let mut crc = Hasher::new();
-    crc.update(&all[..at + copied]);
-    if !rest.is_empty() {
-        crc.update(rest);
+    let crc = crc32::extend(0, &all[..at + copied]);
+    match rest {
+        [] => Icrc(crc),
+        rest => Icrc(crc32::extend(crc, rest)),
     }
-    Icrc(crc.finalize())
 }
 
 /// Appends the ICRC to a packet of `length` bytes at the beginning of `buffer` and gives the length

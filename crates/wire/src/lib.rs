@@ -27,6 +27,7 @@ pub mod aeth;
 pub mod atomic_ack_eth;
 pub mod atomic_eth;
 pub mod bth;
+mod crc32;
 pub mod deth;
 mod error;
 pub mod ethernet;
