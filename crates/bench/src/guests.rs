@@ -3,6 +3,7 @@
 //! Their processors are emulated: a time means nothing, and the ratio of two that were taken in turn says
 //! which of two programs asks more of such a processor.
 
+use std::path::PathBuf;
 use std::sync::OnceLock;
 
 use adverb_units::Span;
@@ -19,6 +20,8 @@ pub(crate) const NEEDS: &str =
 pub(crate) const NEEDS_PERFTEST: &str =
     "perftest is not installed, or the virtual machines lack something: see `adverb-vm check`";
 
+/// The first machine's address.
+const HERE: &str = "10.77.0.1";
 /// Where the passive side listens, at the second machine's address.
 const PEER: &str = "10.77.0.2";
 const PORT: u16 = 18600;
@@ -53,6 +56,7 @@ impl Guests {
 fn boot(setting: &Setting) -> Result<Lab> {
     let spec = LabSpec::two().init(find("adverb-vm")?);
     let spec = spec.with(&setting.adverb).with(find("adverb-parity")?);
+    let spec = spec.with(own_program()?);
     spec.boot().context("the virtual machines did not boot")
 }
 
@@ -98,6 +102,39 @@ fn cell(
         talk(&served)
     );
     Ok(measured.stdout)
+}
+
+/// The figure at `pointer` of a cell between the user-space NICs, and that of bare UDP between `sides`:
+/// what the passive and the active one are called.
+pub(crate) fn beside_bare_udp(
+    setting: &Setting,
+    (args, pointer): (&[&str], &str),
+    sides: [&str; 2],
+) -> Result<Option<Pair>> {
+    let Some(lab) = setting.guests.lab(setting)? else {
+        return Ok(None);
+    };
+    let ours = figure_in(&cell(lab, setting, SOFT, args)?, pointer)?;
+    Ok(Some((ours, bare_udp(lab, sides)?)))
+}
+
+fn bare_udp(lab: &Lab, [passive, active]: [&str; 2]) -> Result<f64> {
+    let own = own_program()?;
+    let side = |role| Program::new(own.to_string_lossy()).args(["--udp", role, "--core", "0"]);
+    let (here, there) = (format!("{HERE}:{PORT}"), format!("{PEER}:{PORT}"));
+    let server = side(passive).args(["--at", &there]).limit(CELL);
+    let server = start(lab.machine(1), &server)?;
+    let client = side(active).args(["--at", &here, "--to", &there]);
+    let measured = lab.machine(0).run(&client.limit(CELL))?;
+    server.kill()?;
+    server.output()?;
+    ensure!(measured.success(), "bare UDP: {}", talk(&measured));
+    let figure = String::from_utf8_lossy(&measured.stdout).trim().parse();
+    figure.context("the active side of bare UDP printed no figure")
+}
+
+fn own_program() -> Result<PathBuf> {
+    std::env::current_exe().context("cannot tell where this program is")
 }
 
 /// Starts a server and waits until it listens.

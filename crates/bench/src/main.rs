@@ -43,9 +43,8 @@ struct Args {
     /// `cargo bench` passes it; it means nothing here.
     #[arg(long, hide = true)]
     bench: bool,
-    /// The passive side of the bare UDP ping, on this core.
-    #[arg(long, hide = true)]
-    udp_echo: Option<u32>,
+    #[command(flatten)]
+    udp: udp::Side,
 }
 
 fn main() -> ExitCode {
@@ -59,8 +58,8 @@ fn main() -> ExitCode {
 }
 
 fn run(args: &Args) -> Result<()> {
-    if let Some(core) = args.udp_echo {
-        return udp::echo(core);
+    if args.udp.run()? {
+        return Ok(());
     }
     let cores = adverb_host::usable_cores();
     let &[first, second, ..] = &cores[..] else {

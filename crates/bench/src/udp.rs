@@ -1,32 +1,105 @@
-//! Bare UDP over the loopback device, between two processes: what a RoCE port in user space is built on.
+//! Bare UDP between two processes: what a RoCE port in user space is built on. Over the loopback device, and
+//! in the virtual machines over their link.
+//!
+//! Each side is this program again, with [`Side`]'s options.
 
 use std::io::{BufRead as _, BufReader, ErrorKind, Write as _};
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use adverb_host::pin;
 use anyhow::{Context as _, Result, bail};
+use rustix::net::sockopt;
 
 use crate::child::Ended;
 
-/// The option by which this program runs as the passive process.
-pub(crate) const ECHO: &str = "--udp-echo";
 /// Bytes of a message: those of a SEND of 64 B (BTH, payload, ICRC) and of the acknowledgement of the
 /// last one (BTH, AETH, ICRC), which leaves with it.
-const SIZE: usize = (12 + 64 + 4) + (12 + 4 + 4);
+const SIZE: usize = (12 + 64 + 4) + ACKNOWLEDGEMENT;
+const ACKNOWLEDGEMENT: usize = 12 + 4 + 4;
 const WARM_UP: u32 = 2_000;
 const ROUNDS: u32 = 30_000;
+/// The same on an emulated processor.
+const FEW_WARM_UP: u32 = 50;
+const FEW_ROUNDS: u32 = 1_000;
 /// A side that hears nothing for so long ends: the other one is gone.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Spins between looks at the clock.
 const SPINS: u32 = 10_000;
 
+/// A packet in the middle of a WRITE, of the path MTU that the link's MTU of 9000 gives.
+const PACKET: usize = 12 + 4096 + 4;
+const PAYLOAD: u64 = 4096;
+/// Packets of a message of 64 KiB, each of which is acknowledged.
+const MESSAGE: u64 = 16;
+/// Packets of four messages: what `adverb blast` has under way.
+const UNDER_WAY: u64 = 4 * MESSAGE;
+/// Bytes that the socket shall hold, as that of the user-space NIC.
+const BUFFER: usize = 8 << 20;
+const STREAMED: Duration = Duration::from_secs(1);
+/// What is not acknowledged for so long is lost.
+const LOST: Duration = Duration::from_millis(200);
+
+/// What a process does of a measurement.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Role {
+    /// Sends back what comes.
+    Echo,
+    /// Acknowledges what comes.
+    Sink,
+    /// Prints the median one-way time in ns to an echo.
+    Ping,
+    /// Prints the bytes per second to a sink.
+    Stream,
+}
+
+/// The options by which this program runs as one side.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub(crate) struct Side {
+    /// Run as this side of a bare UDP measurement.
+    #[arg(long = "udp", hide = true, requires = "core", requires = "at")]
+    role: Option<Role>,
+    #[arg(long, hide = true, requires = "role")]
+    core: Option<u32>,
+    /// Its own address.
+    #[arg(long, hide = true, requires = "role")]
+    at: Option<SocketAddr>,
+    /// The other side's.
+    #[arg(long, hide = true, requires = "role")]
+    to: Option<SocketAddr>,
+}
+
+impl Side {
+    /// Runs as that side; whether it was asked for.
+    pub(crate) fn run(self) -> Result<bool> {
+        let Side {
+            role: Some(role),
+            core: Some(core),
+            at: Some(at),
+            to,
+        } = self
+        else {
+            return Ok(false);
+        };
+        pin(core).context("cannot pin")?;
+        let there = || to.context("the active side needs the other one's address");
+        match role {
+            Role::Echo => echo(at)?,
+            Role::Sink => sink(at)?,
+            Role::Ping => println!("{}", median((at, there()?))?),
+            Role::Stream => println!("{}", stream(at, there()?)?),
+        }
+        Ok(true)
+    }
+}
+
 /// One-way time in ns of a message between two processes that poll their sockets busily.
 pub(crate) fn ping(cores: [u32; 2]) -> Result<f64> {
     let own = std::env::current_exe().context("cannot tell where this program is")?;
     let passive = Command::new(own)
-        .args([ECHO, &cores[1].to_string()])
+        .args(["--udp", "echo", "--at", "127.0.0.1:0"])
+        .args(["--core", &cores[1].to_string()])
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()
@@ -40,39 +113,108 @@ pub(crate) fn ping(cores: [u32; 2]) -> Result<f64> {
     // A thread of its own, which keeps this one where it is.
     let active = std::thread::spawn(move || {
         pin(cores[0]).context("cannot pin")?;
-        lead(there)
+        let here = SocketAddr::from(([127, 0, 0, 2], 0));
+        lead((here, there))
     });
     active.join().expect("the active side does not panic")
 }
 
-fn lead(there: SocketAddr) -> Result<f64> {
-    let socket = socket("127.0.0.2:0")?;
-    let mut start = Instant::now();
-    for round in 0..WARM_UP + ROUNDS {
-        if round == WARM_UP {
-            start = Instant::now();
-        }
-        socket.send_to(&[0; SIZE], there)?;
-        take(&socket)?;
-    }
+/// Mean one-way time in ns.
+fn lead((here, there): (SocketAddr, SocketAddr)) -> Result<f64> {
+    let socket = socket(here)?;
+    (0..WARM_UP).try_for_each(|_| round(&socket, there))?;
+    let start = Instant::now();
+    (0..ROUNDS).try_for_each(|_| round(&socket, there))?;
     Ok(start.elapsed().as_nanos() as f64 / f64::from(ROUNDS) / 2.0)
 }
 
+/// Median one-way time in ns, where a look at the clock is nothing beside a round.
+fn median((here, there): (SocketAddr, SocketAddr)) -> Result<f64> {
+    let socket = socket(here)?;
+    (0..FEW_WARM_UP).try_for_each(|_| round(&socket, there))?;
+    let timed = (0..FEW_ROUNDS).map(|_| {
+        let start = Instant::now();
+        round(&socket, there)?;
+        Ok(start.elapsed())
+    });
+    let mut times = timed.collect::<Result<Vec<_>>>()?;
+    times.sort_unstable();
+    Ok(times[times.len() / 2].as_nanos() as f64 / 2.0)
+}
+
+fn round(socket: &UdpSocket, there: SocketAddr) -> Result<()> {
+    socket.send_to(&[0; SIZE], there)?;
+    take(socket).map(drop)
+}
+
 /// The passive process: tells its address, and sends back what comes.
-pub(crate) fn echo(core: u32) -> Result<()> {
-    pin(core).context("cannot pin")?;
-    let socket = socket("127.0.0.1:0")?;
-    println!("{}", socket.local_addr()?);
-    std::io::stdout().flush()?;
+fn echo(at: SocketAddr) -> Result<()> {
+    let socket = socket(at)?;
+    let _ready = tell(&socket, at)?;
     loop {
         let from = take(&socket)?;
         socket.send_to(&[0; SIZE], from)?;
     }
 }
 
-fn socket(at: &str) -> Result<UdpSocket> {
+/// Bytes per second of packets as those of a stream of WRITEs, sent one by one: no ICRC, no copy but the
+/// kernel's, nothing sent again.
+fn stream(here: SocketAddr, there: SocketAddr) -> Result<f64> {
+    let socket = socket(here)?;
+    socket.connect(there).context("cannot connect UDP")?;
+    let packet = [7; PACKET];
+    let start = Instant::now();
+    let (mut sent, mut done, mut acknowledged) = (0, 0, 0);
+    let mut heard = start;
+    while start.elapsed() < STREAMED {
+        while sent - done < UNDER_WAY {
+            match socket.send(&packet) {
+                Ok(_) => sent += 1,
+                Err(e) if e.kind() == ErrorKind::WouldBlock => break,
+                Err(e) => return Err(e).context("UDP stream"),
+            }
+        }
+        if socket.recv(&mut [0; SIZE]).is_ok() {
+            (acknowledged, done) = (acknowledged + MESSAGE, sent.min(done + MESSAGE));
+            heard = Instant::now();
+        } else if heard.elapsed() > LOST {
+            (done, heard) = (sent, Instant::now());
+        }
+    }
+    let bytes = acknowledged * PAYLOAD;
+    Ok(bytes as f64 / start.elapsed().as_secs_f64())
+}
+
+/// The passive process of a stream: sleeps until packets come, as an engine does that nobody relieves.
+fn sink(at: SocketAddr) -> Result<()> {
+    let socket = socket(at)?;
+    socket.set_nonblocking(false)?;
+    socket.set_read_timeout(Some(PATIENCE))?;
+    let _ready = tell(&socket, at)?;
+    let mut packet = [0; PACKET];
+    for count in 1_u64.. {
+        let (_, from) = socket.recv_from(&mut packet).context("UDP stream")?;
+        if count.is_multiple_of(MESSAGE) {
+            socket.send_to(&[0; ACKNOWLEDGEMENT], from)?;
+        }
+    }
+    Ok(())
+}
+
+/// Says where the socket is that is ready; where it was told where to be, also by listening there.
+fn tell(socket: &UdpSocket, at: SocketAddr) -> Result<Option<TcpListener>> {
+    println!("{}", socket.local_addr()?);
+    std::io::stdout().flush()?;
+    let listens = at.port() != 0;
+    let listener = listens.then(|| TcpListener::bind(at)).transpose();
+    listener.with_context(|| format!("cannot listen at {at}"))
+}
+
+fn socket(at: SocketAddr) -> Result<UdpSocket> {
     let socket = UdpSocket::bind(at).with_context(|| format!("cannot bind UDP at {at}"))?;
     socket.set_nonblocking(true)?;
+    // For a stream; without the right to it the usual size has to do.
+    let _ = sockopt::set_socket_recv_buffer_size_force(&socket, BUFFER);
     Ok(socket)
 }
 

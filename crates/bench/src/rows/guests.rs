@@ -1,7 +1,7 @@
 //! What wants a kernel with Soft-RoCE: in virtual machines.
 
 use crate::bounds::{Bound, Limit, Measure, Unit};
-use crate::guests::{NEEDS, NEEDS_PERFTEST, over_the_link, perftest};
+use crate::guests::{NEEDS, NEEDS_PERFTEST, beside_bare_udp, over_the_link, perftest};
 
 /// Adverb is to measure what perftest measures.
 const LIKE_PERFTEST: Limit = Limit::Near(0.03);
@@ -38,6 +38,31 @@ pub(crate) const ROWS: &[Bound] = &[
         measure: Measure::Rounds(|s| {
             let blast = ["blast", "--op", "write", "--size", "1M"];
             over_the_link(s, &blast, "/metrics/bytes_per_s")
+        }),
+        needs: NEEDS,
+    },
+    Bound {
+        name: "over a link, ping beside bare UDP",
+        what: "median one-way time of the user-space NICs over that of UDP sockets on the same link, with as \
+               many bytes, two processes that poll busily",
+        unit: Unit::Nanoseconds,
+        limit: Limit::None,
+        measure: Measure::Rounds(|s| {
+            let ping = ["ping", "--op", "send", "--size", "64"];
+            beside_bare_udp(s, (&ping, "/metrics/one_way_ns/p50"), ["echo", "ping"])
+        }),
+        needs: NEEDS,
+    },
+    Bound {
+        name: "over a link, stream beside bare UDP",
+        what: "bytes per second of `adverb blast --op write --size 64K` over those of UDP sockets on the same \
+               link, with packets of the same length, as many under way and as often acknowledged, and no \
+               ICRC: the most that a program makes of that link with a socket",
+        unit: Unit::BytesPerSecond,
+        limit: Limit::None,
+        measure: Measure::Rounds(|s| {
+            let blast = ["blast", "--op", "write", "--size", "64K"];
+            beside_bare_udp(s, (&blast, "/metrics/bytes_per_s"), ["sink", "stream"])
         }),
         needs: NEEDS,
     },
