@@ -6,16 +6,16 @@ mod common;
 use adverb_hwmodel::{ModelCq, ModelMr, ModelPd, ModelQp, ModelSrq, ModelStation};
 use adverb_units::{Bytes, Span};
 use adverb_verbs::{
-    AccessFlags, AddressHandle, AddressVector, AsyncEvent, Context, CreateError, Destination, Imm,
-    MemoryRegion, Operation, PostErrorCause, Psn, QpAttr, QpInit, QpState, QpType, QueuePair,
-    RecvRequest, RetryCount, RnrTimer, SendRequest, SharedReceiveQueue, SrqCaps, Station,
-    WaitError, WcStatus, WorkCompletion, WrId,
+    AccessFlags, AddressHandle, AsyncEvent, Context, CreateError, Destination, Imm, MemoryRegion,
+    Operation, PostErrorCause, QpAttr, QpInit, QpState, QpType, QueuePair, RecvRequest, RetryCount,
+    SendRequest, SharedReceiveQueue, SrqCaps, Station, WaitError, WcStatus, WorkCompletion, WrId,
 };
-use common::two::{QKEY, SIGNALED, SIZE, SOON, Two, alone, caps};
+use common::two::{Loop, QKEY, SIGNALED, SIZE, SOON, Two, alone, caps};
 
 /// A role with a shared receive queue, and memory to send from and to.
 struct Bed<'s, 'y> {
     station: &'s ModelStation<'y>,
+    way: Loop,
     pd: ModelPd,
     srq: ModelSrq,
     sent: ModelCq,
@@ -47,6 +47,7 @@ impl<'s, 'y> Bed<'s, 'y> {
             from: mr().unwrap(),
             into: mr().unwrap(),
             pd,
+            way: Loop::of(context),
             station,
         }
     }
@@ -82,19 +83,9 @@ impl<'s, 'y> Bed<'s, 'y> {
         lane
     }
 
-    fn address(&self) -> AddressVector {
-        let context = self.station.context();
-        let port = context.port(context.port_num()).unwrap();
-        AddressVector {
-            dgid: port.gid,
-            dlid: port.lid,
-            port: context.port_num(),
-        }
-    }
-
     fn connect(&self, lane: &Lane, qp_type: QpType) {
         for (qp, peer) in [(&lane.from, &lane.to), (&lane.to, &lane.from)] {
-            join(qp, peer, qp_type, self.address(), RetryCount::MAX);
+            self.way.join(qp, peer, qp_type, RetryCount::MAX);
         }
     }
 
@@ -136,43 +127,12 @@ impl<'s, 'y> Bed<'s, 'y> {
     }
 }
 
-fn join(
-    qp: &ModelQp,
-    peer: &ModelQp,
-    qp_type: QpType,
-    address: AddressVector,
-    rnr_retry: RetryCount,
-) {
-    let mut init = QpAttr::to_init(address.port, AccessFlags::all());
-    let mut rtr = QpAttr::to_rtr(
-        address,
-        peer.qpn(),
-        Psn::new(5),
-        adverb_verbs::PathMtu::B1024,
-    );
-    rtr.min_rnr_timer = RnrTimer::new(1);
-    let mut rts = QpAttr::to_rts(Psn::new(5));
-    rts.rnr_retry = Some(rnr_retry);
-    if qp_type == QpType::Ud {
-        (init.access, init.qkey) = (None, Some(QKEY));
-        rtr = QpAttr::to(QpState::Rtr);
-    }
-    if qp_type != QpType::Rc {
-        (rtr.max_dest_rd_atomic, rtr.min_rnr_timer) = (None, None);
-        rts = QpAttr::to(QpState::Rts);
-        rts.sq_psn = Some(Psn::new(5));
-    }
-    for attr in [init, rtr, rts] {
-        qp.modify(&attr).unwrap();
-    }
-}
-
 #[test]
 fn queue_pairs_of_all_services_take_in_posting_order() {
     alone(|station| {
         let bed = Bed::new(station);
         let lanes = [QpType::Rc, QpType::Uc, QpType::Ud].map(|service| bed.lane(service));
-        let ah = (station.context().create_ah(&bed.pd, &bed.address())).unwrap();
+        let ah = (station.context().create_ah(&bed.pd, &bed.way.address)).unwrap();
         for round in 0..30u64 {
             bed.recv(round, 400);
             let at = (round * round % 3) as usize;
@@ -247,7 +207,7 @@ fn rnr_retries_that_are_exceeded_fail_the_sender_alone() {
         let (one, other) = (bed.lane(QpType::Rc), bed.lane(QpType::Rc));
         one.from.modify(&QpAttr::to(QpState::Reset)).unwrap();
         let few = RetryCount::new(2).unwrap();
-        join(&one.from, &one.to, QpType::Rc, bed.address(), few);
+        bed.way.join(&one.from, &one.to, QpType::Rc, few);
         bed.send(&one, 8);
         assert_eq!(bed.wait(&bed.sent).status, WcStatus::RnrRetryExcErr);
         bed.recv(3, 64);

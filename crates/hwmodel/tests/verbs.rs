@@ -7,11 +7,11 @@ use adverb_sim::Budget;
 use adverb_units::{Bytes, Span};
 use adverb_verbs::{
     AccessFlags, AddressHandle, AddressVector, Comparison, CompletionQueue, Context, CreateError,
-    Destination, Imm, Lkey, MemoryRegion, NotifyOn, Operation, PostErrorCause, Psn, QpAttr, QpInit,
+    Destination, Imm, Lkey, MemoryRegion, NotifyOn, Operation, PostErrorCause, QpAttr, QpInit,
     QpState, QpType, Qpn, QueuePair, RecvRequest, RetryCount, Rkey, SendFlags, SendRequest,
     Station, WaitError, WcFlags, WcOpcode, WcStatus, WorkCompletion, WrId,
 };
-use common::two::{QKEY, SIGNALED, SIZE, SOON, Two, alone, caps};
+use common::two::{Loop, QKEY, SIGNALED, SIZE, SOON, Two, alone, caps};
 
 #[test]
 fn send_goes_into_receives_in_order_and_says_how_long_it_is() {
@@ -281,7 +281,7 @@ fn datagrams_bring_a_header_and_say_who_sent_them() {
         let two = Two::new(station, QpType::Ud);
         let context: &ModelContext = station.context();
         let pd = context.alloc_pd().unwrap();
-        let ah = context.create_ah(&pd, &two.own).unwrap();
+        let ah = context.create_ah(&pd, &two.way.address).unwrap();
         let to = |qkey| Destination {
             ah: ah.handle(),
             qpn: two.qps[1].qpn(),
@@ -303,7 +303,7 @@ fn datagrams_bring_a_header_and_say_who_sent_them() {
         assert_eq!(lost.cause, PostErrorCause::Destination);
         let nowhere = AddressVector {
             dgid: adverb_verbs::Gid([9; 16]),
-            ..two.own
+            ..two.way.address
         };
         let refused = context.create_ah(&pd, &nowhere).unwrap_err();
         assert!(matches!(refused, CreateError::System { .. }), "{refused}");
@@ -314,7 +314,6 @@ fn datagrams_bring_a_header_and_say_who_sent_them() {
 #[test]
 fn events_come_for_what_completes_after_arming() {
     alone(|station| {
-        let two = Two::new(station, QpType::Rc);
         let context = station.context();
         let channel = context.create_channel().unwrap();
         let cq = context.create_cq(8, Some(&channel)).unwrap();
@@ -330,12 +329,7 @@ fn events_come_for_what_completes_after_arming() {
         };
         // A queue pair that is connected with itself.
         let qp = context.create_qp(&pd, &init).unwrap();
-        let port = context.port_num();
-        qp.modify(&QpAttr::to_init(port, AccessFlags::all()))
-            .unwrap();
-        qp.modify(&QpAttr::to_rtr(two.own, qp.qpn(), Psn::new(1), two.mtu))
-            .unwrap();
-        qp.modify(&QpAttr::to_rts(Psn::new(1))).unwrap();
+        Loop::of(context).join(&qp, &qp, QpType::Rc, RetryCount::MAX);
         let write = Operation::RdmaWrite(mr.remote(0));
         let request = SendRequest::new(WrId(1), write, &[]).with_flags(SIGNALED);
         qp.post_send(&[request]).unwrap();
@@ -371,12 +365,7 @@ fn an_overrun_completion_queue_says_so() {
             caps: caps(),
         };
         let qp = context.create_qp(&pd, &init).unwrap();
-        let port = context.port_num();
-        qp.modify(&QpAttr::to_init(port, AccessFlags::all()))
-            .unwrap();
-        qp.modify(&QpAttr::to_rtr(two.own, qp.qpn(), Psn::new(1), two.mtu))
-            .unwrap();
-        qp.modify(&QpAttr::to_rts(Psn::new(1))).unwrap();
+        Loop::of(context).join(&qp, &qp, QpType::Rc, RetryCount::MAX);
         let write = Operation::RdmaWrite(two.mrs[1].remote(0));
         let request = SendRequest::new(WrId(1), write, &[]).with_flags(SIGNALED);
         qp.post_send(&[request; 2]).unwrap();

@@ -1,11 +1,13 @@
 //! Two connected queue pairs of one role.
 
-use adverb_hwmodel::{Cluster, ModelCq, ModelMr, ModelQp, ModelStation, Placement, Preset};
+use adverb_hwmodel::{
+    Cluster, ModelContext, ModelCq, ModelMr, ModelQp, ModelStation, Placement, Preset,
+};
 use adverb_sim::{Budget, Outcome};
 use adverb_units::{Bytes, Span};
 use adverb_verbs::{
-    AccessFlags, AddressVector, Context, MemoryRegion, Operation, Psn, QpAttr, QpCaps, QpInit,
-    QpState, QpType, QueuePair, RecvRequest, RetryCount, SendFlags, SendRequest, Station,
+    AccessFlags, AddressVector, Context, MemoryRegion, Operation, PathMtu, Psn, QpAttr, QpCaps,
+    QpInit, QpState, QpType, QueuePair, RecvRequest, RetryCount, SendFlags, SendRequest, Station,
     WaitError, WorkCompletion, WrId,
 };
 
@@ -13,14 +15,55 @@ pub(crate) const SOON: Span = Span::from_ms(1);
 pub(crate) const QKEY: u32 = 77;
 pub(crate) const SIZE: u64 = 4096;
 
+/// The way from a role's port to itself.
+#[derive(Clone, Copy)]
+pub(crate) struct Loop {
+    pub(crate) address: AddressVector,
+    pub(crate) mtu: PathMtu,
+}
+
+impl Loop {
+    pub(crate) fn of(context: &ModelContext) -> Self {
+        let port = context.port(context.port_num()).unwrap();
+        Loop {
+            address: AddressVector {
+                dgid: port.gid,
+                dlid: port.lid,
+                port: context.port_num(),
+            },
+            mtu: port.active_mtu,
+        }
+    }
+
+    /// Brings a queue pair from RESET to RTS, connected with `peer` unless it is a UD one.
+    pub(crate) fn join(self, qp: &ModelQp, peer: &ModelQp, qp_type: QpType, rnr_retry: RetryCount) {
+        let mut init = QpAttr::to_init(self.address.port, AccessFlags::all());
+        let mut rtr = QpAttr::to_rtr(self.address, peer.qpn(), Psn::new(5), self.mtu);
+        let mut rts = QpAttr::to_rts(Psn::new(5));
+        rts.rnr_retry = Some(rnr_retry);
+        rts.retry_cnt = RetryCount::new(1);
+        if qp_type == QpType::Ud {
+            (init.access, init.qkey) = (None, Some(QKEY));
+            rtr = QpAttr::to(QpState::Rtr);
+        }
+        if qp_type != QpType::Rc {
+            (rtr.max_dest_rd_atomic, rtr.min_rnr_timer) = (None, None);
+            rts = QpAttr::to(QpState::Rts);
+            rts.sq_psn = Some(Psn::new(5));
+        }
+        for attr in [init, rtr, rts] {
+            qp.modify(&attr).unwrap();
+        }
+    }
+}
+
 /// Two connected queue pairs, each with a completion queue and memory.
 pub(crate) struct Two<'s, 'y> {
     pub(crate) station: &'s ModelStation<'y>,
     pub(crate) cqs: [ModelCq; 2],
     pub(crate) mrs: [ModelMr; 2],
     pub(crate) qps: [ModelQp; 2],
-    pub(crate) mtu: adverb_verbs::PathMtu,
-    pub(crate) own: AddressVector,
+    pub(crate) way: Loop,
 }
 
 pub(crate) fn caps() -> QpCaps {
@@ -60,19 +103,12 @@ impl<'s, 'y> Two<'s, 'y> {
             made.unwrap()
         };
         let qps = [make(&cqs[0]), make(&cqs[1])];
-        let port = context.port(context.port_num()).unwrap();
-        let own = AddressVector {
-            dgid: port.gid,
-            dlid: port.lid,
-            port: context.port_num(),
-        };
         let two = Two {
             station,
             cqs,
             mrs,
             qps,
-            mtu: port.active_mtu,
-            own,
+            way: Loop::of(context),
         };
         two.join(0, qp_type, RetryCount::MAX);
         two.join(1, qp_type, RetryCount::MAX);
@@ -81,24 +117,8 @@ impl<'s, 'y> Two<'s, 'y> {
 
     /// Brings queue pair `end` to RTS, connected with the other one.
     pub(crate) fn join(&self, end: usize, qp_type: QpType, rnr_retry: RetryCount) {
-        let qp = &self.qps[end];
-        let mut init = QpAttr::to_init(self.own.port, AccessFlags::all());
-        let mut rtr = QpAttr::to_rtr(self.own, self.qps[1 - end].qpn(), Psn::new(5), self.mtu);
-        let mut rts = QpAttr::to_rts(Psn::new(5));
-        rts.rnr_retry = Some(rnr_retry);
-        rts.retry_cnt = RetryCount::new(1);
-        if qp_type == QpType::Ud {
-            (init.access, init.qkey) = (None, Some(QKEY));
-            rtr = QpAttr::to(QpState::Rtr);
-        }
-        if qp_type != QpType::Rc {
-            (rtr.max_dest_rd_atomic, rtr.min_rnr_timer) = (None, None);
-            rts = QpAttr::to(QpState::Rts);
-            rts.sq_psn = Some(Psn::new(5));
-        }
-        for attr in [init, rtr, rts] {
-            qp.modify(&attr).unwrap();
-        }
+        let (qp, peer) = (&self.qps[end], &self.qps[1 - end]);
+        self.way.join(qp, peer, qp_type, rnr_retry);
     }
 
     pub(crate) fn post(&self, operation: Operation, length: u32, flags: SendFlags) {
