@@ -178,9 +178,9 @@ impl BareDevice {
             committed: Time::ZERO,
             window,
             times: times(p, window.placement),
-            max_payload: p.pcie.max_payload_bytes as u64,
-            max_read_request: p.pcie.max_read_request_bytes as u64,
-            page: p.iommu.page_bytes as u64,
+            max_payload: p.pcie.max_payload_bytes.into(),
+            max_read_request: p.pcie.max_read_request_bytes.into(),
+            page: p.iommu.page_bytes.into(),
             random: seed.stream("addresses", 0),
         };
         device.prepare();

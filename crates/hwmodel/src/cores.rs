@@ -25,7 +25,7 @@ impl Core {
         Core {
             llc: ns(p.memory.llc_ns),
             dram: ns(p.memory.dram_ns),
-            line_fills: p.cpu.line_fills as u64,
+            line_fills: p.cpu.line_fills.into(),
             request: ns(p.cpu.request_ns),
             lookup: ns(p.cpu.lookup_ns),
             atomic: ns(p.cpu.atomic_ns),
@@ -118,7 +118,7 @@ mod tests {
             let from = Level::Memory;
             core.time(Work::Load { lines, from })
         };
-        let fills = p.cpu.line_fills as u32;
+        let fills = p.cpu.line_fills;
         assert_eq!(load(0), Span::ZERO);
         assert_eq!(load(1), ns(p.memory.dram_ns));
         assert_eq!(load(fills), load(1));

@@ -314,7 +314,7 @@ fn times(p: &Params, byte: ByteTime) -> Times {
         uncached: ns(m.dram_ns),
         read_cached: ns(m.dma_ns),
         read_uncached: ns(m.dma_ns + m.dma_dram_extra_ns),
-        backlog: byte.of(p.link.buffer_bytes as u64),
+        backlog: byte.of(p.link.buffer_bytes.into()),
     }
 }
 

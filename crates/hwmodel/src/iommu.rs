@@ -21,10 +21,10 @@ impl Iommu {
     /// `random` is a seed.
     pub(crate) fn new(params: &Params, random: u64) -> Self {
         Iommu {
-            page: params.page_bytes as u64,
+            page: params.page_bytes.into(),
             kept: Cache::new(params.tlb_entries as usize, random),
             walks: Slots::new(params.walks as usize),
-            walk: ns(params.walk_levels * params.walk_read_ns),
+            walk: ns(params.walk_read_ns) * u64::from(params.walk_levels),
         }
     }
 
@@ -46,11 +46,11 @@ mod tests {
 
     fn iommu() -> Iommu {
         let params = Params {
-            page_bytes: 4096.0,
-            tlb_entries: 64.0,
-            walk_levels: 4.0,
+            page_bytes: 4096,
+            tlb_entries: 64,
+            walk_levels: 4,
             walk_read_ns: 50.0,
-            walks: 2.0,
+            walks: 2,
         };
         Iommu::new(&params, 5)
     }

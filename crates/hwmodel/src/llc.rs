@@ -243,7 +243,7 @@ fn mixed(mut bits: u64) -> u64 {
 
 /// Sets, ways, and those of the ways that devices may fill.
 fn shape(memory: &Memory) -> (u64, usize, usize) {
-    let ways = (memory.llc_ways as usize).max(1);
+    let ways = memory.llc_ways as usize;
     let lines = (memory.llc_mib * f64::from(1 << 20)) as u64 / LINE;
     let sets = (lines / ways as u64).max(1);
     (sets, ways, (memory.ddio_ways as usize).min(ways))
@@ -254,10 +254,10 @@ mod tests {
     use super::*;
 
     /// One MiB in 16 ways: 1024 sets.
-    fn llc(device_ways: f64) -> Llc {
+    fn llc(device_ways: u32) -> Llc {
         let memory = Memory {
             llc_mib: 1.0,
-            llc_ways: 16.0,
+            llc_ways: 16,
             ddio_ways: device_ways,
             ..Memory::default()
         };
@@ -275,22 +275,22 @@ mod tests {
 
     #[test]
     fn cores_use_all_of_it_and_devices_write_into_their_share() {
-        let mut all = llc(2.0);
+        let mut all = llc(2);
         assert_eq!((all.capacity(), all.device_capacity()), (16_384, 2_048));
         assert!(second_round(8_192, |line| all.core(line, Access::Load)) > 0.97);
-        let mut share = llc(2.0);
+        let mut share = llc(2);
         assert!(second_round(256, |line| share.dma_write(line)) > 0.95);
         // As many lines as places: where the hash puts more than two into a set, some go.
         let some = second_round(2_048, |line| share.dma_write(line));
         assert!((0.5..0.7).contains(&some), "{some}");
         assert!(second_round(16_384, |line| share.dma_write(line)) < 0.05);
-        let mut half = llc(8.0);
+        let mut half = llc(8);
         assert!(second_round(4_096, |line| half.dma_write(line)) > 0.9);
     }
 
     #[test]
     fn device_writes_hit_where_a_core_put_the_line() {
-        let mut llc = llc(2.0);
+        let mut llc = llc(2);
         for line in 0..8_192 {
             llc.core(Line(line), Access::Load);
         }
@@ -300,7 +300,7 @@ mod tests {
 
     #[test]
     fn devices_evict_only_from_their_ways() {
-        let mut llc = llc(2.0);
+        let mut llc = llc(2);
         for line in 0..65_536 {
             llc.core(Line(line), Access::Load);
         }
@@ -315,7 +315,7 @@ mod tests {
 
     #[test]
     fn reads_of_devices_bring_nothing_and_without_ways_writes_take_the_line_away() {
-        let mut llc = llc(0.0);
+        let mut llc = llc(0);
         assert_eq!(llc.dma_read(Line(5)), Found::Absent);
         assert!(!llc.holds(Line(5)));
         llc.core(Line(5), Access::Load);
@@ -328,8 +328,8 @@ mod tests {
     fn what_was_written_leaves_dirty_and_what_was_read_clean() {
         let memory = Memory {
             llc_mib: 64.0 / f64::from(1 << 20),
-            llc_ways: 1.0,
-            ddio_ways: 1.0,
+            llc_ways: 1,
+            ddio_ways: 1,
             ..Memory::default()
         };
         // One line.

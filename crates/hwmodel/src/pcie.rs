@@ -66,8 +66,8 @@ pub(crate) struct Pcie {
 }
 
 /// Bandwidth of a lane in each direction, after encoding, in bytes per second.
-fn lane(generation: f64) -> f64 {
-    match generation as u32 {
+fn lane(generation: u32) -> f64 {
+    match generation {
         1 => 2.5e9 * 8.0 / 10.0 / 8.0,
         2 => 5e9 * 8.0 / 10.0 / 8.0,
         3 => 8e9 * 128.0 / 130.0 / 8.0,
@@ -82,7 +82,7 @@ impl Pcie {
     pub(crate) fn new(params: &Params) -> Self {
         // Frames are 2 B shorter on the links with 8b/10b encoding: one start and one end symbol
         // instead of a token of four bytes.
-        let overhead = if params.generation < 3.0 {
+        let overhead = if params.generation < 3 {
             Overhead {
                 request: 24,
                 completion: 20,
@@ -93,7 +93,7 @@ impl Pcie {
                 completion: 22,
             }
         };
-        let bandwidth = lane(params.generation) * params.lanes * params.efficiency;
+        let bandwidth = lane(params.generation) * f64::from(params.lanes) * params.efficiency;
         Pcie {
             up: Server::default(),
             down: Server::default(),
@@ -104,9 +104,9 @@ impl Pcie {
             tags: Slots::new(params.read_tags as usize),
             byte: ByteTime::of_rate(bandwidth),
             overhead,
-            max_payload: params.max_payload_bytes as u64,
-            max_read_request: params.max_read_request_bytes as u64,
-            completion: params.completion_bytes as u64,
+            max_payload: params.max_payload_bytes.into(),
+            max_read_request: params.max_read_request_bytes.into(),
+            completion: params.completion_bytes.into(),
             one_way: Span::from_secs_f64(params.one_way_ns * 1e-9),
             traffic: Traffic::default(),
             trace: Tracer::default(),
@@ -255,16 +255,16 @@ impl Pcie {
 mod tests {
     use super::*;
 
-    fn link(generation: f64, lanes: f64, efficiency: f64) -> Pcie {
+    fn link(generation: u32, lanes: u32, efficiency: f64) -> Pcie {
         Pcie::new(&Params {
             generation,
             lanes,
-            max_payload_bytes: 256.0,
-            max_read_request_bytes: 512.0,
-            completion_bytes: 128.0,
+            max_payload_bytes: 256,
+            max_read_request_bytes: 512,
+            completion_bytes: 128,
             efficiency,
             one_way_ns: 100.0,
-            read_tags: 64.0,
+            read_tags: 64,
         })
     }
 
@@ -279,13 +279,11 @@ mod tests {
     #[test]
     fn bandwidths_are_those_of_the_generations() {
         // Kalia et al., ATC 2016, Fig. 2a: 500 and 984.6 MB/s a lane.
-        assert_eq!(lane(2.0), 500e6);
-        assert!((lane(3.0) - 984.6e6).abs() < 0.1e6);
+        assert_eq!(lane(2), 500e6);
+        assert!((lane(3) - 984.6e6).abs() < 0.1e6);
         // Computed with pcie-bench's pcie-model for payloads of 256 B: 28.68, 57.88, 113.70 Gb/s
         // (with its acknowledgements, 2 to 5 %).
-        for (generation, lanes, expected) in
-            [(2.0, 8.0, 28.68), (3.0, 8.0, 57.88), (3.0, 16.0, 113.70)]
-        {
+        for (generation, lanes, expected) in [(2, 8, 28.68), (3, 8, 57.88), (3, 16, 113.70)] {
             let found = gbps(&mut link(generation, lanes, 1.0), 256);
             assert!(
                 (found / expected - 1.0).abs() < 0.03,
@@ -296,7 +294,7 @@ mod tests {
 
     #[test]
     fn a_read_takes_its_round_trip_and_tags_bound_how_many_overlap() {
-        let mut link = link(3.0, 8.0, 1.0);
+        let mut link = link(3, 8, 1.0);
         let latency = Span::from_ns(200);
         let one = link.read(Time::ZERO, Span::ZERO, 64, latency).last - Time::ZERO;
         assert!(
@@ -313,7 +311,7 @@ mod tests {
 
     #[test]
     fn long_reads_stream_behind_their_first_completion() {
-        let mut link = link(3.0, 8.0, 1.0);
+        let mut link = link(3, 8, 1.0);
         let arrival = link.read(Time::ZERO, Span::ZERO, 65_536, Span::from_ns(200));
         let stream = arrival.last - arrival.first;
         // 65536 B in completions of 128 + 22 B at 7.877 GB/s.

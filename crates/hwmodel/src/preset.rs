@@ -407,10 +407,9 @@ impl Reader<'_> {
             let expected = format!("kind = \"{}\" has no such parameter", preset.kind.name());
             return Err(self.impossible(field.path, value.to_string(), expected, at));
         }
-        if !(field.min..=field.max).contains(&value) {
-            let range = format!("{} to {}", field.min, field.max);
-            return Err(self.impossible(field.path, value.to_string(), range, at));
-        }
+        let value = field
+            .check(value)
+            .map_err(|expected| self.impossible(field.path, value.to_string(), expected, at))?;
         (field.set)(&mut preset.params, value);
         preset.sources.insert(field.path, source.to_owned());
         Ok(())
@@ -505,6 +504,12 @@ mod tests {
                 "{start}\ntx_ns = {{ value = -3, source = \"x\" }}"
             )),
             "mine.toml:5: nic.tx_ns = -3 is impossible: 0 to 100000"
+        );
+        assert_eq!(
+            refusal(&format!(
+                "{start}gathers = {{ value = 1.5, source = \"x\" }}"
+            )),
+            "mine.toml:4: nic.gathers = 1.5 is impossible: a whole number, 1 to 4096"
         );
         assert_eq!(
             refusal(&format!("{start}tx_ns = 3")),

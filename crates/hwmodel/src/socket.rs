@@ -39,7 +39,7 @@ impl Socket {
             let machine = &fabric.machines[fabric.ends[end].machine as usize];
             let tcp = &machine.preset.params.tcp;
             (
-                tcp.window_bytes as u64,
+                tcp.window_bytes.into(),
                 machine.largest_piece(),
                 crate::rate::ns(tcp.process_ns),
                 tcp.copy_byte_ns,

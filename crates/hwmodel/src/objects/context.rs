@@ -73,7 +73,7 @@ impl ModelContext {
     fn has_dc(&self) -> bool {
         self.with(|fabric, _| {
             let machine = &fabric.machines[self.machine as usize];
-            machine.preset.params.nic.dc_contexts >= 1.0
+            machine.preset.params.nic.dc_contexts > 0
         })
     }
 
@@ -383,7 +383,7 @@ impl ModelContext {
             let index = fabric.qps.len() as u32;
             let limit = self.caps.max_qp;
             let machine = &mut fabric.machines[self.machine as usize];
-            let max = machine.preset.params.nic.max_inline_recv_bytes as u32;
+            let max = machine.preset.params.nic.max_inline_recv_bytes;
             if max_inl_recv > max {
                 return Err(CreateError::OutOfRange {
                     what: "max_inl_recv",
@@ -399,7 +399,7 @@ impl ModelContext {
                 limit: limit.into(),
             })?;
             machine.numbers.push(index);
-            let own = machine.preset.params.nic.blueflame_registers as u32;
+            let own = machine.preset.params.nic.blueflame_registers;
             let registers = &mut machine.registers[self.number as usize];
             registers.used += 1;
             let shared = registers.used > own;

@@ -231,13 +231,13 @@ impl Machine {
             link: LinkTimes {
                 byte: ByteTime::of_rate(p.link.gbps * 1e9 / 8.0),
                 cable: ns(p.link.cable_ns),
-                switches: p.link.switches as u64,
+                switches: p.link.switches.into(),
                 switch: ns(p.link.switch_ns),
-                backlog: ByteTime::of_rate(p.link.gbps * 1e9 / 8.0).of(p.link.buffer_bytes as u64),
+                backlog: ByteTime::of_rate(p.link.gbps * 1e9 / 8.0).of(p.link.buffer_bytes.into()),
             },
             pcie,
             interrupts: Server::default(),
-            memory: Memory::new(index, p.nic.page_bytes as u64),
+            memory: Memory::new(index, p.nic.page_bytes.into()),
             placement,
             root,
             roles: 0,
@@ -272,7 +272,7 @@ impl Machine {
     /// Roles are put on the cores of a socket in turn, and work all the time: who waits polls.
     pub(crate) fn pace(&self, place: Option<u32>) -> Pace {
         let cpu = &self.preset.params.cpu;
-        let cores = (cpu.cores as u32).max(1);
+        let cores = cpu.cores;
         let Some(place) = place else {
             return Pace::ALONE;
         };
@@ -293,7 +293,7 @@ impl Machine {
 
     pub(crate) fn mtu(&self) -> PathMtu {
         use PathMtu::{B256, B512, B1024, B2048, B4096};
-        let bytes = self.preset.params.link.mtu_bytes as u64;
+        let bytes = u64::from(self.preset.params.link.mtu_bytes);
         [B4096, B2048, B1024, B512]
             .into_iter()
             .find(|mtu| mtu.bytes().get() <= bytes)
@@ -333,7 +333,7 @@ impl Machine {
 
     /// Whether one request goes by MMIO.
     pub(crate) fn by_mmio(&self, wqe: &Wqe) -> bool {
-        let fits = wqe.lines * LINE <= self.preset.params.nic.blueflame_bytes as u64;
+        let fits = wqe.lines * LINE <= u64::from(self.preset.params.nic.blueflame_bytes);
         match self.preset.driver {
             Driver::Mlx4Upstream => {
                 fits && (wqe.inline.is_some() || matches!(wqe.operation, Operation::RdmaRead(_)))
@@ -353,7 +353,8 @@ impl Machine {
             return Span::ZERO;
         }
         self.nic.counts.context_misses += 1;
-        self.pcie.traffic.read_lines += (self.preset.params.nic.context_bytes as u64).div_ceil(64);
+        self.pcie.traffic.read_lines +=
+            u64::from(self.preset.params.nic.context_bytes).div_ceil(64);
         self.nic.times.context_miss
     }
 
@@ -436,7 +437,7 @@ fn caps(p: &Params) -> DeviceCaps {
         max_mr: 1 << 16,
         max_mr_size: adverb_units::Bytes::mib(16 * 1024),
         max_qp_rd_atom: p.nic.max_rd_atomic as u8,
-        max_inline_data: p.nic.max_inline_bytes as u32,
+        max_inline_data: p.nic.max_inline_bytes,
         max_srq: 1 << 16,
         max_srq_wr: 1 << 15,
         max_srq_sge: 16,
@@ -484,13 +485,13 @@ fn nic_times(p: &Params, round_trip: Span) -> NicTimes {
         recv: period(n.recv_mops),
         recv_header_only: period(n.recv_header_only_mops),
         response: period(n.response_mops),
-        context_miss: context / (n.context_fetches as u64).max(1),
+        context_miss: context / u64::from(n.context_fetches),
         command: ns(n.command_ns),
         drain: ns(n.tx_ns + n.rx_ns) + round_trip,
         exception: context,
         context_made: ns(n.context_load_ns),
-        context_making: ns(n.context_load_ns) / (n.context_fetches as u64).max(1),
-        wqe_miss: round_trip / (n.wqe_fetches as u64).max(1),
+        context_making: ns(n.context_load_ns) / u64::from(n.context_fetches),
+        wqe_miss: round_trip / u64::from(n.wqe_fetches),
         atomic: round_trip + ns(n.atomic_ns),
     }
 }
@@ -504,7 +505,7 @@ fn nic(p: &Params, times: NicTimes, random: u64) -> Nic {
         tx: Server::default(),
         rx: Server::default(),
         promised: Server::default(),
-        dc_contexts: super::dc::Contexts::new(n.dc_contexts as u32),
+        dc_contexts: super::dc::Contexts::new(n.dc_contexts),
         translations: Cache::new(n.translation_entries as usize, !random),
         commands: Server::default(),
         contexts: Cache::new(n.context_entries as usize, random),

@@ -218,7 +218,7 @@ impl Fabric {
         wqe.status = Some(status);
         wqe.completed = at;
         if !status.is_success() || wqe.flags.contains(SendFlags::SIGNALED) {
-            let bytes = machine.preset.params.nic.cqe_bytes as u64;
+            let bytes = u64::from(machine.preset.params.nic.cqe_bytes);
             let now = agenda.now();
             let cqe = machine.pcie.about(Subject::Cqe);
             wqe.completed = cqe.write(now, at - now, bytes);

@@ -93,7 +93,7 @@ impl Fabric {
         if receives {
             // The receive's WQE: four to a line, read ahead.
             host.pcie.traffic.read_lines += 1;
-            let bytes = host.preset.params.nic.cqe_bytes as u64 + beyond_cqe(inline);
+            let bytes = u64::from(host.preset.params.nic.cqe_bytes) + beyond_cqe(inline);
             let cqe = host.pcie.about(Subject::Cqe);
             visible = cqe.write(now, passed - now, bytes).max(visible);
         }

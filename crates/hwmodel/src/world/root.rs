@@ -104,7 +104,7 @@ impl Root {
     pub(crate) fn new(p: &Params, placement: Placement, stream: impl Fn(&str) -> Random) -> Self {
         let flow = if placement.is_remote() {
             Flow::Across
-        } else if p.memory.ddio_ways > 0.0 {
+        } else if p.memory.ddio_ways > 0 {
             Flow::Allocate
         } else {
             Flow::Bypass
@@ -140,8 +140,8 @@ impl Root {
         let Work::Walk { bytes, access } = load.work else {
             return;
         };
-        let cores = p.cpu.cores as u32;
-        let cpus = cores * p.cpu.threads_per_core as u32;
+        let cores = p.cpu.cores;
+        let cpus = cores * p.cpu.threads_per_core;
         let nodes = if load.node == Node::Both { 2 } else { 1 };
         let transfer = ns(p.memory.line_transfer_ns);
         let across = transfer + ns(p.memory.dma_numa_extra_ns);
@@ -241,7 +241,7 @@ mod tests {
     use super::*;
     use crate::preset::Preset;
 
-    fn root(placement: Placement, ways: f64) -> Root {
+    fn root(placement: Placement, ways: u32) -> Root {
         let mut params = Preset::built_in("cx3").unwrap().params;
         params.memory.ddio_ways = ways;
         Root::new(&params, placement, |name| Seed(1).stream(name, 0))
@@ -257,7 +257,7 @@ mod tests {
 
     #[test]
     fn a_buffer_in_memory_comes_into_the_share_as_it_is_written() {
-        let mut cold = root(Placement::Memory, 2.0);
+        let mut cold = root(Placement::Memory, 2);
         assert!(!cold.keeps(lines(0, 1)), "it lies in memory");
         assert_eq!(cold.write(lines(0, 8), Time::ZERO), Span::ZERO);
         assert!(cold.keeps(lines(0, 8)));
@@ -276,7 +276,7 @@ mod tests {
     fn what_falls_out_of_the_share_goes_to_memory() {
         // 2 of 20 ways of 20 MiB.
         let share = (2 << 20) / LINE as usize;
-        let mut cold = root(Placement::Memory, 2.0);
+        let mut cold = root(Placement::Memory, 2);
         for line in 0..4 * share {
             cold.write(lines(line, 1), Time::ZERO);
         }
@@ -293,9 +293,9 @@ mod tests {
     #[test]
     fn without_ddio_or_beside_a_cached_buffer_there_is_no_share() {
         for (placement, ways) in [
-            (Placement::Memory, 0.0),
-            (Placement::Cached, 2.0),
-            (Placement::RemoteMemory, 2.0),
+            (Placement::Memory, 0),
+            (Placement::Cached, 2),
+            (Placement::RemoteMemory, 2),
         ] {
             let mut root = root(placement, ways);
             root.write(lines(0, 4), Time::ZERO);

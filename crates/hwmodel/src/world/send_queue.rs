@@ -37,9 +37,9 @@ pub(crate) struct Wqes {
 impl Wqes {
     pub(crate) fn new(n: &params::Nic) -> Self {
         Wqes {
-            entries: n.wqe_entries as u64,
+            entries: n.wqe_entries.into(),
             came: 0,
-            read_bytes: n.wqe_read_bytes as u64,
+            read_bytes: n.wqe_read_bytes.into(),
         }
     }
 

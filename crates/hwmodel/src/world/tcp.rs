@@ -73,7 +73,7 @@ fn peer(end: u32) -> u32 {
 /// Payload of a frame.
 fn segment(machine: &Machine) -> u64 {
     let ip = match machine.preset.link_layer {
-        LinkLayer::InfiniBand => machine.preset.params.link.mtu_bytes as u64 - IPOIB,
+        LinkLayer::InfiniBand => u64::from(machine.preset.params.link.mtu_bytes) - IPOIB,
         _ => header::ETHERNET_MTU,
     };
     ip - TCP_IP
@@ -92,7 +92,7 @@ fn wire_bytes(machine: &Machine, bytes: u64) -> u64 {
 impl Machine {
     /// Largest piece that the kernel hands to the NIC.
     pub(crate) fn largest_piece(&self) -> u64 {
-        let offered = self.preset.params.tcp.piece_bytes as u64;
+        let offered = u64::from(self.preset.params.tcp.piece_bytes);
         offered.max(segment(self))
     }
 }

@@ -42,7 +42,7 @@ fn network(network: &Network, preset: &Preset) -> Vec<(&'static str, f64)> {
     overrides.extend(gbps.map(|gbps| ("link.gbps", gbps)));
     // One of the testbed's places in the network is a switch nearer than the preset's (schema.md).
     let is_nearer = network.session.as_deref() == Some("B");
-    let switches = (link.switches - f64::from(u8::from(is_nearer))).max(0.0);
+    let switches = f64::from(link.switches.saturating_sub(is_nearer.into()));
     if is_nearer {
         overrides.push(("link.switches", switches));
     }

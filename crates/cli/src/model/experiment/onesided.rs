@@ -136,7 +136,7 @@ fn puts(experiment: &Experiment, (ratio, threads): (f64, u32)) -> Result<Puts, R
     if ratio <= 0.0 || p.operation.opcode == Some(Opcode::ReadAndFetchAdd) {
         return Ok(Puts::Lock);
     }
-    let all = preset(experiment)?.params.cpu.cores as u32;
+    let all = preset(experiment)?.params.cpu.cores;
     let cores = p.parties.cores.filter(|cores| *cores > 0).unwrap_or(all);
     let value = p.operation.size.map_or(VALUE, Bytes::get);
     Ok(Puts::Ask {
