@@ -85,30 +85,64 @@ impl<'w, S: Station> Requester<'w, S> {
             self.read_and_look(watch)?;
             return self.drain(watch);
         }
-        let mut completed = self.load.limits.per_qp;
         while self.now < watch.until {
-            let list = match self.load.refill {
-                Refill::List => completed,
-                _ => self.load.list(),
-            };
-            while self.may_post(list) {
-                let link = self.choose(list);
-                self.post(link, list)?;
-                if self.load.refill == Refill::List {
-                    break;
-                }
+            match self.load.refill {
+                Refill::List => self.fill_links()?,
+                Refill::Continuous | Refill::Window => self.fill()?,
             }
-            completed = match self.load.refill {
-                Refill::Window => {
-                    while self.under_way > 0 {
-                        self.reap(watch)?;
-                    }
-                    self.load.list()
-                }
-                _ => self.reap(watch)?,
-            };
+            self.reap(watch)?;
+            while self.load.refill == Refill::Window && self.signaled > 0 {
+                self.reap(watch)?;
+            }
         }
         self.drain(watch)
+    }
+
+    /// Posts lists while there is room.
+    fn fill(&mut self) -> Result<(), PatternError> {
+        let list = self.load.list();
+        while self.may_post(list) {
+            let link = self.choose(list);
+            self.post(link, list)?;
+        }
+        self.fill_silent_links(list)
+    }
+
+    /// Where nothing that is under way asks for a completion, a shorter list is the only way on.
+    fn fill_silent_links(&mut self, list: u32) -> Result<(), PatternError> {
+        // A single request finds room wherever there is any.
+        let links = if list > 1 { self.tracks.len() } else { 0 };
+        for link in 0..links {
+            let track = &self.tracks[link];
+            let is_silent = track.under_way > 0 && track.under_way == track.unsignaled;
+            let room = self.room(link);
+            if is_silent && (1..list).contains(&room) {
+                self.post(link, room)?;
+            }
+        }
+        if self.signaled == 0 {
+            let link = self.choose(1);
+            self.post(link, list.min(self.room(link)))?;
+        }
+        Ok(())
+    }
+
+    /// Posts all that each link has room for, in one list.
+    fn fill_links(&mut self) -> Result<(), PatternError> {
+        for link in 0..self.tracks.len() {
+            let room = self.room(link);
+            if room > 0 {
+                self.post(link, room)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Requests that may still be posted over a link.
+    fn room(&self, link: usize) -> u32 {
+        let limits = &self.load.limits;
+        let of_link = limits.per_qp - self.tracks[link].under_way;
+        of_link.min(limits.per_member - self.under_way)
     }
 
     fn may_post(&self, list: u32) -> bool {

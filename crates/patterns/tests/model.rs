@@ -583,3 +583,50 @@ fn an_atomic_behind_a_lock_holds_up_those_behind_it() {
     assert!((4.0..8.0).contains(&(some / one)), "{some} / {one}");
     assert!(many > 2.0 * some, "{many} / {some}");
 }
+
+#[test]
+fn lists_that_a_small_window_has_no_room_for_go_on() {
+    let windows = [
+        (Refill::Continuous, 5),
+        (Refill::Continuous, 20),
+        (Refill::Window, 100),
+    ];
+    for (refill, per_member) in windows {
+        let load = Load {
+            posting: Posting::List(16),
+            signaled_every: 32,
+            refill,
+            limits: Limits {
+                per_qp: 64,
+                per_member,
+                rd_atomic: 16,
+            },
+            ..Load::new(Request::Write, 8)
+        };
+        let (tallies, _) = on_model("cx3", &Pattern::outbound(Transport::Rc, &load, OUTBOUND));
+        assert!(rate(&tallies) > 1e6, "{refill:?} {per_member}: {tallies:?}");
+    }
+}
+
+#[test]
+fn lists_fill_every_queue_pair() {
+    let rate_of = |qps| {
+        let load = Load {
+            refill: Refill::List,
+            limits: Limits {
+                per_qp: 2,
+                per_member: u32::MAX,
+                rd_atomic: 2,
+            },
+            ..Load::new(Request::Read, 8)
+        };
+        let shape = Outbound { qps, ..OUTBOUND };
+        let (tallies, _) = on_model("cx3", &Pattern::outbound(Transport::Rc, &load, shape));
+        rate(&tallies)
+    };
+    let (one, four) = (rate_of(1), rate_of(4));
+    assert!(
+        four > 2.0 * one,
+        "{four} with four queue pairs, {one} with one"
+    );
+}
