@@ -55,6 +55,8 @@ pub struct Piece {
 pub struct Member {
     /// Which machine it runs on, from 0.
     pub machine: u32,
+    /// Transport of its queue pairs.
+    pub transport: Transport,
     /// Its links. Two members that are linked several times pair them in order.
     pub links: Vec<Link>,
     /// What it does.
@@ -76,7 +78,7 @@ pub enum Landing {
 /// A program of several machines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pattern {
-    /// Transport of all queue pairs.
+    /// Transport of the members that are added.
     pub transport: Transport,
     /// How members wait for completions.
     pub wait: Wait,
@@ -101,6 +103,7 @@ impl Pattern {
     pub fn add(&mut self, machine: u32, part: Part, memory: u64) -> RoleId {
         self.members.push(Member {
             machine,
+            transport: self.transport,
             links: Vec::new(),
             part,
             memory,

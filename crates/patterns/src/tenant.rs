@@ -12,14 +12,10 @@ use crate::pattern::{Outbound, Part, Pattern};
 use crate::wiring::Wiring;
 
 impl Pattern {
-    /// Two programs at a time on the same machines: this one's members come first. They talk over the
-    /// same transport and wait in this one's way.
-    ///
-    /// # Panics
-    /// If the transports differ.
+    /// Two programs at a time on the same machines: this one's members come first. Each talks over its
+    /// own transport; both wait in this one's way.
     #[must_use]
     pub fn beside(mut self, tenant: Pattern) -> Self {
-        assert_eq!(self.transport, tenant.transport, "one transport a pattern");
         let moved = self.members.len() as u32;
         self.members
             .extend(tenant.members.into_iter().map(|mut member| {
@@ -32,8 +28,8 @@ impl Pattern {
     }
 
     /// On each of `machines` a member registers and deregisters `region` bytes, again and again.
-    pub fn churn(transport: Transport, machines: u32, region: u64) -> Self {
-        let mut pattern = Pattern::new(transport);
+    pub fn churn(machines: u32, region: u64) -> Self {
+        let mut pattern = Pattern::new(Transport::Rc);
         for machine in 0..machines {
             pattern.add(machine, Part::Churn { region }, 64);
         }
@@ -41,9 +37,9 @@ impl Pattern {
     }
 
     /// As [`Pattern::outbound`], but nobody ever posts a receive: messages find none, and are sent again
-    /// and again.
-    pub fn stranded(transport: Transport, load: &Load, shape: Outbound) -> Self {
-        let mut pattern = Pattern::outbound(transport, load, shape);
+    /// and again, which RC alone does.
+    pub fn stranded(load: &Load, shape: Outbound) -> Self {
+        let mut pattern = Pattern::outbound(Transport::Rc, load, shape);
         for member in &mut pattern.members {
             match &member.part {
                 Part::Request(load) => member.part = Part::Strand(load.clone()),

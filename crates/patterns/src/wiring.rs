@@ -174,7 +174,7 @@ impl<C: Context> Wiring<C> {
         pattern: &Pattern,
         member: &Member,
     ) -> Result<Self, PatternError> {
-        let depths = Depths::of(&member.part, pattern.transport);
+        let depths = Depths::of(&member.part, member.transport);
         Self::with_depths(station, pattern, member, depths)
     }
 
@@ -185,7 +185,7 @@ impl<C: Context> Wiring<C> {
         member: &Member,
         depths: Depths,
     ) -> Result<Self, PatternError> {
-        let transport = pattern.transport;
+        let transport = member.transport;
         let context = station.context();
         let caps = context.caps();
         let port = context.port(context.port_num())?;

@@ -440,14 +440,16 @@ fn a_second_tenant_is_in_the_way_of_the_first() {
         &load(Request::CompareSwap, 8),
         TENANT,
     )));
-    let (churning, counters) = beside(Some(Pattern::churn(Transport::Rc, 2, 1 << 20)));
+    // A tenant over a transport of its own: swaps are RC's, whatever the victim's is.
+    let datagrams = Pattern::outbound(Transport::Ud, &load(Request::Send, 8), TENANT);
+    let swaps = Pattern::outbound(Transport::Rc, &load(Request::CompareSwap, 8), TENANT);
+    let victims = datagrams.members.len();
+    let (tallies, _) = on_model("cx5", &datagrams.beside(swaps));
+    assert!(rate(&tallies[..victims]) > 0.0 && rate(&tallies[victims..]) > 0.0);
+    let (churning, counters) = beside(Some(Pattern::churn(2, 1 << 20)));
     let misses = counters["translation_cache_misses"];
     assert!(misses > before, "{misses} misses after {before}");
-    let (stranding, counters) = beside(Some(Pattern::stranded(
-        Transport::Rc,
-        &load(Request::Send, 8),
-        TENANT,
-    )));
+    let (stranding, counters) = beside(Some(Pattern::stranded(&load(Request::Send, 8), TENANT)));
     assert!(counters["retransmissions"] > 100);
     for (tenant, rate) in [("cas", swapping), ("churn", churning), ("rnr", stranding)] {
         assert!(

@@ -4,7 +4,6 @@ use adverb_patterns::{Load, Pattern, Places, Request};
 use adverb_validate::{Budget, Experiment, Interferer, Refusal};
 use adverb_verbs::QpType;
 
-use super::cannot;
 use super::patterns::{WINDOW, figure, load, measure_first, posts, to_peers, transport};
 
 /// Memory of each tenant, in pages: of a NIC that keeps 1024 translations it misses the 17.2 % that
@@ -29,7 +28,6 @@ pub(super) fn victim(experiment: &Experiment, budget: &Budget) -> Result<f64, Re
     let alone = Pattern::outbound(transport, &load, shape);
     let victims = alone.members.len();
     let interferer = experiment.parameters.interferer;
-    let is_rc = transport == QpType::Rc;
     let other = |request| Load {
         request,
         size: 8,
@@ -40,25 +38,18 @@ pub(super) fn victim(experiment: &Experiment, budget: &Budget) -> Result<f64, Re
         Interferer::None => alone,
         Interferer::MrChurn => {
             let machines = alone.machines();
-            alone.beside(Pattern::churn(transport, machines, REGION))
+            alone.beside(Pattern::churn(machines, REGION))
         }
-        Interferer::Cas if is_rc => {
+        Interferer::Cas => {
             let swaps = other(Request::CompareSwap);
             // As many words as queue pairs: each swap finds what the one before has left.
             let swaps = Load {
                 places: Places::Own(64),
                 ..swaps
             };
-            alone.beside(Pattern::outbound(transport, &swaps, shape))
+            alone.beside(Pattern::outbound(QpType::Rc, &swaps, shape))
         }
-        Interferer::Rnr if is_rc => {
-            alone.beside(Pattern::stranded(transport, &other(Request::Send), shape))
-        }
-        tenant => {
-            return Err(cannot(format!(
-                "the model runs no second tenant {tenant:?} beside a victim over {transport}"
-            )));
-        }
+        Interferer::Rnr => alone.beside(Pattern::stranded(&other(Request::Send), shape)),
     };
     let measured = measure_first(experiment, &all, (posts, victims), WINDOW, budget)?;
     figure(experiment, &measured)
