@@ -389,3 +389,52 @@ fn a_data_file_is_a_users_own() {
         "{line}"
     );
 }
+
+#[test]
+fn rows_go_on_or_say_why_they_cannot() {
+    let place = Place::new();
+    let shipped = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../validate/data/calibration.csv"
+    );
+    let text = fs::read_to_string(shipped).unwrap();
+    let changed = |id: &str, from: &str, to: &str| {
+        let row = text.lines().find(|line| line.starts_with(id)).unwrap();
+        let changed = row.replacen(from, to, 1);
+        assert_ne!(changed, row);
+        changed
+    };
+    let rows = [
+        // A window that no whole number of lists fills.
+        changed(
+            "K16-020,",
+            ",16,continuous,16,4,127,,",
+            ",16,window,16,4,127,100,",
+        ),
+        changed("K16-015,", ",SEND,UD,32,", ",SEND,UD,8192,"),
+        changed("RB-ATOM-1,", ",FETCH_ADD,", ",SEND,"),
+        changed("RBS-apt11R-S32-V1", ",READ,RC,", ",SEND,RC,"),
+    ];
+    let header = text.lines().next().unwrap();
+    fs::write(
+        place.path("mine.csv"),
+        format!("{header}\n{}\n", rows.join("\n")),
+    )
+    .unwrap();
+    let run = place.run(&["model", "validate", "--data", "mine.csv", "--json"]);
+    let rows = run.ok().json();
+    assert!(
+        rows[0]["predicted"].as_f64().is_some_and(|rate| rate > 1e6),
+        "{}",
+        rows[0]
+    );
+    let reasons: Vec<_> = rows[1..]
+        .iter()
+        .map(|row| row["reason"].as_str().unwrap())
+        .collect();
+    assert_snapshot!(reasons.join("\n"), @"
+    a datagram of 8 KiB: the path MTU is 4 KiB
+    atomics with SEND, which is none
+    symmetric with SEND over RC: its threads post no receives
+    ");
+}

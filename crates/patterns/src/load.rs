@@ -28,6 +28,11 @@ pub enum Request {
 }
 
 impl Request {
+    /// Whether data of its own go out with it.
+    pub fn carries_payload(self) -> bool {
+        matches!(self, Request::Send | Request::Write | Request::WriteImm)
+    }
+
     /// Whether it consumes a receive of the peer's.
     pub fn needs_receive(self) -> bool {
         matches!(

@@ -15,9 +15,10 @@ mod sockets;
 mod tenants;
 
 use adverb_hwmodel::names;
+use adverb_patterns::PatternError;
 use adverb_sim::{Outcome, Resource};
 use adverb_studies::CellSpec;
-use adverb_units::{Span, Time};
+use adverb_units::{Bytes, Span, Time};
 use adverb_validate::{
     Budget, Experiment, Interferer, OverBudget, Prediction, Program, Refusal, Transport, near,
 };
@@ -129,8 +130,23 @@ fn check(experiment: &Experiment) -> Result<(), Refusal> {
     ];
     match lacks.into_iter().find(|(is_asked, _)| *is_asked) {
         Some((_, what)) => Err(cannot(format!("the model runs no program with {what}"))),
-        None => Ok(()),
+        None => check_datagram(experiment),
     }
+}
+
+/// Refuses datagrams of more than a packet, before anybody makes room for them.
+fn check_datagram(experiment: &Experiment) -> Result<(), Refusal> {
+    let operation = &experiment.parameters.operation;
+    let (Some(Transport::Ud), Some(size)) = (operation.transport, operation.size) else {
+        return Ok(());
+    };
+    let mtu = Bytes::new(preset(experiment)?.params.link.mtu_bytes.into());
+    if size <= mtu {
+        return Ok(());
+    }
+    Err(cannot(format!(
+        "a datagram of {size}: the path MTU is {mtu}"
+    )))
 }
 
 /// Whether the threads that post are on the peers.
@@ -166,6 +182,17 @@ fn unfinished(outcome: &Outcome) -> Refusal {
             Resource::Events(events) => OverBudget::Events(*events),
         }),
         Outcome::Finished | Outcome::Panicked { .. } => failed(outcome),
+    }
+}
+
+/// Why a member did not do its part: what the device refuses, the model cannot run.
+fn ended_by(error: &PatternError) -> Refusal {
+    use PatternError as E;
+    match error {
+        E::Create(_) | E::Register(_) | E::Post(_) | E::Count { .. } | E::Record { .. } => {
+            cannot(error.to_string())
+        }
+        _ => failed(error),
     }
 }
 

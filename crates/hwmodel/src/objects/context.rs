@@ -365,7 +365,7 @@ impl ModelContext {
         let is_dc = matches!(init.qp_type, QpType::Dci | QpType::Dct);
         if is_dc && !self.has_dc() {
             return Err(CreateError::Unsupported(Unsupported {
-                feature: "the dynamically connected transport",
+                feature: "dynamically connected transport",
                 device: self.name.0.clone(),
             }));
         }

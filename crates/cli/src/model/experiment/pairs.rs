@@ -2,7 +2,9 @@
 
 use adverb_hwmodel::Cluster;
 use adverb_results::{Completion, Metrics, Opcode, Posting, Signaling};
-use adverb_studies::{CellResult, CellSpec, Length, MAX_BUFFERS, Request, run_active, run_passive};
+use adverb_studies::{
+    CellResult, CellSpec, Fault, Length, MAX_BUFFERS, Request, RunError, run_active, run_passive,
+};
 use adverb_units::{Bytes, Span};
 use adverb_validate::{
     self as published, Budget, Experiment, Metric, PostList, Refill, Refusal, Side, Transport,
@@ -162,10 +164,18 @@ fn run(experiment: &Experiment, spec: CellSpec, budget: &Budget) -> Result<Metri
         return Err(unfinished(&outcome));
     };
     if let Some(Err(error)) = passive.take() {
-        return Err(failed(&error));
+        return Err(refused(&error));
     }
-    let CellResult { metrics, .. } = result.map_err(|e| failed(&e))?;
+    let CellResult { metrics, .. } = result.map_err(|e| refused(&e))?;
     Ok(metrics)
+}
+
+/// Why a cell did not run: what no device or no port of this kind could do, the model cannot.
+fn refused(error: &RunError) -> Refusal {
+    match &*error.fault {
+        Fault::Spec(reason) => cannot(reason.to_string()),
+        _ => failed(error),
+    }
 }
 
 fn one_way(metrics: &Metrics) -> Result<f64, Refusal> {

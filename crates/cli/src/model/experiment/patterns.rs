@@ -4,8 +4,9 @@ use std::num::NonZero;
 
 use adverb_hwmodel::Cluster;
 use adverb_patterns::{
-    Aim, Dc, Inbound, Landing, Limits, Load, Outbound, Part, Pattern, PatternError, Piece, Places,
-    Posting, Refill, Request, Schedule, Seen, Symmetric, Tally, Timing, Transport, Wait, run,
+    Aim, Dc, Inbound, Landing, Limits, Load, Member, Outbound, Part, Pattern, PatternError, Piece,
+    Places, Posting, Refill, Request, Schedule, Seen, Symmetric, Tally, Timing, Transport, Wait,
+    run,
 };
 use adverb_sim::Returned;
 use adverb_units::{Bytes, Span};
@@ -16,7 +17,7 @@ use adverb_verbs::{QpType, RoleId};
 
 use super::hosts::{placements, preset};
 use super::load;
-use super::{cannot, failed, no_metric, simulated, unfinished};
+use super::{cannot, ended_by, failed, no_metric, simulated, unfinished};
 
 /// Memory of each member, or as much as its requests need.
 const MEMORY: u64 = 2 << 20;
@@ -25,8 +26,10 @@ const MEMORY: u64 = 2 << 20;
 const MOST_OUTSTANDING: u32 = 1024;
 /// Room for the global routing header, before a datagram's payload.
 const GRH: u64 = 40;
-/// Receives that a member keeps posted.
+/// Receives that a member keeps posted, at most, and memory that their buffers take, if they are long.
 const RECEIVES: u32 = 2048;
+const RECEIVE_MEMORY: u64 = 64 << 20;
+const FEWEST_RECEIVES: u32 = 16;
 /// How long a program is measured, after half of it again to warm up.
 pub(super) const WINDOW: Span = Span::from_ms(1);
 /// Where fewer requests complete, or fewer than come in a bunch, the window is longer, up to a longest one.
@@ -106,6 +109,9 @@ pub(super) fn atomics(experiment: &Experiment, budget: &Budget) -> Result<f64, R
         },
         ..load(experiment)?
     };
+    if !matches!(load.request, Request::FetchAdd | Request::CompareSwap) {
+        return Err(cannot(format!("{}, which is none", named(experiment))));
+    }
     let shape = Inbound {
         memory: memory(experiment).max(counters.map_or(1, NonZero::get) * 8),
         ..from_peers(experiment, 0)
@@ -147,6 +153,12 @@ pub(super) fn symmetric(experiment: &Experiment, budget: &Budget) -> Result<f64,
         },
         ..load(experiment)?
     };
+    if load.request.needs_receive() && transport(experiment)? == QpType::Rc {
+        return Err(cannot(format!(
+            "{} over RC: its threads post no receives",
+            named(experiment)
+        )));
+    }
     if load.signaled_every > 1 && transport(experiment)? == QpType::Rc {
         if load.request == Request::Read && load.limits.per_member < u32::MAX {
             // Most completions do not show: the program looks at the data.
@@ -154,6 +166,11 @@ pub(super) fn symmetric(experiment: &Experiment, budget: &Budget) -> Result<f64,
         } else {
             // Nor can it count a window of them: only its queues bound it.
             load.limits.per_member = u32::MAX;
+        }
+        if p.queueing.outstanding.is_none() {
+            // Before it signals again it waits for the signal before: 2U - 1 unacknowledged requests.
+            load.limits.per_qp =
+                (2 * load.signaled_every.min(MOST_OUTSTANDING) - 1).min(MOST_OUTSTANDING);
         }
     }
     let shape = Symmetric {
@@ -190,6 +207,9 @@ fn memory(experiment: &Experiment) -> u64 {
 
 fn from_peers(experiment: &Experiment, receivers: u32) -> Inbound {
     let p = &experiment.parameters;
+    let buffer = p.operation.size.map_or(0, Bytes::get) + GRH;
+    let fit = u32::try_from(RECEIVE_MEMORY / buffer).unwrap_or(u32::MAX);
+    let depth = fit.clamp(FEWEST_RECEIVES, RECEIVES);
     let threads = p.parties.peer_threads.unwrap_or(1);
     Inbound {
         threads,
@@ -197,10 +217,9 @@ fn from_peers(experiment: &Experiment, receivers: u32) -> Inbound {
         qps: p.queueing.qps.unwrap_or(threads).max(threads),
         window: p.parties.peer_window.map(NonZero::get),
         receivers,
-        depth: RECEIVES,
+        depth,
         memory: if receivers > 0 {
-            let size = p.operation.size.map_or(0, Bytes::get);
-            memory(experiment).max(u64::from(RECEIVES) * (size + GRH))
+            memory(experiment).max(u64::from(depth) * buffer)
         } else {
             memory(experiment)
         },
@@ -250,9 +269,16 @@ fn request(experiment: &Experiment, size: u32) -> Result<Request, Refusal> {
         Some(O::Read) => Ok(Request::Read),
         Some(O::FetchAdd) => Ok(Request::FetchAdd),
         Some(O::Cas) => Ok(Request::CompareSwap),
-        Some(other) => Err(cannot(format!("{} with {other}", experiment.program))),
+        Some(_) => Err(cannot(named(experiment))),
         None => Err(cannot(format!("{} without an opcode", experiment.program))),
     }
+}
+
+/// The program and its operation, for refusals.
+fn named(experiment: &Experiment) -> String {
+    let opcode = experiment.parameters.operation.opcode;
+    let opcode = opcode.map_or_else(String::new, |opcode| opcode.to_string());
+    format!("{} with {opcode}", experiment.program)
 }
 
 /// Whom DC initiators address.
@@ -268,8 +294,10 @@ pub(super) fn load(experiment: &Experiment) -> Result<Load, Refusal> {
     let p = &experiment.parameters;
     let size = p.operation.size.map_or(0, Bytes::get);
     let size = u32::try_from(size).map_err(|_| cannot(format!("messages of {size} B")))?;
+    let request = request(experiment, size)?;
     Ok(Load {
-        inline: p.operation.inline == Some(true) && size > 0,
+        // What brings data back carries none.
+        inline: p.operation.inline == Some(true) && size > 0 && request.carries_payload(),
         signaled_every: count(p.posting.signaled_every, 1),
         posting: match p.posting.post_list {
             Some(PostList::Of(n)) if n.get() > 1 => Posting::List(n.get()),
@@ -290,7 +318,7 @@ pub(super) fn load(experiment: &Experiment) -> Result<Load, Refusal> {
             ..Load::new(Request::Read, 0).dc
         },
         places: Places::Own(load::distance(experiment)),
-        ..Load::new(request(experiment, size)?, size)
+        ..Load::new(request, size)
     })
 }
 
@@ -336,11 +364,12 @@ pub(super) fn measure_first(
     }
 }
 
-/// Requests that are under way where few of them show that they are done: what is measured is not
-/// steady before they all are.
+/// Requests of the measured members that are under way where few of them show that they are done: what
+/// is measured is not steady before they all are.
 fn bunched(pattern: &Pattern) -> u64 {
     let members = pattern.members.iter();
-    let each = members.map(|member| match &member.part {
+    let measured = members.filter(|member| is_measured(pattern, member));
+    let each = measured.map(|member| match &member.part {
         Part::Request(load) if load.signaled_every > 1 => {
             let links = member.links.len() as u64;
             let queues = links * u64::from(load.limits.per_qp);
@@ -406,8 +435,7 @@ fn measure_for(
     let ended: Option<Vec<_>> = tallies.iter().map(Returned::take).collect();
     let ended = ended.ok_or_else(|| unfinished(&outcome))?;
     for (member, tally) in pattern.members.iter().zip(all_well(ended)?).take(first) {
-        // Of equal machines, the first one is measured.
-        let is_measured = !is_symmetric(pattern) || member.machine == 0;
+        let is_measured = is_measured(pattern, member);
         if counts(&member.part) && is_measured {
             measured.add(&tally);
         }
@@ -427,14 +455,16 @@ fn all_well(ended: Vec<Result<Tally, PatternError>>) -> Result<Vec<Tally>, Refus
     let failures = || ended.iter().filter_map(|end| end.as_ref().err());
     let cause = failures().find(|error| !matches!(error, PatternError::OutOfBand(_)));
     match cause.or_else(|| failures().next()) {
-        Some(error) => Err(failed(error)),
+        Some(error) => Err(ended_by(error)),
         None => Ok(ended.into_iter().flatten().collect()),
     }
 }
 
-/// Whether every member posts.
-fn is_symmetric(pattern: &Pattern) -> bool {
-    pattern.members.iter().all(|member| posts(&member.part))
+/// Whether a member may count: where every member posts, those of the first machine do, as the
+/// machines are equal.
+fn is_measured(pattern: &Pattern, member: &Member) -> bool {
+    let is_symmetric = pattern.members.iter().all(|member| posts(&member.part));
+    !is_symmetric || member.machine == 0
 }
 
 impl Measured {

@@ -17,7 +17,7 @@ use adverb_verbs::{Level, RoleId};
 
 use super::hosts::{placements, preset};
 use super::patterns::count;
-use super::{cannot, failed, no_metric, simulated, unfinished};
+use super::{cannot, ended_by, failed, no_metric, simulated, unfinished};
 
 /// How long a program is measured, after half of it again to warm up; and at most, where less than
 /// enough is answered in it.
@@ -86,7 +86,7 @@ pub(super) fn all_well(
     let failures = || ended.iter().filter_map(|end| end.as_ref().err());
     let cause = failures().find(|error| !matches!(error, PatternError::OutOfBand(_)));
     match cause.or_else(|| failures().next()) {
-        Some(error) => Err(failed(error)),
+        Some(error) => Err(ended_by(error)),
         None => Ok(ended.into_iter().flatten().collect()),
     }
 }
