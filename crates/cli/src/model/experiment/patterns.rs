@@ -37,6 +37,8 @@ const ENOUGH: u64 = 64;
 const LONGEST_WINDOW: Span = Span::from_ms(500);
 /// The same of programs whose requests take milliseconds, or queue up for that long.
 const LONG_WINDOW: Span = Span::from_ms(20);
+/// What posting one request takes, on slow hosts.
+const POST: Span = Span::from_ns(200);
 /// A computation that mostly finds its data in its core's caches.
 const PIECE: Piece = Piece {
     busy: Span::from_us(1),
@@ -354,7 +356,7 @@ pub(super) fn measure_first(
     budget: &Budget,
 ) -> Result<Measured, Refusal> {
     let enough = bunched(pattern).max(ENOUGH);
-    let mut window = window;
+    let mut window = window.max(filling(pattern) * 2).min(LONGEST_WINDOW);
     loop {
         let measured = measure_for(experiment, pattern, counted, window, budget)?;
         if measured.all.completed >= enough || window >= LONGEST_WINDOW {
@@ -362,6 +364,23 @@ pub(super) fn measure_first(
         }
         window = window * 8;
     }
+}
+
+/// How long a member takes at most to fill its queues. Meanwhile it only posts, and what it has posted
+/// is done faster than when it reaps, too: the warm-up, half of the window, lasts as long.
+fn filling(pattern: &Pattern) -> Span {
+    let posted = pattern.members.iter().map(|member| match &member.part {
+        Part::Request(load) => {
+            let queues = match member.transport {
+                QpType::Dci => u64::from(load.dc.initiators),
+                _ => member.links.len() as u64,
+            };
+            let all = queues * u64::from(load.limits.per_qp);
+            all.min(load.limits.per_member.into())
+        }
+        _ => 0,
+    });
+    POST * posted.max().unwrap_or(0)
 }
 
 /// Requests of the measured members that are under way where few of them show that they are done: what

@@ -24,13 +24,18 @@ use super::{cannot, ended_by, failed, no_metric, simulated, unfinished};
 const WINDOW: Span = Span::from_us(200);
 const LONGEST: Span = Span::from_ms(100);
 const ENOUGH: u64 = 64;
+/// Requests that come in it at an offered load, where chance has a part in when they come.
+const OFFERED: f64 = 4096.0;
 /// Items of a core's table: its lines are in memory by the experiment's word, so few stand for many.
 const ITEMS: u64 = 4096;
 
 /// Predicts what a server of RPCs and its clients measure.
 pub(super) fn predict(experiment: &Experiment, budget: &Budget) -> Result<f64, Refusal> {
     let rpc = program(experiment)?;
-    let mut window = WINDOW;
+    let mut window = match experiment.parameters.parties.offered {
+        Some(rate) => Span::from_secs_f64(OFFERED / rate.per_second()).clamp(WINDOW, LONGEST),
+        None => WINDOW,
+    };
     loop {
         let tallies = serve(experiment, rpc, window, budget)?;
         let answered: u64 = tallies.iter().map(|tally| tally.requests).sum();
