@@ -14,10 +14,11 @@ use rustix::net::sockopt;
 
 use crate::child::Ended;
 
-/// Bytes of a message: those of a SEND of 64 B (BTH, payload, ICRC) and of the acknowledgement of the
-/// last one (BTH, AETH, ICRC), which leaves with it.
-const SIZE: usize = (12 + 64 + 4) + ACKNOWLEDGEMENT;
+/// Bytes of a SEND of 64 B (BTH, payload, ICRC), and of the acknowledgement of the last one (BTH, AETH, ICRC).
+const SEND: usize = 12 + 64 + 4;
 const ACKNOWLEDGEMENT: usize = 12 + 4 + 4;
+/// Both, where they leave together.
+const SIZE: usize = SEND + ACKNOWLEDGEMENT;
 const WARM_UP: u32 = 2_000;
 const ROUNDS: u32 = 30_000;
 /// The same on an emulated processor.
@@ -44,11 +45,13 @@ const LOST: Duration = Duration::from_millis(200);
 /// What a process does of a measurement.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 enum Role {
-    /// Sends back what comes.
+    /// Acknowledges and answers each message, as the link's interface takes them: in two datagrams.
     Echo,
+    /// Sends back what comes, in one datagram.
+    Mirror,
     /// Acknowledges what comes.
     Sink,
-    /// Prints the median one-way time in ns to an echo.
+    /// Prints the median one-way time in ns to an echo and back.
     Ping,
     /// Prints the bytes per second to a sink.
     Stream,
@@ -85,7 +88,8 @@ impl Side {
         pin(core).context("cannot pin")?;
         let there = || to.context("the active side needs the other one's address");
         match role {
-            Role::Echo => echo(at)?,
+            Role::Echo => answer(at)?,
+            Role::Mirror => echo(at)?,
             Role::Sink => sink(at)?,
             Role::Ping => println!("{}", median((at, there()?))?),
             Role::Stream => println!("{}", stream(at, there()?)?),
@@ -98,7 +102,7 @@ impl Side {
 pub(crate) fn ping(cores: [u32; 2]) -> Result<f64> {
     let own = std::env::current_exe().context("cannot tell where this program is")?;
     let passive = Command::new(own)
-        .args(["--udp", "echo", "--at", "127.0.0.1:0"])
+        .args(["--udp", "mirror", "--at", "127.0.0.1:0"])
         .args(["--core", &cores[1].to_string()])
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -128,18 +132,40 @@ fn lead((here, there): (SocketAddr, SocketAddr)) -> Result<f64> {
     Ok(start.elapsed().as_nanos() as f64 / f64::from(ROUNDS) / 2.0)
 }
 
-/// Median one-way time in ns, where a look at the clock is nothing beside a round.
+/// Median one-way time in ns, where a look at the clock is nothing beside a round. As in RC, a message is
+/// answered once it is there and the last one acknowledged.
 fn median((here, there): (SocketAddr, SocketAddr)) -> Result<f64> {
     let socket = socket(here)?;
-    (0..FEW_WARM_UP).try_for_each(|_| round(&socket, there))?;
-    let timed = (0..FEW_ROUNDS).map(|_| {
+    socket.send_to(&[0; SEND], there)?;
+    let mut times = Vec::new();
+    for _ in 0..FEW_WARM_UP + FEW_ROUNDS {
         let start = Instant::now();
-        round(&socket, there)?;
-        Ok(start.elapsed())
-    });
-    let mut times = timed.collect::<Result<Vec<_>>>()?;
+        take(&socket)?;
+        take(&socket)?;
+        send_and_acknowledge(&socket, there)?;
+        times.push(start.elapsed());
+    }
+    let times = &mut times[FEW_WARM_UP as usize..];
     times.sort_unstable();
     Ok(times[times.len() / 2].as_nanos() as f64 / 2.0)
+}
+
+/// The passive process of that ping.
+fn answer(at: SocketAddr) -> Result<()> {
+    let socket = socket(at)?;
+    let _ready = tell(&socket, at)?;
+    let mut from = take(&socket)?;
+    loop {
+        send_and_acknowledge(&socket, from)?;
+        take(&socket)?;
+        from = take(&socket)?;
+    }
+}
+
+fn send_and_acknowledge(socket: &UdpSocket, there: SocketAddr) -> Result<()> {
+    socket.send_to(&[0; SEND], there)?;
+    socket.send_to(&[0; ACKNOWLEDGEMENT], there)?;
+    Ok(())
 }
 
 fn round(socket: &UdpSocket, there: SocketAddr) -> Result<()> {

@@ -43,8 +43,9 @@ pub(crate) const ROWS: &[Bound] = &[
     },
     Bound {
         name: "over a link, ping beside bare UDP",
-        what: "median one-way time of the user-space NICs over that of UDP sockets on the same link, with as \
-               many bytes, two processes that poll busily",
+        what: "median one-way time of the user-space NICs over that of UDP sockets on the same link, which \
+               exchange as many packets: a message and the acknowledgement of the last one each way, both \
+               awaited by a process that polls busily",
         unit: Unit::Nanoseconds,
         limit: Limit::None,
         measure: Measure::Rounds(|s| {
