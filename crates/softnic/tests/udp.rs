@@ -167,6 +167,35 @@ fn check_atomics(pair: &Pair) {
     }
 }
 
+/// Where packets end that the kernel joined is looked for while messages are short and regular: here
+/// they change each time it is.
+#[test]
+fn long_messages_among_many_short_ones_are_not_lost() {
+    let pair = Pair::new(40, USUAL);
+    let (a, b) = (&pair.a, &pair.b);
+    let mut random = Random(11);
+    let there = b.mr.remote(64);
+    for (rounds, length) in [(20, 64), (40, 300_001), (80, 5000), (160, 1), (20, 100_000)] {
+        for _ in 0..rounds {
+            pair.post_receive(64);
+            pair.carry_out(Operation::Send, 64);
+            b.poll_one("of the receive");
+        }
+        let bytes = random.bytes(length);
+        a.mr.write(OWN, &bytes).unwrap();
+        pair.carry_out(Operation::RdmaWrite(there), length as u32);
+        assert!(read(b, 64, length) == bytes, "{length} B written");
+        let other = random.bytes(length);
+        b.mr.write(64, &other).unwrap();
+        pair.carry_out(Operation::RdmaRead(there), length as u32);
+        assert!(read(a, OWN, length) == other, "{length} B read");
+    }
+    for end in [a, b] {
+        let counters = end.context.counters();
+        assert_eq!(counters["drop_icrc_err"], 0, "{counters:?}");
+    }
+}
+
 /// A network that does all it may, from a seed.
 fn bad_network(seed: u64) -> impl FnMut(&[u8]) -> Fate + Send + 'static {
     let mut random = Random(seed);

@@ -9,17 +9,19 @@ use std::time::Instant;
 use adverb_transport::{Beginning, Counters as LinkCounters, DropReason, Patience, UdDestination};
 use adverb_units::{Span, Time};
 use adverb_verbs::{PathMtu, Qpn, RnrTimer, SendRequest, WcStatus};
-use adverb_wire::frame::{Addresses, Flow};
+use adverb_wire::frame::Flow;
 use adverb_wire::{DEFAULT_PKEY, Packet, UnknownOpcode, WireError, icrc};
 
 use super::answering::By;
 use super::datagram_table::DatagramTable;
 use super::datagrams::{Outgoing, Target};
 use super::drops::{Drop, Drops};
+use super::inbox::{self, Datagram, Icrc, Inbox};
 use super::link::{Link, Peer, Sending, send_work};
 use super::memory::Regions;
 use super::outbox::{Outbox, Room, unseen};
-use super::socket::{Datagram, Inbox, RoceSocket};
+use super::seams::Seams;
+use super::socket::RoceSocket;
 use crate::layout::{qp_index, slot_of};
 use crate::port::Port;
 use crate::qp::QpInner;
@@ -56,6 +58,7 @@ pub(super) struct Driver {
     again: Vec<u32>,
     /// Out while what it holds is taken.
     inbox: Option<Box<Inbox>>,
+    seams: Seams,
     outbox: Outbox,
     room: Room,
     pub(super) datagrams: DatagramTable,
@@ -86,6 +89,7 @@ impl Driver {
             listed: Vec::new(),
             again: Vec::new(),
             inbox: None,
+            seams: Seams::new(),
             outbox: Outbox::new(),
             room: Room::Free,
             datagrams: DatagramTable::new(own, mtu),
@@ -115,12 +119,14 @@ impl Driver {
             self.links.resize_with(index + 1, || None);
         }
         self.disconnect(qp.qpn());
+        self.seams.begin();
         self.links[index] = Some(Box::new(Link::new(qp, peer, flow, self.window)));
         Some(())
     }
 
     /// From now on a UD queue pair gets what comes for it.
     pub(super) fn attach(&mut self, qp: &Arc<QpInner>) {
+        self.seams.begin();
         self.datagrams.insert(qp);
     }
 
@@ -292,7 +298,7 @@ impl Driver {
         let mut inbox = self.inbox.take().unwrap_or_default();
         let mut came = None;
         let mut calls = 0;
-        while calls < most && inbox.fill(socket) {
+        while calls < most && inbox.fill_by(socket, &mut self.seams) {
             came = Some(self.take_all(&inbox, &Regions::of(port)));
             calls += 1;
         }
@@ -350,14 +356,11 @@ impl Driver {
         now: Time,
         regions: &Regions<'_>,
     ) -> Result<(), Drop> {
-        let addresses = Addresses::of(datagram.from.ip(), datagram.to.ip());
-        let flow = Flow {
-            addresses: addresses.ok_or(Drop::WrongSource)?,
-            source_port: datagram.from.port(),
-            destination_port: datagram.to.port(),
-        };
-        let found = icrc::find_identification(&flow, unseen(datagram.place), datagram.bytes);
-        let (bytes, identification) = found.map_err(|_| Drop::Icrc)?;
+        let flow = inbox::flow(datagram.from, datagram.to).ok_or(Drop::WrongSource)?;
+        let (bytes, identification) = packet_of(&datagram, &flow)?;
+        if !Seams::is_own(identification) {
+            self.seams.meet_others();
+        }
         let packet = match Packet::parse(bytes) {
             Ok(packet) => packet,
             Err(WireError::Opcode(unknown)) => return self.deliver_unknown(&unknown, &datagram),
@@ -524,6 +527,20 @@ fn check_partition(pkey: u16) -> Result<(), Drop> {
     } else {
         Err(Drop::Partition)
     }
+}
+
+/// The packet of a datagram, if its ICRC is right, and its identification.
+#[inline]
+fn packet_of<'a>(datagram: &Datagram<'a>, flow: &Flow) -> Result<(&'a [u8], u16), Drop> {
+    let bytes = datagram.bytes;
+    let found = match datagram.icrc {
+        Icrc::Right(identification) => {
+            icrc::split(bytes).map(|(packet, _)| (packet, identification))
+        }
+        Icrc::Unchecked => icrc::find_identification(flow, unseen(datagram.place), bytes),
+        Icrc::Wrong => return Err(Drop::Icrc),
+    };
+    found.map_err(|_| Drop::Icrc)
 }
 
 /// What queue pairs counted, in sum.

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use super::socket::Datagram;
+use super::inbox::{Datagram, Icrc};
 
 /// What becomes of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +27,7 @@ struct Held {
     from: SocketAddr,
     to: SocketAddr,
     place: u16,
+    icrc: Icrc,
     bytes: Vec<u8>,
 }
 
@@ -73,6 +74,7 @@ impl Mangler {
                         from: datagram.from,
                         to: datagram.to,
                         place: datagram.place,
+                        icrc: datagram.icrc,
                         bytes: datagram.bytes.to_vec(),
                     });
                     continue;
@@ -82,6 +84,7 @@ impl Mangler {
                     let bit = bit % (bytes.len() * 8);
                     bytes[bit / 8] ^= 1 << (bit % 8);
                     take(Datagram {
+                        icrc: Icrc::Unchecked,
                         bytes: &bytes,
                         ..datagram
                     });
@@ -100,6 +103,7 @@ impl Mangler {
                 from: held.from,
                 to: held.to,
                 place: held.place,
+                icrc: held.icrc,
                 bytes: &held.bytes,
             });
         }

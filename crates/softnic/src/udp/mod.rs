@@ -27,12 +27,14 @@ mod datagrams;
 mod driver;
 mod drops;
 mod groups;
+mod inbox;
 mod link;
 mod machine;
 #[cfg(feature = "testing")]
 mod mangle;
 mod memory;
 mod outbox;
+mod seams;
 mod socket;
 
 use std::io;

@@ -249,7 +249,7 @@ mod tests {
 
     use adverb_wire::frame::Addresses;
 
-    use super::super::socket::Inbox;
+    use super::super::inbox::Inbox;
     use super::*;
 
     /// A socket of the loopback device, and its address.

@@ -7,7 +7,9 @@
 //! asked for what nobody reads (when a packet came, for which address), everything goes out by plain
 //! `sendto`, and one call receives one datagram, or as many as the kernel has joined. Into what it is
 //! to cut a batch the kernel is told by an option of the socket, which stays: a control message, read
-//! anew with each batch, would cost a tenth of what sending does.
+//! anew with each batch, would cost a tenth of what sending does. Of which datagrams it has joined what
+//! it gives, the kernel says in a control message, too, and that takes `recvmsg`, which costs a fifth
+//! more than `recvfrom`: see [`super::seams`].
 //!
 //! An interface that computes no checksums takes no batches. The packets that it takes instead leave
 //! without a checksum, as those of other makes of RoCE: the kernel would go over each byte for it, and the
@@ -19,17 +21,20 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use adverb_wire::ROCE_PORT;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with, sockopt};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, recvfrom, sendto,
+    socket_with, sockopt,
+};
 
 use super::address::interface_index;
 
 /// Bytes that the socket shall hold, each way: a burst of every peer.
 const BUFFER: usize = 8 << 20;
 /// The kernel joins datagrams up to the longest IP packet.
-const LONGEST: usize = 1 << 16;
+pub(super) const LONGEST: usize = 1 << 16;
 
 /// Datagrams that one call can send: what all kernels since Linux 4.18 take (`UDP_MAX_SEGMENTS`).
-const MOST_SEGMENTS: usize = 64;
+pub(super) const MOST_SEGMENTS: usize = 64;
 /// Datagrams that one call sends one by one: more would hardly make them cheaper.
 const MOST_SINGLE: usize = 16;
 
@@ -141,15 +146,27 @@ impl RoceSocket {
         if !self.cuts_well(contents.len(), segment) {
             self.cut_into(segment)?;
         }
-        match self.socket.send_to(contents, to) {
+        match self.send_as_set(to, contents) {
             // While it is to cut, a kernel may refuse even what needs none: where the cut would be too
             // long for the interface, or cannot be made there.
             Err(e) if is_one && e.kind() != io::ErrorKind::WouldBlock && self.cuts() => {
                 self.cut_into(0)?;
-                self.socket.send_to(contents, to).map(drop)
+                self.send_as_set(to, contents)
             }
-            sent => sent.map(drop),
+            sent => sent,
         }
+    }
+
+    /// The bare system call, as in [`RoceSocket::receive_plainly`]: those of the C library can be
+    /// cancelled, which costs them two atomic operations.
+    fn send_as_set(&self, to: SocketAddr, contents: &[u8]) -> io::Result<()> {
+        sendto(&self.socket, contents, SendFlags::empty(), &to)?;
+        Ok(())
+    }
+
+    /// The address that it is bound to.
+    pub(super) fn at(&self) -> SocketAddr {
+        self.at
     }
 
     /// Sends datagrams of `segment` bytes (the last may be shorter) one by one; how many, at least one.
@@ -221,8 +238,15 @@ impl RoceSocket {
         Ok(())
     }
 
-    /// Receives what the kernel gives at once.
-    fn receive(&self, into: &mut [u8]) -> io::Result<Received> {
+    /// Receives what the kernel gives at once, whatever it has joined for it; its length, and whence.
+    pub(super) fn receive_plainly(&self, into: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+        let (_, length, from) = recvfrom(&self.socket, into, RecvFlags::empty())?;
+        let from = from.and_then(|from| SocketAddr::try_from(from).ok());
+        Ok((length, from.ok_or(io::ErrorKind::InvalidData)?))
+    }
+
+    /// Receives what the kernel gives at once, and of which datagrams it has joined it.
+    pub(super) fn receive(&self, into: &mut [u8]) -> io::Result<Received> {
         let mut from = SocketName::default();
         let mut control = Control::default();
         let mut piece = libc::iovec {
@@ -294,11 +318,11 @@ fn header(name: &mut SocketName, piece: &mut libc::iovec, control: &mut Control)
 
 /// What one call received.
 #[derive(Clone, Copy, Debug)]
-struct Received {
-    from: SocketAddr,
-    length: usize,
+pub(super) struct Received {
+    pub(super) from: SocketAddr,
+    pub(super) length: usize,
     /// Length of each datagram of it but the last.
-    each: usize,
+    pub(super) each: usize,
 }
 
 /// Room for the name of an IP socket.
@@ -398,59 +422,5 @@ impl Control {
             }
         }
         None
-    }
-}
-
-/// Where datagrams are received to.
-#[derive(Debug)]
-pub(super) struct Inbox {
-    bytes: Vec<u8>,
-    received: Option<Received>,
-    /// Address of the socket that it was filled at.
-    at: SocketAddr,
-}
-
-/// A datagram.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Datagram<'a> {
-    pub(super) from: SocketAddr,
-    /// This side's address, or a group's.
-    pub(super) to: SocketAddr,
-    /// Which one it is of those that the kernel joined.
-    pub(super) place: u16,
-    pub(super) bytes: &'a [u8],
-}
-
-impl Default for Inbox {
-    fn default() -> Self {
-        Inbox {
-            bytes: vec![0; LONGEST],
-            received: None,
-            at: SocketAddr::from(([0; 4], 0)),
-        }
-    }
-}
-
-impl Inbox {
-    /// Takes a datagram that waits at `socket`, or several that the kernel has joined; whether there
-    /// was one.
-    #[inline]
-    pub(super) fn fill(&mut self, socket: &RoceSocket) -> bool {
-        self.at = socket.at;
-        // Nothing waits; or an error of the network, which retries answer.
-        self.received = socket.receive(&mut self.bytes).ok();
-        self.received.is_some()
-    }
-
-    pub(super) fn datagrams(&self) -> impl Iterator<Item = Datagram<'_>> {
-        self.received.iter().flat_map(|received| {
-            let parts = self.bytes[..received.length].chunks(received.each);
-            parts.enumerate().map(|(place, bytes)| Datagram {
-                from: received.from,
-                to: self.at,
-                place: place as u16,
-                bytes,
-            })
-        })
     }
 }
