@@ -304,6 +304,12 @@ impl QueuePair for SoftQp {
     #[inline]
     fn post_send(&self, requests: &[SendRequest<'_>]) -> Result<(), PostError> {
         let mut send = self.inner.send.lock();
+        if let [request] = requests
+            && self.inner.sends_afar(&send)
+        {
+            let posted = self.inner.post_alone(&mut send, request);
+            return posted.map_err(|cause| PostError { index: 0, cause });
+        }
         let mut posted = Ok(());
         for (index, request) in requests.iter().enumerate() {
             if let Err(cause) = self.inner.accept(&mut send, request) {

@@ -144,6 +144,15 @@ impl QpInner {
         Ok(())
     }
 
+    /// Whether a connection over UDP takes requests at once.
+    #[inline]
+    pub(super) fn sends_afar(&self, send: &SendQueue) -> bool {
+        send.path.is_remote()
+            && self.service != QpType::Ud
+            && send.waiting.is_empty()
+            && self.state.load(Ordering::Relaxed) == QpState::Rts as u32
+    }
+
     /// Accepts one send request: carries it out now if nothing is before it.
     #[inline]
     pub(super) fn accept(

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use adverb_verbs::{
-    AccessFlags, AckTimeout, Gid, ModifyQpError, QpAttr, QpState, QpType, Qpn, SendRequest,
-    WcStatus,
+    AccessFlags, AckTimeout, Gid, ModifyQpError, PostErrorCause, QpAttr, QpState, QpType, Qpn,
+    SendRequest, WcStatus,
 };
 
 use super::{Path, QpInner, SendQueue};
@@ -163,14 +163,37 @@ impl QpInner {
         self.hand_over(send.posted, request);
     }
 
+    /// A list's only request in RTS with nothing before it: given to the transport and sent with one
+    /// look at the driver.
+    #[cold]
+    pub(super) fn post_alone(
+        &self,
+        send: &mut SendQueue,
+        request: &SendRequest<'_>,
+    ) -> Result<(), PostErrorCause> {
+        self.check_send(send.posted, request)?;
+        send.posted += 1;
+        let sent = (self.udp()).post_and_ring(&self.port, self.qpn, (send.posted, request));
+        if let Err(status) = sent {
+            self.refuse(send.posted, request, status);
+            self.ring();
+        }
+        Ok(())
+    }
+
     fn hand_over(&self, count: u64, request: &SendRequest<'_>) {
         let udp = self.udp();
         if let Err(status) = udp.post(&self.port, self.qpn, (count, request)) {
-            if self.state() != QpState::Sqe {
-                udp.enter_error(self.qpn);
-            }
-            self.end_send(count, request, status);
+            self.refuse(count, request, status);
         }
+    }
+
+    /// Ends a request that the transport did not take.
+    fn refuse(&self, count: u64, request: &SendRequest<'_>, status: WcStatus) {
+        if self.state() != QpState::Sqe {
+            self.udp().enter_error(self.qpn);
+        }
+        self.end_send(count, request, status);
     }
 
     /// Hands over what waited for RTS. False when nothing waits any more.

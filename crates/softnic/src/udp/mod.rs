@@ -352,6 +352,23 @@ impl Udp {
         self.driver().enter_error(qpn);
     }
 
+    /// Gives a request to a queue pair, and sends it.
+    ///
+    /// # Errors
+    /// How it ended at once; the connection has not changed.
+    pub(crate) fn post_and_ring(
+        &self,
+        port: &Port,
+        qpn: Qpn,
+        request: (u64, &SendRequest<'_>),
+    ) -> Result<(), WcStatus> {
+        let mut driver = self.driver();
+        let regions = Regions::of(port);
+        driver.post(&regions, qpn, request)?;
+        self.send_posted(driver, (port, regions));
+        Ok(())
+    }
+
     /// Gives a request to a queue pair; [`Udp::ring`] sends it.
     ///
     /// # Errors
@@ -383,9 +400,17 @@ impl Udp {
     /// Sends what was posted. That is no turn: who only posts takes no packets, and looks at no
     /// timers, so the engine does.
     pub(crate) fn ring(&self, port: &Port) {
-        let mut driver = self.driver();
+        self.send_posted(self.driver(), (port, Regions::of(port)));
+    }
+
+    fn send_posted(
+        &self,
+        mut driver: MutexGuard<'_, Driver>,
+        (port, regions): (&Port, Regions<'_>),
+    ) {
         let now = driver.now();
-        driver.transmit(now, (&Regions::of(port), &self.socket), By::Poster);
+        driver.transmit(now, (&regions, &self.socket), By::Poster);
+        drop(regions);
         driver.end_those_over();
         // Should nobody poll, the engine has to look at the timers of what was just sent.
         let engine_until = self.engine_until.load(Ordering::Relaxed);
