@@ -8,8 +8,8 @@
 //!
 //! Whether joined packets pass for one, because all 32 bits of an ICRC agree by chance, depends on
 //! addresses and lengths alone. With an identification that is not known it would be 16 bits, too few:
-//! so an end is looked for only of packets whose identification is that of this device's. Where those
-//! of other makes are met, which count theirs up, the kernel tells.
+//! so an end is looked for only of packets whose identification is that of this device's. Other makes
+//! count theirs up. The first packet of theirs is taken as it came; from then on the kernel tells.
 
 use adverb_transport::PACKET_SPACE;
 use adverb_wire::frame::Flow;
@@ -46,6 +46,16 @@ pub(super) struct Seams {
     regular: u32,
     /// As much of that is enough.
     enough: u32,
+    peers: Peers,
+}
+
+/// Whose packets have come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Peers {
+    /// Of this device's make.
+    Own,
+    /// Of other makes, too.
+    Others,
 }
 
 impl Seams {
@@ -54,12 +64,13 @@ impl Seams {
             usual: 0,
             regular: 0,
             enough: FEW,
+            peers: Peers::Own,
         }
     }
 
     #[inline]
     pub(super) fn way(&self) -> Way {
-        if self.regular < self.enough {
+        if self.regular < self.enough || self.peers == Peers::Others {
             Way::Told
         } else {
             Way::Found
@@ -68,13 +79,16 @@ impl Seams {
 
     /// A connection begins: nothing is known of its peer.
     pub(super) fn begin(&mut self) {
-        *self = Seams::new();
+        *self = Seams {
+            peers: self.peers,
+            ..Seams::new()
+        };
     }
 
     /// Packets of another make than this device's come.
     #[cold]
     pub(super) fn meet_others(&mut self) {
-        self.regular = 0;
+        self.peers = Peers::Others;
     }
 
     /// Whether a packet of this identification may be of this device's make.
@@ -117,9 +131,9 @@ impl Seams {
             self.usual = found;
             return Some((found, 0));
         }
-        // The network may have taken a batch apart.
+        // The network may have taken a batch apart, or it is the first packet of another make.
         let (_, identification) = icrc::find_identification(flow, unseen(0), bytes).ok()?;
-        Self::is_own(identification).then_some((bytes.len(), identification))
+        Some((bytes.len(), identification))
     }
 }
 
@@ -180,8 +194,21 @@ mod tests {
         (0..FEW).for_each(|_| seams.told(LONGEST_FOUND + 1, LONGEST_FOUND + 1));
         assert_eq!(seams.way(), Way::Told);
         (0..FEW - 1).for_each(|_| seams.told(80, 80));
-        seams.meet_others();
+        seams.begin();
         seams.told(80, 80);
+        assert_eq!(seams.way(), Way::Told);
+    }
+
+    #[test]
+    fn where_others_have_been_met_the_kernel_tells() {
+        let mut seams = ready();
+        let mut other = vec![7; 80];
+        icrc::seal(&flow(), unseen(MOST_SEGMENTS as u16), &mut other, 76).unwrap();
+        let found = seams.find(&flow(), &other);
+        assert_eq!(found, Some((80, MOST_SEGMENTS as u16)), "none is lost");
+        seams.meet_others();
+        seams.begin();
+        (0..4 * FEW).for_each(|_| seams.told(80, 80));
         assert_eq!(seams.way(), Way::Told);
     }
 
@@ -226,12 +253,10 @@ mod tests {
     }
 
     #[test]
-    fn damaged_packets_and_those_of_other_makes_are_not_found() {
+    fn damaged_packets_are_not_found() {
         let mut damaged = joined(&[80, 20]);
         damaged[30] ^= 1;
-        let mut other = vec![7; 80];
-        icrc::seal(&flow(), unseen(MOST_SEGMENTS as u16), &mut other, 76).unwrap();
-        for bytes in [&damaged[..], &other, &[], &[0; 3]] {
+        for bytes in [&damaged[..], &[], &[0; 3]] {
             let mut seams = ready();
             assert_eq!(seams.find(&flow(), bytes), None);
             assert_eq!(seams.way(), Way::Told);
