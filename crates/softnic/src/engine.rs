@@ -2,8 +2,9 @@
 //!
 //! It wakes when a peer dies (pidfd), when a peer reports a fault or posts a receive that somebody
 //! waits for (FIFO), once a millisecond while requests wait for a peer and nobody polls, and when
-//! packets come that nobody takes. It does errands in the device's network namespace ([`crate::errands`]). It never competes with a polling thread: if that drove the port
-//! since the last tick, the engine goes back to sleep, without the socket.
+//! packets come that nobody takes. It does errands in the device's network namespace
+//! ([`crate::errands`]). It never competes with a polling thread: if that drove the port since the
+//! last tick, the engine goes back to sleep, without the socket.
 
 use std::collections::HashMap;
 use std::fs::File;
