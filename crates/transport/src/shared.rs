@@ -2,10 +2,11 @@
 
 use std::collections::VecDeque;
 
-use adverb_verbs::{Qpn, SendFlags, WcStatus};
+use adverb_verbs::{QpState, Qpn, SendFlags, WcStatus};
+use adverb_wire::{Service, UnknownOpcode};
 
 use crate::completion::Completion;
-use crate::drops::Counters;
+use crate::drops::{Counters, DropReason};
 use crate::request::{ReceiveWork, SendWork};
 
 /// Completions that the driver has not taken, and counters.
@@ -24,6 +25,40 @@ impl Shared {
             completions: VecDeque::with_capacity(completions),
             counters: Counters::default(),
         }
+    }
+
+    /// Whether a packet of a service, if that is known, for `dest_qp` is for this queue pair, which is
+    /// of service `own` and in `state`.
+    #[inline]
+    pub(crate) fn admit(
+        &self,
+        (own, state): (Service, QpState),
+        (service, dest_qp): (Option<Service>, Qpn),
+    ) -> Result<(), DropReason> {
+        if service != Some(own) {
+            return Err(DropReason::WrongService);
+        }
+        // Which queue pairs are in a group the driver knows.
+        let is_group = own == Service::Ud && dest_qp == Qpn::MULTICAST;
+        if dest_qp != self.qpn && !is_group {
+            return Err(DropReason::WrongQueuePair);
+        }
+        match state {
+            QpState::Err => Err(DropReason::QueuePairInError),
+            _ => Ok(()),
+        }
+    }
+
+    /// Drops a packet of an unknown opcode in silence, as unreliable services do; counts it, and says why.
+    pub(crate) fn drop_unknown(
+        &mut self,
+        own: (Service, QpState),
+        unknown: &UnknownOpcode,
+    ) -> DropReason {
+        let admitted = self.admit(own, (unknown.service(), unknown.dest_qp));
+        let reason = admitted.err().unwrap_or(DropReason::UnknownOpcode);
+        self.counters.count(Err(reason));
+        reason
     }
 
     #[inline]

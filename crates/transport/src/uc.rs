@@ -142,25 +142,8 @@ impl UcQp {
     /// Takes a packet of an unknown opcode, whose ICRC was right, and says why it was dropped; it is
     /// counted, too. To the message that it may be of it is a packet that is missing.
     pub fn handle_unknown(&mut self, unknown: &UnknownOpcode) -> DropReason {
-        let admitted = self.admit(unknown.service(), unknown.dest_qp);
-        let reason = admitted.err().unwrap_or(DropReason::UnknownOpcode);
-        self.shared.counters.count(Err(reason));
-        reason
-    }
-
-    /// Whether a packet is for this queue pair.
-    #[inline]
-    fn admit(&self, service: Option<Service>, dest_qp: Qpn) -> Result<(), DropReason> {
-        if service != Some(Service::Uc) {
-            return Err(DropReason::WrongService);
-        }
-        if dest_qp != self.shared.qpn {
-            return Err(DropReason::WrongQueuePair);
-        }
-        match self.state() {
-            QpState::Err => Err(DropReason::QueuePairInError),
-            _ => Ok(()),
-        }
+        let own = (Service::Uc, self.state());
+        self.shared.drop_unknown(own, unknown)
     }
 
     fn take_packet(
@@ -169,7 +152,9 @@ impl UcQp {
         memory: &mut impl Memory,
     ) -> Result<(), DropReason> {
         let bth = &packet.headers.bth;
-        self.admit(Some(bth.opcode.service()), bth.dest_qp)?;
+        let own = (Service::Uc, self.state());
+        self.shared
+            .admit(own, (Some(bth.opcode.service()), bth.dest_qp))?;
         // A message may begin with any number, also with one that was there before: without
         // acknowledgements the sender may be any distance ahead, so that beyond half the circle an old
         // packet looks like a new one (IBTA vol. 1, 9.8.2.2; Soft-RoCE does the same).

@@ -182,32 +182,16 @@ impl<A: Copy> UdQp<A> {
     /// Takes a packet of an unknown opcode, whose ICRC was right, and says why it was dropped; it is
     /// counted, too.
     pub fn handle_unknown(&mut self, unknown: &UnknownOpcode) -> DropReason {
-        let admitted = self.admit(unknown.service(), unknown.dest_qp);
-        let reason = admitted.err().unwrap_or(DropReason::UnknownOpcode);
-        self.shared.counters.count(Err(reason));
-        reason
-    }
-
-    /// Whether a packet is for this queue pair.
-    #[inline]
-    fn admit(&self, service: Option<Service>, dest_qp: Qpn) -> Result<(), DropReason> {
-        if service != Some(Service::Ud) {
-            return Err(DropReason::WrongService);
-        }
-        // Which queue pairs are in a group the driver knows.
-        if dest_qp != self.shared.qpn && dest_qp != Qpn::MULTICAST {
-            return Err(DropReason::WrongQueuePair);
-        }
-        match self.state() {
-            QpState::Err => Err(DropReason::QueuePairInError),
-            _ => Ok(()),
-        }
+        let own = (Service::Ud, self.state());
+        self.shared.drop_unknown(own, unknown)
     }
 
     /// The message that a packet brings.
     fn message<'p>(&self, packet: &Packet<'p>) -> Result<Datagram<'p>, DropReason> {
         let bth = &packet.headers.bth;
-        self.admit(Some(bth.opcode.service()), bth.dest_qp)?;
+        let own = (Service::Ud, self.state());
+        self.shared
+            .admit(own, (Some(bth.opcode.service()), bth.dest_qp))?;
         let (deth, imm) = match packet.headers.extension {
             Extension::Datagram(deth) => (deth, None),
             Extension::DatagramImm(deth, imm) => (deth, Some(imm.imm)),

@@ -24,7 +24,7 @@ const LONGEST_FOUND: usize = 2048;
 /// The shortest packet: its base transport header and its ICRC.
 const SHORTEST: usize = bth::LEN + icrc::LEN;
 /// So much has to be regular before ends are looked for; twice as much after each irregularity, because
-/// a search takes as long as many messages, and what is not found is lost.
+/// a search takes as long as many messages.
 const FEW: u32 = 16;
 const MANY: u32 = 1 << 20;
 

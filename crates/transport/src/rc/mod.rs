@@ -237,7 +237,8 @@ impl RcQp {
         packet: &Packet<'_>,
         memory: &mut impl Memory,
     ) -> Result<(), DropReason> {
-        self.admit(Some(packet.opcode().service()), packet.headers.bth.dest_qp)?;
+        let aim = (Some(packet.opcode().service()), packet.headers.bth.dest_qp);
+        self.shared.admit((Service::Rc, self.state), aim)?;
         if packet.opcode().verb().is_response() {
             let taken = self.requester.handle(now, packet, memory, &mut self.shared);
             return match taken {
@@ -259,7 +260,8 @@ impl RcQp {
     /// Takes a packet of an unknown opcode, whose ICRC was right, and says why it was dropped; it is
     /// counted, too. In its turn it is an invalid request, which ends the connection.
     pub fn handle_unknown(&mut self, unknown: &UnknownOpcode) -> DropReason {
-        let reason = match self.admit(unknown.service(), unknown.dest_qp) {
+        let aim = (unknown.service(), unknown.dest_qp);
+        let reason = match self.shared.admit((Service::Rc, self.state), aim) {
             Err(reason) => reason,
             Ok(()) => {
                 let refused = self.responder.handle_unknown(unknown.psn);
@@ -268,21 +270,6 @@ impl RcQp {
         };
         self.shared.counters.count(Err(reason));
         reason
-    }
-
-    /// Whether a packet is for this queue pair.
-    #[inline]
-    fn admit(&self, service: Option<Service>, dest_qp: Qpn) -> Result<(), DropReason> {
-        if service != Some(Service::Rc) {
-            return Err(DropReason::WrongService);
-        }
-        if dest_qp != self.shared.qpn {
-            return Err(DropReason::WrongQueuePair);
-        }
-        match self.state {
-            QpState::Err => Err(DropReason::QueuePairInError),
-            _ => Ok(()),
-        }
     }
 
     /// A request was refused; the connection ends if it is to.
