@@ -1,6 +1,5 @@
 //! `adverb sequencer`, `adverb kv` and `adverb closed-loop`: programs of several members.
 
-mod args;
 mod members;
 mod program;
 mod result;
@@ -18,11 +17,13 @@ use clap::ValueEnum;
 use serde_json::{Value, json};
 
 use crate::VERSION;
+use crate::args::{
+    ClientArgs, ClosedLoopArgs, ClosedLoopOp, KvArgs, KvBy, KvPuts, PostingArgs, SequencerArgs,
+    SequencerBy, ServerArgs,
+};
 use crate::device::{DeviceChoice, DeviceInfo};
 use crate::failure::Usage;
 use crate::interrupt::Interrupt;
-use args::{ClientArgs, ClosedLoopOp, KvBy, KvPuts, PostingArgs, SequencerBy, ServerArgs};
-pub(crate) use args::{ClosedLoopArgs, KvArgs, SequencerArgs};
 use program::Served;
 use result::{Checked, Figures, Waiting, together};
 

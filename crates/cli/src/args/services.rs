@@ -1,13 +1,10 @@
 //! The command lines of the programs of several members.
-#![allow(
-    rustdoc::broken_intra_doc_links,
-    reason = "these comments are help texts, where brackets are what may be left out"
-)]
 
 use adverb_units::{Bytes, Span};
 use clap::{Args, ValueEnum};
 
-use crate::args::{DeviceArgs, count};
+use super::count;
+use super::place::DeviceArgs;
 
 /// Numbers for many clients, each once: by RPC, or by FETCH_ADD on one word
 ///

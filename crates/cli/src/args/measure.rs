@@ -1,0 +1,279 @@
+//! The command lines of `ping` and `blast`.
+
+use std::str::FromStr;
+
+use adverb_results::{Completion, Opcode, Posting};
+use adverb_units::{SizeRange, Span};
+use adverb_verbs::PathMtu;
+use clap::{Args, ValueEnum};
+
+use super::count;
+use super::place::{DeviceArgs, PlaceArgs};
+
+/// One message goes back and forth: latency
+///
+/// The one-way time is half of a round. Rows are sizes; figures:
+///
+///   one-way        mean over all rounds; ±95 %: its confidence interval over
+///                  repetitions
+///   p50 ... max    of single sampled rounds, halved
+///   rate           messages per second, counting both directions
+///   throughput     payload bytes per second, counting both directions
+///   CPU            of either side: user+system time by getrusage over elapsed
+///                  time, in percent of one core
+#[derive(Debug, Args)]
+#[command(
+    verbatim_doc_comment,
+    after_help = "\
+Operations:
+  send        SEND into a posted RECV
+  write-imm   RDMA WRITE WITH IMMEDIATE, announced by a RECV
+  write       RDMA WRITE into memory that the other side polls (as perftest's
+              ib_write_lat); it knows no completion events
+  write-read  the client pushes with WRITE and pulls with READ; the server's CPU
+              does nothing
+  read        the client READs, and READs again; the server's CPU does nothing
+
+Examples:
+  adverb ping --op send                         64 B, busy polling
+  adverb ping --op send --size 1..1K --inline   powers of two, in the request
+  adverb ping --op send --completion event      sleeping: slower, cheaper
+  adverb ping --op write --size 8 --duration 2s --json
+  adverb ping --op read --device model:cx3      what a ConnectX-3 would do"
+)]
+pub(crate) struct PingArgs {
+    /// Operation: send, write-imm, write, read or write-read (see below)
+    #[arg(long, hide_possible_values = true)]
+    pub(crate) op: PingOp,
+
+    /// Which requests ask for a completion: all, or write-unsignaled (only with --op write-read)
+    #[arg(
+        long,
+        value_name = "WHICH",
+        default_value = "all",
+        hide_possible_values = true
+    )]
+    pub(crate) signal: PingSignal,
+
+    #[command(flatten)]
+    pub(crate) common: MeasureArgs,
+}
+
+/// One side sends as fast as its buffers allow: throughput and message rate
+///
+/// The time per message is elapsed / messages, from just before the first post to
+/// just after the last completion. Rows are sizes; figures:
+///
+///   one-way        time per message; ±95 %: its confidence interval over
+///                  repetitions
+///   p50 ... max    from a message's post to its completion, of sampled signaled
+///                  messages
+///   rate           messages per second
+///   throughput     payload bytes per second
+///   CPU            of either side: user+system time by getrusage over elapsed
+///                  time, in percent of one core
+#[derive(Debug, Args)]
+#[command(
+    verbatim_doc_comment,
+    after_help = "\
+Operations:
+  send        SEND into a posted RECV
+  write-imm   RDMA WRITE WITH IMMEDIATE, announced by a RECV
+  write       RDMA WRITE; the server's CPU does nothing
+  read        RDMA READ; the server's CPU does nothing
+
+Examples:
+  adverb blast --op write --size 64K --buffers 4
+  adverb blast --op write --size 16 --inline --buffers 16 --post list
+  adverb blast --op write --size 16 --buffers 16 --signal periodic
+  adverb blast --op send --size 1..1M --completion event --json"
+)]
+pub(crate) struct BlastArgs {
+    /// Operation: send, write-imm, write or read (see below)
+    #[arg(long, hide_possible_values = true)]
+    pub(crate) op: BlastOp,
+
+    /// Messages in flight at most, each with its own buffer
+    #[arg(
+        long,
+        value_name = "N",
+        default_value = "4",
+        value_parser = count::<u32>
+    )]
+    pub(crate) buffers: u32,
+
+    /// How requests are posted: single (one call each) or list (all that are free, in one call)
+    #[arg(
+        long,
+        value_name = "HOW",
+        default_value = "single",
+        hide_possible_values = true
+    )]
+    pub(crate) post: PostChoice,
+
+    /// Which requests ask for a completion: all, periodic (one in buffers/2) or every=N (one in N)
+    #[arg(long, value_name = "WHICH", default_value = "all")]
+    pub(crate) signal: BlastSignal,
+
+    #[command(flatten)]
+    pub(crate) common: MeasureArgs,
+}
+
+/// What `ping` and `blast` have in common.
+#[derive(Debug, Args)]
+pub(crate) struct MeasureArgs {
+    #[command(flatten)]
+    pub(crate) device: DeviceArgs,
+
+    /// Payload of a message: bytes (8), binary multiples (1K, 4M), or a range that doubles (1..1M)
+    #[arg(long, value_name = "SIZE", default_value = "64")]
+    pub(crate) size: SizeRange,
+
+    /// Carry the payload in the request itself (up to the device's limit; see `adverb devices`)
+    #[arg(long)]
+    pub(crate) inline: bool,
+
+    /// How both sides learn of completions: poll (busy) or event (sleep until one comes)
+    #[arg(
+        long,
+        value_name = "HOW",
+        default_value = "poll",
+        hide_possible_values = true
+    )]
+    pub(crate) completion: CompletionChoice,
+
+    /// Rounds (ping) or messages (blast) in each of 5 repetitions [default: as the duration allows]
+    #[arg(
+        long,
+        value_name = "N",
+        conflicts_with = "duration",
+        value_parser = count::<u64>
+    )]
+    pub(crate) iters: Option<u64>,
+
+    /// Measure each size for about this long, in 5 repetitions: 2s, 500ms [default: 1s; of a model
+    /// 10ms, in virtual time]
+    #[arg(long, value_name = "TIME")]
+    pub(crate) duration: Option<Span>,
+
+    /// Largest payload of a packet: 256, 512, 1024, 2048 or 4096 [default: the largest that both sides carry]
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) mtu: Option<PathMtu>,
+
+    /// Check each payload on arrival (costs time: do not compare with unverified figures)
+    #[arg(long)]
+    pub(crate) verify: bool,
+
+    /// One JSON object a line on stdout, as in results.jsonl
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) place: PlaceArgs,
+}
+
+/// Operations of `ping`.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum PingOp {
+    Send,
+    WriteImm,
+    Write,
+    Read,
+    WriteRead,
+}
+
+impl From<PingOp> for Opcode {
+    fn from(op: PingOp) -> Opcode {
+        match op {
+            PingOp::Send => Opcode::Send,
+            PingOp::WriteImm => Opcode::WriteImm,
+            PingOp::Write => Opcode::Write,
+            PingOp::Read => Opcode::Read,
+            PingOp::WriteRead => Opcode::WriteRead,
+        }
+    }
+}
+
+/// Operations of `blast`.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum BlastOp {
+    Send,
+    WriteImm,
+    Write,
+    Read,
+}
+
+impl From<BlastOp> for Opcode {
+    fn from(op: BlastOp) -> Opcode {
+        match op {
+            BlastOp::Send => Opcode::Send,
+            BlastOp::WriteImm => Opcode::WriteImm,
+            BlastOp::Write => Opcode::Write,
+            BlastOp::Read => Opcode::Read,
+        }
+    }
+}
+
+/// How to learn of completions.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum CompletionChoice {
+    Poll,
+    Event,
+}
+
+impl From<CompletionChoice> for Completion {
+    fn from(choice: CompletionChoice) -> Completion {
+        match choice {
+            CompletionChoice::Poll => Completion::Poll,
+            CompletionChoice::Event => Completion::Event,
+        }
+    }
+}
+
+/// How to post.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum PostChoice {
+    Single,
+    List,
+}
+
+impl From<PostChoice> for Posting {
+    fn from(choice: PostChoice) -> Posting {
+        match choice {
+            PostChoice::Single => Posting::Single,
+            PostChoice::List => Posting::List,
+        }
+    }
+}
+
+/// Signaling of `ping`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum PingSignal {
+    All,
+    WriteUnsignaled,
+}
+
+/// Signaling of `blast`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BlastSignal {
+    All,
+    Periodic,
+    Every(u32),
+}
+
+impl FromStr for BlastSignal {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "all" => Ok(BlastSignal::All),
+            "periodic" => Ok(BlastSignal::Periodic),
+            _ => match text.strip_prefix("every=").map(str::parse::<u32>) {
+                Some(Ok(n)) if n > 0 => Ok(BlastSignal::Every(n)),
+                _ => Err(format!(
+                    "'{text}' is no signaling: choose from all, periodic, every=N with N from 1"
+                )),
+            },
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! The command lines of `model`.
+
+use std::path::PathBuf;
+
+use adverb_units::Bytes;
+use adverb_validate::Only;
+use clap::{Args, Subcommand};
+
+use super::count;
+use super::measure::{CompletionChoice, PingOp};
+use crate::device::DeviceChoice;
+use crate::model::PresetChoice;
+
+/// Hardware that is not there: what the model can be, and how well it predicts
+///
+/// The model runs the same programs as real devices do, in virtual time: hosts,
+/// PCIe, NICs and links made of mechanisms, whose parameters are in presets. With
+/// `--device model:PRESET`, `study`, `ping`, `blast`, `closed-loop`, `sequencer`
+/// and `kv` run on one. Equal commands give equal figures, on any machine, to the
+/// last bit.
+#[derive(Debug, Args)]
+#[command(
+    verbatim_doc_comment,
+    after_help = "\
+Examples:
+  adverb model list
+  adverb model show cx3
+  adverb ping --op read --device model:cx3
+  adverb study --device model:connect_ib
+  adverb model trace cx3 --op read
+  adverb model validate --headlines"
+)]
+pub(crate) struct ModelArgs {
+    #[command(subcommand)]
+    pub(crate) command: ModelCommand,
+}
+
+/// What to do with the model.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ModelCommand {
+    /// List the presets that come with Adverb
+    List(ModelListArgs),
+    Show(ModelShowArgs),
+    Trace(TraceArgs),
+    Validate(ValidateArgs),
+}
+
+/// Options of `model list`.
+#[derive(Debug, Args)]
+pub(crate) struct ModelListArgs {
+    /// One JSON object a line on stdout
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Show a preset: each parameter with its unit, meaning and source
+///
+/// The unit is in a parameter's name, too: _ns nanoseconds, _bytes bytes, _mops
+/// million a second.
+#[derive(Debug, Args)]
+#[command(
+    verbatim_doc_comment,
+    after_help = "\
+A preset of your own is a TOML file that names what differs from another one:
+
+  name = \"mine\"
+  summary = \"ConnectX-3 behind two switches\"
+  extends = \"cx3\"
+
+  [link]
+  switches = { value = 2, source = \"our rack\" }
+
+Examples:
+  adverb model show cx3
+  adverb model show mine.toml
+  adverb ping --op send --preset mine.toml"
+)]
+pub(crate) struct ModelShowArgs {
+    /// A preset's name, or a file (a path with a / or ending in .toml)
+    #[arg(value_name = "PRESET")]
+    pub(crate) preset: PresetChoice,
+
+    /// One JSON object on stdout
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Show what a message consists of: each step, where it happens, how long it takes
+///
+/// Runs a ping on the model as `adverb ping` does, and shows one message of it,
+/// from the client's post until the server posts its answer (with READs: until the
+/// client posts the next one): first what the message waits for, one step after
+/// another, which add up to the time that ping reports; then all steps in lanes;
+/// then what goes on beside.
+#[derive(Debug, Args)]
+#[command(
+    verbatim_doc_comment,
+    after_help = "\
+Examples:
+  adverb model trace cx3 --op write --size 32 --inline
+  adverb model trace cx3 --op read --size 64 --svg read.svg
+  adverb model trace --device model:connect_ib --op send --completion event
+  adverb model trace --preset mine.toml --op write --size 4K --json"
+)]
+pub(crate) struct TraceArgs {
+    /// A preset's name, or a file (a path with a / or ending in .toml)
+    #[arg(value_name = "PRESET", conflicts_with_all = ["device", "preset"])]
+    pub(crate) model: Option<PresetChoice>,
+
+    /// The same as a device: model:PRESET
+    #[arg(long, value_name = "DEV", conflicts_with = "preset")]
+    pub(crate) device: Option<DeviceChoice>,
+
+    /// A preset file of your own
+    #[arg(long, value_name = "FILE")]
+    pub(crate) preset: Option<PathBuf>,
+
+    /// Operation: send, write-imm, write, read or write-read (as `adverb ping -h` has them)
+    #[arg(long, hide_possible_values = true)]
+    pub(crate) op: PingOp,
+
+    /// Payload of the message: bytes (8) or binary multiples (1K, 4M)
+    #[arg(long, value_name = "SIZE", default_value = "64")]
+    pub(crate) size: Bytes,
+
+    /// Carry the payload in the request itself
+    #[arg(long)]
+    pub(crate) inline: bool,
+
+    /// How both sides learn of completions: poll (busy) or event (sleep until one comes)
+    #[arg(
+        long,
+        value_name = "HOW",
+        default_value = "poll",
+        hide_possible_values = true
+    )]
+    pub(crate) completion: CompletionChoice,
+
+    /// Draw it into this file, too
+    #[arg(long, value_name = "FILE.svg")]
+    pub(crate) svg: Option<PathBuf>,
+
+    /// One JSON object on stdout: the whole round, leg by leg
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Hold the model against published measurements
+///
+/// Runs the experiment of each row and shows what was published, the interval that
+/// the published value lies in, what the model predicts, and whether that is
+/// inside; then scores by file, program, preset and curve.
+///
+///   ratio    predicted over published
+///   error    0 inside lo..hi, else |ln(predicted / nearest end)|: 0.10 is about
+///            10 %; a score is the mean over the rows of a curve, then over curves
+///   status   inside, outside, ungraded (shown only), cannot (the model lacks
+///            something, or the row cannot be read: it says what) or failed (a
+///            deadlock, or a budget was spent)
+///
+/// Parameters of the model were fitted to the rows of calibration.csv and to no
+/// others.
+#[derive(Debug, Args)]
+#[command(
+    verbatim_doc_comment,
+    after_help = "\
+Examples:
+  adverb model validate                       all rows: a minute
+  adverb model validate --headlines           what the studies are quoted for
+  adverb model validate --only program=ping   also preset=, curve=, file=
+  adverb model validate --worst 20 --svg all.svg
+  adverb model validate --data mine.csv       as --columns says they are written
+  adverb model validate --json | jq -r 'select(.status == \"outside\") | .id'"
+)]
+pub(crate) struct ValidateArgs {
+    /// Rows of this file (may be repeated) [default: those that come with Adverb]
+    ///
+    /// CSV; `--columns` tells which.
+    #[arg(long, value_name = "FILE.csv")]
+    pub(crate) data: Vec<PathBuf>,
+
+    /// Only rows of this program, preset, curve or file: NAME, or program=NAME, preset=NAME, ...
+    #[arg(long, value_name = "SELECTION")]
+    pub(crate) only: Option<Only>,
+
+    /// Only the results that the studies are quoted for, each in words: about 20 rows
+    #[arg(long, conflicts_with_all = ["data", "only", "worst"])]
+    pub(crate) headlines: bool,
+
+    /// Show only the N worst rows, the worst first
+    #[arg(long, value_name = "N", value_parser = count::<usize>)]
+    pub(crate) worst: Option<usize>,
+
+    /// Draw the rows into this file, too: predicted over published, by program
+    #[arg(long, value_name = "FILE.svg")]
+    pub(crate) svg: Option<PathBuf>,
+
+    /// One JSON object a row and line on stdout
+    #[arg(long, conflicts_with = "worst")]
+    pub(crate) json: bool,
+
+    /// Instead: print what the columns of such a file mean, and what the programs are
+    #[arg(long, conflicts_with_all = ["data", "only", "headlines", "worst", "svg", "json"])]
+    pub(crate) columns: bool,
+}

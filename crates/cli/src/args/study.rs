@@ -1,0 +1,95 @@
+//! The command line of `study`.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use adverb_results::FigureId;
+use adverb_verbs::PathMtu;
+use clap::{Args, ValueEnum};
+
+use super::place::{DeviceArgs, PlaceArgs};
+
+/// Measure the study of MacArthur & Russell on a device and write a report
+///
+/// Runs `ping` and `blast` over the choices that a verbs program has (opcode, size,
+/// inline, polling or events, buffers, lists, signaling) and writes a folder:
+///
+///   report.html    plots, findings and the table in one file that works offline
+///   results.jsonl  one record a line, written the moment a cell has been measured
+///   results.csv    the same records as a table
+///   study.json     what was asked, on which machine
+///
+/// The findings also end the output; its last line is the path of the report.
+/// An interrupted study (Ctrl-C, a crash) leaves the report of what is there, and
+/// goes on with --resume.
+#[derive(Debug, Args)]
+#[command(
+    verbatim_doc_comment,
+    after_help = "\
+Examples:
+  adverb study                              3 minutes, into ./study-DATE
+  adverb study --only fig1,rank-rtt         only the cells of two figures
+  adverb study --profile full --out full    all sizes: about half an hour
+  adverb study --resume --out full          go on where it was interrupted
+  adverb study --peer nodeb --out two       with nodeb (`adverb serve` there)
+  adverb study --device model:connect_ib    what a Connect-IB would do: seconds"
+)]
+pub(crate) struct StudyArgs {
+    /// How much to measure: quick (about 3 minutes on 2 cores) or full [default: quick]
+    #[arg(long, value_name = "PROFILE", hide_possible_values = true)]
+    pub(crate) profile: Option<ProfileChoice>,
+
+    /// Only the cells of these figures, separated by commas
+    ///
+    /// fig1 to fig6 and fig8 are the figures of MacArthur & Russell (HPCC 2012): fig1 ping by size; fig2
+    /// blast with one buffer by size; fig3 and fig4 inline and other WRITE blast by number of buffers; fig5
+    /// blast with four buffers by size; fig6 signaling; fig8 ping and blast side by side, for reports of
+    /// several devices. rank-rtt, rank-cpu and latency compare the variants of a 64-byte ping (Russell's
+    /// tutorial, 2013).
+    #[arg(long, value_name = "FIG,...", value_delimiter = ',')]
+    pub(crate) only: Vec<FigureId>,
+
+    #[command(flatten)]
+    pub(crate) device: DeviceArgs,
+
+    /// Largest payload of a packet: 256, 512, 1024, 2048 or 4096 [default: the largest that both sides carry]
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) mtu: Option<PathMtu>,
+
+    /// The folder to write [default: study-DATE, in UTC]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+
+    /// Go on with the study in --out: cells that are there are not measured again
+    ///
+    /// Profile, figures, device and peer are those of the folder. Cells that failed are tried again.
+    #[arg(long, requires = "out")]
+    pub(crate) resume: bool,
+
+    /// End with one JSON object on stdout instead of the findings
+    ///
+    /// Its fields: out, report, planned, ok, failed, skipped, interrupted, findings. The records
+    /// are in results.jsonl.
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) place: PlaceArgs,
+}
+
+/// How much a study measures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum ProfileChoice {
+    Quick,
+    Full,
+}
+
+impl fmt::Display for ProfileChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            ProfileChoice::Quick => "quick",
+            ProfileChoice::Full => "full",
+        })
+    }
+}
