@@ -1,0 +1,111 @@
+//! The queue pair's life: its kinds and states, the attributes that change it, and the one table of legal
+//! transitions.
+
+mod attr;
+mod transition;
+
+use std::fmt;
+
+pub use attr::{AckTimeout, AddressVector, QpAttr, QpAttrMask, RetryCount, RnrTimer};
+pub use transition::{TRANSITIONS, Transition, check_transition, transition};
+
+/// Transport service of a queue pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum QpType {
+    /// Reliable connection.
+    Rc,
+    /// Unreliable connection.
+    Uc,
+    /// Unreliable datagram.
+    Ud,
+    /// Initiator of the dynamically connected transport: each request says which target it goes to,
+    /// and the device connects it (`MLX5DV_DCTYPE_DCI`).
+    Dci,
+    /// Target of the dynamically connected transport (`MLX5DV_DCTYPE_DCT`): it never goes beyond RTR.
+    Dct,
+}
+
+impl QpType {
+    /// Whether requests are acknowledged, and sent again until they are.
+    pub const fn is_reliable(self) -> bool {
+        matches!(self, QpType::Rc | QpType::Dci | QpType::Dct)
+    }
+
+    /// Whether each request names its destination.
+    pub const fn is_addressed(self) -> bool {
+        matches!(self, QpType::Ud | QpType::Dci)
+    }
+}
+
+impl fmt::Display for QpType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            QpType::Rc => "RC",
+            QpType::Uc => "UC",
+            QpType::Ud => "UD",
+            QpType::Dci => "DC initiator",
+            QpType::Dct => "DC target",
+        })
+    }
+}
+
+/// State of a queue pair (`ibv_qp_state`, same numbers).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u32)]
+pub enum QpState {
+    /// Just made, or taken back: both queues are empty.
+    Reset = 0,
+    /// Receives may be posted.
+    Init = 1,
+    /// Ready to receive.
+    Rtr = 2,
+    /// Ready to send.
+    Rts = 3,
+    /// Send queue drained.
+    Sqd = 4,
+    /// Send queue error (UC, UD).
+    Sqe = 5,
+    /// Error: everything is flushed.
+    Err = 6,
+}
+
+impl QpState {
+    /// All states, by number.
+    pub const ALL: [QpState; 7] = [
+        QpState::Reset,
+        QpState::Init,
+        QpState::Rtr,
+        QpState::Rts,
+        QpState::Sqd,
+        QpState::Sqe,
+        QpState::Err,
+    ];
+
+    /// The state numbered `code` in `ibv_qp_state`.
+    pub fn from_code(code: u32) -> Option<Self> {
+        Self::ALL.get(code as usize).copied()
+    }
+
+    /// Whether the peer's requests are carried out in this state.
+    pub fn receives(self) -> bool {
+        matches!(
+            self,
+            QpState::Rtr | QpState::Rts | QpState::Sqd | QpState::Sqe
+        )
+    }
+}
+
+impl fmt::Display for QpState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            QpState::Reset => "RESET",
+            QpState::Init => "INIT",
+            QpState::Rtr => "RTR",
+            QpState::Rts => "RTS",
+            QpState::Sqd => "SQD",
+            QpState::Sqe => "SQE",
+            QpState::Err => "ERR",
+        })
+    }
+}
