@@ -21,6 +21,7 @@ pub mod lifecycle;
 pub mod limits;
 pub mod local;
 pub mod multicast;
+mod node;
 pub mod order;
 pub mod pair;
 pub mod rnr;

@@ -11,7 +11,7 @@ use adverb_verbs::{
     Operation, QpState, QpType, Qpn, QueuePair, RecvRequest, WcFlags, WcStatus, WrId,
 };
 
-use crate::datagram::{Ah, GRH, Node, OTHER_QKEY, QKEY, datagram_qp, named_ports, to, to_rts};
+use crate::node::{Ah, GRH, Node, OTHER_QKEY, QKEY, datagram_qp, named_ports, to, to_rts};
 use crate::pair::{Pair, SIGNALED, Setup, address_of, pattern, port_of};
 use crate::{NotSupported, Verdict};
 

@@ -6,7 +6,7 @@ use adverb_verbs::{
     WcOpcode, WcStatus, WrId,
 };
 
-use crate::datagram::{
+use crate::node::{
     GRH, Node, QKEY, ROOM, ROUNDS, SENDERS, WINDOW, check_message, send_window, to, to_rts,
 };
 use crate::pair::{BLANK, End, SIGNALED, Setup, completions, connect, pattern};

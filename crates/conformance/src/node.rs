@@ -1,0 +1,216 @@
+//! Ends that exchange unreliable datagrams, and what cases about them have in common.
+
+use adverb_verbs::{
+    AddressHandle, CompletionQueue, Context, CreateError, Destination, Device, Gid, MemoryRegion,
+    Operation, PostError, Psn, QpAttr, QpInit, QpState, QpType, Qpn, QueuePair, SendFlags,
+    SendRequest, WcStatus, WorkCompletion, WrId,
+};
+
+use crate::NotSupported;
+use crate::pair::{End, SIGNALED, Setup, address_of, completions, pattern, port_of};
+
+pub(crate) const QKEY: u32 = 0x1122_3344;
+pub(crate) const OTHER_QKEY: u32 = 0x1122_3345;
+/// A queue key with this bit stands for the sender's own (IBTA vol. 1, 10.2.5).
+pub(crate) const OWN_QKEY: u32 = 1 << 31;
+/// What a receive begins with.
+pub(crate) const GRH: u64 = 40;
+
+pub(crate) type Ah<D> = <<D as Device>::Context as Context>::Ah;
+
+/// An end whose queue pair is UD, with the queue key [`QKEY`], and handles to others.
+pub(crate) struct Node<C: Context> {
+    pub(crate) end: End<C>,
+    pub(crate) mtu: u32,
+}
+
+impl<C: Context> Node<C> {
+    /// A node in RTS.
+    pub(crate) fn new<D: Device<Context = C>>(device: &D) -> Result<Self, NotSupported> {
+        let node = Self::unconnected(device)?;
+        to_rts(&node.end.context, &node.end.qp, QKEY);
+        Ok(node)
+    }
+
+    /// A node in RESET.
+    pub(crate) fn unconnected<D: Device<Context = C>>(device: &D) -> Result<Self, NotSupported> {
+        let setup = Setup::default();
+        let end = End::new(device, &setup);
+        let qp = datagram_qp(&end, &setup)?;
+        let mtu = port_of(&end.context).active_mtu.bytes();
+        Ok(Node {
+            end: End { qp, ..end },
+            mtu: u32::try_from(mtu.get()).expect("an MTU"),
+        })
+    }
+
+    /// The way to another node's port.
+    pub(crate) fn ah(&self, to: &Self) -> Result<C::Ah, NotSupported> {
+        self.ah_of(&to.end.context)
+    }
+
+    /// The way to the port of a context.
+    pub(crate) fn ah_of(&self, to: &C) -> Result<C::Ah, NotSupported> {
+        let address = address_of(to);
+        match self.end.context.create_ah(&self.end.pd, &address) {
+            Ok(ah) => Ok(ah),
+            Err(CreateError::Unsupported(_)) => Err(NotSupported("address handles")),
+            Err(e) => panic!("make an address handle: {e}"),
+        }
+    }
+
+    pub(crate) fn qpn(&self) -> Qpn {
+        self.end.qp.qpn()
+    }
+
+    /// Sends a piece of memory, which is accepted.
+    pub(crate) fn send(
+        &self,
+        wr_id: u64,
+        operation: Operation,
+        piece: (u64, u32),
+        to: Destination<'_>,
+    ) {
+        let request = (wr_id, operation, piece, SIGNALED);
+        self.try_send(request, to).expect("post a datagram");
+    }
+
+    pub(crate) fn try_send(
+        &self,
+        (wr_id, operation, piece, flags): (u64, Operation, (u64, u32), SendFlags),
+        to: Destination<'_>,
+    ) -> Result<(), PostError> {
+        let sges = [self
+            .end
+            .mr
+            .sge(piece.0, piece.1)
+            .expect("within the region")];
+        let sges = if piece.1 == 0 { &[][..] } else { &sges[..] };
+        let request = SendRequest::new(WrId(wr_id), operation, sges);
+        self.end.qp.post_send(&[request.with_flags(flags).to(to)])
+    }
+
+    /// A datagram is sent and succeeds, but nothing comes to `there`.
+    #[track_caller]
+    pub(crate) fn loses(&self, to: Destination<'_>, there: &Self) {
+        self.send(1, Operation::Send, (0, 64), to);
+        self.end.expect_sent(&[(1, WcStatus::Success)]);
+        there.end.expect_quiet();
+        self.end.expect_state(QpState::Rts);
+        there.end.expect_state(QpState::Rts);
+    }
+
+    /// A datagram of 64 bytes is sent, and arrives in receive `wr_id` at offset 0 of `there`.
+    #[track_caller]
+    pub(crate) fn reaches(&self, to: Destination<'_>, there: &Self, wr_id: u64) {
+        let content = pattern(wr_id, 64);
+        self.end.mr.write(0, &content).expect("within the region");
+        self.send(1, Operation::Send, (0, 64), to);
+        self.end.expect_sent(&[(1, WcStatus::Success)]);
+        there.end.expect_received(&[(wr_id, WcStatus::Success)]);
+        assert_eq!(there.end.bytes(GRH, 64), content);
+    }
+}
+
+pub(crate) fn datagram_qp<C: Context>(end: &End<C>, setup: &Setup) -> Result<C::Qp, NotSupported> {
+    let init = QpInit {
+        qp_type: QpType::Ud,
+        send_cq: &*end.send_cq,
+        recv_cq: &*end.recv_cq,
+        caps: setup.caps,
+    };
+    match end.context.create_qp(&end.pd, &init) {
+        Ok(qp) => Ok(qp),
+        Err(CreateError::Unsupported(_)) => Err(NotSupported("UD queue pairs")),
+        Err(e) => panic!("create a UD queue pair: {e}"),
+    }
+}
+
+pub(crate) fn to<A: AddressHandle>(ah: &A, qpn: Qpn, qkey: u32) -> Destination<'_> {
+    let ah = ah.handle();
+    Destination { ah, qpn, qkey }
+}
+
+/// Takes a UD queue pair from RESET to RTS.
+pub(crate) fn to_rts<C: Context>(context: &C, qp: &C::Qp, qkey: u32) {
+    let mut init = QpAttr::to(QpState::Init);
+    init.pkey_index = Some(0);
+    init.port = Some(context.port_num());
+    init.qkey = Some(qkey);
+    qp.modify(&init).expect("to INIT");
+    qp.modify(&QpAttr::to(QpState::Rtr)).expect("to RTR");
+    let mut rts = QpAttr::to(QpState::Rts);
+    rts.sq_psn = Some(Psn::new(5));
+    qp.modify(&rts).expect("to RTS");
+}
+
+/// Source and destination of a header, told apart as libibverbs does (ibv_init_ah_from_wc): an IPv4
+/// header in the last 20 bytes is one, if not all 40 look like a header of IPv6 and its checksum is
+/// wrong. (Within a host Soft-RoCE makes none.)
+pub(crate) fn named_ports(header: &[u8]) -> (Gid, Gid) {
+    let words = header[20..].chunks_exact(2);
+    let sum: u32 = words.map(|w| u32::from(w[0]) << 8 | u32::from(w[1])).sum();
+    let (looks_like_v6, looks_like_v4) = (header[0] >> 4 == 6, header[20] == 0x45);
+    if looks_like_v4 && (!looks_like_v6 || sum.is_multiple_of(0xffff)) {
+        let at = |i: usize| <[u8; 4]>::try_from(&header[i..i + 4]).expect("4 bytes");
+        return (Gid::from_ipv4(at(32).into()), Gid::from_ipv4(at(36).into()));
+    }
+    assert!(looks_like_v6, "neither header: {header:x?}");
+    let at = |i: usize| Gid(header[i..i + 16].try_into().expect("16 bytes"));
+    (at(8), at(24))
+}
+
+pub(crate) const SENDERS: u64 = 4;
+pub(crate) const ROUNDS: u64 = 200;
+/// Messages of a sender that are under way at most.
+pub(crate) const WINDOW: u64 = 8;
+pub(crate) const ROOM: u64 = 256;
+
+/// Message `n` of client `number`.
+fn numbered(number: u64, n: u64) -> Vec<u8> {
+    let mut message = vec![0; 16];
+    message[..8].copy_from_slice(&number.to_ne_bytes());
+    message[8..].copy_from_slice(&n.to_ne_bytes());
+    let length = (number * 7 + n * 13) % 150;
+    message.extend(pattern(number << 32 | n, length as usize));
+    message
+}
+
+pub(crate) fn send_window<Q: QueuePair, C: CompletionQueue, M: MemoryRegion>(
+    qp: &Q,
+    cq: &C,
+    mr: &M,
+    (there, (number, first)): (Destination<'_>, (u64, u64)),
+) {
+    for i in 0..WINDOW {
+        let message = numbered(number, first + i);
+        mr.write(i * ROOM, &message).expect("within the region");
+        let sges = [mr.sge(i * ROOM, message.len() as u32).expect("inside")];
+        let request = SendRequest::new(WrId(i), Operation::Send, &sges);
+        qp.post_send(&[request.with_flags(SIGNALED).to(there)])
+            .expect("post a datagram");
+    }
+    let done = completions(cq, WINDOW as usize);
+    assert!(done.iter().all(|c| c.status.is_success()), "{done:?}");
+}
+
+/// The message at `place` is the next of its client; which one that is.
+pub(crate) fn check_message<C: Context>(
+    server: &End<C>,
+    completion: &WorkCompletion,
+    place: u64,
+    next: &mut [u64],
+) -> u64 {
+    assert_eq!(completion.status, WcStatus::Success, "{completion:?}");
+    let length = completion.byte_len as usize - GRH as usize;
+    let message = server.bytes(place + GRH, length);
+    let word = |at: usize| {
+        let bytes = message[at..at + 8].try_into().expect("8 bytes");
+        u64::from_ne_bytes(bytes)
+    };
+    let (number, n) = (word(0), word(8));
+    assert_eq!(n, next[number as usize], "messages of client {number}");
+    next[number as usize] += 1;
+    assert!(message == numbered(number, n), "a message is torn");
+    number
+}
