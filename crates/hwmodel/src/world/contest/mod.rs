@@ -6,8 +6,11 @@
 //! writes keep their order: while one waits for its line the next ones could ask for theirs, but a
 //! line that others fight for would be gone again when it is their turn.
 //!
-//! Threads of the load walk from byte to byte. They are not roles: nothing waits for them, so they
-//! are brought up to date when the NIC comes.
+//! Threads of the load walk from byte to byte ([`walk`]). They are not roles: nothing waits for them, so
+//! they are brought up to date when the NIC comes.
+
+mod line;
+mod walk;
 
 use std::collections::HashMap;
 
@@ -15,28 +18,15 @@ use adverb_sim::Random;
 use adverb_units::{Span, Time};
 
 use super::memory::Range;
-use crate::load::Access;
 use crate::pcie::LINE;
+use line::{Holder, Line};
+use walk::Walker;
 
-/// A physical core of a machine; its hyper-threads share its caches.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Core(pub(crate) u32);
+pub(crate) use line::{Core, LineTimes};
+pub(crate) use walk::Walk;
 
 /// A line: its region and its number in it.
 type Place = (u32, u64);
-
-/// What passing lines on takes.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct LineTimes {
-    /// From core to core, or between a core and the NIC.
-    pub(crate) transfer: Span,
-    /// Fetching a line from memory, or writing it back, beyond that.
-    pub(crate) memory: Span,
-    /// Looking for a line in all caches of a socket, for the root port.
-    pub(crate) snoop: Span,
-    /// Settling a conflict between sockets about a line: a round trip more between them.
-    pub(crate) conflict: Span,
-}
 
 /// What the root port does with a line.
 #[derive(Clone, Copy, Debug)]
@@ -65,125 +55,6 @@ impl Turn {
             is_lost: false,
         }
     }
-}
-
-/// Who has a line.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Holder {
-    /// No core; the last-level cache has it.
-    Cache,
-    /// Nobody; it is in memory alone.
-    Memory,
-    /// The core that writes it.
-    Writer(Core),
-    /// Cores that read it.
-    Readers(Vec<Core>),
-}
-
-/// A line that is, or was, wanted by several.
-#[derive(Debug)]
-struct Line {
-    /// Who has it, once all that is settled has happened.
-    holder: Holder,
-    /// Since when.
-    granted: Time,
-    /// When the last settled passage begins.
-    begun: Time,
-    /// When the next one may begin.
-    free: Time,
-    /// When the root port has got what it asked for last.
-    root: Time,
-}
-
-impl Line {
-    fn new() -> Self {
-        Line {
-            holder: Holder::Cache,
-            granted: Time::ZERO,
-            begun: Time::ZERO,
-            free: Time::ZERO,
-            root: Time::ZERO,
-        }
-    }
-
-    /// Passes the line on, to somebody who asks at `at`; returns when it is there.
-    fn pass(&mut self, at: Time, span: Span) -> Time {
-        self.begun = at.max(self.free);
-        self.free = self.begun + span;
-        self.granted = self.free;
-        self.free
-    }
-
-    fn fetch(&self, times: &LineTimes) -> Span {
-        if self.holder == Holder::Memory {
-            times.memory
-        } else {
-            Span::ZERO
-        }
-    }
-
-    fn is_at_rest(&self, at: Time) -> bool {
-        self.free <= at && matches!(self.holder, Holder::Cache | Holder::Memory)
-    }
-
-    /// When the passage ends that is under way at `at`, of those that are settled.
-    fn under_way(&self, at: Time, transfer: Span) -> Time {
-        let queue = self.free.max(at) - at;
-        at + Span::from_ps(queue.as_ps() % transfer.as_ps().max(1))
-    }
-}
-
-/// How threads walk.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Walk {
-    /// Through so many bytes.
-    pub(crate) bytes: u64,
-    /// Doing this.
-    pub(crate) access: Access,
-    /// One access to a line that the core has.
-    pub(crate) each: Span,
-}
-
-impl Walk {
-    fn stride(&self) -> u64 {
-        match self.access {
-            Access::Bytes { .. } => 1,
-            Access::CompareSwap => 8,
-        }
-    }
-
-    fn writes(&self) -> f64 {
-        match self.access {
-            Access::Bytes { writes } => writes,
-            Access::CompareSwap => 1.0,
-        }
-    }
-
-    /// How long nobody can take a line away from who has got it: a locked instruction holds it.
-    fn locked(&self) -> Span {
-        match self.access {
-            Access::Bytes { .. } => Span::ZERO,
-            Access::CompareSwap => self.each,
-        }
-    }
-}
-
-/// A thread that walks.
-#[derive(Clone, Copy, Debug)]
-struct Walker {
-    core: Core,
-    /// What getting a line takes there.
-    transfer: Span,
-    /// The byte it is at.
-    place: u64,
-    /// Since when it has the right to access it.
-    since: Time,
-    /// It may write.
-    writes: bool,
-    /// When it has to ask again.
-    next: Time,
-    /// The access that it asks for then is a write.
-    must_write: bool,
 }
 
 /// The lines of a machine that are fought for.
@@ -438,132 +309,6 @@ impl Contest {
         }
         last
     }
-
-    /// Lets the threads walk on until `until`.
-    fn advance(&mut self, until: Time) {
-        let Some(walk) = self.walk else { return };
-        loop {
-            let walkers = self.walkers.iter().enumerate();
-            let next = walkers.min_by_key(|(_, walker)| walker.next);
-            match next {
-                Some((index, walker)) if walker.next <= until => self.step(index, &walk),
-                _ => return,
-            }
-        }
-    }
-
-    /// A thread goes on to where it needs a right that it lacks, and asks for it.
-    fn step(&mut self, index: usize, walk: &Walk) {
-        let walker = &mut self.walkers[index];
-        let (now, stride) = (walker.next, walk.stride());
-        let made = ((now - walker.since).as_ps() / walk.each.as_ps().max(1)).max(1);
-        walker.place = (walker.place + made * stride) % walk.bytes;
-        let number = walker.place / LINE;
-        let left = (walk.bytes.min((number + 1) * LINE) - walker.place).div_ceil(stride);
-        let (core, transfer) = (walker.core, walker.transfer);
-        let is_write = walker.must_write || self.random.unit() < walk.writes();
-        if let Some(sibling) = self.asked_already(index, number) {
-            let walker = &mut self.walkers[index];
-            (walker.since, walker.writes) = (sibling.since, true);
-            walker.next = sibling.next.min(sibling.since + walk.each * left);
-            walker.must_write = false;
-            return;
-        }
-        let line = self.lines.entry((WALKED, number)).or_insert_with(Line::new);
-        let span = transfer + line.fetch(&self.times);
-        let (since, count) = if is_write {
-            let (since, is_taken) = line.grant_write(core, now, span);
-            if is_taken {
-                line.free = since + walk.locked();
-                self.lose(number, since, Some(core));
-            }
-            (since, left)
-        } else {
-            let (since, is_taken) = line.grant_read(core, now, span);
-            if is_taken {
-                self.lose(number, since, Some(core));
-            }
-            (since, self.reads(walk, left))
-        };
-        let walker = &mut self.walkers[index];
-        (walker.since, walker.writes) = (since, is_write);
-        walker.next = since + walk.each * count;
-        walker.must_write = count < left;
-    }
-
-    /// A thread of the same core that waits to write the same line: the core asks but once.
-    fn asked_already(&self, index: usize, number: u64) -> Option<Walker> {
-        let (core, now) = (self.walkers[index].core, self.walkers[index].next);
-        let mut others = self.walkers.iter().enumerate();
-        let found = others.find(|(other, w)| {
-            *other != index
-                && w.core == core
-                && w.place / LINE == number
-                && w.writes
-                && w.since > now
-        });
-        found.map(|(_, walker)| *walker)
-    }
-
-    /// How many accesses a thread makes until its next write, of at most `left`.
-    fn reads(&mut self, walk: &Walk, left: u64) -> u64 {
-        let mut count = 1;
-        while count < left && self.random.unit() >= walk.writes() {
-            count += 1;
-        }
-        count
-    }
-
-    /// All but `keeper` lose a line at `at`, or their right to write it: they ask again.
-    fn lose(&mut self, number: u64, at: Time, keeper: Option<Core>) {
-        let Some(walk) = self.walk else { return };
-        for walker in &mut self.walkers {
-            let is_there = walker.place / LINE == number;
-            if is_there && keeper != Some(walker.core) && walker.since < at && at < walker.next {
-                walker.next = at.max(walker.since + walk.each);
-                walker.must_write = false;
-            }
-        }
-    }
-}
-
-impl Line {
-    /// A core asks at `at` for the right to write; returns when it has it, and whether others lose the
-    /// line then.
-    fn grant_write(&mut self, core: Core, at: Time, span: Span) -> (Time, bool) {
-        if self.holder == Holder::Writer(core) {
-            return (at.max(self.granted), false);
-        }
-        let since = self.pass(at, span);
-        self.holder = Holder::Writer(core);
-        (since, true)
-    }
-
-    /// The same for the right to read.
-    fn grant_read(&mut self, core: Core, at: Time, span: Span) -> (Time, bool) {
-        match &mut self.holder {
-            Holder::Writer(writer) if *writer == core => (at.max(self.granted), false),
-            Holder::Readers(cores) if cores.contains(&core) => (at.max(self.granted), false),
-            Holder::Readers(cores) => {
-                cores.push(core);
-                let since = at.max(self.begun) + span;
-                self.free = self.free.max(since);
-                self.granted = self.free;
-                (since, false)
-            }
-            Holder::Writer(writer) => {
-                let cores = vec![*writer, core];
-                let since = self.pass(at, span);
-                self.holder = Holder::Readers(cores);
-                (since, true)
-            }
-            Holder::Cache | Holder::Memory => {
-                let since = self.pass(at, span);
-                self.holder = Holder::Readers(vec![core]);
-                (since, false)
-            }
-        }
-    }
 }
 
 #[cfg(test)]
@@ -571,6 +316,7 @@ mod tests {
     use adverb_sim::Seed;
 
     use super::*;
+    use crate::load::Access;
 
     const TIMES: LineTimes = LineTimes {
         transfer: Span::from_ns(20),
