@@ -58,6 +58,38 @@ fn blast_runs_with_every_operation_list_and_signaling() {
     }
 }
 
+/// Time per message, in nanoseconds, of short WRITEs posted in lists.
+fn listed(buffers: u32, signal: Signaling) -> f64 {
+    let mut spec = cell(Program::Blast, Opcode::Write, 16);
+    spec.params = Request {
+        inline: true,
+        post: Posting::List,
+        verify: false,
+        signal,
+        buffers,
+        ..spec.params
+    };
+    let rate = run("mt26428_qdr", &spec).metrics.messages_per_s;
+    1e9 / rate.map_or(0.0, MessageRate::per_second)
+}
+
+/// A list of one goes by MMIO, and what lies in one of the register's two buffers need not be read; half a queue
+/// goes by a doorbell. The longer the queue, the fewer of its requests lie there.
+#[test]
+fn buffers_of_blueflame_hold_two_requests_of_a_queue_that_is_read_one_by_one() {
+    let periodic = listed(8, Signaling::Periodic);
+    let mut last = 0.0;
+    for buffers in [8, 16, 32] {
+        let all = listed(buffers, Signaling::All);
+        assert!(
+            last < all && all < periodic,
+            "{buffers}: {all} ns a message"
+        );
+        last = all;
+    }
+    assert!(last > 0.97 * periodic, "{last} of {periodic} ns");
+}
+
 #[test]
 fn the_same_cell_gives_the_same_figures_bit_for_bit() {
     let spec = cell(Program::Blast, Opcode::Write, 64);

@@ -11,7 +11,7 @@ use adverb_verbs::{
 use super::{ModelCq, World};
 use crate::resource::Slots;
 use crate::world::queue_pair::Qp;
-use crate::world::send_queue::Reading;
+use crate::world::send_queue::{BlueFlame, Reading};
 use crate::world::wire::Passage;
 
 /// What a new queue pair is given.
@@ -63,6 +63,8 @@ pub(super) fn new_qp(made: &Made, init: &QpInit<'_, ModelCq>) -> Qp {
         first: 0,
         next: 0,
         known: 0,
+        unread: 0,
+        blueflame: BlueFlame::default(),
         retired: 0,
         reads_under_way: 0,
         room: Time::ZERO,

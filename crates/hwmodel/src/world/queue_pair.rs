@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 
 use super::machine::machine_of;
 use super::memory::Range;
-use super::send_queue::{Reading, Stamp};
+use super::send_queue::{BlueFlame, Reading, Stamp};
 use super::wire::Passage;
 use super::{Event, Fabric, QpRef};
 use crate::resource::Slots;
@@ -47,6 +47,8 @@ pub(crate) struct Target {
 pub(crate) enum Held {
     /// The CPU wrote it by MMIO.
     Written(Stamp),
+    /// The CPU wrote it by MMIO, and it is still in a buffer of the BlueFlame register.
+    Buffered,
     /// The NIC read it.
     Read(Stamp),
     /// The NIC read it to send it next, when there is room for another READ.
@@ -150,6 +152,9 @@ pub(crate) struct Qp {
     pub(crate) next: u64,
     /// Number of the first that the NIC does not know of.
     pub(crate) known: u64,
+    /// Number behind the last that the NIC knew of without having it.
+    pub(crate) unread: u64,
+    pub(crate) blueflame: BlueFlame,
     /// It is settled when its next request is read.
     pub(crate) reading: Reading,
     /// Doorbells that told of requests.
@@ -234,6 +239,7 @@ impl Qp {
         self.receives.clear();
         self.failed_receives.clear();
         (self.first, self.next, self.known, self.retired) = (0, 0, 0, 0);
+        (self.unread, self.blueflame) = (0, BlueFlame::default());
         (self.doorbells, self.reading) = (0, Reading::No);
         self.reads_under_way = 0;
         self.receives_in_use = 0;

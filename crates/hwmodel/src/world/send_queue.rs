@@ -57,7 +57,7 @@ impl Wqes {
             Held::Written(stamp) | Held::Read(stamp) => {
                 !qp_type.is_reliable() || self.came - stamp.0 < self.entries
             }
-            Held::Next => true,
+            Held::Buffered | Held::Next => true,
             Held::InMemory => false,
         }
     }
@@ -79,10 +79,32 @@ pub(crate) enum Reading {
     Due,
 }
 
+/// The two buffers of a BlueFlame register, to which the driver writes in turn (`bf_offset` of providers/mlx4
+/// and `bf->offset` of providers/mlx5 in rdma-core): the requests in them, by number.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct BlueFlame {
+    buffers: [Option<u64>; 2],
+    turn: usize,
+}
+
+impl BlueFlame {
+    /// The CPU writes request `seq`, while the NIC has taken up those before `next`. It stays there until its
+    /// turn comes, unless one that was there before does.
+    fn write(&mut self, seq: u64, next: u64) -> Held {
+        let buffer = &mut self.buffers[self.turn];
+        self.turn ^= 1;
+        if buffer.is_some_and(|seq| seq >= next) {
+            return Held::InMemory;
+        }
+        *buffer = Some(seq);
+        Held::Buffered
+    }
+}
+
 impl Qp {
     /// Whether the NIC has not yet read all that it knows of.
     fn is_behind(&mut self) -> bool {
-        let last = self.known.checked_sub(1);
+        let last = self.unread.checked_sub(1);
         let last = last.and_then(|seq| self.wqe(seq));
         last.is_some_and(|wqe| wqe.held == Held::InMemory)
     }
@@ -91,16 +113,22 @@ impl Qp {
 impl Machine {
     /// The CPU has written the next request that the NIC did not know of.
     pub(super) fn written(&mut self, qp: &mut Qp, now: Time) {
-        let is_behind = qp.is_behind();
+        let held = if !qp.is_behind() {
+            Held::Written(self.nic.wqes.keep())
+        } else if qp.shared_register.is_none() {
+            qp.blueflame.write(qp.known, qp.next)
+        } else {
+            Held::InMemory
+        };
         let (known, doorbell) = (qp.known, qp.doorbells);
         qp.doorbells += 1;
         if let Some(wqe) = qp.wqe(known) {
             wqe.ready = self.pcie.mmio(now, wqe.lines * LINE);
-            wqe.doorbell = doorbell;
-            if !is_behind {
-                wqe.held = Held::Written(self.nic.wqes.keep());
-            }
+            (wqe.doorbell, wqe.held) = (doorbell, held);
             qp.known += 1;
+            if held == Held::InMemory {
+                qp.unread = qp.known;
+            }
         }
     }
 
@@ -111,6 +139,7 @@ impl Machine {
         let (first, doorbell) = (qp.known, qp.doorbells);
         qp.doorbells += 1;
         qp.known = (first + u64::from(count)).min(qp.posted());
+        qp.unread = qp.known;
         for seq in first..qp.known {
             if let Some(wqe) = qp.wqe(seq) {
                 (wqe.doorbell, wqe.ready) = (doorbell, there);
@@ -172,7 +201,9 @@ impl Machine {
             wqes.read_few(now, head - now, bytes - LINE, latency)
         };
         for seq in first..seq {
-            if let Some(wqe) = qp.wqe(seq) {
+            if let Some(wqe) = qp.wqe(seq)
+                && wqe.held != Held::Buffered
+            {
                 wqe.ready = last;
                 wqe.held = Held::Read(self.nic.wqes.keep());
             }
@@ -193,6 +224,7 @@ impl Fabric {
             match qp.wqe(seq) {
                 Some(wqe) if matches!(wqe.held, Held::Written(_) | Held::Read(_)) => {
                     wqe.held = Held::InMemory;
+                    qp.unread = qp.unread.max(seq + 1);
                 }
                 _ => return,
             }
@@ -252,5 +284,21 @@ impl Fabric {
             // Something else holds the queue up: it is not read.
             qp.reading = Reading::No;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_keeps_its_blueflame_buffer_until_it_is_taken_up() {
+        let mut register = BlueFlame::default();
+        assert_eq!(register.write(5, 0), Held::Buffered);
+        assert_eq!(register.write(6, 0), Held::Buffered);
+        assert_eq!(register.write(7, 5), Held::InMemory, "5 is still there");
+        assert_eq!(register.write(8, 6), Held::InMemory, "6 is still there");
+        assert_eq!(register.write(9, 6), Held::Buffered, "5 was taken up");
+        assert_eq!(register.write(10, 6), Held::InMemory, "6 is still there");
     }
 }
