@@ -168,8 +168,17 @@ pub(crate) fn sides_of(parent: u32) -> Option<(u32, u32)> {
     Some((found.0?, found.1?))
 }
 
-/// Sends a signal to one process.
+/// Sends a signal to one process, which is there.
+#[track_caller]
 pub(crate) fn signal(pid: u32, signal: rustix::process::Signal) {
+    signal_if_there(pid, signal).unwrap();
+}
+
+/// Sends a signal to one process, which may have ended.
+pub(crate) fn signal_if_there(
+    pid: u32,
+    signal: rustix::process::Signal,
+) -> Result<(), rustix::io::Errno> {
     let pid = rustix::process::Pid::from_raw(pid.try_into().unwrap()).unwrap();
-    rustix::process::kill_process(pid, signal).unwrap();
+    rustix::process::kill_process(pid, signal)
 }
