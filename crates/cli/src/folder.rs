@@ -1,11 +1,10 @@
 //! The folder of a study: what was asked (`study.json`), the records, the report.
 
-use std::fmt;
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use adverb_host::{now_rfc3339, usable_cores};
+use adverb_host::now_rfc3339;
 use adverb_report::Report;
 use adverb_results::{
     FigureId, RESULTS_CSV, RESULTS_JSONL, Record, Writer, read_records, write_csv,
@@ -16,6 +15,7 @@ use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
 
 use crate::args::ProfileChoice;
+use crate::busy::Busy;
 use crate::device::DeviceChoice;
 use crate::failure::Usage;
 use crate::model;
@@ -58,36 +58,6 @@ pub(crate) struct Meta {
     /// What else ran when cells were measured; none where nothing much did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) busy: Option<Busy>,
-}
-
-/// A machine that had other things to do.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Busy {
-    /// Processes that wanted to run in the last minute.
-    load: f64,
-    /// Cores for them.
-    cores: usize,
-}
-
-impl Busy {
-    /// Whether this machine is, now: who measures beside other work measures the other work.
-    pub(crate) fn now() -> Option<Self> {
-        let text = fs::read_to_string("/proc/loadavg").ok()?;
-        let load = text.split_whitespace().next()?.parse().ok()?;
-        let cores = usable_cores().len();
-        (load > 0.5 * cores as f64).then_some(Busy { load, cores })
-    }
-
-    /// The one of the larger load.
-    pub(crate) fn busier(self, other: Self) -> Self {
-        if other.load > self.load { other } else { self }
-    }
-}
-
-impl fmt::Display for Busy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "load {:.1} on {} cores", self.load, self.cores)
-    }
 }
 
 impl Meta {

@@ -2,6 +2,7 @@
 //! and reports. It decides, prints and exits; it does not measure.
 
 mod args;
+mod busy;
 mod device;
 mod doctor;
 mod failure;

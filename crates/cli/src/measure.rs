@@ -7,6 +7,7 @@ use adverb_studies::CellSpec;
 use anyhow::bail;
 
 use crate::args::{BlastArgs, MeasureArgs, PingArgs};
+use crate::busy::Beside;
 use crate::device::{DeviceChoice, DeviceInfo};
 use crate::failure::Usage;
 use crate::interrupt::Interrupt;
@@ -40,6 +41,7 @@ fn run(
     };
     let interrupt = Interrupt::listen()?;
     let mut recorder = Recorder::new(bed)?;
+    let beside = Beside::from_now(&device);
     recorder.in_order(&cells, &interrupt, |measured| {
         for (index, spec) in cells.iter().enumerate() {
             let record = match measured()? {
@@ -53,7 +55,9 @@ fn run(
             }
         }
         Ok(())
-    })
+    })?;
+    beside.warn();
+    Ok(())
 }
 
 /// Where the cells run; a peer is asked before anything is run.

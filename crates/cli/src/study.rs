@@ -13,9 +13,10 @@ use anyhow::{Context, bail};
 use serde_json::json;
 
 use crate::args::{ProfileChoice, StudyArgs};
+use crate::busy::Busy;
 use crate::device::{DeviceChoice, DeviceInfo};
 use crate::failure::Usage;
-use crate::folder::{self, Busy, Folder, Meta, Rendered};
+use crate::folder::{self, Folder, Meta, Rendered};
 use crate::interrupt::Interrupt;
 use crate::model::{self, Hardware};
 use crate::pair::{Cores, Pair};

@@ -167,7 +167,7 @@ fn one_core_for_both_sides_is_warned_of() {
     let core = adverb_host::usable_cores()[0];
     let cores = format!("{core},{core}");
     let ping = ["ping", "--op", "send", "--iters", "50", "--cpu", &cores];
-    let talk = Place::new().run(&ping).ok().talk;
+    let talk = Place::new().run(&ping).ok().talk_of_itself();
     let warning = format!("warning: both sides share core {core}: they take turns there");
     assert!(talk.starts_with(&warning), "{talk}");
     assert_eq!(talk.lines().count(), 1, "{talk}");
@@ -179,7 +179,7 @@ fn a_reader_that_goes_away_is_no_error() {
     let mut child = place.spawn(&["ping", "--op", "send", "--size", "1..1K", "--iters", "50"]);
     drop(child.stdout.take());
     let ended = end_of(child);
-    assert_eq!((ended.code, ended.talk.as_str()), (Some(0), ""));
+    assert_eq!((ended.code, ended.talk_of_itself().as_str()), (Some(0), ""));
 }
 
 #[test]

@@ -201,7 +201,7 @@ fn nothing_measured_is_no_rate_of_zero() {
     let command = "sequencer --device model:cx3 --duration 1ns";
     let args: Vec<&str> = command.split(' ').collect();
     let ended = Place::new().run(&args).ok();
-    assert_snapshot!(ended.talk, @"warning: no request ended within 1.00 ns: choose a longer --duration");
+    assert_snapshot!(ended.talk_of_itself(), @"warning: no request ended within 1.00 ns: choose a longer --duration");
     let row = ended.out.lines().nth(2).unwrap();
     let row: Vec<&str> = row.split_whitespace().collect();
     assert_eq!(row, ["0", "-", "-", "-", "-", "-", "-", "-"]);

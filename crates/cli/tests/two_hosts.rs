@@ -31,7 +31,7 @@ fn with<'a>(args: &[&'a str], peer: &'a str) -> Vec<&'a str> {
 #[track_caller]
 fn check_serves(place: &Place, server: &Server) -> Value {
     let ended = place.run(&with(&SHORT, &server.address)).ok();
-    assert_eq!(ended.talk, "");
+    assert_eq!(ended.talk_of_itself(), "");
     let record = ended.json().remove(0);
     assert_eq!(record["status"], "ok", "{record}");
     record

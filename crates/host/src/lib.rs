@@ -5,6 +5,7 @@
 //! * [`Link`]: messages out of band, as frames over a Unix socket or TCP;
 //! * [`Wire`]: the same frames over TCP between hosts, for an owner that sleeps in `poll`;
 //! * [`pin`], [`usable_cores`], [`die_with_parent`]: the process and its cores;
+//! * [`OtherWork`]: what other programs used of the machine meanwhile;
 //! * [`Machine`], [`numa_node`], [`now_rfc3339`], [`Kernel`], [`memory`]: facts for a record's provenance.
 //!
 //! This is an edge of Adverb: sockets, clocks and sleeping are at home here, RDMA is not.
@@ -12,12 +13,14 @@
 mod clock;
 mod link;
 mod machine;
+mod other_work;
 mod process;
 mod station;
 mod wire;
 
 pub use link::{Link, MAX_MESSAGE, Stream};
 pub use machine::{Kernel, Machine, memory, now_rfc3339, numa_node};
+pub use other_work::OtherWork;
 pub use process::{die_with_parent, pin, usable_cores};
 pub use station::HostStation;
 pub use wire::{Wire, WireError};

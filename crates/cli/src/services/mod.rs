@@ -21,6 +21,7 @@ use crate::args::{
     ClientArgs, ClosedLoopArgs, ClosedLoopOp, KvArgs, KvBy, KvPuts, PostingArgs, SequencerArgs,
     SequencerBy, ServerArgs,
 };
+use crate::busy::Beside;
 use crate::device::{DeviceChoice, DeviceInfo};
 use crate::failure::Usage;
 use crate::interrupt::Interrupt;
@@ -396,7 +397,11 @@ fn run<P: program::Program>(args: &ClientArgs, program: &P) -> anyhow::Result<Ve
         measured,
     };
     let interrupt = Interrupt::listen()?;
-    members::run(&args.device.choice(), program, schedule, &interrupt)
+    let device = args.device.choice();
+    let beside = Beside::from_now(&device);
+    let tallies = members::run(&device, program, schedule, &interrupt)?;
+    beside.warn();
+    Ok(tallies)
 }
 
 fn duration(args: &ClientArgs) -> Span {

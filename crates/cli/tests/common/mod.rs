@@ -112,6 +112,13 @@ impl Ended {
         self.talk.trim_end()
     }
 
+    /// stderr, without what it says of other tests that run beside.
+    pub(crate) fn talk_of_itself(&self) -> String {
+        let lines = self.talk.lines();
+        let own = lines.filter(|line| !line.starts_with("warning: other programs took "));
+        own.flat_map(|line| [line, "\n"]).collect()
+    }
+
     /// stdout as one JSON object a line.
     #[track_caller]
     pub(crate) fn json(&self) -> Vec<Value> {

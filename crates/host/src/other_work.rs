@@ -1,0 +1,110 @@
+//! What else ran on this machine while something was measured: who polls beside other work measures
+//! the other work.
+
+use std::fs;
+
+/// From when on CPU time is compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OtherWork {
+    begun: Ticks,
+}
+
+/// CPU time, in the clock ticks of `/proc`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Ticks {
+    /// Of all cores, idle or not.
+    all: u64,
+    /// Of all programs: user, nice and system time. Not that of interrupts: they may be our packets.
+    programs: u64,
+    /// Of this program and its children that have ended.
+    own: u64,
+}
+
+/// Below so many ticks the rounding of each process is more than what it used.
+const LEAST: u64 = 50;
+
+impl OtherWork {
+    /// From now on; none where `/proc` does not say.
+    pub fn from_now() -> Option<Self> {
+        let begun = Ticks::now()?;
+        Some(OtherWork { begun })
+    }
+
+    /// The share of this machine's CPU time, 0 to 1, that programs beside this one and its children have
+    /// used since; none where that was too short to say. Children count once they have ended.
+    pub fn share(&self) -> Option<f64> {
+        Ticks::now()?.others_since(self.begun)
+    }
+}
+
+impl Ticks {
+    fn now() -> Option<Self> {
+        let machine = fs::read_to_string("/proc/stat").ok()?;
+        let process = fs::read_to_string("/proc/self/stat").ok()?;
+        Ticks::read(&machine, &process)
+    }
+
+    /// From the texts of `/proc/stat` and `/proc/self/stat` (proc(5)).
+    fn read(machine: &str, process: &str) -> Option<Self> {
+        let cores = machine.lines().next()?.strip_prefix("cpu ")?;
+        let cores: Vec<u64> = numbers(cores.split_whitespace())?;
+        // user, nice, system, idle, iowait, irq, softirq, steal; guests are part of user.
+        let all = cores.get(..8)?.iter().sum();
+        // The name, which may hold anything, ends at the last bracket; the state is next.
+        let (_, fields) = process.rsplit_once(')')?;
+        let own: Vec<u64> = numbers(fields.split_whitespace().skip(11).take(4))?;
+        Some(Ticks {
+            all,
+            programs: cores[..3].iter().sum(),
+            own: own.iter().sum(),
+        })
+    }
+
+    fn others_since(self, begun: Self) -> Option<f64> {
+        let all = self.all.saturating_sub(begun.all);
+        let programs = self.programs.saturating_sub(begun.programs);
+        let others = programs.saturating_sub(self.own.saturating_sub(begun.own));
+        (all >= LEAST).then(|| others as f64 / all as f64)
+    }
+}
+
+fn numbers<'t>(words: impl Iterator<Item = &'t str>) -> Option<Vec<u64>> {
+    words.map(|word| word.parse().ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MACHINE: &str =
+        "cpu  100 20 30 800 5 6 7 8 9 10\ncpu0 50 10 15 400 2 3 3 4 4 5\nintr 1\n";
+    const PROCESS: &str = "7 (a) b) S 1 7 7 0 -1 4194560 99 0 0 0 11 12 13 14 20 0 1 0 5";
+
+    #[test]
+    fn times_are_read_from_proc() {
+        let expected = Ticks {
+            all: 976,
+            programs: 150,
+            own: 50,
+        };
+        assert_eq!(Ticks::read(MACHINE, PROCESS), Some(expected));
+        assert_eq!(Ticks::read("", PROCESS), None);
+        assert_eq!(Ticks::read(MACHINE, "7 (a"), None);
+        assert!(Ticks::now().is_some(), "this machine's /proc is understood");
+    }
+
+    #[test]
+    fn what_this_program_used_is_not_other_work() {
+        let begun = Ticks::read(MACHINE, PROCESS).unwrap();
+        let later = |all, programs, own| Ticks {
+            all: begun.all + all,
+            programs: begun.programs + programs,
+            own: begun.own + own,
+        };
+        assert_eq!(later(400, 200, 200).others_since(begun), Some(0.0));
+        assert_eq!(later(400, 300, 200).others_since(begun), Some(0.25));
+        // A child's time is rounded up.
+        assert_eq!(later(400, 200, 203).others_since(begun), Some(0.0));
+        assert_eq!(later(10, 10, 0).others_since(begun), None, "too short");
+    }
+}
