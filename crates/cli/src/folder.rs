@@ -254,7 +254,7 @@ fn write(records: &[Record], meta: &adverb_report::Meta, path: &Path) -> anyhow:
     let findings = report.findings().into_iter();
     Ok(Rendered {
         path: path.to_owned(),
-        findings: findings.map(|finding| finding.sentence).collect(),
+        findings: findings.map(|finding| finding.to_string()).collect(),
         warnings: meta.warnings.clone(),
     })
 }

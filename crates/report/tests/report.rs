@@ -297,24 +297,51 @@ fn two_devices_are_never_mixed_without_their_names() {
     let soft = common::study();
     let mut both = soft.clone();
     both.extend(common::on_model(&soft));
-    let sentences = findings(&both);
-    assert_eq!(sentences.len(), 2 * findings(&soft).len());
-    for finding in &sentences {
+    let of_both = findings(&both);
+    assert_eq!(of_both.len(), 2 * findings(&soft).len());
+    for finding in of_both.iter().map(ToString::to_string) {
         let named = ["On soft: ", "On model:connect_ib: "]
             .iter()
-            .any(|d| finding.sentence.starts_with(d));
-        assert!(named, "{}", finding.sentence);
+            .any(|d| finding.starts_with(d));
+        assert!(named, "{finding}");
     }
     let page = html(&both, &Meta::default());
-    for series in page.split("class=\"series\" data-series=\"").skip(1) {
-        let names = [
-            "soft: ",
-            "model:connect_ib: ",
-            "soft (shared memory)\"",
-            "model:connect_ib (prediction)\"",
-        ];
-        assert!(names.iter().any(|name| series.starts_with(name)));
+    for device in ["soft", "model:connect_ib"] {
+        assert!(page.contains(&format!("<h3 class=\"device\">{device}</h3>")));
     }
+    // A plot is of one device, which its title and each of its points name; or devices are its series.
+    for plot in page.split("<figcaption>").skip(1) {
+        let is_named = ["soft: ", "model:connect_ib: "].map(|name| {
+            let of_series = plot.matches("class=\"series\"").count() > 0;
+            let points = plot.matches("<title>").count();
+            let of_device = plot.matches(&format!("<title>{name}")).count();
+            plot.starts_with(name) && (!of_series || of_device == points)
+        });
+        let has_both = ["soft (shared memory)\"", "model:connect_ib (prediction)\""]
+            .map(|name| plot.contains(&format!("data-series=\"{name}")));
+        assert!(
+            is_named.contains(&true) || has_both == [true; 2],
+            "{plot:.200}"
+        );
+    }
+}
+
+#[test]
+fn one_legend_serves_the_plots_of_all_devices() {
+    let soft = common::study();
+    let mut both = soft.clone();
+    both.extend(common::on_model(&soft));
+    let legend = |records: &[Record]| {
+        let page = html(records, &Meta::default());
+        let figure = page
+            .split("<section class=\"figure\" id=\"fig1\">")
+            .nth(1)
+            .unwrap();
+        let figure = figure.split("</section>").next().unwrap();
+        figure.matches("<button ").count()
+    };
+    assert!(legend(&soft) > 1);
+    assert_eq!(legend(&both), legend(&soft));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use adverb_results::{Completion, DeviceRef, LatencyRecorder};
 
-use super::{Body, Extent, Lines, Origin, Panel, Point, Series, XAxis, label, prefixed, rank};
+use super::{Body, Extent, Lines, Origin, Panel, Point, Series, XAxis, label, rank};
 use crate::cells::{Cell, Cells, Quantity};
 use crate::format;
 
@@ -21,7 +21,7 @@ pub(crate) fn panels(cells: &Cells<'_>, device: Option<&DeviceRef>) -> Vec<Panel
         let ranked = rank::ranked(&of_completion, Quantity::OneWay);
         let series: Vec<Series> = ranked
             .into_iter()
-            .filter_map(|(cell, _)| series(cell, device))
+            .filter_map(|(cell, _)| series(cell))
             .collect();
         let title = format!(
             "One-way time by percentile, {}",
@@ -34,7 +34,8 @@ pub(crate) fn panels(cells: &Cells<'_>, device: Option<&DeviceRef>) -> Vec<Panel
             series,
         });
         Panel {
-            title: prefixed(device, &title),
+            device: device.map(ToString::to_string),
+            title,
             body,
         }
     };
@@ -46,7 +47,7 @@ pub(crate) fn panels(cells: &Cells<'_>, device: Option<&DeviceRef>) -> Vec<Panel
         .collect()
 }
 
-fn series(cell: Cell<'_>, device: Option<&DeviceRef>) -> Option<Series> {
+fn series(cell: Cell<'_>) -> Option<Series> {
     // A damaged histogram leaves its line away; the cell's other figures stand in the table.
     let recorder = LatencyRecorder::from_histogram(cell.metrics.histogram.as_ref()?).ok()?;
     let samples = recorder.len() as f64;
@@ -73,7 +74,7 @@ fn series(cell: Cell<'_>, device: Option<&DeviceRef>) -> Option<Series> {
     let style = label::of_operation(cell.record);
     (!points.is_empty()).then_some(Series {
         origin: Origin::Records,
-        name: prefixed(device, &label.name),
+        name: label.name,
         short: label.short,
         style,
         points,

@@ -29,6 +29,8 @@ pub(crate) struct Figure {
 
 /// One plot.
 pub(crate) struct Panel {
+    /// The device that it shows, where the figure shows several, each in plots of its own.
+    pub(crate) device: Option<String>,
     pub(crate) title: String,
     pub(crate) body: Body,
 }
@@ -138,17 +140,17 @@ impl Figure {
         let mut panels = Vec::new();
         for device in devices {
             let of_device = cells.filter(|r| r.device == *device);
-            let prefix = several.then_some(device);
+            let named = several.then_some(device);
             let published: Vec<&PublishedPoint> = published
                 .iter()
                 .filter(|point| published::is_of(point, device))
                 .collect();
             panels.extend(match id {
                 FigureId::RankRtt | FigureId::RankCpu => {
-                    rank::panels(id, &of_device, prefix, &published)
+                    rank::panels(id, &of_device, named, &published)
                 }
-                FigureId::Latency => latency::panels(&of_device, prefix),
-                _ => lines(id, &of_device, prefix, &published),
+                FigureId::Latency => latency::panels(&of_device, named),
+                _ => lines(id, &of_device, named, &published),
             });
         }
         Figure {
@@ -169,7 +171,8 @@ impl Figure {
         self.panels.iter().any(Panel::has_published)
     }
 
-    /// Names and styles of all series or none for bars, in order, each once.
+    /// Names and styles of all series or none for bars, in order, each once: it serves the plots of all
+    /// devices.
     pub(crate) fn legend(&self) -> Vec<(&str, Style, Origin)> {
         let mut legend: Vec<(&str, Style, Origin)> = Vec::new();
         for panel in &self.panels {
@@ -177,8 +180,9 @@ impl Figure {
                 continue;
             };
             for s in &lines.series {
-                if !legend.iter().any(|(name, ..)| *name == s.name) {
-                    legend.push((&s.name, s.style, s.origin));
+                let entry = (s.name.as_str(), s.style, s.origin);
+                if !legend.contains(&entry) {
+                    legend.push(entry);
                 }
             }
         }
@@ -187,6 +191,17 @@ impl Figure {
 }
 
 impl Panel {
+    /// Its title, behind the device's name where there are several.
+    pub(crate) fn full_title(&self) -> String {
+        self.named(&self.title)
+    }
+
+    /// A text about it, so too.
+    pub(crate) fn named(&self, text: &str) -> String {
+        let device = self.device.as_ref();
+        device.map_or_else(|| text.to_owned(), |device| format!("{device}: {text}"))
+    }
+
     /// Whether published values stand in it.
     fn has_published(&self) -> bool {
         match &self.body {
@@ -221,11 +236,6 @@ fn failures(id: FigureId, records: &[&Record]) -> Vec<(String, String)> {
         }
     }
     failed
-}
-
-/// A device's name before a title or series, where there are several.
-fn prefixed(device: Option<&DeviceRef>, text: &str) -> String {
-    device.map_or_else(|| text.to_owned(), |d| format!("{d}: {text}"))
 }
 
 fn lines(
@@ -268,22 +278,22 @@ fn line_panel(
             let style = label.style.unwrap_or_else(|| label::by_order(index));
             Series {
                 origin: Origin::Records,
-                name: prefixed(device, &label.name),
+                name: label.name,
                 short: label.short,
                 style,
                 points,
             }
         })
         .collect();
-    let marks = published::series(spec, cells, device, published, &series);
+    let marks = published::series(spec, cells, published, &series);
     series.extend(marks);
     let x = match spec.x {
         X::Size => XAxis::Size,
         X::Buffers => XAxis::Buffers,
     };
-    let title = prefixed(device, spec.title);
-    (!series.is_empty()).then_some(Panel {
-        title,
+    (!series.is_empty()).then(|| Panel {
+        device: device.map(ToString::to_string),
+        title: spec.title.to_owned(),
         body: Body::Lines(Lines {
             x,
             y: spec.y,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use adverb_results::{DeviceKind, DeviceRef, Params, PublishedPoint, PublishedQuantity, Record};
 
 use super::table::{PanelSpec, X};
-use super::{Extent, Mark, Origin, Point, Series, Style, prefixed};
+use super::{Extent, Mark, Origin, Point, Series, Style};
 use crate::cells::{Cells, Quantity};
 use crate::format;
 
@@ -31,7 +31,6 @@ pub(super) fn is_of(point: &PublishedPoint, device: &DeviceRef) -> bool {
 pub(super) fn series(
     spec: &PanelSpec,
     cells: &Cells<'_>,
-    device: Option<&DeviceRef>,
     published: &[&PublishedPoint],
     drawn: &[Series],
 ) -> Vec<Series> {
@@ -43,7 +42,7 @@ pub(super) fn series(
         else {
             continue;
         };
-        let name = prefixed(device, &(spec.series)(cell.record).name);
+        let name = (spec.series)(cell.record).name;
         let line = drawn.iter().position(|series| series.name == name);
         if let (Some(line), Some(mark)) = (line, on_line(point, spec)) {
             groups.entry((line, &point.source)).or_default().push(mark);

@@ -2,7 +2,7 @@
 
 use adverb_results::{Completion, DeviceRef, FigureId, PublishedPoint};
 
-use super::{Bar, Body, Extent, Panel, Point, label, prefixed, published, spread_in_words};
+use super::{Bar, Body, Extent, Panel, Point, label, published, spread_in_words};
 use crate::cells::{Cell, Cells, Quantity};
 use crate::format;
 
@@ -34,9 +34,9 @@ pub(crate) fn panels(
     };
     let panel = |(title, quantity, cells): (&str, Quantity, &Cells<'_>)| {
         let bars = bars(cells, quantity, published);
-        let title = prefixed(device, title);
-        (!bars.is_empty()).then_some(Panel {
-            title,
+        (!bars.is_empty()).then(|| Panel {
+            device: device.map(ToString::to_string),
+            title: title.to_owned(),
             body: Body::Bars { quantity, bars },
         })
     };

@@ -81,6 +81,7 @@ fn in_words(group: &str, cells: &[Cell<'_>]) -> Finding {
     let mut evidence: Vec<String> = cells.iter().map(|c| c.record.cell.clone()).collect();
     evidence.dedup();
     Finding {
+        device: None,
         id: format!("devices-{program}-{group}"),
         topic: "Devices side by side",
         figure: FigureId::Fig8,

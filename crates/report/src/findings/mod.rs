@@ -10,6 +10,7 @@ mod ranking;
 mod signaling;
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use adverb_results::{DeviceKind, DeviceRef, FigureId, Record};
 
@@ -25,10 +26,22 @@ pub struct Finding {
     pub topic: &'static str,
     /// The figure that shows it.
     pub figure: FigureId,
+    /// The device that it is about, where the records are of several and it compares none.
+    pub device: Option<String>,
     /// In words, with figures and units.
     pub sentence: String,
     /// The cells it was computed from; nothing else went into it.
     pub evidence: Vec<String>,
+}
+
+impl fmt::Display for Finding {
+    /// The sentence, which names the device where there are several.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.device {
+            Some(device) => write!(f, "On {device}: {}", self.sentence),
+            None => f.write_str(&self.sentence),
+        }
+    }
 }
 
 /// The findings of all devices, in the order of a report.
@@ -86,12 +99,9 @@ impl<'a> Scope<'a> {
         sentence: &str,
         evidence: impl Iterator<Item = Cell<'a>>,
     ) -> Finding {
-        let (id, sentence) = match self.device {
-            Some(device) => (
-                format!("{device}-{}", id.into()),
-                format!("On {device}: {sentence}"),
-            ),
-            None => (id.into(), sentence.to_owned()),
+        let id = match self.device {
+            Some(device) => format!("{device}-{}", id.into()),
+            None => id.into(),
         };
         let mut evidence: Vec<String> = evidence.map(|c| c.record.cell.clone()).collect();
         evidence.sort();
@@ -100,7 +110,8 @@ impl<'a> Scope<'a> {
             id,
             topic: "",
             figure,
-            sentence,
+            device: self.device.map(ToString::to_string),
+            sentence: sentence.to_owned(),
             evidence,
         }
     }

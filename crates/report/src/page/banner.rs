@@ -11,6 +11,13 @@ use crate::{Report, format};
 pub(super) fn measured_on(report: &Report<'_>) -> Markup {
     let meta = report.meta;
     let all = |of: fn(&Record) -> String| distinct(&report.records, of);
+    let devices: BTreeSet<&DeviceRef> = report.records.iter().map(|r| &r.device).collect();
+    let of_each = |details: fn(&Record) -> String| {
+        distinct(&report.records, |r| match details(r) {
+            details if details.is_empty() || devices.len() == 1 => details,
+            details => format!("{}: {details}", r.device),
+        })
+    };
     let started = |first: bool| {
         let times = report.records.iter().map(|r| r.provenance.started.as_str());
         if first { times.min() } else { times.max() }
@@ -25,8 +32,8 @@ pub(super) fn measured_on(report: &Report<'_>) -> Markup {
             (fact("Host of the passive side", &all(|r| passive(r, host))))
             (fact("Cores used", &all(|r| cores(&r.params))))
             (fact("Adverb", &all(version)))
-            (fact("Device details", &all(|r| details(&r.provenance.active))))
-            (fact("Device details of the passive side", &all(|r| passive(r, details))))
+            (fact("Device details", &of_each(|r| details(&r.provenance.active))))
+            (fact("Device details of the passive side", &of_each(|r| passive(r, details))))
             (fact("Date", &date(started(true), started(false))))
             @if let Some(profile) = &meta.profile { (fact("Profile", profile)) }
             (fact("Seed", &all(|r| r.params.seed.to_string())))
@@ -51,7 +58,7 @@ fn fact(name: &str, value: &str) -> Markup {
     }
 }
 
-fn distinct(records: &[&Record], of: fn(&Record) -> String) -> String {
+fn distinct(records: &[&Record], of: impl Fn(&Record) -> String) -> String {
     let values: BTreeSet<String> = records
         .iter()
         .map(|r| of(r))
@@ -138,7 +145,7 @@ pub(super) fn what_it_does_not_tell(report: &Report<'_>) -> Markup {
                     @if *kind != DeviceKind::Soft || has(false) { (limits(*kind)) }
                 }
                 @if kinds.len() > 1 {
-                    p { "Devices of several kinds are in this report. Each plot (but those of Figure 8, which set devices side by side) shows one device, and each series is named after it; their figures are not to be mixed." }
+                    p { "Devices of several kinds are in this report. Each plot (but those of Figure 8, which set devices side by side) shows one device, which its title names; their figures are not to be mixed." }
                 }
             }
         }

@@ -115,16 +115,25 @@ fn findings_section(report: &Report<'_>, findings: &[Finding]) -> Markup {
                         "difference of at least 2 % is told. That says how the model ranks, not how sure it is."
                     }
                 }
-                @for topic in findings.chunk_by(|a, b| a.topic == b.topic) {
-                h3 { (topic[0].topic) }
-                ul class="findings" {
-                    @for finding in topic {
-                        li id={ "finding-" (finding.id) } {
-                            (unbroken(&finding.sentence)) " "
-                            a href={ "#" (finding.figure) } { (reference(finding.figure)) }
-                        }
-                    }
+                @for of_device in findings.chunk_by(|a, b| a.device == b.device) {
+                    @if let Some(device) = &of_device[0].device { h3 class="device" { (device) } }
+                    @for topic in of_device.chunk_by(|a, b| a.topic == b.topic) { (findings_about(topic)) }
                 }
+            }
+        }
+    }
+}
+
+/// Findings of one topic; below a device's heading, where there is one.
+fn findings_about(findings: &[Finding]) -> Markup {
+    let (topic, has_device) = (findings[0].topic, findings[0].device.is_some());
+    html! {
+        @if has_device { h4 { (topic) } } @else { h3 { (topic) } }
+        ul class="findings" {
+            @for finding in findings {
+                li id={ "finding-" (finding.id) } {
+                    (unbroken(&finding.sentence)) " "
+                    a href={ "#" (finding.figure) } { (reference(finding.figure)) }
                 }
             }
         }

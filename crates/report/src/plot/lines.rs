@@ -5,7 +5,7 @@ use maud::{Markup, html};
 use super::mark::{at, classes, shape};
 use super::scale::{Form, Scale};
 use crate::cells::Quantity;
-use crate::figure::{Extent, Lines, Origin, Point, Series, XAxis};
+use crate::figure::{Extent, Lines, Origin, Panel, Point, Series, XAxis};
 
 const WIDTH: f64 = 440.0;
 const LEFT: f64 = 62.0;
@@ -69,7 +69,7 @@ impl Axes {
 }
 
 /// The panel as SVG.
-pub(crate) fn draw(id: &str, title: &str, lines: &Lines, bounds: &Bounds) -> Markup {
+pub(crate) fn draw(id: &str, panel: &Panel, lines: &Lines, bounds: &Bounds) -> Markup {
     let Lines { x, y, series, .. } = lines;
     let axes = Axes::of(lines, bounds);
     let height = axes.bottom + BELOW;
@@ -78,14 +78,14 @@ pub(crate) fn draw(id: &str, title: &str, lines: &Lines, bounds: &Bounds) -> Mar
     html! {
         svg class="plot" viewBox=(format!("0 0 {WIDTH} {height}")) role="img" tabindex="0"
             aria-labelledby={ (id) "-t " (id) "-d" } data-points=(points) {
-            title id={ (id) "-t" } { (title) }
+            title id={ (id) "-t" } { (panel.full_title()) }
             desc id={ (id) "-d" } {
                 (y.name()) " over " (x_name(*x)) ", " (points) " points of: " (names.join("; "))
                 ". Arrow keys walk through the points; the table at the end has all values."
             }
             (grid(&axes))
             text class="axis" x=(at(f64::midpoint(LEFT, RIGHT))) y=(at(height - 8.0)) text-anchor="middle" { (x_name(*x)) }
-            @for s in series { (line(s, &axes)) }
+            @for s in series { (line(s, panel, &axes)) }
             (direct_labels(series, &axes))
         }
     }
@@ -128,7 +128,7 @@ fn grid(axes: &Axes) -> Markup {
     }
 }
 
-fn line(series: &Series, axes: &Axes) -> Markup {
+fn line(series: &Series, panel: &Panel, axes: &Axes) -> Markup {
     let place = |p: &Point| (axes.x.place(p.x), axes.y.place(p.y));
     let corners: Vec<String> = series
         .points
@@ -154,7 +154,7 @@ fn line(series: &Series, axes: &Axes) -> Markup {
             @for p in &series.points {
                 @let (x, y) = place(p);
                 g class="pt" data-x=(p.x) data-y=(p.y) transform=(format!("translate({x:.1},{y:.1})")) {
-                    title { (series.name) ", " (p.text) }
+                    title { (panel.named(&series.name)) ", " (p.text) }
                     // Bounds have ends, drawn as a bar, and no middle.
                     @if p.extent == Extent::Value { (shape(series.style)) }
                 }

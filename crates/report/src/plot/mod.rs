@@ -17,7 +17,7 @@ pub(crate) fn panels(figure: &Figure) -> Markup {
         @for (index, panel) in figure.panels.iter().enumerate() {
             @let id = format!("{}-{index}", figure.id.id());
             figure class="panel" id=(id) {
-                figcaption { (panel.title) }
+                figcaption { (panel.full_title()) }
                 (draw(panel, figure, &id))
             }
         }
@@ -26,7 +26,7 @@ pub(crate) fn panels(figure: &Figure) -> Markup {
 
 fn draw(panel: &Panel, figure: &Figure, id: &str) -> Markup {
     match &panel.body {
-        Body::Bars { quantity, bars } => bars::draw(&panel.title, *quantity, bars),
+        Body::Bars { quantity, bars } => bars::draw(&panel.full_title(), *quantity, bars),
         Body::Lines(lines) => {
             let alike = figure.panels.iter().filter_map(|p| match &p.body {
                 Body::Lines(other) if share_axes(lines, other) => Some(&other.series),
@@ -37,7 +37,7 @@ fn draw(panel: &Panel, figure: &Figure, id: &str) -> Markup {
             } else {
                 alike.flatten().collect()
             };
-            lines::draw(id, &panel.title, lines, &Bounds::of(&series))
+            lines::draw(id, panel, lines, &Bounds::of(&series))
         }
     }
 }
