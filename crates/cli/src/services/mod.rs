@@ -1,49 +1,43 @@
 //! `adverb sequencer`, `adverb kv` and `adverb closed-loop`: programs of several members.
 
+mod check;
+mod closed_loop;
 mod members;
 mod program;
 mod result;
 mod stopping;
+mod words;
 
 use adverb_patterns::{
-    Asking, Clients, Handed, Items, Limits, Load, MAX_BATCH, OneSided, OneSidedClients, Outbound,
-    Pace, Part, Pattern, Places, Posting, Puts, Remote, Request, Rpc, RpcPart, Schedule, Service,
-    ServiceTally, Serving, StoreLoad, Tally, Timing, Transport,
+    Asking, Clients, Handed, Items, MAX_BATCH, OneSided, OneSidedClients, Pace, Posting, Puts,
+    Remote, Rpc, RpcPart, Schedule, Service, ServiceTally, Serving, StoreLoad, Timing,
 };
 use adverb_units::{Bytes, Span};
 use adverb_verbs::{Level, RoleId};
 use anyhow::bail;
-use clap::ValueEnum;
 use serde_json::{Value, json};
 
 use crate::VERSION;
 use crate::args::{
-    ClientArgs, ClosedLoopArgs, ClosedLoopOp, KvArgs, KvBy, KvPuts, PostingArgs, SequencerArgs,
-    SequencerBy, ServerArgs,
+    ClientArgs, KvArgs, KvBy, KvPuts, PostingArgs, SequencerArgs, SequencerBy, ServerArgs,
 };
 use crate::busy::Beside;
-use crate::device::{DeviceChoice, DeviceInfo};
+use crate::device::DeviceChoice;
 use crate::failure::Usage;
 use crate::interrupt::Interrupt;
+use check::{
+    AS_OUTSTANDING, check_by_rpc, check_cores, check_counts, check_memory, check_store, passive,
+    posting,
+};
+pub(crate) use closed_loop::closed_loop;
 use program::Served;
 use result::{Checked, Figures, Waiting, together};
+use words::{counted, with_common, word, words};
 
 /// Values and records of up to so many bytes.
 const MAX_VALUE: u64 = 4096;
-/// Memory of a member of a closed loop.
-const MEMORY: u64 = 2 << 20;
-/// Memory of a whole program, as far as its sizes ask for it.
-const MOST_MEMORY: Bytes = Bytes::mib(2048);
 /// One answer of so many on a queue pair asks for a completion.
 const SIGNALED_EVERY: u32 = 64;
-/// Longest list, where none is named.
-const DEFAULT_BATCH: u32 = 16;
-/// Why a list can be no longer.
-const AS_OUTSTANDING: &str = "as many as --outstanding lets be under way";
-/// Payload of a request of a closed loop, where none is named.
-const DEFAULT_SIZE: Bytes = Bytes::new(64);
-/// What an atomic operation works on.
-const ATOMIC_SIZE: Bytes = Bytes::new(8);
 /// READs and atomics of one queue pair on the wire.
 const RD_ATOMIC: u8 = 16;
 
@@ -115,27 +109,6 @@ pub(crate) fn kv(args: &KvArgs) -> anyhow::Result<()> {
     }
 }
 
-/// Refuses what only a store has that clients READ.
-fn check_by_rpc(args: &KvArgs) -> Result<(), Usage> {
-    let refused = match args {
-        KvArgs {
-            puts: Some(puts), ..
-        } => {
-            format!(
-                "--puts {}: by RPC the server's cores change items",
-                word(puts)
-            )
-        }
-        KvArgs {
-            reads: Some(reads), ..
-        } => {
-            format!("--reads {reads}: by RPC the server's cores look keys up")
-        }
-        _ => return Ok(()),
-    };
-    Err(Usage(format!("{refused}; it is for --by memory")))
-}
-
 /// How items are changed that clients READ.
 fn puts(args: &KvArgs, value: u32) -> anyhow::Result<Puts> {
     match args.puts {
@@ -154,112 +127,6 @@ fn puts(args: &KvArgs, value: u32) -> anyhow::Result<Puts> {
             Ok(Puts::Ask { cores, value })
         }
     }
-}
-
-/// `adverb closed-loop`.
-pub(crate) fn closed_loop(args: &ClosedLoopArgs) -> anyhow::Result<()> {
-    let clients = &args.clients;
-    let request = match args.op {
-        ClosedLoopOp::Write => Request::Write,
-        ClosedLoopOp::Read => Request::Read,
-        ClosedLoopOp::FetchAdd => Request::FetchAdd,
-        ClosedLoopOp::Cas => Request::CompareSwap,
-    };
-    let payload = payload(args)?;
-    check_inline(args, payload)?;
-    let size = u32::try_from(payload.get()).unwrap_or(u32::MAX);
-    let places = u64::from(clients.clients) * u64::from(args.posting.qps);
-    let distance = u64::from(size).max(8).next_multiple_of(64);
-    // Each client has room for all places, and so have the members that serve them.
-    let members = u64::from(clients.clients) + u64::from(clients.machines);
-    check_memory("these payloads", &[distance, places, members])?;
-    check_counts(clients, args.posting)?;
-    let posting = posting(args.posting, clients.outstanding, AS_OUTSTANDING)?;
-    let load = Load {
-        inline: args.inline,
-        posting,
-        limits: Limits {
-            per_qp: clients.outstanding,
-            per_member: u32::MAX,
-            rd_atomic: RD_ATOMIC,
-        },
-        places: Places::Own(distance),
-        timing: Timing::Each,
-        ..Load::new(request, size)
-    };
-    let shape = Outbound {
-        cores: clients.clients,
-        qps: args.posting.qps,
-        peers: clients.machines,
-        memory: MEMORY.max(distance * places),
-    };
-    let pattern = Pattern::outbound(Transport::Rc, &load, shape);
-    let tallies = run(clients, &pattern)?;
-    let posts = pattern.members.iter().zip(&tallies);
-    let posts = posts.filter(|(member, _)| matches!(member.part, Part::Request(_)));
-    let posts: Vec<&Tally> = posts.map(|(_, tally)| tally).collect();
-    let timed: u64 = posts.iter().map(|tally| tally.timed).sum();
-    let waited: Span = posts.iter().map(|tally| tally.waited).sum();
-    let params = json!({
-        "op": word(&args.op), "size_bytes": size, "inline": args.inline,
-    });
-    let figures = Figures {
-        program: "closed-loop",
-        device: clients.device.choice().reference(),
-        adverb: VERSION,
-        title: format!(
-            "{} of {payload}, {}",
-            word(&args.op),
-            words(posting, args.posting.qps, clients)
-        ),
-        params: with_common(params, posting, args.posting.qps, clients),
-        requests: posts.iter().map(|tally| tally.completed).sum(),
-        elapsed_ns: duration(clients).as_ns_f64(),
-        requests_per_s: together(posts.iter().filter_map(|tally| tally.per_second())),
-        batch_mean: None,
-        waiting_ns: Waiting {
-            mean: (timed > 0).then(|| waited.as_ns_f64() / timed as f64),
-            ..Waiting::default()
-        },
-        checked: Checked::default(),
-    };
-    figures.print(clients.json)
-}
-
-/// What a request of a closed loop moves.
-fn payload(args: &ClosedLoopArgs) -> Result<Bytes, Usage> {
-    let is_atomic = matches!(args.op, ClosedLoopOp::FetchAdd | ClosedLoopOp::Cas);
-    match args.size {
-        None if is_atomic => Ok(ATOMIC_SIZE),
-        None => Ok(DEFAULT_SIZE),
-        Some(size) if is_atomic && size != ATOMIC_SIZE => Err(Usage(format!(
-            "--size {}: {} is an operation on {ATOMIC_SIZE}; leave it out",
-            size.get(),
-            word(&args.op)
-        ))),
-        Some(size) => Ok(size),
-    }
-}
-
-/// Refuses inline where there is no payload, or where the device does not take so much.
-fn check_inline(args: &ClosedLoopArgs, payload: Bytes) -> anyhow::Result<()> {
-    if !args.inline {
-        return Ok(());
-    }
-    if args.op != ClosedLoopOp::Write {
-        let op = word(&args.op);
-        let reason = format!("--inline is for --op write: {op} carries no payload");
-        return Err(Usage(reason).into());
-    }
-    let caps = DeviceInfo::query(&args.clients.device.choice())?.caps;
-    let most = Bytes::new(caps.max_inline_data.into());
-    if payload > most {
-        return Err(Usage(format!(
-            "{payload} inline: this device takes at most {most}; choose a smaller size or no inline"
-        ))
-        .into());
-    }
-    Ok(())
 }
 
 /// A service of server cores.
@@ -455,125 +322,4 @@ fn values(clients: &[ServiceTally]) -> Checked {
         values: Some(clients.iter().map(|tally| tally.values_checked).sum()),
         ..Checked::default()
     }
-}
-
-/// Refuses server cores that would have no client, or none at all.
-fn check_cores(cores: u32, clients: u32) -> anyhow::Result<()> {
-    if (1..=clients).contains(&cores) {
-        return Ok(());
-    }
-    Err(Usage(format!(
-        "{cores} server cores for {clients} clients: a client is served by one core; choose 1 to {clients}"
-    ))
-    .into())
-}
-
-fn check_counts(clients: &ClientArgs, posts: PostingArgs) -> anyhow::Result<()> {
-    for (what, given, most) in [
-        ("--clients", clients.clients, 4096),
-        ("--outstanding", clients.outstanding, 4096),
-        ("--machines", clients.machines, 1024),
-        ("--qps", posts.qps, 1024),
-    ] {
-        if !(1..=most).contains(&given) {
-            return Err(Usage(format!("{what} {given}: 1 to {most} are possible")).into());
-        }
-    }
-    if posts.qps.saturating_mul(clients.clients) > 1 << 16 {
-        let (qps, threads) = (posts.qps, clients.clients);
-        return Err(Usage(format!(
-            "{threads} clients and {qps} queue pairs: at most 65536 queue pairs are possible"
-        ))
-        .into());
-    }
-    if clients.duration == Some(Span::ZERO) {
-        return Err(Usage("--duration 0: nothing can be measured in no time".to_owned()).into());
-    }
-    Ok(())
-}
-
-/// Refuses sizes whose product is more memory than a command should take.
-fn check_memory(what: &str, factors: &[u64]) -> anyhow::Result<()> {
-    let product = |all: u64, factor: &u64| all.checked_mul(*factor);
-    let needed = factors.iter().try_fold(1, product);
-    if needed.is_some_and(|bytes| bytes <= MOST_MEMORY.get()) {
-        return Ok(());
-    }
-    Err(Usage(format!(
-        "{what} would take more than {MOST_MEMORY} of memory; choose fewer or smaller ones"
-    ))
-    .into())
-}
-
-/// Tables, requests under way and answers.
-fn check_store(store: &StoreLoad, server: &ServerArgs, clients: &ClientArgs) -> anyhow::Result<()> {
-    // Key, value and half of a bucket.
-    let (item, cores) = (u64::from(store.value) + 64, u64::from(server.cores));
-    check_memory("these items", &[store.items, item, cores])?;
-    let under_way = u64::from(clients.clients) * u64::from(clients.outstanding);
-    check_memory("these requests", &[under_way, item, 4])?;
-    let answers = u64::from(server.posting.qps) * 256;
-    check_memory("these answers", &[answers, item, cores])
-}
-
-/// At most `most` at a time; a longer list than what may be under way would never be posted.
-fn posting(posts: PostingArgs, most: u32, what: &str) -> anyhow::Result<Posting> {
-    let batch = posts.batch.unwrap_or(DEFAULT_BATCH.min(most));
-    if !(1..=most).contains(&batch) {
-        let reason = format!("--batch {batch}: 1 to {most} are possible, {what}");
-        return Err(Usage(reason).into());
-    }
-    Ok(match batch {
-        1 => Posting::Single,
-        n => Posting::List(n),
-    })
-}
-
-/// Refuses what only a server's cores have.
-fn passive(server: &ServerArgs, rather: &str) -> anyhow::Result<()> {
-    let refused = match server {
-        ServerArgs { rate: Some(_), .. } => "--rate",
-        ServerArgs { cores: 2.., .. } => "--cores",
-        _ => return Ok(()),
-    };
-    Err(Usage(format!(
-        "{refused} is for {rather}: here the server's CPU does nothing"
-    ))
-    .into())
-}
-
-/// A choice as it is typed.
-fn word(choice: &impl ValueEnum) -> String {
-    let value = choice.to_possible_value();
-    value.map_or_else(String::new, |value| value.get_name().to_owned())
-}
-
-fn with_common(mut params: Value, posting: Posting, qps: u32, clients: &ClientArgs) -> Value {
-    params["clients"] = clients.clients.into();
-    params["outstanding"] = clients.outstanding.into();
-    params["machines"] = clients.machines.into();
-    params["qps"] = qps.into();
-    params["batch"] = list(posting).into();
-    params
-}
-
-fn list(posting: Posting) -> u32 {
-    match posting {
-        Posting::Single => 1,
-        Posting::List(n) => n,
-    }
-}
-
-/// What all programs have in common, for people.
-fn words(posting: Posting, qps: u32, clients: &ClientArgs) -> String {
-    let threads = counted(clients.clients, "client");
-    let (outstanding, qps) = (clients.outstanding, counted(qps, "queue pair"));
-    let list = list(posting);
-    format!("{threads} with {outstanding} under way, {qps}, up to {list} a doorbell")
-}
-
-/// `1 client`, `2 clients`.
-fn counted(count: u32, what: &str) -> String {
-    let plural = if count == 1 { "" } else { "s" };
-    format!("{count} {what}{plural}")
 }

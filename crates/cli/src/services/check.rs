@@ -1,0 +1,126 @@
+//! What is refused before anything runs: counts out of range, more memory than a command should take,
+//! options of another program.
+
+use adverb_patterns::{Posting, StoreLoad};
+use adverb_units::{Bytes, Span};
+
+use super::words::word;
+use crate::args::{ClientArgs, KvArgs, PostingArgs, ServerArgs};
+use crate::failure::Usage;
+
+/// Memory of a whole program, as far as its sizes ask for it.
+const MOST_MEMORY: Bytes = Bytes::mib(2048);
+/// Longest list, where none is named.
+const DEFAULT_BATCH: u32 = 16;
+/// Why a list can be no longer.
+pub(super) const AS_OUTSTANDING: &str = "as many as --outstanding lets be under way";
+
+/// Refuses what only a store has that clients READ.
+pub(super) fn check_by_rpc(args: &KvArgs) -> Result<(), Usage> {
+    let refused = match args {
+        KvArgs {
+            puts: Some(puts), ..
+        } => {
+            format!(
+                "--puts {}: by RPC the server's cores change items",
+                word(puts)
+            )
+        }
+        KvArgs {
+            reads: Some(reads), ..
+        } => {
+            format!("--reads {reads}: by RPC the server's cores look keys up")
+        }
+        _ => return Ok(()),
+    };
+    Err(Usage(format!("{refused}; it is for --by memory")))
+}
+
+/// Refuses server cores that would have no client, or none at all.
+pub(super) fn check_cores(cores: u32, clients: u32) -> anyhow::Result<()> {
+    if (1..=clients).contains(&cores) {
+        return Ok(());
+    }
+    Err(Usage(format!(
+        "{cores} server cores for {clients} clients: a client is served by one core; choose 1 to {clients}"
+    ))
+    .into())
+}
+
+pub(super) fn check_counts(clients: &ClientArgs, posts: PostingArgs) -> anyhow::Result<()> {
+    for (what, given, most) in [
+        ("--clients", clients.clients, 4096),
+        ("--outstanding", clients.outstanding, 4096),
+        ("--machines", clients.machines, 1024),
+        ("--qps", posts.qps, 1024),
+    ] {
+        if !(1..=most).contains(&given) {
+            return Err(Usage(format!("{what} {given}: 1 to {most} are possible")).into());
+        }
+    }
+    if posts.qps.saturating_mul(clients.clients) > 1 << 16 {
+        let (qps, threads) = (posts.qps, clients.clients);
+        return Err(Usage(format!(
+            "{threads} clients and {qps} queue pairs: at most 65536 queue pairs are possible"
+        ))
+        .into());
+    }
+    if clients.duration == Some(Span::ZERO) {
+        return Err(Usage("--duration 0: nothing can be measured in no time".to_owned()).into());
+    }
+    Ok(())
+}
+
+/// Refuses sizes whose product is more memory than a command should take.
+pub(super) fn check_memory(what: &str, factors: &[u64]) -> anyhow::Result<()> {
+    let product = |all: u64, factor: &u64| all.checked_mul(*factor);
+    let needed = factors.iter().try_fold(1, product);
+    if needed.is_some_and(|bytes| bytes <= MOST_MEMORY.get()) {
+        return Ok(());
+    }
+    Err(Usage(format!(
+        "{what} would take more than {MOST_MEMORY} of memory; choose fewer or smaller ones"
+    ))
+    .into())
+}
+
+/// Tables, requests under way and answers.
+pub(super) fn check_store(
+    store: &StoreLoad,
+    server: &ServerArgs,
+    clients: &ClientArgs,
+) -> anyhow::Result<()> {
+    // Key, value and half of a bucket.
+    let (item, cores) = (u64::from(store.value) + 64, u64::from(server.cores));
+    check_memory("these items", &[store.items, item, cores])?;
+    let under_way = u64::from(clients.clients) * u64::from(clients.outstanding);
+    check_memory("these requests", &[under_way, item, 4])?;
+    let answers = u64::from(server.posting.qps) * 256;
+    check_memory("these answers", &[answers, item, cores])
+}
+
+/// At most `most` at a time; a longer list than what may be under way would never be posted.
+pub(super) fn posting(posts: PostingArgs, most: u32, what: &str) -> anyhow::Result<Posting> {
+    let batch = posts.batch.unwrap_or(DEFAULT_BATCH.min(most));
+    if !(1..=most).contains(&batch) {
+        let reason = format!("--batch {batch}: 1 to {most} are possible, {what}");
+        return Err(Usage(reason).into());
+    }
+    Ok(match batch {
+        1 => Posting::Single,
+        n => Posting::List(n),
+    })
+}
+
+/// Refuses what only a server's cores have.
+pub(super) fn passive(server: &ServerArgs, rather: &str) -> anyhow::Result<()> {
+    let refused = match server {
+        ServerArgs { rate: Some(_), .. } => "--rate",
+        ServerArgs { cores: 2.., .. } => "--cores",
+        _ => return Ok(()),
+    };
+    Err(Usage(format!(
+        "{refused} is for {rather}: here the server's CPU does nothing"
+    ))
+    .into())
+}

@@ -1,0 +1,48 @@
+//! Parameters of a program of several members, as words and as JSON.
+
+use adverb_patterns::Posting;
+use clap::ValueEnum;
+use serde_json::Value;
+
+use crate::args::ClientArgs;
+
+/// A choice as it is typed.
+pub(super) fn word(choice: &impl ValueEnum) -> String {
+    let value = choice.to_possible_value();
+    value.map_or_else(String::new, |value| value.get_name().to_owned())
+}
+
+pub(super) fn with_common(
+    mut params: Value,
+    posting: Posting,
+    qps: u32,
+    clients: &ClientArgs,
+) -> Value {
+    params["clients"] = clients.clients.into();
+    params["outstanding"] = clients.outstanding.into();
+    params["machines"] = clients.machines.into();
+    params["qps"] = qps.into();
+    params["batch"] = list(posting).into();
+    params
+}
+
+pub(super) fn list(posting: Posting) -> u32 {
+    match posting {
+        Posting::Single => 1,
+        Posting::List(n) => n,
+    }
+}
+
+/// What all programs have in common, for people.
+pub(super) fn words(posting: Posting, qps: u32, clients: &ClientArgs) -> String {
+    let threads = counted(clients.clients, "client");
+    let (outstanding, qps) = (clients.outstanding, counted(qps, "queue pair"));
+    let list = list(posting);
+    format!("{threads} with {outstanding} under way, {qps}, up to {list} a doorbell")
+}
+
+/// `1 client`, `2 clients`.
+pub(super) fn counted(count: u32, what: &str) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{count} {what}{plural}")
+}
