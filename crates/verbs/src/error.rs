@@ -146,7 +146,7 @@ pub struct MemoryAccessError {
 pub enum ModifyQpError {
     /// No such edge in the transition table (IBTA vol. 1, 10.3.1).
     #[error(
-        "a {qp_type} queue pair cannot go from {from} to {to}; from {from} it can go to {legal}"
+        "a queue pair ({qp_type}) cannot go from {from} to {to}; from {from} it can go to {legal}"
     )]
     IllegalTransition {
         /// Kind of queue pair.
@@ -269,7 +269,7 @@ pub enum McastError {
         gid: Gid,
     },
     /// Groups are for datagrams.
-    #[error("a {qp_type} queue pair cannot be in a multicast group: only UD ones can")]
+    #[error("a queue pair ({qp_type}) cannot be in a multicast group: only UD ones can")]
     Service {
         /// Kind of queue pair.
         qp_type: QpType,

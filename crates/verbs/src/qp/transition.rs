@@ -221,7 +221,7 @@ mod tests {
         let error = check_transition(Rc, QpState::Reset, &QpAttr::to_rts(Psn::new(0))).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "a RC queue pair cannot go from RESET to RTS; from RESET it can go to RESET, INIT, ERR"
+            "a queue pair (RC) cannot go from RESET to RTS; from RESET it can go to RESET, INIT, ERR"
         );
     }
 
@@ -258,7 +258,7 @@ mod tests {
         let error = check_transition(Dct, Rtr, &QpAttr::to_rts(Psn::new(0))).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "a DC target queue pair cannot go from RTR to RTS; from RTR it can go to RESET, ERR"
+            "a queue pair (DC target) cannot go from RTR to RTS; from RTR it can go to RESET, ERR"
         );
     }
 
