@@ -102,12 +102,20 @@ impl QpInner {
         self.send_cq.added(status);
     }
 
+    /// Counts a send request as posted, or says why it cannot be.
     #[inline]
-    pub(super) fn check_send(
+    pub(super) fn count_send(
         &self,
-        posted: u64,
+        send: &mut SendQueue,
         request: &SendRequest<'_>,
     ) -> Result<(), PostErrorCause> {
+        self.check_send(send.posted, request)?;
+        send.posted += 1;
+        Ok(())
+    }
+
+    #[inline]
+    fn check_send(&self, posted: u64, request: &SendRequest<'_>) -> Result<(), PostErrorCause> {
         let in_use = posted - self.sent.retired();
         if in_use >= self.caps.max_send_wr.into() {
             return Err(PostErrorCause::QueueFull {
@@ -164,8 +172,7 @@ impl QpInner {
         if state != QpState::Rts as u32 {
             return self.accept_outside_rts(send, request);
         }
-        self.check_send(send.posted, request)?;
-        send.posted += 1;
+        self.count_send(send, request)?;
         if self.service != QpType::Rc {
             self.send_unreliably(send, request);
             return Ok(());
@@ -211,25 +218,21 @@ impl QpInner {
         send: &mut SendQueue,
         request: &SendRequest<'_>,
     ) -> Result<(), PostErrorCause> {
-        match self.state() {
-            QpState::Err | QpState::Sqe => {
-                self.check_send(send.posted, request)?;
-                send.posted += 1;
-                self.flush_waiting(send);
-                self.end_send(send.posted, request, WcStatus::WrFlushErr);
-                Ok(())
-            }
-            QpState::Sqd => {
-                self.check_send(send.posted, request)?;
-                send.posted += 1;
-                self.put_off(send, request);
-                Ok(())
-            }
-            state => Err(PostErrorCause::State {
+        let state = self.state();
+        if !matches!(state, QpState::Sqd | QpState::Sqe | QpState::Err) {
+            return Err(PostErrorCause::State {
                 state,
                 needed: QpState::Rts,
-            }),
+            });
         }
+        self.count_send(send, request)?;
+        if state == QpState::Sqd {
+            self.put_off(send, request);
+        } else {
+            self.flush_waiting(send);
+            self.end_send(send.posted, request, WcStatus::WrFlushErr);
+        }
+        Ok(())
     }
 
     #[inline]

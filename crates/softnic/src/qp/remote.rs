@@ -171,8 +171,7 @@ impl QpInner {
         send: &mut SendQueue,
         request: &SendRequest<'_>,
     ) -> Result<(), PostErrorCause> {
-        self.check_send(send.posted, request)?;
-        send.posted += 1;
+        self.count_send(send, request)?;
         let sent = (self.udp()).post_and_ring(&self.port, self.qpn, (send.posted, request));
         if let Err(status) = sent {
             self.refuse(send.posted, request, status);
