@@ -1,7 +1,7 @@
 //! `adverb closed-loop`: single requests to members that do nothing.
 
 use adverb_patterns::{
-    Limits, Load, Outbound, Part, Pattern, Places, Request, Tally, Timing, Transport,
+    Limits, Load, Outbound, Part, Pattern, Places, Posting, Request, Tally, Timing, Transport,
 };
 use adverb_units::{Bytes, Span};
 use serde_json::json;
@@ -25,22 +25,33 @@ const ATOMIC_SIZE: Bytes = Bytes::new(8);
 /// `adverb closed-loop`.
 pub(crate) fn closed_loop(args: &ClosedLoopArgs) -> anyhow::Result<()> {
     let clients = &args.clients;
+    let payload = payload(args)?;
+    check_inline(args, payload)?;
+    check_counts(clients, args.posting)?;
+    let posting = posting(args.posting, clients.outstanding, AS_OUTSTANDING)?;
+    let pattern = pattern(args, payload, posting)?;
+    let tallies = run(clients, &pattern)?;
+    let members = pattern.members.iter().zip(&tallies);
+    let requesters = members.filter(|(member, _)| matches!(member.part, Part::Request(_)));
+    let posts: Vec<&Tally> = requesters.map(|(_, tally)| tally).collect();
+    figures(args, payload, posting, &posts).print(clients.json)
+}
+
+/// Who posts what to whom.
+fn pattern(args: &ClosedLoopArgs, payload: Bytes, posting: Posting) -> anyhow::Result<Pattern> {
+    let clients = &args.clients;
     let request = match args.op {
         ClosedLoopOp::Write => Request::Write,
         ClosedLoopOp::Read => Request::Read,
         ClosedLoopOp::FetchAdd => Request::FetchAdd,
         ClosedLoopOp::Cas => Request::CompareSwap,
     };
-    let payload = payload(args)?;
-    check_inline(args, payload)?;
     let size = u32::try_from(payload.get()).unwrap_or(u32::MAX);
     let places = u64::from(clients.clients) * u64::from(args.posting.qps);
     let distance = u64::from(size).max(8).next_multiple_of(64);
     // Each client has room for all places, and so have the members that serve them.
     let members = u64::from(clients.clients) + u64::from(clients.machines);
     check_memory("these payloads", &[distance, places, members])?;
-    check_counts(clients, args.posting)?;
-    let posting = posting(args.posting, clients.outstanding, AS_OUTSTANDING)?;
     let load = Load {
         inline: args.inline,
         posting,
@@ -59,17 +70,18 @@ pub(crate) fn closed_loop(args: &ClosedLoopArgs) -> anyhow::Result<()> {
         peers: clients.machines,
         memory: MEMORY.max(distance * places),
     };
-    let pattern = Pattern::outbound(Transport::Rc, &load, shape);
-    let tallies = run(clients, &pattern)?;
-    let posts = pattern.members.iter().zip(&tallies);
-    let posts = posts.filter(|(member, _)| matches!(member.part, Part::Request(_)));
-    let posts: Vec<&Tally> = posts.map(|(_, tally)| tally).collect();
+    Ok(Pattern::outbound(Transport::Rc, &load, shape))
+}
+
+/// What those who posted saw.
+fn figures(args: &ClosedLoopArgs, payload: Bytes, posting: Posting, posts: &[&Tally]) -> Figures {
+    let clients = &args.clients;
     let timed: u64 = posts.iter().map(|tally| tally.timed).sum();
     let waited: Span = posts.iter().map(|tally| tally.waited).sum();
     let params = json!({
-        "op": word(&args.op), "size_bytes": size, "inline": args.inline,
+        "op": word(&args.op), "size_bytes": payload, "inline": args.inline,
     });
-    let figures = Figures {
+    Figures {
         program: "closed-loop",
         device: clients.device.choice().reference(),
         adverb: VERSION,
@@ -88,8 +100,7 @@ pub(crate) fn closed_loop(args: &ClosedLoopArgs) -> anyhow::Result<()> {
             ..Waiting::default()
         },
         checked: Checked::default(),
-    };
-    figures.print(clients.json)
+    }
 }
 
 /// What a request of a closed loop moves.
