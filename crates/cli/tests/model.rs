@@ -4,7 +4,7 @@ mod common;
 
 use std::fs;
 
-use common::{Place, end_of, records, signal};
+use common::{Place, cpu_time_of, end_of, records, signal, wait_for};
 use insta::assert_snapshot;
 use rustix::process::Signal;
 use serde_json::Value;
@@ -144,7 +144,7 @@ fn an_interrupt_ends_a_long_cell() {
     let place = Place::new();
     let blast = "blast --op write --size 8 --device model:cx3 --duration 100s";
     let child = place.spawn(&blast.split(' ').collect::<Vec<_>>());
-    std::thread::sleep(std::time::Duration::from_millis(700));
+    wait_for("a cell under way", || cpu_time_of(child.id()).own > 20);
     signal(child.id(), Signal::INT);
     let ended = end_of(child);
     assert_eq!(ended.code, Some(1), "{}", ended.talk);

@@ -158,6 +158,30 @@ pub(crate) fn end_of(mut child: Child) -> Ended {
     child.wait_with_output().unwrap().into()
 }
 
+/// CPU time in clock ticks.
+pub(crate) struct Ticks {
+    /// Of a process itself.
+    pub(crate) own: u64,
+    /// Of its children that it has waited for.
+    pub(crate) children: u64,
+}
+
+/// CPU time of a process; of one that has ended, too, until it is waited for.
+pub(crate) fn cpu_time_of(pid: u32) -> Ticks {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    // The name, which may hold anything, ends at the last bracket; the state is next (proc(5)).
+    let fields = stat.rsplit(") ").next().unwrap().split(' ');
+    let times: Vec<u64> = fields
+        .skip(11)
+        .take(4)
+        .map(|t| t.parse().unwrap())
+        .collect();
+    Ticks {
+        own: times[0] + times[1],
+        children: times[2] + times[3],
+    }
+}
+
 /// Ids of the running sides of `parent`: (active, passive).
 pub(crate) fn sides_of(parent: u32) -> Option<(u32, u32)> {
     let children =
