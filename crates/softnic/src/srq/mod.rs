@@ -3,12 +3,11 @@
 //! Requesters take requests from the [`SharedRing`] and complete them in their slots. The owner goes
 //! along behind them: it notes who has taken what, and hands on what has completed to the completion
 //! queue of the queue pair that took it. So a completion queue looks at the shared queue, not at each
-//! of its queue pairs. Datagrams get their requests from the owner ([`datagrams`]). A requester that stops in the middle of a message keeps its request, and
-//! nothing else, from the others.
+//! of its queue pairs. Datagrams get their requests from the owner ([`datagrams`]). A requester that stops
+//! in the middle of a message keeps its request, and nothing else, from the others.
 //!
 //! Sources: IBTA vol. 1, 10.2.9; ibv_create_srq(3).
 
-use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -21,9 +20,9 @@ use adverb_verbs::{
 use spin::mutex::SpinMutex;
 
 mod datagrams;
+mod state;
 
 use crate::context::{Handle, SoftPd};
-use crate::cq::received;
 use crate::datagram_ring::Addressee;
 use crate::layout::MAX_SRQ;
 use crate::port::{Port, TableEntry, lock};
@@ -31,6 +30,8 @@ use crate::ring::{Arrival, Line, Piece, RecvRing};
 use crate::shared_ring::{SharedRing, Ticket};
 
 use datagrams::SharedMailbox;
+pub(crate) use state::Peer;
+use state::{Held, State, User};
 
 /// Slots beyond one a request: so many may be kept by requesters that were stopped in the middle of a
 /// message while their queue pair was taken back.
@@ -67,58 +68,6 @@ pub(crate) struct SrqInner {
 pub(crate) struct Requests {
     pub(crate) ring: RecvRing<'static>,
     pub(crate) slots: usize,
-}
-
-#[derive(Debug)]
-struct State {
-    /// Position of the next request.
-    next: u64,
-    /// All before this position were taken, and it was noted by whom.
-    collected: u64,
-    /// Slots of the requests at the last positions.
-    slot_at: Box<[u16]>,
-    /// Names of the requests, by slot.
-    wr_ids: Box<[u64]>,
-    free: Vec<u16>,
-    held: Vec<Held>,
-    /// By index of the queue pair.
-    users: Vec<Option<User>>,
-    /// Completions that nobody has polled, by index of the completion queue.
-    ready: Vec<(u32, VecDeque<WorkCompletion>)>,
-    /// Slots that a stopped requester may still write to.
-    kept: Vec<Held>,
-}
-
-/// A request that was taken.
-#[derive(Clone, Copy, Debug)]
-struct Held {
-    ticket: Ticket,
-    holder: u16,
-}
-
-/// A queue pair that takes from the queue.
-#[derive(Clone, Copy, Debug)]
-struct User {
-    life: Addressee,
-    qpn: Qpn,
-    recv_cq: u32,
-    /// UD: it has failed, and gets no more.
-    is_over: bool,
-}
-
-/// Whether requesters of a queue pair have let go of what is taken back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Peer {
-    /// They have.
-    Idle,
-    /// One is stopped in the middle of a message, and may go on with it.
-    Stopped,
-}
-
-impl Peer {
-    pub(crate) fn from_idle(is_idle: bool) -> Self {
-        if is_idle { Peer::Idle } else { Peer::Stopped }
-    }
 }
 
 impl SoftSrq {
@@ -502,64 +451,5 @@ impl SharedReceiveQueue for SoftSrq {
             caps: self.inner.caps,
             srq_limit: self.inner.ring.limit(),
         })
-    }
-}
-
-impl State {
-    fn new(first: u64, words: usize, slots: usize) -> Self {
-        State {
-            next: first,
-            collected: first,
-            slot_at: vec![0; words].into(),
-            wr_ids: vec![0; slots].into(),
-            free: (0..slots).rev().map(|slot| slot as u16).collect(),
-            held: Vec::new(),
-            users: Vec::new(),
-            ready: Vec::new(),
-            kept: Vec::new(),
-        }
-    }
-
-    /// Requests that are posted, or taken and not known to have completed.
-    fn outstanding(&self) -> u64 {
-        self.next - self.collected + self.held.len() as u64
-    }
-
-    fn take_held(&mut self, holder: u16) -> Vec<Held> {
-        self.held
-            .extract_if(.., |held| held.holder == holder)
-            .collect()
-    }
-
-    /// A request that has completed: its slot is free.
-    fn end(&mut self, held: Held, arrival: Arrival) {
-        self.complete(held, arrival);
-        self.free.push(held.ticket.slot);
-    }
-
-    fn let_go(&mut self, held: Held, peer: Peer) {
-        match peer {
-            Peer::Idle => self.free.push(held.ticket.slot),
-            Peer::Stopped => self.kept.push(held),
-        }
-    }
-
-    fn complete(&mut self, held: Held, arrival: Arrival) {
-        // Of a queue pair that is gone nobody wants to know.
-        let user = self.users.get(usize::from(held.holder));
-        if let Some(user) = user.copied().flatten() {
-            let wr_id = WrId(self.wr_ids[usize::from(held.ticket.slot)]);
-            let completion = received(wr_id, user.qpn, arrival);
-            self.ready_for(user.recv_cq).push_back(completion);
-        }
-    }
-
-    fn ready_for(&mut self, recv_cq: u32) -> &mut VecDeque<WorkCompletion> {
-        let known = self.ready.iter().position(|(cq, _)| *cq == recv_cq);
-        let at = known.unwrap_or_else(|| {
-            self.ready.push((recv_cq, VecDeque::new()));
-            self.ready.len() - 1
-        });
-        &mut self.ready[at].1
     }
 }

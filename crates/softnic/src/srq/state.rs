@@ -1,0 +1,122 @@
+//! What the owner of a shared receive queue keeps of its requests, once they were taken.
+
+use std::collections::VecDeque;
+
+use adverb_verbs::{Qpn, WorkCompletion, WrId};
+
+use crate::cq::received;
+use crate::datagram_ring::Addressee;
+use crate::ring::Arrival;
+use crate::shared_ring::Ticket;
+
+/// Who has taken which request, and what has completed.
+#[derive(Debug)]
+pub(super) struct State {
+    /// Position of the next request.
+    pub(super) next: u64,
+    /// All before this position were taken, and it was noted by whom.
+    pub(super) collected: u64,
+    /// Slots of the requests at the last positions.
+    pub(super) slot_at: Box<[u16]>,
+    /// Names of the requests, by slot.
+    pub(super) wr_ids: Box<[u64]>,
+    pub(super) free: Vec<u16>,
+    pub(super) held: Vec<Held>,
+    /// By index of the queue pair.
+    pub(super) users: Vec<Option<User>>,
+    /// Completions that nobody has polled, by index of the completion queue.
+    pub(super) ready: Vec<(u32, VecDeque<WorkCompletion>)>,
+    /// Slots that a stopped requester may still write to.
+    pub(super) kept: Vec<Held>,
+}
+
+/// A request that was taken.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Held {
+    pub(super) ticket: Ticket,
+    pub(super) holder: u16,
+}
+
+/// A queue pair that takes from the queue.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct User {
+    pub(super) life: Addressee,
+    pub(super) qpn: Qpn,
+    pub(super) recv_cq: u32,
+    /// UD: it has failed, and gets no more.
+    pub(super) is_over: bool,
+}
+
+/// Whether requesters of a queue pair have let go of what is taken back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Peer {
+    /// They have.
+    Idle,
+    /// One is stopped in the middle of a message, and may go on with it.
+    Stopped,
+}
+
+impl Peer {
+    pub(crate) fn from_idle(is_idle: bool) -> Self {
+        if is_idle { Peer::Idle } else { Peer::Stopped }
+    }
+}
+
+impl State {
+    pub(super) fn new(first: u64, words: usize, slots: usize) -> Self {
+        State {
+            next: first,
+            collected: first,
+            slot_at: vec![0; words].into(),
+            wr_ids: vec![0; slots].into(),
+            free: (0..slots).rev().map(|slot| slot as u16).collect(),
+            held: Vec::new(),
+            users: Vec::new(),
+            ready: Vec::new(),
+            kept: Vec::new(),
+        }
+    }
+
+    /// Requests that are posted, or taken and not known to have completed.
+    pub(super) fn outstanding(&self) -> u64 {
+        self.next - self.collected + self.held.len() as u64
+    }
+
+    pub(super) fn take_held(&mut self, holder: u16) -> Vec<Held> {
+        self.held
+            .extract_if(.., |held| held.holder == holder)
+            .collect()
+    }
+
+    /// A request that has completed: its slot is free.
+    pub(super) fn end(&mut self, held: Held, arrival: Arrival) {
+        self.complete(held, arrival);
+        self.free.push(held.ticket.slot);
+    }
+
+    pub(super) fn let_go(&mut self, held: Held, peer: Peer) {
+        match peer {
+            Peer::Idle => self.free.push(held.ticket.slot),
+            Peer::Stopped => self.kept.push(held),
+        }
+    }
+
+    pub(super) fn complete(&mut self, held: Held, arrival: Arrival) {
+        // Of a queue pair that is gone nobody wants to know.
+        let user = self.users.get(usize::from(held.holder));
+        if let Some(user) = user.copied().flatten() {
+            let wr_id = WrId(self.wr_ids[usize::from(held.ticket.slot)]);
+            let completion = received(wr_id, user.qpn, arrival);
+            self.ready_for(user.recv_cq).push_back(completion);
+        }
+    }
+
+    pub(super) fn ready_for(&mut self, recv_cq: u32) -> &mut VecDeque<WorkCompletion> {
+        let known = self.ready.iter().position(|(cq, _)| *cq == recv_cq);
+        let at = known.unwrap_or_else(|| {
+            self.ready.push((recv_cq, VecDeque::new()));
+            self.ready.len() - 1
+        });
+        &mut self.ready[at].1
+    }
+}
