@@ -225,7 +225,7 @@ impl Row {
             definitions: None,
         };
         for round in 0..setting.most {
-            self.round(setting, round % 2 == 1, &mut measured)?;
+            self.round(setting, First::of(round), &mut measured)?;
             if round + 1 >= setting.rounds && measured.is_settled(setting.bound) {
                 break;
             }
@@ -233,12 +233,12 @@ impl Row {
         Ok(measured)
     }
 
-    fn round(&self, setting: &Setting, ours_first: bool, measured: &mut Measured) -> Result<()> {
+    fn round(&self, setting: &Setting, first: First, measured: &mut Measured) -> Result<()> {
         let ours = || ours::record(setting, &self.our_args());
         let pair = match self.kind {
             Kind::Latency(reported) => {
                 let theirs = || perftest::latency(setting, self.program, &self.their_args());
-                let (record, perftest) = in_order(ours_first, ours, theirs)?;
+                let (record, perftest) = first.then(ours, theirs)?;
                 ensure_same(&record, &perftest.parameters)?;
                 ensure_timed(&record, &perftest)?;
                 let ours = reported.of(&record)?;
@@ -248,7 +248,7 @@ impl Row {
             }
             Kind::Bandwidth => {
                 let theirs = || perftest::bandwidth(setting, self.program, &self.their_args());
-                let (record, perftest) = in_order(ours_first, ours, theirs)?;
+                let (record, perftest) = first.then(ours, theirs)?;
                 ensure_same(&record, &perftest.parameters)?;
                 let rate = ours::mebibytes_per_s(&record);
                 let ours = rate.context("the record has no throughput")?;
@@ -316,17 +316,36 @@ fn ensure_timed(record: &Record, perftest: &perftest::Latency) -> Result<()> {
     Ok(())
 }
 
-/// Runs both, the first one first if so wanted.
-fn in_order<A, B>(
-    first_first: bool,
-    first: impl FnOnce() -> Result<A>,
-    second: impl FnOnce() -> Result<B>,
-) -> Result<(A, B)> {
-    if first_first {
-        Ok((first()?, second()?))
-    } else {
-        let b = second()?;
-        Ok((first()?, b))
+/// Which program runs first in a round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum First {
+    Ours,
+    Theirs,
+}
+
+impl First {
+    /// Taken in turn, so that neither gains by its place.
+    fn of(round: u32) -> Self {
+        if round.is_multiple_of(2) {
+            First::Theirs
+        } else {
+            First::Ours
+        }
+    }
+
+    /// Runs both, this one first.
+    fn then<A, B>(
+        self,
+        ours: impl FnOnce() -> Result<A>,
+        theirs: impl FnOnce() -> Result<B>,
+    ) -> Result<(A, B)> {
+        match self {
+            First::Ours => Ok((ours()?, theirs()?)),
+            First::Theirs => {
+                let theirs = theirs()?;
+                Ok((ours()?, theirs))
+            }
+        }
     }
 }
 
