@@ -21,7 +21,7 @@ use crate::port::Port;
 use crate::qp::SoftQp;
 use crate::quiesce;
 use crate::srq::SoftSrq;
-use crate::udp::{Udp, UdpAddress, ip_of};
+use crate::udp::{Impairment, Udp, UdpAddress, Wiring, ip_of};
 
 /// Longest message, as of InfiniBand (IBTA vol. 1, 9.7.7: 2^31 bytes).
 pub(crate) const MAX_MESSAGE: Bytes = Bytes::new(1 << 31);
@@ -40,7 +40,14 @@ pub(crate) const MAX_INLINE: u32 = 1024;
 /// The user-space NIC.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SoftDevice {
-    at: Option<IpAddr>,
+    at: Option<At>,
+}
+
+/// Where the UDP port is, and whom it reaches.
+#[derive(Clone, Copy, Debug)]
+struct At {
+    ip: IpAddr,
+    wiring: Wiring,
 }
 
 impl SoftDevice {
@@ -51,8 +58,19 @@ impl SoftDevice {
 
     /// The device with a UDP port, too: at an address of this host and network namespace.
     pub fn at(ip: IpAddr) -> Self {
+        SoftDevice::wired_at(ip, Wiring::Strangers)
+    }
+
+    /// The same, of a port that impairs what it sends. It reaches all peers over UDP, also those that share
+    /// its memory, which have to be impaired likewise.
+    pub fn impaired_at(ip: IpAddr, how: Impairment) -> Self {
+        SoftDevice::wired_at(ip, Wiring::All(how))
+    }
+
+    fn wired_at(ip: IpAddr, wiring: Wiring) -> Self {
+        let ip = ip.to_canonical();
         SoftDevice {
-            at: Some(ip.to_canonical()),
+            at: Some(At { ip, wiring }),
         }
     }
 }
@@ -63,7 +81,7 @@ impl Device for SoftDevice {
     fn name(&self) -> DeviceName {
         DeviceName(match self.at {
             None => "soft".into(),
-            Some(ip) => format!("soft@{ip}"),
+            Some(At { ip, .. }) => format!("soft@{ip}"),
         })
     }
 
@@ -77,7 +95,9 @@ impl Device for SoftDevice {
         let dir = Dir::from_env();
         let port = Arc::new(match self.at {
             None => Port::open(&dir, None)?,
-            Some(ip) => Port::open(&dir.of_address(ip), Some(UdpAddress::new(ip)?))?,
+            Some(At { ip, wiring }) => {
+                Port::open(&dir.of_address(ip), Some(UdpAddress::new(ip, wiring)?))?
+            }
         });
         let engine = Engine::start(port.clone()).map_err(|source| OpenError::System {
             device: "soft".into(),
@@ -317,7 +337,8 @@ impl Context for SoftContext {
     fn create_ah(&self, pd: &SoftPd, address: &AddressVector) -> Result<SoftAh, CreateError> {
         self.check_domain(pd)?;
         check_port(address.port)?;
-        let way = if address.dgid == self.handle.port.gid {
+        let port = &self.handle.port;
+        let way = if address.dgid == port.gid && !port.reaches_all_by_udp() {
             Way::Here { pd: pd.number }
         } else {
             Way::Afar {

@@ -357,6 +357,11 @@ impl Port {
         self.udp.as_ref().is_some_and(Udp::is_used)
     }
 
+    /// Whether even peers that share its memory are reached over UDP.
+    pub(crate) fn reaches_all_by_udp(&self) -> bool {
+        self.udp.as_ref().is_some_and(Udp::reaches_all)
+    }
+
     /// Takes a turn at the UDP port, for somebody who polls.
     #[cold]
     pub(crate) fn drive_udp(&self) {

@@ -8,8 +8,8 @@ mod common;
 
 use std::time::{Duration, Instant};
 
-use adverb_softnic::SoftQp;
-use adverb_units::Bytes;
+use adverb_softnic::{Impairment, SoftQp};
+use adverb_units::{Bytes, Probability};
 use adverb_verbs::{
     Comparison, MemoryRegion, Operation, PathMtu, QueuePair, RecvRequest, SendFlags, SendRequest,
     WcOpcode, WcStatus, WorkCompletion, WrId,
@@ -189,12 +189,86 @@ fn hold(name: &str, net: u8, faults: Faults, moved: &[&str]) {
         pair.a.context.mangle(faults.rule(random.next()));
         pair.b.context.mangle(faults.rule(random.next()));
         exercise(&pair, random);
-        let counters = [&pair.a, &pair.b].map(|end| adverb_verbs::Context::counters(&end.context));
-        for counter in moved {
-            let sum: u64 = counters.iter().map(|of| of[*counter]).sum();
-            assert!(sum > 0, "{counter}: {counters:?}");
-        }
+        check_moved(&pair, moved);
     }
+}
+
+fn check_moved(pair: &Pair, moved: &[&str]) {
+    let counters = [&pair.a, &pair.b].map(|end| adverb_verbs::Context::counters(&end.context));
+    for counter in moved {
+        let sum: u64 = counters.iter().map(|of| of[*counter]).sum();
+        assert!(sum > 0, "{counter}: {counters:?}");
+    }
+}
+
+/// The same where the ports themselves do it: packets that really leave so, also between two sides at
+/// one address, which share memory.
+fn hold_impaired(name: &str, net: u8, how: Impairment, moved: &[&str]) {
+    let mut networks = vec![Network::one_address(net), Network::loopback(net)];
+    match Network::wire(name) {
+        Ok(wire) => networks.push(wire),
+        Err(why) => not_run(&format!("{name} between network namespaces: {why}")),
+    }
+    for network in networks {
+        let mut random = Random::from_env(name);
+        let seed = random.next();
+        let pair = Pair::new(&network.impaired(Impairment { seed, ..how }));
+        exercise(&pair, random);
+        check_moved(&pair, moved);
+    }
+}
+
+const ONE_IN_TWENTY: Probability = Probability::per_million(50_000);
+
+#[test]
+fn ports_that_lose_packets() {
+    let how = Impairment {
+        loss: ONE_IN_TWENTY,
+        ..Impairment::default()
+    };
+    let moved = ["impaired_lost_pkts", "resent_pkts_retry"];
+    hold_impaired("lose", 7, how, &moved);
+}
+
+#[test]
+fn ports_that_duplicate_packets() {
+    let how = Impairment {
+        duplicate: ONE_IN_TWENTY,
+        ..Impairment::default()
+    };
+    let moved = ["impaired_duplicated_pkts", "duplicate_request"];
+    hold_impaired("dup", 8, how, &moved);
+}
+
+#[test]
+fn ports_that_reorder_packets() {
+    let how = Impairment {
+        reorder: ONE_IN_TWENTY,
+        ..Impairment::default()
+    };
+    let moved = ["impaired_reordered_pkts", "drop_out_of_sequence"];
+    hold_impaired("reorder", 9, how, &moved);
+}
+
+#[test]
+fn ports_that_corrupt_packets() {
+    let how = Impairment {
+        corrupt: ONE_IN_TWENTY,
+        ..Impairment::default()
+    };
+    let moved = ["impaired_corrupted_pkts", "drop_icrc_err"];
+    hold_impaired("corrupt", 10, how, &moved);
+}
+
+#[test]
+fn a_port_that_impairs_nothing_goes_by_udp_to_who_shares_its_memory() {
+    let moved = ["sent_pkts", "rcvd_pkts"];
+    let network = Network::one_address(11).impaired(Impairment::default());
+    let pair = Pair::new(&network);
+    exercise(&pair, Random(1));
+    check_moved(&pair, &moved);
+    let counters = adverb_verbs::Context::counters(&pair.a.context);
+    assert_eq!(counters["impaired_lost_pkts"], 0);
 }
 
 #[test]

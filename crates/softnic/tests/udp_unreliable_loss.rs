@@ -9,8 +9,8 @@ mod common;
 
 use std::time::{Duration, Instant};
 
-use adverb_softnic::{SoftAh, SoftQp};
-use adverb_units::Bytes;
+use adverb_softnic::{Impairment, SoftAh, SoftQp};
+use adverb_units::{Bytes, Probability};
 use adverb_verbs::{
     AddressHandle, Context, Destination, MemoryRegion, Operation, PathMtu, PortNum, Psn, QpAttr,
     QpCaps, QpInit, QpState, QpType, QueuePair, RecvRequest, SendFlags, SendRequest, WcStatus,
@@ -164,24 +164,53 @@ fn hold(name: &str, net: u8, service: QpType) {
         let mut random = Random::from_env(name);
         let scene = Scene::new(&network, service);
         scene.b.context.mangle(ALL.rule(random.next()));
-        (0..RECEIVES).for_each(|n| scene.post_receive(n));
-        let (mut sent, mut arrived) = (0, Vec::new());
-        let deadline = Instant::now() + Duration::from_secs(60);
-        while (arrived.len() as u64) < ENOUGH {
-            assert!(Instant::now() < deadline, "{} of {sent}", arrived.len());
-            scene.send(sent);
-            sent += 1;
-            arrived.extend(scene.receive());
-        }
-        assert!(arrived.iter().all(|n| *n < sent));
-        let counters = scene.b.context.counters();
-        assert!(counters["drop_icrc_err"] > 0, "{counters:?}");
+        run(&scene);
     }
+}
+
+/// The same where the sender's port does it, also to a receiver at its own address that shares its memory.
+fn hold_impaired(name: &str, net: u8, service: QpType) {
+    const EACH: Probability = Probability::per_million(50_000);
+    for network in [Network::one_address(net), Network::loopback(net)] {
+        let how = Impairment {
+            loss: EACH,
+            duplicate: EACH,
+            reorder: EACH,
+            corrupt: EACH,
+            seed: Random::from_env(name).next(),
+        };
+        run(&Scene::new(&network.impaired(how), service));
+    }
+}
+
+fn run(scene: &Scene) {
+    (0..RECEIVES).for_each(|n| scene.post_receive(n));
+    let (mut sent, mut arrived) = (0, Vec::new());
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while (arrived.len() as u64) < ENOUGH {
+        assert!(Instant::now() < deadline, "{} of {sent}", arrived.len());
+        scene.send(sent);
+        sent += 1;
+        arrived.extend(scene.receive());
+    }
+    assert!(arrived.iter().all(|n| *n < sent));
+    let counters = scene.b.context.counters();
+    assert!(counters["drop_icrc_err"] > 0, "{counters:?}");
 }
 
 #[test]
 fn messages_of_uc_arrive_whole_or_not_at_all() {
     hold("uc", 61, QpType::Uc);
+}
+
+#[test]
+fn messages_of_uc_from_an_impaired_port_arrive_whole_or_not_at_all() {
+    hold_impaired("uc-impaired", 63, QpType::Uc);
+}
+
+#[test]
+fn datagrams_from_an_impaired_port_arrive_whole_or_not_at_all() {
+    hold_impaired("ud-impaired", 64, QpType::Ud);
 }
 
 #[test]

@@ -257,7 +257,7 @@ impl QpInner {
             peer: format!("{} QP {dest}", address.dgid),
             reason,
         };
-        if address.dgid != self.port.gid {
+        if address.dgid != self.port.gid || self.port.reaches_all_by_udp() {
             return self.connect_remotely(send, attr, (dest, address.dgid));
         }
         let peer = match self.port.peer_of(dest) {

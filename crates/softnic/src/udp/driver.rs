@@ -16,6 +16,7 @@ use super::answering::By;
 use super::datagram_table::DatagramTable;
 use super::datagrams::{Outgoing, Target};
 use super::drops::{Drop, Drops};
+use super::impairment::{self, Impaired, Impairment};
 use super::inbox::{self, Datagram, Icrc, Inbox};
 use super::link::{Link, Peer, Sending, send_work};
 use super::memory::Regions;
@@ -280,7 +281,7 @@ impl Driver {
         let came = self.take_what_came(port, socket, by);
         self.was_idle = came.is_none();
         self.look_at_timers(came);
-        if !self.listed.is_empty() || self.room == Room::Full {
+        if !self.listed.is_empty() || self.room == Room::Full || self.holds_strays() {
             let now = came.unwrap_or_else(|| self.now());
             self.transmit(now, (&Regions::of(port), socket), by);
             self.end_those_over();
@@ -496,6 +497,18 @@ impl Driver {
         self.listed.append(&mut again);
         self.again = again;
         self.room = self.outbox.flush(socket);
+        if self.holds_strays() {
+            self.bring_forward(Some(now + Span::from(impairment::HOLD)));
+        }
+    }
+
+    /// From now on the packets that are sent suffer so.
+    pub(super) fn impair(&mut self, how: Impairment) {
+        self.outbox.impair(how);
+    }
+
+    fn holds_strays(&self) -> bool {
+        self.outbox.impaired().is_some_and(Impaired::holds)
     }
 
     /// What is left to do.
@@ -517,6 +530,8 @@ impl Driver {
         let mut counters = all.by_name();
         counters.extend(self.drops.by_name());
         counters.insert("send_err".to_owned(), self.outbox.refused);
+        let impaired = self.outbox.impaired().map(Impaired::counters);
+        counters.extend(impaired.into_iter().flatten());
         counters
     }
 }

@@ -27,6 +27,7 @@ mod datagrams;
 mod driver;
 mod drops;
 mod groups;
+mod impairment;
 mod inbox;
 mod link;
 mod machine;
@@ -57,6 +58,7 @@ use datagrams::front;
 use driver::{Driver, Left};
 use groups::Joined;
 pub(crate) use groups::ReachError;
+pub use impairment::Impairment;
 pub(crate) use link::{Peer, Sending};
 #[cfg(feature = "testing")]
 pub use mangle::Fate;
@@ -77,6 +79,7 @@ const PACKET_OVERHEAD: usize = 768;
 pub(crate) struct Udp {
     own: SocketAddr,
     pub(crate) mtu: PathMtu,
+    wiring: Wiring,
     socket: RoceSocket,
     /// Of the groups' sockets: readable while packets wait. The socket itself is not among them: that
     /// somebody may wait at it would cost each packet a twentieth of its way, though nobody does.
@@ -93,16 +96,26 @@ pub(crate) struct Udp {
     waiting: AtomicUsize,
 }
 
+/// Which peers are reached over UDP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wiring {
+    /// Those that share no memory at the same address.
+    Strangers,
+    /// All, for packets are to suffer on the way.
+    All(Impairment),
+}
+
 /// An address to have a UDP port at.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct UdpAddress {
     ip: IpAddr,
     mtu: PathMtu,
+    wiring: Wiring,
 }
 
 impl UdpAddress {
     /// Looks at the interface that has `ip`.
-    pub(crate) fn new(ip: IpAddr) -> Result<Self, OpenError> {
+    pub(crate) fn new(ip: IpAddr, wiring: Wiring) -> Result<Self, OpenError> {
         if let Some(what) = address::no_address_of_one_host(ip) {
             return Err(OpenError::Unavailable {
                 device: format!("soft@{ip}"),
@@ -115,7 +128,7 @@ impl UdpAddress {
             action: "read the MTU of the interface".into(),
             source,
         })?;
-        Ok(UdpAddress { ip, mtu })
+        Ok(UdpAddress { ip, mtu, wiring })
     }
 
     /// No slot is left whose UDP port is free.
@@ -133,10 +146,10 @@ impl UdpAddress {
 
     /// Binds the socket of `slot`. None where its UDP port is somebody else's.
     pub(crate) fn bind(self, slot: u32) -> Result<Option<Bound>, OpenError> {
-        let UdpAddress { ip, mtu } = self;
+        let UdpAddress { ip, mtu, wiring } = self;
         let own = SocketAddr::new(ip, address::udp_port(slot));
         let device = format!("soft@{ip}");
-        match Bound::new(own, mtu) {
+        match Bound::new(own, mtu, wiring) {
             Ok(bound) => Ok(Some(bound)),
             Err(e) if e.kind() == io::ErrorKind::AddrInUse => Ok(None),
             Err(e) if e.kind() == io::ErrorKind::AddrNotAvailable => Err(OpenError::Unavailable {
@@ -158,17 +171,19 @@ impl UdpAddress {
 pub(crate) struct Bound {
     own: SocketAddr,
     mtu: PathMtu,
+    wiring: Wiring,
     socket: RoceSocket,
     groups: OwnedFd,
 }
 
 impl Bound {
-    fn new(own: SocketAddr, mtu: PathMtu) -> io::Result<Self> {
+    fn new(own: SocketAddr, mtu: PathMtu, wiring: Wiring) -> io::Result<Self> {
         let socket = RoceSocket::bind(own)?;
         let groups = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         Ok(Bound {
             own,
             mtu,
+            wiring,
             socket,
             groups,
         })
@@ -190,18 +205,24 @@ impl Udp {
         let Bound {
             own,
             mtu,
+            wiring,
             socket,
             groups,
         } = bound;
         // What is under way fits the peer's socket, if that is as large as this one's.
         let each = 2 * (mtu.bytes().as_usize() + PACKET_OVERHEAD);
         let window = (socket.receive_buffer() / each).clamp(16, 256) as u32;
+        let mut driver = Driver::new((own, mtu), slot, window);
+        if let Wiring::All(impairment) = wiring {
+            driver.impair(impairment);
+        }
         Udp {
             own,
             mtu,
+            wiring,
             socket,
             groups,
-            driver: Mutex::new(Driver::new((own, mtu), slot, window)),
+            driver: Mutex::new(driver),
             links: AtomicUsize::new(0),
             turns: AtomicU64::new(0),
             engine_until: AtomicU64::new(0),
@@ -211,6 +232,11 @@ impl Udp {
 
     pub(crate) fn socket_addr(&self) -> SocketAddr {
         self.own
+    }
+
+    /// Whether peers that share memory are reached over it, too.
+    pub(crate) fn reaches_all(&self) -> bool {
+        matches!(self.wiring, Wiring::All(_))
     }
 
     /// Whether a queue pair is connected over it.

@@ -8,6 +8,7 @@ use adverb_wire::frame::Flow;
 use adverb_wire::icrc;
 use adverb_wire::ipv4::{Fragmentation, Unseen};
 
+use super::impairment::{Impaired, Impairment, Passage};
 use super::socket::{RoceSocket, never_cuts};
 
 /// Longest batch: that of an IP packet, less its headers.
@@ -86,6 +87,7 @@ pub(super) struct Outbox {
     /// It lies behind the batch, whose successor it begins.
     held: Option<Held>,
     refusing: Refusing,
+    impaired: Option<Box<Impaired>>,
     /// Packets that the kernel refused: no route, no right, too long.
     pub(super) refused: u64,
 }
@@ -101,8 +103,18 @@ impl Outbox {
             length: 0,
             held: None,
             refusing: Refusing::default(),
+            impaired: None,
             refused: 0,
         }
+    }
+
+    /// From now on packets suffer so.
+    pub(super) fn impair(&mut self, how: Impairment) {
+        self.impaired = Some(Box::new(Impaired::new(how)));
+    }
+
+    pub(super) fn impaired(&self) -> Option<&Impaired> {
+        self.impaired.as_deref()
     }
 
     /// Where the next packet is built, with room for its ICRC.
@@ -114,6 +126,48 @@ impl Outbox {
     /// Adds the packet of `length` bytes that was built at [`Outbox::place`]. Full: it is kept, and
     /// nothing may be built before [`Outbox::flush`] has made room.
     pub(super) fn add(
+        &mut self,
+        socket: &RoceSocket,
+        (to, flow): (SocketAddr, &Flow),
+        length: usize,
+    ) -> Room {
+        match self.impaired {
+            None => self.admit(socket, (to, flow), length),
+            Some(_) => self.add_impaired(socket, (to, flow), length),
+        }
+    }
+
+    /// The same of a packet that may suffer on the way.
+    #[cold]
+    fn add_impaired(
+        &mut self,
+        socket: &RoceSocket,
+        (to, flow): (SocketAddr, &Flow),
+        length: usize,
+    ) -> Room {
+        let Some(impaired) = &mut self.impaired else {
+            return self.admit(socket, (to, flow), length);
+        };
+        let packet = &self.bytes[self.length..][..length + icrc::LEN];
+        let passage = impaired.meet(to, || {
+            let mut alone = packet.to_vec();
+            icrc::seal(flow, unseen(0), &mut alone, length).expect("there is room for the ICRC");
+            alone
+        });
+        let is_due = impaired.is_due();
+        let room = match passage {
+            Passage::Usual => self.admit(socket, (to, flow), length),
+            Passage::None => Room::Free,
+        };
+        // It leaves behind those before it, and before those behind it.
+        match is_due && room == Room::Free {
+            true => self.flush(socket),
+            false => room,
+        }
+    }
+
+    #[inline]
+    fn admit(
         &mut self,
         socket: &RoceSocket,
         (to, flow): (SocketAddr, &Flow),
@@ -171,7 +225,27 @@ impl Outbox {
         if self.held.is_some() && self.make_way(socket) == Room::Full {
             return Room::Full;
         }
-        self.send(socket)
+        let room = self.send(socket);
+        if room == Room::Free && self.impaired.is_some() {
+            self.send_strays(socket);
+        }
+        room
+    }
+
+    /// Sends the packets that were held back and are due.
+    #[cold]
+    fn send_strays(&mut self, socket: &RoceSocket) {
+        let (impaired, refused) = (&mut self.impaired, &mut self.refused);
+        impaired.iter_mut().for_each(|impaired| {
+            impaired.release(|stray| {
+                match socket.send(stray.to, &stray.bytes, stray.bytes.len()) {
+                    Err(e) if e.kind() == io::ErrorKind::WouldBlock => return false,
+                    Err(_) => *refused += 1,
+                    Ok(()) => {}
+                }
+                true
+            });
+        });
     }
 
     /// Sends the batch.

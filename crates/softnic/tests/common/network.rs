@@ -8,7 +8,7 @@ use std::os::fd::AsFd;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use adverb_softnic::{Fate, SoftDevice, SoftQp};
+use adverb_softnic::{Fate, Impairment, SoftDevice, SoftQp};
 use adverb_units::Bytes;
 use adverb_verbs::{
     AckTimeout, AddressVector, Context, Device, Gid, Lid, ModifyQpError, PathMtu, PortNum, Psn,
@@ -23,6 +23,8 @@ pub struct Network {
     ips: [IpAddr; 2],
     /// None: both are on the loopback.
     namespaces: Option<[String; 2]>,
+    /// What its ports do to the packets that they send.
+    impairment: Option<Impairment>,
 }
 
 impl Network {
@@ -32,6 +34,7 @@ impl Network {
         Network {
             ips: [ip, ip],
             namespaces: None,
+            impairment: None,
         }
     }
 
@@ -40,6 +43,7 @@ impl Network {
         Network {
             ips: [1, 2].map(|host| IpAddr::V4(Ipv4Addr::new(127, 9, net, host))),
             namespaces: None,
+            impairment: None,
         }
     }
 
@@ -80,6 +84,7 @@ impl Network {
                 format!("adverb-{test}-a-{id}"),
                 format!("adverb-{test}-b-{id}"),
             ]),
+            impairment: None,
         };
         let [a, b] = network.namespaces.as_ref().expect("just made");
         for command in [
@@ -94,6 +99,12 @@ impl Network {
             run("ip", &command)?;
         }
         Ok(network)
+    }
+
+    /// The same, with ports that impair what they send.
+    pub fn impaired(mut self, how: Impairment) -> Self {
+        self.impairment = Some(how);
+        self
     }
 
     pub fn ip(&self, host: usize) -> IpAddr {
@@ -128,7 +139,14 @@ impl Network {
 
     /// Opens the device on a host.
     pub fn end(&self, host: usize, memory: Bytes) -> End {
-        let device = SoftDevice::at(self.ips[host]);
+        let ip = self.ips[host];
+        let device = match self.impairment {
+            None => SoftDevice::at(ip),
+            Some(how) => {
+                let seed = how.seed + host as u64;
+                SoftDevice::impaired_at(ip, Impairment { seed, ..how })
+            }
+        };
         self.on(host, || End::of(device, memory))
     }
 
