@@ -3,8 +3,9 @@
 use adverb_results::{Completion, Opcode, Program};
 use adverb_units::Span;
 use adverb_verbs::{
-    AccessFlags, Connection, Context, Endpoint, MemoryAccessError, MemoryRegion, PathMtu, PortCaps,
-    QpAttr, QpCaps, QpInit, QpType, QueuePair, RemoteAddress, Sge, Station, WaitError, first_psn,
+    AccessFlags, AckTimeout, Connection, Context, Endpoint, LinkLayer, MemoryAccessError,
+    MemoryRegion, PathMtu, PortCaps, QpAttr, QpCaps, QpInit, QpType, QueuePair, RemoteAddress, Sge,
+    Station, WaitError, WcStatus, WorkCompletion, first_psn,
 };
 
 use crate::error::{Fault, Side};
@@ -41,6 +42,8 @@ pub(crate) struct Bench<'s, S: Station> {
     pub(crate) path_mtu: Option<PathMtu>,
     /// The other side's buffers; its own until it has said hello.
     remote: RemoteAddress,
+    /// None before it.
+    connection: Option<Connection>,
     /// This side's queue pair; where it listens, since it said hello.
     endpoint: Endpoint,
 }
@@ -130,6 +133,7 @@ impl<'s, S: Station> Bench<'s, S> {
                 port: port_num,
                 cm: None,
             },
+            connection: None,
             port,
             path_mtu: None,
             remote: mr.remote(0),
@@ -177,13 +181,36 @@ impl<'s, S: Station> Bench<'s, S> {
             addr: peer.addr,
             rkey: peer.rkey,
         };
-        Ok(self.qp.connect(&Connection {
+        let connection = Connection {
             local: self.endpoint,
             remote: peer.endpoint,
             path_mtu,
             max_rd_atomic: self.max_rd_atomic().min(peer.max_rd_atomic),
             max_dest_rd_atomic: self.max_rd_atomic(),
-        })?)
+        };
+        self.connection = Some(connection);
+        Ok(self.qp.connect(&connection)?)
+    }
+
+    /// How a request failed.
+    #[cold]
+    pub(crate) fn failed(&self, wc: &WorkCompletion) -> Fault {
+        let (wr_id, status) = (wc.wr_id, wc.status);
+        let unanswered = self.connection.and_then(|connection| {
+            let by_hand = connection.remote.cm.is_none() && self.endpoint.cm.is_none();
+            let (_, sending) = connection.attributes();
+            Some(Fault::Unanswered {
+                wr_id,
+                peer: format!("QP {} at {}", connection.remote.qpn, connection.remote.gid),
+                retries: sending.retry_cnt.filter(|_| by_hand)?.get(),
+                timeout: sending.timeout.and_then(AckTimeout::span)?,
+                remedy: what_to_look_at(self.port.link_layer),
+            })
+        });
+        match unanswered {
+            Some(fault) if status == WcStatus::RetryExcErr => fault,
+            _ => Fault::Completion { wr_id, status },
+        }
     }
 
     /// Waits as `wait` does for the span it is given, again and again for as long as there is
@@ -304,6 +331,17 @@ impl<'s, S: Station> Bench<'s, S> {
     fn max_rd_atomic(&self) -> u8 {
         let caps = self.station.context().caps();
         caps.max_qp_rd_atom.clamp(1, MAX_RD_ATOMIC)
+    }
+}
+
+/// What to look at where nobody answers.
+fn what_to_look_at(link_layer: LinkLayer) -> &'static str {
+    match link_layer {
+        LinkLayer::SharedMemory => "see that its process runs",
+        LinkLayer::Ethernet => {
+            "see that its process runs, that its address is reached from here (`ip route get`), that no firewall stops UDP port 4791 (of soft@ADDR also those above) either way, and that packets of the path MTU fit the whole way (else --mtu)"
+        }
+        _ => "see that its process runs, and that the way to its port is up (`adverb doctor`)",
     }
 }
 

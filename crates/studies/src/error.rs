@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use adverb_units::Span;
 use adverb_verbs::{
     ConnectError, CreateError, MemoryAccessError, ModifyQpError, OutOfBandError, PollError,
     PostError, RegisterError, WaitError, WcStatus, WrId,
@@ -117,6 +118,23 @@ pub enum Fault {
         /// How it ended.
         status: WcStatus,
     },
+    /// A request that nobody answered.
+    #[error(
+        "work request {wr_id} completed with: {}: no answer from {peer} (retry_cnt {retries}, timeout {timeout}, of which four may pass each time): {remedy}",
+        WcStatus::RetryExcErr
+    )]
+    Unanswered {
+        /// Which request.
+        wr_id: WrId,
+        /// The peer's queue pair.
+        peer: String,
+        /// How often it was tried again.
+        retries: u8,
+        /// After which time.
+        timeout: Span,
+        /// What to look at.
+        remedy: &'static str,
+    },
     /// A byte is not what was sent.
     #[error("message {message}: byte {offset} is {found:#04x}, {expected:#04x} was sent")]
     Mismatch {
@@ -184,6 +202,7 @@ impl Fault {
         match self {
             Fault::Wait(WaitError::TimedOut { .. })
             | Fault::Completion { .. }
+            | Fault::Unanswered { .. }
             | Fault::Post(_)
             | Fault::OutOfBand(_) => true,
             Fault::Connect(error) => error.may_be_the_peers(),

@@ -23,7 +23,7 @@ impl<S: Station> Reap<S> for Polling<'_, S::Context> {
     #[inline]
     fn reap(&mut self, bench: &Bench<'_, S>, into: &mut [WorkCompletion]) -> Result<usize, Fault> {
         let n = bench.attentively(|patience| bench.station.spin(self.cq, into, patience))?;
-        all_successful(&into[..n])?;
+        all_successful(bench, &into[..n])?;
         Ok(n)
     }
 }
@@ -68,7 +68,7 @@ impl<S: Station> Reap<S> for Notified<'_, S::Context> {
         loop {
             let n = self.cq.poll(into)?;
             if n > 0 {
-                all_successful(&into[..n])?;
+                all_successful(bench, &into[..n])?;
                 return Ok(n);
             }
             if self.armed {
@@ -95,17 +95,12 @@ impl<C: Context> Drop for Notified<'_, C> {
 }
 
 #[inline]
-fn all_successful(completions: &[WorkCompletion]) -> Result<(), Fault> {
+fn all_successful<S: Station>(
+    bench: &Bench<'_, S>,
+    completions: &[WorkCompletion],
+) -> Result<(), Fault> {
     match completions.iter().find(|wc| !wc.status.is_success()) {
         None => Ok(()),
-        Some(wc) => Err(failed(wc)),
-    }
-}
-
-#[cold]
-fn failed(wc: &WorkCompletion) -> Fault {
-    Fault::Completion {
-        wr_id: wc.wr_id,
-        status: wc.status,
+        Some(wc) => Err(bench.failed(wc)),
     }
 }
