@@ -7,8 +7,8 @@ use std::str::FromStr;
 
 use adverb_host::Machine;
 use adverb_ibverbs::{Connecting, GidChoice, VerbsDevice};
-use adverb_results::{DeviceKind, DeviceRef, Site};
-use adverb_softnic::SoftDevice;
+use adverb_results::{DeviceKind, DeviceRef, Impairment, Site};
+use adverb_softnic::{Impairment as PortImpairment, SoftDevice};
 use adverb_verbs::{Context, Device, DeviceCaps, PortCaps, PortNum};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -42,6 +42,19 @@ pub(crate) enum SoftAddress {
 
 impl SoftAddress {
     const MET: &str = "auto";
+
+    /// The device of a side whose port impairs what it sends.
+    ///
+    /// # Errors
+    /// It has no UDP port, or is at no address yet.
+    pub(crate) fn impaired(self, how: PortImpairment) -> anyhow::Result<SoftDevice> {
+        match self {
+            SoftAddress::At(ip) => Ok(SoftDevice::impaired_at(ip, how)),
+            SoftAddress::None | SoftAddress::Met => {
+                anyhow::bail!("{} has no UDP port to impair packets", self.name())
+            }
+        }
+    }
 
     /// The device.
     ///
@@ -127,6 +140,20 @@ impl DeviceChoice {
                 DeviceChoice::Verbs(device.clone().with_gid(GidChoice::Automatic))
             }
             DeviceChoice::Model(_) => self.clone(),
+        }
+    }
+
+    /// Whether its port can do this to packets.
+    ///
+    /// # Errors
+    /// In words for the user.
+    pub(crate) fn check_impairment(&self, asked: Option<&Impairment>) -> Result<(), String> {
+        match (self, asked) {
+            (_, None) => Ok(()),
+            (DeviceChoice::Soft(SoftAddress::At(_) | SoftAddress::Met), _) => Ok(()),
+            (_, Some(impairment)) => Err(format!(
+                "{impairment}: {self} does nothing to packets on purpose: only the UDP port of the user-space device does; name it with --device soft@ADDR, such as soft@127.0.0.1"
+            )),
         }
     }
 

@@ -1,7 +1,9 @@
 //! Running a cell and making its record: what was asked, what came out, where it comes from.
 
 use adverb_host::{Machine, now_rfc3339, numa_node};
-use adverb_results::{DeviceRef, Outcome, Params, Provenance, Record, SCHEMA, Site};
+use adverb_results::{
+    Counters, DeviceRef, Impairment, Outcome, Params, Provenance, Record, SCHEMA, Site,
+};
 use adverb_studies::{CellResult, CellSpec, Length};
 use anyhow::{Context, bail};
 use serde_json::json;
@@ -9,7 +11,7 @@ use serde_json::json;
 use crate::device::{DeviceChoice, DeviceInfo};
 use crate::interrupt::Interrupt;
 use crate::model::{self, Hardware, Stop, run_cell};
-use crate::pair::{Pair, PairEnd, SideCounters};
+use crate::pair::{Details, Pair, PairEnd, SideDevices};
 use crate::request::patience;
 use crate::terminal;
 
@@ -23,9 +25,36 @@ pub(crate) enum Bed {
 
 /// Measures cells on one device and places.
 pub(crate) struct Recorder {
+    usual: Medium,
+    /// Of cells whose packets are impaired, where that is another one: two sides that share memory.
+    wire: Option<Medium>,
+    bed: Bed,
+}
+
+/// What cells are measured on.
+struct Medium {
     device: DeviceRef,
     site: Site,
-    bed: Bed,
+    details: Whose,
+}
+
+/// Whose words about a device count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Whose {
+    /// Those of the sides: each has a UDP port of its own.
+    Sides,
+    /// Those of the device that was asked: the sides do not use all of theirs.
+    Asked,
+}
+
+impl Medium {
+    fn of(info: DeviceInfo, details: Whose) -> Self {
+        Medium {
+            device: info.reference,
+            site: info.site,
+            details,
+        }
+    }
 }
 
 /// What came of a cell.
@@ -39,36 +68,45 @@ pub(crate) enum Measured {
 }
 
 impl Recorder {
-    /// At these places; the device is asked once more, as it is met there.
+    /// At these places, for these cells; the device is asked once more, as it is met there.
     ///
     /// # Errors
     /// Of the device, which cannot be opened.
-    pub(crate) fn new(bed: Bed) -> anyhow::Result<Self> {
-        let info = match &bed {
+    pub(crate) fn new(bed: Bed, cells: &[CellSpec]) -> anyhow::Result<Self> {
+        let mut wire = None;
+        let usual = match &bed {
             Bed::Pair(pair) if pair.is_within_memory() => {
                 let device = pair.device();
-                terminal::warn(&format!(
-                    "both sides are at {device} and share memory: this measures the local port, as device soft; for UDP, run `adverb serve` at another address and name it with --peer"
-                ));
-                DeviceInfo::query(&DeviceChoice::SOFT)?
+                if cells.iter().any(|spec| spec.params.impairment.is_none()) {
+                    terminal::warn(&format!(
+                        "both sides are at {device} and share memory: this measures the local port, as device soft; for UDP, run `adverb serve` at another address and name it with --peer, or say --loss 0"
+                    ));
+                }
+                if cells.iter().any(|spec| spec.params.impairment.is_some()) {
+                    wire = Some(Medium::of(DeviceInfo::query(&device)?, Whose::Sides));
+                }
+                Medium::of(DeviceInfo::query(&DeviceChoice::SOFT)?, Whose::Asked)
             }
-            Bed::Pair(pair) => DeviceInfo::query(&pair.device())?,
-            Bed::Model(hardware) => DeviceInfo::of_model(hardware)?,
+            Bed::Pair(pair) => Medium::of(DeviceInfo::query(&pair.device())?, Whose::Sides),
+            Bed::Model(hardware) => Medium::of(DeviceInfo::of_model(hardware)?, Whose::Asked),
         };
-        Ok(Recorder {
-            device: info.reference,
-            site: info.site,
-            bed,
-        })
+        Ok(Recorder { usual, wire, bed })
+    }
+
+    /// What a cell is measured on whose packets suffer so.
+    fn medium(&self, impairment: Option<&Impairment>) -> &Medium {
+        let wire = self.wire.as_ref().filter(|_| impairment.is_some());
+        wire.unwrap_or(&self.usual)
     }
 
     /// Whether a record is of this device; of a model, also with the same parameters.
     pub(crate) fn is_of(&self, record: &Record) -> bool {
+        let medium = self.medium(record.params.impairment.as_ref());
         let is_same = match self.bed {
             Bed::Pair(_) => true,
-            Bed::Model(_) => record.provenance.active.device == self.site.device,
+            Bed::Model(_) => record.provenance.active.device == medium.site.device,
         };
-        is_same && record.device == self.device
+        is_same && record.device == medium.device
     }
 
     /// Runs cells: on a real device one after another, on a model ahead and on all cores. `body` gets
@@ -102,7 +140,7 @@ impl Recorder {
     fn measure(&mut self, spec: &CellSpec, interrupt: &Interrupt) -> anyhow::Result<Measured> {
         let started = now_rfc3339();
         let Bed::Pair(pair) = &mut self.bed else {
-            bail!("{} has no processes", self.device);
+            bail!("{} has no processes", self.usual.device);
         };
         let end = pair.run(spec, patience(spec), interrupt)?;
         Ok(self.measured(spec, started, end))
@@ -110,13 +148,13 @@ impl Recorder {
 
     /// What came of a cell that ended so.
     fn measured(&self, spec: &CellSpec, started: String, end: PairEnd) -> Measured {
-        let (end, counters) = match end {
-            PairEnd::Measured(result, counters) => (Ok(*result), counters),
-            PairEnd::Failed(reason, counters) => (Err(reason), counters),
+        let (end, devices) = match end {
+            PairEnd::Measured(result, devices) => (Ok(*result), devices),
+            PairEnd::Failed(reason, devices) => (Err(reason), devices),
             PairEnd::Interrupted => return Measured::Interrupted,
             PairEnd::NoPeer(reason) => return Measured::NoPeer(reason),
         };
-        Measured::Record(Box::new(self.record(spec, started, end, counters)))
+        Measured::Record(Box::new(self.record(spec, started, end, devices)))
     }
 
     /// Where cells run; none in virtual time, which is nowhere.
@@ -132,24 +170,28 @@ impl Recorder {
         spec: &CellSpec,
         started: String,
         end: Result<CellResult, String>,
-        counters: SideCounters,
+        SideDevices { active, passive }: SideDevices,
     ) -> Record {
         let (outcome, mut params, metrics) = match end {
             Ok(CellResult { params, metrics }) => (Outcome::Ok, params, Some(metrics)),
             Err(reason) => (Outcome::Failed { reason }, asked(spec), None),
         };
         self.place(&mut params);
+        let medium = self.medium(spec.params.impairment.as_ref());
         Record {
             schema: SCHEMA,
             cell: spec.id.clone(),
             figures: spec.figures.iter().map(ToString::to_string).collect(),
             program: spec.program,
-            device: self.device.clone(),
+            device: medium.device.clone(),
             params,
             outcome,
             metrics,
-            counters,
-            provenance: self.provenance(started),
+            counters: Counters {
+                active: active.counters,
+                passive: passive.counters,
+            },
+            provenance: self.provenance(medium, started, (active.details, passive.details)),
         }
     }
 
@@ -170,24 +212,31 @@ impl Recorder {
     }
 
     /// Where the passive side runs, if with a peer; with its device's name, if that is another one.
-    fn passive_site(&self) -> Option<Site> {
+    fn passive_site(&self, medium: &Medium, said: Details) -> Option<Site> {
         let welcome = self.pair()?.welcome()?;
         let mut site = welcome.site.clone();
-        if welcome.device != self.device {
+        site.device.extend(said);
+        if welcome.device != medium.device {
             let name = welcome.device.to_string();
             site.device.insert("name".to_owned(), name);
         }
         Some(site)
     }
 
-    fn provenance(&self, started: String) -> Provenance {
+    fn provenance(&self, medium: &Medium, started: String, said: (Details, Details)) -> Provenance {
+        let (active, passive) = match medium.details {
+            Whose::Sides => said,
+            Whose::Asked => Default::default(),
+        };
+        let mut site = medium.site.clone();
+        site.device.extend(active);
         Provenance {
             adverb: env!("CARGO_PKG_VERSION").to_owned(),
             revision: crate::REVISION.map(str::to_owned),
             started,
             virtual_time: matches!(self.bed, Bed::Model(_)),
-            active: self.site.clone(),
-            passive: self.passive_site(),
+            active: site,
+            passive: self.passive_site(medium, passive),
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use adverb_host::usable_cores;
-use adverb_results::{Opcode, Program, Signaling};
+use adverb_results::{Impairment, Opcode, Program, Signaling};
 use adverb_studies::{CellSpec, Length, Request, SpecError};
 use adverb_units::{Bytes, Span};
 use adverb_verbs::{DeviceCaps, PathMtu};
@@ -23,6 +23,7 @@ const MODEL_DURATION: Span = Span::from_ms(10);
 
 /// The cells of `adverb ping`, one for each size.
 pub(crate) fn ping(args: &PingArgs, info: &DeviceInfo) -> Result<Vec<CellSpec>, Usage> {
+    let impairment = impairment(&args.common)?;
     let signal = match args.signal {
         PingSignal::All => Signaling::All,
         PingSignal::WriteUnsignaled => Signaling::WriteUnsignaled,
@@ -30,6 +31,7 @@ pub(crate) fn ping(args: &PingArgs, info: &DeviceInfo) -> Result<Vec<CellSpec>, 
     cells(&args.common, info, |size| {
         CellSpec::ping(Request {
             signal,
+            impairment,
             ..common(&args.common, args.op.into(), size)
         })
     })
@@ -37,6 +39,7 @@ pub(crate) fn ping(args: &PingArgs, info: &DeviceInfo) -> Result<Vec<CellSpec>, 
 
 /// The cells of `adverb blast`, one for each size.
 pub(crate) fn blast(args: &BlastArgs, info: &DeviceInfo) -> Result<Vec<CellSpec>, Usage> {
+    let impairment = impairment(&args.common)?;
     let signal = match args.signal {
         BlastSignal::All => Signaling::All,
         BlastSignal::Periodic => Signaling::Periodic,
@@ -47,9 +50,18 @@ pub(crate) fn blast(args: &BlastArgs, info: &DeviceInfo) -> Result<Vec<CellSpec>
             buffers: args.buffers,
             post: args.post.into(),
             signal,
+            impairment,
             ..common(&args.common, args.op.into(), size)
         })
     })
+}
+
+/// What the ports are to do to packets, or why they cannot.
+fn impairment(args: &MeasureArgs) -> Result<Option<Impairment>, Usage> {
+    let impairment = args.impair.impairment().map_err(Usage)?;
+    let checked = args.device.choice().check_impairment(impairment.as_ref());
+    checked.map_err(Usage)?;
+    Ok(impairment)
 }
 
 /// A single measurement on a model, as far as nothing else is asked for.
@@ -116,6 +128,8 @@ pub(crate) fn check_at(peer: &Peer, cells: &[CellSpec], caps: &DeviceCaps) -> Re
     if let Some(e) = refused {
         return Err(Usage(format!("the server at {}: {e}", peer.address())));
     }
+    let mut impairments = cells.iter().filter_map(|spec| spec.params.impairment);
+    impairments.try_for_each(|asked| peer.check_impairment(&asked))?;
     let path_mtus = cells.iter().map(|spec| spec.params.path_mtu);
     path_mtus
         .max()
@@ -221,6 +235,8 @@ pub(crate) fn usable_core(core: u32, usable: &[u32]) -> Result<u32, Usage> {
 /// How long a cell may take before it is ended: far more than it should.
 pub(crate) fn patience(spec: &CellSpec) -> Duration {
     const LEAST: Duration = Duration::from_secs(30);
+    /// Where packets are lost: each may cost a timeout of a third of a second.
+    const IMPAIRED: Duration = Duration::from_secs(120);
     /// Slower than any device: an event-driven message on a busy machine, and 100 MB/s.
     const PER_MESSAGE: Span = Span::from_us(200);
     const PER_BYTE: Span = Span::from_ns(10);
@@ -235,7 +251,11 @@ pub(crate) fn patience(spec: &CellSpec) -> Duration {
         Length::Duration(all) => all * 4 + message * directions * repetitions,
         Length::Iters(n) => message * directions * n * repetitions,
     };
-    LEAST + Duration::from(expected)
+    let least = match p.impairment {
+        None => LEAST,
+        Some(_) => IMPAIRED,
+    };
+    least + Duration::from(expected)
 }
 
 #[cfg(test)]

@@ -5,6 +5,8 @@ use std::io::{self, Write};
 use std::os::fd::AsFd;
 
 use adverb_host::{HostStation, Link, die_with_parent, pin};
+use adverb_results::Impairment;
+use adverb_softnic::Impairment as PortImpairment;
 use adverb_studies::{Fault, RunError, run_active, run_passive};
 use adverb_units::Span;
 use adverb_verbs::{self as verbs, Counters, Device, Station};
@@ -12,7 +14,7 @@ use anyhow::{Context, bail};
 
 use crate::device::DeviceChoice;
 use crate::failure::one_line;
-use crate::pair::{Answer, Ended, Order, Side};
+use crate::pair::{Answer, Details, Ended, Order, Side};
 
 /// How long the order may take; it was written before this process began.
 const ORDER_PATIENCE: Span = Span::from_secs(5);
@@ -22,6 +24,7 @@ pub(crate) fn run(side: Side) -> anyhow::Result<bool> {
     let answer = answer(side).unwrap_or_else(|error| Answer {
         end: failed(side, &error),
         counters: Counters::new(),
+        details: Details::new(),
     });
     let mut line = serde_json::to_vec(&answer)?;
     line.push(b'\n');
@@ -54,13 +57,42 @@ fn answer(side: Side) -> anyhow::Result<Answer> {
     if let Some(core) = order.core {
         pin(core).with_context(|| format!("cannot run on core {core}"))?;
     }
-    match order.device.met_at(order.reached_at) {
-        DeviceChoice::Soft(address) => play(side, address.device()?.open()?, link, &order),
+    let device = order.device.met_at(order.reached_at);
+    let impairment = order.spec.params.impairment.as_ref();
+    device
+        .check_impairment(impairment)
+        .map_err(anyhow::Error::msg)?;
+    match device {
+        DeviceChoice::Soft(address) => {
+            let device = match &order.spec.params.impairment {
+                None => address.device()?,
+                Some(impairment) => address.impaired(of_side(impairment, side))?,
+            };
+            play(side, device.open()?, link, &order)
+        }
         DeviceChoice::Verbs(device) => play(side, device.open()?, link, &order),
         DeviceChoice::Model(_) => bail!(
             "{} runs in virtual time, both sides in one process: it has no single side",
             order.device
         ),
+    }
+}
+
+/// What a side's port does to packets: to others than the other side's.
+fn of_side(impairment: &Impairment, side: Side) -> PortImpairment {
+    let Impairment {
+        loss,
+        duplicate,
+        reorder,
+        corrupt,
+        seed,
+    } = *impairment;
+    PortImpairment {
+        loss,
+        duplicate,
+        reorder,
+        corrupt,
+        seed: seed.wrapping_mul(2).wrapping_add(side.role().0.into()),
     }
 }
 
@@ -83,6 +115,7 @@ fn play<C: verbs::Context>(
     Ok(Answer {
         end: end.unwrap_or_else(|error| failed(side, &error.into())),
         counters: moved(&before, station.context().counters()),
+        details: station.context().provenance(),
     })
 }
 

@@ -57,7 +57,7 @@ pub(crate) fn run(args: &StudyArgs) -> anyhow::Result<ExitCode> {
         DeviceChoice::Model(preset) => Bed::Model(Box::new(Hardware::load(preset)?)),
         device => Bed::Pair(Box::new(Pair::new(device.clone(), cores, peer))),
     };
-    let mut recorder = Recorder::new(bed)?;
+    let mut recorder = Recorder::new(bed, &plan.cells)?;
     meta.planned = plan.cells.iter().map(|cell| cell.id.clone()).collect();
     let mut tally = Tally::default();
     let cells = tally.cells_to_do(plan.cells, args, &earlier, &recorder);

@@ -66,6 +66,9 @@ pub(crate) fn title(record: &Record) -> String {
     if let Some(path_mtu) = &p.path_mtu_bytes {
         title += &format!(", path MTU {path_mtu}");
     }
+    if let Some(impairment) = &p.impairment {
+        title += &format!(", {impairment}");
+    }
     if let Some(passive) = &record.provenance.passive {
         title += &format!(", passive side at {}", passive.host);
         // There only where it is another device.

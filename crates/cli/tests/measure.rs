@@ -4,7 +4,7 @@ mod common;
 
 use common::{Place, Ticks, cpu_time_of, end_of, sides_of, signal, wait_for};
 use rustix::process::Signal;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// Enough to go through all the motions.
 const FEW: [&str; 2] = ["--iters", "50"];
@@ -130,6 +130,51 @@ fn rows_for_people_are_aligned() {
         "{out}"
     );
     assert!(lines[4].trim_start().starts_with("4 B"), "{out}");
+}
+
+#[test]
+fn packets_that_are_impaired_go_by_udp_and_the_record_says_so() {
+    let record = measure(
+        "blast --op write --size 64K --verify --device soft@127.46.0.1 --loss 2% --duplicate 0.02 --reorder 2% --corrupt 2% --seed 5",
+    );
+    assert_eq!(record["device"]["name"], "soft@127.46.0.1");
+    let impairment = &record["params"]["impairment"];
+    let asked =
+        json!({"loss": 0.02, "duplicate": 0.02, "reorder": 0.02, "corrupt": 0.02, "seed": 5});
+    assert_eq!(*impairment, asked);
+    let cell = "/loss=0.02/duplicate=0.02/reorder=0.02/corrupt=0.02/seed=5/verify";
+    assert!(record["cell"].as_str().unwrap().ends_with(cell), "{record}");
+    let active = &record["counters"]["active"];
+    for what in ["lost", "duplicated", "reordered", "corrupted"] {
+        let count = active[format!("impaired_{what}_pkts")].as_u64();
+        assert!(count > Some(0), "{what}: {active}");
+    }
+    assert!(
+        record["counters"]["passive"]["drop_icrc_err"].as_u64() > Some(0),
+        "{record}"
+    );
+}
+
+#[test]
+fn without_loss_two_sides_at_one_address_can_be_sent_by_udp_too() {
+    let place = Place::new();
+    let args = [
+        "ping",
+        "--op",
+        "send",
+        "--device",
+        "soft@127.46.0.2",
+        "--loss",
+        "0",
+    ];
+    let ended = place.run(&[&args[..], &FEW].concat()).ok();
+    assert_eq!(ended.talk, "");
+    let title = ended.out.lines().next().unwrap();
+    assert!(
+        title.starts_with("ping send on soft@127.46.0.2:"),
+        "{title}"
+    );
+    assert!(title.ends_with(", loss 0 %"), "{title}");
 }
 
 #[test]

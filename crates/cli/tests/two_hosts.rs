@@ -277,6 +277,34 @@ fn two_sides_at_one_address_are_measured_as_the_local_port_they_use() {
 }
 
 #[test]
+fn packets_are_impaired_on_both_sides_and_only_where_both_can() {
+    let place = Place::new();
+    let lossy = [
+        "blast", "--op", "send", "--iters", "300", "--json", "--loss", "2%",
+    ];
+    let server = Server::start_with(&place, &["--bind", "127.47.0.1:0"]);
+    let over = ["--device", "soft@127.47.0.2", "--peer", &server.address];
+    let record = place
+        .run(&[&lossy[..], &over].concat())
+        .ok()
+        .json()
+        .remove(0);
+    for side in ["active", "passive"] {
+        let lost = record["counters"][side]["impaired_lost_pkts"].as_u64();
+        assert!(lost > Some(0), "{side}: {record}");
+    }
+    // At one address, too, where they share memory.
+    let over = ["--device", "soft@127.47.0.1", "--peer", &server.address];
+    let record = place
+        .run(&[&lossy[..], &over].concat())
+        .ok()
+        .json()
+        .remove(0);
+    assert_eq!(record["device"]["name"], "soft@127.47.0.1", "{record}");
+    assert!(record["counters"]["passive"]["impaired_lost_pkts"].as_u64() > Some(0));
+}
+
+#[test]
 fn an_address_of_another_host_is_refused_by_name() {
     let place = Place::new();
     let ended = place.run(&[&SHORT[..], &["--device", "soft@192.0.2.1"]].concat());

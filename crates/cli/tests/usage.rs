@@ -71,6 +71,11 @@ fn sizes() {
 
 #[test]
 fn path_mtus() {
+    assert_snapshot!(usage("ping --op send --loss 1%"), @"error: loss 1 % (seed 1): soft does nothing to packets on purpose: only the UDP port of the user-space device does; name it with --device soft@ADDR, such as soft@127.0.0.1");
+    assert_snapshot!(usage("blast --op write --corrupt 0.001 --seed 2 --device model:cx3"), @"error: corrupt 0.1 % (seed 2): model:cx3 does nothing to packets on purpose: only the UDP port of the user-space device does; name it with --device soft@ADDR, such as soft@127.0.0.1");
+    assert_snapshot!(usage("ping --op send --device soft@127.0.0.1 --loss 101%"), @"error: --loss: '101%' is no probability: write 0 to 100 with %, or 0 to 1, such as 1% or 0.01");
+    assert_snapshot!(usage("ping --op send --device soft@127.0.0.1 --reorder -1"), @"error: --reorder: '-1' is no probability: write 0 to 100 with %, or 0 to 1, such as 1% or 0.01");
+    assert_snapshot!(usage("ping --op send --device soft@127.0.0.1 --seed 3"), @"error: --seed 3: it chooses packets for --loss, --duplicate, --reorder or --corrupt: name one of them");
     assert_snapshot!(usage("ping --op send --mtu 1500"), @"error: --mtu: '1500' is no path MTU: choose from 256, 512, 1024, 2048, 4096");
     assert_snapshot!(usage("blast --op send --mtu jumbo"), @"error: --mtu: 'jumbo' is no path MTU: choose from 256, 512, 1024, 2048, 4096");
     assert_snapshot!(usage("ping --op send --mtu 1024"), @"error: path MTU 1 KiB: this device's port (shared memory) does not cut messages into packets; leave it out");

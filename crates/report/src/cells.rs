@@ -197,15 +197,16 @@ impl<'a> Cells<'a> {
         self.filter(|r| r.program == program)
     }
 
-    /// Those by which devices are compared: busy polling, not inline, every request signaled and posted
-    /// alone, one message of `ping` in flight and four of `blast`. Which figure they were measured for
-    /// does not matter.
+    /// Those by which devices are compared: busy polling, not inline, no packet impaired, every request
+    /// signaled and posted alone, one message of `ping` in flight and four of `blast`. Which figure they
+    /// were measured for does not matter.
     pub(crate) fn comparable(&self) -> Self {
         self.filter(|r| {
             let (p, in_flight) = (&r.params, if r.program == Program::Ping { 1 } else { 4 });
             let is_plain = !p.inline && !p.verify && p.signal == Signaling::All;
+            let is_whole = p.impairment.is_none();
             let is_single = p.post == Posting::Single && p.buffers == in_flight;
-            is_plain && is_single && p.completion == Completion::Poll
+            is_plain && is_whole && is_single && p.completion == Completion::Poll
         })
     }
 

@@ -7,6 +7,7 @@
 
 mod figure;
 mod file;
+mod impairment;
 mod latency;
 mod metrics;
 mod names;
@@ -22,6 +23,7 @@ pub use figure::{FigureId, ParseFigureIdError};
 pub use file::{
     CutLine, RESULTS_CSV, RESULTS_JSONL, ReadError, ReadOutcome, WriteError, Writer, read_records,
 };
+pub use impairment::Impairment;
 pub use latency::{HistogramError, LatencyRecorder};
 pub use metrics::{RepetitionSample, Usage};
 pub use published::{PublishedPoint, PublishedQuantity};

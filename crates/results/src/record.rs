@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use adverb_units::{Bytes, MessageRate, Span, Throughput};
 use serde::{Deserialize, Serialize};
 
+use crate::Impairment;
+
 /// Version of the record's layout; a reader refuses a newer one.
 pub const SCHEMA: u32 = 1;
 
@@ -157,6 +159,9 @@ pub struct Params {
     /// memory, iWARP), and where the cell failed without one asked for.
     #[serde(default)]
     pub path_mtu_bytes: Option<Bytes>,
+    /// What both sides' ports did to the packets that they sent; none where they did nothing.
+    #[serde(default)]
+    pub impairment: Option<Impairment>,
     /// Payload checked by the receiving side (this costs time: never compare with unverified cells).
     pub verify: bool,
     /// Measured messages (`blast`) or rounds (`ping`) in each repetition; none where the cell failed

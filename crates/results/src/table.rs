@@ -8,12 +8,12 @@ use std::io;
 use adverb_units::{MessageRate, Throughput};
 
 use crate::stats::Spread;
-use crate::{CpuShare, Latency, Metrics, Outcome, Record, Site};
+use crate::{CpuShare, Impairment, Latency, Metrics, Outcome, Record, Site};
 
 type Column = (&'static str, fn(&Record) -> Option<String>);
 
 /// The columns, in order.
-const COLUMNS: [Column; 54] = [
+const COLUMNS: [Column; 59] = [
     ("schema", |r| text(r.schema)),
     ("cell", |r| text(&r.cell)),
     ("figures", |r| text(r.figures.join(" "))),
@@ -41,6 +41,11 @@ const COLUMNS: [Column; 54] = [
     ("path_mtu_bytes", |r| {
         r.params.path_mtu_bytes.and_then(|mtu| text(mtu.get()))
     }),
+    ("loss", |r| impairment(r, |i| text(i.loss.get()))),
+    ("duplicate", |r| impairment(r, |i| text(i.duplicate.get()))),
+    ("reorder", |r| impairment(r, |i| text(i.reorder.get()))),
+    ("corrupt", |r| impairment(r, |i| text(i.corrupt.get()))),
+    ("impairment_seed", |r| impairment(r, |i| text(i.seed))),
     ("verify", |r| text(r.params.verify)),
     ("iters", |r| r.params.iters.and_then(text)),
     ("warmup_iters", |r| r.params.warmup_iters.and_then(text)),
@@ -150,6 +155,10 @@ fn details<V: Display>(of: &BTreeMap<String, V>) -> Option<String> {
 
 fn figure(record: &Record, of: fn(&Metrics) -> Option<f64>) -> Option<String> {
     record.metrics.as_ref().and_then(of).and_then(text)
+}
+
+fn impairment(record: &Record, of: impl Fn(&Impairment) -> Option<String>) -> Option<String> {
+    record.params.impairment.as_ref().and_then(of)
 }
 
 fn latency(record: &Record, of: fn(&Latency) -> Option<f64>) -> Option<String> {

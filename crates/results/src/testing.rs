@@ -38,6 +38,7 @@ pub(crate) fn record(cell: &str) -> Record {
             post: Posting::Single,
             signal: Signaling::All,
             path_mtu_bytes: None,
+            impairment: None,
             verify: false,
             iters: Some(1000),
             warmup_iters: Some(100),

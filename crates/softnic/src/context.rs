@@ -261,6 +261,7 @@ impl Context for SoftContext {
     fn provenance(&self) -> Vec<(String, String)> {
         let port = match &self.handle.port.udp {
             None => "local (shared memory)".to_owned(),
+            Some(udp) if udp.reaches_all() => format!("UDP (RoCEv2 at {})", udp.socket_addr()),
             Some(udp) => format!(
                 "UDP (RoCEv2 at {}); to the same address local (shared memory)",
                 udp.socket_addr()

@@ -179,21 +179,28 @@ impl<'s, S: Station> Session<'s, S> {
     /// Runs ever longer, until two runs in a row take a fair part of `budget`, or all take `most`
     /// messages. Two, because a short run that was interrupted also takes long.
     fn warm_up_until(&self, part: &mut dyn Part, budget: Span, most: u64) -> Result<WarmUp, Fault> {
-        const GROWTH: u64 = 64;
-        let (mut total, mut iters) = (0, 1);
+        // Where packets are lost, short runs tell nothing of how long those take that meet a loss.
+        let impaired = self.spec.params.impairment.is_some();
+        let growth = if impaired { 4 } else { 64 };
+        let (mut total, mut iters, mut elapsed) = (0, 1, Span::ZERO);
         let mut long_before: Option<Span> = None;
         loop {
             let run = self.run(part, iters, None, None)?;
             total += iters;
-            let mean = run.elapsed / iters;
+            elapsed += run.elapsed;
+            let mean = match impaired {
+                true => elapsed / total,
+                false => run.elapsed / iters,
+            };
             let is_long = run.elapsed >= budget / 4;
             if (is_long && long_before.is_some()) || total >= most {
-                let mean = Some(long_before.map_or(mean, |before| before.min(mean)));
+                let before = long_before.filter(|_| !impaired);
+                let mean = Some(before.map_or(mean, |before| before.min(mean)));
                 return Ok(WarmUp { iters: total, mean });
             }
             long_before = is_long.then_some(mean);
             if !is_long {
-                iters = iters_in(budget / 2, mean).min(iters * GROWTH);
+                iters = iters_in(budget / 2, mean).min(iters * growth);
             }
             iters = iters.min(most - total).max(1);
         }

@@ -44,6 +44,7 @@ prop_compose! {
             post: if list { Posting::List } else { Posting::Single },
             signal,
             path_mtu: None,
+            impairment: None,
             verify: true,
             // Long messages are checked byte by byte: fewer of them.
             length: Length::Iters((iters * 1000 / (size + 1000)).max(1)),

@@ -8,6 +8,7 @@ use adverb_verbs::PathMtu;
 use clap::{Args, ValueEnum};
 
 use super::count;
+use super::impair::ImpairArgs;
 use super::place::{DeviceArgs, PlaceArgs};
 
 /// One message goes back and forth: latency
@@ -39,7 +40,8 @@ Examples:
   adverb ping --op send --size 1..1K --inline   powers of two, in the request
   adverb ping --op send --completion event      sleeping: slower, cheaper
   adverb ping --op write --size 8 --duration 2s --json
-  adverb ping --op read --device model:cx3      what a ConnectX-3 would do"
+  adverb ping --op read --device model:cx3      what a ConnectX-3 would do
+  adverb ping --op send --device soft@127.0.0.1 --loss 1%    over UDP, with loss"
 )]
 pub(crate) struct PingArgs {
     /// Operation: send, write-imm, write, read or write-read (see below)
@@ -170,6 +172,9 @@ pub(crate) struct MeasureArgs {
 
     #[command(flatten)]
     pub(crate) place: PlaceArgs,
+
+    #[command(flatten)]
+    pub(crate) impair: ImpairArgs,
 }
 
 /// Operations of `ping`.

@@ -4,6 +4,7 @@
     reason = "these comments are help texts, where brackets are what may be left out"
 )]
 
+mod impair;
 mod machine;
 mod measure;
 mod model;

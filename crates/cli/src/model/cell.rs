@@ -1,14 +1,13 @@
 //! One cell in virtual time: both roles as coroutines of one simulation.
 
 use adverb_hwmodel::{Cluster, Placement};
-use adverb_results::Counters;
 use adverb_sim::{Budget, Outcome, Resource};
 use adverb_studies::{CellResult, CellSpec, Fault, Length, RunError, run_active, run_passive};
 use adverb_units::{Span, Time};
 
 use crate::model::Hardware;
 use crate::model::hardware::SEED;
-use crate::pair::PairEnd;
+use crate::pair::{Details, PairEnd, SideDevice, SideDevices};
 use crate::request::patience;
 
 /// Virtual time that a cell of the quick study measures, where real devices take 0.27 s: noise does
@@ -51,13 +50,17 @@ pub(crate) fn run_in(
     let Some(outcome) = run_in_slices(cluster, spec, is_over) else {
         return PairEnd::Interrupted;
     };
-    let counters = Counters {
-        active: moved(cluster.counters(here)),
-        passive: moved(cluster.counters(there)),
+    let device = |machine| SideDevice {
+        counters: moved(cluster.counters(machine)),
+        details: Details::new(),
+    };
+    let devices = SideDevices {
+        active: device(here),
+        passive: device(there),
     };
     match verdict(&outcome, active.take(), passive.take()) {
-        Ok(result) => PairEnd::Measured(Box::new(result), counters),
-        Err(reason) => PairEnd::Failed(reason, counters),
+        Ok(result) => PairEnd::Measured(Box::new(result), devices),
+        Err(reason) => PairEnd::Failed(reason, devices),
     }
 }
 

@@ -98,6 +98,18 @@ pub(crate) struct Answer {
     pub(crate) end: Ended,
     /// What its device counted meanwhile; only what moved.
     pub(crate) counters: Counters,
+    /// What its device wants in a record's provenance, if it was opened.
+    pub(crate) details: Details,
+}
+
+/// What a side's device says of itself.
+pub(crate) type Details = Vec<(String, String)>;
+
+/// What a side said of its device besides how it ended.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SideDevice {
+    pub(crate) counters: Counters,
+    pub(crate) details: Details,
 }
 
 /// How a side ended, in its own words.
@@ -145,17 +157,21 @@ impl Cores {
 /// How a cell ended.
 pub(crate) enum PairEnd {
     /// Measured.
-    Measured(Box<CellResult>, SideCounters),
+    Measured(Box<CellResult>, SideDevices),
     /// Not measured; the reason in one line.
-    Failed(String, SideCounters),
+    Failed(String, SideDevices),
     /// The user wants the end.
     Interrupted,
     /// Not begun: the server cannot be reached any more, for this reason.
     NoPeer(String),
 }
 
-/// What the devices of both sides counted.
-pub(crate) type SideCounters = adverb_results::Counters;
+/// What both sides said of their devices.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SideDevices {
+    pub(crate) active: SideDevice,
+    pub(crate) passive: SideDevice,
+}
 
 /// Where cells run: both sides here, or the passive one with a peer.
 pub(crate) struct Pair {

@@ -5,11 +5,10 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, ChildStderr, ChildStdout, Command, ExitStatus, Stdio};
 
-use adverb_verbs::Counters;
 use rustix::event::{PollFd, PollFlags};
 use serde::{Deserialize, Serialize};
 
-use super::{Answer, Ended, Side};
+use super::{Answer, Ended, Side, SideDevice};
 
 /// How a side ended, as its parent saw it.
 #[derive(Debug, Serialize, Deserialize)]
@@ -160,11 +159,15 @@ impl Running {
         }
     }
 
-    /// How it ended, and what its device counted.
-    pub(crate) fn end(self) -> (End, Counters) {
+    /// How it ended, and what it said of its device.
+    pub(crate) fn end(self) -> (End, SideDevice) {
         match serde_json::from_slice(&self.answer.text) {
-            Ok(Answer { end, counters }) => (End::Answered(end), counters),
-            Err(_) => (self.end_without_answer(), Counters::new()),
+            Ok(Answer {
+                end,
+                counters,
+                details,
+            }) => (End::Answered(end), SideDevice { counters, details }),
+            Err(_) => (self.end_without_answer(), SideDevice::default()),
         }
     }
 

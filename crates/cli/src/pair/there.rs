@@ -3,10 +3,9 @@
 use std::time::{Duration, Instant};
 
 use adverb_studies::CellSpec;
-use adverb_verbs::Counters;
 use rustix::event::PollFd;
 
-use super::{End, Ended};
+use super::{End, Ended, SideDevice};
 use crate::remote::{
     CellNumber, Connection, Frame, More, PATIENCE, Peer, Relay, SideEnded, ToClient, ToServer,
     Trouble, printable,
@@ -21,7 +20,7 @@ pub(super) struct There<'p> {
     cell: CellNumber,
     /// None only until this host's side was started.
     relay: Option<Relay>,
-    end: Option<(End, Counters)>,
+    end: Option<(End, SideDevice)>,
     aborted: Option<Instant>,
 }
 
@@ -96,8 +95,17 @@ impl<'p> There<'p> {
         }
         match self.exchange() {
             Ok(News::Nothing) => {}
-            Ok(News::Ended(SideEnded { end, counters, .. })) => {
-                self.end = Some((tamed(end), counters));
+            Ok(News::Ended(SideEnded {
+                end,
+                counters,
+                details,
+                ..
+            })) => {
+                let details = details
+                    .iter()
+                    .map(|(name, value)| (printable(name), printable(value)));
+                let details = details.collect();
+                self.end = Some((tamed(end), SideDevice { counters, details }));
                 self.let_talk();
             }
             Ok(News::Stopped) => self.lose("was stopped"),
@@ -146,7 +154,7 @@ impl<'p> There<'p> {
     fn lose(&mut self, how: &str) {
         let reason = format!("the server at {} {how}", self.peer.address());
         self.peer.lose();
-        self.end = Some((End::Died(printable(&reason)), Counters::new()));
+        self.end = Some((End::Died(printable(&reason)), SideDevice::default()));
         if let Some(relay) = &mut self.relay {
             // The end of the other role, for this host's. An empty piece is never too much.
             let _ = relay.give(&[]);
@@ -170,8 +178,8 @@ impl<'p> There<'p> {
         }
     }
 
-    pub(super) fn end(self) -> (End, Counters) {
-        self.end.unwrap_or((End::Stopped, Counters::new()))
+    pub(super) fn end(self) -> (End, SideDevice) {
+        self.end.unwrap_or((End::Stopped, SideDevice::default()))
     }
 }
 

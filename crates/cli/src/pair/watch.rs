@@ -2,12 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use adverb_verbs::Counters;
 use anyhow::Context;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::there::There;
-use super::{End, Ended, PairEnd, Running, Side, SideCounters};
+use super::{End, Ended, PairEnd, Running, Side, SideDevice, SideDevices};
 use crate::interrupt::Interrupt;
 
 /// How long the other side may take to end by itself after the first one failed; its own reason may
@@ -76,7 +75,7 @@ impl Party<'_> {
         }
     }
 
-    fn end(self) -> (End, Counters) {
+    fn end(self) -> (End, SideDevice) {
         match self {
             Party::Here(side) => side.end(),
             Party::There(side) => side.end(),
@@ -170,10 +169,10 @@ impl<'p> Watch<'p> {
             return PairEnd::Interrupted;
         }
         let overdue = self.stop == Some(Stop::Overdue);
-        let [(active, counted), (passive, counted_too)] = self.sides.map(Party::end);
-        let counters = SideCounters {
-            active: counted,
-            passive: counted_too,
+        let [(active, one), (passive, other)] = self.sides.map(Party::end);
+        let devices = SideDevices {
+            active: one,
+            passive: other,
         };
         match (active, passive) {
             _ if overdue => PairEnd::Failed(
@@ -181,12 +180,12 @@ impl<'p> Watch<'p> {
                     "not done after {} s: ended by the deadline",
                     patience.as_secs()
                 ),
-                counters,
+                devices,
             ),
             (End::Answered(Ended::Measured(result)), End::Answered(Ended::Served)) => {
-                PairEnd::Measured(result, counters)
+                PairEnd::Measured(result, devices)
             }
-            ends => PairEnd::Failed(first_cause(ends), counters),
+            ends => PairEnd::Failed(first_cause(ends), devices),
         }
     }
 }

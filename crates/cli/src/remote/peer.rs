@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use adverb_host::{Machine, Wire, WireError};
+use adverb_results::Impairment;
 use adverb_studies::{CellSpec, SpecError};
 use adverb_verbs::{DeviceCaps, PathMtu};
 use anyhow::{Context, bail, ensure};
@@ -101,6 +102,17 @@ impl Peer {
                 let refused = SpecError::PathMtu { path_mtu, max };
                 Err(Usage(format!("the server at {}: {refused}", self.address)))
             }
+        }
+    }
+
+    /// Whether the server's port can do this to packets, too.
+    pub(crate) fn check_impairment(&self, asked: &Impairment) -> Result<(), Usage> {
+        let (device, address) = (&self.welcome.device, &self.address);
+        match device.has_udp_port() {
+            true => Ok(()),
+            false => Err(Usage(format!(
+                "{asked}: the server at {address} uses {device}, which does nothing to packets on purpose; `adverb serve --device soft@ADDR` there, or without --device, does"
+            ))),
         }
     }
 

@@ -29,10 +29,10 @@ use serde::{Deserialize, Serialize};
 
 use super::Identity;
 use crate::device::{DeviceChoice, DeviceInfo};
-use crate::pair::End;
+use crate::pair::{Details, End};
 
 /// Version of everything but the greeting.
-const PROTOCOL: u32 = 1;
+const PROTOCOL: u32 = 2;
 /// Longest greeting and visit that is read from somebody unknown.
 pub(crate) const MAX_GREETING: Bytes = Bytes::kib(16);
 
@@ -147,6 +147,8 @@ pub(crate) struct SideEnded {
     pub(crate) cell: CellNumber,
     pub(crate) end: End,
     pub(crate) counters: Counters,
+    /// What its device says of itself.
+    pub(crate) details: Details,
 }
 
 /// What a cell is checked against ([`DeviceCaps`]).
@@ -233,7 +235,7 @@ mod tests {
         assert_eq!(noise, "x does not speak Adverb's protocol");
         let later = br#"{"adverb_protocol":9,"version":"3.1","new":[]}"#;
         let later = Greeting::read(later, "x").unwrap_err();
-        let told = "x speaks protocol 9 (Adverb 3.1), this is protocol 1 (Adverb ";
+        let told = "x speaks protocol 9 (Adverb 3.1), this is protocol 2 (Adverb ";
         assert!(later.starts_with(told), "{later}");
     }
 

@@ -7,7 +7,7 @@ use rustix::event::PollFd;
 
 use super::desk::Place;
 use crate::failure::one_line;
-use crate::pair::{End, Ended, Order, Running, Side};
+use crate::pair::{Details, End, Ended, Order, Running, Side, SideDevice};
 use crate::remote::{
     CellOrder, Connection, Frame, PATIENCE, Relay, SideEnded, ToClient, ToServer, Trouble,
 };
@@ -134,6 +134,7 @@ impl Visitor {
                     cell: order.cell,
                     end: End::Answered(Ended::Failed { reason, peer_gone }),
                     counters: Counters::new(),
+                    details: Details::new(),
                 })
             }
         }
@@ -162,11 +163,12 @@ impl Visitor {
         if side.was_killed() {
             self.place.device.tidy();
         }
-        let (end, counters) = side.end();
+        let (end, SideDevice { counters, details }) = side.end();
         self.tell(SideEnded {
             cell: relay.cell(),
             end,
             counters,
+            details,
         })
     }
 

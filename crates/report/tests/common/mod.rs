@@ -35,6 +35,7 @@ fn params(op: Opcode, size: u64) -> Params {
         post: Posting::Single,
         signal: Signaling::All,
         path_mtu_bytes: None,
+        impairment: None,
         verify: false,
         iters: Some(ITERS),
         warmup_iters: Some(1000),

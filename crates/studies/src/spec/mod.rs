@@ -3,8 +3,10 @@
 mod check;
 mod error;
 
-use adverb_results::{Completion, FigureId, Opcode, Params, Posting, Program, Signaling};
-use adverb_units::{Bytes, Span};
+use adverb_results::{
+    Completion, FigureId, Impairment, Opcode, Params, Posting, Program, Signaling,
+};
+use adverb_units::{Bytes, Probability, Span};
 use adverb_verbs::PathMtu;
 use serde::{Deserialize, Serialize};
 
@@ -44,6 +46,8 @@ pub struct Request {
     pub signal: Signaling,
     /// Largest payload of a packet; none: the largest that both sides' ports carry.
     pub path_mtu: Option<PathMtu>,
+    /// What the ports of both sides do to the packets that they send; none: nothing.
+    pub impairment: Option<Impairment>,
     /// Check every byte at the side that gets it.
     pub verify: bool,
     /// How long to measure.
@@ -80,6 +84,7 @@ impl Request {
             post: Posting::Single,
             signal: Signaling::All,
             path_mtu: None,
+            impairment: None,
             verify: false,
             length: Length::Iters(1000),
             repetitions: 1,
@@ -103,6 +108,7 @@ impl CellSpec {
             post: p.post,
             signal: p.signal,
             path_mtu_bytes: p.path_mtu.map(PathMtu::bytes),
+            impairment: p.impairment,
             verify: p.verify,
             iters,
             warmup_iters,
@@ -169,10 +175,28 @@ fn cell_id(program: Program, p: &Request) -> String {
     if let Some(path_mtu) = p.path_mtu {
         id += &format!("/mtu{}", path_mtu.bytes().get());
     }
+    if let Some(impairment) = &p.impairment {
+        id += &impairment_id(impairment);
+    }
     if p.verify {
         id += "/verify";
     }
     id
+}
+
+fn impairment_id(impairment: &Impairment) -> String {
+    if impairment.is_none() {
+        return "/loss=0".to_owned();
+    }
+    let parts = impairment.parts().into_iter();
+    let parts = parts.filter(|(_, p)| *p != Probability::ZERO);
+    let id: String = parts
+        .map(|(name, p)| format!("/{name}={}", p.get()))
+        .collect();
+    match impairment.seed {
+        1 => id,
+        seed => format!("{id}/seed={seed}"),
+    }
 }
 
 #[cfg(test)]
@@ -200,6 +224,18 @@ mod tests {
         assert_eq!(ping.id, "ping/write-read/64/plain/poll/all/verify");
         let small = blast.with_path_mtu(Some(PathMtu::B256));
         assert_eq!(small.id, "blast/write/64/inline/poll/b16/single/all/mtu256");
+        let lossy = |loss, seed| {
+            let impairment = Impairment {
+                loss: Probability::per_million(loss),
+                seed,
+                ..Impairment::default()
+            };
+            self::ping(Opcode::Send, |p| p.impairment = Some(impairment)).id
+        };
+        assert_eq!(lossy(500, 1), "ping/send/64/plain/poll/all/loss=0.0005");
+        assert_eq!(lossy(0, 2), "ping/send/64/plain/poll/all/loss=0");
+        let id = "ping/send/64/plain/poll/all/loss=0.000001/seed=2";
+        assert_eq!(lossy(1, 2), id);
     }
 
     #[test]

@@ -1,0 +1,56 @@
+//! A bad network: options of `ping` and `blast`.
+
+use adverb_results::Impairment;
+use adverb_units::Probability;
+use clap::Args;
+
+/// What UDP ports do to packets.
+#[derive(Clone, Copy, Debug, Default, Args)]
+#[command(next_help_heading = "A bad network (only with --device soft@ADDR)")]
+pub(crate) struct ImpairArgs {
+    /// Lose this share of the packets, of both sides: 1% or 0.01
+    ///
+    /// The port of each side leaves out so many of the packets that it sends. Packets then go by UDP
+    /// even between two sides at one address, also with `--loss 0`: soft@127.0.0.1 will do.
+    #[arg(long, value_name = "SHARE")]
+    loss: Option<Probability>,
+
+    /// Send this share of the packets twice
+    #[arg(long, value_name = "SHARE")]
+    duplicate: Option<Probability>,
+
+    /// Send this share of the packets behind one to three of those that follow, or 1 ms later
+    #[arg(long, value_name = "SHARE")]
+    reorder: Option<Probability>,
+
+    /// Change a bit in this share of the packets, which their receiver drops for it
+    #[arg(long, value_name = "SHARE")]
+    corrupt: Option<Probability>,
+
+    /// Of the random numbers that choose these packets [default: 1]
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+}
+
+impl ImpairArgs {
+    /// What was asked for.
+    pub(crate) fn impairment(self) -> Result<Option<Impairment>, String> {
+        let all = [self.loss, self.duplicate, self.reorder, self.corrupt];
+        if all.iter().all(Option::is_none) {
+            return match self.seed {
+                None => Ok(None),
+                Some(seed) => Err(format!(
+                    "--seed {seed}: it chooses packets for --loss, --duplicate, --reorder or --corrupt: name one of them"
+                )),
+            };
+        }
+        let [loss, duplicate, reorder, corrupt] = all.map(Option::unwrap_or_default);
+        Ok(Some(Impairment {
+            loss,
+            duplicate,
+            reorder,
+            corrupt,
+            seed: self.seed.unwrap_or(1),
+        }))
+    }
+}
