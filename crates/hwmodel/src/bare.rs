@@ -178,8 +178,8 @@ impl BareDevice {
             committed: Time::ZERO,
             window,
             times: times(p, window.placement),
-            max_payload: p.pcie.max_payload_bytes.into(),
-            max_read_request: p.pcie.max_read_request_bytes.into(),
+            max_payload: p.pcie.max_payload_bytes.get().into(),
+            max_read_request: p.pcie.max_read_request_bytes.get().into(),
             page: p.iommu.page_bytes.into(),
             random: seed.stream("addresses", 0),
         };

@@ -26,7 +26,11 @@ pub struct Field {
 impl Field {
     /// The number, if it can be that.
     pub(crate) fn check(&self, number: f64) -> Result<f64, String> {
-        let is_one = self.numbers == Numbers::All || number.fract() == 0.0;
+        let is_one = match self.numbers {
+            Numbers::All => true,
+            Numbers::Whole => number.fract() == 0.0,
+            Numbers::PowersOfTwo => number > 0.0 && number.log2().fract() == 0.0,
+        };
         if is_one && (self.min..=self.max).contains(&number) {
             return Ok(number);
         }
@@ -34,6 +38,7 @@ impl Field {
         Err(match self.numbers {
             Numbers::All => format!("{min} to {max}"),
             Numbers::Whole => format!("a whole number, {min} to {max}"),
+            Numbers::PowersOfTwo => format!("a power of two, {min} to {max}"),
         })
     }
 
@@ -56,6 +61,32 @@ pub enum Numbers {
     All,
     /// A count, or a size in bytes: whole ones.
     Whole,
+    /// What the specifications let only be a power of two: lanes, packet sizes.
+    PowersOfTwo,
+}
+
+/// A power of two.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PowerOfTwo(u32);
+
+impl PowerOfTwo {
+    /// # Panics
+    /// If it is none.
+    pub(crate) const fn new(number: u32) -> Self {
+        assert!(number.is_power_of_two());
+        PowerOfTwo(number)
+    }
+
+    /// The number.
+    pub fn get(self) -> u32 {
+        self.0
+    }
+}
+
+impl From<PowerOfTwo> for f64 {
+    fn from(number: PowerOfTwo) -> f64 {
+        number.0.into()
+    }
 }
 
 /// The type of a parameter's value; presets write all of them as numbers.
@@ -79,6 +110,18 @@ impl Parameter for u32 {
 
     fn of(number: f64) -> u32 {
         number as u32
+    }
+}
+
+impl Parameter for PowerOfTwo {
+    const NUMBERS: Numbers = Numbers::PowersOfTwo;
+
+    fn of(number: f64) -> PowerOfTwo {
+        // What hardware of another kind lacks is 0.
+        if number == 0.0 {
+            return PowerOfTwo::default();
+        }
+        PowerOfTwo::new(number as u32)
     }
 }
 
@@ -189,13 +232,13 @@ params! {
         /// Generation, 1 to 6.
         generation: u32 = 1..=6;
         /// Lanes.
-        lanes: u32 = 1..=32;
+        lanes: PowerOfTwo = 1..=32;
         /// Largest payload of a write TLP.
-        max_payload_bytes: u32 = 64..=4096;
+        max_payload_bytes: PowerOfTwo = 64..=4096;
         /// Largest read request.
-        max_read_request_bytes: u32 = 64..=4096;
+        max_read_request_bytes: PowerOfTwo = 64..=4096;
         /// Payload of the completion TLPs that the root port answers reads with.
-        completion_bytes: u32 = 64..=4096;
+        completion_bytes: PowerOfTwo = 64..=4096;
         /// Share of the bandwidth left by acknowledgements and flow control.
         efficiency: f64 = 0.1..=1.0;
         /// One way between CPU or memory and NIC, but for the time of the bytes.
@@ -319,7 +362,7 @@ params! {
         /// Ports in use.
         ports: u32 = 1..=16;
         /// Path MTU.
-        mtu_bytes: u32 = 256..=4096;
+        mtu_bytes: PowerOfTwo = 256..=4096;
         /// One cable.
         cable_ns: f64 = 0.0..=1000000000.0;
         /// Switches between two machines.

@@ -93,7 +93,7 @@ impl Pcie {
                 completion: 22,
             }
         };
-        let bandwidth = lane(params.generation) * f64::from(params.lanes) * params.efficiency;
+        let bandwidth = lane(params.generation) * f64::from(params.lanes.get()) * params.efficiency;
         Pcie {
             up: Server::default(),
             down: Server::default(),
@@ -104,9 +104,9 @@ impl Pcie {
             tags: Slots::new(params.read_tags as usize),
             byte: ByteTime::of_rate(bandwidth),
             overhead,
-            max_payload: params.max_payload_bytes.into(),
-            max_read_request: params.max_read_request_bytes.into(),
-            completion: params.completion_bytes.into(),
+            max_payload: params.max_payload_bytes.get().into(),
+            max_read_request: params.max_read_request_bytes.get().into(),
+            completion: params.completion_bytes.get().into(),
             one_way: Span::from_secs_f64(params.one_way_ns * 1e-9),
             traffic: Traffic::default(),
             trace: Tracer::default(),
@@ -254,14 +254,15 @@ impl Pcie {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::params::PowerOfTwo;
 
     fn link(generation: u32, lanes: u32, efficiency: f64) -> Pcie {
         Pcie::new(&Params {
             generation,
-            lanes,
-            max_payload_bytes: 256,
-            max_read_request_bytes: 512,
-            completion_bytes: 128,
+            lanes: PowerOfTwo::new(lanes),
+            max_payload_bytes: PowerOfTwo::new(256),
+            max_read_request_bytes: PowerOfTwo::new(512),
+            completion_bytes: PowerOfTwo::new(128),
             efficiency,
             one_way_ns: 100.0,
             read_tags: 64,

@@ -512,6 +512,14 @@ mod tests {
             "mine.toml:4: nic.gathers = 1.5 is impossible: a whole number, 1 to 4096"
         );
         assert_eq!(
+            refusal("extends = \"cx3\"\n[pcie]\nlanes = { value = 3, source = \"x\" }"),
+            "mine.toml:3: pcie.lanes = 3 is impossible: a power of two, 1 to 32"
+        );
+        assert_eq!(
+            refusal("extends = \"cx3\"\n[link]\nmtu_bytes = { value = 1000, source = \"x\" }"),
+            "mine.toml:3: link.mtu_bytes = 1000 is impossible: a power of two, 256 to 4096"
+        );
+        assert_eq!(
             refusal(&format!("{start}tx_ns = 3")),
             "mine.toml:4: nic.tx_ns = 3 is impossible: write { value = NUMBER, source = \"WHERE FROM\" }"
         );

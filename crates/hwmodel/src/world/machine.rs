@@ -293,7 +293,7 @@ impl Machine {
 
     pub(crate) fn mtu(&self) -> PathMtu {
         use PathMtu::{B256, B512, B1024, B2048, B4096};
-        let bytes = u64::from(self.preset.params.link.mtu_bytes);
+        let bytes = u64::from(self.preset.params.link.mtu_bytes.get());
         [B4096, B2048, B1024, B512]
             .into_iter()
             .find(|mtu| mtu.bytes().get() <= bytes)

@@ -73,7 +73,7 @@ fn peer(end: u32) -> u32 {
 /// Payload of a frame.
 fn segment(machine: &Machine) -> u64 {
     let ip = match machine.preset.link_layer {
-        LinkLayer::InfiniBand => u64::from(machine.preset.params.link.mtu_bytes) - IPOIB,
+        LinkLayer::InfiniBand => u64::from(machine.preset.params.link.mtu_bytes.get()) - IPOIB,
         _ => header::ETHERNET_MTU,
     };
     ip - TCP_IP

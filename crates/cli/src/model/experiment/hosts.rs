@@ -1,9 +1,14 @@
 //! The machines of an experiment: a preset with the row's overrides, and where its buffers lie.
 
 use adverb_hwmodel::{Kind, Placement, Preset};
+use adverb_units::Bytes;
 use adverb_validate::{BufferState, Ddio, Experiment, Network, Node, Refusal, Side};
+use adverb_verbs::LinkLayer;
 
 use super::{cannot, failed};
+
+/// Largest path MTU (IBTA vol. 1, 14.2.5.6).
+const LARGEST_PATH_MTU: u64 = 4096;
 
 /// The preset of a NIC, changed as the row says.
 pub(in crate::model) fn preset(experiment: &Experiment) -> Result<Preset, Refusal> {
@@ -36,7 +41,7 @@ pub(super) fn overridden(experiment: &Experiment) -> Result<Preset, Refusal> {
 fn network(network: &Network, preset: &Preset) -> Vec<(&'static str, f64)> {
     let link = &preset.params.link;
     let mut overrides = Vec::new();
-    let mtu = network.mtu.map(|mtu| mtu.get() as f64);
+    let mtu = network.mtu.map(|mtu| path_mtu(mtu, preset.link_layer));
     overrides.extend(mtu.map(|mtu| ("link.mtu_bytes", mtu)));
     let gbps = network.rate.map(|rate| rate.bytes_per_second() * 8.0 / 1e9);
     overrides.extend(gbps.map(|gbps| ("link.gbps", gbps)));
@@ -50,6 +55,16 @@ fn network(network: &Network, preset: &Preset) -> Vec<(&'static str, f64)> {
     let delay = network.added_delay.map(|delay| delay.as_ns_f64() / cables);
     overrides.extend(delay.map(|delay| ("link.cable_ns", link.cable_ns + delay)));
     overrides
+}
+
+/// The path MTU. For Ethernet a row may name what frames carry: of that, the largest path MTU that fits.
+fn path_mtu(mtu: Bytes, layer: LinkLayer) -> f64 {
+    let bytes = mtu.get();
+    let path = match layer {
+        LinkLayer::InfiniBand => bytes,
+        _ => 1 << bytes.max(1).ilog2().min(LARGEST_PATH_MTU.ilog2()),
+    };
+    path as f64
 }
 
 /// Where the buffers of each of `machines` lie. Machine 0 is the measured one; all others are on the

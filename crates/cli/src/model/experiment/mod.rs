@@ -140,7 +140,7 @@ fn check_datagram(experiment: &Experiment) -> Result<(), Refusal> {
     let (Some(Transport::Ud), Some(size)) = (operation.transport, operation.size) else {
         return Ok(());
     };
-    let mtu = Bytes::new(preset(experiment)?.params.link.mtu_bytes.into());
+    let mtu = Bytes::new(preset(experiment)?.params.link.mtu_bytes.get().into());
     if size <= mtu {
         return Ok(());
     }
