@@ -70,18 +70,30 @@ impl Slots {
 /// the ratio of entries to numbers in use, whether they come at random or in turn.
 #[derive(Clone, Debug)]
 pub(crate) struct Cache {
-    entries: usize,
-    kept: Vec<u32>,
+    /// Room in half entries, and what of it is taken.
+    room: usize,
+    taken: usize,
+    kept: Vec<(u32, Room)>,
     /// Place of each number in `kept`, plus 1; 0 is nowhere.
     places: Vec<u32>,
     random: u64,
+}
+
+/// The room that something takes in a cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Room {
+    /// Half of an entry.
+    Half = 1,
+    /// A whole one.
+    Whole = 2,
 }
 
 impl Cache {
     /// `random` is a seed.
     pub(crate) fn new(entries: usize, random: u64) -> Self {
         Cache {
-            entries: entries.max(1),
+            room: Room::Whole as usize * entries.max(1),
+            taken: 0,
             kept: Vec::new(),
             places: Vec::new(),
             // The generator never leaves zero.
@@ -92,39 +104,61 @@ impl Cache {
     /// Looks `key` up and keeps it; whether it was there.
     #[inline]
     pub(crate) fn access(&mut self, key: u32) -> bool {
+        self.access_in(key, Room::Whole)
+    }
+
+    /// The same of a key that takes so much room, each time the same.
+    #[inline]
+    pub(crate) fn access_in(&mut self, key: u32, room: Room) -> bool {
         let is_there = self
             .places
             .get(key as usize)
             .is_some_and(|place| *place != 0);
         if !is_there {
-            self.keep(key);
+            self.keep(key, room);
         }
         is_there
     }
 
     /// Takes in a key that is not there.
-    fn keep(&mut self, key: u32) {
+    fn keep(&mut self, key: u32, room: Room) {
         let index = key as usize;
         if index >= self.places.len() {
             self.places.resize(index + 1, 0);
         }
-        let place = if self.kept.len() < self.entries {
-            self.kept.push(key);
-            self.kept.len() - 1
+        let mut place = self.kept.len();
+        while self.taken + room as usize > self.room {
+            self.close(place);
+            place = self.choose();
+            let (gone, left) = self.kept[place];
+            self.places[gone as usize] = 0;
+            self.taken -= left as usize;
+        }
+        if place == self.kept.len() {
+            self.kept.push((key, room));
         } else {
-            let place = self.choose();
-            self.places[self.kept[place] as usize] = 0;
-            self.kept[place] = key;
-            place
-        };
+            self.kept[place] = (key, room);
+        }
+        self.taken += room as usize;
         self.places[index] = place as u32 + 1;
+    }
+
+    /// Nothing is kept at a place any more: what is kept last moves there.
+    fn close(&mut self, place: usize) {
+        if place < self.kept.len() {
+            self.kept.swap_remove(place);
+            if let Some((moved, _)) = self.kept.get(place) {
+                self.places[*moved as usize] = place as u32 + 1;
+            }
+        }
     }
 
     /// Forgets all.
     pub(crate) fn clear(&mut self) {
-        for key in self.kept.drain(..) {
+        for (key, _) in self.kept.drain(..) {
             self.places[key as usize] = 0;
         }
+        self.taken = 0;
     }
 
     /// xorshift64 (Marsaglia 2003).
@@ -132,7 +166,7 @@ impl Cache {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;
-        ((u128::from(self.random) * self.entries as u128) >> 64) as usize
+        ((u128::from(self.random) * self.kept.len() as u128) >> 64) as usize
     }
 }
 
@@ -174,6 +208,22 @@ mod tests {
         assert!(!cache.access(5) && !cache.access(9) && cache.access(5));
         cache.clear();
         assert!(!cache.access(5) && cache.access(5));
+    }
+
+    #[test]
+    fn keys_of_half_the_room_fit_twice_as_often_and_beside_others() {
+        let mut cache = Cache::new(100, 7);
+        let half = |cache: &mut Cache, key| cache.access_in(key, Room::Half);
+        assert!((0..200).all(|key| !half(&mut cache, key)));
+        assert!((0..200).all(|key| half(&mut cache, key)));
+        // A whole one takes the place of two; what else is kept can still be found.
+        assert!(!cache.access(1_000) && cache.access(1_000));
+        assert_eq!((cache.kept.len(), cache.taken), (199, 200));
+        let there = |key: &u32| cache.places[*key as usize] != 0;
+        assert_eq!((0..200).filter(there).count(), 198);
+        for (place, (key, _)) in cache.kept.iter().enumerate() {
+            assert_eq!(cache.places[*key as usize] as usize, place + 1);
+        }
     }
 
     #[test]

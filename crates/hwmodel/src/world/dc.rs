@@ -269,7 +269,10 @@ impl Fabric {
         let initiator = self.qps.get(from.index as usize);
         match initiator.and_then(|qp| qp.dc.held) {
             Some(held) => (held.context, Half::DcResponder),
-            None => (to.index, Half::Responder),
+            None => match self.qps.get(to.index as usize) {
+                Some(qp) if !qp.qp_type.is_reliable() => (to.index, Half::UnreliableResponder),
+                _ => (to.index, Half::Responder),
+            },
         }
     }
 

@@ -16,7 +16,7 @@ use crate::params::Params;
 use crate::pcie::{LINE, Pcie};
 use crate::preset::{Driver, Preset};
 use crate::rate::{ByteTime, ns, period};
-use crate::resource::{Cache, Server};
+use crate::resource::{Cache, Room, Server};
 use crate::trace::{Act, Tracer};
 
 /// Where a program's buffers lie, and in which state.
@@ -154,12 +154,24 @@ pub(crate) enum Half {
     Responder = 1,
     /// What a DC target holds for an initiator, by its number in the pool.
     DcResponder = 2,
+    /// It answers nothing, and keeps nothing to answer again.
+    UnreliableResponder = 3,
 }
 
 impl Half {
     /// Its name in the cache of contexts.
     fn key(self, number: u32) -> u32 {
-        3 * number + self as u32
+        4 * number + self as u32
+    }
+
+    /// The room that it takes. An unreliable responder takes half of it: HERD's server keeps its rate up to
+    /// 260 clients that WRITE over UC (Kalia et al., SIGCOMM 2014, 5.5, recalled), where a NIC of the same
+    /// kind has no room for the two halves of as many reliable ones.
+    fn room(self) -> Room {
+        match self {
+            Half::UnreliableResponder => Room::Half,
+            _ => Room::Whole,
+        }
     }
 }
 
@@ -348,7 +360,7 @@ impl Machine {
     /// The halves, as requester and as responder, are kept apart.
     #[inline]
     pub(crate) fn context(&mut self, qp: u32, half: Half) -> Span {
-        if self.nic.contexts.access(half.key(qp)) {
+        if self.nic.contexts.access_in(half.key(qp), half.room()) {
             self.nic.counts.context_hits += 1;
             return Span::ZERO;
         }
@@ -360,7 +372,7 @@ impl Machine {
 
     /// The NIC makes a context: what it writes it need not read.
     pub(crate) fn make_context(&mut self, number: u32, half: Half) {
-        self.nic.contexts.access(half.key(number));
+        self.nic.contexts.access_in(half.key(number), half.room());
     }
 
     /// The sending side works for `span`, from `at` on; returns when the request has passed it.
