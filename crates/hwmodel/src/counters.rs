@@ -21,6 +21,7 @@ pub(crate) fn of(machine: &Machine) -> Counters {
         ("dropped_messages", counts.dropped_datagrams),
         ("sent_messages", counts.sent_messages),
         ("received_messages", counts.received_messages),
+        ("completed_requests", counts.completed_requests),
     ]
     .into_iter()
     .map(|(name, count)| (name.to_owned(), count))

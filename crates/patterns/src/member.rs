@@ -2,8 +2,8 @@
 
 use adverb_units::{CpuTime, Span, Time};
 use adverb_verbs::{
-    Level, MemoryRegion, QueuePair, RecvRequest, RoleId, Station, WaitError, Work, WorkCompletion,
-    WrId,
+    Context, Counters, Level, MemoryRegion, QueuePair, RecvRequest, RoleId, Station, WaitError,
+    Work, WorkCompletion, WrId,
 };
 
 use crate::error::PatternError;
@@ -36,7 +36,7 @@ pub struct Schedule {
 }
 
 /// What a member did in the measured time.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Requests that completed, or messages that came.
     pub completed: u64,
@@ -50,6 +50,8 @@ pub struct Tally {
     pub cpu: CpuTime,
     /// The time between them.
     pub cpu_over: Span,
+    /// What the device counted in the measured time, of a member that counts.
+    pub counted: Counters,
 }
 
 impl Tally {
@@ -203,10 +205,28 @@ pub fn run<S: Station>(
         Part::Churn { region } => churn(station, *region, watch.until)?,
         Part::Strand(load) => strand(station, &wiring, load, watch.until)?,
         Part::Serve => {}
+        Part::Count => watch.tally = count(station, schedule),
     }
     let tally = watch.tally();
     meet(station, me, members)?;
     Ok(tally)
+}
+
+/// What the device counts in the measured time, but for its end: members do not begin at the same moment, and
+/// the first ones stop before the last ones do.
+fn count<S: Station>(station: &S, schedule: Schedule) -> Tally {
+    station.sleep(schedule.warm_up);
+    let (began, before) = (station.now(), station.context().counters());
+    station.sleep(schedule.measured.saturating_sub(schedule.measured / 8));
+    let mut counted = station.context().counters();
+    for (name, count) in &mut counted {
+        *count -= before.get(name).copied().unwrap_or(0).min(*count);
+    }
+    Tally {
+        counted,
+        elapsed: station.now() - began,
+        ..Tally::default()
+    }
 }
 
 /// Computes until the watch's time is over.

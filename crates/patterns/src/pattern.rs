@@ -30,6 +30,8 @@ pub enum Part {
     Strand(Load),
     /// Has memory and queue pairs, and does nothing.
     Serve,
+    /// Sleeps, and says what its machine's device has counted in the measured time.
+    Count,
     /// Computes, piece by piece; each completed piece counts.
     Compute(Piece),
     /// Takes messages (datagrams from one queue pair for all links) and keeps receives posted.

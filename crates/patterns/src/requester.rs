@@ -145,14 +145,17 @@ impl<'w, S: Station> Requester<'w, S> {
         of_link.min(limits.per_member - self.under_way)
     }
 
+    /// Whether a list may be posted: over any link, where it is chosen at random; else over the next one, for
+    /// which those after it wait, so that no link gets more than its turns.
     fn may_post(&self, list: u32) -> bool {
         let limits = &self.load.limits;
-        self.under_way + list <= limits.per_member
-            && self.under_way + list <= limits.per_qp.saturating_mul(self.tracks.len() as u32)
-            && self
-                .tracks
-                .iter()
-                .any(|track| track.under_way + list <= limits.per_qp)
+        let has_room = |track: &Track| track.under_way + list <= limits.per_qp;
+        let link_has_room = if self.load.random_link {
+            self.tracks.iter().any(has_room)
+        } else {
+            has_room(&self.tracks[self.next])
+        };
+        self.under_way + list <= limits.per_member && link_has_room
     }
 
     /// The next link, in turn or at random, that has room.

@@ -75,7 +75,7 @@ impl Depths {
                 rd_atomic: load.limits.rd_atomic,
                 shares_qp: false,
             },
-            Part::Serve | Part::Compute(_) | Part::Churn { .. } => Depths {
+            Part::Serve | Part::Count | Part::Compute(_) | Part::Churn { .. } => Depths {
                 send: 1,
                 recv: 1,
                 inline: 0,

@@ -108,6 +108,8 @@ pub(crate) struct NicCounts {
     pub(crate) dropped_datagrams: u64,
     pub(crate) sent_messages: u64,
     pub(crate) received_messages: u64,
+    /// Requests that have ended, whether anybody is told or not; unreliable ones when they are at their peer's port.
+    pub(crate) completed_requests: u64,
 }
 
 /// The NIC's resources.

@@ -214,9 +214,13 @@ impl Fabric {
     ) {
         let qp = &mut self.qps[index as usize];
         let machine = &mut self.machines[qp.machine as usize];
+        let is_reliable = qp.qp_type.is_reliable();
         let Some(wqe) = qp.wqe(seq) else { return };
         wqe.status = Some(status);
         wqe.completed = at;
+        if is_reliable {
+            machine.nic.counts.completed_requests += 1;
+        }
         if !status.is_success() || wqe.flags.contains(SendFlags::SIGNALED) {
             let bytes = u64::from(machine.preset.params.nic.cqe_bytes);
             let now = agenda.now();

@@ -11,7 +11,7 @@ use super::message::{Answer, Delivery, Direction};
 use super::queue_pair::Received;
 use super::translation::NicSide;
 use super::wire::Leaves;
-use super::{Event, Fabric};
+use super::{Event, Fabric, QpRef};
 use crate::pcie::LINE;
 use crate::trace::{Act, Subject};
 
@@ -27,6 +27,7 @@ impl Fabric {
             return self.unanswered(message, agenda);
         };
         self.translate_task(qp.machine, &task, agenda);
+        self.count_unreliable(from);
         let qp = &self.qps[to.index as usize];
         let host = &mut self.machines[qp.machine as usize];
         host.nic.counts.received_messages += 1;
@@ -54,6 +55,16 @@ impl Fabric {
             Err(Refusal::Wrong(status, received)) => {
                 self.refuse(message, status, received, passed, agenda);
             }
+        }
+    }
+
+    /// Nothing answers an unreliable request: it has ended where it arrives.
+    fn count_unreliable(&mut self, from: QpRef) {
+        if let Some(qp) = self.qps.get(from.index as usize)
+            && !qp.qp_type.is_reliable()
+        {
+            let machine = qp.machine as usize;
+            self.machines[machine].nic.counts.completed_requests += 1;
         }
     }
 

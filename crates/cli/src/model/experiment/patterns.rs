@@ -58,7 +58,7 @@ pub(super) fn outbound(
         ..load(experiment)?
     };
     let pattern = Pattern::outbound(transport(experiment)?, &load, to_peers(experiment));
-    let measured = measure(experiment, &pattern, posts, WINDOW, budget)?;
+    let measured = measure(experiment, &pattern, Counted::Requests, WINDOW, budget)?;
     figure(experiment, &measured)
 }
 
@@ -74,7 +74,7 @@ pub(super) fn closed_loop(
         ..load(experiment)?
     };
     let pattern = Pattern::outbound(transport(experiment)?, &load, to_peers(experiment));
-    let measured = measure(experiment, &pattern, posts, WINDOW, budget)?;
+    let measured = measure(experiment, &pattern, Counted::Requests, WINDOW, budget)?;
     figure(experiment, &measured)
 }
 
@@ -96,8 +96,12 @@ pub(super) fn inbound(experiment: &Experiment, budget: &Budget) -> Result<f64, R
         },
         ..Pattern::inbound(transport(experiment)?, &load, &shape)
     };
-    let counts: fn(&Part) -> bool = if receivers > 0 { receives } else { posts };
-    let measured = measure(experiment, &pattern, counts, WINDOW, budget)?;
+    let counted = if receivers > 0 {
+        Counted::Members(receives, pattern.members.len())
+    } else {
+        Counted::Arrivals
+    };
+    let measured = measure(experiment, &pattern, counted, WINDOW, budget)?;
     figure(experiment, &measured)
 }
 
@@ -119,7 +123,7 @@ pub(super) fn atomics(experiment: &Experiment, budget: &Budget) -> Result<f64, R
         ..from_peers(experiment, 0)
     };
     let pattern = Pattern::inbound(transport(experiment)?, &load, &shape);
-    let measured = measure(experiment, &pattern, posts, LONG_WINDOW, budget)?;
+    let measured = measure(experiment, &pattern, Counted::Arrivals, LONG_WINDOW, budget)?;
     figure(experiment, &measured)
 }
 
@@ -138,7 +142,8 @@ pub(super) fn interference(experiment: &Experiment, budget: &Budget) -> Result<f
         Some(_) => Pattern::inbound(transport, &load, &from_peers(experiment, 0)),
     };
     pattern.add(0, Part::Compute(PIECE), COMPUTED);
-    let measured = measure(experiment, &pattern, computes, LONG_WINDOW, budget)?;
+    let computed = Counted::Members(computes, pattern.members.len());
+    let measured = measure(experiment, &pattern, computed, LONG_WINDOW, budget)?;
     figure(experiment, &measured)
 }
 
@@ -161,7 +166,7 @@ pub(super) fn symmetric(experiment: &Experiment, budget: &Budget) -> Result<f64,
             named(experiment)
         )));
     }
-    if load.signaled_every > 1 && transport(experiment)? == QpType::Rc {
+    if load.signaled_every > 1 && matches!(transport(experiment)?, QpType::Rc | QpType::Uc) {
         if load.request == Request::Read && load.limits.per_member < u32::MAX {
             // Most completions do not show: the program looks at the data.
             load.seen = Seen::Memory;
@@ -182,7 +187,7 @@ pub(super) fn symmetric(experiment: &Experiment, budget: &Budget) -> Result<f64,
         memory,
     };
     let pattern = Pattern::symmetric(transport(experiment)?, &load, shape);
-    let measured = measure(experiment, &pattern, posts, WINDOW, budget)?;
+    let measured = measure(experiment, &pattern, Counted::Requests, WINDOW, budget)?;
     figure(experiment, &measured)
 }
 
@@ -325,6 +330,7 @@ pub(super) fn load(experiment: &Experiment) -> Result<Load, Refusal> {
 }
 
 /// What the members that count did together.
+#[derive(Default)]
 pub(super) struct Measured {
     /// Operations a second.
     rate: f64,
@@ -332,26 +338,27 @@ pub(super) struct Measured {
     /// CPUs of those that post, and of all others.
     posting: Cpus,
     serving: Cpus,
-    /// Lines that the measured machine's NIC read over PCIe, a second, warm-up included.
+    /// Lines that the measured machine's NIC read over PCIe, a second.
     pcie_reads: f64,
 }
 
-fn measure(
-    experiment: &Experiment,
-    pattern: &Pattern,
-    counts: fn(&Part) -> bool,
-    window: Span,
-    budget: &Budget,
-) -> Result<Measured, Refusal> {
-    let all = pattern.members.len();
-    measure_first(experiment, pattern, (counts, all), window, budget)
+/// What is measured.
+///
+/// Members that see few of their completions count in bunches: for them the device counts.
+#[derive(Clone, Copy)]
+pub(super) enum Counted {
+    /// Requests of the first machine that its NIC has done.
+    Requests,
+    /// Requests that have come to the first machine.
+    Arrivals,
+    /// What members of this part saw done, of the first so many.
+    Members(fn(&Part) -> bool, usize),
 }
 
-/// The same, where only the first so many members may count.
-pub(super) fn measure_first(
+pub(super) fn measure(
     experiment: &Experiment,
     pattern: &Pattern,
-    counted: (fn(&Part) -> bool, usize),
+    counted: Counted,
     window: Span,
     budget: &Budget,
 ) -> Result<Measured, Refusal> {
@@ -402,19 +409,21 @@ fn bunched(pattern: &Pattern) -> u64 {
 fn measure_for(
     experiment: &Experiment,
     pattern: &Pattern,
-    (counts, first): (fn(&Part) -> bool, usize),
+    counted: Counted,
     window: Span,
     budget: &Budget,
 ) -> Result<Measured, Refusal> {
     let preset = preset(experiment)?;
     let mut cluster = Cluster::new(&preset, &placements(experiment, pattern.machines()));
-    let pattern = &Pattern {
+    let mut pattern = Pattern {
         wait: match experiment.parameters.posting.completion {
             Some(Completion::Event) => Wait::Event,
             _ => Wait::Poll,
         },
         ..pattern.clone()
     };
+    let counter = pattern.add(0, Part::Count, 64);
+    let pattern = &pattern;
     load::start(experiment, &mut cluster)?;
     let schedule = Schedule {
         warm_up: window / 2,
@@ -427,7 +436,7 @@ fn measure_for(
         .map(|(member, role)| {
             let (machine, pattern) = (cluster.machine(member.machine), pattern.clone());
             let name = role.to_string();
-            if member.part == Part::Serve {
+            if matches!(member.part, Part::Serve | Part::Count) {
                 return cluster.spawn_sleeper(machine, &name, move |station| {
                     run(station, &pattern, role, schedule)
                 });
@@ -441,31 +450,14 @@ fn measure_for(
     if !outcome.is_finished() {
         return Err(unfinished(&outcome));
     }
-    let reads = cluster.counters(cluster.machine(0));
-    let reads = reads.get("pcie_read_lines").copied().unwrap_or(0);
-    let working = (schedule.warm_up + schedule.measured).as_secs_f64();
-    let mut measured = Measured {
-        rate: 0.0,
-        all: Tally::default(),
-        posting: Cpus::default(),
-        serving: Cpus::default(),
-        pcie_reads: reads as f64 / working,
-    };
     let ended: Option<Vec<_>> = tallies.iter().map(Returned::take).collect();
-    let ended = ended.ok_or_else(|| unfinished(&outcome))?;
-    for (member, tally) in pattern.members.iter().zip(all_well(ended)?).take(first) {
-        let is_measured = is_measured(pattern, member);
-        if counts(&member.part) && is_measured {
-            measured.add(&tally);
-        }
-        if !is_measured {
-            continue;
-        }
-        match member.part {
-            Part::Request(_) => measured.posting.add(&tally),
-            _ => measured.serving.add(&tally),
-        }
+    let tallies = all_well(ended.ok_or_else(|| unfinished(&outcome))?)?;
+    let device = &tallies[counter.0 as usize];
+    let mut measured = Measured::of(pattern, &tallies, counted);
+    if shows_in_bunches(pattern) {
+        measured.count_by_device(device, counted);
     }
+    measured.pcie_reads = per_second(device, "pcie_read_lines");
     Ok(measured)
 }
 
@@ -482,11 +474,62 @@ fn all_well(ended: Vec<Result<Tally, PatternError>>) -> Result<Vec<Tally>, Refus
 /// Whether a member may count: where every member posts, those of the first machine do, as the
 /// machines are equal.
 fn is_measured(pattern: &Pattern, member: &Member) -> bool {
-    let is_symmetric = pattern.members.iter().all(|member| posts(&member.part));
+    let is_symmetric = pattern
+        .members
+        .iter()
+        .all(|member| posts(&member.part) || member.part == Part::Count);
     !is_symmetric || member.machine == 0
 }
 
+/// Whether a completion stands for many requests.
+fn shows_in_bunches(pattern: &Pattern) -> bool {
+    pattern.members.iter().any(|member| match &member.part {
+        Part::Request(load) => load.signaled_every > 1 && load.seen == Seen::Completion,
+        _ => false,
+    })
+}
+
+/// What a device counted in a second of the measured time.
+fn per_second(device: &Tally, name: &str) -> f64 {
+    let count = device.counted.get(name).copied().unwrap_or(0);
+    count as f64 / device.elapsed.as_secs_f64()
+}
+
 impl Measured {
+    /// What the members saw.
+    fn of(pattern: &Pattern, tallies: &[Tally], counted: Counted) -> Self {
+        let (counts, first) = match counted {
+            Counted::Members(counts, first) => (counts, first),
+            Counted::Requests | Counted::Arrivals => (posts as fn(&Part) -> bool, tallies.len()),
+        };
+        let mut measured = Measured::default();
+        for (member, tally) in pattern.members.iter().zip(tallies).take(first) {
+            if !is_measured(pattern, member) {
+                continue;
+            }
+            if counts(&member.part) {
+                measured.add(tally);
+            }
+            match member.part {
+                Part::Request(_) => measured.posting.add(tally),
+                Part::Count => {}
+                _ => measured.serving.add(tally),
+            }
+        }
+        measured
+    }
+
+    /// Takes the rate that the first machine's device counted instead.
+    fn count_by_device(&mut self, device: &Tally, counted: Counted) {
+        let name = match counted {
+            Counted::Requests => "completed_requests",
+            Counted::Arrivals => "received_messages",
+            Counted::Members(..) => return,
+        };
+        self.rate = per_second(device, name);
+        self.all.completed = device.counted.get(name).copied().unwrap_or(0);
+    }
+
     fn add(&mut self, tally: &Tally) {
         self.rate += tally.per_second().unwrap_or(0.0);
         self.all.completed += tally.completed;

@@ -4,7 +4,7 @@ use adverb_patterns::{Load, Pattern, Places, Request};
 use adverb_validate::{Budget, Experiment, Interferer, Refusal};
 use adverb_verbs::QpType;
 
-use super::patterns::{WINDOW, figure, load, measure_first, posts, to_peers, transport};
+use super::patterns::{Counted, WINDOW, figure, load, measure, posts, to_peers, transport};
 
 /// Memory of each tenant, in pages: of a NIC that keeps 1024 translations it misses the 17.2 % that
 /// parameters.csv gives for an undisturbed one.
@@ -51,6 +51,7 @@ pub(super) fn victim(experiment: &Experiment, budget: &Budget) -> Result<f64, Re
         }
         Interferer::Rnr => alone.beside(Pattern::stranded(&other(Request::Send), shape)),
     };
-    let measured = measure_first(experiment, &all, (posts, victims), WINDOW, budget)?;
+    let counted = Counted::Members(posts, victims);
+    let measured = measure(experiment, &all, counted, WINDOW, budget)?;
     figure(experiment, &measured)
 }
