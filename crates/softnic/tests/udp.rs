@@ -506,7 +506,7 @@ fn strangers_reach_nothing_and_are_counted() {
 }
 
 /// The same packet with another opcode in its place.
-fn of_unknown_opcode(flow: &Flow, code: u8, dest: Qpn) -> Vec<u8> {
+fn of_other_opcode(flow: &Flow, code: u8, dest: Qpn) -> Vec<u8> {
     let at = RemoteAddress {
         addr: 0,
         rkey: Rkey(0),
@@ -542,7 +542,7 @@ fn a_packet_of_an_unknown_opcode_reaches_its_queue_pair() {
         assert!(came, "{name}: {:?}", b.context.counters());
     };
     let send = |code, qpn| {
-        let packet = of_unknown_opcode(&flow, code, qpn);
+        let packet = of_other_opcode(&flow, code, qpn);
         stranger.send_to(&packet, (ip(16, 2), port)).unwrap();
     };
     send(0x66, datagrams.qpn());
@@ -558,6 +558,33 @@ fn a_packet_of_an_unknown_opcode_reaches_its_queue_pair() {
     assert!(wait_until(Duration::from_secs(5), is_over));
     assert_eq!(datagrams.state(), QpState::Rts);
     assert_eq!(b.context.counters()["drop_malformed"], 0);
+}
+
+/// A WRITE's packet as a READ's: with a payload, where a READ has none.
+#[test]
+fn a_read_request_with_a_payload_ends_the_connection() {
+    let pair = Pair::new(17, USUAL);
+    let stranger = UdpSocket::bind((ip(17, 1), 0)).unwrap();
+    let port = 4791 + common::slot_of(pair.qp_b.qpn()) as u16;
+    let flow = Flow {
+        addresses: Addresses::of(ip(17, 1), ip(17, 2)).unwrap(),
+        source_port: stranger.local_addr().unwrap().port(),
+        destination_port: port,
+    };
+    let read = Opcode::RcReadRequest.code();
+    let packet = of_other_opcode(&flow, read, pair.qp_b.qpn());
+    stranger.send_to(&packet, (ip(17, 2), port)).unwrap();
+    let is_over = |qp: &SoftQp| {
+        let over = || {
+            assert!(pair.a.poll().is_empty() && pair.b.poll().is_empty());
+            qp.state() == QpState::Err
+        };
+        wait_until(Duration::from_secs(5), over)
+    };
+    assert!(is_over(&pair.qp_b));
+    let counters = pair.b.context.counters();
+    assert_eq!(counters["drop_invalid_request"], 1, "{counters:?}");
+    assert_eq!(counters["drop_malformed"], 0);
 }
 
 #[test]

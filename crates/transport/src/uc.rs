@@ -146,6 +146,16 @@ impl UcQp {
         self.shared.drop_unknown(own, unknown)
     }
 
+    /// Drops a packet whose length does not go with its headers in silence; says why.
+    pub fn handle_malformed(&mut self, bth: &Bth) -> DropReason {
+        let own = (Service::Uc, self.state());
+        let aim = (Some(bth.opcode.service()), bth.dest_qp);
+        let admitted = self.shared.admit(own, aim);
+        let reason = admitted.err().unwrap_or(DropReason::InvalidRequest);
+        self.shared.counters.count(Err(reason));
+        reason
+    }
+
     fn take_packet(
         &mut self,
         packet: &Packet<'_>,

@@ -7,7 +7,9 @@ use adverb_transport::{DropReason, PostError, RcConfig, RcQp, ReceiveQueue, Work
 use adverb_units::Span;
 use adverb_verbs::{Comparison, Psn, QpState, RemoteAddress, RetryCount, SendFlags, WcStatus};
 use adverb_wire::bth::BthFlags;
-use adverb_wire::{AtomicEth, Credits, Extension, NakCode, Opcode, Reth, Syndrome, UnknownOpcode};
+use adverb_wire::{
+    AtomicEth, Bth, Credits, Extension, NakCode, Opcode, Reth, Syndrome, UnknownOpcode,
+};
 use lab::memory::{REMOTE, piece};
 use lab::steps::{MTU, inject_at, post, post_receive, sent_by, statuses, syndromes, work};
 use lab::{FLIGHT, Fate, Lab, Side, config, connected, quiet};
@@ -154,6 +156,73 @@ fn an_invalid_request_ends_the_peers_too() {
     assert_eq!(refused, DropReason::UnknownOpcode);
     lab.run();
     assert_eq!(statuses(&lab.a.completions), [(1, WcStatus::RemInvReqErr)]);
+}
+
+// --- lengths (9.7.4.1)
+
+/// The header of a packet for B whose length does not go with it.
+fn header(opcode: Opcode, ahead: u32) -> Bth {
+    Bth::new(opcode, config(Side::B).qpn, lab_first().advance(ahead))
+}
+
+#[test]
+fn a_request_whose_length_is_not_that_of_its_headers_is_invalid_in_its_turn() {
+    let mut lab = quiet();
+    post_receive(&mut lab, 1, 8);
+    assert_eq!(inject_send(&mut lab, 0), Ok(()));
+    let read = Opcode::RcReadRequest;
+    let before = lab.b.qp.handle_malformed(&header(read, 0));
+    assert_eq!(before, DropReason::InvalidRequest);
+    let ahead = lab.b.qp.handle_malformed(&header(read, 2));
+    assert_eq!(ahead, DropReason::OutOfSequence);
+    lab.flush();
+    let response = lab.b.qp.handle_malformed(&header(Opcode::RcAck, 1));
+    assert_eq!(response, DropReason::BadResponse);
+    let other = lab.b.qp.handle_malformed(&header(Opcode::UcSendOnly, 1));
+    assert_eq!(other, DropReason::WrongService);
+    assert_eq!(lab.b.qp.state(), QpState::Rts);
+    let in_turn = lab.b.qp.handle_malformed(&header(read, 1));
+    assert_eq!(in_turn, DropReason::InvalidRequest);
+    lab.flush();
+    let told = [NakCode::PsnSequenceError, NakCode::InvalidRequest].map(Syndrome::Nak);
+    assert_eq!(syndromes(&lab), told);
+    assert_eq!(lab.b.qp.state(), QpState::Err);
+}
+
+#[test]
+fn parts_of_a_message_that_are_not_a_path_mtu_long_are_invalid() {
+    let parts = [
+        Opcode::RcSendFirst,
+        Opcode::RcSendMiddle,
+        Opcode::RcSendLast,
+    ];
+    for (wrong, lengths) in [
+        (0, vec![MTU - 4]),
+        (0, vec![MTU + 4]),
+        (1, vec![MTU, MTU - 4]),
+        (1, vec![MTU, 0]),
+        (2, vec![MTU, MTU, 0]),
+        (2, vec![MTU, MTU, MTU + 4]),
+    ] {
+        let mut lab = quiet();
+        post_receive(&mut lab, 1, 4 * MTU);
+        for (at, length) in lengths.iter().enumerate() {
+            let payload = vec![1; *length];
+            let taken = inject_at(&mut lab, parts[at], Extension::None, &payload, at as u32);
+            let expected = match at == wrong {
+                true => Err(DropReason::InvalidRequest),
+                false => Ok(()),
+            };
+            assert_eq!(taken, expected, "{lengths:?}");
+        }
+        lab.flush();
+        assert_eq!(
+            syndromes(&lab),
+            [Syndrome::Nak(NakCode::InvalidRequest)],
+            "{lengths:?}"
+        );
+        assert_eq!(lab.b.qp.state(), QpState::Err);
+    }
 }
 
 // --- repeated requests (9.7.5.1.1)

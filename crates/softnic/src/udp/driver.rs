@@ -9,8 +9,9 @@ use std::time::Instant;
 use adverb_transport::{Beginning, Counters as LinkCounters, DropReason, Patience, UdDestination};
 use adverb_units::{Span, Time};
 use adverb_verbs::{PathMtu, Qpn, RnrTimer, SendRequest, WcStatus};
+use adverb_wire::bth::BthView;
 use adverb_wire::frame::Flow;
-use adverb_wire::{DEFAULT_PKEY, Packet, UnknownOpcode, WireError, icrc};
+use adverb_wire::{Bth, DEFAULT_PKEY, Packet, UnknownOpcode, WireError, icrc};
 
 use super::answering::By;
 use super::datagram_table::DatagramTable;
@@ -365,6 +366,9 @@ impl Driver {
         let packet = match Packet::parse(bytes) {
             Ok(packet) => packet,
             Err(WireError::Opcode(unknown)) => return self.deliver_unknown(&unknown, &datagram),
+            Err(WireError::Pad { .. } | WireError::UnexpectedPayload { .. }) => {
+                return self.deliver_malformed(bytes, &datagram);
+            }
             Err(_) => return Err(Drop::Malformed),
         };
         let bth = &packet.headers.bth;
@@ -399,6 +403,19 @@ impl Driver {
         }
         let link = self.datagrams.link(unknown.dest_qp);
         link.ok_or(Drop::UnknownQueuePair)?.drop_unknown(unknown);
+        Ok(())
+    }
+
+    /// Gives a packet whose length does not go with its headers to its queue pair, which drops it and may
+    /// have to say so.
+    #[cold]
+    fn deliver_malformed(&mut self, bytes: &[u8], datagram: &Datagram<'_>) -> Result<(), Drop> {
+        let view = BthView::new(bytes).map_err(|_| Drop::Malformed)?.0;
+        let bth = Bth::parse(&view).map_err(|_| Drop::Malformed)?;
+        check_partition(bth.pkey)?;
+        let link = self.connected(bth.dest_qp, datagram)?;
+        link.ok_or(Drop::Malformed)?.machine.handle_malformed(&bth);
+        self.list(qp_index(bth.dest_qp));
         Ok(())
     }
 

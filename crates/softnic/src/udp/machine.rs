@@ -7,7 +7,7 @@ use adverb_transport::{
 };
 use adverb_units::Time;
 use adverb_verbs::{AccessFlags, QpState, QpType, Qpn, RnrTimer};
-use adverb_wire::{Packet, UnknownOpcode};
+use adverb_wire::{Bth, Packet, UnknownOpcode};
 
 use super::link::{Peer, Sending};
 
@@ -171,6 +171,13 @@ impl Machine {
         match self {
             Machine::Rc(Reliable { qp, .. }) => qp.handle_unknown(unknown),
             Machine::Uc(qp) => qp.handle_unknown(unknown),
+        }
+    }
+
+    pub(super) fn handle_malformed(&mut self, bth: &Bth) -> DropReason {
+        match self {
+            Machine::Rc(Reliable { qp, .. }) => qp.handle_malformed(bth),
+            Machine::Uc(qp) => qp.handle_malformed(bth),
         }
     }
 

@@ -15,7 +15,7 @@ use adverb_units::Time;
 use adverb_verbs::{
     AccessFlags, AckTimeout, PathMtu, Psn, QpState, Qpn, RetryCount, RnrTimer, WcStatus,
 };
-use adverb_wire::{Packet, Service, UnknownOpcode};
+use adverb_wire::{Bth, Packet, Service, UnknownOpcode};
 
 use crate::PacketBuffer;
 use crate::completion::Completion;
@@ -264,7 +264,26 @@ impl RcQp {
         let reason = match self.shared.admit((Service::Rc, self.state), aim) {
             Err(reason) => reason,
             Ok(()) => {
-                let refused = self.responder.handle_unknown(unknown.psn);
+                let reason = DropReason::UnknownOpcode;
+                let refused = self.responder.handle_invalid(unknown.psn, reason);
+                self.follow(refused)
+            }
+        };
+        self.shared.counters.count(Err(reason));
+        reason
+    }
+
+    /// Drops a packet whose length does not go with its headers: payload where its opcode has none, or
+    /// a wrong pad count. As a request it is refused in its turn, and the connection ends; as a
+    /// response it is dropped in silence. Says why.
+    pub fn handle_malformed(&mut self, bth: &Bth) -> DropReason {
+        let aim = (Some(bth.opcode.service()), bth.dest_qp);
+        let reason = match self.shared.admit((Service::Rc, self.state), aim) {
+            Err(reason) => reason,
+            Ok(()) if bth.opcode.verb().is_response() => DropReason::BadResponse,
+            Ok(()) => {
+                let reason = DropReason::InvalidRequest;
+                let refused = self.responder.handle_invalid(bth.psn, reason);
                 self.follow(refused)
             }
         };

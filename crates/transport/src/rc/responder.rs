@@ -120,17 +120,18 @@ impl Responder {
         }
     }
 
-    /// Takes a request whose opcode is unknown: in its turn it is invalid (IBTA vol. 1, 9.7.4.1).
-    pub(super) fn handle_unknown(&mut self, psn: Psn) -> Refused {
+    /// Takes a request that is invalid in its turn (IBTA vol. 1, 9.7.4.1), for this reason: its opcode is
+    /// unknown, or its length is not that of its opcode.
+    pub(super) fn handle_invalid(&mut self, psn: Psn, reason: DropReason) -> Refused {
         let seq = self.numbering.seq(psn, self.expected);
         if seq < self.expected {
-            return Refused::Drop(DropReason::UnknownOpcode);
+            return Refused::Drop(reason);
         }
         if seq > self.expected {
             return self.out_of_sequence();
         }
         self.refuse(Syndrome::Nak(NakCode::InvalidRequest));
-        Refused::Fatal(DropReason::UnknownOpcode)
+        Refused::Fatal(reason)
     }
 
     /// Takes a packet of a SEND or WRITE.
