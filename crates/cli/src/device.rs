@@ -16,6 +16,7 @@ use serde_json::json;
 use crate::args::DevicesArgs;
 use crate::failure::one_line;
 use crate::model::{self, Hardware, PresetChoice};
+use crate::terminal;
 
 /// The devices of this version.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -368,7 +369,7 @@ fn kind_words(device: &DeviceRef) -> &'static str {
 
 /// `adverb devices`.
 pub(crate) fn list(args: &DevicesArgs) -> anyhow::Result<()> {
-    let mut out = anstream::stdout().lock();
+    let mut out = terminal::stdout();
     if let Some(device) = &args.device {
         let info = DeviceInfo::query(device)?;
         if args.json {

@@ -11,6 +11,7 @@ use serde_json::json;
 use crate::args::DoctorArgs;
 use crate::device::DeviceChoice;
 use crate::failure::Usage;
+use crate::terminal;
 
 /// Widest text; longer lines are hard to read.
 const MAX_WIDTH: usize = 100;
@@ -20,7 +21,7 @@ pub(crate) fn run(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
     let machine = Machine::gather(Path::new("/"), Process::this())?;
     let scope = args.device.as_ref().map_or(Ok(Scope::All), scope)?;
     let findings = examine(&machine, &scope).map_err(|e| Usage(format!("--device: {e}")))?;
-    let mut out = anstream::stdout().lock();
+    let mut out = terminal::stdout();
     if args.json {
         writeln!(out, "{}", json(&findings))?;
     } else {

@@ -76,7 +76,7 @@ fn pair(args: &MeasureArgs, info: &DeviceInfo, cells: &[CellSpec]) -> anyhow::Re
 
 /// A row, with title and header before the first one. A failed cell is only an error, and a record.
 fn print(record: &Record, as_json: bool, is_first: bool) -> anyhow::Result<()> {
-    let mut out = anstream::stdout().lock();
+    let mut out = terminal::stdout();
     if as_json {
         writeln!(out, "{}", serde_json::to_string(record)?)?;
     } else if record.outcome == Outcome::Ok {

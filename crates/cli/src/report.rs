@@ -27,7 +27,7 @@ pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<()> {
     for warning in &rendered.warnings {
         terminal::warn(warning);
     }
-    writeln!(anstream::stdout(), "{}", rendered.path.display())?;
+    writeln!(terminal::stdout(), "{}", rendered.path.display())?;
     if args.open {
         show(&rendered.path)?;
     }

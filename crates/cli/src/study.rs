@@ -353,7 +353,7 @@ fn conclude(out: &Path, tally: &Tally, as_json: bool) -> anyhow::Result<ExitCode
 }
 
 fn print(out: &Path, tally: &Tally, rendered: &Rendered, as_json: bool) -> anyhow::Result<()> {
-    let mut stdout = anstream::stdout().lock();
+    let mut stdout = terminal::stdout();
     if as_json {
         let summary = json!({
             "out": out,

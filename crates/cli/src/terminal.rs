@@ -1,7 +1,7 @@
-//! What is said to people: warnings and errors on stderr, wrapped text on stdout.
+//! What is said: results on stdout, warnings and errors on stderr, wrapped text.
 
 use std::fmt;
-use std::io::Write;
+use std::io::{self, StdoutLock, Write};
 
 use clap::builder::styling::{AnsiColor, Style};
 
@@ -44,6 +44,29 @@ pub(crate) fn item(text: &str) -> String {
         .initial_indent("- ")
         .subsequent_indent("  ");
     textwrap::fill(text, options)
+}
+
+/// Where results go. Its errors say so: of a full disk behind it one wants to know which.
+pub(crate) struct Output(anstream::AutoStream<StdoutLock<'static>>);
+
+/// Standard output, for one writer.
+pub(crate) fn stdout() -> Output {
+    Output(anstream::stdout().lock())
+}
+
+impl Write for Output {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes).map_err(|e| unwritten(&e))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush().map_err(|e| unwritten(&e))
+    }
+}
+
+fn unwritten(error: &io::Error) -> io::Error {
+    let reason = format!("cannot write to standard output: {error}");
+    io::Error::new(error.kind(), reason)
 }
 
 /// Nobody may be listening on stderr; that is no reason to stop.

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::Place;
+use common::{Ended, Place};
 use insta::assert_snapshot;
 
 /// The line of a usage error.
@@ -195,4 +195,20 @@ fn colour_only_where_asked_for() {
     assert!(place.run(&always).talk.contains('\x1b'));
     let never = ["--color", "never", "report", "nowhere"];
     assert!(!place.run(&never).talk.contains('\x1b'));
+}
+
+#[test]
+fn a_full_disk_behind_standard_output_is_named() {
+    let place = Place::new();
+    for args in [
+        &["model", "list"][..],
+        &["devices", "--device", "soft"],
+        &["ping", "--op", "send", "--device", "model:cx3", "--json"],
+    ] {
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full");
+        let ended = place.command(args).stdout(full.unwrap()).output();
+        let ended = Ended::from(ended.unwrap());
+        let line = "error: cannot write to standard output: No space left on device (os error 28)";
+        assert_eq!(ended.refused(1), line, "{args:?}");
+    }
 }

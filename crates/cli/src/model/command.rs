@@ -8,6 +8,7 @@ use serde_json::json;
 use crate::args::{ModelCommand, ModelListArgs, ModelShowArgs};
 use crate::model::Hardware;
 use crate::model::{trace, validate};
+use crate::terminal;
 
 /// Runs one of its commands.
 pub(crate) fn run(command: &ModelCommand) -> anyhow::Result<ExitCode> {
@@ -21,7 +22,7 @@ pub(crate) fn run(command: &ModelCommand) -> anyhow::Result<ExitCode> {
 }
 
 fn list(args: &ModelListArgs) -> anyhow::Result<()> {
-    let mut out = anstream::stdout().lock();
+    let mut out = terminal::stdout();
     if !args.json {
         write_nics(&mut out)?;
         for hardware in Hardware::all().filter(|hardware| !hardware.is_nic()) {
@@ -51,7 +52,7 @@ fn write_line(out: &mut impl Write, name: &str, hardware: &Hardware) -> anyhow::
 
 fn show(args: &ModelShowArgs) -> anyhow::Result<()> {
     let hardware = Hardware::load(&args.preset)?;
-    let mut out = anstream::stdout().lock();
+    let mut out = terminal::stdout();
     if args.json {
         return Ok(writeln!(out, "{}", as_json(&hardware))?);
     }

@@ -16,7 +16,7 @@ use crate::terminal;
 /// Predicts the rows and prints what came out; scores are the answer, not the exit status.
 pub(crate) fn run(args: &ValidateArgs) -> anyhow::Result<()> {
     if args.columns {
-        return Ok(write!(anstream::stdout(), "{SCHEMA}")?);
+        return Ok(write!(terminal::stdout(), "{SCHEMA}")?);
     }
     let data = data(args)?;
     let bar = bar();
@@ -69,7 +69,7 @@ fn read(files: &[PathBuf]) -> anyhow::Result<Data> {
 }
 
 fn print(args: &ValidateArgs, report: &Report) -> anyhow::Result<()> {
-    let mut out = anstream::stdout().lock();
+    let mut out = terminal::stdout();
     if args.json {
         return Ok(report.write_json(&mut out)?);
     }

@@ -97,7 +97,7 @@ impl Figures {
                 "no request ended within {measured}: choose a longer --duration"
             ));
         }
-        let mut out = anstream::stdout().lock();
+        let mut out = terminal::stdout();
         if as_json {
             writeln!(out, "{}", serde_json::to_string(self)?)?;
             return Ok(out.flush()?);

@@ -25,6 +25,7 @@ use crate::model::{Hardware, PresetChoice, cell};
 use crate::pair::PairEnd;
 use crate::request::on_model;
 use crate::table;
+use crate::terminal;
 use journey::{Journey, Leg, Piece};
 
 /// A traced ping.
@@ -47,7 +48,7 @@ pub(crate) fn run(args: &TraceArgs) -> anyhow::Result<()> {
         fs::write(path, trace.picture().svg())
             .with_context(|| format!("cannot write {}", path.display()))?;
     }
-    let mut out = anstream::stdout().lock();
+    let mut out = terminal::stdout();
     if args.json {
         writeln!(out, "{}", trace.json())?;
     } else {
