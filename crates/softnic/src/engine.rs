@@ -27,8 +27,8 @@ use crate::udp::Attendance;
 const TICK: Timespec = ticks(1);
 /// The same for the UDP port, while others poll, grows up to so many ticks, by one each time they
 /// have polled for so many looks more: each look takes the polling thread off its core, if they share one.
-const LONGEST_LOOK: u32 = 4;
-const LOOKS: u32 = 16;
+const LONGEST_LOOK: u32 = 8;
+const LOOKS: u32 = 8;
 /// The same for the UDP port, while somebody sleeps at its socket.
 const LONG_TICK: Timespec = ticks(10);
 /// After so many ticks without any the engine sleeps until it is woken.
