@@ -4,7 +4,8 @@
 //! packets. Both to the same peer, they leave in one batch if they leave together: one system call
 //! instead of two on either side, which is what a ping costs. So where a program answered the last
 //! message before it polled again, the next acknowledgement is kept for its answer; the next turn
-//! sends it if none comes.
+//! sends it if none comes. Where packets leave singly all the same, keeping one would only have the peer
+//! wait for it.
 
 /// Who takes a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

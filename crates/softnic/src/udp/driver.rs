@@ -480,7 +480,10 @@ impl Driver {
             let Some(link) = self.links.get_mut(index as usize).and_then(Option::as_mut) else {
                 continue;
             };
-            if link.machine.only_acknowledges() && link.answering.keeps(by, self.turns) {
+            if link.machine.only_acknowledges()
+                && self.outbox.joins(link.to.ip())
+                && link.answering.keeps(by, self.turns)
+            {
                 again.push(index);
                 continue;
             }

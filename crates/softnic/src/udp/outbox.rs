@@ -123,6 +123,12 @@ impl Outbox {
         place.expect("a batch leaves room for a packet")
     }
 
+    /// Whether packets to `peer` that follow each other leave together.
+    #[inline]
+    pub(super) fn joins(&self, peer: IpAddr) -> bool {
+        self.refusing.leaving(peer) == Leaving::Together
+    }
+
     /// Adds the packet of `length` bytes that was built at [`Outbox::place`]. Full: it is kept, and
     /// nothing may be built before [`Outbox::flush`] has made room.
     pub(super) fn add(

@@ -183,6 +183,10 @@ impl RoceSocket {
             self.cut_into(0)?;
         }
         self.leave_unchecked(to.is_ipv4())?;
+        if contents.len() <= segment {
+            // The shorter way into the kernel.
+            return self.send_as_set(to, contents).map(|()| 1);
+        }
         let (mut name, name_length) = SocketName::of(to);
         let mut pieces = [const { EMPTY }; MOST_SINGLE];
         // SAFETY: all of a header's fields may be 0.
