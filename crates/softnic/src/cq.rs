@@ -25,6 +25,7 @@ use crate::port::{Port, TableEntry, lock};
 use crate::ring::{Arrival, RecvRing};
 use crate::send_ring::SendRing;
 use crate::srq::SrqInner;
+use crate::udp::Turn;
 
 /// Most entries of a completion queue.
 pub(crate) const MAX_CQE: u32 = 1 << 22;
@@ -462,8 +463,10 @@ impl CqInner {
     /// Takes a turn at the UDP port, and what it brought.
     #[cold]
     fn take_from_afar(&self, into: &mut [WorkCompletion]) -> Result<usize, PollError> {
-        self.port.drive_udp();
-        self.take(into)
+        match self.port.drive_udp() {
+            Some(Turn::Idle) => Ok(0),
+            Some(Turn::Busy) | None => self.take(into),
+        }
     }
 
     #[inline(always)]

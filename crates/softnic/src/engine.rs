@@ -195,7 +195,7 @@ impl Loop {
             let look = 1 + self.polled_looks / LOOKS;
             return Watch::Others(ticks(look.min(LONGEST_LOOK)));
         }
-        if !udp.turn(&self.port) {
+        if udp.turn(&self.port).is_none() {
             // Somebody has been at it for longer than a tick.
             udp.engine_ticks();
             return Watch::Others(TICK);

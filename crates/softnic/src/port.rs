@@ -26,7 +26,7 @@ use crate::qp::QpInner;
 use crate::quiesce;
 use crate::segment::{Mapping, Population, Tables, reserve};
 use crate::srq::SrqInner;
-use crate::udp::{Bound, Udp, UdpAddress};
+use crate::udp::{Bound, Turn, Udp, UdpAddress};
 
 /// Everything that a context's objects share.
 #[derive(Debug)]
@@ -362,12 +362,11 @@ impl Port {
         self.udp.as_ref().is_some_and(Udp::reaches_all)
     }
 
-    /// Takes a turn at the UDP port, for somebody who polls.
-    #[cold]
-    pub(crate) fn drive_udp(&self) {
-        if let Some(udp) = &self.udp {
-            udp.drive(self);
-        }
+    /// Takes a turn at the UDP port, for somebody who polls; none where somebody else takes one.
+    #[inline]
+    pub(crate) fn drive_udp(&self) -> Option<Turn> {
+        let udp = self.udp.as_ref()?;
+        udp.drive(self)
     }
 
     /// Whether a queue pair waits for its peer.

@@ -32,6 +32,9 @@ use crate::qp::QpInner;
 /// others, nor what the program does beside.
 const CALLS: usize = 32;
 const PACKETS: usize = 128;
+/// Who polls in vain looks at the clock in one turn of so many: that costs a good part of such a turn, and a
+/// timer may well end a few turns late.
+const TURNS_PER_LOOK: u64 = 4;
 /// Membership is the upper bit of a partition key; the rest is the partition.
 const PARTITION: u16 = 0x7fff;
 
@@ -44,6 +47,14 @@ pub(super) enum Left {
     More,
     /// Packets that the socket does not take now.
     Blocked,
+}
+
+/// What a turn did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// Nothing: no queue pair has changed.
+    Idle,
+    Busy,
 }
 
 /// The socket's queue pairs and buffers.
@@ -277,16 +288,23 @@ impl Driver {
     // --- turns
 
     /// Takes what has come, looks at the timers, sends what is to be sent.
-    pub(super) fn turn(&mut self, port: &Port, socket: &RoceSocket, by: By) {
+    #[inline]
+    pub(super) fn turn(&mut self, port: &Port, socket: &RoceSocket, by: By) -> Turn {
         self.turns += 1;
         let came = self.take_what_came(port, socket, by);
         self.was_idle = came.is_none();
-        self.look_at_timers(came);
-        if !self.listed.is_empty() || self.room == Room::Full || self.holds_strays() {
-            let now = came.unwrap_or_else(|| self.now());
-            self.transmit(now, (&Regions::of(port), socket), by);
-            self.end_those_over();
+        self.look_at_timers(came, by);
+        if self.listed.is_empty() && self.room == Room::Free && !self.holds_strays() {
+            return if came.is_none() {
+                Turn::Idle
+            } else {
+                Turn::Busy
+            };
         }
+        let now = came.unwrap_or_else(|| self.now());
+        self.transmit(now, (&Regions::of(port), socket), by);
+        self.end_those_over();
+        Turn::Busy
     }
 
     /// Takes what waits at the sockets; when, if there was something. A look at the clock is a good
@@ -430,14 +448,23 @@ impl Driver {
     }
 
     /// Ends the timers that are due; `now`, if the time is known.
-    fn look_at_timers(&mut self, now: Option<Time>) {
+    #[inline]
+    fn look_at_timers(&mut self, now: Option<Time>, by: By) {
         let Some(deadline) = self.deadline else {
             return;
         };
-        let now = now.unwrap_or_else(|| self.now());
-        if now < deadline {
+        let may_wait = by == By::Poller && !self.turns.is_multiple_of(TURNS_PER_LOOK);
+        if now.is_none() && may_wait {
             return;
         }
+        let now = now.unwrap_or_else(|| self.now());
+        if now >= deadline {
+            self.end_timers(now);
+        }
+    }
+
+    #[cold]
+    fn end_timers(&mut self, now: Time) {
         self.deadline = None;
         for index in 0..self.links.len() {
             let Some(link) = self.links[index].as_deref_mut() else {

@@ -55,6 +55,7 @@ pub(crate) use address::{ip_of, socket_of};
 use answering::By;
 pub(crate) use datagram_table::leads_afar;
 use datagrams::front;
+pub(crate) use driver::Turn;
 use driver::{Driver, Left};
 use groups::Joined;
 pub(crate) use groups::ReachError;
@@ -450,31 +451,33 @@ impl Udp {
         }
     }
 
-    /// Takes a turn, if nobody else does at the moment.
-    pub(crate) fn drive(&self, port: &Port) {
-        self.turns.fetch_add(1, Ordering::Relaxed);
+    /// Takes a turn; none where somebody else does at the moment.
+    #[inline]
+    pub(crate) fn drive(&self, port: &Port) -> Option<Turn> {
+        // That one of two at the same time is lost is no matter.
+        let turns = self.turns.load(Ordering::Relaxed);
+        self.turns.store(turns.wrapping_add(1), Ordering::Relaxed);
         // The engine leaves the socket to whoever sleeps at it.
         let by = match self.waiting.load(Ordering::SeqCst) {
             0 => By::Poller,
             _ => By::Other,
         };
-        self.try_turn(port, by);
+        self.try_turn(port, by)
     }
 
     /// A turn of the engine's; not if somebody else takes one at the moment.
-    pub(crate) fn turn(&self, port: &Port) -> bool {
+    pub(crate) fn turn(&self, port: &Port) -> Option<Turn> {
         self.try_turn(port, By::Other)
     }
 
-    /// Whether it was taken: nobody else took one at the moment.
-    fn try_turn(&self, port: &Port, by: By) -> bool {
+    #[inline]
+    fn try_turn(&self, port: &Port, by: By) -> Option<Turn> {
         let mut driver = match self.driver.try_lock() {
             Ok(driver) => driver,
             Err(TryLockError::Poisoned(driver)) => driver.into_inner(),
-            Err(TryLockError::WouldBlock) => return false,
+            Err(TryLockError::WouldBlock) => return None,
         };
-        driver.turn(port, &self.socket, by);
-        true
+        Some(driver.turn(port, &self.socket, by))
     }
 
     /// How many turns others than the engine have taken, unless somebody is at the socket all the
