@@ -21,7 +21,7 @@ use super::impairment::{self, Impaired, Impairment};
 use super::inbox::{self, Datagram, Icrc, Inbox};
 use super::link::{Link, Peer, Sending, send_work};
 use super::memory::Regions;
-use super::outbox::{Outbox, Room, unseen};
+use super::outbox::{Outbox, Room};
 use super::seams::Seams;
 use super::socket::RoceSocket;
 use crate::layout::{qp_index, slot_of};
@@ -377,7 +377,8 @@ impl Driver {
         regions: &Regions<'_>,
     ) -> Result<(), Drop> {
         let flow = inbox::flow(datagram.from, datagram.to).ok_or(Drop::WrongSource)?;
-        let (bytes, identification) = packet_of(&datagram, &flow)?;
+        let found = packet_of(&datagram, &flow, &mut self.seams);
+        let (bytes, identification) = found.ok_or(Drop::Icrc)?;
         if !Seams::is_own(identification) {
             self.seams.meet_others();
         }
@@ -593,16 +594,20 @@ fn check_partition(pkey: u16) -> Result<(), Drop> {
 
 /// The packet of a datagram, if its ICRC is right, and its identification.
 #[inline]
-fn packet_of<'a>(datagram: &Datagram<'a>, flow: &Flow) -> Result<(&'a [u8], u16), Drop> {
+fn packet_of<'a>(
+    datagram: &Datagram<'a>,
+    flow: &Flow,
+    seams: &mut Seams,
+) -> Option<(&'a [u8], u16)> {
     let bytes = datagram.bytes;
-    let found = match datagram.icrc {
+    match datagram.icrc {
         Icrc::Right(identification) => {
-            icrc::split(bytes).map(|(packet, _)| (packet, identification))
+            let (packet, _) = icrc::split(bytes).ok()?;
+            Some((packet, identification))
         }
-        Icrc::Unchecked => icrc::find_identification(flow, unseen(datagram.place), bytes),
-        Icrc::Wrong => return Err(Drop::Icrc),
-    };
-    found.map_err(|_| Drop::Icrc)
+        Icrc::Unchecked => seams.packet(flow, datagram.place, bytes),
+        Icrc::Wrong => None,
+    }
 }
 
 /// What queue pairs counted, in sum.

@@ -88,6 +88,7 @@ pub(super) struct Outbox {
     held: Option<Held>,
     refusing: Refusing,
     impaired: Option<Box<Impaired>>,
+    fronts: icrc::Fronts,
     /// Packets that the kernel refused: no route, no right, too long.
     pub(super) refused: u64,
 }
@@ -104,6 +105,7 @@ impl Outbox {
             held: None,
             refusing: Refusing::default(),
             impaired: None,
+            fronts: icrc::Fronts::default(),
             refused: 0,
         }
     }
@@ -214,7 +216,8 @@ impl Outbox {
             Leaving::Singly => 0,
         };
         let buffer = &mut self.bytes[self.length..];
-        icrc::seal(flow, unseen(place), buffer, length).expect("the place has room for the ICRC");
+        let sealed = self.fronts.seal(flow, unseen(place), buffer, length);
+        sealed.expect("the place has room for the ICRC");
         self.count += 1;
         self.length += whole;
         let is_last = whole < self.segment

@@ -47,6 +47,7 @@ pub(super) struct Seams {
     /// As much of that is enough.
     enough: u32,
     peers: Peers,
+    fronts: icrc::Fronts,
 }
 
 /// Whose packets have come.
@@ -59,12 +60,13 @@ enum Peers {
 }
 
 impl Seams {
-    pub(super) const fn new() -> Self {
+    pub(super) fn new() -> Self {
         Seams {
             usual: 0,
             regular: 0,
             enough: FEW,
             peers: Peers::Own,
+            fronts: icrc::Fronts::default(),
         }
     }
 
@@ -112,13 +114,33 @@ impl Seams {
     #[inline]
     pub(super) fn find(&mut self, flow: &Flow, bytes: &[u8]) -> Option<(usize, u16)> {
         let all = bytes.len();
-        if self.usual < all && is_packet(flow, bytes, self.usual) {
+        if self.usual < all && self.is_packet(flow, bytes, self.usual) {
             return Some((self.usual, 0));
         }
-        if is_packet(flow, bytes, all) {
+        if self.is_packet(flow, bytes, all) {
             return Some((all, 0));
         }
         self.search(flow, bytes)
+    }
+
+    /// Whether the first `length` of `bytes` are a packet, the first of its batch.
+    #[inline]
+    fn is_packet(&mut self, flow: &Flow, bytes: &[u8], length: usize) -> bool {
+        let packet = bytes.get(..length);
+        packet.is_some_and(|packet| self.fronts.check(flow, unseen(0), packet).is_ok())
+    }
+
+    /// The packet of a datagram that is the one at `place` of those that were joined, and its
+    /// identification. None where its ICRC is wrong.
+    #[inline]
+    pub(super) fn packet<'a>(
+        &mut self,
+        flow: &Flow,
+        place: u16,
+        bytes: &'a [u8],
+    ) -> Option<(&'a [u8], u16)> {
+        let found = self.fronts.find_identification(flow, unseen(place), bytes);
+        found.ok()
     }
 
     #[cold]
@@ -127,7 +149,7 @@ impl Seams {
         self.enough = (2 * self.enough).min(MANY);
         let longest = bytes.len().min(PACKET_SPACE);
         let mut lengths = (SHORTEST..=longest).step_by(4);
-        if let Some(found) = lengths.find(|length| is_packet(flow, bytes, *length)) {
+        if let Some(found) = lengths.find(|length| self.is_packet(flow, bytes, *length)) {
             self.usual = found;
             return Some((found, 0));
         }
@@ -135,13 +157,6 @@ impl Seams {
         let (_, identification) = icrc::find_identification(flow, unseen(0), bytes).ok()?;
         Some((bytes.len(), identification))
     }
-}
-
-/// Whether the first `length` of `bytes` are a packet, the first of its batch.
-#[inline]
-fn is_packet(flow: &Flow, bytes: &[u8], length: usize) -> bool {
-    let packet = bytes.get(..length);
-    packet.is_some_and(|packet| icrc::check(flow, unseen(0), packet).is_ok())
 }
 
 #[cfg(all(test, not(loom)))]
