@@ -30,6 +30,8 @@ use super::address::interface_index;
 
 /// Bytes that the socket shall hold, each way: a burst of every peer.
 const BUFFER: usize = 8 << 20;
+/// Microseconds to look at the network card for: once, for a call that does not wait.
+const BUSY_POLL: libc::c_int = 1;
 /// The kernel joins datagrams up to the longest IP packet.
 pub(super) const LONGEST: usize = 1 << 16;
 
@@ -108,6 +110,9 @@ impl RoceSocket {
                 set(&socket, (libc::IPPROTO_IPV6, libc::IPV6_DONTFRAG), 1)?;
             }
         }
+        // Who finds nothing here looks at the network card, too, whose interrupt takes longer to come. Takes
+        // the capability to, or `net.core.busy_read`.
+        let _ = set(&socket, (libc::SOL_SOCKET, libc::SO_BUSY_POLL), BUSY_POLL);
         // Without it datagrams come one by one.
         let _ = set(&socket, (libc::SOL_UDP, libc::UDP_GRO), 1);
         // Beyond the administrator's limit with the capability to, up to it without. What came of it
