@@ -178,6 +178,10 @@ impl Recorder {
         };
         self.place(&mut params);
         let medium = self.medium(spec.params.impairment.as_ref());
+        if medium.device == DeviceChoice::SOFT.reference() {
+            // The ports have one, but what stays in memory is not cut into packets.
+            params.path_mtu_bytes = None;
+        }
         Record {
             schema: SCHEMA,
             cell: spec.id.clone(),

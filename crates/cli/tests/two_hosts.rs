@@ -265,6 +265,7 @@ fn two_sides_at_one_address_are_measured_as_the_local_port_they_use() {
         let ended = place.run(&args).ok();
         let record = ended.json().remove(0);
         assert_eq!(record["device"]["name"], "soft", "{record}");
+        assert_eq!(record["params"]["path_mtu_bytes"], Value::Null);
         assert_eq!(port_of(&record), "local (shared memory)");
         assert!(
             ended
