@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 
 use adverb_units::Probability;
 use adverb_verbs::Counters;
+use rand_chacha::ChaCha8Rng;
+use rand_core::{RngCore, SeedableRng};
 
 /// How often a port does what to a packet that it sends. All zero: to none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -51,7 +53,7 @@ pub(super) enum Passage {
 #[derive(Debug)]
 pub(super) struct Impaired {
     how: Impairment,
-    random: Random,
+    random: ChaCha8Rng,
     strays: Vec<Stray>,
     lost: u64,
     duplicated: u64,
@@ -63,7 +65,7 @@ impl Impaired {
     pub(super) fn new(how: Impairment) -> Self {
         Impaired {
             how,
-            random: Random(how.seed),
+            random: ChaCha8Rng::seed_from_u64(how.seed),
             strays: Vec::new(),
             lost: 0,
             duplicated: 0,
@@ -75,7 +77,7 @@ impl Impaired {
     /// Decides what becomes of the next packet, which `sealed` makes as it would leave alone.
     pub(super) fn meet(&mut self, to: SocketAddr, sealed: impl Fn() -> Vec<u8>) -> Passage {
         // One number for each, so that the others stay as they are where one probability changes.
-        let [loss, duplicate, reorder, corrupt] = [(); 4].map(|()| self.random.next());
+        let [loss, duplicate, reorder, corrupt] = [(); 4].map(|()| self.random.next_u64());
         if self.how.loss.happens(loss) {
             self.lost += 1;
             return Passage::None;
@@ -97,16 +99,14 @@ impl Impaired {
         let mut bytes = sealed();
         if corrupts {
             self.corrupted += 1;
-            let bit = self.random.below(8 * bytes.len() as u64) as usize;
+            let bit = below(&mut self.random, 8 * bytes.len() as u64) as usize;
             bytes[bit / 8] ^= 1 << (bit % 8);
         }
-        let behind = match reorders {
-            true => {
-                self.reordered += 1;
-                1 + self.random.below(FARTHEST)
-            }
-            false => 0,
-        };
+        let mut behind = 0;
+        if reorders {
+            self.reordered += 1;
+            behind = 1 + below(&mut self.random, FARTHEST);
+        }
         self.stray(to, bytes, behind);
         Passage::None
     }
@@ -150,22 +150,9 @@ impl Impaired {
     }
 }
 
-/// Random numbers from a seed (splitmix64).
-#[derive(Debug)]
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, n: u64) -> u64 {
-        ((u128::from(self.next()) * u128::from(n)) >> 64) as u64
-    }
+/// A number below `bound`, uniformly (to within 2^-64 × bound).
+fn below(random: &mut ChaCha8Rng, bound: u64) -> u64 {
+    ((u128::from(random.next_u64()) * u128::from(bound)) >> 64) as u64
 }
 
 #[cfg(all(test, not(loom)))]
