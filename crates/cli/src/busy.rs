@@ -6,21 +6,31 @@ use adverb_host::{OtherWork, usable_cores};
 use serde::{Deserialize, Serialize};
 
 use crate::device::DeviceChoice;
+use crate::record::Bed;
 use crate::terminal;
 
 /// Share of a machine's CPU time that other programs may use before it is said.
 const UNNOTICED: f64 = 0.1;
 
-/// Whether other programs run while a command measures; nothing on a model, whose time is virtual.
+/// Whether other programs run while a command measures, where that can be told.
 pub(crate) struct Beside(Option<OtherWork>);
 
 impl Beside {
-    /// From now on.
+    /// From now on; nothing on a model, whose time is virtual.
     pub(crate) fn from_now(device: &DeviceChoice) -> Self {
         Beside(match device {
             DeviceChoice::Model(_) => None,
             DeviceChoice::Soft(_) | DeviceChoice::Verbs(_) => OtherWork::from_now(),
         })
+    }
+
+    /// From now on, of what `bed` measures; nothing where a server on this machine takes part, whose work
+    /// is like that of any other program.
+    pub(crate) fn of(bed: &Bed) -> Self {
+        match bed {
+            Bed::Pair(pair) if !pair.is_served_here() => Beside(OtherWork::from_now()),
+            Bed::Pair(_) | Bed::Model(_) => Beside(None),
+        }
     }
 
     /// Warns where they did.

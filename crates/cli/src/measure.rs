@@ -40,8 +40,8 @@ fn run(
         _ => Bed::Pair(Box::new(pair(args, &info, &cells)?)),
     };
     let interrupt = Interrupt::listen()?;
+    let beside = Beside::of(&bed);
     let mut recorder = Recorder::new(bed, &cells)?;
-    let beside = Beside::from_now(&device);
     recorder.in_order(&cells, &interrupt, |measured| {
         for (index, spec) in cells.iter().enumerate() {
             let record = match measured()? {

@@ -63,6 +63,16 @@ fn both_sides_stand_in_the_record() {
     assert!(place.shm_files().is_empty());
 }
 
+/// It polls on a core, as other programs do that do not belong to the measurement.
+#[test]
+fn a_server_on_this_machine_is_no_other_work() {
+    let place = Place::new();
+    let server = Server::start(&place);
+    let args = ["ping", "--op", "send", "--duration", "1s"];
+    let ended = place.run(&with(&args, &server.address)).ok();
+    assert_eq!(ended.talk, "");
+}
+
 #[test]
 fn ipv6_and_one_client_only() {
     let place = Place::new();

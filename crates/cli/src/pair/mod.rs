@@ -201,6 +201,11 @@ impl Pair {
         self.device.met_at(peer.and_then(Peer::reached_from))
     }
 
+    /// Whether the passive side is a server's on this machine.
+    pub(crate) fn is_served_here(&self) -> bool {
+        self.peer.as_ref().is_some_and(Peer::is_here)
+    }
+
     /// Whether a UDP port stays idle: both sides are at its address and share memory.
     pub(crate) fn is_within_memory(&self) -> bool {
         let device = self.device();
