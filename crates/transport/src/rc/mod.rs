@@ -117,6 +117,14 @@ enum Refusal {
     Fail(WcStatus),
 }
 
+/// A packet that no queue pair can take.
+enum Invalid {
+    /// A request, which is refused in its turn for this reason.
+    Request(Psn, DropReason),
+    /// A response, which is dropped in silence.
+    Response,
+}
+
 /// Whose turn to send it is: neither requests nor responses starve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Turn {
@@ -260,30 +268,29 @@ impl RcQp {
     /// Takes a packet of an unknown opcode, whose ICRC was right, and says why it was dropped; it is
     /// counted, too. In its turn it is an invalid request, which ends the connection.
     pub fn handle_unknown(&mut self, unknown: &UnknownOpcode) -> DropReason {
-        let aim = (unknown.service(), unknown.dest_qp);
-        let reason = match self.shared.admit((Service::Rc, self.state), aim) {
-            Err(reason) => reason,
-            Ok(()) => {
-                let reason = DropReason::UnknownOpcode;
-                let refused = self.responder.handle_invalid(unknown.psn, reason);
-                self.follow(refused)
-            }
-        };
-        self.shared.counters.count(Err(reason));
-        reason
+        let invalid = Invalid::Request(unknown.psn, DropReason::UnknownOpcode);
+        self.drop_invalid((unknown.service(), unknown.dest_qp), invalid)
     }
 
     /// Drops a packet whose length does not go with its headers: payload where its opcode has none, or
     /// a wrong pad count. As a request it is refused in its turn, and the connection ends; as a
     /// response it is dropped in silence. Says why.
     pub fn handle_malformed(&mut self, bth: &Bth) -> DropReason {
-        let aim = (Some(bth.opcode.service()), bth.dest_qp);
-        let reason = match self.shared.admit((Service::Rc, self.state), aim) {
-            Err(reason) => reason,
-            Ok(()) if bth.opcode.verb().is_response() => DropReason::BadResponse,
-            Ok(()) => {
-                let reason = DropReason::InvalidRequest;
-                let refused = self.responder.handle_invalid(bth.psn, reason);
+        let invalid = if bth.opcode.verb().is_response() {
+            Invalid::Response
+        } else {
+            Invalid::Request(bth.psn, DropReason::InvalidRequest)
+        };
+        self.drop_invalid((Some(bth.opcode.service()), bth.dest_qp), invalid)
+    }
+
+    /// Drops a packet that names this service and queue pair, be they its own or not; says why, and counts it.
+    fn drop_invalid(&mut self, aim: (Option<Service>, Qpn), invalid: Invalid) -> DropReason {
+        let reason = match (self.shared.admit((Service::Rc, self.state), aim), invalid) {
+            (Err(reason), _) => reason,
+            (Ok(()), Invalid::Response) => DropReason::BadResponse,
+            (Ok(()), Invalid::Request(psn, reason)) => {
+                let refused = self.responder.handle_invalid(psn, reason);
                 self.follow(refused)
             }
         };
