@@ -171,21 +171,7 @@ mod tests {
     use adverb_verbs::{Gid, Lid, LinkLayer, PathMtu};
 
     use super::*;
-    use crate::spec::Request;
-    use crate::testing::caps;
-
-    fn blast(change: impl FnOnce(&mut Request)) -> CellSpec {
-        let mut params = Request::new(Opcode::Write, Bytes::new(64));
-        params.buffers = 16;
-        change(&mut params);
-        CellSpec::blast(params)
-    }
-
-    fn ping(op: Opcode, change: impl FnOnce(&mut Request)) -> CellSpec {
-        let mut params = Request::new(op, Bytes::new(64));
-        change(&mut params);
-        CellSpec::ping(params)
-    }
+    use crate::testing::{blast, caps, ping};
 
     #[track_caller]
     fn refused(cell: &CellSpec, words: &str) {

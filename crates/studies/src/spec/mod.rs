@@ -202,19 +202,7 @@ fn impairment_id(impairment: &Impairment) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn blast(change: impl FnOnce(&mut Request)) -> CellSpec {
-        let mut params = Request::new(Opcode::Write, Bytes::new(64));
-        params.buffers = 16;
-        change(&mut params);
-        CellSpec::blast(params)
-    }
-
-    fn ping(op: Opcode, change: impl FnOnce(&mut Request)) -> CellSpec {
-        let mut params = Request::new(op, Bytes::new(64));
-        change(&mut params);
-        CellSpec::ping(params)
-    }
+    use crate::testing::{blast, ping};
 
     #[test]
     fn ids_are_readable_and_tell_cells_apart() {
