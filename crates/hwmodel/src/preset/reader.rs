@@ -1,0 +1,154 @@
+//! Reads the entries of a preset's file, and says where the wrong ones stand.
+
+use std::ops::Range;
+
+use adverb_verbs::LinkLayer;
+use toml_edit::{Item, Table, Value};
+
+use super::{Driver, Kind, Preset, PresetError};
+use crate::params::{Field, field};
+
+/// Reads entries and says where the wrong ones stand.
+pub(super) struct Reader<'t> {
+    pub(super) file: &'t str,
+    pub(super) text: &'t str,
+}
+
+impl Reader<'_> {
+    fn impossible(
+        &self,
+        name: &str,
+        value: impl Into<String>,
+        expected: impl Into<String>,
+        at: Option<Range<usize>>,
+    ) -> PresetError {
+        PresetError::Impossible {
+            file: self.file.into(),
+            line: line(self.text, at),
+            name: name.into(),
+            value: value.into(),
+            expected: expected.into(),
+        }
+    }
+
+    fn text_of<'i>(&self, name: &str, item: &'i Item) -> Result<&'i str, PresetError> {
+        item.as_str()
+            .ok_or_else(|| self.impossible(name, item.to_string().trim(), "a text", item.span()))
+    }
+
+    pub(super) fn base(&self, item: &Item) -> Result<Preset, PresetError> {
+        let name = self.text_of("extends", item)?;
+        Preset::built_in(name).map_err(|_| PresetError::UnknownBase {
+            file: self.file.into(),
+            line: line(self.text, item.span()),
+            name: name.into(),
+        })
+    }
+
+    pub(super) fn entry(
+        &self,
+        preset: &mut Preset,
+        key: &str,
+        item: &Item,
+    ) -> Result<(), PresetError> {
+        match key {
+            "name" => preset.name = self.text_of(key, item)?.into(),
+            "summary" => preset.summary = self.text_of(key, item)?.into(),
+            "extends" => {}
+            "kind" => {
+                let name = self.text_of(key, item)?;
+                let found = Kind::NAMES.iter().find(|(n, _)| *n == name);
+                let choices = Kind::NAMES.map(|(n, _)| n).join(", ");
+                let (_, kind) =
+                    found.ok_or_else(|| self.impossible(key, name, choices, item.span()))?;
+                preset.become_kind(*kind);
+            }
+            "driver" => {
+                let name = self.text_of(key, item)?;
+                let found = Driver::NAMES.iter().find(|(n, _)| *n == name);
+                let choices = Driver::NAMES.map(|(n, _)| n).join(", ");
+                preset.driver = found
+                    .map(|(_, driver)| *driver)
+                    .ok_or_else(|| self.impossible(key, name, choices, item.span()))?;
+            }
+            "link_layer" => {
+                preset.link_layer = match self.text_of(key, item)? {
+                    "infiniband" => LinkLayer::InfiniBand,
+                    "ethernet" => LinkLayer::Ethernet,
+                    "iwarp" => LinkLayer::Iwarp,
+                    other => {
+                        let choices = "infiniband, ethernet, iwarp";
+                        return Err(self.impossible(key, other, choices, item.span()));
+                    }
+                };
+            }
+            group => match item.as_table() {
+                Some(table) => self.group(preset, group, table)?,
+                None => return Err(self.unknown(group, item.span())),
+            },
+        }
+        Ok(())
+    }
+
+    fn group(&self, preset: &mut Preset, group: &str, table: &Table) -> Result<(), PresetError> {
+        for (name, item) in table {
+            let at = table.key(name).and_then(toml_edit::Key::span);
+            let found = self.field(&format!("{group}.{name}"), at.clone())?;
+            let shape = "write { value = NUMBER, source = \"WHERE FROM\" }";
+            let wrong = || self.impossible(found.path, item.to_string().trim(), shape, at.clone());
+            let given = item.as_inline_table().ok_or_else(wrong)?;
+            let value = given.get("value").and_then(number).ok_or_else(wrong)?;
+            let source = given.get("source").and_then(Value::as_str);
+            self.assign(preset, found, value, source.ok_or_else(wrong)?, at.clone())?;
+        }
+        Ok(())
+    }
+
+    fn unknown(&self, path: &str, at: Option<Range<usize>>) -> PresetError {
+        PresetError::UnknownParameter {
+            file: self.file.into(),
+            line: line(self.text, at),
+            name: path.into(),
+        }
+    }
+
+    pub(super) fn field(
+        &self,
+        path: &str,
+        at: Option<Range<usize>>,
+    ) -> Result<&'static Field, PresetError> {
+        field(path).ok_or_else(|| self.unknown(path, at))
+    }
+
+    pub(super) fn assign(
+        &self,
+        preset: &mut Preset,
+        field: &'static Field,
+        value: f64,
+        source: &str,
+        at: Option<Range<usize>>,
+    ) -> Result<(), PresetError> {
+        if !field.is_of(preset.kind) {
+            let expected = format!("kind = \"{}\" has no such parameter", preset.kind.name());
+            return Err(self.impossible(field.path, value.to_string(), expected, at));
+        }
+        let value = field
+            .check(value)
+            .map_err(|expected| self.impossible(field.path, value.to_string(), expected, at))?;
+        (field.set)(&mut preset.params, value);
+        preset.sources.insert(field.path, source.to_owned());
+        Ok(())
+    }
+}
+
+fn number(value: &Value) -> Option<f64> {
+    value
+        .as_float()
+        .or_else(|| value.as_integer().map(|n| n as f64))
+}
+
+/// The line of a place in a text, from 1.
+pub(super) fn line(text: &str, at: Option<Range<usize>>) -> usize {
+    let before = text.get(..at.map_or(0, |range| range.start));
+    1 + before.map_or(0, |before| before.matches('\n').count())
+}
