@@ -1,0 +1,254 @@
+//! A machine: its parameters as times, its NIC's resources, its memory.
+
+mod cpu;
+mod nic;
+
+use adverb_sim::{Pace, Seed};
+use adverb_units::Span;
+use adverb_verbs::{DeviceCaps, Gid, Lid, Operation, PathMtu};
+
+pub(crate) use self::cpu::CpuTimes;
+pub(crate) use self::nic::Half;
+use self::nic::{Nic, NicTimes};
+use super::memory::{Memory, Range};
+use super::queue_pair::Wqe;
+use super::root::Root;
+use crate::cores::Words;
+use crate::load::{CpuLoad, Node};
+use crate::pcie::{LINE, Pcie};
+use crate::preset::{Driver, Preset};
+use crate::rate::{ByteTime, ns};
+use crate::resource::Server;
+use crate::trace::Tracer;
+
+/// Where a program's buffers lie, and in which state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Placement {
+    /// On the NIC's node, in its last-level cache.
+    #[default]
+    Cached,
+    /// On the NIC's node, in memory.
+    Memory,
+    /// On the other node, in its last-level cache.
+    RemoteCached,
+    /// On the other node, in memory.
+    RemoteMemory,
+}
+
+impl Placement {
+    /// Whether it is on the other node.
+    pub(crate) fn is_remote(self) -> bool {
+        matches!(self, Placement::RemoteCached | Placement::RemoteMemory)
+    }
+
+    /// Whether it is in memory alone.
+    pub(crate) fn is_memory(self) -> bool {
+        matches!(self, Placement::Memory | Placement::RemoteMemory)
+    }
+}
+
+/// The way out.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LinkTimes {
+    pub(crate) byte: ByteTime,
+    pub(crate) cable: Span,
+    pub(crate) switches: u64,
+    pub(crate) switch: Span,
+    /// How far the receiving side may be behind before senders wait for credits.
+    pub(crate) backlog: Span,
+}
+
+/// BlueFlame registers of an opened context.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Registers {
+    /// Queue pairs that have got one, in turn.
+    pub(crate) used: u32,
+    /// The one that all queue pairs share that come too late for their own, under its lock.
+    pub(crate) shared: Server,
+}
+
+/// Whether a role takes a core.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Seat {
+    /// It does.
+    Core,
+    /// It sleeps.
+    None,
+}
+
+/// A machine with one NIC.
+pub(crate) struct Machine {
+    pub(crate) index: u32,
+    pub(crate) preset: Preset,
+    pub(crate) seed: Seed,
+    pub(crate) caps: DeviceCaps,
+    pub(crate) cpu: CpuTimes,
+    pub(crate) nic: Nic,
+    pub(crate) pcie: Pcie,
+    pub(crate) link: LinkTimes,
+    /// The core that takes interrupts of the network.
+    pub(crate) interrupts: Server,
+    pub(crate) memory: Memory,
+    pub(crate) placement: Placement,
+    pub(crate) root: Root,
+    /// Roles that have cores, and threads beside them.
+    roles: u32,
+    /// Words that programs share among its cores.
+    pub(crate) words: Words,
+    /// Queue pairs by number.
+    pub(crate) numbers: Vec<u32>,
+    /// Ways to ports, by the name of their handle.
+    pub(crate) handles: Vec<Gid>,
+    pub(crate) protection_domains: u32,
+    /// BlueFlame registers of the opened contexts.
+    pub(crate) registers: Vec<Registers>,
+    /// Takes notes of the CPU, the NIC and the way out; PCIe takes its own.
+    pub(crate) trace: Tracer,
+}
+
+impl Machine {
+    pub(crate) fn new(index: u32, preset: Preset, placement: Placement, seed: Seed) -> Self {
+        let p = &preset.params;
+        let mut pcie = Pcie::new(&p.pcie);
+        // The driver keeps what the NIC itself needs (contexts) on the NIC's node.
+        let round_trip = pcie.round_trip(64, ns(p.memory.dma_ns));
+        let times = NicTimes::new(p, round_trip);
+        if placement.is_remote() {
+            pcie = pcie.across(ns(p.memory.dma_numa_extra_ns) / 2);
+        }
+        let root = Root::new(p, placement, |name| seed.stream(name, index.into()));
+        Machine {
+            index,
+            caps: nic::caps(p),
+            cpu: CpuTimes::new(p, &root),
+            nic: Nic::new(p, times, seed.stream("contexts", index.into()).bits()),
+            seed,
+            link: LinkTimes {
+                byte: ByteTime::of_rate(p.link.gbps * 1e9 / 8.0),
+                cable: ns(p.link.cable_ns),
+                switches: p.link.switches.into(),
+                switch: ns(p.link.switch_ns),
+                backlog: ByteTime::of_rate(p.link.gbps * 1e9 / 8.0).of(p.link.buffer_bytes.into()),
+            },
+            pcie,
+            interrupts: Server::default(),
+            memory: Memory::new(index, p.nic.page_bytes.into()),
+            placement,
+            root,
+            roles: 0,
+            words: Words::new(p),
+            numbers: Vec::new(),
+            handles: Vec::new(),
+            protection_domains: 0,
+            registers: Vec::new(),
+            trace: Tracer::default(),
+            preset,
+        }
+    }
+
+    /// The place of one more role among those that have cores.
+    pub(crate) fn take_seat(&mut self, seat: Seat) -> Option<u32> {
+        let place = self.roles;
+        self.roles += u32::from(seat == Seat::Core);
+        (seat == Seat::Core).then_some(place)
+    }
+
+    /// Gives the threads of a load their places.
+    pub(crate) fn seat(&mut self, load: &CpuLoad) {
+        self.roles += match (load.node, self.placement.is_remote()) {
+            (Node::Nic, false) | (Node::Other, true) => load.threads,
+            (Node::Nic, true) | (Node::Other, false) => 0,
+            (Node::Both, _) => load.threads.div_ceil(2),
+        };
+    }
+
+    /// How fast the role at `place` computes, now that all are there.
+    ///
+    /// Roles are put on the cores of a socket in turn, and work all the time: who waits polls.
+    pub(crate) fn pace(&self, place: Option<u32>) -> Pace {
+        let cpu = &self.preset.params.cpu;
+        let cores = cpu.cores;
+        let Some(place) = place else {
+            return Pace::ALONE;
+        };
+        let others = self.roles.saturating_sub(place % cores + 1) / cores;
+        if others == 0 {
+            return Pace::ALONE;
+        }
+        Pace::slower(f64::from(others + 1) / cpu.smt_gain)
+    }
+
+    pub(crate) fn gid(&self) -> Gid {
+        gid_of(self.index)
+    }
+
+    pub(crate) fn lid(&self) -> Lid {
+        Lid(u16::try_from(self.index + 1).unwrap_or(u16::MAX))
+    }
+
+    pub(crate) fn mtu(&self) -> PathMtu {
+        use PathMtu::{B256, B512, B1024, B2048, B4096};
+        let bytes = u64::from(self.preset.params.link.mtu_bytes.get());
+        [B4096, B2048, B1024, B512]
+            .into_iter()
+            .find(|mtu| mtu.bytes().get() <= bytes)
+            .unwrap_or(B256)
+    }
+
+    /// How long memory takes to answer the NIC.
+    pub(crate) fn dma_latency(&self) -> Span {
+        let m = &self.preset.params.memory;
+        let state = if self.placement.is_memory() {
+            m.dma_dram_extra_ns
+        } else {
+            0.0
+        };
+        ns(m.dma_ns + state)
+    }
+
+    /// The same of a range, of which the NIC may have brought into the cache what it wrote.
+    pub(crate) fn read_latency(&self, range: Range) -> Span {
+        if self.root.keeps(range) {
+            ns(self.preset.params.memory.dma_ns)
+        } else {
+            self.dma_latency()
+        }
+    }
+
+    /// What memory adds to a locked read-modify-write: reading and writing find it uncached.
+    pub(crate) fn atomic_extra(&self) -> Span {
+        let m = &self.preset.params.memory;
+        let hop = if self.placement.is_remote() {
+            ns(m.dma_numa_extra_ns)
+        } else {
+            Span::ZERO
+        };
+        (self.dma_latency().saturating_sub(ns(m.dma_ns)) + hop) * 2
+    }
+
+    /// Whether one request goes by MMIO.
+    pub(crate) fn by_mmio(&self, wqe: &Wqe) -> bool {
+        let fits = wqe.lines * LINE <= u64::from(self.preset.params.nic.blueflame_bytes);
+        match self.preset.driver {
+            Driver::Mlx4Upstream => {
+                fits && (wqe.inline.is_some() || matches!(wqe.operation, Operation::RdmaRead(_)))
+            }
+            Driver::Mlx4Mlnx | Driver::Mlx5 => fits,
+            Driver::Doorbell => false,
+        }
+    }
+}
+
+/// The GID of machine `index`: link-local, with its number.
+pub(crate) fn gid_of(index: u32) -> Gid {
+    let mut gid = [0; 16];
+    gid[..2].copy_from_slice(&[0xfe, 0x80]);
+    gid[8..12].copy_from_slice(b"Advb");
+    gid[12..].copy_from_slice(&(index + 1).to_be_bytes());
+    Gid(gid)
+}
+
+/// The machine whose port has `gid`.
+pub(crate) fn machine_of(gid: Gid, machines: u32) -> Option<u32> {
+    (0..machines).find(|index| gid_of(*index) == gid)
+}

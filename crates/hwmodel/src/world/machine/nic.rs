@@ -1,0 +1,259 @@
+//! A machine's NIC: what it takes for things, its resources, and its sides at work.
+
+use adverb_units::{Span, Time};
+use adverb_verbs::{AtomicCap, DeviceCaps};
+
+use super::Machine;
+use crate::params::Params;
+use crate::rate::{ns, period};
+use crate::resource::{Cache, Room, Server};
+use crate::trace::Act;
+use crate::world::atomics::Atomics;
+use crate::world::dc;
+use crate::world::send_queue::Wqes;
+use crate::world::wire::Leaves;
+
+/// What the NIC takes for things.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NicTimes {
+    pub(crate) tx: Span,
+    pub(crate) rx: Span,
+    pub(crate) unit_wqe: Span,
+    pub(crate) unit_fetch: Span,
+    pub(crate) send: Span,
+    pub(crate) send_line: Span,
+    pub(crate) read_request: Span,
+    pub(crate) read_response: Span,
+    pub(crate) write: Span,
+    pub(crate) recv: Span,
+    pub(crate) recv_header_only: Span,
+    pub(crate) response: Span,
+    /// How long a missing context stops a side of the NIC.
+    pub(crate) context_miss: Span,
+    /// A command of the driver's.
+    pub(crate) command: Span,
+    /// What the NIC has taken up passes it.
+    pub(crate) drain: Span,
+    /// What is not of the usual course (RNR NAK) is done one at a time, with the context read and written.
+    pub(crate) exception: Span,
+    /// Making a context, and how long that stops a side of the NIC.
+    pub(crate) context_made: Span,
+    pub(crate) context_making: Span,
+    pub(crate) wqe_miss: Span,
+    /// A locked read-modify-write of cached memory.
+    pub(crate) atomic: Span,
+}
+
+impl NicTimes {
+    pub(super) fn new(p: &Params, round_trip: Span) -> Self {
+        let n = &p.nic;
+        let context = round_trip + ns(n.context_load_ns);
+        Self {
+            tx: ns(n.tx_ns),
+            rx: ns(n.rx_ns),
+            unit_wqe: ns(n.unit_wqe_ns),
+            unit_fetch: ns(n.unit_fetch_ns),
+            send: period(n.send_mops),
+            send_line: ns(n.send_line_ns),
+            read_request: period(n.read_request_mops),
+            read_response: period(n.read_response_mops),
+            write: period(n.write_mops),
+            recv: period(n.recv_mops),
+            recv_header_only: period(n.recv_header_only_mops),
+            response: period(n.response_mops),
+            context_miss: context / u64::from(n.context_fetches),
+            command: ns(n.command_ns),
+            drain: ns(n.tx_ns + n.rx_ns) + round_trip,
+            exception: context,
+            context_made: ns(n.context_load_ns),
+            context_making: ns(n.context_load_ns) / u64::from(n.context_fetches),
+            wqe_miss: round_trip / u64::from(n.wqe_fetches),
+            atomic: round_trip + ns(n.atomic_ns),
+        }
+    }
+}
+
+/// What the NIC counts beside its PCIe traffic.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct NicCounts {
+    pub(crate) context_hits: u64,
+    pub(crate) context_misses: u64,
+    pub(crate) translation_misses: u64,
+    pub(crate) wqe_misses: u64,
+    pub(crate) rnr_naks: u64,
+    pub(crate) retransmissions: u64,
+    pub(crate) dropped_datagrams: u64,
+    pub(crate) sent_messages: u64,
+    pub(crate) received_messages: u64,
+    /// Requests that have ended, whether anybody is told or not; unreliable ones when they are at their peer's port.
+    pub(crate) completed_requests: u64,
+}
+
+/// The NIC's resources.
+#[derive(Debug)]
+pub(crate) struct Nic {
+    pub(crate) times: NicTimes,
+    pub(crate) units: Vec<Server>,
+    pub(crate) tx: Server,
+    pub(crate) rx: Server,
+    /// When the receiving side will have served all that is on its way: what credits are given by.
+    pub(crate) promised: Server,
+    pub(crate) contexts: Cache,
+    pub(crate) translations: Cache,
+    /// Carries out the driver's commands.
+    pub(crate) commands: Server,
+    /// Contexts for DC initiators.
+    pub(crate) dc_contexts: dc::Contexts,
+    pub(crate) wqes: Wqes,
+    pub(crate) atomics: Atomics,
+    /// Outgoing side of each port.
+    pub(crate) ports: Vec<Server>,
+    /// The switch's outgoing side towards each port.
+    pub(crate) inbound: Vec<Server>,
+    /// Connections of each port, made so far.
+    pub(crate) connected: Vec<u32>,
+    pub(crate) counts: NicCounts,
+}
+
+impl Nic {
+    /// `random` is a seed.
+    pub(super) fn new(p: &Params, times: NicTimes, random: u64) -> Self {
+        let n = &p.nic;
+        let ports = vec![Server::default(); p.link.ports as usize];
+        Self {
+            times,
+            units: vec![Server::default(); n.processing_units as usize],
+            tx: Server::default(),
+            rx: Server::default(),
+            promised: Server::default(),
+            dc_contexts: dc::Contexts::new(n.dc_contexts),
+            translations: Cache::new(n.translation_entries as usize, !random),
+            commands: Server::default(),
+            contexts: Cache::new(n.context_entries as usize, random),
+            wqes: Wqes::new(n),
+            atomics: Atomics::new(n, ports.len()),
+            inbound: ports.clone(),
+            connected: vec![0; ports.len()],
+            ports,
+            counts: NicCounts::default(),
+        }
+    }
+}
+
+/// Half of a queue pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Half {
+    Requester = 0,
+    Responder = 1,
+    /// What a DC target holds for an initiator, by its number in the pool.
+    DcResponder = 2,
+    /// It answers nothing, and keeps nothing to answer again.
+    UnreliableResponder = 3,
+}
+
+impl Half {
+    /// Its name in the cache of contexts.
+    fn key(self, number: u32) -> u32 {
+        4 * number + self as u32
+    }
+
+    /// The room that it takes. An unreliable responder takes half of it: HERD's server keeps its rate up to
+    /// 260 clients that WRITE over UC (Kalia et al., SIGCOMM 2014, 5.5, recalled), where a NIC of the same
+    /// kind has no room for the two halves of as many reliable ones.
+    fn room(self) -> Room {
+        match self {
+            Half::UnreliableResponder => Room::Half,
+            _ => Room::Whole,
+        }
+    }
+}
+
+impl Machine {
+    /// The context of one half of a queue pair is needed; how long that stops the side that needs it.
+    ///
+    /// The halves, as requester and as responder, are kept apart.
+    #[inline]
+    pub(crate) fn context(&mut self, qp: u32, half: Half) -> Span {
+        if self.nic.contexts.access_in(half.key(qp), half.room()) {
+            self.nic.counts.context_hits += 1;
+            return Span::ZERO;
+        }
+        self.nic.counts.context_misses += 1;
+        self.pcie.traffic.read_lines +=
+            u64::from(self.preset.params.nic.context_bytes).div_ceil(64);
+        self.nic.times.context_miss
+    }
+
+    /// The NIC makes a context: what it writes it need not read.
+    pub(crate) fn make_context(&mut self, number: u32, half: Half) {
+        self.nic.contexts.access_in(half.key(number), half.room());
+    }
+
+    /// The sending side works for `span`, from `at` on; returns when the request has passed it.
+    #[inline]
+    pub(crate) fn transmit(&mut self, at: Time, span: Span) -> Leaves {
+        let passed = self.nic.tx.serve(at, span) + self.nic.times.tx;
+        let idle = at + span + self.nic.times.tx;
+        Leaves {
+            idle,
+            ready: passed,
+        }
+    }
+
+    /// So many lines of payload follow: the sending side is busy with them, while the first ones are on
+    /// their way.
+    #[inline]
+    pub(crate) fn transmit_more(&mut self, at: Time, lines: u64) {
+        self.nic.tx.serve(at, self.nic.times.send_line * lines);
+    }
+
+    /// The NIC writes a message of `length` bytes to memory, `delay` after its first packet came at
+    /// `first`; the last one passes the receiving side at `passed`. Returns when all can be seen.
+    ///
+    /// A long message streams in behind its first packet.
+    pub(crate) fn stream_in(
+        &mut self,
+        (first, passed): (Time, Time),
+        delay: Span,
+        (length, mtu): (u64, u64),
+    ) -> Time {
+        let streamed = self.pcie.write(first, delay, length);
+        if length <= mtu {
+            return streamed.max(passed);
+        }
+        // What came last is written last; so is the full packet before it.
+        let rest = (length - 1) % mtu.max(1) + 1;
+        let came_before = self.link.byte.of(rest);
+        let full = self.pcie.write_time(mtu).saturating_sub(came_before);
+        let seen = passed + self.pcie.write_time(rest).max(full);
+        let act = Act::Write(self.pcie.trace.subject(), rest);
+        self.pcie.trace.note(act, passed, seen);
+        streamed.max(seen)
+    }
+
+    /// The receiving side works for `span`, from `at` on; returns when the packet has passed it.
+    #[inline]
+    pub(crate) fn receive(&mut self, at: Time, span: Span) -> Time {
+        let at = self.pcie.admit_write(at);
+        self.nic.rx.serve(at, span) + self.nic.times.rx
+    }
+}
+
+/// What programs are told that it can do.
+pub(super) fn caps(p: &Params) -> DeviceCaps {
+    DeviceCaps {
+        max_qp: 1 << 16,
+        max_qp_wr: 1 << 15,
+        max_sge: 16,
+        max_cq: 1 << 16,
+        max_cqe: 1 << 22,
+        max_mr: 1 << 16,
+        max_mr_size: adverb_units::Bytes::mib(16 * 1024),
+        max_qp_rd_atom: p.nic.max_rd_atomic as u8,
+        max_inline_data: p.nic.max_inline_bytes,
+        max_srq: 1 << 16,
+        max_srq_wr: 1 << 15,
+        max_srq_sge: 16,
+        atomics: AtomicCap::Device,
+    }
+}
