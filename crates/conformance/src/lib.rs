@@ -15,20 +15,24 @@ pub mod access;
 pub mod atomics;
 pub mod data;
 pub mod datagram;
+pub mod dropped_datagram;
 pub mod events;
 pub mod inline;
-pub mod lifecycle;
 pub mod limits;
 pub mod local;
+pub mod lost_peer;
 pub mod multicast;
 mod node;
+pub mod objects;
 pub mod order;
 pub mod pair;
 pub mod rnr;
+mod shared_bed;
 pub mod shared_datagram;
 pub mod shared_receive;
 pub mod sharing;
 pub mod signaling;
+pub mod states;
 pub mod unreliable;
 
 use adverb_verbs::{Context, Device};
@@ -156,14 +160,7 @@ macro_rules! for_each_case {
                 datagrams_arrive_behind_forty_bytes_and_tell_their_source,
                 the_header_before_a_datagram_names_both_ports,
                 datagrams_are_gathered_and_scattered,
-                a_datagram_without_a_receive_is_dropped,
-                a_datagram_with_another_queue_key_is_dropped,
-                a_queue_key_with_the_high_bit_is_the_senders_own,
-                a_datagram_to_no_queue_pair_is_dropped,
-                a_datagram_to_a_port_that_is_gone_is_dropped,
                 a_port_opened_again_gets_the_first_datagram,
-                a_datagram_beyond_the_mtu_never_arrives,
-                a_receive_too_small_for_its_datagram_fails_the_receiver_alone,
                 ud_refuses_all_but_sends,
                 a_destination_belongs_to_datagrams_alone,
                 a_queue_pair_reaches_itself,
@@ -174,6 +171,15 @@ macro_rules! for_each_case {
                 a_local_error_of_ud_stops_sending_only,
                 ud_is_flushed_and_begins_anew,
                 many_senders_share_a_queue_pair,
+            ];
+            dropped_datagram: [
+                a_datagram_without_a_receive_is_dropped,
+                a_datagram_with_another_queue_key_is_dropped,
+                a_queue_key_with_the_high_bit_is_the_senders_own,
+                a_datagram_to_no_queue_pair_is_dropped,
+                a_datagram_to_a_port_that_is_gone_is_dropped,
+                a_datagram_beyond_the_mtu_never_arrives,
+                a_receive_too_small_for_its_datagram_fails_the_receiver_alone,
             ];
             multicast: [
                 every_member_of_a_group_gets_a_copy,
@@ -221,7 +227,7 @@ macro_rules! for_each_case {
                 threads_share_a_queue_pair,
                 an_overrun_is_reported,
             ];
-            lifecycle: [
+            states: [
                 posting_in_the_wrong_state_is_refused_by_name,
                 receives_posted_in_init_count,
                 the_error_state_flushes_both_queues,
@@ -229,21 +235,25 @@ macro_rules! for_each_case {
                 arrivals_before_the_error_stay_successes,
                 receives_posted_while_the_error_strikes_complete_once,
                 a_failed_pair_works_again_after_reset_on_both_sides,
-                a_peer_of_a_queue_pair_that_was_reset_exceeds_its_retries,
-                sides_may_reconnect_one_after_the_other,
                 reset_forgets_completions,
                 drained_holds_requests_back_until_ready_to_send,
                 drained_finishes_the_request_that_has_begun,
                 drained_takes_new_retries,
+                an_illegal_transition_is_refused_by_name,
+            ];
+            lost_peer: [
+                a_peer_of_a_queue_pair_that_was_reset_exceeds_its_retries,
                 other_packet_sequence_numbers_exceed_the_retries,
                 seven_retries_come_to_an_end,
                 a_destroyed_peer_exceeds_the_retries,
                 a_destroyed_peer_ends_a_wait_for_a_receive,
                 a_peer_in_error_exceeds_the_retries,
+                sides_may_reconnect_one_after_the_other,
+            ];
+            objects: [
                 objects_are_dropped_in_any_order_while_requests_wait,
                 a_context_is_dropped_before_its_objects,
                 a_device_opened_again_is_reached,
-                an_illegal_transition_is_refused_by_name,
             ];
             shared_receive: [
                 several_queue_pairs_take_in_posting_order,

@@ -10,7 +10,7 @@ use crate::node::{
     GRH, Node, QKEY, ROOM, ROUNDS, SENDERS, WINDOW, check_message, send_window, to, to_rts,
 };
 use crate::pair::{BLANK, End, SIGNALED, Setup, completions, connect, pattern};
-use crate::shared_receive::{expect_event, expect_no_event, post_receive, sizes};
+use crate::shared_bed::{expect_event, expect_no_event, post_receive, sizes};
 use crate::{NotSupported, Subject, Verdict};
 
 /// A sender of datagrams, and an end with a shared receive queue.

@@ -18,13 +18,14 @@ use common::{End, isolated, not_run};
 
 /// The modules that say something of what two ends tell each other. (Groups are joined, and handles to
 /// them made, from within a namespace: `udp_multicast`.)
-const ON_THE_WIRE: [&str; 8] = [
+const ON_THE_WIRE: [&str; 9] = [
     "data::",
     "order::",
     "rnr::",
     "atomics::",
     "unreliable::",
     "datagram::",
+    "dropped_datagram::",
     "shared_receive::",
     "shared_datagram::",
 ];

@@ -119,11 +119,11 @@ const RXE: &[Known] = &[
         TOO_SMALL,
     ),
     departs(
-        "datagram::a_receive_too_small_for_its_datagram_fails_the_receiver_alone",
+        "dropped_datagram::a_receive_too_small_for_its_datagram_fails_the_receiver_alone",
         TOO_SMALL,
     ),
     departs(
-        "datagram::a_queue_key_with_the_high_bit_is_the_senders_own",
+        "dropped_datagram::a_queue_key_with_the_high_bit_is_the_senders_own",
         "the high bit of a request's queue key is not looked at",
     ),
     departs("datagram::unsignaled_datagrams_take_slots", SLOTS),
@@ -158,36 +158,33 @@ const RXE: &[Known] = &[
         "events::an_error_raises_a_solicited_event",
         "a completion in error counts as solicited on the receiving side only",
     ),
+    departs("states::posting_in_the_error_state_is_flushed", NO_DOORBELL),
     departs(
-        "lifecycle::posting_in_the_error_state_is_flushed",
+        "states::receives_posted_while_the_error_strikes_complete_once",
         NO_DOORBELL,
     ),
     departs(
-        "lifecycle::receives_posted_while_the_error_strikes_complete_once",
-        NO_DOORBELL,
-    ),
-    departs(
-        "lifecycle::reset_forgets_completions",
+        "states::reset_forgets_completions",
         "completions of before RESET stay in the completion queue",
     ),
     departs(
-        "lifecycle::drained_holds_requests_back_until_ready_to_send",
+        "states::drained_holds_requests_back_until_ready_to_send",
         SQD,
     ),
     departs(
-        "lifecycle::drained_finishes_the_request_that_has_begun",
+        "states::drained_finishes_the_request_that_has_begun",
         "in SQD a request that waits for its receive is not tried again",
     ),
     departs(
-        "lifecycle::other_packet_sequence_numbers_exceed_the_retries",
+        "lost_peer::other_packet_sequence_numbers_exceed_the_retries",
         "the requester takes an acknowledgement of packets that it has not sent",
     ),
     departs(
-        "lifecycle::seven_retries_come_to_an_end",
+        "lost_peer::seven_retries_come_to_an_end",
         "seven retries are without end (rxe_comp.c: retry_cnt != 7)",
     ),
     departs(
-        "lifecycle::objects_are_dropped_in_any_order_while_requests_wait",
+        "objects::objects_are_dropped_in_any_order_while_requests_wait",
         LOCAL_KEY,
     ),
 ];
@@ -229,14 +226,14 @@ const MIXED: &[Known] = &[
         ON_ITS_WAY,
     ),
     unsteady(
-        "datagram::a_datagram_without_a_receive_is_dropped",
+        "dropped_datagram::a_datagram_without_a_receive_is_dropped",
         ON_ITS_WAY,
     ),
-    unsteady("lifecycle::the_error_state_flushes_both_queues", ON_ITS_WAY),
-    unsteady("lifecycle::a_peer_in_error_exceeds_the_retries", SLOW),
-    unsteady("lifecycle::a_destroyed_peer_exceeds_the_retries", SLOW),
+    unsteady("states::the_error_state_flushes_both_queues", ON_ITS_WAY),
+    unsteady("lost_peer::a_peer_in_error_exceeds_the_retries", SLOW),
+    unsteady("lost_peer::a_destroyed_peer_exceeds_the_retries", SLOW),
     unsteady(
-        "lifecycle::a_peer_of_a_queue_pair_that_was_reset_exceeds_its_retries",
+        "lost_peer::a_peer_of_a_queue_pair_that_was_reset_exceeds_its_retries",
         SLOW,
     ),
 ];
@@ -246,10 +243,10 @@ const AS_SECOND: [&str; 7] = [
     "access::receives_posted_after_a_refused_request_are_flushed",
     "atomics::an_unaligned_atomic_is_an_invalid_request",
     "unreliable::a_message_of_uc_longer_than_its_receive_fails_the_receiver_alone",
-    "datagram::a_receive_too_small_for_its_datagram_fails_the_receiver_alone",
+    "dropped_datagram::a_receive_too_small_for_its_datagram_fails_the_receiver_alone",
     "datagram::ud_is_flushed_and_begins_anew",
-    "lifecycle::receives_posted_while_the_error_strikes_complete_once",
-    "lifecycle::reset_forgets_completions",
+    "states::receives_posted_while_the_error_strikes_complete_once",
+    "states::reset_forgets_completions",
 ];
 
 /// Where it comes first itself.
@@ -257,15 +254,15 @@ const AS_FIRST: [&str; 12] = [
     "atomics::an_unaligned_atomic_is_an_invalid_request",
     "unreliable::uc_may_be_connected_to_a_peer_that_is_gone",
     "unreliable::a_local_error_of_uc_stops_sending_only",
-    "datagram::a_queue_key_with_the_high_bit_is_the_senders_own",
+    "dropped_datagram::a_queue_key_with_the_high_bit_is_the_senders_own",
     "datagram::unsignaled_datagrams_take_slots",
     "datagram::a_local_error_of_ud_stops_sending_only",
-    "lifecycle::posting_in_the_error_state_is_flushed",
-    "lifecycle::drained_holds_requests_back_until_ready_to_send",
-    "lifecycle::drained_finishes_the_request_that_has_begun",
-    "lifecycle::other_packet_sequence_numbers_exceed_the_retries",
-    "lifecycle::seven_retries_come_to_an_end",
-    "lifecycle::objects_are_dropped_in_any_order_while_requests_wait",
+    "states::posting_in_the_error_state_is_flushed",
+    "states::drained_holds_requests_back_until_ready_to_send",
+    "states::drained_finishes_the_request_that_has_begun",
+    "lost_peer::other_packet_sequence_numbers_exceed_the_retries",
+    "lost_peer::seven_retries_come_to_an_end",
+    "objects::objects_are_dropped_in_any_order_while_requests_wait",
 ];
 
 /// The cases that depart with the user-space NIC at the other end.

@@ -139,7 +139,7 @@ pub(crate) fn run(subject: &Subject, filters: &[String]) -> ExitCode {
 
 /// The modules that say something of what two ends tell each other; what a device tells its own
 /// program does not depend on the peer.
-const OF_TWO: [&str; 8] = [
+const OF_TWO: [&str; 11] = [
     "data",
     "order",
     "rnr",
@@ -147,7 +147,10 @@ const OF_TWO: [&str; 8] = [
     "atomics",
     "unreliable",
     "datagram",
-    "lifecycle",
+    "dropped_datagram",
+    "states",
+    "lost_peer",
+    "objects",
 ];
 
 /// Thousands of single round trips between five NICs: minutes on an emulated processor.

@@ -1,20 +1,21 @@
-//! The queue pair's states, the loss of a peer, and the end of objects.
+//! The queue pair's states: what each takes, holds back and flushes, and the ways between them.
 
 use std::time::{Duration, Instant};
 
 use adverb_verbs::{
-    AckTimeout, CompletionChannel, CompletionQueue, Context, Device, MemoryRegion, ModifyQpError,
-    NotifyOn, Operation, PathMtu, PortNum, PostErrorCause, Psn, QpAttr, QpCaps, QpState, QueuePair,
-    RecvRequest, RetryCount, RnrTimer, SendRequest, WcStatus, WorkCompletion, WrId,
+    AckTimeout, CompletionQueue, Context, Device, MemoryRegion, ModifyQpError, Operation, PathMtu,
+    PortNum, PostErrorCause, Psn, QpAttr, QpCaps, QpState, QueuePair, RecvRequest, RetryCount,
+    RnrTimer, WcStatus, WorkCompletion, WrId,
 };
 
+use crate::lost_peer::retries_exceeded;
 use crate::pair::{
-    ALL, BLANK, End, PATIENCE, Pair, SIGNALED, Setup, UNSIGNALED, address_of, completions, connect,
-    expect_both, outcomes, span, to_init, to_rtr, to_rts,
+    ALL, BLANK, Pair, SIGNALED, Setup, UNSIGNALED, address_of, expect_both, to_init, to_rtr, to_rts,
 };
 use crate::{Subject, Verdict};
 
-fn to<Q: QueuePair>(qp: &Q, state: QpState) {
+/// Takes a queue pair to a state that needs no attributes.
+pub(crate) fn to<Q: QueuePair>(qp: &Q, state: QpState) {
     qp.modify(&QpAttr::to(state))
         .unwrap_or_else(|error| panic!("to {state}: {error}"));
 }
@@ -178,7 +179,8 @@ pub fn receives_posted_while_the_error_strikes_complete_once<D: Subject>(device:
     Ok(())
 }
 
-fn exchange<C: Context>(pair: &Pair<C>, base: u64) {
+/// Each side sends to, writes to and reads from the other, and all succeeds.
+pub(crate) fn exchange<C: Context>(pair: &Pair<C>, base: u64) {
     let (a, b) = (&pair.a, &pair.b);
     for (from, to) in [(a, b), (b, a)] {
         to.recv(base, (0, 8));
@@ -228,44 +230,6 @@ pub fn a_failed_pair_works_again_after_reset_on_both_sides<D: Device>(device: &D
     a.expect_sent(&(0..64).map(|i| (i, WcStatus::Success)).collect::<Vec<_>>());
     b.expect_received(&(0..64).map(|i| (i, WcStatus::Success)).collect::<Vec<_>>());
     Ok(())
-}
-
-/// Where only one side was reset and connected anew, the other's packets are not what it expects:
-/// its requests end in RETRY_EXC, and neither sees a stale completion (IBTA vol. 1, 9.7.1,
-/// 9.7.6.1.3).
-pub fn a_peer_of_a_queue_pair_that_was_reset_exceeds_its_retries<D: Device>(device: &D) -> Verdict {
-    for connects_anew in [false, true] {
-        let pair = Pair::with(device, Setup::losing());
-        let (a, b) = (&pair.a, &pair.b);
-        exchange(&pair, 0);
-        a.recv(5, (0, 8));
-        to(&a.qp, QpState::Reset);
-        if connects_anew {
-            pair.connect_a();
-            a.recv(6, (0, 8));
-        }
-        a.fill(BLANK);
-        b.post(1, Operation::Send, (0, 8), UNSIGNALED);
-        b.post(2, Operation::RdmaWrite(a.mr.remote(0)), (0, 8), SIGNALED);
-        retries_exceeded(&pair.b, &pair.setup, 1, &[2]);
-        a.expect_quiet();
-        assert_eq!(a.bytes(0, 8), [BLANK; 8]);
-        if connects_anew {
-            a.post(3, Operation::RdmaWrite(b.mr.remote(0)), (0, 8), SIGNALED);
-            retries_exceeded(&pair.a, &pair.setup, 3, &[]);
-        }
-    }
-    Ok(())
-}
-
-/// Request `first` of `end` ends in RETRY_EXC within [`PATIENCE`], and those behind it are flushed.
-#[track_caller]
-fn retries_exceeded<C: Context>(end: &End<C>, setup: &Setup, first: u64, behind: &[u64]) {
-    assert!(setup.retry_time() * 4 < PATIENCE, "the retries take longer");
-    end.expect_sent(&[(first, WcStatus::RetryExcErr)]);
-    let flushed: Vec<_> = behind.iter().map(|i| (*i, WcStatus::WrFlushErr)).collect();
-    end.expect_sent(&flushed);
-    end.expect_state(QpState::Err);
 }
 
 /// RESET drops what is queued and what completed, without completions (IBTA vol. 1, 10.3.1.1;
@@ -387,223 +351,6 @@ pub fn drained_takes_new_retries<D: Device>(device: &D) -> Verdict {
     to(&pair.b.qp, QpState::Reset);
     pair.a.post(1, Operation::Send, (0, 8), SIGNALED);
     retries_exceeded(&pair.a, &pair.setup, 1, &[]);
-    Ok(())
-}
-
-/// A side that expects other packet sequence numbers does not answer: RETRY_EXC (IBTA vol. 1,
-/// 9.7.1, 9.7.6.1.3).
-pub fn other_packet_sequence_numbers_exceed_the_retries<D: Device>(device: &D) -> Verdict {
-    let pair = Pair::unconnected(device, Setup::losing());
-    let (a, b) = (&pair.a, &pair.b);
-    pair.connect_a();
-    to_init(&b.context, &b.qp, &pair.setup);
-    let expected = pair.setup.psn.0.advance(1 << 20);
-    to_rtr(
-        &b.qp,
-        (address_of(&a.context), &a.qp, expected),
-        &pair.setup,
-        &b.context,
-    );
-    to_rts(&b.qp, pair.setup.psn.1, &pair.setup);
-    b.recv(7, (0, 8));
-    a.post(1, Operation::Send, (0, 8), SIGNALED);
-    a.post(2, Operation::Send, (0, 8), UNSIGNALED);
-    retries_exceeded(a, &pair.setup, 1, &[2]);
-    b.expect_quiet();
-    assert_eq!(b.qp.state(), QpState::Rts);
-    Ok(())
-}
-
-/// Seven retries are seven: only of RNR retries is that without end (IBTA vol. 1, 9.7.6.1.3;
-/// ibv_modify_qp(3), retry_cnt).
-pub fn seven_retries_come_to_an_end<D: Device>(device: &D) -> Verdict {
-    let setup = Setup {
-        retry_cnt: 7,
-        ..Setup::losing()
-    };
-    let pair = Pair::with(device, setup);
-    to(&pair.b.qp, QpState::Reset);
-    pair.a.post(1, Operation::Send, (0, 8), SIGNALED);
-    retries_exceeded(&pair.a, &pair.setup, 1, &[]);
-    Ok(())
-}
-
-/// A peer whose queue pair is destroyed does not answer: RETRY_EXC within timeout × (retries + 1),
-/// then flushes (IBTA vol. 1, 9.7.6.1.3).
-pub fn a_destroyed_peer_exceeds_the_retries<D: Device>(device: &D) -> Verdict {
-    let pair = Pair::with(device, Setup::losing());
-    exchange(&pair, 0);
-    let Pair { a, b, setup } = pair;
-    let End { qp, mr, .. } = b;
-    drop(qp);
-    a.recv(7, (0, 8));
-    a.post(1, Operation::RdmaWrite(mr.remote(0)), (0, 8), UNSIGNALED);
-    a.post(2, Operation::RdmaRead(mr.remote(0)), (0, 8), UNSIGNALED);
-    retries_exceeded(&a, &setup, 1, &[2]);
-    a.expect_received(&[(7, WcStatus::WrFlushErr)]);
-    Ok(())
-}
-
-/// The same where the request was waiting for a receive, without end (IBTA vol. 1, 9.7.6.1.3).
-pub fn a_destroyed_peer_ends_a_wait_for_a_receive<D: Device>(device: &D) -> Verdict {
-    let pair = Pair::with(device, Setup::losing());
-    let (a, b) = (&pair.a, &pair.b);
-    a.post(1, Operation::Send, (0, 8), SIGNALED);
-    a.post(2, Operation::Send, (0, 8), SIGNALED);
-    a.expect_quiet();
-    assert_eq!(b.qp.state(), QpState::Rts);
-    let Pair { a, b, setup } = pair;
-    drop(b);
-    retries_exceeded(&a, &setup, 1, &[2]);
-    Ok(())
-}
-
-/// A peer in ERR does not answer (IBTA vol. 1, 10.3.1.7, 9.7.6.1.3).
-pub fn a_peer_in_error_exceeds_the_retries<D: Device>(device: &D) -> Verdict {
-    let pair = Pair::with(device, Setup::losing());
-    let (a, b) = (&pair.a, &pair.b);
-    b.recv(7, (0, 8));
-    to(&b.qp, QpState::Err);
-    b.expect_received(&[(7, WcStatus::WrFlushErr)]);
-    a.post(1, Operation::Send, (0, 8), SIGNALED);
-    retries_exceeded(a, &pair.setup, 1, &[]);
-    b.expect_quiet();
-    Ok(())
-}
-
-/// Both sides are reset and reconnected one after the other, without waiting for each other: what
-/// counts is that numbers and packet sequences match when packets flow (IBTA vol. 1, 12.9.7).
-pub fn sides_may_reconnect_one_after_the_other<D: Device>(device: &D) -> Verdict {
-    let pair = Pair::new(device);
-    let (a, b) = (&pair.a, &pair.b);
-    let write = Operation::RdmaWrite(b.mr.remote(0));
-    for round in 0..3 {
-        a.post(round, write, (0, 8), SIGNALED);
-        a.expect_sent(&[(round, WcStatus::Success)]);
-        to(&a.qp, QpState::Reset);
-        pair.connect_a();
-        to(&b.qp, QpState::Reset);
-        to_init(&b.context, &b.qp, &pair.setup);
-        let from = (address_of(&a.context), &a.qp, pair.setup.psn.0);
-        to_rtr(&b.qp, from, &pair.setup, &b.context);
-        to_rts(&b.qp, pair.setup.psn.1, &pair.setup);
-        a.recv(8, (0, 8));
-        b.post(9, Operation::Send, (0, 8), SIGNALED);
-        a.expect_received(&[(8, WcStatus::Success)]);
-        b.expect_sent(&[(9, WcStatus::Success)]);
-    }
-    Ok(())
-}
-
-/// Objects may be dropped in any order while requests wait; those that stay go on (the seam's
-/// rule for objects, `adverb_verbs::device`).
-pub fn objects_are_dropped_in_any_order_while_requests_wait<D: Device>(device: &D) -> Verdict {
-    for order in 0..5 {
-        let pair = Pair::with(device, Setup::losing());
-        let (a, b) = (&pair.a, &pair.b);
-        let other = a.another_qp(&pair.setup);
-        let third = b.another_qp(&pair.setup);
-        connect((&a.context, &other), (&b.context, &third), &pair.setup);
-        (0..5).for_each(|i| a.post(i, Operation::Send, (0, 8), SIGNALED));
-        (0..5).for_each(|i| b.post(i, Operation::Send, (0, 8), SIGNALED));
-        let sges = [b.mr.sge(0, 8).expect("within the region")];
-        third
-            .post_recv(&[RecvRequest::new(WrId(9), &sges)])
-            .expect("post a receive");
-        let setup = pair.setup;
-        let Pair { a, b, .. } = pair;
-        let End {
-            qp,
-            send_cq,
-            recv_cq,
-            mr,
-            channel,
-            pd,
-            context,
-        } = a;
-        match order {
-            0 => drop((mr, send_cq, recv_cq, channel, pd, qp, context)),
-            1 => drop((qp, mr, recv_cq, send_cq, pd, channel, context)),
-            2 => drop((context, pd, channel, send_cq, recv_cq, mr, qp)),
-            3 => drop((channel, context, mr, qp, pd, send_cq, recv_cq)),
-            _ => {
-                // The memory of requests that wait is deregistered: they fail when their turn comes.
-                drop(mr);
-                // What has left already arrives before the receive is posted, and finds none.
-                b.expect_quiet();
-                b.recv(7, (0, 8));
-                let sent = completions(&*send_cq, 5);
-                assert_eq!(sent[0].status, WcStatus::LocProtErr);
-                assert!(sent[1..].iter().all(|c| c.status == WcStatus::WrFlushErr));
-            }
-        }
-        // The pair beside it still works.
-        let request = SendRequest::new(WrId(1), Operation::Send, &[]);
-        other.post_send(&[request]).expect("post");
-        let mut came = b.received(1);
-        if order == 4 && came[0].wr_id == WrId(7) {
-            // B's requests have exceeded their retries meanwhile: that flushes its receive.
-            assert_eq!(came[0].status, WcStatus::WrFlushErr);
-            came = b.received(1);
-        }
-        assert_eq!(outcomes(&came), [(9, WcStatus::Success)]);
-        // B's waiting requests end where A's queue pair is gone.
-        if order < 4 {
-            retries_exceeded(&b, &setup, 0, &[1, 2, 3, 4]);
-        }
-    }
-    Ok(())
-}
-
-/// A context may be dropped while its objects live; they go on (the seam's rule for objects).
-pub fn a_context_is_dropped_before_its_objects<D: Device>(device: &D) -> Verdict {
-    let pair = Pair::new(device);
-    let Pair { a, b, .. } = pair;
-    let End {
-        qp,
-        send_cq,
-        recv_cq,
-        mr,
-        channel,
-        pd,
-        context,
-    } = a;
-    drop((context, pd));
-    send_cq.req_notify(NotifyOn::Any).expect("arm");
-    let sges = [mr.sge(0, 8).expect("within the region")];
-    let request = SendRequest::new(WrId(1), Operation::Send, &sges);
-    qp.post_send(&[request.with_flags(SIGNALED)]).expect("post");
-    std::thread::sleep(Duration::from_millis(5));
-    b.recv(2, (0, 8));
-    b.expect_received(&[(2, WcStatus::Success)]);
-    let event = CompletionChannel::get_event(&channel, span(PATIENCE));
-    assert_eq!(event.expect("the channel works"), Some(send_cq.id()));
-    assert_eq!(completions(&*send_cq, 1)[0].status, WcStatus::Success);
-    drop(qp);
-    assert_eq!(recv_cq.poll(&mut [Default::default()]), Ok(0));
-    Ok(())
-}
-
-/// A context closed and another opened in its place: a third that was connected to the first
-/// reaches the second (ibv_close_device(3)).
-pub fn a_device_opened_again_is_reached<D: Device>(device: &D) -> Verdict {
-    let setup = Setup::default();
-    let a = End::new(device, &setup);
-    for round in 0..4 {
-        let b = End::new(device, &setup);
-        let qp = a.another_qp(&setup);
-        connect((&a.context, &qp), (&b.context, &b.qp), &setup);
-        b.recv(round, (0, 8));
-        b.fill(BLANK);
-        let sges = [a.mr.sge(0, 8).expect("within the region")];
-        let write = Operation::RdmaWrite(b.mr.remote(8));
-        let requests = [write, Operation::Send]
-            .map(|operation| SendRequest::new(WrId(1), operation, &sges).with_flags(SIGNALED));
-        qp.post_send(&requests).expect("post");
-        a.expect_sent(&[(1, WcStatus::Success); 2]);
-        b.expect_received(&[(round, WcStatus::Success)]);
-        assert_eq!(b.bytes(0, 17), [&[0; 16][..], &[BLANK]].concat());
-    }
     Ok(())
 }
 

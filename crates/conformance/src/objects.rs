@@ -1,0 +1,126 @@
+//! The end of objects, and of the contexts that they were made in.
+
+use std::time::Duration;
+
+use adverb_verbs::{
+    CompletionChannel, CompletionQueue, Device, MemoryRegion, NotifyOn, Operation, QueuePair,
+    RecvRequest, SendRequest, WcStatus, WrId,
+};
+
+use crate::Verdict;
+use crate::lost_peer::retries_exceeded;
+use crate::pair::{
+    BLANK, End, PATIENCE, Pair, SIGNALED, Setup, completions, connect, outcomes, span,
+};
+
+/// Objects may be dropped in any order while requests wait; those that stay go on (the seam's
+/// rule for objects, `adverb_verbs::device`).
+pub fn objects_are_dropped_in_any_order_while_requests_wait<D: Device>(device: &D) -> Verdict {
+    for order in 0..5 {
+        let pair = Pair::with(device, Setup::losing());
+        let (a, b) = (&pair.a, &pair.b);
+        let other = a.another_qp(&pair.setup);
+        let third = b.another_qp(&pair.setup);
+        connect((&a.context, &other), (&b.context, &third), &pair.setup);
+        (0..5).for_each(|i| a.post(i, Operation::Send, (0, 8), SIGNALED));
+        (0..5).for_each(|i| b.post(i, Operation::Send, (0, 8), SIGNALED));
+        let sges = [b.mr.sge(0, 8).expect("within the region")];
+        third
+            .post_recv(&[RecvRequest::new(WrId(9), &sges)])
+            .expect("post a receive");
+        let setup = pair.setup;
+        let Pair { a, b, .. } = pair;
+        let End {
+            qp,
+            send_cq,
+            recv_cq,
+            mr,
+            channel,
+            pd,
+            context,
+        } = a;
+        match order {
+            0 => drop((mr, send_cq, recv_cq, channel, pd, qp, context)),
+            1 => drop((qp, mr, recv_cq, send_cq, pd, channel, context)),
+            2 => drop((context, pd, channel, send_cq, recv_cq, mr, qp)),
+            3 => drop((channel, context, mr, qp, pd, send_cq, recv_cq)),
+            _ => {
+                // The memory of requests that wait is deregistered: they fail when their turn comes.
+                drop(mr);
+                // What has left already arrives before the receive is posted, and finds none.
+                b.expect_quiet();
+                b.recv(7, (0, 8));
+                let sent = completions(&*send_cq, 5);
+                assert_eq!(sent[0].status, WcStatus::LocProtErr);
+                assert!(sent[1..].iter().all(|c| c.status == WcStatus::WrFlushErr));
+            }
+        }
+        // The pair beside it still works.
+        let request = SendRequest::new(WrId(1), Operation::Send, &[]);
+        other.post_send(&[request]).expect("post");
+        let mut came = b.received(1);
+        if order == 4 && came[0].wr_id == WrId(7) {
+            // B's requests have exceeded their retries meanwhile: that flushes its receive.
+            assert_eq!(came[0].status, WcStatus::WrFlushErr);
+            came = b.received(1);
+        }
+        assert_eq!(outcomes(&came), [(9, WcStatus::Success)]);
+        // B's waiting requests end where A's queue pair is gone.
+        if order < 4 {
+            retries_exceeded(&b, &setup, 0, &[1, 2, 3, 4]);
+        }
+    }
+    Ok(())
+}
+
+/// A context may be dropped while its objects live; they go on (the seam's rule for objects).
+pub fn a_context_is_dropped_before_its_objects<D: Device>(device: &D) -> Verdict {
+    let pair = Pair::new(device);
+    let Pair { a, b, .. } = pair;
+    let End {
+        qp,
+        send_cq,
+        recv_cq,
+        mr,
+        channel,
+        pd,
+        context,
+    } = a;
+    drop((context, pd));
+    send_cq.req_notify(NotifyOn::Any).expect("arm");
+    let sges = [mr.sge(0, 8).expect("within the region")];
+    let request = SendRequest::new(WrId(1), Operation::Send, &sges);
+    qp.post_send(&[request.with_flags(SIGNALED)]).expect("post");
+    std::thread::sleep(Duration::from_millis(5));
+    b.recv(2, (0, 8));
+    b.expect_received(&[(2, WcStatus::Success)]);
+    let event = CompletionChannel::get_event(&channel, span(PATIENCE));
+    assert_eq!(event.expect("the channel works"), Some(send_cq.id()));
+    assert_eq!(completions(&*send_cq, 1)[0].status, WcStatus::Success);
+    drop(qp);
+    assert_eq!(recv_cq.poll(&mut [Default::default()]), Ok(0));
+    Ok(())
+}
+
+/// A context closed and another opened in its place: a third that was connected to the first
+/// reaches the second (ibv_close_device(3)).
+pub fn a_device_opened_again_is_reached<D: Device>(device: &D) -> Verdict {
+    let setup = Setup::default();
+    let a = End::new(device, &setup);
+    for round in 0..4 {
+        let b = End::new(device, &setup);
+        let qp = a.another_qp(&setup);
+        connect((&a.context, &qp), (&b.context, &b.qp), &setup);
+        b.recv(round, (0, 8));
+        b.fill(BLANK);
+        let sges = [a.mr.sge(0, 8).expect("within the region")];
+        let write = Operation::RdmaWrite(b.mr.remote(8));
+        let requests = [write, Operation::Send]
+            .map(|operation| SendRequest::new(WrId(1), operation, &sges).with_flags(SIGNALED));
+        qp.post_send(&requests).expect("post");
+        a.expect_sent(&[(1, WcStatus::Success); 2]);
+        b.expect_received(&[(round, WcStatus::Success)]);
+        assert_eq!(b.bytes(0, 17), [&[0; 16][..], &[BLANK]].concat());
+    }
+    Ok(())
+}
