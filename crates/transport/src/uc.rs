@@ -252,6 +252,12 @@ impl UcQp {
         Some(length)
     }
 
+    /// Whether [`UcQp::poll_completion`] has one.
+    #[inline]
+    pub fn has_completions(&self) -> bool {
+        !self.shared.completions.is_empty()
+    }
+
     /// The next completion.
     #[inline]
     pub fn poll_completion(&mut self) -> Option<Completion> {

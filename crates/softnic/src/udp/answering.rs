@@ -36,6 +36,12 @@ enum Due {
 }
 
 impl Answering {
+    /// Whether [`Answering::keeps`] is worth a question.
+    #[inline]
+    pub(super) fn may_keep(&self, by: By) -> bool {
+        by != By::Poster || self.due == Due::Kept
+    }
+
     /// An acknowledgement is all that the queue pair has to send in turn number `turn`: whether it
     /// waits.
     pub(super) fn keeps(&mut self, by: By, turn: u64) -> bool {

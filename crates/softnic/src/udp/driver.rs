@@ -508,7 +508,8 @@ impl Driver {
             let Some(link) = self.links.get_mut(index as usize).and_then(Option::as_mut) else {
                 continue;
             };
-            if link.machine.only_acknowledges()
+            if link.answering.may_keep(by)
+                && link.machine.only_acknowledges()
                 && self.outbox.joins(link.to.ip())
                 && link.answering.keeps(by, self.turns)
             {

@@ -188,7 +188,14 @@ impl Link {
 
     /// Hands on what has completed; takes the queue pair's send queue to the error state if the
     /// transport's went.
+    #[inline]
     pub(super) fn settle(&mut self) {
+        if self.machine.has_completions() || self.machine.state() == QpState::Sqe {
+            self.hand_on();
+        }
+    }
+
+    fn hand_on(&mut self) {
         while let Some(completion) = self.machine.poll_completion() {
             match completion.queue {
                 Queue::Send => self.end_send(&completion),

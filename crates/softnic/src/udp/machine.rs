@@ -216,6 +216,15 @@ impl Machine {
         }
     }
 
+    /// Whether a completion waits.
+    #[inline]
+    pub(super) fn has_completions(&self) -> bool {
+        match self {
+            Machine::Rc(Reliable { qp, .. }) => qp.has_completions(),
+            Machine::Uc(qp) => qp.has_completions(),
+        }
+    }
+
     #[inline]
     pub(super) fn poll_completion(&mut self) -> Option<Completion> {
         match self {

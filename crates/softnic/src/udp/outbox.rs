@@ -230,7 +230,15 @@ impl Outbox {
     }
 
     /// Sends what is here.
+    #[inline]
     pub(super) fn flush(&mut self, socket: &RoceSocket) -> Room {
+        match self.count == 0 && self.impaired.is_none() {
+            true => Room::Free,
+            false => self.flush_all(socket),
+        }
+    }
+
+    fn flush_all(&mut self, socket: &RoceSocket) -> Room {
         if self.held.is_some() && self.make_way(socket) == Room::Full {
             return Room::Full;
         }
