@@ -13,7 +13,7 @@ use adverb_validate::{Budget, Completion, Experiment, Metric, Opcode, PostList, 
 use adverb_verbs::{QpType, RoleId};
 
 use super::hosts::{placements, preset};
-use super::patterns::{count, transport};
+use super::posting::{count, transport};
 use super::rpc::all_well;
 use super::{cannot, failed, no_metric, simulated, unfinished};
 

@@ -16,7 +16,7 @@ use adverb_validate::{
 use adverb_verbs::{Level, RoleId};
 
 use super::hosts::{placements, preset};
-use super::patterns::count;
+use super::posting::count;
 use super::{cannot, ended_by, failed, no_metric, simulated, unfinished};
 
 /// How long a program is measured, after half of it again to warm up; and at most, where less than

@@ -4,7 +4,9 @@ use adverb_patterns::{Load, Pattern, Places, Request};
 use adverb_validate::{Budget, Experiment, Interferer, Refusal};
 use adverb_verbs::QpType;
 
-use super::patterns::{Counted, WINDOW, figure, load, measure, posts, to_peers, transport};
+use super::measuring::{Counted, WINDOW, figure, measure, posts};
+use super::patterns::to_peers;
+use super::posting::{load, transport};
 
 /// Memory of each tenant, in pages: of a NIC that keeps 1024 translations it misses the 17.2 % that
 /// parameters.csv gives for an undisturbed one.
