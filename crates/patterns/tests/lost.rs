@@ -5,90 +5,31 @@ mod common;
 use std::cell::Cell;
 use std::sync::atomic::AtomicU64;
 
-use adverb_hwmodel::{ModelChannel, ModelContext, ModelCq, ModelMr, ModelStation};
+use adverb_hwmodel::ModelStation;
 use adverb_patterns::{
     Asking, Clients, Pace, PatternError, Posting, Rpc, Schedule, Service, Serving, Timing, run_rpc,
 };
-use adverb_units::{CpuTime, Span, Time};
-use adverb_verbs::{
-    CqId, MemoryAccessError, OutOfBandError, RoleId, Station, WaitError, Work, WorkCompletion,
-};
+use adverb_units::Span;
+use adverb_verbs::{Guard, Guarded, RoleId, Station, WaitError};
 use common::on_model;
 
-/// A station whose role falls asleep for good after so many waits.
+/// A role that falls asleep for good after so many waits.
 struct Dozing<'s, 'y> {
     station: &'s ModelStation<'y>,
     waits: Cell<u32>,
 }
 
-impl Dozing<'_, '_> {
-    fn doze(&self) {
+impl Guard for Dozing<'_, '_> {
+    fn wait<R>(
+        &self,
+        patience: Span,
+        mut wait: impl FnMut(Span) -> Result<R, WaitError>,
+    ) -> Result<R, WaitError> {
         self.waits.set(self.waits.get().saturating_sub(1));
         if self.waits.get() == 0 {
             self.station.sleep(Span::from_secs(60));
         }
-    }
-}
-
-impl Station for Dozing<'_, '_> {
-    type Context = ModelContext;
-
-    fn context(&self) -> &ModelContext {
-        self.station.context()
-    }
-    fn now(&self) -> Time {
-        self.station.now()
-    }
-    fn clock_cost(&self) -> Span {
-        self.station.clock_cost()
-    }
-    fn cpu(&self) -> CpuTime {
-        self.station.cpu()
-    }
-    fn spin(
-        &self,
-        cq: &ModelCq,
-        into: &mut [WorkCompletion],
-        patience: Span,
-    ) -> Result<usize, WaitError> {
-        self.doze();
-        self.station.spin(cq, into, patience)
-    }
-    fn spin_memory(
-        &self,
-        mr: &ModelMr,
-        offset: u64,
-        value: u8,
-        patience: Span,
-    ) -> Result<(), WaitError> {
-        self.station.spin_memory(mr, offset, value, patience)
-    }
-    fn spin_on<R>(
-        &self,
-        mr: &ModelMr,
-        patience: Span,
-        look: impl FnMut() -> Result<Option<R>, MemoryAccessError>,
-    ) -> Result<R, WaitError> {
-        self.doze();
-        self.station.spin_on(mr, patience, look)
-    }
-    fn wait_event(&self, channel: &ModelChannel, patience: Span) -> Result<CqId, WaitError> {
-        self.station.wait_event(channel, patience)
-    }
-    fn sleep(&self, span: Span) {
-        self.station.sleep(span);
-    }
-    fn compute(&self, span: Span) {
-        self.station.compute(span);
-    }
-    fn account(&self, work: Work) {
-        self.station.account(work);
-    }
-    fn send(&self, to: RoleId, message: &[u8]) -> Result<(), OutOfBandError> {
-        self.station.send(to, message)
-    }
-    fn receive(&self, from: RoleId, patience: Span) -> Result<Vec<u8>, OutOfBandError> {
-        self.station.receive(from, patience)
+        wait(patience)
     }
 }
 
@@ -118,10 +59,11 @@ fn a_client_whose_answers_do_not_come_says_how_many_it_misses() {
                 measured: Span::from_ms(1),
             };
             let waits = if role == RoleId(0) { 40 } else { u32::MAX };
-            let station = Dozing {
+            let dozing = Dozing {
                 station,
                 waits: Cell::new(waits),
             };
+            let station = Guarded::new(station, dozing);
             run_rpc(&station, &rpc, role, &AtomicU64::new(0), schedule)
         });
         match ended.remove(1) {

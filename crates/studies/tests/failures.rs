@@ -6,99 +6,43 @@ mod common;
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-use adverb_host::{HostStation, Link};
+use adverb_host::Link;
 use adverb_results::{Completion, Opcode};
-use adverb_softnic::{SoftChannel, SoftContext, SoftCq, SoftMr};
 use adverb_studies::{
     ACTIVE, CellSpec, Fault, Length, PASSIVE, Phase, Request, RunError, Side, run_active,
     run_passive,
 };
-use adverb_units::{Bytes, CpuTime, Span, Time};
-use adverb_verbs::{
-    CqId, MemoryAccessError, OutOfBandError, PollError, RoleId, Station, WaitError, WorkCompletion,
-};
+use adverb_units::{Bytes, Span};
+use adverb_verbs::{Guard, Guarded, PollError, WaitError};
 use common::{run_each, station};
 
-/// A station whose device stops giving completions after so many waits.
+/// A device that stops giving completions after so many waits.
 struct Failing {
-    station: HostStation<SoftContext>,
     waits_left: Cell<u32>,
 }
 
 impl Failing {
-    fn after(waits: u32, station: HostStation<SoftContext>) -> Self {
+    fn after(waits: u32) -> Self {
         Failing {
-            station,
             waits_left: Cell::new(waits),
         }
     }
+}
 
-    fn wait<R>(&self, go_on: impl FnOnce() -> Result<R, WaitError>) -> Result<R, WaitError> {
+impl Guard for Failing {
+    fn wait<R>(
+        &self,
+        patience: Span,
+        mut wait: impl FnMut(Span) -> Result<R, WaitError>,
+    ) -> Result<R, WaitError> {
         let left = self.waits_left.get();
         self.waits_left.set(left.saturating_sub(1));
         if left > 0 {
-            return go_on();
+            return wait(patience);
         }
         Err(WaitError::Poll(PollError::Device(
             "it fell asleep".to_owned(),
         )))
-    }
-}
-
-impl Station for Failing {
-    type Context = SoftContext;
-
-    fn context(&self) -> &SoftContext {
-        self.station.context()
-    }
-    fn now(&self) -> Time {
-        self.station.now()
-    }
-    fn clock_cost(&self) -> Span {
-        self.station.clock_cost()
-    }
-    fn cpu(&self) -> CpuTime {
-        self.station.cpu()
-    }
-    fn spin(
-        &self,
-        cq: &SoftCq,
-        into: &mut [WorkCompletion],
-        patience: Span,
-    ) -> Result<usize, WaitError> {
-        self.wait(|| self.station.spin(cq, into, patience))
-    }
-    fn spin_memory(
-        &self,
-        mr: &SoftMr,
-        offset: u64,
-        value: u8,
-        patience: Span,
-    ) -> Result<(), WaitError> {
-        self.wait(|| self.station.spin_memory(mr, offset, value, patience))
-    }
-    fn spin_on<R>(
-        &self,
-        mr: &SoftMr,
-        patience: Span,
-        look: impl FnMut() -> Result<Option<R>, MemoryAccessError>,
-    ) -> Result<R, WaitError> {
-        self.wait(|| self.station.spin_on(mr, patience, look))
-    }
-    fn wait_event(&self, channel: &SoftChannel, patience: Span) -> Result<CqId, WaitError> {
-        self.wait(|| self.station.wait_event(channel, patience))
-    }
-    fn sleep(&self, span: Span) {
-        self.station.sleep(span);
-    }
-    fn compute(&self, span: Span) {
-        self.station.compute(span);
-    }
-    fn send(&self, to: RoleId, message: &[u8]) -> Result<(), OutOfBandError> {
-        self.station.send(to, message)
-    }
-    fn receive(&self, from: RoleId, patience: Span) -> Result<Vec<u8>, OutOfBandError> {
-        self.station.receive(from, patience)
     }
 }
 
@@ -109,14 +53,14 @@ fn fails_in_the_middle(spec: &CellSpec, failing: Side) -> (RunError, RunError) {
     let start = Instant::now();
     let errors = std::thread::scope(|scope| {
         let passive = scope.spawn(|| {
-            run_passive(
-                &Failing::after(waits(Side::Passive), station(ACTIVE, to_active)),
-                spec,
-            )
+            let station = station(ACTIVE, to_active);
+            let failing = Failing::after(waits(Side::Passive));
+            run_passive(&Guarded::new(&station, failing), spec)
         });
-        let station = Failing::after(waits(Side::Active), station(PASSIVE, to_passive));
+        let station = station(PASSIVE, to_passive);
+        let failing = Failing::after(waits(Side::Active));
         (
-            run_active(&station, spec).unwrap_err(),
+            run_active(&Guarded::new(&station, failing), spec).unwrap_err(),
             passive.join().unwrap().unwrap_err(),
         )
     });

@@ -10,7 +10,8 @@
 //!   devices decide by and explain refusals with;
 //! * [`srq`]: shared receive queues and the events that belong to them;
 //! * the traits: [`device`] (what a device does) and [`station`] (what a role stands on: its
-//!   device, clock, CPU account and out-of-band channel);
+//!   device, clock, CPU account and out-of-band channel), and [`guarded`] (a station whose waits pass
+//!   somebody else);
 //! * errors by operation: [`error`].
 //!
 //! Every wait of a program goes through [`Station`]: in virtual time that is where its coroutine
@@ -22,6 +23,7 @@ pub mod completion;
 pub mod connect;
 pub mod device;
 pub mod error;
+pub mod guarded;
 pub mod ids;
 pub mod qp;
 pub mod srq;
@@ -42,6 +44,7 @@ pub use error::{
     CreateError, McastError, MemoryAccessError, ModifyQpError, ModifySrqError, OpenError,
     PollError, PostError, PostErrorCause, QuerySrqError, RegisterError, Unsupported,
 };
+pub use guarded::{Guard, Guarded};
 pub use ids::{CqId, Gid, Imm, Lid, Lkey, PortNum, Psn, Qpn, Rkey, SrqId, WrId};
 pub use qp::{
     AckTimeout, AddressVector, QpAttr, QpAttrMask, QpState, QpType, RetryCount, RnrTimer,

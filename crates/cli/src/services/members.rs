@@ -10,7 +10,7 @@ use adverb_host::{HostStation, Link, usable_cores};
 use adverb_hwmodel::{Cluster, Placement};
 use adverb_patterns::{PatternError, Schedule};
 use adverb_sim::{Budget, Outcome, Resource, Returned};
-use adverb_verbs::{self as verbs, Device, RoleId};
+use adverb_verbs::{self as verbs, Device, Guarded, RoleId};
 use anyhow::{Context, anyhow, bail};
 
 use crate::device::DeviceChoice;
@@ -19,7 +19,7 @@ use crate::interrupt::Interrupt;
 use crate::model::Hardware;
 
 use super::program::Program;
-use super::stopping::Stoppable;
+use super::stopping::UntilStopped;
 
 /// Threads of a program on a real device at most: each spins on a core, or waits for its turn there.
 const MOST_THREADS: u32 = 256;
@@ -114,7 +114,7 @@ where
         let (device, program, stop) = (device.clone(), program.clone(), Arc::clone(&stop));
         let body = move || -> anyhow::Result<P::Tally> {
             let station = HostStation::new(device.open()?, links).sharing_core(shares_core);
-            Ok(program.run(&Stoppable::new(&station, &stop), role, schedule)?)
+            Ok(program.run(&Guarded::new(&station, UntilStopped(&stop)), role, schedule)?)
         };
         let thread = std::thread::Builder::new().name(role.to_string());
         threads.push(thread.spawn(body).context("cannot start a thread")?);

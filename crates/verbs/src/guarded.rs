@@ -1,0 +1,135 @@
+//! A station beside another: one that has a word in each of its waits.
+
+use adverb_units::{Span, Time};
+
+use crate::{
+    Context, CpuTime, CqId, MemoryAccessError, OutOfBandError, RoleId, Station, WaitError, Work,
+    WorkCompletion,
+};
+
+/// Has a word in the waits of a [`Guarded`] station.
+pub trait Guard {
+    /// Waits by `wait`, which takes its patience; it may be called often, or not at all.
+    ///
+    /// # Errors
+    /// Those of `wait`, or the guard's own.
+    fn wait<R>(
+        &self,
+        patience: Span,
+        wait: impl FnMut(Span) -> Result<R, WaitError>,
+    ) -> Result<R, WaitError>;
+
+    /// The same of a wait for another role's message.
+    ///
+    /// # Errors
+    /// Those of `receive`, or the guard's own.
+    fn receive(
+        &self,
+        patience: Span,
+        mut receive: impl FnMut(Span) -> Result<Vec<u8>, OutOfBandError>,
+    ) -> Result<Vec<u8>, OutOfBandError> {
+        receive(patience)
+    }
+}
+
+/// A station whose waits pass a guard. All else is the station's own.
+#[derive(Debug)]
+pub struct Guarded<'s, S, G> {
+    station: &'s S,
+    guard: G,
+}
+
+impl<'s, S: Station, G: Guard> Guarded<'s, S, G> {
+    /// `station`, whose waits pass `guard`.
+    pub fn new(station: &'s S, guard: G) -> Self {
+        Guarded { station, guard }
+    }
+}
+
+impl<S: Station, G: Guard> Station for Guarded<'_, S, G> {
+    type Context = S::Context;
+
+    fn context(&self) -> &S::Context {
+        self.station.context()
+    }
+
+    #[inline]
+    fn now(&self) -> Time {
+        self.station.now()
+    }
+
+    fn clock_cost(&self) -> Span {
+        self.station.clock_cost()
+    }
+
+    fn cpu(&self) -> CpuTime {
+        self.station.cpu()
+    }
+
+    #[inline]
+    fn spin(
+        &self,
+        cq: &<S::Context as Context>::Cq,
+        into: &mut [WorkCompletion],
+        patience: Span,
+    ) -> Result<usize, WaitError> {
+        self.guard
+            .wait(patience, |patience| self.station.spin(cq, into, patience))
+    }
+
+    #[inline]
+    fn spin_memory(
+        &self,
+        mr: &<S::Context as Context>::Mr,
+        offset: u64,
+        value: u8,
+        patience: Span,
+    ) -> Result<(), WaitError> {
+        self.guard.wait(patience, |patience| {
+            self.station.spin_memory(mr, offset, value, patience)
+        })
+    }
+
+    #[inline]
+    fn spin_on<R>(
+        &self,
+        mr: &<S::Context as Context>::Mr,
+        patience: Span,
+        mut look: impl FnMut() -> Result<Option<R>, MemoryAccessError>,
+    ) -> Result<R, WaitError> {
+        self.guard.wait(patience, |patience| {
+            self.station.spin_on(mr, patience, &mut look)
+        })
+    }
+
+    fn wait_event(
+        &self,
+        channel: &<S::Context as Context>::Channel,
+        patience: Span,
+    ) -> Result<CqId, WaitError> {
+        self.guard.wait(patience, |patience| {
+            self.station.wait_event(channel, patience)
+        })
+    }
+
+    fn sleep(&self, span: Span) {
+        self.station.sleep(span);
+    }
+
+    fn compute(&self, span: Span) {
+        self.station.compute(span);
+    }
+
+    fn account(&self, work: Work) {
+        self.station.account(work);
+    }
+
+    fn send(&self, to: RoleId, message: &[u8]) -> Result<(), OutOfBandError> {
+        self.station.send(to, message)
+    }
+
+    fn receive(&self, from: RoleId, patience: Span) -> Result<Vec<u8>, OutOfBandError> {
+        self.guard
+            .receive(patience, |patience| self.station.receive(from, patience))
+    }
+}
