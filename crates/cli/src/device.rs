@@ -8,7 +8,7 @@ use std::str::FromStr;
 use adverb_host::Machine;
 use adverb_ibverbs::{Connecting, GidChoice, VerbsDevice};
 use adverb_results::{DeviceKind, DeviceRef, Impairment, Site};
-use adverb_softnic::{Impairment as PortImpairment, SoftDevice};
+use adverb_softnic::SoftDevice;
 use adverb_verbs::{Context, Device, DeviceCaps, PortCaps, PortNum};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -48,7 +48,7 @@ impl SoftAddress {
     ///
     /// # Errors
     /// It has no UDP port, or is at no address yet.
-    pub(crate) fn impaired(self, how: PortImpairment) -> anyhow::Result<SoftDevice> {
+    pub(crate) fn impaired(self, how: Impairment) -> anyhow::Result<SoftDevice> {
         match self {
             SoftAddress::At(ip) => Ok(SoftDevice::impaired_at(ip, how)),
             SoftAddress::None | SoftAddress::Met => {

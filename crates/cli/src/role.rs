@@ -6,7 +6,6 @@ use std::os::fd::AsFd;
 
 use adverb_host::{HostStation, Link, die_with_parent, pin};
 use adverb_results::Impairment;
-use adverb_softnic::Impairment as PortImpairment;
 use adverb_studies::{Fault, RunError, run_active, run_passive};
 use adverb_units::Span;
 use adverb_verbs::{self as verbs, Counters, Device, Station};
@@ -79,20 +78,11 @@ fn answer(side: Side) -> anyhow::Result<Answer> {
 }
 
 /// What a side's port does to packets: to others than the other side's.
-fn of_side(impairment: &Impairment, side: Side) -> PortImpairment {
-    let Impairment {
-        loss,
-        duplicate,
-        reorder,
-        corrupt,
-        seed,
-    } = *impairment;
-    PortImpairment {
-        loss,
-        duplicate,
-        reorder,
-        corrupt,
-        seed: seed.wrapping_mul(2).wrapping_add(side.role().0.into()),
+fn of_side(impairment: &Impairment, side: Side) -> Impairment {
+    let seed = impairment.seed.wrapping_mul(2);
+    Impairment {
+        seed: seed.wrapping_add(side.role().0.into()),
+        ..*impairment
     }
 }
 

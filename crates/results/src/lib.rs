@@ -7,7 +7,6 @@
 
 mod figure;
 mod file;
-mod impairment;
 mod latency;
 mod metrics;
 mod names;
@@ -18,12 +17,11 @@ mod table;
 #[cfg(test)]
 mod testing;
 
-pub use adverb_units::CpuTime;
+pub use adverb_units::{CpuTime, Impairment};
 pub use figure::{FigureId, ParseFigureIdError};
 pub use file::{
     CutLine, RESULTS_CSV, RESULTS_JSONL, ReadError, ReadOutcome, WriteError, Writer, read_records,
 };
-pub use impairment::Impairment;
 pub use latency::{HistogramError, LatencyRecorder};
 pub use metrics::{RepetitionSample, Usage};
 pub use published::{PublishedPoint, PublishedQuantity};

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use adverb_units::Bytes;
+use adverb_units::{Bytes, Impairment};
 use adverb_verbs::{
     AccessFlags, AddressHandle, AddressVector, AhRef, AsyncEvent, AtomicCap, Context, Counters,
     CreateError, Device, DeviceCaps, DeviceName, Gid, GidType, Lid, LinkLayer, OpenError, PathMtu,
@@ -21,7 +21,7 @@ use crate::port::Port;
 use crate::qp::SoftQp;
 use crate::quiesce;
 use crate::srq::SoftSrq;
-use crate::udp::{Impairment, Udp, UdpAddress, Wiring, ip_of};
+use crate::udp::{Udp, UdpAddress, Wiring, ip_of};
 
 /// Longest message, as of InfiniBand (IBTA vol. 1, 9.7.7: 2^31 bytes).
 pub(crate) const MAX_MESSAGE: Bytes = Bytes::new(1 << 31);

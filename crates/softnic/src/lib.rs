@@ -66,4 +66,3 @@ pub use qp::SoftQp;
 pub use srq::SoftSrq;
 #[cfg(feature = "testing")]
 pub use udp::Fate;
-pub use udp::Impairment;

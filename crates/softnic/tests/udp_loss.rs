@@ -8,8 +8,8 @@ mod common;
 
 use std::time::{Duration, Instant};
 
-use adverb_softnic::{Impairment, SoftQp};
-use adverb_units::{Bytes, Probability};
+use adverb_softnic::SoftQp;
+use adverb_units::{Bytes, Impairment, Probability};
 use adverb_verbs::{
     Comparison, MemoryRegion, Operation, PathMtu, QueuePair, RecvRequest, SendFlags, SendRequest,
     WcOpcode, WcStatus, WorkCompletion, WrId,

@@ -9,8 +9,8 @@ mod common;
 
 use std::time::{Duration, Instant};
 
-use adverb_softnic::{Impairment, SoftAh, SoftQp};
-use adverb_units::{Bytes, Probability};
+use adverb_softnic::{SoftAh, SoftQp};
+use adverb_units::{Bytes, Impairment, Probability};
 use adverb_verbs::{
     AddressHandle, Context, Destination, MemoryRegion, Operation, PathMtu, PortNum, Psn, QpAttr,
     QpCaps, QpInit, QpState, QpType, QueuePair, RecvRequest, SendFlags, SendRequest, WcStatus,

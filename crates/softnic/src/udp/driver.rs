@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use adverb_transport::{Beginning, Counters as LinkCounters, DropReason, Patience, UdDestination};
-use adverb_units::{Span, Time};
+use adverb_units::{Impairment, Span, Time};
 use adverb_verbs::{PathMtu, Qpn, RnrTimer, SendRequest, WcStatus};
 use adverb_wire::bth::BthView;
 use adverb_wire::frame::Flow;
@@ -17,7 +17,7 @@ use super::answering::By;
 use super::datagram_table::DatagramTable;
 use super::datagrams::{Outgoing, Target};
 use super::drops::{Drop, Drops};
-use super::impairment::{self, Impaired, Impairment};
+use super::impairment::{self, Impaired};
 use super::inbox::{self, Datagram, Icrc, Inbox};
 use super::link::{Link, Peer, Sending, send_work};
 use super::memory::Regions;

@@ -5,25 +5,10 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use adverb_units::Probability;
+use adverb_units::Impairment;
 use adverb_verbs::Counters;
 use rand_chacha::ChaCha8Rng;
 use rand_core::{RngCore, SeedableRng};
-
-/// How often a port does what to a packet that it sends. All zero: to none.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Impairment {
-    /// It is not sent.
-    pub loss: Probability,
-    /// It is sent twice.
-    pub duplicate: Probability,
-    /// It is sent behind up to three of those that follow it, or a millisecond later.
-    pub reorder: Probability,
-    /// One of its bits changes, which its ICRC shows.
-    pub corrupt: Probability,
-    /// Of the random numbers: which packets it meets, by their count.
-    pub seed: u64,
-}
 
 /// A packet that is reordered leaves behind so many others at most.
 const FARTHEST: u64 = 3;
@@ -157,6 +142,8 @@ fn below(random: &mut ChaCha8Rng, bound: u64) -> u64 {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use adverb_units::Probability;
+
     use super::*;
 
     const PACKETS: usize = 10_000;

@@ -46,7 +46,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
 pub(crate) use adverb_transport::{Beginning, Patience};
-use adverb_units::Time;
+use adverb_units::{Impairment, Time};
 use adverb_verbs::{Counters, Gid, OpenError, PathMtu, Qpn, RnrTimer, SendRequest, WcStatus};
 use adverb_wire::frame::Addresses;
 use adverb_wire::ipv4::Unseen;
@@ -59,7 +59,6 @@ pub(crate) use driver::Turn;
 use driver::{Driver, Left};
 use groups::Joined;
 pub(crate) use groups::ReachError;
-pub use impairment::Impairment;
 pub(crate) use link::{Peer, Sending};
 #[cfg(feature = "testing")]
 pub use mangle::Fate;

@@ -4,11 +4,12 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 
 use adverb_transport::{PACKET_SPACE, PacketBuffer};
+use adverb_units::Impairment;
 use adverb_wire::frame::Flow;
 use adverb_wire::icrc;
 use adverb_wire::ipv4::{Fragmentation, Unseen};
 
-use super::impairment::{Impaired, Impairment, Passage};
+use super::impairment::{Impaired, Passage};
 use super::socket::{RoceSocket, never_cuts};
 
 /// Longest batch: that of an IP packet, less its headers.

@@ -8,8 +8,8 @@ use std::os::fd::AsFd;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use adverb_softnic::{Fate, Impairment, SoftDevice, SoftQp};
-use adverb_units::Bytes;
+use adverb_softnic::{Fate, SoftDevice, SoftQp};
+use adverb_units::{Bytes, Impairment};
 use adverb_verbs::{
     AckTimeout, AddressVector, Context, Device, Gid, Lid, ModifyQpError, PathMtu, PortNum, Psn,
     QpAttr, QpCaps, QpInit, QpState, QpType, Qpn, QueuePair, RetryCount,

@@ -1,21 +1,22 @@
-//! What a UDP port did on purpose to the packets that it sent, in the words of `tc-netem`.
+//! What a port does on purpose to the packets that it sends, in the words of `tc-netem`: how often.
 
 use std::fmt;
 
-use adverb_units::Probability;
 use serde::{Deserialize, Serialize};
 
-/// How often packets suffered what, on both sides. All zero: never, on a way that is the same else.
+use crate::Probability;
+
+/// How often a packet that is sent suffers what. All zero: never, on a way that is the same else.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Impairment {
-    /// Packets that were not sent.
+    /// It is not sent.
     pub loss: Probability,
-    /// Packets that were sent twice.
+    /// It is sent twice.
     pub duplicate: Probability,
-    /// Packets that were sent behind some of those that followed them.
+    /// It is sent behind some of those that follow it.
     pub reorder: Probability,
-    /// Packets of which a bit was changed.
+    /// One of its bits changes.
     pub corrupt: Probability,
     /// Of the random numbers that decide which packets these are.
     pub seed: u64,
