@@ -6,7 +6,6 @@ use adverb_host::{OtherWork, usable_cores};
 use serde::{Deserialize, Serialize};
 
 use crate::device::DeviceChoice;
-use crate::record::Bed;
 use crate::terminal;
 
 /// Share of a machine's CPU time that other programs may use before it is said.
@@ -22,15 +21,6 @@ impl Beside {
             DeviceChoice::Model(_) => None,
             DeviceChoice::Soft(_) | DeviceChoice::Verbs(_) => OtherWork::from_now(),
         })
-    }
-
-    /// From now on, of what `bed` measures; nothing where a server on this machine takes part, whose work
-    /// is like that of any other program.
-    pub(crate) fn of(bed: &Bed) -> Self {
-        match bed {
-            Bed::Pair(pair) if !pair.is_served_here() => Beside(OtherWork::from_now()),
-            Bed::Pair(_) | Bed::Model(_) => Beside(None),
-        }
     }
 
     /// Warns where they did.

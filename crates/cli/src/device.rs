@@ -13,7 +13,7 @@ use adverb_verbs::{Context, Device, DeviceCaps, PortCaps, PortNum};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::args::DevicesArgs;
+use crate::args::{DevicesArgs, Format};
 use crate::failure::one_line;
 use crate::model::{self, Hardware, PresetChoice};
 use crate::terminal;
@@ -372,19 +372,19 @@ pub(crate) fn list(args: &DevicesArgs) -> anyhow::Result<()> {
     let mut out = terminal::stdout();
     if let Some(device) = &args.device {
         let info = DeviceInfo::query(device)?;
-        if args.json {
+        if args.format == Format::Json {
             writeln!(out, "{}", info.json())?;
         } else {
             info.print(&mut out)?;
         }
         return Ok(());
     }
-    list_real(&mut out, args.json)?;
-    list_models(&mut out, args.json)
+    list_real(&mut out, args.format)?;
+    list_models(&mut out, args.format)
 }
 
 /// The devices of this machine, with what they can do.
-fn list_real(out: &mut impl Write, as_json: bool) -> anyhow::Result<()> {
+fn list_real(out: &mut impl Write, format: Format) -> anyhow::Result<()> {
     let (choices, missing) = match adverb_ibverbs::devices() {
         Ok(devices) => (devices, None),
         Err(e) => (Vec::new(), Some(e)),
@@ -392,16 +392,16 @@ fn list_real(out: &mut impl Write, as_json: bool) -> anyhow::Result<()> {
     let choices = choices.into_iter().map(DeviceChoice::Verbs);
     for device in std::iter::once(DeviceChoice::SOFT).chain(choices) {
         match DeviceInfo::query(&device) {
-            Ok(info) if as_json => writeln!(out, "{}", info.json())?,
+            Ok(info) if format == Format::Json => writeln!(out, "{}", info.json())?,
             Ok(info) => {
                 info.print(out)?;
                 writeln!(out)?;
             }
-            Err(e) if as_json => writeln!(out, "{}", unusable(&device, &e))?,
+            Err(e) if format == Format::Json => writeln!(out, "{}", unusable(&device, &e))?,
             Err(e) => writeln!(out, "{device}\n  {}\n", one_line(&e))?,
         }
     }
-    if let Some(why) = missing.filter(|_| !as_json) {
+    if let Some(why) = missing.filter(|_| format == Format::Text) {
         writeln!(out, "No device behind libibverbs: {why}.")?;
         writeln!(out, "`adverb doctor` says more.\n")?;
     }
@@ -409,8 +409,8 @@ fn list_real(out: &mut impl Write, as_json: bool) -> anyhow::Result<()> {
 }
 
 /// The hardware that the model can be, one line each.
-fn list_models(out: &mut impl Write, as_json: bool) -> anyhow::Result<()> {
-    if as_json {
+fn list_models(out: &mut impl Write, format: Format) -> anyhow::Result<()> {
+    if format == Format::Json {
         for hardware in Hardware::all().filter(Hardware::is_nic) {
             writeln!(out, "{}", DeviceInfo::of_model(&hardware)?.json())?;
         }

@@ -8,7 +8,7 @@ use adverb_doctor::{Finding, Machine, Process, Scope, Verdict, counted, examine,
 use clap::builder::styling::{AnsiColor, Style};
 use serde_json::json;
 
-use crate::args::DoctorArgs;
+use crate::args::{DoctorArgs, Format};
 use crate::device::DeviceChoice;
 use crate::failure::Usage;
 use crate::terminal;
@@ -22,7 +22,7 @@ pub(crate) fn run(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
     let scope = args.device.as_ref().map_or(Ok(Scope::All), scope)?;
     let findings = examine(&machine, &scope).map_err(|e| Usage(format!("--device: {e}")))?;
     let mut out = terminal::stdout();
-    if args.json {
+    if args.format == Format::Json {
         writeln!(out, "{}", json(&findings))?;
     } else {
         let width = textwrap::termwidth().min(MAX_WIDTH);

@@ -182,8 +182,17 @@ impl Folder {
     }
 }
 
+/// How the measuring of a folder's records ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// With the last cell, or nobody knows.
+    Whole,
+    /// Before it.
+    Cut,
+}
+
 /// Writes report and table of the records in a folder.
-pub(crate) fn render(dir: &Path, interrupted: bool) -> anyhow::Result<Rendered> {
+pub(crate) fn render(dir: &Path, ending: Ending) -> anyhow::Result<Rendered> {
     let (records, warnings) = read(dir, "this")?;
     let mut csv = Vec::new();
     write_csv(&records, &mut csv).context("cannot make the table")?;
@@ -195,7 +204,7 @@ pub(crate) fn render(dir: &Path, interrupted: bool) -> anyhow::Result<Rendered> 
         command: study.as_ref().map(Meta::command_line),
         profile: study.as_ref().map(|meta| meta.profile.to_string()),
         planned_cells: study.as_ref().map(|meta| meta.planned.len()),
-        interrupted,
+        interrupted: ending == Ending::Cut,
         generated: Some(now_rfc3339()),
         warnings,
         folders: Vec::new(),

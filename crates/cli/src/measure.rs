@@ -6,7 +6,7 @@ use adverb_results::{Outcome, Record};
 use adverb_studies::CellSpec;
 use anyhow::bail;
 
-use crate::args::{BlastArgs, MeasureArgs, PingArgs};
+use crate::args::{BlastArgs, Format, MeasureArgs, PingArgs};
 use crate::busy::Beside;
 use crate::device::{DeviceChoice, DeviceInfo};
 use crate::failure::Usage;
@@ -40,23 +40,26 @@ fn run(
         _ => Bed::Pair(Box::new(pair(args, &info, &cells)?)),
     };
     let interrupt = Interrupt::listen()?;
-    let beside = Beside::of(&bed);
+    let beside = (!bed.is_served_here()).then(|| Beside::from_now(&device));
     let mut recorder = Recorder::new(bed, &cells)?;
+    let mut rows = Rows::new(args.format);
     recorder.in_order(&cells, &interrupt, |measured| {
-        for (index, spec) in cells.iter().enumerate() {
+        for spec in &cells {
             let record = match measured()? {
                 Measured::Record(record) => record,
                 Measured::Interrupted => bail!("interrupted"),
                 Measured::NoPeer(reason) => bail!("{}: {reason}", spec.id),
             };
-            print(&record, args.json, index == 0)?;
+            rows.print(&record)?;
             if let Outcome::Failed { reason } = record.outcome {
                 bail!("{}: {reason}", spec.id);
             }
         }
         Ok(())
     })?;
-    beside.warn();
+    if let Some(beside) = beside {
+        beside.warn();
+    }
     Ok(())
 }
 
@@ -74,17 +77,32 @@ fn pair(args: &MeasureArgs, info: &DeviceInfo, cells: &[CellSpec]) -> anyhow::Re
     Ok(Pair::new(device, cores, Some(peer)))
 }
 
-/// A row, with title and header before the first one. A failed cell is only an error, and a record.
-fn print(record: &Record, as_json: bool, is_first: bool) -> anyhow::Result<()> {
-    let mut out = terminal::stdout();
-    if as_json {
-        writeln!(out, "{}", serde_json::to_string(record)?)?;
-    } else if record.outcome == Outcome::Ok {
-        if is_first {
-            writeln!(out, "{}", table::title(record))?;
-            writeln!(out, "{}", table::header())?;
+/// Prints records as they come: objects, or rows below one title and header. A failed cell is only an
+/// error, and a record.
+struct Rows {
+    format: Format,
+    has_title: bool,
+}
+
+impl Rows {
+    fn new(format: Format) -> Self {
+        Rows {
+            format,
+            has_title: false,
         }
-        writeln!(out, "{}", table::row(record))?;
     }
-    Ok(out.flush()?)
+
+    fn print(&mut self, record: &Record) -> anyhow::Result<()> {
+        let mut out = terminal::stdout();
+        if self.format == Format::Json {
+            writeln!(out, "{}", serde_json::to_string(record)?)?;
+        } else if record.outcome == Outcome::Ok {
+            if !std::mem::replace(&mut self.has_title, true) {
+                writeln!(out, "{}", table::title(record))?;
+                writeln!(out, "{}", table::header())?;
+            }
+            writeln!(out, "{}", table::row(record))?;
+        }
+        Ok(out.flush()?)
+    }
 }

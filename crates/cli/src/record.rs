@@ -23,6 +23,13 @@ pub(crate) enum Bed {
     Model(Box<Hardware>),
 }
 
+impl Bed {
+    /// Whether a server on this machine takes part: its work is like that of any other program.
+    pub(crate) fn is_served_here(&self) -> bool {
+        matches!(self, Bed::Pair(pair) if pair.is_served_here())
+    }
+}
+
 /// Measures cells on one device and places.
 pub(crate) struct Recorder {
     usual: Medium,

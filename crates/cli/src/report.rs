@@ -8,13 +8,13 @@ use anyhow::{Context, bail};
 
 use crate::args::ReportArgs;
 use crate::failure::Usage;
-use crate::folder;
+use crate::folder::{self, Ending};
 use crate::terminal;
 
 /// Renders, says where, and shows it where asked.
 pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<()> {
     let rendered = match (&args.dirs[..], &args.out) {
-        ([dir], None) => folder::render(dir, false)?,
+        ([dir], None) => folder::render(dir, Ending::Whole)?,
         (dirs, Some(out)) => folder::render_together(dirs, out)?,
         (dirs, None) => {
             return Err(Usage(format!(

@@ -12,11 +12,11 @@ use adverb_verbs::PathMtu;
 use anyhow::{Context, bail};
 use serde_json::json;
 
-use crate::args::{ProfileChoice, StudyArgs};
+use crate::args::{Format, ProfileChoice, StudyArgs};
 use crate::busy::Busy;
 use crate::device::{DeviceChoice, DeviceInfo};
 use crate::failure::Usage;
-use crate::folder::{self, Folder, Meta, Rendered};
+use crate::folder::{self, Ending, Folder, Meta, Rendered};
 use crate::interrupt::Interrupt;
 use crate::model::{self, Hardware};
 use crate::pair::{Cores, Pair};
@@ -71,7 +71,7 @@ pub(crate) fn run(args: &StudyArgs) -> anyhow::Result<ExitCode> {
     }
     folder.write_meta(&meta)?;
     measure(&cells, writer, &mut recorder, &interrupt, &mut tally)?;
-    conclude(&out, &tally, args.json)
+    conclude(&out, &tally, args.format)
 }
 
 /// A study whose places are known.
@@ -278,6 +278,13 @@ impl Tally {
     }
 
     /// Cells that are not there and did not fail.
+    const fn ending(&self) -> Ending {
+        match self.cut {
+            Some(_) => Ending::Cut,
+            None => Ending::Whole,
+        }
+    }
+
     const fn missing(&self) -> usize {
         self.planned - self.skipped - self.ok - self.failed
     }
@@ -320,7 +327,7 @@ fn measure(
 }
 
 /// Writes the report of what is there, says how the study ended.
-fn conclude(out: &Path, tally: &Tally, as_json: bool) -> anyhow::Result<ExitCode> {
+fn conclude(out: &Path, tally: &Tally, format: Format) -> anyhow::Result<ExitCode> {
     if tally.skipped + tally.ok + tally.failed == 0 {
         let cut = tally.cut.as_ref().unwrap_or(&Cut::Interrupted);
         bail!(
@@ -328,11 +335,11 @@ fn conclude(out: &Path, tally: &Tally, as_json: bool) -> anyhow::Result<ExitCode
             out.display()
         );
     }
-    let rendered = folder::render(out, tally.cut.is_some()).with_context(|| {
+    let rendered = folder::render(out, tally.ending()).with_context(|| {
         let out = out.display();
         format!("all records are in {out}; `adverb report {out}` writes the report, once it can")
     })?;
-    print(out, tally, &rendered, as_json)?;
+    print(out, tally, &rendered, format)?;
     if let Some(cut) = &tally.cut {
         let (missing, planned) = (tally.missing(), tally.planned);
         bail!(
@@ -352,9 +359,9 @@ fn conclude(out: &Path, tally: &Tally, as_json: bool) -> anyhow::Result<ExitCode
     Ok(ExitCode::SUCCESS)
 }
 
-fn print(out: &Path, tally: &Tally, rendered: &Rendered, as_json: bool) -> anyhow::Result<()> {
+fn print(out: &Path, tally: &Tally, rendered: &Rendered, format: Format) -> anyhow::Result<()> {
     let mut stdout = terminal::stdout();
-    if as_json {
+    if format == Format::Json {
         let summary = json!({
             "out": out,
             "report": rendered.path,

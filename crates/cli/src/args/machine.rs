@@ -1,6 +1,7 @@
 //! The command lines of `devices` and `doctor`: what there is, and what stands in the way.
 
-use clap::Args;
+use super::format::{Format, format};
+use clap::{ArgAction, Args};
 
 use crate::device::DeviceChoice;
 
@@ -16,8 +17,8 @@ pub(crate) struct DevicesArgs {
     pub(crate) device: Option<DeviceChoice>,
 
     /// One JSON object a line on stdout
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[arg(id = "json", long, action = ArgAction::SetTrue, value_parser = format())]
+    pub(crate) format: Format,
 }
 
 /// Say what stands in the way of RDMA on this machine, and what mends it
@@ -49,6 +50,6 @@ pub(crate) struct DoctorArgs {
     /// One JSON object on stdout
     ///
     /// Its fields: broken, warnings, notes, ok (how many there are of each) and findings.
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[arg(id = "json", long, action = ArgAction::SetTrue, value_parser = format())]
+    pub(crate) format: Format,
 }

@@ -2,10 +2,11 @@
 
 use std::str::FromStr;
 
+use super::format::{Format, format};
 use adverb_results::{Completion, Opcode, Posting};
 use adverb_units::{SizeRange, Span};
 use adverb_verbs::PathMtu;
-use clap::{Args, ValueEnum};
+use clap::{ArgAction, Args, ValueEnum};
 
 use super::count;
 use super::impair::ImpairArgs;
@@ -167,8 +168,8 @@ pub(crate) struct MeasureArgs {
     pub(crate) verify: bool,
 
     /// One JSON object a line on stdout, as in results.jsonl
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[arg(id = "json", long, action = ArgAction::SetTrue, value_parser = format())]
+    pub(crate) format: Format,
 
     #[command(flatten)]
     pub(crate) place: PlaceArgs,

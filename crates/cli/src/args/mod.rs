@@ -4,6 +4,7 @@
     reason = "these comments are help texts, where brackets are what may be left out"
 )]
 
+mod format;
 mod impair;
 mod machine;
 mod measure;
@@ -18,6 +19,7 @@ use std::str::FromStr;
 
 use clap::{Arg, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
+pub(crate) use format::Format;
 pub(crate) use machine::{DevicesArgs, DoctorArgs};
 pub(crate) use measure::{BlastArgs, BlastSignal, MeasureArgs, PingArgs, PingSignal};
 pub(crate) use model::{

@@ -2,9 +2,10 @@
 
 use std::path::PathBuf;
 
+use super::format::{Format, format};
 use adverb_units::Bytes;
 use adverb_validate::Only;
-use clap::{Args, Subcommand};
+use clap::{ArgAction, Args, Subcommand};
 
 use super::count;
 use super::measure::{CompletionChoice, PingOp};
@@ -49,8 +50,8 @@ pub(crate) enum ModelCommand {
 #[derive(Debug, Args)]
 pub(crate) struct ModelListArgs {
     /// One JSON object a line on stdout
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[arg(id = "json", long, action = ArgAction::SetTrue, value_parser = format())]
+    pub(crate) format: Format,
 }
 
 /// Show a preset: each parameter with its unit, meaning and source
@@ -81,8 +82,8 @@ pub(crate) struct ModelShowArgs {
     pub(crate) preset: PresetChoice,
 
     /// One JSON object on stdout
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[arg(id = "json", long, action = ArgAction::SetTrue, value_parser = format())]
+    pub(crate) format: Format,
 }
 
 /// Show what a message consists of: each step, where it happens, how long it takes
@@ -141,8 +142,8 @@ pub(crate) struct TraceArgs {
     pub(crate) svg: Option<PathBuf>,
 
     /// One JSON object on stdout: the whole round, leg by leg
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[arg(id = "json", long, action = ArgAction::SetTrue, value_parser = format())]
+    pub(crate) format: Format,
 }
 
 /// Hold the model against published measurements
@@ -196,8 +197,8 @@ pub(crate) struct ValidateArgs {
     pub(crate) svg: Option<PathBuf>,
 
     /// One JSON object a row and line on stdout
-    #[arg(long, conflicts_with = "worst")]
-    pub(crate) json: bool,
+    #[arg(id = "json", long, action = ArgAction::SetTrue, value_parser = format(), conflicts_with = "worst")]
+    pub(crate) format: Format,
 
     /// Instead: print what the columns of such a file mean, and what the programs are
     #[arg(long, conflicts_with_all = ["data", "only", "headlines", "worst", "svg", "json"])]

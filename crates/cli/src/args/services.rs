@@ -1,7 +1,8 @@
 //! The command lines of the programs of several members.
 
+use super::format::{Format, format};
 use adverb_units::{Bytes, Span};
-use clap::{Args, ValueEnum};
+use clap::{ArgAction, Args, ValueEnum};
 
 use super::count;
 use super::place::DeviceArgs;
@@ -271,8 +272,8 @@ pub(crate) struct ClientArgs {
     pub(crate) duration: Option<Span>,
 
     /// One JSON object on stdout instead of the table
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[arg(id = "json", long, action = ArgAction::SetTrue, value_parser = format())]
+    pub(crate) format: Format,
 }
 
 fn share(text: &str) -> Result<f64, String> {

@@ -3,9 +3,10 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use super::format::{Format, format};
 use adverb_results::FigureId;
 use adverb_verbs::PathMtu;
-use clap::{Args, ValueEnum};
+use clap::{ArgAction, Args, ValueEnum};
 
 use super::place::{DeviceArgs, PlaceArgs};
 
@@ -70,8 +71,8 @@ pub(crate) struct StudyArgs {
     ///
     /// Its fields: out, report, planned, ok, failed, skipped, interrupted, findings. The records
     /// are in results.jsonl.
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[arg(id = "json", long, action = ArgAction::SetTrue, value_parser = format())]
+    pub(crate) format: Format,
 
     #[command(flatten)]
     pub(crate) place: PlaceArgs,

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use serde_json::json;
 
-use crate::args::{ModelCommand, ModelListArgs, ModelShowArgs};
+use crate::args::{Format, ModelCommand, ModelListArgs, ModelShowArgs};
 use crate::model::Hardware;
 use crate::model::{trace, validate};
 use crate::terminal;
@@ -23,7 +23,7 @@ pub(crate) fn run(command: &ModelCommand) -> anyhow::Result<ExitCode> {
 
 fn list(args: &ModelListArgs) -> anyhow::Result<()> {
     let mut out = terminal::stdout();
-    if !args.json {
+    if args.format == Format::Text {
         write_nics(&mut out)?;
         for hardware in Hardware::all().filter(|hardware| !hardware.is_nic()) {
             write_line(&mut out, &hardware.name, &hardware)?;
@@ -53,7 +53,7 @@ fn write_line(out: &mut impl Write, name: &str, hardware: &Hardware) -> anyhow::
 fn show(args: &ModelShowArgs) -> anyhow::Result<()> {
     let hardware = Hardware::load(&args.preset)?;
     let mut out = terminal::stdout();
-    if args.json {
+    if args.format == Format::Json {
         return Ok(writeln!(out, "{}", as_json(&hardware))?);
     }
     let preset = &hardware.preset;

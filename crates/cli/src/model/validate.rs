@@ -8,7 +8,7 @@ use adverb_validate::{Data, Limits, Report, SCHEMA, validate};
 use anyhow::Context;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::args::ValidateArgs;
+use crate::args::{Format, ValidateArgs};
 use crate::failure::Usage;
 use crate::model::{agreement, experiment};
 use crate::terminal;
@@ -70,7 +70,7 @@ fn read(files: &[PathBuf]) -> anyhow::Result<Data> {
 
 fn print(args: &ValidateArgs, report: &Report) -> anyhow::Result<()> {
     let mut out = terminal::stdout();
-    if args.json {
+    if args.format == Format::Json {
         return Ok(report.write_json(&mut out)?);
     }
     if args.headlines {

@@ -34,7 +34,7 @@ pub(crate) fn closed_loop(args: &ClosedLoopArgs) -> anyhow::Result<()> {
     let members = pattern.members.iter().zip(&tallies);
     let requesters = members.filter(|(member, _)| matches!(member.part, Part::Request(_)));
     let posts: Vec<&Tally> = requesters.map(|(_, tally)| tally).collect();
-    figures(args, payload, posting, &posts).print(clients.json)
+    figures(args, payload, posting, &posts).print(clients.format)
 }
 
 /// Who posts what to whom.

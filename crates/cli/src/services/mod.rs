@@ -184,7 +184,7 @@ fn served(
         Service::Sequencer(_) => numbers(others, Some(program.handed_out()))?,
         Service::Store(_) => values(others),
     };
-    figures.print(clients.json)
+    figures.print(clients.format)
 }
 
 /// A service in memory that clients reach by themselves.
@@ -229,7 +229,7 @@ fn onesided(
     if let Puts::Ask { cores, .. } = puts {
         figures.params["server_cores"] = cores.into();
     }
-    figures.print(clients.json)
+    figures.print(clients.format)
 }
 
 /// Values, and how often items were changed, if clients and memory agree on that.

@@ -8,6 +8,7 @@ use adverb_units::{MessageRate, Span};
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::args::Format;
 use crate::terminal;
 
 /// The sum of members' rates; none where nothing was measured.
@@ -90,7 +91,7 @@ pub(super) struct Figures {
 }
 
 impl Figures {
-    pub(super) fn print(&self, as_json: bool) -> anyhow::Result<()> {
+    pub(super) fn print(&self, format: Format) -> anyhow::Result<()> {
         if self.requests == 0 {
             let measured = Span::from_secs_f64(self.elapsed_ns / 1e9);
             terminal::warn(&format!(
@@ -98,7 +99,7 @@ impl Figures {
             ));
         }
         let mut out = terminal::stdout();
-        if as_json {
+        if format == Format::Json {
             writeln!(out, "{}", serde_json::to_string(self)?)?;
             return Ok(out.flush()?);
         }

@@ -17,7 +17,7 @@ use adverb_units::Time;
 use anyhow::{Context, anyhow, bail};
 use serde_json::{Value, json};
 
-use crate::args::TraceArgs;
+use crate::args::{Format, TraceArgs};
 use crate::device::DeviceChoice;
 use crate::failure::Usage;
 use crate::interrupt::Interrupt;
@@ -49,7 +49,7 @@ pub(crate) fn run(args: &TraceArgs) -> anyhow::Result<()> {
             .with_context(|| format!("cannot write {}", path.display()))?;
     }
     let mut out = terminal::stdout();
-    if args.json {
+    if args.format == Format::Json {
         writeln!(out, "{}", trace.json())?;
     } else {
         write!(out, "{}", text::draw(&trace, textwrap::termwidth()))?;
