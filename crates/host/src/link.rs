@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 
 use adverb_units::{Bytes, Span};
 use adverb_verbs::{OutOfBandError, RoleId};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 
 /// Longest message.
 pub const MAX_MESSAGE: Bytes = Bytes::mib(1);
@@ -29,6 +31,9 @@ pub trait Stream: Send {
     /// Writes all bytes.
     fn write_all(&self, bytes: &[u8]) -> io::Result<()>;
 
+    /// Whether a read would end at once.
+    fn is_readable(&self) -> io::Result<bool>;
+
     /// Limits later reads; none is for ever.
     fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()>;
 
@@ -44,6 +49,13 @@ macro_rules! stream {
             }
             fn write_all(&self, bytes: &[u8]) -> io::Result<()> {
                 Write::write_all(&mut &*self, bytes)
+            }
+            fn is_readable(&self) -> io::Result<bool> {
+                let mut fds = [PollFd::new(self, PollFlags::IN)];
+                match poll(&mut fds, Some(&Timespec::default())) {
+                    Err(Errno::INTR) => Ok(false),
+                    ready => Ok(ready? > 0),
+                }
             }
             fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
                 <$type>::set_read_timeout(self, timeout)
@@ -130,6 +142,11 @@ impl<T: Stream> Link<T> {
             let taken = take_frame(arrived, MAX_MESSAGE);
             if let Some(message) = taken.map_err(|given| too_long(given.get()))? {
                 return Ok(message);
+            }
+            if patience == Span::ZERO && !self.stream.is_readable()? {
+                // The shortest timeout of a socket is a tick of the kernel: milliseconds.
+                let role = peer;
+                return Err(OutOfBandError::TimedOut { role, patience });
             }
             // A timeout of zero would mean "for ever".
             let left = deadline.map(|d| d.saturating_duration_since(Instant::now()));

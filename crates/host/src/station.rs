@@ -14,6 +14,8 @@ use crate::link::{Link, Stream};
 /// Polls between two looks at the clock. The first so many come without a pause: a message that is
 /// under way arrives within them; who waits longer gives the core's other thread room.
 const POLLS_PER_LOOK: u32 = 1024;
+/// The same of a role that gives its core away between them, on a busy machine for milliseconds each time.
+const YIELDS_PER_LOOK: u32 = 16;
 
 /// Where a role runs on this machine: a device, the machine's clock, this process' CPU account and
 /// the links to the other roles.
@@ -74,9 +76,13 @@ impl<C: Context, T: Stream> HostStation<C, T> {
         patience: Span,
         poll: &mut impl FnMut() -> Result<Option<R>, WaitError>,
     ) -> Result<R, WaitError> {
+        let polls = match self.shares_core {
+            true => YIELDS_PER_LOOK,
+            false => POLLS_PER_LOOK,
+        };
         let start = clock::now();
         loop {
-            for _ in 0..POLLS_PER_LOOK {
+            for _ in 0..polls {
                 if let Some(found) = poll()? {
                     return Ok(found);
                 }

@@ -29,6 +29,23 @@ pub struct RepetitionSample {
     pub passive: Option<Usage>,
 }
 
+impl RepetitionSample {
+    /// This and another run, as one.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        let both = |one: Usage, other: Usage| Usage {
+            cpu: total([one.cpu, other.cpu].into_iter()),
+            elapsed: one.elapsed + other.elapsed,
+        };
+        RepetitionSample {
+            iters: self.iters + other.iters,
+            elapsed: self.elapsed + other.elapsed,
+            active: total([self.active, other.active].into_iter()),
+            passive: (self.passive.zip(other.passive)).map(|(one, other)| both(one, other)),
+        }
+    }
+}
+
 impl CpuShare {
     /// CPU time over elapsed time; none where no time passed.
     pub fn of(cpu: CpuTime, elapsed: Span) -> Self {

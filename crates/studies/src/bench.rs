@@ -3,25 +3,27 @@
 use adverb_results::{Completion, Opcode, Program};
 use adverb_units::Span;
 use adverb_verbs::{
-    AccessFlags, AckTimeout, Connection, Context, Endpoint, LinkLayer, MemoryAccessError,
-    MemoryRegion, PathMtu, PortCaps, QpAttr, QpCaps, QpInit, QpType, QueuePair, RemoteAddress, Sge,
-    Station, WaitError, WcStatus, WorkCompletion, first_psn,
+    AccessFlags, AckTimeout, CompletionQueue, Connection, Context, Endpoint, LinkLayer,
+    MemoryAccessError, MemoryRegion, PathMtu, PortCaps, QpAttr, QpCaps, QpInit, QpType, QueuePair,
+    RemoteAddress, Sge, Station, WaitError, WcStatus, WorkCompletion, first_psn,
 };
 
 use crate::error::{Fault, Side};
 use crate::layout::{self, Layout};
+use crate::limit::Limit;
 use crate::message::Hello;
 use crate::payload::Pattern;
 use crate::peer::Peer;
 use crate::ping;
-use crate::reap::{Notified, Polling};
+use crate::reap::{Awaited, Notified, Polling};
 use crate::spec::{CellSpec, SpecError};
 
 /// READs under way at a time, where both devices take as many.
 const MAX_RD_ATOMIC: u8 = 16;
 
-/// How long a wait lasts until this side looks whether the other one has failed.
-const ATTENTION: Span = Span::from_ms(250);
+/// How long a wait lasts until this side looks at the clock, and whether the other one has failed or
+/// has ended the run.
+const ATTENTION: Span = Span::from_ms(5);
 
 /// One side's objects.
 pub(crate) struct Bench<'s, S: Station> {
@@ -33,6 +35,8 @@ pub(crate) struct Bench<'s, S: Station> {
     pub(crate) pattern: Pattern,
     /// How long one wait may last.
     patience: Span,
+    /// When the present run ends.
+    pub(crate) limit: Limit,
     pub(crate) mr: <S::Context as Context>::Mr,
     pub(crate) qp: <S::Context as Context>::Qp,
     pub(crate) send: Queue<S::Context>,
@@ -55,26 +59,36 @@ pub(crate) struct Bench<'s, S: Station> {
 pub(crate) struct Queue<C: Context> {
     cq: C::Cq,
     channel: Option<C::Channel>,
+    awaited: Awaited,
 }
 
 impl<C: Context> Queue<C> {
-    fn new(context: &C, entries: u32, completion: Completion) -> Result<Self, Fault> {
+    fn new(
+        context: &C,
+        entries: u32,
+        completion: Completion,
+        awaited: Awaited,
+    ) -> Result<Self, Fault> {
         let channel = match completion {
             Completion::Poll => None,
             Completion::Event => Some(context.create_channel()?),
         };
         let cq = context.create_cq(entries.max(1), channel.as_ref())?;
-        Ok(Queue { cq, channel })
+        Ok(Queue {
+            cq,
+            channel,
+            awaited,
+        })
     }
 
     pub(crate) fn polling(&self) -> Polling<'_, C> {
-        Polling { cq: &self.cq }
+        Polling::new(&self.cq, self.awaited)
     }
 
     /// By events; none where the queue was made without a channel.
     pub(crate) fn notified(&self) -> Option<Notified<'_, C>> {
         let channel = self.channel.as_ref()?;
-        Some(Notified::new(&self.cq, channel))
+        Some(Notified::new(&self.cq, channel, self.awaited))
     }
 }
 
@@ -94,8 +108,8 @@ impl<'s, S: Station> Bench<'s, S> {
             AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_READ;
         let mr = context.alloc_mr(&pd, layout.memory(), access)?;
         let completion = spec.params.completion;
-        let send = Queue::new(context, layout.send_depth, completion)?;
-        let recv = Queue::new(context, layout.receives, completion)?;
+        let send = Queue::new(context, layout.send_depth, completion, Awaited::OwnRequest)?;
+        let recv = Queue::new(context, layout.receives, completion, Awaited::Message)?;
         let inline = if spec.params.inline {
             spec.params.size.get()
         } else {
@@ -125,6 +139,7 @@ impl<'s, S: Station> Bench<'s, S> {
             layout,
             pattern: Pattern::new(spec.params.seed),
             patience: layout::patience(spec),
+            limit: Limit::default(),
             endpoint: Endpoint {
                 qpn: qp.qpn(),
                 psn: first_psn(qp.qpn(), mr.rkey()),
@@ -213,37 +228,59 @@ impl<'s, S: Station> Bench<'s, S> {
         }
     }
 
-    /// Waits as `wait` does for the span it is given, again and again for as long as there is
-    /// patience, unless the other side fails meanwhile.
-    #[inline]
-    pub(crate) fn attentively<R>(
-        &self,
-        mut wait: impl FnMut(Span) -> Result<R, WaitError>,
-    ) -> Result<R, Fault> {
-        wait(ATTENTION).or_else(|error| self.insist(error, &mut wait))
+    /// The failure of a request that nobody waits for. What completes well meanwhile is forgotten, so none
+    /// is to be under way that is waited for later.
+    #[cold]
+    pub(crate) fn send_failure(&self) -> Result<(), Fault> {
+        let mut wc = [WorkCompletion::default()];
+        while self.send.cq.poll(&mut wc)? > 0 {
+            if !wc[0].status.is_success() {
+                return Err(self.failed(&wc[0]));
+            }
+        }
+        Ok(())
     }
 
+    /// Waits as `wait` does for the span it is given, again and again for as long as there is
+    /// patience, unless the other side fails meanwhile, or ends the run that the message is of.
+    #[inline]
+    pub(crate) fn attentively<R, E: Into<Fault>>(
+        &self,
+        awaited: Awaited,
+        mut wait: impl FnMut(Span) -> Result<R, E>,
+    ) -> Result<R, Fault> {
+        wait(ATTENTION).or_else(|error| self.insist(error.into(), awaited, &mut wait))
+    }
+
+    /// What counts against patience is the span of each wait, and not the time that passed: on a busy
+    /// machine that may be time in which this side did not run, and could not see what had come.
     #[cold]
     #[inline(never)]
-    fn insist<R>(
+    fn insist<R, E: Into<Fault>>(
         &self,
-        mut error: WaitError,
-        wait: &mut impl FnMut(Span) -> Result<R, WaitError>,
+        mut error: Fault,
+        awaited: Awaited,
+        wait: &mut impl FnMut(Span) -> Result<R, E>,
     ) -> Result<R, Fault> {
-        let start = self.station.now();
+        let mut waited = ATTENTION;
         loop {
-            let WaitError::TimedOut { what, .. } = error else {
-                return Err(error.into());
+            let Fault::Wait(WaitError::TimedOut { what, .. }) = error else {
+                return Err(error);
             };
+            self.limit.look(self.station.now());
             self.peer.check()?;
+            if awaited == Awaited::Message && self.peer.has_stopped() {
+                return Err(Fault::Stopped);
+            }
             let patience = self.patience;
-            if self.station.now() - start >= patience {
+            if waited >= patience {
                 return Err(WaitError::TimedOut { what, patience }.into());
             }
             match wait(ATTENTION) {
                 Ok(found) => return Ok(found),
-                Err(e) => error = e,
+                Err(e) => error = e.into(),
             }
+            waited += ATTENTION;
         }
     }
 

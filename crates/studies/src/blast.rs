@@ -1,7 +1,6 @@
 //! `blast`: as many messages in flight as there are buffers.
 
 use adverb_results::{Completion, Opcode, Posting, Signaling};
-use adverb_units::Span;
 use adverb_verbs::{
     Imm, Operation, QueuePair, RecvRequest, SendFlags, SendRequest, Sge, Station, WorkCompletion,
     WrId,
@@ -13,7 +12,7 @@ use crate::layout;
 use crate::ping::{check_completion, immediate, outgoing_flags};
 use crate::reap::{BATCH, Reap};
 use crate::sample::{Sampler, Watch};
-use crate::session::Part;
+use crate::session::{Part, Ran};
 
 /// Gives `drive` this side's part of the cell's blast.
 pub(crate) fn with_part<S: Station, T>(
@@ -100,6 +99,11 @@ impl<'b, S: Station, R: Reap<S>> Sender<'b, S, R> {
         }
     }
 
+    /// How many messages are posted when the last of them is next a signaled one.
+    fn next_signaled(&self) -> u64 {
+        self.posted + self.until_signal % self.signal_every
+    }
+
     fn buffers(&self) -> usize {
         self.requests.len() / 2
     }
@@ -184,10 +188,11 @@ impl<'b, S: Station, R: Reap<S>> Sender<'b, S, R> {
 }
 
 impl<S: Station, R: Reap<S>> Part for Sender<'_, S, R> {
-    fn run(&mut self, messages: u64, sampler: Option<&mut Sampler>) -> Result<Span, Fault> {
+    fn run(&mut self, messages: u64, sampler: Option<&mut Sampler>) -> Result<Ran, Fault> {
         let bench = self.bench;
         let buffers = self.buffers() as u64;
-        let end = self.posted + messages;
+        let first = self.posted;
+        let mut end = first + messages;
         let mut watch = Watch::new(sampler, self.posted);
         let mut completions = [WorkCompletion::default(); BATCH];
         let start = bench.station.now();
@@ -201,9 +206,17 @@ impl<S: Station, R: Reap<S>> Part for Sender<'_, S, R> {
             for wc in &completions[..n] {
                 self.complete(wc.wr_id.0)?;
             }
-            watch.reaped(bench.station, self.completed);
+            if let Some(now) = watch.reaped(bench.station, self.completed) {
+                bench.limit.look(now);
+            }
+            if bench.limit.is_over() {
+                end = end.min(self.next_signaled());
+            }
         }
-        Ok(bench.station.now() - start)
+        Ok(Ran {
+            iters: end - first,
+            elapsed: bench.station.now() - start,
+        })
     }
 }
 
@@ -273,13 +286,17 @@ impl<'b, S: Station, R: Reap<S>> Receiver<'b, S, R> {
 }
 
 impl<S: Station, R: Reap<S>> Part for Receiver<'_, S, R> {
-    fn run(&mut self, messages: u64, _sampler: Option<&mut Sampler>) -> Result<Span, Fault> {
+    fn run(&mut self, messages: u64, _sampler: Option<&mut Sampler>) -> Result<Ran, Fault> {
         let bench = self.bench;
-        let end = self.received + messages;
+        let first = self.received;
+        let end = first + messages;
         let mut completions = [WorkCompletion::default(); BATCH];
         let start = bench.station.now();
         while self.received < end {
-            let n = self.queue.reap(bench, &mut completions)?;
+            let n = match self.queue.reap(bench, &mut completions) {
+                Err(Fault::Stopped) => break,
+                reaped => reaped?,
+            };
             let arrived = &completions[..n];
             if bench.spec.params.verify {
                 self.check(arrived)?;
@@ -287,6 +304,9 @@ impl<S: Station, R: Reap<S>> Part for Receiver<'_, S, R> {
             self.repost(arrived)?;
             self.received += n as u64;
         }
-        Ok(bench.station.now() - start)
+        Ok(Ran {
+            iters: self.received - first,
+            elapsed: bench.station.now() - start,
+        })
     }
 }

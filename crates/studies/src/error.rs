@@ -165,6 +165,9 @@ pub enum Fault {
     /// The other side ended without a word.
     #[error("the other side has ended ({0})")]
     PeerEnded(Box<Fault>),
+    /// The other side has ended the run: no error, but the end of a wait for its next message.
+    #[error("the other side has ended the run")]
+    Stopped,
     /// The other side said what does not belong here.
     #[error("{expected} was expected out of band, got {found}")]
     Protocol {

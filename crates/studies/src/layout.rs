@@ -110,10 +110,10 @@ pub(crate) fn targets(spec: &CellSpec) -> u32 {
     }
 }
 
-/// How long one wait for completions may last: ten seconds more than all buffers take on a device
-/// slower than any.
+/// How long one wait may last: half a minute more than all buffers take on a device slower than any. On
+/// a busy machine the other side may not run for seconds; of one that has ended this side hears at once.
 pub(crate) fn patience(spec: &CellSpec) -> Span {
     let p = &spec.params;
     let bytes = p.size.get().saturating_mul(u64::from(p.buffers));
-    Span::from_secs(10) + Span::from_us(bytes / (SLOWEST / 1_000_000))
+    Span::from_secs(30) + Span::from_us(bytes / (SLOWEST / 1_000_000))
 }

@@ -22,6 +22,7 @@ mod bench;
 mod blast;
 mod error;
 mod layout;
+mod limit;
 mod message;
 mod payload;
 mod peer;

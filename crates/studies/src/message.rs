@@ -9,14 +9,13 @@
 //!   Prepare{iters} --------------->        for each run (warm-up, repetition)
 //!         <------------------------ Ready
 //!   ~~~~~~~~~~ the run ~~~~~~~~~~~~
-//!   Stop ------------------------->        the active side is done
+//!   Stop{iters} ------------------>        the active side is done, after so many
 //!         <------------------------ Done{usage}
 //!   Finish ----------------------->
 //! ```
 //! Either side may send `Abort` at any time. Messages are JSON.
 
 use adverb_results::Usage;
-use adverb_units::Span;
 use adverb_verbs::{Endpoint, Rkey};
 use serde::{Deserialize, Serialize};
 
@@ -24,22 +23,23 @@ use crate::error::Fault;
 use crate::spec::{CellSpec, Request};
 
 /// Version of the messages and of what the programs do between them.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Message {
     Hello(Hello),
     Connected,
-    /// A run of so many messages or rounds: the warm-up (0) or a repetition, from 1; and how long it
-    /// is expected to take, where that is known.
+    /// A run of so many messages or rounds at most: the warm-up (0) or a repetition, from 1.
     Prepare {
         repetition: u32,
         iters: u64,
-        expected: Option<Span>,
     },
     Ready,
-    Stop,
+    /// The run has ended; where its time was over, after fewer than were prepared.
+    Stop {
+        iters: u64,
+    },
     /// What the passive side used in the run.
     Done {
         usage: Usage,
@@ -132,7 +132,6 @@ mod tests {
         let sent = || Message::Prepare {
             repetition: 1,
             iters: u64::MAX,
-            expected: Some(Span::from_ms(3)),
         };
         let received = Message::decode(&sent().encode(), "a run").unwrap();
         assert_eq!(received, sent());

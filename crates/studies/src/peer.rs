@@ -72,6 +72,12 @@ impl<'s, S: Station> Peer<'s, S> {
         }
     }
 
+    /// Whether the end of a run has been heard, and nobody has asked for it yet.
+    pub(crate) fn has_stopped(&self) -> bool {
+        let early = self.early.borrow();
+        matches!(early.front(), Some(Message::Stop { .. }))
+    }
+
     /// The fault that came first: this side's, or the other's, if that may be behind it.
     pub(crate) fn root_cause(&self, fault: Fault) -> Fault {
         if !fault.may_be_the_others() {

@@ -3,7 +3,6 @@
 //! A verb's way of doing it is a [`Half`]; one loop plays all of them, on both sides.
 
 use adverb_results::{Completion, Opcode, Signaling};
-use adverb_units::Span;
 use adverb_verbs::{
     Imm, MemoryRegion, Operation, QueuePair, RecvRequest, SendFlags, SendRequest, Sge, Station,
     WcFlags, WorkCompletion, WrId,
@@ -12,9 +11,9 @@ use adverb_verbs::{
 use crate::bench::Bench;
 use crate::error::{Fault, Side};
 use crate::layout::{PING_RECEIVES, POLLED_SEND_DEPTH};
-use crate::reap::Reap;
+use crate::reap::{Awaited, Reap};
 use crate::sample::Sampler;
-use crate::session::Part;
+use crate::session::{Part, Ran};
 
 /// Buffer that messages go out from.
 const OUT: u32 = 0;
@@ -39,22 +38,23 @@ trait Half {
 }
 
 /// A half with its place in the round.
-struct Ping<'b, S, H> {
-    station: &'b S,
-    side: Side,
+struct Ping<'b, S: Station, H> {
+    bench: &'b Bench<'b, S>,
     half: H,
 }
 
 impl<S: Station, H: Half> Part for Ping<'_, S, H> {
-    fn run(&mut self, rounds: u64, sampler: Option<&mut Sampler>) -> Result<Span, Fault> {
+    fn run(&mut self, rounds: u64, sampler: Option<&mut Sampler>) -> Result<Ran, Fault> {
         self.half.begin(rounds);
-        let start = self.station.now();
-        match (self.side, sampler) {
-            (Side::Active, None) => (0..rounds).try_for_each(|_| self.lead())?,
+        let station = self.bench.station;
+        let start = station.now();
+        let iters = match (self.bench.side, sampler) {
+            (Side::Active, None) => self.lead_for(rounds)?,
             (Side::Active, Some(sampler)) => self.lead_sampled(rounds, sampler)?,
-            (Side::Passive, _) => (0..rounds).try_for_each(|_| self.follow())?,
-        }
-        Ok(self.station.now() - start)
+            (Side::Passive, _) => self.follow_for(rounds)?,
+        };
+        let elapsed = station.now() - start;
+        Ok(Ran { iters, elapsed })
     }
 }
 
@@ -73,20 +73,42 @@ impl<S: Station, H: Half> Ping<'_, S, H> {
         self.half.settle()
     }
 
-    fn lead_sampled(&mut self, rounds: u64, sampler: &mut Sampler) -> Result<(), Fault> {
-        let mut left = rounds;
-        while left > 0 {
-            let start = self.station.now();
+    /// So many rounds, or until time is over; how many there were.
+    fn lead_for(&mut self, rounds: u64) -> Result<u64, Fault> {
+        for round in 1..=rounds {
             self.lead()?;
-            sampler.record(start, self.station.now(), 2);
-            left -= 1;
-            let untimed = left.min(sampler.every - 1);
-            for _ in 0..untimed {
-                self.lead()?;
+            if self.bench.limit.is_over() {
+                return Ok(round);
             }
-            left -= untimed;
         }
-        Ok(())
+        Ok(rounds)
+    }
+
+    /// The same, with one round timed of so many.
+    fn lead_sampled(&mut self, rounds: u64, sampler: &mut Sampler) -> Result<u64, Fault> {
+        let station = self.bench.station;
+        let mut left = rounds;
+        while left > 0 && !self.bench.limit.is_over() {
+            let start = station.now();
+            self.lead()?;
+            let end = station.now();
+            sampler.record(start, end, 2);
+            self.bench.limit.look(end);
+            left -= 1;
+            left -= self.lead_for(left.min(sampler.every - 1))?;
+        }
+        Ok(rounds - left)
+    }
+
+    /// So many rounds, or until the other side has ended the run; how many there were.
+    fn follow_for(&mut self, rounds: u64) -> Result<u64, Fault> {
+        for round in 0..rounds {
+            match self.follow() {
+                Err(Fault::Stopped) => return Ok(round),
+                followed => followed?,
+            }
+        }
+        Ok(rounds)
     }
 }
 
@@ -129,11 +151,7 @@ fn with_half<S: Station, R: Reap<S>, T>(
 }
 
 fn in_place<'b, S: Station, H: Half>(bench: &'b Bench<'_, S>, half: H) -> Ping<'b, S, H> {
-    Ping {
-        station: bench.station,
-        side: bench.side,
-        half,
-    }
+    Ping { bench, half }
 }
 
 /// Flags of requests that carry payload out.
@@ -374,12 +392,14 @@ impl<S: Station, R: Reap<S>> Half for PolledMemory<'_, S, R> {
 
     #[inline]
     fn take(&mut self) -> Result<(), Fault> {
-        self.taken += 1;
         let bench = self.bench;
         let offset = bench.layout.last_byte(IN);
-        let flag = Self::flag(self.taken);
-        bench
-            .attentively(|patience| bench.station.spin_memory(&bench.mr, offset, flag, patience))?;
+        let flag = Self::flag(self.taken + 1);
+        bench.attentively(Awaited::Message, |patience| {
+            let waited = bench.station.spin_memory(&bench.mr, offset, flag, patience);
+            waited.or_else(|error| bench.send_failure().and(Err(error.into())))
+        })?;
+        self.taken += 1;
         if bench.spec.params.verify {
             let message = 2 * self.taken + u64::from(bench.side == Side::Active);
             bench.check_payload_but_last(IN, message)?;

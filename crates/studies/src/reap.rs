@@ -8,6 +8,15 @@ use crate::error::Fault;
 /// Completions taken at a time.
 pub(crate) const BATCH: usize = 32;
 
+/// What a wait is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Awaited {
+    /// The end of a request of this side: it comes in any case.
+    OwnRequest,
+    /// The other side's next message: none comes once that side has ended the run.
+    Message,
+}
+
 /// A completion queue and a way to wait on it.
 pub(crate) trait Reap<S: Station> {
     /// Waits until there is a completion and takes up to `into.len()` of them, all successful.
@@ -16,13 +25,22 @@ pub(crate) trait Reap<S: Station> {
 
 /// Busy polling.
 pub(crate) struct Polling<'q, C: Context> {
-    pub(crate) cq: &'q C::Cq,
+    cq: &'q C::Cq,
+    awaited: Awaited,
+}
+
+impl<'q, C: Context> Polling<'q, C> {
+    pub(crate) fn new(cq: &'q C::Cq, awaited: Awaited) -> Self {
+        Polling { cq, awaited }
+    }
 }
 
 impl<S: Station> Reap<S> for Polling<'_, S::Context> {
     #[inline]
     fn reap(&mut self, bench: &Bench<'_, S>, into: &mut [WorkCompletion]) -> Result<usize, Fault> {
-        let n = bench.attentively(|patience| bench.station.spin(self.cq, into, patience))?;
+        let n = bench.attentively(self.awaited, |patience| {
+            bench.station.spin(self.cq, into, patience)
+        })?;
         all_successful(bench, &into[..n])?;
         Ok(n)
     }
@@ -37,6 +55,7 @@ impl<S: Station> Reap<S> for Polling<'_, S::Context> {
 pub(crate) struct Notified<'q, C: Context> {
     cq: &'q C::Cq,
     channel: &'q C::Channel,
+    awaited: Awaited,
     /// Armed, and the event not yet taken.
     armed: bool,
     /// Events taken and not yet acknowledged: acknowledging takes a lock, so it is done for many.
@@ -46,10 +65,11 @@ pub(crate) struct Notified<'q, C: Context> {
 impl<'q, C: Context> Notified<'q, C> {
     const ACKNOWLEDGE_AT: u32 = 1024;
 
-    pub(crate) fn new(cq: &'q C::Cq, channel: &'q C::Channel) -> Self {
+    pub(crate) fn new(cq: &'q C::Cq, channel: &'q C::Channel, awaited: Awaited) -> Self {
         Notified {
             cq,
             channel,
+            awaited,
             armed: false,
             unacknowledged: 0,
         }
@@ -73,7 +93,9 @@ impl<S: Station> Reap<S> for Notified<'_, S::Context> {
             }
             if self.armed {
                 // One channel for each queue: the event can only be this queue's.
-                bench.attentively(|patience| bench.station.wait_event(self.channel, patience))?;
+                bench.attentively(self.awaited, |patience| {
+                    bench.station.wait_event(self.channel, patience)
+                })?;
                 self.armed = false;
                 self.unacknowledged += 1;
                 if self.unacknowledged == Self::ACKNOWLEDGE_AT {

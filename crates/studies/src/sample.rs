@@ -76,12 +76,12 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// All messages before `completed` are reaped.
+    /// All messages before `completed` are reaped; the time, if it was needed.
     #[inline]
-    pub(crate) fn reaped<S: Station>(&mut self, station: &S, completed: u64) {
-        if self.open.is_some_and(|(message, _)| message < completed) {
-            self.close(station.now());
-        }
+    pub(crate) fn reaped<S: Station>(&mut self, station: &S, completed: u64) -> Option<Time> {
+        let is_reaped = self.open.is_some_and(|(message, _)| message < completed);
+        let now = is_reaped.then(|| station.now());
+        now.inspect(|now| self.close(*now))
     }
 
     fn close(&mut self, end: Time) {

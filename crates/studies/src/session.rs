@@ -13,12 +13,17 @@ use crate::sample::Sampler;
 use crate::spec::{CellSpec, Length};
 use crate::{blast, layout, ping};
 
-/// How long a run whose speed nobody knows may take.
-const UNKNOWN: Span = Span::from_secs(3600);
+/// How long a run may take whose length nobody knows; that of a side which ends is heard at once.
+const LONGEST_RUN: Span = Span::from_secs(24 * 3600);
 /// Longest and shortest warm-up that a program chooses itself.
 const WARM_UP: (Span, Span) = (Span::from_ms(2), Span::from_ms(50));
 /// Share of the measured time, or messages, that the warm-up takes: one in so many.
 const WARM_UP_SHARE: u64 = 10;
+/// A run of a repetition ends when it has taken this much more than the repetition should: where other work
+/// has come to the machine since the warm-up. Where less than this much is missing none is begun.
+const TOLERANCE: Tolerance = Tolerance(4);
+/// Runs of one repetition at most.
+const MOST_RUNS: u32 = 16;
 
 /// What a cell measured.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -31,9 +36,31 @@ pub struct CellResult {
 
 /// One side's part of a program, ready to run.
 pub(crate) trait Part {
-    /// Runs so many messages or rounds; returns the time from just before the first post to just
-    /// after the last completion.
-    fn run(&mut self, iters: u64, sampler: Option<&mut Sampler>) -> Result<Span, Fault>;
+    /// Runs so many messages or rounds, or until time is over, which on the passive side the active side
+    /// says.
+    fn run(&mut self, iters: u64, sampler: Option<&mut Sampler>) -> Result<Ran, Fault>;
+}
+
+/// What one side did in a run.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Ran {
+    /// Messages or rounds.
+    pub(crate) iters: u64,
+    /// From just before the first post to just after the last completion.
+    pub(crate) elapsed: Span,
+}
+
+/// One part of so many.
+struct Tolerance(u64);
+
+impl Tolerance {
+    fn longest(&self, wanted: Span) -> Span {
+        wanted + wanted / self.0
+    }
+
+    fn is_enough(&self, elapsed: Span, wanted: Span) -> bool {
+        elapsed >= wanted.saturating_sub(wanted / self.0)
+    }
 }
 
 /// Runs the active side of a cell; the passive side runs as role [`PASSIVE`](crate::PASSIVE) at the
@@ -60,6 +87,24 @@ struct Session<'s, S: Station> {
     phase: Phase,
     /// How long a wait may last beyond what is expected.
     patience: Span,
+}
+
+/// A run as the active side wants it.
+struct Run {
+    /// Messages or rounds.
+    iters: u64,
+    /// It ends after this time, whether or not they are done.
+    at_most: Option<Span>,
+}
+
+impl Run {
+    /// Of so many messages, however long they take.
+    fn of(iters: u64) -> Self {
+        Run {
+            iters,
+            at_most: None,
+        }
+    }
 }
 
 /// What the warm-up told.
@@ -106,7 +151,7 @@ impl<'s, S: Station> Session<'s, S> {
 
     fn active(&mut self) -> Result<CellResult, RunError> {
         let bench = self.connected().map_err(|fault| self.fail(fault))?;
-        let drive = |part: &mut dyn Part| self.drive(part);
+        let drive = |part: &mut dyn Part| self.drive(&bench, part);
         let result = match bench.spec.program {
             Program::Ping => ping::with_part(&bench, drive),
             Program::Blast => blast::with_part(&bench, drive),
@@ -130,30 +175,65 @@ impl<'s, S: Station> Session<'s, S> {
     }
 
     /// The active side's runs: warm-up, then repetitions.
-    fn drive(&mut self, part: &mut dyn Part) -> Result<CellResult, Fault> {
+    fn drive(&mut self, bench: &Bench<'_, S>, part: &mut dyn Part) -> Result<CellResult, Fault> {
         self.meet()?;
         self.phase = Phase::WarmUp;
-        let warm_up = self.warm_up(part)?;
-        let p = &self.spec.params;
-        let iters = match (p.length, warm_up.mean) {
-            (Length::Iters(n), _) => n,
-            (Length::Duration(all), Some(mean)) => iters_in(all / u64::from(p.repetitions), mean),
-            (Length::Duration(_), None) => 1,
-        };
+        let warm_up = self.warm_up(bench, part)?;
         let guess = Span::from_us(1);
-        let mut sampler = Sampler::new(self.station, warm_up.mean.unwrap_or(guess));
+        let mean = warm_up.mean.unwrap_or(guess);
+        let mut sampler = Sampler::new(self.station, mean);
+        let p = &self.spec.params;
         let mut samples = Vec::with_capacity(p.repetitions as usize);
+        let iters = match p.length {
+            Length::Iters(n) => n,
+            Length::Duration(all) => iters_in(all / u64::from(p.repetitions), mean),
+        };
         for repetition in 1..=p.repetitions {
             self.phase = Phase::Repetition(repetition);
-            let expected = warm_up.mean.map(|mean| mean * iters);
-            samples.push(self.run(part, iters, expected, Some(&mut sampler))?);
+            samples.push(match p.length {
+                Length::Iters(_) => self.run(bench, part, Run::of(iters), Some(&mut sampler))?,
+                Length::Duration(all) => {
+                    let wanted = all / u64::from(p.repetitions);
+                    self.repetition(bench, part, (wanted, iters), &mut sampler)?
+                }
+            });
         }
         self.phase = Phase::End;
         self.peer.tell(Message::Finish)?;
         self.result(&samples, &sampler, &warm_up, iters)
     }
 
-    fn warm_up(&self, part: &mut dyn Part) -> Result<WarmUp, Fault> {
+    /// A repetition that is to take about as long as `wanted`: a run of as many messages as fit, by the
+    /// warm-up; more of them where those were done too soon.
+    fn repetition(
+        &self,
+        bench: &Bench<'_, S>,
+        part: &mut dyn Part,
+        (wanted, iters): (Span, u64),
+        sampler: &mut Sampler,
+    ) -> Result<RepetitionSample, Fault> {
+        let at_most = TOLERANCE.longest(wanted);
+        let first = Run {
+            iters,
+            at_most: Some(at_most),
+        };
+        let mut all = self.run(bench, part, first, Some(sampler))?;
+        for _ in 1..MOST_RUNS {
+            if TOLERANCE.is_enough(all.elapsed, wanted) {
+                break;
+            }
+            let iters = iters_in(
+                wanted.saturating_sub(all.elapsed),
+                all.elapsed / all.iters.max(1),
+            );
+            let at_most = Some(at_most.saturating_sub(all.elapsed));
+            let next = self.run(bench, part, Run { iters, at_most }, Some(sampler))?;
+            all = all.and(next);
+        }
+        Ok(all)
+    }
+
+    fn warm_up(&self, bench: &Bench<'_, S>, part: &mut dyn Part) -> Result<WarmUp, Fault> {
         let p = &self.spec.params;
         let (budget, most) = match (p.length, p.warmup) {
             (Length::Iters(_), Some(0)) => {
@@ -163,34 +243,42 @@ impl<'s, S: Station> Session<'s, S> {
                 });
             }
             (_, Some(wanted)) => {
-                let iters = wanted.max(1);
-                let run = self.run(part, iters, None, None)?;
-                let mean = Some(run.elapsed / iters);
-                return Ok(WarmUp { iters, mean });
+                let run = self.run(bench, part, Run::of(wanted.max(1)), None)?;
+                let mean = Some(run.elapsed / run.iters);
+                return Ok(WarmUp {
+                    iters: run.iters,
+                    mean,
+                });
             }
             (Length::Iters(n), None) => (WARM_UP.1, (n / WARM_UP_SHARE).max(1)),
             (Length::Duration(all), None) => {
                 ((all / WARM_UP_SHARE).clamp(WARM_UP.0, WARM_UP.1), u64::MAX)
             }
         };
-        self.warm_up_until(part, budget, most)
+        self.warm_up_until(bench, part, (budget, most))
     }
 
     /// Runs ever longer, until two runs in a row take a fair part of `budget`, or all take `most`
     /// messages. Two, because a short run that was interrupted also takes long.
-    fn warm_up_until(&self, part: &mut dyn Part, budget: Span, most: u64) -> Result<WarmUp, Fault> {
+    fn warm_up_until(
+        &self,
+        bench: &Bench<'_, S>,
+        part: &mut dyn Part,
+        (budget, most): (Span, u64),
+    ) -> Result<WarmUp, Fault> {
         // Where packets are lost, short runs tell nothing of how long those take that meet a loss.
         let impaired = self.spec.params.impairment.is_some();
         let growth = if impaired { 4 } else { 64 };
         let (mut total, mut iters, mut elapsed) = (0, 1, Span::ZERO);
         let mut long_before: Option<Span> = None;
         loop {
-            let run = self.run(part, iters, None, None)?;
-            total += iters;
+            let at_most = (!impaired).then_some(budget);
+            let run = self.run(bench, part, Run { iters, at_most }, None)?;
+            total += run.iters;
             elapsed += run.elapsed;
             let mean = match impaired {
                 true => elapsed / total,
-                false => run.elapsed / iters,
+                false => run.elapsed / run.iters,
             };
             let is_long = run.elapsed >= budget / 4;
             if (is_long && long_before.is_some()) || total >= most {
@@ -209,26 +297,25 @@ impl<'s, S: Station> Session<'s, S> {
     /// One run, on both sides.
     fn run(
         &self,
+        bench: &Bench<'_, S>,
         part: &mut dyn Part,
-        iters: u64,
-        expected: Option<Span>,
+        Run { iters, at_most }: Run,
         sampler: Option<&mut Sampler>,
     ) -> Result<RepetitionSample, Fault> {
         let repetition = match self.phase {
             Phase::Repetition(n) => n,
             _ => 0,
         };
-        self.peer.tell(Message::Prepare {
-            repetition,
-            iters,
-            expected,
-        })?;
+        self.peer.tell(Message::Prepare { repetition, iters })?;
         self.peer
             .hear_that(&Message::Ready, "readiness", self.patience)?;
         let before = self.station.cpu();
-        let elapsed = part.run(iters, sampler)?;
+        bench
+            .limit
+            .begin(at_most.map(|span| self.station.now() + span));
+        let Ran { iters, elapsed } = part.run(iters, sampler)?;
         let active = self.station.cpu().since(before);
-        self.peer.tell(Message::Stop)?;
+        self.peer.tell(Message::Stop { iters })?;
         match self.peer.hear("the end of a run", self.patience)? {
             Message::Done { usage } => Ok(RepetitionSample {
                 iters,
@@ -246,17 +333,13 @@ impl<'s, S: Station> Session<'s, S> {
         let mut total = 0;
         loop {
             match self.peer.hear("a run", self.patience)? {
-                Message::Prepare {
-                    repetition,
-                    iters,
-                    expected,
-                } => {
+                Message::Prepare { repetition, iters } => {
                     self.phase = match repetition {
                         0 => Phase::WarmUp,
                         n => Phase::Repetition(n),
                     };
+                    let (usage, iters) = self.follow_run(bench, part, iters)?;
                     total += iters;
-                    let usage = self.follow_run(bench, part, iters, expected.unwrap_or(UNKNOWN))?;
                     if bench.is_idle() && self.spec.params.verify {
                         bench.check_given(total)?;
                     }
@@ -268,31 +351,34 @@ impl<'s, S: Station> Session<'s, S> {
         }
     }
 
-    /// One run; returns what was used from readiness to the last message.
+    /// One run; returns what was used from readiness to the last message, and how many there were.
     fn follow_run(
         &self,
         bench: &Bench<'_, S>,
         part: &mut dyn Part,
         iters: u64,
-        expected: Span,
-    ) -> Result<Usage, Fault> {
+    ) -> Result<(Usage, u64), Fault> {
         let (start, before) = (self.station.now(), self.station.cpu());
         let used = || Usage {
             cpu: self.station.cpu().since(before),
             elapsed: self.station.now() - start,
         };
         self.peer.tell(Message::Ready)?;
-        part.run(iters, None)?;
+        let mut followed = part.run(iters, None)?.iters;
         // Who took part has now seen the last message; who did not sleeps until the others are done.
         let took_part = (!bench.is_idle()).then(used);
-        match self
-            .peer
-            .hear("the end of a run", self.patience + expected * 4)?
-        {
-            Message::Stop => {}
-            other => return Err(other.unexpected("the end of a run")),
+        let stop = self.peer.hear("the end of a run", LONGEST_RUN)?;
+        let Message::Stop { iters } = stop else {
+            return Err(stop.unexpected("the end of a run"));
+        };
+        if !bench.is_idle() && followed < iters {
+            // The last messages, which the word of their end has overtaken.
+            followed += part.run(iters - followed, None)?.iters;
         }
-        Ok(took_part.unwrap_or_else(used))
+        if !bench.is_idle() && followed != iters {
+            return Err(Message::Stop { iters }.unexpected("the end of all messages that came"));
+        }
+        Ok((took_part.unwrap_or_else(used), iters))
     }
 
     fn result(
@@ -335,8 +421,8 @@ impl<'s, S: Station> Session<'s, S> {
 struct Idle;
 
 impl Part for Idle {
-    fn run(&mut self, _iters: u64, _sampler: Option<&mut Sampler>) -> Result<Span, Fault> {
-        Ok(Span::ZERO)
+    fn run(&mut self, _iters: u64, _sampler: Option<&mut Sampler>) -> Result<Ran, Fault> {
+        Ok(Ran::default())
     }
 }
 

@@ -8,15 +8,13 @@ use adverb_units::{Span, Time};
 use crate::model::Hardware;
 use crate::model::hardware::SEED;
 use crate::pair::{Details, PairEnd, SideDevice, SideDevices};
-use crate::request::patience;
+use crate::request::{patience, virtual_patience};
 
 /// Virtual time that a cell of the quick study measures, where real devices take 0.27 s: noise does
 /// not have to be averaged out.
 const STUDY_DURATION: Span = Span::from_ms(5);
 /// Events between two looks at whether the user wants the end: far below a second.
 const SLICE: u64 = 200_000;
-/// Real time that a cell may take, for each unit of virtual time that it may.
-const SLOWDOWN: u64 = 10;
 
 /// A cell of a study on real devices, at the pace of the model.
 pub(crate) fn pace(mut spec: CellSpec) -> CellSpec {
@@ -71,10 +69,9 @@ fn run_in_slices(
     is_over: &dyn Fn() -> bool,
 ) -> Option<Outcome> {
     let started = std::time::Instant::now();
-    let patience = Span::from(patience(spec));
-    let real = patience * SLOWDOWN;
+    let real = Span::from(patience(spec));
     let slice = Budget {
-        until: Some(Time::ZERO + patience),
+        until: Some(Time::ZERO + virtual_patience(spec)),
         events: Some(SLICE),
         real: None,
     };
