@@ -3,13 +3,13 @@
 //! All errors end as one line `error: <cause>: <cause of the cause>…` on stderr.
 
 use std::error::Error as StdError;
-use std::io;
 use std::process::ExitCode;
 
 use clap::CommandFactory;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use crate::args::Cli;
+use crate::terminal;
 
 /// The command line asks for something that cannot be: exit status 2.
 #[derive(Debug, thiserror::Error)]
@@ -34,18 +34,12 @@ pub(crate) fn one_line(error: &anyhow::Error) -> String {
 
 /// The exit status that goes with an error; none for a reader that went away.
 pub(crate) fn exit_code(error: &anyhow::Error) -> Option<ExitCode> {
-    if is_broken_pipe(error) {
+    let mut causes = error.chain();
+    if causes.any(|cause| cause.downcast_ref().is_some_and(terminal::is_unread)) {
         return None;
     }
     let usage = error.downcast_ref::<Usage>().is_some();
     Some(ExitCode::from(if usage { 2 } else { 1 }))
-}
-
-fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    error.chain().any(|cause| {
-        let kind = cause.downcast_ref::<io::Error>().map(io::Error::kind);
-        kind == Some(io::ErrorKind::BrokenPipe)
-    })
 }
 
 /// What clap found wrong, in one line that names the value and the remedy.
@@ -167,6 +161,8 @@ fn flattened(error: &clap::Error) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+
     use super::*;
     use anyhow::Context;
 
@@ -185,8 +181,11 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_went_away_is_no_error() {
-        let error = anyhow::Error::from(io::Error::from(io::ErrorKind::BrokenPipe)).context("out");
-        assert!(exit_code(&error).is_none());
+    fn a_reader_that_went_away_is_no_error_and_another_broken_pipe_is_one() {
+        let broken = || io::Error::from(io::ErrorKind::BrokenPipe);
+        let unread = anyhow::Error::from(terminal::unwritten(&broken())).context("out");
+        assert!(exit_code(&unread).is_none());
+        let other = anyhow::Error::from(broken()).context("cannot write to the server");
+        assert_eq!(exit_code(&other), Some(ExitCode::from(1)));
     }
 }

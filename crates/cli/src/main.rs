@@ -23,6 +23,7 @@ mod study;
 mod table;
 mod terminal;
 
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
@@ -42,14 +43,17 @@ fn main() -> ExitCode {
     terminal::choose_color(cli.color);
     match run(cli.command) {
         Ok(code) => code,
-        Err(error) => match failure::exit_code(&error) {
-            Some(code) => {
-                terminal::error(&failure::one_line(&error));
-                code
-            }
-            None => ExitCode::SUCCESS,
-        },
+        Err(error) => failed(&error),
     }
+}
+
+/// Says why; a reader that went away has seen enough.
+fn failed(error: &anyhow::Error) -> ExitCode {
+    let Some(code) = failure::exit_code(error) else {
+        return ExitCode::SUCCESS;
+    };
+    terminal::error(&failure::one_line(error));
+    code
 }
 
 fn run(command: Command) -> anyhow::Result<ExitCode> {
@@ -84,7 +88,8 @@ fn refuse(error: &clap::Error) -> ExitCode {
         terminal::error(&failure::usage_line(error));
         return ExitCode::from(2);
     }
-    // A reader that went away has seen enough.
-    let _ = error.print();
-    ExitCode::SUCCESS
+    match error.print().and_then(|()| io::stdout().flush()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => failed(&terminal::unwritten(&error).into()),
+    }
 }

@@ -64,9 +64,21 @@ impl Write for Output {
     }
 }
 
-fn unwritten(error: &io::Error) -> io::Error {
-    let reason = format!("cannot write to standard output: {error}");
-    io::Error::new(error.kind(), reason)
+/// Standard output did not take what was written to it.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot write to standard output: {0}")]
+struct Unwritten(String);
+
+pub(crate) fn unwritten(error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), Unwritten(error.to_string()))
+}
+
+/// Whether standard output's reader went away.
+pub(crate) fn is_unread(error: &io::Error) -> bool {
+    let is_ours = error
+        .get_ref()
+        .is_some_and(<dyn std::error::Error + Send + Sync>::is::<Unwritten>);
+    is_ours && error.kind() == io::ErrorKind::BrokenPipe
 }
 
 /// Nobody may be listening on stderr; that is no reason to stop.

@@ -204,6 +204,9 @@ fn a_full_disk_behind_standard_output_is_named() {
         &["model", "list"][..],
         &["devices", "--device", "soft"],
         &["ping", "--op", "send", "--device", "model:cx3", "--json"],
+        &["--help"],
+        &["--version"],
+        &["study", "-h"],
     ] {
         let full = std::fs::OpenOptions::new().write(true).open("/dev/full");
         let ended = place.command(args).stdout(full.unwrap()).output();
