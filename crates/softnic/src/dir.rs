@@ -17,15 +17,22 @@ use std::io;
 use std::net::IpAddr;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use adverb_verbs::OpenError;
 use rustix::fs::{CWD, FileType, FlockOperation, Mode, flock, mknodat};
+use rustix::io::Errno;
 use rustix::process::geteuid;
 
 use crate::layout::MAX_SLOTS;
 
 /// Environment variable that names another directory than `/dev/shm` to make ours in.
 const PLACE: &str = "ADVERB_SHM";
+
+/// How long the directory's lock may be held, which is for less than a millisecond by who is not stopped …
+const PATIENCE: Duration = Duration::from_secs(30);
+/// … and the time between two tries to get it.
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// The user's directory.
 #[derive(Clone, Debug)]
@@ -199,7 +206,7 @@ impl Dir {
     /// Locks the directory; `NotFound` where it was removed meanwhile.
     fn lock(&self) -> io::Result<Locked> {
         let dir = File::open(&self.path)?;
-        flock(&dir, FlockOperation::LockExclusive)?;
+        lock_within(&dir, PATIENCE)?;
         let (held, named) = (dir.metadata()?, fs::metadata(&self.path)?);
         if (held.dev(), held.ino()) == (named.dev(), named.ino()) {
             Ok(Locked(dir))
@@ -237,6 +244,7 @@ impl Dir {
             let port = self.path.join(format!("{}port", prefix(&slot[0])));
             let alive = OpenOptions::new()
                 .read(true)
+                .custom_flags(NONBLOCK | NOFOLLOW)
                 .open(port)
                 .is_ok_and(|f| Self::is_alive(&f));
             if !alive && prefix(&slot[0]).len() == 4 {
@@ -275,6 +283,21 @@ impl Dir {
             device: "soft".into(),
             reason,
             remedy: remedy.into(),
+        }
+    }
+}
+
+/// Locks `dir`, unless somebody holds it for longer than `patience`.
+fn lock_within(dir: &File, patience: Duration) -> io::Result<()> {
+    let begun = Instant::now();
+    loop {
+        match flock(dir, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK) if begun.elapsed() < patience => std::thread::sleep(PAUSE),
+            Err(Errno::WOULDBLOCK) => {
+                let reason = format!("a process holds it for {patience:?}: is one stopped?");
+                return Err(io::Error::new(io::ErrorKind::TimedOut, reason));
+            }
+            locked => return Ok(locked?),
         }
     }
 }
@@ -358,6 +381,32 @@ mod tests {
         assert_eq!(claim(&dir).slot, 1);
         assert_eq!(names(&dir), ["000.port", "001.port"]);
         drop(alive);
+    }
+
+    #[test]
+    fn what_no_process_left_there_stops_nobody() {
+        let place = tempfile::tempdir().unwrap();
+        let dir = dir_in(place.path());
+        let first = claim(&dir);
+        // To open it for reading would wait for a writer.
+        mknodat(CWD, dir.file(1, "port"), FileType::Fifo, Mode::RUSR, 0).unwrap();
+        fs::create_dir(dir.file(2, "port")).unwrap();
+        fs::write(dir.path().join("notes.txt"), "x").unwrap();
+        assert_eq!((first.slot, claim(&dir).slot), (0, 1));
+        assert_eq!(
+            names(&dir),
+            ["000.port", "001.port", "002.port", "notes.txt"]
+        );
+    }
+
+    #[test]
+    fn a_process_that_is_stopped_with_the_lock_is_not_waited_for_for_ever() {
+        let place = tempfile::tempdir().unwrap();
+        let dir = dir_in(place.path());
+        let _held = dir.lock_creating().unwrap();
+        let other = File::open(dir.path()).unwrap();
+        let error = lock_within(&other, Duration::from_millis(5)).unwrap_err();
+        assert!(error.to_string().contains("is one stopped?"), "{error}");
     }
 
     #[test]

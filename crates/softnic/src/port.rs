@@ -38,7 +38,7 @@ pub(crate) struct Port {
     /// The way to other addresses, if one was asked for.
     pub(crate) udp: Option<Udp>,
     /// Locked while the process lives.
-    file: File,
+    file: Arc<File>,
     mapping: Mapping,
     tables: Tables,
     arena: Mutex<Arena>,
@@ -96,7 +96,9 @@ impl Port {
             Some(at) => dir.claim(|slot| Ok(at.bind(slot)?.map(Some)))?,
         };
         let Claim { slot, file, held } = claimed.ok_or_else(|| no_free_slot(at))?;
-        let made = Self::lay_out(dir, slot, file, held);
+        // Kept, with its lock, until the slot is given back: else somebody may have taken it by then.
+        let file = Arc::new(file);
+        let made = Self::lay_out(dir, slot, file.clone(), held);
         made.map_err(|source| {
             dir.release(slot);
             let action = format!("make a port in {}", dir.path().display());
@@ -108,7 +110,7 @@ impl Port {
         })
     }
 
-    fn lay_out(dir: &Dir, slot: u32, file: File, bound: Option<Bound>) -> io::Result<Self> {
+    fn lay_out(dir: &Dir, slot: u32, file: Arc<File>, bound: Option<Bound>) -> io::Result<Self> {
         file.set_len(layout::LENGTH as u64)?;
         reserve(&file, 0, layout::QP_TABLE as u64)?;
         let mapping = Mapping::new(&file, layout::LENGTH as u64, Population::Lazy)?;
