@@ -101,7 +101,7 @@ fn all_refused<D: Device>(
     Ok(())
 }
 
-/// A key that names no region (IBTA vol. 1, 9.7.4.1.5, 10.6.3.2).
+/// A key that names no region (IBTA vol. 1, 9.7.4.1.5).
 pub fn a_wrong_rkey_is_refused<D: Device>(device: &D) -> Verdict {
     all_refused(device, |pair| RemoteAddress {
         rkey: Rkey(pair.b.mr.rkey().0 ^ 0x4000_0000),
@@ -113,7 +113,7 @@ pub fn a_wrong_rkey_is_refused<D: Device>(device: &D) -> Verdict {
     })
 }
 
-/// The key of a region that was deregistered, also after it was used (IBTA vol. 1, 10.6.6;
+/// The key of a region that was deregistered, also after it was used (IBTA vol. 1, 10.6.7.2;
 /// ibv_dereg_mr(3)).
 pub fn the_key_of_a_deregistered_region_is_refused<D: Device>(device: &D) -> Verdict {
     all_refused(device, |pair| {
@@ -138,7 +138,7 @@ pub fn the_key_of_a_deregistered_region_is_refused<D: Device>(device: &D) -> Ver
     })
 }
 
-/// A range that begins before the region (IBTA vol. 1, 10.6.3.2).
+/// A range that begins before the region (IBTA vol. 1, 9.7.4.1.5).
 pub fn a_range_before_the_region_is_refused<D: Device>(device: &D) -> Verdict {
     all_refused(device, |pair| pair.b.mr.remote(1_u64.wrapping_neg()))?;
     all_refused(device, |pair| RemoteAddress {
@@ -147,7 +147,7 @@ pub fn a_range_before_the_region_is_refused<D: Device>(device: &D) -> Verdict {
     })
 }
 
-/// A range that ends beyond the region, by one byte or by far (IBTA vol. 1, 10.6.3.2).
+/// A range that ends beyond the region, by one byte or by far (IBTA vol. 1, 9.7.4.1.5).
 pub fn a_range_beyond_the_region_is_refused<D: Device>(device: &D) -> Verdict {
     for beyond in [1, u64::from(LENGTH), 1 << 40] {
         let end = |pair: &Pair<_>| {
@@ -159,7 +159,7 @@ pub fn a_range_beyond_the_region_is_refused<D: Device>(device: &D) -> Verdict {
     Ok(())
 }
 
-/// A range whose end wraps around the address space (IBTA vol. 1, 10.6.3.2).
+/// A range whose end wraps around the address space (IBTA vol. 1, 9.7.4.1.5).
 pub fn a_range_that_wraps_around_is_refused<D: Device>(device: &D) -> Verdict {
     for addr in [u64::MAX, u64::MAX - u64::from(LENGTH) + 1, u64::MAX - 7] {
         all_refused(device, |pair| RemoteAddress {
@@ -177,7 +177,7 @@ const NEEDS: [AccessFlags; 3] = [
     AccessFlags::REMOTE_WRITE,
 ];
 
-/// The region lacks the right (IBTA vol. 1, 10.6.3.1; ibv_reg_mr(3)).
+/// The region lacks the right (IBTA vol. 1, 10.6.3; ibv_reg_mr(3)).
 pub fn access_missing_on_the_region_is_refused<D: Device>(device: &D) -> Verdict {
     for (i, need) in NEEDS.into_iter().enumerate() {
         let setup = Setup {
@@ -251,8 +251,7 @@ pub fn access_given_to_the_queue_pair_later_is_granted<D: Device>(device: &D) ->
     Ok(())
 }
 
-/// The region belongs to another protection domain than the queue pair (IBTA vol. 1, 10.6.3.4,
-/// 10.2.3).
+/// The region belongs to another protection domain than the queue pair (IBTA vol. 1, 10.2.3).
 pub fn a_region_of_another_protection_domain_is_refused<D: Device>(device: &D) -> Verdict {
     for i in 0..3 {
         let pair = Pair::new(device);

@@ -213,7 +213,7 @@ pub fn an_unaligned_atomic_is_an_invalid_request<D: Device>(device: &D) -> Verdi
     Ok(())
 }
 
-/// A key that names no region, and a word beyond the region (IBTA vol. 1, 9.7.4.1.5, 10.6.3.2).
+/// A key that names no region, and a word beyond the region (IBTA vol. 1, 9.7.4.1.5).
 pub fn an_atomic_outside_a_region_is_refused<D: Device>(device: &D) -> Verdict {
     both_refused(device, setup(), BY_KEY, |b| RemoteAddress {
         rkey: Rkey(b.mr.rkey().0 ^ 0x4000_0000),
@@ -224,7 +224,7 @@ pub fn an_atomic_outside_a_region_is_refused<D: Device>(device: &D) -> Verdict {
     })
 }
 
-/// The region lacks REMOTE_ATOMIC, whatever else it allows (IBTA vol. 1, 10.6.3.1;
+/// The region lacks REMOTE_ATOMIC, whatever else it allows (IBTA vol. 1, 10.6.3;
 /// ibv_reg_mr(3)).
 pub fn atomics_need_the_right_on_the_region<D: Device>(device: &D) -> Verdict {
     let setup = Setup {
@@ -244,7 +244,7 @@ pub fn atomics_need_the_right_on_the_queue_pair<D: Device>(device: &D) -> Verdic
     both_refused(device, setup, BY_QUEUE_PAIR, |b| b.mr.remote(WORD))
 }
 
-/// The result needs a region with LOCAL_WRITE (IBTA vol. 1, 10.6.3.1).
+/// The result needs a region with LOCAL_WRITE (IBTA vol. 1, 10.6.3).
 pub fn the_result_needs_local_write_access<D: Device>(device: &D) -> Verdict {
     for i in 0..2 {
         let pair = pair(device, setup())?;

@@ -44,7 +44,7 @@ pub fn a_datagram_with_another_queue_key_is_dropped<D: Device>(device: &D) -> Ve
 }
 
 /// A queue key with its highest bit set stands for that of the sender's queue pair (IBTA vol. 1,
-/// 10.2.5).
+/// 3.5.3).
 pub fn a_queue_key_with_the_high_bit_is_the_senders_own<D: Device>(device: &D) -> Verdict {
     let (a, b) = (Node::new(device)?, Node::new(device)?);
     let ah = a.ah(&b)?;

@@ -62,7 +62,7 @@ pub fn an_unarmed_queue_raises_nothing<D: Device>(device: &D) -> Verdict {
 }
 
 /// Completions of sends raise events too, those of unsignaled ones do not exist (IBTA vol. 1,
-/// 11.4.2.2, 10.8.6).
+/// 11.4.2.2, 10.7.3.1).
 pub fn send_completions_raise_events<D: Device>(device: &D) -> Verdict {
     let pair = Pair::new(device);
     let (a, b) = (&pair.a, &pair.b);

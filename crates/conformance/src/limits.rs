@@ -136,7 +136,7 @@ pub fn region_sizes_are_checked<D: Device>(device: &D) -> Verdict {
     Ok(())
 }
 
-/// Remote writing without local writing is refused (IBTA vol. 1, 10.6.3.1; ibv_reg_mr(3)).
+/// Remote writing without local writing is refused (IBTA vol. 1, 10.6.3; ibv_reg_mr(3)).
 pub fn inconsistent_access_is_refused<D: Device>(device: &D) -> Verdict {
     let end = End::new(device, &Setup::default());
     for access in [AccessFlags::REMOTE_WRITE, AccessFlags::REMOTE_ATOMIC] {

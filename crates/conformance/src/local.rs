@@ -57,7 +57,7 @@ fn piece<C: Context>(pair: &Pair<C>) -> Sge<'_> {
     pair.a.mr.sge(64, 16).expect("within the region")
 }
 
-/// A local key that names no region (IBTA vol. 1, 10.6.3.2; ibv_post_send(3)).
+/// A local key that names no region (IBTA vol. 1, 10.6.3.3; ibv_post_send(3)).
 pub fn a_wrong_lkey_is_a_local_protection_error<D: Device>(device: &D) -> Verdict {
     all_fail_locally(device, |pair| {
         piece(pair).with_lkey(Lkey(pair.a.mr.lkey().0 ^ 0x4000_0000))
@@ -78,7 +78,7 @@ pub fn the_lkey_of_a_deregistered_region_is_a_local_protection_error<D: Device>(
     })
 }
 
-/// A piece outside the region that its key names (IBTA vol. 1, 10.6.3.2).
+/// A piece outside the region that its key names (IBTA vol. 1, 10.6.3).
 pub fn a_piece_outside_its_region_is_a_local_protection_error<D: Device>(device: &D) -> Verdict {
     for i in 0..3 {
         let pair = Pair::new(device);
@@ -98,7 +98,7 @@ pub fn a_piece_outside_its_region_is_a_local_protection_error<D: Device>(device:
     Ok(())
 }
 
-/// A region of another protection domain than the queue pair's (IBTA vol. 1, 10.6.3.4).
+/// A region of another protection domain than the queue pair's (IBTA vol. 1, 10.2.3).
 pub fn a_region_of_another_domain_is_a_local_protection_error<D: Device>(device: &D) -> Verdict {
     let pair = Pair::new(device);
     let a = &pair.a;
@@ -116,7 +116,7 @@ pub fn a_region_of_another_domain_is_a_local_protection_error<D: Device>(device:
 }
 
 /// READ writes local memory: its target needs LOCAL_WRITE; SEND from it does not (IBTA vol. 1,
-/// 10.6.3.1; ibv_reg_mr(3)).
+/// 10.6.3; ibv_reg_mr(3)).
 pub fn a_read_needs_local_write_access<D: Device>(device: &D) -> Verdict {
     let pair = Pair::new(device);
     let (a, b) = (&pair.a, &pair.b);
@@ -176,7 +176,7 @@ pub fn a_receive_with_a_wrong_lkey_fails_both_sides<D: Device>(device: &D) -> Ve
 }
 
 /// A receive needs LOCAL_WRITE: LOC_PROT_ERR there, REM_OP_ERR at the sender (IBTA vol. 1,
-/// 10.6.3.1, 9.9.3).
+/// 10.6.3, 9.9.3).
 pub fn a_receive_without_local_write_access_fails_both_sides<D: Device>(device: &D) -> Verdict {
     let pair = Pair::new(device);
     let b = &pair.b;

@@ -11,7 +11,7 @@ use crate::pair::{End, SIGNALED, Setup, address_of, completions, pattern, port_o
 
 pub(crate) const QKEY: u32 = 0x1122_3344;
 pub(crate) const OTHER_QKEY: u32 = 0x1122_3345;
-/// A queue key with this bit stands for the sender's own (IBTA vol. 1, 10.2.5).
+/// A queue key with this bit stands for the sender's own (IBTA vol. 1, 3.5.3).
 pub(crate) const OWN_QKEY: u32 = 1 << 31;
 /// What a receive begins with.
 pub(crate) const GRH: u64 = 40;

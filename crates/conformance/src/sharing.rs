@@ -13,7 +13,7 @@ use crate::pair::{PATIENCE, Pair, QUIET, SIGNALED, Setup, completions, connect};
 use crate::{Subject, Verdict};
 
 /// One queue takes the completions of sends and receives; each queue keeps its order (IBTA
-/// vol. 1, 11.2.3.1: both may be the same completion queue).
+/// vol. 1, 11.2.5: both may be the same completion queue).
 pub fn sends_and_receives_share_a_completion_queue<D: Device>(device: &D) -> Verdict {
     let setup = Setup {
         one_cq: true,

@@ -40,7 +40,7 @@ fn write<C: Context>(pair: &Pair<C>) -> Operation {
     Operation::RdmaWrite(pair.b.mr.remote(0))
 }
 
-/// A request without SIGNALED that succeeds gives no completion (IBTA vol. 1, 10.8.6).
+/// A request without SIGNALED that succeeds gives no completion (IBTA vol. 1, 10.7.3.1).
 pub fn an_unsignaled_success_gives_no_completion<D: Device>(device: &D) -> Verdict {
     let pair = Pair::new(device);
     let (a, b) = (&pair.a, &pair.b);
@@ -92,7 +92,7 @@ pub fn slots_come_back_when_a_later_completion_is_polled<D: Device>(device: &D) 
     Ok(())
 }
 
-/// A request that fails completes, signaled or not (IBTA vol. 1, 10.8.6; ibv_post_send(3)).
+/// A request that fails completes, signaled or not (IBTA vol. 1, 10.7.3.1; ibv_post_send(3)).
 pub fn an_unsignaled_error_completes<D: Device>(device: &D) -> Verdict {
     let pair = Pair::new(device);
     let (a, b) = (&pair.a, &pair.b);

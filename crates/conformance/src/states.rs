@@ -21,7 +21,8 @@ pub(crate) fn to<Q: QueuePair>(qp: &Q, state: QpState) {
 }
 
 /// Requests in a state that does not take them are refused, and the state is named: receives in
-/// RESET, sends before RTS (IBTA vol. 1, 10.3.1; ibv_post_send(3), ibv_post_recv(3)).
+/// RESET, sends before RTS (IBTA vol. 1, 10.8.2: C10-96, C10-97.2.1; ibv_post_send(3),
+/// ibv_post_recv(3)).
 pub fn posting_in_the_wrong_state_is_refused_by_name<D: Device>(device: &D) -> Verdict {
     let pair = Pair::unconnected(device, Setup::default());
     let a = &pair.a;

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use adverb_units::{Bytes, Impairment};
 use adverb_verbs::{
     AccessFlags, AddressHandle, AddressVector, AhRef, AsyncEvent, AtomicCap, Context, Counters,
-    CreateError, Device, DeviceCaps, DeviceName, Gid, GidType, Lid, LinkLayer, OpenError, PathMtu,
-    PollError, PortCaps, PortNum, ProtectionDomain, QpCaps, QpInit, QpType, RegisterError, SrqCaps,
-    Unsupported,
+    CreateError, Device, DeviceCaps, DeviceName, Gid, GidType, Lid, LinkLayer, MAX_MESSAGE,
+    OpenError, PathMtu, PollError, PortCaps, PortNum, ProtectionDomain, QpCaps, QpInit, QpType,
+    RegisterError, SrqCaps, Unsupported,
 };
 
 use crate::channel::SoftChannel;
@@ -23,8 +23,6 @@ use crate::quiesce;
 use crate::srq::SoftSrq;
 use crate::udp::{Udp, UdpAddress, Wiring, ip_of};
 
-/// Longest message, as of InfiniBand (IBTA vol. 1, 9.7.7: 2^31 bytes).
-pub(crate) const MAX_MESSAGE: Bytes = Bytes::new(1 << 31);
 /// Most requests of a queue.
 pub(crate) const MAX_WR: u32 = 1 << 15;
 /// Most pieces of a request.

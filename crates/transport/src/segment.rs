@@ -6,8 +6,8 @@ use adverb_wire::{Extension, Ieth, ImmDt, Opcode, Position, Reth};
 
 use crate::request::Work;
 
-/// The longest message, 2 GiB (IBTA vol. 1, 9.7.1).
-pub const MAX_MESSAGE: u64 = 1 << 31;
+/// The longest message, in bytes.
+pub const MAX_MESSAGE: u64 = adverb_verbs::MAX_MESSAGE.get();
 
 /// The payload of full packets.
 pub(crate) const fn mtu_bytes(mtu: PathMtu) -> u64 {

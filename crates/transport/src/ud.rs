@@ -18,7 +18,7 @@ use crate::sends::{Outgoing, Sends};
 use crate::shared::Shared;
 
 /// A queue key with this bit is a privileged one: a sender's own takes its place (IBTA vol. 1,
-/// 10.2.5).
+/// 3.5.3).
 const CONTROLLED: u32 = 1 << 31;
 
 /// What a datagram queue pair is made with.

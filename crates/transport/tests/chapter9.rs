@@ -225,7 +225,7 @@ fn parts_of_a_message_that_are_not_a_path_mtu_long_are_invalid() {
     }
 }
 
-// --- repeated requests (9.7.5.1.1)
+// --- repeated requests (9.7.5.1)
 
 #[test]
 fn a_read_may_be_asked_for_again_from_anywhere_within_it() {

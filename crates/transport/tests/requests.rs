@@ -181,7 +181,7 @@ fn an_empty_message_is_a_packet_and_needs_no_memory() {
     assert_eq!(opcodes, wanted.map(|opcode| (opcode, 0)));
 }
 
-// --- the longest messages (9.7.1)
+// --- the longest messages
 
 #[test]
 fn more_than_two_gibibytes_are_an_invalid_request() {

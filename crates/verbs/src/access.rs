@@ -19,7 +19,7 @@ bitflags::bitflags! {
 
 impl AccessFlags {
     /// Whether the rights make sense together: remote writing and atomics need local writing
-    /// (IBTA vol. 1, 10.6.3.1; `ibv_reg_mr` refuses it likewise).
+    /// (IBTA vol. 1, 10.6.3; `ibv_reg_mr` refuses it likewise).
     pub fn is_consistent(self) -> bool {
         self.contains(AccessFlags::LOCAL_WRITE)
             || !self.intersects(AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_ATOMIC)

@@ -9,6 +9,9 @@ use serde::{Deserialize, Serialize};
 use crate::error::CreateError;
 use crate::ids::{Gid, Lid};
 
+/// The longest message, but of datagrams: 2 GiB (IBTA vol. 1, chapter 9).
+pub const MAX_MESSAGE: Bytes = Bytes::new(1 << 31);
+
 /// A device's name as the user writes it after `--device`: `soft`, `verbs:mlx5_0`, `model:cx3`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]

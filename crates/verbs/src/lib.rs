@@ -14,6 +14,10 @@
 //!   somebody else);
 //! * errors by operation: [`error`].
 //!
+//! Here and elsewhere, sections of IBTA volume 1 have the numbers that releases after 1.2.1 give them
+//! (in 1.2.1 the verbs of queue pairs, 11.2.5, are 11.2.4). Tables are counted as in those where 45
+//! is that of the RNR timers.
+//!
 //! Every wait of a program goes through [`Station`]: in virtual time that is where its coroutine
 //! yields. Hold no lock and no borrow across one.
 
@@ -32,7 +36,8 @@ pub mod work;
 
 pub use access::AccessFlags;
 pub use caps::{
-    AtomicCap, DeviceCaps, DeviceName, GidType, LinkLayer, NoPathMtu, PathMtu, PortCaps, QpCaps,
+    AtomicCap, DeviceCaps, DeviceName, GidType, LinkLayer, MAX_MESSAGE, NoPathMtu, PathMtu,
+    PortCaps, QpCaps,
 };
 pub use completion::{NotifyOn, WcFlags, WcOpcode, WcStatus, WorkCompletion};
 pub use connect::{ConnectError, Connection, Endpoint, first_psn};

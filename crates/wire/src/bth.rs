@@ -1,4 +1,5 @@
-//! Base transport header (IBTA vol. 1, 9.2), 12 B; congestion bits of annex A17.9.3.
+//! Base transport header (IBTA vol. 1, 9.2), 12 B. Its congestion bits mean nothing to
+//! RoCEv2 (annex A17.4.8), which has a packet for that (A17.9.3).
 
 use adverb_verbs::{Psn, Qpn};
 

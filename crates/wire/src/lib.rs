@@ -60,7 +60,7 @@ pub use opcode::{Headers, Opcode, Position, Service, Verb};
 pub use packet::{Extension, Packet, PacketHeaders};
 pub use reth::Reth;
 
-/// The UDP port of RoCEv2 (IBTA annex A17.3; IANA `roce`).
+/// The UDP port of RoCEv2 (IANA `roce`, to which IBTA annex A17.3.2.2 leaves it).
 pub const ROCE_PORT: u16 = 4791;
 
 /// The partition that every port is a full member of.

@@ -1,4 +1,4 @@
-//! UDP header (RFC 768), 8 B. RoCEv2 sends the checksum as zero and ignores it (annex A17.3.1).
+//! UDP header (RFC 768), 8 B. RoCEv2 sends the checksum as zero and ignores it (annex A17.3.2).
 
 use crate::view::{be16, put};
 

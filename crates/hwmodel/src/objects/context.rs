@@ -4,8 +4,8 @@ use adverb_sim::Agenda;
 use adverb_units::Bytes;
 use adverb_verbs::{
     AccessFlags, AddressHandle, AddressVector, AhRef, AsyncEvent, Context, Counters, CreateError,
-    DeviceCaps, DeviceName, GidType, LinkLayer, PollError, PortCaps, PortNum, ProtectionDomain,
-    QpCaps, QpInit, QpType, Qpn, RegisterError, SrqCaps, Unsupported,
+    DeviceCaps, DeviceName, GidType, LinkLayer, MAX_MESSAGE, PollError, PortCaps, PortNum,
+    ProtectionDomain, QpCaps, QpInit, QpType, Qpn, RegisterError, SrqCaps, Unsupported,
 };
 
 use super::queue_pair::{Made, new_qp};
@@ -13,7 +13,6 @@ use super::{ModelChannel, ModelCq, ModelMr, ModelQp, ModelSrq, World};
 use crate::counters;
 use crate::world::completion::{Channel, Cq};
 use crate::world::machine::{Registers, machine_of};
-use crate::world::post::MAX_MESSAGE;
 use crate::world::queue_pair::FIRST_NUMBER;
 use crate::world::shared_receive::{Owner, Srq};
 use crate::world::{Event, Fabric};

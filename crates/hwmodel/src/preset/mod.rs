@@ -28,12 +28,13 @@ use crate::params::{FIELDS, Field, Params};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Driver {
     /// Upstream libmlx4: a single inline request goes by MMIO (BlueFlame), and so does a READ since 2007
-    /// (commit 662a7652, "This improves latency"); for all others it rings a doorbell and the NIC reads them.
+    /// (commit 662a76523 of rdma-core, "This improves latency"); for all others it rings a doorbell and the NIC reads them.
     Mlx4Upstream,
     /// libmlx4 of MLNX OFED: any single request that is short enough goes by MMIO.
     #[default]
     Mlx4Mlnx,
-    /// libmlx5: as that, and the last request of a list goes by MMIO too, which rings the doorbell.
+    /// libmlx5 of MLNX OFED: as that, and the last request of a list goes by MMIO too, which rings the
+    /// doorbell. (That of rdma-core writes whole requests by MMIO only where they are single.)
     Mlx5,
     /// No MMIO: doorbells only.
     Doorbell,

@@ -3,8 +3,8 @@
 use adverb_sim::Agenda;
 use adverb_units::Bytes;
 use adverb_verbs::{
-    Destination, PostError, PostErrorCause, QpState, QpType, RecvRequest, SendFlags, SendRequest,
-    WcStatus,
+    Destination, MAX_MESSAGE, PostError, PostErrorCause, QpState, QpType, RecvRequest, SendFlags,
+    SendRequest, WcStatus,
 };
 
 use super::machine::Machine;
@@ -13,9 +13,6 @@ use super::{Event, Fabric, Path};
 use crate::pcie::LINE;
 use crate::preset::Driver;
 use crate::trace::Act;
-
-/// Longest message (IBTA vol. 1, 9.7.7: 2^31 bytes).
-pub(crate) const MAX_MESSAGE: Bytes = Bytes::new(1 << 31);
 
 /// Segments of a WQE, in bytes (rdma-core, providers/mlx4 and mlx5).
 mod segment {

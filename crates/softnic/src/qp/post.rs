@@ -5,12 +5,11 @@ use std::sync::atomic::Ordering;
 
 use adverb_units::Bytes;
 use adverb_verbs::{
-    Operation, PostErrorCause, QpState, QpType, RecvRequest, SendFlags, SendRequest, WcOpcode,
-    WcStatus,
+    MAX_MESSAGE, Operation, PostErrorCause, QpState, QpType, RecvRequest, SendFlags, SendRequest,
+    WcOpcode, WcStatus,
 };
 
 use super::{Path, QpInner, RecvProducer, SendQueue};
-use crate::context::MAX_MESSAGE;
 use crate::requester::{Attempt, Waiting};
 use crate::ring::Piece;
 use crate::send_ring::Sent;

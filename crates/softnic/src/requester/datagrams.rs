@@ -18,7 +18,7 @@ use crate::ring::Line;
 
 /// Ways that a queue pair remembers.
 const CACHE_SLOTS: usize = 64;
-/// A queue key with this bit stands for the sender's own (IBTA vol. 1, 10.2.5).
+/// A queue key with this bit stands for the sender's own (IBTA vol. 1, 3.5.3).
 const OWN_QKEY: u32 = 1 << 31;
 
 /// The queue pair that sends.

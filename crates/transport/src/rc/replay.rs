@@ -1,5 +1,5 @@
 //! What the responder keeps of READs and atomics, so that a repeated request is answered without being
-//! carried out twice (IBTA vol. 1, 9.7.5.1.1): as many as the requester may have under way.
+//! carried out twice (IBTA vol. 1, 9.7.5.1): as many as the requester may have under way.
 
 use std::collections::VecDeque;
 

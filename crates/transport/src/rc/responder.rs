@@ -224,7 +224,7 @@ impl Responder {
     }
 
     /// Answers a request that was carried out before. SENDs and WRITEs are acknowledged again, READs
-    /// read again, atomics answered from memory of the first time (IBTA vol. 1, 9.7.5.1.1).
+    /// read again, atomics answered from memory of the first time (IBTA vol. 1, 9.7.5.1).
     fn handle_duplicate(
         &mut self,
         seq: Seq,

@@ -158,7 +158,7 @@ impl Half {
     }
 
     /// The room that it takes. An unreliable responder takes half of it: HERD's server keeps its rate up to
-    /// 260 clients that WRITE over UC (Kalia et al., SIGCOMM 2014, 5.5, recalled), where a NIC of the same
+    /// 260 clients that WRITE over UC (Kalia et al., SIGCOMM 2014, from memory), where a NIC of the same
     /// kind has no room for the two halves of as many reliable ones.
     fn room(self) -> Room {
         match self {

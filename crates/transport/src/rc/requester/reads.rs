@@ -1,4 +1,4 @@
-//! READs and atomics under way (IBTA vol. 1, 9.4.4, 11.2.4.2: initiator depth). A READ is asked for in
+//! READs and atomics under way (IBTA vol. 1, 9.4.4, 11.2.5.2: initiator depth). A READ is asked for in
 //! parts that are answered one after the other: the next ones are asked for while the first is on its
 //! way, so that a long READ streams, and what is asked for fits the window.
 
