@@ -438,7 +438,13 @@ impl Udp {
         driver.transmit(now, (&regions, &self.socket), By::Poster);
         drop(regions);
         driver.end_those_over();
-        // Should nobody poll, the engine has to look at the timers of what was just sent.
+        self.leave_to_engine(&driver, port);
+    }
+
+    /// Should nobody poll, the engine has to look at the timers of what was just sent, and to send what
+    /// was kept for an answer.
+    #[inline]
+    fn leave_to_engine(&self, driver: &Driver, port: &Port) {
         let engine_until = self.engine_until.load(Ordering::Relaxed);
         let is_late = match driver.left() {
             Left::Until(deadline) => deadline.is_some_and(|d| d.as_ps() < engine_until),
@@ -476,7 +482,11 @@ impl Udp {
             Err(TryLockError::Poisoned(driver)) => driver.into_inner(),
             Err(TryLockError::WouldBlock) => return None,
         };
-        Some(driver.turn(port, &self.socket, by))
+        let turn = driver.turn(port, &self.socket, by);
+        if (turn, by) == (Turn::Busy, By::Poller) {
+            self.leave_to_engine(&driver, port);
+        }
+        Some(turn)
     }
 
     /// How many turns others than the engine have taken, unless somebody is at the socket all the
