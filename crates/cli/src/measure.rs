@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use adverb_results::{Outcome, Record};
-use adverb_studies::CellSpec;
+use adverb_studies::{CellSpec, Request};
 use anyhow::bail;
 
 use crate::args::{BlastArgs, Format, MeasureArgs, PingArgs};
@@ -50,7 +50,7 @@ fn run(
                 Measured::Interrupted => bail!("interrupted"),
                 Measured::NoPeer(reason) => bail!("{}: {reason}", spec.id),
             };
-            rows.print(&record)?;
+            rows.print(&record, &spec.params)?;
             if let Outcome::Failed { reason } = record.outcome {
                 bail!("{}: {reason}", spec.id);
             }
@@ -92,13 +92,13 @@ impl Rows {
         }
     }
 
-    fn print(&mut self, record: &Record) -> anyhow::Result<()> {
+    fn print(&mut self, record: &Record, asked: &Request) -> anyhow::Result<()> {
         let mut out = terminal::stdout();
         if self.format == Format::Json {
             writeln!(out, "{}", serde_json::to_string(record)?)?;
         } else if record.outcome == Outcome::Ok {
             if !std::mem::replace(&mut self.has_title, true) {
-                writeln!(out, "{}", table::title(record))?;
+                writeln!(out, "{}", table::title(record, asked))?;
                 writeln!(out, "{}", table::header())?;
             }
             writeln!(out, "{}", table::row(record))?;

@@ -240,6 +240,9 @@ impl Recorder {
             Whose::Asked => Default::default(),
         };
         let mut site = medium.site.clone();
+        if self.pair().is_some_and(|pair| pair.welcome().is_none()) {
+            site.device.extend(of_the_other_side(&active, &passive));
+        }
         site.device.extend(active);
         Provenance {
             adverb: env!("CARGO_PKG_VERSION").to_owned(),
@@ -250,6 +253,15 @@ impl Recorder {
             passive: self.passive_site(medium, passive),
         }
     }
+}
+
+/// What the passive side's device says otherwise than the active side's, where both are of one host: each
+/// has a UDP port of its own.
+fn of_the_other_side(active: &Details, passive: &Details) -> Details {
+    let other = passive.iter().filter(|said| !active.contains(said));
+    other
+        .map(|(name, value)| (format!("{name} of the passive side"), value.clone()))
+        .collect()
 }
 
 /// What was asked of a cell that did not get so far as to choose the rest.

@@ -8,7 +8,9 @@ use adverb_studies::{CellSpec, Length, Request, SpecError};
 use adverb_units::{Bytes, Span};
 use adverb_verbs::{DeviceCaps, PathMtu};
 
-use crate::args::{BlastArgs, BlastSignal, MeasureArgs, PingArgs, PingSignal, PlaceArgs};
+use crate::args::{
+    BlastArgs, BlastSignal, MeasureArgs, PingArgs, PingSignal, PlaceArgs, RetryArgs,
+};
 use crate::device::{DeviceChoice, DeviceInfo};
 use crate::failure::Usage;
 use crate::pair::Cores;
@@ -58,10 +60,21 @@ pub(crate) fn blast(args: &BlastArgs, info: &DeviceInfo) -> Result<Vec<CellSpec>
 
 /// What the ports are to do to packets, or why they cannot.
 fn impairment(args: &MeasureArgs) -> Result<Option<Impairment>, Usage> {
+    check_retries(&args.device.choice(), args.retry)?;
     let impairment = args.impair.impairment().map_err(Usage)?;
     let checked = args.device.choice().check_impairment(impairment.as_ref());
     checked.map_err(Usage)?;
     Ok(impairment)
+}
+
+/// Refuses timers where none ever runs out.
+pub(crate) fn check_retries(device: &DeviceChoice, args: RetryArgs) -> Result<(), Usage> {
+    match (device, args.typed()) {
+        (DeviceChoice::Model(_), Some(typed)) => Err(Usage(format!(
+            "{typed}: {device} loses no packet, so that nothing is ever sent again; leave it out"
+        ))),
+        _ => Ok(()),
+    }
 }
 
 /// A single measurement on a model, as far as nothing else is asked for.
@@ -82,6 +95,8 @@ fn common(args: &MeasureArgs, op: Opcode, size: Bytes) -> Request {
         inline: args.inline,
         completion: args.completion.into(),
         path_mtu: args.mtu,
+        ack_timeout: args.retry.timeout,
+        retries: args.retry.retries,
         verify: args.verify,
         length: match (args.iters, args.duration) {
             (Some(iters), _) => Length::Iters(iters),
@@ -100,7 +115,7 @@ fn cells(
 ) -> Result<Vec<CellSpec>, Usage> {
     let checked = |spec: CellSpec| {
         spec.validate(&info.caps)?;
-        spec.check_path_mtu(&info.port)?;
+        spec.check_port(&info.port)?;
         Ok(spec)
     };
     let refused = |e: SpecError| Usage(e.to_string());
@@ -116,7 +131,7 @@ pub(crate) fn check_path_mtu(
 ) -> Result<(), Usage> {
     // What the packets are for does not matter.
     let spec = CellSpec::ping(Request::new(Opcode::Send, Bytes::new(1))).with_path_mtu(path_mtu);
-    let checked = spec.check_path_mtu(&info.port);
+    let checked = spec.check_port(&info.port);
     checked.map_err(|e| Usage(e.to_string()))?;
     peer.map_or(Ok(()), |peer| peer.check_path_mtu(path_mtu))
 }

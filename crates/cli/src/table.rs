@@ -1,7 +1,9 @@
 //! Records as rows for people. Rows are printed as cells end, so the columns have fixed widths.
 
-use adverb_results::{CpuShare, DeviceKind, Record};
+use adverb_results::{CpuShare, DeviceKind, Params, Record};
+use adverb_studies::Request;
 use adverb_units::Span;
+use adverb_verbs::AckTimeout;
 
 /// What stands for a figure that was not measured.
 const NOT_MEASURED: &str = "-";
@@ -48,8 +50,8 @@ pub(crate) fn row(record: &Record) -> String {
     }))
 }
 
-/// What the rows have in common.
-pub(crate) fn title(record: &Record) -> String {
+/// What the rows have in common, as far as `asked` tells, or the record.
+pub(crate) fn title(record: &Record, asked: &Request) -> String {
     let p = &record.params;
     let mut title = format!(
         "{} {} on {}: {}, completions by {}",
@@ -66,6 +68,10 @@ pub(crate) fn title(record: &Record) -> String {
     if let Some(path_mtu) = &p.path_mtu_bytes {
         title += &format!(", path MTU {path_mtu}");
     }
+    let may_wait = p.impairment.is_some_and(|impairment| !impairment.is_none());
+    if may_wait || asked.ack_timeout.is_some() || asked.retries.is_some() {
+        title += &patience(p);
+    }
     if let Some(impairment) = &p.impairment {
         title += &format!(", {impairment}");
     }
@@ -80,6 +86,14 @@ pub(crate) fn title(record: &Record) -> String {
         title += ", payload verified";
     }
     title
+}
+
+/// `, ACK timeout 1.05 ms (4.096 µs × 2^8), 7 retries`.
+fn patience(params: &Params) -> String {
+    let timeout = params.ack_timeout.and_then(AckTimeout::at_least);
+    let timeout = timeout.map(|timeout| format!(", ACK timeout {timeout}"));
+    let retries = params.retry_cnt.map(|n| format!(", {n} retries"));
+    timeout.into_iter().chain(retries).collect()
 }
 
 fn line(cells: impl Iterator<Item = String>) -> String {

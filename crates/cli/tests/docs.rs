@@ -56,7 +56,7 @@ fn every_flag_of_a_program_is_described() {
         let help = place.run(&[program, "-h"]).ok().out;
         let flags = help.split_whitespace().filter(|w| w.starts_with("--"));
         for flag in flags {
-            let flag = flag.trim_end_matches([',', ')', ':']);
+            let flag = flag.trim_end_matches([',', ')', ']', ':']);
             let common = [
                 "--help",
                 "--version",

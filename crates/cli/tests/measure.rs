@@ -156,6 +156,50 @@ fn packets_that_are_impaired_go_by_udp_and_the_record_says_so() {
 }
 
 #[test]
+fn a_timeout_is_rounded_up_shown_and_recorded() {
+    let usual = measure("ping --op send");
+    assert_eq!(usual["params"]["ack_timeout_ns"], 67_108_864.0, "{usual}");
+    assert_eq!(usual["params"]["retry_cnt"], 7, "{usual}");
+    let short = measure("ping --op send --timeout 1ms --retries 3");
+    assert_eq!(short["params"]["ack_timeout_ns"], 1_048_576.0, "{short}");
+    assert_eq!(short["params"]["retry_cnt"], 3, "{short}");
+    let cell = short["cell"].as_str().unwrap();
+    assert!(cell.ends_with("/timeout=8/retries=3"), "{cell}");
+
+    // As perftest says it.
+    let place = Place::new();
+    let args = ["blast", "--op", "write", "-u", "10", "--iters", "50"];
+    let table = place.run(&args).ok().out;
+    let title = table.lines().next().unwrap();
+    let shown = "signaled: all, ACK timeout 4.19 ms (4.096 µs × 2^10), 7 retries";
+    assert!(title.ends_with(shown), "{title}");
+}
+
+#[test]
+fn retries_that_are_used_up_are_told_with_the_timeout_that_was_asked_for() {
+    let place = Place::new();
+    let args = "ping --op send --device soft@127.46.0.6 --loss 100% --timeout 1ms --retries 0";
+    let ended = place.run(&args.split(' ').collect::<Vec<_>>());
+    let line = ended.refused(1);
+    let what = "(retry_cnt 0, timeout 1.05 ms, of which four may pass each time)";
+    assert!(line.contains(what), "{line}");
+}
+
+/// With a timeout of 17 s, one that runs out would be waited for.
+#[test]
+fn the_last_acknowledgement_of_a_run_does_not_wait_for_a_timeout() {
+    let record = measure("ping --op send --device soft@127.46.0.7 --loss 0 --timeout 20");
+    for side in ["active", "passive"] {
+        let counted = &record["counters"][side];
+        assert_eq!(counted["ack_timeout"], Value::Null, "{side}: {counted}");
+    }
+    let device = &record["provenance"]["device"];
+    let ports = ["port", "port of the passive side"].map(|name| device[name].as_str().unwrap());
+    assert!(ports.iter().all(|port| port.starts_with("UDP (RoCEv2 at ")));
+    assert_ne!(ports[0], ports[1], "each side has its own");
+}
+
+#[test]
 fn without_loss_two_sides_at_one_address_can_be_sent_by_udp_too() {
     let place = Place::new();
     let args = [

@@ -76,10 +76,10 @@ fn a_client_of_another_version_is_named_at_the_server() {
     let mut stranger = Hand::connect(&server.address);
     stranger.greet(77);
     let greeting: Value = serde_json::from_slice(&stranger.next().unwrap()).unwrap();
-    assert_eq!(greeting["adverb_protocol"], 2);
+    assert_eq!(greeting["adverb_protocol"], 3);
     stranger.wait_for_end();
     let line =
-        server.wait_for_line("speaks protocol 77 (Adverb 9.9.9), this is protocol 2 (Adverb ");
+        server.wait_for_line("speaks protocol 77 (Adverb 9.9.9), this is protocol 3 (Adverb ");
     assert!(
         line.contains("install the same version on both hosts"),
         "{line}"
@@ -104,7 +104,7 @@ fn a_server_of_another_version_is_named_at_the_client() {
     let ended = Place::new().run(&ping(&address));
     let line = ended.refused(1);
     let told = format!(
-        "error: the server at {address} speaks protocol 77 (Adverb 9.9.9), this is protocol 2 (Adverb "
+        "error: the server at {address} speaks protocol 77 (Adverb 9.9.9), this is protocol 3 (Adverb "
     );
     assert!(line.starts_with(&told), "{line}");
 }
@@ -137,7 +137,7 @@ fn a_server_that_is_none_is_named() {
 fn let_in(server: &Server) -> Hand {
     let visit = |identity: &Value| {
         let mut hand = Hand::connect(&server.address);
-        hand.greet(2);
+        hand.greet(3);
         hand.next().unwrap();
         hand.say(
             &json!({"visit": {"host": "liar\u{1b}[2J", "device": "soft", "identity": identity}}),
@@ -176,7 +176,8 @@ fn order(cell: u32, change: impl FnOnce(&mut Value)) -> Value {
             "program": "blast",
             "params": {
                 "op": "write", "size": 64, "inline": false, "completion": "poll", "buffers": 1,
-                "post": "single", "signal": "all", "path_mtu": null, "impairment": null,
+                "post": "single", "signal": "all", "path_mtu": null,
+                "ack_timeout": null, "retries": null, "impairment": null,
                 "verify": false,
                 "length": {"iters": 10}, "repetitions": 1, "warmup": null, "seed": 1,
             },
@@ -281,7 +282,7 @@ fn a_welcome_that_cannot_be_is_one_line() {
         json!("stopped"),
     ] {
         let address = server_by_hand(move |mut hand| {
-            hand.greet(2);
+            hand.greet(3);
             hand.next().unwrap();
             hand.next().unwrap();
             hand.say(&answer);

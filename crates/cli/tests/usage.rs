@@ -84,6 +84,16 @@ fn path_mtus() {
 }
 
 #[test]
+fn timeouts_and_retries() {
+    assert_snapshot!(usage("ping --op send --timeout 0"), @"error: --timeout: '0' is no timeout: write a time up to 8796 s with its unit, such as 1ms, or n for 4.096 µs × 2^n, 1 to 31");
+    assert_snapshot!(usage("blast --op send --timeout 3h"), @"error: --timeout: '3h' is no timeout: write a time up to 8796 s with its unit, such as 1ms, or n for 4.096 µs × 2^n, 1 to 31");
+    assert_snapshot!(usage("blast --op send --qp-timeout 32"), @"error: --timeout: '32' is no timeout: write a time up to 8796 s with its unit, such as 1ms, or n for 4.096 µs × 2^n, 1 to 31");
+    assert_snapshot!(usage("ping --op send --retries 8"), @"error: --retries: '8' is no number of retries: choose 0 to 7");
+    assert_snapshot!(usage("ping --op read --device model:cx3 --timeout 1ms"), @"error: --timeout 1.05 ms (4.096 µs × 2^8): model:cx3 loses no packet, so that nothing is ever sent again; leave it out");
+    assert_snapshot!(usage("blast --op read --device model:cx3 --retries 1"), @"error: --retries 1: model:cx3 loses no packet, so that nothing is ever sent again; leave it out");
+}
+
+#[test]
 fn counts_and_times() {
     assert_snapshot!(usage("blast --op write --buffers 0"), @"error: 0 buffers are outside the range of blast, 1 to 256");
     assert_snapshot!(usage("blast --op write --buffers 257"), @"error: 257 buffers are outside the range of blast, 1 to 256");

@@ -10,7 +10,7 @@ use adverb_ibverbs::{Connecting, VerbsContext, VerbsCq, VerbsDevice, VerbsQp};
 use adverb_units::Span;
 use adverb_verbs::{
     AccessFlags, ConnectError, Connection, Context, Device, Endpoint, PathMtu, Psn, QpAttr, QpCaps,
-    QpInit, QpState, QpType, QueuePair,
+    QpInit, QpState, QpType, QueuePair, Retransmission,
 };
 use adverb_vm::{Ending, LabSpec, Program, missing};
 
@@ -142,6 +142,7 @@ impl End {
             path_mtu: PathMtu::B1024,
             max_rd_atomic: 4,
             max_dest_rd_atomic: 4,
+            retransmission: Retransmission::default(),
         })
     }
 }

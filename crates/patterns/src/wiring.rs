@@ -4,7 +4,7 @@ use adverb_units::{Bytes, Span};
 use adverb_verbs::{
     AccessFlags, AddressHandle, AddressVector, Connection, Context, Endpoint, MemoryRegion,
     ModifyQpError, OutOfBandError, PortNum, Psn, QpAttr, QpCaps, QpInit, QpState, QpType,
-    QueuePair, RemoteAddress, Rkey, RoleId, Station, first_psn,
+    QueuePair, RemoteAddress, Retransmission, Rkey, RoleId, Station, first_psn,
 };
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -301,6 +301,7 @@ impl<C: Context> Wiring<C> {
                     path_mtu: context.port(context.port_num())?.active_mtu,
                     max_rd_atomic: depths.rd_atomic.min(most),
                     max_dest_rd_atomic: most,
+                    retransmission: Retransmission::default(),
                 };
                 connection.by_hand_as(transport, qp)?;
             }

@@ -159,6 +159,13 @@ pub struct Params {
     /// memory, iWARP), and where the cell failed without one asked for.
     #[serde(default)]
     pub path_mtu_bytes: Option<Bytes>,
+    /// How long a requester of the connection waits for an acknowledgement until it sends again; none where
+    /// no such time is known (iWARP), and where the cell failed without one asked for.
+    #[serde(default, rename = "ack_timeout_ns", with = "some_span_as_ns")]
+    pub ack_timeout: Option<Span>,
+    /// How often it does before the request fails; none likewise.
+    #[serde(default)]
+    pub retry_cnt: Option<u8>,
     /// What both sides' ports did to the packets that they sent; none where they did nothing.
     #[serde(default)]
     pub impairment: Option<Impairment>,
@@ -335,5 +342,23 @@ mod span_as_ns {
                 "{ns} ns is no span of time"
             )))
         }
+    }
+}
+
+mod some_span_as_ns {
+    //! The same of a span that may be missing.
+    use super::{Span, span_as_ns};
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    #[derive(Serialize, Deserialize)]
+    #[serde(transparent)]
+    struct Ns(#[serde(with = "span_as_ns")] Span);
+
+    pub(super) fn serialize<S: Serializer>(span: &Option<Span>, s: S) -> Result<S::Ok, S::Error> {
+        span.map(Ns).serialize(s)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Span>, D::Error> {
+        Ok(Option::<Ns>::deserialize(d)?.map(|Ns(span)| span))
     }
 }

@@ -13,7 +13,7 @@ use crate::{CpuShare, Impairment, Latency, Metrics, Outcome, Record, Site};
 type Column = (&'static str, fn(&Record) -> Option<String>);
 
 /// The columns, in order.
-const COLUMNS: [Column; 59] = [
+const COLUMNS: [Column; 61] = [
     ("schema", |r| text(r.schema)),
     ("cell", |r| text(&r.cell)),
     ("figures", |r| text(r.figures.join(" "))),
@@ -41,6 +41,10 @@ const COLUMNS: [Column; 59] = [
     ("path_mtu_bytes", |r| {
         r.params.path_mtu_bytes.and_then(|mtu| text(mtu.get()))
     }),
+    ("ack_timeout_ns", |r| {
+        r.params.ack_timeout.and_then(|time| text(time.as_ns_f64()))
+    }),
+    ("retry_cnt", |r| r.params.retry_cnt.and_then(text)),
     ("loss", |r| impairment(r, |i| text(i.loss.get()))),
     ("duplicate", |r| impairment(r, |i| text(i.duplicate.get()))),
     ("reorder", |r| impairment(r, |i| text(i.reorder.get()))),

@@ -38,6 +38,8 @@ pub(crate) fn record(cell: &str) -> Record {
             post: Posting::Single,
             signal: Signaling::All,
             path_mtu_bytes: None,
+            ack_timeout: None,
+            retry_cnt: None,
             impairment: None,
             verify: false,
             iters: Some(1000),

@@ -3,9 +3,9 @@
 use adverb_results::{Completion, Opcode, Program};
 use adverb_units::Span;
 use adverb_verbs::{
-    AccessFlags, AckTimeout, CompletionQueue, Connection, Context, Endpoint, LinkLayer,
-    MemoryAccessError, MemoryRegion, PathMtu, PortCaps, QpAttr, QpCaps, QpInit, QpType, QueuePair,
-    RemoteAddress, Sge, Station, WaitError, WcStatus, WorkCompletion, first_psn,
+    AccessFlags, CompletionQueue, Connection, Context, Endpoint, LinkLayer, MemoryAccessError,
+    MemoryRegion, PathMtu, PortCaps, QpAttr, QpCaps, QpInit, QpType, QueuePair, RemoteAddress,
+    Retransmission, Sge, Station, WaitError, WcStatus, WorkCompletion, first_psn,
 };
 
 use crate::error::{Fault, Side};
@@ -181,7 +181,7 @@ impl<'s, S: Station> Bench<'s, S> {
     /// Connects the queue pair to the other side's.
     pub(crate) fn connect(&mut self, peer: &Hello) -> Result<(), Fault> {
         peer.check(self.spec)?;
-        self.spec.check_path_mtu(&self.port)?;
+        self.spec.check_port(&self.port)?;
         let common = common_mtu(self.port.active_mtu, peer.mtu);
         let path_mtu = self.spec.params.path_mtu.unwrap_or(common);
         if path_mtu > common {
@@ -202,9 +202,16 @@ impl<'s, S: Station> Bench<'s, S> {
             path_mtu,
             max_rd_atomic: self.max_rd_atomic().min(peer.max_rd_atomic),
             max_dest_rd_atomic: self.max_rd_atomic(),
+            retransmission: self.spec.params.retransmission(),
         };
         self.connection = Some(connection);
         Ok(self.qp.connect(&connection)?)
+    }
+
+    /// How requests insist on acknowledgements; none over TCP, which does it its own way.
+    pub(crate) fn retransmission(&self) -> Option<Retransmission> {
+        let has_timers = self.port.link_layer.has_ack_timeout();
+        has_timers.then(|| self.spec.params.retransmission())
     }
 
     /// How a request failed.
@@ -212,13 +219,12 @@ impl<'s, S: Station> Bench<'s, S> {
     pub(crate) fn failed(&self, wc: &WorkCompletion) -> Fault {
         let (wr_id, status) = (wc.wr_id, wc.status);
         let unanswered = self.connection.and_then(|connection| {
-            let by_hand = connection.remote.cm.is_none() && self.endpoint.cm.is_none();
-            let (_, sending) = connection.attributes();
+            let Retransmission { timeout, retries } = self.retransmission()?;
             Some(Fault::Unanswered {
                 wr_id,
                 peer: format!("QP {} at {}", connection.remote.qpn, connection.remote.gid),
-                retries: sending.retry_cnt.filter(|_| by_hand)?.get(),
-                timeout: sending.timeout.and_then(AckTimeout::span)?,
+                retries: retries.get(),
+                timeout: timeout.span()?,
                 remedy: what_to_look_at(self.port.link_layer),
             })
         });

@@ -157,7 +157,10 @@ impl<'s, S: Station> Session<'s, S> {
             Program::Blast => blast::with_part(&bench, drive),
         };
         let result = result.map(|mut result| {
+            let sending = bench.retransmission();
             result.params.path_mtu_bytes = bench.path_mtu.map(PathMtu::bytes);
+            result.params.ack_timeout = sending.and_then(|sending| sending.timeout.span());
+            result.params.retry_cnt = sending.map(|sending| sending.retries.get());
             result
         });
         result.map_err(|fault| self.fail(fault))
@@ -281,7 +284,7 @@ impl<'s, S: Station> Session<'s, S> {
                 false => run.elapsed / run.iters,
             };
             let is_long = run.elapsed >= budget / 4;
-            if (is_long && long_before.is_some()) || total >= most {
+            if (is_long && (impaired || long_before.is_some())) || total >= most {
                 let before = long_before.filter(|_| !impaired);
                 let mean = Some(before.map_or(mean, |before| before.min(mean)));
                 return Ok(WarmUp { iters: total, mean });

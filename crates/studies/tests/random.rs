@@ -44,6 +44,8 @@ prop_compose! {
             post: if list { Posting::List } else { Posting::Single },
             signal,
             path_mtu: None,
+            ack_timeout: None,
+            retries: None,
             impairment: None,
             verify: true,
             // Long messages are checked byte by byte: fewer of them.

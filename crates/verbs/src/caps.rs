@@ -169,6 +169,11 @@ impl LinkLayer {
     pub const fn has_path_mtu(self) -> bool {
         matches!(self, LinkLayer::InfiniBand | LinkLayer::Ethernet)
     }
+
+    /// Whether a queue pair has a timeout and retries of its own.
+    pub const fn has_ack_timeout(self) -> bool {
+        !matches!(self, LinkLayer::Iwarp)
+    }
 }
 
 impl fmt::Display for LinkLayer {

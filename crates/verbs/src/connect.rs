@@ -10,7 +10,7 @@ use crate::caps::PathMtu;
 use crate::device::QueuePair;
 use crate::error::ModifyQpError;
 use crate::ids::{Gid, Lid, PortNum, Psn, Qpn, Rkey};
-use crate::qp::{AddressVector, QpAttr, QpState, QpType};
+use crate::qp::{AddressVector, QpAttr, QpState, QpType, Retransmission};
 
 /// One end of a connection: the address of a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,6 +49,8 @@ pub struct Connection {
     pub max_rd_atomic: u8,
     /// READs and atomics taken from the peer at a time (`responder_resources`).
     pub max_dest_rd_atomic: u8,
+    /// How this side insists on acknowledgements (RC).
+    pub retransmission: Retransmission,
 }
 
 impl Connection {
@@ -64,6 +66,8 @@ impl Connection {
         to_rtr.max_dest_rd_atomic = Some(self.max_dest_rd_atomic);
         let mut to_rts = QpAttr::to_rts(self.local.psn);
         to_rts.max_rd_atomic = Some(self.max_rd_atomic);
+        to_rts.timeout = Some(self.retransmission.timeout);
+        to_rts.retry_cnt = Some(self.retransmission.retries);
         (to_rtr, to_rts)
     }
 

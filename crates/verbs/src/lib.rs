@@ -52,7 +52,8 @@ pub use error::{
 pub use guarded::{Guard, Guarded};
 pub use ids::{CqId, Gid, Imm, Lid, Lkey, PortNum, Psn, Qpn, Rkey, SrqId, WrId};
 pub use qp::{
-    AckTimeout, AddressVector, QpAttr, QpAttrMask, QpState, QpType, RetryCount, RnrTimer,
+    AckTimeout, AddressVector, QpAttr, QpAttrMask, QpState, QpType, Retransmission, RetryCount,
+    RnrTimer,
 };
 pub use srq::{AsyncEvent, NoSrq, SharedReceiveQueue, SrqAttr, SrqCaps};
 pub use station::{CpuTime, Level, OutOfBandError, RoleId, Station, WaitError, Work};

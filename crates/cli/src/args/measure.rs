@@ -11,6 +11,7 @@ use clap::{ArgAction, Args, ValueEnum};
 use super::count;
 use super::impair::ImpairArgs;
 use super::place::{DeviceArgs, PlaceArgs};
+use super::retry::RetryArgs;
 
 /// One message goes back and forth: latency
 ///
@@ -162,6 +163,9 @@ pub(crate) struct MeasureArgs {
     /// Largest payload of a packet: 256, 512, 1024, 2048 or 4096 [default: the largest that both sides carry]
     #[arg(long, value_name = "BYTES")]
     pub(crate) mtu: Option<PathMtu>,
+
+    #[command(flatten)]
+    pub(crate) retry: RetryArgs,
 
     /// Check each payload on arrival (costs time: do not compare with unverified figures)
     #[arg(long)]

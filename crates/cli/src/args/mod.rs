@@ -11,6 +11,7 @@ mod measure;
 mod model;
 mod place;
 mod report;
+mod retry;
 mod serve;
 mod services;
 mod study;
@@ -27,6 +28,7 @@ pub(crate) use model::{
 };
 pub(crate) use place::PlaceArgs;
 pub(crate) use report::ReportArgs;
+pub(crate) use retry::RetryArgs;
 pub(crate) use serve::ServeArgs;
 pub(crate) use services::{
     ClientArgs, ClosedLoopArgs, ClosedLoopOp, KvArgs, KvBy, KvPuts, PostingArgs, SequencerArgs,

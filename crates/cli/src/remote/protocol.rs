@@ -32,7 +32,7 @@ use crate::device::{DeviceChoice, DeviceInfo};
 use crate::pair::{Details, End};
 
 /// Version of everything but the greeting.
-const PROTOCOL: u32 = 2;
+const PROTOCOL: u32 = 3;
 /// Longest greeting and visit that is read from somebody unknown.
 pub(crate) const MAX_GREETING: Bytes = Bytes::kib(16);
 
@@ -235,7 +235,7 @@ mod tests {
         assert_eq!(noise, "x does not speak Adverb's protocol");
         let later = br#"{"adverb_protocol":9,"version":"3.1","new":[]}"#;
         let later = Greeting::read(later, "x").unwrap_err();
-        let told = "x speaks protocol 9 (Adverb 3.1), this is protocol 2 (Adverb ";
+        let told = "x speaks protocol 9 (Adverb 3.1), this is protocol 3 (Adverb ";
         assert!(later.starts_with(told), "{later}");
     }
 

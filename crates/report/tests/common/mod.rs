@@ -35,6 +35,8 @@ fn params(op: Opcode, size: u64) -> Params {
         post: Posting::Single,
         signal: Signaling::All,
         path_mtu_bytes: None,
+        ack_timeout: None,
+        retry_cnt: None,
         impairment: None,
         verify: false,
         iters: Some(ITERS),

@@ -18,11 +18,17 @@ pub const MAX_BUFFERS: u32 = 256;
 pub const MAX_REPETITIONS: u32 = 1000;
 
 impl CellSpec {
-    /// Whether this port carries the packets that were asked for.
+    /// Whether this port carries the packets that were asked for, and has the timers.
     ///
     /// # Errors
-    /// It has none, or smaller ones only.
-    pub fn check_path_mtu(&self, port: &PortCaps) -> Result<(), SpecError> {
+    /// It has none, or smaller packets only.
+    pub fn check_port(&self, port: &PortCaps) -> Result<(), SpecError> {
+        let (timeout, retries) = (self.params.ack_timeout, self.params.retries);
+        let is_patient = timeout.is_some() || retries.is_some();
+        if is_patient && !port.link_layer.has_ack_timeout() {
+            let link_layer = port.link_layer;
+            return Err(SpecError::NoAckTimeout { link_layer });
+        }
         let Some(path_mtu) = self.params.path_mtu else {
             return Ok(());
         };
@@ -303,7 +309,7 @@ mod tests {
         };
         let check = |path_mtu, link_layer| {
             let cell = ping(Opcode::Send, |p| p.path_mtu = path_mtu);
-            let checked = cell.check_path_mtu(&port(link_layer));
+            let checked = cell.check_port(&port(link_layer));
             checked.map_err(|e| e.to_string())
         };
         let ethernet = LinkLayer::Ethernet;

@@ -121,6 +121,14 @@ pub enum SpecError {
         /// What the port is.
         link_layer: LinkLayer,
     },
+    /// No timers of the verbs.
+    #[error(
+        "timeout and retries: this device's port ({link_layer}) repeats packets by timers of its own; leave them out"
+    )]
+    NoAckTimeout {
+        /// What the port is.
+        link_layer: LinkLayer,
+    },
     /// The device's queues are too short.
     #[error(
         "{what} needs {needed} requests outstanding, this device takes {max}; fewer buffers help"

@@ -7,7 +7,7 @@ use adverb_results::{
     Completion, FigureId, Impairment, Opcode, Params, Posting, Program, Signaling,
 };
 use adverb_units::{Bytes, Probability, Span};
-use adverb_verbs::PathMtu;
+use adverb_verbs::{AckTimeout, PathMtu, Retransmission, RetryCount};
 use serde::{Deserialize, Serialize};
 
 pub use check::{MAX_BLAST_SIZE, MAX_BUFFERS, MAX_PING_SIZE, MAX_REPETITIONS};
@@ -46,6 +46,10 @@ pub struct Request {
     pub signal: Signaling,
     /// Largest payload of a packet; none: the largest that both sides' ports carry.
     pub path_mtu: Option<PathMtu>,
+    /// How long to wait for an acknowledgement before sending again; none: the usual time.
+    pub ack_timeout: Option<AckTimeout>,
+    /// How often to send again before a request fails; none: the usual number.
+    pub retries: Option<RetryCount>,
     /// What the ports of both sides do to the packets that they send; none: nothing.
     pub impairment: Option<Impairment>,
     /// Check every byte at the side that gets it.
@@ -84,12 +88,23 @@ impl Request {
             post: Posting::Single,
             signal: Signaling::All,
             path_mtu: None,
+            ack_timeout: None,
+            retries: None,
             impairment: None,
             verify: false,
             length: Length::Iters(1000),
             repetitions: 1,
             warmup: None,
             seed: 1,
+        }
+    }
+
+    /// How its queue pairs insist on acknowledgements.
+    pub(crate) fn retransmission(&self) -> Retransmission {
+        let usual = Retransmission::default();
+        Retransmission {
+            timeout: self.ack_timeout.unwrap_or(usual.timeout),
+            retries: self.retries.unwrap_or(usual.retries),
         }
     }
 }
@@ -108,6 +123,8 @@ impl CellSpec {
             post: p.post,
             signal: p.signal,
             path_mtu_bytes: p.path_mtu.map(PathMtu::bytes),
+            ack_timeout: p.ack_timeout.and_then(AckTimeout::span),
+            retry_cnt: p.retries.map(RetryCount::get),
             impairment: p.impairment,
             verify: p.verify,
             iters,
@@ -175,6 +192,12 @@ fn cell_id(program: Program, p: &Request) -> String {
     if let Some(path_mtu) = p.path_mtu {
         id += &format!("/mtu{}", path_mtu.bytes().get());
     }
+    if let Some(timeout) = p.ack_timeout {
+        id += &format!("/timeout={}", timeout.code());
+    }
+    if let Some(retries) = p.retries {
+        id += &format!("/retries={}", retries.get());
+    }
     if let Some(impairment) = &p.impairment {
         id += &impairment_id(impairment);
     }
@@ -212,6 +235,13 @@ mod tests {
         assert_eq!(ping.id, "ping/write-read/64/plain/poll/all/verify");
         let small = blast.with_path_mtu(Some(PathMtu::B256));
         assert_eq!(small.id, "blast/write/64/inline/poll/b16/single/all/mtu256");
+        let patient = self::ping(Opcode::Send, |p| {
+            (p.ack_timeout, p.retries) = (AckTimeout::new(8), RetryCount::new(0));
+        });
+        assert_eq!(
+            patient.id,
+            "ping/send/64/plain/poll/all/timeout=8/retries=0"
+        );
         let lossy = |loss, seed| {
             let impairment = Impairment {
                 loss: Probability::per_million(loss),

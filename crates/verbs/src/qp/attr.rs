@@ -4,7 +4,7 @@
 
 use adverb_units::Span;
 
-use super::QpState;
+use super::{AckTimeout, QpState, Retransmission, RetryCount};
 use crate::access::AccessFlags;
 use crate::caps::PathMtu;
 use crate::ids::{Gid, Lid, PortNum, Psn, Qpn};
@@ -69,31 +69,6 @@ pub struct AddressVector {
     pub port: PortNum,
 }
 
-/// Local ACK timeout, 5 bits: 4.096 µs × 2^n; 0 is for ever (IBTA vol. 1, 9.7.6.1.3).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct AckTimeout(u8);
-
-impl AckTimeout {
-    /// Code `n`, 0 to 31.
-    pub const fn new(n: u8) -> Option<Self> {
-        if n < 32 { Some(AckTimeout(n)) } else { None }
-    }
-
-    /// The code.
-    pub const fn code(self) -> u8 {
-        self.0
-    }
-
-    /// The time; none for code 0, which waits for ever.
-    pub const fn span(self) -> Option<Span> {
-        if self.0 == 0 {
-            None
-        } else {
-            Some(Span::from_ps(4_096_000 << self.0))
-        }
-    }
-}
-
 /// Minimum RNR NAK timer, 5 bits (IBTA vol. 1, table 45).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RnrTimer(u8);
@@ -118,30 +93,6 @@ impl RnrTimer {
     /// The time.
     pub const fn span(self) -> Span {
         Span::from_us(Self::MICROSECONDS[self.0 as usize])
-    }
-}
-
-/// A retry counter, 3 bits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct RetryCount(u8);
-
-impl RetryCount {
-    /// The highest count; for RNR retries it means without end.
-    pub const MAX: RetryCount = RetryCount(7);
-
-    /// `n` retries, 0 to 7.
-    pub const fn new(n: u8) -> Option<Self> {
-        if n < 8 { Some(RetryCount(n)) } else { None }
-    }
-
-    /// How many.
-    pub const fn get(self) -> u8 {
-        self.0
-    }
-
-    /// How many RNR retries: none where they never end (IBTA vol. 1, 9.7.5.2.8).
-    pub const fn as_rnr(self) -> Option<u8> {
-        if self.0 == 7 { None } else { Some(self.0) }
     }
 }
 
@@ -218,13 +169,14 @@ impl QpAttr {
         }
     }
 
-    /// An RC queue pair to RTS, its first packet being `sq_psn`. Timeout 4.096 µs × 2^14 = 67 ms,
-    /// 7 retries, RNR retries without end, one READ at a time; change the fields for others.
+    /// An RC queue pair to RTS, its first packet being `sq_psn`. The usual [`Retransmission`], RNR
+    /// retries without end, one READ at a time; change the fields for others.
     pub fn to_rts(sq_psn: Psn) -> Self {
+        let usual = Retransmission::default();
         QpAttr {
             sq_psn: Some(sq_psn),
-            timeout: AckTimeout::new(14),
-            retry_cnt: Some(RetryCount::MAX),
+            timeout: Some(usual.timeout),
+            retry_cnt: Some(usual.retries),
             rnr_retry: Some(RetryCount::MAX),
             max_rd_atomic: Some(1),
             ..QpAttr::to(QpState::Rts)
@@ -269,11 +221,6 @@ mod tests {
 
     #[test]
     fn timers_have_the_values_of_the_specification() {
-        assert_eq!(
-            AckTimeout::new(14).and_then(AckTimeout::span),
-            Some(Span::from_ps(67_108_864_000))
-        );
-        assert_eq!(AckTimeout::new(0).and_then(AckTimeout::span), None);
         assert_eq!(
             RnrTimer::new(0).map(RnrTimer::span),
             Some(Span::from_us(655_360))

@@ -2,11 +2,13 @@
 //! transitions.
 
 mod attr;
+mod retry;
 mod transition;
 
 use std::fmt;
 
-pub use attr::{AckTimeout, AddressVector, QpAttr, QpAttrMask, RetryCount, RnrTimer};
+pub use attr::{AddressVector, QpAttr, QpAttrMask, RnrTimer};
+pub use retry::{AckTimeout, NoAckTimeout, NoRetryCount, Retransmission, RetryCount};
 pub use transition::{TRANSITIONS, Transition, check_transition, transition};
 
 /// Transport service of a queue pair.
