@@ -37,6 +37,7 @@ mod datagrams;
 mod dir;
 mod engine;
 mod errands;
+mod indices;
 mod layout;
 mod memory;
 #[doc(hidden)]

@@ -227,27 +227,29 @@ impl OneSided {
         layout::check(&self.remote)
     }
 
-    /// Sizes of a member's queues; none where those of its part do.
-    fn depths(&self, is_owner: bool, max_inline: u32) -> Option<Depths> {
+    /// Sizes of an owner's queues; none where those of its part do.
+    fn owner_depths(&self) -> Option<Depths> {
+        self.puts().question()?;
+        Some(Depths {
+            send: desk::answers(self.clients.outstanding),
+            recv: 1,
+            inline: 0,
+            rd_atomic: u8::MAX,
+            shares_qp: false,
+        })
+    }
+
+    /// The same of a client.
+    fn client_depths(&self, max_inline: u32) -> Option<Depths> {
         let question = self.puts().question()?;
         let each = self.clients.outstanding;
-        Some(if is_owner {
-            Depths {
-                send: desk::answers(each),
-                recv: 1,
-                inline: 0,
-                rd_atomic: u8::MAX,
-                shares_qp: false,
-            }
-        } else {
-            Depths {
-                // What a train's last request, or a farewell, takes beside.
-                send: each.max(self.list()) + 1,
-                recv: desk::answers(each),
-                inline: if question <= max_inline { question } else { 0 },
-                rd_atomic: self.clients.rd_atomic,
-                shares_qp: false,
-            }
+        Some(Depths {
+            // What a train's last request, or a farewell, takes beside.
+            send: each.max(self.list()) + 1,
+            recv: desk::answers(each),
+            inline: if question <= max_inline { question } else { 0 },
+            rd_atomic: self.clients.rd_atomic,
+            shares_qp: false,
         })
     }
 }
@@ -269,7 +271,12 @@ pub fn run_onesided<S: Station>(
     let member = &pattern.members[me.0 as usize];
     let is_owner = me.0 < program.owners();
     let max_inline = station.context().caps().max_inline_data;
-    let wiring = match program.depths(is_owner, max_inline) {
+    let depths = if is_owner {
+        program.owner_depths()
+    } else {
+        program.client_depths(max_inline)
+    };
+    let wiring = match depths {
         Some(depths) => Wiring::with_depths(station, &pattern, member, depths)?,
         None => Wiring::new(station, &pattern, member)?,
     };

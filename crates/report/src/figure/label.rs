@@ -75,24 +75,30 @@ pub(crate) fn by_size(record: &Record) -> Label {
 
 /// One series for each way of signaling and posting.
 pub(crate) fn by_signal_and_post(record: &Record) -> Label {
-    let post = match record.params.post {
-        Posting::Single => "single posts",
-        Posting::List => "lists",
-    };
-    by_signal(record, post, record.params.post == Posting::List)
+    match record.params.post {
+        Posting::Single => by_signal(record, "single posts", Stroke::Solid),
+        Posting::List => by_signal(record, "lists", Stroke::Dashed),
+    }
 }
 
 /// One series for each way of signaling and of waiting for completions.
 pub(crate) fn by_signal_and_completion(record: &Record) -> Label {
-    let completion = completion(record.params.completion);
-    by_signal(
-        record,
-        completion,
-        record.params.completion == Completion::Event,
-    )
+    let stroke = match record.params.completion {
+        Completion::Event => Stroke::Dashed,
+        Completion::Poll => Stroke::Solid,
+    };
+    by_signal(record, completion(record.params.completion), stroke)
 }
 
-fn by_signal(record: &Record, with: &str, second: bool) -> Label {
+/// How the lines of one color are told apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stroke {
+    Solid,
+    Dashed,
+}
+
+fn by_signal(record: &Record, with: &str, stroke: Stroke) -> Label {
+    let second = stroke == Stroke::Dashed;
     let signal = match record.params.signal {
         Signaling::All => 0,
         Signaling::Periodic => 1,

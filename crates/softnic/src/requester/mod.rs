@@ -9,13 +9,10 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use adverb_verbs::{
-    AccessFlags, Operation, Psn, QpType, Qpn, RemoteAddress, RnrTimer, SendFlags, SendRequest, Sge,
-    WcStatus,
+    AccessFlags, Operation, Psn, QpType, Qpn, RnrTimer, SendFlags, SendRequest, WcStatus,
 };
 
-use crate::copy::place;
 use crate::layout::{CqEntry, Phase, QpEntry, qp_index};
-use crate::memory::check_local;
 use crate::notify::Urgency;
 use crate::peer::Peer;
 use crate::port::Port;
@@ -23,13 +20,16 @@ use crate::ring::{Arrival, Piece, RecvRing};
 
 mod atomics;
 mod datagrams;
+mod one_sided;
 mod receives;
 mod regions;
+mod source;
 mod waiting;
 
 pub(crate) use datagrams::{Sender, Sent, Ways};
 use receives::{Receives, SharedReceives};
 use regions::RegionCache;
+pub(crate) use source::Source;
 pub(crate) use waiting::{Retries, Waiting, gather_inline};
 
 /// Looks at a receive ring before a request is put off: about half a microsecond.
@@ -392,89 +392,6 @@ impl Connection {
         notify(&self.peer, cq, flags);
     }
 
-    #[inline]
-    fn write(&mut self, mut source: Source<'_>, to: RemoteAddress) -> WcStatus {
-        if source.left == 0 {
-            return WcStatus::Success;
-        }
-        match self.target(to, source.left, AccessFlags::REMOTE_WRITE) {
-            Some(target) => {
-                source.copy_to(target, source.left);
-                WcStatus::Success
-            }
-            None => self.refuse(WcStatus::RemAccessErr),
-        }
-    }
-
-    fn write_with_imm(
-        &mut self,
-        source: Source<'_>,
-        to: RemoteAddress,
-        imm: u32,
-        flags: SendFlags,
-    ) -> Attempt {
-        let length = source.left;
-        if !self.attached().has_receive() {
-            return Attempt::ReceiverNotReady;
-        }
-        let status = self.write(source, to);
-        if status.is_success() {
-            // Another may have taken it from a shared queue: then the payload is written again.
-            if !self.attached().take_receive() {
-                return Attempt::ReceiverNotReady;
-            }
-            let byte_len = length as u32;
-            self.arrive(
-                Arrival {
-                    byte_len,
-                    status: 0,
-                    imm: Some(imm),
-                    is_write: true,
-                },
-                flags,
-            );
-        }
-        Attempt::Done(status)
-    }
-
-    fn read(&mut self, into: &[Sge<'_>], from: RemoteAddress) -> WcStatus {
-        let length = into.iter().map(|sge| u64::from(sge.length())).sum();
-        if self.max_rd_atomic == 0 {
-            return WcStatus::LocQpOpErr;
-        }
-        if length == 0 {
-            return WcStatus::Success;
-        }
-        if !self.responder_has_resources() {
-            return self.fail_responder(WcStatus::RemInvReqErr);
-        }
-        let Some(mut source) = self.target(from, length, AccessFlags::REMOTE_READ) else {
-            return self.fail_responder(WcStatus::RemAccessErr);
-        };
-        for sge in into {
-            let target = std::ptr::with_exposed_provenance_mut(sge.addr() as usize);
-            // SAFETY: `Source::check` checked the target's key and range, `target` the peer's.
-            unsafe {
-                place(target, source, sge.length() as usize);
-                source = source.add(sge.length() as usize);
-            }
-        }
-        WcStatus::Success
-    }
-
-    /// `length` bytes of the peer's memory, if its queue pair and region allow `need`.
-    #[inline]
-    fn target(&mut self, at: RemoteAddress, length: u64, need: AccessFlags) -> Option<*mut u8> {
-        // Read each time: the peer may change it in RTS. It shares the phase's cache line.
-        let access = self.remote().access.load(Ordering::Relaxed);
-        if !AccessFlags::from_bits_retain(access).contains(need) {
-            return None;
-        }
-        let pd = self.attached().pd;
-        self.cache
-            .find(&self.peer, at.rkey.0, pd, need, (at.addr, length))
-    }
-
     /// The responder refuses a request: an RC queue pair fails, UC drops the message without a word
     /// (IBTA vol. 1, 9.9.3, class D).
     #[cold]
@@ -514,61 +431,5 @@ fn notify(peer: &Peer, (cq, index): (&CqEntry, u32), flags: SendFlags) {
             // A channel that cannot be written to belongs to a peer that is ending.
             let _ = peer.raise(channel - 1, index);
         }
-    }
-}
-
-/// The local side of a SEND or WRITE: checked pieces, and how far they are copied.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Source<'a> {
-    sges: &'a [Sge<'a>],
-    index: usize,
-    offset: u32,
-    left: u64,
-}
-
-impl<'a> Source<'a> {
-    /// The request's local memory, checked; none where a piece must not be used.
-    #[inline]
-    pub(crate) fn check(port: &Port, pd: u32, request: &'a SendRequest<'_>) -> Option<Self> {
-        if !request.flags.contains(SendFlags::INLINE) {
-            let need = if request.operation.writes_local_memory() {
-                AccessFlags::LOCAL_WRITE
-            } else {
-                AccessFlags::empty()
-            };
-            for sge in request.sges.iter().filter(|sge| sge.length() != 0) {
-                check_local(port, pd, sge, need)?;
-            }
-        }
-        Some(Source {
-            sges: request.sges,
-            index: 0,
-            offset: 0,
-            left: request.length(),
-        })
-    }
-
-    /// Copies the next `length` (at most `left`) bytes to `target`, which the caller checked.
-    #[inline]
-    fn copy_to(&mut self, mut target: *mut u8, length: u64) {
-        let mut wanted = length;
-        while wanted > 0 {
-            let sge = &self.sges[self.index];
-            let count = u64::from(sge.length() - self.offset).min(wanted);
-            let from = std::ptr::with_exposed_provenance::<u8>(sge.addr() as usize);
-            // SAFETY: the piece was checked by `Source::check` (or is inline, hence readable);
-            // the target has `length` bytes.
-            unsafe {
-                place(target, from.add(self.offset as usize), count as usize);
-                target = target.add(count as usize);
-            }
-            self.offset += count as u32;
-            if self.offset == sge.length() {
-                self.index += 1;
-                self.offset = 0;
-            }
-            wanted -= count;
-        }
-        self.left -= length;
     }
 }

@@ -1,0 +1,99 @@
+//! WRITE and READ: the peer's memory, once its queue pair, its region and the key allow it.
+
+use std::sync::atomic::Ordering;
+
+use adverb_verbs::{AccessFlags, RemoteAddress, SendFlags, Sge, WcStatus};
+
+use super::{Attempt, Connection, Source};
+use crate::copy::place;
+use crate::ring::Arrival;
+
+impl Connection {
+    #[inline]
+    pub(super) fn write(&mut self, mut source: Source<'_>, to: RemoteAddress) -> WcStatus {
+        if source.left == 0 {
+            return WcStatus::Success;
+        }
+        match self.target(to, source.left, AccessFlags::REMOTE_WRITE) {
+            Some(target) => {
+                source.copy_to(target, source.left);
+                WcStatus::Success
+            }
+            None => self.refuse(WcStatus::RemAccessErr),
+        }
+    }
+
+    pub(super) fn write_with_imm(
+        &mut self,
+        source: Source<'_>,
+        to: RemoteAddress,
+        imm: u32,
+        flags: SendFlags,
+    ) -> Attempt {
+        let length = source.left;
+        if !self.attached().has_receive() {
+            return Attempt::ReceiverNotReady;
+        }
+        let status = self.write(source, to);
+        if status.is_success() {
+            // Another may have taken it from a shared queue: then the payload is written again.
+            if !self.attached().take_receive() {
+                return Attempt::ReceiverNotReady;
+            }
+            let byte_len = length as u32;
+            self.arrive(
+                Arrival {
+                    byte_len,
+                    status: 0,
+                    imm: Some(imm),
+                    is_write: true,
+                },
+                flags,
+            );
+        }
+        Attempt::Done(status)
+    }
+
+    pub(super) fn read(&mut self, into: &[Sge<'_>], from: RemoteAddress) -> WcStatus {
+        let length = into.iter().map(|sge| u64::from(sge.length())).sum();
+        if self.max_rd_atomic == 0 {
+            return WcStatus::LocQpOpErr;
+        }
+        if length == 0 {
+            return WcStatus::Success;
+        }
+        if !self.responder_has_resources() {
+            return self.fail_responder(WcStatus::RemInvReqErr);
+        }
+        let Some(mut source) = self.target(from, length, AccessFlags::REMOTE_READ) else {
+            return self.fail_responder(WcStatus::RemAccessErr);
+        };
+        for sge in into {
+            let target = std::ptr::with_exposed_provenance_mut(sge.addr() as usize);
+            // SAFETY: `Source::check` checked the target's key and range, `target` the peer's.
+            unsafe {
+                place(target, source, sge.length() as usize);
+                source = source.add(sge.length() as usize);
+            }
+        }
+        WcStatus::Success
+    }
+
+    /// `length` bytes of the peer's memory, if its queue pair and region allow `need`.
+    #[inline]
+    pub(super) fn target(
+        &mut self,
+        at: RemoteAddress,
+        length: u64,
+        need: AccessFlags,
+    ) -> Option<*mut u8> {
+        // Read each time: the peer may change it in RTS. It shares the phase's cache line.
+        let access = self.remote().access.load(Ordering::Relaxed);
+        if !AccessFlags::from_bits_retain(access).contains(need) {
+            return None;
+        }
+        let pd = self.attached().pd;
+        self.cache
+            .find(&self.peer, at.rkey.0, pd, need, (at.addr, length))
+    }
+}

@@ -1,0 +1,63 @@
+//! What a request carries: the pieces of local memory that it names.
+
+use adverb_verbs::{AccessFlags, SendFlags, SendRequest, Sge};
+
+use crate::copy::place;
+use crate::memory::check_local;
+use crate::port::Port;
+
+/// The local side of a SEND or WRITE: checked pieces, and how far they are copied.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Source<'a> {
+    sges: &'a [Sge<'a>],
+    index: usize,
+    offset: u32,
+    pub(super) left: u64,
+}
+
+impl<'a> Source<'a> {
+    /// The request's local memory, checked; none where a piece must not be used.
+    #[inline]
+    pub(crate) fn check(port: &Port, pd: u32, request: &'a SendRequest<'_>) -> Option<Self> {
+        if !request.flags.contains(SendFlags::INLINE) {
+            let need = if request.operation.writes_local_memory() {
+                AccessFlags::LOCAL_WRITE
+            } else {
+                AccessFlags::empty()
+            };
+            for sge in request.sges.iter().filter(|sge| sge.length() != 0) {
+                check_local(port, pd, sge, need)?;
+            }
+        }
+        Some(Source {
+            sges: request.sges,
+            index: 0,
+            offset: 0,
+            left: request.length(),
+        })
+    }
+
+    /// Copies the next `length` (at most `left`) bytes to `target`, which the caller checked.
+    #[inline]
+    pub(super) fn copy_to(&mut self, mut target: *mut u8, length: u64) {
+        let mut wanted = length;
+        while wanted > 0 {
+            let sge = &self.sges[self.index];
+            let count = u64::from(sge.length() - self.offset).min(wanted);
+            let from = std::ptr::with_exposed_provenance::<u8>(sge.addr() as usize);
+            // SAFETY: the piece was checked by `Source::check` (or is inline, hence readable);
+            // the target has `length` bytes.
+            unsafe {
+                place(target, from.add(self.offset as usize), count as usize);
+                target = target.add(count as usize);
+            }
+            self.offset += count as u32;
+            if self.offset == sge.length() {
+                self.index += 1;
+                self.offset = 0;
+            }
+            wanted -= count;
+        }
+        self.left -= length;
+    }
+}
