@@ -15,7 +15,7 @@
 use std::fmt;
 
 use crate::frame::{Addresses, Flow};
-use crate::ipv4::{self, Ipv4, Unseen};
+use crate::ipv4::{self, Fragmentation, Ipv4, Unseen};
 use crate::udp::{self, Udp};
 use crate::view::put;
 use crate::{WireError, bth, crc32, ipv6};
@@ -230,8 +230,7 @@ fn find_by<'a>(
     if difference == 0 {
         return Ok((packet, assumed.identification));
     }
-    let covered = ONES + ipv4::LEN + udp::LEN + packet.len();
-    let bits = unshift(difference, covered - IDENTIFICATION);
+    let bits = unshift(difference, behind_identification(packet.len()));
     match (flow.addresses, u16::try_from(bits)) {
         (Addresses::V4(..), Ok(bits)) => {
             // The register holds the first byte in its low bits.
@@ -244,13 +243,19 @@ fn find_by<'a>(
     }
 }
 
-/// What is known of the headers in front of packets, which are the same for all of one flow and length: of a
-/// short packet they are half of what the ICRC covers. It computes the same as the functions beside it.
+/// What is known of the headers in front of packets, which are the same for all of one flow and length but
+/// for the identification: of a short packet they are half of what the ICRC covers. It computes the same as
+/// the functions beside it.
 #[derive(Debug, Default)]
-pub struct Fronts([Option<Front>; FRONTS]);
+pub struct Fronts {
+    known: [Option<Front>; FRONTS],
+    shares: [Option<Box<Share>>; SHARES],
+}
 
 /// Kinds of packets that are known at a time: some lengths of a few peers.
-const FRONTS: usize = 8;
+const FRONTS: usize = 16;
+/// Lengths of which it is known what an identification does.
+const SHARES: usize = 8;
 
 #[derive(Clone, Copy, Debug)]
 struct Front {
@@ -261,32 +266,75 @@ struct Front {
     masked: u32,
 }
 
-/// What the ICRC depends on beside the rest of the packet.
+/// What the ICRC depends on beside the rest of the packet and the identification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Kind {
     length: usize,
     resv8a: u8,
-    unseen: Unseen,
+    fragmentation: Fragmentation,
     flow: Flow,
 }
 
 impl Kind {
-    /// Where it is remembered: lengths are multiples of 4, and identifications small numbers.
+    /// Where it is remembered: lengths are multiples of 4, and ports numbers that follow each other.
+    #[inline]
     const fn place(&self) -> usize {
-        (self.length / 4 + 3 * self.unseen.identification as usize) % FRONTS
+        let ports = self.flow.source_port ^ self.flow.destination_port;
+        (self.length / 4 + 3 * ports as usize) % FRONTS
     }
 
     /// What stands in front of such packets, of which `packet` is one.
     #[cold]
     fn front(self, packet: &[u8]) -> Front {
-        let crc = front_crc(&self.flow, self.unseen, packet.len());
-        let whole = compute(&self.flow, self.unseen, packet);
+        let unseen = Unseen {
+            identification: 0,
+            fragmentation: self.fragmentation,
+        };
+        let crc = front_crc(&self.flow, unseen, packet.len());
+        let whole = compute(&self.flow, unseen, packet);
         Front {
             kind: self,
             crc,
             masked: whole.0 ^ crc32::extend(crc, packet),
         }
     }
+}
+
+/// What an identification adds to the ICRC of packets of one length, by its hexadecimal digits: a CRC is
+/// linear.
+#[derive(Debug)]
+struct Share {
+    length: usize,
+    by_digit: [[u32; 16]; 4],
+}
+
+impl Share {
+    #[cold]
+    fn new(length: usize) -> Self {
+        let forth = power(BYTE_FORTH, behind_identification(length) as u32);
+        let mut by_digit = [[0; 16]; 4];
+        for (i, row) in by_digit.iter_mut().enumerate() {
+            for (digit, share) in row.iter_mut().enumerate() {
+                *share = multiply((digit as u32) << (4 * i), forth);
+            }
+        }
+        Share { length, by_digit }
+    }
+
+    #[inline]
+    fn of(&self, identification: u16) -> u32 {
+        // The register holds the first byte in its low bits.
+        let bits = identification.swap_bytes();
+        let rows = self.by_digit.iter().enumerate();
+        rows.fold(0, |sum, (i, row)| {
+            sum ^ row[usize::from(bits >> (4 * i) & 15)]
+        })
+    }
+}
+
+/// Bytes that the ICRC covers from the identification of an IPv4 header on, in front of a packet of so many.
+const fn behind_identification(packet: usize) -> usize {
+    ONES + ipv4::LEN + udp::LEN + packet - IDENTIFICATION
 }
 
 impl Fronts {
@@ -300,15 +348,32 @@ impl Fronts {
         let kind = Kind {
             length: packet.len(),
             resv8a,
-            unseen,
+            fragmentation: unseen.fragmentation,
             flow: *flow,
         };
-        let known = &mut self.0[kind.place()];
-        let front = match known {
-            Some(front) if front.kind == kind => *front,
-            _ => *known.insert(kind.front(packet)),
+        let known = &mut self.known[kind.place()];
+        let (crc, masked) = match known {
+            Some(front) if front.kind == kind => (front.crc, front.masked),
+            _ => {
+                let front = known.insert(kind.front(packet));
+                (front.crc, front.masked)
+            }
         };
-        Icrc(crc32::extend(front.crc, packet) ^ front.masked)
+        let share = match (unseen.identification, flow.addresses) {
+            (0, _) | (_, Addresses::V6(..)) => 0,
+            (identification, _) => self.share(packet.len()).of(identification),
+        };
+        Icrc(crc32::extend(crc, packet) ^ masked ^ share)
+    }
+
+    #[inline]
+    fn share(&mut self, length: usize) -> &Share {
+        let known = &mut self.shares[length / 4 % SHARES];
+        match known {
+            Some(share) if share.length == length => {}
+            _ => *known = Some(Box::new(Share::new(length))),
+        }
+        known.as_deref().expect("it was put there")
     }
 
     /// As [`seal`].
@@ -360,6 +425,8 @@ impl Fronts {
 const POLYNOMIAL: u32 = 0xedb8_8320;
 /// x^0 in that order of bits.
 const ONE: u32 = 1 << 31;
+/// x^8.
+const BYTE_FORTH: u32 = ONE >> 8;
 /// x^-8: the polynomial is primitive, so x^(2^32 - 1) = 1.
 const BYTE_BACK: u32 = power(1 << 30, u32::MAX - 8);
 /// Powers of x^-8 by the digits of the exponent in base 16, for exponents below 2^16.
