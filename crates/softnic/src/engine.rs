@@ -166,6 +166,9 @@ impl Loop {
             }
             if by_fifo {
                 self.port.errands.finish();
+                if let Some(udp) = &self.port.udp {
+                    udp.open_lanes();
+                }
                 self.take_faults();
                 self.port.drive();
             } else {

@@ -15,10 +15,11 @@ use adverb_wire::{Bth, DEFAULT_PKEY, Packet, UnknownOpcode, WireError, icrc};
 
 use super::answering::By;
 use super::datagram_table::DatagramTable;
-use super::datagrams::{Outgoing, Target};
+use super::datagrams::Outgoing;
 use super::drops::{Drop, Drops};
 use super::impairment::{self, Impaired};
 use super::inbox::{self, Datagram, Icrc, Inbox};
+use super::lanes::Lanes;
 use super::link::{Link, Peer, Sending, send_work};
 use super::memory::Regions;
 use super::outbox::{Outbox, Room};
@@ -60,7 +61,6 @@ pub(crate) enum Turn {
 /// The socket's queue pairs and buffers.
 #[derive(Debug)]
 pub(super) struct Driver {
-    own: SocketAddr,
     slot: u32,
     began: Instant,
     /// By index of the queue pair.
@@ -73,6 +73,7 @@ pub(super) struct Driver {
     inbox: Option<Box<Inbox>>,
     seams: Seams,
     outbox: Outbox,
+    lanes: Lanes,
     room: Room,
     pub(super) datagrams: DatagramTable,
     /// Connections that are over, to be told to their queue pairs without the regions being held: a
@@ -93,9 +94,9 @@ pub(super) struct Driver {
 }
 
 impl Driver {
-    pub(super) fn new((own, mtu): (SocketAddr, PathMtu), slot: u32, window: u32) -> Self {
+    pub(super) fn new((socket, mtu): (&Arc<RoceSocket>, PathMtu), slot: u32, window: u32) -> Self {
+        let own = socket.at();
         Driver {
-            own,
             slot,
             began: Instant::now(),
             links: Vec::new(),
@@ -104,6 +105,7 @@ impl Driver {
             inbox: None,
             seams: Seams::new(),
             outbox: Outbox::new(),
+            lanes: Lanes::new(socket),
             room: Room::Free,
             datagrams: DatagramTable::new(own, mtu),
             over: Vec::new(),
@@ -126,15 +128,47 @@ impl Driver {
 
     /// Connects a queue pair. None where its addresses are of two families.
     pub(super) fn connect(&mut self, qp: &Arc<QpInner>, peer: &Peer) -> Option<()> {
-        let Target { flow, .. } = Target::new(self.own, peer.socket)?;
+        let way = self.lanes.way(peer.socket)?;
         let index = qp_index(qp.qpn()) as usize;
         if self.links.len() <= index {
             self.links.resize_with(index + 1, || None);
         }
         self.disconnect(qp.qpn());
         self.seams.begin();
-        self.links[index] = Some(Box::new(Link::new(qp, peer, flow, self.window)));
+        self.links[index] = Some(Box::new(Link::new(qp, peer, way, self.window)));
         Some(())
+    }
+
+    /// Takes the peers to whom lanes are missing. (Packets that suffer have to be sealed before their turn.)
+    pub(super) fn take_missing_lanes(&mut self) -> Vec<SocketAddr> {
+        match self.outbox.impaired() {
+            None => self.lanes.take_missing(),
+            Some(_) => Vec::new(),
+        }
+    }
+
+    /// What left by lanes that are lost leaves by the one socket from now on.
+    #[cold]
+    fn leave_lanes(&mut self) {
+        for lost in self.outbox.lost.drain(..) {
+            let links = self.links.iter_mut().flatten();
+            for link in links.filter(|link| Arc::ptr_eq(&link.way.by, &lost)) {
+                if let Some(way) = self.lanes.main_to(link.way.target.to) {
+                    link.way = way;
+                }
+            }
+        }
+    }
+
+    /// From now on what goes to a peer leaves by this lane.
+    pub(super) fn open_lane(&mut self, lane: RoceSocket) {
+        let Some(way) = self.lanes.open(lane) else {
+            return;
+        };
+        let links = self.links.iter_mut().flatten();
+        links
+            .filter(|link| link.way.target.to == way.target.to)
+            .for_each(|link| link.way = way.clone());
     }
 
     /// From now on a UD queue pair gets what comes for it.
@@ -237,12 +271,12 @@ impl Driver {
     /// wait for the socket.
     pub(super) fn send_datagram(
         &mut self,
-        (regions, socket): (&Regions<'_>, &RoceSocket),
+        regions: &Regions<'_>,
         qp: &QpInner,
         request: &SendRequest<'_>,
     ) -> Option<WcStatus> {
         if self.room == Room::Full {
-            self.room = self.outbox.flush(socket);
+            self.room = self.outbox.flush();
         }
         if self.room == Room::Full {
             return None;
@@ -268,8 +302,8 @@ impl Driver {
         };
         match link.send(work, there, (&memory, self.outbox.place())) {
             Outgoing::Failed(status) => Some(status),
-            Outgoing::Packet(length, Target { to, flow }) => {
-                self.room = self.outbox.add(socket, (to, &flow), length);
+            Outgoing::Packet(length, target) => {
+                self.room = self.outbox.add(&self.lanes.main(target), length);
                 Some(WcStatus::Success)
             }
         }
@@ -302,7 +336,7 @@ impl Driver {
             };
         }
         let now = came.unwrap_or_else(|| self.now());
-        self.transmit(now, (&Regions::of(port), socket), by);
+        self.transmit(now, &Regions::of(port), by);
         self.end_those_over();
         Turn::Busy
     }
@@ -379,9 +413,6 @@ impl Driver {
         let flow = inbox::flow(datagram.from, datagram.to).ok_or(Drop::WrongSource)?;
         let found = packet_of(&datagram, &flow, &mut self.seams);
         let (bytes, identification) = found.ok_or(Drop::Icrc)?;
-        if !Seams::is_own(identification) {
-            self.seams.meet_others();
-        }
         let packet = match Packet::parse(bytes) {
             Ok(packet) => packet,
             Err(WireError::Opcode(unknown)) => return self.deliver_unknown(&unknown, &datagram),
@@ -489,18 +520,13 @@ impl Driver {
     }
 
     /// Hands on what the listed queue pairs have completed, and sends what they have to send.
-    pub(super) fn transmit(
-        &mut self,
-        mut now: Time,
-        (regions, socket): (&Regions<'_>, &RoceSocket),
-        by: By,
-    ) {
+    pub(super) fn transmit(&mut self, mut now: Time, regions: &Regions<'_>, by: By) {
         for index in 0..self.listed.len() {
             if let Some(link) = self.link(self.listed[index]) {
                 link.settle();
             }
         }
-        let mut room = self.outbox.flush(socket);
+        let mut room = self.outbox.flush();
         let mut again = std::mem::take(&mut self.again);
         while room == Room::Free
             && let Some(index) = self.listed.pop()
@@ -510,7 +536,7 @@ impl Driver {
             };
             if link.answering.may_keep(by)
                 && link.machine.only_acknowledges()
-                && self.outbox.joins(link.to.ip())
+                && self.outbox.joins(link.peer_ip())
                 && link.answering.keeps(by, self.turns)
             {
                 again.push(index);
@@ -525,7 +551,7 @@ impl Driver {
                 else {
                     break;
                 };
-                room = self.outbox.add(socket, (link.to, &link.flow), length);
+                room = self.outbox.add(&link.way, length);
                 left -= 1;
             }
             link.settle();
@@ -545,7 +571,10 @@ impl Driver {
         }
         self.listed.append(&mut again);
         self.again = again;
-        self.room = self.outbox.flush(socket);
+        self.room = self.outbox.flush();
+        if !self.outbox.lost.is_empty() {
+            self.leave_lanes();
+        }
         if self.holds_strays() {
             self.bring_forward(Some(now + Span::from(impairment::HOLD)));
         }

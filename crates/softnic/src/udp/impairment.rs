@@ -2,13 +2,14 @@
 //! a bad network without root, in the words of `tc-netem`. What arrives it leaves alone, so that both
 //! directions suffer only if both sides are told so.
 
-use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use adverb_units::Impairment;
 use adverb_verbs::Counters;
 use rand_chacha::ChaCha8Rng;
 use rand_core::{RngCore, SeedableRng};
+
+use super::outbox::Way;
 
 /// A packet that is reordered leaves behind so many others at most.
 const FARTHEST: u64 = 3;
@@ -17,8 +18,8 @@ pub(super) const HOLD: Duration = Duration::from_millis(1);
 
 /// A packet on a way of its own, with its ICRC.
 #[derive(Debug)]
-pub(super) struct Stray {
-    pub(super) to: SocketAddr,
+pub(super) struct Stray<W> {
+    pub(super) way: W,
     pub(super) bytes: Vec<u8>,
     /// Packets that go first.
     behind: u64,
@@ -36,17 +37,17 @@ pub(super) enum Passage {
 
 /// A port's impairment at work.
 #[derive(Debug)]
-pub(super) struct Impaired {
+pub(super) struct Impaired<W = Way> {
     how: Impairment,
     random: ChaCha8Rng,
-    strays: Vec<Stray>,
+    strays: Vec<Stray<W>>,
     lost: u64,
     duplicated: u64,
     reordered: u64,
     corrupted: u64,
 }
 
-impl Impaired {
+impl<W: Clone> Impaired<W> {
     pub(super) fn new(how: Impairment) -> Self {
         Impaired {
             how,
@@ -60,7 +61,7 @@ impl Impaired {
     }
 
     /// Decides what becomes of the next packet, which `sealed` makes as it would leave alone.
-    pub(super) fn meet(&mut self, to: SocketAddr, sealed: impl Fn() -> Vec<u8>) -> Passage {
+    pub(super) fn meet(&mut self, way: &W, sealed: impl Fn() -> Vec<u8>) -> Passage {
         // One number for each, so that the others stay as they are where one probability changes.
         let [loss, duplicate, reorder, corrupt] = [(); 4].map(|()| self.random.next_u64());
         if self.how.loss.happens(loss) {
@@ -72,7 +73,7 @@ impl Impaired {
             .for_each(|stray| stray.behind = stray.behind.saturating_sub(1));
         if self.how.duplicate.happens(duplicate) {
             self.duplicated += 1;
-            self.stray(to, sealed(), 0);
+            self.stray(way, sealed(), 0);
         }
         let (reorders, corrupts) = (
             self.how.reorder.happens(reorder),
@@ -92,14 +93,14 @@ impl Impaired {
             self.reordered += 1;
             behind = 1 + below(&mut self.random, FARTHEST);
         }
-        self.stray(to, bytes, behind);
+        self.stray(way, bytes, behind);
         Passage::None
     }
 
-    fn stray(&mut self, to: SocketAddr, bytes: Vec<u8>, behind: u64) {
+    fn stray(&mut self, way: &W, bytes: Vec<u8>, behind: u64) {
         let until = Instant::now() + HOLD;
         self.strays.push(Stray {
-            to,
+            way: way.clone(),
             bytes,
             behind,
             until,
@@ -117,9 +118,9 @@ impl Impaired {
     }
 
     /// Gives those that are due to `send`, which says whether they left.
-    pub(super) fn release(&mut self, mut send: impl FnMut(&Stray) -> bool) {
+    pub(super) fn release(&mut self, mut send: impl FnMut(&Stray<W>) -> bool) {
         let now = Instant::now();
-        let is_due = |stray: &Stray| stray.behind == 0 || stray.until <= now;
+        let is_due = |stray: &Stray<W>| stray.behind == 0 || stray.until <= now;
         self.strays.retain(|stray| !is_due(stray) || !send(stray));
     }
 
@@ -151,11 +152,10 @@ mod tests {
     /// What became of so many packets, each of its number's bytes: the order in which they leave.
     fn pass(how: Impairment) -> (Vec<Vec<u8>>, Counters) {
         let mut impaired = Impaired::new(how);
-        let to = "127.0.0.1:4791".parse().unwrap();
         let mut left = Vec::new();
         for n in 0..PACKETS {
             let packet = || n.to_be_bytes().to_vec();
-            if impaired.meet(to, packet) == Passage::Usual {
+            if impaired.meet(&(), packet) == Passage::Usual {
                 left.push(packet());
             }
             impaired.release(|stray| {

@@ -14,11 +14,11 @@ use adverb_verbs::{
     AckTimeout, Lkey, PathMtu, Psn, QpState, Qpn, RetryCount, RnrTimer, SendFlags, SendRequest,
     WcOpcode, WcStatus, WrId,
 };
-use adverb_wire::frame::Flow;
 
 use super::answering::Answering;
 use super::machine::{Machine, Own};
 use super::memory::{Reach, Regions};
+use super::outbox::Way;
 use crate::notify::Urgency;
 use crate::qp::QpInner;
 use crate::requester::gather_inline;
@@ -87,8 +87,7 @@ impl Sending {
 pub(super) struct Link {
     pub(super) qp: Arc<QpInner>,
     pub(super) machine: Machine,
-    pub(super) to: SocketAddr,
-    pub(super) flow: Flow,
+    pub(super) way: Way,
     /// Requests that are not known to have ended, oldest first.
     posted: VecDeque<Posted>,
     /// Position of the next receive request to give to the transport.
@@ -101,7 +100,7 @@ pub(super) struct Link {
 }
 
 impl Link {
-    pub(super) fn new(qp: &Arc<QpInner>, peer: &Peer, flow: Flow, window: u32) -> Self {
+    pub(super) fn new(qp: &Arc<QpInner>, peer: &Peer, way: Way, window: u32) -> Self {
         let own = Own {
             qpn: qp.qpn(),
             service: qp.service(),
@@ -116,8 +115,7 @@ impl Link {
         Link {
             qp: qp.clone(),
             machine: Machine::new(&own, peer, receives),
-            to: peer.socket,
-            flow,
+            way,
             posted: VecDeque::new(),
             fed: first,
             completed: first,
@@ -127,7 +125,7 @@ impl Link {
     }
 
     pub(super) fn peer_ip(&self) -> IpAddr {
-        self.to.ip()
+        self.way.target.to.ip()
     }
 
     /// What this queue pair reaches of this side's memory.

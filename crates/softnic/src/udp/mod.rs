@@ -29,11 +29,13 @@ mod drops;
 mod groups;
 mod impairment;
 mod inbox;
+mod lanes;
 mod link;
 mod machine;
 #[cfg(feature = "testing")]
 mod mangle;
 mod memory;
+mod numbering;
 mod outbox;
 mod seams;
 mod socket;
@@ -80,7 +82,7 @@ pub(crate) struct Udp {
     own: SocketAddr,
     pub(crate) mtu: PathMtu,
     wiring: Wiring,
-    socket: RoceSocket,
+    socket: Arc<RoceSocket>,
     /// Of the groups' sockets: readable while packets wait. The socket itself is not among them: that
     /// somebody may wait at it would cost each packet a twentieth of its way, though nobody does.
     groups: OwnedFd,
@@ -212,7 +214,8 @@ impl Udp {
         // What is under way fits the peer's socket, if that is as large as this one's.
         let each = 2 * (mtu.bytes().as_usize() + PACKET_OVERHEAD);
         let window = (socket.receive_buffer() / each).clamp(16, 256) as u32;
-        let mut driver = Driver::new((own, mtu), slot, window);
+        let socket = Arc::new(socket);
+        let mut driver = Driver::new((&socket, mtu), slot, window);
         if let Wiring::All(impairment) = wiring {
             driver.impair(impairment);
         }
@@ -259,6 +262,18 @@ impl Udp {
         driver.connect(qp, peer)?;
         self.links.fetch_add(1, Ordering::Relaxed);
         Some(())
+    }
+
+    /// Opens what lanes are missing: packets leave by the socket until then. On the engine's thread, which is
+    /// in the device's network namespace.
+    pub(crate) fn open_lanes(&self) {
+        let missing = self.driver().take_missing_lanes();
+        for to in missing {
+            // Where it cannot be had, such as for want of descriptors, all is well without.
+            if let Ok(lane) = RoceSocket::lane(self.own.ip(), to) {
+                self.driver().open_lane(lane);
+            }
+        }
     }
 
     /// Has a UD queue pair get what comes for it, and send.
@@ -418,7 +433,7 @@ impl Udp {
         request: &SendRequest<'_>,
     ) -> Option<WcStatus> {
         let mut driver = self.driver();
-        driver.send_datagram((&Regions::of(port), &self.socket), qp, request)
+        driver.send_datagram(&Regions::of(port), qp, request)
     }
 
     // --- driving
@@ -435,7 +450,7 @@ impl Udp {
         (port, regions): (&Port, Regions<'_>),
     ) {
         let now = driver.now();
-        driver.transmit(now, (&regions, &self.socket), By::Poster);
+        driver.transmit(now, &regions, By::Poster);
         drop(regions);
         driver.end_those_over();
         self.leave_to_engine(&driver, port);

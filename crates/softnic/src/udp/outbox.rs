@@ -1,24 +1,25 @@
 //! Packets on their way to the socket: those to one peer that follow each other leave together.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
+use std::sync::Arc;
 
 use adverb_transport::{PACKET_SPACE, PacketBuffer};
 use adverb_units::Impairment;
-use adverb_wire::frame::Flow;
 use adverb_wire::icrc;
 use adverb_wire::ipv4::{Fragmentation, Unseen};
 
+use super::datagrams::Target;
 use super::impairment::{Impaired, Passage};
-use super::socket::{RoceSocket, never_cuts};
+use super::socket::{MOST_SEGMENTS, RoceSocket, is_refusal, never_cuts};
 
 /// Longest batch: that of an IP packet, less its headers.
 const MOST: usize = (1 << 16) - 256;
 
 /// What a socket's packets have in their IP header that the receiver does not see.
-pub(super) fn unseen(place: u16) -> Unseen {
+pub(super) fn unseen(identification: u16) -> Unseen {
     Unseen {
-        identification: place,
+        identification,
         fragmentation: Fragmentation::Forbidden,
     }
 }
@@ -66,11 +67,35 @@ impl Refusing {
     }
 }
 
+/// Where packets go, and by which socket.
+#[derive(Clone, Debug)]
+pub(super) struct Way {
+    pub(super) by: Arc<RoceSocket>,
+    pub(super) target: Target,
+}
+
+impl Way {
+    /// Whether it is the same, too.
+    #[inline]
+    fn is(&self, other: &Way) -> bool {
+        self.target.to == other.target.to && Arc::ptr_eq(&self.by, &other.by)
+    }
+}
+
+/// The identification of the packet at `place` of the next call's, or that of so many calls later.
+fn identification(way: &Way, leaving: Leaving, place: usize) -> u16 {
+    let numbering = &way.by.numbering;
+    let farther = match leaving {
+        Leaving::Together => place as u16,
+        Leaving::Singly => numbering.after(place),
+    };
+    numbering.next().wrapping_add(farther)
+}
+
 /// A packet that was built behind a batch which it does not join, and which the socket does not take now.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Held {
-    to: SocketAddr,
-    flow: Flow,
+    way: Way,
     /// Without its ICRC.
     length: usize,
 }
@@ -79,7 +104,8 @@ struct Held {
 #[derive(Debug)]
 pub(super) struct Outbox {
     bytes: Vec<u8>,
-    to: Option<(SocketAddr, Flow)>,
+    /// The batch's, or that of the last one: the next one's is the same, as a rule.
+    way: Option<Way>,
     leaving: Leaving,
     /// Length of all its packets but the last.
     segment: usize,
@@ -90,6 +116,8 @@ pub(super) struct Outbox {
     refusing: Refusing,
     impaired: Option<Box<Impaired>>,
     fronts: icrc::Fronts,
+    /// Lanes of which it is not known how the kernel numbers the next packet: not to be used any more.
+    pub(super) lost: Vec<Arc<RoceSocket>>,
     /// Packets that the kernel refused: no route, no right, too long.
     pub(super) refused: u64,
 }
@@ -98,7 +126,7 @@ impl Outbox {
     pub(super) fn new() -> Self {
         Outbox {
             bytes: vec![0; MOST + PACKET_SPACE],
-            to: None,
+            way: None,
             leaving: Leaving::Together,
             segment: 0,
             count: 0,
@@ -107,6 +135,7 @@ impl Outbox {
             refusing: Refusing::default(),
             impaired: None,
             fronts: icrc::Fronts::default(),
+            lost: Vec::new(),
             refused: 0,
         }
     }
@@ -134,129 +163,116 @@ impl Outbox {
 
     /// Adds the packet of `length` bytes that was built at [`Outbox::place`]. Full: it is kept, and
     /// nothing may be built before [`Outbox::flush`] has made room.
-    pub(super) fn add(
-        &mut self,
-        socket: &RoceSocket,
-        (to, flow): (SocketAddr, &Flow),
-        length: usize,
-    ) -> Room {
+    pub(super) fn add(&mut self, way: &Way, length: usize) -> Room {
         match self.impaired {
-            None => self.admit(socket, (to, flow), length),
-            Some(_) => self.add_impaired(socket, (to, flow), length),
+            None => self.admit(way, length),
+            Some(_) => self.add_impaired(way, length),
         }
     }
 
     /// The same of a packet that may suffer on the way.
     #[cold]
-    fn add_impaired(
-        &mut self,
-        socket: &RoceSocket,
-        (to, flow): (SocketAddr, &Flow),
-        length: usize,
-    ) -> Room {
+    fn add_impaired(&mut self, way: &Way, length: usize) -> Room {
         let Some(impaired) = &mut self.impaired else {
-            return self.admit(socket, (to, flow), length);
+            return self.admit(way, length);
         };
         let packet = &self.bytes[self.length..][..length + icrc::LEN];
-        let passage = impaired.meet(to, || {
+        let passage = impaired.meet(way, || {
             let mut alone = packet.to_vec();
-            icrc::seal(flow, unseen(0), &mut alone, length).expect("there is room for the ICRC");
+            icrc::seal(&way.target.flow, unseen(0), &mut alone, length)
+                .expect("there is room for the ICRC");
             alone
         });
         let is_due = impaired.is_due();
         let room = match passage {
-            Passage::Usual => self.admit(socket, (to, flow), length),
+            Passage::Usual => self.admit(way, length),
             Passage::None => Room::Free,
         };
         // It leaves behind those before it, and before those behind it.
         match is_due && room == Room::Free {
-            true => self.flush(socket),
+            true => self.flush(),
             false => room,
         }
     }
 
     #[inline]
-    fn admit(
-        &mut self,
-        socket: &RoceSocket,
-        (to, flow): (SocketAddr, &Flow),
-        length: usize,
-    ) -> Room {
-        let joins =
-            self.to.is_some_and(|(batch, _)| batch == to) && length + icrc::LEN <= self.segment;
-        if self.count == 0 || joins {
-            return self.put(socket, (to, flow), length);
+    fn admit(&mut self, way: &Way, length: usize) -> Room {
+        let is_same = self.way.as_ref().is_some_and(|last| last.is(way));
+        if self.count == 0 {
+            if !is_same {
+                self.way = Some(way.clone());
+            }
+            self.segment = length + icrc::LEN;
+            self.leaving = self.refusing.leaving(way.target.to.ip());
+            return self.put(way, length);
         }
-        let flow = *flow;
-        self.held = Some(Held { to, flow, length });
-        self.make_way(socket)
+        if is_same && length + icrc::LEN <= self.segment {
+            return self.put(way, length);
+        }
+        let way = way.clone();
+        self.held = Some(Held { way, length });
+        self.make_way()
     }
 
     /// Sends the batch, if there is one, and begins another with the packet that is held.
-    fn make_way(&mut self, socket: &RoceSocket) -> Room {
+    fn make_way(&mut self) -> Room {
         let end = self.length;
-        if self.send(socket) == Room::Full {
+        if self.send() == Room::Full {
             return Room::Full;
         }
-        let Some(Held { to, flow, length }) = self.held.take() else {
+        let Some(Held { way, length }) = self.held.take() else {
             return Room::Free;
         };
         self.bytes.copy_within(end..end + length, 0);
-        self.put(socket, (to, &flow), length)
+        self.admit(&way, length)
     }
 
-    /// Makes the packet behind the batch its last one, or the first one of a new batch.
-    fn put(&mut self, socket: &RoceSocket, (to, flow): (SocketAddr, &Flow), length: usize) -> Room {
+    /// Makes the packet behind the batch its last one.
+    fn put(&mut self, way: &Way, length: usize) -> Room {
         let whole = length + icrc::LEN;
-        if self.count == 0 {
-            (self.to, self.segment) = (Some((to, *flow)), whole);
-            self.leaving = self.refusing.leaving(to.ip());
-        }
-        let place = match self.leaving {
-            Leaving::Together => self.count as u16,
-            Leaving::Singly => 0,
-        };
+        let unseen = unseen(identification(way, self.leaving, self.count));
         let buffer = &mut self.bytes[self.length..];
-        let sealed = self.fronts.seal(flow, unseen(place), buffer, length);
+        let sealed = (self.fronts).seal(&way.target.flow, unseen, buffer, length);
         sealed.expect("the place has room for the ICRC");
         self.count += 1;
         self.length += whole;
         let is_last = whole < self.segment
-            || self.count >= socket.most_segments()
+            || self.count >= MOST_SEGMENTS
             || self.length + self.segment > MOST;
         match is_last {
-            true => self.flush(socket),
+            true => self.flush(),
             false => Room::Free,
         }
     }
 
     /// Sends what is here.
     #[inline]
-    pub(super) fn flush(&mut self, socket: &RoceSocket) -> Room {
+    pub(super) fn flush(&mut self) -> Room {
         match self.count == 0 && self.impaired.is_none() {
             true => Room::Free,
-            false => self.flush_all(socket),
+            false => self.flush_all(),
         }
     }
 
-    fn flush_all(&mut self, socket: &RoceSocket) -> Room {
-        if self.held.is_some() && self.make_way(socket) == Room::Full {
+    fn flush_all(&mut self) -> Room {
+        if self.held.is_some() && self.make_way() == Room::Full {
             return Room::Full;
         }
-        let room = self.send(socket);
+        let room = self.send();
         if room == Room::Free && self.impaired.is_some() {
-            self.send_strays(socket);
+            self.send_strays();
         }
         room
     }
 
     /// Sends the packets that were held back and are due.
     #[cold]
-    fn send_strays(&mut self, socket: &RoceSocket) {
+    fn send_strays(&mut self) {
         let (impaired, refused) = (&mut self.impaired, &mut self.refused);
         impaired.iter_mut().for_each(|impaired| {
             impaired.release(|stray| {
-                match socket.send(stray.to, &stray.bytes, stray.bytes.len()) {
+                let Way { by, target } = &stray.way;
+                match by.send(target.to, &stray.bytes, stray.bytes.len()) {
                     Err(e) if e.kind() == io::ErrorKind::WouldBlock => return false,
                     Err(_) => *refused += 1,
                     Ok(()) => {}
@@ -267,52 +283,88 @@ impl Outbox {
     }
 
     /// Sends the batch.
-    fn send(&mut self, socket: &RoceSocket) -> Room {
-        let Some((to, flow)) = self.to else {
+    fn send(&mut self) -> Room {
+        let Some(Way { by, target }) = &self.way else {
             return Room::Free;
         };
+        if self.count == 0 {
+            return Room::Free;
+        }
         if self.leaving == Leaving::Singly {
-            return self.send_singly(socket, to);
+            return self.send_singly();
         }
-        match socket.send(to, &self.bytes[..self.length], self.segment) {
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Room::Full,
-            Err(e) if self.count > 1 => {
-                if never_cuts(&e) {
-                    self.refusing.note(to.ip());
-                }
-                self.part(&flow);
-                return self.send_singly(socket, to);
-            }
-            Err(_) => self.refused += 1,
-            Ok(()) => {}
+        match by.send(target.to, &self.bytes[..self.length], self.segment) {
+            Ok(()) => self.clear(),
+            Err(e) if is_refusal(&e) => return self.send_refused(&e),
+            Err(_) => return Room::Full,
         }
-        self.clear();
         Room::Free
     }
 
-    /// Has the packets of the batch leave singly. They are sealed anew, for each is the first of a batch of
-    /// its own now, which is what its identification says.
-    fn part(&mut self, flow: &Flow) {
-        self.leaving = Leaving::Singly;
-        for packet in self.bytes[..self.length].chunks_mut(self.segment) {
-            let length = packet.len() - icrc::LEN;
-            icrc::seal(flow, unseen(0), packet, length).expect("the packet had an ICRC");
+    /// Sends a batch that was refused as such, one by one. A lane may only have passed on what an earlier
+    /// packet met (nobody listens there), so there even a single one is tried again.
+    #[cold]
+    fn send_refused(&mut self, refusal: &io::Error) -> Room {
+        let is_batch = self.count > 1;
+        match &self.way {
+            Some(Way { by, target }) if is_batch || by.leads_to().is_some() => {
+                if is_batch && never_cuts(refusal) {
+                    self.refusing.note(target.to.ip());
+                }
+                self.leaving = Leaving::Singly;
+                match self.seal_anew(0) {
+                    true => self.send_singly(),
+                    false => Room::Free,
+                }
+            }
+            _ => {
+                self.refused += 1;
+                self.clear();
+                Room::Free
+            }
         }
     }
 
-    fn send_singly(&mut self, socket: &RoceSocket, to: SocketAddr) -> Room {
+    /// Seals packets of the batch from the `first` on anew, for each leaves alone now, which is what its
+    /// identification says. False where that is not known any more: then they are given up, and the lane.
+    fn seal_anew(&mut self, first: usize) -> bool {
+        let Some(way) = self.way.take() else {
+            return false;
+        };
+        if way.by.count_anew().is_err() {
+            self.refused += (self.count - first) as u64;
+            self.lost.push(way.by);
+            self.clear();
+            return false;
+        }
+        let packets = self.bytes[..self.length].chunks_mut(self.segment);
+        for (place, packet) in packets.skip(first).enumerate() {
+            let length = packet.len() - icrc::LEN;
+            let unseen = unseen(identification(&way, Leaving::Singly, place));
+            icrc::seal(&way.target.flow, unseen, packet, length).expect("the packet had an ICRC");
+        }
+        self.way = Some(way);
+        true
+    }
+
+    fn send_singly(&mut self) -> Room {
         let mut done = 0;
-        while done < self.count {
+        while done < self.count
+            && let Some(Way { by, target }) = &self.way
+        {
             let rest = &self.bytes[done * self.segment..self.length];
-            match socket.send_singly(to, rest, self.segment) {
+            match by.send_singly(target.to, rest, self.segment) {
                 Ok(sent) => done += sent,
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
-                    self.keep_from(done);
-                    return Room::Full;
-                }
-                Err(_) => {
+                Err(e) if is_refusal(&e) => {
                     self.refused += 1;
                     done += 1;
+                    if !self.seal_anew(done) {
+                        return Room::Free;
+                    }
+                }
+                Err(_) => {
+                    self.keep_from(done);
+                    return Room::Full;
                 }
             }
         }
@@ -323,32 +375,51 @@ impl Outbox {
     /// Forgets the packets before this one.
     fn keep_from(&mut self, first: usize) {
         let from = first * self.segment;
-        let held = self.held.map_or(0, |held| held.length);
+        let held = self.held.as_ref().map_or(0, |held| held.length);
         self.bytes.copy_within(from..self.length + held, 0);
         (self.count, self.length) = (self.count - first, self.length - from);
     }
 
     fn clear(&mut self) {
-        (self.to, self.count, self.length) = (None, 0, 0);
+        (self.count, self.length) = (0, 0);
     }
 }
 
 #[cfg(all(test, not(loom)))]
 mod tests {
     use std::io::Write as _;
+    use std::net::SocketAddr;
     use std::os::fd::{AsFd, AsRawFd};
     use std::time::{Duration, Instant};
 
-    use adverb_wire::frame::Addresses;
-
     use super::super::inbox::Inbox;
+    use super::super::numbering::{Numbering, tell_by_length};
     use super::*;
 
-    /// A socket of the loopback device, and its address.
-    fn socket() -> (RoceSocket, SocketAddr) {
-        let socket = RoceSocket::bind("127.0.0.1:0".parse().unwrap()).unwrap();
-        let at = rustix::net::getsockname(socket.as_fd()).unwrap();
-        (socket, at.try_into().unwrap())
+    fn bound(at: &str) -> io::Result<RoceSocket> {
+        RoceSocket::bind(at.parse().unwrap())
+    }
+
+    /// A socket of the loopback device.
+    fn socket() -> Arc<RoceSocket> {
+        Arc::new(bound("127.0.0.1:0").unwrap())
+    }
+
+    fn address(socket: &RoceSocket) -> SocketAddr {
+        let name = rustix::net::getsockname(socket.as_fd()).unwrap();
+        name.try_into().unwrap()
+    }
+
+    /// The way from one to another: by itself, which all peers know, or by a lane.
+    fn way(from: &Arc<RoceSocket>, to: &RoceSocket) -> Way {
+        let target = Target::new(address(from), address(to)).unwrap();
+        let by = from.clone();
+        Way { by, target }
+    }
+
+    fn lane(from: &RoceSocket, to: &RoceSocket) -> Way {
+        let by = RoceSocket::lane(address(from).ip(), address(to)).unwrap();
+        way(&Arc::new(by), to)
     }
 
     /// Whether the kernel takes batches: not as on an interface that computes no checksums.
@@ -367,33 +438,25 @@ mod tests {
         assert_eq!(done, 0);
     }
 
-    fn flow(own: SocketAddr, peer: SocketAddr) -> Flow {
-        Flow {
-            addresses: Addresses::of(own.ip(), peer.ip()).unwrap(),
-            source_port: own.port(),
-            destination_port: peer.port(),
-        }
-    }
-
     /// Sends three packets of 40 B, and what is in them.
-    fn send_three(outbox: &mut Outbox, from: &RoceSocket, (peer, flow): (SocketAddr, &Flow)) {
+    fn send_three(outbox: &mut Outbox, way: &Way) {
         for n in 1..=3 {
             outbox.place()[..40].fill(n);
-            assert_eq!(outbox.add(from, (peer, flow), 40), Room::Free);
+            assert_eq!(outbox.add(way, 40), Room::Free);
         }
-        assert_eq!(outbox.flush(from), Room::Free);
+        assert_eq!(outbox.flush(), Room::Free);
         assert_eq!(outbox.refused, 0);
     }
 
     /// Each packet's first byte and the identification that it was sealed with, in the order of coming.
-    fn came(to: &RoceSocket, flow: &Flow, count: usize) -> Vec<(u8, u16)> {
+    fn came(to: &RoceSocket, way: &Way, count: usize) -> Vec<(u8, u16)> {
         let (mut came, mut inbox) = (Vec::new(), Inbox::default());
         let deadline = Instant::now() + Duration::from_secs(10);
         while came.len() < count {
             assert!(Instant::now() < deadline, "came: {came:?}");
             inbox.fill(to);
             for datagram in inbox.datagrams() {
-                let found = icrc::find_identification(flow, unseen(0), datagram.bytes);
+                let found = icrc::find_identification(&way.target.flow, unseen(0), datagram.bytes);
                 let (packet, identification) = found.unwrap();
                 came.push((packet[0], identification));
             }
@@ -401,79 +464,152 @@ mod tests {
         came
     }
 
+    /// What `came` of the last packets that left by `way`, so many, in one batch or each for itself.
+    fn left(way: &Way, leaving: Leaving, count: u8) -> Vec<(u8, u16)> {
+        let calls = match leaving {
+            Leaving::Together => 1,
+            Leaving::Singly => count.into(),
+        };
+        let numbering = &way.by.numbering;
+        let first = numbering.next().wrapping_sub(numbering.after(calls));
+        let number = |place: u8| match (leaving, numbering) {
+            (Leaving::Singly, Numbering::Zero) => 0,
+            _ => first.wrapping_add(place.into()),
+        };
+        (0..count).map(|place| (place + 1, number(place))).collect()
+    }
+
     #[test]
     fn packets_of_a_batch_that_is_refused_leave_one_by_one() {
-        let ((from, own), (to, peer)) = (socket(), socket());
-        take_batches(&from, false);
-        let flow = flow(own, peer);
-        send_three(&mut Outbox::new(), &from, (peer, &flow));
-        // Each is the first of its batch.
-        assert_eq!(came(&to, &flow, 3), [(1, 0), (2, 0), (3, 0)]);
+        let (from, to) = (socket(), socket());
+        for way in [way(&from, &to), lane(&from, &to)] {
+            take_batches(&way.by, false);
+            send_three(&mut Outbox::new(), &way);
+            assert_eq!(came(&to, &way, 3), left(&way, Leaving::Singly, 3));
+        }
     }
 
     #[test]
     fn no_batch_is_tried_where_one_was_refused_and_elsewhere_they_are() {
-        let ((from, own), (to, peer)) = (socket(), socket());
-        let elsewhere = RoceSocket::bind("127.0.0.2:0".parse().unwrap()).unwrap();
-        let there = rustix::net::getsockname(elsewhere.as_fd()).unwrap();
-        let there: SocketAddr = there.try_into().unwrap();
+        let (from, to) = (socket(), socket());
+        let elsewhere = bound("127.0.0.2:0").unwrap();
+        let (here, there) = (way(&from, &to), way(&from, &elsewhere));
         let mut outbox = Outbox::new();
         take_batches(&from, false);
-        send_three(&mut outbox, &from, (peer, &flow(own, peer)));
+        send_three(&mut outbox, &here);
         for _ in 0..2 {
-            send_three(&mut outbox, &from, (peer, &flow(own, peer)));
-            send_three(&mut outbox, &from, (there, &flow(own, there)));
+            send_three(&mut outbox, &here);
+            send_three(&mut outbox, &there);
         }
         let singly = [(1, 0), (2, 0), (3, 0)];
-        let came_here = came(&to, &flow(own, peer), 9);
-        assert_eq!(came_here, singly.repeat(3));
+        assert_eq!(came(&to, &here, 9), singly.repeat(3));
         // The kernel numbers the datagrams of a batch.
         let together = [(1, 0), (2, 1), (3, 2)];
-        assert_eq!(came(&elsewhere, &flow(own, there), 6), together.repeat(2));
+        assert_eq!(came(&elsewhere, &there, 6), together.repeat(2));
+    }
+
+    #[test]
+    fn packets_by_a_lane_and_beside_it_leave_in_their_order() {
+        let (from, to) = (socket(), socket());
+        let (main, lane) = (way(&from, &to), lane(&from, &to));
+        let mut outbox = Outbox::new();
+        for (n, way) in [(1, &lane), (2, &main), (3, &lane)] {
+            outbox.place()[..40].fill(n);
+            assert_eq!(outbox.add(way, 40), Room::Free);
+        }
+        assert_eq!(outbox.flush(), Room::Free);
+        let next = lane.by.numbering.next();
+        let numbers = [(1, &lane, next.wrapping_sub(2)), (2, &main, 0)];
+        for (n, way, number) in numbers
+            .into_iter()
+            .chain([(3, &lane, next.wrapping_sub(1))])
+        {
+            assert_eq!(came(&to, way, 1), [(n, number)]);
+        }
+    }
+
+    /// What the kernel numbers packets with, by the lengths of what comes.
+    #[test]
+    fn packets_are_sealed_with_the_identification_that_they_have() {
+        let from = socket();
+        let to = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        tell_by_length(&to).unwrap();
+        to.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        let there = to.local_addr().unwrap();
+        let lane = Arc::new(RoceSocket::lane(address(&from).ip(), there).unwrap());
+        for by in [from, lane] {
+            let target = Target::new(address(&by), there).unwrap();
+            let (way, mut outbox) = (Way { by, target }, Outbox::new());
+            for (count, takes) in [(1, true), (3, true), (1, true), (3, false), (1, false)] {
+                take_batches(&way.by, takes);
+                for _ in 0..count {
+                    outbox.place()[..300].fill(0);
+                    outbox.add(&way, 300);
+                }
+                assert_eq!(outbox.flush(), Room::Free);
+                // What has left lies there until something else is built.
+                for packet in outbox.bytes.chunks(304).take(count) {
+                    let sealed = icrc::find_identification(&way.target.flow, unseen(0), packet);
+                    let lower = sealed.unwrap().1 & 0xff;
+                    assert_eq!(to.recv(&mut [0; 304]).unwrap(), 1 + usize::from(lower));
+                }
+            }
+            assert_eq!(outbox.refused, 0);
+        }
+    }
+
+    #[test]
+    fn a_lane_outlives_that_nobody_listens_at_its_end() {
+        let (from, to) = (socket(), socket());
+        let (lane, there) = (lane(&from, &to), address(&to));
+        drop(to);
+        let mut outbox = Outbox::new();
+        (0..3).for_each(|_| send_three(&mut outbox, &lane));
+        let to = RoceSocket::bind(there).unwrap();
+        send_three(&mut outbox, &lane);
+        // The last refusal comes with the first batch that somebody hears.
+        assert_eq!(came(&to, &lane, 3), left(&lane, Leaving::Singly, 3));
+        send_three(&mut outbox, &lane);
+        assert_eq!(came(&to, &lane, 3), left(&lane, Leaving::Together, 3));
     }
 
     #[test]
     fn a_packet_that_no_room_was_for_leaves_behind_the_batch() {
-        let ((from, own), (to, peer)) = (socket(), socket());
-        let flow = flow(own, peer);
+        let (from, to) = (socket(), socket());
+        let way = way(&from, &to);
         for gone in 0..2 {
             let mut outbox = Outbox::new();
-            outbox.refusing.note(peer.ip());
+            outbox.refusing.note(address(&to).ip());
             for n in 1..=2 {
                 outbox.place()[..40].fill(n);
-                outbox.add(&from, (peer, &flow), 40);
+                outbox.add(&way, 40);
             }
             // Too long for the batch; and the socket took only the first `gone` packets of that.
             outbox.place()[..44].fill(3);
             outbox.held = Some(Held {
-                to: peer,
-                flow,
+                way: way.clone(),
                 length: 44,
             });
             outbox.keep_from(gone);
-            assert_eq!(outbox.flush(&from), Room::Free);
+            assert_eq!(outbox.flush(), Room::Free);
             let left = &[(1, 0), (2, 0), (3, 0)][gone..];
-            assert_eq!(came(&to, &flow, left.len()), left);
+            assert_eq!(came(&to, &way, left.len()), left);
             assert_eq!(outbox.count, 0);
         }
     }
 
     #[test]
     fn packets_leave_one_by_one_over_ipv6_too() {
-        let bound = || RoceSocket::bind("[::1]:0".parse().unwrap());
-        let (Ok(from), Ok(to)) = (bound(), bound()) else {
+        let (Ok(from), Ok(to)) = (bound("[::1]:0"), bound("[::1]:0")) else {
             let mut stderr = std::io::stderr();
             return writeln!(stderr, "NOT RUN: packets at ::1: no IPv6 here").unwrap();
         };
-        let at = |socket: &RoceSocket| -> SocketAddr {
-            let name = rustix::net::getsockname(socket.as_fd()).unwrap();
-            name.try_into().unwrap()
-        };
-        let (own, peer) = (at(&from), at(&to));
-        let flow = flow(own, peer);
-        let mut outbox = Outbox::new();
-        outbox.refusing.note(peer.ip());
-        send_three(&mut outbox, &from, (peer, &flow));
-        assert_eq!(came(&to, &flow, 3), [(1, 0), (2, 0), (3, 0)]);
+        let from = Arc::new(from);
+        for way in [way(&from, &to), lane(&from, &to)] {
+            let mut outbox = Outbox::new();
+            outbox.refusing.note(address(&to).ip());
+            send_three(&mut outbox, &way);
+            assert_eq!(came(&to, &way, 3), left(&way, Leaving::Singly, 3));
+        }
     }
 }

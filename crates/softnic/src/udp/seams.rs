@@ -7,16 +7,16 @@
 //! be searched for, and is told from then on until all is regular again.
 //!
 //! Whether joined packets pass for one, because all 32 bits of an ICRC agree by chance, depends on
-//! addresses and lengths alone. With an identification that is not known it would be 16 bits, too few:
-//! so an end is looked for only of packets whose identification is that of this device's. Other makes
-//! count theirs up. The first packet of theirs is taken as it came; from then on the kernel tells.
+//! addresses and lengths alone. With an identification that is not known it would be 16 bits, too few. So
+//! an end is looked for only while identifications are foreseen: this device's packets, and those of a few
+//! other makes, begin a batch with 0 or with one more than the last ([`super::numbering`]). Where some are
+//! lost, that of the next is a little more.
 
 use adverb_transport::PACKET_SPACE;
 use adverb_wire::frame::Flow;
 use adverb_wire::{bth, icrc};
 
 use super::outbox::unseen;
-use super::socket::MOST_SEGMENTS;
 
 /// What comes in one call while packets' ends are looked for. Longer messages are cut into packets of
 /// several lengths.
@@ -27,6 +27,9 @@ const SHORTEST: usize = bth::LEN + icrc::LEN;
 /// a search takes as long as many messages.
 const FEW: u32 = 16;
 const MANY: u32 = 1 << 20;
+/// Calls of a flow that may be lost in a row without its being irregular: 8 of the 16 bits that are in
+/// doubt then.
+const NEAR: u16 = 1 << 8;
 
 /// How it is known where packets end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,17 +49,44 @@ pub(super) struct Seams {
     regular: u32,
     /// As much of that is enough.
     enough: u32,
-    peers: Peers,
+    foreseen: Foreseen,
     fronts: icrc::Fronts,
 }
 
-/// Whose packets have come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Peers {
-    /// Of this device's make.
-    Own,
-    /// Of other makes, too.
-    Others,
+/// The identifications that some flows' next packets will have.
+#[derive(Debug, Default)]
+struct Foreseen([Option<(Flow, u16)>; FLOWS]);
+
+/// Flows whose numbers are known at a time.
+const FLOWS: usize = 16;
+
+impl Foreseen {
+    #[inline]
+    const fn place(flow: &Flow) -> usize {
+        flow.source_port as usize % FLOWS
+    }
+
+    #[inline]
+    fn next(&self, flow: &Flow) -> Option<u16> {
+        match &self.0[Self::place(flow)] {
+            Some((known, next)) if known == flow => Some(*next),
+            _ => None,
+        }
+    }
+
+    /// A call's first packet had this one.
+    #[inline]
+    fn note(&mut self, flow: &Flow, identification: u16) {
+        // Who does not count begins with 0 again.
+        let next = match identification {
+            0 => 0,
+            counted => counted.wrapping_add(1),
+        };
+        match &mut self.0[Self::place(flow)] {
+            Some((known, known_next)) if known == flow => *known_next = next,
+            place => *place = Some((*flow, next)),
+        }
+    }
 }
 
 impl Seams {
@@ -65,38 +95,22 @@ impl Seams {
             usual: 0,
             regular: 0,
             enough: FEW,
-            peers: Peers::Own,
+            foreseen: Foreseen::default(),
             fronts: icrc::Fronts::default(),
         }
     }
 
     #[inline]
     pub(super) fn way(&self) -> Way {
-        if self.regular < self.enough || self.peers == Peers::Others {
-            Way::Told
-        } else {
-            Way::Found
+        match self.regular < self.enough {
+            true => Way::Told,
+            false => Way::Found,
         }
     }
 
     /// A connection begins: nothing is known of its peer.
     pub(super) fn begin(&mut self) {
-        *self = Seams {
-            peers: self.peers,
-            ..Seams::new()
-        };
-    }
-
-    /// Packets of another make than this device's come.
-    #[cold]
-    pub(super) fn meet_others(&mut self) {
-        self.peers = Peers::Others;
-    }
-
-    /// Whether a packet of this identification may be of this device's make.
-    #[inline]
-    pub(super) const fn is_own(identification: u16) -> bool {
-        (identification as usize) < MOST_SEGMENTS
+        *self = Seams::new();
     }
 
     /// The kernel told that `length` bytes are packets of `each`.
@@ -113,21 +127,23 @@ impl Seams {
     /// where no length makes its ICRC right.
     #[inline]
     pub(super) fn find(&mut self, flow: &Flow, bytes: &[u8]) -> Option<(usize, u16)> {
-        let all = bytes.len();
-        if self.usual < all && self.is_packet(flow, bytes, self.usual) {
-            return Some((self.usual, 0));
-        }
-        if self.is_packet(flow, bytes, all) {
-            return Some((all, 0));
-        }
-        self.search(flow, bytes)
+        let (all, next) = (bytes.len(), self.foreseen.next(flow).unwrap_or(0));
+        let found = if self.usual < all && self.is_packet(flow, next, bytes, self.usual) {
+            (self.usual, next)
+        } else if self.is_packet(flow, next, bytes, all) {
+            (all, next)
+        } else {
+            self.search(flow, bytes)?
+        };
+        self.foreseen.note(flow, found.1);
+        Some(found)
     }
 
-    /// Whether the first `length` of `bytes` are a packet, the first of its batch.
+    /// Whether the first `length` of `bytes` are a packet of this identification.
     #[inline]
-    fn is_packet(&mut self, flow: &Flow, bytes: &[u8], length: usize) -> bool {
+    fn is_packet(&mut self, flow: &Flow, number: u16, bytes: &[u8], length: usize) -> bool {
         let packet = bytes.get(..length);
-        packet.is_some_and(|packet| self.fronts.check(flow, unseen(0), packet).is_ok())
+        packet.is_some_and(|packet| self.fronts.check(flow, unseen(number), packet).is_ok())
     }
 
     /// The packet of a datagram that is the one at `place` of those that were joined, and its
@@ -139,23 +155,66 @@ impl Seams {
         place: u16,
         bytes: &'a [u8],
     ) -> Option<(&'a [u8], u16)> {
-        let found = self.fronts.find_identification(flow, unseen(place), bytes);
-        found.ok()
+        // Behind the first one that is of the same call, which is noted already.
+        let next = self.foreseen.next(flow).unwrap_or(0);
+        let first = match (place, next) {
+            (0, _) | (_, 0) => next,
+            _ => next.wrapping_sub(1),
+        };
+        let assumed = first.wrapping_add(place);
+        let found = (self.fronts).find_identification(flow, unseen(assumed), bytes);
+        let (packet, number) = found.ok()?;
+        if number != assumed {
+            self.regular = 0;
+        }
+        if place == 0 {
+            self.foreseen.note(flow, number);
+        }
+        Some((packet, number))
     }
 
     #[cold]
     fn search(&mut self, flow: &Flow, bytes: &[u8]) -> Option<(usize, u16)> {
+        let foreseen = self.foreseen.next(flow);
+        let farther = self.find_farther(flow, foreseen, bytes);
+        if foreseen.is_some() && farther.is_some() {
+            return farther;
+        }
         self.regular = 0;
         self.enough = (2 * self.enough).min(MANY);
+        if farther.is_some() {
+            return farther;
+        }
+        let next = foreseen.unwrap_or(0);
         let longest = bytes.len().min(PACKET_SPACE);
         let mut lengths = (SHORTEST..=longest).step_by(4);
-        if let Some(found) = lengths.find(|length| self.is_packet(flow, bytes, *length)) {
+        if let Some(found) = lengths.find(|length| self.is_packet(flow, next, bytes, *length)) {
             self.usual = found;
-            return Some((found, 0));
+            return Some((found, next));
         }
-        // The network may have taken a batch apart, or it is the first packet of another make.
-        let (_, identification) = icrc::find_identification(flow, unseen(0), bytes).ok()?;
-        Some((bytes.len(), identification))
+        // The network may have taken a batch apart.
+        let (_, number) = icrc::find_identification(flow, unseen(next), bytes).ok()?;
+        Some((bytes.len(), number))
+    }
+
+    /// What is regular but for its identification: a little farther than foreseen, or a flow's first.
+    fn find_farther(
+        &self,
+        flow: &Flow,
+        foreseen: Option<u16>,
+        bytes: &[u8],
+    ) -> Option<(usize, u16)> {
+        let next = foreseen.unwrap_or(0);
+        let is_near = |number: u16| match foreseen {
+            Some(next) => next != 0 && number.wrapping_sub(next) < NEAR,
+            None => true,
+        };
+        let all = bytes.len();
+        [self.usual.min(all), all].into_iter().find_map(|length| {
+            let found = icrc::find_identification(flow, unseen(next), &bytes[..length]);
+            let (_, number) = found.ok()?;
+            is_near(number).then_some((length, number))
+        })
     }
 }
 
@@ -174,17 +233,17 @@ mod tests {
         }
     }
 
-    /// Packets of these lengths, joined.
+    /// Packets of these lengths, joined, of somebody who does not count.
     fn joined(lengths: &[usize]) -> Vec<u8> {
+        numbered(lengths, 0)
+    }
+
+    /// The same, the first of this identification.
+    fn numbered(lengths: &[usize], first: u16) -> Vec<u8> {
         let packet = |(place, length): (usize, &usize)| {
             let mut packet = vec![*length as u8; *length];
-            icrc::seal(
-                &flow(),
-                unseen(place as u16),
-                &mut packet,
-                length - icrc::LEN,
-            )
-            .unwrap();
+            let unseen = unseen(first.wrapping_add(place as u16));
+            icrc::seal(&flow(), unseen, &mut packet, length - icrc::LEN).unwrap();
             packet
         };
         lengths.iter().enumerate().flat_map(packet).collect()
@@ -194,7 +253,7 @@ mod tests {
     fn ready() -> Seams {
         let mut seams = Seams::new();
         seams.told(100, 80);
-        (0..FEW).for_each(|_| seams.told(100, 80));
+        (0..FEW).for_each(|_| tell(&mut seams, 0));
         assert_eq!(seams.way(), Way::Found);
         seams
     }
@@ -214,16 +273,54 @@ mod tests {
         assert_eq!(seams.way(), Way::Told);
     }
 
+    /// A packet that the kernel told, and what is found in it.
+    fn tell(seams: &mut Seams, number: u16) {
+        seams.told(80, 80);
+        let alone = numbered(&[80], number);
+        let (_, found) = seams.packet(&flow(), 0, &alone).unwrap();
+        assert_eq!(found, number);
+    }
+
     #[test]
-    fn where_others_have_been_met_the_kernel_tells() {
+    fn who_counts_is_followed_round_the_circle_and_past_losses() {
+        let mut seams = Seams::new();
+        seams.told(100, 80);
+        (0..=FEW as u16).for_each(|n| tell(&mut seams, 65_500 + n));
+        assert_eq!(seams.way(), Way::Found);
+        for number in [65_517, 65_519, 65_535] {
+            let batch = numbered(&[80, 20], number);
+            assert_eq!(seams.find(&flow(), &batch), Some((80, number)));
+            assert_eq!(seams.way(), Way::Found);
+            let second = seams.packet(&flow(), 1, &batch[80..]);
+            assert_eq!(second.map(|found| found.1), Some(number.wrapping_add(1)));
+        }
+        for number in [0, 1, 2] {
+            let batch = numbered(&[80], number);
+            assert_eq!(seams.find(&flow(), &batch), Some((80, number)));
+        }
+    }
+
+    #[test]
+    fn where_numbers_are_not_foreseen_the_kernel_tells() {
         let mut seams = ready();
-        let mut other = vec![7; 80];
-        icrc::seal(&flow(), unseen(MOST_SEGMENTS as u16), &mut other, 76).unwrap();
-        let found = seams.find(&flow(), &other);
-        assert_eq!(found, Some((80, MOST_SEGMENTS as u16)), "none is lost");
-        seams.meet_others();
-        seams.begin();
-        (0..4 * FEW).for_each(|_| seams.told(80, 80));
+        let batch = numbered(&[80, 20], 5000);
+        assert_eq!(seams.find(&flow(), &batch), None, "nobody counts so");
+        let other = numbered(&[80], 5000);
+        assert_eq!(
+            seams.find(&flow(), &other),
+            Some((80, 5000)),
+            "none is lost"
+        );
+        (0..4 * FEW as u16).for_each(|n| tell(&mut seams, 300 * n));
+        assert_eq!(seams.way(), Way::Told);
+    }
+
+    #[test]
+    fn the_first_packets_of_a_flow_are_found() {
+        let mut seams = ready();
+        seams.foreseen = Foreseen::default();
+        let batch = numbered(&[80, 20], 5000);
+        assert_eq!(seams.find(&flow(), &batch), Some((80, 5000)));
         assert_eq!(seams.way(), Way::Told);
     }
 

@@ -1,12 +1,18 @@
 //! The socket: packets in batches, in as few system calls as the kernel allows.
 //!
-//! Unconnected, since it talks to all peers; "don't fragment", so that Linux gives all packets the
-//! IP identification 0, and those of a segmented batch their number in it.
+//! What peers send comes to one socket, unconnected, since it hears all of them. Packets of connected
+//! queue pairs leave by *lanes*, a socket for each peer that is connected to the peer's: of those the
+//! kernel looks the way up once and not for each packet, an eighth of what a short message costs. A lane
+//! has a UDP port of its own, as RoCEv2 leaves the source port to the sender, for routers that have
+//! several ways to choose by (IBTA annex A17).
+//!
+//! All are "don't fragment", so that no packet is cut underway, and it is known how Linux numbers them:
+//! see [`super::numbering`].
 //!
 //! A ping is two system calls a side and message, so what they cost is the latency: the kernel is not
 //! asked for what nobody reads (when a packet came, for which address), everything goes out by plain
-//! `sendto`, and one call receives one datagram, or as many as the kernel has joined. Into what it is
-//! to cut a batch the kernel is told by an option of the socket, which stays: a control message, read
+//! `send` or `sendto`, and one call receives one datagram, or as many as the kernel has joined. Into what it
+//! is to cut a batch the kernel is told by an option of the socket, which stays: a control message, read
 //! anew with each batch, would cost a tenth of what sending does. Of which datagrams it has joined what
 //! it gives, the kernel says in a control message, too, and that takes `recvmsg`, which costs a fifth
 //! more than `recvfrom`: see [`super::seams`].
@@ -22,11 +28,12 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use adverb_wire::ROCE_PORT;
 use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, recvfrom, sendto,
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, recvfrom, send, sendto,
     socket_with, sockopt,
 };
 
 use super::address::interface_index;
+use super::numbering::Numbering;
 
 /// Bytes that the socket shall hold, each way: a burst of every peer.
 const BUFFER: usize = 8 << 20;
@@ -45,6 +52,9 @@ const MOST_SINGLE: usize = 16;
 pub(super) struct RoceSocket {
     at: SocketAddr,
     socket: UdpSocket,
+    /// Of a lane: where it leads.
+    to: Option<SocketAddr>,
+    pub(super) numbering: Numbering,
     /// The kernel cuts what is longer into datagrams of this length; 0: nothing. One thread at a time
     /// sends.
     cut: AtomicUsize,
@@ -82,6 +92,17 @@ impl RoceSocket {
         Self::over(socket.into(), at)
     }
 
+    /// A socket for what is sent from `own` to one peer's. Of the calling thread's network namespace.
+    pub(super) fn lane(own: IpAddr, to: SocketAddr) -> io::Result<Self> {
+        let socket = UdpSocket::bind((own, 0))?;
+        socket.connect(to)?;
+        let at = socket.local_addr()?;
+        // Nobody reads what comes.
+        let _ = sockopt::set_socket_recv_buffer_size(&socket, 0);
+        let numbering = Numbering::learn(&socket)?;
+        Self::sending(socket, (at, Some(to)), numbering)
+    }
+
     /// Has what is sent to IPv4 groups leave by the interface of `own`.
     pub(super) fn send_groups_from(&self, own: Ipv4Addr) -> io::Result<()> {
         Ok(sockopt::set_ip_multicast_if(&self.socket, &own)?)
@@ -93,6 +114,24 @@ impl RoceSocket {
     }
 
     fn over(socket: UdpSocket, at: SocketAddr) -> io::Result<Self> {
+        // Who finds nothing here looks at the network card, too, whose interrupt takes longer to come. Takes
+        // the capability to, or `net.core.busy_read`.
+        let _ = set(&socket, (libc::SOL_SOCKET, libc::SO_BUSY_POLL), BUSY_POLL);
+        // Without it datagrams come one by one.
+        let _ = set(&socket, (libc::SOL_UDP, libc::UDP_GRO), 1);
+        // Beyond the administrator's limit with the capability to, up to it without. What came of it
+        // is what the window goes by.
+        let _ = sockopt::set_socket_recv_buffer_size_force(&socket, BUFFER)
+            .or_else(|_| sockopt::set_socket_recv_buffer_size(&socket, BUFFER));
+        Self::sending(socket, (at, None), Numbering::Zero)
+    }
+
+    /// One that sends whole packets, and never waits.
+    fn sending(
+        socket: UdpSocket,
+        (at, to): (SocketAddr, Option<SocketAddr>),
+        numbering: Numbering,
+    ) -> io::Result<Self> {
         socket.set_nonblocking(true)?;
         match at {
             SocketAddr::V4(_) => set(
@@ -110,19 +149,12 @@ impl RoceSocket {
                 set(&socket, (libc::IPPROTO_IPV6, libc::IPV6_DONTFRAG), 1)?;
             }
         }
-        // Who finds nothing here looks at the network card, too, whose interrupt takes longer to come. Takes
-        // the capability to, or `net.core.busy_read`.
-        let _ = set(&socket, (libc::SOL_SOCKET, libc::SO_BUSY_POLL), BUSY_POLL);
-        // Without it datagrams come one by one.
-        let _ = set(&socket, (libc::SOL_UDP, libc::UDP_GRO), 1);
-        // Beyond the administrator's limit with the capability to, up to it without. What came of it
-        // is what the window goes by.
-        let _ = sockopt::set_socket_recv_buffer_size_force(&socket, BUFFER)
-            .or_else(|_| sockopt::set_socket_recv_buffer_size(&socket, BUFFER));
         let _ = sockopt::set_socket_send_buffer_size(&socket, BUFFER);
         Ok(RoceSocket {
             at,
             socket,
+            to,
+            numbering,
             cut: AtomicUsize::new(0),
             is_unchecked: AtomicBool::new(false),
         })
@@ -131,11 +163,6 @@ impl RoceSocket {
     /// Bytes that wait for this process at most.
     pub(super) fn receive_buffer(&self) -> usize {
         sockopt::socket_recv_buffer_size(&self.socket).unwrap_or(0)
-    }
-
-    /// Datagrams that one call can send.
-    pub(super) fn most_segments(&self) -> usize {
-        MOST_SEGMENTS
     }
 
     /// Sends `contents`, datagrams of `segment` bytes (the last may be shorter).
@@ -153,8 +180,8 @@ impl RoceSocket {
         }
         match self.send_as_set(to, contents) {
             // While it is to cut, a kernel may refuse even what needs none: where the cut would be too
-            // long for the interface, or cannot be made there.
-            Err(e) if is_one && e.kind() != io::ErrorKind::WouldBlock && self.cuts() => {
+            // long for the interface, or cannot be made there. (A lane has to count anew.)
+            Err(e) if is_one && is_refusal(&e) && self.cuts() && self.to.is_none() => {
                 self.cut_into(0)?;
                 self.send_as_set(to, contents)
             }
@@ -164,9 +191,32 @@ impl RoceSocket {
 
     /// The bare system call, as in [`RoceSocket::receive_plainly`]: those of the C library can be
     /// cancelled, which costs them two atomic operations.
+    #[inline]
     fn send_as_set(&self, to: SocketAddr, contents: &[u8]) -> io::Result<()> {
-        sendto(&self.socket, contents, SendFlags::empty(), &to)?;
+        match self.to {
+            None => sendto(&self.socket, contents, SendFlags::empty(), &to)?,
+            Some(_) => send(&self.socket, contents, SendFlags::empty())?,
+        };
+        self.numbering.count(1);
         Ok(())
+    }
+
+    /// After a refusal, of which it is not known whether it was counted; from now on nothing is cut.
+    ///
+    /// # Errors
+    /// The count is not known any more.
+    #[cold]
+    pub(super) fn count_anew(&self) -> io::Result<()> {
+        if self.to.is_some() {
+            self.cut_into(0)?;
+            self.numbering.set(&Numbering::learn(&self.socket)?);
+        }
+        Ok(())
+    }
+
+    /// Where it leads, if it is a lane.
+    pub(super) fn leads_to(&self) -> Option<SocketAddr> {
+        self.to
     }
 
     /// The address that it is bound to.
@@ -192,7 +242,10 @@ impl RoceSocket {
             // The shorter way into the kernel.
             return self.send_as_set(to, contents).map(|()| 1);
         }
-        let (mut name, name_length) = SocketName::of(to);
+        let (mut name, name_length) = match self.to {
+            None => SocketName::of(to),
+            Some(_) => (SocketName::default(), 0),
+        };
         let mut pieces = [const { EMPTY }; MOST_SINGLE];
         // SAFETY: all of a header's fields may be 0.
         let mut headers: [libc::mmsghdr; MOST_SINGLE] = unsafe { std::mem::zeroed() };
@@ -212,7 +265,9 @@ impl RoceSocket {
         // their lengths.
         let sent =
             unsafe { libc::sendmmsg(self.socket.as_raw_fd(), headers.as_mut_ptr(), count, 0) };
-        usize::try_from(sent).map_err(|_| io::Error::last_os_error())
+        let sent = usize::try_from(sent).map_err(|_| io::Error::last_os_error())?;
+        self.numbering.count(sent);
+        Ok(sent)
     }
 
     /// From now on the kernel computes no checksums, or does again. Over IPv4, where they are optional.
@@ -280,6 +335,11 @@ impl AsFd for RoceSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
+}
+
+/// Whether the kernel does not take it at all, rather than not now.
+pub(super) fn is_refusal(error: &io::Error) -> bool {
+    error.kind() != io::ErrorKind::WouldBlock
 }
 
 /// Whether the refusal of a batch will be that of the next one, too: the interface computes no checksums,

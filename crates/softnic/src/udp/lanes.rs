@@ -1,0 +1,76 @@
+//! The sockets by which packets leave: a lane for each of some peers, the one that all peers know for the
+//! others.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Weak};
+
+use super::datagrams::Target;
+use super::outbox::Way;
+use super::socket::RoceSocket;
+
+/// Peers that have a lane at a time: each is a descriptor of the program's.
+const MOST: usize = 64;
+
+#[derive(Debug)]
+pub(super) struct Lanes {
+    main: Arc<RoceSocket>,
+    /// One whose connections are all gone is closed.
+    open: HashMap<SocketAddr, Weak<RoceSocket>>,
+    /// Of connections that have none.
+    missing: Vec<SocketAddr>,
+}
+
+impl Lanes {
+    pub(super) fn new(main: &Arc<RoceSocket>) -> Self {
+        Lanes {
+            main: main.clone(),
+            open: HashMap::new(),
+            missing: Vec::new(),
+        }
+    }
+
+    /// The way of a connection to `peer`; none where that is of another IP version.
+    pub(super) fn way(&mut self, peer: SocketAddr) -> Option<Way> {
+        let main = self.main_to(peer)?;
+        let open = self.open.get(&peer).and_then(Weak::upgrade);
+        if let Some(way) = open.and_then(way_by) {
+            return Some(way);
+        }
+        if !self.missing.contains(&peer) {
+            self.missing.push(peer);
+        }
+        Some(main)
+    }
+
+    /// The way of a connection to `peer` that has no lane.
+    pub(super) fn main_to(&self, peer: SocketAddr) -> Option<Way> {
+        Target::new(self.main.at(), peer).map(|target| self.main(target))
+    }
+
+    /// The way of a datagram.
+    pub(super) fn main(&self, target: Target) -> Way {
+        let by = self.main.clone();
+        Way { by, target }
+    }
+
+    /// Takes the peers to open lanes to, at most as many as there may be.
+    pub(super) fn take_missing(&mut self) -> Vec<SocketAddr> {
+        let mut missing = std::mem::take(&mut self.missing);
+        self.open.retain(|_, lane| lane.strong_count() > 0);
+        missing.truncate(MOST - self.open.len());
+        missing
+    }
+
+    /// Adds a lane, and gives the way by it.
+    pub(super) fn open(&mut self, lane: RoceSocket) -> Option<Way> {
+        let way = way_by(Arc::new(lane))?;
+        self.open.insert(way.target.to, Arc::downgrade(&way.by));
+        Some(way)
+    }
+}
+
+fn way_by(lane: Arc<RoceSocket>) -> Option<Way> {
+    let target = Target::new(lane.at(), lane.leads_to()?)?;
+    Some(Way { by: lane, target })
+}

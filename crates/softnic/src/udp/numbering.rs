@@ -1,0 +1,147 @@
+//! The identification of IPv4 packets, which the ICRC covers and a socket does not see.
+//!
+//! Linux gives 0 to packets that may not be fragmented, and to those of a batch their place in it, as long
+//! as their socket is not connected. A connected socket counts its calls from a random number on: a batch
+//! takes one number, and its packets those from there on.
+//!
+//! Where the count is the kernel does not tell. But the filter of a receiving socket sees the IP header, and
+//! may shorten what comes: here it leaves so many bytes of a datagram as a byte of its identification says.
+
+use std::io;
+use std::net::UdpSocket;
+use std::os::fd::AsRawFd as _;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::Duration;
+
+use adverb_wire::udp;
+
+/// What the packets of a socket are numbered from.
+#[derive(Debug)]
+pub(super) enum Numbering {
+    /// Each call from 0. (Over IPv6 there are no such numbers.)
+    Zero,
+    /// The next call from here. One thread at a time sends.
+    Counted(AtomicU16),
+}
+
+impl Numbering {
+    /// That of the next call's first packet.
+    #[inline]
+    pub(super) fn next(&self) -> u16 {
+        match self {
+            Numbering::Zero => 0,
+            Numbering::Counted(next) => next.load(Ordering::Relaxed),
+        }
+    }
+
+    /// How far apart the numbers of so many calls are.
+    #[inline]
+    pub(super) fn after(&self, calls: usize) -> u16 {
+        match self {
+            Numbering::Zero => 0,
+            Numbering::Counted(_) => calls as u16,
+        }
+    }
+
+    /// So many calls were made.
+    #[inline]
+    pub(super) fn count(&self, calls: usize) {
+        if let Numbering::Counted(next) = self {
+            let after = next.load(Ordering::Relaxed).wrapping_add(calls as u16);
+            next.store(after, Ordering::Relaxed);
+        }
+    }
+
+    /// Goes on where another stands.
+    pub(super) fn set(&self, other: &Self) {
+        if let Numbering::Counted(next) = self {
+            next.store(other.next(), Ordering::Relaxed);
+        }
+    }
+
+    /// Learns that of a connected socket, by sending to another of this host.
+    pub(super) fn learn(socket: &UdpSocket) -> io::Result<Self> {
+        let own = socket.local_addr()?;
+        if own.is_ipv6() {
+            return Ok(Numbering::Zero);
+        }
+        let probe = UdpSocket::bind((own.ip(), 0))?;
+        tell_by_length(&probe)?;
+        probe.connect(own)?;
+        probe.set_read_timeout(Some(PATIENCE))?;
+        let there = probe.local_addr()?;
+        let byte = |part: Byte| -> io::Result<u8> {
+            socket.send_to(&[part as u8; PROBE], there)?;
+            Ok((probe.recv(&mut [0; PROBE])? - 1) as u8)
+        };
+        let (upper, lower, after) = (byte(Byte::Upper)?, byte(Byte::Lower)?, byte(Byte::Lower)?);
+        if after != lower.wrapping_add(1) {
+            return Err(io::Error::other("the kernel does not count"));
+        }
+        let first = u16::from_be_bytes([upper, lower.wrapping_sub(1)]);
+        Ok(Numbering::Counted(AtomicU16::new(first.wrapping_add(3))))
+    }
+}
+
+/// On this host a datagram is there when it is sent, unless the host is very busy.
+const PATIENCE: Duration = Duration::from_millis(100);
+/// Longer than any byte says.
+const PROBE: usize = 300;
+
+/// What a probe is to tell of its identification: the first byte of its payload, by which it is shifted.
+#[derive(Clone, Copy)]
+#[repr(u8)]
+enum Byte {
+    Lower = 0,
+    Upper = 8,
+}
+
+/// Where the identification is in an IPv4 header.
+const IDENTIFICATION: u32 = 4;
+
+/// From now on a datagram to `socket` has one more byte than its identification, shifted by its first byte,
+/// says in its lowest byte.
+pub(super) fn tell_by_length(socket: &UdpSocket) -> io::Result<()> {
+    use libc::{
+        BPF_A, BPF_ABS, BPF_ADD, BPF_ALU, BPF_AND, BPF_B, BPF_H, BPF_K, BPF_LD, BPF_MISC, BPF_RET,
+        BPF_RSH, BPF_TAX, BPF_X,
+    };
+    let statement = |code: u32, k: u32| libc::sock_filter {
+        code: code as u16,
+        jt: 0,
+        jf: 0,
+        k,
+    };
+    // A filter sees a datagram from its UDP header on, and the IP header at an offset of its own.
+    let payload = udp::LEN as u32;
+    let mut program = [
+        statement(BPF_LD | BPF_B | BPF_ABS, payload),
+        statement(BPF_MISC | BPF_TAX, 0),
+        statement(
+            BPF_LD | BPF_H | BPF_ABS,
+            (libc::SKF_NET_OFF as u32).wrapping_add(IDENTIFICATION),
+        ),
+        statement(BPF_ALU | BPF_RSH | BPF_X, 0),
+        statement(BPF_ALU | BPF_AND | BPF_K, 0xff),
+        statement(BPF_ALU | BPF_ADD | BPF_K, payload + 1),
+        statement(BPF_RET | BPF_A, 0),
+    ];
+    let program = libc::sock_fprog {
+        len: program.len() as u16,
+        filter: program.as_mut_ptr(),
+    };
+    // SAFETY: the option's value is a program, whose statements live until the kernel has copied them.
+    let done = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_ATTACH_FILTER,
+            (&raw const program).cast(),
+            size_of_val(&program) as libc::socklen_t,
+        )
+    };
+    match done {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
