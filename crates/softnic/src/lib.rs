@@ -2,7 +2,7 @@
 //!
 //! Its *local port*: both ends are processes (or threads) of one user on one host. The requester's
 //! own CPU carries an operation out, in shared memory; the passive side of WRITE and READ runs
-//! nothing. Its *UDP port*, if one is asked for, speaks RoCEv2 to other addresses ([`udp`]).
+//! nothing. Its *UDP port*, if one is asked for, speaks RoCEv2 to other addresses.
 //!
 //! ```text
 //!  process A                         /dev/shm/adverb-UID/                  process B
@@ -17,7 +17,7 @@
 //! atomic store; there is no lock across processes. A receive completes by the one store that ends
 //! it ([`ring`]; [`datagram_ring`]: the one swap), so a requester that dies leaves it either posted
 //! or completed. The kernel tells
-//! of deaths by pidfd ([`engine`]), and by file locks it tells which files are stale ([`dir`]).
+//! of deaths by pidfd, and by file locks it tells which files are stale.
 //!
 //! # Trust
 //! Files are 0600 in a 0700 directory of the user: the local port trusts exactly this uid. The UDP

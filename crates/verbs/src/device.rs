@@ -33,6 +33,9 @@ pub trait Device {
     fn name(&self) -> DeviceName;
 
     /// Opens it (`ibv_open_device`).
+    ///
+    /// # Errors
+    /// It is not there, or the system refuses it.
     fn open(&self) -> Result<Self::Context, OpenError>;
 }
 
@@ -63,6 +66,9 @@ pub trait Context: Sized {
     fn port_num(&self) -> PortNum;
 
     /// State of a port (`ibv_query_port`, `ibv_query_gid`).
+    ///
+    /// # Errors
+    /// It has no such port, or the system cannot tell.
     fn port(&self, port: PortNum) -> Result<PortCaps, CreateError>;
 
     /// What the device and the port in use have counted since they began (retransmissions, RNR
@@ -73,13 +79,23 @@ pub trait Context: Sized {
     fn provenance(&self) -> Vec<(String, String)>;
 
     /// Makes a protection domain (`ibv_alloc_pd`).
+    ///
+    /// # Errors
+    /// The device has no more of them.
     fn alloc_pd(&self) -> Result<Self::Pd, CreateError>;
 
     /// Makes a completion channel (`ibv_create_comp_channel`).
+    ///
+    /// # Errors
+    /// The device, or this process, has no more of them.
     fn create_channel(&self) -> Result<Self::Channel, CreateError>;
 
     /// Makes a completion queue of at least `entries` entries, whose events go to `channel`
     /// (`ibv_create_cq`).
+    ///
+    /// # Errors
+    /// `entries` is out of the range of [`Context::caps`], `channel` is another context's, or the device has
+    /// no more of them.
     fn create_cq(
         &self,
         entries: u32,
@@ -87,6 +103,10 @@ pub trait Context: Sized {
     ) -> Result<Self::Cq, CreateError>;
 
     /// Allocates `length` zeroed bytes where the device likes them best and registers them.
+    ///
+    /// # Errors
+    /// The length or the rights are none that can be, `pd` is another context's, or there is no memory: of
+    /// the device's, or that may be locked.
     fn alloc_mr(
         &self,
         pd: &Self::Pd,
@@ -95,6 +115,10 @@ pub trait Context: Sized {
     ) -> Result<Self::Mr, RegisterError>;
 
     /// Makes a queue pair in RESET (`ibv_create_qp`).
+    ///
+    /// # Errors
+    /// A size is out of the range of [`Context::caps`], an object is another context's, the device lacks the
+    /// service, or has no more of them.
     fn create_qp(
         &self,
         pd: &Self::Pd,
@@ -156,6 +180,10 @@ pub trait Context: Sized {
     }
 
     /// Makes an address handle, by which datagrams reach a port (`ibv_create_ah`).
+    ///
+    /// # Errors
+    /// The address cannot be reached from this port, `pd` is another context's, or the device lacks address
+    /// handles.
     fn create_ah(&self, pd: &Self::Pd, address: &AddressVector) -> Result<Self::Ah, CreateError>;
 }
 
@@ -202,15 +230,27 @@ pub trait MemoryRegion {
     fn rkey(&self) -> Rkey;
 
     /// Copies bytes from `offset` on into `into`.
+    ///
+    /// # Errors
+    /// The range is not within the region.
     fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), MemoryAccessError>;
 
     /// Copies `from` to `offset`.
+    ///
+    /// # Errors
+    /// The range is not within the region.
     fn write(&self, offset: u64, from: &[u8]) -> Result<(), MemoryAccessError>;
 
     /// One byte, with acquire order: what the peer placed before it is visible after it.
+    ///
+    /// # Errors
+    /// The byte is not within the region.
     fn load(&self, offset: u64) -> Result<u8, MemoryAccessError>;
 
     /// The piece of `length` bytes at `offset`, for a work request.
+    ///
+    /// # Errors
+    /// The piece is not within the region.
     fn sge(&self, offset: u64, length: u32) -> Result<Sge<'_>, MemoryAccessError>;
 
     /// The place at `offset`, to tell the peer.
@@ -226,6 +266,9 @@ pub trait MemoryRegion {
 pub trait CompletionChannel {
     /// Sleeps until an event arrives (`ibv_get_cq_event`), for at most `patience`; returns the
     /// queue it names, or none where nothing came.
+    ///
+    /// # Errors
+    /// The channel failed.
     fn get_event(&self, patience: Span) -> std::io::Result<Option<CqId>>;
 }
 
@@ -238,10 +281,16 @@ pub trait CompletionQueue {
     fn entries(&self) -> u32;
 
     /// Takes up to `into.len()` completions, without waiting (`ibv_poll_cq`); returns how many.
+    ///
+    /// # Errors
+    /// The queue was overrun: more came than it has entries; or the device failed.
     fn poll(&self, into: &mut [WorkCompletion]) -> Result<usize, PollError>;
 
     /// Arms the queue for one event (`ibv_req_notify_cq`). Completions that came before do not
     /// raise it: poll once more after arming, before waiting.
+    ///
+    /// # Errors
+    /// As of [`CompletionQueue::poll`].
     fn req_notify(&self, on: NotifyOn) -> Result<(), PollError>;
 
     /// Acknowledges `events` events taken from the channel (`ibv_ack_cq_events`).
@@ -260,17 +309,27 @@ pub trait QueuePair: Sized {
     fn state(&self) -> QpState;
 
     /// Changes state and attributes (`ibv_modify_qp`).
+    ///
+    /// # Errors
+    /// The table of transitions ([`crate::qp`]) has no such edge, an attribute is missing, superfluous or out
+    /// of range; or the driver refuses it. State and attributes are as before.
     fn modify(&self, attr: &QpAttr) -> Result<(), ModifyQpError>;
 
     /// Lets the peer's connection manager connect to it, where that is how this device connects:
     /// the address to tell the peer ([`Endpoint::cm`](crate::Endpoint::cm)), before it connects.
     /// None where queue pairs are connected by hand.
+    ///
+    /// # Errors
+    /// The connection manager cannot listen.
     fn listen(&self) -> Result<Option<SocketAddr>, ConnectError> {
         Ok(None)
     }
 
     /// Connects it to the peer's, from INIT; it is in RTS then. Both sides do so at a time; waits
     /// for the peer are bounded.
+    ///
+    /// # Errors
+    /// The peer refuses, does not answer in time, or cannot be reached; or the queue pair was not in INIT.
     fn connect(&self, connection: &Connection) -> Result<(), ConnectError> {
         connection.by_hand(self)
     }
@@ -279,17 +338,30 @@ pub trait QueuePair: Sized {
     /// Attached twice it is as attached once. `lid` is the group's on InfiniBand, 0 elsewhere.
     ///
     /// A datagram reaches a group by an address handle to its GID, and [`Qpn::MULTICAST`].
+    ///
+    /// # Errors
+    /// `gid` is no group's, the queue pair is not UD, or the device lacks groups.
     fn attach_mcast(&self, gid: Gid, lid: Lid) -> Result<(), McastError>;
 
     /// Takes the queue pair out of a multicast group (`ibv_detach_mcast`), with the names that it was
     /// attached by. Destroying it does so, too.
+    ///
+    /// # Errors
+    /// It is not in that group.
     fn detach_mcast(&self, gid: Gid, lid: Lid) -> Result<(), McastError>;
 
     /// Posts a list of send requests in one call (`ibv_post_send`). On an error those before
     /// [`PostError::index`] are posted.
+    ///
+    /// # Errors
+    /// A request cannot be posted: the queue is full or in a state that takes none, or the request is wrong
+    /// in itself. What its memory or the peer refuses is told by its completion.
     fn post_send(&self, requests: &[SendRequest<'_>]) -> Result<(), PostError>;
 
     /// Posts a list of receive requests in one call (`ibv_post_recv`). On an error those before
     /// [`PostError::index`] are posted.
+    ///
+    /// # Errors
+    /// As of [`QueuePair::post_send`]; or the queue pair takes from a shared receive queue.
     fn post_recv(&self, requests: &[RecvRequest<'_>]) -> Result<(), PostError>;
 }

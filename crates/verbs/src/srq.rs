@@ -72,14 +72,23 @@ pub trait SharedReceiveQueue {
 
     /// Posts a list of receive requests in one call (`ibv_post_srq_recv`). On an error those
     /// before [`PostError::index`] are posted.
+    ///
+    /// # Errors
+    /// The queue is full, or a request has more pieces than the queue was made for.
     fn post_recv(&self, requests: &[RecvRequest<'_>]) -> Result<(), PostError>;
 
     /// Arms the limit (`ibv_modify_srq` with `IBV_SRQ_LIMIT`): one
     /// [`AsyncEvent::SrqLimitReached`] is raised when a receive is taken and fewer than `srq_limit`
     /// are left; that ends the arming. 0 ends it, too.
+    ///
+    /// # Errors
+    /// The limit is beyond the queue's size.
     fn arm(&self, srq_limit: u32) -> Result<(), ModifySrqError>;
 
     /// Its sizes and its limit (`ibv_query_srq`).
+    ///
+    /// # Errors
+    /// The driver refuses it.
     fn query(&self) -> Result<SrqAttr, QuerySrqError>;
 }
 

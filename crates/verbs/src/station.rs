@@ -42,6 +42,9 @@ pub trait Station {
     fn cpu(&self) -> CpuTime;
 
     /// Polls `cq` without sleeping until it gives at least one completion; returns how many.
+    ///
+    /// # Errors
+    /// Nothing came within `patience`, or the queue failed.
     fn spin(
         &self,
         cq: &<Self::Context as Context>::Cq,
@@ -50,6 +53,9 @@ pub trait Station {
     ) -> Result<usize, WaitError>;
 
     /// Polls one byte of registered memory without sleeping until it is `value`.
+    ///
+    /// # Errors
+    /// The byte is not within the region, or was another for `patience`.
     fn spin_memory(
         &self,
         mr: &<Self::Context as Context>::Mr,
@@ -60,6 +66,9 @@ pub trait Station {
 
     /// Calls `look` without sleeping until it finds something in registered memory, of which `mr` is
     /// what the peer writes: for programs that poll many places at a time.
+    ///
+    /// # Errors
+    /// Nothing was found within `patience`, or `look` failed.
     fn spin_on<R>(
         &self,
         mr: &<Self::Context as Context>::Mr,
@@ -69,6 +78,9 @@ pub trait Station {
 
     /// Sleeps until an event arrives on `channel`; returns the queue it names
     /// (`ibv_get_cq_event`). The caller acknowledges it.
+    ///
+    /// # Errors
+    /// Nothing came within `patience`, or the channel failed.
     fn wait_event(
         &self,
         channel: &<Self::Context as Context>::Channel,
@@ -88,9 +100,15 @@ pub trait Station {
     }
 
     /// Sends `message` to role `to`, out of band.
+    ///
+    /// # Errors
+    /// There is no such role, it has ended, or the message is too long.
     fn send(&self, to: RoleId, message: &[u8]) -> Result<(), OutOfBandError>;
 
     /// Waits for the next message of role `from`, out of band.
+    ///
+    /// # Errors
+    /// There is no such role, it has ended, or it said nothing for `patience`.
     fn receive(&self, from: RoleId, patience: Span) -> Result<Vec<u8>, OutOfBandError>;
 }
 

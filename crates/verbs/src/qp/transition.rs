@@ -134,6 +134,10 @@ pub fn transition(qp_type: QpType, from: QpState, to: QpState) -> Option<Transit
 /// Whether a queue pair in `from` may be modified by `attr`; returns the state it then is in.
 ///
 /// Without `STATE` in the mask the queue pair stays in `from` (an edge to itself is needed).
+///
+/// # Errors
+/// There is no such edge, an attribute that it needs is missing, or one is there that it does not take;
+/// the error names them.
 pub fn check_transition(
     qp_type: QpType,
     from: QpState,
