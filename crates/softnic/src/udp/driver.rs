@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-use adverb_transport::{Beginning, Counters as LinkCounters, DropReason, Patience, UdDestination};
+use adverb_transport::{Beginning, Patience, UdDestination};
 use adverb_units::{Impairment, Span, Time};
 use adverb_verbs::{PathMtu, Qpn, RnrTimer, SendRequest, WcStatus};
 use adverb_wire::bth::BthView;
@@ -25,6 +25,7 @@ use super::memory::Regions;
 use super::outbox::{Outbox, Room};
 use super::seams::Seams;
 use super::socket::RoceSocket;
+use super::totals::Totals;
 use crate::layout::{qp_index, slot_of};
 use crate::port::Port;
 use crate::qp::QpInner;
@@ -638,47 +639,4 @@ fn packet_of<'a>(
         Icrc::Unchecked => seams.packet(flow, datagram.place, bytes),
         Icrc::Wrong => None,
     }
-}
-
-/// What queue pairs counted, in sum.
-#[derive(Clone, Debug, Default)]
-struct Totals(BTreeMap<String, u64>);
-
-impl Totals {
-    fn add(&mut self, link: &LinkCounters) {
-        // The names of the kernel's Soft-RoCE, where it counts the same.
-        let counts = [
-            ("sent_pkts", link.sent),
-            ("rcvd_pkts", link.taken),
-            ("resent_pkts_retry", link.resent),
-            ("duplicate_request", link.duplicates),
-            ("ack_timeout", link.timeouts),
-            ("went_back_retry", link.went_back),
-            ("rcvd_rnr_err", link.rnr_naks),
-        ];
-        let counts = counts.map(|(name, count)| (name.to_owned(), count));
-        let dropped = DropReason::ALL.iter().map(|reason| {
-            let name = format!("drop_{}", snake(&format!("{reason:?}")));
-            (name, link.dropped(*reason))
-        });
-        for (name, count) in counts.into_iter().chain(dropped) {
-            *self.0.entry(name).or_default() += count;
-        }
-    }
-
-    fn by_name(&self) -> BTreeMap<String, u64> {
-        self.0.clone()
-    }
-}
-
-/// `OutOfSequence` as `out_of_sequence`.
-fn snake(name: &str) -> String {
-    let mut snake = String::with_capacity(name.len() + 4);
-    for (i, c) in name.char_indices() {
-        if c.is_uppercase() && i != 0 {
-            snake.push('_');
-        }
-        snake.push(c.to_ascii_lowercase());
-    }
-    snake
 }

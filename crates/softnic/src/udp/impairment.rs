@@ -9,7 +9,7 @@ use adverb_verbs::Counters;
 use rand_chacha::ChaCha8Rng;
 use rand_core::{RngCore, SeedableRng};
 
-use super::outbox::Way;
+use super::lanes::Way;
 
 /// A packet that is reordered leaves behind so many others at most.
 const FARTHEST: u64 = 3;

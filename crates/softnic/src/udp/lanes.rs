@@ -6,8 +6,22 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 
 use super::datagrams::Target;
-use super::outbox::Way;
 use super::socket::RoceSocket;
+
+/// Where packets go, and by which socket.
+#[derive(Clone, Debug)]
+pub(super) struct Way {
+    pub(super) by: Arc<RoceSocket>,
+    pub(super) target: Target,
+}
+
+impl Way {
+    /// Whether it is the same, too.
+    #[inline]
+    pub(super) fn is(&self, other: &Way) -> bool {
+        self.target.to == other.target.to && Arc::ptr_eq(&self.by, &other.by)
+    }
+}
 
 /// Peers that have a lane at a time: each is a descriptor of the program's.
 const MOST: usize = 64;

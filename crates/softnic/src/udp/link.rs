@@ -16,9 +16,9 @@ use adverb_verbs::{
 };
 
 use super::answering::Answering;
+use super::lanes::Way;
 use super::machine::{Machine, Own};
 use super::memory::{Reach, Regions};
-use super::outbox::Way;
 use crate::notify::Urgency;
 use crate::qp::QpInner;
 use crate::requester::gather_inline;

@@ -39,6 +39,7 @@ mod numbering;
 mod outbox;
 mod seams;
 mod socket;
+mod totals;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};

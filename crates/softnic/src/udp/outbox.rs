@@ -9,8 +9,8 @@ use adverb_units::Impairment;
 use adverb_wire::icrc;
 use adverb_wire::ipv4::{Fragmentation, Unseen};
 
-use super::datagrams::Target;
 use super::impairment::{Impaired, Passage};
+use super::lanes::Way;
 use super::socket::{MOST_SEGMENTS, RoceSocket, is_refusal, never_cuts};
 
 /// Longest batch: that of an IP packet, less its headers.
@@ -64,21 +64,6 @@ impl Refusing {
             true => Leaving::Singly,
             false => Leaving::Together,
         }
-    }
-}
-
-/// Where packets go, and by which socket.
-#[derive(Clone, Debug)]
-pub(super) struct Way {
-    pub(super) by: Arc<RoceSocket>,
-    pub(super) target: Target,
-}
-
-impl Way {
-    /// Whether it is the same, too.
-    #[inline]
-    fn is(&self, other: &Way) -> bool {
-        self.target.to == other.target.to && Arc::ptr_eq(&self.by, &other.by)
     }
 }
 
@@ -392,6 +377,7 @@ mod tests {
     use std::os::fd::{AsFd, AsRawFd};
     use std::time::{Duration, Instant};
 
+    use super::super::datagrams::Target;
     use super::super::inbox::Inbox;
     use super::super::numbering::{Numbering, tell_by_length};
     use super::*;

@@ -1,0 +1,48 @@
+//! What the queue pairs of a port counted.
+
+use std::collections::BTreeMap;
+
+use adverb_transport::{Counters, DropReason};
+
+/// What queue pairs counted, in sum.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Totals(BTreeMap<String, u64>);
+
+impl Totals {
+    pub(super) fn add(&mut self, link: &Counters) {
+        // The names of the kernel's Soft-RoCE, where it counts the same.
+        let counts = [
+            ("sent_pkts", link.sent),
+            ("rcvd_pkts", link.taken),
+            ("resent_pkts_retry", link.resent),
+            ("duplicate_request", link.duplicates),
+            ("ack_timeout", link.timeouts),
+            ("went_back_retry", link.went_back),
+            ("rcvd_rnr_err", link.rnr_naks),
+        ];
+        let counts = counts.map(|(name, count)| (name.to_owned(), count));
+        let dropped = DropReason::ALL.iter().map(|reason| {
+            let name = format!("drop_{}", snake(&format!("{reason:?}")));
+            (name, link.dropped(*reason))
+        });
+        for (name, count) in counts.into_iter().chain(dropped) {
+            *self.0.entry(name).or_default() += count;
+        }
+    }
+
+    pub(super) fn by_name(&self) -> BTreeMap<String, u64> {
+        self.0.clone()
+    }
+}
+
+/// `OutOfSequence` as `out_of_sequence`.
+fn snake(name: &str) -> String {
+    let mut snake = String::with_capacity(name.len() + 4);
+    for (i, c) in name.char_indices() {
+        if c.is_uppercase() && i != 0 {
+            snake.push('_');
+        }
+        snake.push(c.to_ascii_lowercase());
+    }
+    snake
+}
