@@ -208,9 +208,9 @@ impl<S: Station, R: Reap<S>> Part for Sender<'_, S, R> {
             }
             if let Some(now) = watch.reaped(bench.station, self.completed) {
                 bench.limit.look(now);
-            }
-            if bench.limit.is_over() {
-                end = end.min(self.next_signaled());
+                if bench.limit.is_over() {
+                    end = end.min(self.next_signaled());
+                }
             }
         }
         Ok(Ran {
