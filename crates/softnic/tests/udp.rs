@@ -587,6 +587,49 @@ fn a_read_request_with_a_payload_ends_the_connection() {
     assert_eq!(counters["drop_malformed"], 0);
 }
 
+/// A peer that answers nothing: so packets come again, each in a call of its own.
+#[test]
+fn a_connection_sends_from_a_port_of_its_own_and_counts() {
+    let peer = UdpSocket::bind((ip(18, 2), 4791)).unwrap();
+    peer.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    let end = end(18, 1);
+    let qp = end.qp();
+    let address = AddressVector {
+        dgid: end_gid(18, 2),
+        ..end.local_address()
+    };
+    let dest = Qpn::new(77).unwrap();
+    to_rts(
+        &qp,
+        address,
+        dest,
+        How {
+            timeout: 8,
+            ..USUAL
+        },
+    );
+    let sges = [end.mr.sge(OWN, 64).unwrap()];
+    let request = SendRequest::new(WrId(1), Operation::Send, &sges);
+    qp.post_send(&[request]).unwrap();
+    let mut came = Vec::new();
+    for _ in 0..5 {
+        let mut packet = [0; 100];
+        let (length, from) = peer.recv_from(&mut packet).unwrap();
+        let flow = Flow {
+            addresses: Addresses::of(from.ip(), ip(18, 2)).unwrap(),
+            source_port: from.port(),
+            destination_port: 4791,
+        };
+        let found = icrc::find_identification(&flow, Unseen::default(), &packet[..length]);
+        came.push((from.port(), found.unwrap().1));
+    }
+    // The first may have left before there was a lane.
+    let (port, first) = came[1];
+    assert!(port != 4791, "{came:?}");
+    let counted = (1..5).map(|n| (port, first.wrapping_add(n - 1)));
+    assert_eq!(came[1..], counted.collect::<Vec<_>>());
+}
+
 #[test]
 fn the_port_says_what_it_is() {
     let end = end(10, 1);
