@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use adverb_host::now_rfc3339;
-use adverb_results::{FigureId, Outcome, Record, Site, Writer};
-use adverb_studies::{CellSpec, Plan, Profile};
+use adverb_results::{FigureId, Impairment, Outcome, Record, Site, Writer};
+use adverb_studies::{CellSpec, Plan, Ports, Profile};
 use adverb_verbs::PathMtu;
 use anyhow::{Context, bail};
 use serde_json::json;
@@ -39,7 +39,9 @@ pub(crate) fn run(args: &StudyArgs) -> anyhow::Result<ExitCode> {
         None => info.caps.clone(),
         Some(peer) => peer.common_limits(&info.caps),
     };
-    let mut plan = Plan::study(meta.profile.into(), &meta.only, &caps).with_path_mtu(meta.mtu);
+    let ports = ports(&meta, peer.as_ref())?;
+    let plan = Plan::study(meta.profile.into(), &meta.only, (&caps, ports));
+    let mut plan = plan.with_path_mtu(meta.mtu);
     let is_model = matches!(meta.device, DeviceChoice::Model(_));
     if is_model {
         plan.cells = plan.cells.into_iter().map(model::pace).collect();
@@ -72,6 +74,23 @@ pub(crate) fn run(args: &StudyArgs) -> anyhow::Result<ExitCode> {
     folder.write_meta(&meta)?;
     measure(&cells, writer, &mut recorder, &interrupt, &mut tally)?;
     conclude(&out, &tally, args.format)
+}
+
+/// Whether packets can be lost on purpose.
+///
+/// # Errors
+/// They cannot, and only figures were asked for that need it.
+fn ports(meta: &Meta, peer: Option<&Peer>) -> Result<Ports, Usage> {
+    let none = Impairment::default();
+    let here = meta.device.check_impairment(Some(&none)).map_err(Usage);
+    let checked = here.and_then(|()| peer.map_or(Ok(()), |peer| peer.check_impairment(&none)));
+    match checked {
+        Ok(()) => Ok(Ports::Impairing),
+        Err(Usage(reason)) if meta.only == [FigureId::Loss] => {
+            Err(Usage(format!("--only loss: {reason}")))
+        }
+        Err(_) => Ok(Ports::Plain),
+    }
 }
 
 /// A study whose places are known.

@@ -24,7 +24,7 @@ fn unknown_words() {
     assert_snapshot!(usage("ping --op send --sise 8"), @"error: '--sise' is unknown: did you mean '--size'? see `adverb ping --help`");
     assert_snapshot!(usage("ping --op send now"), @"error: 'now' is unknown: see `adverb ping --help`");
     assert_snapshot!(usage("study --profile slow"), @"error: --profile 'slow' is unknown: choose from quick, full");
-    assert_snapshot!(usage("study --only fig1,fig9"), @"error: --only: 'fig9' is no figure: choose from fig1, fig2, fig3, fig4, fig5, fig6, fig8, rank-rtt, rank-cpu, latency");
+    assert_snapshot!(usage("study --only fig1,fig9"), @"error: --only: 'fig9' is no figure: choose from fig1, fig2, fig3, fig4, fig5, fig6, fig8, rank-rtt, rank-cpu, latency, loss");
 }
 
 #[test]
@@ -81,6 +81,12 @@ fn path_mtus() {
     assert_snapshot!(usage("ping --op send --mtu 1024"), @"error: path MTU 1 KiB: this device's port (shared memory) does not cut messages into packets; leave it out");
     assert_snapshot!(usage("study --mtu 1024 --out s"), @"error: path MTU 1 KiB: this device's port (shared memory) does not cut messages into packets; leave it out");
     assert_snapshot!(usage("ping --op send --device model:cx3_fdr_nurdma --mtu 1024"), @"error: path MTU 1 KiB: this device's port carries packets of at most 256 B; choose a smaller one");
+}
+
+#[test]
+fn loss_is_studied_where_packets_can_be_lost() {
+    assert_snapshot!(usage("study --only loss --out s"), @"error: --only loss: loss 0 %: soft does nothing to packets on purpose: only the UDP port of the user-space device does; name it with --device soft@ADDR, such as soft@127.0.0.1");
+    assert_snapshot!(usage("study --only loss --device model:cx3 --out s"), @"error: --only loss: loss 0 %: model:cx3 does nothing to packets on purpose: only the UDP port of the user-space device does; name it with --device soft@ADDR, such as soft@127.0.0.1");
 }
 
 #[test]

@@ -27,9 +27,15 @@ pub(crate) struct Sample {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Quantity {
     OneWay,
+    /// Of single messages.
+    Median,
+    P99,
     RoundTrip,
     MessageRate,
     Throughput,
+    /// Throughput over all repetitions together: where packets are lost, few messages take most of the
+    /// time, and a repetition may have none of them.
+    Goodput,
     CpuActive,
     CpuPassive,
     CpuActivePerRound,
@@ -55,6 +61,14 @@ impl<'a> Cell<'a> {
     /// The figure over the repetitions; of the whole cell where it has none; none where it was not
     /// measured or is no number.
     pub(crate) fn sample(&self, quantity: Quantity) -> Option<Sample> {
+        if quantity == Quantity::Goodput {
+            let median = self.of_whole(Quantity::Throughput)?;
+            let of_repetitions = self.sample(Quantity::Throughput)?;
+            return Some(Sample {
+                median,
+                ..of_repetitions
+            });
+        }
         let each: Option<Vec<f64>> = self
             .metrics
             .repetitions
@@ -85,6 +99,11 @@ impl<'a> Cell<'a> {
     }
 
     fn of_whole(&self, quantity: Quantity) -> Option<f64> {
+        match quantity {
+            Quantity::Median => return self.metrics.one_way_ns.p50,
+            Quantity::P99 => return self.metrics.one_way_ns.p99,
+            _ => {}
+        }
         let cpu = &self.metrics.cpu;
         let mean = self.metrics.one_way_ns.mean?;
         self.derive(quantity, mean, cpu.active.percent, cpu.passive.percent)
@@ -99,9 +118,11 @@ impl<'a> Cell<'a> {
     ) -> Option<f64> {
         match what {
             Quantity::OneWay => Some(ns),
+            // Single messages of a repetition are not told apart.
+            Quantity::Median | Quantity::P99 => None,
             Quantity::RoundTrip => Some(2.0 * ns),
             Quantity::MessageRate => Some(1e9 / ns),
-            Quantity::Throughput => Some(self.size() as f64 * 1e9 / ns),
+            Quantity::Throughput | Quantity::Goodput => Some(self.size() as f64 * 1e9 / ns),
             Quantity::CpuActive => active,
             Quantity::CpuPassive => passive,
             Quantity::CpuActivePerRound => active.map(|percent| percent / 100.0 * 2.0 * ns),

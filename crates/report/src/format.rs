@@ -85,6 +85,12 @@ pub(crate) fn buffers(n: u32) -> String {
     }
 }
 
+/// `ACK timeout 67.1 ms`.
+pub(crate) fn timeout(params: &Params) -> String {
+    let timeout = params.ack_timeout.map(|timeout| timeout.to_string());
+    format!("ACK timeout {}", timeout.as_deref().unwrap_or("unknown"))
+}
+
 /// The operation as the specification spells it.
 pub(crate) fn opcode(program: Program, op: Opcode) -> &'static str {
     match (program, op) {

@@ -30,10 +30,12 @@ pub enum FigureId {
     RankCpu,
     /// Distribution of the latencies of the same variants.
     Latency,
+    /// What lost packets cost; no figure of others.
+    Loss,
 }
 
 /// One row for each figure, in the order in which a report shows them.
-const TABLE: [(FigureId, &str, &str); 10] = [
+const TABLE: [(FigureId, &str, &str); 11] = [
     (
         FigureId::Fig1,
         "fig1",
@@ -79,6 +81,11 @@ const TABLE: [(FigureId, &str, &str); 10] = [
         FigureId::Latency,
         "latency",
         "Latency distribution of a 64-byte ping",
+    ),
+    (
+        FigureId::Loss,
+        "loss",
+        "What loss costs: goodput and ping by share of packets lost",
     ),
 ];
 
@@ -149,7 +156,7 @@ mod tests {
         let message = "fig9".parse::<FigureId>().unwrap_err().to_string();
         assert_eq!(
             message,
-            "'fig9' is no figure: choose from fig1, fig2, fig3, fig4, fig5, fig6, fig8, rank-rtt, rank-cpu, latency"
+            "'fig9' is no figure: choose from fig1, fig2, fig3, fig4, fig5, fig6, fig8, rank-rtt, rank-cpu, latency, loss"
         );
     }
 }

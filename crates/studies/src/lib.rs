@@ -37,7 +37,7 @@ mod testing;
 
 pub use error::{Fault, Phase, RunError, Side};
 pub use peer::{ACTIVE, PASSIVE};
-pub use plan::{Plan, Profile};
+pub use plan::{Plan, Ports, Profile};
 pub use session::{CellResult, run_active, run_passive};
 pub use spec::{
     CellSpec, Length, MAX_BLAST_SIZE, MAX_BUFFERS, MAX_PING_SIZE, MAX_REPETITIONS, Request,

@@ -4,9 +4,9 @@
 
 use std::collections::HashMap;
 
-use adverb_results::{Completion, FigureId, Opcode, Posting, Program, Signaling};
-use adverb_units::{Bytes, Span};
-use adverb_verbs::{DeviceCaps, PathMtu};
+use adverb_results::{Completion, FigureId, Impairment, Opcode, Posting, Program, Signaling};
+use adverb_units::{Bytes, Probability, Span};
+use adverb_verbs::{AckTimeout, DeviceCaps, PathMtu, Retransmission};
 
 use crate::spec::{CellSpec, Length, MAX_BLAST_SIZE, MAX_BUFFERS, MAX_PING_SIZE, Request};
 
@@ -19,6 +19,12 @@ const POSTINGS: [Posting; 2] = [Posting::Single, Posting::List];
 const RANKED: Bytes = Bytes::new(64);
 /// Buffers of Figure 5.
 const FOUR: u32 = 4;
+/// Messages in flight where packets are lost.
+const WINDOW: u32 = 16;
+/// Shares of packets that are lost, in a million.
+const LOSSES: [u32; 5] = [0, 100, 1_000, 10_000, 50_000];
+/// 1.05 ms: far more than a round takes on one host, and a hundredth of what is usual.
+const SHORT_TIMEOUT: AckTimeout = AckTimeout::new(8).expect("5 bits");
 
 /// How thorough a study is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -27,6 +33,15 @@ pub enum Profile {
     Quick,
     /// All powers of two, all numbers of buffers, more repetitions.
     Full,
+}
+
+/// Whether the ports of both sides lose packets where they are told to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Ports {
+    /// They do nothing to packets on purpose.
+    Plain,
+    /// They do.
+    Impairing,
 }
 
 /// A study's cells, in the order in which they run.
@@ -42,9 +57,10 @@ pub struct Plan {
 
 impl Plan {
     /// The cells of these figures (none named: all) that run on a device with these limits.
-    pub fn study(profile: Profile, only: &[FigureId], caps: &DeviceCaps) -> Plan {
+    pub fn study(profile: Profile, only: &[FigureId], (caps, ports): (&DeviceCaps, Ports)) -> Plan {
         let mut draft = Draft {
             profile,
+            ports,
             max_inline: Bytes::new(caps.max_inline_data.into()),
             caps,
             cells: Vec::new(),
@@ -73,6 +89,7 @@ impl Plan {
 
 struct Draft<'a> {
     profile: Profile,
+    ports: Ports,
     max_inline: Bytes,
     caps: &'a DeviceCaps,
     cells: Vec<CellSpec>,
@@ -91,6 +108,8 @@ impl Draft<'_> {
             FigureId::Fig6 => self.signaling(figure),
             FigureId::Fig8 => self.side_by_side(figure),
             FigureId::RankRtt | FigureId::RankCpu | FigureId::Latency => self.ranking(figure),
+            FigureId::Loss if self.ports == Ports::Plain => {}
+            FigureId::Loss => self.by_loss(figure),
         }
     }
 
@@ -236,6 +255,35 @@ impl Draft<'_> {
         }
     }
 
+    /// Streams and a ping over shares of packets lost: by message size, operation, window and timeout.
+    fn by_loss(&mut self, figure: FigureId) {
+        for loss in LOSSES.map(Probability::per_million) {
+            let lossy = |op, size, buffers, timeout| Request {
+                buffers,
+                ack_timeout: Some(timeout),
+                impairment: Some(Impairment {
+                    loss,
+                    seed: 1,
+                    ..Impairment::default()
+                }),
+                ..Request::new(op, size)
+            };
+            let (short, usual) = (SHORT_TIMEOUT, Retransmission::default().timeout);
+            let long = Bytes::kib(64);
+            for size in [Bytes::kib(4), long, Bytes::mib(1)] {
+                self.blast(figure, lossy(Write, size, WINDOW, short));
+            }
+            for op in [Read, Send] {
+                self.blast(figure, lossy(op, long, WINDOW, short));
+            }
+            self.blast(figure, lossy(Write, long, FOUR, short));
+            for timeout in [short, usual] {
+                self.blast(figure, lossy(Write, long, WINDOW, timeout));
+                self.ping(figure, lossy(Send, RANKED, 1, timeout));
+            }
+        }
+    }
+
     fn sizes(&self, max: Bytes) -> Vec<Bytes> {
         match self.profile {
             Profile::Quick => [
@@ -278,6 +326,7 @@ impl Draft<'_> {
     /// device does not do (such as inline beyond the device's maximum).
     fn add(&mut self, figure: FigureId, program: Program, mut params: Request) {
         let (duration, repetitions) = match self.profile {
+            Profile::Quick if figure == FigureId::Loss => (Span::from_ms(150), 3),
             Profile::Quick => (Span::from_ms(270), 3),
             Profile::Full => (Span::from_ms(1000), 5),
         };
@@ -323,7 +372,7 @@ mod tests {
     #[test]
     fn ids_are_unique_and_every_cell_can_run() {
         for profile in [Profile::Quick, Profile::Full] {
-            let plan = Plan::study(profile, &[], &caps());
+            let plan = Plan::study(profile, &[], (&caps(), Ports::Impairing));
             let mut ids: Vec<&str> = plan.cells.iter().map(|c| c.id.as_str()).collect();
             ids.sort_unstable();
             ids.dedup();
@@ -336,9 +385,9 @@ mod tests {
 
     #[test]
     fn every_figure_has_cells_alone_and_together() {
-        let all = Plan::study(Profile::Quick, &[], &caps());
+        let all = Plan::study(Profile::Quick, &[], (&caps(), Ports::Impairing));
         for figure in FigureId::ALL {
-            let alone = Plan::study(Profile::Quick, &[figure], &caps());
+            let alone = Plan::study(Profile::Quick, &[figure], (&caps(), Ports::Impairing));
             assert!(!alone.cells.is_empty(), "{figure}");
             let ids = |plan: &Plan| -> Vec<String> {
                 let shows = plan.cells.iter().filter(|c| c.figures.contains(&figure));
@@ -352,7 +401,7 @@ mod tests {
 
     #[test]
     fn quick_takes_about_three_minutes() {
-        let estimate = Plan::study(Profile::Quick, &[], &caps()).estimate();
+        let estimate = Plan::study(Profile::Quick, &[], (&caps(), Ports::Plain)).estimate();
         assert!(
             estimate > Span::from_secs(120) && estimate < Span::from_secs(200),
             "{estimate}"
@@ -360,8 +409,19 @@ mod tests {
     }
 
     #[test]
+    fn loss_takes_seconds_and_only_where_ports_lose_packets() {
+        let plan = |ports| Plan::study(Profile::Quick, &[FigureId::Loss], (&caps(), ports));
+        assert_eq!(plan(Ports::Plain).cells, []);
+        let cells = plan(Ports::Impairing);
+        assert!(cells.cells.iter().all(|c| c.params.impairment.is_some()));
+        assert!(cells.estimate() < Span::from_secs(15));
+        let id = "blast/write/65536/plain/poll/b16/single/all/timeout=14/loss=0.05";
+        assert!(cells.cells.iter().any(|c| c.id == id), "{cells:?}");
+    }
+
+    #[test]
     fn full_reaches_the_limits() {
-        let plan = Plan::study(Profile::Full, &[], &caps());
+        let plan = Plan::study(Profile::Full, &[], (&caps(), Ports::Plain));
         for id in [
             "ping/send/1/plain/poll/all",
             "ping/write-imm/67108864/plain/event/all",
@@ -378,14 +438,14 @@ mod tests {
             max_inline_data: 0,
             ..caps()
         };
-        let plan = Plan::study(Profile::Quick, &[], &caps);
+        let plan = Plan::study(Profile::Quick, &[], (&caps, Ports::Plain));
         assert!(!plan.cells.is_empty());
         assert!(plan.cells.iter().all(|c| !c.params.inline));
     }
 
     #[test]
     fn the_same_plan_twice_is_the_same() {
-        let plan = || Plan::study(Profile::Quick, &[], &caps());
+        let plan = || Plan::study(Profile::Quick, &[], (&caps(), Ports::Plain));
         assert_eq!(plan(), plan());
     }
 }

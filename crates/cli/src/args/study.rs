@@ -30,6 +30,7 @@ use super::place::{DeviceArgs, PlaceArgs};
 Examples:
   adverb study                              3 minutes, into ./study-DATE
   adverb study --only fig1,rank-rtt         only the cells of two figures
+  adverb study --only loss --device soft@127.0.0.1    what lost packets cost
   adverb study --profile full --out full    all sizes: about half an hour
   adverb study --resume --out full          go on where it was interrupted
   adverb study --peer nodeb --out two       with nodeb (`adverb serve` there)
@@ -45,7 +46,7 @@ pub(crate) struct StudyArgs {
     /// fig1 to fig6 and fig8 are the figures of MacArthur & Russell (HPCC 2012): fig1 ping by size; fig2
     /// blast with one buffer by size; fig3 and fig4 inline and other WRITE blast by number of buffers; fig5
     /// blast with four buffers by size; fig6 signaling; fig8 ping and blast side by side, for reports of
-    /// several devices. rank-rtt, rank-cpu and latency compare the variants of a 64-byte ping (Russell's
+    /// several devices. loss is what lost packets cost, only on soft@ADDR. rank-rtt, rank-cpu and latency compare the variants of a 64-byte ping (Russell's
     /// tutorial, 2013).
     #[arg(long, value_name = "FIG,...", value_delimiter = ',')]
     pub(crate) only: Vec<FigureId>,

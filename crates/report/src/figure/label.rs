@@ -2,6 +2,8 @@
 
 use adverb_results::{Completion, Opcode, Posting, Record, Signaling};
 
+use adverb_units::Span;
+
 use super::Style;
 use crate::format;
 
@@ -88,6 +90,27 @@ pub(crate) fn by_signal_and_completion(record: &Record) -> Label {
         Completion::Poll => Stroke::Solid,
     };
     by_signal(record, completion(record.params.completion), stroke)
+}
+
+/// One series for each ACK timeout.
+pub(crate) fn by_timeout(record: &Record) -> Label {
+    let name = format::timeout(&record.params);
+    Label {
+        order: record.params.ack_timeout.map_or(0, Span::as_ns),
+        short: String::new(),
+        name,
+        style: None,
+    }
+}
+
+/// One series for each number of messages in flight and each ACK timeout.
+pub(crate) fn by_window_and_timeout(record: &Record) -> Label {
+    let (buffers, timeout) = (record.params.buffers, by_timeout(record));
+    Label {
+        order: timeout.order + u64::from(buffers),
+        name: format!("{buffers} in flight, {}", timeout.name),
+        ..timeout
+    }
 }
 
 /// How the lines of one color are told apart.

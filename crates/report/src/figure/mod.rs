@@ -55,6 +55,8 @@ pub(crate) struct Lines {
 pub(crate) enum XAxis {
     Size,
     Buffers,
+    /// Share of packets lost.
+    Loss,
     /// Drawn at -log10(1 - p).
     Percentile,
 }
@@ -290,6 +292,7 @@ fn line_panel(
     let x = match spec.x {
         X::Size => XAxis::Size,
         X::Buffers => XAxis::Buffers,
+        X::Loss => XAxis::Loss,
     };
     (!series.is_empty()).then(|| Panel {
         device: device.map(ToString::to_string),
@@ -311,14 +314,18 @@ fn point(spec: &PanelSpec, cell: Cell<'_>) -> Option<Point> {
         return None;
     }
     let (x, place) = match spec.x {
-        X::Size => (cell.size(), format::size(cell.size())),
+        X::Size => (cell.size() as f64, format::size(cell.size())),
         X::Buffers => (
-            u64::from(cell.params().buffers),
+            f64::from(cell.params().buffers),
             format::buffers(cell.params().buffers),
         ),
+        X::Loss => {
+            let loss = cell.params().impairment?.loss;
+            (loss.get(), format!("loss {loss}"))
+        }
     };
-    (x > 0).then(|| Point {
-        x: x as f64,
+    (x > 0.0 || matches!(spec.x, X::Loss)).then(|| Point {
+        x,
         y: sample.median,
         low: sample.min,
         high: sample.max,
@@ -334,6 +341,7 @@ pub(crate) fn spread_in_words(quantity: Quantity, cell: Cell<'_>) -> String {
     };
     let median = quantity.show(sample.median);
     match cell.metrics.repetitions.len() {
+        _ if matches!(quantity, Quantity::Median | Quantity::P99) => median,
         _ if cell.record.device.kind == DeviceKind::Model => format!("{median}, predicted"),
         0 | 1 => median,
         n => format!(
@@ -348,11 +356,13 @@ impl Quantity {
     /// With its unit.
     pub(crate) fn show(self, value: f64) -> String {
         match self {
-            Quantity::OneWay | Quantity::RoundTrip | Quantity::CpuActivePerRound => {
-                format::time(value)
-            }
+            Quantity::OneWay
+            | Quantity::Median
+            | Quantity::P99
+            | Quantity::RoundTrip
+            | Quantity::CpuActivePerRound => format::time(value),
             Quantity::MessageRate => format::rate(value),
-            Quantity::Throughput => format::throughput(value),
+            Quantity::Throughput | Quantity::Goodput => format::throughput(value),
             Quantity::CpuActive | Quantity::CpuPassive => format::percent(value),
         }
     }
@@ -361,9 +371,12 @@ impl Quantity {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Quantity::OneWay => "one-way time",
+            Quantity::Median => "median one-way time",
+            Quantity::P99 => "99th percentile",
             Quantity::RoundTrip => "round-trip time",
             Quantity::MessageRate => "messages per second",
             Quantity::Throughput => "throughput",
+            Quantity::Goodput => "goodput",
             Quantity::CpuActive => "CPU, active side",
             Quantity::CpuPassive => "CPU, passive side",
             Quantity::CpuActivePerRound => "CPU time per round, active side",

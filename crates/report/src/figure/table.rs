@@ -2,7 +2,7 @@
 
 use adverb_results::{Completion, FigureId, Opcode, Posting, Program, Record};
 
-use adverb_units::Bytes;
+use adverb_units::{Bytes, Span};
 
 use super::label::{self, Label};
 use crate::cells::Quantity;
@@ -12,6 +12,7 @@ use crate::cells::Quantity;
 pub(crate) enum X {
     Size,
     Buffers,
+    Loss,
 }
 
 /// One panel: which records, over what, told apart how.
@@ -160,6 +161,64 @@ const FIG6: [PanelSpec; 2] = [
     },
 ];
 
+const fn over_loss(
+    title: &'static str,
+    y: Quantity,
+    shows: fn(&Record) -> bool,
+    series: fn(&Record) -> Label,
+) -> PanelSpec {
+    PanelSpec {
+        title,
+        x: X::Loss,
+        y,
+        shows,
+        series,
+        own_scale: false,
+    }
+}
+
+/// Whether it is a stream with the window and the timeout that the others are compared by.
+fn is_usual_stream(r: &Record) -> bool {
+    let is_short = r.params.ack_timeout < Some(Span::from_ms(10));
+    r.program == Program::Blast && r.params.buffers == 16 && is_short
+}
+
+const LOSS: [PanelSpec; 5] = [
+    over_loss(
+        "RDMA WRITE, 16 in flight, ACK timeout 1.05 ms: goodput by message size",
+        Quantity::Goodput,
+        |r| r.params.op == Opcode::Write && is_usual_stream(r),
+        label::by_size,
+    ),
+    over_loss(
+        "64 KiB, 16 in flight, ACK timeout 1.05 ms: goodput by operation",
+        Quantity::Goodput,
+        |r| r.params.size_bytes == Bytes::kib(64) && is_usual_stream(r),
+        label::by_operation,
+    ),
+    over_loss(
+        "RDMA WRITE of 64 KiB: goodput by window and ACK timeout",
+        Quantity::Goodput,
+        |r| {
+            let of_write = r.params.op == Opcode::Write && r.params.size_bytes == Bytes::kib(64);
+            r.program == Program::Blast && of_write
+        },
+        label::by_window_and_timeout,
+    ),
+    over_loss(
+        "Ping by SEND of 64 B: median",
+        Quantity::Median,
+        |r| r.program == Program::Ping,
+        label::by_timeout,
+    ),
+    over_loss(
+        "Ping by SEND of 64 B: 99th percentile",
+        Quantity::P99,
+        |r| r.program == Program::Ping,
+        label::by_timeout,
+    ),
+];
+
 /// Cells of one kind on several devices.
 const fn by_device(title: &'static str, y: Quantity, shows: fn(&Record) -> bool) -> PanelSpec {
     PanelSpec {
@@ -194,6 +253,7 @@ pub(crate) fn panels(id: FigureId) -> &'static [PanelSpec] {
         FigureId::Fig5 => &FIG5,
         FigureId::Fig6 => &FIG6,
         FigureId::Fig8 => &FIG8,
+        FigureId::Loss => &LOSS,
         FigureId::RankRtt | FigureId::RankCpu | FigureId::Latency => &[],
     }
 }
@@ -236,6 +296,12 @@ pub(crate) fn caption(id: FigureId) -> &'static str {
         FigureId::Latency => {
             "One-way time of single messages (half of each sampled round), by percentile. The mean \
              hides what stands at the right."
+        }
+        FigureId::Loss => {
+            "Both sides’ UDP ports lose this share of the packets that they send, at random. RC sends again \
+             from the lost packet on (go-back-N), at once where a later packet shows the gap, and after the \
+             ACK timeout, four times over, where nothing follows. Packets carry up to the path MTU: a longer \
+             message has more of them to lose. Goodput is that of all repetitions together."
         }
     }
 }

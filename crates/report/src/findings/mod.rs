@@ -5,6 +5,7 @@ mod buffers;
 mod completion;
 mod devices;
 mod inline;
+mod loss;
 mod opcodes;
 mod ranking;
 mod signaling;
@@ -62,13 +63,14 @@ pub(crate) fn all(records: &[&Record]) -> Vec<Finding> {
 
 type Topic = (&'static str, fn(&Scope<'_>) -> Vec<Finding>);
 
-const TOPICS: [Topic; 6] = [
+const TOPICS: [Topic; 7] = [
     ("Busy polling or events", completion::findings),
     ("Inline data", inline::findings),
     ("Buffers and lists", buffers::findings),
     ("Signaling", signaling::findings),
     ("Operations", opcodes::findings),
     ("Rankings and tail", ranking::findings),
+    ("Loss", loss::findings),
 ];
 
 fn of_device(scope: &Scope<'_>) -> Vec<Finding> {

@@ -145,6 +145,7 @@ fn reference(figure: FigureId) -> String {
     match (figure, figure.id().strip_prefix("fig")) {
         (_, Some(number)) => format!("Figure\u{a0}{number}"),
         (FigureId::RankRtt, _) => "Ranking\u{a0}by\u{a0}time".to_owned(),
+        (FigureId::Loss, _) => "Cost\u{a0}of\u{a0}loss".to_owned(),
         (FigureId::RankCpu, _) => "Ranking\u{a0}by\u{a0}CPU".to_owned(),
         _ => "Latency\u{a0}plot".to_owned(),
     }

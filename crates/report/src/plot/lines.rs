@@ -95,6 +95,7 @@ fn x_name(axis: XAxis) -> &'static str {
     match axis {
         XAxis::Size => "message size (bytes)",
         XAxis::Buffers => "buffers",
+        XAxis::Loss => "share of packets lost",
         XAxis::Percentile => "percentile of messages",
     }
 }

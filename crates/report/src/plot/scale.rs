@@ -17,11 +17,19 @@ pub(crate) struct Scale {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Kind {
-    Log2 { sizes: bool },
-    Log10 { quantity: Quantity },
-    Linear { quantity: Quantity },
+    Log2 {
+        sizes: bool,
+    },
+    Log10 {
+        quantity: Quantity,
+    },
+    Linear {
+        quantity: Quantity,
+    },
     Percent,
     Percentile,
+    /// Logarithmic; none stands a decade before the least that is labelled.
+    Loss,
     Ratio,
 }
 
@@ -49,6 +57,11 @@ const MOST_LABELS: f64 = 6.0;
 /// Ratios that are labelled: as far from 1 below as above.
 const RATIOS: [f64; 11] = [0.1, 0.2, 0.33, 0.5, 0.8, 1.0, 1.25, 2.0, 3.0, 5.0, 10.0];
 
+/// Shares of packets lost that are labelled, in percent.
+const LOSSES: [f64; 7] = [0.0, 0.01, 0.1, 1.0, 5.0, 20.0, 100.0];
+/// The least of them that is any.
+const LEAST_LOSS: f64 = 1e-4;
+
 impl Scale {
     /// The horizontal axis over these values, drawn in these places.
     pub(crate) fn horizontal(
@@ -59,6 +72,7 @@ impl Scale {
         let kind = match axis {
             XAxis::Size => Kind::Log2 { sizes: true },
             XAxis::Buffers => Kind::Log2 { sizes: false },
+            XAxis::Loss => Kind::Loss,
             XAxis::Percentile => Kind::Percentile,
         };
         let (low, high) = range(values.map(|v| kind.transform(v)));
@@ -201,6 +215,12 @@ impl Scale {
                 .filter(|(t, _)| inside(t))
                 .map(|(t, p)| tick(t, Some(format!("{p} %"))))
                 .collect(),
+            Kind::Loss => LOSSES
+                .into_iter()
+                .map(|percent| (self.kind.transform(percent / 100.0), percent))
+                .filter(|(t, _)| inside(t))
+                .map(|(t, percent)| tick(t, Some(format!("{percent} %"))))
+                .collect(),
             Kind::Ratio => RATIOS
                 .into_iter()
                 .map(|ratio| (self.kind.transform(ratio), ratio))
@@ -243,6 +263,7 @@ impl Kind {
         match self {
             Kind::Log2 { .. } => value.max(f64::MIN_POSITIVE).log2(),
             Kind::Log10 { .. } | Kind::Ratio => value.max(f64::MIN_POSITIVE).log10(),
+            Kind::Loss => value.max(LEAST_LOSS / 10.0).log10(),
             Kind::Linear { .. } | Kind::Percent | Kind::Percentile => value,
         }
     }

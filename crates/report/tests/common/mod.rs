@@ -2,11 +2,11 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use adverb_results::{
-    Completion, Counters, CpuTime, DeviceKind, DeviceRef, FigureId, LatencyRecorder, Metrics,
-    Opcode, Outcome, Params, Posting, Program, Provenance, Record, RepetitionSample, SCHEMA,
-    Signaling, Site, Usage,
+    Completion, Counters, CpuTime, DeviceKind, DeviceRef, FigureId, Impairment, LatencyRecorder,
+    Metrics, Opcode, Outcome, Params, Posting, Program, Provenance, Record, RepetitionSample,
+    SCHEMA, Signaling, Site, Usage,
 };
-use adverb_units::{Bytes, Span};
+use adverb_units::{Bytes, Probability, Span};
 
 const ITERS: u64 = 10_000;
 const INLINE_MAX: u64 = 256;
@@ -110,7 +110,7 @@ fn cpu(program: Program, p: &Params, one_way: f64) -> (f64, f64) {
 }
 
 fn metrics(program: Program, p: &Params, noise: &mut Noise) -> Option<Metrics> {
-    let true_ns = one_way(program, p);
+    let true_ns = one_way(program, p) + of_loss(p);
     let (active, passive) = cpu(program, p, true_ns);
     let share = |elapsed: Span, part: f64| {
         let cpu = elapsed.as_secs_f64() * part;
@@ -221,6 +221,7 @@ pub(crate) fn study() -> Vec<Record> {
     let mut records = pings(&mut noise);
     records.extend(blasts(&mut noise));
     records.extend(signaling(&mut noise));
+    records.extend(lossy(&mut noise));
     merged(records)
 }
 
@@ -267,6 +268,43 @@ pub(crate) fn on_model(records: &[Record]) -> Vec<Record> {
             ..r.clone()
         })
         .collect()
+}
+
+/// Each packet of 4 KiB that is lost costs a twentieth of the timeout.
+fn lossy(noise: &mut Noise) -> Vec<Record> {
+    let mut records = Vec::new();
+    for loss in [0, 100, 1_000, 10_000, 50_000].map(Probability::per_million) {
+        let impairment = Some(Impairment {
+            loss,
+            seed: 1,
+            ..Impairment::default()
+        });
+        for (timeout, size) in [(8, 4 << 10), (8, 64 << 10), (8, 1 << 20), (14, 64 << 10)] {
+            for (program, op, buffers) in [
+                (Program::Blast, Opcode::Write, 16),
+                (Program::Ping, Opcode::Send, 1),
+            ] {
+                let is_ping = program == Program::Ping;
+                let p = Params {
+                    buffers,
+                    impairment,
+                    ack_timeout: Some(Span::from_ns(4096 << timeout)),
+                    ..params(op, if is_ping { 64 } else { size })
+                };
+                let mut lossy = record(&[FigureId::Loss], program, p, noise);
+                lossy.cell += &format!("-{timeout}-{loss}");
+                records.push(lossy);
+            }
+        }
+    }
+    records
+}
+
+/// What lost packets cost a message, in ns.
+fn of_loss(p: &Params) -> f64 {
+    let loss = p.impairment.map_or(0.0, |i| i.loss.get());
+    let timeout = p.ack_timeout.map_or(0.0, Span::as_ns_f64);
+    p.size_bytes.get().div_ceil(4096) as f64 * loss * timeout / 20.0
 }
 
 fn pings(noise: &mut Noise) -> Vec<Record> {
