@@ -187,31 +187,42 @@ impl<'b, S: Station, R: Reap<S>> Sender<'b, S, R> {
     }
 }
 
-impl<S: Station, R: Reap<S>> Part for Sender<'_, S, R> {
-    fn run(&mut self, messages: u64, sampler: Option<&mut Sampler>) -> Result<Ran, Fault> {
+impl<S: Station, R: Reap<S>> Sender<'_, S, R> {
+    /// Keeps the buffers in flight until the messages before `end` are completed, or time is over.
+    fn send_until(&mut self, end: u64, watch: &mut Watch<'_>) -> Result<(), Fault> {
         let bench = self.bench;
         let buffers = self.buffers() as u64;
-        let first = self.posted;
-        let mut end = first + messages;
-        let mut watch = Watch::new(sampler, self.posted);
         let mut completions = [WorkCompletion::default(); BATCH];
-        let start = bench.station.now();
         while self.completed < end {
             let free = buffers - (self.posted - self.completed);
             let count = free.min(end - self.posted);
             if count > 0 {
-                self.post(count as usize, end, &mut watch)?;
+                self.post(count as usize, end, watch)?;
             }
             let n = self.queue.reap(bench, &mut completions)?;
             for wc in &completions[..n] {
                 self.complete(wc.wr_id.0)?;
             }
-            if let Some(now) = watch.reaped(bench.station, self.completed) {
-                bench.limit.look(now);
-                if bench.limit.is_over() {
-                    end = end.min(self.next_signaled());
-                }
+            if watch.reaped(bench.station, self.completed, &bench.limit) && bench.limit.is_over() {
+                break;
             }
+        }
+        Ok(())
+    }
+}
+
+impl<S: Station, R: Reap<S>> Part for Sender<'_, S, R> {
+    fn run(&mut self, messages: u64, sampler: Option<&mut Sampler>) -> Result<Ran, Fault> {
+        let bench = self.bench;
+        let first = self.posted;
+        let mut end = first + messages;
+        let mut watch = Watch::new(sampler, first);
+        let start = bench.station.now();
+        self.send_until(end, &mut watch)?;
+        if self.completed < end {
+            end = end.min(self.next_signaled());
+            bench.limit.begin(None);
+            self.send_until(end, &mut watch)?;
         }
         Ok(Ran {
             iters: end - first,

@@ -4,6 +4,8 @@ use adverb_results::LatencyRecorder;
 use adverb_units::{Span, Time};
 use adverb_verbs::Station;
 
+use crate::limit::Limit;
+
 /// What counting one latency costs beside reading the clock, about.
 const RECORD_COST: Span = Span::from_ns(50);
 /// Share of the time that sampling may take: one in so many.
@@ -76,12 +78,21 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// All messages before `completed` are reaped; the time, if it was needed.
+    /// All messages before `completed` are reaped. Whether the clock was read, at which `limit` looked, too.
     #[inline]
-    pub(crate) fn reaped<S: Station>(&mut self, station: &S, completed: u64) -> Option<Time> {
+    pub(crate) fn reaped<S: Station>(
+        &mut self,
+        station: &S,
+        completed: u64,
+        limit: &Limit,
+    ) -> bool {
         let is_reaped = self.open.is_some_and(|(message, _)| message < completed);
-        let now = is_reaped.then(|| station.now());
-        now.inspect(|now| self.close(*now))
+        if is_reaped {
+            let now = station.now();
+            self.close(now);
+            limit.look(now);
+        }
+        is_reaped
     }
 
     fn close(&mut self, end: Time) {
