@@ -185,13 +185,13 @@ fn is_usual_stream(r: &Record) -> bool {
 
 const LOSS: [PanelSpec; 5] = [
     over_loss(
-        "RDMA WRITE, 16 in flight, ACK timeout 1.05 ms: goodput by message size",
+        "RDMA WRITE, 16 in flight, short ACK timeout: goodput by message size",
         Quantity::Goodput,
         |r| r.params.op == Opcode::Write && is_usual_stream(r),
         label::by_size,
     ),
     over_loss(
-        "64 KiB, 16 in flight, ACK timeout 1.05 ms: goodput by operation",
+        "64 KiB, 16 in flight, short ACK timeout: goodput by operation",
         Quantity::Goodput,
         |r| r.params.size_bytes == Bytes::kib(64) && is_usual_stream(r),
         label::by_operation,
