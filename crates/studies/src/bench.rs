@@ -234,10 +234,16 @@ impl<'s, S: Station> Bench<'s, S> {
         }
     }
 
+    /// A wait's error, but for the failure of a request that nobody waits for, if there is one.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn unless_a_send_failed(&self, error: WaitError) -> Fault {
+        self.send_failure().err().unwrap_or_else(|| error.into())
+    }
+
     /// The failure of a request that nobody waits for. What completes well meanwhile is forgotten, so none
     /// is to be under way that is waited for later.
-    #[cold]
-    pub(crate) fn send_failure(&self) -> Result<(), Fault> {
+    fn send_failure(&self) -> Result<(), Fault> {
         let mut wc = [WorkCompletion::default()];
         while self.send.cq.poll(&mut wc)? > 0 {
             if !wc[0].status.is_success() {

@@ -397,7 +397,7 @@ impl<S: Station, R: Reap<S>> Half for PolledMemory<'_, S, R> {
         let flag = Self::flag(self.taken + 1);
         bench.attentively(Awaited::Message, |patience| {
             let waited = bench.station.spin_memory(&bench.mr, offset, flag, patience);
-            waited.or_else(|error| bench.send_failure().and(Err(error.into())))
+            waited.map_err(|error| bench.unless_a_send_failed(error))
         })?;
         self.taken += 1;
         if bench.spec.params.verify {
