@@ -246,14 +246,23 @@ fn find_by<'a>(
 /// What is known of the headers in front of packets, which are the same for all of one flow and length but
 /// for the identification: of a short packet they are half of what the ICRC covers. It computes the same as
 /// the functions beside it.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Fronts {
-    known: [Option<Front>; FRONTS],
+    known: Box<[Option<Front>; FRONTS]>,
     shares: [Option<Box<Share>>; SHARES],
 }
 
+impl Default for Fronts {
+    fn default() -> Self {
+        Fronts {
+            known: Box::new([None; FRONTS]),
+            shares: Default::default(),
+        }
+    }
+}
+
 /// Kinds of packets that are known at a time: some lengths of a few peers.
-const FRONTS: usize = 16;
+const FRONTS: usize = 64;
 /// Lengths of which it is known what an identification does.
 const SHARES: usize = 8;
 

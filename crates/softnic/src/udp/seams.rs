@@ -54,11 +54,17 @@ pub(super) struct Seams {
 }
 
 /// The identifications that some flows' next packets will have.
-#[derive(Debug, Default)]
-struct Foreseen([Option<(Flow, u16)>; FLOWS]);
+#[derive(Debug)]
+struct Foreseen(Box<[Option<(Flow, u16)>; FLOWS]>);
 
-/// Flows whose numbers are known at a time.
-const FLOWS: usize = 16;
+/// Flows whose numbers are known at a time, each at the place that its source port says.
+const FLOWS: usize = 256;
+
+impl Default for Foreseen {
+    fn default() -> Self {
+        Foreseen(Box::new([None; FLOWS]))
+    }
+}
 
 impl Foreseen {
     #[inline]
