@@ -105,7 +105,7 @@ impl Driver {
             again: Vec::new(),
             inbox: None,
             seams: Seams::new(),
-            outbox: Outbox::new(),
+            outbox: Outbox::new(socket),
             lanes: Lanes::new(socket),
             room: Room::Free,
             datagrams: DatagramTable::new(own, mtu),

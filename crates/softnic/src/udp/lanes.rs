@@ -2,10 +2,12 @@
 //! others.
 
 use std::collections::HashMap;
-use std::net::SocketAddr;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Weak};
 
 use super::datagrams::Target;
+use super::numbering::Probe;
 use super::socket::RoceSocket;
 
 /// Where packets go, and by which socket.
@@ -33,6 +35,20 @@ pub(super) struct Lanes {
     open: HashMap<SocketAddr, Weak<RoceSocket>>,
     /// Of connections that have none.
     missing: Vec<SocketAddr>,
+}
+
+/// Opens lanes, in the network namespace of the device.
+#[derive(Debug, Default)]
+pub(super) struct Opener(Option<Arc<Probe>>);
+
+impl Opener {
+    pub(super) fn open(&mut self, own: IpAddr, to: SocketAddr) -> io::Result<RoceSocket> {
+        let probe = match self.0.take() {
+            Some(probe) => probe,
+            None => Arc::new(Probe::new(own)?),
+        };
+        RoceSocket::lane(own, to, self.0.insert(probe))
+    }
 }
 
 impl Lanes {

@@ -62,6 +62,7 @@ pub(crate) use driver::Turn;
 use driver::{Driver, Left};
 use groups::Joined;
 pub(crate) use groups::ReachError;
+use lanes::Opener;
 pub(crate) use link::{Peer, Sending};
 #[cfg(feature = "testing")]
 pub use mangle::Fate;
@@ -71,7 +72,7 @@ use socket::RoceSocket;
 
 use crate::datagram_ring::FRONT;
 use crate::layout::MAX_SLOTS;
-use crate::port::Port;
+use crate::port::{Port, lock};
 use crate::qp::QpInner;
 
 /// What the kernel accounts for a packet beside its payload, and as much again for what it rounds up.
@@ -88,6 +89,7 @@ pub(crate) struct Udp {
     /// somebody may wait at it would cost each packet a twentieth of its way, though nobody does.
     groups: OwnedFd,
     driver: Mutex<Driver>,
+    opener: Mutex<Opener>,
     /// Connected queue pairs: without any nobody needs to drive.
     links: AtomicUsize,
     /// Counts turns of others than the engine, so that it keeps out of their way.
@@ -227,6 +229,7 @@ impl Udp {
             socket,
             groups,
             driver: Mutex::new(driver),
+            opener: Mutex::default(),
             links: AtomicUsize::new(0),
             turns: AtomicU64::new(0),
             engine_until: AtomicU64::new(0),
@@ -271,7 +274,8 @@ impl Udp {
         let missing = self.driver().take_missing_lanes();
         for to in missing {
             // Where it cannot be had, such as for want of descriptors, all is well without.
-            if let Ok(lane) = RoceSocket::lane(self.own.ip(), to) {
+            let lane = lock(&self.opener).open(self.own.ip(), to);
+            if let Ok(lane) = lane {
                 self.driver().open_lane(lane);
             }
         }

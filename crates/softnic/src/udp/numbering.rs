@@ -8,7 +8,7 @@
 //! may shorten what comes: here it leaves so many bytes of a datagram as a byte of its identification says.
 
 use std::io;
-use std::net::UdpSocket;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd as _;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
@@ -59,27 +59,51 @@ impl Numbering {
         }
     }
 
-    /// Learns that of a connected socket, by sending to another of this host.
-    pub(super) fn learn(socket: &UdpSocket) -> io::Result<Self> {
-        let own = socket.local_addr()?;
-        if own.is_ipv6() {
-            return Ok(Numbering::Zero);
-        }
-        let probe = UdpSocket::bind((own.ip(), 0))?;
-        tell_by_length(&probe)?;
-        probe.connect(own)?;
-        probe.set_read_timeout(Some(PATIENCE))?;
-        let there = probe.local_addr()?;
-        let byte = |part: Byte| -> io::Result<u8> {
-            socket.send_to(&[part as u8; PROBE], there)?;
-            Ok((probe.recv(&mut [0; PROBE])? - 1) as u8)
-        };
+    /// Learns that of a connected socket.
+    pub(super) fn learn(socket: &UdpSocket, probe: &Probe) -> io::Result<Self> {
+        let byte = |part| probe.byte(socket, part);
         let (upper, lower, after) = (byte(Byte::Upper)?, byte(Byte::Lower)?, byte(Byte::Lower)?);
         if after != lower.wrapping_add(1) {
             return Err(io::Error::other("the kernel does not count"));
         }
         let first = u16::from_be_bytes([upper, lower.wrapping_sub(1)]);
         Ok(Numbering::Counted(AtomicU16::new(first.wrapping_add(3))))
+    }
+}
+
+/// A socket to which others send to learn how they are numbered.
+#[derive(Debug)]
+pub(super) struct Probe {
+    socket: UdpSocket,
+    at: SocketAddr,
+}
+
+impl Probe {
+    /// At an address of the calling thread's network namespace. From then on any thread may use it.
+    pub(super) fn new(own: IpAddr) -> io::Result<Self> {
+        let socket = UdpSocket::bind((own, 0))?;
+        tell_by_length(&socket)?;
+        socket.set_read_timeout(Some(PATIENCE))?;
+        let at = socket.local_addr()?;
+        Ok(Probe { socket, at })
+    }
+
+    /// From now on nothing comes.
+    #[cfg(all(test, not(loom)))]
+    pub(super) fn listen_to_nobody(&self) {
+        self.socket.connect(self.at).expect("it is bound");
+    }
+
+    /// A byte of the number of the next packet that `from` sends.
+    fn byte(&self, from: &UdpSocket, part: Byte) -> io::Result<u8> {
+        let sender = from.local_addr()?;
+        from.send_to(&[part as u8; PROBE], self.at)?;
+        loop {
+            let (length, came_from) = self.socket.recv_from(&mut [0; PROBE])?;
+            if came_from == sender {
+                return Ok((length - 1) as u8);
+            }
+        }
     }
 }
 

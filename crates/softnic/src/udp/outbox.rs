@@ -9,6 +9,7 @@ use adverb_units::Impairment;
 use adverb_wire::icrc;
 use adverb_wire::ipv4::{Fragmentation, Unseen};
 
+use super::datagrams::Target;
 use super::impairment::{Impaired, Passage};
 use super::lanes::Way;
 use super::socket::{MOST_SEGMENTS, RoceSocket, is_refusal, never_cuts};
@@ -88,6 +89,7 @@ struct Held {
 /// One batch: packets of one length (the last may be shorter) to one peer.
 #[derive(Debug)]
 pub(super) struct Outbox {
+    main: Arc<RoceSocket>,
     bytes: Vec<u8>,
     /// The batch's, or that of the last one: the next one's is the same, as a rule.
     way: Option<Way>,
@@ -108,8 +110,10 @@ pub(super) struct Outbox {
 }
 
 impl Outbox {
-    pub(super) fn new() -> Self {
+    /// For packets that leave by `main` where they have no lane.
+    pub(super) fn new(main: &Arc<RoceSocket>) -> Self {
         Outbox {
+            main: main.clone(),
             bytes: vec![0; MOST + PACKET_SPACE],
             way: None,
             leaving: Leaving::Together,
@@ -297,10 +301,8 @@ impl Outbox {
                     self.refusing.note(target.to.ip());
                 }
                 self.leaving = Leaving::Singly;
-                match self.seal_anew(0) {
-                    true => self.send_singly(),
-                    false => Room::Free,
-                }
+                self.seal_anew(0);
+                self.send_singly()
             }
             _ => {
                 self.refused += 1;
@@ -311,17 +313,15 @@ impl Outbox {
     }
 
     /// Seals packets of the batch from the `first` on anew, for each leaves alone now, which is what its
-    /// identification says. False where that is not known any more: then they are given up, and the lane.
-    fn seal_anew(&mut self, first: usize) -> bool {
+    /// identification says. Where that is not known any more they leave beside the lane.
+    fn seal_anew(&mut self, first: usize) {
         let Some(way) = self.way.take() else {
-            return false;
+            return;
         };
-        if way.by.count_anew().is_err() {
-            self.refused += (self.count - first) as u64;
-            self.lost.push(way.by);
-            self.clear();
-            return false;
-        }
+        let way = match way.by.count_anew() {
+            Ok(()) => way,
+            Err(_) => self.leave(way),
+        };
         let packets = self.bytes[..self.length].chunks_mut(self.segment);
         for (place, packet) in packets.skip(first).enumerate() {
             let length = packet.len() - icrc::LEN;
@@ -329,7 +329,14 @@ impl Outbox {
             icrc::seal(&way.target.flow, unseen, packet, length).expect("the packet had an ICRC");
         }
         self.way = Some(way);
-        true
+    }
+
+    /// The way of a lane's packets without it.
+    fn leave(&mut self, way: Way) -> Way {
+        let main = self.main.clone();
+        let target = Target::new(main.at(), way.target.to).unwrap_or(way.target);
+        self.lost.push(way.by);
+        Way { by: main, target }
     }
 
     fn send_singly(&mut self) -> Room {
@@ -343,9 +350,7 @@ impl Outbox {
                 Err(e) if is_refusal(&e) => {
                     self.refused += 1;
                     done += 1;
-                    if !self.seal_anew(done) {
-                        return Room::Free;
-                    }
+                    self.seal_anew(done);
                 }
                 Err(_) => {
                     self.keep_from(done);
@@ -377,8 +382,8 @@ mod tests {
     use std::os::fd::{AsFd, AsRawFd};
     use std::time::{Duration, Instant};
 
-    use super::super::datagrams::Target;
     use super::super::inbox::Inbox;
+    use super::super::lanes::Opener;
     use super::super::numbering::{Numbering, tell_by_length};
     use super::*;
 
@@ -404,7 +409,9 @@ mod tests {
     }
 
     fn lane(from: &RoceSocket, to: &RoceSocket) -> Way {
-        let by = RoceSocket::lane(address(from).ip(), address(to)).unwrap();
+        let by = Opener::default()
+            .open(address(from).ip(), address(to))
+            .unwrap();
         way(&Arc::new(by), to)
     }
 
@@ -470,7 +477,7 @@ mod tests {
         let (from, to) = (socket(), socket());
         for way in [way(&from, &to), lane(&from, &to)] {
             take_batches(&way.by, false);
-            send_three(&mut Outbox::new(), &way);
+            send_three(&mut Outbox::new(&from), &way);
             assert_eq!(came(&to, &way, 3), left(&way, Leaving::Singly, 3));
         }
     }
@@ -480,7 +487,7 @@ mod tests {
         let (from, to) = (socket(), socket());
         let elsewhere = bound("127.0.0.2:0").unwrap();
         let (here, there) = (way(&from, &to), way(&from, &elsewhere));
-        let mut outbox = Outbox::new();
+        let mut outbox = Outbox::new(&from);
         take_batches(&from, false);
         send_three(&mut outbox, &here);
         for _ in 0..2 {
@@ -498,7 +505,7 @@ mod tests {
     fn packets_by_a_lane_and_beside_it_leave_in_their_order() {
         let (from, to) = (socket(), socket());
         let (main, lane) = (way(&from, &to), lane(&from, &to));
-        let mut outbox = Outbox::new();
+        let mut outbox = Outbox::new(&from);
         for (n, way) in [(1, &lane), (2, &main), (3, &lane)] {
             outbox.place()[..40].fill(n);
             assert_eq!(outbox.add(way, 40), Room::Free);
@@ -522,10 +529,10 @@ mod tests {
         tell_by_length(&to).unwrap();
         to.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
         let there = to.local_addr().unwrap();
-        let lane = Arc::new(RoceSocket::lane(address(&from).ip(), there).unwrap());
-        for by in [from, lane] {
+        let lane = Opener::default().open(address(&from).ip(), there).unwrap();
+        for by in [from.clone(), Arc::new(lane)] {
             let target = Target::new(address(&by), there).unwrap();
-            let (way, mut outbox) = (Way { by, target }, Outbox::new());
+            let (way, mut outbox) = (Way { by, target }, Outbox::new(&from));
             for (count, takes) in [(1, true), (3, true), (1, true), (3, false), (1, false)] {
                 take_batches(&way.by, takes);
                 for _ in 0..count {
@@ -545,11 +552,23 @@ mod tests {
     }
 
     #[test]
+    fn a_batch_whose_lane_has_lost_count_leaves_beside_it() {
+        let (from, to) = (socket(), socket());
+        let (main, lane) = (way(&from, &to), lane(&from, &to));
+        let mut outbox = Outbox::new(&from);
+        lane.by.lose_count();
+        take_batches(&lane.by, false);
+        send_three(&mut outbox, &lane);
+        assert_eq!(came(&to, &main, 3), left(&main, Leaving::Singly, 3));
+        assert!(Arc::ptr_eq(&outbox.lost[0], &lane.by));
+    }
+
+    #[test]
     fn a_lane_outlives_that_nobody_listens_at_its_end() {
         let (from, to) = (socket(), socket());
         let (lane, there) = (lane(&from, &to), address(&to));
         drop(to);
-        let mut outbox = Outbox::new();
+        let mut outbox = Outbox::new(&from);
         (0..3).for_each(|_| send_three(&mut outbox, &lane));
         let to = RoceSocket::bind(there).unwrap();
         send_three(&mut outbox, &lane);
@@ -564,7 +583,7 @@ mod tests {
         let (from, to) = (socket(), socket());
         let way = way(&from, &to);
         for gone in 0..2 {
-            let mut outbox = Outbox::new();
+            let mut outbox = Outbox::new(&from);
             outbox.refusing.note(address(&to).ip());
             for n in 1..=2 {
                 outbox.place()[..40].fill(n);
@@ -592,7 +611,7 @@ mod tests {
         };
         let from = Arc::new(from);
         for way in [way(&from, &to), lane(&from, &to)] {
-            let mut outbox = Outbox::new();
+            let mut outbox = Outbox::new(&from);
             outbox.refusing.note(address(&to).ip());
             send_three(&mut outbox, &way);
             assert_eq!(came(&to, &way, 3), left(&way, Leaving::Singly, 3));

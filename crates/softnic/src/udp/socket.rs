@@ -24,6 +24,7 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use adverb_wire::ROCE_PORT;
@@ -33,7 +34,7 @@ use rustix::net::{
 };
 
 use super::address::interface_index;
-use super::numbering::Numbering;
+use super::numbering::{Numbering, Probe};
 
 /// Bytes that the socket shall hold, each way: a burst of every peer.
 const BUFFER: usize = 8 << 20;
@@ -47,13 +48,19 @@ pub(super) const MOST_SEGMENTS: usize = 64;
 /// Datagrams that one call sends one by one: more would hardly make them cheaper.
 const MOST_SINGLE: usize = 16;
 
+/// What a lane has besides.
+#[derive(Debug)]
+struct Lane {
+    to: SocketAddr,
+    probe: Arc<Probe>,
+}
+
 /// A UDP socket at one address.
 #[derive(Debug)]
 pub(super) struct RoceSocket {
     at: SocketAddr,
     socket: UdpSocket,
-    /// Of a lane: where it leads.
-    to: Option<SocketAddr>,
+    lane: Option<Lane>,
     pub(super) numbering: Numbering,
     /// The kernel cuts what is longer into datagrams of this length; 0: nothing. One thread at a time
     /// sends.
@@ -63,8 +70,10 @@ pub(super) struct RoceSocket {
 }
 
 impl RoceSocket {
-    pub(super) fn bind(at: SocketAddr) -> io::Result<Self> {
-        Self::over(UdpSocket::bind(at)?, at)
+    pub(super) fn bind(mut at: SocketAddr) -> io::Result<Self> {
+        let socket = UdpSocket::bind(at)?;
+        at.set_port(socket.local_addr()?.port());
+        Self::over(socket, at)
     }
 
     /// A socket for what is sent to a multicast group in the network of `own`; others may have one for
@@ -93,14 +102,21 @@ impl RoceSocket {
     }
 
     /// A socket for what is sent from `own` to one peer's. Of the calling thread's network namespace.
-    pub(super) fn lane(own: IpAddr, to: SocketAddr) -> io::Result<Self> {
+    pub(super) fn lane(own: IpAddr, to: SocketAddr, probe: &Arc<Probe>) -> io::Result<Self> {
         let socket = UdpSocket::bind((own, 0))?;
         socket.connect(to)?;
         let at = socket.local_addr()?;
         // Nobody reads what comes.
         let _ = sockopt::set_socket_recv_buffer_size(&socket, 0);
-        let numbering = Numbering::learn(&socket)?;
-        Self::sending(socket, (at, Some(to)), numbering)
+        let mut lane = Self::sending(socket, at)?;
+        if at.is_ipv4() {
+            lane.numbering = Numbering::learn(&lane.socket, probe)?;
+        }
+        lane.lane = Some(Lane {
+            to,
+            probe: probe.clone(),
+        });
+        Ok(lane)
     }
 
     /// Has what is sent to IPv4 groups leave by the interface of `own`.
@@ -123,15 +139,11 @@ impl RoceSocket {
         // is what the window goes by.
         let _ = sockopt::set_socket_recv_buffer_size_force(&socket, BUFFER)
             .or_else(|_| sockopt::set_socket_recv_buffer_size(&socket, BUFFER));
-        Self::sending(socket, (at, None), Numbering::Zero)
+        Self::sending(socket, at)
     }
 
     /// One that sends whole packets, and never waits.
-    fn sending(
-        socket: UdpSocket,
-        (at, to): (SocketAddr, Option<SocketAddr>),
-        numbering: Numbering,
-    ) -> io::Result<Self> {
+    fn sending(socket: UdpSocket, at: SocketAddr) -> io::Result<Self> {
         socket.set_nonblocking(true)?;
         match at {
             SocketAddr::V4(_) => set(
@@ -153,8 +165,8 @@ impl RoceSocket {
         Ok(RoceSocket {
             at,
             socket,
-            to,
-            numbering,
+            lane: None,
+            numbering: Numbering::Zero,
             cut: AtomicUsize::new(0),
             is_unchecked: AtomicBool::new(false),
         })
@@ -181,7 +193,7 @@ impl RoceSocket {
         match self.send_as_set(to, contents) {
             // While it is to cut, a kernel may refuse even what needs none: where the cut would be too
             // long for the interface, or cannot be made there. (A lane has to count anew.)
-            Err(e) if is_one && is_refusal(&e) && self.cuts() && self.to.is_none() => {
+            Err(e) if is_one && is_refusal(&e) && self.cuts() && self.lane.is_none() => {
                 self.cut_into(0)?;
                 self.send_as_set(to, contents)
             }
@@ -193,7 +205,7 @@ impl RoceSocket {
     /// cancelled, which costs them two atomic operations.
     #[inline]
     fn send_as_set(&self, to: SocketAddr, contents: &[u8]) -> io::Result<()> {
-        match self.to {
+        match self.lane {
             None => sendto(&self.socket, contents, SendFlags::empty(), &to)?,
             Some(_) => send(&self.socket, contents, SendFlags::empty())?,
         };
@@ -207,16 +219,23 @@ impl RoceSocket {
     /// The count is not known any more.
     #[cold]
     pub(super) fn count_anew(&self) -> io::Result<()> {
-        if self.to.is_some() {
+        if let Some(Lane { probe, .. }) = &self.lane {
             self.cut_into(0)?;
-            self.numbering.set(&Numbering::learn(&self.socket)?);
+            self.numbering.set(&Numbering::learn(&self.socket, probe)?);
         }
         Ok(())
     }
 
+    /// Has the peer of its probe be another, so that it learns nothing more.
+    #[cfg(all(test, not(loom)))]
+    pub(super) fn lose_count(&self) {
+        let lane = self.lane.as_ref().expect("it is a lane");
+        lane.probe.listen_to_nobody();
+    }
+
     /// Where it leads, if it is a lane.
     pub(super) fn leads_to(&self) -> Option<SocketAddr> {
-        self.to
+        self.lane.as_ref().map(|lane| lane.to)
     }
 
     /// The address that it is bound to.
@@ -242,7 +261,7 @@ impl RoceSocket {
             // The shorter way into the kernel.
             return self.send_as_set(to, contents).map(|()| 1);
         }
-        let (mut name, name_length) = match self.to {
+        let (mut name, name_length) = match self.lane {
             None => SocketName::of(to),
             Some(_) => (SocketName::default(), 0),
         };
