@@ -10,10 +10,13 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd as _;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use adverb_wire::udp;
+
+use crate::port::lock;
 
 /// What the packets of a socket are numbered from.
 #[derive(Debug)]
@@ -61,6 +64,8 @@ impl Numbering {
 
     /// Learns that of a connected socket.
     pub(super) fn learn(socket: &UdpSocket, probe: &Probe) -> io::Result<Self> {
+        // One at a time, for each hears what comes for all.
+        let _turn = lock(&probe.turn);
         let byte = |part| probe.byte(socket, part);
         let (upper, lower, after) = (byte(Byte::Upper)?, byte(Byte::Lower)?, byte(Byte::Lower)?);
         if after != lower.wrapping_add(1) {
@@ -76,6 +81,7 @@ impl Numbering {
 pub(super) struct Probe {
     socket: UdpSocket,
     at: SocketAddr,
+    turn: Mutex<()>,
 }
 
 impl Probe {
@@ -85,7 +91,8 @@ impl Probe {
         tell_by_length(&socket)?;
         socket.set_read_timeout(Some(PATIENCE))?;
         let at = socket.local_addr()?;
-        Ok(Probe { socket, at })
+        let turn = Mutex::default();
+        Ok(Probe { socket, at, turn })
     }
 
     /// From now on nothing comes.
