@@ -1,4 +1,4 @@
-//! How long to wait for acknowledgements: options of `ping`, `blast` and `study`.
+//! How long to wait for acknowledgements: options of `ping` and `blast`.
 
 use adverb_verbs::{AckTimeout, RetryCount};
 use clap::Args;

@@ -18,6 +18,12 @@ pub(super) struct Way {
 }
 
 impl Way {
+    /// The way to a peer's socket by this one; none where they are of two IP versions.
+    pub(super) fn new(by: Arc<RoceSocket>, to: SocketAddr) -> Option<Self> {
+        let target = Target::new(by.at(), to)?;
+        Some(Way { by, target })
+    }
+
     /// Whether it is the same, too.
     #[inline]
     pub(super) fn is(&self, other: &Way) -> bool {
@@ -75,7 +81,7 @@ impl Lanes {
 
     /// The way of a connection to `peer` that has no lane.
     pub(super) fn main_to(&self, peer: SocketAddr) -> Option<Way> {
-        Target::new(self.main.at(), peer).map(|target| self.main(target))
+        Way::new(self.main.clone(), peer)
     }
 
     /// The way of a datagram.
@@ -101,6 +107,6 @@ impl Lanes {
 }
 
 fn way_by(lane: Arc<RoceSocket>) -> Option<Way> {
-    let target = Target::new(lane.at(), lane.leads_to()?)?;
-    Some(Way { by: lane, target })
+    let to = lane.leads_to()?;
+    Way::new(lane, to)
 }

@@ -9,7 +9,6 @@ use adverb_units::Impairment;
 use adverb_wire::icrc;
 use adverb_wire::ipv4::{Fragmentation, Unseen};
 
-use super::datagrams::Target;
 use super::impairment::{Impaired, Passage};
 use super::lanes::Way;
 use super::socket::{MOST_SEGMENTS, RoceSocket, is_refusal, never_cuts};
@@ -262,8 +261,8 @@ impl Outbox {
             impaired.release(|stray| {
                 let Way { by, target } = &stray.way;
                 match by.send(target.to, &stray.bytes, stray.bytes.len()) {
-                    Err(e) if e.kind() == io::ErrorKind::WouldBlock => return false,
-                    Err(_) => *refused += 1,
+                    Err(e) if is_refusal(&e) => *refused += 1,
+                    Err(_) => return false,
                     Ok(()) => {}
                 }
                 true
@@ -333,10 +332,10 @@ impl Outbox {
 
     /// The way of a lane's packets without it.
     fn leave(&mut self, way: Way) -> Way {
-        let main = self.main.clone();
-        let target = Target::new(main.at(), way.target.to).unwrap_or(way.target);
+        let main = Way::new(self.main.clone(), way.target.to);
         self.lost.push(way.by);
-        Way { by: main, target }
+        // Invariant: a lane is of the IP version of the one socket.
+        main.expect("both are of one IP version")
     }
 
     fn send_singly(&mut self) -> Room {
@@ -403,9 +402,7 @@ mod tests {
 
     /// The way from one to another: by itself, which all peers know, or by a lane.
     fn way(from: &Arc<RoceSocket>, to: &RoceSocket) -> Way {
-        let target = Target::new(address(from), address(to)).unwrap();
-        let by = from.clone();
-        Way { by, target }
+        Way::new(from.clone(), address(to)).unwrap()
     }
 
     fn lane(from: &RoceSocket, to: &RoceSocket) -> Way {
@@ -531,8 +528,7 @@ mod tests {
         let there = to.local_addr().unwrap();
         let lane = Opener::default().open(address(&from).ip(), there).unwrap();
         for by in [from.clone(), Arc::new(lane)] {
-            let target = Target::new(address(&by), there).unwrap();
-            let (way, mut outbox) = (Way { by, target }, Outbox::new(&from));
+            let (way, mut outbox) = (Way::new(by, there).unwrap(), Outbox::new(&from));
             for (count, takes) in [(1, true), (3, true), (1, true), (3, false), (1, false)] {
                 take_batches(&way.by, takes);
                 for _ in 0..count {
