@@ -49,7 +49,7 @@ pub(crate) enum Measure {
     Rounds(fn(&Setting) -> Result<Option<Pair>>),
     /// Once: it takes long, and nothing of it is short enough for a passing disturbance to matter.
     Once(fn(&Setting) -> Result<Option<Pair>>),
-    /// All of them by a program that has rounds of its own, at least as many as were asked for.
+    /// All of them, by what has rounds of its own, at least as many as were asked for.
     All(fn(&Setting) -> Result<Option<Vec<Pair>>>),
 }
 

@@ -60,25 +60,51 @@ fn boot(setting: &Setting) -> Result<Lab> {
     spec.boot().context("the virtual machines did not boot")
 }
 
-/// The figure at `pointer` of a cell between the user-space NICs, and between the Soft-RoCE devices.
-pub(crate) fn over_the_link(
+/// A cell of `adverb`, and where its record has the figure.
+#[derive(Clone, Copy)]
+pub(crate) struct Cell {
+    /// In words, without devices and peer.
+    pub(crate) command: &'static str,
+    pub(crate) figure: &'static str,
+}
+
+/// Figures of a cell between the user-space NICs, and between the Soft-RoCE devices.
+pub(crate) fn over_the_link(setting: &Setting, cell: Cell) -> Result<Option<Vec<Pair>>> {
+    let between = |devices| move |lab: &Lab| figure(lab, setting, devices, cell);
+    in_turn(setting, between(SOFT), between(SOFT_ROCE))
+}
+
+/// Pairs of figures that are measured in turn, every second time the reference first.
+fn in_turn(
     setting: &Setting,
-    args: &[&str],
-    pointer: &str,
-) -> Result<Option<Pair>> {
+    ours: impl Fn(&Lab) -> Result<f64>,
+    reference: impl Fn(&Lab) -> Result<f64>,
+) -> Result<Option<Vec<Pair>>> {
     let Some(lab) = setting.guests.lab(setting)? else {
         return Ok(None);
     };
-    let figure = |devices| figure_in(&cell(lab, setting, devices, args)?, pointer);
-    Ok(Some((figure(SOFT)?, figure(SOFT_ROCE)?)))
+    let pair = |round: u32| {
+        if round.is_multiple_of(2) {
+            let ours = ours(lab)?;
+            return Ok((ours, reference(lab)?));
+        }
+        let reference = reference(lab)?;
+        Ok((ours(lab)?, reference))
+    };
+    let rounds = setting.rounds.max(FEWEST_ROUNDS);
+    (0..rounds).map(pair).collect::<Result<_>>().map(Some)
+}
+
+fn figure(lab: &Lab, setting: &Setting, devices: [&str; 2], cell: Cell) -> Result<f64> {
+    figure_in(&record(lab, setting, devices, cell.command)?, cell.figure)
 }
 
 /// The record of a cell between the machines, both sides on their machine's first processor.
-fn cell(
+fn record(
     lab: &Lab,
     setting: &Setting,
     [active, passive]: [&str; 2],
-    args: &[&str],
+    command: &str,
 ) -> Result<Vec<u8>> {
     let adverb = setting.adverb.to_string_lossy();
     let (here, there) = (lab.machine(0), lab.machine(1));
@@ -87,8 +113,8 @@ fn cell(
     let server = Program::new(&*adverb).args(serve).args(["--cpu", "0"]);
     let server = start(there, &server.limit(CELL))?;
     let with = ["--device", active, "--peer", &listen, "--cpu", "0"];
-    let client = Program::new(&*adverb).args(args.iter().copied()).args(with);
-    let client = client.args(["--duration", "1s", "--json"]).limit(CELL);
+    let client = Program::new(&*adverb).args(command.split(' ')).args(with);
+    let client = client.args(["--json"]).limit(CELL);
     let measured = here.run(&client)?;
     if !measured.success() {
         server.kill()?;
@@ -96,26 +122,25 @@ fn cell(
     let served = server.output()?;
     ensure!(
         measured.success() && served.success(),
-        "adverb {} on {active}: {} {}",
-        args.join(" "),
+        "adverb {command} on {active}: {} {}",
         talk(&measured),
         talk(&served)
     );
     Ok(measured.stdout)
 }
 
-/// The figure at `pointer` of a cell between the user-space NICs, and that of bare UDP between `sides`:
-/// what the passive and the active one are called.
+/// Figures of a cell between the user-space NICs, and of bare UDP between `sides`: what the passive and
+/// the active one are called.
 pub(crate) fn beside_bare_udp(
     setting: &Setting,
-    (args, pointer): (&[&str], &str),
+    cell: Cell,
     sides: [&str; 2],
-) -> Result<Option<Pair>> {
-    let Some(lab) = setting.guests.lab(setting)? else {
-        return Ok(None);
-    };
-    let ours = figure_in(&cell(lab, setting, SOFT, args)?, pointer)?;
-    Ok(Some((ours, bare_udp(lab, sides)?)))
+) -> Result<Option<Vec<Pair>>> {
+    in_turn(
+        setting,
+        |lab| figure(lab, setting, SOFT, cell),
+        |lab| bare_udp(lab, sides),
+    )
 }
 
 fn bare_udp(lab: &Lab, [passive, active]: [&str; 2]) -> Result<f64> {

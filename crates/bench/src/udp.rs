@@ -38,7 +38,7 @@ const MESSAGE: u64 = 16;
 const UNDER_WAY: u64 = 4 * MESSAGE;
 /// Bytes that the socket shall hold, as that of the user-space NIC.
 const BUFFER: usize = 8 << 20;
-const STREAMED: Duration = Duration::from_secs(1);
+const STREAMED: Duration = Duration::from_secs(2);
 /// What is not acknowledged for so long is lost.
 const LOST: Duration = Duration::from_millis(200);
 
