@@ -16,7 +16,7 @@ use crate::failure::Usage;
 use crate::pair::Cores;
 use crate::remote::Peer;
 
-/// Repetitions of a single measurement: enough for an interval.
+/// Repetitions of a single measurement on a model: enough for an interval.
 const REPETITIONS: u32 = 5;
 /// How long a single measurement takes, if not told.
 const DEFAULT_DURATION: Span = Span::from_secs(1);
@@ -98,11 +98,9 @@ fn common(args: &MeasureArgs, op: Opcode, size: Bytes) -> Request {
         ack_timeout: args.retry.timeout,
         retries: args.retry.retries,
         verify: args.verify,
-        length: match (args.iters, args.duration) {
-            (Some(iters), _) => Length::Iters(iters),
-            (None, duration) => Length::Duration(duration.unwrap_or(default)),
-        },
-        repetitions: REPETITIONS,
+        length: args.length.or(default),
+        repetitions: args.length.repetitions,
+        warmup: args.length.warmup,
         ..Request::new(op, size)
     }
 }
@@ -272,11 +270,12 @@ fn longest(spec: &CellSpec) -> Duration {
         Program::Blast => 1,
     };
     let repetitions = u64::from(p.repetitions);
-    let expected = match p.length {
+    let measured = match p.length {
         Length::Duration(all) => all * 4 + message * directions * repetitions,
         Length::Iters(n) => message * directions * n * repetitions,
     };
-    expected.into()
+    let warm_up = message * directions * p.warmup.unwrap_or(0);
+    (measured + warm_up).into()
 }
 
 #[cfg(test)]

@@ -65,6 +65,27 @@ fn check_contract(record: &Value, program: &str) {
 }
 
 #[test]
+fn repetitions_and_warm_up_are_as_many_as_asked_for() {
+    let record = measure("blast --op write --repetitions 1 --warmup 7");
+    assert_eq!(record["params"]["warmup_iters"], 7);
+    let metrics = &record["metrics"];
+    assert_eq!(metrics["repetitions"].as_array().map(Vec::len), Some(1));
+    assert_eq!(
+        metrics["one_way_ns"]["ci95"],
+        Value::Null,
+        "one has no spread"
+    );
+    let record = measure("ping --op read --repetitions 3 --warmup 0");
+    assert_eq!(record["params"]["warmup_iters"], 0);
+    let repetitions = record["metrics"]["repetitions"].as_array();
+    assert_eq!(repetitions.map(Vec::len), Some(3));
+    let place = Place::new();
+    let none = place.run(&["ping", "--op", "send", "--repetitions", "0"]);
+    let line = none.refused(2);
+    assert!(line.contains("repetitions"), "{line}");
+}
+
+#[test]
 fn ping_with_every_operation_and_completion() {
     for op in ["send", "write-imm", "write", "read", "write-read"] {
         for completion in ["poll", "event"] {

@@ -4,12 +4,13 @@ use std::str::FromStr;
 
 use super::format::{Format, format};
 use adverb_results::{Completion, Opcode, Posting};
-use adverb_units::{SizeRange, Span};
+use adverb_units::SizeRange;
 use adverb_verbs::PathMtu;
 use clap::{ArgAction, Args, ValueEnum};
 
 use super::count;
 use super::impair::ImpairArgs;
+use super::length::LengthArgs;
 use super::place::{DeviceArgs, PlaceArgs};
 use super::retry::RetryArgs;
 
@@ -146,19 +147,8 @@ pub(crate) struct MeasureArgs {
     )]
     pub(crate) completion: CompletionChoice,
 
-    /// Rounds (ping) or messages (blast) in each of 5 repetitions [default: as the duration allows]
-    #[arg(
-        long,
-        value_name = "N",
-        conflicts_with = "duration",
-        value_parser = count::<u64>
-    )]
-    pub(crate) iters: Option<u64>,
-
-    /// Measure each size for about this long, in 5 repetitions: 2s, 500ms [default: 1s; of a model
-    /// 10ms, in virtual time]
-    #[arg(long, value_name = "TIME")]
-    pub(crate) duration: Option<Span>,
+    #[command(flatten)]
+    pub(crate) length: LengthArgs,
 
     /// Largest payload of a packet: 256, 512, 1024, 2048 or 4096 [default: the largest that both sides carry]
     #[arg(long, value_name = "BYTES")]

@@ -6,6 +6,7 @@
 
 mod format;
 mod impair;
+mod length;
 mod machine;
 mod measure;
 mod model;

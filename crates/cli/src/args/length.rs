@@ -1,0 +1,49 @@
+//! How long to measure: options of `ping` and `blast`.
+
+use adverb_studies::Length;
+use adverb_units::Span;
+use clap::Args;
+
+use super::count;
+
+/// How long, and how often.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct LengthArgs {
+    /// Rounds (ping) or messages (blast) in each repetition [default: as the duration allows]
+    #[arg(
+        long,
+        value_name = "N",
+        conflicts_with = "duration",
+        value_parser = count::<u64>
+    )]
+    iters: Option<u64>,
+
+    /// Measure each size for about this long, all repetitions together: 2s, 500ms [default: 1s; of a
+    /// model 10ms, in virtual time]
+    #[arg(long, value_name = "TIME")]
+    duration: Option<Span>,
+
+    /// How often to measure: their spread gives the mean its interval, so one alone has none
+    #[arg(
+        long,
+        value_name = "N",
+        default_value = "5",
+        value_parser = count::<u32>
+    )]
+    pub(crate) repetitions: u32,
+
+    /// Rounds or messages before the first repetition; with --iters, 0 is none [default: until the speed
+    /// is known]
+    #[arg(long, value_name = "N", value_parser = count::<u64>)]
+    pub(crate) warmup: Option<u64>,
+}
+
+impl LengthArgs {
+    /// How long to measure; `default` where nothing was typed.
+    pub(crate) fn or(&self, default: Span) -> Length {
+        match (self.iters, self.duration) {
+            (Some(iters), _) => Length::Iters(iters),
+            (None, duration) => Length::Duration(duration.unwrap_or(default)),
+        }
+    }
+}
