@@ -7,22 +7,8 @@ use crate::parameters::{Parameters, ensure_figure};
 use crate::stats::{median, median_interval, sorted};
 use crate::{Purpose, Setting, ours, perftest};
 
-/// Messages (bandwidth) or rounds (latency) of a run.
-const LATENCY_ITERS: Iters = Iters {
-    theirs: "1000",
-    ours: "200",
-};
-const BANDWIDTH_ITERS: Iters = Iters {
-    theirs: "1000",
-    ours: "200",
-};
-
-/// The same number for both: Adverb's is that of a repetition, of which it makes five.
-#[derive(Clone, Copy, Debug)]
-struct Iters {
-    theirs: &'static str,
-    ours: &'static str,
-}
+/// As perftest runs: each beginning and end of a stream costs as much as all requests in flight take once.
+const IN_ONE_GO: [&str; 2] = ["--repetitions", "1"];
 
 /// Which part of a round perftest reports.
 #[derive(Clone, Copy, Debug)]
@@ -263,12 +249,21 @@ impl Row {
 
     /// The command line of perftest, but for device and port.
     pub(crate) fn their_args(&self) -> Vec<&'static str> {
-        [self.theirs, &["-n", self.iters().theirs]].concat()
+        [self.theirs, &["-n", self.iters()]].concat()
     }
 
     /// The command line of Adverb, but for device and cores.
     pub(crate) fn our_args(&self) -> Vec<&'static str> {
-        [self.ours, &["--iters", self.iters().ours]].concat()
+        [self.ours, &["--iters", self.iters()], &IN_ONE_GO].concat()
+    }
+
+    /// Rounds (latency) or messages (bandwidth): so many that it matters little that perftest counts its
+    /// first ones, too, which Adverb warms up with.
+    const fn iters(&self) -> &'static str {
+        match self.kind {
+            Kind::Latency(_) => "1000",
+            Kind::Bandwidth => "3000",
+        }
     }
 
     /// Both command lines, for people.
@@ -277,13 +272,6 @@ impl Row {
             format!("adverb {}", self.our_args().join(" ")),
             format!("{} {}", self.program, self.their_args().join(" ")),
         )
-    }
-
-    const fn iters(&self) -> Iters {
-        match self.kind {
-            Kind::Latency(_) => LATENCY_ITERS,
-            Kind::Bandwidth => BANDWIDTH_ITERS,
-        }
     }
 }
 
