@@ -470,6 +470,47 @@ fn an_answer_that_is_lost_again_is_asked_for_again_without_waiting() {
     assert_eq!((asked, lab.a.qp.counters().timeouts), (3, 2));
 }
 
+/// A timeout asks anew: a gap that was asked for before it is asked for again, whatever shows it.
+#[test]
+fn after_a_timeout_a_missing_answer_is_asked_for_again_without_waiting() {
+    let mut asked = 0;
+    let mut lab = quiet();
+    lab.rule(move |s| {
+        let bth = &s.headers.bth;
+        asked += u32::from(bth.opcode == Opcode::RcReadRequest);
+        let at = bth.psn.distance_from(lab_first());
+        let is_lost = match asked {
+            1 => at == 3,
+            // Nothing of it comes.
+            2 => true,
+            3 => at == 3 || at == 4,
+            _ => false,
+        };
+        match s.from == Side::B && is_lost {
+            true => Fate::Drop,
+            false => Fate::Pass,
+        }
+    });
+    post(&mut lab, work(1, Work::Read(REMOTE), piece(0, 12 * MTU)));
+    lab.run();
+    assert_eq!(statuses(&lab.a.completions), [(1, WcStatus::Success)]);
+    assert_eq!(sent_by(&lab, Side::A, Opcode::RcReadRequest).len(), 4);
+    assert_eq!(lab.a.qp.counters().timeouts, 1);
+}
+
+/// The driver asks until there is nothing to send: what ends the connection does not end its turn.
+#[test]
+fn a_read_whose_memory_ends_before_its_answer_is_refused_in_the_same_turn() {
+    let mut lab = quiet();
+    assert_eq!(inject_read(&mut lab, 0, 0, 8), Ok(()));
+    lab.b.memory.valid = false;
+    lab.flush();
+    let refusal = Syndrome::Nak(NakCode::RemoteAccessError);
+    assert_eq!(syndromes(&lab), [refusal]);
+    assert_eq!(answers(&lab), [(Opcode::RcAck, 0, 0)]);
+    assert_eq!(lab.b.qp.state(), QpState::Err);
+}
+
 /// If none is left, the timeout ends the request.
 #[test]
 fn an_implied_nak_takes_a_retry() {

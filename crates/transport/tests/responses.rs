@@ -4,13 +4,13 @@
 mod lab;
 
 use adverb_transport::{DropReason, RcQp, Work};
-use adverb_verbs::{QpState, WcStatus};
+use adverb_verbs::{QpState, RetryCount, WcStatus};
 use adverb_wire::{
     Aeth, AtomicAckEth, Bth, Credits, Extension, NakCode, Opcode, Packet, PacketHeaders, Syndrome,
 };
 use lab::memory::{REMOTE, piece};
 use lab::steps::{MTU, post, statuses, work};
-use lab::{Lab, Side, config, quiet};
+use lab::{Lab, Side, config, connected, quiet};
 
 fn aeth(syndrome: Syndrome) -> Aeth {
     Aeth { syndrome, msn: 1 }
@@ -119,6 +119,24 @@ fn answers_to_what_is_done_or_was_not_sent_are_dropped() {
     assert_eq!(answer(&mut lab, ack, &[], 2), Ok(()));
     assert_eq!(statuses(&lab.a.completions), [(1, WcStatus::Success)]);
     assert_eq!(lab.a.qp.poll_timeout(), None);
+}
+
+/// Each is a retry, as a timeout is (9.9.2.4.1): a peer that refuses for ever is not asked for ever.
+#[test]
+fn a_packet_that_is_missing_again_and_again_exceeds_the_retries() {
+    let mut a = config(Side::A);
+    a.requester.retries = RetryCount::new(3).unwrap();
+    let mut lab = connected(&a, &config(Side::B), Box::new(|_| lab::Fate::Drop));
+    post(&mut lab, work(1, Work::Write(REMOTE), piece(0, 8)));
+    lab.flush();
+    let missing = (Opcode::RcAck, nak(NakCode::PsnSequenceError));
+    for tries in 1..=3 {
+        assert_eq!(answer(&mut lab, missing, &[], 0), Ok(()));
+        assert_eq!(lab.a.qp.counters().resent, tries);
+        assert!(lab.a.completions.is_empty());
+    }
+    assert_eq!(answer(&mut lab, missing, &[], 0), Ok(()));
+    assert_eq!(statuses(&lab.a.completions), [(1, WcStatus::RetryExcErr)]);
 }
 
 /// A refusal acknowledges all before what it refuses (9.7.5.1.2), and each has its status (table 58).

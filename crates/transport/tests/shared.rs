@@ -140,9 +140,13 @@ fn a_write_that_is_refused_gives_its_receive_back() {
     let mut lab = lane(&queue);
     queue.post(1, 8);
     // The first packet is let through; before the last the region is gone.
-    lab.rule(|_| Fate::Pass);
-    send(&mut lab, 1, Work::WriteWithImm(REMOTE, Imm(3)), 300);
-    lab.flush();
+    lab.rule(|s| match s.headers.bth.opcode.position().ends() {
+        true => Fate::Delay(lab::FLIGHT),
+        false => Fate::Pass,
+    });
+    let bytes = send(&mut lab, 1, Work::WriteWithImm(REMOTE, Imm(3)), 300);
+    lab.step();
+    assert_eq!(lab.b.memory.shared[..256], bytes[..256]);
     assert!(lab.b.completions.is_empty());
     lab.b.memory.valid = false;
     lab.run();

@@ -438,3 +438,18 @@ fn a_queue_pair_made_in_rtr_begins_with_the_packet_that_rts_names() {
     let packet = Packet::parse(&out[..length]).unwrap();
     assert_eq!(packet.headers.bth.psn, Psn::new(77));
 }
+
+#[test]
+fn what_is_posted_to_a_queue_pair_in_error_ends_flushed() {
+    let mut lab = quiet();
+    post_receive(&mut lab, 1, 8);
+    post(&mut lab, 1, Work::Send, piece(0, 8));
+    (lab.a.qp.enter_error(), lab.b.qp.enter_error());
+    post_receive(&mut lab, 2, 8);
+    post(&mut lab, 2, Work::Send, piece(0, 8));
+    lab.run();
+    let flushed = [1, 2].map(|id| (id, WcStatus::WrFlushErr));
+    assert_eq!(lab::steps::statuses(&lab.a.completions), flushed);
+    assert_eq!(lab::steps::statuses(&lab.b.completions), flushed);
+    assert!(lab.sent.is_empty());
+}

@@ -253,3 +253,18 @@ fn what_ud_does_not_have_is_refused_at_the_post() {
     };
     assert_eq!(refused(Work::Send, 1025), too_long);
 }
+
+#[test]
+fn what_is_posted_to_a_queue_pair_in_error_ends_flushed() {
+    let mut node = node(1, QKEY);
+    receive(&mut node, 1, 64);
+    node.qp.enter_error();
+    receive(&mut node, 2, 64);
+    let request = send(3, Work::Send, piece(0, 8));
+    node.qp.post_send(request, to(2, QKEY)).unwrap();
+    let ended = std::iter::from_fn(|| node.qp.poll_completion());
+    let ended: Vec<_> = ended.map(|c| (c.work.wr_id.0, c.work.status)).collect();
+    assert_eq!(ended, [1, 2, 3].map(|id| (id, WcStatus::WrFlushErr)));
+    let sent = node.qp.poll_transmit(&node.memory, &mut [0; PACKET_SPACE]);
+    assert_eq!(sent, None);
+}
