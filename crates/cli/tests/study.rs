@@ -182,11 +182,61 @@ fn ctrl_c_leaves_a_report_and_says_how_to_go_on() {
     assert!(place.shm_files().is_empty(), "{:?}", place.shm_files());
 }
 
+/// As far as the first cell that has lost packets, which is a fraction of the whole. Small
+/// packets are many, so that a small share of them is some.
+#[test]
+fn a_study_of_loss_loses_packets_and_reports_what_that_costs() {
+    let place = Place::new();
+    let dir = place.path("s");
+    let child = place.spawn(&[
+        "study",
+        "--only",
+        "loss",
+        "--device",
+        "soft@127.48.0.1",
+        "--mtu",
+        "256",
+        "--out",
+        "s",
+    ]);
+    let share = |r: &Value| r["params"]["impairment"]["loss"].as_f64().unwrap();
+    let lost = |r: &Value| {
+        let sides = ["active", "passive"].map(|side| &r["counters"][side]["impaired_lost_pkts"]);
+        sides.iter().filter_map(|count| count.as_u64()).sum::<u64>()
+    };
+    let is_measured = |r: &Value| r["status"] == "ok";
+    wait_for("a cell that has lost packets", || {
+        let done = records(&dir);
+        done.iter().filter(|r| is_measured(r)).any(|r| lost(r) > 0)
+    });
+    signal(child.id(), Signal::INT);
+    let ended = end_of(child);
+    assert_eq!(ended.code, Some(1), "{}", ended.talk);
+
+    let planned = planned(&dir);
+    for share in ["0", "0.0001", "0.001", "0.01", "0.05"] {
+        let cells = planned
+            .iter()
+            .filter(|id| id.ends_with(&format!("/loss={share}")));
+        assert_eq!(cells.count(), planned.len() / 5, "{planned:?}");
+    }
+    let done = records(&dir);
+    let whole = |r: &&Value| is_measured(r) && share(r) == 0.0;
+    assert!(done.iter().any(|r| whole(&r)), "nothing to compare with");
+    assert!(done.iter().filter(whole).all(|r| lost(r) == 0));
+    check_report(&dir);
+    let page = fs::read_to_string(dir.join("report.html")).unwrap();
+    assert!(page.contains("Cost\u{a0}of\u{a0}loss"), "no figure of it");
+}
+
+/// In virtual time, which is over sooner: a folder is the same on every device.
 #[test]
 fn a_cut_results_file_is_shown_and_completed() {
     let place = Place::new();
     let dir = place.path("s");
-    place.run(&SMALL).ok();
+    place
+        .run(&[&SMALL[..], &["--device", "model:cx3"]].concat())
+        .ok();
     let whole = planned(&dir);
     let path = dir.join("results.jsonl");
     let text = fs::read(&path).unwrap();
