@@ -9,7 +9,7 @@ use adverb_report::Report;
 use adverb_results::{
     FigureId, RESULTS_CSV, RESULTS_JSONL, Record, Writer, read_records, write_csv,
 };
-use adverb_verbs::PathMtu;
+use adverb_verbs::{AckTimeout, PathMtu, RetryCount};
 use anyhow::{Context, bail};
 use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
@@ -49,6 +49,12 @@ pub(crate) struct Meta {
     /// Largest payload of a packet; none where none was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) mtu: Option<PathMtu>,
+    /// How long to wait for an acknowledgement; none where none was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) timeout: Option<AckTimeout>,
+    /// How often to send again; none where none was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) retries: Option<RetryCount>,
     /// Ids of the planned cells, in order.
     pub(crate) planned: Vec<String>,
     /// Host, kernel, CPU.
@@ -77,6 +83,8 @@ impl Meta {
             device,
             peer,
             mtu: None,
+            timeout: None,
+            retries: None,
             planned: Vec::new(),
             machine: machine_json(),
             started: now_rfc3339(),

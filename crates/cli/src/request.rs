@@ -6,13 +6,14 @@ use adverb_host::usable_cores;
 use adverb_results::{Impairment, Opcode, Program, Signaling};
 use adverb_studies::{CellSpec, Length, Request, SpecError};
 use adverb_units::{Bytes, Span};
-use adverb_verbs::{DeviceCaps, PathMtu};
+use adverb_verbs::DeviceCaps;
 
 use crate::args::{
     BlastArgs, BlastSignal, MeasureArgs, PingArgs, PingSignal, PlaceArgs, RetryArgs,
 };
 use crate::device::{DeviceChoice, DeviceInfo};
 use crate::failure::Usage;
+use crate::folder::Meta;
 use crate::pair::Cores;
 use crate::remote::Peer;
 
@@ -121,17 +122,18 @@ fn cells(
     specs.map(|spec| checked(spec).map_err(refused)).collect()
 }
 
-/// A study's path MTU, or its refusal by the ports of this host and of the server.
-pub(crate) fn check_path_mtu(
-    path_mtu: Option<PathMtu>,
-    info: &DeviceInfo,
-    peer: Option<&Peer>,
-) -> Result<(), Usage> {
+/// What a study asks of packets, or its refusal by the ports of this host and of the server.
+pub(crate) fn check_port(meta: &Meta, info: &DeviceInfo, peer: Option<&Peer>) -> Result<(), Usage> {
     // What the packets are for does not matter.
-    let spec = CellSpec::ping(Request::new(Opcode::Send, Bytes::new(1))).with_path_mtu(path_mtu);
+    let spec = CellSpec::ping(Request {
+        path_mtu: meta.mtu,
+        ack_timeout: meta.timeout,
+        retries: meta.retries,
+        ..Request::new(Opcode::Send, Bytes::new(1))
+    });
     let checked = spec.check_port(&info.port);
     checked.map_err(|e| Usage(e.to_string()))?;
-    peer.map_or(Ok(()), |peer| peer.check_path_mtu(path_mtu))
+    peer.map_or(Ok(()), |peer| peer.check_path_mtu(meta.mtu))
 }
 
 /// Cells that were made within this host's limits, or the first refusal by the server's.

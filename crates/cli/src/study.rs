@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use adverb_host::now_rfc3339;
 use adverb_results::{FigureId, Impairment, Outcome, Record, Site, Writer};
 use adverb_studies::{CellSpec, Plan, Ports, Profile};
-use adverb_verbs::PathMtu;
+use adverb_verbs::{AckTimeout, PathMtu, RetryCount};
 use anyhow::{Context, bail};
 use serde_json::json;
 
@@ -41,7 +41,9 @@ pub(crate) fn run(args: &StudyArgs) -> anyhow::Result<ExitCode> {
     };
     let ports = ports(&meta, peer.as_ref())?;
     let plan = Plan::study(meta.profile.into(), &meta.only, (&caps, ports));
-    let mut plan = plan.with_path_mtu(meta.mtu);
+    let mut plan = plan
+        .with_path_mtu(meta.mtu)
+        .with_retransmission(meta.timeout, meta.retries);
     let is_model = matches!(meta.device, DeviceChoice::Model(_));
     if is_model {
         plan.cells = plan.cells.into_iter().map(model::pace).collect();
@@ -121,10 +123,11 @@ fn begin(args: &StudyArgs, out: &Path) -> anyhow::Result<Begun> {
     let mut place = args.place.clone();
     place.peer.clone_from(&meta.peer);
     request::check_places(&meta.device, &place)?;
+    request::check_retries(&meta.device, args.retry)?;
     let info = DeviceInfo::query(&meta.device)?;
     let connect = |address| Peer::connect(address, &meta.device, &info);
     let peer = meta.peer.as_ref().map(connect).transpose()?;
-    request::check_path_mtu(meta.mtu, &info, peer.as_ref())?;
+    request::check_port(&meta, &info, peer.as_ref())?;
     let cores = match (&meta.device, &peer) {
         (DeviceChoice::Model(_), _) => Cores::default(),
         (_, None) => request::cores(&place)?,
@@ -149,6 +152,7 @@ fn new_meta(args: &StudyArgs) -> Meta {
     let profile = args.profile.unwrap_or(ProfileChoice::Quick);
     let mut meta = Meta::new(profile, &args.only, device, args.place.peer.clone());
     meta.mtu = args.mtu;
+    (meta.timeout, meta.retries) = (args.retry.timeout, args.retry.retries);
     meta
 }
 
@@ -165,13 +169,19 @@ fn resumed(args: &StudyArgs, mut meta: Meta) -> Result<Meta, Usage> {
     same("--profile", args.profile.map(text), text(meta.profile))?;
     let typed = args.device.named().map(|device| device.to_string());
     same("--device", typed, meta.device.to_string())?;
+    let or_default = |there: Option<String>| there.unwrap_or_else(|| "the default".to_owned());
     let bytes = |mtu: PathMtu| mtu.bytes().get().to_string();
-    let default = || "the default".to_owned();
     same(
         "--mtu",
         args.mtu.map(bytes),
-        meta.mtu.map_or_else(default, bytes),
+        or_default(meta.mtu.map(bytes)),
     )?;
+    let time = |timeout: AckTimeout| timeout.to_string();
+    let there = or_default(meta.timeout.map(time));
+    same("--timeout", args.retry.timeout.map(time), there)?;
+    let number = |retries: RetryCount| retries.get().to_string();
+    let there = or_default(meta.retries.map(number));
+    same("--retries", args.retry.retries.map(number), there)?;
     if let Some(peer) = &args.place.peer {
         if meta.peer.is_none() {
             return Err(Usage(format!(

@@ -351,3 +351,22 @@ fn a_report_says_that_the_machine_was_busy() {
     let page = fs::read_to_string(place.path("s/report.html")).unwrap();
     assert!(page.contains(busy));
 }
+
+#[test]
+fn a_study_keeps_to_its_timeout_and_retries_when_it_goes_on() {
+    let place = Place::new();
+    let timers = ["--timeout", "1ms", "--retries", "3"];
+    place.run(&[&SMALL[..], &timers].concat()).ok();
+    let records = records(&place.path("s"));
+    for params in records.iter().map(|record| &record["params"]) {
+        assert_eq!(params["ack_timeout_ns"], 1_048_576.0, "{params}");
+        assert_eq!(params["retry_cnt"], 3, "{params}");
+    }
+    let resume = ["study", "--resume", "--out", "s"];
+    let ended = place.run(&resume).ok();
+    assert!(ended.talk.contains("nothing to do"), "{}", ended.talk);
+    let other = place.run(&[&resume[..], &["--retries", "4"]].concat());
+    assert_snapshot!(other.refused(2), @"error: --retries 4: the folder's study is of --retries 3; leave out --retries, or choose another --out");
+    let other = place.run(&[&resume[..], &["--timeout", "2ms"]].concat());
+    assert_snapshot!(other.refused(2), @"error: --timeout 2.10 ms (4.096 µs × 2^9): the folder's study is of --timeout 1.05 ms (4.096 µs × 2^8); leave out --timeout, or choose another --out");
+}

@@ -96,6 +96,7 @@ fn timeouts_and_retries() {
     assert_snapshot!(usage("blast --op send --qp-timeout 32"), @"error: --timeout: '32' is no timeout: write a time up to 8796 s with its unit, such as 1ms, or n for 4.096 µs × 2^n, 1 to 31");
     assert_snapshot!(usage("ping --op send --retries 8"), @"error: --retries: '8' is no number of retries: choose 0 to 7");
     assert_snapshot!(usage("ping --op read --device model:cx3 --timeout 1ms"), @"error: --timeout 1.05 ms (4.096 µs × 2^8): model:cx3 loses no packet, so that nothing is ever sent again; leave it out");
+    assert_snapshot!(usage("study --device model:cx3 --timeout 1ms --out s"), @"error: --timeout 1.05 ms (4.096 µs × 2^8): model:cx3 loses no packet, so that nothing is ever sent again; leave it out");
     assert_snapshot!(usage("blast --op read --device model:cx3 --retries 1"), @"error: --retries 1: model:cx3 loses no packet, so that nothing is ever sent again; leave it out");
 }
 

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 use adverb_results::{Completion, FigureId, Impairment, Opcode, Posting, Program, Signaling};
 use adverb_units::{Bytes, Probability, Span};
-use adverb_verbs::{AckTimeout, DeviceCaps, PathMtu, Retransmission};
+use adverb_verbs::{AckTimeout, DeviceCaps, PathMtu, Retransmission, RetryCount};
 
 use crate::spec::{CellSpec, Length, MAX_BLAST_SIZE, MAX_BUFFERS, MAX_PING_SIZE, Request};
 
@@ -79,6 +79,19 @@ impl Plan {
         let cells = self.cells.into_iter();
         Plan {
             cells: cells.map(|cell| cell.with_path_mtu(path_mtu)).collect(),
+        }
+    }
+
+    /// The same cells that insist on acknowledgements so, where a figure does not say how.
+    pub fn with_retransmission(
+        self,
+        ack_timeout: Option<AckTimeout>,
+        retries: Option<RetryCount>,
+    ) -> Plan {
+        let cells = self.cells.into_iter();
+        let insisting = cells.map(|cell| cell.with_retransmission(ack_timeout, retries));
+        Plan {
+            cells: insisting.collect(),
         }
     }
 

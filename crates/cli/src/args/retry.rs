@@ -1,4 +1,4 @@
-//! How long to wait for acknowledgements: options of `ping` and `blast`.
+//! How long to wait for acknowledgements: options of `ping`, `blast` and `study`.
 
 use adverb_verbs::{AckTimeout, RetryCount};
 use clap::Args;

@@ -9,6 +9,7 @@ use adverb_verbs::PathMtu;
 use clap::{ArgAction, Args, ValueEnum};
 
 use super::place::{DeviceArgs, PlaceArgs};
+use super::retry::RetryArgs;
 
 /// Measure the study of MacArthur & Russell on a device and write a report
 ///
@@ -46,8 +47,8 @@ pub(crate) struct StudyArgs {
     /// fig1 to fig6 and fig8 are the figures of MacArthur & Russell (HPCC 2012): fig1 ping by size; fig2
     /// blast with one buffer by size; fig3 and fig4 inline and other WRITE blast by number of buffers; fig5
     /// blast with four buffers by size; fig6 signaling; fig8 ping and blast side by side, for reports of
-    /// several devices. loss is what lost packets cost, only on soft@ADDR. rank-rtt, rank-cpu and latency compare the variants of a 64-byte ping (Russell's
-    /// tutorial, 2013).
+    /// several devices. loss is what lost packets cost, only on soft@ADDR, at timeouts of its own.
+    /// rank-rtt, rank-cpu and latency compare the variants of a 64-byte ping (Russell's tutorial, 2013).
     #[arg(long, value_name = "FIG,...", value_delimiter = ',')]
     pub(crate) only: Vec<FigureId>,
 
@@ -57,6 +58,9 @@ pub(crate) struct StudyArgs {
     /// Largest payload of a packet: 256, 512, 1024, 2048 or 4096 [default: the largest that both sides carry]
     #[arg(long, value_name = "BYTES")]
     pub(crate) mtu: Option<PathMtu>,
+
+    #[command(flatten)]
+    pub(crate) retry: RetryArgs,
 
     /// The folder to write [default: study-DATE, in UTC]
     #[arg(long, value_name = "DIR")]

@@ -159,6 +159,23 @@ impl CellSpec {
     /// The same cell with packets of at most `path_mtu`.
     pub fn with_path_mtu(mut self, path_mtu: Option<PathMtu>) -> Self {
         self.params.path_mtu = path_mtu;
+        self.renamed()
+    }
+
+    /// The same cell that insists on acknowledgements so, where it does not say how by itself.
+    pub fn with_retransmission(
+        mut self,
+        ack_timeout: Option<AckTimeout>,
+        retries: Option<RetryCount>,
+    ) -> Self {
+        let p = &mut self.params;
+        p.ack_timeout = p.ack_timeout.or(ack_timeout);
+        p.retries = p.retries.or(retries);
+        self.renamed()
+    }
+
+    /// With the id that its parameters make.
+    fn renamed(self) -> Self {
         CellSpec {
             id: cell_id(self.program, &self.params),
             ..self
@@ -242,6 +259,9 @@ mod tests {
             patient.id,
             "ping/send/64/plain/poll/all/timeout=8/retries=0"
         );
+        let asked = patient.clone();
+        let asked = asked.with_retransmission(AckTimeout::new(10), RetryCount::new(3));
+        assert_eq!(asked, patient, "what a cell says by itself stands");
         let lossy = |loss, seed| {
             let impairment = Impairment {
                 loss: Probability::per_million(loss),
