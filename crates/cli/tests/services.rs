@@ -246,3 +246,13 @@ fn catches_sigint(pid: u32) -> bool {
     let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
     mask.is_some_and(|mask| mask & (1 << (Signal::INT.as_raw() - 1)) != 0)
 }
+
+#[test]
+fn members_at_one_address_are_said_to_share_memory() {
+    let place = Place::new();
+    let command = "sequencer --by atomics --duration 20ms --device soft@127.48.0.1";
+    let args: Vec<&str> = command.split(' ').collect();
+    let talk = place.run(&args).ok().talk;
+    let warning = "warning: all members are at soft@127.48.0.1 and share memory: connected queue pairs use the local port, only datagrams go over UDP";
+    assert!(talk.lines().any(|line| line == warning), "{talk}");
+}

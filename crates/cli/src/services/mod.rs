@@ -22,9 +22,10 @@ use crate::args::{
     ClientArgs, KvArgs, KvBy, KvPuts, PostingArgs, SequencerArgs, SequencerBy, ServerArgs,
 };
 use crate::busy::Beside;
-use crate::device::DeviceChoice;
+use crate::device::{DeviceChoice, SoftAddress};
 use crate::failure::Usage;
 use crate::interrupt::Interrupt;
+use crate::terminal;
 use check::{
     AS_OUTSTANDING, check_by_rpc, check_cores, check_counts, check_memory, check_store, passive,
     posting,
@@ -265,10 +266,20 @@ fn run<P: program::Program>(args: &ClientArgs, program: &P) -> anyhow::Result<Ve
     };
     let interrupt = Interrupt::listen()?;
     let device = args.device.choice();
+    warn_of_shared_memory(&device);
     let beside = Beside::from_now(&device);
     let tallies = members::run(&device, program, schedule, &interrupt)?;
     beside.warn();
     Ok(tallies)
+}
+
+/// All members are in this process, so at one address.
+fn warn_of_shared_memory(device: &DeviceChoice) {
+    if matches!(device, DeviceChoice::Soft(SoftAddress::At(_))) {
+        terminal::warn(&format!(
+            "all members are at {device} and share memory: connected queue pairs use the local port, only datagrams go over UDP"
+        ));
+    }
 }
 
 fn duration(args: &ClientArgs) -> Span {
