@@ -88,9 +88,11 @@ impl Probe {
     /// At an address of the calling thread's network namespace. From then on any thread may use it.
     pub(super) fn new(own: IpAddr) -> io::Result<Self> {
         let socket = UdpSocket::bind((own, 0))?;
+        let at = socket.local_addr()?;
+        // What anybody sends does not come in: it would take the place of what is waited for.
+        socket.connect(at)?;
         tell_by_length(&socket)?;
         socket.set_read_timeout(Some(PATIENCE))?;
-        let at = socket.local_addr()?;
         let turn = Mutex::default();
         Ok(Probe { socket, at, turn })
     }
@@ -98,16 +100,19 @@ impl Probe {
     /// From now on nothing comes.
     #[cfg(all(test, not(loom)))]
     pub(super) fn listen_to_nobody(&self) {
-        self.socket.connect(self.at).expect("it is bound");
+        let nothing = statement(libc::BPF_RET | libc::BPF_K, 0);
+        filter(&self.socket, &mut [nothing]).expect("a filter");
     }
 
     /// A byte of the number of the next packet that `from` sends.
     fn byte(&self, from: &UdpSocket, part: Byte) -> io::Result<u8> {
         let sender = from.local_addr()?;
+        self.socket.connect(sender)?;
         from.send_to(&[part as u8; PROBE], self.at)?;
+        // What came from others did so before this socket was connected, and ends.
         loop {
             let (length, came_from) = self.socket.recv_from(&mut [0; PROBE])?;
-            if came_from == sender {
+            if came_from == sender && length != 0 {
                 return Ok((length - 1) as u8);
             }
         }
@@ -137,12 +142,6 @@ pub(super) fn tell_by_length(socket: &UdpSocket) -> io::Result<()> {
         BPF_A, BPF_ABS, BPF_ADD, BPF_ALU, BPF_AND, BPF_B, BPF_H, BPF_K, BPF_LD, BPF_MISC, BPF_RET,
         BPF_RSH, BPF_TAX, BPF_X,
     };
-    let statement = |code: u32, k: u32| libc::sock_filter {
-        code: code as u16,
-        jt: 0,
-        jf: 0,
-        k,
-    };
     // A filter sees a datagram from its UDP header on, and the IP header at an offset of its own.
     let payload = udp::LEN as u32;
     let mut program = [
@@ -157,6 +156,21 @@ pub(super) fn tell_by_length(socket: &UdpSocket) -> io::Result<()> {
         statement(BPF_ALU | BPF_ADD | BPF_K, payload + 1),
         statement(BPF_RET | BPF_A, 0),
     ];
+    filter(socket, &mut program)
+}
+
+/// A statement of a socket's filter.
+const fn statement(code: u32, k: u32) -> libc::sock_filter {
+    libc::sock_filter {
+        code: code as u16,
+        jt: 0,
+        jf: 0,
+        k,
+    }
+}
+
+/// From now on what comes to `socket` passes this filter.
+fn filter(socket: &UdpSocket, program: &mut [libc::sock_filter]) -> io::Result<()> {
     let program = libc::sock_fprog {
         len: program.len() as u16,
         filter: program.as_mut_ptr(),
@@ -174,5 +188,45 @@ pub(super) fn tell_by_length(socket: &UdpSocket) -> io::Result<()> {
     match done {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn lane(own: IpAddr, to: SocketAddr) -> UdpSocket {
+        let socket = UdpSocket::bind((own, 0)).unwrap();
+        socket.connect(to).unwrap();
+        let dont_fragment = libc::IP_PMTUDISC_PROBE;
+        // SAFETY: the option's value is an int.
+        let done = unsafe {
+            libc::setsockopt(
+                socket.as_raw_fd(),
+                libc::IPPROTO_IP,
+                libc::IP_MTU_DISCOVER,
+                (&raw const dont_fragment).cast(),
+                size_of_val(&dont_fragment) as libc::socklen_t,
+            )
+        };
+        assert_eq!(done, 0);
+        socket
+    }
+
+    /// Once others could fill the probe's buffer, and nothing was learned for as long as they sent.
+    #[test]
+    fn a_flood_of_others_does_not_keep_numbers_from_being_learned() {
+        let own = IpAddr::from([127, 0, 0, 1]);
+        let (probe, stranger) = (Probe::new(own).unwrap(), UdpSocket::bind((own, 0)).unwrap());
+        let peer = UdpSocket::bind((own, 0)).unwrap();
+        let lane = lane(own, peer.local_addr().unwrap());
+        for _ in 0..2 {
+            for _ in 0..5000 {
+                stranger.send_to(&[0; PROBE], probe.at).unwrap();
+            }
+            let first = Numbering::learn(&lane, &probe).expect("the probe heard the lane");
+            let again = Numbering::learn(&lane, &probe).expect("the probe heard the lane");
+            assert_eq!(again.next(), first.next().wrapping_add(3));
+        }
     }
 }
