@@ -22,6 +22,7 @@
 
 mod address;
 mod answering;
+mod binding;
 mod datagram_table;
 mod datagrams;
 mod driver;
@@ -35,6 +36,7 @@ mod machine;
 #[cfg(feature = "testing")]
 mod mangle;
 mod memory;
+mod message_header;
 mod numbering;
 mod outbox;
 mod seams;
@@ -49,13 +51,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
 pub(crate) use adverb_transport::{Beginning, Patience};
-use adverb_units::{Impairment, Time};
-use adverb_verbs::{Counters, Gid, OpenError, PathMtu, Qpn, RnrTimer, SendRequest, WcStatus};
+use adverb_units::Time;
+use adverb_verbs::{Counters, PathMtu, Qpn, RnrTimer, SendRequest, WcStatus};
 use adverb_wire::frame::Addresses;
 use adverb_wire::ipv4::Unseen;
 
 pub(crate) use address::{ip_of, socket_of};
 use answering::By;
+pub(crate) use binding::{Bound, UdpAddress, Wiring};
 pub(crate) use datagram_table::leads_afar;
 use datagrams::front;
 pub(crate) use driver::Turn;
@@ -71,7 +74,6 @@ use rustix::event::{PollFd, PollFlags, epoll};
 use socket::RoceSocket;
 
 use crate::datagram_ring::FRONT;
-use crate::layout::MAX_SLOTS;
 use crate::port::{Port, lock};
 use crate::qp::QpInner;
 
@@ -99,104 +101,6 @@ pub(crate) struct Udp {
     engine_until: AtomicU64,
     /// Threads that sleep on the socket themselves.
     waiting: AtomicUsize,
-}
-
-/// Which peers are reached over UDP.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wiring {
-    /// Those that share no memory at the same address.
-    Strangers,
-    /// All, for packets are to suffer on the way.
-    All(Impairment),
-}
-
-/// An address to have a UDP port at.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct UdpAddress {
-    ip: IpAddr,
-    mtu: PathMtu,
-    wiring: Wiring,
-}
-
-impl UdpAddress {
-    /// Looks at the interface that has `ip`.
-    pub(crate) fn new(ip: IpAddr, wiring: Wiring) -> Result<Self, OpenError> {
-        if let Some(what) = address::no_address_of_one_host(ip) {
-            return Err(OpenError::Unavailable {
-                device: format!("soft@{ip}"),
-                reason: format!("{ip} is {what}"),
-                remedy: "name an address of this host; `ip address` lists them".into(),
-            });
-        }
-        let mtu = address::path_mtu(ip).map_err(|source| OpenError::System {
-            device: format!("soft@{ip}"),
-            action: "read the MTU of the interface".into(),
-            source,
-        })?;
-        Ok(UdpAddress { ip, mtu, wiring })
-    }
-
-    /// No slot is left whose UDP port is free.
-    pub(crate) fn all_taken(self) -> OpenError {
-        let ip = self.ip;
-        let [first, last] = [0, MAX_SLOTS - 1].map(address::udp_port);
-        OpenError::Unavailable {
-            device: format!("soft@{ip}"),
-            reason: format!("the UDP ports {first} to {last} at {ip} are all in use"),
-            remedy: "name another address of this host, or end a process that has some of them \
-                     (`ss -ulpn`)"
-                .into(),
-        }
-    }
-
-    /// Binds the socket of `slot`. None where its UDP port is somebody else's.
-    pub(crate) fn bind(self, slot: u32) -> Result<Option<Bound>, OpenError> {
-        let UdpAddress { ip, mtu, wiring } = self;
-        let own = SocketAddr::new(ip, address::udp_port(slot));
-        let device = format!("soft@{ip}");
-        match Bound::new(own, mtu, wiring) {
-            Ok(bound) => Ok(Some(bound)),
-            Err(e) if e.kind() == io::ErrorKind::AddrInUse => Ok(None),
-            Err(e) if e.kind() == io::ErrorKind::AddrNotAvailable => Err(OpenError::Unavailable {
-                device,
-                reason: format!("{ip} is not an address of this host and network namespace"),
-                remedy: "`ip address` lists those that are".into(),
-            }),
-            Err(source) => Err(OpenError::System {
-                device,
-                action: format!("bind UDP port {}", own.port()),
-                source,
-            }),
-        }
-    }
-}
-
-/// The socket of a slot, bound before the slot's port is laid out.
-#[derive(Debug)]
-pub(crate) struct Bound {
-    own: SocketAddr,
-    mtu: PathMtu,
-    wiring: Wiring,
-    socket: RoceSocket,
-    groups: OwnedFd,
-}
-
-impl Bound {
-    fn new(own: SocketAddr, mtu: PathMtu, wiring: Wiring) -> io::Result<Self> {
-        let socket = RoceSocket::bind(own)?;
-        let groups = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        Ok(Bound {
-            own,
-            mtu,
-            wiring,
-            socket,
-            groups,
-        })
-    }
-
-    pub(crate) fn gid(&self) -> Gid {
-        address::gid_of(self.own.ip())
-    }
 }
 
 /// Has `groups` be readable while packets wait at `socket`, which ends that when it is closed.
