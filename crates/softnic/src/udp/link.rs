@@ -15,10 +15,11 @@ use adverb_verbs::{
     WcOpcode, WcStatus, WrId,
 };
 
-use super::answering::Answering;
+use super::answering::{Answering, By};
 use super::lanes::Way;
 use super::machine::{Machine, Own};
 use super::memory::{Reach, Regions};
+use super::outbox::{Outbox, Room};
 use crate::notify::Urgency;
 use crate::qp::QpInner;
 use crate::requester::gather_inline;
@@ -27,6 +28,8 @@ use crate::send_ring::Sent;
 
 /// Receive requests that the transport is given ahead of the messages that take them.
 const RECEIVES_AHEAD: u64 = 16;
+/// Packets that one turn sends of one queue pair, so that none starves the others.
+const PACKETS: usize = 128;
 
 /// A request that was given to the transport, which knows it by its count.
 #[derive(Clone, Copy, Debug)]
@@ -81,6 +84,17 @@ impl Sending {
         rnr_retries: RetryCount::new(0).expect("3 bits"),
         max_reads: 0,
     };
+}
+
+/// Why a queue pair's turn to send is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stop {
+    /// It has nothing more to send now.
+    Done,
+    /// It has sent [`PACKETS`].
+    Enough,
+    /// The socket takes no more now.
+    Full,
 }
 
 #[derive(Debug)]
@@ -246,6 +260,37 @@ impl Link {
             Solicited::No => Urgency::Usual,
         };
         self.qp.complete_receive(position, arrival, urgency);
+    }
+
+    /// Whether an acknowledgement is all that it has to send, in this turn of this number, and waits for the
+    /// program's answer to the message.
+    #[inline]
+    pub(super) fn waits_for_answer(&mut self, (by, turn): (By, u64), outbox: &Outbox) -> bool {
+        self.answering.may_keep(by)
+            && self.machine.only_acknowledges()
+            && outbox.joins(self.peer_ip())
+            && self.answering.keeps(by, turn)
+    }
+
+    /// Sends what it has to send, up to [`PACKETS`]; why it stopped.
+    #[inline]
+    pub(super) fn transmit(
+        &mut self,
+        now: Time,
+        regions: &Regions<'_>,
+        outbox: &mut Outbox,
+    ) -> Stop {
+        let memory = self.reach(regions);
+        for _ in 0..PACKETS {
+            let built = self.machine.poll_transmit(now, &memory, outbox.place());
+            let Some(length) = built else {
+                return Stop::Done;
+            };
+            if outbox.add(&self.way, length) == Room::Full {
+                return Stop::Full;
+            }
+        }
+        Stop::Enough
     }
 
     /// When its next timer ends.
