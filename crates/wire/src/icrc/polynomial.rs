@@ -1,0 +1,91 @@
+//! Polynomials modulo that of CRC-32, as registers of a CRC hold them: the highest power in the lowest bit.
+
+/// CRC-32's polynomial, its highest power in the lowest bit.
+const POLYNOMIAL: u32 = 0xedb8_8320;
+/// x^0 in that order of bits.
+const ONE: u32 = 1 << 31;
+/// x^8.
+pub(super) const BYTE_FORTH: u32 = ONE >> 8;
+/// x^-8: the polynomial is primitive, so x^(2^32 - 1) = 1.
+const BYTE_BACK: u32 = power(1 << 30, u32::MAX - 8);
+/// Powers of x^-8 by the digits of the exponent in base 16, for exponents below 2^16.
+const BACK: [[u32; 16]; 4] = digits();
+
+/// A difference of CRCs as it was `bytes` bytes (below 2^16) earlier.
+pub(super) fn unshift(difference: u32, bytes: usize) -> u32 {
+    BACK.iter()
+        .enumerate()
+        .fold(difference, |product, (i, row)| {
+            match bytes >> (4 * i) & 15 {
+                0 => product,
+                digit => multiply(product, row[digit]),
+            }
+        })
+}
+
+/// Product of two polynomials modulo CRC-32's.
+pub(super) const fn multiply(a: u32, mut b: u32) -> u32 {
+    let mut product = 0;
+    let mut term = ONE;
+    while term != 0 {
+        if a & term != 0 {
+            product ^= b;
+        }
+        b = (b >> 1) ^ (POLYNOMIAL & (b & 1).wrapping_neg());
+        term >>= 1;
+    }
+    product
+}
+
+/// A power of a polynomial modulo CRC-32's.
+pub(super) const fn power(base: u32, mut exponent: u32) -> u32 {
+    let mut product = ONE;
+    let mut square = base;
+    while exponent != 0 {
+        if exponent & 1 != 0 {
+            product = multiply(product, square);
+        }
+        square = multiply(square, square);
+        exponent >>= 1;
+    }
+    product
+}
+
+/// [`BACK`].
+const fn digits() -> [[u32; 16]; 4] {
+    let mut table = [[ONE; 16]; 4];
+    let mut base = BYTE_BACK;
+    let mut row = 0;
+    while row < table.len() {
+        let mut digit = 1;
+        while digit < 16 {
+            table[row][digit] = multiply(table[row][digit - 1], base);
+            digit += 1;
+        }
+        base = multiply(table[row][15], base);
+        row += 1;
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Shifting the register of a CRC by zero bytes, one bit at a time.
+    fn shift(mut register: u32, bytes: usize) -> u32 {
+        for _ in 0..8 * bytes {
+            register = (register >> 1) ^ (POLYNOMIAL & (register & 1).wrapping_neg());
+        }
+        register
+    }
+
+    #[test]
+    fn going_back_undoes_going_forth() {
+        for bytes in [0, 1, 15, 16, 17, 255, 4096, 65_535] {
+            for register in [1, 0xabcd, 0x8000_0000, 0xdead_beef] {
+                assert_eq!(unshift(shift(register, bytes), bytes), register);
+            }
+        }
+    }
+}
