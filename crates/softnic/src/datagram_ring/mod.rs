@@ -1,0 +1,360 @@
+//! The receive queue of a UD queue pair: any number of senders put messages in, its owner takes
+//! them out.
+//!
+//! ```text
+//!   sender                                       owner
+//!   cell: FREE ──CAS──► holder                   word: post  ──► POSTED
+//!   copies the message into its cell
+//!   word: POSTED ──CAS──► FULL(cell)  ─────────► takes: copies to the receive request's memory
+//!                                                cell: ──► FREE
+//! ```
+//! The word of a receive request turns from POSTED to FULL by one compare-and-swap of a sender
+//! whose message is whole: so the queue has no holes, requests complete in the order in which they
+//! were posted, and no sender ever waits for another. A message lies in a *cell* until its receiver
+//! polls. A cell belongs to one sender from its claim on, until that sender publishes it (then it
+//! is the owner's) or frees it. A sender that dies or is stopped in between keeps one cell from the
+//! others, nothing else; the owner takes back the cells of the dead ([`DatagramRing::reclaim`]).
+//!
+//! A sender of a queue pair's former life does no harm: positions are never used twice, so its
+//! compare-and-swap fails. All it ever writes beside is a cell that it holds. So nobody has to wait
+//! for senders before the queue begins a new life, as long as this memory serves no other purpose.
+//!
+//! ```text
+//! line 0            word 0: first position of the present life
+//! next lines        a word a receive: position << 18 | cell << 2 | CLOSED, POSTED or FULL
+//! cell, line 0      word 0: holder, 0 where FREE
+//!                   word 1: length | source queue pair << 32 | has immediate data << 56
+//!                           | has a front << 57
+//!                   word 2: immediate data | addressee << 32
+//! from byte 24 on   payload
+//! last 40 bytes     its front: what comes before the payload, if it did not come from this host
+//! ```
+
+mod message;
+
+use std::marker::PhantomData;
+
+use crate::ring::Line;
+use crate::sync::{AtomicU64, Ordering};
+pub use message::{Addressee, Cell, Front, Holder, Message};
+
+const CLOSED: u64 = 0;
+const POSTED: u64 = 1;
+const FULL: u64 = 2;
+const STATE: u64 = 3;
+const CELL_SHIFT: u32 = 2;
+const POSITION_SHIFT: u32 = 18;
+const CELL_MASK: u64 = (1 << (POSITION_SHIFT - CELL_SHIFT)) - 1;
+
+const WORDS_PER_LINE: usize = 8;
+const FREE: u64 = 0;
+/// Bytes of a cell before the payload.
+const CELL_HEADER: usize = 24;
+/// Cells beyond one a receive: so many senders may be in the middle of a message, or stopped there,
+/// while all receives are full.
+const SPARE_CELLS: usize = if cfg!(loom) { 2 } else { 32 };
+const WITH_IMM: u64 = 1 << 56;
+const WITH_FRONT: u64 = 1 << 57;
+/// Bytes of what a receive gets before the payload: a global routing header (IBTA vol. 1, 8.3).
+pub const FRONT: usize = 40;
+
+/// What a word says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Word(u64);
+
+impl Word {
+    fn new(position: u64, cell: Cell, state: u64) -> Self {
+        Word(position << POSITION_SHIFT | u64::from(cell.0) << CELL_SHIFT | state)
+    }
+
+    fn posted(position: u64) -> Self {
+        Self::new(position, Cell(0), POSTED)
+    }
+
+    fn position(self) -> u64 {
+        self.0 >> POSITION_SHIFT
+    }
+
+    /// The cell of the message that is at `position`.
+    fn full_at(self, position: u64) -> Option<Cell> {
+        let is_full = self.position() == position && self.0 & STATE == FULL;
+        is_full.then_some(Cell((self.0 >> CELL_SHIFT & CELL_MASK) as u32))
+    }
+}
+
+/// The ring: a view of shared memory, its owner's or a sender's.
+#[derive(Clone, Copy, Debug)]
+pub struct DatagramRing<'a> {
+    lines: *const Line,
+    slots: usize,
+    cell_lines: usize,
+    memory: PhantomData<&'a [Line]>,
+}
+
+// SAFETY: the ring is only atomics and payload, which is touched by its cell's holder alone; who
+// holds what is the protocol's matter.
+unsafe impl Send for DatagramRing<'_> {}
+// SAFETY: as above.
+unsafe impl Sync for DatagramRing<'_> {}
+
+impl<'a> DatagramRing<'a> {
+    /// Lines of a cell for `payload` bytes.
+    pub const fn lines_per_cell(payload: usize) -> usize {
+        (CELL_HEADER + payload + FRONT).div_ceil(64)
+    }
+
+    /// Lines of a whole ring of `slots` receives, whose cells have `cell_lines` lines.
+    pub const fn lines(slots: usize, cell_lines: usize) -> usize {
+        Self::first_cell(slots) + Self::cells_of(slots) * cell_lines
+    }
+
+    const fn first_cell(slots: usize) -> usize {
+        1 + slots.div_ceil(WORDS_PER_LINE)
+    }
+
+    const fn cells_of(slots: usize) -> usize {
+        slots + SPARE_CELLS
+    }
+
+    /// A ring of `slots` (a power of two) receives in `lines`.
+    ///
+    /// # Panics
+    /// If `slots` is no power of two, or there are fewer lines than it takes.
+    pub fn over(lines: &'a [Line], slots: usize, cell_lines: usize) -> Self {
+        assert!(slots.is_power_of_two() && lines.len() >= Self::lines(slots, cell_lines));
+        // SAFETY: a slice's memory is valid and stays so for 'a.
+        unsafe { Self::from_raw(lines.as_ptr(), slots, cell_lines) }
+    }
+
+    /// A ring of `slots` (a power of two) receives, whose cells have `cell_lines` lines each.
+    ///
+    /// # Safety
+    /// `lines` points to `lines(slots, cell_lines)` lines that stay mapped for `'a`.
+    pub unsafe fn from_raw(lines: *const Line, slots: usize, cell_lines: usize) -> Self {
+        DatagramRing {
+            lines,
+            slots,
+            cell_lines,
+            memory: PhantomData,
+        }
+    }
+
+    /// How many cells it has.
+    pub fn cells(&self) -> usize {
+        Self::cells_of(self.slots)
+    }
+
+    #[inline]
+    fn line(&self, index: usize) -> &'a Line {
+        debug_assert!(index < Self::lines(self.slots, self.cell_lines));
+        // SAFETY: callers pass an index within the ring, which `from_raw` promised to be there.
+        unsafe { &*self.lines.add(index) }
+    }
+
+    #[inline]
+    fn word(&self, position: u64) -> &'a AtomicU64 {
+        let slot = position as usize & (self.slots - 1);
+        &self.line(1 + slot / WORDS_PER_LINE).0[slot % WORDS_PER_LINE]
+    }
+
+    #[inline]
+    fn read(&self, position: u64) -> Word {
+        // Acquire: what a message holds, and the words before it, are as old at most.
+        Word(self.word(position).load(Ordering::Acquire))
+    }
+
+    #[inline]
+    fn cell(&self, cell: Cell) -> &'a Line {
+        // A cell's number comes out of shared memory.
+        let number = cell.number().min(self.cells() - 1);
+        self.line(Self::first_cell(self.slots) + number * self.cell_lines)
+    }
+
+    /// Where a cell's payload begins, aligned to 8.
+    #[inline]
+    pub fn payload(&self, cell: Cell) -> *mut u8 {
+        let first = std::ptr::from_ref(self.cell(cell)).cast::<u8>();
+        first.wrapping_add(CELL_HEADER).cast_mut()
+    }
+
+    /// Where a cell's front lies, [`FRONT`] bytes.
+    pub fn front(&self, cell: Cell) -> *mut u8 {
+        self.payload(cell).wrapping_add(self.room())
+    }
+
+    /// Most bytes of payload.
+    pub fn room(&self) -> usize {
+        self.cell_lines * 64 - CELL_HEADER - FRONT
+    }
+}
+
+/// What its owner does. One thread at a time posts, and one takes.
+impl DatagramRing<'_> {
+    /// Begins a life, whose receives have positions from the one returned on. The former life's
+    /// were taken or closed.
+    pub fn begin_life(&self) -> u64 {
+        let positions = (0..self.slots as u64).map(|slot| self.read(slot).position());
+        let last = positions.fold(self.first(), u64::max);
+        // The next one is where a sender of the former life may look: it stays without a receive.
+        let first = last + 2;
+        self.line(0).0[0].store(first, Ordering::Release);
+        first
+    }
+
+    /// Posts a receive.
+    #[inline]
+    pub fn post(&self, position: u64) {
+        let word = Word::posted(position);
+        self.word(position).store(word.0, Ordering::Release);
+    }
+
+    /// The cell of the message that the receive at `position` got, if it did. It belongs to the
+    /// owner until freed.
+    #[inline]
+    pub fn arrival(&self, position: u64) -> Option<Cell> {
+        self.read(position).full_at(position)
+    }
+
+    /// Closes the receive at `position`, unless it got a message: whose cell then is returned.
+    pub fn close(&self, position: u64) -> Option<Cell> {
+        let closed = Word::new(position, Cell(0), CLOSED);
+        let posted = Word::posted(position);
+        let order = (Ordering::AcqRel, Ordering::Acquire);
+        let found = (self.word(position)).compare_exchange(posted.0, closed.0, order.0, order.1);
+        found.err().and_then(|word| Word(word).full_at(position))
+    }
+
+    /// What the message in a cell is.
+    #[inline]
+    pub fn message(&self, cell: Cell) -> Message {
+        let line = self.cell(cell);
+        let word = line.0[1].load(Ordering::Relaxed);
+        let imm = line.0[2].load(Ordering::Relaxed) as u32;
+        Message {
+            length: (word as u32).min(self.room() as u32),
+            source: (word >> 32) as u32 & 0xff_ffff,
+            imm: (word & WITH_IMM != 0).then_some(imm),
+            front: match word & WITH_FRONT {
+                0 => Front::OfHost,
+                _ => Front::Given,
+            },
+        }
+    }
+
+    /// Who is to get the message in a cell.
+    pub fn addressee(&self, cell: Cell) -> Addressee {
+        let word = self.cell(cell).0[2].load(Ordering::Relaxed);
+        Addressee((word >> 32) as u32)
+    }
+
+    /// Takes back the cells of holders that are dead and cannot publish them any more. Nobody takes
+    /// messages meanwhile; those from position `taken` on wait.
+    pub fn reclaim(&self, taken: u64, is_dead: impl Fn(Holder) -> bool) {
+        let mut is_waiting = vec![false; self.cells()];
+        for slot in 0..self.slots as u64 {
+            let word = self.read(slot);
+            if let Some(cell) = word.full_at(word.position().max(taken)) {
+                is_waiting[cell.number().min(self.cells() - 1)] = true;
+            }
+        }
+        let numbers = (0..self.cells()).filter(|number| !is_waiting[*number]);
+        for cell in numbers.map(|number| Cell(number as u32)) {
+            let holder = self.cell(cell).0[0].load(Ordering::Acquire);
+            if holder != FREE && is_dead(Holder(holder)) {
+                self.free(cell);
+            }
+        }
+    }
+}
+
+/// What both do.
+impl DatagramRing<'_> {
+    /// Owner, after taking a message; sender, instead of publishing one.
+    #[inline]
+    pub fn free(&self, cell: Cell) {
+        // Release: who claims it next writes after what was read of it here.
+        self.cell(cell).0[0].store(FREE, Ordering::Release);
+    }
+}
+
+/// What senders do.
+impl DatagramRing<'_> {
+    /// First position of the present life.
+    pub fn first(&self) -> u64 {
+        self.line(0).0[0].load(Ordering::Acquire)
+    }
+
+    /// The oldest receive that is posted, from `position` on, before which none is; none where all
+    /// have got their message. `is_same_life` is asked before the search moves to a later lap.
+    #[inline]
+    pub fn posted_from(&self, mut position: u64, is_same_life: impl Fn() -> bool) -> Option<u64> {
+        loop {
+            let word = self.read(position);
+            let (there, state) = (word.position(), word.0 & STATE);
+            if there < position {
+                return None;
+            }
+            if there == position {
+                match state {
+                    POSTED => return Some(position),
+                    FULL => position += 1,
+                    _ => return None,
+                }
+                continue;
+            }
+            // A later lap: its owner took whatever was in this slot, and all before it.
+            if state == CLOSED || !is_same_life() {
+                return None;
+            }
+            position = if state == POSTED {
+                there + 1 - self.slots as u64
+            } else {
+                there + 1
+            };
+        }
+    }
+
+    /// Claims a free cell, near where messages of `position` lie; none where all are held.
+    #[inline]
+    pub fn claim(&self, position: u64, holder: Holder) -> Option<Cell> {
+        let count = self.cells();
+        let start = (position % count as u64) as usize;
+        (start..count).chain(0..start).find_map(|number| {
+            let cell = Cell(number as u32);
+            let word = &self.cell(cell).0[0];
+            let is_free = word.load(Ordering::Relaxed) == FREE;
+            let claim =
+                || word.compare_exchange(FREE, holder.0, Ordering::Acquire, Ordering::Relaxed);
+            (is_free && claim().is_ok()).then_some(cell)
+        })
+    }
+
+    /// Says what the message in the claimed cell is.
+    #[inline]
+    pub fn describe(&self, cell: Cell, message: Message, to: Addressee) {
+        let line = self.cell(cell);
+        let with_imm = if message.imm.is_some() { WITH_IMM } else { 0 };
+        let with_front = match message.front {
+            Front::OfHost => 0,
+            Front::Given => WITH_FRONT,
+        };
+        let flags = with_imm | with_front;
+        let word = u64::from(message.length) | u64::from(message.source) << 32 | flags;
+        let imm = u64::from(message.imm.unwrap_or(0));
+        line.0[2].store(imm | u64::from(to.0) << 32, Ordering::Relaxed);
+        line.0[1].store(word, Ordering::Relaxed);
+    }
+
+    /// Gives the message in the claimed cell to the receive at `position`. False where that has got
+    /// another, or was closed.
+    #[inline]
+    pub fn publish(&self, position: u64, cell: Cell) -> bool {
+        let (posted, full) = (Word::posted(position), Word::new(position, cell, FULL));
+        self.word(position)
+            .compare_exchange(posted.0, full.0, Ordering::Release, Ordering::Relaxed)
+            .is_ok()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests;
