@@ -8,127 +8,26 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use adverb_verbs::{
-    CompletionQueue, CqId, CreateError, Imm, NotifyOn, PollError, Qpn, WcFlags, WcOpcode, WcStatus,
+    CompletionQueue, CqId, CreateError, NotifyOn, PollError, Qpn, WcOpcode, WcStatus,
     WorkCompletion, WrId,
 };
 use spin::mutex::SpinMutex;
 
 use crate::channel::SoftChannel;
 use crate::datagram_ring::Holder;
-use crate::datagrams::Datagrams;
 use crate::layout::CqEntry;
 use crate::notify::Urgency;
 use crate::port::{Port, TableEntry, lock};
-use crate::ring::{Arrival, RecvRing};
+use crate::recv_queue::RecvQueue;
 use crate::send_ring::SendRing;
 use crate::srq::SrqInner;
 use crate::udp::Turn;
 
 /// Most entries of a completion queue.
 pub(crate) const MAX_CQE: u32 = 1 << 22;
-
-/// A receive queue as its owner sees it, shared by the queue pair (posts) and the completion
-/// queue (takes).
-#[derive(Debug)]
-pub(crate) struct RecvQueue {
-    /// Its requests; of a connected queue pair also what arrived.
-    pub(crate) ring: RecvRing<'static>,
-    /// UD: what arrived.
-    pub(crate) datagrams: Option<Datagrams>,
-    pub(crate) wr_ids: Box<[AtomicU64]>,
-    /// Receives taken in this life.
-    pub(crate) taken: AtomicU64,
-    pub(crate) qpn: Qpn,
-}
-
-impl RecvQueue {
-    fn wr_id(&self, position: u64) -> WrId {
-        WrId(
-            self.wr_ids[(position & (self.wr_ids.len() as u64 - 1)) as usize]
-                .load(Ordering::Relaxed),
-        )
-    }
-
-    /// Takes the completion at `position`, if it is there.
-    #[inline]
-    fn take(&self, position: u64) -> Option<WorkCompletion> {
-        let completion = match &self.datagrams {
-            None => self.completion(position, self.ring.arrival(position)?),
-            Some(datagrams) => self.named(position, datagrams.take(self.ring, position)?),
-        };
-        self.count_taken();
-        Some(completion)
-    }
-
-    /// Ends the receive at `position`, which nobody completes any more: what arrived stays a
-    /// success.
-    fn settle(&self, position: u64) -> WorkCompletion {
-        let arrived = match &self.datagrams {
-            None => {
-                let arrival = self.ring.arrival(position);
-                arrival.map(|arrival| self.completion(position, arrival))
-            }
-            Some(datagrams) => {
-                let completion = datagrams.close(self.ring, position);
-                completion.map(|completion| self.named(position, completion))
-            }
-        };
-        let flushed = Arrival {
-            status: WcStatus::WrFlushErr.code() as u8,
-            ..Arrival::default()
-        };
-        self.count_taken();
-        arrived.unwrap_or_else(|| self.completion(position, flushed))
-    }
-
-    /// The same completion with the names of its request and queue pair.
-    fn named(&self, position: u64, completion: WorkCompletion) -> WorkCompletion {
-        WorkCompletion {
-            wr_id: self.wr_id(position),
-            qp_num: self.qpn,
-            ..completion
-        }
-    }
-
-    fn count_taken(&self) {
-        self.taken
-            .store(self.taken.load(Ordering::Relaxed) + 1, Ordering::Release);
-    }
-
-    #[inline]
-    fn completion(&self, position: u64, arrival: Arrival) -> WorkCompletion {
-        received(self.wr_id(position), self.qpn, arrival)
-    }
-}
-
-/// The completion of a receive of a connection.
-#[inline]
-pub(crate) fn received(wr_id: WrId, qp_num: Qpn, arrival: Arrival) -> WorkCompletion {
-    WorkCompletion {
-        wr_id,
-        status: match arrival.status {
-            0 => WcStatus::Success,
-            code => WcStatus::from_code(code.into()),
-        },
-        opcode: if arrival.is_write {
-            WcOpcode::RecvRdmaWithImm
-        } else {
-            WcOpcode::Recv
-        },
-        byte_len: arrival.byte_len,
-        imm: arrival.imm.map(Imm),
-        qp_num,
-        src_qp: None,
-        flags: if arrival.imm.is_some() {
-            WcFlags::WITH_IMM
-        } else {
-            WcFlags::empty()
-        },
-    }
-}
 
 #[derive(Debug)]
 struct Receiver {

@@ -47,6 +47,7 @@ mod port;
 mod qp;
 #[doc(hidden)]
 pub mod quiesce;
+mod recv_queue;
 mod requester;
 pub mod ring;
 mod segment;

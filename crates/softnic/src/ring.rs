@@ -129,6 +129,11 @@ impl<'a> RecvRing<'a> {
         }
     }
 
+    /// How many slots it has.
+    pub fn slots(&self) -> usize {
+        self.mask as usize + 1
+    }
+
     /// Owner: empties all slots. A new queue pair's ring may be where another's was, whose
     /// positions were the same.
     pub fn clear(&self) {

@@ -35,7 +35,7 @@ impl QpInner {
         let from_peer = &self.entry().from_peer;
         from_peer.waiting.store(0, Ordering::Relaxed);
         from_peer.requester_generation.store(0, Ordering::Relaxed);
-        self.recv_queue.taken.store(0, Ordering::Relaxed);
+        self.recv_queue.begin_life();
         let first = match &self.recv_queue.datagrams {
             Some(datagrams) => datagrams.begin_life(),
             None => first_position(generation),
@@ -66,7 +66,7 @@ impl QpInner {
         }
         if let Some(datagrams) = &self.recv_queue.datagrams {
             let recv = self.recv.lock();
-            let taken = self.recv_queue.taken.load(Ordering::Acquire);
+            let taken = self.recv_queue.taken();
             datagrams
                 .mailbox
                 .discard(recv.first + taken..recv.first + recv.posted);

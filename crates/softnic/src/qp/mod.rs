@@ -18,10 +18,11 @@ use adverb_verbs::{
 use spin::mutex::SpinMutex;
 
 use crate::context::{Handle, MAX_RD_ATOM, SoftPd};
-use crate::cq::{CqInner, RecvQueue, SoftCq};
+use crate::cq::{CqInner, SoftCq};
 use crate::datagrams::{Datagrams, Mailbox};
 use crate::layout::{FIRST_QP, MAX_QP, QpEntry, qpn_of};
 use crate::port::{Port, TableEntry, lock};
+use crate::recv_queue::RecvQueue;
 use crate::requester::{Connection, Waiting, Ways};
 use crate::ring::{Line, RecvRing};
 use crate::send_ring::SendRing;
@@ -161,26 +162,20 @@ impl SoftQp {
         let port = &pd.handle.port;
         port.reserve_entry(TableEntry::Qp(index))
             .map_err(|e| port.no_room("make a queue pair", e))?;
-        let slots = init.caps.max_recv_wr.max(1).next_power_of_two();
-        let stride = RecvRing::lines_per_slot(init.caps.max_recv_sge as usize);
-        let datagrams = match init.qp_type {
-            QpType::Ud if srq.is_none() => {
-                let mailbox = Mailbox::new(port, pd.number, slots as usize)?;
+        let slots = receive_slots(&init.caps);
+        let datagrams = match (init.qp_type, &srq) {
+            (QpType::Ud, None) => {
+                let mailbox = Mailbox::new(port, pd.number, slots)?;
                 Some(Datagrams::new(index, mailbox))
+            }
+            (QpType::Ud, Some(srq)) => {
+                srq.open_mailbox()?;
+                None
             }
             _ => None,
         };
-        if let (QpType::Ud, Some(srq)) = (init.qp_type, &srq) {
-            srq.open_mailbox()?;
-        }
-        let ring_offset = datagrams.as_ref().map(|d| d.mailbox.offset());
-        let ring = port.take_ring(u64::from(slots) * stride as u64 * size_of::<Line>() as u64)?;
+        let (ring, lines) = lay_out_ring(port, &init.caps)?;
         let qpn = qpn_of(port.slot, index);
-        // SAFETY: the room was just taken from the port's own mapping, which `port` keeps for as
-        // long as the queue pair lives.
-        let view =
-            unsafe { RecvRing::from_raw(port.address(ring.start).cast(), slots as usize, stride) };
-        view.clear();
         let sent = Arc::new(SendRing::new(qpn, init.caps.max_send_wr));
         init.send_cq.inner.attach_sender(sent.clone());
         let inner = QpInner {
@@ -195,29 +190,14 @@ impl SoftQp {
             send_cq: init.send_cq.inner.clone(),
             recv_cq: init.recv_cq.inner.clone(),
             sent,
-            recv_queue: Arc::new(RecvQueue {
-                ring: view,
-                datagrams,
-                wr_ids: (0..slots).map(|_| AtomicU64::new(0)).collect(),
-                taken: AtomicU64::new(0),
-                qpn,
-            }),
+            recv_queue: Arc::new(RecvQueue::new(qpn, ring, datagrams)),
             srq,
-            ring,
+            ring: lines,
             control: Mutex::new(()),
             send: SpinMutex::default(),
             recv: SpinMutex::default(),
         };
-        let entry = inner.entry();
-        let (ring_offset, slots) = match &inner.srq {
-            Some(srq) => (srq.index.into(), 0),
-            None => (ring_offset.unwrap_or(inner.ring.start), slots),
-        };
-        entry.ring_offset.store(ring_offset, Ordering::Relaxed);
-        entry.ring_slots.store(slots, Ordering::Relaxed);
-        entry.ring_stride.store(stride as u32, Ordering::Relaxed);
-        entry.recv_cq.store(inner.recv_cq.index, Ordering::Relaxed);
-        entry.pd.store(pd.number, Ordering::Relaxed);
+        inner.announce_receives();
         inner.begin_life();
         let inner = Arc::new(inner);
         lock(&port.qps).insert(index, inner.clone());
@@ -226,6 +206,26 @@ impl SoftQp {
             _handle: pd.handle.clone(),
         })
     }
+}
+
+/// Slots of the ring of a queue pair's receives.
+fn receive_slots(caps: &QpCaps) -> usize {
+    caps.max_recv_wr.max(1).next_power_of_two() as usize
+}
+
+/// An empty ring for a queue pair's receives, and where it lies in the port file.
+fn lay_out_ring(
+    port: &Port,
+    caps: &QpCaps,
+) -> Result<(RecvRing<'static>, Range<u64>), CreateError> {
+    let slots = receive_slots(caps);
+    let stride = RecvRing::lines_per_slot(caps.max_recv_sge as usize);
+    let place = port.take_ring((slots * stride * size_of::<Line>()) as u64)?;
+    // SAFETY: the room was just taken from the port's own mapping, which the queue pair keeps for as long
+    // as it lives.
+    let ring = unsafe { RecvRing::from_raw(port.address(place.start).cast(), slots, stride) };
+    ring.clear();
+    Ok((ring, place))
 }
 
 impl Drop for SoftQp {
@@ -250,6 +250,22 @@ impl Drop for SoftQp {
 impl QpInner {
     fn entry(&self) -> &QpEntry {
         self.port.qp_entry(self.index)
+    }
+
+    /// Writes to the table where requesters find the receives.
+    fn announce_receives(&self) {
+        let (offset, slots) = match (&self.srq, &self.recv_queue.datagrams) {
+            (Some(srq), _) => (srq.index.into(), 0),
+            (None, Some(datagrams)) => (datagrams.mailbox.offset(), receive_slots(&self.caps)),
+            (None, None) => (self.ring.start, receive_slots(&self.caps)),
+        };
+        let stride = RecvRing::lines_per_slot(self.caps.max_recv_sge as usize);
+        let entry = self.entry();
+        entry.ring_offset.store(offset, Ordering::Relaxed);
+        entry.ring_slots.store(slots as u32, Ordering::Relaxed);
+        entry.ring_stride.store(stride as u32, Ordering::Relaxed);
+        entry.recv_cq.store(self.recv_cq.index, Ordering::Relaxed);
+        entry.pd.store(self.pd, Ordering::Relaxed);
     }
 
     fn state(&self) -> QpState {

@@ -11,7 +11,6 @@ use adverb_verbs::{
 
 use super::{Path, QpInner, RecvProducer, SendQueue};
 use crate::requester::{Attempt, Waiting};
-use crate::ring::Piece;
 use crate::send_ring::Sent;
 
 impl QpInner {
@@ -240,8 +239,7 @@ impl QpInner {
         recv: &mut RecvProducer,
         request: &RecvRequest<'_>,
     ) -> Result<(), PostErrorCause> {
-        let taken = self.recv_queue.taken.load(Ordering::Acquire);
-        if recv.posted - taken >= self.caps.max_recv_wr.into() {
+        if recv.posted - self.recv_queue.taken() >= self.caps.max_recv_wr.into() {
             return Err(PostErrorCause::QueueFull {
                 queue: "receive",
                 depth: self.caps.max_recv_wr,
@@ -265,20 +263,7 @@ impl QpInner {
                 needed: QpState::Init,
             });
         }
-        let slot = (position & (self.recv_queue.wr_ids.len() as u64 - 1)) as usize;
-        self.recv_queue.wr_ids[slot].store(request.wr_id.0, Ordering::Relaxed);
-        let pieces = request.sges.iter();
-        self.recv_queue.ring.post(
-            position,
-            pieces.map(|sge| Piece {
-                addr: sge.addr(),
-                length: sge.length(),
-                lkey: sge.lkey().0,
-            }),
-        );
-        if let Some(datagrams) = &self.recv_queue.datagrams {
-            datagrams.post(position);
-        }
+        self.recv_queue.post(position, request);
         recv.posted += 1;
         Ok(())
     }

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 
 use adverb_verbs::{Qpn, WorkCompletion, WrId};
 
-use crate::cq::received;
 use crate::datagram_ring::Addressee;
+use crate::recv_queue::received;
 use crate::ring::Arrival;
 use crate::shared_ring::Ticket;
 

@@ -49,6 +49,13 @@ pub(super) const MOST_SEGMENTS: usize = 64;
 /// Datagrams that one call sends one by one: more would hardly make them cheaper.
 const MOST_SINGLE: usize = 16;
 
+/// Of which packets the kernel computes the UDP checksum.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Checksums {
+    All,
+    None,
+}
+
 /// What a lane has besides.
 #[derive(Debug)]
 struct Lane {
@@ -186,7 +193,7 @@ impl RoceSocket {
     pub(super) fn send(&self, to: SocketAddr, contents: &[u8], segment: usize) -> io::Result<()> {
         let is_one = contents.len() <= segment;
         if !is_one {
-            self.leave_unchecked(false)?;
+            self.compute(Checksums::All)?;
         }
         if !self.cuts_well(contents.len(), segment) {
             self.cut_into(segment)?;
@@ -257,7 +264,10 @@ impl RoceSocket {
         if self.cuts() {
             self.cut_into(0)?;
         }
-        self.leave_unchecked(to.is_ipv4())?;
+        self.compute(match to {
+            SocketAddr::V4(_) => Checksums::None,
+            SocketAddr::V6(_) => Checksums::All,
+        })?;
         if contents.len() <= segment {
             // The shorter way into the kernel.
             return self.send_as_set(to, contents).map(|()| 1);
@@ -290,8 +300,9 @@ impl RoceSocket {
         Ok(sent)
     }
 
-    /// From now on the kernel computes no checksums, or does again. Over IPv4, where they are optional.
-    fn leave_unchecked(&self, unchecked: bool) -> io::Result<()> {
+    /// From now on the kernel computes these checksums. Over IPv4, where they are optional.
+    fn compute(&self, checksums: Checksums) -> io::Result<()> {
+        let unchecked = checksums == Checksums::None;
         if self.is_unchecked.load(Ordering::Relaxed) == unchecked {
             return Ok(());
         }

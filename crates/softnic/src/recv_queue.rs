@@ -1,0 +1,148 @@
+//! The receive queue of a queue pair, as its owner sees it: what is posted, and what has arrived.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use adverb_verbs::{Imm, Qpn, RecvRequest, WcFlags, WcOpcode, WcStatus, WorkCompletion, WrId};
+
+use crate::datagrams::Datagrams;
+use crate::ring::{Arrival, Piece, RecvRing};
+
+/// A receive queue as its owner sees it, shared by the queue pair (posts) and the completion
+/// queue (takes).
+#[derive(Debug)]
+pub(crate) struct RecvQueue {
+    /// Its requests; of a connected queue pair also what arrived.
+    pub(crate) ring: RecvRing<'static>,
+    /// UD: what arrived.
+    pub(crate) datagrams: Option<Datagrams>,
+    wr_ids: Box<[AtomicU64]>,
+    /// Receives taken in this life.
+    taken: AtomicU64,
+    pub(crate) qpn: Qpn,
+}
+
+impl RecvQueue {
+    /// An empty one, over as many slots as `ring` has.
+    pub(crate) fn new(qpn: Qpn, ring: RecvRing<'static>, datagrams: Option<Datagrams>) -> Self {
+        RecvQueue {
+            wr_ids: (0..ring.slots()).map(|_| AtomicU64::new(0)).collect(),
+            ring,
+            datagrams,
+            taken: AtomicU64::new(0),
+            qpn,
+        }
+    }
+
+    /// Nothing is taken of the life that begins.
+    pub(crate) fn begin_life(&self) {
+        self.taken.store(0, Ordering::Relaxed);
+    }
+
+    /// Receives taken in this life.
+    #[inline]
+    pub(crate) fn taken(&self) -> u64 {
+        self.taken.load(Ordering::Acquire)
+    }
+
+    /// Posts a request at `position`, where there is room for it.
+    #[inline]
+    pub(crate) fn post(&self, position: u64, request: &RecvRequest<'_>) {
+        self.wr_ids[self.slot(position)].store(request.wr_id.0, Ordering::Relaxed);
+        let pieces = request.sges.iter().map(|sge| Piece {
+            addr: sge.addr(),
+            length: sge.length(),
+            lkey: sge.lkey().0,
+        });
+        self.ring.post(position, pieces);
+        if let Some(datagrams) = &self.datagrams {
+            datagrams.post(position);
+        }
+    }
+
+    #[inline]
+    fn slot(&self, position: u64) -> usize {
+        (position & (self.wr_ids.len() as u64 - 1)) as usize
+    }
+
+    fn wr_id(&self, position: u64) -> WrId {
+        WrId(self.wr_ids[self.slot(position)].load(Ordering::Relaxed))
+    }
+
+    /// Takes the completion at `position`, if it is there.
+    #[inline]
+    pub(crate) fn take(&self, position: u64) -> Option<WorkCompletion> {
+        let completion = match &self.datagrams {
+            None => self.completion(position, self.ring.arrival(position)?),
+            Some(datagrams) => self.named(position, datagrams.take(self.ring, position)?),
+        };
+        self.count_taken();
+        Some(completion)
+    }
+
+    /// Ends the receive at `position`, which nobody completes any more: what arrived stays a
+    /// success.
+    pub(crate) fn settle(&self, position: u64) -> WorkCompletion {
+        let arrived = match &self.datagrams {
+            None => {
+                let arrival = self.ring.arrival(position);
+                arrival.map(|arrival| self.completion(position, arrival))
+            }
+            Some(datagrams) => {
+                let completion = datagrams.close(self.ring, position);
+                completion.map(|completion| self.named(position, completion))
+            }
+        };
+        let flushed = Arrival {
+            status: WcStatus::WrFlushErr.code() as u8,
+            ..Arrival::default()
+        };
+        self.count_taken();
+        arrived.unwrap_or_else(|| self.completion(position, flushed))
+    }
+
+    /// The same completion with the names of its request and queue pair.
+    fn named(&self, position: u64, completion: WorkCompletion) -> WorkCompletion {
+        WorkCompletion {
+            wr_id: self.wr_id(position),
+            qp_num: self.qpn,
+            ..completion
+        }
+    }
+
+    /// One more is taken.
+    pub(crate) fn count_taken(&self) {
+        self.taken
+            .store(self.taken.load(Ordering::Relaxed) + 1, Ordering::Release);
+    }
+
+    #[inline]
+    fn completion(&self, position: u64, arrival: Arrival) -> WorkCompletion {
+        received(self.wr_id(position), self.qpn, arrival)
+    }
+}
+
+/// The completion of a receive of a connection.
+#[inline]
+pub(crate) fn received(wr_id: WrId, qp_num: Qpn, arrival: Arrival) -> WorkCompletion {
+    WorkCompletion {
+        wr_id,
+        status: match arrival.status {
+            0 => WcStatus::Success,
+            code => WcStatus::from_code(code.into()),
+        },
+        opcode: if arrival.is_write {
+            WcOpcode::RecvRdmaWithImm
+        } else {
+            WcOpcode::Recv
+        },
+        byte_len: arrival.byte_len,
+        imm: arrival.imm.map(Imm),
+        qp_num,
+        src_qp: None,
+        flags: if arrival.imm.is_some() {
+            WcFlags::WITH_IMM
+        } else {
+            WcFlags::empty()
+        },
+    }
+}
