@@ -38,6 +38,15 @@ struct Posted {
     wr_id: WrId,
 }
 
+/// How far the transport was given a queue pair's own receive requests.
+#[derive(Clone, Copy, Debug)]
+struct Ahead {
+    /// Position of the next to give.
+    fed: u64,
+    /// Position of the next to complete.
+    completed: u64,
+}
+
 /// Where a queue pair's packets go, and what it expects.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Peer {
@@ -104,10 +113,8 @@ pub(super) struct Link {
     pub(super) way: Way,
     /// Requests that are not known to have ended, oldest first.
     posted: VecDeque<Posted>,
-    /// Position of the next receive request to give to the transport.
-    fed: u64,
-    /// Position of the next receive request to complete.
-    completed: u64,
+    /// Where its receives are its own.
+    ahead: Option<Ahead>,
     /// It is in the driver's list of those that may have something to send.
     pub(super) is_listed: bool,
     pub(super) answering: Answering,
@@ -121,18 +128,24 @@ impl Link {
             max_work: qp.send_depth(),
             window,
         };
-        let receives = match qp.shared_receives() {
-            None => ReceiveQueue::new(RECEIVES_AHEAD as usize),
-            Some(shared) => ReceiveQueue::shared(shared),
+        let (receives, ahead) = match qp.shared_receives() {
+            None => {
+                let first = qp.first_receive();
+                let ahead = Ahead {
+                    fed: first,
+                    completed: first,
+                };
+                let queue = ReceiveQueue::new(RECEIVES_AHEAD as usize);
+                (queue, Some(ahead))
+            }
+            Some(shared) => (ReceiveQueue::shared(shared), None),
         };
-        let first = qp.first_receive();
         Link {
             qp: qp.clone(),
             machine: Machine::new(&own, peer, receives),
             way,
             posted: VecDeque::new(),
-            fed: first,
-            completed: first,
+            ahead,
             is_listed: false,
             answering: Answering::default(),
         }
@@ -173,21 +186,24 @@ impl Link {
     /// Gives the transport the receive requests that messages may take next.
     #[inline]
     pub(super) fn feed(&mut self) {
+        let Some(ahead) = &mut self.ahead else {
+            return;
+        };
         let ring = self.qp.receive_ring();
-        while self.fed - self.completed < RECEIVES_AHEAD && ring.is_posted(self.fed) {
-            let pieces = ring.pieces(self.fed).map(|piece| LocalPiece {
+        while ahead.fed - ahead.completed < RECEIVES_AHEAD && ring.is_posted(ahead.fed) {
+            let pieces = ring.pieces(ahead.fed).map(|piece| LocalPiece {
                 addr: piece.addr,
                 length: piece.length,
                 lkey: Lkey(piece.lkey),
             });
             let receive = ReceiveWork {
-                wr_id: WrId(self.fed),
+                wr_id: WrId(ahead.fed),
                 pieces: pieces.collect(),
             };
             if self.machine.post_receive(receive).is_err() {
                 return;
             }
-            self.fed += 1;
+            ahead.fed += 1;
         }
     }
 
@@ -254,7 +270,9 @@ impl Link {
             is_write: work.opcode == WcOpcode::RecvRdmaWithImm,
         };
         let position = work.wr_id.0;
-        self.completed = position + 1;
+        if let Some(ahead) = &mut self.ahead {
+            ahead.completed = position + 1;
+        }
         let urgency = match completion.solicited {
             Solicited::Yes => Urgency::Solicited,
             Solicited::No => Urgency::Usual,
