@@ -117,13 +117,7 @@ impl Port {
         let mapping = Mapping::new(&file, layout::LENGTH as u64, Population::Lazy)?;
         let wake = Wake::create(dir, slot)?;
         let epoch = random_u64()?;
-        let header: &Header = mapping.at(0);
-        header.epoch.store(epoch, Ordering::Relaxed);
-        header.pid.store(std::process::id(), Ordering::Relaxed);
-        header
-            .pid_namespace
-            .store(pid_namespace(), Ordering::Relaxed);
-        header.magic.store(layout::MAGIC, Ordering::Release);
+        announce(mapping.at(0), epoch);
         // SAFETY: both live in the port, and the tables are lent only by borrowing it.
         let tables = unsafe { Tables::of(&mapping) };
         // Packets to an earlier process of this address may still be under way: hardly any of them
@@ -438,6 +432,16 @@ pub(crate) enum TableEntry {
     Cq(u32),
     Mr(u32),
     Srq(u32),
+}
+
+/// Says who owns a port, last of all that it is one.
+fn announce(header: &Header, epoch: u64) {
+    header.epoch.store(epoch, Ordering::Relaxed);
+    header.pid.store(std::process::id(), Ordering::Relaxed);
+    header
+        .pid_namespace
+        .store(pid_namespace(), Ordering::Relaxed);
+    header.magic.store(layout::MAGIC, Ordering::Release);
 }
 
 fn qp_offset(index: u32) -> usize {

@@ -162,18 +162,7 @@ impl SoftQp {
         let port = &pd.handle.port;
         port.reserve_entry(TableEntry::Qp(index))
             .map_err(|e| port.no_room("make a queue pair", e))?;
-        let slots = receive_slots(&init.caps);
-        let datagrams = match (init.qp_type, &srq) {
-            (QpType::Ud, None) => {
-                let mailbox = Mailbox::new(port, pd.number, slots)?;
-                Some(Datagrams::new(index, mailbox))
-            }
-            (QpType::Ud, Some(srq)) => {
-                srq.open_mailbox()?;
-                None
-            }
-            _ => None,
-        };
+        let datagrams = take_datagrams(pd, init, srq.as_deref(), index)?;
         let (ring, lines) = lay_out_ring(port, &init.caps)?;
         let qpn = qpn_of(port.slot, index);
         let sent = Arc::new(SendRing::new(qpn, init.caps.max_send_wr));
@@ -211,6 +200,27 @@ impl SoftQp {
 /// Slots of the ring of a queue pair's receives.
 fn receive_slots(caps: &QpCaps) -> usize {
     caps.max_recv_wr.max(1).next_power_of_two() as usize
+}
+
+/// Where a UD queue pair's messages arrive, unless that is its shared receive queue.
+fn take_datagrams(
+    pd: &SoftPd,
+    init: &QpInit<'_, SoftCq>,
+    srq: Option<&SrqInner>,
+    index: u32,
+) -> Result<Option<Datagrams>, CreateError> {
+    match (init.qp_type, srq) {
+        (QpType::Ud, None) => {
+            let slots = receive_slots(&init.caps);
+            let mailbox = Mailbox::new(&pd.handle.port, pd.number, slots)?;
+            Ok(Some(Datagrams::new(index, mailbox)))
+        }
+        (QpType::Ud, Some(srq)) => {
+            srq.open_mailbox()?;
+            Ok(None)
+        }
+        _ => Ok(None),
+    }
 }
 
 /// An empty ring for a queue pair's receives, and where it lies in the port file.
