@@ -444,7 +444,8 @@ fn what_is_posted_to_a_queue_pair_in_error_ends_flushed() {
     let mut lab = quiet();
     post_receive(&mut lab, 1, 8);
     post(&mut lab, 1, Work::Send, piece(0, 8));
-    (lab.a.qp.enter_error(), lab.b.qp.enter_error());
+    lab.a.qp.enter_error();
+    lab.b.qp.enter_error();
     post_receive(&mut lab, 2, 8);
     post(&mut lab, 2, Work::Send, piece(0, 8));
     lab.run();
