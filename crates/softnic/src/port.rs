@@ -131,7 +131,7 @@ impl Port {
             slot,
             epoch,
             gid: bound.as_ref().map_or(LOCALHOST, Bound::gid),
-            udp: bound.map(|bound| Udp::new(bound, slot)),
+            udp: bound.map(Udp::new),
             file,
             mapping,
             tables,

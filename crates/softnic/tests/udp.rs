@@ -16,12 +16,12 @@ use adverb_units::Bytes;
 use adverb_verbs::{
     AckTimeout, AddressVector, Comparison, CompletionQueue, Context, CreateError, Device, GidType,
     Imm, LinkLayer, MemoryRegion, OpenError, Operation, PathMtu, PortNum, Psn, QpAttr, QpCaps,
-    QpState, QpType, Qpn, QueuePair, RecvRequest, RemoteAddress, RetryCount, Rkey, SendFlags,
-    SendRequest, WcStatus, WrId,
+    QpState, QpType, Qpn, QueuePair, RecvRequest, RemoteAddress, RetryCount, Rkey, RnrTimer,
+    SendFlags, SendRequest, WcStatus, WrId,
 };
 use adverb_wire::frame::{Addresses, Flow};
 use adverb_wire::ipv4::Unseen;
-use adverb_wire::{Bth, Extension, Opcode, PacketHeaders, Reth, icrc};
+use adverb_wire::{Bth, Extension, Opcode, PacketHeaders, Reth, bth, icrc};
 use common::network::connect_error;
 use common::{Address, End, Random, all_access, isolated, this_test, wait_until};
 
@@ -465,6 +465,12 @@ fn strangers_reach_nothing_and_are_counted() {
     let mut damaged = right.clone();
     damaged[30] ^= 4;
     let nobody = Qpn::new(qpn.get() + 77).unwrap();
+    // The same index in another process's slot.
+    let elsewhere = Qpn::new(qpn.get() ^ (1 << 20)).unwrap();
+    let mut of_others = right[..right.len() - icrc::LEN].to_vec();
+    of_others[2..4].copy_from_slice(&0x8001_u16.to_be_bytes());
+    let crc = icrc::compute(&flow, Unseen::default(), &of_others);
+    of_others.extend(crc.to_bytes());
     let mut truncated = right[..10].to_vec();
     let crc = icrc::compute(&flow, Unseen::default(), &truncated);
     truncated.extend(crc.to_bytes());
@@ -475,6 +481,11 @@ fn strangers_reach_nothing_and_are_counted() {
             "drop_unknown_queue_pair",
             forged(&flow, nobody, expected, at),
         ),
+        (
+            "drop_unknown_queue_pair",
+            forged(&flow, elsewhere, expected, at),
+        ),
+        ("drop_partition", of_others),
         ("drop_malformed", truncated),
     ];
     for (_, packet) in &packets {
@@ -486,9 +497,11 @@ fn strangers_reach_nothing_and_are_counted() {
         stranger.send_to(&junk, (ip(9, 2), port)).unwrap();
     }
     let counts = || b.context.counters();
+    let of = |name: &str| packets.iter().filter(|(why, _)| *why == name).count() as u64;
     let all_counted = || {
         assert!(b.poll().is_empty());
-        packets.iter().all(|(name, _)| counts()[*name] > 0) && counts()["drop_icrc_err"] > 190
+        packets.iter().all(|(name, _)| counts()[*name] >= of(name))
+            && counts()["drop_icrc_err"] > 190
     };
     assert!(
         wait_until(Duration::from_secs(5), all_counted),
@@ -499,6 +512,54 @@ fn strangers_reach_nothing_and_are_counted() {
     pair.a.mr.write(OWN, &[5; 8]).unwrap();
     pair.carry_out(Operation::RdmaWrite(at), 8);
     assert_eq!(read(b, 0, 8), [5; 8]);
+}
+
+#[test]
+fn what_a_queue_pair_has_counted_outlives_it() {
+    let pair = Pair::new(19, USUAL);
+    let at = pair.b.mr.remote(0);
+    pair.carry_out(Operation::RdmaWrite(at), 8);
+    let Pair { a, b, qp_a, qp_b } = pair;
+    let counted = [&a, &b].map(|end| end.context.counters());
+    assert!(counted[0]["sent_pkts"] > 0 && counted[1]["rcvd_pkts"] > 0);
+    drop((qp_a, qp_b));
+    for (end, before) in [&a, &b].into_iter().zip(&counted) {
+        let after = end.context.counters();
+        for (name, count) in before {
+            assert!(after[name] >= *count, "{name}: {before:?} {after:?}");
+        }
+    }
+}
+
+/// A responder says it with each refusal (IBTA vol. 1, 9.7.5.2.8).
+#[test]
+fn a_changed_rnr_timer_is_what_the_peer_is_told() {
+    let pair = Pair::new(20, USUAL);
+    let (told, hears) = std::sync::mpsc::channel();
+    pair.a.context.mangle(move |packet| {
+        let syndrome = packet[bth::LEN];
+        if packet[0] == Opcode::RcAck.code() && syndrome >> 5 == 1 {
+            // It goes on being told when the test has ended.
+            let _ = told.send(RnrTimer::new(syndrome & 0x1f));
+        }
+        Fate::Pass
+    });
+    let changed = RnrTimer::new(9);
+    let mut attr = QpAttr::default();
+    attr.min_rnr_timer = changed;
+    pair.qp_b.modify(&attr).unwrap();
+    pair.post(1, Operation::Send, 8);
+    let refused = || {
+        assert!(pair.a.poll().is_empty() && pair.b.poll().is_empty());
+        hears.try_recv().ok()
+    };
+    let mut timer = None;
+    let is_told = || {
+        timer = refused();
+        timer.is_some()
+    };
+    assert!(wait_until(Duration::from_secs(5), is_told));
+    assert_eq!(timer, Some(changed));
 }
 
 /// The same packet with another opcode in its place.

@@ -110,7 +110,7 @@ fn watch(groups: &OwnedFd, socket: &RoceSocket) -> io::Result<()> {
 }
 
 impl Udp {
-    pub(crate) fn new(bound: Bound, slot: u32) -> Self {
+    pub(crate) fn new(bound: Bound) -> Self {
         let Bound {
             own,
             mtu,
@@ -122,7 +122,7 @@ impl Udp {
         let each = 2 * (mtu.bytes().as_usize() + PACKET_OVERHEAD);
         let window = (socket.receive_buffer() / each).clamp(16, 256) as u32;
         let socket = Arc::new(socket);
-        let mut driver = Driver::new((&socket, mtu), slot, window);
+        let mut driver = Driver::new((&socket, mtu), window);
         if let Wiring::All(impairment) = wiring {
             driver.impair(impairment);
         }

@@ -51,7 +51,6 @@ pub(crate) enum Turn {
 /// The socket's queue pairs and buffers.
 #[derive(Debug)]
 pub(super) struct Driver {
-    slot: u32,
     began: Instant,
     /// By index of the queue pair.
     links: Vec<Option<Box<Link>>>,
@@ -84,10 +83,9 @@ pub(super) struct Driver {
 }
 
 impl Driver {
-    pub(super) fn new((socket, mtu): (&Arc<RoceSocket>, PathMtu), slot: u32, window: u32) -> Self {
+    pub(super) fn new((socket, mtu): (&Arc<RoceSocket>, PathMtu), window: u32) -> Self {
         let own = socket.at();
         Driver {
-            slot,
             began: Instant::now(),
             links: Vec::new(),
             listed: Vec::new(),

@@ -8,7 +8,7 @@ use adverb_wire::frame::Flow;
 use adverb_wire::{Bth, DEFAULT_PKEY, Packet, UnknownOpcode, WireError, icrc};
 
 use super::Driver;
-use crate::layout::{qp_index, slot_of};
+use crate::layout::qp_index;
 use crate::port::Port;
 use crate::udp::answering::By;
 use crate::udp::drops::Drop;
@@ -161,8 +161,9 @@ impl Driver {
     /// The connected queue pair that a datagram is for, if it is for one.
     #[inline]
     fn connected(&mut self, qpn: Qpn, datagram: &Datagram<'_>) -> Result<Option<&mut Link>, Drop> {
-        let is_here = slot_of(qpn) == self.slot && !datagram.to.ip().is_multicast();
-        match self.link(qp_index(qpn)).filter(|_| is_here) {
+        let is_for_one = !datagram.to.ip().is_multicast();
+        let link = self.link(qp_index(qpn));
+        match link.filter(|link| is_for_one && link.qp.qpn() == qpn) {
             Some(link) if link.peer_ip() != datagram.from.ip() => Err(Drop::WrongSource),
             link => Ok(link),
         }
