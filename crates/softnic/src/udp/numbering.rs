@@ -193,40 +193,30 @@ fn filter(socket: &UdpSocket, program: &mut [libc::sock_filter]) -> io::Result<(
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use super::*;
+    use std::sync::Arc;
 
-    fn lane(own: IpAddr, to: SocketAddr) -> UdpSocket {
-        let socket = UdpSocket::bind((own, 0)).unwrap();
-        socket.connect(to).unwrap();
-        let dont_fragment = libc::IP_PMTUDISC_PROBE;
-        // SAFETY: the option's value is an int.
-        let done = unsafe {
-            libc::setsockopt(
-                socket.as_raw_fd(),
-                libc::IPPROTO_IP,
-                libc::IP_MTU_DISCOVER,
-                (&raw const dont_fragment).cast(),
-                size_of_val(&dont_fragment) as libc::socklen_t,
-            )
-        };
-        assert_eq!(done, 0);
-        socket
-    }
+    use super::super::socket::RoceSocket;
+    use super::*;
 
     /// Once others could fill the probe's buffer, and nothing was learned for as long as they sent.
     #[test]
     fn a_flood_of_others_does_not_keep_numbers_from_being_learned() {
         let own = IpAddr::from([127, 0, 0, 1]);
-        let (probe, stranger) = (Probe::new(own).unwrap(), UdpSocket::bind((own, 0)).unwrap());
-        let peer = UdpSocket::bind((own, 0)).unwrap();
-        let lane = lane(own, peer.local_addr().unwrap());
-        for _ in 0..2 {
+        let probe = Arc::new(Probe::new(own).unwrap());
+        let [stranger, peer] = [(); 2].map(|()| UdpSocket::bind((own, 0)).unwrap());
+        let flood = || {
             for _ in 0..5000 {
                 stranger.send_to(&[0; PROBE], probe.at).unwrap();
             }
-            let first = Numbering::learn(&lane, &probe).expect("the probe heard the lane");
-            let again = Numbering::learn(&lane, &probe).expect("the probe heard the lane");
-            assert_eq!(again.next(), first.next().wrapping_add(3));
+        };
+        flood();
+        let lane = RoceSocket::lane(own, peer.local_addr().unwrap(), &probe);
+        let lane = lane.expect("the probe heard the lane");
+        for _ in 0..3 {
+            let before = lane.numbering.next();
+            flood();
+            lane.count_anew().expect("the probe heard the lane");
+            assert_eq!(lane.numbering.next(), before.wrapping_add(3));
         }
     }
 }

@@ -234,7 +234,7 @@ impl RoceSocket {
         Ok(())
     }
 
-    /// Has the peer of its probe be another, so that it learns nothing more.
+    /// Has its probe hear nothing more, so that it learns nothing more.
     #[cfg(all(test, not(loom)))]
     pub(super) fn lose_count(&self) {
         let lane = self.lane.as_ref().expect("it is a lane");
