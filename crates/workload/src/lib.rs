@@ -1,0 +1,9 @@
+//! Programs over the verbs seam.
+//!
+//! A [`Program`] is a set of typed parameters, a list of [`Role`]s, and what each role does over its
+//! [`Station`](adverb_verbs::Station). A launcher starts the roles as threads, as processes, on several
+//! hosts or as coroutines in virtual time; the program cannot tell which.
+
+mod program;
+
+pub use program::{Cause, Program, Role, RoleError, RoleLoad};

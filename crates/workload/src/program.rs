@@ -1,0 +1,76 @@
+//! The interface between a program and whatever starts its roles.
+
+use adverb_verbs::{RoleId, Station};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+/// A program: parameters, roles, and what each role does.
+///
+/// The parameters are serialized to reach the processes and hosts that run the roles.
+pub trait Program:
+    Clone + Send + Sync + Serialize + DeserializeOwned + PartialEq + 'static
+{
+    /// What a role returns at its end.
+    type Report: Serialize + DeserializeOwned + Send + 'static;
+
+    /// The roles, in the order of their [`RoleId`]s.
+    fn roles(&self) -> Vec<Role>;
+
+    /// Runs one role to its end; all roles run at the same time.
+    ///
+    /// # Errors
+    /// The parameters are refused, the device fails, or another role has failed.
+    fn run<S: Station>(&self, station: &S, role: RoleId) -> Result<Self::Report, RoleError>;
+
+    /// Number of hosts that the roles ask for.
+    fn hosts(&self) -> u32 {
+        let hosts = self.roles().into_iter().map(|role| role.host + 1);
+        hosts.max().unwrap_or(1)
+    }
+}
+
+/// A role of a program.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Role {
+    /// Name in records and messages, such as `active` or `client 3`.
+    pub name: String,
+    /// The host that it asks for, from 0. A launcher with fewer hosts takes this number modulo theirs.
+    pub host: u32,
+    /// Roles of one host with the same number share memory: a launcher that starts processes starts them
+    /// as threads of one process.
+    pub process: u32,
+    /// Whether the role is busy while the program runs; an idle one needs no core of its own.
+    pub load: RoleLoad,
+}
+
+/// How much a role needs of a core.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RoleLoad {
+    /// Posts, polls or computes.
+    Busy,
+    /// Owns memory and queue pairs, and sleeps.
+    Idle,
+}
+
+/// Why a role failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
+#[error("{reason}")]
+pub struct RoleError {
+    /// Which role, when and why, in one line.
+    pub reason: String,
+    /// Where the failure began.
+    pub cause: Cause,
+}
+
+/// Where a failure began. Of several failed roles the one with the least cause is reported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Cause {
+    /// The parameters were refused: a usage error.
+    Refused,
+    /// In this role.
+    Own,
+    /// In another role, which failed first or is gone.
+    Peer,
+}
