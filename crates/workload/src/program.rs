@@ -13,6 +13,10 @@ pub trait Program:
     /// What a role returns at its end.
     type Report: Serialize + DeserializeOwned + Send + 'static;
 
+    /// State that the roles of one process share, such as the counter of a sequencer. Whatever starts
+    /// the roles makes one default value per [process](Role::process) and run.
+    type Shared: Default + Send + Sync + 'static;
+
     /// The roles, in the order of their [`RoleId`]s.
     fn roles(&self) -> Vec<Role>;
 
@@ -20,7 +24,12 @@ pub trait Program:
     ///
     /// # Errors
     /// The parameters are refused, the device fails, or another role has failed.
-    fn run<S: Station>(&self, station: &S, role: RoleId) -> Result<Self::Report, RoleError>;
+    fn run<S: Station>(
+        &self,
+        station: &S,
+        role: RoleId,
+        shared: &Self::Shared,
+    ) -> Result<Self::Report, RoleError>;
 
     /// Number of hosts that the roles ask for.
     fn hosts(&self) -> u32 {
