@@ -49,11 +49,6 @@ const EXTRAS: [&str; 15] = [
     "ib_write_bw",
     "ib_write_lat",
 ];
-/// What busybox is called in a guest.
-const APPLETS: [&str; 24] = [
-    "cat", "chmod", "cp", "dd", "df", "dmesg", "echo", "env", "find", "free", "grep", "head",
-    "kill", "ls", "mkdir", "mv", "ping", "ps", "rm", "sh", "sleep", "tail", "top", "true",
-];
 const NET_PREFIX: u32 = 24;
 /// The network namespace of [`LabSpec::looped`]'s second card: `ip netns exec peer …`.
 pub const PEER_NAMESPACE: &str = "peer";
@@ -252,13 +247,7 @@ impl LabSpec {
             image.host_path(Path::new("/etc/ld.so.cache"))?;
         }
         if let Some(busybox) = find_program("busybox") {
-            for applet in APPLETS {
-                image.symlink(
-                    &format!("/usr/local/bin/{applet}"),
-                    &busybox.to_string_lossy(),
-                );
-            }
-            image.symlink("/bin/sh", &busybox.to_string_lossy());
+            image.busybox(&busybox)?;
         }
         image.file("/etc/passwd", 0o644, b"root:x:0:0::/root:/bin/sh\n".into());
         image.file("/etc/group", 0o644, b"root:x:0:\n".into());

@@ -17,6 +17,8 @@ pub(crate) const MAX_FRAME: usize = 1 << 20;
 pub(crate) const CHUNK: usize = 128 << 10;
 /// Where the guest finds what to load before there is a port: a [`BootFile`].
 pub(crate) const BOOT_FILE: &str = "/adverb/boot";
+/// The folder with a link to busybox for each of its applets.
+pub(crate) const APPLETS: &str = "/busybox";
 
 /// One thing that was asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

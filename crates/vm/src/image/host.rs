@@ -6,11 +6,13 @@ use std::fs;
 use std::io::{self, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Component, Path, PathBuf};
+use std::process::Command;
 
 use super::{Entry, Image};
 use crate::elf;
 use crate::error::{Error, io_error};
 use crate::needs::find_program;
+use crate::protocol::APPLETS;
 use crate::script;
 
 /// Links that a path of this host may pass before it is taken for a loop.
@@ -31,6 +33,23 @@ impl Image {
             return Err(Error::Path { path, what });
         }
         self.needs_of(&real)
+    }
+
+    /// Puts links to busybox and its applets into the image. The applets are asked of busybox itself:
+    /// those of Debian's packages `busybox` and `busybox-static` differ, and only the shell of the
+    /// second finds applets that have no link.
+    pub(crate) fn busybox(&mut self, busybox: &Path) -> Result<(), Error> {
+        let listed = Command::new(busybox).arg("--list").output();
+        let listed = listed.map_err(io_error("cannot run", busybox))?;
+        self.applets(utf8(busybox)?, &String::from_utf8_lossy(&listed.stdout));
+        Ok(())
+    }
+
+    fn applets(&mut self, busybox: &str, list: &str) {
+        for applet in list.lines() {
+            self.symlink(&format!("{APPLETS}/{applet}"), busybox);
+        }
+        self.symlink("/bin/sh", busybox);
     }
 
     /// What is below a folder, or what a file needs to run.
@@ -229,6 +248,16 @@ mod tests {
     }
 
     #[test]
+    fn each_applet_of_busybox_is_linked() {
+        let mut image = Image::new(Loader::default());
+        image.applets("/bin/busybox", "[\nrmmod\n");
+        for link in ["/busybox/[", "/busybox/rmmod", "/bin/sh"] {
+            let entry = image.entries.get(link);
+            assert!(matches!(entry, Some(Entry::Symlink(to)) if to == "/bin/busybox"));
+        }
+    }
+
+    #[test]
     fn an_interpreter_that_is_not_there_is_named_with_its_script() {
         let dir = tempfile::tempdir().unwrap();
         for line in ["#!/no/such/shell", "#!/usr/bin/env no-such-shell"] {
@@ -266,7 +295,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir(dir.path().join("below")).unwrap();
         std::os::unix::fs::symlink("..", dir.path().join("below/up")).unwrap();
-        Image::new(Loader::default()).host_path(dir.path()).unwrap();
+        let mut image = Image::new(Loader::default());
+        image.host_path(dir.path()).unwrap();
+        let of_dir = |path: &&String| path.starts_with(dir.path().to_str().unwrap());
+        assert_eq!(image.entries.keys().filter(of_dir).count(), 3);
     }
 
     #[test]
