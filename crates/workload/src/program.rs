@@ -1,6 +1,7 @@
 //! The interface between a program and whatever starts its roles.
 
-use adverb_verbs::{RoleId, Station};
+use adverb_units::Impairment;
+use adverb_verbs::{DeviceCaps, RoleId, Station};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -10,6 +11,9 @@ use serde::{Deserialize, Serialize};
 pub trait Program:
     Clone + Send + Sync + Serialize + DeserializeOwned + PartialEq + 'static
 {
+    /// Identifies the program's type in messages between processes and hosts, such as `pair`.
+    const ID: &'static str;
+
     /// What a role returns at its end.
     type Report: Serialize + DeserializeOwned + Send + 'static;
 
@@ -31,6 +35,32 @@ pub trait Program:
         shared: &Self::Shared,
     ) -> Result<Self::Report, RoleError>;
 
+    /// Checks the parameters against what a device can do, before anything runs on it.
+    ///
+    /// # Errors
+    /// The parameter that is out of range and its limit, in one line.
+    fn check(&self, caps: &DeviceCaps) -> Result<(), String> {
+        let _ = caps;
+        Ok(())
+    }
+
+    /// Faults that the roles' ports inject into what they send.
+    fn impairment(&self) -> Option<Impairment> {
+        None
+    }
+
+    /// Why a connection manager (`verbs+cm:`) cannot connect its queue pairs, if it cannot: it has UC, UD
+    /// or DC queue pairs.
+    fn refuses_manager(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// The [`Role::host`] whose roles run where the program is started, as long as there are other hosts: 0,
+    /// or 1 if host 0 is a server that clients reach.
+    fn home(&self) -> u32 {
+        0
+    }
+
     /// Number of hosts that the roles ask for.
     fn hosts(&self) -> u32 {
         let hosts = self.roles().into_iter().map(|role| role.host + 1);
@@ -43,7 +73,7 @@ pub trait Program:
 pub struct Role {
     /// Name in records and messages, such as `active` or `client 3`.
     pub name: String,
-    /// The host that it asks for, from 0. A launcher with fewer hosts takes this number modulo theirs.
+    /// The host that it asks for, from 0. A launcher with fewer hosts uses theirs in turn.
     pub host: u32,
     /// Roles of one host with the same number share memory: a launcher that starts processes starts them
     /// as threads of one process.
