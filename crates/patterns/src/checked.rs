@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::random::mix;
+use adverb_workload::pattern::random::mix;
 
 /// The numbers that somebody got, as a sum that does not depend on their order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

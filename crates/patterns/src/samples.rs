@@ -2,7 +2,7 @@
 
 use adverb_units::Span;
 
-use crate::random::Random;
+use adverb_workload::pattern::random::Random;
 
 /// Times that are kept; of more, each has the same chance (Vitter 1985, algorithm R).
 const KEPT: usize = 1 << 15;

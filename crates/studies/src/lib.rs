@@ -1,45 +1,9 @@
-//! The experiments: programs over any device, and plans of them.
+//! The study: which cells fill which figures.
 //!
-//! * [`CellSpec`] says what one cell of a study runs: a program with its [`Request`];
-//! * [`run_active`] and [`run_passive`] are its two roles, plain functions over a
-//!   [`Station`](adverb_verbs::Station): they do no I/O, read no clock and start no thread but
-//!   through it, so they run unchanged on real devices and in virtual time;
-//! * [`Plan`] is the study: the cells that fill MacArthur & Russell's Figures 1 to 6 and the
-//!   rankings of Russell's tutorial.
-//!
-//! The programs, after MacArthur & Russell, *A Performance Study to Guide RDMA Programming
-//! Decisions* (HPCC 2012):
-//!
-//! * `ping`: one message in flight, there and back. SEND and WRITE WITH IMM are answered by the
-//!   same operation; WRITE goes into memory that the other side polls (`ib_write_lat`); in
-//!   `write-read` the active side pushes by WRITE and pulls by READ, in `read` it only pulls, and
-//!   the passive side runs nothing.
-//! * `blast`: up to n messages in flight, each from its own buffer.
-//!
-//! Elapsed time is from just before the first post to just after the last completion.
+//! [`Plan`] is the cells of MacArthur & Russell's Figures 1 to 6 and the rankings of Russell's
+//! tutorial. The programs of the cells are those of [`adverb_workload::pair`].
 
-mod bench;
-mod blast;
-mod error;
-mod layout;
-mod limit;
-mod message;
-mod payload;
-mod peer;
-mod ping;
 mod plan;
-mod reap;
-mod sample;
-mod session;
-mod spec;
-#[cfg(test)]
-mod testing;
 
-pub use error::{Fault, Phase, RunError, Side};
-pub use peer::{ACTIVE, PASSIVE};
+pub use adverb_workload::pair::*;
 pub use plan::{Plan, Ports, Profile};
-pub use session::{CellResult, run_active, run_passive};
-pub use spec::{
-    CellSpec, Length, MAX_BLAST_SIZE, MAX_BUFFERS, MAX_PING_SIZE, MAX_REPETITIONS, Request,
-    SpecError,
-};

@@ -8,7 +8,9 @@ use adverb_results::{Completion, FigureId, Impairment, Opcode, Posting, Program,
 use adverb_units::{Bytes, Probability, Span};
 use adverb_verbs::{AckTimeout, DeviceCaps, PathMtu, Retransmission, RetryCount};
 
-use crate::spec::{CellSpec, Length, MAX_BLAST_SIZE, MAX_BUFFERS, MAX_PING_SIZE, Request};
+use adverb_workload::pair::{
+    CellSpec, Length, MAX_BLAST_SIZE, MAX_BUFFERS, MAX_PING_SIZE, Request,
+};
 
 use Completion::{Event, Poll};
 use Opcode::{Read, Send, Write, WriteImm, WriteRead};
@@ -381,7 +383,25 @@ fn powers_of_two(max: u64) -> impl Iterator<Item = u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::caps;
+    use adverb_verbs::AtomicCap;
+
+    fn caps() -> DeviceCaps {
+        DeviceCaps {
+            max_qp: 1024,
+            max_qp_wr: 1024,
+            max_sge: 1,
+            max_cq: 1024,
+            max_cqe: 4096,
+            max_mr: 1024,
+            max_mr_size: Bytes::mib(4096),
+            max_qp_rd_atom: 16,
+            max_inline_data: 256,
+            max_srq: 0,
+            max_srq_wr: 0,
+            max_srq_sge: 0,
+            atomics: AtomicCap::None,
+        }
+    }
 
     #[test]
     fn ids_are_unique_and_every_cell_can_run() {

@@ -4,6 +4,8 @@
 //! [`Station`](adverb_verbs::Station). A launcher starts the roles as threads, as processes, on several
 //! hosts or as coroutines in virtual time; the program cannot tell which.
 
+pub mod pair;
+pub mod pattern;
 mod program;
 
 pub use program::{Cause, Program, Role, RoleError, RoleLoad};

@@ -8,13 +8,13 @@ use adverb_verbs::{
     WcOpcode, WorkCompletion, WrId,
 };
 
-use crate::error::{PatternError, succeeded};
-use crate::load::Timing;
-use crate::member::{BATCH, Schedule};
-use crate::random::Random;
 use crate::rpc::slots::{Kind, Slots, last_byte};
 use crate::tally::ServiceTally;
-use crate::wiring::Wiring;
+use adverb_workload::pattern::Timing;
+use adverb_workload::pattern::random::Random;
+use adverb_workload::pattern::wiring::Wiring;
+use adverb_workload::pattern::{BATCH, Schedule};
+use adverb_workload::pattern::{PatternError, succeeded};
 
 use super::desk::{answers, question};
 use super::layout::{FREED, LOCKED, Layout};

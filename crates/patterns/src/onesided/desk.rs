@@ -5,12 +5,12 @@ use adverb_verbs::{
     WorkCompletion, WrId,
 };
 
-use crate::error::{PatternError, succeeded};
-use crate::member::BATCH;
 use crate::rpc::service::loaded;
 use crate::rpc::slots::{Call, KEY, Kind, Scan, Slots};
 use crate::rpc::{MAX_BATCH, table};
-use crate::wiring::Wiring;
+use adverb_workload::pattern::BATCH;
+use adverb_workload::pattern::wiring::Wiring;
+use adverb_workload::pattern::{PatternError, succeeded};
 
 use super::layout::Layout;
 use super::{OneSidedClients, PATIENCE};

@@ -2,8 +2,8 @@
 
 use adverb_verbs::{MemoryAccessError, MemoryRegion};
 
-use crate::error::PatternError;
-use crate::random::mix;
+use adverb_workload::pattern::PatternError;
+use adverb_workload::pattern::random::mix;
 
 use super::Remote;
 

@@ -16,13 +16,13 @@ mod layout;
 use adverb_units::Span;
 use adverb_verbs::{Context, QpType, RoleId, Station};
 
-use crate::error::PatternError;
-use crate::load::{Limits, Load, Posting, Request, Timing};
-use crate::member::Schedule;
-use crate::pattern::{Part, Pattern};
 use crate::rpc::slots::{KEY, Slots};
 use crate::tally::ServiceTally;
-use crate::wiring::{Depths, Wiring, meet};
+use adverb_workload::pattern::PatternError;
+use adverb_workload::pattern::Schedule;
+use adverb_workload::pattern::wiring::{Depths, Wiring, meet};
+use adverb_workload::pattern::{Limits, Load, Posting, Request, Timing};
+use adverb_workload::pattern::{Part, Pattern};
 use desk::Desk;
 use layout::Layout;
 

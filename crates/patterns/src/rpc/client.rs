@@ -8,10 +8,10 @@ use adverb_verbs::{
     WorkCompletion, WrId,
 };
 
-use crate::error::{PatternError, succeeded};
-use crate::load::Timing;
-use crate::member::{BATCH, Schedule};
-use crate::random::Random;
+use adverb_workload::pattern::Timing;
+use adverb_workload::pattern::random::Random;
+use adverb_workload::pattern::{BATCH, Schedule};
+use adverb_workload::pattern::{PatternError, succeeded};
 
 use super::server::FAREWELL;
 use super::slots::{Kind, last_byte, request_bytes};

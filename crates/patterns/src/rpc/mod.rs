@@ -21,11 +21,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use adverb_units::Span;
 use adverb_verbs::{Level, RoleId, Station};
 
-use crate::error::PatternError;
-use crate::load::{Posting, Timing};
-use crate::member::Schedule;
 use crate::tally::ServiceTally;
-use crate::wiring::meet;
+use adverb_workload::pattern::PatternError;
+use adverb_workload::pattern::Schedule;
+use adverb_workload::pattern::wiring::meet;
+use adverb_workload::pattern::{Posting, Timing};
 
 /// Requests that a server core takes at a time at most.
 pub const MAX_BATCH: u32 = 32;

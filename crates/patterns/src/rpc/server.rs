@@ -6,9 +6,9 @@ use adverb_verbs::{
     WrId,
 };
 
-use crate::error::{PatternError, succeeded};
-use crate::load::Posting;
-use crate::member::{BATCH, Schedule};
+use adverb_workload::pattern::Posting;
+use adverb_workload::pattern::{BATCH, Schedule};
+use adverb_workload::pattern::{PatternError, succeeded};
 
 use super::service::{Backend, loaded};
 use super::slots::{Call, Kind, Scan};

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use adverb_verbs::{Level, MemoryRegion, Station, Work};
 
-use crate::error::PatternError;
+use adverb_workload::pattern::PatternError;
 
 use super::slots::{Call, KEY, Kind, Slots};
 use super::table::{Key, Lookups, Table};

@@ -3,8 +3,8 @@
 //! Lookups of a batch go in two steps, all buckets and then all items, so that a CPU has their loads
 //! under way at the same time.
 
-use crate::error::PatternError;
-use crate::random::mix;
+use adverb_workload::pattern::PatternError;
+use adverb_workload::pattern::random::mix;
 
 use super::slots::KEY;
 use super::{MAX_BATCH, StoreLoad};

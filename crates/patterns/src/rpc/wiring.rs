@@ -8,8 +8,8 @@ use adverb_verbs::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::error::PatternError;
-use crate::wiring::{QKEY, address_of, endpoint, prepare, receive, send};
+use adverb_workload::pattern::PatternError;
+use adverb_workload::pattern::wiring::{QKEY, address_of, endpoint, prepare, receive, send};
 
 use super::service::answer_bytes;
 use super::slots::{Kind, Slots, request_bytes};

@@ -1,0 +1,416 @@
+//! The verbs objects of one side, and their connection to the other side's.
+
+use adverb_results::{Completion, Opcode, Program};
+use adverb_units::Span;
+use adverb_verbs::{
+    AccessFlags, CompletionQueue, Connection, Context, Endpoint, LinkLayer, MemoryAccessError,
+    MemoryRegion, PathMtu, PortCaps, QpAttr, QpCaps, QpInit, QpType, QueuePair, RemoteAddress,
+    Retransmission, Sge, Station, WaitError, WcStatus, WorkCompletion, first_psn,
+};
+
+use crate::pair::error::{Fault, Side};
+use crate::pair::layout::{self, Layout};
+use crate::pair::limit::Limit;
+use crate::pair::message::Hello;
+use crate::pair::payload::Pattern;
+use crate::pair::peer::Peer;
+use crate::pair::ping;
+use crate::pair::reap::{Awaited, Notified, Polling};
+use crate::pair::spec::{CellSpec, SpecError};
+
+/// READs under way at a time, where both devices take as many.
+const MAX_RD_ATOMIC: u8 = 16;
+
+/// How long a wait lasts until this side looks at the clock, and whether the other one has failed or
+/// has ended the run.
+const ATTENTION: Span = Span::from_ms(5);
+
+/// One side's objects.
+pub(crate) struct Bench<'s, S: Station> {
+    pub(crate) station: &'s S,
+    peer: &'s Peer<'s, S>,
+    pub(crate) spec: &'s CellSpec,
+    pub(crate) side: Side,
+    pub(crate) layout: Layout,
+    pub(crate) pattern: Pattern,
+    /// How long one wait may last.
+    patience: Span,
+    /// When the present run ends.
+    pub(crate) limit: Limit,
+    pub(crate) mr: <S::Context as Context>::Mr,
+    pub(crate) qp: <S::Context as Context>::Qp,
+    pub(crate) send: Queue<S::Context>,
+    pub(crate) recv: Queue<S::Context>,
+    port: PortCaps,
+    /// Of the connection; none before it, and where there are no packets.
+    pub(crate) path_mtu: Option<PathMtu>,
+    /// The other side's buffers; its own until it has said hello.
+    remote: RemoteAddress,
+    /// None before it.
+    connection: Option<Connection>,
+    /// This side's queue pair; where it listens, since it said hello.
+    endpoint: Endpoint,
+}
+
+/// A completion queue, with a channel where completions are waited for by events.
+///
+/// Send and receive completions have their own queues: those of sends are written by this side's
+/// own requests, those of receives by the peer's.
+pub(crate) struct Queue<C: Context> {
+    cq: C::Cq,
+    channel: Option<C::Channel>,
+    awaited: Awaited,
+}
+
+impl<C: Context> Queue<C> {
+    fn new(
+        context: &C,
+        entries: u32,
+        completion: Completion,
+        awaited: Awaited,
+    ) -> Result<Self, Fault> {
+        let channel = match completion {
+            Completion::Poll => None,
+            Completion::Event => Some(context.create_channel()?),
+        };
+        let cq = context.create_cq(entries.max(1), channel.as_ref())?;
+        Ok(Queue {
+            cq,
+            channel,
+            awaited,
+        })
+    }
+
+    pub(crate) fn polling(&self) -> Polling<'_, C> {
+        Polling::new(&self.cq, self.awaited)
+    }
+
+    /// By events; none where the queue was made without a channel.
+    pub(crate) fn notified(&self) -> Option<Notified<'_, C>> {
+        let channel = self.channel.as_ref()?;
+        Some(Notified::new(&self.cq, channel, self.awaited))
+    }
+}
+
+impl<'s, S: Station> Bench<'s, S> {
+    /// Makes the objects; the queue pair is in INIT.
+    pub(crate) fn new(
+        station: &'s S,
+        peer: &'s Peer<'s, S>,
+        spec: &'s CellSpec,
+        side: Side,
+    ) -> Result<Self, Fault> {
+        spec.validate(station.context().caps())?;
+        let context = station.context();
+        let layout = Layout::of(spec, side);
+        let pd = context.alloc_pd()?;
+        let access =
+            AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_READ;
+        let mr = context.alloc_mr(&pd, layout.memory(), access)?;
+        let completion = spec.params.completion;
+        let send = Queue::new(context, layout.send_depth, completion, Awaited::OwnRequest)?;
+        let recv = Queue::new(context, layout.receives, completion, Awaited::Message)?;
+        let inline = if spec.params.inline {
+            spec.params.size.get()
+        } else {
+            0
+        };
+        let init = QpInit {
+            qp_type: QpType::Rc,
+            send_cq: &send.cq,
+            recv_cq: &recv.cq,
+            caps: QpCaps {
+                max_send_wr: layout.send_depth,
+                max_recv_wr: layout.receives.max(1),
+                max_send_sge: 1,
+                max_recv_sge: 1,
+                max_inline_data: u32::try_from(inline).unwrap_or(u32::MAX),
+            },
+        };
+        let qp = context.create_qp(&pd, &init)?;
+        let port_num = context.port_num();
+        qp.modify(&QpAttr::to_init(port_num, access))?;
+        let port = context.port(port_num)?;
+        let bench = Bench {
+            station,
+            peer,
+            spec,
+            side,
+            layout,
+            pattern: Pattern::new(spec.params.seed),
+            patience: layout::patience(spec),
+            limit: Limit::default(),
+            endpoint: Endpoint {
+                qpn: qp.qpn(),
+                psn: first_psn(qp.qpn(), mr.rkey()),
+                gid: port.gid,
+                lid: port.lid,
+                port: port_num,
+                cm: None,
+            },
+            connection: None,
+            port,
+            path_mtu: None,
+            remote: mr.remote(0),
+            mr,
+            qp,
+            send,
+            recv,
+        };
+        bench.fill()?;
+        Ok(bench)
+    }
+
+    /// What the other side must know. The passive side listens from now on, where the device
+    /// connects through a connection manager.
+    pub(crate) fn hello(&mut self) -> Result<Hello, Fault> {
+        if self.side == Side::Passive {
+            self.endpoint.cm = self.qp.listen()?;
+        }
+        Ok(Hello {
+            program: self.spec.program.to_string(),
+            params: self.spec.params.clone(),
+            endpoint: self.endpoint,
+            mtu: self.port.active_mtu.bytes().get(),
+            max_rd_atomic: self.max_rd_atomic(),
+            addr: self.mr.addr(),
+            rkey: self.mr.rkey(),
+        })
+    }
+
+    /// Connects the queue pair to the other side's.
+    pub(crate) fn connect(&mut self, peer: &Hello) -> Result<(), Fault> {
+        peer.check(self.spec)?;
+        self.spec.check_port(&self.port)?;
+        let common = common_mtu(self.port.active_mtu, peer.mtu);
+        let path_mtu = self.spec.params.path_mtu.unwrap_or(common);
+        if path_mtu > common {
+            return Err(SpecError::PathMtu {
+                path_mtu,
+                max: common,
+            }
+            .into());
+        }
+        self.path_mtu = self.port.link_layer.has_path_mtu().then_some(path_mtu);
+        self.remote = RemoteAddress {
+            addr: peer.addr,
+            rkey: peer.rkey,
+        };
+        let connection = Connection {
+            local: self.endpoint,
+            remote: peer.endpoint,
+            path_mtu,
+            max_rd_atomic: self.max_rd_atomic().min(peer.max_rd_atomic),
+            max_dest_rd_atomic: self.max_rd_atomic(),
+            retransmission: self.spec.params.retransmission(),
+        };
+        self.connection = Some(connection);
+        Ok(self.qp.connect(&connection)?)
+    }
+
+    /// How requests insist on acknowledgements; none over TCP, which does it its own way.
+    pub(crate) fn retransmission(&self) -> Option<Retransmission> {
+        let has_timers = self.port.link_layer.has_ack_timeout();
+        has_timers.then(|| self.spec.params.retransmission())
+    }
+
+    /// How a request failed.
+    #[cold]
+    pub(crate) fn failed(&self, wc: &WorkCompletion) -> Fault {
+        let (wr_id, status) = (wc.wr_id, wc.status);
+        let unanswered = self.connection.and_then(|connection| {
+            let Retransmission { timeout, retries } = self.retransmission()?;
+            Some(Fault::Unanswered {
+                wr_id,
+                peer: format!("QP {} at {}", connection.remote.qpn, connection.remote.gid),
+                retries: retries.get(),
+                timeout: timeout.span()?,
+                remedy: what_to_look_at(self.port.link_layer),
+            })
+        });
+        match unanswered {
+            Some(fault) if status == WcStatus::RetryExcErr => fault,
+            _ => Fault::Completion { wr_id, status },
+        }
+    }
+
+    /// A wait's error, but for the failure of a request that nobody waits for, if there is one.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn unless_a_send_failed(&self, error: WaitError) -> Fault {
+        self.send_failure().err().unwrap_or_else(|| error.into())
+    }
+
+    /// The failure of a request that nobody waits for. What completes well meanwhile is forgotten, so none
+    /// is to be under way that is waited for later.
+    fn send_failure(&self) -> Result<(), Fault> {
+        let mut wc = [WorkCompletion::default()];
+        while self.send.cq.poll(&mut wc)? > 0 {
+            if !wc[0].status.is_success() {
+                return Err(self.failed(&wc[0]));
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits as `wait` does for the span it is given, again and again for as long as there is
+    /// patience, unless the other side fails meanwhile, or ends the run that the message is of.
+    #[inline]
+    pub(crate) fn attentively<R, E: Into<Fault>>(
+        &self,
+        awaited: Awaited,
+        mut wait: impl FnMut(Span) -> Result<R, E>,
+    ) -> Result<R, Fault> {
+        wait(ATTENTION).or_else(|error| self.insist(error.into(), awaited, &mut wait))
+    }
+
+    /// What counts against patience is the span of each wait, and not the time that passed: on a busy
+    /// machine that may be time in which this side did not run, and could not see what had come.
+    #[cold]
+    #[inline(never)]
+    fn insist<R, E: Into<Fault>>(
+        &self,
+        mut error: Fault,
+        awaited: Awaited,
+        wait: &mut impl FnMut(Span) -> Result<R, E>,
+    ) -> Result<R, Fault> {
+        let mut waited = ATTENTION;
+        loop {
+            let Fault::Wait(WaitError::TimedOut { what, .. }) = error else {
+                return Err(error);
+            };
+            self.limit.look(self.station.now());
+            self.peer.check()?;
+            if awaited == Awaited::Message && self.peer.has_stopped() {
+                return Err(Fault::Stopped);
+            }
+            let patience = self.patience;
+            if waited >= patience {
+                return Err(WaitError::TimedOut { what, patience }.into());
+            }
+            match wait(ATTENTION) {
+                Ok(found) => return Ok(found),
+                Err(e) => error = e.into(),
+            }
+            waited += ATTENTION;
+        }
+    }
+
+    /// This side's buffer `slot`, as a piece for a request.
+    pub(crate) fn sge(&self, slot: u32) -> Result<Sge<'_>, Fault> {
+        let length = u32::try_from(self.size()).unwrap_or(u32::MAX);
+        Ok(self.mr.sge(self.layout.offset(slot), length)?)
+    }
+
+    /// The pieces of a request whose payload is in `buffer`: none where there is no payload, for to some
+    /// devices a piece of length 0 is one of 2 GiB.
+    pub(crate) fn pieces<'p>(&self, buffer: &'p [Sge<'p>; 1]) -> &'p [Sge<'p>] {
+        if self.size() > 0 { buffer } else { &[] }
+    }
+
+    /// The other side's buffer `slot`. Buffers lie at the same distance on both sides.
+    pub(crate) fn remote(&self, slot: u32) -> RemoteAddress {
+        self.remote.at(self.layout.offset(slot))
+    }
+
+    /// Payload of a message.
+    pub(crate) fn size(&self) -> u64 {
+        self.spec.params.size.get()
+    }
+
+    /// Writes the payload of `message` into buffer `slot`.
+    pub(crate) fn write_payload(&self, slot: u32, message: u64) -> Result<(), MemoryAccessError> {
+        let offset = self.layout.offset(slot);
+        self.pattern.fill(&self.mr, offset, self.size(), message)
+    }
+
+    /// Compares buffer `slot` with the payload of `message`.
+    pub(crate) fn check_payload(&self, slot: u32, message: u64) -> Result<(), Fault> {
+        let offset = self.layout.offset(slot);
+        self.pattern.check(&self.mr, offset, self.size(), message)
+    }
+
+    /// The same, but for the last byte, which is not payload where the receiver polls it.
+    pub(crate) fn check_payload_but_last(&self, slot: u32, message: u64) -> Result<(), Fault> {
+        let offset = self.layout.offset(slot);
+        self.pattern
+            .check(&self.mr, offset, self.size() - 1, message)
+    }
+
+    /// After a run, checks what a passive side that takes no part in it was given: its buffers hold
+    /// the last of `messages` messages. Buffers that READs come from hold what they held before.
+    pub(crate) fn check_given(&self, messages: u64) -> Result<(), Fault> {
+        let slots = u64::from(self.layout.slots);
+        for slot in 0..self.layout.slots {
+            let first = u64::from(slot);
+            if self.spec.params.op == Opcode::Read {
+                self.check_payload(slot, first)?;
+            } else if messages > first {
+                let rounds = (messages - 1 - first) / slots;
+                self.check_payload(slot, first + rounds * slots)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether this side takes no part in transfers: the active side does it all.
+    pub(crate) fn is_idle(&self) -> bool {
+        let p = &self.spec.params;
+        let answered = match self.spec.program {
+            Program::Ping => matches!(p.op, Opcode::Send | Opcode::WriteImm | Opcode::Write),
+            Program::Blast => matches!(p.op, Opcode::Send | Opcode::WriteImm),
+        };
+        self.side == Side::Passive && !answered
+    }
+
+    /// Touches all memory, and lets buffers that READs come from hold what they are checked for.
+    fn fill(&self) -> Result<(), Fault> {
+        let is_source = self.side == Side::Passive && self.spec.params.op == Opcode::Read;
+        for slot in 0..self.layout.slots {
+            let nothing_yet = u64::MAX - u64::from(slot);
+            self.write_payload(slot, if is_source { slot.into() } else { nothing_yet })?;
+        }
+        if self.spec.program == Program::Ping && self.spec.params.op == Opcode::Write {
+            // What is polled is the byte of no message.
+            self.mr.write(self.layout.last_byte(ping::IN), &[0])?;
+        }
+        Ok(())
+    }
+
+    fn max_rd_atomic(&self) -> u8 {
+        let caps = self.station.context().caps();
+        caps.max_qp_rd_atom.clamp(1, MAX_RD_ATOMIC)
+    }
+}
+
+/// What to look at where nobody answers.
+fn what_to_look_at(link_layer: LinkLayer) -> &'static str {
+    match link_layer {
+        LinkLayer::SharedMemory => "see that its process runs",
+        LinkLayer::Ethernet => {
+            "see that its process runs, that its address is reached from here (`ip route get`), that no firewall stops UDP port 4791 (of soft@ADDR also those above) either way, and that packets of the path MTU fit the whole way (else --mtu)"
+        }
+        _ => "see that its process runs, and that the way to its port is up (`adverb doctor`)",
+    }
+}
+
+/// The larger packets that both ports carry.
+fn common_mtu(ours: PathMtu, theirs: u64) -> PathMtu {
+    use PathMtu::{B256, B512, B1024, B2048, B4096};
+    [B4096, B2048, B1024, B512]
+        .into_iter()
+        .find(|mtu| *mtu <= ours && mtu.bytes().get() <= theirs)
+        .unwrap_or(B256)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_smaller_mtu_is_common() {
+        assert_eq!(common_mtu(PathMtu::B4096, 1024), PathMtu::B1024);
+        assert_eq!(common_mtu(PathMtu::B1024, 4096), PathMtu::B1024);
+        assert_eq!(common_mtu(PathMtu::B256, 0), PathMtu::B256);
+    }
+}

@@ -1,0 +1,119 @@
+//! How many buffers, requests and bytes each side of a cell needs.
+
+use adverb_results::{Opcode, Program};
+use adverb_units::{Bytes, Span};
+
+use crate::pair::error::Side;
+use crate::pair::spec::CellSpec;
+
+/// Buffers begin on their own cache lines.
+const CACHE_LINE: u64 = 64;
+/// Receives that a side of `ping` keeps posted: one for the message under way, one ahead.
+pub(crate) const PING_RECEIVES: u32 = 2;
+/// Send queue of a WRITE ping, whose requests are reaped lazily.
+pub(crate) const POLLED_SEND_DEPTH: u32 = 64;
+/// The receiver of a `blast` keeps posted what fits into so many bytes …
+const RECEIVE_WINDOW: u64 = 256 << 10;
+/// … at most so many, and at least twice as many as messages can be in flight.
+const MAX_RECEIVES: u64 = 512;
+/// Slowest device that patience allows for, bytes per second.
+const SLOWEST: u64 = 10_000_000;
+
+/// Buffers and queues of one side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Layout {
+    /// Payload of a message.
+    size: u64,
+    /// Distance of buffers.
+    stride: u64,
+    /// Buffers.
+    pub(crate) slots: u32,
+    /// Send requests outstanding.
+    pub(crate) send_depth: u32,
+    /// Receive requests kept posted.
+    pub(crate) receives: u32,
+}
+
+impl Layout {
+    pub(crate) fn of(spec: &CellSpec, side: Side) -> Self {
+        let (slots, send_depth, receives) = match spec.program {
+            Program::Ping => ping(spec.params.op, side),
+            Program::Blast => blast(spec, side),
+        };
+        let size = spec.params.size.get();
+        Layout {
+            size,
+            // Messages without payload have buffers, too, which nothing touches.
+            stride: size.max(1).next_multiple_of(CACHE_LINE),
+            slots,
+            send_depth,
+            receives,
+        }
+    }
+
+    /// Length of the region that holds all buffers.
+    pub(crate) fn memory(&self) -> Bytes {
+        Bytes::new(self.stride * u64::from(self.slots))
+    }
+
+    /// First byte of buffer `slot`.
+    pub(crate) fn offset(&self, slot: u32) -> u64 {
+        self.stride * u64::from(slot)
+    }
+
+    /// Last byte of buffer `slot`'s message.
+    pub(crate) fn last_byte(&self, slot: u32) -> u64 {
+        self.offset(slot) + self.size - 1
+    }
+}
+
+/// In a ping between two answering sides, buffer 0 goes out, the others come in. A client that does
+/// it all pushes from 0 and pulls into 1; its server has one.
+fn ping(op: Opcode, side: Side) -> (u32, u32, u32) {
+    match (op, side) {
+        (Opcode::Send | Opcode::WriteImm, _) => (1 + PING_RECEIVES, 2, PING_RECEIVES),
+        (Opcode::Write, _) => (2, POLLED_SEND_DEPTH, 0),
+        (Opcode::WriteRead | Opcode::Read, Side::Active) => (2, 4, 0),
+        (Opcode::WriteRead | Opcode::Read, Side::Passive) => (1, 1, 0),
+    }
+}
+
+fn blast(spec: &CellSpec, side: Side) -> (u32, u32, u32) {
+    let buffers = spec.params.buffers;
+    match (spec.params.op, side) {
+        (_, Side::Active) => (buffers, buffers, 0),
+        (Opcode::Send, Side::Passive) => (receives(spec), 1, receives(spec)),
+        (Opcode::WriteImm, Side::Passive) => (targets(spec), 1, receives(spec)),
+        (_, Side::Passive) => (buffers, 1, 0),
+    }
+}
+
+/// Receives that the receiver of a `blast` keeps posted.
+///
+/// A sender whose request finds none waits for the receiver's RNR timer, at least 10 µs: for short
+/// messages that is the time of hundreds, so the receiver is generous as long as it costs no cache.
+fn receives(spec: &CellSpec) -> u32 {
+    let in_window = (RECEIVE_WINDOW / spec.params.size.get().max(1)).min(MAX_RECEIVES);
+    (in_window as u32).max(2 * spec.params.buffers)
+}
+
+/// Buffers that a `blast` of WRITE WITH IMM goes into.
+///
+/// When payload is checked, a buffer must not be overwritten before the receiver has reposted its
+/// receive: one for each receive, and one more, because a device may place the payload of one
+/// message before it finds that no receive is posted for it (IBTA vol. 1, 9.7.5.2.8: only the last
+/// packet consumes the receive).
+pub(crate) fn targets(spec: &CellSpec) -> u32 {
+    match spec.params.op {
+        Opcode::WriteImm if spec.params.verify => receives(spec) + 1,
+        _ => spec.params.buffers,
+    }
+}
+
+/// How long one wait may last: half a minute more than all buffers take on a device slower than any. On
+/// a busy machine the other side may not run for seconds; of one that has ended this side hears at once.
+pub(crate) fn patience(spec: &CellSpec) -> Span {
+    let p = &spec.params;
+    let bytes = p.size.get().saturating_mul(u64::from(p.buffers));
+    Span::from_secs(30) + Span::from_us(bytes / (SLOWEST / 1_000_000))
+}

@@ -1,0 +1,41 @@
+//! Programs of two sides and one connection: `ping` and `blast`.
+//!
+//! * [`CellSpec`] is a program with its [`Request`];
+//! * [`run_active`] and [`run_passive`] are its two roles, functions over a
+//!   [`Station`](adverb_verbs::Station): they do no I/O, read no clock and start no thread but
+//!   through it, so they run unchanged on real devices and in virtual time.
+//!
+//! The programs, after MacArthur & Russell, *A Performance Study to Guide RDMA Programming
+//! Decisions* (HPCC 2012):
+//!
+//! * `ping`: one message in flight, there and back. SEND and WRITE WITH IMM are answered by the
+//!   same operation; WRITE goes into memory that the other side polls (`ib_write_lat`); in
+//!   `write-read` the active side pushes by WRITE and pulls by READ, in `read` it only pulls, and
+//!   the passive side runs nothing.
+//! * `blast`: up to n messages in flight, each from its own buffer.
+//!
+//! Elapsed time is from just before the first post to just after the last completion.
+
+mod bench;
+mod blast;
+mod error;
+mod layout;
+mod limit;
+mod message;
+mod payload;
+mod peer;
+mod ping;
+mod reap;
+mod sample;
+mod session;
+mod spec;
+#[cfg(test)]
+mod testing;
+
+pub use error::{Fault, Phase, RunError, Side};
+pub use peer::{ACTIVE, PASSIVE};
+pub use session::{CellResult, run_active, run_passive};
+pub use spec::{
+    CellSpec, Length, MAX_BLAST_SIZE, MAX_BUFFERS, MAX_PING_SIZE, MAX_REPETITIONS, Request,
+    SpecError,
+};

@@ -1,0 +1,105 @@
+//! The other side, out of band.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+
+use adverb_units::Span;
+use adverb_verbs::{OutOfBandError, RoleId, Station};
+
+use crate::pair::error::{Fault, Side};
+use crate::pair::message::Message;
+
+/// The role that starts transfers.
+pub const ACTIVE: RoleId = RoleId(0);
+/// The other role.
+pub const PASSIVE: RoleId = RoleId(1);
+
+/// How long a side that failed, or whose peer may have, listens for the peer's reason.
+const LAST_WORDS: Span = Span::from_ms(200);
+
+/// The other side, as this one talks to it.
+pub(crate) struct Peer<'s, S> {
+    station: &'s S,
+    role: RoleId,
+    /// What it said while this side listened only for its failure.
+    early: RefCell<VecDeque<Message>>,
+}
+
+impl<'s, S: Station> Peer<'s, S> {
+    /// The peer of `side`.
+    pub(crate) fn of(side: Side, station: &'s S) -> Self {
+        Peer {
+            station,
+            role: match side {
+                Side::Active => PASSIVE,
+                Side::Passive => ACTIVE,
+            },
+            early: RefCell::default(),
+        }
+    }
+
+    pub(crate) fn tell(&self, message: Message) -> Result<(), Fault> {
+        Ok(self.station.send(self.role, &message.encode())?)
+    }
+
+    pub(crate) fn hear(&self, expected: &'static str, patience: Span) -> Result<Message, Fault> {
+        let early = self.early.borrow_mut().pop_front();
+        early.map_or_else(|| self.receive(expected, patience), Ok)
+    }
+
+    /// Waits for a message that says nothing but that it is `expected`.
+    pub(crate) fn hear_that(
+        &self,
+        expected: &Message,
+        what: &'static str,
+        patience: Span,
+    ) -> Result<(), Fault> {
+        match self.hear(what, patience)? {
+            heard if heard == *expected => Ok(()),
+            other => Err(other.unexpected(what)),
+        }
+    }
+
+    /// An error if the other side has failed meanwhile.
+    pub(crate) fn check(&self) -> Result<(), Fault> {
+        match self.receive("nothing", Span::ZERO) {
+            Ok(message) => {
+                self.early.borrow_mut().push_back(message);
+                Ok(())
+            }
+            Err(Fault::OutOfBand(OutOfBandError::TimedOut { .. })) => Ok(()),
+            Err(fault) => Err(fault),
+        }
+    }
+
+    /// Whether the end of a run has been heard, and nobody has asked for it yet.
+    pub(crate) fn has_stopped(&self) -> bool {
+        let early = self.early.borrow();
+        matches!(early.front(), Some(Message::Stop { .. }))
+    }
+
+    /// The fault that came first: this side's, or the other's, if that may be behind it.
+    pub(crate) fn root_cause(&self, fault: Fault) -> Fault {
+        if !fault.may_be_the_others() {
+            return fault;
+        }
+        loop {
+            match self.receive("a reason", LAST_WORDS) {
+                Ok(_) => {}
+                Err(Fault::OutOfBand(OutOfBandError::PeerGone(_))) => {
+                    return Fault::PeerEnded(Box::new(fault));
+                }
+                Err(reason @ Fault::Peer(_)) => return reason,
+                Err(_) => return fault,
+            }
+        }
+    }
+
+    fn receive(&self, expected: &'static str, patience: Span) -> Result<Message, Fault> {
+        let bytes = self.station.receive(self.role, patience)?;
+        match Message::decode(&bytes, expected)? {
+            Message::Abort { reason } => Err(Fault::Peer(reason)),
+            message => Ok(message),
+        }
+    }
+}

@@ -1,0 +1,495 @@
+//! `ping`: one message in flight, there and back.
+//!
+//! A verb's way of doing it is a [`Half`]; one loop plays all of them, on both sides.
+
+use adverb_results::{Completion, Opcode, Signaling};
+use adverb_verbs::{
+    Imm, MemoryRegion, Operation, QueuePair, RecvRequest, SendFlags, SendRequest, Sge, Station,
+    WcFlags, WorkCompletion, WrId,
+};
+
+use crate::pair::bench::Bench;
+use crate::pair::error::{Fault, Side};
+use crate::pair::layout::{PING_RECEIVES, POLLED_SEND_DEPTH};
+use crate::pair::reap::{Awaited, Reap};
+use crate::pair::sample::Sampler;
+use crate::pair::session::{Part, Ran};
+
+/// Buffer that messages go out from.
+const OUT: u32 = 0;
+/// First buffer that messages come into.
+pub(crate) const IN: u32 = 1;
+/// Every how many WRITEs of a WRITE ping one is signaled, so that its send queue never fills.
+const SIGNALED_WRITES: u64 = POLLED_SEND_DEPTH as u64 / 2;
+
+/// One side's way of taking part in rounds. Rounds are counted over all runs of a cell.
+trait Half {
+    /// `rounds` more rounds follow.
+    fn begin(&mut self, rounds: u64);
+
+    /// Starts this side's message.
+    fn push(&mut self) -> Result<(), Fault>;
+
+    /// Cleans up while messages are under way.
+    fn settle(&mut self) -> Result<(), Fault>;
+
+    /// Waits for the other side's message.
+    fn take(&mut self) -> Result<(), Fault>;
+}
+
+/// A half with its place in the round.
+struct Ping<'b, S: Station, H> {
+    bench: &'b Bench<'b, S>,
+    half: H,
+}
+
+impl<S: Station, H: Half> Part for Ping<'_, S, H> {
+    fn run(&mut self, rounds: u64, sampler: Option<&mut Sampler>) -> Result<Ran, Fault> {
+        self.half.begin(rounds);
+        let station = self.bench.station;
+        let start = station.now();
+        let iters = match (self.bench.side, sampler) {
+            (Side::Active, None) => self.lead_for(rounds)?,
+            (Side::Active, Some(sampler)) => self.lead_sampled(rounds, sampler)?,
+            (Side::Passive, _) => self.follow_for(rounds)?,
+        };
+        let elapsed = station.now() - start;
+        Ok(Ran { iters, elapsed })
+    }
+}
+
+impl<S: Station, H: Half> Ping<'_, S, H> {
+    #[inline]
+    fn lead(&mut self) -> Result<(), Fault> {
+        self.half.push()?;
+        self.half.settle()?;
+        self.half.take()
+    }
+
+    #[inline]
+    fn follow(&mut self) -> Result<(), Fault> {
+        self.half.take()?;
+        self.half.push()?;
+        self.half.settle()
+    }
+
+    /// So many rounds, or until time is over; how many there were.
+    fn lead_for(&mut self, rounds: u64) -> Result<u64, Fault> {
+        for round in 1..=rounds {
+            self.lead()?;
+            if self.bench.limit.is_over() {
+                return Ok(round);
+            }
+        }
+        Ok(rounds)
+    }
+
+    /// The same, with one round timed of so many.
+    fn lead_sampled(&mut self, rounds: u64, sampler: &mut Sampler) -> Result<u64, Fault> {
+        let station = self.bench.station;
+        let mut left = rounds;
+        while left > 0 && !self.bench.limit.is_over() {
+            let start = station.now();
+            self.lead()?;
+            let end = station.now();
+            sampler.record(start, end, 2);
+            self.bench.limit.look(end);
+            left -= 1;
+            left -= self.lead_for(left.min(sampler.every - 1))?;
+        }
+        Ok(rounds - left)
+    }
+
+    /// So many rounds, or until the other side has ended the run; how many there were.
+    fn follow_for(&mut self, rounds: u64) -> Result<u64, Fault> {
+        for round in 0..rounds {
+            match self.follow() {
+                Err(Fault::Stopped) => return Ok(round),
+                followed => followed?,
+            }
+        }
+        Ok(rounds)
+    }
+}
+
+/// Gives `drive` this side's part of the cell's ping.
+pub(crate) fn with_part<S: Station, T>(
+    bench: &Bench<'_, S>,
+    drive: impl FnOnce(&mut dyn Part) -> Result<T, Fault>,
+) -> Result<T, Fault> {
+    match (
+        bench.spec.params.completion,
+        bench.send.notified(),
+        bench.recv.notified(),
+    ) {
+        (Completion::Event, Some(send), Some(recv)) => with_half(bench, send, recv, drive),
+        _ => with_half(bench, bench.send.polling(), bench.recv.polling(), drive),
+    }
+}
+
+fn with_half<S: Station, R: Reap<S>, T>(
+    bench: &Bench<'_, S>,
+    send: R,
+    recv: R,
+    drive: impl FnOnce(&mut dyn Part) -> Result<T, Fault>,
+) -> Result<T, Fault> {
+    let out = [bench.sge(OUT)?];
+    let out = bench.pieces(&out);
+    match bench.spec.params.op {
+        Opcode::Send | Opcode::WriteImm => {
+            let into = receive_buffers(bench)?;
+            let half = Messages::new(bench, send, recv, out, &into)?;
+            drive(&mut in_place(bench, half))
+        }
+        Opcode::Write => drive(&mut in_place(bench, PolledMemory::new(bench, send, out)?)),
+        Opcode::WriteRead | Opcode::Read => {
+            let pulled = [bench.sge(IN)?];
+            let pulled = bench.pieces(&pulled);
+            drive(&mut in_place(bench, Alone::new(bench, send, out, pulled)))
+        }
+    }
+}
+
+fn in_place<'b, S: Station, H: Half>(bench: &'b Bench<'_, S>, half: H) -> Ping<'b, S, H> {
+    Ping { bench, half }
+}
+
+/// Flags of requests that carry payload out.
+pub(crate) fn outgoing_flags<S: Station>(bench: &Bench<'_, S>) -> SendFlags {
+    if bench.spec.params.inline {
+        SendFlags::INLINE
+    } else {
+        SendFlags::empty()
+    }
+}
+
+/// The immediate data that goes with a message.
+pub(crate) fn immediate(message: u64) -> Imm {
+    Imm(message as u32)
+}
+
+/// Checks what a receive's completion says about `message`.
+pub(crate) fn check_completion<S: Station>(
+    bench: &Bench<'_, S>,
+    wc: &WorkCompletion,
+    message: u64,
+) -> Result<(), Fault> {
+    let wrong = |what, expected: u64, found: u64| Fault::WrongCompletion {
+        message,
+        what,
+        expected,
+        found,
+    };
+    if u64::from(wc.byte_len) != bench.size() {
+        return Err(wrong("byte_len", bench.size(), wc.byte_len.into()));
+    }
+    if bench.spec.params.op != Opcode::WriteImm {
+        return Ok(());
+    }
+    let expected = immediate(message);
+    match wc.imm {
+        Some(imm) if imm == expected && wc.flags.contains(WcFlags::WITH_IMM) => Ok(()),
+        Some(imm) => Err(wrong("immediate data", expected.0.into(), imm.0.into())),
+        None => Err(wrong("immediate data", expected.0.into(), u64::MAX)),
+    }
+}
+
+fn receive_buffers<'b, S: Station>(bench: &'b Bench<'_, S>) -> Result<Vec<[Sge<'b>; 1]>, Fault> {
+    (IN..IN + PING_RECEIVES)
+        .map(|slot| Ok([bench.sge(slot)?]))
+        .collect()
+}
+
+/// SEND into a receive, or WRITE WITH IMM announced by one.
+struct Messages<'b, S: Station, R> {
+    bench: &'b Bench<'b, S>,
+    send: R,
+    recv: R,
+    request: SendRequest<'b>,
+    /// A request for each receive buffer, named by its buffer.
+    receives: Vec<RecvRequest<'b>>,
+    /// Which receive the last message consumed.
+    consumed: usize,
+    round: u64,
+}
+
+impl<'b, S: Station, R: Reap<S>> Messages<'b, S, R> {
+    fn new(
+        bench: &'b Bench<'_, S>,
+        send: R,
+        recv: R,
+        out: &'b [Sge<'b>],
+        into: &'b [[Sge<'b>; 1]],
+    ) -> Result<Self, Fault> {
+        let with_imm = bench.spec.params.op == Opcode::WriteImm;
+        let operation = if with_imm {
+            Operation::RdmaWriteWithImm(bench.remote(IN), Imm(0))
+        } else {
+            Operation::Send
+        };
+        let flags = outgoing_flags(bench) | SendFlags::SIGNALED;
+        let name = |i: usize| WrId(i as u64);
+        let receives = (0..into.len()).map(|i| {
+            // The payload of a WRITE WITH IMM goes where the sender says.
+            let sges = if with_imm {
+                &[]
+            } else {
+                bench.pieces(&into[i])
+            };
+            RecvRequest::new(name(i), sges)
+        });
+        let half = Messages {
+            bench,
+            send,
+            recv,
+            request: SendRequest::new(WrId(0), operation, out).with_flags(flags),
+            receives: receives.collect(),
+            consumed: 0,
+            round: 0,
+        };
+        bench.qp.post_recv(&half.receives)?;
+        Ok(half)
+    }
+
+    /// Messages count up in the order in which they are sent: two in a round.
+    fn message(&self, from: Side) -> u64 {
+        2 * self.round + u64::from(from == Side::Passive)
+    }
+
+    fn prepare(&mut self, message: u64) -> Result<(), Fault> {
+        self.bench.write_payload(OUT, message)?;
+        if let Operation::RdmaWriteWithImm(_, imm) = &mut self.request.operation {
+            *imm = immediate(message);
+        }
+        Ok(())
+    }
+
+    fn check(&self, wc: &WorkCompletion, message: u64) -> Result<(), Fault> {
+        check_completion(self.bench, wc, message)?;
+        let slot = match self.bench.spec.params.op {
+            Opcode::WriteImm => IN,
+            _ => IN + self.consumed as u32,
+        };
+        self.bench.check_payload(slot, message)
+    }
+
+    /// The round ends with the passive side's message.
+    fn passed(&mut self, from: Side) {
+        self.round += u64::from(from == Side::Passive);
+    }
+}
+
+impl<S: Station, R: Reap<S>> Half for Messages<'_, S, R> {
+    fn begin(&mut self, _rounds: u64) {}
+
+    #[inline]
+    fn push(&mut self) -> Result<(), Fault> {
+        let side = self.bench.side;
+        let message = self.message(side);
+        if self.bench.spec.params.verify {
+            self.prepare(message)?;
+        }
+        self.request.wr_id = WrId(message);
+        self.bench
+            .qp
+            .post_send(std::slice::from_ref(&self.request))?;
+        self.passed(side);
+        Ok(())
+    }
+
+    /// Reposts the receive that was consumed last, and reaps the completion of the message under way.
+    #[inline]
+    fn settle(&mut self) -> Result<(), Fault> {
+        // Before the first message of the active side nothing was consumed.
+        if self.round > 0 {
+            let receive = &self.receives[self.consumed];
+            self.bench.qp.post_recv(std::slice::from_ref(receive))?;
+        }
+        let mut wc = [WorkCompletion::default()];
+        self.send.reap(self.bench, &mut wc)?;
+        Ok(())
+    }
+
+    #[inline]
+    fn take(&mut self) -> Result<(), Fault> {
+        let from = self.bench.side.other();
+        let mut wc = [WorkCompletion::default()];
+        self.recv.reap(self.bench, &mut wc)?;
+        self.consumed = wc[0].wr_id.0 as usize;
+        if self.bench.spec.params.verify {
+            self.check(&wc[0], self.message(from))?;
+        }
+        self.passed(from);
+        Ok(())
+    }
+}
+
+/// WRITE into memory that the other side polls: the last byte changes with each message.
+struct PolledMemory<'b, S: Station, R> {
+    bench: &'b Bench<'b, S>,
+    send: R,
+    request: SendRequest<'b>,
+    /// Messages pushed, and taken.
+    pushed: u64,
+    taken: u64,
+    /// The run's last message to push.
+    last: u64,
+}
+
+impl<'b, S: Station, R: Reap<S>> PolledMemory<'b, S, R> {
+    fn new(bench: &'b Bench<'_, S>, send: R, out: &'b [Sge<'b>]) -> Result<Self, Fault> {
+        let operation = Operation::RdmaWrite(bench.remote(IN));
+        Ok(PolledMemory {
+            bench,
+            send,
+            request: SendRequest::new(WrId(0), operation, out),
+            pushed: 0,
+            taken: 0,
+            last: 0,
+        })
+    }
+
+    /// The last byte of the `n`th message, counted from 1; it differs from its neighbours'.
+    fn flag(n: u64) -> u8 {
+        n as u8
+    }
+}
+
+impl<S: Station, R: Reap<S>> Half for PolledMemory<'_, S, R> {
+    fn begin(&mut self, rounds: u64) {
+        self.last = self.pushed + rounds;
+    }
+
+    #[inline]
+    fn push(&mut self) -> Result<(), Fault> {
+        self.pushed += 1;
+        let bench = self.bench;
+        if bench.spec.params.verify {
+            bench.write_payload(
+                OUT,
+                2 * self.pushed + u64::from(bench.side == Side::Passive),
+            )?;
+        }
+        let flag = [Self::flag(self.pushed)];
+        bench.mr.write(bench.layout.last_byte(OUT), &flag)?;
+        self.request.wr_id = WrId(self.pushed);
+        self.request.flags = outgoing_flags(bench);
+        if self.is_signaled() {
+            self.request.flags |= SendFlags::SIGNALED;
+        }
+        bench.qp.post_send(std::slice::from_ref(&self.request))?;
+        Ok(())
+    }
+
+    #[inline]
+    fn settle(&mut self) -> Result<(), Fault> {
+        if self.is_signaled() {
+            let mut wc = [WorkCompletion::default()];
+            self.send.reap(self.bench, &mut wc)?;
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn take(&mut self) -> Result<(), Fault> {
+        let bench = self.bench;
+        let offset = bench.layout.last_byte(IN);
+        let flag = Self::flag(self.taken + 1);
+        bench.attentively(Awaited::Message, |patience| {
+            let waited = bench.station.spin_memory(&bench.mr, offset, flag, patience);
+            waited.map_err(|error| bench.unless_a_send_failed(error))
+        })?;
+        self.taken += 1;
+        if bench.spec.params.verify {
+            let message = 2 * self.taken + u64::from(bench.side == Side::Active);
+            bench.check_payload_but_last(IN, message)?;
+        }
+        Ok(())
+    }
+}
+
+impl<S: Station, R: Reap<S>> PolledMemory<'_, S, R> {
+    fn is_signaled(&self) -> bool {
+        self.pushed.is_multiple_of(SIGNALED_WRITES) || self.pushed == self.last
+    }
+}
+
+/// The active side does it all: pushes by WRITE (if it does) and pulls by READ.
+struct Alone<'b, S: Station, R> {
+    bench: &'b Bench<'b, S>,
+    send: R,
+    write: Option<SendRequest<'b>>,
+    read: SendRequest<'b>,
+    round: u64,
+}
+
+impl<'b, S: Station, R: Reap<S>> Alone<'b, S, R> {
+    fn new(bench: &'b Bench<'_, S>, send: R, out: &'b [Sge<'b>], pulled: &'b [Sge<'b>]) -> Self {
+        let there = bench.remote(0);
+        let signaled = match bench.spec.params.signal {
+            Signaling::WriteUnsignaled => SendFlags::empty(),
+            _ => SendFlags::SIGNALED,
+        };
+        let write = SendRequest::new(WrId(0), Operation::RdmaWrite(there), out)
+            .with_flags(outgoing_flags(bench) | signaled);
+        Alone {
+            bench,
+            send,
+            write: (bench.spec.params.op == Opcode::WriteRead).then_some(write),
+            read: SendRequest::new(WrId(0), Operation::RdmaRead(there), pulled)
+                .with_flags(SendFlags::SIGNALED),
+            round: 0,
+        }
+    }
+
+    fn pull(&mut self) -> Result<(), Fault> {
+        self.read.wr_id = WrId(self.round);
+        self.bench.qp.post_send(std::slice::from_ref(&self.read))?;
+        Ok(())
+    }
+
+    fn reap(&mut self) -> Result<(), Fault> {
+        let mut wc = [WorkCompletion::default()];
+        self.send.reap(self.bench, &mut wc)?;
+        Ok(())
+    }
+}
+
+impl<S: Station, R: Reap<S>> Half for Alone<'_, S, R> {
+    fn begin(&mut self, _rounds: u64) {}
+
+    /// The WRITE, its completion where it is signaled, and the READ.
+    #[inline]
+    fn push(&mut self) -> Result<(), Fault> {
+        let Some(write) = &mut self.write else {
+            return self.pull();
+        };
+        if self.bench.spec.params.verify {
+            self.bench.write_payload(OUT, self.round)?;
+        }
+        write.wr_id = WrId(self.round);
+        self.bench.qp.post_send(std::slice::from_ref(write))?;
+        if write.flags.contains(SendFlags::SIGNALED) {
+            self.reap()?;
+        }
+        self.pull()
+    }
+
+    fn settle(&mut self) -> Result<(), Fault> {
+        Ok(())
+    }
+
+    #[inline]
+    fn take(&mut self) -> Result<(), Fault> {
+        self.reap()?;
+        if self.bench.spec.params.verify {
+            // The server's buffer of a READ ping never changes; so that each READ shows, the pulled
+            // copy is spoilt after its check.
+            let message = if self.write.is_some() { self.round } else { 0 };
+            self.bench.check_payload(IN, message)?;
+            self.bench.write_payload(IN, u64::MAX)?;
+        }
+        self.round += 1;
+        Ok(())
+    }
+}

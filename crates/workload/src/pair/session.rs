@@ -1,0 +1,443 @@
+//! Running a cell: the two roles, step by step (the steps stand in [`crate::pair::message`]).
+
+use adverb_results::{Metrics, Opcode, Params, Program, RepetitionSample, Usage};
+use adverb_units::{Bytes, MessageRate, Span, Throughput};
+use adverb_verbs::{PathMtu, Station};
+use serde::{Deserialize, Serialize};
+
+use crate::pair::bench::Bench;
+use crate::pair::error::{Fault, Phase, RunError, Side};
+use crate::pair::message::{Hello, Message};
+use crate::pair::peer::Peer;
+use crate::pair::sample::Sampler;
+use crate::pair::spec::{CellSpec, Length};
+use crate::pair::{blast, layout, ping};
+
+/// How long a run may take whose length nobody knows; that of a side which ends is heard at once.
+const LONGEST_RUN: Span = Span::from_secs(24 * 3600);
+/// Longest and shortest warm-up that a program chooses itself.
+const WARM_UP: (Span, Span) = (Span::from_ms(2), Span::from_ms(50));
+/// Share of the measured time, or messages, that the warm-up takes: one in so many.
+const WARM_UP_SHARE: u64 = 10;
+/// A run of a repetition ends when it has taken this much more than the repetition should: where other work
+/// has come to the machine since the warm-up. Where less than this much is missing none is begun.
+const TOLERANCE: Tolerance = Tolerance(4);
+/// Runs of one repetition at most.
+const MOST_RUNS: u32 = 16;
+
+/// What a cell measured.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CellResult {
+    /// Parameters as run: iterations and warm-up as they were; cores are for the caller to fill in.
+    pub params: Params,
+    /// The figures.
+    pub metrics: Metrics,
+}
+
+/// One side's part of a program, ready to run.
+pub(crate) trait Part {
+    /// Runs so many messages or rounds, or until time is over, which on the passive side the active side
+    /// says.
+    fn run(&mut self, iters: u64, sampler: Option<&mut Sampler>) -> Result<Ran, Fault>;
+}
+
+/// What one side did in a run.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Ran {
+    /// Messages or rounds.
+    pub(crate) iters: u64,
+    /// From just before the first post to just after the last completion.
+    pub(crate) elapsed: Span,
+}
+
+/// One part of so many.
+struct Tolerance(u64);
+
+impl Tolerance {
+    fn longest(&self, wanted: Span) -> Span {
+        wanted + wanted / self.0
+    }
+
+    fn is_enough(&self, elapsed: Span, wanted: Span) -> bool {
+        elapsed >= wanted.saturating_sub(wanted / self.0)
+    }
+}
+
+/// Runs the active side of a cell; the passive side runs as role [`PASSIVE`](crate::pair::PASSIVE) at the
+/// same time.
+pub fn run_active<S: Station>(station: &S, spec: &CellSpec) -> Result<CellResult, RunError> {
+    let peer = Peer::of(Side::Active, station);
+    let mut session = Session::new(station, &peer, spec, Side::Active);
+    session.active()
+}
+
+/// Runs the passive side of a cell; the active side runs as role [`ACTIVE`](crate::pair::ACTIVE) at the
+/// same time.
+pub fn run_passive<S: Station>(station: &S, spec: &CellSpec) -> Result<(), RunError> {
+    let peer = Peer::of(Side::Passive, station);
+    let mut session = Session::new(station, &peer, spec, Side::Passive);
+    session.passive()
+}
+
+struct Session<'s, S: Station> {
+    station: &'s S,
+    peer: &'s Peer<'s, S>,
+    spec: &'s CellSpec,
+    side: Side,
+    phase: Phase,
+    /// How long a wait may last beyond what is expected.
+    patience: Span,
+}
+
+/// A run as the active side wants it.
+struct Run {
+    /// Messages or rounds.
+    iters: u64,
+    /// It ends after this time, whether or not they are done.
+    at_most: Option<Span>,
+}
+
+impl Run {
+    /// Of so many messages, however long they take.
+    fn of(iters: u64) -> Self {
+        Run {
+            iters,
+            at_most: None,
+        }
+    }
+}
+
+/// What the warm-up told.
+struct WarmUp {
+    iters: u64,
+    /// Time of one message or round; none where no warm-up was wanted.
+    mean: Option<Span>,
+}
+
+impl<'s, S: Station> Session<'s, S> {
+    fn new(station: &'s S, peer: &'s Peer<'s, S>, spec: &'s CellSpec, side: Side) -> Self {
+        Session {
+            station,
+            peer,
+            spec,
+            side,
+            phase: Phase::SetUp,
+            patience: layout::patience(spec),
+        }
+    }
+
+    /// The objects, connected to the other side's.
+    fn connected(&mut self) -> Result<Bench<'s, S>, Fault> {
+        let mut bench = Bench::new(self.station, self.peer, self.spec, self.side)?;
+        self.phase = Phase::Connect;
+        self.peer.tell(Message::Hello(bench.hello()?))?;
+        let hello: Hello = match self.peer.hear("a greeting", self.patience)? {
+            Message::Hello(hello) => hello,
+            other => return Err(other.unexpected("a greeting")),
+        };
+        bench.connect(&hello)?;
+        Ok(bench)
+    }
+
+    /// Neither side starts before both queue pairs are ready and all receives are posted.
+    fn meet(&self) -> Result<(), Fault> {
+        self.peer.tell(Message::Connected)?;
+        self.peer
+            .hear_that(&Message::Connected, "a connected queue pair", self.patience)
+    }
+
+    // A side that fails says so while its objects are still there: what their end does to the other
+    // side then comes after the reason.
+
+    fn active(&mut self) -> Result<CellResult, RunError> {
+        let bench = self.connected().map_err(|fault| self.fail(fault))?;
+        let drive = |part: &mut dyn Part| self.drive(&bench, part);
+        let result = match bench.spec.program {
+            Program::Ping => ping::with_part(&bench, drive),
+            Program::Blast => blast::with_part(&bench, drive),
+        };
+        let result = result.map(|mut result| {
+            let sending = bench.retransmission();
+            result.params.path_mtu_bytes = bench.path_mtu.map(PathMtu::bytes);
+            result.params.ack_timeout = sending.and_then(|sending| sending.timeout.span());
+            result.params.retry_cnt = sending.map(|sending| sending.retries.get());
+            result
+        });
+        result.map_err(|fault| self.fail(fault))
+    }
+
+    fn passive(&mut self) -> Result<(), RunError> {
+        let bench = self.connected().map_err(|fault| self.fail(fault))?;
+        let follow = |part: &mut dyn Part| self.follow(&bench, part);
+        let end = match bench.spec.program {
+            _ if bench.is_idle() => self.follow(&bench, &mut Idle),
+            Program::Ping => ping::with_part(&bench, follow),
+            Program::Blast => blast::with_part(&bench, follow),
+        };
+        end.map_err(|fault| self.fail(fault))
+    }
+
+    /// The active side's runs: warm-up, then repetitions.
+    fn drive(&mut self, bench: &Bench<'_, S>, part: &mut dyn Part) -> Result<CellResult, Fault> {
+        self.meet()?;
+        self.phase = Phase::WarmUp;
+        let warm_up = self.warm_up(bench, part)?;
+        let guess = Span::from_us(1);
+        let mean = warm_up.mean.unwrap_or(guess);
+        let mut sampler = Sampler::new(self.station, mean);
+        let p = &self.spec.params;
+        let mut samples = Vec::with_capacity(p.repetitions as usize);
+        let iters = match p.length {
+            Length::Iters(n) => n,
+            Length::Duration(all) => iters_in(all / u64::from(p.repetitions), mean),
+        };
+        for repetition in 1..=p.repetitions {
+            self.phase = Phase::Repetition(repetition);
+            samples.push(match p.length {
+                Length::Iters(_) => self.run(bench, part, Run::of(iters), Some(&mut sampler))?,
+                Length::Duration(all) => {
+                    let wanted = all / u64::from(p.repetitions);
+                    self.repetition(bench, part, (wanted, iters), &mut sampler)?
+                }
+            });
+        }
+        self.phase = Phase::End;
+        self.peer.tell(Message::Finish)?;
+        self.result(&samples, &sampler, &warm_up, iters)
+    }
+
+    /// A repetition that is to take about as long as `wanted`: a run of as many messages as fit, by the
+    /// warm-up; more of them where those were done too soon.
+    fn repetition(
+        &self,
+        bench: &Bench<'_, S>,
+        part: &mut dyn Part,
+        (wanted, iters): (Span, u64),
+        sampler: &mut Sampler,
+    ) -> Result<RepetitionSample, Fault> {
+        let at_most = TOLERANCE.longest(wanted);
+        let first = Run {
+            iters,
+            at_most: Some(at_most),
+        };
+        let mut all = self.run(bench, part, first, Some(sampler))?;
+        for _ in 1..MOST_RUNS {
+            if TOLERANCE.is_enough(all.elapsed, wanted) {
+                break;
+            }
+            let iters = iters_in(
+                wanted.saturating_sub(all.elapsed),
+                all.elapsed / all.iters.max(1),
+            );
+            let at_most = Some(at_most.saturating_sub(all.elapsed));
+            let next = self.run(bench, part, Run { iters, at_most }, Some(sampler))?;
+            all = all.and(next);
+        }
+        Ok(all)
+    }
+
+    fn warm_up(&self, bench: &Bench<'_, S>, part: &mut dyn Part) -> Result<WarmUp, Fault> {
+        let p = &self.spec.params;
+        let (budget, most) = match (p.length, p.warmup) {
+            (Length::Iters(_), Some(0)) => {
+                return Ok(WarmUp {
+                    iters: 0,
+                    mean: None,
+                });
+            }
+            (_, Some(wanted)) => {
+                let run = self.run(bench, part, Run::of(wanted.max(1)), None)?;
+                let mean = Some(run.elapsed / run.iters);
+                return Ok(WarmUp {
+                    iters: run.iters,
+                    mean,
+                });
+            }
+            (Length::Iters(n), None) => (WARM_UP.1, (n / WARM_UP_SHARE).max(1)),
+            (Length::Duration(all), None) => {
+                ((all / WARM_UP_SHARE).clamp(WARM_UP.0, WARM_UP.1), u64::MAX)
+            }
+        };
+        self.warm_up_until(bench, part, (budget, most))
+    }
+
+    /// Runs ever longer, until two runs in a row take a fair part of `budget`, or all take `most`
+    /// messages. Two, because a short run that was interrupted also takes long.
+    fn warm_up_until(
+        &self,
+        bench: &Bench<'_, S>,
+        part: &mut dyn Part,
+        (budget, most): (Span, u64),
+    ) -> Result<WarmUp, Fault> {
+        // Where packets are lost, short runs tell nothing of how long those take that meet a loss.
+        let impaired = self.spec.params.impairment.is_some();
+        let growth = if impaired { 4 } else { 64 };
+        let (mut total, mut iters, mut elapsed) = (0, 1, Span::ZERO);
+        let mut long_before: Option<Span> = None;
+        loop {
+            let at_most = (!impaired).then_some(budget);
+            let run = self.run(bench, part, Run { iters, at_most }, None)?;
+            total += run.iters;
+            elapsed += run.elapsed;
+            let mean = match impaired {
+                true => elapsed / total,
+                false => run.elapsed / run.iters,
+            };
+            let is_long = run.elapsed >= budget / 4;
+            if (is_long && (impaired || long_before.is_some())) || total >= most {
+                let before = long_before.filter(|_| !impaired);
+                let mean = Some(before.map_or(mean, |before| before.min(mean)));
+                return Ok(WarmUp { iters: total, mean });
+            }
+            long_before = is_long.then_some(mean);
+            if !is_long {
+                iters = iters_in(budget / 2, mean).min(iters * growth);
+            }
+            iters = iters.min(most - total).max(1);
+        }
+    }
+
+    /// One run, on both sides.
+    fn run(
+        &self,
+        bench: &Bench<'_, S>,
+        part: &mut dyn Part,
+        Run { iters, at_most }: Run,
+        sampler: Option<&mut Sampler>,
+    ) -> Result<RepetitionSample, Fault> {
+        let repetition = match self.phase {
+            Phase::Repetition(n) => n,
+            _ => 0,
+        };
+        self.peer.tell(Message::Prepare { repetition, iters })?;
+        self.peer
+            .hear_that(&Message::Ready, "readiness", self.patience)?;
+        let before = self.station.cpu();
+        bench
+            .limit
+            .begin(at_most.map(|span| self.station.now() + span));
+        let Ran { iters, elapsed } = part.run(iters, sampler)?;
+        let active = self.station.cpu().since(before);
+        self.peer.tell(Message::Stop { iters })?;
+        match self.peer.hear("the end of a run", self.patience)? {
+            Message::Done { usage } => Ok(RepetitionSample {
+                iters,
+                elapsed,
+                active,
+                passive: Some(usage),
+            }),
+            other => Err(other.unexpected("the end of a run")),
+        }
+    }
+
+    /// The passive side's runs, as the active side says.
+    fn follow(&mut self, bench: &Bench<'_, S>, part: &mut dyn Part) -> Result<(), Fault> {
+        self.meet()?;
+        let mut total = 0;
+        loop {
+            match self.peer.hear("a run", self.patience)? {
+                Message::Prepare { repetition, iters } => {
+                    self.phase = match repetition {
+                        0 => Phase::WarmUp,
+                        n => Phase::Repetition(n),
+                    };
+                    let (usage, iters) = self.follow_run(bench, part, iters)?;
+                    total += iters;
+                    if bench.is_idle() && self.spec.params.verify {
+                        bench.check_given(total)?;
+                    }
+                    self.peer.tell(Message::Done { usage })?;
+                }
+                Message::Finish => return Ok(()),
+                other => return Err(other.unexpected("a run")),
+            }
+        }
+    }
+
+    /// One run; returns what was used from readiness to the last message, and how many there were.
+    fn follow_run(
+        &self,
+        bench: &Bench<'_, S>,
+        part: &mut dyn Part,
+        iters: u64,
+    ) -> Result<(Usage, u64), Fault> {
+        let (start, before) = (self.station.now(), self.station.cpu());
+        let used = || Usage {
+            cpu: self.station.cpu().since(before),
+            elapsed: self.station.now() - start,
+        };
+        self.peer.tell(Message::Ready)?;
+        let mut followed = part.run(iters, None)?.iters;
+        // Who took part has now seen the last message; who did not sleeps until the others are done.
+        let took_part = (!bench.is_idle()).then(used);
+        let stop = self.peer.hear("the end of a run", LONGEST_RUN)?;
+        let Message::Stop { iters } = stop else {
+            return Err(stop.unexpected("the end of a run"));
+        };
+        if !bench.is_idle() && followed < iters {
+            // The last messages, which the word of their end has overtaken.
+            followed += part.run(iters - followed, None)?.iters;
+        }
+        if !bench.is_idle() && followed != iters {
+            return Err(Message::Stop { iters }.unexpected("the end of all messages that came"));
+        }
+        Ok((took_part.unwrap_or_else(used), iters))
+    }
+
+    fn result(
+        &self,
+        samples: &[RepetitionSample],
+        sampler: &Sampler,
+        warm_up: &WarmUp,
+        iters: u64,
+    ) -> Result<CellResult, Fault> {
+        let p = &self.spec.params;
+        // One message at a time is timed, so at most one among those in flight.
+        let every = sampler.every.max(p.buffers.into());
+        let latencies = Some((&sampler.recorder, every));
+        let mut metrics = Metrics::from_samples(self.spec.program, p.size, samples, latencies)
+            .ok_or(Fault::NothingMeasured)?;
+        if (self.spec.program, p.op) == (Program::Ping, Opcode::Read) {
+            one_message_a_round(&mut metrics, p.size);
+        }
+        let params = self.spec.params(Some(iters), Some(warm_up.iters));
+        Ok(CellResult { params, metrics })
+    }
+
+    /// The error of this side: its fault, or the other side's if that came first. Tells the other.
+    fn fail(&self, fault: Fault) -> RunError {
+        let fault = self.peer.root_cause(fault);
+        if !matches!(fault, Fault::Peer(_) | Fault::PeerEnded(_)) {
+            let reason = format!("{} side, {}: {fault}", self.side, self.phase);
+            // The other side may be gone; this side's error is what matters.
+            let _ = self.peer.tell(Message::Abort { reason });
+        }
+        RunError {
+            side: self.side,
+            phase: self.phase,
+            fault: Box::new(fault),
+        }
+    }
+}
+
+/// The part of a passive side that takes no part.
+struct Idle;
+
+impl Part for Idle {
+    fn run(&mut self, _iters: u64, _sampler: Option<&mut Sampler>) -> Result<Ran, Fault> {
+        Ok(Ran::default())
+    }
+}
+
+/// How many messages of `mean` fit into `span`, at least one.
+fn iters_in(span: Span, mean: Span) -> u64 {
+    (span.as_ps() / mean.as_ps().max(1)).max(1)
+}
+
+/// A round of a READ ping is a request without payload and one message.
+fn one_message_a_round(metrics: &mut Metrics, size: Bytes) {
+    let rounds: u64 = metrics.repetitions.iter().map(|r| r.iters).sum();
+    let bytes = Bytes::new(size.get().saturating_mul(rounds));
+    metrics.messages_per_s = MessageRate::over(rounds, metrics.elapsed);
+    metrics.bytes_per_s = Throughput::over(bytes, metrics.elapsed);
+}

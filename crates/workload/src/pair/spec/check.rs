@@ -1,0 +1,327 @@
+//! What is refused before anything runs: ranges of the programs, limits of the device and of its port.
+
+use adverb_results::{Completion, Opcode, Posting, Program, Signaling};
+use adverb_units::{Bytes, Span};
+use adverb_verbs::{DeviceCaps, PortCaps};
+
+use super::{CellSpec, Length, SpecError};
+use crate::pair::error::Side;
+use crate::pair::layout::Layout;
+
+/// Longest message of `ping`.
+pub const MAX_PING_SIZE: Bytes = Bytes::mib(64);
+/// Longest message of `blast`.
+pub const MAX_BLAST_SIZE: Bytes = Bytes::mib(256);
+/// Most buffers of `blast`.
+pub const MAX_BUFFERS: u32 = 256;
+/// Most repetitions.
+pub const MAX_REPETITIONS: u32 = 1000;
+
+impl CellSpec {
+    /// Whether this port carries the packets that were asked for, and has the timers.
+    ///
+    /// # Errors
+    /// It has none, or smaller packets only.
+    pub fn check_port(&self, port: &PortCaps) -> Result<(), SpecError> {
+        let (timeout, retries) = (self.params.ack_timeout, self.params.retries);
+        let is_patient = timeout.is_some() || retries.is_some();
+        if is_patient && !port.link_layer.has_ack_timeout() {
+            let link_layer = port.link_layer;
+            return Err(SpecError::NoAckTimeout { link_layer });
+        }
+        let Some(path_mtu) = self.params.path_mtu else {
+            return Ok(());
+        };
+        let (link_layer, max) = (port.link_layer, port.active_mtu);
+        if !link_layer.has_path_mtu() {
+            return Err(SpecError::NoPackets {
+                path_mtu,
+                link_layer,
+            });
+        }
+        if path_mtu > max {
+            return Err(SpecError::PathMtu { path_mtu, max });
+        }
+        Ok(())
+    }
+
+    /// Whether the program can run so on a device with these limits.
+    pub fn validate(&self, caps: &DeviceCaps) -> Result<(), SpecError> {
+        self.check_extent()?;
+        match self.program {
+            Program::Ping => self.check_ping()?,
+            Program::Blast => self.check_blast()?,
+        }
+        self.check_inline(caps)?;
+        self.check_resources(caps)
+    }
+
+    fn check_extent(&self) -> Result<(), SpecError> {
+        let p = &self.params;
+        let (least, max) = match (self.program, p.op) {
+            // Its last byte is what the other side polls.
+            (Program::Ping, Opcode::Write) => (Bytes::new(1), MAX_PING_SIZE),
+            (Program::Ping, _) => (Bytes::new(0), MAX_PING_SIZE),
+            (Program::Blast, _) => (Bytes::new(1), MAX_BLAST_SIZE),
+        };
+        if p.size < least || p.size > max {
+            return Err(SpecError::Size {
+                program: self.program,
+                op: p.op,
+                size: p.size,
+                least,
+                max,
+            });
+        }
+        let nothing = |what, least| Err(SpecError::Nothing { what, least });
+        match p.length {
+            Length::Iters(0) => return nothing("iterations", "1"),
+            Length::Duration(Span::ZERO) => return nothing("duration", "1 ns"),
+            _ => {}
+        }
+        match p.repetitions {
+            0 => nothing("repetitions", "1"),
+            repetitions if repetitions > MAX_REPETITIONS => {
+                Err(SpecError::Repetitions { repetitions })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn check_ping(&self) -> Result<(), SpecError> {
+        let p = &self.params;
+        if p.buffers != 1 {
+            let what = format!("buffers {}", p.buffers);
+            return Err(SpecError::OneInFlight { what });
+        }
+        if p.post != Posting::Single {
+            let what = format!("posting {}s", p.post);
+            return Err(SpecError::OneInFlight { what });
+        }
+        if p.op == Opcode::Write && p.completion == Completion::Event {
+            return Err(SpecError::PolledMemoryHasNoEvents);
+        }
+        match (p.op, p.signal) {
+            (_, Signaling::All) | (Opcode::WriteRead, Signaling::WriteUnsignaled) => Ok(()),
+            (Opcode::WriteRead, _) => Err(self.bad_signaling("all, write-unsignaled")),
+            _ => Err(self.bad_signaling("all")),
+        }
+    }
+
+    fn check_blast(&self) -> Result<(), SpecError> {
+        let p = &self.params;
+        if p.op == Opcode::WriteRead {
+            return Err(SpecError::Operation {
+                program: self.program,
+                op: p.op,
+                choices: "send, write-imm, write, read",
+            });
+        }
+        if !(1..=MAX_BUFFERS).contains(&p.buffers) {
+            return Err(SpecError::Buffers { buffers: p.buffers });
+        }
+        match p.signal {
+            Signaling::All | Signaling::Periodic => Ok(()),
+            Signaling::Every(every) if (1..=p.buffers).contains(&every) => Ok(()),
+            Signaling::Every(every) => Err(SpecError::Stall {
+                every,
+                buffers: p.buffers,
+            }),
+            Signaling::WriteUnsignaled => Err(self.bad_signaling("all, periodic, every=N")),
+        }
+    }
+
+    fn bad_signaling(&self, choices: &'static str) -> SpecError {
+        SpecError::Signaling {
+            program: self.program,
+            op: self.params.op,
+            signal: self.params.signal,
+            choices,
+        }
+    }
+
+    fn check_inline(&self, caps: &DeviceCaps) -> Result<(), SpecError> {
+        let p = &self.params;
+        let max = Bytes::new(caps.max_inline_data.into());
+        match (p.inline, p.op) {
+            (false, _) => Ok(()),
+            (true, Opcode::Read) => Err(SpecError::InlineRead),
+            (true, _) if p.size > max => Err(SpecError::Inline { size: p.size, max }),
+            (true, _) => Ok(()),
+        }
+    }
+
+    fn check_resources(&self, caps: &DeviceCaps) -> Result<(), SpecError> {
+        for side in [Side::Active, Side::Passive] {
+            let layout = Layout::of(self, side);
+            let max = caps.max_qp_wr.min(caps.max_cqe);
+            for (what, needed) in [
+                ("the send queue", layout.send_depth),
+                ("the receive queue", layout.receives),
+            ] {
+                if needed > max {
+                    return Err(SpecError::Queue { what, needed, max });
+                }
+            }
+            let (needed, max) = (layout.memory(), caps.max_mr_size);
+            if needed > max {
+                return Err(SpecError::Memory { side, needed, max });
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use adverb_verbs::{Gid, Lid, LinkLayer, PathMtu};
+
+    use super::*;
+    use crate::pair::testing::{blast, caps, ping};
+
+    #[track_caller]
+    fn refused(cell: &CellSpec, words: &str) {
+        let message = cell.validate(&caps()).unwrap_err().to_string();
+        assert!(message.contains(words), "{message}");
+        assert!(!message.contains('\n'));
+    }
+
+    #[test]
+    fn what_is_in_range_is_taken() {
+        for cell in [
+            blast(|_| {}),
+            blast(|p| p.signal = Signaling::Every(16)),
+            blast(|p| p.size = MAX_BLAST_SIZE),
+            blast(|p| p.buffers = MAX_BUFFERS),
+            ping(Opcode::Write, |p| p.inline = true),
+            ping(Opcode::Send, |p| p.size = MAX_PING_SIZE),
+            ping(Opcode::WriteRead, |p| p.signal = Signaling::WriteUnsignaled),
+            ping(Opcode::Read, |p| p.completion = Completion::Event),
+            ping(Opcode::Send, |p| p.size = Bytes::new(0)),
+        ] {
+            assert_eq!(cell.validate(&caps()), Ok(()), "{}", cell.id);
+        }
+    }
+
+    #[test]
+    fn a_refusal_names_the_value_and_the_limit() {
+        refused(&blast(|p| p.size = Bytes::new(0)), "size 0 B is outside");
+        let size = Bytes::new(MAX_BLAST_SIZE.get() + 1);
+        refused(
+            &blast(|p| p.size = size),
+            "268435457 B is outside the range of blast write, 1 B to 256 MiB",
+        );
+        refused(
+            &ping(Opcode::Send, |p| p.size = Bytes::mib(65)),
+            "ping send, 0 B to 64 MiB",
+        );
+        refused(
+            &ping(Opcode::Write, |p| p.size = Bytes::new(0)),
+            "ping write, 1 B to 64 MiB",
+        );
+        refused(
+            &blast(|p| p.buffers = 0),
+            "0 buffers are outside the range of blast, 1 to 256",
+        );
+        refused(&blast(|p| p.buffers = 257), "257 buffers");
+        refused(
+            &blast(|p| p.op = Opcode::WriteRead),
+            "blast has no operation write-read",
+        );
+        refused(&blast(|p| p.length = Length::Iters(0)), "iterations 0");
+        refused(
+            &blast(|p| p.length = Length::Duration(Span::ZERO)),
+            "duration 0",
+        );
+        refused(&blast(|p| p.repetitions = 0), "repetitions 0");
+        refused(&blast(|p| p.repetitions = 1001), "1001 repetitions");
+    }
+
+    #[test]
+    fn inline_is_bounded_by_the_device_and_not_for_read() {
+        let too_long = blast(|p| (p.inline, p.size) = (true, Bytes::new(257)));
+        refused(&too_long, "257 B inline: this device takes at most 256 B");
+        let read = blast(|p| (p.inline, p.op) = (true, Opcode::Read));
+        refused(&read, "READ cannot be inline");
+    }
+
+    #[test]
+    fn signaling_that_would_stall_or_makes_no_sense_is_refused() {
+        refused(
+            &blast(|p| p.signal = Signaling::Every(17)),
+            "every=17 with 16 buffers would stall",
+        );
+        refused(&blast(|p| p.signal = Signaling::Every(0)), "choose 1 to 16");
+        let unsignaled = Signaling::WriteUnsignaled;
+        refused(
+            &blast(|p| p.signal = unsignaled),
+            "blast write has no signaling write-unsignaled",
+        );
+        refused(
+            &ping(Opcode::Send, |p| p.signal = unsignaled),
+            "choose from all",
+        );
+        refused(
+            &ping(Opcode::WriteRead, |p| p.signal = Signaling::Periodic),
+            "all, write-unsignaled",
+        );
+    }
+
+    #[test]
+    fn ping_has_one_message_in_flight_and_memory_no_events() {
+        refused(
+            &ping(Opcode::Send, |p| p.buffers = 2),
+            "buffers 2 is for blast",
+        );
+        refused(
+            &ping(Opcode::Send, |p| p.post = Posting::List),
+            "posting lists is for blast",
+        );
+        let event = ping(Opcode::Write, |p| p.completion = Completion::Event);
+        refused(&event, "RDMA WRITE raises none at its target");
+    }
+
+    #[test]
+    fn buffers_and_queues_must_fit_the_device() {
+        let large = blast(|p| (p.size, p.buffers) = (MAX_BLAST_SIZE, 256));
+        refused(&large, "the buffers of the active side need 64 GiB");
+        let small = DeviceCaps {
+            max_qp_wr: 8,
+            ..caps()
+        };
+        let message = blast(|_| {}).validate(&small).unwrap_err().to_string();
+        assert!(
+            message.contains("the send queue needs 16 requests outstanding"),
+            "{message}"
+        );
+    }
+
+    #[test]
+    fn packets_are_bounded_by_the_port() {
+        let port = |link_layer| PortCaps {
+            link_layer,
+            active_mtu: PathMtu::B1024,
+            max_msg_sz: Bytes::mib(1),
+            lid: Lid(0),
+            gid: Gid::default(),
+            gid_index: 0,
+            gid_type: None,
+        };
+        let check = |path_mtu, link_layer| {
+            let cell = ping(Opcode::Send, |p| p.path_mtu = path_mtu);
+            let checked = cell.check_port(&port(link_layer));
+            checked.map_err(|e| e.to_string())
+        };
+        let ethernet = LinkLayer::Ethernet;
+        assert_eq!(check(Some(PathMtu::B1024), ethernet), Ok(()));
+        assert_eq!(check(None, LinkLayer::SharedMemory), Ok(()));
+        assert_eq!(
+            check(Some(PathMtu::B2048), ethernet).unwrap_err(),
+            "path MTU 2 KiB: this device's port carries packets of at most 1 KiB; choose a smaller one"
+        );
+        assert_eq!(
+            check(Some(PathMtu::B256), LinkLayer::SharedMemory).unwrap_err(),
+            "path MTU 256 B: this device's port (shared memory) does not cut messages into packets; leave it out"
+        );
+    }
+}

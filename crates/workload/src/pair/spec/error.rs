@@ -1,0 +1,156 @@
+//! Why a cell cannot run, with what would be possible instead.
+
+use adverb_results::{Opcode, Program, Signaling};
+use adverb_units::Bytes;
+use adverb_verbs::{LinkLayer, PathMtu};
+
+use super::check::{MAX_BUFFERS, MAX_REPETITIONS};
+use crate::pair::error::Side;
+
+/// Why a cell cannot run.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SpecError {
+    /// An operation that the program does not have.
+    #[error("{program} has no operation {op}: choose from {choices}")]
+    Operation {
+        /// The program.
+        program: Program,
+        /// What was asked.
+        op: Opcode,
+        /// What it has.
+        choices: &'static str,
+    },
+    /// Too short, or too long.
+    #[error("size {size} is outside the range of {program} {op}, {least} to {max}")]
+    Size {
+        /// The program.
+        program: Program,
+        /// Its operation.
+        op: Opcode,
+        /// What was asked.
+        size: Bytes,
+        /// Shortest.
+        least: Bytes,
+        /// Longest.
+        max: Bytes,
+    },
+    /// More inline data than the device takes.
+    #[error("{size} inline: this device takes at most {max}; choose a smaller size or no inline")]
+    Inline {
+        /// What was asked.
+        size: Bytes,
+        /// Most.
+        max: Bytes,
+    },
+    /// READ has no payload to carry.
+    #[error("RDMA READ cannot be inline: its request carries no payload; leave inline out")]
+    InlineRead,
+    /// No buffer, or too many.
+    #[error("{buffers} buffers are outside the range of blast, 1 to {MAX_BUFFERS}")]
+    Buffers {
+        /// What was asked.
+        buffers: u32,
+    },
+    /// `ping` has one message in flight.
+    #[error("ping has one message in flight: {what} is for blast")]
+    OneInFlight {
+        /// What was asked.
+        what: String,
+    },
+    /// Nothing would ever free a buffer.
+    #[error(
+        "signal every={every} with {buffers} buffers would stall: without a completion within \
+         {buffers} messages no buffer is ever free; choose 1 to {buffers}"
+    )]
+    Stall {
+        /// What was asked.
+        every: u32,
+        /// Buffers.
+        buffers: u32,
+    },
+    /// A way of signaling that the program does not have.
+    #[error("{program} {op} has no signaling {signal}: choose from {choices}")]
+    Signaling {
+        /// The program.
+        program: Program,
+        /// Its operation.
+        op: Opcode,
+        /// What was asked.
+        signal: Signaling,
+        /// What it has.
+        choices: &'static str,
+    },
+    /// Memory does not raise events.
+    #[error(
+        "ping write has no completion events: an RDMA WRITE raises none at its target, which \
+         therefore polls its memory; choose poll, or write-imm"
+    )]
+    PolledMemoryHasNoEvents,
+    /// Nothing to measure.
+    #[error("{what} 0: at least {least} is needed to measure anything")]
+    Nothing {
+        /// Which parameter.
+        what: &'static str,
+        /// Smallest.
+        least: &'static str,
+    },
+    /// More repetitions than make sense.
+    #[error("{repetitions} repetitions: at most {MAX_REPETITIONS}")]
+    Repetitions {
+        /// What was asked.
+        repetitions: u32,
+    },
+    /// Larger packets than the port carries.
+    #[error(
+        "path MTU {path_mtu}: this device's port carries packets of at most {max}; choose a smaller one"
+    )]
+    PathMtu {
+        /// What was asked.
+        path_mtu: PathMtu,
+        /// Most.
+        max: PathMtu,
+    },
+    /// No packets.
+    #[error(
+        "path MTU {path_mtu}: this device's port ({link_layer}) does not cut messages into packets; leave it out"
+    )]
+    NoPackets {
+        /// What was asked.
+        path_mtu: PathMtu,
+        /// What the port is.
+        link_layer: LinkLayer,
+    },
+    /// No timers of the verbs.
+    #[error(
+        "timeout and retries: this device's port ({link_layer}) repeats packets by timers of its own; leave them out"
+    )]
+    NoAckTimeout {
+        /// What the port is.
+        link_layer: LinkLayer,
+    },
+    /// The device's queues are too short.
+    #[error(
+        "{what} needs {needed} requests outstanding, this device takes {max}; fewer buffers help"
+    )]
+    Queue {
+        /// Which queue.
+        what: &'static str,
+        /// How many are needed.
+        needed: u32,
+        /// Most.
+        max: u32,
+    },
+    /// The device's regions are too small.
+    #[error(
+        "the buffers of the {side} side need {needed}, a region of this device has at most {max}; fewer or smaller buffers help"
+    )]
+    Memory {
+        /// Whose buffers.
+        side: Side,
+        /// How much is needed.
+        needed: Bytes,
+        /// Most.
+        max: Bytes,
+    },
+}

@@ -1,0 +1,285 @@
+//! What one cell of a study runs.
+
+mod check;
+mod error;
+
+use adverb_results::{
+    Completion, FigureId, Impairment, Opcode, Params, Posting, Program, Signaling,
+};
+use adverb_units::{Bytes, Probability, Span};
+use adverb_verbs::{AckTimeout, PathMtu, Retransmission, RetryCount};
+use serde::{Deserialize, Serialize};
+
+pub use check::{MAX_BLAST_SIZE, MAX_BUFFERS, MAX_PING_SIZE, MAX_REPETITIONS};
+pub use error::SpecError;
+
+/// One cell: a program with its parameters.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct CellSpec {
+    /// Equal for the same program and parameters, readable, and stable between versions:
+    /// `blast/write/64/inline/poll/b16/single/all`.
+    pub id: String,
+    /// Figures that show this cell; empty outside a study.
+    pub figures: Vec<FigureId>,
+    /// The program.
+    pub program: Program,
+    /// Its parameters.
+    pub params: Request,
+}
+
+/// Parameters of a program, as asked.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Request {
+    /// Transfer operation.
+    pub op: Opcode,
+    /// Payload of one message.
+    pub size: Bytes,
+    /// Payload carried in the work request (`write-read`: in that of the WRITE).
+    pub inline: bool,
+    /// How a side learns of completions.
+    pub completion: Completion,
+    /// Messages in flight at most; 1 for `ping`.
+    pub buffers: u32,
+    /// Single posts or lists.
+    pub post: Posting,
+    /// Which send requests ask for a completion.
+    pub signal: Signaling,
+    /// Largest payload of a packet; none: the largest that both sides' ports carry.
+    pub path_mtu: Option<PathMtu>,
+    /// How long to wait for an acknowledgement before sending again; none: the usual time.
+    pub ack_timeout: Option<AckTimeout>,
+    /// How often to send again before a request fails; none: the usual number.
+    pub retries: Option<RetryCount>,
+    /// What the ports of both sides do to the packets that they send; none: nothing.
+    pub impairment: Option<Impairment>,
+    /// Check every byte at the side that gets it.
+    pub verify: bool,
+    /// How long to measure.
+    pub length: Length,
+    /// How often to measure, at least once.
+    pub repetitions: u32,
+    /// Messages or rounds before the first repetition; none leaves it to the program, which warms
+    /// up until its speed is known.
+    pub warmup: Option<u64>,
+    /// Seed of the payload.
+    pub seed: u64,
+}
+
+/// How long a program measures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Length {
+    /// So many messages (`blast`) or rounds (`ping`) in each repetition.
+    Iters(u64),
+    /// About so long, all repetitions together; the warm-up tells how many messages that is.
+    Duration(Span),
+}
+
+impl Request {
+    /// `op` with messages of `size`; one buffer, busy polling, every request signaled, 1000
+    /// messages or rounds, once.
+    pub const fn new(op: Opcode, size: Bytes) -> Self {
+        Request {
+            op,
+            size,
+            inline: false,
+            completion: Completion::Poll,
+            buffers: 1,
+            post: Posting::Single,
+            signal: Signaling::All,
+            path_mtu: None,
+            ack_timeout: None,
+            retries: None,
+            impairment: None,
+            verify: false,
+            length: Length::Iters(1000),
+            repetitions: 1,
+            warmup: None,
+            seed: 1,
+        }
+    }
+
+    /// How its queue pairs insist on acknowledgements.
+    pub(crate) fn retransmission(&self) -> Retransmission {
+        let usual = Retransmission::default();
+        Retransmission {
+            timeout: self.ack_timeout.unwrap_or(usual.timeout),
+            retries: self.retries.unwrap_or(usual.retries),
+        }
+    }
+}
+
+impl CellSpec {
+    /// The parameters of this cell's record, run with so many messages or rounds, where they are
+    /// known. The caller fills in the cores.
+    pub fn params(&self, iters: Option<u64>, warmup_iters: Option<u64>) -> Params {
+        let p = &self.params;
+        Params {
+            op: p.op,
+            size_bytes: p.size,
+            inline: p.inline,
+            completion: p.completion,
+            buffers: p.buffers,
+            post: p.post,
+            signal: p.signal,
+            path_mtu_bytes: p.path_mtu.map(PathMtu::bytes),
+            ack_timeout: p.ack_timeout.and_then(AckTimeout::span),
+            retry_cnt: p.retries.map(RetryCount::get),
+            impairment: p.impairment,
+            verify: p.verify,
+            iters,
+            warmup_iters,
+            active_core: None,
+            passive_core: None,
+            active_numa_node: None,
+            passive_numa_node: None,
+            seed: p.seed,
+        }
+    }
+
+    /// A cell of `ping`.
+    pub fn ping(params: Request) -> Self {
+        CellSpec::new(Program::Ping, params)
+    }
+
+    /// A cell of `blast`.
+    pub fn blast(params: Request) -> Self {
+        CellSpec::new(Program::Blast, params)
+    }
+
+    fn new(program: Program, params: Request) -> Self {
+        CellSpec {
+            id: cell_id(program, &params),
+            figures: Vec::new(),
+            program,
+            params,
+        }
+    }
+
+    /// The same cell with packets of at most `path_mtu`.
+    pub fn with_path_mtu(mut self, path_mtu: Option<PathMtu>) -> Self {
+        self.params.path_mtu = path_mtu;
+        self.renamed()
+    }
+
+    /// The same cell that insists on acknowledgements so, where it does not say how by itself.
+    pub fn with_retransmission(
+        mut self,
+        ack_timeout: Option<AckTimeout>,
+        retries: Option<RetryCount>,
+    ) -> Self {
+        let p = &mut self.params;
+        p.ack_timeout = p.ack_timeout.or(ack_timeout);
+        p.retries = p.retries.or(retries);
+        self.renamed()
+    }
+
+    /// With the id that its parameters make.
+    fn renamed(self) -> Self {
+        CellSpec {
+            id: cell_id(self.program, &self.params),
+            ..self
+        }
+    }
+
+    /// About how long the cell takes, with start-up of its two roles and warm-up.
+    pub fn estimate(&self) -> Span {
+        const START_UP: Span = Span::from_ms(60);
+        const GUESS_PER_MESSAGE: Span = Span::from_us(2);
+        const GUESS_PER_BYTE: Span = Span::from_ps(200);
+        let p = &self.params;
+        let message = GUESS_PER_MESSAGE + GUESS_PER_BYTE * p.size.get();
+        let measured = match p.length {
+            Length::Duration(all) => all,
+            Length::Iters(n) => message * n * u64::from(p.repetitions),
+        };
+        // Warm-up is a part of the measured time, but at least one message; so is a repetition.
+        measured.max(message * u64::from(p.repetitions)) + (measured / 8).max(message) + START_UP
+    }
+}
+
+fn cell_id(program: Program, p: &Request) -> String {
+    let inline = if p.inline { "inline" } else { "plain" };
+    let size = p.size.get();
+    let mut id = format!("{program}/{}/{size}/{inline}/{}", p.op, p.completion);
+    if program == Program::Blast {
+        id += &format!("/b{}/{}", p.buffers, p.post);
+    }
+    id += &format!("/{}", p.signal);
+    if let Some(path_mtu) = p.path_mtu {
+        id += &format!("/mtu{}", path_mtu.bytes().get());
+    }
+    if let Some(timeout) = p.ack_timeout {
+        id += &format!("/timeout={}", timeout.code());
+    }
+    if let Some(retries) = p.retries {
+        id += &format!("/retries={}", retries.get());
+    }
+    if let Some(impairment) = &p.impairment {
+        id += &impairment_id(impairment);
+    }
+    if p.verify {
+        id += "/verify";
+    }
+    id
+}
+
+fn impairment_id(impairment: &Impairment) -> String {
+    if impairment.is_none() {
+        return "/loss=0".to_owned();
+    }
+    let parts = impairment.parts().into_iter();
+    let parts = parts.filter(|(_, p)| *p != Probability::ZERO);
+    let id: String = parts
+        .map(|(name, p)| format!("/{name}={}", p.get()))
+        .collect();
+    match impairment.seed {
+        1 => id,
+        seed => format!("{id}/seed={seed}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pair::testing::{blast, ping};
+
+    #[test]
+    fn ids_are_readable_and_tell_cells_apart() {
+        let blast = blast(|p| p.inline = true);
+        assert_eq!(blast.id, "blast/write/64/inline/poll/b16/single/all");
+        let ping = ping(Opcode::WriteRead, |p| p.verify = true);
+        assert_eq!(ping.id, "ping/write-read/64/plain/poll/all/verify");
+        let small = blast.with_path_mtu(Some(PathMtu::B256));
+        assert_eq!(small.id, "blast/write/64/inline/poll/b16/single/all/mtu256");
+        let patient = self::ping(Opcode::Send, |p| {
+            (p.ack_timeout, p.retries) = (AckTimeout::new(8), RetryCount::new(0));
+        });
+        assert_eq!(
+            patient.id,
+            "ping/send/64/plain/poll/all/timeout=8/retries=0"
+        );
+        let asked = patient.clone();
+        let asked = asked.with_retransmission(AckTimeout::new(10), RetryCount::new(3));
+        assert_eq!(asked, patient, "what a cell says by itself stands");
+        let lossy = |loss, seed| {
+            let impairment = Impairment {
+                loss: Probability::per_million(loss),
+                seed,
+                ..Impairment::default()
+            };
+            self::ping(Opcode::Send, |p| p.impairment = Some(impairment)).id
+        };
+        assert_eq!(lossy(500, 1), "ping/send/64/plain/poll/all/loss=0.0005");
+        assert_eq!(lossy(0, 2), "ping/send/64/plain/poll/all/loss=0");
+        let id = "ping/send/64/plain/poll/all/loss=0.000001/seed=2";
+        assert_eq!(lossy(1, 2), id);
+    }
+
+    #[test]
+    fn a_cell_survives_json() {
+        let cell = blast(|p| p.length = Length::Duration(Span::from_ms(3)));
+        let json = serde_json::to_string(&cell).unwrap();
+        assert_eq!(serde_json::from_str::<CellSpec>(&json).unwrap(), cell);
+    }
+}

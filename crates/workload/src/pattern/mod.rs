@@ -1,0 +1,26 @@
+//! Communication patterns: which machine talks how to which others.
+//!
+//! A [`Pattern`] is a list of members, each a role with links to other members: queue pairs of its
+//! own, connected with theirs. [`run`] is one member's part, over the verbs seam, so that it runs on
+//! any device; who starts the members (as threads, processes or coroutines) decides where.
+//!
+//! Members first exchange addresses over the out-of-band channel, then wait for one another (member
+//! 0 counts), then work for a warm-up and a measured time, and end together.
+
+mod dc;
+mod error;
+mod load;
+mod member;
+mod polled;
+pub mod random;
+mod reap;
+mod requester;
+mod shape;
+mod tenant;
+pub mod wiring;
+
+pub use error::{PatternError, succeeded};
+pub use load::{Aim, Dc, Limits, Load, Places, Posting, Refill, Request, Seen, Timing, Transport};
+pub use member::{BATCH, Schedule, Tally, run};
+pub use reap::Wait;
+pub use shape::{Inbound, Landing, Link, Member, Outbound, Part, Pattern, Piece, Symmetric};

@@ -1,0 +1,98 @@
+//! Memory that READs land in, for members that poll it instead of their completion queue.
+//!
+//! A window of places, used in turn. A place is marked before its READ is posted; the data, which are
+//! zeros on every device here, take the mark away.
+
+use adverb_units::Span;
+use adverb_verbs::{Context, MemoryRegion, Station};
+
+use crate::pattern::error::PatternError;
+use crate::pattern::load::{Load, Seen};
+use crate::pattern::shape::Part;
+
+/// Stands in the last byte of a place until the data come.
+const MARK: u8 = 0xa5;
+/// The time is looked at once in so many READs: a look costs as much as a part of a READ.
+const LOOK: u64 = 16;
+
+/// Places that READs land in.
+pub(crate) struct Polled {
+    base: u64,
+    /// From one place to the next: cache lines are not shared.
+    distance: u64,
+    /// Bytes of a READ.
+    size: u64,
+    places: u64,
+    posted: u64,
+    done: u64,
+    counted: u64,
+}
+
+fn distance(load: &Load) -> u64 {
+    u64::from(load.payload()).next_multiple_of(64)
+}
+
+/// Bytes that a member needs for such places.
+pub(crate) fn bytes(part: &Part) -> u64 {
+    match part {
+        Part::Request(load) if load.seen == Seen::Memory => {
+            u64::from(load.limits.per_member) * distance(load)
+        }
+        _ => 0,
+    }
+}
+
+impl Polled {
+    /// Those of a load, from `base` on, if it polls.
+    pub(crate) fn of(load: &Load, base: u64) -> Option<Self> {
+        (load.seen == Seen::Memory).then(|| Polled {
+            base,
+            distance: distance(load),
+            size: load.payload().into(),
+            places: load.limits.per_member.max(1).into(),
+            posted: 0,
+            done: 0,
+            counted: 0,
+        })
+    }
+
+    fn place(&self, number: u64) -> u64 {
+        self.base + number % self.places * self.distance
+    }
+
+    /// Where the next READ lands.
+    pub(crate) fn next(&self) -> u64 {
+        self.place(self.posted)
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.posted - self.done >= self.places
+    }
+
+    /// Marks the place of the next READ.
+    pub(crate) fn mark<M: MemoryRegion>(&self, mr: &M) -> Result<(), PatternError> {
+        Ok(mr.write(self.next() + self.size - 1, &[MARK])?)
+    }
+
+    pub(crate) fn posted(&mut self) {
+        self.posted += 1;
+    }
+
+    /// Polls until the oldest READ's data are there; how many READs are to be counted now.
+    pub(crate) fn wait_for_oldest<S: Station>(
+        &mut self,
+        station: &S,
+        mr: &<S::Context as Context>::Mr,
+        patience: Span,
+    ) -> Result<u64, PatternError> {
+        let last = self.place(self.done) + self.size - 1;
+        station.spin_memory(mr, last, 0, patience)?;
+        self.done += 1;
+        let uncounted = self.done - self.counted;
+        if uncounted < LOOK {
+            return Ok(0);
+        }
+        self.counted = self.done;
+        Ok(uncounted)
+    }
+}

@@ -1,0 +1,355 @@
+//! Who takes part, and who is linked with whom.
+
+use adverb_units::Span;
+use adverb_verbs::RoleId;
+
+use crate::pattern::load::{Aim, Dc, Limits, Load, Transport};
+use crate::pattern::reap::Wait;
+
+/// Room of the global routing header, before the payload of a datagram.
+pub(crate) const GRH: u32 = 40;
+
+/// A queue pair of a member, by its other end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Link {
+    /// The other member.
+    pub peer: RoleId,
+}
+
+/// What a member does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// Posts requests over its links, in turn.
+    Request(Load),
+    /// Registers and deregisters memory, again and again.
+    Churn {
+        /// Bytes of the region.
+        region: u64,
+    },
+    /// Posts SENDs that find no receive, as many as there is room for.
+    Strand(Load),
+    /// Has memory and queue pairs, and does nothing.
+    Serve,
+    /// Sleeps, and says what its machine's device has counted in the measured time.
+    Count,
+    /// Computes, piece by piece; each completed piece counts.
+    Compute(Piece),
+    /// Takes messages (datagrams from one queue pair for all links) and keeps receives posted.
+    Receive {
+        /// Receives of each queue pair.
+        depth: u32,
+        /// Room of each, in bytes: a global routing header and the payload.
+        size: u32,
+    },
+}
+
+/// A piece of a computation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// What it takes without memory.
+    pub busy: Span,
+    /// Lines of the member's own memory that it loads, at random places.
+    pub lines: u32,
+}
+
+/// A role of a pattern.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// Which machine it runs on, from 0.
+    pub machine: u32,
+    /// Transport of its queue pairs.
+    pub transport: Transport,
+    /// Its links. Two members that are linked several times pair them in order.
+    pub links: Vec<Link>,
+    /// What it does.
+    pub part: Part,
+    /// Memory that its peers may use, in bytes.
+    pub memory: u64,
+}
+
+/// Where the payload of a message is when its receive completes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Landing {
+    /// In the receive's buffer: the device has written it there.
+    #[default]
+    Buffer,
+    /// Within the completion: inline receive, which few devices have.
+    Completion,
+}
+
+/// A program of several machines.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pattern {
+    /// Transport of the members that are added.
+    pub transport: Transport,
+    /// How members wait for completions.
+    pub wait: Wait,
+    /// Where messages land at members that receive.
+    pub landing: Landing,
+    /// The members, by role.
+    pub members: Vec<Member>,
+}
+
+impl Pattern {
+    /// Nobody yet.
+    pub fn new(transport: Transport) -> Self {
+        Pattern {
+            transport,
+            wait: Wait::Poll,
+            landing: Landing::Buffer,
+            members: Vec::new(),
+        }
+    }
+
+    /// Adds a member without links.
+    pub fn add(&mut self, machine: u32, part: Part, memory: u64) -> RoleId {
+        self.members.push(Member {
+            machine,
+            transport: self.transport,
+            links: Vec::new(),
+            part,
+            memory,
+        });
+        RoleId(self.members.len() as u32 - 1)
+    }
+
+    /// Links two members.
+    ///
+    /// # Panics
+    /// If there is no such member.
+    pub fn link(&mut self, a: RoleId, b: RoleId) {
+        self.members[a.0 as usize].links.push(Link { peer: b });
+        self.members[b.0 as usize].links.push(Link { peer: a });
+    }
+
+    /// How many machines it needs.
+    pub fn machines(&self) -> u32 {
+        let machines = self.members.iter().map(|member| member.machine + 1);
+        machines.max().unwrap_or(0)
+    }
+
+    /// One machine posts: `cores` members with `qps` links each, in turn to members on `peers` machines,
+    /// which serve, or take messages if that is what is posted over connections. Datagrams that find
+    /// no receive are lost, which costs the sender nothing.
+    pub fn outbound(transport: Transport, load: &Load, shape: Outbound) -> Self {
+        let mut pattern = Pattern::new(transport);
+        let requesters: Vec<_> = (0..shape.cores)
+            .map(|core| {
+                let part = Part::Request(Load {
+                    first_place: u64::from(core * shape.qps),
+                    ..seeded(load, core)
+                });
+                pattern.add(0, part, shape.memory)
+            })
+            .collect();
+        let servers: Vec<_> = (0..shape.peers)
+            .map(|peer| {
+                let part = if load.request.needs_receive() && transport != Transport::Ud {
+                    let depth = 2 * load.limits.per_qp.clamp(1, 512);
+                    let size = load.payload();
+                    Part::Receive { depth, size }
+                } else {
+                    Part::Serve
+                };
+                let memory = shape.memory.max(receive_memory(&part));
+                pattern.add(peer + 1, part, memory)
+            })
+            .collect();
+        let mut next = 0;
+        for requester in requesters {
+            if transport == Transport::Dci {
+                servers
+                    .iter()
+                    .for_each(|server| pattern.link(requester, *server));
+                pattern.initiators(requester, shape.qps);
+                continue;
+            }
+            for _ in 0..shape.qps {
+                pattern.link(requester, servers[next % servers.len()]);
+                next += 1;
+            }
+        }
+        pattern
+    }
+
+    /// `threads` members on `peers` machines post to one machine, over `qps` links together.
+    /// Messages that need receives go to its `receivers`, each with a queue pair of its own.
+    pub fn inbound(transport: Transport, load: &Load, shape: &Inbound) -> Self {
+        let mut pattern = Pattern::new(transport);
+        let servers: Vec<_> = if shape.receivers > 0 {
+            let part = Part::Receive {
+                depth: shape.depth,
+                size: load.payload() + GRH,
+            };
+            let add = |_| pattern.add(0, part.clone(), shape.memory);
+            (0..shape.receivers).map(add).collect()
+        } else {
+            vec![pattern.add(0, Part::Serve, shape.memory)]
+        };
+        let peers = shape.peers.max(1);
+        let links = shape.qps.div_ceil(shape.threads.max(1));
+        let threads: Vec<_> = (0..shape.threads)
+            .map(|thread| {
+                let load = Load {
+                    first_place: u64::from(thread * links),
+                    ..seeded(load, thread)
+                };
+                let part = match shape.share_of(thread) {
+                    // A machine with more threads than requests in flight leaves some idle.
+                    Some(0) => Part::Serve,
+                    share => Part::Request(within(&load, share)),
+                };
+                // Its requests bring to, or take from, one place.
+                pattern.add(1 + thread % peers, part, load.payload().into())
+            })
+            .collect();
+        if transport == Transport::Dci {
+            for thread in &threads {
+                servers
+                    .iter()
+                    .for_each(|server| pattern.link(*thread, *server));
+                pattern.initiators(*thread, shape.qps / shape.threads.max(1));
+            }
+            return pattern;
+        }
+        for qp in 0..shape.qps.max(shape.threads) as usize {
+            pattern.link(threads[qp % threads.len()], servers[qp % servers.len()]);
+        }
+        pattern
+    }
+
+    /// `machines` equal machines with `cores` members each; a member has `qps` links, in turn to the
+    /// same-numbered members of all others.
+    pub fn symmetric(transport: Transport, load: &Load, shape: Symmetric) -> Self {
+        let mut pattern = Pattern::new(transport);
+        for machine in 0..shape.machines {
+            for core in 0..shape.cores {
+                let part = Part::Request(seeded(load, machine * shape.cores + core));
+                pattern.add(machine, part, shape.memory);
+            }
+        }
+        let rounds = match transport {
+            Transport::Dci => 1,
+            _ => (shape.qps / (shape.machines - 1).max(1)).max(1),
+        };
+        for (a, b) in (0..shape.machines).flat_map(|a| (0..a).map(move |b| (a, b))) {
+            for (core, _) in (0..shape.cores).flat_map(|c| (0..rounds).map(move |r| (c, r))) {
+                let role = |machine: u32| RoleId(machine * shape.cores + core);
+                pattern.link(role(a), role(b));
+            }
+        }
+        if transport == Transport::Dci {
+            for role in (0..pattern.members.len() as u32).map(RoleId) {
+                pattern.initiators(role, shape.qps);
+                // The links of a machine are in the order of the others' numbers: of fixed targets
+                // each machine is one.
+                pattern.fix_aim(role);
+            }
+        }
+        pattern
+    }
+
+    /// Gives a member that posts so many DC initiators, at least one.
+    fn initiators(&mut self, role: RoleId, initiators: u32) {
+        if let Part::Request(load) = &mut self.members[role.0 as usize].part {
+            load.dc.initiators = initiators.max(1);
+        }
+    }
+
+    /// Lets a member with a fixed aim address the machine after its own.
+    fn fix_aim(&mut self, role: RoleId) {
+        let member = &mut self.members[role.0 as usize];
+        if let Part::Request(Load {
+            dc: Dc {
+                aim: Aim::Fixed(peer),
+                ..
+            },
+            ..
+        }) = &mut member.part
+        {
+            *peer = member.machine;
+        }
+    }
+}
+
+/// What the buffers of receives need.
+fn receive_memory(part: &Part) -> u64 {
+    match part {
+        Part::Receive { depth, size } => u64::from(*depth) * u64::from(*size),
+        _ => 0,
+    }
+}
+
+fn seeded(load: &Load, member: u32) -> Load {
+    Load {
+        seed: load.seed.wrapping_mul(1_000_003) + u64::from(member),
+        ..load.clone()
+    }
+}
+
+/// The same load with at most `window` requests under way.
+fn within(load: &Load, window: Option<u32>) -> Load {
+    let limits = Limits {
+        per_member: load.limits.per_member.min(window.unwrap_or(u32::MAX)),
+        ..load.limits
+    };
+    Load {
+        limits,
+        ..load.clone()
+    }
+}
+
+/// Sizes of [`Pattern::outbound`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outbound {
+    /// Posting members.
+    pub cores: u32,
+    /// Queue pairs of each.
+    pub qps: u32,
+    /// Other machines.
+    pub peers: u32,
+    /// Memory of each member.
+    pub memory: u64,
+}
+
+/// Sizes of [`Pattern::inbound`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Inbound {
+    /// Posting members.
+    pub threads: u32,
+    /// Machines that they are on.
+    pub peers: u32,
+    /// Queue pairs of all together; at least one each.
+    pub qps: u32,
+    /// Requests that the threads of one machine have under way together: each has its share.
+    pub window: Option<u32>,
+    /// Members of the one machine that take messages; 0 where no receives are needed.
+    pub receivers: u32,
+    /// Receives that each keeps posted.
+    pub depth: u32,
+    /// Memory of each member.
+    pub memory: u64,
+}
+
+impl Inbound {
+    /// Thread `thread`'s share of its machine's window.
+    fn share_of(&self, thread: u32) -> Option<u32> {
+        let (peers, window) = (self.peers.max(1), self.window?);
+        let (machine, place) = (thread % peers, thread / peers);
+        let threads = (self.threads - machine).div_ceil(peers);
+        Some(window / threads + u32::from(place < window % threads))
+    }
+}
+
+/// Sizes of [`Pattern::symmetric`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Symmetric {
+    /// Machines.
+    pub machines: u32,
+    /// Members on each.
+    pub cores: u32,
+    /// Queue pairs of each member.
+    pub qps: u32,
+    /// Memory of each member.
+    pub memory: u64,
+}

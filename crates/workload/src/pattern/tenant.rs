@@ -1,0 +1,82 @@
+//! A second tenant on the same machines: what it does to be in the way.
+
+use adverb_units::{Bytes, Time};
+use adverb_verbs::{
+    AccessFlags, Context, MemoryRegion, Operation, QueuePair, RoleId, SendFlags, SendRequest,
+    Station, WrId,
+};
+
+use crate::pattern::error::PatternError;
+use crate::pattern::load::{Load, Transport};
+use crate::pattern::shape::{Outbound, Part, Pattern};
+use crate::pattern::wiring::Wiring;
+
+impl Pattern {
+    /// Two programs at a time on the same machines: this one's members come first. Each talks over its
+    /// own transport; both wait in this one's way.
+    #[must_use]
+    pub fn beside(mut self, tenant: Pattern) -> Self {
+        let moved = self.members.len() as u32;
+        self.members
+            .extend(tenant.members.into_iter().map(|mut member| {
+                for link in &mut member.links {
+                    link.peer = RoleId(link.peer.0 + moved);
+                }
+                member
+            }));
+        self
+    }
+
+    /// On each of `machines` a member registers and deregisters `region` bytes, again and again.
+    pub fn churn(machines: u32, region: u64) -> Self {
+        let mut pattern = Pattern::new(Transport::Rc);
+        for machine in 0..machines {
+            pattern.add(machine, Part::Churn { region }, 64);
+        }
+        pattern
+    }
+
+    /// As [`Pattern::outbound`], but nobody ever posts a receive: messages find none, and are sent again
+    /// and again, which RC alone does.
+    pub fn stranded(load: &Load, shape: Outbound) -> Self {
+        let mut pattern = Pattern::outbound(Transport::Rc, load, shape);
+        for member in &mut pattern.members {
+            match &member.part {
+                Part::Request(load) => member.part = Part::Strand(load.clone()),
+                _ => member.part = Part::Serve,
+            }
+        }
+        pattern
+    }
+}
+
+/// Registers and deregisters until `end`.
+pub(crate) fn churn<S: Station>(station: &S, region: u64, end: Time) -> Result<(), PatternError> {
+    let context = station.context();
+    let pd = context.alloc_pd()?;
+    let length = Bytes::new(region.max(1));
+    while station.now() < end {
+        drop(context.alloc_mr(&pd, length, AccessFlags::all())?);
+    }
+    Ok(())
+}
+
+/// Posts what each queue pair has room for, and leaves it alone until `end`: it never completes.
+pub(crate) fn strand<S: Station>(
+    station: &S,
+    wiring: &Wiring<S::Context>,
+    load: &Load,
+    end: Time,
+) -> Result<(), PatternError> {
+    let most = load.limits.per_member / (wiring.qps.len() as u32).max(1);
+    let each = load.limits.per_qp.min(most).max(1);
+    let sges = [wiring.mr.sge(0, load.size)?];
+    for qp in &wiring.qps {
+        for name in 0..each {
+            let request = SendRequest::new(WrId(name.into()), Operation::Send, &sges);
+            qp.post_send(&[request.with_flags(SendFlags::SIGNALED)])?;
+        }
+    }
+    station.sleep(end - station.now());
+    Ok(())
+}
