@@ -3,9 +3,10 @@
 use std::ops::Range;
 
 use adverb_workload::pattern::random::mix;
+use serde::{Deserialize, Serialize};
 
 /// The numbers that somebody got, as a sum that does not depend on their order.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Handed {
     /// How many.
     pub count: u64,

@@ -1,6 +1,7 @@
 //! Services by RPC and by one-sided operations: a sequencer and a key-value store.
 
 mod checked;
+mod job;
 mod onesided;
 mod rpc;
 mod samples;
@@ -12,9 +13,10 @@ pub use adverb_workload::pattern::{
     Wait, run,
 };
 pub use checked::Handed;
+pub use job::{Job, JobReport};
 pub use onesided::{Items, OneSided, OneSidedClients, Puts, Remote, run_onesided};
 pub use rpc::{
-    Asking, Clients, MAX_BATCH, Pace, Rpc, RpcPart, Service, Serving, StoreLoad, run_rpc,
+    Asking, Clients, Counter, MAX_BATCH, Pace, Rpc, RpcPart, Service, Serving, StoreLoad, run_rpc,
 };
 pub use samples::Samples;
 pub use tally::ServiceTally;

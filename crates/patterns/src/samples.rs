@@ -3,12 +3,13 @@
 use adverb_units::Span;
 
 use adverb_workload::pattern::random::Random;
+use serde::{Deserialize, Serialize};
 
 /// Times that are kept; of more, each has the same chance (Vitter 1985, algorithm R).
 const KEPT: usize = 1 << 15;
 
 /// Times from post to answer.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Samples {
     /// How many were taken.
     pub count: u64,

@@ -1,12 +1,13 @@
 //! What a member of a service did.
 
 use adverb_units::Span;
+use serde::{Deserialize, Serialize};
 
 use crate::checked::Handed;
 use crate::samples::Samples;
 
 /// What a member did.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ServiceTally {
     /// Requests that a core answered, or that a client saw done, in the measured time.
     pub requests: u64,

@@ -8,6 +8,7 @@ use std::fmt;
 
 pub use adverb_units::CpuTime;
 use adverb_units::{Span, Time};
+use serde::{Deserialize, Serialize};
 
 use crate::completion::WorkCompletion;
 use crate::device::Context;
@@ -15,7 +16,7 @@ use crate::error::{CreateError, MemoryAccessError, PollError};
 use crate::ids::CqId;
 
 /// A role's number within its program, from 0.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct RoleId(pub u32);
 
 impl fmt::Display for RoleId {
@@ -113,7 +114,7 @@ pub trait Station {
 }
 
 /// Where the lines that a program loads are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Level {
     /// In the last-level cache: the NIC or another core has just written them.
     Cache,

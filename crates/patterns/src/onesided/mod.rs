@@ -15,6 +15,7 @@ mod layout;
 
 use adverb_units::Span;
 use adverb_verbs::{Context, QpType, RoleId, Station};
+use serde::{Deserialize, Serialize};
 
 use crate::rpc::slots::{KEY, Slots};
 use crate::tally::ServiceTally;
@@ -32,7 +33,7 @@ const MAX_LIST: u32 = 32;
 const PATIENCE: Span = Span::from_secs(10);
 
 /// Items that clients find and lock by themselves.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Items {
     /// How many.
     pub items: u64,
@@ -48,7 +49,7 @@ pub struct Items {
 }
 
 /// How an item is changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Puts {
     /// The client locks it and frees it, by a FETCH_ADD each.
     Lock,
@@ -72,7 +73,7 @@ impl Puts {
 }
 
 /// What the owner's memory is.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Remote {
     /// One word: the next number.
     Counter,
@@ -81,7 +82,7 @@ pub enum Remote {
 }
 
 /// How clients work.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OneSidedClients {
     /// Client threads.
     pub threads: u32,
@@ -102,7 +103,7 @@ pub struct OneSidedClients {
 }
 
 /// A program of an owner and its clients.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct OneSided {
     /// What is owned.
     pub remote: Remote,
@@ -212,7 +213,12 @@ impl OneSided {
         pattern
     }
 
-    fn check(&self) -> Result<(), PatternError> {
+    /// Whether the owners' cores answer questions.
+    pub(crate) fn serves(&self) -> bool {
+        self.puts().question().is_some()
+    }
+
+    pub(crate) fn check(&self) -> Result<(), PatternError> {
         let clients = &self.clients;
         for (what, given, max) in [
             ("clients", clients.threads, 1 << 14),

@@ -20,6 +20,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use adverb_units::Span;
 use adverb_verbs::{Level, RoleId, Station};
+use serde::{Deserialize, Serialize};
 
 use crate::tally::ServiceTally;
 use adverb_workload::pattern::PatternError;
@@ -33,7 +34,7 @@ pub const MAX_BATCH: u32 = 32;
 const PATIENCE: Span = Span::from_secs(10);
 
 /// How clients ask.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Asking {
     /// By a WRITE into the server's memory, which its cores poll; the answer is payload.
     Write,
@@ -42,7 +43,7 @@ pub enum Asking {
 }
 
 /// A core's key-value store, and what clients do with it.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StoreLoad {
     /// Items in each core's table.
     pub items: u64,
@@ -55,7 +56,7 @@ pub struct StoreLoad {
 }
 
 /// What the server does.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Service {
     /// Hands out the numbers from the counter's on, each once.
     Sequencer(Asking),
@@ -64,7 +65,7 @@ pub enum Service {
 }
 
 /// How the server's cores work.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Serving {
     /// Cores.
     pub cores: u32,
@@ -77,7 +78,7 @@ pub struct Serving {
 }
 
 /// When clients ask.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Pace {
     /// As soon as there is room for another request.
     Closed,
@@ -86,7 +87,7 @@ pub enum Pace {
 }
 
 /// How the clients work.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Clients {
     /// Client threads.
     pub threads: u32,
@@ -103,7 +104,7 @@ pub struct Clients {
 }
 
 /// A program of server cores and their clients.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Rpc {
     /// What for.
     pub service: Service,
@@ -192,7 +193,7 @@ impl Rpc {
         }
     }
 
-    fn check(&self) -> Result<(), PatternError> {
+    pub(crate) fn check(&self) -> Result<(), PatternError> {
         let (serving, clients) = (&self.serving, &self.clients);
         let counts = [
             ("server cores", serving.cores, 1 << 10),
@@ -212,6 +213,9 @@ impl Rpc {
         }
     }
 }
+
+/// The next number of a sequencer. All cores of a server count on one: they are threads of one process.
+pub type Counter = AtomicU64;
 
 /// Does the part of member `me`; all members run at the same time. The cores' `counter` is one: on
 /// real devices they are threads of one process.

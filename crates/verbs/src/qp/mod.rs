@@ -7,12 +7,14 @@ mod transition;
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 pub use attr::{AddressVector, QpAttr, QpAttrMask, RnrTimer};
 pub use retry::{AckTimeout, NoAckTimeout, NoRetryCount, Retransmission, RetryCount};
 pub use transition::{TRANSITIONS, Transition, check_transition, transition};
 
 /// Transport service of a queue pair.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum QpType {
     /// Reliable connection.

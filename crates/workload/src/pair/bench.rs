@@ -355,12 +355,7 @@ impl<'s, S: Station> Bench<'s, S> {
 
     /// Whether this side takes no part in transfers: the active side does it all.
     pub(crate) fn is_idle(&self) -> bool {
-        let p = &self.spec.params;
-        let answered = match self.spec.program {
-            Program::Ping => matches!(p.op, Opcode::Send | Opcode::WriteImm | Opcode::Write),
-            Program::Blast => matches!(p.op, Opcode::Send | Opcode::WriteImm),
-        };
-        self.side == Side::Passive && !answered
+        is_idle(self.spec, self.side)
     }
 
     /// Touches all memory, and lets buffers that READs come from hold what they are checked for.
@@ -381,6 +376,18 @@ impl<'s, S: Station> Bench<'s, S> {
         let caps = self.station.context().caps();
         caps.max_qp_rd_atom.clamp(1, MAX_RD_ATOMIC)
     }
+}
+
+/// Whether a side takes no part in transfers: the active side does it all.
+pub(crate) fn is_idle(spec: &CellSpec, side: Side) -> bool {
+    let answered = match spec.program {
+        Program::Ping => matches!(
+            spec.params.op,
+            Opcode::Send | Opcode::WriteImm | Opcode::Write
+        ),
+        Program::Blast => matches!(spec.params.op, Opcode::Send | Opcode::WriteImm),
+    };
+    side == Side::Passive && !answered
 }
 
 /// What to look at where nobody answers.

@@ -25,6 +25,7 @@ mod message;
 mod payload;
 mod peer;
 mod ping;
+mod program;
 mod reap;
 mod sample;
 mod session;

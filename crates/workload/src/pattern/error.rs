@@ -6,6 +6,8 @@ use adverb_verbs::{
     PostError, RegisterError, WaitError, WcStatus, WorkCompletion, WrId,
 };
 
+use crate::{Cause, RoleError};
+
 /// Why a member could not do its part.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -80,6 +82,20 @@ pub enum PatternError {
     /// Another member said what it should not.
     #[error("{0} was expected of another member, which said something else")]
     Protocol(&'static str),
+}
+
+impl PatternError {
+    /// The same as the failure of the role `name`.
+    pub fn of_role(&self, name: &str) -> RoleError {
+        RoleError {
+            reason: format!("{name}: {self}"),
+            cause: match self {
+                PatternError::Count { .. } | PatternError::Record { .. } => Cause::Refused,
+                PatternError::OutOfBand(_) => Cause::Peer,
+                _ => Cause::Own,
+            },
+        }
+    }
 }
 
 /// The failure of a request that failed.

@@ -2,6 +2,7 @@
 
 use adverb_units::Span;
 use adverb_verbs::QpType;
+use serde::{Deserialize, Serialize};
 
 /// Longest list that is posted in one call.
 pub(crate) const MAX_LIST: u32 = 32;
@@ -9,7 +10,7 @@ pub(crate) const MAX_LIST: u32 = 32;
 const PLACES: u32 = 4096;
 
 /// Kind of request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Request {
     /// SEND of a payload.
     Send,
@@ -47,7 +48,7 @@ impl Request {
 pub type Transport = QpType;
 
 /// How requests are posted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Posting {
     /// Each in a call of its own.
     Single,
@@ -56,7 +57,7 @@ pub enum Posting {
 }
 
 /// When new requests are posted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Refill {
     /// As soon as there is room.
     Continuous,
@@ -67,7 +68,7 @@ pub enum Refill {
 }
 
 /// How many requests may be under way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
     /// On one queue pair.
     pub per_qp: u32,
@@ -78,7 +79,7 @@ pub struct Limits {
 }
 
 /// Which places of the peer's memory requests go to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Places {
     /// Each link has its own, next to those of the others, at this distance in bytes. Of
     /// short READs and WRITEs that are posted in lists of a given length each position in the list has.
@@ -93,7 +94,7 @@ pub enum Places {
 }
 
 /// Which of a member's peers the requests of DC initiators go to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Aim {
     /// Always the same: the one of this number, of as many as there are.
     Fixed(u32),
@@ -104,7 +105,7 @@ pub enum Aim {
 }
 
 /// How a member uses the dynamically connected transport.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Dc {
     /// Initiators that it posts to in turn.
     pub initiators: u32,
@@ -113,7 +114,7 @@ pub struct Dc {
 }
 
 /// How a requester learns that its requests are done.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Seen {
     /// By the completions of those that are signaled.
     Completion,
@@ -123,7 +124,7 @@ pub enum Seen {
 }
 
 /// Whether each request is timed, which costs looks at the clock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Timing {
     /// Only the whole is.
     Whole,
@@ -132,7 +133,7 @@ pub enum Timing {
 }
 
 /// What a requester does.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Load {
     /// The request.
     pub request: Request,

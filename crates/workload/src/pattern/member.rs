@@ -5,6 +5,7 @@ use adverb_verbs::{
     Context, Counters, Level, MemoryRegion, QueuePair, RecvRequest, RoleId, Station, WaitError,
     Work, WorkCompletion, WrId,
 };
+use serde::{Deserialize, Serialize};
 
 use crate::pattern::error::PatternError;
 use crate::pattern::random::Random;
@@ -27,7 +28,7 @@ const GRACE: Span = Span::from_us(200);
 const GLANCE: Span = Span::from_us(10);
 
 /// How long members work.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Schedule {
     /// Before it counts.
     pub warm_up: Span,
@@ -36,7 +37,7 @@ pub struct Schedule {
 }
 
 /// What a member did in the measured time.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tally {
     /// Requests that completed, or messages that came.
     pub completed: u64,

@@ -2,12 +2,13 @@
 
 use adverb_units::Span;
 use adverb_verbs::{CompletionQueue, Context, NotifyOn, Station, WorkCompletion};
+use serde::{Deserialize, Serialize};
 
 use crate::pattern::error::PatternError;
 use crate::pattern::wiring::Wiring;
 
 /// How members wait for completions.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Wait {
     /// They poll.
     #[default]

@@ -2,6 +2,7 @@
 
 use adverb_units::Span;
 use adverb_verbs::RoleId;
+use serde::{Deserialize, Serialize};
 
 use crate::pattern::load::{Aim, Dc, Limits, Load, Transport};
 use crate::pattern::reap::Wait;
@@ -10,14 +11,14 @@ use crate::pattern::reap::Wait;
 pub(crate) const GRH: u32 = 40;
 
 /// A queue pair of a member, by its other end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Link {
     /// The other member.
     pub peer: RoleId,
 }
 
 /// What a member does.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Part {
     /// Posts requests over its links, in turn.
     Request(Load),
@@ -44,7 +45,7 @@ pub enum Part {
 }
 
 /// A piece of a computation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Piece {
     /// What it takes without memory.
     pub busy: Span,
@@ -53,7 +54,7 @@ pub struct Piece {
 }
 
 /// A role of a pattern.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Member {
     /// Which machine it runs on, from 0.
     pub machine: u32,
@@ -68,7 +69,7 @@ pub struct Member {
 }
 
 /// Where the payload of a message is when its receive completes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Landing {
     /// In the receive's buffer: the device has written it there.
     #[default]
@@ -78,7 +79,7 @@ pub enum Landing {
 }
 
 /// A program of several machines.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pattern {
     /// Transport of the members that are added.
     pub transport: Transport,

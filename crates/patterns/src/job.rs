@@ -1,0 +1,214 @@
+//! One type for all programs, for launchers, processes and remote agents.
+
+use adverb_units::Impairment;
+use adverb_verbs::{DeviceCaps, RoleId, Station};
+use adverb_workload::pair::{CellResult, CellSpec};
+use adverb_workload::pattern::{Part, Pattern, PatternError, Schedule, Tally, run};
+use adverb_workload::{Program, Role, RoleError, RoleLoad};
+use serde::{Deserialize, Serialize};
+
+use crate::onesided::{OneSided, run_onesided};
+use crate::rpc::{Counter, Rpc, RpcPart, run_rpc};
+use crate::tally::ServiceTally;
+
+/// Any program, with its parameters.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Job {
+    /// `ping` or `blast`.
+    Pair(CellSpec),
+    /// Members that post requests to one another, such as `closed-loop`.
+    Pattern(Pattern, Schedule),
+    /// A server by RPC, with its clients.
+    Rpc(Rpc, Schedule),
+    /// Memory that clients use by one-sided operations.
+    OneSided(OneSided, Schedule),
+}
+
+/// What a role of a [`Job`] returns.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum JobReport {
+    /// The active side's result; `None` from the passive side.
+    Pair(Option<Box<CellResult>>),
+    /// What a member of a pattern did.
+    Member(Tally),
+    /// What a server core, an owner or a client did.
+    Service(ServiceTally),
+}
+
+impl Program for Job {
+    const ID: &'static str = "job";
+
+    type Report = JobReport;
+
+    /// Numbers that a sequencer hands out.
+    type Shared = Counter;
+
+    fn roles(&self) -> Vec<Role> {
+        match self {
+            Job::Pair(cell) => cell.roles(),
+            Job::Pattern(pattern, _) => pattern_roles(pattern),
+            Job::Rpc(rpc, _) => rpc_roles(rpc),
+            Job::OneSided(program, _) => onesided_roles(program),
+        }
+    }
+
+    fn run<S: Station>(
+        &self,
+        station: &S,
+        role: RoleId,
+        counter: &Counter,
+    ) -> Result<JobReport, RoleError> {
+        let named = |error: PatternError| {
+            let name = self.roles().into_iter().nth(role.0 as usize);
+            error.of_role(&name.map_or_else(|| role.to_string(), |role| role.name))
+        };
+        match self {
+            Job::Pair(cell) => Ok(JobReport::Pair(cell.run(station, role, &())?.map(Box::new))),
+            Job::Pattern(pattern, schedule) => run(station, pattern, role, *schedule)
+                .map(JobReport::Member)
+                .map_err(named),
+            Job::Rpc(rpc, schedule) => run_rpc(station, rpc, role, counter, *schedule)
+                .map(JobReport::Service)
+                .map_err(named),
+            Job::OneSided(program, schedule) => run_onesided(station, program, role, *schedule)
+                .map(JobReport::Service)
+                .map_err(named),
+        }
+    }
+
+    fn check(&self, caps: &DeviceCaps) -> Result<(), String> {
+        let checked = match self {
+            Job::Pair(cell) => return Program::check(cell, caps),
+            Job::Pattern(..) => Ok(()),
+            Job::Rpc(rpc, _) => rpc.check(),
+            Job::OneSided(program, _) => program.check(),
+        };
+        checked.map_err(|error| error.to_string())
+    }
+
+    fn impairment(&self) -> Option<Impairment> {
+        match self {
+            Job::Pair(cell) => cell.params.impairment,
+            _ => None,
+        }
+    }
+
+    fn refuses_manager(&self) -> Option<&'static str> {
+        match self {
+            Job::Pair(_) => None,
+            Job::Pattern(..) | Job::OneSided(..) => Some("its queue pairs are connected by hand"),
+            Job::Rpc(..) => Some("its queue pairs are UC and UD"),
+        }
+    }
+
+    /// Clients are where the program is started; a server is on the first other host.
+    fn home(&self) -> u32 {
+        match self {
+            Job::Pair(_) | Job::Pattern(..) => 0,
+            Job::Rpc(..) | Job::OneSided(..) => 1,
+        }
+    }
+}
+
+fn pattern_roles(pattern: &Pattern) -> Vec<Role> {
+    let members = pattern.members.iter().zip(0..);
+    let roles = members.map(|(member, number)| {
+        let (name, load) = match member.part {
+            Part::Request(_) => ("requester", RoleLoad::Busy),
+            Part::Receive { .. } => ("receiver", RoleLoad::Busy),
+            Part::Compute(_) => ("computer", RoleLoad::Busy),
+            Part::Churn { .. } => ("registrar", RoleLoad::Busy),
+            Part::Strand(_) => ("sender", RoleLoad::Idle),
+            Part::Serve => ("server", RoleLoad::Idle),
+            Part::Count => ("counter", RoleLoad::Idle),
+        };
+        Role {
+            name: format!("{name} {number}"),
+            host: member.machine,
+            process: number,
+            load,
+        }
+    });
+    roles.collect()
+}
+
+/// The server's cores are threads of one process: they share the counter.
+fn rpc_roles(rpc: &Rpc) -> Vec<Role> {
+    let roles = (0..rpc.members()).map(|number| {
+        let role = RoleId(number);
+        let (name, process) = match rpc.part(role) {
+            RpcPart::Core(core) => (format!("server core {core}"), 0),
+            RpcPart::Client(client) => (format!("client {client}"), 1 + client),
+        };
+        Role {
+            name,
+            host: rpc.machine(role),
+            process,
+            load: RoleLoad::Busy,
+        }
+    });
+    roles.collect()
+}
+
+fn onesided_roles(program: &OneSided) -> Vec<Role> {
+    let owners = program.owners();
+    let roles = (0..program.members()).map(|number| {
+        let role = RoleId(number);
+        let (name, load) = match program.owner(role) {
+            None if program.serves() => (format!("server core {number}"), RoleLoad::Busy),
+            None => (format!("owner {number}"), RoleLoad::Idle),
+            Some(_) => (format!("client {}", number - owners), RoleLoad::Busy),
+        };
+        Role {
+            name,
+            host: program.machine(role),
+            process: number,
+            load,
+        }
+    });
+    roles.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use adverb_units::Bytes;
+    use adverb_workload::pattern::{Load, Outbound, Request, Transport};
+
+    fn closed_loop(peers: u32) -> Job {
+        let shape = Outbound {
+            cores: 2,
+            qps: 2,
+            peers,
+            memory: 4096,
+        };
+        let load = Load::new(Request::Read, 8);
+        let pattern = Pattern::outbound(Transport::Rc, &load, shape);
+        let span = adverb_units::Span::from_ms(1);
+        let schedule = Schedule {
+            warm_up: span,
+            measured: span,
+        };
+        Job::Pattern(pattern, schedule)
+    }
+
+    #[test]
+    fn a_job_survives_the_way_to_another_process() {
+        let request =
+            adverb_workload::pair::Request::new(adverb_results::Opcode::Read, Bytes::new(8));
+        for job in [closed_loop(1), Job::Pair(CellSpec::ping(request))] {
+            let json = serde_json::to_string(&job).unwrap();
+            assert_eq!(serde_json::from_str::<Job>(&json).unwrap(), job);
+        }
+    }
+
+    #[test]
+    fn requesters_are_at_home_and_servers_on_other_hosts() {
+        let job = closed_loop(2);
+        let hosts: Vec<u32> = job.roles().iter().map(|role| role.host).collect();
+        assert_eq!(hosts, [0, 0, 1, 2]);
+        assert_eq!((job.hosts(), job.home()), (3, 0));
+    }
+}

@@ -1,0 +1,71 @@
+//! A cell as a [`Program`]: who runs it, and what it returns.
+
+use adverb_units::Impairment;
+use adverb_verbs::{DeviceCaps, RoleId, Station};
+
+use super::bench::is_idle;
+use super::{
+    ACTIVE, CellResult, CellSpec, Fault, PASSIVE, RunError, Side, run_active, run_passive,
+};
+use crate::{Cause, Program, Role, RoleError, RoleLoad};
+
+impl Program for CellSpec {
+    const ID: &'static str = "pair";
+
+    /// The active side's result; `None` from the passive side.
+    type Report = Option<CellResult>;
+
+    type Shared = ();
+
+    fn roles(&self) -> Vec<Role> {
+        let role = |side: Side, place, load| Role {
+            name: side.to_string(),
+            host: place,
+            process: place,
+            load,
+        };
+        let passive = if is_idle(self, Side::Passive) {
+            RoleLoad::Idle
+        } else {
+            RoleLoad::Busy
+        };
+        vec![
+            role(Side::Active, ACTIVE.0, RoleLoad::Busy),
+            role(Side::Passive, PASSIVE.0, passive),
+        ]
+    }
+
+    fn run<S: Station>(
+        &self,
+        station: &S,
+        role: RoleId,
+        (): &(),
+    ) -> Result<Option<CellResult>, RoleError> {
+        match role {
+            ACTIVE => Ok(Some(run_active(station, self)?)),
+            _ => Ok(run_passive(station, self).map(|()| None)?),
+        }
+    }
+
+    fn check(&self, caps: &DeviceCaps) -> Result<(), String> {
+        self.validate(caps).map_err(|error| error.to_string())
+    }
+
+    fn impairment(&self) -> Option<Impairment> {
+        self.params.impairment
+    }
+}
+
+impl From<RunError> for RoleError {
+    fn from(error: RunError) -> Self {
+        let cause = match &*error.fault {
+            Fault::Spec(_) => Cause::Refused,
+            Fault::Peer(_) | Fault::PeerEnded(_) => Cause::Peer,
+            _ => Cause::Own,
+        };
+        RoleError {
+            reason: error.to_string(),
+            cause,
+        }
+    }
+}
