@@ -104,11 +104,8 @@ impl ChannelInner {
 
 impl Drop for ChannelInner {
     fn drop(&mut self) {
-        let _ = std::fs::remove_file(
-            self.port
-                .dir
-                .file(self.port.slot, &format!("c{}", self.number)),
-        );
+        let name = format!("c{}", self.number);
+        self.port.dir.remove(self.port.slot, &name);
     }
 }
 

@@ -13,7 +13,7 @@ use adverb_verbs::{
 
 use crate::channel::SoftChannel;
 use crate::cq::{MAX_CQE, SoftCq};
-use crate::dir::Dir;
+use crate::dir::DirPath;
 use crate::engine::Engine;
 use crate::layout::{FIRST_QP, MAX_CQ, MAX_MR, MAX_QP, MAX_SRQ};
 use crate::memory::{MAX_MR_SIZE, SoftMr};
@@ -90,11 +90,11 @@ impl Device for SoftDevice {
             remedy: "Linux 4.16 or later is needed, with no seccomp filter against membarrier"
                 .into(),
         })?;
-        let dir = Dir::from_env();
+        let path = DirPath::from_env();
         let port = Arc::new(match self.at {
-            None => Port::open(&dir, None)?,
+            None => Port::open(&path, None)?,
             Some(At { ip, wiring }) => {
-                Port::open(&dir.of_address(ip), Some(UdpAddress::new(ip, wiring)?))?
+                Port::open(&path.of_address(ip), Some(UdpAddress::new(ip, wiring)?))?
             }
         });
         let engine = Engine::start(port.clone()).map_err(|source| OpenError::System {

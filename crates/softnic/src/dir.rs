@@ -12,15 +12,20 @@
 //! All names of a slot begin with its number. Slots are taken and stale ones reaped under a lock on
 //! the directory itself. The kernel drops a lock when its holder dies, however it dies.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::File;
 use std::io;
 use std::net::IpAddr;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use adverb_verbs::OpenError;
-use rustix::fs::{CWD, FileType, FlockOperation, Mode, flock, mknodat};
+use rustix::fs::{
+    AtFlags, FileType, FlockOperation, Mode, OFlags, Stat, flock, fstat, lstat, mkdir, mknodat,
+    open, openat, rmdir, unlinkat,
+};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
@@ -34,15 +39,26 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// … and the time between two tries to get it.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// The user's directory.
+/// How all files are opened: never through a symbolic link, and not inherited by other programs.
+const SAFELY: OFlags = OFlags::NOFOLLOW.union(OFlags::CLOEXEC);
+
+/// The path of the user's directory, which may not exist yet.
+#[derive(Clone, Debug)]
+pub(crate) struct DirPath(PathBuf);
+
+/// The user's directory, opened once. Files are found through its descriptor and never by its path:
+/// another user may put something else at the path at any time.
 #[derive(Clone, Debug)]
 pub(crate) struct Dir {
     path: PathBuf,
+    fd: Arc<OwnedFd>,
 }
 
 /// A claimed slot; its port file stays locked while this lives.
 #[derive(Debug)]
 pub(crate) struct Claim<T> {
+    /// The directory in which the slot is.
+    pub(crate) dir: Dir,
     /// The slot.
     pub(crate) slot: u32,
     /// Its port file.
@@ -52,76 +68,152 @@ pub(crate) struct Claim<T> {
 }
 
 /// A lock on the directory, released when dropped.
-struct Locked(#[allow(dead_code, reason = "held for its lock")] File);
+struct Locked(#[allow(dead_code, reason = "held for its lock")] OwnedFd);
 
-impl Dir {
+impl DirPath {
     /// The directory where `$ADVERB_SHM`, or else `/dev/shm`, says.
     pub(crate) fn from_env() -> Self {
         let place =
             std::env::var_os(PLACE).map_or_else(|| PathBuf::from("/dev/shm"), PathBuf::from);
-        Dir {
-            path: place.join(format!("adverb-{}", geteuid().as_raw())),
-        }
+        DirPath(place.join(format!("adverb-{}", geteuid().as_raw())))
     }
 
     /// The directory of the ports at one address of this network namespace: their slots are those
     /// of its UDP ports.
     pub(crate) fn of_address(&self, ip: IpAddr) -> Self {
-        let namespace = fs::metadata("/proc/thread-self/ns/net").map_or(0, |meta| meta.ino());
-        let mut name = self.path.as_os_str().to_owned();
+        let namespace = std::fs::metadata("/proc/thread-self/ns/net").map_or(0, |meta| meta.ino());
+        let mut name = self.0.as_os_str().to_owned();
         name.push(format!("@{ip}-{namespace}"));
-        Dir { path: name.into() }
-    }
-
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// Path of a file of `slot`: its port, a FIFO, a region.
-    pub(crate) fn file(&self, slot: u32, name: &str) -> PathBuf {
-        self.path.join(format!("{slot:03x}.{name}"))
+        DirPath(name.into())
     }
 
     /// Takes the lowest free slot that `hold` gets (none: it is somebody else's elsewhere), after
     /// removing what dead processes left. None where no slot is free.
     pub(crate) fn claim<T>(
         &self,
-        mut hold: impl FnMut(u32) -> Result<Option<T>, OpenError>,
+        hold: impl FnMut(u32) -> Result<Option<T>, OpenError>,
     ) -> Result<Option<Claim<T>>, OpenError> {
-        let _locked = self.lock_creating()?;
-        self.reap_locked()
-            .map_err(|e| self.failed("look for stale files", e))?;
-        for slot in 0..MAX_SLOTS {
-            let path = self.file(slot, "port");
-            match new_file(&path) {
-                Ok(file) => {
-                    // Blocks only while somebody asks whether the owner lives.
-                    flock(&file, FlockOperation::LockExclusive)
-                        .map_err(|e| self.failed("lock a new port file", e.into()))?;
-                    match hold(slot) {
-                        Ok(Some(held)) => return Ok(Some(Claim { slot, file, held })),
-                        Ok(None) => self.remove_slot(&format!("{slot:03x}.")),
-                        Err(e) => {
-                            self.remove_slot(&format!("{slot:03x}."));
-                            let _ = fs::remove_dir(&self.path);
-                            return Err(e);
-                        }
-                    }
-                }
-                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
-                Err(e) => return Err(self.failed("create a port file", e)),
+        let (dir, _locked) = self.open_locked()?;
+        let claimed = dir.claim_locked(hold);
+        if !matches!(claimed, Ok(Some(_))) {
+            dir.remove_if_empty();
+        }
+        claimed
+    }
+
+    fn open_locked(&self) -> Result<(Dir, Locked), OpenError> {
+        loop {
+            match mkdir(&self.0, Mode::RWXU) {
+                Ok(()) | Err(Errno::EXIST) => {}
+                Err(e) => return Err(self.failed("create the directory", e)),
+            }
+            let Some(dir) = self.open()? else { continue };
+            match dir.lock() {
+                Ok(locked) => return Ok((dir, locked)),
+                // The last process went and took the directory along: once more.
+                Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+                Err(e) => return Err(self.failed("lock the directory", e)),
             }
         }
-        let _ = fs::remove_dir(&self.path);
+    }
+
+    /// Opens the directory, if it is a private one of this user; `None` if it was removed.
+    /// The check is of what was opened: of the path it would say nothing about what is opened later.
+    fn open(&self) -> Result<Option<Dir>, OpenError> {
+        let opened = open(
+            &self.0,
+            SAFELY | OFlags::DIRECTORY | OFlags::RDONLY,
+            Mode::empty(),
+        );
+        let stat = match &opened {
+            Ok(fd) => fstat(fd),
+            Err(_) => lstat(&self.0),
+        };
+        match (opened, stat) {
+            (Err(Errno::NOENT), _) | (_, Err(Errno::NOENT)) => Ok(None),
+            (_, Err(e)) => Err(self.failed("look at the directory", e)),
+            (_, Ok(stat)) if !is_private(&stat) => Err(self.not_private(&stat)),
+            (Err(e), _) => Err(self.failed("open the directory", e)),
+            (Ok(fd), _) => Ok(Some(Dir {
+                path: self.0.clone(),
+                fd: Arc::new(fd),
+            })),
+        }
+    }
+
+    fn failed(&self, action: &str, source: impl Into<io::Error>) -> OpenError {
+        OpenError::System {
+            device: "soft".into(),
+            action: format!("{action} in {}", self.0.display()),
+            source: source.into(),
+        }
+    }
+
+    fn not_private(&self, stat: &Stat) -> OpenError {
+        let mode = stat.st_mode & 0o7777;
+        let uid = stat.st_uid;
+        let path = self.0.display();
+        OpenError::Unavailable {
+            device: "soft".into(),
+            reason: format!(
+                "{path} (mode {mode:o}, uid {uid}) is not a private directory of this user"
+            ),
+            remedy: "remove it, or set ADVERB_SHM to a directory of your own".into(),
+        }
+    }
+}
+
+/// Whether this is a directory of this user that nobody else may enter.
+fn is_private(stat: &Stat) -> bool {
+    FileType::from_raw_mode(stat.st_mode).is_dir()
+        && stat.st_uid == geteuid().as_raw()
+        && stat.st_mode & 0o077 == 0
+}
+
+impl Dir {
+    /// The path where the directory was opened, for messages.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn claim_locked<T>(
+        &self,
+        mut hold: impl FnMut(u32) -> Result<Option<T>, OpenError>,
+    ) -> Result<Option<Claim<T>>, OpenError> {
+        let failed = |action, e| DirPath(self.path.clone()).failed(action, e);
+        self.reap_locked()
+            .map_err(|e| failed("look for stale files", e))?;
+        for slot in 0..MAX_SLOTS {
+            let file = match self.create(slot, "port") {
+                Ok(file) => file,
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => continue,
+                Err(e) => return Err(failed("create a port file", e)),
+            };
+            // Blocks only while somebody asks whether the owner lives.
+            flock(&file, FlockOperation::LockExclusive)
+                .map_err(|e| failed("lock a new port file", e.into()))?;
+            let held = hold(slot);
+            if let Ok(Some(held)) = held {
+                let dir = self.clone();
+                return Ok(Some(Claim {
+                    dir,
+                    slot,
+                    file,
+                    held,
+                }));
+            }
+            self.remove_slot(&file_name(slot, ""));
+            held?;
+        }
         Ok(None)
     }
 
     /// Removes the files of `slot`, and the directory if it was the last.
     pub(crate) fn release(&self, slot: u32) {
         if let Ok(_locked) = self.lock() {
-            self.remove_slot(&format!("{slot:03x}."));
+            self.remove_slot(&file_name(slot, ""));
             let _ = self.reap_locked();
-            let _ = fs::remove_dir(&self.path);
+            self.remove_if_empty();
         }
     }
 
@@ -134,14 +226,8 @@ impl Dir {
 
     /// Opens a file of another process's slot, if it is this user's.
     pub(crate) fn open_peer(&self, slot: u32, name: &str) -> io::Result<File> {
-        let path = self.file(slot, name);
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .custom_flags(NOFOLLOW)
-            .open(path)?;
-        let is_mine = file.metadata()?.uid() == geteuid().as_raw();
-        if is_mine {
+        let file = self.open_file(&file_name(slot, name), OFlags::RDWR)?;
+        if file.metadata()?.uid() == geteuid().as_raw() {
             Ok(file)
         } else {
             Err(io::ErrorKind::PermissionDenied.into())
@@ -161,134 +247,89 @@ impl Dir {
 
     /// Creates a file of `slot`, readable and writable by the user alone.
     pub(crate) fn create(&self, slot: u32, name: &str) -> io::Result<File> {
-        new_file(&self.file(slot, name))
+        let new = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
+        self.open_file(&file_name(slot, name), new)
     }
 
-    /// Creates a FIFO of `slot` and opens it for reading (and writing, so that it never ends).
+    /// Removes a file of `slot`, if it exists.
+    pub(crate) fn remove(&self, slot: u32, name: &str) {
+        let _ = unlinkat(&self.fd, file_name(slot, name), AtFlags::empty());
+    }
+
+    /// Creates a FIFO of `slot` and opens it.
     pub(crate) fn create_fifo(&self, slot: u32, name: &str) -> io::Result<File> {
-        let path = self.file(slot, name);
-        mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)?;
-        OpenOptions::new()
-            .read(true)
-            .write(true)
-            .custom_flags(NONBLOCK)
-            .open(path)
+        let mode = Mode::RUSR | Mode::WUSR;
+        mknodat(&self.fd, file_name(slot, name), FileType::Fifo, mode, 0)?;
+        self.open_fifo(slot, name)
     }
 
-    /// Opens a FIFO of another process for writing (and reading, so that a write after its owner
-    /// has gone raises no SIGPIPE).
+    /// Opens a FIFO for reading and writing: so reading never meets its end, and writing after
+    /// its owner has gone raises no SIGPIPE.
     pub(crate) fn open_fifo(&self, slot: u32, name: &str) -> io::Result<File> {
-        OpenOptions::new()
-            .read(true)
-            .write(true)
-            .custom_flags(NONBLOCK | NOFOLLOW)
-            .open(self.file(slot, name))
+        self.open_file(&file_name(slot, name), OFlags::RDWR | OFlags::NONBLOCK)
     }
 
-    fn lock_creating(&self) -> Result<Locked, OpenError> {
-        loop {
-            match DirBuilder::new().mode(0o700).create(&self.path) {
-                Err(e) if e.kind() != io::ErrorKind::AlreadyExists => {
-                    return Err(self.failed("create the directory", e));
-                }
-                _ => {}
-            }
-            self.check_ours()?;
-            match self.lock() {
-                Ok(locked) => return Ok(locked),
-                // The last process went and took the directory along: once more.
-                Err(e) if e.kind() == io::ErrorKind::NotFound => {}
-                Err(e) => return Err(self.failed("lock the directory", e)),
-            }
-        }
+    fn open_file(&self, name: &str, how: OFlags) -> io::Result<File> {
+        let opened = openat(&self.fd, name, SAFELY | how, Mode::RUSR | Mode::WUSR)?;
+        Ok(opened.into())
     }
 
-    /// Locks the directory; `NotFound` where it was removed meanwhile.
+    /// Locks the directory; `NotFound` if it was removed.
     fn lock(&self) -> io::Result<Locked> {
-        let dir = File::open(&self.path)?;
+        // An open file of its own, since locks belong to open files and threads share `self.fd`.
+        let how = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
+        let dir = openat(&self.fd, ".", how, Mode::empty())?;
         lock_within(&dir, PATIENCE)?;
-        let (held, named) = (dir.metadata()?, fs::metadata(&self.path)?);
-        if (held.dev(), held.ino()) == (named.dev(), named.ino()) {
-            Ok(Locked(dir))
-        } else {
-            Err(io::ErrorKind::NotFound.into())
+        match fstat(&dir)?.st_nlink {
+            0 => Err(io::ErrorKind::NotFound.into()),
+            _ => Ok(Locked(dir)),
         }
     }
 
-    fn check_ours(&self) -> Result<(), OpenError> {
-        let meta = match fs::symlink_metadata(&self.path) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
-            other => other.map_err(|e| self.failed("look at the directory", e))?,
-        };
-        let mine = meta.uid() == geteuid().as_raw();
-        if meta.is_dir() && mine && meta.mode() & 0o077 == 0 {
-            return Ok(());
-        }
-        let mode = meta.mode() & 0o7777;
-        let uid = meta.uid();
-        Err(self.refused(
-            format!(
-                "{} (mode {mode:o}, uid {uid}) is not a private directory of this user",
-                self.path.display()
-            ),
-            "remove it, or set ADVERB_SHM to a directory of your own",
-        ))
+    fn names(&self) -> io::Result<Vec<String>> {
+        let entries = rustix::fs::Dir::read_from(&self.fd)?;
+        let names = entries.filter_map(|entry| {
+            let name = entry.ok()?.file_name().to_str().ok()?.to_owned();
+            (name != "." && name != "..").then_some(name)
+        });
+        Ok(names.collect())
     }
 
     fn reap_locked(&self) -> io::Result<()> {
-        let mut names: Vec<String> = fs::read_dir(&self.path)?
-            .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
-            .collect();
+        let mut names = self.names()?;
         names.sort();
         for slot in names.chunk_by(|a, b| prefix(a) == prefix(b)) {
-            let port = self.path.join(format!("{}port", prefix(&slot[0])));
-            let alive = OpenOptions::new()
-                .read(true)
-                .custom_flags(NONBLOCK | NOFOLLOW)
-                .open(port)
-                .is_ok_and(|f| Self::is_alive(&f));
-            if !alive && prefix(&slot[0]).len() == 4 {
-                self.remove_slot(prefix(&slot[0]));
+            let prefix = prefix(&slot[0]);
+            let port = self.open_file(&format!("{prefix}port"), OFlags::RDONLY | OFlags::NONBLOCK);
+            let alive = port.is_ok_and(|port| Self::is_alive(&port));
+            if !alive && prefix.len() == 4 {
+                self.remove_slot(prefix);
             }
         }
         Ok(())
     }
 
     fn remove_slot(&self, prefix: &str) {
-        let Ok(entries) = fs::read_dir(&self.path) else {
-            return;
-        };
-        for entry in entries.flatten() {
-            if entry
-                .file_name()
-                .to_str()
-                .is_some_and(|name| name.starts_with(prefix))
-            {
-                let _ = fs::remove_file(entry.path());
-            }
+        let names = self.names().unwrap_or_default();
+        for name in names.iter().filter(|name| name.starts_with(prefix)) {
+            let _ = unlinkat(&self.fd, name, AtFlags::empty());
         }
     }
 
-    fn failed(&self, action: &str, source: io::Error) -> OpenError {
-        let action = format!("{action} in {}", self.path.display());
-        OpenError::System {
-            device: "soft".into(),
-            action,
-            source,
-        }
-    }
-
-    fn refused(&self, reason: String, remedy: &str) -> OpenError {
-        OpenError::Unavailable {
-            device: "soft".into(),
-            reason,
-            remedy: remedy.into(),
-        }
+    /// Removes the directory, which is locked, if it is empty. A directory cannot be removed by its
+    /// descriptor; of another one that is empty nothing is lost.
+    fn remove_if_empty(&self) {
+        let _ = rmdir(&self.path);
     }
 }
 
+/// The name of a file of `slot`: its port, a FIFO, a region.
+fn file_name(slot: u32, name: &str) -> String {
+    format!("{slot:03x}.{name}")
+}
+
 /// Locks `dir`, unless somebody holds it for longer than `patience`.
-fn lock_within(dir: &File, patience: Duration) -> io::Result<()> {
+fn lock_within(dir: &OwnedFd, patience: Duration) -> io::Result<()> {
     let begun = Instant::now();
     loop {
         match flock(dir, FlockOperation::NonBlockingLockExclusive) {
@@ -307,29 +348,19 @@ fn prefix(name: &str) -> &str {
     name.find('.').map_or(name, |dot| &name[..=dot])
 }
 
-const NOFOLLOW: i32 = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
-const NONBLOCK: i32 = rustix::fs::OFlags::NONBLOCK.bits() as i32;
-
-fn new_file(path: &Path) -> io::Result<File> {
-    OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(path)
-}
-
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 
-    fn dir_in(place: &Path) -> Dir {
-        Dir {
-            path: place.join("adverb-test"),
-        }
+    use std::fs;
+
+    use rustix::fs::CWD;
+
+    fn dir_in(place: &Path) -> DirPath {
+        DirPath(place.join("adverb-test"))
     }
 
-    fn claim(dir: &Dir) -> Claim<()> {
+    fn claim(dir: &DirPath) -> Claim<()> {
         dir.claim(|_| Ok(Some(()))).unwrap().expect("a free slot")
     }
 
@@ -341,11 +372,11 @@ mod tests {
         let claimed = claimed.unwrap().expect("slot 2 is free");
         assert_eq!((claimed.slot, claimed.held), (2, "held"));
         assert_eq!(names(&dir), ["002.port"]);
-        dir.release(2);
+        claimed.dir.release(2);
     }
 
-    fn names(dir: &Dir) -> Vec<String> {
-        let mut names: Vec<_> = fs::read_dir(dir.path())
+    fn names(dir: &DirPath) -> Vec<String> {
+        let mut names: Vec<_> = fs::read_dir(&dir.0)
             .map(|entries| {
                 entries
                     .map(|e| e.unwrap().file_name().into_string().unwrap())
@@ -362,11 +393,11 @@ mod tests {
         let dir = dir_in(place.path());
         let (a, b) = (claim(&dir), claim(&dir));
         assert_eq!((a.slot, b.slot), (0, 1));
-        dir.create(a.slot, "m0").unwrap();
-        dir.release(a.slot);
+        a.dir.create(a.slot, "m0").unwrap();
+        a.dir.release(a.slot);
         assert_eq!(names(&dir), ["001.port"]);
-        dir.release(b.slot);
-        assert!(!dir.path().exists());
+        b.dir.release(b.slot);
+        assert!(!dir.0.exists());
     }
 
     #[test]
@@ -375,8 +406,8 @@ mod tests {
         let dir = dir_in(place.path());
         let alive = claim(&dir);
         let dead = claim(&dir);
-        dir.create(dead.slot, "m7").unwrap();
-        dir.create(0x123, "m0").unwrap(); // a slot without a port file
+        dead.dir.create(dead.slot, "m7").unwrap();
+        dead.dir.create(0x123, "m0").unwrap(); // a slot without a port file
         drop(dead); // the kernel drops a dead process's lock in the same way
         assert_eq!(claim(&dir).slot, 1);
         assert_eq!(names(&dir), ["000.port", "001.port"]);
@@ -389,9 +420,10 @@ mod tests {
         let dir = dir_in(place.path());
         let first = claim(&dir);
         // To open it for reading would wait for a writer.
-        mknodat(CWD, dir.file(1, "port"), FileType::Fifo, Mode::RUSR, 0).unwrap();
-        fs::create_dir(dir.file(2, "port")).unwrap();
-        fs::write(dir.path().join("notes.txt"), "x").unwrap();
+        let fifo = dir.0.join("001.port");
+        mknodat(CWD, fifo, FileType::Fifo, Mode::RUSR, 0).unwrap();
+        fs::create_dir(dir.0.join("002.port")).unwrap();
+        fs::write(dir.0.join("notes.txt"), "x").unwrap();
         assert_eq!((first.slot, claim(&dir).slot), (0, 1));
         assert_eq!(
             names(&dir),
@@ -403,9 +435,9 @@ mod tests {
     fn a_process_that_is_stopped_with_the_lock_is_not_waited_for_for_ever() {
         let place = tempfile::tempdir().unwrap();
         let dir = dir_in(place.path());
-        let _held = dir.lock_creating().unwrap();
-        let other = File::open(dir.path()).unwrap();
-        let error = lock_within(&other, Duration::from_millis(5)).unwrap_err();
+        let _held = dir.open_locked().unwrap();
+        let other = File::open(&dir.0).unwrap();
+        let error = lock_within(&other.into(), Duration::from_millis(5)).unwrap_err();
         assert!(error.to_string().contains("is one stopped?"), "{error}");
     }
 
@@ -414,8 +446,8 @@ mod tests {
         use std::os::unix::fs::PermissionsExt;
         let place = tempfile::tempdir().unwrap();
         let dir = dir_in(place.path());
-        fs::create_dir(dir.path()).unwrap();
-        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        fs::create_dir(&dir.0).unwrap();
+        fs::set_permissions(&dir.0, fs::Permissions::from_mode(0o755)).unwrap();
         let error = dir.claim(|_| Ok(Some(()))).unwrap_err().to_string();
         assert!(
             error.contains("mode 755") && error.contains("ADVERB_SHM"),

@@ -80,7 +80,7 @@ impl SoftMr {
         let file = port.next_serial();
         let made = allocate(port, index, file, length);
         let (mapping, tag) = made.map_err(|source| {
-            let _ = std::fs::remove_file(port.dir.file(port.slot, &format!("m{file}")));
+            port.dir.remove(port.slot, &format!("m{file}"));
             lock(&port.mr_indices).give(index);
             RegisterError::Memory {
                 length,
@@ -155,7 +155,7 @@ impl Drop for SoftMr {
         {
             let _ = release(&file, self.length);
         }
-        let _ = std::fs::remove_file(port.dir.file(port.slot, &name));
+        port.dir.remove(port.slot, &name);
         lock(&port.mr_indices).give(self.index);
     }
 }

@@ -13,7 +13,7 @@ use spin::mutex::SpinMutex;
 use crate::arena::Arena;
 use crate::context::ACTIVE_MTU;
 use crate::datagram_ring::Holder;
-use crate::dir::{Claim, Dir};
+use crate::dir::{Claim, Dir, DirPath};
 use crate::engine::Wake;
 use crate::errands::Errands;
 use crate::indices::Indices;
@@ -91,15 +91,20 @@ fn no_free_slot(at: Option<UdpAddress>) -> OpenError {
 
 impl Port {
     /// Claims a slot and lays out its file.
-    pub(crate) fn open(dir: &Dir, at: Option<UdpAddress>) -> Result<Self, OpenError> {
+    pub(crate) fn open(path: &DirPath, at: Option<UdpAddress>) -> Result<Self, OpenError> {
         let claimed = match at {
-            None => dir.claim(|_| Ok(Some(None)))?,
-            Some(at) => dir.claim(|slot| Ok(at.bind(slot)?.map(Some)))?,
+            None => path.claim(|_| Ok(Some(None)))?,
+            Some(at) => path.claim(|slot| Ok(at.bind(slot)?.map(Some)))?,
         };
-        let Claim { slot, file, held } = claimed.ok_or_else(|| no_free_slot(at))?;
+        let Claim {
+            dir,
+            slot,
+            file,
+            held,
+        } = claimed.ok_or_else(|| no_free_slot(at))?;
         // Kept, with its lock, until the slot is given back: else somebody may have taken it by then.
         let file = Arc::new(file);
-        let made = Self::lay_out(dir, slot, file.clone(), held);
+        let made = Self::lay_out(&dir, slot, file.clone(), held);
         made.map_err(|source| {
             dir.release(slot);
             let action = format!("make a port in {}", dir.path().display());

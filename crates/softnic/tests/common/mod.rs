@@ -102,8 +102,7 @@ pub fn this_test(test: &str) -> Command {
 
 /// The directory that the device makes in this scene.
 pub fn device_dir() -> PathBuf {
-    // SAFETY: geteuid has no preconditions.
-    let uid = unsafe { libc::geteuid() };
+    let uid = rustix::process::geteuid().as_raw();
     let place = std::env::var_os("ADVERB_SHM").expect("in a scene");
     Path::new(&place).join(format!("adverb-{uid}"))
 }
