@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use adverb_host::now_rfc3339;
 use adverb_report::Report;
 use adverb_results::{
-    FigureId, RESULTS_CSV, RESULTS_JSONL, Record, Writer, read_records, write_csv,
+    FigureId, PairRecord, RESULTS_CSV, RESULTS_JSONL, Record, Writer, merged, read_records,
+    write_csv,
 };
 use adverb_verbs::{AckTimeout, PathMtu, RetryCount};
 use anyhow::{Context, bail};
@@ -182,7 +183,7 @@ impl Folder {
                 cut.line
             ));
         }
-        Ok((writer, latest(outcome.records)))
+        Ok((writer, merged(outcome.records)))
     }
 
     fn results(&self) -> PathBuf {
@@ -229,7 +230,7 @@ pub(crate) fn render_together(dirs: &[PathBuf], out: &Path) -> anyhow::Result<Re
         warnings.extend(wrong);
     }
     let all = records.len();
-    let records = latest(records);
+    let records = merged(records);
     let twice = all - records.len();
     if twice > 0 {
         warnings.push(format!(
@@ -256,17 +257,25 @@ fn read(dir: &Path, name: &str) -> anyhow::Result<(Vec<Record>, Vec<String>)> {
     let outcome = read_records(&dir.join(RESULTS_JSONL))?;
     let warnings = outcome.warning.iter().map(ToString::to_string);
     let mut warnings: Vec<String> = warnings.collect();
+    if !outcome.unknown.is_empty() {
+        let names: Vec<&str> = outcome.unknown.iter().map(String::as_str).collect();
+        warnings.push(format!(
+            "Records of {name} have fields that this version of Adverb does not know and leaves out: {}.",
+            names.join(", ")
+        ));
+    }
     if let Some(busy) = Meta::read(dir).ok().and_then(|meta| meta.busy) {
         warnings.push(format!(
             "The machine was busy when {name} was measured ({busy}): figures and findings tell of its other work, too. Measure again where nothing else runs."
         ));
     }
-    Ok((latest(outcome.records), warnings))
+    Ok((merged(outcome.records), warnings))
 }
 
 fn write(records: &[Record], meta: &adverb_report::Meta, path: &Path) -> anyhow::Result<Rendered> {
-    let published = model::beside(records);
-    let report = Report::from_records(records, meta).with_published(&published);
+    let pairs: Vec<PairRecord> = records.iter().filter_map(PairRecord::of).collect();
+    let published = model::beside(&pairs);
+    let report = Report::from_records(&pairs, meta).with_published(&published);
     replace(path, report.html().as_bytes())?;
     let findings = report.findings().into_iter();
     Ok(Rendered {
@@ -283,20 +292,6 @@ pub(crate) struct Rendered {
     pub(crate) findings: Vec<String>,
     /// What a reader of the records must know.
     pub(crate) warnings: Vec<String>,
-}
-
-/// Of several records of a cell (it failed, and was tried again) the last, in the place of the
-/// first.
-fn latest(records: Vec<Record>) -> Vec<Record> {
-    let mut kept: Vec<Record> = Vec::with_capacity(records.len());
-    for record in records {
-        let same = |r: &Record| r.cell == record.cell && r.device == record.device;
-        match kept.iter_mut().find(|r| same(r)) {
-            Some(earlier) => *earlier = record,
-            None => kept.push(record),
-        }
-    }
-    kept
 }
 
 /// Writes a file as a whole: who reads it sees the old one or the new one.

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use adverb_results::{Outcome, Record};
+use adverb_results::{Outcome, PairRecord};
 use adverb_studies::{CellSpec, Request};
 use anyhow::bail;
 
@@ -92,7 +92,7 @@ impl Rows {
         }
     }
 
-    fn print(&mut self, record: &Record, asked: &Request) -> anyhow::Result<()> {
+    fn print(&mut self, record: &PairRecord, asked: &Request) -> anyhow::Result<()> {
         let mut out = terminal::stdout();
         if self.format == Format::Json {
             writeln!(out, "{}", serde_json::to_string(record)?)?;

@@ -2,7 +2,7 @@
 
 use adverb_host::{Machine, now_rfc3339, numa_node};
 use adverb_results::{
-    Counters, DeviceRef, Impairment, Outcome, Params, Provenance, Record, SCHEMA, Site,
+    Counters, DeviceRef, Impairment, Outcome, PairRecord, Params, Provenance, Record, SCHEMA, Site,
 };
 use adverb_studies::{CellResult, CellSpec, Length};
 use anyhow::{Context, bail};
@@ -67,7 +67,7 @@ impl Medium {
 /// What came of a cell.
 pub(crate) enum Measured {
     /// It ended, well or not.
-    Record(Box<Record>),
+    Record(Box<PairRecord>),
     /// The user interrupted it.
     Interrupted,
     /// It could not begin: the server of the passive side cannot be reached any more.
@@ -108,7 +108,10 @@ impl Recorder {
 
     /// Whether a record is of this device; of a model, also with the same parameters.
     pub(crate) fn is_of(&self, record: &Record) -> bool {
-        let medium = self.medium(record.params.impairment.as_ref());
+        let impairment = record.params.get("impairment").cloned();
+        let impairment: Option<Impairment> =
+            impairment.and_then(|asked| serde_json::from_value(asked).ok());
+        let medium = self.medium(impairment.as_ref());
         let is_same = match self.bed {
             Bed::Pair(_) => true,
             Bed::Model(_) => record.provenance.active.device == medium.site.device,
@@ -178,7 +181,7 @@ impl Recorder {
         started: String,
         end: Result<CellResult, String>,
         SideDevices { active, passive }: SideDevices,
-    ) -> Record {
+    ) -> PairRecord {
         let (outcome, mut params, metrics) = match end {
             Ok(CellResult { params, metrics }) => (Outcome::Ok, params, Some(metrics)),
             Err(reason) => (Outcome::Failed { reason }, asked(spec), None),
@@ -189,7 +192,7 @@ impl Recorder {
             // The ports have one, but what stays in memory is not cut into packets.
             params.path_mtu_bytes = None;
         }
-        Record {
+        PairRecord {
             schema: SCHEMA,
             cell: spec.id.clone(),
             figures: spec.figures.iter().map(ToString::to_string).collect(),

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use adverb_host::now_rfc3339;
-use adverb_results::{FigureId, Impairment, Outcome, Record, Site, Writer};
+use adverb_results::{FigureId, Impairment, Outcome, PairRecord, Record, Site, Writer};
 use adverb_studies::{CellSpec, Plan, Ports, Profile};
 use adverb_verbs::{AckTimeout, PathMtu, RetryCount};
 use anyhow::{Context, bail};
@@ -295,7 +295,7 @@ impl Tally {
         cells
     }
 
-    fn count(&mut self, record: &Record) {
+    fn count(&mut self, record: &PairRecord) {
         match &record.outcome {
             Outcome::Ok => self.ok += 1,
             Outcome::Failed { reason } => {
@@ -342,7 +342,7 @@ fn measure(
                     break;
                 }
             };
-            writer.append(&record)?;
+            writer.append(&record.as_ref().into())?;
             tally.count(&record);
             if let Outcome::Failed { reason } = &record.outcome {
                 progress.note(&format!("{}: {reason}", spec.id));

@@ -1,6 +1,6 @@
 //! Records as rows for people. Rows are printed as cells end, so the columns have fixed widths.
 
-use adverb_results::{CpuShare, DeviceKind, Params, Record};
+use adverb_results::{CpuShare, DeviceKind, PairRecord, Params};
 use adverb_studies::Request;
 use adverb_units::Span;
 use adverb_verbs::AckTimeout;
@@ -8,7 +8,7 @@ use adverb_verbs::AckTimeout;
 /// What stands for a figure that was not measured.
 const NOT_MEASURED: &str = "-";
 
-type Column = (&'static str, usize, fn(&Record) -> Option<String>);
+type Column = (&'static str, usize, fn(&PairRecord) -> Option<String>);
 
 const COLUMNS: [Column; 11] = [
     ("size", 8, |r| Some(r.params.size_bytes.to_string())),
@@ -31,7 +31,7 @@ const COLUMNS: [Column; 11] = [
 ];
 
 /// Of the mean; a model has no noise for it to tell of.
-fn interval(record: &Record) -> Option<f64> {
+fn interval(record: &PairRecord) -> Option<f64> {
     let is_measured = record.device.kind != DeviceKind::Model;
     let interval = record.metrics.as_ref()?.one_way_ns.ci95;
     interval.filter(|_| is_measured)
@@ -43,7 +43,7 @@ pub(crate) fn header() -> String {
 }
 
 /// The row of a record.
-pub(crate) fn row(record: &Record) -> String {
+pub(crate) fn row(record: &PairRecord) -> String {
     line(COLUMNS.iter().map(|(_, width, value)| {
         let value = value(record);
         pad(value.as_deref().unwrap_or(NOT_MEASURED), *width)
@@ -51,7 +51,7 @@ pub(crate) fn row(record: &Record) -> String {
 }
 
 /// What the rows have in common, as far as `asked` tells, or the record.
-pub(crate) fn title(record: &Record, asked: &Request) -> String {
+pub(crate) fn title(record: &PairRecord, asked: &Request) -> String {
     let p = &record.params;
     let mut title = format!(
         "{} {} on {}: {}, completions by {}",

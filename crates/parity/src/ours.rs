@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use adverb_results::{LatencyRecorder, Record, Signaling};
+use adverb_results::{LatencyRecorder, PairRecord, Signaling};
 use adverb_units::Bytes;
 use anyhow::{Context as _, Result, ensure};
 
@@ -23,7 +23,7 @@ pub(crate) fn find() -> Result<PathBuf> {
 }
 
 /// Runs a cell on the device.
-pub(crate) fn record(setting: &Setting, args: &[&str]) -> Result<Record> {
+pub(crate) fn record(setting: &Setting, args: &[&str]) -> Result<PairRecord> {
     let [active, passive] = setting.cores;
     let output = Command::new(&setting.adverb)
         .args(args)
@@ -41,7 +41,7 @@ pub(crate) fn record(setting: &Setting, args: &[&str]) -> Result<Record> {
 }
 
 /// What a cell was of; `None` where it measured nothing, or has no one signaled request in so many.
-pub(crate) fn parameters(record: &Record) -> Option<Parameters> {
+pub(crate) fn parameters(record: &PairRecord) -> Option<Parameters> {
     let params = &record.params;
     let repetitions = &record.metrics.as_ref()?.repetitions;
     Some(Parameters {
@@ -58,7 +58,7 @@ pub(crate) fn parameters(record: &Record) -> Option<Parameters> {
 }
 
 /// How many rounds of a latency cell were timed, and every how many one was.
-pub(crate) fn samples(record: &Record) -> Option<(u64, u64)> {
+pub(crate) fn samples(record: &PairRecord) -> Option<(u64, u64)> {
     let histogram = record.metrics.as_ref()?.histogram.as_ref()?;
     Some((histogram.samples, histogram.sampled_every))
 }
@@ -74,7 +74,7 @@ pub(crate) struct Latency {
 
 impl Latency {
     /// Of a record; `None` where a figure was not measured.
-    pub(crate) fn of(record: &Record) -> Option<Self> {
+    pub(crate) fn of(record: &PairRecord) -> Option<Self> {
         let metrics = record.metrics.as_ref()?;
         let histogram = metrics.histogram.as_ref()?;
         let recorder = LatencyRecorder::from_histogram(histogram).ok()?;
@@ -99,7 +99,7 @@ impl Latency {
 }
 
 /// A cell's throughput in MiB/s.
-pub(crate) fn mebibytes_per_s(record: &Record) -> Option<f64> {
+pub(crate) fn mebibytes_per_s(record: &PairRecord) -> Option<f64> {
     let rate = record.metrics.as_ref()?.bytes_per_s?;
     Some(rate.bytes_per_second() / f64::from(1 << 20))
 }

@@ -1,6 +1,6 @@
 //! The pairs that are compared.
 
-use adverb_results::Record;
+use adverb_results::PairRecord;
 use anyhow::{Context as _, Result, ensure};
 
 use crate::parameters::{Parameters, ensure_figure};
@@ -277,7 +277,7 @@ impl Row {
 
 impl Reported {
     /// Of a record, what perftest reports.
-    fn of(self, record: &Record) -> Result<ours::Latency> {
+    fn of(self, record: &PairRecord) -> Result<ours::Latency> {
         let half = ours::Latency::of(record).context("the record has no latencies")?;
         Ok(match self {
             Reported::Half => half,
@@ -286,14 +286,14 @@ impl Reported {
     }
 }
 
-fn ensure_same(record: &Record, perftest: &Parameters) -> Result<()> {
+fn ensure_same(record: &PairRecord, perftest: &Parameters) -> Result<()> {
     let ours = ours::parameters(record).context("the record does not say what was measured")?;
     ours.ensure_same(perftest)
 }
 
 /// That both timed the rounds they ran: perftest takes the time from one to the next, Adverb may take
 /// one in so many.
-fn ensure_timed(record: &Record, perftest: &perftest::Latency) -> Result<()> {
+fn ensure_timed(record: &PairRecord, perftest: &perftest::Latency) -> Result<()> {
     let (samples, every) = ours::samples(record).context("the record has no latencies")?;
     let iterations = perftest.parameters.iterations;
     ensure!(

@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use adverb_results::stats;
 use adverb_results::{
-    Completion, DeviceRef, FigureId, Metrics, Outcome, Params, Posting, Program, Record,
+    Completion, DeviceRef, FigureId, Metrics, Outcome, PairRecord, Params, Posting, Program,
     Repetition, Signaling,
 };
 
 /// One measured cell.
 #[derive(Clone, Copy)]
 pub(crate) struct Cell<'a> {
-    pub(crate) record: &'a Record,
+    pub(crate) record: &'a PairRecord,
     pub(crate) metrics: &'a Metrics,
 }
 
@@ -42,7 +42,7 @@ pub(crate) enum Quantity {
 }
 
 impl<'a> Cell<'a> {
-    fn of(record: &'a Record) -> Option<Self> {
+    fn of(record: &'a PairRecord) -> Option<Self> {
         let metrics = record
             .metrics
             .as_ref()
@@ -178,9 +178,9 @@ pub(crate) fn compare(first: Cell<'_>, second: Cell<'_>) -> Option<Verdict> {
 
 /// The newest record of each cell of each device for the same figures, in the order in which they
 /// were first measured.
-pub(crate) fn newest(records: &[Record]) -> Vec<&Record> {
+pub(crate) fn newest(records: &[PairRecord]) -> Vec<&PairRecord> {
     let mut place: BTreeMap<(&DeviceRef, &str, &[String]), usize> = BTreeMap::new();
-    let mut newest: Vec<&Record> = Vec::new();
+    let mut newest: Vec<&PairRecord> = Vec::new();
     for record in records {
         let index = *place
             .entry((&record.device, &record.cell, &record.figures))
@@ -198,7 +198,7 @@ pub(crate) fn newest(records: &[Record]) -> Vec<&Record> {
 pub(crate) struct Cells<'a>(Vec<Cell<'a>>);
 
 impl<'a> Cells<'a> {
-    pub(crate) fn of(records: &[&'a Record]) -> Self {
+    pub(crate) fn of(records: &[&'a PairRecord]) -> Self {
         Cells(records.iter().filter_map(|r| Cell::of(r)).collect())
     }
 
@@ -206,7 +206,7 @@ impl<'a> Cells<'a> {
         self.0.iter().copied()
     }
 
-    pub(crate) fn filter(&self, keep: impl Fn(&Record) -> bool) -> Self {
+    pub(crate) fn filter(&self, keep: impl Fn(&PairRecord) -> bool) -> Self {
         Cells(self.iter().filter(|c| keep(c.record)).collect())
     }
 

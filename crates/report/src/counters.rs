@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use adverb_results::{DeviceRef, Record};
+use adverb_results::{DeviceRef, PairRecord};
 
 /// Parts of names that the kernel's drivers and InfiniBand give to what should not happen: losses,
 /// retransmissions, receivers that were not ready, congestion, broken links.
@@ -48,7 +48,7 @@ pub(crate) fn is_trouble(name: &str) -> bool {
 }
 
 /// The counters that moved: trouble first, then by name.
-pub(crate) fn moved<'a>(records: &[&'a Record]) -> Vec<Moved<'a>> {
+pub(crate) fn moved<'a>(records: &[&'a PairRecord]) -> Vec<Moved<'a>> {
     let mut all: BTreeMap<(&DeviceRef, &str), Moved<'a>> = BTreeMap::new();
     for record in records {
         for (name, (active, passive)) in by_name(record) {
@@ -75,7 +75,7 @@ pub(crate) fn moved<'a>(records: &[&'a Record]) -> Vec<Moved<'a>> {
 }
 
 /// Both sides' counts of each counter of a cell.
-fn by_name(record: &Record) -> BTreeMap<&str, (u64, u64)> {
+fn by_name(record: &PairRecord) -> BTreeMap<&str, (u64, u64)> {
     let mut both: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
     for (name, count) in &record.counters.active {
         both.entry(name).or_default().0 = *count;
@@ -87,7 +87,7 @@ fn by_name(record: &Record) -> BTreeMap<&str, (u64, u64)> {
 }
 
 /// How many cells moved a counter of what should not happen.
-pub(crate) fn troubled_cells(records: &[&Record]) -> usize {
-    let troubled = |r: &&&Record| by_name(r).into_keys().any(is_trouble);
+pub(crate) fn troubled_cells(records: &[&PairRecord]) -> usize {
+    let troubled = |r: &&&PairRecord| by_name(r).into_keys().any(is_trouble);
     records.iter().filter(troubled).count()
 }

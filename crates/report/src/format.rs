@@ -1,6 +1,6 @@
 //! Figures in words. Units and multiples come from `adverb-units`.
 
-use adverb_results::{DeviceKind, Opcode, Params, Program, Record, Signaling};
+use adverb_results::{DeviceKind, Opcode, PairRecord, Params, Program, Signaling};
 use adverb_units::{Bytes, MessageRate, Span, Throughput};
 
 /// `1.25 µs`.
@@ -61,7 +61,7 @@ pub(crate) fn and(words: &[String]) -> String {
 }
 
 /// What a record's device is: `shared memory`, `RoCE over UDP, in software`.
-pub(crate) fn device_kind(record: &Record) -> String {
+pub(crate) fn device_kind(record: &PairRecord) -> String {
     let detail = |name: &str| record.provenance.active.device.get(name);
     match record.device.kind {
         DeviceKind::Soft if record.device.has_udp_port() => "RoCE over UDP, in software".to_owned(),

@@ -17,7 +17,7 @@ mod plot;
 mod sheet;
 pub mod timeline;
 
-use adverb_results::{FigureId, Outcome, PublishedPoint, Record};
+use adverb_results::{FigureId, Outcome, PairRecord, PublishedPoint};
 
 pub use findings::Finding;
 
@@ -43,14 +43,14 @@ pub struct Meta {
 /// Records, ready to be shown. Of several records of one cell the last counts.
 #[derive(Clone, Debug)]
 pub struct Report<'a> {
-    records: Vec<&'a Record>,
+    records: Vec<&'a PairRecord>,
     meta: &'a Meta,
     published: &'a [PublishedPoint],
 }
 
 impl<'a> Report<'a> {
     /// A report on these records.
-    pub fn from_records(records: &'a [Record], meta: &'a Meta) -> Self {
+    pub fn from_records(records: &'a [PairRecord], meta: &'a Meta) -> Self {
         Report {
             records: cells::newest(records),
             meta,

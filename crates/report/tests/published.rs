@@ -3,11 +3,13 @@
 mod common;
 
 use adverb_report::{Finding, Meta, Report};
-use adverb_results::{FigureId, Metrics, PublishedPoint, PublishedQuantity, Record, Repetition};
+use adverb_results::{
+    FigureId, Metrics, PairRecord, PublishedPoint, PublishedQuantity, Repetition,
+};
 
 const SOURCE: &str = "A & B, HPCC 2012";
 
-fn page(records: &[Record], published: &[PublishedPoint]) -> String {
+fn page(records: &[PairRecord], published: &[PublishedPoint]) -> String {
     Report::from_records(records, &Meta::default())
         .with_published(published)
         .html()
@@ -16,7 +18,7 @@ fn page(records: &[Record], published: &[PublishedPoint]) -> String {
 /// A published value of a blast that figure 3 shows.
 fn point(value: Option<f64>) -> PublishedPoint {
     let records = common::study();
-    let shown = |r: &&Record| {
+    let shown = |r: &&PairRecord| {
         r.figures.contains(&"fig3".to_owned())
             && r.params.buffers == 8
             && r.params.size_bytes.get() == 64
@@ -117,7 +119,7 @@ fn no_finding_comes_of_published_values() {
 }
 
 /// A model's study: repetitions are equal.
-fn noiseless() -> Vec<Record> {
+fn noiseless() -> Vec<PairRecord> {
     let mut records = common::on_model(&common::study());
     for metrics in records.iter_mut().filter_map(|r| r.metrics.as_mut()) {
         let first: Repetition = metrics.repetitions[0].clone();
@@ -166,7 +168,7 @@ fn on_bars(page: &str) -> Vec<&str> {
 #[test]
 fn published_values_are_crosses_on_the_bars_of_the_same_ping() {
     let model = common::on_model(&common::study());
-    let ranked = |r: &&Record| r.figures.contains(&"rank-cpu".to_owned());
+    let ranked = |r: &&PairRecord| r.figures.contains(&"rank-cpu".to_owned());
     let cell = model.iter().find(ranked).unwrap();
     let of = |quantity, figure: f64| PublishedPoint {
         program: cell.program,

@@ -5,15 +5,15 @@ mod common;
 use std::collections::BTreeSet;
 
 use adverb_report::{Finding, Meta, Report};
-use adverb_results::{Completion, DeviceKind, DeviceRef, FigureId, Metrics, Outcome, Record};
+use adverb_results::{Completion, DeviceKind, DeviceRef, FigureId, Metrics, Outcome, PairRecord};
 use adverb_units::Bytes;
 use proptest::prelude::*;
 
-fn findings(records: &[Record]) -> Vec<Finding> {
+fn findings(records: &[PairRecord]) -> Vec<Finding> {
     Report::from_records(records, &Meta::default()).findings()
 }
 
-fn html(records: &[Record], meta: &Meta) -> String {
+fn html(records: &[PairRecord], meta: &Meta) -> String {
     Report::from_records(records, meta).html()
 }
 
@@ -28,9 +28,9 @@ fn the_findings_of_the_synthetic_study() {
 
 /// The sentence of a finding on the study's 64 B pings, whose metrics were changed, in the order of time.
 fn ranked(id: &str, change: impl Fn(usize, &mut Metrics)) -> String {
-    let is_ranked = |r: &Record| r.figures.iter().any(|f| f == "rank-rtt");
-    let mut records: Vec<Record> = common::study().into_iter().filter(is_ranked).collect();
-    let time = |r: &Record| r.metrics.as_ref().and_then(|m| m.one_way_ns.mean);
+    let is_ranked = |r: &PairRecord| r.figures.iter().any(|f| f == "rank-rtt");
+    let mut records: Vec<PairRecord> = common::study().into_iter().filter(is_ranked).collect();
+    let time = |r: &PairRecord| r.metrics.as_ref().and_then(|m| m.one_way_ns.mean);
     records.sort_by(|a, b| time(a).partial_cmp(&time(b)).unwrap());
     for (place, record) in records.iter_mut().enumerate() {
         change(place, record.metrics.as_mut().unwrap());
@@ -89,7 +89,7 @@ fn every_figure_has_a_finding_and_its_plots() {
 }
 
 /// The study on several devices, each slower by a factor than the one before it.
-fn on_devices(devices: &[(DeviceKind, &str)]) -> Vec<Record> {
+fn on_devices(devices: &[(DeviceKind, &str)]) -> Vec<PairRecord> {
     let mut all = Vec::new();
     for (i, (kind, name)) in devices.iter().enumerate() {
         let factor = 10_f64.powi(i as i32);
@@ -164,10 +164,10 @@ fn predictions_are_not_compared_with_measurements() {
 #[test]
 fn a_figure_has_a_point_for_each_of_its_cells() {
     let records = common::study();
-    let fig4: Vec<Record> = records
+    let fig4: Vec<PairRecord> = records
         .into_iter()
         .filter(|r| r.figures.iter().any(|f| f == "fig4"))
-        .map(|r| Record {
+        .map(|r| PairRecord {
             figures: vec!["fig4".to_owned()],
             ..r
         })
@@ -189,8 +189,8 @@ fn nothing_measured_is_said_and_not_drawn() {
 
 #[test]
 fn figures_that_a_study_left_out_are_named_once() {
-    let ranked = |r: &Record| r.figures.iter().any(|f| f == "rank-rtt");
-    let of_rank = |r| Record {
+    let ranked = |r: &PairRecord| r.figures.iter().any(|f| f == "rank-rtt");
+    let of_rank = |r| PairRecord {
         figures: vec!["rank-rtt".to_owned()],
         ..r
     };
@@ -331,7 +331,7 @@ fn one_legend_serves_the_plots_of_all_devices() {
     let soft = common::study();
     let mut both = soft.clone();
     both.extend(common::on_model(&soft));
-    let legend = |records: &[Record]| {
+    let legend = |records: &[PairRecord]| {
         let page = html(records, &Meta::default());
         let figure = page
             .split("<section class=\"figure\" id=\"fig1\">")
@@ -397,7 +397,7 @@ fn equal_series_are_not_told_apart() {
 }
 
 /// Makes the cells that are picked slower by a factor.
-fn slow(records: &mut [Record], factor: f64, pick: impl Fn(&Record) -> bool) {
+fn slow(records: &mut [PairRecord], factor: f64, pick: impl Fn(&PairRecord) -> bool) {
     for metrics in records
         .iter_mut()
         .filter(|r| pick(r))
@@ -413,7 +413,7 @@ fn slow(records: &mut [Record], factor: f64, pick: impl Fn(&Record) -> bool) {
     }
 }
 
-fn sentence(records: &[Record], id: &str) -> String {
+fn sentence(records: &[PairRecord], id: &str) -> String {
     findings(records)
         .into_iter()
         .find(|f| f.id == id)
@@ -464,7 +464,7 @@ enum Fate {
     Absurd,
 }
 
-fn befall(record: &Record, fate: Fate) -> Option<Record> {
+fn befall(record: &PairRecord, fate: Fate) -> Option<PairRecord> {
     let mut record = record.clone();
     match fate {
         Fate::Whole => {}
@@ -524,7 +524,7 @@ proptest! {
     #[test]
     fn whatever_happens_to_cells_there_is_a_report(seed in any::<u64>()) {
         let study = common::study();
-        let records: Vec<Record> = study
+        let records: Vec<PairRecord> = study
             .iter()
             .zip(fates(seed))
             .filter_map(|(record, fate)| befall(record, fate))
@@ -538,14 +538,14 @@ proptest! {
     #[test]
     fn a_finding_says_the_same_from_its_evidence_alone(seed in any::<u64>()) {
         let study = common::study();
-        let records: Vec<Record> = study
+        let records: Vec<PairRecord> = study
             .iter()
             .zip(fates(seed))
             .filter(|(_, fate)| !matches!(fate, Fate::Missing))
             .map(|(record, _)| record.clone())
             .collect();
         for finding in findings(&records) {
-            let evidence: Vec<Record> =
+            let evidence: Vec<PairRecord> =
                 records.iter().filter(|r| finding.evidence.contains(&r.cell)).cloned().collect();
             prop_assert!(!evidence.is_empty());
             let again: Vec<String> = findings(&evidence).into_iter().map(|f| f.sentence).collect();

@@ -3,19 +3,38 @@
 //! A crash can leave the last line cut. Reading gives the whole records before it and says so;
 //! [`Writer::resume`] removes the cut line before it appends.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-use serde::Deserialize;
+use serde_json::Value;
 
-use crate::{Record, SCHEMA};
+use crate::{Record, SCHEMA, Values};
 
 /// Name of the file of records in a study's folder.
 pub const RESULTS_JSONL: &str = "results.jsonl";
 /// Name of the same records as a table in a study's folder.
 pub const RESULTS_CSV: &str = "results.csv";
+
+/// The fields of a record's JSON.
+const FIELDS: [&str; 14] = [
+    "schema",
+    "cell",
+    "label",
+    "pass",
+    "figures",
+    "program",
+    "device",
+    "params",
+    "status",
+    "reason",
+    "metrics",
+    "roles",
+    "counters",
+    "provenance",
+];
 
 /// The records of a file.
 #[derive(Clone, Debug, PartialEq)]
@@ -24,6 +43,8 @@ pub struct ReadOutcome {
     pub records: Vec<Record>,
     /// The last line, if a crash cut it.
     pub warning: Option<CutLine>,
+    /// Fields that this version does not know and leaves out.
+    pub unknown: BTreeSet<String>,
     /// Length of the whole records in the file.
     complete_bytes: u64,
     /// Whether the last whole record lacks its line end.
@@ -82,7 +103,7 @@ pub enum ReadError {
         /// Number of the line, from 1.
         line: usize,
         /// The schema it names.
-        schema: u32,
+        schema: u64,
     },
     /// The system refused.
     #[error("cannot read {}: {source}", .path.display())]
@@ -141,6 +162,7 @@ fn read_all(path: &Path) -> Result<ReadOutcome, ReadError> {
     let mut outcome = ReadOutcome {
         records: Vec::new(),
         warning: None,
+        unknown: BTreeSet::new(),
         complete_bytes: 0,
         unended: false,
     };
@@ -148,7 +170,10 @@ fn read_all(path: &Path) -> Result<ReadOutcome, ReadError> {
         let ended = piece.ends_with(b"\n");
         if !piece.trim_ascii().is_empty() {
             match parse_line(path, index + 1, piece) {
-                Ok(record) => outcome.records.push(record),
+                Ok((record, unknown)) => {
+                    outcome.records.push(record);
+                    outcome.unknown.extend(unknown);
+                }
                 Err(ReadError::Broken { path, line, .. }) if !ended => {
                     outcome.warning = Some(CutLine { path, line });
                     break;
@@ -162,25 +187,28 @@ fn read_all(path: &Path) -> Result<ReadOutcome, ReadError> {
     Ok(outcome)
 }
 
-fn parse_line(path: &Path, line: usize, text: &[u8]) -> Result<Record, ReadError> {
-    #[derive(Deserialize)]
-    struct Head {
-        schema: u32,
-    }
-    let broken = |e: serde_json::Error| ReadError::Broken {
+/// A record, and the names of fields that no record of this version has.
+fn parse_line(path: &Path, line: usize, text: &[u8]) -> Result<(Record, Vec<String>), ReadError> {
+    let broken = |reason: String| ReadError::Broken {
         path: path.to_owned(),
         line,
-        reason: e.to_string(),
+        reason,
     };
-    let head: Head = serde_json::from_slice(text).map_err(broken)?;
-    if head.schema > SCHEMA {
+    let fields: Values = serde_json::from_slice(text).map_err(|e| broken(e.to_string()))?;
+    let schema = fields.get("schema").and_then(Value::as_u64);
+    let schema = schema.ok_or_else(|| broken("no schema".to_owned()))?;
+    if schema > SCHEMA.into() {
         return Err(ReadError::Newer {
             path: path.to_owned(),
             line,
-            schema: head.schema,
+            schema,
         });
     }
-    serde_json::from_slice(text).map_err(broken)
+    let is_known = |name: &&String| FIELDS.contains(&name.as_str());
+    let unknown = fields.keys().filter(|name| !is_known(name)).cloned();
+    let unknown = unknown.collect();
+    let record = serde_json::from_value(Value::Object(fields));
+    Ok((record.map_err(|e| broken(e.to_string()))?, unknown))
 }
 
 /// Appends records to a file.
@@ -214,6 +242,7 @@ impl Writer {
             Err(ReadError::Missing(_)) => ReadOutcome {
                 records: Vec::new(),
                 warning: None,
+                unknown: BTreeSet::new(),
                 complete_bytes: 0,
                 unended: false,
             },
@@ -351,12 +380,24 @@ mod tests {
     #[test]
     fn a_newer_schema_is_refused_by_name() {
         let (_dir, path) = in_new_folder();
-        std::fs::write(&path, "{\"schema\":2,\"what\":\"ever\"}\n").unwrap();
+        std::fs::write(&path, "{\"schema\":3,\"what\":\"ever\"}\n").unwrap();
         let message = read_records(&path).unwrap_err().to_string();
         assert!(
-            message.contains("schema 2, this Adverb reads up to 1"),
+            message.contains("schema 3, this Adverb reads up to 2"),
             "{message}"
         );
+    }
+
+    #[test]
+    fn records_of_schema_1_and_unknown_fields_are_read() {
+        let (_dir, path) = in_new_folder();
+        let mut old = serde_json::to_value(record("a")).unwrap();
+        old["schema"] = 1.into();
+        old["novelty"] = true.into();
+        std::fs::write(&path, format!("{old}\n")).unwrap();
+        let outcome = read_records(&path).unwrap();
+        assert_eq!(outcome.records[0].metric("one_way_ns.mean"), Some(100.0));
+        assert!(outcome.unknown.iter().eq(["novelty"]));
     }
 
     #[test]

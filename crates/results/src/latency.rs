@@ -93,6 +93,7 @@ impl LatencyRecorder {
         Latency {
             mean: None,
             ci95: None,
+            sd: self.deviation_ns(),
             p50: self.quantile_ns(0.5),
             p99: self.quantile_ns(0.99),
             p999: self.quantile_ns(0.999),

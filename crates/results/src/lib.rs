@@ -5,9 +5,11 @@
 //! nesting of the fields are a contract with scripts. A figure that was not measured is `null`,
 //! never zero.
 
+mod compare;
 mod figure;
 mod file;
 mod latency;
+mod merge;
 mod metrics;
 mod names;
 mod published;
@@ -18,16 +20,18 @@ mod table;
 mod testing;
 
 pub use adverb_units::{CpuTime, Impairment};
+pub use compare::{Change, CompareError, Comparison, Verdict, compare};
 pub use figure::{FigureId, ParseFigureIdError};
 pub use file::{
     CutLine, RESULTS_CSV, RESULTS_JSONL, ReadError, ReadOutcome, WriteError, Writer, read_records,
 };
 pub use latency::{HistogramError, LatencyRecorder};
+pub use merge::merged;
 pub use metrics::{RepetitionSample, Usage};
 pub use published::{PublishedPoint, PublishedQuantity};
 pub use record::{
     Completion, Counters, Cpu, CpuShare, DeviceKind, DeviceRef, Histogram, Latency, Metrics,
-    Opcode, Outcome, Params, Posting, Program, Provenance, Record, Repetition, SCHEMA, Signaling,
-    Site,
+    Opcode, Outcome, PairRecord, Params, Posting, Program, Provenance, Record, Repetition, RoleRun,
+    SCHEMA, Signaling, Site, Values,
 };
 pub use table::write_csv;

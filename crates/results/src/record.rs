@@ -4,15 +4,104 @@ use std::collections::BTreeMap;
 
 use adverb_units::{Bytes, MessageRate, Span, Throughput};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::Impairment;
 
-/// Version of the record's layout; a reader refuses a newer one.
-pub const SCHEMA: u32 = 1;
+/// Version of the record's layout. A reader refuses a newer one, and reads all older ones.
+pub const SCHEMA: u32 = 2;
 
-/// One measured (or failed) cell.
+/// Parameters or metrics by name, in the order in which the program names them. Names end with the unit.
+pub type Values = serde_json::Map<String, Value>;
+
+/// One measured (or failed) cell: one program with one set of parameters on one device.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Record {
+    /// Layout version, [`SCHEMA`].
+    pub schema: u32,
+    /// Identity of the cell: equal for the same program and parameters.
+    pub cell: String,
+    /// Name that the user gave to the measurement (`--label`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub label: Option<String>,
+    /// Number of the pass over a study's plan that measured this, from 1; `None` if the record holds
+    /// all repetitions. [`merged`](crate::merged) combines the passes of a cell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pass: Option<u32>,
+    /// Figures of the study that show this cell (`fig1`, `rank-rtt`, …); empty outside a study.
+    pub figures: Vec<String>,
+    /// Program that ran: `ping`, `kv`, ….
+    pub program: String,
+    /// Device that it ran on.
+    pub device: DeviceRef,
+    /// Parameters by name.
+    pub params: Values,
+    /// How it ended.
+    #[serde(flatten)]
+    pub outcome: Outcome,
+    /// Metrics by name; `None` if the cell failed.
+    pub metrics: Option<Values>,
+    /// Where each role ran, and what it did; empty in records of `ping` and `blast` that schema 1 wrote.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub roles: Vec<RoleRun>,
+    /// Device counters that changed, by role.
+    #[serde(default)]
+    pub counters: BTreeMap<String, BTreeMap<String, u64>>,
+    /// Where, when and with what.
+    pub provenance: Provenance,
+}
+
+impl Record {
+    /// Returns the metric at a path of names, such as `one_way_ns.mean`; `None` if it was not measured.
+    pub fn metric(&self, path: &str) -> Option<f64> {
+        let metrics = self.metrics.as_ref()?;
+        let mut names = path.split('.');
+        let first = metrics.get(names.next()?)?;
+        names
+            .try_fold(first, |value, name| value.get(name))?
+            .as_f64()
+    }
+
+    /// Returns the values of a metric in each repetition; empty if repetitions do not have it.
+    pub fn repetitions(&self, name: &str) -> Vec<f64> {
+        let all = self.metrics.as_ref().and_then(|m| m.get("repetitions"));
+        let all = all.and_then(Value::as_array).into_iter().flatten();
+        all.filter_map(|repetition| repetition.get(name)?.as_f64())
+            .collect()
+    }
+
+    /// Whether the cell was measured.
+    pub fn is_ok(&self) -> bool {
+        self.outcome == Outcome::Ok && self.metrics.is_some()
+    }
+}
+
+/// One role of a measured program.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RoleRun {
+    /// Name within the program: `active`, `server core 0`, `client 3`.
+    pub name: String,
+    /// Host that it ran on.
+    pub host: String,
+    /// Device that it used, if it is not the record's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device: Option<String>,
+    /// Core that it was pinned to.
+    pub core: Option<u32>,
+    /// NUMA node of that core.
+    pub numa_node: Option<u32>,
+    /// CPU time over elapsed time, in percent of one core.
+    pub cpu: CpuShare,
+    /// What the role itself measured, by name, such as `requests` and `latency_ns`.
+    #[serde(default, skip_serializing_if = "Values::is_empty")]
+    pub metrics: Values,
+}
+
+/// A record of `ping` or `blast`, with typed parameters and metrics.
+///
+/// Its JSON is that of a [`Record`]; both convert to each other.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PairRecord {
     /// Layout version, [`SCHEMA`].
     pub schema: u32,
     /// The cell's identity within its study: equal for the same program and parameters.
@@ -35,6 +124,23 @@ pub struct Record {
     pub counters: Counters,
     /// Where, when and with what.
     pub provenance: Provenance,
+}
+
+impl From<&PairRecord> for Record {
+    fn from(record: &PairRecord) -> Record {
+        let json = serde_json::to_value(record).expect("a record is a JSON object");
+        serde_json::from_value(json).expect("its fields are those of any record")
+    }
+}
+
+impl PairRecord {
+    /// Reads a record as one of `ping` or `blast`; `None` for other programs.
+    pub fn of(record: &Record) -> Option<PairRecord> {
+        if !["ping", "blast"].contains(&record.program.as_str()) {
+            return None;
+        }
+        serde_json::from_value(serde_json::to_value(record).ok()?).ok()
+    }
 }
 
 /// How a cell ended.
@@ -220,6 +326,9 @@ pub struct Latency {
     pub mean: Option<f64>,
     /// Half-width of the 95 % confidence interval of the mean over repetitions (Student's t).
     pub ci95: Option<f64>,
+    /// Standard deviation of the single latencies; that of the clock's resolution is part of it.
+    #[serde(default)]
+    pub sd: Option<f64>,
     /// Median.
     pub p50: Option<f64>,
     /// 99th percentile.
@@ -283,6 +392,7 @@ pub struct Histogram {
 /// names; only counters that moved. Counters belong to a device: they also count what others did on
 /// it, and both sides show the same ones where they share it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Counters {
     /// At the side that starts transfers.
     pub active: BTreeMap<String, u64>,

@@ -20,6 +20,22 @@ pub fn ci95_half_width(values: &[f64]) -> Option<f64> {
     Some(t_975(values.len() - 1) * deviation / (values.len() as f64).sqrt())
 }
 
+/// Half-width of the 95 % confidence interval of the difference of two means (Welch's t); `None` of fewer
+/// than two values on either side.
+pub fn welch_half_width(one: &[f64], other: &[f64]) -> Option<f64> {
+    let part = |values: &[f64]| Some(std_dev(values)?.powi(2) / values.len() as f64);
+    let (a, b) = (part(one)?, part(other)?);
+    let degrees = |part: f64, n: usize| part.powi(2) / (n - 1) as f64;
+    let spread = degrees(a, one.len()) + degrees(b, other.len());
+    // Without any noise the number of degrees does not matter.
+    let freedom = if spread > 0.0 {
+        (a + b).powi(2) / spread
+    } else {
+        1.0
+    };
+    Some(t_975((freedom.floor() as usize).max(1)) * (a + b).sqrt())
+}
+
 /// The `p` quantile, 0 <= p <= 1, interpolated between the neighbours (type 7 of Hyndman & Fan, the
 /// default of R and NumPy); none of no values, or where a value or `p` is no number.
 pub fn quantile(values: &[f64], p: f64) -> Option<f64> {

@@ -1,184 +1,216 @@
-//! Records as CSV: one row a record, the units in the column names, an empty cell where there is no
-//! figure. Histograms stay in the JSON Lines.
+//! Records as CSV: one row a record, units in the column names, an empty cell without a value.
+//! Histograms and repetitions stay in the JSON Lines.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::io;
 
-use adverb_units::{MessageRate, Throughput};
+use serde_json::Value;
 
 use crate::stats::Spread;
-use crate::{CpuShare, Impairment, Latency, Metrics, Outcome, Record, Site};
+use crate::{Outcome, Record, Site, Values};
 
-type Column = (&'static str, fn(&Record) -> Option<String>);
+/// Columns with their values, in order.
+type Row = Vec<(String, String)>;
 
-/// The columns, in order.
-const COLUMNS: [Column; 61] = [
-    ("schema", |r| text(r.schema)),
-    ("cell", |r| text(&r.cell)),
-    ("figures", |r| text(r.figures.join(" "))),
-    ("status", |r| {
-        text(if r.outcome == Outcome::Ok {
-            "ok"
-        } else {
-            "failed"
-        })
-    }),
-    ("failure_reason", |r| match &r.outcome {
-        Outcome::Ok => None,
-        Outcome::Failed { reason } => text(reason),
-    }),
-    ("program", |r| text(r.program)),
-    ("device_kind", |r| text(r.device.kind)),
-    ("device_name", |r| text(&r.device.name)),
-    ("op", |r| text(r.params.op)),
-    ("size_bytes", |r| text(r.params.size_bytes.get())),
-    ("inline", |r| text(r.params.inline)),
-    ("completion", |r| text(r.params.completion)),
-    ("buffers", |r| text(r.params.buffers)),
-    ("post", |r| text(r.params.post)),
-    ("signal", |r| text(r.params.signal)),
-    ("path_mtu_bytes", |r| {
-        r.params.path_mtu_bytes.and_then(|mtu| text(mtu.get()))
-    }),
-    ("ack_timeout_ns", |r| {
-        r.params.ack_timeout.and_then(|time| text(time.as_ns_f64()))
-    }),
-    ("retry_cnt", |r| r.params.retry_cnt.and_then(text)),
-    ("loss", |r| impairment(r, |i| text(i.loss.get()))),
-    ("duplicate", |r| impairment(r, |i| text(i.duplicate.get()))),
-    ("reorder", |r| impairment(r, |i| text(i.reorder.get()))),
-    ("corrupt", |r| impairment(r, |i| text(i.corrupt.get()))),
-    ("impairment_seed", |r| impairment(r, |i| text(i.seed))),
-    ("verify", |r| text(r.params.verify)),
-    ("iters", |r| r.params.iters.and_then(text)),
-    ("warmup_iters", |r| r.params.warmup_iters.and_then(text)),
-    ("active_core", |r| r.params.active_core.and_then(text)),
-    ("passive_core", |r| r.params.passive_core.and_then(text)),
-    ("active_numa_node", |r| {
-        r.params.active_numa_node.and_then(text)
-    }),
-    ("passive_numa_node", |r| {
-        r.params.passive_numa_node.and_then(text)
-    }),
-    ("seed", |r| text(r.params.seed)),
-    ("repetitions", |r| {
-        r.metrics.as_ref().and_then(|m| text(m.repetitions.len()))
-    }),
-    ("elapsed_ns", |r| {
-        r.metrics.as_ref().and_then(|m| text(m.elapsed.as_ns_f64()))
-    }),
-    ("one_way_mean_ns", |r| latency(r, |l| l.mean)),
-    ("one_way_mean_ci95_ns", |r| latency(r, |l| l.ci95)),
-    ("one_way_median_of_repetitions_ns", |r| {
-        spread(r, |s| s.median)
-    }),
-    ("one_way_min_of_repetitions_ns", |r| spread(r, |s| s.min)),
-    ("one_way_max_of_repetitions_ns", |r| spread(r, |s| s.max)),
-    ("one_way_p50_ns", |r| latency(r, |l| l.p50)),
-    ("one_way_p99_ns", |r| latency(r, |l| l.p99)),
-    ("one_way_p999_ns", |r| latency(r, |l| l.p999)),
-    ("one_way_max_ns", |r| latency(r, |l| l.max)),
-    ("message_rate_per_s", |r| {
-        figure(r, |m| m.messages_per_s.map(MessageRate::per_second))
-    }),
-    ("throughput_bytes_per_s", |r| {
-        figure(r, |m| m.bytes_per_s.map(Throughput::bytes_per_second))
-    }),
-    ("cpu_active_user_percent", |r| {
-        cpu(r, |m| m.cpu.active, |c| c.user)
-    }),
-    ("cpu_active_system_percent", |r| {
-        cpu(r, |m| m.cpu.active, |c| c.system)
-    }),
-    ("cpu_active_percent", |r| {
-        cpu(r, |m| m.cpu.active, |c| c.percent)
-    }),
-    ("cpu_passive_user_percent", |r| {
-        cpu(r, |m| m.cpu.passive, |c| c.user)
-    }),
-    ("cpu_passive_system_percent", |r| {
-        cpu(r, |m| m.cpu.passive, |c| c.system)
-    }),
-    ("cpu_passive_percent", |r| {
-        cpu(r, |m| m.cpu.passive, |c| c.percent)
-    }),
-    ("started", |r| text(&r.provenance.started)),
-    ("host", |r| text(&r.provenance.active.host)),
-    ("machine", |r| machine(&r.provenance.active)),
-    ("device_details", |r| details(&r.provenance.active.device)),
-    ("passive_host", |r| passive(r, |site| text(&site.host))),
-    ("passive_machine", |r| passive(r, machine)),
-    ("passive_device_details", |r| {
-        passive(r, |site| details(&site.device))
-    }),
-    ("active_counters", |r| details(&r.counters.active)),
-    ("passive_counters", |r| details(&r.counters.passive)),
-    ("adverb", |r| text(&r.provenance.adverb)),
-    ("revision", |r| r.provenance.revision.clone()),
-];
-
-/// Writes the records as CSV, with a header row.
+/// Writes the records as CSV, with a header row. The columns are those of all records together: first
+/// identity and outcome, then parameters, metrics and provenance.
 ///
 /// # Errors
-/// Where `out` refuses.
+/// `out` fails.
 pub fn write_csv(records: &[Record], out: impl io::Write) -> io::Result<()> {
+    let parts: [fn(&Record) -> Row; 5] = [identity, params, repetitions, metrics, provenance];
+    let mut columns: Vec<String> = Vec::new();
+    let mut known = std::collections::HashSet::new();
+    let mut rows: Vec<BTreeMap<String, String>> = vec![BTreeMap::new(); records.len()];
+    for part in parts {
+        for (record, row) in records.iter().zip(&mut rows) {
+            for (name, value) in part(record) {
+                if known.insert(name.clone()) {
+                    columns.push(name.clone());
+                }
+                row.insert(name, value);
+            }
+        }
+    }
+    if records.is_empty() {
+        columns = ["schema", "cell", "status"].map(str::to_owned).to_vec();
+    }
     let mut table = csv::Writer::from_writer(out);
-    table.write_record(COLUMNS.map(|(name, _)| name))?;
-    for record in records {
-        table.write_record(COLUMNS.map(|(_, value)| value(record).unwrap_or_default()))?;
+    table.write_record(&columns)?;
+    for row in rows {
+        table.write_record(
+            columns
+                .iter()
+                .map(|name| row.get(name).map_or("", String::as_str)),
+        )?;
     }
     table.flush()
 }
 
-#[expect(
-    clippy::needless_pass_by_value,
-    reason = "most values are made on the spot"
-)]
-fn text(value: impl ToString) -> Option<String> {
+fn row<const N: usize>(cells: [(&str, Option<String>); N]) -> Row {
+    let cells = cells.into_iter();
+    cells
+        .map(|(name, value)| (name.to_owned(), value.unwrap_or_default()))
+        .collect()
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "a cell of a row may be empty")]
+fn text(value: &impl ToString) -> Option<String> {
     Some(value.to_string())
 }
 
-/// Of the passive side's host, where it is another one.
-fn passive(record: &Record, of: fn(&Site) -> Option<String>) -> Option<String> {
-    of(record.provenance.passive.as_ref()?)
+fn identity(r: &Record) -> Row {
+    let reason = match &r.outcome {
+        Outcome::Ok => None,
+        Outcome::Failed { reason } => Some(reason.clone()),
+    };
+    row([
+        ("schema", text(&r.schema)),
+        ("cell", text(&r.cell)),
+        ("label", r.label.clone()),
+        ("figures", text(&r.figures.join(" "))),
+        (
+            "status",
+            text(&if reason.is_some() { "failed" } else { "ok" }),
+        ),
+        ("failure_reason", reason),
+        ("program", text(&r.program)),
+        ("device_kind", text(&r.device.kind)),
+        ("device_name", text(&r.device.name)),
+    ])
 }
 
-fn machine(site: &Site) -> Option<String> {
-    text(format!(
-        "{}; {} cores; {}",
-        site.cpu, site.cores, site.kernel
-    ))
+fn params(r: &Record) -> Row {
+    let mut row = Row::new();
+    flatten(&mut row, "", &r.params);
+    row
 }
 
-/// Names and values in one cell; none where there are none.
+fn metrics(r: &Record) -> Row {
+    let mut row = Row::new();
+    for (name, value) in r.metrics.iter().flatten() {
+        match value {
+            _ if name == "histogram" || name == "repetitions" => {}
+            Value::Object(parts) => flatten(&mut row, name, parts),
+            value => row.push((column("", name), word(value))),
+        }
+    }
+    row
+}
+
+fn flatten(row: &mut Row, prefix: &str, values: &Values) {
+    for (name, value) in values {
+        match value {
+            Value::Object(parts) if name == "signal" => {
+                let parts = parts.iter().map(|(name, n)| format!("{name}={n}"));
+                row.push((name.clone(), parts.collect()));
+            }
+            Value::Object(parts) if prefix.is_empty() => flatten(row, name, parts),
+            Value::Object(parts) => flatten(row, &format!("{prefix}_{name}"), parts),
+            value => row.push((column(prefix, name), word(value))),
+        }
+    }
+}
+
+/// Column of a nested value: the unit that ends the outer name goes to the end, so that `one_way_ns` and
+/// `mean` are `one_way_mean_ns`.
+fn column(prefix: &str, name: &str) -> String {
+    match (prefix, name) {
+        ("", "messages_per_s") => "message_rate_per_s".to_owned(),
+        ("", "bytes_per_s") => "throughput_bytes_per_s".to_owned(),
+        ("", name) => name.to_owned(),
+        ("impairment", "seed") => "impairment_seed".to_owned(),
+        ("impairment", name) => name.to_owned(),
+        (prefix, "percent") => format!("{prefix}_percent"),
+        (prefix, name) if prefix.starts_with("cpu") => format!("{prefix}_{name}_percent"),
+        (prefix, "ci95") if prefix.ends_with("_ns") => {
+            format!("{}_mean_ci95_ns", prefix.trim_end_matches("_ns"))
+        }
+        (prefix, name) => match prefix.strip_suffix("_ns") {
+            Some(outer) => format!("{outer}_{name}_ns"),
+            None => format!("{prefix}_{name}"),
+        },
+    }
+}
+
+fn word(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        Value::Number(n) if n.is_f64() => n.as_f64().unwrap_or_default().to_string(),
+        other => other.to_string(),
+    }
+}
+
+/// Number of repetitions, and the spread of what they measured.
+fn repetitions(r: &Record) -> Row {
+    let all = r.metrics.as_ref().and_then(|m| m.get("repetitions"));
+    let count = all
+        .and_then(Value::as_array)
+        .map(|all| all.len().to_string());
+    let mut row: Row = count
+        .map(|n| ("repetitions".to_owned(), n))
+        .into_iter()
+        .collect();
+    for (metric, outer, unit) in [
+        ("one_way_ns", "one_way", "_ns"),
+        ("requests_per_s", "requests", "_per_s"),
+    ] {
+        let Some(spread) = Spread::of(&r.repetitions(metric)) else {
+            continue;
+        };
+        for (what, value) in [
+            ("median", spread.median),
+            ("min", spread.min),
+            ("max", spread.max),
+        ] {
+            row.push((
+                format!("{outer}_{what}_of_repetitions{unit}"),
+                value.to_string(),
+            ));
+        }
+    }
+    row
+}
+
+fn provenance(r: &Record) -> Row {
+    let p = &r.provenance;
+    let passive = p.passive.as_ref();
+    let mut cells = row([
+        ("started", text(&p.started)),
+        ("host", text(&p.active.host)),
+        ("machine", text(&machine(&p.active))),
+        ("device_details", details(&p.active.device)),
+        ("passive_host", passive.map(|site| site.host.clone())),
+        ("passive_machine", passive.map(machine)),
+        (
+            "passive_device_details",
+            passive.and_then(|site| details(&site.device)),
+        ),
+    ]);
+    let counters = r.counters.iter();
+    cells.extend(counters.map(|(role, counted)| {
+        (
+            format!("{role}_counters"),
+            details(counted).unwrap_or_default(),
+        )
+    }));
+    cells.extend(row([
+        ("adverb", text(&p.adverb)),
+        ("revision", p.revision.clone()),
+    ]));
+    cells
+}
+
+fn machine(site: &Site) -> String {
+    format!("{}; {} cores; {}", site.cpu, site.cores, site.kernel)
+}
+
+/// Names and values in one cell; `None` if there are none.
 fn details<V: Display>(of: &BTreeMap<String, V>) -> Option<String> {
     let words = of.iter().map(|(name, value)| format!("{name}={value}"));
     (!of.is_empty()).then(|| words.collect::<Vec<_>>().join("; "))
-}
-
-fn figure(record: &Record, of: fn(&Metrics) -> Option<f64>) -> Option<String> {
-    record.metrics.as_ref().and_then(of).and_then(text)
-}
-
-fn impairment(record: &Record, of: impl Fn(&Impairment) -> Option<String>) -> Option<String> {
-    record.params.impairment.as_ref().and_then(of)
-}
-
-fn latency(record: &Record, of: fn(&Latency) -> Option<f64>) -> Option<String> {
-    of(&record.metrics.as_ref()?.one_way_ns).and_then(text)
-}
-
-fn spread(record: &Record, of: fn(&Spread) -> f64) -> Option<String> {
-    text(of(&record.metrics.as_ref()?.spread()?))
-}
-
-fn cpu(
-    record: &Record,
-    side: fn(&Metrics) -> CpuShare,
-    of: fn(&CpuShare) -> Option<f64>,
-) -> Option<String> {
-    of(&side(record.metrics.as_ref()?)).and_then(text)
 }
 
 #[cfg(test)]
@@ -199,7 +231,12 @@ mod tests {
     fn a_row_has_units_provenance_and_empty_cells() {
         let row = &rows(&[record("a")])[0];
         assert_eq!(row["one_way_mean_ns"], "100");
+        assert_eq!(row["one_way_mean_ci95_ns"], "0");
+        assert_eq!(row["one_way_median_of_repetitions_ns"], "100");
+        assert_eq!(row["message_rate_per_s"], "10000000");
         assert_eq!(row["op"], "send");
+        assert_eq!(row["cpu_active_user_percent"], "75");
+        assert_eq!(row["cpu_active_percent"], "100");
         assert_eq!(row["cpu_passive_percent"], "");
         assert_eq!(row["one_way_p99_ns"], "");
         assert_eq!(row["host"], "testbed");
@@ -208,11 +245,24 @@ mod tests {
     }
 
     #[test]
+    fn programs_share_a_table_with_the_columns_of_all() {
+        let mut other = record("k");
+        other.program = "kv".to_owned();
+        let metrics = serde_json::json!({ "requests_per_s": 5.5, "latency_ns": { "p99": 7.0 } });
+        other.metrics = metrics.as_object().cloned();
+        let rows = rows(&[record("a"), other]);
+        assert_eq!(rows[1]["requests_per_s"], "5.5");
+        assert_eq!(rows[1]["latency_p99_ns"], "7");
+        assert_eq!(rows[1]["one_way_mean_ns"], "");
+        assert_eq!(rows[0]["requests_per_s"], "");
+    }
+
+    #[test]
     fn a_failed_cell_has_its_reason_and_no_figure() {
         let row = &rows(&[failed("a", "no \"space\", sorry\nreally")])[0];
         assert_eq!(row["status"], "failed");
         assert_eq!(row["failure_reason"], "no \"space\", sorry\nreally");
-        assert_eq!(row["one_way_mean_ns"], "");
+        assert!(!row.contains_key("one_way_mean_ns"));
     }
 
     #[test]

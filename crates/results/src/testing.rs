@@ -5,11 +5,15 @@ use std::collections::BTreeMap;
 use adverb_units::{Bytes, Span};
 
 use crate::{
-    Completion, Counters, CpuTime, DeviceKind, DeviceRef, Metrics, Opcode, Outcome, Params,
-    Posting, Program, Provenance, Record, RepetitionSample, SCHEMA, Signaling, Site,
+    Completion, Counters, CpuTime, DeviceKind, DeviceRef, Metrics, Opcode, Outcome, PairRecord,
+    Params, Posting, Program, Provenance, Record, RepetitionSample, SCHEMA, Signaling, Site,
 };
 
 pub(crate) fn record(cell: &str) -> Record {
+    (&pair(cell)).into()
+}
+
+fn pair(cell: &str) -> PairRecord {
     let sample = RepetitionSample {
         iters: 1000,
         elapsed: Span::from_us(200),
@@ -20,7 +24,7 @@ pub(crate) fn record(cell: &str) -> Record {
         passive: None,
     };
     let size = Bytes::new(64);
-    Record {
+    PairRecord {
         schema: SCHEMA,
         cell: cell.to_owned(),
         figures: vec!["fig1".to_owned()],

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use adverb_hwmodel::{Placement, Preset};
-use adverb_results::{DeviceKind, Program, PublishedPoint, PublishedQuantity, Record};
+use adverb_results::{DeviceKind, PairRecord, Program, PublishedPoint, PublishedQuantity};
 use adverb_studies::CellSpec;
 use adverb_units::Bytes;
 use adverb_validate::{Data, Entry, Experiment, Grade, Metric, Plan, Side};
@@ -11,7 +11,7 @@ use adverb_validate::{Data, Entry, Experiment, Grade, Metric, Plan, Side};
 use super::experiment::{cell, placements, preset};
 
 /// Those of the hardware that any of these records is of.
-pub(crate) fn beside(records: &[Record]) -> Vec<PublishedPoint> {
+pub(crate) fn beside(records: &[PairRecord]) -> Vec<PublishedPoint> {
     let models = records.iter().map(|record| &record.device);
     let models = models.filter(|device| device.kind == DeviceKind::Model);
     let presets: BTreeSet<&str> = models.map(|device| device.name.as_str()).collect();

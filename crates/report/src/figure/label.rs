@@ -1,6 +1,6 @@
 //! What a series is called and how it is drawn.
 
-use adverb_results::{Completion, Opcode, Posting, Record, Signaling};
+use adverb_results::{Completion, Opcode, PairRecord, Posting, Signaling};
 
 use adverb_units::Span;
 
@@ -28,7 +28,7 @@ pub(crate) fn by_order(index: usize) -> Style {
 }
 
 /// One series for each operation, inline or not.
-pub(crate) fn by_operation(record: &Record) -> Label {
+pub(crate) fn by_operation(record: &PairRecord) -> Label {
     let params = &record.params;
     let op = params.op;
     let unsignaled = params.signal != Signaling::All;
@@ -46,7 +46,7 @@ pub(crate) fn by_operation(record: &Record) -> Label {
 }
 
 /// Colour and marker tell the operation, dashes and hollow markers inline or unsignaled ones.
-pub(crate) fn of_operation(record: &Record) -> Style {
+pub(crate) fn of_operation(record: &PairRecord) -> Style {
     let params = &record.params;
     let unsignaled = params.signal != Signaling::All;
     let op = params.op as u8;
@@ -59,7 +59,7 @@ pub(crate) fn of_operation(record: &Record) -> Style {
 }
 
 /// One series for each message size.
-pub(crate) fn by_size(record: &Record) -> Label {
+pub(crate) fn by_size(record: &PairRecord) -> Label {
     let bytes = record.params.size_bytes.get();
     let name = format::size(bytes);
     let verified = if record.params.verify {
@@ -76,7 +76,7 @@ pub(crate) fn by_size(record: &Record) -> Label {
 }
 
 /// One series for each way of signaling and posting.
-pub(crate) fn by_signal_and_post(record: &Record) -> Label {
+pub(crate) fn by_signal_and_post(record: &PairRecord) -> Label {
     match record.params.post {
         Posting::Single => by_signal(record, "single posts", Stroke::Solid),
         Posting::List => by_signal(record, "lists", Stroke::Dashed),
@@ -84,7 +84,7 @@ pub(crate) fn by_signal_and_post(record: &Record) -> Label {
 }
 
 /// One series for each way of signaling and of waiting for completions.
-pub(crate) fn by_signal_and_completion(record: &Record) -> Label {
+pub(crate) fn by_signal_and_completion(record: &PairRecord) -> Label {
     let stroke = match record.params.completion {
         Completion::Event => Stroke::Dashed,
         Completion::Poll => Stroke::Solid,
@@ -93,7 +93,7 @@ pub(crate) fn by_signal_and_completion(record: &Record) -> Label {
 }
 
 /// One series for each ACK timeout.
-pub(crate) fn by_timeout(record: &Record) -> Label {
+pub(crate) fn by_timeout(record: &PairRecord) -> Label {
     let name = format::timeout(&record.params);
     Label {
         order: record.params.ack_timeout.map_or(0, Span::as_ns),
@@ -104,7 +104,7 @@ pub(crate) fn by_timeout(record: &Record) -> Label {
 }
 
 /// One series for each number of messages in flight and each ACK timeout.
-pub(crate) fn by_window_and_timeout(record: &Record) -> Label {
+pub(crate) fn by_window_and_timeout(record: &PairRecord) -> Label {
     let (buffers, timeout) = (record.params.buffers, by_timeout(record));
     Label {
         order: timeout.order + u64::from(buffers),
@@ -120,7 +120,7 @@ enum Stroke {
     Dashed,
 }
 
-fn by_signal(record: &Record, with: &str, stroke: Stroke) -> Label {
+fn by_signal(record: &PairRecord, with: &str, stroke: Stroke) -> Label {
     let second = stroke == Stroke::Dashed;
     let signal = match record.params.signal {
         Signaling::All => 0,
@@ -147,7 +147,7 @@ fn by_signal(record: &Record, with: &str, stroke: Stroke) -> Label {
 }
 
 /// One series for each device, named after what it is.
-pub(crate) fn by_device(record: &Record) -> Label {
+pub(crate) fn by_device(record: &PairRecord) -> Label {
     Label {
         order: 0,
         name: format!("{} ({})", record.device, format::device_kind(record)),

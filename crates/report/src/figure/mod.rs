@@ -9,7 +9,7 @@ mod table;
 
 use std::collections::BTreeMap;
 
-use adverb_results::{DeviceKind, DeviceRef, FigureId, Outcome, PublishedPoint, Record};
+use adverb_results::{DeviceKind, DeviceRef, FigureId, Outcome, PairRecord, PublishedPoint};
 
 use crate::cells::{Cell, Cells, Quantity};
 use crate::format;
@@ -127,7 +127,11 @@ pub(crate) struct Mark {
 
 impl Figure {
     /// The figure as far as these records show it.
-    pub(crate) fn build(id: FigureId, records: &[&Record], published: &[PublishedPoint]) -> Self {
+    pub(crate) fn build(
+        id: FigureId,
+        records: &[&PairRecord],
+        published: &[PublishedPoint],
+    ) -> Self {
         if id == FigureId::Fig8 {
             return Figure {
                 id,
@@ -213,7 +217,7 @@ impl Panel {
     }
 }
 
-fn failures(id: FigureId, records: &[&Record]) -> Vec<(String, String)> {
+fn failures(id: FigureId, records: &[&PairRecord]) -> Vec<(String, String)> {
     let mut failed = Vec::new();
     for record in records
         .iter()

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use adverb_results::{DeviceKind, DeviceRef, Params, PublishedPoint, PublishedQuantity, Record};
+use adverb_results::{
+    DeviceKind, DeviceRef, PairRecord, Params, PublishedPoint, PublishedQuantity,
+};
 
 use super::table::{PanelSpec, X};
 use super::{Extent, Mark, Origin, Point, Series, Style};
@@ -64,7 +66,7 @@ pub(super) fn series(
 
 /// The marks beside a record's own bar.
 pub(super) fn beside(
-    record: &Record,
+    record: &PairRecord,
     quantity: Quantity,
     published: &[&PublishedPoint],
 ) -> Vec<Mark> {
@@ -80,7 +82,7 @@ pub(super) fn beside(
 
 /// Whether a point is of a record's cell, or, with an axis, on the line that the cell is on: all but what
 /// the axis shows is equal.
-fn is_at(point: &PublishedPoint, record: &Record, axis: Option<X>) -> bool {
+fn is_at(point: &PublishedPoint, record: &PairRecord, axis: Option<X>) -> bool {
     let all_but_x = |params: &Params| {
         let size = (!matches!(axis, Some(X::Size))).then_some(params.size_bytes);
         let buffers = (!matches!(axis, Some(X::Buffers))).then_some(params.buffers);

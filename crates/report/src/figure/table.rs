@@ -1,6 +1,6 @@
 //! The panels of each figure over sizes or buffers, as a table.
 
-use adverb_results::{Completion, FigureId, Opcode, Posting, Program, Record};
+use adverb_results::{Completion, FigureId, Opcode, PairRecord, Posting, Program};
 
 use adverb_units::{Bytes, Span};
 
@@ -20,29 +20,29 @@ pub(crate) struct PanelSpec {
     pub(crate) title: &'static str,
     pub(crate) x: X,
     pub(crate) y: Quantity,
-    pub(crate) shows: fn(&Record) -> bool,
-    pub(crate) series: fn(&Record) -> Label,
+    pub(crate) shows: fn(&PairRecord) -> bool,
+    pub(crate) series: fn(&PairRecord) -> Label,
     /// Whether its vertical axis fits its own values, rather than those of all panels like it.
     pub(crate) own_scale: bool,
 }
 
-fn polling(r: &Record) -> bool {
+fn polling(r: &PairRecord) -> bool {
     r.params.completion == Completion::Poll
 }
 
-fn by_events(r: &Record) -> bool {
+fn by_events(r: &PairRecord) -> bool {
     r.params.completion == Completion::Event
 }
 
-fn singly(r: &Record) -> bool {
+fn singly(r: &PairRecord) -> bool {
     r.params.post == Posting::Single
 }
 
-fn in_lists(r: &Record) -> bool {
+fn in_lists(r: &PairRecord) -> bool {
     r.params.post == Posting::List
 }
 
-const fn over_sizes(title: &'static str, y: Quantity, shows: fn(&Record) -> bool) -> PanelSpec {
+const fn over_sizes(title: &'static str, y: Quantity, shows: fn(&PairRecord) -> bool) -> PanelSpec {
     PanelSpec {
         title,
         x: X::Size,
@@ -54,18 +54,22 @@ const fn over_sizes(title: &'static str, y: Quantity, shows: fn(&Record) -> bool
 }
 
 /// The small messages of a panel, at a scale that tells them apart.
-const fn closer(title: &'static str, shows: fn(&Record) -> bool) -> PanelSpec {
+const fn closer(title: &'static str, shows: fn(&PairRecord) -> bool) -> PanelSpec {
     PanelSpec {
         own_scale: true,
         ..over_sizes(title, Quantity::OneWay, shows)
     }
 }
 
-fn is_small(r: &Record) -> bool {
+fn is_small(r: &PairRecord) -> bool {
     r.params.size_bytes <= Bytes::kib(4)
 }
 
-const fn over_buffers(title: &'static str, y: Quantity, shows: fn(&Record) -> bool) -> PanelSpec {
+const fn over_buffers(
+    title: &'static str,
+    y: Quantity,
+    shows: fn(&PairRecord) -> bool,
+) -> PanelSpec {
     PanelSpec {
         title,
         x: X::Buffers,
@@ -164,8 +168,8 @@ const FIG6: [PanelSpec; 2] = [
 const fn over_loss(
     title: &'static str,
     y: Quantity,
-    shows: fn(&Record) -> bool,
-    series: fn(&Record) -> Label,
+    shows: fn(&PairRecord) -> bool,
+    series: fn(&PairRecord) -> Label,
 ) -> PanelSpec {
     PanelSpec {
         title,
@@ -178,7 +182,7 @@ const fn over_loss(
 }
 
 /// Whether it is a stream with the window and the timeout that the others are compared by.
-fn is_usual_stream(r: &Record) -> bool {
+fn is_usual_stream(r: &PairRecord) -> bool {
     let is_short = r.params.ack_timeout < Some(Span::from_ms(10));
     r.program == Program::Blast && r.params.buffers == 16 && is_short
 }
@@ -220,7 +224,7 @@ const LOSS: [PanelSpec; 5] = [
 ];
 
 /// Cells of one kind on several devices.
-const fn by_device(title: &'static str, y: Quantity, shows: fn(&Record) -> bool) -> PanelSpec {
+const fn by_device(title: &'static str, y: Quantity, shows: fn(&PairRecord) -> bool) -> PanelSpec {
     PanelSpec {
         series: label::by_device,
         ..over_sizes(title, y, shows)

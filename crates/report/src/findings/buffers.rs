@@ -19,7 +19,7 @@ pub(super) fn findings(scope: &Scope<'_>) -> Vec<Finding> {
                 && !r.params.verify
         })
     };
-    let single = |r: &adverb_results::Record| r.params.post == Posting::Single;
+    let single = |r: &adverb_results::PairRecord| r.params.post == Posting::Single;
     let mut findings: Vec<Finding> = [
         (
             "buffers-inline",

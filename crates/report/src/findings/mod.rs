@@ -13,7 +13,7 @@ mod signaling;
 use std::collections::BTreeMap;
 use std::fmt;
 
-use adverb_results::{DeviceKind, DeviceRef, FigureId, Record};
+use adverb_results::{DeviceKind, DeviceRef, FigureId, PairRecord};
 
 use crate::cells::{Cell, Cells, Quantity, Verdict, compare};
 use crate::format;
@@ -46,7 +46,7 @@ impl fmt::Display for Finding {
 }
 
 /// The findings of all devices, in the order of a report.
-pub(crate) fn all(records: &[&Record]) -> Vec<Finding> {
+pub(crate) fn all(records: &[&PairRecord]) -> Vec<Finding> {
     let cells = Cells::of(records);
     let devices = cells.devices();
     let several = devices.len() > 1;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use adverb_results::{DeviceKind, DeviceRef, Params, RESULTS_CSV, RESULTS_JSONL, Record, Site};
+use adverb_results::{DeviceKind, DeviceRef, PairRecord, Params, RESULTS_CSV, RESULTS_JSONL, Site};
 use maud::{Markup, html};
 
 use crate::{Report, format};
@@ -10,9 +10,9 @@ use crate::{Report, format};
 /// The facts, as a list of terms.
 pub(super) fn measured_on(report: &Report<'_>) -> Markup {
     let meta = report.meta;
-    let all = |of: fn(&Record) -> String| distinct(&report.records, of);
+    let all = |of: fn(&PairRecord) -> String| distinct(&report.records, of);
     let devices: BTreeSet<&DeviceRef> = report.records.iter().map(|r| &r.device).collect();
-    let of_each = |details: fn(&Record) -> String| {
+    let of_each = |details: fn(&PairRecord) -> String| {
         distinct(&report.records, |r| match details(r) {
             details if details.is_empty() || devices.len() == 1 => details,
             details => format!("{}: {details}", r.device),
@@ -58,7 +58,7 @@ fn fact(name: &str, value: &str) -> Markup {
     }
 }
 
-fn distinct(records: &[&Record], of: impl Fn(&Record) -> String) -> String {
+fn distinct(records: &[&PairRecord], of: impl Fn(&PairRecord) -> String) -> String {
     let values: BTreeSet<String> = records
         .iter()
         .map(|r| of(r))
@@ -85,7 +85,7 @@ fn host(site: &Site) -> String {
 }
 
 /// Of the passive side, where it ran on another host.
-fn passive(record: &Record, of: fn(&Site) -> String) -> String {
+fn passive(record: &PairRecord, of: fn(&Site) -> String) -> String {
     record
         .provenance
         .passive
@@ -106,7 +106,7 @@ fn cores(params: &Params) -> String {
     )
 }
 
-fn version(record: &Record) -> String {
+fn version(record: &PairRecord) -> String {
     match &record.provenance.revision {
         Some(revision) => format!("{} ({revision})", record.provenance.adverb),
         None => record.provenance.adverb.clone(),
@@ -239,6 +239,6 @@ pub(super) fn reproduce(report: &Report<'_>) -> Markup {
 }
 
 /// Bytes in a table cell: `64 B`.
-pub(super) fn size(record: &Record) -> String {
+pub(super) fn size(record: &PairRecord) -> String {
     format::size(record.params.size_bytes.get())
 }

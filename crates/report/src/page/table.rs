@@ -1,6 +1,6 @@
 //! All cells as a table that sorts and filters.
 
-use adverb_results::{Latency, Outcome, Record};
+use adverb_results::{Latency, Outcome, PairRecord};
 use maud::{Markup, html};
 
 use super::banner;
@@ -17,7 +17,7 @@ struct Value {
     sort: Option<f64>,
 }
 
-type Column = (&'static str, fn(&Record) -> Value);
+type Column = (&'static str, fn(&PairRecord) -> Value);
 
 const COLUMNS: [Column; 19] = [
     ("status", |r| {
@@ -73,7 +73,7 @@ fn figure(value: Option<f64>, show: impl Fn(f64) -> String) -> Value {
     }
 }
 
-fn quantity(record: &Record, quantity: Quantity) -> Value {
+fn quantity(record: &PairRecord, quantity: Quantity) -> Value {
     let sample = Cells::of(&[record])
         .iter()
         .next()
@@ -81,7 +81,7 @@ fn quantity(record: &Record, quantity: Quantity) -> Value {
     figure(sample.map(|s| s.median), |v| quantity.show(v))
 }
 
-fn latency(record: &Record, of: fn(&Latency) -> Option<f64>) -> Value {
+fn latency(record: &PairRecord, of: fn(&Latency) -> Option<f64>) -> Value {
     figure(
         record.metrics.as_ref().and_then(|m| of(&m.one_way_ns)),
         format::time,
@@ -115,7 +115,7 @@ pub(super) fn section(report: &Report<'_>) -> Markup {
     }
 }
 
-fn row(record: &Record) -> Markup {
+fn row(record: &PairRecord) -> Markup {
     html! {
         @match &record.outcome {
             Outcome::Ok => {

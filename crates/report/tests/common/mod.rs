@@ -3,7 +3,7 @@
 
 use adverb_results::{
     Completion, Counters, CpuTime, DeviceKind, DeviceRef, FigureId, Impairment, LatencyRecorder,
-    Metrics, Opcode, Outcome, Params, Posting, Program, Provenance, Record, RepetitionSample,
+    Metrics, Opcode, Outcome, PairRecord, Params, Posting, Program, Provenance, RepetitionSample,
     SCHEMA, Signaling, Site, Usage,
 };
 use adverb_units::{Bytes, Probability, Span};
@@ -149,7 +149,7 @@ fn metrics(program: Program, p: &Params, noise: &mut Noise) -> Option<Metrics> {
     Metrics::from_samples(program, p.size_bytes, &samples, latencies)
 }
 
-fn record(figures: &[FigureId], program: Program, params: Params, noise: &mut Noise) -> Record {
+fn record(figures: &[FigureId], program: Program, params: Params, noise: &mut Noise) -> PairRecord {
     let name = |p: &Params| {
         let inline = if p.inline { "-inline" } else { "" };
         format!(
@@ -162,7 +162,7 @@ fn record(figures: &[FigureId], program: Program, params: Params, noise: &mut No
             p.signal
         )
     };
-    Record {
+    PairRecord {
         schema: SCHEMA,
         cell: name(&params),
         figures: figures.iter().map(|f| f.id().to_owned()).collect(),
@@ -216,7 +216,7 @@ fn inlines(size: u64) -> &'static [bool] {
 }
 
 /// The records of a whole study.
-pub(crate) fn study() -> Vec<Record> {
+pub(crate) fn study() -> Vec<PairRecord> {
     let mut noise = Noise(7);
     let mut records = pings(&mut noise);
     records.extend(blasts(&mut noise));
@@ -226,8 +226,8 @@ pub(crate) fn study() -> Vec<Record> {
 }
 
 /// A cell that several figures show is measured once.
-fn merged(records: Vec<Record>) -> Vec<Record> {
-    let mut merged: Vec<Record> = Vec::new();
+fn merged(records: Vec<PairRecord>) -> Vec<PairRecord> {
+    let mut merged: Vec<PairRecord> = Vec::new();
     for record in records {
         match merged.iter_mut().find(|other| other.cell == record.cell) {
             Some(other) => other.figures.extend(record.figures),
@@ -238,7 +238,7 @@ fn merged(records: Vec<Record>) -> Vec<Record> {
 }
 
 /// The same, with three cells that failed.
-pub(crate) fn study_with_failures() -> Vec<Record> {
+pub(crate) fn study_with_failures() -> Vec<PairRecord> {
     let mut records = study();
     let reasons = [
         "no space left in /dev/shm: free 512 MiB",
@@ -256,14 +256,14 @@ pub(crate) fn study_with_failures() -> Vec<Record> {
 }
 
 /// A second device with the same cells.
-pub(crate) fn on_model(records: &[Record]) -> Vec<Record> {
+pub(crate) fn on_model(records: &[PairRecord]) -> Vec<PairRecord> {
     let device = DeviceRef {
         kind: DeviceKind::Model,
         name: "connect_ib".to_owned(),
     };
     records
         .iter()
-        .map(|r| Record {
+        .map(|r| PairRecord {
             device: device.clone(),
             ..r.clone()
         })
@@ -271,7 +271,7 @@ pub(crate) fn on_model(records: &[Record]) -> Vec<Record> {
 }
 
 /// Each packet of 4 KiB that is lost costs a twentieth of the timeout.
-fn lossy(noise: &mut Noise) -> Vec<Record> {
+fn lossy(noise: &mut Noise) -> Vec<PairRecord> {
     let mut records = Vec::new();
     for loss in [0, 100, 1_000, 10_000, 50_000].map(Probability::per_million) {
         let impairment = Some(Impairment {
@@ -307,7 +307,7 @@ fn of_loss(p: &Params) -> f64 {
     p.size_bytes.get().div_ceil(4096) as f64 * loss * timeout / 20.0
 }
 
-fn pings(noise: &mut Noise) -> Vec<Record> {
+fn pings(noise: &mut Noise) -> Vec<PairRecord> {
     let mut records = Vec::new();
     for op in [
         Opcode::Send,
@@ -341,7 +341,7 @@ fn pings(noise: &mut Noise) -> Vec<Record> {
     records
 }
 
-fn blasts(noise: &mut Noise) -> Vec<Record> {
+fn blasts(noise: &mut Noise) -> Vec<PairRecord> {
     let mut records = Vec::new();
     let mut add =
         |figure: FigureId, p: Params| records.push(record(&[figure], Program::Blast, p, noise));
@@ -402,7 +402,7 @@ fn blasts(noise: &mut Noise) -> Vec<Record> {
     records
 }
 
-fn signaling(noise: &mut Noise) -> Vec<Record> {
+fn signaling(noise: &mut Noise) -> Vec<PairRecord> {
     let mut records = Vec::new();
     for signal in [Signaling::All, Signaling::Periodic] {
         for post in [Posting::Single, Posting::List] {

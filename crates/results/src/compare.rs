@@ -1,0 +1,219 @@
+//! Two sets of records of the same device, cell by cell: what became faster or slower beyond the noise.
+
+use crate::{DeviceRef, Record, stats};
+
+/// How one cell changed. A ratio above 1 means that the second measurement is faster.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Change {
+    /// Cell and device.
+    pub cell: String,
+    /// Device of both records.
+    pub device: DeviceRef,
+    /// Metric that was compared, as records name it.
+    pub metric: &'static str,
+    /// Its mean before and after.
+    pub before: f64,
+    /// Its mean in the second measurement.
+    pub after: f64,
+    /// Speed after over speed before.
+    pub ratio: f64,
+    /// Half-width of the 95 % confidence interval of the ratio; `None` from a single repetition.
+    pub half_width: Option<f64>,
+    /// What that comes to.
+    pub verdict: Verdict,
+}
+
+/// What a comparison comes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Verdict {
+    /// The interval of the ratio lies below 1.
+    Slower,
+    /// The interval contains 1.
+    Unchanged,
+    /// The interval lies above 1.
+    Faster,
+    /// A single repetition: its noise is unknown.
+    Unknown,
+}
+
+impl Change {
+    /// Whether the cell became slower by more than `percent`, with its whole interval.
+    pub fn is_regression(&self, percent: f64) -> bool {
+        let upper = self.half_width.map(|half| self.ratio + half);
+        upper.is_some_and(|upper| upper < 1.0 - percent / 100.0)
+    }
+}
+
+/// A comparison of two measurements.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Comparison {
+    /// Cells that both have, in the order of the first.
+    pub changes: Vec<Change>,
+    /// Cells that only the first has.
+    pub only_before: Vec<String>,
+    /// Cells that only the second has.
+    pub only_after: Vec<String>,
+}
+
+/// Why two measurements cannot be compared.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CompareError {
+    /// They share no device.
+    #[error("{before} and {after} are different devices: compare measurements of the same device")]
+    Devices {
+        /// Devices of the first, separated by commas.
+        before: String,
+        /// Devices of the second.
+        after: String,
+    },
+    /// They share no cell.
+    #[error(
+        "no cell was measured in both: compare measurements of the same programs and parameters"
+    )]
+    NothingInCommon,
+}
+
+/// The metrics by which cells are compared, the first that both records have: their names in a
+/// repetition, and whether a larger value is faster.
+const METRICS: [(&str, Better); 2] = [
+    ("one_way_ns", Better::Smaller),
+    ("requests_per_s", Better::Larger),
+];
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Better {
+    Smaller,
+    Larger,
+}
+
+/// Compares the measured cells of `before` and `after`, each already [`merged`](crate::merged).
+///
+/// # Errors
+/// The records are of different devices, or have no cell in common.
+pub fn compare(before: &[Record], after: &[Record]) -> Result<Comparison, CompareError> {
+    let mut comparison = Comparison::default();
+    let partner = |record: &Record, others: &[Record]| -> Option<Record> {
+        let same = |r: &&Record| r.cell == record.cell && r.device == record.device && r.is_ok();
+        others.iter().find(same).cloned()
+    };
+    for record in before.iter().filter(|r| r.is_ok()) {
+        match partner(record, after) {
+            Some(other) => comparison.changes.extend(change(record, &other)),
+            None => comparison.only_before.push(record.cell.clone()),
+        }
+    }
+    let new = after
+        .iter()
+        .filter(|r| r.is_ok() && partner(r, before).is_none());
+    comparison.only_after = new.map(|r| r.cell.clone()).collect();
+    if !comparison.changes.is_empty() {
+        return Ok(comparison);
+    }
+    let (ours, theirs) = (devices(before), devices(after));
+    if ours.iter().any(|device| theirs.contains(device)) {
+        return Err(CompareError::NothingInCommon);
+    }
+    Err(CompareError::Devices {
+        before: ours.join(", "),
+        after: theirs.join(", "),
+    })
+}
+
+fn devices(records: &[Record]) -> Vec<String> {
+    let mut names: Vec<String> = records.iter().map(|r| r.device.to_string()).collect();
+    names.sort_unstable();
+    names.dedup();
+    names
+}
+
+fn change(before: &Record, after: &Record) -> Option<Change> {
+    METRICS.into_iter().find_map(|(metric, better)| {
+        let (x, y) = (logs(before, metric)?, logs(after, metric)?);
+        let difference = stats::mean(&y)? - stats::mean(&x)?;
+        let gain = match better {
+            Better::Smaller => -difference,
+            Better::Larger => difference,
+        };
+        let half = stats::welch_half_width(&x, &y);
+        Some(Change {
+            cell: before.cell.clone(),
+            device: before.device.clone(),
+            metric,
+            before: stats::mean(&x)?.exp(),
+            after: stats::mean(&y)?.exp(),
+            ratio: gain.exp(),
+            half_width: half.map(|half| gain.exp() * half),
+            verdict: match half {
+                None => Verdict::Unknown,
+                Some(half) if gain > half => Verdict::Faster,
+                Some(half) if gain < -half => Verdict::Slower,
+                Some(_) => Verdict::Unchanged,
+            },
+        })
+    })
+}
+
+/// Logarithms of the repetitions, so that differences are ratios; `None` without repetitions.
+fn logs(record: &Record, metric: &str) -> Option<Vec<f64>> {
+    let values = record.repetitions(metric);
+    let usable = !values.is_empty() && values.iter().all(|v| *v > 0.0);
+    usable.then(|| values.into_iter().map(f64::ln).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::record;
+    use serde_json::json;
+
+    fn measured(cell: &str, times: &[f64]) -> Record {
+        let mut record = record(cell);
+        let all: Vec<_> = times.iter().map(|ns| json!({ "one_way_ns": ns })).collect();
+        let metrics = record.metrics.as_mut().unwrap();
+        metrics.insert("repetitions".to_owned(), all.into());
+        record
+    }
+
+    #[test]
+    fn noise_is_no_change_and_a_change_has_its_ratio() {
+        let before = [
+            measured("a", &[100.0, 104.0, 98.0]),
+            measured("b", &[100.0, 101.0, 99.0]),
+        ];
+        let after = [
+            measured("a", &[101.0, 97.0, 103.0]),
+            measured("b", &[50.0, 50.5, 49.5]),
+        ];
+        let changes = compare(&before, &after).unwrap().changes;
+        assert_eq!(changes[0].verdict, Verdict::Unchanged);
+        assert_eq!(changes[1].verdict, Verdict::Faster);
+        assert!((changes[1].ratio - 2.0).abs() < 1e-9, "{changes:?}");
+        let back = compare(&after, &before).unwrap().changes;
+        assert_eq!(back[1].verdict, Verdict::Slower);
+        assert!(back[1].is_regression(40.0) && !back[1].is_regression(60.0));
+        assert!(!back[0].is_regression(0.0));
+    }
+
+    #[test]
+    fn a_single_repetition_and_missing_cells_are_named() {
+        let before = [measured("a", &[100.0]), measured("gone", &[1.0])];
+        let comparison =
+            compare(&before, &[measured("a", &[50.0]), measured("new", &[1.0])]).unwrap();
+        assert_eq!(comparison.changes[0].verdict, Verdict::Unknown);
+        assert_eq!(comparison.only_before, ["gone"]);
+        assert_eq!(comparison.only_after, ["new"]);
+    }
+
+    #[test]
+    fn what_cannot_be_compared_is_refused() {
+        let mut other = measured("a", &[1.0]);
+        other.device.name = "soft@10.0.0.1".to_owned();
+        let error = compare(&[measured("a", &[1.0])], &[other]).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "soft and soft@10.0.0.1 are different devices: compare measurements of the same device"
+        );
+        let error = compare(&[measured("a", &[1.0])], &[measured("b", &[1.0])]).unwrap_err();
+        assert_eq!(error, CompareError::NothingInCommon);
+    }
+}
