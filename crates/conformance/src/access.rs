@@ -2,12 +2,12 @@
 
 use adverb_units::Bytes;
 use adverb_verbs::{
-    AccessFlags, Context, Device, Imm, MemoryRegion, Operation, QpAttr, QpState, QueuePair,
-    RecvRequest, RemoteAddress, Rkey, SendRequest, WcStatus, WrId,
+    AccessFlags, Context, Imm, MemoryRegion, Operation, QpAttr, QpState, QueuePair, RecvRequest,
+    RemoteAddress, Rkey, SendRequest, Station, WcStatus, WrId,
 };
 
-use crate::Verdict;
 use crate::pair::{ALL, BLANK, Pair, SIGNALED, Setup, UNSIGNALED, outcomes};
+use crate::{Fixture, Verdict};
 
 const LENGTH: u32 = 64;
 /// Where the first, legal WRITE goes.
@@ -26,7 +26,7 @@ fn operations(at: RemoteAddress) -> [Operation; 3] {
 /// are done, it fails, those behind it, posted before and after, are flushed in order; both queue
 /// pairs go to ERR, receives of B are flushed, but that the first may tell of the fault instead, and
 /// no memory changes.
-fn refused<C: Context>(pair: &Pair<C>, operation: Operation, statuses: &[WcStatus]) {
+fn refused<S: Station>(pair: &Pair<'_, S>, operation: Operation, statuses: &[WcStatus]) {
     let (a, b) = (&pair.a, &pair.b);
     a.fill(1);
     b.fill(BLANK);
@@ -89,12 +89,12 @@ pub(crate) const BY_KEY: &[WcStatus] = &[WcStatus::RemAccessErr];
 pub(crate) const BY_QUEUE_PAIR: &[WcStatus] = &[WcStatus::RemInvReqErr, WcStatus::RemAccessErr];
 
 /// Every operation at the place that `choose` picks is refused.
-fn all_refused<D: Device>(
-    device: &D,
-    choose: impl Fn(&Pair<D::Context>) -> RemoteAddress,
+fn all_refused<S: Station>(
+    fixture: Fixture<'_, S>,
+    choose: impl Fn(&Pair<'_, S>) -> RemoteAddress,
 ) -> Verdict {
     for i in 0..3 {
-        let pair = Pair::new(device);
+        let pair = Pair::new(fixture);
         let at = choose(&pair);
         refused(&pair, operations(at)[i], BY_KEY);
     }
@@ -102,12 +102,12 @@ fn all_refused<D: Device>(
 }
 
 /// A key that names no region (IBTA vol. 1, 9.7.4.1.5).
-pub fn a_wrong_rkey_is_refused<D: Device>(device: &D) -> Verdict {
-    all_refused(device, |pair| RemoteAddress {
+pub fn a_wrong_rkey_is_refused<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
+    all_refused(fixture, |pair| RemoteAddress {
         rkey: Rkey(pair.b.mr.rkey().0 ^ 0x4000_0000),
         ..pair.b.mr.remote(0)
     })?;
-    all_refused(device, |pair| RemoteAddress {
+    all_refused(fixture, |pair| RemoteAddress {
         rkey: Rkey(0),
         ..pair.b.mr.remote(0)
     })
@@ -115,8 +115,8 @@ pub fn a_wrong_rkey_is_refused<D: Device>(device: &D) -> Verdict {
 
 /// The key of a region that was deregistered, also after it was used (IBTA vol. 1, 10.6.7.2;
 /// ibv_dereg_mr(3)).
-pub fn the_key_of_a_deregistered_region_is_refused<D: Device>(device: &D) -> Verdict {
-    all_refused(device, |pair| {
+pub fn the_key_of_a_deregistered_region_is_refused<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
+    all_refused(fixture, |pair| {
         let (a, b) = (&pair.a, &pair.b);
         let mr = b
             .context
@@ -139,30 +139,30 @@ pub fn the_key_of_a_deregistered_region_is_refused<D: Device>(device: &D) -> Ver
 }
 
 /// A range that begins before the region (IBTA vol. 1, 9.7.4.1.5).
-pub fn a_range_before_the_region_is_refused<D: Device>(device: &D) -> Verdict {
-    all_refused(device, |pair| pair.b.mr.remote(1_u64.wrapping_neg()))?;
-    all_refused(device, |pair| RemoteAddress {
+pub fn a_range_before_the_region_is_refused<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
+    all_refused(fixture, |pair| pair.b.mr.remote(1_u64.wrapping_neg()))?;
+    all_refused(fixture, |pair| RemoteAddress {
         addr: 0,
         ..pair.b.mr.remote(0)
     })
 }
 
 /// A range that ends beyond the region, by one byte or by far (IBTA vol. 1, 9.7.4.1.5).
-pub fn a_range_beyond_the_region_is_refused<D: Device>(device: &D) -> Verdict {
+pub fn a_range_beyond_the_region_is_refused<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
     for beyond in [1, u64::from(LENGTH), 1 << 40] {
         let end = |pair: &Pair<_>| {
-            let region: &<D::Context as Context>::Mr = &pair.b.mr;
+            let region: &<S::Context as Context>::Mr = &pair.b.mr;
             region.remote(region.length().get() - u64::from(LENGTH) + beyond)
         };
-        all_refused(device, end)?;
+        all_refused(fixture, end)?;
     }
     Ok(())
 }
 
 /// A range whose end wraps around the address space (IBTA vol. 1, 9.7.4.1.5).
-pub fn a_range_that_wraps_around_is_refused<D: Device>(device: &D) -> Verdict {
+pub fn a_range_that_wraps_around_is_refused<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
     for addr in [u64::MAX, u64::MAX - u64::from(LENGTH) + 1, u64::MAX - 7] {
-        all_refused(device, |pair| RemoteAddress {
+        all_refused(fixture, |pair| RemoteAddress {
             addr,
             ..pair.b.mr.remote(0)
         })?;
@@ -178,13 +178,13 @@ const NEEDS: [AccessFlags; 3] = [
 ];
 
 /// The region lacks the right (IBTA vol. 1, 10.6.3; ibv_reg_mr(3)).
-pub fn access_missing_on_the_region_is_refused<D: Device>(device: &D) -> Verdict {
+pub fn access_missing_on_the_region_is_refused<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
     for (i, need) in NEEDS.into_iter().enumerate() {
         let setup = Setup {
             memory_access: ALL - need,
             ..Setup::default()
         };
-        let pair = Pair::with(device, setup);
+        let pair = Pair::with(fixture, setup);
         refused(&pair, operations(pair.b.mr.remote(0))[i], BY_KEY);
     }
     Ok(())
@@ -192,13 +192,13 @@ pub fn access_missing_on_the_region_is_refused<D: Device>(device: &D) -> Verdict
 
 /// The queue pair lacks the right, whatever the region allows (IBTA vol. 1, 11.2.5.2;
 /// ibv_modify_qp(3), qp_access_flags).
-pub fn access_missing_on_the_queue_pair_is_refused<D: Device>(device: &D) -> Verdict {
+pub fn access_missing_on_the_queue_pair_is_refused<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
     for (i, need) in NEEDS.into_iter().enumerate() {
         let setup = Setup {
             access: ALL - need,
             ..Setup::default()
         };
-        let pair = Pair::with(device, setup);
+        let pair = Pair::with(fixture, setup);
         refused(&pair, operations(pair.b.mr.remote(0))[i], BY_QUEUE_PAIR);
     }
     Ok(())
@@ -206,9 +206,9 @@ pub fn access_missing_on_the_queue_pair_is_refused<D: Device>(device: &D) -> Ver
 
 /// A right that is taken from a connected queue pair is gone at once (IBTA vol. 1, 11.2.5.2, RTS
 /// to RTS).
-pub fn access_taken_from_the_queue_pair_is_refused<D: Device>(device: &D) -> Verdict {
+pub fn access_taken_from_the_queue_pair_is_refused<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
     for (i, need) in NEEDS.into_iter().enumerate() {
-        let mut pair = Pair::new(device);
+        let mut pair = Pair::new(fixture);
         let (a, b) = (&pair.a, &pair.b);
         b.recv(49, (0, 0));
         a.post(1, operations(b.mr.remote(0))[i], (0, 8), SIGNALED);
@@ -234,12 +234,14 @@ fn set_access<Q: QueuePair>(qp: &Q, access: AccessFlags) {
 }
 
 /// A right that is given later counts from then on (IBTA vol. 1, 11.2.5.2, RTS to RTS).
-pub fn access_given_to_the_queue_pair_later_is_granted<D: Device>(device: &D) -> Verdict {
+pub fn access_given_to_the_queue_pair_later_is_granted<S: Station>(
+    fixture: Fixture<'_, S>,
+) -> Verdict {
     let setup = Setup {
         access: AccessFlags::empty(),
         ..Setup::default()
     };
-    let pair = Pair::with(device, setup);
+    let pair = Pair::with(fixture, setup);
     let (a, b) = (&pair.a, &pair.b);
     b.recv(1, (0, 8));
     a.post(1, Operation::Send, (0, 8), SIGNALED);
@@ -252,9 +254,11 @@ pub fn access_given_to_the_queue_pair_later_is_granted<D: Device>(device: &D) ->
 }
 
 /// The region belongs to another protection domain than the queue pair (IBTA vol. 1, 10.2.3).
-pub fn a_region_of_another_protection_domain_is_refused<D: Device>(device: &D) -> Verdict {
+pub fn a_region_of_another_protection_domain_is_refused<S: Station>(
+    fixture: Fixture<'_, S>,
+) -> Verdict {
     for i in 0..3 {
-        let pair = Pair::new(device);
+        let pair = Pair::new(fixture);
         let b = &pair.b;
         let pd = b.context.alloc_pd().expect("another domain");
         let mr = b
@@ -271,8 +275,8 @@ pub fn a_region_of_another_protection_domain_is_refused<D: Device>(device: &D) -
 
 /// A WRITE or READ of no bytes touches no memory: its key is not checked (IBTA vol. 1, 9.4.3,
 /// 9.4.4).
-pub fn a_write_without_payload_needs_no_key<D: Device>(device: &D) -> Verdict {
-    let pair = Pair::new(device);
+pub fn a_write_without_payload_needs_no_key<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
+    let pair = Pair::new(fixture);
     let nowhere = RemoteAddress {
         addr: 8,
         rkey: Rkey(1),
@@ -287,8 +291,10 @@ pub fn a_write_without_payload_needs_no_key<D: Device>(device: &D) -> Verdict {
 }
 
 /// Receives that are posted after a refused request are flushed, too (IBTA vol. 1, 10.3.1.7).
-pub fn receives_posted_after_a_refused_request_are_flushed<D: Device>(device: &D) -> Verdict {
-    let pair = Pair::new(device);
+pub fn receives_posted_after_a_refused_request_are_flushed<S: Station>(
+    fixture: Fixture<'_, S>,
+) -> Verdict {
+    let pair = Pair::new(fixture);
     let (a, b) = (&pair.a, &pair.b);
     let nowhere = RemoteAddress {
         rkey: Rkey(0),
@@ -304,8 +310,10 @@ pub fn receives_posted_after_a_refused_request_are_flushed<D: Device>(device: &D
 
 /// A request that waited behind another and is refused then takes those behind it along, in order
 /// (IBTA vol. 1, 9.9.2.1, 10.3.1.7).
-pub fn requests_behind_a_refused_one_that_waited_are_flushed<D: Device>(device: &D) -> Verdict {
-    let pair = Pair::new(device);
+pub fn requests_behind_a_refused_one_that_waited_are_flushed<S: Station>(
+    fixture: Fixture<'_, S>,
+) -> Verdict {
+    let pair = Pair::new(fixture);
     let (a, b) = (&pair.a, &pair.b);
     let nowhere = RemoteAddress {
         rkey: Rkey(0),

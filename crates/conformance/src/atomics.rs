@@ -1,15 +1,13 @@
 //! Atomic operations: what they do, what they need, and that none is lost.
 
-use std::sync::Arc;
-
 use adverb_verbs::{
-    AccessFlags, AtomicCap, Comparison, Context, Device, MemoryRegion, Operation, QpState,
-    QueuePair, RemoteAddress, Rkey, SendRequest, WcOpcode, WcStatus, WrId,
+    AccessFlags, AtomicCap, Comparison, Context, MemoryRegion, Operation, QpState, QueuePair,
+    RemoteAddress, Rkey, SendRequest, Station, WcOpcode, WcStatus, WrId,
 };
 
 use crate::access::{BY_KEY, BY_QUEUE_PAIR};
-use crate::pair::{ALL, End, Pair, SIGNALED, Setup, UNSIGNALED, completions, connect, outcomes};
-use crate::{NotSupported, Subject, Verdict};
+use crate::pair::{ALL, End, Pair, SIGNALED, Setup, UNSIGNALED, connect, outcomes};
+use crate::{Fixture, NotSupported, Verdict};
 
 /// The word of B that operations work on.
 const WORD: u64 = 512;
@@ -28,27 +26,27 @@ fn setup() -> Setup {
     }
 }
 
-fn has_atomics<D: Device>(device: &D) -> Verdict {
-    let context = device.open().expect("open the device");
+fn has_atomics<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
+    let context = fixture.open();
     if context.caps().atomics == AtomicCap::None {
         return Err(NotSupported("atomic operations"));
     }
     Ok(())
 }
 
-fn pair<D: Device>(device: &D, setup: Setup) -> Result<Pair<D::Context>, NotSupported> {
-    has_atomics(device)?;
-    let pair = Pair::with(device, setup);
+fn pair<S: Station>(fixture: Fixture<'_, S>, setup: Setup) -> Result<Pair<'_, S>, NotSupported> {
+    has_atomics(fixture)?;
+    let pair = Pair::with(fixture, setup);
     set_word(&pair.b, WORD, BEFORE);
     Ok(pair)
 }
 
-fn set_word<C: Context>(end: &End<C>, offset: u64, value: u64) {
+fn set_word<S: Station>(end: &End<'_, S>, offset: u64, value: u64) {
     let bytes = value.to_ne_bytes();
     end.mr.write(offset, &bytes).expect("within the region");
 }
 
-fn word<C: Context>(end: &End<C>, offset: u64) -> u64 {
+fn word<S: Station>(end: &End<'_, S>, offset: u64) -> u64 {
     let mut bytes = [0; 8];
     end.mr.read(offset, &mut bytes).expect("within the region");
     u64::from_ne_bytes(bytes)
@@ -64,7 +62,7 @@ fn operations(at: RemoteAddress) -> [Operation; 2] {
 }
 
 /// A carries `operation` out on B; returns what A was given back.
-fn carry_out<C: Context>(pair: &Pair<C>, operation: Operation, opcode: WcOpcode) -> u64 {
+fn carry_out<S: Station>(pair: &Pair<'_, S>, operation: Operation, opcode: WcOpcode) -> u64 {
     let a = &pair.a;
     set_word(a, RESULT.0, !0);
     a.post(1, operation, RESULT, SIGNALED);
@@ -76,8 +74,10 @@ fn carry_out<C: Context>(pair: &Pair<C>, operation: Operation, opcode: WcOpcode)
 
 /// The word grows by the number given, modulo 2^64, and what was there comes back (IBTA vol. 1,
 /// 9.4.5.1).
-pub fn fetch_add_adds_and_gives_back_what_was_there<D: Device>(device: &D) -> Verdict {
-    let pair = pair(device, setup())?;
+pub fn fetch_add_adds_and_gives_back_what_was_there<S: Station>(
+    fixture: Fixture<'_, S>,
+) -> Verdict {
+    let pair = pair(fixture, setup())?;
     let at = pair.b.mr.remote(WORD);
     let mut expected = BEFORE;
     for addend in [0, 1, 7, 1 << 40, u64::MAX, BEFORE.wrapping_neg(), u64::MAX] {
@@ -92,8 +92,8 @@ pub fn fetch_add_adds_and_gives_back_what_was_there<D: Device>(device: &D) -> Ve
 
 /// The word is replaced exactly if it is as expected; what was there comes back either way (IBTA
 /// vol. 1, 9.4.5.2).
-pub fn compare_swap_replaces_what_is_as_expected<D: Device>(device: &D) -> Verdict {
-    let pair = pair(device, setup())?;
+pub fn compare_swap_replaces_what_is_as_expected<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
+    let pair = pair(fixture, setup())?;
     let at = pair.b.mr.remote(WORD);
     for (expected, new, there, then) in [
         (BEFORE, OTHER, BEFORE, OTHER),
@@ -110,8 +110,8 @@ pub fn compare_swap_replaces_what_is_as_expected<D: Device>(device: &D) -> Verdi
 }
 
 /// Nothing but the word and the result changes.
-pub fn an_atomic_touches_eight_bytes_on_each_side<D: Device>(device: &D) -> Verdict {
-    let pair = pair(device, setup())?;
+pub fn an_atomic_touches_eight_bytes_on_each_side<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
+    let pair = pair(fixture, setup())?;
     for operation in operations(pair.b.mr.remote(WORD)) {
         let mut a = pair.a.fill_pattern(1);
         let mut b = pair.b.fill_pattern(2);
@@ -138,8 +138,8 @@ pub fn an_atomic_touches_eight_bytes_on_each_side<D: Device>(device: &D) -> Verd
 
 /// An atomic of a connection sees what its earlier WRITEs wrote (IBTA vol. 1, 9.5, table of
 /// ordering rules).
-pub fn an_atomic_sees_the_earlier_write<D: Device>(device: &D) -> Verdict {
-    let pair = pair(device, setup())?;
+pub fn an_atomic_sees_the_earlier_write<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
+    let pair = pair(fixture, setup())?;
     let (a, b) = (&pair.a, &pair.b);
     for i in 0..100 {
         set_word(a, 0, OTHER + i);
@@ -155,8 +155,8 @@ pub fn an_atomic_sees_the_earlier_write<D: Device>(device: &D) -> Verdict {
 
 /// An atomic behind a SEND that finds no receive waits with it (IBTA vol. 1, 9.5: requests are
 /// carried out in order).
-pub fn an_atomic_waits_behind_a_waiting_send<D: Device>(device: &D) -> Verdict {
-    let pair = pair(device, setup())?;
+pub fn an_atomic_waits_behind_a_waiting_send<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
+    let pair = pair(fixture, setup())?;
     let (a, b) = (&pair.a, &pair.b);
     a.post(1, Operation::Send, (0, 8), UNSIGNALED);
     let [add, swap] = operations(b.mr.remote(WORD));
@@ -173,7 +173,7 @@ pub fn an_atomic_waits_behind_a_waiting_send<D: Device>(device: &D) -> Verdict {
 }
 
 /// `operation` of A fails with one of `statuses`, both queue pairs go to ERR, and the word stays.
-fn refused<C: Context>(pair: &Pair<C>, operation: Operation, statuses: &[WcStatus]) {
+fn refused<S: Station>(pair: &Pair<'_, S>, operation: Operation, statuses: &[WcStatus]) {
     let (a, b) = (&pair.a, &pair.b);
     b.fill(0x33);
     b.recv(50, (0, 8));
@@ -189,14 +189,14 @@ fn refused<C: Context>(pair: &Pair<C>, operation: Operation, statuses: &[WcStatu
     assert!(is_untouched, "{operation:?} changed B's memory");
 }
 
-fn both_refused<D: Device>(
-    device: &D,
+fn both_refused<S: Station>(
+    fixture: Fixture<'_, S>,
     setup: Setup,
     statuses: &[WcStatus],
-    choose: impl Fn(&End<D::Context>) -> RemoteAddress,
+    choose: impl Fn(&End<'_, S>) -> RemoteAddress,
 ) -> Verdict {
     for i in 0..2 {
-        let pair = pair(device, setup)?;
+        let pair = pair(fixture, setup)?;
         let at = choose(&pair.b);
         refused(&pair, operations(at)[i], statuses);
     }
@@ -204,9 +204,9 @@ fn both_refused<D: Device>(
 }
 
 /// An address that is no multiple of 8 makes the request invalid (IBTA vol. 1, 9.4.5).
-pub fn an_unaligned_atomic_is_an_invalid_request<D: Device>(device: &D) -> Verdict {
+pub fn an_unaligned_atomic_is_an_invalid_request<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
     for beside in [1, 4, 7] {
-        both_refused(device, setup(), &[WcStatus::RemInvReqErr], |b| {
+        both_refused(fixture, setup(), &[WcStatus::RemInvReqErr], |b| {
             b.mr.remote(WORD + beside)
         })?;
     }
@@ -214,40 +214,40 @@ pub fn an_unaligned_atomic_is_an_invalid_request<D: Device>(device: &D) -> Verdi
 }
 
 /// A key that names no region, and a word beyond the region (IBTA vol. 1, 9.7.4.1.5).
-pub fn an_atomic_outside_a_region_is_refused<D: Device>(device: &D) -> Verdict {
-    both_refused(device, setup(), BY_KEY, |b| RemoteAddress {
+pub fn an_atomic_outside_a_region_is_refused<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
+    both_refused(fixture, setup(), BY_KEY, |b| RemoteAddress {
         rkey: Rkey(b.mr.rkey().0 ^ 0x4000_0000),
         ..b.mr.remote(WORD)
     })?;
-    both_refused(device, setup(), BY_KEY, |b| {
+    both_refused(fixture, setup(), BY_KEY, |b| {
         b.mr.remote(b.mr.length().get())
     })
 }
 
 /// The region lacks REMOTE_ATOMIC, whatever else it allows (IBTA vol. 1, 10.6.3;
 /// ibv_reg_mr(3)).
-pub fn atomics_need_the_right_on_the_region<D: Device>(device: &D) -> Verdict {
+pub fn atomics_need_the_right_on_the_region<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
     let setup = Setup {
         memory_access: ALL,
         ..setup()
     };
-    both_refused(device, setup, BY_KEY, |b| b.mr.remote(WORD))
+    both_refused(fixture, setup, BY_KEY, |b| b.mr.remote(WORD))
 }
 
 /// The queue pair lacks REMOTE_ATOMIC, whatever the region allows (IBTA vol. 1, 11.2.5.2;
 /// ibv_modify_qp(3), qp_access_flags).
-pub fn atomics_need_the_right_on_the_queue_pair<D: Device>(device: &D) -> Verdict {
+pub fn atomics_need_the_right_on_the_queue_pair<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
     let setup = Setup {
         access: ALL,
         ..setup()
     };
-    both_refused(device, setup, BY_QUEUE_PAIR, |b| b.mr.remote(WORD))
+    both_refused(fixture, setup, BY_QUEUE_PAIR, |b| b.mr.remote(WORD))
 }
 
 /// The result needs a region with LOCAL_WRITE (IBTA vol. 1, 10.6.3).
-pub fn the_result_needs_local_write_access<D: Device>(device: &D) -> Verdict {
+pub fn the_result_needs_local_write_access<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
     for i in 0..2 {
-        let pair = pair(device, setup())?;
+        let pair = pair(fixture, setup())?;
         let (a, b) = (&pair.a, &pair.b);
         let readable = a
             .context
@@ -267,9 +267,9 @@ pub fn the_result_needs_local_write_access<D: Device>(device: &D) -> Verdict {
 
 /// A result of less than 8 bytes has no place: refused at once, or an error (IBTA vol. 1, 11.6.2:
 /// local length error). Nothing beside the piece changes.
-pub fn a_result_needs_eight_bytes<D: Device>(device: &D) -> Verdict {
+pub fn a_result_needs_eight_bytes<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
     for i in 0..2 {
-        let pair = pair(device, setup())?;
+        let pair = pair(fixture, setup())?;
         let (a, b) = (&pair.a, &pair.b);
         a.fill(0x44);
         let operation = operations(b.mr.remote(WORD))[i];
@@ -283,57 +283,47 @@ pub fn a_result_needs_eight_bytes<D: Device>(device: &D) -> Verdict {
     Ok(())
 }
 
-const REQUESTERS: u64 = 4;
-const ADDITIONS: u64 = 2_000;
+const REQUESTERS: u32 = 4;
+const ADDITIONS: usize = 2_000;
 
-/// Of many additions by several requesters, each with a connection and a thread of its own, none
-/// is lost, and all saw different numbers before theirs (IBTA vol. 1, 9.4.5: atomic with those of
-/// the same device at least).
-pub fn additions_of_many_requesters_all_count<D: Subject>(device: &D) -> Verdict {
-    has_atomics(device)?;
-    let setup = setup();
-    let target = End::new(device, &setup);
-    set_word(&target, WORD, 0);
-    let at = target.mr.remote(WORD);
-    let mut kept = Vec::new();
-    let mut requesters = Vec::new();
-    for _ in 0..REQUESTERS {
-        let (own, far) = (End::new(device, &setup), target.another_qp(&setup));
-        connect((&own.context, &own.qp), (&target.context, &far), &setup);
-        kept.push((own.context, own.channel, far));
-        requesters.push((own.qp, Arc::clone(&own.send_cq), own.mr));
+/// Of many additions by several requesters, each with a connection of its own, none is lost, and
+/// all saw different numbers before theirs (IBTA vol. 1, 9.4.5: atomic with those of the same
+/// device at least).
+pub fn additions_of_many_requesters_all_count<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
+    if fixture.is_helper() {
+        let [own, target] = fixture.given()?;
+        fixture.tell_main(&add_many(&own, target.mr.remote(WORD)));
+        return Ok(());
     }
-    let mut seen = std::thread::scope(|scope| {
-        let threads: Vec<_> = requesters
-            .iter()
-            .map(|(qp, cq, mr)| scope.spawn(move || add_many(qp, &**cq, mr, at)))
-            .collect();
-        let seen = threads.into_iter().map(|t| t.join().expect("adds"));
-        seen.flatten().collect::<Vec<_>>()
+    has_atomics(fixture)?;
+    let setup = setup();
+    let target = End::new(fixture, &setup);
+    set_word(&target, WORD, 0);
+    let connected = (0..REQUESTERS).map(|number| {
+        let (own, far) = (End::new(fixture, &setup), target.another_qp(&setup));
+        connect((&own.context, &own.qp), (&target.context, &far), &setup);
+        fixture.start(number, &[&own, &target]);
+        far
     });
-    assert_eq!(word(&target, WORD), REQUESTERS * ADDITIONS);
+    let _connected: Vec<_> = connected.collect();
+    let seen = (0..REQUESTERS).flat_map(|number| fixture.hear(number));
+    let seen: Vec<u8> = seen.collect();
+    let number = |bytes: &[u8]| u64::from_ne_bytes(bytes.try_into().expect("8 bytes"));
+    let mut seen: Vec<u64> = seen.chunks_exact(8).map(number).collect();
+    let all: Vec<u64> = (0..word(&target, WORD)).collect();
+    assert_eq!(all.len(), REQUESTERS as usize * ADDITIONS);
     seen.sort_unstable();
-    let all: Vec<_> = (0..REQUESTERS * ADDITIONS).collect();
     assert!(seen == all, "a number was given back twice");
     Ok(())
 }
 
 /// Adds 1 [`ADDITIONS`] times, one request at a time; returns what was there before each.
-fn add_many<Q: QueuePair, C, M>(qp: &Q, cq: &C, mr: &M, at: RemoteAddress) -> Vec<u64>
-where
-    C: adverb_verbs::CompletionQueue,
-    M: MemoryRegion,
-{
-    let sges = [mr.sge(0, 8).expect("within the region")];
-    let request = SendRequest::new(WrId(1), Operation::FetchAdd(at, 1), &sges);
+fn add_many<S: Station>(own: &End<'_, S>, at: RemoteAddress) -> Vec<u8> {
     let mut seen = Vec::new();
     for _ in 0..ADDITIONS {
-        qp.post_send(&[request.with_flags(SIGNALED)])
-            .expect("post an addition");
-        assert_eq!(completions(cq, 1)[0].status, WcStatus::Success);
-        let mut bytes = [0; 8];
-        mr.read(0, &mut bytes).expect("within the region");
-        seen.push(u64::from_ne_bytes(bytes));
+        own.post(1, Operation::FetchAdd(at, 1), (0, 8), SIGNALED);
+        own.expect_sent(&[(1, WcStatus::Success)]);
+        seen.extend(own.bytes(0, 8));
     }
     seen
 }

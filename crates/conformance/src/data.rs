@@ -2,12 +2,12 @@
 
 use adverb_units::Bytes;
 use adverb_verbs::{
-    Context, Device, Imm, MemoryRegion, Operation, QpCaps, QueuePair, RecvRequest, SendRequest,
+    Context, Imm, MemoryRegion, Operation, QpCaps, QueuePair, RecvRequest, SendRequest, Station,
     WcFlags, WcOpcode, WcStatus, WrId,
 };
 
-use crate::pair::{BLANK, End, Pair, SIGNALED, Setup, completions, connect};
-use crate::{Subject, Verdict};
+use crate::pair::{BLANK, End, Pair, SIGNALED, Setup, connect};
+use crate::{Fixture, Verdict};
 
 /// Lengths around what implementations treat apart: inline words, cache lines, pages, packets.
 fn sizes() -> impl Iterator<Item = u32> {
@@ -51,7 +51,7 @@ fn scattered(length: usize, pieces: Pieces<'_>, mut payload: &[u8]) -> Vec<u8> {
 
 /// Does one operation of A, from `source` to `target` pieces, and checks all memory and both
 /// completions.
-fn transfer<C: Context>(pair: &Pair<C>, kind: Kind, source: Pieces<'_>, target: Pieces<'_>) {
+fn transfer<S: Station>(pair: &Pair<'_, S>, kind: Kind, source: Pieces<'_>, target: Pieces<'_>) {
     let (a, b) = (&pair.a, &pair.b);
     let (from, to) = if kind == Kind::Read { (b, a) } else { (a, b) };
     let original = from.fill_pattern(total(source) as u64 + 1);
@@ -96,12 +96,12 @@ fn transfer<C: Context>(pair: &Pair<C>, kind: Kind, source: Pieces<'_>, target: 
     );
 }
 
-fn sges<'a, C: Context>(end: &'a End<C>, pieces: Pieces<'_>) -> Vec<adverb_verbs::Sge<'a>> {
+fn sges<'a, S: Station>(end: &'a End<'_, S>, pieces: Pieces<'_>) -> Vec<adverb_verbs::Sge<'a>> {
     let sge = |&(at, n): &(u64, u32)| end.mr.sge(at, n).expect("within the region");
     pieces.iter().map(sge).collect()
 }
 
-fn check_completions<C: Context>(pair: &Pair<C>, kind: Kind, length: usize) {
+fn check_completions<S: Station>(pair: &Pair<'_, S>, kind: Kind, length: usize) {
     let (a, b) = (&pair.a, &pair.b);
     let sent = a.sent(1)[0];
     assert_eq!(
@@ -135,12 +135,12 @@ fn check_completions<C: Context>(pair: &Pair<C>, kind: Kind, length: usize) {
     );
 }
 
-fn moves_all_sizes<D: Subject>(device: &D, kind: Kind) -> Verdict {
+fn moves_all_sizes<S: Station>(fixture: Fixture<'_, S>, kind: Kind) -> Verdict {
     let setup = Setup {
         memory: Bytes::new((1 << 20) + 8192),
         ..Setup::default()
     };
-    let pair = Pair::with(device, setup);
+    let pair = Pair::with(fixture, setup);
     for size in sizes() {
         transfer(&pair, kind, &[(4096, size)], &[(4096, size)]);
         transfer(&pair, kind, &[(61, size)], &[(127, size)]);
@@ -149,30 +149,32 @@ fn moves_all_sizes<D: Subject>(device: &D, kind: Kind) -> Verdict {
 }
 
 /// A SEND places its payload in the next receive and nothing elsewhere (IBTA vol. 1, 9.4.1).
-pub fn send_moves_the_bytes<D: Subject>(device: &D) -> Verdict {
-    moves_all_sizes(device, Kind::Send)
+pub fn send_moves_the_bytes<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
+    moves_all_sizes(fixture, Kind::Send)
 }
 
 /// A SEND with immediate also delivers the value in the completion (IBTA vol. 1, 9.4.1).
-pub fn send_with_imm_moves_the_bytes_and_the_value<D: Subject>(device: &D) -> Verdict {
-    moves_all_sizes(device, Kind::SendWithImm)
+pub fn send_with_imm_moves_the_bytes_and_the_value<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
+    moves_all_sizes(fixture, Kind::SendWithImm)
 }
 
 /// A WRITE places its payload at the remote address; the peer sees no completion (IBTA vol. 1,
 /// 9.4.3).
-pub fn write_moves_the_bytes<D: Subject>(device: &D) -> Verdict {
-    moves_all_sizes(device, Kind::Write)
+pub fn write_moves_the_bytes<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
+    moves_all_sizes(fixture, Kind::Write)
 }
 
 /// A WRITE with immediate also consumes a receive, without touching its buffer (IBTA vol. 1,
 /// 9.4.3).
-pub fn write_with_imm_moves_the_bytes_and_completes_a_receive<D: Subject>(device: &D) -> Verdict {
-    moves_all_sizes(device, Kind::WriteWithImm)
+pub fn write_with_imm_moves_the_bytes_and_completes_a_receive<S: Station>(
+    fixture: Fixture<'_, S>,
+) -> Verdict {
+    moves_all_sizes(fixture, Kind::WriteWithImm)
 }
 
 /// A READ places the remote bytes in local memory (IBTA vol. 1, 9.4.4).
-pub fn read_moves_the_bytes<D: Subject>(device: &D) -> Verdict {
-    moves_all_sizes(device, Kind::Read)
+pub fn read_moves_the_bytes<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
+    moves_all_sizes(fixture, Kind::Read)
 }
 
 /// Piece lengths with odd and empty ones, in turn.
@@ -194,8 +196,8 @@ fn pieces_for(n: usize, length: usize, phase: usize) -> Vec<(u64, u32)> {
     pieces
 }
 
-fn pair_for_lists<D: Subject>(device: &D) -> (Pair<D::Context>, usize) {
-    let context = device.open().expect("open the device");
+fn pair_for_lists<S: Station>(fixture: Fixture<'_, S>) -> (Pair<'_, S>, usize) {
+    let context = fixture.open();
     let max = context.caps().max_sge.min(16);
     drop(context);
     let setup = Setup {
@@ -207,13 +209,13 @@ fn pair_for_lists<D: Subject>(device: &D) -> (Pair<D::Context>, usize) {
         },
         ..Setup::default()
     };
-    (Pair::with(device, setup), max as usize)
+    (Pair::with(fixture, setup), max as usize)
 }
 
 /// SEND gathers and the receive scatters over as many pieces as the device takes, empty ones
 /// among them (IBTA vol. 1, 10.7.3.2; ibv_post_send(3), ibv_post_recv(3)).
-pub fn lists_are_gathered_and_scattered_by_sends<D: Subject>(device: &D) -> Verdict {
-    let (pair, max) = pair_for_lists(device);
+pub fn lists_are_gathered_and_scattered_by_sends<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
+    let (pair, max) = pair_for_lists(fixture);
     for n in 1..=max {
         for phase in 0..LENGTHS.len() {
             let source = pieces(n, phase);
@@ -225,8 +227,8 @@ pub fn lists_are_gathered_and_scattered_by_sends<D: Subject>(device: &D) -> Verd
 }
 
 /// WRITE gathers over as many pieces as the device takes (IBTA vol. 1, 10.7.3.2).
-pub fn lists_are_gathered_by_writes<D: Subject>(device: &D) -> Verdict {
-    let (pair, max) = pair_for_lists(device);
+pub fn lists_are_gathered_by_writes<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
+    let (pair, max) = pair_for_lists(fixture);
     for n in 1..=max {
         for (phase, kind) in [(0, Kind::Write), (3, Kind::WriteWithImm), (6, Kind::Write)] {
             let source = pieces(n, phase);
@@ -237,8 +239,8 @@ pub fn lists_are_gathered_by_writes<D: Subject>(device: &D) -> Verdict {
 }
 
 /// READ scatters over as many pieces as the device takes (IBTA vol. 1, 10.7.3.2).
-pub fn lists_are_scattered_to_by_reads<D: Subject>(device: &D) -> Verdict {
-    let (pair, max) = pair_for_lists(device);
+pub fn lists_are_scattered_to_by_reads<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
+    let (pair, max) = pair_for_lists(fixture);
     for n in 1..=max {
         for phase in 0..LENGTHS.len() {
             let target = pieces(n, phase);
@@ -250,8 +252,10 @@ pub fn lists_are_scattered_to_by_reads<D: Subject>(device: &D) -> Verdict {
 
 /// A message shorter than its receive leaves the rest of the buffer as it was, and the completion
 /// says how long it was (IBTA vol. 1, 9.4.1; ibv_poll_cq(3)).
-pub fn a_receive_longer_than_the_message_keeps_its_rest<D: Subject>(device: &D) -> Verdict {
-    let pair = Pair::new(device);
+pub fn a_receive_longer_than_the_message_keeps_its_rest<S: Station>(
+    fixture: Fixture<'_, S>,
+) -> Verdict {
+    let pair = Pair::new(fixture);
     for length in [0, 1, 64, 99] {
         transfer(&pair, Kind::Send, &[(8, length)], &[(100, 50), (1000, 200)]);
     }
@@ -260,9 +264,11 @@ pub fn a_receive_longer_than_the_message_keeps_its_rest<D: Subject>(device: &D) 
 
 /// Loopback: two queue pairs of one context reach each other (IBTA vol. 1, 9.8.3 asks that a
 /// port's own address be usable as destination).
-pub fn two_queue_pairs_of_one_context_reach_each_other<D: Device>(device: &D) -> Verdict {
+pub fn two_queue_pairs_of_one_context_reach_each_other<S: Station>(
+    fixture: Fixture<'_, S>,
+) -> Verdict {
     let setup = Setup::default();
-    let end = End::new(device, &setup);
+    let end = End::new(fixture, &setup);
     let other = end.another_qp(&setup);
     connect((&end.context, &end.qp), (&end.context, &other), &setup);
     let sent = end.fill_pattern(3);
@@ -272,15 +278,15 @@ pub fn two_queue_pairs_of_one_context_reach_each_other<D: Device>(device: &D) ->
         .expect("post a receive");
     end.post(4, Operation::Send, (0, 100), SIGNALED);
     end.expect_sent(&[(4, WcStatus::Success)]);
-    let received = completions(&*end.recv_cq, 1)[0];
+    let received = end.received(1)[0];
     assert_eq!((received.qp_num, received.byte_len), (other.qpn(), 100));
     assert_eq!(end.bytes(4096, 100), sent[..100]);
     Ok(())
 }
 
 /// A connection is symmetric: B may send while A does (IBTA vol. 1, 9.7).
-pub fn both_directions_work_at_once<D: Device>(device: &D) -> Verdict {
-    let pair = Pair::new(device);
+pub fn both_directions_work_at_once<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
+    let pair = Pair::new(fixture);
     let (a, b) = (&pair.a, &pair.b);
     let (from_a, from_b) = (a.fill_pattern(1), b.fill_pattern(2));
     a.recv(1, (8192, 4096));

@@ -2,28 +2,28 @@
 //!
 //! A success here means that the message has left, so cases wait for what is to arrive.
 
-use std::sync::Arc;
-
 use adverb_verbs::{
-    CompletionQueue, Context, Device, Imm, LinkLayer, Lkey, MemoryRegion, NotifyOn, Operation,
-    PostErrorCause, QpAttr, QpState, QueuePair, RecvRequest, SendFlags, SendRequest, WcFlags,
-    WcOpcode, WcStatus, WorkCompletion, WrId,
+    CompletionQueue, Context, Imm, LinkLayer, Lkey, MemoryRegion, NotifyOn, Operation,
+    PostErrorCause, QpAttr, QpState, QueuePair, RecvRequest, SendFlags, SendRequest, Station,
+    WcFlags, WcOpcode, WcStatus, WorkCompletion, WrId,
 };
 
+use crate::end::Ah;
 use crate::node::{
-    Ah, GRH, Node, QKEY, ROOM, ROUNDS, SENDERS, WINDOW, check_message, datagram_qp, named_ports,
-    send_window, to, to_rts,
+    GRH, Node, QKEY, ROOM, ROUNDS, SENDERS, WINDOW, check_message, datagram_qp, named_ports,
+    next_window, send_windows, to, to_rts,
 };
 use crate::pair::{
-    BLANK, Pair as Connected, SIGNALED, Setup, UNSIGNALED, address_of, completions, pattern,
-    port_of, wait_for,
+    BLANK, Pair as Connected, SIGNALED, Setup, UNSIGNALED, address_of, pattern, port_of,
 };
-use crate::{NotSupported, Subject, Verdict};
+use crate::{Fixture, NotSupported, Verdict};
 
 /// A datagram arrives whole behind 40 bytes, which the length counts; its source is told (IBTA
 /// vol. 1, 9.8.3, 11.4.2.1; ibv_poll_cq(3)).
-pub fn datagrams_arrive_behind_forty_bytes_and_tell_their_source<D: Device>(device: &D) -> Verdict {
-    let (a, b) = (Node::new(device)?, Node::new(device)?);
+pub fn datagrams_arrive_behind_forty_bytes_and_tell_their_source<S: Station>(
+    fixture: Fixture<'_, S>,
+) -> Verdict {
+    let (a, b) = (Node::new(fixture)?, Node::new(fixture)?);
     let ah = a.ah(&b)?;
     let operations = [
         (Operation::Send, None),
@@ -62,8 +62,10 @@ pub fn datagrams_arrive_behind_forty_bytes_and_tell_their_source<D: Device>(devi
 
 /// The header before a datagram names the ports that it came from and to: as a global routing header,
 /// or (RoCE v2 over IPv4) as an IPv4 header in its last 20 bytes (IBTA vol. 1, 8.3; annex A17.4.5.2).
-pub fn the_header_before_a_datagram_names_both_ports<D: Device>(device: &D) -> Verdict {
-    let (a, b) = (Node::new(device)?, Node::new(device)?);
+pub fn the_header_before_a_datagram_names_both_ports<S: Station>(
+    fixture: Fixture<'_, S>,
+) -> Verdict {
+    let (a, b) = (Node::new(fixture)?, Node::new(fixture)?);
     let ah = a.ah(&b)?;
     b.end.recv(7, (0, 256));
     a.send(1, Operation::Send, (0, 64), to(&ah, b.qpn(), QKEY));
@@ -79,8 +81,8 @@ pub fn the_header_before_a_datagram_names_both_ports<D: Device>(device: &D) -> V
 
 /// Header and payload are scattered over the pieces of a receive as one run of bytes, whose payload
 /// was gathered from pieces.
-pub fn datagrams_are_gathered_and_scattered<D: Device>(device: &D) -> Verdict {
-    let (a, b) = (Node::new(device)?, Node::new(device)?);
+pub fn datagrams_are_gathered_and_scattered<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
+    let (a, b) = (Node::new(fixture)?, Node::new(fixture)?);
     let ah = a.ah(&b)?;
     let sent = a.end.fill_pattern(3);
     b.end.fill(BLANK);
@@ -107,10 +109,10 @@ pub fn datagrams_are_gathered_and_scattered<D: Device>(device: &D) -> Verdict {
 }
 
 /// A port that is opened again is reached again, by the first message.
-pub fn a_port_opened_again_gets_the_first_datagram<D: Device>(device: &D) -> Verdict {
-    let a = Node::new(device)?;
+pub fn a_port_opened_again_gets_the_first_datagram<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
+    let a = Node::new(fixture)?;
     for _ in 0..3 {
-        let b = Node::new(device)?;
+        let b = Node::new(fixture)?;
         let ah = a.ah(&b)?;
         b.end.recv(7, (0, 256));
         a.reaches(to(&ah, b.qpn(), QKEY), &b, 7);
@@ -120,9 +122,9 @@ pub fn a_port_opened_again_gets_the_first_datagram<D: Device>(device: &D) -> Ver
 
 /// UD carries SENDs only: others are refused when they are posted, or complete with a local QP
 /// operation error (IBTA vol. 1, 10.8, 11.4.1.1).
-pub fn ud_refuses_all_but_sends<D: Device>(device: &D) -> Verdict {
+pub fn ud_refuses_all_but_sends<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
     for i in 0..4 {
-        let (a, b) = (Node::new(device)?, Node::new(device)?);
+        let (a, b) = (Node::new(fixture)?, Node::new(fixture)?);
         let ah = a.ah(&b)?;
         let there = b.end.mr.remote(0);
         let operation = [
@@ -143,12 +145,12 @@ pub fn ud_refuses_all_but_sends<D: Device>(device: &D) -> Verdict {
 }
 
 /// A request has a destination on UD, and only there.
-pub fn a_destination_belongs_to_datagrams_alone<D: Device>(device: &D) -> Verdict {
-    let (a, b) = (Node::new(device)?, Node::new(device)?);
+pub fn a_destination_belongs_to_datagrams_alone<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
+    let (a, b) = (Node::new(fixture)?, Node::new(fixture)?);
     let ah = a.ah(&b)?;
     let none = a.end.try_post(1, Operation::Send, (0, 8), SIGNALED);
     assert_eq!(none.unwrap_err().cause, PostErrorCause::Destination);
-    let pair = Connected::new(device);
+    let pair = Connected::new(fixture);
     let end = &pair.a;
     let ah_there = end.context.create_ah(&end.pd, &address_of(&b.end.context));
     let ah_there = ah_there.expect("an address handle");
@@ -166,8 +168,8 @@ pub fn a_destination_belongs_to_datagrams_alone<D: Device>(device: &D) -> Verdic
 }
 
 /// A queue pair may send to itself.
-pub fn a_queue_pair_reaches_itself<D: Device>(device: &D) -> Verdict {
-    let a = Node::new(device)?;
+pub fn a_queue_pair_reaches_itself<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
+    let a = Node::new(fixture)?;
     let ah = a.ah(&a)?;
     for i in 0..10 {
         a.end.recv(i, (8192, 256));
@@ -183,14 +185,14 @@ pub fn a_queue_pair_reaches_itself<D: Device>(device: &D) -> Verdict {
 }
 
 /// One queue pair sends to many, each request to its own destination, in one list.
-pub fn one_queue_pair_reaches_many<D: Device>(device: &D) -> Verdict {
+pub fn one_queue_pair_reaches_many<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
     const NODES: u64 = 5;
-    let a = Node::new(device)?;
+    let a = Node::new(fixture)?;
     let mut nodes = Vec::new();
     for _ in 0..NODES {
-        nodes.push(Node::new(device)?);
+        nodes.push(Node::new(fixture)?);
     }
-    let handles: Vec<Ah<D>> = nodes.iter().map(|b| a.ah(b)).collect::<Result<_, _>>()?;
+    let handles: Vec<Ah<S>> = nodes.iter().map(|b| a.ah(b)).collect::<Result<_, _>>()?;
     let sent = a.end.fill_pattern(1);
     for round in 0..20 {
         let pieces: Vec<_> = (0..NODES)
@@ -217,17 +219,13 @@ pub fn one_queue_pair_reaches_many<D: Device>(device: &D) -> Verdict {
 
 /// An inline datagram's buffer is free when the post returns; its key is not looked at
 /// (ibv_post_send(3)).
-pub fn an_inline_datagrams_buffer_is_free_at_once<D: Device>(device: &D) -> Verdict {
+pub fn an_inline_datagrams_buffer_is_free_at_once<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
     let setup = Setup::default();
-    let inline = device
-        .open()
-        .expect("open the device")
-        .caps()
-        .max_inline_data;
+    let inline = fixture.open().caps().max_inline_data;
     if inline < 16 {
         return Err(NotSupported("inline data"));
     }
-    let (a, b) = (Node::new(device)?, Node::new(device)?);
+    let (a, b) = (Node::new(fixture)?, Node::new(fixture)?);
     let mut caps = setup.caps;
     caps.max_inline_data = 16;
     let qp = datagram_qp(&a.end, &Setup { caps, ..setup })?;
@@ -252,8 +250,8 @@ pub fn an_inline_datagrams_buffer_is_free_at_once<D: Device>(device: &D) -> Verd
 
 /// Unsignaled datagrams take slots of the send queue, which come back when a later completion is
 /// polled (IBTA vol. 1, 10.8.6).
-pub fn unsignaled_datagrams_take_slots<D: Device>(device: &D) -> Verdict {
-    let (a, b) = (Node::new(device)?, Node::new(device)?);
+pub fn unsignaled_datagrams_take_slots<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
+    let (a, b) = (Node::new(fixture)?, Node::new(fixture)?);
     let ah = a.ah(&b)?;
     let there = to(&ah, b.qpn(), QKEY);
     let depth = u64::from(a.end.qp.caps().max_send_wr);
@@ -277,8 +275,8 @@ pub fn unsignaled_datagrams_take_slots<D: Device>(device: &D) -> Verdict {
 
 /// A datagram raises the event of an armed queue; where solicited ones are waited for, a solicited
 /// one does (IBTA vol. 1, 11.4.2.2).
-pub fn a_datagram_raises_an_event<D: Device>(device: &D) -> Verdict {
-    let (a, b) = (Node::new(device)?, Node::new(device)?);
+pub fn a_datagram_raises_an_event<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
+    let (a, b) = (Node::new(fixture)?, Node::new(fixture)?);
     let ah = a.ah(&b)?;
     let there = to(&ah, b.qpn(), QKEY);
     (0..3).for_each(|i| b.end.recv(i, (0, 256)));
@@ -300,8 +298,8 @@ pub fn a_datagram_raises_an_event<D: Device>(device: &D) -> Verdict {
 /// A request whose own memory is at fault fails the send queue: those behind it are flushed. In
 /// SQE the queue pair goes on receiving, and RTS mends it (IBTA vol. 1, 10.3.1.6). Devices that go
 /// to ERR instead have nothing more to show.
-pub fn a_local_error_of_ud_stops_sending_only<D: Device>(device: &D) -> Verdict {
-    let (a, b) = (Node::new(device)?, Node::new(device)?);
+pub fn a_local_error_of_ud_stops_sending_only<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
+    let (a, b) = (Node::new(fixture)?, Node::new(fixture)?);
     let (ah, back) = (a.ah(&b)?, b.ah(&a)?);
     let sge = a.end.mr.sge(0, 64).expect("within the region");
     let wrong = [sge.with_lkey(Lkey(a.end.mr.lkey().0 ^ 0x4000_0000))];
@@ -310,7 +308,7 @@ pub fn a_local_error_of_ud_stops_sending_only<D: Device>(device: &D) -> Verdict 
     a.end.qp.post_send(&[faulty]).expect("post");
     a.end.expect_sent(&[(1, WcStatus::LocProtErr)]);
     let stopped = || matches!(a.end.qp.state(), QpState::Sqe | QpState::Err);
-    wait_for("the send queue to stop", stopped);
+    a.end.wait_for("the send queue to stop", stopped);
     a.send(2, Operation::Send, (0, 64), to(&ah, b.qpn(), QKEY));
     a.end.expect_sent(&[(2, WcStatus::WrFlushErr)]);
     if a.end.qp.state() == QpState::Err {
@@ -327,8 +325,8 @@ pub fn a_local_error_of_ud_stops_sending_only<D: Device>(device: &D) -> Verdict 
 
 /// Going to ERR flushes receives; what arrived before stays a success; after RESET the queue pair
 /// begins anew, without what was in it (IBTA vol. 1, 10.3.1).
-pub fn ud_is_flushed_and_begins_anew<D: Device>(device: &D) -> Verdict {
-    let (a, b) = (Node::new(device)?, Node::new(device)?);
+pub fn ud_is_flushed_and_begins_anew<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
+    let (a, b) = (Node::new(fixture)?, Node::new(fixture)?);
     let ah = a.ah(&b)?;
     let there = to(&ah, b.qpn(), QKEY);
     for life in 0..4 {
@@ -360,32 +358,25 @@ pub fn ud_is_flushed_and_begins_anew<D: Device>(device: &D) -> Verdict {
     Ok(())
 }
 
-/// Many senders, each with a context, a queue pair and a thread of its own, send to one queue pair:
-/// while receives are posted every message arrives once and whole, those of a sender in order, and
-/// receives complete in the order in which they were posted.
-pub fn many_senders_share_a_queue_pair<D: Subject>(device: &D) -> Verdict {
-    let server = Node::new(device)?;
-    let mut clients = Vec::new();
-    for _ in 0..SENDERS {
-        let client = Node::new(device)?;
-        let ah = client.ah(&server)?;
-        let Node { end, .. } = client;
-        let kept = (end.context, end.channel, end.pd, end.recv_cq);
-        clients.push((kept, end.qp, Arc::clone(&end.send_cq), end.mr, ah));
+/// Many senders, each with a context and a queue pair of its own, send to one queue pair at the same
+/// time: while receives are posted every message arrives once and whole, those of a sender in order,
+/// and receives complete in the order in which they were posted.
+pub fn many_senders_share_a_queue_pair<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
+    if fixture.is_helper() {
+        return send_windows(fixture);
     }
-    let slots = SENDERS * WINDOW;
+    let server = Node::new(fixture)?;
+    for number in 0..SENDERS {
+        let client = Node::new(fixture)?;
+        fixture.start(number, &[&client.end, &server.end]);
+    }
+    let slots = u64::from(SENDERS) * WINDOW;
     (0..slots).for_each(|i| server.end.recv(i, (i * ROOM, ROOM as u32)));
     let mut posted = slots;
     for round in 0..ROUNDS {
-        std::thread::scope(|scope| {
-            for (number, (_, qp, cq, mr, ah)) in clients.iter().enumerate() {
-                let there = to(ah, server.qpn(), QKEY);
-                let first = (number as u64, round * WINDOW);
-                scope.spawn(move || send_window(qp, &**cq, mr, (there, first)));
-            }
-        });
+        (0..SENDERS).for_each(|number| next_window(fixture, number, (server.qpn(), round)));
         let mut next = vec![round * WINDOW; SENDERS as usize];
-        let got = completions(&*server.end.recv_cq, slots as usize);
+        let got = server.end.received(slots as usize);
         for (i, completion) in got.iter().enumerate() {
             assert_eq!(completion.wr_id.0, posted - slots + i as u64);
             let place = completion.wr_id.0 % slots * ROOM;
@@ -394,6 +385,7 @@ pub fn many_senders_share_a_queue_pair<D: Subject>(device: &D) -> Verdict {
         }
         posted += slots;
     }
+    (0..SENDERS).for_each(|number| drop(fixture.hear(number)));
     server.end.expect_quiet();
     Ok(())
 }

@@ -2,17 +2,17 @@
 
 use adverb_units::Bytes;
 use adverb_verbs::{
-    CompletionQueue, Device, Operation, PostErrorCause, QpAttr, QpState, QueuePair, WcStatus,
+    CompletionQueue, Operation, PostErrorCause, QpAttr, QpState, QueuePair, Station, WcStatus,
     WorkCompletion, WrId,
 };
 
-use crate::Verdict;
 use crate::node::{Node, OTHER_QKEY, OWN_QKEY, QKEY, datagram_qp, to, to_rts};
 use crate::pair::{BLANK, SIGNALED, Setup};
+use crate::{Fixture, Verdict};
 
 /// A datagram that finds no receive is lost, and the next one arrives (IBTA vol. 1, 9.8.3.1).
-pub fn a_datagram_without_a_receive_is_dropped<D: Device>(device: &D) -> Verdict {
-    let (a, b) = (Node::new(device)?, Node::new(device)?);
+pub fn a_datagram_without_a_receive_is_dropped<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
+    let (a, b) = (Node::new(fixture)?, Node::new(fixture)?);
     let ah = a.ah(&b)?;
     let there = to(&ah, b.qpn(), QKEY);
     for i in 0..3 {
@@ -25,8 +25,10 @@ pub fn a_datagram_without_a_receive_is_dropped<D: Device>(device: &D) -> Verdict
 }
 
 /// A datagram with another queue key is dropped and takes no receive (IBTA vol. 1, 10.2.5).
-pub fn a_datagram_with_another_queue_key_is_dropped<D: Device>(device: &D) -> Verdict {
-    let (a, b) = (Node::new(device)?, Node::new(device)?);
+pub fn a_datagram_with_another_queue_key_is_dropped<S: Station>(
+    fixture: Fixture<'_, S>,
+) -> Verdict {
+    let (a, b) = (Node::new(fixture)?, Node::new(fixture)?);
     let ah = a.ah(&b)?;
     b.end.recv(7, (0, 256));
     for qkey in [OTHER_QKEY, 0, !OWN_QKEY] {
@@ -45,8 +47,10 @@ pub fn a_datagram_with_another_queue_key_is_dropped<D: Device>(device: &D) -> Ve
 
 /// A queue key with its highest bit set stands for that of the sender's queue pair (IBTA vol. 1,
 /// 3.5.3).
-pub fn a_queue_key_with_the_high_bit_is_the_senders_own<D: Device>(device: &D) -> Verdict {
-    let (a, b) = (Node::new(device)?, Node::new(device)?);
+pub fn a_queue_key_with_the_high_bit_is_the_senders_own<S: Station>(
+    fixture: Fixture<'_, S>,
+) -> Verdict {
+    let (a, b) = (Node::new(fixture)?, Node::new(fixture)?);
     let ah = a.ah(&b)?;
     b.end.recv(7, (0, 256));
     b.end.recv(8, (0, 256));
@@ -60,8 +64,8 @@ pub fn a_queue_key_with_the_high_bit_is_the_senders_own<D: Device>(device: &D) -
 }
 
 /// A datagram to a queue pair that is gone, or is no datagram queue pair, is dropped.
-pub fn a_datagram_to_no_queue_pair_is_dropped<D: Device>(device: &D) -> Verdict {
-    let (a, b) = (Node::new(device)?, Node::new(device)?);
+pub fn a_datagram_to_no_queue_pair_is_dropped<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
+    let (a, b) = (Node::new(fixture)?, Node::new(fixture)?);
     let ah = a.ah(&b)?;
     let setup = Setup::default();
     let gone = datagram_qp(&b.end, &setup)?;
@@ -77,8 +81,10 @@ pub fn a_datagram_to_no_queue_pair_is_dropped<D: Device>(device: &D) -> Verdict 
 }
 
 /// A peer that is gone is not missed.
-pub fn a_datagram_to_a_port_that_is_gone_is_dropped<D: Device>(device: &D) -> Verdict {
-    let (a, b) = (Node::new(device)?, Node::new(device)?);
+pub fn a_datagram_to_a_port_that_is_gone_is_dropped<S: Station>(
+    fixture: Fixture<'_, S>,
+) -> Verdict {
+    let (a, b) = (Node::new(fixture)?, Node::new(fixture)?);
     let (ah, number) = (a.ah(&b)?, b.qpn());
     b.end.recv(7, (0, 256));
     a.reaches(to(&ah, number, QKEY), &b, 7);
@@ -94,8 +100,8 @@ pub fn a_datagram_to_a_port_that_is_gone_is_dropped<D: Device>(device: &D) -> Ve
 
 /// A message of more than the port's MTU never arrives: it is refused, fails or is not sent (IBTA
 /// vol. 1, 9.8.3: a datagram is one packet; by C10-93.1.1 it vanishes).
-pub fn a_datagram_beyond_the_mtu_never_arrives<D: Device>(device: &D) -> Verdict {
-    let (a, b) = (Node::new(device)?, Node::new(device)?);
+pub fn a_datagram_beyond_the_mtu_never_arrives<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
+    let (a, b) = (Node::new(fixture)?, Node::new(fixture)?);
     let ah = a.ah(&b)?;
     b.end.recv(7, (0, 2 * a.mtu));
     let request = (1, Operation::Send, (0, a.mtu + 1), SIGNALED);
@@ -121,11 +127,11 @@ pub fn a_datagram_beyond_the_mtu_never_arrives<D: Device>(device: &D) -> Verdict
 /// A receive that is too small for header and payload: the sender succeeds. The receiver drops the
 /// message, or completes the receive with a local length error (IBTA vol. 1, 11.6.2) and fails;
 /// nothing beyond the receive is written.
-pub fn a_receive_too_small_for_its_datagram_fails_the_receiver_alone<D: Device>(
-    device: &D,
+pub fn a_receive_too_small_for_its_datagram_fails_the_receiver_alone<S: Station>(
+    fixture: Fixture<'_, S>,
 ) -> Verdict {
     for room in [39, 40, 103] {
-        let (a, b) = (Node::new(device)?, Node::new(device)?);
+        let (a, b) = (Node::new(fixture)?, Node::new(fixture)?);
         let ah = a.ah(&b)?;
         a.end.fill(1);
         b.end.fill(BLANK);

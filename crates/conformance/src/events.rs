@@ -1,19 +1,17 @@
 //! Completion events: arming, channels, solicited events.
 
-use std::time::{Duration, Instant};
-
 use adverb_verbs::{
-    CompletionChannel, CompletionQueue, Context, Device, Imm, MemoryRegion, NotifyOn, Operation,
-    QpAttr, QpState, QueuePair, RecvRequest, SendFlags, SendRequest, WcStatus, WorkCompletion,
-    WrId,
+    CompletionQueue, Imm, MemoryRegion, NotifyOn, Operation, QpAttr, QpState, QueuePair,
+    RecvRequest, SendFlags, SendRequest, Station, WaitError, WcStatus, WorkCompletion, WrId,
 };
 
-use crate::pair::{PATIENCE, Pair, SIGNALED, Setup, UNSIGNALED, completions, connect, span};
-use crate::{Subject, Verdict};
+use crate::pair::{End, Pair, SIGNALED, Setup, UNSIGNALED, connect};
+use crate::{Fixture, Verdict};
+use adverb_units::Span;
 
 const SOLICITED: SendFlags = SIGNALED.union(SendFlags::SOLICITED);
 
-fn send<C: Context>(pair: &Pair<C>, flags: SendFlags) {
+fn send<S: Station>(pair: &Pair<'_, S>, flags: SendFlags) {
     pair.b.recv(7, (0, 8));
     pair.a.post(1, Operation::Send, (0, 8), flags);
     pair.a.expect_sent(&[(1, WcStatus::Success)]);
@@ -21,8 +19,10 @@ fn send<C: Context>(pair: &Pair<C>, flags: SendFlags) {
 
 /// An armed queue raises one event for the next completion, which names it; further completions
 /// raise none until it is armed again (IBTA vol. 1, 11.4.2.2; ibv_req_notify_cq(3)).
-pub fn an_armed_queue_raises_one_event_that_names_it<D: Device>(device: &D) -> Verdict {
-    let pair = Pair::new(device);
+pub fn an_armed_queue_raises_one_event_that_names_it<S: Station>(
+    fixture: Fixture<'_, S>,
+) -> Verdict {
+    let pair = Pair::new(fixture);
     let b = &pair.b;
     for _ in 0..5 {
         b.recv_cq.req_notify(NotifyOn::Any).expect("arm");
@@ -39,8 +39,8 @@ pub fn an_armed_queue_raises_one_event_that_names_it<D: Device>(device: &D) -> V
 
 /// A completion that came before the arming raises no event; polling after arming finds it
 /// (ibv_req_notify_cq(3), IBTA vol. 1, 11.4.2.2).
-pub fn a_completion_before_arming_raises_nothing<D: Device>(device: &D) -> Verdict {
-    let pair = Pair::new(device);
+pub fn a_completion_before_arming_raises_nothing<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
+    let pair = Pair::new(fixture);
     let b = &pair.b;
     send(&pair, SIGNALED);
     b.recv_cq.req_notify(NotifyOn::Any).expect("arm");
@@ -53,8 +53,8 @@ pub fn a_completion_before_arming_raises_nothing<D: Device>(device: &D) -> Verdi
 }
 
 /// A queue that was never armed raises no event (IBTA vol. 1, 11.4.2.2).
-pub fn an_unarmed_queue_raises_nothing<D: Device>(device: &D) -> Verdict {
-    let pair = Pair::new(device);
+pub fn an_unarmed_queue_raises_nothing<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
+    let pair = Pair::new(fixture);
     send(&pair, SOLICITED);
     pair.a.expect_no_event();
     pair.b.expect_no_event();
@@ -63,8 +63,8 @@ pub fn an_unarmed_queue_raises_nothing<D: Device>(device: &D) -> Verdict {
 
 /// Completions of sends raise events too, those of unsignaled ones do not exist (IBTA vol. 1,
 /// 11.4.2.2, 10.7.3.1).
-pub fn send_completions_raise_events<D: Device>(device: &D) -> Verdict {
-    let pair = Pair::new(device);
+pub fn send_completions_raise_events<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
+    let pair = Pair::new(fixture);
     let (a, b) = (&pair.a, &pair.b);
     a.send_cq.req_notify(NotifyOn::Any).expect("arm");
     let write = Operation::RdmaWrite(b.mr.remote(0));
@@ -79,8 +79,10 @@ pub fn send_completions_raise_events<D: Device>(device: &D) -> Verdict {
 
 /// Armed for solicited completions, a queue sleeps through others; SEND and WRITE with immediate
 /// carry the mark (IBTA vol. 1, 9.2.3, 11.4.2.2; ibv_post_send(3), IBV_SEND_SOLICITED).
-pub fn a_solicited_arming_waits_for_a_solicited_completion<D: Device>(device: &D) -> Verdict {
-    let pair = Pair::new(device);
+pub fn a_solicited_arming_waits_for_a_solicited_completion<S: Station>(
+    fixture: Fixture<'_, S>,
+) -> Verdict {
+    let pair = Pair::new(fixture);
     let (a, b) = (&pair.a, &pair.b);
     b.recv_cq.req_notify(NotifyOn::Solicited).expect("arm");
     send(&pair, SIGNALED);
@@ -113,8 +115,8 @@ pub fn a_solicited_arming_waits_for_a_solicited_completion<D: Device>(device: &D
 
 /// A completion in error counts as solicited, at both sides (IBTA vol. 1, 11.4.2.2;
 /// ibv_req_notify_cq(3)).
-pub fn an_error_raises_a_solicited_event<D: Device>(device: &D) -> Verdict {
-    let pair = Pair::new(device);
+pub fn an_error_raises_a_solicited_event<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
+    let pair = Pair::new(fixture);
     let (a, b) = (&pair.a, &pair.b);
     a.send_cq.req_notify(NotifyOn::Solicited).expect("arm");
     b.recv_cq.req_notify(NotifyOn::Solicited).expect("arm");
@@ -132,8 +134,8 @@ pub fn an_error_raises_a_solicited_event<D: Device>(device: &D) -> Verdict {
 
 /// A flushed receive raises an event, so that a sleeping side learns of the error (IBTA vol. 1,
 /// 10.3.1.7, 11.4.2.2).
-pub fn a_flushed_receive_raises_a_solicited_event<D: Device>(device: &D) -> Verdict {
-    let pair = Pair::new(device);
+pub fn a_flushed_receive_raises_a_solicited_event<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
+    let pair = Pair::new(fixture);
     let b = &pair.b;
     b.recv(7, (0, 8));
     b.recv_cq.req_notify(NotifyOn::Solicited).expect("arm");
@@ -145,9 +147,9 @@ pub fn a_flushed_receive_raises_a_solicited_event<D: Device>(device: &D) -> Verd
 
 /// A queue that serves several queue pairs raises one event for whichever completes first (IBTA
 /// vol. 1, 11.4.2.2).
-pub fn queue_pairs_of_one_queue_share_its_event<D: Device>(device: &D) -> Verdict {
+pub fn queue_pairs_of_one_queue_share_its_event<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
     let setup = Setup::default();
-    let pair = Pair::with(device, setup);
+    let pair = Pair::with(fixture, setup);
     let (a, b) = (&pair.a, &pair.b);
     let (from, to) = (a.another_qp(&setup), b.another_qp(&setup));
     connect((&a.context, &from), (&b.context, &to), &setup);
@@ -174,8 +176,8 @@ pub fn queue_pairs_of_one_queue_share_its_event<D: Device>(device: &D) -> Verdic
 
 /// A channel serves several queues; its events name the one that completed (IBTA vol. 1,
 /// 11.2.8; ibv_create_comp_channel(3)).
-pub fn a_channel_serves_several_queues<D: Device>(device: &D) -> Verdict {
-    let pair = Pair::new(device);
+pub fn a_channel_serves_several_queues<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
+    let pair = Pair::new(fixture);
     let (a, b) = (&pair.a, &pair.b);
     b.recv_cq.req_notify(NotifyOn::Any).expect("arm");
     b.send_cq.req_notify(NotifyOn::Any).expect("arm");
@@ -188,89 +190,92 @@ pub fn a_channel_serves_several_queues<D: Device>(device: &D) -> Verdict {
 }
 
 /// A wait for an event that does not come ends in time, with none.
-pub fn a_wait_without_event_ends<D: Device>(device: &D) -> Verdict {
-    let pair = Pair::new(device);
+pub fn a_wait_without_event_ends<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
+    let pair = Pair::new(fixture);
+    let (b, station) = (&pair.b, fixture.station());
     for ms in [0, 1, 50] {
-        let patience = Duration::from_millis(ms);
-        let begin = Instant::now();
-        let event = pair
-            .a
-            .channel
-            .get_event(span(patience))
-            .expect("the channel works");
-        assert_eq!(event, None);
-        assert!(begin.elapsed() >= patience && begin.elapsed() < patience + PATIENCE / 5);
+        let patience = Span::from_ms(ms);
+        let begin = station.now();
+        let event = station.wait_event(&b.channel, patience);
+        assert!(
+            matches!(event, Err(WaitError::TimedOut { .. })),
+            "{event:?}"
+        );
+        assert!(station.now() - begin >= patience);
     }
+    // It was not the event of what follows that ended them.
+    b.recv_cq.req_notify(NotifyOn::Any).expect("arm");
+    send(&pair, SIGNALED);
+    b.expect_event(&b.recv_cq);
     Ok(())
 }
 
 /// A side that sleeps on its channel is woken by the completion (ibv_get_cq_event(3)).
-pub fn a_sleeper_is_woken<D: Subject>(device: &D) -> Verdict {
-    let pair = Pair::new(device);
+pub fn a_sleeper_is_woken<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
+    if fixture.is_helper() {
+        let [a] = fixture.given()?;
+        for pause in [0, 1, 2, 3, 4].repeat(4) {
+            fixture.hear_main()?;
+            fixture.station().sleep(Span::from_ms(pause));
+            a.post(1, Operation::Send, (0, 0), SIGNALED);
+            a.expect_sent(&[(1, WcStatus::Success)]);
+        }
+        return fixture.done();
+    }
+    let pair = Pair::new(fixture);
     let (a, b) = (&pair.a, &pair.b);
+    fixture.start(0, &[a]);
     for round in 0..20 {
         b.recv(round, (0, 8));
         b.recv_cq.req_notify(NotifyOn::Any).expect("arm");
-        std::thread::scope(|scope| {
-            let qp = &a.qp;
-            scope.spawn(move || {
-                std::thread::sleep(Duration::from_millis(round % 5));
-                let request = SendRequest::new(WrId(1), Operation::Send, &[]);
-                qp.post_send(&[request.with_flags(SIGNALED)]).expect("post");
-            });
-            b.expect_event(&b.recv_cq);
-        });
+        fixture.tell(0, &[]);
+        b.expect_event(&b.recv_cq);
         b.expect_received(&[(round, WcStatus::Success)]);
-        a.sent(1);
     }
+    fixture.hear(0);
     Ok(())
 }
 
 /// Arm, poll once more, sleep: whenever the completion comes, it is found or raises the event
 /// (ibv_req_notify_cq(3); IBTA vol. 1, 11.4.2.2).
-pub fn no_event_is_lost_between_arming_and_polling<D: Subject>(device: &D) -> Verdict {
+pub fn no_event_is_lost_between_arming_and_polling<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
     const ROUNDS: u64 = 3000;
-    let pair = Pair::new(device);
+    if fixture.is_helper() {
+        let [a] = fixture.given()?;
+        for round in 0..ROUNDS {
+            // Waiting times from nothing to some microseconds sweep over the race.
+            fixture.station().compute(Span::from_ns(round % 64 * 100));
+            a.post(round, Operation::Send, (0, 0), SIGNALED);
+            a.sent(1);
+            a.received(1);
+            a.recv(round, (0, 0));
+        }
+        return fixture.done();
+    }
+    let pair = Pair::new(fixture);
     let (a, b) = (&pair.a, &pair.b);
     b.recv(0, (0, 8));
-    std::thread::scope(|scope| {
-        let (qp, send_cq, recv_cq) = (&a.qp, &*a.send_cq, &*a.recv_cq);
-        a.recv(0, (0, 8));
-        scope.spawn(move || {
-            for round in 0..ROUNDS {
-                // Waiting times from nothing to some microseconds sweep over the race.
-                (0..round % 64 * 20).for_each(|_| std::hint::spin_loop());
-                let request = SendRequest::new(WrId(round), Operation::Send, &[]);
-                qp.post_send(&[request.with_flags(SIGNALED)]).expect("post");
-                completions(send_cq, 1);
-                completions(recv_cq, 1);
-                qp.post_recv(&[RecvRequest::new(WrId(round), &[])])
-                    .expect("post");
-            }
-        });
-        for round in 0..ROUNDS {
-            arm_poll_sleep(&*b.recv_cq, &b.channel);
-            b.recv(round, (0, 8));
-            b.post(round, Operation::Send, (0, 0), SIGNALED);
-            b.sent(1);
-        }
-    });
+    a.recv(0, (0, 8));
+    fixture.start(0, &[a]);
+    for round in 0..ROUNDS {
+        arm_poll_sleep(b);
+        b.recv(round, (0, 8));
+        b.post(round, Operation::Send, (0, 0), SIGNALED);
+        b.sent(1);
+    }
+    fixture.hear(0);
     Ok(())
 }
 
-fn arm_poll_sleep<Q: CompletionQueue, C: CompletionChannel>(cq: &Q, channel: &C) {
+fn arm_poll_sleep<S: Station>(end: &End<'_, S>) {
     loop {
         let mut one = [WorkCompletion::default()];
-        cq.req_notify(NotifyOn::Any).expect("arm");
-        if cq.poll(&mut one).expect("poll") == 1 {
+        end.recv_cq.req_notify(NotifyOn::Any).expect("arm");
+        if end.recv_cq.poll(&mut one).expect("poll") == 1 {
             assert_eq!(one[0].status, WcStatus::Success);
             return;
         }
         // An event of a completion that an earlier poll found may wait, too: then once more.
-        let event = channel
-            .get_event(span(PATIENCE))
-            .expect("the channel works");
-        assert_eq!(event, Some(cq.id()), "neither a completion nor an event");
-        cq.ack_events(1);
+        end.expect_event(&end.recv_cq);
     }
 }

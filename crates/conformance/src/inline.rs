@@ -1,22 +1,18 @@
 //! Inline payload: copied while the request is posted.
 
 use adverb_verbs::{
-    Context, CreateError, Device, Lkey, MemoryRegion, Operation, PostErrorCause, QpCaps, QpInit,
-    QpType, QueuePair, SendFlags, SendRequest, WcStatus, WrId,
+    Context, CreateError, Lkey, MemoryRegion, Operation, PostErrorCause, QpCaps, QpInit, QpType,
+    QueuePair, SendFlags, SendRequest, Station, WcStatus, WrId,
 };
 
 use crate::pair::{BLANK, End, Pair, SIGNALED, Setup};
-use crate::{NotSupported, Verdict};
+use crate::{Fixture, NotSupported, Verdict};
 
 const INLINE: SendFlags = SIGNALED.union(SendFlags::INLINE);
 
 /// A pair that takes inline payload, and how much.
-fn with_inline<D: Device>(device: &D) -> Result<(Pair<D::Context>, u32), NotSupported> {
-    let max = device
-        .open()
-        .expect("open the device")
-        .caps()
-        .max_inline_data;
+fn with_inline<S: Station>(fixture: Fixture<'_, S>) -> Result<(Pair<'_, S>, u32), NotSupported> {
+    let max = fixture.open().caps().max_inline_data;
     if max == 0 {
         return Err(NotSupported("inline data"));
     }
@@ -27,15 +23,17 @@ fn with_inline<D: Device>(device: &D) -> Result<(Pair<D::Context>, u32), NotSupp
         },
         ..Setup::default()
     };
-    let pair = Pair::with(device, setup);
+    let pair = Pair::with(fixture, setup);
     let max = pair.a.qp.caps().max_inline_data;
     Ok((pair, max))
 }
 
 /// The buffer of an inline request may be overwritten as soon as the post returns, whatever its
 /// length (ibv_post_send(3), IBV_SEND_INLINE).
-pub fn an_inline_buffer_is_free_when_the_post_returns<D: Device>(device: &D) -> Verdict {
-    let (pair, max) = with_inline(device)?;
+pub fn an_inline_buffer_is_free_when_the_post_returns<S: Station>(
+    fixture: Fixture<'_, S>,
+) -> Verdict {
+    let (pair, max) = with_inline(fixture)?;
     let (a, b) = (&pair.a, &pair.b);
     for length in 0..=max {
         b.fill(BLANK);
@@ -61,8 +59,10 @@ pub fn an_inline_buffer_is_free_when_the_post_returns<D: Device>(device: &D) -> 
 
 /// The same where the request has to wait for its receive, alone or behind others
 /// (ibv_post_send(3), IBV_SEND_INLINE).
-pub fn an_inline_buffer_is_free_while_the_request_waits<D: Device>(device: &D) -> Verdict {
-    let (pair, max) = with_inline(device)?;
+pub fn an_inline_buffer_is_free_while_the_request_waits<S: Station>(
+    fixture: Fixture<'_, S>,
+) -> Verdict {
+    let (pair, max) = with_inline(fixture)?;
     let (a, b) = (&pair.a, &pair.b);
     for i in 0..10u8 {
         a.fill(i);
@@ -79,8 +79,8 @@ pub fn an_inline_buffer_is_free_while_the_request_waits<D: Device>(device: &D) -
 }
 
 /// An inline request gathers its pieces like any other, also when it waits (ibv_post_send(3)).
-pub fn inline_pieces_are_gathered<D: Device>(device: &D) -> Verdict {
-    let (pair, max) = with_inline(device)?;
+pub fn inline_pieces_are_gathered<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
+    let (pair, max) = with_inline(fixture)?;
     let (a, b) = (&pair.a, &pair.b);
     if max < 14 {
         return Err(NotSupported("14 B of inline data"));
@@ -108,8 +108,8 @@ pub fn inline_pieces_are_gathered<D: Device>(device: &D) -> Verdict {
 }
 
 /// The program's CPU reads inline payload, so its key is not checked (ibv_post_send(3)).
-pub fn inline_needs_no_key<D: Device>(device: &D) -> Verdict {
-    let (pair, _) = with_inline(device)?;
+pub fn inline_needs_no_key<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
+    let (pair, _) = with_inline(fixture)?;
     let (a, b) = (&pair.a, &pair.b);
     a.fill(1);
     let sges = [a
@@ -129,8 +129,8 @@ pub fn inline_needs_no_key<D: Device>(device: &D) -> Verdict {
 }
 
 /// A READ cannot be inline: the post is refused (ibv_post_send(3)).
-pub fn an_inline_read_is_refused<D: Device>(device: &D) -> Verdict {
-    let (pair, _) = with_inline(device)?;
+pub fn an_inline_read_is_refused<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
+    let (pair, _) = with_inline(fixture)?;
     let (a, b) = (&pair.a, &pair.b);
     let read = Operation::RdmaRead(b.mr.remote(0));
     let refused = a.try_post(1, read, (0, 8), INLINE).unwrap_err();
@@ -144,8 +144,8 @@ pub fn an_inline_read_is_refused<D: Device>(device: &D) -> Verdict {
 
 /// Inline payload beyond what the queue pair was made for is refused, and names both lengths
 /// (ibv_post_send(3), ibv_create_qp(3)).
-pub fn inline_beyond_the_maximum_is_refused<D: Device>(device: &D) -> Verdict {
-    let (pair, max) = with_inline(device)?;
+pub fn inline_beyond_the_maximum_is_refused<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
+    let (pair, max) = with_inline(fixture)?;
     let (a, b) = (&pair.a, &pair.b);
     b.fill(BLANK);
     let write = Operation::RdmaWrite(b.mr.remote(0));
@@ -162,8 +162,8 @@ pub fn inline_beyond_the_maximum_is_refused<D: Device>(device: &D) -> Verdict {
 }
 
 /// A device without inline receive says so when the queue pair is made (`max_inl_recv` of vendors' verbs).
-pub fn inline_receives_are_made_or_refused_by_name<D: Device>(device: &D) -> Verdict {
-    let end = End::new(device, &Setup::default());
+pub fn inline_receives_are_made_or_refused_by_name<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
+    let end = End::new(fixture, &Setup::default());
     let init = QpInit {
         qp_type: QpType::Rc,
         send_cq: &*end.send_cq,

@@ -1,22 +1,27 @@
 //! The conformance suite: what verbs mean, written once over the seam, run on every device.
 //!
-//! A case is a function over a [`Device`]. It opens two contexts, connects
-//! queue pairs between them ([`pair`]) and panics where the device breaks the rule that its
-//! documentation names. What a device cannot do is a verdict of its own, [`NotSupported`], which
-//! the runner lists: a case is never passed silently.
+//! A case is a function over a [`Fixture`]: the [`Station`] of its role and the device. It opens
+//! two contexts, connects queue pairs between them ([`pair`]) and panics where the device breaks
+//! the rule that its documentation names. What a device cannot do is a verdict of its own,
+//! [`NotSupported`], which the runner lists: a case is never passed silently.
 //!
 //! Rules are cited by section of the InfiniBand specification (IBTA volume 1) or by man page of
-//! `libibverbs`. Both sides run in one process; all waits are bounded ([`pair::PATIENCE`]).
+//! `libibverbs`. Most cases hold both ends of their connections in one role; where two parties act
+//! at the same time, helpers are further roles. All waits go through the station, so that the suite
+//! runs in virtual time, too, and all are bounded ([`pair::PATIENCE`]).
 //!
 //! [`for_each_case`] holds the list of all cases. A device's crate makes tests of it by
-//! [`conformance_tests`]; [`cases`] is the same list for programs.
+//! [`conformance_tests`], which run the roles as [`threads`]; [`cases`] is the same list for
+//! programs.
 
 pub mod access;
 pub mod atomics;
 pub mod data;
 pub mod datagram;
 pub mod dropped_datagram;
+mod end;
 pub mod events;
+mod fixture;
 pub mod inline;
 pub mod limits;
 pub mod local;
@@ -33,22 +38,12 @@ pub mod shared_receive;
 pub mod sharing;
 pub mod signaling;
 pub mod states;
+pub mod threads;
 pub mod unreliable;
 
-use adverb_verbs::{Context, Device};
+use adverb_verbs::Station;
 
-/// A device whose objects may be used from several threads, as the suite does.
-pub trait Subject:
-    Device<Context: Context<Qp: Send + Sync, Cq: Send + Sync, Mr: Send + Sync, Channel: Send + Sync>>
-{
-}
-
-impl<D> Subject for D where
-    D: Device<
-        Context: Context<Qp: Send + Sync, Cq: Send + Sync, Mr: Send + Sync, Channel: Send + Sync>,
-    >
-{
-}
+pub use fixture::{Board, Fixture, Open};
 
 /// The device lacks what a case is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,12 +53,30 @@ pub struct NotSupported(pub &'static str);
 pub type Verdict = Result<(), NotSupported>;
 
 /// One case.
-#[derive(Clone, Copy, Debug)]
-pub struct Case<D> {
+pub struct Case<S: Station> {
     /// `module::function`.
     pub name: &'static str,
-    /// Runs it.
-    pub run: fn(&D) -> Verdict,
+    /// Runs one of its roles.
+    pub run: fn(Fixture<'_, S>) -> Verdict,
+}
+
+/// Returns how many helpers the case of that name needs next to its main role.
+pub fn helpers(name: &str) -> u32 {
+    match name {
+        "order::a_write_that_is_visible_implies_the_earlier_ones"
+        | "order::a_receive_completion_implies_the_earlier_writes"
+        | "order::a_completed_read_has_been_placed"
+        | "rnr::a_send_waits_for_its_receive_while_the_sender_sleeps"
+        | "events::a_sleeper_is_woken"
+        | "events::no_event_is_lost_between_arming_and_polling"
+        | "states::receives_posted_while_the_error_strikes_complete_once" => 1,
+        "atomics::additions_of_many_requesters_all_count"
+        | "datagram::many_senders_share_a_queue_pair"
+        | "shared_receive::senders_at_a_time_take_each_receive_once"
+        | "shared_datagram::datagram_senders_at_a_time_take_each_receive_once" => 4,
+        "sharing::threads_share_a_queue_pair" => 5,
+        _ => 0,
+    }
 }
 
 /// Hands the list of all cases, as `module: [case, …];` groups, to the macro named in brackets,
@@ -302,57 +315,67 @@ macro_rules! for_each_case {
 }
 
 /// The list of all cases, for programs.
-pub fn cases<D: Subject>() -> Vec<Case<D>> {
+pub fn cases<S: Station>() -> Vec<Case<S>> {
     macro_rules! list {
         ($($module:ident: [$($case:ident,)*];)*) => {
             vec![$($(Case {
                 name: concat!(stringify!($module), "::", stringify!($case)),
-                run: $crate::$module::$case::<D>,
+                run: $crate::$module::$case::<S>,
             },)*)*]
         };
     }
     for_each_case!([list])
 }
 
-/// Makes a `#[test]` of every case for the device that the expression `$device` makes, in modules
-/// named as here. `$lacking` lists the names of the cases that the device is known not to support:
-/// any other that turns out unsupported fails, and so does one listed here that is supported.
+/// Makes a `#[test]` of every case, which the function `$run` runs by its name, in modules named as
+/// here.
 #[macro_export]
 macro_rules! conformance_tests {
-    ($device:expr, lacking: $lacking:expr) => {
-        $crate::for_each_case!([$crate::__tests]($device, $lacking));
+    ($run:path) => {
+        $crate::for_each_case!([$crate::__tests] $run;);
     };
 }
 
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __tests {
-    (($device:expr, $lacking:expr) $($module:ident: $cases:tt;)*) => {
-        $($crate::__module!(($device, $lacking) $module $cases);)*
+    ($run:path; $($module:ident: $cases:tt;)*) => {
+        $($crate::__module!($run; $module $cases);)*
     };
 }
 
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __module {
-    ($setting:tt $module:ident [$($case:ident,)*]) => {
+    ($run:path; $module:ident [$($case:ident,)*]) => {
         mod $module {
-            use super::*;
-            $($crate::__test!($setting $module $case);)*
+            $(
+                #[test]
+                fn $case() {
+                    $run(concat!(stringify!($module), "::", stringify!($case)));
+                }
+            )*
         }
     };
 }
 
-#[doc(hidden)]
-#[macro_export]
-macro_rules! __test {
-    (($device:expr, $lacking:expr) $module:ident $case:ident) => {
-        #[test]
-        fn $case() {
-            let name = concat!(stringify!($module), "::", stringify!($case));
-            $crate::judge(name, &$lacking, $crate::$module::$case(&$device));
-        }
-    };
+/// The names of all cases.
+pub fn names() -> Vec<&'static str> {
+    macro_rules! list {
+        ($($module:ident: [$($case:ident,)*];)*) => {
+            vec![$($(concat!(stringify!($module), "::", stringify!($case)),)*)*]
+        };
+    }
+    for_each_case!([list])
+}
+
+/// The case of that name.
+///
+/// # Panics
+/// If there is none.
+pub fn case<S: Station>(name: &str) -> Case<S> {
+    let found = cases().into_iter().find(|case| case.name == name);
+    found.unwrap_or_else(|| panic!("there is no case {name}"))
 }
 
 /// Compares a verdict with what the device is known to lack.

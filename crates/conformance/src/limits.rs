@@ -2,14 +2,15 @@
 
 use adverb_units::Bytes;
 use adverb_verbs::{
-    AccessFlags, CompletionQueue, Context, CreateError, Device, MemoryRegion, PortNum,
-    PostErrorCause, QpCaps, QpInit, QpType, QueuePair, RecvRequest, RegisterError, WcStatus, WrId,
+    AccessFlags, CompletionQueue, Context, CreateError, MemoryRegion, PortNum, PostErrorCause,
+    QpCaps, QpInit, QpType, QueuePair, RecvRequest, RegisterError, Station, WcStatus, WrId,
 };
 
-use crate::Verdict;
+use crate::end::Qp;
 use crate::pair::{ALL, End, Pair, SIGNALED, Setup, connect};
+use crate::{Fixture, Verdict};
 
-fn create<C: Context>(end: &End<C>, caps: QpCaps) -> Result<C::Qp, CreateError> {
+fn create<S: Station>(end: &End<'_, S>, caps: QpCaps) -> Result<Qp<S>, CreateError> {
     let init = QpInit {
         qp_type: QpType::Rc,
         send_cq: &*end.send_cq,
@@ -34,8 +35,8 @@ fn assert_out_of_range(error: &CreateError, asked: u64) {
 }
 
 /// A completion queue has 1 to max_cqe entries (ibv_create_cq(3)).
-pub fn completion_queue_sizes_are_checked<D: Device>(device: &D) -> Verdict {
-    let context = device.open().expect("open the device");
+pub fn completion_queue_sizes_are_checked<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
+    let context = fixture.open();
     let max = context.caps().max_cqe;
     for entries in [0, max + 1] {
         let error = context
@@ -54,8 +55,8 @@ pub fn completion_queue_sizes_are_checked<D: Device>(device: &D) -> Verdict {
 }
 
 /// Sizes of a queue pair beyond the device's limits are refused, one by one (ibv_create_qp(3)).
-pub fn queue_pair_sizes_are_checked<D: Device>(device: &D) -> Verdict {
-    let end = End::new(device, &Setup::default());
+pub fn queue_pair_sizes_are_checked<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
+    let end = End::new(fixture, &Setup::default());
     let limits = end.context.caps().clone();
     let caps = Setup::default().caps;
     let (mut cases, wr, sge) = (Vec::new(), limits.max_qp_wr + 1, limits.max_sge + 1);
@@ -112,8 +113,8 @@ pub fn queue_pair_sizes_are_checked<D: Device>(device: &D) -> Verdict {
 }
 
 /// A region has 1 byte to max_mr_size (ibv_reg_mr(3)).
-pub fn region_sizes_are_checked<D: Device>(device: &D) -> Verdict {
-    let end = End::new(device, &Setup::default());
+pub fn region_sizes_are_checked<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
+    let end = End::new(fixture, &Setup::default());
     let max = end.context.caps().max_mr_size;
     for length in [Bytes::new(0), Bytes::new(max.get() + 1)] {
         let error = end
@@ -137,8 +138,8 @@ pub fn region_sizes_are_checked<D: Device>(device: &D) -> Verdict {
 }
 
 /// Remote writing without local writing is refused (IBTA vol. 1, 10.6.3; ibv_reg_mr(3)).
-pub fn inconsistent_access_is_refused<D: Device>(device: &D) -> Verdict {
-    let end = End::new(device, &Setup::default());
+pub fn inconsistent_access_is_refused<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
+    let end = End::new(fixture, &Setup::default());
     for access in [AccessFlags::REMOTE_WRITE, AccessFlags::REMOTE_ATOMIC] {
         let error = end.context.alloc_mr(&end.pd, Bytes::new(64), access);
         let error = error.err().expect("inconsistent access");
@@ -151,8 +152,8 @@ pub fn inconsistent_access_is_refused<D: Device>(device: &D) -> Verdict {
 }
 
 /// A queue pair's sizes are at least those asked for (ibv_create_qp(3)).
-pub fn a_queue_pair_has_at_least_what_was_asked<D: Device>(device: &D) -> Verdict {
-    let end = End::new(device, &Setup::default());
+pub fn a_queue_pair_has_at_least_what_was_asked<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
+    let end = End::new(fixture, &Setup::default());
     let limits = end.context.caps().clone();
     for (wr, sge) in [(1, 1), (3, 2), (100, 5)] {
         let asked = QpCaps {
@@ -172,8 +173,8 @@ pub fn a_queue_pair_has_at_least_what_was_asked<D: Device>(device: &D) -> Verdic
 
 /// A request with more pieces than the queue pair was made for is refused (ibv_post_send(3),
 /// ibv_post_recv(3)).
-pub fn more_pieces_than_asked_are_refused<D: Device>(device: &D) -> Verdict {
-    let pair = Pair::new(device);
+pub fn more_pieces_than_asked_are_refused<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
+    let pair = Pair::new(fixture);
     let (a, b) = (&pair.a, &pair.b);
     let max = b.qp.caps().max_recv_sge;
     let sges = vec![b.mr.sge(0, 1).expect("within the region"); max as usize + 1];
@@ -191,7 +192,7 @@ pub fn more_pieces_than_asked_are_refused<D: Device>(device: &D) -> Verdict {
 }
 
 /// A queue pair may lack a queue; posting to it is refused (ibv_create_qp(3)).
-pub fn empty_queues_take_nothing<D: Device>(device: &D) -> Verdict {
+pub fn empty_queues_take_nothing<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
     let setup = Setup {
         caps: QpCaps {
             max_send_wr: 0,
@@ -202,7 +203,7 @@ pub fn empty_queues_take_nothing<D: Device>(device: &D) -> Verdict {
         },
         ..Setup::default()
     };
-    let end = End::new(device, &Setup::default());
+    let end = End::new(fixture, &Setup::default());
     let (Ok(one), Ok(other)) = (create(&end, setup.caps), create(&end, setup.caps)) else {
         return Err(crate::NotSupported("queue pairs without queues"));
     };
@@ -227,10 +228,10 @@ pub fn empty_queues_take_nothing<D: Device>(device: &D) -> Verdict {
 
 /// Objects of two contexts do not go together; the error says which is foreign (the seam's
 /// [`CreateError::Foreign`]).
-pub fn objects_of_another_context_are_refused<D: Device>(device: &D) -> Verdict {
+pub fn objects_of_another_context_are_refused<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
     let (mine, other) = (
-        End::new(device, &Setup::default()),
-        End::new(device, &Setup::default()),
+        End::new(fixture, &Setup::default()),
+        End::new(fixture, &Setup::default()),
     );
     let init = |send_cq, recv_cq| QpInit {
         qp_type: QpType::Rc,
@@ -265,8 +266,8 @@ pub fn objects_of_another_context_are_refused<D: Device>(device: &D) -> Verdict 
 }
 
 /// A port that the device does not have is refused (ibv_query_port(3)).
-pub fn another_port_is_refused<D: Device>(device: &D) -> Verdict {
-    let context = device.open().expect("open the device");
+pub fn another_port_is_refused<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
+    let context = fixture.open();
     context.port(context.port_num()).expect("the port in use");
     assert!(context.port(PortNum(0)).is_err() && context.port(PortNum(200)).is_err());
     Ok(())
@@ -274,8 +275,8 @@ pub fn another_port_is_refused<D: Device>(device: &D) -> Verdict {
 
 /// Allocated memory is zeroed, and its owner cannot reach beyond it (the seam's rules for
 /// [`Context::alloc_mr`] and [`MemoryRegion`]).
-pub fn a_region_is_zeroed_and_bounded<D: Device>(device: &D) -> Verdict {
-    let end = End::new(device, &Setup::default());
+pub fn a_region_is_zeroed_and_bounded<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
+    let end = End::new(fixture, &Setup::default());
     for length in [1, 4095, 4096, 100_000] {
         let mr = end
             .context

@@ -2,16 +2,16 @@
 
 use adverb_units::Bytes;
 use adverb_verbs::{
-    AccessFlags, Context, Device, Lkey, MemoryRegion, Operation, QpState, QueuePair, RecvRequest,
-    SendRequest, Sge, WcStatus, WrId,
+    AccessFlags, Context, Lkey, MemoryRegion, Operation, QpState, QueuePair, RecvRequest,
+    SendRequest, Sge, Station, WcStatus, WrId,
 };
 
-use crate::Verdict;
 use crate::pair::{ALL, BLANK, Pair, SIGNALED, UNSIGNALED};
+use crate::{Fixture, Verdict};
 
 /// `operation` of A with the piece `sge` fails locally: LOC_PROT_ERR, ERR, the rest flushed, and
 /// nothing reaches B (IBTA vol. 1, 9.9.2.1, 10.3.1.7).
-fn fails_locally<C: Context>(pair: &Pair<C>, operation: Operation, sge: Sge<'_>) {
+fn fails_locally<S: Station>(pair: &Pair<'_, S>, operation: Operation, sge: Sge<'_>) {
     let (a, b) = (&pair.a, &pair.b);
     b.fill(BLANK);
     b.recv(50, (0, 64));
@@ -36,12 +36,12 @@ fn fails_locally<C: Context>(pair: &Pair<C>, operation: Operation, sge: Sge<'_>)
 }
 
 /// SEND, WRITE and READ of A with the piece that `choose` makes fail locally.
-fn all_fail_locally<D: Device>(
-    device: &D,
-    choose: impl for<'a> Fn(&'a Pair<D::Context>) -> Sge<'a>,
+fn all_fail_locally<S: Station>(
+    fixture: Fixture<'_, S>,
+    choose: impl for<'a> Fn(&'a Pair<'_, S>) -> Sge<'a>,
 ) -> Verdict {
     for i in 0..3 {
-        let pair = Pair::new(device);
+        let pair = Pair::new(fixture);
         let at = pair.b.mr.remote(100);
         let operations = [
             Operation::Send,
@@ -53,22 +53,22 @@ fn all_fail_locally<D: Device>(
     Ok(())
 }
 
-fn piece<C: Context>(pair: &Pair<C>) -> Sge<'_> {
+fn piece<'a, S: Station>(pair: &'a Pair<'_, S>) -> Sge<'a> {
     pair.a.mr.sge(64, 16).expect("within the region")
 }
 
 /// A local key that names no region (IBTA vol. 1, 10.6.3.3; ibv_post_send(3)).
-pub fn a_wrong_lkey_is_a_local_protection_error<D: Device>(device: &D) -> Verdict {
-    all_fail_locally(device, |pair| {
+pub fn a_wrong_lkey_is_a_local_protection_error<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
+    all_fail_locally(fixture, |pair| {
         piece(pair).with_lkey(Lkey(pair.a.mr.lkey().0 ^ 0x4000_0000))
     })
 }
 
 /// The local key of a region that was deregistered (ibv_dereg_mr(3)).
-pub fn the_lkey_of_a_deregistered_region_is_a_local_protection_error<D: Device>(
-    device: &D,
+pub fn the_lkey_of_a_deregistered_region_is_a_local_protection_error<S: Station>(
+    fixture: Fixture<'_, S>,
 ) -> Verdict {
-    all_fail_locally(device, |pair| {
+    all_fail_locally(fixture, |pair| {
         let a = &pair.a;
         let mr = a
             .context
@@ -79,9 +79,11 @@ pub fn the_lkey_of_a_deregistered_region_is_a_local_protection_error<D: Device>(
 }
 
 /// A piece outside the region that its key names (IBTA vol. 1, 10.6.3).
-pub fn a_piece_outside_its_region_is_a_local_protection_error<D: Device>(device: &D) -> Verdict {
+pub fn a_piece_outside_its_region_is_a_local_protection_error<S: Station>(
+    fixture: Fixture<'_, S>,
+) -> Verdict {
     for i in 0..3 {
-        let pair = Pair::new(device);
+        let pair = Pair::new(fixture);
         let a = &pair.a;
         let other = a
             .context
@@ -99,8 +101,10 @@ pub fn a_piece_outside_its_region_is_a_local_protection_error<D: Device>(device:
 }
 
 /// A region of another protection domain than the queue pair's (IBTA vol. 1, 10.2.3).
-pub fn a_region_of_another_domain_is_a_local_protection_error<D: Device>(device: &D) -> Verdict {
-    let pair = Pair::new(device);
+pub fn a_region_of_another_domain_is_a_local_protection_error<S: Station>(
+    fixture: Fixture<'_, S>,
+) -> Verdict {
+    let pair = Pair::new(fixture);
     let a = &pair.a;
     let pd = a.context.alloc_pd().expect("another domain");
     let mr = a
@@ -117,8 +121,8 @@ pub fn a_region_of_another_domain_is_a_local_protection_error<D: Device>(device:
 
 /// READ writes local memory: its target needs LOCAL_WRITE; SEND from it does not (IBTA vol. 1,
 /// 10.6.3; ibv_reg_mr(3)).
-pub fn a_read_needs_local_write_access<D: Device>(device: &D) -> Verdict {
-    let pair = Pair::new(device);
+pub fn a_read_needs_local_write_access<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
+    let pair = Pair::new(fixture);
     let (a, b) = (&pair.a, &pair.b);
     let mr = a
         .context
@@ -139,7 +143,12 @@ pub fn a_read_needs_local_write_access<D: Device>(device: &D) -> Verdict {
 }
 
 /// A SEND of A to the receive with `sges`, and what both sides report; all behind it is flushed.
-fn fails_both_sides<C: Context>(pair: &Pair<C>, sges: &[Sge<'_>], here: WcStatus, there: WcStatus) {
+fn fails_both_sides<S: Station>(
+    pair: &Pair<'_, S>,
+    sges: &[Sge<'_>],
+    here: WcStatus,
+    there: WcStatus,
+) {
     let (a, b) = (&pair.a, &pair.b);
     b.recv(49, (0, 64));
     b.qp.post_recv(&[RecvRequest::new(WrId(50), sges)])
@@ -167,8 +176,10 @@ fn fails_both_sides<C: Context>(pair: &Pair<C>, sges: &[Sge<'_>], here: WcStatus
 
 /// A receive whose local key is wrong: LOC_PROT_ERR there, REM_OP_ERR at the sender (IBTA vol. 1,
 /// 9.9.3, 11.6.2).
-pub fn a_receive_with_a_wrong_lkey_fails_both_sides<D: Device>(device: &D) -> Verdict {
-    let pair = Pair::new(device);
+pub fn a_receive_with_a_wrong_lkey_fails_both_sides<S: Station>(
+    fixture: Fixture<'_, S>,
+) -> Verdict {
+    let pair = Pair::new(fixture);
     let sge = pair.b.mr.sge(0, 64).expect("within the region");
     let sge = sge.with_lkey(Lkey(sge.lkey().0 ^ 0x4000_0000));
     fails_both_sides(&pair, &[sge], WcStatus::RemOpErr, WcStatus::LocProtErr);
@@ -177,8 +188,10 @@ pub fn a_receive_with_a_wrong_lkey_fails_both_sides<D: Device>(device: &D) -> Ve
 
 /// A receive needs LOCAL_WRITE: LOC_PROT_ERR there, REM_OP_ERR at the sender (IBTA vol. 1,
 /// 10.6.3, 9.9.3).
-pub fn a_receive_without_local_write_access_fails_both_sides<D: Device>(device: &D) -> Verdict {
-    let pair = Pair::new(device);
+pub fn a_receive_without_local_write_access_fails_both_sides<S: Station>(
+    fixture: Fixture<'_, S>,
+) -> Verdict {
+    let pair = Pair::new(fixture);
     let b = &pair.b;
     let mr = b
         .context
@@ -194,8 +207,10 @@ pub fn a_receive_without_local_write_access_fails_both_sides<D: Device>(device: 
 
 /// A message longer than its receive: LOC_LEN_ERR there, REM_INV_REQ_ERR at the sender (IBTA
 /// vol. 1, 9.9.3, 11.6.2).
-pub fn a_message_longer_than_its_receive_fails_both_sides<D: Device>(device: &D) -> Verdict {
-    let pair = Pair::new(device);
+pub fn a_message_longer_than_its_receive_fails_both_sides<S: Station>(
+    fixture: Fixture<'_, S>,
+) -> Verdict {
+    let pair = Pair::new(fixture);
     let mr = &pair.b.mr;
     let sges = [(100, 20), (200, 19)].map(|(at, n)| mr.sge(at, n).expect("within the region"));
     pair.a.fill(1);
@@ -211,8 +226,8 @@ pub fn a_message_longer_than_its_receive_fails_both_sides<D: Device>(device: &D)
 
 /// A piece of length 0 touches no memory: its key is not checked, on either side (IBTA vol. 1,
 /// 10.7.3.2).
-pub fn an_empty_piece_needs_no_key<D: Device>(device: &D) -> Verdict {
-    let pair = Pair::new(device);
+pub fn an_empty_piece_needs_no_key<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
+    let pair = Pair::new(fixture);
     let (a, b) = (&pair.a, &pair.b);
     a.fill(1);
     let wrong = |key: Lkey| Lkey(key.0 ^ 0x4000_0000);

@@ -1,17 +1,18 @@
 //! Peers that do not answer, and what becomes of the requests that they were to answer.
 
-use adverb_verbs::{Context, Device, MemoryRegion, Operation, QpState, QueuePair, WcStatus};
+use adverb_verbs::{MemoryRegion, Operation, QpState, QueuePair, Station, WcStatus};
 
-use crate::Verdict;
 use crate::pair::{
-    BLANK, End, PATIENCE, Pair, SIGNALED, Setup, UNSIGNALED, address_of, to_init, to_rtr, to_rts,
+    BLANK, End, Objects, PATIENCE, Pair, SIGNALED, Setup, UNSIGNALED, address_of, to_init, to_rtr,
+    to_rts,
 };
 use crate::states::{exchange, to};
+use crate::{Fixture, Verdict};
 
 /// Request `first` of `end` ends in RETRY_EXC within [`PATIENCE`], and those behind it are flushed.
 #[track_caller]
-pub(crate) fn retries_exceeded<C: Context>(
-    end: &End<C>,
+pub(crate) fn retries_exceeded<S: Station>(
+    end: &End<'_, S>,
     setup: &Setup,
     first: u64,
     behind: &[u64],
@@ -26,9 +27,11 @@ pub(crate) fn retries_exceeded<C: Context>(
 /// Where only one side was reset and connected anew, the other's packets are not what it expects:
 /// its requests end in RETRY_EXC, and neither sees a stale completion (IBTA vol. 1, 9.7.1,
 /// 9.7.6.1.3).
-pub fn a_peer_of_a_queue_pair_that_was_reset_exceeds_its_retries<D: Device>(device: &D) -> Verdict {
+pub fn a_peer_of_a_queue_pair_that_was_reset_exceeds_its_retries<S: Station>(
+    fixture: Fixture<'_, S>,
+) -> Verdict {
     for connects_anew in [false, true] {
-        let pair = Pair::with(device, Setup::losing());
+        let pair = Pair::with(fixture, Setup::losing());
         let (a, b) = (&pair.a, &pair.b);
         exchange(&pair, 0);
         a.recv(5, (0, 8));
@@ -53,8 +56,10 @@ pub fn a_peer_of_a_queue_pair_that_was_reset_exceeds_its_retries<D: Device>(devi
 
 /// A side that expects other packet sequence numbers does not answer: RETRY_EXC (IBTA vol. 1,
 /// 9.7.1, 9.7.6.1.3).
-pub fn other_packet_sequence_numbers_exceed_the_retries<D: Device>(device: &D) -> Verdict {
-    let pair = Pair::unconnected(device, Setup::losing());
+pub fn other_packet_sequence_numbers_exceed_the_retries<S: Station>(
+    fixture: Fixture<'_, S>,
+) -> Verdict {
+    let pair = Pair::unconnected(fixture, Setup::losing());
     let (a, b) = (&pair.a, &pair.b);
     pair.connect_a();
     to_init(&b.context, &b.qp, &pair.setup);
@@ -77,12 +82,12 @@ pub fn other_packet_sequence_numbers_exceed_the_retries<D: Device>(device: &D) -
 
 /// Seven retries are seven: only of RNR retries is that without end (IBTA vol. 1, 9.7.6.1.3;
 /// ibv_modify_qp(3), retry_cnt).
-pub fn seven_retries_come_to_an_end<D: Device>(device: &D) -> Verdict {
+pub fn seven_retries_come_to_an_end<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
     let setup = Setup {
         retry_cnt: 7,
         ..Setup::losing()
     };
-    let pair = Pair::with(device, setup);
+    let pair = Pair::with(fixture, setup);
     to(&pair.b.qp, QpState::Reset);
     pair.a.post(1, Operation::Send, (0, 8), SIGNALED);
     retries_exceeded(&pair.a, &pair.setup, 1, &[]);
@@ -91,11 +96,11 @@ pub fn seven_retries_come_to_an_end<D: Device>(device: &D) -> Verdict {
 
 /// A peer whose queue pair is destroyed does not answer: RETRY_EXC within timeout × (retries + 1),
 /// then flushes (IBTA vol. 1, 9.7.6.1.3).
-pub fn a_destroyed_peer_exceeds_the_retries<D: Device>(device: &D) -> Verdict {
-    let pair = Pair::with(device, Setup::losing());
+pub fn a_destroyed_peer_exceeds_the_retries<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
+    let pair = Pair::with(fixture, Setup::losing());
     exchange(&pair, 0);
     let Pair { a, b, setup } = pair;
-    let End { qp, mr, .. } = b;
+    let Objects { qp, mr, .. } = b.into_objects();
     drop(qp);
     a.recv(7, (0, 8));
     a.post(1, Operation::RdmaWrite(mr.remote(0)), (0, 8), UNSIGNALED);
@@ -106,8 +111,8 @@ pub fn a_destroyed_peer_exceeds_the_retries<D: Device>(device: &D) -> Verdict {
 }
 
 /// The same where the request was waiting for a receive, without end (IBTA vol. 1, 9.7.6.1.3).
-pub fn a_destroyed_peer_ends_a_wait_for_a_receive<D: Device>(device: &D) -> Verdict {
-    let pair = Pair::with(device, Setup::losing());
+pub fn a_destroyed_peer_ends_a_wait_for_a_receive<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
+    let pair = Pair::with(fixture, Setup::losing());
     let (a, b) = (&pair.a, &pair.b);
     a.post(1, Operation::Send, (0, 8), SIGNALED);
     a.post(2, Operation::Send, (0, 8), SIGNALED);
@@ -120,8 +125,8 @@ pub fn a_destroyed_peer_ends_a_wait_for_a_receive<D: Device>(device: &D) -> Verd
 }
 
 /// A peer in ERR does not answer (IBTA vol. 1, 10.3.1.7, 9.7.6.1.3).
-pub fn a_peer_in_error_exceeds_the_retries<D: Device>(device: &D) -> Verdict {
-    let pair = Pair::with(device, Setup::losing());
+pub fn a_peer_in_error_exceeds_the_retries<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
+    let pair = Pair::with(fixture, Setup::losing());
     let (a, b) = (&pair.a, &pair.b);
     b.recv(7, (0, 8));
     to(&b.qp, QpState::Err);
@@ -134,8 +139,8 @@ pub fn a_peer_in_error_exceeds_the_retries<D: Device>(device: &D) -> Verdict {
 
 /// Both sides are reset and reconnected one after the other, without waiting for each other: what
 /// counts is that numbers and packet sequences match when packets flow (IBTA vol. 1, 12.9.7).
-pub fn sides_may_reconnect_one_after_the_other<D: Device>(device: &D) -> Verdict {
-    let pair = Pair::new(device);
+pub fn sides_may_reconnect_one_after_the_other<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
+    let pair = Pair::new(fixture);
     let (a, b) = (&pair.a, &pair.b);
     let write = Operation::RdmaWrite(b.mr.remote(0));
     for round in 0..3 {

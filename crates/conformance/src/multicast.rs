@@ -7,19 +7,20 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use adverb_verbs::{
-    AddressVector, Context, CreateError, Device, Gid, Lid, LinkLayer, McastError, MemoryRegion,
-    Operation, QpState, QpType, Qpn, QueuePair, RecvRequest, WcFlags, WcStatus, WrId,
+    AddressVector, Context, CreateError, Gid, Lid, LinkLayer, McastError, MemoryRegion, Operation,
+    QpState, QpType, Qpn, QueuePair, RecvRequest, Station, WcFlags, WcStatus, WrId,
 };
 
-use crate::node::{Ah, GRH, Node, OTHER_QKEY, QKEY, datagram_qp, named_ports, to, to_rts};
+use crate::end::Ah;
+use crate::node::{GRH, Node, OTHER_QKEY, QKEY, datagram_qp, named_ports, to, to_rts};
 use crate::pair::{Pair, SIGNALED, Setup, address_of, pattern, port_of};
-use crate::{NotSupported, Verdict};
+use crate::{Fixture, NotSupported, Verdict};
 
 /// The LID of groups that have none.
 const NO_LID: Lid = Lid(0);
 
 /// A group that nobody else uses, of the port's IP version.
-fn new_group<C: Context>(node: &Node<C>) -> Gid {
+fn new_group<S: Station>(node: &Node<'_, S>) -> Gid {
     static MADE: AtomicU8 = AtomicU8::new(0);
     let number = MADE.fetch_add(1, Ordering::Relaxed);
     let [.., upper, lower] = std::process::id().to_be_bytes();
@@ -33,7 +34,7 @@ fn new_group<C: Context>(node: &Node<C>) -> Gid {
 }
 
 /// Attaches a node's queue pair.
-fn attach<C: Context>(node: &Node<C>, group: Gid) -> Verdict {
+fn attach<S: Station>(node: &Node<'_, S>, group: Gid) -> Verdict {
     if port_of(&node.end.context).link_layer == LinkLayer::InfiniBand {
         return Err(NotSupported("groups that no subnet manager has made"));
     }
@@ -45,7 +46,7 @@ fn attach<C: Context>(node: &Node<C>, group: Gid) -> Verdict {
 }
 
 /// The way to a group.
-fn way<D: Device>(node: &Node<D::Context>, group: Gid) -> Result<Ah<D>, NotSupported> {
+fn way<S: Station>(node: &Node<'_, S>, group: Gid) -> Result<Ah<S>, NotSupported> {
     let address = AddressVector {
         dgid: group,
         ..address_of(&node.end.context)
@@ -58,8 +59,8 @@ fn way<D: Device>(node: &Node<D::Context>, group: Gid) -> Result<Ah<D>, NotSuppo
 }
 
 /// Sends 64 bytes that depend on `seed` to a group.
-fn send<D: Device>(node: &Node<D::Context>, group: Gid, (seed, qkey): (u64, u32)) -> Verdict {
-    let ah = way::<D>(node, group)?;
+fn send<S: Station>(node: &Node<'_, S>, group: Gid, (seed, qkey): (u64, u32)) -> Verdict {
+    let ah = way::<S>(node, group)?;
     let content = pattern(seed, 64);
     node.end.mr.write(0, &content).expect("within the region");
     let request = (1, Operation::Send, (0, 64), SIGNALED);
@@ -71,8 +72,8 @@ fn send<D: Device>(node: &Node<D::Context>, group: Gid, (seed, qkey): (u64, u32)
 
 /// Every queue pair of a group gets a copy, wherever it is, and no other (IBTA vol. 1, 10.5.2): behind
 /// a header that names the sender's port and the group.
-pub fn every_member_of_a_group_gets_a_copy<D: Device>(device: &D) -> Verdict {
-    let nodes = [(); 4].map(|()| Node::new(device));
+pub fn every_member_of_a_group_gets_a_copy<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
+    let nodes = [(); 4].map(|()| Node::new(fixture));
     let [a, b, c, d] = nodes;
     let (a, b, c, d) = (a?, b?, c?, d?);
     let group = new_group(&b);
@@ -91,7 +92,7 @@ pub fn every_member_of_a_group_gets_a_copy<D: Device>(device: &D) -> Verdict {
         fellow
             .post_recv(&[RecvRequest::new(WrId(8), &[own])])
             .expect("post a receive");
-        send::<D>(&a, group, (seed, QKEY))?;
+        send::<S>(&a, group, (seed, QKEY))?;
         let mut got = b.end.received(2);
         got.sort_by_key(|completion| completion.wr_id);
         got.extend(c.end.received(1));
@@ -111,19 +112,23 @@ pub fn every_member_of_a_group_gets_a_copy<D: Device>(device: &D) -> Verdict {
 
 /// Who has left a group gets nothing more of it; who was attached twice is out at once; who is not in
 /// it cannot leave (ibv_detach_mcast(3)).
-pub fn who_left_a_group_gets_nothing_more<D: Device>(device: &D) -> Verdict {
-    let (a, b, c) = (Node::new(device)?, Node::new(device)?, Node::new(device)?);
+pub fn who_left_a_group_gets_nothing_more<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
+    let (a, b, c) = (
+        Node::new(fixture)?,
+        Node::new(fixture)?,
+        Node::new(fixture)?,
+    );
     let group = new_group(&b);
     for node in [&b, &b, &c] {
         attach(node, group)?;
     }
     (0..2).for_each(|i| b.end.recv(i, (0, 256)));
     (0..2).for_each(|i| c.end.recv(i, (0, 256)));
-    send::<D>(&a, group, (1, QKEY))?;
+    send::<S>(&a, group, (1, QKEY))?;
     b.end.expect_received(&[(0, WcStatus::Success)]);
     c.end.expect_received(&[(0, WcStatus::Success)]);
     b.end.qp.detach_mcast(group, NO_LID).expect("leave");
-    send::<D>(&a, group, (2, QKEY))?;
+    send::<S>(&a, group, (2, QKEY))?;
     c.end.expect_received(&[(1, WcStatus::Success)]);
     b.end.expect_quiet();
     let again = b.end.qp.detach_mcast(group, NO_LID);
@@ -133,29 +138,29 @@ pub fn who_left_a_group_gets_nothing_more<D: Device>(device: &D) -> Verdict {
 }
 
 /// A copy under another queue key than the member's is dropped (IBTA vol. 1, 10.2.5).
-pub fn a_copy_under_another_queue_key_is_dropped<D: Device>(device: &D) -> Verdict {
-    let (a, b) = (Node::new(device)?, Node::new(device)?);
+pub fn a_copy_under_another_queue_key_is_dropped<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
+    let (a, b) = (Node::new(fixture)?, Node::new(fixture)?);
     let group = new_group(&b);
     attach(&b, group)?;
     b.end.recv(7, (0, 256));
-    send::<D>(&a, group, (1, OTHER_QKEY))?;
+    send::<S>(&a, group, (1, OTHER_QKEY))?;
     b.end.expect_quiet();
-    send::<D>(&a, group, (2, QKEY))?;
+    send::<S>(&a, group, (2, QKEY))?;
     b.end.expect_received(&[(7, WcStatus::Success)]);
     assert_eq!(b.end.bytes(GRH, 64), pattern(2, 64));
     Ok(())
 }
 
 /// Only UD queue pairs can be in a group, and only a group's GID names one (IBTA vol. 1, 11.3.1).
-pub fn what_is_no_group_or_no_datagram_is_refused<D: Device>(device: &D) -> Verdict {
-    let a = Node::new(device)?;
+pub fn what_is_no_group_or_no_datagram_is_refused<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
+    let a = Node::new(fixture)?;
     let group = new_group(&a);
     attach(&a, group)?;
     let own = port_of(&a.end.context).gid;
     let refused = a.end.qp.attach_mcast(own, NO_LID);
     let is_named = |e: &McastError| matches!(e, McastError::NotAGroup { gid } if *gid == own);
     assert!(refused.as_ref().is_err_and(is_named), "{refused:?}");
-    let pair = Pair::new(device);
+    let pair = Pair::new(fixture);
     let refused = pair.a.qp.attach_mcast(group, NO_LID);
     let qp_type = QpType::Rc;
     let is_named =

@@ -1,13 +1,14 @@
 //! Ends that exchange unreliable datagrams, and what cases about them have in common.
 
 use adverb_verbs::{
-    AddressHandle, CompletionQueue, Context, CreateError, Destination, Device, Gid, MemoryRegion,
-    Operation, PostError, Psn, QpAttr, QpInit, QpState, QpType, Qpn, QueuePair, SendFlags,
-    SendRequest, WcStatus, WorkCompletion, WrId,
+    AddressHandle, Context, CreateError, Destination, Gid, MemoryRegion, Operation, PostError, Psn,
+    QpAttr, QpInit, QpState, QpType, Qpn, QueuePair, SendFlags, SendRequest, Station, WcStatus,
+    WorkCompletion, WrId,
 };
 
-use crate::NotSupported;
-use crate::pair::{End, SIGNALED, Setup, address_of, completions, pattern, port_of};
+use crate::end::{Ah, Qp};
+use crate::pair::{End, SIGNALED, Setup, address_of, pattern, port_of};
+use crate::{Fixture, NotSupported, Verdict};
 
 pub(crate) const QKEY: u32 = 0x1122_3344;
 pub(crate) const OTHER_QKEY: u32 = 0x1122_3345;
@@ -16,41 +17,41 @@ pub(crate) const OWN_QKEY: u32 = 1 << 31;
 /// What a receive begins with.
 pub(crate) const GRH: u64 = 40;
 
-pub(crate) type Ah<D> = <<D as Device>::Context as Context>::Ah;
-
 /// An end whose queue pair is UD, with the queue key [`QKEY`], and handles to others.
-pub(crate) struct Node<C: Context> {
-    pub(crate) end: End<C>,
+pub(crate) struct Node<'s, S: Station> {
+    pub(crate) end: End<'s, S>,
     pub(crate) mtu: u32,
 }
 
-impl<C: Context> Node<C> {
+impl<'s, S: Station> Node<'s, S> {
     /// A node in RTS.
-    pub(crate) fn new<D: Device<Context = C>>(device: &D) -> Result<Self, NotSupported> {
-        let node = Self::unconnected(device)?;
+    pub(crate) fn new(fixture: Fixture<'s, S>) -> Result<Self, NotSupported> {
+        let node = Self::unconnected(fixture)?;
         to_rts(&node.end.context, &node.end.qp, QKEY);
         Ok(node)
     }
 
     /// A node in RESET.
-    pub(crate) fn unconnected<D: Device<Context = C>>(device: &D) -> Result<Self, NotSupported> {
+    pub(crate) fn unconnected(fixture: Fixture<'s, S>) -> Result<Self, NotSupported> {
         let setup = Setup::default();
-        let end = End::new(device, &setup);
+        let end = End::new(fixture, &setup);
         let qp = datagram_qp(&end, &setup)?;
+        Ok(Self::of(end.with_qp(qp)))
+    }
+
+    fn of(end: End<'s, S>) -> Self {
         let mtu = port_of(&end.context).active_mtu.bytes();
-        Ok(Node {
-            end: End { qp, ..end },
-            mtu: u32::try_from(mtu.get()).expect("an MTU"),
-        })
+        let mtu = u32::try_from(mtu.get()).expect("an MTU");
+        Node { end, mtu }
     }
 
     /// The way to another node's port.
-    pub(crate) fn ah(&self, to: &Self) -> Result<C::Ah, NotSupported> {
+    pub(crate) fn ah(&self, to: &Self) -> Result<Ah<S>, NotSupported> {
         self.ah_of(&to.end.context)
     }
 
     /// The way to the port of a context.
-    pub(crate) fn ah_of(&self, to: &C) -> Result<C::Ah, NotSupported> {
+    pub(crate) fn ah_of(&self, to: &S::Context) -> Result<Ah<S>, NotSupported> {
         let address = address_of(to);
         match self.end.context.create_ah(&self.end.pd, &address) {
             Ok(ah) => Ok(ah),
@@ -112,7 +113,10 @@ impl<C: Context> Node<C> {
     }
 }
 
-pub(crate) fn datagram_qp<C: Context>(end: &End<C>, setup: &Setup) -> Result<C::Qp, NotSupported> {
+pub(crate) fn datagram_qp<S: Station>(
+    end: &End<'_, S>,
+    setup: &Setup,
+) -> Result<Qp<S>, NotSupported> {
     let init = QpInit {
         qp_type: QpType::Ud,
         send_cq: &*end.send_cq,
@@ -160,7 +164,7 @@ pub(crate) fn named_ports(header: &[u8]) -> (Gid, Gid) {
     (at(8), at(24))
 }
 
-pub(crate) const SENDERS: u64 = 4;
+pub(crate) const SENDERS: u32 = 4;
 pub(crate) const ROUNDS: u64 = 200;
 /// Messages of a sender that are under way at most.
 pub(crate) const WINDOW: u64 = 8;
@@ -176,27 +180,44 @@ fn numbered(number: u64, n: u64) -> Vec<u8> {
     message
 }
 
-pub(crate) fn send_window<Q: QueuePair, C: CompletionQueue, M: MemoryRegion>(
-    qp: &Q,
-    cq: &C,
-    mr: &M,
-    (there, (number, first)): (Destination<'_>, (u64, u64)),
-) {
-    for i in 0..WINDOW {
-        let message = numbered(number, first + i);
-        mr.write(i * ROOM, &message).expect("within the region");
-        let sges = [mr.sge(i * ROOM, message.len() as u32).expect("inside")];
-        let request = SendRequest::new(WrId(i), Operation::Send, &sges);
-        qp.post_send(&[request.with_flags(SIGNALED).to(there)])
-            .expect("post a datagram");
+/// The helper's part: in each round it sends [`WINDOW`] messages to the queue pair that the main role
+/// names.
+pub(crate) fn send_windows<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
+    let [own, server] = fixture.given()?;
+    let node = Node::of(own);
+    let ah = node.ah_of(&server.context)?;
+    for _ in 0..ROUNDS {
+        let mut words = fixture.hear_main()?;
+        let first = words.split_off(16);
+        let word = |bytes: &[u8]| u64::from_ne_bytes(bytes.try_into().expect("8 bytes"));
+        let [qpn, number, first] = [&words[..8], &words[8..], &first].map(word);
+        let there = Qpn::new(qpn as u32).expect("24 bits");
+        for i in 0..WINDOW {
+            let message = numbered(number, first + i);
+            let mr = &node.end.mr;
+            mr.write(i * ROOM, &message).expect("within the region");
+            let piece = (i * ROOM, message.len() as u32);
+            node.send(i, Operation::Send, piece, to(&ah, there, QKEY));
+        }
+        let done = node.end.sent(WINDOW as usize);
+        assert!(done.iter().all(|c| c.status.is_success()), "{done:?}");
     }
-    let done = completions(cq, WINDOW as usize);
-    assert!(done.iter().all(|c| c.status.is_success()), "{done:?}");
+    fixture.done()
+}
+
+/// Lets helper `number` send the next messages of a round to `qpn`.
+pub(crate) fn next_window<S: Station>(
+    fixture: Fixture<'_, S>,
+    number: u32,
+    (qpn, round): (Qpn, u64),
+) {
+    let words = [qpn.get().into(), number.into(), round * WINDOW];
+    fixture.tell(number, &words.map(u64::to_ne_bytes).concat());
 }
 
 /// The message at `place` is the next of its client; which one that is.
-pub(crate) fn check_message<C: Context>(
-    server: &End<C>,
+pub(crate) fn check_message<S: Station>(
+    server: &End<'_, S>,
     completion: &WorkCompletion,
     place: u64,
     next: &mut [u64],

@@ -1,23 +1,25 @@
 //! The end of objects, and of the contexts that they were made in.
 
-use std::time::Duration;
-
 use adverb_verbs::{
-    CompletionChannel, CompletionQueue, Device, MemoryRegion, NotifyOn, Operation, QueuePair,
-    RecvRequest, SendRequest, WcStatus, WrId,
+    CompletionQueue, MemoryRegion, NotifyOn, Operation, QueuePair, RecvRequest, SendRequest,
+    Station, WcStatus, WrId,
 };
 
-use crate::Verdict;
+use crate::end::expect_nothing;
 use crate::lost_peer::retries_exceeded;
 use crate::pair::{
-    BLANK, End, PATIENCE, Pair, SIGNALED, Setup, completions, connect, outcomes, span,
+    BLANK, End, Objects, PATIENCE, Pair, SIGNALED, Setup, completions, connect, outcomes,
 };
+use crate::{Fixture, Verdict};
+use adverb_units::Span;
 
 /// Objects may be dropped in any order while requests wait; those that stay go on (the seam's
 /// rule for objects, `adverb_verbs::device`).
-pub fn objects_are_dropped_in_any_order_while_requests_wait<D: Device>(device: &D) -> Verdict {
+pub fn objects_are_dropped_in_any_order_while_requests_wait<S: Station>(
+    fixture: Fixture<'_, S>,
+) -> Verdict {
     for order in 0..5 {
-        let pair = Pair::with(device, Setup::losing());
+        let pair = Pair::with(fixture, Setup::losing());
         let (a, b) = (&pair.a, &pair.b);
         let other = a.another_qp(&pair.setup);
         let third = b.another_qp(&pair.setup);
@@ -29,8 +31,8 @@ pub fn objects_are_dropped_in_any_order_while_requests_wait<D: Device>(device: &
             .post_recv(&[RecvRequest::new(WrId(9), &sges)])
             .expect("post a receive");
         let setup = pair.setup;
-        let Pair { a, b, .. } = pair;
-        let End {
+        let (station, Pair { a, b, .. }) = (fixture.station(), pair);
+        let Objects {
             qp,
             send_cq,
             recv_cq,
@@ -38,7 +40,7 @@ pub fn objects_are_dropped_in_any_order_while_requests_wait<D: Device>(device: &
             channel,
             pd,
             context,
-        } = a;
+        } = a.into_objects();
         match order {
             0 => drop((mr, send_cq, recv_cq, channel, pd, qp, context)),
             1 => drop((qp, mr, recv_cq, send_cq, pd, channel, context)),
@@ -48,9 +50,9 @@ pub fn objects_are_dropped_in_any_order_while_requests_wait<D: Device>(device: &
                 // The memory of requests that wait is deregistered: they fail when their turn comes.
                 drop(mr);
                 // What has left already arrives before the receive is posted, and finds none.
-                b.expect_quiet();
+                expect_nothing(station, &[&b.recv_cq]);
                 b.recv(7, (0, 8));
-                let sent = completions(&*send_cq, 5);
+                let sent = completions(station, &send_cq, 5);
                 assert_eq!(sent[0].status, WcStatus::LocProtErr);
                 assert!(sent[1..].iter().all(|c| c.status == WcStatus::WrFlushErr));
             }
@@ -74,10 +76,10 @@ pub fn objects_are_dropped_in_any_order_while_requests_wait<D: Device>(device: &
 }
 
 /// A context may be dropped while its objects live; they go on (the seam's rule for objects).
-pub fn a_context_is_dropped_before_its_objects<D: Device>(device: &D) -> Verdict {
-    let pair = Pair::new(device);
-    let Pair { a, b, .. } = pair;
-    let End {
+pub fn a_context_is_dropped_before_its_objects<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
+    let pair = Pair::new(fixture);
+    let (station, Pair { a, b, .. }) = (fixture.station(), pair);
+    let Objects {
         qp,
         send_cq,
         recv_cq,
@@ -85,18 +87,21 @@ pub fn a_context_is_dropped_before_its_objects<D: Device>(device: &D) -> Verdict
         channel,
         pd,
         context,
-    } = a;
+    } = a.into_objects();
     drop((context, pd));
     send_cq.req_notify(NotifyOn::Any).expect("arm");
     let sges = [mr.sge(0, 8).expect("within the region")];
     let request = SendRequest::new(WrId(1), Operation::Send, &sges);
     qp.post_send(&[request.with_flags(SIGNALED)]).expect("post");
-    std::thread::sleep(Duration::from_millis(5));
+    station.sleep(Span::from_ms(5));
     b.recv(2, (0, 8));
     b.expect_received(&[(2, WcStatus::Success)]);
-    let event = CompletionChannel::get_event(&channel, span(PATIENCE));
-    assert_eq!(event.expect("the channel works"), Some(send_cq.id()));
-    assert_eq!(completions(&*send_cq, 1)[0].status, WcStatus::Success);
+    let event = station.wait_event(&channel, PATIENCE);
+    assert_eq!(event.expect("an event"), send_cq.id());
+    assert_eq!(
+        completions(station, &send_cq, 1)[0].status,
+        WcStatus::Success
+    );
     drop(qp);
     assert_eq!(recv_cq.poll(&mut [Default::default()]), Ok(0));
     Ok(())
@@ -104,11 +109,11 @@ pub fn a_context_is_dropped_before_its_objects<D: Device>(device: &D) -> Verdict
 
 /// A context closed and another opened in its place: a third that was connected to the first
 /// reaches the second (ibv_close_device(3)).
-pub fn a_device_opened_again_is_reached<D: Device>(device: &D) -> Verdict {
+pub fn a_device_opened_again_is_reached<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
     let setup = Setup::default();
-    let a = End::new(device, &setup);
+    let a = End::new(fixture, &setup);
     for round in 0..4 {
-        let b = End::new(device, &setup);
+        let b = End::new(fixture, &setup);
         let qp = a.another_qp(&setup);
         connect((&a.context, &qp), (&b.context, &b.qp), &setup);
         b.recv(round, (0, 8));

@@ -1,18 +1,17 @@
 //! Order within a queue pair, and of bytes and completions.
 
-use std::sync::atomic::{AtomicU32, Ordering};
-
 use adverb_verbs::{
-    Imm, MemoryRegion, Operation, QueuePair, SendFlags, SendRequest, WcStatus, WrId,
+    Imm, MemoryRegion, Operation, QueuePair, RemoteAddress, SendFlags, SendRequest, Station,
+    WcStatus, WrId,
 };
 
-use crate::pair::{BLANK, Pair, SIGNALED, UNSIGNALED, completions, wait_for};
-use crate::{Subject, Verdict};
+use crate::pair::{BLANK, End, PATIENCE, Pair, SIGNALED, UNSIGNALED};
+use crate::{Fixture, Verdict};
 
 /// Requests of a queue complete in the order of posting, on both sides, whatever their kind
 /// (IBTA vol. 1, 10.8.3.1, 9.5).
-pub fn completions_come_in_post_order<D: Subject>(device: &D) -> Verdict {
-    let pair = Pair::new(device);
+pub fn completions_come_in_post_order<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
+    let pair = Pair::new(fixture);
     let (a, b) = (&pair.a, &pair.b);
     let to = b.mr.remote(4096);
     for round in 0..20 {
@@ -46,82 +45,87 @@ pub fn completions_come_in_post_order<D: Subject>(device: &D) -> Verdict {
 const ROUNDS: u32 = 300;
 const PAYLOAD: u32 = 6000;
 
-/// Runs `post` with each round's number on a thread, and `check` here; neither gets ahead.
-fn alternate(post: impl Fn(u32) + Send, check: impl Fn(u32)) {
-    let done = AtomicU32::new(0);
-    std::thread::scope(|scope| {
-        let done = &done;
-        scope.spawn(move || {
-            for round in 1..=ROUNDS {
-                wait_for("the other side", || {
-                    done.load(Ordering::Acquire) == round - 1
-                });
-                post(round);
-            }
-        });
-        for round in 1..=ROUNDS {
-            check(round);
-            done.store(round, Ordering::Release);
-        }
-    });
+/// Checks in each round what the helper has posted; neither gets ahead.
+fn alternate<S: Station>(fixture: Fixture<'_, S>, ends: &[&End<'_, S>], check: impl Fn(u32)) {
+    fixture.start(0, ends);
+    for round in 1..=ROUNDS {
+        check(round);
+        fixture.tell(0, &[]);
+    }
+    fixture.hear(0);
+}
+
+/// The helper's part: posts in each round.
+fn post_in_turn<S: Station>(fixture: Fixture<'_, S>, post: impl Fn(u32)) -> Verdict {
+    for round in 1..=ROUNDS {
+        post(round);
+        fixture.hear_main()?;
+    }
+    fixture.done()
+}
+
+/// All bytes of a round's payload, at `offset`, have been placed.
+#[track_caller]
+fn assert_placed<S: Station>(end: &End<'_, S>, offset: u64, round: u32) {
+    let placed = end.bytes(offset, PAYLOAD as usize);
+    assert!(placed.iter().all(|byte| *byte == round as u8));
+}
+
+/// Posts a WRITE of a round's payload and a signaled request behind it, and takes the completion.
+fn post_payload<S: Station>(a: &End<'_, S>, to: RemoteAddress, behind: Operation, round: u32) {
+    let payload = [round as u8; PAYLOAD as usize];
+    a.mr.write(0, &payload).expect("within the region");
+    let whole = [a.mr.sge(0, PAYLOAD).expect("within the region")];
+    let byte = [a.mr.sge(0, 1).expect("within the region")];
+    let requests = [
+        SendRequest::new(WrId(1), Operation::RdmaWrite(to), &whole),
+        SendRequest::new(WrId(2), behind, &byte).with_flags(SIGNALED),
+    ];
+    a.qp.post_send(&requests).expect("post");
+    a.expect_sent(&[(2, WcStatus::Success)]);
 }
 
 /// WRITEs of a queue pair become visible in post order: when the later one is seen, so is the
 /// earlier (IBTA vol. 1, 9.5).
-pub fn a_write_that_is_visible_implies_the_earlier_ones<D: Subject>(device: &D) -> Verdict {
-    let pair = Pair::new(device);
+pub fn a_write_that_is_visible_implies_the_earlier_ones<S: Station>(
+    fixture: Fixture<'_, S>,
+) -> Verdict {
+    const FLAG: u64 = 16_000;
+    if fixture.is_helper() {
+        let [a, b] = fixture.given()?;
+        let flag = Operation::RdmaWrite(b.mr.remote(FLAG));
+        return post_in_turn(fixture, |round| {
+            post_payload(&a, b.mr.remote(1), flag, round);
+        });
+    }
+    let pair = Pair::new(fixture);
     let (a, b) = (&pair.a, &pair.b);
-    let (qp, mr, cq) = (&a.qp, &a.mr, &*a.send_cq);
-    let (payload, flag) = (b.mr.remote(1), b.mr.remote(16_000));
-    let post = |round: u32| {
-        mr.write(0, &[round as u8; PAYLOAD as usize])
-            .expect("within the region");
-        let whole = [mr.sge(0, PAYLOAD).expect("within the region")];
-        let byte = [mr.sge(0, 1).expect("within the region")];
-        let requests = [
-            SendRequest::new(WrId(1), Operation::RdmaWrite(payload), &whole),
-            SendRequest::new(WrId(2), Operation::RdmaWrite(flag), &byte).with_flags(SIGNALED),
-        ];
-        qp.post_send(&requests).expect("post");
-        completions(cq, 1);
-    };
-    alternate(post, |round| {
-        wait_for("the flag", || b.mr.load(16_000) == Ok(round as u8));
-        assert!(
-            b.bytes(1, PAYLOAD as usize)
-                .iter()
-                .all(|byte| *byte == round as u8)
-        );
+    alternate(fixture, &[a, b], |round| {
+        let station = fixture.station();
+        let seen = station.spin_memory(&b.mr, FLAG, round as u8, PATIENCE);
+        seen.expect("the flag");
+        assert_placed(b, 1, round);
     });
     Ok(())
 }
 
 /// The completion of a receive implies that the WRITEs posted before its SEND are placed (IBTA
 /// vol. 1, 9.5; 10.8.3.3).
-pub fn a_receive_completion_implies_the_earlier_writes<D: Subject>(device: &D) -> Verdict {
-    let pair = Pair::new(device);
+pub fn a_receive_completion_implies_the_earlier_writes<S: Station>(
+    fixture: Fixture<'_, S>,
+) -> Verdict {
+    if fixture.is_helper() {
+        let [a, b] = fixture.given()?;
+        return post_in_turn(fixture, |round| {
+            post_payload(&a, b.mr.remote(1), Operation::Send, round);
+        });
+    }
+    let pair = Pair::new(fixture);
     let (a, b) = (&pair.a, &pair.b);
-    let (qp, mr, cq) = (&a.qp, &a.mr, &*a.send_cq);
-    let payload = b.mr.remote(1);
     b.recv(0, (20_000, 64));
-    let post = |round: u32| {
-        mr.write(0, &[round as u8; PAYLOAD as usize])
-            .expect("within the region");
-        let whole = [mr.sge(0, PAYLOAD).expect("within the region")];
-        let requests = [
-            SendRequest::new(WrId(1), Operation::RdmaWrite(payload), &whole),
-            SendRequest::new(WrId(2), Operation::Send, &whole[..0]).with_flags(SIGNALED),
-        ];
-        qp.post_send(&requests).expect("post");
-        completions(cq, 1);
-    };
-    alternate(post, |round| {
+    alternate(fixture, &[a, b], |round| {
         b.expect_received(&[(u64::from(round) - 1, WcStatus::Success)]);
-        assert!(
-            b.bytes(1, PAYLOAD as usize)
-                .iter()
-                .all(|byte| *byte == round as u8)
-        );
+        assert_placed(b, 1, round);
         b.recv(round.into(), (20_000, 64));
     });
     Ok(())
@@ -129,8 +133,8 @@ pub fn a_receive_completion_implies_the_earlier_writes<D: Subject>(device: &D) -
 
 /// A READ returns what an earlier WRITE of the same queue pair placed (IBTA vol. 1, 9.5: the
 /// responder executes in order).
-pub fn a_read_sees_the_earlier_write<D: Subject>(device: &D) -> Verdict {
-    let pair = Pair::new(device);
+pub fn a_read_sees_the_earlier_write<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
+    let pair = Pair::new(fixture);
     let (a, b) = (&pair.a, &pair.b);
     for round in 0..200u8 {
         a.mr.write(0, &[round; 3000]).expect("within the region");
@@ -154,26 +158,22 @@ pub fn a_read_sees_the_earlier_write<D: Subject>(device: &D) -> Verdict {
 
 /// A completion comes only after the bytes are placed: those of a READ are there when it is
 /// polled, by whichever thread (IBTA vol. 1, 10.8.3.3).
-pub fn a_completed_read_has_been_placed<D: Subject>(device: &D) -> Verdict {
-    let pair = Pair::new(device);
+pub fn a_completed_read_has_been_placed<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
+    if fixture.is_helper() {
+        let [a, b] = fixture.given()?;
+        let read = Operation::RdmaRead(b.mr.remote(3));
+        return post_in_turn(fixture, |round| {
+            let payload = [round as u8; PAYLOAD as usize];
+            b.mr.write(3, &payload).expect("within the region");
+            a.post(1, read, (0, PAYLOAD), SIGNALED);
+        });
+    }
+    let pair = Pair::new(fixture);
     let (a, b) = (&pair.a, &pair.b);
-    let (qp, mr, peer) = (&a.qp, &a.mr, &b.mr);
-    let from = peer.remote(3);
     a.fill(BLANK);
-    let post = |round: u32| {
-        peer.write(3, &[round as u8; PAYLOAD as usize])
-            .expect("within the region");
-        let whole = [mr.sge(0, PAYLOAD).expect("within the region")];
-        let request = SendRequest::new(WrId(1), Operation::RdmaRead(from), &whole);
-        qp.post_send(&[request.with_flags(SIGNALED)]).expect("post");
-    };
-    alternate(post, |round| {
-        completions(&*a.send_cq, 1);
-        assert!(
-            a.bytes(0, PAYLOAD as usize)
-                .iter()
-                .all(|byte| *byte == round as u8)
-        );
+    alternate(fixture, &[a, b], |round| {
+        a.expect_sent(&[(1, WcStatus::Success)]);
+        assert_placed(a, 0, round);
     });
     Ok(())
 }

@@ -1,39 +1,35 @@
 //! Ends of which one has a shared receive queue, and what cases about it have in common.
 
-use std::time::Instant;
-
 use adverb_verbs::{
-    AsyncEvent, Context, Device, MemoryRegion, Operation, QpInit, QpType, QueuePair, RecvRequest,
-    SendRequest, SharedReceiveQueue, SrqCaps, WrId,
+    AsyncEvent, Context, MemoryRegion, Operation, QpInit, QpType, QueuePair, RecvRequest,
+    SendRequest, SharedReceiveQueue, SrqCaps, Station, WrId,
 };
 
-use crate::NotSupported;
+use crate::end::{Cq, Qp, SLICE, Srq};
 use crate::pair::{End, PATIENCE, QUIET, SIGNALED, Setup, connect};
+use crate::{Fixture, NotSupported};
 
 /// Two ends, of which B has a shared receive queue.
-pub(crate) struct Bed<C: Context> {
-    pub(crate) srq: C::Srq,
-    pub(crate) a: End<C>,
-    pub(crate) b: End<C>,
+pub(crate) struct Bed<'s, S: Station> {
+    pub(crate) srq: Srq<S>,
+    pub(crate) a: End<'s, S>,
+    pub(crate) b: End<'s, S>,
     pub(crate) setup: Setup,
 }
 
 /// A queue pair of A and the one of B that it is connected to, which takes shared receives.
-pub(crate) struct Lane<C: Context> {
-    pub(crate) from: C::Qp,
-    pub(crate) to: C::Qp,
+pub(crate) struct Lane<S: Station> {
+    pub(crate) from: Qp<S>,
+    pub(crate) to: Qp<S>,
 }
 
-impl<C: Context> Bed<C> {
-    pub(crate) fn new<D: Device<Context = C>>(device: &D) -> Result<Self, NotSupported> {
-        Self::with(device, Setup::default())
+impl<'s, S: Station> Bed<'s, S> {
+    pub(crate) fn new(fixture: Fixture<'s, S>) -> Result<Self, NotSupported> {
+        Self::with(fixture, Setup::default())
     }
 
-    pub(crate) fn with<D: Device<Context = C>>(
-        device: &D,
-        setup: Setup,
-    ) -> Result<Self, NotSupported> {
-        let (a, b) = (End::new(device, &setup), End::new(device, &setup));
+    pub(crate) fn with(fixture: Fixture<'s, S>, setup: Setup) -> Result<Self, NotSupported> {
+        let (a, b) = (End::new(fixture, &setup), End::new(fixture, &setup));
         if b.context.caps().max_srq == 0 {
             return Err(NotSupported("shared receive queues"));
         }
@@ -43,7 +39,7 @@ impl<C: Context> Bed<C> {
     }
 
     /// Another pair of queue pairs in RTS.
-    pub(crate) fn lane(&self) -> Lane<C> {
+    pub(crate) fn lane(&self) -> Lane<S> {
         let lane = Lane {
             from: self.a.another_qp(&self.setup),
             to: self.shared_qp(QpType::Rc, &self.b.recv_cq),
@@ -53,7 +49,7 @@ impl<C: Context> Bed<C> {
         lane
     }
 
-    pub(crate) fn shared_qp(&self, qp_type: QpType, recv_cq: &C::Cq) -> C::Qp {
+    pub(crate) fn shared_qp(&self, qp_type: QpType, recv_cq: &Cq<S>) -> Qp<S> {
         let b = &self.b;
         let init = QpInit {
             qp_type,
@@ -71,7 +67,7 @@ impl<C: Context> Bed<C> {
     }
 
     /// Sends one piece of A's memory.
-    pub(crate) fn send(&self, lane: &Lane<C>, wr_id: u64, (offset, length): (u64, u32)) {
+    pub(crate) fn send(&self, lane: &Lane<S>, wr_id: u64, (offset, length): (u64, u32)) {
         let sges = [self.a.mr.sge(offset, length).expect("within the region")];
         let request = SendRequest::new(WrId(wr_id), Operation::Send, &sges);
         let posted = lane.from.post_send(&[request.with_flags(SIGNALED)]);
@@ -80,33 +76,34 @@ impl<C: Context> Bed<C> {
 
     #[track_caller]
     pub(crate) fn expect_event(&self, expected: AsyncEvent) {
-        expect_event(&self.b.context, expected);
+        expect_event(&self.b, expected);
     }
 
     #[track_caller]
     pub(crate) fn expect_no_event(&self) {
-        expect_no_event(&self.b.context);
+        expect_no_event(&self.b);
     }
 }
 
 /// The next asynchronous event, within [`PATIENCE`].
 #[track_caller]
-pub(crate) fn expect_event<C: Context>(context: &C, expected: AsyncEvent) {
-    let deadline = Instant::now() + PATIENCE;
+pub(crate) fn expect_event<S: Station>(end: &End<'_, S>, expected: AsyncEvent) {
+    let station = end.station();
+    let deadline = station.now() + PATIENCE;
     loop {
-        if let Some(event) = context.async_event().expect("the device works") {
+        if let Some(event) = end.context.async_event().expect("the device works") {
             return assert_eq!(event, expected);
         }
-        assert!(Instant::now() < deadline, "{expected:?} does not come");
-        std::thread::yield_now();
+        assert!(station.now() < deadline, "{expected:?} does not come");
+        station.sleep(SLICE);
     }
 }
 
 /// No asynchronous event comes.
 #[track_caller]
-pub(crate) fn expect_no_event<C: Context>(context: &C) {
-    std::thread::sleep(QUIET);
-    let event = context.async_event().expect("the device works");
+pub(crate) fn expect_no_event<S: Station>(end: &End<'_, S>) {
+    end.station().sleep(QUIET);
+    let event = end.context.async_event().expect("the device works");
     assert_eq!(event, None, "an unexpected event");
 }
 

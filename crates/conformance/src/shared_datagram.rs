@@ -1,30 +1,32 @@
 //! Unreliable datagrams into a shared receive queue (IBTA vol. 1, 9.8.3, 10.2.9).
 
 use adverb_verbs::{
-    AsyncEvent, Context, CreateError, Destination, Device, Imm, MemoryRegion, Operation, QpAttr,
-    QpInit, QpState, QpType, Qpn, QueuePair, RecvRequest, SendRequest, SharedReceiveQueue,
+    AsyncEvent, Context, CreateError, Destination, Imm, MemoryRegion, Operation, QpAttr, QpInit,
+    QpState, QpType, Qpn, QueuePair, RecvRequest, SendRequest, SharedReceiveQueue, Station,
     WcOpcode, WcStatus, WrId,
 };
 
+use crate::end::{Ah, Qp, Srq};
 use crate::node::{
-    GRH, Node, QKEY, ROOM, ROUNDS, SENDERS, WINDOW, check_message, send_window, to, to_rts,
+    GRH, Node, QKEY, ROOM, ROUNDS, SENDERS, WINDOW, check_message, next_window, send_windows, to,
+    to_rts,
 };
 use crate::pair::{BLANK, End, SIGNALED, Setup, completions, connect, pattern};
 use crate::shared_bed::{expect_event, expect_no_event, post_receive, sizes};
-use crate::{NotSupported, Subject, Verdict};
+use crate::{Fixture, NotSupported, Verdict};
 
 /// A sender of datagrams, and an end with a shared receive queue.
-struct Bed<C: Context> {
-    srq: C::Srq,
-    ah: C::Ah,
-    a: Node<C>,
-    b: End<C>,
+struct Bed<'s, S: Station> {
+    srq: Srq<S>,
+    ah: Ah<S>,
+    a: Node<'s, S>,
+    b: End<'s, S>,
 }
 
-impl<C: Context> Bed<C> {
-    fn new<D: Device<Context = C>>(device: &D) -> Result<Self, NotSupported> {
-        let a = Node::new(device)?;
-        let b = End::new(device, &Setup::default());
+impl<'s, S: Station> Bed<'s, S> {
+    fn new(fixture: Fixture<'s, S>) -> Result<Self, NotSupported> {
+        let a = Node::new(fixture)?;
+        let b = End::new(fixture, &Setup::default());
         if b.context.caps().max_srq == 0 {
             return Err(NotSupported("shared receive queues"));
         }
@@ -35,14 +37,14 @@ impl<C: Context> Bed<C> {
     }
 
     /// Another UD queue pair of B that takes shared receives, in RTS.
-    fn qp(&self) -> Result<C::Qp, NotSupported> {
+    fn qp(&self) -> Result<Qp<S>, NotSupported> {
         let qp = self.qp_of(QpType::Ud)?;
         to_rts(&self.b.context, &qp, QKEY);
         Ok(qp)
     }
 
     /// The same of any service, in RESET.
-    fn qp_of(&self, qp_type: QpType) -> Result<C::Qp, NotSupported> {
+    fn qp_of(&self, qp_type: QpType) -> Result<Qp<S>, NotSupported> {
         let b = &self.b;
         let init = QpInit {
             qp_type,
@@ -67,14 +69,14 @@ impl<C: Context> Bed<C> {
     }
 
     /// Sends one piece of A's memory, which leaves.
-    fn send(&self, qp: &C::Qp, piece: (u64, u32)) {
+    fn send(&self, qp: &Qp<S>, piece: (u64, u32)) {
         (self.a).send(1, Operation::Send, piece, self.to(qp.qpn()));
         self.a.end.expect_sent(&[(1, WcStatus::Success)]);
     }
 
     /// The next message comes to `qp`, in receive `wr_id`.
     #[track_caller]
-    fn expect(&self, qp: &C::Qp, wr_id: u64) {
+    fn expect(&self, qp: &Qp<S>, wr_id: u64) {
         let got = self.b.received(1)[0];
         let found = (got.wr_id, got.status, got.qp_num);
         assert_eq!(found, (WrId(wr_id), WcStatus::Success, qp.qpn()));
@@ -83,8 +85,10 @@ impl<C: Context> Bed<C> {
 
 /// Datagrams to several queue pairs take the receives in the order of posting, each behind 40 bytes;
 /// the completion names who got it and who sent it (IBTA vol. 1, 9.8.3, 10.2.9, 11.4.2.1).
-pub fn datagrams_take_shared_receives_in_posting_order<D: Device>(device: &D) -> Verdict {
-    let bed = Bed::new(device)?;
+pub fn datagrams_take_shared_receives_in_posting_order<S: Station>(
+    fixture: Fixture<'_, S>,
+) -> Verdict {
+    let bed = Bed::new(fixture)?;
     let qps = [bed.qp()?, bed.qp()?, bed.qp()?];
     let sent = bed.a.end.fill_pattern(1);
     for round in 0..20u64 {
@@ -110,8 +114,8 @@ pub fn datagrams_take_shared_receives_in_posting_order<D: Device>(device: &D) ->
 }
 
 /// RC, UC and UD queue pairs take from one queue, in turn (IBTA vol. 1, 10.2.9).
-pub fn all_services_take_from_one_queue<D: Device>(device: &D) -> Verdict {
-    let bed = Bed::new(device)?;
+pub fn all_services_take_from_one_queue<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
+    let bed = Bed::new(fixture)?;
     let (a, b, setup) = (&bed.a.end, &bed.b, Setup::default());
     let (from, rc) = (a.another_qp(&setup), bed.qp_of(QpType::Rc)?);
     connect((&a.context, &from), (&b.context, &rc), &setup);
@@ -150,8 +154,10 @@ pub fn all_services_take_from_one_queue<D: Device>(device: &D) -> Verdict {
 
 /// A datagram that finds the shared queue empty is lost, and the next one arrives (IBTA vol. 1,
 /// 9.8.3.1).
-pub fn a_datagram_without_a_shared_receive_is_dropped<D: Device>(device: &D) -> Verdict {
-    let bed = Bed::new(device)?;
+pub fn a_datagram_without_a_shared_receive_is_dropped<S: Station>(
+    fixture: Fixture<'_, S>,
+) -> Verdict {
+    let bed = Bed::new(fixture)?;
     let qp = bed.qp()?;
     for i in 0..3 {
         bed.send(&qp, (0, 64));
@@ -167,8 +173,10 @@ pub fn a_datagram_without_a_shared_receive_is_dropped<D: Device>(device: &D) -> 
 /// Of two datagrams for one receive the second is lost, though a receive is posted after it and before
 /// anybody polls. That both have come is told by a third one, to a queue pair that has a receive of
 /// its own (IBTA vol. 1, 9.8.3.1).
-pub fn a_datagram_takes_no_receive_that_was_posted_after_it<D: Device>(device: &D) -> Verdict {
-    let bed = Bed::new(device)?;
+pub fn a_datagram_takes_no_receive_that_was_posted_after_it<S: Station>(
+    fixture: Fixture<'_, S>,
+) -> Verdict {
+    let bed = Bed::new(fixture)?;
     let (qp, b) = (bed.qp()?, &bed.b);
     let marks = b.context.create_cq(4, None);
     let marks = marks.expect("create a completion queue");
@@ -188,7 +196,7 @@ pub fn a_datagram_takes_no_receive_that_was_posted_after_it<D: Device>(device: &
         bed.send(&qp, (0, 64));
         bed.send(&qp, (0, 65));
         bed.send(&marker, (0, 66));
-        completions(&marks, 1);
+        completions(fixture.station(), &marks, 1);
         bed.recv(10 + i, (0, 256));
         bed.expect(&qp, i);
         b.expect_quiet();
@@ -200,8 +208,8 @@ pub fn a_datagram_takes_no_receive_that_was_posted_after_it<D: Device>(device: &
 
 /// Receives that datagrams take count against an armed limit (IBTA vol. 1, 10.2.9;
 /// ibv_modify_srq(3)).
-pub fn the_limit_counts_what_datagrams_take<D: Device>(device: &D) -> Verdict {
-    let bed = Bed::new(device)?;
+pub fn the_limit_counts_what_datagrams_take<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
+    let bed = Bed::new(fixture)?;
     let qp = bed.qp()?;
     let event = AsyncEvent::SrqLimitReached(bed.srq.id());
     for _ in 0..2 {
@@ -209,25 +217,25 @@ pub fn the_limit_counts_what_datagrams_take<D: Device>(device: &D) -> Verdict {
         bed.srq.arm(3).expect("arm the limit");
         bed.send(&qp, (0, 8));
         bed.expect(&qp, 0);
-        expect_no_event(&bed.b.context);
+        expect_no_event(&bed.b);
         // Nobody polls for what it took.
         bed.send(&qp, (0, 8));
-        expect_event(&bed.b.context, event);
+        expect_event(&bed.b, event);
         assert_eq!(bed.srq.query().expect("query").srq_limit, 0);
         (2..4).for_each(|_| bed.send(&qp, (0, 8)));
         (1..4).for_each(|i| bed.expect(&qp, i));
-        expect_no_event(&bed.b.context);
+        expect_no_event(&bed.b);
     }
     Ok(())
 }
 
 /// A datagram longer than the shared receive that it takes fails the queue pair that it is for, or is
 /// dropped, and writes nothing beyond; the other queue pairs go on (IBTA vol. 1, 10.2.9, 11.6.2).
-pub fn a_shared_receive_too_small_for_its_datagram_fails_its_queue_pair_alone<D: Device>(
-    device: &D,
+pub fn a_shared_receive_too_small_for_its_datagram_fails_its_queue_pair_alone<S: Station>(
+    fixture: Fixture<'_, S>,
 ) -> Verdict {
     for room in [39, 40, 103] {
-        let bed = Bed::new(device)?;
+        let bed = Bed::new(fixture)?;
         let (one, other) = (bed.qp()?, bed.qp()?);
         bed.a.end.fill(1);
         bed.b.fill(BLANK);
@@ -236,7 +244,7 @@ pub fn a_shared_receive_too_small_for_its_datagram_fails_its_queue_pair_alone<D:
         let got = bed.b.received(1)[0];
         let found = (got.wr_id, got.status, got.qp_num);
         assert_eq!(found, (WrId(1), WcStatus::LocLenErr, one.qpn()));
-        expect_event(&bed.b.context, AsyncEvent::LastWqeReached(one.qpn()));
+        expect_event(&bed.b, AsyncEvent::LastWqeReached(one.qpn()));
         assert_eq!(one.state(), QpState::Err);
         let beyond = bed.b.all_bytes();
         assert!(beyond[room as usize..].iter().all(|byte| *byte == BLANK));
@@ -251,8 +259,10 @@ pub fn a_shared_receive_too_small_for_its_datagram_fails_its_queue_pair_alone<D:
 /// A queue pair that fails, or is reset, flushes no shared receive: what came before stays a success,
 /// what comes later is dropped, the others go on, and so does itself when it was brought back (IBTA
 /// vol. 1, 10.2.9, 10.3.1).
-pub fn a_failing_datagram_queue_pair_leaves_the_receives<D: Device>(device: &D) -> Verdict {
-    let bed = Bed::new(device)?;
+pub fn a_failing_datagram_queue_pair_leaves_the_receives<S: Station>(
+    fixture: Fixture<'_, S>,
+) -> Verdict {
+    let bed = Bed::new(fixture)?;
     let (one, other) = (bed.qp()?, bed.qp()?);
     (0..8).for_each(|i| bed.recv(i, (256 * i, 256)));
     let content = pattern(3, 64);
@@ -280,28 +290,29 @@ pub fn a_failing_datagram_queue_pair_leaves_the_receives<D: Device>(device: &D) 
     Ok(())
 }
 
-/// Datagrams that come at a time from many threads, for several queue pairs, take each receive once, in
-/// the order of posting (IBTA vol. 1, 10.2.9).
-pub fn datagram_senders_at_a_time_take_each_receive_once<D: Subject>(device: &D) -> Verdict {
-    let bed = Bed::new(device)?;
+/// Datagrams of many senders at the same time, to several queue pairs, take each receive once, in the
+/// order of posting (IBTA vol. 1, 10.2.9).
+pub fn datagram_senders_at_a_time_take_each_receive_once<S: Station>(
+    fixture: Fixture<'_, S>,
+) -> Verdict {
+    if fixture.is_helper() {
+        return send_windows(fixture);
+    }
+    let bed = Bed::new(fixture)?;
     let qps = [bed.qp()?, bed.qp()?];
-    let senders = (0..SENDERS).map(|_| Node::new(device));
-    let senders: Vec<_> = senders.collect::<Result<_, _>>()?;
-    let handles = senders.iter().map(|node| node.ah_of(&bed.b.context));
-    let handles: Vec<_> = handles.collect::<Result<_, _>>()?;
-    let slots = SENDERS * WINDOW;
+    for number in 0..SENDERS {
+        let client = Node::new(fixture)?;
+        fixture.start(number, &[&client.end, &bed.b]);
+    }
+    let slots = u64::from(SENDERS) * WINDOW;
     assert!(slots <= 64, "the queue takes them all");
     let recv = |i: u64| bed.recv(i, (i % slots * ROOM, ROOM as u32));
     (0..slots).for_each(recv);
     for round in 0..ROUNDS {
-        std::thread::scope(|scope| {
-            for (number, (node, ah)) in senders.iter().zip(&handles).enumerate() {
-                let number = number as u64;
-                let there = to(ah, qps[((number + round) % 2) as usize].qpn(), QKEY);
-                let (qp, cq, mr) = (&node.end.qp, &*node.end.send_cq, &node.end.mr);
-                scope.spawn(move || send_window(qp, cq, mr, (there, (number, round * WINDOW))));
-            }
-        });
+        let qpn = |number: u64| qps[((number + round) % 2) as usize].qpn();
+        for number in 0..SENDERS {
+            next_window(fixture, number, (qpn(number.into()), round));
+        }
         let mut next = vec![round * WINDOW; SENDERS as usize];
         let mut got = bed.b.received(slots as usize);
         // Those of one queue pair come in order; of two it is not said whose come first.
@@ -309,13 +320,11 @@ pub fn datagram_senders_at_a_time_take_each_receive_once<D: Subject>(device: &D)
         for (i, completion) in (round * slots..).zip(&got) {
             assert_eq!(completion.wr_id.0, i);
             let number = check_message(&bed.b, completion, i % slots * ROOM, &mut next);
-            assert_eq!(
-                completion.qp_num,
-                qps[((number + round) % 2) as usize].qpn()
-            );
+            assert_eq!(completion.qp_num, qpn(number));
             recv(i + slots);
         }
     }
+    (0..SENDERS).for_each(|number| drop(fixture.hear(number)));
     bed.b.expect_quiet();
     Ok(())
 }

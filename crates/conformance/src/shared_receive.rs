@@ -1,24 +1,20 @@
 //! Shared receive queues: receives that several queue pairs take from (IBTA vol. 1, 10.2.9).
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Instant;
-
 use adverb_units::Bytes;
 use adverb_verbs::{
-    AsyncEvent, CompletionQueue, Context, CreateError, Device, Imm, MemoryRegion, Operation,
-    PostErrorCause, QpAttr, QpInit, QpState, QpType, QueuePair, RecvRequest, SendRequest,
-    SharedReceiveQueue, SrqCaps, WcOpcode, WcStatus, WorkCompletion, WrId,
+    AsyncEvent, Context, CreateError, Imm, MemoryRegion, Operation, PostErrorCause, QpAttr, QpInit,
+    QpState, QpType, QueuePair, RecvRequest, SendRequest, SharedReceiveQueue, SrqCaps, Station,
+    WcOpcode, WcStatus, WorkCompletion, WrId,
 };
 
-use crate::pair::{BLANK, PATIENCE, SIGNALED, Setup, completions, connect, outcomes, wait_for};
+use crate::pair::{BLANK, End, SIGNALED, Setup, UNSIGNALED, completions, connect, outcomes};
 use crate::shared_bed::{Bed, Lane, post_receive, sizes};
-use crate::{Subject, Verdict};
+use crate::{Fixture, Verdict};
 
 /// Messages of several connections take the receives in the order in which they were posted; each
 /// completion names the queue pair that took it (IBTA vol. 1, 10.2.9, 11.4.2.1).
-pub fn several_queue_pairs_take_in_posting_order<D: Device>(device: &D) -> Verdict {
-    let bed = Bed::new(device)?;
+pub fn several_queue_pairs_take_in_posting_order<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
+    let bed = Bed::new(fixture)?;
     let lanes: Vec<_> = (0..4).map(|_| bed.lane()).collect();
     let sent = bed.a.fill_pattern(1);
     for round in 0..40u64 {
@@ -41,12 +37,14 @@ pub fn several_queue_pairs_take_in_posting_order<D: Device>(device: &D) -> Verdi
 }
 
 /// Each receive completes where the queue pair that took it completes (IBTA vol. 1, 10.2.9).
-pub fn receives_complete_where_their_queue_pair_does<D: Device>(device: &D) -> Verdict {
-    let bed = Bed::new(device)?;
+pub fn receives_complete_where_their_queue_pair_does<S: Station>(
+    fixture: Fixture<'_, S>,
+) -> Verdict {
+    let bed = Bed::new(fixture)?;
     let one = bed.lane();
     let cq = bed.b.context.create_cq(16, None);
     let other_cq = cq.expect("create a completion queue");
-    let other = Lane::<D::Context> {
+    let other = Lane::<S> {
         from: bed.a.another_qp(&bed.setup),
         to: bed.shared_qp(QpType::Rc, &other_cq),
     };
@@ -59,7 +57,7 @@ pub fn receives_complete_where_their_queue_pair_does<D: Device>(device: &D) -> V
     }
     bed.b
         .expect_received(&[0, 3].map(|i| (i, WcStatus::Success)));
-    let others = outcomes(&completions(&other_cq, 4));
+    let others = outcomes(&completions(fixture.station(), &other_cq, 4));
     assert_eq!(others, [1, 2, 4, 5].map(|i| (i, WcStatus::Success)));
     bed.b.expect_quiet();
     Ok(())
@@ -67,8 +65,8 @@ pub fn receives_complete_where_their_queue_pair_does<D: Device>(device: &D) -> V
 
 /// A SEND, and a WRITE with immediate, that find the shared queue empty wait for a receive (IBTA
 /// vol. 1, 9.7.5.2.8).
-pub fn a_message_waits_for_a_shared_receive<D: Device>(device: &D) -> Verdict {
-    let bed = Bed::new(device)?;
+pub fn a_message_waits_for_a_shared_receive<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
+    let bed = Bed::new(fixture)?;
     let (one, other) = (bed.lane(), bed.lane());
     bed.a.fill(3);
     for i in 0..10 {
@@ -100,13 +98,13 @@ pub fn a_message_waits_for_a_shared_receive<D: Device>(device: &D) -> Verdict {
 
 /// RNR retries that are exceeded at an empty shared queue fail the sender alone; the others go on
 /// (IBTA vol. 1, 9.7.5.2.8, 9.9.2.1).
-pub fn an_empty_shared_queue_exceeds_rnr_retries<D: Device>(device: &D) -> Verdict {
+pub fn an_empty_shared_queue_exceeds_rnr_retries<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
     let setup = Setup {
         rnr_timer: 1,
         rnr_retry: 2,
         ..Setup::default()
     };
-    let bed = Bed::with(device, setup)?;
+    let bed = Bed::with(fixture, setup)?;
     let (one, other) = (bed.lane(), bed.lane());
     bed.send(&one, 1, (0, 8));
     bed.a.expect_sent(&[(1, WcStatus::RnrRetryExcErr)]);
@@ -119,8 +117,8 @@ pub fn an_empty_shared_queue_exceeds_rnr_retries<D: Device>(device: &D) -> Verdi
 
 /// An armed limit raises one event, when a receive is taken and fewer are left; then it has to be
 /// armed anew (IBTA vol. 1, 10.2.9; ibv_modify_srq(3)).
-pub fn the_limit_raises_one_event<D: Device>(device: &D) -> Verdict {
-    let bed = Bed::new(device)?;
+pub fn the_limit_raises_one_event<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
+    let bed = Bed::new(fixture)?;
     let lane = bed.lane();
     let event = AsyncEvent::SrqLimitReached(bed.srq.id());
     let take_one = || {
@@ -147,8 +145,8 @@ pub fn the_limit_raises_one_event<D: Device>(device: &D) -> Verdict {
 }
 
 /// A limit beyond the queue is refused (ibv_modify_srq(3)).
-pub fn a_limit_beyond_the_queue_is_refused<D: Device>(device: &D) -> Verdict {
-    let bed = Bed::new(device)?;
+pub fn a_limit_beyond_the_queue_is_refused<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
+    let bed = Bed::new(fixture)?;
     let attr = bed.srq.query().expect("query");
     assert!(attr.caps.max_wr >= 64 && attr.caps.max_sge >= 2, "{attr:?}");
     assert_eq!(attr.srq_limit, 0);
@@ -159,8 +157,10 @@ pub fn a_limit_beyond_the_queue_is_refused<D: Device>(device: &D) -> Verdict {
 
 /// Receives are posted to the shared queue, not to the queue pair (IBTA vol. 1, 11.4.1.2;
 /// ibv_post_recv(3)).
-pub fn a_queue_pair_with_a_shared_queue_refuses_receives<D: Device>(device: &D) -> Verdict {
-    let bed = Bed::new(device)?;
+pub fn a_queue_pair_with_a_shared_queue_refuses_receives<S: Station>(
+    fixture: Fixture<'_, S>,
+) -> Verdict {
+    let bed = Bed::new(fixture)?;
     let lane = bed.lane();
     let request = RecvRequest::new(WrId(1), &[]);
     let refused = lane.to.post_recv(&[request]).expect_err("has a shared one");
@@ -171,8 +171,8 @@ pub fn a_queue_pair_with_a_shared_queue_refuses_receives<D: Device>(device: &D) 
 
 /// A queue pair that fails flushes nothing that it has not taken: the others go on with it (IBTA
 /// vol. 1, 10.2.9).
-pub fn a_failing_queue_pair_leaves_the_receives<D: Device>(device: &D) -> Verdict {
-    let bed = Bed::new(device)?;
+pub fn a_failing_queue_pair_leaves_the_receives<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
+    let bed = Bed::new(fixture)?;
     let (one, other) = (bed.lane(), bed.lane());
     (0..4).for_each(|i| bed.recv(i, (0, 8)));
     bed.send(&one, 1, (0, 8));
@@ -190,8 +190,10 @@ pub fn a_failing_queue_pair_leaves_the_receives<D: Device>(device: &D) -> Verdic
 
 /// When a queue pair with a shared queue has failed and takes nothing more, that is told once: until
 /// then a receive that it took may still complete (IBTA vol. 1, 11.6.3; ibv_get_async_event(3)).
-pub fn the_last_receive_of_a_failing_queue_pair_is_told<D: Device>(device: &D) -> Verdict {
-    let bed = Bed::new(device)?;
+pub fn the_last_receive_of_a_failing_queue_pair_is_told<S: Station>(
+    fixture: Fixture<'_, S>,
+) -> Verdict {
+    let bed = Bed::new(fixture)?;
     let (one, other) = (bed.lane(), bed.lane());
     bed.recv(1, (0, 8));
     for qp in [&other.to, &one.to] {
@@ -206,8 +208,8 @@ pub fn the_last_receive_of_a_failing_queue_pair_is_told<D: Device>(device: &D) -
 
 /// RESET takes no receives along either, and the queue pair takes them again afterwards (IBTA
 /// vol. 1, 10.2.9, 10.3.1.1).
-pub fn a_queue_pair_that_was_reset_takes_again<D: Device>(device: &D) -> Verdict {
-    let bed = Bed::new(device)?;
+pub fn a_queue_pair_that_was_reset_takes_again<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
+    let bed = Bed::new(fixture)?;
     let lane = bed.lane();
     (0..4).for_each(|i| bed.recv(i, (0, 8)));
     for i in 0..4 {
@@ -226,8 +228,10 @@ pub fn a_queue_pair_that_was_reset_takes_again<D: Device>(device: &D) -> Verdict
 
 /// A message longer than the shared receive that it took fails its connection with that receive; the
 /// other connections go on with the others (IBTA vol. 1, 9.7.4.1.6, 9.9.3).
-pub fn a_message_too_long_for_its_shared_receive_fails_alone<D: Device>(device: &D) -> Verdict {
-    let bed = Bed::new(device)?;
+pub fn a_message_too_long_for_its_shared_receive_fails_alone<S: Station>(
+    fixture: Fixture<'_, S>,
+) -> Verdict {
+    let bed = Bed::new(fixture)?;
     let (one, other) = (bed.lane(), bed.lane());
     bed.recv(1, (0, 8));
     bed.recv(2, (0, 8));
@@ -242,8 +246,10 @@ pub fn a_message_too_long_for_its_shared_receive_fails_alone<D: Device>(device: 
 
 /// A receive in memory of another protection domain is a fault of the receiver's (IBTA vol. 1,
 /// 9.7.4.1.5, 10.2.3).
-pub fn a_shared_receive_in_another_domain_is_a_fault<D: Device>(device: &D) -> Verdict {
-    let bed = Bed::new(device)?;
+pub fn a_shared_receive_in_another_domain_is_a_fault<S: Station>(
+    fixture: Fixture<'_, S>,
+) -> Verdict {
+    let bed = Bed::new(fixture)?;
     let lane = bed.lane();
     let other = bed.b.context.alloc_pd().expect("allocate a domain");
     let size = Bytes::kib(4);
@@ -262,8 +268,8 @@ pub fn a_shared_receive_in_another_domain_is_a_fault<D: Device>(device: &D) -> V
 
 /// Sizes out of range, more pieces than asked for, and more requests than fit are refused
 /// (ibv_create_srq(3), ibv_post_srq_recv(3)).
-pub fn shared_queue_sizes_are_checked<D: Device>(device: &D) -> Verdict {
-    let bed = Bed::new(device)?;
+pub fn shared_queue_sizes_are_checked<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
+    let bed = Bed::new(fixture)?;
     let (b, limits) = (&bed.b, bed.b.context.caps());
     let (most, pieces) = (limits.max_srq_wr, limits.max_srq_sge);
     for (max_wr, max_sge) in [(0, 1), (most + 1, 1), (1, pieces + 1)] {
@@ -293,8 +299,10 @@ pub fn shared_queue_sizes_are_checked<D: Device>(device: &D) -> Verdict {
 }
 
 /// A list is posted up to the request that is wrong (ibv_post_srq_recv(3)).
-pub fn a_shared_list_is_posted_up_to_the_wrong_request<D: Device>(device: &D) -> Verdict {
-    let bed = Bed::new(device)?;
+pub fn a_shared_list_is_posted_up_to_the_wrong_request<S: Station>(
+    fixture: Fixture<'_, S>,
+) -> Verdict {
+    let bed = Bed::new(fixture)?;
     let lane = bed.lane();
     let caps = bed.srq.query().expect("query").caps;
     let piece = bed.b.mr.sge(0, 8).expect("within the region");
@@ -316,8 +324,10 @@ pub fn a_shared_list_is_posted_up_to_the_wrong_request<D: Device>(device: &D) ->
 
 /// Queue pairs keep their shared queue: it ends with the last of them (ibv_destroy_srq(3): it fails
 /// while a queue pair uses the queue).
-pub fn a_shared_queue_lives_as_long_as_its_queue_pairs<D: Device>(device: &D) -> Verdict {
-    let bed = Bed::new(device)?;
+pub fn a_shared_queue_lives_as_long_as_its_queue_pairs<S: Station>(
+    fixture: Fixture<'_, S>,
+) -> Verdict {
+    let bed = Bed::new(fixture)?;
     let lane = bed.lane();
     (0..3).for_each(|i| bed.recv(i, (0, 8)));
     let Bed { srq, a, b, .. } = bed;
@@ -337,8 +347,10 @@ pub fn a_shared_queue_lives_as_long_as_its_queue_pairs<D: Device>(device: &D) ->
 }
 
 /// Objects of different contexts do not go together (IBTA vol. 1, 10.2.1).
-pub fn a_shared_queue_of_another_context_is_refused<D: Device>(device: &D) -> Verdict {
-    let bed = Bed::new(device)?;
+pub fn a_shared_queue_of_another_context_is_refused<S: Station>(
+    fixture: Fixture<'_, S>,
+) -> Verdict {
+    let bed = Bed::new(fixture)?;
     let (a, b) = (&bed.a, &bed.b);
     let init = QpInit {
         qp_type: QpType::Rc,
@@ -355,12 +367,12 @@ pub fn a_shared_queue_of_another_context_is_refused<D: Device>(device: &D) -> Ve
 }
 
 /// UC takes shared receives, too; what finds none is dropped (IBTA vol. 1, 9.8.2.2, 10.2.9).
-pub fn uc_takes_shared_receives<D: Device>(device: &D) -> Verdict {
-    let bed = Bed::new(device)?;
+pub fn uc_takes_shared_receives<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
+    let bed = Bed::new(fixture)?;
     let (a, b) = (&bed.a, &bed.b);
     let from = crate::unreliable::uc_qp(a, &bed.setup)?;
     let to = bed.shared_qp(QpType::Uc, &b.recv_cq);
-    let lane = Lane::<D::Context> { from, to };
+    let lane = Lane::<S> { from, to };
     let (psn_a, psn_b) = bed.setup.psn;
     crate::unreliable::connect_qp((a, &lane.from), (b, lane.to.qpn()), (psn_a, psn_b));
     crate::unreliable::connect_qp((b, &lane.to), (a, lane.from.qpn()), (psn_b, psn_a));
@@ -377,64 +389,63 @@ pub fn uc_takes_shared_receives<D: Device>(device: &D) -> Verdict {
     Ok(())
 }
 
-/// Messages that come at a time from many threads take each receive once (IBTA vol. 1, 10.2.9).
-pub fn senders_at_a_time_take_each_receive_once<D: Subject>(device: &D) -> Verdict {
-    const SENDERS: u64 = 4;
-    const EACH: u64 = 1000;
-    let bed = Bed::new(device)?;
-    let lanes: Vec<_> = (0..SENDERS).map(|_| bed.lane()).collect();
-    let cqs: Vec<_> = lanes.iter().map(|lane| lane.to.qpn()).collect();
-    let seen: Vec<_> = (0..SENDERS * EACH).map(|_| AtomicU32::new(0)).collect();
-    let deadline = Instant::now() + PATIENCE * 4;
-    std::thread::scope(|scope| {
-        for (sender, lane) in lanes.iter().enumerate() {
-            let (qp, mr) = (&lane.from, &bed.a.mr);
-            scope.spawn(move || {
-                for i in 0..EACH {
-                    let at = sender as u64 * 8;
-                    let sges = [mr.sge(at, 8).expect("within the region")];
-                    // Signaled now and then: their completions free the send queue.
-                    let request = SendRequest::new(WrId(i), Operation::Send, &sges);
-                    let request = match i % 16 {
-                        0 => request.with_flags(SIGNALED),
-                        _ => request,
-                    };
-                    while let Err(error) = qp.post_send(&[request]) {
-                        let full = matches!(error.cause, PostErrorCause::QueueFull { .. });
-                        assert!(full && Instant::now() < deadline, "{error}");
-                        std::thread::yield_now();
-                    }
-                }
-            });
-        }
-        let (mut posted, mut taken, mut of) = (0, 0, vec![0; cqs.len()]);
-        while taken < SENDERS * EACH {
-            assert!(Instant::now() < deadline, "{taken} messages have come");
-            if posted < SENDERS * EACH && posted - taken < 64 {
-                bed.recv(posted, (posted % 64 * 8, 8));
-                posted += 1;
-            }
-            for cq in [&bed.b.recv_cq, &bed.a.send_cq] {
-                let mut into = [WorkCompletion::default(); 8];
-                let n = cq.poll(&mut into).expect("poll");
-                assert!(into[..n].iter().all(|c| c.status.is_success()));
-                if !Arc::ptr_eq(cq, &bed.b.recv_cq) {
-                    continue;
-                }
-                for completion in &into[..n] {
-                    seen[completion.wr_id.0 as usize].fetch_add(1, Ordering::Relaxed);
-                    let at = cqs.iter().position(|qpn| *qpn == completion.qp_num);
-                    of[at.expect("a queue pair of the queue")] += 1;
-                }
-                taken += n as u64;
-            }
-        }
-        assert_eq!(of, [EACH; SENDERS as usize]);
+const SENDERS: u32 = 4;
+const EACH: u64 = 1000;
+
+/// Messages of many senders at the same time take each receive once (IBTA vol. 1, 10.2.9).
+pub fn senders_at_a_time_take_each_receive_once<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
+    if fixture.is_helper() {
+        return send_each(fixture);
+    }
+    let bed = Bed::new(fixture)?;
+    let connected = (0..SENDERS).map(|number| {
+        let own = End::new(fixture, &bed.setup);
+        let to = bed.shared_qp(QpType::Rc, &bed.b.recv_cq);
+        let context = &bed.b.context;
+        connect((&own.context, &own.qp), (context, &to), &bed.setup);
+        fixture.start(number, &[&own]);
+        to
     });
-    assert!(seen.iter().all(|n| n.load(Ordering::Relaxed) == 1));
+    let qps: Vec<_> = connected.collect();
+    let all = u64::from(SENDERS) * EACH;
+    let (mut seen, mut of) = (vec![0; all as usize], vec![0; qps.len()]);
+    let (mut posted, mut taken) = (0, 0);
+    while taken < all {
+        while posted < all && posted - taken < 64 {
+            bed.recv(posted, (posted % 64 * 8, 8));
+            posted += 1;
+        }
+        for completion in bed.b.received(1) {
+            assert!(completion.status.is_success(), "{completion:?}");
+            seen[completion.wr_id.0 as usize] += 1;
+            let at = qps.iter().position(|qp| qp.qpn() == completion.qp_num);
+            of[at.expect("a queue pair of the queue")] += 1;
+            taken += 1;
+        }
+    }
+    assert_eq!(of, [EACH; SENDERS as usize]);
+    assert!(seen.iter().all(|n| *n == 1));
+    (0..SENDERS).for_each(|number| drop(fixture.hear(number)));
     bed.b.expect_quiet();
-    wait_for("all receives to be taken", || {
+    bed.b.wait_for("all receives to be taken", || {
         bed.srq.post_recv(&[RecvRequest::new(WrId(0), &[])]).is_ok()
     });
     Ok(())
+}
+
+/// A helper's part: sends [`EACH`] messages. They are signaled now and then: their completions free
+/// the send queue.
+fn send_each<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
+    let [own] = fixture.given()?;
+    for i in 0..EACH {
+        let is_last = i % 16 == 15 || i + 1 == EACH;
+        let flags = if is_last { SIGNALED } else { UNSIGNALED };
+        own.post(i, Operation::Send, (0, 8), flags);
+        // Two windows are in flight.
+        if i % 16 == 15 && i > 16 {
+            own.expect_sent(&[(i - 16, WcStatus::Success)]);
+        }
+    }
+    own.sent(2);
+    fixture.done()
 }

@@ -1,25 +1,25 @@
 //! Queues shared by several queue pairs and several threads.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Instant;
 
 use adverb_verbs::{
-    CompletionQueue, Device, MemoryRegion, Operation, PollError, PostErrorCause, QueuePair,
-    RecvRequest, SendRequest, WcOpcode, WcStatus, WorkCompletion, WrId,
+    CompletionQueue, MemoryRegion, Operation, PollError, PostErrorCause, QueuePair, RecvRequest,
+    SendRequest, Station, WcOpcode, WcStatus, WorkCompletion, WrId,
 };
 
-use crate::pair::{PATIENCE, Pair, QUIET, SIGNALED, Setup, completions, connect};
-use crate::{Subject, Verdict};
+use crate::end::{SLICE, expect_nothing, poll};
+use crate::pair::{End, PATIENCE, Pair, SIGNALED, Setup, completions, connect};
+use crate::{Fixture, Verdict};
+use adverb_units::Span;
 
 /// One queue takes the completions of sends and receives; each queue keeps its order (IBTA
 /// vol. 1, 11.2.5: both may be the same completion queue).
-pub fn sends_and_receives_share_a_completion_queue<D: Device>(device: &D) -> Verdict {
+pub fn sends_and_receives_share_a_completion_queue<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
     let setup = Setup {
         one_cq: true,
         ..Setup::default()
     };
-    let pair = Pair::with(device, setup);
+    let pair = Pair::with(fixture, setup);
     let (a, b) = (&pair.a, &pair.b);
     for end in [a, b] {
         (0..20).for_each(|i| end.recv(100 + i, (0, 8)));
@@ -29,7 +29,7 @@ pub fn sends_and_receives_share_a_completion_queue<D: Device>(device: &D) -> Ver
         b.post(i, Operation::Send, (0, 8), SIGNALED);
     }
     for end in [a, b] {
-        let found = completions(&*end.send_cq, 40);
+        let found = end.sent(40);
         assert!(found.iter().all(|c| c.status.is_success()));
         let of = |opcode| {
             let these = found.iter().filter(move |c| c.opcode == opcode);
@@ -44,14 +44,14 @@ pub fn sends_and_receives_share_a_completion_queue<D: Device>(device: &D) -> Ver
 
 /// Completions of many queue pairs come into one queue; none is lost, each names its queue pair,
 /// and each queue pair's are in order (IBTA vol. 1, 10.8.3.1).
-pub fn many_queue_pairs_complete_into_one_queue<D: Device>(device: &D) -> Verdict {
+pub fn many_queue_pairs_complete_into_one_queue<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
     const QPS: usize = 100;
     const EACH: u64 = 30;
     let setup = Setup {
         entries: QPS as u32 * EACH as u32 * 2,
         ..Setup::default()
     };
-    let pair = Pair::with(device, setup);
+    let pair = Pair::with(fixture, setup);
     let (a, b) = (&pair.a, &pair.b);
     let connected = |_| {
         let (from, to) = (a.another_qp(&setup), b.another_qp(&setup));
@@ -72,7 +72,7 @@ pub fn many_queue_pairs_complete_into_one_queue<D: Device>(device: &D) -> Verdic
     }
     for cq in [&a.send_cq, &b.recv_cq] {
         let mut next = HashMap::new();
-        for completion in completions(&**cq, QPS * EACH as usize) {
+        for completion in completions(fixture.station(), cq, QPS * EACH as usize) {
             assert_eq!(completion.status, WcStatus::Success);
             let next: &mut u64 = next.entry(completion.qp_num).or_default();
             assert_eq!(completion.wr_id.0, *next);
@@ -90,87 +90,111 @@ pub fn many_queue_pairs_complete_into_one_queue<D: Device>(device: &D) -> Verdic
     Ok(())
 }
 
+const POSTERS: u32 = 3;
+const RECEIVERS: u32 = 2;
+/// Requests of each poster, and receives of each receiver.
+const EACH: [u64; 2] = [2000, 3000];
+
 /// Queues may be used from several threads: each request and each completion counts once (IBTA
 /// vol. 1, 10.2.1: verbs are thread-safe).
-pub fn threads_share_a_queue_pair<D: Subject>(device: &D) -> Verdict {
-    const THREADS: u64 = 3;
-    const EACH: u64 = 2000;
-    let pair = Pair::new(device);
+pub fn threads_share_a_queue_pair<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
+    if fixture.is_helper() {
+        let [end] = fixture.given()?;
+        return match fixture.helper_number() {
+            number @ 0..POSTERS => post_and_reap(fixture, &end, number.into()),
+            _ => receive_and_reap(fixture, &end),
+        };
+    }
+    let pair = Pair::new(fixture);
     let (a, b) = (&pair.a, &pair.b);
-    let seen: Vec<_> = (0..THREADS * EACH).map(|_| AtomicU32::new(0)).collect();
-    let arrived = AtomicU32::new(0);
-    let all = (THREADS * EACH) as u32;
-    let deadline = Instant::now() + PATIENCE * 4;
-    std::thread::scope(|scope| {
-        for thread in 0..THREADS {
-            let (qp, mr, cq, seen) = (&a.qp, &a.mr, &*a.send_cq, &seen);
-            scope.spawn(move || {
-                let sges = [mr.sge(0, 16).expect("within the region")];
-                for i in thread * EACH..(thread + 1) * EACH {
-                    let request = SendRequest::new(WrId(i), Operation::Send, &sges);
-                    while let Err(error) = qp.post_send(&[request.with_flags(SIGNALED)]) {
-                        let full = matches!(error.cause, PostErrorCause::QueueFull { .. });
-                        assert!(full && Instant::now() < deadline, "{error}");
-                        reap(cq, seen);
-                    }
-                    if i % 4 == 0 {
-                        reap(cq, seen);
-                    }
-                }
-                let is_seen = |n: &AtomicU32| n.load(Ordering::Relaxed) != 0;
-                while !seen.iter().all(is_seen) {
-                    assert!(Instant::now() < deadline, "a completion is lost");
-                    reap(cq, seen);
-                }
-            });
-        }
-        for _ in 0..2 {
-            let (qp, mr, cq, arrived) = (&b.qp, &b.mr, &*b.recv_cq, &arrived);
-            scope.spawn(move || {
-                let sges = [mr.sge(0, 16).expect("within the region")];
-                while arrived.load(Ordering::Relaxed) < all {
-                    assert!(Instant::now() < deadline, "an arrival is lost");
-                    let _ = qp.post_recv(&[RecvRequest::new(WrId(0), &sges)]);
-                    let mut into = [WorkCompletion::default(); 4];
-                    let n = cq.poll(&mut into).expect("poll");
-                    assert!(
-                        into[..n]
-                            .iter()
-                            .all(|c| c.status.is_success() && c.byte_len == 16)
-                    );
-                    arrived.fetch_add(n as u32, Ordering::Relaxed);
-                    std::thread::yield_now();
-                }
-            });
-        }
-    });
-    assert!(seen.iter().all(|n| n.load(Ordering::Relaxed) == 1));
-    assert_eq!(arrived.load(Ordering::Relaxed), all);
+    for number in 0..POSTERS + RECEIVERS {
+        fixture.start(number, &[if number < POSTERS { a } else { b }]);
+    }
+    let seen = (0..POSTERS + RECEIVERS).flat_map(|number| fixture.hear(number));
+    let seen: Vec<u8> = seen.collect();
+    let name = |bytes: &[u8]| u64::from_ne_bytes(bytes.try_into().expect("8 bytes"));
+    let mut seen: Vec<u64> = seen.chunks_exact(8).map(name).collect();
+    seen.sort_unstable();
+    let all: Vec<u64> = (0..u64::from(POSTERS) * EACH[0]).collect();
+    assert!(seen == all, "a request has completed twice or never");
     a.expect_quiet();
     b.expect_quiet();
     Ok(())
 }
 
-fn reap<Q: CompletionQueue>(cq: &Q, seen: &[AtomicU32]) {
-    let mut into = [WorkCompletion::default(); 8];
-    let n = cq.poll(&mut into).expect("poll");
-    for completion in &into[..n] {
-        assert_eq!(completion.status, WcStatus::Success);
-        seen[completion.wr_id.0 as usize].fetch_add(1, Ordering::Relaxed);
+/// Posts requests and takes as many completions, whosever they are; tells the main role which.
+fn post_and_reap<S: Station>(fixture: Fixture<'_, S>, a: &End<'_, S>, number: u64) -> Verdict {
+    let mut seen = Vec::new();
+    let mut reap = |patience| {
+        let mut into = [WorkCompletion::default(); 8];
+        let room = (EACH[0] as usize - seen.len()).min(into.len());
+        if room == 0 {
+            // The others take what is left.
+            fixture.station().sleep(patience);
+            return true;
+        }
+        let n = poll(fixture.station(), &a.send_cq, &mut into[..room], patience);
+        for completion in &into[..n] {
+            assert_eq!(completion.status, WcStatus::Success);
+            seen.push(completion.wr_id.0);
+        }
+        n == room && room < into.len()
+    };
+    for i in number * EACH[0]..(number + 1) * EACH[0] {
+        while let Err(error) = a.try_post(i, Operation::Send, (0, 16), SIGNALED) {
+            let full = matches!(error.cause, PostErrorCause::QueueFull { .. });
+            assert!(full, "{error}");
+            reap(SLICE);
+        }
+        if i % 4 == 0 {
+            reap(Span::ZERO);
+        }
     }
-    if n == 0 {
-        std::thread::yield_now();
+    let deadline = fixture.station().now() + PATIENCE * 4;
+    while !reap(SLICE) {
+        let late = fixture.station().now() > deadline;
+        assert!(!late, "a completion is lost");
     }
+    fixture.tell_main(
+        &seen
+            .into_iter()
+            .flat_map(u64::to_ne_bytes)
+            .collect::<Vec<_>>(),
+    );
+    Ok(())
+}
+
+/// Posts receives and takes as many arrivals.
+fn receive_and_reap<S: Station>(fixture: Fixture<'_, S>, b: &End<'_, S>) -> Verdict {
+    let (mut posted, mut taken) = (0, 0);
+    let deadline = fixture.station().now() + PATIENCE * 4;
+    while posted < EACH[1] || taken < EACH[1] {
+        let late = fixture.station().now() > deadline;
+        assert!(!late, "an arrival is lost");
+        if posted < EACH[1] && b.try_recv(0, (0, 16)).is_ok() {
+            posted += 1;
+        }
+        let mut into = [WorkCompletion::default(); 4];
+        let room = (EACH[1] - taken).min(4) as usize;
+        let n = match room {
+            0 => 0,
+            _ => poll(fixture.station(), &b.recv_cq, &mut into[..room], SLICE),
+        };
+        let is_whole = |c: &WorkCompletion| c.status.is_success() && c.byte_len == 16;
+        assert!(into[..n].iter().all(is_whole), "{into:?}");
+        taken += n as u64;
+    }
+    fixture.done()
 }
 
 /// More completions than entries: some are lost, which polling reports, at once or after what is
 /// there (IBTA vol. 1, 11.6.3.1).
-pub fn an_overrun_is_reported<D: Device>(device: &D) -> Verdict {
+pub fn an_overrun_is_reported<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
     let setup = Setup {
         entries: 8,
         ..Setup::default()
     };
-    let pair = Pair::with(device, setup);
+    let pair = Pair::with(fixture, setup);
     let (a, b) = (&pair.a, &pair.b);
     let entries = a.send_cq.entries();
     let qps: Vec<_> = (0..=entries / 64)
@@ -188,17 +212,8 @@ pub fn an_overrun_is_reported<D: Device>(device: &D) -> Verdict {
     }
     // A network takes a while to complete them all. Nobody takes completions meanwhile, but each side
     // is polled, and so takes what has come.
-    let until = Instant::now() + QUIET;
-    for round in 0.. {
-        if round > 16 && Instant::now() > until {
-            break;
-        }
-        for cq in [&b.recv_cq, &a.recv_cq] {
-            let mut none = [WorkCompletion::default()];
-            assert_eq!(cq.poll(&mut none), Ok(0));
-        }
-    }
-    let deadline = Instant::now() + PATIENCE;
+    expect_nothing(fixture.station(), &[&b.recv_cq, &a.recv_cq]);
+    let deadline = fixture.station().now() + PATIENCE;
     let mut found = 0;
     loop {
         let mut into = [WorkCompletion::default(); 4];
@@ -211,7 +226,7 @@ pub fn an_overrun_is_reported<D: Device>(device: &D) -> Verdict {
         }
         assert!(found <= entries as usize, "more completions than entries");
         assert!(
-            Instant::now() < deadline,
+            fixture.station().now() < deadline,
             "no overrun reported after {found} completions"
         );
     }

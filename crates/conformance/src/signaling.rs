@@ -1,15 +1,15 @@
 //! Unsignaled requests, queue slots, and lists of requests.
 
 use adverb_verbs::{
-    Context, Device, MemoryRegion, Operation, PostErrorCause, QpCaps, QueuePair, RecvRequest, Rkey,
-    SendRequest, WcStatus, WrId,
+    MemoryRegion, Operation, PostErrorCause, QpCaps, QueuePair, RecvRequest, Rkey, SendRequest,
+    Station, WcStatus, WrId,
 };
 
-use crate::Verdict;
 use crate::pair::{BLANK, Pair, QUIET, SIGNALED, Setup, UNSIGNALED};
+use crate::{Fixture, Verdict};
 
 /// A pair with short queues, and how many send requests its queue takes.
-fn short<D: Device>(device: &D) -> (Pair<D::Context>, u64) {
+fn short<S: Station>(fixture: Fixture<'_, S>) -> (Pair<'_, S>, u64) {
     let setup = Setup {
         caps: QpCaps {
             max_send_wr: 16,
@@ -18,12 +18,12 @@ fn short<D: Device>(device: &D) -> (Pair<D::Context>, u64) {
         },
         ..Setup::default()
     };
-    let pair = Pair::with(device, setup);
+    let pair = Pair::with(fixture, setup);
     let depth = pair.a.qp.caps().max_send_wr.into();
     (pair, depth)
 }
 
-fn assert_send_queue_full<C: Context>(pair: &Pair<C>) {
+fn assert_send_queue_full<S: Station>(pair: &Pair<'_, S>) {
     let refused = pair
         .a
         .try_post(99, write(pair), (0, 1), SIGNALED)
@@ -36,13 +36,13 @@ fn assert_send_queue_full<C: Context>(pair: &Pair<C>) {
     assert_eq!((refused.index, refused.cause), (0, cause));
 }
 
-fn write<C: Context>(pair: &Pair<C>) -> Operation {
+fn write<S: Station>(pair: &Pair<'_, S>) -> Operation {
     Operation::RdmaWrite(pair.b.mr.remote(0))
 }
 
 /// A request without SIGNALED that succeeds gives no completion (IBTA vol. 1, 10.7.3.1).
-pub fn an_unsignaled_success_gives_no_completion<D: Device>(device: &D) -> Verdict {
-    let pair = Pair::new(device);
+pub fn an_unsignaled_success_gives_no_completion<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
+    let pair = Pair::new(fixture);
     let (a, b) = (&pair.a, &pair.b);
     b.recv(7, (0, 64));
     a.post(1, write(&pair), (0, 8), UNSIGNALED);
@@ -58,8 +58,8 @@ pub fn an_unsignaled_success_gives_no_completion<D: Device>(device: &D) -> Verdi
 
 /// Unsignaled requests hold their slots although they are done: nobody has been told (IBTA
 /// vol. 1, 10.8.6; ibv_post_send(3), ENOMEM).
-pub fn unsignaled_requests_take_slots<D: Device>(device: &D) -> Verdict {
-    let (pair, depth) = short(device);
+pub fn unsignaled_requests_take_slots<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
+    let (pair, depth) = short(fixture);
     (0..depth).for_each(|i| pair.a.post(i, write(&pair), (0, 1), UNSIGNALED));
     assert_send_queue_full(&pair);
     pair.a.expect_quiet();
@@ -69,8 +69,10 @@ pub fn unsignaled_requests_take_slots<D: Device>(device: &D) -> Verdict {
 
 /// Slots come back when a completion of the same or a later request has been polled, not when the
 /// request is done (IBTA vol. 1, 10.8.6).
-pub fn slots_come_back_when_a_later_completion_is_polled<D: Device>(device: &D) -> Verdict {
-    let (pair, depth) = short(device);
+pub fn slots_come_back_when_a_later_completion_is_polled<S: Station>(
+    fixture: Fixture<'_, S>,
+) -> Verdict {
+    let (pair, depth) = short(fixture);
     let a = &pair.a;
     let half = depth / 2;
     for round in 0..10 {
@@ -78,7 +80,8 @@ pub fn slots_come_back_when_a_later_completion_is_polled<D: Device>(device: &D) 
         a.post(half, write(&pair), (0, 1), SIGNALED);
         (half..depth - 1).for_each(|i| a.post(i, write(&pair), (0, 1), UNSIGNALED));
         a.post(round, write(&pair), (0, 1), SIGNALED);
-        std::thread::sleep(if round == 0 { QUIET } else { QUIET / 20 });
+        let pause = if round == 0 { QUIET } else { QUIET / 20 };
+        fixture.station().sleep(pause);
         assert_send_queue_full(&pair);
         a.expect_sent(&[(half, WcStatus::Success)]);
         (0..half).for_each(|i| a.post(i, write(&pair), (0, 1), UNSIGNALED));
@@ -93,8 +96,8 @@ pub fn slots_come_back_when_a_later_completion_is_polled<D: Device>(device: &D) 
 }
 
 /// A request that fails completes, signaled or not (IBTA vol. 1, 10.7.3.1; ibv_post_send(3)).
-pub fn an_unsignaled_error_completes<D: Device>(device: &D) -> Verdict {
-    let pair = Pair::new(device);
+pub fn an_unsignaled_error_completes<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
+    let pair = Pair::new(fixture);
     let (a, b) = (&pair.a, &pair.b);
     let mut wrong = b.mr.remote(0);
     wrong.rkey = Rkey(wrong.rkey.0 ^ 0x5550_0000);
@@ -108,8 +111,8 @@ pub fn an_unsignaled_error_completes<D: Device>(device: &D) -> Verdict {
 
 /// A receive queue takes as many requests as its size; slots come back when completions are
 /// polled (IBTA vol. 1, 10.8.2; ibv_post_recv(3), ENOMEM).
-pub fn a_full_receive_queue_refuses<D: Device>(device: &D) -> Verdict {
-    let (pair, _) = short(device);
+pub fn a_full_receive_queue_refuses<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
+    let (pair, _) = short(fixture);
     let (a, b) = (&pair.a, &pair.b);
     let depth = b.qp.caps().max_recv_wr;
     let full = |wr_id| {
@@ -135,8 +138,10 @@ pub fn a_full_receive_queue_refuses<D: Device>(device: &D) -> Verdict {
 
 /// Of a list that does not fit, those that do are posted, and the error names the first that does
 /// not (ibv_post_send(3), bad_wr).
-pub fn a_list_is_posted_up_to_the_request_that_does_not_fit<D: Device>(device: &D) -> Verdict {
-    let (pair, depth) = short(device);
+pub fn a_list_is_posted_up_to_the_request_that_does_not_fit<S: Station>(
+    fixture: Fixture<'_, S>,
+) -> Verdict {
+    let (pair, depth) = short(fixture);
     let (a, b) = (&pair.a, &pair.b);
     let sges = [a.mr.sge(0, 1).expect("within the region")];
     let list: Vec<_> = (0..depth + 3)
@@ -173,8 +178,10 @@ pub fn a_list_is_posted_up_to_the_request_that_does_not_fit<D: Device>(device: &
 
 /// Of a list with a wrong request, those before it are posted and those behind it are not
 /// (ibv_post_send(3), bad_wr).
-pub fn a_list_is_posted_up_to_the_request_that_is_wrong<D: Device>(device: &D) -> Verdict {
-    let pair = Pair::new(device);
+pub fn a_list_is_posted_up_to_the_request_that_is_wrong<S: Station>(
+    fixture: Fixture<'_, S>,
+) -> Verdict {
+    let pair = Pair::new(fixture);
     let (a, b) = (&pair.a, &pair.b);
     let max = a.qp.caps().max_send_sge;
     a.fill(1);
@@ -203,8 +210,10 @@ pub fn a_list_is_posted_up_to_the_request_that_is_wrong<D: Device>(device: &D) -
 }
 
 /// The same for receives (ibv_post_recv(3), bad_wr).
-pub fn a_receive_list_is_posted_up_to_the_request_that_is_wrong<D: Device>(device: &D) -> Verdict {
-    let pair = Pair::new(device);
+pub fn a_receive_list_is_posted_up_to_the_request_that_is_wrong<S: Station>(
+    fixture: Fixture<'_, S>,
+) -> Verdict {
+    let pair = Pair::new(fixture);
     let (a, b) = (&pair.a, &pair.b);
     let max = b.qp.caps().max_recv_sge;
     let one = [b.mr.sge(0, 8).expect("within the region")];

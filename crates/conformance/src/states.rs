@@ -1,18 +1,17 @@
 //! The queue pair's states: what each takes, holds back and flushes, and the ways between them.
 
-use std::time::{Duration, Instant};
-
 use adverb_verbs::{
-    AckTimeout, CompletionQueue, Context, Device, MemoryRegion, ModifyQpError, Operation, PathMtu,
-    PortNum, PostErrorCause, Psn, QpAttr, QpCaps, QpState, QueuePair, RecvRequest, RetryCount,
-    RnrTimer, WcStatus, WorkCompletion, WrId,
+    AckTimeout, CompletionQueue, MemoryRegion, ModifyQpError, Operation, PathMtu, PortNum,
+    PostErrorCause, Psn, QpAttr, QpCaps, QpState, QueuePair, RetryCount, RnrTimer, Station,
+    WcStatus, WorkCompletion,
 };
 
 use crate::lost_peer::retries_exceeded;
 use crate::pair::{
     ALL, BLANK, Pair, SIGNALED, Setup, UNSIGNALED, address_of, expect_both, to_init, to_rtr, to_rts,
 };
-use crate::{Subject, Verdict};
+use crate::{Fixture, Verdict};
+use adverb_units::Span;
 
 /// Takes a queue pair to a state that needs no attributes.
 pub(crate) fn to<Q: QueuePair>(qp: &Q, state: QpState) {
@@ -23,8 +22,10 @@ pub(crate) fn to<Q: QueuePair>(qp: &Q, state: QpState) {
 /// Requests in a state that does not take them are refused, and the state is named: receives in
 /// RESET, sends before RTS (IBTA vol. 1, 10.8.2: C10-96, C10-97.2.1; ibv_post_send(3),
 /// ibv_post_recv(3)).
-pub fn posting_in_the_wrong_state_is_refused_by_name<D: Device>(device: &D) -> Verdict {
-    let pair = Pair::unconnected(device, Setup::default());
+pub fn posting_in_the_wrong_state_is_refused_by_name<S: Station>(
+    fixture: Fixture<'_, S>,
+) -> Verdict {
+    let pair = Pair::unconnected(fixture, Setup::default());
     let a = &pair.a;
     let send_refused = |state| {
         assert_eq!(a.qp.state(), state);
@@ -56,8 +57,8 @@ pub fn posting_in_the_wrong_state_is_refused_by_name<D: Device>(device: &D) -> V
 }
 
 /// Receives posted in INIT serve the first messages (IBTA vol. 1, 10.3.1.2).
-pub fn receives_posted_in_init_count<D: Device>(device: &D) -> Verdict {
-    let pair = Pair::unconnected(device, Setup::default());
+pub fn receives_posted_in_init_count<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
+    let pair = Pair::unconnected(fixture, Setup::default());
     let (a, b) = (&pair.a, &pair.b);
     to_init(&b.context, &b.qp, &pair.setup);
     (0..3).for_each(|i| b.recv(i, (0, 8)));
@@ -80,8 +81,8 @@ pub fn receives_posted_in_init_count<D: Device>(device: &D) -> Verdict {
 }
 
 /// Going to ERR flushes what is queued, on both queues, in order (IBTA vol. 1, 10.3.1.7).
-pub fn the_error_state_flushes_both_queues<D: Device>(device: &D) -> Verdict {
-    let pair = Pair::new(device);
+pub fn the_error_state_flushes_both_queues<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
+    let pair = Pair::new(fixture);
     let (a, b) = (&pair.a, &pair.b);
     b.fill(BLANK);
     (10..14).for_each(|i| a.recv(i, (0, 8)));
@@ -100,7 +101,7 @@ pub fn the_error_state_flushes_both_queues<D: Device>(device: &D) -> Verdict {
     assert_eq!(b.bytes(0, 8), [BLANK; 8]);
 
     // Also from INIT, where only receives can be queued.
-    let pair = Pair::unconnected(device, Setup::default());
+    let pair = Pair::unconnected(fixture, Setup::default());
     to_init(&pair.a.context, &pair.a.qp, &pair.setup);
     pair.a.recv(1, (0, 8));
     to(&pair.a.qp, QpState::Err);
@@ -109,8 +110,8 @@ pub fn the_error_state_flushes_both_queues<D: Device>(device: &D) -> Verdict {
 }
 
 /// Requests posted in ERR are taken and flushed, without end (IBTA vol. 1, 10.3.1.7).
-pub fn posting_in_the_error_state_is_flushed<D: Device>(device: &D) -> Verdict {
-    let pair = Pair::new(device);
+pub fn posting_in_the_error_state_is_flushed<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
+    let pair = Pair::new(fixture);
     let a = &pair.a;
     to(&a.qp, QpState::Err);
     for i in 0..200 {
@@ -125,8 +126,8 @@ pub fn posting_in_the_error_state_is_flushed<D: Device>(device: &D) -> Verdict {
 
 /// What arrived before the error is not flushed: its completion is a success (IBTA vol. 1,
 /// 10.3.1.7).
-pub fn arrivals_before_the_error_stay_successes<D: Device>(device: &D) -> Verdict {
-    let pair = Pair::new(device);
+pub fn arrivals_before_the_error_stay_successes<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
+    let pair = Pair::new(fixture);
     let (a, b) = (&pair.a, &pair.b);
     (10..14).for_each(|i| b.recv(i, (0, 8)));
     (0..2).for_each(|i| a.post(i, Operation::Send, (0, 8), SIGNALED));
@@ -142,10 +143,23 @@ pub fn arrivals_before_the_error_stay_successes<D: Device>(device: &D) -> Verdic
     Ok(())
 }
 
-/// Receives that another thread posts while the queue pair fails complete once each, in order (IBTA
+const RECEIVES: u64 = 500;
+const STRIKES: u64 = 60;
+
+/// Receives that another role posts while the queue pair fails complete once each, in order (IBTA
 /// vol. 1, 10.3.1.7, 10.8.3.1).
-pub fn receives_posted_while_the_error_strikes_complete_once<D: Subject>(device: &D) -> Verdict {
-    const RECEIVES: u64 = 500;
+pub fn receives_posted_while_the_error_strikes_complete_once<S: Station>(
+    fixture: Fixture<'_, S>,
+) -> Verdict {
+    if fixture.is_helper() {
+        let [b] = fixture.given()?;
+        for _ in 0..STRIKES {
+            fixture.hear_main()?;
+            (0..RECEIVES).for_each(|i| b.recv(i, (0, 8)));
+            fixture.tell_main(&[]);
+        }
+        return Ok(());
+    }
     let setup = Setup {
         caps: QpCaps {
             max_recv_wr: RECEIVES as u32,
@@ -154,21 +168,14 @@ pub fn receives_posted_while_the_error_strikes_complete_once<D: Subject>(device:
         entries: RECEIVES as u32 * 2,
         ..Setup::default()
     };
-    let pair = Pair::with(device, setup);
-    for round in 0..60 {
-        let b = &pair.b;
-        std::thread::scope(|scope| {
-            let (qp, mr) = (&b.qp, &b.mr);
-            scope.spawn(move || {
-                let sges = [mr.sge(0, 8).expect("within the region")];
-                for i in 0..RECEIVES {
-                    qp.post_recv(&[RecvRequest::new(WrId(i), &sges)])
-                        .expect("post a receive");
-                }
-            });
-            (0..round * 300).for_each(|_| std::hint::spin_loop());
-            to(&b.qp, QpState::Err);
-        });
+    let pair = Pair::with(fixture, setup);
+    let b = &pair.b;
+    fixture.start(0, &[b]);
+    for round in 0..STRIKES {
+        fixture.tell(0, &[]);
+        fixture.station().compute(Span::from_ns(round * 500));
+        to(&b.qp, QpState::Err);
+        fixture.hear(0);
         let expected: Vec<_> = (0..RECEIVES).map(|i| (i, WcStatus::WrFlushErr)).collect();
         b.expect_received(&expected);
         let mut one = [WorkCompletion::default()];
@@ -181,7 +188,7 @@ pub fn receives_posted_while_the_error_strikes_complete_once<D: Subject>(device:
 }
 
 /// Each side sends to, writes to and reads from the other, and all succeeds.
-pub(crate) fn exchange<C: Context>(pair: &Pair<C>, base: u64) {
+pub(crate) fn exchange<S: Station>(pair: &Pair<'_, S>, base: u64) {
     let (a, b) = (&pair.a, &pair.b);
     for (from, to) in [(a, b), (b, a)] {
         to.recv(base, (0, 8));
@@ -207,8 +214,10 @@ pub(crate) fn exchange<C: Context>(pair: &Pair<C>, base: u64) {
 
 /// After ERR, both sides through RESET to RTS again: the pair works as new, with all its slots
 /// (IBTA vol. 1, 10.3.1).
-pub fn a_failed_pair_works_again_after_reset_on_both_sides<D: Device>(device: &D) -> Verdict {
-    let pair = Pair::new(device);
+pub fn a_failed_pair_works_again_after_reset_on_both_sides<S: Station>(
+    fixture: Fixture<'_, S>,
+) -> Verdict {
+    let pair = Pair::new(fixture);
     let (a, b) = (&pair.a, &pair.b);
     for round in 0..4 {
         exchange(&pair, round * 100);
@@ -235,8 +244,8 @@ pub fn a_failed_pair_works_again_after_reset_on_both_sides<D: Device>(device: &D
 
 /// RESET drops what is queued and what completed, without completions (IBTA vol. 1, 10.3.1.1;
 /// ibv_modify_qp(3)).
-pub fn reset_forgets_completions<D: Device>(device: &D) -> Verdict {
-    let pair = Pair::new(device);
+pub fn reset_forgets_completions<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
+    let pair = Pair::new(fixture);
     let (a, b) = (&pair.a, &pair.b);
     a.recv(1, (0, 8));
     (2..5).for_each(|i| b.recv(i, (0, 8)));
@@ -255,8 +264,10 @@ pub fn reset_forgets_completions<D: Device>(device: &D) -> Verdict {
 
 /// In SQD requests are taken but not carried out; RTS lets them go, in order. The receive queue
 /// goes on (IBTA vol. 1, 10.3.1.5).
-pub fn drained_holds_requests_back_until_ready_to_send<D: Device>(device: &D) -> Verdict {
-    let pair = Pair::new(device);
+pub fn drained_holds_requests_back_until_ready_to_send<S: Station>(
+    fixture: Fixture<'_, S>,
+) -> Verdict {
+    let pair = Pair::new(fixture);
     let (a, b) = (&pair.a, &pair.b);
     for round in 0..3 {
         a.fill(1);
@@ -291,13 +302,13 @@ pub fn drained_holds_requests_back_until_ready_to_send<D: Device>(device: &D) ->
 
 /// In SQD the request that has begun is finished, here one that waits for its receive; those
 /// behind it are held back (IBTA vol. 1, 10.3.1.5).
-pub fn drained_finishes_the_request_that_has_begun<D: Device>(device: &D) -> Verdict {
+pub fn drained_finishes_the_request_that_has_begun<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
     // So long that the sender still waits when it is drained: 655 ms.
     let setup = Setup {
         rnr_timer: 0,
         ..Setup::default()
     };
-    let pair = drained_while_it_waits(device, setup);
+    let pair = drained_while_it_waits(fixture, setup);
     let (a, b) = (&pair.a, &pair.b);
     b.recv(7, (100, 8));
     a.expect_sent(&[(1, WcStatus::Success)]);
@@ -310,21 +321,21 @@ pub fn drained_finishes_the_request_that_has_begun<D: Device>(device: &D) -> Ver
 
 /// A pair of which A was taken to SQD while its SEND waits for a receive, and nothing of the WRITE
 /// behind it is on its way: A has not sent again.
-fn drained_while_it_waits<D: Device>(device: &D, setup: Setup) -> Pair<D::Context> {
+fn drained_while_it_waits<S: Station>(fixture: Fixture<'_, S>, setup: Setup) -> Pair<'_, S> {
     let timer = RnrTimer::new(setup.rnr_timer).expect("a 5-bit code");
     for _ in 0..10 {
-        let pair = Pair::with(device, setup);
+        let pair = Pair::with(fixture, setup);
         let (a, b) = (&pair.a, &pair.b);
         a.fill(1);
         b.fill(BLANK);
-        let begin = Instant::now();
+        let begin = fixture.station().now();
         a.post(1, Operation::Send, (0, 8), SIGNALED);
         a.post(2, Operation::RdmaWrite(b.mr.remote(0)), (0, 8), SIGNALED);
         // B finds that there is no receive, and A hears of it.
         b.expect_quiet();
         a.expect_quiet();
         to(&a.qp, QpState::Sqd);
-        if begin.elapsed() < Duration::from(timer.span()) {
+        if fixture.station().now() - begin < timer.span() {
             return pair;
         }
     }
@@ -335,13 +346,13 @@ fn drained_while_it_waits<D: Device>(device: &D, setup: Setup) -> Pair<D::Contex
 }
 
 /// SQD is where timeouts and retries are changed (IBTA vol. 1, 11.2.5.2, SQD to SQD).
-pub fn drained_takes_new_retries<D: Device>(device: &D) -> Verdict {
+pub fn drained_takes_new_retries<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
     let setup = Setup {
         timeout: 19,
         retry_cnt: 7,
         ..Setup::default()
     };
-    let mut pair = Pair::with(device, setup);
+    let mut pair = Pair::with(fixture, setup);
     to(&pair.a.qp, QpState::Sqd);
     let mut attr = QpAttr::default();
     attr.timeout = AckTimeout::new(10);
@@ -357,8 +368,8 @@ pub fn drained_takes_new_retries<D: Device>(device: &D) -> Verdict {
 
 /// Edges that the table does not have are refused and the state stays; the error names both ends
 /// or the attributes that are missing (IBTA vol. 1, 10.3.1; ibv_modify_qp(3)).
-pub fn an_illegal_transition_is_refused_by_name<D: Device>(device: &D) -> Verdict {
-    let pair = Pair::unconnected(device, Setup::default());
+pub fn an_illegal_transition_is_refused_by_name<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
+    let pair = Pair::unconnected(fixture, Setup::default());
     let a = &pair.a;
     let address = address_of(&pair.b.context);
     let rtr = QpAttr::to_rtr(address, pair.b.qp.qpn(), Psn::new(0), PathMtu::B256);

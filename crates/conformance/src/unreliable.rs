@@ -3,35 +3,33 @@
 //! A success here means that the message has left, so cases wait for what is to arrive.
 
 use adverb_verbs::{
-    AccessFlags, Comparison, CompletionQueue, Context, CreateError, Device, Imm, Lkey,
-    MemoryRegion, Operation, PathMtu, Psn, QpAttr, QpInit, QpState, QpType, Qpn, QueuePair,
-    RemoteAddress, RetryCount, Rkey, SendRequest, WcFlags, WcOpcode, WcStatus, WorkCompletion,
-    WrId,
+    AccessFlags, Comparison, CompletionQueue, Context, CreateError, Imm, Lkey, MemoryRegion,
+    Operation, PathMtu, Psn, QpAttr, QpInit, QpState, QpType, Qpn, QueuePair, RemoteAddress,
+    RetryCount, Rkey, SendRequest, Station, WcFlags, WcOpcode, WcStatus, WorkCompletion, WrId,
 };
 
-use crate::pair::{
-    BLANK, End, SIGNALED, Setup, UNSIGNALED, address_of, pattern, port_of, to_init, wait_for,
-};
-use crate::{NotSupported, Verdict};
+use crate::end::Qp;
+use crate::pair::{BLANK, End, SIGNALED, Setup, UNSIGNALED, address_of, pattern, port_of, to_init};
+use crate::{Fixture, NotSupported, Verdict};
 
 /// Two ends whose queue pairs are UC.
-struct Pair<C: Context> {
-    a: End<C>,
-    b: End<C>,
+struct Pair<'s, S: Station> {
+    a: End<'s, S>,
+    b: End<'s, S>,
     setup: Setup,
 }
 
-impl<C: Context> Pair<C> {
+impl<'s, S: Station> Pair<'s, S> {
     /// Two ends in RESET.
-    fn unconnected<D: Device<Context = C>>(device: &D) -> Result<Self, NotSupported> {
+    fn unconnected(fixture: Fixture<'s, S>) -> Result<Self, NotSupported> {
         let setup = Setup::default();
-        let (a, b) = (end(device, &setup)?, end(device, &setup)?);
+        let (a, b) = (end(fixture, &setup)?, end(fixture, &setup)?);
         Ok(Pair { a, b, setup })
     }
 
     /// Two ends in RTS.
-    fn new<D: Device<Context = C>>(device: &D) -> Result<Self, NotSupported> {
-        let pair = Self::unconnected(device)?;
+    fn new(fixture: Fixture<'s, S>) -> Result<Self, NotSupported> {
+        let pair = Self::unconnected(fixture)?;
         let (psn_a, psn_b) = pair.setup.psn;
         connect(&pair.a, (&pair.b, pair.b.qp.qpn()), (psn_a, psn_b));
         connect(&pair.b, (&pair.a, pair.a.qp.qpn()), (psn_b, psn_a));
@@ -39,14 +37,14 @@ impl<C: Context> Pair<C> {
     }
 }
 
-fn end<D: Device>(device: &D, setup: &Setup) -> Result<End<D::Context>, NotSupported> {
-    let end = End::new(device, setup);
+fn end<'s, S: Station>(fixture: Fixture<'s, S>, setup: &Setup) -> Result<End<'s, S>, NotSupported> {
+    let end = End::new(fixture, setup);
     let qp = uc_qp(&end, setup)?;
-    Ok(End { qp, ..end })
+    Ok(end.with_qp(qp))
 }
 
 /// A UC queue pair of an end.
-pub(crate) fn uc_qp<C: Context>(end: &End<C>, setup: &Setup) -> Result<C::Qp, NotSupported> {
+pub(crate) fn uc_qp<S: Station>(end: &End<'_, S>, setup: &Setup) -> Result<Qp<S>, NotSupported> {
     let init = QpInit {
         qp_type: QpType::Uc,
         send_cq: &*end.send_cq,
@@ -61,7 +59,7 @@ pub(crate) fn uc_qp<C: Context>(end: &End<C>, setup: &Setup) -> Result<C::Qp, No
 }
 
 /// The attributes that take a UC queue pair to RTR.
-fn rtr<C: Context>(end: &End<C>, (peer, dest): (&End<C>, Qpn), rq_psn: Psn) -> QpAttr {
+fn rtr<S: Station>(end: &End<'_, S>, (peer, dest): (&End<'_, S>, Qpn), rq_psn: Psn) -> QpAttr {
     let mtu: PathMtu = port_of(&end.context).active_mtu;
     let mut rtr = QpAttr::to_rtr(address_of(&peer.context), dest, rq_psn, mtu);
     rtr.max_dest_rd_atomic = None;
@@ -77,14 +75,14 @@ fn rts(sq_psn: Psn) -> QpAttr {
 }
 
 /// Takes an end from RESET to RTS.
-fn connect<C: Context>(end: &End<C>, peer: (&End<C>, Qpn), psns: (Psn, Psn)) {
+fn connect<S: Station>(end: &End<'_, S>, peer: (&End<'_, S>, Qpn), psns: (Psn, Psn)) {
     connect_qp((end, &end.qp), peer, psns);
 }
 
 /// Takes a UC queue pair of an end from RESET to RTS.
-pub(crate) fn connect_qp<C: Context>(
-    (end, qp): (&End<C>, &C::Qp),
-    peer: (&End<C>, Qpn),
+pub(crate) fn connect_qp<S: Station>(
+    (end, qp): (&End<'_, S>, &Qp<S>),
+    peer: (&End<'_, S>, Qpn),
     (sq_psn, rq_psn): (Psn, Psn),
 ) {
     to_init(&end.context, qp, &Setup::default());
@@ -94,8 +92,8 @@ pub(crate) fn connect_qp<C: Context>(
 
 /// All operations of UC, with their completions at both sides, arrive whole (IBTA vol. 1, 9.8.2;
 /// table of services and operations, 10.8).
-pub fn every_operation_of_uc_arrives<D: Device>(device: &D) -> Verdict {
-    let pair = Pair::new(device)?;
+pub fn every_operation_of_uc_arrives<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
+    let pair = Pair::new(fixture)?;
     let (a, b) = (&pair.a, &pair.b);
     let to = b.mr.remote(32_768);
     let operations = [
@@ -134,7 +132,7 @@ pub fn every_operation_of_uc_arrives<D: Device>(device: &D) -> Verdict {
             let place = if is_write { 32_768 } else { 0 };
             if is_silent {
                 let there = || b.bytes(place, length as usize) == sent[..length as usize];
-                wait_for("a WRITE to arrive", there);
+                b.wait_for("a WRITE to arrive", there);
             } else {
                 let got = b.received(1)[0];
                 assert_eq!((got.wr_id, got.status), (WrId(7), WcStatus::Success));
@@ -155,8 +153,8 @@ pub fn every_operation_of_uc_arrives<D: Device>(device: &D) -> Verdict {
 }
 
 /// Messages that arrive do so in the order in which they were sent (IBTA vol. 1, 9.8.2.1).
-pub fn messages_of_uc_arrive_in_order<D: Device>(device: &D) -> Verdict {
-    let pair = Pair::new(device)?;
+pub fn messages_of_uc_arrive_in_order<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
+    let pair = Pair::new(fixture)?;
     let (a, b) = (&pair.a, &pair.b);
     for round in 0..20 {
         for i in 0..16 {
@@ -178,8 +176,10 @@ pub fn messages_of_uc_arrive_in_order<D: Device>(device: &D) -> Verdict {
 
 /// A message that finds no receive is lost, its requester succeeds, and the next message arrives
 /// (IBTA vol. 1, 9.8.2: no acknowledgement; 9.9.3, class D).
-pub fn a_message_of_uc_without_a_receive_is_dropped<D: Device>(device: &D) -> Verdict {
-    let pair = Pair::new(device)?;
+pub fn a_message_of_uc_without_a_receive_is_dropped<S: Station>(
+    fixture: Fixture<'_, S>,
+) -> Verdict {
+    let pair = Pair::new(fixture)?;
     let (a, b) = (&pair.a, &pair.b);
     a.fill(1);
     let lost = [
@@ -205,14 +205,14 @@ pub fn a_message_of_uc_without_a_receive_is_dropped<D: Device>(device: &D) -> Ve
 
 /// READ and atomic operations need an answer: UC refuses them when they are posted, or completes
 /// them with a local QP operation error (IBTA vol. 1, 11.4.1.1, 11.6.2).
-pub fn uc_refuses_what_needs_an_answer<D: Device>(device: &D) -> Verdict {
-    let at = |b: &End<D::Context>| b.mr.remote(0);
+pub fn uc_refuses_what_needs_an_answer<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
+    let at = |b: &End<'_, S>| b.mr.remote(0);
     let swap = Comparison {
         expected: 0,
         new: 1,
     };
     for i in 0..3 {
-        let pair = Pair::new(device)?;
+        let pair = Pair::new(fixture)?;
         let (a, b) = (&pair.a, &pair.b);
         let operation = [
             Operation::RdmaRead(at(b)),
@@ -232,8 +232,8 @@ pub fn uc_refuses_what_needs_an_answer<D: Device>(device: &D) -> Verdict {
 
 /// A WRITE that the responder refuses vanishes: its requester succeeds, nothing is written, both
 /// sides go on (IBTA vol. 1, 9.9.3, class D).
-pub fn a_refused_write_of_uc_vanishes<D: Device>(device: &D) -> Verdict {
-    let pair = Pair::new(device)?;
+pub fn a_refused_write_of_uc_vanishes<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
+    let pair = Pair::new(fixture)?;
     let (a, b) = (&pair.a, &pair.b);
     a.fill(1);
     b.fill(BLANK);
@@ -250,15 +250,15 @@ pub fn a_refused_write_of_uc_vanishes<D: Device>(device: &D) -> Verdict {
     assert!(b.all_bytes().iter().all(|byte| *byte == BLANK));
     a.post(2, Operation::RdmaWrite(b.mr.remote(64)), (0, 64), SIGNALED);
     a.expect_sent(&[(2, WcStatus::Success)]);
-    wait_for("the next WRITE", || b.bytes(64, 64) == [1; 64]);
+    b.wait_for("the next WRITE", || b.bytes(64, 64) == [1; 64]);
     a.expect_state(QpState::Rts);
     b.expect_state(QpState::Rts);
     Ok(())
 }
 
 /// Without REMOTE_WRITE on the queue pair a WRITE vanishes likewise.
-pub fn a_write_of_uc_without_the_right_vanishes<D: Device>(device: &D) -> Verdict {
-    let pair = Pair::new(device)?;
+pub fn a_write_of_uc_without_the_right_vanishes<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
+    let pair = Pair::new(fixture)?;
     let (a, b) = (&pair.a, &pair.b);
     let mut attr = QpAttr::default();
     attr.access = Some(AccessFlags::LOCAL_WRITE);
@@ -275,10 +275,10 @@ pub fn a_write_of_uc_without_the_right_vanishes<D: Device>(device: &D) -> Verdic
 /// A message longer than its receive: the requester succeeds. The responder drops it or completes
 /// the receive in error, and writes nothing beyond it (IBTA vol. 1, 9.9.3; 11.6.2, local length
 /// error).
-pub fn a_message_of_uc_longer_than_its_receive_fails_the_receiver_alone<D: Device>(
-    device: &D,
+pub fn a_message_of_uc_longer_than_its_receive_fails_the_receiver_alone<S: Station>(
+    fixture: Fixture<'_, S>,
 ) -> Verdict {
-    let pair = Pair::new(device)?;
+    let pair = Pair::new(fixture)?;
     let (a, b) = (&pair.a, &pair.b);
     a.fill(1);
     b.fill(BLANK);
@@ -298,8 +298,8 @@ pub fn a_message_of_uc_longer_than_its_receive_fails_the_receiver_alone<D: Devic
 }
 
 /// A peer that is gone is not missed (IBTA vol. 1, 9.8.2).
-pub fn uc_does_not_miss_a_peer_that_is_gone<D: Device>(device: &D) -> Verdict {
-    let Pair { a, b, .. } = Pair::new(device)?;
+pub fn uc_does_not_miss_a_peer_that_is_gone<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
+    let Pair { a, b, .. } = Pair::new(fixture)?;
     let there = b.mr.remote(0);
     drop(b);
     for operation in [Operation::Send, Operation::RdmaWrite(there)] {
@@ -313,8 +313,8 @@ pub fn uc_does_not_miss_a_peer_that_is_gone<D: Device>(device: &D) -> Verdict {
 
 /// Nor does it ask for its peer when it is connected (IBTA vol. 1, 11.2.5.2: Modify QP sends
 /// nothing).
-pub fn uc_may_be_connected_to_a_peer_that_is_gone<D: Device>(device: &D) -> Verdict {
-    let Pair { a, b, setup } = Pair::unconnected(device)?;
+pub fn uc_may_be_connected_to_a_peer_that_is_gone<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
+    let Pair { a, b, setup } = Pair::unconnected(fixture)?;
     let rtr = rtr(&a, (&b, b.qp.qpn()), Psn::new(0));
     drop(b);
     to_init(&a.context, &a.qp, &setup);
@@ -332,8 +332,8 @@ pub fn uc_may_be_connected_to_a_peer_that_is_gone<D: Device>(device: &D) -> Verd
 
 /// One side may begin anew without the other: UC takes up any sequence of packets at the begin of
 /// a message (IBTA vol. 1, 9.8.2.2).
-pub fn a_side_of_uc_may_begin_anew_alone<D: Device>(device: &D) -> Verdict {
-    let pair = Pair::new(device)?;
+pub fn a_side_of_uc_may_begin_anew_alone<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
+    let pair = Pair::new(fixture)?;
     let (a, b) = (&pair.a, &pair.b);
     for i in 0..6 {
         b.recv(i, (i * 64, 64));
@@ -360,8 +360,8 @@ pub fn a_side_of_uc_may_begin_anew_alone<D: Device>(device: &D) -> Verdict {
 /// A request whose own memory is at fault fails the send queue: those behind it are flushed. In
 /// SQE the queue pair goes on receiving, and RTS mends it (IBTA vol. 1, 10.3.1.6). Devices that go
 /// to ERR instead have nothing more to show.
-pub fn a_local_error_of_uc_stops_sending_only<D: Device>(device: &D) -> Verdict {
-    let pair = Pair::new(device)?;
+pub fn a_local_error_of_uc_stops_sending_only<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
+    let pair = Pair::new(fixture)?;
     let (a, b) = (&pair.a, &pair.b);
     let sge = a.mr.sge(0, 64).expect("within the region");
     let wrong = [sge.with_lkey(Lkey(a.mr.lkey().0 ^ 0x4000_0000))];
@@ -369,7 +369,7 @@ pub fn a_local_error_of_uc_stops_sending_only<D: Device>(device: &D) -> Verdict 
     a.qp.post_send(&[faulty]).expect("post");
     a.expect_sent(&[(1, WcStatus::LocProtErr)]);
     let stopped = || matches!(a.qp.state(), QpState::Sqe | QpState::Err);
-    wait_for("the send queue to stop", stopped);
+    a.wait_for("the send queue to stop", stopped);
     a.post(2, Operation::Send, (0, 64), UNSIGNALED);
     a.expect_sent(&[(2, WcStatus::WrFlushErr)]);
     if a.qp.state() == QpState::Err {
@@ -388,8 +388,8 @@ pub fn a_local_error_of_uc_stops_sending_only<D: Device>(device: &D) -> Verdict 
 }
 
 /// UC takes its own attributes and none that belong to acknowledgements (IBTA vol. 1, 11.2.5.2).
-pub fn uc_refuses_the_attributes_of_rc<D: Device>(device: &D) -> Verdict {
-    let pair = Pair::unconnected(device)?;
+pub fn uc_refuses_the_attributes_of_rc<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
+    let pair = Pair::unconnected(fixture)?;
     let (a, b) = (&pair.a, &pair.b);
     to_init(&a.context, &a.qp, &pair.setup);
     let good = rtr(a, (b, b.qp.qpn()), Psn::new(0));

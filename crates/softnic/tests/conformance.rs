@@ -1,7 +1,10 @@
 //! The conformance suite on the user-space NIC, both ends in one process. A case is a test of its
 //! own; what the device lacks is listed here.
 
+use adverb_conformance::threads::Subject;
+use adverb_conformance::{case, judge};
 use adverb_softnic::SoftDevice;
+use adverb_verbs::Device;
 
 /// Without a network there are no groups; with one there are (`udp_conformance`).
 const LACKING: [&str; 4] = [
@@ -11,4 +14,13 @@ const LACKING: [&str; 4] = [
     "multicast::what_is_no_group_or_no_datagram_is_refused",
 ];
 
-adverb_conformance::conformance_tests!(SoftDevice::new(), lacking: LACKING);
+fn run(name: &str) {
+    let open = || SoftDevice::new().open();
+    let subject = Subject {
+        open: &open,
+        station: &open,
+    };
+    judge(name, &LACKING, subject.run(&case(name)));
+}
+
+adverb_conformance::conformance_tests!(super::run);

@@ -8,11 +8,10 @@ mod common;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use adverb_conformance::cases;
-use adverb_softnic::{SoftContext, SoftDevice};
+use adverb_conformance::threads::Subject;
+use adverb_softnic::SoftDevice;
 use adverb_units::Bytes;
-use adverb_verbs::{
-    AddressVector, Context, Device, DeviceName, Gid, Lid, OpenError, QpCaps, QpType, QueuePair,
-};
+use adverb_verbs::{AddressVector, Context, Device, Gid, Lid, QpCaps, QpType, QueuePair};
 use common::network::{Network, connect_error};
 use common::{End, isolated, not_run};
 
@@ -30,26 +29,6 @@ const ON_THE_WIRE: [&str; 9] = [
     "shared_datagram::",
 ];
 
-/// Opens on one host of a network and the other in turn.
-struct InTurn<'n> {
-    network: &'n Network,
-    opened: AtomicUsize,
-}
-
-impl Device for InTurn<'_> {
-    type Context = SoftContext;
-
-    fn name(&self) -> DeviceName {
-        SoftDevice::new().name()
-    }
-
-    fn open(&self) -> Result<SoftContext, OpenError> {
-        let host = self.opened.fetch_add(1, Ordering::Relaxed) % 2;
-        let device = SoftDevice::at(self.network.ip(host));
-        self.network.on(host, || device.open())
-    }
-}
-
 const WIRE: &str = "two_namespaces_conform_over_ipv6";
 
 #[test]
@@ -59,19 +38,20 @@ fn two_namespaces_conform_over_ipv6() {
             Ok(network) => network,
             Err(why) => return not_run(&format!("{WIRE}: two network namespaces: {why}")),
         };
-        let mut count = 0;
-        for case in cases::<InTurn<'_>>() {
+        let (mut count, opened) = (0, AtomicUsize::new(0));
+        let at = |host| network.on(host, || SoftDevice::at(network.ip(host)).open());
+        let subject = Subject {
+            // One host and the other in turn.
+            open: &|| at(opened.fetch_add(1, Ordering::Relaxed) % 2),
+            station: &|| SoftDevice::new().open(),
+        };
+        for case in cases() {
             if ON_THE_WIRE
                 .iter()
                 .any(|module| case.name.starts_with(module))
             {
                 println!("{}", case.name);
-                let opened = AtomicUsize::new(0);
-                let verdict = (case.run)(&InTurn {
-                    network: &network,
-                    opened,
-                });
-                assert_eq!(verdict, Ok(()), "{}", case.name);
+                assert_eq!(subject.run(&case), Ok(()), "{}", case.name);
                 count += 1;
             }
         }

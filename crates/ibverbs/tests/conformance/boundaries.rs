@@ -7,9 +7,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use adverb_conformance::Fixture;
 use adverb_conformance::pair::{
     BLANK, End, Pair, SIGNALED, Setup, address_of, pattern, to_init, to_rts,
 };
+use adverb_conformance::threads::Subject;
+use adverb_host::HostStation;
 use adverb_softnic::{Fate, SoftContext};
 use adverb_verbs::{
     AccessFlags, Comparison, Imm, MemoryRegion, Operation, PathMtu, Psn, QpAttr, QueuePair,
@@ -17,7 +20,7 @@ use adverb_verbs::{
 };
 
 use crate::either::Either;
-use crate::mixed::Mixed;
+use crate::mixed::MixedContext;
 
 const MTUS: [PathMtu; 5] = [
     PathMtu::B256,
@@ -61,17 +64,21 @@ pub(crate) fn names() -> Vec<String> {
 }
 
 /// Runs the case of that name; false where there is none.
-pub(crate) fn run(device: &Mixed, name: &str) -> bool {
+pub(crate) fn run(opened: &Subject<'_, MixedContext>, name: &str) -> bool {
     let line = Line::all().find(|line| line.name() == name);
     if let Some(line) = line {
-        check(device, line);
+        let verdict = opened.run_with(0, |fixture| {
+            check(fixture, line);
+            Ok(())
+        });
+        assert_eq!(verdict, Ok(()));
     }
     line.is_some()
 }
 
-type Of = <Mixed as adverb_verbs::Device>::Context;
+type Of = HostStation<MixedContext>;
 
-fn check(device: &Mixed, line: Line) {
+fn check(fixture: Fixture<'_, Of>, line: Line) {
     let access = AccessFlags::all();
     let setup = Setup {
         memory_access: access,
@@ -80,7 +87,7 @@ fn check(device: &Mixed, line: Line) {
         psn: (Psn::new(0xff_ff80), Psn::new(0xff_fffe)),
         ..Setup::default()
     };
-    let pair = Pair::unconnected(device, setup);
+    let pair = Pair::unconnected(fixture, setup);
     connect(&pair, line.mtu);
     let lost = lose(&pair, line.lost);
     for (from, to) in [(&pair.a, &pair.b), (&pair.b, &pair.a)] {
@@ -94,7 +101,7 @@ fn check(device: &Mixed, line: Line) {
 }
 
 /// Connects both ends with a path MTU.
-fn connect(pair: &Pair<Of>, mtu: PathMtu) {
+fn connect(pair: &Pair<'_, Of>, mtu: PathMtu) {
     let (a, b, (psn_a, psn_b)) = (&pair.a, &pair.b, pair.setup.psn);
     for (end, peer, psn) in [(a, b, psn_b), (b, a, psn_a)] {
         to_init(&end.context, &end.qp, &pair.setup);
@@ -107,7 +114,7 @@ fn connect(pair: &Pair<Of>, mtu: PathMtu) {
 }
 
 /// Loses so many of a hundred packets that come to the user-space NIC, evenly scattered; counts them.
-fn lose(pair: &Pair<Of>, percent: u64) -> Arc<AtomicU64> {
+fn lose(pair: &Pair<'_, Of>, percent: u64) -> Arc<AtomicU64> {
     let lost = Arc::new(AtomicU64::new(0));
     for end in [&pair.a, &pair.b] {
         if let Either::One(soft) = &end.context {
@@ -137,7 +144,7 @@ fn lengths(mtu: PathMtu) -> impl Iterator<Item = u32> {
     [0, 1].into_iter().chain(around.into_iter().flatten())
 }
 
-fn check_operations(from: &End<Of>, to: &End<Of>, length: u32) {
+fn check_operations(from: &End<'_, Of>, to: &End<'_, Of>, length: u32) {
     let there = to.mr.remote(AT);
     let imm = Imm(0x0102_0304 ^ length);
     for operation in [
@@ -170,8 +177,8 @@ fn check_operations(from: &End<Of>, to: &End<Of>, length: u32) {
 
 /// Puts a pattern of `length` bytes to one end's memory, and blanks the other's around its target.
 fn prepare(
-    (source, at): (&End<Of>, u64),
-    (target, around): (&End<Of>, u64),
+    (source, at): (&End<'_, Of>, u64),
+    (target, around): (&End<'_, Of>, u64),
     length: u32,
 ) -> Vec<u8> {
     let content = pattern(u64::from(length) + 1, length as usize);
@@ -183,7 +190,7 @@ fn prepare(
 
 /// `content` lies at `at`, and nothing was written around it.
 #[track_caller]
-fn expect(end: &End<Of>, at: u64, content: &[u8]) {
+fn expect(end: &End<'_, Of>, at: u64, content: &[u8]) {
     let all = end.bytes(0, at as usize + content.len() + 64);
     let (before, rest) = all.split_at(at as usize);
     let (found, behind) = rest.split_at(content.len());
@@ -193,9 +200,9 @@ fn expect(end: &End<Of>, at: u64, content: &[u8]) {
 }
 
 /// Each is carried out once, whatever is lost.
-fn check_atomics(from: &End<Of>, to: &End<Of>) {
+fn check_atomics(from: &End<'_, Of>, to: &End<'_, Of>) {
     let word =
-        |end: &End<Of>, at| u64::from_ne_bytes(end.bytes(at, 8).try_into().expect("8 bytes"));
+        |end: &End<'_, Of>, at| u64::from_ne_bytes(end.bytes(at, 8).try_into().expect("8 bytes"));
     to.mr
         .write(AT, &0u64.to_ne_bytes())
         .expect("within the region");

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use adverb_ibverbs::{VerbsContext, VerbsDevice};
 use adverb_softnic::{SoftContext, SoftDevice};
-use adverb_verbs::{Device, DeviceName, OpenError};
+use adverb_verbs::{Device, OpenError};
 use adverb_vm::{PEER_ADDRESS, PEER_NAMESPACE};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
@@ -60,21 +60,24 @@ impl Mixed {
     }
 }
 
-impl Device for Mixed {
-    type Context = Either<SoftContext, VerbsContext>;
+/// The context of one device or the other.
+pub(crate) type MixedContext = Either<SoftContext, VerbsContext>;
 
-    fn name(&self) -> DeviceName {
-        DeviceName(format!("soft and {}", self.verbs))
-    }
-
-    fn open(&self) -> Result<Self::Context, OpenError> {
+impl Mixed {
+    /// Opens one device, and the other the next time.
+    pub(crate) fn open(&self) -> Result<MixedContext, OpenError> {
         let count = self.opened.fetch_add(1, Ordering::Relaxed);
         let is_first = count.is_multiple_of(2);
         if is_first == (self.first == First::Soft) {
             open_soft(count / 2).map(Either::One)
         } else {
-            self.verbs.open().map(Either::Other)
+            self.open_for_station()
         }
+    }
+
+    /// Opens the device that takes no address of the namespace.
+    pub(crate) fn open_for_station(&self) -> Result<MixedContext, OpenError> {
+        self.verbs.open().map(Either::Other)
     }
 }
 

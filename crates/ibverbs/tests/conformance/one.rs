@@ -2,7 +2,9 @@
 
 use std::process::ExitCode;
 
+use adverb_conformance::threads::{Shareable, Subject as Opened};
 use adverb_conformance::{NotSupported, cases};
+use adverb_verbs::Device;
 
 use crate::args::{Peer, Subject};
 use crate::boundaries;
@@ -20,24 +22,35 @@ pub(crate) fn run(subject: &Subject, name: &str) -> ExitCode {
         }
     };
     match subject.peer {
-        Peer::Itself => run_on(&device, name),
+        Peer::Itself => {
+            let open = || device.open();
+            let opened = Opened {
+                open: &open,
+                station: &open,
+            };
+            run_on(&opened, name)
+        }
         Peer::Soft(first) => {
             let mixed = Mixed::new(device, first);
-            if boundaries::run(&mixed, name) {
+            let opened = Opened {
+                open: &|| mixed.open(),
+                station: &|| mixed.open_for_station(),
+            };
+            if boundaries::run(&opened, name) {
                 return ExitCode::SUCCESS;
             }
-            run_on(&mixed, name)
+            run_on(&opened, name)
         }
     }
 }
 
-fn run_on<D: adverb_conformance::Subject>(device: &D, name: &str) -> ExitCode {
-    let case = cases::<D>().into_iter().find(|c| c.name == name);
+fn run_on<C: Shareable>(opened: &Opened<'_, C>, name: &str) -> ExitCode {
+    let case = cases().into_iter().find(|c| c.name == name);
     let Some(case) = case else {
         eprintln!("there is no case {name}");
         return ExitCode::from(2);
     };
-    match (case.run)(device) {
+    match opened.run(&case) {
         Ok(()) => ExitCode::SUCCESS,
         Err(NotSupported(what)) => {
             println!("{what}");

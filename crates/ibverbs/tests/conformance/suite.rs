@@ -6,7 +6,6 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use adverb_conformance::cases;
 use adverb_ibverbs::{VerbsDevice, devices};
 use adverb_sysfs::Sysfs;
 use adverb_verbs::{Context, Device};
@@ -158,7 +157,7 @@ const TOO_LONG: &str = "atomics::additions_of_many_requesters_all_count";
 
 /// The cases that say something of these two ends.
 fn names(peer: Peer) -> Vec<String> {
-    let all = cases::<VerbsDevice>().into_iter().map(|case| case.name);
+    let all = adverb_conformance::names().into_iter();
     let module = |name: &'static str| name.split("::").next().unwrap_or(name);
     let of_two = |name: &'static str| OF_TWO.contains(&module(name)) && name != TOO_LONG;
     let wanted = |name: &&'static str| peer == Peer::Itself || of_two(name);

@@ -1,0 +1,343 @@
+//! One end of a connection, what a case does with it, and how it waits.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use adverb_units::Span;
+use adverb_verbs::{
+    CompletionQueue, Context, MemoryRegion, Operation, PostError, QpInit, QpState, QpType,
+    QueuePair, RecvRequest, SendFlags, SendRequest, Station, WaitError, WcStatus, WorkCompletion,
+    WrId,
+};
+
+use crate::Fixture;
+use crate::pair::{PATIENCE, QUIET, Setup, pattern};
+
+/// A station's completion queues.
+pub(crate) type Cq<S> = <<S as Station>::Context as Context>::Cq;
+/// A station's queue pairs.
+pub(crate) type Qp<S> = <<S as Station>::Context as Context>::Qp;
+/// A station's shared receive queues.
+pub(crate) type Srq<S> = <<S as Station>::Context as Context>::Srq;
+/// A station's address handles.
+pub(crate) type Ah<S> = <<S as Station>::Context as Context>::Ah;
+
+/// How long a wait for one of several things lasts before it looks at the next.
+pub(crate) const SLICE: Span = Span::from_us(10);
+
+/// The objects of one end of a connection.
+pub struct Objects<C: Context> {
+    /// Its queue pair.
+    pub qp: C::Qp,
+    /// Where its sends complete.
+    pub send_cq: Arc<C::Cq>,
+    /// Where its receives complete.
+    pub recv_cq: Arc<C::Cq>,
+    /// Its memory.
+    pub mr: C::Mr,
+    /// Where both completion queues raise events.
+    pub channel: C::Channel,
+    /// Its protection domain.
+    pub pd: C::Pd,
+    /// Its context.
+    pub context: C,
+}
+
+/// One end of a connection, and the station at which its role waits.
+pub struct End<'s, S: Station> {
+    station: &'s S,
+    objects: Arc<Objects<S::Context>>,
+}
+
+impl<S: Station> Deref for End<'_, S> {
+    type Target = Objects<S::Context>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.objects
+    }
+}
+
+impl<'s, S: Station> End<'s, S> {
+    /// Opens the device and makes the objects; the queue pair is in RESET.
+    pub fn new(fixture: Fixture<'s, S>, setup: &Setup) -> Self {
+        let context = fixture.open();
+        let pd = context.alloc_pd().expect("allocate a domain");
+        let channel = context.create_channel().expect("create a channel");
+        let cq = || {
+            let cq = context.create_cq(setup.entries, Some(&channel));
+            Arc::new(cq.expect("create a completion queue"))
+        };
+        let send_cq = cq();
+        let recv_cq = if setup.one_cq { send_cq.clone() } else { cq() };
+        let mr = context
+            .alloc_mr(&pd, setup.memory, setup.memory_access)
+            .expect("allocate a region");
+        let init = QpInit {
+            qp_type: QpType::Rc,
+            send_cq: &*send_cq,
+            recv_cq: &*recv_cq,
+            caps: setup.caps,
+        };
+        let qp = context.create_qp(&pd, &init).expect("create a queue pair");
+        let objects = Objects {
+            qp,
+            send_cq,
+            recv_cq,
+            mr,
+            channel,
+            pd,
+            context,
+        };
+        Self::shared(fixture.station(), Arc::new(objects))
+    }
+
+    /// An end of which another role may have the objects, too.
+    pub(crate) fn shared(station: &'s S, objects: Arc<Objects<S::Context>>) -> Self {
+        End { station, objects }
+    }
+
+    /// The objects, for another role.
+    pub(crate) fn objects(&self) -> Arc<Objects<S::Context>> {
+        Arc::clone(&self.objects)
+    }
+
+    /// The objects, which no other role has.
+    pub(crate) fn into_objects(self) -> Objects<S::Context> {
+        Arc::into_inner(self.objects).expect("no other role has the objects")
+    }
+
+    /// The same end with another queue pair.
+    pub(crate) fn with_qp(self, qp: Qp<S>) -> Self {
+        let station = self.station;
+        let objects = self.into_objects();
+        Self::shared(station, Arc::new(Objects { qp, ..objects }))
+    }
+
+    /// The station, for waits.
+    pub(crate) fn station(&self) -> &'s S {
+        self.station
+    }
+
+    /// Another queue pair of this end, completing where its first does.
+    pub fn another_qp(&self, setup: &Setup) -> Qp<S> {
+        let init = QpInit {
+            qp_type: QpType::Rc,
+            send_cq: &*self.send_cq,
+            recv_cq: &*self.recv_cq,
+            caps: setup.caps,
+        };
+        self.context
+            .create_qp(&self.pd, &init)
+            .expect("create another queue pair")
+    }
+
+    /// Posts one request with one piece of this end's memory (none where `length` is 0).
+    pub fn try_post(
+        &self,
+        wr_id: u64,
+        operation: Operation,
+        (offset, length): (u64, u32),
+        flags: SendFlags,
+    ) -> Result<(), PostError> {
+        let sges = [self.mr.sge(offset, length).expect("within the region")];
+        let sges = if length == 0 { &[][..] } else { &sges[..] };
+        let request = SendRequest::new(WrId(wr_id), operation, sges).with_flags(flags);
+        self.qp.post_send(&[request])
+    }
+
+    /// Posts one request, which is accepted.
+    pub fn post(&self, wr_id: u64, operation: Operation, piece: (u64, u32), flags: SendFlags) {
+        self.try_post(wr_id, operation, piece, flags)
+            .expect("post a send request");
+    }
+
+    /// Posts one receive into one piece of this end's memory (none where `length` is 0).
+    pub fn try_recv(&self, wr_id: u64, (offset, length): (u64, u32)) -> Result<(), PostError> {
+        let sges = [self.mr.sge(offset, length).expect("within the region")];
+        let sges = if length == 0 { &[][..] } else { &sges[..] };
+        self.qp.post_recv(&[RecvRequest::new(WrId(wr_id), sges)])
+    }
+
+    /// Posts one receive, which is accepted.
+    pub fn recv(&self, wr_id: u64, piece: (u64, u32)) {
+        self.try_recv(wr_id, piece).expect("post a receive");
+    }
+
+    /// The next `count` completions of sends.
+    pub fn sent(&self, count: usize) -> Vec<WorkCompletion> {
+        completions(self.station, &self.send_cq, count)
+    }
+
+    /// The next `count` completions of receives.
+    pub fn received(&self, count: usize) -> Vec<WorkCompletion> {
+        completions(self.station, &self.recv_cq, count)
+    }
+
+    /// The next completions of sends are those of `expected`, in this order.
+    #[track_caller]
+    pub fn expect_sent(&self, expected: &[(u64, WcStatus)]) {
+        assert_eq!(outcomes(&self.sent(expected.len())), expected);
+    }
+
+    /// The next completions of receives are those of `expected`, in this order.
+    #[track_caller]
+    pub fn expect_received(&self, expected: &[(u64, WcStatus)]) {
+        assert_eq!(outcomes(&self.received(expected.len())), expected);
+    }
+
+    /// No further completion comes, of sends or of receives.
+    #[track_caller]
+    pub fn expect_quiet(&self) {
+        expect_nothing(self.station, &[&self.send_cq, &self.recv_cq]);
+    }
+
+    /// Takes what had completed before a RESET, where it is still there, and sees that nothing
+    /// more comes.
+    #[track_caller]
+    pub fn forget_completions(&self) {
+        for cq in [&self.send_cq, &self.recv_cq] {
+            let mut into = [WorkCompletion::default(); 16];
+            while cq.poll(&mut into).expect("poll") > 0 {}
+        }
+        self.expect_quiet();
+    }
+
+    /// The queue pair comes to `state`.
+    #[track_caller]
+    pub fn expect_state(&self, state: QpState) {
+        self.wait_for(&format!("the queue pair in {state}"), || {
+            self.qp.state() == state
+        });
+    }
+
+    /// Waits until `is` holds.
+    #[track_caller]
+    pub fn wait_for(&self, what: &str, is: impl Fn() -> bool) {
+        let deadline = self.station.now() + PATIENCE;
+        while !is() {
+            let late = self.station.now() > deadline;
+            assert!(!late, "timed out after {PATIENCE} waiting for {what}");
+            self.station.sleep(SLICE);
+        }
+    }
+
+    /// Overwrites all of the memory with `byte`.
+    pub fn fill(&self, byte: u8) {
+        let bytes = vec![byte; self.mr.length().as_usize()];
+        self.mr.write(0, &bytes).expect("fill the region");
+    }
+
+    /// Overwrites all of the memory with a pattern that depends on `seed`.
+    pub fn fill_pattern(&self, seed: u64) -> Vec<u8> {
+        let bytes = pattern(seed, self.mr.length().as_usize());
+        self.mr.write(0, &bytes).expect("fill the region");
+        bytes
+    }
+
+    /// A part of the memory.
+    pub fn bytes(&self, offset: u64, length: usize) -> Vec<u8> {
+        let mut bytes = vec![0; length];
+        self.mr.read(offset, &mut bytes).expect("read the region");
+        bytes
+    }
+
+    /// All of the memory.
+    pub fn all_bytes(&self) -> Vec<u8> {
+        self.bytes(0, self.mr.length().as_usize())
+    }
+
+    /// The next event of the channel names `cq`.
+    #[track_caller]
+    pub fn expect_event(&self, cq: &Cq<S>) {
+        let event = self.station.wait_event(&self.channel, PATIENCE);
+        assert_eq!(event.expect("an event"), cq.id());
+        cq.ack_events(1);
+    }
+
+    /// No event comes.
+    #[track_caller]
+    pub fn expect_no_event(&self) {
+        let event = self.station.wait_event(&self.channel, QUIET);
+        let is_none = matches!(event, Err(WaitError::TimedOut { .. }));
+        assert!(is_none, "an unexpected event: {event:?}");
+    }
+}
+
+/// The next `count` completions of `cq`.
+#[track_caller]
+pub fn completions<S: Station>(station: &S, cq: &Cq<S>, count: usize) -> Vec<WorkCompletion> {
+    let mut found = Vec::new();
+    while found.len() < count {
+        let mut into = [WorkCompletion::default(); 16];
+        let wanted = (count - found.len()).min(into.len());
+        match station.spin(cq, &mut into[..wanted], PATIENCE) {
+            Ok(n) => found.extend_from_slice(&into[..n]),
+            Err(error) => panic!("{error}: expected {count}, came: {found:?}"),
+        }
+    }
+    found
+}
+
+/// Polls for at most `patience`; returns how many completions came.
+#[track_caller]
+pub(crate) fn poll<S: Station>(
+    station: &S,
+    cq: &Cq<S>,
+    into: &mut [WorkCompletion],
+    patience: Span,
+) -> usize {
+    match station.spin(cq, into, patience) {
+        Ok(n) => n,
+        Err(WaitError::TimedOut { .. }) => 0,
+        Err(error) => panic!("poll: {error}"),
+    }
+}
+
+/// No completion comes to any of `cqs` for [`QUIET`]. They are polled in turn, as some devices
+/// make progress only where they are polled.
+#[track_caller]
+pub(crate) fn expect_nothing<S: Station>(station: &S, cqs: &[&Cq<S>]) {
+    const TURNS: u64 = 4;
+    for turn in 0..=TURNS {
+        let slice = if turn < TURNS {
+            QUIET / TURNS / cqs.len() as u64
+        } else {
+            Span::ZERO
+        };
+        for cq in cqs {
+            let mut one = [WorkCompletion::default()];
+            let n = poll(station, cq, &mut one, slice);
+            assert_eq!(n, 0, "an unexpected completion: {one:?}");
+        }
+    }
+}
+
+/// The next completions are those expected, of sends at one end and of receives at the other. Both are
+/// polled in turn.
+#[track_caller]
+pub fn expect_both<S: Station>(
+    (from, sent): (&End<'_, S>, &[(u64, WcStatus)]),
+    (to, received): (&End<'_, S>, &[(u64, WcStatus)]),
+) {
+    let station = from.station;
+    let deadline = station.now() + PATIENCE;
+    let (mut of_sends, mut of_receives) = (Vec::new(), Vec::new());
+    while of_sends.len() < sent.len() || of_receives.len() < received.len() {
+        let late = station.now() > deadline;
+        assert!(!late, "came: sends {of_sends:?}, receives {of_receives:?}");
+        for (cq, found) in [
+            (&from.send_cq, &mut of_sends),
+            (&to.recv_cq, &mut of_receives),
+        ] {
+            let mut one = [WorkCompletion::default()];
+            let n = poll(station, cq, &mut one, SLICE);
+            found.extend(outcomes(&one[..n]));
+        }
+    }
+    assert_eq!((&of_sends[..], &of_receives[..]), (sent, received));
+}
+
+/// Names and statuses of completions.
+pub fn outcomes(completions: &[WorkCompletion]) -> Vec<(u64, WcStatus)> {
+    completions.iter().map(|c| (c.wr_id.0, c.status)).collect()
+}
