@@ -31,6 +31,7 @@ mod node;
 pub mod objects;
 pub mod order;
 pub mod pair;
+pub mod refused_modify;
 pub mod rnr;
 mod shared_bed;
 pub mod shared_datagram;
@@ -253,6 +254,12 @@ macro_rules! for_each_case {
                 drained_finishes_the_request_that_has_begun,
                 drained_takes_new_retries,
                 an_illegal_transition_is_refused_by_name,
+            ];
+            refused_modify: [
+                a_refused_rtr_changes_nothing,
+                a_refused_address_changes_nothing,
+                a_refused_rts_changes_nothing,
+                a_refused_change_in_rts_changes_nothing,
             ];
             lost_peer: [
                 a_peer_of_a_queue_pair_that_was_reset_exceeds_its_retries,

@@ -727,6 +727,7 @@ fn stopped_after(scene: &Scene, k: u64) -> Result<bool, String> {
         Ok(()) => false,
         Err(ModifyQpError::Busy { reason }) => {
             assert!(reason.contains(&victim.id().to_string()), "{reason}");
+            assert_eq!(qp.state(), QpState::Err, "a refused modify changed it");
             true
         }
         Err(other) => panic!("{other}"),

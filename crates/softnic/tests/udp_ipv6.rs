@@ -70,12 +70,11 @@ fn a_port_of_one_ip_version_names_addresses_of_the_other() {
     ] {
         let end = End::of(SoftDevice::at(at.parse().unwrap()), Bytes::kib(4));
         let gid = |text: &str| Gid(text.parse::<std::net::Ipv6Addr>().unwrap().octets());
-        let own = end.local_address().dgid;
         for service in [QpType::Rc, QpType::Uc] {
             assert_eq!(
                 connect_error(&end, service, gid(other)),
                 format!(
-                    "peer {other} QP 0x00004d cannot be reached: it is not of the same IP version as {own}"
+                    "peer {other} QP 0x00004d cannot be reached: it is not of the same IP version as {at}"
                 )
             );
         }

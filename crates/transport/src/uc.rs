@@ -1,7 +1,7 @@
 //! Unreliable connection (IBTA vol. 1, 9.8.2): messages whole or not at all. Nothing is acknowledged;
 //! a message of which a packet is missing is dropped, and the next one starts anew.
 
-use adverb_verbs::{AccessFlags, PathMtu, Psn, QpState, Qpn, SendFlags, WcStatus};
+use adverb_verbs::{AccessFlags, PathMtu, Psn, QpAttr, QpState, Qpn, SendFlags, WcStatus};
 use adverb_wire::bth::BthFlags;
 use adverb_wire::{Bth, Packet, PacketHeaders, Service, UnknownOpcode};
 
@@ -10,7 +10,6 @@ use crate::completion::Completion;
 use crate::drops::{Counters, DropReason};
 use crate::inbound::{Fault, Inbound, Taken};
 use crate::memory::Memory;
-use crate::rc::Beginning;
 use crate::receive::ReceiveQueue;
 use crate::request::{PostError, ReceiveWork, SendWork, Work};
 use crate::segment::{MAX_MESSAGE, Segment, as_uc, rc_request};
@@ -42,7 +41,8 @@ pub struct UcQp {
     peer: Qpn,
     mtu: PathMtu,
     sends: Sends<SendWork>,
-    beginning: Beginning,
+    /// Requests that have not begun are held back.
+    is_drained: bool,
     /// Packets of the first request that are sent.
     sent: u64,
     next: Psn,
@@ -59,7 +59,7 @@ impl UcQp {
             peer: config.peer,
             mtu: config.path_mtu,
             sends: Sends::new(config.max_work),
-            beginning: Beginning::Allowed,
+            is_drained: false,
             sent: 0,
             next: config.first_psn,
             expected: config.peer_first_psn,
@@ -79,19 +79,21 @@ impl UcQp {
         &self.shared.counters
     }
 
-    /// RTS of one that was made in RTR, which has sent nothing: its first packet is `first_psn`.
-    pub fn start_sending(&mut self, first_psn: Psn) {
-        self.next = first_psn;
-    }
-
-    /// Whether requests that have not begun may begin (SQD holds them back).
-    pub fn set_beginning(&mut self, beginning: Beginning) {
-        self.beginning = beginning;
-    }
-
-    /// Changes what the peer may do.
-    pub fn set_access(&mut self, access: AccessFlags) {
-        self.inbound.access = access;
+    /// Applies a Modify QP after RTR; an attribute that is `None` stays as it is.
+    ///
+    /// `sq_psn` is the number of the next packet sent (RTR to RTS). In `Sqd` no further request begins;
+    /// `Rts` ends that, and a send queue error. `access` applies at once; the rest is not used.
+    pub fn modify(&mut self, attr: &QpAttr) {
+        self.next = attr.sq_psn.unwrap_or(self.next);
+        self.inbound.access = attr.access.unwrap_or(self.inbound.access);
+        match attr.state {
+            Some(QpState::Sqd) => self.is_drained = true,
+            Some(QpState::Rts) => {
+                self.is_drained = false;
+                self.sends.resume();
+            }
+            _ => {}
+        }
     }
 
     /// Posts a send request. If the send queue is in error it completes at once, flushed.
@@ -218,7 +220,7 @@ impl UcQp {
     /// to send. A request completes with its last packet.
     pub fn poll_transmit(&mut self, memory: &impl Memory, out: &mut PacketBuffer) -> Option<usize> {
         let request = self.sends.front()?;
-        if self.sent == 0 && self.beginning == Beginning::Held {
+        if self.sent == 0 && self.is_drained {
             return None;
         }
         let whole = request.payload.length();
@@ -269,11 +271,6 @@ impl UcQp {
         self.sends.end(&mut self.shared);
         self.sent = 0;
         self.flush_receives();
-    }
-
-    /// From a send queue in error back to sending (`Sqe` to `Rts`).
-    pub fn resume(&mut self) {
-        self.sends.resume();
     }
 
     fn flush_receives(&mut self) {

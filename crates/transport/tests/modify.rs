@@ -3,11 +3,12 @@
 mod lab;
 
 use adverb_transport::{
-    Beginning, Completion, Patience, Payload, RcConfig, RcQp, ReceiveWork, RequesterConfig,
-    SendWork, Work,
+    Completion, Payload, RcConfig, RcQp, ReceiveWork, RequesterConfig, SendWork, Work,
 };
 use adverb_units::{Span, Time};
-use adverb_verbs::{AckTimeout, Psn, RetryCount, RnrTimer, SendFlags, WcStatus, WrId};
+use adverb_verbs::{
+    AckTimeout, Psn, QpAttr, QpState, RetryCount, RnrTimer, SendFlags, WcStatus, WrId,
+};
 use adverb_wire::{Extension, Opcode, Syndrome};
 use lab::memory::{REMOTE, pieces};
 use lab::{Fate, Lab, Side, config, connected, quiet};
@@ -60,7 +61,9 @@ fn a_connection_that_only_listened_can_be_made_to_send() {
     };
     lab.b.qp.post_send(send, &lab.b.memory).unwrap();
     lab.run();
-    lab.a.qp.start_sending(&config(Side::A));
+    lab.a
+        .qp
+        .modify(&QpAttr::to_rts(config(Side::A).requester.first_psn));
     post(&mut lab, 1, Work::Read(REMOTE));
     lab.run();
     let expected = [(3, WcStatus::Success), (1, WcStatus::Success)];
@@ -71,11 +74,11 @@ fn a_connection_that_only_listened_can_be_made_to_send() {
 #[test]
 fn while_held_no_request_begins() {
     let mut lab = quiet();
-    lab.a.qp.set_beginning(Beginning::Held);
+    lab.a.qp.modify(&QpAttr::to(QpState::Sqd));
     post(&mut lab, 1, Work::Write(REMOTE));
     lab.run();
     assert!(lab.sent.is_empty());
-    lab.a.qp.set_beginning(Beginning::Allowed);
+    lab.a.qp.modify(&QpAttr::to(QpState::Rts));
     lab.run();
     assert_eq!(statuses(&lab.a.completions), [(1, WcStatus::Success)]);
 }
@@ -88,11 +91,11 @@ fn while_held_the_request_that_has_begun_is_finished_and_those_behind_it_wait() 
     while lab.a.qp.counters().rnr_naks == 0 {
         assert!(lab.step());
     }
-    lab.a.qp.set_beginning(Beginning::Held);
+    lab.a.qp.modify(&QpAttr::to(QpState::Sqd));
     lab.receive_after(Side::B, Span::from_us(1), receive(5));
     lab.run();
     assert_eq!(statuses(&lab.a.completions), [(1, WcStatus::Success)]);
-    lab.a.qp.set_beginning(Beginning::Allowed);
+    lab.a.qp.modify(&QpAttr::to(QpState::Rts));
     lab.run();
     let expected = [(1, WcStatus::Success), (2, WcStatus::Success)];
     assert_eq!(statuses(&lab.a.completions), expected);
@@ -102,11 +105,9 @@ fn while_held_the_request_that_has_begun_is_finished_and_those_behind_it_wait() 
 fn new_retries_and_timeouts_count_from_the_next_wait_on() {
     let mut lab = connected(&config(Side::A), &config(Side::B), Box::new(|_| Fate::Drop));
     let timeout = AckTimeout::new(2);
-    lab.a.qp.set_patience(&Patience {
-        timeout,
-        retries: RetryCount::new(1),
-        rnr_retries: None,
-    });
+    let mut attr = QpAttr::default();
+    (attr.timeout, attr.retry_cnt) = (timeout, RetryCount::new(1));
+    lab.a.qp.modify(&attr);
     post(&mut lab, 1, Work::Write(REMOTE));
     lab.run();
     assert_eq!(statuses(&lab.a.completions), [(1, WcStatus::RetryExcErr)]);
@@ -119,7 +120,9 @@ fn new_retries_and_timeouts_count_from_the_next_wait_on() {
 fn the_peer_is_told_the_new_rnr_timer() {
     let mut lab = quiet();
     let timer = RnrTimer::new(9).unwrap();
-    lab.b.qp.set_rnr_timer(timer);
+    let mut attr = QpAttr::default();
+    attr.min_rnr_timer = Some(timer);
+    lab.b.qp.modify(&attr);
     lab.receive_after(Side::B, Span::from_us(20), receive(5));
     post(&mut lab, 1, Work::Send);
     lab.run();
@@ -129,4 +132,20 @@ fn the_peer_is_told_the_new_rnr_timer() {
     });
     assert_eq!(told, Some(Syndrome::RnrNak(timer)));
     assert_eq!(statuses(&lab.a.completions), [(1, WcStatus::Success)]);
+}
+
+#[test]
+fn a_drained_connection_takes_another_limit_of_reads() {
+    let mut config_a = config(Side::A);
+    config_a.requester.max_reads = 0;
+    let mut lab = connected(&config_a, &config(Side::B), Box::new(|_| Fate::Pass));
+    let mut attr = QpAttr::to(QpState::Sqd);
+    attr.max_rd_atomic = Some(1);
+    lab.a.qp.modify(&attr);
+    post(&mut lab, 1, Work::Read(REMOTE));
+    post(&mut lab, 2, Work::Read(REMOTE));
+    lab.a.qp.modify(&QpAttr::to(QpState::Rts));
+    lab.run();
+    let expected = [(1, WcStatus::Success), (2, WcStatus::Success)];
+    assert_eq!(statuses(&lab.a.completions), expected);
 }

@@ -8,7 +8,7 @@ use adverb_transport::{
 };
 use adverb_units::{Span, Time};
 use adverb_verbs::{
-    AccessFlags, AckTimeout, Comparison, Imm, PathMtu, Psn, QpState, RetryCount, RnrTimer,
+    AccessFlags, AckTimeout, Comparison, Imm, PathMtu, Psn, QpAttr, QpState, RetryCount, RnrTimer,
     SendFlags, WcOpcode, WcStatus, WrId,
 };
 use adverb_wire::bth::BthFlags;
@@ -710,7 +710,9 @@ fn rights_can_be_taken_away_while_connected() {
     let mut lab = quiet();
     post(&mut lab, work(1, Work::Write(REMOTE), piece(0, 8)));
     lab.run();
-    lab.b.qp.set_access(AccessFlags::LOCAL_WRITE);
+    let mut attr = QpAttr::default();
+    attr.access = Some(AccessFlags::LOCAL_WRITE);
+    lab.b.qp.modify(&attr);
     post(&mut lab, work(2, Work::Write(REMOTE), piece(0, 8)));
     lab.run();
     let ended = [(1, WcStatus::Success), (2, WcStatus::RemInvReqErr)];

@@ -3,11 +3,13 @@
 mod lab;
 
 use adverb_transport::{
-    Beginning, Completion, DropReason, PacketBuffer, Payload, PostError, Queue, ReceiveQueue,
-    ReceiveWork, SendWork, UcConfig, UcQp, Work,
+    Completion, DropReason, PacketBuffer, Payload, PostError, Queue, ReceiveQueue, ReceiveWork,
+    SendWork, UcConfig, UcQp, Work,
 };
 use adverb_units::{Span, Time};
-use adverb_verbs::{AccessFlags, Imm, PathMtu, Psn, QpState, SendFlags, WcOpcode, WcStatus, WrId};
+use adverb_verbs::{
+    AccessFlags, Imm, PathMtu, Psn, QpAttr, QpState, SendFlags, WcOpcode, WcStatus, WrId,
+};
 use adverb_wire::{Packet, UnknownOpcode};
 use lab::memory::{REMOTE, piece, pieces};
 use lab::{Endpoint, Fate, Lab, Random, Rule, Side, TestMemory};
@@ -181,7 +183,7 @@ fn a_message_may_begin_with_any_number() {
     for ahead in [1, 1 << 22, (1 << 23) - 1, 1 << 23, (1 << 24) - 1] {
         let mut lab = quiet();
         post_receive(&mut lab, 0, 700);
-        lab.a.qp.start_sending(first.advance(ahead));
+        lab.a.qp.modify(&QpAttr::to_rts(first.advance(ahead)));
         let payload = lab.a.memory.put(0, &[9; 700]);
         post(&mut lab, 0, Work::Send, payload);
         lab.run();
@@ -208,7 +210,9 @@ fn what_may_not_be_vanishes() {
     assert_eq!(counters.taken, 1);
     assert_eq!(lab.b.qp.state(), QpState::Rts);
 
-    lab.b.qp.set_access(AccessFlags::LOCAL_WRITE);
+    let mut attr = QpAttr::default();
+    attr.access = Some(AccessFlags::LOCAL_WRITE);
+    lab.b.qp.modify(&attr);
     post(&mut lab, 4, Work::Write(REMOTE), piece(0, 8));
     lab.run();
     assert_eq!(lab.b.qp.counters().dropped(DropReason::RemoteAccess), 2);
@@ -266,7 +270,7 @@ fn wrong_memory_stops_the_send_queue_until_it_is_resumed() {
     let ended: Vec<_> = ended.map(|c| (c.work.wr_id.0, c.work.status)).collect();
     assert_eq!(ended, [(3, WcStatus::WrFlushErr), (4, WcStatus::Success)]);
     assert_eq!(lab.a.qp.state(), QpState::Sqe);
-    lab.a.qp.resume();
+    lab.a.qp.modify(&QpAttr::to(QpState::Rts));
     let payload = lab.a.memory.put(0, b"again");
     post(&mut lab, 6, Work::Write(REMOTE), payload);
     lab.run();
@@ -419,18 +423,18 @@ fn what_has_not_begun_is_held_back_and_what_has_is_finished() {
     let mut out: PacketBuffer = [0; adverb_transport::PACKET_SPACE];
     let memory = &lab.a.memory;
     assert!(lab.a.qp.poll_transmit(memory, &mut out).is_some());
-    lab.a.qp.set_beginning(Beginning::Held);
+    lab.a.qp.modify(&QpAttr::to(QpState::Sqd));
     let rest = std::iter::from_fn(|| lab.a.qp.poll_transmit(memory, &mut out));
     assert_eq!(rest.count(), 2, "the rest of the first message");
     assert_eq!(lab.a.qp.poll_completion().unwrap().work.wr_id, WrId(0));
-    lab.a.qp.set_beginning(Beginning::Allowed);
+    lab.a.qp.modify(&QpAttr::to(QpState::Rts));
     assert!(lab.a.qp.poll_transmit(memory, &mut out).is_some());
 }
 
 #[test]
 fn a_queue_pair_made_in_rtr_begins_with_the_packet_that_rts_names() {
     let mut lab = quiet();
-    lab.a.qp.start_sending(Psn::new(77));
+    lab.a.qp.modify(&QpAttr::to_rts(Psn::new(77)));
     let payload = lab.a.memory.put(0, &[1; 8]);
     post(&mut lab, 0, Work::Send, payload);
     let mut out: PacketBuffer = [0; adverb_transport::PACKET_SPACE];

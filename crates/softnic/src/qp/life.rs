@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use adverb_verbs::{AsyncEvent, ModifyQpError, Psn, QpAttr, QpState, QpType, Qpn, WcStatus};
+use adverb_verbs::{AsyncEvent, Gid, ModifyQpError, Psn, QpAttr, QpState, QpType, Qpn, WcStatus};
 
 use super::{Path, QpInner, RecvProducer, SendQueue};
 use crate::datagram_ring::{Addressee, Holder};
@@ -185,10 +185,12 @@ impl QpInner {
         own.is_some_and(|own| std::ptr::eq(own, srq))
     }
 
-    pub(super) fn reset(self: &Arc<Self>) -> Result<(), ModifyQpError> {
+    /// To RESET. A peer that is stopped in the middle of an operation on it prevents that.
+    pub(super) fn reset(self: &Arc<Self>, from: QpState) -> Result<(), ModifyQpError> {
         self.set_state(QpState::Reset);
         if !self.quiesce() {
             let send = self.send.lock();
+            self.set_state(from);
             let connection = send.path.local();
             let peer = connection.map_or(0, |c| c.peer.pid.as_raw_nonzero().get());
             let reason =
@@ -200,103 +202,123 @@ impl QpInner {
         Ok(())
     }
 
+    /// Applies a Modify QP other than to RESET and ERR: everything, or nothing on error.
     pub(super) fn apply(
         self: &Arc<Self>,
-        (from, to): (QpState, QpState),
+        from: QpState,
         attr: &QpAttr,
     ) -> Result<(), ModifyQpError> {
-        let entry = self.entry();
-        if let Some(access) = attr.access {
-            entry.access.store(access.bits(), Ordering::Relaxed);
-        }
-        if let Some(timer) = attr.min_rnr_timer {
-            entry
-                .min_rnr_timer
-                .store(timer.code().into(), Ordering::Relaxed);
-        }
-        if let Some(depth) = attr.max_dest_rd_atomic {
-            entry
-                .max_dest_rd_atomic
-                .store(depth.into(), Ordering::Relaxed);
-        }
-        if let Some(qkey) = attr.qkey {
-            entry.qkey.store(qkey, Ordering::Relaxed);
-        }
         let mut send = self.send.lock();
-        match to {
-            QpState::Rtr if attr.dest_qpn.is_some() => self.connect(&mut send, attr)?,
-            QpState::Rtr if self.service == QpType::Ud => self.attach_remotely(&mut send),
-            _ => match &mut send.path {
-                Path::Local(connection) => {
-                    connection.sq_psn = attr.sq_psn.or(connection.sq_psn);
-                    connection.retries = Retries::merged(connection.retries, attr);
-                    connection.max_rd_atomic =
-                        attr.max_rd_atomic.unwrap_or(connection.max_rd_atomic);
-                }
-                Path::Remote => return self.apply_remotely((from, to), attr),
-                Path::Nowhere => {}
-            },
+        let path = match attr.state {
+            Some(QpState::Rtr) => Some(self.path_to(attr)?),
+            _ => None,
+        };
+        let present = path.as_ref().unwrap_or(&send.path);
+        let dest_epoch = present.local().map_or(0, |c| c.peer.epoch);
+        let commit = || self.commit(from, attr, dest_epoch);
+        if present.is_remote() {
+            let modified = self.udp().modify(&self.port, self, attr, commit);
+            modified.map_err(|e| unreachable(attr, e.to_string()))?;
+        } else {
+            commit();
         }
-        // The engine may have found the peer dead meanwhile, or a request may have failed.
-        if self.state() == from {
-            self.set_state(to);
+        if let Some(path) = path {
+            send.path = path;
+        }
+        if let Path::Local(connection) = &mut send.path {
+            connection.sq_psn = attr.sq_psn.or(connection.sq_psn);
+            connection.retries = Retries::merged(connection.retries, attr);
+            connection.max_rd_atomic = attr.max_rd_atomic.unwrap_or(connection.max_rd_atomic);
         }
         Ok(())
     }
 
-    pub(super) fn connect(
-        self: &Arc<Self>,
-        send: &mut SendQueue,
-        attr: &QpAttr,
-    ) -> Result<(), ModifyQpError> {
-        // Both are required by the transition table.
+    /// Stores the attributes that peers read, and then the state. Nothing can fail any more.
+    fn commit(&self, from: QpState, attr: &QpAttr, dest_epoch: u64) {
+        let entry = self.entry();
+        let attributes = [
+            (&entry.access, attr.access.map(|access| access.bits())),
+            (
+                &entry.min_rnr_timer,
+                attr.min_rnr_timer.map(|timer| timer.code().into()),
+            ),
+            (
+                &entry.max_dest_rd_atomic,
+                attr.max_dest_rd_atomic.map(u32::from),
+            ),
+            (&entry.qkey, attr.qkey),
+            (&entry.dest_qpn, attr.dest_qpn.map(Qpn::get)),
+            (&entry.rq_psn, attr.rq_psn.map(Psn::get)),
+        ];
+        for (place, value) in attributes {
+            if let Some(value) = value {
+                place.store(value, Ordering::Relaxed);
+            }
+        }
+        if attr.dest_qpn.is_some() {
+            entry.dest_epoch.store(dest_epoch, Ordering::Relaxed);
+        }
+        // It may have failed since `from` was read: the engine found the peer dead, or a request failed.
+        if let Some(to) = attr.state
+            && self.state() == from
+        {
+            self.set_state(to);
+        }
+    }
+
+    /// How a queue pair that `attr` takes to RTR reaches its peer.
+    fn path_to(&self, attr: &QpAttr) -> Result<Path, ModifyQpError> {
         let (Some(dest), Some(address)) = (attr.dest_qpn, attr.address) else {
-            return Ok(());
-        };
-        let unreachable = |reason| ModifyQpError::Unreachable {
-            peer: format!("{} QP {dest}", address.dgid),
-            reason,
+            // UD: RC and UC have both, by the transition table.
+            let has_udp = self.port.udp.is_some();
+            return Ok(if has_udp { Path::Remote } else { Path::Nowhere });
         };
         if address.dgid != self.port.gid || self.port.reaches_all_by_udp() {
-            return self.connect_remotely(send, attr, (dest, address.dgid));
+            return self.path_by_udp(attr);
         }
         let peer = match self.port.peer_of(dest) {
-            Ok(peer) => Some(peer),
-            // Another user's, or in a container of its own: whoever has the UDP port of its slot.
+            Ok(peer) => peer,
+            // Another user's, or in a container of its own: the process that has the UDP port of its slot.
             Err(e) if self.port.udp.is_some() && e.is_of_a_stranger() => {
-                return self.connect_remotely(send, attr, (dest, address.dgid));
+                return self.path_by_udp(attr);
             }
             // Nobody answers on UC, so nobody is missed.
             Err(PeerError::NotThere { .. } | PeerError::Ended { .. })
                 if self.service == QpType::Uc =>
             {
-                None
+                return Ok(Path::Nowhere);
             }
-            Err(e) => return Err(unreachable(e.to_string())),
+            Err(e) => return Err(unreachable(attr, e.to_string())),
         };
-        let connection = peer.map(|peer| {
-            Connection::new(self.as_requester(), peer, dest)
-                .ok_or_else(|| unreachable("there is no such queue pair".into()))
-        });
-        let connection = connection.transpose()?;
-        self.listen_to(dest, connection.as_ref(), attr);
-        // The engine marks a peer dead before it looks for connections, under this lock, and looks
-        // once: who connects after that has to see the mark.
-        let is_dead = connection.as_ref().is_some_and(|c| c.peer.is_dead());
-        if is_dead && self.service == QpType::Rc {
-            return Err(unreachable("its process has ended".into()));
+        let connection = Connection::new(self.as_requester(), peer, dest)
+            .ok_or_else(|| unreachable(attr, "there is no such queue pair".into()))?;
+        // The engine marks a peer dead before it looks for connections, under the lock of `send`, and
+        // looks once: a queue pair that connects after that has to see the mark.
+        if connection.peer.is_dead() && self.service == QpType::Rc {
+            return Err(unreachable(attr, "its process has ended".into()));
         }
-        send.path = connection.map_or(Path::Nowhere, Path::Local);
-        Ok(())
+        Ok(Path::Local(connection))
     }
 
-    /// Tells peers whose requests are expected.
-    pub(super) fn listen_to(&self, dest: Qpn, connection: Option<&Connection>, attr: &QpAttr) {
-        let (entry, psn) = (self.entry(), attr.rq_psn.map_or(0, Psn::get));
-        let epoch = connection.map_or(0, |c| c.peer.epoch);
-        entry.dest_qpn.store(dest.get(), Ordering::Relaxed);
-        entry.dest_epoch.store(epoch, Ordering::Relaxed);
-        entry.rq_psn.store(psn, Ordering::Relaxed);
+    /// The path over UDP, if the port has it with this path MTU.
+    fn path_by_udp(&self, attr: &QpAttr) -> Result<Path, ModifyQpError> {
+        let Some(udp) = &self.port.udp else {
+            let here = self.port.gid;
+            return Err(unreachable(
+                attr,
+                format!(
+                    "the local port reaches only {here}; other addresses are reached by the UDP port: open the device as soft@ADDR, ADDR an address of this host"
+                ),
+            ));
+        };
+        match attr.path_mtu {
+            Some(mtu) if mtu > udp.mtu => Err(ModifyQpError::AttributeRange {
+                attribute: "path_mtu",
+                value: mtu.bytes().get(),
+                max: udp.mtu.bytes().get(),
+            }),
+            _ => Ok(Path::Remote),
+        }
     }
 
     fn as_requester(&self) -> Requester {
@@ -307,5 +329,17 @@ impl QpInner {
             generation: self.generation.load(Ordering::Relaxed),
             pd: self.pd,
         }
+    }
+}
+
+/// The peer that `attr` names cannot be reached.
+fn unreachable(attr: &QpAttr, reason: String) -> ModifyQpError {
+    let gid = attr
+        .address
+        .map_or_else(Gid::default, |address| address.dgid);
+    let qpn = attr.dest_qpn.unwrap_or_default();
+    ModifyQpError::Unreachable {
+        peer: format!("{gid} QP {qpn}"),
+        reason,
     }
 }

@@ -303,7 +303,7 @@ impl QueuePair for SoftQp {
         let to = check_transition(qp.service, from, attr)?;
         check_ranges(attr)?;
         match to {
-            QpState::Reset => qp.reset(),
+            QpState::Reset => qp.reset(from),
             QpState::Err => {
                 let mut send = qp.send.lock();
                 match qp.state() {
@@ -315,7 +315,7 @@ impl QueuePair for SoftQp {
                 }
                 Ok(())
             }
-            to => qp.apply((from, to), attr),
+            _ => qp.apply(from, attr),
         }
     }
 

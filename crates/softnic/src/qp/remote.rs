@@ -3,21 +3,17 @@
 //! Completions of sends are produced under the driver's lock while the queue pair is neither in the
 //! error state nor in SQE, and under the queue pair's `send` lock in these.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use adverb_verbs::{
-    AccessFlags, AckTimeout, Gid, ModifyQpError, PostErrorCause, QpAttr, QpState, QpType, Qpn,
-    SendRequest, WcStatus,
-};
+use adverb_verbs::{AccessFlags, PostErrorCause, QpState, QpType, Qpn, SendRequest, WcStatus};
 
-use super::{Path, QpInner, SendQueue};
+use super::{QpInner, SendQueue};
 use crate::datagram_ring::{Addressee, FRONT, Message};
 use crate::notify::Urgency;
 use crate::ring::{Arrival, RecvRing};
 use crate::send_ring::Sent;
 use crate::srq::{self, OwnReceives};
-use crate::udp::{Beginning, Patience, Peer, Sending, Udp, ip_of, socket_of};
+use crate::udp::Udp;
 
 impl QpInner {
     // --- what the driver asks for
@@ -123,7 +119,7 @@ impl QpInner {
 
     // --- what the queue pair asks of the driver
 
-    fn udp(&self) -> &Udp {
+    pub(super) fn udp(&self) -> &Udp {
         // Invariant: only a port with a UDP port connects remotely.
         self.port.udp.as_ref().expect("connected over UDP")
     }
@@ -136,15 +132,6 @@ impl QpInner {
 
     pub(super) fn disconnect(&self) {
         self.udp().disconnect(&self.port, self.qpn);
-    }
-
-    /// Has a UD queue pair get what comes over UDP, if there is a UDP port.
-    pub(super) fn attach_remotely(self: &Arc<Self>, send: &mut SendQueue) {
-        if let Some(udp) = &self.port.udp {
-            udp.attach(&self.port, self);
-            send.path = Path::Remote;
-            self.port.wake.wake(); // the engine is to watch the socket
-        }
     }
 
     /// Sends a datagram over UDP; how the request ended, or none where it has to wait.
@@ -221,120 +208,5 @@ impl QpInner {
     pub(super) fn fail_remotely(&self, send: &mut SendQueue) {
         self.udp().enter_error(self.qpn);
         self.flush_waiting(send);
-    }
-
-    /// Connects over UDP.
-    pub(super) fn connect_remotely(
-        self: &Arc<Self>,
-        send: &mut SendQueue,
-        attr: &QpAttr,
-        (dest, gid): (Qpn, Gid),
-    ) -> Result<(), ModifyQpError> {
-        let unreachable = |reason| ModifyQpError::Unreachable {
-            peer: format!("{gid} QP {dest}"),
-            reason,
-        };
-        let here = self.port.gid;
-        let Some(udp) = &self.port.udp else {
-            return Err(unreachable(format!(
-                "the local port reaches only {here}; other addresses are reached by the UDP port: open the device as soft@ADDR, ADDR an address of this host"
-            )));
-        };
-        let path_mtu = attr.path_mtu.unwrap_or(udp.mtu);
-        if path_mtu > udp.mtu {
-            return Err(ModifyQpError::AttributeRange {
-                attribute: "path_mtu",
-                value: path_mtu.bytes().get(),
-                max: udp.mtu.bytes().get(),
-            });
-        }
-        let missing = || unreachable("RTR lacks an attribute".to_owned());
-        let peer = Peer {
-            socket: socket_of(ip_of(gid), dest),
-            qpn: dest,
-            path_mtu,
-            first_psn: attr.rq_psn.ok_or_else(missing)?,
-            max_reads: attr.max_dest_rd_atomic.unwrap_or(0),
-            rnr_timer: match self.service {
-                QpType::Uc => Peer::NO_RNR_TIMER,
-                _ => attr.min_rnr_timer.ok_or_else(missing)?,
-            },
-        };
-        // No process of this host may take it for a peer of its own.
-        self.listen_to(dest, None, attr);
-        udp.connect(&self.port, self, &peer)
-            .ok_or_else(|| unreachable(format!("it is not of the same IP version as {here}")))?;
-        send.path = Path::Remote;
-        self.port.wake.wake(); // the engine is to watch the socket
-        Ok(())
-    }
-
-    /// Applies what a modify after RTR brings.
-    pub(super) fn apply_remotely(
-        &self,
-        (from, to): (QpState, QpState),
-        attr: &QpAttr,
-    ) -> Result<(), ModifyQpError> {
-        let udp = self.udp();
-        if let Some(sending) = sending_of(attr) {
-            udp.start_sending(self.qpn, &sending);
-        }
-        if from == QpState::Sqe {
-            udp.resume(self.qpn);
-        }
-        let patience = Patience {
-            timeout: attr.timeout.map(in_software),
-            retries: attr.retry_cnt,
-            rnr_retries: attr.rnr_retry,
-        };
-        udp.set_patience(self.qpn, &patience);
-        let beginning = match to {
-            QpState::Sqd => Beginning::Held,
-            _ => Beginning::Allowed,
-        };
-        udp.set_beginning(self.qpn, beginning);
-        if let Some(timer) = attr.min_rnr_timer {
-            udp.set_rnr_timer(self.qpn, timer);
-        }
-        udp.while_still(|| {
-            if self.state() == from {
-                self.set_state(to);
-            }
-        });
-        // What was held back may go.
-        self.ring();
-        Ok(())
-    }
-}
-
-/// How a queue pair sends, if `attr` takes it to RTS for the first time.
-fn sending_of(attr: &QpAttr) -> Option<Sending> {
-    let unreliable = Sending {
-        first_psn: attr.sq_psn?,
-        ..Sending::NONE
-    };
-    let (Some(timeout), Some(retries), Some(rnr_retries)) =
-        (attr.timeout, attr.retry_cnt, attr.rnr_retry)
-    else {
-        return Some(unreliable);
-    };
-    Some(Sending {
-        timeout: in_software(timeout),
-        retries,
-        rnr_retries,
-        max_reads: attr.max_rd_atomic.unwrap_or(0),
-        ..unreliable
-    })
-}
-
-/// Four times the timeout, which is what may pass before it counts (IBTA vol. 1, 9.7.6.1.3). Who
-/// answers is a thread: with many that run it waits for a core as long as each of them has one, some
-/// milliseconds, and may do so more than once for an answer. Nothing else is to delay it: packets are
-/// taken by whoever polls or sleeps at the socket, and by the engine two of its ticks after the last
-/// poll, also from a process that posts without end (`a_side_that_posts_and_never_polls_serves_its_peer`).
-fn in_software(timeout: AckTimeout) -> AckTimeout {
-    match timeout.code() {
-        0 => timeout, // for ever
-        code => AckTimeout::new(code.saturating_add(2).min(31)).unwrap_or(timeout),
     }
 }

@@ -13,13 +13,12 @@ use adverb_transport::{
     Counters, DropReason, Memory, PacketBuffer, ReceiveQueue, SendWork, Solicited, UdConfig,
     UdDestination, UdQp,
 };
-use adverb_verbs::{PathMtu, QpState, WcStatus};
+use adverb_verbs::{PathMtu, Psn, QpState, WcStatus};
 use adverb_wire::frame::{Addresses, Flow};
 use adverb_wire::ipv4::{self, Ipv4, Unseen};
 use adverb_wire::ipv6::Ipv6;
 use adverb_wire::{Packet, UnknownOpcode, grh, udp};
 
-use super::link::Sending;
 use crate::datagram_ring::{Front, Message};
 use crate::notify::Urgency;
 use crate::qp::QpInner;
@@ -66,7 +65,7 @@ impl DatagramLink {
             qpn: qp.qpn(),
             qkey: qp.queue_key(),
             mtu,
-            first_psn: Sending::NONE.first_psn,
+            first_psn: Psn::default(), // nothing is sent before RTS names one
             // Each is sent before the next is posted.
             max_work: 1,
         };
@@ -77,8 +76,8 @@ impl DatagramLink {
         }
     }
 
-    pub(super) fn start_sending(&mut self, sending: &Sending) {
-        self.ud.start_sending(sending.first_psn);
+    pub(super) fn start_sending(&mut self, first_psn: Psn) {
+        self.ud.start_sending(first_psn);
     }
 
     pub(super) fn counters(&self) -> &Counters {

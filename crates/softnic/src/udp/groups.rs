@@ -98,27 +98,23 @@ impl Groups {
 }
 
 /// Why an address, or a group, cannot be reached.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(crate) enum ReachError {
     /// It is of another IP version than the port, which is at this address.
+    #[error("it is not of the same IP version as {0}")]
     Version(IpAddr),
     /// The kernel refused.
-    System(io::Error),
-}
-
-impl From<io::Error> for ReachError {
-    fn from(error: io::Error) -> Self {
-        ReachError::System(error)
-    }
+    #[error(transparent)]
+    System(#[from] io::Error),
 }
 
 impl ReachError {
     /// What the system says of it, and what to do: nothing, or from `; ` on.
     pub(crate) fn explain(self) -> (io::Error, String) {
         match self {
-            ReachError::Version(own) => (
+            ReachError::Version(_) => (
                 io::ErrorKind::NetworkUnreachable.into(),
-                format!("; it is not of the same IP version as {own}"),
+                format!("; {self}"),
             ),
             ReachError::System(source) if source.kind() == io::ErrorKind::AddrInUse => (
                 source,

@@ -2,7 +2,7 @@
 //! ring, which this process's own NIC now produces into, and the ring of completed sends.
 
 use std::collections::VecDeque;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use adverb_transport::{
@@ -10,10 +10,7 @@ use adverb_transport::{
     Solicited, Work,
 };
 use adverb_units::Time;
-use adverb_verbs::{
-    AckTimeout, Lkey, PathMtu, Psn, QpState, Qpn, RetryCount, RnrTimer, SendFlags, SendRequest,
-    WcOpcode, WcStatus, WrId,
-};
+use adverb_verbs::{Lkey, QpAttr, QpState, SendFlags, SendRequest, WcOpcode, WcStatus, WrId};
 
 use super::answering::{Answering, By};
 use super::lanes::Way;
@@ -47,54 +44,6 @@ struct Ahead {
     completed: u64,
 }
 
-/// Where a queue pair's packets go, and what it expects.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Peer {
-    /// Its process's socket.
-    pub(crate) socket: SocketAddr,
-    /// Its queue pair.
-    pub(crate) qpn: Qpn,
-    /// Payload of a packet at most.
-    pub(crate) path_mtu: PathMtu,
-    /// Its first packet.
-    pub(crate) first_psn: Psn,
-    /// READs and atomics that it may have under way.
-    pub(crate) max_reads: u8,
-    /// How long it is told to wait when no receive is posted.
-    pub(crate) rnr_timer: RnrTimer,
-}
-
-impl Peer {
-    /// For UC, on which nobody is told to wait.
-    pub(crate) const NO_RNR_TIMER: RnrTimer = RnrTimer::new(0).expect("5 bits");
-}
-
-/// How a queue pair sends: what RTS sets.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Sending {
-    /// The first packet.
-    pub(crate) first_psn: Psn,
-    /// How long to wait for an acknowledgement.
-    pub(crate) timeout: AckTimeout,
-    /// Retries after that.
-    pub(crate) retries: RetryCount,
-    /// Retries when the peer has no receive posted.
-    pub(crate) rnr_retries: RetryCount,
-    /// READs and atomics that may be under way.
-    pub(crate) max_reads: u8,
-}
-
-impl Sending {
-    /// Before RTS nothing is sent. UC has nothing of it but the first packet.
-    pub(crate) const NONE: Sending = Sending {
-        first_psn: Psn::new(0),
-        timeout: AckTimeout::new(0).expect("5 bits"),
-        retries: RetryCount::new(0).expect("3 bits"),
-        rnr_retries: RetryCount::new(0).expect("3 bits"),
-        max_reads: 0,
-    };
-}
-
 /// Why a queue pair's turn to send is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stop {
@@ -121,7 +70,8 @@ pub(super) struct Link {
 }
 
 impl Link {
-    pub(super) fn new(qp: &Arc<QpInner>, peer: &Peer, way: Way, window: u32) -> Self {
+    /// A connection to the peer that `rtr` names, by `way`.
+    pub(super) fn new(qp: &Arc<QpInner>, rtr: &QpAttr, way: Way, window: u32) -> Self {
         let own = Own {
             qpn: qp.qpn(),
             service: qp.service(),
@@ -142,7 +92,7 @@ impl Link {
         };
         Link {
             qp: qp.clone(),
-            machine: Machine::new(&own, peer, receives),
+            machine: Machine::new(&own, rtr, receives),
             way,
             posted: VecDeque::new(),
             ahead,

@@ -1,15 +1,12 @@
 //! The transport of a connected queue pair, by its service.
 
 use adverb_transport::{
-    Beginning, Completion, Counters, CreditPolicy, DropReason, Memory, PacketBuffer, Patience,
-    PostError, RcConfig, RcQp, ReceiveQueue, ReceiveWork, RequesterConfig, ResponderConfig,
-    SendWork, UcConfig, UcQp,
+    Completion, Counters, CreditPolicy, DropReason, Memory, PacketBuffer, PostError, RcConfig,
+    RcQp, ReceiveQueue, ReceiveWork, RequesterConfig, ResponderConfig, SendWork, UcConfig, UcQp,
 };
 use adverb_units::Time;
-use adverb_verbs::{AccessFlags, QpState, QpType, Qpn, RnrTimer};
+use adverb_verbs::{AccessFlags, AckTimeout, Psn, QpAttr, QpState, QpType, Qpn, RetryCount};
 use adverb_wire::{Bth, Packet, UnknownOpcode};
-
-use super::link::{Peer, Sending};
 
 /// What a connection is made with beside its peer.
 #[derive(Clone, Copy, Debug)]
@@ -29,28 +26,28 @@ pub(super) struct Own {
     reason = "it lies in a link's box, and an indirection would be on the data path"
 )]
 pub(super) enum Machine {
-    Rc(Reliable),
+    Rc(RcQp),
     Uc(UcQp),
 }
 
-#[derive(Debug)]
-pub(super) struct Reliable {
-    qp: RcQp,
-    config: RcConfig,
-}
-
 impl Machine {
-    /// One that receives, into as many requests as `receives` holds, and does not send yet.
-    pub(super) fn new(own: &Own, peer: &Peer, receives: ReceiveQueue) -> Self {
+    /// One that receives from the peer that `rtr` names, into as many requests as `receives` holds, and
+    /// does not send yet.
+    pub(super) fn new(own: &Own, rtr: &QpAttr, receives: ReceiveQueue) -> Self {
+        // Invariant: the transition table does not let it to RTR without.
+        let required = "RTR has it";
+        let peer = rtr.dest_qpn.expect(required);
+        let path_mtu = rtr.path_mtu.expect(required);
+        let peer_first_psn = rtr.rq_psn.expect(required);
         // The program may change it at any time: memory is asked each time.
         let access = AccessFlags::all();
         if own.service == QpType::Uc {
             let config = UcConfig {
                 qpn: own.qpn,
-                peer: peer.qpn,
-                path_mtu: peer.path_mtu,
-                first_psn: Sending::NONE.first_psn,
-                peer_first_psn: peer.first_psn,
+                peer,
+                path_mtu,
+                first_psn: Psn::default(),
+                peer_first_psn,
                 access,
                 max_work: own.max_work,
             };
@@ -58,79 +55,58 @@ impl Machine {
         }
         let config = RcConfig {
             qpn: own.qpn,
-            peer: peer.qpn,
-            path_mtu: peer.path_mtu,
-            requester: requester(&Sending::NONE, own.max_work, own.window),
+            peer,
+            path_mtu,
+            // RTS sets the rest, before anything is sent.
+            requester: RequesterConfig {
+                first_psn: Psn::default(),
+                max_work: own.max_work,
+                timeout: AckTimeout::new(0).expect("5 bits"),
+                retries: RetryCount::MAX,
+                rnr_retries: RetryCount::MAX,
+                max_reads: 0,
+                window: own.window,
+            },
             responder: ResponderConfig {
-                first_psn: peer.first_psn,
+                first_psn: peer_first_psn,
                 access,
-                max_reads: peer.max_reads,
-                rnr_timer: peer.rnr_timer,
+                max_reads: rtr.max_dest_rd_atomic.expect(required),
+                rnr_timer: rtr.min_rnr_timer.expect(required),
                 credits: CreditPolicy::None,
             },
         };
-        let qp = RcQp::new(&config, receives);
-        Machine::Rc(Reliable { qp, config })
+        Machine::Rc(RcQp::new(&config, receives))
     }
 
-    /// RTS.
-    pub(super) fn start_sending(&mut self, sending: &Sending) {
+    /// Applies a Modify QP after RTR.
+    pub(super) fn modify(&mut self, attr: &QpAttr) {
+        let mut attr = *attr;
+        attr.timeout = attr.timeout.map(in_software);
+        attr.access = None; // memory is asked each time
         match self {
-            Machine::Rc(Reliable { qp, config }) => {
-                let RequesterConfig {
-                    max_work, window, ..
-                } = config.requester;
-                config.requester = requester(sending, max_work, window);
-                qp.start_sending(config);
-            }
-            Machine::Uc(qp) => qp.start_sending(sending.first_psn),
+            Machine::Rc(qp) => qp.modify(&attr),
+            Machine::Uc(qp) => qp.modify(&attr),
         }
     }
 
     #[inline]
     pub(super) fn state(&self) -> QpState {
         match self {
-            Machine::Rc(Reliable { qp, .. }) => qp.state(),
+            Machine::Rc(qp) => qp.state(),
             Machine::Uc(qp) => qp.state(),
         }
     }
 
     pub(super) fn counters(&self) -> &Counters {
         match self {
-            Machine::Rc(Reliable { qp, .. }) => qp.counters(),
+            Machine::Rc(qp) => qp.counters(),
             Machine::Uc(qp) => qp.counters(),
-        }
-    }
-
-    pub(super) fn set_rnr_timer(&mut self, timer: RnrTimer) {
-        if let Machine::Rc(Reliable { qp, .. }) = self {
-            qp.set_rnr_timer(timer);
-        }
-    }
-
-    pub(super) fn set_patience(&mut self, patience: &Patience) {
-        if let Machine::Rc(Reliable { qp, .. }) = self {
-            qp.set_patience(patience);
-        }
-    }
-
-    pub(super) fn set_beginning(&mut self, beginning: Beginning) {
-        match self {
-            Machine::Rc(Reliable { qp, .. }) => qp.set_beginning(beginning),
-            Machine::Uc(qp) => qp.set_beginning(beginning),
-        }
-    }
-
-    /// From SQE back to RTS.
-    pub(super) fn resume(&mut self) {
-        if let Machine::Uc(qp) = self {
-            qp.resume();
         }
     }
 
     pub(super) fn enter_error(&mut self) {
         match self {
-            Machine::Rc(Reliable { qp, .. }) => qp.enter_error(),
+            Machine::Rc(qp) => qp.enter_error(),
             Machine::Uc(qp) => qp.enter_error(),
         }
     }
@@ -141,7 +117,7 @@ impl Machine {
         memory: &impl Memory,
     ) -> Result<(), PostError> {
         match self {
-            Machine::Rc(Reliable { qp, .. }) => qp.post_send(request, memory),
+            Machine::Rc(qp) => qp.post_send(request, memory),
             Machine::Uc(qp) => qp.post_send(request),
         }
     }
@@ -149,7 +125,7 @@ impl Machine {
     #[inline]
     pub(super) fn post_receive(&mut self, request: ReceiveWork) -> Result<(), PostError> {
         match self {
-            Machine::Rc(Reliable { qp, .. }) => qp.post_receive(request),
+            Machine::Rc(qp) => qp.post_receive(request),
             Machine::Uc(qp) => qp.post_receive(request),
         }
     }
@@ -162,34 +138,34 @@ impl Machine {
         memory: &mut impl Memory,
     ) -> Result<(), DropReason> {
         match self {
-            Machine::Rc(Reliable { qp, .. }) => qp.handle_packet(now, packet, memory),
+            Machine::Rc(qp) => qp.handle_packet(now, packet, memory),
             Machine::Uc(qp) => qp.handle_packet(packet, memory),
         }
     }
 
     pub(super) fn handle_unknown(&mut self, unknown: &UnknownOpcode) -> DropReason {
         match self {
-            Machine::Rc(Reliable { qp, .. }) => qp.handle_unknown(unknown),
+            Machine::Rc(qp) => qp.handle_unknown(unknown),
             Machine::Uc(qp) => qp.handle_unknown(unknown),
         }
     }
 
     pub(super) fn handle_malformed(&mut self, bth: &Bth) -> DropReason {
         match self {
-            Machine::Rc(Reliable { qp, .. }) => qp.handle_malformed(bth),
+            Machine::Rc(qp) => qp.handle_malformed(bth),
             Machine::Uc(qp) => qp.handle_malformed(bth),
         }
     }
 
     pub(super) fn handle_timeout(&mut self, now: Time) {
-        if let Machine::Rc(Reliable { qp, .. }) = self {
+        if let Machine::Rc(qp) = self {
             qp.handle_timeout(now);
         }
     }
 
     pub(super) fn poll_timeout(&self) -> Option<Time> {
         match self {
-            Machine::Rc(Reliable { qp, .. }) => qp.poll_timeout(),
+            Machine::Rc(qp) => qp.poll_timeout(),
             Machine::Uc(_) => None,
         }
     }
@@ -202,7 +178,7 @@ impl Machine {
         out: &mut PacketBuffer,
     ) -> Option<usize> {
         match self {
-            Machine::Rc(Reliable { qp, .. }) => qp.poll_transmit(now, memory, out),
+            Machine::Rc(qp) => qp.poll_transmit(now, memory, out),
             Machine::Uc(qp) => qp.poll_transmit(memory, out),
         }
     }
@@ -211,7 +187,7 @@ impl Machine {
     #[inline]
     pub(super) fn only_acknowledges(&self) -> bool {
         match self {
-            Machine::Rc(Reliable { qp, .. }) => qp.only_acknowledges(),
+            Machine::Rc(qp) => qp.only_acknowledges(),
             Machine::Uc(_) => false,
         }
     }
@@ -220,7 +196,7 @@ impl Machine {
     #[inline]
     pub(super) fn has_completions(&self) -> bool {
         match self {
-            Machine::Rc(Reliable { qp, .. }) => qp.has_completions(),
+            Machine::Rc(qp) => qp.has_completions(),
             Machine::Uc(qp) => qp.has_completions(),
         }
     }
@@ -228,20 +204,20 @@ impl Machine {
     #[inline]
     pub(super) fn poll_completion(&mut self) -> Option<Completion> {
         match self {
-            Machine::Rc(Reliable { qp, .. }) => qp.poll_completion(),
+            Machine::Rc(qp) => qp.poll_completion(),
             Machine::Uc(qp) => qp.poll_completion(),
         }
     }
 }
 
-fn requester(sending: &Sending, max_work: usize, window: u32) -> RequesterConfig {
-    RequesterConfig {
-        first_psn: sending.first_psn,
-        max_work,
-        timeout: sending.timeout,
-        retries: sending.retries,
-        rnr_retries: sending.rnr_retries,
-        max_reads: sending.max_reads,
-        window,
+/// Four times the timeout, which is what may pass before it counts (IBTA vol. 1, 9.7.6.1.3). Who
+/// answers is a thread: with many that run it waits for a core as long as each of them has one, some
+/// milliseconds, and may do so more than once for an answer. Nothing else is to delay it: packets are
+/// taken by whoever polls or sleeps at the socket, and by the engine two of its ticks after the last
+/// poll, also from a process that posts without end (`a_side_that_posts_and_never_polls_serves_its_peer`).
+fn in_software(timeout: AckTimeout) -> AckTimeout {
+    match timeout.code() {
+        0 => timeout, // for ever
+        code => AckTimeout::new(code.saturating_add(2).min(31)).unwrap_or(timeout),
     }
 }

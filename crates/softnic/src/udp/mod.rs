@@ -50,13 +50,12 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
-pub(crate) use adverb_transport::{Beginning, Patience};
 use adverb_units::Time;
-use adverb_verbs::{Counters, PathMtu, Qpn, RnrTimer, SendRequest, WcStatus};
+use adverb_verbs::{Counters, PathMtu, QpAttr, QpState, Qpn, SendRequest, WcStatus};
 use adverb_wire::frame::Addresses;
 use adverb_wire::ipv4::Unseen;
 
-pub(crate) use address::{ip_of, socket_of};
+pub(crate) use address::ip_of;
 use answering::By;
 pub(crate) use binding::{Bound, UdpAddress, Wiring};
 pub(crate) use datagram_table::leads_afar;
@@ -66,7 +65,6 @@ use driver::{Driver, Left};
 use groups::Joined;
 pub(crate) use groups::ReachError;
 use lanes::Opener;
-pub(crate) use link::{Peer, Sending};
 #[cfg(feature = "testing")]
 pub use mangle::Fate;
 use memory::Regions;
@@ -162,14 +160,33 @@ impl Udp {
 
     // --- queue pairs
 
-    /// Connects a queue pair. None where its addresses are of two families.
-    pub(crate) fn connect(&self, port: &Port, qp: &Arc<QpInner>, peer: &Peer) -> Option<()> {
+    /// Applies a Modify QP after INIT, other than to RESET and ERR, while no packet changes the queue pair.
+    /// `commit` applies what the driver does not keep, under the same lock.
+    ///
+    /// # Errors
+    /// The peer cannot be reached; nothing has changed then, and `commit` was not called.
+    pub(crate) fn modify(
+        &self,
+        port: &Port,
+        qp: &Arc<QpInner>,
+        attr: &QpAttr,
+        commit: impl FnOnce(),
+    ) -> Result<(), ReachError> {
         let mut driver = self.driver();
-        // What has come by now is not for the new connection.
-        driver.turn(port, &self.socket, By::Other);
-        driver.connect(qp, peer)?;
-        self.links.fetch_add(1, Ordering::Relaxed);
-        Some(())
+        if attr.state == Some(QpState::Rtr) {
+            // What has arrived by now is not for the new connection.
+            driver.turn(port, &self.socket, By::Other);
+            let connected = driver.connect(qp, attr);
+            connected.ok_or(ReachError::Version(self.own.ip()))?;
+            self.links.fetch_add(1, Ordering::Relaxed);
+            port.wake.wake(); // the engine is to watch the socket
+        } else {
+            driver.modify(qp.qpn(), attr);
+        }
+        commit();
+        // Requests that were held back may be sent now.
+        self.send_posted(driver, (port, Regions::of(port)));
+        Ok(())
     }
 
     /// Opens what lanes are missing: packets leave by the socket until then. On the engine's thread, which is
@@ -183,15 +200,6 @@ impl Udp {
                 self.driver().open_lane(lane);
             }
         }
-    }
-
-    /// Has a UD queue pair get what comes for it, and send.
-    pub(crate) fn attach(&self, port: &Port, qp: &Arc<QpInner>) {
-        let mut driver = self.driver();
-        // What has come by now is not for its present life.
-        driver.turn(port, &self.socket, By::Other);
-        driver.attach(qp);
-        self.links.fetch_add(1, Ordering::Relaxed);
     }
 
     /// What a receive gets before the payload of a message within this host, whose packet would have
@@ -264,37 +272,6 @@ impl Udp {
         if driver.disconnect(qpn) {
             self.links.fetch_sub(1, Ordering::Relaxed);
         }
-    }
-
-    /// Does something to a queue pair while no packet changes it.
-    pub(crate) fn while_still<T>(&self, change: impl FnOnce() -> T) -> T {
-        let _driver = self.driver();
-        change()
-    }
-
-    /// From now on a queue pair sends.
-    pub(crate) fn start_sending(&self, qpn: Qpn, sending: &Sending) {
-        self.driver().start_sending(qpn, sending);
-    }
-
-    /// The peer is told to wait so long when no receive is posted.
-    pub(crate) fn set_rnr_timer(&self, qpn: Qpn, timer: RnrTimer) {
-        self.driver().set_rnr_timer(qpn, timer);
-    }
-
-    /// Changes how long and how often a queue pair's requests are tried.
-    pub(crate) fn set_patience(&self, qpn: Qpn, patience: &Patience) {
-        self.driver().set_patience(qpn, patience);
-    }
-
-    /// Whether a queue pair begins requests.
-    pub(crate) fn set_beginning(&self, qpn: Qpn, beginning: Beginning) {
-        self.driver().set_beginning(qpn, beginning);
-    }
-
-    /// Has a queue pair send again whose send queue was in error.
-    pub(crate) fn resume(&self, qpn: Qpn) {
-        self.driver().resume(qpn);
     }
 
     /// Takes a queue pair to the error state: what it has under way is flushed.

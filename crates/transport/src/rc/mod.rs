@@ -13,7 +13,7 @@ mod window;
 
 use adverb_units::Time;
 use adverb_verbs::{
-    AccessFlags, AckTimeout, PathMtu, Psn, QpState, Qpn, RetryCount, RnrTimer, WcStatus,
+    AccessFlags, AckTimeout, PathMtu, Psn, QpAttr, QpState, Qpn, RetryCount, RnrTimer, WcStatus,
 };
 use adverb_wire::{Bth, Packet, Service, UnknownOpcode};
 
@@ -60,27 +60,6 @@ pub struct RequesterConfig {
     /// Packets that may be under way, answers of READs included: what the network between (such as a
     /// socket's buffer) holds.
     pub window: u32,
-}
-
-/// How long and how often requests are tried; none leaves what was set before.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Patience {
-    /// How long to wait for an acknowledgement.
-    pub timeout: Option<AckTimeout>,
-    /// Retries after a timeout or a missing packet.
-    pub retries: Option<RetryCount>,
-    /// Retries after receiver-not-ready; 7 is without end.
-    pub rnr_retries: Option<RetryCount>,
-}
-
-/// Whether a queue pair begins requests.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Beginning {
-    /// It does.
-    #[default]
-    Allowed,
-    /// It finishes what has begun: of what is to be sent again only the oldest request.
-    Held,
 }
 
 /// How a connection takes the peer's requests.
@@ -168,35 +147,19 @@ impl RcQp {
         self.state
     }
 
-    /// Sets how this side sends its requests, before the first is posted: what RTS brings to a
-    /// connection that was made to listen. Of `config` only `requester` is taken.
-    pub fn start_sending(&mut self, config: &RcConfig) {
-        self.requester = Requester::new(config);
-    }
-
-    /// Changes how long the peer is told to wait when no receive is posted.
-    pub fn set_rnr_timer(&mut self, timer: RnrTimer) {
-        self.responder.set_rnr_timer(timer);
-    }
-
-    /// Changes how long and how often requests are tried, from the next wait on.
-    pub fn set_patience(&mut self, patience: &Patience) {
-        self.requester.set_patience(patience);
-    }
-
-    /// Whether requests may begin: not in SQD (IBTA vol. 1, 10.3.1.5).
-    pub fn set_beginning(&mut self, beginning: Beginning) {
-        self.requester.set_beginning(beginning);
+    /// Applies a Modify QP after RTR; an attribute that is `None` stays as it is.
+    ///
+    /// `sq_psn` starts a requester that has sent nothing yet (RTR to RTS). In `Sqd` no further request
+    /// begins (IBTA vol. 1, 10.3.1.5) until `Rts`. Timeout and retry counters count from the next wait
+    /// on. `access`, `min_rnr_timer` and `max_rd_atomic` apply at once; the rest is not used.
+    pub fn modify(&mut self, attr: &QpAttr) {
+        self.requester.modify(attr);
+        self.responder.modify(attr);
     }
 
     /// What was counted.
     pub fn counters(&self) -> &Counters {
         &self.shared.counters
-    }
-
-    /// Changes what the peer may do.
-    pub fn set_access(&mut self, access: AccessFlags) {
-        self.responder.set_access(access);
     }
 
     /// Posts a send request. In the error state it completes at once, flushed.

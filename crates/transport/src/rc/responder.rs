@@ -1,7 +1,7 @@
 //! The responder: carries the peer's requests out in order, each once, and answers them (IBTA vol. 1,
 //! 9.7.3 to 9.7.5).
 
-use adverb_verbs::{AccessFlags, PathMtu, Psn, Qpn, RemoteAddress, RnrTimer, WcStatus};
+use adverb_verbs::{AccessFlags, PathMtu, Psn, QpAttr, Qpn, RemoteAddress, RnrTimer, WcStatus};
 use adverb_wire::bth::BthFlags;
 use adverb_wire::{
     Aeth, AtomicAckEth, AtomicEth, Bth, Credits, Extension, NakCode, Opcode, Packet, PacketHeaders,
@@ -75,18 +75,15 @@ impl Responder {
         }
     }
 
-    pub(super) fn set_rnr_timer(&mut self, timer: RnrTimer) {
-        self.rnr_timer = timer;
+    /// Applies what a Modify QP sets of the responder.
+    pub(super) fn modify(&mut self, attr: &QpAttr) {
+        self.rnr_timer = attr.min_rnr_timer.unwrap_or(self.rnr_timer);
+        self.inbound.access = attr.access.unwrap_or(self.inbound.access);
     }
 
     /// Takes back the receive request of a message that will not be finished.
     pub(super) fn take_started(&mut self) -> Option<ReceiveWork> {
         self.inbound.abandon()
-    }
-
-    /// Changes what the peer may do.
-    pub(super) fn set_access(&mut self, access: AccessFlags) {
-        self.inbound.access = access;
     }
 
     // --- requests

@@ -3,14 +3,15 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use adverb_transport::{Beginning, Patience, UdDestination};
-use adverb_verbs::{Qpn, RnrTimer, SendRequest, WcStatus};
+use adverb_transport::UdDestination;
+use adverb_verbs::{QpAttr, Qpn, SendRequest, WcStatus};
 
 use super::Driver;
 use crate::layout::qp_index;
 use crate::qp::QpInner;
+use crate::udp::address::{ip_of, socket_of};
 use crate::udp::datagrams::Outgoing;
-use crate::udp::link::{Link, Peer, Sending, send_work};
+use crate::udp::link::{Link, send_work};
 use crate::udp::memory::Regions;
 use crate::udp::outbox::Room;
 use crate::udp::socket::RoceSocket;
@@ -18,16 +19,22 @@ use crate::udp::socket::RoceSocket;
 impl Driver {
     // --- life and settings
 
-    /// Connects a queue pair. None where its addresses are of two families.
-    pub(in crate::udp) fn connect(&mut self, qp: &Arc<QpInner>, peer: &Peer) -> Option<()> {
-        let way = self.lanes.way(peer.socket)?;
+    /// Lets a queue pair receive (RTR), an RC or UC one from the peer that `attr` names. `None` if the
+    /// peer's address is of another IP version.
+    pub(in crate::udp) fn connect(&mut self, qp: &Arc<QpInner>, attr: &QpAttr) -> Option<()> {
+        let (Some(dest), Some(address)) = (attr.dest_qpn, attr.address) else {
+            self.seams.begin();
+            self.datagrams.insert(qp);
+            return Some(());
+        };
+        let way = self.lanes.way(socket_of(ip_of(address.dgid), dest))?;
         let index = qp_index(qp.qpn()) as usize;
         if self.links.len() <= index {
             self.links.resize_with(index + 1, || None);
         }
         self.disconnect(qp.qpn());
         self.seams.begin();
-        self.links[index] = Some(Box::new(Link::new(qp, peer, way, self.window)));
+        self.links[index] = Some(Box::new(Link::new(qp, attr, way, self.window)));
         Some(())
     }
 
@@ -63,12 +70,6 @@ impl Driver {
             .for_each(|link| link.way = way.clone());
     }
 
-    /// From now on a UD queue pair gets what comes for it.
-    pub(in crate::udp) fn attach(&mut self, qp: &Arc<QpInner>) {
-        self.seams.begin();
-        self.datagrams.insert(qp);
-    }
-
     /// Forgets a queue pair; whether there was one.
     pub(in crate::udp) fn disconnect(&mut self, qpn: Qpn) -> bool {
         if let Some(gone) = self.datagrams.remove(qpn) {
@@ -83,38 +84,14 @@ impl Driver {
         gone.is_some()
     }
 
-    pub(in crate::udp) fn start_sending(&mut self, qpn: Qpn, sending: &Sending) {
-        if let Some(link) = self.link(qp_index(qpn)) {
-            link.machine.start_sending(sending);
-        } else if let Some(link) = self.datagrams.link(qpn) {
-            link.start_sending(sending);
-        }
-    }
-
-    pub(in crate::udp) fn set_rnr_timer(&mut self, qpn: Qpn, timer: RnrTimer) {
-        if let Some(link) = self.link(qp_index(qpn)) {
-            link.machine.set_rnr_timer(timer);
-        }
-    }
-
-    pub(in crate::udp) fn set_patience(&mut self, qpn: Qpn, patience: &Patience) {
-        if let Some(link) = self.link(qp_index(qpn)) {
-            link.machine.set_patience(patience);
-        }
-    }
-
-    pub(in crate::udp) fn set_beginning(&mut self, qpn: Qpn, beginning: Beginning) {
+    /// Applies a Modify QP after RTR.
+    pub(in crate::udp) fn modify(&mut self, qpn: Qpn, attr: &QpAttr) {
         let index = qp_index(qpn);
         if let Some(link) = self.link(index) {
-            link.machine.set_beginning(beginning);
+            link.machine.modify(attr);
             self.list(index);
-        }
-    }
-
-    /// Has a queue pair send again whose send queue was in error.
-    pub(in crate::udp) fn resume(&mut self, qpn: Qpn) {
-        if let Some(link) = self.link(qp_index(qpn)) {
-            link.machine.resume();
+        } else if let (Some(link), Some(first)) = (self.datagrams.link(qpn), attr.sq_psn) {
+            link.start_sending(first);
         }
     }
 

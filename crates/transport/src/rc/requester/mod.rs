@@ -8,16 +8,16 @@ mod reads;
 mod sending;
 
 use adverb_units::Time;
-use adverb_verbs::{PathMtu, Qpn, WcStatus};
+use adverb_verbs::{PathMtu, QpAttr, QpState, Qpn, WcStatus};
 use adverb_wire::opcode::Ends;
 
 pub(super) use self::answers::BAD_RESPONSE;
+use super::RcConfig;
 use super::credits::CreditLimit;
 use super::retry::Retries;
 use super::send_queue::{Entry, SendQueue};
 use super::timers::Timers;
 use super::window::Window;
-use super::{Beginning, Patience, RcConfig};
 use crate::memory::Memory;
 use crate::request::{PostError, SendWork};
 use crate::sequence::{Numbering, Seq};
@@ -115,22 +115,30 @@ impl Requester {
             .post(request, memory, self.mtu, |packets| window.extend(packets))
     }
 
-    pub(super) fn set_patience(&mut self, patience: &Patience) {
-        if let Some(timeout) = patience.timeout {
+    /// Applies what a Modify QP sets of the requester ([`super::RcQp::modify`]).
+    pub(super) fn modify(&mut self, attr: &QpAttr) {
+        if let Some(first) = attr.sq_psn {
+            // Nothing has been sent, so that only the numbers on the wire change.
+            self.numbering = Numbering::new(first);
+            self.reads = Reads::new(attr.max_rd_atomic.unwrap_or(0), self.window.limit());
+        } else if let Some(most) = attr.max_rd_atomic {
+            self.reads.set_most(most);
+        }
+        if let Some(timeout) = attr.timeout {
             self.timers.set_timeout(timeout);
         }
-        self.retries
-            .set_limits(patience.retries, patience.rnr_retries);
-    }
-
-    pub(super) fn set_beginning(&mut self, beginning: Beginning) {
-        self.held_from = match beginning {
-            Beginning::Allowed => None,
-            Beginning::Held => Some(match self.queue.front() {
-                Some(oldest) if self.window.sent() > oldest.first => oldest.end,
-                _ => self.window.unacked(),
-            }),
-        };
+        self.retries.set_limits(attr.retry_cnt, attr.rnr_retry);
+        match attr.state {
+            // Of what is to be sent again only the oldest request has begun.
+            Some(QpState::Sqd) => {
+                self.held_from = Some(match self.queue.front() {
+                    Some(oldest) if self.window.sent() > oldest.first => oldest.end,
+                    _ => self.window.unacked(),
+                });
+            }
+            Some(QpState::Rts) => self.held_from = None,
+            _ => {}
+        }
     }
 
     pub(super) fn deadline(&self) -> Option<Time> {

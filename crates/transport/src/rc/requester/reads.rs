@@ -29,6 +29,12 @@ impl Reads {
         }
     }
 
+    /// Changes how many requests may be under way. The parts stay: the responder knows those of requests
+    /// that are under way.
+    pub(super) const fn set_most(&mut self, most: u8) {
+        self.most = most;
+    }
+
     /// Whether there may be any at all.
     pub(super) const fn are_allowed(&self) -> bool {
         self.most != 0
