@@ -2,12 +2,12 @@
 //! access rights that it had before (the seam's rule for [`QueuePair::modify`]; ibv_modify_qp(3)).
 
 use adverb_verbs::{
-    AccessFlags, Context, Device, Gid, MemoryRegion, Operation, PortNum, QpAttr, QpState, Qpn,
-    QueuePair, WcStatus,
+    AccessFlags, Gid, MemoryRegion, Operation, PortNum, QpAttr, QpState, Qpn, QueuePair, Station,
+    WcStatus,
 };
 
 use crate::pair::{Pair, SIGNALED, Setup, address_of, port_of, to_init, to_rtr, to_rts};
-use crate::{NotSupported, Verdict};
+use crate::{Fixture, NotSupported, Verdict};
 
 /// An address that a port cannot reach: it is of the other IP version.
 fn unreachable_gid(own: Gid) -> Gid {
@@ -20,7 +20,7 @@ fn unreachable_gid(own: Gid) -> Gid {
 
 /// B refuses `attr`, which would also take all access rights from A, and stays in `state`.
 #[track_caller]
-fn refused<C: Context>(pair: &Pair<C>, what: &str, (mut attr, state): (QpAttr, QpState)) {
+fn refused<S: Station>(pair: &Pair<'_, S>, what: &str, (mut attr, state): (QpAttr, QpState)) {
     attr.access = Some(AccessFlags::empty());
     let refused = pair.b.qp.modify(&attr);
     assert!(refused.is_err(), "{what} was accepted in {state}");
@@ -29,7 +29,7 @@ fn refused<C: Context>(pair: &Pair<C>, what: &str, (mut attr, state): (QpAttr, Q
 
 /// A may still do to B's memory what B has allowed.
 #[track_caller]
-fn expect_access<C: Context>(pair: &Pair<C>) {
+fn expect_access<S: Station>(pair: &Pair<'_, S>) {
     let (a, to) = (&pair.a, pair.b.mr.remote(0));
     a.post(1, Operation::RdmaWrite(to), (0, 8), SIGNALED);
     a.post(2, Operation::RdmaRead(to), (8, 8), SIGNALED);
@@ -37,14 +37,14 @@ fn expect_access<C: Context>(pair: &Pair<C>) {
 }
 
 /// B's way to RTR.
-fn rtr<C: Context>(pair: &Pair<C>) -> QpAttr {
+fn rtr<S: Station>(pair: &Pair<'_, S>) -> QpAttr {
     let (a, b) = (&pair.a, &pair.b);
     let mtu = port_of(&b.context).active_mtu;
     QpAttr::to_rtr(address_of(&a.context), a.qp.qpn(), pair.setup.psn.0, mtu)
 }
 
 /// Connects A to B, and B to A up to RTR.
-fn connect_b_to_rtr<C: Context>(pair: &Pair<C>) {
+fn connect_b_to_rtr<S: Station>(pair: &Pair<'_, S>) {
     let (a, b, setup) = (&pair.a, &pair.b, &pair.setup);
     pair.connect_a();
     let to_a = (address_of(&a.context), &a.qp, setup.psn.0);
@@ -52,8 +52,8 @@ fn connect_b_to_rtr<C: Context>(pair: &Pair<C>) {
 }
 
 /// INIT to RTR with an unreachable address, another port, or a missing or superfluous attribute.
-pub fn a_refused_rtr_changes_nothing<D: Device>(device: &D) -> Verdict {
-    let pair = Pair::unconnected(device, Setup::default());
+pub fn a_refused_rtr_changes_nothing<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
+    let pair = Pair::unconnected(fixture, Setup::default());
     let b = &pair.b;
     to_init(&b.context, &b.qp, &pair.setup);
     let good = rtr(&pair);
@@ -71,8 +71,8 @@ pub fn a_refused_rtr_changes_nothing<D: Device>(device: &D) -> Verdict {
 }
 
 /// INIT to RTR with an address that the port cannot reach.
-pub fn a_refused_address_changes_nothing<D: Device>(device: &D) -> Verdict {
-    let pair = Pair::unconnected(device, Setup::default());
+pub fn a_refused_address_changes_nothing<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
+    let pair = Pair::unconnected(fixture, Setup::default());
     let b = &pair.b;
     to_init(&b.context, &b.qp, &pair.setup);
     let mut attr = rtr(&pair);
@@ -90,8 +90,8 @@ pub fn a_refused_address_changes_nothing<D: Device>(device: &D) -> Verdict {
 }
 
 /// RTR to RTS with a missing, a superfluous or an excessive attribute, or from another state.
-pub fn a_refused_rts_changes_nothing<D: Device>(device: &D) -> Verdict {
-    let pair = Pair::unconnected(device, Setup::default());
+pub fn a_refused_rts_changes_nothing<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
+    let pair = Pair::unconnected(fixture, Setup::default());
     let (a, b) = (&pair.a, &pair.b);
     to_init(&b.context, &b.qp, &pair.setup);
     connect_b_to_rtr(&pair);
@@ -117,8 +117,8 @@ pub fn a_refused_rts_changes_nothing<D: Device>(device: &D) -> Verdict {
 }
 
 /// RTS to RTS and to SQD with a superfluous attribute.
-pub fn a_refused_change_in_rts_changes_nothing<D: Device>(device: &D) -> Verdict {
-    let pair = Pair::new(device);
+pub fn a_refused_change_in_rts_changes_nothing<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
+    let pair = Pair::new(fixture);
     let (a, b) = (&pair.a, &pair.b);
     let mut superfluous = QpAttr::default();
     superfluous.dest_qpn = Qpn::new(77);
