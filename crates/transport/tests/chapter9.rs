@@ -8,7 +8,8 @@ use adverb_units::Span;
 use adverb_verbs::{Comparison, Psn, QpState, RemoteAddress, RetryCount, SendFlags, WcStatus};
 use adverb_wire::bth::BthFlags;
 use adverb_wire::{
-    AtomicEth, Bth, Credits, Extension, NakCode, Opcode, Reth, Syndrome, UnknownOpcode,
+    AtomicEth, Bth, Credits, Extension, NakCode, Opcode, Packet, PacketHeaders, Reth, Syndrome,
+    UnknownOpcode,
 };
 use lab::memory::{REMOTE, piece};
 use lab::steps::{MTU, inject_at, post, post_receive, sent_by, statuses, syndromes, work};
@@ -83,6 +84,40 @@ fn a_refusal_is_told_once_until_what_was_missing_comes() {
     lab.flush();
     assert_eq!(syndromes(&lab), [told, told]);
     assert_eq!(answers(&lab)[1], (Opcode::RcAck, 1, 0));
+}
+
+/// A forged packet that overtakes those on their way is refused only if they do not follow at once.
+#[test]
+fn a_sequence_error_is_not_sent_if_what_was_missing_has_come() {
+    let mut lab = quiet();
+    (0..3).for_each(|id| post_receive(&mut lab, id, 8));
+    assert_eq!(inject_send(&mut lab, 0), Ok(()));
+    assert_eq!(inject_send(&mut lab, 1000), Err(DropReason::OutOfSequence));
+    assert_eq!(inject_send(&mut lab, 1), Ok(()));
+    lab.flush();
+    assert_eq!(answers(&lab), []);
+}
+
+#[test]
+fn a_sequence_error_leaves_the_acknowledgement_before_it() {
+    let mut lab = quiet();
+    post_receive(&mut lab, 0, 8);
+    let first = config(Side::A).requester.first_psn;
+    let bth = Bth::new(Opcode::RcSendOnly, config(Side::B).qpn, first).with(BthFlags::ACK_REQ);
+    let headers = PacketHeaders {
+        bth,
+        extension: Extension::None,
+    };
+    let packet = Packet {
+        headers,
+        payload: &[],
+    };
+    let taken = (lab.b.qp).handle_packet(lab.now, &packet, &mut lab.b.memory);
+    assert_eq!(taken, Ok(()));
+    assert_eq!(inject_send(&mut lab, 1000), Err(DropReason::OutOfSequence));
+    lab.flush();
+    let expected = [(Opcode::RcAck, 0, 0), (Opcode::RcAck, 1, 0)];
+    assert_eq!(answers(&lab), expected);
 }
 
 // --- opcodes (9.7.4.1)
@@ -253,6 +288,19 @@ fn a_read_may_be_asked_for_again_from_anywhere_within_it() {
     lab.flush();
     assert_eq!(answers(&lab), []);
     assert_eq!(lab.b.qp.state(), QpState::Rts);
+}
+
+/// Copies of its request cost no more than a few times what the READ did.
+#[test]
+fn a_read_is_not_read_again_without_end() {
+    let mut lab = quiet();
+    for _ in 0..1000 {
+        let _ = inject_read(&mut lab, 0, 0, 3 * MTU as u32);
+        lab.flush();
+    }
+    assert_eq!(answers(&lab).len(), 3 * (1 + 32));
+    let stale = DropReason::StaleDuplicate;
+    assert_eq!(lab.b.qp.counters().dropped(stale), 1000 - 1 - 32);
 }
 
 #[test]

@@ -5,6 +5,7 @@ mod lab;
 
 use adverb_transport::{DropReason, RcQp, Work};
 use adverb_verbs::{QpState, RetryCount, WcStatus};
+use adverb_wire::bth::BthFlags;
 use adverb_wire::{
     Aeth, AtomicAckEth, Bth, Credits, Extension, NakCode, Opcode, Packet, PacketHeaders, Syndrome,
 };
@@ -12,7 +13,7 @@ use lab::memory::{REMOTE, piece};
 use lab::steps::{MTU, post, statuses, work};
 use lab::{Lab, Side, config, connected, quiet};
 
-fn aeth(syndrome: Syndrome) -> Aeth {
+const fn aeth(syndrome: Syndrome) -> Aeth {
     Aeth { syndrome, msn: 1 }
 }
 
@@ -20,7 +21,7 @@ fn ack() -> Aeth {
     aeth(Syndrome::Ack(Credits::NONE))
 }
 
-fn nak(code: NakCode) -> Extension {
+const fn nak(code: NakCode) -> Extension {
     Extension::Ack(aeth(Syndrome::Nak(code)))
 }
 
@@ -104,7 +105,9 @@ fn answers_to_what_is_done_or_was_not_sent_are_dropped() {
     let mut lab = asked(Work::Write(REMOTE), 3 * MTU);
     for response in [ack, fatal, sequence, read] {
         let payload: &[u8] = if response == read { &[1; 8] } else { &[] };
-        for ahead in [3, 1000, 1 << 22] {
+        // A sequence error names the packet after what it acknowledges.
+        let nearest = if response == sequence { 4 } else { 3 };
+        for ahead in [nearest, 1000, 1 << 22] {
             let taken = answer(&mut lab, response, payload, ahead);
             assert_eq!(taken, Err(DropReason::UnsentResponse), "{response:?}");
         }
@@ -121,22 +124,74 @@ fn answers_to_what_is_done_or_was_not_sent_are_dropped() {
     assert_eq!(lab.a.qp.poll_timeout(), None);
 }
 
-/// Each is a retry, as a timeout is (9.9.2.4.1): a peer that refuses for ever is not asked for ever.
+const MISSING: (Opcode, Extension) = (Opcode::RcAck, nak(NakCode::PsnSequenceError));
+
+/// A responder reports a packet once until it arrives, so that the same report again is a copy, or forged.
 #[test]
-fn a_packet_that_is_missing_again_and_again_exceeds_the_retries() {
+fn a_sequence_error_that_comes_again_sends_nothing_again() {
     let mut a = config(Side::A);
     a.requester.retries = RetryCount::new(3).unwrap();
     let mut lab = connected(&a, &config(Side::B), Box::new(|_| lab::Fate::Drop));
-    post(&mut lab, work(1, Work::Write(REMOTE), piece(0, 8)));
+    post(&mut lab, work(1, Work::Write(REMOTE), piece(0, 8 * MTU)));
     lab.flush();
-    let missing = (Opcode::RcAck, nak(NakCode::PsnSequenceError));
-    for tries in 1..=3 {
-        assert_eq!(answer(&mut lab, missing, &[], 0), Ok(()));
-        assert_eq!(lab.a.qp.counters().resent, tries);
-        assert!(lab.a.completions.is_empty());
+    assert_eq!(answer(&mut lab, MISSING, &[], 0), Ok(()));
+    for _ in 0..100 {
+        let again = answer(&mut lab, MISSING, &[], 0);
+        assert_eq!(again, Err(DropReason::StaleResponse));
     }
-    assert_eq!(answer(&mut lab, missing, &[], 0), Ok(()));
+    assert_eq!(lab.a.qp.counters().resent, 8);
+    // After a timeout it is a new round.
+    assert!(lab.step());
+    assert_eq!(lab.a.qp.counters().timeouts, 1);
+    assert_eq!(answer(&mut lab, MISSING, &[], 0), Ok(()));
+    assert_eq!(lab.a.qp.counters().resent, 3 * 8);
+    assert!(lab.a.completions.is_empty());
+    lab.run();
     assert_eq!(statuses(&lab.a.completions), [(1, WcStatus::RetryExcErr)]);
+}
+
+/// A forged request has the responder report the packet after the last one. Once that took the place of the
+/// acknowledgement, was dropped, and cost a timeout.
+#[test]
+fn a_sequence_error_behind_the_last_packet_acknowledges_it() {
+    let mut lab = asked(Work::Write(REMOTE), 3 * MTU);
+    let _ = answer(&mut lab, MISSING, &[], 3);
+    assert_eq!(statuses(&lab.a.completions), [(1, WcStatus::Success)]);
+    assert_eq!(lab.a.qp.counters().resent, 0);
+}
+
+/// Forged requests make the responder report packets that are on their way. The first such report sends
+/// everything again; the others send the packet that they name, until one turns out to be true.
+#[test]
+fn sequence_errors_after_a_false_one_cost_a_packet_each() {
+    let mut lab = asked(Work::Write(REMOTE), 40 * MTU);
+    let acknowledge = |lab: &mut Lab<RcQp>, at| {
+        let ack = (Opcode::RcAck, Extension::Ack(ack()));
+        assert_eq!(answer(lab, ack, &[], at), Ok(()));
+        lab.a.qp.counters().resent
+    };
+    let missing = |lab: &mut Lab<RcQp>, at| {
+        assert_eq!(answer(lab, MISSING, &[], at), Ok(()));
+        lab.a.qp.counters().resent
+    };
+    assert_eq!(missing(&mut lab, 4), 36);
+    // Of the packets that were sent again the one at 19 was the first to ask for an acknowledgement.
+    assert_eq!(acknowledge(&mut lab, 9), 36);
+    for (count, at) in [12, 16, 20].into_iter().enumerate() {
+        assert_eq!(missing(&mut lab, at), 36 + 1 + count as u64);
+        let probe = lab.sent.last().unwrap().headers.bth;
+        assert_eq!(probe.psn, config(Side::A).requester.first_psn.advance(at));
+        assert!(probe.flags.contains(BthFlags::ACK_REQ));
+        acknowledge(&mut lab, at + 2);
+    }
+    // The responder has nothing but the probe.
+    assert_eq!(missing(&mut lab, 30), 40);
+    assert_eq!(acknowledge(&mut lab, 30), 40 + 9);
+    let again = answer(&mut lab, MISSING, &[], 31);
+    assert_eq!(again, Err(DropReason::StaleResponse));
+    assert_eq!(missing(&mut lab, 35), 49 + 5);
+    acknowledge(&mut lab, 39);
+    assert_eq!(statuses(&lab.a.completions), [(1, WcStatus::Success)]);
 }
 
 /// A refusal acknowledges all before what it refuses (9.7.5.1.2), and each has its status (table 58).

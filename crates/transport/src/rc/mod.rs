@@ -8,6 +8,7 @@ mod responder;
 mod responses;
 mod retry;
 mod send_queue;
+mod sequence_errors;
 mod timers;
 mod window;
 

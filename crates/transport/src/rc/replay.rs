@@ -23,7 +23,31 @@ pub(super) struct Resource {
     pub(super) first: Seq,
     pub(super) end: Seq,
     pub(super) kept: Kept,
+    /// Packets that repeated requests have asked for.
+    repeated: u64,
 }
+
+impl Resource {
+    pub(super) const fn new(first: Seq, end: Seq, kept: Kept) -> Self {
+        Resource {
+            first,
+            end,
+            kept,
+            repeated: 0,
+        }
+    }
+
+    /// Whether so many packets may be read once more. A requester that loses one packet in five asks for
+    /// seven times as many as there are; copies of its requests, which anybody may send, cost no more than
+    /// this in all.
+    fn may_repeat(&mut self, packets: u64) -> bool {
+        self.repeated += packets;
+        self.repeated <= MOST_REPEATED * self.end.since(self.first)
+    }
+}
+
+/// How many times a READ is read again, at most.
+const MOST_REPEATED: u64 = 32;
 
 #[derive(Debug)]
 pub(super) struct Replay {
@@ -60,16 +84,18 @@ impl Replay {
     }
 
     /// The READ of which a request at `seq` is a repetition, wholly or from there on.
-    pub(super) fn read(&self, seq: Seq, again: &Reth, mtu: PathMtu) -> Option<Seq> {
-        let found = self.kept.iter().find(|r| r.first <= seq && seq < r.end)?;
+    pub(super) fn read(&mut self, seq: Seq, again: &Reth, mtu: PathMtu) -> Option<Seq> {
+        let mut kept = self.kept.iter_mut();
+        let found = kept.find(|r| r.first <= seq && seq < r.end)?;
         let Kept::Read(reth) = found.kept else {
             return None;
         };
         let offset = seq.since(found.first) * mtu_bytes(mtu);
         let same = again.remote == reth.remote.at(offset);
-        let within = seq + packets(again.length.into(), mtu) <= found.end
+        let packets = packets(again.length.into(), mtu);
+        let within = seq + packets <= found.end
             && offset + u64::from(again.length) <= u64::from(reth.length);
-        (same && within).then_some(found.first)
+        (same && within && found.may_repeat(packets)).then_some(found.first)
     }
 
     /// What the atomic operation found of which a request at `seq` is a repetition.

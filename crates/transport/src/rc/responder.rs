@@ -102,7 +102,10 @@ impl Responder {
         if seq > self.expected {
             return Err(self.out_of_sequence());
         }
-        self.gap = Gap::None;
+        if self.gap == Gap::Told {
+            self.gap = Gap::None;
+            self.responses.withdraw_sequence_error();
+        }
         let opcode = packet.opcode();
         if !self.inbound.is_in_order(opcode) {
             return Err(self.fatal(NakCode::InvalidRequest));
@@ -183,11 +186,7 @@ impl Responder {
         let first = self.expected;
         self.expected += packets(length, self.mtu);
         self.msn = self.msn.wrapping_add(1);
-        self.keep(Resource {
-            first,
-            end: self.expected,
-            kept: Kept::Read(reth),
-        });
+        self.keep(Resource::new(first, self.expected, Kept::Read(reth)));
         self.push(first, Answer::Read(answer(first, &reth)));
         Ok(())
     }
@@ -211,11 +210,11 @@ impl Responder {
         let first = self.expected;
         self.expected += 1;
         self.msn = self.msn.wrapping_add(1);
-        self.keep(Resource {
+        self.keep(Resource::new(
             first,
-            end: self.expected,
-            kept: Kept::Atomic(remote, operation, found),
-        });
+            self.expected,
+            Kept::Atomic(remote, operation, found),
+        ));
         self.push(first, Answer::Atomic(found));
         Ok(())
     }

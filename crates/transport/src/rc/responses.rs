@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 use adverb_verbs::{PathMtu, RemoteAddress};
-use adverb_wire::Syndrome;
+use adverb_wire::{NakCode, Syndrome};
 
 use crate::segment::mtu_bytes;
 use crate::sequence::Seq;
@@ -33,6 +33,9 @@ pub(super) enum Answer {
     /// What an atomic operation found.
     Atomic(u64),
 }
+
+/// A request is missing.
+const SEQUENCE_ERROR: Answer = Answer::Refuse(Syndrome::Nak(NakCode::PsnSequenceError));
 
 /// How often an answer was asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,17 +69,32 @@ impl Responses {
     }
 
     /// Adds a response at its place. An acknowledgement or refusal right before it is left out: this
-    /// one says as much.
+    /// one says as much. A sequence error replaces no acknowledgement, because it may be due to a forged
+    /// packet, and then its number is one that the requester has not sent.
     pub(super) fn push(&mut self, response: Response) {
         let waits_before = |r: &Response| r.seq <= response.seq;
         let mut at = self.waiting.len();
         while at > 0 && !waits_before(&self.waiting[at - 1]) {
             at -= 1;
         }
-        if at > 0 && matches!(self.waiting[at - 1].answer, Answer::Ack | Answer::Refuse(_)) {
-            self.waiting[at - 1] = response;
-        } else {
-            self.waiting.insert(at, response);
+        let before = at.checked_sub(1).map(|before| self.waiting[before].answer);
+        match before {
+            Some(Answer::Ack) if response.answer == SEQUENCE_ERROR => {
+                self.waiting.insert(at, response);
+            }
+            Some(Answer::Ack | Answer::Refuse(_)) => self.waiting[at - 1] = response,
+            _ => self.waiting.insert(at, response),
+        }
+    }
+
+    /// The missing request has arrived before its sequence error was sent.
+    pub(super) fn withdraw_sequence_error(&mut self) {
+        if self
+            .waiting
+            .back()
+            .is_some_and(|last| last.answer == SEQUENCE_ERROR)
+        {
+            self.waiting.pop_back();
         }
     }
 

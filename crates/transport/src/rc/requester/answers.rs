@@ -7,6 +7,7 @@ use adverb_wire::{Aeth, Extension, NakCode, Opcode, Packet, Syndrome};
 
 use super::super::Refusal;
 use super::super::retry::Asking;
+use super::super::sequence_errors::Reaction;
 use super::Requester;
 use crate::drops::DropReason;
 use crate::memory::Memory;
@@ -36,9 +37,12 @@ impl Requester {
         memory: &mut impl Memory,
         shared: &mut Shared,
     ) -> Result<(), Refusal> {
-        let unacked = self.window.unacked();
+        let (unacked, next) = (self.window.unacked(), self.window.next());
         let seq = self.numbering.seq(packet.headers.bth.psn, unacked);
-        if seq >= self.window.sent() {
+        // A sequence error at the packet after the last one is due to a packet that this side did not send.
+        // It acknowledges all others, in place of an acknowledgement.
+        let sent = self.window.sent();
+        if seq > sent || (seq == sent && !is_sequence_error(packet)) {
             return Err(Refusal::Drop(DropReason::UnsentResponse));
         }
         let done = match packet.headers.extension {
@@ -48,7 +52,11 @@ impl Requester {
             _ if seq < unacked => Err(Refusal::Drop(DropReason::StaleResponse)),
             _ => self.handle_data(seq, packet, memory, shared),
         };
-        if self.window.unacked() != unacked {
+        let acknowledged = self.window.unacked();
+        if acknowledged != unacked {
+            if self.errors.acknowledged(acknowledged, next) == Reaction::GoBack {
+                self.restart(shared);
+            }
             match self.window.is_busy() {
                 true => self.timers.restart(now),
                 false => self.timers.stop(),
@@ -88,9 +96,15 @@ impl Requester {
                 self.timers.wait_for_receiver(now, timer.span());
                 Ok(())
             }
+            Syndrome::Nak(_) if self.errors.is_repeated(seq) => {
+                Err(Refusal::Drop(DropReason::StaleResponse))
+            }
             Syndrome::Nak(_) => {
                 self.retries.take().map_err(Refusal::Fail)?;
-                self.go_back(shared);
+                let front = self.queue.front().expect("sent and not acknowledged");
+                if self.errors.report(seq, front.is_answered()) == Reaction::GoBack {
+                    self.restart(shared);
+                }
                 Ok(())
             }
             Syndrome::Ack(_) => Ok(()),
@@ -216,6 +230,13 @@ impl Requester {
         }
         Refusal::Drop(DropReason::ResponseGap)
     }
+}
+
+fn is_sequence_error(packet: &Packet<'_>) -> bool {
+    let Extension::Ack(aeth) = packet.headers.extension else {
+        return false;
+    };
+    packet.opcode() == Opcode::RcAck && aeth.syndrome == Syndrome::Nak(NakCode::PsnSequenceError)
 }
 
 const fn status_of(code: NakCode) -> WcStatus {

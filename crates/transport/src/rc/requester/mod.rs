@@ -16,6 +16,7 @@ use super::RcConfig;
 use super::credits::CreditLimit;
 use super::retry::Retries;
 use super::send_queue::{Entry, SendQueue};
+use super::sequence_errors::SequenceErrors;
 use super::timers::Timers;
 use super::window::Window;
 use crate::memory::Memory;
@@ -37,6 +38,7 @@ pub(super) struct Requester {
     credits: CreditLimit,
     timers: Timers,
     retries: Retries,
+    errors: SequenceErrors,
     asking: AckRequests,
     /// Requests from here on may not begin.
     held_from: Option<Seq>,
@@ -97,6 +99,7 @@ impl Requester {
             credits: CreditLimit::default(),
             timers: Timers::new(own.timeout),
             retries: Retries::new(own.retries, own.rnr_retries),
+            errors: SequenceErrors::default(),
             asking: AckRequests::new(own.window, own.max_work),
             held_from: None,
         }
@@ -153,6 +156,12 @@ impl Requester {
     }
 
     fn go_back(&mut self, shared: &mut Shared) {
+        self.errors.forget();
+        self.restart(shared);
+    }
+
+    /// Goes back because of a sequence error.
+    fn restart(&mut self, shared: &mut Shared) {
         shared.counters.went_back += 1;
         self.window.go_back();
         self.cursor = 0;

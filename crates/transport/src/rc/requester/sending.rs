@@ -37,6 +37,9 @@ impl Requester {
         out: &mut PacketBuffer,
         shared: &mut Shared,
     ) -> Result<Option<usize>, WcStatus> {
+        if self.errors.has_probe() && !self.timers.waits_for_receiver(now) {
+            return self.transmit_probe(memory, out, shared);
+        }
         let seq = self.window.next();
         let reads = self.reads.under_way();
         if !self.may_send(self.cursor, seq, reads) || self.timers.waits_for_receiver(now) {
@@ -48,20 +51,28 @@ impl Requester {
         if self.wants_ack(entry, after) {
             next.headers.bth = next.headers.bth.with(BthFlags::ACK_REQ);
         }
-        let (length, place) = next
-            .headers
-            .lay_out(next.bytes, out)
-            .expect("headers fit the opcode, and any packet the buffer");
-        if entry
-            .request
-            .payload
-            .gather(memory, next.offset, place)
-            .is_err()
-        {
+        let Some(length) = lay_out(entry, &next, memory, out) else {
             self.queue.fail(self.cursor, WcStatus::LocProtErr);
             return self.failed_front();
-        }
+        };
         self.sent(now, next.headers.bth.flags, after, shared);
+        Ok(Some(length))
+    }
+
+    /// Builds the oldest packet again, and asks for an acknowledgement of it.
+    #[cold]
+    fn transmit_probe(
+        &mut self,
+        memory: &impl Memory,
+        out: &mut PacketBuffer,
+        shared: &mut Shared,
+    ) -> Result<Option<usize>, WcStatus> {
+        self.errors.sent_probe();
+        let entry = self.queue.front().expect("sent and not acknowledged");
+        let mut probe = self.build(entry, self.window.unacked());
+        probe.headers.bth = probe.headers.bth.with(BthFlags::ACK_REQ);
+        let length = lay_out(entry, &probe, memory, out).ok_or(WcStatus::LocProtErr)?;
+        shared.counters.resent += 1;
         Ok(Some(length))
     }
 
@@ -76,7 +87,11 @@ impl Requester {
         if ends == Ends::Message {
             self.cursor += 1;
         }
-        match flags.contains(BthFlags::ACK_REQ) {
+        let asks = flags.contains(BthFlags::ACK_REQ);
+        if asks || entry.is_answered() {
+            self.errors.asked(self.window.next());
+        }
+        match asks {
             true => self.asking.reset(),
             false => self.asking.note(ends),
         }
@@ -121,7 +136,8 @@ impl Requester {
 
     /// Whether [`Requester::transmit`] has something to do, but for a receiver that is waited for.
     pub(in crate::rc) fn has_packet(&self) -> bool {
-        self.may_send(self.cursor, self.window.next(), self.reads.under_way())
+        self.errors.has_probe()
+            || self.may_send(self.cursor, self.window.next(), self.reads.under_way())
             || self.failed_front().is_err()
     }
 
@@ -192,6 +208,23 @@ impl Requester {
             numbers,
         }
     }
+}
+
+/// Puts a packet of a request at the beginning of `out`, and gives its length; none if the request's memory
+/// refuses.
+#[inline]
+fn lay_out(
+    entry: &Entry,
+    next: &Next,
+    memory: &impl Memory,
+    out: &mut PacketBuffer,
+) -> Option<usize> {
+    let (length, place) = next
+        .headers
+        .lay_out(next.bytes, out)
+        .expect("headers fit the opcode, and any packet the buffer");
+    let gathered = entry.request.payload.gather(memory, next.offset, place);
+    gathered.is_ok().then_some(length)
 }
 
 /// What ends with the packet of a request behind which `after` comes.
