@@ -295,7 +295,7 @@ pub(crate) struct Rendered {
 }
 
 /// Writes a file as a whole: who reads it sees the old one or the new one.
-fn replace(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
+pub(crate) fn replace(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let partial = path.with_file_name(format!(".{name}.partial"));
     let written = File::create(&partial)

@@ -3,6 +3,7 @@
 
 mod args;
 mod busy;
+mod compare;
 mod device;
 mod doctor;
 mod failure;
@@ -69,6 +70,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Doctor(args) => return doctor::run(&args),
         Command::Model(args) => return model::run(&args.command),
         Command::Report(args) => report::run(&args)?,
+        Command::Compare(args) => return compare::run(&args),
         Command::Role(args) => {
             let well = role::run(args.side)?;
             return Ok(ExitCode::from(u8::from(!well)));

@@ -118,7 +118,7 @@ fn cells(
         Ok(spec)
     };
     let refused = |e: SpecError| Usage(e.to_string());
-    let specs = args.size.sizes().map(cell);
+    let specs = args.size.points().iter().copied().map(cell);
     specs.map(|spec| checked(spec).map_err(refused)).collect()
 }
 

@@ -8,6 +8,7 @@
 
 pub mod agreement;
 mod cells;
+pub mod comparison;
 mod counters;
 mod figure;
 mod findings;

@@ -67,9 +67,6 @@ pub enum ParseBytesError {
     /// More than 2^64 - 1 bytes.
     #[error("size '{0}' is beyond 2^64 bytes")]
     TooLarge(String),
-    /// A range whose end lies before its start, or that starts at 0.
-    #[error("size range '{0}' is empty: write FIRST..LAST with 1 <= FIRST <= LAST, such as 1..1M")]
-    EmptyRange(String),
 }
 
 impl FromStr for Bytes {
@@ -95,56 +92,6 @@ impl FromStr for Bytes {
         let too_large = || ParseBytesError::TooLarge(text.to_owned());
         let n: u64 = digits.parse().map_err(|_| too_large())?;
         n.checked_mul(unit).map(Bytes).ok_or_else(too_large)
-    }
-}
-
-/// One size, or the powers of two from a first to a last size: `8`, `1K`, `1..1M`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SizeRange {
-    first: Bytes,
-    last: Bytes,
-}
-
-impl SizeRange {
-    /// The one size.
-    pub const fn one(size: Bytes) -> Self {
-        SizeRange {
-            first: size,
-            last: size,
-        }
-    }
-
-    /// The sizes: first, then doubled while at most the last.
-    pub fn sizes(self) -> impl Iterator<Item = Bytes> {
-        std::iter::successors(Some(self.first), |b| {
-            b.0.checked_mul(2).filter(|n| *n > 0).map(Bytes)
-        })
-        .take_while(move |b| *b <= self.last)
-    }
-
-    /// The first size.
-    pub const fn first(self) -> Bytes {
-        self.first
-    }
-
-    /// The bound of the sizes.
-    pub const fn last(self) -> Bytes {
-        self.last
-    }
-}
-
-impl FromStr for SizeRange {
-    type Err = ParseBytesError;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let Some((first, last)) = text.split_once("..") else {
-            return text.parse().map(SizeRange::one);
-        };
-        let (first, last): (Bytes, Bytes) = (first.parse()?, last.parse()?);
-        if first.0 == 0 || last < first {
-            return Err(ParseBytesError::EmptyRange(text.to_owned()));
-        }
-        Ok(SizeRange { first, last })
     }
 }
 
@@ -179,20 +126,5 @@ mod tests {
             "99999999999G".parse::<Bytes>(),
             Err(ParseBytesError::TooLarge(_))
         ));
-    }
-
-    #[test]
-    fn a_range_doubles_up_to_its_end() {
-        let range: SizeRange = "1..10".parse().unwrap();
-        assert_eq!(
-            range.sizes().map(Bytes::get).collect::<Vec<_>>(),
-            [1, 2, 4, 8]
-        );
-        let one: SizeRange = "1K".parse().unwrap();
-        assert_eq!(one.sizes().count(), 1);
-        let top: SizeRange = "9223372036854775808..18446744073709551615".parse().unwrap();
-        assert_eq!(top.sizes().count(), 1);
-        assert!("0..8".parse::<SizeRange>().is_err());
-        assert!("8..4".parse::<SizeRange>().is_err());
     }
 }

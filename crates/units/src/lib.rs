@@ -12,10 +12,12 @@ mod bytes;
 mod impairment;
 mod probability;
 mod rate;
+mod sweep;
 mod time;
 
-pub use bytes::{Bytes, ParseBytesError, SizeRange};
+pub use bytes::{Bytes, ParseBytesError};
 pub use impairment::Impairment;
 pub use probability::{ParseProbabilityError, Probability};
 pub use rate::{MessageRate, Throughput};
+pub use sweep::{Doubling, ParseSweepError, Sweep};
 pub use time::{CpuTime, ParseSpanError, Span, Time};

@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use super::format::{Format, format};
 use adverb_results::{Completion, Opcode, Posting};
-use adverb_units::SizeRange;
+use adverb_units::{Bytes, Sweep};
 use adverb_verbs::PathMtu;
 use clap::{ArgAction, Args, ValueEnum};
 
@@ -130,9 +130,10 @@ pub(crate) struct MeasureArgs {
     #[command(flatten)]
     pub(crate) device: DeviceArgs,
 
-    /// Payload of a message: bytes (8), binary multiples (1K, 4M), or a range that doubles (1..1M)
+    /// Payload of a message: bytes (8), binary multiples (4K), a list (8,64,4K) or a range that doubles
+    /// (1..1M)
     #[arg(long, value_name = "SIZE", default_value = "64")]
-    pub(crate) size: SizeRange,
+    pub(crate) size: Sweep<Bytes>,
 
     /// Carry the payload in the request itself (up to the device's limit; see `adverb devices`)
     #[arg(long)]

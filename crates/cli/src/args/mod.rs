@@ -4,6 +4,7 @@
     reason = "these comments are help texts, where brackets are what may be left out"
 )]
 
+mod compare;
 mod format;
 mod impair;
 mod length;
@@ -21,6 +22,7 @@ use std::str::FromStr;
 
 use clap::{Arg, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
+pub(crate) use compare::CompareArgs;
 pub(crate) use format::Format;
 pub(crate) use machine::{DevicesArgs, DoctorArgs};
 pub(crate) use measure::{BlastArgs, BlastSignal, MeasureArgs, PingArgs, PingSignal};
@@ -124,6 +126,7 @@ pub(crate) enum Command {
     Doctor(DoctorArgs),
     Model(ModelArgs),
     Report(ReportArgs),
+    Compare(CompareArgs),
     /// One side of a measurement; started by the other commands.
     #[command(hide = true)]
     Role(RoleArgs),

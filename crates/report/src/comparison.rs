@@ -1,0 +1,145 @@
+//! The comparison of two measurements, in words and as a page.
+
+use adverb_results::{Change, Comparison, Verdict};
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+
+use crate::format;
+
+/// The names of the two measurements.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sides {
+    /// First.
+    pub before: String,
+    /// Second.
+    pub after: String,
+}
+
+/// A verdict as tables print it.
+pub fn verdict_word(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Slower => "slower",
+        Verdict::Unchanged => "unchanged",
+        Verdict::Faster => "faster",
+        Verdict::Unknown => "unknown: one repetition",
+    }
+}
+
+/// The ratio of a change with its interval, such as `1.03 ± 0.06`.
+pub fn with_interval(change: &Change) -> String {
+    match change.half_width {
+        Some(half) => format!("{:.2} ± {half:.2}", change.ratio),
+        None => format!("{:.2}", change.ratio),
+    }
+}
+
+/// The compared means, with their unit.
+pub fn means(change: &Change) -> (String, String) {
+    let text = |value: f64| match change.metric {
+        "requests_per_s" => format::rate(value),
+        _ => format::time(value),
+    };
+    (text(change.before), text(change.after))
+}
+
+/// What the comparison comes to, in one paragraph.
+pub fn summary(comparison: &Comparison) -> String {
+    let changes = &comparison.changes;
+    let count = |verdict| changes.iter().filter(|c| c.verdict == verdict).count();
+    let logs: f64 = changes.iter().map(|c| c.ratio.ln()).sum();
+    let overall = (logs / changes.len().max(1) as f64).exp();
+    let mut text = format!(
+        "{} cells: {} faster, {} slower, {} unchanged; all together {overall:.3} times faster \
+         (geometric mean).",
+        changes.len(),
+        count(Verdict::Faster),
+        count(Verdict::Slower),
+        count(Verdict::Unchanged),
+    );
+    let unknown = count(Verdict::Unknown);
+    if unknown > 0 {
+        text += &format!(" {unknown} have a single repetition, so that their noise is unknown.");
+    }
+    let missing = (comparison.only_before.len(), comparison.only_after.len());
+    if missing != (0, 0) {
+        text += &format!(
+            " {} cells are only in the first measurement, {} only in the second.",
+            missing.0, missing.1
+        );
+    }
+    text
+}
+
+/// The page: summary, ratios as bars around 1, and a table of all cells. It needs no other file.
+pub fn page(comparison: &Comparison, sides: &Sides) -> String {
+    let title = format!("{} → {}", sides.before, sides.after);
+    html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                title { "Adverb: " (title) }
+                style { (PreEscaped(include_str!("../assets/report.css"))) }
+            }
+            body {
+                main {
+                    h1 { (title) }
+                    p { (summary(comparison)) }
+                    p { "A ratio above 1 means that the second measurement is faster. Intervals are 95 % \
+                         confidence intervals over the repetitions." }
+                    (table(comparison))
+                }
+            }
+        }
+    }
+    .into_string()
+}
+
+fn table(comparison: &Comparison) -> Markup {
+    let mut changes: Vec<&Change> = comparison.changes.iter().collect();
+    changes.sort_by(|a, b| {
+        (a.verdict, a.ratio)
+            .partial_cmp(&(b.verdict, b.ratio))
+            .unwrap_or(std::cmp::Ordering::Equal)
+    });
+    html! {
+        table {
+            thead { tr {
+                th { "cell" } th { "before" } th { "after" } th { "times faster" } th { "" } th { "verdict" }
+            } }
+            tbody {
+                @for change in changes {
+                    @let (before, after) = means(change);
+                    tr {
+                        td class="cell" { (change.cell) }
+                        td { (before) } td { (after) }
+                        td { (with_interval(change)) }
+                        td { (bar(change)) }
+                        td { (verdict_word(change.verdict)) }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The ratio and its interval on a logarithmic axis from half to twice as fast.
+fn bar(change: &Change) -> Markup {
+    let x = |ratio: f64| 60.0 + 58.0 * ratio.max(1e-3).log2().clamp(-1.0, 1.0);
+    let half = change.half_width.unwrap_or(0.0);
+    let (low, high) = (x(change.ratio - half), x(change.ratio + half));
+    let color = match change.verdict {
+        Verdict::Faster => "c2",
+        Verdict::Slower => "c1",
+        Verdict::Unchanged | Verdict::Unknown => "c6",
+    };
+    html! {
+        svg width="120" height="14" viewBox="0 0 120 14" role="img"
+            aria-label=(format!("{} times faster", with_interval(change))) {
+            path d="M60 0V14" stroke="currentColor" stroke-opacity="0.4" {}
+            rect class=(color) x=(format!("{low:.1}")) y="6" height="2"
+                width=(format!("{:.1}", (high - low).max(1.0))) {}
+            circle class=(color) cx=(format!("{:.1}", x(change.ratio))) cy="7" r="3" {}
+        }
+    }
+}
