@@ -10,7 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use adverb_units::Span;
 use adverb_vm::{Ending, Lab, LabSpec, Machine, Output, Program, missing};
-use common::{not_run, records};
+use common::{not_run, records, wait_for};
 use serde_json::Value;
 
 const ADVERB: &str = env!("CARGO_BIN_EXE_adverb");
@@ -226,10 +226,18 @@ fn two_hosts() {
     let device = devices("a peer that is killed, by verbs+cm:rxe0").pop();
     let (device, _) = device.expect("one at least");
     let args = format!("ping --op send --device {device} --peer 10.77.0.2 --duration 60s");
+    let before = sent(here);
     let running = here.start_program(&adverb(&args)).unwrap();
-    std::thread::sleep(Span::from_secs(5).into());
+    wait_for("the messages of a ping", || sent(here) > before + 100);
     served.kill().unwrap();
     a_peer_that_is_killed_ends_the_cell(&running.output().unwrap());
+}
+
+/// Packets that a machine's device has sent.
+fn sent(machine: &Machine) -> u64 {
+    let counter = "/sys/class/infiniband/rxe0/ports/1/hw_counters/sent_pkts";
+    let text = String::from_utf8(machine.read_file(counter).unwrap()).unwrap();
+    text.trim().parse().unwrap()
 }
 
 fn a_peer_that_is_killed_ends_the_cell(output: &Output) {

@@ -8,7 +8,7 @@ mod common;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 use std::process::Stdio;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use adverb_softnic::{Fate, SoftDevice, SoftQp};
@@ -28,6 +28,9 @@ use common::{Address, End, Random, all_access, isolated, this_test, wait_until};
 const MEMORY: Bytes = Bytes::mib(1);
 /// Where each side keeps what it sends and receives; the other may write and read below.
 const OWN: u64 = 512 << 10;
+
+/// How long a test waits for what has to happen.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 fn ip(net: u8, host: u8) -> IpAddr {
     IpAddr::V4(Ipv4Addr::new(127, 7, net, host))
@@ -332,7 +335,7 @@ fn a_message_is_seen_by_who_looks_at_memory_only() {
         pair.a.mr.write(OWN, &[i]).unwrap();
         pair.post(1, Operation::RdmaWrite(pair.b.mr.remote(0)), 1);
         let came = || pair.b.mr.load(0).unwrap() == i;
-        assert!(wait_until(Duration::from_secs(5), came), "message {i}");
+        assert!(wait_until(PATIENCE, came), "message {i}");
         assert_eq!(pair.a.poll_one("of the WRITE").status, WcStatus::Success);
     }
 }
@@ -503,11 +506,7 @@ fn strangers_reach_nothing_and_are_counted() {
         packets.iter().all(|(name, _)| counts()[*name] >= of(name))
             && counts()["drop_icrc_err"] > 190
     };
-    assert!(
-        wait_until(Duration::from_secs(5), all_counted),
-        "{:?}",
-        counts()
-    );
+    assert!(wait_until(PATIENCE, all_counted), "{:?}", counts());
     assert_eq!(read(b, 0, 8), [0; 8]);
     pair.a.mr.write(OWN, &[5; 8]).unwrap();
     pair.carry_out(Operation::RdmaWrite(at), 8);
@@ -555,7 +554,7 @@ fn a_changed_rnr_timer_is_what_the_peer_is_told() {
         timer = hears.try_recv().ok();
         timer.is_some()
     };
-    assert!(wait_until(Duration::from_secs(5), is_told));
+    assert!(wait_until(PATIENCE, is_told));
     assert_eq!(timer, Some(changed));
 }
 
@@ -592,7 +591,7 @@ fn a_packet_of_an_unknown_opcode_reaches_its_queue_pair() {
             assert!(b.poll().is_empty());
             b.context.counters()[name] == count
         };
-        let came = wait_until(Duration::from_secs(5), is_there);
+        let came = wait_until(PATIENCE, is_there);
         assert!(came, "{name}: {:?}", b.context.counters());
     };
     let send = |code, qpn| {
@@ -609,7 +608,7 @@ fn a_packet_of_an_unknown_opcode_reaches_its_queue_pair() {
     send(0x15, reliable);
     counted("drop_unknown_opcode", 2);
     let is_over = || pair.qp_b.state() == QpState::Err;
-    assert!(wait_until(Duration::from_secs(5), is_over));
+    assert!(wait_until(PATIENCE, is_over));
     assert_eq!(datagrams.state(), QpState::Rts);
     assert_eq!(b.context.counters()["drop_malformed"], 0);
 }
@@ -633,7 +632,7 @@ fn a_read_request_with_a_payload_ends_the_connection() {
             assert!(pair.a.poll().is_empty() && pair.b.poll().is_empty());
             qp.state() == QpState::Err
         };
-        wait_until(Duration::from_secs(5), over)
+        wait_until(PATIENCE, over)
     };
     assert!(is_over(&pair.qp_b));
     let counters = pair.b.context.counters();
@@ -804,37 +803,43 @@ fn a_side_that_posts_and_never_polls_serves_its_peer() {
         ..QpCaps::default()
     };
     let (qp_a, qp_b) = (a.qp(), b.qp_of(caps));
-    // Without service the request fails after 8 times 134 ms, while B still posts.
+    // Longer than B posts.
     let how = How {
-        timeout: 13,
+        timeout: 16,
         ..USUAL
     };
     to_rts(&qp_a, b.local_address(), qp_b.qpn(), how);
     to_rts(&qp_b, a.local_address(), qp_a.qpn(), how);
     let is_served = AtomicBool::new(false);
+    let posted = AtomicU32::new(0);
     std::thread::scope(|scope| {
-        let poster = scope.spawn(|| {
+        scope.spawn(|| {
             let sges = [b.mr.sge(OWN, 8).unwrap()];
             let write = SendRequest::new(WrId(9), Operation::RdmaWrite(a.mr.remote(0)), &sges);
-            let mut posted = 0;
-            while !is_served.load(Ordering::Acquire) && posted < caps.max_send_wr {
+            while !is_served.load(Ordering::Acquire)
+                && posted.load(Ordering::Relaxed) < caps.max_send_wr
+            {
                 qp_b.post_send(std::slice::from_ref(&write)).unwrap();
-                posted += 1;
+                posted.fetch_add(1, Ordering::Relaxed);
                 let begin = Instant::now();
                 while begin.elapsed() < Duration::from_micros(100) {
                     std::hint::spin_loop();
                 }
             }
         });
-        // It is busy posting.
-        std::thread::sleep(Duration::from_millis(20));
+        let is_busy = || posted.load(Ordering::Relaxed) >= 200;
+        assert!(wait_until(PATIENCE, is_busy), "B does not post");
         let sges = [a.mr.sge(OWN, 8).unwrap()];
         let write = SendRequest::new(WrId(1), Operation::RdmaWrite(b.mr.remote(64)), &sges);
         qp_a.post_send(&[write.with_flags(SendFlags::SIGNALED)])
             .unwrap();
         let status = a.poll_one("of the request").status;
         is_served.store(true, Ordering::Release);
-        poster.join().unwrap();
         assert_eq!(status, WcStatus::Success);
+        let posted = posted.load(Ordering::Relaxed);
+        assert!(
+            posted < caps.max_send_wr,
+            "served after the last of B's posts"
+        );
     });
 }
