@@ -19,8 +19,8 @@ use adverb_verbs::{
 };
 use common::victim::{Killing, Victim, hear, kill_all_along, mark, stay_on_this_cpu, tell};
 use common::{
-    Address, End, ROLE, Random, connect, connect_with, device_dir, device_files, is_gone, isolated,
-    not_run, wait_until,
+    Address, End, Random, connect, connect_with, device_dir, device_files, is_gone, isolated,
+    isolated_with, not_run, wait_until,
 };
 
 /// What the victim is in the middle of when it is killed.
@@ -121,13 +121,9 @@ fn addend() -> u64 {
 // ---------------------------------------------------------------------------------------------
 // The victim
 
-/// The entry of child processes; as a test of its own it has nothing to do.
-#[test]
-fn role() {
-    let Ok(role) = std::env::var(ROLE) else {
-        return;
-    };
-    match role.as_str() {
+/// What child processes do.
+fn play(role: &str) {
+    match role {
         "blast" => blasting_victim(),
         "alone" => lonely_victim(),
         name => stepped_victim(Act::named(name).expect("a role")),
@@ -438,7 +434,7 @@ fn check_memory(here: &End, act: Act, all: &[WorkCompletion]) {
 }
 
 fn killing_test(test: &str, acts: &[Act]) {
-    isolated(test, || {
+    isolated_with(test, play, || {
         let mut random = Random::from_env(test);
         for act in acts {
             let scene = Scene::new();
@@ -645,7 +641,7 @@ impl<'a> Blast<'a> {
 
 #[test]
 fn killed_at_a_random_time_under_load() {
-    isolated("killed_at_a_random_time_under_load", || {
+    isolated_with("killed_at_a_random_time_under_load", play, || {
         let mut random = Random::from_env("killed_at_a_random_time_under_load");
         let scene = Scene::new();
         let (mut messages, mut least) = (0, 0);
@@ -763,7 +759,7 @@ impl Scene {
 #[test]
 fn a_peer_stopped_in_the_middle_of_an_operation_hangs_nobody() {
     const TEST: &str = "a_peer_stopped_in_the_middle_of_an_operation_hangs_nobody";
-    isolated(TEST, || {
+    isolated_with(TEST, play, || {
         let mut random = Random::from_env(TEST);
         let scene = Scene::new();
         let whole = match kill_after(&scene, Act::SendInline, None) {
@@ -790,8 +786,9 @@ fn lonely_victim() {
 
 #[test]
 fn what_a_killed_only_process_left_is_reaped_by_the_next() {
-    isolated(
+    isolated_with(
         "what_a_killed_only_process_left_is_reaped_by_the_next",
+        play,
         || {
             let mut victims = [Victim::start("alone"), Victim::start("alone")];
             let slots: Vec<u32> = victims

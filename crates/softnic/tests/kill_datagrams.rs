@@ -20,7 +20,7 @@ use adverb_verbs::{
 };
 use common::victim::{Killing, Victim, hear, kill_all_along, mark, stay_on_this_cpu, tell};
 use common::{
-    End, QKEY, ROLE, Random, device_files, is_gone, isolated, not_run, slot_of, wait_until,
+    End, QKEY, Random, device_files, is_gone, isolated_with, not_run, slot_of, wait_until,
 };
 
 /// Receives of the queue pair that all send to.
@@ -112,13 +112,9 @@ impl<'e> Client<'e> {
     }
 }
 
-/// The entry of child processes; as a test of its own it has nothing to do.
-#[test]
-fn role() {
-    let Ok(role) = std::env::var(ROLE) else {
-        return;
-    };
-    match role.as_str() {
+/// What child processes do.
+fn play(role: &str) {
+    match role {
         "blast" => blasting_victim(),
         role => stepped_victim(role == "warm"),
     }
@@ -325,7 +321,7 @@ fn kill_after(
 #[test]
 fn killed_in_the_middle_of_a_datagram() {
     const TEST: &str = "killed_in_the_middle_of_a_datagram";
-    isolated(TEST, || {
+    isolated_with(TEST, play, || {
         let mut random = Random::from_env(TEST);
         for from in [From::Own, From::Shared] {
             for role in ["warm", "cold"] {
@@ -355,7 +351,7 @@ const BEFORE: u64 = 10;
 #[test]
 fn cells_of_the_dead_come_back() {
     const TEST: &str = "cells_of_the_dead_come_back";
-    isolated(TEST, || {
+    isolated_with(TEST, play, || {
         let here = End::new(Bytes::new(RECEIVES * ROOM));
         let other = End::new(Bytes::kib(64));
         let mut server = Server::new(&here, RECEIVES, From::Own);
@@ -405,7 +401,7 @@ fn under_load(
 }
 
 fn kill_under_load(test: &str, from: From) {
-    isolated(test, || {
+    isolated_with(test, play, || {
         let mut random = Random::from_env(test);
         let here = End::new(Bytes::new(LOAD_RECEIVES * ROOM));
         let other = End::new(Bytes::kib(64));

@@ -19,7 +19,7 @@ use adverb_verbs::{
     SrqCaps, WcStatus, WorkCompletion, WrId,
 };
 use common::victim::{Killing, Victim, hear, kill_all_along, mark, stay_on_this_cpu, tell};
-use common::{Address, End, ROLE, Random, all_access, connect, is_gone, isolated, wait_until};
+use common::{Address, End, Random, all_access, connect, is_gone, isolated_with, wait_until};
 
 /// Receives of the shared queue.
 const RECEIVES: u64 = 16;
@@ -28,14 +28,6 @@ const ROOM: u32 = 64;
 
 fn message(who: u8) -> [u8; ROOM as usize] {
     std::array::from_fn(|i| who.wrapping_mul(31).wrapping_add(i as u8) | 1)
-}
-
-/// The entry of child processes; as a test of its own it has nothing to do.
-#[test]
-fn role() {
-    if let Ok(role) = std::env::var(ROLE) {
-        stepped_victim(service(&role));
-    }
 }
 
 fn service(role: &str) -> QpType {
@@ -75,7 +67,8 @@ fn connect_as(service: QpType, end: &End, qp: &SoftQp, dest: Qpn) {
     qp.modify(&rts).unwrap();
 }
 
-fn stepped_victim(service: QpType) {
+fn stepped_victim(role: &str) {
+    let service = service(role);
     let end = End::new(Bytes::kib(4));
     let qp = make(&end, service, None);
     // SAFETY: gettid has no preconditions.
@@ -209,7 +202,7 @@ fn kill_after(
 #[test]
 fn killed_in_the_middle_of_a_message_to_a_shared_queue() {
     const TEST: &str = "killed_in_the_middle_of_a_message_to_a_shared_queue";
-    isolated(TEST, || {
+    isolated_with(TEST, stepped_victim, || {
         let mut random = Random::from_env(TEST);
         for role in ["rc", "uc"] {
             let (here, there) = (End::new(Bytes::kib(4)), End::new(Bytes::kib(4)));

@@ -22,7 +22,9 @@ use adverb_verbs::{
     QpCaps, QpState, Qpn, QueuePair, RecvRequest, RemoteAddress, RetryCount, Rkey, SendFlags,
     SendRequest, Sge, WcOpcode, WcStatus, WorkCompletion, WrId,
 };
-use common::{Address, End, ROLE, Random, SEED, connect_with, isolated, this_test, wait_until};
+use common::{
+    Address, End, Random, SEED, child, connect_with, isolated, isolated_with, wait_until,
+};
 
 const MEMORY: usize = 128 << 10;
 const PAIRS: usize = 2;
@@ -749,13 +751,13 @@ fn two_threads_do_what_the_model_does() {
 
 #[test]
 fn two_processes_do_what_the_model_does() {
-    isolated("two_processes_do_what_the_model_does", || {
+    let play = |_: &str| play_other();
+    isolated_with("two_processes_do_what_the_model_does", play, || {
         let mut random = Random::from_env("two_processes_do_what_the_model_does");
         let mut done = 0;
         for _ in 0..SEEDS {
             let seed = random.next();
-            let mut other = this_test("role")
-                .env(ROLE, "model")
+            let mut other = child("other")
                 .env(SEED, seed.to_string())
                 .stdin(Stdio::piped())
                 .stdout(Stdio::piped())
@@ -775,12 +777,8 @@ fn two_processes_do_what_the_model_does() {
     });
 }
 
-/// The entry of child processes; as a test of its own it has nothing to do.
-#[test]
-fn role() {
-    if std::env::var_os(ROLE).is_none() {
-        return;
-    }
+/// The other side, in a process of its own.
+fn play_other() {
     let seed = std::env::var(SEED).unwrap().parse().unwrap();
     let mut link = Lines(std::io::stdin().lock(), std::io::stdout());
     Side::new(1, seed, &mut link).run(operations() / SEEDS);

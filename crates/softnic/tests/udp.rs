@@ -23,7 +23,7 @@ use adverb_wire::frame::{Addresses, Flow};
 use adverb_wire::ipv4::Unseen;
 use adverb_wire::{Bth, Extension, Opcode, PacketHeaders, Reth, bth, icrc};
 use common::network::connect_error;
-use common::{Address, End, Random, all_access, isolated, this_test, wait_until};
+use common::{Address, End, Random, all_access, child, isolated, isolated_with, wait_until};
 
 const MEMORY: Bytes = Bytes::mib(1);
 /// Where each side keeps what it sends and receives; the other may write and read below.
@@ -343,7 +343,7 @@ fn a_message_is_seen_by_who_looks_at_memory_only() {
 const PEER: &str = "a_peer_that_is_killed_exceeds_the_retries";
 
 /// The peer that is killed: takes a connection to the address on its standard input.
-fn play_peer() {
+fn play_peer(_: &str) {
     let end = end(8, 2);
     let qp = end.qp();
     println!("address {}", end.address(&qp).to_line());
@@ -369,12 +369,8 @@ fn end_gid(net: u8, host: u8) -> adverb_verbs::Gid {
 
 #[test]
 fn a_peer_that_is_killed_exceeds_the_retries() {
-    if std::env::var_os(common::ROLE).is_some() {
-        return play_peer();
-    }
-    isolated(PEER, || {
-        let mut child = this_test(PEER)
-            .env(common::ROLE, "peer")
+    isolated_with(PEER, play_peer, || {
+        let mut child = child("peer")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()

@@ -17,7 +17,9 @@ use adverb_verbs::{
 };
 use common::network::{FIRST_PSN, How, Network, connect_to, gid_of};
 use common::peer::{self, Peer};
-use common::{End, NOBODY, Random, all_access, isolated, not_run, wait_until, with_another_user};
+use common::{
+    End, NOBODY, Random, all_access, isolated_with, not_run, wait_until, with_another_user,
+};
 
 const MEMORY: Bytes = Bytes::mib(1);
 const LENGTH: u32 = 16 << 10;
@@ -34,14 +36,6 @@ const PATIENT: How = How {
     timeout: 16,
     retries: 7,
 };
-
-/// The peers of these tests, in processes of their own.
-#[test]
-fn role() {
-    if std::env::var(common::ROLE).is_ok_and(|role| role == peer::ROLE) {
-        peer::play();
-    }
-}
 
 /// On the loopback, and between two namespaces where that can be had.
 fn networks(test: &str, net: u8) -> Vec<Network> {
@@ -149,7 +143,7 @@ const KILLED: &str = "a_peer_killed_amid_a_stream_exceeds_the_retries";
 
 #[test]
 fn a_peer_killed_amid_a_stream_exceeds_the_retries() {
-    isolated(KILLED, || {
+    isolated_with(KILLED, peer::play, || {
         for network in networks("killed", 41) {
             let mut peer = Peer::start(&network, MEMORY, 1);
             let side = Side::new(&network, &mut peer, HASTY);
@@ -175,7 +169,7 @@ const MENDED: &str = "a_wire_that_is_mended_in_time_costs_nothing_but_time";
 
 #[test]
 fn a_wire_that_is_mended_in_time_costs_nothing_but_time() {
-    isolated(MENDED, || {
+    isolated_with(MENDED, peer::play, || {
         let Some(network) = wire("mended") else {
             return;
         };
@@ -209,7 +203,7 @@ const CUT: &str = "a_wire_that_stays_cut_exceeds_the_retries_and_serves_again_la
 
 #[test]
 fn a_wire_that_stays_cut_exceeds_the_retries_and_serves_again_later() {
-    isolated(CUT, || {
+    isolated_with(CUT, peer::play, || {
         let Some(network) = wire("cut") else {
             return;
         };
@@ -245,7 +239,7 @@ const STOPPED: &str = "what_overflows_the_socket_of_a_peer_that_is_stopped_is_se
 
 #[test]
 fn what_overflows_the_socket_of_a_peer_that_is_stopped_is_sent_again() {
-    isolated(STOPPED, || {
+    isolated_with(STOPPED, peer::play, || {
         const QPS: usize = 24;
         let each = MEMORY.get() / 2;
         for network in networks("stopped", 42) {
@@ -298,7 +292,7 @@ const SLOW: &str = "a_socket_that_takes_no_more_for_a_while_loses_nothing";
 
 #[test]
 fn a_socket_that_takes_no_more_for_a_while_loses_nothing() {
-    isolated(SLOW, || {
+    isolated_with(SLOW, peer::play, || {
         let Some(network) = wire("slow") else {
             return;
         };
@@ -323,7 +317,7 @@ const AGAIN: &str = "packets_to_a_process_that_is_gone_do_nothing_to_the_next_on
 
 #[test]
 fn packets_to_a_process_that_is_gone_do_nothing_to_the_next_one_at_its_address() {
-    isolated(AGAIN, || {
+    isolated_with(AGAIN, peer::play, || {
         for network in networks("again", 43) {
             let mut first = Peer::start(&network, MEMORY, 1);
             let old = Side::new(&network, &mut first, PATIENT);
@@ -434,7 +428,7 @@ const ELSEWHERE: &str = "a_process_at_the_own_address_with_other_shared_memory_i
 
 #[test]
 fn a_process_at_the_own_address_with_other_shared_memory_is_reached_by_udp() {
-    isolated(ELSEWHERE, || {
+    isolated_with(ELSEWHERE, peer::play, || {
         let place = tempfile::tempdir().unwrap();
         let network = Network::one_address(45);
         let elsewhere = || {
@@ -454,7 +448,7 @@ const STRANGER: &str = "another_users_process_at_the_own_address_is_reached_by_u
 
 #[test]
 fn another_users_process_at_the_own_address_is_reached_by_udp() {
-    with_another_user(STRANGER, || {
+    with_another_user(STRANGER, peer::play, || {
         let network = Network::one_address(46);
         let peer = Peer::start_as(&network, MEMORY, 1, |command| command.uid(NOBODY));
         check_goes_by_udp(&network, peer);

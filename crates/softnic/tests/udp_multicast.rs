@@ -17,7 +17,7 @@ use adverb_verbs::{
     Operation, QpCaps, Qpn, QueuePair, RecvRequest, SendFlags, SendRequest, WcStatus, WrId,
 };
 use common::network::Network;
-use common::{End, QKEY, ROLE, isolated, not_run, this_test};
+use common::{End, QKEY, child, isolated, isolated_with, not_run};
 
 const MEMORY: Bytes = Bytes::kib(64);
 const LENGTH: u32 = 64;
@@ -94,7 +94,7 @@ const PROCESSES: &str = "several_processes_of_a_host_all_get_a_copy";
 const NET: u8 = 200;
 
 /// The other process: a member that sleeps until it has got two datagrams.
-fn play_member() {
+fn play_member(_: &str) {
     let member = Node::member(&Network::loopback(NET), 1, group(1));
     println!("joined");
     member
@@ -105,16 +105,10 @@ fn play_member() {
 
 #[test]
 fn several_processes_of_a_host_all_get_a_copy() {
-    if std::env::var_os(ROLE).is_some() {
-        return play_member();
-    }
-    isolated(PROCESSES, || {
+    isolated_with(PROCESSES, play_member, || {
         let network = Network::loopback(NET);
         let mut children = [(); 2].map(|()| {
-            let child = this_test(PROCESSES)
-                .env(ROLE, "member")
-                .stdout(Stdio::piped())
-                .spawn();
+            let child = child("member").stdout(Stdio::piped()).spawn();
             child.unwrap()
         });
         let mut lines: Vec<_> = children

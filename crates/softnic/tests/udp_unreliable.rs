@@ -18,9 +18,7 @@ use adverb_verbs::{
     WrId,
 };
 use common::victim::{Victim, hear, tell};
-use common::{
-    End, NOBODY, QKEY, ROLE, Random, all_access, isolated, wait_until, with_another_user,
-};
+use common::{End, NOBODY, QKEY, Random, all_access, isolated, wait_until, with_another_user};
 
 const MEMORY: Bytes = Bytes::mib(1);
 
@@ -256,18 +254,9 @@ fn a_stranger_at_the_own_address_gets_datagrams_over_udp() {
 }
 
 const FOREIGN: &str = "another_users_datagrams_at_the_own_address_come_and_go_over_udp";
-/// The other user's process, and what it is told.
-const ECHO: &str = "echo";
-
-#[test]
-fn role() {
-    if std::env::var(ROLE).is_ok_and(|role| role == ECHO) {
-        echo();
-    }
-}
 
 /// Another user's: sends each datagram back to where it came from. Ends with the test.
-fn echo() {
+fn echo(_: &str) {
     let node = Node::new(7, 1);
     (0..RECEIVES).for_each(|n| post_receive(&node.end, &node.qp, n));
     tell(&node.qp.qpn().get().to_string());
@@ -290,9 +279,9 @@ fn echo() {
 
 #[test]
 fn another_users_datagrams_at_the_own_address_come_and_go_over_udp() {
-    with_another_user(FOREIGN, || {
+    with_another_user(FOREIGN, echo, || {
         let here = Node::new(7, 1);
-        let mut other = Victim::start_as(ECHO, |command| command.uid(NOBODY));
+        let mut other = Victim::start_as("echo", |command| command.uid(NOBODY));
         let there = Qpn::new(other.hear().parse().unwrap()).unwrap();
         (0..8).for_each(|n| post_receive(&here.end, &here.qp, n));
         for n in 0..8u64 {

@@ -27,7 +27,7 @@ use adverb_verbs::{
 pub const QKEY: u32 = 0x00c0_ffee;
 /// Names the role that a child process of a test plays.
 pub const ROLE: &str = "ADVERB_TEST_ROLE";
-/// Set in the process in which a test's body runs.
+/// Names the test, in the process in which its body runs and in those that it starts.
 const INSIDE: &str = "ADVERB_TEST_INSIDE";
 /// Seed of all random choices, to repeat a run.
 pub const SEED: &str = "ADVERB_TEST_SEED";
@@ -49,12 +49,13 @@ pub fn isolated(test: &str, body: impl FnOnce()) {
         .tempdir_in(shared_memory())
         .unwrap();
     let output = this_test(test)
-        .env(INSIDE, "1")
+        .env(INSIDE, test)
         .env("ADVERB_SHM", shm.path())
         .output()
         .unwrap();
     print!("{}", String::from_utf8_lossy(&output.stdout));
-    eprint!("{}", String::from_utf8_lossy(&output.stderr));
+    // Past the harness: what is not run is told there.
+    std::io::stderr().write_all(&output.stderr).unwrap();
     assert!(output.status.success(), "{test}: {}", output.status);
     let left: Vec<_> = std::fs::read_dir(shm.path()).unwrap().collect();
     assert!(
@@ -64,16 +65,32 @@ pub fn isolated(test: &str, body: impl FnOnce()) {
     );
 }
 
+/// As [`isolated`], for a body that starts processes ([`child`]): each of them runs `play` with the
+/// name of its role.
+pub fn isolated_with(test: &str, play: impl FnOnce(&str), body: impl FnOnce()) {
+    match std::env::var(ROLE) {
+        Ok(role) => play(&role),
+        Err(_) => isolated(test, body),
+    }
+}
+
+/// A process of the test whose body runs here, which plays `role`.
+pub fn child(role: &str) -> Command {
+    let mut command = this_test(&std::env::var(INSIDE).expect("in a scene"));
+    command.env(ROLE, role);
+    command
+}
+
 /// A user who is not this one, and owns nothing.
 pub const NOBODY: u32 = 65534;
 
-/// As [`isolated`], for a body that runs processes as [`NOBODY`]: the directories of both users are in
-/// one place, as in /dev/shm.
-pub fn with_another_user(test: &str, body: impl FnOnce()) {
-    if let Err(why) = this_test("--list").uid(NOBODY).output() {
-        return not_run(&format!("{test}: cannot run as user {NOBODY}: {why}"));
-    }
-    isolated(test, || {
+/// As [`isolated_with`], for a body that runs processes as [`NOBODY`]: the directories of both users
+/// are in one place, as in /dev/shm.
+pub fn with_another_user(test: &str, play: impl FnOnce(&str), body: impl FnOnce()) {
+    isolated_with(test, play, || {
+        if let Err(why) = this_test("--list").uid(NOBODY).output() {
+            return not_run(&format!("{test}: cannot run as user {NOBODY}: {why}"));
+        }
         let place = std::env::var("ADVERB_SHM").unwrap();
         std::fs::set_permissions(&place, std::fs::Permissions::from_mode(0o1777)).unwrap();
         body();

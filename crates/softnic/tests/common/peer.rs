@@ -14,11 +14,6 @@ use super::network::{How, Network, connect_to};
 use super::victim::{Victim, hear, tell};
 use super::{End, wait_until};
 
-/// The role.
-pub const ROLE: &str = "peer";
-/// Its address, memory in bytes and number of queue pairs.
-const ORDER: &str = "ADVERB_TEST_PEER";
-
 /// A peer, seen from the test.
 pub struct Peer {
     process: Victim,
@@ -42,7 +37,7 @@ impl Peer {
         change: impl FnOnce(&mut Command) -> &mut Command + Send,
     ) -> Self {
         let order = format!("{} {} {queue_pairs}", network.ip(1), memory.get());
-        let start = || Victim::start_as(ROLE, |command| change(command.env(ORDER, order)));
+        let start = || Victim::start_as(&order, change);
         let mut process = network.on(1, start);
         let numbers = numbers(&process.hear());
         let qpn = |number: &u64| Qpn::new(*number as u32).unwrap();
@@ -103,9 +98,8 @@ fn numbers(line: &str) -> Vec<u64> {
     words.map(|word| word.parse().expect("a number")).collect()
 }
 
-/// The peer itself; never polls once it is connected. Ends with the test.
-pub fn play() {
-    let order = std::env::var(ORDER).unwrap();
+/// The peer itself, by its order; never polls once it is connected. Ends with the test.
+pub fn play(order: &str) {
     let mut words = order.split(' ');
     let mut next = || words.next().unwrap();
     let ip: IpAddr = next().parse().unwrap();

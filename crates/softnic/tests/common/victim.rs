@@ -7,7 +7,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use super::{ROLE, Random, not_run, this_test};
+use super::{Random, child, not_run};
 
 /// Tells the survivor a line.
 pub fn tell(line: &str) {
@@ -48,7 +48,7 @@ impl Victim {
 
     /// One whose command differs.
     pub fn start_as(role: &str, change: impl FnOnce(&mut Command) -> &mut Command) -> Self {
-        let mut child = change(this_test("role").env(ROLE, role))
+        let mut child = change(&mut child(role))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
