@@ -12,8 +12,8 @@ use adverb_transport::{
 };
 use adverb_units::Time;
 use adverb_verbs::{
-    AccessFlags, AckTimeout, Lkey, PathMtu, Psn, Qpn, RemoteAddress, RetryCount, Rkey, RnrTimer,
-    SendFlags, WrId,
+    AccessFlags, Lkey, PathMtu, Psn, Qpn, RemoteAddress, RetryParams, Rkey, RnrTimer, SendFlags,
+    WrId,
 };
 use adverb_wire::frame::Addresses;
 use adverb_wire::ipv4::Unseen;
@@ -173,9 +173,7 @@ fn connected(icrc: Icrc) -> Link {
         requester: RequesterConfig {
             first_psn: Psn::new(0),
             max_work: 128,
-            timeout: AckTimeout::new(14).expect("a code"),
-            retries: RetryCount::MAX,
-            rnr_retries: RetryCount::MAX,
+            retry: RetryParams::default(),
             max_reads: 16,
             window: 256,
         },

@@ -103,11 +103,7 @@ fn open<D: Device>(device: &D) -> Result<End<D::Context>> {
 
 fn connect<C: Context>(from: &End<C>, to: &End<C>) -> Result<()> {
     let port = to.context.port(PortNum::ONE)?;
-    let address = AddressVector {
-        dgid: port.gid,
-        dlid: port.lid,
-        port: PortNum::ONE,
-    };
+    let address = AddressVector::new(port.gid, port.lid, PortNum::ONE);
     from.qp.modify(&QpAttr::to_rtr(
         address,
         to.qp.qpn(),

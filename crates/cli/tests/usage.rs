@@ -76,8 +76,8 @@ fn path_mtus() {
     assert_snapshot!(usage("ping --op send --device soft@127.0.0.1 --loss 101%"), @"error: --loss: '101%' is no probability: write 0 to 100 with %, or 0 to 1, such as 1% or 0.01");
     assert_snapshot!(usage("ping --op send --device soft@127.0.0.1 --reorder -1"), @"error: --reorder: '-1' is no probability: write 0 to 100 with %, or 0 to 1, such as 1% or 0.01");
     assert_snapshot!(usage("ping --op send --device soft@127.0.0.1 --seed 3"), @"error: --seed 3: it chooses packets for --loss, --duplicate, --reorder or --corrupt: name one of them");
-    assert_snapshot!(usage("ping --op send --mtu 1500"), @"error: --mtu: '1500' is no path MTU: choose from 256, 512, 1024, 2048, 4096");
-    assert_snapshot!(usage("blast --op send --mtu jumbo"), @"error: --mtu: 'jumbo' is no path MTU: choose from 256, 512, 1024, 2048, 4096");
+    assert_snapshot!(usage("ping --op send --mtu 1500"), @"error: --mtu: invalid path MTU '1500': expected 256, 512, 1024, 2048 or 4096");
+    assert_snapshot!(usage("blast --op send --mtu jumbo"), @"error: --mtu: invalid path MTU 'jumbo': expected 256, 512, 1024, 2048 or 4096");
     assert_snapshot!(usage("ping --op send --mtu 1024"), @"error: path MTU 1 KiB: this device's port (shared memory) does not cut messages into packets; leave it out");
     assert_snapshot!(usage("study --mtu 1024 --out s"), @"error: path MTU 1 KiB: this device's port (shared memory) does not cut messages into packets; leave it out");
     assert_snapshot!(usage("ping --op send --device model:cx3_fdr_nurdma --mtu 1024"), @"error: path MTU 1 KiB: this device's port carries packets of at most 256 B; choose a smaller one");
@@ -91,10 +91,10 @@ fn loss_is_studied_where_packets_can_be_lost() {
 
 #[test]
 fn timeouts_and_retries() {
-    assert_snapshot!(usage("ping --op send --timeout 0"), @"error: --timeout: '0' is no timeout: write a time up to 8796 s with its unit, such as 1ms, or n for 4.096 µs × 2^n, 1 to 31");
-    assert_snapshot!(usage("blast --op send --timeout 3h"), @"error: --timeout: '3h' is no timeout: write a time up to 8796 s with its unit, such as 1ms, or n for 4.096 µs × 2^n, 1 to 31");
-    assert_snapshot!(usage("blast --op send --qp-timeout 32"), @"error: --timeout: '32' is no timeout: write a time up to 8796 s with its unit, such as 1ms, or n for 4.096 µs × 2^n, 1 to 31");
-    assert_snapshot!(usage("ping --op send --retries 8"), @"error: --retries: '8' is no number of retries: choose 0 to 7");
+    assert_snapshot!(usage("ping --op send --timeout 0"), @"error: --timeout: invalid timeout '0': expected a time up to 8796 s with its unit, such as 1ms, or n for 4.096 µs × 2^n, 1 to 31");
+    assert_snapshot!(usage("blast --op send --timeout 3h"), @"error: --timeout: invalid timeout '3h': expected a time up to 8796 s with its unit, such as 1ms, or n for 4.096 µs × 2^n, 1 to 31");
+    assert_snapshot!(usage("blast --op send --qp-timeout 32"), @"error: --timeout: invalid timeout '32': expected a time up to 8796 s with its unit, such as 1ms, or n for 4.096 µs × 2^n, 1 to 31");
+    assert_snapshot!(usage("ping --op send --retries 8"), @"error: --retries: invalid retry count '8': expected 0 to 7");
     assert_snapshot!(usage("ping --op read --device model:cx3 --timeout 1ms"), @"error: --timeout 1.05 ms (4.096 µs × 2^8): model:cx3 loses no packet, so that nothing is ever sent again; leave it out");
     assert_snapshot!(usage("study --device model:cx3 --timeout 1ms --out s"), @"error: --timeout 1.05 ms (4.096 µs × 2^8): model:cx3 loses no packet, so that nothing is ever sent again; leave it out");
     assert_snapshot!(usage("blast --op read --device model:cx3 --retries 1"), @"error: --retries 1: model:cx3 loses no packet, so that nothing is ever sent again; leave it out");

@@ -171,11 +171,7 @@ pub fn connect<C: Context>(a: (&C, &C::Qp), b: (&C, &C::Qp), setup: &Setup) {
 /// The way to the port that a context uses.
 pub fn address_of<C: Context>(context: &C) -> AddressVector {
     let port = port_of(context);
-    AddressVector {
-        dgid: port.gid,
-        dlid: port.lid,
-        port: context.port_num(),
-    }
+    AddressVector::new(port.gid, port.lid, context.port_num())
 }
 
 /// The port that a context uses.

@@ -71,11 +71,7 @@ impl<'s, 'y> Party<'s, 'y> {
         };
         let (initiator, targets) = (make(QpType::Dci), [make(QpType::Dct), make(QpType::Dct)]);
         let port = context.port(context.port_num()).unwrap();
-        let own = AddressVector {
-            dgid: port.gid,
-            dlid: port.lid,
-            port: context.port_num(),
-        };
+        let own = AddressVector::new(port.gid, port.lid, context.port_num());
         Party {
             station,
             mr: context

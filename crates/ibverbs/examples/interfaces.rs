@@ -94,11 +94,7 @@ impl Loop {
 
 fn connect(context: &VerbsContext, qp: &VerbsQp, to: &VerbsQp) -> Result<(), Box<dyn Error>> {
     let port = context.port(context.port_num())?;
-    let address = AddressVector {
-        dgid: port.gid,
-        dlid: port.lid,
-        port: context.port_num(),
-    };
+    let address = AddressVector::new(port.gid, port.lid, context.port_num());
     qp.modify(&QpAttr::to_init(context.port_num(), ACCESS))?;
     qp.modify(&QpAttr::to_rtr(
         address,

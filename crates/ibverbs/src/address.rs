@@ -5,13 +5,25 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use adverb_abi as abi;
-use adverb_verbs::{AddressHandle, AddressVector, AhRef, CreateError, Gid, LinkLayer};
+use adverb_verbs::{
+    AddressHandle, AddressVector, AhRef, CreateError, Gid, LinkLayer, PacketMarking, PathOptions,
+    TrafficClass,
+};
 
 use crate::context::{Handle, PdInner};
 use crate::explain::object_error;
 
 /// Routers on the way, as `librdmacm` and UCX have it.
 const HOP_LIMIT: u8 = 64;
+
+/// What the packets of a port carry of an address vector. iWARP's are TCP connections of the adapter, which
+/// have no address vector.
+pub(crate) const fn marking_of(layer: LinkLayer) -> PacketMarking {
+    match layer {
+        LinkLayer::Iwarp => PacketMarking::None,
+        _ => PacketMarking::Full,
+    }
+}
 
 /// Where packets to a peer leave from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,15 +43,19 @@ impl Source {
     }
 
     /// `ibv_ah_attr` of the way to `address`. Packets have a global routing header on RoCE always,
-    /// on InfiniBand where the peer is on another subnet (another prefix) or has no LID.
+    /// on InfiniBand where the peer is on another subnet (another prefix) or has no LID, or to carry a
+    /// traffic class.
     pub(crate) fn ah_attr(self, address: &AddressVector) -> abi::ibv_ah_attr {
         let same_subnet = address.dgid.0[..8] == self.gid.0[..8] || address.dgid == Gid::default();
         let is_global = match self.layer {
-            LinkLayer::InfiniBand => address.dlid.0 == 0 || !same_subnet,
+            LinkLayer::InfiniBand => {
+                address.dlid.0 == 0 || !same_subnet || address.traffic_class != TrafficClass(0)
+            }
             _ => true,
         };
         let mut attr = abi::ibv_ah_attr {
             dlid: address.dlid.0,
+            sl: address.service_level.get(),
             is_global: is_global.into(),
             port_num: address.port.0,
             ..abi::ibv_ah_attr::zeroed()
@@ -53,10 +69,30 @@ impl Source {
                 // The table has at most 256 entries that `ibv_global_route` can name.
                 sgid_index: self.gid_index as u8,
                 hop_limit: HOP_LIMIT,
-                traffic_class: 0,
+                traffic_class: address.traffic_class.0,
             };
         }
         attr
+    }
+
+    /// Replaces what the connection manager chose for the packets to `address` by what `options` set. Its
+    /// own choice is the system's default for RoCE (`default_roce_tos`), and the subnet manager's service
+    /// level on InfiniBand.
+    pub(crate) fn choose(
+        self,
+        attr: &mut abi::ibv_ah_attr,
+        (address, options): (&AddressVector, &PathOptions),
+    ) {
+        let own = self.ah_attr(address);
+        if let Some(class) = options.traffic_class {
+            if attr.is_global == 0 {
+                (attr.is_global, attr.grh) = (own.is_global, own.grh);
+            }
+            attr.grh.traffic_class = class.0;
+        }
+        if options.service_level.is_some() {
+            attr.sl = own.sl;
+        }
     }
 }
 
@@ -74,7 +110,9 @@ unsafe impl Sync for VerbsAh {}
 
 impl VerbsAh {
     pub(crate) fn new(pd: &Arc<PdInner>, address: &AddressVector) -> Result<Self, CreateError> {
-        let mut attr = Source::of(&pd.handle).ah_attr(address);
+        let source = Source::of(&pd.handle);
+        address.check_marking(source.layer, marking_of(source.layer))?;
+        let mut attr = source.ah_attr(address);
         // SAFETY: the domain lives, the structure is exclusive.
         let raw = unsafe { (pd.handle.library().ibv_create_ah)(pd.raw.as_ptr(), &raw mut attr) };
         let raw = NonNull::new(raw).ok_or_else(|| {
@@ -104,7 +142,7 @@ impl AddressHandle for VerbsAh {
 
 #[cfg(test)]
 mod tests {
-    use adverb_verbs::{Lid, PortNum};
+    use adverb_verbs::{Lid, PortNum, ServiceLevel};
 
     use super::*;
 
@@ -123,11 +161,7 @@ mod tests {
     }
 
     fn to(prefix: u8, lid: u16) -> AddressVector {
-        AddressVector {
-            dgid: gid(prefix),
-            dlid: Lid(lid),
-            port: PortNum(1),
-        }
+        AddressVector::new(gid(prefix), Lid(lid), PortNum(1))
     }
 
     #[test]
@@ -135,6 +169,45 @@ mod tests {
         let attr = source(LinkLayer::Ethernet).ah_attr(&to(1, 0));
         assert_eq!((attr.is_global, attr.grh.sgid_index), (1, 3));
         assert_eq!(attr.grh.hop_limit, HOP_LIMIT);
+    }
+
+    /// Traffic class 40, service level 5.
+    fn marked(address: AddressVector) -> AddressVector {
+        AddressVector {
+            traffic_class: TrafficClass(40),
+            service_level: ServiceLevel::new(5).expect("4 bits"),
+            ..address
+        }
+    }
+
+    #[test]
+    fn traffic_class_and_service_level_are_set_and_make_a_global_route() {
+        for layer in [LinkLayer::Ethernet, LinkLayer::InfiniBand] {
+            let attr = source(layer).ah_attr(&marked(to(1, 7)));
+            assert_eq!((attr.is_global, attr.grh.sgid_index), (1, 3), "{layer}");
+            assert_eq!((attr.grh.traffic_class, attr.sl), (40, 5), "{layer}");
+        }
+    }
+
+    #[test]
+    fn what_options_leave_out_the_connection_manager_chooses() {
+        let (source, address) = (source(LinkLayer::InfiniBand), marked(to(1, 7)));
+        let managed = abi::ibv_ah_attr {
+            sl: 2,
+            ..source.ah_attr(&to(1, 7))
+        };
+        let chosen = |options| {
+            let mut attr = managed;
+            source.choose(&mut attr, (&address, &options));
+            (attr.is_global, attr.grh.traffic_class, attr.sl)
+        };
+        let (class, level) = (address.traffic_class, address.service_level);
+        let mut options = PathOptions::default();
+        assert_eq!(chosen(options), (0, 0, 2));
+        options.service_level = Some(level);
+        assert_eq!(chosen(options), (0, 0, 5));
+        options.traffic_class = Some(class);
+        assert_eq!(chosen(options), (1, 40, 5));
     }
 
     #[test]

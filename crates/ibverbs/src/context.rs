@@ -14,7 +14,7 @@ use adverb_verbs::{
     ProtectionDomain, QpCaps, QpInit, RegisterError, SrqCaps, Unsupported,
 };
 
-use crate::address::VerbsAh;
+use crate::address::{VerbsAh, marking_of};
 use crate::channel::VerbsChannel;
 use crate::choice::{GidChoice, Interface, VerbsDevice};
 use crate::cm::Manager;
@@ -292,6 +292,7 @@ impl Context for VerbsContext {
             gid: gid.gid,
             gid_index: gid.index,
             gid_type: gid.gid_type,
+            marking: marking_of(link_layer),
         })
     }
 

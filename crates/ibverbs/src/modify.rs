@@ -7,7 +7,7 @@ use adverb_verbs::{
     RetryCount, RnrTimer,
 };
 
-use crate::address::Source;
+use crate::address::{Source, marking_of};
 use crate::explain::modify_remedy;
 use crate::qp::VerbsQp;
 
@@ -22,6 +22,9 @@ pub(crate) fn modify(qp: &VerbsQp, attr: &QpAttr) -> Result<(), ModifyQpError> {
             reason: "iWARP devices connect through librdmacm, not by hand".into(),
             remedy: "; connect it (`QueuePair::connect`), or use another device".into(),
         });
+    }
+    if let Some(address) = &attr.address {
+        address.check_marking(handle.layer, marking_of(handle.layer))?;
     }
     let mut raw = to_c(attr, Source::of(handle));
     // SAFETY: the queue pair lives, the structure is exclusive.
@@ -167,11 +170,7 @@ mod tests {
 
     #[test]
     fn the_way_to_the_peer_leaves_by_the_chosen_gid() {
-        let address = AddressVector {
-            dgid: Gid([7; 16]),
-            dlid: Lid(0),
-            port: PortNum(1),
-        };
+        let address = AddressVector::new(Gid([7; 16]), Lid(0), PortNum(1));
         let qpn = Qpn::new(0x12_3456).expect("24 bits");
         let c = to_c(
             &QpAttr::to_rtr(address, qpn, Psn::new(9), PathMtu::B2048),

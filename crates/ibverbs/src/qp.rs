@@ -14,6 +14,7 @@ use adverb_verbs::{
     SendFlags, SendRequest,
 };
 
+use crate::address::marking_of;
 use crate::chain;
 use crate::choice::Interface;
 use crate::cm;
@@ -335,6 +336,8 @@ impl QueuePair for VerbsQp {
         let Some(manager) = &self.handle().manager else {
             return connection.by_hand(self);
         };
+        let layer = self.handle().layer;
+        (connection.address()).check_marking(layer, marking_of(layer))?;
         let link = std::mem::take(&mut *self.link());
         let id = match &link {
             Link::Listening(listener) => cm::passive(self, listener, connection)?,

@@ -9,8 +9,8 @@ use std::thread;
 use adverb_ibverbs::{Connecting, VerbsContext, VerbsCq, VerbsDevice, VerbsQp};
 use adverb_units::Span;
 use adverb_verbs::{
-    AccessFlags, ConnectError, Connection, Context, Device, Endpoint, PathMtu, Psn, QpAttr, QpCaps,
-    QpInit, QpState, QpType, QueuePair, Retransmission,
+    AccessFlags, ConnectError, Connection, Context, Device, Endpoint, PathMtu, PathOptions, Psn,
+    QpAttr, QpCaps, QpInit, QpState, QpType, QueuePair, TrafficClass,
 };
 use adverb_vm::{Ending, LabSpec, Program, missing};
 
@@ -142,7 +142,10 @@ impl End {
             path_mtu: PathMtu::B1024,
             max_rd_atomic: 4,
             max_dest_rd_atomic: 4,
-            retransmission: Retransmission::default(),
+            options: PathOptions {
+                traffic_class: Some(TrafficClass(8)),
+                ..PathOptions::default()
+            },
         })
     }
 }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use adverb_units::{Bytes, Impairment};
 use adverb_verbs::{
     AccessFlags, AddressHandle, AddressVector, AhRef, AsyncEvent, AtomicCap, Context, Counters,
-    CreateError, Device, DeviceCaps, DeviceName, Gid, GidType, Lid, LinkLayer, MAX_MESSAGE,
-    OpenError, PathMtu, PollError, PortCaps, PortNum, ProtectionDomain, QpCaps, QpInit, QpType,
+    CreateError, Device, DeviceCaps, DeviceName, GidType, Lid, LinkLayer, MAX_MESSAGE, OpenError,
+    PacketMarking, PathMtu, PollError, PortCaps, PortNum, ProtectionDomain, QpCaps, QpInit, QpType,
     RegisterError, SrqCaps, Unsupported,
 };
 
@@ -235,9 +235,13 @@ impl Context for SoftContext {
     fn port(&self, port: PortNum) -> Result<PortCaps, CreateError> {
         check_port(port)?;
         let port = &self.handle.port;
-        let (link_layer, gid_type) = match port.udp {
-            None => (LinkLayer::SharedMemory, None),
-            Some(_) => (LinkLayer::Ethernet, Some(GidType::RoceV2)),
+        let (link_layer, gid_type, marking) = match port.udp {
+            None => (LinkLayer::SharedMemory, None, PacketMarking::None),
+            Some(_) => (
+                LinkLayer::Ethernet,
+                Some(GidType::RoceV2),
+                PacketMarking::TrafficClass,
+            ),
         };
         Ok(PortCaps {
             link_layer,
@@ -247,6 +251,7 @@ impl Context for SoftContext {
             gid: port.gid,
             gid_index: 0,
             gid_type,
+            marking,
         })
     }
 
@@ -338,10 +343,11 @@ impl Context for SoftContext {
         check_port(address.port)?;
         let port = &self.handle.port;
         let way = if address.dgid == port.gid && !port.reaches_all_by_udp() {
+            address.check_marking(LinkLayer::SharedMemory, PacketMarking::None)?;
             Way::Here { pd: pd.number }
         } else {
             Way::Afar {
-                name: self.way_afar(pd, address.dgid)?,
+                name: self.way_afar(pd, address)?,
                 handle: self.handle.clone(),
             }
         };
@@ -351,7 +357,8 @@ impl Context for SoftContext {
 
 impl SoftContext {
     /// Makes the way to another address, or to a multicast group; its name.
-    fn way_afar(&self, pd: &SoftPd, to: Gid) -> Result<u64, CreateError> {
+    fn way_afar(&self, pd: &SoftPd, address: &AddressVector) -> Result<u64, CreateError> {
+        let to = address.dgid;
         let unreachable = |(source, remedy)| CreateError::System {
             action: format!("make an address handle for {to}"),
             source,
@@ -366,7 +373,8 @@ impl SoftContext {
             let source = std::io::ErrorKind::NetworkUnreachable.into();
             return Err(unreachable((source, remedy)));
         };
-        let made = udp.make_handle(port, pd.number, ip_of(to));
+        address.check_marking(LinkLayer::Ethernet, PacketMarking::TrafficClass)?;
+        let made = udp.make_handle(port, pd.number, (ip_of(to), address.traffic_class));
         made.map_err(|refusal| unreachable(refusal.explain()))
     }
 }

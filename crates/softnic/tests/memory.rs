@@ -37,11 +37,7 @@ fn deregistering_gives_the_memory_back_while_a_peer_still_maps_it() {
     let qp_b = b.create_qp(&pd_b, &init(&cq_b)).unwrap();
     for (qp, to) in [(&qp_a, &qp_b), (&qp_b, &qp_a)] {
         let port = a.port(PortNum::ONE).unwrap();
-        let address = AddressVector {
-            dgid: port.gid,
-            dlid: port.lid,
-            port: PortNum::ONE,
-        };
+        let address = AddressVector::new(port.gid, port.lid, PortNum::ONE);
         qp.modify(&QpAttr::to_init(PortNum::ONE, access)).unwrap();
         qp.modify(&QpAttr::to_rtr(
             address,

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 use adverb_results::{Completion, FigureId, Impairment, Opcode, Posting, Program, Signaling};
 use adverb_units::{Bytes, Probability, Span};
-use adverb_verbs::{AckTimeout, DeviceCaps, PathMtu, Retransmission, RetryCount};
+use adverb_verbs::{AckTimeout, DeviceCaps, PathMtu, RetryCount, RetryParams};
 
 use adverb_workload::pair::{
     CellSpec, Length, MAX_BLAST_SIZE, MAX_BUFFERS, MAX_PING_SIZE, Request,
@@ -284,7 +284,7 @@ impl Draft<'_> {
                 }),
                 ..Request::new(op, size)
             };
-            let (short, usual) = (SHORT_TIMEOUT, Retransmission::default().timeout);
+            let (short, usual) = (SHORT_TIMEOUT, RetryParams::default().timeout);
             let long = Bytes::kib(64);
             for size in [Bytes::kib(4), long, Bytes::mib(1)] {
                 self.blast(figure, lossy(Write, size, WINDOW, short));

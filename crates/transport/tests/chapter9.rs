@@ -433,8 +433,8 @@ fn acknowledgements_tell_of_messages_and_of_receive_requests() {
 #[test]
 fn both_retry_counters_begin_anew_with_each_message_that_is_done() {
     let mut a = config(Side::A);
-    a.requester.retries = RetryCount::new(2).unwrap();
-    a.requester.rnr_retries = RetryCount::new(1).unwrap();
+    a.requester.retry.retry_cnt = RetryCount::new(2).unwrap();
+    a.requester.retry.rnr_retry = RetryCount::new(1).unwrap();
     let mut sends = 0;
     let rule = move |s: &lab::Sent| {
         sends += u32::from(s.from == Side::A);
@@ -465,8 +465,8 @@ fn both_retry_counters_begin_anew_with_each_message_that_is_done() {
 #[test]
 fn each_retry_counter_is_for_its_own_cause() {
     let mut a = config(Side::A);
-    a.requester.retries = RetryCount::new(0).unwrap();
-    a.requester.rnr_retries = RetryCount::new(3).unwrap();
+    a.requester.retry.retry_cnt = RetryCount::new(0).unwrap();
+    a.requester.retry.rnr_retry = RetryCount::new(3).unwrap();
     let mut lab = connected(&a, &config(Side::B), Box::new(|_| Fate::Pass));
     post(&mut lab, work(1, Work::Send, piece(0, 8)));
     lab.run();
@@ -474,8 +474,8 @@ fn each_retry_counter_is_for_its_own_cause() {
     assert_eq!(statuses(&lab.a.completions), ended);
     assert_eq!(lab.a.qp.counters().rnr_naks, 4);
 
-    a.requester.rnr_retries = RetryCount::new(0).unwrap();
-    a.requester.retries = RetryCount::new(3).unwrap();
+    a.requester.retry.rnr_retry = RetryCount::new(0).unwrap();
+    a.requester.retry.retry_cnt = RetryCount::new(3).unwrap();
     let mut lab = connected(&a, &config(Side::B), Box::new(|_| Fate::Drop));
     post(&mut lab, work(1, Work::Send, piece(0, 8)));
     lab.run();
@@ -487,7 +487,7 @@ fn each_retry_counter_is_for_its_own_cause() {
 /// and how it ended.
 fn reads_while_losing(at: u32, losses: u32, retries: u8) -> (usize, Lab<RcQp>) {
     let mut a = config(Side::A);
-    a.requester.retries = RetryCount::new(retries).unwrap();
+    a.requester.retry.retry_cnt = RetryCount::new(retries).unwrap();
     let lost = lab_first().advance(at);
     let mut left = losses;
     let rule = move |s: &lab::Sent| {

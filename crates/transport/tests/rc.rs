@@ -167,7 +167,7 @@ fn a_lost_acknowledgement_costs_a_timeout_and_no_second_execution() {
 fn timeouts_end_after_the_retries() {
     let mut lab = quiet();
     let mut config = config(Side::A);
-    config.requester.retries = RetryCount::new(3).unwrap();
+    config.requester.retry.retry_cnt = RetryCount::new(3).unwrap();
     lab.a.qp = RcQp::new(&config, adverb_transport::ReceiveQueue::new(4));
     lab.rule(|_| Fate::Drop);
     let receive = ReceiveWork {
@@ -202,7 +202,7 @@ fn timeouts_end_after_the_retries() {
 fn without_a_timeout_it_waits_for_ever() {
     let mut lab = quiet();
     let mut config = config(Side::A);
-    config.requester.timeout = AckTimeout::new(0).unwrap();
+    config.requester.retry.timeout = AckTimeout::new(0).unwrap();
     lab.a.qp = RcQp::new(&config, adverb_transport::ReceiveQueue::new(4));
     lab.rule(|_| Fate::Drop);
     post(&mut lab, work(1, Work::Write(REMOTE), piece(0, 8)));
@@ -237,7 +237,7 @@ fn a_receiver_that_is_not_ready_says_for_how_long() {
 #[test]
 fn rnr_retries_end_unless_they_are_seven() {
     let mut a = config(Side::A);
-    a.requester.rnr_retries = RetryCount::new(2).unwrap();
+    a.requester.retry.rnr_retry = RetryCount::new(2).unwrap();
     let mut lab = connected(&a, &config(Side::B), Box::new(|_| Fate::Pass));
     post(&mut lab, work(1, Work::Send, piece(0, 4)));
     lab.run();

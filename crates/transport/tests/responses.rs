@@ -130,7 +130,7 @@ const MISSING: (Opcode, Extension) = (Opcode::RcAck, nak(NakCode::PsnSequenceErr
 #[test]
 fn a_sequence_error_that_comes_again_sends_nothing_again() {
     let mut a = config(Side::A);
-    a.requester.retries = RetryCount::new(3).unwrap();
+    a.requester.retry.retry_cnt = RetryCount::new(3).unwrap();
     let mut lab = connected(&a, &config(Side::B), Box::new(|_| lab::Fate::Drop));
     post(&mut lab, work(1, Work::Write(REMOTE), piece(0, 8 * MTU)));
     lab.flush();

@@ -11,8 +11,8 @@ use adverb_transport::{
 };
 use adverb_units::Time;
 use adverb_verbs::{
-    AccessFlags, AckTimeout, Lkey, PathMtu, Psn, Qpn, RemoteAddress, RetryCount, Rkey, RnrTimer,
-    SendFlags, WcStatus, WrId,
+    AccessFlags, Lkey, PathMtu, Psn, Qpn, RemoteAddress, RetryParams, Rkey, RnrTimer, SendFlags,
+    WcStatus, WrId,
 };
 use adverb_wire::bth::BthFlags;
 use adverb_wire::{Extension, Frame, Opcode, Packet};
@@ -129,9 +129,7 @@ fn rc(own: Qpn, peer: Qpn, psn: Psn) -> RcQp {
         requester: RequesterConfig {
             first_psn: psn,
             max_work: 4,
-            timeout: AckTimeout::new(14).unwrap(),
-            retries: RetryCount::MAX,
-            rnr_retries: RetryCount::MAX,
+            retry: RetryParams::default(),
             max_reads: 1,
             window: 64,
         },

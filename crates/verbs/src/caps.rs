@@ -113,10 +113,10 @@ impl PathMtu {
     }
 }
 
-/// Bytes that are no path MTU.
+/// The text or number is not a path MTU.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' is no path MTU: choose from 256, 512, 1024, 2048, 4096")]
-pub struct NoPathMtu(String);
+#[error("invalid path MTU '{0}': expected 256, 512, 1024, 2048 or 4096")]
+pub struct ParsePathMtuError(String);
 
 impl From<PathMtu> for u64 {
     fn from(mtu: PathMtu) -> u64 {
@@ -125,22 +125,22 @@ impl From<PathMtu> for u64 {
 }
 
 impl TryFrom<u64> for PathMtu {
-    type Error = NoPathMtu;
+    type Error = ParsePathMtuError;
 
-    fn try_from(bytes: u64) -> Result<Self, NoPathMtu> {
+    fn try_from(bytes: u64) -> Result<Self, ParsePathMtuError> {
         let found = PathMtu::ALL.into_iter().find(|m| m.bytes().get() == bytes);
-        found.ok_or_else(|| NoPathMtu(bytes.to_string()))
+        found.ok_or_else(|| ParsePathMtuError(bytes.to_string()))
     }
 }
 
 impl FromStr for PathMtu {
-    type Err = NoPathMtu;
+    type Err = ParsePathMtuError;
 
     /// Reads bytes, as a number or with a binary multiple (`1K`).
-    fn from_str(text: &str) -> Result<Self, NoPathMtu> {
+    fn from_str(text: &str) -> Result<Self, ParsePathMtuError> {
         let bytes = text.parse::<Bytes>().ok();
         let mtu = bytes.and_then(|bytes| PathMtu::try_from(bytes.get()).ok());
-        mtu.ok_or_else(|| NoPathMtu(text.to_owned()))
+        mtu.ok_or_else(|| ParsePathMtuError(text.to_owned()))
     }
 }
 
@@ -209,6 +209,18 @@ impl fmt::Display for GidType {
     }
 }
 
+/// Which of the priority fields of an address vector the packets of a port carry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum PacketMarking {
+    /// Neither field.
+    None,
+    /// The traffic class. A service level is carried nowhere: in RoCE it is the priority in a VLAN tag,
+    /// which the kernel derives from the interface's own `egress-qos-map` and not from the socket's packets.
+    TrafficClass,
+    /// The traffic class and the service level.
+    Full,
+}
+
 /// State of a port (`ibv_port_attr`), as far as programs choose by it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortCaps {
@@ -226,6 +238,8 @@ pub struct PortCaps {
     pub gid_index: u32,
     /// How packets from it are made; none where there are no packets.
     pub gid_type: Option<GidType>,
+    /// Which priority fields its packets carry.
+    pub marking: PacketMarking,
 }
 
 /// Sizes of a queue pair (`ibv_qp_cap`).
@@ -297,7 +311,7 @@ mod path_mtu_tests {
         assert_eq!("4K".parse(), Ok(PathMtu::B4096));
         for text in ["1500", "0", "", "-256", "jumbo"] {
             let refused = text.parse::<PathMtu>().unwrap_err();
-            assert_eq!(refused, NoPathMtu(text.to_owned()));
+            assert_eq!(refused, ParsePathMtuError(text.to_owned()));
         }
     }
 }

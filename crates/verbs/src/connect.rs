@@ -10,7 +10,8 @@ use crate::caps::PathMtu;
 use crate::device::QueuePair;
 use crate::error::ModifyQpError;
 use crate::ids::{Gid, Lid, PortNum, Psn, Qpn, Rkey};
-use crate::qp::{AddressVector, QpAttr, QpState, QpType, Retransmission};
+use crate::path::{PathOptionError, PathOptions};
+use crate::qp::{AddressVector, QpAttr, QpState, QpType};
 
 /// One end of a connection: the address of a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,31 +44,36 @@ pub struct Connection {
     pub local: Endpoint,
     /// The peer's.
     pub remote: Endpoint,
-    /// The larger packets that both ports carry.
+    /// Path MTU if `options` sets none: the largest MTU that both ports support.
     pub path_mtu: PathMtu,
     /// READs and atomics under way from this side (`initiator_depth`).
     pub max_rd_atomic: u8,
     /// READs and atomics taken from the peer at a time (`responder_resources`).
     pub max_dest_rd_atomic: u8,
-    /// How this side insists on acknowledgements (RC).
-    pub retransmission: Retransmission,
+    /// What the program chose for the path.
+    pub options: PathOptions,
 }
 
 impl Connection {
+    /// Returns the address vector of the peer, with the traffic class and service level of `options`.
+    pub fn address(&self) -> AddressVector {
+        AddressVector {
+            traffic_class: self.options.traffic_class.unwrap_or_default(),
+            service_level: self.options.service_level.unwrap_or_default(),
+            ..AddressVector::new(self.remote.gid, self.remote.lid, self.local.port)
+        }
+    }
+
     /// The attributes of INIT → RTR, and those of RTR → RTS.
     pub fn attributes(&self) -> (QpAttr, QpAttr) {
-        let address = AddressVector {
-            dgid: self.remote.gid,
-            dlid: self.remote.lid,
-            port: self.local.port,
-        };
-        let remote = &self.remote;
-        let mut to_rtr = QpAttr::to_rtr(address, remote.qpn, remote.psn, self.path_mtu);
+        let (remote, retry) = (&self.remote, self.options.retry_params());
+        let path_mtu = self.options.path_mtu.unwrap_or(self.path_mtu);
+        let mut to_rtr = QpAttr::to_rtr(self.address(), remote.qpn, remote.psn, path_mtu);
         to_rtr.max_dest_rd_atomic = Some(self.max_dest_rd_atomic);
         let mut to_rts = QpAttr::to_rts(self.local.psn);
         to_rts.max_rd_atomic = Some(self.max_rd_atomic);
-        to_rts.timeout = Some(self.retransmission.timeout);
-        to_rts.retry_cnt = Some(self.retransmission.retries);
+        to_rts.timeout = Some(retry.timeout);
+        to_rts.retry_cnt = Some(retry.retry_cnt);
         (to_rtr, to_rts)
     }
 
@@ -113,6 +119,9 @@ pub enum ConnectError {
     /// A transition was refused.
     #[error(transparent)]
     Modify(#[from] ModifyQpError),
+    /// The device cannot do what an option of the path asks for.
+    #[error(transparent)]
+    PathOption(#[from] PathOptionError),
     /// The peer listens for a connection manager, which this side does not use.
     #[error(
         "the peer waits for the connection manager at {peer}, this side connects by hand; name \

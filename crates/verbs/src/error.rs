@@ -4,6 +4,7 @@ use adverb_units::Bytes;
 
 use crate::access::AccessFlags;
 use crate::ids::Gid;
+use crate::path::PathOptionError;
 use crate::qp::{QpAttrMask, QpState, QpType};
 
 /// A feature that a device does not have.
@@ -72,6 +73,9 @@ pub enum CreateError {
         /// Which object.
         what: &'static str,
     },
+    /// The device's packets do not carry a field of the address vector.
+    #[error(transparent)]
+    PathOption(#[from] PathOptionError),
     /// The device cannot do it.
     #[error(transparent)]
     Unsupported(#[from] Unsupported),
@@ -188,6 +192,9 @@ pub enum ModifyQpError {
         /// Where the caller says it is.
         named: QpState,
     },
+    /// The device's packets do not carry a field of the address vector.
+    #[error(transparent)]
+    PathOption(#[from] PathOptionError),
     /// The peer cannot be reached over this device's ports.
     #[error("peer {peer} cannot be reached: {reason}")]
     Unreachable {

@@ -5,7 +5,7 @@
 //! Nothing here does I/O.
 //!
 //! * vocabulary in the words of the InfiniBand specification (IBTA volume 1) and `libibverbs`:
-//!   [`ids`], [`access`], [`work`], [`completion`], [`caps`];
+//!   [`ids`], [`access`], [`work`], [`completion`], [`caps`], [`path`];
 //! * the queue pair's life: [`qp`] holds its states, attributes and the one transition table that
 //!   devices decide by and explain refusals with;
 //! * [`srq`]: shared receive queues and the events that belong to them;
@@ -29,6 +29,7 @@ pub mod device;
 pub mod error;
 pub mod guarded;
 pub mod ids;
+pub mod path;
 pub mod qp;
 pub mod srq;
 pub mod station;
@@ -36,8 +37,8 @@ pub mod work;
 
 pub use access::AccessFlags;
 pub use caps::{
-    AtomicCap, DeviceCaps, DeviceName, GidType, LinkLayer, MAX_MESSAGE, NoPathMtu, PathMtu,
-    PortCaps, QpCaps,
+    AtomicCap, DeviceCaps, DeviceName, GidType, LinkLayer, MAX_MESSAGE, PacketMarking,
+    ParsePathMtuError, PathMtu, PortCaps, QpCaps,
 };
 pub use completion::{NotifyOn, WcFlags, WcOpcode, WcStatus, WorkCompletion};
 pub use connect::{ConnectError, Connection, Endpoint, first_psn};
@@ -51,8 +52,9 @@ pub use error::{
 };
 pub use guarded::{Guard, Guarded};
 pub use ids::{CqId, Gid, Imm, Lid, Lkey, PortNum, Psn, Qpn, Rkey, SrqId, WrId};
+pub use path::{PathOptionError, PathOptions, ServiceLevel, TrafficClass};
 pub use qp::{
-    AckTimeout, AddressVector, QpAttr, QpAttrMask, QpState, QpType, Retransmission, RetryCount,
+    AckTimeout, AddressVector, QpAttr, QpAttrMask, QpState, QpType, RetryCount, RetryParams,
     RnrTimer,
 };
 pub use srq::{AsyncEvent, NoSrq, SharedReceiveQueue, SrqAttr, SrqCaps};

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use adverb_host::{Machine, Wire, WireError};
 use adverb_results::Impairment;
-use adverb_studies::{CellSpec, SpecError};
-use adverb_verbs::{DeviceCaps, PathMtu};
+use adverb_studies::CellSpec;
+use adverb_verbs::{DeviceCaps, PathMtu, PathOptionError};
 use anyhow::{Context, bail, ensure};
 use rustix::event::{Timespec, poll};
 
@@ -99,7 +99,7 @@ impl Peer {
         match asked.filter(|path_mtu| *path_mtu > max) {
             None => Ok(()),
             Some(path_mtu) => {
-                let refused = SpecError::PathMtu { path_mtu, max };
+                let refused = PathOptionError::PathMtu { path_mtu, max };
                 Err(Usage(format!("the server at {}: {refused}", self.address)))
             }
         }

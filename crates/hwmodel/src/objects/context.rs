@@ -4,8 +4,8 @@ use adverb_sim::Agenda;
 use adverb_units::Bytes;
 use adverb_verbs::{
     AccessFlags, AddressHandle, AddressVector, AhRef, AsyncEvent, Context, Counters, CreateError,
-    DeviceCaps, DeviceName, GidType, LinkLayer, MAX_MESSAGE, PollError, PortCaps, PortNum,
-    ProtectionDomain, QpCaps, QpInit, QpType, Qpn, RegisterError, SrqCaps, Unsupported,
+    DeviceCaps, DeviceName, GidType, LinkLayer, MAX_MESSAGE, PacketMarking, PollError, PortCaps,
+    PortNum, ProtectionDomain, QpCaps, QpInit, QpType, Qpn, RegisterError, SrqCaps, Unsupported,
 };
 
 use super::queue_pair::{Made, new_qp};
@@ -159,6 +159,7 @@ impl Context for ModelContext {
                 gid: machine.gid(),
                 gid_index: 0,
                 gid_type,
+                marking: PacketMarking::None,
             })
         })
     }
@@ -319,6 +320,8 @@ impl Context for ModelContext {
             });
         }
         self.with(|fabric, _| {
+            let layer = fabric.machines[self.machine as usize].preset.link_layer;
+            address.check_marking(layer, PacketMarking::None)?;
             let machines = fabric.machines.len() as u32;
             if machine_of(address.dgid, machines).is_none() {
                 return Err(CreateError::System {

@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use adverb_sim::Agenda;
 use adverb_units::{Span, Time};
 use adverb_verbs::{
-    AccessFlags, AckTimeout, ModifyQpError, Operation, Psn, QpAttr, QpCaps, QpState, QpType, Qpn,
-    RetryCount, RnrTimer, SendFlags, WcStatus, WrId, qp::check_transition,
+    AccessFlags, AckTimeout, ModifyQpError, Operation, PacketMarking, Psn, QpAttr, QpCaps, QpState,
+    QpType, Qpn, RetryCount, RnrTimer, SendFlags, WcStatus, WrId, qp::check_transition,
 };
 use smallvec::SmallVec;
 
@@ -354,6 +354,9 @@ impl Fabric {
         };
         if let Some(port) = port.filter(|p| *p == 0 || u64::from(*p) > ports) {
             return Err(range("port", port.into(), ports));
+        }
+        if let Some(address) = &attr.address {
+            address.check_marking(machine.preset.link_layer, PacketMarking::None)?;
         }
         let most = machine.caps.max_qp_rd_atom;
         for (attribute, depth) in [

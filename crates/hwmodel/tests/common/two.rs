@@ -26,11 +26,7 @@ impl Loop {
     pub(crate) fn of(context: &ModelContext) -> Self {
         let port = context.port(context.port_num()).unwrap();
         Loop {
-            address: AddressVector {
-                dgid: port.gid,
-                dlid: port.lid,
-                port: context.port_num(),
-            },
+            address: AddressVector::new(port.gid, port.lid, context.port_num()),
             mtu: port.active_mtu,
         }
     }

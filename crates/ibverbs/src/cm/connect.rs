@@ -27,6 +27,7 @@ use super::address::to_c;
 use super::event::{Event, end_of};
 use super::id::{Id, Listener};
 use super::reason::{errno_words, rejection};
+use crate::address::Source;
 use crate::modify::{modify_raw, mtu_code};
 use crate::qp::VerbsQp;
 
@@ -264,7 +265,9 @@ fn ready(qp: &VerbsQp, id: &Id, connection: &Connection) -> Result<(), ConnectEr
     }
     let (mut attr, mask) = id.attributes(QpState::Rtr)?;
     check_gid(qp, &attr)?;
-    attr.path_mtu = attr.path_mtu.min(mtu_code(connection.path_mtu));
+    let (source, options) = (Source::of(qp.handle()), &connection.options);
+    source.choose(&mut attr.ah_attr, (&connection.address(), options));
+    attr.path_mtu = attr.path_mtu.min(to_rtr.path_mtu.map_or(0, mtu_code));
     attr.max_dest_rd_atomic = connection.max_dest_rd_atomic;
     attr.min_rnr_timer = to_rtr.min_rnr_timer.map_or(0, RnrTimer::code);
     modify_raw(qp, &mut attr, mask)?;

@@ -2,8 +2,8 @@
 
 use adverb_units::Bytes;
 use adverb_verbs::{
-    AccessFlags, AddressHandle, Connection, Context, Destination, Endpoint, MemoryRegion, QpCaps,
-    QpInit, QpType, Qpn, QueuePair, RecvRequest, RemoteAddress, Retransmission, Rkey, RoleId,
+    AccessFlags, AddressHandle, Connection, Context, Destination, Endpoint, MemoryRegion,
+    PathOptions, QpCaps, QpInit, QpType, Qpn, QueuePair, RecvRequest, RemoteAddress, Rkey, RoleId,
     Station, WrId, first_psn,
 };
 use serde::{Deserialize, Serialize};
@@ -144,7 +144,7 @@ impl<'s, S: Station> Maker<'s, S> {
             path_mtu: context.port(context.port_num())?.active_mtu,
             max_rd_atomic: 0,
             max_dest_rd_atomic: 0,
-            retransmission: Retransmission::default(),
+            options: PathOptions::default(),
         };
         Ok(connection.by_hand_as(QpType::Uc, qp)?)
     }

@@ -4,14 +4,17 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use adverb_verbs::{AsyncEvent, Gid, ModifyQpError, Psn, QpAttr, QpState, QpType, Qpn, WcStatus};
+use adverb_verbs::{
+    AsyncEvent, Gid, LinkLayer, ModifyQpError, PacketMarking, Psn, QpAttr, QpState, QpType, Qpn,
+    RetryParams, WcStatus,
+};
 
 use super::{Path, QpInner, RecvProducer, SendQueue};
 use crate::datagram_ring::{Addressee, Holder};
 use crate::layout::{Phase, first_position};
 use crate::peer::{Peer, PeerError};
 use crate::quiesce;
-use crate::requester::{Connection, Requester, Retries};
+use crate::requester::{Connection, Requester};
 use crate::srq::{self, SrqInner};
 
 /// How long a peer may take to finish one operation before its queue pair is given up.
@@ -227,7 +230,7 @@ impl QpInner {
         }
         if let Path::Local(connection) = &mut send.path {
             connection.sq_psn = attr.sq_psn.or(connection.sq_psn);
-            connection.retries = Retries::merged(connection.retries, attr);
+            connection.retry = RetryParams::merged(connection.retry, attr);
             connection.max_rd_atomic = attr.max_rd_atomic.unwrap_or(connection.max_rd_atomic);
         }
         Ok(())
@@ -276,12 +279,16 @@ impl QpInner {
         if address.dgid != self.port.gid || self.port.reaches_all_by_udp() {
             return self.path_by_udp(attr);
         }
-        let peer = match self.port.peer_of(dest) {
-            Ok(peer) => peer,
+        let peer = self.port.peer_of(dest);
+        let is_stranger = |e: &PeerError| self.port.udp.is_some() && e.is_of_a_stranger();
+        let peer = match peer {
             // Another user's, or in a container of its own: the process that has the UDP port of its slot.
-            Err(e) if self.port.udp.is_some() && e.is_of_a_stranger() => {
-                return self.path_by_udp(attr);
-            }
+            Err(e) if is_stranger(&e) => return self.path_by_udp(attr),
+            peer => peer,
+        };
+        address.check_marking(LinkLayer::SharedMemory, PacketMarking::None)?;
+        let peer = match peer {
+            Ok(peer) => peer,
             // Nobody answers on UC, so nobody is missed.
             Err(PeerError::NotThere { .. } | PeerError::Ended { .. })
                 if self.service == QpType::Uc =>
@@ -311,6 +318,9 @@ impl QpInner {
                 ),
             ));
         };
+        if let Some(address) = &attr.address {
+            address.check_marking(LinkLayer::Ethernet, PacketMarking::TrafficClass)?;
+        }
         match attr.path_mtu {
             Some(mtu) if mtu > udp.mtu => Err(ModifyQpError::AttributeRange {
                 attribute: "path_mtu",

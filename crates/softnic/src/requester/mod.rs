@@ -9,7 +9,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use adverb_verbs::{
-    AccessFlags, Operation, Psn, QpType, Qpn, RnrTimer, SendFlags, SendRequest, WcStatus,
+    AccessFlags, Operation, Psn, QpType, Qpn, RetryParams, RnrTimer, SendFlags, SendRequest,
+    WcStatus,
 };
 
 use crate::layout::{CqEntry, Phase, QpEntry, qp_index};
@@ -30,7 +31,8 @@ pub(crate) use datagrams::{Sender, Sent, Ways};
 use receives::{Receives, SharedReceives};
 use regions::RegionCache;
 pub(crate) use source::Source;
-pub(crate) use waiting::{Retries, Waiting, gather_inline};
+pub(crate) use waiting::{Waiting, gather_inline};
+use waiting::{rnr_patience, unreachable_patience};
 
 /// Looks at a receive ring before a request is put off: about half a microsecond.
 const LOOKS: u32 = 32;
@@ -65,7 +67,7 @@ pub(crate) struct Connection {
     remote_qpn: Qpn,
     /// First packet sent: the peer must expect it.
     pub(crate) sq_psn: Option<Psn>,
-    pub(crate) retries: Option<Retries>,
+    pub(crate) retry: Option<RetryParams>,
     /// READs and atomics that this side may have under way; 0: none at all.
     pub(crate) max_rd_atomic: u8,
     attached: Option<Attached>,
@@ -151,7 +153,7 @@ impl Connection {
             remote,
             remote_qpn,
             sq_psn: None,
-            retries: None,
+            retry: None,
             max_rd_atomic: 0,
             attached: None,
             cache: RegionCache::default(),
@@ -169,13 +171,13 @@ impl Connection {
     }
 
     fn patience(&self, attempt: Attempt) -> Option<Duration> {
-        let retries = self.retries?;
+        let retry = self.retry?;
         match attempt {
             Attempt::ReceiverNotReady => {
                 let code = self.remote().min_rnr_timer.load(Ordering::Relaxed);
-                retries.rnr_patience(RnrTimer::new((code & 31) as u8)?)
+                rnr_patience(retry, RnrTimer::new((code & 31) as u8)?)
             }
-            _ => retries.unreachable_patience(),
+            _ => unreachable_patience(retry),
         }
     }
 

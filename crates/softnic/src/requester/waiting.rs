@@ -4,42 +4,23 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use adverb_verbs::{
-    AckTimeout, AhRef, Destination, Lkey, Operation, QpAttr, RetryCount, RnrTimer, SendFlags,
-    SendRequest, Sge, WcStatus, WrId,
+    AhRef, Destination, Lkey, Operation, RetryParams, RnrTimer, SendFlags, SendRequest, Sge,
+    WcStatus, WrId,
 };
 
 use super::{Attempt, Connection};
 use crate::memory::LocalRegion;
 use crate::port::{Port, lock};
 
-/// What RTR and RTS set.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Retries {
-    pub(crate) timeout: AckTimeout,
-    pub(crate) retry_cnt: RetryCount,
-    pub(crate) rnr_retry: RetryCount,
+/// Time for which an unreachable peer is tried: timeout × (retries + 1); `None` never ends.
+pub(super) fn unreachable_patience(retry: RetryParams) -> Option<Duration> {
+    let timeout = retry.timeout.span()?;
+    Some((timeout * u64::from(retry.retry_cnt.get() + 1)).into())
 }
 
-impl Retries {
-    /// The timers and counters of `attr`, and of `old` where it has none.
-    pub(crate) fn merged(old: Option<Self>, attr: &QpAttr) -> Option<Self> {
-        Some(Retries {
-            timeout: attr.timeout.or(old.map(|old| old.timeout))?,
-            retry_cnt: attr.retry_cnt.or(old.map(|old| old.retry_cnt))?,
-            rnr_retry: attr.rnr_retry.or(old.map(|old| old.rnr_retry))?,
-        })
-    }
-
-    /// How long an unreachable peer is tried: timeout × (retries + 1); none for ever.
-    pub(super) fn unreachable_patience(self) -> Option<Duration> {
-        let timeout = self.timeout.span()?;
-        Some((timeout * u64::from(self.retry_cnt.get() + 1)).into())
-    }
-
-    /// How long a receiver that is not ready is tried; none for ever.
-    pub(super) fn rnr_patience(self, timer: RnrTimer) -> Option<Duration> {
-        Some((timer.span() * u64::from(self.rnr_retry.as_rnr()?)).into())
-    }
+/// Time for which a receiver that is not ready is tried; `None` never ends.
+pub(super) fn rnr_patience(retry: RetryParams, timer: RnrTimer) -> Option<Duration> {
+    Some((timer.span() * u64::from(retry.rnr_retry.as_rnr()?)).into())
 }
 
 /// A request as the engine may have to repeat it: with copies of what the caller lent.

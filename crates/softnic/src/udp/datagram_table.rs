@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use adverb_transport::Counters;
-use adverb_verbs::{AhRef, Destination, PathMtu, Qpn};
+use adverb_verbs::{AhRef, Destination, PathMtu, Qpn, TrafficClass};
 use adverb_wire::frame::Addresses;
 use adverb_wire::ipv4::{Fragmentation, Unseen};
 use adverb_wire::{Packet, grh};
@@ -14,6 +14,7 @@ use adverb_wire::{Packet, grh};
 use super::address::socket_of;
 use super::datagrams::{DatagramLink, Target, front};
 use super::groups::Groups;
+use super::socket::Remote;
 use crate::layout::qp_index;
 use crate::qp::QpInner;
 
@@ -31,6 +32,7 @@ pub(crate) fn leads_afar(ah: AhRef<'_>) -> bool {
 struct Way {
     pd: u32,
     ip: IpAddr,
+    class: TrafficClass,
 }
 
 #[derive(Debug)]
@@ -59,11 +61,11 @@ impl DatagramTable {
     // --- address handles
 
     /// Makes a handle of domain `pd`; its name. None where `ip` is of another IP version.
-    pub(super) fn make_way(&mut self, pd: u32, ip: IpAddr) -> Option<u64> {
+    pub(super) fn make_way(&mut self, pd: u32, (ip, class): (IpAddr, TrafficClass)) -> Option<u64> {
         Addresses::of(self.own.ip(), ip)?;
         self.made += 1;
         let name = AFAR | self.made;
-        self.ways.insert(name, Way { pd, ip });
+        self.ways.insert(name, Way { pd, ip, class });
         Some(name)
     }
 
@@ -74,13 +76,16 @@ impl DatagramTable {
     /// Where a datagram of domain `pd` goes; none where that has no such handle. One to this address
     /// is for a process that shares no memory with this one.
     pub(super) fn target(&self, pd: u32, to: &Destination<'_>) -> Option<Target> {
-        let ip = if leads_afar(to.ah) {
+        let (ip, class) = if leads_afar(to.ah) {
             let way = self.ways.get(&to.ah.name());
-            way.filter(|way| way.pd == pd)?.ip
+            let way = way.filter(|way| way.pd == pd)?;
+            (way.ip, way.class)
         } else {
-            (to.ah.name() == u64::from(pd)).then(|| self.own.ip())?
+            let is_own = to.ah.name() == u64::from(pd);
+            is_own.then(|| (self.own.ip(), TrafficClass::default()))?
         };
-        Target::new(self.own, socket_of(ip, to.qpn))
+        let to = socket_of(ip, to.qpn);
+        Target::new(self.own, Remote { to, class })
     }
 
     // --- queue pairs

@@ -19,6 +19,7 @@ use adverb_wire::ipv4::{self, Ipv4, Unseen};
 use adverb_wire::ipv6::Ipv6;
 use adverb_wire::{Packet, UnknownOpcode, grh, udp};
 
+use super::socket::Remote;
 use crate::datagram_ring::{Front, Message};
 use crate::notify::Urgency;
 use crate::qp::QpInner;
@@ -26,17 +27,17 @@ use crate::qp::QpInner;
 /// Where a packet goes, as the socket and the ICRC need it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Target {
-    pub(super) to: SocketAddr,
+    pub(super) to: Remote,
     pub(super) flow: Flow,
 }
 
 impl Target {
     /// From one socket to another. None where they are of two families.
-    pub(super) fn new(own: SocketAddr, to: SocketAddr) -> Option<Self> {
+    pub(super) fn new(own: SocketAddr, to: Remote) -> Option<Self> {
         let flow = Flow {
-            addresses: Addresses::of(own.ip(), to.ip())?,
+            addresses: Addresses::of(own.ip(), to.to.ip())?,
             source_port: own.port(),
-            destination_port: to.port(),
+            destination_port: to.to.port(),
         };
         Some(Target { to, flow })
     }

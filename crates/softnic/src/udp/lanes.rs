@@ -3,12 +3,12 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::{Arc, Weak};
 
 use super::datagrams::Target;
 use super::numbering::Probe;
-use super::socket::RoceSocket;
+use super::socket::{Remote, RoceSocket};
 
 /// Where packets go, and by which socket.
 #[derive(Clone, Debug)]
@@ -19,7 +19,7 @@ pub(super) struct Way {
 
 impl Way {
     /// The way to a peer's socket by this one; none where they are of two IP versions.
-    pub(super) fn new(by: Arc<RoceSocket>, to: SocketAddr) -> Option<Self> {
+    pub(super) fn new(by: Arc<RoceSocket>, to: Remote) -> Option<Self> {
         let target = Target::new(by.at(), to)?;
         Some(Way { by, target })
     }
@@ -31,16 +31,16 @@ impl Way {
     }
 }
 
-/// Peers that have a lane at a time: each is a descriptor of the program's.
+/// Lanes at a time, one for each peer and traffic class: each is a descriptor of the program's.
 const MOST: usize = 64;
 
 #[derive(Debug)]
 pub(super) struct Lanes {
     main: Arc<RoceSocket>,
     /// One whose connections are all gone is closed.
-    open: HashMap<SocketAddr, Weak<RoceSocket>>,
+    open: HashMap<Remote, Weak<RoceSocket>>,
     /// Of connections that have none.
-    missing: Vec<SocketAddr>,
+    missing: Vec<Remote>,
 }
 
 /// Opens lanes, in the network namespace of the device.
@@ -48,7 +48,7 @@ pub(super) struct Lanes {
 pub(super) struct Opener(Option<Arc<Probe>>);
 
 impl Opener {
-    pub(super) fn open(&mut self, own: IpAddr, to: SocketAddr) -> io::Result<RoceSocket> {
+    pub(super) fn open(&mut self, own: IpAddr, to: Remote) -> io::Result<RoceSocket> {
         let probe = match self.0.take() {
             Some(probe) => probe,
             None => Arc::new(Probe::new(own)?),
@@ -67,7 +67,7 @@ impl Lanes {
     }
 
     /// The way of a connection to `peer`; none where that is of another IP version.
-    pub(super) fn way(&mut self, peer: SocketAddr) -> Option<Way> {
+    pub(super) fn way(&mut self, peer: Remote) -> Option<Way> {
         let main = self.main_to(peer)?;
         let open = self.open.get(&peer).and_then(Weak::upgrade);
         if let Some(way) = open.and_then(way_by) {
@@ -80,7 +80,7 @@ impl Lanes {
     }
 
     /// The way of a connection to `peer` that has no lane.
-    pub(super) fn main_to(&self, peer: SocketAddr) -> Option<Way> {
+    pub(super) fn main_to(&self, peer: Remote) -> Option<Way> {
         Way::new(self.main.clone(), peer)
     }
 
@@ -91,7 +91,7 @@ impl Lanes {
     }
 
     /// Takes the peers to open lanes to, at most as many as there may be.
-    pub(super) fn take_missing(&mut self) -> Vec<SocketAddr> {
+    pub(super) fn take_missing(&mut self) -> Vec<Remote> {
         let mut missing = std::mem::take(&mut self.missing);
         self.open.retain(|_, lane| lane.strong_count() > 0);
         missing.truncate(MOST - self.open.len());

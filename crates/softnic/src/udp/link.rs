@@ -102,7 +102,7 @@ impl Link {
     }
 
     pub(super) fn peer_ip(&self) -> IpAddr {
-        self.way.target.to.ip()
+        self.way.target.to.to.ip()
     }
 
     /// What this queue pair reaches of this side's memory.

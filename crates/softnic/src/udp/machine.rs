@@ -5,7 +5,7 @@ use adverb_transport::{
     RcQp, ReceiveQueue, ReceiveWork, RequesterConfig, ResponderConfig, SendWork, UcConfig, UcQp,
 };
 use adverb_units::Time;
-use adverb_verbs::{AccessFlags, AckTimeout, Psn, QpAttr, QpState, QpType, Qpn, RetryCount};
+use adverb_verbs::{AccessFlags, AckTimeout, Psn, QpAttr, QpState, QpType, Qpn, RetryParams};
 use adverb_wire::{Bth, Packet, UnknownOpcode};
 
 /// What a connection is made with beside its peer.
@@ -61,9 +61,7 @@ impl Machine {
             requester: RequesterConfig {
                 first_psn: Psn::default(),
                 max_work: own.max_work,
-                timeout: AckTimeout::new(0).expect("5 bits"),
-                retries: RetryCount::MAX,
-                rnr_retries: RetryCount::MAX,
+                retry: RetryParams::default(),
                 max_reads: 0,
                 window: own.window,
             },

@@ -51,7 +51,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
 use adverb_units::Time;
-use adverb_verbs::{Counters, PathMtu, QpAttr, QpState, Qpn, SendRequest, WcStatus};
+use adverb_verbs::{Counters, PathMtu, QpAttr, QpState, Qpn, SendRequest, TrafficClass, WcStatus};
 use adverb_wire::frame::Addresses;
 use adverb_wire::ipv4::Unseen;
 
@@ -212,12 +212,17 @@ impl Udp {
 
     // --- address handles and multicast groups
 
-    /// Makes an address handle of domain `pd`; its name.
-    pub(crate) fn make_handle(&self, port: &Port, pd: u32, ip: IpAddr) -> Result<u64, ReachError> {
+    /// Makes an address handle of domain `pd` to an address, with packets of this class; its name.
+    pub(crate) fn make_handle(
+        &self,
+        port: &Port,
+        pd: u32,
+        (ip, class): (IpAddr, TrafficClass),
+    ) -> Result<u64, ReachError> {
         if ip.is_multicast() {
             self.send_groups(port)?;
         }
-        let made = self.driver().datagrams.make_way(pd, ip);
+        let made = self.driver().datagrams.make_way(pd, (ip, class));
         made.ok_or(ReachError::Version(self.own.ip()))
     }
 

@@ -195,7 +195,9 @@ fn filter(socket: &UdpSocket, program: &mut [libc::sock_filter]) -> io::Result<(
 mod tests {
     use std::sync::Arc;
 
-    use super::super::socket::RoceSocket;
+    use adverb_verbs::TrafficClass;
+
+    use super::super::socket::{Remote, RoceSocket};
     use super::*;
 
     /// Once others could fill the probe's buffer, and nothing was learned for as long as they sent.
@@ -210,7 +212,11 @@ mod tests {
             }
         };
         flood();
-        let lane = RoceSocket::lane(own, peer.local_addr().unwrap(), &probe);
+        let to = Remote {
+            to: peer.local_addr().unwrap(),
+            class: TrafficClass(0),
+        };
+        let lane = RoceSocket::lane(own, to, &probe);
         let lane = lane.expect("the probe heard the lane");
         for _ in 0..3 {
             let before = lane.numbering.next();

@@ -191,7 +191,7 @@ impl Outbox {
                 self.way = Some(way.clone());
             }
             self.segment = length + icrc::LEN;
-            self.leaving = self.refusing.leaving(way.target.to.ip());
+            self.leaving = self.refusing.leaving(way.target.to.to.ip());
             return self.put(way, length);
         }
         if is_same && length + icrc::LEN <= self.segment {
@@ -297,7 +297,7 @@ impl Outbox {
         match &self.way {
             Some(Way { by, target }) if is_batch || by.leads_to().is_some() => {
                 if is_batch && never_cuts(refusal) {
-                    self.refusing.note(target.to.ip());
+                    self.refusing.note(target.to.to.ip());
                 }
                 self.leaving = Leaving::Singly;
                 self.seal_anew(0);

@@ -25,8 +25,9 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV6, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 
+use adverb_verbs::TrafficClass;
 use adverb_wire::ROCE_PORT;
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, recvfrom, send, sendto,
@@ -56,10 +57,17 @@ enum Checksums {
     None,
 }
 
+/// A peer's socket, and the traffic class of the packets to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Remote {
+    pub(super) to: SocketAddr,
+    pub(super) class: TrafficClass,
+}
+
 /// What a lane has besides.
 #[derive(Debug)]
 struct Lane {
-    to: SocketAddr,
+    to: Remote,
     probe: Arc<Probe>,
 }
 
@@ -75,6 +83,8 @@ pub(super) struct RoceSocket {
     cut: AtomicUsize,
     /// The kernel computes no checksums, and so cuts nothing.
     is_unchecked: AtomicBool,
+    /// Traffic class that the kernel gives to packets.
+    class: AtomicU8,
 }
 
 impl RoceSocket {
@@ -110,13 +120,14 @@ impl RoceSocket {
     }
 
     /// A socket for what is sent from `own` to one peer's. Of the calling thread's network namespace.
-    pub(super) fn lane(own: IpAddr, to: SocketAddr, probe: &Arc<Probe>) -> io::Result<Self> {
+    pub(super) fn lane(own: IpAddr, to: Remote, probe: &Arc<Probe>) -> io::Result<Self> {
         let socket = UdpSocket::bind((own, 0))?;
-        socket.connect(to)?;
+        socket.connect(to.to)?;
         let at = socket.local_addr()?;
         // Nobody reads what comes.
         let _ = sockopt::set_socket_recv_buffer_size(&socket, 0);
         let mut lane = Self::sending(socket, at)?;
+        lane.mark(to.class)?;
         if at.is_ipv4() {
             lane.numbering = Numbering::learn(&lane.socket, probe)?;
         }
@@ -177,6 +188,7 @@ impl RoceSocket {
             numbering: Numbering::Zero,
             cut: AtomicUsize::new(0),
             is_unchecked: AtomicBool::new(false),
+            class: AtomicU8::new(0),
         })
     }
 
@@ -190,7 +202,9 @@ impl RoceSocket {
     /// # Errors
     /// The kernel's; of several datagrams none was sent. [`never_cuts`] tells what is to be expected of
     /// the next ones.
-    pub(super) fn send(&self, to: SocketAddr, contents: &[u8], segment: usize) -> io::Result<()> {
+    pub(super) fn send(&self, to: Remote, contents: &[u8], segment: usize) -> io::Result<()> {
+        let Remote { to, class } = to;
+        self.mark(class)?;
         let is_one = contents.len() <= segment;
         if !is_one {
             self.compute(Checksums::All)?;
@@ -242,7 +256,7 @@ impl RoceSocket {
     }
 
     /// Where it leads, if it is a lane.
-    pub(super) fn leads_to(&self) -> Option<SocketAddr> {
+    pub(super) fn leads_to(&self) -> Option<Remote> {
         self.lane.as_ref().map(|lane| lane.to)
     }
 
@@ -257,10 +271,11 @@ impl RoceSocket {
     /// The kernel's of the first one.
     pub(super) fn send_singly(
         &self,
-        to: SocketAddr,
+        Remote { to, class }: Remote,
         contents: &[u8],
         segment: usize,
     ) -> io::Result<usize> {
+        self.mark(class)?;
         if self.cuts() {
             self.cut_into(0)?;
         }
@@ -309,6 +324,28 @@ impl RoceSocket {
         let option = (libc::SOL_SOCKET, libc::SO_NO_CHECK);
         set(&self.socket, option, unchecked.into())?;
         self.is_unchecked.store(unchecked, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Gives the packets that follow this traffic class. The option stays set, so that as long as the class
+    /// is the same no system call is made: a lane's never changes, the class on the main socket does where
+    /// datagrams of several classes alternate.
+    #[inline]
+    fn mark(&self, class: TrafficClass) -> io::Result<()> {
+        match self.class.load(Ordering::Relaxed) == class.0 {
+            true => Ok(()),
+            false => self.set_class(class),
+        }
+    }
+
+    #[cold]
+    fn set_class(&self, class: TrafficClass) -> io::Result<()> {
+        let option = match self.at {
+            SocketAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_TOS),
+            SocketAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_TCLASS),
+        };
+        set(&self.socket, option, class.0.into())?;
+        self.class.store(class.0, Ordering::Relaxed);
         Ok(())
     }
 

@@ -19,8 +19,8 @@ use adverb_softnic::{
 use adverb_units::{Bytes, Span};
 use adverb_verbs::{
     AccessFlags, AckTimeout, AddressVector, CompletionChannel, CompletionQueue, Context, Device,
-    Lid, MemoryRegion, NotifyOn, PathMtu, PortNum, Psn, QpAttr, QpCaps, QpInit, QpState, QpType,
-    Qpn, QueuePair, RemoteAddress, RetryCount, Rkey, WorkCompletion,
+    MemoryRegion, NotifyOn, PathMtu, PortNum, Psn, QpAttr, QpCaps, QpInit, QpState, QpType, Qpn,
+    QueuePair, RemoteAddress, RetryCount, Rkey, WorkCompletion,
 };
 
 /// The queue key of all datagrams.
@@ -305,11 +305,8 @@ impl End {
 
     /// The way to this end's port.
     pub fn local_address(&self) -> AddressVector {
-        AddressVector {
-            dgid: self.context.port(PortNum::ONE).unwrap().gid,
-            dlid: Lid(0),
-            port: PortNum::ONE,
-        }
+        let port = self.context.port(PortNum::ONE).unwrap();
+        AddressVector::new(port.gid, port.lid, PortNum::ONE)
     }
 
     /// A UD queue pair in RTS with the queue key [`QKEY`], whose sends complete into `cq`.

@@ -117,11 +117,7 @@ impl Network {
 
     /// The way to a host's port.
     pub fn address(&self, host: usize) -> AddressVector {
-        AddressVector {
-            dgid: self.gid(host),
-            dlid: Lid(0),
-            port: PortNum::ONE,
-        }
+        AddressVector::new(self.gid(host), Lid(0), PortNum::ONE)
     }
 
     /// Does something on a host, on a thread of its own.

@@ -14,7 +14,7 @@ mod window;
 
 use adverb_units::Time;
 use adverb_verbs::{
-    AccessFlags, AckTimeout, PathMtu, Psn, QpAttr, QpState, Qpn, RetryCount, RnrTimer, WcStatus,
+    AccessFlags, PathMtu, Psn, QpAttr, QpState, Qpn, RetryParams, RnrTimer, WcStatus,
 };
 use adverb_wire::{Bth, Packet, Service, UnknownOpcode};
 
@@ -50,12 +50,8 @@ pub struct RequesterConfig {
     pub first_psn: Psn,
     /// Requests that may be outstanding.
     pub max_work: usize,
-    /// How long to wait for an acknowledgement.
-    pub timeout: AckTimeout,
-    /// Retries after a timeout or a missing packet, of a request or of an answer.
-    pub retries: RetryCount,
-    /// Retries after receiver-not-ready; 7 is without end.
-    pub rnr_retries: RetryCount,
+    /// When and how often a request, or what it asks for, is sent again.
+    pub retry: RetryParams,
     /// READs and atomics that may be under way (`max_rd_atomic`).
     pub max_reads: u8,
     /// Packets that may be under way, answers of READs included: what the network between (such as a

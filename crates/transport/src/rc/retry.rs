@@ -1,11 +1,11 @@
 //! The requester's two retry counters (IBTA vol. 1, 9.9.2.1.1, 9.9.2.4.1).
 
-use adverb_verbs::{RetryCount, WcStatus};
+use adverb_verbs::{RetryCount, RetryParams, WcStatus};
 
 use crate::sequence::Seq;
 
 #[derive(Debug)]
-pub(super) struct Retries {
+pub(super) struct RetryCounters {
     limit: u8,
     left: u8,
     /// None is without end.
@@ -40,13 +40,14 @@ impl Gap {
     }
 }
 
-impl Retries {
-    pub(super) fn new(limit: RetryCount, rnr: RetryCount) -> Self {
-        Retries {
-            limit: limit.get(),
-            left: limit.get(),
-            rnr_limit: rnr.as_rnr(),
-            rnr_left: rnr.as_rnr(),
+impl RetryCounters {
+    pub(super) fn new(retry: &RetryParams) -> Self {
+        let (limit, rnr_limit) = (retry.retry_cnt.get(), retry.rnr_retry.as_rnr());
+        RetryCounters {
+            limit,
+            left: limit,
+            rnr_limit,
+            rnr_left: rnr_limit,
             gap: None,
         }
     }

@@ -44,7 +44,7 @@ fn qps(own: usize, rights: AccessFlags) -> Vec<AnyQp> {
     let at = |host, qp| At { host, qp };
     let mut rc = config([Side::A, Side::B][own]);
     (rc.qpn, rc.peer) = (at(own, 0).qpn(), at(1 - own, 0).qpn());
-    rc.requester.rnr_retries = RetryCount::new(3).unwrap();
+    rc.requester.retry.rnr_retry = RetryCount::new(3).unwrap();
     rc.responder.access = rights;
     let uc = UcConfig {
         qpn: at(own, 1).qpn(),

@@ -175,7 +175,7 @@ fn rc_configs(ends: [At; 2], mtu: PathMtu, random: &mut Random) -> [RcConfig; 2]
         config.requester.window = window;
         config.responder.credits = credits;
         config.requester.max_work = MAX_WORK;
-        config.requester.timeout = AckTimeout::new(7).unwrap();
+        config.requester.retry.timeout = AckTimeout::new(7).unwrap();
     }
     configs
 }

@@ -107,7 +107,7 @@ impl Row {
             config.requester.max_work = DEPTH;
             config.requester.max_reads = DEPTH as u8;
             config.responder.max_reads = DEPTH as u8;
-            config.requester.timeout = AckTimeout::new(TIMEOUT).unwrap();
+            config.requester.retry.timeout = AckTimeout::new(TIMEOUT).unwrap();
             let qp = RcQp::new(&config, ReceiveQueue::new(1));
             let memory = TestMemory::sized(self.size, self.size);
             Host::new(memory, vec![AnyQp::Rc(Box::new(qp), ends[peer])])

@@ -14,7 +14,7 @@ use adverb_transport::{
     ReceiveWork, RequesterConfig, ResponderConfig,
 };
 use adverb_units::{Span, Time};
-use adverb_verbs::{AccessFlags, AckTimeout, PathMtu, Psn, Qpn, RetryCount, RnrTimer};
+use adverb_verbs::{AccessFlags, AckTimeout, PathMtu, Psn, Qpn, RetryParams, RnrTimer};
 use adverb_wire::frame::Addresses;
 use adverb_wire::ipv4::Unseen;
 use adverb_wire::{Flow, Packet, PacketHeaders, ROCE_PORT, icrc};
@@ -155,9 +155,10 @@ pub fn config(side: Side) -> RcConfig {
         requester: RequesterConfig {
             first_psn: first(side),
             max_work: 64,
-            timeout: AckTimeout::new(6).unwrap(),
-            retries: RetryCount::MAX,
-            rnr_retries: RetryCount::MAX,
+            retry: RetryParams {
+                timeout: AckTimeout::new(6).unwrap(),
+                ..RetryParams::default()
+            },
             max_reads: 4,
             window: 64,
         },

@@ -4,10 +4,11 @@
 
 use adverb_units::Span;
 
-use super::{AckTimeout, QpState, Retransmission, RetryCount};
+use super::{AckTimeout, QpState, RetryCount, RetryParams};
 use crate::access::AccessFlags;
 use crate::caps::PathMtu;
 use crate::ids::{Gid, Lid, PortNum, Psn, Qpn};
+use crate::path::{ServiceLevel, TrafficClass};
 
 bitflags::bitflags! {
     /// Which attributes a Modify QP carries (`ibv_qp_attr_mask`, same bits).
@@ -67,6 +68,23 @@ pub struct AddressVector {
     pub dlid: Lid,
     /// The local port to leave by.
     pub port: PortNum,
+    /// Traffic class of the packets to it.
+    pub traffic_class: TrafficClass,
+    /// Service level of the packets to it.
+    pub service_level: ServiceLevel,
+}
+
+impl AddressVector {
+    /// The address of a peer's port, reached by local port `port` with traffic class and service level 0.
+    pub fn new(dgid: Gid, dlid: Lid, port: PortNum) -> Self {
+        AddressVector {
+            dgid,
+            dlid,
+            port,
+            traffic_class: TrafficClass::default(),
+            service_level: ServiceLevel::default(),
+        }
+    }
 }
 
 /// Minimum RNR NAK timer, 5 bits (IBTA vol. 1, table 45).
@@ -169,15 +187,15 @@ impl QpAttr {
         }
     }
 
-    /// An RC queue pair to RTS, its first packet being `sq_psn`. The usual [`Retransmission`], RNR
-    /// retries without end, one READ at a time; change the fields for others.
+    /// An RC queue pair to RTS, its first packet being `sq_psn`. The default [`RetryParams`], one READ at
+    /// a time; change the fields for others.
     pub fn to_rts(sq_psn: Psn) -> Self {
-        let usual = Retransmission::default();
+        let usual = RetryParams::default();
         QpAttr {
             sq_psn: Some(sq_psn),
             timeout: Some(usual.timeout),
-            retry_cnt: Some(usual.retries),
-            rnr_retry: Some(RetryCount::MAX),
+            retry_cnt: Some(usual.retry_cnt),
+            rnr_retry: Some(usual.rnr_retry),
             max_rd_atomic: Some(1),
             ..QpAttr::to(QpState::Rts)
         }

@@ -10,7 +10,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 pub use attr::{AddressVector, QpAttr, QpAttrMask, RnrTimer};
-pub use retry::{AckTimeout, NoAckTimeout, NoRetryCount, Retransmission, RetryCount};
+pub use retry::{AckTimeout, ParseAckTimeoutError, ParseRetryCountError, RetryCount, RetryParams};
 pub use transition::{TRANSITIONS, Transition, check_transition, transition};
 
 /// Transport service of a queue pair.

@@ -8,6 +8,8 @@ use std::str::FromStr;
 use adverb_units::Span;
 use serde::{Deserialize, Serialize};
 
+use super::QpAttr;
+
 /// Local ACK timeout, 5 bits: 4.096 µs × 2^n; 0 is for ever (IBTA vol. 1, 9.7.6.1.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(into = "u8", try_from = "u8")]
@@ -40,6 +42,12 @@ impl AckTimeout {
     }
 }
 
+impl fmt::Display for RetryCount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
 impl fmt::Display for AckTimeout {
     /// `67.1 ms (4.096 µs × 2^14)`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -50,24 +58,24 @@ impl fmt::Display for AckTimeout {
     }
 }
 
-/// The text is no timeout.
+/// The text or code is not an ACK timeout.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "'{0}' is no timeout: write a time up to 8796 s with its unit, such as 1ms, or n for 4.096 µs × 2^n, 1 to 31"
+    "invalid timeout '{0}': expected a time up to 8796 s with its unit, such as 1ms, or n for 4.096 µs × 2^n, 1 to 31"
 )]
-pub struct NoAckTimeout(String);
+pub struct ParseAckTimeoutError(String);
 
 impl FromStr for AckTimeout {
-    type Err = NoAckTimeout;
+    type Err = ParseAckTimeoutError;
 
     /// Reads a time (`1ms`: the shortest timeout that is no shorter), or, without a unit, the code from 1
     /// on (`8`, as perftest takes it).
-    fn from_str(text: &str) -> Result<Self, NoAckTimeout> {
+    fn from_str(text: &str) -> Result<Self, ParseAckTimeoutError> {
         let timeout = match text.parse::<u8>() {
             Ok(code) => AckTimeout::new(code).filter(|timeout| timeout.0 > 0),
             Err(_) => text.parse::<Span>().ok().and_then(AckTimeout::of_some_time),
         };
-        timeout.ok_or_else(|| NoAckTimeout(text.to_owned()))
+        timeout.ok_or_else(|| ParseAckTimeoutError(text.to_owned()))
     }
 }
 
@@ -84,10 +92,10 @@ impl From<AckTimeout> for u8 {
 }
 
 impl TryFrom<u8> for AckTimeout {
-    type Error = NoAckTimeout;
+    type Error = ParseAckTimeoutError;
 
-    fn try_from(code: u8) -> Result<Self, NoAckTimeout> {
-        AckTimeout::new(code).ok_or_else(|| NoAckTimeout(code.to_string()))
+    fn try_from(code: u8) -> Result<Self, ParseAckTimeoutError> {
+        AckTimeout::new(code).ok_or_else(|| ParseAckTimeoutError(code.to_string()))
     }
 }
 
@@ -116,17 +124,17 @@ impl RetryCount {
     }
 }
 
-/// A number that is no retry counter.
+/// The text or number is not a retry count.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' is no number of retries: choose 0 to 7")]
-pub struct NoRetryCount(String);
+#[error("invalid retry count '{0}': expected 0 to 7")]
+pub struct ParseRetryCountError(String);
 
 impl FromStr for RetryCount {
-    type Err = NoRetryCount;
+    type Err = ParseRetryCountError;
 
-    fn from_str(text: &str) -> Result<Self, NoRetryCount> {
+    fn from_str(text: &str) -> Result<Self, ParseRetryCountError> {
         let count = text.parse().ok().and_then(RetryCount::new);
-        count.ok_or_else(|| NoRetryCount(text.to_owned()))
+        count.ok_or_else(|| ParseRetryCountError(text.to_owned()))
     }
 }
 
@@ -137,29 +145,44 @@ impl From<RetryCount> for u8 {
 }
 
 impl TryFrom<u8> for RetryCount {
-    type Error = NoRetryCount;
+    type Error = ParseRetryCountError;
 
-    fn try_from(n: u8) -> Result<Self, NoRetryCount> {
-        RetryCount::new(n).ok_or_else(|| NoRetryCount(n.to_string()))
+    fn try_from(n: u8) -> Result<Self, ParseRetryCountError> {
+        RetryCount::new(n).ok_or_else(|| ParseRetryCountError(n.to_string()))
     }
 }
 
-/// How an RC requester insists on an acknowledgement.
+/// When and how often an RC requester sends a request again (`timeout`, `retry_cnt` and `rnr_retry` of
+/// `ibv_qp_attr`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Retransmission {
-    /// After which time without one it sends again.
+pub struct RetryParams {
+    /// Time without an acknowledgement before it retransmits.
     pub timeout: AckTimeout,
-    /// How often it does before the request fails.
-    pub retries: RetryCount,
+    /// Retransmissions after a timeout or a sequence error NAK before the request fails.
+    pub retry_cnt: RetryCount,
+    /// Retries after an RNR NAK before the request fails; 7 never ends.
+    pub rnr_retry: RetryCount,
 }
 
-impl Default for Retransmission {
-    /// After 4.096 µs × 2^14 = 67 ms, 7 times: as perftest.
+impl Default for RetryParams {
+    /// A timeout of 4.096 µs × 2^14 = 67 ms and 7 retransmissions, as perftest, and endless RNR retries.
     fn default() -> Self {
-        Retransmission {
+        RetryParams {
             timeout: AckTimeout(14),
-            retries: RetryCount::MAX,
+            retry_cnt: RetryCount::MAX,
+            rnr_retry: RetryCount::MAX,
         }
+    }
+}
+
+impl RetryParams {
+    /// Returns what `attr` sets, and of `old` what it does not set; `None` if one is in neither.
+    pub fn merged(old: Option<Self>, attr: &QpAttr) -> Option<Self> {
+        Some(RetryParams {
+            timeout: attr.timeout.or(old.map(|old| old.timeout))?,
+            retry_cnt: attr.retry_cnt.or(old.map(|old| old.retry_cnt))?,
+            rnr_retry: attr.rnr_retry.or(old.map(|old| old.rnr_retry))?,
+        })
     }
 }
 
@@ -195,11 +218,11 @@ mod tests {
     fn what_is_no_timeout_or_count_is_refused_by_name() {
         for text in ["0", "32", "256", "0s", "-1", "1 hour", "9000s", ""] {
             let refused = text.parse::<AckTimeout>().unwrap_err().to_string();
-            assert!(refused.starts_with(&format!("'{text}' is no timeout")));
+            assert!(refused.starts_with(&format!("invalid timeout '{text}': ")));
         }
         for text in ["8", "-1", "many", ""] {
             let refused = text.parse::<RetryCount>().unwrap_err().to_string();
-            assert!(refused.ends_with("choose 0 to 7"), "{refused}");
+            assert!(refused.ends_with("expected 0 to 7"), "{refused}");
         }
         assert_eq!("0".parse(), Ok(RetryCount(0)));
     }

@@ -191,11 +191,7 @@ mod tests {
     use super::*;
 
     fn rtr() -> QpAttr {
-        let address = AddressVector {
-            dgid: Gid::default(),
-            dlid: Lid(0),
-            port: PortNum::ONE,
-        };
+        let address = AddressVector::new(Gid::default(), Lid(0), PortNum::ONE);
         QpAttr::to_rtr(address, Qpn::default(), Psn::new(0), PathMtu::B1024)
     }
 

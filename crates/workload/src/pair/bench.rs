@@ -4,8 +4,8 @@ use adverb_results::{Completion, Opcode, Program};
 use adverb_units::Span;
 use adverb_verbs::{
     AccessFlags, CompletionQueue, Connection, Context, Endpoint, LinkLayer, MemoryAccessError,
-    MemoryRegion, PathMtu, PortCaps, QpAttr, QpCaps, QpInit, QpType, QueuePair, RemoteAddress,
-    Retransmission, Sge, Station, WaitError, WcStatus, WorkCompletion, first_psn,
+    MemoryRegion, PathMtu, PathOptionError, PortCaps, QpAttr, QpCaps, QpInit, QpType, QueuePair,
+    RemoteAddress, RetryParams, Sge, Station, WaitError, WcStatus, WorkCompletion, first_psn,
 };
 
 use crate::pair::error::{Fault, Side};
@@ -183,13 +183,11 @@ impl<'s, S: Station> Bench<'s, S> {
         peer.check(self.spec)?;
         self.spec.check_port(&self.port)?;
         let common = common_mtu(self.port.active_mtu, peer.mtu);
-        let path_mtu = self.spec.params.path_mtu.unwrap_or(common);
+        let options = self.spec.params.path_options();
+        let path_mtu = options.path_mtu.unwrap_or(common);
         if path_mtu > common {
-            return Err(SpecError::PathMtu {
-                path_mtu,
-                max: common,
-            }
-            .into());
+            let max = common;
+            return Err(SpecError::from(PathOptionError::PathMtu { path_mtu, max }).into());
         }
         self.path_mtu = self.port.link_layer.has_path_mtu().then_some(path_mtu);
         self.remote = RemoteAddress {
@@ -199,19 +197,19 @@ impl<'s, S: Station> Bench<'s, S> {
         let connection = Connection {
             local: self.endpoint,
             remote: peer.endpoint,
-            path_mtu,
+            path_mtu: common,
             max_rd_atomic: self.max_rd_atomic().min(peer.max_rd_atomic),
             max_dest_rd_atomic: self.max_rd_atomic(),
-            retransmission: self.spec.params.retransmission(),
+            options,
         };
         self.connection = Some(connection);
         Ok(self.qp.connect(&connection)?)
     }
 
-    /// How requests insist on acknowledgements; none over TCP, which does it its own way.
-    pub(crate) fn retransmission(&self) -> Option<Retransmission> {
+    /// Returns the retransmission parameters; `None` over TCP, which has its own.
+    pub(crate) fn retry_params(&self) -> Option<RetryParams> {
         let has_timers = self.port.link_layer.has_ack_timeout();
-        has_timers.then(|| self.spec.params.retransmission())
+        has_timers.then(|| self.spec.params.path_options().retry_params())
     }
 
     /// How a request failed.
@@ -219,12 +217,12 @@ impl<'s, S: Station> Bench<'s, S> {
     pub(crate) fn failed(&self, wc: &WorkCompletion) -> Fault {
         let (wr_id, status) = (wc.wr_id, wc.status);
         let unanswered = self.connection.and_then(|connection| {
-            let Retransmission { timeout, retries } = self.retransmission()?;
+            let retry = self.retry_params()?;
             Some(Fault::Unanswered {
                 wr_id,
                 peer: format!("QP {} at {}", connection.remote.qpn, connection.remote.gid),
-                retries: retries.get(),
-                timeout: timeout.span()?,
+                retries: retry.retry_cnt.get(),
+                timeout: retry.timeout.span()?,
                 remedy: what_to_look_at(self.port.link_layer),
             })
         });

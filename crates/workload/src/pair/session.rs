@@ -157,10 +157,10 @@ impl<'s, S: Station> Session<'s, S> {
             Program::Blast => blast::with_part(&bench, drive),
         };
         let result = result.map(|mut result| {
-            let sending = bench.retransmission();
+            let retry = bench.retry_params();
             result.params.path_mtu_bytes = bench.path_mtu.map(PathMtu::bytes);
-            result.params.ack_timeout = sending.and_then(|sending| sending.timeout.span());
-            result.params.retry_cnt = sending.map(|sending| sending.retries.get());
+            result.params.ack_timeout = retry.and_then(|retry| retry.timeout.span());
+            result.params.retry_cnt = retry.map(|retry| retry.retry_cnt.get());
             result
         });
         result.map_err(|fault| self.fail(fault))

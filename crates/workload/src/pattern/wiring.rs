@@ -3,8 +3,8 @@
 use adverb_units::{Bytes, Span};
 use adverb_verbs::{
     AccessFlags, AddressHandle, AddressVector, Connection, Context, Endpoint, MemoryRegion,
-    ModifyQpError, OutOfBandError, PortNum, Psn, QpAttr, QpCaps, QpInit, QpState, QpType,
-    QueuePair, RemoteAddress, Retransmission, Rkey, RoleId, Station, first_psn,
+    ModifyQpError, OutOfBandError, PathOptions, PortNum, Psn, QpAttr, QpCaps, QpInit, QpState,
+    QpType, QueuePair, RemoteAddress, Rkey, RoleId, Station, first_psn,
 };
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -315,7 +315,7 @@ impl<C: Context> Wiring<C> {
                     path_mtu: context.port(context.port_num())?.active_mtu,
                     max_rd_atomic: depths.rd_atomic.min(most),
                     max_dest_rd_atomic: most,
-                    retransmission: Retransmission::default(),
+                    options: PathOptions::default(),
                 };
                 connection.by_hand_as(transport, qp)?;
             }
@@ -379,11 +379,7 @@ pub fn endpoint<C: Context>(context: &C, qp: &C::Qp, mr: &C::Mr) -> Result<Endpo
 
 /// The way to a peer out of a port.
 pub fn address_of(end: &Endpoint, port: PortNum) -> AddressVector {
-    AddressVector {
-        dgid: end.gid,
-        dlid: end.lid,
-        port,
-    }
+    AddressVector::new(end.gid, end.lid, port)
 }
 
 /// To INIT; a datagram queue pair goes on to RTS, since it needs no peer.

@@ -1,6 +1,5 @@
 //! What queue pairs ask of the driver: to connect, to change, to send.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use adverb_transport::UdDestination;
@@ -14,7 +13,7 @@ use crate::udp::datagrams::Outgoing;
 use crate::udp::link::{Link, send_work};
 use crate::udp::memory::Regions;
 use crate::udp::outbox::Room;
-use crate::udp::socket::RoceSocket;
+use crate::udp::socket::{Remote, RoceSocket};
 
 impl Driver {
     // --- life and settings
@@ -27,7 +26,10 @@ impl Driver {
             self.datagrams.insert(qp);
             return Some(());
         };
-        let way = self.lanes.way(socket_of(ip_of(address.dgid), dest))?;
+        let way = self.lanes.way(Remote {
+            to: socket_of(ip_of(address.dgid), dest),
+            class: address.traffic_class,
+        })?;
         let index = qp_index(qp.qpn()) as usize;
         if self.links.len() <= index {
             self.links.resize_with(index + 1, || None);
@@ -39,7 +41,7 @@ impl Driver {
     }
 
     /// Takes the peers to whom lanes are missing. (Packets that suffer have to be sealed before their turn.)
-    pub(in crate::udp) fn take_missing_lanes(&mut self) -> Vec<SocketAddr> {
+    pub(in crate::udp) fn take_missing_lanes(&mut self) -> Vec<Remote> {
         match self.outbox.impaired() {
             None => self.lanes.take_missing(),
             Some(_) => Vec::new(),

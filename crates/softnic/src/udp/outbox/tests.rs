@@ -5,10 +5,13 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::{Duration, Instant};
 
+use adverb_verbs::TrafficClass;
+
 use super::*;
 use crate::udp::inbox::Inbox;
 use crate::udp::lanes::Opener;
 use crate::udp::numbering::{Numbering, tell_by_length};
+use crate::udp::socket::Remote;
 
 fn bound(at: &str) -> io::Result<RoceSocket> {
     RoceSocket::bind(at.parse().unwrap())
@@ -24,14 +27,19 @@ fn address(socket: &RoceSocket) -> SocketAddr {
     name.try_into().unwrap()
 }
 
+fn remote(to: SocketAddr) -> Remote {
+    let class = TrafficClass(0);
+    Remote { to, class }
+}
+
 /// The way from one to another: by itself, which all peers know, or by a lane.
 fn way(from: &Arc<RoceSocket>, to: &RoceSocket) -> Way {
-    Way::new(from.clone(), address(to)).unwrap()
+    Way::new(from.clone(), remote(address(to))).unwrap()
 }
 
 fn lane(from: &RoceSocket, to: &RoceSocket) -> Way {
     let by = Opener::default()
-        .open(address(from).ip(), address(to))
+        .open(address(from).ip(), remote(address(to)))
         .unwrap();
     way(&Arc::new(by), to)
 }
@@ -150,9 +158,11 @@ fn packets_are_sealed_with_the_identification_that_they_have() {
     tell_by_length(&to).unwrap();
     to.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
     let there = to.local_addr().unwrap();
-    let lane = Opener::default().open(address(&from).ip(), there).unwrap();
+    let lane = Opener::default()
+        .open(address(&from).ip(), remote(there))
+        .unwrap();
     for by in [from.clone(), Arc::new(lane)] {
-        let (way, mut outbox) = (Way::new(by, there).unwrap(), Outbox::new(&from));
+        let (way, mut outbox) = (Way::new(by, remote(there)).unwrap(), Outbox::new(&from));
         for (count, takes) in [(1, true), (3, true), (1, true), (3, false), (1, false)] {
             take_batches(&way.by, takes);
             for _ in 0..count {

@@ -14,7 +14,7 @@ use adverb_wire::opcode::Ends;
 pub(super) use self::answers::BAD_RESPONSE;
 use super::RcConfig;
 use super::credits::CreditLimit;
-use super::retry::Retries;
+use super::retry::RetryCounters;
 use super::send_queue::{Entry, SendQueue};
 use super::sequence_errors::SequenceErrors;
 use super::timers::Timers;
@@ -37,7 +37,7 @@ pub(super) struct Requester {
     reads: Reads,
     credits: CreditLimit,
     timers: Timers,
-    retries: Retries,
+    retries: RetryCounters,
     errors: SequenceErrors,
     asking: AckRequests,
     /// Requests from here on may not begin.
@@ -97,8 +97,8 @@ impl Requester {
             reads: Reads::new(own.max_reads, window.limit()),
             window,
             credits: CreditLimit::default(),
-            timers: Timers::new(own.timeout),
-            retries: Retries::new(own.retries, own.rnr_retries),
+            timers: Timers::new(own.retry.timeout),
+            retries: RetryCounters::new(&own.retry),
             errors: SequenceErrors::default(),
             asking: AckRequests::new(own.window, own.max_work),
             held_from: None,

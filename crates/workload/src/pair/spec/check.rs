@@ -18,31 +18,12 @@ pub const MAX_BUFFERS: u32 = 256;
 pub const MAX_REPETITIONS: u32 = 1000;
 
 impl CellSpec {
-    /// Whether this port carries the packets that were asked for, and has the timers.
+    /// Checks that `port` supports the options of the path.
     ///
     /// # Errors
-    /// It has none, or smaller packets only.
+    /// The first option that it does not support.
     pub fn check_port(&self, port: &PortCaps) -> Result<(), SpecError> {
-        let (timeout, retries) = (self.params.ack_timeout, self.params.retries);
-        let is_patient = timeout.is_some() || retries.is_some();
-        if is_patient && !port.link_layer.has_ack_timeout() {
-            let link_layer = port.link_layer;
-            return Err(SpecError::NoAckTimeout { link_layer });
-        }
-        let Some(path_mtu) = self.params.path_mtu else {
-            return Ok(());
-        };
-        let (link_layer, max) = (port.link_layer, port.active_mtu);
-        if !link_layer.has_path_mtu() {
-            return Err(SpecError::NoPackets {
-                path_mtu,
-                link_layer,
-            });
-        }
-        if path_mtu > max {
-            return Err(SpecError::PathMtu { path_mtu, max });
-        }
-        Ok(())
+        Ok(self.params.path_options().check(port)?)
     }
 
     /// Whether the program can run so on a device with these limits.
@@ -174,8 +155,6 @@ impl CellSpec {
 
 #[cfg(test)]
 mod tests {
-    use adverb_verbs::{Gid, Lid, LinkLayer, PathMtu};
-
     use super::*;
     use crate::pair::testing::{blast, caps, ping};
 
@@ -293,35 +272,6 @@ mod tests {
         assert!(
             message.contains("the send queue needs 16 requests outstanding"),
             "{message}"
-        );
-    }
-
-    #[test]
-    fn packets_are_bounded_by_the_port() {
-        let port = |link_layer| PortCaps {
-            link_layer,
-            active_mtu: PathMtu::B1024,
-            max_msg_sz: Bytes::mib(1),
-            lid: Lid(0),
-            gid: Gid::default(),
-            gid_index: 0,
-            gid_type: None,
-        };
-        let check = |path_mtu, link_layer| {
-            let cell = ping(Opcode::Send, |p| p.path_mtu = path_mtu);
-            let checked = cell.check_port(&port(link_layer));
-            checked.map_err(|e| e.to_string())
-        };
-        let ethernet = LinkLayer::Ethernet;
-        assert_eq!(check(Some(PathMtu::B1024), ethernet), Ok(()));
-        assert_eq!(check(None, LinkLayer::SharedMemory), Ok(()));
-        assert_eq!(
-            check(Some(PathMtu::B2048), ethernet).unwrap_err(),
-            "path MTU 2 KiB: this device's port carries packets of at most 1 KiB; choose a smaller one"
-        );
-        assert_eq!(
-            check(Some(PathMtu::B256), LinkLayer::SharedMemory).unwrap_err(),
-            "path MTU 256 B: this device's port (shared memory) does not cut messages into packets; leave it out"
         );
     }
 }

@@ -2,7 +2,7 @@
 
 use adverb_results::{Opcode, Program, Signaling};
 use adverb_units::Bytes;
-use adverb_verbs::{LinkLayer, PathMtu};
+use adverb_verbs::PathOptionError;
 
 use super::check::{MAX_BUFFERS, MAX_REPETITIONS};
 use crate::pair::error::Side;
@@ -101,34 +101,9 @@ pub enum SpecError {
         /// What was asked.
         repetitions: u32,
     },
-    /// Larger packets than the port carries.
-    #[error(
-        "path MTU {path_mtu}: this device's port carries packets of at most {max}; choose a smaller one"
-    )]
-    PathMtu {
-        /// What was asked.
-        path_mtu: PathMtu,
-        /// Most.
-        max: PathMtu,
-    },
-    /// No packets.
-    #[error(
-        "path MTU {path_mtu}: this device's port ({link_layer}) does not cut messages into packets; leave it out"
-    )]
-    NoPackets {
-        /// What was asked.
-        path_mtu: PathMtu,
-        /// What the port is.
-        link_layer: LinkLayer,
-    },
-    /// No timers of the verbs.
-    #[error(
-        "timeout and retries: this device's port ({link_layer}) repeats packets by timers of its own; leave them out"
-    )]
-    NoAckTimeout {
-        /// What the port is.
-        link_layer: LinkLayer,
-    },
+    /// The port does not support an option of the path.
+    #[error(transparent)]
+    PathOption(#[from] PathOptionError),
     /// The device's queues are too short.
     #[error(
         "{what} needs {needed} requests outstanding, this device takes {max}; fewer buffers help"

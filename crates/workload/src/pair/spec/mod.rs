@@ -7,7 +7,7 @@ use adverb_results::{
     Completion, FigureId, Impairment, Opcode, Params, Posting, Program, Signaling,
 };
 use adverb_units::{Bytes, Probability, Span};
-use adverb_verbs::{AckTimeout, PathMtu, Retransmission, RetryCount};
+use adverb_verbs::{AckTimeout, PathMtu, PathOptions, RetryCount};
 use serde::{Deserialize, Serialize};
 
 pub use check::{MAX_BLAST_SIZE, MAX_BUFFERS, MAX_PING_SIZE, MAX_REPETITIONS};
@@ -99,12 +99,13 @@ impl Request {
         }
     }
 
-    /// How its queue pairs insist on acknowledgements.
-    pub(crate) fn retransmission(&self) -> Retransmission {
-        let usual = Retransmission::default();
-        Retransmission {
-            timeout: self.ack_timeout.unwrap_or(usual.timeout),
-            retries: self.retries.unwrap_or(usual.retries),
+    /// Returns the options of the path between its queue pairs.
+    pub(crate) fn path_options(&self) -> PathOptions {
+        PathOptions {
+            path_mtu: self.path_mtu,
+            ack_timeout: self.ack_timeout,
+            retries: self.retries,
+            ..PathOptions::default()
         }
     }
 }

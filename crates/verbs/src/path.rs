@@ -1,0 +1,369 @@
+//! Options of the path between two queue pairs, and which of them a port supports.
+//!
+//! Source: IBTA volume 1, 8.2.1 (service level), 8.3.1 (traffic class); annex A17.9.1 (RoCEv2).
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::caps::{LinkLayer, PacketMarking, PathMtu, PortCaps};
+use crate::qp::{AckTimeout, AddressVector, RetryCount, RetryParams};
+
+/// Traffic class of the global routing header. On RoCEv2 it is IPv4's type of service or IPv6's traffic
+/// class: a DSCP of 6 bits, followed by 2 bits of ECN.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(transparent)]
+pub struct TrafficClass(pub u8);
+
+/// The text is not a traffic class.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("invalid traffic class '{0}': expected 0 to 255")]
+pub struct ParseTrafficClassError(String);
+
+impl FromStr for TrafficClass {
+    type Err = ParseTrafficClassError;
+
+    fn from_str(text: &str) -> Result<Self, ParseTrafficClassError> {
+        let class = text.parse().map(TrafficClass);
+        class.map_err(|_| ParseTrafficClassError(text.to_owned()))
+    }
+}
+
+impl fmt::Display for TrafficClass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Service level, 4 bits. Ethernet ports send the low 3 bits as the priority of a VLAN tag.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(into = "u8", try_from = "u8")]
+pub struct ServiceLevel(u8);
+
+impl ServiceLevel {
+    /// The highest service level of an Ethernet port, whose VLAN tags have 8 priorities.
+    pub const MAX_ETHERNET: ServiceLevel = ServiceLevel(7);
+
+    /// Service level `n`, 0 to 15.
+    pub const fn new(n: u8) -> Option<Self> {
+        if n < 16 { Some(ServiceLevel(n)) } else { None }
+    }
+
+    /// Returns the number.
+    pub const fn get(self) -> u8 {
+        self.0
+    }
+}
+
+/// The text or number is not a service level.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("invalid service level '{0}': expected 0 to 15")]
+pub struct ParseServiceLevelError(String);
+
+impl FromStr for ServiceLevel {
+    type Err = ParseServiceLevelError;
+
+    fn from_str(text: &str) -> Result<Self, ParseServiceLevelError> {
+        let level = text.parse().ok().and_then(ServiceLevel::new);
+        level.ok_or_else(|| ParseServiceLevelError(text.to_owned()))
+    }
+}
+
+impl From<ServiceLevel> for u8 {
+    fn from(level: ServiceLevel) -> u8 {
+        level.0
+    }
+}
+
+impl TryFrom<u8> for ServiceLevel {
+    type Error = ParseServiceLevelError;
+
+    fn try_from(n: u8) -> Result<Self, ParseServiceLevelError> {
+        ServiceLevel::new(n).ok_or_else(|| ParseServiceLevelError(n.to_string()))
+    }
+}
+
+impl fmt::Display for ServiceLevel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Options of the path between two queue pairs: what `--mtu`, `--timeout`, `--retries`, `--traffic-class`
+/// and `--service-level` set. `None` leaves the choice to the device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PathOptions {
+    /// Path MTU.
+    pub path_mtu: Option<PathMtu>,
+    /// Local ACK timeout (RC).
+    pub ack_timeout: Option<AckTimeout>,
+    /// Retransmissions before a request fails (RC).
+    pub retries: Option<RetryCount>,
+    /// Traffic class of the packets.
+    pub traffic_class: Option<TrafficClass>,
+    /// Service level of the packets.
+    pub service_level: Option<ServiceLevel>,
+}
+
+impl PathOptions {
+    /// Returns the retransmission parameters: the given ones, and the usual ones for the others.
+    pub fn retry_params(&self) -> RetryParams {
+        let usual = RetryParams::default();
+        RetryParams {
+            timeout: self.ack_timeout.unwrap_or(usual.timeout),
+            retry_cnt: self.retries.unwrap_or(usual.retry_cnt),
+            ..usual
+        }
+    }
+
+    /// Checks that `port` supports each given option.
+    ///
+    /// # Errors
+    /// The first option that it does not support, or whose value is beyond the port's limit.
+    pub fn check(&self, port: &PortCaps) -> Result<(), PathOptionError> {
+        let link_layer = port.link_layer;
+        if !link_layer.has_ack_timeout() {
+            let timers = "repeats packets by timers of its own";
+            refuse("timeout", self.ack_timeout, (link_layer, timers))?;
+            refuse("retries", self.retries, (link_layer, timers))?;
+        }
+        if !link_layer.has_path_mtu() {
+            let uncut = "does not cut messages into packets";
+            refuse("path MTU", self.path_mtu, (link_layer, uncut))?;
+        }
+        let max = port.active_mtu;
+        if let Some(path_mtu) = self.path_mtu.filter(|mtu| *mtu > max) {
+            return Err(PathOptionError::PathMtu { path_mtu, max });
+        }
+        self.check_marking(link_layer, port.marking)
+    }
+
+    /// Checks that packets which are marked so carry the traffic class and the service level.
+    fn check_marking(
+        &self,
+        link_layer: LinkLayer,
+        marking: PacketMarking,
+    ) -> Result<(), PathOptionError> {
+        let reason = match (marking, link_layer) {
+            (PacketMarking::Full, _) => "",
+            (PacketMarking::TrafficClass, _) => {
+                "sends through UDP sockets, which have no service level"
+            }
+            (PacketMarking::None, LinkLayer::SharedMemory) => "sends no packets",
+            (PacketMarking::None, LinkLayer::Iwarp) => "leaves it to the adapter's TCP",
+            (PacketMarking::None, _) => "models packets of a single class",
+        };
+        if marking == PacketMarking::None {
+            refuse("traffic class", self.traffic_class, (link_layer, reason))?;
+        }
+        if marking != PacketMarking::Full {
+            refuse("service level", self.service_level, (link_layer, reason))?;
+        }
+        let max = ServiceLevel::MAX_ETHERNET;
+        let is_beyond = |level: &ServiceLevel| link_layer == LinkLayer::Ethernet && *level > max;
+        match self.service_level.filter(is_beyond) {
+            Some(service_level) => Err(PathOptionError::ServiceLevel { service_level, max }),
+            None => Ok(()),
+        }
+    }
+}
+
+impl AddressVector {
+    /// Checks that packets which are marked so carry its traffic class and service level, unless these
+    /// are 0, which is what packets have without marking.
+    ///
+    /// # Errors
+    /// They do not.
+    pub fn check_marking(
+        &self,
+        link_layer: LinkLayer,
+        marking: PacketMarking,
+    ) -> Result<(), PathOptionError> {
+        let (traffic_class, service_level) = (self.traffic_class, self.service_level);
+        let options = PathOptions {
+            traffic_class: (traffic_class != TrafficClass(0)).then_some(traffic_class),
+            service_level: (service_level != ServiceLevel(0)).then_some(service_level),
+            ..PathOptions::default()
+        };
+        options.check_marking(link_layer, marking)
+    }
+}
+
+fn refuse<T: fmt::Display>(
+    name: &str,
+    value: Option<T>,
+    (link_layer, reason): (LinkLayer, &'static str),
+) -> Result<(), PathOptionError> {
+    value.map_or(Ok(()), |value| {
+        Err(PathOptionError::Unsupported {
+            option: format!("{name} {value}"),
+            link_layer,
+            reason,
+        })
+    })
+}
+
+/// Why a port cannot do what an option asks for.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PathOptionError {
+    /// Larger packets than the port carries.
+    #[error(
+        "path MTU {path_mtu}: this device's port carries packets of at most {max}; choose a smaller one"
+    )]
+    PathMtu {
+        /// The given path MTU.
+        path_mtu: PathMtu,
+        /// The port's largest.
+        max: PathMtu,
+    },
+    /// A service level beyond the priorities of a VLAN tag.
+    #[error(
+        "service level {service_level}: this device's port (Ethernet) has the priorities 0 to {max}; choose one of these"
+    )]
+    ServiceLevel {
+        /// The given service level.
+        service_level: ServiceLevel,
+        /// The highest.
+        max: ServiceLevel,
+    },
+    /// The port has nothing that the option could set.
+    #[error("{option}: this device's port ({link_layer}) {reason}; leave it out")]
+    Unsupported {
+        /// The option and its value.
+        option: String,
+        /// Link layer of the port.
+        link_layer: LinkLayer,
+        /// What the port does instead.
+        reason: &'static str,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use adverb_units::Bytes;
+
+    use super::*;
+    use crate::ids::{Gid, Lid};
+
+    fn port(link_layer: LinkLayer, marking: PacketMarking) -> PortCaps {
+        PortCaps {
+            link_layer,
+            active_mtu: PathMtu::B1024,
+            max_msg_sz: Bytes::mib(1),
+            lid: Lid(0),
+            gid: Gid::default(),
+            gid_index: 0,
+            gid_type: None,
+            marking,
+        }
+    }
+
+    #[test]
+    fn numbers_out_of_range_are_refused_by_name() {
+        assert_eq!("255".parse(), Ok(TrafficClass(255)));
+        assert_eq!("15".parse(), Ok(ServiceLevel(15)));
+        for text in ["300", "-1", "", "high"] {
+            let refused = text.parse::<TrafficClass>().unwrap_err().to_string();
+            let expected = format!("invalid traffic class '{text}': expected 0 to 255");
+            assert_eq!(refused, expected);
+        }
+        for text in ["16", "-1", "", "high"] {
+            let refused = text.parse::<ServiceLevel>().unwrap_err().to_string();
+            let expected = format!("invalid service level '{text}': expected 0 to 15");
+            assert_eq!(refused, expected);
+        }
+        assert!(ServiceLevel::try_from(16).is_err());
+    }
+
+    #[test]
+    fn what_a_port_cannot_do_is_refused_with_option_value_and_link_layer() {
+        use LinkLayer::{Ethernet, InfiniBand, Iwarp, SharedMemory};
+        use PacketMarking::{Full, None as Unmarked, TrafficClass as ClassOnly};
+        let level = |n| PathOptions {
+            service_level: ServiceLevel::new(n),
+            ..PathOptions::default()
+        };
+        let class = PathOptions {
+            traffic_class: Some(TrafficClass(8)),
+            ..PathOptions::default()
+        };
+        let mtu = |path_mtu| PathOptions {
+            path_mtu: Some(path_mtu),
+            ..PathOptions::default()
+        };
+        let timeout = PathOptions {
+            ack_timeout: AckTimeout::new(14),
+            ..PathOptions::default()
+        };
+        let retries = PathOptions {
+            retries: RetryCount::new(3),
+            ..PathOptions::default()
+        };
+        for (options, port) in [
+            (PathOptions::default(), port(SharedMemory, Unmarked)),
+            (mtu(PathMtu::B1024), port(Ethernet, Unmarked)),
+            (timeout, port(SharedMemory, Unmarked)),
+            (class, port(Ethernet, ClassOnly)),
+            (level(7), port(Ethernet, Full)),
+            (level(15), port(InfiniBand, Full)),
+        ] {
+            assert_eq!(options.check(&port), Ok(()));
+        }
+        for (options, port, refusal) in [
+            (
+                mtu(PathMtu::B2048),
+                port(Ethernet, Full),
+                "path MTU 2 KiB: this device's port carries packets of at most 1 KiB; choose a smaller one",
+            ),
+            (
+                mtu(PathMtu::B256),
+                port(SharedMemory, Unmarked),
+                "path MTU 256 B: this device's port (shared memory) does not cut messages into packets; leave it out",
+            ),
+            (
+                timeout,
+                port(Iwarp, Unmarked),
+                "timeout 67.1 ms (4.096 µs × 2^14): this device's port (iWARP) repeats packets by timers of its own; leave it out",
+            ),
+            (
+                retries,
+                port(Iwarp, Unmarked),
+                "retries 3: this device's port (iWARP) repeats packets by timers of its own; leave it out",
+            ),
+            (
+                class,
+                port(SharedMemory, Unmarked),
+                "traffic class 8: this device's port (shared memory) sends no packets; leave it out",
+            ),
+            (
+                class,
+                port(Iwarp, Unmarked),
+                "traffic class 8: this device's port (iWARP) leaves it to the adapter's TCP; leave it out",
+            ),
+            (
+                level(3),
+                port(Ethernet, ClassOnly),
+                "service level 3: this device's port (Ethernet) sends through UDP sockets, which have no service level; leave it out",
+            ),
+            (
+                level(3),
+                port(InfiniBand, Unmarked),
+                "service level 3: this device's port (InfiniBand) models packets of a single class; leave it out",
+            ),
+            (
+                level(8),
+                port(Ethernet, Full),
+                "service level 8: this device's port (Ethernet) has the priorities 0 to 7; choose one of these",
+            ),
+        ] {
+            assert_eq!(options.check(&port).unwrap_err().to_string(), refusal);
+        }
+    }
+}
