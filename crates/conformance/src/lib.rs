@@ -23,6 +23,7 @@ mod end;
 pub mod events;
 mod fixture;
 pub mod inline;
+pub mod known;
 pub mod limits;
 pub mod local;
 pub mod lost_peer;

@@ -9,6 +9,7 @@ use adverb_verbs::{
     WaitError, Work, WorkCompletion,
 };
 
+use crate::cluster::MachineId;
 use crate::cores::Core;
 use crate::objects::{ModelChannel, ModelContext, ModelCq, ModelMr};
 use crate::trace::Act;
@@ -58,6 +59,11 @@ impl<'y> ModelStation<'y> {
     /// This role's number.
     pub fn id(&self) -> RoleId {
         self.id
+    }
+
+    /// Opens the NIC of a machine once more, for programs whose role works on several machines.
+    pub fn open(&self, machine: MachineId) -> ModelContext {
+        ModelContext::new(self.role.shared(), machine.0)
     }
 
     pub(crate) fn role(&self) -> &Role<'y, Fabric> {

@@ -1,7 +1,7 @@
 //! Memory regions.
 
 use adverb_units::Bytes;
-use adverb_verbs::{Lkey, MemoryAccessError, MemoryRegion, RemoteAddress, Rkey, Sge};
+use adverb_verbs::{Lkey, MemoryAccessError, MemoryRegion, Rkey, Sge};
 
 use super::World;
 use crate::world::memory::Region;
@@ -120,12 +120,5 @@ impl MemoryRegion for ModelMr {
         // SAFETY: the address is one of the model's own, which it looks up and never follows; the
         // region lives as long as the borrow.
         Ok(unsafe { Sge::from_raw(self.addr + offset, length, Lkey(self.key)) })
-    }
-
-    fn remote(&self, offset: u64) -> RemoteAddress {
-        RemoteAddress {
-            addr: self.addr + offset,
-            rkey: Rkey(self.key),
-        }
     }
 }

@@ -8,7 +8,7 @@ use super::queue_pair::{Ranges, Received};
 use super::{Fabric, QpRef};
 
 /// Room for the global routing header before a datagram's payload.
-const GRH: u32 = 40;
+pub(super) const GRH: u32 = 40;
 
 /// Why a request is not carried out.
 pub(super) enum Refusal {
@@ -145,13 +145,14 @@ impl Fabric {
         let (receive, pd) = self.next_receive(to.index).ok_or(Refusal::NotReady)?;
         let machine = self.qps[to.index as usize].machine;
         let room: u64 = receive.pieces.iter().map(|p| u64::from(p.length)).sum();
+        let length = length + u64::from(header);
         let mut received = Received {
             wr_id: receive.wr_id,
             ranges: Ranges::new(),
             status: WcStatus::Success,
             header,
         };
-        if length + u64::from(header) > room && length > 0 {
+        if length > room {
             received.status = WcStatus::LocLenErr;
             return Err(Refusal::Wrong(WcStatus::RemInvReqErr, Some(received)));
         }

@@ -282,6 +282,8 @@ impl Fabric {
             Some(entry) if on == NotifyOn::Any => {
                 agenda.schedule(entry.at, Event::Interrupt { cq });
             }
+            // An arming for any completion is not weakened by one for solicited ones.
+            _ if queue.armed == Some(NotifyOn::Any) => {}
             _ => queue.armed = Some(on),
         }
     }

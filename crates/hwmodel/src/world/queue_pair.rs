@@ -150,6 +150,8 @@ pub(crate) struct Qp {
     pub(crate) first: u64,
     /// Number of the next that the NIC takes up.
     pub(crate) next: u64,
+    /// Number behind the last that had begun when the queue pair went to SQD.
+    pub(crate) drains_until: u64,
     /// Number of the first that the NIC does not know of.
     pub(crate) known: u64,
     /// Number behind the last that the NIC knew of without having it.
@@ -171,6 +173,8 @@ pub(crate) struct Qp {
     /// It waits after RNR.
     pub(crate) paused: bool,
     pub(crate) timeout_pending: bool,
+    /// When the last answer came.
+    pub(crate) heard: Time,
     pub(crate) retries_left: u8,
     pub(crate) rnr_retries_left: Option<u8>,
     /// The way of its last request.
@@ -299,6 +303,10 @@ impl Fabric {
                 let qp = &mut self.qps[index as usize];
                 qp.remote = remote.or(qp.remote);
                 qp.apply(attr);
+                if (qp.state, to) == (QpState::Rts, QpState::Sqd) {
+                    // What waits for a receive has begun; what was sent behind it is sent again.
+                    qp.drains_until = qp.next + u64::from(qp.paused);
+                }
                 qp.state = to;
                 if to == QpState::Rts {
                     // From SQD: what was posted meanwhile goes on.

@@ -52,7 +52,7 @@ impl Fabric {
     fn next_turn(&mut self, at: QpRef, agenda: &mut Agenda<Event>) -> Option<Time> {
         let now = agenda.now();
         let qp = self.alive(at)?;
-        if qp.issuing || qp.paused || qp.state != QpState::Rts || qp.next >= qp.known {
+        if qp.issuing || !qp.may_issue() {
             return None;
         }
         let lacks_room = qp.lacks_room();
@@ -103,7 +103,7 @@ impl Fabric {
 
     fn take_turn(&mut self, at: QpRef, agenda: &mut Agenda<Event>) {
         let Some(qp) = self.alive(at) else { return };
-        if qp.paused || qp.state != QpState::Rts || qp.next >= qp.known {
+        if !qp.may_issue() {
             return;
         }
         let seq = qp.next;
@@ -115,8 +115,9 @@ impl Fabric {
         let now = agenda.now();
         let index = at.index as usize;
         let (machine, pd) = (self.qps[index].machine, self.qps[index].pd);
-        let Some(payload) = self.gather(at, seq, (pd, machine), now) else {
-            return self.end_request(at.index, seq, (WcStatus::LocProtErr, now), agenda);
+        let payload = match self.gather(at, seq, (pd, machine), now) {
+            Ok(payload) => payload,
+            Err(status) => return self.end_request(at.index, seq, (status, now), agenda),
         };
         let qp = &mut self.qps[index];
         let (sq_psn, number, qkey) = (qp.sq_psn, qp.number, qp.qkey);
@@ -160,24 +161,32 @@ impl Fabric {
             first: now,
             delivery: Delivery::default(),
             source: number,
-            qkey: target.map_or(qkey, |target| target.qkey),
+            // A key with the highest bit set stands for the sender's own (IBTA vol. 1, 3.5.3).
+            qkey: target
+                .map(|target| target.qkey)
+                .filter(|key| key >> 31 == 0)
+                .unwrap_or(qkey),
         });
         self.depart(message, leaves, agenda);
     }
 
-    /// The payload of a request; none where a piece of memory may not be used.
+    /// The payload of a request, or how it fails where its memory may not be used.
     fn gather(
         &mut self,
         at: QpRef,
         seq: u64,
         (pd, machine): (u32, u32),
         now: Time,
-    ) -> Option<Vec<u8>> {
+    ) -> Result<Vec<u8>, WcStatus> {
         let mut payload = self.messages.buffer();
-        let wqe = self.qps[at.index as usize].wqe(seq)?;
+        let wqe = self.qps[at.index as usize].wqe(seq);
+        let wqe = wqe.ok_or(WcStatus::WrFlushErr)?;
         if let Some(inline) = &wqe.inline {
             payload.extend_from_slice(inline);
-            return Some(payload);
+            return Ok(payload);
+        }
+        if wqe.operation.is_atomic() && wqe.length < 8 {
+            return Err(WcStatus::LocLenErr);
         }
         let host = &mut self.machines[machine as usize];
         let pulls = wqe.operation.writes_local_memory();
@@ -186,14 +195,16 @@ impl Fabric {
         } else {
             AccessFlags::empty()
         };
-        let ranges = host.memory.ranges(&wqe.pieces, pd, access)?;
+        let ranges = host.memory.ranges(&wqe.pieces, pd, access);
+        let ranges = ranges.ok_or(WcStatus::LocProtErr)?;
         host.translate(&ranges, NicSide::Sending, now);
         if !pulls {
             for range in ranges {
-                payload.extend_from_slice(host.memory.bytes(range)?);
+                let bytes = host.memory.bytes(range);
+                payload.extend_from_slice(bytes.ok_or(WcStatus::LocProtErr)?);
             }
         }
-        Some(payload)
+        Ok(payload)
     }
 
     /// The request has left, if nothing answers it.
@@ -243,6 +254,7 @@ impl Fabric {
         if is_late {
             return self.messages.end(message);
         }
+        qp.heard = agenda.now();
         (qp.retries_left, qp.rnr_retries_left) = match answer {
             Answer::ReceiverNotReady => (qp.retries_left, qp.rnr_retries_left),
             _ => (qp.retry_cnt, qp.rnr_retry),
@@ -400,6 +412,7 @@ impl Fabric {
         }
     }
 
+    /// The retransmission timer expires. Each answer restarts it, that the receiver is not ready, too.
     pub(super) fn timeout(&mut self, at: QpRef, seq: u64, agenda: &mut Agenda<Event>) {
         let now = agenda.now();
         let Some(qp) = self.alive(at) else { return };
@@ -407,6 +420,14 @@ impl Fabric {
         if qp.wqe(seq).is_none_or(|wqe| wqe.status.is_some()) {
             return;
         }
+        let due = qp.timeout.map_or(now, |timeout| qp.heard + timeout);
+        if due > now {
+            qp.timeout_pending = true;
+            return agenda.schedule(due, Event::Timeout { qp: at, seq });
+        }
+        // All are sent again from the first that was not answered.
+        let unanswered = qp.sends.iter().position(|wqe| wqe.status.is_none());
+        let seq = qp.first + unanswered.unwrap_or(0) as u64;
         if qp.retries_left == 0 {
             let failed = (WcStatus::RetryExcErr, now);
             return self.end_request(at.index, seq, failed, agenda);
@@ -420,6 +441,17 @@ impl Fabric {
 }
 
 impl Qp {
+    /// Whether the state of the send queue lets the next request be sent: in SQD only what had begun
+    /// (IBTA vol. 1, 10.3.1.5).
+    fn may_issue(&self) -> bool {
+        let before = match self.state {
+            QpState::Rts => self.known,
+            QpState::Sqd => self.drains_until.min(self.known),
+            _ => return false,
+        };
+        !self.paused && self.next < before
+    }
+
     /// Whether the next request has to wait for answers to earlier ones.
     fn must_wait(&mut self) -> bool {
         let (reads, next) = (self.reads_under_way, self.next);

@@ -4,7 +4,7 @@ use adverb_sim::Agenda;
 use adverb_units::{Span, Time};
 use adverb_verbs::{Operation, QpType, WcFlags, WcOpcode, WcStatus, WorkCompletion};
 
-use super::admission::{Refusal, Task};
+use super::admission::{GRH, Refusal, Task};
 use super::machine::Machine;
 use super::memory::Range;
 use super::message::{Answer, Delivery, Direction};
@@ -115,11 +115,10 @@ impl Fabric {
         if reliable {
             self.acknowledge(message, passed, agenda);
         }
-        if receives {
-            let qp = &mut self.qps[to.index as usize];
-            visible = visible.max(qp.delivered);
-            qp.delivered = visible;
-        }
+        // What comes later is not seen earlier (IBTA vol. 1, 9.5).
+        let qp = &mut self.qps[to.index as usize];
+        visible = visible.max(qp.delivered);
+        qp.delivered = visible;
         agenda.schedule(visible, Event::Deliver { message });
     }
 
@@ -165,6 +164,7 @@ impl Fabric {
     pub(super) fn deliver(&mut self, message: u32, agenda: &mut Agenda<Event>) {
         let m = self.messages.get(message);
         let (to, operation, solicited, imm) = (m.to, m.operation, m.solicited, m.imm());
+        let from = m.from;
         let (length, source) = (m.length, m.source);
         let delivery = std::mem::take(&mut m.delivery);
         let payload = std::mem::take(&mut m.payload);
@@ -184,6 +184,10 @@ impl Fabric {
             }
         }
         if let Some(received) = delivery.receive {
+            if is_datagram {
+                let header = self.routing_header(from, to, length);
+                self.place(machine, &received.ranges, 0, &header);
+            }
             if !with_place {
                 let header = received.header as usize;
                 self.place(machine, &received.ranges, header, &payload);
@@ -210,6 +214,20 @@ impl Fabric {
         }
         self.messages.keep(payload);
         self.messages.end(message);
+    }
+
+    /// The global routing header of a datagram (IBTA vol. 1, 8.3).
+    fn routing_header(&self, from: QpRef, to: QpRef, length: u64) -> [u8; GRH as usize] {
+        let gid = |qp: QpRef| {
+            let machine = self.qps[qp.index as usize].machine;
+            self.machines[machine as usize].gid().0
+        };
+        let mut header = [0; GRH as usize];
+        header[0] = 6 << 4;
+        header[4..6].copy_from_slice(&(length as u16).to_be_bytes());
+        header[8..24].copy_from_slice(&gid(from));
+        header[24..].copy_from_slice(&gid(to));
+        header
     }
 
     /// Copies `payload` into `ranges`, behind `skip` bytes.
@@ -309,6 +327,8 @@ impl Fabric {
         } else {
             self.dropped(message, agenda);
         }
+        // A receive that is too short or wrong is a fault of the receiver's.
+        let fails = qp_type == QpType::Rc || received.is_some();
         if let Some(received) = received {
             let qp = &mut self.qps[to.index as usize];
             let failed = (received.wr_id, received.status);
@@ -316,7 +336,7 @@ impl Fabric {
             let qp = qp.reference();
             self.fail_receives(qp, agenda);
         }
-        if qp_type == QpType::Rc {
+        if fails {
             self.fail(to.index, adverb_verbs::QpState::Err, agenda);
         }
     }

@@ -1,56 +1,21 @@
 //! What drivers are known to lack, and where they are known to depart from the rules.
 
+use adverb_conformance::known::{Kind, Known};
 use adverb_ibverbs::Interface;
 
 use crate::args::{Peer, Subject};
 use crate::mixed::First;
 
-/// A case that does not pass on a driver.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Known {
-    pub(crate) case: &'static str,
-    pub(crate) kind: Kind,
-    pub(crate) reason: &'static str,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    /// The driver says that it does not have it.
-    #[allow(
-        dead_code,
-        reason = "no driver that is known lacks anything of the suite"
-    )]
-    Lacks,
-    /// The driver does otherwise than the rules say.
-    Departs,
-    /// It does otherwise, and its kernel then waits for so long that the case is left out.
-    Stalls,
-    /// It does so in some runs, or at one of two ends: passing proves nothing.
-    Unsteady,
-}
-
 const fn departs(case: &'static str, reason: &'static str) -> Known {
-    Known {
-        case,
-        kind: Kind::Departs,
-        reason,
-    }
+    Kind::Departs.of(case, reason)
 }
 
 const fn unsteady(case: &'static str, reason: &'static str) -> Known {
-    Known {
-        case,
-        kind: Kind::Unsteady,
-        reason,
-    }
+    Kind::Unsteady.of(case, reason)
 }
 
 const fn stalls(case: &'static str, reason: &'static str) -> Known {
-    Known {
-        case,
-        kind: Kind::Stalls,
-        reason,
-    }
+    Kind::Stalls.of(case, reason)
 }
 
 const SLOTS: &str = "slots come back when requests are done, not when completions are polled";

@@ -1,71 +1,23 @@
 //! All cases on one device, and the table of verdicts.
 
-use std::fmt;
 use std::io::Read;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use adverb_conformance::known::{Judgement, Kind, Known, Outcome};
 use adverb_ibverbs::{VerbsDevice, devices};
 use adverb_sysfs::Sysfs;
 use adverb_verbs::{Context, Device};
 
 use crate::args::{Peer, Subject};
 use crate::boundaries;
-use crate::known::{Kind, Known, known};
+use crate::known::known;
 use crate::mixed;
 use crate::one::LACKS;
 
 /// How long a case may take; the suite's own waits are bounded by 5 s each.
 const LIMIT: Duration = Duration::from_secs(60);
-
-/// How a case ended.
-enum Outcome {
-    Passed,
-    Lacks(String),
-    Failed(String),
-}
-
-/// What that means, beside what is known of the device.
-enum Verdict {
-    Passed,
-    Lacks(String),
-    Departs(&'static str),
-    NotRun(&'static str),
-    Failed(String),
-    Stale(&'static str),
-}
-
-impl Verdict {
-    fn of(outcome: Outcome, known: Option<&Known>) -> Self {
-        match (outcome, known) {
-            (Outcome::Passed, None) => Verdict::Passed,
-            (Outcome::Passed, Some(known)) if known.kind == Kind::Unsteady => Verdict::Passed,
-            (Outcome::Passed, Some(known)) => Verdict::Stale(known.reason),
-            (Outcome::Lacks(what), Some(known)) if known.kind == Kind::Lacks => {
-                Verdict::Lacks(format!("{what}: {}", known.reason))
-            }
-            (Outcome::Failed(_), Some(known)) if known.kind != Kind::Lacks => {
-                Verdict::Departs(known.reason)
-            }
-            (Outcome::Lacks(what), _) => Verdict::Failed(format!("unexpectedly lacks {what}")),
-            (Outcome::Failed(why), _) => Verdict::Failed(why),
-        }
-    }
-}
-
-impl fmt::Display for Verdict {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Verdict::Passed => f.write_str("passed"),
-            Verdict::Lacks(what) => write!(f, "lacks    {what}"),
-            Verdict::Departs(reason) => write!(f, "departs  {reason}"),
-            Verdict::NotRun(reason) => write!(f, "not run  {reason}"),
-            Verdict::Failed(why) => write!(f, "FAILED   {}", why.replace('\n', "\n         ")),
-            Verdict::Stale(reason) => write!(f, "FAILED   passes, but is listed: {reason}"),
-        }
-    }
-}
 
 /// Runs the cases on the device whose names have one of `filters`, all where there is none; fails
 /// if one ends otherwise than is known.
@@ -94,21 +46,21 @@ pub(crate) fn run(subject: &Subject, filters: &[String]) -> ExitCode {
         let of_case = known.iter().find(|known| known.case == *name);
         let begin = Instant::now();
         let verdict = match of_case {
-            Some(known) if known.kind == Kind::Stalls => Verdict::NotRun(known.reason),
-            _ => Verdict::of(run_case(subject, name), of_case),
+            Some(known) if known.kind == Kind::Stalls => Judgement::NotRun(known.reason),
+            _ => Judgement::of(run_case(subject, name), of_case),
         };
         println!(
             "{name:66} {:5.1} s  {verdict}",
             begin.elapsed().as_secs_f64()
         );
-        if let Verdict::NotRun(reason) = verdict {
+        if let Judgement::NotRun(reason) = verdict {
             eprintln!("NOT RUN: {name} on {driver}: {reason}");
         }
         count[match verdict {
-            Verdict::Passed => 0,
-            Verdict::Lacks(_) => 1,
-            Verdict::Departs(_) => 2,
-            Verdict::NotRun(_) => 3,
+            Judgement::Passed => 0,
+            Judgement::Lacks(_) => 1,
+            Judgement::Departs(_) => 2,
+            Judgement::NotRun(_) => 3,
             _ => 4,
         }] += 1;
     }
