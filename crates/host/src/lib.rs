@@ -5,6 +5,7 @@
 //! * [`Link`]: messages out of band, as frames over a Unix socket or TCP;
 //! * [`Wire`]: the same frames over TCP between hosts, for an owner that sleeps in `poll`;
 //! * [`pin`], [`usable_cores`], [`die_with_parent`]: the process and its cores;
+//! * [`Rank`]: the place of a process among those that `mpirun` or `srun` started;
 //! * [`OtherWork`]: what other programs used of the machine meanwhile;
 //! * [`Machine`], [`numa_node`], [`now_rfc3339`], [`Kernel`], [`memory`]: facts for a record's provenance.
 //!
@@ -14,7 +15,9 @@ mod clock;
 mod link;
 mod machine;
 mod other_work;
+mod pmix;
 mod process;
+mod ranks;
 mod station;
 mod wire;
 
@@ -22,5 +25,6 @@ pub use link::{Link, MAX_MESSAGE, Stream};
 pub use machine::{Kernel, Machine, memory, now_rfc3339, numa_node};
 pub use other_work::OtherWork;
 pub use process::{die_with_parent, pin, usable_cores};
+pub use ranks::{Published, Rank, RankError};
 pub use station::HostStation;
 pub use wire::{Wire, WireError};
