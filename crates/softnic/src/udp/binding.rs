@@ -10,6 +10,7 @@ use adverb_verbs::{Gid, OpenError, PathMtu};
 use rustix::event::epoll;
 
 use super::address;
+use super::filter::Served;
 use super::socket::RoceSocket;
 use crate::layout::MAX_SLOTS;
 
@@ -66,7 +67,7 @@ impl UdpAddress {
         let UdpAddress { ip, mtu, wiring } = self;
         let own = SocketAddr::new(ip, address::udp_port(slot));
         let device = format!("soft@{ip}");
-        match Bound::new(own, mtu, wiring) {
+        match Bound::new(slot, own, mtu, wiring) {
             Ok(bound) => Ok(Some(bound)),
             Err(e) if e.kind() == io::ErrorKind::AddrInUse => Ok(None),
             Err(e) if e.kind() == io::ErrorKind::AddrNotAvailable => Err(OpenError::Unavailable {
@@ -95,8 +96,9 @@ pub(crate) struct Bound {
 }
 
 impl Bound {
-    fn new(own: SocketAddr, mtu: PathMtu, wiring: Wiring) -> io::Result<Self> {
+    fn new(slot: u32, own: SocketAddr, mtu: PathMtu, wiring: Wiring) -> io::Result<Self> {
         let socket = RoceSocket::bind(own)?;
+        socket.take_only(Served::slot(slot))?;
         let groups = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         Ok(Bound {
             own,

@@ -27,6 +27,7 @@ mod datagram_table;
 mod datagrams;
 mod driver;
 mod drops;
+mod filter;
 mod groups;
 mod impairment;
 mod inbox;

@@ -9,13 +9,13 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
-use std::os::fd::AsRawFd as _;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use adverb_wire::udp;
 
+use super::filter::{attach, statement};
 use crate::port::lock;
 
 /// What the packets of a socket are numbered from.
@@ -101,7 +101,7 @@ impl Probe {
     #[cfg(all(test, not(loom)))]
     pub(super) fn listen_to_nobody(&self) {
         let nothing = statement(libc::BPF_RET | libc::BPF_K, 0);
-        filter(&self.socket, &mut [nothing]).expect("a filter");
+        attach(&self.socket, &mut [nothing]).expect("a filter");
     }
 
     /// A byte of the number of the next packet that `from` sends.
@@ -142,7 +142,6 @@ pub(super) fn tell_by_length(socket: &UdpSocket) -> io::Result<()> {
         BPF_A, BPF_ABS, BPF_ADD, BPF_ALU, BPF_AND, BPF_B, BPF_H, BPF_K, BPF_LD, BPF_MISC, BPF_RET,
         BPF_RSH, BPF_TAX, BPF_X,
     };
-    // A filter sees a datagram from its UDP header on, and the IP header at an offset of its own.
     let payload = udp::LEN as u32;
     let mut program = [
         statement(BPF_LD | BPF_B | BPF_ABS, payload),
@@ -156,39 +155,7 @@ pub(super) fn tell_by_length(socket: &UdpSocket) -> io::Result<()> {
         statement(BPF_ALU | BPF_ADD | BPF_K, payload + 1),
         statement(BPF_RET | BPF_A, 0),
     ];
-    filter(socket, &mut program)
-}
-
-/// A statement of a socket's filter.
-const fn statement(code: u32, k: u32) -> libc::sock_filter {
-    libc::sock_filter {
-        code: code as u16,
-        jt: 0,
-        jf: 0,
-        k,
-    }
-}
-
-/// From now on what comes to `socket` passes this filter.
-fn filter(socket: &UdpSocket, program: &mut [libc::sock_filter]) -> io::Result<()> {
-    let program = libc::sock_fprog {
-        len: program.len() as u16,
-        filter: program.as_mut_ptr(),
-    };
-    // SAFETY: the option's value is a program, whose statements live until the kernel has copied them.
-    let done = unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_ATTACH_FILTER,
-            (&raw const program).cast(),
-            size_of_val(&program) as libc::socklen_t,
-        )
-    };
-    match done {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
+    attach(socket, &mut program)
 }
 
 #[cfg(all(test, not(loom)))]

@@ -128,6 +128,11 @@ impl Outbox {
         }
     }
 
+    /// The socket that all peers know.
+    pub(super) fn main(&self) -> &RoceSocket {
+        &self.main
+    }
+
     /// From now on packets suffer so.
     pub(super) fn impair(&mut self, how: Impairment) {
         self.impaired = Some(Box::new(Impaired::new(how)));

@@ -35,6 +35,7 @@ use rustix::net::{
 };
 
 use super::address::interface_index;
+use super::filter::{self, Served};
 use super::message_header::{Control, EMPTY, SocketName, header};
 use super::numbering::{Numbering, Probe};
 
@@ -49,6 +50,9 @@ pub(super) const LONGEST: usize = 1 << 16;
 pub(super) const MOST_SEGMENTS: usize = 64;
 /// Datagrams that one call sends one by one: more would hardly make them cheaper.
 const MOST_SINGLE: usize = 16;
+
+/// Words of `SO_MEMINFO` up to the count of dropped datagrams (`SK_MEMINFO_DROPS`).
+const MEMORY_INFO: usize = 9;
 
 /// Of which packets the kernel computes the UDP checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,7 +120,34 @@ impl RoceSocket {
             }
             _ => return Err(io::ErrorKind::AddrNotAvailable.into()),
         }
-        Self::over(socket.into(), at)
+        let socket = Self::over(socket.into(), at)?;
+        socket.take_only(Served::GROUPS)?;
+        Ok(socket)
+    }
+
+    /// From now on the kernel drops what is for no queue pair of these.
+    pub(super) fn take_only(&self, served: Served) -> io::Result<()> {
+        filter::admit(&self.socket, served)
+    }
+
+    /// Datagrams that the kernel dropped here: by the filter, or because the buffer was full.
+    pub(super) fn dropped(&self) -> u64 {
+        let mut info = [0_u32; MEMORY_INFO];
+        let mut length = size_of_val(&info) as libc::socklen_t;
+        // SAFETY: the kernel writes at most `length` bytes to `info`, and how many to `length`.
+        let done = unsafe {
+            libc::getsockopt(
+                self.socket.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_MEMINFO,
+                info.as_mut_ptr().cast(),
+                &raw mut length,
+            )
+        };
+        match done {
+            0 => info[MEMORY_INFO - 1].into(),
+            _ => 0,
+        }
     }
 
     /// A socket for what is sent from `own` to one peer's. Of the calling thread's network namespace.

@@ -2,6 +2,7 @@
 //! numbers from a seed.
 #![allow(dead_code, unreachable_pub, reason = "each test uses a part of it")]
 
+pub mod flood;
 pub mod network;
 pub mod peer;
 pub mod victim;

@@ -281,6 +281,7 @@ impl Driver {
         self.datagrams.counters().for_each(|link| all.add(link));
         let mut counters = all.by_name();
         counters.extend(self.drops.by_name());
+        counters.insert("drop_at_socket".to_owned(), self.outbox.main().dropped());
         counters.insert("send_err".to_owned(), self.outbox.refused);
         let impaired = self.outbox.impaired().map(Impaired::counters);
         counters.extend(impaired.into_iter().flatten());

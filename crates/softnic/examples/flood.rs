@@ -1,0 +1,52 @@
+//! Prints the share of its goodput that a stream over UDP keeps while somebody forges packets, compared with
+//! sending the same packets to a socket that nobody reads: the table of `docs/soft-nic.md`.
+//!
+//! `cargo run --release -p adverb-softnic --example flood`
+
+#![allow(unsafe_code)]
+
+#[path = "../tests/common/mod.rs"]
+mod common;
+
+use std::time::Duration;
+
+use common::flood::{Flood, Kind, Measured, Placement, Stream, Target};
+
+/// Forged packets a second.
+const RATES: [u64; 3] = [10, 100, 100_000];
+/// Measurements of each figure, in turn with those that it is compared with.
+const REPETITIONS: usize = 15;
+const TIME: Duration = Duration::from_millis(100);
+
+fn main() {
+    println!(
+        "forged packets/s{:>10}{:>10}{:>10}",
+        RATES[0], RATES[1], RATES[2]
+    );
+    for kind in Kind::ALL {
+        let shares = RATES.map(|rate| share(kind, rate));
+        let [a, b, c] = shares.map(|share| match share {
+            Some(share) => format!("{:.0} %", 100. * share),
+            None => "ends".to_owned(),
+        });
+        println!("{:<16}{a:>10}{b:>10}{c:>10}", format!("{kind:?}"));
+    }
+}
+
+/// The share of its goodput that a stream keeps; none if the connection ends.
+fn share(kind: Kind, rate: u64) -> Option<f64> {
+    let mut stream = Stream::new(7, Placement::Pinned);
+    let mut goodput = |target| {
+        let flood = Flood { kind, rate, target };
+        let measured = stream.run(flood, |so_far: &Measured| so_far.time >= TIME);
+        measured.failure.is_none().then(|| measured.goodput())
+    };
+    goodput(Target::Nobody)?;
+    let mut shares = Vec::new();
+    for _ in 0..REPETITIONS {
+        let (undisturbed, disturbed) = (goodput(Target::Nobody)?, goodput(Target::Stream)?);
+        shares.push(disturbed / undisturbed);
+    }
+    shares.sort_by(f64::total_cmp);
+    Some(shares[REPETITIONS / 2])
+}

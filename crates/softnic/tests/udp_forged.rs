@@ -1,0 +1,43 @@
+//! A stream over UDP while somebody forges packets with the address of its peer: it goes on, and what it
+//! sends again is bounded by the number of forged packets. Times are not looked at.
+
+#![allow(unsafe_code)]
+
+mod common;
+
+use common::flood::{Flood, Kind, Placement, Stream, Target};
+
+/// Forged packets of each kind, and how many a second.
+const FORGED: u64 = 2000;
+const RATE: u64 = 4000;
+/// Messages to stream, at least.
+const MESSAGES: u64 = 200;
+/// Packets that a go-back sends again, at most.
+const WINDOW: u64 = 256;
+
+#[test]
+fn forged_packets_cost_a_stream_no_more_than_they_are() {
+    let mut stream = Stream::new(47, Placement::Anywhere);
+    for kind in Kind::ALL {
+        let flood = Flood {
+            kind,
+            rate: RATE,
+            target: Target::Stream,
+        };
+        let before = stream.counters();
+        let measured = stream.run(flood, |so_far| {
+            so_far.forged >= FORGED && so_far.messages >= MESSAGES
+        });
+        assert_eq!(measured.failure, None, "{kind:?}: {measured:?}");
+        let after = stream.counters();
+        let counted = |end: usize, name: &str| after[end][name] - before[end][name];
+        let told = format!("{kind:?}: {before:?} {after:?}");
+        // A busy machine may starve an end for longer than the timeout.
+        let believed = 2 + counted(0, "ack_timeout");
+        let resent = counted(0, "resent_pkts_retry");
+        assert!(resent <= believed * WINDOW + measured.forged, "{told}");
+        let (end, name) = kind.counter();
+        // Some are on their way still, and some may be taken for others of the stream's own.
+        assert!(counted(end, name) >= FORGED / 4, "{name}: {told}");
+    }
+}
