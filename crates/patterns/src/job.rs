@@ -1,7 +1,6 @@
 //! One type for all programs, for launchers, processes and remote agents.
 
-use adverb_units::Impairment;
-use adverb_verbs::{DeviceCaps, RoleId, Station};
+use adverb_verbs::{DeviceCaps, Impairment, RoleId, Station};
 use adverb_workload::pair::{CellResult, CellSpec};
 use adverb_workload::pattern::{Part, Pattern, PatternError, Schedule, Tally, run};
 use adverb_workload::{Program, Role, RoleError, RoleLoad};

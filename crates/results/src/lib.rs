@@ -19,7 +19,8 @@ mod table;
 #[cfg(test)]
 mod testing;
 
-pub use adverb_units::{CpuTime, Impairment};
+pub use adverb_units::CpuTime;
+pub use adverb_verbs::{Impairment, Probability};
 pub use compare::{Change, CompareError, Comparison, Verdict, compare};
 pub use figure::{FigureId, ParseFigureIdError};
 pub use file::{

@@ -3,12 +3,12 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use adverb_units::{Bytes, Impairment};
+use adverb_units::Bytes;
 use adverb_verbs::{
     AccessFlags, AddressHandle, AddressVector, AhRef, AsyncEvent, AtomicCap, Context, Counters,
-    CreateError, Device, DeviceCaps, DeviceName, GidType, Lid, LinkLayer, MAX_MESSAGE, OpenError,
-    PacketMarking, PathMtu, PollError, PortCaps, PortNum, ProtectionDomain, QpCaps, QpInit, QpType,
-    RegisterError, SrqCaps, Unsupported,
+    CreateError, Device, DeviceCaps, DeviceName, GidType, Impairment, Lid, LinkLayer, MAX_MESSAGE,
+    OpenError, PacketMarking, PathMtu, PollError, PortCaps, PortNum, ProtectionDomain, QpCaps,
+    QpInit, QpType, RegisterError, SrqCaps, Unsupported,
 };
 
 use crate::channel::SoftChannel;

@@ -9,10 +9,10 @@ mod common;
 use std::time::{Duration, Instant};
 
 use adverb_softnic::SoftQp;
-use adverb_units::{Bytes, Impairment, Probability};
+use adverb_units::Bytes;
 use adverb_verbs::{
-    Comparison, MemoryRegion, Operation, PathMtu, QueuePair, RecvRequest, SendFlags, SendRequest,
-    WcOpcode, WcStatus, WorkCompletion, WrId,
+    Comparison, Impairment, MemoryRegion, Operation, PathMtu, Probability, QueuePair, RecvRequest,
+    SendFlags, SendRequest, WcOpcode, WcStatus, WorkCompletion, WrId,
 };
 use common::network::{Faults, How, Network, connect_to};
 use common::{End, Random, not_run};

@@ -10,11 +10,11 @@ mod common;
 use std::time::{Duration, Instant};
 
 use adverb_softnic::{SoftAh, SoftQp};
-use adverb_units::{Bytes, Impairment, Probability};
+use adverb_units::Bytes;
 use adverb_verbs::{
-    AddressHandle, Context, Destination, MemoryRegion, Operation, PathMtu, PortNum, Psn, QpAttr,
-    QpCaps, QpInit, QpState, QpType, QueuePair, RecvRequest, SendFlags, SendRequest, WcStatus,
-    WrId,
+    AddressHandle, Context, Destination, Impairment, MemoryRegion, Operation, PathMtu, PortNum,
+    Probability, Psn, QpAttr, QpCaps, QpInit, QpState, QpType, QueuePair, RecvRequest, SendFlags,
+    SendRequest, WcStatus, WrId,
 };
 use common::network::{Faults, Network};
 use common::{End, QKEY, Random, all_access, not_run};

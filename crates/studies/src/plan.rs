@@ -5,8 +5,8 @@
 use std::collections::HashMap;
 
 use adverb_results::{Completion, FigureId, Impairment, Opcode, Posting, Program, Signaling};
-use adverb_units::{Bytes, Probability, Span};
-use adverb_verbs::{AckTimeout, DeviceCaps, PathMtu, RetryCount, RetryParams};
+use adverb_units::{Bytes, Span};
+use adverb_verbs::{AckTimeout, DeviceCaps, PathMtu, Probability, RetryCount, RetryParams};
 
 use adverb_workload::pair::{
     CellSpec, Length, MAX_BLAST_SIZE, MAX_BUFFERS, MAX_PING_SIZE, Request,

@@ -4,20 +4,15 @@
 //!   model's virtual time (64 B at 400 Gb/s last 1.28 ns; 2^64 ps are 213 days).
 //! * [`Bytes`]: sizes, written and read with binary multiples (`1K` = 1024 B), as perftest does.
 //! * [`MessageRate`], [`Throughput`]: rates, written with decimal multiples (`1 GB/s` = 10^9 B/s).
-//! * [`Probability`]: chances, written as `1%` or `0.01`; [`Impairment`]: those of a bad network.
 //!
 //! This is the only place in Adverb that knows 1000 from 1024.
 
 mod bytes;
-mod impairment;
-mod probability;
 mod rate;
 mod sweep;
 mod time;
 
 pub use bytes::{Bytes, ParseBytesError};
-pub use impairment::Impairment;
-pub use probability::{ParseProbabilityError, Probability};
 pub use rate::{MessageRate, Throughput};
 pub use sweep::{Doubling, ParseSweepError, Sweep};
 pub use time::{CpuTime, ParseSpanError, Span, Time};

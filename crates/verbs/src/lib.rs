@@ -8,6 +8,7 @@
 //!   [`ids`], [`access`], [`work`], [`completion`], [`caps`], [`path`];
 //! * the queue pair's life: [`qp`] holds its states, attributes and the one transition table that
 //!   devices decide by and explain refusals with;
+//! * [`impairment`]: the faults that a port injects on purpose, each with its [`probability`];
 //! * [`srq`]: shared receive queues and the events that belong to them;
 //! * the traits: [`device`] (what a device does) and [`station`] (what a role stands on: its
 //!   device, clock, CPU account and out-of-band channel), and [`guarded`] (a station whose waits pass
@@ -29,7 +30,9 @@ pub mod device;
 pub mod error;
 pub mod guarded;
 pub mod ids;
+pub mod impairment;
 pub mod path;
+pub mod probability;
 pub mod qp;
 pub mod srq;
 pub mod station;
@@ -52,7 +55,9 @@ pub use error::{
 };
 pub use guarded::{Guard, Guarded};
 pub use ids::{CqId, Gid, Imm, Lid, Lkey, PortNum, Psn, Qpn, Rkey, SrqId, WrId};
+pub use impairment::Impairment;
 pub use path::{PathOptionError, PathOptions, ServiceLevel, TrafficClass};
+pub use probability::{ParseProbabilityError, Probability};
 pub use qp::{
     AckTimeout, AddressVector, QpAttr, QpAttrMask, QpState, QpType, RetryCount, RetryParams,
     RnrTimer,

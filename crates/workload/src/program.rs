@@ -1,7 +1,6 @@
 //! The interface between a program and whatever starts its roles.
 
-use adverb_units::Impairment;
-use adverb_verbs::{DeviceCaps, RoleId, Station};
+use adverb_verbs::{DeviceCaps, Impairment, RoleId, Station};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 

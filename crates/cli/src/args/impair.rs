@@ -1,7 +1,7 @@
 //! A bad network: options of `ping` and `blast`.
 
 use adverb_results::Impairment;
-use adverb_units::Probability;
+use adverb_verbs::Probability;
 use clap::Args;
 
 /// What UDP ports do to packets.

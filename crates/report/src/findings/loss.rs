@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use adverb_results::{FigureId, Opcode, Program};
-use adverb_units::{Bytes, Probability};
+use adverb_results::{FigureId, Opcode, Probability, Program};
+use adverb_units::Bytes;
 
 use super::{Finding, Scope};
 use crate::cells::{Cell, Cells, Quantity};

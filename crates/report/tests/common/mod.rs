@@ -3,10 +3,10 @@
 
 use adverb_results::{
     Completion, Counters, CpuTime, DeviceKind, DeviceRef, FigureId, Impairment, LatencyRecorder,
-    Metrics, Opcode, Outcome, PairRecord, Params, Posting, Program, Provenance, RepetitionSample,
-    SCHEMA, Signaling, Site, Usage,
+    Metrics, Opcode, Outcome, PairRecord, Params, Posting, Probability, Program, Provenance,
+    RepetitionSample, SCHEMA, Signaling, Site, Usage,
 };
-use adverb_units::{Bytes, Probability, Span};
+use adverb_units::{Bytes, Span};
 
 const ITERS: u64 = 10_000;
 const INLINE_MAX: u64 = 256;

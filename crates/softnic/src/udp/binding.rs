@@ -5,8 +5,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 
-use adverb_units::Impairment;
-use adverb_verbs::{Gid, OpenError, PathMtu};
+use adverb_verbs::{Gid, Impairment, OpenError, PathMtu};
 use rustix::event::epoll;
 
 use super::address;

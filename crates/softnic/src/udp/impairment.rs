@@ -4,8 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-use adverb_units::Impairment;
-use adverb_verbs::Counters;
+use adverb_verbs::{Counters, Impairment};
 use rand_chacha::ChaCha8Rng;
 use rand_core::{RngCore, SeedableRng};
 
@@ -143,7 +142,7 @@ fn below(random: &mut ChaCha8Rng, bound: u64) -> u64 {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use adverb_units::Probability;
+    use adverb_verbs::Probability;
 
     use super::*;
 

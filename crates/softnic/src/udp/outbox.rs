@@ -1,11 +1,11 @@
 //! Packets on their way to the socket: those to one peer that follow each other leave together.
 
+use adverb_verbs::Impairment;
 use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use adverb_transport::{PACKET_SPACE, PacketBuffer};
-use adverb_units::Impairment;
 use adverb_wire::icrc;
 use adverb_wire::ipv4::{Fragmentation, Unseen};
 

@@ -9,10 +9,10 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use adverb_softnic::{Fate, SoftDevice, SoftQp};
-use adverb_units::{Bytes, Impairment};
+use adverb_units::Bytes;
 use adverb_verbs::{
-    AckTimeout, AddressVector, Context, Device, Gid, Lid, ModifyQpError, PathMtu, PortNum, Psn,
-    QpAttr, QpCaps, QpInit, QpState, QpType, Qpn, QueuePair, RetryCount,
+    AckTimeout, AddressVector, Context, Device, Gid, Impairment, Lid, ModifyQpError, PathMtu,
+    PortNum, Psn, QpAttr, QpCaps, QpInit, QpState, QpType, Qpn, QueuePair, RetryCount,
 };
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 

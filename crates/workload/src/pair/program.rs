@@ -1,7 +1,6 @@
 //! A cell as a [`Program`]: who runs it, and what it returns.
 
-use adverb_units::Impairment;
-use adverb_verbs::{DeviceCaps, RoleId, Station};
+use adverb_verbs::{DeviceCaps, Impairment, RoleId, Station};
 
 use super::bench::is_idle;
 use super::{

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use adverb_units::{Impairment, Span, Time};
-use adverb_verbs::PathMtu;
+use adverb_units::{Span, Time};
+use adverb_verbs::{Impairment, PathMtu};
 
 use super::answering::By;
 use super::datagram_table::DatagramTable;

@@ -6,8 +6,8 @@ mod error;
 use adverb_results::{
     Completion, FigureId, Impairment, Opcode, Params, Posting, Program, Signaling,
 };
-use adverb_units::{Bytes, Probability, Span};
-use adverb_verbs::{AckTimeout, PathMtu, PathOptions, RetryCount};
+use adverb_units::{Bytes, Span};
+use adverb_verbs::{AckTimeout, PathMtu, PathOptions, Probability, RetryCount};
 use serde::{Deserialize, Serialize};
 
 pub use check::{MAX_BLAST_SIZE, MAX_BUFFERS, MAX_PING_SIZE, MAX_REPETITIONS};
