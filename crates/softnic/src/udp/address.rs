@@ -57,6 +57,11 @@ pub(crate) fn udp_port(slot: u32) -> u16 {
     ROCE_PORT + slot as u16
 }
 
+/// The slot that has this UDP port.
+pub(super) fn slot_at(port: u16) -> u32 {
+    u32::from(port.wrapping_sub(ROCE_PORT))
+}
+
 /// Where the process that has `qpn` listens, at `ip`; all members of a multicast group at one port.
 pub(crate) fn socket_of(ip: IpAddr, qpn: Qpn) -> SocketAddr {
     if ip.is_multicast() {

@@ -9,7 +9,6 @@ use adverb_verbs::{Gid, Impairment, OpenError, PathMtu};
 use rustix::event::epoll;
 
 use super::address;
-use super::filter::Served;
 use super::socket::RoceSocket;
 use crate::layout::MAX_SLOTS;
 
@@ -66,7 +65,7 @@ impl UdpAddress {
         let UdpAddress { ip, mtu, wiring } = self;
         let own = SocketAddr::new(ip, address::udp_port(slot));
         let device = format!("soft@{ip}");
-        match Bound::new(slot, own, mtu, wiring) {
+        match Bound::new(own, mtu, wiring) {
             Ok(bound) => Ok(Some(bound)),
             Err(e) if e.kind() == io::ErrorKind::AddrInUse => Ok(None),
             Err(e) if e.kind() == io::ErrorKind::AddrNotAvailable => Err(OpenError::Unavailable {
@@ -95,9 +94,8 @@ pub(crate) struct Bound {
 }
 
 impl Bound {
-    fn new(slot: u32, own: SocketAddr, mtu: PathMtu, wiring: Wiring) -> io::Result<Self> {
+    fn new(own: SocketAddr, mtu: PathMtu, wiring: Wiring) -> io::Result<Self> {
         let socket = RoceSocket::bind(own)?;
-        socket.take_only(Served::slot(slot))?;
         let groups = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         Ok(Bound {
             own,

@@ -7,6 +7,8 @@ pub(super) enum Drop {
     Icrc,
     /// Headers that cannot be.
     Malformed,
+    /// Of a service that no queue pair has, such as a congestion notification.
+    Service,
     /// Of another partition.
     Partition,
     /// To a queue pair that is not connected here.
@@ -15,9 +17,10 @@ pub(super) enum Drop {
     WrongSource,
 }
 
-const NAMES: [(Drop, &str); 5] = [
+const NAMES: [(Drop, &str); 6] = [
     (Drop::Icrc, "drop_icrc_err"),
     (Drop::Malformed, "drop_malformed"),
+    (Drop::Service, "drop_unknown_service"),
     (Drop::Partition, "drop_partition"),
     (Drop::UnknownQueuePair, "drop_unknown_queue_pair"),
     (Drop::WrongSource, "drop_wrong_source"),
@@ -30,6 +33,12 @@ pub(super) struct Drops([u64; NAMES.len()]);
 impl Drops {
     pub(super) fn count(&mut self, why: Drop) {
         self.0[why as usize] += 1;
+    }
+
+    /// How many of those that a filter of the socket may drop.
+    pub(super) fn unserved(&self) -> u64 {
+        let reasons = [Drop::Service, Drop::Partition, Drop::UnknownQueuePair];
+        reasons.iter().map(|why| self.0[*why as usize]).sum()
     }
 
     pub(super) fn by_name(&self) -> impl Iterator<Item = (String, u64)> + '_ {

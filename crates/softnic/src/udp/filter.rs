@@ -8,7 +8,6 @@ use std::io;
 use std::net::UdpSocket;
 use std::os::fd::AsRawFd as _;
 
-use adverb_verbs::Qpn;
 use adverb_wire::{DEFAULT_PKEY, bth, udp};
 use libc::{
     BPF_ABS, BPF_ALU, BPF_AND, BPF_B, BPF_H, BPF_JEQ, BPF_JGT, BPF_JMP, BPF_K, BPF_LD, BPF_RET,
@@ -54,36 +53,14 @@ pub(super) fn attach(socket: &UdpSocket, program: &mut [libc::sock_filter]) -> i
     }
 }
 
-/// The queue pair numbers that a socket serves: those whose bits under `mask` are `value`.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Served {
-    mask: u32,
-    value: u32,
-}
-
-impl Served {
-    /// Multicast groups.
-    pub(super) const GROUPS: Served = Served {
-        mask: 0xff_ffff,
-        value: Qpn::MULTICAST.get(),
-    };
-
-    /// The table of queue pairs of a slot.
-    pub(super) fn slot(slot: u32) -> Self {
-        Served {
-            mask: 0xff_ffff & !(MAX_QP - 1),
-            value: qpn_of(slot, 0).get(),
-        }
-    }
-}
-
-/// From now on `socket` takes only what may be for its port: packets of RC, UC and UD in the default
-/// partition to these queue pair numbers. Others, such as congestion notifications, which the port
-/// ignores, do not use up its buffer and its time. An unknown opcode of these services passes, because RC
-/// refuses it.
-pub(super) fn admit(socket: &UdpSocket, served: Served) -> io::Result<()> {
+/// From now on `socket` takes only what may be for the port of this slot: packets of RC, UC and UD in the
+/// default partition to queue pair numbers of the slot. Others, such as congestion notifications, which the
+/// port ignores, do not use up its buffer and its time. An unknown opcode of these services passes, because
+/// RC refuses it.
+pub(super) fn admit(socket: &UdpSocket, slot: u32) -> io::Result<()> {
     const PACKET: u32 = udp::LEN as u32;
     const PARTITION: u32 = 0x7fff;
+    const ABOVE_INDEX: u32 = 0xff_ffff & !(MAX_QP - 1);
     let load = |size, offset| statement(BPF_LD | size | BPF_ABS, PACKET + offset);
     let and = |mask| statement(BPF_ALU | BPF_AND | BPF_K, mask);
     // The last statement drops; so does a load beyond the end.
@@ -100,8 +77,8 @@ pub(super) fn admit(socket: &UdpSocket, served: Served) -> io::Result<()> {
         and(PARTITION),
         unless(BPF_JEQ, u32::from(DEFAULT_PKEY) & PARTITION, 4),
         load(BPF_W, 4),
-        and(served.mask),
-        unless(BPF_JEQ, served.value, 1),
+        and(ABOVE_INDEX),
+        unless(BPF_JEQ, qpn_of(slot, 0).get(), 1),
         statement(BPF_RET | BPF_K, u32::MAX),
         statement(BPF_RET | BPF_K, 0),
     ];

@@ -34,8 +34,8 @@ use rustix::net::{
     socket_with, sockopt,
 };
 
-use super::address::interface_index;
-use super::filter::{self, Served};
+use super::address::{interface_index, slot_at};
+use super::filter;
 use super::message_header::{Control, EMPTY, SocketName, header};
 use super::numbering::{Numbering, Probe};
 
@@ -120,14 +120,12 @@ impl RoceSocket {
             }
             _ => return Err(io::ErrorKind::AddrNotAvailable.into()),
         }
-        let socket = Self::over(socket.into(), at)?;
-        socket.take_only(Served::GROUPS)?;
-        Ok(socket)
+        Self::over(socket.into(), at)
     }
 
-    /// From now on the kernel drops what is for no queue pair of these.
-    pub(super) fn take_only(&self, served: Served) -> io::Result<()> {
-        filter::admit(&self.socket, served)
+    /// From now on the kernel drops what is for no queue pair of the slot whose UDP port this is.
+    pub(super) fn take_only_served(&self) -> io::Result<()> {
+        filter::admit(&self.socket, slot_at(self.at.port()))
     }
 
     /// Datagrams that the kernel dropped here: by the filter, or because the buffer was full.

@@ -5,7 +5,7 @@ use adverb_units::Time;
 use adverb_verbs::Qpn;
 use adverb_wire::bth::BthView;
 use adverb_wire::frame::Flow;
-use adverb_wire::{Bth, DEFAULT_PKEY, Packet, UnknownOpcode, WireError, icrc};
+use adverb_wire::{Bth, DEFAULT_PKEY, Opcode, Packet, UnknownOpcode, WireError, icrc};
 
 use super::Driver;
 use crate::layout::qp_index;
@@ -21,6 +21,8 @@ use crate::udp::socket::RoceSocket;
 /// Receiving calls of one turn, so that what comes starves neither what is to be sent nor what the program
 /// does beside.
 const CALLS: usize = 32;
+/// Packets that reach no queue pair before the socket gets its filter.
+const UNSERVED: u64 = 16;
 /// Membership is the upper bit of a partition key; the rest is the partition.
 const PARTITION: u16 = 0x7fff;
 
@@ -87,7 +89,19 @@ impl Driver {
 
     fn take(&mut self, datagram: Datagram<'_>, now: Time, regions: &Regions<'_>) {
         if let Err(why) = self.deliver(datagram, now, regions) {
-            self.drops.count(why);
+            self.drop(why);
+        }
+    }
+
+    /// Counts a packet that reaches no queue pair. The filter costs each packet some 100 ns, so the socket
+    /// has none until it turns out to be of use.
+    #[cold]
+    fn drop(&mut self, why: Drop) {
+        let before = self.drops.unserved();
+        self.drops.count(why);
+        if before < UNSERVED && self.drops.unserved() == UNSERVED {
+            // Without it the driver goes on to drop them.
+            let _ = self.outbox.main().take_only_served();
         }
     }
 
@@ -112,6 +126,9 @@ impl Driver {
         };
         let bth = &packet.headers.bth;
         check_partition(bth.pkey)?;
+        if bth.opcode == Opcode::Cnp {
+            return Err(Drop::Service);
+        }
         let Some(link) = self.connected(bth.dest_qp, &datagram)? else {
             let way = (flow.addresses, datagram.bytes.len(), identification);
             let is_taken = self.datagrams.deliver(&packet, way);
@@ -135,6 +152,9 @@ impl Driver {
         datagram: &Datagram<'_>,
     ) -> Result<(), Drop> {
         check_partition(unknown.pkey)?;
+        if unknown.service().is_none() {
+            return Err(Drop::Service);
+        }
         if let Some(link) = self.connected(unknown.dest_qp, datagram)? {
             link.machine.handle_unknown(unknown);
             self.list(qp_index(unknown.dest_qp));
