@@ -292,6 +292,7 @@ macro_rules! for_each_case {
                 shared_queue_sizes_are_checked,
                 a_shared_list_is_posted_up_to_the_wrong_request,
                 a_shared_queue_lives_as_long_as_its_queue_pairs,
+                taken_receives_have_room_again_however_they_end,
                 a_shared_queue_of_another_context_is_refused,
                 uc_takes_shared_receives,
                 senders_at_a_time_take_each_receive_once,

@@ -346,6 +346,27 @@ pub fn a_shared_queue_lives_as_long_as_its_queue_pairs<S: Station>(
     Ok(())
 }
 
+/// Receives that were taken have room again, whether they completed, failed or were forgotten with
+/// their queue pair (IBTA vol. 1, 10.2.9).
+pub fn taken_receives_have_room_again_however_they_end<S: Station>(
+    fixture: Fixture<'_, S>,
+) -> Verdict {
+    let bed = Bed::new(fixture)?;
+    let depth = u64::from(bed.srq.query().expect("query").caps.max_wr);
+    for i in 0..depth + 8 {
+        let lane = bed.lane();
+        bed.recv(i, (0, 8));
+        let length = if i % 3 == 1 { 9 } else { 8 };
+        bed.send(&lane, i, (0, length));
+        assert_eq!(bed.a.sent(1)[0].status.is_success(), length == 8);
+        if i % 3 < 2 {
+            bed.b.received(1);
+        }
+    }
+    (0..depth).for_each(|i| bed.recv(i, (0, 8)));
+    Ok(())
+}
+
 /// Objects of different contexts do not go together (IBTA vol. 1, 10.2.1).
 pub fn a_shared_queue_of_another_context_is_refused<S: Station>(
     fixture: Fixture<'_, S>,

@@ -10,7 +10,6 @@ use adverb_verbs::{
 use crate::end::{SLICE, expect_nothing, poll};
 use crate::pair::{End, PATIENCE, Pair, SIGNALED, Setup, completions, connect};
 use crate::{Fixture, Verdict};
-use adverb_units::Span;
 
 /// One queue takes the completions of sends and receives; each queue keeps its order (IBTA
 /// vol. 1, 11.2.5: both may be the same completion queue).
@@ -125,43 +124,36 @@ pub fn threads_share_a_queue_pair<S: Station>(fixture: Fixture<'_, S>) -> Verdic
 /// Posts requests and takes as many completions, whosever they are; tells the main role which.
 fn post_and_reap<S: Station>(fixture: Fixture<'_, S>, a: &End<'_, S>, number: u64) -> Verdict {
     let mut seen = Vec::new();
-    let mut reap = |patience| {
-        let mut into = [WorkCompletion::default(); 8];
-        let room = (EACH[0] as usize - seen.len()).min(into.len());
-        if room == 0 {
-            // The others take what is left.
-            fixture.station().sleep(patience);
-            return true;
-        }
-        let n = poll(fixture.station(), &a.send_cq, &mut into[..room], patience);
-        for completion in &into[..n] {
-            assert_eq!(completion.status, WcStatus::Success);
-            seen.push(completion.wr_id.0);
-        }
-        n == room && room < into.len()
-    };
     for i in number * EACH[0]..(number + 1) * EACH[0] {
         while let Err(error) = a.try_post(i, Operation::Send, (0, 16), SIGNALED) {
             let full = matches!(error.cause, PostErrorCause::QueueFull { .. });
             assert!(full, "{error}");
-            reap(SLICE);
-        }
-        if i % 4 == 0 {
-            reap(Span::ZERO);
+            reap(a, &mut seen);
         }
     }
     let deadline = fixture.station().now() + PATIENCE * 4;
-    while !reap(SLICE) {
+    while seen.len() < EACH[0] as usize {
         let late = fixture.station().now() > deadline;
         assert!(!late, "a completion is lost");
+        reap(a, &mut seen);
     }
-    fixture.tell_main(
-        &seen
-            .into_iter()
-            .flat_map(u64::to_ne_bytes)
-            .collect::<Vec<_>>(),
-    );
+    let seen = seen.into_iter().flat_map(u64::to_ne_bytes);
+    fixture.tell_main(&seen.collect::<Vec<_>>());
     Ok(())
+}
+
+/// Takes completions, if this role has not taken its share; the others take what is left.
+fn reap<S: Station>(a: &End<'_, S>, seen: &mut Vec<u64>) {
+    let mut into = [WorkCompletion::default(); 16];
+    let room = (EACH[0] as usize - seen.len()).min(into.len());
+    if room == 0 {
+        return a.station().sleep(SLICE);
+    }
+    let n = poll(a.station(), &a.send_cq, &mut into[..room], SLICE);
+    for completion in &into[..n] {
+        assert_eq!(completion.status, WcStatus::Success);
+        seen.push(completion.wr_id.0);
+    }
 }
 
 /// Posts receives and takes as many arrivals.
@@ -171,11 +163,11 @@ fn receive_and_reap<S: Station>(fixture: Fixture<'_, S>, b: &End<'_, S>) -> Verd
     while posted < EACH[1] || taken < EACH[1] {
         let late = fixture.station().now() > deadline;
         assert!(!late, "an arrival is lost");
-        if posted < EACH[1] && b.try_recv(0, (0, 16)).is_ok() {
+        while posted < EACH[1] && b.try_recv(0, (0, 16)).is_ok() {
             posted += 1;
         }
-        let mut into = [WorkCompletion::default(); 4];
-        let room = (EACH[1] - taken).min(4) as usize;
+        let mut into = [WorkCompletion::default(); 16];
+        let room = (EACH[1] - taken).min(16) as usize;
         let n = match room {
             0 => 0,
             _ => poll(fixture.station(), &b.recv_cq, &mut into[..room], SLICE),

@@ -12,8 +12,8 @@ use adverb_verbs::{
 };
 
 pub(crate) const SOON: Span = Span::from_ms(1);
-pub(crate) const QKEY: u32 = 77;
-pub(crate) const SIZE: u64 = 4096;
+const QKEY: u32 = 77;
+const SIZE: u64 = 4096;
 
 /// The way from a role's port to itself.
 #[derive(Clone, Copy)]
