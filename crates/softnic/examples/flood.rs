@@ -36,17 +36,19 @@ fn main() {
 /// The share of its goodput that a stream keeps; none if the connection ends.
 fn share(kind: Kind, rate: u64) -> Option<f64> {
     let mut stream = Stream::new(7, Placement::Pinned);
-    let mut goodput = |target| {
+    let mut measure = |target, total: &mut Measured| {
         let flood = Flood { kind, rate, target };
-        let measured = stream.run(flood, |so_far: &Measured| so_far.time >= TIME);
-        measured.failure.is_none().then(|| measured.goodput())
+        let measured = stream.run(flood, |so_far| so_far.time >= TIME);
+        total.messages += measured.messages;
+        total.time += measured.time;
+        measured.failure.is_none().then_some(())
     };
-    goodput(Target::Nobody)?;
-    let mut shares = Vec::new();
+    measure(Target::Nobody, &mut Measured::default())?;
+    let (mut undisturbed, mut disturbed) = <(Measured, Measured)>::default();
     for _ in 0..REPETITIONS {
-        let (undisturbed, disturbed) = (goodput(Target::Nobody)?, goodput(Target::Stream)?);
-        shares.push(disturbed / undisturbed);
+        measure(Target::Nobody, &mut undisturbed)?;
+        measure(Target::Stream, &mut disturbed)?;
     }
-    shares.sort_by(f64::total_cmp);
-    Some(shares[REPETITIONS / 2])
+    let rate = |total: &Measured| total.messages as f64 / total.time.as_secs_f64();
+    Some(rate(&disturbed) / rate(&undisturbed))
 }
