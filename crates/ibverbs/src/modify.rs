@@ -1,7 +1,7 @@
 //! Modify QP: the seam's attributes as C's, and what a refusal means.
 
 use adverb_abi as abi;
-use adverb_verbs::qp::check_transition;
+use adverb_verbs::qp::{AttrLimits, check_transition};
 use adverb_verbs::{
     AckTimeout, LinkLayer, ModifyQpError, PathMtu, Psn, QpAttr, QpState, Qpn, QueuePair,
     RetryCount, RnrTimer,
@@ -110,27 +110,13 @@ fn explain(qp: &VerbsQp, attr: &QpAttr, error: &std::io::Error) -> ModifyQpError
         return refusal;
     }
     let handle = qp.handle();
-    let limits = [
-        ("port", attr.port.map(|port| port.0), handle.attr.ports),
-        (
-            "max_rd_atomic",
-            attr.max_rd_atomic,
-            handle.attr.max_qp_init_rd_atom.clamp(0, 255) as u8,
-        ),
-        (
-            "max_dest_rd_atomic",
-            attr.max_dest_rd_atomic,
-            handle.caps.max_qp_rd_atom,
-        ),
-    ];
-    for (attribute, value, max) in limits {
-        if let Some(value) = value.filter(|value| *value > max) {
-            return ModifyQpError::AttributeRange {
-                attribute,
-                value: value.into(),
-                max: max.into(),
-            };
-        }
+    let limits = AttrLimits {
+        ports: handle.attr.ports,
+        max_rd_atomic: handle.attr.max_qp_init_rd_atom.clamp(0, 255) as u8,
+        max_dest_rd_atomic: handle.caps.max_qp_rd_atom,
+    };
+    if let Err(refusal) = limits.check(attr) {
+        return refusal;
     }
     let to = attr.state.unwrap_or(from);
     let errno = error.raw_os_error().unwrap_or(0);

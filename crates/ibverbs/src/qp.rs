@@ -7,11 +7,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use adverb_abi as abi;
-use adverb_units::Bytes;
 use adverb_verbs::{
     ConnectError, Connection, CreateError, Gid, Lid, McastError, ModifyQpError, PostError,
     PostErrorCause, QpAttr, QpCaps, QpInit, QpState, QpType, Qpn, QueuePair, RecvRequest,
-    SendFlags, SendRequest,
+    SendRequest,
 };
 
 use crate::address::marking_of;
@@ -175,51 +174,25 @@ impl VerbsQp {
     /// What the driver is not asked about: what it may take and garble.
     #[inline]
     pub(crate) fn check_send(&self, request: &SendRequest<'_>) -> Result<(), PostErrorCause> {
-        if request.to.is_some() != (self.qp_type == QpType::Ud) {
-            return Err(PostErrorCause::Destination);
-        }
-        let inline = request.flags.contains(SendFlags::INLINE);
-        if inline && request.operation.writes_local_memory() {
-            return Err(PostErrorCause::InlineRead);
-        }
-        Ok(())
+        request.check_kind(self.qp_type)
     }
 
     /// Why the driver refused a send request with `errno`.
     pub(crate) fn explain_send(&self, errno: i32, request: &SendRequest<'_>) -> PostErrorCause {
-        let QpCaps {
-            max_send_sge: max,
-            max_inline_data,
-            max_send_wr: depth,
-            ..
-        } = self.caps;
-        let (given, payload) = (request.sges.len(), Bytes::new(request.length()));
-        if given > max as usize {
-            return PostErrorCause::TooManySges { given, max };
-        }
-        let max = Bytes::new(max_inline_data.into());
-        if request.flags.contains(SendFlags::INLINE) && payload > max {
-            return PostErrorCause::InlineTooLong {
-                given: payload,
-                max,
-            };
-        }
-        if payload > self.handle().max_message {
-            return PostErrorCause::MessageTooLong {
-                given: payload,
-                max: self.handle().max_message,
-            };
-        }
-        self.explain(errno, ("send", depth), QpState::Rts)
+        let wrong = request.check_sizes(&self.caps, self.handle().max_message);
+        wrong.err().unwrap_or_else(|| {
+            let queue = ("send", self.caps.max_send_wr);
+            self.explain(errno, queue, QpState::Rts)
+        })
     }
 
     /// Why the driver refused a receive request with `errno`.
     pub(crate) fn explain_recv(&self, errno: i32, request: &RecvRequest<'_>) -> PostErrorCause {
-        let (given, max) = (request.sges.len(), self.caps.max_recv_sge);
-        if given > max as usize {
-            return PostErrorCause::TooManySges { given, max };
-        }
-        self.explain(errno, ("receive", self.caps.max_recv_wr), QpState::Init)
+        let wrong = request.check(self.caps.max_recv_sge);
+        wrong.err().unwrap_or_else(|| {
+            let queue = ("receive", self.caps.max_recv_wr);
+            self.explain(errno, queue, QpState::Init)
+        })
     }
 
     /// What is left when the request itself is in order.

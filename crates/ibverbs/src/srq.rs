@@ -81,9 +81,8 @@ impl VerbsSrq {
 impl SrqInner {
     /// Why the driver refused a receive request with `errno`.
     pub(crate) fn explain_recv(&self, errno: i32, request: &RecvRequest<'_>) -> PostErrorCause {
-        let (given, max) = (request.sges.len(), self.caps.max_sge);
-        if given > max as usize {
-            return PostErrorCause::TooManySges { given, max };
+        if let Err(wrong) = request.check(self.caps.max_sge) {
+            return wrong;
         }
         match errno {
             libc::ENOMEM | libc::ENOSPC => PostErrorCause::QueueFull {

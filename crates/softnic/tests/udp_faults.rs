@@ -404,7 +404,8 @@ fn a_path_mtu_beyond_the_interface_is_refused() {
         ModifyQpError::AttributeRange {
             attribute: "path_mtu",
             value: 4096,
-            max: 1024
+            max: 1024,
+            ..
         }
     );
     assert!(is_named, "{refused}");

@@ -175,12 +175,14 @@ pub enum ModifyQpError {
         invalid: QpAttrMask,
     },
     /// An attribute's value is outside its range.
-    #[error("{attribute} {value} is outside its range 0..={max}")]
+    #[error("{attribute} {value} is outside its range {min}..={max}")]
     AttributeRange {
         /// Which attribute.
         attribute: &'static str,
         /// What was given.
         value: u64,
+        /// Smallest.
+        min: u64,
         /// Largest.
         max: u64,
     },
@@ -349,7 +351,7 @@ pub enum PostErrorCause {
         needed: QpState,
     },
     /// Too many pieces (`EINVAL`).
-    #[error("{given} pieces, the queue pair takes {max}")]
+    #[error("{given} SGEs exceed the queue's maximum of {max}")]
     TooManySges {
         /// How many were given.
         given: usize,
@@ -357,7 +359,7 @@ pub enum PostErrorCause {
         max: u32,
     },
     /// Inline payload longer than the queue pair takes (`EINVAL`).
-    #[error("{given} inline, the queue pair takes {max}")]
+    #[error("{given} of inline data exceed max_inline_data {max}")]
     InlineTooLong {
         /// How much was given.
         given: Bytes,
@@ -370,8 +372,16 @@ pub enum PostErrorCause {
     /// A datagram without destination, or a destination on a connected queue pair (`EINVAL`).
     #[error("a request has a destination on UD queue pairs, and only there")]
     Destination,
-    /// A message longer than the port carries (`EINVAL`).
-    #[error("a message of {given}, the port carries {max}")]
+    /// The transport does not carry the operation (`EINVAL`).
+    #[error("{qp_type} queue pairs do not carry {operation}; use an RC queue pair")]
+    Operation {
+        /// Type of the queue pair.
+        qp_type: QpType,
+        /// What was asked for.
+        operation: &'static str,
+    },
+    /// The message is longer than the port carries, or than a packet on UD (`EINVAL`).
+    #[error("message of {given} exceeds the maximum of {max}")]
     MessageTooLong {
         /// How much was given.
         given: Bytes,

@@ -6,8 +6,8 @@
 //!
 //! * vocabulary in the words of the InfiniBand specification (IBTA volume 1) and `libibverbs`:
 //!   [`ids`], [`access`], [`work`], [`completion`], [`caps`], [`path`];
-//! * the queue pair's life: [`qp`] holds its states, attributes and the one transition table that
-//!   devices decide by and explain refusals with;
+//! * the queue pair's life: [`qp`] holds its states, attributes, the one transition table and the rules
+//!   of requests, by which devices decide and explain refusals;
 //! * [`impairment`]: the faults that a port injects on purpose, each with its [`probability`];
 //! * [`srq`]: shared receive queues and the events that belong to them;
 //! * the traits: [`device`] (what a device does) and [`station`] (what a role stands on: its

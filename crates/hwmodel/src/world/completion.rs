@@ -5,8 +5,7 @@ use std::collections::VecDeque;
 use adverb_sim::{Agenda, Condition};
 use adverb_units::Time;
 use adverb_verbs::{
-    CqId, NotifyOn, Operation, PollError, QpState, Qpn, SendFlags, WcFlags, WcOpcode, WcStatus,
-    WorkCompletion,
+    CqId, NotifyOn, PollError, QpState, Qpn, SendFlags, WcFlags, WcOpcode, WcStatus, WorkCompletion,
 };
 
 use super::queue_pair::Received;
@@ -97,17 +96,6 @@ impl Cq {
     }
 }
 
-/// What kind of completion a send request has.
-fn opcode(operation: Operation) -> WcOpcode {
-    match operation {
-        Operation::RdmaWrite(_) | Operation::RdmaWriteWithImm(..) => WcOpcode::RdmaWrite,
-        Operation::RdmaRead(_) => WcOpcode::RdmaRead,
-        Operation::FetchAdd(..) => WcOpcode::FetchAdd,
-        Operation::CompareSwap(..) => WcOpcode::CompareSwap,
-        _ => WcOpcode::Send,
-    }
-}
-
 impl Fabric {
     /// Puts a completion into its queue, where it can be seen from `entry.at` on.
     fn complete(&mut self, cq: u32, mut entry: Entry, solicited: bool, agenda: &mut Agenda<Event>) {
@@ -154,7 +142,7 @@ impl Fabric {
                 completion: WorkCompletion {
                     wr_id: wqe.wr_id,
                     status,
-                    opcode: opcode(wqe.operation),
+                    opcode: wqe.operation.completion_opcode(),
                     byte_len: wqe.length as u32,
                     qp_num: qp.number,
                     ..WorkCompletion::default()

@@ -71,47 +71,22 @@ fn check(qp: &Qp, request: &SendRequest<'_>) -> Result<(), PostErrorCause> {
             depth: qp.caps.max_send_wr,
         });
     }
-    if qp.qp_type.is_addressed() != request.to.is_some() {
-        return Err(PostErrorCause::Destination);
+    use adverb_verbs::Operation as Op;
+    request.check_kind(qp.qp_type)?;
+    let consumes_receive = matches!(
+        request.operation,
+        Op::Send | Op::SendWithImm(_) | Op::RdmaWriteWithImm(..)
+    );
+    if qp.qp_type == QpType::Dci && consumes_receive {
+        return Err(unsupported(
+            "DC requests that consume receives, which need a shared receive queue",
+        ));
     }
-    let (given, max) = (request.sges.len(), qp.caps.max_send_sge);
-    if given > max as usize {
-        return Err(PostErrorCause::TooManySges { given, max });
-    }
-    let length = Bytes::new(request.length());
-    if request.flags.contains(SendFlags::INLINE) {
-        let max = Bytes::new(qp.caps.max_inline_data.into());
-        if request.operation.writes_local_memory() {
-            return Err(PostErrorCause::InlineRead);
-        }
-        if length > max {
-            return Err(PostErrorCause::InlineTooLong { given: length, max });
-        }
-    }
-    let max = match qp.qp_type {
+    let max_message = match qp.qp_type {
         QpType::Ud => Bytes::new(qp.mtu),
         _ => MAX_MESSAGE,
     };
-    if length > max {
-        return Err(PostErrorCause::MessageTooLong { given: length, max });
-    }
-    supported(qp, request)
-}
-
-/// What each transport carries (IBTA vol. 1, table 62).
-fn supported(qp: &Qp, request: &SendRequest<'_>) -> Result<(), PostErrorCause> {
-    use adverb_verbs::Operation as Op;
-    let feature = match (qp.qp_type, request.operation) {
-        (QpType::Dci, Op::Send | Op::SendWithImm(_) | Op::RdmaWriteWithImm(..)) => {
-            "DC requests that consume receives, which need a shared receive queue"
-        }
-        (QpType::Rc | QpType::Dci, _) | (_, Op::Send | Op::SendWithImm(_)) => return Ok(()),
-        (QpType::Uc, Op::RdmaWrite(_) | Op::RdmaWriteWithImm(..)) => return Ok(()),
-        (QpType::Uc, Op::RdmaRead(_)) => "RDMA READ on UC queue pairs",
-        (QpType::Uc, _) => "atomic operations on UC queue pairs",
-        _ => "RDMA and atomic operations on UD queue pairs",
-    };
-    Err(unsupported(feature))
+    request.check_sizes(&qp.caps, max_message)
 }
 
 fn unsupported(feature: &'static str) -> PostErrorCause {
@@ -306,10 +281,7 @@ impl Fabric {
                 "receives on DC queue pairs, which take them from a shared receive queue",
             ));
         }
-        let (given, max) = (request.sges.len(), qp.caps.max_recv_sge);
-        if given > max as usize {
-            return Err(PostErrorCause::TooManySges { given, max });
-        }
+        request.check(qp.caps.max_recv_sge)?;
         if qp.state == QpState::Reset {
             return Err(PostErrorCause::State {
                 state: QpState::Reset,

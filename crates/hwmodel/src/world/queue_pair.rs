@@ -6,7 +6,8 @@ use adverb_sim::Agenda;
 use adverb_units::{Span, Time};
 use adverb_verbs::{
     AccessFlags, AckTimeout, ModifyQpError, Operation, PacketMarking, Psn, QpAttr, QpCaps, QpState,
-    QpType, Qpn, RetryCount, RnrTimer, SendFlags, WcStatus, WrId, qp::check_transition,
+    QpType, Qpn, RetryCount, RnrTimer, SendFlags, WcStatus, WrId,
+    qp::{AttrLimits, check_transition},
 };
 use smallvec::SmallVec;
 
@@ -351,29 +352,18 @@ impl Fabric {
         }
     }
 
+    /// Checks the values of the attributes.
     fn check_ranges(&self, qp: &Qp, attr: &QpAttr) -> Result<(), ModifyQpError> {
         let machine = &self.machines[qp.machine as usize];
-        let port = attr.port.map(|p| p.0).or(attr.address.map(|a| a.port.0));
-        let ports = machine.nic.ports.len() as u64;
-        let range = |attribute, value: u64, max| ModifyQpError::AttributeRange {
-            attribute,
-            value,
-            max,
+        let most = machine.caps.max_qp_rd_atom;
+        let limits = AttrLimits {
+            ports: machine.nic.ports.len() as u8,
+            max_rd_atomic: most,
+            max_dest_rd_atomic: most,
         };
-        if let Some(port) = port.filter(|p| *p == 0 || u64::from(*p) > ports) {
-            return Err(range("port", port.into(), ports));
-        }
+        limits.check(attr)?;
         if let Some(address) = &attr.address {
             address.check_marking(machine.preset.link_layer, PacketMarking::None)?;
-        }
-        let most = machine.caps.max_qp_rd_atom;
-        for (attribute, depth) in [
-            ("max_rd_atomic", attr.max_rd_atomic),
-            ("max_dest_rd_atomic", attr.max_dest_rd_atomic),
-        ] {
-            if let Some(depth) = depth.filter(|depth| *depth > most) {
-                return Err(range(attribute, depth.into(), most.into()));
-            }
         }
         Ok(())
     }

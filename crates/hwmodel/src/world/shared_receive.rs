@@ -119,10 +119,7 @@ impl Fabric {
             let queue = "shared receive";
             return Err(PostErrorCause::QueueFull { queue, depth });
         }
-        let (given, max) = (request.sges.len(), queue.caps.max_sge);
-        if given > max as usize {
-            return Err(PostErrorCause::TooManySges { given, max });
-        }
+        request.check(queue.caps.max_sge)?;
         queue.in_use += 1;
         queue.receives.push_back(receive(request));
         self.machines[queue.owner.machine as usize].build_receive(agenda);

@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use adverb_verbs::{
-    AsyncEvent, Gid, LinkLayer, ModifyQpError, PacketMarking, Psn, QpAttr, QpState, QpType, Qpn,
-    RetryParams, WcStatus,
+    AsyncEvent, Gid, LinkLayer, ModifyQpError, PacketMarking, PathMtu, Psn, QpAttr, QpState,
+    QpType, Qpn, RetryParams, WcStatus,
 };
 
 use super::{Path, QpInner, RecvProducer, SendQueue};
@@ -325,6 +325,7 @@ impl QpInner {
             Some(mtu) if mtu > udp.mtu => Err(ModifyQpError::AttributeRange {
                 attribute: "path_mtu",
                 value: mtu.bytes().get(),
+                min: PathMtu::B256.bytes().get(),
                 max: udp.mtu.bytes().get(),
             }),
             _ => Ok(Path::Remote),

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 use adverb_verbs::{
     AsyncEvent, CreateError, Gid, Lid, McastError, ModifyQpError, PostError, PostErrorCause,
     QpAttr, QpCaps, QpInit, QpState, QpType, Qpn, QueuePair, RecvRequest, SendRequest,
-    qp::check_transition,
+    qp::{AttrLimits, check_transition},
 };
 use spin::mutex::SpinMutex;
 
@@ -33,6 +33,12 @@ mod multicast;
 mod post;
 mod remote;
 mod unreliable;
+
+const ATTR_LIMITS: AttrLimits = AttrLimits {
+    ports: 1,
+    max_rd_atomic: MAX_RD_ATOM,
+    max_dest_rd_atomic: MAX_RD_ATOM,
+};
 
 /// A queue pair of the user-space NIC. Dropping it destroys it.
 #[derive(Debug)]
@@ -301,7 +307,7 @@ impl QueuePair for SoftQp {
         let _control = lock(&qp.control);
         let from = qp.state();
         let to = check_transition(qp.service, from, attr)?;
-        check_ranges(attr)?;
+        ATTR_LIMITS.check(attr)?;
         match to {
             QpState::Reset => qp.reset(from),
             QpState::Err => {
@@ -367,31 +373,5 @@ impl QueuePair for SoftQp {
         drop(recv);
         self.inner.wake_waiting_peer();
         Ok(())
-    }
-}
-
-fn check_ranges(attr: &QpAttr) -> Result<(), ModifyQpError> {
-    let port = attr.port.map(|p| p.0).or(attr.address.map(|a| a.port.0));
-    if let Some(value) = port.filter(|port| *port != 1) {
-        return Err(ModifyQpError::AttributeRange {
-            attribute: "port",
-            value: value.into(),
-            max: 1,
-        });
-    }
-    let depths = [
-        ("max_rd_atomic", attr.max_rd_atomic),
-        ("max_dest_rd_atomic", attr.max_dest_rd_atomic),
-    ];
-    match depths
-        .into_iter()
-        .find(|(_, depth)| depth.is_some_and(|d| d > MAX_RD_ATOM))
-    {
-        Some((attribute, depth)) => Err(ModifyQpError::AttributeRange {
-            attribute,
-            value: depth.unwrap_or(0).into(),
-            max: MAX_RD_ATOM.into(),
-        }),
-        None => Ok(()),
     }
 }

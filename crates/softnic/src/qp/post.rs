@@ -3,10 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use adverb_units::Bytes;
 use adverb_verbs::{
-    MAX_MESSAGE, Operation, PostErrorCause, QpState, QpType, RecvRequest, SendFlags, SendRequest,
-    WcOpcode, WcStatus,
+    MAX_MESSAGE, PostErrorCause, QpState, QpType, RecvRequest, SendFlags, SendRequest, WcStatus,
 };
 
 use super::{Path, QpInner, RecvProducer, SendQueue};
@@ -93,7 +91,7 @@ impl QpInner {
         self.sent.push(Sent {
             wr_id: request.wr_id.0,
             status,
-            opcode: completion_opcode(request.operation),
+            opcode: request.operation.completion_opcode(),
             byte_len: request.length() as u32,
             count,
         });
@@ -121,33 +119,12 @@ impl QpInner {
                 depth: self.caps.max_send_wr,
             });
         }
-        if request.to.is_some() != (self.service == QpType::Ud) {
-            return Err(PostErrorCause::Destination);
-        }
-        if self.service != QpType::Rc {
-            self.check_unreliable(request)?;
-        }
-        let (given, max) = (request.sges.len(), self.caps.max_send_sge);
-        if given > max as usize {
-            return Err(PostErrorCause::TooManySges { given, max });
-        }
-        let length = Bytes::new(request.length());
-        if request.flags.contains(SendFlags::INLINE) {
-            let max = Bytes::new(self.caps.max_inline_data.into());
-            if request.operation.writes_local_memory() {
-                return Err(PostErrorCause::InlineRead);
-            }
-            if length > max {
-                return Err(PostErrorCause::InlineTooLong { given: length, max });
-            }
-        }
-        if length > MAX_MESSAGE {
-            return Err(PostErrorCause::MessageTooLong {
-                given: length,
-                max: MAX_MESSAGE,
-            });
-        }
-        Ok(())
+        request.check_kind(self.service)?;
+        let max_message = match self.service {
+            QpType::Ud => self.port.mtu().bytes(),
+            _ => MAX_MESSAGE,
+        };
+        request.check_sizes(&self.caps, max_message)
     }
 
     /// Whether a connection over UDP takes requests at once.
@@ -245,10 +222,7 @@ impl QpInner {
                 depth: self.caps.max_recv_wr,
             });
         }
-        let (given, max) = (request.sges.len(), self.caps.max_recv_sge);
-        if given > max as usize {
-            return Err(PostErrorCause::TooManySges { given, max });
-        }
+        request.check(self.caps.max_recv_sge)?;
         let position = recv.first + recv.posted;
         let state = self.state.load(Ordering::Relaxed);
         if state == QpState::Err as u32 {
@@ -278,15 +252,5 @@ impl QpInner {
                 connection.peer.wake();
             }
         }
-    }
-}
-
-fn completion_opcode(operation: Operation) -> WcOpcode {
-    match operation {
-        Operation::RdmaWrite(_) | Operation::RdmaWriteWithImm(..) => WcOpcode::RdmaWrite,
-        Operation::RdmaRead(_) => WcOpcode::RdmaRead,
-        Operation::FetchAdd(..) => WcOpcode::FetchAdd,
-        Operation::CompareSwap(..) => WcOpcode::CompareSwap,
-        _ => WcOpcode::Send,
     }
 }

@@ -8,33 +8,13 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use adverb_units::Bytes;
-use adverb_verbs::{
-    Operation, PostErrorCause, QpState, QpType, SendRequest, Unsupported, WcStatus,
-};
+use adverb_verbs::{QpState, QpType, SendRequest, WcStatus};
 
 use super::{Outlets, Path, QpInner, SendQueue};
 use crate::requester::{Attempt, Sender, Sent, Source};
 use crate::udp::leads_afar;
 
 impl QpInner {
-    /// What a service that promises nothing refuses at once: operations that need an answer, on UD
-    /// all but SEND, and messages of more than one packet.
-    #[inline(never)] // as below
-    pub(super) fn check_unreliable(&self, request: &SendRequest<'_>) -> Result<(), PostErrorCause> {
-        let (given, max) = (Bytes::new(request.length()), self.port.mtu().bytes());
-        match (self.service, request.operation) {
-            (QpType::Ud, Operation::Send | Operation::SendWithImm(_)) if given > max => {
-                Err(PostErrorCause::MessageTooLong { given, max })
-            }
-            (_, Operation::Send | Operation::SendWithImm(_)) => Ok(()),
-            (QpType::Ud, _) => Err(unsupported("operations but SEND on UD queue pairs")),
-            (_, Operation::RdmaWrite(_) | Operation::RdmaWriteWithImm(..)) => Ok(()),
-            (_, Operation::RdmaRead(_)) => Err(unsupported("RDMA READ on UC queue pairs")),
-            _ => Err(unsupported("atomic operations on UC queue pairs")),
-        }
-    }
-
     /// Carries a request out that was accepted in RTS, or puts it behind those that wait.
     #[inline(never)] // keeps the posting of connections small
     pub(super) fn send_unreliably(
@@ -111,12 +91,4 @@ impl QpInner {
             }
         }
     }
-}
-
-#[cold]
-fn unsupported(feature: &'static str) -> PostErrorCause {
-    PostErrorCause::Unsupported(Unsupported {
-        feature,
-        device: "soft".into(),
-    })
 }

@@ -11,9 +11,6 @@ use adverb_verbs::{AccessFlags, Operation, RemoteAddress, SendRequest, Sge, WcSt
 use super::Connection;
 use crate::copy::place;
 
-/// What an atomic operation works on and gives back.
-const WORD: usize = size_of::<u64>();
-
 impl Connection {
     /// Carries an atomic request out on the peer's word at `at`. Its local pieces were checked.
     #[inline]
@@ -24,14 +21,15 @@ impl Connection {
         let &[into] = request.sges else {
             return WcStatus::LocLenErr;
         };
-        if into.length() as usize != WORD {
+        if u64::from(into.length()) != Operation::ATOMIC_SIZE {
             return WcStatus::LocLenErr;
         }
-        let is_aligned = at.addr.is_multiple_of(WORD as u64);
+        let is_aligned = at.addr.is_multiple_of(Operation::ATOMIC_SIZE);
         if !is_aligned || !self.responder_has_resources() {
             return self.fail_responder(WcStatus::RemInvReqErr);
         }
-        let Some(target) = self.target(at, WORD as u64, AccessFlags::REMOTE_ATOMIC) else {
+        let Some(target) = self.target(at, Operation::ATOMIC_SIZE, AccessFlags::REMOTE_ATOMIC)
+        else {
             return self.fail_responder(WcStatus::RemAccessErr);
         };
         // SAFETY: `target` checked that the word lies in the peer's region. It is aligned here as
@@ -68,5 +66,5 @@ fn operate(word: &AtomicU64, operation: Operation) -> u64 {
 fn give_back(before: u64, into: &Sge<'_>) {
     let target = std::ptr::with_exposed_provenance_mut(into.addr() as usize);
     // SAFETY: `Source::check` checked the piece's key, range and LOCAL_WRITE; it has 8 bytes.
-    unsafe { place(target, (&raw const before).cast(), WORD) };
+    unsafe { place(target, (&raw const before).cast(), size_of::<u64>()) };
 }

@@ -139,10 +139,7 @@ impl SrqInner {
     }
 
     fn accept(&self, state: &mut State, request: &RecvRequest<'_>) -> Result<(), PostErrorCause> {
-        let (given, max) = (request.sges.len(), self.caps.max_sge);
-        if given > max as usize {
-            return Err(PostErrorCause::TooManySges { given, max });
-        }
+        request.check(self.caps.max_sge)?;
         if state.outstanding() >= self.caps.max_wr.into() || state.free.is_empty() {
             self.collect(state);
         }

@@ -1,7 +1,9 @@
 //! The responder: carries the peer's requests out in order, each once, and answers them (IBTA vol. 1,
 //! 9.7.3 to 9.7.5).
 
-use adverb_verbs::{AccessFlags, PathMtu, Psn, QpAttr, Qpn, RemoteAddress, RnrTimer, WcStatus};
+use adverb_verbs::{
+    AccessFlags, Operation, PathMtu, Psn, QpAttr, Qpn, RemoteAddress, RnrTimer, WcStatus,
+};
 use adverb_wire::bth::BthFlags;
 use adverb_wire::{
     Aeth, AtomicAckEth, AtomicEth, Bth, Credits, Extension, NakCode, Opcode, Packet, PacketHeaders,
@@ -199,7 +201,7 @@ impl Responder {
         let Extension::Atomic(atomic) = packet.headers.extension else {
             return Err(self.fatal(NakCode::InvalidRequest));
         };
-        let is_aligned = atomic.remote.addr.is_multiple_of(8);
+        let is_aligned = atomic.remote.addr.is_multiple_of(Operation::ATOMIC_SIZE);
         if !self.supports(AccessFlags::REMOTE_ATOMIC) || !self.may_keep() || !is_aligned {
             return Err(self.fatal(NakCode::InvalidRequest));
         }

@@ -2,15 +2,12 @@
 
 use std::collections::VecDeque;
 
-use adverb_verbs::{PathMtu, SendFlags, WcStatus};
+use adverb_verbs::{Operation, PathMtu, SendFlags, WcStatus};
 
 use crate::memory::{Access, Memory};
 use crate::request::{Payload, PostError, SendWork, Work};
 use crate::segment::{MAX_MESSAGE, packets};
 use crate::sequence::Seq;
-
-/// Bytes that an atomic operation brings.
-const ATOMIC: u64 = 8;
 
 /// A request under way, or waiting.
 #[derive(Debug)]
@@ -136,7 +133,7 @@ fn checked_length(request: &SendWork) -> Result<u64, PostError> {
         return Err(PostError::InlineAnswer);
     }
     match request.work {
-        Work::FetchAdd(..) | Work::CompareSwap(..) if length != ATOMIC => {
+        Work::FetchAdd(..) | Work::CompareSwap(..) if length != Operation::ATOMIC_SIZE => {
             Err(PostError::AtomicLength(length))
         }
         _ => Ok(length),

@@ -1,8 +1,9 @@
-//! The queue pair's life: its kinds and states, the attributes that change it, and the one table of legal
-//! transitions.
+//! The queue pair's life: its kinds and states, the attributes that change it, the one table of legal
+//! transitions, and the rules of what it may be asked to do.
 
 mod attr;
 mod retry;
+mod rules;
 mod transition;
 
 use std::fmt;
@@ -11,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 pub use attr::{AddressVector, QpAttr, QpAttrMask, RnrTimer};
 pub use retry::{AckTimeout, ParseAckTimeoutError, ParseRetryCountError, RetryCount, RetryParams};
+pub use rules::AttrLimits;
 pub use transition::{TRANSITIONS, Transition, check_transition, transition};
 
 /// Transport service of a queue pair.
