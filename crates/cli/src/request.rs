@@ -6,7 +6,7 @@ use adverb_host::usable_cores;
 use adverb_results::{Impairment, Opcode, Program, Signaling};
 use adverb_studies::{CellSpec, Length, Request, SpecError};
 use adverb_units::{Bytes, Span};
-use adverb_verbs::DeviceCaps;
+use adverb_verbs::{DeviceCaps, PathOptions};
 
 use crate::args::{
     BlastArgs, BlastSignal, MeasureArgs, PingArgs, PingSignal, PlaceArgs, RetryArgs,
@@ -95,9 +95,12 @@ fn common(args: &MeasureArgs, op: Opcode, size: Bytes) -> Request {
     Request {
         inline: args.inline,
         completion: args.completion.into(),
-        path_mtu: args.mtu,
-        ack_timeout: args.retry.timeout,
-        retries: args.retry.retries,
+        path: PathOptions {
+            path_mtu: args.mtu,
+            ack_timeout: args.retry.timeout,
+            retries: args.retry.retries,
+            ..PathOptions::default()
+        },
         verify: args.verify,
         length: args.length.or(default),
         repetitions: args.length.repetitions,
@@ -122,16 +125,19 @@ fn cells(
     specs.map(|spec| checked(spec).map_err(refused)).collect()
 }
 
-/// What a study asks of packets, or its refusal by the ports of this host and of the server.
-pub(crate) fn check_port(meta: &Meta, info: &DeviceInfo, peer: Option<&Peer>) -> Result<(), Usage> {
-    // What the packets are for does not matter.
-    let spec = CellSpec::ping(Request {
+/// The options of the path that a study was asked for.
+pub(crate) fn path(meta: &Meta) -> PathOptions {
+    PathOptions {
         path_mtu: meta.mtu,
         ack_timeout: meta.timeout,
         retries: meta.retries,
-        ..Request::new(Opcode::Send, Bytes::new(1))
-    });
-    let checked = spec.check_port(&info.port);
+        ..PathOptions::default()
+    }
+}
+
+/// What a study asks of packets, or its refusal by the ports of this host and of the server.
+pub(crate) fn check_port(meta: &Meta, info: &DeviceInfo, peer: Option<&Peer>) -> Result<(), Usage> {
+    let checked = path(meta).check(&info.port);
     checked.map_err(|e| Usage(e.to_string()))?;
     peer.map_or(Ok(()), |peer| peer.check_path_mtu(meta.mtu))
 }
@@ -145,7 +151,7 @@ pub(crate) fn check_at(peer: &Peer, cells: &[CellSpec], caps: &DeviceCaps) -> Re
     }
     let mut impairments = cells.iter().filter_map(|spec| spec.params.impairment);
     impairments.try_for_each(|asked| peer.check_impairment(&asked))?;
-    let path_mtus = cells.iter().map(|spec| spec.params.path_mtu);
+    let path_mtus = cells.iter().map(|spec| spec.params.path.path_mtu);
     path_mtus
         .max()
         .map_or(Ok(()), |mtu| peer.check_path_mtu(mtu))

@@ -41,9 +41,7 @@ pub(crate) fn run(args: &StudyArgs) -> anyhow::Result<ExitCode> {
     };
     let ports = ports(&meta, peer.as_ref())?;
     let plan = Plan::study(meta.profile.into(), &meta.only, (&caps, ports));
-    let mut plan = plan
-        .with_path_mtu(meta.mtu)
-        .with_retransmission(meta.timeout, meta.retries);
+    let mut plan = plan.with_path(request::path(&meta));
     let is_model = matches!(meta.device, DeviceChoice::Model(_));
     if is_model {
         plan.cells = plan.cells.into_iter().map(model::pace).collect();

@@ -69,7 +69,7 @@ pub(crate) fn title(record: &PairRecord, asked: &Request) -> String {
         title += &format!(", path MTU {path_mtu}");
     }
     let may_wait = p.impairment.is_some_and(|impairment| !impairment.is_none());
-    if may_wait || asked.ack_timeout.is_some() || asked.retries.is_some() {
+    if may_wait || asked.path.ack_timeout.is_some() || asked.path.retries.is_some() {
         title += &patience(p);
     }
     if let Some(impairment) = &p.impairment {

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use adverb_workload::pattern::random::mix;
+use adverb_workload::random::mix;
 use serde::{Deserialize, Serialize};
 
 /// The numbers that somebody got, as a sum that does not depend on their order.

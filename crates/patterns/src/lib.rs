@@ -4,7 +4,6 @@ mod checked;
 mod job;
 mod onesided;
 mod rpc;
-mod samples;
 mod tally;
 
 pub use adverb_workload::pattern::{
@@ -18,5 +17,4 @@ pub use onesided::{Items, OneSided, OneSidedClients, Puts, Remote, run_onesided}
 pub use rpc::{
     Asking, Clients, Counter, MAX_BATCH, Pace, Rpc, RpcPart, Service, Serving, StoreLoad, run_rpc,
 };
-pub use samples::Samples;
 pub use tally::ServiceTally;

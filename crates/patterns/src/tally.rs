@@ -1,10 +1,11 @@
 //! What a member of a service did.
 
-use adverb_units::Span;
+use adverb_results::LatencyRecorder;
+use adverb_units::{CpuTime, Span};
+use adverb_workload::pattern::{Meter, Tally, Timing};
 use serde::{Deserialize, Serialize};
 
 use crate::checked::Handed;
-use crate::samples::Samples;
 
 /// What a member did.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -15,8 +16,12 @@ pub struct ServiceTally {
     pub elapsed: Span,
     /// Calls of the post that the core's answers took.
     pub posts: u64,
-    /// Times from post to seen answer, where they were taken.
-    pub samples: Samples,
+    /// CPU time.
+    pub cpu: CpuTime,
+    /// Over this time.
+    pub cpu_over: Span,
+    /// Times from free slot to seen answer, if they were taken.
+    pub waits: Option<LatencyRecorder>,
     /// The numbers that a client got, from its first request to its last.
     pub handed: Handed,
     /// Values that a client found to be right, from its first request to its last.
@@ -26,6 +31,32 @@ pub struct ServiceTally {
 }
 
 impl ServiceTally {
+    /// An empty tally, which records times if requests are timed.
+    pub(crate) fn timed(timing: Timing) -> Self {
+        ServiceTally {
+            waits: (timing == Timing::Each).then(LatencyRecorder::new),
+            ..ServiceTally::default()
+        }
+    }
+
+    /// With what the meter counted.
+    pub(crate) fn measured_by(self, meter: &Meter) -> Self {
+        let Tally {
+            completed,
+            elapsed,
+            cpu,
+            cpu_over,
+            ..
+        } = meter.tally();
+        ServiceTally {
+            requests: completed,
+            elapsed,
+            cpu,
+            cpu_over,
+            ..self
+        }
+    }
+
     /// Requests a second; none where nothing was measured.
     pub fn per_second(&self) -> Option<f64> {
         let elapsed = self.elapsed.as_secs_f64();

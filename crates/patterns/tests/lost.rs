@@ -10,7 +10,7 @@ use adverb_patterns::{
     Asking, Clients, Pace, PatternError, Posting, Rpc, Schedule, Service, Serving, Timing, run_rpc,
 };
 use adverb_units::Span;
-use adverb_verbs::{Guard, Guarded, RoleId, Station, WaitError};
+use adverb_verbs::{Guard, Guarded, PathOptions, RoleId, Station, WaitError};
 use common::on_model;
 
 /// A role that falls asleep for good after so many waits.
@@ -52,6 +52,7 @@ fn a_client_whose_answers_do_not_come_says_how_many_it_misses() {
                 timing: Timing::Whole,
                 seed: 1,
             },
+            path: PathOptions::default(),
         };
         let (mut ended, _) = on_model("cx3", &[0, 1], move |station, role| {
             let schedule = Schedule {

@@ -8,7 +8,7 @@ use adverb_patterns::{
     Timing, run_onesided,
 };
 use adverb_units::Span;
-use adverb_verbs::RoleId;
+use adverb_verbs::{PathOptions, RoleId};
 use common::{on_model, on_threads};
 
 fn program(remote: Remote, posting: Posting) -> OneSided {
@@ -24,6 +24,7 @@ fn program(remote: Remote, posting: Posting) -> OneSided {
             timing: Timing::Each,
             seed: 3,
         },
+        path: PathOptions::default(),
     }
 }
 
@@ -66,7 +67,7 @@ fn a_counter_in_memory_hands_out_every_number_once() {
             let mut all = Handed::default();
             for tally in &tallies[1..] {
                 assert!(tally.handed.count > 0);
-                assert_eq!(tally.samples.count, tally.requests);
+                assert!(tally.waits.as_ref().unwrap().len() >= tally.requests);
                 all.merge(tally.handed);
             }
             assert!(all.is_exactly_once_from(0), "{posting:?}");

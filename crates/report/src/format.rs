@@ -106,7 +106,13 @@ pub(crate) fn opcode(program: Program, op: Opcode) -> &'static str {
 /// The operation with what else tells apart two lines of one plot.
 pub(crate) fn operation(program: Program, params: &Params) -> String {
     let mut words = vec![opcode(program, params.op).to_owned()];
-    words.extend(attributes(params));
+    // WRITEs into polled memory complete unseen: they are signaled seldom in any case.
+    let is_polled = (program, params.op) == (Program::Ping, Opcode::Write);
+    let mut shown = params.clone();
+    if is_polled {
+        shown.signal = Signaling::All;
+    }
+    words.extend(attributes(&shown));
     words.join(", ")
 }
 

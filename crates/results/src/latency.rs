@@ -7,6 +7,7 @@ use adverb_units::Span;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use hdrhistogram::serialization::{Deserializer, Serializer, V2DeflateSerializer};
+use serde::{Deserialize, Serialize};
 
 use crate::{Histogram, Latency};
 
@@ -17,7 +18,10 @@ const LONGEST: Span = Span::from_secs(100);
 const SIGNIFICANT_DIGITS: u8 = 3;
 
 /// Counts latencies. Recording neither allocates nor fails.
-#[derive(Clone, Debug, PartialEq)]
+///
+/// It is serialized as its [`Histogram`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(into = "Histogram", try_from = "Histogram")]
 pub struct LatencyRecorder {
     counts: hdrhistogram::Histogram<u64>,
 }
@@ -78,9 +82,21 @@ impl LatencyRecorder {
             .expect("all recorders have the same bounds");
     }
 
+    /// The counts of all these together, if any latency was counted.
+    pub fn merged<'r>(recorders: impl IntoIterator<Item = &'r Self>) -> Option<Self> {
+        let mut all = LatencyRecorder::new();
+        recorders.into_iter().for_each(|other| all.merge(other));
+        (!all.is_empty()).then_some(all)
+    }
+
     /// The latency, in ns, that `p` (0 to 1) of the messages did not exceed; none where empty.
     pub fn quantile_ns(&self, p: f64) -> Option<f64> {
         (!self.is_empty()).then(|| self.counts.value_at_quantile(p) as f64 / 1e3)
+    }
+
+    /// Mean in ns; none where empty.
+    pub fn mean_ns(&self) -> Option<f64> {
+        (!self.is_empty()).then(|| self.counts.mean() / 1e3)
     }
 
     /// Standard deviation in ns; none where empty.
@@ -134,6 +150,20 @@ impl LatencyRecorder {
                 found,
             }),
         }
+    }
+}
+
+impl From<LatencyRecorder> for Histogram {
+    fn from(recorder: LatencyRecorder) -> Self {
+        recorder.to_histogram(1)
+    }
+}
+
+impl TryFrom<Histogram> for LatencyRecorder {
+    type Error = HistogramError;
+
+    fn try_from(histogram: Histogram) -> Result<Self, HistogramError> {
+        LatencyRecorder::from_histogram(&histogram)
     }
 }
 

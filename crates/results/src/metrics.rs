@@ -116,6 +116,7 @@ impl Metrics {
             },
             repetitions,
             histogram: latencies.map(|(recorder, every)| recorder.to_histogram(every)),
+            few_messages: false,
         })
     }
 

@@ -317,6 +317,10 @@ pub struct Metrics {
     pub repetitions: Vec<Repetition>,
     /// Distribution of the sampled latencies.
     pub histogram: Option<Histogram>,
+    /// Whether a repetition had fewer messages than four for each buffer, or than 16, as the cell could not
+    /// afford more: its figures tell of the beginning and the end of a run, and no finding is drawn from them.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub few_messages: bool,
 }
 
 /// A latency's figures in ns; none where not measured.

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 use adverb_results::{Completion, FigureId, Impairment, Opcode, Posting, Program, Signaling};
 use adverb_units::{Bytes, Span};
-use adverb_verbs::{AckTimeout, DeviceCaps, PathMtu, Probability, RetryCount, RetryParams};
+use adverb_verbs::{AckTimeout, DeviceCaps, PathOptions, Probability, RetryParams};
 
 use adverb_workload::pair::{
     CellSpec, Length, MAX_BLAST_SIZE, MAX_BUFFERS, MAX_PING_SIZE, Request,
@@ -76,24 +76,11 @@ impl Plan {
         Plan { cells: draft.cells }
     }
 
-    /// The same cells with packets of at most `path_mtu`.
-    pub fn with_path_mtu(self, path_mtu: Option<PathMtu>) -> Plan {
+    /// The same cells with these options of the path, except for those that a figure sets.
+    pub fn with_path(self, path: PathOptions) -> Plan {
         let cells = self.cells.into_iter();
         Plan {
-            cells: cells.map(|cell| cell.with_path_mtu(path_mtu)).collect(),
-        }
-    }
-
-    /// The same cells that insist on acknowledgements so, where a figure does not say how.
-    pub fn with_retransmission(
-        self,
-        ack_timeout: Option<AckTimeout>,
-        retries: Option<RetryCount>,
-    ) -> Plan {
-        let cells = self.cells.into_iter();
-        let insisting = cells.map(|cell| cell.with_retransmission(ack_timeout, retries));
-        Plan {
-            cells: insisting.collect(),
+            cells: cells.map(|cell| cell.with_path(path)).collect(),
         }
     }
 
@@ -276,7 +263,10 @@ impl Draft<'_> {
         for loss in LOSSES.map(Probability::per_million) {
             let lossy = |op, size, buffers, timeout| Request {
                 buffers,
-                ack_timeout: Some(timeout),
+                path: PathOptions {
+                    ack_timeout: Some(timeout),
+                    ..PathOptions::default()
+                },
                 impairment: Some(Impairment {
                     loss,
                     seed: 1,

@@ -4,8 +4,19 @@
 //! [`Station`](adverb_verbs::Station). A launcher starts the roles as threads, as processes, on several
 //! hosts or as coroutines in virtual time; the program cannot tell which.
 
+pub mod attend;
+mod engine;
+pub mod error;
+mod limit;
+mod load;
 pub mod pair;
 pub mod pattern;
+mod payload;
+mod polled;
 mod program;
+pub mod random;
+pub mod reap;
+mod sample;
+pub mod wiring;
 
 pub use program::{Cause, Program, Role, RoleError, RoleLoad};

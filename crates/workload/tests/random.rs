@@ -43,9 +43,7 @@ prop_compose! {
             buffers,
             post: if list { Posting::List } else { Posting::Single },
             signal,
-            path_mtu: None,
-            ack_timeout: None,
-            retries: None,
+            path: adverb_verbs::PathOptions::default(),
             impairment: None,
             verify: true,
             // Long messages are checked byte by byte: fewer of them.

@@ -3,7 +3,7 @@
 use adverb_patterns::{
     Limits, Load, Outbound, Part, Pattern, Places, Posting, Request, Tally, Timing, Transport,
 };
-use adverb_units::{Bytes, Span};
+use adverb_units::Bytes;
 use serde_json::json;
 
 use super::check::{AS_OUTSTANDING, check_counts, check_memory, posting};
@@ -76,8 +76,6 @@ fn pattern(args: &ClosedLoopArgs, payload: Bytes, posting: Posting) -> anyhow::R
 /// What those who posted saw.
 fn figures(args: &ClosedLoopArgs, payload: Bytes, posting: Posting, posts: &[&Tally]) -> Figures {
     let clients = &args.clients;
-    let timed: u64 = posts.iter().map(|tally| tally.timed).sum();
-    let waited: Span = posts.iter().map(|tally| tally.waited).sum();
     let params = json!({
         "op": word(&args.op), "size_bytes": payload, "inline": args.inline,
     });
@@ -95,10 +93,7 @@ fn figures(args: &ClosedLoopArgs, payload: Bytes, posting: Posting, posts: &[&Ta
         elapsed_ns: duration(clients).as_ns_f64(),
         requests_per_s: together(posts.iter().filter_map(|tally| tally.per_second())),
         batch_mean: None,
-        waiting_ns: Waiting {
-            mean: (timed > 0).then(|| waited.as_ns_f64() / timed as f64),
-            ..Waiting::default()
-        },
+        waiting_ns: Waiting::of(posts.iter().filter_map(|tally| tally.waits.as_ref())),
         checked: Checked::default(),
     }
 }

@@ -13,7 +13,7 @@ use adverb_patterns::{
     Remote, Rpc, RpcPart, Schedule, Service, ServiceTally, Serving, StoreLoad, Timing,
 };
 use adverb_units::{Bytes, Span};
-use adverb_verbs::{Level, RoleId};
+use adverb_verbs::{Level, PathOptions, RoleId};
 use anyhow::bail;
 use serde_json::{Value, json};
 
@@ -168,6 +168,7 @@ fn served(
             timing: Timing::Each,
             seed: 1,
         },
+        path: PathOptions::default(),
     });
     let tallies = run(clients, &program)?;
     let (cores, others) = tallies.split_at(server.cores as usize);
@@ -210,6 +211,7 @@ fn onesided(
             timing: Timing::Each,
             seed: 1,
         },
+        path: PathOptions::default(),
     };
     let tallies = run(clients, &program)?;
     let (owners, others) = tallies.split_at(program.owners() as usize);
@@ -306,7 +308,7 @@ fn figures(
         elapsed_ns: duration(args).as_ns_f64(),
         requests_per_s: together(clients.iter().filter_map(ServiceTally::per_second)),
         batch_mean: None,
-        waiting_ns: Waiting::of(clients.iter().map(|tally| tally.samples.clone())),
+        waiting_ns: Waiting::of(clients.iter().filter_map(|tally| tally.waits.as_ref())),
         checked: Checked::default(),
         title: words(posting, qps, args),
     }

@@ -2,8 +2,7 @@
 
 use std::io::Write;
 
-use adverb_patterns::Samples;
-use adverb_results::DeviceRef;
+use adverb_results::{DeviceRef, LatencyRecorder};
 use adverb_units::{MessageRate, Span};
 use serde::Serialize;
 use serde_json::Value;
@@ -31,24 +30,16 @@ pub(super) struct Waiting {
 
 impl Waiting {
     /// Of all clients together.
-    pub(super) fn of(samples: impl Iterator<Item = Samples>) -> Self {
-        let (mut sum, mut count, mut kept) = (Span::ZERO, 0, Vec::new());
-        for part in samples {
-            sum += part.sum;
-            count += part.count;
-            kept.extend(part.kept);
-        }
-        kept.sort_unstable();
-        let share = |share: f64| {
-            let rank = (share * kept.len() as f64).ceil() as usize;
-            kept.get(rank.max(1) - 1).map(|span| span.as_ns_f64())
+    pub(super) fn of<'r>(waits: impl Iterator<Item = &'r LatencyRecorder>) -> Self {
+        let Some(waits) = LatencyRecorder::merged(waits) else {
+            return Waiting::default();
         };
         Waiting {
-            mean: (count > 0).then(|| sum.as_ns_f64() / count as f64),
-            p50: share(0.5),
-            p99: share(0.99),
-            p999: share(0.999),
-            max: share(1.0),
+            mean: waits.mean_ns(),
+            p50: waits.quantile_ns(0.5),
+            p99: waits.quantile_ns(0.99),
+            p999: waits.quantile_ns(0.999),
+            max: waits.quantile_ns(1.0),
         }
     }
 }

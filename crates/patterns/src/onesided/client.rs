@@ -10,15 +10,17 @@ use adverb_verbs::{
 
 use crate::rpc::slots::{Kind, Slots, last_byte};
 use crate::tally::ServiceTally;
+use adverb_workload::attend::Members;
+use adverb_workload::pattern::PatternError;
 use adverb_workload::pattern::Timing;
-use adverb_workload::pattern::random::Random;
 use adverb_workload::pattern::wiring::Wiring;
-use adverb_workload::pattern::{BATCH, Schedule};
-use adverb_workload::pattern::{PatternError, succeeded};
+use adverb_workload::pattern::{Meter, Schedule};
+use adverb_workload::random::Random;
+use adverb_workload::reap::{BATCH, Reaper};
 
 use super::desk::{answers, question};
 use super::layout::{FREED, LOCKED, Layout};
-use super::{Items, MAX_LIST, OneSided, PATIENCE, Puts, Remote};
+use super::{Items, MAX_LIST, OneSided, Puts, Remote};
 
 /// The next step of a lane's operation.
 #[derive(Clone, Copy, Debug)]
@@ -72,20 +74,24 @@ type Drafted<'m> = (Operation, Sge<'m>, SendFlags);
 /// A client at work.
 pub(super) struct Client<'w, S: Station> {
     station: &'w S,
+    members: &'w Members<'w, S>,
+    reaper: Reaper<'w, S::Context>,
     wiring: &'w Wiring<S::Context>,
     program: &'w OneSided,
     layout: &'w Layout,
     trains: Vec<Train>,
     questions: Option<Questions>,
     random: Random,
-    from: Time,
     until: Time,
+    /// Operations that are done.
+    finished: u64,
+    meter: Meter,
     tally: ServiceTally,
 }
 
 impl<'w, S: Station> Client<'w, S> {
     pub(super) fn new(
-        station: &'w S,
+        members: &'w Members<'w, S>,
         wiring: &'w Wiring<S::Context>,
         program: &'w OneSided,
         layout: &'w Layout,
@@ -112,7 +118,8 @@ impl<'w, S: Station> Client<'w, S> {
                 buffers += u64::from(lanes) * layout.widest();
             }
         }
-        let from = station.now() + schedule.warm_up;
+        let station = members.station();
+        let now = station.now();
         let seed = program.clients.seed.wrapping_mul(1_000_003);
         let questions = program.slots().map(|slots| Questions {
             slots,
@@ -123,18 +130,18 @@ impl<'w, S: Station> Client<'w, S> {
         });
         let client = Client {
             station,
+            members,
+            reaper: wiring.queue.reaper(),
             wiring,
             program,
             layout,
             trains,
             questions,
             random: Random::new(seed + u64::from(me.0)),
-            from,
-            until: from + schedule.measured,
-            tally: ServiceTally {
-                elapsed: schedule.measured,
-                ..ServiceTally::default()
-            },
+            until: now + schedule.warm_up + schedule.measured,
+            finished: 0,
+            meter: Meter::new(now, schedule),
+            tally: ServiceTally::timed(program.clients.timing),
         };
         if client.questions.is_some() {
             for qp in 0..wiring.qps.len() {
@@ -156,8 +163,9 @@ impl<'w, S: Station> Client<'w, S> {
         }
         while under_way > 0 {
             let mut completions = [WorkCompletion::default(); BATCH];
-            let cq = &self.wiring.cq;
-            let n = self.station.spin(cq, &mut completions, PATIENCE)?;
+            let n = self
+                .reaper
+                .reap(self.station, self.members, &mut completions)?;
             let now = self.station.now();
             for wc in &completions[..n] {
                 let train = self.concerned(wc)?;
@@ -167,14 +175,14 @@ impl<'w, S: Station> Client<'w, S> {
                     under_way -= u32::from(!self.post(train)?);
                 }
             }
+            self.meter.look(self.station, now, self.finished);
         }
         self.farewell()?;
-        Ok(self.tally)
+        Ok(self.tally.measured_by(&self.meter))
     }
 
     /// The train that a completion is for: its own last request's, or an answer's.
     fn concerned(&mut self, wc: &WorkCompletion) -> Result<usize, PatternError> {
-        succeeded(wc)?;
         let name = wc.wr_id.0 as usize;
         let Some(questions) = self
             .questions
@@ -205,9 +213,9 @@ impl<'w, S: Station> Client<'w, S> {
         let request = request.with_flags(flags | SendFlags::SIGNALED);
         self.wiring.qps[0].post_send(&[request])?;
         let mut completion = [WorkCompletion::default()];
-        let cq = &self.wiring.cq;
-        self.station.spin(cq, &mut completion, PATIENCE)?;
-        succeeded(&completion[0])
+        self.reaper
+            .reap(self.station, self.members, &mut completion)
+            .map(drop)
     }
 
     /// A question to the owner's core, made at `buffer`.
@@ -332,11 +340,11 @@ impl<'w, S: Station> Client<'w, S> {
     }
 
     fn done(&mut self, lane: Lane, now: Time) {
-        if (self.from..self.until).contains(&now) {
-            self.tally.requests += 1;
-            if let Some(began) = lane.began {
-                self.tally.samples.add(now - began, &mut self.random);
-            }
+        self.finished += 1;
+        if let (Some(began), Some(waits)) = (lane.began, &mut self.tally.waits)
+            && self.meter.is_open(now)
+        {
+            waits.record(now - began);
         }
     }
 

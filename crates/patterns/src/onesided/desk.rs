@@ -8,12 +8,13 @@ use adverb_verbs::{
 use crate::rpc::service::loaded;
 use crate::rpc::slots::{Call, KEY, Kind, Scan, Slots};
 use crate::rpc::{MAX_BATCH, table};
-use adverb_workload::pattern::BATCH;
+use adverb_workload::attend::{Awaited, Members, attentively};
+use adverb_workload::pattern::PatternError;
 use adverb_workload::pattern::wiring::Wiring;
-use adverb_workload::pattern::{PatternError, succeeded};
+use adverb_workload::reap::{BATCH, Reaper};
 
+use super::OneSidedClients;
 use super::layout::Layout;
-use super::{OneSidedClients, PATIENCE};
 
 /// Lines of the table that a core loads for a question: a bucket and an item.
 const LINES: u32 = 2;
@@ -57,6 +58,8 @@ struct Outlet {
 /// A core at work.
 pub(super) struct Desk<'w, S: Station> {
     station: &'w S,
+    members: &'w Members<'w, S>,
+    reaper: Reaper<'w, S::Context>,
     wiring: &'w Wiring<S::Context>,
     layout: &'w Layout,
     slots: Slots,
@@ -73,13 +76,15 @@ pub(super) struct Desk<'w, S: Station> {
 
 impl<'w, S: Station> Desk<'w, S> {
     pub(super) fn new(
-        (station, wiring): (&'w S, &'w Wiring<S::Context>),
+        (members, wiring): (&'w Members<'w, S>, &'w Wiring<S::Context>),
         layout: &'w Layout,
         (slots, clients): (Slots, usize),
         load: &OneSidedClients,
     ) -> Self {
         Desk {
-            station,
+            station: members.station(),
+            members,
+            reaper: wiring.queue.reaper(),
             wiring,
             layout,
             slots,
@@ -120,9 +125,11 @@ impl<'w, S: Station> Desk<'w, S> {
     fn wait(&mut self) -> Result<(), PatternError> {
         let (scan, calls, mr) = (&mut self.scan, &mut self.calls, &self.wiring.mr);
         calls.clear();
-        self.station.spin_on(mr, PATIENCE, || {
-            scan.take(mr, MAX_BATCH as usize, calls)?;
-            Ok((!calls.is_empty()).then_some(()))
+        attentively(self.members, Awaited::Message, |patience| {
+            self.station.spin_on(mr, patience, || {
+                scan.take(mr, MAX_BATCH as usize, calls)?;
+                Ok((!calls.is_empty()).then_some(()))
+            })
         })?;
         loaded(self.station, self.calls.len());
         Ok(())
@@ -160,10 +167,9 @@ impl<'w, S: Station> Desk<'w, S> {
     fn reap(&mut self) -> Result<(), PatternError> {
         let mut completions = [WorkCompletion::default(); BATCH];
         let n = self
-            .station
-            .spin(&self.wiring.cq, &mut completions, PATIENCE)?;
+            .reaper
+            .reap(self.station, self.members, &mut completions)?;
         for wc in &completions[..n] {
-            succeeded(wc)?;
             let (outlet, stands_for) = ((wc.wr_id.0 >> 32) as usize, wc.wr_id.0 as u32);
             self.outlets[outlet].under_way -= stands_for;
         }

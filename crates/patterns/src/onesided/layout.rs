@@ -3,7 +3,7 @@
 use adverb_verbs::{MemoryAccessError, MemoryRegion};
 
 use adverb_workload::pattern::PatternError;
-use adverb_workload::pattern::random::mix;
+use adverb_workload::random::mix;
 
 use super::Remote;
 

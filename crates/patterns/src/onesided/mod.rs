@@ -13,15 +13,15 @@ mod client;
 mod desk;
 mod layout;
 
-use adverb_units::Span;
-use adverb_verbs::{Context, QpType, RoleId, Station};
+use adverb_verbs::{Context, PathOptions, QpType, RoleId, Station};
 use serde::{Deserialize, Serialize};
 
 use crate::rpc::slots::{KEY, Slots};
 use crate::tally::ServiceTally;
+use adverb_workload::attend::Members;
 use adverb_workload::pattern::PatternError;
 use adverb_workload::pattern::Schedule;
-use adverb_workload::pattern::wiring::{Depths, Wiring, meet};
+use adverb_workload::pattern::wiring::{Depths, Wiring};
 use adverb_workload::pattern::{Limits, Load, Posting, Request, Timing};
 use adverb_workload::pattern::{Part, Pattern};
 use desk::Desk;
@@ -29,8 +29,6 @@ use layout::Layout;
 
 /// Longest list of requests that a client posts at a time.
 const MAX_LIST: u32 = 32;
-/// How long a client waits for a completion.
-const PATIENCE: Span = Span::from_secs(10);
 
 /// Items that clients find and lock by themselves.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -109,6 +107,8 @@ pub struct OneSided {
     pub remote: Remote,
     /// The clients.
     pub clients: OneSidedClients,
+    /// Options of the path between all queue pairs.
+    pub path: PathOptions,
 }
 
 impl OneSided {
@@ -144,6 +144,19 @@ impl OneSided {
     pub fn owner(&self, role: RoleId) -> Option<RoleId> {
         let client = role.0.checked_sub(self.owners())?;
         Some(RoleId(client % self.owners()))
+    }
+
+    /// The members that a member talks with, in addition to member 0.
+    pub fn peers(&self, role: RoleId) -> Vec<RoleId> {
+        match self.owner(role) {
+            Some(owner) => vec![owner],
+            None => {
+                let clients = (self.owners()..self.members()).map(RoleId);
+                clients
+                    .filter(|client| self.owner(*client) == Some(role))
+                    .collect()
+            }
+        }
     }
 
     /// A client's place among those of its owner.
@@ -187,6 +200,7 @@ impl OneSided {
     fn pattern(&self, layout: &Layout) -> Pattern {
         let clients = &self.clients;
         let mut pattern = Pattern::new(QpType::Rc);
+        pattern.path = self.path;
         let owners = self.owners();
         for _ in 0..owners {
             pattern.add(0, Part::Serve, layout.bytes());
@@ -282,9 +296,10 @@ pub fn run_onesided<S: Station>(
     } else {
         program.client_depths(max_inline)
     };
+    let members = Members::new(station, (me, program.members()), program.peers(me));
     let wiring = match depths {
-        Some(depths) => Wiring::with_depths(station, &pattern, member, depths)?,
-        None => Wiring::new(station, &pattern, member)?,
+        Some(depths) => Wiring::with_depths(&members, &pattern, member, depths)?,
+        None => Wiring::new(&members, &pattern, member)?,
     };
     if is_owner {
         layout.fill(&wiring.mr)?;
@@ -292,21 +307,21 @@ pub fn run_onesided<S: Station>(
     let desk = program.slots().map(|slots| {
         let clients = program.clients_of(me) as usize;
         Desk::new(
-            (station, &wiring),
+            (&members, &wiring),
             &layout,
             (slots, clients),
             &program.clients,
         )
     });
-    meet(station, me, program.members())?;
+    members.meet()?;
     let mut tally = ServiceTally::default();
     if !is_owner {
-        let client = client::Client::new(station, &wiring, program, &layout, (me, schedule))?;
+        let client = client::Client::new(&members, &wiring, program, &layout, (me, schedule))?;
         tally = client.run()?;
     } else if let Some(desk) = desk {
         desk.run()?;
     }
-    meet(station, me, program.members())?;
+    members.meet()?;
     if is_owner {
         tally.locked = layout.locked(&wiring.mr)?;
     }

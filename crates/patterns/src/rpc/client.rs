@@ -8,10 +8,13 @@ use adverb_verbs::{
     WorkCompletion, WrId,
 };
 
+use adverb_workload::attend::{Awaited, Members, attentively};
+use adverb_workload::error::succeeded;
+use adverb_workload::pattern::PatternError;
 use adverb_workload::pattern::Timing;
-use adverb_workload::pattern::random::Random;
-use adverb_workload::pattern::{BATCH, Schedule};
-use adverb_workload::pattern::{PatternError, succeeded};
+use adverb_workload::pattern::{Meter, Schedule};
+use adverb_workload::random::Random;
+use adverb_workload::reap::{BATCH, Reaper};
 
 use super::server::FAREWELL;
 use super::slots::{Kind, last_byte, request_bytes};
@@ -35,6 +38,7 @@ enum Slot {
 /// A client at work.
 pub(super) struct Client<'w, S: Station> {
     station: &'w S,
+    members: &'w Members<'w, S>,
     rpc: &'w Rpc,
     ends: &'w ClientEnds<S::Context>,
     /// Its place among the clients of its core.
@@ -52,24 +56,27 @@ pub(super) struct Client<'w, S: Station> {
     newest: u64,
     /// When the next request is due, at an open pace.
     due: Time,
-    from: Time,
     until: Time,
+    answers: u64,
+    meter: Meter,
+    sends: Reaper<'w, S::Context>,
     tally: ServiceTally,
 }
 
 impl<'w, S: Station> Client<'w, S> {
     pub(super) fn new(
-        station: &'w S,
+        members: &'w Members<'w, S>,
         rpc: &'w Rpc,
         ends: &'w ClientEnds<S::Context>,
         client: u32,
         schedule: Schedule,
     ) -> Self {
+        let station = members.station();
         let now = station.now();
         let mut random = Random::new(rpc.clients.seed.wrapping_mul(1_000_003) + u64::from(client));
-        let from = now + schedule.warm_up;
         Client {
             station,
+            members,
             rpc,
             ends,
             place: client / rpc.serving.cores,
@@ -84,12 +91,11 @@ impl<'w, S: Station> Client<'w, S> {
                 Pace::Open(mean) => now + random.exponential(mean),
             },
             random,
-            from,
-            until: from + schedule.measured,
-            tally: ServiceTally {
-                elapsed: schedule.measured,
-                ..ServiceTally::default()
-            },
+            until: now + schedule.warm_up + schedule.measured,
+            answers: 0,
+            meter: Meter::new(now, schedule),
+            sends: ends.sends.reaper(),
+            tally: ServiceTally::timed(rpc.clients.timing),
         }
     }
 
@@ -98,7 +104,7 @@ impl<'w, S: Station> Client<'w, S> {
         let mut now = self.station.now();
         while now < self.until {
             while self.has_room() && self.due <= now {
-                self.ask()?;
+                self.ask(now)?;
                 if let Pace::Open(mean) = self.rpc.clients.pace {
                     self.due = self.due + self.random.exponential(mean);
                 }
@@ -106,12 +112,12 @@ impl<'w, S: Station> Client<'w, S> {
             now = self.wait(now)?;
         }
         while self.under_way > 0 {
-            if self.take(PATIENCE)? == 0 {
+            if self.take(PATIENCE)?.0 == 0 {
                 return Err(self.lost());
             }
         }
         self.farewell()?;
-        Ok(self.tally)
+        Ok(self.tally.measured_by(&self.meter))
     }
 
     /// Whether there is room for another request: slots are used in turn.
@@ -128,11 +134,10 @@ impl<'w, S: Station> Client<'w, S> {
         } else {
             PATIENCE
         };
-        let taken = self.take(patience)?;
-        if taken == 0 && !is_paced {
-            return Err(self.lost());
+        match self.take(patience)? {
+            (0, _) if !is_paced => Err(self.lost()),
+            (_, now) => Ok(now),
         }
-        Ok(self.station.now())
     }
 
     fn lost(&self) -> PatternError {
@@ -142,29 +147,39 @@ impl<'w, S: Station> Client<'w, S> {
         }
     }
 
-    /// Takes answers; returns how many.
-    fn take(&mut self, patience: Span) -> Result<usize, PatternError> {
+    /// Takes answers; returns how many, and the time just before they were looked at: from then on their
+    /// slots are free.
+    fn take(&mut self, patience: Span) -> Result<(usize, Time), PatternError> {
         let mut completions = [WorkCompletion::default(); BATCH];
-        let cq = &self.ends.recv_cq;
-        let n = match self.station.spin(cq, &mut completions, patience) {
-            Err(WaitError::TimedOut { .. }) => 0,
+        let n = match self.spin(&mut completions, patience) {
+            Err(PatternError::Wait(WaitError::TimedOut { .. })) => 0,
             other => other?,
         };
-        let is_timed = self.rpc.clients.timing == Timing::Each;
         let now = self.station.now();
+        let is_open = self.meter.is_open(now);
         for wc in &completions[..n] {
             succeeded(wc)?;
             let asked = self.answered(wc)?;
             self.under_way -= 1;
+            self.answers += 1;
             self.ends.post_receive(wc.wr_id.0)?;
-            if (self.from..self.until).contains(&now) {
-                self.tally.requests += 1;
-                if let Some(asked) = asked.filter(|_| is_timed) {
-                    self.tally.samples.add(now - asked, &mut self.random);
-                }
+            if let (true, Some(asked), Some(waits)) = (is_open, asked, &mut self.tally.waits) {
+                waits.record(now - asked);
             }
         }
-        Ok(n)
+        self.meter.look(self.station, now, self.answers);
+        Ok((n, now))
+    }
+
+    /// Waits for answers; a long wait ends early if another member has failed.
+    fn spin(&self, into: &mut [WorkCompletion], patience: Span) -> Result<usize, PatternError> {
+        let cq = &self.ends.recvs.cq;
+        if patience < PATIENCE {
+            return Ok(self.station.spin(cq, into, patience)?);
+        }
+        attentively(self.members, Awaited::Message, |patience| {
+            self.station.spin(cq, into, patience)
+        })
     }
 
     /// Checks an answer; returns when it was asked for.
@@ -229,9 +244,9 @@ impl<'w, S: Station> Client<'w, S> {
         Ok(())
     }
 
-    /// Asks once.
-    fn ask(&mut self) -> Result<(), PatternError> {
-        let at = (self.rpc.clients.timing == Timing::Each).then(|| self.station.now());
+    /// Asks once. Its time begins `now`, when the slot was free.
+    fn ask(&mut self, now: Time) -> Result<(), PatternError> {
+        let at = (self.rpc.clients.timing == Timing::Each).then_some(now);
         match self.rpc.service {
             Service::Sequencer(Asking::HeaderOnly) => {
                 self.times.extend(at);
@@ -265,12 +280,10 @@ impl<'w, S: Station> Client<'w, S> {
         let half = self.ends.depth / 2;
         while self.unsent >= self.ends.depth {
             let mut completions = [WorkCompletion::default(); 2];
-            let cq = &self.ends.send_cq;
-            let n = self.station.spin(cq, &mut completions, PATIENCE)?;
-            for wc in &completions[..n] {
-                succeeded(wc)?;
-                self.unsent -= half;
-            }
+            let n = self
+                .sends
+                .reap(self.station, self.members, &mut completions)?;
+            self.unsent -= half * n as u32;
         }
         self.unsent += 1;
         self.asked += 1;

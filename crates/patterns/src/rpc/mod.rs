@@ -19,13 +19,13 @@ mod wiring;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use adverb_units::Span;
-use adverb_verbs::{Level, RoleId, Station};
+use adverb_verbs::{Level, PathOptions, RoleId, Station};
 use serde::{Deserialize, Serialize};
 
 use crate::tally::ServiceTally;
+use adverb_workload::attend::Members;
 use adverb_workload::pattern::PatternError;
 use adverb_workload::pattern::Schedule;
-use adverb_workload::pattern::wiring::meet;
 use adverb_workload::pattern::{Posting, Timing};
 
 /// Requests that a server core takes at a time at most.
@@ -112,6 +112,8 @@ pub struct Rpc {
     pub serving: Serving,
     /// The clients' part: machines 1 and up.
     pub clients: Clients,
+    /// Options of the path between all queue pairs.
+    pub path: PathOptions,
 }
 
 /// A member's part.
@@ -231,22 +233,21 @@ pub fn run_rpc<S: Station>(
     schedule: Schedule,
 ) -> Result<ServiceTally, PatternError> {
     rpc.check()?;
-    match rpc.part(me) {
+    let members = Members::new(station, (me, rpc.members()), rpc.peers(me));
+    let tally = match rpc.part(me) {
         RpcPart::Core(core) => {
             let number = counter.load(Ordering::Relaxed);
-            let ends = wiring::CoreEnds::new(station, rpc, (core, number))?;
+            let ends = wiring::CoreEnds::new(&members, rpc, (core, number))?;
             let mut service = service::Backend::new(rpc, counter);
-            meet(station, me, rpc.members())?;
-            let tally = server::Core::new(station, rpc, &ends, schedule).run(&mut service)?;
-            meet(station, me, rpc.members())?;
-            Ok(tally)
+            members.meet()?;
+            server::Core::new(&members, rpc, &ends, schedule).run(&mut service)?
         }
         RpcPart::Client(client) => {
-            let ends = wiring::ClientEnds::new(station, rpc, client)?;
-            meet(station, me, rpc.members())?;
-            let tally = client::Client::new(station, rpc, &ends, client, schedule).run()?;
-            meet(station, me, rpc.members())?;
-            Ok(tally)
+            let ends = wiring::ClientEnds::new(&members, rpc, client)?;
+            members.meet()?;
+            client::Client::new(&members, rpc, &ends, client, schedule).run()?
         }
-    }
+    };
+    members.meet()?;
+    Ok(tally)
 }

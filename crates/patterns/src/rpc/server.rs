@@ -6,14 +6,16 @@ use adverb_verbs::{
     WrId,
 };
 
+use adverb_workload::attend::{Awaited, Members, attentively};
+use adverb_workload::pattern::PatternError;
 use adverb_workload::pattern::Posting;
-use adverb_workload::pattern::{BATCH, Schedule};
-use adverb_workload::pattern::{PatternError, succeeded};
+use adverb_workload::pattern::Schedule;
+use adverb_workload::reap::{BATCH, Reaper};
 
 use super::service::{Backend, loaded};
 use super::slots::{Call, Kind, Scan};
 use super::wiring::CoreEnds;
-use super::{Asking, MAX_BATCH, PATIENCE, Rpc};
+use super::{Asking, MAX_BATCH, Rpc};
 use crate::tally::ServiceTally;
 
 /// Answers between two looks at the clock: it costs as much as an answer's part of a batch.
@@ -88,8 +90,11 @@ impl Meter {
 /// A core at work.
 pub(super) struct Core<'w, S: Station> {
     station: &'w S,
+    members: &'w Members<'w, S>,
     rpc: &'w Rpc,
     ends: &'w CoreEnds<S::Context>,
+    sends: Reaper<'w, S::Context>,
+    receives: Reaper<'w, S::Context>,
     scan: Scan,
     outlets: Vec<Outlet>,
     next: usize,
@@ -101,15 +106,19 @@ pub(super) struct Core<'w, S: Station> {
 
 impl<'w, S: Station> Core<'w, S> {
     pub(super) fn new(
-        station: &'w S,
+        members: &'w Members<'w, S>,
         rpc: &'w Rpc,
         ends: &'w CoreEnds<S::Context>,
         schedule: Schedule,
     ) -> Self {
+        let station = members.station();
         Core {
             station,
+            members,
             rpc,
             ends,
+            sends: ends.sends.reaper(),
+            receives: ends.recvs.reaper(),
             scan: Scan::new(ends.slots, ends.ways.len()),
             outlets: vec![Outlet::default(); ends.datagrams.len()],
             next: 0,
@@ -142,9 +151,11 @@ impl<'w, S: Station> Core<'w, S> {
         let batch = self.rpc.batch() as usize;
         let (scan, calls, mr) = (&mut self.scan, &mut self.calls, &self.ends.mr);
         calls.clear();
-        self.station.spin_on(mr, PATIENCE, || {
-            scan.take(mr, batch, calls)?;
-            Ok((!calls.is_empty()).then_some(()))
+        attentively(self.members, Awaited::Message, |patience| {
+            self.station.spin_on(mr, patience, || {
+                scan.take(mr, batch, calls)?;
+                Ok((!calls.is_empty()).then_some(()))
+            })
         })?;
         loaded(self.station, self.calls.len());
         Ok(())
@@ -154,10 +165,9 @@ impl<'w, S: Station> Core<'w, S> {
     fn poll_queue(&mut self) -> Result<(), PatternError> {
         let mut completions = [WorkCompletion::default(); MAX_BATCH as usize];
         let room = &mut completions[..self.rpc.batch() as usize];
-        let n = self.station.spin(&self.ends.recv_cq, room, PATIENCE)?;
+        let n = self.receives.reap(self.station, self.members, room)?;
         self.calls.clear();
         for wc in &completions[..n] {
-            succeeded(wc)?;
             self.ends.post_receive(wc.wr_id.0)?;
             let Imm(word) = wc
                 .imm
@@ -199,10 +209,10 @@ impl<'w, S: Station> Core<'w, S> {
     fn make_room(&mut self, outlet: usize, n: u32) -> Result<(), PatternError> {
         while self.outlets[outlet].under_way + n > self.ends.depth {
             let mut completions = [WorkCompletion::default(); BATCH];
-            let cq = &self.ends.send_cq;
-            let taken = self.station.spin(cq, &mut completions, PATIENCE)?;
+            let taken = self
+                .sends
+                .reap(self.station, self.members, &mut completions)?;
             for wc in &completions[..taken] {
-                succeeded(wc)?;
                 let (outlet, stands_for) = ((wc.wr_id.0 >> 32) as usize, wc.wr_id.0 as u32);
                 self.outlets[outlet].under_way -= stands_for;
             }

@@ -4,7 +4,7 @@
 //! under way at the same time.
 
 use adverb_workload::pattern::PatternError;
-use adverb_workload::pattern::random::mix;
+use adverb_workload::random::mix;
 
 use super::slots::KEY;
 use super::{MAX_BATCH, StoreLoad};

@@ -1,15 +1,16 @@
 //! The objects of cores and clients, and how they are connected.
 
-use adverb_units::Bytes;
+use adverb_results::Completion;
 use adverb_verbs::{
-    AccessFlags, AddressHandle, Connection, Context, Destination, Endpoint, MemoryRegion,
-    PathOptions, QpCaps, QpInit, QpType, Qpn, QueuePair, RecvRequest, RemoteAddress, Rkey, RoleId,
-    Station, WrId, first_psn,
+    AccessFlags, Context, Endpoint, MemoryRegion, QpCaps, QpType, QueuePair, RecvRequest,
+    RemoteAddress, Rkey, RoleId, Station, WrId,
 };
-use serde::{Deserialize, Serialize};
-
+use adverb_workload::attend::{Awaited, Members};
 use adverb_workload::pattern::PatternError;
-use adverb_workload::pattern::wiring::{QKEY, address_of, endpoint, prepare, receive, send};
+use adverb_workload::pattern::wiring::{receive, send};
+use adverb_workload::reap::Queue;
+use adverb_workload::wiring::{Kit, QKEY, Way};
+use serde::{Deserialize, Serialize};
 
 use super::service::answer_bytes;
 use super::slots::{Kind, Slots, request_bytes};
@@ -29,22 +30,6 @@ struct Greeting {
     slots: (u64, u32),
     /// Of a core: the next number, of which answers may bring only the lower half.
     number: u64,
-}
-
-/// The way of datagrams to a queue pair.
-pub(super) struct Way<C: Context> {
-    ah: C::Ah,
-    qpn: Qpn,
-}
-
-impl<C: Context> Way<C> {
-    pub(super) fn destination(&self) -> Destination<'_> {
-        Destination {
-            ah: self.ah.handle(),
-            qpn: self.qpn,
-            qkey: QKEY,
-        }
-    }
 }
 
 /// Receives of datagrams, all in one ring of buffers.
@@ -74,82 +59,6 @@ impl Receives {
     }
 }
 
-/// What both sides are made of.
-struct Maker<'s, S: Station> {
-    station: &'s S,
-    pd: <S::Context as Context>::Pd,
-    send_cq: <S::Context as Context>::Cq,
-    recv_cq: <S::Context as Context>::Cq,
-    mr: <S::Context as Context>::Mr,
-}
-
-impl<'s, S: Station> Maker<'s, S> {
-    /// With queues for so many completions, and a region of `bytes`.
-    fn new(
-        station: &'s S,
-        (sends, receives): (u32, u32),
-        bytes: u64,
-    ) -> Result<Self, PatternError> {
-        let context = station.context();
-        let most = context.caps().max_cqe;
-        let pd = context.alloc_pd()?;
-        let (length, access) = (Bytes::new(bytes.max(64)), AccessFlags::all());
-        Ok(Maker {
-            station,
-            mr: context.alloc_mr(&pd, length, access)?,
-            pd,
-            send_cq: context.create_cq(sends.clamp(1, most), None)?,
-            recv_cq: context.create_cq(receives.clamp(1, most), None)?,
-        })
-    }
-
-    /// A queue pair; a datagram one goes to RTS, a connected one to INIT.
-    fn queue_pair(
-        &self,
-        qp_type: QpType,
-        caps: QpCaps,
-    ) -> Result<<S::Context as Context>::Qp, PatternError> {
-        let context = self.station.context();
-        let init = QpInit {
-            qp_type,
-            send_cq: &self.send_cq,
-            recv_cq: &self.recv_cq,
-            caps,
-        };
-        let qp = context.create_qp(&self.pd, &init)?;
-        let first = first_psn(qp.qpn(), self.mr.rkey());
-        prepare(qp_type, &qp, context.port_num(), first)?;
-        Ok(qp)
-    }
-
-    fn endpoint(&self, qp: &<S::Context as Context>::Qp) -> Result<Endpoint, PatternError> {
-        endpoint(self.station.context(), qp, &self.mr)
-    }
-
-    fn way(&self, end: &Endpoint) -> Result<Way<S::Context>, PatternError> {
-        let context = self.station.context();
-        let ah = context.create_ah(&self.pd, &address_of(end, context.port_num()))?;
-        Ok(Way { ah, qpn: end.qpn })
-    }
-
-    fn connect(
-        &self,
-        qp: &<S::Context as Context>::Qp,
-        end: &Endpoint,
-    ) -> Result<(), PatternError> {
-        let context = self.station.context();
-        let connection = Connection {
-            local: self.endpoint(qp)?,
-            remote: *end,
-            path_mtu: context.port(context.port_num())?.active_mtu,
-            max_rd_atomic: 0,
-            max_dest_rd_atomic: 0,
-            options: PathOptions::default(),
-        };
-        Ok(connection.by_hand_as(QpType::Uc, qp)?)
-    }
-}
-
 fn caps(send: u32, recv: u32, inline: u32) -> QpCaps {
     QpCaps {
         max_send_wr: send,
@@ -158,6 +67,19 @@ fn caps(send: u32, recv: u32, inline: u32) -> QpCaps {
         max_recv_sge: 1,
         max_inline_data: inline,
     }
+}
+
+/// Queues for so many completions of sends and of receives, which are polled.
+fn queues<S: Station>(
+    station: &S,
+    sends: u32,
+    receives: u32,
+) -> Result<(Queue<S::Context>, Queue<S::Context>), PatternError> {
+    let make = |entries, awaited| Queue::new(station.context(), entries, Completion::Poll, awaited);
+    Ok((
+        make(sends, Awaited::OwnRequest)?,
+        make(receives, Awaited::Message)?,
+    ))
 }
 
 /// Payload that is sent inline where the device takes it.
@@ -173,8 +95,8 @@ fn inline<S: Station>(station: &S, bytes: u32) -> u32 {
 ///
 /// Its region holds the slots of its clients, then the payloads of answers, then receives.
 pub(super) struct CoreEnds<C: Context> {
-    pub(super) send_cq: C::Cq,
-    pub(super) recv_cq: C::Cq,
+    pub(super) sends: Queue<C>,
+    pub(super) recvs: Queue<C>,
     pub(super) mr: C::Mr,
     pub(super) slots: Slots,
     /// Answers go out of these, in turn.
@@ -196,10 +118,11 @@ pub(super) struct CoreEnds<C: Context> {
 
 impl<C: Context> CoreEnds<C> {
     pub(super) fn new<S: Station<Context = C>>(
-        station: &S,
+        members: &Members<'_, S>,
         rpc: &Rpc,
         (core, number): (u32, u64),
     ) -> Result<Self, PatternError> {
+        let station = members.station();
         let clients: Vec<RoleId> = rpc.clients_of(core).collect();
         let qps = rpc.serving.qps_per_core;
         let device = station.context().caps().max_qp_wr;
@@ -225,16 +148,42 @@ impl<C: Context> CoreEnds<C> {
             size: GRH,
         };
         let bytes = receives.offset + u64::from(qps) * u64::from(receive_depth) * u64::from(GRH);
-        let maker = Maker::new(station, (depth * qps, receive_depth * qps), bytes)?;
+        let kit = Kit::new(station, (bytes, AccessFlags::all()), rpc.path)?;
+        let (sends, recvs) = queues(station, depth * qps, receive_depth * qps)?;
         let inline = inline(station, answer);
-        let datagrams =
-            (0..qps).map(|_| maker.queue_pair(QpType::Ud, caps(depth, receive_depth, inline)));
+        let make = |qp_type, caps| kit.queue_pair(qp_type, (&sends, &recvs), caps, 0);
+        let datagrams = (0..qps).map(|_| make(QpType::Ud, caps(depth, receive_depth, inline)));
         let datagrams = datagrams.collect::<Result<Vec<_>, _>>()?;
-        let (ways, writes) = greet_clients(&maker, (rpc, number), &clients, slots, &datagrams)?;
+        let writes = match rpc.asking() {
+            Asking::Write => clients.len(),
+            Asking::HeaderOnly => 0,
+        };
+        let writes = (0..writes).map(|_| make(QpType::Uc, caps(1, 1, 0)));
+        let writes = writes.collect::<Result<Vec<_>, _>>()?;
+        let greeting = |place: usize| {
+            let here = kit.mr.remote(slots.bytes() * place as u64);
+            Greeting {
+                datagrams: kit.endpoint(&datagrams[place % datagrams.len()]),
+                writes: writes.get(place).map(|qp| kit.endpoint(qp)),
+                slots: (here.addr, here.rkey.0),
+                number,
+            }
+        };
+        for (place, client) in clients.iter().enumerate() {
+            send(members, *client, &greeting(place))?;
+        }
+        let mut ways = Vec::with_capacity(clients.len());
+        for (place, client) in clients.iter().enumerate() {
+            let theirs: Greeting = receive(members, *client)?;
+            ways.push(kit.way(&theirs.datagrams, QKEY)?);
+            if let (Some(end), Some(qp)) = (theirs.writes, writes.get(place)) {
+                kit.connect((QpType::Uc, qp), kit.endpoint(qp), end, &kit.route(0))?;
+            }
+        }
         let ends = CoreEnds {
-            send_cq: maker.send_cq,
-            recv_cq: maker.recv_cq,
-            mr: maker.mr,
+            sends,
+            recvs,
+            mr: kit.mr,
             slots,
             datagrams,
             ways,
@@ -259,52 +208,12 @@ impl<C: Context> CoreEnds<C> {
     }
 }
 
-type Clients<C> = (Vec<Way<C>>, Vec<<C as Context>::Qp>);
-
-/// Tells each client where its slots are, and connects with it.
-fn greet_clients<S: Station>(
-    maker: &Maker<'_, S>,
-    (rpc, number): (&Rpc, u64),
-    clients: &[RoleId],
-    slots: Slots,
-    datagrams: &[<S::Context as Context>::Qp],
-) -> Result<Clients<S::Context>, PatternError> {
-    let mut writes = Vec::new();
-    for (place, client) in clients.iter().enumerate() {
-        let connection = match rpc.asking() {
-            Asking::Write => Some(maker.queue_pair(QpType::Uc, caps(1, 1, 0))?),
-            Asking::HeaderOnly => None,
-        };
-        let here = maker.mr.remote(slots.bytes() * place as u64);
-        let greeting = Greeting {
-            datagrams: maker.endpoint(&datagrams[place % datagrams.len()])?,
-            writes: connection
-                .as_ref()
-                .map(|qp| maker.endpoint(qp))
-                .transpose()?,
-            slots: (here.addr, here.rkey.0),
-            number,
-        };
-        send(maker.station, *client, &greeting)?;
-        writes.extend(connection);
-    }
-    let mut ways = Vec::with_capacity(clients.len());
-    for (place, client) in clients.iter().enumerate() {
-        let theirs: Greeting = receive(maker.station, *client)?;
-        ways.push(maker.way(&theirs.datagrams)?);
-        if let (Some(end), Some(qp)) = (&theirs.writes, writes.get(place)) {
-            maker.connect(qp, end)?;
-        }
-    }
-    Ok((ways, writes))
-}
-
 /// A client's objects.
 ///
 /// Its region holds a request for each slot, then receives.
 pub(super) struct ClientEnds<C: Context> {
-    pub(super) send_cq: C::Cq,
-    pub(super) recv_cq: C::Cq,
+    pub(super) sends: Queue<C>,
+    pub(super) recvs: Queue<C>,
     pub(super) mr: C::Mr,
     pub(super) slots: Slots,
     /// Takes answers; sends requests without payload.
@@ -325,10 +234,11 @@ pub(super) struct ClientEnds<C: Context> {
 
 impl<C: Context> ClientEnds<C> {
     pub(super) fn new<S: Station<Context = C>>(
-        station: &S,
+        members: &Members<'_, S>,
         rpc: &Rpc,
         client: u32,
     ) -> Result<Self, PatternError> {
+        let station = members.station();
         let core = rpc.core_of(client);
         let window = rpc.clients.outstanding;
         let device = station.context().caps().max_qp_wr;
@@ -339,33 +249,35 @@ impl<C: Context> ClientEnds<C> {
             size: GRH + answer_bytes(&rpc.service),
         };
         let bytes = receives.offset + u64::from(window) * u64::from(receives.size);
-        let maker = Maker::new(station, (depth, window), bytes)?;
+        let kit = Kit::new(station, (bytes, AccessFlags::all()), rpc.path)?;
+        let (sends, recvs) = queues(station, depth, window)?;
         let inline = inline(station, request_bytes(&rpc.service, Kind::Put));
-        let datagrams = maker.queue_pair(QpType::Ud, caps(depth, window, 0))?;
+        let make = |qp_type, caps| kit.queue_pair(qp_type, (&sends, &recvs), caps, 0);
+        let datagrams = make(QpType::Ud, caps(depth, window, 0))?;
         let writes = match rpc.asking() {
-            Asking::Write => Some(maker.queue_pair(QpType::Uc, caps(depth, 1, inline))?),
+            Asking::Write => Some(make(QpType::Uc, caps(depth, 1, inline))?),
             Asking::HeaderOnly => None,
         };
         let greeting = Greeting {
-            datagrams: maker.endpoint(&datagrams)?,
-            writes: writes.as_ref().map(|qp| maker.endpoint(qp)).transpose()?,
+            datagrams: kit.endpoint(&datagrams),
+            writes: writes.as_ref().map(|qp| kit.endpoint(qp)),
             slots: (0, 0),
             number: 0,
         };
         for slot in 0..u64::from(window) {
-            receives.post::<C>(&maker.mr, &datagrams, WrId(slot), slot)?;
+            receives.post::<C>(&kit.mr, &datagrams, WrId(slot), slot)?;
         }
-        send(station, core, &greeting)?;
-        let theirs: Greeting = receive(station, core)?;
-        if let (Some(end), Some(qp)) = (&theirs.writes, &writes) {
-            maker.connect(qp, end)?;
+        send(members, core, &greeting)?;
+        let theirs: Greeting = receive(members, core)?;
+        if let (Some(end), Some(qp)) = (theirs.writes, &writes) {
+            kit.connect((QpType::Uc, qp), kit.endpoint(qp), end, &kit.route(0))?;
         }
-        let way = maker.way(&theirs.datagrams)?;
+        let way = kit.way(&theirs.datagrams, QKEY)?;
         let (addr, rkey) = (theirs.slots.0, Rkey(theirs.slots.1));
         Ok(ClientEnds {
-            send_cq: maker.send_cq,
-            recv_cq: maker.recv_cq,
-            mr: maker.mr,
+            sends,
+            recvs,
+            mr: kit.mr,
             slots,
             datagrams,
             writes,

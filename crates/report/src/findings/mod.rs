@@ -47,7 +47,8 @@ impl fmt::Display for Finding {
 
 /// The findings of all devices, in the order of a report.
 pub(crate) fn all(records: &[&PairRecord]) -> Vec<Finding> {
-    let cells = Cells::of(records);
+    let has_enough = |record: &PairRecord| record.metrics.as_ref().is_some_and(|m| !m.few_messages);
+    let cells = Cells::of(records).filter(has_enough);
     let devices = cells.devices();
     let several = devices.len() > 1;
     let of_each = devices.into_iter().flat_map(|device| {

@@ -1,29 +1,24 @@
 //! The verbs objects of one side, and their connection to the other side's.
 
-use adverb_results::{Completion, Opcode, Program};
+use adverb_results::{Opcode, Program};
 use adverb_units::Span;
 use adverb_verbs::{
     AccessFlags, CompletionQueue, Connection, Context, Endpoint, LinkLayer, MemoryAccessError,
-    MemoryRegion, PathMtu, PathOptionError, PortCaps, QpAttr, QpCaps, QpInit, QpType, QueuePair,
-    RemoteAddress, RetryParams, Sge, Station, WaitError, WcStatus, WorkCompletion, first_psn,
+    MemoryRegion, PathMtu, PathOptionError, QpCaps, QpType, QueuePair, RemoteAddress, RetryParams,
+    Sge, Station, WaitError, WcStatus, WorkCompletion,
 };
 
-use crate::pair::error::{Fault, Side};
+use crate::attend::{Attend, Awaited, attentively};
+use crate::error::{Fault, Side};
+use crate::limit::Limit;
 use crate::pair::layout::{self, Layout};
-use crate::pair::limit::Limit;
 use crate::pair::message::Hello;
-use crate::pair::payload::Pattern;
 use crate::pair::peer::Peer;
 use crate::pair::ping;
-use crate::pair::reap::{Awaited, Notified, Polling};
 use crate::pair::spec::{CellSpec, SpecError};
-
-/// READs under way at a time, where both devices take as many.
-const MAX_RD_ATOMIC: u8 = 16;
-
-/// How long a wait lasts until this side looks at the clock, and whether the other one has failed or
-/// has ended the run.
-const ATTENTION: Span = Span::from_ms(5);
+use crate::payload::Pattern;
+use crate::reap::Queue;
+use crate::wiring::{Kit, MAX_RD_ATOMIC, RdAtomic, Route};
 
 /// One side's objects.
 pub(crate) struct Bench<'s, S: Station> {
@@ -37,11 +32,10 @@ pub(crate) struct Bench<'s, S: Station> {
     patience: Span,
     /// When the present run ends.
     pub(crate) limit: Limit,
-    pub(crate) mr: <S::Context as Context>::Mr,
+    kit: Kit<'s, S>,
     pub(crate) qp: <S::Context as Context>::Qp,
     pub(crate) send: Queue<S::Context>,
     pub(crate) recv: Queue<S::Context>,
-    port: PortCaps,
     /// Of the connection; none before it, and where there are no packets.
     pub(crate) path_mtu: Option<PathMtu>,
     /// The other side's buffers; its own until it has said hello.
@@ -52,46 +46,6 @@ pub(crate) struct Bench<'s, S: Station> {
     endpoint: Endpoint,
 }
 
-/// A completion queue, with a channel where completions are waited for by events.
-///
-/// Send and receive completions have their own queues: those of sends are written by this side's
-/// own requests, those of receives by the peer's.
-pub(crate) struct Queue<C: Context> {
-    cq: C::Cq,
-    channel: Option<C::Channel>,
-    awaited: Awaited,
-}
-
-impl<C: Context> Queue<C> {
-    fn new(
-        context: &C,
-        entries: u32,
-        completion: Completion,
-        awaited: Awaited,
-    ) -> Result<Self, Fault> {
-        let channel = match completion {
-            Completion::Poll => None,
-            Completion::Event => Some(context.create_channel()?),
-        };
-        let cq = context.create_cq(entries.max(1), channel.as_ref())?;
-        Ok(Queue {
-            cq,
-            channel,
-            awaited,
-        })
-    }
-
-    pub(crate) fn polling(&self) -> Polling<'_, C> {
-        Polling::new(&self.cq, self.awaited)
-    }
-
-    /// By events; none where the queue was made without a channel.
-    pub(crate) fn notified(&self) -> Option<Notified<'_, C>> {
-        let channel = self.channel.as_ref()?;
-        Some(Notified::new(&self.cq, channel, self.awaited))
-    }
-}
-
 impl<'s, S: Station> Bench<'s, S> {
     /// Makes the objects; the queue pair is in INIT.
     pub(crate) fn new(
@@ -100,37 +54,28 @@ impl<'s, S: Station> Bench<'s, S> {
         spec: &'s CellSpec,
         side: Side,
     ) -> Result<Self, Fault> {
-        spec.validate(station.context().caps())?;
         let context = station.context();
+        spec.validate(context.caps())?;
         let layout = Layout::of(spec, side);
-        let pd = context.alloc_pd()?;
         let access =
             AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_READ;
-        let mr = context.alloc_mr(&pd, layout.memory(), access)?;
+        let memory = (layout.memory().get(), access);
+        let kit = Kit::new(station, memory, spec.params.path)?;
         let completion = spec.params.completion;
         let send = Queue::new(context, layout.send_depth, completion, Awaited::OwnRequest)?;
         let recv = Queue::new(context, layout.receives, completion, Awaited::Message)?;
-        let inline = if spec.params.inline {
-            spec.params.size.get()
-        } else {
-            0
+        let inline = match spec.params.inline {
+            true => u32::try_from(spec.params.size.get()).unwrap_or(u32::MAX),
+            false => 0,
         };
-        let init = QpInit {
-            qp_type: QpType::Rc,
-            send_cq: &send.cq,
-            recv_cq: &recv.cq,
-            caps: QpCaps {
-                max_send_wr: layout.send_depth,
-                max_recv_wr: layout.receives.max(1),
-                max_send_sge: 1,
-                max_recv_sge: 1,
-                max_inline_data: u32::try_from(inline).unwrap_or(u32::MAX),
-            },
+        let caps = QpCaps {
+            max_send_wr: layout.send_depth,
+            max_recv_wr: layout.receives.max(1),
+            max_send_sge: 1,
+            max_recv_sge: 1,
+            max_inline_data: inline,
         };
-        let qp = context.create_qp(&pd, &init)?;
-        let port_num = context.port_num();
-        qp.modify(&QpAttr::to_init(port_num, access))?;
-        let port = context.port(port_num)?;
+        let qp = kit.queue_pair(QpType::Rc, (&send, &recv), caps, 0)?;
         let bench = Bench {
             station,
             peer,
@@ -140,25 +85,22 @@ impl<'s, S: Station> Bench<'s, S> {
             pattern: Pattern::new(spec.params.seed),
             patience: layout::patience(spec),
             limit: Limit::default(),
-            endpoint: Endpoint {
-                qpn: qp.qpn(),
-                psn: first_psn(qp.qpn(), mr.rkey()),
-                gid: port.gid,
-                lid: port.lid,
-                port: port_num,
-                cm: None,
-            },
+            endpoint: kit.endpoint(&qp),
             connection: None,
-            port,
             path_mtu: None,
-            remote: mr.remote(0),
-            mr,
+            remote: kit.mr.remote(0),
+            kit,
             qp,
             send,
             recv,
         };
         bench.fill()?;
         Ok(bench)
+    }
+
+    /// This side's memory.
+    pub(crate) fn mr(&self) -> &<S::Context as Context>::Mr {
+        &self.kit.mr
     }
 
     /// What the other side must know. The passive side listens from now on, where the device
@@ -171,65 +113,47 @@ impl<'s, S: Station> Bench<'s, S> {
             program: self.spec.program.to_string(),
             params: self.spec.params.clone(),
             endpoint: self.endpoint,
-            mtu: self.port.active_mtu.bytes().get(),
+            mtu: self.kit.port().active_mtu.bytes().get(),
             max_rd_atomic: self.max_rd_atomic(),
-            addr: self.mr.addr(),
-            rkey: self.mr.rkey(),
+            addr: self.mr().addr(),
+            rkey: self.mr().rkey(),
         })
     }
 
     /// Connects the queue pair to the other side's.
     pub(crate) fn connect(&mut self, peer: &Hello) -> Result<(), Fault> {
         peer.check(self.spec)?;
-        self.spec.check_port(&self.port)?;
-        let common = common_mtu(self.port.active_mtu, peer.mtu);
-        let options = self.spec.params.path_options();
+        let port = *self.kit.port();
+        let common = common_mtu(port.active_mtu, peer.mtu);
+        let options = self.spec.params.path;
         let path_mtu = options.path_mtu.unwrap_or(common);
         if path_mtu > common {
             let max = common;
             return Err(SpecError::from(PathOptionError::PathMtu { path_mtu, max }).into());
         }
-        self.path_mtu = self.port.link_layer.has_path_mtu().then_some(path_mtu);
+        self.path_mtu = port.link_layer.has_path_mtu().then_some(path_mtu);
         self.remote = RemoteAddress {
             addr: peer.addr,
             rkey: peer.rkey,
         };
-        let connection = Connection {
-            local: self.endpoint,
-            remote: peer.endpoint,
+        let route = Route {
             path_mtu: common,
-            max_rd_atomic: self.max_rd_atomic().min(peer.max_rd_atomic),
-            max_dest_rd_atomic: self.max_rd_atomic(),
+            rd_atomic: RdAtomic {
+                initiator: self.max_rd_atomic().min(peer.max_rd_atomic),
+                responder: self.max_rd_atomic(),
+            },
             options,
         };
-        self.connection = Some(connection);
-        Ok(self.qp.connect(&connection)?)
+        let (local, remote) = (self.endpoint, peer.endpoint);
+        let qp = (QpType::Rc, &self.qp);
+        self.connection = Some(self.kit.connect(qp, local, remote, &route)?);
+        Ok(())
     }
 
     /// Returns the retransmission parameters; `None` over TCP, which has its own.
     pub(crate) fn retry_params(&self) -> Option<RetryParams> {
-        let has_timers = self.port.link_layer.has_ack_timeout();
-        has_timers.then(|| self.spec.params.path_options().retry_params())
-    }
-
-    /// How a request failed.
-    #[cold]
-    pub(crate) fn failed(&self, wc: &WorkCompletion) -> Fault {
-        let (wr_id, status) = (wc.wr_id, wc.status);
-        let unanswered = self.connection.and_then(|connection| {
-            let retry = self.retry_params()?;
-            Some(Fault::Unanswered {
-                wr_id,
-                peer: format!("QP {} at {}", connection.remote.qpn, connection.remote.gid),
-                retries: retry.retry_cnt.get(),
-                timeout: retry.timeout.span()?,
-                remedy: what_to_look_at(self.port.link_layer),
-            })
-        });
-        match unanswered {
-            Some(fault) if status == WcStatus::RetryExcErr => fault,
-            _ => Fault::Completion { wr_id, status },
-        }
+        let has_timers = self.kit.port().link_layer.has_ack_timeout();
+        has_timers.then(|| self.spec.params.path.retry_params())
     }
 
     /// A wait's error, but for the failure of a request that nobody waits for, if there is one.
@@ -252,52 +176,20 @@ impl<'s, S: Station> Bench<'s, S> {
     }
 
     /// Waits as `wait` does for the span it is given, again and again for as long as there is
-    /// patience, unless the other side fails meanwhile, or ends the run that the message is of.
+    /// patience, unless the other side fails, or ends the run that the message is of.
     #[inline]
     pub(crate) fn attentively<R, E: Into<Fault>>(
         &self,
         awaited: Awaited,
-        mut wait: impl FnMut(Span) -> Result<R, E>,
+        wait: impl FnMut(Span) -> Result<R, E>,
     ) -> Result<R, Fault> {
-        wait(ATTENTION).or_else(|error| self.insist(error.into(), awaited, &mut wait))
-    }
-
-    /// What counts against patience is the span of each wait, and not the time that passed: on a busy
-    /// machine that may be time in which this side did not run, and could not see what had come.
-    #[cold]
-    #[inline(never)]
-    fn insist<R, E: Into<Fault>>(
-        &self,
-        mut error: Fault,
-        awaited: Awaited,
-        wait: &mut impl FnMut(Span) -> Result<R, E>,
-    ) -> Result<R, Fault> {
-        let mut waited = ATTENTION;
-        loop {
-            let Fault::Wait(WaitError::TimedOut { what, .. }) = error else {
-                return Err(error);
-            };
-            self.limit.look(self.station.now());
-            self.peer.check()?;
-            if awaited == Awaited::Message && self.peer.has_stopped() {
-                return Err(Fault::Stopped);
-            }
-            let patience = self.patience;
-            if waited >= patience {
-                return Err(WaitError::TimedOut { what, patience }.into());
-            }
-            match wait(ATTENTION) {
-                Ok(found) => return Ok(found),
-                Err(e) => error = e.into(),
-            }
-            waited += ATTENTION;
-        }
+        attentively(self, awaited, wait)
     }
 
     /// This side's buffer `slot`, as a piece for a request.
     pub(crate) fn sge(&self, slot: u32) -> Result<Sge<'_>, Fault> {
         let length = u32::try_from(self.size()).unwrap_or(u32::MAX);
-        Ok(self.mr.sge(self.layout.offset(slot), length)?)
+        Ok(self.mr().sge(self.layout.offset(slot), length)?)
     }
 
     /// The pieces of a request whose payload is in `buffer`: none where there is no payload, for to some
@@ -319,20 +211,20 @@ impl<'s, S: Station> Bench<'s, S> {
     /// Writes the payload of `message` into buffer `slot`.
     pub(crate) fn write_payload(&self, slot: u32, message: u64) -> Result<(), MemoryAccessError> {
         let offset = self.layout.offset(slot);
-        self.pattern.fill(&self.mr, offset, self.size(), message)
+        self.pattern.fill(self.mr(), offset, self.size(), message)
     }
 
     /// Compares buffer `slot` with the payload of `message`.
     pub(crate) fn check_payload(&self, slot: u32, message: u64) -> Result<(), Fault> {
         let offset = self.layout.offset(slot);
-        self.pattern.check(&self.mr, offset, self.size(), message)
+        self.pattern.check(self.mr(), offset, self.size(), message)
     }
 
     /// The same, but for the last byte, which is not payload where the receiver polls it.
     pub(crate) fn check_payload_but_last(&self, slot: u32, message: u64) -> Result<(), Fault> {
         let offset = self.layout.offset(slot);
         self.pattern
-            .check(&self.mr, offset, self.size() - 1, message)
+            .check(self.mr(), offset, self.size() - 1, message)
     }
 
     /// After a run, checks what a passive side that takes no part in it was given: its buffers hold
@@ -365,7 +257,7 @@ impl<'s, S: Station> Bench<'s, S> {
         }
         if self.spec.program == Program::Ping && self.spec.params.op == Opcode::Write {
             // What is polled is the byte of no message.
-            self.mr.write(self.layout.last_byte(ping::IN), &[0])?;
+            self.mr().write(self.layout.last_byte(ping::IN), &[0])?;
         }
         Ok(())
     }
@@ -373,6 +265,40 @@ impl<'s, S: Station> Bench<'s, S> {
     fn max_rd_atomic(&self) -> u8 {
         let caps = self.station.context().caps();
         caps.max_qp_rd_atom.clamp(1, MAX_RD_ATOMIC)
+    }
+}
+
+impl<S: Station> Attend for Bench<'_, S> {
+    fn patience(&self) -> Span {
+        self.patience
+    }
+
+    fn look(&self, awaited: Awaited) -> Result<(), Fault> {
+        self.limit.look(self.station.now());
+        self.peer.check()?;
+        if awaited == Awaited::Message && self.peer.has_stopped() {
+            return Err(Fault::Stopped);
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn failed(&self, wc: &WorkCompletion) -> Fault {
+        let (wr_id, status) = (wc.wr_id, wc.status);
+        let unanswered = self.connection.and_then(|connection| {
+            let retry = self.retry_params()?;
+            Some(Fault::Unanswered {
+                wr_id,
+                peer: format!("QP {} at {}", connection.remote.qpn, connection.remote.gid),
+                retries: retry.retry_cnt.get(),
+                timeout: retry.timeout.span()?,
+                remedy: what_to_look_at(self.kit.port().link_layer),
+            })
+        });
+        match unanswered {
+            Some(fault) if status == WcStatus::RetryExcErr => fault,
+            _ => Fault::Completion { wr_id, status },
+        }
     }
 }
 

@@ -1,37 +1,22 @@
 //! `blast`: as many messages in flight as there are buffers.
 
-use adverb_results::{Completion, Opcode, Posting, Signaling};
-use adverb_verbs::{
-    Imm, Operation, QueuePair, RecvRequest, SendFlags, SendRequest, Sge, Station, WorkCompletion,
-    WrId,
-};
+use adverb_results::{Opcode, Posting, Signaling};
+use adverb_verbs::{Operation, QueuePair, RecvRequest, Sge, Station, WorkCompletion, WrId};
 
+use crate::engine::{Contents, Engine, Parts, Target};
+use crate::error::{Fault, Side};
+use crate::load::{Limits, Load, Places, Refill, Request};
 use crate::pair::bench::Bench;
-use crate::pair::error::{Fault, Side};
 use crate::pair::layout;
-use crate::pair::ping::{check_completion, immediate, outgoing_flags};
-use crate::pair::reap::{BATCH, Reap};
-use crate::pair::sample::{Sampler, Watch};
+use crate::pair::ping::{check_completion, immediate};
 use crate::pair::session::{Part, Ran};
+use crate::reap::{BATCH, Reaper};
+use crate::sample::{Sampler, Watch};
+use crate::wiring::MAX_RD_ATOMIC;
 
 /// Gives `drive` this side's part of the cell's blast.
 pub(crate) fn with_part<S: Station, T>(
     bench: &Bench<'_, S>,
-    drive: impl FnOnce(&mut dyn Part) -> Result<T, Fault>,
-) -> Result<T, Fault> {
-    let queue = match bench.side {
-        Side::Active => &bench.send,
-        Side::Passive => &bench.recv,
-    };
-    match (bench.spec.params.completion, queue.notified()) {
-        (Completion::Event, Some(events)) => with_queue(bench, events, drive),
-        _ => with_queue(bench, queue.polling(), drive),
-    }
-}
-
-fn with_queue<S: Station, R: Reap<S>, T>(
-    bench: &Bench<'_, S>,
-    queue: R,
     drive: impl FnOnce(&mut dyn Part) -> Result<T, Fault>,
 ) -> Result<T, Fault> {
     let slots = match bench.side {
@@ -41,209 +26,122 @@ fn with_queue<S: Station, R: Reap<S>, T>(
     let sges: Vec<[Sge<'_>; 1]> = (0..slots)
         .map(|slot| Ok([bench.sge(slot)?]))
         .collect::<Result<_, Fault>>()?;
-    match bench.side {
-        Side::Active => drive(&mut Sender::new(bench, queue, &sges)),
-        Side::Passive => drive(&mut Receiver::new(bench, queue, &sges)?),
+    if bench.side == Side::Passive {
+        return drive(&mut Receiver::new(bench, &sges)?);
     }
+    let load = load(bench);
+    let contents: &dyn Contents = bench;
+    let engine = Engine::new(Parts {
+        station: bench.station,
+        attend: bench,
+        load: &load,
+        mr: bench.mr(),
+        reaper: bench.send.reaper(),
+        qps: vec![&bench.qp],
+        targets: vec![Target {
+            remote: bench.remote(0),
+            to: None,
+        }],
+        is_dc: false,
+        buffers: &sges,
+        contents: bench.spec.params.verify.then_some(contents),
+        polled: None,
+    });
+    drive(&mut Sender { bench, engine })
 }
 
-/// The active side. Messages are counted over all runs of a cell; a request is named by its message.
-struct Sender<'b, S: Station, R> {
-    bench: &'b Bench<'b, S>,
-    queue: R,
-    /// A request for each buffer, twice in a row: the requests of any number of buffers that follow
-    /// one another, also past the last, are one slice.
-    requests: Vec<SendRequest<'b>>,
-    flags: SendFlags,
-    /// Buffer of the next message.
-    slot: usize,
-    posted: u64,
-    /// All messages before this one are completed.
-    completed: u64,
-    /// Every how many messages one is signaled.
-    signal_every: u64,
-    /// Messages until the next signaled one, with it.
-    until_signal: u64,
-}
-
-impl<'b, S: Station, R: Reap<S>> Sender<'b, S, R> {
-    fn new(bench: &'b Bench<'_, S>, queue: R, sges: &'b [[Sge<'b>; 1]]) -> Self {
-        let p = &bench.spec.params;
-        let request = |slot: usize| {
-            let there = bench.remote(slot as u32);
-            let operation = match p.op {
-                Opcode::Send => Operation::Send,
-                Opcode::WriteImm => Operation::RdmaWriteWithImm(there, Imm(0)),
-                Opcode::Read => Operation::RdmaRead(there),
-                Opcode::Write | Opcode::WriteRead => Operation::RdmaWrite(there),
-            };
-            SendRequest::new(WrId(0), operation, &sges[slot])
-        };
-        let signal_every = match p.signal {
-            Signaling::Periodic => u64::from(p.buffers / 2).max(1),
-            Signaling::Every(every) => u64::from(every.max(1)),
+/// What the active side posts.
+fn load<S: Station>(bench: &Bench<'_, S>) -> Load {
+    let p = &bench.spec.params;
+    let request = match p.op {
+        Opcode::Send => Request::Send,
+        Opcode::WriteImm => Request::WriteImm,
+        Opcode::Read => Request::Read,
+        Opcode::Write | Opcode::WriteRead => Request::Write,
+    };
+    Load {
+        inline: p.inline,
+        signaled_every: match p.signal {
+            Signaling::Periodic => (p.buffers / 2).max(1),
+            Signaling::Every(every) => every.max(1),
             Signaling::All | Signaling::WriteUnsignaled => 1,
-        };
-        Sender {
-            bench,
-            queue,
-            requests: (0..2 * sges.len())
-                .map(|i| request(i % sges.len()))
-                .collect(),
-            flags: outgoing_flags(bench),
-            slot: 0,
-            posted: 0,
-            completed: 0,
-            signal_every,
-            until_signal: signal_every,
-        }
-    }
-
-    /// How many messages are posted when the last of them is next a signaled one.
-    fn next_signaled(&self) -> u64 {
-        self.posted + self.until_signal % self.signal_every
-    }
-
-    fn buffers(&self) -> usize {
-        self.requests.len() / 2
-    }
-
-    /// Posts the next `count` messages, which have free buffers; `end` is the run's end.
-    #[inline]
-    fn post(&mut self, count: usize, end: u64, watch: &mut Watch<'_>) -> Result<(), Fault> {
-        let (bench, first) = (self.bench, self.slot);
-        match bench.spec.params.post {
-            Posting::Single => {
-                for place in first..first + count {
-                    self.prepare(place, end, watch)?;
-                    watch.posting(bench.station);
-                    bench
-                        .qp
-                        .post_send(std::slice::from_ref(&self.requests[place]))?;
-                }
-            }
-            Posting::List => {
-                for place in first..first + count {
-                    self.prepare(place, end, watch)?;
-                }
-                watch.posting(bench.station);
-                bench.qp.post_send(&self.requests[first..first + count])?;
-            }
-        }
-        self.slot = (first + count) % self.buffers();
-        Ok(())
-    }
-
-    /// Makes the request at `place` that of the next message.
-    #[inline]
-    fn prepare(&mut self, place: usize, end: u64, watch: &mut Watch<'_>) -> Result<(), Fault> {
-        let message = self.posted;
-        self.posted += 1;
-        self.until_signal -= 1;
-        let mut flags = self.flags;
-        if self.until_signal == 0 || self.posted == end {
-            self.until_signal = self.signal_every;
-            flags |= SendFlags::SIGNALED;
-            watch.choose(message);
-        }
-        let request = &mut self.requests[place];
-        request.wr_id = WrId(message);
-        request.flags = flags;
-        if self.bench.spec.params.verify {
-            self.fill(place, message)?;
-        }
-        Ok(())
-    }
-
-    /// Gives a message that can be checked its payload, target and immediate data.
-    fn fill(&mut self, place: usize, message: u64) -> Result<(), Fault> {
-        let slot = (place % self.buffers()) as u32;
-        if self.bench.spec.params.op == Opcode::Read {
-            // Spoilt, so that the READ shows.
-            return Ok(self.bench.write_payload(slot, u64::MAX)?);
-        }
-        self.bench.write_payload(slot, message)?;
-        if let Operation::RdmaWriteWithImm(there, imm) = &mut self.requests[place].operation {
-            let targets = u64::from(layout::targets(self.bench.spec));
-            *there = self.bench.remote((message % targets) as u32);
-            *imm = immediate(message);
-        }
-        Ok(())
-    }
-
-    /// Takes note that `message`, and all before it, are completed.
-    #[inline]
-    fn complete(&mut self, message: u64) -> Result<(), Fault> {
-        let p = &self.bench.spec.params;
-        if p.verify && p.op == Opcode::Read {
-            let buffers = self.buffers() as u64;
-            for read in self.completed..=message {
-                let slot = read % buffers;
-                self.bench.check_payload(slot as u32, slot)?;
-            }
-        }
-        self.completed = message + 1;
-        Ok(())
+        },
+        refill: match p.post {
+            Posting::Single => Refill::Continuous,
+            Posting::List => Refill::List,
+        },
+        limits: Limits {
+            per_qp: p.buffers,
+            per_member: u32::MAX,
+            rd_atomic: MAX_RD_ATOMIC,
+        },
+        places: Places::Buffers(bench.layout.offset(1)),
+        ..Load::new(request, u32::try_from(p.size.get()).unwrap_or(u32::MAX))
     }
 }
 
-impl<S: Station, R: Reap<S>> Sender<'_, S, R> {
-    /// Keeps the buffers in flight until the messages before `end` are completed, or time is over.
-    fn send_until(&mut self, end: u64, watch: &mut Watch<'_>) -> Result<(), Fault> {
-        let bench = self.bench;
-        let buffers = self.buffers() as u64;
-        let mut completions = [WorkCompletion::default(); BATCH];
-        while self.completed < end {
-            let free = buffers - (self.posted - self.completed);
-            let count = free.min(end - self.posted);
-            if count > 0 {
-                self.post(count as usize, end, watch)?;
-            }
-            let n = self.queue.reap(bench, &mut completions)?;
-            for wc in &completions[..n] {
-                self.complete(wc.wr_id.0)?;
-            }
-            if watch.reaped(bench.station, self.completed, &bench.limit) && bench.limit.is_over() {
-                break;
-            }
-        }
-        Ok(())
-    }
+/// The active side. Messages are counted over all runs of a cell.
+struct Sender<'e, 'b, S: Station> {
+    bench: &'e Bench<'b, S>,
+    engine: Engine<'e, S, Bench<'b, S>>,
 }
 
-impl<S: Station, R: Reap<S>> Part for Sender<'_, S, R> {
+impl<S: Station> Part for Sender<'_, '_, S> {
     fn run(&mut self, messages: u64, sampler: Option<&mut Sampler>) -> Result<Ran, Fault> {
-        let bench = self.bench;
-        let first = self.posted;
-        let mut end = first + messages;
+        let (bench, engine) = (self.bench, &mut self.engine);
+        let first = engine.posted();
         let mut watch = Watch::new(sampler, first);
         let start = bench.station.now();
-        self.send_until(end, &mut watch)?;
-        if self.completed < end {
-            end = end.min(self.next_signaled());
-            bench.limit.begin(None);
-            self.send_until(end, &mut watch)?;
-        }
+        engine.run(first + messages, &mut watch, |now, completed| {
+            bench.limit.look(now);
+            bench.limit.is_over(completed - first)
+        })?;
+        engine.finish(&mut watch)?;
         Ok(Ran {
-            iters: end - first,
+            iters: engine.completed() - first,
             elapsed: bench.station.now() - start,
         })
     }
 }
 
+impl<S: Station> Contents for Bench<'_, S> {
+    fn fill(&self, buffer: u64, message: u64, operation: &mut Operation) -> Result<(), Fault> {
+        let slot = buffer as u32;
+        if self.spec.params.op == Opcode::Read {
+            // Other bytes than those that the READ brings, so that it shows.
+            return Ok(self.write_payload(slot, u64::MAX)?);
+        }
+        self.write_payload(slot, message)?;
+        if let Operation::RdmaWriteWithImm(there, imm) = operation {
+            let targets = u64::from(layout::targets(self.spec));
+            *there = self.remote((message % targets) as u32);
+            *imm = immediate(message);
+        }
+        Ok(())
+    }
+
+    fn check(&self, buffer: u64, _message: u64) -> Result<(), Fault> {
+        match self.spec.params.op {
+            Opcode::Read => self.check_payload(buffer as u32, buffer),
+            _ => Ok(()),
+        }
+    }
+}
+
 /// The passive side of SEND and WRITE WITH IMM: keeps receives posted.
-struct Receiver<'b, S: Station, R> {
+struct Receiver<'b, S: Station> {
     bench: &'b Bench<'b, S>,
-    queue: R,
+    reaper: Reaper<'b, S::Context>,
     /// All receives; each is named by its place.
     receives: Vec<RecvRequest<'b>>,
-    /// Room for a list of receives to repost.
-    list: [RecvRequest<'b>; BATCH],
+    /// Room for a list of receives to post again.
+    list: Vec<RecvRequest<'b>>,
+    completions: Vec<WorkCompletion>,
     received: u64,
 }
 
-impl<'b, S: Station, R: Reap<S>> Receiver<'b, S, R> {
-    fn new(bench: &'b Bench<'_, S>, queue: R, sges: &'b [[Sge<'b>; 1]]) -> Result<Self, Fault> {
+impl<'b, S: Station> Receiver<'b, S> {
+    fn new(bench: &'b Bench<'_, S>, sges: &'b [[Sge<'b>; 1]]) -> Result<Self, Fault> {
         let receive = |place: u32| {
             // The payload of a WRITE WITH IMM goes where the sender says.
             let into: &[Sge<'b>] = match bench.spec.params.op {
@@ -254,18 +152,25 @@ impl<'b, S: Station, R: Reap<S>> Receiver<'b, S, R> {
         };
         let receives: Vec<RecvRequest<'b>> = (0..bench.layout.receives).map(receive).collect();
         bench.qp.post_recv(&receives)?;
+        let batch = match bench.spec.params.post {
+            // All that has come makes one list.
+            Posting::List => receives.len().max(1),
+            Posting::Single => BATCH,
+        };
         Ok(Receiver {
             bench,
-            queue,
+            reaper: bench.recv.reaper(),
+            list: Vec::with_capacity(receives.len()),
             receives,
-            list: [RecvRequest::new(WrId(0), &[]); BATCH],
+            completions: vec![WorkCompletion::default(); batch],
             received: 0,
         })
     }
 
     /// Makes the receives that were consumed available again.
     #[inline]
-    fn repost(&mut self, consumed: &[WorkCompletion]) -> Result<(), Fault> {
+    fn repost(&mut self, n: usize) -> Result<(), Fault> {
+        let consumed = &self.completions[..n];
         match self.bench.spec.params.post {
             Posting::Single => {
                 for wc in consumed {
@@ -274,10 +179,10 @@ impl<'b, S: Station, R: Reap<S>> Receiver<'b, S, R> {
                 }
             }
             Posting::List => {
-                for (place, wc) in self.list.iter_mut().zip(consumed) {
-                    *place = self.receives[wc.wr_id.0 as usize];
-                }
-                self.bench.qp.post_recv(&self.list[..consumed.len()])?;
+                let receives = consumed.iter().map(|wc| self.receives[wc.wr_id.0 as usize]);
+                self.list.clear();
+                self.list.extend(receives);
+                self.bench.qp.post_recv(&self.list)?;
             }
         }
         Ok(())
@@ -296,23 +201,24 @@ impl<'b, S: Station, R: Reap<S>> Receiver<'b, S, R> {
     }
 }
 
-impl<S: Station, R: Reap<S>> Part for Receiver<'_, S, R> {
+impl<S: Station> Part for Receiver<'_, S> {
     fn run(&mut self, messages: u64, _sampler: Option<&mut Sampler>) -> Result<Ran, Fault> {
         let bench = self.bench;
         let first = self.received;
         let end = first + messages;
-        let mut completions = [WorkCompletion::default(); BATCH];
         let start = bench.station.now();
         while self.received < end {
-            let n = match self.queue.reap(bench, &mut completions) {
+            let n = match self
+                .reaper
+                .reap(bench.station, bench, &mut self.completions)
+            {
                 Err(Fault::Stopped) => break,
                 reaped => reaped?,
             };
-            let arrived = &completions[..n];
             if bench.spec.params.verify {
-                self.check(arrived)?;
+                self.check(&self.completions[..n])?;
             }
-            self.repost(arrived)?;
+            self.repost(n)?;
             self.received += n as u64;
         }
         Ok(Ran {

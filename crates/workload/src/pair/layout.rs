@@ -3,7 +3,7 @@
 use adverb_results::{Opcode, Program};
 use adverb_units::{Bytes, Span};
 
-use crate::pair::error::Side;
+use crate::error::Side;
 use crate::pair::spec::CellSpec;
 
 /// Buffers begin on their own cache lines.
@@ -12,6 +12,8 @@ const CACHE_LINE: u64 = 64;
 pub(crate) const PING_RECEIVES: u32 = 2;
 /// Send queue of a WRITE ping, whose requests are reaped lazily.
 pub(crate) const POLLED_SEND_DEPTH: u32 = 64;
+/// One WRITE of a WRITE ping in this many is signaled, so that its send queue never fills.
+pub(crate) const SIGNALED_WRITES: u32 = POLLED_SEND_DEPTH / 2;
 /// The receiver of a `blast` keeps posted what fits into so many bytes …
 const RECEIVE_WINDOW: u64 = 256 << 10;
 /// … at most so many, and at least twice as many as messages can be in flight.

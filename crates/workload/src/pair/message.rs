@@ -19,7 +19,7 @@ use adverb_results::Usage;
 use adverb_verbs::{Endpoint, Rkey};
 use serde::{Deserialize, Serialize};
 
-use crate::pair::error::Fault;
+use crate::error::Fault;
 use crate::pair::spec::{CellSpec, Request};
 
 /// Version of the messages and of what the programs do between them.

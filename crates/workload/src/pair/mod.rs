@@ -18,22 +18,17 @@
 
 mod bench;
 mod blast;
-mod error;
 mod layout;
-mod limit;
 mod message;
-mod payload;
 mod peer;
 mod ping;
 mod program;
-mod reap;
-mod sample;
 mod session;
 mod spec;
 #[cfg(test)]
 mod testing;
 
-pub use error::{Fault, Phase, RunError, Side};
+pub use crate::error::{Fault, Phase, RunError, Side};
 pub use peer::{ACTIVE, PASSIVE};
 pub use session::{CellResult, run_active, run_passive};
 pub use spec::{

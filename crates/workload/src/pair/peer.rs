@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use adverb_units::Span;
 use adverb_verbs::{OutOfBandError, RoleId, Station};
 
-use crate::pair::error::{Fault, Side};
+use crate::error::{Fault, Side};
 use crate::pair::message::Message;
 
 /// The role that starts transfers.

@@ -2,25 +2,24 @@
 //!
 //! A verb's way of doing it is a [`Half`]; one loop plays all of them, on both sides.
 
-use adverb_results::{Completion, Opcode, Signaling};
+use adverb_results::{Opcode, Signaling};
 use adverb_verbs::{
     Imm, MemoryRegion, Operation, QueuePair, RecvRequest, SendFlags, SendRequest, Sge, Station,
     WcFlags, WorkCompletion, WrId,
 };
 
+use crate::attend::Awaited;
+use crate::error::{Fault, Side};
 use crate::pair::bench::Bench;
-use crate::pair::error::{Fault, Side};
-use crate::pair::layout::{PING_RECEIVES, POLLED_SEND_DEPTH};
-use crate::pair::reap::{Awaited, Reap};
-use crate::pair::sample::Sampler;
+use crate::pair::layout::{PING_RECEIVES, SIGNALED_WRITES};
 use crate::pair::session::{Part, Ran};
+use crate::reap::Reaper;
+use crate::sample::Sampler;
 
 /// Buffer that messages go out from.
 const OUT: u32 = 0;
 /// First buffer that messages come into.
 pub(crate) const IN: u32 = 1;
-/// Every how many WRITEs of a WRITE ping one is signaled, so that its send queue never fills.
-const SIGNALED_WRITES: u64 = POLLED_SEND_DEPTH as u64 / 2;
 
 /// One side's way of taking part in rounds. Rounds are counted over all runs of a cell.
 trait Half {
@@ -49,7 +48,7 @@ impl<S: Station, H: Half> Part for Ping<'_, S, H> {
         let station = self.bench.station;
         let start = station.now();
         let iters = match (self.bench.side, sampler) {
-            (Side::Active, None) => self.lead_for(rounds)?,
+            (Side::Active, None) => self.lead_for(0, rounds)?,
             (Side::Active, Some(sampler)) => self.lead_sampled(rounds, sampler)?,
             (Side::Passive, _) => self.follow_for(rounds)?,
         };
@@ -73,11 +72,11 @@ impl<S: Station, H: Half> Ping<'_, S, H> {
         self.half.settle()
     }
 
-    /// So many rounds, or until time is over; how many there were.
-    fn lead_for(&mut self, rounds: u64) -> Result<u64, Fault> {
+    /// So many rounds, after `done` ones, or until time is over; how many there were.
+    fn lead_for(&mut self, done: u64, rounds: u64) -> Result<u64, Fault> {
         for round in 1..=rounds {
             self.lead()?;
-            if self.bench.limit.is_over() {
+            if self.bench.limit.is_over(done + round) {
                 return Ok(round);
             }
         }
@@ -88,14 +87,14 @@ impl<S: Station, H: Half> Ping<'_, S, H> {
     fn lead_sampled(&mut self, rounds: u64, sampler: &mut Sampler) -> Result<u64, Fault> {
         let station = self.bench.station;
         let mut left = rounds;
-        while left > 0 && !self.bench.limit.is_over() {
+        while left > 0 && !self.bench.limit.is_over(rounds - left) {
             let start = station.now();
             self.lead()?;
             let end = station.now();
             sampler.record(start, end, 2);
             self.bench.limit.look(end);
             left -= 1;
-            left -= self.lead_for(left.min(sampler.every - 1))?;
+            left -= self.lead_for(rounds - left, left.min(sampler.every - 1))?;
         }
         Ok(rounds - left)
     }
@@ -117,22 +116,7 @@ pub(crate) fn with_part<S: Station, T>(
     bench: &Bench<'_, S>,
     drive: impl FnOnce(&mut dyn Part) -> Result<T, Fault>,
 ) -> Result<T, Fault> {
-    match (
-        bench.spec.params.completion,
-        bench.send.notified(),
-        bench.recv.notified(),
-    ) {
-        (Completion::Event, Some(send), Some(recv)) => with_half(bench, send, recv, drive),
-        _ => with_half(bench, bench.send.polling(), bench.recv.polling(), drive),
-    }
-}
-
-fn with_half<S: Station, R: Reap<S>, T>(
-    bench: &Bench<'_, S>,
-    send: R,
-    recv: R,
-    drive: impl FnOnce(&mut dyn Part) -> Result<T, Fault>,
-) -> Result<T, Fault> {
+    let (send, recv) = (bench.send.reaper(), bench.recv.reaper());
     let out = [bench.sge(OUT)?];
     let out = bench.pieces(&out);
     match bench.spec.params.op {
@@ -201,10 +185,10 @@ fn receive_buffers<'b, S: Station>(bench: &'b Bench<'_, S>) -> Result<Vec<[Sge<'
 }
 
 /// SEND into a receive, or WRITE WITH IMM announced by one.
-struct Messages<'b, S: Station, R> {
+struct Messages<'b, S: Station> {
     bench: &'b Bench<'b, S>,
-    send: R,
-    recv: R,
+    send: Reaper<'b, S::Context>,
+    recv: Reaper<'b, S::Context>,
     request: SendRequest<'b>,
     /// A request for each receive buffer, named by its buffer.
     receives: Vec<RecvRequest<'b>>,
@@ -213,11 +197,11 @@ struct Messages<'b, S: Station, R> {
     round: u64,
 }
 
-impl<'b, S: Station, R: Reap<S>> Messages<'b, S, R> {
+impl<'b, S: Station> Messages<'b, S> {
     fn new(
         bench: &'b Bench<'_, S>,
-        send: R,
-        recv: R,
+        send: Reaper<'b, S::Context>,
+        recv: Reaper<'b, S::Context>,
         out: &'b [Sge<'b>],
         into: &'b [[Sge<'b>; 1]],
     ) -> Result<Self, Fault> {
@@ -279,7 +263,7 @@ impl<'b, S: Station, R: Reap<S>> Messages<'b, S, R> {
     }
 }
 
-impl<S: Station, R: Reap<S>> Half for Messages<'_, S, R> {
+impl<S: Station> Half for Messages<'_, S> {
     fn begin(&mut self, _rounds: u64) {}
 
     #[inline]
@@ -306,7 +290,7 @@ impl<S: Station, R: Reap<S>> Half for Messages<'_, S, R> {
             self.bench.qp.post_recv(std::slice::from_ref(receive))?;
         }
         let mut wc = [WorkCompletion::default()];
-        self.send.reap(self.bench, &mut wc)?;
+        self.send.reap(self.bench.station, self.bench, &mut wc)?;
         Ok(())
     }
 
@@ -314,7 +298,7 @@ impl<S: Station, R: Reap<S>> Half for Messages<'_, S, R> {
     fn take(&mut self) -> Result<(), Fault> {
         let from = self.bench.side.other();
         let mut wc = [WorkCompletion::default()];
-        self.recv.reap(self.bench, &mut wc)?;
+        self.recv.reap(self.bench.station, self.bench, &mut wc)?;
         self.consumed = wc[0].wr_id.0 as usize;
         if self.bench.spec.params.verify {
             self.check(&wc[0], self.message(from))?;
@@ -325,9 +309,9 @@ impl<S: Station, R: Reap<S>> Half for Messages<'_, S, R> {
 }
 
 /// WRITE into memory that the other side polls: the last byte changes with each message.
-struct PolledMemory<'b, S: Station, R> {
+struct PolledMemory<'b, S: Station> {
     bench: &'b Bench<'b, S>,
-    send: R,
+    send: Reaper<'b, S::Context>,
     request: SendRequest<'b>,
     /// Messages pushed, and taken.
     pushed: u64,
@@ -336,8 +320,12 @@ struct PolledMemory<'b, S: Station, R> {
     last: u64,
 }
 
-impl<'b, S: Station, R: Reap<S>> PolledMemory<'b, S, R> {
-    fn new(bench: &'b Bench<'_, S>, send: R, out: &'b [Sge<'b>]) -> Result<Self, Fault> {
+impl<'b, S: Station> PolledMemory<'b, S> {
+    fn new(
+        bench: &'b Bench<'_, S>,
+        send: Reaper<'b, S::Context>,
+        out: &'b [Sge<'b>],
+    ) -> Result<Self, Fault> {
         let operation = Operation::RdmaWrite(bench.remote(IN));
         Ok(PolledMemory {
             bench,
@@ -355,7 +343,7 @@ impl<'b, S: Station, R: Reap<S>> PolledMemory<'b, S, R> {
     }
 }
 
-impl<S: Station, R: Reap<S>> Half for PolledMemory<'_, S, R> {
+impl<S: Station> Half for PolledMemory<'_, S> {
     fn begin(&mut self, rounds: u64) {
         self.last = self.pushed + rounds;
     }
@@ -371,7 +359,7 @@ impl<S: Station, R: Reap<S>> Half for PolledMemory<'_, S, R> {
             )?;
         }
         let flag = [Self::flag(self.pushed)];
-        bench.mr.write(bench.layout.last_byte(OUT), &flag)?;
+        bench.mr().write(bench.layout.last_byte(OUT), &flag)?;
         self.request.wr_id = WrId(self.pushed);
         self.request.flags = outgoing_flags(bench);
         if self.is_signaled() {
@@ -385,7 +373,7 @@ impl<S: Station, R: Reap<S>> Half for PolledMemory<'_, S, R> {
     fn settle(&mut self) -> Result<(), Fault> {
         if self.is_signaled() {
             let mut wc = [WorkCompletion::default()];
-            self.send.reap(self.bench, &mut wc)?;
+            self.send.reap(self.bench.station, self.bench, &mut wc)?;
         }
         Ok(())
     }
@@ -396,7 +384,9 @@ impl<S: Station, R: Reap<S>> Half for PolledMemory<'_, S, R> {
         let offset = bench.layout.last_byte(IN);
         let flag = Self::flag(self.taken + 1);
         bench.attentively(Awaited::Message, |patience| {
-            let waited = bench.station.spin_memory(&bench.mr, offset, flag, patience);
+            let waited = bench
+                .station
+                .spin_memory(bench.mr(), offset, flag, patience);
             waited.map_err(|error| bench.unless_a_send_failed(error))
         })?;
         self.taken += 1;
@@ -408,23 +398,28 @@ impl<S: Station, R: Reap<S>> Half for PolledMemory<'_, S, R> {
     }
 }
 
-impl<S: Station, R: Reap<S>> PolledMemory<'_, S, R> {
+impl<S: Station> PolledMemory<'_, S> {
     fn is_signaled(&self) -> bool {
-        self.pushed.is_multiple_of(SIGNALED_WRITES) || self.pushed == self.last
+        self.pushed.is_multiple_of(SIGNALED_WRITES.into()) || self.pushed == self.last
     }
 }
 
 /// The active side does it all: pushes by WRITE (if it does) and pulls by READ.
-struct Alone<'b, S: Station, R> {
+struct Alone<'b, S: Station> {
     bench: &'b Bench<'b, S>,
-    send: R,
+    send: Reaper<'b, S::Context>,
     write: Option<SendRequest<'b>>,
     read: SendRequest<'b>,
     round: u64,
 }
 
-impl<'b, S: Station, R: Reap<S>> Alone<'b, S, R> {
-    fn new(bench: &'b Bench<'_, S>, send: R, out: &'b [Sge<'b>], pulled: &'b [Sge<'b>]) -> Self {
+impl<'b, S: Station> Alone<'b, S> {
+    fn new(
+        bench: &'b Bench<'_, S>,
+        send: Reaper<'b, S::Context>,
+        out: &'b [Sge<'b>],
+        pulled: &'b [Sge<'b>],
+    ) -> Self {
         let there = bench.remote(0);
         let signaled = match bench.spec.params.signal {
             Signaling::WriteUnsignaled => SendFlags::empty(),
@@ -450,12 +445,12 @@ impl<'b, S: Station, R: Reap<S>> Alone<'b, S, R> {
 
     fn reap(&mut self) -> Result<(), Fault> {
         let mut wc = [WorkCompletion::default()];
-        self.send.reap(self.bench, &mut wc)?;
+        self.send.reap(self.bench.station, self.bench, &mut wc)?;
         Ok(())
     }
 }
 
-impl<S: Station, R: Reap<S>> Half for Alone<'_, S, R> {
+impl<S: Station> Half for Alone<'_, S> {
     fn begin(&mut self, _rounds: u64) {}
 
     /// The WRITE, its completion where it is signaled, and the READ.

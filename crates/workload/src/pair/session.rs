@@ -5,13 +5,13 @@ use adverb_units::{Bytes, MessageRate, Span, Throughput};
 use adverb_verbs::{PathMtu, Station};
 use serde::{Deserialize, Serialize};
 
+use crate::error::{Fault, Phase, RunError, Side};
 use crate::pair::bench::Bench;
-use crate::pair::error::{Fault, Phase, RunError, Side};
 use crate::pair::message::{Hello, Message};
 use crate::pair::peer::Peer;
-use crate::pair::sample::Sampler;
 use crate::pair::spec::{CellSpec, Length};
 use crate::pair::{blast, layout, ping};
+use crate::sample::Sampler;
 
 /// How long a run may take whose length nobody knows; that of a side which ends is heard at once.
 const LONGEST_RUN: Span = Span::from_secs(24 * 3600);
@@ -22,6 +22,12 @@ const WARM_UP_SHARE: u64 = 10;
 /// A run of a repetition ends when it has taken this much more than the repetition should: where other work
 /// has come to the machine since the warm-up. Where less than this much is missing none is begun.
 const TOLERANCE: Tolerance = Tolerance(4);
+/// Messages, or rounds, of a repetition at least: fewer tell of its beginning and its end ...
+const LEAST_MESSAGES: u64 = 16;
+/// ... and as many as this for each buffer.
+const LEAST_PER_BUFFER: u64 = 4;
+/// For them a cell's measured time may grow to this.
+const LONGEST_CELL: Span = Span::from_secs(60);
 /// Runs of one repetition at most.
 const MOST_RUNS: u32 = 16;
 
@@ -93,8 +99,10 @@ struct Session<'s, S: Station> {
 struct Run {
     /// Messages or rounds.
     iters: u64,
-    /// It ends after this time, whether or not they are done.
+    /// It ends after this time, whether or not they are done ...
     at_most: Option<Span>,
+    /// ... except for so many.
+    least: u64,
 }
 
 impl Run {
@@ -103,6 +111,7 @@ impl Run {
         Run {
             iters,
             at_most: None,
+            least: iters,
         }
     }
 }
@@ -187,9 +196,14 @@ impl<'s, S: Station> Session<'s, S> {
         let mut sampler = Sampler::new(self.station, mean);
         let p = &self.spec.params;
         let mut samples = Vec::with_capacity(p.repetitions as usize);
+        let least = self.least();
         let iters = match p.length {
             Length::Iters(n) => n,
-            Length::Duration(all) => iters_in(all / u64::from(p.repetitions), mean),
+            Length::Duration(all) => {
+                let longest = all.max(LONGEST_CELL) / u64::from(p.repetitions);
+                let affordable = least.min(iters_in(longest, mean));
+                iters_in(all / u64::from(p.repetitions), mean).max(affordable)
+            }
         };
         for repetition in 1..=p.repetitions {
             self.phase = Phase::Repetition(repetition);
@@ -219,6 +233,7 @@ impl<'s, S: Station> Session<'s, S> {
         let first = Run {
             iters,
             at_most: Some(at_most),
+            least: self.least().min(iters),
         };
         let mut all = self.run(bench, part, first, Some(sampler))?;
         for _ in 1..MOST_RUNS {
@@ -229,11 +244,24 @@ impl<'s, S: Station> Session<'s, S> {
                 wanted.saturating_sub(all.elapsed),
                 all.elapsed / all.iters.max(1),
             );
-            let at_most = Some(at_most.saturating_sub(all.elapsed));
-            let next = self.run(bench, part, Run { iters, at_most }, Some(sampler))?;
+            let next = Run {
+                iters,
+                at_most: Some(at_most.saturating_sub(all.elapsed)),
+                least: 0,
+            };
+            let next = self.run(bench, part, next, Some(sampler))?;
             all = all.and(next);
         }
         Ok(all)
+    }
+
+    /// Messages, or rounds, of a repetition at least.
+    fn least(&self) -> u64 {
+        let buffers = u64::from(self.spec.params.buffers);
+        match self.spec.program {
+            Program::Ping => LEAST_MESSAGES,
+            Program::Blast => LEAST_MESSAGES.max(LEAST_PER_BUFFER * buffers),
+        }
     }
 
     fn warm_up(&self, bench: &Bench<'_, S>, part: &mut dyn Part) -> Result<WarmUp, Fault> {
@@ -275,8 +303,12 @@ impl<'s, S: Station> Session<'s, S> {
         let (mut total, mut iters, mut elapsed) = (0, 1, Span::ZERO);
         let mut long_before: Option<Span> = None;
         loop {
-            let at_most = (!impaired).then_some(budget);
-            let run = self.run(bench, part, Run { iters, at_most }, None)?;
+            let run = Run {
+                iters,
+                at_most: (!impaired).then_some(budget),
+                least: 0,
+            };
+            let run = self.run(bench, part, run, None)?;
             total += run.iters;
             elapsed += run.elapsed;
             let mean = match impaired {
@@ -302,7 +334,11 @@ impl<'s, S: Station> Session<'s, S> {
         &self,
         bench: &Bench<'_, S>,
         part: &mut dyn Part,
-        Run { iters, at_most }: Run,
+        Run {
+            iters,
+            at_most,
+            least,
+        }: Run,
         sampler: Option<&mut Sampler>,
     ) -> Result<RepetitionSample, Fault> {
         let repetition = match self.phase {
@@ -313,9 +349,8 @@ impl<'s, S: Station> Session<'s, S> {
         self.peer
             .hear_that(&Message::Ready, "readiness", self.patience)?;
         let before = self.station.cpu();
-        bench
-            .limit
-            .begin(at_most.map(|span| self.station.now() + span));
+        let at = at_most.map(|span| self.station.now() + span);
+        bench.limit.begin(at, least);
         let Ran { iters, elapsed } = part.run(iters, sampler)?;
         let active = self.station.cpu().since(before);
         self.peer.tell(Message::Stop { iters })?;
@@ -400,6 +435,8 @@ impl<'s, S: Station> Session<'s, S> {
         if (self.spec.program, p.op) == (Program::Ping, Opcode::Read) {
             one_message_a_round(&mut metrics, p.size);
         }
+        let fewest = samples.iter().map(|sample| sample.iters).min();
+        metrics.few_messages = fewest.is_some_and(|fewest| fewest < self.least());
         let params = self.spec.params(Some(iters), Some(warm_up.iters));
         Ok(CellResult { params, metrics })
     }

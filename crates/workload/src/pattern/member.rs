@@ -1,5 +1,6 @@
 //! One member's part.
 
+use adverb_results::LatencyRecorder;
 use adverb_units::{CpuTime, Span, Time};
 use adverb_verbs::{
     Context, Counters, Level, MemoryRegion, QueuePair, RecvRequest, RoleId, Station, WaitError,
@@ -7,16 +8,17 @@ use adverb_verbs::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::pattern::error::PatternError;
-use crate::pattern::random::Random;
-use crate::pattern::reap::Reaper;
-use crate::pattern::requester::Requester;
+use crate::attend::{Attend, Awaited, DONE, Members};
+use crate::engine::{Engine, Parts, Target};
+use crate::error::Fault;
+use crate::load::{Load, Timing};
 use crate::pattern::shape::{Member, Part, Pattern, Piece};
 use crate::pattern::tenant::{churn, strand};
-use crate::pattern::wiring::{Wiring, is_done, meet, say_done};
-
-/// Completions taken at a time.
-pub const BATCH: usize = 16;
+use crate::pattern::wiring::Wiring;
+use crate::polled::Polled;
+use crate::random::Random;
+use crate::reap::BATCH;
+use crate::sample::{Sampler, Ticker, Watch};
 
 /// A line of memory, in bytes.
 const LINE: usize = 64;
@@ -37,19 +39,17 @@ pub struct Schedule {
 }
 
 /// What a member did in the measured time.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Tally {
     /// Requests that completed, or messages that came.
     pub completed: u64,
     /// In this time.
     pub elapsed: Span,
-    /// Time from post to seen completion, of all requests that were timed.
-    pub waited: Span,
-    /// How many were timed.
-    pub timed: u64,
-    /// CPU time between the first and the last completion that were seen.
+    /// Times from free buffer to seen completion, if requests were timed.
+    pub waits: Option<LatencyRecorder>,
+    /// CPU time.
     pub cpu: CpuTime,
-    /// The time between them.
+    /// Over this time.
     pub cpu_over: Span,
     /// What the device counted in the measured time, of a member that counts.
     pub counted: Counters,
@@ -71,98 +71,73 @@ impl Tally {
         used.as_ns_f64() / self.cpu_over.as_ns_f64()
     }
 
-    /// Mean time from post to seen completion; none where nothing was timed.
+    /// Mean time from free buffer to seen completion; none where nothing was timed.
     pub fn mean_wait(&self) -> Option<Span> {
-        (self.timed > 0).then(|| self.waited / self.timed)
+        let ns = self.waits.as_ref()?.mean_ns()?;
+        Some(Span::from_secs_f64(ns / 1e9))
     }
 }
 
-/// Counts within the measured time.
-///
-/// The time is fixed beforehand, and not from one completion to another: those of several queue
-/// pairs come in bunches, whose first would weigh nothing.
-pub(crate) struct Watch {
-    from: Time,
-    pub(crate) until: Time,
-    /// Time and CPU time at the first and the last completion.
-    seen: Option<[(Time, CpuTime); 2]>,
-    tally: Tally,
+/// A look at the clock, with what had completed by then.
+#[derive(Clone, Copy, Debug)]
+struct Look {
+    at: Time,
+    completed: u64,
 }
 
-impl Watch {
-    pub(crate) fn new(now: Time, schedule: Schedule) -> Self {
-        Watch {
-            from: now + schedule.warm_up,
-            until: now + schedule.warm_up + schedule.measured,
-            seen: None,
-            tally: Tally {
-                elapsed: schedule.measured,
-                ..Tally::default()
-            },
+/// Counts between the first and the last look at the clock in the measured time.
+pub struct Meter {
+    from: Time,
+    pub(crate) until: Time,
+    first: Option<Look>,
+    last: Option<Look>,
+    /// Time and CPU time at the first look in the measured time, and at the first one after it.
+    cpu: [Option<(Time, CpuTime)>; 2],
+}
+
+impl Meter {
+    /// Measures by a schedule that begins `now`.
+    pub fn new(now: Time, schedule: Schedule) -> Self {
+        let from = now + schedule.warm_up;
+        Meter {
+            from,
+            until: from + schedule.measured,
+            first: None,
+            last: None,
+            cpu: [None; 2],
         }
     }
 
-    fn is_open(&self, now: Time) -> bool {
+    /// Whether it is measured `now`.
+    pub fn is_open(&self, now: Time) -> bool {
         (self.from..self.until).contains(&now)
     }
 
-    /// `count` completions were seen.
-    #[inline]
-    pub(crate) fn saw<S: Station>(&mut self, station: &S, now: Time, count: u64) {
+    /// It is `now`, and this many have completed. Returns whether the measured time is over.
+    pub fn look<S: Station>(&mut self, station: &S, now: Time, completed: u64) -> bool {
+        let look = Look { at: now, completed };
         if self.is_open(now) {
-            self.tally.completed += count;
+            self.first.get_or_insert(look);
+            self.last = Some(look);
+            self.cpu[0].get_or_insert_with(|| (now, station.cpu()));
+        } else if now >= self.until && self.cpu[0].is_some() {
+            self.cpu[1].get_or_insert_with(|| (now, station.cpu()));
         }
-        self.looked(station, now);
+        now >= self.until
     }
 
-    /// How many of the `count` requests that were done evenly from `since` to `now` were done in the
-    /// measured time; none if it is over: then nobody posts any more, and what is left goes faster.
-    #[inline]
-    pub(crate) fn share(&self, since: Time, now: Time, count: u32) -> f64 {
-        if !self.is_open(now) {
-            return 0.0;
+    /// What was counted.
+    pub fn tally(&self) -> Tally {
+        let mut tally = Tally::default();
+        if let (Some(first), Some(last)) = (self.first, self.last) {
+            tally.completed = last.completed - first.completed;
+            tally.elapsed = last.at - first.at;
         }
-        // A single one was done when it was seen.
-        if count == 1 || since >= self.from || now <= since {
-            return f64::from(count);
+        if let [Some(first), Some(last)] = self.cpu {
+            tally.cpu = last.1.since(first.1);
+            tally.cpu_over = last.0 - first.0;
         }
-        f64::from(count) * (now - self.from).as_ns_f64() / (now - since).as_ns_f64()
-    }
-
-    /// How many more were done until the measured time was over, if it went on at `pace` (requests a
-    /// nanosecond) from `last` on.
-    pub(crate) fn rest(&self, last: Time, pace: f64) -> f64 {
-        pace * (self.until - last.max(self.from)).as_ns_f64()
-    }
-
-    /// Requests were done in the measured time.
-    pub(crate) fn did(&mut self, done: f64) {
-        self.tally.completed += done.round() as u64;
-    }
-
-    /// CPU time is counted between looks.
-    #[inline]
-    pub(crate) fn looked<S: Station>(&mut self, station: &S, now: Time) {
-        if self.is_open(now) {
-            let last = (now, station.cpu());
-            self.seen = Some([self.seen.map_or(last, |[first, _]| first), last]);
-        }
-    }
-
-    #[inline]
-    pub(crate) fn timed(&mut self, now: Time, span: Span) {
-        if self.is_open(now) {
-            self.tally.waited += span;
-            self.tally.timed += 1;
-        }
-    }
-
-    pub(crate) fn tally(mut self) -> Tally {
-        if let Some([first, last]) = self.seen {
-            self.tally.cpu = last.1.since(first.1);
-            self.tally.cpu_over = last.0 - first.0;
-        }
-        self.tally
+        tally
     }
 }
 
@@ -175,47 +150,102 @@ pub fn run<S: Station>(
     pattern: &Pattern,
     me: RoleId,
     schedule: Schedule,
-) -> Result<Tally, PatternError> {
+) -> Result<Tally, Fault> {
     let member = &pattern.members[me.0 as usize];
-    let members = pattern.members.len() as u32;
-    let wiring = Wiring::new(station, pattern, member)?;
-    let receives = match &member.part {
-        Part::Receive { depth, size } => Some((*depth, *size)),
-        _ => None,
-    };
-    if let Some((depth, size)) = receives {
+    let count = pattern.members.len() as u32;
+    let links = member.links.iter().map(|link| link.peer);
+    let members = Members::new(station, (me, count), links);
+    let wiring = Wiring::new(&members, pattern, member)?;
+    if let Part::Receive { depth, size } = member.part {
         for qp in 0..wiring.qps.len() {
             (0..depth).try_for_each(|slot| post_receive::<S>(&wiring, name(qp, slot), size))?;
         }
     }
-    meet(station, me, members)?;
-    let mut watch = Watch::new(station.now(), schedule);
-    match &member.part {
+    members.meet()?;
+    let mut meter = Meter::new(station.now(), schedule);
+    let tally = match &member.part {
         Part::Request(load) => {
-            Requester::new(station, &wiring, load).run(&mut watch)?;
+            let tally = request(&members, &wiring, load, meter)?;
             let takers = peers(pattern, member, |part| matches!(part, Part::Receive { .. }));
             takers
                 .into_iter()
-                .try_for_each(|role| say_done(station, role))?;
+                .try_for_each(|role| members.send(role, DONE))?;
+            tally
         }
         Part::Receive { size, .. } => {
             let senders = peers(pattern, member, |part| matches!(part, Part::Request(_)));
-            take(station, (&wiring, senders), *size, &mut watch)?;
+            take(&members, (&wiring, senders), *size, meter)?
         }
-        Part::Compute(piece) => compute(station, &wiring, *piece, &mut watch)?,
-        Part::Churn { region } => churn(station, *region, watch.until)?,
-        Part::Strand(load) => strand(station, &wiring, load, watch.until)?,
-        Part::Serve => {}
-        Part::Count => watch.tally = count(station, schedule),
-    }
-    let tally = watch.tally();
-    meet(station, me, members)?;
+        Part::Compute(piece) => {
+            compute(station, &wiring, *piece, &mut meter)?;
+            meter.tally()
+        }
+        Part::Churn { region } => {
+            churn(station, *region, meter.until)?;
+            Tally::default()
+        }
+        Part::Strand(load) => {
+            strand(station, &wiring, load, meter.until)?;
+            Tally::default()
+        }
+        Part::Serve => Tally::default(),
+        Part::Count => count_by_device(station, schedule),
+    };
+    members.meet()?;
     Ok(tally)
+}
+
+/// Posts and reaps until the measured time is over; then waits for what is in flight.
+fn request<S: Station>(
+    members: &Members<'_, S>,
+    wiring: &Wiring<S::Context>,
+    load: &Load,
+    mut meter: Meter,
+) -> Result<Tally, Fault> {
+    let station = members.station();
+    let polled = Polled::of(load, wiring.polled);
+    let offsets: Vec<u64> = match &polled {
+        Some(polled) => polled.offsets().collect(),
+        None => vec![0],
+    };
+    let sge = |offset: &u64| Ok([wiring.mr.sge(*offset, load.payload())?]);
+    let buffers = offsets.iter().map(sge).collect::<Result<Vec<_>, Fault>>()?;
+    let targets = (0..wiring.wires.len()).map(|wire| Target {
+        remote: wiring.wires[wire].remote,
+        to: wiring.destination(wire),
+    });
+    let mut engine = Engine::new(Parts {
+        station,
+        attend: members,
+        load,
+        mr: &wiring.mr,
+        reaper: wiring.queue.reaper(),
+        qps: wiring.qps.iter().collect(),
+        targets: targets.collect(),
+        is_dc: wiring.is_dc(),
+        buffers: &buffers,
+        contents: None,
+        polled,
+    });
+    // What begins in the warm-up is not timed.
+    let from = meter.from;
+    let mut warm_up = Watch::new(None, 0);
+    engine.run(u64::MAX, &mut warm_up, |now, _| now >= from)?;
+    let mut sampler = (load.timing == Timing::Each).then(|| Sampler::adapting(station));
+    let mut watch = Watch::new(sampler.as_mut(), engine.posted());
+    engine.run(u64::MAX, &mut watch, |now, completed| {
+        meter.look(station, now, completed)
+    })?;
+    engine.drain(&mut Watch::new(None, 0))?;
+    Ok(Tally {
+        waits: sampler.map(|sampler| sampler.recorder),
+        ..meter.tally()
+    })
 }
 
 /// What the device counts in the measured time, but for its end: members do not begin at the same moment, and
 /// the first ones stop before the last ones do.
-fn count<S: Station>(station: &S, schedule: Schedule) -> Tally {
+fn count_by_device<S: Station>(station: &S, schedule: Schedule) -> Tally {
     station.sleep(schedule.warm_up);
     let (began, before) = (station.now(), station.context().counters());
     station.sleep(schedule.measured.saturating_sub(schedule.measured / 8));
@@ -230,18 +260,19 @@ fn count<S: Station>(station: &S, schedule: Schedule) -> Tally {
     }
 }
 
-/// Computes until the watch's time is over.
+/// Computes until the measured time is over.
 fn compute<S: Station>(
     station: &S,
     wiring: &Wiring<S::Context>,
     piece: Piece,
-    watch: &mut Watch,
-) -> Result<(), PatternError> {
+    meter: &mut Meter,
+) -> Result<(), Fault> {
+    let mut pieces = 0;
     let lines = wiring.mr.length().get() / LINE as u64;
     let mut random = Random::new(1);
     let mut line = [0; LINE];
     let mut now = station.now();
-    while now < watch.until {
+    while now < meter.until {
         station.compute(piece.busy);
         for _ in 0..piece.lines {
             wiring
@@ -254,7 +285,8 @@ fn compute<S: Station>(
             from: Level::Memory,
         });
         now = station.now();
-        watch.saw(station, now, 1);
+        pieces += 1;
+        meter.look(station, now, pieces);
     }
     Ok(())
 }
@@ -268,7 +300,7 @@ fn post_receive<S: Station>(
     wiring: &Wiring<S::Context>,
     name: WrId,
     size: u32,
-) -> Result<(), PatternError> {
+) -> Result<(), Fault> {
     let (qp, slot) = ((name.0 >> 32) as usize, name.0 as u32);
     let sges = [wiring.mr.sge(u64::from(slot) * u64::from(size), size)?];
     Ok(wiring.qps[qp].post_recv(&[RecvRequest::new(name, &sges)])?)
@@ -288,34 +320,55 @@ fn peers(pattern: &Pattern, member: &Member, does: impl Fn(&Part) -> bool) -> Ve
 /// Takes messages and posts their receives again, until all senders are done: one that began late
 /// would otherwise wait for a receive.
 fn take<S: Station>(
-    station: &S,
+    members: &Members<'_, S>,
     (wiring, mut senders): (&Wiring<S::Context>, Vec<RoleId>),
     size: u32,
-    watch: &mut Watch,
-) -> Result<(), PatternError> {
+    mut meter: Meter,
+) -> Result<Tally, Fault> {
+    let station = members.station();
     let mut completions = [WorkCompletion::default(); BATCH];
-    let mut reaper = Reaper::new(station, wiring);
-    loop {
-        let now = station.now();
-        let end = watch.until + GRACE;
-        if now >= end
-            && let Some(sender) = senders.last()
-            && is_done(station, *sender, GLANCE)?
-        {
-            senders.pop();
-        }
-        if senders.is_empty() {
-            return Ok(());
-        }
-        let patience = if now < end { end - now } else { GRACE };
-        let n = match reaper.reap(&mut completions, patience) {
+    let mut reaper = wiring.queue.reaper();
+    let mut ticker = Ticker::new(station);
+    let (mut taken, mut is_over) = (0, false);
+    while !senders.is_empty() {
+        let n = match reaper.reap(station, &Taker(members), &mut completions) {
             Ok(n) => n,
-            Err(PatternError::Wait(WaitError::TimedOut { .. })) => 0,
+            Err(Fault::Wait(WaitError::TimedOut { .. })) => 0,
             Err(error) => return Err(error),
         };
         for wc in &completions[..n] {
             post_receive::<S>(wiring, wc.wr_id, size)?;
         }
-        watch.saw(station, station.now(), n as u64);
+        taken += n as u64;
+        let now = if n == 0 {
+            Some(station.now())
+        } else {
+            ticker.tick(station)
+        };
+        let now = now.or_else(|| is_over.then(|| station.now()));
+        if let Some(now) = now {
+            meter.look(station, now, taken);
+            is_over = now >= meter.until + GRACE;
+        }
+        if is_over
+            && let Some(sender) = senders.last()
+            && members.receive_within(*sender, GLANCE)?.is_some()
+        {
+            senders.pop();
+        }
+    }
+    Ok(meter.tally())
+}
+
+/// A member that takes messages. Once its waits find none it asks who still sends.
+struct Taker<'m, 's, S>(&'m Members<'s, S>);
+
+impl<S: Station> Attend for Taker<'_, '_, S> {
+    fn patience(&self) -> Span {
+        GRACE
+    }
+
+    fn look(&self, awaited: Awaited) -> Result<(), Fault> {
+        self.0.look(awaited)
     }
 }

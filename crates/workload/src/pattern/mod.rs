@@ -8,19 +8,15 @@
 //! 0 counts), then work for a warm-up and a measured time, and end together.
 
 mod dc;
-mod error;
-mod load;
 mod member;
-mod polled;
-pub mod random;
-mod reap;
-mod requester;
 mod shape;
 mod tenant;
 pub mod wiring;
 
-pub use error::{PatternError, succeeded};
-pub use load::{Aim, Dc, Limits, Load, Places, Posting, Refill, Request, Seen, Timing, Transport};
-pub use member::{BATCH, Schedule, Tally, run};
-pub use reap::Wait;
+pub use crate::error::Fault as PatternError;
+pub use crate::load::{
+    Aim, Dc, Limits, Load, Places, Posting, Refill, Request, Seen, Timing, Transport,
+};
+pub use adverb_results::Completion as Wait;
+pub use member::{Meter, Schedule, Tally, run};
 pub use shape::{Inbound, Landing, Link, Member, Outbound, Part, Pattern, Piece, Symmetric};

@@ -1,11 +1,11 @@
 //! Who takes part, and who is linked with whom.
 
 use adverb_units::Span;
-use adverb_verbs::RoleId;
+use adverb_verbs::{PathOptions, RoleId};
 use serde::{Deserialize, Serialize};
 
-use crate::pattern::load::{Aim, Dc, Limits, Load, Transport};
-use crate::pattern::reap::Wait;
+use crate::load::{Aim, Dc, Limits, Load, Transport};
+use adverb_results::Completion;
 
 /// Room of the global routing header, before the payload of a datagram.
 pub(crate) const GRH: u32 = 40;
@@ -84,9 +84,11 @@ pub struct Pattern {
     /// Transport of the members that are added.
     pub transport: Transport,
     /// How members wait for completions.
-    pub wait: Wait,
+    pub wait: Completion,
     /// Where messages land at members that receive.
     pub landing: Landing,
+    /// Options of the path between all queue pairs.
+    pub path: PathOptions,
     /// The members, by role.
     pub members: Vec<Member>,
 }
@@ -96,8 +98,9 @@ impl Pattern {
     pub fn new(transport: Transport) -> Self {
         Pattern {
             transport,
-            wait: Wait::Poll,
+            wait: Completion::Poll,
             landing: Landing::Buffer,
+            path: PathOptions::default(),
             members: Vec::new(),
         }
     }

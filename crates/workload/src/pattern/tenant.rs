@@ -6,8 +6,8 @@ use adverb_verbs::{
     Station, WrId,
 };
 
-use crate::pattern::error::PatternError;
-use crate::pattern::load::{Load, Transport};
+use crate::error::Fault;
+use crate::load::{Load, Transport};
 use crate::pattern::shape::{Outbound, Part, Pattern};
 use crate::pattern::wiring::Wiring;
 
@@ -51,7 +51,7 @@ impl Pattern {
 }
 
 /// Registers and deregisters until `end`.
-pub(crate) fn churn<S: Station>(station: &S, region: u64, end: Time) -> Result<(), PatternError> {
+pub(crate) fn churn<S: Station>(station: &S, region: u64, end: Time) -> Result<(), Fault> {
     let context = station.context();
     let pd = context.alloc_pd()?;
     let length = Bytes::new(region.max(1));
@@ -67,7 +67,7 @@ pub(crate) fn strand<S: Station>(
     wiring: &Wiring<S::Context>,
     load: &Load,
     end: Time,
-) -> Result<(), PatternError> {
+) -> Result<(), Fault> {
     let most = load.limits.per_member / (wiring.qps.len() as u32).max(1);
     let each = load.limits.per_qp.min(most).max(1);
     let sges = [wiring.mr.sge(0, load.size)?];

@@ -235,8 +235,9 @@ impl Measured {
         self.rate += tally.per_second().unwrap_or(0.0);
         self.all.completed += tally.completed;
         self.all.elapsed += tally.elapsed;
-        self.all.waited += tally.waited;
-        self.all.timed += tally.timed;
+        if let Some(waits) = &tally.waits {
+            self.all.waits.get_or_insert_default().merge(waits);
+        }
     }
 }
 

@@ -7,10 +7,11 @@ use adverb_patterns::{
     Items, OneSided, OneSidedClients, PatternError, Posting, Puts, Remote, Schedule, ServiceTally,
     Timing, run_onesided,
 };
+use adverb_results::LatencyRecorder;
 use adverb_sim::Returned;
 use adverb_units::{Bytes, Span};
 use adverb_validate::{Budget, Completion, Experiment, Metric, Opcode, PostList, Refusal, Share};
-use adverb_verbs::{QpType, RoleId};
+use adverb_verbs::{PathOptions, QpType, RoleId};
 
 use super::hosts::{placements, preset};
 use super::posting::{count, transport};
@@ -125,6 +126,7 @@ fn program(experiment: &Experiment) -> Result<OneSided, Refusal> {
             },
             seed: 1,
         },
+        path: PathOptions::default(),
     })
 }
 
@@ -154,9 +156,9 @@ fn figure(experiment: &Experiment, clients: &[ServiceTally]) -> Result<f64, Refu
         Metric::OpsPerS => Ok(rate),
         Metric::NsPerOp => Ok(1e9 / rate),
         Metric::RoundTripNs => {
-            let sum: Span = clients.iter().map(|tally| tally.samples.sum).sum();
-            let count: u64 = clients.iter().map(|tally| tally.samples.count).sum();
-            Ok(sum.as_ns_f64() / count.max(1) as f64)
+            let waits = clients.iter().filter_map(|tally| tally.waits.as_ref());
+            let mean = LatencyRecorder::merged(waits).and_then(|waits| waits.mean_ns());
+            mean.ok_or_else(|| failed("nothing was timed in the measured time"))
         }
         _ => Err(no_metric(experiment)),
     }

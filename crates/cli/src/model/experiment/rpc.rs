@@ -8,12 +8,13 @@ use adverb_patterns::{
     Asking, Clients, Handed, MAX_BATCH, Pace, PatternError, Posting, Rpc, RpcPart, Schedule,
     Service, ServiceTally, Serving, StoreLoad, Timing, run_rpc,
 };
+use adverb_results::LatencyRecorder;
 use adverb_sim::Returned;
 use adverb_units::{Bytes, Span};
 use adverb_validate::{
     Budget, BufferState, Completion, Experiment, Metric, PostList, Program, Refusal,
 };
-use adverb_verbs::{Level, RoleId};
+use adverb_verbs::{Level, PathOptions, RoleId};
 
 use super::hosts::{placements, preset};
 use super::posting::count;
@@ -132,6 +133,7 @@ fn program(experiment: &Experiment) -> Result<Rpc, Refusal> {
             },
             seed: 1,
         },
+        path: PathOptions::default(),
     })
 }
 
@@ -182,9 +184,8 @@ fn figure(experiment: &Experiment, rpc: &Rpc, tallies: &[ServiceTally]) -> Resul
         Metric::OpsPerS => Some(rate),
         Metric::NsPerOp => (rate > 0.0).then(|| 1e9 / rate),
         Metric::RoundTripNs => {
-            let sum: Span = clients().map(|tally| tally.samples.sum).sum();
-            let count: u64 = clients().map(|tally| tally.samples.count).sum();
-            (count > 0).then(|| sum.as_ns_f64() / count as f64)
+            let waits = clients().filter_map(|tally| tally.waits.as_ref());
+            LatencyRecorder::merged(waits).and_then(|waits| waits.mean_ns())
         }
         Metric::BatchMean => {
             let requests: u64 = cores().map(|tally| tally.requests).sum();

@@ -5,7 +5,7 @@ use adverb_units::{Bytes, Span};
 use adverb_verbs::{DeviceCaps, PortCaps};
 
 use super::{CellSpec, Length, SpecError};
-use crate::pair::error::Side;
+use crate::error::Side;
 use crate::pair::layout::Layout;
 
 /// Longest message of `ping`.
@@ -23,7 +23,7 @@ impl CellSpec {
     /// # Errors
     /// The first option that it does not support.
     pub fn check_port(&self, port: &PortCaps) -> Result<(), SpecError> {
-        Ok(self.params.path_options().check(port)?)
+        Ok(self.params.path.check(port)?)
     }
 
     /// Whether the program can run so on a device with these limits.

@@ -5,7 +5,7 @@ use adverb_units::Bytes;
 use adverb_verbs::PathOptionError;
 
 use super::check::{MAX_BUFFERS, MAX_REPETITIONS};
-use crate::pair::error::Side;
+use crate::error::Side;
 
 /// Why a cell cannot run.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

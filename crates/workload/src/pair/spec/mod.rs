@@ -10,6 +10,8 @@ use adverb_units::{Bytes, Span};
 use adverb_verbs::{AckTimeout, PathMtu, PathOptions, Probability, RetryCount};
 use serde::{Deserialize, Serialize};
 
+use crate::pair::layout::SIGNALED_WRITES;
+
 pub use check::{MAX_BLAST_SIZE, MAX_BUFFERS, MAX_PING_SIZE, MAX_REPETITIONS};
 pub use error::SpecError;
 
@@ -44,12 +46,8 @@ pub struct Request {
     pub post: Posting,
     /// Which send requests ask for a completion.
     pub signal: Signaling,
-    /// Largest payload of a packet; none: the largest that both sides' ports carry.
-    pub path_mtu: Option<PathMtu>,
-    /// How long to wait for an acknowledgement before sending again; none: the usual time.
-    pub ack_timeout: Option<AckTimeout>,
-    /// How often to send again before a request fails; none: the usual number.
-    pub retries: Option<RetryCount>,
+    /// Options of the path between the queue pairs.
+    pub path: PathOptions,
     /// What the ports of both sides do to the packets that they send; none: nothing.
     pub impairment: Option<Impairment>,
     /// Check every byte at the side that gets it.
@@ -78,7 +76,7 @@ pub enum Length {
 impl Request {
     /// `op` with messages of `size`; one buffer, busy polling, every request signaled, 1000
     /// messages or rounds, once.
-    pub const fn new(op: Opcode, size: Bytes) -> Self {
+    pub fn new(op: Opcode, size: Bytes) -> Self {
         Request {
             op,
             size,
@@ -87,25 +85,13 @@ impl Request {
             buffers: 1,
             post: Posting::Single,
             signal: Signaling::All,
-            path_mtu: None,
-            ack_timeout: None,
-            retries: None,
+            path: PathOptions::default(),
             impairment: None,
             verify: false,
             length: Length::Iters(1000),
             repetitions: 1,
             warmup: None,
             seed: 1,
-        }
-    }
-
-    /// Returns the options of the path between its queue pairs.
-    pub(crate) fn path_options(&self) -> PathOptions {
-        PathOptions {
-            path_mtu: self.path_mtu,
-            ack_timeout: self.ack_timeout,
-            retries: self.retries,
-            ..PathOptions::default()
         }
     }
 }
@@ -122,10 +108,13 @@ impl CellSpec {
             completion: p.completion,
             buffers: p.buffers,
             post: p.post,
-            signal: p.signal,
-            path_mtu_bytes: p.path_mtu.map(PathMtu::bytes),
-            ack_timeout: p.ack_timeout.and_then(AckTimeout::span),
-            retry_cnt: p.retries.map(RetryCount::get),
+            signal: match (self.program, p.op) {
+                (Program::Ping, Opcode::Write) => Signaling::Every(SIGNALED_WRITES),
+                _ => p.signal,
+            },
+            path_mtu_bytes: p.path.path_mtu.map(PathMtu::bytes),
+            ack_timeout: p.path.ack_timeout.and_then(AckTimeout::span),
+            retry_cnt: p.path.retries.map(RetryCount::get),
             impairment: p.impairment,
             verify: p.verify,
             iters,
@@ -157,21 +146,16 @@ impl CellSpec {
         }
     }
 
-    /// The same cell with packets of at most `path_mtu`.
-    pub fn with_path_mtu(mut self, path_mtu: Option<PathMtu>) -> Self {
-        self.params.path_mtu = path_mtu;
-        self.renamed()
-    }
-
-    /// The same cell that insists on acknowledgements so, where it does not say how by itself.
-    pub fn with_retransmission(
-        mut self,
-        ack_timeout: Option<AckTimeout>,
-        retries: Option<RetryCount>,
-    ) -> Self {
-        let p = &mut self.params;
-        p.ack_timeout = p.ack_timeout.or(ack_timeout);
-        p.retries = p.retries.or(retries);
+    /// The same cell with these options of the path, except for those that it sets itself.
+    pub fn with_path(mut self, path: PathOptions) -> Self {
+        let own = self.params.path;
+        self.params.path = PathOptions {
+            path_mtu: own.path_mtu.or(path.path_mtu),
+            ack_timeout: own.ack_timeout.or(path.ack_timeout),
+            retries: own.retries.or(path.retries),
+            traffic_class: own.traffic_class.or(path.traffic_class),
+            service_level: own.service_level.or(path.service_level),
+        };
         self.renamed()
     }
 
@@ -207,15 +191,7 @@ fn cell_id(program: Program, p: &Request) -> String {
         id += &format!("/b{}/{}", p.buffers, p.post);
     }
     id += &format!("/{}", p.signal);
-    if let Some(path_mtu) = p.path_mtu {
-        id += &format!("/mtu{}", path_mtu.bytes().get());
-    }
-    if let Some(timeout) = p.ack_timeout {
-        id += &format!("/timeout={}", timeout.code());
-    }
-    if let Some(retries) = p.retries {
-        id += &format!("/retries={}", retries.get());
-    }
+    id += &path_id(&p.path);
     if let Some(impairment) = &p.impairment {
         id += &impairment_id(impairment);
     }
@@ -223,6 +199,20 @@ fn cell_id(program: Program, p: &Request) -> String {
         id += "/verify";
     }
     id
+}
+
+fn path_id(path: &PathOptions) -> String {
+    let parts = [
+        path.path_mtu
+            .map(|mtu| format!("/mtu{}", mtu.bytes().get())),
+        path.ack_timeout
+            .map(|timeout| format!("/timeout={}", timeout.code())),
+        path.retries
+            .map(|retries| format!("/retries={}", retries.get())),
+        path.traffic_class.map(|class| format!("/tc={class}")),
+        path.service_level.map(|level| format!("/sl={level}")),
+    ];
+    parts.into_iter().flatten().collect()
 }
 
 fn impairment_id(impairment: &Impairment) -> String {
@@ -251,17 +241,24 @@ mod tests {
         assert_eq!(blast.id, "blast/write/64/inline/poll/b16/single/all");
         let ping = ping(Opcode::WriteRead, |p| p.verify = true);
         assert_eq!(ping.id, "ping/write-read/64/plain/poll/all/verify");
-        let small = blast.with_path_mtu(Some(PathMtu::B256));
+        let small = blast.with_path(PathOptions {
+            path_mtu: Some(PathMtu::B256),
+            ..PathOptions::default()
+        });
         assert_eq!(small.id, "blast/write/64/inline/poll/b16/single/all/mtu256");
         let patient = self::ping(Opcode::Send, |p| {
-            (p.ack_timeout, p.retries) = (AckTimeout::new(8), RetryCount::new(0));
+            (p.path.ack_timeout, p.path.retries) = (AckTimeout::new(8), RetryCount::new(0));
         });
         assert_eq!(
             patient.id,
             "ping/send/64/plain/poll/all/timeout=8/retries=0"
         );
         let asked = patient.clone();
-        let asked = asked.with_retransmission(AckTimeout::new(10), RetryCount::new(3));
+        let asked = asked.with_path(PathOptions {
+            ack_timeout: AckTimeout::new(10),
+            retries: RetryCount::new(3),
+            ..PathOptions::default()
+        });
         assert_eq!(asked, patient, "what a cell says by itself stands");
         let lossy = |loss, seed| {
             let impairment = Impairment {
@@ -275,6 +272,13 @@ mod tests {
         assert_eq!(lossy(0, 2), "ping/send/64/plain/poll/all/loss=0");
         let id = "ping/send/64/plain/poll/all/loss=0.000001/seed=2";
         assert_eq!(lossy(1, 2), id);
+    }
+
+    #[test]
+    fn a_record_says_how_the_writes_of_a_ping_are_signaled() {
+        let signal = |op| ping(op, |_| {}).params(None, None).signal;
+        assert_eq!(signal(Opcode::Write), Signaling::Every(32));
+        assert_eq!(signal(Opcode::Send), Signaling::All);
     }
 
     #[test]

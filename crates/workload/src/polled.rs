@@ -3,12 +3,12 @@
 //! A window of places, used in turn. A place is marked before its READ is posted; the data, which are
 //! zeros on every device here, take the mark away.
 
-use adverb_units::Span;
 use adverb_verbs::{Context, MemoryRegion, Station};
 
-use crate::pattern::error::PatternError;
-use crate::pattern::load::{Load, Seen};
-use crate::pattern::shape::Part;
+use crate::attend::{Attend, Awaited, attentively};
+use crate::error::Fault;
+use crate::load::{Load, Seen};
+use crate::pattern::Part;
 
 /// Stands in the last byte of a place until the data come.
 const MARK: u8 = 0xa5;
@@ -25,7 +25,6 @@ pub(crate) struct Polled {
     places: u64,
     posted: u64,
     done: u64,
-    counted: u64,
 }
 
 fn distance(load: &Load) -> u64 {
@@ -52,7 +51,6 @@ impl Polled {
             places: load.limits.per_member.max(1).into(),
             posted: 0,
             done: 0,
-            counted: 0,
         })
     }
 
@@ -60,39 +58,43 @@ impl Polled {
         self.base + number % self.places * self.distance
     }
 
-    /// Where the next READ lands.
-    pub(crate) fn next(&self) -> u64 {
-        self.place(self.posted)
+    /// Where READs land, in turn.
+    pub(crate) fn offsets(&self) -> impl Iterator<Item = u64> {
+        (0..self.places).map(|place| self.place(place))
     }
 
     pub(crate) fn is_full(&self) -> bool {
         self.posted - self.done >= self.places
     }
 
+    /// READs whose data have been seen.
+    pub(crate) fn done(&self) -> u64 {
+        self.done
+    }
+
     /// Marks the place of the next READ.
-    pub(crate) fn mark<M: MemoryRegion>(&self, mr: &M) -> Result<(), PatternError> {
-        Ok(mr.write(self.next() + self.size - 1, &[MARK])?)
+    pub(crate) fn mark<M: MemoryRegion>(&self, mr: &M) -> Result<(), Fault> {
+        Ok(mr.write(self.place(self.posted) + self.size - 1, &[MARK])?)
     }
 
-    pub(crate) fn posted(&mut self) {
+    /// The place of the next READ, which is posted now.
+    pub(crate) fn post(&mut self) -> usize {
         self.posted += 1;
+        ((self.posted - 1) % self.places) as usize
     }
 
-    /// Polls until the oldest READ's data are there; how many READs are to be counted now.
-    pub(crate) fn wait_for_oldest<S: Station>(
+    /// Polls until the oldest READ's data are there; whether it is time to look at the clock.
+    pub(crate) fn wait_for_oldest<S: Station, A: Attend>(
         &mut self,
         station: &S,
+        attend: &A,
         mr: &<S::Context as Context>::Mr,
-        patience: Span,
-    ) -> Result<u64, PatternError> {
+    ) -> Result<bool, Fault> {
         let last = self.place(self.done) + self.size - 1;
-        station.spin_memory(mr, last, 0, patience)?;
+        attentively(attend, Awaited::OwnRequest, |patience| {
+            station.spin_memory(mr, last, 0, patience)
+        })?;
         self.done += 1;
-        let uncounted = self.done - self.counted;
-        if uncounted < LOOK {
-            return Ok(0);
-        }
-        self.counted = self.done;
-        Ok(uncounted)
+        Ok(self.done.is_multiple_of(LOOK))
     }
 }

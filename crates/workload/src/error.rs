@@ -5,10 +5,11 @@ use std::fmt;
 use adverb_units::Span;
 use adverb_verbs::{
     ConnectError, CreateError, MemoryAccessError, ModifyQpError, OutOfBandError, PollError,
-    PostError, RegisterError, WaitError, WcStatus, WrId,
+    PostError, RegisterError, WaitError, WcStatus, WorkCompletion, WrId,
 };
 
-use crate::pair::spec::SpecError;
+use crate::pair::SpecError;
+use crate::{Cause, RoleError};
 
 /// A side of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -194,12 +195,61 @@ pub enum Fault {
         /// The other's.
         theirs: String,
     },
+    /// An answer did not come: a request or an answer was lost, or the server is gone.
+    #[error(
+        "{missing} requests without an answer within {patience}: datagrams were lost, or the server is \
+         gone"
+    )]
+    Lost {
+        /// Requests without an answer.
+        missing: u32,
+        /// How long it was waited.
+        patience: Span,
+    },
+    /// An answer is wrong.
+    #[error("received {0}: the service is broken")]
+    Wrong(&'static str),
+    /// There are too few or too many of something.
+    #[error("{given} {what}: 1 to {max} are possible")]
+    Count {
+        /// Of what.
+        what: &'static str,
+        /// How many.
+        given: u32,
+        /// At most.
+        max: u32,
+    },
+    /// A record of an invalid length.
+    #[error("a record of {given} B: 8 to {max} B are possible")]
+    Record {
+        /// Its length.
+        given: u32,
+        /// Longest.
+        max: u32,
+    },
     /// No time passed on the station's clock.
     #[error("no time passed on the station's clock: there is nothing to report")]
     NothingMeasured,
 }
 
 impl Fault {
+    /// The same as the failure of the role `name`.
+    pub fn of_role(&self, name: &str) -> RoleError {
+        RoleError {
+            reason: format!("{name}: {self}"),
+            cause: self.cause(),
+        }
+    }
+
+    /// Where it began.
+    pub fn cause(&self) -> Cause {
+        match self {
+            Fault::Spec(_) | Fault::Count { .. } | Fault::Record { .. } => Cause::Refused,
+            Fault::Peer(_) | Fault::PeerEnded(_) | Fault::OutOfBand(_) => Cause::Peer,
+            _ => Cause::Own,
+        }
+    }
+
     /// Whether the other side's failure may be behind it.
     pub(crate) fn may_be_the_others(&self) -> bool {
         match self {
@@ -212,4 +262,18 @@ impl Fault {
             _ => false,
         }
     }
+}
+
+/// The failure of a request that failed.
+///
+/// # Errors
+/// The completion's status, unless it is a success.
+pub fn succeeded(wc: &WorkCompletion) -> Result<(), Fault> {
+    if wc.status.is_success() {
+        return Ok(());
+    }
+    Err(Fault::Completion {
+        wr_id: wc.wr_id,
+        status: wc.status,
+    })
 }

@@ -2,7 +2,7 @@
 
 use adverb_verbs::{MemoryAccessError, MemoryRegion};
 
-use crate::pair::error::Fault;
+use crate::error::Fault;
 
 const PIECE: usize = 4096;
 const WORD: usize = size_of::<u64>();

@@ -1,11 +1,11 @@
 //! What a requester posts, and how much of it at a time.
 
 use adverb_units::Span;
-use adverb_verbs::QpType;
+use adverb_verbs::{QpType, RemoteAddress};
 use serde::{Deserialize, Serialize};
 
-/// Longest list that is posted in one call.
-pub(crate) const MAX_LIST: u32 = 32;
+/// Longest list whose positions have places of their own.
+const MAX_LIST: u32 = 32;
 /// Memory of a link whose positions in a list have places of their own, at most.
 const PLACES: u32 = 4096;
 
@@ -84,6 +84,8 @@ pub enum Places {
     /// Each link has its own, next to those of the others, at this distance in bytes. Of
     /// short READs and WRITEs that are posted in lists of a given length each position in the list has.
     Own(u64),
+    /// Each message in flight has its own, and a buffer of its own on this side, too, at this distance.
+    Buffers(u64),
     /// Uniformly random, aligned to this, in so many bytes.
     Random {
         /// Alignment.
@@ -205,6 +207,28 @@ impl Load {
         }
     }
 
+    /// The place of request `place` of a list, or of buffer `place`, over link `link`.
+    pub(crate) fn place(&self, there: RemoteAddress, link: usize, place: usize) -> RemoteAddress {
+        let (link, place) = (link as u64, place as u64);
+        match self.places {
+            Places::Own(distance) => {
+                let places = self.places_a_link();
+                there.at(((self.first_place + link) * places + place % places) * distance)
+            }
+            Places::Buffers(distance) => {
+                let buffers = u64::from(self.limits.per_qp);
+                there.at((link * buffers + place % buffers) * distance)
+            }
+            Places::Random { .. } => there,
+        }
+    }
+
+    /// Whether each message in flight has a buffer of its own.
+    #[inline]
+    pub(crate) fn has_buffers(&self) -> bool {
+        matches!(self.places, Places::Buffers(_))
+    }
+
     /// Requests posted at a time at most: a list longer than may be under way would never be posted.
     pub(crate) fn list(&self) -> u32 {
         let room = self.limits.per_qp.min(self.limits.per_member).max(1);
@@ -234,8 +258,10 @@ impl Load {
             Seen::Memory => self.limits.per_qp,
         };
         let half = room.div_ceil(2).max(1);
-        match self.refill {
-            Refill::Window => self.signaled_every.clamp(1, room.max(1)),
+        match (self.refill, self.places) {
+            (Refill::Window, _) | (_, Places::Buffers(_)) => {
+                self.signaled_every.clamp(1, room.max(1))
+            }
             _ => self.signaled_every.clamp(1, half),
         }
     }

@@ -8,13 +8,17 @@ use adverb_units::Time;
 #[derive(Debug, Default)]
 pub(crate) struct Limit {
     at: Cell<Option<Time>>,
+    /// Messages or rounds that the run has in any case.
+    least: Cell<u64>,
     is_over: Cell<bool>,
 }
 
 impl Limit {
-    /// A run begins that ends at this time; without one it ends with its last message.
-    pub(crate) fn begin(&self, at: Option<Time>) {
+    /// A run begins that ends at this time, if it has had its least messages; without a time it ends with
+    /// its last message.
+    pub(crate) fn begin(&self, at: Option<Time>, least: u64) {
         self.at.set(at);
+        self.least.set(least);
         self.is_over.set(false);
     }
 
@@ -26,9 +30,9 @@ impl Limit {
         }
     }
 
-    /// Whether somebody has seen that it is time.
+    /// Whether somebody has seen that it is time, and the run has had `done` messages, which are enough.
     #[inline]
-    pub(crate) fn is_over(&self) -> bool {
-        self.is_over.get()
+    pub(crate) fn is_over(&self, done: u64) -> bool {
+        self.is_over.get() && done >= self.least.get()
     }
 }

@@ -1,0 +1,202 @@
+//! Verbs objects, and their connection to the peer's: what every program is made of.
+
+use adverb_units::Bytes;
+use adverb_verbs::{
+    AccessFlags, AddressHandle, AddressVector, Connection, Context, Destination, Endpoint,
+    MemoryRegion, PathMtu, PathOptions, PortCaps, QpAttr, QpCaps, QpInit, QpState, QpType, Qpn,
+    QueuePair, Station, first_psn,
+};
+
+use crate::error::Fault;
+use crate::pair::SpecError;
+use crate::reap::Queue;
+
+/// Queue key of all datagram queue pairs.
+pub const QKEY: u32 = 0x1d7e_0001;
+/// READs and atomics in flight on a queue pair at most.
+pub const MAX_RD_ATOMIC: u8 = 16;
+
+/// The objects that all queue pairs of a role share: a protection domain, one memory region, the port.
+pub struct Kit<'s, S: Station> {
+    station: &'s S,
+    pd: <S::Context as Context>::Pd,
+    /// The role's memory.
+    pub mr: <S::Context as Context>::Mr,
+    port: PortCaps,
+    access: AccessFlags,
+    options: PathOptions,
+}
+
+/// READs and atomics that a queue pair may have in flight, and takes from its peer at a time.
+#[derive(Clone, Copy, Debug)]
+pub struct RdAtomic {
+    /// As requester.
+    pub initiator: u8,
+    /// As responder.
+    pub responder: u8,
+}
+
+/// How the queue pairs of a connection talk.
+#[derive(Clone, Copy, Debug)]
+pub struct Route {
+    /// Path MTU if `options` sets none.
+    pub path_mtu: PathMtu,
+    /// READs and atomics.
+    pub rd_atomic: RdAtomic,
+    /// What the program chose for the path.
+    pub options: PathOptions,
+}
+
+/// The way of datagrams, or of the requests of DC initiators, to a queue pair.
+pub struct Way<C: Context> {
+    ah: C::Ah,
+    qpn: Qpn,
+    qkey: u32,
+}
+
+impl<C: Context> Way<C> {
+    /// What a request carries.
+    pub fn destination(&self) -> Destination<'_> {
+        Destination {
+            ah: self.ah.handle(),
+            qpn: self.qpn,
+            qkey: self.qkey,
+        }
+    }
+}
+
+impl<'s, S: Station> Kit<'s, S> {
+    /// With a region of `bytes`, for queue pairs whose packets take a path with these options.
+    ///
+    /// # Errors
+    /// The device refuses, or its port does not support an option.
+    pub fn new(
+        station: &'s S,
+        (bytes, access): (u64, AccessFlags),
+        options: PathOptions,
+    ) -> Result<Self, Fault> {
+        let context = station.context();
+        let port = context.port(context.port_num())?;
+        options.check(&port).map_err(SpecError::from)?;
+        let pd = context.alloc_pd()?;
+        Ok(Kit {
+            station,
+            mr: context.alloc_mr(&pd, Bytes::new(bytes.max(64)), access)?,
+            pd,
+            port,
+            access,
+            options,
+        })
+    }
+
+    /// The role's port.
+    pub fn port(&self) -> &PortCaps {
+        &self.port
+    }
+
+    /// A queue pair, with `inline_recv` bytes of each message within its completion: a UD one goes to
+    /// RTS, since it needs no peer, one of DC stays in RESET, all others go to INIT.
+    ///
+    /// # Errors
+    /// The device refuses.
+    pub fn queue_pair(
+        &self,
+        qp_type: QpType,
+        (send, recv): (&Queue<S::Context>, &Queue<S::Context>),
+        caps: QpCaps,
+        inline_recv: u32,
+    ) -> Result<<S::Context as Context>::Qp, Fault> {
+        let context = self.station.context();
+        let init = QpInit {
+            qp_type,
+            send_cq: &send.cq,
+            recv_cq: &recv.cq,
+            caps,
+        };
+        let qp = context.create_qp_with_inline_recv(&self.pd, &init, inline_recv)?;
+        let port = context.port_num();
+        match qp_type {
+            QpType::Dci | QpType::Dct => {}
+            QpType::Ud => {
+                let mut init = QpAttr::to_init(port, AccessFlags::empty());
+                (init.access, init.qkey) = (None, Some(QKEY));
+                let mut rts = QpAttr::to(QpState::Rts);
+                rts.sq_psn = Some(first_psn(qp.qpn(), self.mr.rkey()));
+                for attr in [init, QpAttr::to(QpState::Rtr), rts] {
+                    qp.modify(&attr)?;
+                }
+            }
+            _ => qp.modify(&QpAttr::to_init(port, self.access))?,
+        }
+        Ok(qp)
+    }
+
+    /// A queue pair as its peer needs it.
+    pub fn endpoint(&self, qp: &<S::Context as Context>::Qp) -> Endpoint {
+        Endpoint {
+            qpn: qp.qpn(),
+            psn: first_psn(qp.qpn(), self.mr.rkey()),
+            gid: self.port.gid,
+            lid: self.port.lid,
+            port: self.station.context().port_num(),
+            cm: None,
+        }
+    }
+
+    /// The way of datagrams to a queue pair.
+    ///
+    /// # Errors
+    /// The device refuses.
+    pub fn way(&self, end: &Endpoint, qkey: u32) -> Result<Way<S::Context>, Fault> {
+        let context = self.station.context();
+        let address = AddressVector {
+            traffic_class: self.options.traffic_class.unwrap_or_default(),
+            service_level: self.options.service_level.unwrap_or_default(),
+            ..AddressVector::new(end.gid, end.lid, context.port_num())
+        };
+        Ok(Way {
+            ah: context.create_ah(&self.pd, &address)?,
+            qpn: end.qpn,
+            qkey,
+        })
+    }
+
+    /// The usual route: the port's MTU, and as many READs as the device takes.
+    pub fn route(&self, rd_atomic: u8) -> Route {
+        let most = self.station.context().caps().max_qp_rd_atom;
+        Route {
+            path_mtu: self.port.active_mtu,
+            rd_atomic: RdAtomic {
+                initiator: rd_atomic.min(most),
+                responder: most,
+            },
+            options: self.options,
+        }
+    }
+
+    /// Connects a queue pair, RC or UC, to the peer's.
+    ///
+    /// # Errors
+    /// The device refuses, or the peer cannot be reached.
+    pub fn connect(
+        &self,
+        (qp_type, qp): (QpType, &<S::Context as Context>::Qp),
+        local: Endpoint,
+        remote: Endpoint,
+        route: &Route,
+    ) -> Result<Connection, Fault> {
+        let connection = Connection {
+            local,
+            remote,
+            path_mtu: route.path_mtu,
+            max_rd_atomic: route.rd_atomic.initiator,
+            max_dest_rd_atomic: route.rd_atomic.responder,
+            options: route.options,
+        };
+        match qp_type {
+            QpType::Rc => qp.connect(&connection)?,
+            _ => connection.by_hand_as(qp_type, qp)?,
+        }
+        Ok(connection)
+    }
+}
