@@ -16,11 +16,12 @@ use adverb_verbs::{QpState, QpType, Qpn};
 
 use crate::notify::Armed;
 use crate::quiesce::Busy;
+use crate::ready::Ready;
 use crate::segment::SharedWords;
-use crate::sync::{AtomicU32, AtomicU64};
+use crate::sync::{AtomicU32, AtomicU64, Ordering, compiler_fence};
 
 /// First word of a port file: "adverb" and a layout version.
-pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"adverb\x00\x06");
+pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"adverb\x00\x07");
 
 /// Bits of a queue pair number that index the owner's table; those above are the port's slot.
 pub(crate) const QP_INDEX_BITS: u32 = 14;
@@ -202,10 +203,54 @@ pub(crate) struct PeerLine {
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct CqEntry {
-    /// Its channel's number plus one; 0 where it has none and never raises an event.
-    pub(crate) channel: AtomicU32,
+    /// [`Duties`] of producers.
+    pub(crate) duties: AtomicU32,
     /// Whether it waits for an event.
     pub(crate) arming: ArmedLine,
+    /// Queue pairs that may have something for it, if producers mark them.
+    pub(crate) ready: Ready<{ (MAX_QP / u64::BITS) as usize }>,
+}
+
+/// What producers of completions have to do after each.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Duties(pub(crate) u32);
+
+impl Duties {
+    /// Mark the queue pair.
+    pub(crate) const MARK: u32 = 1 << 31;
+
+    /// Raise an event in a channel, if the queue has one. A channel's number is a serial number of the port.
+    pub(crate) fn new(channel: Option<u32>) -> Self {
+        Duties(channel.map_or(0, |number| (number + 1) & !Self::MARK))
+    }
+
+    /// Reads those of a queue that a completion was added to.
+    #[inline]
+    pub(crate) fn of(entry: &CqEntry) -> Self {
+        // The load stays behind the completion, for an owner that adds a duty and then passes a
+        // `quiesce::barrier`: this sees the duty, or the owner the completion.
+        compiler_fence(Ordering::SeqCst);
+        Duties(entry.duties.load(Ordering::Relaxed))
+    }
+
+    #[inline]
+    pub(crate) fn any(self) -> bool {
+        self.0 != 0
+    }
+
+    /// The number of the channel.
+    pub(crate) fn channel(self) -> Option<u32> {
+        (self.0 & !Self::MARK).checked_sub(1)
+    }
+
+    /// Marks queue pair `index`, if that is to be done and its ring is looked at.
+    pub(crate) fn mark(self, entry: &CqEntry, index: Option<u32>) {
+        if let Some(index) = index
+            && self.0 & Self::MARK != 0
+        {
+            entry.ready.mark(index);
+        }
+    }
 }
 
 /// The arming, on a line of its own.

@@ -47,6 +47,8 @@ mod port;
 mod qp;
 #[doc(hidden)]
 pub mod quiesce;
+#[doc(hidden)]
+pub mod ready;
 mod recv_queue;
 mod requester;
 pub mod ring;

@@ -10,7 +10,7 @@
 //! completion, or the producer finds the queue armed and raises the event. `swap` makes sure that
 //! of several producers only one does.
 
-use adverb_verbs::NotifyOn;
+use adverb_verbs::{NotifyOn, WcStatus};
 
 use crate::sync::{AtomicU32, Ordering, fence};
 
@@ -67,6 +67,16 @@ pub enum Urgency {
     Usual,
     /// It does: the sender asked for it, or it is an error.
     Solicited,
+}
+
+impl Urgency {
+    /// That of a completion that was not asked to be solicited.
+    pub fn of(status: WcStatus) -> Self {
+        match status {
+            WcStatus::Success => Urgency::Usual,
+            _ => Urgency::Solicited,
+        }
+    }
 }
 
 #[cfg(all(test, not(loom)))]

@@ -16,3 +16,10 @@ pub(crate) use loom::thread::yield_now;
 pub(crate) fn compiler_fence(order: Ordering) {
     fence(order);
 }
+
+/// A full fence behind an atomic read-modify-write. On x86-64 that is one itself.
+#[inline]
+pub(crate) fn fence_after_rmw() {
+    #[cfg(not(all(target_arch = "x86_64", not(loom))))]
+    fence(Ordering::SeqCst);
+}

@@ -437,13 +437,17 @@ fn killing_test(test: &str, acts: &[Act]) {
     isolated_with(test, play, || {
         let mut random = Random::from_env(test);
         for act in acts {
-            let scene = Scene::new();
-            stay_on_this_cpu(); // not the engines, which run already
-            scene.ping();
-            let budget = (Duration::from_millis(2200), &mut random);
-            kill_all_along(&format!("{act:?}"), act.arrivals(), budget, |most| {
-                kill_after(&scene, *act, most)
-            });
+            let crowds = if act.arrivals() > 0 { 2 } else { 1 };
+            for crowd in [0, 8].into_iter().take(crowds) {
+                let scene = Scene::new();
+                let _crowd = scene.end.crowd(crowd);
+                stay_on_this_cpu(); // not the engines, which run already
+                scene.ping();
+                let budget = (Duration::from_millis(2200), &mut random);
+                kill_all_along(&format!("{act:?}"), act.arrivals(), budget, |most| {
+                    kill_after(&scene, *act, most)
+                });
+            }
         }
     });
 }

@@ -172,6 +172,8 @@ fn blasting_victim() {
 #[derive(Clone, Copy, Debug)]
 enum From {
     Own,
+    /// Its own, with many other queue pairs on the completion queue.
+    OwnMarked,
     Shared,
 }
 
@@ -191,7 +193,7 @@ struct Server<'e> {
 impl<'e> Server<'e> {
     fn new(end: &'e End, receives: u64, from: From) -> Self {
         let srq = match from {
-            From::Own => None,
+            From::Own | From::OwnMarked => None,
             From::Shared => {
                 let caps = SrqCaps {
                     max_wr: receives as u32,
@@ -323,9 +325,10 @@ fn killed_in_the_middle_of_a_datagram() {
     const TEST: &str = "killed_in_the_middle_of_a_datagram";
     isolated_with(TEST, play, || {
         let mut random = Random::from_env(TEST);
-        for from in [From::Own, From::Shared] {
+        for from in [From::Own, From::OwnMarked, From::Shared] {
             for role in ["warm", "cold"] {
                 let here = End::new(Bytes::new(RECEIVES * ROOM));
+                let _crowd = here.crowd(if let From::OwnMarked = from { 8 } else { 0 });
                 let other = End::new(Bytes::kib(64));
                 let mut server = Server::new(&here, RECEIVES, from);
                 let mut bystander = Client::new(&other, BYSTANDER);

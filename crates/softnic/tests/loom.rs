@@ -8,12 +8,13 @@
 use adverb_softnic::datagram_ring::{Addressee, Cell, DatagramRing, Front, Holder, Message};
 use adverb_softnic::notify::{Armed, Urgency};
 use adverb_softnic::quiesce::{self, Busy};
+use adverb_softnic::ready::Ready;
 use adverb_softnic::ring::{Arrival, Line, Piece, RecvRing};
 use adverb_softnic::send_ring::{SendRing, Sent};
 use adverb_softnic::shared_ring::{SharedRing, Ticket};
 use adverb_verbs::{NotifyOn, Qpn, WcOpcode, WcStatus};
 use loom::cell::UnsafeCell;
-use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
 
@@ -714,5 +715,126 @@ fn the_limit_of_a_shared_queue_is_told_once() {
         told += u32::from(queue.ring().take_reached());
         assert_eq!(told, 1);
         assert_eq!(queue.ring().limit(), 0);
+    });
+}
+
+/// A completion queue whose producers mark their queue pairs. Each of two producers has a ring, which counts
+/// what it published.
+#[derive(Default)]
+struct Marked {
+    ready: Ready<2>,
+    published: [AtomicU32; 2],
+    armed: Armed,
+    fifo: Fifo,
+    /// Whether producers mark.
+    marks: AtomicBool,
+}
+
+/// What the owner of a [`Marked`] has taken of each producer.
+type Taken = [u32; 2];
+
+impl Marked {
+    /// The queue pairs of the two producers; with one for both, producers of datagrams.
+    fn publish(&self, producer: usize, queue_pairs: [u32; 2]) {
+        let published = self.published[producer].load(Ordering::Relaxed);
+        self.published[producer].store(published + 1, Ordering::Release);
+        self.ready.mark(queue_pairs[producer]);
+    }
+
+    fn poll(&self, queue_pairs: [u32; 2], taken: &mut Taken) {
+        self.ready.take(|index| {
+            for (producer, queue_pair) in queue_pairs.into_iter().enumerate() {
+                if queue_pair == index {
+                    self.look_at(producer, taken);
+                }
+            }
+        });
+    }
+
+    fn look_at(&self, producer: usize, taken: &mut Taken) {
+        taken[producer] = self.published[producer].load(Ordering::Acquire);
+    }
+}
+
+/// What a producer published is found once it has returned, wherever the other one is.
+fn find_all(queue_pairs: [u32; 2], published: [u32; 2]) {
+    check(move || {
+        let queue = Arc::new(Marked::default());
+        let producers = [0, 1].map(|producer| {
+            let queue = queue.clone();
+            thread::spawn(move || {
+                (0..published[producer]).for_each(|_| queue.publish(producer, queue_pairs));
+            })
+        });
+        let mut taken = [0; 2];
+        queue.poll(queue_pairs, &mut taken);
+        for (producer, thread) in producers.into_iter().enumerate() {
+            thread.join().unwrap();
+            queue.poll(queue_pairs, &mut taken);
+            assert_eq!(taken[producer], published[producer], "{producer}");
+        }
+    });
+}
+
+#[test]
+fn marked_queue_pairs_of_one_group_lose_no_completion() {
+    find_all([0, 1], [2, 1]);
+}
+
+#[test]
+fn marked_queue_pairs_of_two_groups_lose_no_completion() {
+    find_all([3, 64], [2, 1]);
+}
+
+#[test]
+fn a_sender_stopped_while_it_marks_a_queue_pair_hides_no_datagram_of_another() {
+    find_all([5, 5], [1, 2]);
+}
+
+#[test]
+fn who_arms_and_polls_marked_queue_pairs_never_sleeps_on_a_completion() {
+    check(|| {
+        let queue = Arc::new(Marked::default());
+        let producer = queue.clone();
+        let producer = thread::spawn(move || {
+            producer.publish(0, [7, 7]);
+            if producer.armed.must_raise(Urgency::Usual) {
+                producer.fifo.write();
+            }
+        });
+        let mut taken = [0; 2];
+        loop {
+            queue.armed.arm(NotifyOn::Any);
+            queue.poll([7, 7], &mut taken);
+            if taken[0] == 1 {
+                break;
+            }
+            queue.fifo.read();
+        }
+        producer.join().unwrap();
+    });
+}
+
+#[test]
+fn a_completion_published_while_marks_begin_is_found() {
+    check(|| {
+        let queue = Arc::new(Marked::default());
+        let producer = queue.clone();
+        let producer = thread::spawn(move || {
+            producer.published[0].store(1, Ordering::Release);
+            // `Duties::of`
+            fence(Ordering::SeqCst);
+            if producer.marks.load(Ordering::Relaxed) {
+                producer.ready.mark(9);
+            }
+        });
+        let mut taken = [0; 2];
+        // `CqInner::attach`
+        queue.marks.store(true, Ordering::Relaxed);
+        quiesce::barrier();
+        queue.look_at(0, &mut taken);
+        producer.join().unwrap();
+        queue.poll([9, 9], &mut taken);
+        assert_eq!(taken[0], 1);
     });
 }

@@ -12,6 +12,7 @@ use adverb_verbs::{
 use super::{Path, QpInner, RecvProducer, SendQueue};
 use crate::datagram_ring::{Addressee, Holder};
 use crate::layout::{Phase, first_position};
+use crate::notify::Urgency;
 use crate::peer::{Peer, PeerError};
 use crate::quiesce;
 use crate::requester::{Connection, Requester};
@@ -83,7 +84,7 @@ impl QpInner {
             None => self.recv_cq.relieve(&self.recv_queue, is_dead),
             Some(srq) => {
                 if srq.relieve(is_dead) {
-                    self.recv_cq.raise_anyway();
+                    self.recv_cq.raise_anyway(self.index);
                 }
             }
         }
@@ -135,7 +136,7 @@ impl QpInner {
         } else if let Some(srq) = &self.srq {
             srq.repost(self.index);
         }
-        self.recv_cq.raise_anyway();
+        self.recv_cq.raise_anyway(self.index);
     }
 
     /// To the error state: flushes both queues. Does nothing in RESET and ERR.
@@ -171,7 +172,7 @@ impl QpInner {
             return self.recv_cq.flush_receives(&self.recv_queue, end);
         };
         if srq.flush(self.index, peer) {
-            self.recv_cq.added(WcStatus::WrFlushErr);
+            self.recv_cq.added(None, Urgency::Solicited);
         }
         self.report_last_wqe();
     }

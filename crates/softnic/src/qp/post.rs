@@ -8,6 +8,7 @@ use adverb_verbs::{
 };
 
 use super::{Path, QpInner, RecvProducer, SendQueue};
+use crate::notify::Urgency;
 use crate::requester::{Attempt, Waiting};
 use crate::send_ring::Sent;
 
@@ -95,7 +96,7 @@ impl QpInner {
             byte_len: request.length() as u32,
             count,
         });
-        self.send_cq.added(status);
+        self.send_cq.added(Some(self.index), Urgency::of(status));
     }
 
     /// Counts a send request as posted, or says why it cannot be.

@@ -76,7 +76,7 @@ impl QpInner {
                 datagrams.mailbox.put(from, (message, life), parts)?
             }
         };
-        self.recv_cq.arrived(urgency);
+        self.arrived(urgency);
         Some(position)
     }
 
@@ -88,7 +88,8 @@ impl QpInner {
     /// Adds the completion of a send. The driver's lock is held.
     pub(crate) fn push_sent(&self, sent: Sent) {
         self.sent.push(sent);
-        self.send_cq.added(sent.status);
+        self.send_cq
+            .added(Some(self.index), Urgency::of(sent.status));
     }
 
     /// Completes the receive at `position`. The driver's lock is held.
@@ -97,7 +98,14 @@ impl QpInner {
             None => self.recv_queue.ring.complete(position, arrival),
             Some(srq) => srq.requests.ring.complete(position, arrival),
         }
-        self.recv_cq.arrived(urgency);
+        self.arrived(urgency);
+    }
+
+    /// After its own NIC completed a receive.
+    fn arrived(&self, urgency: Urgency) {
+        let has_own_ring = self.srq.is_none();
+        self.recv_cq
+            .added(has_own_ring.then_some(self.index), urgency);
     }
 
     /// To the error state, after the driver handed on its last completion. Its lock is held.

@@ -59,6 +59,8 @@ struct Inlet {
     next: u64,
     recv_cq: u32,
     cq: *const CqEntry,
+    /// It is not that of a shared receive queue.
+    has_own_ring: bool,
 }
 
 /// A datagram on its way.
@@ -185,7 +187,8 @@ impl Way {
             // SAFETY: the entry lies in the mapping that the peer keeps, a struct of atomics.
             let cq = unsafe { &*inlet.cq };
             let recv_cq = inlet.recv_cq;
-            notify(&self.peer, (cq, recv_cq), datagram.flags);
+            let marked = inlet.has_own_ring.then(|| qp_index(self.qpn));
+            notify(&self.peer, (cq, recv_cq), marked, datagram.flags);
         }
     }
 
@@ -242,6 +245,7 @@ impl Way {
             ring,
             recv_cq,
             cq: self.peer.cq_entry(recv_cq)?,
+            has_own_ring: remote.ring_slots.load(Ordering::Relaxed) != 0,
         };
         // All that was read belongs to this phase, if it is still the same.
         (self.phase() == phase).then_some(inlet)

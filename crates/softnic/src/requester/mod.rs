@@ -13,7 +13,7 @@ use adverb_verbs::{
     WcStatus,
 };
 
-use crate::layout::{CqEntry, Phase, QpEntry, qp_index};
+use crate::layout::{CqEntry, Duties, Phase, QpEntry, qp_index};
 use crate::notify::Urgency;
 use crate::peer::Peer;
 use crate::port::Port;
@@ -391,7 +391,13 @@ impl Connection {
         } else {
             flags
         };
-        notify(&self.peer, cq, flags);
+        let has_own_ring = attached.shared.is_none();
+        notify(
+            &self.peer,
+            cq,
+            has_own_ring.then(|| self.remote_index()),
+            flags,
+        );
     }
 
     /// The responder refuses a request: an RC queue pair fails, UC drops the message without a word
@@ -418,20 +424,33 @@ impl Connection {
     }
 }
 
-/// After a completion was added to a queue (its entry and index) of `peer`: raises the event that it
-/// is waited for with.
+/// After a completion was added to a queue (its entry and index) of `peer`: marks its queue pair (the index
+/// of one with receives of its own) and raises the event that it is waited for with.
 #[inline]
-fn notify(peer: &Peer, (cq, index): (&CqEntry, u32), flags: SendFlags) {
-    let channel = cq.channel.load(Ordering::Relaxed);
-    if channel != 0 {
-        let urgency = if flags.contains(SendFlags::SOLICITED) {
-            Urgency::Solicited
-        } else {
-            Urgency::Usual
-        };
-        if cq.arming.armed.must_raise(urgency) {
-            // A channel that cannot be written to belongs to a peer that is ending.
-            let _ = peer.raise(channel - 1, index);
-        }
+fn notify(peer: &Peer, cq: (&CqEntry, u32), marked: Option<u32>, flags: SendFlags) {
+    let duties = Duties::of(cq.0);
+    if duties.any() {
+        fulfil(peer, duties, cq, marked, flags);
+    }
+}
+
+fn fulfil(
+    peer: &Peer,
+    duties: Duties,
+    (cq, index): (&CqEntry, u32),
+    marked: Option<u32>,
+    flags: SendFlags,
+) {
+    duties.mark(cq, marked);
+    let urgency = if flags.contains(SendFlags::SOLICITED) {
+        Urgency::Solicited
+    } else {
+        Urgency::Usual
+    };
+    if let Some(channel) = duties.channel()
+        && cq.arming.armed.must_raise(urgency)
+    {
+        // A channel that cannot be written to belongs to a peer that is ending.
+        let _ = peer.raise(channel, index);
     }
 }

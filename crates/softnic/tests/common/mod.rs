@@ -294,6 +294,11 @@ impl End {
         })
     }
 
+    /// Idle queue pairs. With more than a few of them producers mark those that have a completion.
+    pub fn crowd(&self, count: usize) -> Vec<SoftQp> {
+        (0..count).map(|_| self.qp()).collect()
+    }
+
     pub fn qp_of(&self, caps: QpCaps) -> SoftQp {
         let init = QpInit {
             qp_type: QpType::Rc,

@@ -5,10 +5,10 @@
 //! (`send_ring`), since the requester's CPU carries them out. Those of receives lie in the receive
 //! rings (`ring`), whose producer is the connected peer, or (`datagram_ring`) whoever sends: so any
 //! number of processes complete into one queue without a lock, and one that dies blocks nobody.
+//! Producers mark the queue pairs that have something (`ready`) where there are many of them.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use adverb_verbs::{
     CompletionQueue, CqId, CreateError, NotifyOn, PollError, Qpn, WcOpcode, WcStatus,
@@ -18,35 +18,22 @@ use spin::mutex::SpinMutex;
 
 use crate::channel::SoftChannel;
 use crate::datagram_ring::Holder;
-use crate::layout::CqEntry;
+use crate::layout::{CqEntry, Duties, qp_index};
 use crate::notify::Urgency;
 use crate::port::{Port, TableEntry, lock};
+use crate::quiesce;
 use crate::recv_queue::RecvQueue;
 use crate::send_ring::SendRing;
 use crate::srq::SrqInner;
+use crate::sync::compiler_fence;
 use crate::udp::Turn;
+
+mod state;
+
+use state::{CqState, Member, Receiver};
 
 /// Most entries of a completion queue.
 pub(crate) const MAX_CQE: u32 = 1 << 22;
-
-#[derive(Debug)]
-struct Receiver {
-    queue: Arc<RecvQueue>,
-    next: u64,
-}
-
-#[derive(Debug, Default)]
-struct CqState {
-    senders: Vec<Arc<SendRing>>,
-    receivers: Vec<Receiver>,
-    /// Shared receive queues, and how many queue pairs that take from them complete here.
-    shared: Vec<(Arc<SrqInner>, u32)>,
-    /// Receives of queue pairs in the error state: no longer in their ring.
-    flushed: VecDeque<WorkCompletion>,
-    overrun: bool,
-    /// The queue pair to look at first.
-    turn: usize,
-}
 
 #[derive(Debug)]
 pub(crate) struct CqInner {
@@ -54,7 +41,15 @@ pub(crate) struct CqInner {
     pub(crate) index: u32,
     entries: u32,
     channel: Option<SoftChannel>,
-    state: SpinMutex<CqState>,
+    /// A copy of those in the entry.
+    duties: AtomicU32,
+    state: SpinMutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    rings: CqState,
+    is_overrun: bool,
 }
 
 /// A completion queue of the user-space NIC.
@@ -93,18 +88,19 @@ impl SoftCq {
             lock(&port.cq_indices).give(index);
             port.no_room("make a completion queue", e)
         })?;
+        let duties = Duties::new(channel.map(|channel| channel.inner.number));
         let inner = CqInner {
             port: port.clone(),
             index,
             entries,
             channel: channel.cloned(),
+            duties: AtomicU32::new(duties.0),
             state: SpinMutex::default(),
         };
         let entry = inner.entry();
         entry.arming.armed.disarm();
-        entry
-            .channel
-            .store(channel.map_or(0, |c| c.inner.number + 1), Ordering::Release);
+        entry.ready.clear();
+        entry.duties.store(duties.0, Ordering::Release);
         Ok(SoftCq {
             inner: Arc::new(inner),
         })
@@ -118,20 +114,33 @@ impl CqInner {
 
     /// Adds a queue pair whose sends complete here.
     pub(crate) fn attach_sender(&self, ring: Arc<SendRing>) {
-        self.state.lock().senders.push(ring);
+        self.attach(ring.qpn(), |member| member.sent = Some(ring));
     }
 
-    /// Adds a queue pair's receive queue, from position `first` on.
-    pub(crate) fn attach_receiver(&self, queue: Arc<RecvQueue>, first: u64) {
-        self.state
-            .lock()
-            .receivers
-            .push(Receiver { queue, next: first });
+    /// Adds a queue pair's receive queue, from position `next` on.
+    pub(crate) fn attach_receiver(&self, queue: Arc<RecvQueue>, next: u64) {
+        self.attach(queue.qpn, |member| {
+            member.receiver = Some(Receiver { queue, next });
+        });
+    }
+
+    fn attach(&self, qpn: Qpn, add: impl FnOnce(&mut Member)) {
+        let rings = &mut self.state.lock().rings;
+        add(rings.member(qpn));
+        if rings.is_crowded() {
+            self.duties.fetch_or(Duties::MARK, Ordering::Relaxed);
+            self.entry()
+                .duties
+                .fetch_or(Duties::MARK, Ordering::Relaxed);
+            // A producer that has not seen the duty has published before this what `begin_marks` looks for.
+            quiesce::barrier();
+            rings.begin_marks();
+        }
     }
 
     /// Adds a queue pair that takes its receives from `srq`.
     pub(crate) fn attach_shared(&self, srq: &Arc<SrqInner>) {
-        let mut state = self.state.lock();
+        let state = &mut self.state.lock().rings;
         match state.shared.iter_mut().find(|(s, _)| Arc::ptr_eq(s, srq)) {
             Some((_, users)) => *users += 1,
             None => state.shared.push((srq.clone(), 1)),
@@ -140,7 +149,7 @@ impl CqInner {
 
     /// Takes such a queue pair away.
     pub(crate) fn detach_shared(&self, srq: &Arc<SrqInner>) {
-        let mut state = self.state.lock();
+        let state = &mut self.state.lock().rings;
         if let Some(at) = state.shared.iter().position(|(s, _)| Arc::ptr_eq(s, srq)) {
             state.shared[at].1 -= 1;
             if state.shared[at].1 == 0 {
@@ -151,50 +160,39 @@ impl CqInner {
 
     /// Removes a queue pair whose sends complete here.
     pub(crate) fn detach_sender(&self, qpn: Qpn) {
-        self.state.lock().senders.retain(|ring| ring.qpn() != qpn);
+        let rings = &mut self.state.lock().rings;
+        rings.member(qpn).sent = None;
+        rings.remove_if_empty(qpn);
     }
 
     /// Forgets a queue pair's completions and its receive queue, as destroying and resetting do.
     /// The queue pair produces none meanwhile.
     pub(crate) fn purge(&self, qpn: Qpn) {
-        let mut state = self.state.lock();
-        let senders = state.senders.iter();
-        senders
-            .filter(|ring| ring.qpn() == qpn)
-            .for_each(|ring| ring.clear());
-        state.receivers.retain(|receiver| receiver.queue.qpn != qpn);
-        state.flushed.retain(|completion| completion.qp_num != qpn);
-    }
-
-    /// After a completion of this process was added: raises the event that it is waited for with.
-    #[inline]
-    pub(crate) fn added(&self, status: WcStatus) {
-        if self.channel.is_some() {
-            let is_error = !status.is_success();
-            self.raise_if_armed(if is_error {
-                Urgency::Solicited
-            } else {
-                Urgency::Usual
-            });
+        let rings = &mut self.state.lock().rings;
+        if let Some(member) = rings.known(qpn) {
+            member.receiver = None;
+            member.sent.iter().for_each(|ring| ring.clear());
         }
+        rings.recount(qpn);
+        rings.remove_if_empty(qpn);
+        rings.flushed.retain(|completion| completion.qp_num != qpn);
     }
 
-    /// After a receive of this process was completed by its own NIC: raises the event that it is
-    /// waited for with.
+    /// After this process added a completion to the ring of a queue pair (the index of one whose ring is
+    /// looked at here): does what producers have to.
     #[inline]
-    pub(crate) fn arrived(&self, urgency: Urgency) {
-        if self.channel.is_some() {
-            self.raise_if_armed(urgency);
+    pub(crate) fn added(&self, index: Option<u32>, urgency: Urgency) {
+        // As in `Duties::of`.
+        compiler_fence(Ordering::SeqCst);
+        let duties = Duties(self.duties.load(Ordering::Relaxed));
+        if duties.any() {
+            self.fulfil(duties, index, urgency);
         }
-    }
-
-    fn push_flushed(&self, completion: WorkCompletion) {
-        self.state.lock().flushed.push_back(completion);
-        self.added(completion.status);
     }
 
     #[cold]
-    fn raise_if_armed(&self, urgency: Urgency) {
+    fn fulfil(&self, duties: Duties, index: Option<u32>, urgency: Urgency) {
+        duties.mark(self.entry(), index);
         if let Some(channel) = &self.channel
             && self.entry().arming.armed.must_raise(urgency)
         {
@@ -202,9 +200,15 @@ impl CqInner {
         }
     }
 
-    /// Raises an event whether armed or not: a producer may have died between taking the arming
-    /// and raising it.
-    pub(crate) fn raise_anyway(&self) {
+    fn push_flushed(&self, completion: WorkCompletion) {
+        self.state.lock().rings.flushed.push_back(completion);
+        self.added(None, Urgency::of(completion.status));
+    }
+
+    /// A producer of queue pair `index` died, maybe between publishing a completion and marking the queue pair,
+    /// or between taking the arming and raising the event: does both.
+    pub(crate) fn raise_anyway(&self, index: u32) {
+        self.state.lock().rings.list(index);
         if let Some(channel) = &self.channel {
             self.entry().arming.armed.disarm();
             channel.inner.raise(CqId(self.index));
@@ -215,14 +219,12 @@ impl CqInner {
     /// Nobody completes them any more.
     pub(crate) fn flush_receives(&self, queue: &Arc<RecvQueue>, end: u64) {
         let mut state = self.state.lock();
-        let Some(at) = state
-            .receivers
-            .iter()
-            .position(|r| Arc::ptr_eq(&r.queue, queue))
-        else {
+        let receiver = state.rings.known(queue.qpn);
+        let receiver = receiver.and_then(|member| member.receiver.take());
+        let Some(Receiver { next, .. }) = receiver else {
             return;
         };
-        let next = state.receivers.swap_remove(at).next;
+        state.rings.remove_if_empty(queue.qpn);
         drop(state);
         for position in next..end {
             self.push_flushed(queue.settle(position));
@@ -232,16 +234,16 @@ impl CqInner {
     /// A process that sent datagrams is dead: takes back the cells that it held of `queue`, and
     /// raises the event that it may have died with, if there is something to take.
     pub(crate) fn relieve(&self, queue: &Arc<RecvQueue>, is_dead: impl Fn(Holder) -> bool) {
-        let state = self.state.lock();
-        let receiver = state.receivers.iter();
-        let mut receiver = receiver.filter(|r| Arc::ptr_eq(&r.queue, queue));
-        let (Some(receiver), Some(datagrams)) = (receiver.next(), &queue.datagrams) else {
+        let mut state = self.state.lock();
+        let member = state.rings.known(queue.qpn);
+        let receiver = member.and_then(|member| member.receiver.as_ref());
+        let (Some(receiver), Some(datagrams)) = (receiver, &queue.datagrams) else {
             return;
         };
         let has_arrivals = datagrams.mailbox.reclaim(receiver.next, is_dead);
         drop(state);
         if has_arrivals {
-            self.raise_anyway();
+            self.raise_anyway(qp_index(queue.qpn));
         }
     }
 
@@ -258,72 +260,9 @@ impl CqInner {
     }
 }
 
-impl CqState {
-    /// Takes completions of this process's own requests; returns how many. Notes an overrun of
-    /// `entries`: the queue is broken then, and what it held is lost.
-    #[inline]
-    fn take_sent(&mut self, into: &mut [WorkCompletion], entries: u32) -> usize {
-        let (mut taken, mut waiting) = (0, self.flushed.len() as u64);
-        let count = self.senders.len();
-        for i in 0..count {
-            let ring = &self.senders[in_turn(self.turn, i, count)];
-            let ready = ring.waiting();
-            waiting += ready;
-            let room = into.len() - taken;
-            for place in into[taken..].iter_mut().take(room.min(ready as usize)) {
-                *place = ring.take();
-                taken += 1;
-            }
-        }
-        self.overrun |= waiting > u64::from(entries);
-        taken
-    }
-
-    fn take_flushed(&mut self, into: &mut [WorkCompletion]) -> usize {
-        let taken = into.len().min(self.flushed.len());
-        for (place, completion) in into.iter_mut().zip(self.flushed.drain(..taken)) {
-            *place = completion;
-        }
-        taken
-    }
-
-    /// Takes what queue pairs with shared receive queues received for completion queue `index`.
-    fn take_shared(&mut self, index: u32, into: &mut [WorkCompletion]) -> usize {
-        let mut taken = 0;
-        for (srq, _) in &self.shared {
-            taken += srq.take(index, &mut into[taken..]);
-        }
-        taken
-    }
-
-    #[inline]
-    fn take_received(&mut self, into: &mut [WorkCompletion]) -> usize {
-        let count = self.receivers.len();
-        let mut taken = 0;
-        for i in 0..count {
-            let receiver = &mut self.receivers[in_turn(self.turn, i, count)];
-            while taken < into.len() {
-                let Some(completion) = receiver.queue.take(receiver.next) else {
-                    break;
-                };
-                receiver.next += 1;
-                into[taken] = completion;
-                taken += 1;
-            }
-        }
-        taken
-    }
-}
-
-/// The `i`-th of `count` queue pairs if `turn` says where to begin.
-#[inline]
-fn in_turn(turn: usize, i: usize, count: usize) -> usize {
-    if count == 1 { 0 } else { (turn + i) % count }
-}
-
 impl Drop for CqInner {
     fn drop(&mut self) {
-        self.entry().channel.store(0, Ordering::Release);
+        self.entry().duties.store(0, Ordering::Release);
         lock(&self.port.cq_indices).give(self.index);
     }
 }
@@ -370,21 +309,25 @@ impl CqInner {
 
     #[inline(always)]
     fn take(&self, into: &mut [WorkCompletion]) -> Result<usize, PollError> {
-        let cq = self;
-        let mut state = cq.state.lock();
-        let mut taken = state.take_sent(into, cq.entries);
-        if state.overrun {
-            let entries = cq.entries;
+        let mut state = self.state.lock();
+        let State { rings, is_overrun } = &mut *state;
+        if rings.are_marked() {
+            self.entry().ready.take(|index| rings.list(index));
+        }
+        // The queue is broken then, and what it held is lost.
+        *is_overrun |= rings.waiting() > self.entries.into();
+        if *is_overrun {
+            let entries = self.entries;
             return Err(PollError::Overrun { entries });
         }
-        if !state.flushed.is_empty() {
-            taken += state.take_flushed(&mut into[taken..]);
+        let mut taken = 0;
+        if !rings.flushed.is_empty() {
+            taken += rings.take_flushed(into);
         }
-        taken += state.take_received(&mut into[taken..]);
-        if !state.shared.is_empty() {
-            taken += state.take_shared(cq.index, &mut into[taken..]);
+        taken += rings.take(&mut into[taken..]);
+        if !rings.shared.is_empty() {
+            taken += rings.take_shared(self.index, &mut into[taken..]);
         }
-        state.turn = state.turn.wrapping_add(1);
         Ok(taken)
     }
 }
