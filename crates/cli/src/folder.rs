@@ -22,6 +22,7 @@ use crate::failure::Usage;
 use crate::model;
 use crate::record::machine_json;
 use crate::remote::HostPort;
+use crate::space::NotRun;
 
 /// Name of the report.
 pub(crate) const REPORT_HTML: &str = "report.html";
@@ -65,6 +66,9 @@ pub(crate) struct Meta {
     /// What else ran when cells were measured; none where nothing much did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) busy: Option<Busy>,
+    /// Planned cells that were not run, and why; none where all were.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) not_run: Option<NotRun>,
 }
 
 impl Meta {
@@ -90,6 +94,7 @@ impl Meta {
             machine: machine_json(),
             started: now_rfc3339(),
             busy: None,
+            not_run: None,
         }
     }
 
@@ -202,13 +207,15 @@ pub(crate) enum Ending {
 
 /// Writes report and table of the records in a folder.
 pub(crate) fn render(dir: &Path, ending: Ending) -> anyhow::Result<Rendered> {
-    let (records, warnings) = read(dir, "this")?;
+    let (records, mut warnings) = read(dir, "this")?;
     let mut csv = Vec::new();
     write_csv(&records, &mut csv).context("cannot make the table")?;
     replace(&dir.join(RESULTS_CSV), &csv)?;
 
     // A folder without it still has its records to show.
     let study = Meta::read(dir).ok();
+    let not_run = study.as_ref().and_then(|meta| meta.not_run.as_ref());
+    warnings.extend(not_run.map(|not_run| format!("{}.", not_run.reason)));
     let meta = adverb_report::Meta {
         command: study.as_ref().map(Meta::command_line),
         profile: study.as_ref().map(|meta| meta.profile.to_string()),

@@ -20,6 +20,7 @@ mod request;
 mod role;
 mod serve;
 mod services;
+mod space;
 mod study;
 mod table;
 mod terminal;

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use adverb_host::now_rfc3339;
 use adverb_results::{FigureId, Impairment, Outcome, PairRecord, Record, Site, Writer};
-use adverb_studies::{CellSpec, Plan, Ports, Profile};
+use adverb_studies::{CellSpec, Plan, Ports, Profile, Side};
 use adverb_verbs::{AckTimeout, PathMtu, RetryCount};
 use anyhow::{Context, bail};
 use serde_json::json;
@@ -23,7 +23,7 @@ use crate::pair::{Cores, Pair};
 use crate::progress::Progress;
 use crate::record::{Bed, Measured, Recorder};
 use crate::remote::{Peer, printable};
-use crate::{request, terminal};
+use crate::{request, space, terminal};
 
 /// Runs the study and prints its findings.
 pub(crate) fn run(args: &StudyArgs) -> anyhow::Result<ExitCode> {
@@ -62,8 +62,9 @@ pub(crate) fn run(args: &StudyArgs) -> anyhow::Result<ExitCode> {
     let mut recorder = Recorder::new(bed, &plan.cells)?;
     meta.planned = plan.cells.iter().map(|cell| cell.id.clone()).collect();
     let mut tally = Tally::default();
-    let cells = tally.cells_to_do(plan.cells, args, &earlier, &recorder);
-    if cells.is_empty() {
+    let mut cells = tally.cells_to_do(plan.cells, args, &earlier, &recorder);
+    leave_out_what_does_not_fit(&mut cells, &mut meta, &mut tally)?;
+    if tally.skipped == tally.planned {
         let planned = tally.planned;
         terminal::say(&format!(
             "all {planned} cells have been measured: nothing to do"
@@ -72,6 +73,9 @@ pub(crate) fn run(args: &StudyArgs) -> anyhow::Result<ExitCode> {
         note_if_busy(&mut meta);
     }
     folder.write_meta(&meta)?;
+    if let Some(not_run) = meta.not_run.filter(|_| cells.is_empty()) {
+        bail!("{}", not_run.reason);
+    }
     measure(&cells, writer, &mut recorder, &interrupt, &mut tally)?;
     conclude(&out, &tally, args.format)
 }
@@ -199,6 +203,25 @@ fn resumed(args: &StudyArgs, mut meta: Meta) -> Result<Meta, Usage> {
     Ok(meta)
 }
 
+/// Removes cells that need more shared memory than is free, and says so: they would fail.
+fn leave_out_what_does_not_fit(
+    cells: &mut Vec<CellSpec>,
+    meta: &mut Meta,
+    tally: &mut Tally,
+) -> anyhow::Result<()> {
+    let sides: &[Side] = match meta.peer {
+        None => &[Side::Active, Side::Passive],
+        Some(_) => &[Side::Active],
+    };
+    meta.not_run = space::take_what_does_not_fit(cells, (&meta.device, sides))
+        .context("cannot read how much shared memory is free")?;
+    if let Some(not_run) = meta.not_run.as_ref().filter(|_| !cells.is_empty()) {
+        terminal::warn(&not_run.reason);
+        tally.not_run.clone_from(&not_run.cells);
+    }
+    Ok(())
+}
+
 /// Records of several servers in one study compare what is not comparable.
 fn warn_of_another_host(earlier: &[Record], site: &Site) {
     let before = earlier
@@ -264,6 +287,8 @@ struct Tally {
     ok: usize,
     failed: usize,
     first_failure: Option<String>,
+    /// Cells that do not fit into memory.
+    not_run: Vec<String>,
     /// Why it ended before all cells did.
     cut: Option<Cut>,
 }
@@ -312,8 +337,8 @@ impl Tally {
         }
     }
 
-    const fn missing(&self) -> usize {
-        self.planned - self.skipped - self.ok - self.failed
+    fn missing(&self) -> usize {
+        self.planned - self.skipped - self.ok - self.failed - self.not_run.len()
     }
 }
 
@@ -396,6 +421,7 @@ fn print(out: &Path, tally: &Tally, rendered: &Rendered, format: Format) -> anyh
             "ok": tally.ok,
             "failed": tally.failed,
             "skipped": tally.skipped,
+            "not_run": tally.not_run,
             "interrupted": tally.cut.is_some(),
             "findings": rendered.findings,
         });

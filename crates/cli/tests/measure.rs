@@ -379,27 +379,10 @@ fn the_parent_sleeps_while_the_sides_measure() {
 #[test]
 fn no_space_for_memory_is_one_line_that_names_the_place_and_the_remedy() {
     let place = Place::new();
-    let adverb = place.command(&[]).get_program().to_owned();
-    let script = "mount -t tmpfs -o size=1M tmpfs \"$ADVERB_SHM\" || exit 77
-        exec \"$0\" blast --op write --size 4M --buffers 2 --iters 1";
-    let mut command = std::process::Command::new("unshare");
-    let privileges: &[&str] = match rustix::process::geteuid().is_root() {
-        true => &["--mount"],
-        false => &["--user", "--map-root-user", "--mount"],
+    let blast = ["blast", "--op", "write", "--size", "4M", "--buffers", "2"];
+    let Some(ended) = place.run_on_tmpfs("1M", &blast) else {
+        return;
     };
-    command
-        .args(privileges)
-        .args(["sh", "-c", script])
-        .arg(adverb);
-    let output = command.env("ADVERB_SHM", place.shm()).output();
-    let output = match output {
-        Ok(output) if output.status.code() != Some(77) => output,
-        refused => {
-            common::not_run("a full /dev/shm", &format!("no private mount: {refused:?}"));
-            return;
-        }
-    };
-    let ended = common::Ended::from(output);
     let line = ended.refused(1);
     for part in [
         "8 MiB of registered memory",
@@ -407,5 +390,52 @@ fn no_space_for_memory_is_one_line_that_names_the_place_and_the_remedy() {
         "set ADVERB_SHM",
     ] {
         assert!(line.contains(part), "{part}: {line}");
+    }
+}
+
+/// They failed, one after the other, and their number came at the end.
+#[test]
+fn cells_that_do_not_fit_into_memory_are_named_at_the_start_and_not_run() {
+    let place = Place::new();
+    let study = ["study", "--only", "fig1", "--format", "json", "--out", "s"];
+    let Some(ended) = place.run_on_tmpfs("8M", &study) else {
+        return;
+    };
+    let ended = ended.ok();
+    let first = ended.talk.lines().next().unwrap_or_default();
+    assert!(first.starts_with("warning: "), "{}", ended.talk);
+    for part in [
+        "cells are not run",
+        "8 MiB free",
+        "fit;",
+        "remount,size=16M",
+    ] {
+        assert!(first.contains(part), "{part}: {first}");
+    }
+    let summary = &ended.json()[0];
+    let not_run = summary["not_run"].as_array().unwrap();
+    assert!(!not_run.is_empty() && summary["failed"] == 0, "{summary}");
+    let records = common::records(&place.path("s"));
+    let all = summary["planned"].as_u64().unwrap() as usize;
+    assert_eq!(records.len() + not_run.len(), all, "{summary}");
+    assert!(
+        records
+            .iter()
+            .all(|record| !not_run.contains(&record["cell"]))
+    );
+    let report = std::fs::read_to_string(place.path("s/report.html")).unwrap();
+    assert!(report.contains("cells are not run"));
+}
+
+#[test]
+fn a_study_of_which_no_cell_fits_into_memory_is_refused_at_once() {
+    let place = Place::new();
+    let study = ["study", "--only", "rank-rtt", "--out", "s"];
+    if let Some(ended) = place.run_on_tmpfs("256K", &study) {
+        let line = ended.refused(1);
+        assert!(
+            line.contains("no size fits") && line.contains("--resume"),
+            "{line}"
+        );
     }
 }

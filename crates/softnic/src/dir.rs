@@ -21,10 +21,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use adverb_units::Bytes;
 use adverb_verbs::OpenError;
 use rustix::fs::{
-    AtFlags, FileType, FlockOperation, Mode, OFlags, Stat, flock, fstat, lstat, mkdir, mknodat,
-    open, openat, rmdir, unlinkat,
+    AtFlags, FileType, FlockOperation, Mode, OFlags, Stat, flock, fstat, fstatvfs, lstat, mkdir,
+    mknodat, open, openat, rmdir, unlinkat,
 };
 use rustix::io::Errno;
 use rustix::process::geteuid;
@@ -70,12 +71,35 @@ pub(crate) struct Claim<T> {
 /// A lock on the directory, released when dropped.
 struct Locked(#[allow(dead_code, reason = "held for its lock")] OwnedFd);
 
+/// The memory from which regions are allocated.
+#[derive(Clone, Debug)]
+pub struct SharedMemory {
+    /// The directory of files in memory.
+    pub place: PathBuf,
+    /// What is free there.
+    pub free: Bytes,
+}
+
+/// Looks at the memory from which regions are allocated: at `$ADVERB_SHM` or else `/dev/shm`.
+///
+/// # Errors
+/// There is no such directory.
+pub fn shared_memory() -> io::Result<SharedMemory> {
+    let place = place();
+    let how = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let stat = fstatvfs(open(&place, how, Mode::empty())?)?;
+    let free = Bytes::new(stat.f_bavail * stat.f_frsize);
+    Ok(SharedMemory { place, free })
+}
+
+fn place() -> PathBuf {
+    std::env::var_os(PLACE).map_or_else(|| "/dev/shm".into(), PathBuf::from)
+}
+
 impl DirPath {
     /// The directory where `$ADVERB_SHM`, or else `/dev/shm`, says.
     pub(crate) fn from_env() -> Self {
-        let place =
-            std::env::var_os(PLACE).map_or_else(|| PathBuf::from("/dev/shm"), PathBuf::from);
-        DirPath(place.join(format!("adverb-{}", geteuid().as_raw())))
+        DirPath(place().join(format!("adverb-{}", geteuid().as_raw())))
     }
 
     /// The directory of the ports at one address of this network namespace: their slots are those

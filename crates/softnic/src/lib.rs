@@ -64,6 +64,7 @@ mod udp;
 pub use channel::SoftChannel;
 pub use context::{SoftAh, SoftContext, SoftDevice, SoftPd};
 pub use cq::SoftCq;
+pub use dir::{SharedMemory, shared_memory};
 pub use memory::SoftMr;
 pub use notify::Armed;
 pub use qp::SoftQp;

@@ -63,6 +63,32 @@ impl Place {
             .unwrap()
     }
 
+    /// Runs `adverb` with a file system of `size` for shared memory that nothing else sees; `None`, said on
+    /// stderr, where that cannot be had.
+    pub(crate) fn run_on_tmpfs(&self, size: &str, args: &[&str]) -> Option<Ended> {
+        let adverb = self.command(args);
+        let script = "mount -t tmpfs -o size=$0 tmpfs \"$ADVERB_SHM\" || exit 77; exec \"$@\"";
+        let privileges: &[&str] = match rustix::process::geteuid().is_root() {
+            true => &["--mount"],
+            false => &["--user", "--map-root-user", "--mount"],
+        };
+        let mut command = Command::new("unshare");
+        command
+            .args(privileges)
+            .args(["sh", "-c", script, size])
+            .arg(adverb.get_program())
+            .args(args)
+            .current_dir(self.dir.path())
+            .env("ADVERB_SHM", self.shm());
+        match command.output() {
+            Ok(output) if output.status.code() != Some(77) => Some(output.into()),
+            refused => {
+                not_run("a full /dev/shm", &format!("no private mount: {refused:?}"));
+                None
+            }
+        }
+    }
+
     /// What is in the device's shared memory.
     pub(crate) fn shm_files(&self) -> Vec<PathBuf> {
         let mut files = Vec::new();

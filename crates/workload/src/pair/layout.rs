@@ -69,6 +69,13 @@ impl Layout {
     }
 }
 
+impl CellSpec {
+    /// Length of the memory that a side registers.
+    pub fn memory(&self, side: Side) -> Bytes {
+        Layout::of(self, side).memory()
+    }
+}
+
 /// In a ping between two answering sides, buffer 0 goes out, the others come in. A client that does
 /// it all pushes from 0 and pulls into 1; its server has one.
 fn ping(op: Opcode, side: Side) -> (u32, u32, u32) {

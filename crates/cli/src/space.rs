@@ -1,0 +1,66 @@
+//! Whether the cells of a study fit into the memory that `soft` shares between processes.
+
+use std::io;
+
+use adverb_softnic::SharedMemory;
+use adverb_studies::{CellSpec, Side};
+use adverb_units::Bytes;
+use serde::{Deserialize, Serialize};
+
+use crate::device::DeviceChoice;
+
+/// What a side needs in addition to its buffers: the tables of its port, queues, FIFOs; rounded up.
+const PORT: Bytes = Bytes::kib(512);
+
+/// Cells of a study that are not run, and why.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct NotRun {
+    /// One sentence, with the remedy.
+    pub(crate) reason: String,
+    /// Their ids.
+    pub(crate) cells: Vec<String>,
+}
+
+/// Removes from `cells` those that need more memory for `sides`, which run on this host, than is free.
+///
+/// # Errors
+/// The free space cannot be read.
+pub(crate) fn take_what_does_not_fit(
+    cells: &mut Vec<CellSpec>,
+    (device, sides): (&DeviceChoice, &[Side]),
+) -> io::Result<Option<NotRun>> {
+    match device {
+        DeviceChoice::Soft(_) => Ok(split(cells, sides, &adverb_softnic::shared_memory()?)),
+        DeviceChoice::Verbs(_) | DeviceChoice::Model(_) => Ok(None),
+    }
+}
+
+fn split(cells: &mut Vec<CellSpec>, sides: &[Side], memory: &SharedMemory) -> Option<NotRun> {
+    let need = |cell: &CellSpec| {
+        let sides = sides
+            .iter()
+            .map(|side| cell.memory(*side).get() + PORT.get());
+        Bytes::new(sides.sum())
+    };
+    let all = cells.len();
+    let unfit: Vec<CellSpec> = cells
+        .extract_if(.., |cell| need(cell) > memory.free)
+        .collect();
+    let most = unfit.iter().map(need).max()?;
+    let smallest = unfit.iter().map(|cell| cell.params.size).min()?;
+    let sizes = cells.iter().map(|cell| cell.params.size);
+    let fitting = match sizes.filter(|size| *size < smallest).max() {
+        Some(size) => format!("messages of up to {size} fit"),
+        None => "no size fits".to_owned(),
+    };
+    let (count, free, place) = (unfit.len(), memory.free, memory.place.display());
+    let enough = Bytes::mib(most.get().div_ceil(1 << 20).next_power_of_two());
+    let size = format!("{}M", enough.get() >> 20);
+    let reason = format!(
+        "{count} of {all} cells are not run: they need up to {most} of shared memory, {place} has {free} free; \
+         {fitting}; for all cells enlarge it (sudo mount -o remount,size={size} {place}, in a container docker \
+         run --shm-size={size}) or set ADVERB_SHM to another directory, then add --resume"
+    );
+    let cells = unfit.into_iter().map(|cell| cell.id).collect();
+    Some(NotRun { reason, cells })
+}
