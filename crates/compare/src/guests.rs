@@ -12,8 +12,8 @@ use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 
 use crate::adverb::{figure_in, find};
-use crate::bounds::{Pair, Setting};
 use crate::child::is_installed;
+use crate::row::{self, Pair, Setting};
 
 pub(crate) const NEEDS: &str =
     "the virtual machines lack something, `adverb-vm check` names it (Debian: qemu-system-x86)";
@@ -55,8 +55,7 @@ impl Guests {
 
 fn boot(setting: &Setting) -> Result<Lab> {
     let spec = LabSpec::two().init(find("adverb-vm")?);
-    let spec = spec.with(&setting.adverb).with(find("adverb-parity")?);
-    let spec = spec.with(own_program()?);
+    let spec = spec.with(&setting.adverb).with(own_program()?);
     spec.boot().context("the virtual machines did not boot")
 }
 
@@ -83,14 +82,7 @@ fn in_turn(
     let Some(lab) = setting.guests.lab(setting)? else {
         return Ok(None);
     };
-    let pair = |round: u32| {
-        if round.is_multiple_of(2) {
-            let ours = ours(lab)?;
-            return Ok((ours, reference(lab)?));
-        }
-        let reference = reference(lab)?;
-        Ok((ours(lab)?, reference))
-    };
+    let pair = |round| row::in_turn(round, || ours(lab), || reference(lab));
     let rounds = setting.rounds.max(FEWEST_ROUNDS);
     (0..rounds).map(pair).collect::<Result<_>>().map(Some)
 }
@@ -145,7 +137,7 @@ pub(crate) fn beside_bare_udp(
 
 fn bare_udp(lab: &Lab, [passive, active]: [&str; 2]) -> Result<f64> {
     let own = own_program()?;
-    let side = |role| Program::new(own.to_string_lossy()).args(["--udp", role, "--core", "0"]);
+    let side = |role| Program::new(own.to_string_lossy()).args(["udp", role, "--core", "0"]);
     let (here, there) = (format!("{HERE}:{PORT}"), format!("{PEER}:{PORT}"));
     let server = side(passive).args(["--at", &there]).limit(CELL);
     let server = start(lab.machine(1), &server)?;
@@ -169,9 +161,9 @@ fn start<'a>(machine: &'a Machine, server: &Program) -> Result<Job<'a>> {
     Ok(job)
 }
 
-/// Figures of Adverb and of perftest, `scale` of the row's unit each, by rounds of `adverb-parity`: of its row
-/// whose name contains `row`, on the first machine alone.
-pub(crate) fn perftest(setting: &Setting, row: &str, scale: f64) -> Result<Option<Vec<Pair>>> {
+/// Figures of Adverb and of perftest on the first machine alone, by this program's `perftest`: of its row
+/// whose name contains `row`.
+pub(crate) fn perftest(setting: &Setting, row: &str) -> Result<Option<Vec<Pair>>> {
     if !is_installed("ib_send_lat") {
         return Ok(None);
     }
@@ -179,20 +171,16 @@ pub(crate) fn perftest(setting: &Setting, row: &str, scale: f64) -> Result<Optio
         return Ok(None);
     };
     let rounds = setting.rounds.max(FEWEST_ROUNDS).to_string();
-    let parity = Program::new(find("adverb-parity")?.to_string_lossy())
-        .args(["--device", "rxe0", "--only", row, "--json"])
+    let compare = Program::new(own_program()?.to_string_lossy())
+        .args(["perftest", "--device", "rxe0", "--only", row, "--json"])
         .args(["--purpose", "check", "--rounds", &rounds])
         .limit(COMPARISON);
-    let output = lab.machine(0).run(&parity)?;
-    ensure!(output.success(), "adverb-parity: {}", talk(&output));
-    let printed: Value =
-        serde_json::from_slice(&output.stdout).context("adverb-parity printed not one row")?;
+    let output = lab.machine(0).run(&compare)?;
+    ensure!(output.success(), "perftest: {}", talk(&output));
+    let printed: Value = serde_json::from_slice(&output.stdout).context("not one row")?;
     let pairs = printed.get("pairs").cloned().unwrap_or_default();
-    let pairs: Vec<Pair> = serde_json::from_value(pairs).context("adverb-parity told no pairs")?;
-    let scaled = pairs
-        .iter()
-        .map(|(ours, theirs)| (ours * scale, theirs * scale));
-    Ok(Some(scaled.collect()))
+    let pairs = serde_json::from_value(pairs).context("a row without pairs")?;
+    Ok(Some(pairs))
 }
 
 fn talk(output: &Output) -> String {

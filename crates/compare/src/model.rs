@@ -13,7 +13,7 @@ use adverb_verbs::RoleId;
 use anyhow::{Context as _, Result, ensure};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
-use crate::bounds::Setting;
+use crate::row::Setting;
 
 /// Virtual time that is simulated.
 const SIMULATED: Span = Span::from_ms(50);
@@ -76,7 +76,7 @@ fn simulate() -> Result<(f64, f64)> {
 }
 
 /// Seconds that an `adverb` command takes on both cores, and of CPU time.
-pub(crate) fn seconds(setting: &Setting, args: &[&str]) -> Result<(f64, f64)> {
+pub(crate) fn seconds(setting: &Setting, command: &str) -> Result<(f64, f64)> {
     std::thread::scope(|scope| {
         let timed = scope.spawn(|| {
             let mut both = CpuSet::new();
@@ -87,12 +87,12 @@ pub(crate) fn seconds(setting: &Setting, args: &[&str]) -> Result<(f64, f64)> {
             sched_setaffinity(None, &both).context("cannot pin")?;
             let (start, used) = (Instant::now(), children()?);
             let status = Command::new(&setting.adverb)
-                .args(args)
+                .args(command.split(' '))
                 .stdout(Stdio::null())
                 .stderr(Stdio::null())
                 .status()
                 .context("cannot start adverb")?;
-            ensure!(status.success(), "adverb {}: {status}", args.join(" "));
+            ensure!(status.success(), "adverb {command}: {status}");
             Ok((start.elapsed().as_secs_f64(), children()? - used))
         });
         timed.join().expect("the timed thread does not panic")
@@ -100,10 +100,9 @@ pub(crate) fn seconds(setting: &Setting, args: &[&str]) -> Result<(f64, f64)> {
 }
 
 /// A study into a folder that is removed again.
-pub(crate) fn study(setting: &Setting, args: &[&str]) -> Result<(f64, f64)> {
-    let folder = std::env::temp_dir().join(format!("adverb-bounds-{}", std::process::id()));
-    let out = folder.to_string_lossy().into_owned();
-    let measured = seconds(setting, &[args, &["--out", &out]].concat());
+pub(crate) fn study(setting: &Setting, command: &str) -> Result<(f64, f64)> {
+    let folder = std::env::temp_dir().join(format!("adverb-compare-{}", std::process::id()));
+    let measured = seconds(setting, &format!("{command} --out {}", folder.display()));
     // A study that failed to begin has none.
     let _ = std::fs::remove_dir_all(&folder);
     measured

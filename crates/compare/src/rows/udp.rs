@@ -1,6 +1,6 @@
 //! The UDP port of the user-space NIC over the loopback device.
 
-use crate::bounds::{Bound, Limit, Measure, Unit};
+use crate::row::{Bound, Limit, Measure, Unit};
 use crate::{adverb, iperf, udp};
 
 pub(crate) const ROWS: &[Bound] = &[
@@ -12,8 +12,8 @@ pub(crate) const ROWS: &[Bound] = &[
         limit: Limit::AtMost(1.3),
         measure: Measure::Rounds(|s| {
             let reference = udp::ping(s.cores)?;
-            let ping = ["ping", "--op", "send", "--size", "64"];
-            Ok(Some((adverb::one_way_over_udp(s, &ping)?, reference)))
+            let ours = adverb::one_way_over_udp(s, "ping --op send --size 64")?;
+            Ok(Some((ours, reference)))
         }),
         needs: "",
     },
@@ -27,8 +27,7 @@ pub(crate) const ROWS: &[Bound] = &[
             let Some(reference) = iperf::stream(s.cores)? else {
                 return Ok(None);
             };
-            let blast = ["blast", "--op", "write", "--size", "1M"];
-            let ours = adverb::bytes_per_second_over_udp(s, &blast)?;
+            let ours = adverb::bytes_per_second_over_udp(s, "blast --op write --size 1M")?;
             Ok(Some((ours, reference)))
         }),
         needs: iperf::NEEDS,

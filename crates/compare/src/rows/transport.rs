@@ -1,7 +1,7 @@
 //! What the transport costs without a network.
 
-use crate::bounds::{Bound, Limit, Measure, Unit};
 use crate::link::{self, Verb};
+use crate::row::{Bound, Limit, Measure, Unit};
 
 const MESSAGES: Limit = Limit::ItselfAtLeast(3e6);
 const BYTES: Limit = Limit::ItselfAtLeast(3e9);

@@ -1,7 +1,7 @@
 //! The model's own speed.
 
-use crate::bounds::{Bound, Limit, Measure, Unit};
 use crate::model;
+use crate::row::{Bound, Limit, Measure, Unit};
 
 pub(crate) const ROWS: &[Bound] = &[
     Bound {
@@ -19,8 +19,7 @@ pub(crate) const ROWS: &[Bound] = &[
         unit: Unit::Seconds,
         limit: Limit::Itself(60.0),
         measure: Measure::Once(|s| {
-            let args = ["model", "validate", "--only", "file=visible.csv"];
-            model::seconds(s, &args).map(Some)
+            model::seconds(s, "model validate --only file=visible.csv").map(Some)
         }),
         needs: "",
     },
@@ -31,14 +30,7 @@ pub(crate) const ROWS: &[Bound] = &[
         unit: Unit::Seconds,
         limit: Limit::Itself(30.0),
         measure: Measure::Once(|s| {
-            let args = [
-                "study",
-                "--device",
-                "model:connect_ib",
-                "--profile",
-                "quick",
-            ];
-            model::study(s, &args).map(Some)
+            model::study(s, "study --device model:connect_ib --profile quick").map(Some)
         }),
         needs: "",
     },

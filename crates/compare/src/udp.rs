@@ -1,7 +1,7 @@
 //! Bare UDP between two processes: what a RoCE port in user space is built on. Over the loopback device, and
 //! in the virtual machines over their link.
 //!
-//! Each side is this program again, with [`Side`]'s options.
+//! Each side is this program again, with the command `udp`.
 
 use std::io::{BufRead as _, BufReader, ErrorKind, Write as _};
 use std::net::{SocketAddr, TcpListener, UdpSocket};
@@ -57,44 +57,33 @@ enum Role {
     Stream,
 }
 
-/// The options by which this program runs as one side.
+/// The options of this program as one side.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(crate) struct Side {
-    /// Run as this side of a bare UDP measurement.
-    #[arg(long = "udp", hide = true, requires = "core", requires = "at")]
-    role: Option<Role>,
-    #[arg(long, hide = true, requires = "role")]
-    core: Option<u32>,
-    /// Its own address.
-    #[arg(long, hide = true, requires = "role")]
-    at: Option<SocketAddr>,
-    /// The other side's.
-    #[arg(long, hide = true, requires = "role")]
+    role: Role,
+    #[arg(long)]
+    core: u32,
+    /// Its own address
+    #[arg(long)]
+    at: SocketAddr,
+    /// The other side's
+    #[arg(long)]
     to: Option<SocketAddr>,
 }
 
 impl Side {
-    /// Runs as that side; whether it was asked for.
-    pub(crate) fn run(self) -> Result<bool> {
-        let Side {
-            role: Some(role),
-            core: Some(core),
-            at: Some(at),
-            to,
-        } = self
-        else {
-            return Ok(false);
-        };
+    /// Runs as that side.
+    pub(crate) fn run(self) -> Result<()> {
+        let Side { role, core, at, to } = self;
         pin(core).context("cannot pin")?;
         let there = || to.context("the active side needs the other one's address");
         match role {
-            Role::Echo => answer(at)?,
-            Role::Mirror => echo(at)?,
-            Role::Sink => sink(at)?,
-            Role::Ping => println!("{}", median((at, there()?))?),
-            Role::Stream => println!("{}", stream(at, there()?)?),
+            Role::Echo => answer(at),
+            Role::Mirror => echo(at),
+            Role::Sink => sink(at),
+            Role::Ping => median((at, there()?)).map(|time| println!("{time}")),
+            Role::Stream => stream(at, there()?).map(|rate| println!("{rate}")),
         }
-        Ok(true)
     }
 }
 
@@ -102,7 +91,7 @@ impl Side {
 pub(crate) fn ping(cores: [u32; 2]) -> Result<f64> {
     let own = std::env::current_exe().context("cannot tell where this program is")?;
     let passive = Command::new(own)
-        .args(["--udp", "mirror", "--at", "127.0.0.1:0"])
+        .args(["udp", "mirror", "--at", "127.0.0.1:0"])
         .args(["--core", &cores[1].to_string()])
         .stdin(Stdio::null())
         .stdout(Stdio::piped())

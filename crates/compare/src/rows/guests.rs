@@ -1,7 +1,7 @@
 //! What wants a kernel with Soft-RoCE: in virtual machines.
 
-use crate::bounds::{Bound, Limit, Measure, Unit};
 use crate::guests::{Cell, NEEDS, NEEDS_PERFTEST, beside_bare_udp, over_the_link, perftest};
+use crate::row::{Bound, Limit, Measure, Unit};
 
 const PING: Cell = Cell {
     command: "ping --op send --size 64 --duration 1s",
@@ -71,10 +71,10 @@ pub(crate) const ROWS: &[Bound] = &[
     Bound {
         name: "as perftest: send latency, 64 B",
         what: "median of `adverb ping` over that of `ib_send_lat` on one Soft-RoCE device, by \
-               `adverb-parity`, which tells the parameters",
+               `adverb-compare perftest`, which checks the parameters",
         unit: Unit::Nanoseconds,
         limit: LIKE_PERFTEST,
-        measure: Measure::All(|s| perftest(s, "send latency", 1e3)),
+        measure: Measure::All(|s| perftest(s, "send latency")),
         needs: NEEDS_PERFTEST,
     },
     Bound {
@@ -82,7 +82,7 @@ pub(crate) const ROWS: &[Bound] = &[
         what: "the same of `ib_write_lat`",
         unit: Unit::Nanoseconds,
         limit: LIKE_PERFTEST,
-        measure: Measure::All(|s| perftest(s, "write latency", 1e3)),
+        measure: Measure::All(|s| perftest(s, "write latency")),
         needs: NEEDS_PERFTEST,
     },
     Bound {
@@ -90,7 +90,7 @@ pub(crate) const ROWS: &[Bound] = &[
         what: "the same of `ib_read_lat`, whole rounds",
         unit: Unit::Nanoseconds,
         limit: LIKE_PERFTEST,
-        measure: Measure::All(|s| perftest(s, "read latency", 1e3)),
+        measure: Measure::All(|s| perftest(s, "read latency")),
         needs: NEEDS_PERFTEST,
     },
     Bound {
@@ -98,7 +98,7 @@ pub(crate) const ROWS: &[Bound] = &[
         what: "mean of `adverb blast` over that of `ib_send_bw`",
         unit: Unit::BytesPerSecond,
         limit: LIKE_PERFTEST,
-        measure: Measure::All(|s| perftest(s, "send bandwidth", MEBIBYTE)),
+        measure: Measure::All(|s| perftest(s, "send bandwidth")),
         needs: NEEDS_PERFTEST,
     },
     Bound {
@@ -106,7 +106,7 @@ pub(crate) const ROWS: &[Bound] = &[
         what: "the same of `ib_write_bw`",
         unit: Unit::BytesPerSecond,
         limit: LIKE_PERFTEST,
-        measure: Measure::All(|s| perftest(s, "write bandwidth", MEBIBYTE)),
+        measure: Measure::All(|s| perftest(s, "write bandwidth")),
         needs: NEEDS_PERFTEST,
     },
     Bound {
@@ -114,9 +114,7 @@ pub(crate) const ROWS: &[Bound] = &[
         what: "the same of `ib_read_bw`",
         unit: Unit::BytesPerSecond,
         limit: LIKE_PERFTEST,
-        measure: Measure::All(|s| perftest(s, "read bandwidth", MEBIBYTE)),
+        measure: Measure::All(|s| perftest(s, "read bandwidth")),
         needs: NEEDS_PERFTEST,
     },
 ];
-
-const MEBIBYTE: f64 = (1 << 20) as f64;

@@ -6,7 +6,7 @@ mod model;
 mod transport;
 mod udp;
 
-use crate::bounds::Bound;
+use crate::row::Bound;
 
 /// Comparisons that belong together: a table.
 pub(crate) struct Section {

@@ -1,17 +1,13 @@
 //! perftest's programs: a server and a client on this host, and what they print.
 
-use std::net::TcpListener;
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Command, Stdio};
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, bail};
 
-use crate::Setting;
-use crate::parameters::Parameters;
+use super::Comparison;
+use super::parameters::Parameters;
+use crate::child::{Ended, free_port, spawn_on};
 use crate::stats::{mean_and_deviation, median, sorted};
-
-/// How long a server may take until it listens.
-const START: Duration = Duration::from_secs(20);
 
 /// What a latency test printed. All figures in µs, as it defines them.
 #[derive(Clone, Debug, PartialEq)]
@@ -55,34 +51,37 @@ impl Latency {
 }
 
 /// Runs a latency test.
-pub(crate) fn latency(setting: &Setting, program: &str, args: &[&str]) -> Result<Latency> {
-    // All samples are printed after the measurement.
-    let args = [args, &["-U"]].concat();
-    let text = run(setting, program, &args)?;
+pub(crate) fn latency(comparison: &Comparison<'_>, program: &str, args: &str) -> Result<Latency> {
+    // -U: all samples are printed after the measurement.
+    let text = run(comparison, program, &format!("{args} -U"))?;
     parse_latency(&text).with_context(|| format!("{program} printed no result: {text}"))
 }
 
 /// Runs a bandwidth test.
-pub(crate) fn bandwidth(setting: &Setting, program: &str, args: &[&str]) -> Result<Bandwidth> {
-    let text = run(setting, program, args)?;
+pub(crate) fn bandwidth(
+    comparison: &Comparison<'_>,
+    program: &str,
+    args: &str,
+) -> Result<Bandwidth> {
+    let text = run(comparison, program, args)?;
     parse_bandwidth(&text).with_context(|| format!("{program} printed no result: {text}"))
 }
 
 /// Runs server and client; what the client printed.
-fn run(setting: &Setting, program: &str, args: &[&str]) -> Result<String> {
+fn run(comparison: &Comparison<'_>, program: &str, args: &str) -> Result<String> {
     let port = free_port()?;
-    let [client_core, server_core] = setting.cores;
+    let [client_core, server_core] = comparison.setting.cores;
     let number = port.to_string();
     // -F: a clock that changes its speed is no reason to stop; both programs see the same.
-    let common = ["-d", &setting.device, "-p", &number, "-F"];
+    let common = ["-d", comparison.device, "-p", &number, "-F"];
     let command = |tail: &[&str]| {
         let mut command = Command::new(program);
-        command.args(common).args(args).args(tail);
+        command.args(common).args(args.split(' ')).args(tail);
         command.stdin(Stdio::null());
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     };
-    let mut server = Server(spawn_on(server_core, command(&[]))?);
+    let mut server = Ended(spawn_on(server_core, command(&[]))?);
     server.wait_until_it_listens(port, program)?;
     let client = spawn_on(client_core, command(&["127.0.0.1"]))?;
     let output = client
@@ -95,67 +94,6 @@ fn run(setting: &Setting, program: &str, args: &[&str]) -> Result<String> {
     }
     let _ = server.0.wait();
     Ok(text)
-}
-
-/// A server that does not outlive the measurement.
-struct Server(Child);
-
-impl Server {
-    /// Until it listens on `port`. To connect would be to begin the test.
-    fn wait_until_it_listens(&mut self, port: u16, program: &str) -> Result<()> {
-        let deadline = Instant::now() + START;
-        while !listens(port) {
-            if let Some(status) = self.0.try_wait()? {
-                bail!("the server of {program} ended before it listened ({status})");
-            }
-            ensure!(
-                Instant::now() < deadline,
-                "the server of {program} did not listen on port {port} within {START:?}"
-            );
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        Ok(())
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        // Where it has ended, there is nothing to end.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// Whether some socket of this network namespace listens on `port` (state 0A in /proc/net/tcp).
-fn listens(port: u16) -> bool {
-    let ending = format!(":{port:04X}");
-    ["/proc/net/tcp", "/proc/net/tcp6"].iter().any(|path| {
-        let table = std::fs::read_to_string(path).unwrap_or_default();
-        table.lines().any(|line| {
-            let mut columns = line.split_whitespace().skip(1);
-            let local = columns.next().is_some_and(|local| local.ends_with(&ending));
-            local && columns.nth(1) == Some("0A")
-        })
-    })
-}
-
-/// Starts a program on one core: a child takes over the affinity of the thread that starts it.
-pub(crate) fn spawn_on(core: u32, mut command: Command) -> Result<Child> {
-    let name = command.get_program().to_string_lossy().into_owned();
-    let started = std::thread::scope(|scope| {
-        let start = scope.spawn(|| {
-            adverb_host::pin(core).with_context(|| format!("cannot run on core {core}"))?;
-            let needed = format!("cannot start {name} (Debian: perftest)");
-            command.spawn().context(needed)
-        });
-        start.join()
-    });
-    started.unwrap_or_else(|_| bail!("the thread that was to start {name} panicked"))
-}
-
-fn free_port() -> Result<u16> {
-    let listener = TcpListener::bind("127.0.0.1:0").context("no free TCP port")?;
-    Ok(listener.local_addr()?.port())
 }
 
 /// The columns `#bytes #iterations t_min t_max t_typical t_avg t_stdev 99% 99.9%`, after lines
@@ -273,14 +211,5 @@ mod tests {
         };
         assert_eq!(bandwidth.parameters, parameters);
         assert_eq!(parse_bandwidth("Couldn't connect"), None);
-    }
-
-    #[test]
-    fn a_listening_port_is_seen() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = listener.local_addr().unwrap().port();
-        assert!(listens(port));
-        drop(listener);
-        assert!(!listens(port));
     }
 }

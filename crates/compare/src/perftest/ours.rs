@@ -1,44 +1,9 @@
-//! Adverb's figures of the same device, from its `--json`.
-
-use std::path::PathBuf;
-use std::process::Command;
+//! Adverb's figures of the same device, from its record.
 
 use adverb_results::{LatencyRecorder, PairRecord, Signaling};
 use adverb_units::Bytes;
-use anyhow::{Context as _, Result, ensure};
 
-use crate::Setting;
-use crate::parameters::Parameters;
-
-/// The `adverb` binary beside this one.
-pub(crate) fn find() -> Result<PathBuf> {
-    let own = std::env::current_exe().context("cannot tell where this program is")?;
-    let adverb = own.with_file_name("adverb");
-    ensure!(
-        adverb.is_file(),
-        "{} is not there: name it with --adverb",
-        adverb.display()
-    );
-    Ok(adverb)
-}
-
-/// Runs a cell on the device.
-pub(crate) fn record(setting: &Setting, args: &[&str]) -> Result<PairRecord> {
-    let [active, passive] = setting.cores;
-    let output = Command::new(&setting.adverb)
-        .args(args)
-        .args(["--device", &format!("verbs:{}", setting.device), "--json"])
-        .args(["--cpu", &format!("{active},{passive}")])
-        .output()
-        .context("cannot start adverb")?;
-    ensure!(
-        output.status.success(),
-        "adverb {}: {}",
-        args.join(" "),
-        String::from_utf8_lossy(&output.stderr).trim()
-    );
-    serde_json::from_slice(&output.stdout).context("adverb printed no record")
-}
+use super::parameters::Parameters;
 
 /// What a cell was of; `None` where it measured nothing, or has no one signaled request in so many.
 pub(crate) fn parameters(record: &PairRecord) -> Option<Parameters> {
@@ -96,10 +61,4 @@ impl Latency {
             deviation: self.deviation * n,
         }
     }
-}
-
-/// A cell's throughput in MiB/s.
-pub(crate) fn mebibytes_per_s(record: &PairRecord) -> Option<f64> {
-    let rate = record.metrics.as_ref()?.bytes_per_s?;
-    Some(rate.bytes_per_second() / f64::from(1 << 20))
 }

@@ -1,18 +1,10 @@
 //! The user-space NIC between processes of one host.
 
-use crate::bounds::{Bound, Limit, Measure, Unit};
+use crate::row::{Bound, Limit, Measure, Unit};
 use crate::{adverb, machine, seam, ucx};
 
-const EVENT_PING: [&str; 8] = [
-    "ping",
-    "--op",
-    "send",
-    "--size",
-    "8",
-    "--inline",
-    "--completion",
-    "event",
-];
+const PING: &str = "ping --op send --size 8 --inline";
+const EVENT_PING: &str = "ping --op send --size 8 --inline --completion event";
 
 pub(crate) const ROWS: &[Bound] = &[
     Bound {
@@ -23,7 +15,7 @@ pub(crate) const ROWS: &[Bound] = &[
         limit: Limit::AtMost(1.5),
         measure: Measure::Rounds(|s| {
             let reference = machine::flag_ping_pong(s.cores)?;
-            let ours = adverb::one_way(s, &["ping", "--op", "write", "--size", "8", "--inline"])?;
+            let ours = adverb::one_way(s, "ping --op write --size 8 --inline")?;
             Ok(Some((ours, reference)))
         }),
         needs: "",
@@ -38,7 +30,7 @@ pub(crate) const ROWS: &[Bound] = &[
             let Some(reference) = ucx::latency(s.cores, 8)? else {
                 return Ok(None);
             };
-            let ours = adverb::one_way(s, &["ping", "--op", "send", "--size", "8", "--inline"])?;
+            let ours = adverb::one_way(s, PING)?;
             Ok(Some((ours, reference)))
         }),
         needs: ucx::NEEDS,
@@ -53,17 +45,8 @@ pub(crate) const ROWS: &[Bound] = &[
             let Some(reference) = ucx::message_rate(s.cores, 16)? else {
                 return Ok(None);
             };
-            let args = [
-                "blast",
-                "--op",
-                "write",
-                "--size",
-                "16",
-                "--inline",
-                "--buffers",
-                "16",
-            ];
-            Ok(Some((adverb::messages_per_second(s, &args)?, reference)))
+            let blast = "blast --op write --size 16 --inline --buffers 16";
+            Ok(Some((adverb::messages_per_second(s, blast)?, reference)))
         }),
         needs: ucx::NEEDS,
     },
@@ -75,8 +58,8 @@ pub(crate) const ROWS: &[Bound] = &[
         limit: Limit::AtLeast(0.9),
         measure: Measure::Rounds(|s| {
             let reference = machine::memcpy_between_mappings(s.cores[0], 64 << 10, 4)?;
-            let args = ["blast", "--op", "write", "--size", "64K", "--buffers", "4"];
-            Ok(Some((adverb::bytes_per_second(s, &args)?, reference)))
+            let blast = "blast --op write --size 64K --buffers 4";
+            Ok(Some((adverb::bytes_per_second(s, blast)?, reference)))
         }),
         needs: "",
     },
@@ -89,7 +72,7 @@ pub(crate) const ROWS: &[Bound] = &[
         measure: Measure::Rounds(|s| {
             let reference = machine::pipe_ping_pong(s.cores)?.active_cpu_percent;
             Ok(Some((
-                adverb::cpu_percent(s, &EVENT_PING, "active")?,
+                adverb::cpu_percent(s, EVENT_PING, "active")?,
                 reference,
             )))
         }),
@@ -103,7 +86,7 @@ pub(crate) const ROWS: &[Bound] = &[
         measure: Measure::Rounds(|s| {
             let reference = machine::pipe_ping_pong(s.cores)?.passive_cpu_percent;
             Ok(Some((
-                adverb::cpu_percent(s, &EVENT_PING, "passive")?,
+                adverb::cpu_percent(s, EVENT_PING, "passive")?,
                 reference,
             )))
         }),
@@ -116,7 +99,7 @@ pub(crate) const ROWS: &[Bound] = &[
         limit: Limit::None,
         measure: Measure::Rounds(|s| {
             let reference = machine::pipe_ping_pong(s.cores)?.one_way_ns;
-            Ok(Some((adverb::one_way(s, &EVENT_PING)?, reference)))
+            Ok(Some((adverb::one_way(s, EVENT_PING)?, reference)))
         }),
         needs: "",
     },
@@ -126,8 +109,8 @@ pub(crate) const ROWS: &[Bound] = &[
         unit: Unit::Nanoseconds,
         limit: Limit::None,
         measure: Measure::Rounds(|s| {
-            let poll = adverb::one_way(s, &["ping", "--op", "send", "--size", "8", "--inline"])?;
-            Ok(Some((adverb::one_way(s, &EVENT_PING)?, poll)))
+            let poll = adverb::one_way(s, PING)?;
+            Ok(Some((adverb::one_way(s, EVENT_PING)?, poll)))
         }),
         needs: "",
     },

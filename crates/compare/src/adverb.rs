@@ -7,8 +7,11 @@ use std::process::{Command, Stdio};
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 
-use crate::bounds::Setting;
 use crate::child::Ended;
+use crate::row::Setting;
+
+/// How long a cell is measured.
+const FOR: &str = "--duration 300ms";
 
 /// A program of the workspace: the one beside this one.
 pub(crate) fn find(program: &str) -> Result<PathBuf> {
@@ -16,41 +19,41 @@ pub(crate) fn find(program: &str) -> Result<PathBuf> {
     let found = own.with_file_name(program);
     ensure!(
         found.is_file(),
-        "{} is not there: `make bench` builds it",
+        "{} does not exist: build it with `make bench`",
         found.display()
     );
     Ok(found)
 }
 
 /// Mean one-way time in ns.
-pub(crate) fn one_way(setting: &Setting, args: &[&str]) -> Result<f64> {
-    figure(setting, args, "/metrics/one_way_ns/mean")
+pub(crate) fn one_way(setting: &Setting, command: &str) -> Result<f64> {
+    figure(setting, command, "/metrics/one_way_ns/mean")
 }
 
-pub(crate) fn messages_per_second(setting: &Setting, args: &[&str]) -> Result<f64> {
-    figure(setting, args, "/metrics/messages_per_s")
+pub(crate) fn messages_per_second(setting: &Setting, command: &str) -> Result<f64> {
+    figure(setting, command, "/metrics/messages_per_s")
 }
 
-pub(crate) fn bytes_per_second(setting: &Setting, args: &[&str]) -> Result<f64> {
-    figure(setting, args, "/metrics/bytes_per_s")
+pub(crate) fn bytes_per_second(setting: &Setting, command: &str) -> Result<f64> {
+    figure(setting, command, "/metrics/bytes_per_s")
 }
 
 /// CPU in percent of a core of `side`: `active` or `passive`.
-pub(crate) fn cpu_percent(setting: &Setting, args: &[&str], side: &str) -> Result<f64> {
-    figure(setting, args, &format!("/metrics/cpu/{side}/percent"))
+pub(crate) fn cpu_percent(setting: &Setting, command: &str, side: &str) -> Result<f64> {
+    figure(setting, command, &format!("/metrics/cpu/{side}/percent"))
 }
 
 /// Mean one-way time in ns over the UDP port, between two processes at two loopback addresses.
-pub(crate) fn one_way_over_udp(setting: &Setting, args: &[&str]) -> Result<f64> {
-    over_udp(setting, args, "/metrics/one_way_ns/mean")
+pub(crate) fn one_way_over_udp(setting: &Setting, command: &str) -> Result<f64> {
+    over_udp(setting, command, "/metrics/one_way_ns/mean")
 }
 
 /// The same of bytes per second.
-pub(crate) fn bytes_per_second_over_udp(setting: &Setting, args: &[&str]) -> Result<f64> {
-    over_udp(setting, args, "/metrics/bytes_per_s")
+pub(crate) fn bytes_per_second_over_udp(setting: &Setting, command: &str) -> Result<f64> {
+    over_udp(setting, command, "/metrics/bytes_per_s")
 }
 
-fn over_udp(setting: &Setting, args: &[&str], pointer: &str) -> Result<f64> {
+fn over_udp(setting: &Setting, command: &str, pointer: &str) -> Result<f64> {
     let [active, passive] = setting.cores.map(|core| core.to_string());
     let server = Command::new(&setting.adverb)
         .args(["serve", "--once", "--bind", "127.0.0.1:0"])
@@ -67,29 +70,31 @@ fn over_udp(setting: &Setting, args: &[&str], pointer: &str) -> Result<f64> {
         .strip_prefix("listening at ")
         .and_then(|rest| rest.split(',').next())
         .with_context(|| format!("adverb serve: {first}"))?;
-    let over = ["--device", "soft@127.0.0.2", "--peer", address];
-    figure_of(setting, &[args, &over].concat(), &active, pointer)
+    let command = format!("{command} {FOR} --device soft@127.0.0.2 --peer {address}");
+    figure_in(&run(setting, &command, &active)?, pointer)
 }
 
-fn figure(setting: &Setting, args: &[&str], pointer: &str) -> Result<f64> {
+fn figure(setting: &Setting, command: &str, pointer: &str) -> Result<f64> {
+    let printed = run(setting, &format!("{command} {FOR}"), &both(setting))?;
+    figure_in(&printed, pointer)
+}
+
+/// The cores of both sides, as `--cpu` takes them.
+pub(crate) fn both(setting: &Setting) -> String {
     let [active, passive] = setting.cores;
-    figure_of(setting, args, &format!("{active},{passive}"), pointer)
+    format!("{active},{passive}")
 }
 
-fn figure_of(setting: &Setting, args: &[&str], cores: &str, pointer: &str) -> Result<f64> {
+/// Runs a command of `adverb` on these cores; returns what it prints.
+pub(crate) fn run(setting: &Setting, command: &str, cores: &str) -> Result<Vec<u8>> {
     let output = Command::new(&setting.adverb)
-        .args(args)
-        .args(["--duration", "300ms", "--json", "--cpu", cores])
+        .args(command.split(' '))
+        .args(["--json", "--cpu", cores])
         .output()
         .context("cannot start adverb")?;
     let talk = String::from_utf8_lossy(&output.stderr);
-    ensure!(
-        output.status.success(),
-        "adverb {}: {}",
-        args.join(" "),
-        talk.trim()
-    );
-    figure_in(&output.stdout, pointer)
+    ensure!(output.status.success(), "adverb {command}: {}", talk.trim());
+    Ok(output.stdout)
 }
 
 /// A figure of a record, as `--json` prints it.
