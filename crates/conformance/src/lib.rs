@@ -259,6 +259,7 @@ macro_rules! for_each_case {
             refused_modify: [
                 a_refused_rtr_changes_nothing,
                 a_refused_address_changes_nothing,
+                a_refused_marking_changes_nothing,
                 a_refused_rts_changes_nothing,
                 a_refused_change_in_rts_changes_nothing,
             ];

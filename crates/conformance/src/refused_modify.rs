@@ -2,8 +2,8 @@
 //! access rights that it had before (the seam's rule for [`QueuePair::modify`]; ibv_modify_qp(3)).
 
 use adverb_verbs::{
-    AccessFlags, Gid, MemoryRegion, Operation, PortNum, QpAttr, QpState, Qpn, QueuePair, Station,
-    WcStatus,
+    AccessFlags, Context, Gid, MemoryRegion, Operation, PortNum, QpAttr, QpState, Qpn, QueuePair,
+    ServiceLevel, Station, TrafficClass, WcStatus,
 };
 
 use crate::pair::{Pair, SIGNALED, Setup, address_of, port_of, to_init, to_rtr, to_rts};
@@ -84,6 +84,38 @@ pub fn a_refused_address_changes_nothing<S: Station>(fixture: Fixture<'_, S>) ->
         return Err(NotSupported("refusing a GID that it cannot reach"));
     }
     assert_eq!(b.qp.state(), QpState::Init);
+    connect_b_to_rtr(&pair);
+    expect_access(&pair);
+    Ok(())
+}
+
+/// INIT to RTR with a traffic class or a service level: accepted, or refused where the port's packets do not
+/// carry it. The same holds for address handles.
+pub fn a_refused_marking_changes_nothing<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
+    let pair = Pair::unconnected(fixture, Setup::default());
+    let b = &pair.b;
+    to_init(&b.context, &b.qp, &pair.setup);
+    let port = port_of(&b.context);
+    let mut marked = [address_of(&pair.a.context); 2];
+    marked[0].traffic_class = TrafficClass(8);
+    marked[1].service_level = ServiceLevel::new(3).expect("4 bits");
+    for address in marked {
+        let checked = address.check_marking(port.link_layer, port.marking);
+        let mut attr = rtr(&pair);
+        (attr.address, attr.access) = (Some(address), Some(AccessFlags::empty()));
+        let modified = b.qp.modify(&attr);
+        let handle = b.context.create_ah(&b.pd, &address).map(drop);
+        if let Err(refusal) = checked {
+            let refusal = refusal.to_string();
+            assert_eq!(modified.clone().unwrap_err().to_string(), refusal);
+            assert_eq!(handle.unwrap_err().to_string(), refusal);
+        }
+        if modified.is_ok() {
+            b.qp.modify(&QpAttr::to(QpState::Reset)).expect("to RESET");
+            to_init(&b.context, &b.qp, &pair.setup);
+        }
+        assert_eq!(b.qp.state(), QpState::Init);
+    }
     connect_b_to_rtr(&pair);
     expect_access(&pair);
     Ok(())
