@@ -3,9 +3,9 @@
 use std::{fmt, fs};
 
 use adverb_host::{OtherWork, usable_cores};
+use adverb_launch::DeviceChoice;
 use serde::{Deserialize, Serialize};
 
-use crate::device::DeviceChoice;
 use crate::terminal;
 
 /// Share of a machine's CPU time that other programs may use before it is said.

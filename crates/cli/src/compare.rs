@@ -4,6 +4,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
+use adverb_launch::Usage;
 use adverb_report::comparison::{Sides, page, verdict_word, with_interval};
 use adverb_results::{
     Change, Comparison, RESULTS_JSONL, Record, Verdict, compare, merged, read_records,
@@ -12,7 +13,6 @@ use anyhow::bail;
 use serde_json::json;
 
 use crate::args::{CompareArgs, Format};
-use crate::failure::Usage;
 use crate::folder::replace;
 use crate::terminal;
 

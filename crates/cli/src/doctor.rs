@@ -5,12 +5,11 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use adverb_doctor::{Finding, Machine, Process, Scope, Verdict, counted, examine, text};
+use adverb_launch::{DeviceChoice, Usage};
 use clap::builder::styling::{AnsiColor, Style};
 use serde_json::json;
 
 use crate::args::{DoctorArgs, Format};
-use crate::device::DeviceChoice;
-use crate::failure::Usage;
 use crate::terminal;
 
 /// Widest text; longer lines are hard to read.

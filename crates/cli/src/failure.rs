@@ -8,29 +8,10 @@ use std::process::ExitCode;
 use clap::CommandFactory;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
+use adverb_launch::Usage;
+
 use crate::args::Cli;
 use crate::terminal;
-
-/// The command line asks for something that cannot be: exit status 2.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub(crate) struct Usage(pub(crate) String);
-
-/// All causes in one line.
-pub(crate) fn one_line(error: &anyhow::Error) -> String {
-    let mut line = String::new();
-    for cause in error.chain().map(ToString::to_string) {
-        // Some libraries repeat their source in their own text.
-        if line.ends_with(&cause) {
-            continue;
-        }
-        if !line.is_empty() {
-            line.push_str(": ");
-        }
-        line.push_str(cause.trim());
-    }
-    line.replace('\n', " ")
-}
 
 /// The exit status that goes with an error; none for a reader that went away.
 pub(crate) fn exit_code(error: &anyhow::Error) -> Option<ExitCode> {
@@ -164,21 +145,6 @@ mod tests {
     use std::io;
 
     use super::*;
-    use anyhow::Context;
-
-    #[test]
-    fn causes_are_joined_and_not_repeated() {
-        let inner = io::Error::other("disk\nfull");
-        let error = Err::<(), _>(inner)
-            .context("cannot write x")
-            .context("study")
-            .unwrap_err();
-        assert_eq!(one_line(&error), "study: cannot write x: disk full");
-        let repeated = Err::<(), _>(io::Error::other("no"))
-            .context("it said: no")
-            .unwrap_err();
-        assert_eq!(one_line(&repeated), "it said: no");
-    }
 
     #[test]
     fn a_reader_that_went_away_is_no_error_and_another_broken_pipe_is_one() {

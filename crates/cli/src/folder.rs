@@ -5,6 +5,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use adverb_host::now_rfc3339;
+use adverb_launch::{DeviceChoice, HostPort, Usage};
 use adverb_report::Report;
 use adverb_results::{
     FigureId, PairRecord, RESULTS_CSV, RESULTS_JSONL, Record, Writer, merged, read_records,
@@ -17,11 +18,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::args::ProfileChoice;
 use crate::busy::Busy;
-use crate::device::DeviceChoice;
-use crate::failure::Usage;
 use crate::model;
 use crate::record::machine_json;
-use crate::remote::HostPort;
 use crate::space::NotRun;
 
 /// Name of the report.

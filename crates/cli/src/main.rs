@@ -8,17 +8,13 @@ mod device;
 mod doctor;
 mod failure;
 mod folder;
-mod interrupt;
+mod hosts;
 mod measure;
 mod model;
-mod pair;
 mod progress;
 mod record;
-mod remote;
 mod report;
 mod request;
-mod role;
-mod serve;
 mod services;
 mod space;
 mod study;
@@ -28,9 +24,10 @@ mod terminal;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
+use adverb_launch::{AgentOptions, Until};
 use clap::error::ErrorKind;
 
-use args::Command;
+use args::{Command, ServeArgs};
 
 /// Version, with the revision of the source where it was known when this was built.
 pub(crate) const VERSION: &str = env!("ADVERB_VERSION");
@@ -54,7 +51,7 @@ fn failed(error: &anyhow::Error) -> ExitCode {
     let Some(code) = failure::exit_code(error) else {
         return ExitCode::SUCCESS;
     };
-    terminal::error(&failure::one_line(error));
+    terminal::error(&adverb_launch::one_line(error));
     code
 }
 
@@ -66,18 +63,28 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::ClosedLoop(args) => services::closed_loop(&args)?,
         Command::Sequencer(args) => services::sequencer(&args)?,
         Command::Kv(args) => services::kv(&args)?,
-        Command::Serve(args) => serve::run(&args)?,
+        Command::Serve(args) => serve(&args)?,
         Command::Devices(args) => device::list(&args)?,
         Command::Doctor(args) => return doctor::run(&args),
         Command::Model(args) => return model::run(&args.command),
         Command::Report(args) => report::run(&args)?,
         Command::Compare(args) => return compare::run(&args),
-        Command::Role(args) => {
-            let well = role::run(args.side)?;
-            return Ok(ExitCode::from(u8::from(!well)));
-        }
+        Command::Role(_) => adverb_launch::run_roles(&hosts::CATALOG)?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn serve(args: &ServeArgs) -> anyhow::Result<()> {
+    let options = AgentOptions {
+        bind: args.bind.clone(),
+        device: args.device.clone(),
+        pinning: request::pinning(args.cpu.as_ref(), args.no_pin)?,
+        until: match args.once {
+            true => Until::FirstSession,
+            false => Until::Signal,
+        },
+    };
+    adverb_launch::serve(&options, &hosts::CATALOG, hosts::log)
 }
 
 /// Help and version are answers; all else is a usage error in one line, but for no command at all:

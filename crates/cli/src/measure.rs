@@ -2,20 +2,16 @@
 
 use std::io::Write;
 
+use adverb_launch::{DeviceChoice, DeviceInfo, Hardware, Interrupt, Launcher, Mode, Usage};
 use adverb_results::{Outcome, PairRecord};
 use adverb_studies::{CellSpec, Request};
 use anyhow::bail;
 
 use crate::args::{BlastArgs, Format, MeasureArgs, PingArgs};
 use crate::busy::Beside;
-use crate::device::{DeviceChoice, DeviceInfo};
-use crate::failure::Usage;
-use crate::interrupt::Interrupt;
-use crate::model::Hardware;
-use crate::pair::Pair;
 use crate::record::{Bed, Measured, Recorder};
-use crate::remote::Peer;
-use crate::{request, table, terminal};
+use crate::request::Shape;
+use crate::{hosts, request, table, terminal};
 
 /// `adverb ping`.
 pub(crate) fn ping(args: &PingArgs) -> anyhow::Result<()> {
@@ -32,7 +28,7 @@ fn run(
     cells: impl Fn(&DeviceInfo) -> Result<Vec<CellSpec>, Usage>,
 ) -> anyhow::Result<()> {
     let device = args.device.choice();
-    request::check_places(&device, &args.place)?;
+    request::check_places(&device, &args.place, Shape::Pair)?;
     let info = DeviceInfo::query(&device)?;
     let cells = cells(&info)?;
     let bed = match &device {
@@ -64,17 +60,15 @@ fn run(
 }
 
 /// Where the cells run; a peer is asked before anything is run.
-fn pair(args: &MeasureArgs, info: &DeviceInfo, cells: &[CellSpec]) -> anyhow::Result<Pair> {
-    let device = args.device.choice();
-    let Some(address) = &args.place.peer else {
-        let cores = request::cores(&args.place)?;
-        cores.warning().iter().for_each(|line| terminal::warn(line));
-        return Ok(Pair::new(device, cores, None));
-    };
-    let peer = Peer::connect(address, &device, info)?;
-    request::check_at(&peer, cells, &info.caps)?;
-    let cores = request::cores_with(&args.place, &peer)?;
-    Ok(Pair::new(device, cores, Some(peer)))
+fn pair(args: &MeasureArgs, info: &DeviceInfo, cells: &[CellSpec]) -> anyhow::Result<Launcher> {
+    let peers = hosts::peers(&args.place, &args.device.choice(), info)?;
+    for peer in &peers {
+        request::check_at(peer, cells, &info.caps)?;
+    }
+    let shared = request::shared_core(&args.place);
+    shared.iter().for_each(|line| terminal::warn(line));
+    let launcher = hosts::launcher(args.device.all(), peers, &args.place)?;
+    Ok(launcher.with_mode(Mode::Processes))
 }
 
 /// Prints records as they come: objects, or rows below one title and header. A failed cell is only an

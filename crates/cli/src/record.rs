@@ -1,6 +1,10 @@
 //! Running a cell and making its record: what was asked, what came out, where it comes from.
 
-use adverb_host::{Machine, now_rfc3339, numa_node};
+use adverb_host::{Machine, now_rfc3339};
+use adverb_launch::{
+    Details, DeviceChoice, DeviceInfo, Failure, Hardware, Interrupt, Launcher, Peer, RoleRun,
+    RunError,
+};
 use adverb_results::{
     Counters, DeviceRef, Impairment, Outcome, PairRecord, Params, Provenance, Record, SCHEMA, Site,
 };
@@ -8,17 +12,14 @@ use adverb_studies::{CellResult, CellSpec, Length};
 use anyhow::{Context, bail};
 use serde_json::json;
 
-use crate::device::{DeviceChoice, DeviceInfo};
-use crate::interrupt::Interrupt;
-use crate::model::{self, Hardware, Stop, run_cell};
-use crate::pair::{Details, Pair, PairEnd, SideDevices};
+use crate::model::{self, Stop, run_cell};
 use crate::request::patience;
 use crate::terminal;
 
 /// What cells run on.
 pub(crate) enum Bed {
-    /// Two processes on a real device.
-    Pair(Box<Pair>),
+    /// Two processes on real devices, here or the passive one with a peer.
+    Pair(Box<Launcher>),
     /// Two roles in virtual time.
     Model(Box<Hardware>),
 }
@@ -26,7 +27,56 @@ pub(crate) enum Bed {
 impl Bed {
     /// Whether a server on this machine takes part: its work is like that of any other program.
     pub(crate) fn is_served_here(&self) -> bool {
-        matches!(self, Bed::Pair(pair) if pair.is_served_here())
+        matches!(self, Bed::Pair(launcher) if launcher.peers().iter().any(Peer::is_here))
+    }
+}
+
+/// How a cell ended.
+pub(crate) struct CellEnd {
+    /// What was measured, or why nothing was.
+    pub(crate) result: Result<CellResult, String>,
+    active: SideRun,
+    passive: SideRun,
+}
+
+/// Where a side ran, and what was counted there.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SideRun {
+    pub(crate) counters: adverb_verbs::Counters,
+    pub(crate) details: Details,
+    pub(crate) core: Option<u32>,
+    pub(crate) numa_node: Option<u32>,
+}
+
+impl From<RoleRun> for SideRun {
+    fn from(role: RoleRun) -> Self {
+        SideRun {
+            counters: role.counters,
+            details: role.details,
+            core: role.core,
+            numa_node: role.numa_node,
+        }
+    }
+}
+
+impl CellEnd {
+    /// With what the roles reported, of which the active one has the result.
+    pub(crate) fn new(
+        reports: Result<Vec<Option<CellResult>>, Failure>,
+        active: SideRun,
+        passive: SideRun,
+    ) -> Self {
+        let result = reports
+            .map_err(|failure| failure.reason)
+            .and_then(|reports| {
+                let result = reports.into_iter().flatten().next();
+                result.ok_or_else(|| "the active side reported no result".to_owned())
+            });
+        CellEnd {
+            result,
+            active,
+            passive,
+        }
     }
 }
 
@@ -82,8 +132,8 @@ impl Recorder {
     pub(crate) fn new(bed: Bed, cells: &[CellSpec]) -> anyhow::Result<Self> {
         let mut wire = None;
         let usual = match &bed {
-            Bed::Pair(pair) if pair.is_within_memory() => {
-                let device = pair.device();
+            Bed::Pair(launcher) if launcher.is_within_memory() => {
+                let device = launcher.device();
                 if cells.iter().any(|spec| spec.params.impairment.is_none()) {
                     terminal::warn(&format!(
                         "both sides are at {device} and share memory: this measures the local port, as device soft; for UDP, run `adverb serve` at another address and name it with --peer, or say --loss 0"
@@ -94,7 +144,7 @@ impl Recorder {
                 }
                 Medium::of(DeviceInfo::query(&DeviceChoice::SOFT)?, Whose::Asked)
             }
-            Bed::Pair(pair) => Medium::of(DeviceInfo::query(&pair.device())?, Whose::Sides),
+            Bed::Pair(launcher) => Medium::of(DeviceInfo::query(&launcher.device())?, Whose::Sides),
             Bed::Model(hardware) => Medium::of(DeviceInfo::of_model(hardware)?, Whose::Asked),
         };
         Ok(Recorder { usual, wire, bed })
@@ -135,7 +185,10 @@ impl Recorder {
             let work = |spec: &CellSpec, stop: &Stop| {
                 let is_over = || interrupt.raised() || stop.is_set();
                 let started = now_rfc3339();
-                Ok(self.measured(spec, started, run_cell(hardware, spec, &is_over)))
+                Ok(match run_cell(hardware, spec, &is_over) {
+                    Some(end) => self.measured(spec, started, end),
+                    None => Measured::Interrupted,
+                })
             };
             return model::in_order(cells, work, body);
         }
@@ -149,44 +202,47 @@ impl Recorder {
     /// Runs a cell on two processes.
     fn measure(&mut self, spec: &CellSpec, interrupt: &Interrupt) -> anyhow::Result<Measured> {
         let started = now_rfc3339();
-        let Bed::Pair(pair) = &mut self.bed else {
+        let Bed::Pair(launcher) = &mut self.bed else {
             bail!("{} has no processes", self.usual.device);
         };
-        let end = pair.run(spec, patience(spec), interrupt)?;
+        let run = match launcher.run(spec, patience(spec), interrupt) {
+            Ok(run) => run,
+            Err(RunError::Interrupted) => return Ok(Measured::Interrupted),
+            Err(RunError::Unreachable(reason)) => return Ok(Measured::NoPeer(reason)),
+            Err(error) => return Err(crate::hosts::failed(error)),
+        };
+        let mut sides = run.roles.into_iter().map(SideRun::from);
+        let mut side = || sides.next().unwrap_or_default();
+        let end = CellEnd::new(run.reports, side(), side());
         Ok(self.measured(spec, started, end))
     }
 
     /// What came of a cell that ended so.
-    fn measured(&self, spec: &CellSpec, started: String, end: PairEnd) -> Measured {
-        let (end, devices) = match end {
-            PairEnd::Measured(result, devices) => (Ok(*result), devices),
-            PairEnd::Failed(reason, devices) => (Err(reason), devices),
-            PairEnd::Interrupted => return Measured::Interrupted,
-            PairEnd::NoPeer(reason) => return Measured::NoPeer(reason),
-        };
-        Measured::Record(Box::new(self.record(spec, started, end, devices)))
+    fn measured(&self, spec: &CellSpec, started: String, end: CellEnd) -> Measured {
+        Measured::Record(Box::new(self.record(spec, started, end)))
     }
 
-    /// Where cells run; none in virtual time, which is nowhere.
-    fn pair(&self) -> Option<&Pair> {
+    /// Where the passive side runs, if not here.
+    fn peer(&self) -> Option<&Peer> {
         match &self.bed {
-            Bed::Pair(pair) => Some(pair),
+            Bed::Pair(launcher) => launcher.peers().first(),
             Bed::Model(_) => None,
         }
     }
 
-    fn record(
-        &self,
-        spec: &CellSpec,
-        started: String,
-        end: Result<CellResult, String>,
-        SideDevices { active, passive }: SideDevices,
-    ) -> PairRecord {
-        let (outcome, mut params, metrics) = match end {
+    fn record(&self, spec: &CellSpec, started: String, end: CellEnd) -> PairRecord {
+        let CellEnd {
+            result,
+            active,
+            passive,
+        } = end;
+        let (outcome, mut params, metrics) = match result {
             Ok(CellResult { params, metrics }) => (Outcome::Ok, params, Some(metrics)),
             Err(reason) => (Outcome::Failed { reason }, asked(spec), None),
         };
-        self.place(&mut params);
+        (params.active_core, params.passive_core) = (active.core, passive.core);
+        params.active_numa_node = active.numa_node;
+        params.passive_numa_node = passive.numa_node;
         let medium = self.medium(spec.params.impairment.as_ref());
         if medium.device == DeviceChoice::SOFT.reference() {
             // The ports have one, but what stays in memory is not cut into packets.
@@ -209,25 +265,9 @@ impl Recorder {
         }
     }
 
-    /// Adds where the sides ran.
-    fn place(&self, params: &mut Params) {
-        let Some(pair) = self.pair() else {
-            return;
-        };
-        let cores = pair.cores();
-        let passive_numa_node = match pair.welcome() {
-            Some(welcome) => welcome.numa_node,
-            None => cores.passive.and_then(numa_node),
-        };
-        params.active_core = cores.active;
-        params.passive_core = cores.passive;
-        params.active_numa_node = cores.active.and_then(numa_node);
-        params.passive_numa_node = passive_numa_node;
-    }
-
     /// Where the passive side runs, if with a peer; with its device's name, if that is another one.
     fn passive_site(&self, medium: &Medium, said: Details) -> Option<Site> {
-        let welcome = self.pair()?.welcome()?;
+        let welcome = self.peer()?.welcome();
         let mut site = welcome.site.clone();
         site.device.extend(said);
         if welcome.device != medium.device {
@@ -243,7 +283,7 @@ impl Recorder {
             Whose::Asked => Default::default(),
         };
         let mut site = medium.site.clone();
-        if self.pair().is_some_and(|pair| pair.welcome().is_none()) {
+        if matches!(self.bed, Bed::Pair(_)) && self.peer().is_none() {
             site.device.extend(of_the_other_side(&active, &passive));
         }
         site.device.extend(active);

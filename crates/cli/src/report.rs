@@ -4,10 +4,10 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use adverb_launch::Usage;
 use anyhow::{Context, bail};
 
 use crate::args::ReportArgs;
-use crate::failure::Usage;
 use crate::folder::{self, Ending};
 use crate::terminal;
 

@@ -3,19 +3,16 @@
 use std::time::Duration;
 
 use adverb_host::usable_cores;
+use adverb_launch::{DeviceChoice, DeviceInfo, Peer, Pinning, Usage};
 use adverb_results::{Impairment, Opcode, Program, Signaling};
 use adverb_studies::{CellSpec, Length, Request, SpecError};
 use adverb_units::{Bytes, Span};
-use adverb_verbs::{DeviceCaps, PathOptions};
+use adverb_verbs::{DeviceCaps, PathMtu, PathOptionError, PathOptions};
 
 use crate::args::{
-    BlastArgs, BlastSignal, MeasureArgs, PingArgs, PingSignal, PlaceArgs, RetryArgs,
+    BlastArgs, BlastSignal, CoreList, MeasureArgs, PingArgs, PingSignal, PlaceArgs, RetryArgs,
 };
-use crate::device::{DeviceChoice, DeviceInfo};
-use crate::failure::Usage;
 use crate::folder::Meta;
-use crate::pair::Cores;
-use crate::remote::Peer;
 
 /// Repetitions of a single measurement on a model: enough for an interval.
 const REPETITIONS: u32 = 5;
@@ -139,7 +136,22 @@ pub(crate) fn path(meta: &Meta) -> PathOptions {
 pub(crate) fn check_port(meta: &Meta, info: &DeviceInfo, peer: Option<&Peer>) -> Result<(), Usage> {
     let checked = path(meta).check(&info.port);
     checked.map_err(|e| Usage(e.to_string()))?;
-    peer.map_or(Ok(()), |peer| peer.check_path_mtu(meta.mtu))
+    peer.map_or(Ok(()), |peer| check_path_mtu(peer, meta.mtu))
+}
+
+/// Refuses packets that the server's port does not carry.
+fn check_path_mtu(peer: &Peer, asked: Option<PathMtu>) -> Result<(), Usage> {
+    let max = peer.path_mtu();
+    match asked.filter(|path_mtu| *path_mtu > max) {
+        None => Ok(()),
+        Some(path_mtu) => {
+            let refused = PathOptionError::PathMtu { path_mtu, max };
+            Err(Usage(format!(
+                "the server at {}: {refused}",
+                peer.address()
+            )))
+        }
+    }
 }
 
 /// Cells that were made within this host's limits, or the first refusal by the server's.
@@ -154,41 +166,45 @@ pub(crate) fn check_at(peer: &Peer, cells: &[CellSpec], caps: &DeviceCaps) -> Re
     let path_mtus = cells.iter().map(|spec| spec.params.path.path_mtu);
     path_mtus
         .max()
-        .map_or(Ok(()), |mtu| peer.check_path_mtu(mtu))
+        .map_or(Ok(()), |mtu| check_path_mtu(peer, mtu))
 }
 
-/// The cores that were typed, for both sides here; by default the first two usable ones.
-pub(crate) fn cores(args: &PlaceArgs) -> Result<Cores, Usage> {
-    choose_cores(args, &usable_cores())
-}
-
-/// The core of this host's side where the other one runs with a peer, on the peer's core: by default
-/// the first usable one, but another than the peer's if that is on this machine.
-pub(crate) fn cores_with(args: &PlaceArgs, peer: &Peer) -> Result<Cores, Usage> {
-    let passive = peer.welcome().core;
-    let taken = passive.filter(|_| peer.is_here());
-    let active = choose_core(args, &usable_cores(), taken)?;
-    Ok(Cores { active, passive })
+/// What kind of program the places are for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shape {
+    /// An active and a passive side: `ping`, `blast`, `study`.
+    Pair,
+    /// Any number of roles.
+    Many,
 }
 
 /// Refuses, before anything runs, places that cannot be.
-pub(crate) fn check_places(device: &DeviceChoice, args: &PlaceArgs) -> Result<(), Usage> {
-    match device {
-        DeviceChoice::Model(_) => check_nowhere(device, args),
-        DeviceChoice::Soft(_) | DeviceChoice::Verbs(_) => check_cores(args),
+pub(crate) fn check_places(
+    device: &DeviceChoice,
+    args: &PlaceArgs,
+    shape: Shape,
+) -> Result<(), Usage> {
+    if let DeviceChoice::Model(_) = device {
+        return check_nowhere(device, args);
     }
+    if shape == Shape::Pair {
+        check_pair(args)?;
+    }
+    pinning(args.cpu.as_ref(), args.no_pin).map(drop)
 }
 
-/// Both sides of a model are in this process and in virtual time.
+/// All roles on a model are in this process and in virtual time.
 fn check_nowhere(device: &DeviceChoice, args: &PlaceArgs) -> Result<(), Usage> {
     let typed = match args {
         PlaceArgs {
             cpu: Some(cores), ..
         } => format!("--cpu {cores}"),
-        PlaceArgs {
-            peer: Some(peer), ..
-        } => format!("--peer {peer}"),
+        PlaceArgs { peer, .. } if !peer.is_empty() => format!("--peer {}", peer[0]),
         PlaceArgs { no_pin: true, .. } => "--no-pin".to_owned(),
+        PlaceArgs { place: Some(_), .. } => "--place".to_owned(),
+        PlaceArgs {
+            processes: true, ..
+        } => "--processes".to_owned(),
         _ => return Ok(()),
     };
     Err(Usage(format!(
@@ -196,61 +212,67 @@ fn check_nowhere(device: &DeviceChoice, args: &PlaceArgs) -> Result<(), Usage> {
     )))
 }
 
-fn check_cores(args: &PlaceArgs) -> Result<(), Usage> {
-    let usable = usable_cores();
-    match args.peer {
-        None => choose_cores(args, &usable).map(|_| ()),
-        Some(_) => choose_core(args, &usable, None).map(|_| ()),
+/// The active side is here, and the passive one with the peer, if there is one.
+fn check_pair(args: &PlaceArgs) -> Result<(), Usage> {
+    if let [_, second, ..] = &args.peer[..] {
+        return Err(Usage(format!(
+            "--peer {second}: there are two sides, and one of them runs here; name one peer"
+        )));
     }
-}
-
-fn choose_cores(args: &PlaceArgs, usable: &[u32]) -> Result<Cores, Usage> {
-    let pair = |active, passive| Cores {
-        active: Some(active),
-        passive: Some(passive),
+    if args.place.is_some() {
+        return Err(Usage(
+            "--place: the active side runs here, the passive side with the peer; leave it out"
+                .to_owned(),
+        ));
+    }
+    let Some(list) = &args.cpu else {
+        return Ok(());
     };
-    match (args.cpu, usable) {
-        (Some(list), _) => {
-            let Some(passive) = list.passive else {
-                return Err(Usage(format!(
-                    "--cpu {list}: both sides run here: write two core numbers, such as 0,1"
-                )));
-            };
-            usable_core(list.active, usable)?;
-            usable_core(passive, usable)?;
-            Ok(pair(list.active, passive))
-        }
-        (None, _) if args.no_pin => Ok(Cores::default()),
-        (None, [first, second, ..]) => Ok(pair(*first, *second)),
-        (None, [only]) => Ok(pair(*only, *only)),
-        (None, []) => Ok(Cores::default()),
-    }
-}
-
-fn choose_core(args: &PlaceArgs, usable: &[u32], taken: Option<u32>) -> Result<Option<u32>, Usage> {
-    match args.cpu {
-        Some(list) if list.passive.is_some() => Err(Usage(format!(
+    match (list.0.len(), args.peer.is_empty()) {
+        (2, true) | (1, false) => Ok(()),
+        (_, true) => Err(Usage(format!(
+            "--cpu {list}: both sides run here: write two core numbers, such as 0,1"
+        ))),
+        (_, false) => Err(Usage(format!(
             "--cpu {list}: with --peer only one side runs here: write its core alone; the other one's is chosen by `adverb serve --cpu`"
         ))),
-        Some(list) => usable_core(list.active, usable).map(Some),
-        None if args.no_pin => Ok(None),
-        None => {
-            let free = usable.iter().find(|core| Some(**core) != taken);
-            Ok(free.or(usable.first()).copied())
-        }
     }
 }
 
-/// The core, if this process may run on it.
-pub(crate) fn usable_core(core: u32, usable: &[u32]) -> Result<u32, Usage> {
-    if usable.contains(&core) {
-        return Ok(core);
+/// What the figures suffer from if both sides run on one core.
+pub(crate) fn shared_core(args: &PlaceArgs) -> Option<String> {
+    let usable = usable_cores();
+    let core = match (&args.cpu, &usable[..]) {
+        _ if !args.peer.is_empty() || args.no_pin => None,
+        (Some(list), _) if list.0[0] == list.0[1] => Some(list.0[0]),
+        (None, [only]) => Some(*only),
+        _ => None,
+    };
+    core.map(|core| {
+        format!("both sides share core {core}: they take turns there, and the figures tell of that")
+    })
+}
+
+/// The cores that were typed, if this process may run on them.
+pub(crate) fn pinning(cores: Option<&CoreList>, no_pin: bool) -> Result<Pinning, Usage> {
+    let Some(CoreList(cores)) = cores else {
+        return Ok(if no_pin {
+            Pinning::None
+        } else {
+            Pinning::Automatic
+        });
+    };
+    let usable = usable_cores();
+    for core in cores {
+        if !usable.contains(core) {
+            let choices: Vec<String> = usable.iter().map(u32::to_string).collect();
+            return Err(Usage(format!(
+                "--cpu: core {core} is not usable here: choose from {}",
+                choices.join(", ")
+            )));
+        }
     }
-    let choices: Vec<String> = usable.iter().map(u32::to_string).collect();
-    Err(Usage(format!(
-        "--cpu: core {core} is not usable here: choose from {}",
-        choices.join(", ")
-    )))
+    Ok(Pinning::Cores(cores.clone()))
 }
 
 /// How long a cell may take before it is ended: far more than it should, also on a busy machine. A side
@@ -289,58 +311,6 @@ fn longest(spec: &CellSpec) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn typed(cpu: Option<&str>, no_pin: bool) -> PlaceArgs {
-        let cpu = cpu.map(|text| text.parse().unwrap());
-        PlaceArgs {
-            cpu,
-            no_pin,
-            peer: None,
-        }
-    }
-
-    #[test]
-    fn sides_take_the_first_two_cores() {
-        let cores = |args, usable: &[u32]| {
-            let cores = choose_cores(&args, usable).map_err(|e| e.to_string())?;
-            Ok::<_, String>((cores.active, cores.passive))
-        };
-        let (auto, free) = (typed(None, false), typed(None, true));
-        assert_eq!(cores(auto.clone(), &[3, 5, 7]), Ok((Some(3), Some(5))));
-        assert_eq!(cores(auto, &[2]), Ok((Some(2), Some(2))));
-        assert_eq!(cores(free, &[0, 1]), Ok((None, None)));
-        assert_eq!(
-            cores(typed(Some("1,0"), false), &[0, 1]),
-            Ok((Some(1), Some(0)))
-        );
-        assert_eq!(
-            cores(typed(Some("0,9"), false), &[0, 1]),
-            Err("--cpu: core 9 is not usable here: choose from 0, 1".to_owned())
-        );
-    }
-
-    #[test]
-    fn with_a_peer_one_side_takes_one_core() {
-        let core = |args, usable: &[u32], taken| {
-            choose_core(&args, usable, taken).map_err(|e| e.to_string())
-        };
-        let auto = || typed(None, false);
-        assert_eq!(core(auto(), &[3, 5], None), Ok(Some(3)));
-        assert_eq!(core(auto(), &[3, 5], Some(3)), Ok(Some(5)));
-        assert_eq!(core(auto(), &[3], Some(3)), Ok(Some(3)));
-        assert_eq!(core(typed(None, true), &[3, 5], None), Ok(None));
-        assert_eq!(core(typed(Some("5"), false), &[3, 5], None), Ok(Some(5)));
-        let two = core(typed(Some("3,5"), false), &[3, 5], None).unwrap_err();
-        assert!(
-            two.starts_with("--cpu 3,5: with --peer only one side runs here"),
-            "{two}"
-        );
-        let one = choose_cores(&typed(Some("3"), false), &[3, 5]).unwrap_err();
-        assert!(
-            one.to_string().starts_with("--cpu 3: both sides run here"),
-            "{one}"
-        );
-    }
 
     #[test]
     fn patience_exceeds_what_was_asked_for() {

@@ -2,12 +2,11 @@
 
 use std::io;
 
+use adverb_launch::DeviceChoice;
 use adverb_softnic::SharedMemory;
 use adverb_studies::{CellSpec, Side};
 use adverb_units::Bytes;
 use serde::{Deserialize, Serialize};
-
-use crate::device::DeviceChoice;
 
 /// What a side needs in addition to its buffers: the tables of its port, queues, FIFOs; rounded up.
 const PORT: Bytes = Bytes::kib(512);

@@ -6,24 +6,21 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use adverb_host::now_rfc3339;
+use adverb_launch::{DeviceChoice, DeviceInfo, Hardware, Interrupt, Mode, Peer, Usage, printable};
 use adverb_results::{FigureId, Impairment, Outcome, PairRecord, Record, Site, Writer};
 use adverb_studies::{CellSpec, Plan, Ports, Profile, Side};
 use adverb_verbs::{AckTimeout, PathMtu, RetryCount};
 use anyhow::{Context, bail};
 use serde_json::json;
 
-use crate::args::{Format, ProfileChoice, StudyArgs};
+use crate::args::{Format, PlaceArgs, ProfileChoice, StudyArgs};
 use crate::busy::Busy;
-use crate::device::{DeviceChoice, DeviceInfo};
-use crate::failure::Usage;
 use crate::folder::{self, Ending, Folder, Meta, Rendered};
-use crate::interrupt::Interrupt;
-use crate::model::{self, Hardware};
-use crate::pair::{Cores, Pair};
+use crate::model;
 use crate::progress::Progress;
 use crate::record::{Bed, Measured, Recorder};
-use crate::remote::{Peer, printable};
-use crate::{request, space, terminal};
+use crate::request::Shape;
+use crate::{hosts, request, space, terminal};
 
 /// Runs the study and prints its findings.
 pub(crate) fn run(args: &StudyArgs) -> anyhow::Result<ExitCode> {
@@ -33,7 +30,7 @@ pub(crate) fn run(args: &StudyArgs) -> anyhow::Result<ExitCode> {
         mut meta,
         info,
         peer,
-        cores,
+        place,
     } = begin(args, &out)?;
     let caps = match &peer {
         None => info.caps.clone(),
@@ -57,7 +54,11 @@ pub(crate) fn run(args: &StudyArgs) -> anyhow::Result<ExitCode> {
     let interrupt = Interrupt::listen()?;
     let bed = match &meta.device {
         DeviceChoice::Model(preset) => Bed::Model(Box::new(Hardware::load(preset)?)),
-        device => Bed::Pair(Box::new(Pair::new(device.clone(), cores, peer))),
+        device => {
+            let peers = peer.into_iter().collect();
+            let launcher = hosts::launcher(vec![device.clone()], peers, &place)?;
+            Bed::Pair(Box::new(launcher.with_mode(Mode::Processes)))
+        }
     };
     let mut recorder = Recorder::new(bed, &plan.cells)?;
     meta.planned = plan.cells.iter().map(|cell| cell.id.clone()).collect();
@@ -103,7 +104,7 @@ struct Begun {
     meta: Meta,
     info: DeviceInfo,
     peer: Option<Peer>,
-    cores: Cores,
+    place: PlaceArgs,
 }
 
 /// Finds out where the study runs. A server is asked before a new folder is made, so that one that
@@ -122,22 +123,20 @@ fn begin(args: &StudyArgs, out: &Path) -> anyhow::Result<Begun> {
     } else {
         (None, new_meta(args))
     };
+    if args.device.all().len() > 1 {
+        return Err(Usage("--device: a study is of one device; name one".to_owned()).into());
+    }
+    request::check_places(&meta.device, &args.place, Shape::Pair)?;
     let mut place = args.place.clone();
-    place.peer.clone_from(&meta.peer);
-    request::check_places(&meta.device, &place)?;
+    place.peer = meta.peer.iter().cloned().collect();
+    request::check_places(&meta.device, &place, Shape::Pair)?;
     request::check_retries(&meta.device, args.retry)?;
     let info = DeviceInfo::query(&meta.device)?;
-    let connect = |address| Peer::connect(address, &meta.device, &info);
-    let peer = meta.peer.as_ref().map(connect).transpose()?;
+    let peer = hosts::peers(&place, &meta.device, &info)?.pop();
     request::check_port(&meta, &info, peer.as_ref())?;
-    let cores = match (&meta.device, &peer) {
-        (DeviceChoice::Model(_), _) => Cores::default(),
-        (_, None) => request::cores(&place)?,
-        (_, Some(peer)) => request::cores_with(&place, peer)?,
-    };
-    // With a peer the two are cores of two hosts, or were chosen apart.
-    if peer.is_none() {
-        cores.warning().iter().for_each(|line| terminal::warn(line));
+    if !matches!(meta.device, DeviceChoice::Model(_)) {
+        let shared = request::shared_core(&place);
+        shared.iter().for_each(|line| terminal::warn(line));
     }
     let folder = folder.map_or_else(|| Folder::claim(out), Ok)?;
     Ok(Begun {
@@ -145,14 +144,19 @@ fn begin(args: &StudyArgs, out: &Path) -> anyhow::Result<Begun> {
         meta,
         info,
         peer,
-        cores,
+        place,
     })
 }
 
 fn new_meta(args: &StudyArgs) -> Meta {
     let device = args.device.choice();
     let profile = args.profile.unwrap_or(ProfileChoice::Quick);
-    let mut meta = Meta::new(profile, &args.only, device, args.place.peer.clone());
+    let mut meta = Meta::new(
+        profile,
+        &args.only,
+        device,
+        args.place.peer.first().cloned(),
+    );
     meta.mtu = args.mtu;
     (meta.timeout, meta.retries) = (args.retry.timeout, args.retry.retries);
     meta
@@ -184,7 +188,7 @@ fn resumed(args: &StudyArgs, mut meta: Meta) -> Result<Meta, Usage> {
     let number = |retries: RetryCount| retries.get().to_string();
     let there = or_default(meta.retries.map(number));
     same("--retries", args.retry.retries.map(number), there)?;
-    if let Some(peer) = &args.place.peer {
+    if let Some(peer) = args.place.peer.first() {
         if meta.peer.is_none() {
             return Err(Usage(format!(
                 "--peer {peer}: both sides of the folder's study ran on this host; leave out --peer, or choose another --out"

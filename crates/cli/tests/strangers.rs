@@ -75,10 +75,10 @@ fn a_client_of_another_version_is_named_at_the_server() {
     let mut stranger = Hand::connect(&server.address);
     stranger.greet(77);
     let greeting: Value = serde_json::from_slice(&stranger.next().unwrap()).unwrap();
-    assert_eq!(greeting["adverb_protocol"], 3);
+    assert_eq!(greeting["adverb_protocol"], 4);
     stranger.wait_for_end();
     let line =
-        server.wait_for_line("speaks protocol 77 (Adverb 9.9.9), this is protocol 3 (Adverb ");
+        server.wait_for_line("speaks protocol 77 (Adverb 9.9.9), this is protocol 4 (Adverb ");
     assert!(
         line.contains("install the same version on both hosts"),
         "{line}"
@@ -103,7 +103,7 @@ fn a_server_of_another_version_is_named_at_the_client() {
     let ended = Place::new().run(&ping(&address));
     let line = ended.refused(1);
     let told = format!(
-        "error: the server at {address} speaks protocol 77 (Adverb 9.9.9), this is protocol 3 (Adverb "
+        "error: the server at {address} speaks protocol 77 (Adverb 9.9.9), this is protocol 4 (Adverb "
     );
     assert!(line.starts_with(&told), "{line}");
 }
@@ -136,7 +136,7 @@ fn a_server_that_is_none_is_named() {
 fn let_in(server: &Server) -> Hand {
     let visit = |identity: &Value| {
         let mut hand = Hand::connect(&server.address);
-        hand.greet(3);
+        hand.greet(4);
         hand.next().unwrap();
         hand.say(
             &json!({"visit": {"host": "liar\u{1b}[2J", "device": "soft", "identity": identity}}),
@@ -166,10 +166,11 @@ fn inode(path: &str) -> (u64, u64) {
     (meta.dev(), meta.ino())
 }
 
-fn order(cell: u32, change: impl FnOnce(&mut Value)) -> Value {
-    let mut order = json!({"order": {
-        "cell": cell,
-        "spec": {
+fn order(run: u32, change: impl FnOnce(&mut Value)) -> Value {
+    let mut order = json!({"run": {
+        "run": run,
+        "program": "pair",
+        "params": {
             "id": "blast/write/64/plain/poll/b1/single/all",
             "figures": [],
             "program": "blast",
@@ -181,10 +182,35 @@ fn order(cell: u32, change: impl FnOnce(&mut Value)) -> Value {
                 "length": {"iters": 10}, "repetitions": 1, "warmup": null, "seed": 1,
             },
         },
-        "shares_core": false,
+        "roles": [1],
+        "taken": [],
+        "shares_cores": false,
     }});
-    change(&mut order["order"]);
+    change(&mut order["run"]);
     order
+}
+
+/// Why role 1 of a run failed; the run has ended then.
+#[track_caller]
+fn failure_of(run: u32, hand: &mut Hand) -> String {
+    let ended = &hand.word().unwrap()["role_ended"];
+    assert_eq!(
+        (&ended["run"], &ended["ended"]["role"]),
+        (&json!(run), &json!(1))
+    );
+    let end = ended["ended"]["end"].clone();
+    assert_eq!(hand.word().unwrap(), json!({"run_ended": {"run": run}}));
+    let reason = &end["failed"]["reason"];
+    reason
+        .as_str()
+        .unwrap_or_else(|| panic!("{end}"))
+        .to_owned()
+}
+
+/// A message of role 0 to role 1.
+fn message(run: u32, bytes: &[u8]) -> Vec<u8> {
+    let head = [run, 0, 1].map(u32::to_le_bytes);
+    [b"M", head.as_flattened(), bytes].concat()
 }
 
 #[test]
@@ -192,51 +218,52 @@ fn orders_that_cannot_be_are_refused_and_the_client_stays() {
     let place = Place::new();
     let server = Server::start(&place);
     let mut hand = let_in(&server);
-    hand.say(&order(1, |o| {
-        o["spec"]["params"]["buffers"] = json!(1_000_000);
-    }));
-    let ended = &hand.word().unwrap()["side_ended"];
-    assert_eq!(ended["cell"], 1);
-    let reason = ended["end"]["answered"]["failed"]["reason"]
-        .as_str()
-        .unwrap();
+    let mut number = 0;
+    let mut refused = |change: &dyn Fn(&mut Value)| {
+        number += 1;
+        hand.say(&order(number, change));
+        failure_of(number, &mut hand)
+    };
+    let reason = refused(&|o| o["params"]["params"]["buffers"] = json!(1_000_000));
     assert!(reason.contains("1000000 buffers are outside"), "{reason}");
+    let reason = refused(&|o| o["params"]["params"]["encrypt"] = json!(true));
+    assert!(
+        reason.contains("fields that this version does not know"),
+        "{reason}"
+    );
+    let reason = refused(&|o| o["program"] = json!("sh"));
+    assert!(reason.contains("there is no program 'sh'"), "{reason}");
     // More memory than the server gives.
-    hand.say(&order(2, |o| {
-        o["spec"]["params"]["size"] = json!(256 << 20);
-        o["spec"]["params"]["buffers"] = json!(256);
-    }));
-    let ended = &hand.word().unwrap()["side_ended"];
-    let reason = ended["end"]["answered"]["failed"]["reason"]
-        .as_str()
-        .unwrap();
+    let reason = refused(&|o| {
+        o["params"]["params"]["size"] = json!(256 << 20);
+        o["params"]["params"]["buffers"] = json!(256);
+    });
     assert!(
         reason.contains("of the passive side need") || reason.contains("of the active side need"),
         "{reason}"
     );
+    hand.say(&order(5, |o| o["roles"] = json!([2])));
+    assert_eq!(hand.word().unwrap()["role_ended"]["ended"]["role"], 2);
+    hand.word().unwrap();
     // A good one, ended before the other side ever spoke.
-    hand.say(&order(3, |_| {}));
+    hand.say(&order(6, |_| {}));
     server.side();
-    hand.say(&json!({"abort": {"cell": 3}}));
-    assert_eq!(hand.word().unwrap()["side_ended"]["cell"], 3);
-    // Words for a role that is not there are dropped.
-    hand.send(&[b"P", &7_u32.to_le_bytes()[..], b"to nobody"].concat());
+    hand.say(&json!({"abort": {"run": 6}}));
+    let ended = &hand.word().unwrap()["role_ended"];
+    assert_eq!(ended["ended"]["end"], "stopped");
+    assert_eq!(hand.word().unwrap(), json!({"run_ended": {"run": 6}}));
+    // Messages for a role that is not there are dropped.
+    hand.send(&message(7, b"to nobody"));
     // A role that is told nonsense says so.
-    hand.say(&order(4, |_| {}));
-    let mut nonsense = b"P\x04\x00\x00\x00".to_vec();
-    nonsense.extend([4, 0, 0, 0, b'n', b'o', b'p', b'e']);
-    hand.send(&nonsense);
-    let ended = &hand.word().unwrap()["side_ended"];
-    assert_eq!(ended["cell"], 4);
-    let reason = ended["end"]["answered"]["failed"]["reason"]
-        .as_str()
-        .unwrap();
+    hand.say(&order(8, |_| {}));
+    hand.send(&message(8, b"nope"));
+    let reason = failure_of(8, &mut hand);
     assert!(
         reason.contains("was expected out of band, got nope"),
         "{reason}"
     );
     drop(hand);
-    let line = server.wait_for_line("left after 4 cells");
+    let line = server.wait_for_line("left after 7 cells");
     assert!(line.contains("(liar [2J)"), "{line}");
     place.run(&ping(&server.address)).ok();
     assert!(place.shm_files().is_empty());
@@ -247,22 +274,23 @@ fn what_is_not_in_the_protocol_ends_the_visit() {
     let place = Place::new();
     let server = Server::start(&place);
     for nonsense in [
-        order(1, |o| o["spec"]["params"]["encrypt"] = json!(true)),
         order(1, |o| o["command"] = json!("reboot")),
+        order(1, |o| o["roles"] = json!([])),
+        order(1, |o| o["roles"] = json!(vec![1; 1000])),
         json!({"visit": {}}),
-        json!({"side_ended": {}}),
+        json!({"role_ended": {}}),
         json!([]),
     ] {
         let mut hand = let_in(&server);
         hand.say(&nonsense);
         hand.wait_for_end();
     }
-    // Two cells at once, frames of no kind, of no cell and of nothing, and one that is too long.
+    // Two runs at once, frames of no kind, between no roles and of nothing, and one that is too long.
     let mut hand = let_in(&server);
     hand.say(&order(1, |_| {}));
     hand.say(&order(2, |_| {}));
     hand.wait_for_end();
-    for bytes in [&b"X"[..], b"P\x01", b""] {
+    for bytes in [&b"X"[..], b"M\x01", b""] {
         let mut hand = let_in(&server);
         hand.send(bytes);
         hand.wait_for_end();
@@ -281,7 +309,7 @@ fn a_welcome_that_cannot_be_is_one_line() {
         json!("stopped"),
     ] {
         let address = server_by_hand(move |mut hand| {
-            hand.greet(3);
+            hand.greet(4);
             hand.next().unwrap();
             hand.next().unwrap();
             hand.say(&answer);

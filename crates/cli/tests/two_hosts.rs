@@ -486,22 +486,38 @@ fn a_side_that_dies_is_named_and_the_connection_lives() {
 }
 
 #[test]
-fn a_second_client_is_told_who_is_served() {
+fn several_clients_are_served_at_once_and_one_that_is_killed_disturbs_nobody() {
     let place = Place::new();
     let server = Server::start(&place);
-    let child = place.spawn(&with(&LONG, &server.address));
+    let mut killed = place.spawn(&with(&LONG, &server.address));
     server.side();
-    let ended = place.run(&with(&SHORT, &server.address));
-    let line = ended.refused(1);
-    let busy = format!(
-        "the server at {} refused: busy with 127.0.0.1:",
-        server.address
-    );
-    assert!(line.contains(&busy), "{line}");
-    signal(child.id(), Signal::INT);
-    end_of(child);
-    server.wait_for_line("left after");
+    let busy = [
+        "ping",
+        "--op",
+        "send",
+        "--completion",
+        "event",
+        "--duration",
+        "2s",
+        "--json",
+    ];
+    let others: Vec<_> = (0..3)
+        .map(|_| place.spawn(&with(&busy, &server.address)))
+        .collect();
+    wait_for("all clients", || {
+        let welcome = |line: &&String| line.contains(": welcome, on ");
+        server.log().iter().filter(welcome).count() == 4
+    });
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    server.wait_for_line("lost in cell 1: the connection was closed");
     check_serves(&place, &server);
+    for other in others {
+        let record = end_of(other).ok().json().remove(0);
+        assert_eq!(record["status"], "ok", "{record}");
+    }
+    wait_for("the end of all sides", || place.shm_files().is_empty());
+    assert_eq!(server.stop(), Some(0));
 }
 
 #[test]

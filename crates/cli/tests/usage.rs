@@ -109,7 +109,7 @@ fn counts_and_times() {
     assert_snapshot!(usage("ping --op send --iters 1e6"), @"error: --iters: '1e6' is no count: write a whole number from 1");
     assert_snapshot!(usage("ping --op send --duration 0s"), @"error: duration 0: at least 1 ns is needed to measure anything");
     assert_snapshot!(usage("ping --op send --duration 2"), @"error: --duration: '2' is not a duration: write a number and a unit, such as 2s, 500ms, 20us or 100ns");
-    assert_snapshot!(usage("ping --op send --cpu x"), @"error: --cpu: 'x' is no pair of cores: write two core numbers, such as 0,1 (with --peer one)");
+    assert_snapshot!(usage("ping --op send --cpu x"), @"error: --cpu: invalid list of cores 'x': expected core numbers, such as 0,1");
     assert_snapshot!(usage("ping --op send --cpu 0"), @"error: --cpu 0: both sides run here: write two core numbers, such as 0,1");
     assert_snapshot!(usage("ping --op send --cpu 0,1 --peer nodeb"), @"error: --cpu 0,1: with --peer only one side runs here: write its core alone; the other one's is chosen by `adverb serve --cpu`");
 }

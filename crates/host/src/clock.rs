@@ -3,6 +3,16 @@
 use adverb_units::{CpuTime, Span, Time};
 use rustix::time::{ClockId, clock_gettime};
 
+/// Whose CPU time counts as a role's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CpuScope {
+    /// The whole process: the role has it for itself, with the threads of its device.
+    #[default]
+    Process,
+    /// The calling thread: other roles run in the same process.
+    Thread,
+}
+
 /// `CLOCK_MONOTONIC`: on Linux one clock for all processes of a host.
 #[inline]
 pub(crate) fn now() -> Time {
@@ -27,14 +37,18 @@ pub(crate) fn measure_cost() -> Span {
     averages[AVERAGES / 2]
 }
 
-/// CPU time of this process, all its threads.
+/// CPU time of this process with all its threads, or of the calling thread.
 #[allow(unsafe_code)]
-pub(crate) fn process_cpu() -> CpuTime {
+pub(crate) fn cpu(scope: CpuScope) -> CpuTime {
+    let who = match scope {
+        CpuScope::Process => libc::RUSAGE_SELF,
+        CpuScope::Thread => libc::RUSAGE_THREAD,
+    };
     let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
-    // SAFETY: `usage` is a writable `rusage`; RUSAGE_SELF and a valid pointer cannot fail, and all
+    // SAFETY: `usage` is a writable `rusage`; either `who` and a valid pointer cannot fail, and all
     // zeroes are a valid `rusage` if it did.
     let usage = unsafe {
-        libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr());
+        libc::getrusage(who, usage.as_mut_ptr());
         usage.assume_init()
     };
     let span =
@@ -59,9 +73,11 @@ mod tests {
 
     #[test]
     fn busy_work_is_accounted() {
-        let (start, before) = (now(), process_cpu());
+        let (start, before) = (now(), cpu(CpuScope::Thread));
         while now() - start < Span::from_ms(40) {}
-        let used = process_cpu().since(before);
+        let used = cpu(CpuScope::Thread).since(before);
         assert!(used.user + used.system >= Span::from_ms(5), "{used:?}");
+        let all = cpu(CpuScope::Process);
+        assert!(all.user + all.system >= used.user + used.system);
     }
 }

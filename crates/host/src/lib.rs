@@ -2,7 +2,8 @@
 //!
 //! * [`HostStation`]: the [`Station`](adverb_verbs::Station) of a real device: `CLOCK_MONOTONIC`,
 //!   `getrusage`, busy polling, and [`Link`]s to the other roles;
-//! * [`Link`]: messages out of band, as frames over a Unix socket or TCP;
+//! * [`HubLink`]: the socket of a process of roles to whatever started them, which passes their
+//!   out-of-band messages on; [`Link`]: the same directly between two roles;
 //! * [`Wire`]: the same frames over TCP between hosts, for an owner that sleeps in `poll`;
 //! * [`pin`], [`usable_cores`], [`die_with_parent`]: the process and its cores;
 //! * [`Rank`]: the place of a process among those that `mpirun` or `srun` started;
@@ -12,6 +13,7 @@
 //! This is an edge of Adverb: sockets, clocks and sleeping are at home here, RDMA is not.
 
 mod clock;
+mod hub;
 mod link;
 mod machine;
 mod other_work;
@@ -21,7 +23,9 @@ mod ranks;
 mod station;
 mod wire;
 
-pub use link::{Link, MAX_MESSAGE, Stream};
+pub use clock::CpuScope;
+pub use hub::{HubFrame, HubLink, HubMail};
+pub use link::{Link, MAX_FRAME, MAX_MESSAGE, Stream};
 pub use machine::{Kernel, Machine, memory, now_rfc3339, numa_node};
 pub use other_work::OtherWork;
 pub use process::{die_with_parent, pin, usable_cores};

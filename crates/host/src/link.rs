@@ -15,11 +15,13 @@ use adverb_verbs::{OutOfBandError, RoleId};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-/// Longest message.
+/// Longest message between roles.
 pub const MAX_MESSAGE: Bytes = Bytes::mib(1);
+/// Longest frame between processes: it also holds what a role reports at its end.
+pub const MAX_FRAME: Bytes = Bytes::mib(8);
 
 /// How long a message may wait for room in the stream before its sending fails.
-const SEND_PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const SEND_PATIENCE: Duration = Duration::from_secs(10);
 /// Length of a frame's header.
 const HEADER: usize = size_of::<u32>();
 
@@ -189,7 +191,7 @@ pub(crate) fn take_frame(arrived: &mut Vec<u8>, longest: Bytes) -> Result<Option
     Ok(Some(message))
 }
 
-fn too_long(given: u64) -> OutOfBandError {
+pub(crate) fn too_long(given: u64) -> OutOfBandError {
     OutOfBandError::TooLong {
         given,
         max: MAX_MESSAGE.get(),

@@ -1,6 +1,8 @@
 //! The station of a real device.
 
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use adverb_units::{CpuTime, Span, Time};
 use adverb_verbs::{
@@ -8,7 +10,8 @@ use adverb_verbs::{
     OutOfBandError, RoleId, Station, WaitError, WorkCompletion,
 };
 
-use crate::clock;
+use crate::clock::{self, CpuScope};
+use crate::hub::HubMail;
 use crate::link::{Link, Stream};
 
 /// Polls between two looks at the clock. The first so many come without a pause: a message that is
@@ -17,24 +20,88 @@ const POLLS_PER_LOOK: u32 = 1024;
 /// The same of a role that gives its core away between them, on a busy machine for milliseconds each time.
 const YIELDS_PER_LOOK: u32 = 16;
 
-/// Where a role runs on this machine: a device, the machine's clock, this process' CPU account and
-/// the links to the other roles.
+/// How long a sleeping wait may take to notice that the run is being ended.
+const STOP_LATENCY: Span = Span::from_ms(50);
+
+/// Where a role runs on this machine: a device, the machine's clock, a CPU account and the way to the
+/// other roles.
 pub struct HostStation<C: Context, T: Stream = UnixStream> {
     context: C,
-    links: Vec<(RoleId, Link<T>)>,
+    mail: Mail<T>,
     clock_cost: Span,
     shares_core: bool,
+    scope: CpuScope,
+    /// Whether waits are to end.
+    stop: Option<Arc<AtomicBool>>,
+}
+
+/// How messages reach other roles.
+enum Mail<T: Stream> {
+    /// Over a socket to each of them.
+    Links(Vec<(RoleId, Link<T>)>),
+    /// Over one socket, whose other end passes them on.
+    Hub(HubMail),
 }
 
 impl<C: Context, T: Stream> HostStation<C, T> {
     /// A station with links to these roles. It measures its clock, which takes some ten
     /// microseconds.
     pub fn new(context: C, links: impl IntoIterator<Item = (RoleId, Link<T>)>) -> Self {
+        Self::with(context, Mail::Links(links.into_iter().collect()))
+    }
+
+    fn with(context: C, mail: Mail<T>) -> Self {
         HostStation {
             context,
-            links: links.into_iter().collect(),
+            mail,
             clock_cost: clock::measure_cost(),
             shares_core: false,
+            scope: CpuScope::Process,
+            stop: None,
+        }
+    }
+
+    /// Chooses whose CPU time counts as the role's; the whole process's by default.
+    #[must_use]
+    pub fn counting(self, scope: CpuScope) -> Self {
+        HostStation { scope, ..self }
+    }
+
+    /// Ends every wait with [`WaitError::Stopped`] once `stop` is set: a role that is a thread cannot be
+    /// killed.
+    #[must_use]
+    pub fn stopping(self, stop: Arc<AtomicBool>) -> Self {
+        let stop = Some(stop);
+        HostStation { stop, ..self }
+    }
+
+    #[inline]
+    fn check_stop(&self) -> Result<(), WaitError> {
+        match &self.stop {
+            Some(stop) if stop.load(Ordering::Relaxed) => Err(WaitError::Stopped),
+            _ => Ok(()),
+        }
+    }
+
+    /// Calls `wait` with all of `patience`, or with short parts of it if it may be stopped, until it
+    /// returns something.
+    fn wait_in_parts<R>(
+        &self,
+        patience: Span,
+        mut wait: impl FnMut(Span) -> Result<Option<R>, WaitError>,
+    ) -> Result<Option<R>, WaitError> {
+        let mut left = patience;
+        loop {
+            self.check_stop()?;
+            let part = match self.stop {
+                Some(_) => left.min(STOP_LATENCY),
+                None => left,
+            };
+            let found = wait(part)?;
+            left = left.saturating_sub(part);
+            if found.is_some() || left == Span::ZERO {
+                return Ok(found);
+            }
         }
     }
 
@@ -58,6 +125,7 @@ impl<C: Context, T: Stream> HostStation<C, T> {
         patience: Span,
         mut poll: impl FnMut() -> Result<Option<R>, WaitError>,
     ) -> Result<R, WaitError> {
+        self.check_stop()?;
         if !self.shares_core {
             for _ in 0..POLLS_PER_LOOK {
                 if let Some(found) = poll()? {
@@ -92,17 +160,32 @@ impl<C: Context, T: Stream> HostStation<C, T> {
                     std::hint::spin_loop();
                 }
             }
+            self.check_stop()?;
             if clock::now() - start >= patience {
                 return Err(WaitError::TimedOut { what, patience });
             }
         }
     }
 
-    fn link(&self, role: RoleId) -> Result<&Link<T>, OutOfBandError> {
-        let link = self.links.iter().find(|(to, _)| *to == role);
-        link.map(|(_, link)| link)
-            .ok_or(OutOfBandError::NoSuchRole(role))
+    fn receive_within(&self, from: RoleId, patience: Span) -> Result<Vec<u8>, OutOfBandError> {
+        match &self.mail {
+            Mail::Links(links) => link(links, from)?.receive(from, patience),
+            Mail::Hub(hub) => hub.receive(from, patience),
+        }
     }
+}
+
+impl<C: Context> HostStation<C> {
+    /// A station of a role whose process has one socket to the process that started it.
+    pub fn at_hub(context: C, mail: HubMail) -> Self {
+        Self::with(context, Mail::Hub(mail))
+    }
+}
+
+fn link<T: Stream>(links: &[(RoleId, Link<T>)], role: RoleId) -> Result<&Link<T>, OutOfBandError> {
+    let link = links.iter().find(|(to, _)| *to == role);
+    link.map(|(_, link)| link)
+        .ok_or(OutOfBandError::NoSuchRole(role))
 }
 
 impl<C: Context, T: Stream> Station for HostStation<C, T> {
@@ -124,7 +207,7 @@ impl<C: Context, T: Stream> Station for HostStation<C, T> {
     }
 
     fn cpu(&self) -> CpuTime {
-        clock::process_cpu()
+        clock::cpu(self.scope)
     }
 
     #[inline]
@@ -166,7 +249,9 @@ impl<C: Context, T: Stream> Station for HostStation<C, T> {
     }
 
     fn wait_event(&self, channel: &C::Channel, patience: Span) -> Result<CqId, WaitError> {
-        let event = channel.get_event(patience).map_err(WaitError::Channel)?;
+        let event = self.wait_in_parts(patience, |patience| {
+            channel.get_event(patience).map_err(WaitError::Channel)
+        })?;
         event.ok_or(WaitError::TimedOut {
             what: "completion event",
             patience,
@@ -174,7 +259,11 @@ impl<C: Context, T: Stream> Station for HostStation<C, T> {
     }
 
     fn sleep(&self, span: Span) {
-        std::thread::sleep(span.into());
+        // An error is the end of the run, which the next wait reports.
+        let _ = self.wait_in_parts(span, |part| {
+            std::thread::sleep(part.into());
+            Ok(None::<()>)
+        });
     }
 
     fn compute(&self, span: Span) {
@@ -185,11 +274,27 @@ impl<C: Context, T: Stream> Station for HostStation<C, T> {
     }
 
     fn send(&self, to: RoleId, message: &[u8]) -> Result<(), OutOfBandError> {
-        self.link(to)?.send(to, message)
+        match &self.mail {
+            Mail::Links(links) => link(links, to)?.send(to, message),
+            Mail::Hub(hub) => hub.send(to, message),
+        }
     }
 
     fn receive(&self, from: RoleId, patience: Span) -> Result<Vec<u8>, OutOfBandError> {
-        self.link(from)?.receive(from, patience)
+        // The result of `receive` is found, whether or not it is a message; only silence goes on.
+        let found = self.wait_in_parts(patience, |part| {
+            Ok(match self.receive_within(from, part) {
+                Err(OutOfBandError::TimedOut { .. }) => None,
+                result => Some(result),
+            })
+        });
+        let role = from;
+        match found {
+            Ok(Some(result)) => result,
+            // Whoever ends the run ends the other roles, too.
+            Err(_) => Err(OutOfBandError::PeerGone(role)),
+            Ok(None) => Err(OutOfBandError::TimedOut { role, patience }),
+        }
     }
 }
 
@@ -241,6 +346,28 @@ mod tests {
             }
             assert!(station.now() - start >= SOON * 3);
         }
+    }
+
+    #[test]
+    fn every_wait_ends_when_the_run_is_ended() {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (station, _there) = station();
+        let station = station.stopping(Arc::clone(&stop));
+        let channel = station.context().create_channel().unwrap();
+        let cq = station.context().create_cq(4, Some(&channel)).unwrap();
+        let mut wc = [WorkCompletion::default()];
+        let setter = std::thread::spawn(move || {
+            std::thread::sleep(SOON.into());
+            stop.store(true, Ordering::Relaxed);
+        });
+        let late = Span::from_secs(60);
+        let event = station.wait_event(&channel, late);
+        assert!(matches!(event, Err(WaitError::Stopped)), "{event:?}");
+        let spin = station.spin(&cq, &mut wc, late);
+        assert!(matches!(spin, Err(WaitError::Stopped)), "{spin:?}");
+        let message = station.receive(OTHER, late).unwrap_err();
+        assert!(matches!(message, OutOfBandError::PeerGone(OTHER)));
+        setter.join().unwrap();
     }
 
     #[test]

@@ -1,17 +1,19 @@
-//! Frames over TCP for an owner that sleeps in `poll` and must not be made to wait.
+//! Frames over a stream socket for an owner that sleeps in `poll` and must not block.
 //!
 //! The frames are those of [`Link`](crate::Link): a length (u32, little-endian) and that many bytes.
-//! What cannot be sent yet waits in a buffer; what has arrived in part is kept.
+//! A buffer holds what cannot be sent yet; a frame that has arrived in part is kept.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use adverb_units::Bytes;
 use rustix::event::{PollFd, PollFlags};
 use rustix::net::sockopt;
 
-use crate::link::{MAX_MESSAGE, is_gone, take_frame};
+use crate::link::{MAX_FRAME, is_gone, take_frame};
 
 /// A connection with nothing to say is probed after so long …
 const PROBE_AFTER: Duration = Duration::from_secs(5);
@@ -41,10 +43,10 @@ pub enum WireError {
     System(#[from] io::Error),
 }
 
-/// One end of a TCP connection.
+/// One end of a TCP connection or, within a host, of a Unix socket pair.
 #[derive(Debug)]
-pub struct Wire {
-    stream: TcpStream,
+pub struct Wire<S = TcpStream> {
+    stream: S,
     /// Longest frame that is taken.
     longest: Bytes,
     arrived: Vec<u8>,
@@ -71,20 +73,7 @@ impl Wire {
         sockopt::set_tcp_keepintvl(&stream, PROBE_EVERY)?;
         sockopt::set_tcp_keepcnt(&stream, PROBES)?;
         sockopt::set_tcp_user_timeout(&stream, UNACKNOWLEDGED_MS)?;
-        let now = Instant::now();
-        Ok(Wire {
-            stream,
-            longest: MAX_MESSAGE,
-            arrived: Vec::new(),
-            unsent: Vec::new(),
-            last_heard: now,
-            last_sent: now,
-        })
-    }
-
-    /// From now on takes frames of at most `longest`.
-    pub fn take_at_most(&mut self, longest: Bytes) {
-        self.longest = longest;
+        Ok(Wire::over(stream))
     }
 
     /// This end's address.
@@ -92,14 +81,50 @@ impl Wire {
         Ok(self.stream.local_addr()?.ip())
     }
 
+    /// Says that nothing more will be sent; what the other end still sends can be received.
+    pub fn finish(&self) {
+        // The connection may have ended by itself, which is as well.
+        let _ = self.stream.shutdown(Shutdown::Write);
+    }
+}
+
+impl Wire<UnixStream> {
+    /// Over a connected stream of this host, which no longer blocks.
+    pub fn local(stream: UnixStream) -> io::Result<Self> {
+        stream.set_nonblocking(true)?;
+        Ok(Wire::over(stream))
+    }
+}
+
+impl<S: AsFd> Wire<S>
+where
+    for<'s> &'s S: Read + Write,
+{
+    fn over(stream: S) -> Self {
+        let now = Instant::now();
+        Wire {
+            stream,
+            longest: MAX_FRAME,
+            arrived: Vec::new(),
+            unsent: Vec::new(),
+            last_heard: now,
+            last_sent: now,
+        }
+    }
+
+    /// From now on takes frames of at most `longest`.
+    pub fn take_at_most(&mut self, longest: Bytes) {
+        self.longest = longest;
+    }
+
     /// Sends a frame that consists of these pieces, as far as there is room, and keeps the rest.
     ///
     /// # Errors
-    /// [`WireError::TooLong`] beyond [`MAX_MESSAGE`]; else the connection's end.
+    /// [`WireError::TooLong`] beyond [`MAX_FRAME`]; otherwise the connection has ended.
     pub fn send(&mut self, pieces: &[&[u8]]) -> Result<(), WireError> {
         let given = Bytes::new(pieces.iter().map(|piece| piece.len() as u64).sum());
-        if given > MAX_MESSAGE {
-            let max = MAX_MESSAGE;
+        if given > MAX_FRAME {
+            let max = MAX_FRAME;
             return Err(WireError::TooLong { given, max });
         }
         let length = u32::try_from(given.get()).unwrap_or(u32::MAX);
@@ -157,12 +182,6 @@ impl Wire {
                 Err(e) => return Err(ended(e)),
             }
         }
-    }
-
-    /// Says that nothing more will be sent; what the other end still sends can be received.
-    pub fn finish(&self) {
-        // The connection may have ended by itself, which is as well.
-        let _ = self.stream.shutdown(Shutdown::Write);
     }
 
     /// What to wait for: something to receive, or room to send.
@@ -227,12 +246,12 @@ mod tests {
     #[test]
     fn frames_larger_than_the_sockets_buffers_pass_without_blocking() {
         let (mut a, mut b) = pair();
-        let long = vec![7; MAX_MESSAGE.as_usize()];
-        for _ in 0..8 {
+        let long = vec![7; MAX_FRAME.as_usize()];
+        for _ in 0..3 {
             a.send(&[&long]).unwrap();
         }
         a.send(&[b"la", b"st"]).unwrap();
-        for _ in 0..8 {
+        for _ in 0..3 {
             assert_eq!(next(&mut b, &mut a).unwrap(), long);
         }
         assert_eq!(next(&mut b, &mut a).unwrap(), b"last");
@@ -242,7 +261,7 @@ mod tests {
     #[test]
     fn what_is_too_long_is_refused_at_both_ends() {
         let (mut a, mut b) = pair();
-        let long = vec![0; MAX_MESSAGE.as_usize() + 1];
+        let long = vec![0; MAX_FRAME.as_usize() + 1];
         assert!(matches!(a.send(&[&long]), Err(WireError::TooLong { .. })));
         b.take_at_most(Bytes::new(4));
         a.send(&[b"12345"]).unwrap();

@@ -1,5 +1,6 @@
 //! One type for all programs, for launchers, processes and remote agents.
 
+use adverb_units::Bytes;
 use adverb_verbs::{DeviceCaps, Impairment, RoleId, Station};
 use adverb_workload::pair::{CellResult, CellSpec};
 use adverb_workload::pattern::{Part, Pattern, PatternError, Schedule, Tally, run};
@@ -80,7 +81,7 @@ impl Program for Job {
     fn check(&self, caps: &DeviceCaps) -> Result<(), String> {
         let checked = match self {
             Job::Pair(cell) => return Program::check(cell, caps),
-            Job::Pattern(..) => Ok(()),
+            Job::Pattern(pattern, _) => return check_memory(pattern, caps),
             Job::Rpc(rpc, _) => rpc.check(),
             Job::OneSided(program, _) => program.check(),
         };
@@ -108,6 +109,19 @@ impl Program for Job {
             Job::Pair(_) | Job::Pattern(..) => 0,
             Job::Rpc(..) | Job::OneSided(..) => 1,
         }
+    }
+}
+
+/// Refuses more memory of a member than a region of the device may have.
+fn check_memory(pattern: &Pattern, caps: &DeviceCaps) -> Result<(), String> {
+    let largest = pattern.members.iter().map(|member| member.memory).max();
+    match largest.filter(|bytes| *bytes > caps.max_mr_size.get()) {
+        Some(bytes) => Err(format!(
+            "{} of memory of a member exceeds the largest region of {}; use less",
+            Bytes::new(bytes),
+            caps.max_mr_size
+        )),
+        None => Ok(()),
     }
 }
 

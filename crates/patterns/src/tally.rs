@@ -24,6 +24,8 @@ pub struct ServiceTally {
     pub waits: Option<LatencyRecorder>,
     /// The numbers that a client got, from its first request to its last.
     pub handed: Handed,
+    /// Numbers that a core found to be handed out by all cores of its process, once all clients had ended.
+    pub handed_out: u64,
     /// Values that a client found to be right, from its first request to its last.
     pub values_checked: u64,
     /// Items that a client locked and freed, or how often the owner finds that they were.

@@ -162,6 +162,9 @@ pub enum WaitError {
         /// How long.
         patience: Span,
     },
+    /// The run is being ended; there is no point in waiting.
+    #[error("the run was ended")]
+    Stopped,
     /// The completion queue failed.
     #[error(transparent)]
     Poll(#[from] PollError),

@@ -1,9 +1,8 @@
 //! The command lines of `devices` and `doctor`: what there is, and what stands in the way.
 
 use super::format::{Format, format};
+use adverb_launch::DeviceChoice;
 use clap::{ArgAction, Args};
-
-use crate::device::DeviceChoice;
 
 /// List the devices and what they can do
 ///

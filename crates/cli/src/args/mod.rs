@@ -29,7 +29,7 @@ pub(crate) use measure::{BlastArgs, BlastSignal, MeasureArgs, PingArgs, PingSign
 pub(crate) use model::{
     ModelArgs, ModelCommand, ModelListArgs, ModelShowArgs, TraceArgs, ValidateArgs,
 };
-pub(crate) use place::PlaceArgs;
+pub(crate) use place::{CoreList, PlaceArgs};
 pub(crate) use report::ReportArgs;
 pub(crate) use retry::RetryArgs;
 pub(crate) use serve::ServeArgs;
@@ -127,17 +127,17 @@ pub(crate) enum Command {
     Model(ModelArgs),
     Report(ReportArgs),
     Compare(CompareArgs),
-    /// One side of a measurement; started by the other commands.
+    /// Roles of a program; started by the other commands.
     #[command(hide = true)]
     Role(RoleArgs),
 }
 
-/// One side of a cell; its stdin is a socket to the other side.
+/// Roles of a program; stdin is a socket to the process that started them.
 #[derive(Debug, Args)]
 pub(crate) struct RoleArgs {
-    /// Which side.
-    #[arg(value_enum)]
-    pub(crate) side: crate::pair::Side,
+    /// Their names, for people: the order comes over the socket.
+    #[arg(value_name = "ROLE")]
+    names: String,
 }
 
 /// A whole number; whether 0 makes sense is for the program to say.

@@ -3,14 +3,13 @@
 use std::path::PathBuf;
 
 use super::format::{Format, format};
+use adverb_launch::{DeviceChoice, PresetChoice};
 use adverb_units::Bytes;
 use adverb_validate::Only;
 use clap::{ArgAction, Args, Subcommand};
 
 use super::count;
 use super::measure::{CompletionChoice, PingOp};
-use crate::device::DeviceChoice;
-use crate::model::PresetChoice;
 
 /// Hardware that is not there: what the model can be, and how well it predicts
 ///

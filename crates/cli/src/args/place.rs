@@ -4,11 +4,8 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use adverb_launch::{DeviceChoice, HostPort, Placement, PresetChoice};
 use clap::Args;
-
-use crate::device::DeviceChoice;
-use crate::model::PresetChoice;
-use crate::remote::HostPort;
 
 /// Which device: for all that measures.
 #[derive(Debug, Args)]
@@ -19,8 +16,9 @@ pub(crate) struct DeviceArgs {
     /// address of this host; verbs:NAME[:PORT[:GID]], a device behind libibverbs (GID: index or IP
     /// address; verbs+cm:NAME connects through librdmacm); model:PRESET, hardware that is not there, in
     /// virtual time (see `adverb model`).
+    /// soft@ADDR,soft@ADDR… makes this host several ones, one for each address.
     #[arg(long, value_name = "DEV")]
-    device: Option<DeviceChoice>,
+    device: Option<DeviceList>,
 
     /// A model by a preset file of your own, in place of --device (`adverb model show -h` has one)
     #[arg(long, value_name = "FILE", conflicts_with = "device")]
@@ -32,7 +30,15 @@ impl DeviceArgs {
     pub(crate) fn named(&self) -> Option<DeviceChoice> {
         let model = self.preset.as_ref();
         let model = model.map(|file| DeviceChoice::Model(PresetChoice::file(file)));
-        model.or_else(|| self.device.clone())
+        model.or_else(|| self.device.as_ref().map(|list| list.0[0].clone()))
+    }
+
+    /// Those of all hosts that this one is made to be.
+    pub(crate) fn all(&self) -> Vec<DeviceChoice> {
+        match &self.device {
+            Some(list) if self.preset.is_none() => list.0.clone(),
+            _ => vec![self.choice()],
+        }
     }
 
     /// That, or the user-space device.
@@ -41,55 +47,70 @@ impl DeviceArgs {
     }
 }
 
-/// Where the two sides run.
+/// A device; or several of the user-space one, at one address each.
+#[derive(Clone, Debug)]
+struct DeviceList(Vec<DeviceChoice>);
+
+impl FromStr for DeviceList {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let devices = match text.starts_with("soft@") {
+            true => text.split(',').map(str::parse).collect::<Result<_, _>>()?,
+            false => vec![text.parse()?],
+        };
+        Ok(DeviceList(devices))
+    }
+}
+
+/// Where the roles of a program run.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct PlaceArgs {
-    /// Run the passive side on another host, where `adverb serve` listens (default port 18600)
-    #[arg(long, value_name = "HOST[:PORT]")]
-    pub(crate) peer: Option<HostPort>,
-
-    /// Cores of the active and the passive side [default: the first two usable ones]
+    /// Run roles on another host, too, where `adverb serve` listens (default port 18600); repeatable
     ///
-    /// With --peer, the core of the active side alone: the server chooses its own.
-    #[arg(long, value_name = "A,B", conflicts_with = "no_pin")]
+    /// ping, blast and study: the passive side; kv and sequencer: the server on the first one, further
+    /// clients on others; closed-loop: the machines that requests go to.
+    #[arg(long, value_name = "HOST[:PORT]")]
+    pub(crate) peer: Vec<HostPort>,
+
+    /// Run roles elsewhere than by that rule: server=1,client=0 (host 0 is this one, the peers are 1, 2 …)
+    #[arg(long, value_name = "ROLE=HOST,…")]
+    pub(crate) place: Option<Placement>,
+
+    /// Run each role in a process of its own (ping, blast and study always do)
+    #[arg(long)]
+    pub(crate) processes: bool,
+
+    /// Cores of the roles on this host, in their order [default: the first usable ones, if there is one
+    /// for each busy role]
+    ///
+    /// Roles of a peer run on cores that `adverb serve` chooses.
+    #[arg(long, value_name = "N,N", conflicts_with = "no_pin")]
     pub(crate) cpu: Option<CoreList>,
 
-    /// Let the kernel choose the cores (two polling sides may meet on one)
+    /// Let the kernel choose the cores (two polling roles may meet on one)
     #[arg(long)]
     pub(crate) no_pin: bool,
 }
 
-/// Cores: that of the active side, and, where both sides run here, that of the passive side.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct CoreList {
-    pub(crate) active: u32,
-    pub(crate) passive: Option<u32>,
-}
+/// Cores of roles, in the roles' order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CoreList(pub(crate) Vec<u32>);
 
 impl FromStr for CoreList {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let core = |part: &str| part.trim().parse::<u32>();
-        let (active, passive) = match text.split_once(',') {
-            Some((active, passive)) => (core(active), Some(core(passive))),
-            None => (core(text), None),
-        };
-        match (active, passive.transpose()) {
-            (Ok(active), Ok(passive)) => Ok(CoreList { active, passive }),
-            _ => Err(format!(
-                "'{text}' is no pair of cores: write two core numbers, such as 0,1 (with --peer one)"
-            )),
-        }
+        let cores = text.split(',').map(|core| core.trim().parse());
+        cores.collect::<Result<_, _>>().map(CoreList).map_err(|_| {
+            format!("invalid list of cores '{text}': expected core numbers, such as 0,1")
+        })
     }
 }
 
 impl fmt::Display for CoreList {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.active)?;
-        match self.passive {
-            Some(passive) => write!(f, ",{passive}"),
-            None => Ok(()),
-        }
+        let cores: Vec<String> = self.0.iter().map(u32::to_string).collect();
+        f.write_str(&cores.join(","))
     }
 }

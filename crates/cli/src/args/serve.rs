@@ -1,15 +1,14 @@
 //! The command line of `serve`.
 
+use adverb_launch::{DeviceChoice, HostPort};
 use clap::Args;
 
-use super::count;
-use crate::device::DeviceChoice;
-use crate::remote::HostPort;
+use super::place::CoreList;
 
-/// Run the passive side for `--peer` on another host
+/// Run roles of programs for `--peer` on another host
 ///
-/// Serves one client after another until Ctrl-C: `adverb ping`, `blast` and `study`
-/// with --peer. While one is served, others are told so.
+/// Serves any number of clients at the same time until Ctrl-C: every program takes
+/// --peer. Each client has processes of its own here, which end with it.
 ///
 /// Whoever reaches the port can run measurements on this host: there is no
 /// authentication and no encryption. A client chooses the program and its
@@ -22,7 +21,7 @@ use crate::remote::HostPort;
 Examples:
   adverb serve                          on this host alone, to try it
   adverb serve --bind 10.0.0.2          on the address of the RDMA network
-  adverb serve --bind 0.0.0.0 --cpu 4   on all networks; its side on core 4
+  adverb serve --bind 0.0.0.0 --cpu 4,5   on all networks; roles on cores 4 and 5
   adverb serve --bind [fe80::2%eth0]:7000 --once     ends after one client
 
 On the other host:
@@ -33,17 +32,17 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "ADDR[:PORT]")]
     pub(crate) bind: Option<HostPort>,
 
-    /// The device of this side [default: the one that the client names]
+    /// The device of its roles [default: the one that the client names]
     ///
     /// Device names differ between hosts. Clients of another kind of device are refused.
     #[arg(long, value_name = "DEV")]
     pub(crate) device: Option<DeviceChoice>,
 
-    /// The core of this side [default: the first usable one]
-    #[arg(long, value_name = "N", conflicts_with = "no_pin", value_parser = count::<u32>)]
-    pub(crate) cpu: Option<u32>,
+    /// Cores of its roles [default: the first usable ones, if there is one for each busy role]
+    #[arg(long, value_name = "N,N", conflicts_with = "no_pin")]
+    pub(crate) cpu: Option<CoreList>,
 
-    /// Let the kernel choose the core
+    /// Let the kernel choose the cores
     #[arg(long)]
     pub(crate) no_pin: bool,
 

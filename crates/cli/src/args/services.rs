@@ -5,7 +5,7 @@ use adverb_units::{Bytes, Span};
 use clap::{ArgAction, Args, ValueEnum};
 
 use super::count;
-use super::place::DeviceArgs;
+use super::place::{DeviceArgs, PlaceArgs};
 
 /// Numbers for many clients, each once: by RPC, or by FETCH_ADD on one word
 ///
@@ -254,17 +254,15 @@ pub(crate) struct ClientArgs {
     )]
     pub(crate) outstanding: u32,
 
-    /// Machines beside the first one, in the model; on a real device all members are threads here
-    #[arg(
-        long,
-        value_name = "N",
-        default_value = "1",
-        value_parser = count::<u32>
-    )]
-    pub(crate) machines: u32,
+    /// Machines besides the first one [default: 1, or as many as there are other hosts]
+    #[arg(long, value_name = "N", value_parser = count::<u32>)]
+    pub(crate) machines: Option<u32>,
 
     #[command(flatten)]
     pub(crate) device: DeviceArgs,
+
+    #[command(flatten)]
+    pub(crate) place: PlaceArgs,
 
     /// Measure for so long, after a quarter of it to warm up: 2s, 500ms [default: 1s; of a model 1ms,
     /// in virtual time]

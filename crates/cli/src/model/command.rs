@@ -3,10 +3,10 @@
 use std::io::Write;
 use std::process::ExitCode;
 
+use adverb_launch::Hardware;
 use serde_json::json;
 
 use crate::args::{Format, ModelCommand, ModelListArgs, ModelShowArgs};
-use crate::model::Hardware;
 use crate::model::{trace, validate};
 use crate::terminal;
 

@@ -4,12 +4,12 @@ use std::fs::{self, File};
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 
+use adverb_launch::Usage;
 use adverb_validate::{Data, Limits, Report, SCHEMA, validate};
 use anyhow::Context;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::args::{Format, ValidateArgs};
-use crate::failure::Usage;
 use crate::model::{agreement, experiment};
 use crate::terminal;
 

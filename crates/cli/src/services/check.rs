@@ -1,12 +1,13 @@
 //! What is refused before anything runs: counts out of range, more memory than a command should take,
 //! options of another program.
 
+use adverb_launch::Usage;
 use adverb_patterns::{Posting, StoreLoad};
 use adverb_units::{Bytes, Span};
 
+use super::start::machines;
 use super::words::word;
 use crate::args::{ClientArgs, KvArgs, PostingArgs, ServerArgs};
-use crate::failure::Usage;
 
 /// Memory of a whole program, as far as its sizes ask for it.
 const MOST_MEMORY: Bytes = Bytes::mib(2048);
@@ -51,7 +52,7 @@ pub(super) fn check_counts(clients: &ClientArgs, posts: PostingArgs) -> anyhow::
     for (what, given, most) in [
         ("--clients", clients.clients, 4096),
         ("--outstanding", clients.outstanding, 4096),
-        ("--machines", clients.machines, 1024),
+        ("--machines", machines(clients), 1024),
         ("--qps", posts.qps, 1024),
     ] {
         if !(1..=most).contains(&given) {

@@ -1,19 +1,19 @@
 //! `adverb closed-loop`: single requests to members that do nothing.
 
+use adverb_launch::{DeviceInfo, Usage};
 use adverb_patterns::{
-    Limits, Load, Outbound, Part, Pattern, Places, Posting, Request, Tally, Timing, Transport,
+    Job, Limits, Load, Outbound, Part, Pattern, Places, Posting, Request, Tally, Timing, Transport,
 };
 use adverb_units::Bytes;
 use serde_json::json;
 
 use super::check::{AS_OUTSTANDING, check_counts, check_memory, posting};
 use super::result::{Checked, Figures, Waiting, together};
+use super::start::{machines, members, run, schedule};
 use super::words::{with_common, word, words};
-use super::{RD_ATOMIC, duration, run};
+use super::{RD_ATOMIC, duration};
 use crate::VERSION;
 use crate::args::{ClosedLoopArgs, ClosedLoopOp};
-use crate::device::DeviceInfo;
-use crate::failure::Usage;
 
 /// Memory of a member of a closed loop.
 const MEMORY: u64 = 2 << 20;
@@ -30,7 +30,8 @@ pub(crate) fn closed_loop(args: &ClosedLoopArgs) -> anyhow::Result<()> {
     check_counts(clients, args.posting)?;
     let posting = posting(args.posting, clients.outstanding, AS_OUTSTANDING)?;
     let pattern = pattern(args, payload, posting)?;
-    let tallies = run(clients, &pattern)?;
+    let job = Job::Pattern(pattern.clone(), schedule(clients));
+    let tallies = members(run(clients, &job)?);
     let members = pattern.members.iter().zip(&tallies);
     let requesters = members.filter(|(member, _)| matches!(member.part, Part::Request(_)));
     let posts: Vec<&Tally> = requesters.map(|(_, tally)| tally).collect();
@@ -50,7 +51,7 @@ fn pattern(args: &ClosedLoopArgs, payload: Bytes, posting: Posting) -> anyhow::R
     let places = u64::from(clients.clients) * u64::from(args.posting.qps);
     let distance = u64::from(size).max(8).next_multiple_of(64);
     // Each client has room for all places, and so have the members that serve them.
-    let members = u64::from(clients.clients) + u64::from(clients.machines);
+    let members = u64::from(clients.clients) + u64::from(machines(clients));
     check_memory("these payloads", &[distance, places, members])?;
     let load = Load {
         inline: args.inline,
@@ -67,7 +68,7 @@ fn pattern(args: &ClosedLoopArgs, payload: Bytes, posting: Posting) -> anyhow::R
     let shape = Outbound {
         cores: clients.clients,
         qps: args.posting.qps,
-        peers: clients.machines,
+        peers: machines(clients),
         memory: MEMORY.max(distance * places),
     };
     Ok(Pattern::outbound(Transport::Rc, &load, shape))

@@ -2,15 +2,14 @@
 
 mod check;
 mod closed_loop;
-mod members;
-mod program;
 mod result;
-mod stopping;
+mod start;
 mod words;
 
+use adverb_launch::{DeviceChoice, Usage};
 use adverb_patterns::{
-    Asking, Clients, Handed, Items, MAX_BATCH, OneSided, OneSidedClients, Pace, Posting, Puts,
-    Remote, Rpc, RpcPart, Schedule, Service, ServiceTally, Serving, StoreLoad, Timing,
+    Asking, Clients, Handed, Items, Job, MAX_BATCH, OneSided, OneSidedClients, Pace, Posting, Puts,
+    Remote, Rpc, RpcPart, Service, ServiceTally, Serving, StoreLoad, Timing,
 };
 use adverb_units::{Bytes, Span};
 use adverb_verbs::{Level, PathOptions, RoleId};
@@ -21,18 +20,13 @@ use crate::VERSION;
 use crate::args::{
     ClientArgs, KvArgs, KvBy, KvPuts, PostingArgs, SequencerArgs, SequencerBy, ServerArgs,
 };
-use crate::busy::Beside;
-use crate::device::{DeviceChoice, SoftAddress};
-use crate::failure::Usage;
-use crate::interrupt::Interrupt;
-use crate::terminal;
 use check::{
     AS_OUTSTANDING, check_by_rpc, check_cores, check_counts, check_memory, check_store, passive,
     posting,
 };
 pub(crate) use closed_loop::closed_loop;
-use program::Served;
 use result::{Checked, Figures, Waiting, together};
+use start::{machines, run, schedule, services};
 use words::{counted, with_common, word, words};
 
 /// Values and records of up to so many bytes.
@@ -152,7 +146,7 @@ fn served(
         Some(rate) => Pace::Open(Span::from_secs_f64(f64::from(clients.clients) / rate)),
         None => Pace::Closed,
     };
-    let program = Served::new(Rpc {
+    let rpc = Rpc {
         service,
         serving: Serving {
             cores: server.cores,
@@ -162,17 +156,17 @@ fn served(
         },
         clients: Clients {
             threads: clients.clients,
-            machines: clients.machines,
+            machines: machines(clients),
             outstanding: clients.outstanding,
             pace,
             timing: Timing::Each,
             seed: 1,
         },
         path: PathOptions::default(),
-    });
-    let tallies = run(clients, &program)?;
+    };
+    let tallies = services(run(clients, &Job::Rpc(rpc.clone(), schedule(clients)))?);
     let (cores, others) = tallies.split_at(server.cores as usize);
-    debug_assert_eq!(program.rpc.part(RoleId(server.cores)), RpcPart::Client(0));
+    debug_assert_eq!(rpc.part(RoleId(server.cores)), RpcPart::Client(0));
     params["server_cores"] = server.cores.into();
     params["offered_per_s"] = server.rate.into();
     let answers: u64 = cores.iter().map(|tally| tally.requests).sum();
@@ -180,10 +174,13 @@ fn served(
     let mut figures = figures(name, params, (posting, server.posting.qps), clients, others);
     figures.requests_per_s = together(cores.iter().filter_map(ServiceTally::per_second));
     figures.batch_mean = (posts > 0).then(|| answers as f64 / posts as f64);
-    let cores = counted(server.cores, "server core");
-    figures.title = format!("by RPC, {cores}, {}", figures.title);
+    let server_cores = counted(server.cores, "server core");
+    figures.title = format!("by RPC, {server_cores}, {}", figures.title);
     figures.checked = match service {
-        Service::Sequencer(_) => numbers(others, Some(program.handed_out()))?,
+        Service::Sequencer(_) => {
+            let handed_out = cores.iter().map(|core| core.handed_out).max();
+            numbers(others, handed_out)?
+        }
         Service::Store(_) => values(others),
     };
     figures.print(clients.format)
@@ -203,7 +200,7 @@ fn onesided(
         remote,
         clients: OneSidedClients {
             threads: clients.clients,
-            machines: clients.machines,
+            machines: machines(clients),
             qps: posts.qps,
             outstanding: clients.outstanding,
             posting,
@@ -213,7 +210,8 @@ fn onesided(
         },
         path: PathOptions::default(),
     };
-    let tallies = run(clients, &program)?;
+    let job = Job::OneSided(program.clone(), schedule(clients));
+    let tallies = services(run(clients, &job)?);
     let (owners, others) = tallies.split_at(program.owners() as usize);
     let mut figures = figures(name, params, (posting, posts.qps), clients, others);
     let puts = match &program.remote {
@@ -257,31 +255,6 @@ fn changes(
             ..values(clients)
         },
     })
-}
-
-/// Runs a program on the device that was named.
-fn run<P: program::Program>(args: &ClientArgs, program: &P) -> anyhow::Result<Vec<P::Tally>> {
-    let measured = duration(args);
-    let schedule = Schedule {
-        warm_up: measured / 4,
-        measured,
-    };
-    let interrupt = Interrupt::listen()?;
-    let device = args.device.choice();
-    warn_of_shared_memory(&device);
-    let beside = Beside::from_now(&device);
-    let tallies = members::run(&device, program, schedule, &interrupt)?;
-    beside.warn();
-    Ok(tallies)
-}
-
-/// All members are in this process, so at one address.
-fn warn_of_shared_memory(device: &DeviceChoice) {
-    if matches!(device, DeviceChoice::Soft(SoftAddress::At(_))) {
-        terminal::warn(&format!(
-            "all members are at {device} and share memory: connected queue pairs use the local port, only datagrams go over UDP"
-        ));
-    }
 }
 
 fn duration(args: &ClientArgs) -> Span {

@@ -4,6 +4,7 @@ use adverb_patterns::Posting;
 use clap::ValueEnum;
 use serde_json::Value;
 
+use super::start::machines;
 use crate::args::ClientArgs;
 
 /// A choice as it is typed.
@@ -20,7 +21,7 @@ pub(super) fn with_common(
 ) -> Value {
     params["clients"] = clients.clients.into();
     params["outstanding"] = clients.outstanding.into();
-    params["machines"] = clients.machines.into();
+    params["machines"] = machines(clients).into();
     params["qps"] = qps.into();
     params["batch"] = list(posting).into();
     params

@@ -35,19 +35,71 @@ impl Wire {
 
     /// The command, in one of the namespaces.
     pub(crate) fn inside(&self, host: usize, command: &Command) -> Command {
-        let mut inside = Command::new("ip");
-        inside
-            .args(["netns", "exec", &self.names[host]])
-            .arg(command.get_program())
-            .args(command.get_args())
-            .stdin(Stdio::null());
-        for (name, value) in command.get_envs() {
-            match value {
-                Some(value) => inside.env(name, value),
-                None => inside.env_remove(name),
-            };
+        inside(&self.names[host], command)
+    }
+}
+
+/// The command, in a namespace.
+fn inside(namespace: &str, command: &Command) -> Command {
+    let mut inside = Command::new("ip");
+    inside
+        .args(["netns", "exec", namespace])
+        .arg(command.get_program())
+        .args(command.get_args())
+        .stdin(Stdio::null());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => inside.env(name, value),
+            None => inside.env_remove(name),
+        };
+    }
+    inside
+}
+
+/// Network namespaces at one switch, at 10.78.0.1 and up; gone when dropped.
+pub(crate) struct Lan {
+    names: Vec<String>,
+}
+
+impl Lan {
+    pub(crate) fn new(test: &str, hosts: usize) -> Result<Self, String> {
+        let id = format!("{test}-{}", std::process::id());
+        let name = |host| format!("adverb-{host}-{id}");
+        // The last one is the switch.
+        let lan = Lan {
+            names: (0..=hosts).map(name).collect(),
+        };
+        let (switch, hosts) = lan.names.split_last().expect("there is a switch");
+        ip(&format!("netns add {switch}"))?;
+        ip(&format!("-n {switch} link add bridge type bridge"))?;
+        ip(&format!("-n {switch} link set bridge up"))?;
+        for (host, name) in (1..).zip(hosts) {
+            for command in [
+                format!("netns add {name}"),
+                format!("link add port{host} netns {switch} type veth peer name eth0 netns {name}"),
+                format!("-n {switch} link set port{host} master bridge"),
+                format!("-n {switch} link set port{host} up"),
+                format!("-n {name} address add 10.78.0.{host}/24 dev eth0"),
+                format!("-n {name} link set eth0 up"),
+                format!("-n {name} link set lo up"),
+            ] {
+                ip(&command)?;
+            }
         }
-        inside
+        Ok(lan)
+    }
+
+    /// The command, on one of the hosts.
+    pub(crate) fn inside(&self, host: usize, command: &Command) -> Command {
+        inside(&self.names[host], command)
+    }
+}
+
+impl Drop for Lan {
+    fn drop(&mut self) {
+        for name in &self.names {
+            let _ = ip(&format!("netns delete {name}"));
+        }
     }
 }
 

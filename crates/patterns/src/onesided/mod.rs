@@ -236,6 +236,7 @@ impl OneSided {
         let clients = &self.clients;
         for (what, given, max) in [
             ("clients", clients.threads, 1 << 14),
+            ("client machines", clients.machines, 1 << 14),
             ("queue pairs of a client", clients.qps, 1 << 10),
             ("operations of a queue pair", clients.outstanding, 1 << 12),
             ("owner's cores", self.owners(), 1 << 10),

@@ -202,6 +202,7 @@ impl Rpc {
             ("queue pairs of a core", serving.qps_per_core, 1 << 10),
             ("unsignaled answers", serving.signaled_every, 1 << 12),
             ("clients", clients.threads, 1 << 14),
+            ("client machines", clients.machines, 1 << 14),
             ("requests of a client", clients.outstanding, 1 << 12),
         ];
         for (what, given, max) in counts {
@@ -234,7 +235,7 @@ pub fn run_rpc<S: Station>(
 ) -> Result<ServiceTally, PatternError> {
     rpc.check()?;
     let members = Members::new(station, (me, rpc.members()), rpc.peers(me));
-    let tally = match rpc.part(me) {
+    let mut tally = match rpc.part(me) {
         RpcPart::Core(core) => {
             let number = counter.load(Ordering::Relaxed);
             let ends = wiring::CoreEnds::new(&members, rpc, (core, number))?;
@@ -249,5 +250,7 @@ pub fn run_rpc<S: Station>(
         }
     };
     members.meet()?;
+    // All requests have been answered.
+    tally.handed_out = counter.load(Ordering::Relaxed);
     Ok(tally)
 }

@@ -10,6 +10,7 @@ use std::fs;
 use std::io::Write;
 
 use adverb_hwmodel::trace::Component;
+use adverb_launch::{DeviceChoice, Hardware, Interrupt, PresetChoice, Usage};
 use adverb_report::timeline::{Bar, Lane, Timeline, Weight};
 use adverb_results::Opcode;
 use adverb_studies::{CellSpec, Request};
@@ -18,11 +19,7 @@ use anyhow::{Context, anyhow, bail};
 use serde_json::{Value, json};
 
 use crate::args::{Format, TraceArgs};
-use crate::device::DeviceChoice;
-use crate::failure::Usage;
-use crate::interrupt::Interrupt;
-use crate::model::{Hardware, PresetChoice, cell};
-use crate::pair::PairEnd;
+use crate::model::cell;
 use crate::request::on_model;
 use crate::table;
 use crate::terminal;
@@ -82,11 +79,12 @@ fn trace(hardware: &Hardware, spec: CellSpec) -> anyhow::Result<Trace> {
     let interrupt = Interrupt::listen()?;
     let mut cluster = cell::cluster(hardware);
     cluster.trace();
-    let result = match cell::run_in(&mut cluster, &spec, &|| interrupt.raised()) {
-        PairEnd::Measured(result, _) => result,
-        PairEnd::Failed(reason, _) | PairEnd::NoPeer(reason) => bail!("{}: {reason}", spec.id),
-        PairEnd::Interrupted => bail!("interrupted"),
+    let Some(end) = cell::run_in(&mut cluster, &spec, &|| interrupt.raised()) else {
+        bail!("interrupted");
     };
+    let result = end
+        .result
+        .map_err(|reason| anyhow!("{}: {reason}", spec.id))?;
     let posts = match spec.params.op {
         Opcode::WriteRead => 2,
         _ => 1,

@@ -9,19 +9,19 @@ use serde::{Deserialize, Serialize};
 
 /// Where a server listens, if not told. Not 18515, where perftest's servers do, so that both can be
 /// used beside each other; outside the range that Linux takes for outgoing connections.
-pub(crate) const DEFAULT_PORT: u16 = 18600;
+const DEFAULT_PORT: u16 = 18600;
 
 /// A host, by name or address, and a port.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
-pub(crate) struct HostPort {
+pub struct HostPort {
     host: String,
     port: u16,
 }
 
 impl HostPort {
     /// This host alone, at the default port.
-    pub(crate) fn loopback() -> Self {
+    pub fn loopback() -> Self {
         HostPort {
             host: "127.0.0.1".to_owned(),
             port: DEFAULT_PORT,
@@ -32,7 +32,7 @@ impl HostPort {
     ///
     /// # Errors
     /// The resolver's.
-    pub(crate) fn resolve(&self) -> anyhow::Result<Vec<SocketAddr>> {
+    pub fn resolve(&self) -> anyhow::Result<Vec<SocketAddr>> {
         let found = (self.host.as_str(), self.port).to_socket_addrs();
         let found: Vec<SocketAddr> = found
             .with_context(|| format!("cannot find the host {}", self.host))?

@@ -16,7 +16,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 const KILLED: i32 = 130;
 
 /// Whether the user wants the end.
-pub(crate) struct Interrupt {
+pub struct Interrupt {
     raised: Arc<AtomicBool>,
     /// Readable once a signal came; never drained.
     wake: UnixStream,
@@ -24,7 +24,7 @@ pub(crate) struct Interrupt {
 
 impl Interrupt {
     /// Begins to listen.
-    pub(crate) fn listen() -> anyhow::Result<Self> {
+    pub fn listen() -> anyhow::Result<Self> {
         Self::register().context("cannot listen for signals")
     }
 
@@ -41,12 +41,12 @@ impl Interrupt {
     }
 
     /// Whether a signal came.
-    pub(crate) fn raised(&self) -> bool {
+    pub fn raised(&self) -> bool {
         self.raised.load(Ordering::Relaxed)
     }
 
     /// Waits so long; whether a signal came before the end.
-    pub(crate) fn within(&self, span: Duration) -> bool {
+    pub fn within(&self, span: Duration) -> bool {
         if !span.is_zero()
             && let Ok(timeout) = Timespec::try_from(span)
         {
@@ -58,7 +58,7 @@ impl Interrupt {
     }
 
     /// Readable once a signal came.
-    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+    pub fn fd(&self) -> BorrowedFd<'_> {
         self.wake.as_fd()
     }
 }

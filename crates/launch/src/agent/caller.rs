@@ -4,36 +4,38 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use adverb_host::{MAX_MESSAGE, Wire, WireError};
+use adverb_host::{MAX_FRAME, Wire, WireError};
 use rustix::event::PollFd;
 
 use super::desk::Place;
-use super::visitor::Visitor;
-use crate::remote::{
-    Connection, Frame, Greeting, MAX_GREETING, ToClient, ToServer, Visit, printable,
-};
-use crate::terminal;
+use super::session::Session;
+use crate::catalog::Catalog;
+use crate::control::{Connection, Frame, Greeting, MAX_GREETING, ToAgent, ToCaller, Visit};
+use crate::event::{Event, Log};
+use crate::text::printable;
 
 /// Until a caller has said what it wants.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Until one that was refused has hung up.
 const FAREWELL: Duration = Duration::from_secs(1);
 
-type ToCaller = Connection<ToClient, ToServer>;
+type Link = Connection<ToCaller, ToAgent>;
 
 pub(super) struct Caller {
     from: SocketAddr,
     deadline: Instant,
     stage: Stage,
+    catalog: &'static Catalog,
+    log: Log,
 }
 
 enum Stage {
     /// It has not greeted.
     Calls(Wire),
     /// It has, and will say what it wants.
-    Greeted(ToCaller),
+    Greeted(Link),
     /// It was refused; that it hangs up first makes sure that it has read why.
-    Refused(ToCaller),
+    Refused(Link),
     /// It wants nothing that there is.
     Gone,
 }
@@ -47,14 +49,20 @@ pub(super) enum Step {
 
 impl Caller {
     /// Greets who called.
-    pub(super) fn new(mut wire: Wire, from: SocketAddr) -> Self {
+    pub(super) fn new(
+        mut wire: Wire,
+        from: SocketAddr,
+        (catalog, log): (&'static Catalog, Log),
+    ) -> Self {
         wire.take_at_most(MAX_GREETING);
         // A caller that is gone already is noticed when it is heard.
-        let _ = wire.send(&[&Greeting::ours()]);
+        let _ = wire.send(&[&Greeting::ours(catalog)]);
         Caller {
             from,
             deadline: Instant::now() + PATIENCE,
             stage: Stage::Calls(wire),
+            catalog,
+            log,
         }
     }
 
@@ -78,18 +86,21 @@ impl Caller {
         }
     }
 
+    fn note(&self, line: &str) {
+        (self.log)(Event::Note(format!("{}: {line}", self.from)));
+    }
+
     /// Hears it.
     pub(super) fn turn(&mut self) -> Step {
         let step = self.hear().unwrap_or_else(|reason| {
-            let from = self.from;
-            terminal::say(&format!("{from}: {reason}: connection closed"));
+            self.note(&format!("{reason}: connection closed"));
             Step::Left
         });
         if matches!(step, Step::Waits) && Instant::now() >= self.deadline {
             if !matches!(self.stage, Stage::Refused(_)) {
-                let (from, patience) = (self.from, PATIENCE.as_secs());
-                terminal::say(&format!(
-                    "{from}: it did not say within {patience} s what it wants: connection closed"
+                let patience = PATIENCE.as_secs();
+                self.note(&format!(
+                    "it did not say within {patience} s what it wants: connection closed"
                 ));
             }
             return Step::Left;
@@ -107,7 +118,7 @@ impl Caller {
                 }
                 Err(e) => return Err(e.to_string()),
             };
-            Greeting::read(&greeting, "it")?;
+            Greeting::read(&greeting, "it", self.catalog)?;
             if let Stage::Calls(wire) = std::mem::replace(&mut self.stage, Stage::Gone) {
                 self.stage = Stage::Greeted(Connection::new(wire));
             }
@@ -115,7 +126,7 @@ impl Caller {
         match &mut self.stage {
             Stage::Greeted(connection) => match connection.hear().map_err(|e| e.to_string())? {
                 None => Ok(Step::Waits),
-                Some(Frame::Word(ToServer::Visit(visit))) => Ok(Step::Asks(visit)),
+                Some(Frame::Word(ToAgent::Visit(visit))) => Ok(Step::Asks(visit)),
                 Some(_) => Err("it did not say what it wants".to_owned()),
             },
             // What it still says is of no interest.
@@ -127,26 +138,27 @@ impl Caller {
         }
     }
 
-    /// Lets it in; none if it is gone.
-    pub(super) fn welcome(self, place: Place, visit: &Visit) -> Option<Visitor> {
+    /// Lets it in; `None` if it is gone.
+    pub(super) fn welcome(self, place: Place, visit: &Visit) -> Option<Session> {
         let Stage::Greeted(mut connection) = self.stage else {
             return None;
         };
-        connection.take_at_most(MAX_MESSAGE);
+        connection.take_at_most(MAX_FRAME);
         let name = format!("{} ({})", self.from, printable(&visit.host));
-        let welcome = ToClient::Welcome(Box::new(place.welcome.clone()));
+        let welcome = ToCaller::Welcome(Box::new(place.welcome.clone()));
         connection.say(&welcome).ok()?;
-        Some(Visitor::new(connection, name, place))
+        let with = (self.catalog, self.log);
+        Some(Session::new(connection, name, place, with))
     }
 
-    /// Says why not, and gives it time to hear it; none if it is gone.
+    /// Says why not, and gives it time to hear it; `None` if it is gone.
     pub(super) fn refuse(self, reason: &str) -> Option<Caller> {
+        self.note(&format!("refused: {}", printable(reason)));
         let Stage::Greeted(mut connection) = self.stage else {
             return None;
         };
-        terminal::say(&format!("{}: refused: {}", self.from, printable(reason)));
         let reason = reason.to_owned();
-        connection.say(&ToClient::Refused { reason }).ok()?;
+        connection.say(&ToCaller::Refused { reason }).ok()?;
         connection.finish();
         Some(Caller {
             deadline: Instant::now() + FAREWELL,

@@ -1,4 +1,5 @@
-//! One end of the connection between client and server: words, pieces, and signs of life.
+//! One end of the connection between a caller and an agent: control messages, messages between roles,
+//! and signs of life.
 
 use std::marker::PhantomData;
 use std::net::IpAddr;
@@ -6,37 +7,35 @@ use std::time::{Duration, Instant};
 
 use adverb_host::{Wire, WireError};
 use adverb_units::Bytes;
+use adverb_verbs::RoleId;
 use rustix::event::PollFd;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::protocol::{CellNumber, read_strictly};
+use super::protocol::{RunNumber, read_strictly};
 
-/// Who has had nothing to say for so long says that it is alive. Each one takes a core for some
+/// An end that has had nothing to send for this long sends a sign of life. Each takes a core for some
 /// microseconds, which may be one that measures.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
-/// During a cell, who has not been heard of for so long is gone, or stopped.
+/// During a run, an end that has not been heard of for this long is gone, or stopped.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
-/// More than this waits to be sent: nothing is taken from the role meanwhile.
+/// While more than this waits to be sent, nothing is taken from the roles.
 const CONGESTED: Bytes = Bytes::kib(256);
 
 const WORD: u8 = b'W';
-const PIECE: u8 = b'P';
+const MESSAGE: u8 = b'M';
 
 /// What arrives.
 #[derive(Debug)]
 pub(crate) enum Frame<W> {
     Word(W),
-    /// What the other side's role of a cell said; an empty piece is its end.
-    Piece(CellNumber, Vec<u8>),
-}
-
-/// When more can be taken on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum More {
-    Now,
-    /// When some of what waits has been sent.
-    Later,
+    /// What a role of a run sent to another one.
+    Message {
+        run: RunNumber,
+        from: RoleId,
+        to: RoleId,
+        bytes: Vec<u8>,
+    },
 }
 
 /// Why a connection is of no more use.
@@ -86,10 +85,15 @@ impl<Out: Serialize, In: Serialize + DeserializeOwned> Connection<Out, In> {
         Ok(self.wire.send(&[&[WORD], &json])?)
     }
 
-    /// Passes on what a role said; an empty piece is its end.
-    pub(crate) fn pass_on(&mut self, cell: CellNumber, piece: &[u8]) -> Result<More, Trouble> {
-        self.wire.send(&[&[PIECE], &cell.to_le_bytes(), piece])?;
-        Ok(self.room())
+    /// Passes on what a role of a run sent to another one.
+    pub(crate) fn pass_on(
+        &mut self,
+        run: RunNumber,
+        (from, to): (RoleId, RoleId),
+        bytes: &[u8],
+    ) -> Result<(), Trouble> {
+        let head = [run, from.0, to.0].map(u32::to_le_bytes);
+        Ok(self.wire.send(&[&[MESSAGE], head.as_flattened(), bytes])?)
     }
 
     /// What has arrived.
@@ -103,27 +107,24 @@ impl<Out: Serialize, In: Serialize + DeserializeOwned> Connection<Out, In> {
                 Ok(word) => Ok(Some(Frame::Word(word))),
                 Err(e) => strange(&e.to_string()),
             },
-            Some((&PIECE, rest)) => match rest.split_first_chunk() {
-                Some((cell, piece)) => {
-                    let cell = CellNumber::from_le_bytes(*cell);
-                    Ok(Some(Frame::Piece(cell, piece.to_vec())))
-                }
-                None => strange("a piece of no cell"),
+            Some((&MESSAGE, rest)) => match message(rest) {
+                Some(message) => Ok(Some(message)),
+                None => strange("a message between no roles"),
             },
             _ => strange("a frame of no known kind"),
         }
     }
 
-    /// Sends what waits, and a sign of life where it is time for one; `alive` is the word for it.
+    /// Sends what waits, and a sign of life if it is time for one; `alive` is the word for it.
     ///
     /// # Errors
-    /// The connection's end; and silence of the other end for longer than `patience`.
+    /// The connection has ended, or the other end has been silent for longer than `patience`.
     pub(crate) fn keep_up(&mut self, alive: &Out, patience: Duration) -> Result<(), Trouble> {
         self.wire.flush()?;
         if self.wire.last_heard().elapsed() >= patience {
             return Err(Trouble::Silent(patience));
         }
-        if self.wire.last_sent().elapsed() >= SIGN_OF_LIFE && self.room() == More::Now {
+        if self.wire.last_sent().elapsed() >= SIGN_OF_LIFE && !self.is_congested() {
             self.say(alive)?;
         }
         Ok(())
@@ -132,20 +133,16 @@ impl<Out: Serialize, In: Serialize + DeserializeOwned> Connection<Out, In> {
     /// When [`Connection::keep_up`] has something to do at the latest.
     pub(crate) fn wake_at(&self, patience: Duration) -> Instant {
         let silent = self.wire.last_heard() + patience;
-        match self.room() {
-            More::Now => silent.min(self.wire.last_sent() + SIGN_OF_LIFE),
-            // Room to send wakes the owner; what waits is sign enough.
-            More::Later => silent,
+        if self.is_congested() {
+            // Room to send wakes the owner; what waits is a sign of life itself.
+            return silent;
         }
+        silent.min(self.wire.last_sent() + SIGN_OF_LIFE)
     }
 
-    /// Whether more of what a role says should be taken on.
-    pub(crate) fn room(&self) -> More {
-        if self.wire.unsent() < CONGESTED {
-            More::Now
-        } else {
-            More::Later
-        }
+    /// Whether so much waits to be sent that nothing more should be taken from the roles.
+    pub(crate) fn is_congested(&self) -> bool {
+        self.wire.unsent() >= CONGESTED
     }
 
     pub(crate) fn poll_fd(&self) -> PollFd<'_> {
@@ -156,4 +153,19 @@ impl<Out: Serialize, In: Serialize + DeserializeOwned> Connection<Out, In> {
     pub(crate) fn finish(&self) {
         self.wire.finish();
     }
+}
+
+fn message<W>(rest: &[u8]) -> Option<Frame<W>> {
+    let (run, rest) = rest.split_first_chunk()?;
+    let (from, rest) = rest.split_first_chunk()?;
+    let (to, bytes) = rest.split_first_chunk()?;
+    let [run, from, to] = [run, from, to].map(|number| u32::from_le_bytes(*number));
+    let (from, to) = (RoleId(from), RoleId(to));
+    let bytes = bytes.to_vec();
+    Some(Frame::Message {
+        run,
+        from,
+        to,
+        bytes,
+    })
 }

@@ -1,26 +1,30 @@
-//! Who is let in, and to what: the server's device, core and limits.
+//! Who is let in, and to what: the agent's device, cores and limits.
 
 use std::net::IpAddr;
 
-use adverb_host::{Machine, memory, numa_node, usable_cores};
+use adverb_host::{Machine, memory};
 use adverb_units::Bytes;
 use adverb_verbs::DeviceCaps;
 
-use crate::args::ServeArgs;
-use crate::device::{DeviceChoice, DeviceInfo};
-use crate::failure::{Usage, one_line};
-use crate::remote::{Identity, Limits, Visit, Welcome, printable};
-use crate::request::usable_core;
+use super::AgentOptions;
+use crate::control::{Identity, Limits, Visit, Welcome};
+use crate::device::DeviceChoice;
+use crate::info::DeviceInfo;
+use crate::place::Pinning;
+use crate::text::{Usage, one_line, printable};
 
 /// What the command line allows.
 pub(super) struct Desk {
     device: Option<DeviceChoice>,
-    core: Option<u32>,
+    pinning: Pinning,
     host: String,
 }
 
-/// Where a client's cells run.
+/// Where a session's roles run.
 pub(super) struct Place {
+    pub(super) pinning: Pinning,
+    /// Most that a process may allocate.
+    pub(super) memory: Bytes,
     pub(super) device: DeviceChoice,
     pub(super) caps: DeviceCaps,
     pub(super) welcome: Welcome,
@@ -28,21 +32,15 @@ pub(super) struct Place {
 
 impl Desk {
     /// # Errors
-    /// In words for the user: the core or the device cannot be had.
-    pub(super) fn new(args: &ServeArgs) -> anyhow::Result<Self> {
-        let usable = usable_cores();
-        let core = match args.cpu {
-            Some(core) => Some(usable_core(core, &usable)?),
-            None if args.no_pin => None,
-            None => usable.first().copied(),
-        };
-        if let Some(device) = &args.device {
+    /// The device cannot be used.
+    pub(super) fn new(options: &AgentOptions) -> anyhow::Result<Self> {
+        if let Some(device) = &options.device {
             refuse_model(device).map_err(|reason| Usage(format!("--device: {reason}")))?;
             DeviceInfo::query(device)?;
         }
         Ok(Desk {
-            device: args.device.clone(),
-            core,
+            device: options.device.clone(),
+            pinning: options.pinning.clone(),
             host: Machine::this().host,
         })
     }
@@ -52,19 +50,11 @@ impl Desk {
         self.device.as_ref()
     }
 
-    /// Lets a client in that reaches this host `at` an address, unless `busy` with another one.
+    /// Lets a caller in that reaches this host `at` an address.
     ///
     /// # Errors
-    /// Why not, for the client's user.
-    pub(super) fn admit(
-        &self,
-        visit: &Visit,
-        at: Option<IpAddr>,
-        busy: Option<&str>,
-    ) -> Result<Place, String> {
-        if let Some(name) = busy {
-            return Err(format!("busy with {name}: try again when that has ended"));
-        }
+    /// Why not, for the caller's user.
+    pub(super) fn admit(&self, visit: &Visit, at: Option<IpAddr>) -> Result<Place, String> {
         let device = match self.device_for(visit)? {
             device @ DeviceChoice::Soft(_) => device.met_at(at),
             device => device,
@@ -79,7 +69,8 @@ impl Desk {
         if device == DeviceChoice::SOFT {
             self.check_reach(&identity, visit)?;
         }
-        let limits = Limits::of(&info, half_of(memory()));
+        let memory = half_of(memory());
+        let limits = Limits::of(&info, memory);
         Ok(Place {
             caps: limits.within(&info.caps),
             welcome: Welcome {
@@ -87,9 +78,13 @@ impl Desk {
                 device: info.reference,
                 limits,
                 identity,
-                core: self.core,
-                numa_node: self.core.and_then(numa_node),
+                cores: match &self.pinning {
+                    Pinning::Cores(cores) => Some(cores.clone()),
+                    Pinning::Automatic | Pinning::None => None,
+                },
             },
+            pinning: self.pinning.clone(),
+            memory,
             device,
         })
     }
@@ -121,7 +116,7 @@ impl Desk {
     }
 }
 
-/// Both sides of a model run in one process: it is not served, and no preset file is read for others.
+/// All roles on a model run in one process: it is not served, and no preset file is read for others.
 fn refuse_model(device: &DeviceChoice) -> Result<(), String> {
     match device {
         DeviceChoice::Model(_) => Err(format!(

@@ -14,13 +14,13 @@ use adverb_verbs::{Context, DeviceCaps, PortCaps, PortNum, Station};
 use anyhow::{Context as _, anyhow, bail};
 
 /// Seed of what is random in a model.
-pub(crate) const SEED: Seed = Seed(0);
+pub const SEED: Seed = Seed(0);
 /// Ends the name of a preset file.
 const EXTENSION: &str = ".toml";
 
 /// A preset, as it was asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum PresetChoice {
+pub enum PresetChoice {
     /// One that comes with Adverb.
     BuiltIn(String),
     /// A file; its path is absolute, so that a study goes on from any folder.
@@ -29,7 +29,7 @@ pub(crate) enum PresetChoice {
 
 impl PresetChoice {
     /// The preset in a file, whatever its name.
-    pub(crate) fn file(path: &Path) -> Self {
+    pub fn file(path: &Path) -> Self {
         let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         PresetChoice::File(absolute)
     }
@@ -61,20 +61,23 @@ impl fmt::Display for PresetChoice {
 
 /// A preset that was read.
 #[derive(Clone, Debug)]
-pub(crate) struct Hardware {
+pub struct Hardware {
     /// Its name in records.
-    pub(crate) name: String,
+    pub name: String,
     /// What it is.
-    pub(crate) preset: Preset,
+    pub preset: Preset,
     /// Values that are not those of the preset that it is based on, by parameter.
     changed: BTreeMap<&'static str, f64>,
 }
 
 /// What a modelled device can do.
-pub(crate) struct Limits {
-    pub(crate) caps: DeviceCaps,
-    pub(crate) port_num: PortNum,
-    pub(crate) port: PortCaps,
+pub struct Limits {
+    /// Its limits.
+    pub caps: DeviceCaps,
+    /// Number of its port.
+    pub port_num: PortNum,
+    /// That port.
+    pub port: PortCaps,
 }
 
 impl Hardware {
@@ -83,7 +86,7 @@ impl Hardware {
     /// # Errors
     /// There is none of that name, or the file cannot be read; with name, value and line of what is
     /// wrong in it.
-    pub(crate) fn load(choice: &PresetChoice) -> anyhow::Result<Self> {
+    pub fn load(choice: &PresetChoice) -> anyhow::Result<Self> {
         match choice {
             PresetChoice::BuiltIn(name) => Ok(Self::built_in(Preset::built_in(name)?)),
             PresetChoice::File(path) => Self::from_file(path),
@@ -91,7 +94,7 @@ impl Hardware {
     }
 
     /// All that come with Adverb.
-    pub(crate) fn all() -> impl Iterator<Item = Self> {
+    pub fn all() -> impl Iterator<Item = Self> {
         names().into_iter().map(|name| {
             let preset = Preset::built_in(name).expect("the model's own tests read all of these");
             Self::built_in(preset)
@@ -128,7 +131,7 @@ impl Hardware {
     }
 
     /// As it stands in records.
-    pub(crate) fn reference(&self) -> DeviceRef {
+    pub fn reference(&self) -> DeviceRef {
         DeviceRef {
             kind: DeviceKind::Model,
             name: self.name.clone(),
@@ -136,7 +139,7 @@ impl Hardware {
     }
 
     /// What a record says of it: what it is, and every value that is not the base preset's.
-    pub(crate) fn details(&self) -> Vec<(String, String)> {
+    pub fn details(&self) -> Vec<(String, String)> {
         let mut details = vec![
             ("preset".to_owned(), self.name.clone()),
             ("hardware".to_owned(), self.preset.summary.clone()),
@@ -149,7 +152,7 @@ impl Hardware {
     }
 
     /// Whether it can be a device of `ping`, `blast` and `study`.
-    pub(crate) fn is_nic(&self) -> bool {
+    pub fn is_nic(&self) -> bool {
         self.preset.kind == Kind::Nic
     }
 
@@ -157,7 +160,7 @@ impl Hardware {
     ///
     /// # Errors
     /// It is no device that verbs run on, or does not answer.
-    pub(crate) fn limits(&self) -> anyhow::Result<Limits> {
+    pub fn limits(&self) -> anyhow::Result<Limits> {
         if !self.is_nic() {
             let name = &self.name;
             bail!(

@@ -1,30 +1,31 @@
-//! The server, as the client sees it.
+//! An agent, as the caller sees it.
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use adverb_host::{Machine, Wire, WireError};
 use adverb_results::Impairment;
-use adverb_studies::CellSpec;
-use adverb_verbs::{DeviceCaps, PathMtu, PathOptionError};
+use adverb_verbs::{DeviceCaps, PathMtu};
 use anyhow::{Context, bail, ensure};
 use rustix::event::{Timespec, poll};
 
 use super::{
-    CellNumber, CellOrder, Connection, Frame, Greeting, HostPort, Identity, MAX_GREETING, PATIENCE,
-    ToClient, ToServer, Trouble, Visit, Welcome, printable,
+    Connection, Frame, Greeting, HostPort, Identity, MAX_GREETING, PATIENCE, RunNumber, RunOrder,
+    ToAgent, ToCaller, Trouble, Visit, Welcome,
 };
-use crate::device::{DeviceChoice, DeviceInfo, SoftAddress};
-use crate::failure::Usage;
+use crate::catalog::Catalog;
+use crate::device::{DeviceChoice, SoftAddress};
+use crate::event::{Event, Log};
+use crate::info::DeviceInfo;
 use crate::interrupt::Interrupt;
-use crate::terminal;
+use crate::text::{Usage, printable};
 
 /// How long one address of the server may take to accept.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
 /// How long the server may take to open its device.
 const WELCOME_PATIENCE: Duration = Duration::from_secs(20);
 /// Pauses before the tries to reach a server that was lost: together longer than it takes a server
-/// to notice that this client was lost.
+/// to notice that this caller was lost.
 const PAUSES: [Duration; 4] = [
     Duration::ZERO,
     Duration::from_secs(1),
@@ -32,31 +33,34 @@ const PAUSES: [Duration; 4] = [
     Duration::from_secs(4),
 ];
 
-type ToPeer = Connection<ToServer, ToClient>;
+pub(crate) type ToAgentLink = Connection<ToAgent, ToCaller>;
 
-/// A server that welcomed this client.
-pub(crate) struct Peer {
+/// An agent that welcomed this caller.
+pub struct Peer {
     address: HostPort,
     device: DeviceChoice,
     identity: Identity,
     welcome: Welcome,
-    /// None once it is lost.
-    connection: Option<ToPeer>,
-    cells: CellNumber,
+    /// `None` once it is lost.
+    connection: Option<ToAgentLink>,
+    runs: RunNumber,
+    catalog: &'static Catalog,
+    log: Log,
 }
 
 impl Peer {
-    /// Asks the server at `address` to take part on `device`.
+    /// Asks the agent at `address` to take part, for a caller that uses `device`.
     ///
     /// # Errors
-    /// In words for the user: nobody is there, it is no server of this version, or it refuses.
-    pub(crate) fn connect(
+    /// Nobody is there, it is not an agent of this version, or it refuses.
+    pub fn connect(
         address: &HostPort,
-        device: &DeviceChoice,
-        info: &DeviceInfo,
+        (device, info): (&DeviceChoice, &DeviceInfo),
+        catalog: &'static Catalog,
+        log: Log,
     ) -> anyhow::Result<Self> {
         let identity = Identity::of(info);
-        let (connection, welcome) = open(address, device, &identity)?;
+        let (connection, welcome) = open(address, device, &identity, (catalog, log))?;
         check_ip_versions(address, &device.met_at(connection.local_ip()), &welcome)?;
         Ok(Peer {
             address: address.clone(),
@@ -64,49 +68,48 @@ impl Peer {
             identity,
             welcome,
             connection: Some(connection),
-            cells: 0,
+            runs: 0,
+            catalog,
+            log,
         })
     }
 
-    pub(crate) fn address(&self) -> &HostPort {
+    /// Where it listens.
+    pub fn address(&self) -> &HostPort {
         &self.address
     }
 
-    /// What the server said of itself.
-    pub(crate) fn welcome(&self) -> &Welcome {
+    /// What it said of itself.
+    pub fn welcome(&self) -> &Welcome {
         &self.welcome
     }
 
-    /// Whether the server runs on this machine.
-    pub(crate) fn is_here(&self) -> bool {
+    /// Whether it runs on this machine.
+    pub fn is_here(&self) -> bool {
         self.identity.same_machine(&self.welcome.identity)
     }
 
-    /// Whether the server uses this very device, and shares memory with this process.
-    pub(crate) fn shares_memory_at(&self, device: &DeviceChoice) -> bool {
+    /// Whether it uses this very device, and shares memory with this process.
+    pub fn shares_memory_at(&self, device: &DeviceChoice) -> bool {
         let is_parted = self.identity.parted_from(&self.welcome.identity).is_some();
         self.welcome.device == device.reference() && !is_parted
     }
 
-    /// Limits of both devices, where this host's are `caps`.
-    pub(crate) fn common_limits(&self, caps: &DeviceCaps) -> DeviceCaps {
+    /// Limits of both devices, if this host's are `caps`.
+    pub fn common_limits(&self, caps: &DeviceCaps) -> DeviceCaps {
         self.welcome.limits.within(caps)
     }
 
-    /// Whether the server's port carries such packets.
-    pub(crate) fn check_path_mtu(&self, asked: Option<PathMtu>) -> Result<(), Usage> {
-        let max = self.welcome.limits.path_mtu;
-        match asked.filter(|path_mtu| *path_mtu > max) {
-            None => Ok(()),
-            Some(path_mtu) => {
-                let refused = PathOptionError::PathMtu { path_mtu, max };
-                Err(Usage(format!("the server at {}: {refused}", self.address)))
-            }
-        }
+    /// The largest packets that its port carries.
+    pub fn path_mtu(&self) -> PathMtu {
+        self.welcome.limits.path_mtu
     }
 
-    /// Whether the server's port can do this to packets, too.
-    pub(crate) fn check_impairment(&self, asked: &Impairment) -> Result<(), Usage> {
+    /// Checks that its port can inject these faults, too.
+    ///
+    /// # Errors
+    /// Its device and what does.
+    pub fn check_impairment(&self, asked: &Impairment) -> Result<(), Usage> {
         let (device, address) = (&self.welcome.device, &self.address);
         match device.has_udp_port() {
             true => Ok(()),
@@ -116,15 +119,15 @@ impl Peer {
         }
     }
 
-    /// Makes sure, before a cell, that the server is there; connects anew where it was lost.
+    /// Makes sure, before a run, that the agent is there; connects again if it was lost.
     ///
     /// # Errors
-    /// In words for the user: it cannot be reached any more, or another one is there now.
+    /// It cannot be reached any more, or another one is there now.
     pub(crate) fn ready(&mut self, interrupt: &Interrupt) -> anyhow::Result<()> {
         while let Some(connection) = &mut self.connection {
             match connection.hear() {
                 Ok(None) => return Ok(()),
-                Ok(Some(Frame::Word(ToClient::Stopped))) | Err(_) => self.connection = None,
+                Ok(Some(Frame::Word(ToCaller::Stopped))) | Err(_) => self.connection = None,
                 Ok(Some(_)) => {}
             }
         }
@@ -133,7 +136,7 @@ impl Peer {
             if interrupt.within(pause) {
                 return Ok(());
             }
-            result = self.connect_anew();
+            result = self.connect_again();
             if result.is_ok() {
                 break;
             }
@@ -141,12 +144,13 @@ impl Peer {
         result
     }
 
-    fn connect_anew(&mut self) -> anyhow::Result<()> {
-        let (connection, welcome) = open(&self.address, &self.device, &self.identity)?;
+    fn connect_again(&mut self) -> anyhow::Result<()> {
+        let with = (self.catalog, self.log);
+        let (connection, welcome) = open(&self.address, &self.device, &self.identity, with)?;
         ensure!(
             welcome.site.host == self.welcome.site.host
                 && welcome.device == self.welcome.device
-                && welcome.core == self.welcome.core,
+                && welcome.cores == self.welcome.cores,
             "the server at {} is no longer the one that the measurement began with",
             self.address
         );
@@ -155,35 +159,26 @@ impl Peer {
         Ok(())
     }
 
-    /// Orders the server's side of a cell.
-    pub(crate) fn order(
-        &mut self,
-        spec: &CellSpec,
-        shares_core: bool,
-    ) -> Result<CellNumber, Trouble> {
-        self.cells += 1;
-        let cell = self.cells;
-        let order = CellOrder {
-            cell,
-            spec: spec.clone(),
-            shares_core,
-        };
-        self.connection()?.say(&ToServer::Order(Box::new(order)))?;
-        Ok(cell)
+    /// Orders the agent's part in a run; `order` gets the run's number.
+    pub(crate) fn order(&mut self, mut order: RunOrder) -> Result<RunNumber, Trouble> {
+        self.runs += 1;
+        order.run = self.runs;
+        self.connection()?.say(&ToAgent::Run(Box::new(order)))?;
+        Ok(self.runs)
     }
 
     /// The connection, while there is one.
-    pub(crate) fn connection(&mut self) -> Result<&mut ToPeer, Trouble> {
+    pub(crate) fn connection(&mut self) -> Result<&mut ToAgentLink, Trouble> {
         self.connection.as_mut().ok_or(WireError::Closed.into())
     }
 
     /// The same, to look at.
-    pub(crate) fn connected(&self) -> Option<&ToPeer> {
+    pub(crate) fn connected(&self) -> Option<&ToAgentLink> {
         self.connection.as_ref()
     }
 
-    /// This host's address on the network that leads to the server.
-    pub(crate) fn reached_from(&self) -> Option<IpAddr> {
+    /// This host's address on the network that leads to the agent.
+    pub fn reached_from(&self) -> Option<IpAddr> {
         self.connection.as_ref().and_then(Connection::local_ip)
     }
 
@@ -215,23 +210,24 @@ fn open(
     address: &HostPort,
     device: &DeviceChoice,
     identity: &Identity,
-) -> anyhow::Result<(ToPeer, Welcome)> {
-    let mut connection = greet(address, reach(address)?)?;
+    with: (&Catalog, Log),
+) -> anyhow::Result<(ToAgentLink, Welcome)> {
+    let mut connection = greet(address, reach(address)?, with)?;
     let visit = Visit {
         host: Machine::this().host,
         device: device.elsewhere(),
         identity: identity.clone(),
     };
     let lost = || format!("the server at {address}");
-    connection.say(&ToServer::Visit(visit)).with_context(lost)?;
+    connection.say(&ToAgent::Visit(visit)).with_context(lost)?;
     let deadline = Instant::now() + WELCOME_PATIENCE;
     loop {
         match connection.hear().with_context(lost)? {
-            Some(Frame::Word(ToClient::Welcome(welcome))) => return Ok((connection, *welcome)),
-            Some(Frame::Word(ToClient::Refused { reason })) => {
+            Some(Frame::Word(ToCaller::Welcome(welcome))) => return Ok((connection, *welcome)),
+            Some(Frame::Word(ToCaller::Refused { reason })) => {
                 bail!("the server at {address} refused: {}", printable(&reason))
             }
-            Some(Frame::Word(ToClient::Stopped)) => bail!("the server at {address} was stopped"),
+            Some(Frame::Word(ToCaller::Stopped)) => bail!("the server at {address} was stopped"),
             Some(_) => {}
             None => {
                 let left = deadline.saturating_duration_since(Instant::now());
@@ -262,7 +258,11 @@ fn reach(address: &HostPort) -> anyhow::Result<Wire> {
 }
 
 /// Says hello, and hears who answers.
-fn greet(address: &HostPort, mut wire: Wire) -> anyhow::Result<ToPeer> {
+fn greet(
+    address: &HostPort,
+    mut wire: Wire,
+    (catalog, log): (&Catalog, Log),
+) -> anyhow::Result<ToAgentLink> {
     let who = format!("the server at {address}");
     wire.take_at_most(MAX_GREETING);
     let deadline = Instant::now() + PATIENCE;
@@ -270,7 +270,7 @@ fn greet(address: &HostPort, mut wire: Wire) -> anyhow::Result<ToPeer> {
         WireError::TooLong { .. } => anyhow::anyhow!("{who} does not speak Adverb's protocol"),
         other => anyhow::Error::new(other).context(who.clone()),
     };
-    wire.send(&[&Greeting::ours()]).map_err(strange)?;
+    wire.send(&[&Greeting::ours(catalog)]).map_err(strange)?;
     let greeting = loop {
         if let Some(greeting) = wire.receive().map_err(strange)? {
             break greeting;
@@ -283,15 +283,15 @@ fn greet(address: &HostPort, mut wire: Wire) -> anyhow::Result<ToPeer> {
         );
         wait(wire.poll_fd(), left)?;
     };
-    let greeting = Greeting::read(&greeting, &who).map_err(anyhow::Error::msg)?;
-    if greeting.version != crate::VERSION {
-        terminal::warn(&format!(
-            "{who} is Adverb {}, this is {}",
-            printable(&greeting.version),
-            crate::VERSION
-        ));
+    let greeting = Greeting::read(&greeting, &who, catalog).map_err(anyhow::Error::msg)?;
+    if greeting.version != catalog.version {
+        let theirs = printable(&greeting.version);
+        let ours = catalog.version;
+        log(Event::Warning(format!(
+            "{who} is Adverb {theirs}, this is {ours}"
+        )));
     }
-    wire.take_at_most(adverb_host::MAX_MESSAGE);
+    wire.take_at_most(adverb_host::MAX_FRAME);
     Ok(Connection::new(wire))
 }
 

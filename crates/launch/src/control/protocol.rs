@@ -1,38 +1,42 @@
-//! What client and server say to each other.
+//! What a caller and an agent send to each other.
 //!
 //! ```text
-//! client                          server
+//! caller                           agent
 //!   Greeting ───────────────────────▷        both at once: protocol and version
 //!          ◁─────────────────────── Greeting
 //!   Visit ──────────────────────────▷        device, who asks
 //!          ◁─────────────────────── Welcome  (or Refused): host, device, limits
-//!   Order ──────────────────────────▷        a cell
-//!          ◁──────── pieces ────────▷        what the roles say out of band
-//!          ◁─────────────────────── SideEnded
-//!   Order …
+//!   Run ────────────────────────────▷        a program, and the roles that the agent is to run
+//!          ◁─────── messages ───────▷        between roles, out of band
+//!   Ended ──────────────────────────▷        a role elsewhere has ended
+//!          ◁─────────────────────── RoleEnded, for each of its roles; then RunEnded
+//!   Run …
 //! ```
 //!
-//! A frame is a length (see [`Wire`](adverb_host::Wire)), a byte that tells its kind, and a word in
-//! JSON or a piece of what a role said. The client may say Abort at any time, the server Stopped;
-//! both say Alive when they have had nothing else to say for a while. Only the greeting is the same
-//! in all versions, for ever.
+//! A frame is a length (see [`Wire`](adverb_host::Wire)), a byte for its kind, and a word in JSON or a
+//! message between roles. The caller may send Abort at any time, the agent Stopped; both send Alive
+//! when they have had nothing else to send for a while. Only the greeting will stay the same in all
+//! versions.
 //!
-//! There is no authentication and no encryption. A client orders cells by their parameters, which
-//! the server checks; no path, command or environment comes from it.
+//! There is no authentication and no encryption. A caller orders programs by their parameters, which
+//! the agent checks; no path, command or environment comes from it.
 
 use adverb_results::{DeviceRef, Site};
-use adverb_studies::CellSpec;
 use adverb_units::Bytes;
-use adverb_verbs::{Counters, DeviceCaps, PathMtu};
+use adverb_verbs::{DeviceCaps, PathMtu, RoleId};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::Identity;
-use crate::device::{DeviceChoice, DeviceInfo};
-use crate::pair::{Details, End};
+use crate::catalog::{Catalog, read_value};
+use crate::device::DeviceChoice;
+use crate::info::DeviceInfo;
+use crate::local::RoleEnded;
+use crate::text::printable;
 
 /// Version of everything but the greeting.
-const PROTOCOL: u32 = 3;
+const PROTOCOL: u32 = 4;
 /// Longest greeting and visit that is read from somebody unknown.
 pub(crate) const MAX_GREETING: Bytes = Bytes::kib(16);
 
@@ -47,19 +51,19 @@ pub(crate) struct Greeting {
 
 impl Greeting {
     /// This program's.
-    pub(crate) fn ours() -> Vec<u8> {
+    pub(crate) fn ours(catalog: &Catalog) -> Vec<u8> {
         let greeting = Greeting {
             adverb_protocol: PROTOCOL,
-            version: crate::VERSION.to_owned(),
+            version: catalog.version.to_owned(),
         };
         serde_json::to_vec(&greeting).expect("a greeting has string keys")
     }
 
-    /// Reads what `who` said first.
+    /// Reads what `who` sent first.
     ///
     /// # Errors
-    /// In words: it is no greeting, or that of another protocol.
-    pub(crate) fn read(bytes: &[u8], who: &str) -> Result<Self, String> {
+    /// It is not a greeting, or one of another protocol version.
+    pub(crate) fn read(bytes: &[u8], who: &str, catalog: &Catalog) -> Result<Self, String> {
         let Ok(greeting) = serde_json::from_slice::<Greeting>(bytes) else {
             return Err(format!("{who} does not speak Adverb's protocol"));
         };
@@ -69,24 +73,29 @@ impl Greeting {
         }
         Err(format!(
             "{who} speaks protocol {theirs} (Adverb {}), this is protocol {PROTOCOL} (Adverb {}): install the same version on both hosts",
-            super::printable(&greeting.version),
-            crate::VERSION
+            printable(&greeting.version),
+            catalog.version
         ))
     }
 }
 
-/// Numbers the cells of a connection.
-pub(crate) type CellNumber = u32;
+/// Numbers the runs of a connection.
+pub(crate) type RunNumber = u32;
 
-/// What the client says.
+/// What the caller sends.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub(crate) enum ToServer {
+pub(crate) enum ToAgent {
     Visit(Visit),
-    Order(Box<CellOrder>),
-    /// End this cell's side now.
+    Run(Box<RunOrder>),
+    /// A role that runs elsewhere has ended.
+    Ended {
+        run: RunNumber,
+        role: RoleId,
+    },
+    /// End the roles of this run now.
     Abort {
-        cell: CellNumber,
+        run: RunNumber,
     },
     Alive,
 }
@@ -102,56 +111,60 @@ pub(crate) struct Visit {
     pub(crate) identity: Identity,
 }
 
-/// A cell.
+/// The agent's part in a run.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct CellOrder {
-    pub(crate) cell: CellNumber,
-    pub(crate) spec: CellSpec,
-    /// Whether both sides run on one core, which only happens on one machine.
-    pub(crate) shares_core: bool,
+pub(crate) struct RunOrder {
+    pub(crate) run: RunNumber,
+    /// The program, by its id.
+    pub(crate) program: String,
+    pub(crate) params: Value,
+    /// The roles that the agent is to run.
+    pub(crate) roles: Vec<RoleId>,
+    /// Cores of this machine that roles of the run have elsewhere: at a caller on the same machine.
+    pub(crate) taken: Vec<u32>,
+    /// Whether the busy roles of this machine, here and at the caller, have fewer cores than there are
+    /// of them.
+    pub(crate) shares_cores: bool,
 }
 
-/// What the server says.
+/// What the agent sends.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub(crate) enum ToClient {
+pub(crate) enum ToCaller {
     Welcome(Box<Welcome>),
     /// Not welcome; nothing else follows.
     Refused {
         reason: String,
     },
-    SideEnded(Box<SideEnded>),
+    RoleEnded {
+        run: RunNumber,
+        ended: Box<RoleEnded>,
+    },
+    /// All roles of the run have ended here, and so have their processes.
+    RunEnded {
+        run: RunNumber,
+    },
     Alive,
-    /// Somebody ended the server; nothing else follows.
+    /// Somebody ended the agent; nothing else follows.
     Stopped,
 }
 
-/// Where the passive side will run, and within which limits.
+/// Where an agent's roles run, and within which limits.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Welcome {
-    pub(crate) site: Site,
-    pub(crate) device: DeviceRef,
+pub struct Welcome {
+    /// The host, and what its device wants in a record's provenance.
+    pub site: Site,
+    /// The device.
+    pub device: DeviceRef,
     pub(crate) limits: Limits,
     pub(crate) identity: Identity,
-    /// Where its side is pinned.
-    pub(crate) core: Option<u32>,
-    pub(crate) numa_node: Option<u32>,
+    /// The cores that the agent was told to use, the first ones first; `None` if it chooses itself.
+    pub(crate) cores: Option<Vec<u32>>,
 }
 
-/// How the server's side of a cell ended.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct SideEnded {
-    pub(crate) cell: CellNumber,
-    pub(crate) end: End,
-    pub(crate) counters: Counters,
-    /// What its device says of itself.
-    pub(crate) details: Details,
-}
-
-/// What a cell is checked against ([`DeviceCaps`]).
+/// What a program is checked against ([`DeviceCaps`]).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Limits {
@@ -204,53 +217,49 @@ impl Limits {
     }
 }
 
-/// A word that says nothing beyond what this version knows: fields that a nested type would ignore
-/// are refused, too, because they may ask for what would not be done.
+/// Reads a word, of which nothing is beyond what this version knows.
 pub(crate) fn read_strictly<W: Serialize + DeserializeOwned>(
     bytes: &[u8],
 ) -> Result<W, serde_json::Error> {
-    use serde::de::Error;
-    let said: serde_json::Value = serde_json::from_slice(bytes)?;
-    let word: W = serde_json::from_value(said.clone())?;
-    if serde_json::to_value(&word)? == said {
-        Ok(word)
-    } else {
-        Err(serde_json::Error::custom(
-            "it has fields that this version does not know",
-        ))
-    }
+    read_value(&serde_json::from_slice(bytes)?)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use adverb_results::Opcode;
-    use adverb_studies::Request;
     use serde_json::json;
+
+    const CATALOG: Catalog = Catalog {
+        version: "1.2",
+        programs: &[],
+    };
 
     #[test]
     fn another_protocol_is_told_apart_from_noise() {
-        assert!(Greeting::read(&Greeting::ours(), "x").is_ok());
-        let noise = Greeting::read(b"GET / HTTP/1.1", "x").unwrap_err();
+        let read = |bytes: &[u8]| Greeting::read(bytes, "x", &CATALOG);
+        assert!(read(&Greeting::ours(&CATALOG)).is_ok());
+        let noise = read(b"GET / HTTP/1.1").unwrap_err();
         assert_eq!(noise, "x does not speak Adverb's protocol");
-        let later = br#"{"adverb_protocol":9,"version":"3.1","new":[]}"#;
-        let later = Greeting::read(later, "x").unwrap_err();
-        let told = "x speaks protocol 9 (Adverb 3.1), this is protocol 3 (Adverb ";
-        assert!(later.starts_with(told), "{later}");
+        let later = read(br#"{"adverb_protocol":9,"version":"3.1","new":[]}"#);
+        assert_eq!(
+            later.unwrap_err(),
+            "x speaks protocol 9 (Adverb 3.1), this is protocol 4 (Adverb 1.2): install the same version on both hosts"
+        );
     }
 
     #[test]
-    fn an_order_with_an_unknown_field_at_any_depth_is_refused() {
-        let order = ToServer::Order(Box::new(CellOrder {
-            cell: 1,
-            spec: CellSpec::ping(Request::new(Opcode::Send, Bytes::new(8))),
-            shares_core: false,
+    fn a_word_with_an_unknown_field_is_refused() {
+        let order = ToAgent::Run(Box::new(RunOrder {
+            run: 1,
+            program: "pair".to_owned(),
+            params: json!({}),
+            roles: vec![RoleId(1)],
+            taken: Vec::new(),
+            shares_cores: false,
         }));
-        let text = serde_json::to_vec(&order).unwrap();
-        assert!(read_strictly::<ToServer>(&text).is_ok());
         let mut value = serde_json::to_value(&order).unwrap();
-        value["order"]["spec"]["params"]["encrypt"] = json!(true);
-        let text = serde_json::to_vec(&value).unwrap();
-        assert!(read_strictly::<ToServer>(&text).is_err());
+        assert!(read_strictly::<ToAgent>(value.to_string().as_bytes()).is_ok());
+        value["run"]["command"] = json!("reboot");
+        assert!(read_strictly::<ToAgent>(value.to_string().as_bytes()).is_err());
     }
 }

@@ -8,7 +8,7 @@ use adverb_host::Kernel;
 use adverb_results::{DeviceKind, Site};
 use serde::{Deserialize, Serialize};
 
-use crate::device::DeviceInfo;
+use crate::info::DeviceInfo;
 
 /// What tells processes of one machine and one user from all others.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

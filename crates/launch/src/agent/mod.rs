@@ -1,12 +1,12 @@
-//! `adverb serve`: the passive side for clients on other hosts, one client after another.
+//! `adverb serve`: runs roles for callers on other hosts, any number of them at the same time.
 //!
-//! One thread, asleep in `poll`: while a cell is measured it wakes once a second for a sign of life.
-//! A [`Caller`] is a connection that has not yet shown what it wants; a [`Visitor`] is the client
-//! that is being served. Nobody has to wait for a caller who says nothing.
+//! One thread, asleep in `poll`: while a program runs it wakes once a second for a sign of life. A
+//! [`Caller`] is a connection that has not yet shown what it wants; a [`Session`] is one that was
+//! welcomed, with its own processes. No session waits for another, nor for a caller that says nothing.
 
 mod caller;
 mod desk;
-mod visitor;
+mod session;
 
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};
@@ -16,37 +16,70 @@ use adverb_host::Wire;
 use anyhow::Context;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::args::ServeArgs;
+use crate::catalog::Catalog;
+use crate::control::HostPort;
+use crate::device::DeviceChoice;
+use crate::event::{Event, Log};
 use crate::interrupt::Interrupt;
-use crate::remote::HostPort;
-use crate::terminal;
+use crate::place::Pinning;
 use caller::{Caller, Step};
 use desk::Desk;
-use visitor::Visitor;
+use session::Session;
 
 /// Connections that have not said yet what they want; more are closed at once.
 const MAX_CALLERS: usize = 16;
 /// How long to leave the port alone when no more descriptors are to be had.
 const RESPITE: Duration = Duration::from_secs(1);
 
-/// Serves until a signal comes, or, with `--once`, the first client has left.
+/// Sessions at a time; more callers are refused.
+const MAX_SESSIONS: usize = 64;
+
+/// How to serve.
+#[derive(Clone, Debug, Default)]
+pub struct AgentOptions {
+    /// Where to listen; this host alone reaches the default.
+    pub bind: Option<HostPort>,
+    /// The device of all roles; by default the one that a caller names.
+    pub device: Option<DeviceChoice>,
+    /// Cores of the roles.
+    pub pinning: Pinning,
+    /// When it ends by itself.
+    pub until: Until,
+}
+
+/// When an agent ends by itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Until {
+    /// Never: a signal ends it.
+    #[default]
+    Signal,
+    /// When the first session has ended.
+    FirstSession,
+}
+
+/// Serves until a signal comes, or the first session has ended.
 ///
 /// # Errors
-/// In words for the user: the address or the device cannot be had.
-pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
-    let desk = Desk::new(args)?;
-    let listener = listen(args.bind.as_ref())?;
+/// The address or the device cannot be used.
+pub fn serve(options: &AgentOptions, catalog: &'static Catalog, log: Log) -> anyhow::Result<()> {
+    let desk = Desk::new(options)?;
+    let listener = listen(options.bind.as_ref())?;
     let interrupt = Interrupt::listen()?;
-    introduce(listener.local_addr()?, &desk)?;
+    introduce(listener.local_addr()?, &desk, log);
     let mut server = Server {
         listener,
         desk,
         callers: Vec::new(),
-        visitor: None,
+        sessions: Vec::new(),
         respite: None,
         served: 0,
+        catalog,
+        log,
     };
-    let most = if args.once { 1 } else { u64::MAX };
+    let most = match options.until {
+        Until::FirstSession => 1,
+        Until::Signal => u64::MAX,
+    };
     while !interrupt.raised() && server.served < most {
         server.sleep(&interrupt)?;
         server.accept();
@@ -70,34 +103,36 @@ fn listen(bind: Option<&HostPort>) -> anyhow::Result<TcpListener> {
     Ok(listener)
 }
 
-/// Says where it listens, and who may come.
-fn introduce(address: SocketAddr, desk: &Desk) -> anyhow::Result<()> {
+/// Logs where it listens, and whom that lets in.
+fn introduce(address: SocketAddr, desk: &Desk, log: Log) {
     let device = desk.device().map_or_else(
         || "the device that the client names".to_owned(),
         ToString::to_string,
     );
-    terminal::say(&format!("listening at {address}, for {device}"));
-    if address.ip().is_loopback() {
-        terminal::say(
-            "only this host reaches it: for others, --bind 0.0.0.0 or an address of the RDMA network",
-        );
+    log(Event::Note(format!("listening at {address}, for {device}")));
+    log(if address.ip().is_loopback() {
+        Event::Note(
+            "only this host reaches it: for others, --bind 0.0.0.0 or an address of the RDMA network"
+                .to_owned(),
+        )
     } else {
-        terminal::warn(&format!(
+        Event::Warning(format!(
             "whoever reaches {address} can run measurements on this host: no authentication, no encryption"
-        ));
-    }
-    Ok(())
+        ))
+    });
 }
 
 struct Server {
     listener: TcpListener,
     desk: Desk,
     callers: Vec<Caller>,
-    visitor: Option<Visitor>,
+    sessions: Vec<Session>,
     /// No more connections are taken until then.
     respite: Option<Instant>,
-    /// Clients that have left.
+    /// Sessions that have ended.
     served: u64,
+    catalog: &'static Catalog,
+    log: Log,
 }
 
 impl Server {
@@ -113,9 +148,9 @@ impl Server {
             fds.push(caller.poll_fd());
             earlier(caller.deadline());
         }
-        if let Some(visitor) = &self.visitor {
-            fds.extend(visitor.poll_fds());
-            earlier(visitor.wake_at());
+        for session in &self.sessions {
+            fds.extend(session.poll_fds());
+            earlier(session.wake_at());
         }
         let left = |at: Instant| Timespec::try_from(at.saturating_duration_since(Instant::now()));
         let timeout = wake_at
@@ -134,16 +169,20 @@ impl Server {
             match self.listener.accept() {
                 // Its end is the answer to one too many.
                 Ok(_) if self.is_crowded() => {}
-                Ok((stream, from)) => match Wire::new(stream).map(|wire| Caller::new(wire, from)) {
-                    Ok(caller) => self.callers.push(caller),
-                    Err(e) => terminal::say(&format!("{from}: {e}")),
+                Ok((stream, from)) => match Wire::new(stream) {
+                    Ok(wire) => {
+                        let caller = Caller::new(wire, from, (self.catalog, self.log));
+                        self.callers.push(caller);
+                    }
+                    Err(e) => (self.log)(Event::Note(format!("{from}: {e}"))),
                 },
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return,
                 // Who called has gone.
                 Err(e) if e.kind() == ErrorKind::ConnectionAborted => {}
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
                 Err(e) => {
-                    terminal::warn(&format!("cannot take a connection: {e}"));
+                    let line = format!("cannot take a connection: {e}");
+                    (self.log)(Event::Warning(line));
                     self.respite = Some(Instant::now() + RESPITE);
                 }
             }
@@ -164,12 +203,14 @@ impl Server {
                 Step::Waits => self.callers.push(caller),
                 Step::Left => {}
                 Step::Asks(visit) => {
-                    let busy = self.visitor.as_ref().map(Visitor::name);
-                    match self.desk.admit(&visit, caller.reached_at(), busy) {
-                        Ok(place) => {
-                            let visitor = caller.welcome(place, &visit);
-                            self.visitor = visitor.inspect(Visitor::announce);
-                        }
+                    let admitted = match self.sessions.len() < MAX_SESSIONS {
+                        true => self.desk.admit(&visit, caller.reached_at()),
+                        false => Err(format!(
+                            "busy with {MAX_SESSIONS} sessions: try again when one of them has ended"
+                        )),
+                    };
+                    match admitted {
+                        Ok(place) => self.sessions.extend(caller.welcome(place, &visit)),
                         Err(reason) => self.callers.extend(caller.refuse(&reason)),
                     }
                 }
@@ -177,21 +218,29 @@ impl Server {
         }
     }
 
+    /// Gives each session a turn; removes those that have ended.
     fn attend(&mut self) {
-        let Some(visitor) = &mut self.visitor else {
-            return;
-        };
-        if let Err(why) = visitor.turn() {
-            visitor.farewell(&why);
-            self.visitor = None;
-            self.served += 1;
+        let mut at = 0;
+        while at < self.sessions.len() {
+            // Busy roles of other sessions have cores that this one is not to use.
+            let (before, rest) = self.sessions.split_at_mut(at);
+            let (session, after) = rest.split_first_mut().expect("at is within");
+            let others = before.iter().chain(after.iter());
+            match session.turn(|| others.clone().flat_map(Session::cores).collect()) {
+                Ok(()) => at += 1,
+                Err(why) => {
+                    session.farewell(&why);
+                    self.sessions.swap_remove(at);
+                    self.served += 1;
+                }
+            }
         }
     }
 
-    /// Tells the client, and ends its side.
+    /// Tells the callers, and ends their roles.
     fn close(self) {
-        if let Some(mut visitor) = self.visitor {
-            visitor.stopped();
+        for mut session in self.sessions {
+            session.stopped();
         }
     }
 }

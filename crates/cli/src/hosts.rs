@@ -1,0 +1,63 @@
+//! The hosts of a program, as they were typed.
+
+use adverb_launch::{
+    Catalog, DeviceChoice, DeviceInfo, Entry, Event, Launcher, Mode, Peer, RunError, Usage,
+};
+use adverb_patterns::Job;
+use adverb_studies::CellSpec;
+use anyhow::anyhow;
+
+use crate::args::PlaceArgs;
+use crate::request::pinning;
+use crate::{VERSION, terminal};
+
+/// What processes of roles and callers of `adverb serve` can run.
+pub(crate) static CATALOG: Catalog = Catalog {
+    version: VERSION,
+    programs: &[Entry::of::<CellSpec>(), Entry::of::<Job>()],
+};
+
+/// Shows what happens while something runs.
+pub(crate) fn log(event: Event) {
+    match event {
+        Event::Note(line) => terminal::say(&line),
+        Event::Warning(line) => terminal::warn(&line),
+    }
+}
+
+/// Asks the peers to take part, before anything runs.
+pub(crate) fn peers(
+    place: &PlaceArgs,
+    device: &DeviceChoice,
+    info: &DeviceInfo,
+) -> anyhow::Result<Vec<Peer>> {
+    let connect = |address| Peer::connect(address, (device, info), &CATALOG, log);
+    place.peer.iter().map(connect).collect()
+}
+
+/// What starts roles on this host and the peers.
+pub(crate) fn launcher(
+    devices: Vec<DeviceChoice>,
+    peers: Vec<Peer>,
+    place: &PlaceArgs,
+) -> Result<Launcher, Usage> {
+    let pinning = pinning(place.cpu.as_ref(), place.no_pin)?;
+    let mode = match place.processes || devices.len() > 1 {
+        true => Mode::Processes,
+        false => Mode::Threads,
+    };
+    let placement = place.place.clone().unwrap_or_default();
+    Ok(Launcher::new(&CATALOG, devices)
+        .with_peers(peers)
+        .with_mode(mode)
+        .with_places(placement, pinning))
+}
+
+/// The error that ends the command.
+pub(crate) fn failed(error: RunError) -> anyhow::Error {
+    match error {
+        RunError::Refused(usage) => usage.into(),
+        RunError::System(error) => error,
+        other => anyhow!(other.to_string()),
+    }
+}

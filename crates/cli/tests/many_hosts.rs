@@ -1,0 +1,128 @@
+//! Programs of many roles on several hosts: where their roles run, and that all of them do their work.
+
+mod common;
+
+use common::server::Server;
+use common::wire::Lan;
+use common::{Ended, Place, end_of, not_run, wait_for};
+use serde_json::Value;
+
+/// Programs of many roles, and what they count if they did their work.
+const PROGRAMS: [(&str, &str); 5] = [
+    ("sequencer --by rpc", "/checked/numbers"),
+    ("sequencer --by atomics", "/checked/numbers"),
+    ("kv --items 1000", "/checked/values"),
+    ("kv --by memory --items 1000 --put 0.5", "/checked/values"),
+    ("closed-loop --op read --clients 3", "/requests"),
+];
+
+fn args<'a>(program: &'a str, more: &'a str) -> Vec<&'a str> {
+    let more = more.split_whitespace();
+    program.split_whitespace().chain(more).collect()
+}
+
+#[track_caller]
+fn check(program: &str, ended: Ended, count: &str) {
+    let figures = ended.ok().json().remove(0);
+    let counted = figures.pointer(count).and_then(Value::as_u64);
+    assert!(counted > Some(0), "{program}: {figures}");
+}
+
+#[test]
+fn every_program_runs_between_two_and_three_hosts() {
+    let lan = match Lan::new("lan", 3) {
+        Ok(lan) => lan,
+        Err(why) => return not_run("every_program_runs_between_two_and_three_hosts", &why),
+    };
+    // Each has a memory of its own, as hosts have.
+    let places = [Place::new(), Place::new(), Place::new()];
+    let serve = |host: usize| {
+        let bind = format!("10.78.0.{}", host + 1);
+        let command = places[host].command(&["serve", "--bind", &bind]);
+        let server = Server::run(lan.inside(host, &command));
+        server.wait_for_line("no authentication, no encryption");
+        server
+    };
+    let servers = [serve(1), serve(2)];
+    for peers in ["--peer 10.78.0.2", "--peer 10.78.0.2 --peer 10.78.0.3"] {
+        let more = format!("--device soft@10.78.0.1 --duration 200ms --json {peers}");
+        for (program, count) in PROGRAMS {
+            let command = places[0].command(&args(program, &more));
+            let ended = lan.inside(0, &command).output().unwrap().into();
+            check(&format!("{program} {peers}"), ended, count);
+        }
+    }
+    for server in servers {
+        wait_for("farewells", || {
+            let left = |line: &&String| line.contains(": left after 1 cell");
+            server.log().iter().filter(left).count() >= PROGRAMS.len()
+        });
+        assert_eq!(server.stop(), Some(0));
+    }
+    assert!(places.iter().all(|place| place.shm_files().is_empty()));
+}
+
+#[test]
+fn every_program_runs_in_processes_and_between_two_addresses_of_one_host() {
+    let place = Place::new();
+    for device in ["soft", "soft@127.62.0.1,soft@127.62.0.2"] {
+        for (program, count) in PROGRAMS {
+            let more = format!("--device {device} --duration 100ms --json --processes");
+            let ended = place.run(&args(program, &more));
+            assert!(!ended.talk.contains("share memory"), "{}", ended.talk);
+            check(&format!("{program} {device}"), ended, count);
+        }
+    }
+    assert!(place.shm_files().is_empty());
+}
+
+#[test]
+fn roles_run_where_they_are_placed_or_the_choice_is_named() {
+    let place = Place::new();
+    let server = Server::start(&place);
+    let run = |more: &str| {
+        let more = format!("--duration 50ms --json --peer {} {more}", server.address);
+        place.run(&args("kv --items 1000", &more))
+    };
+    check("kv", run("--place server=0,client=1"), "/checked/values");
+    assert_eq!(
+        run("--place sever=1").refused(2),
+        "error: role 'sever=1' has no place: expected ROLE=HOST with ROLE one of server core, client, HOST 0 to 1"
+    );
+    let ended = run("--place nowhere");
+    let line = ended.refused(2);
+    assert!(
+        line.starts_with("error: --place: invalid placement 'nowhere'"),
+        "{line}"
+    );
+    let one = ["ping", "--op", "send", "--peer", "a", "--peer", "b"];
+    assert_eq!(
+        place.run(&one).refused(2),
+        "error: --peer b: there are two sides, and one of them runs here; name one peer"
+    );
+}
+
+#[test]
+fn many_clients_of_one_server_do_not_disturb_each_other() {
+    let place = Place::new();
+    let server = Server::start(&place);
+    let start = |program: &str| {
+        let more = format!("--duration 1s --json --peer {}", server.address);
+        place.spawn(&args(program, &more))
+    };
+    let mut killed = start("kv --items 1000 --clients 1");
+    let others: Vec<_> = (0..4)
+        .map(|_| start("kv --items 1000 --clients 1"))
+        .collect();
+    wait_for("all clients", || {
+        let welcome = |line: &&String| line.contains(": welcome, on ");
+        server.log().iter().filter(welcome).count() == 5
+    });
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    for other in others {
+        check("kv", end_of(other), "/checked/values");
+    }
+    wait_for("the end of all roles", || place.shm_files().is_empty());
+    assert_eq!(server.stop(), Some(0));
+}

@@ -1,0 +1,330 @@
+//! A caller that was let in: its runs, one at a time, and their processes on this host.
+
+use std::time::{Duration, Instant};
+
+use adverb_verbs::RoleId;
+use adverb_workload::{Cause, Role, RoleError};
+use rustix::event::PollFd;
+
+use super::desk::Place;
+use crate::catalog::Catalog;
+use crate::control::{
+    Connection, Frame, PATIENCE, RunNumber, RunOrder, ToAgent, ToCaller, Trouble,
+};
+use crate::event::{Event, Log};
+use crate::local::{End, LocalRoles, Output, RoleEnded};
+use crate::place::Cores;
+use crate::process::Mode;
+use crate::role::{Order, Seat};
+use crate::run::{MOST_ROLES, names};
+use crate::text::one_line;
+
+/// Between runs a caller may take its time: its output may be waiting for a reader.
+const LEISURE: Duration = Duration::from_secs(30);
+/// Frames that are taken from a caller in one turn, so that other sessions have theirs.
+const FRAMES_PER_TURN: usize = 256;
+
+pub(super) struct Session {
+    connection: Connection<ToCaller, ToAgent>,
+    name: String,
+    place: Place,
+    running: Option<Running>,
+    /// Whether the last turn left frames for the next one.
+    has_more: bool,
+    /// How many runs it has had.
+    runs: u64,
+    catalog: &'static Catalog,
+    log: Log,
+}
+
+/// A run that has not ended.
+struct Running {
+    number: RunNumber,
+    roles: LocalRoles,
+    seats: Vec<Seat>,
+}
+
+/// Why a session ends.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Leave {
+    #[error(transparent)]
+    Trouble(#[from] Trouble),
+    #[error("cannot read from a role: {0}")]
+    System(#[from] std::io::Error),
+}
+
+impl Session {
+    pub(super) fn new(
+        connection: Connection<ToCaller, ToAgent>,
+        name: String,
+        place: Place,
+        (catalog, log): (&'static Catalog, Log),
+    ) -> Self {
+        let welcome = format!("{name}: welcome, on {}", place.device);
+        log(Event::Note(welcome));
+        Session {
+            connection,
+            name,
+            place,
+            running: None,
+            has_more: false,
+            runs: 0,
+            catalog,
+            log,
+        }
+    }
+
+    pub(super) fn poll_fds(&self) -> Vec<PollFd<'_>> {
+        let mut fds = vec![self.connection.poll_fd()];
+        if let Some(running) = self
+            .running
+            .as_ref()
+            .filter(|_| !self.connection.is_congested())
+        {
+            fds.extend(running.roles.poll_fds());
+        }
+        fds
+    }
+
+    pub(super) fn wake_at(&self) -> Instant {
+        match self.has_more {
+            true => Instant::now(),
+            false => self.connection.wake_at(self.patience()),
+        }
+    }
+
+    fn patience(&self) -> Duration {
+        match self.running {
+            Some(_) => PATIENCE,
+            None => LEISURE,
+        }
+    }
+
+    /// The cores that its roles are pinned to.
+    pub(super) fn cores(&self) -> Vec<u32> {
+        let seats = self.running.iter().flat_map(|running| &running.seats);
+        seats.filter_map(|seat| seat.core).collect()
+    }
+
+    /// Hears the caller, passes messages on, and tells how roles ended. `taken` are the cores of other
+    /// sessions.
+    pub(super) fn turn(&mut self, taken: impl Fn() -> Vec<u32>) -> Result<(), Leave> {
+        self.has_more = true;
+        for _ in 0..FRAMES_PER_TURN {
+            let Some(frame) = self.connection.hear()? else {
+                self.has_more = false;
+                break;
+            };
+            self.heed(frame, &taken)?;
+        }
+        if !self.connection.is_congested() {
+            self.attend()?;
+        }
+        Ok(self.connection.keep_up(&ToCaller::Alive, self.patience())?)
+    }
+
+    fn heed(
+        &mut self,
+        frame: Frame<ToAgent>,
+        taken: &impl Fn() -> Vec<u32>,
+    ) -> Result<(), Trouble> {
+        match frame {
+            Frame::Word(ToAgent::Alive) => {}
+            Frame::Word(ToAgent::Run(order)) if self.running.is_none() => {
+                return self.begin(&order, taken());
+            }
+            // Of a run that has ended, what was on its way.
+            Frame::Word(ToAgent::Abort { run }) => {
+                if let Some(running) = self.current(run) {
+                    running.roles.kill();
+                }
+            }
+            Frame::Word(ToAgent::Ended { run, role }) => {
+                if let Some(running) = self.current(run) {
+                    running.roles.announce_end(role);
+                }
+            }
+            Frame::Message {
+                run,
+                from,
+                to,
+                bytes,
+            } => {
+                if let Some(running) = self.current(run) {
+                    let _not_here = running.roles.deliver(from, to, bytes);
+                }
+            }
+            Frame::Word(ToAgent::Visit(_) | ToAgent::Run(_)) => {
+                return Err(Trouble::Strange("a word at the wrong time".to_owned()));
+            }
+        }
+        Ok(())
+    }
+
+    fn current(&mut self, run: RunNumber) -> Option<&mut Running> {
+        self.running
+            .as_mut()
+            .filter(|running| running.number == run)
+    }
+
+    fn begin(&mut self, order: &RunOrder, taken: Vec<u32>) -> Result<(), Trouble> {
+        let given = order.roles.len();
+        if !(1..=MOST_ROLES).contains(&given) {
+            return Err(Trouble::Strange(format!("a run of {given} roles here")));
+        }
+        self.runs += 1;
+        match self.start(order, taken) {
+            Ok(running) => {
+                self.running = Some(running);
+                Ok(())
+            }
+            Err(Refusal { reason, cause }) => {
+                let run = order.run;
+                let reason = format!("the server refused: {reason}");
+                for role in &order.roles {
+                    let error = RoleError {
+                        reason: reason.clone(),
+                        cause,
+                    };
+                    let ended = RoleEnded::without_answer(*role, End::Failed(error));
+                    let ended = Box::new(ended);
+                    self.connection.say(&ToCaller::RoleEnded { run, ended })?;
+                }
+                self.connection.say(&ToCaller::RunEnded { run })
+            }
+        }
+    }
+
+    fn start(&self, order: &RunOrder, mut taken: Vec<u32>) -> Result<Running, Refusal> {
+        let cause = Cause::Refused;
+        let refused = |reason: String| Refusal { reason, cause };
+        let program = self.catalog.read(&order.program, &order.params);
+        let program = program.map_err(refused)?;
+        // Before its roles are asked for, of which impossible parameters may make billions.
+        program.check(&self.place.caps).map_err(refused)?;
+        if let (true, Some(why)) = (self.place.device.is_managed(), program.refuses_manager()) {
+            return Err(refused(format!("{}: {why}", self.place.device)));
+        }
+        let roles = program.roles();
+        check_roles(&order.roles, &roles).map_err(refused)?;
+        let load = |role: &RoleId| (*role, roles[role.0 as usize].load);
+        let loads: Vec<_> = order.roles.iter().map(load).collect();
+        taken.extend_from_slice(&order.taken);
+        let others = if order.shares_cores {
+            usize::MAX / 2
+        } else {
+            0
+        };
+        let (seats, _) = Cores::new(&taken, others).seat(&loads, &self.place.pinning);
+        let mut local = LocalRoles::default();
+        let started = self.start_processes(order, (&roles, &seats), &mut local);
+        started.map_err(|e| Refusal {
+            reason: one_line(&e),
+            cause: Cause::Own,
+        })?;
+        Ok(Running {
+            number: order.run,
+            roles: local,
+            seats,
+        })
+    }
+
+    fn start_processes(
+        &self,
+        order: &RunOrder,
+        (roles, seats): (&[Role], &[Seat]),
+        local: &mut LocalRoles,
+    ) -> anyhow::Result<()> {
+        let process = |seat: &Seat| roles[seat.role.0 as usize].process;
+        let mut seats = seats.to_vec();
+        seats.sort_by_key(process);
+        for group in seats.chunk_by(|a, b| process(a) == process(b)) {
+            let ids: Vec<RoleId> = group.iter().map(|seat| seat.role).collect();
+            let order = Order {
+                program: order.program.clone(),
+                params: order.params.clone(),
+                roles: group.to_vec(),
+                device: self.place.device.clone(),
+                parent: Some(std::process::id()),
+                memory: Some(self.place.memory),
+                reached_at: self.connection.local_ip(),
+            };
+            local.start(self.catalog, Mode::Processes, &names(roles, &ids), &order)?;
+        }
+        Ok(())
+    }
+
+    /// Takes what the roles did.
+    fn attend(&mut self) -> Result<(), Leave> {
+        let Some(running) = &mut self.running else {
+            return Ok(());
+        };
+        let mut out = Vec::new();
+        running.roles.turn(&mut out)?;
+        let run = running.number;
+        for output in out {
+            match output {
+                Output::Message { from, to, bytes } => {
+                    self.connection.pass_on(run, (from, to), &bytes)?;
+                }
+                Output::Ended(ended) => self.connection.say(&ToCaller::RoleEnded { run, ended })?,
+            }
+        }
+        if running.roles.is_over() {
+            running.roles.tidy();
+            self.running = None;
+            self.connection.say(&ToCaller::RunEnded { run })?;
+        }
+        Ok(())
+    }
+
+    /// Logs that the caller has left.
+    pub(super) fn farewell(&self, why: &Leave) {
+        let cells = match self.runs {
+            1 => "1 cell".to_owned(),
+            n => format!("{n} cells"),
+        };
+        let name = &self.name;
+        (self.log)(Event::Note(match (&self.running, why) {
+            (None, Leave::Trouble(trouble)) if trouble.is_end() => {
+                format!("{name}: left after {cells}")
+            }
+            (None, _) => format!("{name}: lost after {cells}: {why}"),
+            (Some(_), _) => format!("{name}: lost in cell {}: {why}", self.runs),
+        }));
+    }
+
+    /// Tells the caller that this agent ends.
+    pub(super) fn stopped(&mut self) {
+        // A caller that cannot be told notices by itself.
+        let _ = self.connection.say(&ToCaller::Stopped);
+        self.connection.finish();
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        if let Some(running) = self.running.take() {
+            // Its end ends the roles.
+            drop(running);
+            self.place.device.tidy();
+        }
+    }
+}
+
+/// Why a run is not begun.
+struct Refusal {
+    reason: String,
+    cause: Cause,
+}
+
+/// Refuses roles that the program does not have.
+fn check_roles(asked: &[RoleId], roles: &[Role]) -> Result<(), String> {
+    let is_bad = |(at, role): &(usize, &RoleId)| {
+        role.0 as usize >= roles.len() || asked[..*at].contains(role)
+    };
+    match asked.iter().enumerate().find(is_bad) {
+        Some((_, role)) => Err(format!("there is no {role}, or it was asked for twice")),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,28 @@
+//! Several hosts: what the caller (`--peer`) and the agents (`adverb serve`) have in common.
+//!
+//! ```text
+//!               caller ═════════ one TCP connection ═════════ agent
+//!              ║      ║                                      ║     ║
+//!           role 0  role 2   sockets within a host        role 1  role 3
+//! ```
+//!
+//! The caller is the hub of a star: what roles of two agents send to one another passes through it. A
+//! role may die at any moment, in the middle of a message: the connections do not notice, and carry
+//! the news. See [`protocol`] for what is said on them.
+
+mod address;
+mod connection;
+mod identity;
+mod peer;
+mod protocol;
+
+pub use address::HostPort;
+pub use peer::Peer;
+pub use protocol::Welcome;
+
+pub(crate) use connection::{Connection, Frame, PATIENCE, Trouble};
+pub(crate) use identity::Identity;
+pub(crate) use peer::ToAgentLink;
+pub(crate) use protocol::{
+    Greeting, Limits, MAX_GREETING, RunNumber, RunOrder, ToAgent, ToCaller, Visit,
+};

@@ -1,0 +1,280 @@
+//! The devices by name: what `--device` takes.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+
+use adverb_ibverbs::{Connecting, GidChoice, VerbsDevice};
+use adverb_results::{DeviceKind, DeviceRef, Impairment};
+use adverb_softnic::SoftDevice;
+use adverb_verbs::Device;
+use serde::{Deserialize, Serialize};
+
+use crate::hardware::PresetChoice;
+
+/// The devices of this version.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub enum DeviceChoice {
+    /// The user-space NIC.
+    Soft(SoftAddress),
+    /// A device behind libibverbs.
+    Verbs(VerbsDevice),
+    /// The model of some hardware, in virtual time.
+    Model(PresetChoice),
+}
+
+/// Where the user-space NIC has its UDP port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SoftAddress {
+    /// Nowhere: it has its local port only.
+    None,
+    /// At the address by which the peer reaches this host.
+    Met,
+    /// At this address.
+    At(IpAddr),
+}
+
+impl SoftAddress {
+    const MET: &str = "auto";
+
+    /// The device of a side whose port impairs what it sends.
+    ///
+    /// # Errors
+    /// It has no UDP port, or is at no address yet.
+    pub fn impaired(self, how: Impairment) -> anyhow::Result<SoftDevice> {
+        match self {
+            SoftAddress::At(ip) => Ok(SoftDevice::impaired_at(ip, how)),
+            SoftAddress::None | SoftAddress::Met => {
+                anyhow::bail!("{} has no UDP port to impair packets", self.name())
+            }
+        }
+    }
+
+    /// The device.
+    ///
+    /// # Errors
+    /// No peer has met this host.
+    pub fn device(self) -> anyhow::Result<SoftDevice> {
+        match self {
+            SoftAddress::None => Ok(SoftDevice::new()),
+            SoftAddress::At(ip) => Ok(SoftDevice::at(ip)),
+            SoftAddress::Met => anyhow::bail!(
+                "soft@{} is at the address by which a peer reaches this host, and there is no peer: name the address",
+                Self::MET
+            ),
+        }
+    }
+
+    fn name(self) -> String {
+        match self {
+            SoftAddress::None => "soft".to_owned(),
+            SoftAddress::Met => format!("soft@{}", Self::MET),
+            SoftAddress::At(ip) => format!("soft@{ip}"),
+        }
+    }
+}
+
+impl FromStr for SoftAddress {
+    type Err = String;
+
+    /// Reads what stands behind `soft@`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == Self::MET {
+            return Ok(SoftAddress::Met);
+        }
+        let ip = text.parse().map_err(|_| {
+            format!("'{text}' is no address: write soft@ADDR with an IPv4 or IPv6 address of this host, such as soft@10.0.0.1, or soft@{}", Self::MET)
+        })?;
+        Ok(SoftAddress::At(ip))
+    }
+}
+
+impl DeviceChoice {
+    /// The user-space NIC with its local port only.
+    pub const SOFT: DeviceChoice = DeviceChoice::Soft(SoftAddress::None);
+
+    /// As it stands in records.
+    pub fn reference(&self) -> DeviceRef {
+        match self {
+            DeviceChoice::Soft(address) => DeviceRef {
+                kind: DeviceKind::Soft,
+                name: address.name(),
+            },
+            DeviceChoice::Verbs(device) => DeviceRef {
+                kind: DeviceKind::Verbs,
+                name: device.to_string(),
+            },
+            DeviceChoice::Model(preset) => DeviceRef {
+                kind: DeviceKind::Model,
+                name: preset.to_string(),
+            },
+        }
+    }
+
+    /// The same device, as a peer meets it that reaches this host by `address`: RoCE then uses that
+    /// network, unless another GID was asked for.
+    pub fn met_at(&self, address: Option<IpAddr>) -> Self {
+        match (self, address) {
+            (DeviceChoice::Verbs(device), Some(address)) => {
+                DeviceChoice::Verbs(device.clone().met_at(address))
+            }
+            (DeviceChoice::Soft(SoftAddress::Met), Some(address)) => {
+                DeviceChoice::Soft(SoftAddress::At(address.to_canonical()))
+            }
+            _ => self.clone(),
+        }
+    }
+
+    /// The same device and port of another host; its GID is for that host to choose.
+    pub fn elsewhere(&self) -> Self {
+        match self {
+            DeviceChoice::Soft(SoftAddress::None) => Self::SOFT,
+            DeviceChoice::Soft(_) => DeviceChoice::Soft(SoftAddress::Met),
+            DeviceChoice::Verbs(device) => {
+                DeviceChoice::Verbs(device.clone().with_gid(GidChoice::Automatic))
+            }
+            DeviceChoice::Model(_) => self.clone(),
+        }
+    }
+
+    /// Whether its port can do this to packets.
+    ///
+    /// # Errors
+    /// In words for the user.
+    pub fn check_impairment(&self, asked: Option<&Impairment>) -> Result<(), String> {
+        match (self, asked) {
+            (_, None) => Ok(()),
+            (DeviceChoice::Soft(SoftAddress::At(_) | SoftAddress::Met), _) => Ok(()),
+            (_, Some(impairment)) => Err(format!(
+                "{impairment}: {self} does nothing to packets on purpose: only the UDP port of the user-space device does; name it with --device soft@ADDR, such as soft@127.0.0.1"
+            )),
+        }
+    }
+
+    /// Whether its packets are understood by the other device. What the network between them does
+    /// not carry is found out when queue pairs are connected.
+    pub fn reaches(&self, other: &DeviceChoice) -> bool {
+        let has_port = |address: &SoftAddress| *address != SoftAddress::None;
+        match (self, other) {
+            (DeviceChoice::Soft(one), DeviceChoice::Soft(other)) => {
+                has_port(one) == has_port(other)
+            }
+            (DeviceChoice::Verbs(_), DeviceChoice::Verbs(_)) => true,
+            // RoCE v2 is the same from whomever.
+            (DeviceChoice::Soft(address), DeviceChoice::Verbs(_))
+            | (DeviceChoice::Verbs(_), DeviceChoice::Soft(address)) => has_port(address),
+            (DeviceChoice::Model(_), _) | (_, DeviceChoice::Model(_)) => false,
+        }
+    }
+
+    /// Whether a connection manager connects its queue pairs.
+    pub fn is_managed(&self) -> bool {
+        matches!(self, DeviceChoice::Verbs(device) if device.connecting() == Connecting::Manager)
+    }
+
+    /// Removes what processes that were killed have left.
+    pub fn tidy(&self) {
+        match self {
+            // Opening reaps. If it fails, the next one to open will tell.
+            DeviceChoice::Soft(address) => drop(address.device().map(|device| device.open())),
+            // The kernel does.
+            DeviceChoice::Verbs(_) => {}
+            // It leaves nothing.
+            DeviceChoice::Model(_) => {}
+        }
+    }
+}
+
+impl fmt::Display for DeviceChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            // How queue pairs are connected is part of the choice, not of the device.
+            DeviceChoice::Verbs(device) => f.pad(&format!("{}:{device}", device.kind())),
+            DeviceChoice::Soft(_) | DeviceChoice::Model(_) => self.reference().fmt(f),
+        }
+    }
+}
+
+impl FromStr for DeviceChoice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Some(address) = text.strip_prefix("soft@") {
+            return address.parse().map(DeviceChoice::Soft);
+        }
+        match text.split_once(':') {
+            None if text == "soft" => Ok(Self::SOFT),
+            Some(("verbs", device)) => verbs(device, Connecting::ByHand),
+            Some(("verbs+cm", device)) => verbs(device, Connecting::Manager),
+            Some(("model", preset)) => preset.parse().map(DeviceChoice::Model),
+            _ => Err(format!(
+                "'{text}' is no device: use soft, soft@ADDR, verbs:NAME[:PORT[:GID]] or model:PRESET (see `adverb devices`)"
+            )),
+        }
+    }
+}
+
+fn verbs(text: &str, connecting: Connecting) -> Result<DeviceChoice, String> {
+    let device = text.parse::<VerbsDevice>().map_err(|e| e.to_string())?;
+    Ok(DeviceChoice::Verbs(device.with_connecting(connecting)))
+}
+
+impl From<DeviceChoice> for String {
+    fn from(device: DeviceChoice) -> String {
+        device.to_string()
+    }
+}
+
+impl TryFrom<String> for DeviceChoice {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_reach_their_kind_and_roce_reaches_roce() {
+        let reaches = |one: &str, other: &str| {
+            let [one, other] = [one, other].map(|text| text.parse::<DeviceChoice>().unwrap());
+            assert_eq!(one.reaches(&other), other.reaches(&one));
+            one.reaches(&other)
+        };
+        assert!(reaches("soft", "soft"));
+        assert!(reaches("soft@10.0.0.1", "soft@auto"));
+        assert!(reaches("soft@10.0.0.1", "verbs:mlx5_0"));
+        assert!(reaches("verbs:rxe0", "verbs:mlx5_0"));
+        assert!(!reaches("soft", "soft@10.0.0.1"));
+        assert!(!reaches("soft", "verbs:mlx5_0"));
+        assert!(!reaches("soft@10.0.0.1", "model:cx3"));
+    }
+
+    #[test]
+    fn a_device_is_read_as_it_is_written() {
+        assert_eq!("soft".parse(), Ok(DeviceChoice::SOFT));
+        assert_eq!(DeviceChoice::SOFT.to_string(), "soft");
+        for text in [
+            "soft@10.0.0.1",
+            "soft@2001:db8::7",
+            "soft@auto",
+            "verbs:mlx5_0",
+            "verbs:mlx5_0:2",
+            "verbs:rxe0:1:192.0.2.7",
+            "verbs+cm:mlx5_0:1:3",
+            "model:cx3",
+            "model:/a/b.toml",
+        ] {
+            let device: DeviceChoice = text.parse().unwrap();
+            assert_eq!(device.to_string(), text);
+            assert_eq!(serde_json::to_value(&device).unwrap(), text);
+        }
+        for text in ["soft:1", "verbs:", "verbs:a:b", "model:cx33", "mlx5_0"] {
+            assert!(text.parse::<DeviceChoice>().is_err(), "{text}");
+        }
+    }
+}

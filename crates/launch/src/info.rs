@@ -1,0 +1,68 @@
+//! What is known of a device before anything runs on it.
+
+use adverb_host::Machine;
+use adverb_results::{DeviceRef, Site};
+use adverb_verbs::{Context, Device, DeviceCaps, PortCaps, PortNum};
+
+use crate::device::DeviceChoice;
+use crate::hardware::Hardware;
+
+/// What is known of a device before anything is run on it.
+pub struct DeviceInfo {
+    /// Its kind and name.
+    pub reference: DeviceRef,
+    /// Its limits.
+    pub caps: DeviceCaps,
+    /// Number of its port.
+    pub port_num: PortNum,
+    /// That port.
+    pub port: PortCaps,
+    /// This host, and what the device wants in a record's provenance.
+    pub site: Site,
+}
+
+impl DeviceInfo {
+    /// Asks the device.
+    pub fn query(device: &DeviceChoice) -> anyhow::Result<Self> {
+        match device {
+            DeviceChoice::Soft(address) => Self::of(device, &address.device()?.open()?),
+            DeviceChoice::Verbs(verbs) => Self::of(device, &verbs.open()?),
+            DeviceChoice::Model(preset) => Self::of_model(&Hardware::load(preset)?),
+        }
+    }
+
+    /// What a model can do; nothing of this host matters to it.
+    pub fn of_model(hardware: &Hardware) -> anyhow::Result<Self> {
+        let limits = hardware.limits()?;
+        Ok(DeviceInfo {
+            reference: hardware.reference(),
+            caps: limits.caps,
+            port_num: limits.port_num,
+            port: limits.port,
+            site: site(hardware.details()),
+        })
+    }
+
+    fn of<C: Context>(device: &DeviceChoice, context: &C) -> anyhow::Result<Self> {
+        let port_num = context.port_num();
+        Ok(DeviceInfo {
+            reference: device.reference(),
+            caps: context.caps().clone(),
+            port_num,
+            port: context.port(port_num)?,
+            site: site(context.provenance()),
+        })
+    }
+}
+
+/// This host, with these details of a device.
+fn site(device: Vec<(String, String)>) -> Site {
+    let machine = Machine::this();
+    Site {
+        host: machine.host,
+        kernel: machine.kernel,
+        cpu: machine.cpu,
+        cores: machine.cores,
+        device: device.into_iter().collect(),
+    }
+}

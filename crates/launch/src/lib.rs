@@ -1,0 +1,46 @@
+//! Starts the roles of any [`Program`](adverb_workload::Program): as threads, as processes, on several
+//! hosts, or in virtual time.
+//!
+//! * [`Launcher`]: on this host and others, real devices; [`Run`] is what came of it;
+//! * [`run_in_virtual_time`]: on modelled hardware, as coroutines of one simulation;
+//! * [`Catalog`]: the programs of an executable, which other processes and hosts name by id;
+//!   [`run_roles`] is the main function of a process that was started for roles;
+//! * [`Peer`]: another host, where [`serve`] runs as `adverb serve`;
+//! * [`place`]: the rule by which roles get hosts;
+//! * [`DeviceChoice`], [`DeviceInfo`]: the devices by name, and what they can do.
+//!
+//! Messages between roles pass through a star. Each process of roles has one socket to the process that
+//! started it; the hosts have one connection each to the caller. Nothing is printed here: what people
+//! may want to know is an [`Event`].
+
+mod agent;
+mod catalog;
+mod control;
+mod device;
+mod event;
+mod hardware;
+mod info;
+mod interrupt;
+mod local;
+mod place;
+mod process;
+mod remote;
+mod role;
+mod run;
+mod text;
+mod virtual_time;
+
+pub use agent::{AgentOptions, Until, serve};
+pub use catalog::{Catalog, Entry};
+pub use control::{HostPort, Peer, Welcome};
+pub use device::{DeviceChoice, SoftAddress};
+pub use event::{Event, Log};
+pub use hardware::{Hardware, Limits, PresetChoice, SEED};
+pub use info::DeviceInfo;
+pub use interrupt::Interrupt;
+pub use place::{Pinning, Placement, place};
+pub use process::Mode;
+pub use role::{Details, run_roles};
+pub use run::{Failure, Launcher, RoleRun, Run, RunError};
+pub use text::{Usage, one_line, printable};
+pub use virtual_time::{VirtualLimits, VirtualRun, run_in_virtual_time};

@@ -1,0 +1,204 @@
+//! The roles of a run at an agent, as the caller sees them.
+
+use std::time::{Duration, Instant};
+
+use adverb_verbs::RoleId;
+use rustix::event::PollFd;
+
+use crate::control::{
+    Connection, Frame, PATIENCE, Peer, RunNumber, RunOrder, ToAgent, ToCaller, Trouble,
+};
+use crate::local::{End, Output, RoleEnded};
+use crate::text::printable;
+
+/// How long the agent may take to end its roles when told to.
+const ABORT_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Roles that run at an agent.
+pub(crate) struct RemoteRoles<'p> {
+    peer: &'p mut Peer,
+    run: RunNumber,
+    /// Those that have not ended.
+    running: Vec<RoleId>,
+    is_over: bool,
+    aborted: Option<Instant>,
+    /// Why the agent was lost before anything could be told.
+    lost: Option<String>,
+}
+
+impl<'p> RemoteRoles<'p> {
+    /// Orders them; an agent that is lost while it is told makes them roles that died.
+    pub(crate) fn order(peer: &'p mut Peer, order: RunOrder) -> Self {
+        let running = order.roles.clone();
+        let ordered = peer.order(order);
+        let lost = ordered
+            .as_ref()
+            .err()
+            .map(|trouble| format!("is gone: {trouble}"));
+        RemoteRoles {
+            peer,
+            run: ordered.unwrap_or(0),
+            running,
+            is_over: false,
+            aborted: None,
+            lost,
+        }
+    }
+
+    /// Whether the agent has ended its part, or was lost.
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_over
+    }
+
+    /// Whether the agent was lost.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.peer.connected().is_none()
+    }
+
+    pub(crate) fn is_congested(&self) -> bool {
+        self.connected().is_some_and(Connection::is_congested)
+    }
+
+    fn connected(&self) -> Option<&crate::control::ToAgentLink> {
+        self.peer.connected().filter(|_| !self.is_over)
+    }
+
+    pub(crate) fn poll_fd(&self) -> Option<PollFd<'_>> {
+        self.connected().map(Connection::poll_fd)
+    }
+
+    pub(crate) fn wake_at(&self) -> Option<Instant> {
+        if self.lost.is_some() {
+            return Some(Instant::now());
+        }
+        let connection = self.connected()?.wake_at(PATIENCE);
+        let abort = self.aborted.map(|at| at + ABORT_PATIENCE);
+        Some(abort.map_or(connection, |abort| abort.min(connection)))
+    }
+
+    /// Takes what the agent and its roles sent.
+    pub(crate) fn turn(&mut self, into: &mut Vec<Output>) {
+        if self.is_over {
+            return;
+        }
+        if let Err(how) = self.exchange(into) {
+            self.lose(&how, into);
+        }
+        let late = |at: Instant| at.elapsed() >= ABORT_PATIENCE;
+        if !self.is_over && self.aborted.is_some_and(late) {
+            self.lose("did not end its roles when told to", into);
+        }
+    }
+
+    /// The error says how the agent was lost.
+    fn exchange(&mut self, into: &mut Vec<Output>) -> Result<(), String> {
+        if let Some(how) = self.lost.take() {
+            return Err(how);
+        }
+        let gone = |trouble: Trouble| format!("is gone: {trouble}");
+        loop {
+            let connection = self.peer.connection().map_err(gone)?;
+            let Some(frame) = connection.hear().map_err(gone)? else {
+                break;
+            };
+            match frame {
+                Frame::Word(ToCaller::Stopped) => return Err("was stopped".to_owned()),
+                Frame::Word(ToCaller::Alive) => {}
+                Frame::Message {
+                    run,
+                    from,
+                    to,
+                    bytes,
+                } if run == self.run && self.running.contains(&from) => {
+                    into.push(Output::Message { from, to, bytes });
+                }
+                Frame::Word(ToCaller::RoleEnded { run, ended }) if run == self.run => {
+                    self.end(*ended, into).map_err(gone)?;
+                }
+                Frame::Word(ToCaller::RunEnded { run })
+                    if run == self.run && self.running.is_empty() =>
+                {
+                    self.is_over = true;
+                    return Ok(());
+                }
+                Frame::Message { .. } | Frame::Word(_) => {
+                    return Err(gone(Trouble::Strange(
+                        "a word at the wrong time".to_owned(),
+                    )));
+                }
+            }
+        }
+        let connection = self.peer.connection().map_err(gone)?;
+        connection.keep_up(&ToAgent::Alive, PATIENCE).map_err(gone)
+    }
+
+    fn end(&mut self, ended: RoleEnded, into: &mut Vec<Output>) -> Result<(), Trouble> {
+        let at = self.running.iter().position(|role| *role == ended.role);
+        let at =
+            at.ok_or_else(|| Trouble::Strange("the end of a role that it has not".to_owned()))?;
+        self.running.swap_remove(at);
+        into.push(Output::Ended(Box::new(tamed(ended))));
+        Ok(())
+    }
+
+    fn lose(&mut self, how: &str, into: &mut Vec<Output>) {
+        let reason = printable(&format!("the server at {} {how}", self.peer.address()));
+        self.peer.lose();
+        self.is_over = true;
+        for role in std::mem::take(&mut self.running) {
+            let ended = RoleEnded::without_answer(role, End::Died(reason.clone()));
+            into.push(Output::Ended(Box::new(ended)));
+        }
+    }
+
+    /// Sends something on; an agent that is lost is noticed when it is heard.
+    fn say(&mut self, say: impl FnOnce(&mut crate::control::ToAgentLink) -> Result<(), Trouble>) {
+        if self.is_over || self.lost.is_some() {
+            return;
+        }
+        if let Err(trouble) = self.peer.connection().and_then(say) {
+            self.lost = Some(format!("is gone: {trouble}"));
+        }
+    }
+
+    /// Passes a message on to one of its roles.
+    pub(crate) fn deliver(&mut self, from: RoleId, to: RoleId, bytes: &[u8]) {
+        if self.running.contains(&to) {
+            let run = self.run;
+            self.say(|connection| connection.pass_on(run, (from, to), bytes));
+        }
+    }
+
+    /// Tells its roles that one has ended elsewhere.
+    pub(crate) fn announce_end(&mut self, role: RoleId) {
+        let run = self.run;
+        self.say(|connection| connection.say(&ToAgent::Ended { run, role }));
+    }
+
+    /// Has the agent end its roles, if they have not ended.
+    pub(crate) fn kill(&mut self) {
+        if self.aborted.is_none() {
+            self.aborted = Some(Instant::now());
+            let run = self.run;
+            self.say(|connection| connection.say(&ToAgent::Abort { run }));
+        }
+    }
+}
+
+/// With its words fit to be shown and kept.
+fn tamed(ended: RoleEnded) -> RoleEnded {
+    let details = ended.details.iter();
+    let details = details.map(|(name, value)| (printable(name), printable(value)));
+    RoleEnded {
+        details: details.collect(),
+        end: match ended.end {
+            End::Died(how) => End::Died(printable(&how)),
+            End::Failed(mut error) => {
+                error.reason = printable(&error.reason);
+                End::Failed(error)
+            }
+            other => other,
+        },
+        ..ended
+    }
+}

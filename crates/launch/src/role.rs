@@ -1,0 +1,265 @@
+//! A process of roles: takes its order, takes its place, runs the roles, answers.
+//!
+//! The roles of one process are threads of it. A group of threads of the calling process is started in
+//! the same way, over a socket to itself.
+
+use std::any::Any;
+use std::ffi::CString;
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use adverb_host::{CpuScope, HostStation, HubFrame, HubLink, HubMail, die_with_parent, pin};
+use adverb_results::Impairment;
+use adverb_units::{Bytes, CpuTime, Span};
+use adverb_verbs::{Counters, Device, RoleId};
+use adverb_workload::{Cause, Role, RoleError};
+use anyhow::{Context, bail};
+use rustix::process::{Resource, Rlimit, setrlimit};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::catalog::{AnyProgram, Catalog, Opened};
+use crate::device::DeviceChoice;
+use crate::text::one_line;
+
+/// How long the order may take; it was written before this process began.
+const ORDER_PATIENCE: Span = Span::from_secs(5);
+
+/// What a device wants in a record's provenance.
+pub type Details = Vec<(String, String)>;
+
+/// What a process of roles is to do.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Order {
+    /// The program, by its id.
+    pub(crate) program: String,
+    pub(crate) params: Value,
+    /// The roles that this process runs.
+    pub(crate) roles: Vec<Seat>,
+    pub(crate) device: DeviceChoice,
+    /// The process to die with; `None` in a thread of that process.
+    pub(crate) parent: Option<u32>,
+    /// Most that the process may allocate, except registered memory; no limit if `None`.
+    pub(crate) memory: Option<Bytes>,
+    /// This host's address on the network that leads to another host of the run: a RoCE device takes its
+    /// GID from that network.
+    pub(crate) reached_at: Option<IpAddr>,
+}
+
+/// A role, and its core.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Seat {
+    pub(crate) role: RoleId,
+    pub(crate) core: Option<u32>,
+    /// Whether busy roles of the run have fewer cores than there are of them, so that this one yields
+    /// its core whenever it polls without success.
+    pub(crate) shares_core: bool,
+}
+
+/// What a role answers at its end.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Answer {
+    pub(crate) role: RoleId,
+    pub(crate) played: Played,
+}
+
+/// How a role ended, in its own words.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Played {
+    /// Its report, as JSON.
+    pub(crate) end: Result<Value, RoleError>,
+    /// What its device counted while it ran; only counters that grew.
+    pub(crate) counters: Counters,
+    pub(crate) details: Details,
+    pub(crate) cpu: CpuTime,
+}
+
+impl Played {
+    /// It failed before it ran.
+    fn failed(name: &str, cause: Cause, reason: &str) -> Self {
+        Played {
+            end: Err(RoleError {
+                reason: format!("{}: {reason}", label(name)),
+                cause,
+            }),
+            counters: Counters::new(),
+            details: Details::new(),
+            cpu: CpuTime::default(),
+        }
+    }
+}
+
+/// A role's name in messages: `active side`, `client 3`.
+pub(crate) fn label(name: &str) -> String {
+    match name.contains(|c: char| c == ' ' || c.is_ascii_digit()) {
+        true => name.to_owned(),
+        false => format!("{name} side"),
+    }
+}
+
+/// The main function of a process that was started for roles; its stdin is a socket to whatever started
+/// it.
+///
+/// # Errors
+/// It was started by hand, or the socket fails.
+pub fn run_roles(catalog: &Catalog) -> anyhow::Result<()> {
+    let fd = io::stdin().as_fd().try_clone_to_owned()?;
+    let by_hand = "this command is started by others, such as `adverb ping`, for each role";
+    serve(catalog, UnixStream::from(fd), None).context(by_hand)
+}
+
+/// Runs the roles of the order that comes over `stream`.
+pub(crate) fn serve(
+    catalog: &Catalog,
+    stream: UnixStream,
+    stop: Option<Arc<AtomicBool>>,
+) -> anyhow::Result<()> {
+    let link = Arc::new(HubLink::new(stream)?);
+    let order = link.control(ORDER_PATIENCE)?.context("no order came")?;
+    let order: Order = serde_json::from_slice(&order).context("the order cannot be read")?;
+    if let Some(parent) = order.parent {
+        die_with_parent(parent)?;
+    }
+    if let Some(memory) = order.memory {
+        let most = Some(memory.get());
+        let limit = Rlimit {
+            current: most,
+            maximum: most,
+        };
+        setrlimit(Resource::Data, limit)?;
+    }
+    let program = catalog.read(&order.program, &order.params);
+    let program = program.map_err(anyhow::Error::msg)?;
+    let group = Group {
+        roles: program.roles(),
+        shared: program.shared(),
+        program,
+        order,
+        link,
+        stop,
+    };
+    match &group.order.roles[..] {
+        [alone] if group.order.parent.is_some() => group.run(*alone),
+        seats => std::thread::scope(|scope| {
+            for seat in seats.iter().copied() {
+                let group = &group;
+                let thread = std::thread::Builder::new().name(group.name(seat.role).to_owned());
+                let started = thread.spawn_scoped(scope, move || group.run(seat));
+                if let Err(e) = started {
+                    let reason = format!("cannot start a thread: {e}");
+                    group.answer(
+                        seat.role,
+                        Played::failed(group.name(seat.role), Cause::Own, &reason),
+                    );
+                }
+            }
+        }),
+    }
+    Ok(())
+}
+
+/// The roles of one process.
+struct Group {
+    program: Arc<dyn AnyProgram>,
+    roles: Vec<Role>,
+    shared: Box<dyn Any + Send + Sync>,
+    order: Order,
+    link: Arc<HubLink>,
+    stop: Option<Arc<AtomicBool>>,
+}
+
+impl Group {
+    fn name(&self, role: RoleId) -> &str {
+        let role = self.roles.get(role.0 as usize);
+        role.map_or("unknown", |role| &role.name)
+    }
+
+    /// Runs a role in the calling thread, and answers.
+    fn run(&self, seat: Seat) {
+        let name = self.name(seat.role);
+        let played = catch_unwind(AssertUnwindSafe(|| self.play(seat)));
+        let played = played.unwrap_or_else(|panic| {
+            let said = panic.downcast_ref::<String>().map(String::as_str);
+            let said = said.or_else(|| panic.downcast_ref::<&str>().copied());
+            let reason = format!("panicked: {}", said.unwrap_or("without a message"));
+            Ok(Played::failed(name, Cause::Own, &reason))
+        });
+        let played =
+            played.unwrap_or_else(|error| Played::failed(name, Cause::Own, &one_line(&error)));
+        self.answer(seat.role, played);
+    }
+
+    fn answer(&self, role: RoleId, played: Played) {
+        let answer = Answer { role, played };
+        let bytes = serde_json::to_vec(&answer).expect("an answer has string keys");
+        // If nobody reads it any more, nobody wants to know.
+        let _ = self.link.send(&HubFrame::Control(bytes));
+    }
+
+    fn play(&self, seat: Seat) -> anyhow::Result<Played> {
+        show_name(self.name(seat.role));
+        if let Some(core) = seat.core {
+            pin(core).with_context(|| format!("cannot run on core {core}"))?;
+        }
+        let opened = self.open(seat)?;
+        Ok(self.program.play(seat.role, opened, &*self.shared))
+    }
+
+    fn open(&self, seat: Seat) -> anyhow::Result<Opened> {
+        let device = self.order.device.met_at(self.order.reached_at);
+        let impairment = self.program.impairment();
+        let checked = device.check_impairment(impairment.as_ref());
+        checked.map_err(anyhow::Error::msg)?;
+        Ok(match device {
+            DeviceChoice::Soft(address) => {
+                let device = match impairment {
+                    None => address.device()?,
+                    Some(all) => address.impaired(self.of_role(all, seat.role))?,
+                };
+                Opened::Soft(self.station(device.open()?, seat))
+            }
+            DeviceChoice::Verbs(device) => Opened::Verbs(self.station(device.open()?, seat)),
+            DeviceChoice::Model(_) => bail!(
+                "{} runs in virtual time, with all roles in one process",
+                self.order.device
+            ),
+        })
+    }
+
+    /// Faults that a role's port injects: into other packets than those of another role.
+    fn of_role(&self, impairment: Impairment, role: RoleId) -> Impairment {
+        let seed = impairment.seed.wrapping_mul(self.roles.len() as u64);
+        Impairment {
+            seed: seed.wrapping_add(role.0.into()),
+            ..impairment
+        }
+    }
+
+    fn station<C: adverb_verbs::Context>(&self, context: C, seat: Seat) -> HostStation<C> {
+        let roles = self.roles.len() as u32;
+        let mail = HubMail::new(Arc::clone(&self.link), seat.role, roles);
+        let station = HostStation::at_hub(context, mail).sharing_core(seat.shares_core);
+        let is_alone = self.order.roles.len() == 1 && self.order.parent.is_some();
+        let station = match is_alone {
+            true => station,
+            false => station.counting(CpuScope::Thread),
+        };
+        match &self.stop {
+            None => station,
+            Some(stop) => station.stopping(Arc::clone(stop)),
+        }
+    }
+}
+
+/// What `top` shows; without it, that would be the `exe` of `/proc/self/exe`.
+fn show_name(role: &str) {
+    if let Ok(name) = CString::new(format!("adverb-{role}")) {
+        // Only for people: nothing depends on it.
+        let _ = rustix::thread::set_name(&name);
+    }
+}

@@ -1,0 +1,589 @@
+//! Starting a program's roles on this host and others, waiting for them, and how the run ended.
+
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use adverb_results::DeviceRef;
+use adverb_units::CpuTime;
+use adverb_verbs::{Counters, RoleId};
+use adverb_workload::{Cause, Program, Role, RoleError, RoleLoad};
+use anyhow::Context;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use serde_json::Value;
+
+use crate::catalog::Catalog;
+use crate::control::{Peer, RunOrder};
+use crate::device::DeviceChoice;
+use crate::interrupt::Interrupt;
+use crate::local::{End, LocalRoles, Output, RoleEnded};
+use crate::place::{Cores, Pinning, Placement, place};
+use crate::process::Mode;
+use crate::remote::RemoteRoles;
+use crate::role::{Details, Order, Seat};
+use crate::text::{Usage, one_line};
+
+/// How long other roles may take to end by themselves after the first one failed; their own reasons may
+/// be the better ones.
+const GRACE: Duration = Duration::from_millis(500);
+/// Roles of a run on one host at most: each is a thread that spins on a core, or waits for its turn.
+pub(crate) const MOST_ROLES: usize = 256;
+
+/// Starts programs on these hosts.
+pub struct Launcher {
+    catalog: &'static Catalog,
+    /// Of this host; more than one make it several hosts.
+    devices: Vec<DeviceChoice>,
+    peers: Vec<Peer>,
+    mode: Mode,
+    placement: Placement,
+    pinning: Pinning,
+}
+
+/// A run that has ended.
+#[derive(Debug)]
+pub struct Run<R> {
+    /// What the roles returned, in their order.
+    pub reports: Result<Vec<R>, Failure>,
+    /// Where the roles ran.
+    pub roles: Vec<RoleRun>,
+}
+
+/// Why a run failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{reason}")]
+pub struct Failure {
+    /// In one line.
+    pub reason: String,
+    /// Whether the parameters were refused.
+    pub is_usage: bool,
+}
+
+/// Where a role ran, and what was counted there.
+#[derive(Clone, Debug)]
+pub struct RoleRun {
+    /// Its name.
+    pub name: String,
+    /// Its host: 0 is this one, others are those of the peers.
+    pub host: u32,
+    /// Its device.
+    pub device: DeviceRef,
+    /// The core that it was pinned to.
+    pub core: Option<u32>,
+    /// That core's NUMA node.
+    pub numa_node: Option<u32>,
+    /// What its device counted; only counters that grew.
+    pub counters: Counters,
+    /// What its device wants in a record's provenance.
+    pub details: Details,
+    /// CPU time that it used.
+    pub cpu: CpuTime,
+}
+
+/// Why a run has no result.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The user wants the end.
+    #[error("interrupted")]
+    Interrupted,
+    /// It was not begun: a peer cannot be reached any more, for this reason.
+    #[error("{0}")]
+    Unreachable(String),
+    /// It was not begun: the program cannot run there.
+    #[error(transparent)]
+    Refused(#[from] Usage),
+    /// The system failed.
+    #[error("{}", one_line(.0))]
+    System(anyhow::Error),
+}
+
+impl Launcher {
+    /// On this host, with these devices, each of which is a host to the program.
+    pub fn new(catalog: &'static Catalog, devices: Vec<DeviceChoice>) -> Self {
+        Launcher {
+            catalog,
+            devices,
+            peers: Vec::new(),
+            mode: Mode::Processes,
+            placement: Placement::default(),
+            pinning: Pinning::Automatic,
+        }
+    }
+
+    /// And on these; roles are processes then.
+    #[must_use]
+    pub fn with_peers(self, peers: Vec<Peer>) -> Self {
+        Launcher { peers, ..self }
+    }
+
+    /// What roles run in.
+    #[must_use]
+    pub fn with_mode(self, mode: Mode) -> Self {
+        Launcher { mode, ..self }
+    }
+
+    /// Where roles run.
+    #[must_use]
+    pub fn with_places(self, placement: Placement, pinning: Pinning) -> Self {
+        Launcher {
+            placement,
+            pinning,
+            ..self
+        }
+    }
+
+    /// The agents.
+    pub fn peers(&self) -> &[Peer] {
+        &self.peers
+    }
+
+    /// This host's first device, as the first peer reaches it.
+    pub fn device(&self) -> DeviceChoice {
+        self.devices[0].met_at(self.reached_from())
+    }
+
+    /// Whether all hosts use one UDP address and share memory, so that nothing goes over UDP between
+    /// connected queue pairs.
+    pub fn is_within_memory(&self) -> bool {
+        let device = self.device();
+        device.reference().has_udp_port()
+            && self.devices.len() == 1
+            && self.peers.iter().all(|peer| peer.shares_memory_at(&device))
+    }
+
+    /// Number of hosts.
+    pub fn hosts(&self) -> u32 {
+        (self.devices.len() + self.peers.len()) as u32
+    }
+
+    /// This host's address on the network that leads to the first peer.
+    fn reached_from(&self) -> Option<IpAddr> {
+        self.peers.first().and_then(Peer::reached_from)
+    }
+
+    /// Runs a program, for `patience` at most.
+    ///
+    /// # Errors
+    /// The run has no result, not even a failure.
+    pub fn run<P: Program>(
+        &mut self,
+        program: &P,
+        patience: Duration,
+        interrupt: &Interrupt,
+    ) -> Result<Run<P::Report>, RunError> {
+        let roles = program.roles();
+        let hosts = place(&roles, program.home(), self.hosts(), &self.placement)?;
+        self.check(program, &hosts)?;
+        for peer in &mut self.peers {
+            let ready = peer.ready(interrupt);
+            ready.map_err(|error| RunError::Unreachable(one_line(&error)))?;
+        }
+        if interrupt.raised() {
+            return Err(RunError::Interrupted);
+        }
+        let params = serde_json::to_value(program).map_err(|e| RunError::System(e.into()))?;
+        let devices: Vec<DeviceRef> = (0..self.hosts()).map(|host| self.device_of(host)).collect();
+        let started = self.start(P::ID, &params, (&roles, &hosts), patience);
+        let mut watch = started.map_err(RunError::System)?;
+        watch.follow(interrupt).map_err(RunError::System)?;
+        watch.local.tidy();
+        if watch.is_lost() {
+            // The processes of an agent that was lost may have been on this host.
+            watch.tidy.iter().for_each(DeviceChoice::tidy);
+        }
+        if watch.stop == Some(Stop::Interrupted) {
+            return Err(RunError::Interrupted);
+        }
+        Ok(watch.result::<P>(&roles, (&hosts, &devices), patience))
+    }
+
+    /// Refuses what cannot run here.
+    fn check<P: Program>(&self, program: &P, hosts: &[u32]) -> Result<(), Usage> {
+        let most = |host: u32| hosts.iter().filter(|at| **at == host).count();
+        let most = (0..self.hosts()).map(most).max().unwrap_or(0);
+        if most > MOST_ROLES {
+            return Err(Usage(format!(
+                "{most} members are threads of this machine: at most {MOST_ROLES} are possible"
+            )));
+        }
+        self.check_device(program)
+    }
+
+    /// Refuses devices of this host whose queue pairs are connected in a way that the program does not
+    /// support.
+    ///
+    /// # Errors
+    /// The device and the reason.
+    pub fn check_device<P: Program>(&self, program: &P) -> Result<(), Usage> {
+        let by_manager = self.devices.iter().find(|device| device.is_managed());
+        match (by_manager, program.refuses_manager()) {
+            (Some(device), Some(why)) => Err(Usage(format!(
+                "{device}: {why}; name the device as verbs:NAME"
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    fn device_of(&self, host: u32) -> DeviceRef {
+        let host = host as usize;
+        match self.devices.get(host) {
+            Some(device) => device.met_at(self.reached_from()).reference(),
+            None => self.peers[host - self.devices.len()]
+                .welcome()
+                .device
+                .clone(),
+        }
+    }
+
+    /// Orders what the agents run, and starts what this host runs.
+    fn start(
+        &mut self,
+        id: &str,
+        params: &Value,
+        (roles, hosts): (&[Role], &[u32]),
+        patience: Duration,
+    ) -> anyhow::Result<Watch<'_>> {
+        let deadline = Instant::now() + patience;
+        let at = |host: u32| {
+            let ids = (0..).map(RoleId).zip(hosts);
+            ids.filter(move |(_, at)| **at == host)
+                .map(|(role, _)| role)
+        };
+        let load = |role: RoleId| (role, roles[role.0 as usize].load);
+        let first_peer = self.devices.len() as u32;
+        let here: Vec<_> = (0..first_peer).flat_map(at).map(load).collect();
+        let of_peers = |index: usize| at(first_peer + index as u32);
+        let (seats, is_crowded) = self.seat(&here, |index| of_peers(index).map(load).collect());
+        let reached_at = self.reached_from();
+        let taken: Vec<u32> = seats.iter().filter_map(|seat| seat.core).collect();
+        let mode = match self.peers.is_empty() {
+            true => self.mode,
+            false => Mode::Processes,
+        };
+        let mut remote = Vec::new();
+        for (index, peer) in self.peers.iter_mut().enumerate() {
+            let roles: Vec<RoleId> = of_peers(index).collect();
+            if roles.is_empty() {
+                continue;
+            }
+            let is_here = peer.is_here();
+            let order = RunOrder {
+                run: 0,
+                program: id.to_owned(),
+                params: params.clone(),
+                roles,
+                taken: if is_here { taken.clone() } else { Vec::new() },
+                shares_cores: is_here && is_crowded,
+            };
+            remote.push(RemoteRoles::order(peer, order));
+        }
+        let mut watch = Watch {
+            local: LocalRoles::default(),
+            remote,
+            ends: roles.iter().map(|_| None).collect(),
+            deadline,
+            stop: None,
+            tidy: self
+                .devices
+                .iter()
+                .map(|device| device.met_at(reached_at))
+                .collect(),
+        };
+        for (host, device) in (0..).zip(&self.devices) {
+            let mut of_host: Vec<RoleId> = at(host).collect();
+            of_host.sort_by_key(|role| roles[role.0 as usize].process);
+            let process = |role: &RoleId| roles[role.0 as usize].process;
+            for group in of_host.chunk_by(|a, b| process(a) == process(b)) {
+                let seat = |role: &RoleId| seats.iter().find(|seat| seat.role == *role);
+                let order = Order {
+                    program: id.to_owned(),
+                    params: params.clone(),
+                    roles: group.iter().filter_map(seat).copied().collect(),
+                    device: device.clone(),
+                    parent: (mode == Mode::Processes).then(std::process::id),
+                    memory: None,
+                    reached_at,
+                };
+                let names = names(roles, group);
+                watch.local.start(self.catalog, mode, &names, &order)?;
+            }
+        }
+        Ok(watch)
+    }
+
+    /// The seats of the roles on this machine.
+    fn seat(
+        &self,
+        here: &[(RoleId, RoleLoad)],
+        of_peer: impl Fn(usize) -> Vec<(RoleId, RoleLoad)>,
+    ) -> (Vec<Seat>, bool) {
+        let mut taken = Vec::new();
+        let mut others = 0;
+        for (index, peer) in self.peers.iter().enumerate() {
+            if !peer.is_here() {
+                continue;
+            }
+            match &peer.welcome().cores {
+                Some(cores) => taken.extend_from_slice(cores),
+                None => {
+                    let roles = of_peer(index);
+                    let busy = roles.iter().filter(|(_, load)| *load == RoleLoad::Busy);
+                    others += busy.count();
+                }
+            }
+        }
+        Cores::new(&taken, others).seat(here, &self.pinning)
+    }
+}
+
+/// What `ps` shows of a process of these roles.
+pub(crate) fn names(roles: &[Role], group: &[RoleId]) -> String {
+    let name = |role: &RoleId| roles.get(role.0 as usize).map(|role| role.name.as_str());
+    let mut names: Vec<&str> = group.iter().filter_map(name).take(4).collect();
+    if group.len() > names.len() {
+        names.push("…");
+    }
+    names.join(",")
+}
+
+/// Why the roles are ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stop {
+    Interrupted,
+    Overdue,
+    OtherFailed,
+}
+
+/// The roles of a run, wherever they run.
+struct Watch<'p> {
+    local: LocalRoles,
+    remote: Vec<RemoteRoles<'p>>,
+    ends: Vec<Option<RoleEnded>>,
+    deadline: Instant,
+    stop: Option<Stop>,
+    /// Where processes of this host may leave files.
+    tidy: Vec<DeviceChoice>,
+}
+
+impl Watch<'_> {
+    /// Until all roles have ended.
+    fn follow(&mut self, interrupt: &Interrupt) -> anyhow::Result<()> {
+        while !self.local.is_over() || !self.remote.iter().all(RemoteRoles::is_over) {
+            self.sleep(interrupt)?;
+            self.turn()?;
+            self.decide(interrupt);
+        }
+        Ok(())
+    }
+
+    /// Takes what the roles did, and passes messages on.
+    fn turn(&mut self) -> anyhow::Result<()> {
+        let mut out = Vec::new();
+        if !self.is_congested() {
+            self.local
+                .turn(&mut out)
+                .context("cannot read from a role")?;
+        }
+        let local = out.len();
+        for remote in &mut self.remote {
+            remote.turn(&mut out);
+        }
+        for (at, output) in out.into_iter().enumerate() {
+            match output {
+                Output::Message { from, to, bytes } => {
+                    let elsewhere = self.local.deliver(from, to, bytes);
+                    if let Some(bytes) = elsewhere {
+                        for remote in &mut self.remote {
+                            remote.deliver(from, to, &bytes);
+                        }
+                    }
+                }
+                Output::Ended(ended) => {
+                    if at >= local {
+                        self.local.announce_end(ended.role);
+                    }
+                    for remote in &mut self.remote {
+                        remote.announce_end(ended.role);
+                    }
+                    if let Some(end) = self.ends.get_mut(ended.role.0 as usize) {
+                        *end = Some(*ended);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn is_congested(&self) -> bool {
+        self.remote.iter().any(RemoteRoles::is_congested)
+    }
+
+    fn has_failed(&self) -> bool {
+        let ended = self.ends.iter().flatten();
+        ended.into_iter().any(|ended| ended.end.is_failure())
+    }
+
+    /// Ends the roles if there is no point in waiting.
+    fn decide(&mut self, interrupt: &Interrupt) {
+        if self.stop.is_some() {
+            return;
+        }
+        let now = Instant::now();
+        let has_failed = self.has_failed();
+        if has_failed {
+            self.deadline = self.deadline.min(now + GRACE);
+        }
+        self.stop = match () {
+            () if interrupt.raised() => Some(Stop::Interrupted),
+            () if now < self.deadline => return,
+            () if has_failed => Some(Stop::OtherFailed),
+            () => Some(Stop::Overdue),
+        };
+        self.local.kill();
+        self.remote.iter_mut().for_each(RemoteRoles::kill);
+    }
+
+    /// Until a role sends something or ends, a signal comes, or it is time to stop.
+    fn sleep(&self, interrupt: &Interrupt) -> anyhow::Result<()> {
+        let mut fds: Vec<PollFd<'_>> = Vec::new();
+        if !self.is_congested() {
+            fds.extend(self.local.poll_fds());
+        }
+        fds.extend(self.remote.iter().filter_map(RemoteRoles::poll_fd));
+        let mut wake_at: Vec<Instant> = self
+            .remote
+            .iter()
+            .filter_map(RemoteRoles::wake_at)
+            .collect();
+        if self.stop.is_none() {
+            let interrupt = interrupt.fd();
+            fds.push(PollFd::from_borrowed_fd(interrupt, PollFlags::IN));
+            wake_at.push(self.deadline);
+        }
+        let left = |at: Instant| Timespec::try_from(at.saturating_duration_since(Instant::now()));
+        let timeout = wake_at.into_iter().min().map(left).transpose();
+        let timeout = timeout.context("deadline out of range")?;
+        match poll(&mut fds, timeout.as_ref()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(e) => Err(e).context("cannot wait for the roles"),
+        }
+    }
+
+    fn is_lost(&self) -> bool {
+        self.remote.iter().any(RemoteRoles::is_lost)
+    }
+
+    /// How the run ended, which had `patience`.
+    fn result<P: Program>(
+        &mut self,
+        roles: &[Role],
+        (hosts, devices): (&[u32], &[DeviceRef]),
+        patience: Duration,
+    ) -> Run<P::Report> {
+        let ids = (0..).map(RoleId);
+        let missing = |role| RoleEnded::without_answer(role, End::Stopped);
+        let ends = std::mem::take(&mut self.ends);
+        let ends: Vec<RoleEnded> = ids
+            .zip(ends)
+            .map(|(role, end)| end.unwrap_or_else(|| missing(role)))
+            .collect();
+        let reports = match self.stop {
+            Some(Stop::Overdue) => Err(Failure::new(format!(
+                "not done after {} s: ended by the deadline",
+                patience.as_secs()
+            ))),
+            _ => reports::<P>(roles, &ends),
+        };
+        let role_run = |(role, (host, ended)): (&Role, (&u32, RoleEnded))| RoleRun {
+            name: role.name.clone(),
+            host: *host,
+            device: devices[*host as usize].clone(),
+            core: ended.core,
+            numa_node: ended.numa_node,
+            counters: ended.counters,
+            details: ended.details,
+            cpu: ended.cpu,
+        };
+        Run {
+            reports,
+            roles: roles
+                .iter()
+                .zip(hosts.iter().zip(ends))
+                .map(role_run)
+                .collect(),
+        }
+    }
+}
+
+impl Failure {
+    pub(crate) fn new(reason: String) -> Self {
+        let is_usage = false;
+        Failure { reason, is_usage }
+    }
+
+    pub(crate) fn of(error: RoleError) -> Self {
+        Failure {
+            is_usage: error.cause == Cause::Refused,
+            reason: error.reason,
+        }
+    }
+}
+
+/// The reports of all roles, or the reason that explains best why there is one missing.
+fn reports<P: Program>(roles: &[Role], ends: &[RoleEnded]) -> Result<Vec<P::Report>, Failure> {
+    let read = |ended: &RoleEnded| match &ended.end {
+        End::Report(report) => serde_json::from_value(report.clone()).ok(),
+        _ => None,
+    };
+    let all: Option<Vec<P::Report>> = ends.iter().map(read).collect();
+    all.ok_or_else(|| first_cause(roles, ends))
+}
+
+/// Of several reasons, the best one: a death explains more than an error, an error more than what
+/// follows from it.
+fn first_cause(roles: &[Role], ends: &[RoleEnded]) -> Failure {
+    let reasons = roles.iter().zip(ends).filter_map(|(role, ended)| {
+        let (rank, reason) = ended.end.reason(&role.name)?;
+        let refused = matches!(&ended.end, End::Failed(error) if error.cause == Cause::Refused);
+        Some((rank, reason, refused))
+    });
+    let best = reasons.min_by_key(|(rank, _, _)| *rank);
+    match best {
+        Some((_, reason, is_usage)) => Failure { reason, is_usage },
+        None => Failure::new("the roles ended without a result".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_cause_is_given() {
+        let failed = |reason: &str, cause| {
+            let reason = reason.to_owned();
+            End::Failed(RoleError { reason, cause })
+        };
+        let died = || End::Died("killed by signal 9".to_owned());
+        let gone = || failed("the other side has ended", Cause::Peer);
+        let real = || failed("remote access error", Cause::Own);
+        let role = |name: &str, host| Role {
+            name: name.to_owned(),
+            host,
+            process: 0,
+            load: RoleLoad::Busy,
+        };
+        let roles = [role("active", 0), role("passive", 1)];
+        let cases = [
+            ([gone(), died()], "passive side: killed by signal 9"),
+            ([real(), died()], "passive side: killed by signal 9"),
+            ([gone(), real()], "remote access error"),
+            ([real(), gone()], "remote access error"),
+            ([End::Stopped, real()], "remote access error"),
+            ([gone(), End::Stopped], "the other side has ended"),
+        ];
+        for (ends, reason) in cases {
+            let ends = ends.map(|end| RoleEnded::without_answer(RoleId(0), end));
+            assert_eq!(first_cause(&roles, &ends).reason, reason);
+        }
+    }
+}
