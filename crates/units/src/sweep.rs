@@ -10,7 +10,7 @@ const MOST_POINTS: usize = 1024;
 
 /// A parameter that ranges can double.
 pub trait Doubling: FromStr + Copy + Ord + fmt::Display {
-    /// Twice the value; `None` for 0 and where it does not fit.
+    /// Twice the value; `None` if it does not fit.
     fn doubled(self) -> Option<Self>;
 }
 
@@ -18,7 +18,7 @@ macro_rules! doubling {
     ($($type:ty),+) => {$(
         impl Doubling for $type {
             fn doubled(self) -> Option<Self> {
-                self.checked_mul(2).filter(|n| *n > 0)
+                self.checked_mul(2)
             }
         }
     )+};
@@ -81,7 +81,8 @@ where
                 continue;
             };
             let (first, last) = (value(first)?, value(last)?);
-            if first > last || first.doubled().is_none() {
+            let is_zero = first.doubled() == Some(first);
+            if first > last || is_zero {
                 return Err(refused(format!("has no points from {first} to {last}")));
             }
             let doubled = std::iter::successors(Some(first), |point| point.doubled());
