@@ -69,17 +69,17 @@ fn caps(send: u32, recv: u32, inline: u32) -> QpCaps {
     }
 }
 
-/// Queues for so many completions of sends and of receives, which are polled.
+/// Makes the polled queues for the completions of sends and of receives.
 fn queues<S: Station>(
     station: &S,
     sends: u32,
     receives: u32,
-) -> Result<(Queue<S::Context>, Queue<S::Context>), PatternError> {
+) -> Result<[Queue<S::Context>; 2], PatternError> {
     let make = |entries, awaited| Queue::new(station.context(), entries, Completion::Poll, awaited);
-    Ok((
+    Ok([
         make(sends, Awaited::OwnRequest)?,
         make(receives, Awaited::Message)?,
-    ))
+    ])
 }
 
 /// Payload that is sent inline where the device takes it.
@@ -149,7 +149,7 @@ impl<C: Context> CoreEnds<C> {
         };
         let bytes = receives.offset + u64::from(qps) * u64::from(receive_depth) * u64::from(GRH);
         let kit = Kit::new(station, (bytes, AccessFlags::all()), rpc.path)?;
-        let (sends, recvs) = queues(station, depth * qps, receive_depth * qps)?;
+        let [sends, recvs] = queues(station, depth * qps, receive_depth * qps)?;
         let inline = inline(station, answer);
         let make = |qp_type, caps| kit.queue_pair(qp_type, (&sends, &recvs), caps, 0);
         let datagrams = (0..qps).map(|_| make(QpType::Ud, caps(depth, receive_depth, inline)));
@@ -250,7 +250,7 @@ impl<C: Context> ClientEnds<C> {
         };
         let bytes = receives.offset + u64::from(window) * u64::from(receives.size);
         let kit = Kit::new(station, (bytes, AccessFlags::all()), rpc.path)?;
-        let (sends, recvs) = queues(station, depth, window)?;
+        let [sends, recvs] = queues(station, depth, window)?;
         let inline = inline(station, request_bytes(&rpc.service, Kind::Put));
         let make = |qp_type, caps| kit.queue_pair(qp_type, (&sends, &recvs), caps, 0);
         let datagrams = make(QpType::Ud, caps(depth, window, 0))?;
