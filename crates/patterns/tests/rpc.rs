@@ -103,7 +103,10 @@ fn assert_all_worked(rpc: &Rpc, (tallies, _): &(Vec<ServiceTally>, u64)) {
         match rpc.part(role) {
             RpcPart::Core(_) => assert!(tally.posts > 0, "{role} of {rpc:?}"),
             RpcPart::Client(_) => {
-                let timed = tally.waits.as_ref().map_or(0, |waits| waits.len());
+                let timed = tally
+                    .waits
+                    .as_ref()
+                    .map_or(0, adverb_results::LatencyRecorder::len);
                 assert!(timed >= tally.requests, "{role}");
             }
         }
