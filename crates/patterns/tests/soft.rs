@@ -11,7 +11,7 @@ use common::on_threads;
 
 const SCHEDULE: Schedule = Schedule {
     warm_up: Span::from_ms(2),
-    measured: Span::from_ms(20),
+    measured: Span::from_ms(100),
 };
 
 fn load(request: Request) -> Load {

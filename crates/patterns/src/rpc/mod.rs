@@ -235,21 +235,24 @@ pub fn run_rpc<S: Station>(
 ) -> Result<ServiceTally, PatternError> {
     rpc.check()?;
     let members = Members::new(station, (me, rpc.members()), rpc.peers(me));
-    let mut tally = match rpc.part(me) {
+    // Objects live until all members are done: what they sent last may still be in flight.
+    let mut tally;
+    match rpc.part(me) {
         RpcPart::Core(core) => {
             let number = counter.load(Ordering::Relaxed);
             let ends = wiring::CoreEnds::new(&members, rpc, (core, number))?;
             let mut service = service::Backend::new(rpc, counter);
             members.meet()?;
-            server::Core::new(&members, rpc, &ends, schedule).run(&mut service)?
+            tally = server::Core::new(&members, rpc, &ends, schedule).run(&mut service)?;
+            members.meet()?;
         }
         RpcPart::Client(client) => {
             let ends = wiring::ClientEnds::new(&members, rpc, client)?;
             members.meet()?;
-            client::Client::new(&members, rpc, &ends, client, schedule).run()?
+            tally = client::Client::new(&members, rpc, &ends, client, schedule).run()?;
+            members.meet()?;
         }
-    };
-    members.meet()?;
+    }
     // All requests have been answered.
     tally.handed_out = counter.load(Ordering::Relaxed);
     Ok(tally)
