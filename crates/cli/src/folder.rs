@@ -11,7 +11,7 @@ use adverb_results::{
     FigureId, PairRecord, RESULTS_CSV, RESULTS_JSONL, Record, Writer, merged, read_records,
     write_csv,
 };
-use adverb_verbs::{AckTimeout, PathMtu, RetryCount};
+use adverb_verbs::{AckTimeout, PathMtu, RetryCount, ServiceLevel, TrafficClass};
 use anyhow::{Context, bail};
 use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
@@ -55,6 +55,15 @@ pub(crate) struct Meta {
     /// How often to send again; none where none was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) retries: Option<RetryCount>,
+    /// Traffic class of packets, if one was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) traffic_class: Option<TrafficClass>,
+    /// Service level of packets, if one was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) service_level: Option<ServiceLevel>,
+    /// Name of the study in its records.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) label: Option<String>,
     /// Ids of the planned cells, in order.
     pub(crate) planned: Vec<String>,
     /// Host, kernel, CPU.
@@ -88,6 +97,9 @@ impl Meta {
             mtu: None,
             timeout: None,
             retries: None,
+            traffic_class: None,
+            service_level: None,
+            label: None,
             planned: Vec::new(),
             machine: machine_json(),
             started: now_rfc3339(),
@@ -189,6 +201,11 @@ impl Folder {
         Ok((writer, merged(outcome.records)))
     }
 
+    /// Where it is.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
     fn results(&self) -> PathBuf {
         self.path.join(RESULTS_JSONL)
     }
@@ -280,12 +297,17 @@ fn read(dir: &Path, name: &str) -> anyhow::Result<(Vec<Record>, Vec<String>)> {
 fn write(records: &[Record], meta: &adverb_report::Meta, path: &Path) -> anyhow::Result<Rendered> {
     let pairs: Vec<PairRecord> = records.iter().filter_map(PairRecord::of).collect();
     let published = model::beside(&pairs);
-    let report = Report::from_records(&pairs, meta).with_published(&published);
+    let report = Report::from_records(&pairs, meta)
+        .with_published(&published)
+        .with_sweeps(records);
     replace(path, report.html().as_bytes())?;
     let findings = report.findings().into_iter();
     Ok(Rendered {
         path: path.to_owned(),
-        findings: findings.map(|finding| finding.to_string()).collect(),
+        findings: findings
+            .map(|finding| finding.to_string())
+            .chain(report.sweep_findings())
+            .collect(),
         warnings: meta.warnings.clone(),
     })
 }

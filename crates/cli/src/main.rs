@@ -16,6 +16,7 @@ mod record;
 mod report;
 mod request;
 mod services;
+mod sink;
 mod space;
 mod study;
 mod table;
@@ -24,10 +25,10 @@ mod terminal;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use adverb_launch::{AgentOptions, Until};
+use adverb_launch::{AgentOptions, Until, Usage};
 use clap::error::ErrorKind;
 
-use args::{Command, ServeArgs};
+use args::{Command, Refused, ServeArgs};
 
 /// Version, with the revision of the source where it was known when this was built.
 pub(crate) const VERSION: &str = env!("ADVERB_VERSION");
@@ -35,12 +36,15 @@ pub(crate) const VERSION: &str = env!("ADVERB_VERSION");
 pub(crate) const REVISION: Option<&str> = option_env!("ADVERB_REVISION");
 
 fn main() -> ExitCode {
-    let cli = match args::typed() {
-        Ok(cli) => cli,
-        Err(error) => return refuse(&error),
+    let points = match args::typed() {
+        Ok(points) => points,
+        Err(Refused::Words(error)) => return refuse(&error),
+        Err(Refused::Sweep(reason)) => return failed(&Usage(reason).into()),
     };
-    terminal::choose_color(cli.color);
-    match run(cli.command) {
+    points
+        .iter()
+        .for_each(|cli| terminal::choose_color(cli.color));
+    match run(points.into_iter().map(|cli| cli.command).collect()) {
         Ok(code) => code,
         Err(error) => failed(&error),
     }
@@ -55,14 +59,38 @@ fn failed(error: &anyhow::Error) -> ExitCode {
     code
 }
 
-fn run(command: Command) -> anyhow::Result<ExitCode> {
+/// The arguments of all points of a sweep, which are of one command.
+macro_rules! points {
+    ($commands:expr, $variant:ident) => {{
+        let all = $commands.into_iter().filter_map(|command| match command {
+            Command::$variant(args) => Some(args),
+            _ => None,
+        });
+        all.collect::<Vec<_>>()
+    }};
+}
+
+/// Runs a command at all points of its sweep, at least one.
+fn run(mut commands: Vec<Command>) -> anyhow::Result<ExitCode> {
+    match &commands[0] {
+        Command::Ping(_) => measure::ping(&points!(commands, Ping))?,
+        Command::Blast(_) => measure::blast(&points!(commands, Blast))?,
+        Command::ClosedLoop(_) => services::closed_loop(&points!(commands, ClosedLoop))?,
+        Command::Sequencer(_) => services::sequencer(&points!(commands, Sequencer))?,
+        Command::Kv(_) => services::kv(&points!(commands, Kv))?,
+        _ if commands.len() > 1 => {
+            let reason =
+                "a list or range of values is for ping, blast, closed-loop, sequencer and kv";
+            return Err(Usage(reason.to_owned()).into());
+        }
+        _ => return run_once(commands.swap_remove(0)),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn run_once(command: Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Study(args) => return study::run(&args),
-        Command::Ping(args) => measure::ping(&args)?,
-        Command::Blast(args) => measure::blast(&args)?,
-        Command::ClosedLoop(args) => services::closed_loop(&args)?,
-        Command::Sequencer(args) => services::sequencer(&args)?,
-        Command::Kv(args) => services::kv(&args)?,
         Command::Serve(args) => serve(&args)?,
         Command::Devices(args) => device::list(&args)?,
         Command::Doctor(args) => return doctor::run(&args),
@@ -70,6 +98,11 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Report(args) => report::run(&args)?,
         Command::Compare(args) => return compare::run(&args),
         Command::Role(_) => adverb_launch::run_roles(&hosts::CATALOG)?,
+        Command::Ping(_)
+        | Command::Blast(_)
+        | Command::ClosedLoop(_)
+        | Command::Sequencer(_)
+        | Command::Kv(_) => unreachable!("programs run all points of their sweep"),
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -1,26 +1,34 @@
 //! `adverb ping` and `adverb blast`: one row, or one JSON object, for each size.
 
-use std::io::Write;
-
 use adverb_launch::{DeviceChoice, DeviceInfo, Hardware, Interrupt, Launcher, Mode, Usage};
-use adverb_results::{Outcome, PairRecord};
+use adverb_results::{Outcome, PairRecord, Record, Values};
 use adverb_studies::{CellSpec, Request};
 use anyhow::bail;
 
-use crate::args::{BlastArgs, Format, MeasureArgs, PingArgs};
+use crate::args::{BlastArgs, MeasureArgs, PingArgs};
 use crate::busy::Beside;
+use crate::folder::Ending;
 use crate::record::{Bed, Measured, Recorder};
 use crate::request::Shape;
+use crate::sink::{Sink, Table};
 use crate::{hosts, request, table, terminal};
 
 /// `adverb ping`.
-pub(crate) fn ping(args: &PingArgs) -> anyhow::Result<()> {
-    run(&args.common, |info| request::ping(args, info))
+pub(crate) fn ping(points: &[PingArgs]) -> anyhow::Result<()> {
+    let cells = |info: &DeviceInfo| {
+        let cells = points.iter().map(|args| request::ping(args, info));
+        Ok(cells.collect::<Result<Vec<_>, _>>()?.concat())
+    };
+    run(&points[0].common, cells)
 }
 
 /// `adverb blast`.
-pub(crate) fn blast(args: &BlastArgs) -> anyhow::Result<()> {
-    run(&args.common, |info| request::blast(args, info))
+pub(crate) fn blast(points: &[BlastArgs]) -> anyhow::Result<()> {
+    let cells = |info: &DeviceInfo| {
+        let cells = points.iter().map(|args| request::blast(args, info));
+        Ok(cells.collect::<Result<Vec<_>, _>>()?.concat())
+    };
+    run(&points[0].common, cells)
 }
 
 fn run(
@@ -30,7 +38,7 @@ fn run(
     let device = args.device.choice();
     request::check_places(&device, &args.place, Shape::Pair)?;
     let info = DeviceInfo::query(&device)?;
-    let cells = cells(&info)?;
+    let mut cells = cells(&info)?;
     let bed = match &device {
         DeviceChoice::Model(preset) => Bed::Model(Box::new(Hardware::load(preset)?)),
         _ => Bed::Pair(Box::new(pair(args, &info, &cells)?)),
@@ -38,21 +46,36 @@ fn run(
     let interrupt = Interrupt::listen()?;
     let beside = (!bed.is_served_here()).then(|| Beside::from_now(&device));
     let mut recorder = Recorder::new(bed, &cells)?;
-    let mut rows = Rows::new(args.format);
-    recorder.in_order(&cells, &interrupt, |measured| {
+    let points: Vec<Values> = cells.iter().map(|spec| values(&spec.params)).collect();
+    let mut sink = Sink::open(
+        Rows {
+            cells: cells.clone(),
+        },
+        &points,
+        (&args.out, args.format),
+    )?;
+    cells.retain(|spec| !sink.has(|r: &Record| r.cell == spec.id && recorder.is_of(r)));
+    let measured = recorder.in_order(&cells, &interrupt, |measured| {
         for spec in &cells {
             let record = match measured()? {
                 Measured::Record(record) => record,
                 Measured::Interrupted => bail!("interrupted"),
                 Measured::NoPeer(reason) => bail!("{}: {reason}", spec.id),
             };
-            rows.print(&record, &spec.params)?;
+            sink.take(record.as_ref().into())?;
             if let Outcome::Failed { reason } = record.outcome {
                 bail!("{}: {reason}", spec.id);
             }
         }
         Ok(())
-    })?;
+    });
+    let ending = match measured {
+        Ok(()) => Ending::Whole,
+        Err(_) => Ending::Cut,
+    };
+    // Why it was cut matters more than whether a report of the rest can be written.
+    let finished = sink.finish(ending);
+    measured.and(finished)?;
     if let Some(beside) = beside {
         beside.warn();
     }
@@ -71,32 +94,34 @@ fn pair(args: &MeasureArgs, info: &DeviceInfo, cells: &[CellSpec]) -> anyhow::Re
     Ok(launcher.with_mode(Mode::Processes))
 }
 
-/// Prints records as they come: objects, or rows below one title and header. A failed cell is only an
-/// error, and a record.
-struct Rows {
-    format: Format,
-    has_title: bool,
+/// Parameters as typed, by name.
+fn values(request: &Request) -> Values {
+    let json = serde_json::to_value(request).unwrap_or_default();
+    let mut values = json.as_object().cloned().unwrap_or_default();
+    // Each row has its size.
+    values.shift_remove("size");
+    values
 }
 
-impl Rows {
-    fn new(format: Format) -> Self {
-        Rows {
-            format,
-            has_title: false,
-        }
+/// Rows of `ping` and `blast`.
+struct Rows {
+    cells: Vec<CellSpec>,
+}
+
+impl Table for Rows {
+    fn title(&self, record: &Record) -> String {
+        let asked = self.cells.iter().find(|spec| spec.id == record.cell);
+        let pair = PairRecord::of(record).zip(asked);
+        pair.map_or_else(String::new, |(record, spec)| {
+            table::title(&record, &spec.params)
+        })
     }
 
-    fn print(&mut self, record: &PairRecord, asked: &Request) -> anyhow::Result<()> {
-        let mut out = terminal::stdout();
-        if self.format == Format::Json {
-            writeln!(out, "{}", serde_json::to_string(record)?)?;
-        } else if record.outcome == Outcome::Ok {
-            if !std::mem::replace(&mut self.has_title, true) {
-                writeln!(out, "{}", table::title(record, asked))?;
-                writeln!(out, "{}", table::header())?;
-            }
-            writeln!(out, "{}", table::row(record))?;
-        }
-        Ok(out.flush()?)
+    fn columns(&self) -> Vec<(&'static str, usize)> {
+        table::columns()
+    }
+
+    fn row(&self, record: &Record) -> Vec<Option<String>> {
+        PairRecord::of(record).map_or_else(Vec::new, |record| table::row(&record))
     }
 }

@@ -58,7 +58,7 @@ pub(crate) fn blast(args: &BlastArgs, info: &DeviceInfo) -> Result<Vec<CellSpec>
 
 /// What the ports are to do to packets, or why they cannot.
 fn impairment(args: &MeasureArgs) -> Result<Option<Impairment>, Usage> {
-    check_retries(&args.device.choice(), args.retry)?;
+    check_retries(&args.device.choice(), args.path.retry)?;
     let impairment = args.impair.impairment().map_err(Usage)?;
     let checked = args.device.choice().check_impairment(impairment.as_ref());
     checked.map_err(Usage)?;
@@ -92,12 +92,7 @@ fn common(args: &MeasureArgs, op: Opcode, size: Bytes) -> Request {
     Request {
         inline: args.inline,
         completion: args.completion.into(),
-        path: PathOptions {
-            path_mtu: args.mtu,
-            ack_timeout: args.retry.timeout,
-            retries: args.retry.retries,
-            ..PathOptions::default()
-        },
+        path: args.path.options(),
         verify: args.verify,
         length: args.length.or(default),
         repetitions: args.length.repetitions,
@@ -118,8 +113,7 @@ fn cells(
         Ok(spec)
     };
     let refused = |e: SpecError| Usage(e.to_string());
-    let specs = args.size.points().iter().copied().map(cell);
-    specs.map(|spec| checked(spec).map_err(refused)).collect()
+    Ok(vec![checked(cell(args.size)).map_err(refused)?])
 }
 
 /// The options of the path that a study was asked for.
@@ -128,7 +122,8 @@ pub(crate) fn path(meta: &Meta) -> PathOptions {
         path_mtu: meta.mtu,
         ack_timeout: meta.timeout,
         retries: meta.retries,
-        ..PathOptions::default()
+        traffic_class: meta.traffic_class,
+        service_level: meta.service_level,
     }
 }
 

@@ -9,7 +9,7 @@ use adverb_host::now_rfc3339;
 use adverb_launch::{DeviceChoice, DeviceInfo, Hardware, Interrupt, Mode, Peer, Usage, printable};
 use adverb_results::{FigureId, Impairment, Outcome, PairRecord, Record, Site, Writer};
 use adverb_studies::{CellSpec, Plan, Ports, Profile, Side};
-use adverb_verbs::{AckTimeout, PathMtu, RetryCount};
+use adverb_verbs::{AckTimeout, PathMtu, RetryCount, ServiceLevel, TrafficClass};
 use anyhow::{Context, bail};
 use serde_json::json;
 
@@ -77,6 +77,7 @@ pub(crate) fn run(args: &StudyArgs) -> anyhow::Result<ExitCode> {
     if let Some(not_run) = meta.not_run.filter(|_| cells.is_empty()) {
         bail!("{}", not_run.reason);
     }
+    let writer = (writer, meta.label.as_deref());
     measure(&cells, writer, &mut recorder, &interrupt, &mut tally)?;
     conclude(&out, &tally, args.format)
 }
@@ -130,7 +131,7 @@ fn begin(args: &StudyArgs, out: &Path) -> anyhow::Result<Begun> {
     let mut place = args.place.clone();
     place.peer = meta.peer.iter().cloned().collect();
     request::check_places(&meta.device, &place, Shape::Pair)?;
-    request::check_retries(&meta.device, args.retry)?;
+    request::check_retries(&meta.device, args.path.retry)?;
     let info = DeviceInfo::query(&meta.device)?;
     let peer = hosts::peers(&place, &meta.device, &info)?.pop();
     request::check_port(&meta, &info, peer.as_ref())?;
@@ -157,8 +158,10 @@ fn new_meta(args: &StudyArgs) -> Meta {
         device,
         args.place.peer.first().cloned(),
     );
-    meta.mtu = args.mtu;
-    (meta.timeout, meta.retries) = (args.retry.timeout, args.retry.retries);
+    let path = args.path.options();
+    (meta.mtu, meta.timeout, meta.retries) = (path.path_mtu, path.ack_timeout, path.retries);
+    (meta.traffic_class, meta.service_level) = (path.traffic_class, path.service_level);
+    meta.label.clone_from(&args.label);
     meta
 }
 
@@ -179,15 +182,26 @@ fn resumed(args: &StudyArgs, mut meta: Meta) -> Result<Meta, Usage> {
     let bytes = |mtu: PathMtu| mtu.bytes().get().to_string();
     same(
         "--mtu",
-        args.mtu.map(bytes),
+        args.path.mtu.map(bytes),
         or_default(meta.mtu.map(bytes)),
     )?;
     let time = |timeout: AckTimeout| timeout.to_string();
     let there = or_default(meta.timeout.map(time));
-    same("--timeout", args.retry.timeout.map(time), there)?;
+    same("--timeout", args.path.retry.timeout.map(time), there)?;
     let number = |retries: RetryCount| retries.get().to_string();
     let there = or_default(meta.retries.map(number));
-    same("--retries", args.retry.retries.map(number), there)?;
+    same("--retries", args.path.retry.retries.map(number), there)?;
+    let class = |class: TrafficClass| class.to_string();
+    let there = or_default(meta.traffic_class.map(class));
+    same("--traffic-class", args.path.traffic_class.map(class), there)?;
+    let level = |level: ServiceLevel| level.to_string();
+    let there = or_default(meta.service_level.map(level));
+    same("--service-level", args.path.service_level.map(level), there)?;
+    same(
+        "--label",
+        args.label.clone(),
+        or_default(meta.label.clone()),
+    )?;
     if let Some(peer) = args.place.peer.first() {
         if meta.peer.is_none() {
             return Err(Usage(format!(
@@ -348,7 +362,7 @@ impl Tally {
 
 fn measure(
     cells: &[CellSpec],
-    mut writer: Writer,
+    (mut writer, label): (Writer, Option<&str>),
     recorder: &mut Recorder,
     interrupt: &Interrupt,
     tally: &mut Tally,
@@ -369,7 +383,9 @@ fn measure(
                     break;
                 }
             };
-            writer.append(&record.as_ref().into())?;
+            let mut kept = Record::from(record.as_ref());
+            kept.label = label.map(str::to_owned);
+            writer.append(&kept)?;
             tally.count(&record);
             if let Outcome::Failed { reason } = &record.outcome {
                 progress.note(&format!("{}: {reason}", spec.id));

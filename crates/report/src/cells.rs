@@ -31,6 +31,10 @@ pub(crate) enum Quantity {
     Median,
     P99,
     RoundTrip,
+    /// Of requests, from post to answer.
+    Latency,
+    LatencyP99,
+    RequestRate,
     MessageRate,
     Throughput,
     /// Throughput over all repetitions together: where packets are lost, few messages take most of the
@@ -120,6 +124,8 @@ impl<'a> Cell<'a> {
             Quantity::OneWay => Some(ns),
             // Single messages of a repetition are not told apart.
             Quantity::Median | Quantity::P99 => None,
+            // Of other programs.
+            Quantity::Latency | Quantity::LatencyP99 | Quantity::RequestRate => None,
             Quantity::RoundTrip => Some(2.0 * ns),
             Quantity::MessageRate => Some(1e9 / ns),
             Quantity::Throughput | Quantity::Goodput => Some(self.size() as f64 * 1e9 / ns),

@@ -16,9 +16,10 @@ mod format;
 mod page;
 mod plot;
 mod sheet;
+mod sweep;
 pub mod timeline;
 
-use adverb_results::{FigureId, Outcome, PairRecord, PublishedPoint};
+use adverb_results::{FigureId, Outcome, PairRecord, PublishedPoint, Record};
 
 pub use findings::Finding;
 
@@ -47,6 +48,7 @@ pub struct Report<'a> {
     records: Vec<&'a PairRecord>,
     meta: &'a Meta,
     published: &'a [PublishedPoint],
+    others: &'a [Record],
 }
 
 impl<'a> Report<'a> {
@@ -56,6 +58,7 @@ impl<'a> Report<'a> {
             records: cells::newest(records),
             meta,
             published: &[],
+            others: &[],
         }
     }
 
@@ -64,6 +67,19 @@ impl<'a> Report<'a> {
     #[must_use]
     pub fn with_published(self, published: &'a [PublishedPoint]) -> Self {
         Report { published, ..self }
+    }
+
+    /// Records of any program, which are drawn over the parameters that they differ in, unless a figure
+    /// shows them.
+    #[must_use]
+    pub fn with_sweeps(self, others: &'a [Record]) -> Self {
+        Report { others, ..self }
+    }
+
+    /// What the sweeps show, a sentence each.
+    pub fn sweep_findings(&self) -> Vec<String> {
+        let sweeps = sweep::sweeps(self.others);
+        sweeps.iter().filter_map(sweep::Sweep::finding).collect()
     }
 
     /// What the records say, in the order in which to read it.

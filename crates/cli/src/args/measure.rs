@@ -4,15 +4,15 @@ use std::str::FromStr;
 
 use super::format::{Format, format};
 use adverb_results::{Completion, Opcode, Posting};
-use adverb_units::{Bytes, Sweep};
-use adverb_verbs::PathMtu;
+use adverb_units::Bytes;
 use clap::{ArgAction, Args, ValueEnum};
 
 use super::count;
 use super::impair::ImpairArgs;
 use super::length::LengthArgs;
+use super::out::OutArgs;
+use super::path::PathArgs;
 use super::place::{DeviceArgs, PlaceArgs};
-use super::retry::RetryArgs;
 
 /// One message goes back and forth: latency
 ///
@@ -133,7 +133,7 @@ pub(crate) struct MeasureArgs {
     /// Payload of a message: bytes (8), binary multiples (4K), a list (8,64,4K) or a range that doubles
     /// (1..1M)
     #[arg(long, value_name = "SIZE", default_value = "64")]
-    pub(crate) size: Sweep<Bytes>,
+    pub(crate) size: Bytes,
 
     /// Carry the payload in the request itself (up to the device's limit; see `adverb devices`)
     #[arg(long)]
@@ -151,12 +151,8 @@ pub(crate) struct MeasureArgs {
     #[command(flatten)]
     pub(crate) length: LengthArgs,
 
-    /// Largest payload of a packet: 256, 512, 1024, 2048 or 4096 [default: the largest that both sides carry]
-    #[arg(long, value_name = "BYTES")]
-    pub(crate) mtu: Option<PathMtu>,
-
     #[command(flatten)]
-    pub(crate) retry: RetryArgs,
+    pub(crate) path: PathArgs,
 
     /// Check each payload on arrival (costs time: do not compare with unverified figures)
     #[arg(long)]
@@ -168,6 +164,9 @@ pub(crate) struct MeasureArgs {
 
     #[command(flatten)]
     pub(crate) place: PlaceArgs,
+
+    #[command(flatten)]
+    pub(crate) out: OutArgs,
 
     #[command(flatten)]
     pub(crate) impair: ImpairArgs,

@@ -11,12 +11,15 @@ mod length;
 mod machine;
 mod measure;
 mod model;
+mod out;
+mod path;
 mod place;
 mod report;
 mod retry;
 mod serve;
 mod services;
 mod study;
+mod sweep;
 
 use std::str::FromStr;
 
@@ -29,6 +32,7 @@ pub(crate) use measure::{BlastArgs, BlastSignal, MeasureArgs, PingArgs, PingSign
 pub(crate) use model::{
     ModelArgs, ModelCommand, ModelListArgs, ModelShowArgs, TraceArgs, ValidateArgs,
 };
+pub(crate) use out::OutArgs;
 pub(crate) use place::{CoreList, PlaceArgs};
 pub(crate) use report::ReportArgs;
 pub(crate) use retry::RetryArgs;
@@ -87,11 +91,26 @@ pub(crate) struct Cli {
     pub(crate) color: ColorWhen,
 }
 
-/// What was typed, or what is wrong with it.
-pub(crate) fn typed() -> Result<Cli, clap::Error> {
+/// What was typed, or what is wrong with it: one command line for each point of a sweep, at least one.
+pub(crate) fn typed() -> Result<Vec<Cli>, Refused> {
     let mut command = taking_negative_numbers(Cli::command());
-    let matches = command.try_get_matches_from_mut(std::env::args_os())?;
-    Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
+    let lines = sweep::expanded(&command, std::env::args_os().collect());
+    let lines = lines.map_err(Refused::Sweep)?;
+    let points = lines.into_iter().map(|line| {
+        let matches = command.try_get_matches_from_mut(line)?;
+        Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
+    });
+    points
+        .collect::<Result<_, clap::Error>>()
+        .map_err(Refused::Words)
+}
+
+/// Why a command line is refused.
+pub(crate) enum Refused {
+    /// A word is wrong or missing; or help or the version was asked for.
+    Words(clap::Error),
+    /// A sweep has no points.
+    Sweep(String),
 }
 
 /// Has options take `-1` as a value, and refuse it as theirs, instead of calling it an unknown option.

@@ -5,6 +5,8 @@ use adverb_units::{Bytes, Span};
 use clap::{ArgAction, Args, ValueEnum};
 
 use super::count;
+use super::out::OutArgs;
+use super::path::PathArgs;
 use super::place::{DeviceArgs, PlaceArgs};
 
 /// Numbers for many clients, each once: by RPC, or by FETCH_ADD on one word
@@ -269,7 +271,17 @@ pub(crate) struct ClientArgs {
     #[arg(long, value_name = "TIME")]
     pub(crate) duration: Option<Span>,
 
-    /// One JSON object on stdout instead of the table
+    /// Runs of the whole program: their spread gives the mean its interval
+    #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) repetitions: u32,
+
+    #[command(flatten)]
+    pub(crate) path: PathArgs,
+
+    #[command(flatten)]
+    pub(crate) out: OutArgs,
+
+    /// A JSON record for each point on stdout instead of the table
     #[arg(id = "json", long, action = ArgAction::SetTrue, value_parser = format())]
     pub(crate) format: Format,
 }

@@ -5,11 +5,10 @@ use std::path::PathBuf;
 
 use super::format::{Format, format};
 use adverb_results::FigureId;
-use adverb_verbs::PathMtu;
 use clap::{ArgAction, Args, ValueEnum};
 
+use super::path::PathArgs;
 use super::place::{DeviceArgs, PlaceArgs};
-use super::retry::RetryArgs;
 
 /// Measure the study of MacArthur & Russell on a device and write a report
 ///
@@ -55,12 +54,12 @@ pub(crate) struct StudyArgs {
     #[command(flatten)]
     pub(crate) device: DeviceArgs,
 
-    /// Largest payload of a packet: 256, 512, 1024, 2048 or 4096 [default: the largest that both sides carry]
-    #[arg(long, value_name = "BYTES")]
-    pub(crate) mtu: Option<PathMtu>,
-
     #[command(flatten)]
-    pub(crate) retry: RetryArgs,
+    pub(crate) path: PathArgs,
+
+    /// Name of this study in its records
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) label: Option<String>,
 
     /// The folder to write [default: study-DATE, in UTC]
     #[arg(long, value_name = "DIR")]

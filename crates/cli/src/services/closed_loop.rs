@@ -1,18 +1,17 @@
 //! `adverb closed-loop`: single requests to members that do nothing.
 
 use adverb_launch::{DeviceInfo, Usage};
-use adverb_patterns::{
-    Job, Limits, Load, Outbound, Part, Pattern, Places, Posting, Request, Tally, Timing, Transport,
-};
+use adverb_patterns::Job;
 use adverb_units::Bytes;
+use adverb_workload::pattern::{
+    Limits, Load, Outbound, Pattern, Places, Posting, Request, Timing, Transport,
+};
 use serde_json::json;
 
 use super::check::{AS_OUTSTANDING, check_counts, check_memory, posting};
-use super::result::{Checked, Figures, Waiting, together};
-use super::start::{machines, members, run, schedule};
+use super::start::{machines, measure, schedule};
 use super::words::{with_common, word, words};
-use super::{RD_ATOMIC, duration};
-use crate::VERSION;
+use super::{Cell, RD_ATOMIC};
 use crate::args::{ClosedLoopArgs, ClosedLoopOp};
 
 /// Memory of a member of a closed loop.
@@ -23,19 +22,31 @@ const DEFAULT_SIZE: Bytes = Bytes::new(64);
 const ATOMIC_SIZE: Bytes = Bytes::new(8);
 
 /// `adverb closed-loop`.
-pub(crate) fn closed_loop(args: &ClosedLoopArgs) -> anyhow::Result<()> {
-    let clients = &args.clients;
+pub(crate) fn closed_loop(points: &[ClosedLoopArgs]) -> anyhow::Result<()> {
+    let cells = points.iter().map(cell);
+    measure(
+        &cells.collect::<anyhow::Result<Vec<_>>>()?,
+        &points[0].clients,
+    )
+}
+
+fn cell(args: &ClosedLoopArgs) -> anyhow::Result<Cell> {
+    let (clients, qps) = (&args.clients, args.posting.qps);
     let payload = payload(args)?;
     check_inline(args, payload)?;
     check_counts(clients, args.posting)?;
     let posting = posting(args.posting, clients.outstanding, AS_OUTSTANDING)?;
-    let pattern = pattern(args, payload, posting)?;
-    let job = Job::Pattern(pattern.clone(), schedule(clients));
-    let tallies = members(run(clients, &job)?);
-    let members = pattern.members.iter().zip(&tallies);
-    let requesters = members.filter(|(member, _)| matches!(member.part, Part::Request(_)));
-    let posts: Vec<&Tally> = requesters.map(|(_, tally)| tally).collect();
-    figures(args, payload, posting, &posts).print(clients.format)
+    let job = Job::Pattern(pattern(args, payload, posting)?, schedule(clients));
+    let params = json!({
+        "op": word(&args.op), "size_bytes": payload, "inline": args.inline,
+    });
+    let params = with_common(params, posting, qps, clients);
+    let title = format!(
+        "{} of {payload}, {}",
+        word(&args.op),
+        words(posting, qps, clients)
+    );
+    Ok(Cell::new("closed-loop", &params, title, job))
 }
 
 /// Who posts what to whom.
@@ -71,32 +82,11 @@ fn pattern(args: &ClosedLoopArgs, payload: Bytes, posting: Posting) -> anyhow::R
         peers: machines(clients),
         memory: MEMORY.max(distance * places),
     };
-    Ok(Pattern::outbound(Transport::Rc, &load, shape))
-}
-
-/// What those who posted saw.
-fn figures(args: &ClosedLoopArgs, payload: Bytes, posting: Posting, posts: &[&Tally]) -> Figures {
-    let clients = &args.clients;
-    let params = json!({
-        "op": word(&args.op), "size_bytes": payload, "inline": args.inline,
-    });
-    Figures {
-        program: "closed-loop",
-        device: clients.device.choice().reference(),
-        adverb: VERSION,
-        title: format!(
-            "{} of {payload}, {}",
-            word(&args.op),
-            words(posting, args.posting.qps, clients)
-        ),
-        params: with_common(params, posting, args.posting.qps, clients),
-        requests: posts.iter().map(|tally| tally.completed).sum(),
-        elapsed_ns: duration(clients).as_ns_f64(),
-        requests_per_s: together(posts.iter().filter_map(|tally| tally.per_second())),
-        batch_mean: None,
-        waiting_ns: Waiting::of(posts.iter().filter_map(|tally| tally.waits.as_ref())),
-        checked: Checked::default(),
-    }
+    let pattern = Pattern::outbound(Transport::Rc, &load, shape);
+    Ok(Pattern {
+        path: clients.path.options(),
+        ..pattern
+    })
 }
 
 /// What a request of a closed loop moves.

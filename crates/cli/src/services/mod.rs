@@ -2,21 +2,22 @@
 
 mod check;
 mod closed_loop;
+mod outcome;
 mod result;
 mod start;
 mod words;
 
 use adverb_launch::{DeviceChoice, Usage};
 use adverb_patterns::{
-    Asking, Clients, Handed, Items, Job, MAX_BATCH, OneSided, OneSidedClients, Pace, Posting, Puts,
-    Remote, Rpc, RpcPart, Service, ServiceTally, Serving, StoreLoad, Timing,
+    Asking, Clients, Items, Job, MAX_BATCH, OneSided, OneSidedClients, Pace, Puts, Remote, Rpc,
+    Service, Serving, StoreLoad,
 };
+use adverb_results::Values;
 use adverb_units::{Bytes, Span};
-use adverb_verbs::{Level, PathOptions, RoleId};
-use anyhow::bail;
+use adverb_verbs::Level;
+use adverb_workload::pattern::Timing;
 use serde_json::{Value, json};
 
-use crate::VERSION;
 use crate::args::{
     ClientArgs, KvArgs, KvBy, KvPuts, PostingArgs, SequencerArgs, SequencerBy, ServerArgs,
 };
@@ -25,8 +26,7 @@ use check::{
     posting,
 };
 pub(crate) use closed_loop::closed_loop;
-use result::{Checked, Figures, Waiting, together};
-use start::{machines, run, schedule, services};
+use start::{machines, measure, schedule};
 use words::{counted, with_common, word, words};
 
 /// Values and records of up to so many bytes.
@@ -36,8 +36,55 @@ const SIGNALED_EVERY: u32 = 64;
 /// READs and atomics of one queue pair on the wire.
 const RD_ATOMIC: u8 = 16;
 
+/// One point of a program: what runs, and what its record says of it.
+struct Cell {
+    program: &'static str,
+    params: Values,
+    /// What it is, for people.
+    title: String,
+    job: Job,
+}
+
+impl Cell {
+    fn new(program: &'static str, params: &Value, title: String, job: Job) -> Self {
+        Cell {
+            program,
+            params: params.as_object().cloned().unwrap_or_default(),
+            title,
+            job,
+        }
+    }
+
+    /// Equal for the same program and parameters: `kv/by=rpc/value_bytes=32/…`.
+    fn id(&self) -> String {
+        let params = self.params.iter().filter(|(_, value)| !value.is_null());
+        let words = params.map(|(name, value)| match value {
+            Value::String(text) => format!("/{name}={text}"),
+            value => format!("/{name}={value}"),
+        });
+        words.fold(self.program.to_owned(), |id, word| id + &word)
+    }
+}
+
 /// `adverb sequencer`.
-pub(crate) fn sequencer(args: &SequencerArgs) -> anyhow::Result<()> {
+pub(crate) fn sequencer(points: &[SequencerArgs]) -> anyhow::Result<()> {
+    let cells = points.iter().map(sequencer_cell);
+    measure(
+        &cells.collect::<anyhow::Result<Vec<_>>>()?,
+        &points[0].clients,
+    )
+}
+
+/// `adverb kv`.
+pub(crate) fn kv(points: &[KvArgs]) -> anyhow::Result<()> {
+    let cells = points.iter().map(kv_cell);
+    measure(
+        &cells.collect::<anyhow::Result<Vec<_>>>()?,
+        &points[0].clients,
+    )
+}
+
+fn sequencer_cell(args: &SequencerArgs) -> anyhow::Result<Cell> {
     let (name, clients) = ("sequencer", &args.clients);
     let params = json!({ "by": word(&args.by) });
     match args.by {
@@ -56,11 +103,10 @@ pub(crate) fn sequencer(args: &SequencerArgs) -> anyhow::Result<()> {
     }
 }
 
-/// `adverb kv`.
-pub(crate) fn kv(args: &KvArgs) -> anyhow::Result<()> {
-    if args.value.get() > MAX_VALUE {
+fn kv_cell(args: &KvArgs) -> anyhow::Result<Cell> {
+    if !(1..=MAX_VALUE).contains(&args.value.get()) {
         let (given, max) = (args.value, Bytes::new(MAX_VALUE));
-        return Err(Usage(format!("values of {given}: at most {max} are possible")).into());
+        return Err(Usage(format!("--value {given}: expected 1 B to {max}")).into());
     }
     let value = args.value.get() as u32;
     let (name, clients) = ("kv", &args.clients);
@@ -131,7 +177,7 @@ fn served(
     service: Service,
     server: &ServerArgs,
     clients: &ClientArgs,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<Cell> {
     check_counts(clients, server.posting)?;
     check_cores(server.cores, clients.clients)?;
     if let Service::Store(store) = service {
@@ -162,28 +208,20 @@ fn served(
             timing: Timing::Each,
             seed: 1,
         },
-        path: PathOptions::default(),
+        path: clients.path.options(),
     };
-    let tallies = services(run(clients, &Job::Rpc(rpc.clone(), schedule(clients)))?);
-    let (cores, others) = tallies.split_at(server.cores as usize);
-    debug_assert_eq!(rpc.part(RoleId(server.cores)), RpcPart::Client(0));
     params["server_cores"] = server.cores.into();
     params["offered_per_s"] = server.rate.into();
-    let answers: u64 = cores.iter().map(|tally| tally.requests).sum();
-    let posts: u64 = cores.iter().map(|tally| tally.posts).sum();
-    let mut figures = figures(name, params, (posting, server.posting.qps), clients, others);
-    figures.requests_per_s = together(cores.iter().filter_map(ServiceTally::per_second));
-    figures.batch_mean = (posts > 0).then(|| answers as f64 / posts as f64);
+    let params = with_common(params, posting, server.posting.qps, clients);
     let server_cores = counted(server.cores, "server core");
-    figures.title = format!("by RPC, {server_cores}, {}", figures.title);
-    figures.checked = match service {
-        Service::Sequencer(_) => {
-            let handed_out = cores.iter().map(|core| core.handed_out).max();
-            numbers(others, handed_out)?
-        }
-        Service::Store(_) => values(others),
-    };
-    figures.print(clients.format)
+    let title = words(posting, server.posting.qps, clients);
+    let title = format!("by RPC, {server_cores}, {title}");
+    Ok(Cell::new(
+        name,
+        &params,
+        title,
+        Job::Rpc(rpc, schedule(clients)),
+    ))
 }
 
 /// A service in memory that clients reach by themselves.
@@ -193,7 +231,7 @@ fn onesided(
     remote: Remote,
     posts: PostingArgs,
     clients: &ClientArgs,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<Cell> {
     check_counts(clients, posts)?;
     let posting = posting(posts, clients.outstanding, AS_OUTSTANDING)?;
     let program = OneSided {
@@ -208,12 +246,8 @@ fn onesided(
             timing: Timing::Each,
             seed: 1,
         },
-        path: PathOptions::default(),
+        path: clients.path.options(),
     };
-    let job = Job::OneSided(program.clone(), schedule(clients));
-    let tallies = services(run(clients, &job)?);
-    let (owners, others) = tallies.split_at(program.owners() as usize);
-    let mut figures = figures(name, params, (posting, posts.qps), clients, others);
     let puts = match &program.remote {
         Remote::Items(items) => items.puts,
         Remote::Counter => Puts::Lock,
@@ -222,39 +256,17 @@ fn onesided(
         Puts::Lock => "without a server's CPU".to_owned(),
         Puts::Ask { cores, .. } => format!("PUTs by {}", counted(cores, "server core")),
     };
-    figures.title = format!("{who}, {}", figures.title);
-    figures.checked = match program.remote {
-        Remote::Counter => numbers(others, None)?,
-        Remote::Items(_) => changes(owners, others, puts)?,
-    };
+    let mut params = with_common(params, posting, posts.qps, clients);
     if let Puts::Ask { cores, .. } = puts {
-        figures.params["server_cores"] = cores.into();
+        params["server_cores"] = cores.into();
     }
-    figures.print(clients.format)
-}
-
-/// Values, and how often items were changed, if clients and memory agree on that.
-fn changes(
-    owners: &[ServiceTally],
-    clients: &[ServiceTally],
-    puts: Puts,
-) -> anyhow::Result<Checked> {
-    let count = |tallies: &[ServiceTally]| tallies.iter().map(|tally| tally.locked).sum::<u64>();
-    let (done, found) = (count(clients), count(owners));
-    if done != found {
-        bail!("clients changed items {done} times, memory says {found} times");
-    }
-    let some = Some(done).filter(|done| *done > 0);
-    Ok(match puts {
-        Puts::Lock => Checked {
-            locks: some,
-            ..values(clients)
-        },
-        Puts::Ask { .. } => Checked {
-            puts: some,
-            ..values(clients)
-        },
-    })
+    let title = format!("{who}, {}", words(posting, posts.qps, clients));
+    Ok(Cell::new(
+        name,
+        &params,
+        title,
+        Job::OneSided(program, schedule(clients)),
+    ))
 }
 
 fn duration(args: &ClientArgs) -> Span {
@@ -262,50 +274,4 @@ fn duration(args: &ClientArgs) -> Span {
         DeviceChoice::Model(_) => Span::from_ms(1),
         DeviceChoice::Soft(_) | DeviceChoice::Verbs(_) => Span::from_secs(1),
     })
-}
-
-/// What the clients saw.
-fn figures(
-    program: &'static str,
-    params: Value,
-    (posting, qps): (Posting, u32),
-    args: &ClientArgs,
-    clients: &[ServiceTally],
-) -> Figures {
-    Figures {
-        program,
-        device: args.device.choice().reference(),
-        adverb: VERSION,
-        params: with_common(params, posting, qps, args),
-        requests: clients.iter().map(|tally| tally.requests).sum(),
-        elapsed_ns: duration(args).as_ns_f64(),
-        requests_per_s: together(clients.iter().filter_map(ServiceTally::per_second)),
-        batch_mean: None,
-        waiting_ns: Waiting::of(clients.iter().filter_map(|tally| tally.waits.as_ref())),
-        checked: Checked::default(),
-        title: words(posting, qps, args),
-    }
-}
-
-/// All numbers, if each was handed out exactly once.
-fn numbers(clients: &[ServiceTally], handed_out: Option<u64>) -> anyhow::Result<Checked> {
-    let mut all = Handed::default();
-    clients.iter().for_each(|tally| all.merge(tally.handed));
-    if handed_out.is_some_and(|count| count != all.count) || !all.is_exactly_once_from(0) {
-        bail!(
-            "a number was handed out twice or never, among {}",
-            all.count
-        );
-    }
-    Ok(Checked {
-        numbers: Some(all.count),
-        ..Checked::default()
-    })
-}
-
-fn values(clients: &[ServiceTally]) -> Checked {
-    Checked {
-        values: Some(clients.iter().map(|tally| tally.values_checked).sum()),
-        ..Checked::default()
-    }
 }

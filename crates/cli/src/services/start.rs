@@ -1,20 +1,26 @@
-//! A program of several members, started where its command line says.
+//! Programs of several members, started where their command line says, and the records of what came of it.
 
 use std::time::Duration;
 
+use adverb_host::now_rfc3339;
 use adverb_hwmodel::{Cluster, Placement};
 use adverb_launch::{
-    DeviceChoice, DeviceInfo, Hardware, Interrupt, RunError, Usage, VirtualLimits,
-    run_in_virtual_time,
+    DeviceChoice, DeviceInfo, Hardware, Interrupt, Launcher, Peer, RoleRun, RunError, Usage,
+    VirtualLimits, run_in_virtual_time,
 };
-use adverb_patterns::{Job, JobReport, Schedule, ServiceTally, Tally};
-use adverb_workload::Program;
-use anyhow::{anyhow, bail};
+use adverb_patterns::{Job, JobReport};
+use adverb_results::{Outcome, Provenance, Record, SCHEMA, Values, merged};
+use adverb_workload::{Program, pattern::Schedule};
+use anyhow::bail;
 
-use super::duration;
+use super::outcome::{self, RoleOutcome};
+use super::result::Rows;
+use super::{Cell, duration};
 use crate::args::ClientArgs;
 use crate::busy::Beside;
+use crate::folder::Ending;
 use crate::request::{Shape, check_places};
+use crate::sink::Sink;
 use crate::{hosts, terminal};
 
 /// How long a program may take beyond the time that it measures.
@@ -36,58 +42,211 @@ pub(super) fn machines(args: &ClientArgs) -> u32 {
         .unwrap_or(hosts.saturating_sub(1).max(1) as u32)
 }
 
-/// Runs a program on the device and hosts that were named.
-pub(super) fn run(args: &ClientArgs, job: &Job) -> anyhow::Result<Vec<JobReport>> {
+/// Runs the points of a program one after another on the device and hosts that were named.
+///
+/// # Errors
+/// A point cannot run there, or fails; the records of earlier points are kept.
+pub(super) fn measure(cells: &[Cell], args: &ClientArgs) -> anyhow::Result<()> {
     let device = args.device.choice();
     check_places(&device, &args.place, Shape::Many)?;
-    match &device {
-        DeviceChoice::Model(preset) => {
-            let hardware = Hardware::load(preset)?;
-            Program::check(job, &hardware.limits()?.caps).map_err(Usage)?;
-            in_virtual_time(&hardware, job, &Interrupt::listen()?)
-        }
-        DeviceChoice::Soft(_) | DeviceChoice::Verbs(_) => on_hosts(args, &device, job),
-    }
-}
-
-fn on_hosts(args: &ClientArgs, device: &DeviceChoice, job: &Job) -> anyhow::Result<Vec<JobReport>> {
-    let launcher = hosts::launcher(args.device.all(), Vec::new(), &args.place)?;
-    launcher.check_device(job)?;
-    let info = DeviceInfo::query(device)?;
-    let peers = hosts::peers(&args.place, device, &info)?;
-    let caps = peers
-        .iter()
-        .fold(info.caps, |caps, peer| peer.common_limits(&caps));
-    Program::check(job, &caps).map_err(Usage)?;
-    let is_served_here = peers.iter().any(adverb_launch::Peer::is_here);
-    let mut launcher = launcher.with_peers(peers);
-    if launcher.is_within_memory() {
-        terminal::warn(&format!(
-            "all members are at {} and share memory: connected queue pairs use the local port, only datagrams go over UDP",
-            launcher.device()
-        ));
-    }
+    let mut bench = Bench::new(args, cells)?;
     let interrupt = Interrupt::listen()?;
-    let beside = (!is_served_here).then(|| Beside::from_now(device));
-    let patience = PATIENCE + Duration::from(duration(args) * 2);
-    let run = launcher
-        .run(job, patience, &interrupt)
-        .map_err(hosts::failed)?;
-    let reports = run.reports.map_err(|failure| match failure.is_usage {
-        true => Usage(failure.reason).into(),
-        false => anyhow!(failure.reason),
-    })?;
+    let points: Vec<Values> = cells.iter().map(|cell| cell.params.clone()).collect();
+    let title = cells.first().map(|cell| cell.title.clone());
+    let rows = Rows {
+        title: title.unwrap_or_default(),
+    };
+    let mut sink = Sink::open(rows, &points, (&args.out, args.format))?;
+    let beside = bench.is_alone().then(|| Beside::from_now(&device));
+    for cell in cells {
+        let (id, device) = (cell.id(), &bench.info.reference);
+        if sink.has(|record| record.cell == id && record.device == *device) {
+            continue;
+        }
+        let passes = (1..=args.repetitions).map(|pass| bench.run(cell, pass, &interrupt));
+        let passes = match passes.collect::<anyhow::Result<Vec<_>>>() {
+            Ok(passes) => passes,
+            Err(error) => {
+                // What was measured before is worth a report.
+                sink.finish(Ending::Cut)?;
+                return Err(error);
+            }
+        };
+        for record in merged(passes) {
+            warn_if_idle(&record, args);
+            sink.take(record)?;
+        }
+    }
     if let Some(beside) = beside {
         beside.warn();
     }
-    Ok(reports)
+    sink.finish(Ending::Whole)
 }
 
-fn in_virtual_time(
-    hardware: &Hardware,
+fn warn_if_idle(record: &Record, args: &ClientArgs) {
+    if record.metric("requests") == Some(0.0) {
+        terminal::warn(&format!(
+            "no request ended within {}: choose a longer --duration",
+            duration(args)
+        ));
+    }
+}
+
+/// Where points run.
+enum Bed {
+    Hosts(Box<Launcher>),
+    Model(Box<Hardware>),
+}
+
+/// Runs points and makes their records.
+struct Bench {
+    bed: Bed,
+    info: DeviceInfo,
+    patience: Duration,
+}
+
+/// What came of a run: reports, and where each role ran.
+type Ran = (Vec<JobReport>, Vec<adverb_results::RoleRun>, Counters);
+type Counters = Vec<(String, adverb_verbs::Counters)>;
+
+impl Bench {
+    fn new(args: &ClientArgs, cells: &[Cell]) -> anyhow::Result<Self> {
+        let device = args.device.choice();
+        let patience = PATIENCE + Duration::from(duration(args) * 2);
+        let check = |caps: &adverb_verbs::DeviceCaps| -> Result<(), Usage> {
+            let mut all = cells.iter();
+            all.try_for_each(|cell| Program::check(&cell.job, caps).map_err(Usage))
+        };
+        if let DeviceChoice::Model(preset) = &device {
+            let hardware = Hardware::load(preset)?;
+            check(&hardware.limits()?.caps)?;
+            return Ok(Bench {
+                info: DeviceInfo::of_model(&hardware)?,
+                bed: Bed::Model(Box::new(hardware)),
+                patience,
+            });
+        }
+        let launcher = hosts::launcher(args.device.all(), Vec::new(), &args.place)?;
+        for cell in cells {
+            launcher.check_device(&cell.job)?;
+        }
+        let info = DeviceInfo::query(&device)?;
+        let peers = hosts::peers(&args.place, &device, &info)?;
+        let common = |caps, peer: &Peer| peer.common_limits(&caps);
+        check(&peers.iter().fold(info.caps.clone(), common))?;
+        let launcher = launcher.with_peers(peers);
+        let mut info = DeviceInfo::query(&launcher.device())?;
+        if launcher.is_within_memory() {
+            terminal::warn(&format!(
+                "all members are at {} and share memory: connected queue pairs use the local port, only datagrams go over UDP; for UDP name an address for each host (--device soft@ADDR,soft@ADDR or --peer)",
+                launcher.device()
+            ));
+            let said = (
+                "connected queue pairs".to_owned(),
+                "in shared memory".to_owned(),
+            );
+            info.site.device.extend([said]);
+        }
+        Ok(Bench {
+            bed: Bed::Hosts(Box::new(launcher)),
+            info,
+            patience,
+        })
+    }
+
+    /// Whether no other process of this measurement takes CPU time on this machine: an agent would.
+    fn is_alone(&self) -> bool {
+        match &self.bed {
+            Bed::Hosts(launcher) => !launcher.peers().iter().any(Peer::is_here),
+            Bed::Model(_) => true,
+        }
+    }
+
+    fn run(&mut self, cell: &Cell, pass: u32, interrupt: &Interrupt) -> anyhow::Result<Record> {
+        let mut record = self.record(cell, Outcome::Ok);
+        let (reports, mut roles, counters) = match &mut self.bed {
+            Bed::Hosts(launcher) => on_hosts(launcher, &cell.job, (self.patience, interrupt))?,
+            Bed::Model(hardware) => in_virtual_time(hardware, &cell.job, interrupt)?,
+        };
+        let outcome = outcome::outcome(&cell.job, &reports)?;
+        for (role, RoleOutcome { cpu, metrics }) in roles.iter_mut().zip(outcome.roles) {
+            (role.cpu, role.metrics) = (cpu, metrics);
+        }
+        record.pass = Some(pass);
+        record.metrics = Some(outcome.metrics);
+        record.roles = roles;
+        record.counters = counters.into_iter().collect();
+        Ok(record)
+    }
+
+    /// The record of a point, before anything was measured.
+    fn record(&self, cell: &Cell, outcome: Outcome) -> Record {
+        let peers = match &self.bed {
+            Bed::Hosts(launcher) => launcher.peers(),
+            Bed::Model(_) => &[],
+        };
+        Record {
+            schema: SCHEMA,
+            cell: cell.id(),
+            label: None,
+            pass: None,
+            figures: Vec::new(),
+            program: cell.program.to_owned(),
+            device: self.info.reference.clone(),
+            params: cell.params.clone(),
+            outcome,
+            metrics: None,
+            roles: Vec::new(),
+            counters: std::collections::BTreeMap::new(),
+            provenance: Provenance {
+                adverb: env!("CARGO_PKG_VERSION").to_owned(),
+                revision: crate::REVISION.map(str::to_owned),
+                started: now_rfc3339(),
+                virtual_time: matches!(self.bed, Bed::Model(_)),
+                active: self.info.site.clone(),
+                passive: peers.first().map(|peer| peer.welcome().site.clone()),
+            },
+        }
+    }
+}
+
+fn on_hosts(
+    launcher: &mut Launcher,
     job: &Job,
-    interrupt: &Interrupt,
-) -> anyhow::Result<Vec<JobReport>> {
+    (patience, interrupt): (Duration, &Interrupt),
+) -> anyhow::Result<Ran> {
+    let run = launcher
+        .run(job, patience, interrupt)
+        .map_err(hosts::failed)?;
+    let reports = run.reports.map_err(|failure| match failure.is_usage {
+        true => Usage(failure.reason).into(),
+        false => anyhow::anyhow!(failure.reason),
+    })?;
+    let here = adverb_host::Machine::this().host;
+    let first_peer = launcher.hosts() - launcher.peers().len() as u32;
+    let host = |number: u32| match number.checked_sub(first_peer) {
+        Some(peer) => launcher.peers()[peer as usize].welcome().site.host.clone(),
+        None => here.clone(),
+    };
+    let device = launcher.device().reference();
+    let placed = |role: &RoleRun| adverb_results::RoleRun {
+        name: role.name.clone(),
+        host: host(role.host),
+        device: (role.device != device).then(|| role.device.to_string()),
+        core: role.core,
+        numa_node: role.numa_node,
+        ..adverb_results::RoleRun::default()
+    };
+    let roles = run.roles.iter().map(placed).collect();
+    let counted = run
+        .roles
+        .into_iter()
+        .filter(|role| !role.counters.is_empty());
+    let counters = counted.map(|role| (role.name, role.counters)).collect();
+    Ok((reports, roles, counters))
+}
+
+fn in_virtual_time(hardware: &Hardware, job: &Job, interrupt: &Interrupt) -> anyhow::Result<Ran> {
     let placements = vec![Placement::Cached; job.hosts() as usize];
     let mut cluster = Cluster::new(&hardware.preset, &placements);
     let machines: Vec<_> = (0..job.hosts()).map(|host| cluster.machine(host)).collect();
@@ -97,23 +256,10 @@ fn in_virtual_time(
     let Some(run) = run else {
         bail!(RunError::Interrupted);
     };
-    Ok(run.reports()?)
-}
-
-/// What the members of a service did.
-pub(super) fn services(reports: Vec<JobReport>) -> Vec<ServiceTally> {
-    let service = |report| match report {
-        JobReport::Service(tally) => Some(tally),
-        _ => None,
-    };
-    reports.into_iter().filter_map(service).collect()
-}
-
-/// What the members of a pattern did.
-pub(super) fn members(reports: Vec<JobReport>) -> Vec<Tally> {
-    let member = |report| match report {
-        JobReport::Member(tally) => Some(tally),
-        _ => None,
-    };
-    reports.into_iter().filter_map(member).collect()
+    let roles = job.roles().into_iter().map(|role| adverb_results::RoleRun {
+        name: role.name,
+        host: format!("machine {}", role.host),
+        ..adverb_results::RoleRun::default()
+    });
+    Ok((run.reports()?, roles.collect(), Vec::new()))
 }

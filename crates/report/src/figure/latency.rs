@@ -29,6 +29,7 @@ pub(crate) fn panels(cells: &Cells<'_>, device: Option<&DeviceRef>) -> Vec<Panel
         );
         let body = Body::Lines(Lines {
             x: XAxis::Percentile,
+            x_name: None,
             y: Quantity::OneWay,
             own_scale: false,
             series,

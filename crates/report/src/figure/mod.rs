@@ -14,6 +14,7 @@ use adverb_results::{DeviceKind, DeviceRef, FigureId, Outcome, PairRecord, Publi
 use crate::cells::{Cell, Cells, Quantity};
 use crate::format;
 use label::Label;
+pub(crate) use label::by_order;
 pub(crate) use published::look;
 pub(crate) use rank::{chosen_size, ranked, variant};
 use table::{PanelSpec, X};
@@ -44,6 +45,8 @@ pub(crate) enum Body {
 /// Series over an axis.
 pub(crate) struct Lines {
     pub(crate) x: XAxis,
+    /// Name of the axis, if it is not that of its kind.
+    pub(crate) x_name: Option<String>,
     pub(crate) y: Quantity,
     /// Whether the vertical axis fits these values alone.
     pub(crate) own_scale: bool,
@@ -59,6 +62,8 @@ pub(crate) enum XAxis {
     Loss,
     /// Drawn at -log10(1 - p).
     Percentile,
+    /// A parameter that a sweep varies.
+    Parameter,
 }
 
 /// How a series is drawn. Numbers name CSS classes and marker shapes.
@@ -281,7 +286,7 @@ fn line_panel(
         .enumerate()
         .map(|(index, (label, mut points))| {
             points.sort_by(|a, b| a.x.total_cmp(&b.x));
-            let style = label.style.unwrap_or_else(|| label::by_order(index));
+            let style = label.style.unwrap_or_else(|| by_order(index));
             Series {
                 origin: Origin::Records,
                 name: label.name,
@@ -303,6 +308,7 @@ fn line_panel(
         title: spec.title.to_owned(),
         body: Body::Lines(Lines {
             x,
+            x_name: None,
             y: spec.y,
             own_scale: spec.own_scale,
             series,
@@ -364,8 +370,10 @@ impl Quantity {
             | Quantity::Median
             | Quantity::P99
             | Quantity::RoundTrip
+            | Quantity::Latency
+            | Quantity::LatencyP99
             | Quantity::CpuActivePerRound => format::time(value),
-            Quantity::MessageRate => format::rate(value),
+            Quantity::MessageRate | Quantity::RequestRate => format::rate(value),
             Quantity::Throughput | Quantity::Goodput => format::throughput(value),
             Quantity::CpuActive | Quantity::CpuPassive => format::percent(value),
         }
@@ -378,6 +386,9 @@ impl Quantity {
             Quantity::Median => "median one-way time",
             Quantity::P99 => "99th percentile",
             Quantity::RoundTrip => "round-trip time",
+            Quantity::Latency => "mean latency",
+            Quantity::LatencyP99 => "latency, 99th percentile",
+            Quantity::RequestRate => "request rate",
             Quantity::MessageRate => "messages per second",
             Quantity::Throughput => "throughput",
             Quantity::Goodput => "goodput",

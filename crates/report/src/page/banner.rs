@@ -2,13 +2,18 @@
 
 use std::collections::BTreeSet;
 
-use adverb_results::{DeviceKind, DeviceRef, PairRecord, Params, RESULTS_CSV, RESULTS_JSONL, Site};
+use adverb_results::{
+    DeviceKind, DeviceRef, PairRecord, Params, Provenance, RESULTS_CSV, RESULTS_JSONL, Record, Site,
+};
 use maud::{Markup, html};
 
 use crate::{Report, format};
 
 /// The facts, as a list of terms.
 pub(super) fn measured_on(report: &Report<'_>) -> Markup {
+    if report.records.is_empty() {
+        return sweeps_on(report.others);
+    }
     let meta = report.meta;
     let all = |of: fn(&PairRecord) -> String| distinct(&report.records, of);
     let devices: BTreeSet<&DeviceRef> = report.records.iter().map(|r| &r.device).collect();
@@ -31,7 +36,7 @@ pub(super) fn measured_on(report: &Report<'_>) -> Markup {
             (fact("Machine of the passive side", &all(|r| passive(r, machine))))
             (fact("Host of the passive side", &all(|r| passive(r, host))))
             (fact("Cores used", &all(|r| cores(&r.params))))
-            (fact("Adverb", &all(version)))
+            (fact("Adverb", &all(|r| version(&r.provenance))))
             (fact("Device details", &of_each(|r| details(&r.provenance.active))))
             (fact("Device details of the passive side", &of_each(|r| passive(r, details))))
             (fact("Date", &date(started(true), started(false))))
@@ -40,6 +45,32 @@ pub(super) fn measured_on(report: &Report<'_>) -> Markup {
             (fact("Cells", &format!("{measured} {}, {failed} failed", done(report))))
         }
     }
+}
+
+/// The same of records of other programs.
+fn sweeps_on(records: &[Record]) -> Markup {
+    let all = |of: fn(&Record) -> String| {
+        let values: BTreeSet<String> = records.iter().map(of).collect();
+        values.into_iter().collect::<Vec<_>>().join("; ")
+    };
+    let failed = records.iter().filter(|r| !r.is_ok()).count();
+    let times = || records.iter().map(|r| r.provenance.started.as_str());
+    html! {
+        dl class="facts" {
+            (fact("Device", &all(|r| format!("{} ({})", r.device, kind(&r.device)))))
+            (fact("Machine", &all(|r| machine(&r.provenance.active))))
+            (fact("Hosts of the roles", &all(hosts_of)))
+            (fact("Adverb", &all(|r| version(&r.provenance))))
+            (fact("Device details", &all(|r| details(&r.provenance.active))))
+            (fact("Date", &date(times().min(), times().max())))
+            (fact("Cells", &format!("{} measured, {failed} failed", records.len() - failed)))
+        }
+    }
+}
+
+fn hosts_of(record: &Record) -> String {
+    let hosts: BTreeSet<&str> = record.roles.iter().map(|role| role.host.as_str()).collect();
+    hosts.into_iter().collect::<Vec<_>>().join(", ")
 }
 
 /// What became of the cells that did not fail.
@@ -106,10 +137,10 @@ fn cores(params: &Params) -> String {
     )
 }
 
-fn version(record: &PairRecord) -> String {
-    match &record.provenance.revision {
-        Some(revision) => format!("{} ({revision})", record.provenance.adverb),
-        None => record.provenance.adverb.clone(),
+fn version(provenance: &Provenance) -> String {
+    match &provenance.revision {
+        Some(revision) => format!("{} ({revision})", provenance.adverb),
+        None => provenance.adverb.clone(),
     }
 }
 
@@ -205,7 +236,7 @@ fn limits(kind: DeviceKind) -> Markup {
 
 /// The last section: files, command, citation.
 pub(super) fn reproduce(report: &Report<'_>) -> Markup {
-    let versions = distinct(&report.records, version);
+    let versions = distinct(&report.records, |r| version(&r.provenance));
     let devices = distinct(&report.records, |r| r.device.to_string());
     html! {
         section id="reproduce" {

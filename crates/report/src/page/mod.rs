@@ -23,6 +23,13 @@ pub(crate) fn html(report: &Report<'_>) -> Markup {
         .filter(|f| f.id != FigureId::Fig8 || f.is_shown());
     let (figures, left_out): (Vec<_>, Vec<_>) = all.partition(Figure::is_shown);
     let findings = report.findings();
+    let sweeps = crate::sweep::sweeps(report.others);
+    // Records of other programs alone leave all figures of the study out.
+    let left_out = if report.records.iter().all(|r| r.figures.is_empty()) {
+        Vec::new()
+    } else {
+        left_out
+    };
     html! {
         (DOCTYPE)
         html lang="en" {
@@ -42,10 +49,11 @@ pub(crate) fn html(report: &Report<'_>) -> Markup {
                     (notices(report))
                     (banner::what_it_does_not_tell(report))
                 }
-                (contents(&figures))
+                (contents(&figures, &sweeps))
                 main {
-                    (findings_section(report, &findings))
+                    @if !report.records.is_empty() { (findings_section(report, &findings)) }
                     @for figure in &figures { (figure_section(figure)) }
+                    @for sweep in &sweeps { (sweep.section()) }
                     (left_out_section(&left_out))
                     (table::section(report))
                     (counters::section(report))
@@ -80,7 +88,7 @@ fn notices(report: &Report<'_>) -> Markup {
     }
 }
 
-fn contents(figures: &[Figure]) -> Markup {
+fn contents(figures: &[Figure], sweeps: &[crate::sweep::Sweep<'_>]) -> Markup {
     html! {
         nav aria-label="Contents" {
             ol class="contents" {
@@ -88,6 +96,7 @@ fn contents(figures: &[Figure]) -> Markup {
                 @for figure in figures {
                     li { a href={ "#" (figure.id) } { (title(figure.id)) } }
                 }
+                @for sweep in sweeps { li { (sweep.link()) } }
                 li { a href="#cells" { "All cells" } }
                 li { a href="#reproduce" { "Measure it again" } }
             }

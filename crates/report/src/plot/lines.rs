@@ -70,7 +70,8 @@ impl Axes {
 
 /// The panel as SVG.
 pub(crate) fn draw(id: &str, panel: &Panel, lines: &Lines, bounds: &Bounds) -> Markup {
-    let Lines { x, y, series, .. } = lines;
+    let Lines { y, series, .. } = lines;
+    let x_name = lines.x_name.as_deref().unwrap_or(x_name(lines.x));
     let axes = Axes::of(lines, bounds);
     let height = axes.bottom + BELOW;
     let points: usize = series.iter().map(|s| s.points.len()).sum();
@@ -80,11 +81,11 @@ pub(crate) fn draw(id: &str, panel: &Panel, lines: &Lines, bounds: &Bounds) -> M
             aria-labelledby={ (id) "-t " (id) "-d" } data-points=(points) {
             title id={ (id) "-t" } { (panel.full_title()) }
             desc id={ (id) "-d" } {
-                (y.name()) " over " (x_name(*x)) ", " (points) " points of: " (names.join("; "))
+                (y.name()) " over " (x_name) ", " (points) " points of: " (names.join("; "))
                 ". Arrow keys walk through the points; the table at the end has all values."
             }
             (grid(&axes))
-            text class="axis" x=(at(f64::midpoint(LEFT, RIGHT))) y=(at(height - 8.0)) text-anchor="middle" { (x_name(*x)) }
+            text class="axis" x=(at(f64::midpoint(LEFT, RIGHT))) y=(at(height - 8.0)) text-anchor="middle" { (x_name) }
             @for s in series { (line(s, panel, &axes)) }
             (direct_labels(series, &axes))
         }
@@ -97,6 +98,7 @@ fn x_name(axis: XAxis) -> &'static str {
         XAxis::Buffers => "buffers",
         XAxis::Loss => "share of packets lost",
         XAxis::Percentile => "percentile of messages",
+        XAxis::Parameter => "value",
     }
 }
 

@@ -13,22 +13,27 @@ use lines::Bounds;
 /// The panels of a figure as `<figure>` elements. Panels of one quantity share their axes, so that
 /// they can be compared by eye.
 pub(crate) fn panels(figure: &Figure) -> Markup {
+    lines_of(figure.id.id(), &figure.panels)
+}
+
+/// The same of panels outside a figure.
+pub(crate) fn lines_of(name: &str, panels: &[Panel]) -> Markup {
     html! {
-        @for (index, panel) in figure.panels.iter().enumerate() {
-            @let id = format!("{}-{index}", figure.id.id());
+        @for (index, panel) in panels.iter().enumerate() {
+            @let id = format!("{name}-{index}");
             figure class="panel" id=(id) {
                 figcaption { (panel.full_title()) }
-                (draw(panel, figure, &id))
+                (draw(panel, panels, &id))
             }
         }
     }
 }
 
-fn draw(panel: &Panel, figure: &Figure, id: &str) -> Markup {
+fn draw(panel: &Panel, panels: &[Panel], id: &str) -> Markup {
     match &panel.body {
         Body::Bars { quantity, bars } => bars::draw(&panel.full_title(), *quantity, bars),
         Body::Lines(lines) => {
-            let alike = figure.panels.iter().filter_map(|p| match &p.body {
+            let alike = panels.iter().filter_map(|p| match &p.body {
                 Body::Lines(other) if share_axes(lines, other) => Some(&other.series),
                 _ => None,
             });
@@ -43,7 +48,7 @@ fn draw(panel: &Panel, figure: &Figure, id: &str) -> Markup {
 }
 
 fn share_axes(a: &Lines, b: &Lines) -> bool {
-    a.x == b.x && a.y == b.y && a.own_scale == b.own_scale
+    a.x == b.x && a.x_name == b.x_name && a.y == b.y && a.own_scale == b.own_scale
 }
 
 /// A sample of a series for the legend.

@@ -71,7 +71,7 @@ impl Scale {
     ) -> Self {
         let kind = match axis {
             XAxis::Size => Kind::Log2 { sizes: true },
-            XAxis::Buffers => Kind::Log2 { sizes: false },
+            XAxis::Buffers | XAxis::Parameter => Kind::Log2 { sizes: false },
             XAxis::Loss => Kind::Loss,
             XAxis::Percentile => Kind::Percentile,
         };

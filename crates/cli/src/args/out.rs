@@ -1,0 +1,21 @@
+//! Where records are kept: options that all measuring programs share.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+/// What is kept of a measurement.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct OutArgs {
+    /// Write the records, a table (CSV) and a report into this folder, too
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+
+    /// Continue in --out: points that were measured there are not measured again
+    #[arg(long, requires = "out")]
+    pub(crate) resume: bool,
+
+    /// Name of this measurement in its records
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) label: Option<String>,
+}

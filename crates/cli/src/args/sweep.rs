@@ -1,0 +1,157 @@
+//! Sweeps: a numeric flag with several values makes a command line for each of them.
+//!
+//! `--size 8,64 --buffers 1..4` is six command lines; each is parsed as if it had been typed. So a new
+//! numeric flag can be swept without any code of its own.
+
+use std::ffi::OsString;
+
+use adverb_units::{Bytes, Sweep};
+use clap::{Arg, Command};
+
+/// What a flag's values are, by the name of its value in the help.
+#[derive(Clone, Copy)]
+enum Kind {
+    /// `N`: a whole number.
+    Number,
+    /// `SIZE`: bytes.
+    Size,
+}
+
+impl Kind {
+    fn of(arg: &Arg) -> Option<Self> {
+        match arg.get_value_names()?.first()?.as_str() {
+            "N" => Some(Kind::Number),
+            "SIZE" => Some(Kind::Size),
+            _ => None,
+        }
+    }
+
+    /// The points of a flag's value, as they would be typed one by one.
+    fn points(self, text: &str) -> Result<Vec<String>, String> {
+        let refused = |e: adverb_units::ParseSweepError| e.to_string();
+        Ok(match self {
+            Kind::Number => {
+                let sweep: Sweep<u64> = text.parse().map_err(refused)?;
+                sweep.points().iter().map(u64::to_string).collect()
+            }
+            Kind::Size => {
+                let sweep: Sweep<Bytes> = text.parse().map_err(refused)?;
+                let points = sweep.points().iter();
+                points.map(|size| size.get().to_string()).collect()
+            }
+        })
+    }
+}
+
+/// The command lines that `argv` stands for, in the order in which they are measured: the last flag that is
+/// swept changes fastest.
+///
+/// # Errors
+/// A flag's sweep cannot be read.
+pub(super) fn expanded(
+    command: &Command,
+    argv: Vec<OsString>,
+) -> Result<Vec<Vec<OsString>>, String> {
+    let subcommand = argv
+        .iter()
+        .skip(1)
+        .find_map(|word| command.find_subcommand(word));
+    let Some(subcommand) = subcommand else {
+        return Ok(vec![argv]);
+    };
+    let mut lines: Vec<Vec<OsString>> = vec![Vec::with_capacity(argv.len())];
+    let mut words = argv.into_iter();
+    while let Some(word) = words.next() {
+        let text = word.to_str().unwrap_or_default();
+        let (flag, joined) = match text.split_once('=') {
+            Some((flag, value)) => (flag, Some(value.to_owned())),
+            None => (text, None),
+        };
+        let kind = flag
+            .strip_prefix("--")
+            .and_then(|long| {
+                subcommand
+                    .get_arguments()
+                    .find(|a| a.get_long() == Some(long))
+            })
+            .and_then(Kind::of);
+        let Some(kind) = kind else {
+            lines.iter_mut().for_each(|line| line.push(word.clone()));
+            continue;
+        };
+        let flag = flag.to_owned();
+        let value = match joined {
+            Some(value) => Some(value.into()),
+            None => words.next(),
+        };
+        let Some(value) = value else {
+            // The parser says which value is missing.
+            lines
+                .iter_mut()
+                .for_each(|line| line.push(flag.clone().into()));
+            continue;
+        };
+        let points = match value.to_str() {
+            Some(text) if text.contains([',']) || text.contains("..") => {
+                let points = kind
+                    .points(text)
+                    .map_err(|reason| format!("{flag}: {reason}"))?;
+                points.into_iter().map(OsString::from).collect()
+            }
+            _ => vec![value],
+        };
+        lines = lines
+            .iter()
+            .flat_map(|line| points.iter().map(move |point| (line, point)))
+            .map(|(line, point)| [&line[..], &[flag.clone().into(), point.clone()]].concat())
+            .collect();
+    }
+    Ok(lines)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(typed: &str) -> Result<Vec<String>, String> {
+        let flag =
+            |name: &'static str, value: &'static str| Arg::new(name).long(name).value_name(value);
+        let command = Command::new("adverb").subcommand(
+            Command::new("go")
+                .arg(flag("size", "SIZE"))
+                .arg(flag("qps", "N"))
+                .arg(flag("cpu", "CORES")),
+        );
+        let argv = typed.split(' ').map(OsString::from).collect();
+        let lines = expanded(&command, argv)?.into_iter();
+        let joined = |line: Vec<OsString>| line.join(" ".as_ref()).into_string().unwrap();
+        Ok(lines.map(joined).collect())
+    }
+
+    #[test]
+    fn each_combination_is_a_line_and_other_lists_stay() {
+        assert_eq!(
+            lines("adverb go --size 8,1K --qps=1..2 --cpu 0,1").unwrap(),
+            [
+                "adverb go --size 8 --qps 1 --cpu 0,1",
+                "adverb go --size 8 --qps 2 --cpu 0,1",
+                "adverb go --size 1024 --qps 1 --cpu 0,1",
+                "adverb go --size 1024 --qps 2 --cpu 0,1",
+            ]
+        );
+        for typed in [
+            "adverb go --size 4K",
+            "adverb go --size",
+            "adverb go --size x",
+            "adverb",
+        ] {
+            assert_eq!(lines(typed).unwrap(), [typed]);
+        }
+    }
+
+    #[test]
+    fn a_sweep_without_points_names_its_flag() {
+        let error = lines("adverb go --qps 8..4").unwrap_err();
+        assert!(error.starts_with("--qps: '8..4' has no points"), "{error}");
+    }
+}

@@ -1,0 +1,220 @@
+//! What the roles of a program reported, as the metrics of its record; and what is checked of it.
+
+use adverb_patterns::{Handed, Job, JobReport, OneSided, Puts, Remote, Rpc, Service, ServiceTally};
+use adverb_results::{CpuShare, LatencyRecorder, Values};
+use adverb_units::{CpuTime, Span};
+use adverb_workload::pattern::{Part, Pattern, Tally};
+use anyhow::bail;
+use serde_json::{Value, json};
+
+/// Metrics of a run, and of each of its roles.
+pub(super) struct Outcome {
+    pub(super) metrics: Values,
+    pub(super) roles: Vec<RoleOutcome>,
+}
+
+/// What one role did.
+#[derive(Default)]
+pub(super) struct RoleOutcome {
+    pub(super) cpu: CpuShare,
+    pub(super) metrics: Values,
+}
+
+/// What a role counted, whatever the program.
+struct Done<'r> {
+    requests: u64,
+    per_second: Option<f64>,
+    elapsed: Span,
+    waits: Option<&'r LatencyRecorder>,
+    cpu: (CpuTime, Span),
+}
+
+impl<'r> Done<'r> {
+    fn of_service(tally: &'r ServiceTally) -> Self {
+        Done {
+            requests: tally.requests,
+            per_second: tally.per_second(),
+            elapsed: tally.elapsed,
+            waits: tally.waits.as_ref(),
+            cpu: (tally.cpu, tally.cpu_over),
+        }
+    }
+
+    fn of_member(tally: &'r Tally) -> Self {
+        Done {
+            requests: tally.completed,
+            per_second: tally.per_second(),
+            elapsed: tally.elapsed,
+            waits: tally.waits.as_ref(),
+            cpu: (tally.cpu, tally.cpu_over),
+        }
+    }
+
+    fn role(&self) -> RoleOutcome {
+        let mut metrics = Values::new();
+        metrics.insert("requests".to_owned(), self.requests.into());
+        if let Some(waits) = self.waits {
+            metrics.insert("latency_ns".to_owned(), latency(waits));
+        }
+        RoleOutcome {
+            cpu: CpuShare::of(self.cpu.0, self.cpu.1),
+            metrics,
+        }
+    }
+}
+
+/// Percentiles, and the mean of all samples.
+fn latency(waits: &LatencyRecorder) -> Value {
+    let mut latency = waits.percentiles();
+    latency.mean = waits.mean_ns();
+    serde_json::to_value(latency).unwrap_or(Value::Null)
+}
+
+/// The metrics of a program whose roles reported this.
+///
+/// # Errors
+/// A check failed: the program did not do what it is for.
+pub(super) fn outcome(job: &Job, reports: &[JobReport]) -> anyhow::Result<Outcome> {
+    let services: Vec<&ServiceTally> = reports
+        .iter()
+        .filter_map(|report| match report {
+            JobReport::Service(tally) => Some(tally),
+            _ => None,
+        })
+        .collect();
+    match job {
+        Job::Rpc(rpc, _) => served(rpc, &services),
+        Job::OneSided(program, _) => onesided(program, &services),
+        Job::Pattern(pattern, _) => {
+            let members = reports.iter().filter_map(|report| match report {
+                JobReport::Member(tally) => Some(tally),
+                _ => None,
+            });
+            Ok(pattern_outcome(pattern, &members.collect::<Vec<_>>()))
+        }
+        Job::Pair(_) => bail!("a pair of sides has records of its own"),
+    }
+}
+
+fn served(rpc: &Rpc, tallies: &[&ServiceTally]) -> anyhow::Result<Outcome> {
+    let (cores, clients) = tallies.split_at(rpc.serving.cores as usize);
+    let answers: u64 = cores.iter().map(|core| core.requests).sum();
+    let posts: u64 = cores.iter().map(|core| core.posts).sum();
+    let checked = match rpc.service {
+        Service::Sequencer(_) => {
+            let handed_out = cores.iter().map(|core| core.handed_out).max();
+            numbers(clients, handed_out)?
+        }
+        Service::Store(_) => values(clients),
+    };
+    // The rate is counted where it is bounded: at the cores.
+    let rate = cores.iter().filter_map(|core| core.per_second()).sum();
+    let batch_mean = (posts > 0).then(|| answers as f64 / posts as f64);
+    let seen: Vec<_> = clients
+        .iter()
+        .map(|tally| Done::of_service(tally))
+        .collect();
+    let roles = tallies.iter().map(|tally| Done::of_service(tally).role());
+    Ok(Outcome {
+        metrics: metrics(&seen, rate, batch_mean, checked),
+        roles: roles.collect(),
+    })
+}
+
+fn onesided(program: &OneSided, tallies: &[&ServiceTally]) -> anyhow::Result<Outcome> {
+    let (owners, clients) = tallies.split_at(program.owners() as usize);
+    let checked = match &program.remote {
+        Remote::Counter => numbers(clients, None)?,
+        Remote::Items(items) => changes(owners, clients, items.puts)?,
+    };
+    let seen: Vec<_> = clients
+        .iter()
+        .map(|tally| Done::of_service(tally))
+        .collect();
+    let rate = seen.iter().filter_map(|done| done.per_second).sum();
+    let roles = tallies.iter().map(|tally| Done::of_service(tally).role());
+    Ok(Outcome {
+        metrics: metrics(&seen, rate, None, checked),
+        roles: roles.collect(),
+    })
+}
+
+fn pattern_outcome(pattern: &Pattern, tallies: &[&Tally]) -> Outcome {
+    let members = pattern.members.iter().zip(tallies);
+    let requesters = members.filter(|(member, _)| matches!(member.part, Part::Request(_)));
+    let seen: Vec<_> = requesters
+        .map(|(_, tally)| Done::of_member(tally))
+        .collect();
+    let rate = seen.iter().filter_map(|done| done.per_second).sum();
+    let roles = tallies.iter().map(|tally| Done::of_member(tally).role());
+    Outcome {
+        metrics: metrics(&seen, rate, None, json!({})),
+        roles: roles.collect(),
+    }
+}
+
+/// What the clients saw together.
+fn metrics(clients: &[Done<'_>], rate: f64, batch_mean: Option<f64>, checked: Value) -> Values {
+    let requests: u64 = clients.iter().map(|done| done.requests).sum();
+    let elapsed = clients.iter().map(|done| done.elapsed).max();
+    let elapsed = elapsed.unwrap_or_default().as_ns_f64();
+    let waits = LatencyRecorder::merged(clients.iter().filter_map(|done| done.waits));
+    let waits = waits.filter(|waits| !waits.is_empty());
+    let rate = Some(rate).filter(|rate| *rate > 0.0);
+    let all = json!({
+        "requests": requests,
+        "requests_per_s": rate,
+        "batch_mean": batch_mean,
+        "latency_ns": waits.as_ref().map(latency),
+        "elapsed_ns": elapsed,
+        "checked": checked,
+        "repetitions": [{
+            "requests": requests,
+            "elapsed_ns": elapsed,
+            "requests_per_s": rate,
+            "latency_ns": waits.as_ref().and_then(LatencyRecorder::mean_ns),
+        }],
+        "histogram": waits.as_ref().map(|waits| waits.to_histogram(1)),
+    });
+    all.as_object().cloned().unwrap_or_default()
+}
+
+/// All numbers, if each was handed out exactly once.
+fn numbers(clients: &[&ServiceTally], handed_out: Option<u64>) -> anyhow::Result<Value> {
+    let mut all = Handed::default();
+    clients.iter().for_each(|tally| all.merge(tally.handed));
+    if handed_out.is_some_and(|count| count != all.count) || !all.is_exactly_once_from(0) {
+        bail!(
+            "a number was handed out twice or never, among {}",
+            all.count
+        );
+    }
+    Ok(json!({ "numbers": all.count }))
+}
+
+fn values(clients: &[&ServiceTally]) -> Value {
+    let values: u64 = clients.iter().map(|tally| tally.values_checked).sum();
+    json!({ "values": values })
+}
+
+/// Values, and how many times items were changed, if clients and memory agree.
+fn changes(
+    owners: &[&ServiceTally],
+    clients: &[&ServiceTally],
+    puts: Puts,
+) -> anyhow::Result<Value> {
+    let count = |tallies: &[&ServiceTally]| tallies.iter().map(|tally| tally.locked).sum::<u64>();
+    let (done, found) = (count(clients), count(owners));
+    if done != found {
+        bail!("clients changed items {done} times, memory says {found} times");
+    }
+    let mut checked = values(clients);
+    if done > 0 {
+        let name = match puts {
+            Puts::Lock => "locks",
+            Puts::Ask { .. } => "puts",
+        };
+        checked[name] = done.into();
+    }
+    Ok(checked)
+}

@@ -1,0 +1,173 @@
+//! Where the records of a measuring command go: rows or objects on stdout, and a folder if one was named.
+
+use std::collections::BTreeSet;
+use std::io::Write;
+
+use adverb_results::{Outcome, Record, Values, Writer};
+use serde_json::Value;
+
+use crate::args::{Format, OutArgs};
+use crate::folder::{self, Ending, Folder};
+use crate::terminal;
+
+/// How the records of a program are printed.
+pub(crate) trait Table {
+    /// What all rows have in common.
+    fn title(&self, record: &Record) -> String;
+
+    /// Names and widths of the columns.
+    fn columns(&self) -> Vec<(&'static str, usize)>;
+
+    /// The values of a row; `None` if not measured.
+    fn row(&self, record: &Record) -> Vec<Option<String>>;
+
+    /// A line below the row.
+    fn remark(&self, record: &Record) -> Option<String> {
+        let _ = record;
+        None
+    }
+}
+
+/// Takes records one by one.
+pub(crate) struct Sink<T> {
+    table: T,
+    format: Format,
+    /// Parameters that differ between the points: columns of their own.
+    swept: Vec<String>,
+    has_header: bool,
+    label: Option<String>,
+    folder: Option<Kept>,
+}
+
+/// An open folder of records.
+struct Kept {
+    folder: Folder,
+    writer: Writer,
+    earlier: Vec<Record>,
+}
+
+impl<T: Table> Sink<T> {
+    /// For points with these parameters.
+    ///
+    /// # Errors
+    /// The folder cannot be written, or has records and --resume was not given.
+    pub(crate) fn open(
+        table: T,
+        points: &[Values],
+        (args, format): (&OutArgs, Format),
+    ) -> anyhow::Result<Self> {
+        let folder = args.out.as_ref().map(|path| -> anyhow::Result<Kept> {
+            let folder = Folder::claim(path)?;
+            let (writer, earlier) = if args.resume {
+                folder.resume()?
+            } else {
+                (folder.start()?, Vec::new())
+            };
+            Ok(Kept {
+                folder,
+                writer,
+                earlier,
+            })
+        });
+        Ok(Sink {
+            table,
+            format,
+            swept: swept(points),
+            has_header: false,
+            label: args.label.clone(),
+            folder: folder.transpose()?,
+        })
+    }
+
+    /// Whether a folder that is continued has a measured record like this.
+    pub(crate) fn has(&self, like: impl Fn(&Record) -> bool) -> bool {
+        let mut earlier = self.folder.iter().flat_map(|kept| &kept.earlier);
+        earlier.any(|record| record.is_ok() && record.label == self.label && like(record))
+    }
+
+    /// Prints and keeps a record.
+    ///
+    /// # Errors
+    /// stdout or the folder cannot be written; earlier records are kept.
+    pub(crate) fn take(&mut self, mut record: Record) -> anyhow::Result<()> {
+        record.label.clone_from(&self.label);
+        if let Some(kept) = &mut self.folder {
+            kept.writer.append(&record)?;
+        }
+        let mut out = terminal::stdout();
+        if self.format == Format::Json {
+            writeln!(out, "{}", serde_json::to_string(&record)?)?;
+        } else if record.outcome == Outcome::Ok {
+            if !std::mem::replace(&mut self.has_header, true) {
+                writeln!(out, "{}", self.table.title(&record))?;
+                writeln!(out, "{}", self.header())?;
+            }
+            writeln!(out, "{}", self.row(&record))?;
+            if let Some(remark) = self.table.remark(&record) {
+                writeln!(out, "{remark}")?;
+            }
+        }
+        Ok(out.flush()?)
+    }
+
+    fn header(&self) -> String {
+        let swept = self.swept.iter().map(|name| pad(name, width(name)));
+        let columns = self.table.columns().into_iter();
+        let columns = columns.map(|(name, width)| pad(name, width));
+        swept.chain(columns).collect::<Vec<_>>().join("  ")
+    }
+
+    fn row(&self, record: &Record) -> String {
+        let swept = self.swept.iter().map(|name| {
+            let value = record.params.get(name).map(word).unwrap_or_default();
+            pad(&value, width(name))
+        });
+        let columns = self.table.columns().into_iter();
+        let values = columns.zip(self.table.row(record));
+        let values = values.map(|((_, width), value)| pad(value.as_deref().unwrap_or("-"), width));
+        swept.chain(values).collect::<Vec<_>>().join("  ")
+    }
+
+    /// Closes the folder and writes its report.
+    ///
+    /// # Errors
+    /// The folder cannot be written.
+    pub(crate) fn finish(self, ending: Ending) -> anyhow::Result<()> {
+        let Some(kept) = self.folder else {
+            return Ok(());
+        };
+        kept.writer.close()?;
+        let rendered = folder::render(kept.folder.path(), ending)?;
+        terminal::say(&format!("report: {}", rendered.path.display()));
+        Ok(())
+    }
+}
+
+/// Names of the parameters that differ between points. Sizes have a column anyway.
+fn swept(points: &[Values]) -> Vec<String> {
+    let Some(first) = points.first() else {
+        return Vec::new();
+    };
+    let differs = |name: &&String| {
+        let values = points.iter().map(|p| p.get(name.as_str()).map(word));
+        values.collect::<BTreeSet<_>>().len() > 1
+    };
+    first.keys().filter(differs).cloned().collect()
+}
+
+fn word(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Null => String::new(),
+        other => other.to_string(),
+    }
+}
+
+fn width(name: &str) -> usize {
+    name.len().max(7)
+}
+
+/// Right-aligned.
+fn pad(text: &str, width: usize) -> String {
+    format!("{text:>width$}")
+}

@@ -1,0 +1,263 @@
+//! Records outside the figures of a study: any program, over the parameters that its records differ in.
+
+use std::collections::BTreeSet;
+
+use adverb_results::{DeviceKind, Record, stats};
+use maud::{Markup, html};
+use serde_json::Value;
+
+use crate::cells::Quantity;
+use crate::figure::{Body, Extent, Lines, Origin, Panel, Point, Series, XAxis, by_order};
+use crate::plot;
+
+/// Records of one program on one device.
+pub(crate) struct Sweep<'a> {
+    id: String,
+    title: String,
+    /// Parameters that differ between the records.
+    swept: Vec<String>,
+    /// The swept parameter on the horizontal axis.
+    x: Option<String>,
+    records: Vec<&'a Record>,
+}
+
+/// A metric by its path in a record, its value in each repetition, and how it is shown.
+struct Shown {
+    path: &'static str,
+    repetition: &'static str,
+    quantity: Quantity,
+}
+
+const fn shown(path: &'static str, repetition: &'static str, quantity: Quantity) -> Shown {
+    Shown {
+        path,
+        repetition,
+        quantity,
+    }
+}
+
+/// The metrics that are drawn and listed, of those that a record has.
+const METRICS: [Shown; 7] = [
+    shown("requests_per_s", "requests_per_s", Quantity::RequestRate),
+    shown("latency_ns.mean", "latency_ns", Quantity::Latency),
+    shown("latency_ns.p99", "", Quantity::LatencyP99),
+    shown("messages_per_s", "", Quantity::MessageRate),
+    shown("bytes_per_s", "", Quantity::Throughput),
+    shown("one_way_ns.mean", "one_way_ns", Quantity::OneWay),
+    shown("one_way_ns.p99", "", Quantity::P99),
+];
+
+/// Parameters that a run chooses by itself, or that say where it ran: nothing is drawn over them.
+const NOT_SWEPT: [&str; 7] = [
+    "iters",
+    "warmup_iters",
+    "active_core",
+    "passive_core",
+    "active_numa_node",
+    "passive_numa_node",
+    "seed",
+];
+
+/// The sweeps of the records that no figure shows, in the order of their first records.
+pub(crate) fn sweeps(records: &[Record]) -> Vec<Sweep<'_>> {
+    let mut groups: Vec<Vec<&Record>> = Vec::new();
+    for record in records.iter().filter(|r| r.figures.is_empty()) {
+        let same =
+            |g: &&mut Vec<&Record>| g[0].program == record.program && g[0].device == record.device;
+        match groups.iter_mut().find(same) {
+            Some(group) => group.push(record),
+            None => groups.push(vec![record]),
+        }
+    }
+    let numbered = groups.into_iter().enumerate();
+    numbered.map(|(n, group)| Sweep::of(n, group)).collect()
+}
+
+impl<'a> Sweep<'a> {
+    fn of(number: usize, records: Vec<&'a Record>) -> Self {
+        let values = |name: &str| -> BTreeSet<String> {
+            let each = records.iter().map(|r| r.params.get(name));
+            each.map(|value| value.map_or_else(String::new, Value::to_string))
+                .collect()
+        };
+        let names = records[0].params.keys().cloned();
+        let is_swept =
+            |name: &String| !NOT_SWEPT.contains(&name.as_str()) && values(name).len() > 1;
+        let swept: Vec<String> = names.filter(is_swept).collect();
+        let is_number = |name: &&String| {
+            let mut all = records.iter().map(|r| r.params.get(name.as_str()));
+            all.all(|value| value.and_then(Value::as_f64).is_some_and(|v| v > 0.0))
+        };
+        // The first of those with the most points.
+        let numbers = swept.iter().filter(is_number).rev();
+        let x = numbers.max_by_key(|name| values(name).len()).cloned();
+        Sweep {
+            id: format!("sweep-{number}"),
+            title: format!("{} on {}", records[0].program, records[0].device),
+            swept,
+            x,
+            records,
+        }
+    }
+
+    fn metrics(&self) -> impl Iterator<Item = &'static Shown> + '_ {
+        let has = |m: &&Shown| self.records.iter().any(|r| r.metric(m.path).is_some());
+        METRICS.iter().filter(has)
+    }
+
+    /// A panel for each metric over the swept parameter, with a series for each combination of the others.
+    fn panels(&self) -> Vec<Panel> {
+        let Some(x) = &self.x else {
+            return Vec::new();
+        };
+        let panel = |metric: &Shown| Panel {
+            device: None,
+            title: format!("{} over {x}", metric.quantity.name()),
+            body: Body::Lines(Lines {
+                x: if x == "size_bytes" {
+                    XAxis::Size
+                } else {
+                    XAxis::Parameter
+                },
+                x_name: Some(x.clone()),
+                y: metric.quantity,
+                own_scale: false,
+                series: self.series(x, metric),
+            }),
+        };
+        self.metrics().map(panel).collect()
+    }
+
+    fn series(&self, x: &str, metric: &Shown) -> Vec<Series> {
+        let mut all: Vec<Series> = Vec::new();
+        for record in &self.records {
+            let Some(point) = self.point(x, record, metric) else {
+                continue;
+            };
+            let others = self.swept.iter().filter(|name| *name != x);
+            let name = words(record, others);
+            match all.iter_mut().find(|s| s.name == name) {
+                Some(series) => series.points.push(point),
+                None => all.push(Series {
+                    origin: Origin::Records,
+                    short: name.clone(),
+                    name,
+                    style: by_order(all.len()),
+                    points: vec![point],
+                }),
+            }
+        }
+        for series in &mut all {
+            series.points.sort_by(|a, b| a.x.total_cmp(&b.x));
+        }
+        all
+    }
+
+    fn point(&self, x: &str, record: &Record, metric: &Shown) -> Option<Point> {
+        let place = record.params.get(x)?.as_f64()?;
+        let value = record.metric(metric.path).filter(|v| *v > 0.0)?;
+        let spread = stats::Spread::of(&record.repetitions(metric.repetition));
+        let (low, high) = spread.map_or((value, value), |s| (s.min.min(value), s.max.max(value)));
+        let predicted = if record.device.kind == DeviceKind::Model {
+            ", predicted"
+        } else {
+            ""
+        };
+        Some(Point {
+            x: place,
+            y: value,
+            low,
+            high,
+            extent: Extent::Value,
+            text: format!(
+                "{}: {}{predicted}",
+                words(record, self.swept.iter()),
+                metric.quantity.show(value)
+            ),
+        })
+    }
+
+    /// What the sweep shows, in a sentence: the best point by the first metric.
+    pub(crate) fn finding(&self) -> Option<String> {
+        let (x, metric) = (self.x.as_ref()?, self.metrics().next()?);
+        let value = |r: &&&Record| r.metric(metric.path);
+        let measured: Vec<&&Record> = self.records.iter().filter(|r| value(r).is_some()).collect();
+        let by = |a: &&&Record, b: &&&Record| {
+            let (a, b) = (value(a).unwrap_or(0.0), value(b).unwrap_or(0.0));
+            a.total_cmp(&b)
+        };
+        let best = measured.iter().copied().max_by(|a, b| by(a, b))?;
+        let worst = measured.iter().copied().min_by(|a, b| by(a, b))?;
+        let (most, least) = (best.metric(metric.path)?, worst.metric(metric.path)?);
+        Some(format!(
+            "{}: the highest {} is {} at {}, {} the lowest ({} at {}), over {} values of {x}.",
+            self.title,
+            metric.quantity.name(),
+            metric.quantity.show(most),
+            words(best, self.swept.iter()),
+            crate::format::factor(most / least),
+            metric.quantity.show(least),
+            words(worst, self.swept.iter()),
+            self.points(),
+        ))
+    }
+
+    fn points(&self) -> usize {
+        let x = self.x.as_deref().unwrap_or_default();
+        let values = self.records.iter().filter_map(|r| r.params.get(x));
+        values.map(Value::to_string).collect::<BTreeSet<_>>().len()
+    }
+
+    /// The section of the page.
+    pub(crate) fn section(&self) -> Markup {
+        let panels = self.panels();
+        html! {
+            section class="figure" id=(self.id) {
+                h2 { (self.title) }
+                @if let Some(finding) = self.finding() { p class="about" { (finding) } }
+                div class="panels" { (plot::lines_of(&self.id, &panels)) }
+                @if !panels.is_empty() { p class="readout" aria-live="polite" {} }
+                (self.table())
+            }
+        }
+    }
+
+    pub(crate) fn link(&self) -> Markup {
+        html! { a href={ "#" (self.id) } { (self.title) } }
+    }
+
+    fn table(&self) -> Markup {
+        html! {
+            table {
+                thead { tr {
+                    @for name in &self.swept { th { (name) } }
+                    @for metric in self.metrics() { th { (metric.quantity.name()) } }
+                } }
+                tbody {
+                    @for record in &self.records {
+                        tr {
+                            @for name in &self.swept { td { (value_of(record, name)) } }
+                            @for metric in self.metrics() {
+                                td { (record.metric(metric.path).map_or_else(|| "–".to_owned(), |v| metric.quantity.show(v))) }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// `qps=2, batch=16`.
+fn words<'n>(record: &Record, names: impl Iterator<Item = &'n String>) -> String {
+    let words = names.map(|name| format!("{name}={}", value_of(record, name)));
+    words.collect::<Vec<_>>().join(", ")
+}
+
+fn value_of(record: &Record, name: &str) -> String {
+    match record.params.get(name) {
+        None | Some(Value::Null) => "–".to_owned(),
+        Some(Value::String(text)) => text.clone(),
+        Some(other) => other.to_string(),
+    }
+}
