@@ -52,14 +52,22 @@ fn split(cells: &mut Vec<CellSpec>, sides: &[Side], memory: &SharedMemory) -> Op
         Some(size) => format!("messages of up to {size} fit"),
         None => "no size fits".to_owned(),
     };
-    let (count, free, place) = (unfit.len(), memory.free, memory.place.display());
+    let (count, free, place) = (unfit.len(), rounded(memory.free), memory.place.display());
     let enough = Bytes::mib(most.get().div_ceil(1 << 20).next_power_of_two());
     let size = format!("{}M", enough.get() >> 20);
     let reason = format!(
-        "{count} of {all} cells are not run: they need up to {most} of shared memory, {place} has {free} free; \
+        "{count} of {all} cells are not run: they need up to {enough} of shared memory, {place} has {free} free; \
          {fitting}; for all cells enlarge it (sudo mount -o remount,size={size} {place}, in a container docker \
          run --shm-size={size}) or set ADVERB_SHM to another directory, then add --resume"
     );
     let cells = unfit.into_iter().map(|cell| cell.id).collect();
     Some(NotRun { reason, cells })
+}
+
+/// Whole MiB, of less than one whole KiB.
+fn rounded(bytes: Bytes) -> Bytes {
+    match bytes.get() >> 20 {
+        0 => Bytes::kib(bytes.get() >> 10),
+        whole => Bytes::mib(whole),
+    }
 }

@@ -70,7 +70,7 @@ pub(crate) fn run(args: &StudyArgs) -> anyhow::Result<ExitCode> {
         terminal::say(&format!(
             "all {planned} cells have been measured: nothing to do"
         ));
-    } else if !is_model {
+    } else if !is_model && !cells.is_empty() {
         note_if_busy(&mut meta);
     }
     folder.write_meta(&meta)?;
