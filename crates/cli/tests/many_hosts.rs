@@ -98,7 +98,7 @@ fn roles_run_where_they_are_placed_or_the_choice_is_named() {
     let one = ["ping", "--op", "send", "--peer", "a", "--peer", "b"];
     assert_eq!(
         place.run(&one).refused(2),
-        "error: --peer b: there are two sides, and one of them runs here; name one peer"
+        "error: --peer b:18600: there are two sides, and one of them runs here; name one peer"
     );
 }
 

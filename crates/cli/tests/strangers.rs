@@ -176,9 +176,11 @@ fn order(run: u32, change: impl FnOnce(&mut Value)) -> Value {
             "program": "blast",
             "params": {
                 "op": "write", "size": 64, "inline": false, "completion": "poll", "buffers": 1,
-                "post": "single", "signal": "all", "path_mtu": null,
-                "ack_timeout": null, "retries": null, "impairment": null,
-                "verify": false,
+                "post": "single", "signal": "all", "impairment": null, "verify": false,
+                "path": {
+                    "path_mtu": null, "ack_timeout": null, "retries": null,
+                    "traffic_class": null, "service_level": null,
+                },
                 "length": {"iters": 10}, "repetitions": 1, "warmup": null, "seed": 1,
             },
         },
