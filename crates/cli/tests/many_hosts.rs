@@ -9,11 +9,14 @@ use serde_json::Value;
 
 /// Programs of many roles, and what they count if they did their work.
 const PROGRAMS: [(&str, &str); 5] = [
-    ("sequencer --by rpc", "/checked/numbers"),
-    ("sequencer --by atomics", "/checked/numbers"),
-    ("kv --items 1000", "/checked/values"),
-    ("kv --by memory --items 1000 --put 0.5", "/checked/values"),
-    ("closed-loop --op read --clients 3", "/requests"),
+    ("sequencer --by rpc", "/metrics/checked/numbers"),
+    ("sequencer --by atomics", "/metrics/checked/numbers"),
+    ("kv --items 1000", "/metrics/checked/values"),
+    (
+        "kv --by memory --items 1000 --put 0.5",
+        "/metrics/checked/values",
+    ),
+    ("closed-loop --op read --clients 3", "/metrics/requests"),
 ];
 
 fn args<'a>(program: &'a str, more: &'a str) -> Vec<&'a str> {
@@ -84,7 +87,11 @@ fn roles_run_where_they_are_placed_or_the_choice_is_named() {
         let more = format!("--duration 50ms --json --peer {} {more}", server.address);
         place.run(&args("kv --items 1000", &more))
     };
-    check("kv", run("--place server=0,client=1"), "/checked/values");
+    check(
+        "kv",
+        run("--place server=0,client=1"),
+        "/metrics/checked/values",
+    );
     assert_eq!(
         run("--place sever=1").refused(2),
         "error: role 'sever=1' has no place: expected ROLE=HOST with ROLE one of server core, client, HOST 0 to 1"
@@ -121,7 +128,7 @@ fn many_clients_of_one_server_do_not_disturb_each_other() {
     killed.kill().unwrap();
     killed.wait().unwrap();
     for other in others {
-        check("kv", end_of(other), "/checked/values");
+        check("kv", end_of(other), "/metrics/checked/values");
     }
     wait_for("the end of all roles", || place.shm_files().is_empty());
     assert_eq!(server.stop(), Some(0));

@@ -118,7 +118,7 @@ fn numbers_and_values_of_one_host() {
         let line = format!("{command} --device verbs:rxe0 --duration 300ms --json");
         let figures = json(&ok(host, &line)).remove(0);
         if let Some(checked) = checked {
-            let count = figures["checked"][checked].as_u64();
+            let count = figures["metrics"]["checked"][checked].as_u64();
             assert!(count.is_some_and(|count| count > 0), "{line}: {figures}");
         }
     }

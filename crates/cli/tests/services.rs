@@ -44,8 +44,11 @@ fn a_sequencer_by_each_way_hands_out_every_number_once() {
             let figures = figures(&format!("sequencer {how} {device}"));
             assert_eq!(figures["program"], "sequencer");
             // The command itself fails where one is missing or there twice.
-            assert!(count(&figures, "/checked/numbers") > 0, "{how} {device}");
-            assert!(figures["checked"].get("values").is_none());
+            assert!(
+                count(&figures, "/metrics/checked/numbers") > 0,
+                "{how} {device}"
+            );
+            assert!(figures["metrics"]["checked"].get("values").is_none());
         }
     }
 }
@@ -60,10 +63,13 @@ fn a_store_by_each_way_gives_the_values_of_its_keys() {
             "--by memory --reads 3 --value 100 --put 0.5",
         ] {
             let figures = figures(&format!("kv --items 2000 {how} {device}"));
-            assert!(count(&figures, "/checked/values") > 0, "{how} {device}");
+            assert!(
+                count(&figures, "/metrics/checked/values") > 0,
+                "{how} {device}"
+            );
         }
         let locked = figures(&format!("kv --items 100 --by memory --put 1 {device}"));
-        assert!(count(&locked, "/checked/locks") > 0, "{device}");
+        assert!(count(&locked, "/metrics/checked/locks") > 0, "{device}");
     }
 }
 
@@ -77,9 +83,12 @@ fn puts_of_a_store_in_memory_are_carried_out_by_the_cores_that_are_asked() {
         ] {
             let store = format!("kv --items 200 --by memory --puts ask {how} {device}");
             let figures = figures(&store);
-            assert!(count(&figures, "/checked/puts") > 0, "{store}");
-            assert!(figures["checked"].get("locks").is_none(), "{store}");
-            let values = count(&figures, "/checked/values");
+            assert!(count(&figures, "/metrics/checked/puts") > 0, "{store}");
+            assert!(
+                figures["metrics"]["checked"].get("locks").is_none(),
+                "{store}"
+            );
+            let values = count(&figures, "/metrics/checked/values");
             assert_eq!(values > 0, !how.starts_with("--put 1"), "{store}");
             assert_eq!(figures["params"]["puts"], "ask");
         }
@@ -98,8 +107,12 @@ fn a_closed_loop_of_each_operation() {
         ] {
             let figures = figures(&format!("closed-loop --op {how} {device}"));
             assert_eq!(figures["params"]["op"], how.split(' ').next().unwrap());
-            let rate = figures["requests_per_s"].as_f64();
-            assert_eq!(rate.is_some(), count(&figures, "/requests") > 0, "{how}");
+            let rate = figures["metrics"]["requests_per_s"].as_f64();
+            assert_eq!(
+                rate.is_some(),
+                count(&figures, "/metrics/requests") > 0,
+                "{how}"
+            );
             let is_atomic = ["fetch-add --batch 1", "cas"].contains(&how);
             assert_eq!(figures["params"]["size_bytes"] == 8, is_atomic, "{how}");
         }
@@ -114,7 +127,8 @@ fn the_model_gives_equal_figures_for_equal_commands() {
         "kv --by memory --device model:cx3 --clients 4",
         "closed-loop --op read --device model:cx3",
     ] {
-        assert_eq!(figures(command), figures(command), "{command}");
+        let metrics = |command| figures(command)["metrics"].take();
+        assert_eq!(metrics(command), metrics(command), "{command}");
     }
 }
 
@@ -124,7 +138,7 @@ fn an_rpc_is_much_faster_than_atomics_on_one_word() {
         let figures = figures(&format!(
             "sequencer {how} --device model:connect_ib --clients 40 --machines 4"
         ));
-        figures["requests_per_s"].as_f64().unwrap()
+        figures["metrics"]["requests_per_s"].as_f64().unwrap()
     };
     let atomics = rate("--by atomics");
     let alone = rate("--by rpc --batch 1");
@@ -143,8 +157,7 @@ fn a_table_says_what_was_run_and_what_was_checked() {
         let out = place.run(&args).ok().out;
         out.lines().map(str::to_owned).collect()
     };
-    let header =
-        " requests       rate      batch       mean        p50        p99      p99.9        max";
+    let header = " requests       rate      batch       mean         sd        p50        p99      p99.9        max";
     let lines = table("sequencer --by atomics --device model:cx3 --duration 200us");
     assert_snapshot!(lines[0], @"sequencer on model:cx3: without a server's CPU, 2 clients with 8 under way, 2 queue pairs, up to 8 a doorbell");
     assert_eq!(lines[1], header);
@@ -180,7 +193,8 @@ fn what_cannot_be_is_one_line() {
     assert_snapshot!(refused("sequencer --by atomics --batch 9"), @"error: --batch 9: 1 to 8 are possible, as many as --outstanding lets be under way");
     assert_snapshot!(refused("sequencer --device verbs+cm:none"), @"error: verbs+cm:none: its queue pairs are UC and UD; name the device as verbs:NAME");
     assert_snapshot!(refused("kv --put 2"), @"error: --put: '2' is no share: write a number from 0 to 1");
-    assert_snapshot!(refused("kv --value 8K"), @"error: values of 8 KiB: at most 4 KiB are possible");
+    assert_snapshot!(refused("kv --value 8K"), @"error: --value 8 KiB: expected 1 B to 4 KiB");
+    assert_snapshot!(refused("kv --value 0"), @"error: --value 0 B: expected 1 B to 4 KiB");
     assert_snapshot!(refused("kv --items 0"), @"error: 0 items: 1 to 268435456 are possible");
     assert_snapshot!(refused("kv --items 400000000"), @"error: these items would take more than 2 GiB of memory; choose fewer or smaller ones");
     assert_snapshot!(refused("kv --by memory --value 4"), @"error: a record of 4 B: 8 to 1048576 B are possible");
@@ -204,8 +218,8 @@ fn nothing_measured_is_no_rate_of_zero() {
     assert_snapshot!(ended.talk_of_itself(), @"warning: no request ended within 1.00 ns: choose a longer --duration");
     let row = ended.out.lines().nth(2).unwrap();
     let row: Vec<&str> = row.split_whitespace().collect();
-    assert_eq!(row, ["0", "-", "-", "-", "-", "-", "-", "-"]);
-    assert_eq!(figures(command)["requests_per_s"], Value::Null);
+    assert_eq!(row, ["0", "-", "-", "-", "-", "-", "-", "-", "-"]);
+    assert_eq!(figures(command)["metrics"]["requests_per_s"], Value::Null);
 }
 
 #[test]
@@ -253,6 +267,6 @@ fn members_at_one_address_are_said_to_share_memory() {
     let command = "sequencer --by atomics --duration 20ms --device soft@127.48.0.1";
     let args: Vec<&str> = command.split(' ').collect();
     let talk = place.run(&args).ok().talk;
-    let warning = "warning: all members are at soft@127.48.0.1 and share memory: connected queue pairs use the local port, only datagrams go over UDP";
+    let warning = "warning: all members are at soft@127.48.0.1 and share memory: connected queue pairs use the local port, only datagrams go over UDP; for UDP name an address for each host (--device soft@ADDR,soft@ADDR or --peer)";
     assert!(talk.lines().any(|line| line == warning), "{talk}");
 }

@@ -14,7 +14,7 @@ fn usage(args: &str) -> String {
 
 #[test]
 fn unknown_words() {
-    assert_snapshot!(usage("foo"), @"error: 'foo' is no command: choose from study, ping, blast, closed-loop, sequencer, kv, serve, devices, doctor, model, report");
+    assert_snapshot!(usage("foo"), @"error: 'foo' is no command: choose from study, ping, blast, closed-loop, sequencer, kv, serve, devices, doctor, model, report, compare");
     assert_snapshot!(usage("pin --op send"), @"error: 'pin' is no command: did you mean ping? see `adverb --help`");
     assert_snapshot!(usage("model foo"), @"error: 'foo' is no command: choose from list, show, trace, validate");
     assert_snapshot!(usage("ping --op shout"), @"error: --op 'shout' is unknown: choose from send, write-imm, write, read, write-read");
@@ -61,7 +61,7 @@ fn sizes() {
     assert_snapshot!(usage("ping --op write --size 0"), @"error: size 0 B is outside the range of ping write, 1 B to 64 MiB");
     assert_snapshot!(usage("ping --op send --size 128M"), @"error: size 128 MiB is outside the range of ping send, 0 B to 64 MiB");
     assert_snapshot!(usage("blast --op send --size 1..512M"), @"error: size 512 MiB is outside the range of blast send, 1 B to 256 MiB");
-    assert_snapshot!(usage("blast --op send --size 4..1"), @"error: --size: size range '4..1' is empty: write FIRST..LAST with 1 <= FIRST <= LAST, such as 1..1M");
+    assert_snapshot!(usage("blast --op send --size 4..1"), @"error: --size: '4..1' has no points from 4 B to 1 B: write a value, a list such as 8,64,4096, or a range that doubles such as 1..64");
     assert_snapshot!(usage("ping --op send --size many"), @"error: --size: 'many' is not a size: write bytes, or a number with K, M or G (binary), such as 8, 4K, 1M");
     assert_snapshot!(usage("ping --op send --size -8"), @"error: --size: '-8' is not a size: write bytes, or a number with K, M or G (binary), such as 8, 4K, 1M");
     assert_snapshot!(usage("ping --op send --size 1G --inline"), @"error: size 1 GiB is outside the range of ping send, 0 B to 64 MiB");
@@ -198,7 +198,8 @@ fn one_side_alone_says_so_at_once() {
     let ended = place.run(&["role", "active"]);
     assert_eq!(ended.code, Some(1));
     let line = ended.talk.trim_end();
-    let by_hand = "error: this command is started by others, such as `adverb ping`, for each role: ";
+    let by_hand =
+        "error: this command is started by others, such as `adverb ping`, for each role: ";
     assert!(line.starts_with(by_hand), "{line}");
 }
 

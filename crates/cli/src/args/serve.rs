@@ -21,7 +21,7 @@ use super::place::CoreList;
 Examples:
   adverb serve                          on this host alone, to try it
   adverb serve --bind 10.0.0.2          on the address of the RDMA network
-  adverb serve --bind 0.0.0.0 --cpu 4,5   on all networks; roles on cores 4 and 5
+  adverb serve --bind 0.0.0.0 --cpu 4,5   on all networks; on cores 4 and 5
   adverb serve --bind [fe80::2%eth0]:7000 --once     ends after one client
 
 On the other host:

@@ -47,15 +47,17 @@ pub(super) fn machines(args: &ClientArgs) -> u32 {
 /// # Errors
 /// A point cannot run there, or fails; the records of earlier points are kept.
 pub(super) fn measure(cells: &[Cell], args: &ClientArgs) -> anyhow::Result<()> {
+    let interrupt = Interrupt::listen()?;
     let device = args.device.choice();
     check_places(&device, &args.place, Shape::Many)?;
     let mut bench = Bench::new(args, cells)?;
-    let interrupt = Interrupt::listen()?;
     let points: Vec<Values> = cells.iter().map(|cell| cell.params.clone()).collect();
-    let title = cells.first().map(|cell| cell.title.clone());
-    let rows = Rows {
-        title: title.unwrap_or_default(),
+    // The columns of a sweep say what its points differ in.
+    let title = match cells {
+        [one] => one.title.clone(),
+        _ => format!("{} points", cells.len()),
     };
+    let rows = Rows { title };
     let mut sink = Sink::open(rows, &points, (&args.out, args.format))?;
     let beside = bench.is_alone().then(|| Beside::from_now(&device));
     for cell in cells {
