@@ -116,7 +116,7 @@ fn served(rpc: &Rpc, tallies: &[&ServiceTally]) -> anyhow::Result<Outcome> {
         .collect();
     let roles = tallies.iter().map(|tally| Done::of_service(tally).role());
     Ok(Outcome {
-        metrics: metrics(&seen, rate, batch_mean, checked),
+        metrics: metrics(&seen, rate, batch_mean, &checked),
         roles: roles.collect(),
     })
 }
@@ -134,7 +134,7 @@ fn onesided(program: &OneSided, tallies: &[&ServiceTally]) -> anyhow::Result<Out
     let rate = seen.iter().filter_map(|done| done.per_second).sum();
     let roles = tallies.iter().map(|tally| Done::of_service(tally).role());
     Ok(Outcome {
-        metrics: metrics(&seen, rate, None, checked),
+        metrics: metrics(&seen, rate, None, &checked),
         roles: roles.collect(),
     })
 }
@@ -148,13 +148,13 @@ fn pattern_outcome(pattern: &Pattern, tallies: &[&Tally]) -> Outcome {
     let rate = seen.iter().filter_map(|done| done.per_second).sum();
     let roles = tallies.iter().map(|tally| Done::of_member(tally).role());
     Outcome {
-        metrics: metrics(&seen, rate, None, json!({})),
+        metrics: metrics(&seen, rate, None, &json!({})),
         roles: roles.collect(),
     }
 }
 
 /// What the clients saw together.
-fn metrics(clients: &[Done<'_>], rate: f64, batch_mean: Option<f64>, checked: Value) -> Values {
+fn metrics(clients: &[Done<'_>], rate: f64, batch_mean: Option<f64>, checked: &Value) -> Values {
     let requests: u64 = clients.iter().map(|done| done.requests).sum();
     let elapsed = clients.iter().map(|done| done.elapsed).max();
     let elapsed = elapsed.unwrap_or_default().as_ns_f64();
