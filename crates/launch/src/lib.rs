@@ -6,7 +6,7 @@
 //! * [`Catalog`]: the programs of an executable, which other processes and hosts name by id;
 //!   [`run_roles`] is the main function of a process that was started for roles;
 //! * [`Peer`]: another host, where [`serve`] runs as `adverb serve`;
-//! * [`place`]: the rule by which roles get hosts;
+//! * [`place()`]: the rule by which roles get hosts;
 //! * [`DeviceChoice`], [`DeviceInfo`]: the devices by name, and what they can do.
 //!
 //! Messages between roles pass through a star. Each process of roles has one socket to the process that
