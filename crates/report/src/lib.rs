@@ -76,6 +76,11 @@ impl<'a> Report<'a> {
         Report { others, ..self }
     }
 
+    /// Whether all records are of other programs than the study's.
+    fn is_of_sweeps(&self) -> bool {
+        self.records.is_empty() && !self.others.is_empty()
+    }
+
     /// What the sweeps show, a sentence each.
     pub fn sweep_findings(&self) -> Vec<String> {
         let sweeps = sweep::sweeps(self.others);

@@ -33,6 +33,11 @@ const SQD: &str = "going from SQD to RTS does not set the requester going; the n
 /// Soft-RoCE: the kernel's `drivers/infiniband/sw/rxe` (Linux 6.1), rdma-core's `providers/rxe`
 /// (44).
 const RXE: &[Known] = &[
+    unsteady(
+        "sharing::threads_share_a_queue_pair",
+        "with several threads posting, requests are sometimes never carried out, or fail (why is not \
+         known)",
+    ),
     departs("signaling::unsignaled_requests_take_slots", SLOTS),
     departs(
         "signaling::slots_come_back_when_a_later_completion_is_polled",
@@ -169,10 +174,6 @@ const RXE_CLASSIC: &[Known] = &[departs(
 
 /// Of the extended interface alone.
 const RXE_EXTENDED: &[Known] = &[
-    unsteady(
-        "sharing::threads_share_a_queue_pair",
-        "with several threads posting, requests are sometimes never carried out",
-    ),
     departs("datagram::datagrams_are_gathered_and_scattered", PIECES),
     departs("data::lists_are_gathered_and_scattered_by_sends", PIECES),
     departs("data::lists_are_gathered_by_writes", PIECES),

@@ -11,7 +11,7 @@ use crate::{Report, format};
 
 /// The facts, as a list of terms.
 pub(super) fn measured_on(report: &Report<'_>) -> Markup {
-    if report.records.is_empty() {
+    if report.is_of_sweeps() {
         return sweeps_on(report.others);
     }
     let meta = report.meta;

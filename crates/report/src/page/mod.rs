@@ -25,7 +25,7 @@ pub(crate) fn html(report: &Report<'_>) -> Markup {
     let findings = report.findings();
     let sweeps = crate::sweep::sweeps(report.others);
     // Records of other programs alone leave all figures of the study out.
-    let left_out = if report.records.iter().all(|r| r.figures.is_empty()) {
+    let left_out = if report.is_of_sweeps() {
         Vec::new()
     } else {
         left_out
@@ -51,7 +51,7 @@ pub(crate) fn html(report: &Report<'_>) -> Markup {
                 }
                 (contents(&figures, &sweeps))
                 main {
-                    @if !report.records.is_empty() { (findings_section(report, &findings)) }
+                    @if !report.is_of_sweeps() { (findings_section(report, &findings)) }
                     @for figure in &figures { (figure_section(figure)) }
                     @for sweep in &sweeps { (sweep.section()) }
                     (left_out_section(&left_out))
