@@ -5,7 +5,7 @@ use std::io;
 use adverb_host::HubFrame;
 use adverb_units::CpuTime;
 use adverb_verbs::{Counters, RoleId};
-use adverb_workload::{Cause, RoleError};
+use adverb_workload::{Cause, Role, RoleError};
 use anyhow::Context;
 use rustix::event::PollFd;
 use serde::{Deserialize, Serialize};
@@ -46,7 +46,7 @@ impl End {
     }
 }
 
-/// Of several reasons the least one is given: a refusal, a death, an error, what follows from another
+/// Of several reasons the least one is given: a death, a refusal, an error, what follows from another
 /// role's failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Rank {
@@ -119,6 +119,16 @@ struct Group {
     running: Vec<Seat>,
 }
 
+/// What `ps` shows of a process of these roles.
+fn names(roles: &[Role], group: &[Seat]) -> String {
+    let name = |seat: &Seat| roles[seat.role.0 as usize].name.as_str();
+    let mut names: Vec<&str> = group.iter().map(name).take(4).collect();
+    if group.len() > names.len() {
+        names.push("…");
+    }
+    names.join(",")
+}
+
 /// The roles of a run on this host.
 #[derive(Default)]
 pub(crate) struct LocalRoles {
@@ -126,11 +136,31 @@ pub(crate) struct LocalRoles {
 }
 
 impl LocalRoles {
-    /// Starts roles.
+    /// Starts what was ordered of a program's `roles`, those of one process together.
     ///
     /// # Errors
     /// Of the system: a process cannot be started.
     pub(crate) fn start(
+        &mut self,
+        catalog: &'static Catalog,
+        mode: Mode,
+        roles: &[Role],
+        order: &Order,
+    ) -> anyhow::Result<()> {
+        let process = |seat: &Seat| roles[seat.role.0 as usize].process;
+        let mut seats = order.roles.clone();
+        seats.sort_by_key(process);
+        for group in seats.chunk_by(|a, b| process(a) == process(b)) {
+            let order = Order {
+                roles: group.to_vec(),
+                ..order.clone()
+            };
+            self.start_process(catalog, mode, &names(roles, group), &order)?;
+        }
+        Ok(())
+    }
+
+    fn start_process(
         &mut self,
         catalog: &'static Catalog,
         mode: Mode,

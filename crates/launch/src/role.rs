@@ -34,7 +34,7 @@ const ORDER_PATIENCE: Span = Span::from_secs(5);
 pub type Details = Vec<(String, String)>;
 
 /// What a process of roles is to do.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Order {
     /// The program, by its id.
     pub(crate) program: String,
@@ -49,6 +49,16 @@ pub(crate) struct Order {
     /// This host's address on the network that leads to another host of the run: a RoCE device takes its
     /// GID from that network.
     pub(crate) reached_at: Option<IpAddr>,
+}
+
+impl Order {
+    /// The role that has a process for itself, if there is one.
+    fn alone(&self) -> Option<Seat> {
+        match &self.roles[..] {
+            [alone] if self.parent.is_some() => Some(*alone),
+            _ => None,
+        }
+    }
 }
 
 /// A role, and its core.
@@ -143,10 +153,10 @@ pub(crate) fn serve(
         link,
         stop,
     };
-    match &group.order.roles[..] {
-        [alone] if group.order.parent.is_some() => group.run(*alone),
-        seats => std::thread::scope(|scope| {
-            for seat in seats.iter().copied() {
+    match group.order.alone() {
+        Some(alone) => group.run(alone),
+        None => std::thread::scope(|scope| {
+            for seat in group.order.roles.iter().copied() {
                 let group = &group;
                 let thread = std::thread::Builder::new().name(group.name(seat.role).to_owned());
                 let started = thread.spawn_scoped(scope, move || group.run(seat));
@@ -244,10 +254,9 @@ impl Group {
         let roles = self.roles.len() as u32;
         let mail = HubMail::new(Arc::clone(&self.link), seat.role, roles);
         let station = HostStation::at_hub(context, mail).sharing_core(seat.shares_core);
-        let is_alone = self.order.roles.len() == 1 && self.order.parent.is_some();
-        let station = match is_alone {
-            true => station,
-            false => station.counting(CpuScope::Thread),
+        let station = match self.order.alone() {
+            Some(_) => station,
+            None => station.counting(CpuScope::Thread),
         };
         match &self.stop {
             None => station,

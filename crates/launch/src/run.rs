@@ -15,7 +15,7 @@ use crate::catalog::Catalog;
 use crate::control::{Peer, RunOrder};
 use crate::device::DeviceChoice;
 use crate::interrupt::Interrupt;
-use crate::local::{End, LocalRoles, Output, RoleEnded};
+use crate::local::{End, LocalRoles, Output, Rank, RoleEnded};
 use crate::place::{Cores, Pinning, Placement, place};
 use crate::process::Mode;
 use crate::remote::RemoteRoles;
@@ -289,23 +289,17 @@ impl Launcher {
                 .collect(),
         };
         for (host, device) in (0..).zip(&self.devices) {
-            let mut of_host: Vec<RoleId> = at(host).collect();
-            of_host.sort_by_key(|role| roles[role.0 as usize].process);
-            let process = |role: &RoleId| roles[role.0 as usize].process;
-            for group in of_host.chunk_by(|a, b| process(a) == process(b)) {
-                let seat = |role: &RoleId| seats.iter().find(|seat| seat.role == *role);
-                let order = Order {
-                    program: id.to_owned(),
-                    params: params.clone(),
-                    roles: group.iter().filter_map(seat).copied().collect(),
-                    device: device.clone(),
-                    parent: (mode == Mode::Processes).then(std::process::id),
-                    memory: None,
-                    reached_at,
-                };
-                let names = names(roles, group);
-                watch.local.start(self.catalog, mode, &names, &order)?;
-            }
+            let is_here = |seat: &&Seat| hosts[seat.role.0 as usize] == host;
+            let order = Order {
+                program: id.to_owned(),
+                params: params.clone(),
+                roles: seats.iter().filter(is_here).copied().collect(),
+                device: device.clone(),
+                parent: (mode == Mode::Processes).then(std::process::id),
+                memory: None,
+                reached_at,
+            };
+            watch.local.start(self.catalog, mode, roles, &order)?;
         }
         Ok(watch)
     }
@@ -333,16 +327,6 @@ impl Launcher {
         }
         Cores::new(&taken, others).seat(here, &self.pinning)
     }
-}
-
-/// What `ps` shows of a process of these roles.
-pub(crate) fn names(roles: &[Role], group: &[RoleId]) -> String {
-    let name = |role: &RoleId| roles.get(role.0 as usize).map(|role| role.name.as_str());
-    let mut names: Vec<&str> = group.iter().filter_map(name).take(4).collect();
-    if group.len() > names.len() {
-        names.push("…");
-    }
-    names.join(",")
 }
 
 /// Why the roles are ended.
@@ -541,14 +525,13 @@ fn reports<P: Program>(roles: &[Role], ends: &[RoleEnded]) -> Result<Vec<P::Repo
 /// Of several reasons, the best one: a death explains more than an error, an error more than what
 /// follows from it.
 fn first_cause(roles: &[Role], ends: &[RoleEnded]) -> Failure {
-    let reasons = roles.iter().zip(ends).filter_map(|(role, ended)| {
-        let (rank, reason) = ended.end.reason(&role.name)?;
-        let refused = matches!(&ended.end, End::Failed(error) if error.cause == Cause::Refused);
-        Some((rank, reason, refused))
-    });
-    let best = reasons.min_by_key(|(rank, _, _)| *rank);
-    match best {
-        Some((_, reason, is_usage)) => Failure { reason, is_usage },
+    let all = roles.iter().zip(ends);
+    let reasons = all.filter_map(|(role, ended)| ended.end.reason(&role.name));
+    match reasons.min_by_key(|(rank, _)| *rank) {
+        Some((rank, reason)) => Failure {
+            reason,
+            is_usage: rank == Rank::Failed(Cause::Refused),
+        },
         None => Failure::new("the roles ended without a result".to_owned()),
     }
 }

@@ -16,7 +16,7 @@ use crate::local::{End, LocalRoles, Output, RoleEnded};
 use crate::place::Cores;
 use crate::process::Mode;
 use crate::role::{Order, Seat};
-use crate::run::{MOST_ROLES, names};
+use crate::run::MOST_ROLES;
 use crate::text::one_line;
 
 /// Between runs a caller may take its time: its output may be waiting for a reader.
@@ -217,7 +217,16 @@ impl Session {
         };
         let (seats, _) = Cores::new(&taken, others).seat(&loads, &self.place.pinning);
         let mut local = LocalRoles::default();
-        let started = self.start_processes(order, (&roles, &seats), &mut local);
+        let here = Order {
+            program: order.program.clone(),
+            params: order.params.clone(),
+            roles: seats.clone(),
+            device: self.place.device.clone(),
+            parent: Some(std::process::id()),
+            memory: Some(self.place.memory),
+            reached_at: self.connection.local_ip(),
+        };
+        let started = local.start(self.catalog, Mode::Processes, &roles, &here);
         started.map_err(|e| Refusal {
             reason: one_line(&e),
             cause: Cause::Own,
@@ -227,31 +236,6 @@ impl Session {
             roles: local,
             seats,
         })
-    }
-
-    fn start_processes(
-        &self,
-        order: &RunOrder,
-        (roles, seats): (&[Role], &[Seat]),
-        local: &mut LocalRoles,
-    ) -> anyhow::Result<()> {
-        let process = |seat: &Seat| roles[seat.role.0 as usize].process;
-        let mut seats = seats.to_vec();
-        seats.sort_by_key(process);
-        for group in seats.chunk_by(|a, b| process(a) == process(b)) {
-            let ids: Vec<RoleId> = group.iter().map(|seat| seat.role).collect();
-            let order = Order {
-                program: order.program.clone(),
-                params: order.params.clone(),
-                roles: group.to_vec(),
-                device: self.place.device.clone(),
-                parent: Some(std::process::id()),
-                memory: Some(self.place.memory),
-                reached_at: self.connection.local_ip(),
-            };
-            local.start(self.catalog, Mode::Processes, &names(roles, &ids), &order)?;
-        }
-        Ok(())
     }
 
     /// Takes what the roles did.
