@@ -1,9 +1,11 @@
 //! The hosts of a program, as they were typed.
 
 use adverb_launch::{
-    Catalog, DeviceChoice, DeviceInfo, Entry, Event, Launcher, Mode, Peer, RunError, Usage,
+    Catalog, DeviceChoice, DeviceInfo, Entry, Event, Hardware, Launcher, Mode, Peer, RunError,
+    Usage,
 };
 use adverb_patterns::Job;
+use adverb_results::{Provenance, Site};
 use adverb_studies::CellSpec;
 use anyhow::anyhow;
 
@@ -16,6 +18,46 @@ pub(crate) static CATALOG: Catalog = Catalog {
     version: VERSION,
     programs: &[Entry::of::<CellSpec>(), Entry::of::<Job>()],
 };
+
+/// What a program runs on.
+pub(crate) enum Bed {
+    /// Real devices, of this host and the peers.
+    Hosts(Box<Launcher>),
+    /// A model, in virtual time.
+    Model(Box<Hardware>),
+}
+
+impl Bed {
+    /// The servers that take part.
+    pub(crate) fn peers(&self) -> &[Peer] {
+        match self {
+            Bed::Hosts(launcher) => launcher.peers(),
+            Bed::Model(_) => &[],
+        }
+    }
+
+    /// Whether a server on this machine takes part: its work is like that of any other program.
+    pub(crate) fn is_served_here(&self) -> bool {
+        self.peers().iter().any(Peer::is_here)
+    }
+
+    /// Where a record comes from that was `started` (RFC 3339) at these places.
+    pub(crate) fn provenance(
+        &self,
+        started: String,
+        active: Site,
+        passive: Option<Site>,
+    ) -> Provenance {
+        Provenance {
+            adverb: env!("CARGO_PKG_VERSION").to_owned(),
+            revision: crate::REVISION.map(str::to_owned),
+            started,
+            virtual_time: matches!(self, Bed::Model(_)),
+            active,
+            passive,
+        }
+    }
+}
 
 /// Shows what happens while something runs.
 pub(crate) fn log(event: Event) {

@@ -8,7 +8,8 @@ use anyhow::bail;
 use crate::args::{BlastArgs, MeasureArgs, PingArgs};
 use crate::busy::Beside;
 use crate::folder::Ending;
-use crate::record::{Bed, Measured, Recorder};
+use crate::hosts::Bed;
+use crate::record::{Measured, Recorder};
 use crate::request::Shape;
 use crate::sink::{Sink, Table};
 use crate::{hosts, request, table, terminal};
@@ -41,7 +42,7 @@ fn run(
     let mut cells = cells(&info)?;
     let bed = match &device {
         DeviceChoice::Model(preset) => Bed::Model(Box::new(Hardware::load(preset)?)),
-        _ => Bed::Pair(Box::new(pair(args, &info, &cells)?)),
+        _ => Bed::Hosts(Box::new(pair(args, &info, &cells)?)),
     };
     let interrupt = Interrupt::listen()?;
     let beside = (!bed.is_served_here()).then(|| Beside::from_now(&device));

@@ -1,10 +1,7 @@
 //! Running a cell and making its record: what was asked, what came out, where it comes from.
 
 use adverb_host::{Machine, now_rfc3339};
-use adverb_launch::{
-    Details, DeviceChoice, DeviceInfo, Failure, Hardware, Interrupt, Launcher, Peer, RoleRun,
-    RunError,
-};
+use adverb_launch::{Details, DeviceChoice, DeviceInfo, Failure, Interrupt, RoleRun, RunError};
 use adverb_results::{
     Counters, DeviceRef, Impairment, Outcome, PairRecord, Params, Provenance, Record, SCHEMA, Site,
 };
@@ -12,24 +9,10 @@ use adverb_studies::{CellResult, CellSpec, Length};
 use anyhow::{Context, bail};
 use serde_json::json;
 
+use crate::hosts::Bed;
 use crate::model::{self, Stop, run_cell};
 use crate::request::patience;
 use crate::terminal;
-
-/// What cells run on.
-pub(crate) enum Bed {
-    /// Two processes on real devices, here or the passive one with a peer.
-    Pair(Box<Launcher>),
-    /// Two roles in virtual time.
-    Model(Box<Hardware>),
-}
-
-impl Bed {
-    /// Whether a server on this machine takes part: its work is like that of any other program.
-    pub(crate) fn is_served_here(&self) -> bool {
-        matches!(self, Bed::Pair(launcher) if launcher.peers().iter().any(Peer::is_here))
-    }
-}
 
 /// How a cell ended.
 pub(crate) struct CellEnd {
@@ -132,7 +115,7 @@ impl Recorder {
     pub(crate) fn new(bed: Bed, cells: &[CellSpec]) -> anyhow::Result<Self> {
         let mut wire = None;
         let usual = match &bed {
-            Bed::Pair(launcher) if launcher.is_within_memory() => {
+            Bed::Hosts(launcher) if launcher.is_within_memory() => {
                 let device = launcher.device();
                 if cells.iter().any(|spec| spec.params.impairment.is_none()) {
                     terminal::warn(&format!(
@@ -144,7 +127,9 @@ impl Recorder {
                 }
                 Medium::of(DeviceInfo::query(&DeviceChoice::SOFT)?, Whose::Asked)
             }
-            Bed::Pair(launcher) => Medium::of(DeviceInfo::query(&launcher.device())?, Whose::Sides),
+            Bed::Hosts(launcher) => {
+                Medium::of(DeviceInfo::query(&launcher.device())?, Whose::Sides)
+            }
             Bed::Model(hardware) => Medium::of(DeviceInfo::of_model(hardware)?, Whose::Asked),
         };
         Ok(Recorder { usual, wire, bed })
@@ -163,7 +148,7 @@ impl Recorder {
             impairment.and_then(|asked| serde_json::from_value(asked).ok());
         let medium = self.medium(impairment.as_ref());
         let is_same = match self.bed {
-            Bed::Pair(_) => true,
+            Bed::Hosts(_) => true,
             Bed::Model(_) => record.provenance.active.device == medium.site.device,
         };
         is_same && record.device == medium.device
@@ -202,7 +187,7 @@ impl Recorder {
     /// Runs a cell on two processes.
     fn measure(&mut self, spec: &CellSpec, interrupt: &Interrupt) -> anyhow::Result<Measured> {
         let started = now_rfc3339();
-        let Bed::Pair(launcher) = &mut self.bed else {
+        let Bed::Hosts(launcher) = &mut self.bed else {
             bail!("{} has no processes", self.usual.device);
         };
         let run = match launcher.run(spec, patience(spec), interrupt) {
@@ -220,14 +205,6 @@ impl Recorder {
     /// What came of a cell that ended so.
     fn measured(&self, spec: &CellSpec, started: String, end: CellEnd) -> Measured {
         Measured::Record(Box::new(self.record(spec, started, end)))
-    }
-
-    /// Where the passive side runs, if not here.
-    fn peer(&self) -> Option<&Peer> {
-        match &self.bed {
-            Bed::Pair(launcher) => launcher.peers().first(),
-            Bed::Model(_) => None,
-        }
     }
 
     fn record(&self, spec: &CellSpec, started: String, end: CellEnd) -> PairRecord {
@@ -267,7 +244,7 @@ impl Recorder {
 
     /// Where the passive side runs, if with a peer; with its device's name, if that is another one.
     fn passive_site(&self, medium: &Medium, said: Details) -> Option<Site> {
-        let welcome = self.peer()?.welcome();
+        let welcome = self.bed.peers().first()?.welcome();
         let mut site = welcome.site.clone();
         site.device.extend(said);
         if welcome.device != medium.device {
@@ -283,18 +260,12 @@ impl Recorder {
             Whose::Asked => Default::default(),
         };
         let mut site = medium.site.clone();
-        if matches!(self.bed, Bed::Pair(_)) && self.peer().is_none() {
+        if matches!(self.bed, Bed::Hosts(_)) && self.bed.peers().is_empty() {
             site.device.extend(of_the_other_side(&active, &passive));
         }
         site.device.extend(active);
-        Provenance {
-            adverb: env!("CARGO_PKG_VERSION").to_owned(),
-            revision: crate::REVISION.map(str::to_owned),
-            started,
-            virtual_time: matches!(self.bed, Bed::Model(_)),
-            active: site,
-            passive: self.passive_site(medium, passive),
-        }
+        let passive = self.passive_site(medium, passive);
+        self.bed.provenance(started, site, passive)
     }
 }
 

@@ -16,9 +16,10 @@ use serde_json::json;
 use crate::args::{Format, PlaceArgs, ProfileChoice, StudyArgs};
 use crate::busy::Busy;
 use crate::folder::{self, Ending, Folder, Meta, Rendered};
+use crate::hosts::Bed;
 use crate::model;
 use crate::progress::Progress;
-use crate::record::{Bed, Measured, Recorder};
+use crate::record::{Measured, Recorder};
 use crate::request::Shape;
 use crate::{hosts, request, space, terminal};
 
@@ -57,7 +58,7 @@ pub(crate) fn run(args: &StudyArgs) -> anyhow::Result<ExitCode> {
         device => {
             let peers = peer.into_iter().collect();
             let launcher = hosts::launcher(vec![device.clone()], peers, &place)?;
-            Bed::Pair(Box::new(launcher.with_mode(Mode::Processes)))
+            Bed::Hosts(Box::new(launcher.with_mode(Mode::Processes)))
         }
     };
     let mut recorder = Recorder::new(bed, &plan.cells)?;

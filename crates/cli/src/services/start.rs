@@ -9,7 +9,7 @@ use adverb_launch::{
     VirtualLimits, run_in_virtual_time,
 };
 use adverb_patterns::{Job, JobReport};
-use adverb_results::{Outcome, Provenance, Record, SCHEMA, Values, merged};
+use adverb_results::{Outcome, Record, SCHEMA, Values, merged};
 use adverb_workload::{Program, pattern::Schedule};
 use anyhow::bail;
 
@@ -19,9 +19,10 @@ use super::{Cell, duration};
 use crate::args::ClientArgs;
 use crate::busy::Beside;
 use crate::folder::Ending;
+use crate::hosts::{self, Bed};
 use crate::request::{Shape, check_places};
 use crate::sink::Sink;
-use crate::{hosts, terminal};
+use crate::terminal;
 
 /// How long a program may take beyond the time that it measures.
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -59,7 +60,7 @@ pub(super) fn measure(cells: &[Cell], args: &ClientArgs) -> anyhow::Result<()> {
     };
     let rows = Rows { title };
     let mut sink = Sink::open(rows, &points, (&args.out, args.format))?;
-    let beside = bench.is_alone().then(|| Beside::from_now(&device));
+    let beside = (!bench.bed.is_served_here()).then(|| Beside::from_now(&device));
     for cell in cells {
         let (id, device) = (cell.id(), &bench.info.reference);
         if sink.has(|record| record.cell == id && record.device == *device) {
@@ -92,12 +93,6 @@ fn warn_if_idle(record: &Record, args: &ClientArgs) {
             duration(args)
         ));
     }
-}
-
-/// Where points run.
-enum Bed {
-    Hosts(Box<Launcher>),
-    Model(Box<Hardware>),
 }
 
 /// Runs points and makes their records.
@@ -156,16 +151,8 @@ impl Bench {
         })
     }
 
-    /// Whether no other process of this measurement takes CPU time on this machine: an agent would.
-    fn is_alone(&self) -> bool {
-        match &self.bed {
-            Bed::Hosts(launcher) => !launcher.peers().iter().any(Peer::is_here),
-            Bed::Model(_) => true,
-        }
-    }
-
     fn run(&mut self, cell: &Cell, pass: u32, interrupt: &Interrupt) -> anyhow::Result<Record> {
-        let mut record = self.record(cell, Outcome::Ok);
+        let started = now_rfc3339();
         let (reports, mut roles, counters) = match &mut self.bed {
             Bed::Hosts(launcher) => on_hosts(launcher, &cell.job, (self.patience, interrupt))?,
             Bed::Model(hardware) => in_virtual_time(hardware, &cell.job, interrupt)?,
@@ -174,41 +161,25 @@ impl Bench {
         for (role, RoleOutcome { cpu, metrics }) in roles.iter_mut().zip(outcome.roles) {
             (role.cpu, role.metrics) = (cpu, metrics);
         }
-        record.pass = Some(pass);
-        record.metrics = Some(outcome.metrics);
-        record.roles = roles;
-        record.counters = counters.into_iter().collect();
-        Ok(record)
-    }
-
-    /// The record of a point, before anything was measured.
-    fn record(&self, cell: &Cell, outcome: Outcome) -> Record {
-        let peers = match &self.bed {
-            Bed::Hosts(launcher) => launcher.peers(),
-            Bed::Model(_) => &[],
-        };
-        Record {
+        let peer = self.bed.peers().first();
+        let passive = peer.map(|peer| peer.welcome().site.clone());
+        Ok(Record {
             schema: SCHEMA,
             cell: cell.id(),
             label: None,
-            pass: None,
+            pass: Some(pass),
             figures: Vec::new(),
             program: cell.program.to_owned(),
             device: self.info.reference.clone(),
             params: cell.params.clone(),
-            outcome,
-            metrics: None,
-            roles: Vec::new(),
-            counters: std::collections::BTreeMap::new(),
-            provenance: Provenance {
-                adverb: env!("CARGO_PKG_VERSION").to_owned(),
-                revision: crate::REVISION.map(str::to_owned),
-                started: now_rfc3339(),
-                virtual_time: matches!(self.bed, Bed::Model(_)),
-                active: self.info.site.clone(),
-                passive: peers.first().map(|peer| peer.welcome().site.clone()),
-            },
-        }
+            outcome: Outcome::Ok,
+            metrics: Some(outcome.metrics),
+            roles,
+            counters: counters.into_iter().collect(),
+            provenance: self
+                .bed
+                .provenance(started, self.info.site.clone(), passive),
+        })
     }
 }
 
