@@ -1,9 +1,10 @@
 //! The comparison of two measurements, in words and as a page.
 
 use adverb_results::{Change, Comparison, Verdict};
-use maud::{DOCTYPE, Markup, PreEscaped, html};
+use maud::{Markup, html};
 
 use crate::format;
+use crate::page::document;
 
 /// The names of the two measurements.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,27 +73,16 @@ pub fn summary(comparison: &Comparison) -> String {
 /// The page: summary, ratios as bars around 1, and a table of all cells. It needs no other file.
 pub fn page(comparison: &Comparison, sides: &Sides) -> String {
     let title = format!("{} → {}", sides.before, sides.after);
-    html! {
-        (DOCTYPE)
-        html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                title { "Adverb: " (title) }
-                style { (PreEscaped(include_str!("../assets/report.css"))) }
-            }
-            body {
-                main {
-                    h1 { (title) }
-                    p { (summary(comparison)) }
-                    p { "A ratio above 1 means that the second measurement is faster. Intervals are 95 % \
-                         confidence intervals over the repetitions." }
-                    (table(comparison))
-                }
-            }
+    let body = html! {
+        main {
+            h1 { (title) }
+            p { (summary(comparison)) }
+            p { "A ratio above 1 means that the second measurement is faster. Intervals are 95 % \
+                 confidence intervals over the repetitions." }
+            (table(comparison))
         }
-    }
-    .into_string()
+    };
+    document(&format!("Adverb: {title}"), &body).into_string()
 }
 
 fn table(comparison: &Comparison) -> Markup {

@@ -30,6 +30,31 @@ pub(crate) fn html(report: &Report<'_>) -> Markup {
     } else {
         left_out
     };
+    let title = title_of(report);
+    let body = html! {
+        header {
+            h1 { (title) }
+            (banner::measured_on(report))
+            (notices(report))
+            (banner::what_it_does_not_tell(report))
+        }
+        (contents(&figures, &sweeps))
+        main {
+            @if !report.is_of_sweeps() { (findings_section(report, &findings)) }
+            @for figure in &figures { (figure_section(figure)) }
+            @for sweep in &sweeps { (sweep.section()) }
+            (left_out_section(&left_out))
+            (table::section(report))
+            (counters::section(report))
+            (banner::reproduce(report))
+        }
+        script { (PreEscaped(JS)) }
+    };
+    document(&format!("{title} · Adverb"), &body)
+}
+
+/// A page that needs no other file.
+pub(crate) fn document(title: &str, body: &Markup) -> Markup {
     html! {
         (DOCTYPE)
         html lang="en" {
@@ -37,30 +62,12 @@ pub(crate) fn html(report: &Report<'_>) -> Markup {
                 meta charset="utf-8";
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 meta name="color-scheme" content="light dark";
-                title { (title_of(report)) " · Adverb" }
+                title { (title) }
                 // Without this line browsers ask the server for an icon.
                 link rel="icon" href="data:,";
                 style { (PreEscaped(CSS)) }
             }
-            body {
-                header {
-                    h1 { (title_of(report)) }
-                    (banner::measured_on(report))
-                    (notices(report))
-                    (banner::what_it_does_not_tell(report))
-                }
-                (contents(&figures, &sweeps))
-                main {
-                    @if !report.is_of_sweeps() { (findings_section(report, &findings)) }
-                    @for figure in &figures { (figure_section(figure)) }
-                    @for sweep in &sweeps { (sweep.section()) }
-                    (left_out_section(&left_out))
-                    (table::section(report))
-                    (counters::section(report))
-                    (banner::reproduce(report))
-                }
-                script { (PreEscaped(JS)) }
-            }
+            body { (body) }
         }
     }
 }
