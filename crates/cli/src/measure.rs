@@ -7,7 +7,6 @@ use anyhow::bail;
 
 use crate::args::{BlastArgs, MeasureArgs, PingArgs};
 use crate::busy::Beside;
-use crate::folder::Ending;
 use crate::hosts::Bed;
 use crate::record::{Measured, Recorder};
 use crate::request::Shape;
@@ -70,13 +69,7 @@ fn run(
         }
         Ok(())
     });
-    let ending = match measured {
-        Ok(()) => Ending::Whole,
-        Err(_) => Ending::Cut,
-    };
-    // Why it was cut matters more than whether a report of the rest can be written.
-    let finished = sink.finish(ending);
-    measured.and(finished)?;
+    sink.finish(measured)?;
     if let Some(beside) = beside {
         beside.warn();
     }

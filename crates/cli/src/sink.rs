@@ -1,10 +1,8 @@
 //! Where the records of a measuring command go: rows or objects on stdout, and a folder if one was named.
 
-use std::collections::BTreeSet;
 use std::io::Write;
 
-use adverb_results::{Outcome, Record, Values, Writer};
-use serde_json::Value;
+use adverb_results::{Outcome, Record, Values, Writer, swept, word};
 
 use crate::args::{Format, OutArgs};
 use crate::folder::{self, Ending, Folder};
@@ -32,7 +30,7 @@ pub(crate) trait Table {
 pub(crate) struct Sink<T> {
     table: T,
     format: Format,
-    /// Parameters that differ between the points: columns of their own.
+    /// Parameters that differ between the points: columns of their own. Sizes have a column anyway.
     swept: Vec<String>,
     has_header: bool,
     label: Option<String>,
@@ -72,7 +70,7 @@ impl<T: Table> Sink<T> {
         Ok(Sink {
             table,
             format,
-            swept: swept(points),
+            swept: swept(&points.iter().collect::<Vec<_>>()),
             has_header: false,
             label: args.label.clone(),
             folder: folder.transpose()?,
@@ -119,7 +117,7 @@ impl<T: Table> Sink<T> {
 
     fn row(&self, record: &Record) -> String {
         let swept = self.swept.iter().map(|name| {
-            let value = record.params.get(name).map(word).unwrap_or_default();
+            let value = word(record.params.get(name)).unwrap_or_default();
             pad(&value, width(name))
         });
         let columns = self.table.columns().into_iter();
@@ -128,11 +126,21 @@ impl<T: Table> Sink<T> {
         swept.chain(values).collect::<Vec<_>>().join("  ")
     }
 
-    /// Closes the folder and writes its report.
+    /// Closes the folder and writes its report: of what there is, if the records were `measured` in part.
     ///
     /// # Errors
-    /// The folder cannot be written.
-    pub(crate) fn finish(self, ending: Ending) -> anyhow::Result<()> {
+    /// That of `measured`; else the folder cannot be written.
+    pub(crate) fn finish(self, measured: anyhow::Result<()>) -> anyhow::Result<()> {
+        let ending = match measured {
+            Ok(()) => Ending::Whole,
+            Err(_) => Ending::Cut,
+        };
+        // Why it was cut matters more than whether a report of the rest can be written.
+        let closed = self.close(ending);
+        measured.and(closed)
+    }
+
+    fn close(self, ending: Ending) -> anyhow::Result<()> {
         let Some(kept) = self.folder else {
             return Ok(());
         };
@@ -140,26 +148,6 @@ impl<T: Table> Sink<T> {
         let rendered = folder::render(kept.folder.path(), ending)?;
         terminal::say(&format!("report: {}", rendered.path.display()));
         Ok(())
-    }
-}
-
-/// Names of the parameters that differ between points. Sizes have a column anyway.
-fn swept(points: &[Values]) -> Vec<String> {
-    let Some(first) = points.first() else {
-        return Vec::new();
-    };
-    let differs = |name: &&String| {
-        let values = points.iter().map(|p| p.get(name.as_str()).map(word));
-        values.collect::<BTreeSet<_>>().len() > 1
-    };
-    first.keys().filter(differs).cloned().collect()
-}
-
-fn word(value: &Value) -> String {
-    match value {
-        Value::String(text) => text.clone(),
-        Value::Null => String::new(),
-        other => other.to_string(),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use adverb_units::Bytes;
 use adverb_verbs::{DeviceCaps, Impairment, RoleId, Station};
-use adverb_workload::pair::{CellResult, CellSpec};
+use adverb_workload::pair::{CellResult, CellSpec, SpecError};
 use adverb_workload::pattern::{Part, Pattern, PatternError, Schedule, Tally, run};
 use adverb_workload::{Program, Role, RoleError, RoleLoad};
 use serde::{Deserialize, Serialize};
@@ -81,7 +81,7 @@ impl Program for Job {
     fn check(&self, caps: &DeviceCaps) -> Result<(), String> {
         let checked = match self {
             Job::Pair(cell) => return Program::check(cell, caps),
-            Job::Pattern(pattern, _) => return check_memory(pattern, caps),
+            Job::Pattern(pattern, _) => return check_pattern(pattern, caps),
             Job::Rpc(rpc, _) => rpc.check(),
             Job::OneSided(program, _) => program.check(),
         };
@@ -112,8 +112,17 @@ impl Program for Job {
     }
 }
 
-/// Refuses more memory of a member than a region of the device may have.
-fn check_memory(pattern: &Pattern, caps: &DeviceCaps) -> Result<(), String> {
+/// Refuses more inline data than the device takes, and more memory of a member than its regions may have.
+fn check_pattern(pattern: &Pattern, caps: &DeviceCaps) -> Result<(), String> {
+    let max = Bytes::new(caps.max_inline_data.into());
+    for member in &pattern.members {
+        if let Part::Request(load) | Part::Strand(load) = &member.part {
+            let size = Bytes::new(load.size.into());
+            if load.inline && size > max {
+                return Err(SpecError::Inline { size, max }.to_string());
+            }
+        }
+    }
     let largest = pattern.members.iter().map(|member| member.memory).max();
     match largest.filter(|bytes| *bytes > caps.max_mr_size.get()) {
         Some(bytes) => Err(format!(

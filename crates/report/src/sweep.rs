@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use adverb_results::{DeviceKind, Record, stats};
+use adverb_results::{DeviceKind, Record, stats, word};
 use maud::{Markup, html};
 use serde_json::Value;
 
@@ -80,10 +80,9 @@ impl<'a> Sweep<'a> {
             each.map(|value| value.map_or_else(String::new, Value::to_string))
                 .collect()
         };
-        let names = records[0].params.keys().cloned();
-        let is_swept =
-            |name: &String| !NOT_SWEPT.contains(&name.as_str()) && values(name).len() > 1;
-        let swept: Vec<String> = names.filter(is_swept).collect();
+        let params: Vec<_> = records.iter().map(|r| &r.params).collect();
+        let mut swept = adverb_results::swept(&params);
+        swept.retain(|name| !NOT_SWEPT.contains(&name.as_str()));
         let is_number = |name: &&String| {
             let mut all = records.iter().map(|r| r.params.get(name.as_str()));
             all.all(|value| value.and_then(Value::as_f64).is_some_and(|v| v > 0.0))
@@ -255,9 +254,5 @@ fn words<'n>(record: &Record, names: impl Iterator<Item = &'n String>) -> String
 }
 
 fn value_of(record: &Record, name: &str) -> String {
-    match record.params.get(name) {
-        None | Some(Value::Null) => "–".to_owned(),
-        Some(Value::String(text)) => text.clone(),
-        Some(other) => other.to_string(),
-    }
+    word(record.params.get(name)).unwrap_or_else(|| "–".to_owned())
 }

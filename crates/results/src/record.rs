@@ -14,6 +14,28 @@ pub const SCHEMA: u32 = 2;
 /// Parameters or metrics by name, in the order in which the program names them. Names end with the unit.
 pub type Values = serde_json::Map<String, Value>;
 
+/// Returns the names of the parameters that differ between `points`, in the order of the first one's.
+pub fn swept(points: &[&Values]) -> Vec<String> {
+    let Some(first) = points.first() else {
+        return Vec::new();
+    };
+    let differs = |(name, value): &(&String, &Value)| {
+        let mut all = points.iter();
+        all.any(|point| point.get(name.as_str()) != Some(*value))
+    };
+    let names = first.iter().filter(differs).map(|(name, _)| name);
+    names.cloned().collect()
+}
+
+/// Returns a parameter as a word, such as `rpc` or `16`; `None` without a value.
+pub fn word(value: Option<&Value>) -> Option<String> {
+    match value? {
+        Value::Null => None,
+        Value::String(text) => Some(text.clone()),
+        other => Some(other.to_string()),
+    }
+}
+
 /// One measured (or failed) cell: one program with one set of parameters on one device.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Record {

@@ -1,6 +1,6 @@
 //! `adverb closed-loop`: single requests to members that do nothing.
 
-use adverb_launch::{DeviceInfo, Usage};
+use adverb_launch::Usage;
 use adverb_patterns::Job;
 use adverb_units::Bytes;
 use adverb_workload::pattern::{
@@ -23,17 +23,13 @@ const ATOMIC_SIZE: Bytes = Bytes::new(8);
 
 /// `adverb closed-loop`.
 pub(crate) fn closed_loop(points: &[ClosedLoopArgs]) -> anyhow::Result<()> {
-    let cells = points.iter().map(cell);
-    measure(
-        &cells.collect::<anyhow::Result<Vec<_>>>()?,
-        &points[0].clients,
-    )
+    measure(points.iter().map(cell), &points[0].clients)
 }
 
 fn cell(args: &ClosedLoopArgs) -> anyhow::Result<Cell> {
     let (clients, qps) = (&args.clients, args.posting.qps);
     let payload = payload(args)?;
-    check_inline(args, payload)?;
+    check_inline(args)?;
     check_counts(clients, args.posting)?;
     let posting = posting(args.posting, clients.outstanding, AS_OUTSTANDING)?;
     let job = Job::Pattern(pattern(args, payload, posting)?, schedule(clients));
@@ -104,23 +100,12 @@ fn payload(args: &ClosedLoopArgs) -> Result<Bytes, Usage> {
     }
 }
 
-/// Refuses inline where there is no payload, or where the device does not take so much.
-fn check_inline(args: &ClosedLoopArgs, payload: Bytes) -> anyhow::Result<()> {
-    if !args.inline {
-        return Ok(());
-    }
-    if args.op != ClosedLoopOp::Write {
+/// Refuses inline where there is no payload.
+fn check_inline(args: &ClosedLoopArgs) -> Result<(), Usage> {
+    if args.inline && args.op != ClosedLoopOp::Write {
         let op = word(&args.op);
         let reason = format!("--inline is for --op write: {op} carries no payload");
-        return Err(Usage(reason).into());
-    }
-    let caps = DeviceInfo::query(&args.clients.device.choice())?.caps;
-    let most = Bytes::new(caps.max_inline_data.into());
-    if payload > most {
-        return Err(Usage(format!(
-            "{payload} inline: this device takes at most {most}; choose a smaller size or no inline"
-        ))
-        .into());
+        return Err(Usage(reason));
     }
     Ok(())
 }

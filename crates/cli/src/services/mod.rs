@@ -57,31 +57,23 @@ impl Cell {
 
     /// Equal for the same program and parameters: `kv/by=rpc/value_bytes=32/…`.
     fn id(&self) -> String {
-        let params = self.params.iter().filter(|(_, value)| !value.is_null());
-        let words = params.map(|(name, value)| match value {
-            Value::String(text) => format!("/{name}={text}"),
-            value => format!("/{name}={value}"),
-        });
-        words.fold(self.program.to_owned(), |id, word| id + &word)
+        let params = self.params.iter();
+        let words =
+            params.filter_map(|(name, value)| Some((name, adverb_results::word(Some(value))?)));
+        words.fold(self.program.to_owned(), |id, (name, word)| {
+            format!("{id}/{name}={word}")
+        })
     }
 }
 
 /// `adverb sequencer`.
 pub(crate) fn sequencer(points: &[SequencerArgs]) -> anyhow::Result<()> {
-    let cells = points.iter().map(sequencer_cell);
-    measure(
-        &cells.collect::<anyhow::Result<Vec<_>>>()?,
-        &points[0].clients,
-    )
+    measure(points.iter().map(sequencer_cell), &points[0].clients)
 }
 
 /// `adverb kv`.
 pub(crate) fn kv(points: &[KvArgs]) -> anyhow::Result<()> {
-    let cells = points.iter().map(kv_cell);
-    measure(
-        &cells.collect::<anyhow::Result<Vec<_>>>()?,
-        &points[0].clients,
-    )
+    measure(points.iter().map(kv_cell), &points[0].clients)
 }
 
 fn sequencer_cell(args: &SequencerArgs) -> anyhow::Result<Cell> {

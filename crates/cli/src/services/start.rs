@@ -18,7 +18,6 @@ use super::result::Rows;
 use super::{Cell, duration};
 use crate::args::ClientArgs;
 use crate::busy::Beside;
-use crate::folder::Ending;
 use crate::hosts::{self, Bed};
 use crate::request::{Shape, check_places};
 use crate::sink::Sink;
@@ -47,43 +46,41 @@ pub(super) fn machines(args: &ClientArgs) -> u32 {
 ///
 /// # Errors
 /// A point cannot run there, or fails; the records of earlier points are kept.
-pub(super) fn measure(cells: &[Cell], args: &ClientArgs) -> anyhow::Result<()> {
+pub(super) fn measure(
+    cells: impl Iterator<Item = anyhow::Result<Cell>>,
+    args: &ClientArgs,
+) -> anyhow::Result<()> {
+    let cells: Vec<Cell> = cells.collect::<anyhow::Result<_>>()?;
     let interrupt = Interrupt::listen()?;
     let device = args.device.choice();
     check_places(&device, &args.place, Shape::Many)?;
-    let mut bench = Bench::new(args, cells)?;
+    let mut bench = Bench::new(args, &cells)?;
     let points: Vec<Values> = cells.iter().map(|cell| cell.params.clone()).collect();
     // The columns of a sweep say what its points differ in.
-    let title = match cells {
+    let title = match &cells[..] {
         [one] => one.title.clone(),
         _ => format!("{} points", cells.len()),
     };
     let rows = Rows { title };
     let mut sink = Sink::open(rows, &points, (&args.out, args.format))?;
     let beside = (!bench.bed.is_served_here()).then(|| Beside::from_now(&device));
-    for cell in cells {
+    let measured = cells.iter().try_for_each(|cell| {
         let (id, device) = (cell.id(), &bench.info.reference);
         if sink.has(|record| record.cell == id && record.device == *device) {
-            continue;
+            return Ok(());
         }
         let passes = (1..=args.repetitions).map(|pass| bench.run(cell, pass, &interrupt));
-        let passes = match passes.collect::<anyhow::Result<Vec<_>>>() {
-            Ok(passes) => passes,
-            Err(error) => {
-                // What was measured before is worth a report.
-                sink.finish(Ending::Cut)?;
-                return Err(error);
-            }
-        };
-        for record in merged(passes) {
+        for record in merged(passes.collect::<anyhow::Result<_>>()?) {
             warn_if_idle(&record, args);
             sink.take(record)?;
         }
-    }
+        Ok(())
+    });
+    sink.finish(measured)?;
     if let Some(beside) = beside {
         beside.warn();
     }
-    sink.finish(Ending::Whole)
+    Ok(())
 }
 
 fn warn_if_idle(record: &Record, args: &ClientArgs) {
