@@ -53,29 +53,51 @@ pub(crate) fn bytes_per_second_over_udp(setting: &Setting, command: &str) -> Res
     over_udp(setting, command, "/metrics/bytes_per_s")
 }
 
+/// Requests per second of more roles than cores, which the kernel places.
+pub(crate) fn requests_per_second(setting: &Setting, command: &str) -> Result<f64> {
+    let printed = run(setting, &format!("{command} {FOR} --no-pin"), None)?;
+    figure_in(&printed, "/metrics/requests_per_s")
+}
+
+/// The same with some of the roles at `adverb serve` on this host.
+pub(crate) fn requests_per_second_served(setting: &Setting, command: &str) -> Result<f64> {
+    let (_server, address) = serve(setting, &["--device", "soft", "--no-pin"])?;
+    requests_per_second(setting, &format!("{command} --peer {address}"))
+}
+
 fn over_udp(setting: &Setting, command: &str, pointer: &str) -> Result<f64> {
     let [active, passive] = setting.cores.map(|core| core.to_string());
+    let (_server, address) = serve(setting, &["--device", "soft@127.0.0.1", "--cpu", &passive])?;
+    let command = format!("{command} {FOR} --device soft@127.0.0.2 --peer {address}");
+    figure_in(&run(setting, &command, Some(&active))?, pointer)
+}
+
+/// Starts `adverb serve` for one session; returns the process and where it listens.
+fn serve(setting: &Setting, options: &[&str]) -> Result<(Ended, String)> {
     let server = Command::new(&setting.adverb)
         .args(["serve", "--once", "--bind", "127.0.0.1:0"])
-        .args(["--device", "soft@127.0.0.1", "--cpu", &passive])
+        .args(options)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
         .spawn()
         .context("cannot start adverb")?;
     let mut server = Ended(server);
-    let mut talk = BufReader::new(server.0.stderr.take().context("stderr is a pipe")?).lines();
-    let first = talk.next().context("adverb serve said nothing")??;
+    let mut talk = BufReader::new(server.0.stderr.take().context("stderr is a pipe")?);
+    let mut first = String::new();
+    talk.read_line(&mut first)?;
     let address = first
         .strip_prefix("listening at ")
         .and_then(|rest| rest.split(',').next())
         .with_context(|| format!("adverb serve: {first}"))?;
-    let command = format!("{command} {FOR} --device soft@127.0.0.2 --peer {address}");
-    figure_in(&run(setting, &command, &active)?, pointer)
+    let address = address.to_owned();
+    // Nobody reads on: the pipe's end must stay open as long as the server may write.
+    server.0.stderr = Some(talk.into_inner());
+    Ok((server, address))
 }
 
 fn figure(setting: &Setting, command: &str, pointer: &str) -> Result<f64> {
-    let printed = run(setting, &format!("{command} {FOR}"), &both(setting))?;
+    let printed = run(setting, &format!("{command} {FOR}"), Some(&both(setting)))?;
     figure_in(&printed, pointer)
 }
 
@@ -85,11 +107,12 @@ pub(crate) fn both(setting: &Setting) -> String {
     format!("{active},{passive}")
 }
 
-/// Runs a command of `adverb` on these cores; returns what it prints.
-pub(crate) fn run(setting: &Setting, command: &str, cores: &str) -> Result<Vec<u8>> {
+/// Runs a command of `adverb` on these cores, if any are given; returns what it prints.
+pub(crate) fn run(setting: &Setting, command: &str, cores: Option<&str>) -> Result<Vec<u8>> {
     let output = Command::new(&setting.adverb)
         .args(command.split(' '))
-        .args(["--json", "--cpu", cores])
+        .args(cores.iter().flat_map(|cores| ["--cpu", *cores]))
+        .arg("--json")
         .output()
         .context("cannot start adverb")?;
     let talk = String::from_utf8_lossy(&output.stderr);

@@ -14,6 +14,7 @@ mod link;
 mod machine;
 mod model;
 mod perftest;
+mod polls;
 mod row;
 mod rows;
 mod seam;

@@ -280,7 +280,11 @@ impl Test {
 
     fn record(&self, comparison: &Comparison<'_>) -> Result<PairRecord> {
         let command = format!("{} --device verbs:{}", self.ours(), comparison.device);
-        let printed = run(comparison.setting, &command, &both(comparison.setting))?;
+        let printed = run(
+            comparison.setting,
+            &command,
+            Some(&both(comparison.setting)),
+        )?;
         serde_json::from_slice(&printed).context("adverb printed no record")
     }
 

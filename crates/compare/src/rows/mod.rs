@@ -3,6 +3,7 @@
 mod guests;
 mod local;
 mod model;
+mod programs;
 mod transport;
 mod udp;
 
@@ -18,6 +19,10 @@ pub(crate) const SECTIONS: &[Section] = &[
     Section {
         title: "User-space NIC, both ends on this host",
         bounds: local::ROWS,
+    },
+    Section {
+        title: "Programs: one engine, however its roles are started and whatever its queue pairs share",
+        bounds: programs::ROWS,
     },
     Section {
         title: "User-space NIC, UDP port over the loopback device",
