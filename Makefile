@@ -20,8 +20,8 @@ test: ## All tests. What could not run is named at the end.
 	@scripts/test
 
 bench: ## Adverb beside UCX, memcpy, sockets, perftest and Soft-RoCE, as ratios of one run.
-	$(CARGO) build --release --package adverb --package adverb-compare --package adverb-vm
-	@$(BIN)/adverb-compare bounds
+	$(CARGO) build --release --package adverb --package adverb-bench --package adverb-vm
+	@$(BIN)/adverb-bench bounds
 
 lint: ## Format (in CI: check the format), clippy and rustdoc; warnings are errors.
 	$(CARGO) fmt --all $(if $(CI),--check)

@@ -71,7 +71,7 @@ pub(crate) const ROWS: &[Bound] = &[
     Bound {
         name: "as perftest: send latency, 64 B",
         what: "median of `adverb ping` over that of `ib_send_lat` on one Soft-RoCE device, by \
-               `adverb-compare perftest`, which checks the parameters",
+               `adverb-bench perftest`, which checks the parameters",
         unit: Unit::Nanoseconds,
         limit: LIKE_PERFTEST,
         measure: Measure::All(|s| perftest(s, "send latency")),

@@ -30,9 +30,9 @@ Exit status:
   2  invalid arguments
 
 Examples:
-  adverb-compare perftest --device mlx5_0
-  adverb-compare perftest --device rxe0 --rounds 9 --only latency --json
-  adverb-compare perftest --device rxe0 --purpose check";
+  adverb-bench perftest --device mlx5_0
+  adverb-bench perftest --device rxe0 --rounds 9 --only latency --json
+  adverb-bench perftest --device rxe0 --purpose check";
 
 /// Rounds of a comparison, unless given.
 const ROUNDS: u32 = 5;
@@ -346,7 +346,7 @@ mod tests {
     use crate::Command;
 
     fn rounds(line: &[&str]) -> Result<u32, String> {
-        let start = ["adverb-compare", "perftest", "--device", "rxe0"];
+        let start = ["adverb-bench", "perftest", "--device", "rxe0"];
         match Cli::parse_from([&start, line].concat()).command {
             Command::Perftest(args) => args.rounds().map_err(|wrong| wrong.to_string()),
             other => panic!("{other:?}"),

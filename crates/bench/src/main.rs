@@ -1,4 +1,4 @@
-//! `adverb-compare`: Adverb held against this machine, its peers and perftest.
+//! `adverb-bench`: Adverb held against this machine, its peers and perftest.
 //!
 //! Every figure is a ratio of two measurements taken in turn, in one run, by processes (or threads)
 //! pinned on the same two cores. The tables give medians over the rounds and their spread: on a shared

@@ -101,7 +101,7 @@ pub(crate) fn seconds(setting: &Setting, command: &str) -> Result<(f64, f64)> {
 
 /// A study into a folder that is removed again.
 pub(crate) fn study(setting: &Setting, command: &str) -> Result<(f64, f64)> {
-    let folder = std::env::temp_dir().join(format!("adverb-compare-{}", std::process::id()));
+    let folder = std::env::temp_dir().join(format!("adverb-bench-{}", std::process::id()));
     let measured = seconds(setting, &format!("{command} --out {}", folder.display()));
     // A study that failed to begin has none.
     let _ = std::fs::remove_dir_all(&folder);

@@ -149,7 +149,7 @@ struct Shared {
 
 impl Shared {
     fn new(length: usize) -> Result<Self> {
-        let file = memfd_create("adverb-compare", MemfdFlags::CLOEXEC)?;
+        let file = memfd_create("adverb-bench", MemfdFlags::CLOEXEC)?;
         ftruncate(&file, length as u64)?;
         // SAFETY: a new mapping at an address of the kernel's choice.
         let base = unsafe {
