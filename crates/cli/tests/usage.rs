@@ -108,7 +108,8 @@ fn counts_and_times() {
     assert_snapshot!(usage("ping --op send --iters 0"), @"error: iterations 0: at least 1 is needed to measure anything");
     assert_snapshot!(usage("ping --op send --iters 1e6"), @"error: --iters: '1e6' is no count: write a whole number from 1");
     assert_snapshot!(usage("ping --op send --duration 0s"), @"error: duration 0: at least 1 ns is needed to measure anything");
-    assert_snapshot!(usage("ping --op send --duration 2"), @"error: --duration: '2' is not a duration: write a number and a unit, such as 2s, 500ms, 20us or 100ns");
+    assert_snapshot!(usage("ping --op send --duration 0"), @"error: duration 0: at least 1 ns is needed to measure anything");
+    assert_snapshot!(usage("kv --duration 2m"), @"error: --duration: invalid duration '2m': expected seconds, such as 10 or 0.5, or a number with a unit, such as 500ms or 20us");
     assert_snapshot!(usage("ping --op send --cpu x"), @"error: --cpu: invalid list of cores 'x': expected core numbers, such as 0,1");
     assert_snapshot!(usage("ping --op send --cpu 0"), @"error: --cpu 0: both sides run here: write two core numbers, such as 0,1");
     assert_snapshot!(usage("ping --op send --cpu 0,1 --peer nodeb"), @"error: --cpu 0,1: with --peer only one side runs here: write its core alone; the other one's is chosen by `adverb serve --cpu`");

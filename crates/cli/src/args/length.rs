@@ -4,7 +4,7 @@ use adverb_studies::Length;
 use adverb_units::Span;
 use clap::Args;
 
-use super::count;
+use super::{count, duration};
 
 /// How long, and how often.
 #[derive(Clone, Copy, Debug, Args)]
@@ -18,9 +18,9 @@ pub(crate) struct LengthArgs {
     )]
     iters: Option<u64>,
 
-    /// Measure each size for about this long, all repetitions together: 2s, 500ms [default: 1s; of a
-    /// model 10ms, in virtual time]
-    #[arg(long, value_name = "TIME")]
+    /// Measure each size for about this long, all repetitions together: seconds (10), or with a unit
+    /// (500ms) [default: 1s; of a model 10ms, in virtual time]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
     duration: Option<Span>,
 
     /// How often to measure: their spread gives the mean its interval, so one alone has none

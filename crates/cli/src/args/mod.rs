@@ -23,6 +23,7 @@ mod sweep;
 
 use std::str::FromStr;
 
+use adverb_units::{ParseSpanError, Span};
 use clap::{Arg, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 pub(crate) use compare::CompareArgs;
@@ -165,9 +166,29 @@ pub(crate) fn count<T: FromStr>(text: &str) -> Result<T, String> {
         .map_err(|_| format!("'{text}' is no count: write a whole number from 1"))
 }
 
+/// A duration; in seconds if it has no unit.
+fn duration(text: &str) -> Result<Span, String> {
+    let span = match text.ends_with(|c: char| c.is_ascii_digit()) {
+        true => format!("{text}s").parse(),
+        false => text.parse(),
+    };
+    span.map_err(|_: ParseSpanError| {
+        format!("invalid duration '{text}': expected seconds, such as 10 or 0.5, or a number with a unit, such as 500ms or 20us")
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn durations_without_a_unit_are_seconds() {
+        assert_eq!(duration("10"), Ok(Span::from_secs(10)));
+        assert_eq!(duration("0.5"), duration("500ms"));
+        for bad in ["", "s", "-1", "1e3", "10m"] {
+            assert!(duration(bad).is_err(), "{bad}");
+        }
+    }
 
     /// Texts that are shown as they stand break raggedly where the terminal is narrower.
     #[test]

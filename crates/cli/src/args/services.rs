@@ -4,7 +4,7 @@ use super::format::{Format, format};
 use adverb_units::{Bytes, Span};
 use clap::{ArgAction, Args, ValueEnum};
 
-use super::count;
+use super::{count, duration};
 use super::out::OutArgs;
 use super::path::PathArgs;
 use super::place::{DeviceArgs, PlaceArgs};
@@ -266,9 +266,9 @@ pub(crate) struct ClientArgs {
     #[command(flatten)]
     pub(crate) place: PlaceArgs,
 
-    /// Measure for so long, after a quarter of it to warm up: 2s, 500ms [default: 1s; of a model 1ms,
-    /// in virtual time]
-    #[arg(long, value_name = "TIME")]
+    /// Measure for this long, after a quarter of it to warm up: seconds (10), or with a unit (500ms)
+    /// [default: 1s; of a model 1ms, in virtual time]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) duration: Option<Span>,
 
     /// Runs of the whole program: their spread gives the mean its interval
