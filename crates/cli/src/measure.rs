@@ -112,7 +112,8 @@ impl Table for Rows {
     }
 
     fn columns(&self) -> Vec<(&'static str, usize)> {
-        table::columns()
+        let spec = &self.cells[0];
+        table::columns(spec.program, spec.params.op)
     }
 
     fn row(&self, record: &Record) -> Vec<Option<String>> {

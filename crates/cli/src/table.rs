@@ -1,47 +1,81 @@
 //! Records as rows for people. Rows are printed as cells end, so the columns have fixed widths.
 
-use adverb_results::{CpuShare, DeviceKind, PairRecord, Params};
+use adverb_results::{CpuShare, DeviceKind, Latency, Opcode, PairRecord, Params, Program};
 use adverb_studies::Request;
 use adverb_units::Span;
 use adverb_verbs::AckTimeout;
 
 type Column = (&'static str, usize, fn(&PairRecord) -> Option<String>);
 
-const COLUMNS: [Column; 11] = [
-    ("size", 8, |r| Some(r.params.size_bytes.to_string())),
-    ("one-way", 9, |r| {
-        r.metrics.as_ref()?.one_way_ns.mean.map(ns)
-    }),
-    ("±95 %", 9, |r| interval(r).map(ns)),
-    ("p50", 9, |r| r.metrics.as_ref()?.one_way_ns.p50.map(ns)),
-    ("p99", 9, |r| r.metrics.as_ref()?.one_way_ns.p99.map(ns)),
-    ("p99.9", 9, |r| r.metrics.as_ref()?.one_way_ns.p999.map(ns)),
-    ("max", 9, |r| r.metrics.as_ref()?.one_way_ns.max.map(ns)),
+const COLUMNS: [Column; 9] = [
+    ("±95 %", 9, |r| time(r, interval(r))),
+    ("p50", 9, |r| time(r, latency(r)?.p50)),
+    ("p99", 9, |r| time(r, latency(r)?.p99)),
+    ("p99.9", 9, |r| time(r, latency(r)?.p999)),
+    ("max", 9, |r| time(r, latency(r)?.max)),
     ("rate", 9, |r| {
         Some(r.metrics.as_ref()?.messages_per_s?.to_string())
     }),
     ("throughput", 10, |r| {
         Some(r.metrics.as_ref()?.bytes_per_s?.to_string())
     }),
-    ("CPU active", 11, |r| cpu(r.metrics.as_ref()?.cpu.active)),
-    ("CPU passive", 11, |r| cpu(r.metrics.as_ref()?.cpu.passive)),
+    ("active user+sys", 15, |r| {
+        cpu(r.metrics.as_ref()?.cpu.active)
+    }),
+    ("passive user+sys", 16, |r| {
+        cpu(r.metrics.as_ref()?.cpu.passive)
+    }),
 ];
+
+/// Whether a round of the program is one request, which the passive side's CPU does not see.
+fn is_round_trip(program: Program, op: Opcode) -> bool {
+    (program, op) == (Program::Ping, Opcode::Read)
+}
+
+/// The time in the first column.
+fn timed(program: Program, op: Opcode) -> Column {
+    let mean: fn(&PairRecord) -> Option<String> = |r| time(r, latency(r)?.mean);
+    match program {
+        Program::Blast => ("time per message", 16, mean),
+        Program::Ping if is_round_trip(program, op) => ("round trip", 10, mean),
+        Program::Ping => ("one-way", 9, mean),
+    }
+}
+
+fn latency(record: &PairRecord) -> Option<&Latency> {
+    Some(&record.metrics.as_ref()?.one_way_ns)
+}
 
 /// Of the mean; a model has no noise for it to tell of.
 fn interval(record: &PairRecord) -> Option<f64> {
     let is_measured = record.device.kind != DeviceKind::Model;
-    let interval = record.metrics.as_ref()?.one_way_ns.ci95;
-    interval.filter(|_| is_measured)
+    latency(record)?.ci95.filter(|_| is_measured)
+}
+
+/// A time of a record: records have half of a round also where the round is one request.
+fn time(record: &PairRecord, one_way_ns: Option<f64>) -> Option<String> {
+    let halves = match is_round_trip(record.program, record.params.op) {
+        true => 2.0,
+        false => 1.0,
+    };
+    Some(ns(one_way_ns? * halves))
+}
+
+fn all_columns(program: Program, op: Opcode) -> impl Iterator<Item = Column> {
+    let size: Column = ("size", 8, |r| Some(r.params.size_bytes.to_string()));
+    [size, timed(program, op)].into_iter().chain(COLUMNS)
 }
 
 /// Names and widths of the columns.
-pub(crate) fn columns() -> Vec<(&'static str, usize)> {
-    COLUMNS.map(|(name, width, _)| (name, width)).to_vec()
+pub(crate) fn columns(program: Program, op: Opcode) -> Vec<(&'static str, usize)> {
+    let all = all_columns(program, op);
+    all.map(|(name, width, _)| (name, width)).collect()
 }
 
 /// The row of a record.
 pub(crate) fn row(record: &PairRecord) -> Vec<Option<String>> {
-    COLUMNS.map(|(_, _, value)| value(record)).to_vec()
+    let all = all_columns(record.program, record.params.op);
+    all.map(|(_, _, value)| value(record)).collect()
 }
 
 /// What the rows have in common, as far as `asked` tells, or the record.
@@ -55,7 +89,7 @@ pub(crate) fn title(record: &PairRecord, asked: &Request) -> String {
         if p.inline { "inline" } else { "not inline" },
         p.completion,
     );
-    if record.program == adverb_results::Program::Blast {
+    if record.program == Program::Blast {
         title += &format!(", {} buffers, {} posts", p.buffers, p.post);
     }
     title += &format!(", signaled: {}", p.signal);

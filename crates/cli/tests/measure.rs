@@ -153,6 +153,34 @@ fn rows_for_people_are_aligned() {
     assert!(lines[4].trim_start().starts_with("4 B"), "{out}");
 }
 
+/// The value in a column of the only row.
+#[track_caller]
+fn shown(args: &str, column: &str) -> String {
+    let args: Vec<&str> = args.split_whitespace().collect();
+    let out = Place::new().run(&args).ok().out;
+    let lines: Vec<&str> = out.lines().collect();
+    let at = lines[1].find(column).unwrap_or_else(|| panic!("{out}"));
+    let end = lines[1][..at].chars().count() + column.chars().count();
+    let value: Vec<char> = lines[2].chars().take(end).collect();
+    let value: String = value.into_iter().collect();
+    value.split("  ").last().unwrap().trim().to_owned()
+}
+
+#[test]
+fn columns_say_what_they_show_and_records_keep_their_meaning() {
+    let model = "--size 64 --device model:cx3";
+    let read = format!("ping --op read {model}");
+    assert_eq!(shown(&read, "round trip"), "1.72 µs");
+    assert_eq!(shown(&read, "p50"), "1.71 µs");
+    let json: Vec<&str> = read.split(' ').chain(["--json"]).collect();
+    let record = &Place::new().run(&json).ok().json()[0];
+    assert_eq!(number(record, "/metrics/one_way_ns/mean").round(), 858.0);
+    shown(&format!("ping --op write-read {model}"), "one-way");
+    shown(&format!("blast --op read {model}"), "time per message");
+    assert_eq!(shown(&read, "active user+sys"), "100+0 %");
+    assert_eq!(shown(&read, "passive user+sys"), "0+0 %");
+}
+
 #[test]
 fn packets_that_are_impaired_go_by_udp_and_the_record_says_so() {
     let record = measure(

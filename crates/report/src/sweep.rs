@@ -104,6 +104,14 @@ impl<'a> Sweep<'a> {
         METRICS.iter().filter(has)
     }
 
+    /// What a metric is called: the same field is half of a round of a `ping`.
+    fn name(&self, metric: &Shown) -> &'static str {
+        match (metric.quantity, self.records[0].program.as_str()) {
+            (Quantity::OneWay, "blast") => "time per message",
+            (quantity, _) => quantity.name(),
+        }
+    }
+
     /// A panel for each metric over the swept parameter, with a series for each combination of the others.
     fn panels(&self) -> Vec<Panel> {
         let Some(x) = &self.x else {
@@ -111,7 +119,7 @@ impl<'a> Sweep<'a> {
         };
         let panel = |metric: &Shown| Panel {
             device: None,
-            title: format!("{} over {x}", metric.quantity.name()),
+            title: format!("{} over {x}", self.name(metric)),
             body: Body::Lines(Lines {
                 x: if x == "size_bytes" {
                     XAxis::Size
@@ -191,7 +199,7 @@ impl<'a> Sweep<'a> {
         Some(format!(
             "{}: the highest {} is {} at {}, {} the lowest ({} at {}), over {} values of {x}.",
             self.title,
-            metric.quantity.name(),
+            self.name(metric),
             metric.quantity.show(most),
             words(best, self.swept.iter()),
             crate::format::factor(most / least),
@@ -230,7 +238,7 @@ impl<'a> Sweep<'a> {
             table {
                 thead { tr {
                     @for name in &self.swept { th { (name) } }
-                    @for metric in self.metrics() { th { (metric.quantity.name()) } }
+                    @for metric in self.metrics() { th { (self.name(metric)) } }
                 } }
                 tbody {
                     @for record in &self.records {

@@ -16,15 +16,18 @@ use super::place::{DeviceArgs, PlaceArgs};
 
 /// One message goes back and forth: latency
 ///
-/// The one-way time is half of a round. Rows are sizes; figures:
+/// Rows are sizes; figures:
 ///
-///   one-way        mean over all rounds; ±95 %: its confidence interval over
-///                  repetitions
-///   p50 ... max    of single sampled rounds, halved
+///   one-way        half of a round, mean over all rounds; ±95 %: its confidence
+///                  interval over repetitions
+///   round trip     the whole round, for READ
+///   p50 ... max    of single sampled rounds, halved likewise
 ///   rate           messages per second, counting both directions
 ///   throughput     payload bytes per second, counting both directions
-///   CPU            of either side: user+system time by getrusage over elapsed
-///                  time, in percent of one core
+///   user+sys       CPU time of either side by getrusage over elapsed time, in
+///                  percent of one core
+///
+/// Records (--json) have half of the round for READ, too.
 #[derive(Debug, Args)]
 #[command(
     verbatim_doc_comment,
@@ -36,7 +39,7 @@ Operations:
               ib_write_lat); it knows no completion events
   write-read  the client pushes with WRITE and pulls with READ; the server's CPU
               does nothing
-  read        the client READs, and READs again; the server's CPU does nothing
+  read        the client READs; the server's CPU does nothing
 
 Examples:
   adverb ping --op send                         64 B, busy polling
@@ -69,14 +72,13 @@ pub(crate) struct PingArgs {
 /// The time per message is elapsed / messages, from just before the first post to
 /// just after the last completion. Rows are sizes; figures:
 ///
-///   one-way        time per message; ±95 %: its confidence interval over
-///                  repetitions
-///   p50 ... max    from a message's post to its completion, of sampled signaled
-///                  messages
-///   rate           messages per second
-///   throughput     payload bytes per second
-///   CPU            of either side: user+system time by getrusage over elapsed
-///                  time, in percent of one core
+///   time per message   mean; ±95 %: its confidence interval over repetitions
+///   p50 ... max        from a message's post to its completion, of sampled
+///                      signaled messages
+///   rate               messages per second
+///   throughput         payload bytes per second
+///   user+sys           CPU time of either side by getrusage over elapsed time, in
+///                      percent of one core
 #[derive(Debug, Args)]
 #[command(
     verbatim_doc_comment,

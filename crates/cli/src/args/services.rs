@@ -4,10 +4,10 @@ use super::format::{Format, format};
 use adverb_units::{Bytes, Span};
 use clap::{ArgAction, Args, ValueEnum};
 
-use super::{count, duration};
 use super::out::OutArgs;
 use super::path::PathArgs;
 use super::place::{DeviceArgs, PlaceArgs};
+use super::{count, duration};
 
 /// Numbers for many clients, each once: by RPC, or by FETCH_ADD on one word
 ///

@@ -44,15 +44,21 @@ const COLUMNS: [Column; 19] = [
     }),
     ("post", |r| word(r.params.post)),
     ("signal", |r| word(r.params.signal)),
-    ("one-way, median", |r| quantity(r, Quantity::OneWay)),
+    ("one-way or per message, median", |r| {
+        quantity(r, Quantity::OneWay)
+    }),
     ("± 95 % of mean", |r| latency(r, |l| l.ci95)),
     ("p50", |r| latency(r, |l| l.p50)),
     ("p99", |r| latency(r, |l| l.p99)),
     ("p99.9", |r| latency(r, |l| l.p999)),
     ("messages/s", |r| quantity(r, Quantity::MessageRate)),
     ("throughput", |r| quantity(r, Quantity::Throughput)),
-    ("CPU active", |r| quantity(r, Quantity::CpuActive)),
-    ("CPU passive", |r| quantity(r, Quantity::CpuPassive)),
+    ("user+sys, active side", |r| {
+        quantity(r, Quantity::CpuActive)
+    }),
+    ("user+sys, passive side", |r| {
+        quantity(r, Quantity::CpuPassive)
+    }),
 ];
 
 #[expect(
@@ -93,7 +99,7 @@ pub(super) fn section(report: &Report<'_>) -> Markup {
         section id="cells" {
             h2 { "All cells" }
             p class="about" {
-                "An empty field is a figure that was not measured. A heading sorts; verified cells also check their payload, which takes time."
+                "An empty field is a figure that was not measured. One-way times of a ping are half of its round, also of a READ; of a blast it is the time per message. A heading sorts; verified cells also check their payload, which takes time."
             }
             p class="filter" {
                 label for="filter" { "Filter " }
