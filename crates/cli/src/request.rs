@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use adverb_host::usable_cores;
 use adverb_launch::{DeviceChoice, DeviceInfo, Peer, Pinning, Usage};
-use adverb_results::{Impairment, Opcode, Program, Signaling};
+use adverb_results::{Impairment, Opcode, Program, Signaling, Traffic};
 use adverb_studies::{CellSpec, Length, Request, SpecError};
 use adverb_units::{Bytes, Span};
 use adverb_verbs::{DeviceCaps, PathMtu, PathOptionError, PathOptions};
@@ -48,6 +48,7 @@ pub(crate) fn blast(args: &BlastArgs, info: &DeviceInfo) -> Result<Vec<CellSpec>
     cells(&args.common, info, |size| {
         CellSpec::blast(Request {
             buffers: args.buffers,
+            traffic: Traffic { qps: args.qps },
             post: args.post.into(),
             signal,
             impairment,

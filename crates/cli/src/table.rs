@@ -91,6 +91,9 @@ pub(crate) fn title(record: &PairRecord, asked: &Request) -> String {
     );
     if record.program == Program::Blast {
         title += &format!(", {} buffers, {} posts", p.buffers, p.post);
+        if p.traffic.qps != 1 {
+            title += &format!(" on each of {} queue pairs", p.traffic.qps);
+        }
     }
     title += &format!(", signaled: {}", p.signal);
     if let Some(path_mtu) = &p.path_mtu_bytes {

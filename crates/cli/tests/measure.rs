@@ -138,6 +138,35 @@ fn blast_with_lists_buffers_and_signaling() {
 }
 
 #[test]
+fn queue_pairs_are_recorded_and_swept() {
+    let one = measure("blast --op write --buffers 2");
+    let cell = one["cell"].as_str().unwrap();
+    assert_eq!(cell, "blast/write/64/plain/poll/b2/single/all");
+    for (op, args) in [
+        ("send", "--post list"),
+        ("write", "--verify"),
+        ("read", "--signal periodic"),
+    ] {
+        let record = measure(&format!("blast --op {op} --buffers 2 --qps 3 {args}"));
+        check_contract(&record, "blast");
+        assert_eq!(record["params"]["qps"], 3);
+        assert!(record["cell"].as_str().unwrap().contains("/q3"), "{record}");
+    }
+    let place = Place::new();
+    let args = ["blast", "--op", "write", "--qps", "1..4", "--iters", "50"];
+    let out = place.run(&args).ok().out;
+    let first: Vec<&str> = out
+        .lines()
+        .skip(1)
+        .map(|l| l.split_whitespace().next().unwrap())
+        .collect();
+    assert_eq!(first, ["qps", "1", "2", "4"], "{out}");
+    let none = place.run(&["blast", "--op", "write", "--qps", "0"]);
+    let line = none.refused(2);
+    assert!(line.contains("0 queue pairs are outside"), "{line}");
+}
+
+#[test]
 fn rows_for_people_are_aligned() {
     let place = Place::new();
     let args = ["ping", "--op", "send", "--size", "1..4", "--iters", "50"];

@@ -266,6 +266,20 @@ pub enum Signaling {
     WriteUnsignaled,
 }
 
+/// How messages flow between the two sides. Records from before an option existed have its default.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Traffic {
+    /// Queue pairs between the two sides; messages take them in turn.
+    pub qps: u32,
+}
+
+impl Default for Traffic {
+    fn default() -> Self {
+        Traffic { qps: 1 }
+    }
+}
+
 /// What was asked of a program.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Params {
@@ -277,12 +291,15 @@ pub struct Params {
     pub inline: bool,
     /// How both sides learn of completions.
     pub completion: Completion,
-    /// Messages in flight at most, each with its own buffer; `ping` has one.
+    /// Messages in flight at most on each queue pair, each with its own buffer; `ping` has one.
     pub buffers: u32,
     /// Single posts or lists.
     pub post: Posting,
     /// Which send requests are signaled.
     pub signal: Signaling,
+    /// How messages flow between the two sides.
+    #[serde(flatten)]
+    pub traffic: Traffic,
     /// Largest payload of a packet on the connection; none where messages are not cut into packets (shared
     /// memory, iWARP), and where the cell failed without one asked for.
     #[serde(default)]

@@ -7,6 +7,7 @@ use adverb_units::{Bytes, Span};
 use crate::{
     Completion, Counters, CpuTime, DeviceKind, DeviceRef, Metrics, Opcode, Outcome, PairRecord,
     Params, Posting, Program, Provenance, Record, RepetitionSample, SCHEMA, Signaling, Site,
+    Traffic,
 };
 
 pub(crate) fn record(cell: &str) -> Record {
@@ -41,6 +42,7 @@ fn pair(cell: &str) -> PairRecord {
             buffers: 1,
             post: Posting::Single,
             signal: Signaling::All,
+            traffic: Traffic::default(),
             path_mtu_bytes: None,
             ack_timeout: None,
             retry_cnt: None,

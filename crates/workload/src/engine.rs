@@ -29,11 +29,16 @@ pub(crate) struct Target<'w> {
 
 /// What makes each message differ from the one before it in its place: its payload can be checked.
 pub(crate) trait Contents {
-    /// Prepares the memory and the request of message `message` of buffer `buffer`.
-    fn fill(&self, buffer: u64, message: u64, operation: &mut Operation) -> Result<(), Fault>;
+    /// Prepares the memory and the request of message `message` of a link, in its buffer `buffer`.
+    fn fill(
+        &self,
+        link_and_buffer: (usize, u64),
+        message: u64,
+        operation: &mut Operation,
+    ) -> Result<(), Fault>;
 
-    /// Checks what message `message` of buffer `buffer` brought.
-    fn check(&self, buffer: u64, message: u64) -> Result<(), Fault>;
+    /// Checks what message `message` of a link brought into its buffer `buffer`.
+    fn check(&self, link_and_buffer: (usize, u64), message: u64) -> Result<(), Fault>;
 }
 
 /// What the engine works with.
@@ -150,6 +155,11 @@ impl<'w, S: Station, A: Attend> Engine<'w, S, A> {
     /// Messages completed.
     pub(crate) fn completed(&self) -> u64 {
         self.completed
+    }
+
+    /// Messages posted over each link.
+    pub(crate) fn carried(&self) -> Vec<u64> {
+        self.links.iter().map(|link| link.posted).collect()
     }
 
     /// Keeps requests in flight until all messages before `end` are completed, or until `is_over`, which is
@@ -364,7 +374,8 @@ impl<'w, S: Station, A: Attend> Engine<'w, S, A> {
         let (buffers, message) = (link.ring.len() / 2, link.posted - 1);
         let request = &mut link.ring[place];
         if let Some(contents) = self.parts.contents {
-            return contents.fill((place % buffers) as u64, message, &mut request.operation);
+            let buffer = (at, (place % buffers) as u64);
+            return contents.fill(buffer, message, &mut request.operation);
         }
         let there = match load.places {
             Places::Random { align, within } => {
@@ -414,12 +425,12 @@ impl<'w, S: Station, A: Attend> Engine<'w, S, A> {
         } = &mut self.parts;
         let n = reaper.reap(*station, *attend, &mut self.completions)?;
         for wc in &self.completions[..n] {
-            let (link, count) = ((wc.wr_id.0 >> 32) as usize, wc.wr_id.0 as u32);
-            let link = &mut self.links[link];
+            let (at, count) = ((wc.wr_id.0 >> 32) as usize, wc.wr_id.0 as u32);
+            let link = &mut self.links[at];
             if let Some(contents) = self.parts.contents {
                 let buffers = (link.ring.len() / 2) as u64;
                 for message in link.completed..link.completed + u64::from(count) {
-                    contents.check(message % buffers, message)?;
+                    contents.check((at, message % buffers), message)?;
                 }
             }
             link.outstanding -= count;

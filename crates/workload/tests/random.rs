@@ -2,7 +2,7 @@
 
 mod common;
 
-use adverb_results::{Completion, Opcode, Posting, Signaling};
+use adverb_results::{Completion, Opcode, Posting, Signaling, Traffic};
 use adverb_softnic::SoftDevice;
 use adverb_units::Bytes;
 use adverb_verbs::{Context, Device};
@@ -19,6 +19,10 @@ fn signaling() -> impl Strategy<Value = Signaling> {
     ]
 }
 
+fn traffic() -> impl Strategy<Value = Traffic> {
+    prop_oneof![Just(1_u32), 2..6_u32].prop_map(|qps| Traffic { qps })
+}
+
 prop_compose! {
     fn request()(
         op in prop::sample::select(vec![
@@ -30,6 +34,7 @@ prop_compose! {
         buffers in prop_oneof![Just(1_u32), 0..80_u32],
         list in any::<bool>(),
         signal in signaling(),
+        traffic in traffic(),
         iters in 1..400_u64,
         repetitions in 1..4_u32,
         warmup in prop::option::of(0..50_u64),
@@ -43,6 +48,7 @@ prop_compose! {
             buffers,
             post: if list { Posting::List } else { Posting::Single },
             signal,
+            traffic,
             path: adverb_verbs::PathOptions::default(),
             impairment: None,
             verify: true,
@@ -79,7 +85,12 @@ proptest! {
 
     #[test]
     fn any_ping_delivers_every_byte(request in request()) {
-        let request = Request { buffers: 1, post: Posting::Single, ..request };
+        let request = Request {
+            buffers: 1,
+            post: Posting::Single,
+            traffic: Traffic::default(),
+            ..request
+        };
         prop_assume!(runs(&CellSpec::ping(request)));
     }
 }

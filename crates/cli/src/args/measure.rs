@@ -93,6 +93,7 @@ Examples:
   adverb blast --op write --size 64K --buffers 4
   adverb blast --op write --size 16 --inline --buffers 16 --post list
   adverb blast --op write --size 16 --buffers 16 --signal periodic
+  adverb blast --op write --buffers 4 --qps 1..32          several queue pairs
   adverb blast --op send --size 1..1M --completion event --json"
 )]
 pub(crate) struct BlastArgs {
@@ -100,7 +101,7 @@ pub(crate) struct BlastArgs {
     #[arg(long, hide_possible_values = true)]
     pub(crate) op: BlastOp,
 
-    /// Messages in flight at most, each with its own buffer
+    /// Messages in flight at most on each queue pair, each with its own buffer
     #[arg(
         long,
         value_name = "N",
@@ -108,6 +109,15 @@ pub(crate) struct BlastArgs {
         value_parser = count::<u32>
     )]
     pub(crate) buffers: u32,
+
+    /// Queue pairs between the two sides; messages take them in turn
+    #[arg(
+        long,
+        value_name = "N",
+        default_value = "1",
+        value_parser = count::<u32>
+    )]
+    pub(crate) qps: u32,
 
     /// How requests are posted: single (one call each) or list (all that are free, in one call)
     #[arg(

@@ -4,7 +4,7 @@
 use adverb_results::{
     Completion, Counters, CpuTime, DeviceKind, DeviceRef, FigureId, Impairment, LatencyRecorder,
     Metrics, Opcode, Outcome, PairRecord, Params, Posting, Probability, Program, Provenance,
-    RepetitionSample, SCHEMA, Signaling, Site, Usage,
+    RepetitionSample, SCHEMA, Signaling, Site, Traffic, Usage,
 };
 use adverb_units::{Bytes, Span};
 
@@ -34,6 +34,7 @@ fn params(op: Opcode, size: u64) -> Params {
         buffers: 1,
         post: Posting::Single,
         signal: Signaling::All,
+        traffic: Traffic::default(),
         path_mtu_bytes: None,
         ack_timeout: None,
         retry_cnt: None,

@@ -33,21 +33,22 @@ pub(crate) struct Bench<'s, S: Station> {
     /// When the present run ends.
     pub(crate) limit: Limit,
     kit: Kit<'s, S>,
-    pub(crate) qp: <S::Context as Context>::Qp,
+    /// Messages take them in turn.
+    pub(crate) qps: Vec<<S::Context as Context>::Qp>,
     pub(crate) send: Queue<S::Context>,
     pub(crate) recv: Queue<S::Context>,
     /// Of the connection; none before it, and where there are no packets.
     pub(crate) path_mtu: Option<PathMtu>,
     /// The other side's buffers; its own until it has said hello.
     remote: RemoteAddress,
-    /// None before it.
-    connection: Option<Connection>,
-    /// This side's queue pair; where it listens, since it said hello.
-    endpoint: Endpoint,
+    /// None before it; then one for each queue pair.
+    connections: Vec<Connection>,
+    /// This side's queue pairs; where they listen, since it said hello.
+    endpoints: Vec<Endpoint>,
 }
 
 impl<'s, S: Station> Bench<'s, S> {
-    /// Makes the objects; the queue pair is in INIT.
+    /// Makes the objects; the queue pairs are in INIT.
     pub(crate) fn new(
         station: &'s S,
         peer: &'s Peer<'s, S>,
@@ -62,8 +63,10 @@ impl<'s, S: Station> Bench<'s, S> {
         let memory = (layout.memory().get(), access);
         let kit = Kit::new(station, memory, spec.params.path)?;
         let completion = spec.params.completion;
-        let send = Queue::new(context, layout.send_depth, completion, Awaited::OwnRequest)?;
-        let recv = Queue::new(context, layout.receives, completion, Awaited::Message)?;
+        let qps = spec.params.traffic.qps;
+        let (sends, receives) = (layout.send_depth * qps, layout.receives * qps);
+        let send = Queue::new(context, sends, completion, Awaited::OwnRequest)?;
+        let recv = Queue::new(context, receives, completion, Awaited::Message)?;
         let inline = match spec.params.inline {
             true => u32::try_from(spec.params.size.get()).unwrap_or(u32::MAX),
             false => 0,
@@ -75,7 +78,8 @@ impl<'s, S: Station> Bench<'s, S> {
             max_recv_sge: 1,
             max_inline_data: inline,
         };
-        let qp = kit.queue_pair(QpType::Rc, (&send, &recv), caps, 0)?;
+        let qps = (0..qps).map(|_| kit.queue_pair(QpType::Rc, (&send, &recv), caps, 0));
+        let qps = qps.collect::<Result<Vec<_>, _>>()?;
         let bench = Bench {
             station,
             peer,
@@ -85,12 +89,12 @@ impl<'s, S: Station> Bench<'s, S> {
             pattern: Pattern::new(spec.params.seed),
             patience: layout::patience(spec),
             limit: Limit::default(),
-            endpoint: kit.endpoint(&qp),
-            connection: None,
+            endpoints: qps.iter().map(|qp| kit.endpoint(qp)).collect(),
+            connections: Vec::new(),
             path_mtu: None,
             remote: kit.mr.remote(0),
             kit,
-            qp,
+            qps,
             send,
             recv,
         };
@@ -103,16 +107,23 @@ impl<'s, S: Station> Bench<'s, S> {
         &self.kit.mr
     }
 
+    /// The queue pair of a program that has only one.
+    pub(crate) fn qp(&self) -> &<S::Context as Context>::Qp {
+        &self.qps[0]
+    }
+
     /// What the other side must know. The passive side listens from now on, where the device
     /// connects through a connection manager.
     pub(crate) fn hello(&mut self) -> Result<Hello, Fault> {
         if self.side == Side::Passive {
-            self.endpoint.cm = self.qp.listen()?;
+            for (end, qp) in self.endpoints.iter_mut().zip(&self.qps) {
+                end.cm = qp.listen()?;
+            }
         }
         Ok(Hello {
             program: self.spec.program.to_string(),
             params: self.spec.params.clone(),
-            endpoint: self.endpoint,
+            endpoints: self.endpoints.clone(),
             mtu: self.kit.port().active_mtu.bytes().get(),
             max_rd_atomic: self.max_rd_atomic(),
             addr: self.mr().addr(),
@@ -120,7 +131,7 @@ impl<'s, S: Station> Bench<'s, S> {
         })
     }
 
-    /// Connects the queue pair to the other side's.
+    /// Connects the queue pairs to the other side's.
     pub(crate) fn connect(&mut self, peer: &Hello) -> Result<(), Fault> {
         peer.check(self.spec)?;
         let port = *self.kit.port();
@@ -144,9 +155,12 @@ impl<'s, S: Station> Bench<'s, S> {
             },
             options,
         };
-        let (local, remote) = (self.endpoint, peer.endpoint);
-        let qp = (QpType::Rc, &self.qp);
-        self.connection = Some(self.kit.connect(qp, local, remote, &route)?);
+        let ends = self.endpoints.iter().zip(&peer.endpoints);
+        let connected = self.qps.iter().zip(ends).map(|(qp, (local, remote))| {
+            let qp = (QpType::Rc, qp);
+            self.kit.connect(qp, *local, *remote, &route)
+        });
+        self.connections = connected.collect::<Result<_, _>>()?;
         Ok(())
     }
 
@@ -228,19 +242,28 @@ impl<'s, S: Station> Bench<'s, S> {
     }
 
     /// After a run, checks what a passive side that takes no part in it was given: its buffers hold
-    /// the last of `messages` messages. Buffers that READs come from hold what they held before.
-    pub(crate) fn check_given(&self, messages: u64) -> Result<(), Fault> {
-        let slots = u64::from(self.layout.slots);
-        for slot in 0..self.layout.slots {
-            let first = u64::from(slot);
+    /// the last of as many messages as each queue pair has `carried`. Buffers that READs come from hold
+    /// what they held before.
+    pub(crate) fn check_given(&self, carried: &[u64]) -> Result<(), Fault> {
+        let buffers = self.layout.slots / self.spec.params.traffic.qps;
+        let slots = carried.iter().enumerate();
+        let slots = slots.flat_map(|(link, n)| (0..buffers).map(move |buffer| (link, *n, buffer)));
+        for (link, messages, buffer) in slots {
+            let slot = link as u32 * buffers + buffer;
+            let (first, buffers) = (u64::from(buffer), u64::from(buffers));
             if self.spec.params.op == Opcode::Read {
-                self.check_payload(slot, first)?;
+                self.check_payload(slot, slot.into())?;
             } else if messages > first {
-                let rounds = (messages - 1 - first) / slots;
-                self.check_payload(slot, first + rounds * slots)?;
+                let rounds = (messages - 1 - first) / buffers;
+                self.check_payload(slot, self.number(link, first + rounds * buffers))?;
             }
         }
         Ok(())
+    }
+
+    /// The number of message `message` of a queue pair among those of all, which its payload follows from.
+    pub(crate) fn number(&self, link: usize, message: u64) -> u64 {
+        message * u64::from(self.spec.params.traffic.qps) + link as u64
     }
 
     /// Whether this side takes no part in transfers: the active side does it all.
@@ -285,7 +308,9 @@ impl<S: Station> Attend for Bench<'_, S> {
     #[cold]
     fn failed(&self, wc: &WorkCompletion) -> Fault {
         let (wr_id, status) = (wc.wr_id, wc.status);
-        let unanswered = self.connection.and_then(|connection| {
+        let connections = &mut self.connections.iter();
+        let connection = connections.find(|connection| connection.local.qpn == wc.qp_num);
+        let unanswered = connection.and_then(|connection| {
             let retry = self.retry_params()?;
             Some(Fault::Unanswered {
                 wr_id,

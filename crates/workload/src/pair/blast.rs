@@ -19,11 +19,7 @@ pub(crate) fn with_part<S: Station, T>(
     bench: &Bench<'_, S>,
     drive: impl FnOnce(&mut dyn Part) -> Result<T, Fault>,
 ) -> Result<T, Fault> {
-    let slots = match bench.side {
-        Side::Active => bench.spec.params.buffers,
-        Side::Passive => bench.layout.receives.min(bench.layout.slots),
-    };
-    let sges: Vec<[Sge<'_>; 1]> = (0..slots)
+    let sges: Vec<[Sge<'_>; 1]> = (0..bench.layout.slots)
         .map(|slot| Ok([bench.sge(slot)?]))
         .collect::<Result<_, Fault>>()?;
     if bench.side == Side::Passive {
@@ -31,17 +27,18 @@ pub(crate) fn with_part<S: Station, T>(
     }
     let load = load(bench);
     let contents: &dyn Contents = bench;
+    let target = Target {
+        remote: bench.remote(0),
+        to: None,
+    };
     let engine = Engine::new(Parts {
         station: bench.station,
         attend: bench,
         load: &load,
         mr: bench.mr(),
         reaper: bench.send.reaper(),
-        qps: vec![&bench.qp],
-        targets: vec![Target {
-            remote: bench.remote(0),
-            to: None,
-        }],
+        qps: bench.qps.iter().collect(),
+        targets: vec![target; bench.qps.len()],
         is_dc: false,
         buffers: &sges,
         contents: bench.spec.params.verify.then_some(contents),
@@ -102,27 +99,38 @@ impl<S: Station> Part for Sender<'_, '_, S> {
             elapsed: bench.station.now() - start,
         })
     }
+
+    fn carried(&self) -> Vec<u64> {
+        self.engine.carried()
+    }
 }
 
 impl<S: Station> Contents for Bench<'_, S> {
-    fn fill(&self, buffer: u64, message: u64, operation: &mut Operation) -> Result<(), Fault> {
-        let slot = buffer as u32;
+    fn fill(
+        &self,
+        (link, buffer): (usize, u64),
+        message: u64,
+        operation: &mut Operation,
+    ) -> Result<(), Fault> {
+        let slot = link as u32 * self.spec.params.buffers + buffer as u32;
+        let number = self.number(link, message);
         if self.spec.params.op == Opcode::Read {
             // Other bytes than those that the READ brings, so that it shows.
             return Ok(self.write_payload(slot, u64::MAX)?);
         }
-        self.write_payload(slot, message)?;
+        self.write_payload(slot, number)?;
         if let Operation::RdmaWriteWithImm(there, imm) = operation {
             let targets = u64::from(layout::targets(self.spec));
-            *there = self.remote((message % targets) as u32);
-            *imm = immediate(message);
+            *there = self.remote((link as u64 * targets + message % targets) as u32);
+            *imm = immediate(number);
         }
         Ok(())
     }
 
-    fn check(&self, buffer: u64, _message: u64) -> Result<(), Fault> {
+    fn check(&self, (link, buffer): (usize, u64), _message: u64) -> Result<(), Fault> {
+        let slot = link as u32 * self.spec.params.buffers + buffer as u32;
         match self.spec.params.op {
-            Opcode::Read => self.check_payload(buffer as u32, buffer),
+            Opcode::Read => self.check_payload(slot, slot.into()),
             _ => Ok(()),
         }
     }
@@ -138,6 +146,8 @@ struct Receiver<'b, S: Station> {
     list: Vec<RecvRequest<'b>>,
     completions: Vec<WorkCompletion>,
     received: u64,
+    /// Of them, over each queue pair.
+    of_links: Vec<u64>,
 }
 
 impl<'b, S: Station> Receiver<'b, S> {
@@ -150,8 +160,12 @@ impl<'b, S: Station> Receiver<'b, S> {
             };
             RecvRequest::new(WrId(place.into()), into)
         };
-        let receives: Vec<RecvRequest<'b>> = (0..bench.layout.receives).map(receive).collect();
-        bench.qp.post_recv(&receives)?;
+        let all = bench.layout.receives * bench.spec.params.traffic.qps;
+        let receives: Vec<RecvRequest<'b>> = (0..all).map(receive).collect();
+        let of_each = receives.chunks(bench.layout.receives as usize);
+        for (qp, receives) in bench.qps.iter().zip(of_each) {
+            qp.post_recv(receives)?;
+        }
         let batch = match bench.spec.params.post {
             // All that has come makes one list.
             Posting::List => receives.len().max(1),
@@ -164,38 +178,59 @@ impl<'b, S: Station> Receiver<'b, S> {
             receives,
             completions: vec![WorkCompletion::default(); batch],
             received: 0,
+            of_links: vec![0; bench.qps.len()],
         })
+    }
+
+    /// The queue pair that a receive is posted to.
+    #[inline]
+    fn link(&self, receive: WrId) -> usize {
+        match self.bench.qps.len() {
+            1 => 0,
+            _ => (receive.0 / u64::from(self.bench.layout.receives)) as usize,
+        }
     }
 
     /// Makes the receives that were consumed available again.
     #[inline]
     fn repost(&mut self, n: usize) -> Result<(), Fault> {
-        let consumed = &self.completions[..n];
+        let (consumed, qps) = (&self.completions[..n], &self.bench.qps);
         match self.bench.spec.params.post {
             Posting::Single => {
                 for wc in consumed {
                     let receive = &self.receives[wc.wr_id.0 as usize];
-                    self.bench.qp.post_recv(std::slice::from_ref(receive))?;
+                    qps[self.link(wc.wr_id)].post_recv(std::slice::from_ref(receive))?;
                 }
             }
             Posting::List => {
                 let receives = consumed.iter().map(|wc| self.receives[wc.wr_id.0 as usize]);
                 self.list.clear();
                 self.list.extend(receives);
-                self.bench.qp.post_recv(&self.list)?;
+                if qps.len() > 1 {
+                    self.list.sort_unstable_by_key(|receive| receive.wr_id);
+                }
+                let link = |receive: &RecvRequest<'_>| self.link(receive.wr_id);
+                for of_one in self.list.chunk_by(|one, next| link(one) == link(next)) {
+                    qps[link(&of_one[0])].post_recv(of_one)?;
+                }
             }
         }
         Ok(())
     }
 
-    fn check(&self, arrived: &[WorkCompletion]) -> Result<(), Fault> {
-        for (wc, message) in arrived.iter().zip(self.received..) {
-            check_completion(self.bench, wc, message)?;
+    fn check(&mut self, n: usize) -> Result<(), Fault> {
+        for wc in &self.completions[..n] {
+            let link = self.link(wc.wr_id);
+            let message = self.of_links[link];
+            self.of_links[link] += 1;
+            let number = self.bench.number(link, message);
+            check_completion(self.bench, wc, number)?;
+            let targets = u64::from(layout::targets(self.bench.spec));
             let slot = match self.bench.spec.params.op {
-                Opcode::WriteImm => message % u64::from(layout::targets(self.bench.spec)),
+                Opcode::WriteImm => link as u64 * targets + message % targets,
                 _ => wc.wr_id.0,
             };
-            self.bench.check_payload(slot as u32, message)?;
+            self.bench.check_payload(slot as u32, number)?;
         }
         Ok(())
     }
@@ -216,7 +251,7 @@ impl<S: Station> Part for Receiver<'_, S> {
                 reaped => reaped?,
             };
             if bench.spec.params.verify {
-                self.check(&self.completions[..n])?;
+                self.check(n)?;
             }
             self.repost(n)?;
             self.received += n as u64;

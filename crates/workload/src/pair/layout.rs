@@ -14,7 +14,7 @@ pub(crate) const PING_RECEIVES: u32 = 2;
 pub(crate) const POLLED_SEND_DEPTH: u32 = 64;
 /// One WRITE of a WRITE ping in this many is signaled, so that its send queue never fills.
 pub(crate) const SIGNALED_WRITES: u32 = POLLED_SEND_DEPTH / 2;
-/// The receiver of a `blast` keeps posted what fits into so many bytes …
+/// The receiver of a `blast` keeps posted, on all queue pairs, what fits into so many bytes …
 const RECEIVE_WINDOW: u64 = 256 << 10;
 /// … at most so many, and at least twice as many as messages can be in flight.
 const MAX_RECEIVES: u64 = 512;
@@ -30,9 +30,9 @@ pub(crate) struct Layout {
     stride: u64,
     /// Buffers.
     pub(crate) slots: u32,
-    /// Send requests outstanding.
+    /// Send requests outstanding on each queue pair.
     pub(crate) send_depth: u32,
-    /// Receive requests kept posted.
+    /// Receive requests kept posted on each queue pair.
     pub(crate) receives: u32,
 }
 
@@ -88,25 +88,27 @@ fn ping(op: Opcode, side: Side) -> (u32, u32, u32) {
 }
 
 fn blast(spec: &CellSpec, side: Side) -> (u32, u32, u32) {
-    let buffers = spec.params.buffers;
-    match (spec.params.op, side) {
+    let (buffers, qps) = (spec.params.buffers, spec.params.traffic.qps);
+    let (slots, send_depth, receives) = match (spec.params.op, side) {
         (_, Side::Active) => (buffers, buffers, 0),
         (Opcode::Send, Side::Passive) => (receives(spec), 1, receives(spec)),
         (Opcode::WriteImm, Side::Passive) => (targets(spec), 1, receives(spec)),
         (_, Side::Passive) => (buffers, 1, 0),
-    }
+    };
+    (slots.saturating_mul(qps), send_depth, receives)
 }
 
-/// Receives that the receiver of a `blast` keeps posted.
+/// Receives that the receiver of a `blast` keeps posted on each queue pair.
 ///
 /// A sender whose request finds none waits for the receiver's RNR timer, at least 10 µs: for short
 /// messages that is the time of hundreds, so the receiver is generous as long as it costs no cache.
 fn receives(spec: &CellSpec) -> u32 {
     let in_window = (RECEIVE_WINDOW / spec.params.size.get().max(1)).min(MAX_RECEIVES);
+    let in_window = in_window / u64::from(spec.params.traffic.qps.max(1));
     (in_window as u32).max(2 * spec.params.buffers)
 }
 
-/// Buffers that a `blast` of WRITE WITH IMM goes into.
+/// Buffers that the WRITEs WITH IMM of a `blast` on one queue pair go into.
 ///
 /// When payload is checked, a buffer must not be overwritten before the receiver has reposted its
 /// receive: one for each receive, and one more, because a device may place the payload of one
@@ -123,6 +125,6 @@ pub(crate) fn targets(spec: &CellSpec) -> u32 {
 /// a busy machine the other side may not run for seconds; of one that has ended this side hears at once.
 pub(crate) fn patience(spec: &CellSpec) -> Span {
     let p = &spec.params;
-    let bytes = p.size.get().saturating_mul(u64::from(p.buffers));
+    let bytes = p.size.get().saturating_mul(u64::from(p.in_flight()));
     Span::from_secs(30) + Span::from_us(bytes / (SLOWEST / 1_000_000))
 }

@@ -23,7 +23,7 @@ use crate::error::Fault;
 use crate::pair::spec::{CellSpec, Request};
 
 /// Version of the messages and of what the programs do between them.
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -39,6 +39,8 @@ pub(crate) enum Message {
     /// The run has ended; where its time was over, after fewer than were prepared.
     Stop {
         iters: u64,
+        /// Messages over each queue pair since the beginning; empty from `ping`, which has one.
+        carried: Vec<u64>,
     },
     /// What the passive side used in the run.
     Done {
@@ -55,7 +57,8 @@ pub(crate) enum Message {
 pub(crate) struct Hello {
     pub(crate) program: String,
     pub(crate) params: Request,
-    pub(crate) endpoint: Endpoint,
+    /// Its queue pairs.
+    pub(crate) endpoints: Vec<Endpoint>,
     /// Largest packet of its port, bytes.
     pub(crate) mtu: u64,
     /// READs that it takes at a time.

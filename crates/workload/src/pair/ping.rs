@@ -231,7 +231,7 @@ impl<'b, S: Station> Messages<'b, S> {
             consumed: 0,
             round: 0,
         };
-        bench.qp.post_recv(&half.receives)?;
+        bench.qp().post_recv(&half.receives)?;
         Ok(half)
     }
 
@@ -275,7 +275,7 @@ impl<S: Station> Half for Messages<'_, S> {
         }
         self.request.wr_id = WrId(message);
         self.bench
-            .qp
+            .qp()
             .post_send(std::slice::from_ref(&self.request))?;
         self.passed(side);
         Ok(())
@@ -287,7 +287,7 @@ impl<S: Station> Half for Messages<'_, S> {
         // Before the first message of the active side nothing was consumed.
         if self.round > 0 {
             let receive = &self.receives[self.consumed];
-            self.bench.qp.post_recv(std::slice::from_ref(receive))?;
+            self.bench.qp().post_recv(std::slice::from_ref(receive))?;
         }
         let mut wc = [WorkCompletion::default()];
         self.send.reap(self.bench.station, self.bench, &mut wc)?;
@@ -365,7 +365,7 @@ impl<S: Station> Half for PolledMemory<'_, S> {
         if self.is_signaled() {
             self.request.flags |= SendFlags::SIGNALED;
         }
-        bench.qp.post_send(std::slice::from_ref(&self.request))?;
+        bench.qp().post_send(std::slice::from_ref(&self.request))?;
         Ok(())
     }
 
@@ -439,7 +439,9 @@ impl<'b, S: Station> Alone<'b, S> {
 
     fn pull(&mut self) -> Result<(), Fault> {
         self.read.wr_id = WrId(self.round);
-        self.bench.qp.post_send(std::slice::from_ref(&self.read))?;
+        self.bench
+            .qp()
+            .post_send(std::slice::from_ref(&self.read))?;
         Ok(())
     }
 
@@ -463,7 +465,7 @@ impl<S: Station> Half for Alone<'_, S> {
             self.bench.write_payload(OUT, self.round)?;
         }
         write.wr_id = WrId(self.round);
-        self.bench.qp.post_send(std::slice::from_ref(write))?;
+        self.bench.qp().post_send(std::slice::from_ref(write))?;
         if write.flags.contains(SendFlags::SIGNALED) {
             self.reap()?;
         }

@@ -45,6 +45,11 @@ pub(crate) trait Part {
     /// Runs so many messages or rounds, or until time is over, which on the passive side the active side
     /// says.
     fn run(&mut self, iters: u64, sampler: Option<&mut Sampler>) -> Result<Ran, Fault>;
+
+    /// Messages that this side has sent over each queue pair; empty if there is only one.
+    fn carried(&self) -> Vec<u64> {
+        Vec::new()
+    }
 }
 
 /// What one side did in a run.
@@ -257,10 +262,10 @@ impl<'s, S: Station> Session<'s, S> {
 
     /// Messages, or rounds, of a repetition at least.
     fn least(&self) -> u64 {
-        let buffers = u64::from(self.spec.params.buffers);
+        let in_flight = u64::from(self.spec.params.in_flight());
         match self.spec.program {
             Program::Ping => LEAST_MESSAGES,
-            Program::Blast => LEAST_MESSAGES.max(LEAST_PER_BUFFER * buffers),
+            Program::Blast => LEAST_MESSAGES.max(LEAST_PER_BUFFER * in_flight),
         }
     }
 
@@ -353,7 +358,10 @@ impl<'s, S: Station> Session<'s, S> {
         bench.limit.begin(at, least);
         let Ran { iters, elapsed } = part.run(iters, sampler)?;
         let active = self.station.cpu().since(before);
-        self.peer.tell(Message::Stop { iters })?;
+        self.peer.tell(Message::Stop {
+            iters,
+            carried: part.carried(),
+        })?;
         match self.peer.hear("the end of a run", self.patience)? {
             Message::Done { usage } => Ok(RepetitionSample {
                 iters,
@@ -376,10 +384,13 @@ impl<'s, S: Station> Session<'s, S> {
                         0 => Phase::WarmUp,
                         n => Phase::Repetition(n),
                     };
-                    let (usage, iters) = self.follow_run(bench, part, iters)?;
+                    let (usage, iters, carried) = self.follow_run(bench, part, iters)?;
                     total += iters;
                     if bench.is_idle() && self.spec.params.verify {
-                        bench.check_given(total)?;
+                        match &carried[..] {
+                            [] => bench.check_given(&[total])?,
+                            carried => bench.check_given(carried)?,
+                        }
                     }
                     self.peer.tell(Message::Done { usage })?;
                 }
@@ -389,13 +400,14 @@ impl<'s, S: Station> Session<'s, S> {
         }
     }
 
-    /// One run; returns what was used from readiness to the last message, and how many there were.
+    /// One run; returns what was used from readiness to the last message, how many there were, and what
+    /// each queue pair has carried.
     fn follow_run(
         &self,
         bench: &Bench<'_, S>,
         part: &mut dyn Part,
         iters: u64,
-    ) -> Result<(Usage, u64), Fault> {
+    ) -> Result<(Usage, u64, Vec<u64>), Fault> {
         let (start, before) = (self.station.now(), self.station.cpu());
         let used = || Usage {
             cpu: self.station.cpu().since(before),
@@ -406,7 +418,7 @@ impl<'s, S: Station> Session<'s, S> {
         // Who took part has now seen the last message; who did not sleeps until the others are done.
         let took_part = (!bench.is_idle()).then(used);
         let stop = self.peer.hear("the end of a run", LONGEST_RUN)?;
-        let Message::Stop { iters } = stop else {
+        let Message::Stop { iters, carried } = stop else {
             return Err(stop.unexpected("the end of a run"));
         };
         if !bench.is_idle() && followed < iters {
@@ -414,9 +426,10 @@ impl<'s, S: Station> Session<'s, S> {
             followed += part.run(iters - followed, None)?.iters;
         }
         if !bench.is_idle() && followed != iters {
-            return Err(Message::Stop { iters }.unexpected("the end of all messages that came"));
+            let stop = Message::Stop { iters, carried };
+            return Err(stop.unexpected("the end of all messages that came"));
         }
-        Ok((took_part.unwrap_or_else(used), iters))
+        Ok((took_part.unwrap_or_else(used), iters, carried))
     }
 
     fn result(
@@ -428,7 +441,7 @@ impl<'s, S: Station> Session<'s, S> {
     ) -> Result<CellResult, Fault> {
         let p = &self.spec.params;
         // One message at a time is timed, so at most one among those in flight.
-        let every = sampler.every.max(p.buffers.into());
+        let every = sampler.every.max(p.in_flight().into());
         let latencies = Some((&sampler.recorder, every));
         let mut metrics = Metrics::from_samples(self.spec.program, p.size, samples, latencies)
             .ok_or(Fault::NothingMeasured)?;

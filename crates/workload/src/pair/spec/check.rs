@@ -14,6 +14,8 @@ pub const MAX_PING_SIZE: Bytes = Bytes::mib(64);
 pub const MAX_BLAST_SIZE: Bytes = Bytes::mib(256);
 /// Most buffers of `blast`.
 pub const MAX_BUFFERS: u32 = 256;
+/// Most queue pairs of `blast`.
+pub const MAX_QPS: u32 = 1024;
 /// Most repetitions.
 pub const MAX_REPETITIONS: u32 = 1000;
 
@@ -31,7 +33,7 @@ impl CellSpec {
         self.check_extent()?;
         match self.program {
             Program::Ping => self.check_ping()?,
-            Program::Blast => self.check_blast()?,
+            Program::Blast => self.check_blast(caps)?,
         }
         self.check_inline(caps)?;
         self.check_resources(caps)
@@ -75,6 +77,10 @@ impl CellSpec {
             let what = format!("buffers {}", p.buffers);
             return Err(SpecError::OneInFlight { what });
         }
+        if p.traffic.qps != 1 {
+            let what = format!("{} queue pairs", p.traffic.qps);
+            return Err(SpecError::OneInFlight { what });
+        }
         if p.post != Posting::Single {
             let what = format!("posting {}s", p.post);
             return Err(SpecError::OneInFlight { what });
@@ -89,7 +95,7 @@ impl CellSpec {
         }
     }
 
-    fn check_blast(&self) -> Result<(), SpecError> {
+    fn check_blast(&self, caps: &DeviceCaps) -> Result<(), SpecError> {
         let p = &self.params;
         if p.op == Opcode::WriteRead {
             return Err(SpecError::Operation {
@@ -100,6 +106,10 @@ impl CellSpec {
         }
         if !(1..=MAX_BUFFERS).contains(&p.buffers) {
             return Err(SpecError::Buffers { buffers: p.buffers });
+        }
+        let (qps, max) = (p.traffic.qps, MAX_QPS.min(caps.max_qp));
+        if !(1..=max).contains(&qps) {
+            return Err(SpecError::QueuePairs { qps, max });
         }
         match p.signal {
             Signaling::All | Signaling::Periodic => Ok(()),
@@ -135,10 +145,21 @@ impl CellSpec {
     fn check_resources(&self, caps: &DeviceCaps) -> Result<(), SpecError> {
         for side in [Side::Active, Side::Passive] {
             let layout = Layout::of(self, side);
-            let max = caps.max_qp_wr.min(caps.max_cqe);
-            for (what, needed) in [
-                ("the send queue", layout.send_depth),
-                ("the receive queue", layout.receives),
+            let qps = self.params.traffic.qps;
+            let (queue, completions) = (caps.max_qp_wr, caps.max_cqe);
+            for (what, needed, max) in [
+                ("the send queue", layout.send_depth, queue),
+                ("the receive queue", layout.receives, queue),
+                (
+                    "the completion queue of sends",
+                    layout.send_depth * qps,
+                    completions,
+                ),
+                (
+                    "the completion queue of receives",
+                    layout.receives * qps,
+                    completions,
+                ),
             ] {
                 if needed > max {
                     return Err(SpecError::Queue { what, needed, max });
@@ -204,6 +225,11 @@ mod tests {
         );
         refused(&blast(|p| p.buffers = 257), "257 buffers");
         refused(
+            &blast(|p| p.traffic.qps = 0),
+            "0 queue pairs are outside the range of blast on this device, 1 to 1024",
+        );
+        refused(&blast(|p| p.traffic.qps = 1025), "1025 queue pairs");
+        refused(
             &blast(|p| p.op = Opcode::WriteRead),
             "blast has no operation write-read",
         );
@@ -256,6 +282,10 @@ mod tests {
             &ping(Opcode::Send, |p| p.post = Posting::List),
             "posting lists is for blast",
         );
+        refused(
+            &ping(Opcode::Send, |p| p.traffic.qps = 2),
+            "2 queue pairs is for blast",
+        );
         let event = ping(Opcode::Write, |p| p.completion = Completion::Event);
         refused(&event, "RDMA WRITE raises none at its target");
     }
@@ -273,5 +303,7 @@ mod tests {
             message.contains("the send queue needs 16 requests outstanding"),
             "{message}"
         );
+        let many = blast(|p| (p.buffers, p.traffic.qps) = (256, 32));
+        refused(&many, "the completion queue of sends needs 8192 requests");
     }
 }

@@ -52,6 +52,14 @@ pub enum SpecError {
         /// What was asked.
         buffers: u32,
     },
+    /// No queue pair, or too many.
+    #[error("{qps} queue pairs are outside the range of blast on this device, 1 to {max}")]
+    QueuePairs {
+        /// What was asked.
+        qps: u32,
+        /// Most that the device has, or [`MAX_QPS`](super::MAX_QPS).
+        max: u32,
+    },
     /// `ping` has one message in flight.
     #[error("ping has one message in flight: {what} is for blast")]
     OneInFlight {
@@ -106,7 +114,7 @@ pub enum SpecError {
     PathOption(#[from] PathOptionError),
     /// The device's queues are too short.
     #[error(
-        "{what} needs {needed} requests outstanding, this device takes {max}; fewer buffers help"
+        "{what} needs {needed} requests outstanding, this device takes {max}; fewer buffers or queue pairs help"
     )]
     Queue {
         /// Which queue.

@@ -4,7 +4,7 @@ mod check;
 mod error;
 
 use adverb_results::{
-    Completion, FigureId, Impairment, Opcode, Params, Posting, Program, Signaling,
+    Completion, FigureId, Impairment, Opcode, Params, Posting, Program, Signaling, Traffic,
 };
 use adverb_units::{Bytes, Span};
 use adverb_verbs::{AckTimeout, PathMtu, PathOptions, Probability, RetryCount};
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::pair::layout::SIGNALED_WRITES;
 
-pub use check::{MAX_BLAST_SIZE, MAX_BUFFERS, MAX_PING_SIZE, MAX_REPETITIONS};
+pub use check::{MAX_BLAST_SIZE, MAX_BUFFERS, MAX_PING_SIZE, MAX_QPS, MAX_REPETITIONS};
 pub use error::SpecError;
 
 /// One cell: a program with its parameters.
@@ -40,12 +40,15 @@ pub struct Request {
     pub inline: bool,
     /// How a side learns of completions.
     pub completion: Completion,
-    /// Messages in flight at most; 1 for `ping`.
+    /// Messages in flight at most on each queue pair; 1 for `ping`.
     pub buffers: u32,
     /// Single posts or lists.
     pub post: Posting,
     /// Which send requests ask for a completion.
     pub signal: Signaling,
+    /// How messages flow between the two sides.
+    #[serde(flatten)]
+    pub traffic: Traffic,
     /// Options of the path between the queue pairs.
     pub path: PathOptions,
     /// What the ports of both sides do to the packets that they send; none: nothing.
@@ -74,6 +77,11 @@ pub enum Length {
 }
 
 impl Request {
+    /// Messages in flight at most on all queue pairs together.
+    pub fn in_flight(&self) -> u32 {
+        self.buffers.saturating_mul(self.traffic.qps)
+    }
+
     /// `op` with messages of `size`; one buffer, busy polling, every request signaled, 1000
     /// messages or rounds, once.
     pub fn new(op: Opcode, size: Bytes) -> Self {
@@ -85,6 +93,7 @@ impl Request {
             buffers: 1,
             post: Posting::Single,
             signal: Signaling::All,
+            traffic: Traffic::default(),
             path: PathOptions::default(),
             impairment: None,
             verify: false,
@@ -112,6 +121,7 @@ impl CellSpec {
                 (Program::Ping, Opcode::Write) => Signaling::Every(SIGNALED_WRITES),
                 _ => p.signal,
             },
+            traffic: p.traffic,
             path_mtu_bytes: p.path.path_mtu.map(PathMtu::bytes),
             ack_timeout: p.path.ack_timeout.and_then(AckTimeout::span),
             retry_cnt: p.path.retries.map(RetryCount::get),
@@ -191,6 +201,9 @@ fn cell_id(program: Program, p: &Request) -> String {
         id += &format!("/b{}/{}", p.buffers, p.post);
     }
     id += &format!("/{}", p.signal);
+    if p.traffic.qps != 1 {
+        id += &format!("/q{}", p.traffic.qps);
+    }
     id += &path_id(&p.path);
     if let Some(impairment) = &p.impairment {
         id += &impairment_id(impairment);
@@ -239,6 +252,8 @@ mod tests {
     fn ids_are_readable_and_tell_cells_apart() {
         let blast = blast(|p| p.inline = true);
         assert_eq!(blast.id, "blast/write/64/inline/poll/b16/single/all");
+        let wide = self::blast(|p| p.traffic.qps = 4).id;
+        assert_eq!(wide, "blast/write/64/plain/poll/b16/single/all/q4");
         let ping = ping(Opcode::WriteRead, |p| p.verify = true);
         assert_eq!(ping.id, "ping/write-read/64/plain/poll/all/verify");
         let small = blast.with_path(PathOptions {
