@@ -8,8 +8,8 @@ use adverb_host::now_rfc3339;
 use adverb_launch::{DeviceChoice, HostPort, Usage};
 use adverb_report::Report;
 use adverb_results::{
-    FigureId, PairRecord, RESULTS_CSV, RESULTS_JSONL, Record, Writer, merged, read_records,
-    write_csv,
+    FigureId, Outcome, PairRecord, RESULTS_CSV, RESULTS_JSONL, Record, Writer, failed_passes,
+    merged, read_records, write_csv,
 };
 use adverb_verbs::{AckTimeout, PathMtu, RetryCount, ServiceLevel, TrafficClass};
 use anyhow::{Context, bail};
@@ -188,7 +188,7 @@ impl Folder {
         Ok(Writer::create(&path)?)
     }
 
-    /// Goes on with the file of records; gives what is there.
+    /// Goes on with the file of records; returns what is there, each pass of a cell by itself.
     pub(crate) fn resume(&self) -> anyhow::Result<(Writer, Vec<Record>)> {
         let (writer, outcome) = Writer::resume(&self.results())?;
         if let Some(cut) = &outcome.warning {
@@ -198,7 +198,7 @@ impl Folder {
                 cut.line
             ));
         }
-        Ok((writer, merged(outcome.records)))
+        Ok((writer, outcome.records))
     }
 
     /// Where it is.
@@ -289,6 +289,16 @@ fn read(dir: &Path, name: &str) -> anyhow::Result<(Vec<Record>, Vec<String>)> {
     if let Some(busy) = Meta::read(dir).ok().and_then(|meta| meta.busy) {
         warnings.push(format!(
             "The machine was busy when {name} was measured ({busy}): figures and findings tell of its other work, too. Measure again where nothing else runs."
+        ));
+    }
+    let failed = failed_passes(&outcome.records);
+    if let Some((first, number)) = failed.first().and_then(|r| Some((r, r.pass?)))
+        && let Outcome::Failed { reason } = &first.outcome
+    {
+        let (count, cell) = (failed.len(), &first.cell);
+        let runs = if count == 1 { "run" } else { "runs" };
+        warnings.push(format!(
+            "{count} {runs} of cells that were measured in another pass failed, the first one in pass {number} of {cell}: {reason}. The figures of these cells are from fewer repetitions."
         ));
     }
     Ok((merged(outcome.records), warnings))

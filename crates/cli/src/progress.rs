@@ -8,14 +8,14 @@ use indicatif::{HumanDuration, ProgressBar, ProgressStyle};
 
 use crate::terminal::say;
 
-const TEMPLATE: &str = "{bar:24} {pos}/{len} cells  {prefix}  {wide_msg}";
+const TEMPLATE: &str = "{bar:24} {pos}/{len} runs  {prefix}  {wide_msg}";
 /// Without a bar, how many lines a study gives.
 const LINES: usize = 10;
 
-/// Progress over cells, weighed by the time that each is expected to take.
+/// Progress over runs (one cell in one pass each), weighed by the time that each is expected to take.
 pub(crate) struct Progress {
     bar: Option<ProgressBar>,
-    /// Expected seconds of each cell.
+    /// Expected seconds of each run.
     expected: Vec<f64>,
     done: usize,
     started: Instant,
@@ -23,7 +23,7 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// Over cells that are expected to take so many seconds.
+    /// Over runs that are expected to take these times, in seconds.
     pub(crate) fn new(expected: Vec<f64>) -> Self {
         let total = expected.len();
         let bar = std::io::stderr().is_terminal().then(|| {
@@ -40,7 +40,7 @@ impl Progress {
         }
     }
 
-    /// A cell begins.
+    /// A run of `cell` begins.
     pub(crate) fn begin(&self, cell: &dyn fmt::Display) {
         if let Some(bar) = &self.bar {
             bar.set_message(cell.to_string());
@@ -50,7 +50,7 @@ impl Progress {
         }
     }
 
-    /// A cell ended.
+    /// A run ended.
     pub(crate) fn end(&mut self) {
         self.done += 1;
         if let Some(bar) = &self.bar {
@@ -61,11 +61,11 @@ impl Progress {
         let line = self.done * LINES / total;
         if line > self.lines {
             self.lines = line;
-            say(&format!("{}/{total} cells, {}", self.done, self.left()));
+            say(&format!("{}/{total} runs, {}", self.done, self.left()));
         }
     }
 
-    /// Something to say between the cells.
+    /// Prints a line between two runs.
     pub(crate) fn note(&self, line: &str) {
         match &self.bar {
             Some(bar) => bar.suspend(|| crate::terminal::warn(line)),
@@ -73,7 +73,7 @@ impl Progress {
         }
     }
 
-    /// No more cells.
+    /// No more runs.
     pub(crate) fn finish(self) {
         if let Some(bar) = self.bar {
             bar.finish_and_clear();
@@ -94,7 +94,7 @@ impl Progress {
     }
 }
 
-/// Expected time of the cells to come, in seconds, corrected by how long those took that ended.
+/// Expected time of the remaining runs, in seconds, corrected by the duration of those that ended.
 fn remaining(expected: &[f64], done: usize, elapsed: f64) -> f64 {
     let (before, after) = expected.split_at(done.min(expected.len()));
     let (before, after): (f64, f64) = (before.iter().sum(), after.iter().sum());

@@ -1,5 +1,10 @@
-//! `adverb study`: a plan of cells, each on disk the moment it ends; then the report.
+//! `adverb study`: passes over a plan of cells, each record on disk the moment its run ends; then the report.
+//!
+//! A run is one cell in one pass. On a real device every repetition of a cell is a pass of its own, so that the
+//! confidence interval contains the differences between starts of the processes. The model has no such noise:
+//! one pass holds all repetitions.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -41,9 +46,14 @@ pub(crate) fn run(args: &StudyArgs) -> anyhow::Result<ExitCode> {
     let plan = Plan::study(meta.profile.into(), &meta.only, (&caps, ports));
     let mut plan = plan.with_path(request::path(&meta));
     let is_model = matches!(meta.device, DeviceChoice::Model(_));
-    if is_model {
+    let numbers: Vec<Option<u32>> = if is_model {
         plan.cells = plan.cells.into_iter().map(model::pace).collect();
-    }
+        vec![None]
+    } else {
+        let passes = Profile::from(meta.profile).repetitions();
+        plan = plan.in_passes(passes);
+        (1..=passes).map(Some).collect()
+    };
     let (writer, earlier) = if args.resume {
         folder.resume()?
     } else {
@@ -64,10 +74,12 @@ pub(crate) fn run(args: &StudyArgs) -> anyhow::Result<ExitCode> {
     let mut recorder = Recorder::new(bed, &plan.cells)?;
     meta.planned = plan.cells.iter().map(|cell| cell.id.clone()).collect();
     let mut tally = Tally::default();
-    let mut cells = tally.cells_to_do(plan.cells, args, &earlier, &recorder);
+    let done = Done::of(&earlier, &recorder);
+    let mut cells = tally.cells_to_do(plan.cells, args, (&numbers, &done));
     leave_out_what_does_not_fit(&mut cells, &mut meta, &mut tally)?;
+    let passes = tally.passes(&cells, &numbers, &done);
     if tally.skipped == tally.planned {
-        let planned = tally.planned;
+        let planned = tally.planned / numbers.len();
         terminal::say(&format!(
             "all {planned} cells have been measured: nothing to do"
         ));
@@ -79,7 +91,7 @@ pub(crate) fn run(args: &StudyArgs) -> anyhow::Result<ExitCode> {
         bail!("{}", not_run.reason);
     }
     let writer = (writer, meta.label.as_deref());
-    measure(&cells, writer, &mut recorder, &interrupt, &mut tally)?;
+    measure(&passes, writer, &mut recorder, &interrupt, &mut tally)?;
     conclude(&out, &tally, args.format)
 }
 
@@ -282,7 +294,7 @@ impl From<ProfileChoice> for Profile {
     }
 }
 
-/// Why a study ended before all its cells did.
+/// Why a study ended before all its runs did.
 enum Cut {
     Interrupted,
     /// The server of the passive side cannot be reached any more, for this reason.
@@ -298,43 +310,86 @@ impl fmt::Display for Cut {
     }
 }
 
-/// How many cells went which way.
+/// One pass over the plan.
+struct Pass {
+    /// From 1; `None` if it is the only one.
+    number: Option<u32>,
+    /// What it has still to measure.
+    cells: Vec<CellSpec>,
+}
+
+/// Runs whose records are on disk.
+struct Done<'a>(HashSet<(&'a str, Option<u32>)>);
+
+impl<'a> Done<'a> {
+    fn of(earlier: &'a [Record], recorder: &Recorder) -> Self {
+        let measured = earlier
+            .iter()
+            .filter(|record| record.outcome == Outcome::Ok && recorder.is_of(record));
+        Done(measured.map(|r| (r.cell.as_str(), r.pass)).collect())
+    }
+
+    /// Whether a cell was measured in this pass; a record without a pass holds all repetitions.
+    fn has(&self, cell: &'a CellSpec, pass: Option<u32>) -> bool {
+        let is_there = |pass| self.0.contains(&(cell.id.as_str(), pass));
+        is_there(None) || is_there(pass)
+    }
+}
+
+/// How many runs went which way.
 #[derive(Default)]
 struct Tally {
     planned: usize,
     skipped: usize,
+    to_do: usize,
     ok: usize,
     failed: usize,
     first_failure: Option<String>,
     /// Cells that do not fit into memory.
     not_run: Vec<String>,
-    /// Why it ended before all cells did.
+    /// Why it ended before all runs did.
     cut: Option<Cut>,
 }
 
 impl Tally {
-    /// Of the cells of the figures that were asked for, those that are not measured yet on this
-    /// device.
+    /// Of the cells of the figures that were asked for, those that are not measured yet in every pass.
     fn cells_to_do(
         &mut self,
         mut cells: Vec<CellSpec>,
         args: &StudyArgs,
-        earlier: &[Record],
-        recorder: &Recorder,
+        (numbers, done): (&[Option<u32>], &Done<'_>),
     ) -> Vec<CellSpec> {
         let asked = |spec: &CellSpec| {
             args.only.is_empty() || spec.figures.iter().any(|f| args.only.contains(f))
         };
         cells.retain(asked);
-        self.planned = cells.len();
-        let is_done = |spec: &CellSpec| {
-            earlier.iter().any(|record| {
-                record.cell == spec.id && record.outcome == Outcome::Ok && recorder.is_of(record)
-            })
+        self.planned = cells.len() * numbers.len();
+        let done_passes = |spec: &CellSpec| {
+            let done = numbers.iter().filter(|pass| done.has(spec, **pass));
+            done.count()
         };
-        cells.retain(|spec| !is_done(spec));
-        self.skipped = self.planned - cells.len();
+        self.skipped = cells.iter().map(done_passes).sum();
+        cells.retain(|spec| done_passes(spec) < numbers.len());
         cells
+    }
+
+    /// The passes over these cells, without the runs that are done.
+    fn passes(
+        &mut self,
+        cells: &[CellSpec],
+        numbers: &[Option<u32>],
+        done: &Done<'_>,
+    ) -> Vec<Pass> {
+        let pass = |number: &Option<u32>| {
+            let cells = cells.iter().filter(|cell| !done.has(cell, *number));
+            Pass {
+                number: *number,
+                cells: cells.cloned().collect(),
+            }
+        };
+        let passes: Vec<Pass> = numbers.iter().map(pass).collect();
+        self.to_do = passes.iter().map(|pass| pass.cells.len()).sum();
+        passes
     }
 
     fn count(&mut self, record: &PairRecord) {
@@ -348,7 +403,6 @@ impl Tally {
         }
     }
 
-    /// Cells that are not there and did not fail.
     const fn ending(&self) -> Ending {
         match self.cut {
             Some(_) => Ending::Cut,
@@ -356,45 +410,51 @@ impl Tally {
         }
     }
 
+    /// Runs that should have been measured in this invocation, but were not begun.
     fn missing(&self) -> usize {
-        self.planned - self.skipped - self.ok - self.failed - self.not_run.len()
+        self.to_do - self.ok - self.failed
     }
 }
 
 fn measure(
-    cells: &[CellSpec],
+    passes: &[Pass],
     (mut writer, label): (Writer, Option<&str>),
     recorder: &mut Recorder,
     interrupt: &Interrupt,
     tally: &mut Tally,
 ) -> anyhow::Result<()> {
-    let expected = cells.iter().map(|spec| spec.estimate().as_secs_f64());
-    let mut progress = Progress::new(expected.collect());
-    recorder.in_order(cells, interrupt, |measured| {
-        for spec in cells {
-            progress.begin(&spec.id);
-            let record = match measured()? {
-                Measured::Record(record) => record,
-                Measured::Interrupted => {
-                    tally.cut = Some(Cut::Interrupted);
-                    break;
+    let all = passes.iter().flat_map(|pass| &pass.cells);
+    let mut progress = Progress::new(all.map(|spec| spec.estimate().as_secs_f64()).collect());
+    for pass in passes {
+        recorder.in_order(&pass.cells, interrupt, |measured| {
+            for spec in &pass.cells {
+                progress.begin(&spec.id);
+                let record = match measured()? {
+                    Measured::Record(record) => record,
+                    Measured::Interrupted => {
+                        tally.cut = Some(Cut::Interrupted);
+                        break;
+                    }
+                    Measured::NoPeer(reason) => {
+                        tally.cut = Some(Cut::NoPeer(reason));
+                        break;
+                    }
+                };
+                let mut kept = Record::from(record.as_ref());
+                (kept.label, kept.pass) = (label.map(str::to_owned), pass.number);
+                writer.append(&kept)?;
+                tally.count(&record);
+                if let Outcome::Failed { reason } = &record.outcome {
+                    progress.note(&format!("{}: {reason}", spec.id));
                 }
-                Measured::NoPeer(reason) => {
-                    tally.cut = Some(Cut::NoPeer(reason));
-                    break;
-                }
-            };
-            let mut kept = Record::from(record.as_ref());
-            kept.label = label.map(str::to_owned);
-            writer.append(&kept)?;
-            tally.count(&record);
-            if let Outcome::Failed { reason } = &record.outcome {
-                progress.note(&format!("{}: {reason}", spec.id));
+                progress.end();
             }
-            progress.end();
+            Ok(())
+        })?;
+        if tally.cut.is_some() {
+            break;
         }
-        Ok(())
-    })?;
+    }
     progress.finish();
     Ok(writer.close()?)
 }
@@ -416,7 +476,7 @@ fn conclude(out: &Path, tally: &Tally, format: Format) -> anyhow::Result<ExitCod
     if let Some(cut) = &tally.cut {
         let (missing, planned) = (tally.missing(), tally.planned);
         bail!(
-            "{cut} with {missing} of {planned} cells to go: continue with `adverb study --resume --out {}`",
+            "{cut} with {missing} of {planned} runs to go: continue with `adverb study --resume --out {}`",
             out.display()
         );
     }
@@ -426,7 +486,7 @@ fn conclude(out: &Path, tally: &Tally, format: Format) -> anyhow::Result<ExitCod
             bail!("no cell could be measured; the first one: {first}");
         }
         terminal::warn(&format!(
-            "{failed} of {planned} cells failed: the report names them"
+            "{failed} of {planned} runs failed: the report names them"
         ));
     }
     Ok(ExitCode::SUCCESS)

@@ -13,18 +13,23 @@ use serde_json::Value;
 /// The smallest figure.
 const SMALL: [&str; 5] = ["study", "--only", "rank-rtt", "--out", "s"];
 
-/// Cells that are in a folder, each once.
+/// Passes of a quick study on a real device.
+const PASSES: usize = 3;
+
+/// Cells that were measured in every pass.
 fn cells(dir: &Path) -> Vec<String> {
-    let mut cells: Vec<String> = records(dir)
+    let mut runs: Vec<(String, Value)> = records(dir)
         .iter()
         .filter(|r| r["status"] == "ok")
-        .map(|r| r["cell"].as_str().unwrap().to_owned())
+        .map(|r| (r["cell"].as_str().unwrap().to_owned(), r["pass"].clone()))
         .collect();
-    let all = cells.len();
-    cells.sort_unstable();
-    cells.dedup();
-    assert_eq!(cells.len(), all, "no cell was measured twice");
-    cells
+    let all = runs.len();
+    runs.sort_unstable_by_key(|(cell, pass)| (cell.clone(), pass.as_u64()));
+    runs.dedup();
+    assert_eq!(runs.len(), all, "no cell was measured twice in a pass");
+    let runs = runs.chunk_by(|a, b| a.0 == b.0);
+    let whole = runs.filter(|runs| runs.len() == PASSES || runs[0].1.is_null());
+    whole.map(|runs| runs[0].0.clone()).collect()
 }
 
 fn planned(dir: &Path) -> Vec<String> {
@@ -81,7 +86,7 @@ fn a_study_leaves_records_table_report_and_findings() {
     check_report(&dir);
     assert_eq!(ended.out.lines().last(), Some("s/report.html"));
     assert!(ended.out.starts_with("- "), "{}", ended.out);
-    let progress = ended.talk.lines().filter(|l| l.contains("cells")).count();
+    let progress = ended.talk.lines().filter(|l| l.contains("runs, ")).count();
     assert!((2..=11).contains(&progress), "{}", ended.talk);
     assert!(place.shm_files().is_empty());
     let leftovers = fs::read_dir(&dir).unwrap().count();
@@ -113,6 +118,76 @@ fn a_study_leaves_records_table_report_and_findings() {
     assert_eq!(summary["report"], "s/report.html");
     assert_eq!(summary["skipped"], summary["planned"]);
     assert!(!summary["findings"].as_array().unwrap().is_empty());
+}
+
+#[test]
+fn repetitions_are_spread_over_passes_and_shown_together() {
+    let place = Place::new();
+    let dir = place.path("s");
+    let ended = place.run(&[&SMALL[..], &["--json"]].concat()).ok();
+    let planned = planned(&dir);
+    let summary = &ended.json()[0];
+    for count in ["planned", "ok"] {
+        assert_eq!(summary[count], planned.len() * PASSES, "{summary}");
+    }
+    let records = records(&dir);
+    for (number, pass) in (1..).zip(records.chunks(planned.len())) {
+        for record in pass {
+            assert_eq!(record["pass"], number, "a pass ends before the next begins");
+            let repetitions = record["metrics"]["repetitions"].as_array().unwrap();
+            assert_eq!(repetitions.len(), 1, "a start of the processes for each");
+            assert_eq!(record["metrics"]["one_way_ns"]["ci95"], Value::Null);
+        }
+    }
+    let table = fs::read_to_string(dir.join("results.csv")).unwrap();
+    let mut rows = table.lines().map(|row| row.split(',').collect::<Vec<_>>());
+    let names = rows.next().unwrap();
+    let interval = names.iter().position(|n| *n == "one_way_mean_ci95_ns");
+    let rows: Vec<_> = rows.collect();
+    assert_eq!(rows.len(), planned.len(), "one row for all passes");
+    let has_interval = |row: &Vec<&str>| row[interval.unwrap()].parse::<f64>().unwrap() > 0.0;
+    assert!(rows.iter().all(has_interval), "{table}");
+    let same = place.run(&["compare", "s", "s", "--json"]).ok();
+    let same = same.json();
+    assert!(!same.is_empty());
+    for change in same {
+        assert_eq!(change["verdict"], "unchanged", "{change}");
+    }
+}
+
+#[test]
+fn a_study_goes_on_in_the_middle_of_a_pass() {
+    let place = Place::new();
+    let dir = place.path("s");
+    let child = place.spawn(&SMALL);
+    wait_for("the second pass", || {
+        records(&dir).iter().any(|r| r["pass"] == 2)
+    });
+    signal(child.id(), Signal::INT);
+    let ended = end_of(child);
+    let last = ended.talk.lines().last().unwrap();
+    assert!(last.contains(" of 54 runs to go: "), "{last}");
+    let before = records(&dir).len();
+    assert!(
+        last.contains(&format!(" {} of ", 54 - before)),
+        "{last}: {before} are there"
+    );
+    check_report(&dir);
+    place.run(&["study", "--resume", "--out", "s"]).ok();
+    assert_eq!(cells(&dir), planned(&dir));
+    assert_eq!(records(&dir).len(), 54);
+
+    // A record of all repetitions, as earlier versions wrote, needs no passes.
+    let mut lines: Vec<Value> = records(&dir);
+    lines.retain_mut(|record| {
+        let is_first = record["pass"] == 1;
+        record.as_object_mut().unwrap().remove("pass");
+        is_first
+    });
+    let lines: Vec<String> = lines.iter().map(|record| format!("{record}\n")).collect();
+    fs::write(dir.join("results.jsonl"), lines.concat()).unwrap();
+    let again = place.run(&["study", "--resume", "--out", "s"]).ok();
+    assert!(again.talk.contains("nothing to do"), "{}", again.talk);
 }
 
 #[test]
@@ -269,7 +344,7 @@ fn a_cell_that_fails_is_recorded_and_the_study_goes_on() {
     assert_eq!(reason, "passive side: killed by signal 9");
     assert_eq!(failed[0]["metrics"], Value::Null);
     assert_eq!(cells(&dir).len() + 1, planned(&dir).len());
-    assert!(ended.talk.contains("1 of "), "{}", ended.talk);
+    assert!(ended.talk.contains("1 of 54 runs"), "{}", ended.talk);
     let html = fs::read_to_string(dir.join("report.html")).unwrap();
     assert!(html.contains(reason), "the report names the reason");
     assert!(place.shm_files().is_empty());

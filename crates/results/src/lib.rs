@@ -27,7 +27,7 @@ pub use file::{
     CutLine, RESULTS_CSV, RESULTS_JSONL, ReadError, ReadOutcome, WriteError, Writer, read_records,
 };
 pub use latency::{HistogramError, LatencyRecorder};
-pub use merge::merged;
+pub use merge::{failed_passes, merged};
 pub use metrics::{RepetitionSample, Usage};
 pub use published::{PublishedPoint, PublishedQuantity};
 pub use record::{

@@ -3,6 +3,8 @@
 //! A study spreads the repetitions of a cell over its whole length, one pass after another, so that the
 //! confidence interval contains the differences between starts of the processes.
 
+use std::collections::{BTreeMap, HashMap, HashSet};
+
 use serde_json::Value;
 
 use crate::{Histogram, LatencyRecorder, Record, Values, stats};
@@ -11,9 +13,15 @@ use crate::{Histogram, LatencyRecorder, Record, Values, stats};
 /// and was tried again) the last one counts. Cells are in the order of their first records.
 pub fn merged(records: Vec<Record>) -> Vec<Record> {
     let mut cells: Vec<Vec<Record>> = Vec::new();
+    let mut places = HashMap::new();
     for record in records {
-        let same = |cell: &&mut Vec<Record>| is_same_cell(&cell[0], &record);
-        match cells.iter_mut().find(same) {
+        let identity = (
+            record.cell.clone(),
+            record.device.clone(),
+            record.label.clone(),
+        );
+        let place = *places.entry(identity).or_insert(cells.len());
+        match cells.get_mut(place) {
             Some(cell) => add(cell, record),
             None => cells.push(vec![record]),
         }
@@ -21,8 +29,20 @@ pub fn merged(records: Vec<Record>) -> Vec<Record> {
     cells.into_iter().map(combined).collect()
 }
 
-fn is_same_cell(one: &Record, other: &Record) -> bool {
-    one.cell == other.cell && one.device == other.device && one.label == other.label
+/// Returns the passes that failed, at the last try, of cells that another pass measured: [`merged`] leaves
+/// them out.
+pub fn failed_passes(records: &[Record]) -> Vec<&Record> {
+    let cell = |r: &'_ Record| (r.cell.clone(), r.device.clone(), r.label.clone());
+    let passes = records.iter().filter(|record| record.pass.is_some());
+    let last: HashMap<_, &Record> = passes.map(|r| ((cell(r), r.pass), r)).collect();
+    let measured = last.values().filter(|record| record.is_ok());
+    let measured: HashSet<_> = measured.map(|record| cell(record)).collect();
+    let is_left_out = |r: &&Record| {
+        let is_last = |last: &&Record| std::ptr::eq(*last, *r);
+        last.get(&(cell(r), r.pass)).is_some_and(is_last) && !r.is_ok()
+    };
+    let failed = records.iter().filter(is_left_out);
+    failed.filter(|r| measured.contains(&cell(r))).collect()
 }
 
 fn add(passes: &mut Vec<Record>, record: Record) {
@@ -45,13 +65,27 @@ fn combined(mut passes: Vec<Record>) -> Record {
         passes.truncate(1);
     }
     let metrics: Vec<Values> = passes.iter().filter_map(|r| r.metrics.clone()).collect();
-    let (others, mut record) = (passes.len() > 1, passes.swap_remove(0));
+    let mut passes = passes.into_iter();
+    let mut record = passes.next().expect("a cell has at least one record");
     record.pass = None;
-    if others {
+    if metrics.len() > 1 {
         let weights = Weights::of(&metrics);
         record.metrics = Some(combined_values(&metrics, &weights));
     }
+    passes.for_each(|pass| add_counters(&mut record.counters, pass.counters));
     record
+}
+
+type Counters = BTreeMap<String, BTreeMap<String, u64>>;
+
+fn add_counters(sums: &mut Counters, pass: Counters) {
+    for (role, counted) in pass {
+        let sums = sums.entry(role).or_default();
+        for (name, count) in counted {
+            let sum = sums.entry(name).or_default();
+            *sum = sum.saturating_add(count);
+        }
+    }
 }
 
 /// What each pass weighs in a mean: rates by time, latencies by the number of messages or requests.
@@ -91,14 +125,13 @@ fn weighted(values: &[Option<f64>], weights: &[f64]) -> Option<f64> {
 }
 
 fn combined_values(passes: &[Values], weights: &Weights) -> Values {
-    let names = passes[0].keys().cloned();
-    let mut all: Values = names
-        .map(|name| {
-            let each: Vec<&Value> = passes.iter().filter_map(|p| p.get(&name)).collect();
-            let value = combined_value(&name, &each, weights);
-            (name, value)
-        })
-        .collect();
+    let mut all = Values::new();
+    for name in passes.iter().flat_map(Values::keys) {
+        if !all.contains_key(name) {
+            let each: Vec<&Value> = passes.iter().filter_map(|p| p.get(name)).collect();
+            all.insert(name.clone(), combined_value(name, &each, weights));
+        }
+    }
     refresh_latencies(&mut all);
     all
 }
@@ -223,12 +256,31 @@ mod tests {
     }
 
     #[test]
+    fn passes_add_their_counters_and_too_few_messages_in_one_are_too_few() {
+        let counted = |number, lost: u64| {
+            let mut record = pass(number, record("a"));
+            let counters = BTreeMap::from([("lost".to_owned(), lost)]);
+            record.counters = Counters::from([("active".to_owned(), counters)]);
+            record
+        };
+        let mut short = counted(2, 5);
+        let metrics = short.metrics.as_mut().unwrap();
+        metrics.insert("few_messages".to_owned(), true.into());
+        let all = merged(vec![counted(1, 2), short]);
+        assert_eq!(all[0].counters["active"]["lost"], 7);
+        assert_eq!(all[0].metrics.as_ref().unwrap()["few_messages"], true);
+    }
+
+    #[test]
     fn a_pass_that_failed_leaves_the_others_and_a_later_try_replaces_it() {
         let broken = || pass(2, failed("a", "why"));
-        let all = merged(vec![pass(1, record("a")), broken()]);
-        assert_eq!(all[0].repetitions("one_way_ns").len(), 2);
-        let all = merged(vec![broken(), pass(2, record("a"))]);
-        assert!(all[0].is_ok());
+        let records = vec![pass(1, record("a")), broken()];
+        assert_eq!(failed_passes(&records), [&records[1]]);
+        assert_eq!(merged(records)[0].repetitions("one_way_ns").len(), 2);
+        let records = vec![pass(1, record("a")), broken(), pass(2, record("a"))];
+        assert_eq!(failed_passes(&records), [] as [&Record; 0]);
+        assert_eq!(merged(records)[0].repetitions("one_way_ns").len(), 4);
+        assert_eq!(failed_passes(&[broken()]), [] as [&Record; 0]);
         assert_eq!(
             merged(vec![broken()])[0].outcome,
             failed("a", "why").outcome

@@ -38,6 +38,16 @@ pub enum Profile {
     Full,
 }
 
+impl Profile {
+    /// Returns how often each cell is measured.
+    pub const fn repetitions(self) -> u32 {
+        match self {
+            Profile::Quick => 3,
+            Profile::Full => 5,
+        }
+    }
+}
+
 /// Whether the ports of both sides lose packets where they are told to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Ports {
@@ -82,6 +92,22 @@ impl Plan {
         Plan {
             cells: cells.map(|cell| cell.with_path(path)).collect(),
         }
+    }
+
+    /// One of `passes` over the plan: each cell with its share of the repetitions and of the time.
+    pub fn in_passes(mut self, passes: u32) -> Plan {
+        for Request {
+            repetitions,
+            length,
+            ..
+        } in self.cells.iter_mut().map(|cell| &mut cell.params)
+        {
+            *repetitions = (*repetitions / passes).max(1);
+            if let Length::Duration(all) = length {
+                *all = *all / u64::from(passes);
+            }
+        }
+        self
     }
 
     /// About how long the plan takes.
@@ -331,13 +357,12 @@ impl Draft<'_> {
     /// Adds a cell, or the figure to a cell that is there; leaves out what the program or the
     /// device does not do (such as inline beyond the device's maximum).
     fn add(&mut self, figure: FigureId, program: Program, mut params: Request) {
-        let (duration, repetitions) = match self.profile {
-            Profile::Quick if figure == FigureId::Loss => (Span::from_ms(150), 3),
-            Profile::Quick => (Span::from_ms(270), 3),
-            Profile::Full => (Span::from_ms(1000), 5),
-        };
-        params.length = Length::Duration(duration);
-        params.repetitions = repetitions;
+        params.length = Length::Duration(match self.profile {
+            Profile::Quick if figure == FigureId::Loss => Span::from_ms(150),
+            Profile::Quick => Span::from_ms(270),
+            Profile::Full => Span::from_ms(1000),
+        });
+        params.repetitions = self.profile.repetitions();
         let cell = match program {
             Program::Ping => CellSpec::ping(params),
             Program::Blast => CellSpec::blast(params),
@@ -425,7 +450,10 @@ mod tests {
 
     #[test]
     fn quick_takes_about_three_minutes() {
-        let estimate = Plan::study(Profile::Quick, &[], (&caps(), Ports::Plain)).estimate();
+        let passes = Profile::Quick.repetitions();
+        let plan = Plan::study(Profile::Quick, &[], (&caps(), Ports::Plain)).in_passes(passes);
+        assert!(plan.cells.iter().all(|cell| cell.params.repetitions == 1));
+        let estimate = plan.estimate() * u64::from(passes);
         assert!(
             estimate > Span::from_secs(120) && estimate < Span::from_secs(200),
             "{estimate}"

@@ -16,7 +16,7 @@ use super::place::{DeviceArgs, PlaceArgs};
 /// inline, polling or events, buffers, lists, signaling) and writes a folder:
 ///
 ///   report.html    plots, findings and the table in one file that works offline
-///   results.jsonl  one record a line, written the moment a cell has been measured
+///   results.jsonl  one record a line, written the moment a run of a cell ends
 ///   results.csv    the same records as a table
 ///   study.json     what was asked, on which machine
 ///
