@@ -18,7 +18,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::args::ProfileChoice;
 use crate::busy::Busy;
-use crate::model;
 use crate::record::machine_json;
 use crate::space::NotRun;
 
@@ -306,7 +305,7 @@ fn read(dir: &Path, name: &str) -> anyhow::Result<(Vec<Record>, Vec<String>)> {
 
 fn write(records: &[Record], meta: &adverb_report::Meta, path: &Path) -> anyhow::Result<Rendered> {
     let pairs: Vec<PairRecord> = records.iter().filter_map(PairRecord::of).collect();
-    let published = model::beside(&pairs);
+    let published = adverb_predict::published_points(&pairs);
     let report = Report::from_records(&pairs, meta)
         .with_published(&published)
         .with_sweeps(records);

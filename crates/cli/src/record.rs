@@ -1,7 +1,7 @@
 //! Running a cell and making its record: what was asked, what came out, where it comes from.
 
 use adverb_host::{Machine, now_rfc3339};
-use adverb_launch::{Details, DeviceChoice, DeviceInfo, Failure, Interrupt, RoleRun, RunError};
+use adverb_launch::{Details, DeviceChoice, DeviceInfo, Interrupt, Run, RunError, Stop, in_order};
 use adverb_results::{
     Counters, DeviceRef, Impairment, Outcome, PairRecord, Params, Provenance, Record, SCHEMA, Site,
 };
@@ -10,58 +10,7 @@ use anyhow::{Context, bail};
 use serde_json::json;
 
 use crate::hosts::Bed;
-use crate::model::{self, Stop, run_cell};
-use crate::request::patience;
 use crate::terminal;
-
-/// How a cell ended.
-pub(crate) struct CellEnd {
-    /// What was measured, or why nothing was.
-    pub(crate) result: Result<CellResult, String>,
-    active: SideRun,
-    passive: SideRun,
-}
-
-/// Where a side ran, and what was counted there.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct SideRun {
-    pub(crate) counters: adverb_verbs::Counters,
-    pub(crate) details: Details,
-    pub(crate) core: Option<u32>,
-    pub(crate) numa_node: Option<u32>,
-}
-
-impl From<RoleRun> for SideRun {
-    fn from(role: RoleRun) -> Self {
-        SideRun {
-            counters: role.counters,
-            details: role.details,
-            core: role.core,
-            numa_node: role.numa_node,
-        }
-    }
-}
-
-impl CellEnd {
-    /// With what the roles reported, of which the active one has the result.
-    pub(crate) fn new(
-        reports: Result<Vec<Option<CellResult>>, Failure>,
-        active: SideRun,
-        passive: SideRun,
-    ) -> Self {
-        let result = reports
-            .map_err(|failure| failure.reason)
-            .and_then(|reports| {
-                let result = reports.into_iter().flatten().next();
-                result.ok_or_else(|| "the active side reported no result".to_owned())
-            });
-        CellEnd {
-            result,
-            active,
-            passive,
-        }
-    }
-}
 
 /// Measures cells on one device and places.
 pub(crate) struct Recorder {
@@ -170,12 +119,12 @@ impl Recorder {
             let work = |spec: &CellSpec, stop: &Stop| {
                 let is_over = || interrupt.raised() || stop.is_set();
                 let started = now_rfc3339();
-                Ok(match run_cell(hardware, spec, &is_over) {
-                    Some(end) => self.measured(spec, started, end),
+                Ok(match hardware.run(spec, spec.into(), &is_over) {
+                    Some(run) => self.measured(spec, started, run),
                     None => Measured::Interrupted,
                 })
             };
-            return model::in_order(cells, work, body);
+            return in_order(cells, work, body);
         }
         let mut cells = cells.iter();
         body(&mut || {
@@ -190,29 +139,26 @@ impl Recorder {
         let Bed::Hosts(launcher) = &mut self.bed else {
             bail!("{} has no processes", self.usual.device);
         };
-        let run = match launcher.run(spec, patience(spec), interrupt) {
+        let run = match launcher.run(spec, spec.patience().into(), interrupt) {
             Ok(run) => run,
             Err(RunError::Interrupted) => return Ok(Measured::Interrupted),
             Err(RunError::Unreachable(reason)) => return Ok(Measured::NoPeer(reason)),
             Err(error) => return Err(crate::hosts::failed(error)),
         };
-        let mut sides = run.roles.into_iter().map(SideRun::from);
-        let mut side = || sides.next().unwrap_or_default();
-        let end = CellEnd::new(run.reports, side(), side());
-        Ok(self.measured(spec, started, end))
+        Ok(self.measured(spec, started, run))
     }
 
-    /// What came of a cell that ended so.
-    fn measured(&self, spec: &CellSpec, started: String, end: CellEnd) -> Measured {
-        Measured::Record(Box::new(self.record(spec, started, end)))
-    }
-
-    fn record(&self, spec: &CellSpec, started: String, end: CellEnd) -> PairRecord {
-        let CellEnd {
-            result,
-            active,
-            passive,
-        } = end;
+    /// What came of a cell whose run ended.
+    fn measured(&self, spec: &CellSpec, started: String, run: Run<Option<CellResult>>) -> Measured {
+        let mut roles = run.roles.into_iter();
+        let (Some(active), Some(passive)) = (roles.next(), roles.next()) else {
+            unreachable!("a cell has two roles");
+        };
+        let result = run.reports.map_err(|failure| failure.reason);
+        let result = result.and_then(|reports| {
+            let result = reports.into_iter().flatten().next();
+            result.ok_or_else(|| "the active side reported no result".to_owned())
+        });
         let (outcome, mut params, metrics) = match result {
             Ok(CellResult { params, metrics }) => (Outcome::Ok, params, Some(metrics)),
             Err(reason) => (Outcome::Failed { reason }, asked(spec), None),
@@ -225,7 +171,7 @@ impl Recorder {
             // The ports have one, but what stays in memory is not cut into packets.
             params.path_mtu_bytes = None;
         }
-        PairRecord {
+        Measured::Record(Box::new(PairRecord {
             schema: SCHEMA,
             cell: spec.id.clone(),
             figures: spec.figures.iter().map(ToString::to_string).collect(),
@@ -239,7 +185,7 @@ impl Recorder {
                 passive: passive.counters,
             },
             provenance: self.provenance(medium, started, (active.details, passive.details)),
-        }
+        }))
     }
 
     /// Where the passive side runs, if with a peer; with its device's name, if that is another one.

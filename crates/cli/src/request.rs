@@ -1,10 +1,8 @@
 //! What was typed becomes cells, or a usage error: here nothing has been run yet.
 
-use std::time::Duration;
-
 use adverb_host::usable_cores;
 use adverb_launch::{DeviceChoice, DeviceInfo, Peer, Pinning, Usage};
-use adverb_results::{Impairment, Opcode, Program, Signaling, Traffic};
+use adverb_results::{Impairment, Opcode, Signaling, Traffic};
 use adverb_studies::{CellSpec, Length, Request, SpecError};
 use adverb_units::{Bytes, Span};
 use adverb_verbs::{DeviceCaps, PathMtu, PathOptionError, PathOptions};
@@ -269,51 +267,4 @@ pub(crate) fn pinning(cores: Option<&CoreList>, no_pin: bool) -> Result<Pinning,
         }
     }
     Ok(Pinning::Cores(cores.clone()))
-}
-
-/// How long a cell may take before it is ended: far more than it should, also on a busy machine. A side
-/// that waits in vain ends by itself before, and says for what.
-pub(crate) fn patience(spec: &CellSpec) -> Duration {
-    const LEAST: Duration = Duration::from_secs(300);
-    LEAST + longest(spec)
-}
-
-/// The same on a model, whose time nothing else takes.
-pub(crate) fn virtual_patience(spec: &CellSpec) -> Span {
-    const LEAST: Span = Span::from_secs(30);
-    LEAST + Span::from(longest(spec))
-}
-
-/// How long a cell measures on a device slower than any.
-fn longest(spec: &CellSpec) -> Duration {
-    /// Slower than any device: an event-driven message on a busy machine, and 100 MB/s.
-    const PER_MESSAGE: Span = Span::from_us(200);
-    const PER_BYTE: Span = Span::from_ns(10);
-    let p = &spec.params;
-    let message = PER_MESSAGE + PER_BYTE * p.size.get();
-    let directions = match spec.program {
-        Program::Ping => 2,
-        Program::Blast => 1,
-    };
-    let repetitions = u64::from(p.repetitions);
-    let measured = match p.length {
-        Length::Duration(all) => all * 4 + message * directions * repetitions,
-        Length::Iters(n) => message * directions * n * repetitions,
-    };
-    let warm_up = message * directions * p.warmup.unwrap_or(0);
-    (measured + warm_up).into()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn patience_exceeds_what_was_asked_for() {
-        let long = Request {
-            length: Length::Duration(Span::from_secs(100)),
-            ..Request::new(Opcode::Send, Bytes::new(8))
-        };
-        assert!(patience(&CellSpec::ping(long)) > Duration::from_secs(200));
-    }
 }

@@ -127,9 +127,9 @@ fn patience(params: &Params) -> String {
     timeout.into_iter().chain(retries).collect()
 }
 
-/// So many nanoseconds in words.
+/// A number of nanoseconds in words.
 pub(crate) fn ns(ns: f64) -> String {
-    Span::from_ps((ns * 1e3).round() as u64).to_string()
+    Span::from_ns_f64(ns).to_string()
 }
 
 /// User and system part: `62+31 %`.

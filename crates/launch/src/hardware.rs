@@ -14,7 +14,7 @@ use adverb_verbs::{Context, DeviceCaps, PortCaps, PortNum, Station};
 use anyhow::{Context as _, anyhow, bail};
 
 /// Seed of what is random in a model.
-pub const SEED: Seed = Seed(0);
+const SEED: Seed = Seed(0);
 /// Ends the name of a preset file.
 const EXTENSION: &str = ".toml";
 
@@ -151,6 +151,12 @@ impl Hardware {
         details
     }
 
+    /// `machines` of it, with their buffers in the cache.
+    pub fn cluster(&self, machines: u32) -> Cluster {
+        let placements = vec![Placement::Cached; machines as usize];
+        Cluster::seeded(&self.preset, &placements, SEED)
+    }
+
     /// Whether it can be a device of `ping`, `blast` and `study`.
     pub fn is_nic(&self) -> bool {
         self.preset.kind == Kind::Nic
@@ -167,7 +173,7 @@ impl Hardware {
                 "{name} is a bare PCIe device, without queue pairs: no verbs run on it, only the DMA programs of `adverb model validate`"
             );
         }
-        let mut cluster = Cluster::new(&self.preset, &[Placement::Cached]);
+        let mut cluster = self.cluster(1);
         let machine = cluster.machine(0);
         let limits = cluster.spawn(machine, "limits", |station| {
             let context = station.context();

@@ -2,7 +2,8 @@
 //! hosts, or in virtual time.
 //!
 //! * [`Launcher`]: on this host and others, real devices; [`Run`] is what came of it;
-//! * [`run_in_virtual_time`]: on modelled hardware, as coroutines of one simulation;
+//! * [`Hardware::run`]: on modelled hardware, as coroutines of one simulation ([`run_in_virtual_time`]);
+//!   [`in_order`] starts such runs ahead on all cores;
 //! * [`Catalog`]: the programs of an executable, which other processes and hosts name by id;
 //!   [`run_roles`] is the main function of a process that was started for roles;
 //! * [`Peer`]: another host, where [`serve`] runs as `adverb serve`;
@@ -14,6 +15,7 @@
 //! may want to know is an [`Event`].
 
 mod agent;
+mod ahead;
 mod catalog;
 mod control;
 mod device;
@@ -31,11 +33,12 @@ mod text;
 mod virtual_time;
 
 pub use agent::{AgentOptions, Until, serve};
+pub use ahead::{Stop, in_order};
 pub use catalog::{Catalog, Entry};
 pub use control::{HostPort, Peer, Welcome};
 pub use device::{DeviceChoice, SoftAddress};
 pub use event::{Event, Log};
-pub use hardware::{Hardware, Limits, PresetChoice, SEED};
+pub use hardware::{Hardware, Limits, PresetChoice};
 pub use info::DeviceInfo;
 pub use interrupt::Interrupt;
 pub use place::{Pinning, Placement, place};

@@ -2,14 +2,19 @@
 
 use adverb_hwmodel::{Cluster, MachineId};
 use adverb_sim::{Budget, Outcome, Resource, Returned};
-use adverb_units::{Span, Time};
-use adverb_verbs::RoleId;
-use adverb_workload::{Program, RoleError, RoleLoad};
+use adverb_units::{CpuTime, Span, Time};
+use adverb_verbs::{Counters, RoleId};
+use adverb_workload::pair::CellSpec;
+use adverb_workload::{Program, Role, RoleError, RoleLoad};
 
-use crate::run::Failure;
+use crate::hardware::Hardware;
+use crate::run::{Failure, RoleRun, Run};
 
 /// Events between two looks at whether the user wants the end: far below a second.
 const SLICE: u64 = 200_000;
+
+/// Virtual time that a cell gets in addition to the longest that it may measure: nothing else takes it.
+const LEAST_VIRTUAL_PATIENCE: Span = Span::from_secs(30);
 
 /// How long a run may take.
 #[derive(Clone, Copy, Debug, Default)]
@@ -18,6 +23,16 @@ pub struct VirtualLimits {
     pub until: Option<Span>,
     /// In real time.
     pub real: Option<Span>,
+}
+
+impl From<&CellSpec> for VirtualLimits {
+    /// Far more than the cell should take.
+    fn from(spec: &CellSpec) -> Self {
+        VirtualLimits {
+            until: Some(LEAST_VIRTUAL_PATIENCE + spec.longest()),
+            real: Some(spec.patience()),
+        }
+    }
 }
 
 /// A run in virtual time that has ended.
@@ -51,6 +66,46 @@ impl<R> VirtualRun<R> {
             None => Ok(reports),
         }
     }
+}
+
+impl Hardware {
+    /// Runs a program on this hardware, with a machine for each host that it asks for; `None` if it was
+    /// ended because of `is_over`.
+    pub fn run<P: Program>(
+        &self,
+        program: &P,
+        limits: VirtualLimits,
+        is_over: &dyn Fn() -> bool,
+    ) -> Option<Run<P::Report>> {
+        let mut cluster = self.cluster(program.hosts());
+        let machines: Vec<_> = (0..program.hosts()).map(MachineId).collect();
+        let run = run_in_virtual_time(&mut cluster, &machines, program, limits, is_over)?;
+        let roles = program.roles();
+        let role_run = |role: &Role| RoleRun {
+            name: role.name.clone(),
+            host: role.host,
+            device: self.reference(),
+            core: None,
+            numa_node: None,
+            counters: counters(&cluster, &roles, role.host),
+            details: Vec::new(),
+            cpu: CpuTime::default(),
+        };
+        Some(Run {
+            reports: run.reports(),
+            roles: roles.iter().map(role_run).collect(),
+        })
+    }
+}
+
+/// What a machine's device counted, if only one role used it.
+fn counters(cluster: &Cluster, roles: &[Role], host: u32) -> Counters {
+    if roles.iter().filter(|role| role.host == host).count() > 1 {
+        return Counters::new();
+    }
+    let mut counters = cluster.counters(MachineId(host));
+    counters.retain(|_, count| *count > 0);
+    counters
 }
 
 /// Runs a program on `machines` of a cluster that has no roles yet, of which role.host is the index;

@@ -96,6 +96,11 @@ impl Span {
         Span((s * PS_PER_S as f64).round() as u64)
     }
 
+    /// A span of `ns` nanoseconds, rounded to picoseconds; negative and NaN give zero.
+    pub fn from_ns_f64(ns: f64) -> Self {
+        Span((ns * PS_PER_NS as f64).round() as u64)
+    }
+
     /// Whole picoseconds.
     pub const fn as_ps(self) -> u64 {
         self.0

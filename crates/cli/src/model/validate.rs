@@ -5,12 +5,12 @@ use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 
 use adverb_launch::Usage;
+use adverb_predict::{agreement, predict};
 use adverb_validate::{Data, Limits, Report, SCHEMA, validate};
 use anyhow::Context;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::args::{Format, ValidateArgs};
-use crate::model::{agreement, experiment};
 use crate::terminal;
 
 /// Predicts the rows and prints what came out; scores are the answer, not the exit status.
@@ -20,14 +20,14 @@ pub(crate) fn run(args: &ValidateArgs) -> anyhow::Result<()> {
     }
     let data = data(args)?;
     let bar = bar();
-    let report = validate(&experiment::predict, data, &Limits::default(), |progress| {
+    let report = validate(&predict, data, &Limits::default(), |progress| {
         bar.set_length(progress.total as u64);
         bar.set_message(progress.entry.labels.id.clone());
         bar.set_position(progress.done as u64);
     });
     bar.finish_and_clear();
     if let Some(path) = &args.svg {
-        fs::write(path, agreement::of(&report).svg())
+        fs::write(path, agreement(&report).svg())
             .with_context(|| format!("cannot write {}", path.display()))?;
     }
     print(args, &report)

@@ -3,10 +3,9 @@
 use std::time::Duration;
 
 use adverb_host::now_rfc3339;
-use adverb_hwmodel::{Cluster, Placement};
 use adverb_launch::{
     DeviceChoice, DeviceInfo, Hardware, Interrupt, Launcher, Peer, RoleRun, RunError, Usage,
-    VirtualLimits, run_in_virtual_time,
+    VirtualLimits,
 };
 use adverb_patterns::{Job, JobReport};
 use adverb_results::{Outcome, Record, SCHEMA, Values, merged};
@@ -217,19 +216,14 @@ fn on_hosts(
 }
 
 fn in_virtual_time(hardware: &Hardware, job: &Job, interrupt: &Interrupt) -> anyhow::Result<Ran> {
-    let placements = vec![Placement::Cached; job.hosts() as usize];
-    let mut cluster = Cluster::new(&hardware.preset, &placements);
-    let machines: Vec<_> = (0..job.hosts()).map(|host| cluster.machine(host)).collect();
-    let limits = VirtualLimits::default();
-    let is_over = || interrupt.raised();
-    let run = run_in_virtual_time(&mut cluster, &machines, job, limits, &is_over);
+    let run = hardware.run(job, VirtualLimits::default(), &|| interrupt.raised());
     let Some(run) = run else {
         bail!(RunError::Interrupted);
     };
-    let roles = job.roles().into_iter().map(|role| adverb_results::RoleRun {
+    let roles = run.roles.into_iter().map(|role| adverb_results::RoleRun {
         name: role.name,
         host: format!("machine {}", role.host),
         ..adverb_results::RoleRun::default()
     });
-    Ok((run.reports()?, roles.collect(), Vec::new()))
+    Ok((run.reports?, roles.collect(), Vec::new()))
 }

@@ -191,6 +191,32 @@ impl CellSpec {
         // Warm-up is a part of the measured time, but at least one message; so is a repetition.
         measured.max(message * u64::from(p.repetitions)) + (measured / 8).max(message) + START_UP
     }
+
+    /// How long the cell may take before it is ended: far more than it should, also on a busy machine. A
+    /// side that waits without success ends earlier and reports what it waited for.
+    pub fn patience(&self) -> Span {
+        const LEAST: Span = Span::from_secs(300);
+        LEAST + self.longest()
+    }
+
+    /// How long the cell measures on a device slower than any.
+    pub fn longest(&self) -> Span {
+        /// Slower than any device: an event-driven message on a busy machine, and 100 MB/s.
+        const PER_MESSAGE: Span = Span::from_us(200);
+        const PER_BYTE: Span = Span::from_ns(10);
+        let p = &self.params;
+        let directions = match self.program {
+            Program::Ping => 2,
+            Program::Blast => 1,
+        };
+        let message = (PER_MESSAGE + PER_BYTE * p.size.get()) * directions;
+        let repetitions = u64::from(p.repetitions);
+        let measured = match p.length {
+            Length::Duration(all) => all * 4 + message * repetitions,
+            Length::Iters(n) => message * n * repetitions,
+        };
+        measured + message * p.warmup.unwrap_or(0)
+    }
 }
 
 fn cell_id(program: Program, p: &Request) -> String {
@@ -294,6 +320,13 @@ mod tests {
         let signal = |op| ping(op, |_| {}).params(None, None).signal;
         assert_eq!(signal(Opcode::Write), Signaling::Every(32));
         assert_eq!(signal(Opcode::Send), Signaling::All);
+    }
+
+    #[test]
+    fn patience_exceeds_what_was_asked_for() {
+        let length = Length::Duration(Span::from_secs(100));
+        let long = ping(Opcode::Send, |p| p.length = length);
+        assert!(long.patience() > Span::from_secs(200));
     }
 
     #[test]

@@ -2,11 +2,10 @@
 
 use std::fmt::Write;
 
-use adverb_units::Time;
+use adverb_units::{Span, Time};
 
 use super::journey::{Leg, Piece};
 use super::{Trace, since};
-use crate::table;
 
 /// Widest and narrowest drawing, in columns.
 const WIDTHS: (usize, usize) = (60, 120);
@@ -25,20 +24,14 @@ pub(super) fn draw(trace: &Trace, columns: usize) -> String {
         let mark = mark(index).to_string();
         piece_row(&mut out, leg, piece, &mark);
     }
-    let sum = leg.path().map(Piece::span).sum::<adverb_units::Span>();
+    let sum = leg.path().map(Piece::span).sum::<Span>();
     let end = match trace.journey.legs.len() {
         1 => "the client's next post",
         _ => "the server's answer, posted",
     };
     row(
         &mut out,
-        [
-            "=",
-            &table::ns(since(leg.from, leg.to)),
-            &sum.to_string(),
-            end,
-            "",
-        ],
+        ["=", &leg.span().to_string(), &sum.to_string(), end, ""],
     );
     out.push('\n');
     lanes(&mut out, leg, columns.clamp(WIDTHS.0, WIDTHS.1));
@@ -64,15 +57,15 @@ fn summary(out: &mut String, trace: &Trace) {
         out,
         "{ways} round takes {}. Half of it, {}, is one way; `adverb ping` reports {}.",
         journey.span(),
-        table::ns(journey.one_way_ns()),
-        table::ns(trace.ping_ns),
+        Span::from_ns_f64(journey.one_way_ns()),
+        Span::from_ns_f64(trace.ping_ns),
     );
 }
 
 fn piece_row(out: &mut String, leg: &Leg, piece: &Piece, mark: &str) {
-    let start = match since(leg.from, piece.begin) {
-        0.0 => "0".to_owned(),
-        ns => table::ns(ns),
+    let start = match piece.begin - leg.from {
+        Span::ZERO => "0".to_owned(),
+        span => span.to_string(),
     };
     let (span, place) = (piece.span().to_string(), piece.lane().to_string());
     row(out, [mark, &start, &span, &place, &piece.what]);
@@ -147,7 +140,10 @@ fn axis(out: &mut String, columns: &Columns) {
         let text = if tick == 0 {
             "0".to_owned()
         } else {
-            table::ns(time).replace(".00 ", " ").replace(".0 ", " ")
+            Span::from_ns_f64(time)
+                .to_string()
+                .replace(".00 ", " ")
+                .replace(".0 ", " ")
         };
         if at + text.chars().count() <= columns.columns {
             line[at] = '┴';

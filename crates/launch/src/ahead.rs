@@ -1,22 +1,20 @@
-//! Cells in parallel, results in order.
+//! Runs in parallel, results in order.
 //!
-//! Load does not disturb virtual time, so cells are run ahead on all cores; who asks for results
-//! gets them in the order of the cells.
+//! Load does not disturb virtual time, so runs on a model are started ahead on all cores; their results
+//! are handed out in the order of the list.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
 
-use adverb_studies::CellSpec;
-
-/// Whether the results are wanted no more.
+/// Whether the results are no longer needed.
 #[derive(Default)]
-pub(crate) struct Stop(AtomicBool);
+pub struct Stop(AtomicBool);
 
 impl Stop {
     /// Whether to end.
-    pub(crate) fn is_set(&self) -> bool {
+    pub fn is_set(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 }
@@ -30,24 +28,24 @@ impl Drop for StopAtEnd<'_> {
     }
 }
 
-/// Works on `cells` ahead while `body` takes the results, one a call, in order.
+/// Works on `items` ahead while `body` takes the results, one per call, in order.
 ///
 /// # Panics
-/// If `work` does, or `body` asks for more results than there are cells.
-pub(crate) fn in_order<R: Send, T>(
-    cells: &[CellSpec],
-    work: impl Fn(&CellSpec, &Stop) -> R + Sync,
+/// If `work` does, or `body` asks for more results than there are items.
+pub fn in_order<I: Sync, R: Send, T>(
+    items: &[I],
+    work: impl Fn(&I, &Stop) -> R + Sync,
     body: impl FnOnce(&mut dyn FnMut() -> R) -> T,
 ) -> T {
     let (stop, next) = (Stop::default(), AtomicUsize::new(0));
     let jobs = thread::available_parallelism().map_or(1, usize::from);
     thread::scope(|scope| {
         let (sender, done) = mpsc::channel();
-        for _ in 0..jobs.min(cells.len()) {
+        for _ in 0..jobs.min(items.len()) {
             let (sender, stop, next, work) = (sender.clone(), &stop, &next, &work);
             scope.spawn(move || {
-                while let Some((place, cell)) = claim(next, cells, stop) {
-                    if sender.send((place, work(cell, stop))).is_err() {
+                while let Some((place, item)) = claim(next, items, stop) {
+                    if sender.send((place, work(item, stop))).is_err() {
                         return;
                     }
                 }
@@ -60,17 +58,13 @@ pub(crate) fn in_order<R: Send, T>(
     })
 }
 
-/// The next cell that no thread has.
-fn claim<'c>(
-    next: &AtomicUsize,
-    cells: &'c [CellSpec],
-    stop: &Stop,
-) -> Option<(usize, &'c CellSpec)> {
+/// The next item that no thread has.
+fn claim<'i, I>(next: &AtomicUsize, items: &'i [I], stop: &Stop) -> Option<(usize, &'i I)> {
     if stop.is_set() {
         return None;
     }
     let place = next.fetch_add(1, Ordering::Relaxed);
-    cells.get(place).map(|cell| (place, cell))
+    items.get(place).map(|item| (place, item))
 }
 
 /// Puts results in order.
@@ -96,7 +90,7 @@ impl<R> Ordered<R> {
             if let Some(result) = self.early.remove(&place) {
                 return result;
             }
-            let (found, result) = self.done.recv().expect("a cell for each call, worked on");
+            let (found, result) = self.done.recv().expect("an item for each call, worked on");
             self.early.insert(found, result);
         }
     }
@@ -106,41 +100,30 @@ impl<R> Ordered<R> {
 mod tests {
     use std::time::Duration;
 
-    use adverb_results::Opcode;
-    use adverb_studies::Request;
-    use adverb_units::Bytes;
-
     use super::*;
 
-    fn cells(n: u64) -> Vec<CellSpec> {
-        let cell = |size| CellSpec::ping(Request::new(Opcode::Send, Bytes::new(size)));
-        (1..=n).map(cell).collect()
-    }
-
     #[test]
-    fn results_come_in_the_order_of_the_cells() {
-        let cells = cells(40);
-        let work = |cell: &CellSpec, _: &Stop| {
-            let size = cell.params.size.get();
-            thread::sleep(Duration::from_micros(size * 7919 % 500));
-            size
+    fn results_come_in_the_order_of_the_items() {
+        let items: Vec<u64> = (1..=40).collect();
+        let work = |item: &u64, _: &Stop| {
+            thread::sleep(Duration::from_micros(item * 7919 % 500));
+            *item
         };
-        let sizes = in_order(&cells, work, |next| {
-            (0..cells.len()).map(|_| next()).collect::<Vec<_>>()
+        let results = in_order(&items, work, |next| {
+            items.iter().map(|_| next()).collect::<Vec<_>>()
         });
-        assert!(sizes.into_iter().eq(1..=40));
+        assert_eq!(results, items);
     }
 
     #[test]
     fn nothing_is_begun_once_the_results_are_not_wanted() {
-        let cells = cells(10_000);
         let begun = AtomicUsize::new(0);
-        let work = |_: &CellSpec, stop: &Stop| {
+        let work = |(): &(), stop: &Stop| {
             begun.fetch_add(1, Ordering::Relaxed);
             thread::sleep(Duration::from_millis(1));
             stop.is_set()
         };
-        in_order(&cells, work, |next| next());
+        in_order(&[(); 10_000], work, |next| next());
         assert!(begun.into_inner() < 1000);
     }
 }

@@ -6,8 +6,8 @@ use adverb_hwmodel::MachineId;
 use adverb_hwmodel::trace::{Act, Component, Link, Step, chain};
 use adverb_units::{Span, Time};
 
-const CLIENT: MachineId = MachineId(0);
-const SERVER: MachineId = MachineId(1);
+pub(super) const CLIENT: MachineId = MachineId(0);
+pub(super) const SERVER: MachineId = MachineId(1);
 
 /// Who of a ping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

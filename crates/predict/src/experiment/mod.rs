@@ -19,18 +19,18 @@ mod tenants;
 use adverb_hwmodel::names;
 use adverb_patterns::PatternError;
 use adverb_sim::{Outcome, Resource};
-use adverb_studies::CellSpec;
 use adverb_units::{Bytes, Span, Time};
 use adverb_validate::{
     Budget, Experiment, Interferer, OverBudget, Prediction, Program, Refusal, Transport, near,
 };
-pub(in crate::model) use hosts::{placements, preset};
+use adverb_workload::pair::CellSpec;
+pub(crate) use hosts::{placements, preset};
 
 /// Predicts what an experiment would measure.
 ///
 /// # Errors
 /// The model has no such hardware, program or parameter; or the program does not end.
-pub(crate) fn predict(experiment: &Experiment, budget: &Budget) -> Result<Prediction, Refusal> {
+pub fn predict(experiment: &Experiment, budget: &Budget) -> Result<Prediction, Refusal> {
     check(experiment)?;
     if let Some(dma) = dma::operation(experiment.program) {
         let value = dma::transfers(experiment, dma)?;
@@ -64,7 +64,7 @@ pub(crate) fn predict(experiment: &Experiment, budget: &Budget) -> Result<Predic
 }
 
 /// The cell of a study that an experiment is, if it is one; a refusal where the cell cannot be.
-pub(super) fn cell(experiment: &Experiment) -> Option<Result<CellSpec, Refusal>> {
+pub(crate) fn cell(experiment: &Experiment) -> Option<Result<CellSpec, Refusal>> {
     match experiment.program {
         Program::Ping | Program::WriteReadPing => Some(pairs::ping_cell(experiment)),
         Program::BlastOutbound if pairs::is_one_pair(experiment) => {

@@ -1,32 +1,23 @@
-//! `adverb model trace`: what one message of a ping consists of.
+//! What one message of a ping consists of.
 //!
-//! The ping is the one of `adverb ping`; the model notes the steps of it, and one round in the middle
-//! is shown.
+//! The ping is the one of `adverb ping`; the model records its steps, and one round in the middle is
+//! shown.
 
 mod journey;
 mod text;
 
-use std::fs;
-use std::io::Write;
-
 use adverb_hwmodel::trace::Component;
-use adverb_launch::{DeviceChoice, Hardware, Interrupt, PresetChoice, Usage};
+use adverb_launch::{Hardware, run_in_virtual_time};
 use adverb_report::timeline::{Bar, Lane, Timeline, Weight};
 use adverb_results::Opcode;
-use adverb_studies::{CellSpec, Request};
-use adverb_units::Time;
-use anyhow::{Context, anyhow, bail};
+use adverb_units::{Span, Time};
+use adverb_workload::pair::CellSpec;
 use serde_json::{Value, json};
 
-use crate::args::{Format, TraceArgs};
-use crate::model::cell;
-use crate::request::on_model;
-use crate::table;
-use crate::terminal;
-use journey::{Journey, Leg, Piece};
+use journey::{CLIENT, Journey, Leg, Piece, SERVER};
 
 /// A traced ping.
-struct Trace {
+pub struct Trace {
     device: String,
     spec: CellSpec,
     journey: Journey,
@@ -34,73 +25,62 @@ struct Trace {
     ping_ns: f64,
 }
 
-/// Runs, and shows.
-pub(crate) fn run(args: &TraceArgs) -> anyhow::Result<()> {
-    let hardware = Hardware::load(&preset(args)?)?;
-    let spec = spec(args);
-    spec.validate(&hardware.limits()?.caps)
-        .map_err(|e| Usage(e.to_string()))?;
-    let trace = trace(&hardware, spec)?;
-    if let Some(path) = &args.svg {
-        fs::write(path, trace.picture().svg())
-            .with_context(|| format!("cannot write {}", path.display()))?;
-    }
-    let mut out = terminal::stdout();
-    if args.format == Format::Json {
-        writeln!(out, "{}", trace.json())?;
-    } else {
-        write!(out, "{}", text::draw(&trace, textwrap::termwidth()))?;
-    }
-    Ok(())
-}
-
-fn preset(args: &TraceArgs) -> Result<PresetChoice, Usage> {
-    match (&args.model, &args.device, &args.preset) {
-        (Some(preset), ..) | (_, Some(DeviceChoice::Model(preset)), _) => Ok(preset.clone()),
-        (.., Some(file)) => Ok(PresetChoice::file(file)),
-        (_, Some(device), _) => Err(Usage(format!(
-            "--device {device}: only a model knows what a message consists of; name one, such as model:cx3"
-        ))),
-        _ => Err(Usage(
-            "which hardware? Name a preset, such as cx3 (`adverb model list`)".to_owned(),
-        )),
-    }
-}
-
-fn spec(args: &TraceArgs) -> CellSpec {
-    CellSpec::ping(Request {
-        inline: args.inline,
-        completion: args.completion.into(),
-        ..on_model(args.op.into(), args.size)
-    })
-}
-
-fn trace(hardware: &Hardware, spec: CellSpec) -> anyhow::Result<Trace> {
-    let interrupt = Interrupt::listen()?;
-    let mut cluster = cell::cluster(hardware);
-    cluster.trace();
-    let Some(end) = cell::run_in(&mut cluster, &spec, &|| interrupt.raised()) else {
-        bail!("interrupted");
-    };
-    let result = end
-        .result
-        .map_err(|reason| anyhow!("{}: {reason}", spec.id))?;
-    let posts = match spec.params.op {
-        Opcode::WriteRead => 2,
-        _ => 1,
-    };
-    let journey = Journey::of(&cluster.steps(), posts)
-        .ok_or_else(|| anyhow!("{}: no whole round was noted", spec.id))?;
-    Ok(Trace {
-        device: hardware.reference().to_string(),
-        journey,
-        ping_ns: result.metrics.one_way_ns.mean.unwrap_or(f64::NAN),
-        spec,
-    })
+/// Why a ping has no trace.
+#[derive(Debug, thiserror::Error)]
+pub enum TraceError {
+    /// The user wants the end.
+    #[error("interrupted")]
+    Interrupted,
+    /// The ping failed.
+    #[error("{cell}: {reason}")]
+    Failed {
+        /// The ping's id.
+        cell: String,
+        /// Why, in one line.
+        reason: String,
+    },
 }
 
 impl Trace {
-    /// `ping send of 64 B on model:cx3: inline, completions by poll`.
+    /// Runs a cell of ping until its end, or until `is_over`.
+    ///
+    /// # Errors
+    /// The ping failed or was interrupted.
+    pub fn of(
+        hardware: &Hardware,
+        spec: CellSpec,
+        is_over: &dyn Fn() -> bool,
+    ) -> Result<Self, TraceError> {
+        let failed = |reason: &str| TraceError::Failed {
+            cell: spec.id.clone(),
+            reason: reason.to_owned(),
+        };
+        let mut cluster = hardware.cluster(2);
+        cluster.trace();
+        let limits = (&spec).into();
+        let run = run_in_virtual_time(&mut cluster, &[CLIENT, SERVER], &spec, limits, is_over);
+        let reports = run.ok_or(TraceError::Interrupted)?.reports();
+        let mut results = reports.map_err(|failure| failed(&failure.reason))?;
+        let result = results.swap_remove(0).ok_or_else(|| failed("no result"))?;
+        let posts = match spec.params.op {
+            Opcode::WriteRead => 2,
+            _ => 1,
+        };
+        let journey = Journey::of(&cluster.steps(), posts);
+        Ok(Trace {
+            device: hardware.reference().to_string(),
+            journey: journey.ok_or_else(|| failed("no whole round was noted"))?,
+            ping_ns: result.metrics.one_way_ns.mean.unwrap_or(f64::NAN),
+            spec,
+        })
+    }
+
+    /// For a terminal with this many columns: the steps as a table, then in lanes.
+    pub fn text(&self, columns: usize) -> String {
+        text::draw(self, columns)
+    }
+
+    /// Such as `ping send of 64 B on model:cx3: inline, completions by poll`.
     fn title(&self) -> String {
         let p = &self.spec.params;
         format!(
@@ -113,7 +93,8 @@ impl Trace {
         )
     }
 
-    fn json(&self) -> Value {
+    /// As an object: the whole round, leg by leg.
+    pub fn json(&self) -> Value {
         let p = &self.spec.params;
         let legs = self.journey.legs.iter().map(|leg| {
             json!({
@@ -136,7 +117,7 @@ impl Trace {
     }
 
     /// The first leg, to be drawn.
-    fn picture(&self) -> Timeline {
+    pub fn picture(&self) -> Timeline {
         let leg = &self.journey.legs[0];
         let lanes = leg.lanes();
         let bars = leg.pieces.iter().filter_map(|piece| {
@@ -159,7 +140,7 @@ impl Trace {
                 "{} from the client's post; a round takes {}, half of it is what ping reports: {}",
                 leg.span(),
                 self.journey.span(),
-                table::ns(self.ping_ns),
+                Span::from_ns_f64(self.ping_ns),
             ),
             lanes: lanes
                 .iter()

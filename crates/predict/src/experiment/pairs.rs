@@ -2,12 +2,12 @@
 
 use adverb_hwmodel::Cluster;
 use adverb_results::{Completion, Metrics, Opcode, Posting, Signaling};
-use adverb_studies::{
-    CellResult, CellSpec, Fault, Length, MAX_BUFFERS, Request, RunError, run_active, run_passive,
-};
 use adverb_units::{Bytes, Span};
 use adverb_validate::{
     self as published, Budget, Experiment, Metric, PostList, Refill, Refusal, Side, Transport,
+};
+use adverb_workload::pair::{
+    CellResult, CellSpec, Fault, Length, MAX_BUFFERS, Request, RunError, run_active, run_passive,
 };
 
 use super::hosts::{placements, preset};

@@ -1,17 +1,17 @@
-//! Published values that come with Adverb, as points beside a study of the same hardware on the model.
+//! Published values that come with Adverb, as points next to a study of the same hardware on the model.
 
 use std::collections::BTreeSet;
 
 use adverb_hwmodel::{Placement, Preset};
 use adverb_results::{DeviceKind, PairRecord, Program, PublishedPoint, PublishedQuantity};
-use adverb_studies::CellSpec;
 use adverb_units::Bytes;
 use adverb_validate::{Data, Entry, Experiment, Grade, Metric, Plan, Side};
+use adverb_workload::pair::CellSpec;
 
 use super::experiment::{cell, placements, preset};
 
-/// Those of the hardware that any of these records is of.
-pub(crate) fn beside(records: &[PairRecord]) -> Vec<PublishedPoint> {
+/// Returns the published points of the hardware that any of these records was predicted for.
+pub fn published_points(records: &[PairRecord]) -> Vec<PublishedPoint> {
     let models = records.iter().map(|record| &record.device);
     let models = models.filter(|device| device.kind == DeviceKind::Model);
     let presets: BTreeSet<&str> = models.map(|device| device.name.as_str()).collect();
@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn a_rate_becomes_a_time_and_its_upper_end_the_lower_one() {
-        let text = include_str!("../../../validate/data/calibration.csv");
+        let text = include_str!("../../validate/data/calibration.csv");
         let rate = text.replacen(
             ",ns_per_op,300,ns,270,330,",
             ",ops_per_s,4000000,1/s,2000000,5000000,",

@@ -1,5 +1,8 @@
 //! `adverb model`: what the model can be, and how well it predicts.
 
+mod trace;
+mod validate;
+
 use std::io::Write;
 use std::process::ExitCode;
 
@@ -7,7 +10,6 @@ use adverb_launch::Hardware;
 use serde_json::json;
 
 use crate::args::{Format, ModelCommand, ModelListArgs, ModelShowArgs};
-use crate::model::{trace, validate};
 use crate::terminal;
 
 /// Runs one of its commands.

@@ -11,7 +11,7 @@ use super::{cannot, failed};
 const LARGEST_PATH_MTU: u64 = 4096;
 
 /// The preset of a NIC, changed as the row says.
-pub(in crate::model) fn preset(experiment: &Experiment) -> Result<Preset, Refusal> {
+pub(crate) fn preset(experiment: &Experiment) -> Result<Preset, Refusal> {
     let preset = overridden(experiment)?;
     match preset.kind {
         Kind::Nic => Ok(preset),
@@ -69,7 +69,7 @@ fn path_mtu(mtu: Bytes, layer: LinkLayer) -> f64 {
 
 /// Where the buffers of each of `machines` lie. Machine 0 is the measured one; all others are on the
 /// other side.
-pub(in crate::model) fn placements(experiment: &Experiment, machines: u32) -> Vec<Placement> {
+pub(crate) fn placements(experiment: &Experiment, machines: u32) -> Vec<Placement> {
     let responder = buffer(experiment);
     let requester = placed(experiment.parameters.placement.requester, None);
     let (first, others) = match experiment.parameters.measured_at {

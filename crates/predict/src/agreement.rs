@@ -1,11 +1,11 @@
-//! Predictions beside published values, to be drawn: ratios by program.
+//! Predictions compared with published values, to be drawn: ratios by program.
 
-use adverb_report::agreement::{self, Agreement, Basis, Group, Row};
+use adverb_report::agreement::{Agreement, Basis, Group, Published as Given, Row};
 use adverb_validate::{Outcome, Published, Report};
 
-/// The graded rows that have a ratio. A row that publishes bounds alone is held against the middle of
-/// them, by ratio.
-pub(super) fn of(report: &Report) -> Agreement {
+/// Returns the graded rows that have a ratio. A row that publishes only bounds is compared with their
+/// geometric mean.
+pub fn agreement(report: &Report) -> Agreement {
     let graded: Vec<&Outcome> = report
         .outcomes()
         .iter()
@@ -78,8 +78,8 @@ fn row(outcome: &Outcome) -> Option<Row> {
             Basis::Predicted
         },
         published: match published.value() {
-            Some(_) => agreement::Published::Value,
-            None => agreement::Published::Bounds,
+            Some(_) => Given::Value,
+            None => Given::Bounds,
         },
     })
 }
@@ -104,7 +104,7 @@ mod tests {
 
     use super::*;
 
-    fn agreement(predicted: f64) -> Agreement {
+    fn drawn(predicted: f64) -> Agreement {
         let model = |_: &Experiment, _: &Budget| -> Result<Prediction, Refusal> {
             Ok(Prediction { value: predicted })
         };
@@ -113,12 +113,12 @@ mod tests {
             let id = entry.labels.id.as_str();
             ["MAC-04", "MAC-06a", "MAC-05a", "MAC-22a", "RUS-01"].contains(&id)
         });
-        of(&validate(&model, data, &Limits::default(), |_| {}))
+        agreement(&validate(&model, data, &Limits::default(), |_| {}))
     }
 
     #[test]
     fn rows_stand_by_program_over_what_was_published() {
-        let agreement = agreement(330.0);
+        let agreement = drawn(330.0);
         // MAC-22a publishes 0 %, RUS-01 is shown only.
         let names = |group: &Group| -> Vec<String> {
             group.rows.iter().map(|row| row.name.clone()).collect()
@@ -147,6 +147,6 @@ mod tests {
 
     #[test]
     fn a_prediction_of_nothing_is_not_drawn() {
-        assert!(agreement(0.0).groups.is_empty());
+        assert!(drawn(0.0).groups.is_empty());
     }
 }
