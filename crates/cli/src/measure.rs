@@ -35,6 +35,7 @@ fn run(
     args: &MeasureArgs,
     cells: impl Fn(&DeviceInfo) -> Result<Vec<CellSpec>, Usage>,
 ) -> anyhow::Result<()> {
+    args.device.check()?;
     let device = args.device.choice();
     request::check_places(&device, &args.place, Shape::Pair)?;
     let info = DeviceInfo::query(&device)?;

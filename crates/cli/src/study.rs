@@ -130,6 +130,7 @@ struct Begun {
 /// Finds out where the study runs. A server is asked before a new folder is made, so that one that
 /// cannot be reached leaves none.
 fn begin(args: &StudyArgs, out: &Path) -> anyhow::Result<Begun> {
+    args.device.check()?;
     if args.resume && !out.is_dir() {
         bail!(
             "there is no folder {} to resume: leave out --resume",

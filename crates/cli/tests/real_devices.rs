@@ -93,7 +93,7 @@ fn one_host() {
     for (device, connected_by) in devices("every operation on verbs+cm:rxe0") {
         every_operation_works_and_payload_arrives(host, device, connected_by);
     }
-    a_wrong_gid_is_refused_by_name(host);
+    a_gid_is_chosen_by_its_index_and_a_wrong_one_is_refused_by_name(host);
     a_port_that_is_down_is_refused_by_name(host);
 }
 
@@ -175,7 +175,18 @@ fn every_operation_works_and_payload_arrives(host: &Machine, device: &str, conne
     }
 }
 
-fn a_wrong_gid_is_refused_by_name(host: &Machine) {
+fn a_gid_is_chosen_by_its_index_and_a_wrong_one_is_refused_by_name(host: &Machine) {
+    let line = "ping --op send --iters 100 --json --device verbs:rxe0 --gid 0";
+    let ended = run(host, line);
+    let record: Value = serde_json::from_slice(&ended.stdout).unwrap();
+    assert_eq!(record["provenance"]["device"]["GID index"], "0", "{record}");
+    let dead = run(host, "kv --device verbs:rxe0 --gid 200");
+    let talk = String::from_utf8_lossy(&dead.stderr);
+    assert!(!dead.success());
+    assert!(
+        talk.contains("no GID of index 200; it has 0, 1") && talk.lines().count() == 1,
+        "{talk}"
+    );
     let refused = run(host, "ping --op send --device verbs:rxe0:1:192.0.2.9");
     let talk = String::from_utf8_lossy(&refused.stderr);
     assert!(!refused.success());

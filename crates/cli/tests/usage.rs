@@ -48,6 +48,15 @@ fn devices() {
 }
 
 #[test]
+fn gids() {
+    assert_snapshot!(usage("ping --op send --gid 3"), @"error: --gid: soft has no table of GIDs; name a device behind libibverbs with --device verbs:NAME, or leave it out");
+    assert_snapshot!(usage("kv --gid 3 --device soft@127.0.0.1,soft@127.0.0.2"), @"error: --gid: soft@127.0.0.1 has no table of GIDs; name a device behind libibverbs with --device verbs:NAME, or leave it out");
+    assert_snapshot!(usage("study --gid 3 --device model:cx3 --out s"), @"error: --gid: model:cx3 has no table of GIDs; name a device behind libibverbs with --device verbs:NAME, or leave it out");
+    assert_snapshot!(usage("blast --op send --gid 3 --device verbs:mlx5_0:1:2"), @"error: --gid: verbs:mlx5_0:1:2 names a GID already; leave out one of them");
+    assert_snapshot!(usage("closed-loop --op read --gid first --device verbs:mlx5_0"), @"error: --gid: invalid GID 'first': expected its index (0, 1, ...) or the port's IP address");
+}
+
+#[test]
 fn peers() {
     assert_snapshot!(usage("ping --op send --peer nodeb:x"), @"error: --peer: 'nodeb:x': 'x' is no port: write a number from 1 to 65535");
     assert_snapshot!(usage("study --peer nodeb:70000"), @"error: --peer: 'nodeb:70000': '70000' is no port: write a number from 1 to 65535");

@@ -205,19 +205,32 @@ impl FromStr for VerbsDevice {
             })?));
         }
         if let Some(gid) = parts.next().filter(|part| !part.is_empty()) {
-            device.gid = gid_choice(gid).ok_or_else(|| NameError::Gid {
-                text: text.to_owned(),
-                gid: gid.to_owned(),
-            })?;
+            device.gid = gid
+                .parse()
+                .map_err(|_: ParseGidChoiceError| NameError::Gid {
+                    text: text.to_owned(),
+                    gid: gid.to_owned(),
+                })?;
         }
         Ok(device)
     }
 }
 
-fn gid_choice(text: &str) -> Option<GidChoice> {
-    let index = text.parse().map(GidChoice::Index);
-    let address = || text.parse().map(GidChoice::Address);
-    index.or_else(|_| address()).ok()
+/// The text is neither an index nor an IP address.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("invalid GID '{0}': expected its index (0, 1, ...) or the port's IP address")]
+pub struct ParseGidChoiceError(String);
+
+impl FromStr for GidChoice {
+    type Err = ParseGidChoiceError;
+
+    /// Reads an index or an IP address.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let index = text.parse().map(GidChoice::Index);
+        let address = || text.parse().map(GidChoice::Address);
+        let choice = index.or_else(|_| address());
+        choice.map_err(|_| ParseGidChoiceError(text.to_owned()))
+    }
 }
 
 #[cfg(test)]

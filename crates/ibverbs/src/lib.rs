@@ -38,7 +38,7 @@ mod srq;
 
 pub use address::VerbsAh;
 pub use channel::VerbsChannel;
-pub use choice::{Connecting, GidChoice, Interface, NameError, VerbsDevice};
+pub use choice::{Connecting, GidChoice, Interface, NameError, ParseGidChoiceError, VerbsDevice};
 pub use context::{VerbsContext, VerbsPd};
 pub use cq::VerbsCq;
 pub use device::{ListError, devices};

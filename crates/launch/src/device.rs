@@ -11,6 +11,7 @@ use adverb_verbs::Device;
 use serde::{Deserialize, Serialize};
 
 use crate::hardware::PresetChoice;
+use crate::text::Usage;
 
 /// The devices of this version.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -136,6 +137,24 @@ impl DeviceChoice {
             }
             DeviceChoice::Model(_) => self.clone(),
         }
+    }
+
+    /// The same device with this GID of its port.
+    ///
+    /// # Errors
+    /// The device has no table of GIDs, or names a GID already.
+    pub fn with_gid(&self, gid: GidChoice) -> Result<Self, Usage> {
+        let DeviceChoice::Verbs(device) = self else {
+            return Err(Usage(format!(
+                "--gid: {self} has no table of GIDs; name a device behind libibverbs with --device verbs:NAME, or leave it out"
+            )));
+        };
+        if *self != self.elsewhere() {
+            return Err(Usage(format!(
+                "--gid: {self} names a GID already; leave out one of them"
+            )));
+        }
+        Ok(DeviceChoice::Verbs(device.clone().with_gid(gid)))
     }
 
     /// Whether its port can do this to packets.

@@ -32,6 +32,7 @@ mod run;
 mod text;
 mod virtual_time;
 
+pub use adverb_ibverbs::GidChoice;
 pub use agent::{AgentOptions, Until, serve};
 pub use ahead::{Stop, in_order};
 pub use catalog::{Catalog, Entry};

@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use adverb_launch::{DeviceChoice, HostPort, Placement, PresetChoice};
+use adverb_launch::{DeviceChoice, GidChoice, HostPort, Placement, PresetChoice, Usage};
 use clap::Args;
 
 /// Which device: for all that measures.
@@ -23,6 +23,11 @@ pub(crate) struct DeviceArgs {
     /// A model by a preset file of your own, in place of --device (`adverb model show -h` has one)
     #[arg(long, value_name = "FILE", conflicts_with = "device")]
     preset: Option<PathBuf>,
+
+    /// GID of this host's port: index in its table (RoCE v1 or v2, IPv4 or IPv6), or IP address [default:
+    /// as `adverb devices` shows]
+    #[arg(long, value_name = "INDEX")]
+    gid: Option<GidChoice>,
 }
 
 impl DeviceArgs {
@@ -30,13 +35,28 @@ impl DeviceArgs {
     pub(crate) fn named(&self) -> Option<DeviceChoice> {
         let model = self.preset.as_ref();
         let model = model.map(|file| DeviceChoice::Model(PresetChoice::file(file)));
-        model.or_else(|| self.device.as_ref().map(|list| list.0[0].clone()))
+        let listed = || Some(self.with_gid(&self.device.as_ref()?.0[0]));
+        model.or_else(listed)
+    }
+
+    fn with_gid(&self, device: &DeviceChoice) -> DeviceChoice {
+        let chosen = self.gid.and_then(|gid| device.with_gid(gid).ok());
+        chosen.unwrap_or_else(|| device.clone())
+    }
+
+    /// Refuses a GID for a device that has none to choose.
+    pub(crate) fn check(&self) -> Result<(), Usage> {
+        let typed = match &self.device {
+            Some(list) => list.0[0].clone(),
+            None => self.choice(),
+        };
+        self.gid.map_or(Ok(()), |gid| typed.with_gid(gid).map(drop))
     }
 
     /// Those of all hosts that this one is made to be.
     pub(crate) fn all(&self) -> Vec<DeviceChoice> {
         match &self.device {
-            Some(list) if self.preset.is_none() => list.0.clone(),
+            Some(list) if list.0.len() > 1 => list.0.clone(),
             _ => vec![self.choice()],
         }
     }

@@ -51,6 +51,7 @@ pub(super) fn measure(
 ) -> anyhow::Result<()> {
     let cells: Vec<Cell> = cells.collect::<anyhow::Result<_>>()?;
     let interrupt = Interrupt::listen()?;
+    args.device.check()?;
     let device = args.device.choice();
     check_places(&device, &args.place, Shape::Many)?;
     let mut bench = Bench::new(args, &cells)?;
