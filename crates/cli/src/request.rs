@@ -46,7 +46,10 @@ pub(crate) fn blast(args: &BlastArgs, info: &DeviceInfo) -> Result<Vec<CellSpec>
     cells(&args.common, info, |size| {
         CellSpec::blast(Request {
             buffers: args.buffers,
-            traffic: Traffic { qps: args.qps },
+            traffic: Traffic {
+                qps: args.qps,
+                bidirectional: args.bidirectional,
+            },
             post: args.post.into(),
             signal,
             impairment,

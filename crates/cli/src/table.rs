@@ -94,6 +94,9 @@ pub(crate) fn title(record: &PairRecord, asked: &Request) -> String {
         if p.traffic.qps != 1 {
             title += &format!(" on each of {} queue pairs", p.traffic.qps);
         }
+        if p.traffic.bidirectional {
+            title += ", both directions";
+        }
     }
     title += &format!(", signaled: {}", p.signal);
     if let Some(path_mtu) = &p.path_mtu_bytes {

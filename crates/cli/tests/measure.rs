@@ -167,6 +167,31 @@ fn queue_pairs_are_recorded_and_swept() {
 }
 
 #[test]
+fn both_sides_send_and_the_rate_counts_both() {
+    for op in ["send", "write-imm", "write", "read"] {
+        for args in ["", "--completion event --post list", "--qps 3"] {
+            let record = measure(&format!("blast --op {op} --bidirectional --verify {args}"));
+            check_contract(&record, "blast");
+            assert_eq!(record["params"]["bidirectional"], true);
+            let cell = record["cell"].as_str().unwrap();
+            assert!(cell.contains("/bidirectional"), "{cell}");
+            let repetitions = record["metrics"]["repetitions"].as_array().unwrap();
+            let iters: f64 = repetitions.iter().map(|r| number(r, "/iters")).sum();
+            let elapsed = number(&record, "/metrics/elapsed_ns");
+            let rate = number(&record, "/metrics/messages_per_s");
+            assert!(
+                (rate * elapsed / 2e9 / iters - 1.0).abs() < 1e-6,
+                "{record}"
+            );
+            let mean = number(&record, "/metrics/one_way_ns/mean");
+            assert!((rate * mean / 1e9 - 1.0).abs() < 1e-6, "{record}");
+        }
+    }
+    let one_way = measure("blast --op write");
+    assert_eq!(one_way["params"].get("bidirectional"), None, "{one_way}");
+}
+
+#[test]
 fn rows_for_people_are_aligned() {
     let place = Place::new();
     let args = ["ping", "--op", "send", "--size", "1..4", "--iters", "50"];

@@ -272,11 +272,17 @@ pub enum Signaling {
 pub struct Traffic {
     /// Queue pairs between the two sides; messages take them in turn.
     pub qps: u32,
+    /// Both sides of `blast` send and receive at the same time; rates count both directions.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub bidirectional: bool,
 }
 
 impl Default for Traffic {
     fn default() -> Self {
-        Traffic { qps: 1 }
+        Traffic {
+            qps: 1,
+            bidirectional: false,
+        }
     }
 }
 

@@ -41,6 +41,16 @@ pub(crate) trait Contents {
     fn check(&self, link_and_buffer: (usize, u64), message: u64) -> Result<(), Fault>;
 }
 
+/// What comes in while requests go out, by the same completion queue.
+pub(crate) trait Inbox {
+    /// Takes the completions of receives, leaves those of requests at the beginning, and returns how many
+    /// they are.
+    fn take(&self, completions: &mut [WorkCompletion]) -> Result<usize, Fault>;
+
+    /// Messages received.
+    fn received(&self) -> u64;
+}
+
 /// What the engine works with.
 pub(crate) struct Parts<'w, S: Station, A> {
     pub(crate) station: &'w S,
@@ -57,6 +67,8 @@ pub(crate) struct Parts<'w, S: Station, A> {
     pub(crate) buffers: &'w [[Sge<'w>; 1]],
     /// Checked payload, if it is to be checked.
     pub(crate) contents: Option<&'w dyn Contents>,
+    /// Receives whose completions come by the reaper, too.
+    pub(crate) inbox: Option<&'w dyn Inbox>,
     /// Memory that READs land in which is polled.
     pub(crate) polled: Option<Polled>,
 }
@@ -211,6 +223,18 @@ impl<'w, S: Station, A: Attend> Engine<'w, S, A> {
             }
         }
         self.drain(watch)
+    }
+
+    /// Waits until the inbox has received as many messages.
+    pub(crate) fn receive(&mut self, messages: u64, watch: &mut Watch<'_>) -> Result<(), Fault> {
+        while self
+            .parts
+            .inbox
+            .is_some_and(|inbox| inbox.received() < messages)
+        {
+            self.reap(watch)?;
+        }
+        Ok(())
     }
 
     /// Waits for what is signaled. What is not completes unseen, when the queue pair goes.
@@ -423,7 +447,10 @@ impl<'w, S: Station, A: Attend> Engine<'w, S, A> {
             reaper,
             ..
         } = &mut self.parts;
-        let n = reaper.reap(*station, *attend, &mut self.completions)?;
+        let mut n = reaper.reap(*station, *attend, &mut self.completions)?;
+        if let Some(inbox) = self.parts.inbox {
+            n = inbox.take(&mut self.completions[..n])?;
+        }
         for wc in &self.completions[..n] {
             let (at, count) = ((wc.wr_id.0 >> 32) as usize, wc.wr_id.0 as u32);
             let link = &mut self.links[at];

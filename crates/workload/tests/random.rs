@@ -20,7 +20,8 @@ fn signaling() -> impl Strategy<Value = Signaling> {
 }
 
 fn traffic() -> impl Strategy<Value = Traffic> {
-    prop_oneof![Just(1_u32), 2..6_u32].prop_map(|qps| Traffic { qps })
+    let qps = prop_oneof![Just(1_u32), 2..6_u32];
+    (qps, any::<bool>()).prop_map(|(qps, bidirectional)| Traffic { qps, bidirectional })
 }
 
 prop_compose! {

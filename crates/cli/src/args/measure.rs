@@ -119,6 +119,10 @@ pub(crate) struct BlastArgs {
     )]
     pub(crate) qps: u32,
 
+    /// Send from both sides at the same time; rates count both directions
+    #[arg(long)]
+    pub(crate) bidirectional: bool,
+
     /// How requests are posted: single (one call each) or list (all that are free, in one call)
     #[arg(
         long,

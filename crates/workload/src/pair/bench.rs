@@ -64,7 +64,7 @@ impl<'s, S: Station> Bench<'s, S> {
         let kit = Kit::new(station, memory, spec.params.path)?;
         let completion = spec.params.completion;
         let qps = spec.params.traffic.qps;
-        let (sends, receives) = (layout.send_depth * qps, layout.receives * qps);
+        let (sends, receives) = (layout.completions() * qps, layout.receives * qps);
         let send = Queue::new(context, sends, completion, Awaited::OwnRequest)?;
         let recv = Queue::new(context, receives, completion, Awaited::Message)?;
         let inline = match spec.params.inline {
@@ -78,7 +78,9 @@ impl<'s, S: Station> Bench<'s, S> {
             max_recv_sge: 1,
             max_inline_data: inline,
         };
-        let qps = (0..qps).map(|_| kit.queue_pair(QpType::Rc, (&send, &recv), caps, 0));
+        // What both sends and receives waits for both by one queue.
+        let receives = if layout.inbox > 0 { &send } else { &recv };
+        let qps = (0..qps).map(|_| kit.queue_pair(QpType::Rc, (&send, receives), caps, 0));
         let qps = qps.collect::<Result<Vec<_>, _>>()?;
         let bench = Bench {
             station,
@@ -212,9 +214,10 @@ impl<'s, S: Station> Bench<'s, S> {
         if self.size() > 0 { buffer } else { &[] }
     }
 
-    /// The other side's buffer `slot`. Buffers lie at the same distance on both sides.
+    /// The other side's buffer `slot` for messages of this side. Buffers lie at the same distance on both
+    /// sides.
     pub(crate) fn remote(&self, slot: u32) -> RemoteAddress {
-        self.remote.at(self.layout.offset(slot))
+        self.remote.at(self.layout.offset(self.layout.inbox + slot))
     }
 
     /// Payload of a message.
@@ -245,17 +248,18 @@ impl<'s, S: Station> Bench<'s, S> {
     /// the last of as many messages as each queue pair has `carried`. Buffers that READs come from hold
     /// what they held before.
     pub(crate) fn check_given(&self, carried: &[u64]) -> Result<(), Fault> {
-        let buffers = self.layout.slots / self.spec.params.traffic.qps;
+        let inbox = self.layout.inbox;
+        let buffers = (self.layout.slots - inbox) / self.spec.params.traffic.qps;
         let slots = carried.iter().enumerate();
         let slots = slots.flat_map(|(link, n)| (0..buffers).map(move |buffer| (link, *n, buffer)));
         for (link, messages, buffer) in slots {
             let slot = link as u32 * buffers + buffer;
             let (first, buffers) = (u64::from(buffer), u64::from(buffers));
             if self.spec.params.op == Opcode::Read {
-                self.check_payload(slot, slot.into())?;
+                self.check_payload(inbox + slot, slot.into())?;
             } else if messages > first {
                 let rounds = (messages - 1 - first) / buffers;
-                self.check_payload(slot, self.number(link, first + rounds * buffers))?;
+                self.check_payload(inbox + slot, self.number(link, first + rounds * buffers))?;
             }
         }
         Ok(())
@@ -266,6 +270,21 @@ impl<'s, S: Station> Bench<'s, S> {
         message * u64::from(self.spec.params.traffic.qps) + link as u64
     }
 
+    /// Whether this side of a `blast` sends.
+    pub(crate) fn sends(&self) -> bool {
+        self.side == Side::Active || self.layout.inbox > 0
+    }
+
+    /// Whether this side sends, and the other one does not.
+    fn is_only_sender(&self) -> bool {
+        self.side == Side::Active && self.layout.inbox == 0
+    }
+
+    /// Whether this side checks, after a run, what it was given without any completion of its own.
+    pub(crate) fn checks_given(&self) -> bool {
+        self.spec.params.verify && !self.is_only_sender() && !is_answered(self.spec)
+    }
+
     /// Whether this side takes no part in transfers: the active side does it all.
     pub(crate) fn is_idle(&self) -> bool {
         is_idle(self.spec, self.side)
@@ -273,10 +292,12 @@ impl<'s, S: Station> Bench<'s, S> {
 
     /// Touches all memory, and lets buffers that READs come from hold what they are checked for.
     fn fill(&self) -> Result<(), Fault> {
-        let is_source = self.side == Side::Passive && self.spec.params.op == Opcode::Read;
+        let is_source = !self.is_only_sender() && self.spec.params.op == Opcode::Read;
+        let inbox = self.layout.inbox;
         for slot in 0..self.layout.slots {
             let nothing_yet = u64::MAX - u64::from(slot);
-            self.write_payload(slot, if is_source { slot.into() } else { nothing_yet })?;
+            let source = slot.checked_sub(inbox).filter(|_| is_source);
+            self.write_payload(slot, source.map_or(nothing_yet, u64::from))?;
         }
         if self.spec.program == Program::Ping && self.spec.params.op == Opcode::Write {
             // What is polled is the byte of no message.
@@ -329,14 +350,18 @@ impl<S: Station> Attend for Bench<'_, S> {
 
 /// Whether a side takes no part in transfers: the active side does it all.
 pub(crate) fn is_idle(spec: &CellSpec, side: Side) -> bool {
-    let answered = match spec.program {
+    side == Side::Passive && !is_answered(spec) && !spec.params.traffic.bidirectional
+}
+
+/// Whether the passive side learns of messages.
+fn is_answered(spec: &CellSpec) -> bool {
+    match spec.program {
         Program::Ping => matches!(
             spec.params.op,
             Opcode::Send | Opcode::WriteImm | Opcode::Write
         ),
         Program::Blast => matches!(spec.params.op, Opcode::Send | Opcode::WriteImm),
-    };
-    side == Side::Passive && !answered
+    }
 }
 
 /// What to look at where nobody answers.

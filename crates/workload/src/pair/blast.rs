@@ -1,10 +1,12 @@
 //! `blast`: as many messages in flight as there are buffers.
 
+use std::cell::RefCell;
+
 use adverb_results::{Opcode, Posting, Signaling};
 use adverb_verbs::{Operation, QueuePair, RecvRequest, Sge, Station, WorkCompletion, WrId};
 
-use crate::engine::{Contents, Engine, Parts, Target};
-use crate::error::{Fault, Side};
+use crate::engine::{Contents, Engine, Inbox, Parts, Target};
+use crate::error::Fault;
 use crate::load::{Limits, Load, Places, Refill, Request};
 use crate::pair::bench::Bench;
 use crate::pair::layout;
@@ -22,9 +24,13 @@ pub(crate) fn with_part<S: Station, T>(
     let sges: Vec<[Sge<'_>; 1]> = (0..bench.layout.slots)
         .map(|slot| Ok([bench.sge(slot)?]))
         .collect::<Result<_, Fault>>()?;
-    if bench.side == Side::Passive {
+    if !bench.sends() {
         return drive(&mut Receiver::new(bench, &sges)?);
     }
+    let receives = bench.layout.receives > 0;
+    let receiver = receives.then(|| Receiver::new(bench, &sges)).transpose()?;
+    let receiver = receiver.map(RefCell::new);
+    let inbox = receiver.as_ref().map(|receiver| receiver as &dyn Inbox);
     let load = load(bench);
     let contents: &dyn Contents = bench;
     let target = Target {
@@ -42,9 +48,14 @@ pub(crate) fn with_part<S: Station, T>(
         is_dc: false,
         buffers: &sges,
         contents: bench.spec.params.verify.then_some(contents),
+        inbox,
         polled: None,
     });
-    drive(&mut Sender { bench, engine })
+    drive(&mut Sender {
+        bench,
+        engine,
+        expected: 0,
+    })
 }
 
 /// What the active side posts.
@@ -77,10 +88,12 @@ fn load<S: Station>(bench: &Bench<'_, S>) -> Load {
     }
 }
 
-/// The active side. Messages are counted over all runs of a cell.
+/// A side that sends: the active one, or both. Messages are counted over all runs of a cell.
 struct Sender<'e, 'b, S: Station> {
     bench: &'e Bench<'b, S>,
     engine: Engine<'e, S, Bench<'b, S>>,
+    /// Messages of the other side, if it sends.
+    expected: u64,
 }
 
 impl<S: Station> Part for Sender<'_, '_, S> {
@@ -94,6 +107,8 @@ impl<S: Station> Part for Sender<'_, '_, S> {
             bench.limit.is_over(completed - first)
         })?;
         engine.finish(&mut watch)?;
+        self.expected += messages;
+        engine.receive(self.expected, &mut watch)?;
         Ok(Ran {
             iters: engine.completed() - first,
             elapsed: bench.station.now() - start,
@@ -136,7 +151,10 @@ impl<S: Station> Contents for Bench<'_, S> {
     }
 }
 
-/// The passive side of SEND and WRITE WITH IMM: keeps receives posted.
+/// Marks the names of receives: where both sides send, their completions come by one queue.
+const RECEIVE: u64 = 1 << 63;
+
+/// A side that takes SENDs and WRITEs WITH IMM: keeps receives posted.
 struct Receiver<'b, S: Station> {
     bench: &'b Bench<'b, S>,
     reaper: Reaper<'b, S::Context>,
@@ -156,9 +174,9 @@ impl<'b, S: Station> Receiver<'b, S> {
             // The payload of a WRITE WITH IMM goes where the sender says.
             let into: &[Sge<'b>] = match bench.spec.params.op {
                 Opcode::WriteImm => &[],
-                _ => &sges[place as usize],
+                _ => &sges[(bench.layout.inbox + place) as usize],
             };
-            RecvRequest::new(WrId(place.into()), into)
+            RecvRequest::new(WrId(RECEIVE | u64::from(place)), into)
         };
         let all = bench.layout.receives * bench.spec.params.traffic.qps;
         let receives: Vec<RecvRequest<'b>> = (0..all).map(receive).collect();
@@ -187,8 +205,19 @@ impl<'b, S: Station> Receiver<'b, S> {
     fn link(&self, receive: WrId) -> usize {
         match self.bench.qps.len() {
             1 => 0,
-            _ => (receive.0 / u64::from(self.bench.layout.receives)) as usize,
+            _ => place(receive) / self.bench.layout.receives as usize,
         }
+    }
+
+    /// Takes the first `n` completions.
+    #[inline]
+    fn arrived(&mut self, n: usize) -> Result<(), Fault> {
+        if self.bench.spec.params.verify {
+            self.check(n)?;
+        }
+        self.repost(n)?;
+        self.received += n as u64;
+        Ok(())
     }
 
     /// Makes the receives that were consumed available again.
@@ -198,12 +227,12 @@ impl<'b, S: Station> Receiver<'b, S> {
         match self.bench.spec.params.post {
             Posting::Single => {
                 for wc in consumed {
-                    let receive = &self.receives[wc.wr_id.0 as usize];
+                    let receive = &self.receives[place(wc.wr_id)];
                     qps[self.link(wc.wr_id)].post_recv(std::slice::from_ref(receive))?;
                 }
             }
             Posting::List => {
-                let receives = consumed.iter().map(|wc| self.receives[wc.wr_id.0 as usize]);
+                let receives = consumed.iter().map(|wc| self.receives[place(wc.wr_id)]);
                 self.list.clear();
                 self.list.extend(receives);
                 if qps.len() > 1 {
@@ -228,11 +257,46 @@ impl<'b, S: Station> Receiver<'b, S> {
             let targets = u64::from(layout::targets(self.bench.spec));
             let slot = match self.bench.spec.params.op {
                 Opcode::WriteImm => link as u64 * targets + message % targets,
-                _ => wc.wr_id.0,
+                _ => place(wc.wr_id) as u64,
             };
-            self.bench.check_payload(slot as u32, number)?;
+            let slot = self.bench.layout.inbox + slot as u32;
+            self.bench.check_payload(slot, number)?;
         }
         Ok(())
+    }
+}
+
+/// The place of a receive among all.
+#[inline]
+fn place(receive: WrId) -> usize {
+    receive.0 as u32 as usize
+}
+
+impl<S: Station> Inbox for RefCell<Receiver<'_, S>> {
+    fn take(&self, completions: &mut [WorkCompletion]) -> Result<usize, Fault> {
+        let receiver = &mut *self.borrow_mut();
+        let (mut sent, mut arrived) = (0, 0);
+        if receiver.completions.len() < completions.len() {
+            let empty = WorkCompletion::default();
+            receiver.completions.resize(completions.len(), empty);
+        }
+        for at in 0..completions.len() {
+            if completions[at].wr_id.0 & RECEIVE == 0 {
+                completions[sent] = completions[at];
+                sent += 1;
+            } else {
+                receiver.completions[arrived] = completions[at];
+                arrived += 1;
+            }
+        }
+        if arrived > 0 {
+            receiver.arrived(arrived)?;
+        }
+        Ok(sent)
+    }
+
+    fn received(&self) -> u64 {
+        self.borrow().received
     }
 }
 
@@ -250,11 +314,7 @@ impl<S: Station> Part for Receiver<'_, S> {
                 Err(Fault::Stopped) => break,
                 reaped => reaped?,
             };
-            if bench.spec.params.verify {
-                self.check(n)?;
-            }
-            self.repost(n)?;
-            self.received += n as u64;
+            self.arrived(n)?;
         }
         Ok(Ran {
             iters: self.received - first,

@@ -30,6 +30,9 @@ pub(crate) struct Layout {
     stride: u64,
     /// Buffers.
     pub(crate) slots: u32,
+    /// The first buffer that the other side's messages come into, or that its READs come from. Where both
+    /// sides send, those before it are of this side's messages.
+    pub(crate) inbox: u32,
     /// Send requests outstanding on each queue pair.
     pub(crate) send_depth: u32,
     /// Receive requests kept posted on each queue pair.
@@ -42,14 +45,33 @@ impl Layout {
             Program::Ping => ping(spec.params.op, side),
             Program::Blast => blast(spec, side),
         };
+        let (mut inbox, mut receives) = (0, receives);
+        let (mut slots, mut send_depth) = (slots, send_depth);
+        if spec.params.traffic.bidirectional && spec.program == Program::Blast {
+            let other = blast(spec, side.other());
+            inbox = spec.params.in_flight();
+            slots = slots.saturating_add(other.0);
+            send_depth = send_depth.max(other.1);
+            receives = receives.max(other.2);
+        }
         let size = spec.params.size.get();
         Layout {
             size,
             // Messages without payload have buffers, too, which nothing touches.
             stride: size.max(1).next_multiple_of(CACHE_LINE),
             slots,
+            inbox,
             send_depth,
             receives,
+        }
+    }
+
+    /// Completions that the queue of a queue pair's sends has room for. Where both sides send, that is the
+    /// queue of receives, too.
+    pub(crate) fn completions(&self) -> u32 {
+        match self.inbox {
+            0 => self.send_depth,
+            _ => self.send_depth + self.receives,
         }
     }
 

@@ -10,12 +10,13 @@
 //!         <------------------------ Ready
 //!   ~~~~~~~~~~ the run ~~~~~~~~~~~~
 //!   Stop{iters} ------------------>        the active side is done, after so many
-//!         <------------------------ Done{usage}
+//!         <------------------------ Done{usage, ...}
 //!   Finish ----------------------->
 //! ```
 //! Either side may send `Abort` at any time. Messages are JSON.
 
 use adverb_results::Usage;
+use adverb_units::Span;
 use adverb_verbs::{Endpoint, Rkey};
 use serde::{Deserialize, Serialize};
 
@@ -42,9 +43,12 @@ pub(crate) enum Message {
         /// Messages over each queue pair since the beginning; empty from `ping`, which has one.
         carried: Vec<u64>,
     },
-    /// What the passive side used in the run.
+    /// What the passive side used in the run, how long its own sending took, and, where it sends, its
+    /// messages over each queue pair since the beginning.
     Done {
         usage: Usage,
+        ran: Span,
+        carried: Vec<u64>,
     },
     Finish,
     Abort {

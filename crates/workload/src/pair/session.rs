@@ -354,6 +354,8 @@ impl<'s, S: Station> Session<'s, S> {
         self.peer
             .hear_that(&Message::Ready, "readiness", self.patience)?;
         let before = self.station.cpu();
+        // Where both sides send, both send all.
+        let at_most = at_most.filter(|_| !self.spec.params.traffic.bidirectional);
         let at = at_most.map(|span| self.station.now() + span);
         bench.limit.begin(at, least);
         let Ran { iters, elapsed } = part.run(iters, sampler)?;
@@ -363,12 +365,21 @@ impl<'s, S: Station> Session<'s, S> {
             carried: part.carried(),
         })?;
         match self.peer.hear("the end of a run", self.patience)? {
-            Message::Done { usage } => Ok(RepetitionSample {
-                iters,
-                elapsed,
-                active,
-                passive: Some(usage),
-            }),
+            Message::Done {
+                usage,
+                ran,
+                carried,
+            } => {
+                if !carried.is_empty() && bench.checks_given() {
+                    bench.check_given(&carried)?;
+                }
+                Ok(RepetitionSample {
+                    iters,
+                    elapsed: elapsed.max(ran),
+                    active,
+                    passive: Some(usage),
+                })
+            }
             other => Err(other.unexpected("the end of a run")),
         }
     }
@@ -384,15 +395,15 @@ impl<'s, S: Station> Session<'s, S> {
                         0 => Phase::WarmUp,
                         n => Phase::Repetition(n),
                     };
-                    let (usage, iters, carried) = self.follow_run(bench, part, iters)?;
+                    let (done, iters, carried) = self.follow_run(bench, part, iters)?;
                     total += iters;
-                    if bench.is_idle() && self.spec.params.verify {
+                    if bench.checks_given() {
                         match &carried[..] {
                             [] => bench.check_given(&[total])?,
                             carried => bench.check_given(carried)?,
                         }
                     }
-                    self.peer.tell(Message::Done { usage })?;
+                    self.peer.tell(done)?;
                 }
                 Message::Finish => return Ok(()),
                 other => return Err(other.unexpected("a run")),
@@ -407,29 +418,38 @@ impl<'s, S: Station> Session<'s, S> {
         bench: &Bench<'_, S>,
         part: &mut dyn Part,
         iters: u64,
-    ) -> Result<(Usage, u64, Vec<u64>), Fault> {
+    ) -> Result<(Message, u64, Vec<u64>), Fault> {
         let (start, before) = (self.station.now(), self.station.cpu());
         let used = || Usage {
             cpu: self.station.cpu().since(before),
             elapsed: self.station.now() - start,
         };
         self.peer.tell(Message::Ready)?;
-        let mut followed = part.run(iters, None)?.iters;
+        let Ran {
+            iters: mut followed,
+            elapsed,
+        } = part.run(iters, None)?;
         // Who took part has now seen the last message; who did not sleeps until the others are done.
         let took_part = (!bench.is_idle()).then(used);
         let stop = self.peer.hear("the end of a run", LONGEST_RUN)?;
         let Message::Stop { iters, carried } = stop else {
             return Err(stop.unexpected("the end of a run"));
         };
-        if !bench.is_idle() && followed < iters {
+        let is_receiver = !bench.is_idle() && !bench.sends();
+        if is_receiver && followed < iters {
             // The last messages, which the word of their end has overtaken.
             followed += part.run(iters - followed, None)?.iters;
         }
-        if !bench.is_idle() && followed != iters {
+        if is_receiver && followed != iters {
             let stop = Message::Stop { iters, carried };
             return Err(stop.unexpected("the end of all messages that came"));
         }
-        Ok((took_part.unwrap_or_else(used), iters, carried))
+        let done = Message::Done {
+            usage: took_part.unwrap_or_else(used),
+            ran: if bench.sends() { elapsed } else { Span::ZERO },
+            carried: part.carried(),
+        };
+        Ok((done, iters, carried))
     }
 
     fn result(
@@ -446,7 +466,11 @@ impl<'s, S: Station> Session<'s, S> {
         let mut metrics = Metrics::from_samples(self.spec.program, p.size, samples, latencies)
             .ok_or(Fault::NothingMeasured)?;
         if (self.spec.program, p.op) == (Program::Ping, Opcode::Read) {
-            one_message_a_round(&mut metrics, p.size);
+            rate(&mut metrics, 1, p.size);
+        }
+        if p.traffic.bidirectional {
+            rate(&mut metrics, 2, p.size);
+            halve(&mut metrics);
         }
         let fewest = samples.iter().map(|sample| sample.iters).min();
         metrics.few_messages = fewest.is_some_and(|fewest| fewest < self.least());
@@ -484,10 +508,20 @@ fn iters_in(span: Span, mean: Span) -> u64 {
     (span.as_ps() / mean.as_ps().max(1)).max(1)
 }
 
-/// A round of a READ ping is a request without payload and one message.
-fn one_message_a_round(metrics: &mut Metrics, size: Bytes) {
-    let rounds: u64 = metrics.repetitions.iter().map(|r| r.iters).sum();
-    let bytes = Bytes::new(size.get().saturating_mul(rounds));
-    metrics.messages_per_s = MessageRate::over(rounds, metrics.elapsed);
+/// The rates where an iteration is so many messages: one in a READ ping, whose request has no payload; two
+/// where both sides of a blast send.
+fn rate(metrics: &mut Metrics, messages_per_iter: u64, size: Bytes) {
+    let iters: u64 = metrics.repetitions.iter().map(|r| r.iters).sum();
+    let messages = messages_per_iter * iters;
+    let bytes = Bytes::new(size.get().saturating_mul(messages));
+    metrics.messages_per_s = MessageRate::over(messages, metrics.elapsed);
     metrics.bytes_per_s = Throughput::over(bytes, metrics.elapsed);
+}
+
+/// The time per message where two are sent in the time of one.
+fn halve(metrics: &mut Metrics) {
+    let times = [&mut metrics.one_way_ns.mean, &mut metrics.one_way_ns.ci95];
+    times.into_iter().flatten().for_each(|ns| *ns /= 2.0);
+    let repetitions = metrics.repetitions.iter_mut();
+    repetitions.for_each(|repetition| repetition.one_way_ns /= 2.0);
 }

@@ -225,6 +225,7 @@ fn request<S: Station>(
         is_dc: wiring.is_dc(),
         buffers: &buffers,
         contents: None,
+        inbox: None,
         polled,
     });
     // What begins in the warm-up is not timed.

@@ -81,6 +81,10 @@ impl CellSpec {
             let what = format!("{} queue pairs", p.traffic.qps);
             return Err(SpecError::OneInFlight { what });
         }
+        if p.traffic.bidirectional {
+            let what = "traffic in both directions at a time".to_owned();
+            return Err(SpecError::OneInFlight { what });
+        }
         if p.post != Posting::Single {
             let what = format!("posting {}s", p.post);
             return Err(SpecError::OneInFlight { what });
@@ -146,15 +150,12 @@ impl CellSpec {
         for side in [Side::Active, Side::Passive] {
             let layout = Layout::of(self, side);
             let qps = self.params.traffic.qps;
+            let sends = layout.completions();
             let (queue, completions) = (caps.max_qp_wr, caps.max_cqe);
             for (what, needed, max) in [
                 ("the send queue", layout.send_depth, queue),
                 ("the receive queue", layout.receives, queue),
-                (
-                    "the completion queue of sends",
-                    layout.send_depth * qps,
-                    completions,
-                ),
+                ("the completion queue of sends", sends * qps, completions),
                 (
                     "the completion queue of receives",
                     layout.receives * qps,
@@ -285,6 +286,10 @@ mod tests {
         refused(
             &ping(Opcode::Send, |p| p.traffic.qps = 2),
             "2 queue pairs is for blast",
+        );
+        refused(
+            &ping(Opcode::Send, |p| p.traffic.bidirectional = true),
+            "traffic in both directions at a time is for blast",
         );
         let event = ping(Opcode::Write, |p| p.completion = Completion::Event);
         refused(&event, "RDMA WRITE raises none at its target");

@@ -230,6 +230,9 @@ fn cell_id(program: Program, p: &Request) -> String {
     if p.traffic.qps != 1 {
         id += &format!("/q{}", p.traffic.qps);
     }
+    if p.traffic.bidirectional {
+        id += "/bidirectional";
+    }
     id += &path_id(&p.path);
     if let Some(impairment) = &p.impairment {
         id += &impairment_id(impairment);
