@@ -6,7 +6,7 @@ use adverb_launch::{
 };
 use adverb_patterns::Job;
 use adverb_results::{Provenance, Site};
-use adverb_studies::CellSpec;
+use adverb_workload::pair::CellSpec;
 use anyhow::anyhow;
 
 use crate::args::PlaceArgs;

@@ -2,7 +2,7 @@
 
 use adverb_launch::{DeviceChoice, DeviceInfo, Hardware, Interrupt, Launcher, Mode, Usage};
 use adverb_results::{Outcome, PairRecord, Record, Values};
-use adverb_studies::{CellSpec, Request};
+use adverb_workload::pair::{CellSpec, Request};
 use anyhow::bail;
 
 use crate::args::{BlastArgs, MeasureArgs, PingArgs};

@@ -5,7 +5,7 @@ use adverb_launch::{Details, DeviceChoice, DeviceInfo, Interrupt, Run, RunError,
 use adverb_results::{
     Counters, DeviceRef, Impairment, Outcome, PairRecord, Params, Provenance, Record, SCHEMA, Site,
 };
-use adverb_studies::{CellResult, CellSpec, Length};
+use adverb_workload::pair::{CellResult, CellSpec, Length};
 use anyhow::{Context, bail};
 use serde_json::json;
 

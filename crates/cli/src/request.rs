@@ -3,9 +3,9 @@
 use adverb_host::usable_cores;
 use adverb_launch::{DeviceChoice, DeviceInfo, Peer, Pinning, Usage};
 use adverb_results::{Impairment, Opcode, Signaling, Traffic};
-use adverb_studies::{CellSpec, Length, Request, SpecError};
 use adverb_units::{Bytes, Span};
 use adverb_verbs::{DeviceCaps, PathMtu, PathOptionError, PathOptions};
+use adverb_workload::pair::{CellSpec, Length, Request, SpecError};
 
 use crate::args::{
     BlastArgs, BlastSignal, CoreList, MeasureArgs, PingArgs, PingSignal, PlaceArgs, RetryArgs,

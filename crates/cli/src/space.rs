@@ -4,8 +4,8 @@ use std::io;
 
 use adverb_launch::DeviceChoice;
 use adverb_softnic::SharedMemory;
-use adverb_studies::{CellSpec, Side};
 use adverb_units::Bytes;
+use adverb_workload::pair::{CellSpec, Side};
 use serde::{Deserialize, Serialize};
 
 /// What a side needs in addition to its buffers: the tables of its port, queues, FIFOs; rounded up.

@@ -10,12 +10,13 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use adverb_experiments::{Plan, Ports, Profile};
 use adverb_host::now_rfc3339;
 use adverb_launch::{DeviceChoice, DeviceInfo, Hardware, Interrupt, Mode, Peer, Usage, printable};
 use adverb_results::{FigureId, Impairment, Outcome, PairRecord, Record, Site, Writer};
-use adverb_studies::{CellSpec, Length, Plan, Ports, Profile, Side};
 use adverb_units::Span;
 use adverb_verbs::{AckTimeout, PathMtu, RetryCount, ServiceLevel, TrafficClass};
+use adverb_workload::pair::{CellSpec, Length, Side};
 use anyhow::{Context, bail};
 use serde_json::json;
 

@@ -1,9 +1,9 @@
 //! Records as rows for people. Rows are printed as cells end, so the columns have fixed widths.
 
 use adverb_results::{CpuShare, DeviceKind, Latency, Opcode, PairRecord, Params, Program};
-use adverb_studies::Request;
 use adverb_units::Span;
 use adverb_verbs::AckTimeout;
+use adverb_workload::pair::Request;
 
 type Column = (&'static str, usize, fn(&PairRecord) -> Option<String>);
 

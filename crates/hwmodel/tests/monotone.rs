@@ -4,7 +4,7 @@ mod common;
 
 use adverb_hwmodel::Preset;
 use adverb_results::{Opcode, Program};
-use adverb_studies::Length;
+use adverb_workload::pair::Length;
 use common::{cell, run_on};
 use proptest::prelude::*;
 

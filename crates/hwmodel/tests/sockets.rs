@@ -89,7 +89,7 @@ fn a_window_makes_long_ways_slow() {
 
 /// What one way of a WRITE ping takes, with looks at memory.
 fn write_ping(preset: &Preset, bytes: u64) -> Span {
-    use adverb_studies::{CellSpec, Length, Request, run_active, run_passive};
+    use adverb_workload::pair::{CellSpec, Length, Request, run_active, run_passive};
     let request = Request {
         length: Length::Iters(20),
         ..Request::new(

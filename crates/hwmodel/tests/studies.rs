@@ -3,8 +3,8 @@
 mod common;
 
 use adverb_results::{Completion, Opcode, Posting, Program, Signaling};
-use adverb_studies::Request;
 use adverb_units::MessageRate;
+use adverb_workload::pair::Request;
 use common::{cell, run};
 
 #[test]

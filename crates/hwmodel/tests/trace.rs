@@ -6,8 +6,8 @@ use adverb_hwmodel::trace::{Act, Component, Link, Step, chain};
 use adverb_hwmodel::{Kind, MachineId, Preset, names};
 use adverb_results::{Completion, Opcode, Program};
 use adverb_sim::Outcome;
-use adverb_studies::{CellSpec, Request, run_active, run_passive};
 use adverb_units::Span;
+use adverb_workload::pair::{CellSpec, Request, run_active, run_passive};
 use common::{BUDGET, cell, pair};
 
 const CLIENT: MachineId = MachineId(0);

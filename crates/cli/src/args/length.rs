@@ -1,7 +1,7 @@
 //! How long to measure: options of `ping` and `blast`.
 
-use adverb_studies::Length;
 use adverb_units::Span;
+use adverb_workload::pair::Length;
 use clap::Args;
 
 use super::{count, duration};

@@ -5,7 +5,7 @@ use std::io::Write;
 
 use adverb_launch::{DeviceChoice, Hardware, Interrupt, PresetChoice, Usage};
 use adverb_predict::Trace;
-use adverb_studies::{CellSpec, Request};
+use adverb_workload::pair::{CellSpec, Request};
 use anyhow::Context;
 
 use crate::args::{Format, TraceArgs};

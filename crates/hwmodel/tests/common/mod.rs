@@ -6,8 +6,8 @@ pub(crate) mod two;
 use adverb_hwmodel::{Cluster, Placement, Preset};
 use adverb_results::{Opcode, Program};
 use adverb_sim::{Budget, Outcome};
-use adverb_studies::{CellResult, CellSpec, Length, Request, run_active, run_passive};
 use adverb_units::{Bytes, Span, Time};
+use adverb_workload::pair::{CellResult, CellSpec, Length, Request, run_active, run_passive};
 
 /// A budget that no test needs.
 pub(crate) const BUDGET: Budget = Budget {

@@ -4,30 +4,22 @@
 
 use std::collections::HashMap;
 
-use adverb_results::{Completion, FigureId, Impairment, Opcode, Posting, Program, Signaling};
+use adverb_results::{Completion, FigureId, Opcode, Program};
 use adverb_units::{Bytes, Span};
-use adverb_verbs::{AckTimeout, DeviceCaps, PathOptions, Probability, RetryParams};
+use adverb_verbs::{DeviceCaps, PathOptions};
 
-use adverb_workload::pair::{
-    CellSpec, Length, MAX_BLAST_SIZE, MAX_BUFFERS, MAX_PING_SIZE, Request,
-};
+use adverb_workload::pair::{CellSpec, Length, MAX_BUFFERS, Request};
 
 use Completion::{Event, Poll};
-use Opcode::{Read, Send, Write, WriteImm, WriteRead};
+use Opcode::{Send, Write, WriteImm, WriteRead};
 
-const COMPLETIONS: [Completion; 2] = [Poll, Event];
-const POSTINGS: [Posting; 2] = [Posting::Single, Posting::List];
-/// Size of the rankings' messages.
-const RANKED: Bytes = Bytes::new(64);
-/// Buffers of Figure 5.
-const FOUR: u32 = 4;
-/// Messages in flight where packets are lost.
-const WINDOW: u32 = 16;
-/// Shares of packets that are lost, in a million.
-const LOSSES: [u32; 5] = [0, 100, 1_000, 10_000, 50_000];
-/// 4.19 ms, a sixteenth of what is usual: with four of them each time, seven retries outlast what a side
-/// waits for a core on a busy machine.
-const SHORT_TIMEOUT: AckTimeout = AckTimeout::new(10).expect("5 bits");
+use crate::EXPERIMENTS;
+
+pub(crate) const COMPLETIONS: [Completion; 2] = [Poll, Event];
+/// Size of the rankings' messages, and of the ping that meets loss.
+pub(crate) const RANKED: Bytes = Bytes::new(64);
+/// Buffers of Figure 5, and the small window of loss.
+pub(crate) const FOUR: u32 = 4;
 
 /// How thorough a study is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -75,13 +67,16 @@ impl Plan {
             profile,
             ports,
             max_inline: Bytes::new(caps.max_inline_data.into()),
+            figure: FigureId::Fig1,
             caps,
             cells: Vec::new(),
             places: HashMap::new(),
         };
         let wanted = |figure: &FigureId| only.is_empty() || only.contains(figure);
-        for figure in FigureId::ALL.into_iter().filter(wanted) {
-            draft.figure(figure);
+        let figures = EXPERIMENTS.iter().flat_map(|experiment| experiment.figures);
+        for figure in figures.filter(|figure| wanted(&figure.id)) {
+            draft.figure = figure.id;
+            (figure.plan)(&mut draft);
         }
         Plan { cells: draft.cells }
     }
@@ -116,10 +111,14 @@ impl Plan {
     }
 }
 
-struct Draft<'a> {
+/// The cells of a plan that is being made.
+pub(crate) struct Draft<'a> {
     profile: Profile,
-    ports: Ports,
-    max_inline: Bytes,
+    pub(crate) ports: Ports,
+    /// Largest inline message of the device.
+    pub(crate) max_inline: Bytes,
+    /// Whose cells are being added.
+    figure: FigureId,
     caps: &'a DeviceCaps,
     cells: Vec<CellSpec>,
     /// Where each id stands in `cells`.
@@ -127,23 +126,8 @@ struct Draft<'a> {
 }
 
 impl Draft<'_> {
-    fn figure(&mut self, figure: FigureId) {
-        match figure {
-            FigureId::Fig1 => self.pings(figure, &self.sizes(MAX_PING_SIZE)),
-            FigureId::Fig2 => self.one_buffer(figure),
-            FigureId::Fig3 => self.inline_by_buffers(figure),
-            FigureId::Fig4 => self.throughput_by_buffers(figure),
-            FigureId::Fig5 => self.all_opcodes(figure),
-            FigureId::Fig6 => self.signaling(figure),
-            FigureId::Fig8 => self.side_by_side(figure),
-            FigureId::RankRtt | FigureId::RankCpu | FigureId::Latency => self.ranking(figure),
-            FigureId::Loss if self.ports == Ports::Plain => {}
-            FigureId::Loss => self.by_loss(figure),
-        }
-    }
-
     /// Operations by completion, plain and (where it fits) inline.
-    fn pings(&mut self, figure: FigureId, sizes: &[Bytes]) {
+    pub(crate) fn pings(&mut self, sizes: &[Bytes]) {
         for size in sizes {
             for op in [Send, WriteImm, Write, WriteRead] {
                 for (completion, inline) in variants() {
@@ -152,171 +136,13 @@ impl Draft<'_> {
                         completion,
                         ..Request::new(op, *size)
                     };
-                    self.ping(figure, params);
+                    self.ping(params);
                 }
             }
         }
     }
 
-    fn one_buffer(&mut self, figure: FigureId) {
-        for size in self.sizes(MAX_BLAST_SIZE) {
-            for op in [Send, WriteImm, Write, Read] {
-                for (completion, inline) in variants() {
-                    let params = Request {
-                        inline,
-                        completion,
-                        ..Request::new(op, size)
-                    };
-                    self.blast(figure, params);
-                }
-            }
-        }
-    }
-
-    fn inline_by_buffers(&mut self, figure: FigureId) {
-        let mut sizes = [16, 64, 256].map(Bytes::new).to_vec();
-        if !sizes.contains(&self.max_inline) {
-            sizes.push(self.max_inline);
-        }
-        for buffers in self.buffers() {
-            for size in &sizes {
-                for post in POSTINGS {
-                    let params = Request {
-                        inline: true,
-                        buffers,
-                        post,
-                        ..Request::new(Write, *size)
-                    };
-                    self.blast(figure, params);
-                }
-            }
-        }
-    }
-
-    fn throughput_by_buffers(&mut self, figure: FigureId) {
-        for buffers in self.buffers() {
-            for size in [1, 8, 64].map(Bytes::kib) {
-                for completion in COMPLETIONS {
-                    let params = Request {
-                        completion,
-                        buffers,
-                        ..Request::new(Write, size)
-                    };
-                    self.blast(figure, params);
-                }
-            }
-        }
-    }
-
-    fn all_opcodes(&mut self, figure: FigureId) {
-        for size in self.sizes(MAX_BLAST_SIZE) {
-            for op in [Send, WriteImm, Write, Read] {
-                for completion in COMPLETIONS {
-                    let params = Request {
-                        completion,
-                        buffers: FOUR,
-                        ..Request::new(op, size)
-                    };
-                    self.blast(figure, params);
-                }
-            }
-        }
-    }
-
-    /// Left: 16 B WRITEs, every request signaled or one in n/2. Right: the WRITE of a write-read
-    /// ping signaled or not.
-    fn signaling(&mut self, figure: FigureId) {
-        for buffers in self.buffers() {
-            for signal in [Signaling::All, Signaling::Periodic] {
-                for post in POSTINGS {
-                    let params = Request {
-                        inline: true,
-                        buffers,
-                        post,
-                        signal,
-                        ..Request::new(Write, Bytes::new(16))
-                    };
-                    self.blast(figure, params);
-                }
-            }
-        }
-        for size in self.sizes(MAX_PING_SIZE) {
-            for signal in [Signaling::All, Signaling::WriteUnsignaled] {
-                for completion in COMPLETIONS {
-                    let params = Request {
-                        completion,
-                        signal,
-                        ..Request::new(WriteRead, size)
-                    };
-                    self.ping(figure, params);
-                }
-            }
-        }
-    }
-
-    /// What devices are compared by: cells of Figures 1 and 5.
-    fn side_by_side(&mut self, figure: FigureId) {
-        for op in [Send, Write] {
-            for size in self.sizes(MAX_PING_SIZE) {
-                self.ping(figure, Request::new(op, size));
-            }
-            for size in self.sizes(MAX_BLAST_SIZE) {
-                let params = Request {
-                    buffers: FOUR,
-                    ..Request::new(op, size)
-                };
-                self.blast(figure, params);
-            }
-        }
-    }
-
-    /// Every variant of a 64 B ping.
-    fn ranking(&mut self, figure: FigureId) {
-        self.pings(figure, &[RANKED]);
-        for (completion, inline) in variants() {
-            let params = Request {
-                inline,
-                completion,
-                signal: Signaling::WriteUnsignaled,
-                ..Request::new(WriteRead, RANKED)
-            };
-            self.ping(figure, params);
-        }
-    }
-
-    /// Streams and a ping over shares of packets lost: by message size, operation, window and timeout.
-    fn by_loss(&mut self, figure: FigureId) {
-        for loss in LOSSES.map(Probability::per_million) {
-            let lossy = |op, size, buffers, timeout| Request {
-                buffers,
-                path: PathOptions {
-                    ack_timeout: Some(timeout),
-                    ..PathOptions::default()
-                },
-                impairment: Some(Impairment {
-                    loss,
-                    seed: 1,
-                    ..Impairment::default()
-                }),
-                ..Request::new(op, size)
-            };
-            let (short, usual) = (SHORT_TIMEOUT, RetryParams::default().timeout);
-            let long = Bytes::kib(64);
-            for size in [Bytes::kib(4), long, Bytes::mib(1)] {
-                self.blast(figure, lossy(Write, size, WINDOW, short));
-            }
-            for op in [Read, Send] {
-                self.blast(figure, lossy(op, long, WINDOW, short));
-            }
-            self.blast(figure, lossy(Write, long, FOUR, short));
-            for timeout in [short, usual] {
-                self.blast(figure, lossy(Write, long, WINDOW, timeout));
-                self.ping(figure, lossy(Send, RANKED, 1, timeout));
-            }
-        }
-    }
-
-    fn sizes(&self, max: Bytes) -> Vec<Bytes> {
+    pub(crate) fn sizes(&self, max: Bytes) -> Vec<Bytes> {
         match self.profile {
             Profile::Quick => [
                 4,
@@ -337,7 +163,7 @@ impl Draft<'_> {
         }
     }
 
-    fn buffers(&self) -> Vec<u32> {
+    pub(crate) fn buffers(&self) -> Vec<u32> {
         match self.profile {
             Profile::Quick => vec![1, 2, 4, 8, 16, 64],
             Profile::Full => powers_of_two(MAX_BUFFERS.into())
@@ -346,19 +172,19 @@ impl Draft<'_> {
         }
     }
 
-    fn ping(&mut self, figure: FigureId, params: Request) {
-        self.add(figure, Program::Ping, params);
+    pub(crate) fn ping(&mut self, params: Request) {
+        self.add(Program::Ping, params);
     }
 
-    fn blast(&mut self, figure: FigureId, params: Request) {
-        self.add(figure, Program::Blast, params);
+    pub(crate) fn blast(&mut self, params: Request) {
+        self.add(Program::Blast, params);
     }
 
-    /// Adds a cell, or the figure to a cell that is there; leaves out what the program or the
+    /// Adds a cell, or its figure to a cell that is there; leaves out what the program or the
     /// device does not do (such as inline beyond the device's maximum).
-    fn add(&mut self, figure: FigureId, program: Program, mut params: Request) {
+    fn add(&mut self, program: Program, mut params: Request) {
         params.length = Length::Duration(match self.profile {
-            Profile::Quick if figure == FigureId::Loss => Span::from_ms(150),
+            Profile::Quick if params.impairment.is_some() => Span::from_ms(150),
             Profile::Quick => Span::from_ms(270),
             Profile::Full => Span::from_ms(1000),
         });
@@ -369,13 +195,13 @@ impl Draft<'_> {
         };
         if let Some(place) = self.places.get(&cell.id) {
             let figures = &mut self.cells[*place].figures;
-            if !figures.contains(&figure) {
-                figures.push(figure);
+            if !figures.contains(&self.figure) {
+                figures.push(self.figure);
             }
         } else if cell.validate(self.caps).is_ok() {
             self.places.insert(cell.id.clone(), self.cells.len());
             self.cells.push(CellSpec {
-                figures: vec![figure],
+                figures: vec![self.figure],
                 ..cell
             });
         }
@@ -383,7 +209,7 @@ impl Draft<'_> {
 }
 
 /// Completions, plain and inline.
-fn variants() -> impl Iterator<Item = (Completion, bool)> {
+pub(crate) fn variants() -> impl Iterator<Item = (Completion, bool)> {
     COMPLETIONS
         .into_iter()
         .flat_map(|completion| [(completion, false), (completion, true)])
@@ -439,7 +265,10 @@ mod tests {
             let alone = Plan::study(Profile::Quick, &[figure], (&caps(), Ports::Impairing));
             assert!(!alone.cells.is_empty(), "{figure}");
             let ids = |plan: &Plan| -> Vec<String> {
-                let shows = plan.cells.iter().filter(|c| c.figures.contains(&figure));
+                let shows = plan
+                    .cells
+                    .iter()
+                    .filter(|c| c.figures.contains(&figure));
                 let mut ids: Vec<String> = shows.map(|c| c.id.clone()).collect();
                 ids.sort_unstable();
                 ids
