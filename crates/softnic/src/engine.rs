@@ -167,7 +167,7 @@ impl Loop {
             if by_fifo {
                 self.port.errands.finish();
                 if let Some(udp) = &self.port.udp {
-                    udp.open_lanes();
+                    udp.open_peer_sockets();
                 }
                 self.take_faults();
                 self.port.drive();

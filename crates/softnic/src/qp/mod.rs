@@ -353,7 +353,7 @@ impl QueuePair for SoftQp {
             && (self.inner.service != QpType::Ud || std::mem::take(&mut send.outlets.is_ringing));
         drop(send);
         if is_ringing {
-            self.inner.ring();
+            self.inner.doorbell();
         }
         posted
     }

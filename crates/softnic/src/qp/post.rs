@@ -30,7 +30,7 @@ impl QpInner {
         }
         let is_waiting = self.try_waiting(&mut send);
         if std::mem::take(&mut send.outlets.is_ringing) {
-            self.ring();
+            self.doorbell();
         }
         is_waiting
     }

@@ -134,8 +134,8 @@ impl QpInner {
 
     /// Sends what was posted.
     #[cold]
-    pub(super) fn ring(&self) {
-        self.udp().ring(&self.port);
+    pub(super) fn doorbell(&self) {
+        self.udp().doorbell(&self.port);
     }
 
     pub(super) fn disconnect(&self) {
@@ -167,10 +167,10 @@ impl QpInner {
         request: &SendRequest<'_>,
     ) -> Result<(), PostErrorCause> {
         self.count_send(send, request)?;
-        let sent = (self.udp()).post_and_ring(&self.port, self.qpn, (send.posted, request));
+        let sent = (self.udp()).post_and_doorbell(&self.port, self.qpn, (send.posted, request));
         if let Err(status) = sent {
             self.refuse(send.posted, request, status);
-            self.ring();
+            self.doorbell();
         }
         Ok(())
     }
@@ -197,7 +197,7 @@ impl QpInner {
                 for waiting in send.waiting.drain(..) {
                     self.hand_over(waiting.count, &waiting.request());
                 }
-                self.ring();
+                self.doorbell();
             }
             QpState::Err | QpState::Sqe => self.flush_waiting(send),
             _ => {}

@@ -93,7 +93,7 @@ fn fitting(mtu: u64, ip: IpAddr) -> Option<PathMtu> {
     MTUS.into_iter().find(fits)
 }
 
-/// The interface that has `ip`; none where the address is reached by a route to this machine, as the
+/// The interface that has `ip`; none where the address is reached by a route to this transport, as the
 /// rest of 127.0.0.0/8 is.
 fn interface_of(ip: IpAddr) -> io::Result<Option<CString>> {
     let mut first: *mut libc::ifaddrs = std::ptr::null_mut();

@@ -29,7 +29,7 @@ pub(crate) fn leads_afar(ah: AhRef<'_>) -> bool {
 
 /// What an address handle says.
 #[derive(Clone, Copy, Debug)]
-struct Way {
+struct AddressHandle {
     pd: u32,
     ip: IpAddr,
     class: TrafficClass,
@@ -41,7 +41,7 @@ pub(super) struct DatagramTable {
     mtu: PathMtu,
     links: HashMap<u32, Box<DatagramLink>>,
     pub(super) groups: Groups,
-    ways: HashMap<u64, Way>,
+    handles: HashMap<u64, AddressHandle>,
     /// Handles made: names are not used again.
     made: u64,
 }
@@ -53,7 +53,7 @@ impl DatagramTable {
             mtu,
             links: HashMap::new(),
             groups: Groups::default(),
-            ways: HashMap::new(),
+            handles: HashMap::new(),
             made: 0,
         }
     }
@@ -61,23 +61,27 @@ impl DatagramTable {
     // --- address handles
 
     /// Makes a handle of domain `pd`; its name. None where `ip` is of another IP version.
-    pub(super) fn make_way(&mut self, pd: u32, (ip, class): (IpAddr, TrafficClass)) -> Option<u64> {
+    pub(super) fn make_handle(
+        &mut self,
+        pd: u32,
+        (ip, class): (IpAddr, TrafficClass),
+    ) -> Option<u64> {
         Addresses::of(self.own.ip(), ip)?;
         self.made += 1;
         let name = AFAR | self.made;
-        self.ways.insert(name, Way { pd, ip, class });
+        self.handles.insert(name, AddressHandle { pd, ip, class });
         Some(name)
     }
 
-    pub(super) fn forget_way(&mut self, name: u64) {
-        self.ways.remove(&name);
+    pub(super) fn forget_handle(&mut self, name: u64) {
+        self.handles.remove(&name);
     }
 
     /// Where a datagram of domain `pd` goes; none where that has no such handle. One to this address
     /// is for a process that shares no memory with this one.
     pub(super) fn target(&self, pd: u32, to: &Destination<'_>) -> Option<Target> {
         let (ip, class) = if leads_afar(to.ah) {
-            let way = self.ways.get(&to.ah.name());
+            let way = self.handles.get(&to.ah.name());
             let way = way.filter(|way| way.pd == pd)?;
             (way.ip, way.class)
         } else {

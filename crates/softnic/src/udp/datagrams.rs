@@ -1,6 +1,6 @@
 //! One UD queue pair at the UDP port.
 //!
-//! It sends by the transport's state machine, one request at a time on the thread that posts. What
+//! It sends by the transport's state transport, one request at a time on the thread that posts. What
 //! comes it puts into the queue pair's receive ring as one more sender beside the processes of this
 //! host ([`crate::datagram_ring`]).
 //!

@@ -1,8 +1,8 @@
-//! Filters of sockets: programs that the kernel runs on each datagram before it takes room in the socket's
-//! buffer (classic BPF, for which no capability is needed).
+//! Socket filters: classic BPF programs that the kernel runs on each datagram before it is queued in the receive
+//! buffer. Attaching one requires no capability.
 //!
-//! A filter sees a datagram from its UDP header on, and the IP header at an offset of its own. Of datagrams
-//! that the kernel has joined it sees the first one, and decides for all.
+//! A filter sees the datagram from its UDP header on, and the IP header at `SKF_NET_OFF`. Of a GRO buffer it sees
+//! the first datagram and decides for all.
 
 use std::io;
 use std::net::UdpSocket;
@@ -16,12 +16,12 @@ use libc::{
 
 use crate::layout::{MAX_QP, qpn_of};
 
-/// A statement of a filter.
+/// Returns a BPF statement.
 pub(super) const fn statement(code: u32, k: u32) -> libc::sock_filter {
     jump(code, k, 0, 0)
 }
 
-/// A jump over so many statements if the condition holds, or if it does not.
+/// Returns a BPF jump: skips `holds` statements if the condition holds, else `fails`.
 const fn jump(code: u32, k: u32, holds: u8, fails: u8) -> libc::sock_filter {
     libc::sock_filter {
         code: code as u16,
@@ -31,7 +31,7 @@ const fn jump(code: u32, k: u32, holds: u8, fails: u8) -> libc::sock_filter {
     }
 }
 
-/// From now on what arrives at `socket` passes this filter.
+/// Attaches a filter to `socket`.
 pub(super) fn attach(socket: &UdpSocket, program: &mut [libc::sock_filter]) -> io::Result<()> {
     let program = libc::sock_fprog {
         len: program.len() as u16,
@@ -53,22 +53,21 @@ pub(super) fn attach(socket: &UdpSocket, program: &mut [libc::sock_filter]) -> i
     }
 }
 
-/// From now on `socket` takes only what may be for the port of this slot: packets of RC, UC and UD in the
-/// default partition to queue pair numbers of the slot. Others, such as congestion notifications, which the
-/// port ignores, do not use up its buffer and its time. An unknown opcode of these services passes, because
-/// RC refuses it.
+/// Attaches a filter that accepts only RC, UC and UD packets of the default partition to queue pair numbers of this
+/// slot. Others, for example congestion notifications, which the port ignores, then use neither buffer nor time.
+/// Unknown opcodes of these services are accepted, because RC has to answer them with a NAK.
 pub(super) fn admit(socket: &UdpSocket, slot: u32) -> io::Result<()> {
     const PACKET: u32 = udp::LEN as u32;
     const PARTITION: u32 = 0x7fff;
     const ABOVE_INDEX: u32 = 0xff_ffff & !(MAX_QP - 1);
     let load = |size, offset| statement(BPF_LD | size | BPF_ABS, PACKET + offset);
     let and = |mask| statement(BPF_ALU | BPF_AND | BPF_K, mask);
-    // The last statement drops; so does a load beyond the end.
+    // The last statement drops the datagram; so does a load beyond its end.
     let unless = |test, k, over| jump(BPF_JMP | test | BPF_K, k, 0, over);
     let mut program = [
-        // The ICRC of the shortest packet.
+        // The shortest packet ends here, with its ICRC.
         load(BPF_W, bth::LEN as u32),
-        // The upper bits of the opcode: the service.
+        // The upper bits of the opcode are the transport service.
         load(BPF_B, 0),
         statement(BPF_ALU | BPF_RSH | BPF_K, 5),
         jump(BPF_JMP | BPF_JEQ | BPF_K, 2, 8, 0),

@@ -1,5 +1,5 @@
-//! One queue pair that is connected over UDP: the transport's state machine between the receive
-//! ring, which this process's own NIC now produces into, and the ring of completed sends.
+//! A queue pair that is connected over UDP: joins the transport's state machine to the queue pair's receive ring
+//! and its ring of completed sends.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -12,44 +12,44 @@ use adverb_transport::{
 use adverb_units::Time;
 use adverb_verbs::{Lkey, QpAttr, QpState, SendFlags, SendRequest, WcOpcode, WcStatus, WrId};
 
-use super::answering::{Answering, By};
-use super::lanes::Way;
-use super::machine::{Machine, Own};
+use super::delayed_ack::{Caller, DelayedAck};
 use super::memory::{Reach, Regions};
-use super::outbox::{Outbox, Room};
+use super::peer_sockets::Route;
+use super::transport::{ConnectedTransport, LocalEnd};
+use super::tx_batch::{Room, TxBatch};
 use crate::notify::Urgency;
 use crate::qp::QpInner;
 use crate::requester::gather_inline;
 use crate::ring::Arrival;
 use crate::send_ring::Sent;
 
-/// Receive requests that the transport is given ahead of the messages that take them.
+/// Receive requests that are passed to the transport before messages need them.
 const RECEIVES_AHEAD: u64 = 16;
-/// Packets that one turn sends of one queue pair, so that none starves the others.
+/// Maximum number of packets that a queue pair sends per turn, so that it does not starve others.
 const PACKETS: usize = 128;
 
-/// A request that was given to the transport, which knows it by its count.
+/// A send request that was passed to the transport, which identifies it by its count.
 #[derive(Clone, Copy, Debug)]
 struct Posted {
     count: u64,
     wr_id: WrId,
 }
 
-/// How far the transport was given a queue pair's own receive requests.
+/// Positions in the queue pair's own receive ring.
 #[derive(Clone, Copy, Debug)]
 struct Ahead {
-    /// Position of the next to give.
+    /// The next request to pass to the transport.
     fed: u64,
-    /// Position of the next to complete.
+    /// The next request to complete.
     completed: u64,
 }
 
-/// Why a queue pair's turn to send is over.
+/// Why a queue pair stopped sending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stop {
     /// It has nothing more to send now.
     Done,
-    /// It has sent [`PACKETS`].
+    /// It has sent [`PACKETS`] packets.
     Enough,
     /// The socket takes no more now.
     Full,
@@ -58,21 +58,21 @@ pub(super) enum Stop {
 #[derive(Debug)]
 pub(super) struct Link {
     pub(super) qp: Arc<QpInner>,
-    pub(super) machine: Machine,
-    pub(super) way: Way,
-    /// Requests that are not known to have ended, oldest first.
+    pub(super) transport: ConnectedTransport,
+    pub(super) route: Route,
+    /// Send requests without a known completion, oldest first.
     posted: VecDeque<Posted>,
-    /// Where its receives are its own.
+    /// `None` if it uses a shared receive queue.
     ahead: Option<Ahead>,
-    /// It is in the driver's list of those that may have something to send.
+    /// It is in the driver's list of queue pairs that may have packets to send.
     pub(super) is_listed: bool,
-    pub(super) answering: Answering,
+    pub(super) delayed_ack: DelayedAck,
 }
 
 impl Link {
-    /// A connection to the peer that `rtr` names, by `way`.
-    pub(super) fn new(qp: &Arc<QpInner>, rtr: &QpAttr, way: Way, window: u32) -> Self {
-        let own = Own {
+    /// Connects to the peer named by `rtr`, through `route`.
+    pub(super) fn new(qp: &Arc<QpInner>, rtr: &QpAttr, route: Route, window: u32) -> Self {
+        let own = LocalEnd {
             qpn: qp.qpn(),
             service: qp.service(),
             max_work: qp.send_depth(),
@@ -92,50 +92,52 @@ impl Link {
         };
         Link {
             qp: qp.clone(),
-            machine: Machine::new(&own, rtr, receives),
-            way,
+            transport: ConnectedTransport::new(&own, rtr, receives),
+            route,
             posted: VecDeque::new(),
             ahead,
             is_listed: false,
-            answering: Answering::default(),
+            delayed_ack: DelayedAck::default(),
         }
     }
 
     pub(super) fn peer_ip(&self) -> IpAddr {
-        self.way.target.to.to.ip()
+        self.route.target.to.to.ip()
     }
 
-    /// What this queue pair reaches of this side's memory.
+    /// Returns the local memory that this queue pair may access.
     pub(super) fn reach<'a>(&self, regions: &'a Regions<'_>) -> Reach<'a> {
         let domains = (self.qp.domain(), self.qp.receive_domain());
         regions.reached_by(domains, self.qp.peer_access())
     }
 
-    /// Gives a request to the transport. One that it does not take ends with the status returned, and
-    /// the connection with it.
+    /// Passes a send request to the transport. On an error, the request completes with the status returned, and the
+    /// connection ends.
     pub(super) fn post(
         &mut self,
         count: u64,
         request: &SendRequest<'_>,
         regions: &Regions<'_>,
     ) -> Result<(), WcStatus> {
-        if matches!(self.machine.state(), QpState::Err | QpState::Sqe) {
+        if matches!(self.transport.state(), QpState::Err | QpState::Sqe) {
             return Err(WcStatus::WrFlushErr);
         }
         let send = send_work(count, request)?;
         let memory = self.reach(regions);
-        self.machine.post_send(send, &memory).map_err(|e| match e {
-            PostError::AtomicLength(_) => WcStatus::LocLenErr,
-            _ => WcStatus::LocQpOpErr,
-        })?;
+        self.transport
+            .post_send(send, &memory)
+            .map_err(|e| match e {
+                PostError::AtomicLength(_) => WcStatus::LocLenErr,
+                _ => WcStatus::LocQpOpErr,
+            })?;
         let wr_id = request.wr_id;
         self.posted.push_back(Posted { count, wr_id });
         Ok(())
     }
 
-    /// Gives the transport the receive requests that messages may take next.
+    /// Passes the next receive requests to the transport.
     #[inline]
-    pub(super) fn feed(&mut self) {
+    pub(super) fn pass_receives(&mut self) {
         let Some(ahead) = &mut self.ahead else {
             return;
         };
@@ -150,44 +152,42 @@ impl Link {
                 wr_id: WrId(ahead.fed),
                 pieces: pieces.collect(),
             };
-            if self.machine.post_receive(receive).is_err() {
+            if self.transport.post_receive(receive).is_err() {
                 return;
             }
             ahead.fed += 1;
         }
     }
 
-    /// Whether the transport went to the error state, to which the queue pair is to follow when it is
-    /// settled.
+    /// Whether the transport is in the error state; the queue pair follows once its completions are delivered.
     #[inline]
     pub(super) fn is_over(&self) -> bool {
-        self.machine.state() == QpState::Err
+        self.transport.state() == QpState::Err
     }
 
-    /// Hands on what has completed; takes the queue pair's send queue to the error state if the
-    /// transport's went.
+    /// Delivers completions; stops the queue pair's send queue if the transport is in the SQE state.
     #[inline]
-    pub(super) fn settle(&mut self) {
-        if self.machine.has_completions() || self.machine.state() == QpState::Sqe {
-            self.hand_on();
+    pub(super) fn deliver_completions(&mut self) {
+        if self.transport.has_completions() || self.transport.state() == QpState::Sqe {
+            self.deliver_all();
         }
     }
 
-    fn hand_on(&mut self) {
-        while let Some(completion) = self.machine.poll_completion() {
+    fn deliver_all(&mut self) {
+        while let Some(completion) = self.transport.poll_completion() {
             match completion.queue {
                 Queue::Send => self.end_send(&completion),
                 Queue::Receive => self.end_receive(&completion),
             }
         }
-        if self.machine.state() == QpState::Sqe {
+        if self.transport.state() == QpState::Sqe {
             self.qp.stop_sending();
         }
     }
 
     fn end_send(&mut self, completion: &Completion) {
         let count = completion.work.wr_id.0;
-        // Those before it succeeded unsignaled.
+        // Requests before it were unsignaled and succeeded.
         while let Some(oldest) = self.posted.pop_front() {
             if oldest.count != count {
                 continue;
@@ -206,7 +206,7 @@ impl Link {
 
     fn end_receive(&mut self, completion: &Completion) {
         let work = &completion.work;
-        // Flushed ones are flushed with those that the transport does not know.
+        // Flushed requests are flushed together with those that were not yet passed to the transport.
         if work.status == WcStatus::WrFlushErr {
             return;
         }
@@ -230,44 +230,38 @@ impl Link {
         self.qp.complete_receive(position, arrival, urgency);
     }
 
-    /// Whether an acknowledgement is all that it has to send, in this turn of this number, and waits for the
-    /// program's answer to the message.
+    /// Whether it has only an ACK to send, and that is delayed (see [`super::delayed_ack`]).
     #[inline]
-    pub(super) fn waits_for_answer(&mut self, (by, turn): (By, u64), outbox: &Outbox) -> bool {
-        self.answering.may_keep(by)
-            && self.machine.only_acknowledges()
-            && outbox.joins(self.peer_ip())
-            && self.answering.keeps(by, turn)
+    pub(super) fn delays_ack(&mut self, (caller, turn): (Caller, u64), tx: &TxBatch) -> bool {
+        self.delayed_ack.may_delay(caller)
+            && self.transport.only_acknowledges()
+            && tx.joins(self.peer_ip())
+            && self.delayed_ack.delays(caller, turn)
     }
 
-    /// Sends what it has to send, up to [`PACKETS`]; why it stopped.
+    /// Sends up to [`PACKETS`] packets; returns why it stopped.
     #[inline]
-    pub(super) fn transmit(
-        &mut self,
-        now: Time,
-        regions: &Regions<'_>,
-        outbox: &mut Outbox,
-    ) -> Stop {
+    pub(super) fn transmit(&mut self, now: Time, regions: &Regions<'_>, tx: &mut TxBatch) -> Stop {
         let memory = self.reach(regions);
         for _ in 0..PACKETS {
-            let built = self.machine.poll_transmit(now, &memory, outbox.place());
+            let built = self.transport.poll_transmit(now, &memory, tx.place());
             let Some(length) = built else {
                 return Stop::Done;
             };
-            if outbox.add(&self.way, length) == Room::Full {
+            if tx.add(&self.route, length) == Room::Full {
                 return Stop::Full;
             }
         }
         Stop::Enough
     }
 
-    /// When its next timer ends.
+    /// Returns when its next timer expires.
     pub(super) fn deadline(&self) -> Option<Time> {
-        self.machine.poll_timeout()
+        self.transport.poll_timeout()
     }
 }
 
-/// A request as the transport takes it, under the name `count`.
+/// Converts a request for the transport, with `count` as its identifier.
 pub(super) fn send_work(count: u64, request: &SendRequest<'_>) -> Result<SendWork, WcStatus> {
     let work = Work::try_from(request.operation).map_err(|_| WcStatus::LocQpOpErr)?;
     let payload = if request.flags.contains(SendFlags::INLINE) {

@@ -1,48 +1,47 @@
 //! The UDP port: RoCEv2 to other addresses, over a plain socket.
 //!
 //! ```text
-//!  post_send ──► Link: RcQp ──► Outbox ──► socket ═══ UDP 4791 + slot ═══ peer
-//!  poll_cq   ◄── rings  ◄──── Link ◄── ICRC, parse ◄── Inbox ◄── socket
+//!  post_send ──► Link: RcQp ──► TxBatch ──► socket ═══ UDP 4791 + slot ═══ peer
+//!  poll_cq   ◄── rings  ◄──── Link ◄── ICRC, parse ◄── RxBatch ◄── socket
 //! ```
-//! An RC or UC queue pair that is connected to another address than its own port's has a *link* here: the
-//! transport's state machine, which takes receive requests from the queue pair's ring and completes
-//! into the same rings as a local peer would. A UD queue pair has its own kind of link ([`datagrams`]).
+//! An RC or UC queue pair that is connected to another address than its own port's has a *link*: the transport's state
+//! machine, which takes receive requests from the queue pair's ring and completes into the same rings as a local
+//! peer would. A UD queue pair has a link of another type ([`datagrams`]).
 //!
-//! **Who drives.** Whoever polls a completion queue, reads memory in wait for a message, posts, or
-//! waits for an event: by [`Udp::drive`], if nobody else does at the moment. The engine takes over
-//! while nobody does.
+//! **Who drives.** A thread that polls a completion queue, polls memory for a message, posts, or waits for an event
+//! calls [`Udp::drive`], which returns at once if another thread is driving. While no thread does, the engine drives.
 //!
-//! **What is trusted.** Nothing that arrives. A packet needs the right ICRC, a connected queue pair
-//! and that one's peer address; memory is reached only through this port's own table of regions;
-//! buffers are of fixed size, and what a queue pair keeps of its peer is bounded by its limits.
+//! **Trust.** Nothing that arrives is trusted. A packet needs the right ICRC, a connected queue pair and the address of
+//! its peer; memory is accessed only through this port's own table of regions; buffers have a fixed size, and the
+//! state that a peer can cause at a queue pair is bounded by the queue pair's limits.
 //!
-//! **Locks.** The driver's comes after a queue pair's `send` and before its `recv` (see `qp`), a
-//! completion queue's state and the table of regions. Completions of these queue pairs are
-//! produced under it alone, until the queue pair is in the error state.
+//! **Locks.** The driver's lock is taken after a queue pair's `send` lock and before its `recv` lock (see `qp`), a
+//! completion queue's state and the table of regions. Completions of connected queue pairs are produced only under
+//! the driver's lock, until the queue pair is in the error state.
 
 mod address;
-mod answering;
 mod binding;
 mod datagram_table;
 mod datagrams;
+mod delayed_ack;
 mod driver;
 mod drops;
 mod filter;
+mod gro;
 mod groups;
-mod impairment;
-mod inbox;
-mod lanes;
+mod ip_id;
 mod link;
-mod machine;
-#[cfg(feature = "testing")]
-mod mangle;
 mod memory;
 mod message_header;
-mod numbering;
-mod outbox;
-mod seams;
+mod peer_sockets;
+#[cfg(feature = "testing")]
+mod receive_faults;
+mod rx_batch;
+mod send_faults;
 mod socket;
 mod totals;
+mod transport;
+mod tx_batch;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -57,18 +56,18 @@ use adverb_wire::frame::Addresses;
 use adverb_wire::ipv4::Unseen;
 
 pub(crate) use address::ip_of;
-use answering::By;
 pub(crate) use binding::{Bound, UdpAddress, Wiring};
 pub(crate) use datagram_table::leads_afar;
 use datagrams::front;
+use delayed_ack::Caller;
 pub(crate) use driver::Turn;
 use driver::{Driver, Left};
 use groups::Joined;
 pub(crate) use groups::ReachError;
-use lanes::Opener;
-#[cfg(feature = "testing")]
-pub use mangle::Fate;
 use memory::Regions;
+use peer_sockets::SocketOpener;
+#[cfg(feature = "testing")]
+pub use receive_faults::Fate;
 use rustix::event::{PollFd, PollFlags, epoll};
 use socket::RoceSocket;
 
@@ -76,7 +75,7 @@ use crate::datagram_ring::FRONT;
 use crate::port::{Port, lock};
 use crate::qp::QpInner;
 
-/// What the kernel accounts for a packet beside its payload, and as much again for what it rounds up.
+/// Bytes that the kernel charges to the socket's buffer per packet in addition to the payload, with rounding.
 const PACKET_OVERHEAD: usize = 768;
 
 /// The UDP port of a context.
@@ -86,23 +85,23 @@ pub(crate) struct Udp {
     pub(crate) mtu: PathMtu,
     wiring: Wiring,
     socket: Arc<RoceSocket>,
-    /// Of the groups' sockets: readable while packets wait. The socket itself is not among them: that
-    /// somebody may wait at it would cost each packet a twentieth of its way, though nobody does.
+    /// An epoll descriptor of the multicast groups' sockets. The main socket is not in it: even if nobody waits, an epoll
+    /// entry makes each packet 5 % slower.
     groups: OwnedFd,
     driver: Mutex<Driver>,
-    opener: Mutex<Opener>,
-    /// Connected queue pairs: without any nobody needs to drive.
+    opener: Mutex<SocketOpener>,
+    /// Number of connected queue pairs; at 0 there is nothing to drive.
     links: AtomicUsize,
-    /// Counts turns of others than the engine, so that it keeps out of their way.
+    /// Number of turns by threads other than the engine, which drives only while these take none.
     turns: AtomicU64,
-    /// When the engine looks at the timers next, in picoseconds of the driver's clock; 0: soon.
-    /// Written under the driver's lock, but for 0.
+    /// When the engine looks at the timers next, in picoseconds of the driver's clock; 0: soon. Values other than 0
+    /// are written under the driver's lock.
     engine_until: AtomicU64,
-    /// Threads that sleep on the socket themselves.
+    /// Number of threads that sleep on the socket.
     waiting: AtomicUsize,
 }
 
-/// Has `groups` be readable while packets wait at `socket`, which ends that when it is closed.
+/// Adds `socket` to the epoll descriptor `groups`; closing the socket removes it.
 fn watch(groups: &OwnedFd, socket: &RoceSocket) -> io::Result<()> {
     let data = epoll::EventData::new_u64(0);
     Ok(epoll::add(groups, socket, data, epoll::EventFlags::IN)?)
@@ -117,7 +116,7 @@ impl Udp {
             socket,
             groups,
         } = bound;
-        // What is under way fits the peer's socket, if that is as large as this one's.
+        // The packets in flight fit into the peer's receive buffer, if it is as large as this one's.
         let each = 2 * (mtu.bytes().as_usize() + PACKET_OVERHEAD);
         let window = (socket.receive_buffer() / each).clamp(16, 256) as u32;
         let socket = Arc::new(socket);
@@ -144,12 +143,12 @@ impl Udp {
         self.own
     }
 
-    /// Whether peers that share memory are reached over it, too.
+    /// Whether it also carries traffic to peers that share memory.
     pub(crate) fn reaches_all(&self) -> bool {
         matches!(self.wiring, Wiring::All(_))
     }
 
-    /// Whether a queue pair is connected over it.
+    /// Whether any queue pair is connected over it.
     #[inline]
     pub(crate) fn is_used(&self) -> bool {
         self.links.load(Ordering::Relaxed) != 0
@@ -175,36 +174,36 @@ impl Udp {
     ) -> Result<(), ReachError> {
         let mut driver = self.driver();
         if attr.state == Some(QpState::Rtr) {
-            // What has arrived by now is not for the new connection.
-            driver.turn(port, &self.socket, By::Other);
+            // Packets that have arrived by now do not belong to the new connection.
+            driver.turn(port, &self.socket, Caller::Other);
             let connected = driver.connect(qp, attr);
             connected.ok_or(ReachError::Version(self.own.ip()))?;
             self.links.fetch_add(1, Ordering::Relaxed);
-            port.wake.wake(); // the engine is to watch the socket
+            port.wake.wake(); // the engine has to watch the socket
         } else {
             driver.modify(qp.qpn(), attr);
         }
         commit();
-        // Requests that were held back may be sent now.
+        // Requests that were waiting for the new state may be sent now.
         self.send_posted(driver, (port, Regions::of(port)));
         Ok(())
     }
 
-    /// Opens what lanes are missing: packets leave by the socket until then. On the engine's thread, which is
-    /// in the device's network namespace.
-    pub(crate) fn open_lanes(&self) {
-        let missing = self.driver().take_missing_lanes();
+    /// Opens the missing connected sockets; until then packets are sent through the main socket. Called on the engine's
+    /// thread, which is in the device's network namespace.
+    pub(crate) fn open_peer_sockets(&self) {
+        let missing = self.driver().take_peers_without_socket();
         for to in missing {
-            // Where it cannot be had, such as for want of descriptors, all is well without.
-            let lane = lock(&self.opener).open(self.own.ip(), to);
-            if let Ok(lane) = lane {
-                self.driver().open_lane(lane);
+            // Without one (no file descriptors left, for example) the main socket continues to be used.
+            let socket = lock(&self.opener).open(self.own.ip(), to);
+            if let Ok(socket) = socket {
+                self.driver().add_peer_socket(socket);
             }
         }
     }
 
-    /// What a receive gets before the payload of a message within this host, whose packet would have
-    /// `length` bytes.
+    /// Returns the 40 bytes that a UD receive gets before the payload of a message from this host, whose packet would
+    /// have `length` bytes.
     pub(crate) fn front_within_host(&self, length: usize) -> [u8; FRONT] {
         let ip = self.own.ip();
         let addresses = Addresses::of(ip, ip).expect("one version");
@@ -213,7 +212,7 @@ impl Udp {
 
     // --- address handles and multicast groups
 
-    /// Makes an address handle of domain `pd` to an address, with packets of this class; its name.
+    /// Makes an address handle of protection domain `pd`; returns its name.
     pub(crate) fn make_handle(
         &self,
         port: &Port,
@@ -223,11 +222,11 @@ impl Udp {
         if ip.is_multicast() {
             self.send_groups(port)?;
         }
-        let made = self.driver().datagrams.make_way(pd, (ip, class));
+        let made = self.driver().datagrams.make_handle(pd, (ip, class));
         made.ok_or(ReachError::Version(self.own.ip()))
     }
 
-    /// Has what is sent to multicast groups leave by the interface that has the own address.
+    /// Sends multicast datagrams through the interface of the port's address.
     fn send_groups(&self, port: &Port) -> io::Result<()> {
         match self.own.ip() {
             IpAddr::V4(own) => self.socket.send_groups_from(own),
@@ -251,45 +250,45 @@ impl Udp {
             .errands
             .run(&port.wake, move || RoceSocket::join(ip, own))?;
         watch(&self.groups, &socket)?;
-        // Should another thread have been faster, its socket goes.
+        // If another thread was faster, its socket is replaced.
         self.driver().datagrams.groups.open(qpn, ip, socket);
         Ok(())
     }
 
-    /// Takes a UD queue pair out of a multicast group; whether it was in it.
+    /// Removes a UD queue pair from a multicast group; returns false if it was not in it.
     pub(crate) fn leave(&self, qpn: Qpn, ip: IpAddr) -> bool {
         self.driver().datagrams.groups.leave(qpn, ip)
     }
 
-    /// Takes a UD queue pair out of all multicast groups.
+    /// Removes a UD queue pair from all multicast groups.
     pub(crate) fn leave_all(&self, qpn: Qpn) {
         self.driver().datagrams.groups.leave_all(qpn);
     }
 
-    /// Ends an address handle.
+    /// Destroys an address handle.
     pub(crate) fn forget_handle(&self, name: u64) {
-        self.driver().datagrams.forget_way(name);
+        self.driver().datagrams.forget_handle(name);
     }
 
-    /// Forgets a queue pair.
+    /// Removes a queue pair.
     pub(crate) fn disconnect(&self, port: &Port, qpn: Qpn) {
         let mut driver = self.driver();
-        driver.turn(port, &self.socket, By::Other);
+        driver.turn(port, &self.socket, Caller::Other);
         if driver.disconnect(qpn) {
             self.links.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
-    /// Takes a queue pair to the error state: what it has under way is flushed.
+    /// Moves a queue pair to the error state, which flushes its requests.
     pub(crate) fn enter_error(&self, qpn: Qpn) {
         self.driver().enter_error(qpn);
     }
 
-    /// Gives a request to a queue pair, and sends it.
+    /// Posts a request and sends it.
     ///
     /// # Errors
-    /// How it ended at once; the connection has not changed.
-    pub(crate) fn post_and_ring(
+    /// The status with which the request completes at once; the connection has not changed.
+    pub(crate) fn post_and_doorbell(
         &self,
         port: &Port,
         qpn: Qpn,
@@ -302,10 +301,10 @@ impl Udp {
         Ok(())
     }
 
-    /// Gives a request to a queue pair; [`Udp::ring`] sends it.
+    /// Posts a request, which [`Udp::doorbell`] sends.
     ///
     /// # Errors
-    /// How it ended at once; the connection has not changed.
+    /// The status with which the request completes at once; the connection has not changed.
     pub(crate) fn post(
         &self,
         port: &Port,
@@ -316,8 +315,8 @@ impl Udp {
         driver.post(&Regions::of(port), qpn, request)
     }
 
-    /// Gives a datagram to the driver; [`Udp::ring`] sends it. How the request ended; none where the
-    /// socket takes no more now.
+    /// Posts a datagram, which [`Udp::doorbell`] sends. Returns the request's status, or `None` if the socket takes no
+    /// more packets now.
     pub(crate) fn send_datagram(
         &self,
         port: &Port,
@@ -330,9 +329,9 @@ impl Udp {
 
     // --- driving
 
-    /// Sends what was posted. That is no turn: who only posts takes no packets, and looks at no
-    /// timers, so the engine does.
-    pub(crate) fn ring(&self, port: &Port) {
+    /// Sends what was posted. This is not a turn: it receives nothing and looks at no timers, so that for a program that
+    /// only posts, the engine does.
+    pub(crate) fn doorbell(&self, port: &Port) {
         self.send_posted(self.driver(), (port, Regions::of(port)));
     }
 
@@ -342,14 +341,14 @@ impl Udp {
         (port, regions): (&Port, Regions<'_>),
     ) {
         let now = driver.now();
-        driver.transmit(now, &regions, By::Poster);
+        driver.transmit(now, &regions, Caller::Poster);
         drop(regions);
         driver.end_those_over();
         self.leave_to_engine(&driver, port);
     }
 
-    /// Should nobody poll, the engine has to look at the timers of what was just sent, and to send what
-    /// was kept for an answer.
+    /// Wakes the engine if it would look too late: if nobody polls, it has to look at the timers of the packets just sent
+    /// and to send delayed ACKs.
     #[inline]
     fn leave_to_engine(&self, driver: &Driver, port: &Port) {
         let engine_until = self.engine_until.load(Ordering::Relaxed);
@@ -363,41 +362,40 @@ impl Udp {
         }
     }
 
-    /// Takes a turn; none where somebody else does at the moment.
+    /// Takes a turn. `None` if another thread is taking one.
     #[inline]
     pub(crate) fn drive(&self, port: &Port) -> Option<Turn> {
-        // That one of two at the same time is lost is no matter.
+        // A racy increment: losing one update is harmless.
         let turns = self.turns.load(Ordering::Relaxed);
         self.turns.store(turns.wrapping_add(1), Ordering::Relaxed);
-        // The engine leaves the socket to whoever sleeps at it.
+        // The engine does not serve the socket while a thread sleeps on it.
         let by = match self.waiting.load(Ordering::SeqCst) {
-            0 => By::Poller,
-            _ => By::Other,
+            0 => Caller::Poller,
+            _ => Caller::Other,
         };
         self.try_turn(port, by)
     }
 
-    /// A turn of the engine's; not if somebody else takes one at the moment.
+    /// Takes a turn on the engine's thread. `None` if another thread is taking one.
     pub(crate) fn turn(&self, port: &Port) -> Option<Turn> {
-        self.try_turn(port, By::Other)
+        self.try_turn(port, Caller::Other)
     }
 
     #[inline]
-    fn try_turn(&self, port: &Port, by: By) -> Option<Turn> {
+    fn try_turn(&self, port: &Port, by: Caller) -> Option<Turn> {
         let mut driver = match self.driver.try_lock() {
             Ok(driver) => driver,
             Err(TryLockError::Poisoned(driver)) => driver.into_inner(),
             Err(TryLockError::WouldBlock) => return None,
         };
         let turn = driver.turn(port, &self.socket, by);
-        if (turn, by) == (Turn::Busy, By::Poller) {
+        if (turn, by) == (Turn::Busy, Caller::Poller) {
             self.leave_to_engine(&driver, port);
         }
         Some(turn)
     }
 
-    /// How many turns others than the engine have taken, unless somebody is at the socket all the
-    /// time.
+    /// Returns how the other threads drive the port.
     pub(crate) fn attendance(&self) -> Attendance {
         if self.waiting.load(Ordering::SeqCst) != 0 {
             Attendance::Constant
@@ -406,13 +404,13 @@ impl Udp {
         }
     }
 
-    /// Until the guard is dropped, its holder sleeps on the socket and takes turns.
+    /// Announces that the calling thread sleeps on the socket and takes turns until it drops the guard.
     pub(crate) fn wait(&self) -> Waiting<'_> {
         self.waiting.fetch_add(1, Ordering::SeqCst);
         Waiting { udp: self }
     }
 
-    /// How long somebody may sleep on the socket who takes the next turn; none for ever.
+    /// Returns how long the thread that takes the next turn may sleep on the socket. `None`: indefinitely.
     pub(crate) fn patience(&self) -> Option<Duration> {
         Self::patience_of(&self.driver())
     }
@@ -423,14 +421,14 @@ impl Udp {
             Left::More => Some(Duration::ZERO),
             Left::Until(deadline) => {
                 let now = driver.now();
-                // Rounded up: a sleep that ends before the deadline is another one.
+                // Rounded up: a sleep that ended before the deadline would be repeated.
                 let left = |deadline: Time| Duration::from(deadline.since(now));
                 deadline.map(|deadline| left(deadline) + Duration::from_micros(1))
             }
         }
     }
 
-    /// The same for the engine, which [`Udp::ring`] wakes if something is due earlier.
+    /// The same for the engine, which [`Udp::doorbell`] wakes if a timer is due earlier.
     pub(crate) fn engine_patience(&self) -> Option<Duration> {
         let driver = self.driver();
         let patience = Self::patience_of(&driver);
@@ -442,12 +440,12 @@ impl Udp {
         patience
     }
 
-    /// The engine looks again soon, whatever is posted.
+    /// Records that the engine looks again soon and need not be woken.
     pub(crate) fn engine_ticks(&self) {
         self.engine_until.store(0, Ordering::Relaxed);
     }
 
-    /// One of them is readable while packets wait.
+    /// Returns the descriptors to wait for: one of them is readable while packets are waiting.
     pub(crate) fn arrivals(&self) -> [PollFd<'_>; 2] {
         let (socket, groups) = (self.socket.as_fd(), self.groups.as_fd());
         [socket, groups].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
@@ -457,23 +455,23 @@ impl Udp {
         self.driver().counters()
     }
 
-    /// Has what arrives pass a rule.
+    /// Applies a closure to each received datagram.
     #[cfg(feature = "testing")]
     pub(crate) fn mangle(&self, rule: impl FnMut(&[u8]) -> Fate + Send + 'static) {
-        self.driver().mangler.follow(Box::new(rule));
+        self.driver().receive_faults.follow(Box::new(rule));
     }
 }
 
-/// Who takes turns.
+/// How threads other than the engine drive the port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Attendance {
-    /// Pollers have taken so many.
+    /// They have taken this number of turns.
     Turns(u64),
-    /// Somebody waits at the socket.
+    /// A thread sleeps on the socket.
     Constant,
 }
 
-/// Somebody who waits at the socket.
+/// Announces a thread that sleeps on the socket.
 #[derive(Debug)]
 pub(crate) struct Waiting<'a> {
     udp: &'a Udp,

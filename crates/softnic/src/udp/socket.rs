@@ -1,25 +1,23 @@
-//! The socket: packets in batches, in as few system calls as the kernel allows.
+//! The UDP sockets of a port, which send and receive batches in as few system calls as the kernel allows.
 //!
-//! What peers send comes to one socket, unconnected, since it hears all of them. Packets of connected
-//! queue pairs leave by *lanes*, a socket for each peer that is connected to the peer's: of those the
-//! kernel looks the way up once and not for each packet, an eighth of what a short message costs. A lane
-//! has a UDP port of its own, as RoCEv2 leaves the source port to the sender, for routers that have
-//! several ways to choose by (IBTA annex A17).
+//! One socket, the main socket, receives from all peers; it is not connected. Connected queue pairs send through
+//! connected sockets, one per peer ([`super::peer_sockets`]): the kernel looks up their route once instead of for
+//! each packet, which saves an eighth of the cost of a short message. Each has a UDP port of its own. RoCEv2 leaves the
+//! source port to the sender, as entropy for ECMP (IBTA annex A17).
 //!
-//! All are "don't fragment", so that no packet is cut underway, and it is known how Linux numbers them:
-//! see [`super::numbering`].
+//! All sockets set "don't fragment": no packet is fragmented on its way, and the IP identification can be
+//! predicted ([`super::ip_id`]).
 //!
-//! A ping is two system calls a side and message, so what they cost is the latency: the kernel is not
-//! asked for what nobody reads (when a packet came, for which address), everything goes out by plain
-//! `send` or `sendto`, and one call receives one datagram, or as many as the kernel has joined. Into what it
-//! is to cut a batch the kernel is told by an option of the socket, which stays: a control message, read
-//! anew with each batch, would cost a tenth of what sending does. Of which datagrams it has joined what
-//! it gives, the kernel says in a control message, too, and that takes `recvmsg`, which costs a fifth
-//! more than `recvfrom`: see [`super::seams`].
+//! A ping is two system calls per side and message, so their cost is its latency:
+//! - The kernel is not asked for information that nobody reads (timestamps, destination addresses).
+//! - Sending is a plain `send` or `sendto`. The GSO segment size is set by a socket option, which persists; as a
+//!   control message it would make sending 10 % slower.
+//! - One call receives one datagram or one GRO buffer. Its segment size comes in a control message, which requires
+//!   `recvmsg`, 20 % slower than `recvfrom`; [`super::gro`] avoids it where it can.
 //!
-//! An interface that computes no checksums takes no batches. The packets that it takes instead leave
-//! without a checksum, as those of other makes of RoCE: the kernel would go over each byte for it, and the
-//! ICRC covers more. (Over IPv6 it is not optional.)
+//! GSO requires an interface that computes checksums. Through others, packets are sent one by one and without a UDP
+//! checksum, as other RoCE implementations send them: the kernel would read each byte for it, and the ICRC
+//! covers more. (Over IPv6 the checksum is mandatory.)
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV6, UdpSocket};
@@ -36,25 +34,25 @@ use rustix::net::{
 
 use super::address::{interface_index, slot_at};
 use super::filter;
+use super::ip_id::{IpId, Probe};
 use super::message_header::{Control, EMPTY, SocketName, header};
-use super::numbering::{Numbering, Probe};
 
-/// Bytes that the socket shall hold, each way: a burst of every peer.
+/// Requested size of the socket's buffers in bytes: room for a burst from every peer.
 const BUFFER: usize = 8 << 20;
-/// Microseconds to look at the network card for: once, for a call that does not wait.
+/// `SO_BUSY_POLL` in microseconds: a non-blocking call polls the network card once.
 const BUSY_POLL: libc::c_int = 1;
-/// The kernel joins datagrams up to the longest IP packet.
+/// Maximum length of a GRO buffer: the longest IP packet.
 pub(super) const LONGEST: usize = 1 << 16;
 
-/// Datagrams that one call can send: what all kernels since Linux 4.18 take (`UDP_MAX_SEGMENTS`).
-pub(super) const MOST_SEGMENTS: usize = 64;
-/// Datagrams that one call sends one by one: more would hardly make them cheaper.
-const MOST_SINGLE: usize = 16;
+/// Maximum number of segments of a GSO batch, on all kernels since Linux 4.18 (`UDP_MAX_SEGMENTS`).
+pub(super) const MAX_SEGMENTS: usize = 64;
+/// Maximum number of datagrams per `sendmmsg`: more would hardly make them cheaper.
+const MAX_UNBATCHED: usize = 16;
 
 /// Words of `SO_MEMINFO` up to the count of dropped datagrams (`SK_MEMINFO_DROPS`).
 const MEMORY_INFO: usize = 9;
 
-/// Of which packets the kernel computes the UDP checksum.
+/// Whether the kernel computes UDP checksums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Checksums {
     All,
@@ -68,9 +66,9 @@ pub(super) struct Remote {
     pub(super) class: TrafficClass,
 }
 
-/// What a lane has besides.
+/// The peer of a connected socket, and the probe that learns its IP identification.
 #[derive(Debug)]
-struct Lane {
+struct Connected {
     to: Remote,
     probe: Arc<Probe>,
 }
@@ -80,14 +78,13 @@ struct Lane {
 pub(super) struct RoceSocket {
     at: SocketAddr,
     socket: UdpSocket,
-    lane: Option<Lane>,
-    pub(super) numbering: Numbering,
-    /// The kernel cuts what is longer into datagrams of this length; 0: nothing. One thread at a time
-    /// sends.
-    cut: AtomicUsize,
-    /// The kernel computes no checksums, and so cuts nothing.
+    connected: Option<Connected>,
+    pub(super) ip_id: IpId,
+    /// GSO segment size that is set, in bytes; 0: GSO is off. Relaxed: only one thread at a time sends.
+    gso_size: AtomicUsize,
+    /// `SO_NO_CHECK` is set: no checksums, hence no GSO.
     is_unchecked: AtomicBool,
-    /// Traffic class that the kernel gives to packets.
+    /// Traffic class that is set.
     class: AtomicU8,
 }
 
@@ -98,8 +95,8 @@ impl RoceSocket {
         Self::over(socket, at)
     }
 
-    /// A socket for what is sent to a multicast group in the network of `own`; others may have one for
-    /// the same. Of the calling thread's network namespace.
+    /// Binds a socket to a multicast group on the interface of `own`, in the calling thread's network namespace. Other
+    /// processes may bind the same group.
     pub(super) fn join(group: IpAddr, own: IpAddr) -> io::Result<Self> {
         let family = match group {
             IpAddr::V4(_) => AddressFamily::INET,
@@ -123,12 +120,12 @@ impl RoceSocket {
         Self::over(socket.into(), at)
     }
 
-    /// From now on the kernel drops what is for no queue pair of the slot whose UDP port this is.
+    /// Attaches a filter that drops packets which no queue pair of this port's slot can take.
     pub(super) fn take_only_served(&self) -> io::Result<()> {
         filter::admit(&self.socket, slot_at(self.at.port()))
     }
 
-    /// Datagrams that the kernel dropped here: by the filter, or because the buffer was full.
+    /// Returns the number of datagrams that the kernel dropped: by the filter, or because the buffer was full.
     pub(super) fn dropped(&self) -> u64 {
         let mut info = [0_u32; MEMORY_INFO];
         let mut length = size_of_val(&info) as libc::socklen_t;
@@ -148,49 +145,49 @@ impl RoceSocket {
         }
     }
 
-    /// A socket for what is sent from `own` to one peer's. Of the calling thread's network namespace.
-    pub(super) fn lane(own: IpAddr, to: Remote, probe: &Arc<Probe>) -> io::Result<Self> {
+    /// Opens a socket at `own` that is connected to a peer, in the calling thread's network namespace.
+    pub(super) fn connected(own: IpAddr, to: Remote, probe: &Arc<Probe>) -> io::Result<Self> {
         let socket = UdpSocket::bind((own, 0))?;
         socket.connect(to.to)?;
         let at = socket.local_addr()?;
-        // Nobody reads what comes.
+        // Nothing is received here.
         let _ = sockopt::set_socket_recv_buffer_size(&socket, 0);
-        let mut lane = Self::sending(socket, at)?;
-        lane.mark(to.class)?;
+        let mut made = Self::sending(socket, at)?;
+        made.set_traffic_class(to.class)?;
         if at.is_ipv4() {
-            lane.numbering = Numbering::learn(&lane.socket, probe)?;
+            made.ip_id = IpId::learn(&made.socket, probe)?;
         }
-        lane.lane = Some(Lane {
+        made.connected = Some(Connected {
             to,
             probe: probe.clone(),
         });
-        Ok(lane)
+        Ok(made)
     }
 
-    /// Has what is sent to IPv4 groups leave by the interface of `own`.
+    /// Sends datagrams to IPv4 groups through the interface of `own`.
     pub(super) fn send_groups_from(&self, own: Ipv4Addr) -> io::Result<()> {
         Ok(sockopt::set_ip_multicast_if(&self.socket, &own)?)
     }
 
-    /// Has what is sent to IPv6 groups leave by this interface.
+    /// Sends datagrams to IPv6 groups through this interface.
     pub(super) fn send_groups_by(&self, interface: u32) -> io::Result<()> {
         Ok(sockopt::set_ipv6_multicast_if(&self.socket, interface)?)
     }
 
     fn over(socket: UdpSocket, at: SocketAddr) -> io::Result<Self> {
-        // Who finds nothing here looks at the network card, too, whose interrupt takes longer to come. Takes
-        // the capability to, or `net.core.busy_read`.
+        // A receive that finds nothing polls the network card, which is faster than its interrupt. Requires
+        // CAP_NET_ADMIN; `net.core.busy_read` does the same.
         let _ = set(&socket, (libc::SOL_SOCKET, libc::SO_BUSY_POLL), BUSY_POLL);
-        // Without it datagrams come one by one.
+        // Without GRO, each datagram takes a call.
         let _ = set(&socket, (libc::SOL_UDP, libc::UDP_GRO), 1);
-        // Beyond the administrator's limit with the capability to, up to it without. What came of it
-        // is what the window goes by.
+        // Beyond `net.core.rmem_max` with CAP_NET_ADMIN, up to it without. The window of connections depends on the
+        // size that results.
         let _ = sockopt::set_socket_recv_buffer_size_force(&socket, BUFFER)
             .or_else(|_| sockopt::set_socket_recv_buffer_size(&socket, BUFFER));
         Self::sending(socket, at)
     }
 
-    /// One that sends whole packets, and never waits.
+    /// Makes `socket` non-blocking, with "don't fragment".
     fn sending(socket: UdpSocket, at: SocketAddr) -> io::Result<Self> {
         socket.set_nonblocking(true)?;
         match at {
@@ -213,15 +210,15 @@ impl RoceSocket {
         Ok(RoceSocket {
             at,
             socket,
-            lane: None,
-            numbering: Numbering::Zero,
-            cut: AtomicUsize::new(0),
+            connected: None,
+            ip_id: IpId::Zero,
+            gso_size: AtomicUsize::new(0),
             is_unchecked: AtomicBool::new(false),
             class: AtomicU8::new(0),
         })
     }
 
-    /// Bytes that wait for this process at most.
+    /// Returns the size of the receive buffer in bytes.
     pub(super) fn receive_buffer(&self) -> usize {
         sockopt::socket_recv_buffer_size(&self.socket).unwrap_or(0)
     }
@@ -229,100 +226,100 @@ impl RoceSocket {
     /// Sends `contents`, datagrams of `segment` bytes (the last may be shorter).
     ///
     /// # Errors
-    /// The kernel's; of several datagrams none was sent. [`never_cuts`] tells what is to be expected of
-    /// the next ones.
+    /// The kernel's; no datagram was sent. [`refuses_gso`] tells whether GSO will fail again.
     pub(super) fn send(&self, to: Remote, contents: &[u8], segment: usize) -> io::Result<()> {
         let Remote { to, class } = to;
-        self.mark(class)?;
+        self.set_traffic_class(class)?;
         let is_one = contents.len() <= segment;
         if !is_one {
-            self.compute(Checksums::All)?;
+            self.set_checksums(Checksums::All)?;
         }
-        if !self.cuts_well(contents.len(), segment) {
-            self.cut_into(segment)?;
+        if !self.gso_size_fits(contents.len(), segment) {
+            self.set_gso_size(segment)?;
         }
-        match self.send_as_set(to, contents) {
-            // While it is to cut, a kernel may refuse even what needs none: where the cut would be too
-            // long for the interface, or cannot be made there. (A lane has to count anew.)
-            Err(e) if is_one && is_refusal(&e) && self.cuts() && self.lane.is_none() => {
-                self.cut_into(0)?;
-                self.send_as_set(to, contents)
+        match self.send_raw(to, contents) {
+            // With a GSO size set, a kernel may refuse even a single datagram: if the size exceeds the MTU, or the
+            // interface cannot segment. (A connected socket has to learn its identification again.)
+            Err(e) if is_one && is_refusal(&e) && self.uses_gso() && self.connected.is_none() => {
+                self.set_gso_size(0)?;
+                self.send_raw(to, contents)
             }
             sent => sent,
         }
     }
 
-    /// The bare system call, as in [`RoceSocket::receive_plainly`]: those of the C library can be
-    /// cancelled, which costs them two atomic operations.
+    /// A raw system call, as in [`RoceSocket::receive_whole`]: the C library's functions are cancellation
+    /// points, which cost two atomic operations.
     #[inline]
-    fn send_as_set(&self, to: SocketAddr, contents: &[u8]) -> io::Result<()> {
-        match self.lane {
+    fn send_raw(&self, to: SocketAddr, contents: &[u8]) -> io::Result<()> {
+        match self.connected {
             None => sendto(&self.socket, contents, SendFlags::empty(), &to)?,
             Some(_) => send(&self.socket, contents, SendFlags::empty())?,
         };
-        self.numbering.count(1);
+        self.ip_id.count(1);
         Ok(())
     }
 
-    /// After a refusal, of which it is not known whether it was counted; from now on nothing is cut.
+    /// Learns the identification again after a refused call, which may or may not have been counted. Turns GSO off.
     ///
     /// # Errors
-    /// The count is not known any more.
+    /// The identification is unknown.
     #[cold]
-    pub(super) fn count_anew(&self) -> io::Result<()> {
-        if let Some(Lane { probe, .. }) = &self.lane {
-            self.cut_into(0)?;
-            self.numbering.set(&Numbering::learn(&self.socket, probe)?);
+    pub(super) fn relearn_ip_id(&self) -> io::Result<()> {
+        if let Some(Connected { probe, .. }) = &self.connected {
+            self.set_gso_size(0)?;
+            self.ip_id.set(&IpId::learn(&self.socket, probe)?);
         }
         Ok(())
     }
 
-    /// Has its probe hear nothing more, so that it learns nothing more.
+    /// Makes the probe drop everything, so that the identification cannot be learned any more.
     #[cfg(all(test, not(loom)))]
-    pub(super) fn lose_count(&self) {
-        let lane = self.lane.as_ref().expect("it is a lane");
-        lane.probe.listen_to_nobody();
+    pub(super) fn mute_probe(&self) {
+        let connected = self.connected.as_ref().expect("it is connected");
+        connected.probe.mute();
     }
 
-    /// Where it leads, if it is a lane.
-    pub(super) fn leads_to(&self) -> Option<Remote> {
-        self.lane.as_ref().map(|lane| lane.to)
+    /// Returns the peer of a connected socket.
+    pub(super) fn peer(&self) -> Option<Remote> {
+        self.connected.as_ref().map(|connected| connected.to)
     }
 
-    /// The address that it is bound to.
+    /// Returns the local address.
     pub(super) fn at(&self) -> SocketAddr {
         self.at
     }
 
-    /// Sends datagrams of `segment` bytes (the last may be shorter) one by one; how many, at least one.
+    /// Sends datagrams of `segment` bytes (the last may be shorter) without GSO. Returns how many were sent, at
+    /// least one.
     ///
     /// # Errors
-    /// The kernel's of the first one.
-    pub(super) fn send_singly(
+    /// The kernel's, for the first datagram.
+    pub(super) fn send_unbatched(
         &self,
         Remote { to, class }: Remote,
         contents: &[u8],
         segment: usize,
     ) -> io::Result<usize> {
-        self.mark(class)?;
-        if self.cuts() {
-            self.cut_into(0)?;
+        self.set_traffic_class(class)?;
+        if self.uses_gso() {
+            self.set_gso_size(0)?;
         }
-        self.compute(match to {
+        self.set_checksums(match to {
             SocketAddr::V4(_) => Checksums::None,
             SocketAddr::V6(_) => Checksums::All,
         })?;
         if contents.len() <= segment {
-            // The shorter way into the kernel.
-            return self.send_as_set(to, contents).map(|()| 1);
+            // A cheaper system call.
+            return self.send_raw(to, contents).map(|()| 1);
         }
-        let (mut name, name_length) = match self.lane {
+        let (mut name, name_length) = match self.connected {
             None => SocketName::of(to),
             Some(_) => (SocketName::default(), 0),
         };
-        let mut pieces = [const { EMPTY }; MOST_SINGLE];
+        let mut pieces = [const { EMPTY }; MAX_UNBATCHED];
         // SAFETY: all of a header's fields may be 0.
-        let mut headers: [libc::mmsghdr; MOST_SINGLE] = unsafe { std::mem::zeroed() };
+        let mut headers: [libc::mmsghdr; MAX_UNBATCHED] = unsafe { std::mem::zeroed() };
         let mut count = 0;
         let places = pieces.iter_mut().zip(&mut headers);
         for ((piece, header), datagram) in places.zip(contents.chunks(segment)) {
@@ -340,12 +337,12 @@ impl RoceSocket {
         let sent =
             unsafe { libc::sendmmsg(self.socket.as_raw_fd(), headers.as_mut_ptr(), count, 0) };
         let sent = usize::try_from(sent).map_err(|_| io::Error::last_os_error())?;
-        self.numbering.count(sent);
+        self.ip_id.count(sent);
         Ok(sent)
     }
 
-    /// From now on the kernel computes these checksums. Over IPv4, where they are optional.
-    fn compute(&self, checksums: Checksums) -> io::Result<()> {
+    /// Turns UDP checksums on or off; they are optional over IPv4.
+    fn set_checksums(&self, checksums: Checksums) -> io::Result<()> {
         let unchecked = checksums == Checksums::None;
         if self.is_unchecked.load(Ordering::Relaxed) == unchecked {
             return Ok(());
@@ -356,11 +353,10 @@ impl RoceSocket {
         Ok(())
     }
 
-    /// Gives the packets that follow this traffic class. The option stays set, so that as long as the class
-    /// is the same no system call is made: a lane's never changes, the class on the main socket does where
-    /// datagrams of several classes alternate.
+    /// Sets the traffic class of the next packets. Makes no system call while the class stays the same: that of a
+    /// connected socket never changes; on the main socket, datagrams of different classes may alternate.
     #[inline]
-    fn mark(&self, class: TrafficClass) -> io::Result<()> {
+    fn set_traffic_class(&self, class: TrafficClass) -> io::Result<()> {
         match self.class.load(Ordering::Relaxed) == class.0 {
             true => Ok(()),
             false => self.set_class(class),
@@ -378,35 +374,35 @@ impl RoceSocket {
         Ok(())
     }
 
-    fn cuts(&self) -> bool {
-        self.cut.load(Ordering::Relaxed) != 0
+    fn uses_gso(&self) -> bool {
+        self.gso_size.load(Ordering::Relaxed) != 0
     }
 
-    /// Whether as it cuts now `length` bytes become datagrams of `segment` bytes, or a single one.
-    fn cuts_well(&self, length: usize, segment: usize) -> bool {
-        match self.cut.load(Ordering::Relaxed) {
-            cut if length > segment => cut == segment,
+    /// Whether the GSO size that is set turns `length` bytes into datagrams of `segment` bytes.
+    fn gso_size_fits(&self, length: usize, segment: usize) -> bool {
+        match self.gso_size.load(Ordering::Relaxed) {
+            gso_size if length > segment => gso_size == segment,
             0 => true,
-            cut => length <= cut,
+            gso_size => length <= gso_size,
         }
     }
 
-    /// From now on the kernel cuts what is sent into datagrams of so many bytes; 0: not at all.
-    fn cut_into(&self, segment: usize) -> io::Result<()> {
+    /// Sets the GSO segment size in bytes; 0 turns GSO off.
+    fn set_gso_size(&self, segment: usize) -> io::Result<()> {
         let option = (libc::SOL_UDP, libc::UDP_SEGMENT);
         set(&self.socket, option, segment as libc::c_int)?;
-        self.cut.store(segment, Ordering::Relaxed);
+        self.gso_size.store(segment, Ordering::Relaxed);
         Ok(())
     }
 
-    /// Receives what the kernel gives at once, whatever it has joined for it; its length, and whence.
-    pub(super) fn receive_plainly(&self, into: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+    /// Receives a datagram or GRO buffer, without its segment size. Returns length and source.
+    pub(super) fn receive_whole(&self, into: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
         let (_, length, from) = recvfrom(&self.socket, into, RecvFlags::empty())?;
         let from = from.and_then(|from| SocketAddr::try_from(from).ok());
         Ok((length, from.ok_or(io::ErrorKind::InvalidData)?))
     }
 
-    /// Receives what the kernel gives at once, and of which datagrams it has joined it.
+    /// Receives a datagram or GRO buffer, with its segment size.
     pub(super) fn receive(&self, into: &mut [u8]) -> io::Result<Received> {
         let mut from = SocketName::default();
         let mut control = Control::default();
@@ -415,7 +411,7 @@ impl RoceSocket {
             iov_len: into.len(),
         };
         let mut header = header(&mut from, &mut piece, &mut control);
-        // SAFETY: the header's pointers are to what stands above and to `into`, with their lengths.
+        // SAFETY: the header's pointers are to the variables above and to `into`, with their lengths.
         let length = unsafe { libc::recvmsg(self.socket.as_raw_fd(), &raw mut header, 0) };
         let length = usize::try_from(length).map_err(|_| io::Error::last_os_error())?;
         let from = from.address(header.msg_namelen);
@@ -428,20 +424,20 @@ impl RoceSocket {
 }
 
 impl AsFd for RoceSocket {
-    /// Readable while datagrams wait.
+    /// Readable while datagrams are waiting.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 }
 
-/// Whether the kernel does not take it at all, rather than not now.
+/// Whether the kernel refused a send for another reason than a full buffer.
 pub(super) fn is_refusal(error: &io::Error) -> bool {
     error.kind() != io::ErrorKind::WouldBlock
 }
 
-/// Whether the refusal of a batch will be that of the next one, too: the interface computes no checksums,
-/// or the kernel does not cut.
-pub(super) fn never_cuts(refusal: &io::Error) -> bool {
+/// Whether the next GSO batch would be refused, too: the interface computes no checksums, or the kernel does not
+/// support GSO.
+pub(super) fn refuses_gso(refusal: &io::Error) -> bool {
     let lasting = [libc::EIO, libc::EINVAL, libc::ENOPROTOOPT, libc::EOPNOTSUPP];
     let number = refusal.raw_os_error();
     number.is_some_and(|number| lasting.contains(&number))
@@ -463,11 +459,11 @@ fn set(
     }
 }
 
-/// What one call received.
+/// A received datagram or GRO buffer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Received {
     pub(super) from: SocketAddr,
     pub(super) length: usize,
-    /// Length of each datagram of it but the last.
+    /// Length of each datagram except the last.
     pub(super) each: usize,
 }

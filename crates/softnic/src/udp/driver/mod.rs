@@ -1,5 +1,5 @@
-//! What drives the UDP port, on the thread of whoever polls, posts or waits, or of the engine: takes
-//! packets from the socket, runs timers, sends.
+//! The driver of the UDP port: receives packets, runs timers and sends. It runs on the thread that polls, posts or
+//! waits, or on the engine's.
 
 mod queue_pairs;
 mod receive;
@@ -11,75 +11,75 @@ use std::time::Instant;
 use adverb_units::{Span, Time};
 use adverb_verbs::{Impairment, PathMtu};
 
-use super::answering::By;
 use super::datagram_table::DatagramTable;
+use super::delayed_ack::Caller;
 use super::drops::Drops;
-use super::impairment::{self, Impaired};
-use super::inbox::Inbox;
-use super::lanes::Lanes;
+use super::gro::GroSplitter;
 use super::link::{Link, Stop};
 use super::memory::Regions;
-use super::outbox::{Outbox, Room};
-use super::seams::Seams;
+use super::peer_sockets::PeerSockets;
+use super::rx_batch::RxBatch;
+use super::send_faults::{self, SendFaults};
 use super::socket::RoceSocket;
 use super::totals::Totals;
+use super::tx_batch::{Room, TxBatch};
 use crate::port::Port;
 
-/// Who polls in vain looks at the clock in one turn of so many: that costs a good part of such a turn, and a
-/// timer may well end a few turns late.
+/// Turns of an idle poller per look at the clock: reading it is a good part of an idle turn's cost, and a timer may
+/// expire a few turns late.
 const TURNS_PER_LOOK: u64 = 4;
 
-/// What is left to do after a turn.
+/// The work left after a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Left {
-    /// Nothing before this time, or a packet.
+    /// None until this time, or until a packet arrives.
     Until(Option<Time>),
-    /// More of the same, at once.
+    /// Queue pairs have more to send now.
     More,
-    /// Packets that the socket does not take now.
+    /// Packets are waiting for room in the socket's send buffer.
     Blocked,
 }
 
-/// What a turn did.
+/// The outcome of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
-    /// Nothing: no queue pair has changed.
+    /// No queue pair has changed.
     Idle,
     Busy,
 }
 
-/// The socket's queue pairs and buffers.
+/// The connected queue pairs of a UDP port, and its buffers.
 #[derive(Debug)]
 pub(super) struct Driver {
     began: Instant,
     /// By index of the queue pair.
     links: Vec<Option<Box<Link>>>,
-    /// Those that may have something to send.
+    /// Indices of queue pairs that may have packets to send.
     listed: Vec<u32>,
-    /// Empty: kept for its memory.
+    /// Empty between turns; kept to reuse its memory.
     again: Vec<u32>,
-    /// Out while what it holds is taken.
-    inbox: Option<Box<Inbox>>,
-    seams: Seams,
-    outbox: Outbox,
-    lanes: Lanes,
+    /// `None` while its packets are being delivered.
+    rx: Option<Box<RxBatch>>,
+    gro: GroSplitter,
+    tx: TxBatch,
+    peer_sockets: PeerSockets,
     room: Room,
     pub(super) datagrams: DatagramTable,
-    /// Connections that are over, to be told to their queue pairs without the regions being held: a
-    /// completion queue's lock comes before those.
+    /// Connections that failed. Their queue pairs are moved to the error state after the lock on the regions has been
+    /// released: a completion queue's lock comes before it.
     over: Vec<u32>,
-    /// No timer ends before.
+    /// The earliest time at which a timer may expire.
     deadline: Option<Time>,
     window: u32,
-    /// Counts turns.
+    /// Number of turns.
     turns: u64,
-    /// The last turn found nothing.
+    /// The last turn was idle.
     was_idle: bool,
     drops: Drops,
-    /// Of queue pairs that are gone.
+    /// Counters of destroyed queue pairs.
     past: Totals,
     #[cfg(feature = "testing")]
-    pub(super) mangler: super::mangle::Mangler,
+    pub(super) receive_faults: super::receive_faults::ReceiveFaults,
 }
 
 impl Driver {
@@ -90,10 +90,10 @@ impl Driver {
             links: Vec::new(),
             listed: Vec::new(),
             again: Vec::new(),
-            inbox: None,
-            seams: Seams::new(),
-            outbox: Outbox::new(socket),
-            lanes: Lanes::new(socket),
+            rx: None,
+            gro: GroSplitter::new(),
+            tx: TxBatch::new(socket),
+            peer_sockets: PeerSockets::new(socket),
             room: Room::Free,
             datagrams: DatagramTable::new(own, mtu),
             over: Vec::new(),
@@ -104,7 +104,7 @@ impl Driver {
             drops: Drops::default(),
             past: Totals::default(),
             #[cfg(feature = "testing")]
-            mangler: super::mangle::Mangler::default(),
+            receive_faults: super::receive_faults::ReceiveFaults::default(),
         }
     }
 
@@ -114,7 +114,7 @@ impl Driver {
 
     // --- queue pairs
 
-    /// Has queue pairs follow their connections that are over. The regions are not held.
+    /// Moves the queue pairs of failed connections to the error state. The caller holds no lock on the regions.
     pub(super) fn end_those_over(&mut self) {
         while let Some(index) = self.over.pop() {
             if let Some(link) = self.link(index) {
@@ -139,14 +139,14 @@ impl Driver {
 
     // --- turns
 
-    /// Takes what has come, looks at the timers, sends what is to be sent.
+    /// Receives, runs timers and sends.
     #[inline]
-    pub(super) fn turn(&mut self, port: &Port, socket: &RoceSocket, by: By) -> Turn {
+    pub(super) fn turn(&mut self, port: &Port, socket: &RoceSocket, caller: Caller) -> Turn {
         self.turns += 1;
-        let came = self.take_what_came(port, socket, by);
+        let came = self.receive(port, socket, caller);
         self.was_idle = came.is_none();
-        self.look_at_timers(came, by);
-        if self.listed.is_empty() && self.room == Room::Free && !self.holds_strays() {
+        self.look_at_timers(came, caller);
+        if self.listed.is_empty() && self.room == Room::Free && !self.holds_delayed() {
             return if came.is_none() {
                 Turn::Idle
             } else {
@@ -154,18 +154,18 @@ impl Driver {
             };
         }
         let now = came.unwrap_or_else(|| self.now());
-        self.transmit(now, &Regions::of(port), by);
+        self.transmit(now, &Regions::of(port), caller);
         self.end_those_over();
         Turn::Busy
     }
 
-    /// Ends the timers that are due; `now`, if the time is known.
+    /// Handles expired timers. `now` is the time, if it is known.
     #[inline]
-    fn look_at_timers(&mut self, now: Option<Time>, by: By) {
+    fn look_at_timers(&mut self, now: Option<Time>, caller: Caller) {
         let Some(deadline) = self.deadline else {
             return;
         };
-        let may_wait = by == By::Poller && !self.turns.is_multiple_of(TURNS_PER_LOOK);
+        let may_wait = caller == Caller::Poller && !self.turns.is_multiple_of(TURNS_PER_LOOK);
         if now.is_none() && may_wait {
             return;
         }
@@ -184,7 +184,7 @@ impl Driver {
             };
             match link.deadline() {
                 Some(deadline) if deadline <= now => {
-                    link.machine.handle_timeout(now);
+                    link.transport.handle_timeout(now);
                     self.list(index as u32);
                 }
                 deadline => self.bring_forward(deadline),
@@ -199,10 +199,10 @@ impl Driver {
         };
     }
 
-    /// Hands on what the listed queue pairs have completed, and sends what they have to send.
-    pub(super) fn transmit(&mut self, mut now: Time, regions: &Regions<'_>, by: By) {
-        self.settle_listed();
-        self.room = self.outbox.flush();
+    /// Delivers the completions of the listed queue pairs and sends their packets.
+    pub(super) fn transmit(&mut self, mut now: Time, regions: &Regions<'_>, caller: Caller) {
+        self.deliver_listed();
+        self.room = self.tx.flush();
         let mut again = std::mem::take(&mut self.again);
         while self.room == Room::Free
             && let Some(index) = self.listed.pop()
@@ -210,12 +210,12 @@ impl Driver {
             let Some(link) = self.links.get_mut(index as usize).and_then(Option::as_mut) else {
                 continue;
             };
-            if link.waits_for_answer((by, self.turns), &self.outbox) {
+            if link.delays_ack((caller, self.turns), &self.tx) {
                 again.push(index);
                 continue;
             }
-            let stop = link.transmit(now, regions, &mut self.outbox);
-            link.settle();
+            let stop = link.transmit(now, regions, &mut self.tx);
+            link.deliver_completions();
             if link.is_over() {
                 self.over.push(index);
             }
@@ -228,42 +228,42 @@ impl Driver {
             if stop == Stop::Full {
                 self.room = Room::Full;
             }
-            // Its packets took a while, if they were many.
+            // Sending many packets takes time.
             if !self.listed.is_empty() {
                 now = self.now();
             }
         }
         self.listed.append(&mut again);
         self.again = again;
-        self.room = self.outbox.flush();
-        if !self.outbox.lost.is_empty() {
-            self.leave_lanes();
+        self.room = self.tx.flush();
+        if !self.tx.lost.is_empty() {
+            self.fall_back_to_main();
         }
-        if self.holds_strays() {
-            self.bring_forward(Some(now + Span::from(impairment::HOLD)));
+        if self.holds_delayed() {
+            self.bring_forward(Some(now + Span::from(send_faults::HOLD)));
         }
     }
 
-    /// Hands on what the listed queue pairs have completed.
+    /// Delivers the completions of the listed queue pairs.
     #[inline]
-    fn settle_listed(&mut self) {
+    fn deliver_listed(&mut self) {
         for index in 0..self.listed.len() {
             if let Some(link) = self.link(self.listed[index]) {
-                link.settle();
+                link.deliver_completions();
             }
         }
     }
 
-    /// From now on the packets that are sent suffer so.
+    /// Injects faults into all further packets.
     pub(super) fn impair(&mut self, how: Impairment) {
-        self.outbox.impair(how);
+        self.tx.impair(how);
     }
 
-    fn holds_strays(&self) -> bool {
-        self.outbox.impaired().is_some_and(Impaired::holds)
+    fn holds_delayed(&self) -> bool {
+        self.tx.impaired().is_some_and(SendFaults::holds)
     }
 
-    /// What is left to do.
+    /// Returns the work left.
     pub(super) fn left(&self) -> Left {
         match self.room {
             Room::Full => Left::Blocked,
@@ -277,13 +277,13 @@ impl Driver {
     pub(super) fn counters(&self) -> BTreeMap<String, u64> {
         let mut all = self.past.clone();
         let links = self.links.iter().flatten();
-        links.for_each(|link| all.add(link.machine.counters()));
+        links.for_each(|link| all.add(link.transport.counters()));
         self.datagrams.counters().for_each(|link| all.add(link));
         let mut counters = all.by_name();
         counters.extend(self.drops.by_name());
-        counters.insert("drop_at_socket".to_owned(), self.outbox.main().dropped());
-        counters.insert("send_err".to_owned(), self.outbox.refused);
-        let impaired = self.outbox.impaired().map(Impaired::counters);
+        counters.insert("drop_at_socket".to_owned(), self.tx.main().dropped());
+        counters.insert("send_err".to_owned(), self.tx.refused);
+        let impaired = self.tx.impaired().map(SendFaults::counters);
         counters.extend(impaired.into_iter().flatten());
         counters
     }

@@ -1,4 +1,4 @@
-//! What queue pairs ask of the driver: to connect, to change, to send.
+//! The driver's operations on queue pairs: connect, modify, post.
 
 use std::sync::Arc;
 
@@ -12,21 +12,21 @@ use crate::udp::address::{ip_of, socket_of};
 use crate::udp::datagrams::Outgoing;
 use crate::udp::link::{Link, send_work};
 use crate::udp::memory::Regions;
-use crate::udp::outbox::Room;
 use crate::udp::socket::{Remote, RoceSocket};
+use crate::udp::tx_batch::Room;
 
 impl Driver {
     // --- life and settings
 
-    /// Lets a queue pair receive (RTR), an RC or UC one from the peer that `attr` names. `None` if the
-    /// peer's address is of another IP version.
+    /// Moves a queue pair to RTR: RC and UC queue pairs are connected to the peer named by `attr`. `None` if the
+    /// peer's address is of the other IP version.
     pub(in crate::udp) fn connect(&mut self, qp: &Arc<QpInner>, attr: &QpAttr) -> Option<()> {
         let (Some(dest), Some(address)) = (attr.dest_qpn, attr.address) else {
-            self.seams.begin();
+            self.gro.begin();
             self.datagrams.insert(qp);
             return Some(());
         };
-        let way = self.lanes.way(Remote {
+        let route = self.peer_sockets.route(Remote {
             to: socket_of(ip_of(address.dgid), dest),
             class: address.traffic_class,
         })?;
@@ -35,44 +35,45 @@ impl Driver {
             self.links.resize_with(index + 1, || None);
         }
         self.disconnect(qp.qpn());
-        self.seams.begin();
-        self.links[index] = Some(Box::new(Link::new(qp, attr, way, self.window)));
+        self.gro.begin();
+        self.links[index] = Some(Box::new(Link::new(qp, attr, route, self.window)));
         Some(())
     }
 
-    /// Takes the peers to whom lanes are missing. (Packets that suffer have to be sealed before their turn.)
-    pub(in crate::udp) fn take_missing_lanes(&mut self) -> Vec<Remote> {
-        match self.outbox.impaired() {
-            None => self.lanes.take_missing(),
+    /// Takes the peers whose sockets are to be opened. None with fault injection: it computes ICRCs ahead of sending, which
+    /// requires identifications that do not count.
+    pub(in crate::udp) fn take_peers_without_socket(&mut self) -> Vec<Remote> {
+        match self.tx.impaired() {
+            None => self.peer_sockets.take_missing(),
             Some(_) => Vec::new(),
         }
     }
 
-    /// What left by lanes that are lost leaves by the one socket from now on.
+    /// Replaces routes through sockets whose identification is unknown by routes through the main socket.
     #[cold]
-    pub(super) fn leave_lanes(&mut self) {
-        for lost in self.outbox.lost.drain(..) {
+    pub(super) fn fall_back_to_main(&mut self) {
+        for lost in self.tx.lost.drain(..) {
             let links = self.links.iter_mut().flatten();
-            for link in links.filter(|link| Arc::ptr_eq(&link.way.by, &lost)) {
-                if let Some(way) = self.lanes.main_to(link.way.target.to) {
-                    link.way = way;
+            for link in links.filter(|link| Arc::ptr_eq(&link.route.socket, &lost)) {
+                if let Some(route) = self.peer_sockets.main_to(link.route.target.to) {
+                    link.route = route;
                 }
             }
         }
     }
 
-    /// From now on what goes to a peer leaves by this lane.
-    pub(in crate::udp) fn open_lane(&mut self, lane: RoceSocket) {
-        let Some(way) = self.lanes.open(lane) else {
+    /// Routes the connections to a peer through its new socket.
+    pub(in crate::udp) fn add_peer_socket(&mut self, socket: RoceSocket) {
+        let Some(route) = self.peer_sockets.open(socket) else {
             return;
         };
         let links = self.links.iter_mut().flatten();
         links
-            .filter(|link| link.way.target.to == way.target.to)
-            .for_each(|link| link.way = way.clone());
+            .filter(|link| link.route.target.to == route.target.to)
+            .for_each(|link| link.route = route.clone());
     }
 
-    /// Forgets a queue pair; whether there was one.
+    /// Removes a queue pair; returns false if it was not connected.
     pub(in crate::udp) fn disconnect(&mut self, qpn: Qpn) -> bool {
         if let Some(gone) = self.datagrams.remove(qpn) {
             self.past.add(gone.counters());
@@ -81,7 +82,7 @@ impl Driver {
         let link = self.links.get_mut(qp_index(qpn) as usize);
         let gone = link.and_then(Option::take);
         if let Some(link) = &gone {
-            self.past.add(link.machine.counters());
+            self.past.add(link.transport.counters());
         }
         gone.is_some()
     }
@@ -90,19 +91,19 @@ impl Driver {
     pub(in crate::udp) fn modify(&mut self, qpn: Qpn, attr: &QpAttr) {
         let index = qp_index(qpn);
         if let Some(link) = self.link(index) {
-            link.machine.modify(attr);
+            link.transport.modify(attr);
             self.list(index);
         } else if let (Some(link), Some(first)) = (self.datagrams.link(qpn), attr.sq_psn) {
             link.start_sending(first);
         }
     }
 
-    /// Takes a queue pair to the error state. The regions are not held.
+    /// Moves a queue pair to the error state. The caller holds no lock on the regions.
     pub(in crate::udp) fn enter_error(&mut self, qpn: Qpn) {
         let index = qp_index(qpn);
         if let Some(link) = self.link(index) {
-            link.machine.enter_error();
-            link.settle();
+            link.transport.enter_error();
+            link.deliver_completions();
             link.qp.end_in_error();
             self.list(index);
         } else if let Some(link) = self.datagrams.link(qpn) {
@@ -112,7 +113,7 @@ impl Driver {
 
     // --- requests
 
-    /// Gives a request to a queue pair; [`Driver::transmit`] sends it.
+    /// Posts a request, which [`Driver::transmit`] sends.
     pub(in crate::udp) fn post(
         &mut self,
         regions: &Regions<'_>,
@@ -122,13 +123,13 @@ impl Driver {
         let (index, turn) = (qp_index(qpn), self.turns);
         let link = self.link(index).ok_or(WcStatus::WrFlushErr)?;
         link.post(count, request, regions)?;
-        link.answering.posted(turn);
+        link.delayed_ack.posted(turn);
         self.list(index);
         Ok(())
     }
 
-    /// Sends a datagram, but for [`Driver::transmit`]; how the request ended, or none where it has to
-    /// wait for the socket.
+    /// Adds a datagram to the batch, which [`Driver::transmit`] sends. Returns the request's status, or `None` if
+    /// the socket takes no more packets now.
     pub(in crate::udp) fn send_datagram(
         &mut self,
         regions: &Regions<'_>,
@@ -136,7 +137,7 @@ impl Driver {
         request: &SendRequest<'_>,
     ) -> Option<WcStatus> {
         if self.room == Room::Full {
-            self.room = self.outbox.flush();
+            self.room = self.tx.flush();
         }
         if self.room == Room::Full {
             return None;
@@ -160,10 +161,10 @@ impl Driver {
             qpn: to.qpn,
             qkey: to.qkey,
         };
-        match link.send(work, there, (&memory, self.outbox.place())) {
+        match link.send(work, there, (&memory, self.tx.place())) {
             Outgoing::Failed(status) => Some(status),
             Outgoing::Packet(length, target) => {
-                self.room = self.outbox.add(&self.lanes.main(target), length);
+                self.room = self.tx.add(&self.peer_sockets.main(target), length);
                 Some(WcStatus::Success)
             }
         }

@@ -1,5 +1,4 @@
-//! From the sockets to the queue pairs: what comes is checked, and taken by whom it is for. Nothing of
-//! it is trusted.
+//! Receives packets, checks them and passes them to their queue pairs. Nothing that arrives is trusted.
 
 use adverb_units::Time;
 use adverb_verbs::Qpn;
@@ -10,80 +9,73 @@ use adverb_wire::{Bth, DEFAULT_PKEY, Opcode, Packet, UnknownOpcode, WireError, i
 use super::Driver;
 use crate::layout::qp_index;
 use crate::port::Port;
-use crate::udp::answering::By;
+use crate::udp::delayed_ack::Caller;
 use crate::udp::drops::Drop;
-use crate::udp::inbox::{self, Datagram, Icrc, Inbox};
+use crate::udp::gro::GroSplitter;
 use crate::udp::link::Link;
 use crate::udp::memory::Regions;
-use crate::udp::seams::Seams;
+use crate::udp::rx_batch::{self, Datagram, Icrc, RxBatch};
 use crate::udp::socket::RoceSocket;
 
-/// Receiving calls of one turn, so that what comes starves neither what is to be sent nor what the program
-/// does beside.
+/// Maximum number of receive calls per turn, so that arriving packets starve neither sending nor the program.
 const CALLS: usize = 32;
-/// Packets that reach no queue pair before the socket gets its filter.
+/// Number of packets without a queue pair after which the filter is attached.
 const UNSERVED: u64 = 16;
 /// Membership is the upper bit of a partition key; the rest is the partition.
 const PARTITION: u16 = 0x7fff;
 
 impl Driver {
-    /// Takes what waits at the sockets; when, if there was something. A look at the clock is a good
-    /// part of what a packet costs, so the rest of the turn takes this time for the present one.
-    pub(super) fn take_what_came(
-        &mut self,
-        port: &Port,
-        socket: &RoceSocket,
-        by: By,
-    ) -> Option<Time> {
-        // What ends a wait by polling is one message, as a rule: to ask for more would delay it.
+    /// Receives and delivers what is waiting at the sockets. Returns the time of the last receive, `None` if nothing
+    /// was waiting. Reading the clock is a good part of a packet's cost, so the rest of the turn uses this time.
+    pub(super) fn receive(&mut self, port: &Port, socket: &RoceSocket, by: Caller) -> Option<Time> {
+        // A busy poll usually ends with a single message; another receive call would delay it.
         let most = match by {
-            By::Poller if self.was_idle => 1,
+            Caller::Poller if self.was_idle => 1,
             _ => CALLS,
         };
-        let mut inbox = self.inbox.take().unwrap_or_default();
-        let mut came = None;
+        let mut rx = self.rx.take().unwrap_or_default();
+        let mut last = None;
         let mut calls = 0;
-        while calls < most && inbox.fill_by(socket, &mut self.seams) {
-            came = Some(self.take_all(&inbox, &Regions::of(port)));
+        while calls < most && rx.fill_split(socket, &mut self.gro) {
+            last = Some(self.deliver_all(&rx, &Regions::of(port)));
             calls += 1;
         }
         if !self.datagrams.groups.is_empty() {
-            came = self.take_from_groups(&mut inbox, port).or(came);
+            last = self.take_from_groups(&mut rx, port).or(last);
         }
-        self.inbox = Some(inbox);
-        came
+        self.rx = Some(rx);
+        last
     }
 
     #[cold]
-    fn take_from_groups(&mut self, inbox: &mut Inbox, port: &Port) -> Option<Time> {
-        let mut came = None;
+    fn take_from_groups(&mut self, rx: &mut RxBatch, port: &Port) -> Option<Time> {
+        let mut last = None;
         for group in self.datagrams.groups.sockets() {
-            // What it leaves the next turn takes.
-            if inbox.fill(&group) {
-                came = Some(self.take_all(inbox, &Regions::of(port)));
+            // The rest is received in the next turn.
+            if rx.fill(&group) {
+                last = Some(self.deliver_all(rx, &Regions::of(port)));
             }
         }
-        came
+        last
     }
 
-    /// Takes what was received; when.
+    /// Delivers the received packets; returns the time.
     #[cfg(not(feature = "testing"))]
-    fn take_all(&mut self, inbox: &Inbox, regions: &Regions<'_>) -> Time {
+    fn deliver_all(&mut self, rx: &RxBatch, regions: &Regions<'_>) -> Time {
         let now = self.now();
-        inbox
-            .datagrams()
+        rx.datagrams()
             .for_each(|datagram| self.take(datagram, now, regions));
         now
     }
 
     #[cfg(feature = "testing")]
-    fn take_all(&mut self, inbox: &Inbox, regions: &Regions<'_>) -> Time {
+    fn deliver_all(&mut self, rx: &RxBatch, regions: &Regions<'_>) -> Time {
         let now = self.now();
-        let mut mangler = std::mem::take(&mut self.mangler);
-        mangler.pass(inbox.datagrams(), |datagram| {
+        let mut receive_faults = std::mem::take(&mut self.receive_faults);
+        receive_faults.pass(rx.datagrams(), |datagram| {
             self.take(datagram, now, regions);
         });
-        self.mangler = mangler;
+        self.receive_faults = receive_faults;
         now
     }
 
@@ -93,19 +85,19 @@ impl Driver {
         }
     }
 
-    /// Counts a packet that reaches no queue pair. The filter costs each packet some 100 ns, so the socket
-    /// has none until it turns out to be of use.
+    /// Counts a dropped packet. The filter costs each packet about 100 ns, so it is attached only once it turns
+    /// out to be useful.
     #[cold]
     fn drop(&mut self, why: Drop) {
         let before = self.drops.unserved();
         self.drops.count(why);
         if before < UNSERVED && self.drops.unserved() == UNSERVED {
-            // Without it the driver goes on to drop them.
-            let _ = self.outbox.main().take_only_served();
+            // Without a filter the driver continues to drop them.
+            let _ = self.tx.main().take_only_served();
         }
     }
 
-    /// Gives a packet to its queue pair.
+    /// Passes a packet to its queue pair.
     #[inline]
     fn deliver(
         &mut self,
@@ -113,8 +105,8 @@ impl Driver {
         now: Time,
         regions: &Regions<'_>,
     ) -> Result<(), Drop> {
-        let flow = inbox::flow(datagram.from, datagram.to).ok_or(Drop::WrongSource)?;
-        let found = packet_of(&datagram, &flow, &mut self.seams);
+        let flow = rx_batch::flow(datagram.from, datagram.to).ok_or(Drop::WrongSource)?;
+        let found = packet_of(&datagram, &flow, &mut self.gro);
         let (bytes, identification) = found.ok_or(Drop::Icrc)?;
         let packet = match Packet::parse(bytes) {
             Ok(packet) => packet,
@@ -135,16 +127,16 @@ impl Driver {
             return is_taken.then_some(()).ok_or(Drop::UnknownQueuePair);
         };
         if !packet.opcode().verb().is_response() {
-            link.feed();
+            link.pass_receives();
         }
         let mut memory = link.reach(regions);
-        // What it drops it counts itself.
-        let _ = link.machine.handle_packet(now, &packet, &mut memory);
+        // The queue pair counts what it drops.
+        let _ = link.transport.handle_packet(now, &packet, &mut memory);
         self.list(qp_index(bth.dest_qp));
         Ok(())
     }
 
-    /// Gives a packet of an unknown opcode to its queue pair, which drops it and may have to say so.
+    /// Passes a packet with an unknown opcode to its queue pair, which drops it and may answer with a NAK.
     #[cold]
     fn deliver_unknown(
         &mut self,
@@ -156,7 +148,7 @@ impl Driver {
             return Err(Drop::Service);
         }
         if let Some(link) = self.connected(unknown.dest_qp, datagram)? {
-            link.machine.handle_unknown(unknown);
+            link.transport.handle_unknown(unknown);
             self.list(qp_index(unknown.dest_qp));
             return Ok(());
         }
@@ -165,20 +157,22 @@ impl Driver {
         Ok(())
     }
 
-    /// Gives a packet whose length does not go with its headers to its queue pair, which drops it and may
-    /// have to say so.
+    /// Passes a packet whose length contradicts its headers to its queue pair, which drops it and may answer with
+    /// a NAK.
     #[cold]
     fn deliver_malformed(&mut self, bytes: &[u8], datagram: &Datagram<'_>) -> Result<(), Drop> {
         let view = BthView::new(bytes).map_err(|_| Drop::Malformed)?.0;
         let bth = Bth::parse(&view).map_err(|_| Drop::Malformed)?;
         check_partition(bth.pkey)?;
         let link = self.connected(bth.dest_qp, datagram)?;
-        link.ok_or(Drop::Malformed)?.machine.handle_malformed(&bth);
+        link.ok_or(Drop::Malformed)?
+            .transport
+            .handle_malformed(&bth);
         self.list(qp_index(bth.dest_qp));
         Ok(())
     }
 
-    /// The connected queue pair that a datagram is for, if it is for one.
+    /// Returns the connected queue pair to which a datagram is addressed, if any.
     #[inline]
     fn connected(&mut self, qpn: Qpn, datagram: &Datagram<'_>) -> Result<Option<&mut Link>, Drop> {
         let is_for_one = !datagram.to.ip().is_multicast();
@@ -198,12 +192,12 @@ fn check_partition(pkey: u16) -> Result<(), Drop> {
     }
 }
 
-/// The packet of a datagram, if its ICRC is right, and its identification.
+/// Returns the packet in a datagram and its IP identification, if the ICRC is right.
 #[inline]
 fn packet_of<'a>(
     datagram: &Datagram<'a>,
     flow: &Flow,
-    seams: &mut Seams,
+    gro: &mut GroSplitter,
 ) -> Option<(&'a [u8], u16)> {
     let bytes = datagram.bytes;
     match datagram.icrc {
@@ -211,7 +205,7 @@ fn packet_of<'a>(
             let (packet, _) = icrc::split(bytes).ok()?;
             Some((packet, identification))
         }
-        Icrc::Unchecked => seams.packet(flow, datagram.place, bytes),
+        Icrc::Unchecked => gro.packet(flow, datagram.place, bytes),
         Icrc::Wrong => None,
     }
 }

@@ -1,4 +1,4 @@
-//! The transport of a connected queue pair, by its service.
+//! The transport state machine of a connected queue pair: RC or UC.
 
 use adverb_transport::{
     Completion, Counters, CreditPolicy, DropReason, Memory, PacketBuffer, PostError, RcConfig,
@@ -8,38 +8,37 @@ use adverb_units::Time;
 use adverb_verbs::{AccessFlags, AckTimeout, Psn, QpAttr, QpState, QpType, Qpn, RetryParams};
 use adverb_wire::{Bth, Packet, UnknownOpcode};
 
-/// What a connection is made with beside its peer.
+/// The local side of a connection.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Own {
+pub(super) struct LocalEnd {
     pub(super) qpn: Qpn,
     pub(super) service: QpType,
-    /// Requests that may be outstanding.
+    /// Maximum number of outstanding send requests.
     pub(super) max_work: usize,
-    /// Packets that may be under way.
+    /// Maximum number of packets in flight.
     pub(super) window: u32,
 }
 
-/// RC or UC. What UC does not have (timers, retries) does nothing to it.
+/// RC or UC. Operations that UC lacks (timers, retries) have no effect on it.
 #[derive(Debug)]
 #[expect(
     clippy::large_enum_variant,
     reason = "it lies in a link's box, and an indirection would be on the data path"
 )]
-pub(super) enum Machine {
+pub(super) enum ConnectedTransport {
     Rc(RcQp),
     Uc(UcQp),
 }
 
-impl Machine {
-    /// One that receives from the peer that `rtr` names, into as many requests as `receives` holds, and
-    /// does not send yet.
-    pub(super) fn new(own: &Own, rtr: &QpAttr, receives: ReceiveQueue) -> Self {
-        // Invariant: the transition table does not let it to RTR without.
+impl ConnectedTransport {
+    /// Makes a transport that receives from the peer named by `rtr` and does not send yet.
+    pub(super) fn new(own: &LocalEnd, rtr: &QpAttr, receives: ReceiveQueue) -> Self {
+        // Invariant: the transition table requires these attributes for RTR.
         let required = "RTR has it";
         let peer = rtr.dest_qpn.expect(required);
         let path_mtu = rtr.path_mtu.expect(required);
         let peer_first_psn = rtr.rq_psn.expect(required);
-        // The program may change it at any time: memory is asked each time.
+        // The program may change access rights at any time, so they are checked with each access to memory.
         let access = AccessFlags::all();
         if own.service == QpType::Uc {
             let config = UcConfig {
@@ -51,13 +50,13 @@ impl Machine {
                 access,
                 max_work: own.max_work,
             };
-            return Machine::Uc(UcQp::new(&config, receives));
+            return ConnectedTransport::Uc(UcQp::new(&config, receives));
         }
         let config = RcConfig {
             qpn: own.qpn,
             peer,
             path_mtu,
-            // RTS sets the rest, before anything is sent.
+            // The other attributes are set by RTS, before anything is sent.
             requester: RequesterConfig {
                 first_psn: Psn::default(),
                 max_work: own.max_work,
@@ -73,39 +72,39 @@ impl Machine {
                 credits: CreditPolicy::None,
             },
         };
-        Machine::Rc(RcQp::new(&config, receives))
+        ConnectedTransport::Rc(RcQp::new(&config, receives))
     }
 
     /// Applies a Modify QP after RTR.
     pub(super) fn modify(&mut self, attr: &QpAttr) {
         let mut attr = *attr;
         attr.timeout = attr.timeout.map(in_software);
-        attr.access = None; // memory is asked each time
+        attr.access = None; // checked with each access to memory
         match self {
-            Machine::Rc(qp) => qp.modify(&attr),
-            Machine::Uc(qp) => qp.modify(&attr),
+            ConnectedTransport::Rc(qp) => qp.modify(&attr),
+            ConnectedTransport::Uc(qp) => qp.modify(&attr),
         }
     }
 
     #[inline]
     pub(super) fn state(&self) -> QpState {
         match self {
-            Machine::Rc(qp) => qp.state(),
-            Machine::Uc(qp) => qp.state(),
+            ConnectedTransport::Rc(qp) => qp.state(),
+            ConnectedTransport::Uc(qp) => qp.state(),
         }
     }
 
     pub(super) fn counters(&self) -> &Counters {
         match self {
-            Machine::Rc(qp) => qp.counters(),
-            Machine::Uc(qp) => qp.counters(),
+            ConnectedTransport::Rc(qp) => qp.counters(),
+            ConnectedTransport::Uc(qp) => qp.counters(),
         }
     }
 
     pub(super) fn enter_error(&mut self) {
         match self {
-            Machine::Rc(qp) => qp.enter_error(),
-            Machine::Uc(qp) => qp.enter_error(),
+            ConnectedTransport::Rc(qp) => qp.enter_error(),
+            ConnectedTransport::Uc(qp) => qp.enter_error(),
         }
     }
 
@@ -115,16 +114,16 @@ impl Machine {
         memory: &impl Memory,
     ) -> Result<(), PostError> {
         match self {
-            Machine::Rc(qp) => qp.post_send(request, memory),
-            Machine::Uc(qp) => qp.post_send(request),
+            ConnectedTransport::Rc(qp) => qp.post_send(request, memory),
+            ConnectedTransport::Uc(qp) => qp.post_send(request),
         }
     }
 
     #[inline]
     pub(super) fn post_receive(&mut self, request: ReceiveWork) -> Result<(), PostError> {
         match self {
-            Machine::Rc(qp) => qp.post_receive(request),
-            Machine::Uc(qp) => qp.post_receive(request),
+            ConnectedTransport::Rc(qp) => qp.post_receive(request),
+            ConnectedTransport::Uc(qp) => qp.post_receive(request),
         }
     }
 
@@ -136,35 +135,35 @@ impl Machine {
         memory: &mut impl Memory,
     ) -> Result<(), DropReason> {
         match self {
-            Machine::Rc(qp) => qp.handle_packet(now, packet, memory),
-            Machine::Uc(qp) => qp.handle_packet(packet, memory),
+            ConnectedTransport::Rc(qp) => qp.handle_packet(now, packet, memory),
+            ConnectedTransport::Uc(qp) => qp.handle_packet(packet, memory),
         }
     }
 
     pub(super) fn handle_unknown(&mut self, unknown: &UnknownOpcode) -> DropReason {
         match self {
-            Machine::Rc(qp) => qp.handle_unknown(unknown),
-            Machine::Uc(qp) => qp.handle_unknown(unknown),
+            ConnectedTransport::Rc(qp) => qp.handle_unknown(unknown),
+            ConnectedTransport::Uc(qp) => qp.handle_unknown(unknown),
         }
     }
 
     pub(super) fn handle_malformed(&mut self, bth: &Bth) -> DropReason {
         match self {
-            Machine::Rc(qp) => qp.handle_malformed(bth),
-            Machine::Uc(qp) => qp.handle_malformed(bth),
+            ConnectedTransport::Rc(qp) => qp.handle_malformed(bth),
+            ConnectedTransport::Uc(qp) => qp.handle_malformed(bth),
         }
     }
 
     pub(super) fn handle_timeout(&mut self, now: Time) {
-        if let Machine::Rc(qp) = self {
+        if let ConnectedTransport::Rc(qp) = self {
             qp.handle_timeout(now);
         }
     }
 
     pub(super) fn poll_timeout(&self) -> Option<Time> {
         match self {
-            Machine::Rc(qp) => qp.poll_timeout(),
-            Machine::Uc(_) => None,
+            ConnectedTransport::Rc(qp) => qp.poll_timeout(),
+            ConnectedTransport::Uc(_) => None,
         }
     }
 
@@ -176,46 +175,46 @@ impl Machine {
         out: &mut PacketBuffer,
     ) -> Option<usize> {
         match self {
-            Machine::Rc(qp) => qp.poll_transmit(now, memory, out),
-            Machine::Uc(qp) => qp.poll_transmit(memory, out),
+            ConnectedTransport::Rc(qp) => qp.poll_transmit(now, memory, out),
+            ConnectedTransport::Uc(qp) => qp.poll_transmit(memory, out),
         }
     }
 
-    /// Whether all there is to send is an acknowledgement.
+    /// Whether it has only an ACK to send.
     #[inline]
     pub(super) fn only_acknowledges(&self) -> bool {
         match self {
-            Machine::Rc(qp) => qp.only_acknowledges(),
-            Machine::Uc(_) => false,
+            ConnectedTransport::Rc(qp) => qp.only_acknowledges(),
+            ConnectedTransport::Uc(_) => false,
         }
     }
 
-    /// Whether a completion waits.
+    /// Whether completions are pending.
     #[inline]
     pub(super) fn has_completions(&self) -> bool {
         match self {
-            Machine::Rc(qp) => qp.has_completions(),
-            Machine::Uc(qp) => qp.has_completions(),
+            ConnectedTransport::Rc(qp) => qp.has_completions(),
+            ConnectedTransport::Uc(qp) => qp.has_completions(),
         }
     }
 
     #[inline]
     pub(super) fn poll_completion(&mut self) -> Option<Completion> {
         match self {
-            Machine::Rc(qp) => qp.poll_completion(),
-            Machine::Uc(qp) => qp.poll_completion(),
+            ConnectedTransport::Rc(qp) => qp.poll_completion(),
+            ConnectedTransport::Uc(qp) => qp.poll_completion(),
         }
     }
 }
 
-/// Four times the timeout, which is what may pass before it counts (IBTA vol. 1, 9.7.6.1.3). Who
-/// answers is a thread: with many that run it waits for a core as long as each of them has one, some
-/// milliseconds, and may do so more than once for an answer. Nothing else is to delay it: packets are
-/// taken by whoever polls or sleeps at the socket, and by the engine two of its ticks after the last
-/// poll, also from a process that posts without end (`a_side_that_posts_and_never_polls_serves_its_peer`).
+/// Returns four times the timeout: the specification lets a timer take that long (IBTA vol. 1, 9.7.6.1.3). The
+/// responder is a thread: if many threads are runnable, it waits for a core for some milliseconds, possibly more than
+/// once per response. Nothing else should delay it: packets are received by a thread that polls or sleeps on the
+/// socket, and by the engine two ticks after the last poll, even if the process posts without end
+/// (`a_side_that_posts_and_never_polls_serves_its_peer`).
 fn in_software(timeout: AckTimeout) -> AckTimeout {
     match timeout.code() {
-        0 => timeout, // for ever
+        0 => timeout, // infinite
         code => AckTimeout::new(code.saturating_add(2).min(31)).unwrap_or(timeout),
     }
 }

@@ -1,10 +1,10 @@
-//! For tests: a network that loses, repeats, delays and damages datagrams as a rule says.
+//! Fault injection on received datagrams, for tests: a closure decides the fate of each.
 
 use std::net::SocketAddr;
 
-use super::inbox::{Datagram, Icrc};
+use super::rx_batch::{Datagram, Icrc};
 
-/// What becomes of a datagram.
+/// The fate of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// It arrives.
@@ -13,15 +13,15 @@ pub enum Fate {
     Lose,
     /// It arrives twice.
     Repeat,
-    /// It arrives after so many of those that follow it.
+    /// It arrives after this number of its successors.
     Delay(u32),
-    /// One bit of it changes: the one of this number, modulo its length.
+    /// The bit of this number, modulo its length, is flipped.
     Damage(usize),
 }
 
 type Rule = Box<dyn FnMut(&[u8]) -> Fate + Send>;
 
-/// Datagrams that are held back.
+/// A delayed datagram.
 struct Held {
     left: u32,
     from: SocketAddr,
@@ -31,22 +31,22 @@ struct Held {
     bytes: Vec<u8>,
 }
 
-/// The rule, and what it holds back.
+/// The closure, and the datagrams that it delayed.
 #[derive(Default)]
-pub(super) struct Mangler {
+pub(super) struct ReceiveFaults {
     rule: Option<Rule>,
     held: Vec<Held>,
 }
 
-impl std::fmt::Debug for Mangler {
+impl std::fmt::Debug for ReceiveFaults {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Mangler")
+        f.debug_struct("ReceiveFaults")
             .field("held", &self.held.len())
             .finish_non_exhaustive()
     }
 }
 
-impl Mangler {
+impl ReceiveFaults {
     pub(super) fn follow(&mut self, rule: Rule) {
         self.rule = Some(rule);
     }

@@ -1,47 +1,47 @@
-//! Datagrams on their way from the socket: as many at a time as the kernel has joined.
+//! Receives datagrams: one GRO buffer per system call.
 
 use std::net::SocketAddr;
 
 use adverb_wire::frame::{Addresses, Flow};
 
-use super::seams::{Seams, Way};
+use super::gro::{Boundaries, GroSplitter};
 use super::socket::{LONGEST, Received, RoceSocket};
 
-/// Where datagrams are received to.
+/// A receive buffer: the datagrams of the last call.
 #[derive(Debug)]
-pub(super) struct Inbox {
+pub(super) struct RxBatch {
     bytes: Vec<u8>,
     received: Option<Received>,
-    /// Of the first datagram.
+    /// State of the first datagram's ICRC.
     icrc: Icrc,
-    /// Address of the socket that it was filled at.
+    /// Local address of the socket that it was filled from.
     at: SocketAddr,
 }
 
-/// What is known of the ICRC of a datagram.
+/// State of a datagram's ICRC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Icrc {
-    /// Nothing yet.
+    /// Not checked yet.
     Unchecked,
-    /// It is right, with this identification.
+    /// Right, with this IP identification.
     Right(u16),
-    /// It is not right, whatever the length.
+    /// Wrong for every length.
     Wrong,
 }
 
-/// A datagram.
+/// A received datagram.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Datagram<'a> {
     pub(super) from: SocketAddr,
-    /// This side's address, or a group's.
+    /// Local address, or that of a multicast group.
     pub(super) to: SocketAddr,
-    /// Which one it is of those that the kernel joined.
+    /// Index in its GRO buffer.
     pub(super) place: u16,
     pub(super) icrc: Icrc,
     pub(super) bytes: &'a [u8],
 }
 
-/// The flow that a datagram belongs to; none where its addresses are of two versions.
+/// Returns the flow of a datagram. `None` if its addresses are of two IP versions.
 pub(super) fn flow(from: SocketAddr, to: SocketAddr) -> Option<Flow> {
     Some(Flow {
         addresses: Addresses::of(from.ip(), to.ip())?,
@@ -50,9 +50,9 @@ pub(super) fn flow(from: SocketAddr, to: SocketAddr) -> Option<Flow> {
     })
 }
 
-impl Default for Inbox {
+impl Default for RxBatch {
     fn default() -> Self {
-        Inbox {
+        RxBatch {
             bytes: vec![0; LONGEST],
             received: None,
             icrc: Icrc::Unchecked,
@@ -61,39 +61,38 @@ impl Default for Inbox {
     }
 }
 
-impl Inbox {
-    /// Takes a datagram that waits at `socket`, or several that the kernel has joined; whether there
-    /// was one.
+impl RxBatch {
+    /// Receives what is waiting at `socket`: a datagram, or a GRO buffer of several. Returns false if there is none.
     pub(super) fn fill(&mut self, socket: &RoceSocket) -> bool {
         (self.at, self.icrc) = (socket.at(), Icrc::Unchecked);
-        // Nothing waits; or an error of the network, which retries answer.
+        // On an error nothing is waiting, or the network reported a failure, which retransmission handles.
         self.received = socket.receive(&mut self.bytes).ok();
         self.received.is_some()
     }
 
-    /// The same, in the way that `seams` finds best.
+    /// The same, with the packet boundaries from the source that `gro` chooses.
     #[inline]
-    pub(super) fn fill_by(&mut self, socket: &RoceSocket, seams: &mut Seams) -> bool {
-        match seams.way() {
-            Way::Told => {
+    pub(super) fn fill_split(&mut self, socket: &RoceSocket, gro: &mut GroSplitter) -> bool {
+        match gro.boundaries() {
+            Boundaries::FromKernel => {
                 let is_filled = self.fill(socket);
                 if let Some(received) = &self.received {
-                    seams.told(received.length, received.each);
+                    gro.note_kernel(received.length, received.each);
                 }
                 is_filled
             }
-            Way::Found => self.fill_plainly(socket, seams),
+            Boundaries::FromIcrc => self.fill_whole(socket, gro),
         }
     }
 
     #[inline]
-    fn fill_plainly(&mut self, socket: &RoceSocket, seams: &mut Seams) -> bool {
-        let Ok((length, from)) = socket.receive_plainly(&mut self.bytes) else {
+    fn fill_whole(&mut self, socket: &RoceSocket, gro: &mut GroSplitter) -> bool {
+        let Ok((length, from)) = socket.receive_whole(&mut self.bytes) else {
             self.received = None;
             return false;
         };
         self.at = socket.at();
-        let found = flow(from, self.at).and_then(|flow| seams.find(&flow, &self.bytes[..length]));
+        let found = flow(from, self.at).and_then(|flow| gro.find(&flow, &self.bytes[..length]));
         let (each, icrc) = match found {
             Some((each, identification)) => (each, Icrc::Right(identification)),
             None => (length.max(1), Icrc::Wrong),

@@ -1,6 +1,5 @@
-//! A port that loses, duplicates, reorders and corrupts some of the packets that it sends, on purpose:
-//! a bad network without root, in the words of `tc-netem`. What arrives it leaves alone, so that both
-//! directions suffer only if both sides are told so.
+//! Fault injection on sent packets: drops, duplicates, reorders and corrupts a share of them, as `tc-netem`
+//! does, without root. Received packets are not affected: for faults in both directions, both sides inject them.
 
 use std::time::{Duration, Instant};
 
@@ -8,50 +7,50 @@ use adverb_verbs::{Counters, Impairment};
 use rand_chacha::ChaCha8Rng;
 use rand_core::{RngCore, SeedableRng};
 
-use super::lanes::Way;
+use super::peer_sockets::Route;
 
-/// A packet that is reordered leaves behind so many others at most.
+/// Maximum number of packets that overtake a reordered one.
 const FARTHEST: u64 = 3;
-/// Or after so long, if fewer follow.
+/// Maximum delay of a reordered packet, if fewer packets follow.
 pub(super) const HOLD: Duration = Duration::from_millis(1);
 
-/// A packet on a way of its own, with its ICRC.
+/// A packet that is sent by itself, with its ICRC: a duplicated, reordered or corrupted one.
 #[derive(Debug)]
-pub(super) struct Stray<W> {
-    pub(super) way: W,
+pub(super) struct Delayed<W> {
+    pub(super) route: W,
     pub(super) bytes: Vec<u8>,
-    /// Packets that go first.
+    /// Number of packets that still overtake it.
     behind: u64,
     until: Instant,
 }
 
-/// Whether a packet goes the usual way, too.
+/// Whether the packet itself is sent unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Passage {
-    /// It does.
-    Usual,
-    /// It does not.
-    None,
+pub(super) enum Verdict {
+    /// It is.
+    Send,
+    /// It is dropped, or replaced by a delayed one.
+    Drop,
 }
 
-/// A port's impairment at work.
+/// Injects the faults of an [`Impairment`].
 #[derive(Debug)]
-pub(super) struct Impaired<W = Way> {
+pub(super) struct SendFaults<W = Route> {
     how: Impairment,
     random: ChaCha8Rng,
-    strays: Vec<Stray<W>>,
+    delayed: Vec<Delayed<W>>,
     lost: u64,
     duplicated: u64,
     reordered: u64,
     corrupted: u64,
 }
 
-impl<W: Clone> Impaired<W> {
+impl<W: Clone> SendFaults<W> {
     pub(super) fn new(how: Impairment) -> Self {
-        Impaired {
+        SendFaults {
             how,
             random: ChaCha8Rng::seed_from_u64(how.seed),
-            strays: Vec::new(),
+            delayed: Vec::new(),
             lost: 0,
             duplicated: 0,
             reordered: 0,
@@ -59,27 +58,27 @@ impl<W: Clone> Impaired<W> {
         }
     }
 
-    /// Decides what becomes of the next packet, which `sealed` makes as it would leave alone.
-    pub(super) fn meet(&mut self, way: &W, sealed: impl Fn() -> Vec<u8>) -> Passage {
-        // One number for each, so that the others stay as they are where one probability changes.
+    /// Decides the fate of the next packet. `sealed` returns it as it is if sent alone, with its ICRC.
+    pub(super) fn judge(&mut self, route: &W, sealed: impl Fn() -> Vec<u8>) -> Verdict {
+        // A random number for each kind of fault: changing one probability does not change the others' packets.
         let [loss, duplicate, reorder, corrupt] = [(); 4].map(|()| self.random.next_u64());
         if self.how.loss.happens(loss) {
             self.lost += 1;
-            return Passage::None;
+            return Verdict::Drop;
         }
-        self.strays
+        self.delayed
             .iter_mut()
-            .for_each(|stray| stray.behind = stray.behind.saturating_sub(1));
+            .for_each(|delayed| delayed.behind = delayed.behind.saturating_sub(1));
         if self.how.duplicate.happens(duplicate) {
             self.duplicated += 1;
-            self.stray(way, sealed(), 0);
+            self.delay(route, sealed(), 0);
         }
         let (reorders, corrupts) = (
             self.how.reorder.happens(reorder),
             self.how.corrupt.happens(corrupt),
         );
         if !reorders && !corrupts {
-            return Passage::Usual;
+            return Verdict::Send;
         }
         let mut bytes = sealed();
         if corrupts {
@@ -92,35 +91,36 @@ impl<W: Clone> Impaired<W> {
             self.reordered += 1;
             behind = 1 + below(&mut self.random, FARTHEST);
         }
-        self.stray(way, bytes, behind);
-        Passage::None
+        self.delay(route, bytes, behind);
+        Verdict::Drop
     }
 
-    fn stray(&mut self, way: &W, bytes: Vec<u8>, behind: u64) {
+    fn delay(&mut self, route: &W, bytes: Vec<u8>, behind: u64) {
         let until = Instant::now() + HOLD;
-        self.strays.push(Stray {
-            way: way.clone(),
+        self.delayed.push(Delayed {
+            route: route.clone(),
             bytes,
             behind,
             until,
         });
     }
 
-    /// Whether packets wait.
+    /// Whether packets are delayed.
     pub(super) fn holds(&self) -> bool {
-        !self.strays.is_empty()
+        !self.delayed.is_empty()
     }
 
-    /// Whether one that waits has only its own turn to wait for.
+    /// Whether a delayed packet is to be sent now.
     pub(super) fn is_due(&self) -> bool {
-        self.strays.iter().any(|stray| stray.behind == 0)
+        self.delayed.iter().any(|delayed| delayed.behind == 0)
     }
 
-    /// Gives those that are due to `send`, which says whether they left.
-    pub(super) fn release(&mut self, mut send: impl FnMut(&Stray<W>) -> bool) {
+    /// Passes the due packets to `send`, which returns false if one could not be sent.
+    pub(super) fn release(&mut self, mut send: impl FnMut(&Delayed<W>) -> bool) {
         let now = Instant::now();
-        let is_due = |stray: &Stray<W>| stray.behind == 0 || stray.until <= now;
-        self.strays.retain(|stray| !is_due(stray) || !send(stray));
+        let is_due = |delayed: &Delayed<W>| delayed.behind == 0 || delayed.until <= now;
+        self.delayed
+            .retain(|delayed| !is_due(delayed) || !send(delayed));
     }
 
     pub(super) fn counters(&self) -> Counters {
@@ -135,7 +135,7 @@ impl<W: Clone> Impaired<W> {
     }
 }
 
-/// A number below `bound`, uniformly (to within 2^-64 × bound).
+/// Returns a random number below `bound`, uniform up to an error of 2^-64 × bound.
 fn below(random: &mut ChaCha8Rng, bound: u64) -> u64 {
     ((u128::from(random.next_u64()) * u128::from(bound)) >> 64) as u64
 }
@@ -148,23 +148,23 @@ mod tests {
 
     const PACKETS: usize = 10_000;
 
-    /// What became of so many packets, each of its number's bytes: the order in which they leave.
+    /// Passes `PACKETS` packets, whose contents are their numbers; returns them in the order in which they are sent.
     fn pass(how: Impairment) -> (Vec<Vec<u8>>, Counters) {
-        let mut impaired = Impaired::new(how);
+        let mut impaired = SendFaults::new(how);
         let mut left = Vec::new();
         for n in 0..PACKETS {
             let packet = || n.to_be_bytes().to_vec();
-            if impaired.meet(&(), packet) == Passage::Usual {
+            if impaired.judge(&(), packet) == Verdict::Send {
                 left.push(packet());
             }
-            impaired.release(|stray| {
-                left.push(stray.bytes.clone());
+            impaired.release(|delayed| {
+                left.push(delayed.bytes.clone());
                 true
             });
         }
         std::thread::sleep(HOLD);
-        impaired.release(|stray| {
-            left.push(stray.bytes.clone());
+        impaired.release(|delayed| {
+            left.push(delayed.bytes.clone());
             true
         });
         (left, impaired.counters())
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_happens_to_packets_that_are_let_alone() {
+    fn without_faults_packets_pass_unchanged() {
         let (left, counters) = pass(one_percent(|_, _| {}));
         let all: Vec<_> = (0..PACKETS).map(|n| n.to_be_bytes().to_vec()).collect();
         assert_eq!(left, all);
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_are_lost_and_duplicated_as_was_asked() {
+    fn loss_and_duplication_have_the_requested_rates() {
         let (left, counters) = pass(one_percent(|how, p| how.loss = p));
         let lost = about_a_hundred(&counters, "impaired_lost_pkts");
         assert_eq!(left.len(), PACKETS - lost);
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn reordered_ones_come_a_little_later_and_corrupt_ones_differ_in_a_bit() {
+    fn reordered_packets_are_a_little_late_and_corrupted_ones_differ_in_a_bit() {
         let (mut left, counters) = pass(one_percent(|how, p| how.reorder = p));
         about_a_hundred(&counters, "impaired_reordered_pkts");
         assert!(!left.is_sorted());
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_seed_meets_the_same_packets_again() {
+    fn a_seed_repeats_the_same_faults() {
         let how = |seed| Impairment {
             seed,
             ..one_percent(|how, p| (how.loss, how.duplicate, how.corrupt) = (p, p, p))

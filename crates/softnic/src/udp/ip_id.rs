@@ -1,11 +1,12 @@
-//! The identification of IPv4 packets, which the ICRC covers and a socket does not see.
+//! Predicts the IPv4 identification that Linux gives to outgoing packets: the ICRC covers it, and a UDP socket
+//! does not see it.
 //!
-//! Linux gives 0 to packets that may not be fragmented, and to those of a batch their place in it, as long
-//! as their socket is not connected. A connected socket counts its calls from a random number on: a batch
-//! takes one number, and its packets those from there on.
+//! If the socket is not connected, packets that may not be fragmented get 0, and those of a GSO batch their index
+//! in the batch. A connected socket counts its send calls from a random number: a call takes one number, and
+//! the packets of a batch count up from there.
 //!
-//! Where the count is the kernel does not tell. But the filter of a receiving socket sees the IP header, and
-//! may shorten what comes: here it leaves so many bytes of a datagram as a byte of its identification says.
+//! The kernel does not report this count. But the filter of a receiving socket sees the IP header and may
+//! truncate the datagram: here, to a length that encodes one byte of the identification.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -18,53 +19,53 @@ use adverb_wire::udp;
 use super::filter::{attach, statement};
 use crate::port::lock;
 
-/// What the packets of a socket are numbered from.
+/// How the kernel numbers the packets of a socket.
 #[derive(Debug)]
-pub(super) enum Numbering {
-    /// Each call from 0. (Over IPv6 there are no such numbers.)
+pub(super) enum IpId {
+    /// Each call begins with 0. (IPv6 packets have no identification.)
     Zero,
-    /// The next call from here. One thread at a time sends.
+    /// The next call begins with this number. Relaxed: only one thread at a time sends.
     Counted(AtomicU16),
 }
 
-impl Numbering {
-    /// That of the next call's first packet.
+impl IpId {
+    /// Returns the identification of the next call's first packet.
     #[inline]
     pub(super) fn next(&self) -> u16 {
         match self {
-            Numbering::Zero => 0,
-            Numbering::Counted(next) => next.load(Ordering::Relaxed),
+            IpId::Zero => 0,
+            IpId::Counted(next) => next.load(Ordering::Relaxed),
         }
     }
 
-    /// How far apart the numbers of so many calls are.
+    /// Returns how far `calls` calls advance the number.
     #[inline]
     pub(super) fn after(&self, calls: usize) -> u16 {
         match self {
-            Numbering::Zero => 0,
-            Numbering::Counted(_) => calls as u16,
+            IpId::Zero => 0,
+            IpId::Counted(_) => calls as u16,
         }
     }
 
-    /// So many calls were made.
+    /// Records `calls` send calls.
     #[inline]
     pub(super) fn count(&self, calls: usize) {
-        if let Numbering::Counted(next) = self {
+        if let IpId::Counted(next) = self {
             let after = next.load(Ordering::Relaxed).wrapping_add(calls as u16);
             next.store(after, Ordering::Relaxed);
         }
     }
 
-    /// Goes on where another stands.
+    /// Takes over the other's number.
     pub(super) fn set(&self, other: &Self) {
-        if let Numbering::Counted(next) = self {
+        if let IpId::Counted(next) = self {
             next.store(other.next(), Ordering::Relaxed);
         }
     }
 
-    /// Learns that of a connected socket.
+    /// Learns the number of a connected socket by sending to `probe`.
     pub(super) fn learn(socket: &UdpSocket, probe: &Probe) -> io::Result<Self> {
-        // One at a time, for each hears what comes for all.
+        // One socket at a time: the probe listens to one sender at a time.
         let _turn = lock(&probe.turn);
         let byte = |part| probe.byte(socket, part);
         let (upper, lower, after) = (byte(Byte::Upper)?, byte(Byte::Lower)?, byte(Byte::Lower)?);
@@ -72,11 +73,11 @@ impl Numbering {
             return Err(io::Error::other("the kernel does not count"));
         }
         let first = u16::from_be_bytes([upper, lower.wrapping_sub(1)]);
-        Ok(Numbering::Counted(AtomicU16::new(first.wrapping_add(3))))
+        Ok(IpId::Counted(AtomicU16::new(first.wrapping_add(3))))
     }
 }
 
-/// A socket to which others send to learn how they are numbered.
+/// A socket that learns the identification of datagrams sent to it.
 #[derive(Debug)]
 pub(super) struct Probe {
     socket: UdpSocket,
@@ -85,31 +86,31 @@ pub(super) struct Probe {
 }
 
 impl Probe {
-    /// At an address of the calling thread's network namespace. From then on any thread may use it.
+    /// Binds it at `own`, in the calling thread's network namespace. Any thread may use it afterwards.
     pub(super) fn new(own: IpAddr) -> io::Result<Self> {
         let socket = UdpSocket::bind((own, 0))?;
         let at = socket.local_addr()?;
-        // What anybody sends does not come in: it would take the place of what is waited for.
+        // Connected to itself until it is used, so that nobody else can fill its receive buffer.
         socket.connect(at)?;
-        tell_by_length(&socket)?;
+        report_ip_id_by_length(&socket)?;
         socket.set_read_timeout(Some(PATIENCE))?;
         let turn = Mutex::default();
         Ok(Probe { socket, at, turn })
     }
 
-    /// From now on nothing comes.
+    /// Drops all further datagrams.
     #[cfg(all(test, not(loom)))]
-    pub(super) fn listen_to_nobody(&self) {
+    pub(super) fn mute(&self) {
         let nothing = statement(libc::BPF_RET | libc::BPF_K, 0);
         attach(&self.socket, &mut [nothing]).expect("a filter");
     }
 
-    /// A byte of the number of the next packet that `from` sends.
+    /// Returns a byte of the identification of the next packet that `from` sends.
     fn byte(&self, from: &UdpSocket, part: Byte) -> io::Result<u8> {
         let sender = from.local_addr()?;
         self.socket.connect(sender)?;
         from.send_to(&[part as u8; PROBE], self.at)?;
-        // What came from others did so before this socket was connected, and ends.
+        // Datagrams of others arrived before this socket was connected to `sender`: their number is limited.
         loop {
             let (length, came_from) = self.socket.recv_from(&mut [0; PROBE])?;
             if came_from == sender && length != 0 {
@@ -119,12 +120,12 @@ impl Probe {
     }
 }
 
-/// On this host a datagram is there when it is sent, unless the host is very busy.
+/// Within a host a datagram arrives before `send` returns, unless the host is very busy.
 const PATIENCE: Duration = Duration::from_millis(100);
-/// Longer than any byte says.
+/// Payload of a probe datagram: longer than the largest length that encodes a byte.
 const PROBE: usize = 300;
 
-/// What a probe is to tell of its identification: the first byte of its payload, by which it is shifted.
+/// Which byte of its identification a probe datagram asks for: the first byte of its payload, in bits to shift by.
 #[derive(Clone, Copy)]
 #[repr(u8)]
 enum Byte {
@@ -132,12 +133,12 @@ enum Byte {
     Upper = 8,
 }
 
-/// Where the identification is in an IPv4 header.
+/// Offset of the identification in an IPv4 header.
 const IDENTIFICATION: u32 = 4;
 
-/// From now on a datagram to `socket` has one more byte than its identification, shifted by its first byte,
-/// says in its lowest byte.
-pub(super) fn tell_by_length(socket: &UdpSocket) -> io::Result<()> {
+/// Attaches a filter that truncates each datagram to 1 + b bytes of payload, where b is the lowest byte of its
+/// identification shifted right by the first byte of the payload.
+pub(super) fn report_ip_id_by_length(socket: &UdpSocket) -> io::Result<()> {
     use libc::{
         BPF_A, BPF_ABS, BPF_ADD, BPF_ALU, BPF_AND, BPF_B, BPF_H, BPF_K, BPF_LD, BPF_MISC, BPF_RET,
         BPF_RSH, BPF_TAX, BPF_X,
@@ -167,9 +168,9 @@ mod tests {
     use super::super::socket::{Remote, RoceSocket};
     use super::*;
 
-    /// Once others could fill the probe's buffer, and nothing was learned for as long as they sent.
+    /// A probe that accepted everyone's datagrams learned nothing while others kept its buffer full.
     #[test]
-    fn a_flood_of_others_does_not_keep_numbers_from_being_learned() {
+    fn a_flood_from_others_does_not_disturb_the_probe() {
         let own = IpAddr::from([127, 0, 0, 1]);
         let probe = Arc::new(Probe::new(own).unwrap());
         let [stranger, peer] = [(); 2].map(|()| UdpSocket::bind((own, 0)).unwrap());
@@ -183,13 +184,15 @@ mod tests {
             to: peer.local_addr().unwrap(),
             class: TrafficClass(0),
         };
-        let lane = RoceSocket::lane(own, to, &probe);
-        let lane = lane.expect("the probe heard the lane");
+        let connected = RoceSocket::connected(own, to, &probe);
+        let connected = connected.expect("the probe heard the connected");
         for _ in 0..3 {
-            let before = lane.numbering.next();
+            let before = connected.ip_id.next();
             flood();
-            lane.count_anew().expect("the probe heard the lane");
-            assert_eq!(lane.numbering.next(), before.wrapping_add(3));
+            connected
+                .relearn_ip_id()
+                .expect("the probe heard the connected");
+            assert_eq!(connected.ip_id.next(), before.wrapping_add(3));
         }
     }
 }
