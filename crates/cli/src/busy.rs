@@ -1,10 +1,7 @@
-//! A machine that has other things to do than what is measured.
+//! Warns of other work that ran on this machine during a measurement.
 
-use std::{fmt, fs};
-
-use adverb_host::{OtherWork, usable_cores};
+use adverb_host::OtherWork;
 use adverb_launch::DeviceChoice;
-use serde::{Deserialize, Serialize};
 
 use crate::terminal;
 
@@ -32,35 +29,5 @@ impl Beside {
                 100.0 * share
             ));
         }
-    }
-}
-
-/// A machine that had other things to do.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Busy {
-    /// Processes that wanted to run in the last minute.
-    load: f64,
-    /// Cores for them.
-    cores: usize,
-}
-
-impl Busy {
-    /// Whether this machine is, now: who measures beside other work measures the other work.
-    pub(crate) fn now() -> Option<Self> {
-        let text = fs::read_to_string("/proc/loadavg").ok()?;
-        let load = text.split_whitespace().next()?.parse().ok()?;
-        let cores = usable_cores().len();
-        (load > 0.5 * cores as f64).then_some(Busy { load, cores })
-    }
-
-    /// The one of the larger load.
-    pub(crate) fn busier(self, other: Self) -> Self {
-        if other.load > self.load { other } else { self }
-    }
-}
-
-impl fmt::Display for Busy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "load {:.1} on {} cores", self.load, self.cores)
     }
 }

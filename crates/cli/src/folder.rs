@@ -4,22 +4,18 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use adverb_host::now_rfc3339;
-use adverb_launch::{DeviceChoice, HostPort, Usage};
+use adverb_experiments::Profile;
+use adverb_host::{Busy, Machine, now_rfc3339};
+use adverb_launch::{DeviceChoice, HostPort, NotRun, Usage};
 use adverb_report::Report;
 use adverb_results::{
     FigureId, Outcome, PairRecord, RESULTS_CSV, RESULTS_JSONL, Record, Writer, failed_passes,
     merged, read_records, write_csv,
 };
-use adverb_verbs::{AckTimeout, PathMtu, RetryCount, ServiceLevel, TrafficClass};
+use adverb_verbs::{AckTimeout, PathMtu, PathOptions, RetryCount, ServiceLevel, TrafficClass};
 use anyhow::{Context, bail};
 use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
-
-use crate::args::ProfileChoice;
-use crate::busy::Busy;
-use crate::record::machine_json;
-use crate::space::NotRun;
 
 /// Name of the report.
 pub(crate) const REPORT_HTML: &str = "report.html";
@@ -37,7 +33,7 @@ pub(crate) struct Meta {
     /// The command line.
     pub(crate) command: Vec<String>,
     /// How much.
-    pub(crate) profile: ProfileChoice,
+    pub(crate) profile: Profile,
     /// Only these figures; all if empty.
     pub(crate) only: Vec<FigureId>,
     /// On what.
@@ -66,7 +62,7 @@ pub(crate) struct Meta {
     /// Ids of the planned cells, in order.
     pub(crate) planned: Vec<String>,
     /// Host, kernel, CPU.
-    pub(crate) machine: serde_json::Value,
+    pub(crate) machine: Machine,
     /// Start, RFC 3339, UTC.
     pub(crate) started: String,
     /// What else ran when cells were measured; none where nothing much did.
@@ -80,7 +76,7 @@ pub(crate) struct Meta {
 impl Meta {
     /// Of a study that begins now; its cells are not known yet.
     pub(crate) fn new(
-        profile: ProfileChoice,
+        profile: Profile,
         only: &[FigureId],
         device: DeviceChoice,
         peer: Option<HostPort>,
@@ -100,10 +96,21 @@ impl Meta {
             service_level: None,
             label: None,
             planned: Vec::new(),
-            machine: machine_json(),
+            machine: Machine::this(),
             started: now_rfc3339(),
             busy: None,
             not_run: None,
+        }
+    }
+
+    /// The options of the path that the study was asked for.
+    pub(crate) fn path(&self) -> PathOptions {
+        PathOptions {
+            path_mtu: self.mtu,
+            ack_timeout: self.timeout,
+            retries: self.retries,
+            traffic_class: self.traffic_class,
+            service_level: self.service_level,
         }
     }
 

@@ -1,16 +1,16 @@
 //! The hosts of a program, as they were typed.
 
+use adverb_host::usable_cores;
 use adverb_launch::{
-    Catalog, DeviceChoice, DeviceInfo, Entry, Event, Hardware, Launcher, Mode, Peer, RunError,
-    Usage,
+    Catalog, DeviceChoice, DeviceInfo, Entry, Event, Hardware, Launcher, Mode, Peer, Pinning,
+    RunError, Usage,
 };
 use adverb_patterns::Job;
 use adverb_results::{Provenance, Site};
 use adverb_workload::pair::CellSpec;
 use anyhow::anyhow;
 
-use crate::args::PlaceArgs;
-use crate::request::pinning;
+use crate::args::{CoreList, PlaceArgs};
 use crate::{VERSION, terminal};
 
 /// What processes of roles and callers of `adverb serve` can run.
@@ -93,6 +93,28 @@ pub(crate) fn launcher(
         .with_peers(peers)
         .with_mode(mode)
         .with_places(placement, pinning))
+}
+
+/// The cores that were typed, if this process may run on them.
+pub(crate) fn pinning(cores: Option<&CoreList>, no_pin: bool) -> Result<Pinning, Usage> {
+    let Some(CoreList(cores)) = cores else {
+        return Ok(if no_pin {
+            Pinning::None
+        } else {
+            Pinning::Automatic
+        });
+    };
+    let usable = usable_cores();
+    for core in cores {
+        if !usable.contains(core) {
+            let choices: Vec<String> = usable.iter().map(u32::to_string).collect();
+            return Err(Usage(format!(
+                "--cpu: core {core} is not usable here: choose from {}",
+                choices.join(", ")
+            )));
+        }
+    }
+    Ok(Pinning::Cores(cores.clone()))
 }
 
 /// The error that ends the command.

@@ -17,7 +17,6 @@ mod report;
 mod request;
 mod services;
 mod sink;
-mod space;
 mod study;
 mod table;
 mod terminal;
@@ -41,9 +40,7 @@ fn main() -> ExitCode {
         Err(Refused::Words(error)) => return refuse(&error),
         Err(Refused::Sweep(reason)) => return failed(&Usage(reason).into()),
     };
-    points
-        .iter()
-        .for_each(|cli| terminal::choose_color(cli.color));
+    points.iter().for_each(|cli| cli.color.write_global());
     match run(points.into_iter().map(|cli| cli.command).collect()) {
         Ok(code) => code,
         Err(error) => failed(&error),
@@ -111,7 +108,7 @@ fn serve(args: &ServeArgs) -> anyhow::Result<()> {
     let options = AgentOptions {
         bind: args.bind.clone(),
         device: args.device.clone(),
-        pinning: request::pinning(args.cpu.as_ref(), args.no_pin)?,
+        pinning: hosts::pinning(args.cpu.as_ref(), args.no_pin)?,
         until: match args.once {
             true => Until::FirstSession,
             false => Until::Signal,

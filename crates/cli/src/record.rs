@@ -1,13 +1,12 @@
 //! Running a cell and making its record: what was asked, what came out, where it comes from.
 
-use adverb_host::{Machine, now_rfc3339};
+use adverb_host::now_rfc3339;
 use adverb_launch::{Details, DeviceChoice, DeviceInfo, Interrupt, Run, RunError, Stop, in_order};
 use adverb_results::{
     Counters, DeviceRef, Impairment, Outcome, PairRecord, Params, Provenance, Record, SCHEMA, Site,
 };
 use adverb_workload::pair::{CellResult, CellSpec, Length};
 use anyhow::{Context, bail};
-use serde_json::json;
 
 use crate::hosts::Bed;
 use crate::terminal;
@@ -231,15 +230,4 @@ fn asked(spec: &CellSpec) -> Params {
         Length::Duration(_) => None,
     };
     spec.params(iters, spec.params.warmup)
-}
-
-/// This machine, for `study.json`.
-pub(crate) fn machine_json() -> serde_json::Value {
-    let machine = Machine::this();
-    json!({
-        "host": machine.host,
-        "kernel": machine.kernel,
-        "cpu": machine.cpu,
-        "cores": machine.cores,
-    })
 }

@@ -1,16 +1,14 @@
 //! What was typed becomes cells, or a usage error: here nothing has been run yet.
 
 use adverb_host::usable_cores;
-use adverb_launch::{DeviceChoice, DeviceInfo, Peer, Pinning, Usage};
-use adverb_results::{Impairment, Opcode, Signaling, Traffic};
+use adverb_launch::{DeviceChoice, DeviceInfo, Peer, Usage};
+use adverb_results::{Impairment, Opcode, Traffic};
 use adverb_units::{Bytes, Span};
 use adverb_verbs::{DeviceCaps, PathMtu, PathOptionError, PathOptions};
 use adverb_workload::pair::{CellSpec, Length, Request, SpecError};
 
-use crate::args::{
-    BlastArgs, BlastSignal, CoreList, MeasureArgs, PingArgs, PingSignal, PlaceArgs, RetryArgs,
-};
-use crate::folder::Meta;
+use crate::args::{BlastArgs, MeasureArgs, PingArgs, PlaceArgs, RetryArgs};
+use crate::hosts::pinning;
 
 /// Repetitions of a single measurement on a model: enough for an interval.
 const REPETITIONS: u32 = 5;
@@ -22,13 +20,9 @@ const MODEL_DURATION: Span = Span::from_ms(10);
 /// The cells of `adverb ping`, one for each size.
 pub(crate) fn ping(args: &PingArgs, info: &DeviceInfo) -> Result<Vec<CellSpec>, Usage> {
     let impairment = impairment(&args.common)?;
-    let signal = match args.signal {
-        PingSignal::All => Signaling::All,
-        PingSignal::WriteUnsignaled => Signaling::WriteUnsignaled,
-    };
     cells(&args.common, info, |size| {
         CellSpec::ping(Request {
-            signal,
+            signal: args.signal,
             impairment,
             ..common(&args.common, args.op.into(), size)
         })
@@ -38,11 +32,6 @@ pub(crate) fn ping(args: &PingArgs, info: &DeviceInfo) -> Result<Vec<CellSpec>, 
 /// The cells of `adverb blast`, one for each size.
 pub(crate) fn blast(args: &BlastArgs, info: &DeviceInfo) -> Result<Vec<CellSpec>, Usage> {
     let impairment = impairment(&args.common)?;
-    let signal = match args.signal {
-        BlastSignal::All => Signaling::All,
-        BlastSignal::Periodic => Signaling::Periodic,
-        BlastSignal::Every(n) => Signaling::Every(n),
-    };
     cells(&args.common, info, |size| {
         CellSpec::blast(Request {
             buffers: args.buffers,
@@ -50,8 +39,8 @@ pub(crate) fn blast(args: &BlastArgs, info: &DeviceInfo) -> Result<Vec<CellSpec>
                 qps: args.qps,
                 bidirectional: args.bidirectional,
             },
-            post: args.post.into(),
-            signal,
+            post: args.post,
+            signal: args.signal,
             impairment,
             ..common(&args.common, args.op.into(), size)
         })
@@ -93,7 +82,7 @@ fn common(args: &MeasureArgs, op: Opcode, size: Bytes) -> Request {
     };
     Request {
         inline: args.inline,
-        completion: args.completion.into(),
+        completion: args.completion,
         path: args.path.options(),
         verify: args.verify,
         length: args.length.or(default),
@@ -118,22 +107,15 @@ fn cells(
     Ok(vec![checked(cell(args.size)).map_err(refused)?])
 }
 
-/// The options of the path that a study was asked for.
-pub(crate) fn path(meta: &Meta) -> PathOptions {
-    PathOptions {
-        path_mtu: meta.mtu,
-        ack_timeout: meta.timeout,
-        retries: meta.retries,
-        traffic_class: meta.traffic_class,
-        service_level: meta.service_level,
-    }
-}
-
-/// What a study asks of packets, or its refusal by the ports of this host and of the server.
-pub(crate) fn check_port(meta: &Meta, info: &DeviceInfo, peer: Option<&Peer>) -> Result<(), Usage> {
-    let checked = path(meta).check(&info.port);
+/// Refuses options of the path that the port of this host or of the server does not support.
+pub(crate) fn check_port(
+    path: PathOptions,
+    info: &DeviceInfo,
+    peer: Option<&Peer>,
+) -> Result<(), Usage> {
+    let checked = path.check(&info.port);
     checked.map_err(|e| Usage(e.to_string()))?;
-    peer.map_or(Ok(()), |peer| check_path_mtu(peer, meta.mtu))
+    peer.map_or(Ok(()), |peer| check_path_mtu(peer, path.path_mtu))
 }
 
 /// Refuses packets that the server's port does not carry.
@@ -248,26 +230,4 @@ pub(crate) fn shared_core(args: &PlaceArgs) -> Option<String> {
     core.map(|core| {
         format!("both sides share core {core}: they take turns there, and the figures tell of that")
     })
-}
-
-/// The cores that were typed, if this process may run on them.
-pub(crate) fn pinning(cores: Option<&CoreList>, no_pin: bool) -> Result<Pinning, Usage> {
-    let Some(CoreList(cores)) = cores else {
-        return Ok(if no_pin {
-            Pinning::None
-        } else {
-            Pinning::Automatic
-        });
-    };
-    let usable = usable_cores();
-    for core in cores {
-        if !usable.contains(core) {
-            let choices: Vec<String> = usable.iter().map(u32::to_string).collect();
-            return Err(Usage(format!(
-                "--cpu: core {core} is not usable here: choose from {}",
-                choices.join(", ")
-            )));
-        }
-    }
-    Ok(Pinning::Cores(cores.clone()))
 }

@@ -11,8 +11,11 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use adverb_experiments::{Plan, Ports, Profile};
-use adverb_host::now_rfc3339;
-use adverb_launch::{DeviceChoice, DeviceInfo, Hardware, Interrupt, Mode, Peer, Usage, printable};
+use adverb_host::{Busy, now_rfc3339};
+use adverb_launch::{
+    DeviceChoice, DeviceInfo, Hardware, Interrupt, Mode, Peer, Usage, printable,
+    take_what_does_not_fit,
+};
 use adverb_results::{FigureId, Impairment, Outcome, PairRecord, Record, Site, Writer};
 use adverb_units::Span;
 use adverb_verbs::{AckTimeout, PathMtu, RetryCount, ServiceLevel, TrafficClass};
@@ -20,14 +23,13 @@ use adverb_workload::pair::{CellSpec, Length, Side};
 use anyhow::{Context, bail};
 use serde_json::json;
 
-use crate::args::{Format, PlaceArgs, ProfileChoice, StudyArgs};
-use crate::busy::Busy;
+use crate::args::{Format, PlaceArgs, StudyArgs};
 use crate::folder::{self, Ending, Folder, Meta, Rendered};
 use crate::hosts::Bed;
 use crate::progress::Progress;
 use crate::record::{Measured, Recorder};
 use crate::request::Shape;
-use crate::{hosts, request, space, terminal};
+use crate::{hosts, request, terminal};
 
 /// Virtual time that a cell measures on a model, where one of the quick study on a real device takes
 /// 0.27 s: there is no noise to average out.
@@ -48,8 +50,8 @@ pub(crate) fn run(args: &StudyArgs) -> anyhow::Result<ExitCode> {
         Some(peer) => peer.common_limits(&info.caps),
     };
     let ports = ports(&meta, peer.as_ref())?;
-    let plan = Plan::study(meta.profile.into(), &meta.only, (&caps, ports));
-    let mut plan = plan.with_path(request::path(&meta));
+    let plan = Plan::study(meta.profile, &meta.only, (&caps, ports));
+    let mut plan = plan.with_path(meta.path());
     let is_model = matches!(meta.device, DeviceChoice::Model(_));
     let numbers: Vec<Option<u32>> = if is_model {
         let length = Length::Duration(MODEL_DURATION);
@@ -57,7 +59,7 @@ pub(crate) fn run(args: &StudyArgs) -> anyhow::Result<ExitCode> {
         lengths.for_each(|each| *each = length);
         vec![None]
     } else {
-        let passes = Profile::from(meta.profile).repetitions();
+        let passes = meta.profile.repetitions();
         plan = plan.in_passes(passes);
         (1..=passes).map(Some).collect()
     };
@@ -155,7 +157,7 @@ fn begin(args: &StudyArgs, out: &Path) -> anyhow::Result<Begun> {
     request::check_retries(&meta.device, args.path.retry)?;
     let info = DeviceInfo::query(&meta.device)?;
     let peer = hosts::peers(&place, &meta.device, &info)?.pop();
-    request::check_port(&meta, &info, peer.as_ref())?;
+    request::check_port(meta.path(), &info, peer.as_ref())?;
     if !matches!(meta.device, DeviceChoice::Model(_)) {
         let shared = request::shared_core(&place);
         shared.iter().for_each(|line| terminal::warn(line));
@@ -172,7 +174,7 @@ fn begin(args: &StudyArgs, out: &Path) -> anyhow::Result<Begun> {
 
 fn new_meta(args: &StudyArgs) -> Meta {
     let device = args.device.choice();
-    let profile = args.profile.unwrap_or(ProfileChoice::Quick);
+    let profile = args.profile.unwrap_or(Profile::Quick);
     let mut meta = Meta::new(
         profile,
         &args.only,
@@ -195,7 +197,7 @@ fn resumed(args: &StudyArgs, mut meta: Meta) -> Result<Meta, Usage> {
         ))),
         _ => Ok(()),
     };
-    let text = |profile: ProfileChoice| profile.to_string();
+    let text = |profile: Profile| profile.to_string();
     same("--profile", args.profile.map(text), text(meta.profile))?;
     let typed = args.device.named().map(|device| device.to_string());
     same("--device", typed, meta.device.to_string())?;
@@ -252,7 +254,7 @@ fn leave_out_what_does_not_fit(
         None => &[Side::Active, Side::Passive],
         Some(_) => &[Side::Active],
     };
-    meta.not_run = space::take_what_does_not_fit(cells, (&meta.device, sides))
+    meta.not_run = take_what_does_not_fit(cells, (&meta.device, sides))
         .context("cannot read how much shared memory is free")?;
     if let Some(not_run) = meta.not_run.as_ref().filter(|_| !cells.is_empty()) {
         terminal::warn(&not_run.reason);
@@ -291,15 +293,6 @@ fn default_folder() -> PathBuf {
         .filter(|c| !matches!(c, '-' | ':'))
         .collect();
     PathBuf::from(format!("study-{stamp}"))
-}
-
-impl From<ProfileChoice> for Profile {
-    fn from(choice: ProfileChoice) -> Profile {
-        match choice {
-            ProfileChoice::Quick => Profile::Quick,
-            ProfileChoice::Full => Profile::Full,
-        }
-    }
 }
 
 /// Why a study ended before all its runs did.

@@ -5,23 +5,11 @@ use std::io::{self, StdoutLock, Write};
 
 use clap::builder::styling::{AnsiColor, Style};
 
-use crate::args::ColorWhen;
-
 /// Widest text; longer lines are hard to read.
 const MAX_WIDTH: usize = 100;
 
 const ERROR: Style = AnsiColor::Red.on_default().bold();
 const WARNING: Style = AnsiColor::Yellow.on_default().bold();
-
-/// Chooses colours for the whole process; `Auto` looks at the terminal, NO_COLOR and TERM.
-pub(crate) fn choose_color(when: ColorWhen) {
-    match when {
-        ColorWhen::Auto => anstream::ColorChoice::Auto,
-        ColorWhen::Always => anstream::ColorChoice::Always,
-        ColorWhen::Never => anstream::ColorChoice::Never,
-    }
-    .write_global();
-}
 
 /// One line `error: …`.
 pub(crate) fn error(line: &str) {

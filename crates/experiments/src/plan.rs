@@ -3,12 +3,14 @@
 //! A figure's sizes and numbers of buffers differ between profiles; its variants do not.
 
 use std::collections::HashMap;
+use std::fmt;
 
 use adverb_results::{Completion, FigureId, Opcode, Program};
 use adverb_units::{Bytes, Span};
 use adverb_verbs::{DeviceCaps, PathOptions};
 
 use adverb_workload::pair::{CellSpec, Length, MAX_BUFFERS, Request};
+use serde::{Deserialize, Serialize};
 
 use Completion::{Event, Poll};
 use Opcode::{Send, Write, WriteImm, WriteRead};
@@ -22,7 +24,8 @@ pub(crate) const RANKED: Bytes = Bytes::new(64);
 pub(crate) const FOUR: u32 = 4;
 
 /// How thorough a study is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Profile {
     /// About three minutes: few sizes, up to 4 MiB.
     Quick,
@@ -37,6 +40,15 @@ impl Profile {
             Profile::Quick => 3,
             Profile::Full => 5,
         }
+    }
+}
+
+impl fmt::Display for Profile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Profile::Quick => "quick",
+            Profile::Full => "full",
+        })
     }
 }
 
@@ -265,10 +277,7 @@ mod tests {
             let alone = Plan::study(Profile::Quick, &[figure], (&caps(), Ports::Impairing));
             assert!(!alone.cells.is_empty(), "{figure}");
             let ids = |plan: &Plan| -> Vec<String> {
-                let shows = plan
-                    .cells
-                    .iter()
-                    .filter(|c| c.figures.contains(&figure));
+                let shows = plan.cells.iter().filter(|c| c.figures.contains(&figure));
                 let mut ids: Vec<String> = shows.map(|c| c.id.clone()).collect();
                 ids.sort_unstable();
                 ids

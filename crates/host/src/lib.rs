@@ -7,7 +7,7 @@
 //! * [`Wire`]: the same frames over TCP between hosts, for an owner that sleeps in `poll`;
 //! * [`pin`], [`usable_cores`], [`die_with_parent`]: the process and its cores;
 //! * [`Rank`]: the place of a process among those that `mpirun` or `srun` started;
-//! * [`OtherWork`]: what other programs used of the machine meanwhile;
+//! * [`OtherWork`], [`Busy`]: what other programs use of the machine;
 //! * [`Machine`], [`numa_node`], [`now_rfc3339`], [`Kernel`], [`memory`]: facts for a record's provenance.
 //!
 //! This is an edge of Adverb: sockets, clocks and sleeping are at home here, RDMA is not.
@@ -27,7 +27,7 @@ pub use clock::CpuScope;
 pub use hub::{HubFrame, HubLink, HubMail};
 pub use link::{Link, MAX_FRAME, MAX_MESSAGE, Stream};
 pub use machine::{Kernel, Machine, memory, now_rfc3339, numa_node};
-pub use other_work::OtherWork;
+pub use other_work::{Busy, OtherWork};
 pub use process::{die_with_parent, pin, usable_cores};
 pub use ranks::{Published, Rank, RankError};
 pub use station::HostStation;

@@ -5,10 +5,12 @@ use std::os::unix::fs::MetadataExt;
 
 use adverb_units::Bytes;
 
+use serde::{Deserialize, Serialize};
+
 use crate::process::usable_cores;
 
 /// The machine that a process runs on.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
     /// Host name.
     pub host: String,

@@ -1,7 +1,11 @@
 //! What else ran on this machine while something was measured: who polls beside other work measures
 //! the other work.
 
-use std::fs;
+use std::{fmt, fs};
+
+use serde::{Deserialize, Serialize};
+
+use crate::process::usable_cores;
 
 /// From when on CPU time is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +69,37 @@ impl Ticks {
         let programs = self.programs.saturating_sub(begun.programs);
         let others = programs.saturating_sub(self.own.saturating_sub(begun.own));
         (all >= LEAST).then(|| others as f64 / all as f64)
+    }
+}
+
+/// The load of a machine that has other things to do than to measure.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Busy {
+    /// Processes that wanted to run in the last minute.
+    load: f64,
+    /// Cores for them.
+    cores: usize,
+}
+
+impl Busy {
+    /// Returns this machine's load if it is busy: a measurement next to other work measures the other work.
+    pub fn now() -> Option<Self> {
+        let text = fs::read_to_string("/proc/loadavg").ok()?;
+        let load = text.split_whitespace().next()?.parse().ok()?;
+        let cores = usable_cores().len();
+        (load > 0.5 * cores as f64).then_some(Busy { load, cores })
+    }
+
+    /// Returns the one with the larger load.
+    #[must_use]
+    pub fn busier(self, other: Self) -> Self {
+        if other.load > self.load { other } else { self }
+    }
+}
+
+impl fmt::Display for Busy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "load {:.1} on {} cores", self.load, self.cores)
     }
 }
 

@@ -29,6 +29,7 @@ mod process;
 mod remote;
 mod role;
 mod run;
+mod space;
 mod text;
 mod virtual_time;
 
@@ -46,5 +47,6 @@ pub use place::{Pinning, Placement, place};
 pub use process::Mode;
 pub use role::{Details, run_roles};
 pub use run::{Failure, Launcher, RoleRun, Run, RunError};
+pub use space::{NotRun, take_what_does_not_fit};
 pub use text::{Usage, one_line, printable};
 pub use virtual_time::{VirtualLimits, VirtualRun, run_in_virtual_time};

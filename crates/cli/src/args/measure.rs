@@ -1,18 +1,16 @@
 //! The command lines of `ping` and `blast`.
 
-use std::str::FromStr;
-
 use super::format::{Format, format};
-use adverb_results::{Completion, Opcode, Posting};
+use adverb_results::{Completion, Opcode, Posting, Signaling};
 use adverb_units::Bytes;
 use clap::{ArgAction, Args, ValueEnum};
 
-use super::count;
 use super::impair::ImpairArgs;
 use super::length::LengthArgs;
 use super::out::OutArgs;
 use super::path::PathArgs;
 use super::place::{DeviceArgs, PlaceArgs};
+use super::{count, one_of};
 
 /// One message goes back and forth: latency
 ///
@@ -59,9 +57,13 @@ pub(crate) struct PingArgs {
         long,
         value_name = "WHICH",
         default_value = "all",
+        value_parser = one_of([
+            ("all", Signaling::All),
+            ("write-unsignaled", Signaling::WriteUnsignaled),
+        ]),
         hide_possible_values = true
     )]
-    pub(crate) signal: PingSignal,
+    pub(crate) signal: Signaling,
 
     #[command(flatten)]
     pub(crate) common: MeasureArgs,
@@ -128,13 +130,14 @@ pub(crate) struct BlastArgs {
         long,
         value_name = "HOW",
         default_value = "single",
+        value_parser = one_of([("single", Posting::Single), ("list", Posting::List)]),
         hide_possible_values = true
     )]
-    pub(crate) post: PostChoice,
+    pub(crate) post: Posting,
 
     /// Which requests ask for a completion: all, periodic (one in buffers/2) or every=N (one in N)
-    #[arg(long, value_name = "WHICH", default_value = "all")]
-    pub(crate) signal: BlastSignal,
+    #[arg(long, value_name = "WHICH", default_value = "all", value_parser = blast_signal)]
+    pub(crate) signal: Signaling,
 
     #[command(flatten)]
     pub(crate) common: MeasureArgs,
@@ -160,9 +163,10 @@ pub(crate) struct MeasureArgs {
         long,
         value_name = "HOW",
         default_value = "poll",
+        value_parser = one_of([("poll", Completion::Poll), ("event", Completion::Event)]),
         hide_possible_values = true
     )]
-    pub(crate) completion: CompletionChoice,
+    pub(crate) completion: Completion,
 
     #[command(flatten)]
     pub(crate) length: LengthArgs,
@@ -230,66 +234,16 @@ impl From<BlastOp> for Opcode {
     }
 }
 
-/// How to learn of completions.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub(crate) enum CompletionChoice {
-    Poll,
-    Event,
-}
-
-impl From<CompletionChoice> for Completion {
-    fn from(choice: CompletionChoice) -> Completion {
-        match choice {
-            CompletionChoice::Poll => Completion::Poll,
-            CompletionChoice::Event => Completion::Event,
-        }
-    }
-}
-
-/// How to post.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub(crate) enum PostChoice {
-    Single,
-    List,
-}
-
-impl From<PostChoice> for Posting {
-    fn from(choice: PostChoice) -> Posting {
-        match choice {
-            PostChoice::Single => Posting::Single,
-            PostChoice::List => Posting::List,
-        }
-    }
-}
-
-/// Signaling of `ping`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum PingSignal {
-    All,
-    WriteUnsignaled,
-}
-
 /// Signaling of `blast`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum BlastSignal {
-    All,
-    Periodic,
-    Every(u32),
-}
-
-impl FromStr for BlastSignal {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "all" => Ok(BlastSignal::All),
-            "periodic" => Ok(BlastSignal::Periodic),
-            _ => match text.strip_prefix("every=").map(str::parse::<u32>) {
-                Some(Ok(n)) if n > 0 => Ok(BlastSignal::Every(n)),
-                _ => Err(format!(
-                    "'{text}' is no signaling: choose from all, periodic, every=N with N from 1"
-                )),
-            },
-        }
+fn blast_signal(text: &str) -> Result<Signaling, String> {
+    match text {
+        "all" => Ok(Signaling::All),
+        "periodic" => Ok(Signaling::Periodic),
+        _ => match text.strip_prefix("every=").map(str::parse::<u32>) {
+            Some(Ok(n)) if n > 0 => Ok(Signaling::Every(n)),
+            _ => Err(format!(
+                "'{text}' is no signaling: choose from all, periodic, every=N with N from 1"
+            )),
+        },
     }
 }

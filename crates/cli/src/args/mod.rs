@@ -24,12 +24,14 @@ mod sweep;
 use std::str::FromStr;
 
 use adverb_units::{ParseSpanError, Span};
-use clap::{Arg, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use anstream::ColorChoice;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{Arg, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 pub(crate) use compare::CompareArgs;
 pub(crate) use format::Format;
 pub(crate) use machine::{DevicesArgs, DoctorArgs};
-pub(crate) use measure::{BlastArgs, BlastSignal, MeasureArgs, PingArgs, PingSignal};
+pub(crate) use measure::{BlastArgs, MeasureArgs, PingArgs};
 pub(crate) use model::{
     ModelArgs, ModelCommand, ModelListArgs, ModelShowArgs, TraceArgs, ValidateArgs,
 };
@@ -42,7 +44,7 @@ pub(crate) use services::{
     ClientArgs, ClosedLoopArgs, ClosedLoopOp, KvArgs, KvBy, KvPuts, PostingArgs, SequencerArgs,
     SequencerBy, ServerArgs,
 };
-pub(crate) use study::{ProfileChoice, StudyArgs};
+pub(crate) use study::StudyArgs;
 
 const AFTER_HELP: &str = "\
 Exit status:
@@ -87,9 +89,14 @@ pub(crate) struct Cli {
         display_order = 1000,
         value_name = "WHEN",
         default_value = "auto",
+        value_parser = one_of([
+            ("auto", ColorChoice::Auto),
+            ("always", ColorChoice::Always),
+            ("never", ColorChoice::Never),
+        ]),
         hide_possible_values = true
     )]
-    pub(crate) color: ColorWhen,
+    pub(crate) color: ColorChoice,
 }
 
 /// What was typed, or what is wrong with it: one command line for each point of a sweep, at least one.
@@ -125,14 +132,6 @@ fn taking_negative_numbers(command: clap::Command) -> clap::Command {
         .mut_subcommands(taking_negative_numbers)
 }
 
-/// When to colour.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub(crate) enum ColorWhen {
-    Auto,
-    Always,
-    Never,
-}
-
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Study(StudyArgs),
@@ -158,6 +157,17 @@ pub(crate) struct RoleArgs {
     /// Their names, for people: the order comes over the socket.
     #[arg(value_name = "ROLE")]
     names: String,
+}
+
+/// Takes one of these words for its value.
+fn one_of<T: Clone + Send + Sync + 'static, const N: usize>(
+    words: [(&'static str, T); N],
+) -> impl TypedValueParser<Value = T> {
+    let parser = PossibleValuesParser::new(words.each_ref().map(|(word, _)| *word));
+    parser.map(move |typed| {
+        let found = words.iter().find(|(word, _)| *word == typed);
+        found.expect("the parser takes no other word").1.clone()
+    })
 }
 
 /// A whole number; whether 0 makes sense is for the program to say.

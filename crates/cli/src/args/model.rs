@@ -4,12 +4,13 @@ use std::path::PathBuf;
 
 use super::format::{Format, format};
 use adverb_launch::{DeviceChoice, PresetChoice};
+use adverb_results::Completion;
 use adverb_units::Bytes;
 use adverb_validate::Only;
 use clap::{ArgAction, Args, Subcommand};
 
-use super::count;
-use super::measure::{CompletionChoice, PingOp};
+use super::measure::PingOp;
+use super::{count, one_of};
 
 /// Hardware that is not there: what the model can be, and how well it predicts
 ///
@@ -132,9 +133,10 @@ pub(crate) struct TraceArgs {
         long,
         value_name = "HOW",
         default_value = "poll",
+        value_parser = one_of([("poll", Completion::Poll), ("event", Completion::Event)]),
         hide_possible_values = true
     )]
-    pub(crate) completion: CompletionChoice,
+    pub(crate) completion: Completion,
 
     /// Draw it into this file, too
     #[arg(long, value_name = "FILE.svg")]

@@ -1,12 +1,13 @@
 //! The command line of `study`.
 
-use std::fmt;
 use std::path::PathBuf;
 
 use super::format::{Format, format};
+use adverb_experiments::Profile;
 use adverb_results::FigureId;
-use clap::{ArgAction, Args, ValueEnum};
+use clap::{ArgAction, Args};
 
+use super::one_of;
 use super::path::PathArgs;
 use super::place::{DeviceArgs, PlaceArgs};
 
@@ -38,8 +39,13 @@ Examples:
 )]
 pub(crate) struct StudyArgs {
     /// How much to measure: quick (about 3 minutes on 2 cores) or full [default: quick]
-    #[arg(long, value_name = "PROFILE", hide_possible_values = true)]
-    pub(crate) profile: Option<ProfileChoice>,
+    #[arg(
+        long,
+        value_name = "PROFILE",
+        value_parser = one_of([("quick", Profile::Quick), ("full", Profile::Full)]),
+        hide_possible_values = true
+    )]
+    pub(crate) profile: Option<Profile>,
 
     /// Only the cells of these figures, separated by commas
     ///
@@ -80,21 +86,4 @@ pub(crate) struct StudyArgs {
 
     #[command(flatten)]
     pub(crate) place: PlaceArgs,
-}
-
-/// How much a study measures.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum ProfileChoice {
-    Quick,
-    Full,
-}
-
-impl fmt::Display for ProfileChoice {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            ProfileChoice::Quick => "quick",
-            ProfileChoice::Full => "full",
-        })
-    }
 }

@@ -48,7 +48,7 @@ fn preset(args: &TraceArgs) -> Result<PresetChoice, Usage> {
 fn spec(args: &TraceArgs) -> CellSpec {
     CellSpec::ping(Request {
         inline: args.inline,
-        completion: args.completion.into(),
+        completion: args.completion,
         ..on_model(args.op.into(), args.size)
     })
 }

@@ -2,29 +2,30 @@
 
 use std::io;
 
-use adverb_launch::DeviceChoice;
 use adverb_softnic::SharedMemory;
 use adverb_units::Bytes;
 use adverb_workload::pair::{CellSpec, Side};
 use serde::{Deserialize, Serialize};
+
+use crate::device::DeviceChoice;
 
 /// What a side needs in addition to its buffers: the tables of its port, queues, FIFOs; rounded up.
 const PORT: Bytes = Bytes::kib(512);
 
 /// Cells of a study that are not run, and why.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct NotRun {
+pub struct NotRun {
     /// One sentence, with the remedy.
-    pub(crate) reason: String,
+    pub reason: String,
     /// Their ids.
-    pub(crate) cells: Vec<String>,
+    pub cells: Vec<String>,
 }
 
 /// Removes from `cells` those that need more memory for `sides`, which run on this host, than is free.
 ///
 /// # Errors
 /// The free space cannot be read.
-pub(crate) fn take_what_does_not_fit(
+pub fn take_what_does_not_fit(
     cells: &mut Vec<CellSpec>,
     (device, sides): (&DeviceChoice, &[Side]),
 ) -> io::Result<Option<NotRun>> {
