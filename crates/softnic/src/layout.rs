@@ -178,7 +178,7 @@ pub(crate) fn first_position(generation: u64) -> u64 {
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct RequesterLine {
-    /// Odd while an operation is under way.
+    /// Odd while an operation is in flight.
     pub(crate) busy: Busy,
 }
 

@@ -125,7 +125,7 @@ impl Port {
         announce(mapping.at(0), epoch);
         // SAFETY: both live in the port, and the tables are lent only by borrowing it.
         let tables = unsafe { Tables::of(&mapping) };
-        // Packets to an earlier process of this address may still be under way: hardly any of them
+        // Packets to an earlier process of this address may still be in flight: hardly any of them
         // shall find a queue pair of this one.
         let qp_indices = match bound {
             None => Indices::new(FIRST_QP..MAX_QP),

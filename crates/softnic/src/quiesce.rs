@@ -36,7 +36,7 @@ impl Busy {
         );
     }
 
-    /// Owner, after [`barrier`]: waits until the operation that may be under way has ended.
+    /// Owner, after [`barrier`]: waits until the operation that may be in flight has ended.
     /// False where it has not within `patience`.
     pub fn wait_idle(&self, patience: Duration, is_dead: impl Fn() -> bool) -> bool {
         let seen = self.0.load(Ordering::Acquire);

@@ -304,7 +304,7 @@ impl SharedRing<'_> {
         let next = self.next().load(Ordering::Acquire);
         if next.saturating_sub(position + 1) < limit {
             let order = (Ordering::Relaxed, Ordering::Relaxed);
-            // Another has said it, or the owner has armed anew.
+            // Another has said it, or the owner has armed again.
             let _ = (self.limit_word()).compare_exchange(limit, REACHED, order.0, order.1);
         }
     }

@@ -1,5 +1,5 @@
 //! Atomic operations beyond what the conformance suite can see: with the owner's own instructions,
-//! and where a side is to have no such operations under way.
+//! and where a side is to have no such operations in flight.
 #![allow(unsafe_code)]
 
 mod common;
@@ -83,7 +83,7 @@ fn a_side_with_no_reads_and_atomics_under_way_has_none() {
                 Operation::FetchAdd(at, 9),
                 Operation::CompareSwap(at, swap),
             ];
-            // (what the requester may have under way, what the responder takes) → how it ends
+            // (what the requester may have in flight, what the responder takes) → how it ends
             let cases = [
                 ((1, 1), WcStatus::Success),
                 ((0, 1), WcStatus::LocQpOpErr),

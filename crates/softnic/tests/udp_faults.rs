@@ -123,7 +123,7 @@ impl Side {
         self.counters()[name]
     }
 
-    /// The outcomes of requests until all of those under way have ended in one.
+    /// The outcomes of requests until all of those in flight have ended in one.
     fn outcomes(&self, count: u64) -> Vec<WcStatus> {
         (0..count).map(|_| self.completion().status).collect()
     }
@@ -251,7 +251,7 @@ fn what_overflows_the_socket_of_a_peer_that_is_stopped_is_sent_again() {
             let overflows = || network.on(1, udp_receive_errors);
             let before = overflows();
             peer.stop();
-            // Each queue pair has as much under way as it may; all together more than a socket holds.
+            // Each queue pair has as much in flight as it may; all together more than a socket holds.
             for i in 0..QPS {
                 side.write(i, i as u64, (i as u64 * each, each as u32));
             }

@@ -18,7 +18,7 @@ use common::network::{Faults, How, Network, connect_to};
 use common::{End, Random, not_run};
 
 const MEMORY: Bytes = Bytes::mib(1);
-/// Requests under way together, each with a place of its own in both memories.
+/// Requests in flight together, each with a place of its own in both memories.
 const BATCH: u64 = 8;
 const BATCHES: u64 = 15;
 /// Length of such a place.
@@ -150,7 +150,7 @@ fn request(pair: &Pair, i: u64, operation: Operation, length: u64) {
     pair.qp_a.post_send(&[request]).unwrap();
 }
 
-/// Requests of all kinds, some under way together, each checked.
+/// Requests of all kinds, some in flight together, each checked.
 fn exercise(pair: &Pair, random: Random) {
     let mut exerciser = Exerciser { random, word: 0 };
     for batch in 0..BATCHES {

@@ -1,5 +1,5 @@
 //! UC and UD over networks that lose, repeat, reorder and damage packets: a message arrives whole or not
-//! at all, on the loopback and (as root) between two network namespaces. Both begin anew with any first
+//! at all, on the loopback and (as root) between two network namespaces. Both begin again with any first
 //! packet, whatever its number: a short message that the network repeats or delays may arrive twice or
 //! late.
 

@@ -4,7 +4,7 @@ use adverb_verbs::{Imm, Qpn, Rkey, WcFlags, WcOpcode, WcStatus, WorkCompletion, 
 
 use crate::request::Work;
 
-/// Whether the sender asked for a solicited event.
+/// Whether the sender requested a solicited event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Solicited {
     /// It did not.
@@ -27,11 +27,11 @@ pub enum Queue {
 pub struct Completion {
     /// The queue that it was posted to.
     pub queue: Queue,
-    /// What the program sees.
+    /// The work completion for the program.
     pub work: WorkCompletion,
     /// The key that the peer's message ended.
     pub invalidated: Option<Rkey>,
-    /// Whether it is to raise a solicited event.
+    /// Whether it raises a solicited event.
     pub solicited: Solicited,
 }
 

@@ -48,7 +48,7 @@ impl fmt::Display for DropReason {
     }
 }
 
-/// What a queue pair counted.
+/// Counters of a queue pair.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Counters {
     /// Packets given to the driver.

@@ -11,7 +11,7 @@ use crate::receive::ReceiveQueue;
 use crate::request::ReceiveWork;
 use crate::segment::{MAX_MESSAGE, length_fits};
 
-/// The message of which some packets have come, if any.
+/// The message that is partly received, if any.
 #[derive(Debug)]
 pub(crate) struct Inbound {
     message: Message,
@@ -27,10 +27,10 @@ enum Message {
     Write { reth: Reth, done: u64 },
 }
 
-/// What a packet was.
+/// The role of a packet in its message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Taken {
-    /// A part of a message that goes on.
+    /// A part of a message, followed by more.
     Part,
     /// The end of a message that no receive request waits for.
     Message,
@@ -43,7 +43,7 @@ pub(crate) enum Taken {
 pub(crate) enum Fault {
     /// It belongs to no message, or to another one.
     Order,
-    /// Its length is not that of its place in the message.
+    /// Its length is wrong for its position in the message.
     Length,
     /// No receive request is posted; nothing was done.
     NotReady,
@@ -57,7 +57,7 @@ pub(crate) enum Fault {
     Local(ReceiveWork),
 }
 
-/// What the last packet of a message brings beside its payload.
+/// What the last packet of a message carries in addition to its payload.
 #[derive(Clone, Copy)]
 enum Tail {
     None,
@@ -75,7 +75,7 @@ impl Inbound {
         }
     }
 
-    /// Whether a packet may come now: messages do not mix.
+    /// Whether a packet is in sequence: packets of different messages do not interleave.
     #[inline]
     pub(crate) fn is_in_order(&self, opcode: Opcode) -> bool {
         let position = opcode.position();
@@ -88,7 +88,7 @@ impl Inbound {
         }
     }
 
-    /// Gives up the message of which some packets have come, and gives its receive request back.
+    /// Abandons the message that is partly received, and returns its receive request.
     pub(crate) fn abandon(&mut self) -> Option<ReceiveWork> {
         match std::mem::replace(&mut self.message, Message::None) {
             Message::Send { receive, .. } => Some(receive),
@@ -198,7 +198,7 @@ impl Inbound {
         Ok(Taken::Received(with_tail(ended, tail, packet)))
     }
 
-    /// Whether a WRITE may begin. An empty one needs no memory (IBTA vol. 1, 9.7.4.1.4).
+    /// Checks a WRITE's access to memory. An empty one needs none (IBTA vol. 1, 9.7.4.1.4).
     fn check_write(&self, reth: &Reth, memory: &impl Memory) -> Result<(), Fault> {
         let length = u64::from(reth.length);
         if length > MAX_MESSAGE {

@@ -40,7 +40,7 @@ impl From<RemoteAddress> for Place {
     }
 }
 
-/// What is to be done with a piece of memory.
+/// The kind of access to a piece of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Access {
     /// It is read. A remote key needs REMOTE_READ, a local one nothing.
@@ -75,7 +75,7 @@ pub enum AtomicOperation {
 }
 
 impl AtomicOperation {
-    /// What is there afterwards.
+    /// Returns the new value.
     pub const fn apply(self, value: u64) -> u64 {
         match self {
             AtomicOperation::FetchAdd(add) => value.wrapping_add(add),
@@ -84,7 +84,8 @@ impl AtomicOperation {
         }
     }
 
-    /// Carries it out on a word in host order that nobody else changes meanwhile; what was there.
+    /// Applies the operation to a word in host byte order; returns the old value. Nobody else may change the word
+    /// during the call.
     pub fn carry_out(self, word: &mut [u8; 8]) -> u64 {
         let found = u64::from_ne_bytes(*word);
         *word = self.apply(found).to_ne_bytes();
@@ -96,7 +97,7 @@ impl AtomicOperation {
 ///
 /// Every method checks key, range and right itself: a region may end between a check and a use.
 pub trait Memory {
-    /// Whether `length` bytes could be accessed now.
+    /// Checks access to `length` bytes.
     ///
     /// # Errors
     /// Why not.

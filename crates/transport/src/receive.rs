@@ -22,7 +22,7 @@ enum Source {
 /// A shared receive queue (IBTA vol. 1, 10.2.9), as one of its queue pairs sees it. What is taken is
 /// this queue pair's: it completes, is flushed or is given back.
 pub trait SharedReceives: fmt::Debug + Send {
-    /// Takes the oldest request; none where none is posted.
+    /// Takes the oldest request; `None` if none is posted.
     fn take(&mut self) -> Option<ReceiveWork>;
 
     /// Takes back a request whose message was dropped, for another message.
@@ -30,7 +30,7 @@ pub trait SharedReceives: fmt::Debug + Send {
 }
 
 impl ReceiveQueue {
-    /// A queue of the queue pair's own, for at most so many requests.
+    /// A queue of the queue pair's own, for at most `most` requests.
     pub fn new(most: usize) -> Self {
         ReceiveQueue(Source::Own {
             waiting: VecDeque::with_capacity(most),
@@ -58,7 +58,7 @@ impl ReceiveQueue {
         }
     }
 
-    /// Requests that wait; none where others may take them.
+    /// Number of posted requests; `None` for a shared queue.
     pub fn waiting(&self) -> Option<usize> {
         match &self.0 {
             Source::Own { waiting, .. } => Some(waiting.len()),

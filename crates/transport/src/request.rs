@@ -51,7 +51,7 @@ impl Pieces {
         self.0.iter().map(|piece| u64::from(piece.length)).sum()
     }
 
-    /// Whether all of it could be accessed now.
+    /// Checks access to all of it.
     pub(crate) fn check(&self, memory: &impl Memory, access: Access) -> Result<(), AccessError> {
         let mut used = self.0.iter().filter(|piece| piece.length != 0);
         used.try_for_each(|piece| memory.check(piece.place(), piece.length.into(), access))
@@ -111,7 +111,7 @@ impl Pieces {
     }
 }
 
-/// Where a request's bytes are.
+/// The location of a request's payload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Payload {
     /// In local memory.
@@ -147,7 +147,7 @@ impl Payload {
     }
 }
 
-/// What a request does.
+/// The operation of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
     /// SEND.
@@ -191,13 +191,13 @@ impl TryFrom<Operation> for Work {
 }
 
 impl Work {
-    /// Whether the responder answers with data: READs and atomics.
+    /// Whether the response carries data: READs and atomics.
     #[inline]
     pub const fn is_answered(&self) -> bool {
         matches!(self, Work::Read(_)) || self.atomic().is_some()
     }
 
-    /// Whether it consumes a receive request of the peer's.
+    /// Whether it consumes a receive request at the peer.
     #[inline]
     pub const fn consumes_receive(&self) -> bool {
         matches!(
@@ -225,11 +225,11 @@ impl Work {
 pub struct SendWork {
     /// The program's name for it.
     pub wr_id: WrId,
-    /// What to do.
+    /// The operation.
     pub work: Work,
     /// Local memory: gathered from or, for READs and atomics, scattered to.
     pub payload: Payload,
-    /// How. `INLINE` has no meaning here: the payload says it.
+    /// Send flags. `INLINE` is ignored: the payload determines it.
     pub flags: SendFlags,
 }
 
@@ -238,7 +238,7 @@ pub struct SendWork {
 pub struct ReceiveWork {
     /// The program's name for it.
     pub wr_id: WrId,
-    /// Where the message goes.
+    /// Where the message is stored.
     pub pieces: Pieces,
 }
 
@@ -262,7 +262,7 @@ pub enum PostError {
     /// An operation that the transport service does not have.
     #[error("{0:?} is not an operation of this service")]
     NotOfService(Work),
-    /// The queue pair may have no READ or atomic operation under way.
+    /// `max_rd_atomic` is 0: no READ or atomic operation may be in flight.
     #[error("the queue pair's max_rd_atomic is 0: it may not read")]
     ReadsNotAllowed,
     /// An atomic operation has 8 bytes of local memory, not inline.

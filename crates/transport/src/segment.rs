@@ -25,7 +25,7 @@ pub(crate) const fn packets(length: u64, mtu: PathMtu) -> u64 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Segment {
     pub(crate) position: Position,
-    /// Where in the message its payload begins.
+    /// Offset of its payload in the message.
     pub(crate) offset: u64,
     pub(crate) bytes: usize,
 }

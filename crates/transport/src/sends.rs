@@ -8,7 +8,7 @@ use adverb_verbs::{QpState, WcStatus};
 use crate::request::{PostError, SendWork};
 use crate::shared::Shared;
 
-/// What is posted: a request, and perhaps where it goes.
+/// A posted request, for UD with its destination.
 pub(crate) trait Outgoing {
     fn work(&self) -> &SendWork;
 }
@@ -41,7 +41,7 @@ impl<R: Outgoing> Sends<R> {
         self.state
     }
 
-    /// Whether another request may come.
+    /// Whether there is room for another request.
     ///
     /// # Errors
     /// The queue is full.

@@ -5,7 +5,7 @@ use std::ops::{Add, AddAssign};
 
 use adverb_verbs::Psn;
 
-/// Packets that may be under way, of the 2^24 numbers: below half of them, so that older and newer
+/// Packets that may be in flight, of the 2^24 numbers: below half of them, so that older and newer
 /// ones can be told apart (IBTA vol. 1, 9.7.2).
 pub(crate) const MAX_OUTSTANDING: u64 = (1 << 23) - 1;
 
@@ -14,7 +14,7 @@ pub(crate) const MAX_OUTSTANDING: u64 = (1 << 23) - 1;
 pub(crate) struct Seq(u64);
 
 impl Seq {
-    /// How far `self` is ahead of `earlier`; 0 if it is not.
+    /// Returns how far `self` is ahead of `earlier`; 0 if it is not.
     #[inline]
     pub(crate) const fn since(self, earlier: Seq) -> u64 {
         self.0.saturating_sub(earlier.0)
@@ -42,7 +42,7 @@ impl AddAssign<u64> for Seq {
     }
 }
 
-/// How the numbers of one direction of a connection are written.
+/// Converts the PSNs of one direction of a connection to sequence numbers that do not wrap.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Numbering {
     /// `Psn` of `Seq(0)`.

@@ -1,5 +1,5 @@
 //! Unreliable connection (IBTA vol. 1, 9.8.2): messages whole or not at all. Nothing is acknowledged;
-//! a message of which a packet is missing is dropped, and the next one starts anew.
+//! if a packet is missing, the rest of its message is dropped, and reception resumes with the next message.
 
 use adverb_verbs::{AccessFlags, PathMtu, Psn, QpAttr, QpState, Qpn, SendFlags, WcStatus};
 use adverb_wire::bth::BthFlags;
@@ -16,7 +16,7 @@ use crate::segment::{MAX_MESSAGE, Segment, as_uc, rc_request};
 use crate::sends::Sends;
 use crate::shared::Shared;
 
-/// What a connection is made with.
+/// Parameters of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UcConfig {
     /// This queue pair.
@@ -74,7 +74,7 @@ impl UcQp {
         self.sends.state()
     }
 
-    /// What was counted.
+    /// Returns the counters.
     pub fn counters(&self) -> &Counters {
         &self.shared.counters
     }
@@ -254,7 +254,7 @@ impl UcQp {
         Some(length)
     }
 
-    /// Whether [`UcQp::poll_completion`] has one.
+    /// Whether [`UcQp::poll_completion`] would return a completion.
     #[inline]
     pub fn has_completions(&self) -> bool {
         !self.shared.completions.is_empty()

@@ -21,7 +21,7 @@ use crate::shared::Shared;
 /// 3.5.3).
 const CONTROLLED: u32 = 1 << 31;
 
-/// What a datagram queue pair is made with.
+/// Parameters of a UD queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UdConfig {
     /// This queue pair.
@@ -36,10 +36,10 @@ pub struct UdConfig {
     pub max_work: usize,
 }
 
-/// Where a datagram goes.
+/// The destination of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UdDestination<A> {
-    /// The port: what the driver's address handle says.
+    /// The port, by the driver's address handle.
     pub address: A,
     /// The queue pair there.
     pub qpn: Qpn,
@@ -47,7 +47,7 @@ pub struct UdDestination<A> {
     pub qkey: u32,
 }
 
-/// A message that has come, for a driver that places it itself.
+/// A received message, for a driver that stores it itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Datagram<'a> {
     /// Its bytes.
@@ -56,11 +56,11 @@ pub struct Datagram<'a> {
     pub src_qp: Qpn,
     /// Immediate data.
     pub imm: Option<Imm>,
-    /// Whether the sender asked for a solicited event.
+    /// Whether the sender requested a solicited event.
     pub solicited: Solicited,
 }
 
-/// A request and where it goes.
+/// A request and its destination.
 #[derive(Debug)]
 struct Addressed<A> {
     work: SendWork,
@@ -102,7 +102,7 @@ impl<A: Copy> UdQp<A> {
         self.sends.state()
     }
 
-    /// What was counted.
+    /// Returns the counters.
     pub fn counters(&self) -> &Counters {
         &self.shared.counters
     }

@@ -1,5 +1,5 @@
 //! RC against chapter 9 of the specification where it is finer than what a usual run shows: numbers at
-//! the wrap, repeated requests, refusals told once, both retry counters, connections made anew.
+//! the wrap, repeated requests, refusals told once, both retry counters, connections made again.
 
 mod lab;
 
@@ -518,7 +518,7 @@ fn an_answer_that_is_lost_again_is_asked_for_again_without_waiting() {
     assert_eq!((asked, lab.a.qp.counters().timeouts), (3, 2));
 }
 
-/// A timeout asks anew: a gap that was asked for before it is asked for again, whatever shows it.
+/// A timeout asks again: a gap that was asked for before it is asked for again, whatever shows it.
 #[test]
 fn after_a_timeout_a_missing_answer_is_asked_for_again_without_waiting() {
     let mut asked = 0;
@@ -644,7 +644,7 @@ fn what_is_flushed_ends_in_the_order_it_was_posted() {
     assert_eq!(refused, Err(PostError::AtomicLength(4)));
 }
 
-// --- connections made anew (10.3.1)
+// --- connections made again (10.3.1)
 
 /// Both sides are reset and connected again while packets of the old connection are on their way: they
 /// change nothing and end nothing.

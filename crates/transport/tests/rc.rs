@@ -298,7 +298,7 @@ fn packets(bytes: u32) -> u32 {
 }
 
 /// What A has asked for by READs of `length` B over a window of 8 packets, the parts in packets, and
-/// how many packets of answers were under way at most.
+/// how many packets of answers were in flight at most.
 fn parts_of_a_read(max_reads: u8, length: usize) -> (Vec<u32>, u32) {
     let mut a = config(Side::A);
     (a.requester.window, a.requester.max_reads) = (8, max_reads);
@@ -326,7 +326,7 @@ fn a_long_read_goes_in_parts_of_which_the_window_holds_four() {
     let (parts, most) = parts_of_a_read(4, 20 * MTU + 1);
     assert_eq!(parts, [2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 1]);
     assert_eq!(most, 8);
-    // As many parts at a time as READs may be under way.
+    // As many parts at a time as READs may be in flight.
     assert_eq!(parts_of_a_read(2, 20 * MTU), (vec![4; 5], 8));
     assert_eq!(parts_of_a_read(1, 20 * MTU), (vec![8, 8, 4], 8));
     assert_eq!(parts_of_a_read(1, 0), (vec![1], 1));

@@ -24,7 +24,7 @@ impl AethView<'_> {
     }
 }
 
-/// End-to-end credits: receive requests that the responder says it has posted.
+/// End-to-end credits: the number of receive requests that the responder reports as posted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Credits(u8);
 
@@ -102,7 +102,7 @@ impl NakCode {
     }
 }
 
-/// What the responder says of a request.
+/// The responder's answer to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Syndrome {
     /// It was carried out.
@@ -118,7 +118,7 @@ impl Syndrome {
     const RNR: u8 = 0x20;
     const NAK: u8 = 0x60;
 
-    /// What a syndrome's byte says.
+    /// Decodes a syndrome byte.
     ///
     /// # Errors
     /// Of a reserved kind (bit 7 set, or bits 6 and 5 being 10).
@@ -148,7 +148,7 @@ impl Syndrome {
 /// The header as values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Aeth {
-    /// What the responder says.
+    /// The responder's answer.
     pub syndrome: Syndrome,
     /// Message sequence number, 24 bits.
     pub msn: u32,

@@ -7,7 +7,7 @@ view!(
     AtomicAckEthView, "AtomicAckETH", 8);
 
 impl AtomicAckEthView<'_> {
-    /// What was there before.
+    /// The value before the operation.
     #[inline]
     pub fn original(&self) -> u64 {
         be64(self.0, 0)
@@ -17,7 +17,7 @@ impl AtomicAckEthView<'_> {
 /// The header as values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AtomicAckEth {
-    /// What was there before.
+    /// The value before the operation.
     pub original: u64,
 }
 

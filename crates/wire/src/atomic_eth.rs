@@ -21,13 +21,13 @@ impl AtomicEthView<'_> {
         be32(self.0, 8)
     }
 
-    /// What is added, or swapped in.
+    /// The value to add, or to swap in.
     #[inline]
     pub fn swap_or_add(&self) -> u64 {
         be64(self.0, 12)
     }
 
-    /// What must be there for the swap.
+    /// The value to compare with.
     #[inline]
     pub fn compare(&self) -> u64 {
         be64(self.0, 20)
@@ -39,9 +39,9 @@ impl AtomicEthView<'_> {
 pub struct AtomicEth {
     /// Where.
     pub remote: RemoteAddress,
-    /// What is added (fetch-and-add), or swapped in (compare-and-swap).
+    /// The value to add (fetch-and-add), or to swap in (compare-and-swap).
     pub swap_or_add: u64,
-    /// What must be there for the swap; without meaning in a fetch-and-add.
+    /// The value to compare with; unused by fetch-and-add.
     pub compare: u64,
 }
 

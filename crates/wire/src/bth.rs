@@ -98,7 +98,7 @@ bitflags::bitflags! {
 /// The header as values. Reserved bits are sent as zero and ignored on receipt, as 9.2 has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bth {
-    /// What the packet is.
+    /// The opcode.
     pub opcode: Opcode,
     /// One-bit fields.
     pub flags: BthFlags,

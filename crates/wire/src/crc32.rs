@@ -18,7 +18,7 @@ const LEFT: usize = (REACH + STEP) * WORD;
 /// From here on folding is faster.
 const LONG: usize = 256;
 
-/// The CRC of what `crc` is that of, followed by `bytes`.
+/// Extends `crc` by `bytes`.
 #[inline]
 pub(crate) fn extend(crc: u32, bytes: &[u8]) -> u32 {
     if bytes.len() < LONG || has_instructions() {
@@ -27,7 +27,7 @@ pub(crate) fn extend(crc: u32, bytes: &[u8]) -> u32 {
     by_folding(crc, bytes)
 }
 
-/// Whether the library has instructions to use.
+/// Whether the processor has CRC or carry-less multiplication instructions that the library uses.
 #[inline]
 fn has_instructions() -> bool {
     #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]

@@ -1,4 +1,4 @@
-//! Datagram extended transport header (IBTA vol. 1, 9.3.2), 8 B: who sends, under which key.
+//! Datagram extended transport header (IBTA vol. 1, 9.3.2), 8 B: Q_Key and source queue pair.
 
 use adverb_verbs::Qpn;
 

@@ -13,7 +13,7 @@ pub enum WireError {
         header: &'static str,
         /// Its length.
         need: usize,
-        /// What there is.
+        /// The actual value.
         have: usize,
     },
     /// A buffer to write to is too short.
@@ -46,7 +46,7 @@ pub enum WireError {
         /// Bytes of payload.
         bytes: usize,
     },
-    /// Headers that are not those of the opcode.
+    /// The headers do not match the opcode.
     #[error("extended headers {found:#x} with opcode {opcode:#04x}, which has {wanted:#x}")]
     ExtensionOfOther {
         /// The opcode.
@@ -91,7 +91,7 @@ pub enum WireError {
         header: &'static str,
         /// The field.
         found: u8,
-        /// What it should be.
+        /// The expected value.
         wanted: u8,
     },
     /// A UDP port other than RoCEv2's.

@@ -22,7 +22,7 @@ impl EthernetView<'_> {
         octets(self.0, 6)
     }
 
-    /// What follows.
+    /// Protocol of the next header.
     pub fn ether_type(&self) -> u16 {
         be16(self.0, 12)
     }
@@ -35,7 +35,7 @@ pub struct Ethernet {
     pub destination: [u8; 6],
     /// Source address.
     pub source: [u8; 6],
-    /// What follows.
+    /// Protocol of the next header.
     pub ether_type: u16,
 }
 

@@ -49,7 +49,7 @@ impl Addresses {
     }
 }
 
-/// What a UDP socket knows of a datagram's way; the ICRC covers it.
+/// Addresses and ports of a datagram, as a UDP socket knows them; the ICRC covers them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Flow {
     /// From where to where.
@@ -78,7 +78,7 @@ impl Ip {
         }
     }
 
-    /// What a socket does not see, but the ICRC covers.
+    /// IP header fields that a socket does not see, but the ICRC covers.
     pub const fn unseen(&self) -> Unseen {
         match self {
             Ip::V4(ip) => ip.unseen,
@@ -149,7 +149,7 @@ impl<'a> Frame<'a> {
     /// The frame that an IP datagram is.
     ///
     /// # Errors
-    /// What is wrong with it: headers, lengths, port, ICRC, packet.
+    /// Headers, lengths, port, ICRC or packet are invalid.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, WireError> {
         let (ip, rest) = Ip::parse(bytes)?;
         let (view, datagram) = UdpView::new(rest)?;

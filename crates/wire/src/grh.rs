@@ -6,7 +6,7 @@ use adverb_verbs::Gid;
 use crate::WireError;
 use crate::view::{be16, be32, octets, put};
 
-/// What follows a GRH: the base transport header (IBTA vol. 1, 8.3).
+/// Next header of a GRH: the base transport header (IBTA vol. 1, 8.3).
 pub const NEXT_HEADER: u8 = 0x1b;
 
 view!(
@@ -38,7 +38,7 @@ impl GrhView<'_> {
         be16(self.0, 4)
     }
 
-    /// What follows.
+    /// Protocol of the next header.
     #[inline]
     pub fn next_header(&self) -> u8 {
         self.0[6]

@@ -72,7 +72,7 @@ impl Ipv4View<'_> {
     }
 }
 
-/// Whether routers may cut a datagram in pieces.
+/// Whether routers may fragment a datagram.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Fragmentation {
     /// They may not: what Linux sends from a socket that discovers the path MTU, and what Soft-RoCE
@@ -83,7 +83,7 @@ pub enum Fragmentation {
     Allowed,
 }
 
-/// What a user-space UDP socket does not see of an IPv4 header, but the ICRC covers.
+/// IPv4 header fields that a UDP socket does not see, but the ICRC covers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Unseen {
     /// Identification.

@@ -11,7 +11,7 @@ use crate::ipv4::UDP;
 /// Bytes of the header.
 pub const LEN: usize = crate::grh::LEN;
 
-/// The header's fields as they are: those of a GRH.
+/// The header's fields, which are the same as of a GRH.
 pub type Ipv6View<'a> = GrhView<'a>;
 
 /// The header as values. The next header is UDP.

@@ -14,7 +14,7 @@ pub enum Service {
     Cnp,
 }
 
-/// What a packet belongs to.
+/// The verb that a packet belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Verb {
     /// SEND.
@@ -38,14 +38,14 @@ pub enum Verb {
 }
 
 impl Verb {
-    /// Whether it goes from the responder to the requester.
+    /// Whether it is sent by the responder.
     #[inline]
     pub const fn is_response(self) -> bool {
         matches!(self, Verb::ReadResponse | Verb::Ack | Verb::AtomicAck)
     }
 }
 
-/// Where in its message a packet stands.
+/// The position of a packet in its message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Position {
     /// The first of several.
@@ -59,13 +59,13 @@ pub enum Position {
 }
 
 impl Position {
-    /// Whether a message begins with it.
+    /// Whether it is the first of its message.
     #[inline]
     pub const fn begins(self) -> bool {
         matches!(self, Position::First | Position::Only)
     }
 
-    /// Whether a message ends with it.
+    /// Whether it is the last of its message.
     #[inline]
     pub const fn ends(self) -> bool {
         matches!(self, Position::Last | Position::Only)
@@ -83,7 +83,7 @@ impl Position {
     }
 }
 
-/// What the first byte of a packet begins.
+/// What begins with the first byte of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Begins {
     /// The message.
@@ -92,7 +92,7 @@ pub enum Begins {
     Packet,
 }
 
-/// What the last byte of a packet ends.
+/// What ends with the last byte of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ends {
     /// The message.
@@ -124,7 +124,7 @@ bitflags::bitflags! {
 
 macro_rules! opcodes {
     ($($name:ident = $code:literal, $text:literal, $service:ident, $verb:ident, $position:ident, [$($header:ident)*];)*) => {
-        /// What a packet is. The names are those of IBTA table 38.
+        /// The opcode of a packet, with the names of IBTA table 38.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(u8)]
         pub enum Opcode {
@@ -155,13 +155,13 @@ macro_rules! opcodes {
                 match self { $(Opcode::$name => Service::$service,)* }
             }
 
-            /// What it belongs to.
+            /// Returns its verb.
             #[inline]
             pub const fn verb(self) -> Verb {
                 match self { $(Opcode::$name => Verb::$verb,)* }
             }
 
-            /// Where in its message it stands.
+            /// Returns its position in its message.
             #[inline]
             pub const fn position(self) -> Position {
                 match self { $(Opcode::$name => Position::$position,)* }

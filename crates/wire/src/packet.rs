@@ -26,9 +26,9 @@ pub enum Extension {
     Imm(ImmDt),
     /// A key to invalidate.
     Invalidate(Ieth),
-    /// Where a WRITE or READ goes.
+    /// Remote address of a WRITE or READ.
     Rdma(Reth),
-    /// Where a WRITE goes, and immediate data.
+    /// Remote address of a WRITE, and immediate data.
     RdmaImm(Reth, ImmDt),
     /// An atomic operation.
     Atomic(AtomicEth),
@@ -154,7 +154,7 @@ fn write_two(out: &mut [u8], one: &[u8], two: &[u8]) {
 pub struct PacketHeaders {
     /// Base transport header.
     pub bth: Bth,
-    /// What follows it.
+    /// Extension headers.
     pub extension: Extension,
 }
 
@@ -170,7 +170,7 @@ impl PacketHeaders {
     /// `length() + payload + pad` bytes; the pad count is set here.
     ///
     /// # Errors
-    /// Headers that are not those of the opcode; a buffer that is too short.
+    /// The headers do not match the opcode; the buffer is too short.
     #[inline]
     pub fn lay_out<'b>(
         &self,
@@ -220,7 +220,7 @@ impl<'a> Packet<'a> {
     /// The packet that `bytes` are, from the base transport header to the padding.
     ///
     /// # Errors
-    /// What is wrong with them.
+    /// The headers are invalid.
     #[inline]
     pub fn parse(bytes: &'a [u8]) -> Result<Self, WireError> {
         let (bth, rest) = BthView::new(bytes)?;

@@ -9,7 +9,7 @@ const VERSION: [u16; 2] = [2, 4];
 const SNAP_LENGTH: u32 = 65_535;
 const NS_PER_S: u64 = 1_000_000_000;
 
-/// What each record of a capture begins with.
+/// Length of a record's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkType {
     /// Ethernet header.
@@ -67,7 +67,7 @@ impl<W: Write> PcapWriter<W> {
         self.out.write_all(frame)
     }
 
-    /// What it was written to.
+    /// Returns the underlying writer.
     pub fn into_inner(self) -> W {
         self.out
     }

@@ -26,7 +26,7 @@ impl fmt::Display for Aeth {
 }
 
 impl fmt::Display for Extension {
-    /// Each field after a space; nothing where there is no header.
+    /// Prints each field after a space; prints nothing without a header.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Extension::None => Ok(()),

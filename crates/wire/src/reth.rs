@@ -1,4 +1,4 @@
-//! RDMA extended transport header (IBTA vol. 1, 9.3.3), 16 B: where a WRITE or READ goes.
+//! RDMA extended transport header (IBTA vol. 1, 9.3.3), 16 B: remote address, key and length of a WRITE or READ.
 
 use adverb_verbs::{RemoteAddress, Rkey};
 

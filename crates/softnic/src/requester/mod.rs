@@ -68,7 +68,7 @@ pub(crate) struct Connection {
     /// First packet sent: the peer must expect it.
     pub(crate) sq_psn: Option<Psn>,
     pub(crate) retry: Option<RetryParams>,
-    /// READs and atomics that this side may have under way; 0: none at all.
+    /// READs and atomics that this side may have in flight; 0: none at all.
     pub(crate) max_rd_atomic: u8,
     attached: Option<Attached>,
     cache: RegionCache,

@@ -1,6 +1,6 @@
 //! This port's memory, as the transport reaches it.
 //!
-//! Every access finds its region anew and holds the table of regions meanwhile: one that ends is
+//! Every access finds its region again and holds the table of regions meanwhile: one that ends is
 //! either used before or refused after.
 
 use std::sync::MutexGuard;

@@ -6,7 +6,7 @@ use adverb_wire::aeth;
 /// Messages are numbered from 1; the responder counts those that it completed (MSN).
 #[derive(Debug, Default)]
 pub(super) struct CreditLimit {
-    /// The last message that may be sent; none is no limit.
+    /// The last message that may be sent; `None`: no limit.
     last: Option<u64>,
 }
 
@@ -18,12 +18,12 @@ impl CreditLimit {
     pub(super) fn update(&mut self, msn: u32, credits: aeth::Credits, completed: u64) {
         self.last = credits.receives().map(|receives| {
             let last = extend(msn, completed) + u64::from(receives);
-            // Posted receive requests are not taken back: an older word says less, not otherwise.
+            // Posted receive requests are never taken back, so an older ACK can only report fewer.
             self.last.map_or(last, |known| known.max(last))
         });
     }
 
-    /// Whether message number `message` has a receive request.
+    /// Whether a receive request is posted for message number `message`.
     #[inline]
     pub(super) fn covers(&self, message: u64) -> bool {
         self.last.is_none_or(|last| message <= last)

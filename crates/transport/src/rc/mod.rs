@@ -28,7 +28,7 @@ use crate::shared::Shared;
 use requester::Requester;
 use responder::{Refused, Responder};
 
-/// What a connection is made with.
+/// Parameters of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RcConfig {
     /// This queue pair.
@@ -43,44 +43,44 @@ pub struct RcConfig {
     pub responder: ResponderConfig,
 }
 
-/// How a connection sends its requests.
+/// Parameters of the requester.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequesterConfig {
     /// The first packet's number (`sq_psn`).
     pub first_psn: Psn,
     /// Requests that may be outstanding.
     pub max_work: usize,
-    /// When and how often a request, or what it asks for, is sent again.
+    /// Timeouts and retry counts.
     pub retry: RetryParams,
-    /// READs and atomics that may be under way (`max_rd_atomic`).
+    /// Maximum number of READs and atomics in flight (`max_rd_atomic`).
     pub max_reads: u8,
-    /// Packets that may be under way, answers of READs included: what the network between (such as a
+    /// Packets that may be in flight, answers of READs included: what the network between (such as a
     /// socket's buffer) holds.
     pub window: u32,
 }
 
-/// How a connection takes the peer's requests.
+/// Parameters of the responder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResponderConfig {
     /// The number of the peer's first packet (`rq_psn`).
     pub first_psn: Psn,
-    /// What the peer may do.
+    /// Access rights of the peer.
     pub access: AccessFlags,
-    /// READs and atomics that the peer may have under way (`max_dest_rd_atomic`).
+    /// Maximum number of the peer's READs and atomics in flight (`max_dest_rd_atomic`).
     pub max_reads: u8,
-    /// How long the peer is told to wait when no receive is posted.
+    /// The RNR timer: how long the peer waits after an RNR NAK.
     pub rnr_timer: RnrTimer,
-    /// Whether the peer is told of receive requests.
+    /// Whether ACKs carry end-to-end credits.
     pub credits: CreditPolicy,
 }
 
-/// What acknowledgements say of receive requests.
+/// The end-to-end credits in ACKs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CreditPolicy {
     /// Nothing: the peer sends at will and is told when it must wait.
     #[default]
     None,
-    /// How many are posted: the peer sends no more than that, but one packet to ask.
+    /// The number of posted receives. Without a credit, the peer sends only one packet, to ask for more.
     Posted,
 }
 
@@ -154,7 +154,7 @@ impl RcQp {
         self.responder.modify(attr);
     }
 
-    /// What was counted.
+    /// Returns the counters.
     pub fn counters(&self) -> &Counters {
         &self.shared.counters
     }
@@ -334,13 +334,13 @@ impl RcQp {
             Turn::Responder if !self.responder.has_responses() => None,
             Turn::Responder => self.responder.transmit(memory, out).unwrap_or_else(|_| {
                 self.enter_error();
-                // The refusal that tells the peer.
+                // The NAK that informs the peer.
                 self.responder.transmit(memory, out).ok().flatten()
             }),
         }
     }
 
-    /// Whether [`RcQp::poll_completion`] has one.
+    /// Whether [`RcQp::poll_completion`] would return a completion.
     #[inline]
     pub fn has_completions(&self) -> bool {
         !self.shared.completions.is_empty()

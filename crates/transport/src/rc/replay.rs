@@ -1,5 +1,5 @@
 //! What the responder keeps of READs and atomics, so that a repeated request is answered without being
-//! carried out twice (IBTA vol. 1, 9.7.5.1): as many as the requester may have under way.
+//! carried out twice (IBTA vol. 1, 9.7.5.1): as many as the requester may have in flight.
 
 use std::collections::VecDeque;
 
@@ -46,7 +46,7 @@ impl Resource {
     }
 }
 
-/// How many times a READ is read again, at most.
+/// Maximum number of times that a READ is repeated.
 const MOST_REPEATED: u64 = 32;
 
 #[derive(Debug)]
@@ -63,17 +63,17 @@ impl Replay {
         }
     }
 
-    /// Whether READs and atomics are taken at all.
+    /// Whether READs and atomics are accepted at all.
     pub(super) fn is_open(&self) -> bool {
         self.most != 0
     }
 
-    /// What has to go when one more is kept.
+    /// Returns the entry that the next one replaces.
     pub(super) fn next_to_go(&self) -> Option<&Resource> {
         self.kept.front().filter(|_| self.kept.len() == self.most)
     }
 
-    /// Keeps one, and gives that which had to go.
+    /// Adds an entry; returns the one that it replaces.
     pub(super) fn keep(&mut self, resource: Resource) -> Option<Resource> {
         let gone = match self.next_to_go() {
             Some(_) => self.kept.pop_front(),

@@ -40,7 +40,7 @@ pub(super) struct Responder {
     pub(super) receives: ReceiveQueue,
 }
 
-/// Whether the peer was told that it must go back; it is told once.
+/// A sequence error NAK has been sent; it is sent once per gap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Gap {
     None,
@@ -50,7 +50,7 @@ enum Gap {
 /// Why a request was not carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refused {
-    /// The packet was dropped; the connection goes on.
+    /// The packet was dropped; the connection continues.
     Drop(DropReason),
     /// The peer is told so, and the connection ends.
     Fatal(DropReason),
@@ -271,7 +271,7 @@ impl Responder {
     }
 
     /// Whether one more READ or atomic operation may come: not while the answer to the one that it
-    /// displaces is still to be sent, because then the peer has more under way than was agreed (IBTA
+    /// displaces is still to be sent, because then the peer has more in flight than was agreed (IBTA
     /// vol. 1, 9.7.4).
     fn may_keep(&self) -> bool {
         let next = self.replay.next_to_go();

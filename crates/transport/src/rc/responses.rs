@@ -14,7 +14,7 @@ use crate::sequence::Seq;
 pub(super) struct ReadAnswer {
     /// The request that it answers; a repeated request answers for the first one.
     pub(super) resource: Seq,
-    /// Where the rest is.
+    /// The memory still to be sent.
     pub(super) remote: RemoteAddress,
     /// Bytes of the whole of it.
     pub(super) length: u64,
@@ -24,20 +24,20 @@ pub(super) struct ReadAnswer {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
-    /// An acknowledgement; its credits are those of the moment it is sent.
+    /// An ACK; its credits are determined when it is sent.
     Ack,
     /// A refusal.
     Refuse(Syndrome),
     /// Data of a READ.
     Read(ReadAnswer),
-    /// What an atomic operation found.
+    /// The old value of an atomic operation.
     Atomic(u64),
 }
 
 /// A request is missing.
 const SEQUENCE_ERROR: Answer = Answer::Refuse(Syndrome::Nak(NakCode::PsnSequenceError));
 
-/// How often an answer was asked for.
+/// Number of times that a response was requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Asked {
     /// Once: the requester cannot have it.
@@ -116,13 +116,13 @@ impl Responses {
         }
     }
 
-    /// Whether the answer to a request was not wholly sent yet.
+    /// Whether part of a request's response is still to be sent.
     pub(super) fn owes(&self, resource: Seq) -> bool {
         let owed = |r: &Response| r.asked == Asked::Once && r.is_of(resource);
         self.waiting.iter().any(owed)
     }
 
-    /// Leaves out what waits of a request whose answer is no longer kept: its requester has it.
+    /// Removes the pending responses of a request that the requester has acknowledged implicitly.
     pub(super) fn forget(&mut self, resource: Seq) {
         self.waiting.retain(|r| !r.is_of(resource));
     }
@@ -136,7 +136,7 @@ impl Responses {
         self.waiting.is_empty()
     }
 
-    /// Whether it is one acknowledgement.
+    /// Whether the only pending response is an ACK.
     pub(super) fn is_acknowledgement(&self) -> bool {
         let mut all = self.waiting.iter();
         matches!((all.next(), all.next()), (Some(r), None) if r.answer == Answer::Ack)

@@ -11,11 +11,11 @@ pub(super) struct RetryCounters {
     /// None is without end.
     rnr_limit: Option<u8>,
     rnr_left: Option<u8>,
-    /// What it went back for last.
+    /// The packet that it last went back to.
     gap: Option<Gap>,
 }
 
-/// Whether a missing response was asked for again.
+/// Whether a missing response has been requested again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Asking {
     /// It is to be.
@@ -33,7 +33,7 @@ struct Gap {
 }
 
 impl Gap {
-    /// Whether this response is one to the repeated request. They keep their order: what is under way of
+    /// Whether this response is one to the repeated request. They keep their order: what is in flight of
     /// the first request is behind the one that showed the gap.
     fn is_shown_again_by(&self, response: Option<Seq>) -> bool {
         matches!((self.shown_by, response), (Some(first), Some(now)) if now <= first)

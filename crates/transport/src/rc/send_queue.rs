@@ -9,18 +9,18 @@ use crate::request::{Payload, PostError, SendWork, Work};
 use crate::segment::{MAX_MESSAGE, packets};
 use crate::sequence::Seq;
 
-/// A request under way, or waiting.
+/// A request that is in flight or waiting.
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) request: SendWork,
     pub(super) length: u64,
-    /// Its first packet; for READs and atomics, that of the response.
+    /// Sequence number of its first packet; for READs and atomics, of the response's first packet.
     pub(super) first: Seq,
     /// One behind its last packet.
     pub(super) end: Seq,
     /// Its place among the messages of the connection, from 1.
     pub(super) message: u64,
-    /// What this side found wrong with it: it is not sent, and ends so when it is its turn.
+    /// A local error: the request is not sent, and completes with this status in its turn.
     pub(super) failure: Option<WcStatus>,
 }
 

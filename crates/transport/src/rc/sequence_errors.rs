@@ -9,7 +9,7 @@
 
 use crate::sequence::Seq;
 
-/// What follows from a report, or from the answer to a probe.
+/// What to do after a sequence error NAK, or after the response to a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reaction {
     None,
@@ -17,7 +17,7 @@ pub(super) enum Reaction {
     GoBack,
 }
 
-/// What was sent because of the last report.
+/// The reaction to the last NAK.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Sent {
     /// Nothing that is still to be judged by an acknowledgement.
@@ -32,7 +32,7 @@ enum Sent {
 
 #[derive(Debug, Default)]
 pub(super) struct SequenceErrors {
-    /// The packet that the last report named, until the requester goes back for another reason.
+    /// The packet named by the last NAK, until the requester goes back for another reason.
     named: Option<Seq>,
     sent: Sent,
     /// The last report was false.
@@ -93,7 +93,7 @@ impl SequenceErrors {
         }
     }
 
-    /// Whether a probe is to be sent.
+    /// Whether to send a probe.
     #[inline]
     pub(super) fn has_probe(&self) -> bool {
         self.sent == Sent::ProbeDue

@@ -6,7 +6,7 @@ use adverb_verbs::AckTimeout;
 
 #[derive(Debug)]
 pub(super) struct Timers {
-    /// None waits for ever.
+    /// `None`: infinite.
     timeout: Option<Span>,
     acknowledgement: Option<Time>,
     receiver: Option<Time>,
@@ -42,13 +42,13 @@ impl Timers {
         }
     }
 
-    /// Something was acknowledged and more is under way.
+    /// Restarts the timer: something was acknowledged, and more packets are in flight.
     #[inline]
     pub(super) fn restart(&mut self, now: Time) {
         self.acknowledgement = self.timeout.map(|span| now + span);
     }
 
-    /// Nothing is under way.
+    /// Stops the timer: nothing is in flight.
     #[inline]
     pub(super) fn stop(&mut self) {
         self.acknowledgement = None;
@@ -60,7 +60,7 @@ impl Timers {
         self.receiver = Some(now + span);
     }
 
-    /// Whether nothing may be sent now.
+    /// Whether an RNR timer forbids sending.
     #[inline]
     pub(super) fn waits_for_receiver(&mut self, now: Time) -> bool {
         if self.receiver.is_some_and(|until| until <= now) {
@@ -69,7 +69,7 @@ impl Timers {
         self.receiver.is_some()
     }
 
-    /// Whether the acknowledgement is overdue; the timer then stands.
+    /// Whether the retransmission timer has expired; this stops it.
     pub(super) fn is_overdue(&mut self, now: Time) -> bool {
         let overdue = self.acknowledgement.is_some_and(|deadline| deadline <= now);
         if overdue {
@@ -78,7 +78,7 @@ impl Timers {
         overdue
     }
 
-    /// Everything stands.
+    /// Stops all timers.
     pub(super) fn clear(&mut self) {
         self.acknowledgement = None;
         self.receiver = None;

@@ -3,7 +3,7 @@
 use crate::sequence::{MAX_OUTSTANDING, Seq};
 
 /// ```text
-///  … acknowledged │ under way │ to be sent (again) │ posted …
+///  … acknowledged │ in flight │ to be sent (again) │ posted …
 ///                 unacked     next        sent     end
 /// ```
 /// `unacked ≤ next ≤ sent ≤ end`; going back makes `next` smaller than `sent`.
@@ -17,7 +17,7 @@ pub(super) struct Window {
 }
 
 impl Window {
-    /// A window of at most `limit` packets under way, starting at `first`.
+    /// Makes a window of at most `limit` packets in flight, starting at `first`.
     pub(super) fn new(first: Seq, limit: u32) -> Self {
         Window {
             unacked: first,
@@ -46,25 +46,25 @@ impl Window {
         self.sent
     }
 
-    /// Packets that may be under way.
+    /// Maximum number of packets in flight.
     #[inline]
     pub(super) const fn limit(&self) -> u64 {
         self.limit
     }
 
-    /// Whether packets are under way.
+    /// Whether packets are in flight.
     #[inline]
     pub(super) fn is_busy(&self) -> bool {
         self.unacked < self.next
     }
 
-    /// Whether the packets before `end` would be within the window.
+    /// Whether the packets before `end` are within the window.
     #[inline]
     pub(super) const fn has_room_to(&self, end: Seq) -> bool {
         end.since(self.unacked) <= self.limit
     }
 
-    /// Reserves the numbers of a request of so many packets, and gives the first.
+    /// Reserves the sequence numbers of a request of `packets` packets; returns the first.
     pub(super) fn extend(&mut self, packets: u64) -> Seq {
         let first = self.end;
         self.end += packets;

@@ -12,7 +12,7 @@ use super::{Fate, Random, Side, TestMemory, config};
 
 /// What a byte takes on the link: 10 Gbit/s.
 const BYTE: Span = Span::from_ps(800);
-/// Requests that the program keeps under way.
+/// Requests that the program keeps in flight.
 const DEPTH: usize = 16;
 /// 4.096 µs × 2^6 = 262 µs.
 pub const TIMEOUT: u8 = 6;
@@ -34,7 +34,7 @@ pub enum Kind {
 pub struct Row {
     pub kind: Kind,
     pub mtu: PathMtu,
-    /// Packets that may be under way.
+    /// Packets that may be in flight.
     pub window: u32,
     /// Bytes of a message.
     pub size: usize,

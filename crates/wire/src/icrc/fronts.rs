@@ -36,11 +36,11 @@ struct Front {
     kind: Kind,
     /// The CRC over the headers.
     crc: u32,
-    /// What is to be added to the CRC of the whole, since byte 4 of the base transport header counts as ones.
+    /// Value to add to the CRC of the whole packet, because byte 4 of the base transport header counts as ones.
     masked: u32,
 }
 
-/// What the ICRC depends on beside the rest of the packet and the identification.
+/// What the ICRC depends on in addition to the rest of the packet and the identification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Kind {
     length: usize,
@@ -57,7 +57,7 @@ impl Kind {
         (self.length / 4 + 3 * ports as usize) % FRONTS
     }
 
-    /// What stands in front of such packets, of which `packet` is one.
+    /// Returns the state for packets with the headers of `packet`.
     #[cold]
     fn front(self, packet: &[u8]) -> Front {
         let unseen = Unseen {

@@ -30,7 +30,7 @@ pub const LEN: usize = 4;
 
 /// Bytes of ones before the headers: the local routing header that RoCE does not have.
 const ONES: usize = 8;
-/// Where IPv4's identification stands in what the CRC covers.
+/// Offset of the IPv4 identification in the bytes that the CRC covers.
 const IDENTIFICATION: usize = ONES + 4;
 const BTH_RESV8A: usize = 4;
 

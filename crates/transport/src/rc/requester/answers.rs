@@ -19,10 +19,10 @@ use crate::shared::Shared;
 /// "Bad response" of `ibv_wc_status`.
 pub(in crate::rc) const BAD_RESPONSE: WcStatus = WcStatus::Other(7);
 
-/// What an acknowledgement leaves.
+/// The outcome of an ACK.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Reached {
-    /// All that it says is acknowledged.
+    /// Everything that it covers is acknowledged.
     All,
     /// The response of a READ or an atomic operation before it is missing.
     Gap,
@@ -128,7 +128,7 @@ impl Requester {
             (Work::Read(_), Extension::Ack(_) | Extension::None) => {
                 let segment = Segment::of(entry.length, seq.since(entry.first), self.mtu);
                 let ends = segment.position.ends();
-                // Where a READ went on after a loss, its answer begins anew; so only its end is sure.
+                // A READ that was resumed after a loss has a new first packet, so only its last one is certain.
                 let fits = packet.opcode().position().ends() || !ends;
                 if packet.payload.len() != segment.bytes || !fits {
                     return Err(Refusal::Fail(BAD_RESPONSE));
@@ -202,7 +202,7 @@ impl Requester {
     fn acknowledge_answer(&mut self, seq: Seq, shared: &mut Shared) {
         let entry = self.queue.front().expect("an answer to it came");
         let (after, end) = (seq + 1, entry.end);
-        // What was to be sent again, and is answered all the same, is not under way.
+        // Packets that were to be sent again but have been acknowledged are no longer in flight.
         if after == self.reads.part_end(entry, seq) && after <= self.window.next() {
             self.reads.finish();
         }

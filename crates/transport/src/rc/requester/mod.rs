@@ -64,7 +64,7 @@ impl AckRequests {
         }
     }
 
-    /// Whether the next packet asks for one, whose message ends with it or not.
+    /// Whether the next packet requests an ACK, even within a message.
     #[inline]
     const fn is_due(&self, ends: Ends) -> bool {
         let messages = self.messages + matches!(ends, Ends::Message) as usize;
@@ -170,7 +170,7 @@ impl Requester {
         self.timers.stop();
     }
 
-    /// The clock has come to a deadline.
+    /// Handles expired timers.
     ///
     /// # Errors
     /// The oldest request fails with this status.

@@ -1,4 +1,4 @@
-//! READs and atomics under way (IBTA vol. 1, 9.4.4, 11.2.5.2: initiator depth). A READ is asked for in
+//! READs and atomics in flight (IBTA vol. 1, 9.4.4, 11.2.5.2: initiator depth). A READ is asked for in
 //! parts that are answered one after the other: the next ones are asked for while the first is on its
 //! way, so that a long READ streams, and what is asked for fits the window.
 
@@ -12,44 +12,44 @@ const PARTS: u64 = 4;
 #[derive(Debug)]
 pub(super) struct Reads {
     /// Requests that are sent and not wholly answered.
-    under_way: u8,
+    in_flight: u8,
     most: u8,
     /// Packets of a part's answer, at most.
     part: u64,
 }
 
 impl Reads {
-    /// At most so many requests under way, whose answers share a window of so many packets.
+    /// At most so many requests in flight, whose answers share a window of so many packets.
     pub(super) fn new(most: u8, window: u64) -> Self {
         let parts = PARTS.min(most.into()).max(1);
         Reads {
-            under_way: 0,
+            in_flight: 0,
             most,
             part: (window / parts).max(1),
         }
     }
 
-    /// Changes how many requests may be under way. The parts stay: the responder knows those of requests
-    /// that are under way.
+    /// Changes how many requests may be in flight. The parts stay: the responder knows those of requests
+    /// that are in flight.
     pub(super) const fn set_most(&mut self, most: u8) {
         self.most = most;
     }
 
-    /// Whether there may be any at all.
+    /// Whether READs and atomics are allowed at all.
     pub(super) const fn are_allowed(&self) -> bool {
         self.most != 0
     }
 
     /// Requests that are sent and not wholly answered.
     #[inline]
-    pub(super) const fn under_way(&self) -> u8 {
-        self.under_way
+    pub(super) const fn in_flight(&self) -> u8 {
+        self.in_flight
     }
 
-    /// Whether one more may be sent while so many are under way.
+    /// Whether one more may be sent while `in_flight` are in flight.
     #[inline]
-    pub(super) const fn may_follow(&self, under_way: u8) -> bool {
-        under_way < self.most
+    pub(super) const fn may_follow(&self, in_flight: u8) -> bool {
+        in_flight < self.most
     }
 
     /// One behind the last packet of the answer that the request at `seq` brings. Parts end at the same
@@ -64,17 +64,17 @@ impl Reads {
     /// One is sent.
     #[inline]
     pub(super) const fn begin(&mut self) {
-        self.under_way += 1;
+        self.in_flight += 1;
     }
 
     /// One is wholly answered.
     #[inline]
     pub(super) const fn finish(&mut self) {
-        self.under_way -= 1;
+        self.in_flight -= 1;
     }
 
     /// All are to be sent again.
     pub(super) const fn forget(&mut self) {
-        self.under_way = 0;
+        self.in_flight = 0;
     }
 }

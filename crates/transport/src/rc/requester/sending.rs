@@ -1,4 +1,4 @@
-//! Picks the next packet and builds it: window, credits, fences, READs under way; segmentation.
+//! Chooses and builds the next packet: window, credits, fences, READs in flight; segmentation.
 
 use adverb_units::Time;
 use adverb_verbs::{Psn, Qpn, RemoteAddress, SendFlags, WcStatus};
@@ -15,10 +15,10 @@ use crate::segment::{Segment, mtu_bytes, rc_request};
 use crate::sequence::Seq;
 use crate::shared::Shared;
 
-/// What the next packet is.
+/// The next packet to send.
 struct Next {
     headers: PacketHeaders,
-    /// Where its payload is in the request's memory.
+    /// Offset of its payload in the request's memory.
     offset: u64,
     bytes: usize,
     /// Packet numbers that it takes.
@@ -41,7 +41,7 @@ impl Requester {
             return self.transmit_probe(memory, out, shared);
         }
         let seq = self.window.next();
-        let reads = self.reads.under_way();
+        let reads = self.reads.in_flight();
         if !self.may_send(self.cursor, seq, reads) || self.timers.waits_for_receiver(now) {
             return self.failed_front();
         }
@@ -102,7 +102,7 @@ impl Requester {
         self.timers.sent(now);
     }
 
-    /// Whether a packet of a request may be sent with so many READs and atomics under way.
+    /// Whether a packet of a request may be sent, given the number of READs and atomics in flight.
     #[inline]
     fn may_send(&self, index: usize, seq: Seq, reads: u8) -> bool {
         let Some(entry) = self.queue.get(index) else {
@@ -137,7 +137,7 @@ impl Requester {
     /// Whether [`Requester::transmit`] has something to do, but for a receiver that is waited for.
     pub(in crate::rc) fn has_packet(&self) -> bool {
         self.errors.has_probe()
-            || self.may_send(self.cursor, self.window.next(), self.reads.under_way())
+            || self.may_send(self.cursor, self.window.next(), self.reads.in_flight())
             || self.failed_front().is_err()
     }
 
@@ -161,11 +161,11 @@ impl Requester {
             return true;
         }
         let index = self.cursor + usize::from(ends == Ends::Message);
-        let reads = self.reads.under_way() + u8::from(entry.is_answered());
+        let reads = self.reads.in_flight() + u8::from(entry.is_answered());
         !self.may_send(index, after, reads)
     }
 
-    /// What the packet at `seq` of a request is.
+    /// Returns the packet with sequence number `seq` of a request.
     #[inline]
     fn build(&self, entry: &Entry, seq: Seq) -> Next {
         let psn = self.numbering.psn(seq);
@@ -227,7 +227,7 @@ fn lay_out(
     gathered.is_ok().then_some(length)
 }
 
-/// What ends with the packet of a request behind which `after` comes.
+/// Returns which boundary the packet before `after` is: of a part, of a message, or none.
 #[inline]
 fn ends(entry: &Entry, after: Seq) -> Ends {
     match after == entry.end {
