@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use adverb_experiments::Profile;
 use adverb_host::{Busy, Machine, now_rfc3339};
-use adverb_launch::{DeviceChoice, HostPort, NotRun, Usage};
+use adverb_launch::{DeviceChoice, NotRun, PeerAddress, Usage};
 use adverb_report::Report;
 use adverb_results::{
     FigureId, Outcome, PairRecord, RESULTS_CSV, RESULTS_JSONL, Record, Writer, failed_passes,
@@ -40,7 +40,7 @@ pub(crate) struct Meta {
     pub(crate) device: DeviceChoice,
     /// The server of the passive side; none where both sides run here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) peer: Option<HostPort>,
+    pub(crate) peer: Option<PeerAddress>,
     /// Largest payload of a packet; none where none was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) mtu: Option<PathMtu>,
@@ -79,7 +79,7 @@ impl Meta {
         profile: Profile,
         only: &[FigureId],
         device: DeviceChoice,
-        peer: Option<HostPort>,
+        peer: Option<PeerAddress>,
     ) -> Self {
         Meta {
             schema: SCHEMA,

@@ -73,7 +73,7 @@ pub(crate) fn peers(
     device: &DeviceChoice,
     info: &DeviceInfo,
 ) -> anyhow::Result<Vec<Peer>> {
-    let connect = |address| Peer::connect(address, (device, info), &CATALOG, log);
+    let connect = |address| Peer::connect(address, &place.ranks, (device, info), &CATALOG, log);
     place.peer.iter().map(connect).collect()
 }
 

@@ -12,6 +12,7 @@ mod hosts;
 mod measure;
 mod model;
 mod progress;
+mod ranks;
 mod record;
 mod report;
 mod request;
@@ -35,16 +36,19 @@ pub(crate) const VERSION: &str = env!("ADVERB_VERSION");
 pub(crate) const REVISION: Option<&str> = option_env!("ADVERB_REVISION");
 
 fn main() -> ExitCode {
-    let points = match args::typed() {
+    let mut points = match args::typed() {
         Ok(points) => points,
+        Err(refused) if !ranks::is_first() => return refused.exit_code(),
         Err(Refused::Words(error)) => return refuse(&error),
         Err(Refused::Sweep(reason)) => return failed(&Usage(reason).into()),
     };
     points.iter().for_each(|cli| cli.color.write_global());
-    match run(points.into_iter().map(|cli| cli.command).collect()) {
-        Ok(code) => code,
-        Err(error) => failed(&error),
-    }
+    let ended = match ranks::join(&mut points) {
+        Ok(Some(code)) => Ok(code),
+        Ok(None) => run(points.into_iter().map(|cli| cli.command).collect()),
+        Err(error) => Err(error),
+    };
+    ended.unwrap_or_else(|error| failed(&error))
 }
 
 /// Says why; a reader that went away has seen enough.

@@ -125,10 +125,7 @@ fn check_path_mtu(peer: &Peer, asked: Option<PathMtu>) -> Result<(), Usage> {
         None => Ok(()),
         Some(path_mtu) => {
             let refused = PathOptionError::PathMtu { path_mtu, max };
-            Err(Usage(format!(
-                "the server at {}: {refused}",
-                peer.address()
-            )))
+            Err(Usage(format!("{}: {refused}", peer.name())))
         }
     }
 }
@@ -138,7 +135,7 @@ pub(crate) fn check_at(peer: &Peer, cells: &[CellSpec], caps: &DeviceCaps) -> Re
     let caps = peer.common_limits(caps);
     let refused = cells.iter().find_map(|spec| spec.validate(&caps).err());
     if let Some(e) = refused {
-        return Err(Usage(format!("the server at {}: {e}", peer.address())));
+        return Err(Usage(format!("{}: {e}", peer.name())));
     }
     let mut impairments = cells.iter().filter_map(|spec| spec.params.impairment);
     impairments.try_for_each(|asked| peer.check_impairment(&asked))?;

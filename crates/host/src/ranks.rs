@@ -21,6 +21,8 @@ pub struct Rank {
     pub rank: u32,
     /// Number of processes.
     pub size: u32,
+    /// The job's name, which no other job of the launcher has while this one runs.
+    pub job: String,
     /// Where the ranks find each other.
     meeting: Meeting,
 }
@@ -76,8 +78,8 @@ impl Rank {
         let Some((rank, size)) = found.filter(|(_, size)| *size > 1) else {
             return Ok(None);
         };
-        let meeting = if get("PMIX_NAMESPACE").is_some() {
-            Meeting::Pmix
+        let (job, meeting) = if let Some(namespace) = get("PMIX_NAMESPACE") {
+            (namespace, Meeting::Pmix)
         } else {
             let missing = |missing| RankError::Environment {
                 rank,
@@ -89,14 +91,16 @@ impl Rank {
             let job = number("SLURM_JOB_ID").ok_or_else(|| missing("SLURM_JOB_ID"))?;
             let step = number("SLURM_STEP_ID").unwrap_or(0);
             let place = job.wrapping_mul(7919).wrapping_add(step) % PORTS.1;
-            Meeting::Known {
+            let meeting = Meeting::Known {
                 host: first_node(&nodes),
                 port: (PORTS.0 + place) as u16,
-            }
+            };
+            (format!("{job}.{step}"), meeting)
         };
         Ok(Some(Rank {
             rank,
             size,
+            job,
             meeting,
         }))
     }
@@ -175,6 +179,7 @@ mod tests {
         ];
         let found = rank(&ompi).unwrap().unwrap();
         assert_eq!((found.rank, found.size, found.port()), (3, 8, None));
+        assert_eq!(found.job, "x");
         assert_eq!(rank(&[]), Ok(None));
         assert_eq!(
             rank(&[("OMPI_COMM_WORLD_RANK", "0"), ("OMPI_COMM_WORLD_SIZE", "1")]),
@@ -195,6 +200,7 @@ mod tests {
         let found = rank(&step).unwrap().unwrap();
         let port = found.port().unwrap();
         assert_eq!(found.look_up().unwrap(), [format!("n07:{port}")]);
+        assert_eq!(found.job, "5.0");
         let missing = rank(&[("PMI_RANK", "0"), ("PMI_SIZE", "2")]).unwrap_err();
         assert!(missing.contains("PMIX_NAMESPACE is not set"), "{missing}");
     }

@@ -6,7 +6,7 @@
 //!   [`in_order`] starts such runs ahead on all cores;
 //! * [`Catalog`]: the programs of an executable, which other processes and hosts name by id;
 //!   [`run_roles`] is the main function of a process that was started for roles;
-//! * [`Peer`]: another host, where [`serve`] runs as `adverb serve`;
+//! * [`Peer`]: another host, where [`serve`] runs as `adverb serve`; or one of the [`Ranks`] of this job;
 //! * [`place()`]: the rule by which roles get hosts;
 //! * [`DeviceChoice`], [`DeviceInfo`]: the devices by name, and what they can do.
 //!
@@ -26,6 +26,7 @@ mod interrupt;
 mod local;
 mod place;
 mod process;
+mod ranks;
 mod remote;
 mod role;
 mod run;
@@ -37,7 +38,7 @@ pub use adverb_ibverbs::GidChoice;
 pub use agent::{AgentOptions, Until, serve};
 pub use ahead::{Stop, in_order};
 pub use catalog::{Catalog, Entry};
-pub use control::{HostPort, Peer, Welcome};
+pub use control::{HostPort, Peer, PeerAddress, Welcome};
 pub use device::{DeviceChoice, SoftAddress};
 pub use event::{Event, Log};
 pub use hardware::{Hardware, Limits, PresetChoice};
@@ -45,6 +46,7 @@ pub use info::DeviceInfo;
 pub use interrupt::Interrupt;
 pub use place::{Pinning, Placement, place};
 pub use process::Mode;
+pub use ranks::{Ranks, serve_rank_0};
 pub use role::{Details, run_roles};
 pub use run::{Failure, Launcher, RoleRun, Run, RunError};
 pub use space::{NotRun, take_what_does_not_fit};

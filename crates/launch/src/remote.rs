@@ -142,7 +142,7 @@ impl<'p> RemoteRoles<'p> {
     }
 
     fn lose(&mut self, how: &str, into: &mut Vec<Output>) {
-        let reason = printable(&format!("the server at {} {how}", self.peer.address()));
+        let reason = printable(&format!("{} {how}", self.peer.name()));
         self.peer.lose();
         self.is_over = true;
         for role in std::mem::take(&mut self.running) {

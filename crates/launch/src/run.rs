@@ -280,6 +280,7 @@ impl Launcher {
             local: LocalRoles::default(),
             remote,
             ends: roles.iter().map(|_| None).collect(),
+            ended: Vec::new(),
             deadline,
             stop: None,
             tidy: self
@@ -342,6 +343,8 @@ struct Watch<'p> {
     local: LocalRoles,
     remote: Vec<RemoteRoles<'p>>,
     ends: Vec<Option<RoleEnded>>,
+    /// Those that have ended, in that order.
+    ended: Vec<RoleId>,
     deadline: Instant,
     stop: Option<Stop>,
     /// Where processes of this host may leave files.
@@ -389,6 +392,7 @@ impl Watch<'_> {
                         remote.announce_end(ended.role);
                     }
                     if let Some(end) = self.ends.get_mut(ended.role.0 as usize) {
+                        self.ended.push(ended.role);
                         *end = Some(*ended);
                     }
                 }
@@ -417,6 +421,8 @@ impl Watch<'_> {
             self.deadline = self.deadline.min(now + GRACE);
         }
         self.stop = match () {
+            // A launcher ends all ranks when one died: that is the reason, not the signal.
+            () if interrupt.raised() && has_failed => Some(Stop::OtherFailed),
             () if interrupt.raised() => Some(Stop::Interrupted),
             () if now < self.deadline => return,
             () if has_failed => Some(Stop::OtherFailed),
@@ -475,7 +481,7 @@ impl Watch<'_> {
                 "not done after {} s: ended by the deadline",
                 patience.as_secs()
             ))),
-            _ => reports::<P>(roles, &ends),
+            _ => reports::<P>(roles, &ends, &self.ended),
         };
         let role_run = |(role, (host, ended)): (&Role, (&u32, RoleEnded))| RoleRun {
             name: role.name.clone(),
@@ -513,20 +519,24 @@ impl Failure {
 }
 
 /// The reports of all roles, or the reason that explains best why there is one missing.
-fn reports<P: Program>(roles: &[Role], ends: &[RoleEnded]) -> Result<Vec<P::Report>, Failure> {
+fn reports<P: Program>(
+    roles: &[Role],
+    ends: &[RoleEnded],
+    order: &[RoleId],
+) -> Result<Vec<P::Report>, Failure> {
     let read = |ended: &RoleEnded| match &ended.end {
         End::Report(report) => serde_json::from_value(report.clone()).ok(),
         _ => None,
     };
     let all: Option<Vec<P::Report>> = ends.iter().map(read).collect();
-    all.ok_or_else(|| first_cause(roles, ends))
+    all.ok_or_else(|| first_cause(roles, ends, order))
 }
 
 /// Of several reasons, the best one: a death explains more than an error, an error more than what
-/// follows from it.
-fn first_cause(roles: &[Role], ends: &[RoleEnded]) -> Failure {
-    let all = roles.iter().zip(ends);
-    let reasons = all.filter_map(|(role, ended)| ended.end.reason(&role.name));
+/// follows from it; of equals, the first in `order`.
+fn first_cause(roles: &[Role], ends: &[RoleEnded], order: &[RoleId]) -> Failure {
+    let all = order.iter().map(|role| role.0 as usize);
+    let reasons = all.filter_map(|at| ends[at].end.reason(&roles[at].name));
     match reasons.min_by_key(|(rank, _)| *rank) {
         Some((rank, reason)) => Failure {
             reason,
@@ -563,10 +573,12 @@ mod tests {
             ([real(), gone()], "remote access error"),
             ([End::Stopped, real()], "remote access error"),
             ([gone(), End::Stopped], "the other side has ended"),
+            ([died(), died()], "passive side: killed by signal 9"),
         ];
         for (ends, reason) in cases {
             let ends = ends.map(|end| RoleEnded::without_answer(RoleId(0), end));
-            assert_eq!(first_cause(&roles, &ends).reason, reason);
+            let order = [RoleId(1), RoleId(0)];
+            assert_eq!(first_cause(&roles, &ends, &order).reason, reason);
         }
     }
 }

@@ -71,3 +71,4 @@ pub use qp::SoftQp;
 pub use srq::SoftSrq;
 #[cfg(feature = "testing")]
 pub use udp::Fate;
+pub use udp::host_addresses;

@@ -21,8 +21,10 @@ mod services;
 mod study;
 mod sweep;
 
+use std::process::ExitCode;
 use std::str::FromStr;
 
+use adverb_launch::DeviceChoice;
 use adverb_units::{ParseSpanError, Span};
 use anstream::ColorChoice;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
@@ -36,7 +38,7 @@ pub(crate) use model::{
     ModelArgs, ModelCommand, ModelListArgs, ModelShowArgs, TraceArgs, ValidateArgs,
 };
 pub(crate) use out::OutArgs;
-pub(crate) use place::{CoreList, PlaceArgs};
+pub(crate) use place::{CoreList, DeviceArgs, PlaceArgs};
 pub(crate) use report::ReportArgs;
 pub(crate) use retry::RetryArgs;
 pub(crate) use serve::ServeArgs;
@@ -121,6 +123,16 @@ pub(crate) enum Refused {
     Sweep(String),
 }
 
+impl Refused {
+    /// The exit status of what prints nothing.
+    pub(crate) fn exit_code(&self) -> ExitCode {
+        match self {
+            Refused::Words(error) if !error.use_stderr() => ExitCode::SUCCESS,
+            _ => ExitCode::from(2),
+        }
+    }
+}
+
 /// Has options take `-1` as a value, and refuse it as theirs, instead of calling it an unknown option.
 fn taking_negative_numbers(command: clap::Command) -> clap::Command {
     let option = |arg: Arg| match arg.is_positional() || !arg.get_action().takes_values() {
@@ -149,6 +161,46 @@ pub(crate) enum Command {
     /// Roles of a program; started by the other commands.
     #[command(hide = true)]
     Role(RoleArgs),
+}
+
+/// What the hosts of a program are chosen by.
+pub(crate) struct Hosts<'a> {
+    pub(crate) device: &'a mut DeviceArgs,
+    pub(crate) place: &'a mut PlaceArgs,
+    /// Peers that the program can use.
+    pub(crate) most_peers: usize,
+}
+
+impl Command {
+    /// Whether each rank of a job does the same: it is about a host.
+    pub(crate) fn is_of_each_rank(&self) -> bool {
+        matches!(
+            self,
+            Command::Devices(_) | Command::Doctor(_) | Command::Serve(_) | Command::Role(_)
+        )
+    }
+
+    /// What chooses the hosts of a program that runs on several.
+    pub(crate) fn hosts(&mut self) -> Option<Hosts<'_>> {
+        let (device, place, most_peers) = match self {
+            Command::Ping(PingArgs { common, .. }) | Command::Blast(BlastArgs { common, .. }) => {
+                (&mut common.device, &mut common.place, 1)
+            }
+            Command::Study(args) => (&mut args.device, &mut args.place, 1),
+            Command::ClosedLoop(ClosedLoopArgs { clients, .. })
+            | Command::Sequencer(SequencerArgs { clients, .. })
+            | Command::Kv(KvArgs { clients, .. }) => {
+                (&mut clients.device, &mut clients.place, usize::MAX)
+            }
+            _ => return None,
+        };
+        let is_model = matches!(device.choice(), DeviceChoice::Model(_));
+        (!is_model).then_some(Hosts {
+            device,
+            place,
+            most_peers,
+        })
+    }
 }
 
 /// Roles of a program; stdin is a socket to the process that started them.

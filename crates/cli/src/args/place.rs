@@ -1,10 +1,13 @@
 //! What is measured, and where: options that all measuring commands share.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use adverb_launch::{DeviceChoice, GidChoice, HostPort, Placement, PresetChoice, Usage};
+use adverb_launch::{
+    DeviceChoice, GidChoice, PeerAddress, Placement, PresetChoice, Ranks, SoftAddress, Usage,
+};
 use clap::Args;
 
 /// Which device: for all that measures.
@@ -16,7 +19,8 @@ pub(crate) struct DeviceArgs {
     /// address of this host; verbs:NAME[:PORT[:GID]], a device behind libibverbs (GID: index or IP
     /// address; verbs+cm:NAME connects through librdmacm); model:PRESET, hardware that is not there, in
     /// virtual time (see `adverb model`).
-    /// soft@ADDR,soft@ADDR… makes this host several ones, one for each address.
+    /// soft@ADDR,soft@ADDR… makes this host several ones, one for each address. Under mpirun or srun,
+    /// soft@auto uses the address at which the other ranks reach each host.
     #[arg(long, value_name = "DEV")]
     device: Option<DeviceList>,
 
@@ -51,6 +55,23 @@ impl DeviceArgs {
             None => self.choice(),
         };
         self.gid.map_or(Ok(()), |gid| typed.with_gid(gid).map(drop))
+    }
+
+    /// The address of the user-space device, if one is named.
+    pub(crate) fn address(&self) -> Option<IpAddr> {
+        match self.choice() {
+            DeviceChoice::Soft(SoftAddress::At(ip)) => Some(ip),
+            _ => None,
+        }
+    }
+
+    /// Puts `soft@auto` at the address by which peers reach this host.
+    pub(crate) fn meet(&mut self, reached_from: Option<IpAddr>) {
+        for device in self.device.iter_mut().flat_map(|list| &mut list.0) {
+            if *device == DeviceChoice::Soft(SoftAddress::Met) {
+                *device = device.met_at(reached_from);
+            }
+        }
     }
 
     /// Those of all hosts that this one is made to be.
@@ -89,9 +110,14 @@ pub(crate) struct PlaceArgs {
     /// Run roles on another host, too, where `adverb serve` listens (default port 18600); repeatable
     ///
     /// ping, blast and study: the passive side; kv and sequencer: the server on the first one, further
-    /// clients on others; closed-loop: the machines that requests go to.
+    /// clients on others; closed-loop: the machines that requests go to. Under mpirun or srun the other ranks
+    /// are the peers, in their order: leave out --peer.
     #[arg(long, value_name = "HOST[:PORT]")]
-    pub(crate) peer: Vec<HostPort>,
+    pub(crate) peer: Vec<PeerAddress>,
+
+    /// The other processes of `mpirun` or `srun`, where they are the peers.
+    #[arg(skip)]
+    pub(crate) ranks: Ranks,
 
     /// Run roles elsewhere than by that rule: server=1,client=0 (host 0 is this one, the peers are 1, 2 …)
     #[arg(long, value_name = "ROLE=HOST,…")]

@@ -16,10 +16,12 @@ use crate::text::printable;
 
 /// Until a caller has said what it wants.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// The same of a caller that this agent connected to.
+const CALLED_PATIENCE: Duration = Duration::from_secs(300);
 /// Until one that was refused has hung up.
 const FAREWELL: Duration = Duration::from_secs(1);
 
-type Link = Connection<ToCaller, ToAgent>;
+pub(super) type Link = Connection<ToCaller, ToAgent>;
 
 pub(super) struct Caller {
     from: SocketAddr,
@@ -56,11 +58,26 @@ impl Caller {
     ) -> Self {
         wire.take_at_most(MAX_GREETING);
         // A caller that is gone already is noticed when it is heard.
-        let _ = wire.send(&[&Greeting::ours(catalog)]);
+        let _ = wire.send(&[&Greeting::ours(catalog, None)]);
         Caller {
             from,
             deadline: Instant::now() + PATIENCE,
             stage: Stage::Calls(wire),
+            catalog,
+            log,
+        }
+    }
+
+    /// A caller that this agent connected to: it waits until the other agents have done so.
+    pub(super) fn greeted(
+        connection: Link,
+        from: SocketAddr,
+        (catalog, log): (&'static Catalog, Log),
+    ) -> Self {
+        Caller {
+            from,
+            deadline: Instant::now() + CALLED_PATIENCE,
+            stage: Stage::Greeted(connection),
             catalog,
             log,
         }

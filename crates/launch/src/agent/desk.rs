@@ -1,6 +1,7 @@
 //! Who is let in, and to what: the agent's device, cores and limits.
 
 use std::net::IpAddr;
+use std::time::Duration;
 
 use adverb_host::{Machine, memory};
 use adverb_units::Bytes;
@@ -17,12 +18,15 @@ use crate::text::{Usage, one_line, printable};
 pub(super) struct Desk {
     device: Option<DeviceChoice>,
     pinning: Pinning,
+    leisure: Duration,
     host: String,
 }
 
 /// Where a session's roles run.
 pub(super) struct Place {
     pub(super) pinning: Pinning,
+    /// How long a caller may be silent between runs.
+    pub(super) leisure: Duration,
     /// Most that a process may allocate.
     pub(super) memory: Bytes,
     pub(super) device: DeviceChoice,
@@ -31,9 +35,11 @@ pub(super) struct Place {
 }
 
 impl Desk {
+    /// Whose callers may be silent for `leisure` between runs.
+    ///
     /// # Errors
     /// The device cannot be used.
-    pub(super) fn new(options: &AgentOptions) -> anyhow::Result<Self> {
+    pub(super) fn new(options: &AgentOptions, leisure: Duration) -> anyhow::Result<Self> {
         if let Some(device) = &options.device {
             refuse_model(device).map_err(|reason| Usage(format!("--device: {reason}")))?;
             DeviceInfo::query(device)?;
@@ -41,6 +47,7 @@ impl Desk {
         Ok(Desk {
             device: options.device.clone(),
             pinning: options.pinning.clone(),
+            leisure,
             host: Machine::this().host,
         })
     }
@@ -84,6 +91,7 @@ impl Desk {
                 },
             },
             pinning: self.pinning.clone(),
+            leisure: self.leisure,
             memory,
             device,
         })
@@ -108,7 +116,7 @@ impl Desk {
         match visit.identity.parted_from(ours) {
             None => Ok(()),
             Some(why) => Err(format!(
-                "device soft cannot reach from {} to {}: {why}, and its local port is shared memory of one user on one machine: name --device soft@ADDR on both sides, each with an address of its own",
+                "device soft cannot reach from {} to {}: {why}, and its local port is shared memory of one user on one machine: name --device soft@ADDR on both sides, each with an address of its own (under mpirun or srun, soft@auto)",
                 printable(&visit.host),
                 self.host
             )),

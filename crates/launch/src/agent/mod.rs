@@ -1,4 +1,5 @@
-//! `adverb serve`: runs roles for callers on other hosts, any number of them at the same time.
+//! `adverb serve`: runs roles for callers on other hosts, any number of them at the same time. A rank of a
+//! job serves the one caller that it has connected to.
 //!
 //! One thread, asleep in `poll`: while a program runs it wakes once a second for a sign of life. A
 //! [`Caller`] is a connection that has not yet shown what it wants; a [`Session`] is one that was
@@ -22,7 +23,7 @@ use crate::device::DeviceChoice;
 use crate::event::{Event, Log};
 use crate::interrupt::Interrupt;
 use crate::place::Pinning;
-use caller::{Caller, Step};
+use caller::{Caller, Link, Step};
 use desk::Desk;
 use session::Session;
 
@@ -33,6 +34,11 @@ const RESPITE: Duration = Duration::from_secs(1);
 
 /// Sessions at a time; more callers are refused.
 const MAX_SESSIONS: usize = 64;
+
+/// How long a caller may be silent between runs: its output may be waiting for a reader.
+const LEISURE: Duration = Duration::from_secs(30);
+/// The same of one that cannot connect again; the kernel notices when its host is gone.
+const NO_END: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// How to serve.
 #[derive(Clone, Debug, Default)]
@@ -62,32 +68,46 @@ pub enum Until {
 /// # Errors
 /// The address or the device cannot be used.
 pub fn serve(options: &AgentOptions, catalog: &'static Catalog, log: Log) -> anyhow::Result<()> {
-    let desk = Desk::new(options)?;
+    let desk = Desk::new(options, LEISURE)?;
     let listener = listen(options.bind.as_ref())?;
     let interrupt = Interrupt::listen()?;
     introduce(listener.local_addr()?, &desk, log);
-    let mut server = Server {
-        listener,
-        desk,
-        callers: Vec::new(),
-        sessions: Vec::new(),
-        respite: None,
-        served: 0,
-        catalog,
-        log,
-    };
     let most = match options.until {
         Until::FirstSession => 1,
         Until::Signal => u64::MAX,
     };
-    while !interrupt.raised() && server.served < most {
-        server.sleep(&interrupt)?;
-        server.accept();
-        server.hear_callers();
-        server.attend();
-    }
-    server.close();
+    let server = Server::new(Some(listener), desk, (catalog, log));
+    server.serve(&interrupt, |server| server.served < most)?;
     Ok(())
+}
+
+/// Serves the caller that `connection` leads to, which is at `from`; returns whether it left a run
+/// unfinished.
+///
+/// # Errors
+/// The device cannot be used.
+pub(crate) fn serve_caller(
+    (connection, from): (Link, SocketAddr),
+    options: &AgentOptions,
+    (catalog, log): (&'static Catalog, Log),
+) -> anyhow::Result<Farewell> {
+    let desk = Desk::new(options, NO_END)?;
+    let interrupt = Interrupt::listen()?;
+    let mut server = Server::new(None, desk, (catalog, log));
+    let caller = Caller::greeted(connection, from, (catalog, log));
+    server.callers.push(caller);
+    server.serve(&interrupt, |server| {
+        !server.callers.is_empty() || !server.sessions.is_empty()
+    })
+}
+
+/// How the last session of an agent ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Farewell {
+    /// Between runs.
+    Idle,
+    /// In a run.
+    Running,
 }
 
 fn listen(bind: Option<&HostPort>) -> anyhow::Result<TcpListener> {
@@ -123,7 +143,8 @@ fn introduce(address: SocketAddr, desk: &Desk, log: Log) {
 }
 
 struct Server {
-    listener: TcpListener,
+    /// `None` if no callers but the first one are served.
+    listener: Option<TcpListener>,
     desk: Desk,
     callers: Vec<Caller>,
     sessions: Vec<Session>,
@@ -131,17 +152,53 @@ struct Server {
     respite: Option<Instant>,
     /// Sessions that have ended.
     served: u64,
+    farewell: Farewell,
     catalog: &'static Catalog,
     log: Log,
 }
 
 impl Server {
+    fn new(
+        listener: Option<TcpListener>,
+        desk: Desk,
+        (catalog, log): (&'static Catalog, Log),
+    ) -> Self {
+        Server {
+            listener,
+            desk,
+            callers: Vec::new(),
+            sessions: Vec::new(),
+            respite: None,
+            served: 0,
+            farewell: Farewell::Idle,
+            catalog,
+            log,
+        }
+    }
+
+    /// Serves until a signal comes, or `goes_on` returns false.
+    fn serve(
+        mut self,
+        interrupt: &Interrupt,
+        goes_on: impl Fn(&Self) -> bool,
+    ) -> anyhow::Result<Farewell> {
+        while !interrupt.raised() && goes_on(&self) {
+            self.sleep(interrupt)?;
+            self.accept();
+            self.hear_callers();
+            self.attend();
+        }
+        let farewell = self.farewell;
+        self.close();
+        Ok(farewell)
+    }
+
     /// Until somebody calls or says something, a side does, a signal comes, or patience ends.
     fn sleep(&self, interrupt: &Interrupt) -> anyhow::Result<()> {
         let mut fds = vec![PollFd::from_borrowed_fd(interrupt.fd(), PollFlags::IN)];
         let mut wake_at: Option<Instant> = self.respite;
-        if self.respite.is_none() {
-            fds.push(PollFd::new(&self.listener, PollFlags::IN));
+        if let Some(listener) = self.listener.as_ref().filter(|_| self.respite.is_none()) {
+            fds.push(PollFd::new(listener, PollFlags::IN));
         }
         let mut earlier = |at: Instant| wake_at = Some(wake_at.map_or(at, |w| w.min(at)));
         for caller in &self.callers {
@@ -166,7 +223,10 @@ impl Server {
     fn accept(&mut self) {
         self.respite = self.respite.filter(|until| Instant::now() < *until);
         while self.respite.is_none() {
-            match self.listener.accept() {
+            let Some(listener) = &self.listener else {
+                return;
+            };
+            match listener.accept() {
                 // Its end is the answer to one too many.
                 Ok(_) if self.is_crowded() => {}
                 Ok((stream, from)) => match Wire::new(stream) {
@@ -230,6 +290,10 @@ impl Server {
                 Ok(()) => at += 1,
                 Err(why) => {
                     session.farewell(&why);
+                    self.farewell = match session.is_running() {
+                        true => Farewell::Running,
+                        false => Farewell::Idle,
+                    };
                     self.sessions.swap_remove(at);
                     self.served += 1;
                 }

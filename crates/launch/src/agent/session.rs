@@ -19,8 +19,6 @@ use crate::role::{Order, Seat};
 use crate::run::MOST_ROLES;
 use crate::text::one_line;
 
-/// Between runs a caller may take its time: its output may be waiting for a reader.
-const LEISURE: Duration = Duration::from_secs(30);
 /// Frames that are taken from a caller in one turn, so that other sessions have theirs.
 const FRAMES_PER_TURN: usize = 256;
 
@@ -96,8 +94,13 @@ impl Session {
     fn patience(&self) -> Duration {
         match self.running {
             Some(_) => PATIENCE,
-            None => LEISURE,
+            None => self.place.leisure,
         }
+    }
+
+    /// Whether a run has not ended.
+    pub(super) fn is_running(&self) -> bool {
+        self.running.is_some()
     }
 
     /// The cores that its roles are pinned to.

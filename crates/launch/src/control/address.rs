@@ -1,4 +1,4 @@
-//! `HOST[:PORT]` as typed, and what it resolves to.
+//! `HOST[:PORT]` as typed, what it resolves to, and where a peer is.
 
 use std::fmt;
 use std::net::{Ipv6Addr, SocketAddr, ToSocketAddrs};
@@ -39,6 +39,54 @@ impl HostPort {
             .collect();
         anyhow::ensure!(!found.is_empty(), "the host {} has no address", self.host);
         Ok(found)
+    }
+}
+
+/// Where a peer is: at a server's address, or a rank of this process's job.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub enum PeerAddress {
+    /// `adverb serve` listens there.
+    Server(HostPort),
+    /// It was started by the same `mpirun` or `srun`.
+    Rank(u32),
+}
+
+impl PeerAddress {
+    const RANK: &str = "rank ";
+}
+
+/// As typed after `--peer`: a server.
+impl FromStr for PeerAddress {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        text.parse().map(PeerAddress::Server)
+    }
+}
+
+impl fmt::Display for PeerAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PeerAddress::Server(address) => address.fmt(f),
+            PeerAddress::Rank(rank) => write!(f, "{}{rank}", Self::RANK),
+        }
+    }
+}
+
+impl From<PeerAddress> for String {
+    fn from(address: PeerAddress) -> String {
+        address.to_string()
+    }
+}
+
+/// As a study's folder has it: also a rank.
+impl TryFrom<String> for PeerAddress {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let rank = text.strip_prefix(Self::RANK).and_then(|n| n.parse().ok());
+        rank.map_or_else(|| text.parse(), |rank| Ok(PeerAddress::Rank(rank)))
     }
 }
 
@@ -133,6 +181,17 @@ mod tests {
             assert_eq!(shown(typed).as_deref(), Ok(meant));
             assert_eq!(shown(meant).as_deref(), Ok(meant));
         }
+    }
+
+    #[test]
+    fn a_rank_is_read_from_a_folder_and_cannot_be_typed() {
+        for address in [
+            PeerAddress::Rank(7),
+            PeerAddress::Server(HostPort::loopback()),
+        ] {
+            assert_eq!(String::from(address.clone()).try_into(), Ok(address));
+        }
+        assert!("rank 7".parse::<PeerAddress>().is_err());
     }
 
     #[test]

@@ -5,14 +5,16 @@ use std::marker::PhantomData;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use adverb_host::{Wire, WireError};
+use adverb_host::{MAX_FRAME, Wire, WireError};
 use adverb_units::Bytes;
 use adverb_verbs::RoleId;
-use rustix::event::PollFd;
+use anyhow::{Context, ensure};
+use rustix::event::{PollFd, Timespec, poll};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::protocol::{RunNumber, read_strictly};
+use super::protocol::{Greeting, MAX_GREETING, RankName, RunNumber, read_strictly};
+use crate::catalog::Catalog;
 
 /// An end that has had nothing to send for this long sends a sign of life. Each takes a core for some
 /// microseconds, which may be one that measures.
@@ -57,6 +59,7 @@ impl Trouble {
 }
 
 /// A connection whose ends have greeted each other: says `Out`, hears `In`.
+#[derive(Debug)]
 pub(crate) struct Connection<Out, In> {
     wire: Wire,
     words: PhantomData<fn(Out) -> In>,
@@ -68,6 +71,41 @@ impl<Out: Serialize, In: Serialize + DeserializeOwned> Connection<Out, In> {
             wire,
             words: PhantomData,
         }
+    }
+
+    /// Greets what is at the other end, which messages call `who`, and waits for its greeting.
+    ///
+    /// # Errors
+    /// It says nothing, or nothing that this version understands.
+    pub(crate) fn greet(
+        mut wire: Wire,
+        who: &str,
+        rank: Option<RankName>,
+        catalog: &Catalog,
+    ) -> anyhow::Result<(Self, Greeting)> {
+        wire.take_at_most(MAX_GREETING);
+        let deadline = Instant::now() + PATIENCE;
+        let strange = |e: WireError| match e {
+            WireError::TooLong { .. } => anyhow::anyhow!("{who} does not speak Adverb's protocol"),
+            other => anyhow::Error::new(other).context(who.to_owned()),
+        };
+        let ours = Greeting::ours(catalog, rank);
+        wire.send(&[&ours]).map_err(strange)?;
+        let greeting = loop {
+            if let Some(greeting) = wire.receive().map_err(strange)? {
+                break greeting;
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            ensure!(
+                !left.is_zero(),
+                "{who} accepted, but said nothing within {} s: is it `adverb serve`, and is it running?",
+                PATIENCE.as_secs()
+            );
+            wait(&mut [wire.poll_fd()], left)?;
+        };
+        let greeting = Greeting::read(&greeting, who, catalog).map_err(anyhow::Error::msg)?;
+        wire.take_at_most(MAX_FRAME);
+        Ok((Connection::new(wire), greeting))
     }
 
     /// This end's address.
@@ -152,6 +190,15 @@ impl<Out: Serialize, In: Serialize + DeserializeOwned> Connection<Out, In> {
     /// Says no more.
     pub(crate) fn finish(&self) {
         self.wire.finish();
+    }
+}
+
+/// Waits for one of `fds`, for `patience` at most.
+pub(crate) fn wait(fds: &mut [PollFd<'_>], patience: Duration) -> anyhow::Result<()> {
+    let timeout = Timespec::try_from(patience).context("deadline out of range")?;
+    match poll(fds, Some(&timeout)) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+        Err(e) => Err(e).context("cannot wait for another host"),
     }
 }
 

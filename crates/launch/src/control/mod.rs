@@ -1,4 +1,5 @@
-//! Several hosts: what the caller (`--peer`) and the agents (`adverb serve`) have in common.
+//! Several hosts: what the caller (`--peer`, or rank 0) and the agents (`adverb serve`, or the other ranks)
+//! have in common.
 //!
 //! ```text
 //!               caller ═════════ one TCP connection ═════════ agent
@@ -16,13 +17,13 @@ mod identity;
 mod peer;
 mod protocol;
 
-pub use address::HostPort;
+pub use address::{HostPort, PeerAddress};
 pub use peer::Peer;
 pub use protocol::Welcome;
 
-pub(crate) use connection::{Connection, Frame, PATIENCE, Trouble};
+pub(crate) use connection::{Connection, Frame, PATIENCE, Trouble, wait};
 pub(crate) use identity::Identity;
 pub(crate) use peer::ToAgentLink;
 pub(crate) use protocol::{
-    Greeting, Limits, MAX_GREETING, RunNumber, RunOrder, ToAgent, ToCaller, Visit,
+    Greeting, Limits, MAX_GREETING, RankName, RunNumber, RunOrder, ToAgent, ToCaller, Visit,
 };

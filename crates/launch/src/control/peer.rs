@@ -7,17 +7,17 @@ use adverb_host::{Machine, Wire, WireError};
 use adverb_results::Impairment;
 use adverb_verbs::{DeviceCaps, PathMtu};
 use anyhow::{Context, bail, ensure};
-use rustix::event::{Timespec, poll};
 
 use super::{
-    Connection, Frame, Greeting, HostPort, Identity, MAX_GREETING, PATIENCE, RunNumber, RunOrder,
-    ToAgent, ToCaller, Trouble, Visit, Welcome,
+    Connection, Frame, HostPort, Identity, PeerAddress, RunNumber, RunOrder, ToAgent, ToCaller,
+    Trouble, Visit, Welcome, wait,
 };
 use crate::catalog::Catalog;
 use crate::device::{DeviceChoice, SoftAddress};
 use crate::event::{Event, Log};
 use crate::info::DeviceInfo;
 use crate::interrupt::Interrupt;
+use crate::ranks::Ranks;
 use crate::text::{Usage, printable};
 
 /// How long one address of the server may take to accept.
@@ -37,7 +37,9 @@ pub(crate) type ToAgentLink = Connection<ToAgent, ToCaller>;
 
 /// An agent that welcomed this caller.
 pub struct Peer {
-    address: HostPort,
+    address: PeerAddress,
+    /// What messages call it.
+    name: String,
     device: DeviceChoice,
     identity: Identity,
     welcome: Welcome,
@@ -49,21 +51,28 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Asks the agent at `address` to take part, for a caller that uses `device`.
+    /// Asks the agent at `address` to take part, for a caller that uses `device`; `ranks` are those of this
+    /// process's job.
     ///
     /// # Errors
     /// Nobody is there, it is not an agent of this version, or it refuses.
     pub fn connect(
-        address: &HostPort,
+        address: &PeerAddress,
+        ranks: &Ranks,
         (device, info): (&DeviceChoice, &DeviceInfo),
         catalog: &'static Catalog,
         log: Log,
     ) -> anyhow::Result<Self> {
         let identity = Identity::of(info);
-        let (connection, welcome) = open(address, device, &identity, (catalog, log))?;
-        check_ip_versions(address, &device.met_at(connection.local_ip()), &welcome)?;
+        let (name, connection) = match address {
+            PeerAddress::Server(server) => (called(server), call(server, (catalog, log))?),
+            PeerAddress::Rank(rank) => ranks.take(*rank)?,
+        };
+        let (connection, welcome) = visit(&name, connection, device, &identity)?;
+        check_ip_versions(&name, &device.met_at(connection.local_ip()), &welcome)?;
         Ok(Peer {
             address: address.clone(),
+            name,
             device: device.clone(),
             identity,
             welcome,
@@ -74,9 +83,9 @@ impl Peer {
         })
     }
 
-    /// Where it listens.
-    pub fn address(&self) -> &HostPort {
-        &self.address
+    /// What messages call it: `the server at nodeb:18600`, `rank 3 (nodeb)`.
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
     /// What it said of itself.
@@ -110,11 +119,11 @@ impl Peer {
     /// # Errors
     /// Its device and what does.
     pub fn check_impairment(&self, asked: &Impairment) -> Result<(), Usage> {
-        let (device, address) = (&self.welcome.device, &self.address);
+        let (device, name) = (&self.welcome.device, &self.name);
         match device.has_udp_port() {
             true => Ok(()),
             false => Err(Usage(format!(
-                "{asked}: the server at {address} uses {device}, which does nothing to packets on purpose; `adverb serve --device soft@ADDR` there, or without --device, does"
+                "{asked}: {name} uses {device}, which does nothing to packets on purpose; `adverb serve --device soft@ADDR` there, or without --device, does"
             ))),
         }
     }
@@ -145,14 +154,17 @@ impl Peer {
     }
 
     fn connect_again(&mut self) -> anyhow::Result<()> {
-        let with = (self.catalog, self.log);
-        let (connection, welcome) = open(&self.address, &self.device, &self.identity, with)?;
+        let name = &self.name;
+        let PeerAddress::Server(server) = &self.address else {
+            bail!("{name} is gone");
+        };
+        let connection = call(server, (self.catalog, self.log))?;
+        let (connection, welcome) = visit(name, connection, &self.device, &self.identity)?;
         ensure!(
             welcome.site.host == self.welcome.site.host
                 && welcome.device == self.welcome.device
                 && welcome.cores == self.welcome.cores,
-            "the server at {} is no longer the one that the measurement began with",
-            self.address
+            "{name} is no longer the one that the measurement began with"
         );
         self.welcome = welcome;
         self.connection = Some(connection);
@@ -189,54 +201,68 @@ impl Peer {
 }
 
 /// UDP ports talk to others of their own IP version.
-fn check_ip_versions(
-    address: &HostPort,
-    ours: &DeviceChoice,
-    welcome: &Welcome,
-) -> anyhow::Result<()> {
+fn check_ip_versions(name: &str, ours: &DeviceChoice, welcome: &Welcome) -> anyhow::Result<()> {
     let theirs = welcome.device.name.strip_prefix("soft@");
     let theirs = theirs.and_then(|ip| ip.parse::<IpAddr>().ok());
     if let (DeviceChoice::Soft(SoftAddress::At(here)), Some(there)) = (ours, theirs) {
         ensure!(
             here.to_canonical().is_ipv4() == there.to_canonical().is_ipv4(),
-            "the server at {address} uses soft@{there}, this side {ours}: one is an IPv4 address, the other an IPv6 address; name addresses of one kind with --device on both sides"
+            "{name} uses soft@{there}, this side {ours}: one is an IPv4 address, the other an IPv6 address; name addresses of one kind with --device on both sides"
         );
     }
     Ok(())
 }
 
-/// Connects, greets and is welcomed.
-fn open(
-    address: &HostPort,
+/// What messages call the server at `address`.
+fn called(address: &HostPort) -> String {
+    format!("the server at {address}")
+}
+
+/// Connects to a server, and exchanges greetings.
+fn call(address: &HostPort, (catalog, log): (&Catalog, Log)) -> anyhow::Result<ToAgentLink> {
+    let who = called(address);
+    let (connection, greeting) = Connection::greet(reach(address)?, &who, None, catalog)?;
+    if greeting.version != catalog.version {
+        let theirs = printable(&greeting.version);
+        let ours = catalog.version;
+        log(Event::Warning(format!(
+            "{who} is Adverb {theirs}, this is {ours}"
+        )));
+    }
+    Ok(connection)
+}
+
+/// Says what is wanted, and is welcomed.
+fn visit(
+    who: &str,
+    mut connection: ToAgentLink,
     device: &DeviceChoice,
     identity: &Identity,
-    with: (&Catalog, Log),
 ) -> anyhow::Result<(ToAgentLink, Welcome)> {
-    let mut connection = greet(address, reach(address)?, with)?;
     let visit = Visit {
         host: Machine::this().host,
         device: device.elsewhere(),
         identity: identity.clone(),
     };
-    let lost = || format!("the server at {address}");
+    let lost = || who.to_owned();
     connection.say(&ToAgent::Visit(visit)).with_context(lost)?;
     let deadline = Instant::now() + WELCOME_PATIENCE;
     loop {
         match connection.hear().with_context(lost)? {
             Some(Frame::Word(ToCaller::Welcome(welcome))) => return Ok((connection, *welcome)),
             Some(Frame::Word(ToCaller::Refused { reason })) => {
-                bail!("the server at {address} refused: {}", printable(&reason))
+                bail!("{who} refused: {}", printable(&reason))
             }
-            Some(Frame::Word(ToCaller::Stopped)) => bail!("the server at {address} was stopped"),
+            Some(Frame::Word(ToCaller::Stopped)) => bail!("{who} was stopped"),
             Some(_) => {}
             None => {
                 let left = deadline.saturating_duration_since(Instant::now());
                 ensure!(
                     !left.is_zero(),
-                    "the server at {address} gave no answer within {} s",
+                    "{who} gave no answer within {} s",
                     WELCOME_PATIENCE.as_secs()
                 );
-                wait(connection.poll_fd(), left)?;
+                wait(&mut [connection.poll_fd()], left)?;
             }
         }
     }
@@ -255,50 +281,4 @@ fn reach(address: &HostPort) -> anyhow::Result<Wire> {
     bail!(
         "cannot reach a server at {address}{reason}: start `adverb serve --bind ADDRESS` there, and see that no firewall is between"
     )
-}
-
-/// Says hello, and hears who answers.
-fn greet(
-    address: &HostPort,
-    mut wire: Wire,
-    (catalog, log): (&Catalog, Log),
-) -> anyhow::Result<ToAgentLink> {
-    let who = format!("the server at {address}");
-    wire.take_at_most(MAX_GREETING);
-    let deadline = Instant::now() + PATIENCE;
-    let strange = |e: WireError| match e {
-        WireError::TooLong { .. } => anyhow::anyhow!("{who} does not speak Adverb's protocol"),
-        other => anyhow::Error::new(other).context(who.clone()),
-    };
-    wire.send(&[&Greeting::ours(catalog)]).map_err(strange)?;
-    let greeting = loop {
-        if let Some(greeting) = wire.receive().map_err(strange)? {
-            break greeting;
-        }
-        let left = deadline.saturating_duration_since(Instant::now());
-        ensure!(
-            !left.is_zero(),
-            "{who} accepted, but said nothing within {} s: is it `adverb serve`, and is it running?",
-            PATIENCE.as_secs()
-        );
-        wait(wire.poll_fd(), left)?;
-    };
-    let greeting = Greeting::read(&greeting, &who, catalog).map_err(anyhow::Error::msg)?;
-    if greeting.version != catalog.version {
-        let theirs = printable(&greeting.version);
-        let ours = catalog.version;
-        log(Event::Warning(format!(
-            "{who} is Adverb {theirs}, this is {ours}"
-        )));
-    }
-    wire.take_at_most(adverb_host::MAX_FRAME);
-    Ok(Connection::new(wire))
-}
-
-fn wait(fd: rustix::event::PollFd<'_>, patience: Duration) -> anyhow::Result<()> {
-    let timeout = Timespec::try_from(patience).context("deadline out of range")?;
-    match poll(&mut [fd], Some(&timeout)) {
-        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-        Err(e) => Err(e).context("cannot wait for the server"),
-    }
 }

@@ -14,7 +14,8 @@
 //! ```
 //!
 //! A frame is a length (see [`Wire`](adverb_host::Wire)), a byte for its kind, and a word in JSON or a
-//! message between roles. The caller may send Abort at any time, the agent Stopped; both send Alive
+//! message between roles. An agent that is a rank of the caller's job connects to the caller, and both
+//! greetings have their ranks; else a connection begins at the caller. The caller may send Abort at any time, the agent Stopped; both send Alive
 //! when they have had nothing else to send for a while. Only the greeting will stay the same in all
 //! versions.
 //!
@@ -47,14 +48,27 @@ pub(crate) struct Greeting {
     adverb_protocol: u32,
     /// Version of Adverb.
     pub(crate) version: String,
+    /// Where the sender is a rank of a job.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) rank: Option<RankName>,
+}
+
+/// A rank of a job.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct RankName {
+    pub(crate) job: String,
+    pub(crate) rank: u32,
+    /// Its host's name.
+    pub(crate) host: String,
 }
 
 impl Greeting {
     /// This program's.
-    pub(crate) fn ours(catalog: &Catalog) -> Vec<u8> {
+    pub(crate) fn ours(catalog: &Catalog, rank: Option<RankName>) -> Vec<u8> {
         let greeting = Greeting {
             adverb_protocol: PROTOCOL,
             version: catalog.version.to_owned(),
+            rank,
         };
         serde_json::to_vec(&greeting).expect("a greeting has string keys")
     }
@@ -237,7 +251,7 @@ mod tests {
     #[test]
     fn another_protocol_is_told_apart_from_noise() {
         let read = |bytes: &[u8]| Greeting::read(bytes, "x", &CATALOG);
-        assert!(read(&Greeting::ours(&CATALOG)).is_ok());
+        assert!(read(&Greeting::ours(&CATALOG, None)).is_ok());
         let noise = read(b"GET / HTTP/1.1").unwrap_err();
         assert_eq!(noise, "x does not speak Adverb's protocol");
         let later = read(br#"{"adverb_protocol":9,"version":"3.1","new":[]}"#);

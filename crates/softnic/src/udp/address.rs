@@ -93,23 +93,38 @@ fn fitting(mtu: u64, ip: IpAddr) -> Option<PathMtu> {
     MTUS.into_iter().find(fits)
 }
 
-/// The interface that has `ip`; none where the address is reached by a route to this transport, as the
+/// Returns the IP addresses of this host's interfaces, in the kernel's order.
+///
+/// # Errors
+/// getifaddrs(3) fails.
+pub fn host_addresses() -> io::Result<Vec<IpAddr>> {
+    let interfaces = interfaces()?;
+    Ok(interfaces.into_iter().map(|(ip, _)| ip).collect())
+}
+
+/// The interface that has `ip`; none where the address is reached by a route to this machine, as the
 /// rest of 127.0.0.0/8 is.
 fn interface_of(ip: IpAddr) -> io::Result<Option<CString>> {
+    let mut interfaces = interfaces()?.into_iter();
+    Ok(interfaces.find_map(|(at, name)| (at == ip).then_some(name)))
+}
+
+/// Returns each address of this host with its interface.
+fn interfaces() -> io::Result<Vec<(IpAddr, CString)>> {
     let mut first: *mut libc::ifaddrs = std::ptr::null_mut();
     // SAFETY: `first` is a place for the list's head.
     if unsafe { libc::getifaddrs(&raw mut first) } != 0 {
         return Err(io::Error::last_os_error());
     }
-    let mut found = None;
+    let mut found = Vec::new();
     let mut next = first;
     // SAFETY: `next` is null or an entry of the list, which is freed below; a name is a C string.
     while let Some(entry) = unsafe { next.as_ref() } {
         // SAFETY: an address is null or a valid `sockaddr` of its family, for the list's life.
-        if unsafe { ip_at(entry.ifa_addr) } == Some(ip) {
+        if let Some(ip) = unsafe { ip_at(entry.ifa_addr) } {
             // SAFETY: as above.
-            found = Some(unsafe { CStr::from_ptr(entry.ifa_name) }.to_owned());
-            break;
+            let name = unsafe { CStr::from_ptr(entry.ifa_name) };
+            found.push((ip, name.to_owned()));
         }
         next = entry.ifa_next;
     }

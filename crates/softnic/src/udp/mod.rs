@@ -55,6 +55,7 @@ use adverb_verbs::{Counters, PathMtu, QpAttr, QpState, Qpn, SendRequest, Traffic
 use adverb_wire::frame::Addresses;
 use adverb_wire::ipv4::Unseen;
 
+pub use address::host_addresses;
 pub(crate) use address::ip_of;
 pub(crate) use binding::{Bound, UdpAddress, Wiring};
 pub(crate) use datagram_table::leads_afar;

@@ -1,0 +1,236 @@
+//! Programs whose hosts are the ranks of a job of `mpirun`, and how such a job ends.
+
+mod common;
+
+use std::fs;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use common::{Ended, Place, end_of, not_run, records, signal, wait_for};
+use rustix::process::Signal;
+
+/// A job of `mpirun`; `None`, said on stderr, where it is not installed.
+fn job(place: &Place, ranks: u32, args: &str) -> Option<Command> {
+    let there = Command::new("mpirun").arg("--version").output();
+    if !there.is_ok_and(|output| output.status.success()) {
+        not_run("programs under mpirun", "needs the package openmpi-bin");
+        return None;
+    }
+    let adverb = place.command(&args.split_whitespace().collect::<Vec<_>>());
+    let mut job = Command::new("mpirun");
+    job.args(["--allow-run-as-root", "--oversubscribe", "-n"])
+        .arg(ranks.to_string())
+        .arg(adverb.get_program())
+        .args(adverb.get_args())
+        .env("ADVERB_SHM", place.shm())
+        .env_remove("NO_COLOR")
+        .current_dir(place.path(""))
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    Some(job)
+}
+
+fn run(place: &Place, ranks: u32, args: &str) -> Option<Ended> {
+    let job = job(place, ranks, args)?.spawn().unwrap();
+    Some(end_of(job))
+}
+
+/// What adverb said on stderr; mpirun says more when a rank has failed.
+fn errors(ended: &Ended) -> Vec<&str> {
+    let lines = ended.talk.lines();
+    lines.filter(|line| line.starts_with("error: ")).collect()
+}
+
+/// The process of this rank; waits for it.
+fn process_of(job: &Child, rank: u32) -> u32 {
+    let wanted = format!("OMPI_COMM_WORLD_RANK={rank}");
+    let is_wanted = |pid: u32| {
+        let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        environment
+            .split(|b| *b == 0)
+            .any(|word| word == wanted.as_bytes())
+    };
+    let mut found = None;
+    wait_for("the rank", || {
+        found = children(job.id()).into_iter().find(|pid| is_wanted(*pid));
+        found.is_some()
+    });
+    found.unwrap()
+}
+
+fn children(pid: u32) -> Vec<u32> {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task"))
+        .into_iter()
+        .flatten()
+        .flatten();
+    let lists = tasks.filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
+    let pids = lists.collect::<Vec<_>>().join(" ");
+    pids.split_whitespace()
+        .filter_map(|pid| pid.parse().ok())
+        .collect()
+}
+
+#[test]
+fn the_ranks_are_the_hosts_of_a_program() {
+    let place = Place::new();
+    for device in ["soft", "soft@127.0.0.1", "soft@auto"] {
+        let args =
+            format!("closed-loop --op read --clients 2 --duration 100ms --json --device {device}");
+        let Some(ended) = run(&place, 4, &args) else {
+            return;
+        };
+        let record = ended.ok().json().remove(0);
+        assert!(record["metrics"]["requests"].as_u64() > Some(0), "{record}");
+        // Rank 0 has the clients, each other one a machine that they READ from.
+        let roles = record["roles"].as_array().unwrap();
+        let names: Vec<_> = roles
+            .iter()
+            .map(|role| role["name"].as_str().unwrap())
+            .collect();
+        assert_eq!(
+            names,
+            [
+                "requester 0",
+                "requester 1",
+                "server 2",
+                "server 3",
+                "server 4"
+            ]
+        );
+        let host = &record["provenance"]["host"];
+        assert!(roles.iter().all(|role| role["host"] == *host), "{record}");
+        assert_eq!(record["provenance"]["passive"]["host"], *host);
+    }
+    let places = "kv --duration 50ms --place server=4";
+    let ended = run(&place, 4, places).unwrap();
+    assert_eq!(
+        errors(&ended),
+        [
+            "error: role 'server=4' has no place: expected ROLE=HOST with ROLE one of server core, client, HOST 0 to 3"
+        ]
+    );
+    let ended = run(&place, 3, "sequencer --clients 2 --duration 50ms --out s").unwrap();
+    assert_eq!(ended.ok().talk_of_itself(), "report: s/report.html\n");
+    assert_eq!(records(&place.path("s"))[0]["status"], "ok");
+    assert!(place.shm_files().is_empty());
+}
+
+#[test]
+fn a_pair_has_two_ranks_and_the_others_end() {
+    let place = Place::new();
+    for ranks in [2, 4] {
+        let Some(ended) = run(&place, ranks, "ping --op send --iters 100 --json") else {
+            return;
+        };
+        let ended = ended.ok();
+        let record = &ended.json()[0];
+        assert_eq!(record["status"], "ok");
+        assert_eq!(
+            record["provenance"]["passive"]["host"],
+            record["provenance"]["host"]
+        );
+        let idle = "2 of 4 ranks have no role: there are two sides\n";
+        assert_eq!(ended.talk_of_itself(), if ranks == 4 { idle } else { "" });
+    }
+    let study = "study --only rank-rtt --out s --json";
+    let ended = run(&place, 2, study).unwrap().ok();
+    assert_eq!(ended.json()[0]["failed"], 0, "{}", ended.out);
+    // Without mpirun its passive side is nowhere.
+    let alone = place.run(&["study", "--resume", "--out", "s"]);
+    assert!(
+        alone
+            .refused(1)
+            .starts_with("error: there is no rank 1: start adverb by mpirun")
+    );
+}
+
+#[test]
+fn one_rank_says_what_is_wrong_and_all_end() {
+    let place = Place::new();
+    for (args, code, line) in [
+        (
+            "ping --op send --size x",
+            2,
+            "error: --size: 'x' is not a size: write bytes, or a number with K, M or G (binary), such as 8, 4K, 1M",
+        ),
+        // Refused after the ranks have found each other.
+        (
+            "kv --value 5000",
+            2,
+            "error: --value 5000 B: expected 1 B to 4 KiB",
+        ),
+        (
+            "ping --op send --peer a",
+            2,
+            "error: --peer a:18600: the 3 ranks of this job are the hosts; leave out --peer",
+        ),
+        (
+            "closed-loop --op read --device soft@192.0.2.77",
+            1,
+            "error: cannot open device soft@192.0.2.77: 192.0.2.77 is not an address of this host and network namespace; `ip address` lists those that are",
+        ),
+    ] {
+        let Some(job) = job(&place, 3, args) else {
+            return;
+        };
+        let start = Instant::now();
+        let ended: Ended = { job }.output().unwrap().into();
+        assert_eq!(ended.code, Some(code), "{}", ended.talk);
+        assert_eq!(
+            (errors(&ended), &*ended.out),
+            (vec![line], ""),
+            "{}",
+            ended.talk
+        );
+        assert!(
+            start.elapsed() < Duration::from_secs(20),
+            "{:?}",
+            start.elapsed()
+        );
+    }
+    // What needs no hosts is for one rank, too.
+    let ended = run(&place, 3, "model list").unwrap().ok();
+    assert_eq!(ended.out, place.run(&["model", "list"]).out);
+}
+
+#[test]
+fn a_rank_that_is_killed_ends_the_job_with_its_name() {
+    let place = Place::new();
+    for victim in [3, 0] {
+        let Some(mut job) = job(
+            &place,
+            4,
+            "closed-loop --op read --clients 1 --duration 60s",
+        ) else {
+            return;
+        };
+        let job = job.spawn().unwrap();
+        let pid = process_of(&job, victim);
+        wait_for("the victim's role", || !children(pid).is_empty());
+        signal(pid, Signal::KILL);
+        let killed = Instant::now();
+        let ended = end_of(job);
+        assert!(
+            killed.elapsed() < Duration::from_secs(20),
+            "{:?}",
+            killed.elapsed()
+        );
+        assert!(
+            ended.code != Some(0) && ended.out.is_empty(),
+            "{}",
+            ended.out
+        );
+        let lines = errors(&ended);
+        match victim {
+            0 => assert_eq!(lines, [""; 0]),
+            _ => assert!(
+                lines.len() == 1
+                    && lines[0].starts_with("error: server 3: rank 3 (")
+                    && lines[0].contains(") is gone: "),
+                "{lines:?}"
+            ),
+        }
+    }
+    wait_for("the end of all roles", || place.shm_files().is_empty());
+}
