@@ -183,7 +183,7 @@ impl Recorder {
                 active: active.counters,
                 passive: passive.counters,
             },
-            provenance: self.provenance(medium, started, (active.details, passive.details)),
+            provenance: self.provenance(spec, started, (active.details, passive.details)),
         }))
     }
 
@@ -199,18 +199,25 @@ impl Recorder {
         Some(site)
     }
 
-    fn provenance(&self, medium: &Medium, started: String, said: (Details, Details)) -> Provenance {
-        let (active, passive) = match medium.details {
-            Whose::Sides => said,
-            Whose::Asked => Default::default(),
+    fn provenance(&self, spec: &CellSpec, started: String, said: (Details, Details)) -> Provenance {
+        let is_reversed = spec.params.traffic.reversed && !self.bed.peers().is_empty();
+        let medium = self.medium(spec.params.impairment.as_ref());
+        let (active, passive) = match (medium.details, is_reversed) {
+            (Whose::Asked, _) => Default::default(),
+            (Whose::Sides, false) => said,
+            // The side that runs here.
+            (Whose::Sides, true) => (said.1, said.0),
         };
         let mut site = medium.site.clone();
         if matches!(self.bed, Bed::Hosts(_)) && self.bed.peers().is_empty() {
             site.device.extend(of_the_other_side(&active, &passive));
         }
         site.device.extend(active);
-        let passive = self.passive_site(medium, passive);
-        self.bed.provenance(started, site, passive)
+        let (here, there) = (site, self.passive_site(medium, passive));
+        match there {
+            Some(there) if is_reversed => self.bed.provenance(started, there, Some(here)),
+            there => self.bed.provenance(started, here, there),
+        }
     }
 }
 

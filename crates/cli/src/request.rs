@@ -38,6 +38,7 @@ pub(crate) fn blast(args: &BlastArgs, info: &DeviceInfo) -> Result<Vec<CellSpec>
             traffic: Traffic {
                 qps: args.qps,
                 bidirectional: args.bidirectional,
+                reversed: args.common.reversed,
             },
             post: args.post,
             signal: args.signal,
@@ -85,6 +86,10 @@ fn common(args: &MeasureArgs, op: Opcode, size: Bytes) -> Request {
         completion: args.completion,
         path: args.path.options(),
         verify: args.verify,
+        traffic: Traffic {
+            reversed: args.reversed,
+            ..Traffic::default()
+        },
         length: args.length.or(default),
         repetitions: args.length.repetitions,
         warmup: args.length.warmup,

@@ -98,6 +98,9 @@ pub(crate) fn title(record: &PairRecord, asked: &Request) -> String {
             title += ", both directions";
         }
     }
+    if p.traffic.reversed {
+        title += ", reversed";
+    }
     title += &format!(", signaled: {}", p.signal);
     if let Some(path_mtu) = &p.path_mtu_bytes {
         title += &format!(", path MTU {path_mtu}");

@@ -63,6 +63,54 @@ fn both_sides_stand_in_the_record() {
     assert!(place.shm_files().is_empty());
 }
 
+#[test]
+fn the_active_side_runs_at_the_server() {
+    let place = Place::new();
+    let server = Server::start(&place);
+    for program in [
+        "ping --op read --verify",
+        "blast --op send --verify",
+        "blast --op write --bidirectional --qps 2 --verify",
+    ] {
+        let args: Vec<&str> = program.split(' ').collect();
+        let args = [&args[..], &["--reversed", "--iters", "50", "--json"]].concat();
+        let record = place
+            .run(&with(&args, &server.address))
+            .ok()
+            .json()
+            .remove(0);
+        assert_eq!(record["status"], "ok", "{record}");
+        assert_eq!(record["params"]["reversed"], true);
+        let cell = record["cell"].as_str().unwrap();
+        assert!(cell.contains("/reversed"), "{cell}");
+        assert!(record["metrics"]["messages_per_s"].as_f64() > Some(0.0));
+        assert!(record["provenance"]["passive"]["host"].is_string());
+    }
+    let args = [
+        "ping",
+        "--op",
+        "send",
+        "--reversed",
+        "--iters",
+        "50",
+        "--json",
+    ];
+    let here = place.run(&args).ok().json().remove(0);
+    assert_eq!(here["params"]["reversed"], true, "{here}");
+    // The server has the first core that is free: the side that runs there is the active one.
+    let usual = check_serves(&place, &server);
+    let args = [&SHORT[..], &["--reversed", "--cpu", "0"]].concat();
+    let swapped = place
+        .run(&with(&args, &server.address))
+        .ok()
+        .json()
+        .remove(0);
+    assert_eq!(swapped["params"]["passive_core"], 0, "{swapped}");
+    assert_ne!(usual["cell"], swapped["cell"]);
+    assert_eq!(server.stop(), Some(0));
+    assert!(place.shm_files().is_empty());
+}
+
 /// It polls on a core, as other programs do that do not belong to the measurement.
 #[test]
 fn a_server_on_this_machine_is_no_other_work() {

@@ -275,6 +275,9 @@ pub struct Traffic {
     /// Both sides of `blast` send and receive at the same time; rates count both directions.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub bidirectional: bool,
+    /// The active side runs at the host that is asked (`--peer`), and the passive side where the command is.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub reversed: bool,
 }
 
 impl Default for Traffic {
@@ -282,6 +285,7 @@ impl Default for Traffic {
         Traffic {
             qps: 1,
             bidirectional: false,
+            reversed: false,
         }
     }
 }

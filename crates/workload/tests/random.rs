@@ -21,7 +21,11 @@ fn signaling() -> impl Strategy<Value = Signaling> {
 
 fn traffic() -> impl Strategy<Value = Traffic> {
     let qps = prop_oneof![Just(1_u32), 2..6_u32];
-    (qps, any::<bool>()).prop_map(|(qps, bidirectional)| Traffic { qps, bidirectional })
+    (qps, any::<bool>()).prop_map(|(qps, bidirectional)| Traffic {
+        qps,
+        bidirectional,
+        ..Traffic::default()
+    })
 }
 
 prop_compose! {

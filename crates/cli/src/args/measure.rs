@@ -174,6 +174,10 @@ pub(crate) struct MeasureArgs {
     #[command(flatten)]
     pub(crate) path: PathArgs,
 
+    /// Swap the places of the sides: the active one runs at the server of --peer, the passive one here
+    #[arg(long)]
+    pub(crate) reversed: bool,
+
     /// Check each payload on arrival (costs time: do not compare with unverified figures)
     #[arg(long)]
     pub(crate) verify: bool,

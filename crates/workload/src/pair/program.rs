@@ -50,6 +50,13 @@ impl Program for CellSpec {
         self.validate(caps).map_err(|error| error.to_string())
     }
 
+    fn home(&self) -> u32 {
+        match self.params.traffic.reversed {
+            true => PASSIVE.0,
+            false => ACTIVE.0,
+        }
+    }
+
     fn impairment(&self) -> Option<Impairment> {
         self.params.impairment
     }

@@ -233,6 +233,9 @@ fn cell_id(program: Program, p: &Request) -> String {
     if p.traffic.bidirectional {
         id += "/bidirectional";
     }
+    if p.traffic.reversed {
+        id += "/reversed";
+    }
     id += &path_id(&p.path);
     if let Some(impairment) = &p.impairment {
         id += &impairment_id(impairment);
