@@ -100,14 +100,12 @@ fn reference(published: Published) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    use adverb_validate::{Budget, Data, Experiment, Limits, Prediction, Refusal, validate};
+    use adverb_validate::{Budget, Data, Experiment, Limits, Refusal, validate};
 
     use super::*;
 
     fn drawn(predicted: f64) -> Agreement {
-        let model = |_: &Experiment, _: &Budget| -> Result<Prediction, Refusal> {
-            Ok(Prediction { value: predicted })
-        };
+        let model = |_: &Experiment, _: &Budget| -> Result<f64, Refusal> { Ok(predicted) };
         let mut data = Data::shipped();
         data.retain(|entry| {
             let id = entry.labels.id.as_str();

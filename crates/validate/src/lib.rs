@@ -10,10 +10,10 @@
 //! shipped values in `data/PROVENANCE.md`.
 //!
 //! ```
-//! use adverb_validate::{Budget, Data, Experiment, Limits, Prediction, Refusal, validate};
+//! use adverb_validate::{Budget, Data, Experiment, Limits, Refusal, validate};
 //!
 //! // A model that knows no hardware.
-//! let model = |experiment: &Experiment, _: &Budget| -> Result<Prediction, Refusal> {
+//! let model = |experiment: &Experiment, _: &Budget| -> Result<f64, Refusal> {
 //!     let name = experiment.preset.clone();
 //!     Err(Refusal::UnknownPreset { name, near: Vec::new() })
 //! };
@@ -55,7 +55,7 @@ pub use experiment::{
 };
 pub use fault::{Fault, Place, Problem, RefusedRow};
 pub use headline::{HEADLINES, Headline};
-pub use model::{Budget, Model, OverBudget, Prediction, Refusal};
+pub use model::{Budget, Model, OverBudget, Refusal};
 pub use near::near;
 pub use only::{Only, OnlyError};
 pub use published::{Interval, Published};

@@ -8,35 +8,13 @@ use crate::experiment::Experiment;
 use crate::near;
 use crate::words::Program;
 
-/// Predicts what an experiment would measure.
+/// Predicts what an experiment would measure, in the unit of its metric: builds the hosts, runs the
+/// program until its steady state and measures the metric.
 ///
-/// A function `Fn(&Experiment, &Budget) -> Result<Prediction, Refusal>` is one. It is called from
-/// several threads at once; for the report to be the same each time, equal experiments must give
-/// equal predictions.
-pub trait Model: Sync {
-    /// Builds the hosts, runs the program until its steady state and measures the metric.
-    ///
-    /// # Errors
-    /// Where there is no prediction. A model that runs for long ends by itself after
-    /// [`Budget::left`], or asks [`Budget::check`] now and then: nothing else stops it.
-    fn predict(&self, experiment: &Experiment, budget: &Budget) -> Result<Prediction, Refusal>;
-}
-
-impl<F> Model for F
-where
-    F: Fn(&Experiment, &Budget) -> Result<Prediction, Refusal> + Sync,
-{
-    fn predict(&self, experiment: &Experiment, budget: &Budget) -> Result<Prediction, Refusal> {
-        self(experiment, budget)
-    }
-}
-
-/// A predicted figure.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Prediction {
-    /// In the unit of the experiment's metric.
-    pub value: f64,
-}
+/// It is called from several threads at once; for the report to be the same each time, equal experiments
+/// must give equal predictions. A model that runs for long ends by itself after [`Budget::left`], or asks
+/// [`Budget::check`] now and then: nothing else stops it.
+pub type Model<'m> = dyn Fn(&Experiment, &Budget) -> Result<f64, Refusal> + Sync + 'm;
 
 /// Why there is no prediction.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

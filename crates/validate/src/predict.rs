@@ -7,7 +7,7 @@ use crate::row::{Pair, Plan, Row};
 use crate::score;
 
 /// Runs a row's experiments and holds the prediction against what was published.
-pub(crate) fn verdict<M: Model + ?Sized>(model: &M, row: &Row, budget: &Budget) -> Verdict {
+pub(crate) fn verdict(model: &Model<'_>, row: &Row, budget: &Budget) -> Verdict {
     let predicted = match &row.plan {
         Ok(plan) => predicted(model, plan, budget),
         Err(unknown) => return Verdict::Cannot(unknown.to_string()),
@@ -52,7 +52,7 @@ impl Which {
     }
 }
 
-fn predicted<M: Model + ?Sized>(model: &M, plan: &Plan, budget: &Budget) -> Result<f64, Absent> {
+fn predicted(model: &Model<'_>, plan: &Plan, budget: &Budget) -> Result<f64, Absent> {
     match plan {
         Plan::Plain(of) => figure(model, of, budget, Which::Row),
         Plan::Ratio(pair) => {
@@ -67,23 +67,20 @@ fn predicted<M: Model + ?Sized>(model: &M, plan: &Plan, budget: &Budget) -> Resu
     }
 }
 
-fn both<M: Model + ?Sized>(model: &M, pair: &Pair, budget: &Budget) -> Result<(f64, f64), Absent> {
+fn both(model: &Model<'_>, pair: &Pair, budget: &Budget) -> Result<(f64, f64), Absent> {
     let of = figure(model, &pair.of, budget, Which::Row)?;
     let base = figure(model, &pair.base, budget, Which::Reference)?;
     Ok((of, base))
 }
 
 /// The model's figure: no metric can be negative or endless.
-fn figure<M: Model + ?Sized>(
-    model: &M,
+fn figure(
+    model: &Model<'_>,
     experiment: &Experiment,
     budget: &Budget,
     of: Which,
 ) -> Result<f64, Absent> {
-    let prediction = model
-        .predict(experiment, budget)
-        .map_err(|refusal| Absent { of, refusal })?;
-    let value = prediction.value;
+    let value = model(experiment, budget).map_err(|refusal| Absent { of, refusal })?;
     if value.is_finite() && value >= 0.0 {
         return Ok(value);
     }

@@ -56,8 +56,8 @@ pub struct Progress<'a> {
 ///
 /// # Panics
 /// If `progress` does, or where the system starts no thread.
-pub fn validate<M: Model + ?Sized>(
-    model: &M,
+pub fn validate(
+    model: &Model<'_>,
     data: Data,
     limits: &Limits,
     mut progress: impl FnMut(&Progress<'_>),
@@ -104,7 +104,7 @@ fn claim<'a>(next: &AtomicUsize, entries: &'a [Entry]) -> Option<(usize, &'a Ent
     entries.get(n).map(|entry| (n, entry))
 }
 
-fn timed<M: Model + ?Sized>(model: &M, entry: &Entry, limits: &Limits) -> (Verdict, Span) {
+fn timed(model: &Model<'_>, entry: &Entry, limits: &Limits) -> (Verdict, Span) {
     let start = Instant::now();
     let verdict = match &entry.row {
         Ok(row) => {

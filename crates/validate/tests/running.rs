@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use adverb_units::Span;
 use adverb_validate::{
-    Budget, Column as C, Data, Experiment, Limits, Metric, Model, Outcome, OverBudget, Prediction,
-    Refusal, Report, Status, validate,
+    Budget, Column as C, Data, Experiment, Limits, Metric, Outcome, OverBudget, Refusal, Report,
+    Status, validate,
 };
 use common::{Changes, RATIO, data, report, with};
 
@@ -178,7 +178,7 @@ fn a_panic_of_the_model_fails_its_row_only() {
 
 #[test]
 fn a_budget_ends_a_row_that_asks() {
-    let endless = |_: &Experiment, budget: &Budget| -> Result<Prediction, Refusal> {
+    let endless = |_: &Experiment, budget: &Budget| -> Result<f64, Refusal> {
         loop {
             budget.check()?;
             thread::yield_now();
@@ -216,15 +216,11 @@ fn a_budget_says_what_is_left() {
 }
 
 /// A model whose answers depend on the row only, and take different times.
-struct Uneven;
-
-impl Model for Uneven {
-    fn predict(&self, experiment: &Experiment, _: &Budget) -> Result<Prediction, Refusal> {
-        let text = format!("{experiment:?}");
-        let sum = text.bytes().map(u64::from).sum::<u64>();
-        thread::sleep(Duration::from_micros(sum * 7 % 997));
-        Ok(Prediction { value: sum as f64 })
-    }
+fn uneven(experiment: &Experiment, _: &Budget) -> Result<f64, Refusal> {
+    let text = format!("{experiment:?}");
+    let sum = text.bytes().map(u64::from).sum::<u64>();
+    thread::sleep(Duration::from_micros(sum * 7 % 997));
+    Ok(sum as f64)
 }
 
 fn json(report: &Report) -> String {
@@ -240,7 +236,7 @@ fn a_report_is_the_same_on_any_number_of_threads() {
             jobs: NonZeroUsize::new(jobs).unwrap(),
             ..Limits::default()
         };
-        validate(&Uneven, Data::shipped(), &limits, |_| {})
+        validate(&uneven, Data::shipped(), &limits, |_| {})
     };
     let (one, many) = (with_jobs(1), with_jobs(7));
     assert_eq!(json(&one), json(&many));
@@ -259,7 +255,7 @@ fn a_report_is_the_same_on_any_number_of_threads() {
 fn progress_hears_of_every_row_once() {
     let mut counts = Vec::new();
     let mut ids = BTreeSet::new();
-    validate(&Uneven, Data::shipped(), &Limits::default(), |progress| {
+    validate(&uneven, Data::shipped(), &Limits::default(), |progress| {
         assert_eq!(progress.total, 155);
         counts.push(progress.done);
         assert!(ids.insert(progress.entry.labels.id.clone()));
@@ -269,7 +265,7 @@ fn progress_hears_of_every_row_once() {
 
 #[test]
 fn no_rows_are_no_work() {
-    let report = validate(&Uneven, Data::default(), &Limits::default(), |_| {});
+    let report = validate(&uneven, Data::default(), &Limits::default(), |_| {});
     assert!(report.outcomes().is_empty());
     assert_eq!(report.scores().overall.error, None);
 }

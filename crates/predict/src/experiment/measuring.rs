@@ -8,7 +8,7 @@ use adverb_validate::{Budget, Completion, Experiment, Metric, Refusal, Side};
 use adverb_verbs::{QpType, RoleId};
 
 use super::hosts::{placements, preset};
-use super::{cannot, ended_by, failed, load, no_metric, simulated, unfinished};
+use super::{cannot, failed, finish, load, no_metric};
 
 /// How long a program is measured, after half of it again to warm up.
 pub(super) const WINDOW: Span = Span::from_ms(1);
@@ -121,12 +121,7 @@ fn measure_for(
     let pattern = &pattern;
     load::start(experiment, &mut cluster)?;
     let tallies = start(&mut cluster, pattern, window);
-    let outcome = cluster.run(&simulated(budget));
-    if !outcome.is_finished() {
-        return Err(unfinished(&outcome));
-    }
-    let ended: Option<Vec<_>> = tallies.iter().map(Returned::take).collect();
-    let tallies = all_well(ended.ok_or_else(|| unfinished(&outcome))?)?;
+    let tallies = finish(&mut cluster, &tallies, budget)?;
     let device = &tallies[counter.0 as usize];
     let mut measured = Measured::of(pattern, &tallies, counted);
     if shows_in_bunches(pattern) {
@@ -160,16 +155,6 @@ fn start(
     };
     let members = pattern.members.iter().zip((0..).map(RoleId));
     members.map(|(member, role)| start(member, role)).collect()
-}
-
-/// The members' tallies, or the first failure that is not only another member's absence.
-fn all_well(ended: Vec<Result<Tally, PatternError>>) -> Result<Vec<Tally>, Refusal> {
-    let failures = || ended.iter().filter_map(|end| end.as_ref().err());
-    let cause = failures().find(|error| !matches!(error, PatternError::OutOfBand(_)));
-    match cause.or_else(|| failures().next()) {
-        Some(error) => Err(ended_by(error)),
-        None => Ok(ended.into_iter().flatten().collect()),
-    }
 }
 
 /// Whether a member may count: where every member posts, those of the first machine do, as the

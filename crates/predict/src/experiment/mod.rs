@@ -16,12 +16,12 @@ mod rpc;
 mod sockets;
 mod tenants;
 
-use adverb_hwmodel::names;
+use adverb_hwmodel::{Cluster, names};
 use adverb_patterns::PatternError;
-use adverb_sim::{Outcome, Resource};
+use adverb_sim::{Outcome, Resource, Returned};
 use adverb_units::{Bytes, Span, Time};
 use adverb_validate::{
-    Budget, Experiment, Interferer, OverBudget, Prediction, Program, Refusal, Transport, near,
+    Budget, Experiment, Interferer, OverBudget, Program, Refusal, Transport, near,
 };
 use adverb_workload::pair::CellSpec;
 pub(crate) use hosts::{placements, preset};
@@ -30,37 +30,35 @@ pub(crate) use hosts::{placements, preset};
 ///
 /// # Errors
 /// The model has no such hardware, program or parameter; or the program does not end.
-pub fn predict(experiment: &Experiment, budget: &Budget) -> Result<Prediction, Refusal> {
+pub fn predict(experiment: &Experiment, budget: &Budget) -> Result<f64, Refusal> {
     check(experiment)?;
     if let Some(dma) = dma::operation(experiment.program) {
-        let value = dma::transfers(experiment, dma)?;
-        return Ok(Prediction { value });
+        return dma::transfers(experiment, dma);
     }
-    let value = match experiment.program {
+    match experiment.program {
         Program::Ping if experiment.parameters.operation.transport == Some(Transport::Sockets) => {
-            sockets::ping(experiment, budget)?
+            sockets::ping(experiment, budget)
         }
-        Program::Ping | Program::WriteReadPing => pairs::ping(experiment, budget)?,
+        Program::Ping | Program::WriteReadPing => pairs::ping(experiment, budget),
         Program::BlastOutbound if pairs::is_one_pair(experiment) => {
-            pairs::blast(experiment, budget)?
+            pairs::blast(experiment, budget)
         }
-        Program::BlastOutbound => patterns::outbound(experiment, Span::ZERO, budget)?,
-        Program::SharedNic => tenants::victim(experiment, budget)?,
+        Program::BlastOutbound => patterns::outbound(experiment, Span::ZERO, budget),
+        Program::SharedNic => tenants::victim(experiment, budget),
         Program::NumaOpenLoop | Program::NumaServerLoad => {
-            patterns::outbound(experiment, NUMA_SPIN, budget)?
+            patterns::outbound(experiment, NUMA_SPIN, budget)
         }
-        Program::ClosedLoop => patterns::closed_loop(experiment, Span::ZERO, budget)?,
-        Program::NumaClosedLoop => patterns::closed_loop(experiment, NUMA_SPIN, budget)?,
-        Program::BlastInbound => patterns::inbound(experiment, budget)?,
-        Program::Symmetric => patterns::symmetric(experiment, budget)?,
-        Program::Atomics | Program::SequencerAtomics => patterns::atomics(experiment, budget)?,
-        Program::CpuInterference => patterns::interference(experiment, budget)?,
-        Program::DdioForward => forwarding::hits(experiment)?,
-        Program::SequencerRpc | Program::KvHerd => rpc::predict(experiment, budget)?,
-        Program::KvOnesided => onesided::predict(experiment, budget)?,
-        program => return Err(Refusal::UnknownProgram { program }),
-    };
-    Ok(Prediction { value })
+        Program::ClosedLoop => patterns::closed_loop(experiment, Span::ZERO, budget),
+        Program::NumaClosedLoop => patterns::closed_loop(experiment, NUMA_SPIN, budget),
+        Program::BlastInbound => patterns::inbound(experiment, budget),
+        Program::Symmetric => patterns::symmetric(experiment, budget),
+        Program::Atomics | Program::SequencerAtomics => patterns::atomics(experiment, budget),
+        Program::CpuInterference => patterns::interference(experiment, budget),
+        Program::DdioForward => forwarding::hits(experiment),
+        Program::SequencerRpc | Program::KvHerd => rpc::predict(experiment, budget),
+        Program::KvOnesided => onesided::predict(experiment, budget),
+        program => Err(Refusal::UnknownProgram { program }),
+    }
 }
 
 /// The cell of a study that an experiment is, if it is one; a refusal where the cell cannot be.
@@ -169,6 +167,26 @@ fn simulated(budget: &Budget) -> adverb_sim::Budget {
     adverb_sim::Budget {
         real: budget.left(),
         ..adverb_sim::Budget::NONE
+    }
+}
+
+/// Runs a simulation to its end; returns what its members returned, or the first failure that is not only
+/// another member's absence.
+fn finish<T>(
+    cluster: &mut Cluster,
+    members: &[Returned<Result<T, PatternError>>],
+    budget: &Budget,
+) -> Result<Vec<T>, Refusal> {
+    let outcome = cluster.run(&simulated(budget));
+    let ended: Option<Vec<_>> = members.iter().map(Returned::take).collect();
+    let Some(ended) = ended.filter(|_| outcome.is_finished()) else {
+        return Err(unfinished(&outcome));
+    };
+    let failures = || ended.iter().filter_map(|end| end.as_ref().err());
+    let cause = failures().find(|error| !matches!(error, PatternError::OutOfBand(_)));
+    match cause.or_else(|| failures().next()) {
+        Some(error) => Err(ended_by(error)),
+        None => Ok(ended.into_iter().flatten().collect()),
     }
 }
 

@@ -4,19 +4,17 @@ use std::num::NonZero;
 
 use adverb_hwmodel::Cluster;
 use adverb_patterns::{
-    Items, OneSided, OneSidedClients, PatternError, Posting, Puts, Remote, Schedule, ServiceTally,
-    Timing, run_onesided,
+    Items, OneSided, OneSidedClients, Posting, Puts, Remote, Schedule, ServiceTally, Timing,
+    run_onesided,
 };
 use adverb_results::LatencyRecorder;
-use adverb_sim::Returned;
 use adverb_units::{Bytes, Span};
 use adverb_validate::{Budget, Completion, Experiment, Metric, Opcode, PostList, Refusal, Share};
 use adverb_verbs::{PathOptions, QpType, RoleId};
 
 use super::hosts::{placements, preset};
 use super::posting::{count, transport};
-use super::rpc::all_well;
-use super::{cannot, failed, no_metric, simulated, unfinished};
+use super::{cannot, failed, finish, no_metric};
 
 /// How long a program is measured at least and at most, after half of it again to warm up.
 const SHORTEST: Span = Span::from_us(500);
@@ -70,12 +68,7 @@ fn run(
             })
         })
         .collect();
-    let outcome = cluster.run(&simulated(budget));
-    let ended: Option<Vec<Result<_, PatternError>>> = members.iter().map(Returned::take).collect();
-    let Some(ended) = ended.filter(|_| outcome.is_finished()) else {
-        return Err(unfinished(&outcome));
-    };
-    Ok(all_well(ended)?.split_off(program.owners() as usize))
+    Ok(finish(&mut cluster, &members, budget)?.split_off(program.owners() as usize))
 }
 
 fn program(experiment: &Experiment) -> Result<OneSided, Refusal> {

@@ -5,11 +5,10 @@ use std::sync::atomic::AtomicU64;
 
 use adverb_hwmodel::{Cluster, Placement};
 use adverb_patterns::{
-    Asking, Clients, Handed, MAX_BATCH, Pace, PatternError, Posting, Rpc, RpcPart, Schedule,
-    Service, ServiceTally, Serving, StoreLoad, Timing, run_rpc,
+    Asking, Clients, Handed, MAX_BATCH, Pace, Posting, Rpc, RpcPart, Schedule, Service,
+    ServiceTally, Serving, StoreLoad, Timing, run_rpc,
 };
 use adverb_results::LatencyRecorder;
-use adverb_sim::Returned;
 use adverb_units::{Bytes, Span};
 use adverb_validate::{
     Budget, BufferState, Completion, Experiment, Metric, PostList, Program, Refusal,
@@ -18,7 +17,7 @@ use adverb_verbs::{Level, PathOptions, RoleId};
 
 use super::hosts::{placements, preset};
 use super::posting::count;
-use super::{cannot, ended_by, failed, no_metric, simulated, unfinished};
+use super::{cannot, failed, finish, no_metric};
 
 /// How long a program is measured, after half of it again to warm up; and at most, where less than
 /// enough is answered in it.
@@ -70,12 +69,7 @@ fn serve(
             })
         })
         .collect();
-    let outcome = cluster.run(&simulated(budget));
-    let ended: Option<Vec<_>> = members.iter().map(Returned::take).collect();
-    let Some(ended) = ended.filter(|_| outcome.is_finished()) else {
-        return Err(unfinished(&outcome));
-    };
-    all_well(ended)
+    finish(&mut cluster, &members, budget)
 }
 
 /// The store's table is where the experiment says; queues and requests are in the cache in any case.
@@ -83,18 +77,6 @@ fn server_and_clients(experiment: &Experiment, machines: u32) -> Vec<Placement> 
     let mut queues = experiment.clone();
     queues.parameters.placement.buffer_state = None;
     placements(&queues, machines)
-}
-
-/// The members' tallies, or the first failure that is not only another member's absence.
-pub(super) fn all_well(
-    ended: Vec<Result<ServiceTally, PatternError>>,
-) -> Result<Vec<ServiceTally>, Refusal> {
-    let failures = || ended.iter().filter_map(|end| end.as_ref().err());
-    let cause = failures().find(|error| !matches!(error, PatternError::OutOfBand(_)));
-    match cause.or_else(|| failures().next()) {
-        Some(error) => Err(ended_by(error)),
-        None => Ok(ended.into_iter().flatten().collect()),
-    }
 }
 
 fn program(experiment: &Experiment) -> Result<Rpc, Refusal> {

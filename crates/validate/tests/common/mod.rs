@@ -5,9 +5,7 @@
     reason = "each test program uses what it needs of this module"
 )]
 
-use adverb_validate::{
-    Budget, Column, Data, Experiment, Limits, Prediction, Refusal, Report, validate,
-};
+use adverb_validate::{Budget, Column, Data, Experiment, Limits, Refusal, Report, validate};
 
 /// A plain row that can be read: cells by column, the others empty.
 const ROW: &[(Column, &str)] = &[
@@ -101,7 +99,6 @@ pub(crate) fn report(
     rows: &[Changes<'_>],
     model: impl Fn(&Experiment) -> Result<f64, Refusal> + Sync,
 ) -> Report {
-    let model =
-        |experiment: &Experiment, _: &Budget| model(experiment).map(|value| Prediction { value });
+    let model = |experiment: &Experiment, _: &Budget| model(experiment);
     validate(&model, data(rows), &Limits::default(), |_| {})
 }
