@@ -1,8 +1,9 @@
-//! Programs whose hosts are the ranks of a job of `mpirun`, and how such a job ends.
+//! Programs whose hosts are the ranks of a job of `mpirun` or `srun`, and how such a job ends.
 
 mod common;
 
 use std::fs;
+use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -233,4 +234,121 @@ fn a_rank_that_is_killed_ends_the_job_with_its_name() {
         }
     }
     wait_for("the end of all roles", || place.shm_files().is_empty());
+}
+
+/// A cluster of this machine alone, in a folder: a controller and a node's daemon.
+struct Slurm {
+    config: std::path::PathBuf,
+    daemons: Vec<Child>,
+}
+
+impl Slurm {
+    /// It needs no munge: nobody else reaches its ports on the loopback device.
+    fn start(place: &Place) -> Result<Self, String> {
+        if !rustix::process::geteuid().is_root() {
+            return Err("slurmd needs root".to_owned());
+        }
+        let name = rustix::system::uname();
+        let name = name.nodename().to_string_lossy();
+        let host = name.split('.').next().unwrap();
+        let free = || {
+            TcpListener::bind("127.0.0.1:0")
+                .unwrap()
+                .local_addr()
+                .unwrap()
+                .port()
+        };
+        let (controller, node) = (free(), free());
+        let folder = place.path("");
+        let folder = folder.display();
+        let config = place.path("slurm.conf");
+        let text = format!(
+            "ClusterName=adverb
+SlurmctldHost={host}(127.0.0.1)
+SlurmctldPort={controller}
+SlurmUser=root
+AuthType=auth/none
+CredType=cred/none
+StateSaveLocation={folder}
+SlurmdSpoolDir={folder}
+SlurmctldPidFile={folder}/controller.pid
+SlurmdPidFile={folder}/node.pid
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+MpiDefault=none
+SelectType=select/linear
+NodeName={host} NodeAddr=127.0.0.1 Port={node} CPUs=2
+PartitionName=p Nodes=ALL Default=YES State=UP
+"
+        );
+        fs::write(&config, text).unwrap();
+        let mut slurm = Slurm {
+            config,
+            daemons: Vec::new(),
+        };
+        for daemon in [&["slurmctld", "-D", "-i"][..], &["slurmd", "-D"]] {
+            let started = slurm.command(daemon).stderr(Stdio::null()).spawn();
+            let needs = |_| format!("needs the package {} (no {})", daemon[0], daemon[0]);
+            slurm.daemons.push(started.map_err(needs)?);
+        }
+        wait_for("an idle node", || {
+            let listed = slurm
+                .command(&["sinfo", "--noheader", "--format=%t"])
+                .output();
+            listed.is_ok_and(|listed| listed.stdout == b"idle\n")
+        });
+        Ok(slurm)
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(args[0]);
+        command
+            .args(&args[1..])
+            .env("SLURM_CONF", &self.config)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        command
+    }
+
+    fn run(&self, place: &Place, ranks: &str, args: &str) -> Ended {
+        let adverb = place.command(&args.split_whitespace().collect::<Vec<_>>());
+        let srun = ["srun", "--overcommit", "-n", ranks];
+        let mut command = self.command(&srun);
+        let job = command
+            .arg(adverb.get_program())
+            .args(adverb.get_args())
+            .env("ADVERB_SHM", place.shm())
+            .current_dir(place.path(""));
+        end_of(job.spawn().unwrap())
+    }
+}
+
+impl Drop for Slurm {
+    fn drop(&mut self) {
+        for daemon in &mut self.daemons {
+            signal(daemon.id(), Signal::TERM);
+            let _ = daemon.wait();
+        }
+    }
+}
+
+/// Without PMIx: Debian's plugin for it does not find the library.
+#[test]
+fn ranks_of_slurm_meet_at_their_first_node() {
+    let place = Place::new();
+    let slurm = match Slurm::start(&place) {
+        Ok(slurm) => slurm,
+        Err(why) => return not_run("programs under srun", &why),
+    };
+    let args = "closed-loop --op read --clients 2 --duration 100ms --json --device soft@auto";
+    let record = slurm.run(&place, "4", args).ok().json().remove(0);
+    assert_eq!(record["params"]["machines"], 3, "{record}");
+    assert!(record["metrics"]["requests"].as_u64() > Some(0), "{record}");
+    let ended = slurm.run(&place, "3", "kv --value 5000");
+    assert_eq!(ended.code, Some(2), "{}", ended.talk);
+    assert_eq!(
+        errors(&ended),
+        ["error: --value 5000 B: expected 1 B to 4 KiB"]
+    );
 }
