@@ -39,6 +39,7 @@ pub(crate) fn blast(args: &BlastArgs, info: &DeviceInfo) -> Result<Vec<CellSpec>
                 qps: args.qps,
                 bidirectional: args.bidirectional,
                 reversed: args.common.reversed,
+                transport: args.common.transport,
             },
             post: args.post,
             signal: args.signal,
@@ -88,6 +89,7 @@ fn common(args: &MeasureArgs, op: Opcode, size: Bytes) -> Request {
         verify: args.verify,
         traffic: Traffic {
             reversed: args.reversed,
+            transport: args.transport,
             ..Traffic::default()
         },
         length: args.length.or(default),

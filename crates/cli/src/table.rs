@@ -98,6 +98,9 @@ pub(crate) fn title(record: &PairRecord, asked: &Request) -> String {
             title += ", both directions";
         }
     }
+    if !p.traffic.transport.is_reliable() {
+        title += &format!(", transport {}", p.traffic.transport);
+    }
     if p.traffic.reversed {
         title += ", reversed";
     }

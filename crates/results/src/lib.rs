@@ -33,6 +33,6 @@ pub use published::{PublishedPoint, PublishedQuantity};
 pub use record::{
     Completion, Counters, Cpu, CpuShare, DeviceKind, DeviceRef, Histogram, Latency, Metrics,
     Opcode, Outcome, PairRecord, Params, Posting, Program, Provenance, Record, Repetition, RoleRun,
-    SCHEMA, Signaling, Site, Traffic, Values, swept, word,
+    SCHEMA, Signaling, Site, Traffic, Transport, Values, swept, word,
 };
 pub use table::write_csv;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::{Completion, DeviceKind, DeviceRef, Opcode, Posting, Program, Signaling};
+use crate::{Completion, DeviceKind, DeviceRef, Opcode, Posting, Program, Signaling, Transport};
 
 macro_rules! words {
     ($($type:ident { $($variant:ident => $word:literal),+ })+) => {$(
@@ -23,6 +23,7 @@ words! {
     }
     Completion { Poll => "poll", Event => "event" }
     Posting { Single => "single", List => "list" }
+    Transport { Rc => "rc", Uc => "uc", Ud => "ud" }
 }
 
 impl fmt::Display for Signaling {
@@ -71,6 +72,7 @@ mod tests {
         ]);
         same([Completion::Poll, Completion::Event]);
         same([Posting::Single, Posting::List]);
+        same([Transport::Rc, Transport::Uc, Transport::Ud]);
         same([
             Signaling::All,
             Signaling::Periodic,

@@ -266,6 +266,28 @@ pub enum Signaling {
     WriteUnsignaled,
 }
 
+/// Transport service of the queue pairs of `ping` and `blast`.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum Transport {
+    /// Reliable connection.
+    #[default]
+    Rc,
+    /// Unreliable connection.
+    Uc,
+    /// Unreliable datagram.
+    Ud,
+}
+
+impl Transport {
+    /// Whether what is lost is sent again.
+    pub fn is_reliable(&self) -> bool {
+        *self == Transport::Rc
+    }
+}
+
 /// How messages flow between the two sides. Records from before an option existed have its default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(default)]
@@ -278,6 +300,9 @@ pub struct Traffic {
     /// The active side runs at the host that is asked (`--peer`), and the passive side where the command is.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub reversed: bool,
+    /// Transport service of the queue pairs.
+    #[serde(skip_serializing_if = "Transport::is_reliable")]
+    pub transport: Transport,
 }
 
 impl Default for Traffic {
@@ -286,6 +311,7 @@ impl Default for Traffic {
             qps: 1,
             bidirectional: false,
             reversed: false,
+            transport: Transport::Rc,
         }
     }
 }

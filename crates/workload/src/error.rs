@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use adverb_results::Transport;
 use adverb_units::Span;
 use adverb_verbs::{
     ConnectError, CreateError, MemoryAccessError, ModifyQpError, OutOfBandError, PollError,
@@ -136,6 +137,16 @@ pub enum Fault {
         /// What to look at.
         remedy: &'static str,
     },
+    /// A message was lost where nothing is sent again.
+    #[error(
+        "no message within {patience}: one was lost, and {transport} sends nothing again; measure with --transport rc, or where nothing is lost"
+    )]
+    LostMessage {
+        /// The transport.
+        transport: Transport,
+        /// How long was waited.
+        patience: Span,
+    },
     /// A byte is not what was sent.
     #[error("message {message}: byte {offset} is {found:#04x}, {expected:#04x} was sent")]
     Mismatch {
@@ -254,6 +265,7 @@ impl Fault {
     pub(crate) fn may_be_the_others(&self) -> bool {
         match self {
             Fault::Wait(WaitError::TimedOut { .. })
+            | Fault::LostMessage { .. }
             | Fault::Completion { .. }
             | Fault::Unanswered { .. }
             | Fault::Post(_)

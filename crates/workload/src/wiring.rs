@@ -13,6 +13,8 @@ use crate::reap::Queue;
 
 /// Queue key of all datagram queue pairs.
 pub const QKEY: u32 = 0x1d7e_0001;
+/// Room for the global routing header (GRH), which precedes the payload of each received datagram.
+pub const GRH: u32 = 40;
 /// READs and atomics in flight on a queue pair at most.
 pub const MAX_RD_ATOMIC: u8 = 16;
 

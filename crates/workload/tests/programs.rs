@@ -2,7 +2,7 @@
 
 mod common;
 
-use adverb_results::{Completion, Opcode, Posting, Signaling};
+use adverb_results::{Completion, Opcode, Posting, Signaling, Transport};
 use adverb_units::{Bytes, Span};
 use adverb_workload::pair::{CellSpec, Length, Request};
 use common::run;
@@ -38,6 +38,30 @@ fn ping_by_every_operation() {
             }
         }
     }
+}
+
+#[test]
+fn ping_over_unreliable_transports() {
+    for completion in COMPLETIONS {
+        for (op, transport, size) in [
+            (Opcode::Send, Transport::Uc, 4097),
+            (Opcode::WriteImm, Transport::Uc, 64),
+            (Opcode::Write, Transport::Uc, 64),
+            (Opcode::Send, Transport::Ud, 0),
+            (Opcode::Send, Transport::Ud, 1000),
+        ] {
+            let mut request = checked(op, size);
+            request.traffic.transport = transport;
+            if op != Opcode::Write {
+                request.completion = completion;
+            }
+            run(&CellSpec::ping(request));
+        }
+    }
+    let mut request = checked(Opcode::Write, 4097);
+    (request.buffers, request.traffic.qps) = (4, 2);
+    request.traffic.transport = Transport::Uc;
+    run(&CellSpec::blast(request));
 }
 
 #[test]

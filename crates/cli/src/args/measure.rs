@@ -1,7 +1,7 @@
 //! The command lines of `ping` and `blast`.
 
 use super::format::{Format, format};
-use adverb_results::{Completion, Opcode, Posting, Signaling};
+use adverb_results::{Completion, Opcode, Posting, Signaling, Transport};
 use adverb_units::Bytes;
 use clap::{ArgAction, Args, ValueEnum};
 
@@ -173,6 +173,16 @@ pub(crate) struct MeasureArgs {
 
     #[command(flatten)]
     pub(crate) path: PathArgs,
+
+    /// Transport service: rc, uc (no READ; of blast only write) or ud (ping --op send up to the path MTU)
+    #[arg(
+        long,
+        value_name = "WHICH",
+        default_value = "rc",
+        value_parser = one_of([("rc", Transport::Rc), ("uc", Transport::Uc), ("ud", Transport::Ud)]),
+        hide_possible_values = true
+    )]
+    pub(crate) transport: Transport,
 
     /// Swap the places of the sides: the active one runs at the server of --peer, the passive one here
     #[arg(long)]

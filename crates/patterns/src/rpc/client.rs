@@ -15,10 +15,11 @@ use adverb_workload::pattern::Timing;
 use adverb_workload::pattern::{Meter, Schedule};
 use adverb_workload::random::Random;
 use adverb_workload::reap::{BATCH, Reaper};
+use adverb_workload::wiring::GRH;
 
 use super::server::FAREWELL;
 use super::slots::{Kind, last_byte, request_bytes};
-use super::wiring::{ClientEnds, GRH};
+use super::wiring::ClientEnds;
 use super::{Asking, PATIENCE, Pace, Rpc, Service, StoreLoad, table};
 use crate::tally::ServiceTally;
 

@@ -9,15 +9,12 @@ use adverb_workload::attend::{Awaited, Members};
 use adverb_workload::pattern::PatternError;
 use adverb_workload::pattern::wiring::{receive, send};
 use adverb_workload::reap::Queue;
-use adverb_workload::wiring::{Kit, QKEY, Way};
+use adverb_workload::wiring::{GRH, Kit, QKEY, Way};
 use serde::{Deserialize, Serialize};
 
 use super::service::answer_bytes;
 use super::slots::{Kind, Slots, request_bytes};
 use super::{Asking, Rpc};
-
-/// Global routing header in front of a datagram's payload in its receive (IBTA vol. 1, 11.4.1.2).
-pub(super) const GRH: u32 = 40;
 
 /// What a core and a client tell each other.
 #[derive(Debug, Serialize, Deserialize)]

@@ -1,11 +1,11 @@
 //! The verbs objects of one side, and their connection to the other side's.
 
-use adverb_results::{Opcode, Program};
+use adverb_results::{Opcode, Program, Transport};
 use adverb_units::Span;
 use adverb_verbs::{
-    AccessFlags, CompletionQueue, Connection, Context, Endpoint, LinkLayer, MemoryAccessError,
-    MemoryRegion, PathMtu, PathOptionError, QpCaps, QpType, QueuePair, RemoteAddress, RetryParams,
-    Sge, Station, WaitError, WcStatus, WorkCompletion,
+    AccessFlags, CompletionQueue, Connection, Context, Destination, Endpoint, LinkLayer,
+    MemoryAccessError, MemoryRegion, PathMtu, PathOptionError, QpCaps, QpType, QueuePair,
+    RemoteAddress, RetryParams, Sge, Station, WaitError, WcStatus, WorkCompletion,
 };
 
 use crate::attend::{Attend, Awaited, attentively};
@@ -18,7 +18,7 @@ use crate::pair::ping;
 use crate::pair::spec::{CellSpec, SpecError};
 use crate::payload::Pattern;
 use crate::reap::Queue;
-use crate::wiring::{Kit, MAX_RD_ATOMIC, RdAtomic, Route};
+use crate::wiring::{Kit, MAX_RD_ATOMIC, QKEY, RdAtomic, Route, Way};
 
 /// One side's objects.
 pub(crate) struct Bench<'s, S: Station> {
@@ -41,7 +41,9 @@ pub(crate) struct Bench<'s, S: Station> {
     pub(crate) path_mtu: Option<PathMtu>,
     /// The other side's buffers; its own until it has said hello.
     remote: RemoteAddress,
-    /// None before it; then one for each queue pair.
+    /// The way of datagrams; none before it, and where queue pairs are connected.
+    ways: Vec<Way<S::Context>>,
+    /// None before it; then one for each queue pair that has a peer.
     connections: Vec<Connection>,
     /// This side's queue pairs; where they listen, since it said hello.
     endpoints: Vec<Endpoint>,
@@ -80,7 +82,7 @@ impl<'s, S: Station> Bench<'s, S> {
         };
         // What both sends and receives waits for both by one queue.
         let receives = if layout.inbox > 0 { &send } else { &recv };
-        let qps = (0..qps).map(|_| kit.queue_pair(QpType::Rc, (&send, receives), caps, 0));
+        let qps = (0..qps).map(|_| kit.queue_pair(qp_type(spec), (&send, receives), caps, 0));
         let qps = qps.collect::<Result<Vec<_>, _>>()?;
         let bench = Bench {
             station,
@@ -93,6 +95,7 @@ impl<'s, S: Station> Bench<'s, S> {
             limit: Limit::default(),
             endpoints: qps.iter().map(|qp| kit.endpoint(qp)).collect(),
             connections: Vec::new(),
+            ways: Vec::new(),
             path_mtu: None,
             remote: kit.mr.remote(0),
             kit,
@@ -117,7 +120,8 @@ impl<'s, S: Station> Bench<'s, S> {
     /// What the other side must know. The passive side listens from now on, where the device
     /// connects through a connection manager.
     pub(crate) fn hello(&mut self) -> Result<Hello, Fault> {
-        if self.side == Side::Passive {
+        let is_reliable = self.spec.params.traffic.transport.is_reliable();
+        if self.side == Side::Passive && is_reliable {
             for (end, qp) in self.endpoints.iter_mut().zip(&self.qps) {
                 end.cm = qp.listen()?;
             }
@@ -157,9 +161,15 @@ impl<'s, S: Station> Bench<'s, S> {
             },
             options,
         };
+        self.spec.check_datagram(path_mtu)?;
+        if qp_type(self.spec) == QpType::Ud {
+            let ways = peer.endpoints.iter().map(|end| self.kit.way(end, QKEY));
+            self.ways = ways.collect::<Result<_, _>>()?;
+            return Ok(());
+        }
         let ends = self.endpoints.iter().zip(&peer.endpoints);
         let connected = self.qps.iter().zip(ends).map(|(qp, (local, remote))| {
-            let qp = (QpType::Rc, qp);
+            let qp = (qp_type(self.spec), qp);
             self.kit.connect(qp, *local, *remote, &route)
         });
         self.connections = connected.collect::<Result<_, _>>()?;
@@ -168,7 +178,8 @@ impl<'s, S: Station> Bench<'s, S> {
 
     /// Returns the retransmission parameters; `None` over TCP, which has its own.
     pub(crate) fn retry_params(&self) -> Option<RetryParams> {
-        let has_timers = self.kit.port().link_layer.has_ack_timeout();
+        let is_reliable = self.spec.params.traffic.transport.is_reliable();
+        let has_timers = is_reliable && self.kit.port().link_layer.has_ack_timeout();
         has_timers.then(|| self.spec.params.path.retry_params())
     }
 
@@ -208,10 +219,44 @@ impl<'s, S: Station> Bench<'s, S> {
         Ok(self.mr().sge(self.layout.offset(slot), length)?)
     }
 
+    /// The same, with room for what precedes the payload of a received message.
+    pub(crate) fn receive_sge(&self, slot: u32) -> Result<Sge<'_>, Fault> {
+        let length = u32::try_from(self.size() + layout::header(self.spec)).unwrap_or(u32::MAX);
+        Ok(self.mr().sge(self.layout.offset(slot), length)?)
+    }
+
+    /// Where datagrams of the only queue pair go.
+    pub(crate) fn destination(&self) -> Option<Destination<'_>> {
+        self.ways.first().map(Way::destination)
+    }
+
+    /// A wait that timed out where nothing is sent again means that a message was lost.
+    pub(crate) fn or_lost(&self, fault: Fault) -> Fault {
+        let transport = self.spec.params.traffic.transport;
+        match fault {
+            Fault::Wait(WaitError::TimedOut { patience, .. }) if !transport.is_reliable() => {
+                Fault::LostMessage {
+                    transport,
+                    patience,
+                }
+            }
+            fault => fault,
+        }
+    }
+
     /// The pieces of a request whose payload is in `buffer`: none where there is no payload, for to some
     /// devices a piece of length 0 is one of 2 GiB.
     pub(crate) fn pieces<'p>(&self, buffer: &'p [Sge<'p>; 1]) -> &'p [Sge<'p>] {
         if self.size() > 0 { buffer } else { &[] }
+    }
+
+    /// The pieces of a receive into `buffer`.
+    pub(crate) fn receive_pieces<'p>(&self, buffer: &'p [Sge<'p>; 1]) -> &'p [Sge<'p>] {
+        if self.size() + layout::header(self.spec) > 0 {
+            buffer
+        } else {
+            &[]
+        }
     }
 
     /// The other side's buffer `slot` for messages of this side. Buffers lie at the same distance on both
@@ -234,6 +279,12 @@ impl<'s, S: Station> Bench<'s, S> {
     /// Compares buffer `slot` with the payload of `message`.
     pub(crate) fn check_payload(&self, slot: u32, message: u64) -> Result<(), Fault> {
         let offset = self.layout.offset(slot);
+        self.pattern.check(self.mr(), offset, self.size(), message)
+    }
+
+    /// Compares what a receive put into buffer `slot` with the payload of `message`.
+    pub(crate) fn check_received(&self, slot: u32, message: u64) -> Result<(), Fault> {
+        let offset = self.layout.offset(slot) + layout::header(self.spec);
         self.pattern.check(self.mr(), offset, self.size(), message)
     }
 
@@ -361,6 +412,14 @@ fn is_answered(spec: &CellSpec) -> bool {
             Opcode::Send | Opcode::WriteImm | Opcode::Write
         ),
         Program::Blast => matches!(spec.params.op, Opcode::Send | Opcode::WriteImm),
+    }
+}
+
+fn qp_type(spec: &CellSpec) -> QpType {
+    match spec.params.traffic.transport {
+        Transport::Rc => QpType::Rc,
+        Transport::Uc => QpType::Uc,
+        Transport::Ud => QpType::Ud,
     }
 }
 

@@ -1,10 +1,11 @@
 //! How many buffers, requests and bytes each side of a cell needs.
 
-use adverb_results::{Opcode, Program};
+use adverb_results::{Opcode, Program, Transport};
 use adverb_units::{Bytes, Span};
 
 use crate::error::Side;
 use crate::pair::spec::CellSpec;
+use crate::wiring::GRH;
 
 /// Buffers begin on their own cache lines.
 const CACHE_LINE: u64 = 64;
@@ -18,6 +19,8 @@ pub(crate) const SIGNALED_WRITES: u32 = POLLED_SEND_DEPTH / 2;
 const RECEIVE_WINDOW: u64 = 256 << 10;
 /// … at most so many, and at least twice as many as messages can be in flight.
 const MAX_RECEIVES: u64 = 512;
+/// How long a message may take that nobody sends again. It counts while the waiting side runs.
+const UNTIL_LOST: Span = Span::from_secs(5);
 /// Slowest device that patience allows for, bytes per second.
 const SLOWEST: u64 = 10_000_000;
 
@@ -58,7 +61,7 @@ impl Layout {
         Layout {
             size,
             // Messages without payload have buffers, too, which nothing touches.
-            stride: size.max(1).next_multiple_of(CACHE_LINE),
+            stride: (size + header(spec)).max(1).next_multiple_of(CACHE_LINE),
             slots,
             inbox,
             send_depth,
@@ -88,6 +91,14 @@ impl Layout {
     /// Last byte of buffer `slot`'s message.
     pub(crate) fn last_byte(&self, slot: u32) -> u64 {
         self.offset(slot) + self.size - 1
+    }
+}
+
+/// What precedes the payload of a received message.
+pub(crate) fn header(spec: &CellSpec) -> u64 {
+    match spec.params.traffic.transport {
+        Transport::Ud => GRH.into(),
+        Transport::Rc | Transport::Uc => 0,
     }
 }
 
@@ -147,6 +158,9 @@ pub(crate) fn targets(spec: &CellSpec) -> u32 {
 /// a busy machine the other side may not run for seconds; of one that has ended this side hears at once.
 pub(crate) fn patience(spec: &CellSpec) -> Span {
     let p = &spec.params;
+    if !p.traffic.transport.is_reliable() && spec.program == Program::Ping {
+        return UNTIL_LOST;
+    }
     let bytes = p.size.get().saturating_mul(u64::from(p.in_flight()));
     Span::from_secs(30) + Span::from_us(bytes / (SLOWEST / 1_000_000))
 }

@@ -11,7 +11,7 @@ use adverb_verbs::{
 use crate::attend::Awaited;
 use crate::error::{Fault, Side};
 use crate::pair::bench::Bench;
-use crate::pair::layout::{PING_RECEIVES, SIGNALED_WRITES};
+use crate::pair::layout::{self, PING_RECEIVES, SIGNALED_WRITES};
 use crate::pair::session::{Part, Ran};
 use crate::reap::Reaper;
 use crate::sample::Sampler;
@@ -48,10 +48,11 @@ impl<S: Station, H: Half> Part for Ping<'_, S, H> {
         let station = self.bench.station;
         let start = station.now();
         let iters = match (self.bench.side, sampler) {
-            (Side::Active, None) => self.lead_for(0, rounds)?,
-            (Side::Active, Some(sampler)) => self.lead_sampled(rounds, sampler)?,
-            (Side::Passive, _) => self.follow_for(rounds)?,
+            (Side::Active, None) => self.lead_for(0, rounds),
+            (Side::Active, Some(sampler)) => self.lead_sampled(rounds, sampler),
+            (Side::Passive, _) => self.follow_for(rounds),
         };
+        let iters = iters.map_err(|fault| self.bench.or_lost(fault))?;
         let elapsed = station.now() - start;
         Ok(Ran { iters, elapsed })
     }
@@ -164,8 +165,9 @@ pub(crate) fn check_completion<S: Station>(
         expected,
         found,
     };
-    if u64::from(wc.byte_len) != bench.size() {
-        return Err(wrong("byte_len", bench.size(), wc.byte_len.into()));
+    let length = bench.size() + layout::header(bench.spec);
+    if u64::from(wc.byte_len) != length {
+        return Err(wrong("byte_len", length, wc.byte_len.into()));
     }
     if bench.spec.params.op != Opcode::WriteImm {
         return Ok(());
@@ -180,7 +182,7 @@ pub(crate) fn check_completion<S: Station>(
 
 fn receive_buffers<'b, S: Station>(bench: &'b Bench<'_, S>) -> Result<Vec<[Sge<'b>; 1]>, Fault> {
     (IN..IN + PING_RECEIVES)
-        .map(|slot| Ok([bench.sge(slot)?]))
+        .map(|slot| Ok([bench.receive_sge(slot)?]))
         .collect()
 }
 
@@ -218,11 +220,11 @@ impl<'b, S: Station> Messages<'b, S> {
             let sges = if with_imm {
                 &[]
             } else {
-                bench.pieces(&into[i])
+                bench.receive_pieces(&into[i])
             };
             RecvRequest::new(name(i), sges)
         });
-        let half = Messages {
+        let mut half = Messages {
             bench,
             send,
             recv,
@@ -231,6 +233,7 @@ impl<'b, S: Station> Messages<'b, S> {
             consumed: 0,
             round: 0,
         };
+        half.request.to = bench.destination();
         bench.qp().post_recv(&half.receives)?;
         Ok(half)
     }
@@ -254,7 +257,7 @@ impl<'b, S: Station> Messages<'b, S> {
             Opcode::WriteImm => IN,
             _ => IN + self.consumed as u32,
         };
-        self.bench.check_payload(slot, message)
+        self.bench.check_received(slot, message)
     }
 
     /// The round ends with the passive side's message.

@@ -50,6 +50,11 @@ impl Program for CellSpec {
         self.validate(caps).map_err(|error| error.to_string())
     }
 
+    fn refuses_manager(&self) -> Option<&'static str> {
+        let is_reliable = self.params.traffic.transport.is_reliable();
+        (!is_reliable).then_some("the connection manager connects RC queue pairs only")
+    }
+
     fn home(&self) -> u32 {
         match self.params.traffic.reversed {
             true => PASSIVE.0,

@@ -5,10 +5,8 @@ use adverb_verbs::{PathOptions, RoleId};
 use serde::{Deserialize, Serialize};
 
 use crate::load::{Aim, Dc, Limits, Load, Transport};
+use crate::wiring::GRH;
 use adverb_results::Completion;
-
-/// Room of the global routing header, before the payload of a datagram.
-pub(crate) const GRH: u32 = 40;
 
 /// A queue pair of a member, by its other end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

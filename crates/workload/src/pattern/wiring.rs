@@ -11,10 +11,10 @@ use crate::attend::{Awaited, Members};
 use crate::error::Fault;
 use crate::load::{Load, Seen, Transport};
 use crate::pattern::dc;
-use crate::pattern::shape::{GRH, Landing, Member, Part, Pattern};
+use crate::pattern::shape::{Landing, Member, Part, Pattern};
 use crate::polled;
 use crate::reap::Queue;
-use crate::wiring::{Kit, QKEY, Way};
+use crate::wiring::{GRH, Kit, QKEY, Way};
 
 /// What members tell each other before they connect.
 #[derive(Debug, Serialize, Deserialize, PartialEq, Eq)]

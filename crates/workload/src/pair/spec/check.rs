@@ -1,8 +1,8 @@
 //! What is refused before anything runs: ranges of the programs, limits of the device and of its port.
 
-use adverb_results::{Completion, Opcode, Posting, Program, Signaling};
+use adverb_results::{Completion, Opcode, Posting, Program, Signaling, Transport};
 use adverb_units::{Bytes, Span};
-use adverb_verbs::{DeviceCaps, PortCaps};
+use adverb_verbs::{DeviceCaps, PathMtu, PortCaps};
 
 use super::{CellSpec, Length, SpecError};
 use crate::error::Side;
@@ -25,12 +25,55 @@ impl CellSpec {
     /// # Errors
     /// The first option that it does not support.
     pub fn check_port(&self, port: &PortCaps) -> Result<(), SpecError> {
-        Ok(self.params.path.check(port)?)
+        self.params.path.check(port)?;
+        self.check_datagram(self.params.path.path_mtu.unwrap_or(port.active_mtu))
+    }
+
+    /// Checks that a datagram fits a packet.
+    ///
+    /// # Errors
+    /// It does not.
+    pub(crate) fn check_datagram(&self, path_mtu: PathMtu) -> Result<(), SpecError> {
+        let (size, mtu) = (self.params.size, path_mtu.bytes());
+        match self.params.traffic.transport {
+            Transport::Ud if size > mtu => Err(SpecError::Datagram { size, mtu }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Refuses what an unreliable transport lacks, or would not measure.
+    fn check_transport(&self) -> Result<(), SpecError> {
+        let (p, program) = (&self.params, self.program);
+        let (op, transport) = (p.op, p.traffic.transport);
+        let why = match (program, op, transport) {
+            (_, _, Transport::Rc) => return Ok(()),
+            _ if p.path.ack_timeout.is_some() || p.path.retries.is_some() => {
+                "nothing is acknowledged or sent again there; leave --timeout and --retries out"
+            }
+            (_, Opcode::Read | Opcode::WriteRead, _) => {
+                "only reliable transports have RDMA READ; choose rc"
+            }
+            (Program::Ping, Opcode::Send, _) | (_, Opcode::Write, Transport::Uc) => return Ok(()),
+            (Program::Ping, _, Transport::Uc) => return Ok(()),
+            (_, Opcode::Write | Opcode::WriteImm, Transport::Ud) => {
+                "a datagram is a SEND; choose uc or rc"
+            }
+            (Program::Blast, _, _) => {
+                "messages that find no receive are lost, so that the rate would count what never arrived; choose rc, or --op write with uc"
+            }
+        };
+        Err(SpecError::Transport {
+            program,
+            op,
+            transport,
+            why,
+        })
     }
 
     /// Whether the program can run so on a device with these limits.
     pub fn validate(&self, caps: &DeviceCaps) -> Result<(), SpecError> {
         self.check_extent()?;
+        self.check_transport()?;
         match self.program {
             Program::Ping => self.check_ping()?,
             Program::Blast => self.check_blast(caps)?,
@@ -241,6 +284,39 @@ mod tests {
         );
         refused(&blast(|p| p.repetitions = 0), "repetitions 0");
         refused(&blast(|p| p.repetitions = 1001), "1001 repetitions");
+    }
+
+    #[test]
+    fn transports_lack_what_they_lack() {
+        let on = |transport| move |p: &mut crate::pair::Request| p.traffic.transport = transport;
+        for cell in [
+            ping(Opcode::Send, on(Transport::Ud)),
+            ping(Opcode::WriteImm, on(Transport::Uc)),
+            blast(on(Transport::Uc)),
+        ] {
+            assert_eq!(cell.validate(&caps()), Ok(()), "{}", cell.id);
+        }
+        let uc = "ping/write/64/plain/poll/all/uc";
+        assert_eq!(ping(Opcode::Write, on(Transport::Uc)).id, uc);
+        let read = ping(Opcode::Read, on(Transport::Uc));
+        refused(&read, "ping read has no transport uc: only reliable");
+        let write = ping(Opcode::Write, on(Transport::Ud));
+        refused(&write, "a datagram is a SEND");
+        let flood = blast(|p| (p.op, p.traffic.transport) = (Opcode::Send, Transport::Ud));
+        refused(&flood, "find no receive are lost");
+        let patient = ping(Opcode::Send, |p| {
+            p.traffic.transport = Transport::Uc;
+            p.path.retries = adverb_verbs::RetryCount::new(3);
+        });
+        refused(&patient, "leave --timeout and --retries out");
+        let long = ping(Opcode::Send, |p| {
+            (p.size, p.traffic.transport) = (Bytes::new(1025), Transport::Ud);
+        });
+        let refusal = long.check_datagram(PathMtu::B1024).unwrap_err().to_string();
+        assert!(
+            refusal.contains("1025 B exceeds the path MTU 1 KiB"),
+            "{refusal}"
+        );
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Why a cell cannot run, with what would be possible instead.
 
-use adverb_results::{Opcode, Program, Signaling};
+use adverb_results::{Opcode, Program, Signaling, Transport};
 use adverb_units::Bytes;
 use adverb_verbs::PathOptionError;
 
@@ -51,6 +51,28 @@ pub enum SpecError {
     Buffers {
         /// What was asked.
         buffers: u32,
+    },
+    /// What a transport lacks, or would not measure.
+    #[error("{program} {op} has no transport {transport}: {why}")]
+    Transport {
+        /// The program.
+        program: Program,
+        /// Its operation.
+        op: Opcode,
+        /// What was asked.
+        transport: Transport,
+        /// The cause, and what to choose instead.
+        why: &'static str,
+    },
+    /// A message does not fit a packet.
+    #[error(
+        "size {size} exceeds the path MTU {mtu}, and a datagram is one packet; choose a smaller --size, or --transport rc or uc"
+    )]
+    Datagram {
+        /// What was asked.
+        size: Bytes,
+        /// Most.
+        mtu: Bytes,
     },
     /// No queue pair, or too many.
     #[error("{qps} queue pairs are outside the range of blast on this device, 1 to {max}")]

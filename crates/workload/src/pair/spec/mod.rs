@@ -236,6 +236,9 @@ fn cell_id(program: Program, p: &Request) -> String {
     if p.traffic.reversed {
         id += "/reversed";
     }
+    if !p.traffic.transport.is_reliable() {
+        id += &format!("/{}", p.traffic.transport);
+    }
     id += &path_id(&p.path);
     if let Some(impairment) = &p.impairment {
         id += &impairment_id(impairment);
