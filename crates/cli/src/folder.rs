@@ -4,13 +4,13 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use adverb_experiments::Profile;
+use adverb_experiments::{FigureId, Profile};
 use adverb_host::{Busy, Machine, now_rfc3339};
 use adverb_launch::{DeviceChoice, NotRun, PeerAddress, Usage};
 use adverb_report::Report;
 use adverb_results::{
-    FigureId, Outcome, PairRecord, RESULTS_CSV, RESULTS_JSONL, Record, Writer, failed_passes,
-    merged, read_records, write_csv,
+    Outcome, PairRecord, RESULTS_CSV, RESULTS_JSONL, Record, Writer, failed_passes, merged,
+    read_records, write_csv,
 };
 use adverb_verbs::{AckTimeout, PathMtu, PathOptions, RetryCount, ServiceLevel, TrafficClass};
 use anyhow::{Context, bail};
@@ -313,7 +313,7 @@ fn read(dir: &Path, name: &str) -> anyhow::Result<(Vec<Record>, Vec<String>)> {
 fn write(records: &[Record], meta: &adverb_report::Meta, path: &Path) -> anyhow::Result<Rendered> {
     let pairs: Vec<PairRecord> = records.iter().filter_map(PairRecord::of).collect();
     let published = adverb_predict::published_points(&pairs);
-    let report = Report::from_records(&pairs, meta)
+    let report = Report::from_records(&pairs, meta, adverb_experiments::drawings())
         .with_published(&published)
         .with_sweeps(records);
     replace(path, report.html().as_bytes())?;

@@ -173,7 +173,7 @@ impl Recorder {
         Measured::Record(Box::new(PairRecord {
             schema: SCHEMA,
             cell: spec.id.clone(),
-            figures: spec.figures.iter().map(ToString::to_string).collect(),
+            figures: spec.figures.clone(),
             program: spec.program,
             device: medium.device.clone(),
             params,

@@ -10,13 +10,13 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use adverb_experiments::{Plan, Ports, Profile};
+use adverb_experiments::{FigureId, Plan, Ports, Profile};
 use adverb_host::{Busy, now_rfc3339};
 use adverb_launch::{
     DeviceChoice, DeviceInfo, Hardware, Interrupt, Mode, Peer, Usage, printable,
     take_what_does_not_fit,
 };
-use adverb_results::{FigureId, Impairment, Outcome, PairRecord, Record, Site, Writer};
+use adverb_results::{Impairment, Outcome, PairRecord, Record, Site, Writer};
 use adverb_units::Span;
 use adverb_verbs::{AckTimeout, PathMtu, RetryCount, ServiceLevel, TrafficClass};
 use adverb_workload::pair::{CellSpec, Length, Side};
@@ -114,7 +114,7 @@ fn ports(meta: &Meta, peer: Option<&Peer>) -> Result<Ports, Usage> {
     let checked = here.and_then(|()| peer.map_or(Ok(()), |peer| peer.check_impairment(&none)));
     match checked {
         Ok(()) => Ok(Ports::Impairing),
-        Err(Usage(reason)) if meta.only == [FigureId::Loss] => {
+        Err(Usage(reason)) if meta.only.iter().map(|id| id.as_str()).eq(["loss"]) => {
             Err(Usage(format!("--only loss: {reason}")))
         }
         Err(_) => Ok(Ports::Plain),
@@ -361,7 +361,8 @@ impl Tally {
         (numbers, done): (&[Option<u32>], &Done<'_>),
     ) -> Vec<CellSpec> {
         let asked = |spec: &CellSpec| {
-            args.only.is_empty() || spec.figures.iter().any(|f| args.only.contains(f))
+            let mut ids = args.only.iter().map(|id| id.as_str());
+            args.only.is_empty() || ids.any(|id| spec.figures.iter().any(|f| f == id))
         };
         cells.retain(asked);
         self.planned = cells.len() * numbers.len();

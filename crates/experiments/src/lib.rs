@@ -8,13 +8,17 @@ mod macarthur_russell;
 mod plan;
 mod tutorial;
 
-use adverb_results::FigureId;
+use std::fmt;
+use std::str::FromStr;
+
+use adverb_report::FigureSpec;
+use serde::{Deserialize, Deserializer, Serialize, de};
 
 use plan::Draft;
 pub use plan::{Plan, Ports, Profile};
 
 /// All experiments, in the order in which a study runs them and a report shows them.
-pub const EXPERIMENTS: [Experiment; 3] = [
+pub static EXPERIMENTS: [Experiment; 3] = [
     macarthur_russell::EXPERIMENT,
     tutorial::EXPERIMENT,
     loss::EXPERIMENT,
@@ -34,14 +38,81 @@ pub struct Experiment {
 
 /// A figure, and the cells that fill it.
 pub struct Figure {
-    /// Which one.
-    pub id: FigureId,
+    /// How it is drawn.
+    pub spec: FigureSpec,
     /// Adds its cells to a plan.
     plan: fn(&mut Draft<'_>),
 }
 
 impl Figure {
-    const fn new(id: FigureId, plan: fn(&mut Draft<'_>)) -> Self {
-        Figure { id, plan }
+    const fn new(spec: FigureSpec, plan: fn(&mut Draft<'_>)) -> Self {
+        Figure { spec, plan }
+    }
+}
+
+/// Returns all figures, in the order of a report.
+pub fn figures() -> impl Iterator<Item = &'static Figure> {
+    EXPERIMENTS.iter().flat_map(|experiment| experiment.figures)
+}
+
+/// Returns how all figures are drawn, in the order of a report.
+pub fn drawings() -> impl Iterator<Item = &'static FigureSpec> {
+    figures().map(|figure| &figure.spec)
+}
+
+/// Name of a figure, as records and the command line have it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct FigureId(&'static str);
+
+impl FigureId {
+    /// The name.
+    pub const fn as_str(self) -> &'static str {
+        self.0
+    }
+}
+
+impl fmt::Display for FigureId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for FigureId {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(from)?;
+        text.parse().map_err(de::Error::custom)
+    }
+}
+
+/// The text names no figure.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("'{text}' is no figure: choose from {}", drawings().map(|spec| spec.id).collect::<Vec<_>>().join(", "))]
+pub struct ParseFigureIdError {
+    text: String,
+}
+
+impl FromStr for FigureId {
+    type Err = ParseFigureIdError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let spec = drawings().find(|spec| spec.id == text);
+        let spec = spec.ok_or_else(|| ParseFigureIdError {
+            text: text.to_owned(),
+        })?;
+        Ok(FigureId(spec.id))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_lists_all_figures() {
+        let message = "fig9".parse::<FigureId>().unwrap_err().to_string();
+        assert_eq!(
+            message,
+            "'fig9' is no figure: choose from fig1, fig2, fig3, fig4, fig5, fig6, fig8, rank-rtt, rank-cpu, latency, loss"
+        );
     }
 }

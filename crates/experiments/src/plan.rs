@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 use std::fmt;
 
-use adverb_results::{Completion, FigureId, Opcode, Program};
+use adverb_results::{Completion, Opcode, Program};
 use adverb_units::{Bytes, Span};
 use adverb_verbs::{DeviceCaps, PathOptions};
 
@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use Completion::{Event, Poll};
 use Opcode::{Send, Write, WriteImm, WriteRead};
 
-use crate::EXPERIMENTS;
+use crate::{FigureId, figures};
 
 pub(crate) const COMPLETIONS: [Completion; 2] = [Poll, Event];
 /// Size of the rankings' messages, and of the ping that meets loss.
@@ -79,15 +79,17 @@ impl Plan {
             profile,
             ports,
             max_inline: Bytes::new(caps.max_inline_data.into()),
-            figure: FigureId::Fig1,
+            figure: "",
             caps,
             cells: Vec::new(),
             places: HashMap::new(),
         };
-        let wanted = |figure: &FigureId| only.is_empty() || only.contains(figure);
-        let figures = EXPERIMENTS.iter().flat_map(|experiment| experiment.figures);
-        for figure in figures.filter(|figure| wanted(&figure.id)) {
-            draft.figure = figure.id;
+        for figure in figures() {
+            let id = figure.spec.id;
+            if !only.is_empty() && !only.contains(&FigureId(id)) {
+                continue;
+            }
+            draft.figure = id;
             (figure.plan)(&mut draft);
         }
         Plan { cells: draft.cells }
@@ -130,7 +132,7 @@ pub(crate) struct Draft<'a> {
     /// Largest inline message of the device.
     pub(crate) max_inline: Bytes,
     /// Whose cells are being added.
-    figure: FigureId,
+    figure: &'static str,
     caps: &'a DeviceCaps,
     cells: Vec<CellSpec>,
     /// Where each id stands in `cells`.
@@ -207,13 +209,13 @@ impl Draft<'_> {
         };
         if let Some(place) = self.places.get(&cell.id) {
             let figures = &mut self.cells[*place].figures;
-            if !figures.contains(&self.figure) {
-                figures.push(self.figure);
+            if !figures.iter().any(|id| id == self.figure) {
+                figures.push(self.figure.to_owned());
             }
         } else if cell.validate(self.caps).is_ok() {
             self.places.insert(cell.id.clone(), self.cells.len());
             self.cells.push(CellSpec {
-                figures: vec![self.figure],
+                figures: vec![self.figure.to_owned()],
                 ..cell
             });
         }
@@ -273,11 +275,14 @@ mod tests {
     #[test]
     fn every_figure_has_cells_alone_and_together() {
         let all = Plan::study(Profile::Quick, &[], (&caps(), Ports::Impairing));
-        for figure in FigureId::ALL {
+        for figure in crate::drawings().map(|spec| FigureId(spec.id)) {
             let alone = Plan::study(Profile::Quick, &[figure], (&caps(), Ports::Impairing));
             assert!(!alone.cells.is_empty(), "{figure}");
             let ids = |plan: &Plan| -> Vec<String> {
-                let shows = plan.cells.iter().filter(|c| c.figures.contains(&figure));
+                let shows = plan
+                    .cells
+                    .iter()
+                    .filter(|c| c.figures.iter().any(|id| id == figure.0));
                 let mut ids: Vec<String> = shows.map(|c| c.id.clone()).collect();
                 ids.sort_unstable();
                 ids
@@ -300,7 +305,7 @@ mod tests {
 
     #[test]
     fn loss_takes_seconds_and_only_where_ports_lose_packets() {
-        let plan = |ports| Plan::study(Profile::Quick, &[FigureId::Loss], (&caps(), ports));
+        let plan = |ports| Plan::study(Profile::Quick, &[FigureId("loss")], (&caps(), ports));
         assert_eq!(plan(Ports::Plain).cells, []);
         let cells = plan(Ports::Impairing);
         assert!(cells.cells.iter().all(|c| c.params.impairment.is_some()));

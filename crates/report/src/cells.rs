@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use adverb_results::stats;
 use adverb_results::{
-    Completion, DeviceRef, FigureId, Metrics, Outcome, PairRecord, Params, Posting, Program,
-    Repetition, Signaling,
+    Completion, DeviceRef, Metrics, Outcome, PairRecord, Params, Posting, Program, Repetition,
+    Signaling,
 };
 
 /// One measured cell.
@@ -25,23 +25,33 @@ pub(crate) struct Sample {
 
 /// What a plot shows of a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Quantity {
+pub enum Quantity {
+    /// Mean one-way time, or time per message.
     OneWay,
-    /// Of single messages.
+    /// Median of single messages.
     Median,
+    /// 99th percentile of single messages.
     P99,
+    /// Mean time of a round.
     RoundTrip,
-    /// Of requests, from post to answer.
+    /// Mean time of a request, from post to answer.
     Latency,
+    /// 99th percentile of requests.
     LatencyP99,
+    /// Requests per second.
     RequestRate,
+    /// Messages per second.
     MessageRate,
+    /// Payload per second.
     Throughput,
     /// Throughput over all repetitions together: where packets are lost, few messages take most of the
     /// time, and a repetition may have none of them.
     Goodput,
+    /// CPU share of the active side.
     CpuActive,
+    /// CPU share of the passive side.
     CpuPassive,
+    /// CPU time of the active side for a round.
     CpuActivePerRound,
 }
 
@@ -216,8 +226,8 @@ impl<'a> Cells<'a> {
         Cells(self.iter().filter(|c| keep(c.record)).collect())
     }
 
-    pub(crate) fn figure(&self, figure: FigureId) -> Self {
-        self.filter(|r| r.figures.iter().any(|id| id == figure.id()))
+    pub(crate) fn figure(&self, figure: &str) -> Self {
+        self.filter(|r| r.figures.iter().any(|id| id == figure))
     }
 
     pub(crate) fn program(&self, program: Program) -> Self {

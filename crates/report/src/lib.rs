@@ -19,8 +19,10 @@ mod sheet;
 mod sweep;
 pub mod timeline;
 
-use adverb_results::{FigureId, Outcome, PairRecord, PublishedPoint, Record};
+use adverb_results::{Outcome, PairRecord, PublishedPoint, Record};
 
+pub use cells::Quantity;
+pub use figure::{FigureSpec, PanelSpec, Plots, RankingSpec, X, label};
 pub use findings::Finding;
 
 /// What the records do not say about their study.
@@ -47,16 +49,22 @@ pub struct Meta {
 pub struct Report<'a> {
     records: Vec<&'a PairRecord>,
     meta: &'a Meta,
+    figures: Vec<&'static FigureSpec>,
     published: &'a [PublishedPoint],
     others: &'a [Record],
 }
 
 impl<'a> Report<'a> {
-    /// A report on these records.
-    pub fn from_records(records: &'a [PairRecord], meta: &'a Meta) -> Self {
+    /// A report on these records, with these figures in this order.
+    pub fn from_records(
+        records: &'a [PairRecord],
+        meta: &'a Meta,
+        figures: impl IntoIterator<Item = &'static FigureSpec>,
+    ) -> Self {
         Report {
             records: cells::newest(records),
             meta,
+            figures: figures.into_iter().collect(),
             published: &[],
             others: &[],
         }
@@ -149,9 +157,15 @@ impl<'a> Report<'a> {
     }
 
     fn figures(&self) -> Vec<figure::Figure> {
-        FigureId::ALL
-            .into_iter()
-            .map(|id| figure::Figure::build(id, &self.records, self.published))
+        let specs = self.figures.iter();
+        specs
+            .map(|spec| figure::Figure::build(spec, &self.records, self.published))
             .collect()
+    }
+
+    /// How text refers to a figure; by its id if the report does not have it.
+    fn name_of(&self, id: &'static str) -> &'static str {
+        let spec = self.figures.iter().find(|spec| spec.id == id);
+        spec.map_or(id, |spec| spec.name)
     }
 }

@@ -6,7 +6,6 @@
 //! never zero.
 
 mod compare;
-mod figure;
 mod file;
 mod latency;
 mod merge;
@@ -22,7 +21,6 @@ mod testing;
 pub use adverb_units::CpuTime;
 pub use adverb_verbs::{Impairment, Probability};
 pub use compare::{Change, CompareError, Comparison, Verdict, compare};
-pub use figure::{FigureId, ParseFigureIdError};
 pub use file::{
     CutLine, RESULTS_CSV, RESULTS_JSONL, ReadError, ReadOutcome, WriteError, Writer, read_records,
 };

@@ -3,8 +3,7 @@
 use std::path::PathBuf;
 
 use super::format::{Format, format};
-use adverb_experiments::Profile;
-use adverb_results::FigureId;
+use adverb_experiments::{FigureId, Profile};
 use clap::{ArgAction, Args};
 
 use super::one_of;

@@ -1,8 +1,7 @@
 //! What lost packets cost; no figure of others.
 
+mod figures;
 mod plan;
-
-use adverb_results::FigureId;
 
 use crate::{Experiment, Figure};
 
@@ -10,5 +9,5 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     id: "loss",
     title: "What lost packets cost",
     source: "",
-    figures: &[Figure::new(FigureId::Loss, plan::streams_and_ping)],
+    figures: &[Figure::new(figures::LOSS, plan::streams_and_ping)],
 };

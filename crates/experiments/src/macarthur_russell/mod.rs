@@ -1,8 +1,7 @@
 //! How to program RDMA: operations, message sizes, completions, inline data, buffers, lists and signaling.
 
+mod figures;
 mod plan;
-
-use adverb_results::FigureId;
 
 use crate::{Experiment, Figure};
 
@@ -11,12 +10,12 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     title: "A performance study to guide RDMA programming decisions",
     source: "MacArthur & Russell, HPCC 2012",
     figures: &[
-        Figure::new(FigureId::Fig1, plan::pings),
-        Figure::new(FigureId::Fig2, plan::one_buffer),
-        Figure::new(FigureId::Fig3, plan::inline_by_buffers),
-        Figure::new(FigureId::Fig4, plan::throughput_by_buffers),
-        Figure::new(FigureId::Fig5, plan::all_opcodes),
-        Figure::new(FigureId::Fig6, plan::signaling),
-        Figure::new(FigureId::Fig8, plan::side_by_side),
+        Figure::new(figures::FIG1, plan::pings),
+        Figure::new(figures::FIG2, plan::one_buffer),
+        Figure::new(figures::FIG3, plan::inline_by_buffers),
+        Figure::new(figures::FIG4, plan::throughput_by_buffers),
+        Figure::new(figures::FIG5, plan::all_opcodes),
+        Figure::new(figures::FIG6, plan::signaling),
+        Figure::new(figures::FIG8, plan::side_by_side),
     ],
 };

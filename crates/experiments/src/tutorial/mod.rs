@@ -1,8 +1,7 @@
 //! The variants of a 64-byte ping, ranked by time and CPU, and their distributions.
 
+mod figures;
 mod plan;
-
-use adverb_results::FigureId;
 
 use crate::{Experiment, Figure};
 
@@ -11,8 +10,8 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     title: "Ways to program a 64-byte ping",
     source: "Russell's tutorial, 2013",
     figures: &[
-        Figure::new(FigureId::RankRtt, plan::variants_of_ping),
-        Figure::new(FigureId::RankCpu, plan::variants_of_ping),
-        Figure::new(FigureId::Latency, plan::variants_of_ping),
+        Figure::new(figures::RANK_RTT, plan::variants_of_ping),
+        Figure::new(figures::RANK_CPU, plan::variants_of_ping),
+        Figure::new(figures::LATENCY, plan::variants_of_ping),
     ],
 };

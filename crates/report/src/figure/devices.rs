@@ -1,15 +1,13 @@
 //! Devices side by side: one line a device in each panel.
 
-use adverb_results::FigureId;
-
-use super::{Body, Panel, label, line_panel, table};
+use super::{Body, Panel, PanelSpec, label, line_panel};
 use crate::cells::Cells;
 
 /// The panels; none where fewer than two devices can be compared.
-pub(crate) fn panels(cells: &Cells<'_>) -> Vec<Panel> {
+pub(crate) fn panels(specs: &[PanelSpec], cells: &Cells<'_>) -> Vec<Panel> {
     let cells = cells.comparable();
-    let specs = table::panels(FigureId::Fig8).iter();
     let mut panels: Vec<Panel> = specs
+        .iter()
         .filter_map(|spec| line_panel(spec, &cells, None, &[]))
         .filter(has_several)
         .collect();

@@ -1,4 +1,4 @@
-//! What a series is called and how it is drawn.
+//! What a series is called and how it is drawn: the choices of a panel's declaration.
 
 use adverb_results::{Completion, Opcode, PairRecord, Posting, Program, Signaling};
 
@@ -8,7 +8,7 @@ use super::Style;
 use crate::format;
 
 /// A series' name, place and look.
-pub(crate) struct Label {
+pub struct Label {
     pub(crate) order: u64,
     pub(crate) name: String,
     pub(crate) short: String,
@@ -28,7 +28,7 @@ pub(crate) fn by_order(index: usize) -> Style {
 }
 
 /// One series for each operation, inline or not.
-pub(crate) fn by_operation(record: &PairRecord) -> Label {
+pub fn by_operation(record: &PairRecord) -> Label {
     let params = &record.params;
     let op = params.op;
     let unsignaled = is_selective(record);
@@ -66,7 +66,7 @@ pub(crate) fn of_operation(record: &PairRecord) -> Style {
 }
 
 /// One series for each message size.
-pub(crate) fn by_size(record: &PairRecord) -> Label {
+pub fn by_size(record: &PairRecord) -> Label {
     let bytes = record.params.size_bytes.get();
     let name = format::size(bytes);
     let verified = if record.params.verify {
@@ -83,7 +83,7 @@ pub(crate) fn by_size(record: &PairRecord) -> Label {
 }
 
 /// One series for each way of signaling and posting.
-pub(crate) fn by_signal_and_post(record: &PairRecord) -> Label {
+pub fn by_signal_and_post(record: &PairRecord) -> Label {
     match record.params.post {
         Posting::Single => by_signal(record, "single posts", Stroke::Solid),
         Posting::List => by_signal(record, "lists", Stroke::Dashed),
@@ -91,7 +91,7 @@ pub(crate) fn by_signal_and_post(record: &PairRecord) -> Label {
 }
 
 /// One series for each way of signaling and of waiting for completions.
-pub(crate) fn by_signal_and_completion(record: &PairRecord) -> Label {
+pub fn by_signal_and_completion(record: &PairRecord) -> Label {
     let stroke = match record.params.completion {
         Completion::Event => Stroke::Dashed,
         Completion::Poll => Stroke::Solid,
@@ -100,7 +100,7 @@ pub(crate) fn by_signal_and_completion(record: &PairRecord) -> Label {
 }
 
 /// One series for each ACK timeout.
-pub(crate) fn by_timeout(record: &PairRecord) -> Label {
+pub fn by_timeout(record: &PairRecord) -> Label {
     let name = format::timeout(&record.params);
     Label {
         order: record.params.ack_timeout.map_or(0, Span::as_ns),
@@ -111,7 +111,7 @@ pub(crate) fn by_timeout(record: &PairRecord) -> Label {
 }
 
 /// One series for each number of messages in flight and each ACK timeout.
-pub(crate) fn by_window_and_timeout(record: &PairRecord) -> Label {
+pub fn by_window_and_timeout(record: &PairRecord) -> Label {
     let (buffers, timeout) = (record.params.buffers, by_timeout(record));
     Label {
         order: timeout.order + u64::from(buffers),
@@ -154,7 +154,7 @@ fn by_signal(record: &PairRecord, with: &str, stroke: Stroke) -> Label {
 }
 
 /// One series for each device, named after what it is.
-pub(crate) fn by_device(record: &PairRecord) -> Label {
+pub fn by_device(record: &PairRecord) -> Label {
     Label {
         order: 0,
         name: format!("{} ({})", record.device, format::device_kind(record)),

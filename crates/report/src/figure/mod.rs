@@ -1,15 +1,15 @@
 //! From records to what a figure shows: panels with axes and series, or bars. No drawing here.
 
 mod devices;
-mod label;
+pub mod label;
 mod latency;
 mod published;
 mod rank;
-mod table;
+mod spec;
 
 use std::collections::BTreeMap;
 
-use adverb_results::{DeviceKind, DeviceRef, FigureId, Outcome, PairRecord, PublishedPoint};
+use adverb_results::{DeviceKind, DeviceRef, Outcome, PairRecord, PublishedPoint};
 
 use crate::cells::{Cell, Cells, Quantity};
 use crate::format;
@@ -17,12 +17,11 @@ use label::Label;
 pub(crate) use label::by_order;
 pub(crate) use published::look;
 pub(crate) use rank::{chosen_size, ranked, variant};
-use table::{PanelSpec, X};
+pub use spec::{FigureSpec, PanelSpec, Plots, RankingSpec, X};
 
 /// What one figure shows.
 pub(crate) struct Figure {
-    pub(crate) id: FigureId,
-    pub(crate) caption: &'static str,
+    pub(crate) spec: &'static FigureSpec,
     pub(crate) panels: Vec<Panel>,
     /// Cells of this figure that failed: name and reason.
     pub(crate) failed: Vec<(String, String)>,
@@ -133,19 +132,18 @@ pub(crate) struct Mark {
 impl Figure {
     /// The figure as far as these records show it.
     pub(crate) fn build(
-        id: FigureId,
+        spec: &'static FigureSpec,
         records: &[&PairRecord],
         published: &[PublishedPoint],
     ) -> Self {
-        if id == FigureId::Fig8 {
+        if let Plots::Devices(specs) = spec.plots {
             return Figure {
-                id,
-                caption: table::caption(id),
-                panels: devices::panels(&Cells::of(records)),
+                spec,
+                panels: devices::panels(specs, &Cells::of(records)),
                 failed: Vec::new(),
             };
         }
-        let cells = Cells::of(records).figure(id);
+        let cells = Cells::of(records).figure(spec.id);
         let devices = cells.devices();
         let several = devices.len() > 1;
         let mut panels = Vec::new();
@@ -156,19 +154,19 @@ impl Figure {
                 .iter()
                 .filter(|point| published::is_of(point, device))
                 .collect();
-            panels.extend(match id {
-                FigureId::RankRtt | FigureId::RankCpu => {
-                    rank::panels(id, &of_device, named, &published)
+            panels.extend(match spec.plots {
+                Plots::Rankings(specs) => rank::panels(specs, &of_device, named, &published),
+                Plots::Distribution => latency::panels(&of_device, named),
+                Plots::Lines(specs) | Plots::Devices(specs) => {
+                    let panel = |spec| line_panel(spec, &of_device, named, &published);
+                    specs.iter().filter_map(panel).collect()
                 }
-                FigureId::Latency => latency::panels(&of_device, named),
-                _ => lines(id, &of_device, named, &published),
             });
         }
         Figure {
-            id,
-            caption: table::caption(id),
+            spec,
             panels,
-            failed: failures(id, records),
+            failed: failures(spec.id, records),
         }
     }
 
@@ -222,12 +220,9 @@ impl Panel {
     }
 }
 
-fn failures(id: FigureId, records: &[&PairRecord]) -> Vec<(String, String)> {
+fn failures(id: &str, records: &[&PairRecord]) -> Vec<(String, String)> {
     let mut failed = Vec::new();
-    for record in records
-        .iter()
-        .filter(|r| r.figures.iter().any(|f| f == id.id()))
-    {
+    for record in records.iter().filter(|r| r.figures.iter().any(|f| f == id)) {
         match &record.outcome {
             Outcome::Failed { reason } => {
                 let reason = if reason.is_empty() {
@@ -247,18 +242,6 @@ fn failures(id: FigureId, records: &[&PairRecord]) -> Vec<(String, String)> {
         }
     }
     failed
-}
-
-fn lines(
-    id: FigureId,
-    cells: &Cells<'_>,
-    device: Option<&DeviceRef>,
-    published: &[&PublishedPoint],
-) -> Vec<Panel> {
-    table::panels(id)
-        .iter()
-        .filter_map(|spec| line_panel(spec, cells, device, published))
-        .collect()
 }
 
 fn line_panel(

@@ -6,8 +6,7 @@ use adverb_results::{
     DeviceKind, DeviceRef, PairRecord, Params, PublishedPoint, PublishedQuantity,
 };
 
-use super::table::{PanelSpec, X};
-use super::{Extent, Mark, Origin, Point, Series, Style};
+use super::{Extent, Mark, Origin, PanelSpec, Point, Series, Style, X};
 use crate::cells::{Cells, Quantity};
 use crate::format;
 

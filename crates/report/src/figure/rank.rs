@@ -1,46 +1,28 @@
 //! The tutorial's rankings: one bar a variant of the 64 B ping.
 
-use adverb_results::{Completion, DeviceRef, FigureId, PublishedPoint};
+use adverb_results::{DeviceRef, PublishedPoint};
 
-use super::{Bar, Body, Extent, Panel, Point, label, published, spread_in_words};
+use super::{Bar, Body, Extent, Panel, Point, RankingSpec, label, published, spread_in_words};
 use crate::cells::{Cell, Cells, Quantity};
 use crate::format;
 
 /// The panels of a ranking.
 pub(crate) fn panels(
-    id: FigureId,
+    specs: &[RankingSpec],
     cells: &Cells<'_>,
     device: Option<&DeviceRef>,
     published: &[&PublishedPoint],
 ) -> Vec<Panel> {
-    let polled = cells.filter(|r| r.params.completion == Completion::Poll);
-    let panels = match id {
-        FigureId::RankRtt => [
-            ("Round-trip time", Quantity::RoundTrip, cells),
-            (
-                "Round-trip time, busy polling alone",
-                Quantity::RoundTrip,
-                &polled,
-            ),
-        ],
-        _ => [
-            ("CPU of the active side", Quantity::CpuActive, cells),
-            (
-                "CPU time of the active side per round",
-                Quantity::CpuActivePerRound,
-                cells,
-            ),
-        ],
-    };
-    let panel = |(title, quantity, cells): (&str, Quantity, &Cells<'_>)| {
-        let bars = bars(cells, quantity, published);
+    let panel = |spec: &RankingSpec| {
+        let quantity = spec.quantity;
+        let bars = bars(&cells.filter(spec.shows), quantity, published);
         (!bars.is_empty()).then(|| Panel {
             device: device.map(ToString::to_string),
-            title: title.to_owned(),
+            title: spec.title.to_owned(),
             body: Body::Bars { quantity, bars },
         })
     };
-    panels.into_iter().filter_map(panel).collect()
+    specs.iter().filter_map(panel).collect()
 }
 
 /// What tells apart the variants of a ping: `SEND (inline, busy polling)`.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use adverb_results::{Completion, FigureId, Posting, Signaling};
+use adverb_results::{Completion, Posting, Signaling};
 
 use super::{Contest, Finding, Scope};
 use crate::cells::{Cell, Cells, Quantity, Verdict};
@@ -12,7 +12,7 @@ use crate::format;
 const ENOUGH: f64 = 0.95;
 
 pub(super) fn findings(scope: &Scope<'_>) -> Vec<Finding> {
-    let plain = |figure: FigureId| {
+    let plain = |figure: &'static str| {
         scope.figure(figure).filter(|r| {
             r.params.completion == Completion::Poll
                 && r.params.signal == Signaling::All
@@ -23,13 +23,13 @@ pub(super) fn findings(scope: &Scope<'_>) -> Vec<Finding> {
     let mut findings: Vec<Finding> = [
         (
             "buffers-inline",
-            FigureId::Fig3,
+            "fig3",
             Quantity::MessageRate,
             "An inline WRITE blast",
         ),
         (
             "buffers",
-            FigureId::Fig4,
+            "fig4",
             Quantity::Throughput,
             "A WRITE blast without inline",
         ),
@@ -45,13 +45,13 @@ pub(super) fn findings(scope: &Scope<'_>) -> Vec<Finding> {
         )
     })
     .collect();
-    findings.extend(lists(scope, &plain(FigureId::Fig3)));
+    findings.extend(lists(scope, &plain("fig3")));
     findings
 }
 
 fn suffice(
     scope: &Scope<'_>,
-    (id, figure): (&str, FigureId),
+    (id, figure): (&str, &'static str),
     quantity: Quantity,
     what: &str,
     cells: &Cells<'_>,
@@ -127,7 +127,7 @@ fn lists(scope: &Scope<'_>, cells: &Cells<'_>) -> Option<Finding> {
     let contest = Contest::between(&posted(Posting::List), &posted(Posting::Single))?;
     let what = format!("an inline WRITE blast of {}", format::size(size));
     let sentence = gains(&contest, "Posting lists", "make", &what)?;
-    Some(scope.finding("lists", FigureId::Fig3, &sentence, contest.cells()))
+    Some(scope.finding("lists", "fig3", &sentence, contest.cells()))
 }
 
 /// What one way of blasting gains over another, by the number of buffers.

@@ -1,12 +1,12 @@
 //! Busy polling or events: where each is faster, what it costs in CPU, and the price of an event.
 
-use adverb_results::{Completion, FigureId, Opcode, Program, Signaling};
+use adverb_results::{Completion, Opcode, Program, Signaling};
 
 use super::{Contest, Finding, Scope, one_way};
 use crate::cells::{Cell, Cells, Quantity, Verdict};
 use crate::format;
 
-const FIGURE: FigureId = FigureId::Fig1;
+const FIGURE: &str = "fig1";
 
 pub(super) fn findings(scope: &Scope<'_>) -> Vec<Finding> {
     let pings = scope

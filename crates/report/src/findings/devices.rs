@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use adverb_results::{DeviceKind, DeviceRef, FigureId, Opcode, Program};
+use adverb_results::{DeviceKind, DeviceRef, Opcode, Program};
 
 use super::Finding;
 use crate::cells::{Cell, Cells, Quantity, Verdict, compare};
@@ -84,7 +84,7 @@ fn in_words(group: &str, cells: &[Cell<'_>]) -> Finding {
         device: None,
         id: format!("devices-{program}-{group}"),
         topic: "Devices side by side",
-        figure: FigureId::Fig8,
+        figure: "fig8",
         sentence,
         evidence,
     }

@@ -1,6 +1,6 @@
 //! Where inline data stop paying.
 
-use adverb_results::{Completion, FigureId, Opcode, Program, Signaling};
+use adverb_results::{Completion, Opcode, Program, Signaling};
 
 use super::{Contest, Finding, Scope};
 use crate::cells::{Quantity, Verdict};
@@ -10,21 +10,21 @@ pub(super) fn findings(scope: &Scope<'_>) -> Vec<Finding> {
     [
         (
             "inline-ping-send",
-            FigureId::Fig1,
+            "fig1",
             Program::Ping,
             Opcode::Send,
             "a ping by SEND",
         ),
         (
             "inline-blast-send",
-            FigureId::Fig2,
+            "fig2",
             Program::Blast,
             Opcode::Send,
             "a blast of SENDs with one buffer",
         ),
         (
             "inline-blast-write",
-            FigureId::Fig2,
+            "fig2",
             Program::Blast,
             Opcode::Write,
             "a blast of WRITEs with one buffer",

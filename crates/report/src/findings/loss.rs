@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use adverb_results::{FigureId, Opcode, Probability, Program};
+use adverb_results::{Opcode, Probability, Program};
 use adverb_units::Bytes;
 
 use super::{Finding, Scope};
 use crate::cells::{Cell, Cells, Quantity};
 use crate::format;
 
-const FIGURE: FigureId = FigureId::Loss;
+const FIGURE: &str = "loss";
 /// The share of lost packets that findings tell of: 1 %.
 const LOSS: Probability = Probability::per_million(10_000);
 

@@ -13,7 +13,7 @@ mod signaling;
 use std::collections::BTreeMap;
 use std::fmt;
 
-use adverb_results::{DeviceKind, DeviceRef, FigureId, PairRecord};
+use adverb_results::{DeviceKind, DeviceRef, PairRecord};
 
 use crate::cells::{Cell, Cells, Quantity, Verdict, compare};
 use crate::format;
@@ -25,8 +25,8 @@ pub struct Finding {
     pub id: String,
     /// What it is about, the same for neighbours: `Inline data`.
     pub topic: &'static str,
-    /// The figure that shows it.
-    pub figure: FigureId,
+    /// Id of the figure that shows it.
+    pub figure: &'static str,
     /// The device that it is about, where the records are of several and it compares none.
     pub device: Option<String>,
     /// In words, with figures and units.
@@ -91,14 +91,14 @@ pub(crate) struct Scope<'a> {
 }
 
 impl<'a> Scope<'a> {
-    fn figure(&self, figure: FigureId) -> Cells<'a> {
+    fn figure(&self, figure: &'static str) -> Cells<'a> {
         self.cells.figure(figure)
     }
 
     fn finding(
         &self,
         id: impl Into<String>,
-        figure: FigureId,
+        figure: &'static str,
         sentence: &str,
         evidence: impl Iterator<Item = Cell<'a>>,
     ) -> Finding {

@@ -1,12 +1,12 @@
 //! Which operation is fastest, and what the passive side pays.
 
-use adverb_results::{Completion, FigureId, Opcode, Program, Signaling};
+use adverb_results::{Completion, Opcode, Program, Signaling};
 
 use super::{Finding, Noise, Scope, overlap, podium};
 use crate::cells::{Cell, Cells, Quantity};
 use crate::format;
 
-const FIGURE: FigureId = FigureId::Fig5;
+const FIGURE: &str = "fig5";
 
 /// Up to this size, in bytes, messages are told by their rate, beyond by throughput.
 const SMALL: u64 = 4096;

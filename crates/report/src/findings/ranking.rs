@@ -1,7 +1,5 @@
 //! The tutorial's rankings in words, and the tail of the latencies.
 
-use adverb_results::FigureId;
-
 use super::{Finding, Noise, Scope, overlap, podium};
 use crate::cells::{Cell, Quantity, Verdict, compare};
 use crate::figure::{ranked, variant};
@@ -20,7 +18,7 @@ pub(super) fn findings(scope: &Scope<'_>) -> Vec<Finding> {
 }
 
 fn round_trip(scope: &Scope<'_>) -> Option<Finding> {
-    let ranked = ranked(&scope.figure(FigureId::RankRtt), Quantity::RoundTrip);
+    let ranked = ranked(&scope.figure("rank-rtt"), Quantity::RoundTrip);
     let size = ranked.first()?.0.size();
     let (first, rest) = podium(ranked.iter().map(|(cell, _)| *cell).collect())?;
     let spread = || {
@@ -43,7 +41,7 @@ fn round_trip(scope: &Scope<'_>) -> Option<Finding> {
         format::size(size),
     );
     let evidence = ranked.iter().map(|(cell, _)| *cell);
-    Some(scope.finding("rank-rtt", FigureId::RankRtt, &sentence, evidence))
+    Some(scope.finding("rank-rtt", "rank-rtt", &sentence, evidence))
 }
 
 fn rtt(cell: &Cell<'_>) -> f64 {
@@ -88,7 +86,7 @@ fn order(first: &[Cell<'_>], rest: &[Cell<'_>]) -> Option<String> {
 }
 
 fn cpu(scope: &Scope<'_>) -> Option<Finding> {
-    let cells = scope.figure(FigureId::RankCpu);
+    let cells = scope.figure("rank-cpu");
     let shares = ranked(&cells, Quantity::CpuActive);
     let rounds = ranked(&cells, Quantity::CpuActivePerRound);
     let size = shares.first().filter(|_| shares.len() > 1)?.0.size();
@@ -101,7 +99,7 @@ fn cpu(scope: &Scope<'_>) -> Option<Finding> {
         extreme(rounds.iter(), Quantity::CpuActivePerRound)?,
         extreme(rounds.iter().rev(), Quantity::CpuActivePerRound)?,
     );
-    Some(scope.finding("rank-cpu", FigureId::RankCpu, &sentence, cells.iter()))
+    Some(scope.finding("rank-cpu", "rank-cpu", &sentence, cells.iter()))
 }
 
 /// The first of a ranking: `SEND (events) at 37 %`; where others' ranges reach into its own, the
@@ -125,7 +123,7 @@ fn extreme<'a>(
 }
 
 fn tail(scope: &Scope<'_>) -> Option<Finding> {
-    let cells = scope.figure(FigureId::Latency);
+    let cells = scope.figure("latency");
     let mut tails: Vec<(f64, String)> = ranked(&cells, Quantity::OneWay)
         .into_iter()
         .filter_map(|(cell, _)| {
@@ -156,5 +154,5 @@ fn tail(scope: &Scope<'_>) -> Option<Finding> {
             longest.1
         )
     };
-    Some(scope.finding("tail", FigureId::Latency, &sentence, cells.iter()))
+    Some(scope.finding("tail", "latency", &sentence, cells.iter()))
 }

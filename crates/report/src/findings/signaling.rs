@@ -1,13 +1,13 @@
 //! Whether signaling fewer requests helps.
 
-use adverb_results::{Completion, FigureId, Opcode, Posting, Program, Signaling};
+use adverb_results::{Completion, Opcode, Posting, Program, Signaling};
 
 use super::buffers::gains;
 use super::{Contest, Finding, Scope};
 use crate::cells::{Quantity, Verdict};
 use crate::format;
 
-const FIGURE: FigureId = FigureId::Fig6;
+const FIGURE: &str = "fig6";
 
 pub(super) fn findings(scope: &Scope<'_>) -> Vec<Finding> {
     [

@@ -4,12 +4,12 @@ mod banner;
 mod counters;
 mod table;
 
-use adverb_results::{DeviceKind, FigureId};
+use adverb_results::DeviceKind;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use crate::figure::Figure;
 use crate::findings::Finding;
-use crate::{Report, plot};
+use crate::{FigureSpec, Plots, Report, plot};
 
 const CSS: &str = include_str!("../../assets/report.css");
 const JS: &str = include_str!("../../assets/report.js");
@@ -20,7 +20,7 @@ pub(crate) fn html(report: &Report<'_>) -> Markup {
     let all = report
         .figures()
         .into_iter()
-        .filter(|f| f.id != FigureId::Fig8 || f.is_shown());
+        .filter(|f| !matches!(f.spec.plots, Plots::Devices(_)) || f.is_shown());
     let (figures, left_out): (Vec<_>, Vec<_>) = all.partition(Figure::is_shown);
     let findings = report.findings();
     let sweeps = crate::sweep::sweeps(report.others);
@@ -101,7 +101,7 @@ fn contents(figures: &[Figure], sweeps: &[crate::sweep::Sweep<'_>]) -> Markup {
             ol class="contents" {
                 li { a href="#findings" { "Findings" } }
                 @for figure in figures {
-                    li { a href={ "#" (figure.id) } { (title(figure.id)) } }
+                    li { a href={ "#" (figure.spec.id) } { (title(figure.spec)) } }
                 }
                 @for sweep in sweeps { li { (sweep.link()) } }
                 li { a href="#cells" { "All cells" } }
@@ -133,7 +133,7 @@ fn findings_section(report: &Report<'_>, findings: &[Finding]) -> Markup {
                 }
                 @for of_device in findings.chunk_by(|a, b| a.device == b.device) {
                     @if let Some(device) = &of_device[0].device { h3 class="device" { (device) } }
-                    @for topic in of_device.chunk_by(|a, b| a.topic == b.topic) { (findings_about(topic)) }
+                    @for topic in of_device.chunk_by(|a, b| a.topic == b.topic) { (findings_about(report, topic)) }
                 }
             }
         }
@@ -141,7 +141,7 @@ fn findings_section(report: &Report<'_>, findings: &[Finding]) -> Markup {
 }
 
 /// Findings of one topic; below a device's heading, where there is one.
-fn findings_about(findings: &[Finding]) -> Markup {
+fn findings_about(report: &Report<'_>, findings: &[Finding]) -> Markup {
     let (topic, has_device) = (findings[0].topic, findings[0].device.is_some());
     html! {
         @if has_device { h4 { (topic) } } @else { h3 { (topic) } }
@@ -149,21 +149,10 @@ fn findings_about(findings: &[Finding]) -> Markup {
             @for finding in findings {
                 li id={ "finding-" (finding.id) } {
                     (unbroken(&finding.sentence)) " "
-                    a href={ "#" (finding.figure) } { (reference(finding.figure)) }
+                    a href={ "#" (finding.figure) } { (report.name_of(finding.figure).replace(' ', "\u{a0}")) }
                 }
             }
         }
-    }
-}
-
-/// `Figure 1`, `Ranking: client CPU`: how a finding points to its plot.
-fn reference(figure: FigureId) -> String {
-    match (figure, figure.id().strip_prefix("fig")) {
-        (_, Some(number)) => format!("Figure\u{a0}{number}"),
-        (FigureId::RankRtt, _) => "Ranking\u{a0}by\u{a0}time".to_owned(),
-        (FigureId::Loss, _) => "Cost\u{a0}of\u{a0}loss".to_owned(),
-        (FigureId::RankCpu, _) => "Ranking\u{a0}by\u{a0}CPU".to_owned(),
-        _ => "Latency\u{a0}plot".to_owned(),
     }
 }
 
@@ -185,9 +174,9 @@ fn unbroken(sentence: &str) -> String {
 fn figure_section(figure: &Figure) -> Markup {
     let legend = figure.legend();
     html! {
-        section class="figure" id=(figure.id) {
-            h2 { (title(figure.id)) }
-            p class="about" { (figure.caption) }
+        section class="figure" id=(figure.spec.id) {
+            h2 { (title(figure.spec)) }
+            p class="about" { (figure.spec.caption) }
             @if figure.panels.is_empty() {
                 p class="empty" { "No cell of this figure could be measured." }
             }
@@ -219,17 +208,17 @@ fn left_out_section(figures: &[Figure]) -> Markup {
                 h2 { "Left out" }
                 p class="about" { "No cell of these was measured:" }
                 ul class="about" {
-                    @for figure in figures { li { (title(figure.id)) } }
+                    @for figure in figures { li { (title(figure.spec)) } }
                 }
             }
         }
     }
 }
 
-fn title(figure: FigureId) -> Markup {
+fn title(figure: &FigureSpec) -> Markup {
     html! {
-        @if let Some(number) = figure.id().strip_prefix("fig") { span class="number" { "Figure " (number) } " " }
-        (figure.title())
+        @if let Some(number) = figure.name.strip_prefix("Figure ") { span class="number" { "Figure " (number) } " " }
+        (figure.title)
     }
 }
 

@@ -13,7 +13,7 @@ use lines::Bounds;
 /// The panels of a figure as `<figure>` elements. Panels of one quantity share their axes, so that
 /// they can be compared by eye.
 pub(crate) fn panels(figure: &Figure) -> Markup {
-    lines_of(figure.id.id(), &figure.panels)
+    lines_of(figure.spec.id, &figure.panels)
 }
 
 /// The same of panels outside a figure.

@@ -4,7 +4,7 @@ mod check;
 mod error;
 
 use adverb_results::{
-    Completion, FigureId, Impairment, Opcode, Params, Posting, Program, Signaling, Traffic,
+    Completion, Impairment, Opcode, Params, Posting, Program, Signaling, Traffic,
 };
 use adverb_units::{Bytes, Span};
 use adverb_verbs::{AckTimeout, PathMtu, PathOptions, Probability, RetryCount};
@@ -22,7 +22,7 @@ pub struct CellSpec {
     /// `blast/write/64/inline/poll/b16/single/all`.
     pub id: String,
     /// Figures that show this cell; empty outside a study.
-    pub figures: Vec<FigureId>,
+    pub figures: Vec<String>,
     /// The program.
     pub program: Program,
     /// Its parameters.

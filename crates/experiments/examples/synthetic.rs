@@ -21,5 +21,8 @@ fn main() {
         warnings: Vec::new(),
         folders: Vec::new(),
     };
-    println!("{}", Report::from_records(&records, &meta).html());
+    println!(
+        "{}",
+        Report::from_records(&records, &meta, adverb_experiments::drawings()).html()
+    );
 }

@@ -3,14 +3,12 @@
 mod common;
 
 use adverb_report::{Finding, Meta, Report};
-use adverb_results::{
-    FigureId, Metrics, PairRecord, PublishedPoint, PublishedQuantity, Repetition,
-};
+use adverb_results::{Metrics, PairRecord, PublishedPoint, PublishedQuantity, Repetition};
 
 const SOURCE: &str = "A & B, HPCC 2012";
 
 fn page(records: &[PairRecord], published: &[PublishedPoint]) -> String {
-    Report::from_records(records, &Meta::default())
+    Report::from_records(records, &Meta::default(), adverb_experiments::drawings())
         .with_published(published)
         .html()
 }
@@ -112,10 +110,13 @@ fn no_finding_comes_of_published_values() {
     let model = common::on_model(&common::study());
     let meta = Meta::default();
     let points = [point(Some(1.0))];
-    let with = Report::from_records(&model, &meta)
+    let with = Report::from_records(&model, &meta, adverb_experiments::drawings())
         .with_published(&points)
         .findings();
-    assert_eq!(with, Report::from_records(&model, &meta).findings());
+    assert_eq!(
+        with,
+        Report::from_records(&model, &meta, adverb_experiments::drawings()).findings()
+    );
 }
 
 /// A model's study: repetitions are equal.
@@ -138,9 +139,9 @@ fn noiseless() -> Vec<PairRecord> {
 fn of_a_model_nothing_is_said_about_noise_but_that_it_has_none() {
     let records = noiseless();
     let meta = Meta::default();
-    let report = Report::from_records(&records, &meta);
+    let report = Report::from_records(&records, &meta, adverb_experiments::drawings());
     let findings: Vec<Finding> = report.findings();
-    assert!(findings.iter().any(|f| f.figure == FigureId::Fig1));
+    assert!(findings.iter().any(|f| f.figure == "fig1"));
     for finding in &findings {
         let noisy = finding.sentence.replace("(the model has no noise)", "");
         assert!(!noisy.contains("noise"), "{}", finding.sentence);

@@ -38,7 +38,7 @@ fn open(window: &str) -> Page {
     let records = common::study_with_failures();
     open_html(
         window,
-        &Report::from_records(&records, &Meta::default()).html(),
+        &Report::from_records(&records, &Meta::default(), adverb_experiments::drawings()).html(),
     )
 }
 
@@ -200,7 +200,8 @@ fn it_answers_pointer_keys_and_buttons() {
         return;
     }
     let records = common::study_with_failures();
-    let html = Report::from_records(&records, &Meta::default()).html();
+    let html =
+        Report::from_records(&records, &Meta::default(), adverb_experiments::drawings()).html();
     let page = open_html(
         "1280,900",
         &html.replace("</body>", &format!("{READER}</body>")),

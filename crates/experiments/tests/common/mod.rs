@@ -2,8 +2,8 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use adverb_results::{
-    Completion, Counters, CpuTime, DeviceKind, DeviceRef, FigureId, Impairment, LatencyRecorder,
-    Metrics, Opcode, Outcome, PairRecord, Params, Posting, Probability, Program, Provenance,
+    Completion, Counters, CpuTime, DeviceKind, DeviceRef, Impairment, LatencyRecorder, Metrics,
+    Opcode, Outcome, PairRecord, Params, Posting, Probability, Program, Provenance,
     RepetitionSample, SCHEMA, Signaling, Site, Traffic, Usage,
 };
 use adverb_units::{Bytes, Span};
@@ -150,7 +150,12 @@ fn metrics(program: Program, p: &Params, noise: &mut Noise) -> Option<Metrics> {
     Metrics::from_samples(program, p.size_bytes, &samples, latencies)
 }
 
-fn record(figures: &[FigureId], program: Program, params: Params, noise: &mut Noise) -> PairRecord {
+fn record(
+    figures: &[&'static str],
+    program: Program,
+    params: Params,
+    noise: &mut Noise,
+) -> PairRecord {
     let name = |p: &Params| {
         let inline = if p.inline { "-inline" } else { "" };
         format!(
@@ -166,7 +171,7 @@ fn record(figures: &[FigureId], program: Program, params: Params, noise: &mut No
     PairRecord {
         schema: SCHEMA,
         cell: name(&params),
-        figures: figures.iter().map(|f| f.id().to_owned()).collect(),
+        figures: figures.iter().map(|id| (*id).to_owned()).collect(),
         program,
         device: DeviceRef {
             kind: DeviceKind::Soft,
@@ -292,7 +297,7 @@ fn lossy(noise: &mut Noise) -> Vec<PairRecord> {
                     ack_timeout: Some(Span::from_ns(4096 << timeout)),
                     ..params(op, if is_ping { 64 } else { size })
                 };
-                let mut lossy = record(&[FigureId::Loss], program, p, noise);
+                let mut lossy = record(&["loss"], program, p, noise);
                 lossy.cell += &format!("-{timeout}-{loss}");
                 records.push(lossy);
             }
@@ -327,12 +332,12 @@ fn pings(noise: &mut Noise) -> Vec<PairRecord> {
                         inline: *inline,
                         ..params(op, size)
                     };
-                    let mut figures = vec![FigureId::Fig1];
+                    let mut figures = vec!["fig1"];
                     if op == Opcode::WriteRead && !inline {
-                        figures.push(FigureId::Fig6);
+                        figures.push("fig6");
                     }
                     if size == 64 {
-                        figures.extend([FigureId::RankRtt, FigureId::RankCpu, FigureId::Latency]);
+                        figures.extend(["rank-rtt", "rank-cpu", "latency"]);
                     }
                     records.push(record(&figures, Program::Ping, p, noise));
                 }
@@ -345,13 +350,13 @@ fn pings(noise: &mut Noise) -> Vec<PairRecord> {
 fn blasts(noise: &mut Noise) -> Vec<PairRecord> {
     let mut records = Vec::new();
     let mut add =
-        |figure: FigureId, p: Params| records.push(record(&[figure], Program::Blast, p, noise));
+        |figure: &'static str, p: Params| records.push(record(&[figure], Program::Blast, p, noise));
     for op in [Opcode::Send, Opcode::WriteImm, Opcode::Write, Opcode::Read] {
         for completion in WAITS {
             for size in powers(0, 20, 2) {
                 for inline in inlines(size).iter().filter(|i| !**i || op != Opcode::Read) {
                     add(
-                        FigureId::Fig2,
+                        "fig2",
                         Params {
                             completion,
                             inline: *inline,
@@ -362,7 +367,7 @@ fn blasts(noise: &mut Noise) -> Vec<PairRecord> {
             }
             for size in powers(6, 24, 3) {
                 add(
-                    FigureId::Fig5,
+                    "fig5",
                     Params {
                         completion,
                         buffers: 4,
@@ -377,7 +382,7 @@ fn blasts(noise: &mut Noise) -> Vec<PairRecord> {
             for post in [Posting::Single, Posting::List] {
                 let p = params(Opcode::Write, size);
                 add(
-                    FigureId::Fig3,
+                    "fig3",
                     Params {
                         buffers,
                         post,
@@ -390,7 +395,7 @@ fn blasts(noise: &mut Noise) -> Vec<PairRecord> {
         for size in powers(10, 22, 3) {
             for completion in WAITS {
                 add(
-                    FigureId::Fig4,
+                    "fig4",
                     Params {
                         buffers,
                         completion,
@@ -415,7 +420,7 @@ fn signaling(noise: &mut Noise) -> Vec<PairRecord> {
                     inline: true,
                     ..params(Opcode::Write, 16)
                 };
-                records.push(record(&[FigureId::Fig6], Program::Blast, p, noise));
+                records.push(record(&["fig6"], Program::Blast, p, noise));
             }
         }
     }
@@ -427,9 +432,9 @@ fn signaling(noise: &mut Noise) -> Vec<PairRecord> {
                 completion,
                 ..params(Opcode::WriteRead, size)
             };
-            let mut figures = vec![FigureId::Fig6];
+            let mut figures = vec!["fig6"];
             if size == 64 {
-                figures.extend([FigureId::RankRtt, FigureId::RankCpu, FigureId::Latency]);
+                figures.extend(["rank-rtt", "rank-cpu", "latency"]);
             }
             records.push(record(&figures, Program::Ping, p, noise));
         }

@@ -1,0 +1,73 @@
+//! How an experiment declares a figure: its words and its plots. [`crate::Report`] draws what is declared.
+
+use adverb_results::PairRecord;
+
+use super::label::Label;
+use crate::cells::Quantity;
+
+/// A figure of an experiment.
+#[derive(Debug)]
+pub struct FigureSpec {
+    /// Name in records and on the command line: `fig1`, `rank-rtt`.
+    pub id: &'static str,
+    /// How text refers to it: `Figure 1`, `Ranking by time`.
+    pub name: &'static str,
+    /// Heading.
+    pub title: &'static str,
+    /// What it shows, below its title.
+    pub caption: &'static str,
+    /// Its plots.
+    pub plots: Plots,
+}
+
+/// The plots of a figure. Except for `Devices`, each device has plots of its own.
+#[derive(Debug)]
+pub enum Plots {
+    /// Lines over an axis.
+    Lines(&'static [PanelSpec]),
+    /// Lines over an axis, one for each device; shown only for several devices.
+    Devices(&'static [PanelSpec]),
+    /// Bars, one for each variant of a program, best first.
+    Rankings(&'static [RankingSpec]),
+    /// Latencies by percentile, one line for each variant of a program.
+    Distribution,
+}
+
+/// What the horizontal axis of a panel shows.
+#[derive(Clone, Copy, Debug)]
+pub enum X {
+    /// Message size.
+    Size,
+    /// Messages in flight.
+    Buffers,
+    /// Share of packets lost.
+    Loss,
+}
+
+/// One panel: which records, over what, how they are divided into series.
+#[derive(Debug)]
+pub struct PanelSpec {
+    /// Heading.
+    pub title: &'static str,
+    /// Horizontal axis.
+    pub x: X,
+    /// Vertical axis.
+    pub y: Quantity,
+    /// Whether the panel shows a record.
+    pub shows: fn(&PairRecord) -> bool,
+    /// The series that a record belongs to.
+    pub series: fn(&PairRecord) -> Label,
+    /// Whether its vertical axis fits its own values, rather than those of all panels like it.
+    pub own_scale: bool,
+}
+
+/// One panel of bars.
+#[derive(Debug)]
+pub struct RankingSpec {
+    /// Heading.
+    pub title: &'static str,
+    /// What the bars show.
+    pub quantity: Quantity,
+    /// Whether the panel shows a record.
+    pub shows: fn(&PairRecord) -> bool,
+}
