@@ -1,6 +1,6 @@
 //! The hosts of a program, as they were typed.
 
-use adverb_host::usable_cores;
+use adverb_host::{Machine, usable_cores};
 use adverb_launch::{
     Catalog, DeviceChoice, DeviceInfo, Entry, Event, Hardware, Launcher, Mode, Peer, Pinning,
     RunError, Usage,
@@ -33,6 +33,20 @@ impl Bed {
         match self {
             Bed::Hosts(launcher) => launcher.peers(),
             Bed::Model(_) => &[],
+        }
+    }
+
+    /// The name of the machine that a host of a run is.
+    pub(crate) fn host_name(&self, number: u32) -> String {
+        match self {
+            Bed::Hosts(launcher) => {
+                let first_peer = launcher.hosts() - launcher.peers().len() as u32;
+                match number.checked_sub(first_peer) {
+                    Some(peer) => launcher.peers()[peer as usize].welcome().site.host.clone(),
+                    None => Machine::this().host,
+                }
+            }
+            Bed::Model(_) => format!("machine {number}"),
         }
     }
 

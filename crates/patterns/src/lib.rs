@@ -3,6 +3,7 @@
 mod checked;
 mod job;
 mod onesided;
+mod outcome;
 mod rpc;
 mod tally;
 
@@ -14,6 +15,7 @@ pub use adverb_workload::pattern::{
 pub use checked::Handed;
 pub use job::{Job, JobReport};
 pub use onesided::{Items, OneSided, OneSidedClients, Puts, Remote, run_onesided};
+pub use outcome::{Outcome, OutcomeError, RoleOutcome};
 pub use rpc::{
     Asking, Clients, Counter, MAX_BATCH, Pace, Rpc, RpcPart, Service, Serving, StoreLoad, run_rpc,
 };

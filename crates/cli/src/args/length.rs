@@ -4,7 +4,7 @@ use adverb_units::Span;
 use adverb_workload::pair::Length;
 use clap::Args;
 
-use super::{count, duration};
+use super::value::{count, duration};
 
 /// How long, and how often.
 #[derive(Clone, Copy, Debug, Args)]

@@ -10,7 +10,7 @@ use super::length::LengthArgs;
 use super::out::OutArgs;
 use super::path::PathArgs;
 use super::place::{DeviceArgs, PlaceArgs};
-use super::{count, one_of};
+use super::value::{count, one_of};
 
 /// One message goes back and forth: latency
 ///

@@ -10,7 +10,7 @@ use adverb_validate::Only;
 use clap::{ArgAction, Args, Subcommand};
 
 use super::measure::PingOp;
-use super::{count, one_of};
+use super::value::{count, one_of};
 
 /// Hardware that is not there: what the model can be, and how well it predicts
 ///

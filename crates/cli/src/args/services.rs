@@ -7,7 +7,7 @@ use clap::{ArgAction, Args, ValueEnum};
 use super::out::OutArgs;
 use super::path::PathArgs;
 use super::place::{DeviceArgs, PlaceArgs};
-use super::{count, duration};
+use super::value::{count, duration};
 
 /// Numbers for many clients, each once: by RPC, or by FETCH_ADD on one word
 ///

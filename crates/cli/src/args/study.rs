@@ -6,9 +6,9 @@ use super::format::{Format, format};
 use adverb_experiments::{FigureId, Profile};
 use clap::{ArgAction, Args};
 
-use super::one_of;
 use super::path::PathArgs;
 use super::place::{DeviceArgs, PlaceArgs};
+use super::value::one_of;
 
 /// Measure the study of MacArthur & Russell on a device and write a report
 ///

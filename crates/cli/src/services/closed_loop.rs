@@ -9,9 +9,8 @@ use adverb_workload::pattern::{
 use serde_json::json;
 
 use super::check::{AS_OUTSTANDING, check_counts, check_memory, posting};
-use super::start::{machines, measure, schedule};
+use super::start::{Cell, RD_ATOMIC, machines, measure, schedule};
 use super::words::{with_common, word, words};
-use super::{Cell, RD_ATOMIC};
 use crate::args::{ClosedLoopArgs, ClosedLoopOp};
 
 /// Memory of a member of a closed loop.

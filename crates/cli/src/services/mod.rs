@@ -2,17 +2,15 @@
 
 mod check;
 mod closed_loop;
-mod outcome;
 mod result;
 mod start;
 mod words;
 
-use adverb_launch::{DeviceChoice, Usage};
+use adverb_launch::Usage;
 use adverb_patterns::{
     Asking, Clients, Items, Job, MAX_BATCH, OneSided, OneSidedClients, Pace, Puts, Remote, Rpc,
     Service, Serving, StoreLoad,
 };
-use adverb_results::Values;
 use adverb_units::{Bytes, Span};
 use adverb_verbs::Level;
 use adverb_workload::pattern::Timing;
@@ -26,45 +24,13 @@ use check::{
     posting,
 };
 pub(crate) use closed_loop::closed_loop;
-use start::{machines, measure, schedule};
+use start::{Cell, RD_ATOMIC, machines, measure, schedule};
 use words::{counted, with_common, word, words};
 
 /// Values and records of up to so many bytes.
 const MAX_VALUE: u64 = 4096;
 /// One answer of so many on a queue pair asks for a completion.
 const SIGNALED_EVERY: u32 = 64;
-/// READs and atomics of one queue pair on the wire.
-const RD_ATOMIC: u8 = 16;
-
-/// One point of a program: what runs, and what its record says of it.
-struct Cell {
-    program: &'static str,
-    params: Values,
-    /// What it is, for people.
-    title: String,
-    job: Job,
-}
-
-impl Cell {
-    fn new(program: &'static str, params: &Value, title: String, job: Job) -> Self {
-        Cell {
-            program,
-            params: params.as_object().cloned().unwrap_or_default(),
-            title,
-            job,
-        }
-    }
-
-    /// Equal for the same program and parameters: `kv/by=rpc/value_bytes=32/…`.
-    fn id(&self) -> String {
-        let params = self.params.iter();
-        let words =
-            params.filter_map(|(name, value)| Some((name, adverb_results::word(Some(value))?)));
-        words.fold(self.program.to_owned(), |id, (name, word)| {
-            format!("{id}/{name}={word}")
-        })
-    }
-}
 
 /// `adverb sequencer`.
 pub(crate) fn sequencer(points: &[SequencerArgs]) -> anyhow::Result<()> {
@@ -259,11 +225,4 @@ fn onesided(
         title,
         Job::OneSided(program, schedule(clients)),
     ))
-}
-
-fn duration(args: &ClientArgs) -> Span {
-    args.duration.unwrap_or(match args.device.choice() {
-        DeviceChoice::Model(_) => Span::from_ms(1),
-        DeviceChoice::Soft(_) | DeviceChoice::Verbs(_) => Span::from_secs(1),
-    })
 }

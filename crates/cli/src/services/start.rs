@@ -4,17 +4,16 @@ use std::time::Duration;
 
 use adverb_host::now_rfc3339;
 use adverb_launch::{
-    DeviceChoice, DeviceInfo, Hardware, Interrupt, Launcher, Peer, RoleRun, RunError, Usage,
-    VirtualLimits,
+    DeviceChoice, DeviceInfo, Hardware, Interrupt, Peer, RunError, Usage, VirtualLimits,
 };
-use adverb_patterns::{Job, JobReport};
+use adverb_patterns::Job;
 use adverb_results::{Outcome, Record, SCHEMA, Values, merged};
+use adverb_units::Span;
 use adverb_workload::{Program, pattern::Schedule};
-use anyhow::bail;
+use anyhow::anyhow;
+use serde_json::Value;
 
-use super::outcome::{self, RoleOutcome};
 use super::result::Rows;
-use super::{Cell, duration};
 use crate::args::ClientArgs;
 use crate::busy::Beside;
 use crate::hosts::{self, Bed};
@@ -25,6 +24,39 @@ use crate::terminal;
 /// How long a program may take beyond the time that it measures.
 const PATIENCE: Duration = Duration::from_secs(300);
 
+/// READs and atomics of one queue pair on the wire.
+pub(super) const RD_ATOMIC: u8 = 16;
+
+/// One point of a program: what runs, and what its record says of it.
+pub(super) struct Cell {
+    program: &'static str,
+    params: Values,
+    /// What it is, for people.
+    title: String,
+    job: Job,
+}
+
+impl Cell {
+    pub(super) fn new(program: &'static str, params: &Value, title: String, job: Job) -> Self {
+        Cell {
+            program,
+            params: params.as_object().cloned().unwrap_or_default(),
+            title,
+            job,
+        }
+    }
+
+    /// Equal for the same program and parameters: `kv/by=rpc/value_bytes=32/…`.
+    fn id(&self) -> String {
+        let params = self.params.iter();
+        let words =
+            params.filter_map(|(name, value)| Some((name, adverb_results::word(Some(value))?)));
+        words.fold(self.program.to_owned(), |id, (name, word)| {
+            format!("{id}/{name}={word}")
+        })
+    }
+}
+
 /// When members measure.
 pub(super) fn schedule(args: &ClientArgs) -> Schedule {
     let measured = duration(args);
@@ -32,6 +64,13 @@ pub(super) fn schedule(args: &ClientArgs) -> Schedule {
         warm_up: measured / 4,
         measured,
     }
+}
+
+fn duration(args: &ClientArgs) -> Span {
+    args.duration.unwrap_or(match args.device.choice() {
+        DeviceChoice::Model(_) => Span::from_ms(1),
+        DeviceChoice::Soft(_) | DeviceChoice::Verbs(_) => Span::from_secs(1),
+    })
 }
 
 /// Machines of a program besides the first one: as many as typed, or as there are other hosts.
@@ -99,10 +138,6 @@ struct Bench {
     patience: Duration,
 }
 
-/// What came of a run: reports, and where each role ran.
-type Ran = (Vec<JobReport>, Vec<adverb_results::RoleRun>, Counters);
-type Counters = Vec<(String, adverb_verbs::Counters)>;
-
 impl Bench {
     fn new(args: &ClientArgs, cells: &[Cell]) -> anyhow::Result<Self> {
         let device = args.device.choice();
@@ -150,14 +185,36 @@ impl Bench {
 
     fn run(&mut self, cell: &Cell, pass: u32, interrupt: &Interrupt) -> anyhow::Result<Record> {
         let started = now_rfc3339();
-        let (reports, mut roles, counters) = match &mut self.bed {
-            Bed::Hosts(launcher) => on_hosts(launcher, &cell.job, (self.patience, interrupt))?,
-            Bed::Model(hardware) => in_virtual_time(hardware, &cell.job, interrupt)?,
+        let run = match &mut self.bed {
+            Bed::Hosts(launcher) => launcher.run(&cell.job, self.patience, interrupt),
+            Bed::Model(hardware) => {
+                let run = hardware.run(&cell.job, VirtualLimits::default(), &|| interrupt.raised());
+                run.ok_or(RunError::Interrupted)
+            }
         };
-        let outcome = outcome::outcome(&cell.job, &reports)?;
-        for (role, RoleOutcome { cpu, metrics }) in roles.iter_mut().zip(outcome.roles) {
-            (role.cpu, role.metrics) = (cpu, metrics);
-        }
+        let run = run.map_err(hosts::failed)?;
+        let reports = run.reports.map_err(|failure| match failure.is_usage {
+            true => Usage(failure.reason).into(),
+            false => anyhow!(failure.reason),
+        })?;
+        let outcome = cell.job.outcome(&reports)?;
+        let device = &self.info.reference;
+        let roles =
+            run.roles
+                .iter()
+                .zip(outcome.roles)
+                .map(|(role, done)| adverb_results::RoleRun {
+                    name: role.name.clone(),
+                    host: self.bed.host_name(role.host),
+                    device: (role.device != *device).then(|| role.device.to_string()),
+                    core: role.core,
+                    numa_node: role.numa_node,
+                    cpu: done.cpu,
+                    metrics: done.metrics,
+                });
+        let roles = roles.collect();
+        let counted = run.roles.into_iter();
+        let counted = counted.filter(|role| !role.counters.is_empty());
         let peer = self.bed.peers().first();
         let passive = peer.map(|peer| peer.welcome().site.clone());
         Ok(Record {
@@ -172,59 +229,10 @@ impl Bench {
             outcome: Outcome::Ok,
             metrics: Some(outcome.metrics),
             roles,
-            counters: counters.into_iter().collect(),
+            counters: counted.map(|role| (role.name, role.counters)).collect(),
             provenance: self
                 .bed
                 .provenance(started, self.info.site.clone(), passive),
         })
     }
-}
-
-fn on_hosts(
-    launcher: &mut Launcher,
-    job: &Job,
-    (patience, interrupt): (Duration, &Interrupt),
-) -> anyhow::Result<Ran> {
-    let run = launcher
-        .run(job, patience, interrupt)
-        .map_err(hosts::failed)?;
-    let reports = run.reports.map_err(|failure| match failure.is_usage {
-        true => Usage(failure.reason).into(),
-        false => anyhow::anyhow!(failure.reason),
-    })?;
-    let here = adverb_host::Machine::this().host;
-    let first_peer = launcher.hosts() - launcher.peers().len() as u32;
-    let host = |number: u32| match number.checked_sub(first_peer) {
-        Some(peer) => launcher.peers()[peer as usize].welcome().site.host.clone(),
-        None => here.clone(),
-    };
-    let device = launcher.device().reference();
-    let placed = |role: &RoleRun| adverb_results::RoleRun {
-        name: role.name.clone(),
-        host: host(role.host),
-        device: (role.device != device).then(|| role.device.to_string()),
-        core: role.core,
-        numa_node: role.numa_node,
-        ..adverb_results::RoleRun::default()
-    };
-    let roles = run.roles.iter().map(placed).collect();
-    let counted = run
-        .roles
-        .into_iter()
-        .filter(|role| !role.counters.is_empty());
-    let counters = counted.map(|role| (role.name, role.counters)).collect();
-    Ok((reports, roles, counters))
-}
-
-fn in_virtual_time(hardware: &Hardware, job: &Job, interrupt: &Interrupt) -> anyhow::Result<Ran> {
-    let run = hardware.run(job, VirtualLimits::default(), &|| interrupt.raised());
-    let Some(run) = run else {
-        bail!(RunError::Interrupted);
-    };
-    let roles = run.roles.into_iter().map(|role| adverb_results::RoleRun {
-        name: role.name,
-        host: format!("machine {}", role.host),
-        ..adverb_results::RoleRun::default()
-    });
-    Ok((run.reports?, roles.collect(), Vec::new()))
 }

@@ -1,23 +1,50 @@
 //! What the roles of a program reported, as the metrics of its record; and what is checked of it.
 
-use adverb_patterns::{Handed, Job, JobReport, OneSided, Puts, Remote, Rpc, Service, ServiceTally};
 use adverb_results::{CpuShare, LatencyRecorder, Values};
 use adverb_units::{CpuTime, Span};
 use adverb_workload::pattern::{Part, Pattern, Tally};
-use anyhow::bail;
 use serde_json::{Value, json};
 
+use crate::checked::Handed;
+use crate::job::{Job, JobReport};
+use crate::onesided::{OneSided, Puts, Remote};
+use crate::rpc::{Rpc, Service};
+use crate::tally::ServiceTally;
+
 /// Metrics of a run, and of each of its roles.
-pub(super) struct Outcome {
-    pub(super) metrics: Values,
-    pub(super) roles: Vec<RoleOutcome>,
+pub struct Outcome {
+    /// Of the run.
+    pub metrics: Values,
+    /// Of each role, in their order.
+    pub roles: Vec<RoleOutcome>,
 }
 
 /// What one role did.
 #[derive(Default)]
-pub(super) struct RoleOutcome {
-    pub(super) cpu: CpuShare,
-    pub(super) metrics: Values,
+pub struct RoleOutcome {
+    /// CPU time that it used over the time in which it did.
+    pub cpu: CpuShare,
+    /// Its own metrics.
+    pub metrics: Values,
+}
+
+/// Why a run has no outcome.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OutcomeError {
+    /// A sequencer failed.
+    #[error("a number was handed out twice or never, among {0}")]
+    Numbers(u64),
+    /// Clients and memory disagree.
+    #[error("clients changed items {done} times, memory says {found} times")]
+    Changes {
+        /// By the clients.
+        done: u64,
+        /// In memory.
+        found: u64,
+    },
+    /// It is a pair.
+    #[error("a pair of sides has records of its own")]
+    Pair,
 }
 
 /// What a role counted, whatever the program.
@@ -70,33 +97,30 @@ fn latency(waits: &LatencyRecorder) -> Value {
     serde_json::to_value(latency).unwrap_or(Value::Null)
 }
 
-/// The metrics of a program whose roles reported this.
-///
-/// # Errors
-/// A check failed: the program did not do what it is for.
-pub(super) fn outcome(job: &Job, reports: &[JobReport]) -> anyhow::Result<Outcome> {
-    let services: Vec<&ServiceTally> = reports
-        .iter()
-        .filter_map(|report| match report {
+impl Job {
+    /// The metrics of this program, whose roles reported this.
+    ///
+    /// # Errors
+    /// A check failed: the program did not do what it is for.
+    pub fn outcome(&self, reports: &[JobReport]) -> Result<Outcome, OutcomeError> {
+        let services = reports.iter().filter_map(|report| match report {
             JobReport::Service(tally) => Some(tally),
             _ => None,
-        })
-        .collect();
-    match job {
-        Job::Rpc(rpc, _) => served(rpc, &services),
-        Job::OneSided(program, _) => onesided(program, &services),
-        Job::Pattern(pattern, _) => {
-            let members = reports.iter().filter_map(|report| match report {
-                JobReport::Member(tally) => Some(tally),
-                _ => None,
-            });
-            Ok(pattern_outcome(pattern, &members.collect::<Vec<_>>()))
+        });
+        let members = reports.iter().filter_map(|report| match report {
+            JobReport::Member(tally) => Some(tally),
+            _ => None,
+        });
+        match self {
+            Job::Rpc(rpc, _) => served(rpc, &services.collect::<Vec<_>>()),
+            Job::OneSided(program, _) => onesided(program, &services.collect::<Vec<_>>()),
+            Job::Pattern(pattern, _) => Ok(pattern_outcome(pattern, &members.collect::<Vec<_>>())),
+            Job::Pair(_) => Err(OutcomeError::Pair),
         }
-        Job::Pair(_) => bail!("a pair of sides has records of its own"),
     }
 }
 
-fn served(rpc: &Rpc, tallies: &[&ServiceTally]) -> anyhow::Result<Outcome> {
+fn served(rpc: &Rpc, tallies: &[&ServiceTally]) -> Result<Outcome, OutcomeError> {
     let (cores, clients) = tallies.split_at(rpc.serving.cores as usize);
     let answers: u64 = cores.iter().map(|core| core.requests).sum();
     let posts: u64 = cores.iter().map(|core| core.posts).sum();
@@ -121,7 +145,7 @@ fn served(rpc: &Rpc, tallies: &[&ServiceTally]) -> anyhow::Result<Outcome> {
     })
 }
 
-fn onesided(program: &OneSided, tallies: &[&ServiceTally]) -> anyhow::Result<Outcome> {
+fn onesided(program: &OneSided, tallies: &[&ServiceTally]) -> Result<Outcome, OutcomeError> {
     let (owners, clients) = tallies.split_at(program.owners() as usize);
     let checked = match &program.remote {
         Remote::Counter => numbers(clients, None)?,
@@ -180,14 +204,11 @@ fn metrics(clients: &[Done<'_>], rate: f64, batch_mean: Option<f64>, checked: &V
 }
 
 /// All numbers, if each was handed out exactly once.
-fn numbers(clients: &[&ServiceTally], handed_out: Option<u64>) -> anyhow::Result<Value> {
+fn numbers(clients: &[&ServiceTally], handed_out: Option<u64>) -> Result<Value, OutcomeError> {
     let mut all = Handed::default();
     clients.iter().for_each(|tally| all.merge(tally.handed));
     if handed_out.is_some_and(|count| count != all.count) || !all.is_exactly_once_from(0) {
-        bail!(
-            "a number was handed out twice or never, among {}",
-            all.count
-        );
+        return Err(OutcomeError::Numbers(all.count));
     }
     Ok(json!({ "numbers": all.count }))
 }
@@ -202,11 +223,11 @@ fn changes(
     owners: &[&ServiceTally],
     clients: &[&ServiceTally],
     puts: Puts,
-) -> anyhow::Result<Value> {
+) -> Result<Value, OutcomeError> {
     let count = |tallies: &[&ServiceTally]| tallies.iter().map(|tally| tally.locked).sum::<u64>();
     let (done, found) = (count(clients), count(owners));
     if done != found {
-        bail!("clients changed items {done} times, memory says {found} times");
+        return Err(OutcomeError::Changes { done, found });
     }
     let mut checked = values(clients);
     if done > 0 {
