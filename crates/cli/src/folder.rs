@@ -12,7 +12,9 @@ use adverb_results::{
     Outcome, PairRecord, RESULTS_CSV, RESULTS_JSONL, Record, Writer, failed_passes, merged,
     read_records, write_csv,
 };
-use adverb_verbs::{AckTimeout, PathMtu, PathOptions, RetryCount, ServiceLevel, TrafficClass};
+use adverb_verbs::{
+    AckTimeout, Impairment, PathMtu, PathOptions, RetryCount, ServiceLevel, TrafficClass,
+};
 use anyhow::{Context, bail};
 use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
@@ -56,6 +58,9 @@ pub(crate) struct Meta {
     /// Service level of packets, if one was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) service_level: Option<ServiceLevel>,
+    /// Faults that ports inject, if they were asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) impairment: Option<Impairment>,
     /// Name of the study in its records.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) label: Option<String>,
@@ -94,6 +99,7 @@ impl Meta {
             retries: None,
             traffic_class: None,
             service_level: None,
+            impairment: None,
             label: None,
             planned: Vec::new(),
             machine: Machine::this(),
@@ -111,6 +117,7 @@ impl Meta {
             retries: self.retries,
             traffic_class: self.traffic_class,
             service_level: self.service_level,
+            impairment: self.impairment,
         }
     }
 

@@ -65,12 +65,18 @@ impl Recorder {
         let usual = match &bed {
             Bed::Hosts(launcher) if launcher.is_within_memory() => {
                 let device = launcher.device();
-                if cells.iter().any(|spec| spec.params.impairment.is_none()) {
+                if cells
+                    .iter()
+                    .any(|spec| spec.params.path.impairment.is_none())
+                {
                     terminal::warn(&format!(
                         "both sides are at {device} and share memory: this measures the local port, as device soft; for UDP, run `adverb serve` at another address and name it with --peer, or say --loss 0"
                     ));
                 }
-                if cells.iter().any(|spec| spec.params.impairment.is_some()) {
+                if cells
+                    .iter()
+                    .any(|spec| spec.params.path.impairment.is_some())
+                {
                     wire = Some(Medium::of(DeviceInfo::query(&device)?, Whose::Sides));
                 }
                 Medium::of(DeviceInfo::query(&DeviceChoice::SOFT)?, Whose::Asked)
@@ -165,7 +171,7 @@ impl Recorder {
         (params.active_core, params.passive_core) = (active.core, passive.core);
         params.active_numa_node = active.numa_node;
         params.passive_numa_node = passive.numa_node;
-        let medium = self.medium(spec.params.impairment.as_ref());
+        let medium = self.medium(spec.params.path.impairment.as_ref());
         if medium.device == DeviceChoice::SOFT.reference() {
             // The ports have one, but what stays in memory is not cut into packets.
             params.path_mtu_bytes = None;
@@ -201,7 +207,7 @@ impl Recorder {
 
     fn provenance(&self, spec: &CellSpec, started: String, said: (Details, Details)) -> Provenance {
         let is_reversed = spec.params.traffic.reversed && !self.bed.peers().is_empty();
-        let medium = self.medium(spec.params.impairment.as_ref());
+        let medium = self.medium(spec.params.path.impairment.as_ref());
         let (active, passive) = match (medium.details, is_reversed) {
             (Whose::Asked, _) => Default::default(),
             (Whose::Sides, false) => said,

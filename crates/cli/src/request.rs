@@ -2,12 +2,12 @@
 
 use adverb_host::usable_cores;
 use adverb_launch::{DeviceChoice, DeviceInfo, Peer, Usage};
-use adverb_results::{Impairment, Opcode, Traffic};
+use adverb_results::{Opcode, Traffic};
 use adverb_units::{Bytes, Span};
-use adverb_verbs::{DeviceCaps, PathMtu, PathOptionError, PathOptions};
-use adverb_workload::pair::{CellSpec, Length, Request, SpecError};
+use adverb_verbs::{DeviceCaps, PathOptionError, PathOptions};
+use adverb_workload::pair::{CellSpec, Length, Request};
 
-use crate::args::{BlastArgs, MeasureArgs, PingArgs, PlaceArgs, RetryArgs};
+use crate::args::{BlastArgs, MeasureArgs, PingArgs, PlaceArgs};
 use crate::hosts::pinning;
 
 /// Repetitions of a single measurement on a model: enough for an interval.
@@ -19,21 +19,18 @@ const MODEL_DURATION: Span = Span::from_ms(10);
 
 /// The cells of `adverb ping`, one for each size.
 pub(crate) fn ping(args: &PingArgs, info: &DeviceInfo) -> Result<Vec<CellSpec>, Usage> {
-    let impairment = impairment(&args.common)?;
     cells(&args.common, info, |size| {
-        CellSpec::ping(Request {
+        Ok(CellSpec::ping(Request {
             signal: args.signal,
-            impairment,
-            ..common(&args.common, args.op.into(), size)
-        })
+            ..common(&args.common, args.op.into(), size)?
+        }))
     })
 }
 
 /// The cells of `adverb blast`, one for each size.
 pub(crate) fn blast(args: &BlastArgs, info: &DeviceInfo) -> Result<Vec<CellSpec>, Usage> {
-    let impairment = impairment(&args.common)?;
     cells(&args.common, info, |size| {
-        CellSpec::blast(Request {
+        Ok(CellSpec::blast(Request {
             buffers: args.buffers,
             traffic: Traffic {
                 qps: args.qps,
@@ -43,24 +40,31 @@ pub(crate) fn blast(args: &BlastArgs, info: &DeviceInfo) -> Result<Vec<CellSpec>
             },
             post: args.post,
             signal: args.signal,
-            impairment,
-            ..common(&args.common, args.op.into(), size)
-        })
+            ..common(&args.common, args.op.into(), size)?
+        }))
     })
 }
 
-/// What the ports are to do to packets, or why they cannot.
-fn impairment(args: &MeasureArgs) -> Result<Option<Impairment>, Usage> {
-    check_retries(&args.device.choice(), args.path.retry)?;
-    let impairment = args.impair.impairment().map_err(Usage)?;
-    let checked = args.device.choice().check_impairment(impairment.as_ref());
+/// Refuses options of the path that this host's device or a peer's does not support.
+pub(crate) fn check_path(
+    path: &PathOptions,
+    (device, info): (&DeviceChoice, &DeviceInfo),
+    peers: &[Peer],
+) -> Result<(), Usage> {
+    check_retries(device, path)?;
+    let checked = device.check_impairment(path.impairment.as_ref());
     checked.map_err(Usage)?;
-    Ok(impairment)
+    path.check(&info.port).map_err(|e| Usage(e.to_string()))?;
+    peers.iter().try_for_each(|peer| check_path_at(peer, path))
 }
 
 /// Refuses timers where none ever runs out.
-pub(crate) fn check_retries(device: &DeviceChoice, args: RetryArgs) -> Result<(), Usage> {
-    match (device, args.typed()) {
+fn check_retries(device: &DeviceChoice, path: &PathOptions) -> Result<(), Usage> {
+    let timeout = path
+        .ack_timeout
+        .map(|timeout| format!("--timeout {timeout}"));
+    let retries = path.retries.map(|n| format!("--retries {}", n.get()));
+    match (device, timeout.or(retries)) {
         (DeviceChoice::Model(_), Some(typed)) => Err(Usage(format!(
             "{typed}: {device} loses no packet, so that nothing is ever sent again; leave it out"
         ))),
@@ -77,15 +81,15 @@ pub(crate) fn on_model(op: Opcode, size: Bytes) -> Request {
     }
 }
 
-fn common(args: &MeasureArgs, op: Opcode, size: Bytes) -> Request {
+fn common(args: &MeasureArgs, op: Opcode, size: Bytes) -> Result<Request, Usage> {
     let default = match args.device.choice() {
         DeviceChoice::Model(_) => MODEL_DURATION,
         DeviceChoice::Soft(_) | DeviceChoice::Verbs(_) => DEFAULT_DURATION,
     };
-    Request {
+    Ok(Request {
         inline: args.inline,
         completion: args.completion,
-        path: args.path.options(),
+        path: args.path.options()?,
         verify: args.verify,
         traffic: Traffic {
             reversed: args.reversed,
@@ -96,45 +100,32 @@ fn common(args: &MeasureArgs, op: Opcode, size: Bytes) -> Request {
         repetitions: args.length.repetitions,
         warmup: args.length.warmup,
         ..Request::new(op, size)
-    }
+    })
 }
 
 /// All cells, or the first refusal: nothing is run if something cannot be.
 fn cells(
     args: &MeasureArgs,
     info: &DeviceInfo,
-    cell: impl Fn(Bytes) -> CellSpec,
+    cell: impl Fn(Bytes) -> Result<CellSpec, Usage>,
 ) -> Result<Vec<CellSpec>, Usage> {
-    let checked = |spec: CellSpec| {
-        spec.validate(&info.caps)?;
-        spec.check_port(&info.port)?;
-        Ok(spec)
-    };
-    let refused = |e: SpecError| Usage(e.to_string());
-    Ok(vec![checked(cell(args.size)).map_err(refused)?])
-}
-
-/// Refuses options of the path that the port of this host or of the server does not support.
-pub(crate) fn check_port(
-    path: PathOptions,
-    info: &DeviceInfo,
-    peer: Option<&Peer>,
-) -> Result<(), Usage> {
-    let checked = path.check(&info.port);
+    let spec = cell(args.size)?;
+    check_path(&spec.params.path, (&args.device.choice(), info), &[])?;
+    let checked = spec.validate(&info.caps);
+    let checked = checked.and_then(|()| spec.check_port(&info.port));
     checked.map_err(|e| Usage(e.to_string()))?;
-    peer.map_or(Ok(()), |peer| check_path_mtu(peer, path.path_mtu))
+    Ok(vec![spec])
 }
 
-/// Refuses packets that the server's port does not carry.
-fn check_path_mtu(peer: &Peer, asked: Option<PathMtu>) -> Result<(), Usage> {
+/// Refuses packets that the server's port does not carry, and faults that it does not inject.
+fn check_path_at(peer: &Peer, path: &PathOptions) -> Result<(), Usage> {
     let max = peer.path_mtu();
-    match asked.filter(|path_mtu| *path_mtu > max) {
-        None => Ok(()),
-        Some(path_mtu) => {
-            let refused = PathOptionError::PathMtu { path_mtu, max };
-            Err(Usage(format!("{}: {refused}", peer.name())))
-        }
+    if let Some(path_mtu) = path.path_mtu.filter(|path_mtu| *path_mtu > max) {
+        let refused = PathOptionError::PathMtu { path_mtu, max };
+        return Err(Usage(format!("{}: {refused}", peer.name())));
     }
+    let faults = path.impairment.as_ref();
+    faults.map_or(Ok(()), |faults| peer.check_impairment(faults))
 }
 
 /// Cells that were made within this host's limits, or the first refusal by the server's.
@@ -144,12 +135,8 @@ pub(crate) fn check_at(peer: &Peer, cells: &[CellSpec], caps: &DeviceCaps) -> Re
     if let Some(e) = refused {
         return Err(Usage(format!("{}: {e}", peer.name())));
     }
-    let mut impairments = cells.iter().filter_map(|spec| spec.params.impairment);
-    impairments.try_for_each(|asked| peer.check_impairment(&asked))?;
-    let path_mtus = cells.iter().map(|spec| spec.params.path.path_mtu);
-    path_mtus
-        .max()
-        .map_or(Ok(()), |mtu| check_path_mtu(peer, mtu))
+    let mut paths = cells.iter().map(|spec| &spec.params.path);
+    paths.try_for_each(|path| check_path_at(peer, path))
 }
 
 /// What kind of program the places are for.

@@ -145,7 +145,7 @@ fn begin(args: &StudyArgs, out: &Path) -> anyhow::Result<Begun> {
         let meta = resumed(args, folder.meta()?)?;
         (Some(folder), meta)
     } else {
-        (None, new_meta(args))
+        (None, new_meta(args)?)
     };
     if args.device.all().len() > 1 {
         return Err(Usage("--device: a study is of one device; name one".to_owned()).into());
@@ -154,10 +154,9 @@ fn begin(args: &StudyArgs, out: &Path) -> anyhow::Result<Begun> {
     let mut place = args.place.clone();
     place.peer = meta.peer.iter().cloned().collect();
     request::check_places(&meta.device, &place, Shape::Pair)?;
-    request::check_retries(&meta.device, args.path.retry)?;
     let info = DeviceInfo::query(&meta.device)?;
     let peer = hosts::peers(&place, &meta.device, &info)?.pop();
-    request::check_port(meta.path(), &info, peer.as_ref())?;
+    request::check_path(&meta.path(), (&meta.device, &info), peer.as_slice())?;
     if !matches!(meta.device, DeviceChoice::Model(_)) {
         let shared = request::shared_core(&place);
         shared.iter().for_each(|line| terminal::warn(line));
@@ -172,7 +171,7 @@ fn begin(args: &StudyArgs, out: &Path) -> anyhow::Result<Begun> {
     })
 }
 
-fn new_meta(args: &StudyArgs) -> Meta {
+fn new_meta(args: &StudyArgs) -> Result<Meta, Usage> {
     let device = args.device.choice();
     let profile = args.profile.unwrap_or(Profile::Quick);
     let mut meta = Meta::new(
@@ -181,11 +180,12 @@ fn new_meta(args: &StudyArgs) -> Meta {
         device,
         args.place.peer.first().cloned(),
     );
-    let path = args.path.options();
+    let path = args.path.options()?;
+    meta.impairment = path.impairment;
     (meta.mtu, meta.timeout, meta.retries) = (path.path_mtu, path.ack_timeout, path.retries);
     (meta.traffic_class, meta.service_level) = (path.traffic_class, path.service_level);
     meta.label.clone_from(&args.label);
-    meta
+    Ok(meta)
 }
 
 /// What the folder remembers, with figures added; what else was typed has to agree with it. A server
@@ -220,6 +220,13 @@ fn resumed(args: &StudyArgs, mut meta: Meta) -> Result<Meta, Usage> {
     let level = |level: ServiceLevel| level.to_string();
     let there = or_default(meta.service_level.map(level));
     same("--service-level", args.path.service_level.map(level), there)?;
+    let faults = args.path.options()?.impairment;
+    let text = |faults: Impairment| faults.to_string();
+    same(
+        "--loss",
+        faults.map(text),
+        or_default(meta.impairment.map(text)),
+    )?;
     same(
         "--label",
         args.label.clone(),

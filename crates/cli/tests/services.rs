@@ -25,6 +25,30 @@ fn count(figures: &Value, path: &str) -> u64 {
     value.unwrap_or_else(|| panic!("{path} in {figures}"))
 }
 
+#[test]
+fn lost_packets_are_sent_again_and_the_record_says_so() {
+    for program in [
+        "closed-loop --op read --size 4K",
+        "sequencer --by atomics",
+        "kv --by memory --puts ask --put 0.5 --items 100",
+    ] {
+        let faults =
+            "--device soft@127.46.0.3 --loss 2% --reorder 1% --timeout 1ms --duration 200ms";
+        let figures = figures(&format!("{program} {faults}"));
+        assert_eq!(figures["params"]["impairment"]["loss"], 0.02, "{figures}");
+        assert_eq!(figures["params"]["ack_timeout_ns"], 1_048_576);
+        let cell = figures["cell"].as_str().unwrap();
+        assert!(cell.ends_with("/loss=0.02/reorder=0.01"), "{cell}");
+        assert!(count(&figures, "/metrics/requests") > 0, "{figures}");
+        let all = figures["counters"].as_object().unwrap().values();
+        let lost = all.filter_map(|role| role["impaired_lost_pkts"].as_u64());
+        assert!(lost.sum::<u64>() > 0, "{figures}");
+    }
+    // Datagrams go over the same ports.
+    let plain = figures("kv --device soft@127.46.0.3 --loss 0 --duration 50ms");
+    assert!(count(&plain, "/metrics/checked/values") > 0, "{plain}");
+}
+
 const DEVICES: [&str; 2] = [
     "--duration 50ms",
     "--device model:connect_ib --machines 2 --duration 200us",

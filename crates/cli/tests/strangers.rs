@@ -176,10 +176,10 @@ fn order(run: u32, change: impl FnOnce(&mut Value)) -> Value {
             "program": "blast",
             "params": {
                 "op": "write", "size": 64, "inline": false, "completion": "poll", "buffers": 1,
-                "post": "single", "signal": "all", "impairment": null, "verify": false,
+                "post": "single", "signal": "all", "qps": 1, "verify": false,
                 "path": {
                     "path_mtu": null, "ack_timeout": null, "retries": null,
-                    "traffic_class": null, "service_level": null,
+                    "traffic_class": null, "service_level": null, "impairment": null,
                 },
                 "length": {"iters": 10}, "repetitions": 1, "warmup": null, "seed": 1,
             },

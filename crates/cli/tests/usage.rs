@@ -93,6 +93,18 @@ fn path_mtus() {
 }
 
 #[test]
+fn paths_of_all_programs() {
+    assert_snapshot!(usage("kv --by memory --loss 1%"), @"error: loss 1 % (seed 1): soft does nothing to packets on purpose: only the UDP port of the user-space device does; name it with --device soft@ADDR, such as soft@127.0.0.1");
+    assert_snapshot!(usage("closed-loop --op read --reorder 1% --device model:connect_ib"), @"error: reorder 1 % (seed 1): model:connect_ib does nothing to packets on purpose: only the UDP port of the user-space device does; name it with --device soft@ADDR, such as soft@127.0.0.1");
+    assert_snapshot!(usage("closed-loop --op read --seed 2 --device soft@127.0.0.1"), @"error: --seed 2: it chooses packets for --loss, --duplicate, --reorder or --corrupt: name one of them");
+    assert_snapshot!(usage("closed-loop --op read --mtu 1024"), @"error: path MTU 1 KiB: this device's port (shared memory) does not cut messages into packets; leave it out");
+    assert_snapshot!(usage("sequencer --by atomics --device model:connect_ib --timeout 1ms"), @"error: --timeout 1.05 ms (4.096 µs × 2^8): model:connect_ib loses no packet, so that nothing is ever sent again; leave it out");
+    assert_snapshot!(usage("kv --device soft@127.0.0.1 --loss 1%"), @"error: loss 1 % (seed 1): requests and answers of an RPC are sent by UC and UD queue pairs, which send nothing again; leave it out, or choose operations on the server's memory (--by atomics, --by memory)");
+    assert_snapshot!(usage("sequencer --device soft@127.0.0.1 --retries 3"), @"error: --retries 3: requests and answers of an RPC are sent by UC and UD queue pairs, which send nothing again; leave it out, or choose operations on the server's memory (--by atomics, --by memory)");
+    assert_snapshot!(usage("study --loss 1% --out s"), @"error: loss 1 % (seed 1): soft does nothing to packets on purpose: only the UDP port of the user-space device does; name it with --device soft@ADDR, such as soft@127.0.0.1");
+}
+
+#[test]
 fn loss_is_studied_where_packets_can_be_lost() {
     assert_snapshot!(usage("study --only loss --out s"), @"error: --only loss: loss 0 %: soft does nothing to packets on purpose: only the UDP port of the user-space device does; name it with --device soft@ADDR, such as soft@127.0.0.1");
     assert_snapshot!(usage("study --only loss --device model:cx3 --out s"), @"error: --only loss: loss 0 %: model:cx3 does nothing to packets on purpose: only the UDP port of the user-space device does; name it with --device soft@ADDR, such as soft@127.0.0.1");

@@ -198,7 +198,7 @@ impl Draft<'_> {
     /// device does not do (such as inline beyond the device's maximum).
     fn add(&mut self, program: Program, mut params: Request) {
         params.length = Length::Duration(match self.profile {
-            Profile::Quick if params.impairment.is_some() => Span::from_ms(150),
+            Profile::Quick if params.path.impairment.is_some() => Span::from_ms(150),
             Profile::Quick => Span::from_ms(270),
             Profile::Full => Span::from_ms(1000),
         });
@@ -308,7 +308,12 @@ mod tests {
         let plan = |ports| Plan::study(Profile::Quick, &[FigureId("loss")], (&caps(), ports));
         assert_eq!(plan(Ports::Plain).cells, []);
         let cells = plan(Ports::Impairing);
-        assert!(cells.cells.iter().all(|c| c.params.impairment.is_some()));
+        assert!(
+            cells
+                .cells
+                .iter()
+                .all(|c| c.params.path.impairment.is_some())
+        );
         assert!(cells.estimate() < Span::from_secs(15));
         let id = "blast/write/65536/plain/poll/b16/single/all/timeout=14/loss=0.05";
         assert!(cells.cells.iter().any(|c| c.id == id), "{cells:?}");

@@ -1,7 +1,7 @@
 //! One type for all programs, for launchers, processes and remote agents.
 
 use adverb_units::Bytes;
-use adverb_verbs::{DeviceCaps, Impairment, RoleId, Station};
+use adverb_verbs::{DeviceCaps, Impairment, PathOptions, RoleId, Station};
 use adverb_workload::pair::{CellResult, CellSpec, SpecError};
 use adverb_workload::pattern::{Part, Pattern, PatternError, Schedule, Tally, run};
 use adverb_workload::{Program, Role, RoleError, RoleLoad};
@@ -23,6 +23,18 @@ pub enum Job {
     Rpc(Rpc, Schedule),
     /// Memory that clients use by one-sided operations.
     OneSided(OneSided, Schedule),
+}
+
+impl Job {
+    /// The options of the path between its queue pairs.
+    pub fn path(&self) -> &PathOptions {
+        match self {
+            Job::Pair(cell) => &cell.params.path,
+            Job::Pattern(pattern, _) => &pattern.path,
+            Job::Rpc(rpc, _) => &rpc.path,
+            Job::OneSided(program, _) => &program.path,
+        }
+    }
 }
 
 /// What a role of a [`Job`] returns.
@@ -82,17 +94,17 @@ impl Program for Job {
         let checked = match self {
             Job::Pair(cell) => return Program::check(cell, caps),
             Job::Pattern(pattern, _) => return check_pattern(pattern, caps),
-            Job::Rpc(rpc, _) => rpc.check(),
+            Job::Rpc(rpc, _) => {
+                check_datagrams(&rpc.path)?;
+                rpc.check()
+            }
             Job::OneSided(program, _) => program.check(),
         };
         checked.map_err(|error| error.to_string())
     }
 
     fn impairment(&self) -> Option<Impairment> {
-        match self {
-            Job::Pair(cell) => cell.params.impairment,
-            _ => None,
-        }
+        self.path().impairment
     }
 
     fn refuses_manager(&self) -> Option<&'static str> {
@@ -110,6 +122,20 @@ impl Program for Job {
             Job::Rpc(..) | Job::OneSided(..) => 1,
         }
     }
+}
+
+/// Refuses what asks for retransmissions, which UC and UD queue pairs do not have.
+fn check_datagrams(path: &PathOptions) -> Result<(), String> {
+    let faults = path.impairment.filter(|faults| !faults.is_none());
+    let refused = match (path.ack_timeout, path.retries, faults) {
+        (Some(timeout), ..) => format!("--timeout {timeout}"),
+        (_, Some(retries), _) => format!("--retries {}", retries.get()),
+        (.., Some(faults)) => faults.to_string(),
+        _ => return Ok(()),
+    };
+    Err(format!(
+        "{refused}: requests and answers of an RPC are sent by UC and UD queue pairs, which send nothing again; leave it out, or choose operations on the server's memory (--by atomics, --by memory)"
+    ))
 }
 
 /// Refuses more inline data than the device takes, and more memory of a member than its regions may have.

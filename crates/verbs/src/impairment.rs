@@ -37,6 +37,22 @@ impl Impairment {
     pub fn is_none(&self) -> bool {
         self.parts().iter().all(|(_, p)| *p == Probability::ZERO)
     }
+
+    /// Its part of the id of a cell: `/loss=0.01/seed=2`; the usual seed, 1, is left out.
+    pub fn id(&self) -> String {
+        if self.is_none() {
+            return "/loss=0".to_owned();
+        }
+        let parts = self.parts().into_iter();
+        let parts = parts.filter(|(_, p)| *p != Probability::ZERO);
+        let id: String = parts
+            .map(|(name, p)| format!("/{name}={}", p.get()))
+            .collect();
+        match self.seed {
+            1 => id,
+            seed => format!("{id}/seed={seed}"),
+        }
+    }
 }
 
 impl fmt::Display for Impairment {

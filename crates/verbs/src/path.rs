@@ -8,6 +8,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::caps::{LinkLayer, PacketMarking, PathMtu, PortCaps};
+use crate::impairment::Impairment;
 use crate::qp::{AckTimeout, AddressVector, RetryCount, RetryParams};
 
 /// Traffic class of the global routing header. On RoCEv2 it is IPv4's type of service or IPv6's traffic
@@ -94,8 +95,8 @@ impl fmt::Display for ServiceLevel {
     }
 }
 
-/// Options of the path between two queue pairs: what `--mtu`, `--timeout`, `--retries`, `--traffic-class`
-/// and `--service-level` set. `None` leaves the choice to the device.
+/// Options of the path between two queue pairs: what `--mtu`, `--timeout`, `--retries`, `--traffic-class`,
+/// `--service-level`, `--loss` and its relatives set. `None` leaves the choice to the device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PathOptions {
@@ -109,9 +110,25 @@ pub struct PathOptions {
     pub traffic_class: Option<TrafficClass>,
     /// Service level of the packets.
     pub service_level: Option<ServiceLevel>,
+    /// Faults that the ports inject into the packets that they send; `Some` has packets sent over UDP even
+    /// if all probabilities are 0.
+    pub impairment: Option<Impairment>,
 }
 
 impl PathOptions {
+    /// Returns these options, with those of `other` where these leave the choice to the device.
+    #[must_use]
+    pub fn or(self, other: PathOptions) -> Self {
+        PathOptions {
+            path_mtu: self.path_mtu.or(other.path_mtu),
+            ack_timeout: self.ack_timeout.or(other.ack_timeout),
+            retries: self.retries.or(other.retries),
+            traffic_class: self.traffic_class.or(other.traffic_class),
+            service_level: self.service_level.or(other.service_level),
+            impairment: self.impairment.or(other.impairment),
+        }
+    }
+
     /// Returns the retransmission parameters: the given ones, and the usual ones for the others.
     pub fn retry_params(&self) -> RetryParams {
         let usual = RetryParams::default();

@@ -55,7 +55,6 @@ prop_compose! {
             signal,
             traffic,
             path: adverb_verbs::PathOptions::default(),
-            impairment: None,
             verify: true,
             // Long messages are checked byte by byte: fewer of them.
             length: Length::Iters((iters * 1000 / (size + 1000)).max(1)),

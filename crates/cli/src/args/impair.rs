@@ -1,4 +1,4 @@
-//! A bad network: options of `ping` and `blast`.
+//! A bad network: options of all programs.
 
 use adverb_results::Impairment;
 use adverb_verbs::Probability;

@@ -5,7 +5,6 @@ use adverb_results::{Completion, Opcode, Posting, Signaling, Transport};
 use adverb_units::Bytes;
 use clap::{ArgAction, Args, ValueEnum};
 
-use super::impair::ImpairArgs;
 use super::length::LengthArgs;
 use super::out::OutArgs;
 use super::path::PathArgs;
@@ -201,9 +200,6 @@ pub(crate) struct MeasureArgs {
 
     #[command(flatten)]
     pub(crate) out: OutArgs,
-
-    #[command(flatten)]
-    pub(crate) impair: ImpairArgs,
 }
 
 /// Operations of `ping`.

@@ -37,7 +37,6 @@ pub(crate) use model::{
 pub(crate) use out::OutArgs;
 pub(crate) use place::{CoreList, DeviceArgs, PlaceArgs};
 pub(crate) use report::ReportArgs;
-pub(crate) use retry::RetryArgs;
 pub(crate) use serve::ServeArgs;
 pub(crate) use services::{
     ClientArgs, ClosedLoopArgs, ClosedLoopOp, KvArgs, KvBy, KvPuts, PostingArgs, SequencerArgs,

@@ -1,8 +1,10 @@
 //! Options of the path between queue pairs, for all programs.
 
+use adverb_launch::Usage;
 use adverb_verbs::{PathMtu, PathOptions, ServiceLevel, TrafficClass};
 use clap::Args;
 
+use super::impair::ImpairArgs;
 use super::retry::RetryArgs;
 
 /// What queue pairs ask of the path between them.
@@ -22,17 +24,24 @@ pub(crate) struct PathArgs {
     /// Service level of packets, 0 to 15 [default: the device's]
     #[arg(long, value_name = "LEVEL")]
     pub(crate) service_level: Option<ServiceLevel>,
+
+    #[command(flatten)]
+    impair: ImpairArgs,
 }
 
 impl PathArgs {
     /// As programs take them.
-    pub(crate) fn options(&self) -> PathOptions {
-        PathOptions {
+    ///
+    /// # Errors
+    /// There is a seed and nothing that it is for.
+    pub(crate) fn options(&self) -> Result<PathOptions, Usage> {
+        Ok(PathOptions {
             path_mtu: self.mtu,
             ack_timeout: self.retry.timeout,
             retries: self.retry.retries,
             traffic_class: self.traffic_class,
             service_level: self.service_level,
-        }
+            impairment: self.impair.impairment().map_err(Usage)?,
+        })
     }
 }

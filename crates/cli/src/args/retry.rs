@@ -1,4 +1,4 @@
-//! How long to wait for acknowledgements: options of `ping`, `blast` and `study`.
+//! How long to wait for acknowledgements: options of all programs.
 
 use adverb_verbs::{AckTimeout, RetryCount};
 use clap::Args;
@@ -17,15 +17,4 @@ pub(crate) struct RetryArgs {
     /// Send again so often before a request fails, 0 to 7 [default: 7]
     #[arg(long, visible_alias = "retry-cnt", value_name = "N")]
     pub(crate) retries: Option<RetryCount>,
-}
-
-impl RetryArgs {
-    /// What was typed; none where nothing was.
-    pub(crate) fn typed(self) -> Option<String> {
-        let timeout = self.timeout.map(|timeout| format!("--timeout {timeout}"));
-        let retries = self
-            .retries
-            .map(|retries| format!("--retries {}", retries.get()));
-        timeout.or(retries)
-    }
 }

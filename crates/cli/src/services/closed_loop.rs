@@ -79,7 +79,7 @@ fn pattern(args: &ClosedLoopArgs, payload: Bytes, posting: Posting) -> anyhow::R
     };
     let pattern = Pattern::outbound(Transport::Rc, &load, shape);
     Ok(Pattern {
-        path: clients.path.options(),
+        path: clients.path.options()?,
         ..pattern
     })
 }

@@ -166,7 +166,7 @@ fn served(
             timing: Timing::Each,
             seed: 1,
         },
-        path: clients.path.options(),
+        path: clients.path.options()?,
     };
     params["server_cores"] = server.cores.into();
     params["offered_per_s"] = server.rate.into();
@@ -204,7 +204,7 @@ fn onesided(
             timing: Timing::Each,
             seed: 1,
         },
-        path: clients.path.options(),
+        path: clients.path.options()?,
     };
     let puts = match &program.remote {
         Remote::Items(items) => items.puts,

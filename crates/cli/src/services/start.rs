@@ -14,10 +14,11 @@ use anyhow::anyhow;
 use serde_json::Value;
 
 use super::result::Rows;
+use super::words::of_path;
 use crate::args::ClientArgs;
 use crate::busy::Beside;
 use crate::hosts::{self, Bed};
-use crate::request::{Shape, check_places};
+use crate::request::{Shape, check_path, check_places};
 use crate::sink::Sink;
 use crate::terminal;
 
@@ -38,22 +39,28 @@ pub(super) struct Cell {
 
 impl Cell {
     pub(super) fn new(program: &'static str, params: &Value, title: String, job: Job) -> Self {
+        let mut params = params.as_object().cloned().unwrap_or_default();
+        params.extend(of_path(job.path()));
+        let faults = job.path().impairment;
         Cell {
             program,
-            params: params.as_object().cloned().unwrap_or_default(),
-            title,
+            params,
+            title: faults.map_or_else(|| title.clone(), |faults| format!("{title}, {faults}")),
             job,
         }
     }
 
     /// Equal for the same program and parameters: `kv/by=rpc/value_bytes=32/…`.
     fn id(&self) -> String {
-        let params = self.params.iter();
+        let faults = self.job.path().impairment;
+        let faults = faults.map(|faults| faults.id()).unwrap_or_default();
+        let params = self.params.iter().filter(|(name, _)| *name != "impairment");
         let words =
             params.filter_map(|(name, value)| Some((name, adverb_results::word(Some(value))?)));
-        words.fold(self.program.to_owned(), |id, (name, word)| {
+        let id = words.fold(self.program.to_owned(), |id, (name, word)| {
             format!("{id}/{name}={word}")
-        })
+        });
+        id + &faults
     }
 }
 
@@ -146,11 +153,17 @@ impl Bench {
             let mut all = cells.iter();
             all.try_for_each(|cell| Program::check(&cell.job, caps).map_err(Usage))
         };
+        let check_paths = |at: (&DeviceChoice, &DeviceInfo), peers: &[Peer]| {
+            let mut paths = cells.iter().map(|cell| cell.job.path());
+            paths.try_for_each(|path| check_path(path, at, peers))
+        };
         if let DeviceChoice::Model(preset) = &device {
             let hardware = Hardware::load(preset)?;
             check(&hardware.limits()?.caps)?;
+            let info = DeviceInfo::of_model(&hardware)?;
+            check_paths((&device, &info), &[])?;
             return Ok(Bench {
-                info: DeviceInfo::of_model(&hardware)?,
+                info,
                 bed: Bed::Model(Box::new(hardware)),
                 patience,
             });
@@ -161,11 +174,13 @@ impl Bench {
         }
         let info = DeviceInfo::query(&device)?;
         let peers = hosts::peers(&args.place, &device, &info)?;
+        check_paths((&device, &info), &peers)?;
         let common = |caps, peer: &Peer| peer.common_limits(&caps);
         check(&peers.iter().fold(info.caps.clone(), common))?;
         let launcher = launcher.with_peers(peers);
         let mut info = DeviceInfo::query(&launcher.device())?;
-        if launcher.is_within_memory() {
+        let is_plain = |cell: &Cell| cell.job.path().impairment.is_none();
+        if launcher.is_within_memory() && cells.iter().any(is_plain) {
             terminal::warn(&format!(
                 "all members are at {} and share memory: connected queue pairs use the local port, only datagrams go over UDP; for UDP name an address for each host (--device soft@ADDR,soft@ADDR or --peer)",
                 launcher.device()

@@ -1,8 +1,11 @@
 //! Parameters of a program of several members, as words and as JSON.
 
 use adverb_patterns::Posting;
+use adverb_results::Values;
+use adverb_units::Span;
+use adverb_verbs::{AckTimeout, PathMtu, PathOptions, RetryCount};
 use clap::ValueEnum;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::start::machines;
 use crate::args::ClientArgs;
@@ -25,6 +28,21 @@ pub(super) fn with_common(
     params["qps"] = qps.into();
     params["batch"] = list(posting).into();
     params
+}
+
+/// What was asked of the path, by the names of a record; nothing that was left to the device.
+pub(super) fn of_path(path: &PathOptions) -> Values {
+    let all = json!({
+        "path_mtu_bytes": path.path_mtu.map(PathMtu::bytes),
+        "ack_timeout_ns": path.ack_timeout.and_then(AckTimeout::span).map(Span::as_ns),
+        "retry_cnt": path.retries.map(RetryCount::get),
+        "traffic_class": path.traffic_class,
+        "service_level": path.service_level,
+        "impairment": path.impairment,
+    });
+    let mut asked = all.as_object().cloned().unwrap_or_default();
+    asked.retain(|_, value| !value.is_null());
+    asked
 }
 
 pub(super) fn list(posting: Posting) -> u32 {

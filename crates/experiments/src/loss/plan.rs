@@ -28,13 +28,13 @@ pub(super) fn streams_and_ping(draft: &mut Draft<'_>) {
             buffers,
             path: PathOptions {
                 ack_timeout: Some(timeout),
+                impairment: Some(Impairment {
+                    loss,
+                    seed: 1,
+                    ..Impairment::default()
+                }),
                 ..PathOptions::default()
             },
-            impairment: Some(Impairment {
-                loss,
-                seed: 1,
-                ..Impairment::default()
-            }),
             ..Request::new(op, size)
         };
         let (short, usual) = (SHORT_TIMEOUT, RetryParams::default().timeout);

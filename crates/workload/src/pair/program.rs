@@ -63,7 +63,7 @@ impl Program for CellSpec {
     }
 
     fn impairment(&self) -> Option<Impairment> {
-        self.params.impairment
+        self.params.path.impairment
     }
 }
 

@@ -303,7 +303,7 @@ impl<'s, S: Station> Session<'s, S> {
         (budget, most): (Span, u64),
     ) -> Result<WarmUp, Fault> {
         // Where packets are lost, short runs tell nothing of how long those take that meet a loss.
-        let impaired = self.spec.params.impairment.is_some();
+        let impaired = self.spec.params.path.impairment.is_some();
         let growth = if impaired { 4 } else { 64 };
         let (mut total, mut iters, mut elapsed) = (0, 1, Span::ZERO);
         let mut long_before: Option<Span> = None;

@@ -3,11 +3,9 @@
 mod check;
 mod error;
 
-use adverb_results::{
-    Completion, Impairment, Opcode, Params, Posting, Program, Signaling, Traffic,
-};
+use adverb_results::{Completion, Opcode, Params, Posting, Program, Signaling, Traffic};
 use adverb_units::{Bytes, Span};
-use adverb_verbs::{AckTimeout, PathMtu, PathOptions, Probability, RetryCount};
+use adverb_verbs::{AckTimeout, PathMtu, PathOptions, RetryCount};
 use serde::{Deserialize, Serialize};
 
 use crate::pair::layout::SIGNALED_WRITES;
@@ -51,8 +49,6 @@ pub struct Request {
     pub traffic: Traffic,
     /// Options of the path between the queue pairs.
     pub path: PathOptions,
-    /// What the ports of both sides do to the packets that they send; none: nothing.
-    pub impairment: Option<Impairment>,
     /// Check every byte at the side that gets it.
     pub verify: bool,
     /// How long to measure.
@@ -95,7 +91,6 @@ impl Request {
             signal: Signaling::All,
             traffic: Traffic::default(),
             path: PathOptions::default(),
-            impairment: None,
             verify: false,
             length: Length::Iters(1000),
             repetitions: 1,
@@ -125,7 +120,7 @@ impl CellSpec {
             path_mtu_bytes: p.path.path_mtu.map(PathMtu::bytes),
             ack_timeout: p.path.ack_timeout.and_then(AckTimeout::span),
             retry_cnt: p.path.retries.map(RetryCount::get),
-            impairment: p.impairment,
+            impairment: p.path.impairment,
             verify: p.verify,
             iters,
             warmup_iters,
@@ -158,14 +153,7 @@ impl CellSpec {
 
     /// The same cell with these options of the path, except for those that it sets itself.
     pub fn with_path(mut self, path: PathOptions) -> Self {
-        let own = self.params.path;
-        self.params.path = PathOptions {
-            path_mtu: own.path_mtu.or(path.path_mtu),
-            ack_timeout: own.ack_timeout.or(path.ack_timeout),
-            retries: own.retries.or(path.retries),
-            traffic_class: own.traffic_class.or(path.traffic_class),
-            service_level: own.service_level.or(path.service_level),
-        };
+        self.params.path = self.params.path.or(path);
         self.renamed()
     }
 
@@ -240,8 +228,8 @@ fn cell_id(program: Program, p: &Request) -> String {
         id += &format!("/{}", p.traffic.transport);
     }
     id += &path_id(&p.path);
-    if let Some(impairment) = &p.impairment {
-        id += &impairment_id(impairment);
+    if let Some(impairment) = &p.path.impairment {
+        id += &impairment.id();
     }
     if p.verify {
         id += "/verify";
@@ -263,23 +251,10 @@ fn path_id(path: &PathOptions) -> String {
     parts.into_iter().flatten().collect()
 }
 
-fn impairment_id(impairment: &Impairment) -> String {
-    if impairment.is_none() {
-        return "/loss=0".to_owned();
-    }
-    let parts = impairment.parts().into_iter();
-    let parts = parts.filter(|(_, p)| *p != Probability::ZERO);
-    let id: String = parts
-        .map(|(name, p)| format!("/{name}={}", p.get()))
-        .collect();
-    match impairment.seed {
-        1 => id,
-        seed => format!("{id}/seed={seed}"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use adverb_verbs::{Impairment, Probability};
+
     use super::*;
     use crate::pair::testing::{blast, ping};
 
@@ -316,7 +291,7 @@ mod tests {
                 seed,
                 ..Impairment::default()
             };
-            self::ping(Opcode::Send, |p| p.impairment = Some(impairment)).id
+            self::ping(Opcode::Send, |p| p.path.impairment = Some(impairment)).id
         };
         assert_eq!(lossy(500, 1), "ping/send/64/plain/poll/all/loss=0.0005");
         assert_eq!(lossy(0, 2), "ping/send/64/plain/poll/all/loss=0");
