@@ -42,10 +42,11 @@ impl Cell {
         let mut params = params.as_object().cloned().unwrap_or_default();
         params.extend(of_path(job.path()));
         let faults = job.path().impairment;
+        let faults = faults.map(|faults| format!(", {faults}"));
         Cell {
             program,
             params,
-            title: faults.map_or_else(|| title.clone(), |faults| format!("{title}, {faults}")),
+            title: title + &faults.unwrap_or_default(),
             job,
         }
     }
