@@ -133,6 +133,12 @@ fn a_pair_has_two_ranks_and_the_others_end() {
         );
         let idle = "2 of 4 ranks have no role: there are two sides\n";
         assert_eq!(ended.talk_of_itself(), if ranks == 4 { idle } else { "" });
+        // mpirun binds two ranks to a core each, and does not bind more.
+        let core = |side: &str| record["params"][side].as_u64();
+        let cores = (core("active_core"), core("passive_core"));
+        if std::thread::available_parallelism().unwrap().get() > 1 {
+            assert!(cores.0.is_some() && cores.1.is_some() && cores.0 != cores.1);
+        }
     }
     let study = "study --only rank-rtt --out s --json";
     let ended = run(&place, 2, study).unwrap().ok();

@@ -110,7 +110,11 @@ pub(crate) struct Cores {
 
 impl Cores {
     pub(crate) fn new(taken: &[u32], others: usize) -> Self {
-        let usable = usable_cores();
+        Cores::of(usable_cores(), taken, others)
+    }
+
+    /// Of a process that may use these cores.
+    pub(crate) fn of(usable: Vec<u32>, taken: &[u32], others: usize) -> Self {
         let free = usable.iter().filter(|core| !taken.contains(core));
         Cores {
             free: free.copied().collect(),

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
+use adverb_host::usable_cores;
 use adverb_results::DeviceRef;
 use adverb_units::CpuTime;
 use adverb_verbs::{Counters, RoleId};
@@ -260,19 +261,20 @@ impl Launcher {
             false => Mode::Processes,
         };
         let mut remote = Vec::new();
-        for (index, peer) in self.peers.iter_mut().enumerate() {
+        let shares = self.shares(&taken, is_crowded, |i| of_peers(i).map(load).collect());
+        let peers = self.peers.iter_mut().zip(shares);
+        for (index, (peer, (taken, shares_cores))) in peers.enumerate() {
             let roles: Vec<RoleId> = of_peers(index).collect();
             if roles.is_empty() {
                 continue;
             }
-            let is_here = peer.is_here();
             let order = RunOrder {
                 run: 0,
                 program: id.to_owned(),
                 params: params.clone(),
                 roles,
-                taken: if is_here { taken.clone() } else { Vec::new() },
-                shares_cores: is_here && is_crowded,
+                taken,
+                shares_cores,
             };
             remote.push(RemoteRoles::order(peer, order));
         }
@@ -311,6 +313,7 @@ impl Launcher {
         here: &[(RoleId, RoleLoad)],
         of_peer: impl Fn(usize) -> Vec<(RoleId, RoleLoad)>,
     ) -> (Vec<Seat>, bool) {
+        let usable = usable_cores();
         let mut taken = Vec::new();
         let mut others = 0;
         for (index, peer) in self.peers.iter().enumerate() {
@@ -319,15 +322,57 @@ impl Launcher {
             }
             match &peer.welcome().cores {
                 Some(cores) => taken.extend_from_slice(cores),
-                None => {
-                    let roles = of_peer(index);
-                    let busy = roles.iter().filter(|(_, load)| *load == RoleLoad::Busy);
-                    others += busy.count();
-                }
+                // A launcher may have bound its ranks to other cores.
+                None if !peer.welcome().usable.iter().any(|c| usable.contains(c)) => {}
+                None => others += busy(&of_peer(index)),
             }
         }
-        Cores::new(&taken, others).seat(here, &self.pinning)
+        Cores::of(usable, &taken, others).seat(here, &self.pinning)
     }
+
+    /// For each agent, the cores of its machine that others have, and whether the busy roles there have too
+    /// few. `here` are those of this process's roles.
+    fn shares(
+        &self,
+        here: &[u32],
+        is_crowded: bool,
+        of_peer: impl Fn(usize) -> Vec<(RoleId, RoleLoad)>,
+    ) -> Vec<(Vec<u32>, bool)> {
+        let mut given: Vec<Vec<u32>> = Vec::new();
+        let mut shares = Vec::new();
+        for (index, peer) in self.peers.iter().enumerate() {
+            let is_here = peer.is_here();
+            let mut taken = if is_here { here.to_vec() } else { Vec::new() };
+            let others = (0..self.peers.len())
+                .filter(|other| *other != index && self.peers[*other].meets(peer))
+                .map(|other| busy(&of_peer(other)))
+                .sum();
+            let (roles, welcome) = (of_peer(index), peer.welcome());
+            let how = welcome
+                .cores
+                .clone()
+                .map_or(Pinning::Automatic, Pinning::Cores);
+            let cores = |taken: &[u32], others| Cores::of(welcome.usable.clone(), taken, others);
+            let crowded = cores(&taken, others).seat(&roles, &how).1 || (is_here && is_crowded);
+            let earlier = self.peers.iter().zip(&given);
+            taken.extend(
+                earlier
+                    .filter(|(other, _)| other.meets(peer))
+                    .flat_map(|(_, cores)| cores),
+            );
+            // As the agent will choose.
+            let (seats, _) =
+                cores(&taken, if crowded { usize::MAX / 2 } else { 0 }).seat(&roles, &how);
+            given.push(seats.iter().filter_map(|seat| seat.core).collect());
+            shares.push((taken, crowded));
+        }
+        shares
+    }
+}
+
+fn busy(roles: &[(RoleId, RoleLoad)]) -> usize {
+    let busy = roles.iter().filter(|(_, load)| *load == RoleLoad::Busy);
+    busy.count()
 }
 
 /// Why the roles are ended.

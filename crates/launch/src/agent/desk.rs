@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use adverb_host::{Machine, memory};
+use adverb_host::{Machine, memory, usable_cores};
 use adverb_units::Bytes;
 use adverb_verbs::DeviceCaps;
 
@@ -85,6 +85,7 @@ impl Desk {
                 device: info.reference,
                 limits,
                 identity,
+                usable: usable_cores(),
                 cores: match &self.pinning {
                     Pinning::Cores(cores) => Some(cores.clone()),
                     Pinning::Automatic | Pinning::None => None,

@@ -98,6 +98,13 @@ impl Peer {
         self.identity.same_machine(&self.welcome.identity)
     }
 
+    /// Whether its roles and those of `other` may meet on a core.
+    pub(crate) fn meets(&self, other: &Peer) -> bool {
+        let (ours, theirs) = (&self.welcome, &other.welcome);
+        ours.identity.same_machine(&theirs.identity)
+            && ours.usable.iter().any(|core| theirs.usable.contains(core))
+    }
+
     /// Whether it uses this very device, and shares memory with this process.
     pub fn shares_memory_at(&self, device: &DeviceChoice) -> bool {
         let is_parted = self.identity.parted_from(&self.welcome.identity).is_some();

@@ -176,6 +176,8 @@ pub struct Welcome {
     pub(crate) identity: Identity,
     /// The cores that the agent was told to use, the first ones first; `None` if it chooses itself.
     pub(crate) cores: Option<Vec<u32>>,
+    /// The cores that the agent may use.
+    pub(crate) usable: Vec<u32>,
 }
 
 /// What a program is checked against ([`DeviceCaps`]).
