@@ -5,13 +5,15 @@ use adverb_launch::{DeviceChoice, DeviceInfo, Peer, Usage};
 use adverb_results::{Opcode, Traffic};
 use adverb_units::{Bytes, Span};
 use adverb_verbs::{DeviceCaps, PathOptionError, PathOptions};
-use adverb_workload::pair::{CellSpec, Length, Request};
+use adverb_workload::pair::{ATOMIC_SIZE, CellSpec, Length, Request};
 
 use crate::args::{BlastArgs, MeasureArgs, PingArgs, PlaceArgs};
 use crate::hosts::pinning;
 
 /// Repetitions of a single measurement on a model: enough for an interval.
 const REPETITIONS: u32 = 5;
+/// Payload of a message, if not told; atomics have theirs.
+const DEFAULT_SIZE: Bytes = Bytes::new(64);
 /// How long a single measurement takes, if not told.
 const DEFAULT_DURATION: Span = Span::from_secs(1);
 /// The same on a model, in virtual time: there is no noise to average out.
@@ -19,7 +21,7 @@ const MODEL_DURATION: Span = Span::from_ms(10);
 
 /// The cells of `adverb ping`, one for each size.
 pub(crate) fn ping(args: &PingArgs, info: &DeviceInfo) -> Result<Vec<CellSpec>, Usage> {
-    cells(&args.common, info, |size| {
+    cells(&args.common, info, args.op.into(), |size| {
         Ok(CellSpec::ping(Request {
             signal: args.signal,
             ..common(&args.common, args.op.into(), size)?
@@ -29,7 +31,7 @@ pub(crate) fn ping(args: &PingArgs, info: &DeviceInfo) -> Result<Vec<CellSpec>, 
 
 /// The cells of `adverb blast`, one for each size.
 pub(crate) fn blast(args: &BlastArgs, info: &DeviceInfo) -> Result<Vec<CellSpec>, Usage> {
-    cells(&args.common, info, |size| {
+    cells(&args.common, info, args.op.into(), |size| {
         Ok(CellSpec::blast(Request {
             buffers: args.buffers,
             traffic: Traffic {
@@ -107,9 +109,14 @@ fn common(args: &MeasureArgs, op: Opcode, size: Bytes) -> Result<Request, Usage>
 fn cells(
     args: &MeasureArgs,
     info: &DeviceInfo,
+    op: Opcode,
     cell: impl Fn(Bytes) -> Result<CellSpec, Usage>,
 ) -> Result<Vec<CellSpec>, Usage> {
-    let spec = cell(args.size)?;
+    let usual = match op.is_atomic() {
+        true => ATOMIC_SIZE,
+        false => DEFAULT_SIZE,
+    };
+    let spec = cell(args.size.unwrap_or(usual))?;
     check_path(&spec.params.path, (&args.device.choice(), info), &[])?;
     let checked = spec.validate(&info.caps);
     let checked = checked.and_then(|()| spec.check_port(&info.port));

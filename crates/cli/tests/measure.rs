@@ -192,6 +192,26 @@ fn both_sides_send_and_the_rate_counts_both() {
 }
 
 #[test]
+fn atomics_are_measured() {
+    for program in ["ping", "blast"] {
+        for (typed, op) in [
+            ("fetch-add", "fetch-add"),
+            ("cas", "cas"),
+            ("cmp-swap", "cas"),
+        ] {
+            let record = measure(&format!("{program} --op {typed} --verify"));
+            check_contract(&record, program);
+            assert_eq!(record["params"]["op"], op);
+            assert_eq!(record["params"]["size_bytes"], 8);
+        }
+    }
+    let place = Place::new();
+    let end = place.run(&["blast", "--op", "fetch-add", "--size", "64"]);
+    let line = end.refused(2);
+    assert!(line.contains("is an operation on 8 B"), "{line}");
+}
+
+#[test]
 fn rows_for_people_are_aligned() {
     let place = Place::new();
     let args = ["ping", "--op", "send", "--size", "1..4", "--iters", "50"];

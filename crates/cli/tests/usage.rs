@@ -17,8 +17,8 @@ fn unknown_words() {
     assert_snapshot!(usage("foo"), @"error: 'foo' is no command: choose from study, ping, blast, closed-loop, sequencer, kv, serve, devices, doctor, model, report, compare");
     assert_snapshot!(usage("pin --op send"), @"error: 'pin' is no command: did you mean ping? see `adverb --help`");
     assert_snapshot!(usage("model foo"), @"error: 'foo' is no command: choose from list, show, trace, validate");
-    assert_snapshot!(usage("ping --op shout"), @"error: --op 'shout' is unknown: choose from send, write-imm, write, read, write-read");
-    assert_snapshot!(usage("blast --op write-read"), @"error: --op 'write-read' is unknown: choose from send, write-imm, write, read");
+    assert_snapshot!(usage("ping --op shout"), @"error: --op 'shout' is unknown: choose from send, write-imm, write, read, write-read, fetch-add, cas");
+    assert_snapshot!(usage("blast --op write-read"), @"error: --op 'write-read' is unknown: choose from send, write-imm, write, read, fetch-add, cas");
     assert_snapshot!(usage("blast --op read --completion hope"), @"error: --completion 'hope' is unknown: choose from poll, event");
     assert_snapshot!(usage("blast --op read --post twice"), @"error: --post 'twice' is unknown: choose from single, list");
     assert_snapshot!(usage("ping --op send --sise 8"), @"error: '--sise' is unknown: did you mean '--size'? see `adverb ping --help`");
@@ -32,7 +32,7 @@ fn something_is_missing_or_too_much() {
     assert_snapshot!(usage("ping"), @"error: --op is missing: see `adverb ping --help`");
     assert_snapshot!(usage("report"), @"error: <DIR>... is missing: see `adverb report --help`");
     assert_snapshot!(usage("study --resume"), @"error: --out is missing: see `adverb study --help`");
-    assert_snapshot!(usage("ping --op"), @"error: --op needs a value: choose from send, write-imm, write, read, write-read");
+    assert_snapshot!(usage("ping --op"), @"error: --op needs a value: choose from send, write-imm, write, read, write-read, fetch-add, cas");
     assert_snapshot!(usage("ping --op send --op read"), @"error: --op is given twice: give it once");
     assert_snapshot!(usage("ping --op send --iters 5 --duration 2s"), @"error: --iters cannot go with --duration: leave out one of them");
     assert_snapshot!(usage("ping --op send --cpu 0,0 --no-pin"), @"error: --cpu cannot go with --no-pin: leave out one of them");

@@ -100,6 +100,8 @@ pub(crate) fn opcode(program: Program, op: Opcode) -> &'static str {
         (Program::Blast, Opcode::Write) => "WRITE",
         (_, Opcode::Read) => "READ",
         (_, Opcode::WriteRead) => "WRITE then READ",
+        (_, Opcode::FetchAdd) => "FETCH_ADD",
+        (_, Opcode::Cas) => "CMP_SWAP",
     }
 }
 

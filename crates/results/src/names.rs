@@ -19,7 +19,7 @@ words! {
     DeviceKind { Soft => "soft", Verbs => "verbs", Model => "model" }
     Opcode {
         Send => "send", WriteImm => "write-imm", Write => "write", Read => "read",
-        WriteRead => "write-read"
+        WriteRead => "write-read", FetchAdd => "fetch-add", Cas => "cas"
     }
     Completion { Poll => "poll", Event => "event" }
     Posting { Single => "single", List => "list" }
@@ -69,6 +69,8 @@ mod tests {
             Opcode::Write,
             Opcode::Read,
             Opcode::WriteRead,
+            Opcode::FetchAdd,
+            Opcode::Cas,
         ]);
         same([Completion::Poll, Completion::Event]);
         same([Posting::Single, Posting::List]);

@@ -230,6 +230,17 @@ pub enum Opcode {
     Read,
     /// `ping` only: the active client pushes with WRITE and pulls with READ; the server is passive.
     WriteRead,
+    /// Fetch-and-add of 1 to a counter of the server, which is passive.
+    FetchAdd,
+    /// Compare-and-swap of that counter.
+    Cas,
+}
+
+impl Opcode {
+    /// Whether it is an atomic operation: 8 bytes, and nothing else.
+    pub const fn is_atomic(self) -> bool {
+        matches!(self, Opcode::FetchAdd | Opcode::Cas)
+    }
 }
 
 /// How a side learns of completions.

@@ -198,6 +198,11 @@ impl Load {
         }
     }
 
+    /// Whether all requests go to one word, a counter that they share.
+    fn is_atomic(&self) -> bool {
+        matches!(self.request, Request::FetchAdd | Request::CompareSwap)
+    }
+
     /// Bytes that a request carries or asks for.
     pub(crate) fn payload(&self) -> u32 {
         match self.request {
@@ -215,6 +220,7 @@ impl Load {
                 let places = self.places_a_link();
                 there.at(((self.first_place + link) * places + place % places) * distance)
             }
+            Places::Buffers(_) if self.is_atomic() => there,
             Places::Buffers(distance) => {
                 let buffers = u64::from(self.limits.per_qp);
                 there.at((link * buffers + place % buffers) * distance)

@@ -65,6 +65,20 @@ fn ping_over_unreliable_transports() {
 }
 
 #[test]
+fn atomics_raise_one_counter() {
+    for op in [Opcode::FetchAdd, Opcode::Cas] {
+        run(&CellSpec::ping(checked(op, 8)));
+        for (qps, bidirectional) in [(1, false), (1, true), (3, false)] {
+            let mut request = checked(op, 8);
+            request.buffers = 8;
+            request.traffic.qps = qps;
+            request.traffic.bidirectional = bidirectional;
+            run(&CellSpec::blast(request));
+        }
+    }
+}
+
+#[test]
 fn ping_to_polled_memory() {
     // More rounds than the flag byte has values, in each repetition.
     for size in SIZES {

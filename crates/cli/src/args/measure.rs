@@ -47,7 +47,7 @@ Examples:
   adverb ping --op send --device soft@127.0.0.1 --loss 1%    over UDP, with loss"
 )]
 pub(crate) struct PingArgs {
-    /// Operation: send, write-imm, write, read or write-read (see below)
+    /// Operation: send, write-imm, write, read, write-read, fetch-add or cas (see below)
     #[arg(long, hide_possible_values = true)]
     pub(crate) op: PingOp,
 
@@ -89,6 +89,8 @@ Operations:
   write-imm   RDMA WRITE WITH IMMEDIATE, announced by a RECV
   write       RDMA WRITE; the server's CPU does nothing
   read        RDMA READ; the server's CPU does nothing
+  fetch-add   fetch-and-add of 1 to one counter of the server, 8 B
+  cas         compare-and-swap of that counter, 8 B (also cmp-swap)
 
 Examples:
   adverb blast --op write --size 64K --buffers 4
@@ -98,7 +100,7 @@ Examples:
   adverb blast --op send --size 1..1M --completion event --json"
 )]
 pub(crate) struct BlastArgs {
-    /// Operation: send, write-imm, write or read (see below)
+    /// Operation: send, write-imm, write, read, fetch-add or cas (see below)
     #[arg(long, hide_possible_values = true)]
     pub(crate) op: BlastOp,
 
@@ -149,9 +151,9 @@ pub(crate) struct MeasureArgs {
     pub(crate) device: DeviceArgs,
 
     /// Payload of a message: bytes (8), binary multiples (4K), a list (8,64,4K) or a range that doubles
-    /// (1..1M)
-    #[arg(long, value_name = "SIZE", default_value = "64")]
-    pub(crate) size: Bytes,
+    /// (1..1M) [default: 64; 8 of atomics]
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) size: Option<Bytes>,
 
     /// Carry the payload in the request itself (up to the device's limit; see `adverb devices`)
     #[arg(long)]
@@ -210,6 +212,9 @@ pub(crate) enum PingOp {
     Write,
     Read,
     WriteRead,
+    FetchAdd,
+    #[value(alias = "cmp-swap")]
+    Cas,
 }
 
 impl From<PingOp> for Opcode {
@@ -220,6 +225,8 @@ impl From<PingOp> for Opcode {
             PingOp::Write => Opcode::Write,
             PingOp::Read => Opcode::Read,
             PingOp::WriteRead => Opcode::WriteRead,
+            PingOp::FetchAdd => Opcode::FetchAdd,
+            PingOp::Cas => Opcode::Cas,
         }
     }
 }
@@ -231,6 +238,9 @@ pub(crate) enum BlastOp {
     WriteImm,
     Write,
     Read,
+    FetchAdd,
+    #[value(alias = "cmp-swap")]
+    Cas,
 }
 
 impl From<BlastOp> for Opcode {
@@ -240,6 +250,8 @@ impl From<BlastOp> for Opcode {
             BlastOp::WriteImm => Opcode::WriteImm,
             BlastOp::Write => Opcode::Write,
             BlastOp::Read => Opcode::Read,
+            BlastOp::FetchAdd => Opcode::FetchAdd,
+            BlastOp::Cas => Opcode::Cas,
         }
     }
 }

@@ -55,7 +55,7 @@ fn op_cost(op: Opcode) -> f64 {
         Opcode::Send => 45.0,
         Opcode::WriteImm => 42.0,
         Opcode::Write => 20.0,
-        Opcode::Read => 28.0,
+        Opcode::Read | Opcode::FetchAdd | Opcode::Cas => 28.0,
         Opcode::WriteRead => 24.0,
     }
 }

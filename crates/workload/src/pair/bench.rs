@@ -60,8 +60,11 @@ impl<'s, S: Station> Bench<'s, S> {
         let context = station.context();
         spec.validate(context.caps())?;
         let layout = Layout::of(spec, side);
-        let access =
+        let mut access =
             AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_READ;
+        if spec.params.op.is_atomic() {
+            access |= AccessFlags::REMOTE_ATOMIC;
+        }
         let memory = (layout.memory().get(), access);
         let kit = Kit::new(station, memory, spec.params.path)?;
         let completion = spec.params.completion;
@@ -300,6 +303,9 @@ impl<'s, S: Station> Bench<'s, S> {
     /// what they held before.
     pub(crate) fn check_given(&self, carried: &[u64]) -> Result<(), Fault> {
         let inbox = self.layout.inbox;
+        if self.spec.params.op.is_atomic() {
+            return self.check_counter(inbox, carried);
+        }
         let buffers = (self.layout.slots - inbox) / self.spec.params.traffic.qps;
         let slots = carried.iter().enumerate();
         let slots = slots.flat_map(|(link, n)| (0..buffers).map(move |buffer| (link, *n, buffer)));
@@ -314,6 +320,32 @@ impl<'s, S: Station> Bench<'s, S> {
             }
         }
         Ok(())
+    }
+
+    /// After a run, checks the counter that each fetch-and-add has raised by one. Each compare-and-swap of
+    /// a single queue pair has, too; those of several expect what others may have changed.
+    fn check_counter(&self, slot: u32, carried: &[u64]) -> Result<(), Fault> {
+        if self.spec.params.op == Opcode::Cas && carried.len() > 1 {
+            return Ok(());
+        }
+        let messages = carried.iter().sum();
+        self.check_word(slot, messages, messages)
+    }
+
+    /// Compares the word in buffer `slot` with what is `expected` after `message`.
+    pub(crate) fn check_word(&self, slot: u32, message: u64, expected: u64) -> Result<(), Fault> {
+        let mut word = [0; 8];
+        self.mr().read(self.layout.offset(slot), &mut word)?;
+        let found = u64::from_ne_bytes(word);
+        if found == expected {
+            return Ok(());
+        }
+        Err(Fault::WrongCompletion {
+            message,
+            what: "word of an atomic operation",
+            expected,
+            found,
+        })
     }
 
     /// The number of message `message` of a queue pair among those of all, which its payload follows from.
@@ -349,6 +381,9 @@ impl<'s, S: Station> Bench<'s, S> {
             let nothing_yet = u64::MAX - u64::from(slot);
             let source = slot.checked_sub(inbox).filter(|_| is_source);
             self.write_payload(slot, source.map_or(nothing_yet, u64::from))?;
+        }
+        if self.spec.params.op.is_atomic() {
+            self.mr().write(self.layout.offset(inbox), &[0; 8])?;
         }
         if self.spec.program == Program::Ping && self.spec.params.op == Opcode::Write {
             // What is polled is the byte of no message.

@@ -47,7 +47,9 @@ pub(crate) fn with_part<S: Station, T>(
         targets: vec![target; bench.qps.len()],
         is_dc: false,
         buffers: &sges,
-        contents: bench.spec.params.verify.then_some(contents),
+        // What atomics left is seen in their counter.
+        contents: (bench.spec.params.verify && !bench.spec.params.op.is_atomic())
+            .then_some(contents),
         inbox,
         polled: None,
     });
@@ -66,6 +68,8 @@ fn load<S: Station>(bench: &Bench<'_, S>) -> Load {
         Opcode::WriteImm => Request::WriteImm,
         Opcode::Read => Request::Read,
         Opcode::Write | Opcode::WriteRead => Request::Write,
+        Opcode::FetchAdd => Request::FetchAdd,
+        Opcode::Cas => Request::CompareSwap,
     };
     Load {
         inline: p.inline,

@@ -115,8 +115,12 @@ fn ping(op: Opcode, side: Side) -> (u32, u32, u32) {
     match (op, side) {
         (Opcode::Send | Opcode::WriteImm, _) => (1 + PING_RECEIVES, 2, PING_RECEIVES),
         (Opcode::Write, _) => (2, POLLED_SEND_DEPTH, 0),
-        (Opcode::WriteRead | Opcode::Read, Side::Active) => (2, 4, 0),
-        (Opcode::WriteRead | Opcode::Read, Side::Passive) => (1, 1, 0),
+        (Opcode::WriteRead | Opcode::Read | Opcode::FetchAdd | Opcode::Cas, Side::Active) => {
+            (2, 4, 0)
+        }
+        (Opcode::WriteRead | Opcode::Read | Opcode::FetchAdd | Opcode::Cas, Side::Passive) => {
+            (1, 1, 0)
+        }
     }
 }
 

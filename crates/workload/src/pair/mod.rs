@@ -32,6 +32,6 @@ pub use crate::error::{Fault, Phase, RunError, Side};
 pub use peer::{ACTIVE, PASSIVE};
 pub use session::{CellResult, run_active, run_passive};
 pub use spec::{
-    CellSpec, Length, MAX_BLAST_SIZE, MAX_BUFFERS, MAX_PING_SIZE, MAX_QPS, MAX_REPETITIONS,
-    Request, SpecError,
+    ATOMIC_SIZE, CellSpec, Length, MAX_BLAST_SIZE, MAX_BUFFERS, MAX_PING_SIZE, MAX_QPS,
+    MAX_REPETITIONS, Request, SpecError,
 };

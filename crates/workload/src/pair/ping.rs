@@ -4,8 +4,8 @@
 
 use adverb_results::{Opcode, Signaling};
 use adverb_verbs::{
-    Imm, MemoryRegion, Operation, QueuePair, RecvRequest, SendFlags, SendRequest, Sge, Station,
-    WcFlags, WorkCompletion, WrId,
+    Comparison, Imm, MemoryRegion, Operation, QueuePair, RecvRequest, SendFlags, SendRequest, Sge,
+    Station, WcFlags, WorkCompletion, WrId,
 };
 
 use crate::attend::Awaited;
@@ -127,7 +127,7 @@ pub(crate) fn with_part<S: Station, T>(
             drive(&mut in_place(bench, half))
         }
         Opcode::Write => drive(&mut in_place(bench, PolledMemory::new(bench, send, out)?)),
-        Opcode::WriteRead | Opcode::Read => {
+        Opcode::WriteRead | Opcode::Read | Opcode::FetchAdd | Opcode::Cas => {
             let pulled = [bench.sge(IN)?];
             let pulled = bench.pieces(&pulled);
             drive(&mut in_place(bench, Alone::new(bench, send, out, pulled)))
@@ -407,6 +407,14 @@ impl<S: Station> PolledMemory<'_, S> {
     }
 }
 
+/// The compare-and-swap of a round: each raises the counter by one.
+fn swap(round: u64) -> Comparison {
+    Comparison {
+        expected: round,
+        new: round + 1,
+    }
+}
+
 /// The active side does it all: pushes by WRITE (if it does) and pulls by READ.
 struct Alone<'b, S: Station> {
     bench: &'b Bench<'b, S>,
@@ -424,6 +432,11 @@ impl<'b, S: Station> Alone<'b, S> {
         pulled: &'b [Sge<'b>],
     ) -> Self {
         let there = bench.remote(0);
+        let pull = match bench.spec.params.op {
+            Opcode::FetchAdd => Operation::FetchAdd(there, 1),
+            Opcode::Cas => Operation::CompareSwap(there, swap(0)),
+            _ => Operation::RdmaRead(there),
+        };
         let signaled = match bench.spec.params.signal {
             Signaling::WriteUnsignaled => SendFlags::empty(),
             _ => SendFlags::SIGNALED,
@@ -434,14 +447,16 @@ impl<'b, S: Station> Alone<'b, S> {
             bench,
             send,
             write: (bench.spec.params.op == Opcode::WriteRead).then_some(write),
-            read: SendRequest::new(WrId(0), Operation::RdmaRead(there), pulled)
-                .with_flags(SendFlags::SIGNALED),
+            read: SendRequest::new(WrId(0), pull, pulled).with_flags(SendFlags::SIGNALED),
             round: 0,
         }
     }
 
     fn pull(&mut self) -> Result<(), Fault> {
         self.read.wr_id = WrId(self.round);
+        if let Operation::CompareSwap(_, comparison) = &mut self.read.operation {
+            *comparison = swap(self.round);
+        }
         self.bench
             .qp()
             .post_send(std::slice::from_ref(&self.read))?;
@@ -482,7 +497,11 @@ impl<S: Station> Half for Alone<'_, S> {
     #[inline]
     fn take(&mut self) -> Result<(), Fault> {
         self.reap()?;
-        if self.bench.spec.params.verify {
+        let params = &self.bench.spec.params;
+        if params.verify && params.op.is_atomic() {
+            // What was there before.
+            self.bench.check_word(IN, self.round, self.round)?;
+        } else if params.verify {
             // The server's buffer of a READ ping never changes; so that each READ shows, the pulled
             // copy is spoilt after its check.
             let message = if self.write.is_some() { self.round } else { 0 };

@@ -465,7 +465,8 @@ impl<'s, S: Station> Session<'s, S> {
         let latencies = Some((&sampler.recorder, every));
         let mut metrics = Metrics::from_samples(self.spec.program, p.size, samples, latencies)
             .ok_or(Fault::NothingMeasured)?;
-        if (self.spec.program, p.op) == (Program::Ping, Opcode::Read) {
+        let is_pull = p.op == Opcode::Read || p.op.is_atomic();
+        if self.spec.program == Program::Ping && is_pull {
             rate(&mut metrics, 1, p.size);
         }
         if p.traffic.bidirectional {

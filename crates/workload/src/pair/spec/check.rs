@@ -2,7 +2,7 @@
 
 use adverb_results::{Completion, Opcode, Posting, Program, Signaling, Transport};
 use adverb_units::{Bytes, Span};
-use adverb_verbs::{DeviceCaps, PathMtu, PortCaps};
+use adverb_verbs::{AtomicCap, DeviceCaps, PathMtu, PortCaps};
 
 use super::{CellSpec, Length, SpecError};
 use crate::error::Side;
@@ -16,6 +16,8 @@ pub const MAX_BLAST_SIZE: Bytes = Bytes::mib(256);
 pub const MAX_BUFFERS: u32 = 256;
 /// Most queue pairs of `blast`.
 pub const MAX_QPS: u32 = 1024;
+/// What atomic operations work on.
+pub const ATOMIC_SIZE: Bytes = Bytes::new(8);
 /// Most repetitions.
 pub const MAX_REPETITIONS: u32 = 1000;
 
@@ -50,8 +52,8 @@ impl CellSpec {
             _ if p.path.ack_timeout.is_some() || p.path.retries.is_some() => {
                 "nothing is acknowledged or sent again there; leave --timeout and --retries out"
             }
-            (_, Opcode::Read | Opcode::WriteRead, _) => {
-                "only reliable transports have RDMA READ; choose rc"
+            (_, Opcode::Read | Opcode::WriteRead | Opcode::FetchAdd | Opcode::Cas, _) => {
+                "only reliable transports have RDMA READ and atomics; choose rc"
             }
             (Program::Ping, Opcode::Send, _) | (_, Opcode::Write, Transport::Uc) => return Ok(()),
             (Program::Ping, _, Transport::Uc) => return Ok(()),
@@ -74,6 +76,7 @@ impl CellSpec {
     pub fn validate(&self, caps: &DeviceCaps) -> Result<(), SpecError> {
         self.check_extent()?;
         self.check_transport()?;
+        self.check_atomic(caps)?;
         match self.program {
             Program::Ping => self.check_ping()?,
             Program::Blast => self.check_blast(caps)?,
@@ -114,6 +117,20 @@ impl CellSpec {
         }
     }
 
+    fn check_atomic(&self, caps: &DeviceCaps) -> Result<(), SpecError> {
+        let (op, size) = (self.params.op, self.params.size);
+        if !op.is_atomic() {
+            return Ok(());
+        }
+        if size != ATOMIC_SIZE {
+            return Err(SpecError::AtomicSize { op, size });
+        }
+        match caps.atomics {
+            AtomicCap::None => Err(SpecError::NoAtomics { op }),
+            _ => Ok(()),
+        }
+    }
+
     fn check_ping(&self) -> Result<(), SpecError> {
         let p = &self.params;
         if p.buffers != 1 {
@@ -148,7 +165,7 @@ impl CellSpec {
             return Err(SpecError::Operation {
                 program: self.program,
                 op: p.op,
-                choices: "send, write-imm, write, read",
+                choices: "send, write-imm, write, read, fetch-add, cas",
             });
         }
         if !(1..=MAX_BUFFERS).contains(&p.buffers) {
@@ -183,7 +200,11 @@ impl CellSpec {
         let max = Bytes::new(caps.max_inline_data.into());
         match (p.inline, p.op) {
             (false, _) => Ok(()),
-            (true, Opcode::Read) => Err(SpecError::InlineRead),
+            (true, Opcode::Read) => Err(SpecError::NoPayload { what: "RDMA READ" }),
+            (true, Opcode::FetchAdd | Opcode::Cas) => {
+                let what = "an atomic operation";
+                Err(SpecError::NoPayload { what })
+            }
             (true, _) if p.size > max => Err(SpecError::Inline { size: p.size, max }),
             (true, _) => Ok(()),
         }
@@ -316,6 +337,21 @@ mod tests {
         assert!(
             refusal.contains("1025 B exceeds the path MTU 1 KiB"),
             "{refusal}"
+        );
+    }
+
+    #[test]
+    fn atomics_need_a_device_that_has_them_and_have_one_size() {
+        let add = blast(|p| (p.op, p.size) = (Opcode::FetchAdd, ATOMIC_SIZE));
+        refused(&add, "no atomic operations, which fetch-add needs");
+        let has = DeviceCaps {
+            atomics: AtomicCap::Device,
+            ..caps()
+        };
+        assert_eq!(add.validate(&has), Ok(()));
+        refused(
+            &ping(Opcode::Cas, |_| {}),
+            "size 64 B: cas is an operation on 8 B",
         );
     }
 

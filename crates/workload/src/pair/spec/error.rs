@@ -43,9 +43,12 @@ pub enum SpecError {
         /// Most.
         max: Bytes,
     },
-    /// READ has no payload to carry.
-    #[error("RDMA READ cannot be inline: its request carries no payload; leave inline out")]
-    InlineRead,
+    /// READs and atomics have no payload to carry.
+    #[error("{what} cannot be inline: its request carries no payload; leave inline out")]
+    NoPayload {
+        /// The operation.
+        what: &'static str,
+    },
     /// No buffer, or too many.
     #[error("{buffers} buffers are outside the range of blast, 1 to {MAX_BUFFERS}")]
     Buffers {
@@ -73,6 +76,20 @@ pub enum SpecError {
         size: Bytes,
         /// Most.
         mtu: Bytes,
+    },
+    /// Atomics have one size.
+    #[error("size {size}: {op} is an operation on 8 B; leave --size out")]
+    AtomicSize {
+        /// The operation.
+        op: Opcode,
+        /// What was asked.
+        size: Bytes,
+    },
+    /// The device has no atomics.
+    #[error("this device has no atomic operations, which {op} needs; choose write or read")]
+    NoAtomics {
+        /// The operation.
+        op: Opcode,
     },
     /// No queue pair, or too many.
     #[error("{qps} queue pairs are outside the range of blast on this device, 1 to {max}")]

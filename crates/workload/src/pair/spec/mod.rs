@@ -10,7 +10,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::pair::layout::SIGNALED_WRITES;
 
-pub use check::{MAX_BLAST_SIZE, MAX_BUFFERS, MAX_PING_SIZE, MAX_QPS, MAX_REPETITIONS};
+pub use check::{
+    ATOMIC_SIZE, MAX_BLAST_SIZE, MAX_BUFFERS, MAX_PING_SIZE, MAX_QPS, MAX_REPETITIONS,
+};
 pub use error::SpecError;
 
 /// One cell: a program with its parameters.
