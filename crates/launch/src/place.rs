@@ -30,6 +30,12 @@ impl FromStr for Placement {
 }
 
 impl Placement {
+    /// Places roles, by the beginnings of their names, on hosts.
+    pub fn new<const N: usize>(parts: [(&str, u32); N]) -> Self {
+        let parts = parts.map(|(role, host)| (role.to_owned(), host));
+        Placement(parts.to_vec())
+    }
+
     /// The host that this role was told to run on.
     fn of(&self, role: &Role) -> Option<u32> {
         let matching = self

@@ -132,6 +132,17 @@ impl Launcher {
         }
     }
 
+    /// Changes where the roles of the next run are placed.
+    pub fn set_placement(&mut self, placement: Placement) {
+        self.placement = placement;
+    }
+
+    /// Whether a host takes part: the server of a peer may have been lost.
+    pub fn is_connected(&self, host: u32) -> bool {
+        let peer = (host as usize).checked_sub(self.devices.len());
+        peer.is_none_or(|peer| self.peers[peer].connected().is_some())
+    }
+
     /// The agents.
     pub fn peers(&self) -> &[Peer] {
         &self.peers
@@ -156,9 +167,9 @@ impl Launcher {
         (self.devices.len() + self.peers.len()) as u32
     }
 
-    /// This host's address on the network that leads to the first peer.
+    /// This host's address on the network that leads to the first peer that is connected.
     fn reached_from(&self) -> Option<IpAddr> {
-        self.peers.first().and_then(Peer::reached_from)
+        self.peers.iter().find_map(Peer::reached_from)
     }
 
     /// Runs a program, for `patience` at most.
@@ -174,9 +185,12 @@ impl Launcher {
         let roles = program.roles();
         let hosts = place(&roles, program.home(), self.hosts(), &self.placement)?;
         self.check(program, &hosts)?;
-        for peer in &mut self.peers {
-            let ready = peer.ready(interrupt);
-            ready.map_err(|error| RunError::Unreachable(one_line(&error)))?;
+        let first_peer = self.devices.len() as u32;
+        for (host, peer) in (first_peer..).zip(&mut self.peers) {
+            if hosts.contains(&host) {
+                let ready = peer.ready(interrupt);
+                ready.map_err(|error| RunError::Unreachable(one_line(&error)))?;
+            }
         }
         if interrupt.raised() {
             return Err(RunError::Interrupted);
@@ -224,7 +238,22 @@ impl Launcher {
         }
     }
 
-    fn device_of(&self, host: u32) -> DeviceRef {
+    /// Whether a connection between two hosts stays in memory: both use one address of one machine.
+    pub fn is_pair_within_memory(&self, (one, other): (u32, u32)) -> bool {
+        let device = self.device_of(one);
+        let first_peer = self.devices.len() as u32;
+        let peer = |host: u32| Some(&self.peers[host.checked_sub(first_peer)? as usize]);
+        device.has_udp_port()
+            && device == self.device_of(other)
+            && match (peer(one), peer(other)) {
+                (None, None) => true,
+                (Some(peer), None) | (None, Some(peer)) => peer.shares_memory(),
+                (Some(one), Some(other)) => one.shares_memory_with(other),
+            }
+    }
+
+    /// The device of a host.
+    pub fn device_of(&self, host: u32) -> DeviceRef {
         let host = host as usize;
         match self.devices.get(host) {
             Some(device) => device.met_at(self.reached_from()).reference(),

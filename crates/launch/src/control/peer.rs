@@ -107,8 +107,19 @@ impl Peer {
 
     /// Whether it uses this very device, and shares memory with this process.
     pub fn shares_memory_at(&self, device: &DeviceChoice) -> bool {
-        let is_parted = self.identity.parted_from(&self.welcome.identity).is_some();
-        self.welcome.device == device.reference() && !is_parted
+        self.welcome.device == device.reference() && self.shares_memory()
+    }
+
+    /// Whether it shares memory with this process.
+    pub(crate) fn shares_memory(&self) -> bool {
+        let parted = self.identity.parted_from(&self.welcome.identity);
+        parted.is_none()
+    }
+
+    /// Whether two agents share memory.
+    pub(crate) fn shares_memory_with(&self, other: &Peer) -> bool {
+        let parted = self.welcome.identity.parted_from(&other.welcome.identity);
+        parted.is_none()
     }
 
     /// Limits of both devices, if this host's are `caps`.
