@@ -13,6 +13,7 @@ mod counters;
 mod figure;
 mod findings;
 mod format;
+pub mod matrix;
 mod page;
 mod plot;
 mod sheet;
@@ -92,7 +93,10 @@ impl<'a> Report<'a> {
     /// What the sweeps show, a sentence each.
     pub fn sweep_findings(&self) -> Vec<String> {
         let sweeps = sweep::sweeps(self.others);
-        sweeps.iter().filter_map(sweep::Sweep::finding).collect()
+        let of_sweeps = sweeps.iter().filter_map(sweep::Sweep::finding);
+        let matrices = matrix::matrices(self.others);
+        let of_matrices = matrices.iter().flat_map(matrix::Matrix::findings);
+        of_sweeps.chain(of_matrices).collect()
     }
 
     /// What the records say, in the order in which to read it.

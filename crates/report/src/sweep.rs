@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use crate::cells::Quantity;
 use crate::figure::{Body, Extent, Lines, Origin, Panel, Point, Series, XAxis, by_order};
+use crate::matrix;
 use crate::plot;
 
 /// Records of one program on one device.
@@ -61,7 +62,7 @@ const NOT_SWEPT: [&str; 7] = [
 /// The sweeps of the records that no figure shows, in the order of their first records.
 pub(crate) fn sweeps(records: &[Record]) -> Vec<Sweep<'_>> {
     let mut groups: Vec<Vec<&Record>> = Vec::new();
-    for record in records.iter().filter(|r| r.figures.is_empty()) {
+    for record in records.iter().filter(|r| is_swept(r)) {
         let same =
             |g: &&mut Vec<&Record>| g[0].program == record.program && g[0].device == record.device;
         match groups.iter_mut().find(same) {
@@ -71,6 +72,11 @@ pub(crate) fn sweeps(records: &[Record]) -> Vec<Sweep<'_>> {
     }
     let numbered = groups.into_iter().enumerate();
     numbered.map(|(n, group)| Sweep::of(n, group)).collect()
+}
+
+/// No figure and no matrix shows it.
+fn is_swept(record: &Record) -> bool {
+    record.figures.is_empty() && !matrix::is_between_hosts(record)
 }
 
 impl<'a> Sweep<'a> {

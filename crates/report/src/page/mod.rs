@@ -24,6 +24,7 @@ pub(crate) fn html(report: &Report<'_>) -> Markup {
     let (figures, left_out): (Vec<_>, Vec<_>) = all.partition(Figure::is_shown);
     let findings = report.findings();
     let sweeps = crate::sweep::sweeps(report.others);
+    let matrices = crate::matrix::matrices(report.others);
     // Records of other programs alone leave all figures of the study out.
     let left_out = if report.is_of_sweeps() {
         Vec::new()
@@ -38,11 +39,12 @@ pub(crate) fn html(report: &Report<'_>) -> Markup {
             (notices(report))
             (banner::what_it_does_not_tell(report))
         }
-        (contents(&figures, &sweeps))
+        (contents(&figures, &sweeps, &matrices))
         main {
             @if !report.is_of_sweeps() { (findings_section(report, &findings)) }
             @for figure in &figures { (figure_section(figure)) }
             @for sweep in &sweeps { (sweep.section()) }
+            @for (number, matrix) in matrices.iter().enumerate() { (matrix.section(number)) }
             (left_out_section(&left_out))
             (table::section(report))
             (counters::section(report))
@@ -95,7 +97,11 @@ fn notices(report: &Report<'_>) -> Markup {
     }
 }
 
-fn contents(figures: &[Figure], sweeps: &[crate::sweep::Sweep<'_>]) -> Markup {
+fn contents(
+    figures: &[Figure],
+    sweeps: &[crate::sweep::Sweep<'_>],
+    matrices: &[crate::matrix::Matrix],
+) -> Markup {
     html! {
         nav aria-label="Contents" {
             ol class="contents" {
@@ -104,6 +110,7 @@ fn contents(figures: &[Figure], sweeps: &[crate::sweep::Sweep<'_>]) -> Markup {
                     li { a href={ "#" (figure.spec.id) } { (title(figure.spec)) } }
                 }
                 @for sweep in sweeps { li { (sweep.link()) } }
+                @for (number, matrix) in matrices.iter().enumerate() { li { (matrix.link(number)) } }
                 li { a href="#cells" { "All cells" } }
                 li { a href="#reproduce" { "Measure it again" } }
             }

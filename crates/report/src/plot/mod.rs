@@ -1,6 +1,7 @@
 //! Drawing: figures to SVG. The same input gives the same bytes.
 
 mod bars;
+pub(crate) mod heat;
 mod lines;
 pub(crate) mod mark;
 pub(crate) mod scale;
