@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use adverb_experiments::{FigureId, Profile};
 use adverb_host::{Busy, Machine, now_rfc3339};
 use adverb_launch::{DeviceChoice, NotRun, PeerAddress, Usage};
-use adverb_report::Report;
+use adverb_report::{Report, matrix::is_between_hosts};
 use adverb_results::{
     Outcome, PairRecord, RESULTS_CSV, RESULTS_JSONL, Record, Writer, failed_passes, merged,
     read_records, write_csv,
@@ -318,7 +318,11 @@ fn read(dir: &Path, name: &str) -> anyhow::Result<(Vec<Record>, Vec<String>)> {
 }
 
 fn write(records: &[Record], meta: &adverb_report::Meta, path: &Path) -> anyhow::Result<Rendered> {
-    let pairs: Vec<PairRecord> = records.iter().filter_map(PairRecord::of).collect();
+    let pairs: Vec<PairRecord> = {
+        // A matrix shows the others.
+        let alone = records.iter().filter(|record| !is_between_hosts(record));
+        alone.filter_map(PairRecord::of).collect()
+    };
     let published = adverb_predict::published_points(&pairs);
     let report = Report::from_records(&pairs, meta, adverb_experiments::drawings())
         .with_published(&published)

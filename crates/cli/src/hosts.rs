@@ -63,13 +63,21 @@ impl Bed {
         passive: Option<Site>,
     ) -> Provenance {
         Provenance {
-            adverb: env!("CARGO_PKG_VERSION").to_owned(),
-            revision: crate::REVISION.map(str::to_owned),
-            started,
             virtual_time: matches!(self, Bed::Model(_)),
-            active,
-            passive,
+            ..provenance(started, active, passive)
         }
+    }
+}
+
+/// Where a record of real devices comes from.
+pub(crate) fn provenance(started: String, active: Site, passive: Option<Site>) -> Provenance {
+    Provenance {
+        adverb: env!("CARGO_PKG_VERSION").to_owned(),
+        revision: crate::REVISION.map(str::to_owned),
+        started,
+        virtual_time: false,
+        active,
+        passive,
     }
 }
 

@@ -1,6 +1,7 @@
 //! The `adverb` program: what was typed becomes cells, cells become records, records become rows
 //! and reports. It decides, prints and exits; it does not measure.
 
+mod all_pairs;
 mod args;
 mod busy;
 mod compare;

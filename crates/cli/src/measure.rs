@@ -11,10 +11,13 @@ use crate::hosts::Bed;
 use crate::record::{Measured, Recorder};
 use crate::request::Shape;
 use crate::sink::{Sink, Table};
-use crate::{hosts, request, table, terminal};
+use crate::{all_pairs, hosts, request, table, terminal};
 
 /// `adverb ping`.
 pub(crate) fn ping(points: &[PingArgs]) -> anyhow::Result<()> {
+    if points[0].all_pairs {
+        return all_pairs::run(points);
+    }
     let cells = |info: &DeviceInfo| {
         let cells = points.iter().map(|args| request::ping(args, info));
         Ok(cells.collect::<Result<Vec<_>, _>>()?.concat())
@@ -78,7 +81,11 @@ fn run(
 }
 
 /// Where the cells run; a peer is asked before anything is run.
-fn pair(args: &MeasureArgs, info: &DeviceInfo, cells: &[CellSpec]) -> anyhow::Result<Launcher> {
+pub(crate) fn pair(
+    args: &MeasureArgs,
+    info: &DeviceInfo,
+    cells: &[CellSpec],
+) -> anyhow::Result<Launcher> {
     let peers = hosts::peers(&args.place, &args.device.choice(), info)?;
     for peer in &peers {
         request::check_at(peer, cells, &info.caps)?;

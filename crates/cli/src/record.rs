@@ -1,7 +1,9 @@
 //! Running a cell and making its record: what was asked, what came out, where it comes from.
 
 use adverb_host::now_rfc3339;
-use adverb_launch::{Details, DeviceChoice, DeviceInfo, Interrupt, Run, RunError, Stop, in_order};
+use adverb_launch::{
+    Details, DeviceChoice, DeviceInfo, Interrupt, RoleRun, Run, RunError, Stop, in_order,
+};
 use adverb_results::{
     Counters, DeviceRef, Impairment, Outcome, PairRecord, Params, Provenance, Record, SCHEMA, Site,
 };
@@ -154,43 +156,20 @@ impl Recorder {
     }
 
     /// What came of a cell whose run ended.
-    fn measured(&self, spec: &CellSpec, started: String, run: Run<Option<CellResult>>) -> Measured {
-        let mut roles = run.roles.into_iter();
-        let (Some(active), Some(passive)) = (roles.next(), roles.next()) else {
-            unreachable!("a cell has two roles");
-        };
-        let result = run.reports.map_err(|failure| failure.reason);
-        let result = result.and_then(|reports| {
-            let result = reports.into_iter().flatten().next();
-            result.ok_or_else(|| "the active side reported no result".to_owned())
-        });
-        let (outcome, mut params, metrics) = match result {
-            Ok(CellResult { params, metrics }) => (Outcome::Ok, params, Some(metrics)),
-            Err(reason) => (Outcome::Failed { reason }, asked(spec), None),
-        };
-        (params.active_core, params.passive_core) = (active.core, passive.core);
-        params.active_numa_node = active.numa_node;
-        params.passive_numa_node = passive.numa_node;
+    fn measured(
+        &self,
+        spec: &CellSpec,
+        started: String,
+        mut run: Run<Option<CellResult>>,
+    ) -> Measured {
         let medium = self.medium(spec.params.path.impairment.as_ref());
+        let provenance = self.provenance(spec, started, take_details(&mut run));
+        let mut record = pair_record(spec, run, (medium.device.clone(), provenance));
         if medium.device == DeviceChoice::SOFT.reference() {
             // The ports have one, but what stays in memory is not cut into packets.
-            params.path_mtu_bytes = None;
+            record.params.path_mtu_bytes = None;
         }
-        Measured::Record(Box::new(PairRecord {
-            schema: SCHEMA,
-            cell: spec.id.clone(),
-            figures: spec.figures.clone(),
-            program: spec.program,
-            device: medium.device.clone(),
-            params,
-            outcome,
-            metrics,
-            counters: Counters {
-                active: active.counters,
-                passive: passive.counters,
-            },
-            provenance: self.provenance(spec, started, (active.details, passive.details)),
-        }))
+        Measured::Record(Box::new(record))
     }
 
     /// Where the passive side runs, if with a peer; with its device's name, if that is another one.
@@ -224,6 +203,53 @@ impl Recorder {
             Some(there) if is_reversed => self.bed.provenance(started, there, Some(here)),
             there => self.bed.provenance(started, here, there),
         }
+    }
+}
+
+/// Takes what the devices of the active and the passive side want in the record's provenance.
+pub(crate) fn take_details(run: &mut Run<Option<CellResult>>) -> (Details, Details) {
+    let mut roles = run.roles.iter_mut();
+    let mut take = || roles.next().map(|role| std::mem::take(&mut role.details));
+    (take().unwrap_or_default(), take().unwrap_or_default())
+}
+
+/// The record of a cell that ran on `device`, or did not begin, and then has no roles.
+pub(crate) fn pair_record(
+    spec: &CellSpec,
+    run: Run<Option<CellResult>>,
+    (device, provenance): (DeviceRef, Provenance),
+) -> PairRecord {
+    let result = run.reports.map_err(|failure| failure.reason);
+    let result = result.and_then(|reports| {
+        let result = reports.into_iter().flatten().next();
+        result.ok_or_else(|| "the active side reported no result".to_owned())
+    });
+    let (outcome, mut params, metrics) = match result {
+        Ok(CellResult { params, metrics }) => (Outcome::Ok, params, Some(metrics)),
+        Err(reason) => (Outcome::Failed { reason }, asked(spec), None),
+    };
+    let mut roles = run.roles.into_iter();
+    let (active, passive) = (roles.next(), roles.next());
+    let core = |role: &Option<RoleRun>| role.as_ref().and_then(|role| role.core);
+    let numa_node = |role: &Option<RoleRun>| role.as_ref().and_then(|role| role.numa_node);
+    (params.active_core, params.passive_core) = (core(&active), core(&passive));
+    params.active_numa_node = numa_node(&active);
+    params.passive_numa_node = numa_node(&passive);
+    let counters = |role: Option<RoleRun>| role.map(|role| role.counters).unwrap_or_default();
+    PairRecord {
+        schema: SCHEMA,
+        cell: spec.id.clone(),
+        figures: spec.figures.clone(),
+        program: spec.program,
+        device,
+        params,
+        outcome,
+        metrics,
+        counters: Counters {
+            active: counters(active),
+            passive: counters(passive),
+        },
+        provenance,
     }
 }
 

@@ -16,15 +16,21 @@ const REPETITIONS: u32 = 5;
 const DEFAULT_SIZE: Bytes = Bytes::new(64);
 /// How long a single measurement takes, if not told.
 const DEFAULT_DURATION: Span = Span::from_secs(1);
+/// The same between each two of many hosts.
+const PAIR_DURATION: Span = Span::from_ms(200);
 /// The same on a model, in virtual time: there is no noise to average out.
 const MODEL_DURATION: Span = Span::from_ms(10);
 
 /// The cells of `adverb ping`, one for each size.
 pub(crate) fn ping(args: &PingArgs, info: &DeviceInfo) -> Result<Vec<CellSpec>, Usage> {
     cells(&args.common, info, args.op.into(), |size| {
+        let mut request = common(&args.common, args.op.into(), size)?;
+        if args.all_pairs {
+            request.length = args.common.length.or(PAIR_DURATION);
+        }
         Ok(CellSpec::ping(Request {
             signal: args.signal,
-            ..common(&args.common, args.op.into(), size)?
+            ..request
         }))
     })
 }

@@ -44,7 +44,7 @@ struct Kept {
     earlier: Vec<Record>,
 }
 
-impl<T: Table> Sink<T> {
+impl<T> Sink<T> {
     /// For points with these parameters.
     ///
     /// # Errors
@@ -79,51 +79,30 @@ impl<T: Table> Sink<T> {
 
     /// Whether a folder that is continued has a measured record like this.
     pub(crate) fn has(&self, like: impl Fn(&Record) -> bool) -> bool {
-        let mut earlier = self.folder.iter().flat_map(|kept| &kept.earlier);
-        earlier.any(|record| record.is_ok() && record.label == self.label && like(record))
+        self.earlier(like).is_some()
     }
 
-    /// Prints and keeps a record.
+    /// A measured record like this in a folder that is continued.
+    pub(crate) fn earlier(&self, like: impl Fn(&Record) -> bool) -> Option<&Record> {
+        let mut earlier = self.folder.iter().flat_map(|kept| &kept.earlier);
+        earlier.find(|record| record.is_ok() && record.label == self.label && like(record))
+    }
+
+    /// Keeps a record, and prints it if records are printed as JSON.
     ///
     /// # Errors
     /// stdout or the folder cannot be written; earlier records are kept.
-    pub(crate) fn take(&mut self, mut record: Record) -> anyhow::Result<()> {
+    pub(crate) fn keep(&mut self, record: &mut Record) -> anyhow::Result<()> {
         record.label.clone_from(&self.label);
         if let Some(kept) = &mut self.folder {
-            kept.writer.append(&record)?;
+            kept.writer.append(record)?;
         }
-        let mut out = terminal::stdout();
         if self.format == Format::Json {
-            writeln!(out, "{}", serde_json::to_string(&record)?)?;
-        } else if record.outcome == Outcome::Ok {
-            if !std::mem::replace(&mut self.has_header, true) {
-                writeln!(out, "{}", self.table.title(&record))?;
-                writeln!(out, "{}", self.header())?;
-            }
-            writeln!(out, "{}", self.row(&record))?;
-            if let Some(remark) = self.table.remark(&record) {
-                writeln!(out, "{remark}")?;
-            }
+            let mut out = terminal::stdout();
+            writeln!(out, "{}", serde_json::to_string(record)?)?;
+            out.flush()?;
         }
-        Ok(out.flush()?)
-    }
-
-    fn header(&self) -> String {
-        let swept = self.swept.iter().map(|name| pad(name, width(name)));
-        let columns = self.table.columns().into_iter();
-        let columns = columns.map(|(name, width)| pad(name, width));
-        swept.chain(columns).collect::<Vec<_>>().join("  ")
-    }
-
-    fn row(&self, record: &Record) -> String {
-        let swept = self.swept.iter().map(|name| {
-            let value = word(record.params.get(name)).unwrap_or_default();
-            pad(&value, width(name))
-        });
-        let columns = self.table.columns().into_iter();
-        let values = columns.zip(self.table.row(record));
-        let values = values.map(|((_, width), value)| pad(value.as_deref().unwrap_or("-"), width));
-        swept.chain(values).collect::<Vec<_>>().join("  ")
+        Ok(())
     }
 
     /// Closes the folder and writes its report: of what there is, if the records were `measured` in part.
@@ -148,6 +127,47 @@ impl<T: Table> Sink<T> {
         let rendered = folder::render(kept.folder.path(), ending)?;
         terminal::say(&format!("report: {}", rendered.path.display()));
         Ok(())
+    }
+}
+
+impl<T: Table> Sink<T> {
+    /// Prints and keeps a record.
+    ///
+    /// # Errors
+    /// stdout or the folder cannot be written; earlier records are kept.
+    pub(crate) fn take(&mut self, mut record: Record) -> anyhow::Result<()> {
+        self.keep(&mut record)?;
+        if self.format == Format::Json || record.outcome != Outcome::Ok {
+            return Ok(());
+        }
+        let mut out = terminal::stdout();
+        if !std::mem::replace(&mut self.has_header, true) {
+            writeln!(out, "{}", self.table.title(&record))?;
+            writeln!(out, "{}", self.header())?;
+        }
+        writeln!(out, "{}", self.row(&record))?;
+        if let Some(remark) = self.table.remark(&record) {
+            writeln!(out, "{remark}")?;
+        }
+        Ok(out.flush()?)
+    }
+
+    fn header(&self) -> String {
+        let swept = self.swept.iter().map(|name| pad(name, width(name)));
+        let columns = self.table.columns().into_iter();
+        let columns = columns.map(|(name, width)| pad(name, width));
+        swept.chain(columns).collect::<Vec<_>>().join("  ")
+    }
+
+    fn row(&self, record: &Record) -> String {
+        let swept = self.swept.iter().map(|name| {
+            let value = word(record.params.get(name)).unwrap_or_default();
+            pad(&value, width(name))
+        });
+        let columns = self.table.columns().into_iter();
+        let values = columns.zip(self.table.row(record));
+        let values = values.map(|((_, width), value)| pad(value.as_deref().unwrap_or("-"), width));
+        swept.chain(values).collect::<Vec<_>>().join("  ")
     }
 }
 

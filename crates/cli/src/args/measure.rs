@@ -38,13 +38,20 @@ Operations:
               does nothing
   read        the client READs; the server's CPU does nothing
 
+All pairs: one pair of hosts after another, 200 ms for each figure unless told
+otherwise: this ping, once for each two hosts, and the throughput of blast WRITE
+with 16 buffers, in both directions. Two matrices come out, and which pairs are
+slow: more than 1.5 times slower than the median of all pairs or, with fewer than
+five hosts, than their first quartile (the fastest quarter ends there).
+
 Examples:
   adverb ping --op send                         64 B, busy polling
   adverb ping --op send --size 1..1K --inline   powers of two, in the request
   adverb ping --op send --completion event      sleeping: slower, cheaper
   adverb ping --op write --size 8 --duration 2s --json
   adverb ping --op read --device model:cx3      what a ConnectX-3 would do
-  adverb ping --op send --device soft@127.0.0.1 --loss 1%    over UDP, with loss"
+  adverb ping --op send --device soft@127.0.0.1 --loss 1%    over UDP, with loss
+  adverb ping --op send --all-pairs --peer nodeB --peer nodeC"
 )]
 pub(crate) struct PingArgs {
     /// Operation: send, write-imm, write, read, write-read, fetch-add or cas (see below)
@@ -63,6 +70,10 @@ pub(crate) struct PingArgs {
         hide_possible_values = true
     )]
     pub(crate) signal: Signaling,
+
+    /// Measure between every two of this host and the peers (see below)
+    #[arg(long)]
+    pub(crate) all_pairs: bool,
 
     #[command(flatten)]
     pub(crate) common: MeasureArgs,

@@ -180,6 +180,11 @@ impl Command {
     /// What chooses the hosts of a program that runs on several.
     pub(crate) fn hosts(&mut self) -> Option<Hosts<'_>> {
         let (device, place, most_peers) = match self {
+            Command::Ping(PingArgs {
+                all_pairs: true,
+                common,
+                ..
+            }) => (&mut common.device, &mut common.place, usize::MAX),
             Command::Ping(PingArgs { common, .. }) | Command::Blast(BlastArgs { common, .. }) => {
                 (&mut common.device, &mut common.place, 1)
             }

@@ -1,0 +1,116 @@
+//! `adverb ping --all-pairs`: a ping and a blast between every two hosts, one pair after another.
+//!
+//! A ping is measured once for each two hosts, from the one with the lower number: its one-way time is half
+//! of a round trip, which is the same in both directions. A blast is measured in each direction.
+
+mod bench;
+mod hosts;
+mod table;
+
+use adverb_launch::{DeviceChoice, DeviceInfo, Interrupt, Peer, Usage};
+use adverb_results::{Opcode, Signaling};
+use adverb_workload::pair::{CellSpec, Request};
+
+use crate::args::{Format, MeasureArgs, PingArgs};
+use crate::busy::Beside;
+use crate::measure;
+use crate::request::{self, Shape};
+use crate::sink::Sink;
+use bench::Bench;
+use hosts::Hosts;
+
+/// Messages in flight of a blast.
+const BUFFERS: u32 = 16;
+
+/// What is measured between two hosts at one point of a sweep.
+struct Point {
+    ping: CellSpec,
+    blast: CellSpec,
+}
+
+/// Measures all pairs at each point of a sweep.
+///
+/// # Errors
+/// It cannot run there, was interrupted, or pairs failed; the records of the others are kept.
+pub(crate) fn run(points: &[PingArgs]) -> anyhow::Result<()> {
+    let args = &points[0].common;
+    let device = args.device.choice();
+    args.device.check()?;
+    check(args, &device)?;
+    let info = DeviceInfo::query(&device)?;
+    let pings = points.iter().map(|point| request::ping(point, &info));
+    let pings = pings.collect::<Result<Vec<_>, _>>()?.concat();
+    let points: Vec<Point> = pings.into_iter().map(Point::of).collect();
+    let cells = points
+        .iter()
+        .flat_map(|p| [p.ping.clone(), p.blast.clone()]);
+    let cells: Vec<CellSpec> = cells.collect();
+    for cell in &cells {
+        let checked = cell.validate(&info.caps);
+        checked.map_err(|e| Usage(e.to_string()))?;
+    }
+    let launcher = measure::pair(args, &info, &cells)?;
+    if launcher.hosts() < 2 {
+        return Err(Usage(
+            "--all-pairs: there is no other host; name at least one with --peer HOST, where `adverb serve` runs"
+                .to_owned(),
+        )
+        .into());
+    }
+    let interrupt = Interrupt::listen()?;
+    let is_served_here = launcher.peers().iter().any(Peer::is_here);
+    let beside = (!is_served_here).then(|| Beside::from_now(&device));
+    let hosts = Hosts::of(&launcher, &args.device.all())?;
+    let mut sink = Sink::open((), &[], (&args.out, args.format))?;
+    if args.format == Format::Text {
+        table::print_hosts(&hosts)?;
+    }
+    let mut bench = Bench::new(launcher, hosts, &points);
+    let measured = points.iter().try_for_each(|point| {
+        let records = bench.measure(point, &mut sink, &interrupt)?;
+        match args.format {
+            Format::Text => table::print(&records),
+            Format::Json => Ok(()),
+        }
+    });
+    let failed = bench.finish();
+    sink.finish(measured)?;
+    if let Some(beside) = beside {
+        beside.warn();
+    }
+    failed
+}
+
+/// Refuses, before anything runs, what cannot be.
+fn check(args: &MeasureArgs, device: &DeviceChoice) -> Result<(), Usage> {
+    if let DeviceChoice::Model(_) = device {
+        return Err(Usage(format!(
+            "--all-pairs: {device} is a model, in which all pairs of hosts are alike; leave out --all-pairs, or name a real device"
+        )));
+    }
+    if args.place.place.is_some() {
+        return Err(Usage(
+            "--place: --all-pairs runs both sides on every two hosts; leave it out".to_owned(),
+        ));
+    }
+    if args.reversed {
+        return Err(Usage(
+            "--reversed: --all-pairs measures throughput in both directions; leave it out"
+                .to_owned(),
+        ));
+    }
+    request::check_places(device, &args.place, Shape::Many)
+}
+
+impl Point {
+    /// A ping, and a blast WRITE of the same size on the same path.
+    fn of(ping: CellSpec) -> Self {
+        let blast = CellSpec::blast(Request {
+            op: Opcode::Write,
+            buffers: BUFFERS,
+            signal: Signaling::All,
+            ..ping.params.clone()
+        });
+        Point { ping, blast }
+    }
+}
