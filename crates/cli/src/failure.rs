@@ -13,6 +13,16 @@ use adverb_launch::Usage;
 use crate::args::Cli;
 use crate::terminal;
 
+/// A signal ended a measurement that was to go on until one: no failure, but an exit status of its own.
+#[derive(Debug, thiserror::Error)]
+#[error("stopped by a signal")]
+pub(crate) struct Stopped;
+
+impl Stopped {
+    /// As shells count: 128 + SIGINT.
+    pub(crate) const EXIT_CODE: u8 = 130;
+}
+
 /// The exit status that goes with an error; none for a reader that went away.
 pub(crate) fn exit_code(error: &anyhow::Error) -> Option<ExitCode> {
     let mut causes = error.chain();

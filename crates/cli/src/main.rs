@@ -54,6 +54,9 @@ fn main() -> ExitCode {
 
 /// Says why; a reader that went away has seen enough.
 fn failed(error: &anyhow::Error) -> ExitCode {
+    if error.is::<failure::Stopped>() {
+        return ExitCode::from(failure::Stopped::EXIT_CODE);
+    }
     let Some(code) = failure::exit_code(error) else {
         return ExitCode::SUCCESS;
     };

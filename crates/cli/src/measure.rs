@@ -1,16 +1,20 @@
 //! `adverb ping` and `adverb blast`: one row, or one JSON object, for each size.
 
+use std::slice;
+
 use adverb_launch::{DeviceChoice, DeviceInfo, Hardware, Interrupt, Launcher, Mode, Usage};
-use adverb_results::{Outcome, PairRecord, Record, Values};
+use adverb_results::{Outcome, PairRecord, Record, Values, merged};
 use adverb_workload::pair::{CellSpec, Request};
-use anyhow::bail;
+use anyhow::{anyhow, bail};
 
 use crate::args::{BlastArgs, MeasureArgs, PingArgs};
 use crate::busy::Beside;
+use crate::failure::Stopped;
 use crate::hosts::Bed;
 use crate::record::{Measured, Recorder};
 use crate::request::Shape;
 use crate::sink::{Sink, Table};
+use crate::table::ThroughputUnit;
 use crate::{all_pairs, hosts, request, table, terminal};
 
 /// `adverb ping`.
@@ -43,6 +47,9 @@ fn run(
     request::check_places(&device, &args.place, Shape::Pair)?;
     let info = DeviceInfo::query(&device)?;
     let mut cells = cells(&info)?;
+    if args.length.run_forever {
+        check_forever(&device, &cells)?;
+    }
     let bed = match &device {
         DeviceChoice::Model(preset) => Bed::Model(Box::new(Hardware::load(preset)?)),
         _ => Bed::Hosts(Box::new(pair(args, &info, &cells)?)),
@@ -54,11 +61,15 @@ fn run(
     let mut sink = Sink::open(
         Rows {
             cells: cells.clone(),
+            unit: args.throughput_unit(),
         },
         &points,
         (&args.out, args.format),
     )?;
     cells.retain(|spec| !sink.has(|r: &Record| r.cell == spec.id && recorder.is_of(r)));
+    if args.length.run_forever {
+        return forever(&cells[0], (&mut recorder, &interrupt), sink);
+    }
     let measured = recorder.in_order(&cells, &interrupt, |measured| {
         for spec in &cells {
             let record = match measured()? {
@@ -78,6 +89,50 @@ fn run(
         beside.warn();
     }
     Ok(())
+}
+
+/// Refuses a measurement without end where there would be none.
+fn check_forever(device: &DeviceChoice, cells: &[CellSpec]) -> Result<(), Usage> {
+    let reason = match device {
+        DeviceChoice::Model(_) => {
+            format!("{device} is a model: it would find the same again and again")
+        }
+        _ if cells.len() > 1 => format!("there are {} points; name one", cells.len()),
+        _ => return Ok(()),
+    };
+    Err(Usage(format!("--run-forever: {reason}")))
+}
+
+/// Measures a cell again and again until a signal, then prints and keeps the record of all measurements.
+///
+/// # Errors
+/// [`Stopped`] after the signal; else the measurement that failed.
+fn forever(
+    spec: &CellSpec,
+    (recorder, interrupt): (&mut Recorder, &Interrupt),
+    mut sink: Sink<Rows>,
+) -> anyhow::Result<()> {
+    let mut all: Vec<Record> = Vec::new();
+    let ended = loop {
+        let cell = slice::from_ref(spec);
+        let record = match recorder.in_order(cell, interrupt, |measured| measured())? {
+            Measured::Record(record) => record,
+            Measured::Interrupted => break Stopped.into(),
+            Measured::NoPeer(reason) => break anyhow!("{}: {reason}", spec.id),
+        };
+        if let Outcome::Failed { reason } = &record.outcome {
+            break anyhow!("{}: {reason}", spec.id);
+        }
+        terminal::say(&sink.table().live(&record));
+        let mut record = Record::from(record.as_ref());
+        // What came before counts as one pass: the memory that it takes stays bounded.
+        record.pass = Some(1);
+        all.push(record);
+        all = merged(all);
+    };
+    let taken = all.into_iter().try_for_each(|record| sink.take(record));
+    sink.finish(taken)?;
+    Err(ended)
 }
 
 /// Where the cells run; a peer is asked before anything is run.
@@ -108,6 +163,28 @@ fn values(request: &Request) -> Values {
 /// Rows of `ping` and `blast`.
 struct Rows {
     cells: Vec<CellSpec>,
+    unit: ThroughputUnit,
+}
+
+impl Rows {
+    /// A line about a measurement while others follow.
+    fn live(&self, record: &PairRecord) -> String {
+        const SHOWN: [&str; 6] = [
+            "one-way",
+            "round trip",
+            "time per message",
+            "p99",
+            "rate",
+            "throughput",
+        ];
+        let columns = table::columns(record.program, record.params.op, self.unit);
+        let values = table::row(record, self.unit);
+        let shown = columns.iter().zip(values).filter_map(|((name, _), value)| {
+            let value = value.filter(|_| SHOWN.contains(name))?;
+            Some(format!("{name} {value}"))
+        });
+        shown.collect::<Vec<_>>().join(", ")
+    }
 }
 
 impl Table for Rows {
@@ -121,10 +198,10 @@ impl Table for Rows {
 
     fn columns(&self) -> Vec<(&'static str, usize)> {
         let spec = &self.cells[0];
-        table::columns(spec.program, spec.params.op)
+        table::columns(spec.program, spec.params.op, self.unit)
     }
 
     fn row(&self, record: &Record) -> Vec<Option<String>> {
-        PairRecord::of(record).map_or_else(Vec::new, |record| table::row(&record))
+        PairRecord::of(record).map_or_else(Vec::new, |record| table::row(&record, self.unit))
     }
 }

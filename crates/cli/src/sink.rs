@@ -3,8 +3,9 @@
 use std::io::Write;
 
 use adverb_results::{Outcome, Record, Values, Writer, swept, word};
+use anyhow::bail;
 
-use crate::args::{Format, OutArgs};
+use crate::args::{Format, LimitArgs, OutArgs};
 use crate::folder::{self, Ending, Folder};
 use crate::terminal;
 
@@ -34,6 +35,9 @@ pub(crate) struct Sink<T> {
     swept: Vec<String>,
     has_header: bool,
     label: Option<String>,
+    limits: LimitArgs,
+    /// Points outside the limits.
+    missed: usize,
     folder: Option<Kept>,
 }
 
@@ -73,6 +77,8 @@ impl<T> Sink<T> {
             swept: swept(&points.iter().collect::<Vec<_>>()),
             has_header: false,
             label: args.label.clone(),
+            limits: args.limits,
+            missed: 0,
             folder: folder.transpose()?,
         })
     }
@@ -88,7 +94,7 @@ impl<T> Sink<T> {
         earlier.find(|record| record.is_ok() && record.label == self.label && like(record))
     }
 
-    /// Keeps a record, and prints it if records are printed as JSON.
+    /// Keeps a record, prints it if records are printed as JSON, and holds it against the limits.
     ///
     /// # Errors
     /// stdout or the folder cannot be written; earlier records are kept.
@@ -102,21 +108,39 @@ impl<T> Sink<T> {
             writeln!(out, "{}", serde_json::to_string(record)?)?;
             out.flush()?;
         }
+        if record.is_ok() {
+            let violations = self.limits.violations(record);
+            self.missed += usize::from(!violations.is_empty());
+            for violation in violations {
+                terminal::warn(&format!("{}: {violation}", record.cell));
+            }
+        }
         Ok(())
+    }
+
+    /// Returns how records are printed.
+    pub(crate) fn table(&self) -> &T {
+        &self.table
     }
 
     /// Closes the folder and writes its report: of what there is, if the records were `measured` in part.
     ///
     /// # Errors
-    /// That of `measured`; else the folder cannot be written.
+    /// That of `measured`; else the folder cannot be written; else points were outside the limits.
     pub(crate) fn finish(self, measured: anyhow::Result<()>) -> anyhow::Result<()> {
         let ending = match measured {
             Ok(()) => Ending::Whole,
             Err(_) => Ending::Cut,
         };
+        let missed = self.missed;
         // Why it was cut matters more than whether a report of the rest can be written.
         let closed = self.close(ending);
-        measured.and(closed)
+        measured.and(closed)?;
+        match missed {
+            0 => Ok(()),
+            1 => bail!("1 point is outside the limits"),
+            n => bail!("{n} points are outside the limits"),
+        }
     }
 
     fn close(self, ending: Ending) -> anyhow::Result<()> {

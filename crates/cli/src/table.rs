@@ -7,18 +7,26 @@ use adverb_workload::pair::Request;
 
 type Column = (&'static str, usize, fn(&PairRecord) -> Option<String>);
 
-const COLUMNS: [Column; 9] = [
+/// Unit of the throughput column.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ThroughputUnit {
+    BytesPerSecond,
+    BitsPerSecond,
+}
+
+const TIMES: [Column; 5] = [
     ("±95 %", 9, |r| time(r, interval(r))),
     ("p50", 9, |r| time(r, latency(r)?.p50)),
     ("p99", 9, |r| time(r, latency(r)?.p99)),
     ("p99.9", 9, |r| time(r, latency(r)?.p999)),
     ("max", 9, |r| time(r, latency(r)?.max)),
-    ("rate", 9, |r| {
-        Some(r.metrics.as_ref()?.messages_per_s?.to_string())
-    }),
-    ("throughput", 10, |r| {
-        Some(r.metrics.as_ref()?.bytes_per_s?.to_string())
-    }),
+];
+
+const RATE: Column = ("rate", 9, |r| {
+    Some(r.metrics.as_ref()?.messages_per_s?.to_string())
+});
+
+const CPU: [Column; 2] = [
     ("active user+sys", 15, |r| {
         cpu(r.metrics.as_ref()?.cpu.active)
     }),
@@ -61,20 +69,36 @@ fn time(record: &PairRecord, one_way_ns: Option<f64>) -> Option<String> {
     Some(ns(one_way_ns? * halves))
 }
 
-fn all_columns(program: Program, op: Opcode) -> impl Iterator<Item = Column> {
+fn throughput(unit: ThroughputUnit) -> Column {
+    match unit {
+        ThroughputUnit::BytesPerSecond => ("throughput", 10, |r| {
+            Some(r.metrics.as_ref()?.bytes_per_s?.to_string())
+        }),
+        ThroughputUnit::BitsPerSecond => ("throughput", 11, |r| {
+            Some(r.metrics.as_ref()?.bytes_per_s?.in_bits())
+        }),
+    }
+}
+
+fn all_columns(program: Program, op: Opcode, unit: ThroughputUnit) -> Vec<Column> {
     let size: Column = ("size", 8, |r| Some(r.params.size_bytes.to_string()));
-    [size, timed(program, op)].into_iter().chain(COLUMNS)
+    let (first, rates) = ([size, timed(program, op)], [RATE, throughput(unit)]);
+    [&first[..], &TIMES, &rates, &CPU].concat()
 }
 
 /// Names and widths of the columns.
-pub(crate) fn columns(program: Program, op: Opcode) -> Vec<(&'static str, usize)> {
-    let all = all_columns(program, op);
+pub(crate) fn columns(
+    program: Program,
+    op: Opcode,
+    unit: ThroughputUnit,
+) -> Vec<(&'static str, usize)> {
+    let all = all_columns(program, op, unit).into_iter();
     all.map(|(name, width, _)| (name, width)).collect()
 }
 
 /// The row of a record.
-pub(crate) fn row(record: &PairRecord) -> Vec<Option<String>> {
-    let all = all_columns(record.program, record.params.op);
+pub(crate) fn row(record: &PairRecord, unit: ThroughputUnit) -> Vec<Option<String>> {
+    let all = all_columns(record.program, record.params.op, unit).into_iter();
     all.map(|(_, _, value)| value(record)).collect()
 }
 

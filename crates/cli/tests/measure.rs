@@ -2,6 +2,8 @@
 
 mod common;
 
+use std::io::{BufRead as _, BufReader};
+
 use common::{Place, Ticks, cpu_time_of, end_of, sides_of, signal, wait_for};
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -435,6 +437,89 @@ fn ctrl_c_ends_both_sides() {
     for pid in [active, passive] {
         assert!(!std::path::Path::new(&format!("/proc/{pid}")).exists());
     }
+}
+
+#[test]
+fn a_run_forever_ends_with_ctrl_c_and_one_record_of_all_it_measured() {
+    let place = Place::new();
+    let args = "blast --op write --run-forever --duration 100ms --out forever";
+    let mut child = place.spawn(&args.split(' ').collect::<Vec<_>>());
+    let mut talk = BufReader::new(child.stderr.take().unwrap()).lines();
+    for _ in 0..2 {
+        let line = talk.next().unwrap().unwrap();
+        assert!(line.contains("time per message "), "{line}");
+    }
+    signal(child.id(), Signal::INT);
+    let talk: Vec<String> = talk.map(Result::unwrap).collect();
+    assert!(!talk.iter().any(|line| line.contains("error")), "{talk:?}");
+    let ended = end_of(child);
+    assert_eq!(ended.code, Some(130));
+    assert_eq!(ended.out.lines().count(), 3, "{}", ended.out);
+    let records = std::fs::read_to_string(place.path("forever/results.jsonl")).unwrap();
+    let records: Vec<Value> = records
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert_eq!(records.len(), 1);
+    // Five of each measurement.
+    let repetitions = records[0]["metrics"]["repetitions"]
+        .as_array()
+        .unwrap()
+        .len();
+    assert!(
+        repetitions >= 10 && repetitions.is_multiple_of(5),
+        "{repetitions}"
+    );
+}
+
+#[test]
+fn what_would_not_run_forever_is_refused() {
+    let place = Place::new();
+    let model = [
+        "ping",
+        "--op",
+        "send",
+        "--run-forever",
+        "--device",
+        "model:cx3",
+    ];
+    let refused = place.run(&model).refused(2).to_owned();
+    assert!(
+        refused.contains("--run-forever: model:cx3 is a model"),
+        "{refused}"
+    );
+    let sweep = ["ping", "--op", "send", "--run-forever", "--size", "8,16"];
+    let refused = place.run(&sweep).refused(2).to_owned();
+    assert!(refused.contains("2 points"), "{refused}");
+}
+
+#[test]
+fn a_point_outside_the_limits_is_named_and_fails_the_command() {
+    let place = Place::new();
+    let run = |limits: &str| {
+        let args = format!("ping --op read --iters 50 {limits}");
+        place.run(&args.split(' ').collect::<Vec<_>>())
+    };
+    run("--min-rate 1 --max-latency 10s").ok();
+    let missed = run("--min-rate 1000000M --max-latency 0.001us --json");
+    assert_eq!(missed.code, Some(1));
+    assert_eq!(missed.out.lines().count(), 1, "the record is there");
+    for part in [
+        "below --min-rate",
+        "above --max-latency",
+        "error: 1 point is outside the limits",
+    ] {
+        assert!(missed.talk.contains(part), "{part}: {}", missed.talk);
+    }
+}
+
+#[test]
+fn throughput_is_shown_in_bits_if_asked_for() {
+    let place = Place::new();
+    let args = "blast --op write --iters 50 --gbits";
+    let run = place.run(&args.split(' ').collect::<Vec<_>>()).ok();
+    assert!(run.out.contains("bit/s"), "{}", run.out);
+    assert!(!run.out.contains("B/s"), "{}", run.out);
 }
 
 #[test]

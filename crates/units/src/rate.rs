@@ -38,6 +38,11 @@ impl Throughput {
     pub const fn bytes_per_second(self) -> f64 {
         self.0
     }
+
+    /// Returns it in bits per second, as `78.4 Gbit/s`.
+    pub fn in_bits(self) -> String {
+        decimal(self.0 * 8.0, "bit/s")
+    }
 }
 
 impl fmt::Display for MessageRate {
@@ -81,6 +86,7 @@ mod tests {
         assert_eq!(rate.to_string(), "12.3 M/s");
         let throughput = Throughput::over(Bytes::new(9_800_000_000), Span::from_secs(1)).unwrap();
         assert_eq!(throughput.to_string(), "9.80 GB/s");
+        assert_eq!(throughput.in_bits(), "78.4 Gbit/s");
         assert_eq!(
             MessageRate::over(7, Span::from_secs(1))
                 .unwrap()

@@ -93,6 +93,11 @@ fn check(args: &MeasureArgs, device: &DeviceChoice) -> Result<(), Usage> {
             "--place: --all-pairs runs both sides on every two hosts; leave it out".to_owned(),
         ));
     }
+    if args.length.run_forever {
+        return Err(Usage(
+            "--run-forever: --all-pairs measures each pair once; leave it out".to_owned(),
+        ));
+    }
     if args.reversed {
         return Err(Usage(
             "--reversed: --all-pairs measures throughput in both directions; leave it out"

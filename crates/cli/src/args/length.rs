@@ -23,6 +23,11 @@ pub(crate) struct LengthArgs {
     #[arg(long, value_name = "TIME", value_parser = duration)]
     duration: Option<Span>,
 
+    /// Measure again and again until Ctrl-C: a line about each measurement on stderr, then the row of them all;
+    /// the exit status is 130
+    #[arg(long, conflicts_with = "iters")]
+    pub(crate) run_forever: bool,
+
     /// How often to measure: their spread gives the mean its interval, so one alone has none
     #[arg(
         long,

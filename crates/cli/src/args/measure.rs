@@ -10,6 +10,7 @@ use super::out::OutArgs;
 use super::path::PathArgs;
 use super::place::{DeviceArgs, PlaceArgs};
 use super::value::{count, one_of};
+use crate::table::ThroughputUnit;
 
 /// One message goes back and forth: latency
 ///
@@ -38,11 +39,11 @@ Operations:
               does nothing
   read        the client READs; the server's CPU does nothing
 
-All pairs: one pair of hosts after another, 200 ms for each figure unless told
-otherwise: this ping, once for each two hosts, and the throughput of blast WRITE
-with 16 buffers, in both directions. Two matrices come out, and which pairs are
-slow: more than 1.5 times slower than the median of all pairs or, with fewer than
-five hosts, than their first quartile (the fastest quarter ends there).
+All pairs: measures each pair of hosts in turn (by default 200 ms a figure):
+this ping once, and the throughput of a blast WRITE with 16 buffers in each
+direction. Prints two matrices and names the slow pairs: more than 1.5 times
+slower than the median of all pairs, or with fewer than five hosts than their
+first quartile.
 
 Examples:
   adverb ping --op send                         64 B, busy polling
@@ -204,6 +205,10 @@ pub(crate) struct MeasureArgs {
     #[arg(long)]
     pub(crate) verify: bool,
 
+    /// Throughput in bits per second (records always have bytes per second)
+    #[arg(long)]
+    gbits: bool,
+
     /// One JSON object a line on stdout, as in results.jsonl
     #[arg(id = "json", long, action = ArgAction::SetTrue, value_parser = format())]
     pub(crate) format: Format,
@@ -213,6 +218,15 @@ pub(crate) struct MeasureArgs {
 
     #[command(flatten)]
     pub(crate) out: OutArgs,
+}
+
+impl MeasureArgs {
+    pub(crate) fn throughput_unit(&self) -> ThroughputUnit {
+        match self.gbits {
+            true => ThroughputUnit::BitsPerSecond,
+            false => ThroughputUnit::BytesPerSecond,
+        }
+    }
 }
 
 /// Operations of `ping`.

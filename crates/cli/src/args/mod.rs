@@ -8,6 +8,7 @@ mod compare;
 mod format;
 mod impair;
 mod length;
+mod limit;
 mod machine;
 mod measure;
 mod model;
@@ -29,6 +30,7 @@ use std::process::ExitCode;
 
 pub(crate) use compare::CompareArgs;
 pub(crate) use format::Format;
+pub(crate) use limit::LimitArgs;
 pub(crate) use machine::{DevicesArgs, DoctorArgs};
 pub(crate) use measure::{BlastArgs, MeasureArgs, PingArgs};
 pub(crate) use model::{
@@ -49,8 +51,9 @@ const AFTER_HELP: &str = "\
 Exit status:
   0  done (also where the reader of the output went away: a broken pipe)
   1  a measurement, a file or the machine failed; the last line on stderr says
-     which, and what to do
+     which, and what to do; or a point is outside --min-rate or --max-latency
   2  the command line asks for something that cannot be; nothing was run
+  130  Ctrl-C ended a --run-forever
 
 Results go to stdout, everything else to stderr. NO_COLOR is respected.";
 

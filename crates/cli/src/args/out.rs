@@ -1,8 +1,10 @@
-//! Where records are kept: options that all measuring programs share.
+//! Where records are kept, and what they have to reach: options that all measuring programs share.
 
 use std::path::PathBuf;
 
 use clap::Args;
+
+use super::limit::LimitArgs;
 
 /// What is kept of a measurement.
 #[derive(Clone, Debug, Default, Args)]
@@ -18,4 +20,7 @@ pub(crate) struct OutArgs {
     /// Name of this measurement in its records
     #[arg(long, value_name = "TEXT")]
     pub(crate) label: Option<String>,
+
+    #[command(flatten)]
+    pub(crate) limits: LimitArgs,
 }

@@ -7,7 +7,7 @@ use clap::{ArgAction, Args, ValueEnum};
 use super::out::OutArgs;
 use super::path::PathArgs;
 use super::place::{DeviceArgs, PlaceArgs};
-use super::value::{count, duration};
+use super::value::{count, duration, rate};
 
 /// Numbers for many clients, each once: by RPC, or by FETCH_ADD on one word
 ///
@@ -291,31 +291,12 @@ fn share(text: &str) -> Result<f64, String> {
     share.ok_or_else(|| format!("'{text}' is no share: write a number from 0 to 1"))
 }
 
-fn rate(text: &str) -> Result<f64, String> {
-    let (digits, scale) = match text.as_bytes().last() {
-        Some(b'k') => (&text[..text.len() - 1], 1e3),
-        Some(b'M') => (&text[..text.len() - 1], 1e6),
-        _ => (text, 1.0),
-    };
-    let rate = digits.parse::<f64>().ok().map(|rate| rate * scale);
-    let rate = rate.filter(|rate| (1.0..=1e12).contains(rate));
-    rate.ok_or_else(|| {
-        format!("'{text}' is no rate: write requests a second, such as 5000, 100k or 2M")
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn rates_and_shares_are_read() {
-        assert_eq!(rate("100k"), Ok(1e5));
-        assert_eq!(rate("2.5M"), Ok(2.5e6));
-        assert_eq!(rate("5000"), Ok(5e3));
-        for bad in ["", "k", "0", "-1", "nan", "inf", "1G", "é"] {
-            assert!(rate(bad).is_err(), "{bad}");
-        }
+    fn shares_are_read() {
         assert_eq!(share("0.5"), Ok(0.5));
         for bad in ["", "1.1", "-0.1", "nan"] {
             assert!(share(bad).is_err(), "{bad}");

@@ -33,6 +33,20 @@ pub(super) fn duration(text: &str) -> Result<Span, String> {
     })
 }
 
+/// A number of messages or requests per second, with `k` or `M` for thousands or millions.
+pub(super) fn rate(text: &str) -> Result<f64, String> {
+    let (digits, scale) = match text.as_bytes().last() {
+        Some(b'k') => (&text[..text.len() - 1], 1e3),
+        Some(b'M') => (&text[..text.len() - 1], 1e6),
+        _ => (text, 1.0),
+    };
+    let rate = digits.parse::<f64>().ok().map(|rate| rate * scale);
+    let rate = rate.filter(|rate| (1.0..=1e12).contains(rate));
+    rate.ok_or_else(|| {
+        format!("invalid rate '{text}': expected a number per second, such as 5000, 100k or 2M")
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -43,6 +57,15 @@ mod tests {
         assert_eq!(duration("0.5"), duration("500ms"));
         for bad in ["", "s", "-1", "1e3", "10m"] {
             assert!(duration(bad).is_err(), "{bad}");
+        }
+    }
+    #[test]
+    fn rates_take_thousands_and_millions() {
+        assert_eq!(rate("100k"), Ok(1e5));
+        assert_eq!(rate("2.5M"), Ok(2.5e6));
+        assert_eq!(rate("5000"), Ok(5e3));
+        for bad in ["", "k", "0", "-1", "nan", "inf", "1G", "é"] {
+            assert!(rate(bad).is_err(), "{bad}");
         }
     }
 }

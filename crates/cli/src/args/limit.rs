@@ -1,0 +1,49 @@
+//! What a measurement has to reach, so that a script can tell by the exit status whether it did.
+
+use adverb_results::Record;
+use adverb_units::Span;
+use clap::Args;
+
+use super::value::{duration, rate};
+
+/// Limits on the figures of each point.
+#[derive(Clone, Copy, Debug, Default, Args)]
+pub(crate) struct LimitArgs {
+    /// Exit with status 1 if a point has fewer messages or requests per second: 500k, 2M
+    #[arg(long, value_name = "RATE", value_parser = rate)]
+    pub(crate) min_rate: Option<f64>,
+
+    /// Exit with status 1 if the 99th percentile of a point's latency is longer: 5us, 1ms
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub(crate) max_latency: Option<Span>,
+}
+
+impl LimitArgs {
+    /// Returns why a measured record is outside the limits; empty if it is within.
+    pub(crate) fn violations(&self, record: &Record) -> Vec<String> {
+        let metric = |names: [&str; 2]| names.iter().find_map(|name| record.metric(name));
+        let rate = metric(["messages_per_s", "requests_per_s"]);
+        let slow = self
+            .min_rate
+            .filter(|min| rate.is_none_or(|rate| rate < *min));
+        let slow = slow.map(|min| match rate {
+            Some(rate) => format!("{rate:.0} messages/s, below --min-rate {min:.0}"),
+            None => "no rate was measured for --min-rate".to_owned(),
+        });
+        let p99 = metric(["one_way_ns.p99", "latency_ns.p99"]);
+        // As the table shows it: the records have half of the round trip of a READ.
+        let halves = match record.program == "ping" && record.params["op"] == "read" {
+            true => 2.0,
+            false => 1.0,
+        };
+        let p99 = p99.map(|ns| Span::from_ns_f64(ns * halves));
+        let late = self
+            .max_latency
+            .filter(|max| p99.is_none_or(|p99| p99 > *max));
+        let late = late.map(|max| match p99 {
+            Some(p99) => format!("99 % of the latencies within {p99}, above --max-latency {max}"),
+            None => "no latency was measured for --max-latency".to_owned(),
+        });
+        slow.into_iter().chain(late).collect()
+    }
+}
