@@ -96,6 +96,9 @@ pub(crate) fn serve_caller(
     let mut server = Server::new(None, desk, (catalog, log));
     let caller = Caller::greeted(connection, from, (catalog, log));
     server.callers.push(caller);
+    // What followed the greeting may have been read with it: nothing would end a sleep before that is heard.
+    server.hear_callers();
+    server.attend();
     server.serve(&interrupt, |server| {
         !server.callers.is_empty() || !server.sessions.is_empty()
     })
@@ -306,5 +309,39 @@ impl Server {
         for mut session in self.sessions {
             session.stopped();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpStream;
+
+    use super::*;
+    use crate::control::{Connection, Greeting};
+
+    static CATALOG: Catalog = Catalog {
+        version: "test",
+        programs: &[],
+    };
+
+    /// A rank waited for 300 s where the first word of rank 0 arrived together with its greeting.
+    #[test]
+    fn a_word_that_arrives_with_the_greeting_is_heard_at_once() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let at = listener.local_addr().unwrap();
+        let ours = TcpStream::connect(at).unwrap();
+        let mut theirs = Wire::new(listener.accept().unwrap().0).unwrap();
+        theirs.send(&[&Greeting::ours(&CATALOG, None)]).unwrap();
+        theirs.send(&[b"no word of the protocol"]).unwrap();
+        let (connection, _) =
+            Connection::greet(Wire::new(ours).unwrap(), "rank 0", None, &CATALOG).unwrap();
+        let start = Instant::now();
+        let farewell = serve_caller(
+            (connection, at),
+            &AgentOptions::default(),
+            (&CATALOG, |_| {}),
+        );
+        assert_eq!(farewell.unwrap(), Farewell::Idle);
+        assert!(start.elapsed() < Duration::from_secs(60));
     }
 }
