@@ -210,7 +210,7 @@ fn what_cannot_be_is_one_line() {
     };
     assert_snapshot!(refused("sequencer --cores 3"), @"error: 3 server cores for 2 clients: a client is served by one core; choose 1 to 2");
     assert_snapshot!(refused("sequencer --by atomics --rate 5"), @"error: --rate is for --by rpc: here the server's CPU does nothing");
-    assert_snapshot!(refused("sequencer --rate soon"), @"error: --rate: 'soon' is no rate: write requests a second, such as 5000, 100k or 2M");
+    assert_snapshot!(refused("sequencer --rate soon"), @"error: --rate: invalid rate 'soon': expected a number per second, such as 5000, 100k or 2M");
     assert_snapshot!(refused("sequencer --clients 0"), @"error: --clients 0: 1 to 4096 are possible");
     assert_snapshot!(refused("sequencer --clients 600"), @"error: 601 members are threads of this machine: at most 256 are possible");
     assert_snapshot!(refused("sequencer --batch 33"), @"error: --batch 33: 1 to 32 are possible, as many as a core takes at a time");
