@@ -96,9 +96,6 @@ pub(crate) fn serve_caller(
     let mut server = Server::new(None, desk, (catalog, log));
     let caller = Caller::greeted(connection, from, (catalog, log));
     server.callers.push(caller);
-    // What followed the greeting may have been read with it: nothing would end a sleep before that is heard.
-    server.hear_callers();
-    server.attend();
     server.serve(&interrupt, |server| {
         !server.callers.is_empty() || !server.sessions.is_empty()
     })
@@ -185,11 +182,15 @@ impl Server {
         interrupt: &Interrupt,
         goes_on: impl Fn(&Self) -> bool,
     ) -> anyhow::Result<Farewell> {
-        while !interrupt.raised() && goes_on(&self) {
-            self.sleep(interrupt)?;
-            self.accept();
+        loop {
+            // Before any sleep: what followed a greeting may have been read with it, and would not end one.
             self.hear_callers();
             self.attend();
+            if interrupt.raised() || !goes_on(&self) {
+                break;
+            }
+            self.sleep(interrupt)?;
+            self.accept();
         }
         let farewell = self.farewell;
         self.close();
