@@ -17,6 +17,10 @@ use crate::sink::{Sink, Table};
 use crate::table::ThroughputUnit;
 use crate::{all_pairs, hosts, request, table, terminal};
 
+/// Records of a run without end that are kept until they are merged: each has a histogram, which takes memory,
+/// and merging takes time.
+const MERGED_TOGETHER: usize = 64;
+
 /// `adverb ping`.
 pub(crate) fn ping(points: &[PingArgs]) -> anyhow::Result<()> {
     if points[0].all_pairs {
@@ -125,12 +129,15 @@ fn forever(
         }
         terminal::say(&sink.table().live(&record));
         let mut record = Record::from(record.as_ref());
-        // What came before counts as one pass: the memory that it takes stays bounded.
-        record.pass = Some(1);
+        record.pass = Some(all.len() as u32);
         all.push(record);
-        all = merged(all);
+        if all.len() == MERGED_TOGETHER {
+            all = merged(all);
+        }
     };
-    let taken = all.into_iter().try_for_each(|record| sink.take(record));
+    let taken = merged(all)
+        .into_iter()
+        .try_for_each(|record| sink.take(record));
     sink.finish(taken)?;
     Err(ended)
 }

@@ -40,6 +40,8 @@ pub struct Matrix {
     hosts: Vec<String>,
     /// By row and column; `None` if the pair failed.
     cells: BTreeMap<(usize, usize), Option<f64>>,
+    /// What pairs are compared with, and its name; `None` with fewer than two measured pairs.
+    reference: Option<(f64, &'static str)>,
 }
 
 /// Returns the matrices of the records that are between hosts: one for each program, device, label and
@@ -82,12 +84,24 @@ impl Matrix {
             let value = record.metric(path).filter(|v| record.is_ok() && *v > 0.0);
             cells.insert(place, value);
         }
-        Matrix {
-            title: title(records[0], quantity),
+        Matrix::new(title(records[0], quantity), quantity, hosts, cells)
+    }
+
+    fn new(
+        title: String,
+        quantity: Quantity,
+        hosts: Vec<String>,
+        cells: BTreeMap<(usize, usize), Option<f64>>,
+    ) -> Self {
+        let mut matrix = Matrix {
+            title,
             quantity,
             hosts,
             cells,
-        }
+            reference: None,
+        };
+        matrix.reference = matrix.find_reference();
+        matrix
     }
 
     /// What is measured: `ping send of 64 B on soft: one-way time`.
@@ -132,8 +146,7 @@ impl Matrix {
         }
     }
 
-    /// What pairs are held against, and its name; `None` with fewer than two measured pairs.
-    fn reference(&self) -> Option<(f64, &'static str)> {
+    fn find_reference(&self) -> Option<(f64, &'static str)> {
         let mut values: Vec<f64> = self.values().map(|(_, value)| value).collect();
         if values.len() < 2 {
             return None;
@@ -149,9 +162,8 @@ impl Matrix {
     /// than five hosts, than their first quartile.
     pub fn is_slow(&self, from: usize, to: usize) -> bool {
         let value = self.cell(from, to).flatten();
-        let reference = self.reference();
         value
-            .zip(reference)
+            .zip(self.reference)
             .is_some_and(|(value, (reference, _))| self.slowness(value, reference) > SLOW)
     }
 
@@ -170,7 +182,7 @@ impl Matrix {
         let all = self.cells.len();
         let quantity = self.quantity.name();
         let mut sentences = Vec::new();
-        if let Some((reference, what)) = self.reference() {
+        if let Some((reference, what)) = self.reference {
             let rule = format!(
                 "by {quantity} (more than {SLOW} times slower than {what}, {})",
                 self.quantity.show(reference)
@@ -317,14 +329,9 @@ mod tests {
         value: impl Fn(usize, usize) -> Option<f64>,
     ) -> Matrix {
         let pairs = (0..hosts).flat_map(|from| (from + 1..hosts).map(move |to| (from, to)));
-        Matrix {
-            title: "ping".to_owned(),
-            quantity,
-            hosts: (0..hosts).map(|n| format!("node{n}")).collect(),
-            cells: pairs
-                .map(|(from, to)| ((from, to), value(from, to)))
-                .collect(),
-        }
+        let names = (0..hosts).map(|n| format!("node{n}")).collect();
+        let cells = pairs.map(|(from, to)| ((from, to), value(from, to)));
+        Matrix::new("ping".to_owned(), quantity, names, cells.collect())
     }
 
     #[test]
