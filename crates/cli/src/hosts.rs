@@ -50,7 +50,7 @@ impl Bed {
         }
     }
 
-    /// Whether a server on this machine takes part: its work is like that of any other program.
+    /// Whether a server on this machine takes part: its load looks like another program's.
     pub(crate) fn is_served_here(&self) -> bool {
         self.peers().iter().any(Peer::is_here)
     }
@@ -67,6 +67,12 @@ impl Bed {
             ..provenance(started, active, passive)
         }
     }
+}
+
+/// What a record says of a device whose connected queue pairs do not use its UDP port.
+pub(crate) fn in_shared_memory() -> (String, String) {
+    let said = ("connected queue pairs", "in shared memory");
+    (said.0.to_owned(), said.1.to_owned())
 }
 
 /// Where a record of real devices comes from.

@@ -12,8 +12,8 @@ use crate::hosts::pinning;
 
 /// Repetitions of a single measurement on a model: enough for an interval.
 const REPETITIONS: u32 = 5;
-/// Payload of a message, if not told; atomics have theirs.
-const DEFAULT_SIZE: Bytes = Bytes::new(64);
+/// Default payload of a message or request, except of atomic operations.
+pub(crate) const DEFAULT_SIZE: Bytes = Bytes::new(64);
 /// How long a single measurement takes, if not told.
 const DEFAULT_DURATION: Span = Span::from_secs(1);
 /// The same between each two of many hosts.

@@ -31,8 +31,8 @@ use crate::record::{Measured, Recorder};
 use crate::request::Shape;
 use crate::{hosts, request, terminal};
 
-/// Virtual time that a cell measures on a model, where one of the quick study on a real device takes
-/// 0.27 s: there is no noise to average out.
+/// Virtual time that a cell measures on a model, instead of the quick study's 0.27 s on a real device: virtual
+/// time has no noise.
 const MODEL_DURATION: Span = Span::from_ms(5);
 
 /// Runs the study and prints its findings.

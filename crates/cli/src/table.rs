@@ -60,13 +60,22 @@ fn interval(record: &PairRecord) -> Option<f64> {
     latency(record)?.ci95.filter(|_| is_measured)
 }
 
-/// A time of a record: records have half of a round also where the round is one request.
-fn time(record: &PairRecord, one_way_ns: Option<f64>) -> Option<String> {
+/// A time of a record, as it is shown: records have half of a round even if the round is one request.
+fn shown(record: &PairRecord, one_way_ns: Option<f64>) -> Option<Span> {
     let halves = match is_round_trip(record.program, record.params.op) {
         true => 2.0,
         false => 1.0,
     };
-    Some(ns(one_way_ns? * halves))
+    Some(Span::from_ns_f64(one_way_ns? * halves))
+}
+
+fn time(record: &PairRecord, one_way_ns: Option<f64>) -> Option<String> {
+    Some(shown(record, one_way_ns)?.to_string())
+}
+
+/// Returns the 99th percentile of a record's latency, as its row shows it.
+pub(crate) fn p99(record: &PairRecord) -> Option<Span> {
+    shown(record, latency(record)?.p99)
 }
 
 fn throughput(unit: ThroughputUnit) -> Column {

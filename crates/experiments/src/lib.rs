@@ -1,7 +1,7 @@
 //! The experiments: a folder for each, and the plan of a study over them.
 //!
 //! An experiment declares its figures and plans the cells that fill them. Adding one adds a folder and a line in
-//! [`EXPERIMENTS`]. The programs of the cells are those of [`adverb_workload::pair`].
+//! [`EXPERIMENTS`]. Cells run the programs of [`adverb_workload::pair`].
 
 mod loss;
 mod macarthur_russell;

@@ -135,7 +135,7 @@ pub(crate) struct Draft<'a> {
     figure: &'static str,
     caps: &'a DeviceCaps,
     cells: Vec<CellSpec>,
-    /// Where each id stands in `cells`.
+    /// Index in `cells` by id.
     places: HashMap<String, usize>,
 }
 

@@ -136,7 +136,7 @@ pub(crate) struct LocalRoles {
 }
 
 impl LocalRoles {
-    /// Starts what was ordered of a program's `roles`, those of one process together.
+    /// Starts the ordered ones of a program's `roles`; roles of one process together.
     ///
     /// # Errors
     /// Of the system: a process cannot be started.

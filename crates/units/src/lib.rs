@@ -13,6 +13,6 @@ mod sweep;
 mod time;
 
 pub use bytes::{Bytes, ParseBytesError};
-pub use rate::{MessageRate, Throughput};
+pub use rate::{MessageRate, Throughput, three_digits};
 pub use sweep::{Doubling, ParseSweepError, Sweep};
 pub use time::{CpuTime, ParseSpanError, Span, Time};

@@ -67,8 +67,8 @@ fn decimal(value: f64, unit: &str) -> String {
     format!("{} {prefix}{unit}", three_digits(value / scale))
 }
 
-/// Three significant digits, without exponent.
-pub(crate) fn three_digits(value: f64) -> String {
+/// Formats a value with three significant digits, without exponent: `1.23`, `12.3`, `123`.
+pub fn three_digits(value: f64) -> String {
     match value {
         v if v >= 99.95 => format!("{v:.0}"),
         v if v >= 9.995 => format!("{v:.1}"),

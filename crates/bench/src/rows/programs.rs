@@ -1,10 +1,10 @@
-//! Programs beside each other on the local port: they share one engine.
+//! Programs on the local port, compared with each other: they share one engine.
 
 use crate::row::{Bound, Limit, Measure, Unit};
 use crate::{adverb, polls};
 
 const CLIENTS: &str = "closed-loop --op write --inline --size 32 --clients 8";
-/// Of a poll with many queue pairs beside one.
+/// Bound on a poll with many queue pairs, relative to one.
 const FLAT: Limit = Limit::AtMost(1.5);
 
 pub(crate) const ROWS: &[Bound] = &[

@@ -152,11 +152,7 @@ impl Bench {
         let is_impaired = cell.spec.params.path.impairment.is_some();
         let in_memory = !is_impaired && self.launcher.is_pair_within_memory((cell.from, cell.to));
         if in_memory {
-            let said = (
-                "connected queue pairs".to_owned(),
-                "in shared memory".to_owned(),
-            );
-            active.device.extend([said]);
+            active.device.extend([hosts::in_shared_memory()]);
         }
         let device = self.hosts.get(0).device.clone();
         let provenance = hosts::provenance(started, active, Some(passive));

@@ -5,7 +5,7 @@ use adverb_results::{DeviceRef, Site};
 
 /// A host, as records and tables name it.
 pub(super) struct Host {
-    /// Differs from those of all other hosts.
+    /// Unique among the hosts.
     pub(super) name: String,
     pub(super) device: DeviceRef,
     pub(super) site: Site,
@@ -51,8 +51,8 @@ impl Hosts {
     }
 }
 
-/// Names that differ: those of the hosts, with their devices if that does not suffice, with numbers if
-/// even that does not.
+/// Returns unique names: the host's name, with the device if that is not unique, and with a number if that is
+/// not unique either.
 fn names(hosts: &[(DeviceRef, Site)]) -> Vec<String> {
     let by_host: Vec<String> = hosts.iter().map(|(_, site)| site.host.clone()).collect();
     if differ(&by_host) {

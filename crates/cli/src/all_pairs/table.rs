@@ -4,6 +4,7 @@ use std::io::Write;
 
 use adverb_report::matrix::{Matrix, matrices};
 use adverb_results::Record;
+use adverb_units::three_digits;
 
 use super::hosts::Hosts;
 use crate::terminal;
@@ -65,14 +66,4 @@ fn text(matrix: &Matrix) -> String {
         .chain(rows)
         .collect::<Vec<_>>()
         .join("\n")
-}
-
-/// `1.23`, `12.3`, `123`.
-fn three_digits(value: f64) -> String {
-    let decimals = match value {
-        v if v < 9.995 => 2,
-        v if v < 99.95 => 1,
-        _ => 0,
-    };
-    format!("{value:.decimals$}")
 }

@@ -1,10 +1,11 @@
 //! What a measurement has to reach, so that a script can tell by the exit status whether it did.
 
-use adverb_results::Record;
+use adverb_results::{PairRecord, Record};
 use adverb_units::Span;
 use clap::Args;
 
 use super::value::{duration, rate};
+use crate::table;
 
 /// Limits on the figures of each point.
 #[derive(Clone, Copy, Debug, Default, Args)]
@@ -21,8 +22,8 @@ pub(crate) struct LimitArgs {
 impl LimitArgs {
     /// Returns why a measured record is outside the limits; empty if it is within.
     pub(crate) fn violations(&self, record: &Record) -> Vec<String> {
-        let metric = |names: [&str; 2]| names.iter().find_map(|name| record.metric(name));
-        let rate = metric(["messages_per_s", "requests_per_s"]);
+        let rate = record.metric("messages_per_s");
+        let rate = rate.or_else(|| record.metric("requests_per_s"));
         let slow = self
             .min_rate
             .filter(|min| rate.is_none_or(|rate| rate < *min));
@@ -30,13 +31,10 @@ impl LimitArgs {
             Some(rate) => format!("{rate:.0} messages/s, below --min-rate {min:.0}"),
             None => "no rate was measured for --min-rate".to_owned(),
         });
-        let p99 = metric(["one_way_ns.p99", "latency_ns.p99"]);
-        // As the table shows it: the records have half of the round trip of a READ.
-        let halves = match record.program == "ping" && record.params["op"] == "read" {
-            true => 2.0,
-            false => 1.0,
+        let p99 = match PairRecord::of(record) {
+            Some(pair) => table::p99(&pair),
+            None => record.metric("latency_ns.p99").map(Span::from_ns_f64),
         };
-        let p99 = p99.map(|ns| Span::from_ns_f64(ns * halves));
         let late = self
             .max_latency
             .filter(|max| p99.is_none_or(|p99| p99 > *max));

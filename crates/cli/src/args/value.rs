@@ -59,6 +59,7 @@ mod tests {
             assert!(duration(bad).is_err(), "{bad}");
         }
     }
+
     #[test]
     fn rates_take_thousands_and_millions() {
         assert_eq!(rate("100k"), Ok(1e5));

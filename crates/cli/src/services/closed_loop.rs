@@ -3,6 +3,7 @@
 use adverb_launch::Usage;
 use adverb_patterns::Job;
 use adverb_units::Bytes;
+use adverb_workload::pair::ATOMIC_SIZE;
 use adverb_workload::pattern::{
     Limits, Load, Outbound, Pattern, Places, Posting, Request, Timing, Transport,
 };
@@ -12,13 +13,10 @@ use super::check::{AS_OUTSTANDING, check_counts, check_memory, posting};
 use super::start::{Cell, RD_ATOMIC, machines, measure, schedule};
 use super::words::{with_common, word, words};
 use crate::args::{ClosedLoopArgs, ClosedLoopOp};
+use crate::request::DEFAULT_SIZE;
 
 /// Memory of a member of a closed loop.
 const MEMORY: u64 = 2 << 20;
-/// Payload of a request of a closed loop, where none is named.
-const DEFAULT_SIZE: Bytes = Bytes::new(64);
-/// What an atomic operation works on.
-const ATOMIC_SIZE: Bytes = Bytes::new(8);
 
 /// `adverb closed-loop`.
 pub(crate) fn closed_loop(points: &[ClosedLoopArgs]) -> anyhow::Result<()> {
@@ -99,7 +97,7 @@ fn payload(args: &ClosedLoopArgs) -> Result<Bytes, Usage> {
     }
 }
 
-/// Refuses inline where there is no payload.
+/// Refuses --inline for operations without a payload.
 fn check_inline(args: &ClosedLoopArgs) -> Result<(), Usage> {
     if args.inline && args.op != ClosedLoopOp::Write {
         let op = word(&args.op);

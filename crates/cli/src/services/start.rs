@@ -186,11 +186,7 @@ impl Bench {
                 "all members are at {} and share memory: connected queue pairs use the local port, only datagrams go over UDP; for UDP name an address for each host (--device soft@ADDR,soft@ADDR or --peer)",
                 launcher.device()
             ));
-            let said = (
-                "connected queue pairs".to_owned(),
-                "in shared memory".to_owned(),
-            );
-            info.site.device.extend([said]);
+            info.site.device.extend([hosts::in_shared_memory()]);
         }
         Ok(Bench {
             bed: Bed::Hosts(Box::new(launcher)),

@@ -121,6 +121,27 @@ const fn over_buffers(
     }
 }
 
+const CPU_ACTIVE_POLLING: PanelSpec = over_sizes(
+    "CPU of the active side, busy polling",
+    Quantity::CpuActive,
+    polling,
+);
+const CPU_ACTIVE_EVENTS: PanelSpec = over_sizes(
+    "CPU of the active side, events",
+    Quantity::CpuActive,
+    by_events,
+);
+const CPU_PASSIVE_POLLING: PanelSpec = over_sizes(
+    "CPU of the passive side, busy polling",
+    Quantity::CpuPassive,
+    polling,
+);
+const CPU_PASSIVE_EVENTS: PanelSpec = over_sizes(
+    "CPU of the passive side, events",
+    Quantity::CpuPassive,
+    by_events,
+);
+
 const TIME_AND_CPU: [PanelSpec; 8] = [
     over_sizes("One-way time, busy polling", Quantity::OneWay, polling),
     over_sizes("One-way time, events", Quantity::OneWay, by_events),
@@ -128,26 +149,10 @@ const TIME_AND_CPU: [PanelSpec; 8] = [
         polling(r) && is_small(r)
     }),
     closer("Small messages, events", |r| by_events(r) && is_small(r)),
-    over_sizes(
-        "CPU of the active side, busy polling",
-        Quantity::CpuActive,
-        polling,
-    ),
-    over_sizes(
-        "CPU of the active side, events",
-        Quantity::CpuActive,
-        by_events,
-    ),
-    over_sizes(
-        "CPU of the passive side, busy polling",
-        Quantity::CpuPassive,
-        polling,
-    ),
-    over_sizes(
-        "CPU of the passive side, events",
-        Quantity::CpuPassive,
-        by_events,
-    ),
+    CPU_ACTIVE_POLLING,
+    CPU_ACTIVE_EVENTS,
+    CPU_PASSIVE_POLLING,
+    CPU_PASSIVE_EVENTS,
 ];
 
 const PANELS_3: [PanelSpec; 4] = [
@@ -165,26 +170,10 @@ const PANELS_4: [PanelSpec; 2] = [
 const PANELS_5: [PanelSpec; 6] = [
     over_sizes("Throughput, busy polling", Quantity::Throughput, polling),
     over_sizes("Throughput, events", Quantity::Throughput, by_events),
-    over_sizes(
-        "CPU of the active side, busy polling",
-        Quantity::CpuActive,
-        polling,
-    ),
-    over_sizes(
-        "CPU of the active side, events",
-        Quantity::CpuActive,
-        by_events,
-    ),
-    over_sizes(
-        "CPU of the passive side, busy polling",
-        Quantity::CpuPassive,
-        polling,
-    ),
-    over_sizes(
-        "CPU of the passive side, events",
-        Quantity::CpuPassive,
-        by_events,
-    ),
+    CPU_ACTIVE_POLLING,
+    CPU_ACTIVE_EVENTS,
+    CPU_PASSIVE_POLLING,
+    CPU_PASSIVE_EVENTS,
 ];
 
 const PANELS_6: [PanelSpec; 2] = [

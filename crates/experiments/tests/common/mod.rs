@@ -4,9 +4,10 @@
 use adverb_results::{
     Completion, Counters, CpuTime, DeviceKind, DeviceRef, Impairment, LatencyRecorder, Metrics,
     Opcode, Outcome, PairRecord, Params, Posting, Probability, Program, Provenance,
-    RepetitionSample, SCHEMA, Signaling, Site, Traffic, Usage,
+    RepetitionSample, SCHEMA, Signaling, Site, Usage,
 };
 use adverb_units::{Bytes, Span};
+use adverb_workload::pair::{CellSpec, Request};
 
 const ITERS: u64 = 10_000;
 const INLINE_MAX: u64 = 256;
@@ -24,29 +25,14 @@ impl Noise {
     }
 }
 
-/// The cell of a blast of WRITEs of 64 B; change what differs.
+/// The parameters of a blast with one buffer; change what differs.
 fn params(op: Opcode, size: u64) -> Params {
+    let cell = CellSpec::blast(Request::new(op, Bytes::new(size)));
     Params {
-        op,
-        size_bytes: Bytes::new(size),
-        inline: false,
-        completion: Completion::Poll,
-        buffers: 1,
-        post: Posting::Single,
-        signal: Signaling::All,
-        traffic: Traffic::default(),
-        path_mtu_bytes: None,
-        ack_timeout: None,
-        retry_cnt: None,
-        impairment: None,
-        verify: false,
-        iters: Some(ITERS),
-        warmup_iters: Some(1000),
         active_core: Some(0),
         passive_core: Some(1),
-        active_numa_node: None,
-        passive_numa_node: None,
         seed: 42,
+        ..cell.params(Some(ITERS), Some(1000))
     }
 }
 

@@ -51,8 +51,8 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Asks the agent at `address` to take part, for a caller that uses `device`; `ranks` are those of this
-    /// process's job.
+    /// Asks the agent at `address` to take part, for a caller that uses `device`; `ranks` are the other ranks of
+    /// this process's job.
     ///
     /// # Errors
     /// Nobody is there, it is not an agent of this version, or it refuses.
@@ -98,7 +98,7 @@ impl Peer {
         self.identity.same_machine(&self.welcome.identity)
     }
 
-    /// Whether its roles and those of `other` may meet on a core.
+    /// Whether its roles may run on the same cores as the roles of `other`.
     pub(crate) fn meets(&self, other: &Peer) -> bool {
         let (ours, theirs) = (&self.welcome, &other.welcome);
         ours.identity.same_machine(&theirs.identity)
