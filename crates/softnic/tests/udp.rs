@@ -23,7 +23,9 @@ use adverb_wire::frame::{Addresses, Flow};
 use adverb_wire::ipv4::Unseen;
 use adverb_wire::{Bth, Extension, Opcode, PacketHeaders, Reth, bth, icrc};
 use common::network::connect_error;
-use common::{Address, End, Random, all_access, child, isolated, isolated_with, wait_until};
+use common::{
+    Address, End, Random, all_access, child, isolated, isolated_with, unused_qpn, wait_until,
+};
 
 const MEMORY: Bytes = Bytes::mib(1);
 /// Where each side keeps what it sends and receives; the other may write and read below.
@@ -463,7 +465,7 @@ fn strangers_reach_nothing_and_are_counted() {
     let right = forged(&flow, qpn, expected, at);
     let mut damaged = right.clone();
     damaged[30] ^= 4;
-    let nobody = Qpn::new(qpn.get() + 77).unwrap();
+    let nobody = unused_qpn(qpn);
     // The same index in another process's slot.
     let elsewhere = Qpn::new(qpn.get() ^ (1 << 20)).unwrap();
     let mut of_others = right[..right.len() - icrc::LEN].to_vec();
@@ -601,7 +603,7 @@ fn a_packet_of_an_unknown_opcode_reaches_its_queue_pair() {
     send(0x2c, reliable);
     counted("drop_wrong_service", 1);
     assert_eq!(pair.qp_b.state(), QpState::Rts);
-    send(0x15, Qpn::new(reliable.get() + 77).unwrap());
+    send(0x15, unused_qpn(reliable));
     counted("drop_unknown_queue_pair", 1);
     send(0x15, reliable);
     counted("drop_unknown_opcode", 2);

@@ -18,7 +18,9 @@ use adverb_verbs::{
     WrId,
 };
 use common::victim::{Victim, hear, tell};
-use common::{End, NOBODY, QKEY, Random, all_access, isolated, wait_until, with_another_user};
+use common::{
+    End, NOBODY, QKEY, Random, all_access, isolated, unused_qpn, wait_until, with_another_user,
+};
 
 const MEMORY: Bytes = Bytes::mib(1);
 
@@ -152,7 +154,7 @@ impl Node {
 fn datagrams_that_are_not_taken_are_counted_by_reason() {
     let (a, b) = (Node::new(2, 1), Node::new(2, 2));
     let there = b.qp.qpn();
-    let nobody = Qpn::new(there.get() + 7).unwrap();
+    let nobody = unused_qpn(there);
     let counted = |name: &str| {
         let came = || {
             assert!(b.end.poll().is_empty());
@@ -245,7 +247,7 @@ fn a_stranger_at_the_own_address_gets_datagrams_over_udp() {
         let counted = |node: &Node| node.end.context.counters()["rcvd_pkts"];
         assert_eq!((counted(&stranger), counted(&near)), (8, 0));
         // What nobody has is dropped, and a fault of this side is one, here as there.
-        let nobody = Qpn::new(stranger.qp.qpn().get() + 7).unwrap();
+        let nobody = unused_qpn(stranger.qp.qpn());
         here.send(&stranger, (nobody, QKEY), 8);
         assert!(near.end.poll().is_empty() && stranger.end.poll().is_empty());
         drop(stranger);

@@ -22,7 +22,7 @@ use adverb_wire::{
 use rustix::thread::{CpuSet, sched_setaffinity};
 
 use super::network::{FIRST_PSN, How, Network, connect_to};
-use super::{End, slot_of};
+use super::{End, slot_of, unused_qpn};
 
 const MEMORY: Bytes = Bytes::mib(1);
 /// Bytes of a message.
@@ -141,7 +141,7 @@ impl Kind {
         };
         match self {
             Kind::WrongPartition => bth.pkey = 0x8001,
-            Kind::WrongQueuePair => bth.dest_qp = Qpn::new(dest.get() + 77).expect("24 bits"),
+            Kind::WrongQueuePair => bth.dest_qp = unused_qpn(dest),
             Kind::WrongSlot => bth.dest_qp = Qpn::new(dest.get() ^ 1 << 20).expect("24 bits"),
             Kind::RepeatedWrite => bth = bth.with(BthFlags::ACK_REQ),
             _ => {}

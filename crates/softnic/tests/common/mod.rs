@@ -264,6 +264,12 @@ pub fn slot_of(qpn: Qpn) -> u32 {
     (qpn.get() & 0x7f_ffff) >> 14
 }
 
+/// Returns the number of a queue pair that does not exist, of the same device as `qpn`. The 12 lowest bits
+/// of a number are an index that starts anywhere, so adding to one could carry into those of the device.
+pub fn unused_qpn(qpn: Qpn) -> Qpn {
+    Qpn::new(qpn.get() ^ 1 << 6).expect("24 bits")
+}
+
 impl End {
     pub fn new(memory: Bytes) -> Self {
         End::of(SoftDevice::new(), memory)
