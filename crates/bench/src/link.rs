@@ -6,9 +6,8 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use adverb_transport::{
-    Access, AccessError, AtomicOperation, CreditPolicy, Key, LocalPiece, Memory, PACKET_SPACE,
-    Payload, Place, RcConfig, RcQp, ReceiveQueue, ReceiveWork, RequesterConfig, ResponderConfig,
-    SendWork, Work,
+    Access, AccessError, AtomicOperation, Key, LocalPiece, Memory, PACKET_SPACE, Payload, Place,
+    RcConfig, RcQp, ReceiveQueue, ReceiveWork, RequesterConfig, ResponderConfig, SendWork, Work,
 };
 use adverb_units::Time;
 use adverb_verbs::{
@@ -182,7 +181,6 @@ fn connected(icrc: Icrc) -> Link {
             access: AccessFlags::all(),
             max_reads: 16,
             rnr_timer: RnrTimer::new(1).expect("a code"),
-            credits: CreditPolicy::None,
         },
     };
     let qp = |own, peer| RcQp::new(&config(own, peer), ReceiveQueue::new(128));

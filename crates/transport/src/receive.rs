@@ -58,14 +58,6 @@ impl ReceiveQueue {
         }
     }
 
-    /// Number of posted requests; `None` for a shared queue.
-    pub fn waiting(&self) -> Option<usize> {
-        match &self.0 {
-            Source::Own { waiting, .. } => Some(waiting.len()),
-            Source::Shared(_) => None,
-        }
-    }
-
     #[inline]
     pub(crate) fn take(&mut self) -> Option<ReceiveWork> {
         match &mut self.0 {

@@ -3,8 +3,8 @@
 mod lab;
 
 use adverb_transport::{
-    CreditPolicy, DropReason, PACKET_SPACE, Payload, PostError, Queue, RcQp, ReceiveWork, SendWork,
-    Solicited, Work,
+    DropReason, PACKET_SPACE, Payload, PostError, Queue, RcQp, ReceiveWork, SendWork, Solicited,
+    Work,
 };
 use adverb_units::{Span, Time};
 use adverb_verbs::{
@@ -541,34 +541,6 @@ fn unsignaled_requests_end_in_silence_but_for_errors() {
     post(&mut lab, quiet_one);
     lab.run();
     assert_eq!(statuses(&lab.a.completions), [(1, WcStatus::RetryExcErr)]);
-}
-
-#[test]
-fn with_credits_only_one_packet_asks_for_a_receive() {
-    let mut b = config(Side::B);
-    b.responder.credits = CreditPolicy::Posted;
-    b.responder.rnr_timer = RnrTimer::new(12).unwrap();
-    let mut lab = connected(&config(Side::A), &b, Box::new(|_| Fate::Pass));
-    post_receive(&mut lab, 0, 4096);
-    post(&mut lab, work(0, Work::Send, piece(0, 8)));
-    lab.run();
-    // The peer is known to have none: of three messages one packet goes.
-    for id in 1..4 {
-        post(&mut lab, work(id, Work::Send, piece(0, 3 * MTU)));
-    }
-    lab.flush();
-    assert_eq!(sent_by(&lab, Side::A, Opcode::RcSendFirst).len(), 1);
-    assert!(sent_by(&lab, Side::A, Opcode::RcSendMiddle).is_empty());
-    for id in 1..4 {
-        let work = ReceiveWork {
-            wr_id: WrId(id),
-            pieces: pieces(id as usize * 4096, 4096),
-        };
-        lab.receive_after(Side::B, Span::from_us(1), work);
-    }
-    lab.run();
-    assert_eq!(lab.b.completions.len(), 4);
-    assert_eq!(lab.a.qp.counters().rnr_naks, 0);
 }
 
 #[test]

@@ -94,6 +94,20 @@ fn an_answer_of_another_kind_or_length_ends_the_connection() {
     );
 }
 
+#[test]
+fn a_peer_that_reports_no_credits_is_sent_to_nevertheless() {
+    let mut lab = asked(Work::Send, 8);
+    let none = aeth(Syndrome::Ack(Credits::new(0).unwrap()));
+    let taken = answer(&mut lab, (Opcode::RcAck, Extension::Ack(none)), &[], 0);
+    assert_eq!(taken, Ok(()));
+    let before = lab.sent.len();
+    for id in 2..4 {
+        post(&mut lab, work(id, Work::Send, piece(0, 8)));
+    }
+    lab.flush();
+    assert_eq!(lab.sent.len() - before, 2);
+}
+
 /// Late answers and such to what was never asked are nobody's fault: a network may keep packets of a
 /// connection before (ghosts).
 #[test]

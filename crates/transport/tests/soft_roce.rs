@@ -5,8 +5,8 @@
 //! `crates/wire/tests/data/README.md`.
 
 use adverb_transport::{
-    Access, AccessError, AtomicOperation, CreditPolicy, LocalPiece, Memory, PACKET_SPACE, Payload,
-    Place, RcConfig, RcQp, ReceiveQueue, ReceiveWork, RequesterConfig, ResponderConfig, SendWork,
+    Access, AccessError, AtomicOperation, LocalPiece, Memory, PACKET_SPACE, Payload, Place,
+    RcConfig, RcQp, ReceiveQueue, ReceiveWork, RequesterConfig, ResponderConfig, SendWork,
     UcConfig, UcQp, Work,
 };
 use adverb_units::Time;
@@ -138,7 +138,6 @@ fn rc(own: Qpn, peer: Qpn, psn: Psn) -> RcQp {
             access: AccessFlags::all(),
             max_reads: 1,
             rnr_timer: RnrTimer::new(1).unwrap(),
-            credits: CreditPolicy::None,
         },
     };
     RcQp::new(&config, ReceiveQueue::new(4))

@@ -24,16 +24,12 @@ impl AethView<'_> {
     }
 }
 
-/// End-to-end credits: the number of receive requests that the responder reports as posted.
+/// End-to-end credits, as the code on the wire (table 46): the number of receive requests that the
+/// responder reports as posted. Adverb sends [`Credits::NONE`] and ignores a peer's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Credits(u8);
 
 impl Credits {
-    const RECEIVES: [u32; 31] = [
-        0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1_024,
-        1_536, 2_048, 3_072, 4_096, 6_144, 8_192, 12_288, 16_384, 24_576, 32_768,
-    ];
-
     /// "Invalid": the responder gives no credits, the requester needs none.
     pub const NONE: Credits = Credits(31);
 
@@ -42,20 +38,9 @@ impl Credits {
         if n < 32 { Some(Credits(n)) } else { None }
     }
 
-    /// The code for `receives` requests: the largest that promises no more.
-    pub fn for_receives(receives: u32) -> Self {
-        let above = Self::RECEIVES.partition_point(|&n| n <= receives);
-        Credits((above - 1) as u8)
-    }
-
     /// The code.
     pub const fn code(self) -> u8 {
         self.0
-    }
-
-    /// Receive requests; none for [`Credits::NONE`].
-    pub fn receives(self) -> Option<u32> {
-        Self::RECEIVES.get(usize::from(self.0)).copied()
     }
 }
 
@@ -192,16 +177,5 @@ mod tests {
                 }
             }
         }
-    }
-
-    #[test]
-    fn credits_promise_no_more_than_there_is() {
-        for receives in [0, 1, 4, 5, 6, 7, 100, 32_767, 32_768, u32::MAX] {
-            let promised = Credits::for_receives(receives).receives().unwrap();
-            assert!(promised <= receives);
-        }
-        assert_eq!(Credits::for_receives(5).receives(), Some(4));
-        assert_eq!(Credits::for_receives(u32::MAX).receives(), Some(32_768));
-        assert_eq!(Credits::NONE.receives(), None);
     }
 }

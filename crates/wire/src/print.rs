@@ -4,15 +4,13 @@ use std::fmt;
 use std::net::IpAddr;
 
 use crate::bth::BthFlags;
-use crate::{Aeth, Extension, Frame, Ip, Packet, PacketHeaders, Syndrome};
+use crate::{Aeth, Credits, Extension, Frame, Ip, Packet, PacketHeaders, Syndrome};
 
 impl fmt::Display for Syndrome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Syndrome::Ack(credits) => match credits.receives() {
-                Some(receives) => write!(f, "ack credits {receives}"),
-                None => f.write_str("ack"),
-            },
+            Syndrome::Ack(Credits::NONE) => f.write_str("ack"),
+            Syndrome::Ack(credits) => write!(f, "ack credits code {}", credits.code()),
             Syndrome::RnrNak(timer) => write!(f, "rnr-nak {}", timer.span()),
             Syndrome::Nak(code) => write!(f, "nak {code:?}"),
         }

@@ -1,8 +1,8 @@
 //! The transport state machine of a connected queue pair: RC or UC.
 
 use adverb_transport::{
-    Completion, Counters, CreditPolicy, DropReason, Memory, PacketBuffer, PostError, RcConfig,
-    RcQp, ReceiveQueue, ReceiveWork, RequesterConfig, ResponderConfig, SendWork, UcConfig, UcQp,
+    Completion, Counters, DropReason, Memory, PacketBuffer, PostError, RcConfig, RcQp,
+    ReceiveQueue, ReceiveWork, RequesterConfig, ResponderConfig, SendWork, UcConfig, UcQp,
 };
 use adverb_units::Time;
 use adverb_verbs::{AccessFlags, AckTimeout, Psn, QpAttr, QpState, QpType, Qpn, RetryParams};
@@ -69,7 +69,6 @@ impl ConnectedTransport {
                 access,
                 max_reads: rtr.max_dest_rd_atomic.expect(required),
                 rnr_timer: rtr.min_rnr_timer.expect(required),
-                credits: CreditPolicy::None,
             },
         };
         ConnectedTransport::Rc(RcQp::new(&config, receives))

@@ -1,7 +1,10 @@
 //! Reliable connection (IBTA vol. 1, 9.7): every message once and in order, over packets that may be
 //! lost, repeated, delayed, reordered and damaged.
+//!
+//! End-to-end flow control (9.7.7.2) is not implemented, as in Linux's Soft-RoCE: ACKs carry the credit
+//! count "invalid", and a peer's credits are ignored. A responder without a receive request sends an RNR
+//! NAK instead.
 
-mod credits;
 mod replay;
 mod requester;
 mod responder;
@@ -70,18 +73,6 @@ pub struct ResponderConfig {
     pub max_reads: u8,
     /// The RNR timer: how long the peer waits after an RNR NAK.
     pub rnr_timer: RnrTimer,
-    /// Whether ACKs carry end-to-end credits.
-    pub credits: CreditPolicy,
-}
-
-/// The end-to-end credits in ACKs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum CreditPolicy {
-    /// Nothing: the peer sends at will and is told when it must wait.
-    #[default]
-    None,
-    /// The number of posted receives. Without a credit, the peer sends only one packet, to ask for more.
-    Posted,
 }
 
 /// Why a response was not taken.

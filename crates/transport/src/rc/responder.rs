@@ -10,9 +10,9 @@ use adverb_wire::{
     Position, Reth, Syndrome, Verb,
 };
 
+use super::RcConfig;
 use super::replay::{Kept, Replay, Resource};
 use super::responses::{Answer, Asked, ReadAnswer, Response, Responses};
-use super::{CreditPolicy, RcConfig};
 use crate::PacketBuffer;
 use crate::drops::DropReason;
 use crate::inbound::{Fault, Inbound, Taken};
@@ -29,7 +29,6 @@ pub(super) struct Responder {
     mtu: PathMtu,
     numbering: Numbering,
     rnr_timer: RnrTimer,
-    credits: CreditPolicy,
     expected: Seq,
     /// Messages completed.
     msn: u32,
@@ -65,7 +64,6 @@ impl Responder {
             mtu: config.path_mtu,
             numbering,
             rnr_timer: own.rnr_timer,
-            credits: own.credits,
             expected: numbering.first(),
             msn: 0,
             inbound: Inbound::new(own.access, config.path_mtu, config.qpn),
@@ -381,7 +379,7 @@ impl Responder {
         response: &Response,
     ) -> usize {
         let bth = Bth::new(opcode, self.peer, self.numbering.psn(seq));
-        let extension = extension(self.aeth(response));
+        let extension = extension(aeth(response));
         let headers = PacketHeaders { bth, extension };
         let (length, _) = headers.lay_out(0, out).expect("a response fits");
         length
@@ -397,19 +395,10 @@ impl Responder {
     ) -> Option<usize> {
         let segment = Segment::of(read.length, read.sent, self.mtu);
         let (opcode, extension) = match segment.position {
-            Position::First => (
-                Opcode::RcReadResponseFirst,
-                Extension::Ack(self.aeth(response)),
-            ),
+            Position::First => (Opcode::RcReadResponseFirst, Extension::Ack(aeth(response))),
             Position::Middle => (Opcode::RcReadResponseMiddle, Extension::None),
-            Position::Last => (
-                Opcode::RcReadResponseLast,
-                Extension::Ack(self.aeth(response)),
-            ),
-            Position::Only => (
-                Opcode::RcReadResponseOnly,
-                Extension::Ack(self.aeth(response)),
-            ),
+            Position::Last => (Opcode::RcReadResponseLast, Extension::Ack(aeth(response))),
+            Position::Only => (Opcode::RcReadResponseOnly, Extension::Ack(aeth(response))),
         };
         let psn = self.numbering.psn(response.seq + read.sent);
         let bth = Bth::new(opcode, self.peer, psn);
@@ -421,25 +410,14 @@ impl Responder {
         }
         Some(length)
     }
+}
 
-    #[inline]
-    fn aeth(&self, response: &Response) -> Aeth {
-        let credits = match self.credits {
-            CreditPolicy::None => Credits::NONE,
-            // Of a shared queue nobody can promise any (IBTA vol. 1, 9.7.7.2).
-            CreditPolicy::Posted => (self.receives.waiting()).map_or(Credits::NONE, |waiting| {
-                Credits::for_receives(waiting as u32)
-            }),
-        };
-        // An acknowledgement is as new as its credits.
-        let msn = match response.answer {
-            Answer::Ack => self.msn,
-            _ => response.msn,
-        };
-        Aeth {
-            syndrome: Syndrome::Ack(credits),
-            msn: msn & 0xff_ffff,
-        }
+/// The AETH of a positive response.
+#[inline]
+const fn aeth(response: &Response) -> Aeth {
+    Aeth {
+        syndrome: Syndrome::Ack(Credits::NONE),
+        msn: response.msn & 0xff_ffff,
     }
 }
 

@@ -24,7 +24,7 @@ pub(super) struct ReadAnswer {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
-    /// An ACK; its credits are determined when it is sent.
+    /// An ACK.
     Ack,
     /// A refusal.
     Refuse(Syndrome),

@@ -18,8 +18,6 @@ pub(super) struct Entry {
     pub(super) first: Seq,
     /// One behind its last packet.
     pub(super) end: Seq,
-    /// Its place among the messages of the connection, from 1.
-    pub(super) message: u64,
     /// A local error: the request is not sent, and completes with this status in its turn.
     pub(super) failure: Option<WcStatus>,
 }
@@ -40,8 +38,6 @@ impl Entry {
 pub(super) struct SendQueue {
     entries: VecDeque<Entry>,
     most: usize,
-    /// Messages completed.
-    completed: u64,
 }
 
 impl SendQueue {
@@ -49,7 +45,6 @@ impl SendQueue {
         SendQueue {
             entries: VecDeque::with_capacity(most),
             most,
-            completed: 0,
         }
     }
 
@@ -84,7 +79,6 @@ impl SendQueue {
             length,
             first,
             end: first + count,
-            message: self.completed + self.entries.len() as u64 + 1,
             failure: refused.then_some(WcStatus::LocProtErr),
         });
         Ok(())
@@ -108,15 +102,7 @@ impl SendQueue {
     }
 
     pub(super) fn pop(&mut self) -> Option<Entry> {
-        let entry = self.entries.pop_front()?;
-        self.completed += 1;
-        Some(entry)
-    }
-
-    /// Messages completed.
-    #[inline]
-    pub(super) const fn completed(&self) -> u64 {
-        self.completed
+        self.entries.pop_front()
     }
 }
 

@@ -1,8 +1,6 @@
 //! Hosts, their memory, and the connections between them, before there is anything to do.
 
-use adverb_transport::{
-    CreditPolicy, RcConfig, RcQp, ReceiveQueue, UcConfig, UcQp, UdConfig, UdQp,
-};
+use adverb_transport::{RcConfig, RcQp, ReceiveQueue, UcConfig, UcQp, UdConfig, UdQp};
 use adverb_verbs::{AccessFlags, AckTimeout, PathMtu, Psn};
 
 use super::{QKEY, TICKETS};
@@ -163,7 +161,6 @@ fn rc_configs(ends: [At; 2], mtu: PathMtu, random: &mut Random) -> [RcConfig; 2]
     let psns = [psn(random), psn(random)];
     let reads = 1 + random.below(4) as u8;
     let window = [1, 2, 5, 64][random.below(4) as usize];
-    let credits = [CreditPolicy::None, CreditPolicy::Posted][random.below(2) as usize];
     for (own, peer) in [(0, 1), (1, 0)] {
         let config = &mut configs[own];
         (config.qpn, config.peer) = (ends[own].qpn(), ends[peer].qpn());
@@ -173,7 +170,6 @@ fn rc_configs(ends: [At; 2], mtu: PathMtu, random: &mut Random) -> [RcConfig; 2]
         config.requester.max_reads = reads;
         config.responder.max_reads = reads;
         config.requester.window = window;
-        config.responder.credits = credits;
         config.requester.max_work = MAX_WORK;
         config.requester.retry.timeout = AckTimeout::new(7).unwrap();
     }

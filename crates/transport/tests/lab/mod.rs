@@ -167,7 +167,6 @@ pub fn config(side: Side) -> RcConfig {
             access: AccessFlags::all(),
             max_reads: 4,
             rnr_timer: RnrTimer::new(1).unwrap(),
-            credits: adverb_transport::CreditPolicy::None,
         },
     }
 }

@@ -74,14 +74,10 @@ impl Requester {
     ) -> Result<(), Refusal> {
         let unacked = self.window.unacked();
         match aeth.syndrome {
-            Syndrome::Ack(credits) if seq + 1 >= unacked => {
-                self.credits
-                    .update(aeth.msn, credits, self.queue.completed());
-                match self.acknowledge(seq + 1, shared) {
-                    Reached::All => Ok(()),
-                    Reached::Gap => Err(self.gap(None, shared)),
-                }
-            }
+            Syndrome::Ack(_) if seq + 1 >= unacked => match self.acknowledge(seq + 1, shared) {
+                Reached::All => Ok(()),
+                Reached::Gap => Err(self.gap(None, shared)),
+            },
             _ if seq < unacked => Err(Refusal::Drop(DropReason::StaleResponse)),
             _ if self.acknowledge(seq, shared) == Reached::Gap => Err(self.gap(Some(seq), shared)),
             Syndrome::Nak(code) if code != NakCode::PsnSequenceError => {
@@ -140,9 +136,6 @@ impl Requester {
             }
             _ => return Err(Refusal::Fail(BAD_RESPONSE)),
         };
-        if let Extension::Ack(aeth) = packet.headers.extension {
-            self.note_credits(aeth);
-        }
         self.scatter(offset, bytes, memory)?;
         self.acknowledge_answer(seq, shared);
         Ok(())
@@ -168,14 +161,6 @@ impl Requester {
             Payload::Inline(_) => Ok(()),
         };
         placed.map_err(|_| Refusal::Fail(WcStatus::LocProtErr))
-    }
-
-    #[inline]
-    fn note_credits(&mut self, aeth: Aeth) {
-        if let Syndrome::Ack(credits) = aeth.syndrome {
-            self.credits
-                .update(aeth.msn, credits, self.queue.completed());
-        }
     }
 
     /// Everything before `to` is acknowledged, up to the first request whose answer is missing.

@@ -13,7 +13,6 @@ use adverb_wire::opcode::Ends;
 
 pub(super) use self::answers::BAD_RESPONSE;
 use super::RcConfig;
-use super::credits::CreditLimit;
 use super::retry::RetryCounters;
 use super::send_queue::{Entry, SendQueue};
 use super::sequence_errors::SequenceErrors;
@@ -35,7 +34,6 @@ pub(super) struct Requester {
     cursor: usize,
     window: Window,
     reads: Reads,
-    credits: CreditLimit,
     timers: Timers,
     retries: RetryCounters,
     errors: SequenceErrors,
@@ -96,7 +94,6 @@ impl Requester {
             cursor: 0,
             reads: Reads::new(own.max_reads, window.limit()),
             window,
-            credits: CreditLimit::default(),
             timers: Timers::new(own.retry.timeout),
             retries: RetryCounters::new(&own.retry),
             errors: SequenceErrors::default(),

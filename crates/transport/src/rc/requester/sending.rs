@@ -1,4 +1,4 @@
-//! Chooses and builds the next packet: window, credits, fences, READs in flight; segmentation.
+//! Chooses and builds the next packet: window, fences, READs in flight; segmentation.
 
 use adverb_units::Time;
 use adverb_verbs::{Psn, Qpn, RemoteAddress, SendFlags, WcStatus};
@@ -120,18 +120,7 @@ impl Requester {
             ),
             false => (seq + 1, false),
         };
-        let uncredited = entry.request.work.consumes_receive()
-            && !self.credits.covers(entry.message)
-            && !self.may_probe(entry, seq);
-        self.window.has_room_to(end) && entry.failure.is_none() && !fenced && !waits && !uncredited
-    }
-
-    /// Without a credit one packet may go, to learn of new ones; once it is acknowledged, its message
-    /// has a receive request (IBTA vol. 1, 9.7.7.2.5).
-    #[inline]
-    fn may_probe(&self, entry: &Entry, seq: Seq) -> bool {
-        let unacked = self.window.unacked();
-        unacked > entry.first || (seq == entry.first && unacked == seq)
+        self.window.has_room_to(end) && entry.failure.is_none() && !fenced && !waits
     }
 
     /// Whether [`Requester::transmit`] has something to do, but for a receiver that is waited for.
