@@ -35,7 +35,7 @@ pub const SEED: &str = "ADVERB_TEST_SEED";
 
 /// A line for the summary of `scripts/test`: past the harness, which keeps what tests print.
 pub fn not_run(what: &str) {
-    let _ = writeln!(std::io::stderr(), "NOT RUN: {what}");
+    let _ = writeln!(std::io::stderr(), "\nNOT RUN: {what}");
 }
 
 /// Runs `body` in a process of its own, with a directory of its own for shared memory, and checks

@@ -240,7 +240,7 @@ fn a_packet_that_does_not_fit_is_sent_after_the_batch() {
 fn packets_are_sent_one_by_one_over_ipv6_too() {
     let (Ok(from), Ok(to)) = (bound("[::1]:0"), bound("[::1]:0")) else {
         let mut stderr = std::io::stderr();
-        return writeln!(stderr, "NOT RUN: packets at ::1: no IPv6 here").unwrap();
+        return writeln!(stderr, "\nNOT RUN: packets at ::1: no IPv6 here").unwrap();
     };
     let from = Arc::new(from);
     for route in [route(&from, &to), connected(&from, &to)] {
