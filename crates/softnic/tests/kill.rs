@@ -364,7 +364,7 @@ fn kill_after(scene: &Scene, act: Act, most: Option<u64>) -> Result<Killing, Str
     scene.ping();
     assert!(here.poll().is_empty(), "completions twice");
     // Another port may have the slot's number; here there is only the bystander.
-    let gone = wait_until(Duration::from_secs(2), || is_gone(address.slot()));
+    let gone = wait_until(|| is_gone(address.slot()));
     assert!(gone, "files of a dead one stay: {:?}", device_files());
     Ok(Killing { length, arrived })
 }
@@ -680,12 +680,12 @@ fn killed_at_a_random_time_under_load() {
             let is_ours = |name: &String| name.starts_with(&port) || name.starts_with(&by);
             device_files().iter().all(is_ours)
         };
-        assert!(wait_until(Duration::from_secs(2), only_ours));
+        assert!(wait_until(only_ours));
     });
 }
 
-/// Within this a call that waits for a stopped peer comes back.
-const BOUND: Duration = Duration::from_millis(3000);
+/// Within this a call that waits for a stopped peer returns, on a machine of any load.
+const BOUND: Duration = Duration::from_secs(60);
 
 fn within_bound<T>(what: &str, call: impl FnOnce() -> T) -> T {
     let begin = Instant::now();

@@ -20,7 +20,8 @@ use adverb_verbs::{
 };
 use common::victim::{Killing, Victim, hear, kill_all_along, mark, stay_on_this_cpu, tell};
 use common::{
-    End, QKEY, Random, device_files, is_gone, isolated_with, not_run, slot_of, wait_until,
+    End, QKEY, Random, device_files, is_gone, isolated_with, not_run, slot_of, wait_at_most,
+    wait_until,
 };
 
 /// Receives of the queue pair that all send to.
@@ -298,8 +299,8 @@ fn kill_after(
     victim.tell("go");
     let length = victim.kill_after(traced, most);
     if role == "warm" {
-        assert!(wait_until(Duration::from_secs(2), || is_gone(slot)));
-    } else if !wait_until(Duration::from_millis(100), || is_gone(slot)) {
+        assert!(wait_until(|| is_gone(slot)));
+    } else if !wait_at_most(Duration::from_millis(100), || is_gone(slot)) {
         // Nobody had heard of it yet: the next one to open the device removes what it left.
         drop(End::new(Bytes::new(4096)));
         assert!(is_gone(slot));
@@ -424,7 +425,7 @@ fn kill_under_load(test: &str, from: From) {
             of_victims += under_load(&mut server, &mut bystander, |_| Instant::now() > end);
             victim.kill();
             let is_gone = || device_files().len() == living;
-            assert!(wait_until(Duration::from_secs(2), is_gone));
+            assert!(wait_until(is_gone));
             server.fill(&mut bystander);
         }
         println!("{of_victims} messages of victims");

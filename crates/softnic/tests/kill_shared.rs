@@ -180,7 +180,7 @@ fn kill_after(
     victim.tell("go");
     let length = victim.kill_after(traced, most);
     let is_gone = || is_gone(address.slot());
-    assert!(wait_until(Duration::from_secs(10), is_gone));
+    assert!(wait_until(is_gone));
     let came = here.poll();
     came.iter().for_each(|completion| server.take(completion));
     let arrived = came.iter().filter(|c| c.status.is_success()).count();

@@ -699,7 +699,7 @@ impl<'l> Side<'l> {
             };
             assert_eq!(completion.status, status, "fault {fault}, receive {i}");
         }
-        let failed = wait_until(Duration::from_secs(2), || qp.state() == QpState::Err);
+        let failed = wait_until(|| qp.state() == QpState::Err);
         assert!(failed, "fault {fault} leaves {}", qp.state());
     }
 }

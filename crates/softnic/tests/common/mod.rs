@@ -142,8 +142,14 @@ pub fn is_gone(slot: u32) -> bool {
     !device_files().iter().any(|name| name.starts_with(&prefix))
 }
 
-/// Waits until `done`, at most `patience`; whether it came to that.
-pub fn wait_until(patience: Duration, mut done: impl FnMut() -> bool) -> bool {
+/// Waits until `done`, and returns whether that came about within a minute: longer than a machine of any load
+/// takes for what happens at all.
+pub fn wait_until(done: impl FnMut() -> bool) -> bool {
+    wait_at_most(Duration::from_secs(60), done)
+}
+
+/// Waits until `done`, and returns whether that came about within `patience`.
+pub fn wait_at_most(patience: Duration, mut done: impl FnMut() -> bool) -> bool {
     let deadline = Instant::now() + patience;
     loop {
         if done() {

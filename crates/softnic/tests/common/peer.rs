@@ -81,7 +81,7 @@ impl Peer {
         self.signal(Signal::STOP);
         let stat = format!("/proc/{}/stat", self.process.id());
         let is_stopped = || std::fs::read_to_string(&stat).unwrap().contains(") T ");
-        assert!(wait_until(std::time::Duration::from_secs(10), is_stopped));
+        assert!(wait_until(is_stopped));
     }
 
     pub fn go_on(&self) {
