@@ -203,10 +203,10 @@ fn check_port(port: PortNum) -> Result<(), CreateError> {
 
 #[cfg(feature = "testing")]
 impl SoftContext {
-    /// For tests: has what arrives over UDP pass a rule.
-    pub fn mangle(&self, rule: impl FnMut(&[u8]) -> crate::Fate + Send + 'static) {
+    /// Injects the faults that a closure chooses into all packets that arrive over UDP from now on.
+    pub fn inject_faults(&self, rule: impl FnMut(&[u8]) -> Option<crate::Fault> + Send + 'static) {
         if let Some(udp) = &self.handle.port.udp {
-            udp.mangle(rule);
+            udp.inject(rule);
         }
     }
 }

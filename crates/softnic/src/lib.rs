@@ -70,5 +70,5 @@ pub use notify::Armed;
 pub use qp::SoftQp;
 pub use srq::SoftSrq;
 #[cfg(feature = "testing")]
-pub use udp::Fate;
+pub use udp::Fault;
 pub use udp::host_addresses;

@@ -11,7 +11,7 @@ use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use adverb_softnic::{Fate, SoftDevice, SoftQp};
+use adverb_softnic::{Fault, SoftDevice, SoftQp};
 use adverb_units::Bytes;
 use adverb_verbs::{
     AckTimeout, AddressVector, Comparison, CompletionQueue, Context, CreateError, Device, GidType,
@@ -199,14 +199,14 @@ fn long_messages_among_many_short_ones_are_not_lost() {
 }
 
 /// A network that does all it may, from a seed.
-fn bad_network(seed: u64) -> impl FnMut(&[u8]) -> Fate + Send + 'static {
+fn bad_network(seed: u64) -> impl FnMut(&[u8]) -> Option<Fault> + Send + 'static {
     let mut random = Random(seed);
     move |_| match random.below(100) {
-        0..3 => Fate::Lose,
-        3..6 => Fate::Repeat,
-        6..9 => Fate::Delay(random.within(1..5) as u32),
-        9..12 => Fate::Damage(random.next() as usize),
-        _ => Fate::Pass,
+        0..3 => Some(Fault::Loss),
+        3..6 => Some(Fault::Duplicate),
+        6..9 => Some(Fault::Reorder(random.within(1..5))),
+        9..12 => Some(Fault::Corrupt(random.next())),
+        _ => None,
     }
 }
 
@@ -220,8 +220,8 @@ fn a_bad_network_changes_nothing_but_the_time() {
     };
     let pair = Pair::new(4, how);
     let (a, b) = (&pair.a, &pair.b);
-    a.context.mangle(bad_network(random.next()));
-    b.context.mangle(bad_network(random.next()));
+    a.context.inject_faults(bad_network(random.next()));
+    b.context.inject_faults(bad_network(random.next()));
     let mut sum = 0u64;
     b.mr.write(0, &sum.to_ne_bytes()).unwrap();
     for round in 0..400 {
@@ -275,8 +275,8 @@ fn many_requests_under_way_on_a_bad_network_all_arrive_in_order() {
         retries: 7,
     };
     let pair = Pair::new(5, how);
-    pair.a.context.mangle(bad_network(random.next()));
-    pair.b.context.mangle(bad_network(random.next()));
+    pair.a.context.inject_faults(bad_network(random.next()));
+    pair.b.context.inject_faults(bad_network(random.next()));
     const COUNT: u64 = 600;
     const BATCH: u64 = 12;
     let (mut posted, mut done, mut received) = (0, 0, 0);
@@ -530,13 +530,13 @@ fn what_a_queue_pair_has_counted_outlives_it() {
 fn a_changed_rnr_timer_is_what_the_peer_is_told() {
     let pair = Pair::new(20, USUAL);
     let (told, hears) = std::sync::mpsc::channel();
-    pair.a.context.mangle(move |packet| {
+    pair.a.context.inject_faults(move |packet| {
         let syndrome = packet[bth::LEN];
         if packet[0] == Opcode::RcAck.code() && syndrome >> 5 == 1 {
             // It goes on being told when the test has ended.
             let _ = told.send(RnrTimer::new(syndrome & 0x1f));
         }
-        Fate::Pass
+        None
     });
     let changed = RnrTimer::new(9);
     let mut attr = QpAttr::default();

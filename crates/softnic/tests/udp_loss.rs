@@ -186,8 +186,8 @@ fn hold(name: &str, net: u8, faults: Faults, moved: &[&str]) {
     for network in networks {
         let mut random = Random::from_env(name);
         let pair = Pair::new(&network);
-        pair.a.context.mangle(faults.rule(random.next()));
-        pair.b.context.mangle(faults.rule(random.next()));
+        pair.a.context.inject_faults(faults.rule(random.next()));
+        pair.b.context.inject_faults(faults.rule(random.next()));
         exercise(&pair, random);
         check_moved(&pair, moved);
     }

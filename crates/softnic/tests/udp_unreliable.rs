@@ -10,7 +10,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::os::unix::process::CommandExt;
 use std::time::{Duration, Instant};
 
-use adverb_softnic::{Fate, SoftDevice, SoftQp};
+use adverb_softnic::{Fault, SoftDevice, SoftQp};
 use adverb_units::Bytes;
 use adverb_verbs::{
     AddressHandle, Context, Destination, MemoryRegion, Operation, PathMtu, PortNum, Psn, QpAttr,
@@ -80,10 +80,8 @@ fn messages_of_uc_arrive_whole_or_not_at_all() {
     let (qp_a, qp_b) = (uc(&a), uc(&b));
     connect(&qp_a, (&b, &qp_b));
     connect(&qp_b, (&a, &qp_a));
-    b.context.mangle(move |_| match random.chance(10) {
-        true => Fate::Lose,
-        false => Fate::Pass,
-    });
+    b.context
+        .inject_faults(move |_| random.chance(10).then_some(Fault::Loss));
     (0..RECEIVES).for_each(|n| post_receive(&b, &qp_b, n));
     let (mut sent, mut received, mut last) = (0u64, 0u64, None);
     let deadline = Instant::now() + Duration::from_secs(30);

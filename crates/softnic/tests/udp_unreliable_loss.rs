@@ -163,7 +163,7 @@ fn hold(name: &str, net: u8, service: QpType) {
     for network in networks {
         let mut random = Random::from_env(name);
         let scene = Scene::new(&network, service);
-        scene.b.context.mangle(ALL.rule(random.next()));
+        scene.b.context.inject_faults(ALL.rule(random.next()));
         run(&scene);
     }
 }

@@ -13,7 +13,7 @@ use adverb_conformance::pair::{
 };
 use adverb_conformance::threads::Subject;
 use adverb_host::HostStation;
-use adverb_softnic::{Fate, SoftContext};
+use adverb_softnic::{Fault, SoftContext};
 use adverb_verbs::{
     AccessFlags, Comparison, Imm, MemoryRegion, Operation, PathMtu, Psn, QpAttr, QueuePair,
     WcStatus,
@@ -118,22 +118,22 @@ fn lose(pair: &Pair<'_, Of>, percent: u64) -> Arc<AtomicU64> {
     let lost = Arc::new(AtomicU64::new(0));
     for end in [&pair.a, &pair.b] {
         if let Either::One(soft) = &end.context {
-            mangle(soft, percent, lost.clone());
+            drop_percent(soft, percent, lost.clone());
         }
     }
     lost
 }
 
-fn mangle(soft: &SoftContext, percent: u64, lost: Arc<AtomicU64>) {
+fn drop_percent(soft: &SoftContext, percent: u64, lost: Arc<AtomicU64>) {
     let mut count = 0u64;
-    soft.mangle(move |_| {
+    soft.inject_faults(move |_| {
         count += 1;
         // 37 and 100 have no divisor in common: each remainder comes once.
         if count * 37 % 100 >= percent {
-            return Fate::Pass;
+            return None;
         }
         lost.fetch_add(1, Ordering::Relaxed);
-        Fate::Lose
+        Some(Fault::Loss)
     });
 }
 

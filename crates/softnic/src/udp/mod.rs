@@ -26,6 +26,7 @@ mod datagrams;
 mod delayed_ack;
 mod driver;
 mod drops;
+mod faults;
 mod filter;
 mod gro;
 mod groups;
@@ -34,10 +35,7 @@ mod link;
 mod memory;
 mod message_header;
 mod peer_sockets;
-#[cfg(feature = "testing")]
-mod receive_faults;
 mod rx_batch;
-mod send_faults;
 mod socket;
 mod totals;
 mod transport;
@@ -63,12 +61,12 @@ use datagrams::front;
 use delayed_ack::Caller;
 pub(crate) use driver::Turn;
 use driver::{Driver, Left};
+#[cfg(feature = "testing")]
+pub use faults::Fault;
 use groups::Joined;
 pub(crate) use groups::ReachError;
 use memory::Regions;
 use peer_sockets::SocketOpener;
-#[cfg(feature = "testing")]
-pub use receive_faults::Fate;
 use rustix::event::{PollFd, PollFlags, epoll};
 use socket::RoceSocket;
 
@@ -456,10 +454,11 @@ impl Udp {
         self.driver().counters()
     }
 
-    /// Applies a closure to each received datagram.
+    /// Injects the faults that a closure chooses into all further received datagrams.
     #[cfg(feature = "testing")]
-    pub(crate) fn mangle(&self, rule: impl FnMut(&[u8]) -> Fate + Send + 'static) {
-        self.driver().receive_faults.follow(Box::new(rule));
+    pub(crate) fn inject(&self, rule: impl FnMut(&[u8]) -> Option<Fault> + Send + 'static) {
+        let injector = faults::FaultInjector::by_rule(Box::new(rule));
+        self.driver().receive_faults = Some(injector);
     }
 }
 

@@ -41,6 +41,20 @@ pub(super) struct Datagram<'a> {
     pub(super) bytes: &'a [u8],
 }
 
+#[cfg(feature = "testing")]
+impl Datagram<'_> {
+    /// Returns a datagram with the same addresses and other contents, whose ICRC is not checked yet.
+    pub(super) const fn unchecked<'a>(&self, bytes: &'a [u8]) -> Datagram<'a> {
+        Datagram {
+            from: self.from,
+            to: self.to,
+            place: self.place,
+            icrc: Icrc::Unchecked,
+            bytes,
+        }
+    }
+}
+
 /// Returns the flow of a datagram. `None` if its addresses are of two IP versions.
 pub(super) fn flow(from: SocketAddr, to: SocketAddr) -> Option<Flow> {
     Some(Flow {

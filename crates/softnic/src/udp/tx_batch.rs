@@ -9,8 +9,8 @@ use adverb_transport::{PACKET_SPACE, PacketBuffer};
 use adverb_wire::icrc;
 use adverb_wire::ipv4::{Fragmentation, Unseen};
 
+use super::faults::{FaultInjector, Verdict};
 use super::peer_sockets::Route;
-use super::send_faults::{SendFaults, Verdict};
 use super::socket::{MAX_SEGMENTS, RoceSocket, is_refusal, refuses_gso};
 
 /// Maximum length of a batch in bytes: an IP packet without its headers.
@@ -99,7 +99,7 @@ pub(super) struct TxBatch {
     /// Stored in `bytes` after the batch.
     held: Option<Held>,
     no_gso: NoGso,
-    impaired: Option<Box<SendFaults>>,
+    impaired: Option<Box<FaultInjector<Route>>>,
     fronts: icrc::Fronts,
     /// Connected sockets whose next identification is unknown: they must not be used any more.
     pub(super) lost: Vec<Arc<RoceSocket>>,
@@ -134,10 +134,10 @@ impl TxBatch {
 
     /// Injects faults into all further packets.
     pub(super) fn impair(&mut self, how: Impairment) {
-        self.impaired = Some(Box::new(SendFaults::new(how)));
+        self.impaired = Some(Box::new(FaultInjector::random(how)));
     }
 
-    pub(super) fn impaired(&self) -> Option<&SendFaults> {
+    pub(super) fn impaired(&self) -> Option<&FaultInjector<Route>> {
         self.impaired.as_deref()
     }
 
@@ -177,7 +177,7 @@ impl TxBatch {
         });
         let is_due = impaired.is_due();
         let room = match verdict {
-            Verdict::Send => self.admit(route, length),
+            Verdict::Pass => self.admit(route, length),
             Verdict::Drop => Room::Free,
         };
         // A delayed packet that is due is sent between its predecessors and its successors.

@@ -8,7 +8,7 @@ use std::os::fd::AsFd;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use adverb_softnic::{Fate, SoftDevice, SoftQp};
+use adverb_softnic::{Fault, SoftDevice, SoftQp};
 use adverb_units::Bytes;
 use adverb_verbs::{
     AckTimeout, AddressVector, Context, Device, Gid, Impairment, Lid, ModifyQpError, PathMtu,
@@ -233,23 +233,23 @@ pub struct Faults {
 
 impl Faults {
     /// Which packet meets which, from a seed.
-    pub fn rule(self, seed: u64) -> impl FnMut(&[u8]) -> Fate + Send + 'static {
+    pub fn rule(self, seed: u64) -> impl FnMut(&[u8]) -> Option<Fault> + Send + 'static {
         let mut random = Random(seed);
         move |_| {
             let mut at = random.below(1000);
             let faults = [
-                (self.lost, Fate::Lose),
-                (self.repeated, Fate::Repeat),
-                (self.delayed, Fate::Delay(random.within(1..6) as u32)),
-                (self.damaged, Fate::Damage(random.next() as usize)),
+                (self.lost, Fault::Loss),
+                (self.repeated, Fault::Duplicate),
+                (self.delayed, Fault::Reorder(random.within(1..6))),
+                (self.damaged, Fault::Corrupt(random.next())),
             ];
-            for (share, fate) in faults {
+            for (share, fault) in faults {
                 if at < share {
-                    return fate;
+                    return Some(fault);
                 }
                 at -= share;
             }
-            Fate::Pass
+            None
         }
     }
 }

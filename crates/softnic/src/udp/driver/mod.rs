@@ -14,12 +14,12 @@ use adverb_verbs::{Impairment, PathMtu};
 use super::datagram_table::DatagramTable;
 use super::delayed_ack::Caller;
 use super::drops::Drops;
+use super::faults::{self, FaultInjector};
 use super::gro::GroSplitter;
 use super::link::{Link, Stop};
 use super::memory::Regions;
 use super::peer_sockets::PeerSockets;
 use super::rx_batch::RxBatch;
-use super::send_faults::{self, SendFaults};
 use super::socket::RoceSocket;
 use super::totals::Totals;
 use super::tx_batch::{Room, TxBatch};
@@ -79,7 +79,7 @@ pub(super) struct Driver {
     /// Counters of destroyed queue pairs.
     past: Totals,
     #[cfg(feature = "testing")]
-    pub(super) receive_faults: super::receive_faults::ReceiveFaults,
+    pub(super) receive_faults: Option<FaultInjector<super::rx_batch::Datagram<'static>>>,
 }
 
 impl Driver {
@@ -104,7 +104,7 @@ impl Driver {
             drops: Drops::default(),
             past: Totals::default(),
             #[cfg(feature = "testing")]
-            receive_faults: super::receive_faults::ReceiveFaults::default(),
+            receive_faults: None,
         }
     }
 
@@ -240,7 +240,7 @@ impl Driver {
             self.fall_back_to_main();
         }
         if self.holds_delayed() {
-            self.bring_forward(Some(now + Span::from(send_faults::HOLD)));
+            self.bring_forward(Some(now + Span::from(faults::HOLD)));
         }
     }
 
@@ -260,7 +260,7 @@ impl Driver {
     }
 
     fn holds_delayed(&self) -> bool {
-        self.tx.impaired().is_some_and(SendFaults::holds)
+        self.tx.impaired().is_some_and(FaultInjector::holds)
     }
 
     /// Returns the work left.
@@ -283,7 +283,7 @@ impl Driver {
         counters.extend(self.drops.by_name());
         counters.insert("drop_at_socket".to_owned(), self.tx.main().dropped());
         counters.insert("send_err".to_owned(), self.tx.refused);
-        let impaired = self.tx.impaired().map(SendFaults::counters);
+        let impaired = self.tx.impaired().map(FaultInjector::counters);
         counters.extend(impaired.into_iter().flatten());
         counters
     }

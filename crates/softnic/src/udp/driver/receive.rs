@@ -11,6 +11,8 @@ use crate::layout::qp_index;
 use crate::port::Port;
 use crate::udp::delayed_ack::Caller;
 use crate::udp::drops::Drop;
+#[cfg(feature = "testing")]
+use crate::udp::faults::Verdict;
 use crate::udp::gro::GroSplitter;
 use crate::udp::link::Link;
 use crate::udp::memory::Regions;
@@ -68,14 +70,26 @@ impl Driver {
         now
     }
 
+    /// The same, with fault injection.
     #[cfg(feature = "testing")]
     fn deliver_all(&mut self, rx: &RxBatch, regions: &Regions<'_>) -> Time {
         let now = self.now();
-        let mut receive_faults = std::mem::take(&mut self.receive_faults);
-        receive_faults.pass(rx.datagrams(), |datagram| {
-            self.take(datagram, now, regions);
-        });
-        self.receive_faults = receive_faults;
+        let mut faults = self.receive_faults.take();
+        for datagram in rx.datagrams() {
+            let Some(faults) = &mut faults else {
+                self.take(datagram, now, regions);
+                continue;
+            };
+            let alone = || datagram.bytes.to_vec();
+            if faults.judge(&datagram.unchecked(&[]), alone) == Verdict::Pass {
+                self.take(datagram, now, regions);
+            }
+            faults.release(|delayed| {
+                self.take(delayed.route.unchecked(&delayed.bytes), now, regions);
+                true
+            });
+        }
+        self.receive_faults = faults;
         now
     }
 

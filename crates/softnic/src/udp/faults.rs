@@ -1,5 +1,8 @@
-//! Fault injection on sent packets: drops, duplicates, reorders and corrupts a share of them, as `tc-netem`
-//! does, without root. Received packets are not affected: for faults in both directions, both sides inject them.
+//! Fault injection, as `tc-netem` does it, without root: drops, duplicates, reorders and corrupts packets.
+//!
+//! A device with an [`Impairment`] injects faults into the packets that it sends, each with its probability. For
+//! faults in both directions, both sides inject them. Tests can also choose the fault of each packet that a port
+//! receives (feature `testing`).
 
 use std::time::{Duration, Instant};
 
@@ -7,14 +10,74 @@ use adverb_verbs::{Counters, Impairment};
 use rand_chacha::ChaCha8Rng;
 use rand_core::{RngCore, SeedableRng};
 
-use super::peer_sockets::Route;
-
-/// Maximum number of packets that overtake a reordered one.
+/// Maximum number of packets that overtake a randomly reordered one.
 const FARTHEST: u64 = 3;
 /// Maximum delay of a reordered packet, if fewer packets follow.
 pub(super) const HOLD: Duration = Duration::from_millis(1);
 
-/// A packet that is sent by itself, with its ICRC: a duplicated, reordered or corrupted one.
+/// What happens to a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(not(feature = "testing"), expect(unreachable_pub))]
+pub enum Fault {
+    /// It is lost.
+    Loss,
+    /// It arrives twice.
+    Duplicate,
+    /// This number of its successors overtake it.
+    Reorder(u64),
+    /// The bit with this number, modulo its length, is flipped.
+    Corrupt(u64),
+}
+
+/// Chooses the faults of each packet.
+enum Source {
+    Random(Impairment, Box<ChaCha8Rng>),
+    #[cfg(feature = "testing")]
+    Rule(Rule),
+}
+
+#[cfg(feature = "testing")]
+type Rule = Box<dyn FnMut(&[u8]) -> Option<Fault> + Send>;
+
+impl std::fmt::Debug for Source {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Source::Random(how, _) => how.fmt(f),
+            #[cfg(feature = "testing")]
+            Source::Rule(_) => f.write_str("Rule"),
+        }
+    }
+}
+
+impl Source {
+    /// Returns the faults of the next packet. Nothing else happens to a lost one.
+    #[cfg_attr(not(feature = "testing"), expect(unused_variables))]
+    fn faults(&mut self, packet: impl Fn() -> Vec<u8>) -> [Option<Fault>; 3] {
+        match self {
+            Source::Random(how, random) => random_faults(how, random),
+            #[cfg(feature = "testing")]
+            Source::Rule(rule) => [rule(&packet()), None, None],
+        }
+    }
+}
+
+fn random_faults(how: &Impairment, random: &mut ChaCha8Rng) -> [Option<Fault>; 3] {
+    // A random number for each kind of fault: changing one probability does not change the others' packets.
+    let [loss, duplicate, reorder, corrupt] = [(); 4].map(|()| random.next_u64());
+    if how.loss.happens(loss) {
+        return [Some(Fault::Loss), None, None];
+    }
+    let duplicates = how.duplicate.happens(duplicate);
+    let corrupts = how.corrupt.happens(corrupt);
+    let reorders = how.reorder.happens(reorder);
+    [
+        duplicates.then_some(Fault::Duplicate),
+        corrupts.then(|| Fault::Corrupt(random.next_u64())),
+        reorders.then(|| Fault::Reorder(1 + random.next_u64() % FARTHEST)),
+    ]
+}
+
+/// A packet that is passed on by itself, with its ICRC: a duplicated, reordered or corrupted one.
 #[derive(Debug)]
 pub(super) struct Delayed<W> {
     pub(super) route: W,
@@ -24,20 +87,19 @@ pub(super) struct Delayed<W> {
     until: Instant,
 }
 
-/// Whether the packet itself is sent unchanged.
+/// Whether the packet itself is passed on unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// It is.
-    Send,
+    Pass,
     /// It is dropped, or replaced by a delayed one.
     Drop,
 }
 
-/// Injects the faults of an [`Impairment`].
+/// Injects faults into packets, each of which has a route `W`.
 #[derive(Debug)]
-pub(super) struct SendFaults<W = Route> {
-    how: Impairment,
-    random: ChaCha8Rng,
+pub(super) struct FaultInjector<W> {
+    source: Source,
     delayed: Vec<Delayed<W>>,
     lost: u64,
     duplicated: u64,
@@ -45,11 +107,22 @@ pub(super) struct SendFaults<W = Route> {
     corrupted: u64,
 }
 
-impl<W: Clone> SendFaults<W> {
-    pub(super) fn new(how: Impairment) -> Self {
-        SendFaults {
-            how,
-            random: ChaCha8Rng::seed_from_u64(how.seed),
+impl<W: Clone> FaultInjector<W> {
+    /// Injects random faults.
+    pub(super) fn random(how: Impairment) -> Self {
+        let random = ChaCha8Rng::seed_from_u64(how.seed);
+        Self::new(Source::Random(how, Box::new(random)))
+    }
+
+    /// Injects the faults that a closure chooses.
+    #[cfg(feature = "testing")]
+    pub(super) fn by_rule(rule: Rule) -> Self {
+        Self::new(Source::Rule(rule))
+    }
+
+    const fn new(source: Source) -> Self {
+        FaultInjector {
+            source,
             delayed: Vec::new(),
             lost: 0,
             duplicated: 0,
@@ -58,41 +131,42 @@ impl<W: Clone> SendFaults<W> {
         }
     }
 
-    /// Decides the fate of the next packet. `sealed` returns it as it is if sent alone, with its ICRC.
-    pub(super) fn judge(&mut self, route: &W, sealed: impl Fn() -> Vec<u8>) -> Verdict {
-        // A random number for each kind of fault: changing one probability does not change the others' packets.
-        let [loss, duplicate, reorder, corrupt] = [(); 4].map(|()| self.random.next_u64());
-        if self.how.loss.happens(loss) {
+    /// Decides what happens to the next packet. `alone` returns it as it is if passed on by itself, with its ICRC.
+    pub(super) fn judge(&mut self, route: &W, alone: impl Fn() -> Vec<u8>) -> Verdict {
+        let faults = self.source.faults(&alone);
+        if faults.contains(&Some(Fault::Loss)) {
             self.lost += 1;
             return Verdict::Drop;
         }
-        self.delayed
-            .iter_mut()
-            .for_each(|delayed| delayed.behind = delayed.behind.saturating_sub(1));
-        if self.how.duplicate.happens(duplicate) {
-            self.duplicated += 1;
-            self.delay(route, sealed(), 0);
+        for delayed in &mut self.delayed {
+            delayed.behind = delayed.behind.saturating_sub(1);
         }
-        let (reorders, corrupts) = (
-            self.how.reorder.happens(reorder),
-            self.how.corrupt.happens(corrupt),
-        );
-        if !reorders && !corrupts {
-            return Verdict::Send;
+        let (mut changed, mut behind) = (None, 0);
+        for fault in faults.into_iter().flatten() {
+            match fault {
+                Fault::Loss => unreachable!("handled above"),
+                Fault::Duplicate => {
+                    self.duplicated += 1;
+                    self.delay(route, alone(), 0);
+                }
+                Fault::Corrupt(bit) => {
+                    self.corrupted += 1;
+                    flip(changed.get_or_insert_with(&alone), bit);
+                }
+                Fault::Reorder(by) => {
+                    self.reordered += 1;
+                    changed.get_or_insert_with(&alone);
+                    behind = by;
+                }
+            }
         }
-        let mut bytes = sealed();
-        if corrupts {
-            self.corrupted += 1;
-            let bit = below(&mut self.random, 8 * bytes.len() as u64) as usize;
-            bytes[bit / 8] ^= 1 << (bit % 8);
+        match changed {
+            None => Verdict::Pass,
+            Some(bytes) => {
+                self.delay(route, bytes, behind);
+                Verdict::Drop
+            }
         }
-        let mut behind = 0;
-        if reorders {
-            self.reordered += 1;
-            behind = 1 + below(&mut self.random, FARTHEST);
-        }
-        self.delay(route, bytes, behind);
-        Verdict::Drop
     }
 
     fn delay(&mut self, route: &W, bytes: Vec<u8>, behind: u64) {
@@ -110,17 +184,17 @@ impl<W: Clone> SendFaults<W> {
         !self.delayed.is_empty()
     }
 
-    /// Whether a delayed packet is to be sent now.
+    /// Whether a delayed packet is to be passed on now.
     pub(super) fn is_due(&self) -> bool {
         self.delayed.iter().any(|delayed| delayed.behind == 0)
     }
 
-    /// Passes the due packets to `send`, which returns false if one could not be sent.
-    pub(super) fn release(&mut self, mut send: impl FnMut(&Delayed<W>) -> bool) {
+    /// Passes the due packets to `pass`, which returns false if one has to stay.
+    pub(super) fn release(&mut self, mut pass: impl FnMut(&Delayed<W>) -> bool) {
         let now = Instant::now();
         let is_due = |delayed: &Delayed<W>| delayed.behind == 0 || delayed.until <= now;
         self.delayed
-            .retain(|delayed| !is_due(delayed) || !send(delayed));
+            .retain(|delayed| !is_due(delayed) || !pass(delayed));
     }
 
     pub(super) fn counters(&self) -> Counters {
@@ -135,9 +209,10 @@ impl<W: Clone> SendFaults<W> {
     }
 }
 
-/// Returns a random number below `bound`, uniform up to an error of 2^-64 × bound.
-fn below(random: &mut ChaCha8Rng, bound: u64) -> u64 {
-    ((u128::from(random.next_u64()) * u128::from(bound)) >> 64) as u64
+/// Flips the bit with this number, modulo the length.
+fn flip(bytes: &mut [u8], bit: u64) {
+    let bit = (bit % (8 * bytes.len() as u64)) as usize;
+    bytes[bit / 8] ^= 1 << (bit % 8);
 }
 
 #[cfg(all(test, not(loom)))]
@@ -150,11 +225,11 @@ mod tests {
 
     /// Passes `PACKETS` packets, whose contents are their numbers; returns them in the order in which they are sent.
     fn pass(how: Impairment) -> (Vec<Vec<u8>>, Counters) {
-        let mut impaired = SendFaults::new(how);
+        let mut impaired = FaultInjector::random(how);
         let mut left = Vec::new();
         for n in 0..PACKETS {
             let packet = || n.to_be_bytes().to_vec();
-            if impaired.judge(&(), packet) == Verdict::Send {
+            if impaired.judge(&(), packet) == Verdict::Pass {
                 left.push(packet());
             }
             impaired.release(|delayed| {
