@@ -4,10 +4,14 @@ CARGO ?= cargo
 # Folder of the study that `make study` runs: anew each time, unless given.
 STUDY ?= study-$(shell date -u +%Y%m%dT%H%M%SZ)
 PROFILE ?= quick
-BIN = $(or $(CARGO_TARGET_DIR),target)/release
+# Where `make install` puts things; DESTDIR, for those who make packages, comes before it.
+PREFIX ?= /usr/local
+SHARE = $(DESTDIR)$(PREFIX)/share
+TARGET = $(or $(CARGO_TARGET_DIR),target)
+BIN = $(TARGET)/release
 
 .DEFAULT_GOAL := help
-.PHONY: help study test bench lint
+.PHONY: help study install test bench lint
 
 help: ## This list.
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -15,6 +19,15 @@ help: ## This list.
 study: ## Measure ping and blast on the user-space device (about 3 minutes), write a report, name it.
 	$(CARGO) build --release --package adverb
 	@$(BIN)/adverb study --profile $(PROFILE) --out $(STUDY)
+
+install: ## Build the program and install it, its manual pages and shell completions below PREFIX (/usr/local).
+	$(CARGO) build --profile dist --package adverb
+	install -D $(TARGET)/dist/adverb $(DESTDIR)$(PREFIX)/bin/adverb
+	install -d $(SHARE)/man/man1 $(SHARE)/bash-completion/completions $(SHARE)/zsh/site-functions $(SHARE)/fish/vendor_completions.d
+	$(TARGET)/dist/adverb man $(SHARE)/man/man1
+	$(TARGET)/dist/adverb completions bash >$(SHARE)/bash-completion/completions/adverb
+	$(TARGET)/dist/adverb completions zsh >$(SHARE)/zsh/site-functions/_adverb
+	$(TARGET)/dist/adverb completions fish >$(SHARE)/fish/vendor_completions.d/adverb.fish
 
 test: ## All tests. What could not run is named at the end.
 	@scripts/test

@@ -10,6 +10,7 @@ mod doctor;
 mod failure;
 mod folder;
 mod hosts;
+mod install;
 mod measure;
 mod model;
 mod progress;
@@ -102,6 +103,8 @@ fn run_once(command: Command) -> anyhow::Result<ExitCode> {
         Command::Model(args) => return model::run(&args.command),
         Command::Report(args) => report::run(&args)?,
         Command::Compare(args) => return compare::run(&args),
+        Command::Completions(args) => install::completions(args.shell)?,
+        Command::Man(args) => install::manual(&args.dir)?,
         Command::Role(_) => adverb_launch::run_roles(&hosts::CATALOG)?,
         Command::Ping(_)
         | Command::Blast(_)

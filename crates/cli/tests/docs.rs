@@ -78,7 +78,46 @@ fn every_flag_of_a_program_is_described() {
 #[test]
 fn the_commands_of_the_readme_are_there() {
     let makefile = document("Makefile");
-    for target in ["study", "test", "bench", "lint"] {
+    for target in ["study", "install", "test", "bench", "lint"] {
         assert!(makefile.contains(&format!("\n{target}: ## ")), "{target}");
     }
+}
+
+/// Names of the commands in the list that `adverb --help` shows.
+fn commands(place: &Place) -> Vec<String> {
+    let help = place.run(&["-h"]).ok().out;
+    let list = help.lines().skip_while(|line| *line != "Commands:").skip(1);
+    let list = list.take_while(|line| !line.is_empty());
+    // A description that needs a second line continues far right.
+    let names = list.filter(|line| !line.starts_with("    "));
+    names
+        .map(|line| line.split_whitespace().next().unwrap().to_owned())
+        .collect()
+}
+
+#[test]
+fn every_command_has_completions_and_a_manual_page() {
+    let place = Place::new();
+    for shell in ["bash", "zsh", "fish"] {
+        let script = place.run(&["completions", shell]).ok().out;
+        for name in commands(&place) {
+            assert!(script.contains(&name), "{shell}: {name}");
+        }
+        assert!(!script.contains("Roles of a program"), "{shell}");
+    }
+    let dir = place.path("man1");
+    std::fs::create_dir(&dir).unwrap();
+    place.run(&["man", dir.to_str().unwrap()]).ok();
+    for name in commands(&place) {
+        let page = std::fs::read_to_string(dir.join(format!("adverb-{name}.1"))).unwrap();
+        assert!(page.contains(".SH SYNOPSIS"), "{name}: {page}");
+    }
+    assert!(dir.join("adverb.1").exists());
+    assert!(!dir.join("adverb-role.1").exists());
+}
+
+#[test]
+fn manual_pages_need_an_existing_folder() {
+    let refused = Place::new().run(&["man", "/nowhere"]);
+    insta::assert_snapshot!(refused.refused(1), @"error: cannot write /nowhere/adverb.1: No such file or directory (os error 2)");
 }

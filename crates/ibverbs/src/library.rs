@@ -30,6 +30,10 @@ pub(crate) enum LibraryError {
 impl LibraryError {
     pub(crate) fn remedy(&self) -> &'static str {
         match self {
+            LibraryError::Missing { .. } if cfg!(target_feature = "crt-static") => {
+                "this program is linked statically and cannot load libraries: \
+                 use one built for a glibc target, such as x86_64-unknown-linux-gnu"
+            }
             LibraryError::Missing { library, .. } if *library == RDMACM => {
                 "install it: package librdmacm1 (Debian, Ubuntu, SUSE) or librdmacm (Fedora, RHEL)"
             }

@@ -7,6 +7,7 @@
 mod compare;
 mod format;
 mod impair;
+mod install;
 mod length;
 mod limit;
 mod machine;
@@ -30,6 +31,7 @@ use std::process::ExitCode;
 
 pub(crate) use compare::CompareArgs;
 pub(crate) use format::Format;
+pub(crate) use install::{CompletionsArgs, ManArgs};
 pub(crate) use limit::LimitArgs;
 pub(crate) use machine::{DevicesArgs, DoctorArgs};
 pub(crate) use measure::{BlastArgs, MeasureArgs, PingArgs};
@@ -158,6 +160,9 @@ pub(crate) enum Command {
     Model(ModelArgs),
     Report(ReportArgs),
     Compare(CompareArgs),
+    Completions(CompletionsArgs),
+    #[command(hide = true)]
+    Man(ManArgs),
     /// Roles of a program; started by the other commands.
     #[command(hide = true)]
     Role(RoleArgs),

@@ -22,7 +22,8 @@ pub(super) fn header(
     header.msg_iov = &raw mut *piece;
     header.msg_iovlen = 1;
     header.msg_control = (&raw mut *control).cast();
-    header.msg_controllen = size_of::<Control>();
+    // `size_t` with glibc, `socklen_t` with musl.
+    header.msg_controllen = size_of::<Control>() as _;
     header
 }
 
