@@ -2,7 +2,7 @@
 
 use adverb_sim::{Budget, Duty, Outcome, Returned, Role, Seed, Simulation};
 use adverb_units::Time;
-use adverb_verbs::{Counters, RoleId};
+use adverb_verbs::{Counters, DeviceCaps, RoleId};
 
 use crate::cores::Core;
 use crate::counters;
@@ -84,6 +84,12 @@ impl Cluster {
             self.machines
         );
         MachineId(index)
+    }
+
+    /// The limits of the NICs, which are all the same.
+    pub fn caps(&self) -> DeviceCaps {
+        let machine = |fabric: &mut Fabric, _: &mut _| fabric.machines[0].caps.clone();
+        self.simulation.shared().with(machine)
     }
 
     pub(crate) fn shared(&self) -> &adverb_sim::Shared<Fabric> {

@@ -1,14 +1,14 @@
 //! Runs a pattern on modelled machines, and makes a row's figure of what its members did.
 
 use adverb_hwmodel::Cluster;
-use adverb_patterns::{Member, Part, Pattern, PatternError, Schedule, Seen, Tally, Wait, run};
-use adverb_sim::Returned;
+use adverb_patterns::{Job, JobReport, Member, Part, Pattern, Seen, Tally, Wait};
 use adverb_units::Span;
 use adverb_validate::{Budget, Completion, Experiment, Metric, Refusal, Side};
-use adverb_verbs::{QpType, RoleId};
+use adverb_verbs::QpType;
 
 use super::hosts::{placements, preset};
-use super::{cannot, failed, finish, load, no_metric};
+use super::run::{run, schedule};
+use super::{cannot, failed, load, no_metric};
 
 /// How long a program is measured, after half of it again to warm up.
 pub(super) const WINDOW: Span = Span::from_ms(1);
@@ -118,43 +118,21 @@ fn measure_for(
         ..pattern.clone()
     };
     let counter = pattern.add(0, Part::Count, 64);
-    let pattern = &pattern;
     load::start(experiment, &mut cluster)?;
-    let tallies = start(&mut cluster, pattern, window);
-    let tallies = finish(&mut cluster, &tallies, budget)?;
+    let job = Job::Pattern(pattern.clone(), schedule(window));
+    let reports = run(&mut cluster, &job, budget)?.into_iter();
+    let tallies = reports.filter_map(|report| match report {
+        JobReport::Member(tally) => Some(tally),
+        _ => None,
+    });
+    let tallies: Vec<Tally> = tallies.collect();
     let device = &tallies[counter.0 as usize];
-    let mut measured = Measured::of(pattern, &tallies, counted);
-    if shows_in_bunches(pattern) {
+    let mut measured = Measured::of(&pattern, &tallies, counted);
+    if shows_in_bunches(&pattern) {
         measured.count_by_device(device, counted);
     }
     measured.pcie_reads = per_second(device, "pcie_read_lines");
     Ok(measured)
-}
-
-/// Starts the members, who are measured for `window`.
-fn start(
-    cluster: &mut Cluster,
-    pattern: &Pattern,
-    window: Span,
-) -> Vec<Returned<Result<Tally, PatternError>>> {
-    let schedule = Schedule {
-        warm_up: window / 2,
-        measured: window,
-    };
-    let mut start = |member: &Member, role: RoleId| {
-        let (machine, pattern) = (cluster.machine(member.machine), pattern.clone());
-        let name = role.to_string();
-        if matches!(member.part, Part::Serve | Part::Count) {
-            return cluster.spawn_sleeper(machine, &name, move |station| {
-                run(station, &pattern, role, schedule)
-            });
-        }
-        cluster.spawn(machine, &name, move |station| {
-            run(station, &pattern, role, schedule)
-        })
-    };
-    let members = pattern.members.iter().zip((0..).map(RoleId));
-    members.map(|(member, role)| start(member, role)).collect()
 }
 
 /// Whether a member may count: where every member posts, those of the first machine do, as the

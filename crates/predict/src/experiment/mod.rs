@@ -1,7 +1,8 @@
 //! Published experiments on the model: hardware by preset, programs by role.
 //!
-//! Pings, and blasts of one queue pair, are the programs of the studies; all others are patterns.
-//! What the model lacks is refused by name: a prediction never leaves out a parameter of its row.
+//! A ping is the program of `adverb ping`, services are those of `adverb sequencer` and `adverb kv`, and
+//! whatever posts a load is a pattern. All run on the load engine of `adverb-workload`, started by
+//! `adverb-launch`. Parameters that the model lacks are refused by name: a prediction never ignores one.
 
 mod dma;
 mod forwarding;
@@ -13,16 +14,13 @@ mod pairs;
 mod patterns;
 mod posting;
 mod rpc;
+mod run;
 mod sockets;
 mod tenants;
 
-use adverb_hwmodel::{Cluster, names};
-use adverb_patterns::PatternError;
-use adverb_sim::{Outcome, Resource, Returned};
-use adverb_units::{Bytes, Span, Time};
-use adverb_validate::{
-    Budget, Experiment, Interferer, OverBudget, Program, Refusal, Transport, near,
-};
+use adverb_hwmodel::names;
+use adverb_units::{Bytes, Span};
+use adverb_validate::{Budget, Experiment, Interferer, Program, Refusal, Transport, near};
 use adverb_workload::pair::CellSpec;
 pub(crate) use hosts::{placements, preset};
 
@@ -40,9 +38,6 @@ pub fn predict(experiment: &Experiment, budget: &Budget) -> Result<f64, Refusal>
             sockets::ping(experiment, budget)
         }
         Program::Ping | Program::WriteReadPing => pairs::ping(experiment, budget),
-        Program::BlastOutbound if pairs::is_one_pair(experiment) => {
-            pairs::blast(experiment, budget)
-        }
         Program::BlastOutbound => patterns::outbound(experiment, Span::ZERO, budget),
         Program::SharedNic => tenants::victim(experiment, budget),
         Program::NumaOpenLoop | Program::NumaServerLoad => {
@@ -61,7 +56,8 @@ pub fn predict(experiment: &Experiment, budget: &Budget) -> Result<f64, Refusal>
     }
 }
 
-/// The cell of a study that an experiment is, if it is one; a refusal where the cell cannot be.
+/// The cell of a study that measures the same as an experiment, if there is one; a refusal where the cell
+/// cannot be.
 pub(crate) fn cell(experiment: &Experiment) -> Option<Result<CellSpec, Refusal>> {
     match experiment.program {
         Program::Ping | Program::WriteReadPing => Some(pairs::ping_cell(experiment)),
@@ -160,60 +156,6 @@ fn has_peer_threads(program: Program) -> bool {
 /// Whether clients ask a server's cores.
 fn is_rpc(program: Program) -> bool {
     matches!(program, Program::SequencerRpc | Program::KvHerd)
-}
-
-/// The simulation's budget: the rest of the row's.
-fn simulated(budget: &Budget) -> adverb_sim::Budget {
-    adverb_sim::Budget {
-        real: budget.left(),
-        ..adverb_sim::Budget::NONE
-    }
-}
-
-/// Runs a simulation to its end; returns what its members returned, or the first failure that is not only
-/// another member's absence.
-fn finish<T>(
-    cluster: &mut Cluster,
-    members: &[Returned<Result<T, PatternError>>],
-    budget: &Budget,
-) -> Result<Vec<T>, Refusal> {
-    let outcome = cluster.run(&simulated(budget));
-    let ended: Option<Vec<_>> = members.iter().map(Returned::take).collect();
-    let Some(ended) = ended.filter(|_| outcome.is_finished()) else {
-        return Err(unfinished(&outcome));
-    };
-    let failures = || ended.iter().filter_map(|end| end.as_ref().err());
-    let cause = failures().find(|error| !matches!(error, PatternError::OutOfBand(_)));
-    match cause.or_else(|| failures().next()) {
-        Some(error) => Err(ended_by(error)),
-        None => Ok(ended.into_iter().flatten().collect()),
-    }
-}
-
-/// Why a simulation that should have finished did not.
-fn unfinished(outcome: &Outcome) -> Refusal {
-    match outcome {
-        Outcome::Deadlock(_) => Refusal::Deadlock {
-            report: outcome.to_string(),
-        },
-        Outcome::Exhausted { budget, .. } => Refusal::OverBudget(match budget {
-            Resource::RealTime(span) => OverBudget::RealTime(*span),
-            Resource::VirtualTime(time) => OverBudget::VirtualTime(time.since(Time::ZERO)),
-            Resource::Events(events) => OverBudget::Events(*events),
-        }),
-        Outcome::Finished | Outcome::Panicked { .. } => failed(outcome),
-    }
-}
-
-/// Why a member did not do its part: what the device refuses, the model cannot run.
-fn ended_by(error: &PatternError) -> Refusal {
-    use PatternError as E;
-    match error {
-        E::Create(_) | E::Register(_) | E::Post(_) | E::Count { .. } | E::Record { .. } => {
-            cannot(error.to_string())
-        }
-        _ => failed(error),
-    }
 }
 
 fn failed(reason: &(impl ToString + ?Sized)) -> Refusal {

@@ -4,17 +4,17 @@ use std::num::NonZero;
 
 use adverb_hwmodel::Cluster;
 use adverb_patterns::{
-    Items, OneSided, OneSidedClients, Posting, Puts, Remote, Schedule, ServiceTally, Timing,
-    run_onesided,
+    Items, Job, OneSided, OneSidedClients, Posting, Puts, Remote, ServiceTally, Timing,
 };
 use adverb_results::LatencyRecorder;
 use adverb_units::{Bytes, Span};
 use adverb_validate::{Budget, Completion, Experiment, Metric, Opcode, PostList, Refusal, Share};
-use adverb_verbs::{PathOptions, QpType, RoleId};
+use adverb_verbs::{PathOptions, QpType};
 
 use super::hosts::{placements, preset};
 use super::posting::{count, transport};
-use super::{cannot, failed, finish, no_metric};
+use super::run::{run_service, schedule};
+use super::{cannot, failed, no_metric};
 
 /// How long a program is measured at least and at most, after half of it again to warm up.
 const SHORTEST: Span = Span::from_us(500);
@@ -46,29 +46,18 @@ pub(super) fn predict(experiment: &Experiment, budget: &Budget) -> Result<f64, R
     }
 }
 
-/// What the clients did.
+/// The tallies of the clients.
 fn run(
     experiment: &Experiment,
     program: &OneSided,
     window: Span,
     budget: &Budget,
 ) -> Result<Vec<ServiceTally>, Refusal> {
-    let preset = preset(experiment)?;
-    let mut cluster = Cluster::new(&preset, &placements(experiment, program.machines()));
-    let schedule = Schedule {
-        warm_up: window / 2,
-        measured: window,
-    };
-    let members: Vec<_> = (0..program.members())
-        .map(RoleId)
-        .map(|role| {
-            let (machine, program) = (cluster.machine(program.machine(role)), program.clone());
-            cluster.spawn(machine, &role.to_string(), move |station| {
-                run_onesided(station, &program, role, schedule)
-            })
-        })
-        .collect();
-    Ok(finish(&mut cluster, &members, budget)?.split_off(program.owners() as usize))
+    let machines = placements(experiment, program.machines());
+    let mut cluster = Cluster::new(&preset(experiment)?, &machines);
+    let job = Job::OneSided(program.clone(), schedule(window));
+    let mut tallies = run_service(&mut cluster, &job, budget)?;
+    Ok(tallies.split_off(program.owners() as usize))
 }
 
 fn program(experiment: &Experiment) -> Result<OneSided, Refusal> {

@@ -1,22 +1,20 @@
-//! Programs of two machines with one queue pair each: `ping` and `blast` of the studies.
+//! Cells of a study: pings, which are predicted as such, and blasts over one queue pair, to which
+//! published values are compared.
 
 use adverb_hwmodel::Cluster;
 use adverb_results::{Completion, Metrics, Opcode, Posting, Signaling};
-use adverb_units::{Bytes, Span};
+use adverb_units::Bytes;
 use adverb_validate::{
     self as published, Budget, Experiment, Metric, PostList, Refill, Refusal, Side, Transport,
 };
-use adverb_workload::pair::{
-    CellResult, CellSpec, Fault, Length, MAX_BUFFERS, Request, RunError, run_active, run_passive,
-};
+use adverb_workload::pair::{ACTIVE, CellSpec, Length, MAX_BUFFERS, Request};
 
 use super::hosts::{placements, preset};
-use super::{cannot, failed, no_metric, simulated, unfinished};
+use super::run::run_on;
+use super::{cannot, failed, no_metric};
 
-/// Rounds of a ping: their times repeat soon.
+/// Rounds of a ping. Few suffice: in the model their times soon repeat.
 const ROUNDS: Length = Length::Iters(300);
-/// How long a blast goes on.
-const BLAST: Length = Length::Duration(Span::from_ms(2));
 
 /// The cell of a `ping` or `write_read_ping`.
 pub(super) fn ping_cell(experiment: &Experiment) -> Result<CellSpec, Refusal> {
@@ -36,7 +34,7 @@ pub(super) fn ping_cell(experiment: &Experiment) -> Result<CellSpec, Refusal> {
 
 /// `ping` and `write_read_ping`.
 pub(super) fn ping(experiment: &Experiment, budget: &Budget) -> Result<f64, Refusal> {
-    let metrics = run(experiment, ping_cell(experiment)?, budget)?;
+    let metrics = run(experiment, &ping_cell(experiment)?, budget)?;
     match experiment.metric {
         Metric::OneWayNs => one_way(&metrics),
         Metric::RoundTripNs => Ok(2.0 * one_way(&metrics)?),
@@ -49,7 +47,7 @@ pub(super) fn ping(experiment: &Experiment, budget: &Budget) -> Result<f64, Refu
     }
 }
 
-/// Whether a blast is one that the studies' `blast` can be.
+/// Whether `adverb blast` over one queue pair can measure the same.
 pub(super) fn is_one_pair(experiment: &Experiment) -> bool {
     let p = &experiment.parameters;
     let buffers = buffers(experiment);
@@ -85,26 +83,9 @@ pub(super) fn blast_cell(experiment: &Experiment) -> Result<CellSpec, Refusal> {
             1 => Signaling::All,
             every => Signaling::Every(every),
         },
-        length: BLAST,
         ..request(experiment, opcode(experiment)?)
     };
     Ok(CellSpec::blast(request))
-}
-
-/// `blast_outbound` over one queue pair.
-pub(super) fn blast(experiment: &Experiment, budget: &Budget) -> Result<f64, Refusal> {
-    let cell = blast_cell(experiment)?;
-    let size = cell.params.size;
-    let metrics = run(experiment, cell, budget)?;
-    let each = one_way(&metrics)?;
-    match experiment.metric {
-        Metric::NsPerOp => Ok(each),
-        Metric::OpsPerS => Ok(1e9 / each),
-        Metric::Gbps => Ok(size.get() as f64 * 8.0 / each),
-        Metric::CpuPercent => cpu_percent(experiment, &metrics),
-        Metric::CpuNsPerOp => Ok(cpu_percent(experiment, &metrics)? / 100.0 * each),
-        _ => Err(no_metric(experiment)),
-    }
 }
 
 fn buffers(experiment: &Experiment) -> u32 {
@@ -149,33 +130,15 @@ fn opcode(experiment: &Experiment) -> Result<Opcode, Refusal> {
     }
 }
 
-fn run(experiment: &Experiment, spec: CellSpec, budget: &Budget) -> Result<Metrics, Refusal> {
-    let preset = preset(experiment)?;
-    let mut cluster = Cluster::new(&preset, &placements(experiment, 2));
+/// Runs a ping. The measured machine is number 0, whichever side it is.
+fn run(experiment: &Experiment, spec: &CellSpec, budget: &Budget) -> Result<Metrics, Refusal> {
+    let mut cluster = Cluster::new(&preset(experiment)?, &placements(experiment, 2));
     let requester = u32::from(experiment.parameters.measured_at == Some(Side::Responder));
-    let (here, there) = (cluster.machine(requester), cluster.machine(1 - requester));
-    let theirs = spec.clone();
-    let active = cluster.spawn(here, "client", move |station| run_active(station, &spec));
-    let passive = cluster.spawn(there, "server", move |station| {
-        run_passive(station, &theirs)
-    });
-    let outcome = cluster.run(&simulated(budget));
-    let Some(result) = active.take() else {
-        return Err(unfinished(&outcome));
-    };
-    if let Some(Err(error)) = passive.take() {
-        return Err(refused(&error));
-    }
-    let CellResult { metrics, .. } = result.map_err(|e| refused(&e))?;
-    Ok(metrics)
-}
-
-/// Why a cell did not run: what no device or no port of this kind could do, the model cannot.
-fn refused(error: &RunError) -> Refusal {
-    match &*error.fault {
-        Fault::Spec(reason) => cannot(reason.to_string()),
-        _ => failed(error),
-    }
+    let machines = [cluster.machine(requester), cluster.machine(1 - requester)];
+    let mut results = run_on(&mut cluster, &machines, spec, budget)?;
+    let result = results.swap_remove(ACTIVE.0 as usize);
+    let result = result.ok_or_else(|| failed("the requester measured nothing"))?;
+    Ok(result.metrics)
 }
 
 fn one_way(metrics: &Metrics) -> Result<f64, Refusal> {

@@ -79,10 +79,10 @@ pub(super) fn load(experiment: &Experiment) -> Result<Load, Refusal> {
             Some(PostList::Of(n)) if n.get() > 1 => Posting::List(n.get()),
             _ => Posting::Single,
         },
-        refill: match p.posting.refill {
-            Some(published::Refill::Window) => Refill::Window,
-            Some(published::Refill::List) => Refill::List,
-            Some(published::Refill::Continuous) | None => Refill::Continuous,
+        refill: match (p.posting.refill, p.posting.post_list) {
+            (Some(published::Refill::Window), _) => Refill::Window,
+            (Some(published::Refill::List), _) | (_, Some(PostList::AllFree)) => Refill::List,
+            (Some(published::Refill::Continuous) | None, _) => Refill::Continuous,
         },
         limits: Limits {
             per_qp: count(p.queueing.outstanding, MOST_OUTSTANDING).min(MOST_OUTSTANDING),

@@ -1,12 +1,9 @@
 //! The sequencer and the key-value store by RPC.
 
-use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
-
 use adverb_hwmodel::{Cluster, Placement};
 use adverb_patterns::{
-    Asking, Clients, Handed, MAX_BATCH, Pace, Posting, Rpc, RpcPart, Schedule, Service,
-    ServiceTally, Serving, StoreLoad, Timing, run_rpc,
+    Asking, Clients, Handed, Job, MAX_BATCH, Pace, Posting, Rpc, RpcPart, Service, ServiceTally,
+    Serving, StoreLoad, Timing,
 };
 use adverb_results::LatencyRecorder;
 use adverb_units::{Bytes, Span};
@@ -17,7 +14,8 @@ use adverb_verbs::{Level, PathOptions, RoleId};
 
 use super::hosts::{placements, preset};
 use super::posting::count;
-use super::{cannot, failed, finish, no_metric};
+use super::run::{run_service, schedule};
+use super::{cannot, failed, no_metric};
 
 /// How long a program is measured, after half of it again to warm up; and at most, where less than
 /// enough is answered in it.
@@ -46,30 +44,16 @@ pub(super) fn predict(experiment: &Experiment, budget: &Budget) -> Result<f64, R
     }
 }
 
-/// What server cores and clients did.
+/// The tallies of the server's cores and of the clients.
 fn serve(
     experiment: &Experiment,
     rpc: Rpc,
     window: Span,
     budget: &Budget,
 ) -> Result<Vec<ServiceTally>, Refusal> {
-    let counter = Arc::new(AtomicU64::new(0));
-    let preset = preset(experiment)?;
-    let mut cluster = Cluster::new(&preset, &server_and_clients(experiment, rpc.machines()));
-    let schedule = Schedule {
-        warm_up: window / 2,
-        measured: window,
-    };
-    let members: Vec<_> = (0..rpc.members())
-        .map(RoleId)
-        .map(|role| {
-            let (machine, counter) = (cluster.machine(rpc.machine(role)), Arc::clone(&counter));
-            cluster.spawn(machine, &role.to_string(), move |station| {
-                run_rpc(station, &rpc, role, &counter, schedule)
-            })
-        })
-        .collect();
-    finish(&mut cluster, &members, budget)
+    let machines = server_and_clients(experiment, rpc.machines());
+    let mut cluster = Cluster::new(&preset(experiment)?, &machines);
+    run_service(&mut cluster, &Job::Rpc(rpc, schedule(window)), budget)
 }
 
 /// The store's table is where the experiment says; queues and requests are in the cache in any case.

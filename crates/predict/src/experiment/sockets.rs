@@ -6,7 +6,8 @@ use adverb_validate::{Budget, Experiment, Metric, Opcode, Refusal, Side};
 use adverb_verbs::Station;
 
 use super::hosts::{placements, preset};
-use super::{cannot, no_metric, simulated, unfinished};
+use super::run::unfinished;
+use super::{cannot, no_metric};
 
 /// Rounds before those that count, and those.
 const ROUNDS: (u32, u32) = (20, 200);
@@ -37,7 +38,10 @@ pub(super) fn ping(experiment: &Experiment, budget: &Budget) -> Result<f64, Refu
     let server = cluster.spawn(there, "server", move |station| {
         rounds(station, || answer(station, &theirs, bytes))
     });
-    let outcome = cluster.run(&simulated(budget));
+    let outcome = cluster.run(&adverb_sim::Budget {
+        real: budget.left(),
+        ..adverb_sim::Budget::NONE
+    });
     let (Some(client), Some(server)) = (client.take(), server.take()) else {
         return Err(unfinished(&outcome));
     };
