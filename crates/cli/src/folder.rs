@@ -324,7 +324,7 @@ fn write(records: &[Record], meta: &adverb_report::Meta, path: &Path) -> anyhow:
         alone.filter_map(PairRecord::of).collect()
     };
     let published = adverb_predict::published_points(&pairs);
-    let report = Report::from_records(&pairs, meta, adverb_experiments::drawings())
+    let report = Report::from_records(&pairs, meta, adverb_experiments::chapters())
         .with_published(&published)
         .with_sweeps(records);
     replace(path, report.html().as_bytes())?;

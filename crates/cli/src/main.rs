@@ -7,6 +7,7 @@ mod busy;
 mod compare;
 mod device;
 mod doctor;
+mod experiments;
 mod failure;
 mod folder;
 mod hosts;

@@ -29,7 +29,7 @@ use crate::hosts::Bed;
 use crate::progress::Progress;
 use crate::record::{Measured, Recorder};
 use crate::request::Shape;
-use crate::{hosts, request, terminal};
+use crate::{experiments, hosts, request, terminal};
 
 /// Virtual time that a cell measures on a model, instead of the quick study's 0.27 s on a real device: virtual
 /// time has no noise.
@@ -37,6 +37,9 @@ const MODEL_DURATION: Span = Span::from_ms(5);
 
 /// Runs the study and prints its findings.
 pub(crate) fn run(args: &StudyArgs) -> anyhow::Result<ExitCode> {
+    if args.list {
+        return experiments::list(args.format);
+    }
     let out = args.out.clone().unwrap_or_else(default_folder);
     let Begun {
         folder,
@@ -92,8 +95,11 @@ pub(crate) fn run(args: &StudyArgs) -> anyhow::Result<ExitCode> {
         terminal::say(&format!(
             "all {planned} cells have been measured: nothing to do"
         ));
-    } else if !is_model && !cells.is_empty() {
-        note_if_busy(&mut meta);
+    } else {
+        experiments::announce(&cells);
+        if !is_model && !cells.is_empty() {
+            note_if_busy(&mut meta);
+        }
     }
     folder.write_meta(&meta)?;
     if let Some(not_run) = meta.not_run.filter(|_| cells.is_empty()) {
@@ -104,18 +110,20 @@ pub(crate) fn run(args: &StudyArgs) -> anyhow::Result<ExitCode> {
     conclude(&out, &tally, args.format)
 }
 
-/// Whether packets can be lost on purpose.
+/// Returns whether the ports of both sides can inject faults.
 ///
 /// # Errors
-/// They cannot, and only figures were asked for that need it.
+/// They cannot, and all figures that were asked for need it.
 fn ports(meta: &Meta, peer: Option<&Peer>) -> Result<Ports, Usage> {
     let none = Impairment::default();
     let here = meta.device.check_impairment(Some(&none)).map_err(Usage);
+    let needs_faults = |id: &FigureId| id.ports() == Ports::Impairing;
     let checked = here.and_then(|()| peer.map_or(Ok(()), |peer| peer.check_impairment(&none)));
     match checked {
         Ok(()) => Ok(Ports::Impairing),
-        Err(Usage(reason)) if meta.only.iter().map(|id| id.as_str()).eq(["loss"]) => {
-            Err(Usage(format!("--only loss: {reason}")))
+        Err(Usage(reason)) if !meta.only.is_empty() && meta.only.iter().all(needs_faults) => {
+            let only: Vec<&str> = meta.only.iter().map(|id| id.as_str()).collect();
+            Err(Usage(format!("--only {}: {reason}", only.join(","))))
         }
         Err(_) => Ok(Ports::Plain),
     }

@@ -13,8 +13,8 @@ fn document(name: &str) -> String {
 #[test]
 fn every_figure_is_described() {
     let programs = document("docs/programs.md");
-    for figure in adverb_experiments::drawings() {
-        let row = format!("| `{}` | {} |", figure.id, figure.title);
+    for figure in adverb_experiments::figures() {
+        let row = format!("| `{}` | {} |", figure.spec.id, figure.spec.title);
         assert!(programs.contains(&row), "docs/programs.md lacks: {row}");
     }
 }

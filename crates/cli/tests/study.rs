@@ -78,6 +78,24 @@ fn check_report(dir: &Path) {
 }
 
 #[test]
+fn the_experiments_are_listed_with_title_source_and_figures() {
+    let place = Place::new();
+    let listed = place.run(&["study", "--list"]).ok().out;
+    for line in [
+        "A performance study to guide RDMA programming decisions (P. MacArthur and R. D. Russell, HPCC 2012)",
+        "  fig6      Signaling every request, or fewer",
+        "What lost packets cost",
+        "  loss      What loss costs: goodput and ping by share of packets lost",
+    ] {
+        assert!(listed.lines().any(|l| l == line), "{line}: {listed}");
+    }
+    let all = &place.run(&["study", "--list", "--json"]).ok().json()[0]["experiments"];
+    assert_eq!(all[1]["title"], "Ways to program a 64-byte ping");
+    assert_eq!(all[1]["figures"][0]["id"], "rank-rtt");
+    assert_eq!(all[2]["source"], Value::Null);
+}
+
+#[test]
 fn a_study_leaves_records_table_report_and_findings() {
     let place = Place::new();
     let dir = place.path("s");
@@ -86,6 +104,8 @@ fn a_study_leaves_records_table_report_and_findings() {
     check_report(&dir);
     assert_eq!(ended.out.lines().last(), Some("s/report.html"));
     assert!(ended.out.starts_with("- "), "{}", ended.out);
+    let title = "Ways to program a 64-byte ping (R. D. Russell, OpenFabrics tutorial, 2013)\n";
+    assert!(ended.talk.starts_with(title), "{}", ended.talk);
     let progress = ended.talk.lines().filter(|l| l.contains("runs, ")).count();
     assert!((2..=11).contains(&progress), "{}", ended.talk);
     assert!(place.shm_files().is_empty());

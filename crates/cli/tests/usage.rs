@@ -24,7 +24,7 @@ fn unknown_words() {
     assert_snapshot!(usage("ping --op send --sise 8"), @"error: '--sise' is unknown: did you mean '--size'? see `adverb ping --help`");
     assert_snapshot!(usage("ping --op send now"), @"error: 'now' is unknown: see `adverb ping --help`");
     assert_snapshot!(usage("study --profile slow"), @"error: --profile 'slow' is unknown: choose from quick, full");
-    assert_snapshot!(usage("study --only fig1,fig9"), @"error: --only: 'fig9' is no figure: choose from fig1, fig2, fig3, fig4, fig5, fig6, fig8, rank-rtt, rank-cpu, latency, loss");
+    assert_snapshot!(usage("study --only fig1,fig9"), @"error: --only: invalid figure 'fig9': choose from fig1, fig2, fig3, fig4, fig5, fig6, fig8, rank-rtt, rank-cpu, latency, loss");
 }
 
 #[test]

@@ -23,6 +23,6 @@ fn main() {
     };
     println!(
         "{}",
-        Report::from_records(&records, &meta, adverb_experiments::drawings()).html()
+        Report::from_records(&records, &meta, adverb_experiments::chapters()).html()
     );
 }

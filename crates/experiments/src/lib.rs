@@ -1,7 +1,7 @@
 //! The experiments: a folder for each, and the plan of a study over them.
 //!
-//! An experiment declares its figures and plans the cells that fill them. Adding one adds a folder and a line in
-//! [`EXPERIMENTS`]. Cells run the programs of [`adverb_workload::pair`].
+//! An experiment declares its figures, the cells that fill them, and its findings. Adding one adds a folder
+//! and a line in [`EXPERIMENTS`]; see CONTRIBUTING.md. Cells run the programs of [`adverb_workload::pair`].
 
 mod loss;
 mod macarthur_russell;
@@ -11,7 +11,8 @@ mod tutorial;
 use std::fmt;
 use std::str::FromStr;
 
-use adverb_report::FigureSpec;
+use adverb_report::findings::Topic;
+use adverb_report::{Chapter, FigureSpec};
 use serde::{Deserialize, Deserializer, Serialize, de};
 
 use plan::Draft;
@@ -24,7 +25,7 @@ pub static EXPERIMENTS: [Experiment; 3] = [
     loss::EXPERIMENT,
 ];
 
-/// One experiment: which cells fill which figures.
+/// One experiment: which cells fill which figures, and what they show.
 pub struct Experiment {
     /// Name in one word.
     pub id: &'static str,
@@ -34,19 +35,39 @@ pub struct Experiment {
     pub source: &'static str,
     /// Its figures, in the order of a report.
     pub figures: &'static [Figure],
+    /// Its findings, in the order of a report.
+    pub topics: &'static [Topic],
+}
+
+impl Experiment {
+    /// Returns what a report shows of it.
+    pub fn chapter(&self) -> Chapter {
+        Chapter {
+            title: self.title,
+            source: self.source,
+            figures: self.figures.iter().map(|figure| &figure.spec).collect(),
+            topics: self.topics,
+        }
+    }
 }
 
 /// A figure, and the cells that fill it.
 pub struct Figure {
     /// How it is drawn.
     pub spec: FigureSpec,
+    /// The ports that its cells need.
+    pub ports: Ports,
     /// Adds its cells to a plan.
     plan: fn(&mut Draft<'_>),
 }
 
 impl Figure {
     const fn new(spec: FigureSpec, plan: fn(&mut Draft<'_>)) -> Self {
-        Figure { spec, plan }
+        Figure {
+            spec,
+            ports: Ports::Plain,
+            plan,
+        }
     }
 }
 
@@ -55,9 +76,9 @@ pub fn figures() -> impl Iterator<Item = &'static Figure> {
     EXPERIMENTS.iter().flat_map(|experiment| experiment.figures)
 }
 
-/// Returns how all figures are drawn, in the order of a report.
-pub fn drawings() -> impl Iterator<Item = &'static FigureSpec> {
-    figures().map(|figure| &figure.spec)
+/// Returns what a report shows of all experiments.
+pub fn chapters() -> impl Iterator<Item = Chapter> {
+    EXPERIMENTS.iter().map(Experiment::chapter)
 }
 
 /// Name of a figure, as records and the command line have it.
@@ -65,9 +86,15 @@ pub fn drawings() -> impl Iterator<Item = &'static FigureSpec> {
 pub struct FigureId(&'static str);
 
 impl FigureId {
-    /// The name.
+    /// Returns the name.
     pub const fn as_str(self) -> &'static str {
         self.0
+    }
+
+    /// Returns the ports that the figure's cells need.
+    pub fn ports(self) -> Ports {
+        let figure = figures().find(|figure| figure.spec.id == self.0);
+        figure.map_or(Ports::Plain, |figure| figure.ports)
     }
 }
 
@@ -84,9 +111,9 @@ impl<'de> Deserialize<'de> for FigureId {
     }
 }
 
-/// The text names no figure.
+/// The text is not the name of a figure.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("'{text}' is no figure: choose from {}", drawings().map(|spec| spec.id).collect::<Vec<_>>().join(", "))]
+#[error("invalid figure '{text}': choose from {}", figures().map(|figure| figure.spec.id).collect::<Vec<_>>().join(", "))]
 pub struct ParseFigureIdError {
     text: String,
 }
@@ -95,11 +122,11 @@ impl FromStr for FigureId {
     type Err = ParseFigureIdError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let spec = drawings().find(|spec| spec.id == text);
-        let spec = spec.ok_or_else(|| ParseFigureIdError {
+        let figure = figures().find(|figure| figure.spec.id == text);
+        let figure = figure.ok_or_else(|| ParseFigureIdError {
             text: text.to_owned(),
         })?;
-        Ok(FigureId(spec.id))
+        Ok(FigureId(figure.spec.id))
     }
 }
 
@@ -112,7 +139,7 @@ mod tests {
         let message = "fig9".parse::<FigureId>().unwrap_err().to_string();
         assert_eq!(
             message,
-            "'fig9' is no figure: choose from fig1, fig2, fig3, fig4, fig5, fig6, fig8, rank-rtt, rank-cpu, latency, loss"
+            "invalid figure 'fig9': choose from fig1, fig2, fig3, fig4, fig5, fig6, fig8, rank-rtt, rank-cpu, latency, loss"
         );
     }
 }

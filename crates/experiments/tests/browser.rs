@@ -38,7 +38,7 @@ fn open(window: &str) -> Page {
     let records = common::study_with_failures();
     open_html(
         window,
-        &Report::from_records(&records, &Meta::default(), adverb_experiments::drawings()).html(),
+        &Report::from_records(&records, &Meta::default(), adverb_experiments::chapters()).html(),
     )
 }
 
@@ -201,7 +201,7 @@ fn it_answers_pointer_keys_and_buttons() {
     }
     let records = common::study_with_failures();
     let html =
-        Report::from_records(&records, &Meta::default(), adverb_experiments::drawings()).html();
+        Report::from_records(&records, &Meta::default(), adverb_experiments::chapters()).html();
     let page = open_html(
         "1280,900",
         &html.replace("</body>", &format!("{READER}</body>")),

@@ -8,7 +8,7 @@ use adverb_results::{Metrics, PairRecord, PublishedPoint, PublishedQuantity, Rep
 const SOURCE: &str = "A & B, HPCC 2012";
 
 fn page(records: &[PairRecord], published: &[PublishedPoint]) -> String {
-    Report::from_records(records, &Meta::default(), adverb_experiments::drawings())
+    Report::from_records(records, &Meta::default(), adverb_experiments::chapters())
         .with_published(published)
         .html()
 }
@@ -110,12 +110,12 @@ fn no_finding_comes_of_published_values() {
     let model = common::on_model(&common::study());
     let meta = Meta::default();
     let points = [point(Some(1.0))];
-    let with = Report::from_records(&model, &meta, adverb_experiments::drawings())
+    let with = Report::from_records(&model, &meta, adverb_experiments::chapters())
         .with_published(&points)
         .findings();
     assert_eq!(
         with,
-        Report::from_records(&model, &meta, adverb_experiments::drawings()).findings()
+        Report::from_records(&model, &meta, adverb_experiments::chapters()).findings()
     );
 }
 
@@ -139,7 +139,7 @@ fn noiseless() -> Vec<PairRecord> {
 fn of_a_model_nothing_is_said_about_noise_but_that_it_has_none() {
     let records = noiseless();
     let meta = Meta::default();
-    let report = Report::from_records(&records, &meta, adverb_experiments::drawings());
+    let report = Report::from_records(&records, &meta, adverb_experiments::chapters());
     let findings: Vec<Finding> = report.findings();
     assert!(findings.iter().any(|f| f.figure == "fig1"));
     for finding in &findings {

@@ -10,11 +10,11 @@ use adverb_units::Bytes;
 use proptest::prelude::*;
 
 fn findings(records: &[PairRecord]) -> Vec<Finding> {
-    Report::from_records(records, &Meta::default(), adverb_experiments::drawings()).findings()
+    Report::from_records(records, &Meta::default(), adverb_experiments::chapters()).findings()
 }
 
 fn html(records: &[PairRecord], meta: &Meta) -> String {
-    Report::from_records(records, meta, adverb_experiments::drawings()).html()
+    Report::from_records(records, meta, adverb_experiments::chapters()).html()
 }
 
 #[test]
@@ -54,7 +54,7 @@ fn nobody_leads_where_the_noise_spans_the_ranking() {
 #[test]
 fn nobody_leads_where_all_are_alike() {
     let all_alike = |_, metrics: &mut Metrics| metrics.one_way_ns.ci95 = ANYTHING;
-    insta::assert_snapshot!(ranked("rank-rtt", all_alike), @"Of 16 ways to program a 64 B ping, none differs from the fastest beyond the noise: round trips go from WRITE to polled memory (inline, busy polling) at 189 ns to WRITE_IMM (inline, events) at 8.19 µs.");
+    insta::assert_snapshot!(ranked("rank-rtt", all_alike), @"Of 16 ways to program a 64 B ping, none differs from the fastest beyond the noise: round trips range from WRITE to polled memory (inline, busy polling) at 189 ns to WRITE_IMM (inline, events) at 8.19 µs.");
 }
 
 #[test]
@@ -64,7 +64,7 @@ fn of_many_that_lead_alike_one_is_named() {
             metrics.one_way_ns.ci95 = Some(100.0);
         }
     };
-    insta::assert_snapshot!(ranked("rank-rtt", polling_alike), @"Of 16 ways to program a 64 B ping, 9 ways share the shortest round trip, within the noise, such as WRITE to polled memory (inline, busy polling) at 189 ns; 7 ways share the longest, within the noise, such as WRITE_IMM (inline, events) at 8.19 µs, 43.4× as long.");
+    insta::assert_snapshot!(ranked("rank-rtt", polling_alike), @"Of 16 ways to program a 64 B ping, 9 share the shortest round trip within the noise, such as WRITE to polled memory (inline, busy polling) at 189 ns; 7 share the longest within the noise, such as WRITE_IMM (inline, events) at 8.19 µs, 43.4× as long.");
 }
 
 #[test]
@@ -74,12 +74,47 @@ fn latencies_without_a_tail_are_said_to_have_none() {
 }
 
 #[test]
+fn an_experiment_alone_finds_the_same_as_among_all() {
+    let records = common::study();
+    let mut each: Vec<Finding> = Vec::new();
+    for chapter in adverb_experiments::chapters() {
+        let own: Vec<&str> = chapter.figures.iter().map(|spec| spec.id).collect();
+        let (title, meta) = (chapter.title, Meta::default());
+        let report = Report::from_records(&records, &meta, [chapter]);
+        assert!(
+            report.html().contains(&format!("<h2>{title}</h2>")),
+            "{title}"
+        );
+        for finding in report.findings() {
+            assert!(own.contains(&finding.figure), "{title}: {finding:?}");
+            each.push(finding);
+        }
+    }
+    assert_eq!(each, findings(&records));
+}
+
+#[test]
+fn a_chapter_names_its_source_and_is_left_out_without_records() {
+    let is_lossy = |r: &PairRecord| r.figures.iter().any(|f| f == "loss");
+    let lossy: Vec<PairRecord> = common::study().into_iter().filter(is_lossy).collect();
+    for experiment in &adverb_experiments::EXPERIMENTS {
+        let head = format!("<header class=\"chapter\"><h2>{}</h2>", experiment.title);
+        let source = format!("<p class=\"about\">Repeats {}.</p>", experiment.source);
+        let whole = html(&common::study(), &Meta::default());
+        assert!(whole.contains(&head), "{head}");
+        assert_eq!(whole.contains(&source), !experiment.source.is_empty());
+        let is_shown = html(&lossy, &Meta::default()).contains(&head);
+        assert_eq!(is_shown, experiment.id == "loss", "{head}");
+    }
+}
+
+#[test]
 fn every_figure_has_a_finding_and_its_plots() {
     let records = common::study();
     let page = html(&records, &Meta::default());
     let shown: BTreeSet<&str> = findings(&records).iter().map(|f| f.figure).collect();
     // One device has nothing beside it.
-    let figures = adverb_experiments::drawings().map(|spec| spec.id);
+    let figures = adverb_experiments::figures().map(|figure| figure.spec.id);
     let figures: BTreeSet<&str> = figures.filter(|id| *id != "fig8").collect();
     assert_eq!(shown, figures);
     assert!(!page.contains("id=\"fig8\""));
@@ -133,13 +168,13 @@ fn devices_stand_side_by_side_each_named_after_what_it_is() {
         .collect();
     insta::assert_snapshot!(compared.join("\n"), @"
     devices-ping-measured: A SEND of 64 B takes one way 128 ns on soft (shared memory), 1.28 µs on soft@10.0.0.1 (RoCE over UDP, in software; 10.0× the time) and 12.8 µs on verbs:rxe0 (behind libibverbs; 100× the time).
-    devices-blast-measured: Four RDMA WRITEs of 16 MiB under way make 4.97 GB/s on soft (shared memory), 497 MB/s on soft@10.0.0.1 (RoCE over UDP, in software; 10.0× the time) and 49.7 MB/s on verbs:rxe0 (behind libibverbs; 100× the time).
+    devices-blast-measured: Four outstanding RDMA WRITEs of 16 MiB reach 4.97 GB/s on soft (shared memory), 497 MB/s on soft@10.0.0.1 (RoCE over UDP, in software; 10.0× the time) and 49.7 MB/s on verbs:rxe0 (behind libibverbs; 100× the time).
     ");
     let software = &records[..records.len() / 3 * 2];
     let compared = findings(software).into_iter().find(|f| f.figure == "fig8");
     let sentence = compared.unwrap().sentence;
     assert!(
-        sentence.ends_with("says nothing of InfiniBand against RoCE in hardware."),
+        sentence.ends_with("do not compare InfiniBand with RoCE in hardware."),
         "{sentence}"
     );
 }
@@ -182,7 +217,7 @@ fn nothing_measured_is_said_and_not_drawn() {
     let left_out = left_out.split_once("</section>").unwrap().0;
     assert_eq!(
         left_out.matches("<li>").count(),
-        adverb_experiments::drawings().count() - 1
+        adverb_experiments::figures().count() - 1
     );
     assert!(!page.contains("class=\"figure\""));
     assert!(!page.contains("<svg class=\"plot\""));
@@ -276,7 +311,7 @@ fn an_unfinished_study_says_so() {
         ..Meta::default()
     };
     let records = common::study();
-    let report = Report::from_records(&records, &meta, adverb_experiments::drawings());
+    let report = Report::from_records(&records, &meta, adverb_experiments::chapters());
     let expected = format!(
         "The study was interrupted: {} of 9999 planned cells are here.",
         records.len()
@@ -288,7 +323,7 @@ fn an_unfinished_study_says_so() {
     );
     assert!(report.html().contains(&expected));
     assert!(
-        Report::from_records(&records, &Meta::default(), adverb_experiments::drawings())
+        Report::from_records(&records, &Meta::default(), adverb_experiments::chapters())
             .notices()
             .is_empty()
     );
@@ -450,7 +485,7 @@ fn inline_data_that_hurt_are_found() {
     let found = sentence(&records, "inline-ping-send");
     assert!(found.contains("faster at 1 B to 64 B"), "{found}");
     assert!(
-        found.contains("beyond 64 B it no longer pays; at 256 B they make it slower"),
+        found.contains("beyond 64 B they no longer pay; they make it slower at 256 B"),
         "{found}"
     );
 }
@@ -567,7 +602,7 @@ fn counters_that_moved_are_summed_and_trouble_is_told_first() {
     records[1].counters.active = count("rnr_nak_retry_err", 35);
     records[2].counters.passive = count("port_rcv_packets", 1000);
     let meta = Meta::default();
-    let report = Report::from_records(&records, &meta, adverb_experiments::drawings());
+    let report = Report::from_records(&records, &meta, adverb_experiments::chapters());
     let notice = &report.notices()[0];
     assert!(notice.starts_with("In 2 cells of"), "{notice}");
     let page = report.html();

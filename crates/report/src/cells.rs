@@ -1,26 +1,30 @@
-//! The measured cells of a set of records, and their figures with spread.
+//! The measured cells of a set of records, and their quantities with spread.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use adverb_results::stats;
-use adverb_results::{
-    Completion, DeviceRef, Metrics, Outcome, PairRecord, Params, Posting, Program, Repetition,
-    Signaling,
-};
+use adverb_results::{DeviceRef, Metrics, Outcome, PairRecord, Params, Program, Repetition};
+
+use crate::format;
 
 /// One measured cell.
 #[derive(Clone, Copy)]
-pub(crate) struct Cell<'a> {
-    pub(crate) record: &'a PairRecord,
-    pub(crate) metrics: &'a Metrics,
+pub struct Cell<'a> {
+    /// What was measured.
+    pub record: &'a PairRecord,
+    /// The record's metrics.
+    pub metrics: &'a Metrics,
 }
 
-/// A figure of a cell: the median over its repetitions, and how far they lie apart.
+/// A quantity of a cell: the median over its repetitions, and their range.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Sample {
-    pub(crate) median: f64,
-    pub(crate) min: f64,
-    pub(crate) max: f64,
+pub struct Sample {
+    /// Median, or the value of the whole cell.
+    pub median: f64,
+    /// Lowest repetition.
+    pub min: f64,
+    /// Highest repetition.
+    pub max: f64,
 }
 
 /// What a plot shows of a cell.
@@ -55,6 +59,43 @@ pub enum Quantity {
     CpuActivePerRound,
 }
 
+impl Quantity {
+    /// Formats a value with its unit.
+    pub fn show(self, value: f64) -> String {
+        match self {
+            Quantity::OneWay
+            | Quantity::Median
+            | Quantity::P99
+            | Quantity::RoundTrip
+            | Quantity::Latency
+            | Quantity::LatencyP99
+            | Quantity::CpuActivePerRound => format::time(value),
+            Quantity::MessageRate | Quantity::RequestRate => format::rate(value),
+            Quantity::Throughput | Quantity::Goodput => format::throughput(value),
+            Quantity::CpuActive | Quantity::CpuPassive => format::percent(value),
+        }
+    }
+
+    /// Returns the name on an axis.
+    pub fn name(self) -> &'static str {
+        match self {
+            Quantity::OneWay => "one-way time",
+            Quantity::Median => "median one-way time",
+            Quantity::P99 => "99th percentile",
+            Quantity::RoundTrip => "round-trip time",
+            Quantity::Latency => "mean latency",
+            Quantity::LatencyP99 => "latency, 99th percentile",
+            Quantity::RequestRate => "request rate",
+            Quantity::MessageRate => "messages per second",
+            Quantity::Throughput => "throughput",
+            Quantity::Goodput => "goodput",
+            Quantity::CpuActive => "CPU, active side",
+            Quantity::CpuPassive => "CPU, passive side",
+            Quantity::CpuActivePerRound => "CPU time per round, active side",
+        }
+    }
+}
+
 impl<'a> Cell<'a> {
     fn of(record: &'a PairRecord) -> Option<Self> {
         let metrics = record
@@ -64,17 +105,19 @@ impl<'a> Cell<'a> {
         Some(Cell { record, metrics })
     }
 
-    pub(crate) fn params(&self) -> &'a Params {
+    /// Returns the parameters of the run.
+    pub fn params(&self) -> &'a Params {
         &self.record.params
     }
 
-    pub(crate) fn size(&self) -> u64 {
+    /// Returns the message size in bytes.
+    pub fn size(&self) -> u64 {
         self.record.params.size_bytes.get()
     }
 
-    /// The figure over the repetitions; of the whole cell where it has none; none where it was not
-    /// measured or is no number.
-    pub(crate) fn sample(&self, quantity: Quantity) -> Option<Sample> {
+    /// Returns a quantity over the repetitions, or of the whole cell if there are none; `None` if it was not
+    /// measured or is not finite.
+    pub fn sample(&self, quantity: Quantity) -> Option<Sample> {
         if quantity == Quantity::Goodput {
             let median = self.of_whole(Quantity::Throughput)?;
             let of_repetitions = self.sample(Quantity::Throughput)?;
@@ -145,8 +188,8 @@ impl<'a> Cell<'a> {
         }
     }
 
-    /// Where the true mean of the one-way time lies: its 95 % interval, or the range of the
-    /// repetitions; none from a single repetition, whose noise is unknown.
+    /// Returns the interval of the mean one-way time: its 95 % interval, or the range of the repetitions;
+    /// `None` for a single repetition, whose noise is unknown.
     fn one_way_interval(&self) -> Option<(f64, f64)> {
         if self.metrics.repetitions.len() < 2 {
             return None;
@@ -159,9 +202,9 @@ impl<'a> Cell<'a> {
     }
 }
 
-/// What two cells say about each other's one-way time.
+/// Comparison of the one-way times of two cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Verdict {
+pub enum Verdict {
     /// The first is faster.
     First,
     /// No difference beyond the noise.
@@ -173,9 +216,9 @@ pub(crate) enum Verdict {
 /// Differences below this share are not worth a sentence even where they are significant.
 const RELEVANT: f64 = 0.02;
 
-/// Compares the one-way times of two cells; none where the noise of one is unknown. A difference
+/// Compares the one-way times of two cells; `None` if the noise of one is unknown. A difference
 /// counts if the medians differ by at least 2 % and the 95 % intervals do not overlap.
-pub(crate) fn compare(first: Cell<'_>, second: Cell<'_>) -> Option<Verdict> {
+pub fn compare(first: Cell<'_>, second: Cell<'_>) -> Option<Verdict> {
     let (a, b) = (
         first.sample(Quantity::OneWay)?.median,
         second.sample(Quantity::OneWay)?.median,
@@ -211,43 +254,36 @@ pub(crate) fn newest(records: &[PairRecord]) -> Vec<&PairRecord> {
 
 /// Measured cells.
 #[derive(Clone, Default)]
-pub(crate) struct Cells<'a>(Vec<Cell<'a>>);
+pub struct Cells<'a>(Vec<Cell<'a>>);
 
 impl<'a> Cells<'a> {
-    pub(crate) fn of(records: &[&'a PairRecord]) -> Self {
+    /// Returns the records that hold metrics.
+    pub fn of(records: &[&'a PairRecord]) -> Self {
         Cells(records.iter().filter_map(|r| Cell::of(r)).collect())
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = Cell<'a>> + '_ {
+    /// Iterates over the cells.
+    pub fn iter(&self) -> impl Iterator<Item = Cell<'a>> + '_ {
         self.0.iter().copied()
     }
 
-    pub(crate) fn filter(&self, keep: impl Fn(&PairRecord) -> bool) -> Self {
+    /// Returns the cells whose records are kept.
+    pub fn filter(&self, keep: impl Fn(&PairRecord) -> bool) -> Self {
         Cells(self.iter().filter(|c| keep(c.record)).collect())
     }
 
-    pub(crate) fn figure(&self, figure: &str) -> Self {
+    /// Returns the cells that a figure shows.
+    pub fn figure(&self, figure: &str) -> Self {
         self.filter(|r| r.figures.iter().any(|id| id == figure))
     }
 
-    pub(crate) fn program(&self, program: Program) -> Self {
+    /// Returns the cells of a program.
+    pub fn program(&self, program: Program) -> Self {
         self.filter(|r| r.program == program)
     }
 
-    /// Those by which devices are compared: busy polling, not inline, no packet impaired, every request
-    /// signaled and posted alone, one message of `ping` in flight and four of `blast`. Which figure they
-    /// were measured for does not matter.
-    pub(crate) fn comparable(&self) -> Self {
-        self.filter(|r| {
-            let (p, in_flight) = (&r.params, if r.program == Program::Ping { 1 } else { 4 });
-            let is_plain = !p.inline && !p.verify && p.signal == Signaling::All;
-            let is_whole = p.impairment.is_none();
-            let is_single = p.post == Posting::Single && p.buffers == in_flight;
-            is_plain && is_whole && is_single && p.completion == Completion::Poll
-        })
-    }
-
-    pub(crate) fn devices(&self) -> Vec<&'a DeviceRef> {
+    /// Returns the devices of the cells, sorted.
+    pub fn devices(&self) -> Vec<&'a DeviceRef> {
         self.iter()
             .map(|c| &c.record.device)
             .collect::<BTreeSet<_>>()
@@ -256,13 +292,13 @@ impl<'a> Cells<'a> {
     }
 
     /// Cells by a key, such as their size; the newest of equal ones.
-    pub(crate) fn by<K: Ord>(&self, key: impl Fn(Cell<'a>) -> K) -> BTreeMap<K, Cell<'a>> {
+    pub fn by<K: Ord>(&self, key: impl Fn(Cell<'a>) -> K) -> BTreeMap<K, Cell<'a>> {
         self.iter().map(|cell| (key(cell), cell)).collect()
     }
 }
 
 /// Pairs of the cells that two maps have under the same key.
-pub(crate) fn pairs<'a, K: Ord + Copy>(
+pub fn pairs<'a, K: Ord + Copy>(
     first: &BTreeMap<K, Cell<'a>>,
     second: &BTreeMap<K, Cell<'a>>,
 ) -> Vec<(K, Cell<'a>, Cell<'a>)> {

@@ -4,29 +4,29 @@ use adverb_results::{DeviceKind, Opcode, PairRecord, Params, Program, Signaling}
 use adverb_units::{Bytes, MessageRate, Span, Throughput};
 
 /// `1.25 µs`.
-pub(crate) fn time(ns: f64) -> String {
+pub fn time(ns: f64) -> String {
     Span::from_secs_f64(ns / 1e9).to_string()
 }
 
 /// `9.80 GB/s`.
-pub(crate) fn throughput(bytes_per_s: f64) -> String {
+pub fn throughput(bytes_per_s: f64) -> String {
     Throughput::over(Bytes::new(bytes_per_s.round() as u64), Span::from_secs(1))
         .map_or_else(String::new, |t| t.to_string())
 }
 
 /// `12.3 M/s`.
-pub(crate) fn rate(messages_per_s: f64) -> String {
+pub fn rate(messages_per_s: f64) -> String {
     MessageRate::over(messages_per_s.round() as u64, Span::from_secs(1))
         .map_or_else(String::new, |r| r.to_string())
 }
 
 /// `64 B`, `4 KiB`.
-pub(crate) fn size(bytes: u64) -> String {
+pub fn size(bytes: u64) -> String {
     Bytes::new(bytes).to_string()
 }
 
 /// `64`, `4K`, `1M`: a size on an axis.
-pub(crate) fn size_tick(bytes: u64) -> String {
+pub fn size_tick(bytes: u64) -> String {
     size(bytes)
         .replace(" B", "")
         .replace("iB", "")
@@ -34,7 +34,7 @@ pub(crate) fn size_tick(bytes: u64) -> String {
 }
 
 /// `23 %`; below 10, one decimal.
-pub(crate) fn percent(value: f64) -> String {
+pub fn percent(value: f64) -> String {
     if value < 9.95 && value != 0.0 {
         format!("{value:.1} %")
     } else {
@@ -43,7 +43,7 @@ pub(crate) fn percent(value: f64) -> String {
 }
 
 /// `4.2×`.
-pub(crate) fn factor(value: f64) -> String {
+pub fn factor(value: f64) -> String {
     match value {
         v if v >= 99.5 => format!("{v:.0}×"),
         v if v >= 9.95 => format!("{v:.1}×"),
@@ -52,7 +52,7 @@ pub(crate) fn factor(value: f64) -> String {
 }
 
 /// `a`, `a and b`, `a, b and c`.
-pub(crate) fn and(words: &[String]) -> String {
+pub fn and(words: &[String]) -> String {
     match words {
         [] => String::new(),
         [one] => one.clone(),
@@ -61,7 +61,7 @@ pub(crate) fn and(words: &[String]) -> String {
 }
 
 /// What a record's device is: `shared memory`, `RoCE over UDP, in software`.
-pub(crate) fn device_kind(record: &PairRecord) -> String {
+pub fn device_kind(record: &PairRecord) -> String {
     let detail = |name: &str| record.provenance.active.device.get(name);
     match record.device.kind {
         DeviceKind::Soft if record.device.has_udp_port() => "RoCE over UDP, in software".to_owned(),
@@ -77,7 +77,7 @@ pub(crate) fn device_kind(record: &PairRecord) -> String {
 }
 
 /// `1 buffer`, `2 buffers`.
-pub(crate) fn buffers(n: u32) -> String {
+pub fn buffers(n: u32) -> String {
     if n == 1 {
         "1 buffer".to_owned()
     } else {
@@ -86,13 +86,13 @@ pub(crate) fn buffers(n: u32) -> String {
 }
 
 /// `ACK timeout 67.1 ms`.
-pub(crate) fn timeout(params: &Params) -> String {
+pub fn timeout(params: &Params) -> String {
     let timeout = params.ack_timeout.map(|timeout| timeout.to_string());
     format!("ACK timeout {}", timeout.as_deref().unwrap_or("unknown"))
 }
 
 /// The operation as the specification spells it.
-pub(crate) fn opcode(program: Program, op: Opcode) -> &'static str {
+pub fn opcode(program: Program, op: Opcode) -> &'static str {
     match (program, op) {
         (_, Opcode::Send) => "SEND",
         (_, Opcode::WriteImm) => "WRITE_IMM",
@@ -106,7 +106,7 @@ pub(crate) fn opcode(program: Program, op: Opcode) -> &'static str {
 }
 
 /// The operation with what else tells apart two lines of one plot.
-pub(crate) fn operation(program: Program, params: &Params) -> String {
+pub fn operation(program: Program, params: &Params) -> String {
     let mut words = vec![opcode(program, params.op).to_owned()];
     // WRITEs into polled memory complete unseen: they are signaled seldom in any case.
     let is_polled = (program, params.op) == (Program::Ping, Opcode::Write);
@@ -119,7 +119,7 @@ pub(crate) fn operation(program: Program, params: &Params) -> String {
 }
 
 /// What else tells apart two cells of one operation.
-pub(crate) fn attributes(params: &Params) -> Vec<String> {
+pub fn attributes(params: &Params) -> Vec<String> {
     let mut words = Vec::new();
     if params.inline {
         words.push("inline".to_owned());
@@ -134,7 +134,7 @@ pub(crate) fn attributes(params: &Params) -> Vec<String> {
 }
 
 /// Which requests are signaled.
-pub(crate) fn signaling(signal: Signaling) -> String {
+pub fn signaling(signal: Signaling) -> String {
     match signal {
         Signaling::All => "all signaled".to_owned(),
         Signaling::Periodic => "one in n/2 signaled".to_owned(),
@@ -145,7 +145,7 @@ pub(crate) fn signaling(signal: Signaling) -> String {
 
 /// Places of an ordered scale as runs: `1 B to 4 KiB and 1 MiB`. `all` are the places measured,
 /// `these` a part of them, both in order.
-pub(crate) fn runs<T: Ord + Copy>(all: &[T], these: &[T], show: impl Fn(T) -> String) -> String {
+pub fn runs<T: Ord + Copy>(all: &[T], these: &[T], show: impl Fn(T) -> String) -> String {
     let mut words: Vec<String> = Vec::new();
     let mut run: Vec<T> = Vec::new();
     for place in all {

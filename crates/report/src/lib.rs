@@ -3,16 +3,17 @@
 //! A pure function of its input: the same records and [`Meta`] give the same bytes. Nothing here
 //! reads a file, a clock or the network, and the page that comes out asks for nothing either.
 //!
-//! The way of the data: `cells` (the measured cells, with spread) → `figure` (panels, series,
-//! points) → `plot` (SVG) → `page` (HTML); `findings` reads the cells.
+//! The crate knows no experiment: each declares a [`Chapter`] with its figures and findings. Data flow from
+//! `cells` (the measured cells, with spread) to `figure` (panels, series, points), `plot` (SVG) and `page`
+//! (HTML); the functions of an experiment compute [`findings`] from the cells.
 
 pub mod agreement;
-mod cells;
+pub mod cells;
 pub mod comparison;
 mod counters;
 mod figure;
-mod findings;
-mod format;
+pub mod findings;
+pub mod format;
 pub mod matrix;
 mod page;
 mod plot;
@@ -23,8 +24,23 @@ pub mod timeline;
 use adverb_results::{Outcome, PairRecord, PublishedPoint, Record};
 
 pub use cells::Quantity;
-pub use figure::{FigureSpec, PanelSpec, Plots, RankingSpec, X, label};
+pub use figure::{
+    FigureSpec, PanelSpec, Plots, RankingSpec, X, chosen_size, label, ranked, variant,
+};
 pub use findings::Finding;
+
+/// What an experiment declares: its figures and its findings.
+#[derive(Clone, Debug)]
+pub struct Chapter {
+    /// What the experiment is about.
+    pub title: &'static str,
+    /// Publication that it repeats; empty if none.
+    pub source: &'static str,
+    /// Its figures, in order.
+    pub figures: Vec<&'static FigureSpec>,
+    /// Its findings, in order.
+    pub topics: &'static [findings::Topic],
+}
 
 /// What the records do not say about their study.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -50,22 +66,22 @@ pub struct Meta {
 pub struct Report<'a> {
     records: Vec<&'a PairRecord>,
     meta: &'a Meta,
-    figures: Vec<&'static FigureSpec>,
+    chapters: Vec<Chapter>,
     published: &'a [PublishedPoint],
     others: &'a [Record],
 }
 
 impl<'a> Report<'a> {
-    /// A report on these records, with these figures in this order.
+    /// Makes a report on these records, with these chapters in this order.
     pub fn from_records(
         records: &'a [PairRecord],
         meta: &'a Meta,
-        figures: impl IntoIterator<Item = &'static FigureSpec>,
+        chapters: impl IntoIterator<Item = Chapter>,
     ) -> Self {
         Report {
             records: cells::newest(records),
             meta,
-            figures: figures.into_iter().collect(),
+            chapters: chapters.into_iter().collect(),
             published: &[],
             others: &[],
         }
@@ -101,7 +117,7 @@ impl<'a> Report<'a> {
 
     /// What the records say, in the order in which to read it.
     pub fn findings(&self) -> Vec<Finding> {
-        findings::all(&self.records)
+        findings::all(&self.records, &self.chapters)
     }
 
     /// What a reader must know before the findings: cells that are missing or failed, an interrupted
@@ -160,16 +176,21 @@ impl<'a> Report<'a> {
             .count()
     }
 
-    fn figures(&self) -> Vec<figure::Figure> {
-        let specs = self.figures.iter();
+    /// Returns the figures of a chapter as far as these records show them.
+    fn figures(&self, chapter: &Chapter) -> Vec<figure::Figure> {
+        let specs = chapter.figures.iter();
         specs
             .map(|spec| figure::Figure::build(spec, &self.records, self.published))
             .collect()
     }
 
-    /// How text refers to a figure; by its id if the report does not have it.
+    fn specs(&self) -> impl Iterator<Item = &'static FigureSpec> + '_ {
+        self.chapters.iter().flat_map(|c| c.figures.iter().copied())
+    }
+
+    /// Returns how text refers to a figure; its id if the report does not have it.
     fn name_of(&self, id: &'static str) -> &'static str {
-        let spec = self.figures.iter().find(|spec| spec.id == id);
+        let spec = self.specs().find(|spec| spec.id == id);
         spec.map_or(id, |spec| spec.name)
     }
 }

@@ -10,10 +10,11 @@ use super::path::PathArgs;
 use super::place::{DeviceArgs, PlaceArgs};
 use super::value::one_of;
 
-/// Measure the study of MacArthur & Russell on a device and write a report
+/// Run the experiments on a device and write a report
 ///
 /// Runs `ping` and `blast` over the choices that a verbs program has (opcode, size,
-/// inline, polling or events, buffers, lists, signaling) and writes a folder:
+/// inline, polling or events, buffers, lists, signaling), as published studies do
+/// (see --list), and writes a folder:
 ///
 ///   report.html    plots, findings and the table in one file that works offline
 ///   results.jsonl  one record a line, written the moment a run of a cell ends
@@ -29,6 +30,7 @@ use super::value::one_of;
     after_help = "\
 Examples:
   adverb study                              3 minutes, into ./study-DATE
+  adverb study --list                       the experiments and their figures
   adverb study --only fig1,rank-rtt         only the cells of two figures
   adverb study --only loss --device soft@127.0.0.1    what lost packets cost
   adverb study --profile full --out full    all sizes: about half an hour
@@ -48,13 +50,13 @@ pub(crate) struct StudyArgs {
 
     /// Only the cells of these figures, separated by commas
     ///
-    /// fig1 to fig6 and fig8 are the figures of MacArthur & Russell (HPCC 2012): fig1 ping by size; fig2
-    /// blast with one buffer by size; fig3 and fig4 inline and other WRITE blast by number of buffers; fig5
-    /// blast with four buffers by size; fig6 signaling; fig8 ping and blast side by side, for reports of
-    /// several devices. loss is what lost packets cost, only on soft@ADDR, at timeouts of its own.
-    /// rank-rtt, rank-cpu and latency compare the variants of a 64-byte ping (Russell's tutorial, 2013).
+    /// --list names them. Figures that need packet loss run only on soft@ADDR.
     #[arg(long, value_name = "FIG,...", value_delimiter = ',')]
     pub(crate) only: Vec<FigureId>,
+
+    /// List the experiments and their figures, and measure nothing
+    #[arg(long, conflicts_with_all = ["only", "out", "resume"])]
+    pub(crate) list: bool,
 
     #[command(flatten)]
     pub(crate) device: DeviceArgs,

@@ -1,4 +1,4 @@
-//! Streams and a ping over shares of packets lost, where ports lose packets on purpose.
+//! Streams and a ping over shares of packets lost.
 
 use adverb_results::{Impairment, Opcode};
 use adverb_units::Bytes;
@@ -7,22 +7,18 @@ use adverb_workload::pair::Request;
 
 use Opcode::{Read, Send, Write};
 
-use crate::Ports;
 use crate::plan::{Draft, FOUR, RANKED};
 
 /// Messages in flight where packets are lost.
 const WINDOW: u32 = 16;
-/// Shares of packets that are lost, in a million.
+/// Lost packets in a million.
 const LOSSES: [u32; 5] = [0, 100, 1_000, 10_000, 50_000];
-/// 4.19 ms, a sixteenth of what is usual: with four of them each time, seven retries outlast what a side
-/// waits for a core on a busy machine.
+/// 4.19 ms, a sixteenth of the default. A retry takes four timeouts, so that seven retries are longer than a
+/// side waits for a core on a busy machine.
 const SHORT_TIMEOUT: AckTimeout = AckTimeout::new(10).expect("5 bits");
 
 /// Streams and a ping over shares of packets lost: by message size, operation, window and timeout.
 pub(super) fn streams_and_ping(draft: &mut Draft<'_>) {
-    if draft.ports == Ports::Plain {
-        return;
-    }
     for loss in LOSSES.map(Probability::per_million) {
         let lossy = |op, size, buffers, timeout| Request {
             buffers,

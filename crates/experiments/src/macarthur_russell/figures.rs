@@ -1,7 +1,7 @@
 //! Figures 1 to 6 and 8 of the paper.
 
 use adverb_report::{FigureSpec, PanelSpec, Plots, Quantity, X, label};
-use adverb_results::{Completion, Opcode, PairRecord, Posting, Program};
+use adverb_results::{Completion, Opcode, PairRecord, Posting, Program, Signaling};
 use adverb_units::Bytes;
 
 pub(super) const FIG1: FigureSpec = FigureSpec {
@@ -195,7 +195,21 @@ const PANELS_6: [PanelSpec; 2] = [
     },
 ];
 
-/// Cells of one kind on several devices.
+/// Returns whether devices are compared by this cell: busy polling, not inline, no packet impaired, every
+/// request signaled and posted singly, and one message of `ping` outstanding, or four of `blast`. It does not
+/// matter which figure the cell was measured for.
+pub(super) fn is_comparable(r: &PairRecord) -> bool {
+    let (p, in_flight) = (&r.params, if r.program == Program::Ping { 1 } else { 4 });
+    let is_plain = !p.inline && !p.verify && p.signal == Signaling::All;
+    let is_single = p.post == Posting::Single && p.buffers == in_flight;
+    is_plain && p.impairment.is_none() && is_single && polling(r)
+}
+
+fn compares(r: &PairRecord, program: Program, op: Opcode) -> bool {
+    is_comparable(r) && r.program == program && r.params.op == op
+}
+
+/// One program and operation on several devices.
 const fn by_device(title: &'static str, y: Quantity, shows: fn(&PairRecord) -> bool) -> PanelSpec {
     PanelSpec {
         series: label::by_device,
@@ -205,17 +219,17 @@ const fn by_device(title: &'static str, y: Quantity, shows: fn(&PairRecord) -> b
 
 const PANELS_8: [PanelSpec; 4] = [
     by_device("Ping by SEND: one-way time", Quantity::OneWay, |r| {
-        r.program == Program::Ping && r.params.op == Opcode::Send
+        compares(r, Program::Ping, Opcode::Send)
     }),
     by_device("Ping by RDMA WRITE: one-way time", Quantity::OneWay, |r| {
-        r.program == Program::Ping && r.params.op == Opcode::Write
+        compares(r, Program::Ping, Opcode::Write)
     }),
     by_device("Blast by SEND: throughput", Quantity::Throughput, |r| {
-        r.program == Program::Blast && r.params.op == Opcode::Send
+        compares(r, Program::Blast, Opcode::Send)
     }),
     by_device(
         "Blast by RDMA WRITE: throughput",
         Quantity::Throughput,
-        |r| r.program == Program::Blast && r.params.op == Opcode::Write,
+        |r| compares(r, Program::Blast, Opcode::Write),
     ),
 ];

@@ -1,14 +1,13 @@
-//! Devices side by side: one line a device in each panel.
+//! Devices side by side: one line for each device in each panel.
 
 use super::{Body, Panel, PanelSpec, label, line_panel};
 use crate::cells::Cells;
 
-/// The panels; none where fewer than two devices can be compared.
+/// Returns the panels that show at least two devices.
 pub(crate) fn panels(specs: &[PanelSpec], cells: &Cells<'_>) -> Vec<Panel> {
-    let cells = cells.comparable();
     let mut panels: Vec<Panel> = specs
         .iter()
-        .filter_map(|spec| line_panel(spec, &cells, None, &[]))
+        .filter_map(|spec| line_panel(spec, cells, None, &[]))
         .filter(has_several)
         .collect();
     let mut names: Vec<String> = Vec::new();

@@ -16,7 +16,7 @@ use crate::format;
 use label::Label;
 pub(crate) use label::by_order;
 pub(crate) use published::look;
-pub(crate) use rank::{chosen_size, ranked, variant};
+pub use rank::{chosen_size, ranked, variant};
 pub use spec::{FigureSpec, PanelSpec, Plots, RankingSpec, X};
 
 /// What one figure shows.
@@ -342,42 +342,5 @@ pub(crate) fn spread_in_words(quantity: Quantity, cell: Cell<'_>) -> String {
             quantity.show(sample.min),
             quantity.show(sample.max)
         ),
-    }
-}
-
-impl Quantity {
-    /// With its unit.
-    pub(crate) fn show(self, value: f64) -> String {
-        match self {
-            Quantity::OneWay
-            | Quantity::Median
-            | Quantity::P99
-            | Quantity::RoundTrip
-            | Quantity::Latency
-            | Quantity::LatencyP99
-            | Quantity::CpuActivePerRound => format::time(value),
-            Quantity::MessageRate | Quantity::RequestRate => format::rate(value),
-            Quantity::Throughput | Quantity::Goodput => format::throughput(value),
-            Quantity::CpuActive | Quantity::CpuPassive => format::percent(value),
-        }
-    }
-
-    /// On an axis.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Quantity::OneWay => "one-way time",
-            Quantity::Median => "median one-way time",
-            Quantity::P99 => "99th percentile",
-            Quantity::RoundTrip => "round-trip time",
-            Quantity::Latency => "mean latency",
-            Quantity::LatencyP99 => "latency, 99th percentile",
-            Quantity::RequestRate => "request rate",
-            Quantity::MessageRate => "messages per second",
-            Quantity::Throughput => "throughput",
-            Quantity::Goodput => "goodput",
-            Quantity::CpuActive => "CPU, active side",
-            Quantity::CpuPassive => "CPU, passive side",
-            Quantity::CpuActivePerRound => "CPU time per round, active side",
-        }
     }
 }

@@ -1,4 +1,4 @@
-//! The tutorial's rankings: one bar a variant of the 64 B ping.
+//! Rankings: one bar for each variant of a ping.
 
 use adverb_results::{DeviceRef, PublishedPoint};
 
@@ -6,7 +6,7 @@ use super::{Bar, Body, Extent, Panel, Point, RankingSpec, label, published, spre
 use crate::cells::{Cell, Cells, Quantity};
 use crate::format;
 
-/// The panels of a ranking.
+/// Returns the panels of a ranking.
 pub(crate) fn panels(
     specs: &[RankingSpec],
     cells: &Cells<'_>,
@@ -25,8 +25,8 @@ pub(crate) fn panels(
     specs.iter().filter_map(panel).collect()
 }
 
-/// What tells apart the variants of a ping: `SEND (inline, busy polling)`.
-pub(crate) fn variant(cell: Cell<'_>) -> String {
+/// Returns the name of a variant of a ping: `SEND (inline, busy polling)`.
+pub fn variant(cell: Cell<'_>) -> String {
     let params = cell.params();
     let mut words = format::attributes(params);
     words.push(label::completion(params.completion).to_owned());
@@ -34,9 +34,8 @@ pub(crate) fn variant(cell: Cell<'_>) -> String {
     format!("{operation} ({})", words.join(", "))
 }
 
-/// The cells that are ranked, best first: those of one size, 64 B where it was measured, each
-/// variant once.
-pub(crate) fn ranked<'a>(cells: &Cells<'a>, quantity: Quantity) -> Vec<(Cell<'a>, f64)> {
+/// Returns the cells of [`chosen_size`] with a quantity, lowest first, each variant once.
+pub fn ranked<'a>(cells: &Cells<'a>, quantity: Quantity) -> Vec<(Cell<'a>, f64)> {
     let size = chosen_size(cells);
     let variants = cells
         .filter(|r| Some(r.params.size_bytes.get()) == size)
@@ -49,8 +48,8 @@ pub(crate) fn ranked<'a>(cells: &Cells<'a>, quantity: Quantity) -> Vec<(Cell<'a>
     ranked
 }
 
-/// 64 B, or else the smallest size of these cells.
-pub(crate) fn chosen_size(cells: &Cells<'_>) -> Option<u64> {
+/// Returns the size of the compared messages: 64 B, or the smallest size of these cells if there is no 64 B.
+pub fn chosen_size(cells: &Cells<'_>) -> Option<u64> {
     cells
         .iter()
         .map(|c| c.size())

@@ -1,4 +1,4 @@
-//! What was measured on what, what that does not tell, and how to do it again.
+//! What was measured and where, what that does not show, and how to measure it again.
 
 use std::collections::BTreeSet;
 
@@ -7,9 +7,9 @@ use adverb_results::{
 };
 use maud::{Markup, html};
 
-use crate::{Report, format};
+use crate::{Plots, Report, format};
 
-/// The facts, as a list of terms.
+/// The devices, machines and conditions of the measurement, as a list of terms.
 pub(super) fn measured_on(report: &Report<'_>) -> Markup {
     if report.is_of_sweeps() {
         return sweeps_on(report.others);
@@ -47,7 +47,7 @@ pub(super) fn measured_on(report: &Report<'_>) -> Markup {
     }
 }
 
-/// The same of records of other programs.
+/// The same for records of other programs.
 fn sweeps_on(records: &[Record]) -> Markup {
     let all = |of: fn(&Record) -> String| {
         let values: BTreeSet<String> = records.iter().map(of).collect();
@@ -73,7 +73,7 @@ fn hosts_of(record: &Record) -> String {
     hosts.into_iter().collect::<Vec<_>>().join(", ")
 }
 
-/// What became of the cells that did not fail.
+/// What happened to the cells that did not fail.
 fn done(report: &Report<'_>) -> &'static str {
     let mut kinds = report.records.iter().map(|r| r.device.kind);
     if !report.records.is_empty() && kinds.all(|k| k == DeviceKind::Model) {
@@ -115,7 +115,7 @@ fn host(site: &Site) -> String {
     format!("{}, kernel {}", site.host, site.kernel)
 }
 
-/// Of the passive side, where it ran on another host.
+/// Describes the passive side's host if it is another one.
 fn passive(record: &PairRecord, of: fn(&Site) -> String) -> String {
     record
         .provenance
@@ -167,6 +167,13 @@ pub(super) fn what_it_does_not_tell(report: &Report<'_>) -> Markup {
         let mut devices = report.records.iter().map(|r| &r.device);
         devices.any(|d| d.kind == DeviceKind::Soft && d.has_udp_port() == udp)
     };
+    let comparing = report.specs();
+    let comparing = comparing.filter(|spec| matches!(spec.plots, Plots::Devices(_)));
+    let names: Vec<String> = comparing.map(|spec| spec.name.to_owned()).collect();
+    let exception = match format::and(&names) {
+        names if names.is_empty() => names,
+        names => format!(" (except in {names}, which compares devices)"),
+    };
     html! {
         @if !kinds.is_empty() {
             section class="limits" aria-label="What this does not tell" {
@@ -176,22 +183,22 @@ pub(super) fn what_it_does_not_tell(report: &Report<'_>) -> Markup {
                     @if *kind != DeviceKind::Soft || has(false) { (limits(*kind)) }
                 }
                 @if kinds.len() > 1 {
-                    p { "Devices of several kinds are in this report. Each plot (but those of Figure 8, which set devices side by side) shows one device, which its title names; their figures are not to be mixed." }
+                    p { "Devices of several kinds are in this report. Each plot shows one device, which its title names" (exception) "; do not mix their figures." }
                 }
             }
         }
     }
 }
 
-/// Of the user-space NIC over UDP.
+/// The limits of the user-space NIC over UDP.
 fn limits_of_udp() -> Markup {
     html! {
         p {
             strong { "RoCE over UDP in software is not a RoCE NIC. " }
-            "The user-space NIC at an address (" code { "soft@ADDR" } ") measures the UDP stacks of both hosts, the way between "
-            "them, and a transport in software that the polling core runs. The counters tell of packets that were "
-            "lost, sent again or dropped. What each way of programming makes for the host carries over to hardware; no "
-            "absolute figure does."
+            "The user-space NIC at an address (" code { "soft@ADDR" } ") measures the UDP stacks of both hosts, the network between "
+            "them, and a transport in software that the polling core runs. Counters report packets that were lost, "
+            "resent or dropped. The work that each way of programming makes for the host carries over to hardware; "
+            "absolute figures do not."
         }
     }
 }
@@ -207,13 +214,13 @@ fn limits(kind: DeviceKind) -> Markup {
                 }
                 p {
                     strong { "What carries over: " }
-                    "the shape of the trade between busy polling and events (latency against CPU), that the passive side of WRITE "
-                    "and READ runs nothing, and the work that each way of programming makes for the host. "
+                    "the trade-off between busy polling and events (latency against CPU), that WRITE and READ need no CPU on the "
+                    "passive side, and the work that each way of programming makes for the host. "
                     strong { "What does not: " }
                     "every absolute figure; the effect of inline data, lists and signaling, which on hardware save doorbells, DMA "
-                    "reads and completion writes over PCIe; the latency of READ against WRITE, which on hardware includes the way "
-                    "back; and where throughput ends, here at the speed of a memory copy and there at that of the wire. The "
-                    "active side’s CPU contains the copy that a NIC would do."
+                    "reads and completion writes over PCIe; the latency of READ against WRITE, which on hardware includes the "
+                    "response; and the maximum throughput, which is limited here by a memory copy and there by the link. The "
+                    "active side’s CPU time includes the copy that a NIC would do."
                 }
             }
             DeviceKind::Verbs => {
@@ -227,7 +234,7 @@ fn limits(kind: DeviceKind) -> Markup {
                 p {
                     strong { "The model predicts, it does not measure. " }
                     "Its figures follow from the parameters of its preset; " code { "adverb model validate" }
-                    " shows how near they come to published ones."
+                    " compares them with published ones."
                 }
             }
         }
@@ -246,15 +253,16 @@ pub(super) fn reproduce(report: &Report<'_>) -> Markup {
                 pre { code { (command) } }
             }
             @if !report.meta.folders.is_empty() {
-                p { "The records are those of several studies, in " (report.meta.folders.join(", ")) "." }
+                p { "The records are from several studies, in " (report.meta.folders.join(", ")) "." }
             } @else { p {
-                "The records stand beside this file: " a href=(RESULTS_JSONL) { (RESULTS_JSONL) }
+                "The records are in the folder of this file: " a href=(RESULTS_JSONL) { (RESULTS_JSONL) }
                 " (one JSON object a cell, with every repetition and the latency histograms) and "
                 a href=(RESULTS_CSV) { (RESULTS_CSV) } " (the same as a table)."
             } }
             p {
-                "The programs, figures and definitions are those of P. MacArthur and R. D. Russell, “A Performance Study to Guide "
-                "RDMA Programming Decisions”, HPCC 2012; the rankings those of R. D. Russell’s OpenFabrics tutorial, 2013. "
+                @for chapter in report.chapters.iter().filter(|chapter| !chapter.source.is_empty()) {
+                    "“" (chapter.title) "” repeats " (chapter.source) ". "
+                }
                 "Medians are over repetitions, with the range of the repetitions as bars; CPU is user and system time by "
                 "getrusage over elapsed time, in percent of one core."
             }

@@ -9,19 +9,14 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use crate::figure::Figure;
 use crate::findings::Finding;
-use crate::{FigureSpec, Plots, Report, plot};
+use crate::{Chapter, FigureSpec, Plots, Report, plot};
 
 const CSS: &str = include_str!("../../assets/report.css");
 const JS: &str = include_str!("../../assets/report.js");
 const TITLE: &str = "How to use RDMA verbs";
 
 pub(crate) fn html(report: &Report<'_>) -> Markup {
-    // One device has nothing beside it.
-    let all = report
-        .figures()
-        .into_iter()
-        .filter(|f| !matches!(f.spec.plots, Plots::Devices(_)) || f.is_shown());
-    let (figures, left_out): (Vec<_>, Vec<_>) = all.partition(Figure::is_shown);
+    let (chapters, left_out) = chapters(report);
     let findings = report.findings();
     let sweeps = crate::sweep::sweeps(report.others);
     let matrices = crate::matrix::matrices(report.others);
@@ -39,10 +34,13 @@ pub(crate) fn html(report: &Report<'_>) -> Markup {
             (notices(report))
             (banner::what_it_does_not_tell(report))
         }
-        (contents(&figures, &sweeps, &matrices))
+        (contents(&chapters, &sweeps, &matrices))
         main {
             @if !report.is_of_sweeps() { (findings_section(report, &findings)) }
-            @for figure in &figures { (figure_section(figure)) }
+            @for (chapter, figures) in &chapters {
+                (chapter_head(chapter))
+                @for figure in figures { (figure_section(figure)) }
+            }
             @for sweep in &sweeps { (sweep.section()) }
             @for (number, matrix) in matrices.iter().enumerate() { (matrix.section(number)) }
             (left_out_section(&left_out))
@@ -53,6 +51,31 @@ pub(crate) fn html(report: &Report<'_>) -> Markup {
         script { (PreEscaped(JS)) }
     };
     document(&format!("{title} · Adverb"), &body)
+}
+
+/// Returns the chapters with the figures that are shown, and the figures that are left out. A comparison of
+/// devices is neither if there is only one device.
+fn chapters<'r>(report: &'r Report<'_>) -> (Vec<(&'r Chapter, Vec<Figure>)>, Vec<Figure>) {
+    let (mut chapters, mut left_out) = (Vec::new(), Vec::new());
+    for chapter in &report.chapters {
+        let figures = report.figures(chapter).into_iter();
+        let (shown, others): (Vec<_>, Vec<_>) = figures.partition(Figure::is_shown);
+        let compares = |figure: &Figure| matches!(figure.spec.plots, Plots::Devices(_));
+        left_out.extend(others.into_iter().filter(|figure| !compares(figure)));
+        if !shown.is_empty() {
+            chapters.push((chapter, shown));
+        }
+    }
+    (chapters, left_out)
+}
+
+fn chapter_head(chapter: &Chapter) -> Markup {
+    html! {
+        header class="chapter" {
+            h2 { (chapter.title) }
+            @if !chapter.source.is_empty() { p class="about" { "Repeats " (chapter.source) "." } }
+        }
+    }
 }
 
 /// A page that needs no other file.
@@ -74,7 +97,7 @@ pub(crate) fn document(title: &str, body: &Markup) -> Markup {
     }
 }
 
-/// Says whether it measures or predicts.
+/// Returns the title, which says whether the figures are measured or predicted.
 fn title_of(report: &Report<'_>) -> String {
     let kinds = report.records.iter().map(|r| r.device.kind);
     let (models, others): (Vec<_>, Vec<_>) = kinds.partition(|k| *k == DeviceKind::Model);
@@ -98,7 +121,7 @@ fn notices(report: &Report<'_>) -> Markup {
 }
 
 fn contents(
-    figures: &[Figure],
+    chapters: &[(&Chapter, Vec<Figure>)],
     sweeps: &[crate::sweep::Sweep<'_>],
     matrices: &[crate::matrix::Matrix],
 ) -> Markup {
@@ -106,8 +129,11 @@ fn contents(
         nav aria-label="Contents" {
             ol class="contents" {
                 li { a href="#findings" { "Findings" } }
-                @for figure in figures {
-                    li { a href={ "#" (figure.spec.id) } { (title(figure.spec)) } }
+                @for (chapter, figures) in chapters {
+                    li class="chapter" { (chapter.title) }
+                    @for figure in figures {
+                        li { a href={ "#" (figure.spec.id) } { (title(figure.spec)) } }
+                    }
                 }
                 @for sweep in sweeps { li { (sweep.link()) } }
                 @for (number, matrix) in matrices.iter().enumerate() { li { (matrix.link(number)) } }
@@ -127,15 +153,16 @@ fn findings_section(report: &Report<'_>, findings: &[Finding]) -> Markup {
         section id="findings" {
             h2 { "Findings" }
             @if findings.is_empty() {
-                p { "The measured cells do not suffice for any finding: each compares cells that are missing, failed, or were not repeated." }
+                p { "The measured cells do not suffice for any finding: cells that findings compare are missing, failed, or were not repeated." }
             } @else {
                 p class="about" {
                     "Each sentence is computed from the cells of this report. “Faster” means that the medians "
-                    "differ by at least 2 % and the 95 % confidence intervals do not overlap; what lies within the noise is "
-                    "said to. “Alike” are those whose ranges over the repetitions overlap. Missing sentences lack their cells."
+                    "differ by at least 2 % and the 95 % confidence intervals do not overlap; smaller differences are called "
+                    "noise. “Equal ways” are those whose ranges over the repetitions overlap. A sentence is left out if cells "
+                    "that it needs are missing."
                     @if models {
-                        " The model has no noise: it is deterministic, repetitions predict the same, and every "
-                        "difference of at least 2 % is told. That says how the model ranks, not how sure it is."
+                        " The model has no noise: it is deterministic, all repetitions predict the same, and every "
+                        "difference of at least 2 % is reported. That shows how the model ranks, not how sure it is."
                     }
                 }
                 @for of_device in findings.chunk_by(|a, b| a.device == b.device) {
@@ -182,15 +209,15 @@ fn figure_section(figure: &Figure) -> Markup {
     let legend = figure.legend();
     html! {
         section class="figure" id=(figure.spec.id) {
-            h2 { (title(figure.spec)) }
+            h3 { (title(figure.spec)) }
             p class="about" { (figure.spec.caption) }
             @if figure.panels.is_empty() {
                 p class="empty" { "No cell of this figure could be measured." }
             }
             @if figure.has_published() {
                 p class="about" {
-                    "Crosses are published values of the hardware that the model stands for, with the "
-                    "interval that each lies in: others measured them there; nothing of them was measured here."
+                    "Crosses are published values of the hardware that the model represents, with the interval of "
+                    "each: others measured them on that hardware; none was measured here."
                 }
             }
             @if legend.len() > 1 {
@@ -207,7 +234,7 @@ fn figure_section(figure: &Figure) -> Markup {
     }
 }
 
-/// Names the figures that nothing is known of, once.
+/// Lists the figures without any cell.
 fn left_out_section(figures: &[Figure]) -> Markup {
     html! {
         @if !figures.is_empty() {
@@ -233,7 +260,7 @@ fn failures(figure: &Figure) -> Markup {
     html! {
         @if !figure.failed.is_empty() {
             div class="failed" {
-                h3 { "Failed cells" }
+                h4 { "Failed cells" }
                 ul {
                     @for (cell, reason) in &figure.failed { li { code { (cell) } ": " (reason) } }
                 }

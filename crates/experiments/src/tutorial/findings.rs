@@ -1,47 +1,38 @@
-//! The tutorial's rankings in words, and the tail of the latencies.
+//! The rankings in words, and the tail of the latencies.
 
-use super::{Finding, Noise, Scope, overlap, podium};
-use crate::cells::{Cell, Quantity, Verdict, compare};
-use crate::figure::{ranked, variant};
-use crate::format;
+use adverb_report::cells::{Cell, Quantity, Verdict, compare};
+use adverb_report::findings::{Finding, Ranks, Scope, Topic, noise};
+use adverb_report::{format, ranked, variant};
 
-/// Of more that lead alike, one is named.
+/// If more variants than this share a place, one of them is named.
 const MOST_NAMED: usize = 3;
-/// Tails of at most so many medians are none.
+/// A 99th percentile of at most this many medians is no tail.
 const NO_TAIL: f64 = 1.02;
 
-pub(super) fn findings(scope: &Scope<'_>) -> Vec<Finding> {
-    [round_trip(scope), cpu(scope), tail(scope)]
-        .into_iter()
-        .flatten()
-        .collect()
+pub(super) const TOPICS: [Topic; 1] = [Topic::of_a_device("Rankings and tail", findings)];
+
+fn findings(scope: &Scope<'_>) -> Vec<Finding> {
+    let found = [round_trip(scope), cpu(scope), tail(scope)];
+    found.into_iter().flatten().collect()
 }
 
 fn round_trip(scope: &Scope<'_>) -> Option<Finding> {
     let ranked = ranked(&scope.figure("rank-rtt"), Quantity::RoundTrip);
-    let size = ranked.first()?.0.size();
-    let (first, rest) = podium(ranked.iter().map(|(cell, _)| *cell).collect())?;
-    let spread = || {
-        let (least, most) = (ranked.first()?, ranked.last()?);
-        Some(format!("{} to {}", named(&least.0), named(&most.0)))
-    };
-    let order = if overlap(&first, &rest) {
-        let spread = spread()?;
+    let ((shortest, _), (longest, _)) = (ranked.first()?, ranked.last()?);
+    let ranks = Ranks::of(ranked.iter().map(|(cell, _)| *cell))?;
+    let spread = format!("{} to {}", named(shortest), named(longest));
+    let order = if ranks.overlap() {
         format!("the noise is too large to rank round trips from {spread}")
-    } else if rest.is_empty() {
-        let by_more = Noise::of(*first.first()?).by_more();
-        let spread = spread()?;
-        format!("none differs from the fastest {by_more}: round trips go from {spread}")
+    } else if ranks.rest.is_empty() {
+        let noise = noise(*shortest);
+        format!("none differs from the fastest beyond {noise}: round trips range from {spread}")
     } else {
-        order(&first, &rest)?
+        order(&ranks)?
     };
-    let sentence = format!(
-        "Of {} ways to program a {} ping, {order}.",
-        ranked.len(),
-        format::size(size),
-    );
+    let (ways, size) = (ranked.len(), format::size(shortest.size()));
+    let sentence = format!("Of {ways} ways to program a {size} ping, {order}.");
     let evidence = ranked.iter().map(|(cell, _)| *cell);
-    Some(scope.finding("rank-rtt", "rank-rtt", &sentence, evidence))
+    Some(scope.finding("rank-rtt", "rank-rtt", sentence, evidence))
 }
 
 fn rtt(cell: &Cell<'_>) -> f64 {
@@ -53,36 +44,33 @@ fn named(cell: &Cell<'_>) -> String {
     format!("{} at {}", variant(*cell), format::time(rtt(cell)))
 }
 
-/// Who has the shortest round trip, and who the longest.
-fn order(first: &[Cell<'_>], rest: &[Cell<'_>]) -> Option<String> {
-    let best = first.first()?;
-    let within = Noise::of(*best).within();
-    let lead = match first.len() {
+/// Which variants have the shortest round trip, and which the longest.
+fn order(ranks: &Ranks<'_>) -> Option<String> {
+    let best = ranks.first.first()?;
+    let within = format!("within {}", noise(*best));
+    let lead = match ranks.first.len() {
         1 => format!("{} has the shortest round trip", named(best)),
         2..=MOST_NAMED => {
-            let names: Vec<String> = first.iter().map(named).collect();
-            format!(
-                "{} have, {within}, the shortest round trip",
-                format::and(&names)
-            )
+            let names: Vec<String> = ranks.first.iter().map(named).collect();
+            let names = format::and(&names);
+            format!("{names} have the shortest round trip, equal {within}")
         }
-        n => format!(
-            "{n} ways share the shortest round trip, {within}, such as {}",
-            named(best)
-        ),
+        n => {
+            let best = named(best);
+            format!("{n} share the shortest round trip {within}, such as {best}")
+        }
     };
-    let (last, others) = rest.split_last()?;
+    let (last, others) = ranks.rest.split_last()?;
     let is_alike = |cell: &&Cell<'_>| compare(**cell, *last) == Some(Verdict::Tie);
-    let whose = match others.iter().filter(is_alike).count() {
-        0 => format!("the longest is that of {}", named(last)),
-        n => format!(
-            "{} ways share the longest, {within}, such as {}",
-            n + 1,
-            named(last)
-        ),
-    };
     let factor = format::factor(rtt(last) / rtt(best));
-    Some(format!("{lead}; {whose}, {factor} as long"))
+    let longest = match others.iter().filter(is_alike).count() {
+        0 => format!("{} has the longest, {factor} as long", named(last)),
+        n => {
+            let (n, last) = (n + 1, named(last));
+            format!("{n} share the longest {within}, such as {last}, {factor} as long")
+        }
+    };
+    Some(format!("{lead}; {longest}"))
 }
 
 fn cpu(scope: &Scope<'_>) -> Option<Finding> {
@@ -99,11 +87,11 @@ fn cpu(scope: &Scope<'_>) -> Option<Finding> {
         extreme(rounds.iter(), Quantity::CpuActivePerRound)?,
         extreme(rounds.iter().rev(), Quantity::CpuActivePerRound)?,
     );
-    Some(scope.finding("rank-cpu", "rank-cpu", &sentence, cells.iter()))
+    Some(scope.finding("rank-cpu", "rank-cpu", sentence, cells.iter()))
 }
 
-/// The first of a ranking: `SEND (events) at 37 %`; where others' ranges reach into its own, the
-/// group: `4 ways alike, such as SEND (events) at 37 %`.
+/// The first of a ranking: `SEND (events) at 37 %`; if the ranges of others overlap its own, the group:
+/// `4 equal ways, such as SEND (events) at 37 %`.
 fn extreme<'a>(
     mut ranked: impl Iterator<Item = &'a (Cell<'a>, f64)>,
     quantity: Quantity,
@@ -111,14 +99,13 @@ fn extreme<'a>(
     let (cell, value) = ranked.next()?;
     let own = cell.sample(quantity)?;
     let equal = |other: &Cell<'_>| {
-        other
-            .sample(quantity)
-            .is_some_and(|s| s.min <= own.max && own.min <= s.max)
+        let sample = other.sample(quantity);
+        sample.is_some_and(|s| s.min <= own.max && own.min <= s.max)
     };
     let named = format!("{} at {}", variant(*cell), quantity.show(*value));
     Some(match 1 + ranked.filter(|(other, _)| equal(other)).count() {
         1 => named,
-        n => format!("{n} ways alike, such as {named}"),
+        n => format!("{n} equal ways, such as {named}"),
     })
 }
 
@@ -129,12 +116,8 @@ fn tail(scope: &Scope<'_>) -> Option<Finding> {
         .filter_map(|(cell, _)| {
             let latency = &cell.metrics.one_way_ns;
             let (p50, p99) = (latency.p50.filter(|ns| *ns > 0.0)?, latency.p99?);
-            let named = format!(
-                "{}, median {} and p99 {}",
-                variant(cell),
-                format::time(p50),
-                format::time(p99)
-            );
+            let (median, slow) = (format::time(p50), format::time(p99));
+            let named = format!("{}, median {median} and p99 {slow}", variant(cell));
             Some((p99 / p50, named))
         })
         .collect();
@@ -154,5 +137,5 @@ fn tail(scope: &Scope<'_>) -> Option<Finding> {
             longest.1
         )
     };
-    Some(scope.finding("tail", "latency", &sentence, cells.iter()))
+    Some(scope.finding("tail", "latency", sentence, cells.iter()))
 }

@@ -1,28 +1,25 @@
 //! What lost packets cost, and what a short timeout saves.
 
-use std::collections::BTreeMap;
-
+use adverb_report::cells::{Cell, Cells, Quantity, pairs};
+use adverb_report::findings::{Finding, Scope, Topic};
+use adverb_report::format;
 use adverb_results::{Opcode, Probability, Program};
 use adverb_units::Bytes;
 
-use super::{Finding, Scope};
-use crate::cells::{Cell, Cells, Quantity};
-use crate::format;
-
 const FIGURE: &str = "loss";
-/// The share of lost packets that findings tell of: 1 %.
+/// The share of lost packets that findings are about: 1 %.
 const LOSS: Probability = Probability::per_million(10_000);
 
-pub(super) fn findings(scope: &Scope<'_>) -> Vec<Finding> {
+pub(super) const TOPICS: [Topic; 1] = [Topic::of_a_device("Loss", findings)];
+
+fn findings(scope: &Scope<'_>) -> Vec<Finding> {
     let cells = scope.figure(FIGURE);
-    [
+    let found = [
         kept(scope, &cells),
         stream(scope, &cells),
         ping(scope, &cells),
-    ]
-    .into_iter()
-    .flatten()
-    .collect()
+    ];
+    found.into_iter().flatten().collect()
 }
 
 fn at<'a>(cells: &Cells<'a>, loss: Probability) -> Cells<'a> {
@@ -33,7 +30,7 @@ fn goodput(cell: Cell<'_>) -> Option<f64> {
     Some(cell.sample(Quantity::Goodput)?.median).filter(|rate| *rate > 0.0)
 }
 
-/// Of the goodput without loss, what each message size keeps: of those with the largest window and the
+/// The share of the loss-free goodput that each message size keeps, with the largest window and the
 /// shortest timeout.
 fn kept<'a>(scope: &Scope<'a>, cells: &Cells<'a>) -> Option<Finding> {
     let writes = cells
@@ -44,7 +41,7 @@ fn kept<'a>(scope: &Scope<'a>, cells: &Cells<'a>) -> Option<Finding> {
     let writes =
         writes.filter(|r| r.params.buffers == window && r.params.ack_timeout == Some(timeout));
     let by_size = |loss| at(&writes, loss).by(|c| c.size());
-    let pairs = crate::cells::pairs(&by_size(Probability::ZERO), &by_size(LOSS));
+    let pairs = pairs(&by_size(Probability::ZERO), &by_size(LOSS));
     let mut most: Option<(f64, u64)> = None;
     let mut parts = Vec::new();
     for (size, without, with) in &pairs {
@@ -52,8 +49,13 @@ fn kept<'a>(scope: &Scope<'a>, cells: &Cells<'a>) -> Option<Finding> {
         if most.is_none_or(|(best, _)| after > best) {
             most = Some((after, *size));
         }
+        let of = if parts.is_empty() {
+            " of their loss-free goodput"
+        } else {
+            ""
+        };
         parts.push(format!(
-            "{} with messages of {} ({} against {})",
+            "{}{of} at {} ({} instead of {})",
             format::percent(100.0 * after / before),
             format::size(*size),
             Quantity::Goodput.show(after),
@@ -62,23 +64,23 @@ fn kept<'a>(scope: &Scope<'a>, cells: &Cells<'a>) -> Option<Finding> {
     }
     let (_, best) = most.filter(|_| pairs.len() > 1)?;
     let sentence = format!(
-        "With {LOSS} of the packets lost, {window} RDMA WRITEs in flight keep of their goodput {}: for each lost \
-         packet all that was sent after it goes again. Messages of {} move most then.",
+        "With {LOSS} packet loss, {window} outstanding RDMA WRITEs keep {}: go-back-N resends \
+         every packet after a lost one. Messages of {} reach the highest goodput with loss.",
         format::and(&parts),
         format::size(best)
     );
     let evidence = pairs.iter().flat_map(|(_, a, b)| [*a, *b]);
-    Some(scope.finding("loss-size", FIGURE, &sentence, evidence))
+    Some(scope.finding("loss-size", FIGURE, sentence, evidence))
 }
 
-/// The cells that differ in their timeout alone, shortest and longest.
+/// Returns the cells with the shortest and the longest timeout; `None` if there is only one timeout.
 fn by_timeout<'a>(cells: &Cells<'a>) -> Option<(Cell<'a>, Cell<'a>)> {
-    let times: BTreeMap<_, Cell<'a>> = cells.by(|c| c.params().ack_timeout);
+    let times = cells.by(|c| c.params().ack_timeout);
     let (short, long) = (times.values().next()?, times.values().next_back()?);
     (times.len() > 1).then_some((*short, *long))
 }
 
-/// Where most is lost.
+/// Goodput by timeout at the highest loss.
 fn stream<'a>(scope: &Scope<'a>, cells: &Cells<'a>) -> Option<Finding> {
     let writes = cells
         .program(Program::Blast)
@@ -93,16 +95,16 @@ fn stream<'a>(scope: &Scope<'a>, cells: &Cells<'a>) -> Option<Finding> {
         Some(format!("{rate} with {}", format::timeout(cell.params())))
     };
     let sentence = format!(
-        "With {loss} of the packets lost, {window} RDMA WRITEs of 64 KiB in flight move {} and {}{}.",
+        "With {loss} packet loss, {window} outstanding RDMA WRITEs of 64 KiB reach {} and {}{}.",
         of(short)?,
         of(long)?,
-        told_apart(short, long)?
+        overlap(short, long)?
     );
-    Some(scope.finding("loss-timeout", FIGURE, &sentence, [short, long].into_iter()))
+    Some(scope.finding("loss-timeout", FIGURE, sentence, [short, long].into_iter()))
 }
 
-/// What repetitions tell of two goodputs.
-fn told_apart(short: Cell<'_>, long: Cell<'_>) -> Option<&'static str> {
+/// A clause that is empty if the repetitions distinguish the two goodputs.
+fn overlap(short: Cell<'_>, long: Cell<'_>) -> Option<&'static str> {
     let (a, b) = (
         short.sample(Quantity::Goodput)?,
         long.sample(Quantity::Goodput)?,
@@ -110,7 +112,7 @@ fn told_apart(short: Cell<'_>, long: Cell<'_>) -> Option<&'static str> {
     Some(if a.min > b.max || b.min > a.max {
         ""
     } else {
-        "; their repetitions overlap, so that they are not told apart"
+        "; their repetitions overlap, so this is no difference beyond the noise"
     })
 }
 
@@ -125,11 +127,11 @@ fn ping<'a>(scope: &Scope<'a>, cells: &Cells<'a>) -> Option<Finding> {
         ))
     };
     let sentence = format!(
-        "With {LOSS} of the packets lost, a ping by SEND of {} has {}, {}: a lone message that is lost waits for \
-         the timeout, four times over.",
+        "With {LOSS} packet loss, a ping by SEND of {} has {}, and {}: no later packet reveals the loss of a lone \
+         message, so it is resent after four timeouts.",
         format::size(short.size()),
         of(short)?,
         of(long)?
     );
-    Some(scope.finding("loss-ping", FIGURE, &sentence, [short, long].into_iter()))
+    Some(scope.finding("loss-ping", FIGURE, sentence, [short, long].into_iter()))
 }

@@ -1,0 +1,63 @@
+//! The experiments in words: `adverb study --list`, and the first lines of a study.
+
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::process::ExitCode;
+
+use adverb_experiments::{EXPERIMENTS, Experiment, Figure};
+use adverb_workload::pair::CellSpec;
+use serde_json::{Value, json};
+
+use crate::args::Format;
+use crate::terminal;
+
+/// Prints all experiments with their figures.
+pub(crate) fn list(format: Format) -> anyhow::Result<ExitCode> {
+    let mut stdout = terminal::stdout();
+    if format == Format::Json {
+        let all: Vec<Value> = EXPERIMENTS.iter().map(in_json).collect();
+        writeln!(stdout, "{}", json!({ "experiments": all }))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    for experiment in &EXPERIMENTS {
+        writeln!(stdout, "{}", heading(experiment))?;
+        for figure in experiment.figures {
+            writeln!(stdout, "  {:8}  {}", figure.spec.id, figure.spec.title)?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Title and source of an experiment.
+fn heading(experiment: &Experiment) -> String {
+    match experiment.source {
+        "" => experiment.title.to_owned(),
+        source => format!("{} ({source})", experiment.title),
+    }
+}
+
+fn in_json(experiment: &Experiment) -> Value {
+    let figures = experiment.figures.iter().map(|figure| {
+        let spec = &figure.spec;
+        json!({ "id": spec.id, "title": spec.title, "caption": spec.caption })
+    });
+    let figures: Vec<Value> = figures.collect();
+    json!({
+        "id": experiment.id,
+        "title": experiment.title,
+        "source": Some(experiment.source).filter(|source| !source.is_empty()),
+        "figures": figures,
+    })
+}
+
+/// Says which experiments these cells belong to.
+pub(crate) fn announce(cells: &[CellSpec]) {
+    let ids = cells.iter().flat_map(|cell| &cell.figures);
+    let ids: BTreeSet<&str> = ids.map(String::as_str).collect();
+    let is_asked_for = |figure: &Figure| ids.contains(figure.spec.id);
+    for experiment in &EXPERIMENTS {
+        if experiment.figures.iter().any(is_asked_for) {
+            terminal::say(&heading(experiment));
+        }
+    }
+}

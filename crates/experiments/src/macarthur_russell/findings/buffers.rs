@@ -1,0 +1,98 @@
+//! How many buffers suffice, and whether lists of work requests help.
+
+use std::collections::BTreeMap;
+
+use adverb_report::cells::{Cell, Cells, Quantity};
+use adverb_report::findings::{Contrast, Finding, Scale, Scope};
+use adverb_report::format;
+use adverb_results::{Completion, Posting, Signaling};
+
+/// The share of the best that counts as enough.
+const ENOUGH: f64 = 0.95;
+
+pub(super) fn findings(scope: &Scope<'_>) -> Vec<Finding> {
+    let inline = ("An inline WRITE blast", Quantity::MessageRate);
+    let registered = ("A WRITE blast without inline", Quantity::Throughput);
+    let found = [
+        suffice(scope, "buffers-inline", "fig3", inline),
+        suffice(scope, "buffers", "fig4", registered),
+        lists(scope),
+    ];
+    found.into_iter().flatten().collect()
+}
+
+/// The cells of a figure that poll and signal every request.
+fn plain<'a>(scope: &Scope<'a>, figure: &str) -> Cells<'a> {
+    scope.figure(figure).filter(|r| {
+        let p = &r.params;
+        p.completion == Completion::Poll && p.signal == Signaling::All && !p.verify
+    })
+}
+
+fn suffice(
+    scope: &Scope<'_>,
+    id: &str,
+    figure: &'static str,
+    (what, quantity): (&str, Quantity),
+) -> Option<Finding> {
+    let cells = plain(scope, figure).filter(|r| r.params.post == Posting::Single);
+    let mut by_count: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
+    let mut sizes: Vec<u64> = Vec::new();
+    let mut best: Option<(f64, Cell<'_>)> = None;
+    for (size, counts) in by_size(&cells) {
+        let values = counts.values();
+        let values = values.filter_map(|c| Some((c.sample(quantity)?.median, *c)));
+        let values: Vec<(f64, Cell<'_>)> = values.collect();
+        let top = values.iter().max_by(|a, b| a.0.total_cmp(&b.0));
+        let Some(top) = top.filter(|_| values.len() > 1) else {
+            continue;
+        };
+        let enough = values.iter().find(|(v, _)| *v >= ENOUGH * top.0)?;
+        let buffers = enough.1.params().buffers;
+        by_count.entry(buffers).or_default().push(size);
+        sizes.push(size);
+        best = best.filter(|b| b.0 >= top.0).or(Some(*top));
+    }
+    let (value, cell) = best?;
+    let clauses = by_count.iter().map(|(n, these)| {
+        let places = format::runs(&sizes, these, format::size);
+        format!("with {} at {places}", format::buffers(*n))
+    });
+    let sentence = format!(
+        "{what} reaches {} of its highest {} {}; the highest of all is {} at {} with {}.",
+        format::percent(ENOUGH * 100.0),
+        match quantity {
+            Quantity::MessageRate => "message rate",
+            _ => "throughput",
+        },
+        format::and(&clauses.collect::<Vec<_>>()),
+        quantity.show(value),
+        format::size(cell.size()),
+        format::buffers(cell.params().buffers),
+    );
+    Some(scope.finding(id, figure, sentence, cells.iter()))
+}
+
+fn by_size<'a>(cells: &Cells<'a>) -> BTreeMap<u64, BTreeMap<u32, Cell<'a>>> {
+    let mut sizes: BTreeMap<u64, BTreeMap<u32, Cell<'a>>> = BTreeMap::new();
+    for cell in cells.iter() {
+        let counts = sizes.entry(cell.size()).or_default();
+        counts.insert(cell.params().buffers, cell);
+    }
+    sizes
+}
+
+fn lists(scope: &Scope<'_>) -> Option<Finding> {
+    let cells = plain(scope, "fig3");
+    let size = cells.iter().map(|c| c.size()).min()?;
+    let cells = cells.filter(|r| r.params.size_bytes.get() == size);
+    let posted = |post: Posting| {
+        let cells = cells.filter(|r| r.params.post == post);
+        cells.by(|c| c.params().buffers)
+    };
+    let (list, single) = (posted(Posting::List), posted(Posting::Single));
+    let contrast = Contrast::new(Scale::BUFFERS, &list, &single)?;
+    let of = format!("an inline WRITE blast of {}", format::size(size));
+    let sentence = contrast.effect("Posting lists makes", &of);
+    Some(scope.finding("lists", "fig3", sentence, contrast.cells()))
+}

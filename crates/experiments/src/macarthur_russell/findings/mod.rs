@@ -1,0 +1,19 @@
+//! What Figures 1 to 6 and 8 show, in sentences.
+
+mod buffers;
+mod completion;
+mod devices;
+mod inline;
+mod opcodes;
+mod signaling;
+
+use adverb_report::findings::Topic;
+
+pub(super) const TOPICS: [Topic; 6] = [
+    Topic::across_devices("Devices side by side", devices::findings),
+    Topic::of_a_device("Busy polling or events", completion::findings),
+    Topic::of_a_device("Inline data", inline::findings),
+    Topic::of_a_device("Buffers and lists", buffers::findings),
+    Topic::of_a_device("Signaling", signaling::findings),
+    Topic::of_a_device("Operations", opcodes::findings),
+];

@@ -1,0 +1,331 @@
+//! Findings: sentences that an experiment computes from records, and the parts that they share.
+//!
+//! A finding is left out if its cells are missing or failed. A difference within the noise is reported as
+//! no difference.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use adverb_results::{DeviceKind, DeviceRef, PairRecord};
+
+use crate::Chapter;
+use crate::cells::{Cell, Cells, Quantity, Verdict, compare, pairs};
+use crate::format;
+
+/// One statement about the records.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// Kind and object of the finding: `completion-send`; unique per device.
+    pub id: String,
+    /// Its subject, shared with its neighbours: `Inline data`.
+    pub topic: &'static str,
+    /// Id of the figure that shows it.
+    pub figure: &'static str,
+    /// The device that it is about, if the records are of several devices and it compares none.
+    pub device: Option<String>,
+    /// In words, with figures and units.
+    pub sentence: String,
+    /// The cells it was computed from; nothing else went into it.
+    pub evidence: Vec<String>,
+}
+
+impl fmt::Display for Finding {
+    /// The sentence, which names the device if there are several.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.device {
+            Some(device) => write!(f, "On {device}: {}", self.sentence),
+            None => f.write_str(&self.sentence),
+        }
+    }
+}
+
+/// The findings about one subject, as an experiment declares them.
+#[derive(Clone, Copy, Debug)]
+pub struct Topic {
+    title: &'static str,
+    cells: Breadth,
+    find: fn(&Scope<'_>) -> Vec<Finding>,
+}
+
+/// Which cells a topic gets at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Breadth {
+    OneDevice,
+    AllDevices,
+}
+
+impl Topic {
+    /// Findings that are computed for each device by itself.
+    pub const fn of_a_device(title: &'static str, find: fn(&Scope<'_>) -> Vec<Finding>) -> Self {
+        let cells = Breadth::OneDevice;
+        Topic { title, cells, find }
+    }
+
+    /// Findings that compare devices.
+    pub const fn across_devices(title: &'static str, find: fn(&Scope<'_>) -> Vec<Finding>) -> Self {
+        let cells = Breadth::AllDevices;
+        Topic { title, cells, find }
+    }
+}
+
+/// Returns the findings of all experiments: comparisons of devices first, then device by device.
+pub(crate) fn all(records: &[&PairRecord], chapters: &[Chapter]) -> Vec<Finding> {
+    let has_enough = |record: &PairRecord| record.metrics.as_ref().is_some_and(|m| !m.few_messages);
+    let cells = Cells::of(records).filter(has_enough);
+    let devices = cells.devices();
+    let several = devices.len() > 1;
+    let of_each = devices.into_iter().map(|device| Scope {
+        cells: cells.filter(|r| r.device == *device),
+        device: several.then_some(device),
+    });
+    let whole = Scope {
+        cells: cells.clone(),
+        device: None,
+    };
+    let mut found = find(chapters, Breadth::AllDevices, &whole);
+    found.extend(of_each.flat_map(|scope| find(chapters, Breadth::OneDevice, &scope)));
+    found
+}
+
+fn find(chapters: &[Chapter], breadth: Breadth, scope: &Scope<'_>) -> Vec<Finding> {
+    let topics = chapters.iter().flat_map(|chapter| chapter.topics);
+    let found = topics
+        .filter(|topic| topic.cells == breadth)
+        .flat_map(|topic| {
+            let titled = |finding| Finding {
+                topic: topic.title,
+                ..finding
+            };
+            (topic.find)(scope).into_iter().map(titled)
+        });
+    found.collect()
+}
+
+/// The cells that a topic's findings are computed from.
+pub struct Scope<'a> {
+    /// Cells of one device, or of all.
+    pub cells: Cells<'a>,
+    /// Their device, if findings have to name it.
+    device: Option<&'a DeviceRef>,
+}
+
+impl<'a> Scope<'a> {
+    /// Returns the cells that a figure shows.
+    pub fn figure(&self, figure: &str) -> Cells<'a> {
+        self.cells.figure(figure)
+    }
+
+    /// Makes a finding that a figure shows.
+    pub fn finding(
+        &self,
+        id: impl Into<String>,
+        figure: &'static str,
+        sentence: String,
+        evidence: impl Iterator<Item = Cell<'a>>,
+    ) -> Finding {
+        let id = match self.device {
+            Some(device) => format!("{device}-{}", id.into()),
+            None => id.into(),
+        };
+        let mut evidence: Vec<String> = evidence.map(|c| c.record.cell.clone()).collect();
+        evidence.sort();
+        evidence.dedup();
+        Finding {
+            id,
+            topic: "",
+            figure,
+            device: self.device.map(ToString::to_string),
+            sentence,
+            evidence,
+        }
+    }
+}
+
+/// Returns the limit below which cells like this one count as equal, in words that follow `beyond` or
+/// `within`. A model is deterministic: only its small differences are ignored.
+pub fn noise(cell: Cell<'_>) -> &'static str {
+    match cell.record.device.kind {
+        DeviceKind::Model => "2 % (the model has no noise)",
+        DeviceKind::Soft | DeviceKind::Verbs => "the noise",
+    }
+}
+
+/// What two series are compared over, and how sentences name its places.
+pub struct Scale<K> {
+    /// The quantity that is compared.
+    quantity: Quantity,
+    /// One place in a list of places: `4`.
+    in_list: fn(K) -> String,
+    /// One place by itself: `4 buffers`.
+    alone: fn(K) -> String,
+    /// A list of places in a sentence: `with 4 to 16 buffers`.
+    at: fn(&str) -> String,
+}
+
+impl Scale<u64> {
+    /// One-way times over message sizes.
+    pub const SIZES: Self = Scale {
+        quantity: Quantity::OneWay,
+        in_list: format::size,
+        alone: format::size,
+        at: |places| format!("at {places}"),
+    };
+}
+
+impl Scale<u32> {
+    /// Message rates over numbers of buffers.
+    pub const BUFFERS: Self = Scale {
+        quantity: Quantity::MessageRate,
+        in_list: |n| n.to_string(),
+        alone: format::buffers,
+        at: |places| match places {
+            "1" => "with 1 buffer".to_owned(),
+            _ => format!("with {places} buffers"),
+        },
+    };
+}
+
+/// Two series, compared place by place.
+pub struct Contrast<'a, K> {
+    scale: Scale<K>,
+    pairs: Vec<(K, Cell<'a>, Cell<'a>, Verdict)>,
+}
+
+impl<'a, K: Ord + Copy> Contrast<'a, K> {
+    /// Compares two series at the places that both have and whose noise is known; `None` if there is no
+    /// such place.
+    pub fn new(
+        scale: Scale<K>,
+        first: &BTreeMap<K, Cell<'a>>,
+        second: &BTreeMap<K, Cell<'a>>,
+    ) -> Option<Self> {
+        let pairs: Vec<_> = pairs(first, second)
+            .into_iter()
+            .filter_map(|(k, a, b)| compare(a, b).map(|verdict| (k, a, b, verdict)))
+            .collect();
+        (!pairs.is_empty()).then_some(Contrast { scale, pairs })
+    }
+
+    /// Returns the places with the cells of both series and their comparison, in order.
+    pub fn pairs(&self) -> &[(K, Cell<'a>, Cell<'a>, Verdict)] {
+        &self.pairs
+    }
+
+    /// Returns [`noise`] of these cells.
+    pub fn noise(&self) -> &'static str {
+        let first = self.pairs.first();
+        first.map_or("the noise", |(_, cell, ..)| noise(*cell))
+    }
+
+    /// Returns all cells of both series.
+    pub fn cells(&self) -> impl Iterator<Item = Cell<'a>> + '_ {
+        self.pairs.iter().flat_map(|(_, a, b, _)| [*a, *b])
+    }
+
+    fn places(&self, is_meant: impl Fn(Verdict) -> bool) -> Vec<K> {
+        let meant = self.pairs.iter().filter(|(.., verdict)| is_meant(*verdict));
+        meant.map(|(place, ..)| *place).collect()
+    }
+
+    /// Returns all places in words: `at 1 B to 4 KiB`.
+    pub fn everywhere(&self) -> String {
+        self.words(&self.places(|_| true))
+    }
+
+    /// Returns the places without a difference in words; `None` if there is no such place.
+    pub fn ties(&self) -> Option<String> {
+        let ties = self.places(|verdict| verdict == Verdict::Tie);
+        (!ties.is_empty()).then(|| self.words(&ties))
+    }
+
+    fn words(&self, places: &[K]) -> String {
+        let all = self.places(|_| true);
+        (self.scale.at)(&format::runs(&all, places, self.scale.in_list))
+    }
+
+    /// Returns `claim` with the places where it is true and the largest factor: `events are faster at 1 MiB
+    /// to 4 MiB, by up to 1.20× (at 1 MiB: 90 µs instead of 108 µs)`. `None` if `verdict` is nowhere true.
+    pub fn claim(&self, claim: &str, verdict: Verdict) -> Option<String> {
+        let leads = self.pairs.iter().filter(|p| p.3 == verdict);
+        let leads = leads.filter_map(|(place, a, b, _)| {
+            let (faster, slower) = match verdict {
+                Verdict::Second => (*b, *a),
+                Verdict::First | Verdict::Tie => (*a, *b),
+            };
+            let factor = one_way(slower)? / one_way(faster)?;
+            let value = |cell: Cell<'_>| Some(cell.sample(self.scale.quantity)?.median);
+            let values = (value(faster)?, value(slower)?);
+            factor.is_finite().then_some((factor, *place, values))
+        });
+        let (factor, place, (fast, slow)) = leads.max_by(|a, b| a.0.total_cmp(&b.0))?;
+        let show = |value| self.scale.quantity.show(value);
+        Some(format!(
+            "{claim} {}, by up to {} (at {}: {} against {})",
+            self.words(&self.places(|each| each == verdict)),
+            format::factor(factor),
+            (self.scale.alone)(place),
+            show(fast),
+            show(slow)
+        ))
+    }
+
+    /// Returns the effect of what the first series does and the second does not: `Posting lists make a
+    /// blast faster with 4 to 64 buffers, by up to …; with 1 buffer there is no difference beyond the noise`.
+    pub fn effect(&self, cause: &str, of: &str) -> String {
+        let sides = [("faster", Verdict::First), ("slower", Verdict::Second)];
+        let claims = sides.map(|(word, verdict)| self.claim(word, verdict));
+        let claims: Vec<String> = claims.into_iter().flatten().collect();
+        let noise = self.noise();
+        if claims.is_empty() {
+            let everywhere = self.everywhere();
+            return format!("{cause} no difference beyond {noise} in {of} {everywhere}.");
+        }
+        let ties = self.ties().map_or_else(String::new, |places| {
+            format!("; {places} there is no difference beyond {noise}")
+        });
+        format!("{cause} {of} {}{ties}.", claims.join(" and "))
+    }
+}
+
+/// Returns the mean one-way time, or time per message, in ns.
+pub fn one_way(cell: Cell<'_>) -> Option<f64> {
+    cell.sample(Quantity::OneWay).map(|s| s.median)
+}
+
+/// Cells divided by their one-way time.
+pub struct Ranks<'a> {
+    /// The fastest cell and those that do not differ from it beyond the noise.
+    pub first: Vec<Cell<'a>>,
+    /// The others, fastest first.
+    pub rest: Vec<Cell<'a>>,
+}
+
+impl<'a> Ranks<'a> {
+    /// Ranks cells; `None` if the noise of one is unknown, or if there is nothing to compare.
+    pub fn of(cells: impl IntoIterator<Item = Cell<'a>>) -> Option<Self> {
+        let mut timed: Vec<(f64, Cell<'_>)> = cells
+            .into_iter()
+            .map(|c| one_way(c).map(|t| (t, c)))
+            .collect::<Option<_>>()?;
+        timed.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let best = timed.first().filter(|_| timed.len() >= 2)?.1;
+        let (mut first, mut rest) = (vec![best], Vec::new());
+        for (_, cell) in &timed[1..] {
+            match compare(best, *cell)? {
+                Verdict::First => rest.push(*cell),
+                _ => first.push(*cell),
+            }
+        }
+        Some(Ranks { first, rest })
+    }
+
+    /// Returns whether a cell that differs from the fastest is faster than one that does not: then the
+    /// noise is too large to rank the cells.
+    pub fn overlap(&self) -> bool {
+        let times =
+            |cells: &[Cell<'a>]| -> Vec<f64> { cells.iter().filter_map(|c| one_way(*c)).collect() };
+        let rest = times(&self.rest);
+        let slower_than = |time: f64| rest.iter().any(|other| *other < time);
+        times(&self.first).into_iter().any(slower_than)
+    }
+}
