@@ -164,9 +164,8 @@ fn refused(entries: u32) -> CreateError {
 
 /// How far polls of the device's extended queues may go.
 fn reach(handle: &Handle) -> Reach {
-    let device = Sysfs::default().device(&handle.raw.name()).ok().flatten();
-    match device.and_then(|device| device.driver) {
-        Some(Driver::Rxe) => Reach::One,
+    match Sysfs::default().driver(&handle.raw.name()) {
+        Ok(Some(Driver::Rxe)) => Reach::One,
         _ => Reach::All,
     }
 }

@@ -47,7 +47,7 @@ pub(crate) fn of(handle: &Handle) -> Vec<(String, String)> {
 
 /// What the kernel knows; nothing of what it does not say.
 fn of_system(name: &str, port: PortNum) -> Vec<(String, String)> {
-    let Ok(Some(device)) = Sysfs::default().device(name) else {
+    let Ok(Some(device)) = Sysfs::default().device_without_gids(name) else {
         return Vec::new();
     };
     let rate = device.port(port).and_then(|port| port.rate.as_ref());

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::Path;
 
-use crate::port::ports;
+use crate::port::{Gids, ports};
 use crate::{NodeType, Open, PciAddress, PciLink, Port, Sysfs, SysfsError, file};
 
 /// An RDMA device (`/sys/class/infiniband/DEV`).
@@ -68,7 +68,7 @@ impl RdmaDevice {
         self.ports.iter().find(|port| port.number == number)
     }
 
-    pub(crate) fn read(sysfs: &Sysfs, name: &str) -> Result<Self, SysfsError> {
+    pub(crate) fn read(sysfs: &Sysfs, name: &str, gids: Gids) -> Result<Self, SysfsError> {
         let dir = sysfs.infiniband().join(name);
         let node_type = Open::from(file::text(&dir.join("node_type"))?.as_str());
         let driver = driver(&dir, name, &node_type)?;
@@ -89,7 +89,7 @@ impl RdmaDevice {
             pci_link: bus.as_deref().map_or(Ok(None), PciLink::read)?,
             numa_node: bus.as_deref().map_or(Ok(None), numa_node)?,
             uverbs: uverbs(sysfs, name)?,
-            ports: ports(sysfs, name, &node_type)?,
+            ports: ports(sysfs, name, (&node_type, gids))?,
             node_type,
             driver,
         })
@@ -98,7 +98,11 @@ impl RdmaDevice {
 
 /// Software devices are not known by a driver of a bus: Soft-RoCE alone has the file `parent`;
 /// Soft-iWARP is known as `libibverbs` knows it, by its name, or as an RNIC on no bus.
-fn driver(dir: &Path, name: &str, node: &Open<NodeType>) -> Result<Option<Driver>, SysfsError> {
+pub(crate) fn driver(
+    dir: &Path,
+    name: &str,
+    node: &Open<NodeType>,
+) -> Result<Option<Driver>, SysfsError> {
     if dir.join("parent").exists() {
         return Ok(Some(Driver::Rxe));
     }

@@ -26,6 +26,7 @@ pub use error::SysfsError;
 pub use netdev::{MacAddress, Netdev};
 pub use open::{NodeType, Open, PhysState, PortState};
 pub use pci::{LinkSpeed, PciAddress, PciLink};
+use port::Gids;
 pub use port::{GidEntry, LinkRate, Port};
 
 /// The `/sys` below a root directory.
@@ -51,17 +52,35 @@ impl Sysfs {
         let names = file::names(&self.infiniband())?;
         names
             .iter()
-            .map(|name| RdmaDevice::read(self, name))
+            .map(|name| RdmaDevice::read(self, name, Gids::All))
             .collect()
     }
 
     /// The device of this name, if it is there.
     pub fn device(&self, name: &str) -> Result<Option<RdmaDevice>, SysfsError> {
+        self.read(name, Gids::All)
+    }
+
+    /// The device of this name, if it is there, with the tables of GIDs only up to the first entry that names
+    /// a network interface: reading an entry takes several system calls, and drivers have up to 1,024.
+    pub fn device_without_gids(&self, name: &str) -> Result<Option<RdmaDevice>, SysfsError> {
+        self.read(name, Gids::UntilNetdev)
+    }
+
+    /// The driver of the device of this name, if it is there and has one.
+    pub fn driver(&self, name: &str) -> Result<Option<Driver>, SysfsError> {
+        let dir = self.infiniband().join(name);
+        let node = file::optional(&dir.join("node_type"))?;
+        let read = |node: String| device::driver(&dir, name, &Open::from(node.as_str()));
+        node.map_or(Ok(None), read)
+    }
+
+    fn read(&self, name: &str, gids: Gids) -> Result<Option<RdmaDevice>, SysfsError> {
         let names = file::names(&self.infiniband())?;
         names
             .iter()
             .any(|there| there == name)
-            .then(|| RdmaDevice::read(self, name))
+            .then(|| RdmaDevice::read(self, name, gids))
             .transpose()
     }
 

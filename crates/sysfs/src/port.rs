@@ -95,11 +95,19 @@ impl fmt::Display for LinkRate {
     }
 }
 
+/// How much of the tables of GIDs is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Gids {
+    All,
+    /// Up to the first entry that names a network interface.
+    UntilNetdev,
+}
+
 /// The ports of a device, by number.
 pub(crate) fn ports(
     sysfs: &Sysfs,
     device: &str,
-    node: &Open<NodeType>,
+    (node, gids): (&Open<NodeType>, Gids),
 ) -> Result<Vec<Port>, SysfsError> {
     let dir = sysfs.infiniband().join(device).join("ports");
     let mut ports = Vec::new();
@@ -109,7 +117,7 @@ pub(crate) fn ports(
             .map_err(|_| SysfsError::content(&dir, &name, "port number"))?;
         // The verbs name ports with 8 bits; the kernel has more for virtual switches only.
         if let Ok(number) = u8::try_from(number) {
-            ports.push(port(sysfs, device, node, PortNum(number))?);
+            ports.push(port(sysfs, device, (node, gids), PortNum(number))?);
         }
     }
     Ok(ports)
@@ -118,12 +126,12 @@ pub(crate) fn ports(
 fn port(
     sysfs: &Sysfs,
     device: &str,
-    node: &Open<NodeType>,
+    (node, wanted): (&Open<NodeType>, Gids),
     number: PortNum,
 ) -> Result<Port, SysfsError> {
     let dir = sysfs.port_dir(device, number);
     let layer = link_layer(&file::text(&dir.join("link_layer"))?, node);
-    let gids = gids(&dir, layer.known())?;
+    let gids = gids(&dir, layer.known(), wanted)?;
     let first = gids.iter().find_map(|entry| entry.netdev.clone());
     let netdev = match first {
         Some(name) => Some(name),
@@ -150,7 +158,7 @@ fn lid(text: &str) -> Option<Lid> {
     number.ok().map(Lid)
 }
 
-fn gids(port: &Path, layer: Option<LinkLayer>) -> Result<Vec<GidEntry>, SysfsError> {
+fn gids(port: &Path, layer: Option<LinkLayer>, wanted: Gids) -> Result<Vec<GidEntry>, SysfsError> {
     let (table, attrs) = (port.join("gids"), port.join("gid_attrs"));
     let mut gids = Vec::new();
     for name in file::names(&table)? {
@@ -162,12 +170,17 @@ fn gids(port: &Path, layer: Option<LinkLayer>) -> Result<Vec<GidEntry>, SysfsErr
             continue;
         };
         let gid_type = file::optional(&attrs.join("types").join(&name))?;
+        let netdev = file::optional(&attrs.join("ndevs").join(&name))?;
+        let is_last = wanted == Gids::UntilNetdev && netdev.is_some();
         gids.push(GidEntry {
             index,
             gid,
             gid_type: gid_type.and_then(|text| kind(&text, layer)),
-            netdev: file::optional(&attrs.join("ndevs").join(&name))?,
+            netdev,
         });
+        if is_last {
+            break;
+        }
     }
     Ok(gids)
 }

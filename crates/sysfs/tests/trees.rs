@@ -62,6 +62,15 @@ fn a_roce_adapter() {
     );
     assert_eq!(port.gids[3].netdev.as_deref(), Some("ens1f0np0"));
 
+    let sysfs = Sysfs::at(root.path());
+    let quick = sysfs.device_without_gids(&device.name).unwrap().unwrap();
+    assert_eq!(quick.ports[0].gids, port.gids[..1]);
+    let mut whole = quick;
+    whole.ports.clone_from(&device.ports);
+    assert_eq!(whole, device);
+    assert_eq!(sysfs.driver(&device.name).unwrap(), device.driver);
+    assert_eq!(sysfs.driver("mlx9_9").unwrap(), None);
+
     let netdev = Sysfs::at(root.path()).netdev("ens1f0np0").unwrap().unwrap();
     assert!(netdev.is_up && netdev.carrier == Some(true));
     assert_eq!(netdev.mtu, Bytes::new(9000));

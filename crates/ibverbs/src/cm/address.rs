@@ -48,7 +48,7 @@ fn remedy(layer: LinkLayer) -> &'static str {
 }
 
 fn netdev(name: &str, port: PortNum) -> Option<String> {
-    let device = Sysfs::default().device(name).ok().flatten()?;
+    let device = Sysfs::default().device_without_gids(name).ok().flatten()?;
     device.port(port)?.netdev.clone()
 }
 

@@ -141,8 +141,7 @@ fn show(device: &VerbsDevice) -> Result<(), String> {
 }
 
 fn driver(device: &VerbsDevice) -> String {
-    let found = Sysfs::default().device(device.ibv_name()).ok().flatten();
-    let driver = found.and_then(|device| device.driver);
+    let driver = Sysfs::default().driver(device.ibv_name()).ok().flatten();
     driver.map_or_else(String::new, |driver| driver.to_string())
 }
 
