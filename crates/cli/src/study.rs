@@ -64,7 +64,7 @@ pub(crate) fn run(args: &StudyArgs) -> anyhow::Result<ExitCode> {
     } else {
         let passes = meta.profile.repetitions();
         plan = plan.in_passes(passes);
-        (1..=passes).map(Some).collect()
+        (1..=args.repetitions.unwrap_or(passes)).map(Some).collect()
     };
     let (writer, earlier) = if args.resume {
         folder.resume()?
@@ -155,6 +155,10 @@ fn begin(args: &StudyArgs, out: &Path) -> anyhow::Result<Begun> {
     } else {
         (None, new_meta(args)?)
     };
+    if args.repetitions.is_some() && matches!(meta.device, DeviceChoice::Model(_)) {
+        let reason = "--repetitions: virtual time has no noise, so a model measures each cell once; leave it out";
+        return Err(Usage(reason.to_owned()).into());
+    }
     if args.device.all().len() > 1 {
         return Err(Usage("--device: a study is of one device; name one".to_owned()).into());
     }

@@ -176,6 +176,32 @@ fn repetitions_are_spread_over_passes_and_shown_together() {
 }
 
 #[test]
+fn a_study_of_one_repetition_gets_more_when_it_is_resumed() {
+    let place = Place::new();
+    let dir = place.path("s");
+    let once = [&SMALL[..], &["--repetitions", "1"]].concat();
+    place.run(&once).ok();
+    let planned = planned(&dir);
+    assert_eq!(records(&dir).len(), planned.len());
+    assert!(records(&dir).iter().all(|record| record["pass"] == 1));
+    place
+        .run(&["study", "--resume", "--out", "s", "--repetitions", "2"])
+        .ok();
+    assert_eq!(records(&dir).len(), 2 * planned.len());
+    let model = place.run(&[
+        "study",
+        "--device",
+        "model:cx3",
+        "--repetitions",
+        "2",
+        "--out",
+        "m",
+    ]);
+    assert_snapshot!(model.refused(2), @"error: --repetitions: virtual time has no noise, so a model measures each cell once; leave it out");
+    assert!(!place.path("m").exists());
+}
+
+#[test]
 fn a_study_goes_on_in_the_middle_of_a_pass() {
     let place = Place::new();
     let dir = place.path("s");
