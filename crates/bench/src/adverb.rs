@@ -8,7 +8,10 @@ use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 
 use crate::child::Ended;
-use crate::row::Setting;
+use crate::row::{Pair, Setting};
+
+/// Names optimizations of the UDP port to turn off.
+const UDP_WITHOUT: &str = "ADVERB_UDP_WITHOUT";
 
 /// How long a cell is measured.
 const FOR: &str = "--duration 300ms";
@@ -45,12 +48,21 @@ pub(crate) fn cpu_percent(setting: &Setting, command: &str, side: &str) -> Resul
 
 /// Mean one-way time in ns over the UDP port, between two processes at two loopback addresses.
 pub(crate) fn one_way_over_udp(setting: &Setting, command: &str) -> Result<f64> {
-    over_udp(setting, command, "/metrics/one_way_ns/mean")
+    over_udp(setting, command, "/metrics/one_way_ns/mean", "")
+}
+
+/// The median one-way time as it is, and without one of the port's optimizations.
+pub(crate) fn one_way_with_and_without(setting: &Setting, optimization: &str) -> Result<Pair> {
+    let median = |without| {
+        let ping = "ping --op send --size 64";
+        over_udp(setting, ping, "/metrics/one_way_ns/p50", without)
+    };
+    Ok((median("")?, median(optimization)?))
 }
 
 /// The same of bytes per second.
 pub(crate) fn bytes_per_second_over_udp(setting: &Setting, command: &str) -> Result<f64> {
-    over_udp(setting, command, "/metrics/bytes_per_s")
+    over_udp(setting, command, "/metrics/bytes_per_s", "")
 }
 
 /// Requests per second of more roles than cores, which the kernel places.
@@ -61,22 +73,25 @@ pub(crate) fn requests_per_second(setting: &Setting, command: &str) -> Result<f6
 
 /// The same with some of the roles at `adverb serve` on this host.
 pub(crate) fn requests_per_second_served(setting: &Setting, command: &str) -> Result<f64> {
-    let (_server, address) = serve(setting, &["--device", "soft", "--no-pin"])?;
+    let (_server, address) = serve(setting, &["--device", "soft", "--no-pin"], "")?;
     requests_per_second(setting, &format!("{command} --peer {address}"))
 }
 
-fn over_udp(setting: &Setting, command: &str, pointer: &str) -> Result<f64> {
+fn over_udp(setting: &Setting, command: &str, pointer: &str, without: &str) -> Result<f64> {
     let [active, passive] = setting.cores.map(|core| core.to_string());
-    let (_server, address) = serve(setting, &["--device", "soft@127.0.0.1", "--cpu", &passive])?;
+    let device = ["--device", "soft@127.0.0.1", "--cpu", &passive];
+    let (_server, address) = serve(setting, &device, without)?;
     let command = format!("{command} {FOR} --device soft@127.0.0.2 --peer {address}");
-    figure_in(&run(setting, &command, Some(&active))?, pointer)
+    let printed = run_without(setting, &command, Some(&active), without)?;
+    figure_in(&printed, pointer)
 }
 
 /// Starts `adverb serve` for one session; returns the process and where it listens.
-fn serve(setting: &Setting, options: &[&str]) -> Result<(Ended, String)> {
+fn serve(setting: &Setting, options: &[&str], without: &str) -> Result<(Ended, String)> {
     let server = Command::new(&setting.adverb)
         .args(["serve", "--once", "--bind", "127.0.0.1:0"])
         .args(options)
+        .env(UDP_WITHOUT, without)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
@@ -109,7 +124,17 @@ pub(crate) fn both(setting: &Setting) -> String {
 
 /// Runs a command of `adverb` on these cores, if any are given; returns what it prints.
 pub(crate) fn run(setting: &Setting, command: &str, cores: Option<&str>) -> Result<Vec<u8>> {
+    run_without(setting, command, cores, "")
+}
+
+fn run_without(
+    setting: &Setting,
+    command: &str,
+    cores: Option<&str>,
+    without: &str,
+) -> Result<Vec<u8>> {
     let output = Command::new(&setting.adverb)
+        .env(UDP_WITHOUT, without)
         .args(command.split(' '))
         .args(cores.iter().flat_map(|cores| ["--cpu", *cores]))
         .arg("--json")

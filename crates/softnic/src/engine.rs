@@ -25,13 +25,12 @@ use crate::udp::Attendance;
 
 /// How often the engine looks after waiting requests.
 const TICK: Timespec = ticks(1);
-/// The same for the UDP port, while others poll, grows up to so many ticks, by one each time they
-/// have polled for so many looks more: each look takes the polling thread off its core, if they share one.
-const LONGEST_LOOK: u32 = 8;
-const LOOKS: u32 = 8;
-/// The same for the UDP port, while somebody sleeps at its socket.
+/// How often it looks whether other threads still poll the UDP port. Each look takes the polling thread off its
+/// core, if they share one: on an emulated processor a tenth of its time if the engine looked each tick.
+const POLLED_TICK: Timespec = ticks(4);
+/// How often it looks while a thread sleeps on the UDP port's socket.
 const LONG_TICK: Timespec = ticks(10);
-/// After so many ticks without any the engine sleeps until it is woken.
+/// Number of ticks without waiting requests after which the engine sleeps until it is woken.
 const IDLE_TICKS: u32 = 16;
 
 /// So many milliseconds.
@@ -99,7 +98,6 @@ impl Engine {
                     idle_ticks: 0,
                     drives_seen: 0,
                     attendance: Attendance::Turns(0),
-                    polled_looks: 0,
                 }
                 .run();
             })?;
@@ -135,8 +133,6 @@ struct Loop {
     drives_seen: u64,
     /// Who had driven the UDP port when this thread looked last.
     attendance: Attendance,
-    /// So many times in a row others had.
-    polled_looks: u32,
 }
 
 /// What is to be done about the UDP port during a sleep.
@@ -194,16 +190,13 @@ impl Loop {
         if attendance != self.attendance {
             udp.engine_ticks();
             self.attendance = attendance;
-            self.polled_looks = self.polled_looks.saturating_add(1);
-            let look = 1 + self.polled_looks / LOOKS;
-            return Watch::Others(ticks(look.min(LONGEST_LOOK)));
+            return Watch::Others(POLLED_TICK);
         }
         if udp.turn(&self.port).is_none() {
             // Somebody has been at it for longer than a tick.
             udp.engine_ticks();
             return Watch::Others(TICK);
         }
-        self.polled_looks = 0;
         let patience = udp.engine_patience();
         Watch::Alone(patience.and_then(|patience| Timespec::try_from(patience).ok()))
     }

@@ -18,6 +18,30 @@ pub(crate) const ROWS: &[Bound] = &[
         needs: "",
     },
     Bound {
+        name: "UDP port, with connected sockets",
+        what: "median one-way time of the same ping over that through one unconnected socket (`ADVERB_UDP_WITHOUT=ip_id`)",
+        unit: Unit::Nanoseconds,
+        limit: Limit::None,
+        measure: Measure::Rounds(|s| adverb::one_way_with_and_without(s, "ip_id").map(Some)),
+        needs: "",
+    },
+    Bound {
+        name: "UDP port, with boundaries from ICRCs",
+        what: "median one-way time of the same ping over that with packet boundaries from the kernel (`ADVERB_UDP_WITHOUT=gro`)",
+        unit: Unit::Nanoseconds,
+        limit: Limit::None,
+        measure: Measure::Rounds(|s| adverb::one_way_with_and_without(s, "gro").map(Some)),
+        needs: "",
+    },
+    Bound {
+        name: "UDP port, with delayed ACKs",
+        what: "median one-way time of the same ping over that without them (`ADVERB_UDP_WITHOUT=delayed_ack`)",
+        unit: Unit::Nanoseconds,
+        limit: Limit::None,
+        measure: Measure::Rounds(|s| adverb::one_way_with_and_without(s, "delayed_ack").map(Some)),
+        needs: "",
+    },
+    Bound {
         name: "UDP port, write stream, 1 MiB",
         what: "bytes per second of `adverb blast --op write --size 1M` between the same addresses over those \
                of one TCP stream of iperf3 on the loopback device",

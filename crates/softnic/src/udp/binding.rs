@@ -10,6 +10,7 @@ use rustix::event::epoll;
 
 use super::address;
 use super::socket::RoceSocket;
+use super::without::Without;
 use crate::layout::MAX_SLOTS;
 
 /// Which peers are reached over UDP.
@@ -27,6 +28,7 @@ pub(crate) struct UdpAddress {
     ip: IpAddr,
     mtu: PathMtu,
     wiring: Wiring,
+    without: Without,
 }
 
 impl UdpAddress {
@@ -39,12 +41,22 @@ impl UdpAddress {
                 remedy: "name an address of this host; `ip address` lists them".into(),
             });
         }
+        let without = Without::from_env().map_err(|reason| OpenError::Unavailable {
+            device: format!("soft@{ip}"),
+            reason,
+            remedy: "unset it, unless you measure the UDP port".into(),
+        })?;
         let mtu = address::path_mtu(ip).map_err(|source| OpenError::System {
             device: format!("soft@{ip}"),
             action: "read the MTU of the interface".into(),
             source,
         })?;
-        Ok(UdpAddress { ip, mtu, wiring })
+        Ok(UdpAddress {
+            ip,
+            mtu,
+            wiring,
+            without,
+        })
     }
 
     /// No slot is left whose UDP port is free.
@@ -62,10 +74,10 @@ impl UdpAddress {
 
     /// Binds the socket of `slot`. None where its UDP port is somebody else's.
     pub(crate) fn bind(self, slot: u32) -> Result<Option<Bound>, OpenError> {
-        let UdpAddress { ip, mtu, wiring } = self;
+        let ip = self.ip;
         let own = SocketAddr::new(ip, address::udp_port(slot));
         let device = format!("soft@{ip}");
-        match Bound::new(own, mtu, wiring) {
+        match Bound::new(own, self) {
             Ok(bound) => Ok(Some(bound)),
             Err(e) if e.kind() == io::ErrorKind::AddrInUse => Ok(None),
             Err(e) if e.kind() == io::ErrorKind::AddrNotAvailable => Err(OpenError::Unavailable {
@@ -88,19 +100,21 @@ pub(crate) struct Bound {
     pub(super) own: SocketAddr,
     pub(super) mtu: PathMtu,
     pub(super) wiring: Wiring,
+    pub(super) without: Without,
     pub(super) socket: RoceSocket,
     /// As in [`super::Udp`].
     pub(super) groups: OwnedFd,
 }
 
 impl Bound {
-    fn new(own: SocketAddr, mtu: PathMtu, wiring: Wiring) -> io::Result<Self> {
+    fn new(own: SocketAddr, address: UdpAddress) -> io::Result<Self> {
         let socket = RoceSocket::bind(own)?;
         let groups = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         Ok(Bound {
             own,
-            mtu,
-            wiring,
+            mtu: address.mtu,
+            wiring: address.wiring,
+            without: address.without,
             socket,
             groups,
         })

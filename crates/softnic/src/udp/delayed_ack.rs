@@ -4,7 +4,7 @@
 //! request, to the same peer. Sent as one batch, they cost one system call instead of two on either side, and system
 //! calls are most of a ping's latency. So if the program replied to the last message before it polled again, the
 //! next ACK is delayed until its reply, at most until the next poll. If packets to the peer cannot be batched,
-//! a delay would gain nothing, and no ACK is delayed.
+//! a delay would gain nothing, and no ACK is delayed. `ADVERB_UDP_WITHOUT=delayed_ack` delays none.
 
 /// What the driver is called from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

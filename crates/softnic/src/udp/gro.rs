@@ -6,6 +6,7 @@
 //! regular (a message alone, or together with the acknowledgement of the previous one), the first packet is
 //! expected to be as long as last time, or as long as the whole buffer. If neither ICRC is right, all lengths
 //! are tried, and the kernel is asked for the segment size until the traffic is regular again.
+//! `ADVERB_UDP_WITHOUT=gro` asks the kernel always.
 //!
 //! Several packets pass for one only if all 32 bits of an ICRC agree by chance. The ICRC also covers the IP
 //! identification, which a socket does not see. If that were searched for, too, 16 of the 32 bits would be
@@ -26,7 +27,9 @@ const LONGEST_FOUND: usize = 2048;
 const SHORTEST: usize = bth::LEN + icrc::LEN;
 /// Regular buffers in a row before boundaries are taken from the ICRC. The number doubles with each search,
 /// which takes as long as many messages, from `FEW` up to `MANY`.
-const FEW: u32 = 16;
+pub(super) const FEW: u32 = 16;
+/// The same, to ask the kernel always.
+pub(super) const NEVER: u32 = u32::MAX;
 const MANY: u32 = 1 << 20;
 /// Batches of a flow that may be lost in a row before its identification counts as unpredictable. At this
 /// limit 8 bits of the ICRC's protection are given up.
@@ -37,7 +40,7 @@ const NEAR: u16 = 1 << 8;
 pub(super) enum Boundaries {
     /// From the kernel's `UDP_GRO` control message.
     FromKernel,
-    /// Caller their ICRCs.
+    /// From the packets' ICRCs.
     FromIcrc,
 }
 
@@ -50,6 +53,8 @@ pub(super) struct GroSplitter {
     regular: u32,
     /// How many of them are enough to switch to the ICRC.
     enough: u32,
+    /// The value of `enough` for a new connection.
+    few: u32,
     predicted: PredictedIds,
     fronts: icrc::Fronts,
 }
@@ -97,11 +102,13 @@ impl PredictedIds {
 }
 
 impl GroSplitter {
-    pub(super) fn new() -> Self {
+    /// Makes a splitter that takes boundaries from the ICRC after `few` regular buffers in a row.
+    pub(super) fn new(few: u32) -> Self {
         GroSplitter {
             usual: 0,
             regular: 0,
-            enough: FEW,
+            enough: few,
+            few,
             predicted: PredictedIds::default(),
             fronts: icrc::Fronts::default(),
         }
@@ -117,7 +124,7 @@ impl GroSplitter {
 
     /// Forgets what was learned: a new connection's peer may send differently.
     pub(super) fn begin(&mut self) {
-        *self = GroSplitter::new();
+        *self = GroSplitter::new(self.few);
     }
 
     /// Records a buffer of `length` bytes that the kernel reported to consist of packets of `each` bytes.
@@ -259,7 +266,7 @@ mod tests {
 
     /// A splitter that has seen enough packets of 80 B with acknowledgements.
     fn ready() -> GroSplitter {
-        let mut gro = GroSplitter::new();
+        let mut gro = GroSplitter::new(FEW);
         gro.note_kernel(100, 80);
         (0..FEW).for_each(|_| pass_80(&mut gro, 0));
         assert_eq!(gro.boundaries(), Boundaries::FromIcrc);
@@ -268,7 +275,7 @@ mod tests {
 
     #[test]
     fn irregular_buffers_are_split_by_the_kernel() {
-        let mut gro = GroSplitter::new();
+        let mut gro = GroSplitter::new(FEW);
         for _ in 0..FEW {
             gro.note_kernel(100, 80);
             gro.note_kernel(120, 100);
@@ -291,7 +298,7 @@ mod tests {
 
     #[test]
     fn identifications_are_predicted_past_wraparound_and_losses() {
-        let mut gro = GroSplitter::new();
+        let mut gro = GroSplitter::new(FEW);
         gro.note_kernel(100, 80);
         (0..=FEW as u16).for_each(|n| pass_80(&mut gro, 65_500 + n));
         assert_eq!(gro.boundaries(), Boundaries::FromIcrc);

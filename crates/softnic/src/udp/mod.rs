@@ -40,6 +40,7 @@ mod socket;
 mod totals;
 mod transport;
 mod tx_batch;
+mod without;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -112,6 +113,7 @@ impl Udp {
             own,
             mtu,
             wiring,
+            without,
             socket,
             groups,
         } = bound;
@@ -119,7 +121,7 @@ impl Udp {
         let each = 2 * (mtu.bytes().as_usize() + PACKET_OVERHEAD);
         let window = (socket.receive_buffer() / each).clamp(16, 256) as u32;
         let socket = Arc::new(socket);
-        let mut driver = Driver::new((&socket, mtu), window);
+        let mut driver = Driver::new((&socket, mtu), window, without);
         if let Wiring::All(impairment) = wiring {
             driver.impair(impairment);
         }

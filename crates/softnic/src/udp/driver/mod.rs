@@ -15,7 +15,7 @@ use super::datagram_table::DatagramTable;
 use super::delayed_ack::Caller;
 use super::drops::Drops;
 use super::faults::{self, FaultInjector};
-use super::gro::GroSplitter;
+use super::gro::{self, GroSplitter};
 use super::link::{Link, Stop};
 use super::memory::Regions;
 use super::peer_sockets::PeerSockets;
@@ -23,6 +23,7 @@ use super::rx_batch::RxBatch;
 use super::socket::RoceSocket;
 use super::totals::Totals;
 use super::tx_batch::{Room, TxBatch};
+use super::without::Without;
 use crate::port::Port;
 
 /// Turns of an idle poller per look at the clock: reading it is a good part of an idle turn's cost, and a timer may
@@ -71,6 +72,7 @@ pub(super) struct Driver {
     /// The earliest time at which a timer may expire.
     deadline: Option<Time>,
     window: u32,
+    without: Without,
     /// Number of turns.
     turns: u64,
     /// The last turn was idle.
@@ -83,7 +85,11 @@ pub(super) struct Driver {
 }
 
 impl Driver {
-    pub(super) fn new((socket, mtu): (&Arc<RoceSocket>, PathMtu), window: u32) -> Self {
+    pub(super) fn new(
+        (socket, mtu): (&Arc<RoceSocket>, PathMtu),
+        window: u32,
+        without: Without,
+    ) -> Self {
         let own = socket.at();
         Driver {
             began: Instant::now(),
@@ -91,7 +97,10 @@ impl Driver {
             listed: Vec::new(),
             again: Vec::new(),
             rx: None,
-            gro: GroSplitter::new(),
+            gro: GroSplitter::new(match without.gro {
+                true => gro::NEVER,
+                false => gro::FEW,
+            }),
             tx: TxBatch::new(socket),
             peer_sockets: PeerSockets::new(socket),
             room: Room::Free,
@@ -99,6 +108,7 @@ impl Driver {
             over: Vec::new(),
             deadline: None,
             window,
+            without,
             turns: 0,
             was_idle: false,
             drops: Drops::default(),
@@ -210,7 +220,7 @@ impl Driver {
             let Some(link) = self.links.get_mut(index as usize).and_then(Option::as_mut) else {
                 continue;
             };
-            if link.delays_ack((caller, self.turns), &self.tx) {
+            if !self.without.delayed_ack && link.delays_ack((caller, self.turns), &self.tx) {
                 again.push(index);
                 continue;
             }

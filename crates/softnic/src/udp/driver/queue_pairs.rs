@@ -43,10 +43,10 @@ impl Driver {
     /// Takes the peers whose sockets are to be opened. None with fault injection: it computes ICRCs ahead of sending, which
     /// requires identifications that do not count.
     pub(in crate::udp) fn take_peers_without_socket(&mut self) -> Vec<Remote> {
-        match self.tx.impaired() {
-            None => self.peer_sockets.take_missing(),
-            Some(_) => Vec::new(),
+        if self.without.ip_id || self.tx.impaired().is_some() {
+            return Vec::new();
         }
+        self.peer_sockets.take_missing()
     }
 
     /// Replaces routes through sockets whose identification is unknown by routes through the main socket.
