@@ -82,7 +82,7 @@ impl ChannelInner {
     fn wait_at(&self, udp: &Udp, deadline: Instant) -> io::Result<Option<CqId>> {
         let _waiting = udp.wait();
         loop {
-            udp.drive(&self.port);
+            udp.drive(&*self.port);
             if let Some(event) = self.take()? {
                 return Ok(Some(event));
             }

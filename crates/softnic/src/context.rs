@@ -7,18 +7,19 @@ use adverb_units::Bytes;
 use adverb_verbs::{
     AccessFlags, AddressHandle, AddressVector, AhRef, AsyncEvent, AtomicCap, Context, Counters,
     CreateError, Device, DeviceCaps, DeviceName, GidType, Impairment, Lid, LinkLayer, MAX_MESSAGE,
-    OpenError, PacketMarking, PathMtu, PollError, PortCaps, PortNum, ProtectionDomain, QpCaps,
-    QpInit, QpType, RegisterError, SrqCaps, Unsupported,
+    OpenError, PacketMarking, PollError, PortCaps, PortNum, QpCaps, QpInit, QpType, RegisterError,
+    SrqCaps, Unsupported,
 };
 
 use crate::channel::SoftChannel;
 use crate::cq::{MAX_CQE, SoftCq};
 use crate::dir::DirPath;
+use crate::domain::{Handle, SoftPd};
 use crate::engine::Engine;
 use crate::layout::{FIRST_QP, MAX_CQ, MAX_MR, MAX_QP, MAX_SRQ};
 use crate::memory::{MAX_MR_SIZE, SoftMr};
 use crate::port::Port;
-use crate::qp::SoftQp;
+use crate::qp::{MAX_RD_ATOM, SoftQp};
 use crate::quiesce;
 use crate::srq::SoftSrq;
 use crate::udp::{Udp, UdpAddress, Wiring, ip_of};
@@ -27,11 +28,6 @@ use crate::udp::{Udp, UdpAddress, Wiring, ip_of};
 pub(crate) const MAX_WR: u32 = 1 << 15;
 /// Most pieces of a request.
 pub(crate) const MAX_SGE: u32 = 16;
-/// Most READs and atomics of a queue pair at a time. Here each has ended when the next begins: the
-/// number only says whether there may be any.
-pub(crate) const MAX_RD_ATOM: u8 = 16;
-/// Largest packet: a datagram's message is at most one.
-pub(crate) const ACTIVE_MTU: PathMtu = PathMtu::B4096;
 /// Most inline payload.
 pub(crate) const MAX_INLINE: u32 = 1024;
 
@@ -119,20 +115,10 @@ impl Device for SoftDevice {
         };
         Ok(SoftContext {
             device: *self,
-            handle: Arc::new(Handle {
-                port,
-                _engine: engine,
-            }),
+            handle: Arc::new(Handle::new(port, engine)),
             caps,
         })
     }
-}
-
-/// A port with its running engine, held by what needs one.
-#[derive(Debug)]
-pub(crate) struct Handle {
-    pub(crate) port: Arc<Port>,
-    _engine: Engine,
 }
 
 /// The opened user-space NIC.
@@ -142,15 +128,6 @@ pub struct SoftContext {
     handle: Arc<Handle>,
     caps: DeviceCaps,
 }
-
-/// A protection domain of the user-space NIC.
-#[derive(Clone, Debug)]
-pub struct SoftPd {
-    pub(crate) handle: Arc<Handle>,
-    pub(crate) number: u32,
-}
-
-impl ProtectionDomain for SoftPd {}
 
 /// An address handle of the user-space NIC. Dropping it destroys it.
 #[derive(Debug)]
@@ -374,7 +351,7 @@ impl SoftContext {
             return Err(unreachable((source, remedy)));
         };
         address.check_marking(LinkLayer::Ethernet, PacketMarking::TrafficClass)?;
-        let made = udp.make_handle(port, pd.number, (ip_of(to), address.traffic_class));
+        let made = udp.make_handle(&**port, pd.number, (ip_of(to), address.traffic_class));
         made.map_err(|refusal| unreachable(refusal.explain()))
     }
 }

@@ -1,10 +1,12 @@
-//! Placing payload in shared memory.
+//! Copies payload: into shared memory, and inline payload out of the program's memory.
 //!
 //! The last byte is placed last: programs that poll memory for a message (`ib_write_lat`) rely on
 //! what every NIC does in practice. On x86 stores become visible in program order; elsewhere the
 //! release store orders them.
 
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
+
+use adverb_verbs::Sge;
 
 /// Copies `length` bytes from `source` to `target`; the byte at the end becomes visible last.
 ///
@@ -44,6 +46,19 @@ pub(crate) unsafe fn place(target: *mut u8, source: *const u8, length: usize) {
             }
         }
     }
+}
+
+/// Returns a copy of inline payload.
+pub(crate) fn gather_inline(sges: &[Sge<'_>]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(sges.iter().map(|sge| sge.length() as usize).sum());
+    for sge in sges {
+        let source = std::ptr::with_exposed_provenance::<u8>(sge.addr() as usize);
+        // SAFETY: an inline piece is readable while it lives (`Sge::from_raw`, `MemoryRegion::sge`).
+        bytes.extend_from_slice(unsafe {
+            std::slice::from_raw_parts(source, sge.length() as usize)
+        });
+    }
+    bytes
 }
 
 #[cfg(test)]

@@ -2,22 +2,20 @@
 //!
 //! It wakes when a peer dies (pidfd), when a peer reports a fault or posts a receive that somebody
 //! waits for (FIFO), once a millisecond while requests wait for a peer and nobody polls, and when
-//! packets come that nobody takes. It does errands in the device's network namespace
-//! ([`crate::errands`]). It never competes with a polling thread: if that drove the port since the
+//! packets come that nobody takes. It runs tasks in the device's network namespace
+//! ([`crate::tasks`]). It never competes with a polling thread: if that drove the port since the
 //! last tick, the engine goes back to sleep, without the socket.
 
 use std::collections::HashMap;
-use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::datagram_ring::Holder;
-use crate::dir::Dir;
 use crate::layout::MAX_SLOTS;
 use crate::peer::Peer;
 use crate::port::{Port, SenderWatch};
@@ -38,44 +36,6 @@ const fn ticks(count: u32) -> Timespec {
     Timespec {
         tv_sec: 0,
         tv_nsec: count as i64 * 1_000_000,
-    }
-}
-
-/// The way to wake an engine.
-#[derive(Debug)]
-pub(crate) struct Wake {
-    fifo: File,
-    /// The engine ticks already: no need to wake it for another waiting request.
-    watching: AtomicBool,
-}
-
-impl Wake {
-    pub(crate) fn create(dir: &Dir, slot: u32) -> io::Result<Self> {
-        Ok(Wake {
-            fifo: dir.create_fifo(slot, "wake")?,
-            watching: AtomicBool::new(false),
-        })
-    }
-
-    /// Wakes the engine.
-    pub(crate) fn wake(&self) {
-        // A full FIFO wakes it all the same.
-        let _ = (&self.fifo).write(&[0]);
-    }
-
-    /// Makes the engine tick, if it does not.
-    pub(crate) fn watch(&self) {
-        if !self.watching.swap(true, Ordering::Relaxed) {
-            self.wake();
-        }
-    }
-
-    fn drain(&self) {
-        let mut bytes = [0; 256];
-        while (&self.fifo)
-            .read(&mut bytes)
-            .is_ok_and(|n| n == bytes.len())
-        {}
     }
 }
 
@@ -161,7 +121,7 @@ impl Loop {
                 self.watch_senders();
             }
             if by_fifo {
-                self.port.errands.finish();
+                self.port.tasks.run_all();
                 if let Some(udp) = &self.port.udp {
                     udp.open_peer_sockets();
                 }
@@ -182,7 +142,7 @@ impl Loop {
         if attendance == Attendance::Constant {
             // Who sleeps there knows of no timer that began later, such as that of a request which
             // another thread posted that does not poll.
-            udp.turn(&self.port);
+            udp.turn(&*self.port);
             udp.engine_ticks();
             self.attendance = attendance;
             return Watch::Others(LONG_TICK);
@@ -192,7 +152,7 @@ impl Loop {
             self.attendance = attendance;
             return Watch::Others(POLLED_TICK);
         }
-        if udp.turn(&self.port).is_none() {
+        if udp.turn(&*self.port).is_none() {
             // Somebody has been at it for longer than a tick.
             udp.engine_ticks();
             return Watch::Others(TICK);

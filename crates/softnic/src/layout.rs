@@ -12,7 +12,7 @@
 //! The file is sparse: storage is reserved as entries and rings come into use. Lines are grouped
 //! by writer: the owner's, the owner's as requester, and the connected peer's.
 
-use adverb_verbs::{QpState, QpType, Qpn};
+use adverb_verbs::{PathMtu, QpState, QpType, Qpn};
 
 use crate::notify::Armed;
 use crate::quiesce::Busy;
@@ -50,6 +50,8 @@ pub(crate) fn qpn_of(slot: u32, index: u32) -> Qpn {
     Qpn::new(mark | slot << QP_INDEX_BITS | index).expect("slot and index have 23 bits")
 }
 
+/// Largest packet. A datagram's message is at most one packet.
+pub(crate) const ACTIVE_MTU: PathMtu = PathMtu::B4096;
 /// Queue pairs of a port (indices 0 and 1 are never given: QPN 0 and 1 are the specification's).
 pub(crate) const MAX_QP: u32 = 1 << 12;
 /// Lowest queue pair index.

@@ -8,43 +8,13 @@ use adverb_verbs::{AccessFlags, Lkey, MemoryAccessError, MemoryRegion, RegisterE
 
 use crate::copy::place;
 use crate::layout::{MAX_MR, MR_INDEX_BITS};
-use crate::port::{Port, TableEntry, lock, random_u64, remedy};
+use crate::port::{Port, TableEntry, random_u64, remedy};
+use crate::regions::LocalRegion;
 use crate::segment::{Mapping, Population, release, reserve};
+use crate::sync::lock;
 
 /// Longest region: that of the longest message, 2 GiB, times a few buffers.
 pub(crate) const MAX_MR_SIZE: Bytes = Bytes::mib(256 * 1024);
-
-/// The memory of a region; unmapped when the last user lets go.
-#[derive(Debug)]
-pub(crate) struct LocalRegion {
-    pub(crate) mapping: Mapping,
-}
-
-/// The regions of a port by their index: found for each access of a packet, so not by hashing.
-#[derive(Debug, Default)]
-pub(crate) struct RegionTable(Vec<Option<Arc<LocalRegion>>>);
-
-impl RegionTable {
-    fn insert(&mut self, index: u32, region: &Arc<LocalRegion>) {
-        let index = index as usize;
-        if self.0.len() <= index {
-            self.0.resize(index + 1, None);
-        }
-        self.0[index] = Some(region.clone());
-    }
-
-    fn remove(&mut self, index: u32) {
-        if let Some(place) = self.0.get_mut(index as usize) {
-            *place = None;
-        }
-    }
-
-    /// The region at the index of `key`, which is to be compared with its key.
-    #[inline]
-    pub(crate) fn at(&self, key: u32) -> Option<&Arc<LocalRegion>> {
-        self.0.get((key & (MAX_MR - 1)) as usize)?.as_ref()
-    }
-}
 
 /// A memory region of the user-space NIC, with its memory. Dropping it deregisters.
 #[derive(Debug)]

@@ -12,8 +12,8 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::dir::Dir;
 use crate::layout::{self, CqEntry, Header, MAX_MR, MrEntry, QpEntry, SrqEntry};
-use crate::port::{lock, pid_namespace};
 use crate::segment::{Mapping, Population, Tables};
+use crate::sync::lock;
 
 /// A peer's port, mapped.
 #[derive(Debug)]
@@ -234,4 +234,10 @@ impl Peer {
             mapping,
         })
     }
+}
+
+/// Returns the inode of this process's PID namespace, or 0 if /proc does not tell it.
+pub(crate) fn pid_namespace() -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    std::fs::metadata("/proc/self/ns/pid").map_or(0, |meta| meta.ino())
 }

@@ -1,33 +1,71 @@
 //! One process's port: its shared file, its tables, and who it knows.
 
 use std::collections::{HashMap, VecDeque};
+use std::fmt;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
-use adverb_verbs::{AsyncEvent, CreateError, Gid, OpenError, PathMtu, Qpn};
+use adverb_verbs::{AsyncEvent, CreateError, Gid, OpenError, PathMtu, Qpn, SrqId};
 use spin::mutex::SpinMutex;
 
 use crate::arena::Arena;
-use crate::context::ACTIVE_MTU;
 use crate::datagram_ring::Holder;
 use crate::dir::{Claim, Dir, DirPath};
-use crate::engine::Wake;
-use crate::errands::Errands;
 use crate::indices::Indices;
 use crate::layout::{
-    self, CqEntry, FIRST_QP, Header, MAX_CQ, MAX_MR, MAX_QP, MAX_SRQ, MrEntry, QpEntry, SrqEntry,
-    slot_of,
+    self, ACTIVE_MTU, CqEntry, FIRST_QP, Header, MAX_CQ, MAX_MR, MAX_QP, MAX_SRQ, MrEntry, QpEntry,
+    SrqEntry, slot_of,
 };
-use crate::memory::RegionTable;
-use crate::peer::{Peer, PeerError};
-use crate::qp::QpInner;
+use crate::peer::{Peer, PeerError, pid_namespace};
 use crate::quiesce;
+use crate::regions::RegionTable;
 use crate::segment::{Mapping, Population, Tables, reserve};
-use crate::srq::SrqInner;
-use crate::udp::{Bound, Turn, Udp, UdpAddress};
+use crate::sync::lock;
+use crate::tasks::{Tasks, Wake};
+use crate::udp::{self, Bound, Turn, Udp, UdpAddress};
+
+/// A queue pair, as its port and the engine see it.
+pub(crate) trait PortQp: fmt::Debug + Send + Sync {
+    /// Before this process sleeps: asks the peer to wake this side's engine when it posts a receive.
+    fn ask_for_wake(&self);
+
+    /// Tries to carry out the requests that wait, oldest first. Returns whether some still wait.
+    fn drive(&self) -> bool;
+
+    /// Takes back what dead senders held of a UD queue pair's receive queue, or of its shared one.
+    fn relieve_datagrams(&self, is_dead: &dyn Fn(Holder) -> bool);
+
+    /// After [`quiesce::barrier`]: waits until the operation that the peer may be in the middle of has ended. Returns
+    /// false if it does not end.
+    fn wait_for_peer(&self) -> bool;
+
+    /// Wakes its peer's engine, if that waits for a receive and this queue pair takes receives from `srq`.
+    fn receive_posted(&self, srq: SrqId);
+
+    /// Whether the peer reported that this side's memory or requests are at fault.
+    fn has_fault(&self) -> bool;
+
+    /// Moves the queue pair to the error state after such a fault.
+    fn fail_as_responder(&self);
+
+    fn is_connected_to(&self, peer: &Arc<Peer>) -> bool;
+
+    /// Ends the requests to a dead peer. RC: the oldest one has exceeded its retries, the others are flushed. UC does
+    /// not notice its peer's death.
+    fn fail_for_dead_peer(&self);
+}
+
+/// A shared receive queue, as its port sees it.
+pub(crate) trait PortSrq: fmt::Debug + Send + Sync {
+    /// Takes datagrams that have arrived.
+    fn take_datagrams(&self);
+
+    /// Takes the event that the queue's limit was reached, if it was.
+    fn take_limit_event(&self) -> Option<AsyncEvent>;
+}
 
 /// Everything that a context's objects share.
 #[derive(Debug)]
@@ -52,30 +90,25 @@ pub(crate) struct Port {
     pub(crate) srq_indices: Mutex<Indices>,
     /// Numbers for files of regions and channels and for protection domains; never reused.
     serial: AtomicU32,
-    pub(crate) qps: Mutex<HashMap<u32, Arc<QpInner>>>,
+    pub(crate) qps: Mutex<HashMap<u32, Arc<dyn PortQp>>>,
     pub(crate) regions: Mutex<RegionTable>,
-    pub(crate) srqs: Mutex<HashMap<u32, Weak<SrqInner>>>,
+    pub(crate) srqs: Mutex<HashMap<u32, Weak<dyn PortSrq>>>,
     /// Asynchronous events that nobody has taken, but for limits that were reached.
     async_events: Mutex<VecDeque<AsyncEvent>>,
     peers: Mutex<HashMap<u32, Arc<Peer>>>,
     /// Queue pairs whose oldest request waits for the peer.
-    pub(crate) pending: SpinMutex<Vec<Arc<QpInner>>>,
+    pub(crate) pending: SpinMutex<Vec<Arc<dyn PortQp>>>,
     /// How many there are: read on each poll.
     pub(crate) pending_count: AtomicUsize,
     /// Counts drives by pollers, so that the engine keeps out of their way.
     pub(crate) drives: AtomicU64,
     pub(crate) wake: Wake,
-    pub(crate) errands: Errands,
+    pub(crate) tasks: Tasks,
     pub(crate) closing: AtomicBool,
 }
 
 /// The address of a port without UDP port.
 const LOCALHOST: Gid = Gid::from_ipv4(std::net::Ipv4Addr::LOCALHOST);
-
-/// Locks a mutex whose data every panic leaves consistent.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// Why there is no port.
 fn no_free_slot(at: Option<UdpAddress>) -> OpenError {
@@ -156,7 +189,7 @@ impl Port {
             pending_count: AtomicUsize::new(0),
             drives: AtomicU64::new(0),
             wake,
-            errands: Errands::default(),
+            tasks: Tasks::default(),
             closing: AtomicBool::new(false),
         })
     }
@@ -311,7 +344,7 @@ impl Port {
         }
     }
 
-    pub(crate) fn queue_pairs(&self) -> Vec<Arc<QpInner>> {
+    pub(crate) fn queue_pairs(&self) -> Vec<Arc<dyn PortQp>> {
         lock(&self.qps).values().cloned().collect()
     }
 
@@ -331,8 +364,7 @@ impl Port {
             .filter_map(Weak::upgrade)
             .collect();
         srqs.iter().for_each(|srq| srq.take_datagrams());
-        let reached = srqs.iter().find(|srq| srq.ring.take_reached());
-        reached.map(|srq| AsyncEvent::SrqLimitReached(srq.id()))
+        srqs.iter().find_map(|srq| srq.take_limit_event())
     }
 
     /// Forgets an asynchronous event of an object that is destroyed.
@@ -398,15 +430,33 @@ impl Port {
         }
     }
 
-    /// Adds a queue pair whose request has to wait; its send queue's lock is held.
-    pub(crate) fn add_pending(&self, qp: &Arc<QpInner>) {
+    /// Adds a queue pair whose request has to wait. The caller holds the lock of its send queue.
+    pub(crate) fn add_pending(&self, qp: Arc<dyn PortQp>) {
         let mut pending = self.pending.lock();
-        if !pending.iter().any(|p| Arc::ptr_eq(p, qp)) {
-            pending.push(qp.clone());
+        if !pending.iter().any(|p| Arc::ptr_eq(p, &qp)) {
+            pending.push(qp);
         }
         self.pending_count.store(pending.len(), Ordering::Relaxed);
         drop(pending);
         self.wake.watch();
+    }
+}
+
+impl udp::Host for Port {
+    fn regions(&self) -> &Mutex<RegionTable> {
+        &self.regions
+    }
+
+    fn region_entry(&self, index: u32) -> &MrEntry {
+        self.mr_entry(index)
+    }
+
+    fn wake(&self) -> &Wake {
+        &self.wake
+    }
+
+    fn tasks(&self) -> &Tasks {
+        &self.tasks
     }
 }
 
@@ -481,10 +531,4 @@ pub(crate) fn random_u64() -> io::Result<u64> {
     let mut bytes = [0; 8];
     rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty())?;
     Ok(u64::from_ne_bytes(bytes))
-}
-
-/// Inode of this process's PID namespace; 0 where /proc does not tell.
-pub(crate) fn pid_namespace() -> u64 {
-    use std::os::unix::fs::MetadataExt;
-    std::fs::metadata("/proc/self/ns/pid").map_or(0, |meta| meta.ino())
 }

@@ -1,4 +1,6 @@
-//! Atomics: the real ones, or loom's when the shared protocols are model-checked.
+//! Atomics: the real ones, or loom's when the shared protocols are model-checked. Locks of this process.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 #[cfg(not(loom))]
 pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, compiler_fence, fence};
@@ -22,4 +24,9 @@ pub(crate) fn compiler_fence(order: Ordering) {
 pub(crate) fn fence_after_rmw() {
     #[cfg(not(all(target_arch = "x86_64", not(loom))))]
     fence(Ordering::SeqCst);
+}
+
+/// Locks a mutex whose data every panic leaves consistent.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -20,12 +20,13 @@ use crate::channel::SoftChannel;
 use crate::datagram_ring::Holder;
 use crate::layout::{CqEntry, Duties, qp_index};
 use crate::notify::Urgency;
-use crate::port::{Port, TableEntry, lock};
+use crate::port::{Port, TableEntry};
 use crate::quiesce;
 use crate::recv_queue::RecvQueue;
 use crate::send_ring::SendRing;
 use crate::srq::SrqInner;
 use crate::sync::compiler_fence;
+use crate::sync::lock;
 use crate::udp::Turn;
 
 mod state;

@@ -10,16 +10,18 @@ use adverb_verbs::{
 };
 
 use super::{Path, QpInner, RecvProducer, SendQueue};
-use crate::datagram_ring::{Addressee, Holder};
+use crate::datagram_ring::Addressee;
 use crate::layout::{Phase, first_position};
 use crate::notify::Urgency;
-use crate::peer::{Peer, PeerError};
+use crate::peer::PeerError;
+use crate::port::PortQp;
 use crate::quiesce;
 use crate::requester::{Connection, Requester};
-use crate::srq::{self, SrqInner};
+use crate::srq;
+use crate::udp::Endpoint;
 
 /// How long a peer may take to finish one operation before its queue pair is given up.
-const QUIESCE_PATIENCE: Duration = Duration::from_secs(2);
+pub(super) const QUIESCE_PATIENCE: Duration = Duration::from_secs(2);
 
 impl QpInner {
     pub(super) fn set_state(&self, state: QpState) {
@@ -57,7 +59,10 @@ impl QpInner {
 
     /// Drops everything that is queued, without completions.
     pub(super) fn leave_queues(self: &Arc<Self>, peer: srq::Peer) {
-        self.port.pending.lock().retain(|qp| !Arc::ptr_eq(qp, self));
+        let own: Arc<dyn PortQp> = self.clone();
+        let mut pending = self.port.pending.lock();
+        pending.retain(|qp| !Arc::ptr_eq(qp, &own));
+        drop(pending);
         let left = std::mem::take(&mut *self.send.lock());
         if left.path.is_remote() {
             self.disconnect();
@@ -77,66 +82,11 @@ impl QpInner {
         }
     }
 
-    /// Takes back what dead senders held of a UD queue pair's receive queue, or of its shared one.
-    pub(crate) fn relieve_datagrams(&self, is_dead: impl Fn(Holder) -> bool) {
-        match &self.srq {
-            _ if self.service != QpType::Ud => {}
-            None => self.recv_cq.relieve(&self.recv_queue, is_dead),
-            Some(srq) => {
-                if srq.relieve(is_dead) {
-                    self.recv_cq.raise_anyway(self.index);
-                }
-            }
-        }
-    }
-
     /// Waits until the peer is not in the middle of an operation on this queue pair. The phase
     /// was taken back before. False where it does not end.
     pub(super) fn quiesce(&self) -> bool {
         quiesce::barrier();
         self.wait_for_peer()
-    }
-
-    /// After [`quiesce::barrier`]: waits until the operation that the peer may be in the middle of
-    /// has ended. False where it does not end.
-    pub(crate) fn wait_for_peer(&self) -> bool {
-        let send = self.send.lock();
-        let connection = send.path.local();
-        let peer = connection.map(|c| (c.peer.clone(), c.remote_index()));
-        drop(send);
-        peer.is_none_or(|(peer, remote)| peer.wait_idle(remote, QUIESCE_PATIENCE))
-    }
-
-    pub(crate) fn has_fault(&self) -> bool {
-        let fault = self.entry().from_peer.fault.load(Ordering::Acquire);
-        fault == self.generation.load(Ordering::Relaxed) + 1 && self.state() != QpState::Err
-    }
-
-    pub(crate) fn is_connected_to(&self, peer: &Arc<Peer>) -> bool {
-        let send = self.send.lock();
-        let connection = send.path.local();
-        connection.is_some_and(|c| Arc::ptr_eq(&c.peer, peer))
-    }
-
-    /// The peer found this side's memory or requests at fault.
-    pub(crate) fn fail_as_responder(&self) {
-        let mut send = self.send.lock();
-        self.fail(&mut send);
-    }
-
-    /// The peer is dead. RC: what waits for it has exceeded its retries; the rest is flushed. UC
-    /// knows nothing of its peer.
-    pub(crate) fn fail_for_dead_peer(&self) {
-        if self.service == QpType::Rc {
-            let mut send = self.send.lock();
-            if let Some(oldest) = send.waiting.pop_front() {
-                self.end_send(oldest.count, &oldest.request(), WcStatus::RetryExcErr);
-            }
-            self.fail(&mut send);
-        } else if let Some(srq) = &self.srq {
-            srq.repost(self.index);
-        }
-        self.recv_cq.raise_anyway(self.index);
     }
 
     /// To the error state: flushes both queues. Does nothing in RESET and ERR.
@@ -184,11 +134,6 @@ impl QpInner {
         }
     }
 
-    pub(crate) fn takes_from(&self, srq: &SrqInner) -> bool {
-        let own = self.srq.as_deref();
-        own.is_some_and(|own| std::ptr::eq(own, srq))
-    }
-
     /// To RESET. A peer that is stopped in the middle of an operation on it prevents that.
     pub(super) fn reset(self: &Arc<Self>, from: QpState) -> Result<(), ModifyQpError> {
         self.set_state(QpState::Reset);
@@ -221,7 +166,8 @@ impl QpInner {
         let dest_epoch = present.local().map_or(0, |c| c.peer.epoch);
         let commit = || self.commit(from, attr, dest_epoch);
         if present.is_remote() {
-            let modified = self.udp().modify(&self.port, self, attr, commit);
+            let endpoint: Arc<dyn Endpoint> = self.clone();
+            let modified = (self.udp()).modify(&*self.port, &endpoint, attr, commit);
             modified.map_err(|e| unreachable(attr, e.to_string()))?;
         } else {
             commit();

@@ -17,22 +17,28 @@ use adverb_verbs::{
 };
 use spin::mutex::SpinMutex;
 
-use crate::context::{Handle, MAX_RD_ATOM, SoftPd};
 use crate::cq::{CqInner, SoftCq};
 use crate::datagrams::{Datagrams, Mailbox};
+use crate::domain::{Handle, SoftPd};
 use crate::layout::{FIRST_QP, MAX_QP, QpEntry, qpn_of};
-use crate::port::{Port, TableEntry, lock};
+use crate::port::{Port, TableEntry};
 use crate::recv_queue::RecvQueue;
 use crate::requester::{Connection, Waiting, Ways};
 use crate::ring::{Line, RecvRing};
 use crate::send_ring::SendRing;
 use crate::srq::{self, SoftSrq, SrqInner};
+use crate::sync::lock;
 
 mod life;
+mod managed;
 mod multicast;
 mod post;
 mod remote;
 mod unreliable;
+
+/// Maximum number of outstanding READs and atomics (`max_qp_rd_atom`). This device completes each before it begins
+/// the next, so the number only tells whether there may be any.
+pub(crate) const MAX_RD_ATOM: u8 = 16;
 
 const ATTR_LIMITS: AttrLimits = AttrLimits {
     ports: 1,

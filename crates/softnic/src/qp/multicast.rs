@@ -19,7 +19,7 @@ impl QpInner {
 
     pub(super) fn attach_mcast(&self, gid: Gid) -> Result<(), McastError> {
         let udp = self.port_of_groups(gid)?;
-        udp.join(&self.port, self.qpn, ip_of(gid))
+        udp.join(&*self.port, self.qpn, ip_of(gid))
             .map_err(|refusal| refusal.of_group(gid))
     }
 

@@ -13,30 +13,8 @@ use crate::requester::{Attempt, Waiting};
 use crate::send_ring::Sent;
 
 impl QpInner {
-    /// Before sleeping: the peer is to wake this side's engine when it posts a receive.
-    pub(crate) fn ask_for_wake(&self) {
-        if let Some(connection) = self.send.lock().path.local() {
-            connection.ask_for_wake();
-        }
-    }
-
-    /// Tries what waits, oldest first. False when nothing waits any more.
-    pub(crate) fn drive(&self) -> bool {
-        let Some(mut send) = self.send.try_lock() else {
-            return true;
-        };
-        if send.path.is_remote() && self.service != QpType::Ud {
-            return self.drive_remote(&mut send);
-        }
-        let is_waiting = self.try_waiting(&mut send);
-        if std::mem::take(&mut send.outlets.is_ringing) {
-            self.doorbell();
-        }
-        is_waiting
-    }
-
     /// Tries what waits of a queue pair that reaches its peers itself.
-    fn try_waiting(&self, send: &mut SendQueue) -> bool {
+    pub(super) fn try_waiting(&self, send: &mut SendQueue) -> bool {
         let is_drained = self.state() == QpState::Sqd;
         let SendQueue {
             waiting,
@@ -184,7 +162,7 @@ impl QpInner {
         waiting.has_begun = is_first && self.state() == QpState::Rts;
         send.waiting.push_back(waiting);
         if is_first {
-            self.port.add_pending(self);
+            self.port.add_pending(self.clone());
         }
     }
 
@@ -245,7 +223,7 @@ impl QpInner {
 
     /// Wakes the peer's engine if it sleeps until a receive is posted.
     #[inline]
-    pub(crate) fn wake_waiting_peer(&self) {
+    pub(super) fn wake_waiting_peer(&self) {
         let waiting = &self.entry().from_peer.waiting;
         if waiting.load(Ordering::Relaxed) != 0 {
             waiting.store(0, Ordering::Relaxed);

@@ -5,6 +5,7 @@
 
 use std::sync::atomic::Ordering;
 
+use adverb_transport::ReceiveQueue;
 use adverb_verbs::{AccessFlags, PostErrorCause, QpState, QpType, Qpn, SendRequest, WcStatus};
 
 use super::{QpInner, SendQueue};
@@ -13,55 +14,47 @@ use crate::notify::Urgency;
 use crate::ring::{Arrival, RecvRing};
 use crate::send_ring::Sent;
 use crate::srq::{self, OwnReceives};
-use crate::udp::Udp;
+use crate::udp::{Endpoint, Udp};
 
-impl QpInner {
-    // --- what the driver asks for
-
-    pub(crate) fn qpn(&self) -> Qpn {
+impl Endpoint for QpInner {
+    fn qpn(&self) -> Qpn {
         self.qpn
     }
 
-    pub(crate) fn service(&self) -> QpType {
+    fn service(&self) -> QpType {
         self.service
     }
 
-    pub(crate) fn domain(&self) -> u32 {
+    fn domain(&self) -> u32 {
         self.pd
     }
 
-    pub(crate) fn send_depth(&self) -> usize {
+    fn send_depth(&self) -> usize {
         self.caps.max_send_wr as usize
     }
 
-    /// What the peer may do.
-    pub(crate) fn peer_access(&self) -> AccessFlags {
+    fn peer_access(&self) -> AccessFlags {
         AccessFlags::from_bits_retain(self.entry().access.load(Ordering::Relaxed))
     }
 
-    /// The protection domain of its receives' memory.
-    pub(crate) fn receive_domain(&self) -> u32 {
+    fn receive_domain(&self) -> u32 {
         self.srq.as_ref().map_or(self.pd, |srq| srq.domain())
     }
 
-    /// Its shared receive queue, for this port's own NIC to take from.
-    pub(crate) fn shared_receives(&self) -> Option<OwnReceives> {
+    fn shared_receives(&self) -> Option<ReceiveQueue> {
         let srq = self.srq.clone()?;
-        Some(OwnReceives::new(srq, self.index))
+        Some(ReceiveQueue::shared(OwnReceives::new(srq, self.index)))
     }
 
-    pub(crate) fn receive_ring(&self) -> RecvRing<'static> {
+    fn receive_ring(&self) -> RecvRing<'static> {
         self.recv_queue.ring
     }
 
-    /// UD: what senders to it have to know.
-    pub(crate) fn queue_key(&self) -> u32 {
+    fn queue_key(&self) -> u32 {
         self.entry().qkey.load(Ordering::Relaxed)
     }
 
-    /// UD: gives a message to the oldest posted receive, at `from` or later, or to the shared receive
-    /// queue; its position. None where no receive is posted. The driver's lock is held.
-    pub(crate) fn put_datagram(
+    fn put_datagram(
         &self,
         from: u64,
         message: Message,
@@ -80,20 +73,17 @@ impl QpInner {
         Some(position)
     }
 
-    /// Position of the first receive of this life.
-    pub(crate) fn first_receive(&self) -> u64 {
+    fn first_receive(&self) -> u64 {
         self.recv.lock().first
     }
 
-    /// Adds the completion of a send. The driver's lock is held.
-    pub(crate) fn push_sent(&self, sent: Sent) {
+    fn push_sent(&self, sent: Sent) {
         self.sent.push(sent);
         self.send_cq
             .added(Some(self.index), Urgency::of(sent.status));
     }
 
-    /// Completes the receive at `position`. The driver's lock is held.
-    pub(crate) fn complete_receive(&self, position: u64, arrival: Arrival, urgency: Urgency) {
+    fn complete_receive(&self, position: u64, arrival: Arrival, urgency: Urgency) {
         match &self.srq {
             None => self.recv_queue.ring.complete(position, arrival),
             Some(srq) => srq.requests.ring.complete(position, arrival),
@@ -101,15 +91,7 @@ impl QpInner {
         self.arrived(urgency);
     }
 
-    /// After its own NIC completed a receive.
-    fn arrived(&self, urgency: Urgency) {
-        let has_own_ring = self.srq.is_none();
-        self.recv_cq
-            .added(has_own_ring.then_some(self.index), urgency);
-    }
-
-    /// To the error state, after the driver handed on its last completion. Its lock is held.
-    pub(crate) fn end_in_error(&self) {
+    fn end_in_error(&self) {
         if matches!(self.state(), QpState::Reset | QpState::Err) {
             return;
         }
@@ -118,11 +100,19 @@ impl QpInner {
         self.flush_receives(&recv, srq::Peer::Idle);
     }
 
-    /// To SQE, after the driver handed on its last completion of a send. Its lock is held.
-    pub(crate) fn stop_sending(&self) {
+    fn stop_sending(&self) {
         if matches!(self.state(), QpState::Rts | QpState::Sqd) {
             self.set_state(QpState::Sqe);
         }
+    }
+}
+
+impl QpInner {
+    /// After its own NIC completed a receive.
+    fn arrived(&self, urgency: Urgency) {
+        let has_own_ring = self.srq.is_none();
+        self.recv_cq
+            .added(has_own_ring.then_some(self.index), urgency);
     }
 
     // --- what the queue pair asks of the driver
@@ -135,18 +125,18 @@ impl QpInner {
     /// Sends what was posted.
     #[cold]
     pub(super) fn doorbell(&self) {
-        self.udp().doorbell(&self.port);
+        self.udp().doorbell(&*self.port);
     }
 
     pub(super) fn disconnect(&self) {
-        self.udp().disconnect(&self.port, self.qpn);
+        self.udp().disconnect(&*self.port, self.qpn);
     }
 
     /// Sends a datagram over UDP; how the request ended, or none where it has to wait.
     #[cold]
     pub(super) fn send_afar(&self, request: &SendRequest<'_>) -> Option<WcStatus> {
         match &self.port.udp {
-            Some(udp) => udp.send_datagram(&self.port, self, request),
+            Some(udp) => udp.send_datagram(&*self.port, self, request),
             // A handle of another context's.
             None => Some(WcStatus::LocQpOpErr),
         }
@@ -167,7 +157,7 @@ impl QpInner {
         request: &SendRequest<'_>,
     ) -> Result<(), PostErrorCause> {
         self.count_send(send, request)?;
-        let sent = (self.udp()).post_and_doorbell(&self.port, self.qpn, (send.posted, request));
+        let sent = (self.udp()).post_and_doorbell(&*self.port, self.qpn, (send.posted, request));
         if let Err(status) = sent {
             self.refuse(send.posted, request, status);
             self.doorbell();
@@ -177,7 +167,7 @@ impl QpInner {
 
     fn hand_over(&self, count: u64, request: &SendRequest<'_>) {
         let udp = self.udp();
-        if let Err(status) = udp.post(&self.port, self.qpn, (count, request)) {
+        if let Err(status) = udp.post(&*self.port, self.qpn, (count, request)) {
             self.refuse(count, request, status);
         }
     }

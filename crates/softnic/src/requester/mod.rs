@@ -31,7 +31,7 @@ pub(crate) use datagrams::{Sender, Sent, Ways};
 use receives::{Receives, SharedReceives};
 use regions::RegionCache;
 pub(crate) use source::Source;
-pub(crate) use waiting::{Waiting, gather_inline};
+pub(crate) use waiting::Waiting;
 use waiting::{rnr_patience, unreachable_patience};
 
 /// Looks at a receive ring before a request is put off: about half a microsecond.

@@ -9,8 +9,10 @@ use adverb_verbs::{
 };
 
 use super::{Attempt, Connection};
-use crate::memory::LocalRegion;
-use crate::port::{Port, lock};
+use crate::copy::gather_inline;
+use crate::port::Port;
+use crate::regions::LocalRegion;
+use crate::sync::lock;
 
 /// Time for which an unreachable peer is tried: timeout × (retries + 1); `None` never ends.
 pub(super) fn unreachable_patience(retry: RetryParams) -> Option<Duration> {
@@ -129,17 +131,4 @@ fn keep(to: Destination<'_>) -> Destination<'static> {
 
 fn request_key(request: &SendRequest<'_>) -> Lkey {
     request.sges.first().map(Sge::lkey).unwrap_or_default()
-}
-
-/// A copy of inline payload.
-pub(crate) fn gather_inline(sges: &[Sge<'_>]) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(sges.iter().map(|sge| sge.length() as usize).sum());
-    for sge in sges {
-        let source = std::ptr::with_exposed_provenance::<u8>(sge.addr() as usize);
-        // SAFETY: an inline piece is readable while it lives (`Sge::from_raw`, `MemoryRegion::sge`).
-        bytes.extend_from_slice(unsafe {
-            std::slice::from_raw_parts(source, sge.length() as usize)
-        });
-    }
-    bytes
 }

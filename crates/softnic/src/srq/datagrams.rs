@@ -15,9 +15,10 @@ use spin::mutex::SpinMutexGuard;
 use super::{SrqInner, State, User};
 use crate::datagram_ring::{Addressee, Cell, FRONT, Holder, Message};
 use crate::datagrams::{Mailbox, fail_receiver};
-use crate::memory::RegionTable;
-use crate::port::{Port, lock};
+use crate::port::Port;
+use crate::regions::RegionTable;
 use crate::shared_ring::Ticket;
+use crate::sync::lock;
 
 /// Where datagrams for all queue pairs of a shared receive queue come in. Each slot is open for a
 /// message at any time, whether a request is posted or not.
@@ -108,8 +109,8 @@ impl SrqInner {
         mailbox.is_some_and(SharedMailbox::has_arrivals)
     }
 
-    /// Gives messages that have come their requests.
-    pub(crate) fn take_datagrams(&self) {
+    /// Matches datagrams that have arrived with receive requests.
+    pub(super) fn take_arrived(&self) {
         if self.has_datagrams() {
             let state = self.up_to_date();
             self.note_busy(&state);

@@ -10,7 +10,7 @@
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 
 use adverb_transport::{LocalPiece, ReceiveWork, SharedReceives};
 use adverb_verbs::{
@@ -22,12 +22,13 @@ use spin::mutex::SpinMutex;
 mod datagrams;
 mod state;
 
-use crate::context::{Handle, SoftPd};
 use crate::datagram_ring::Addressee;
+use crate::domain::{Handle, SoftPd};
 use crate::layout::MAX_SRQ;
-use crate::port::{Port, TableEntry, lock};
+use crate::port::{Port, PortSrq, TableEntry};
 use crate::ring::{Arrival, Line, Piece, RecvRing};
 use crate::shared_ring::{SharedRing, Ticket};
+use crate::sync::lock;
 
 use datagrams::SharedMailbox;
 pub(crate) use state::Peer;
@@ -83,7 +84,8 @@ impl SoftSrq {
             lock(&port.srq_indices).give(index);
         }
         let inner = Arc::new(made?);
-        lock(&port.srqs).insert(index, Arc::downgrade(&inner));
+        let listed: Weak<dyn PortSrq> = Arc::<SrqInner>::downgrade(&inner);
+        lock(&port.srqs).insert(index, listed);
         Ok(SoftSrq {
             inner,
             _handle: pd.handle.clone(),
@@ -230,9 +232,7 @@ impl SrqInner {
     #[cold]
     fn wake_sleepers(&self) {
         let qps = self.port.queue_pairs();
-        qps.iter()
-            .filter(|qp| qp.takes_from(self))
-            .for_each(|qp| qp.wake_waiting_peer());
+        qps.iter().for_each(|qp| qp.receive_posted(self.id()));
     }
 
     // --- what completion queues ask for
@@ -388,6 +388,17 @@ impl SharedReceives for OwnReceives {
     }
 }
 
+impl PortSrq for SrqInner {
+    fn take_datagrams(&self) {
+        self.take_arrived();
+    }
+
+    fn take_limit_event(&self) -> Option<AsyncEvent> {
+        let is_reached = self.ring.take_reached();
+        is_reached.then(|| AsyncEvent::SrqLimitReached(self.id()))
+    }
+}
+
 impl Drop for SrqInner {
     fn drop(&mut self) {
         lock(&self.port.srqs).remove(&self.index);
@@ -434,7 +445,7 @@ impl SharedReceiveQueue for SoftSrq {
             });
         }
         // What came before does not count.
-        srq.take_datagrams();
+        srq.take_arrived();
         if srq.ring.take_reached() {
             srq.port.report(AsyncEvent::SrqLimitReached(srq.id()));
         }
@@ -443,7 +454,7 @@ impl SharedReceiveQueue for SoftSrq {
     }
 
     fn query(&self) -> Result<SrqAttr, QuerySrqError> {
-        self.inner.take_datagrams();
+        self.inner.take_arrived();
         Ok(SrqAttr {
             caps: self.inner.caps,
             srq_limit: self.inner.ring.limit(),

@@ -14,9 +14,9 @@ use adverb_wire::{Packet, grh};
 use super::address::socket_of;
 use super::datagrams::{DatagramLink, Target, front};
 use super::groups::Groups;
+use super::host::Endpoint;
 use super::socket::Remote;
 use crate::layout::qp_index;
-use crate::qp::QpInner;
 
 /// Names of address handles to other addresses have this bit; those to this one are numbers of
 /// protection domains, which are shorter.
@@ -95,7 +95,7 @@ impl DatagramTable {
     // --- queue pairs
 
     /// From now on a queue pair gets what comes.
-    pub(super) fn insert(&mut self, qp: &Arc<QpInner>) {
+    pub(super) fn insert(&mut self, qp: &Arc<dyn Endpoint>) {
         let link = DatagramLink::new(qp, self.mtu);
         self.links.insert(qp_index(qp.qpn()), Box::new(link));
     }

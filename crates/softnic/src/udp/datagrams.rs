@@ -19,10 +19,10 @@ use adverb_wire::ipv4::{self, Ipv4, Unseen};
 use adverb_wire::ipv6::Ipv6;
 use adverb_wire::{Packet, UnknownOpcode, grh, udp};
 
+use super::host::Endpoint;
 use super::socket::Remote;
 use crate::datagram_ring::{Front, Message};
 use crate::notify::Urgency;
-use crate::qp::QpInner;
 
 /// Where a packet goes, as the socket and the ICRC need it.
 #[derive(Clone, Copy, Debug)]
@@ -45,7 +45,7 @@ impl Target {
 
 #[derive(Debug)]
 pub(super) struct DatagramLink {
-    pub(super) qp: Arc<QpInner>,
+    pub(super) qp: Arc<dyn Endpoint>,
     ud: UdQp<Target>,
     /// No receive before this position is posted.
     next: u64,
@@ -61,7 +61,7 @@ pub(super) enum Outgoing {
 }
 
 impl DatagramLink {
-    pub(super) fn new(qp: &Arc<QpInner>, mtu: PathMtu) -> Self {
+    pub(super) fn new(qp: &Arc<dyn Endpoint>, mtu: PathMtu) -> Self {
         let config = UdConfig {
             qpn: qp.qpn(),
             qkey: qp.queue_key(),

@@ -21,7 +21,7 @@ use std::time::Duration;
 use adverb_wire::udp;
 
 use super::filter::{attach, statement};
-use crate::port::lock;
+use crate::sync::lock;
 
 /// How the kernel numbers the packets of a socket.
 #[derive(Debug)]

@@ -13,13 +13,13 @@ use adverb_units::Time;
 use adverb_verbs::{Lkey, QpAttr, QpState, SendFlags, SendRequest, WcOpcode, WcStatus, WrId};
 
 use super::delayed_ack::{Caller, DelayedAck};
+use super::host::Endpoint;
 use super::memory::{Reach, Regions};
 use super::peer_sockets::Route;
 use super::transport::{ConnectedTransport, LocalEnd};
 use super::tx_batch::{Room, TxBatch};
+use crate::copy::gather_inline;
 use crate::notify::Urgency;
-use crate::qp::QpInner;
-use crate::requester::gather_inline;
 use crate::ring::Arrival;
 use crate::send_ring::Sent;
 
@@ -57,7 +57,7 @@ pub(super) enum Stop {
 
 #[derive(Debug)]
 pub(super) struct Link {
-    pub(super) qp: Arc<QpInner>,
+    pub(super) qp: Arc<dyn Endpoint>,
     pub(super) transport: ConnectedTransport,
     pub(super) route: Route,
     /// Send requests without a known completion, oldest first.
@@ -71,7 +71,7 @@ pub(super) struct Link {
 
 impl Link {
     /// Connects to the peer named by `rtr`, through `route`.
-    pub(super) fn new(qp: &Arc<QpInner>, rtr: &QpAttr, route: Route, window: u32) -> Self {
+    pub(super) fn new(qp: &Arc<dyn Endpoint>, rtr: &QpAttr, route: Route, window: u32) -> Self {
         let own = LocalEnd {
             qpn: qp.qpn(),
             service: qp.service(),
@@ -88,7 +88,7 @@ impl Link {
                 let queue = ReceiveQueue::new(RECEIVES_AHEAD as usize);
                 (queue, Some(ahead))
             }
-            Some(shared) => (ReceiveQueue::shared(shared), None),
+            Some(shared) => (shared, None),
         };
         Link {
             qp: qp.clone(),

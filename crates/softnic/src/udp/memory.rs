@@ -9,24 +9,25 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use adverb_transport::{Access, AccessError, AtomicOperation, Key, Memory, Place};
 use adverb_verbs::{AccessFlags, RemoteAddress, Rkey};
 
+use super::host::Host;
 use crate::copy::place;
 use crate::layout::MAX_MR;
-use crate::memory::RegionTable;
-use crate::port::{Port, lock};
+use crate::regions::RegionTable;
+use crate::sync::lock;
 
 const WORD: u64 = size_of::<u64>() as u64;
 
 /// The port's regions; nobody deregisters one, and unmaps it, while this lives.
 pub(super) struct Regions<'a> {
-    port: &'a Port,
+    host: &'a dyn Host,
     held: MutexGuard<'a, RegionTable>,
 }
 
 impl<'a> Regions<'a> {
-    pub(super) fn of(port: &'a Port) -> Self {
+    pub(super) fn of(host: &'a dyn Host) -> Self {
         Regions {
-            port,
-            held: lock(&port.regions),
+            host,
+            held: lock(host.regions()),
         }
     }
 
@@ -65,7 +66,7 @@ impl Reach<'_> {
         }
         let region = self.regions.held.at(key);
         let region = region.ok_or(AccessError::UnknownKey)?;
-        let entry = self.regions.port.mr_entry(key & (MAX_MR - 1));
+        let entry = self.regions.host.region_entry(key & (MAX_MR - 1));
         if key == 0 || entry.key.load(Ordering::Acquire) != key {
             return Err(AccessError::UnknownKey);
         }

@@ -30,6 +30,7 @@ mod faults;
 mod filter;
 mod gro;
 mod groups;
+mod host;
 mod ip_id;
 mod link;
 mod memory;
@@ -66,14 +67,14 @@ use driver::{Driver, Left};
 pub use faults::Fault;
 use groups::Joined;
 pub(crate) use groups::ReachError;
+pub(crate) use host::{Endpoint, Host};
 use memory::Regions;
 use peer_sockets::SocketOpener;
 use rustix::event::{PollFd, PollFlags, epoll};
 use socket::RoceSocket;
 
 use crate::datagram_ring::FRONT;
-use crate::port::{Port, lock};
-use crate::qp::QpInner;
+use crate::sync::lock;
 
 /// Bytes that the kernel charges to the socket's buffer per packet in addition to the payload, with rounding.
 const PACKET_OVERHEAD: usize = 768;
@@ -168,25 +169,25 @@ impl Udp {
     /// The peer cannot be reached; nothing has changed then, and `commit` was not called.
     pub(crate) fn modify(
         &self,
-        port: &Port,
-        qp: &Arc<QpInner>,
+        host: &dyn Host,
+        qp: &Arc<dyn Endpoint>,
         attr: &QpAttr,
         commit: impl FnOnce(),
     ) -> Result<(), ReachError> {
         let mut driver = self.driver();
         if attr.state == Some(QpState::Rtr) {
             // Packets that have arrived by now do not belong to the new connection.
-            driver.turn(port, &self.socket, Caller::Other);
+            driver.turn(host, &self.socket, Caller::Other);
             let connected = driver.connect(qp, attr);
             connected.ok_or(ReachError::Version(self.own.ip()))?;
             self.links.fetch_add(1, Ordering::Relaxed);
-            port.wake.wake(); // the engine has to watch the socket
+            host.wake().wake(); // the engine has to watch the socket
         } else {
             driver.modify(qp.qpn(), attr);
         }
         commit();
         // Requests that were waiting for the new state may be sent now.
-        self.send_posted(driver, (port, Regions::of(port)));
+        self.send_posted(driver, (host, Regions::of(host)));
         Ok(())
     }
 
@@ -216,40 +217,38 @@ impl Udp {
     /// Makes an address handle of protection domain `pd`; returns its name.
     pub(crate) fn make_handle(
         &self,
-        port: &Port,
+        host: &dyn Host,
         pd: u32,
         (ip, class): (IpAddr, TrafficClass),
     ) -> Result<u64, ReachError> {
         if ip.is_multicast() {
-            self.send_groups(port)?;
+            self.send_groups(host)?;
         }
         let made = self.driver().datagrams.make_handle(pd, (ip, class));
         made.ok_or(ReachError::Version(self.own.ip()))
     }
 
     /// Sends multicast datagrams through the interface of the port's address.
-    fn send_groups(&self, port: &Port) -> io::Result<()> {
+    fn send_groups(&self, host: &dyn Host) -> io::Result<()> {
         match self.own.ip() {
             IpAddr::V4(own) => self.socket.send_groups_from(own),
             own @ IpAddr::V6(_) => {
-                let interface = port
-                    .errands
-                    .run(&port.wake, move || address::interface_index(own))?;
+                let find = move || address::interface_index(own);
+                let interface = host.tasks().run(host.wake(), find)?;
                 self.socket.send_groups_by(interface)
             }
         }
     }
 
     /// Adds a UD queue pair to a multicast group.
-    pub(crate) fn join(&self, port: &Port, qpn: Qpn, ip: IpAddr) -> Result<(), ReachError> {
+    pub(crate) fn join(&self, host: &dyn Host, qpn: Qpn, ip: IpAddr) -> Result<(), ReachError> {
         let own = self.own.ip();
         Addresses::of(own, ip).ok_or(ReachError::Version(own))?;
         if self.driver().datagrams.groups.join(qpn, ip) == Joined::Yes {
             return Ok(());
         }
-        let socket = port
-            .errands
-            .run(&port.wake, move || RoceSocket::join(ip, own))?;
+        let join = move || RoceSocket::join(ip, own);
+        let socket = host.tasks().run(host.wake(), join)?;
         watch(&self.groups, &socket)?;
         // If another thread was faster, its socket is replaced.
         self.driver().datagrams.groups.open(qpn, ip, socket);
@@ -272,9 +271,9 @@ impl Udp {
     }
 
     /// Removes a queue pair.
-    pub(crate) fn disconnect(&self, port: &Port, qpn: Qpn) {
+    pub(crate) fn disconnect(&self, host: &dyn Host, qpn: Qpn) {
         let mut driver = self.driver();
-        driver.turn(port, &self.socket, Caller::Other);
+        driver.turn(host, &self.socket, Caller::Other);
         if driver.disconnect(qpn) {
             self.links.fetch_sub(1, Ordering::Relaxed);
         }
@@ -291,14 +290,14 @@ impl Udp {
     /// The status with which the request completes at once; the connection has not changed.
     pub(crate) fn post_and_doorbell(
         &self,
-        port: &Port,
+        host: &dyn Host,
         qpn: Qpn,
         request: (u64, &SendRequest<'_>),
     ) -> Result<(), WcStatus> {
         let mut driver = self.driver();
-        let regions = Regions::of(port);
+        let regions = Regions::of(host);
         driver.post(&regions, qpn, request)?;
-        self.send_posted(driver, (port, regions));
+        self.send_posted(driver, (host, regions));
         Ok(())
     }
 
@@ -308,50 +307,50 @@ impl Udp {
     /// The status with which the request completes at once; the connection has not changed.
     pub(crate) fn post(
         &self,
-        port: &Port,
+        host: &dyn Host,
         qpn: Qpn,
         request: (u64, &SendRequest<'_>),
     ) -> Result<(), WcStatus> {
         let mut driver = self.driver();
-        driver.post(&Regions::of(port), qpn, request)
+        driver.post(&Regions::of(host), qpn, request)
     }
 
     /// Posts a datagram, which [`Udp::doorbell`] sends. Returns the request's status, or `None` if the socket takes no
     /// more packets now.
     pub(crate) fn send_datagram(
         &self,
-        port: &Port,
-        qp: &QpInner,
+        host: &dyn Host,
+        qp: &dyn Endpoint,
         request: &SendRequest<'_>,
     ) -> Option<WcStatus> {
         let mut driver = self.driver();
-        driver.send_datagram(&Regions::of(port), qp, request)
+        driver.send_datagram(&Regions::of(host), qp, request)
     }
 
     // --- driving
 
     /// Sends what was posted. This is not a turn: it receives nothing and looks at no timers, so that for a program that
     /// only posts, the engine does.
-    pub(crate) fn doorbell(&self, port: &Port) {
-        self.send_posted(self.driver(), (port, Regions::of(port)));
+    pub(crate) fn doorbell(&self, host: &dyn Host) {
+        self.send_posted(self.driver(), (host, Regions::of(host)));
     }
 
     fn send_posted(
         &self,
         mut driver: MutexGuard<'_, Driver>,
-        (port, regions): (&Port, Regions<'_>),
+        (host, regions): (&dyn Host, Regions<'_>),
     ) {
         let now = driver.now();
         driver.transmit(now, &regions, Caller::Poster);
         drop(regions);
         driver.end_those_over();
-        self.leave_to_engine(&driver, port);
+        self.leave_to_engine(&driver, host);
     }
 
     /// Wakes the engine if it would look too late: if nobody polls, it has to look at the timers of the packets just sent
     /// and to send delayed ACKs.
     #[inline]
-    fn leave_to_engine(&self, driver: &Driver, port: &Port) {
+    fn leave_to_engine(&self, driver: &Driver, host: &dyn Host) {
         let engine_until = self.engine_until.load(Ordering::Relaxed);
         let is_late = match driver.left() {
             Left::Until(deadline) => deadline.is_some_and(|d| d.as_ps() < engine_until),
@@ -359,13 +358,13 @@ impl Udp {
         };
         if is_late {
             self.engine_until.store(0, Ordering::Relaxed);
-            port.wake.wake();
+            host.wake().wake();
         }
     }
 
     /// Takes a turn. `None` if another thread is taking one.
     #[inline]
-    pub(crate) fn drive(&self, port: &Port) -> Option<Turn> {
+    pub(crate) fn drive(&self, host: &dyn Host) -> Option<Turn> {
         // A racy increment: losing one update is harmless.
         let turns = self.turns.load(Ordering::Relaxed);
         self.turns.store(turns.wrapping_add(1), Ordering::Relaxed);
@@ -374,24 +373,24 @@ impl Udp {
             0 => Caller::Poller,
             _ => Caller::Other,
         };
-        self.try_turn(port, by)
+        self.try_turn(host, by)
     }
 
     /// Takes a turn on the engine's thread. `None` if another thread is taking one.
-    pub(crate) fn turn(&self, port: &Port) -> Option<Turn> {
-        self.try_turn(port, Caller::Other)
+    pub(crate) fn turn(&self, host: &dyn Host) -> Option<Turn> {
+        self.try_turn(host, Caller::Other)
     }
 
     #[inline]
-    fn try_turn(&self, port: &Port, by: Caller) -> Option<Turn> {
+    fn try_turn(&self, host: &dyn Host, by: Caller) -> Option<Turn> {
         let mut driver = match self.driver.try_lock() {
             Ok(driver) => driver,
             Err(TryLockError::Poisoned(driver)) => driver.into_inner(),
             Err(TryLockError::WouldBlock) => return None,
         };
-        let turn = driver.turn(port, &self.socket, by);
+        let turn = driver.turn(host, &self.socket, by);
         if (turn, by) == (Turn::Busy, Caller::Poller) {
-            self.leave_to_engine(&driver, port);
+            self.leave_to_engine(&driver, host);
         }
         Some(turn)
     }

@@ -16,6 +16,7 @@ use super::delayed_ack::Caller;
 use super::drops::Drops;
 use super::faults::{self, FaultInjector};
 use super::gro::{self, GroSplitter};
+use super::host::Host;
 use super::link::{Link, Stop};
 use super::memory::Regions;
 use super::peer_sockets::PeerSockets;
@@ -24,7 +25,6 @@ use super::socket::RoceSocket;
 use super::totals::Totals;
 use super::tx_batch::{Room, TxBatch};
 use super::without::Without;
-use crate::port::Port;
 
 /// Turns of an idle poller per look at the clock: reading it is a good part of an idle turn's cost, and a timer may
 /// expire a few turns late.
@@ -151,9 +151,9 @@ impl Driver {
 
     /// Receives, runs timers and sends.
     #[inline]
-    pub(super) fn turn(&mut self, port: &Port, socket: &RoceSocket, caller: Caller) -> Turn {
+    pub(super) fn turn(&mut self, host: &dyn Host, socket: &RoceSocket, caller: Caller) -> Turn {
         self.turns += 1;
-        let came = self.receive(port, socket, caller);
+        let came = self.receive(host, socket, caller);
         self.was_idle = came.is_none();
         self.look_at_timers(came, caller);
         if self.listed.is_empty() && self.room == Room::Free && !self.holds_delayed() {
@@ -164,7 +164,7 @@ impl Driver {
             };
         }
         let now = came.unwrap_or_else(|| self.now());
-        self.transmit(now, &Regions::of(port), caller);
+        self.transmit(now, &Regions::of(host), caller);
         self.end_those_over();
         Turn::Busy
     }

@@ -7,9 +7,9 @@ use adverb_verbs::{QpAttr, Qpn, SendRequest, WcStatus};
 
 use super::Driver;
 use crate::layout::qp_index;
-use crate::qp::QpInner;
 use crate::udp::address::{ip_of, socket_of};
 use crate::udp::datagrams::Outgoing;
+use crate::udp::host::Endpoint;
 use crate::udp::link::{Link, send_work};
 use crate::udp::memory::Regions;
 use crate::udp::socket::{Remote, RoceSocket};
@@ -20,7 +20,7 @@ impl Driver {
 
     /// Moves a queue pair to RTR: RC and UC queue pairs are connected to the peer named by `attr`. `None` if the
     /// peer's address is of the other IP version.
-    pub(in crate::udp) fn connect(&mut self, qp: &Arc<QpInner>, attr: &QpAttr) -> Option<()> {
+    pub(in crate::udp) fn connect(&mut self, qp: &Arc<dyn Endpoint>, attr: &QpAttr) -> Option<()> {
         let (Some(dest), Some(address)) = (attr.dest_qpn, attr.address) else {
             self.gro.begin();
             self.datagrams.insert(qp);
@@ -133,7 +133,7 @@ impl Driver {
     pub(in crate::udp) fn send_datagram(
         &mut self,
         regions: &Regions<'_>,
-        qp: &QpInner,
+        qp: &dyn Endpoint,
         request: &SendRequest<'_>,
     ) -> Option<WcStatus> {
         if self.room == Room::Full {

@@ -8,12 +8,12 @@ use adverb_wire::{Bth, DEFAULT_PKEY, Opcode, Packet, UnknownOpcode, WireError, i
 
 use super::Driver;
 use crate::layout::qp_index;
-use crate::port::Port;
 use crate::udp::delayed_ack::Caller;
 use crate::udp::drops::Drop;
 #[cfg(feature = "testing")]
 use crate::udp::faults::Verdict;
 use crate::udp::gro::GroSplitter;
+use crate::udp::host::Host;
 use crate::udp::link::Link;
 use crate::udp::memory::Regions;
 use crate::udp::rx_batch::{self, Datagram, Icrc, RxBatch};
@@ -29,7 +29,12 @@ const PARTITION: u16 = 0x7fff;
 impl Driver {
     /// Receives and delivers what is waiting at the sockets. Returns the time of the last receive, `None` if nothing
     /// was waiting. Reading the clock is a good part of a packet's cost, so the rest of the turn uses this time.
-    pub(super) fn receive(&mut self, port: &Port, socket: &RoceSocket, by: Caller) -> Option<Time> {
+    pub(super) fn receive(
+        &mut self,
+        host: &dyn Host,
+        socket: &RoceSocket,
+        by: Caller,
+    ) -> Option<Time> {
         // A busy poll usually ends with a single message; another receive call would delay it.
         let most = match by {
             Caller::Poller if self.was_idle => 1,
@@ -39,23 +44,23 @@ impl Driver {
         let mut last = None;
         let mut calls = 0;
         while calls < most && rx.fill_split(socket, &mut self.gro) {
-            last = Some(self.deliver_all(&rx, &Regions::of(port)));
+            last = Some(self.deliver_all(&rx, &Regions::of(host)));
             calls += 1;
         }
         if !self.datagrams.groups.is_empty() {
-            last = self.take_from_groups(&mut rx, port).or(last);
+            last = self.take_from_groups(&mut rx, host).or(last);
         }
         self.rx = Some(rx);
         last
     }
 
     #[cold]
-    fn take_from_groups(&mut self, rx: &mut RxBatch, port: &Port) -> Option<Time> {
+    fn take_from_groups(&mut self, rx: &mut RxBatch, host: &dyn Host) -> Option<Time> {
         let mut last = None;
         for group in self.datagrams.groups.sockets() {
             // The rest is received in the next turn.
             if rx.fill(&group) {
-                last = Some(self.deliver_all(rx, &Regions::of(port)));
+                last = Some(self.deliver_all(rx, &Regions::of(host)));
             }
         }
         last

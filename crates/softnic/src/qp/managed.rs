@@ -1,0 +1,89 @@
+//! A queue pair as its port and the engine see it.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use adverb_verbs::{QpState, QpType, SrqId, WcStatus};
+
+use super::QpInner;
+use super::life::QUIESCE_PATIENCE;
+use crate::datagram_ring::Holder;
+use crate::peer::Peer;
+use crate::port::PortQp;
+
+impl PortQp for QpInner {
+    fn ask_for_wake(&self) {
+        if let Some(connection) = self.send.lock().path.local() {
+            connection.ask_for_wake();
+        }
+    }
+
+    fn drive(&self) -> bool {
+        let Some(mut send) = self.send.try_lock() else {
+            return true;
+        };
+        if send.path.is_remote() && self.service != QpType::Ud {
+            return self.drive_remote(&mut send);
+        }
+        let is_waiting = self.try_waiting(&mut send);
+        if std::mem::take(&mut send.outlets.is_ringing) {
+            self.doorbell();
+        }
+        is_waiting
+    }
+
+    fn relieve_datagrams(&self, is_dead: &dyn Fn(Holder) -> bool) {
+        match &self.srq {
+            _ if self.service != QpType::Ud => {}
+            None => self.recv_cq.relieve(&self.recv_queue, is_dead),
+            Some(srq) => {
+                if srq.relieve(is_dead) {
+                    self.recv_cq.raise_anyway(self.index);
+                }
+            }
+        }
+    }
+
+    fn wait_for_peer(&self) -> bool {
+        let send = self.send.lock();
+        let connection = send.path.local();
+        let peer = connection.map(|c| (c.peer.clone(), c.remote_index()));
+        drop(send);
+        peer.is_none_or(|(peer, remote)| peer.wait_idle(remote, QUIESCE_PATIENCE))
+    }
+
+    fn has_fault(&self) -> bool {
+        let fault = self.entry().from_peer.fault.load(Ordering::Acquire);
+        fault == self.generation.load(Ordering::Relaxed) + 1 && self.state() != QpState::Err
+    }
+
+    fn is_connected_to(&self, peer: &Arc<Peer>) -> bool {
+        let send = self.send.lock();
+        let connection = send.path.local();
+        connection.is_some_and(|c| Arc::ptr_eq(&c.peer, peer))
+    }
+
+    fn receive_posted(&self, srq: SrqId) {
+        if self.srq.as_ref().is_some_and(|own| own.id() == srq) {
+            self.wake_waiting_peer();
+        }
+    }
+
+    fn fail_as_responder(&self) {
+        let mut send = self.send.lock();
+        self.fail(&mut send);
+    }
+
+    fn fail_for_dead_peer(&self) {
+        if self.service == QpType::Rc {
+            let mut send = self.send.lock();
+            if let Some(oldest) = send.waiting.pop_front() {
+                self.end_send(oldest.count, &oldest.request(), WcStatus::RetryExcErr);
+            }
+            self.fail(&mut send);
+        } else if let Some(srq) = &self.srq {
+            srq.repost(self.index);
+        }
+        self.recv_cq.raise_anyway(self.index);
+    }
+}

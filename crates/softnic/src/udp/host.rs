@@ -1,0 +1,84 @@
+//! What the UDP port knows of the device around it: its memory regions and engine ([`Host`]), and of each queue
+//! pair its receives and completions ([`Endpoint`]).
+
+use std::fmt::Debug;
+use std::sync::Mutex;
+
+use adverb_transport::ReceiveQueue;
+use adverb_verbs::{AccessFlags, QpType, Qpn};
+
+use crate::datagram_ring::{FRONT, Message};
+use crate::layout::MrEntry;
+use crate::notify::Urgency;
+use crate::regions::RegionTable;
+use crate::ring::{Arrival, RecvRing};
+use crate::send_ring::Sent;
+use crate::tasks::{Tasks, Wake};
+
+/// The device.
+pub(crate) trait Host {
+    /// The memory regions of this process.
+    fn regions(&self) -> &Mutex<RegionTable>;
+
+    /// The table entry of the region at an index: its key, protection domain and access rights.
+    fn region_entry(&self, index: u32) -> &MrEntry;
+
+    /// Wakes the engine.
+    fn wake(&self) -> &Wake;
+
+    /// Runs tasks on the engine's thread, which is in the device's network namespace.
+    fn tasks(&self) -> &Tasks;
+}
+
+/// A queue pair. The driver's lock is held during each call.
+pub(crate) trait Endpoint: Debug + Send + Sync {
+    fn qpn(&self) -> Qpn;
+
+    fn service(&self) -> QpType;
+
+    /// Returns its protection domain.
+    fn domain(&self) -> u32;
+
+    /// Returns the protection domain of the memory of its receives: its own, or that of its shared receive queue.
+    fn receive_domain(&self) -> u32;
+
+    /// Returns the maximum number of outstanding send requests.
+    fn send_depth(&self) -> usize;
+
+    /// Returns the access rights of the peer.
+    fn peer_access(&self) -> AccessFlags;
+
+    /// UD: returns the Q_Key that senders need.
+    fn queue_key(&self) -> u32;
+
+    /// Returns its shared receive queue, if it has one.
+    fn shared_receives(&self) -> Option<ReceiveQueue>;
+
+    /// Returns its own receive ring.
+    fn receive_ring(&self) -> RecvRing<'static>;
+
+    /// Returns the position of the first receive since RESET.
+    fn first_receive(&self) -> u64;
+
+    /// Completes the receive at `position`.
+    fn complete_receive(&self, position: u64, arrival: Arrival, urgency: Urgency);
+
+    /// UD: completes the oldest posted receive, at `from` or later, or one of the shared receive queue, with a
+    /// message. Returns its position, or `None` if no receive is posted.
+    fn put_datagram(
+        &self,
+        from: u64,
+        message: Message,
+        parts: (&[u8; FRONT], &[u8]),
+        urgency: Urgency,
+    ) -> Option<u64>;
+
+    /// Adds the completion of a send request.
+    fn push_sent(&self, sent: Sent);
+
+    /// Moves it to the error state, after its last completion.
+    fn end_in_error(&self);
+
+    /// Moves it to the SQE state, after the last completion of a send request.
+    fn stop_sending(&self);
+}
