@@ -16,7 +16,6 @@
 
 mod agenda;
 mod condition;
-mod heap;
 mod outcome;
 mod queue;
 mod random;
