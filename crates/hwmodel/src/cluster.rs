@@ -4,19 +4,17 @@ use adverb_sim::{Budget, Duty, Outcome, Returned, Role, Seed, Simulation};
 use adverb_units::Time;
 use adverb_verbs::{Counters, DeviceCaps, RoleId};
 
-use crate::cores::Core;
 use crate::counters;
-use crate::load::CpuLoad;
+use crate::host::cores::Core;
+use crate::host::load::CpuLoad;
+use crate::host::placement::Placement;
+use crate::ids::MachineId;
+use crate::machine::{Machine, Seat};
 use crate::objects::ModelContext;
 use crate::preset::{Kind, Preset};
 use crate::station::ModelStation;
 use crate::trace::{Step, Tracer};
-use crate::world::machine::{Machine, Placement, Seat};
-use crate::world::{Fabric, Mailbox};
-
-/// A machine's number within its cluster, from 0.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct MachineId(pub u32);
+use crate::world::fabric::{Fabric, Mailbox};
 
 /// Machines that are connected with one another, each with one NIC, and the roles of one program on
 /// them.

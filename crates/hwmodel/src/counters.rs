@@ -2,7 +2,7 @@
 
 use adverb_verbs::Counters;
 
-use crate::world::machine::Machine;
+use crate::machine::Machine;
 
 /// All counters of a machine.
 pub(crate) fn of(machine: &Machine) -> Counters {

@@ -11,17 +11,14 @@
 //!
 //! All times are in [`adverb_units`]; parameters are in the units that their names end with.
 
-mod bare;
 mod cluster;
-mod cores;
 mod counters;
-mod forward;
-mod iommu;
-pub mod llc;
-mod load;
+mod host;
+mod ids;
+mod machine;
+mod nic;
 mod objects;
 pub mod params;
-mod pcie;
 mod preset;
 mod rate;
 mod resource;
@@ -30,14 +27,16 @@ mod station;
 pub mod trace;
 mod world;
 
-pub use bare::{Addressing, BareDevice, BareDeviceError, Dma, Pace, Transferred, Window};
-pub use cluster::{Cluster, MachineId};
-pub use forward::{ForwardError, Forwarded, Lookups, forward};
-pub use load::{Access, CpuLoad, Node, Work};
+pub use cluster::Cluster;
+pub use host::bare::{Addressing, BareDevice, BareDeviceError, Dma, Pace, Transferred, Window};
+pub use host::forward::{ForwardError, Forwarded, Lookups, forward};
+pub use host::llc;
+pub use host::load::{Access, CpuLoad, Node, Work};
+pub use host::placement::Placement;
+pub use ids::MachineId;
 pub use objects::{
     ModelAh, ModelChannel, ModelContext, ModelCq, ModelMr, ModelPd, ModelQp, ModelSrq,
 };
 pub use preset::{Driver, Kind, Preset, PresetError, names};
 pub use socket::Socket;
 pub use station::ModelStation;
-pub use world::machine::Placement;

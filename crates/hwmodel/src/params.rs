@@ -2,7 +2,7 @@
 //!
 //! Values come from preset files, each with its source ([`crate::preset`]).
 
-use crate::preset::Kind;
+use crate::preset::kind::Kind;
 
 /// What a parameter is.
 #[derive(Clone, Copy)]

@@ -2,10 +2,12 @@
 
 use adverb_units::Span;
 
-use crate::cluster::{Cluster, MachineId};
+use crate::cluster::Cluster;
+use crate::host::tcp::End;
+use crate::ids::MachineId;
+use crate::rate::ns;
 use crate::station::ModelStation;
-use crate::world::Event;
-use crate::world::tcp::End;
+use crate::world::fabric::Event;
 
 /// One end of a TCP connection between two machines.
 #[derive(Debug)]
@@ -41,7 +43,7 @@ impl Socket {
             (
                 tcp.window_bytes.into(),
                 machine.largest_piece(),
-                crate::rate::ns(tcp.process_ns),
+                ns(tcp.process_ns),
                 tcp.copy_byte_ns,
                 machine.cpu.doorbell,
             )
@@ -51,7 +53,7 @@ impl Socket {
         while left > 0 {
             let piece = left.min(largest);
             self.wait_for_room(station, piece, window);
-            let copy = crate::rate::ns(byte * piece as f64);
+            let copy = ns(byte * piece as f64);
             station.in_kernel(copy + work + bell);
             station.role().with(|fabric, agenda| {
                 let this = &mut fabric.ends[end];
@@ -97,7 +99,7 @@ impl Socket {
             station.interrupted(interrupts);
             left -= taken;
             if taken > 0 {
-                station.in_kernel(crate::rate::ns(byte * taken as f64));
+                station.in_kernel(ns(byte * taken as f64));
             }
             if left == 0 {
                 return;

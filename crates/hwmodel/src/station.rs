@@ -9,13 +9,13 @@ use adverb_verbs::{
     WaitError, Work, WorkCompletion,
 };
 
-use crate::cluster::MachineId;
-use crate::cores::Core;
+use crate::host::cores::Core;
+use crate::host::cpu::CpuTimes;
+use crate::host::root::Taken;
+use crate::ids::MachineId;
 use crate::objects::{ModelChannel, ModelContext, ModelCq, ModelMr};
 use crate::trace::Act;
-use crate::world::machine::CpuTimes;
-use crate::world::root::Taken;
-use crate::world::{Fabric, Letter};
+use crate::world::fabric::{Fabric, Letter};
 
 /// Longest message out of band.
 const MAX_LETTER: u64 = 1 << 20;

@@ -8,7 +8,7 @@ use std::fmt;
 
 use adverb_units::{Bytes, Span, Time};
 
-use crate::MachineId;
+use crate::ids::MachineId;
 
 /// Part of a machine where a step happens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -5,8 +5,8 @@ use std::cell::Cell;
 use adverb_units::Span;
 use adverb_verbs::{CompletionChannel, CompletionQueue, CqId, NotifyOn, PollError, WorkCompletion};
 
-use super::World;
 use crate::trace::Act;
+use crate::world::fabric::World;
 
 /// Fruitless polls in a row, without a wait of the station's, after which a role is a bug: time goes
 /// on only in waits.

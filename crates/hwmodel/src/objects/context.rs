@@ -5,17 +5,24 @@ use adverb_units::Bytes;
 use adverb_verbs::{
     AccessFlags, AddressHandle, AddressVector, AhRef, AsyncEvent, Context, Counters, CreateError,
     DeviceCaps, DeviceName, GidType, LinkLayer, MAX_MESSAGE, PacketMarking, PollError, PortCaps,
-    PortNum, ProtectionDomain, QpCaps, QpInit, QpType, Qpn, RegisterError, SrqCaps, Unsupported,
+    PortNum, ProtectionDomain, QpCaps, QpInit, QpState, QpType, Qpn, RegisterError, SrqCaps,
+    Unsupported,
 };
 
-use super::queue_pair::{Made, new_qp};
-use super::{ModelChannel, ModelCq, ModelMr, ModelQp, ModelSrq, World};
 use crate::counters;
-use crate::world::completion::{Channel, Cq};
-use crate::world::machine::{Registers, machine_of};
-use crate::world::queue_pair::FIRST_NUMBER;
-use crate::world::shared_receive::{Owner, Srq};
-use crate::world::{Event, Fabric};
+use crate::machine::{Registers, machine_of};
+use crate::nic::completion::{Channel, Cq};
+use crate::nic::dc::Connection;
+use crate::nic::queue_pair::{FIRST_NUMBER, Qp};
+use crate::nic::receive_queue::{ReceiveQueue, Receives};
+use crate::nic::retry::Retry;
+use crate::nic::send_queue::SendQueue;
+use crate::nic::shared_receive::{Owner, Srq};
+use crate::objects::completion::{ModelChannel, ModelCq};
+use crate::objects::memory::ModelMr;
+use crate::objects::queue_pair::ModelQp;
+use crate::objects::shared_receive::ModelSrq;
+use crate::world::fabric::{Event, Fabric, World};
 
 /// The opened NIC of a machine.
 #[derive(Clone)]
@@ -339,15 +346,6 @@ impl Context for ModelContext {
     }
 }
 
-/// Where a queue pair has its receives from.
-#[derive(Clone, Copy)]
-enum Receives {
-    /// Its own queue; completions carry payload of at most so many bytes.
-    Own { max_inl_recv: u32 },
-    /// A shared one, by number.
-    Shared(u32),
-}
-
 impl ModelContext {
     fn make_qp(
         &self,
@@ -405,20 +403,30 @@ impl ModelContext {
             let registers = &mut machine.registers[self.number as usize];
             registers.used += 1;
             let shared = registers.used > own;
-            let made = Made {
+            let qp = Qp {
                 machine: self.machine,
                 index,
                 number,
+                life: 0,
+                qp_type: init.qp_type,
+                state: QpState::Reset,
                 pd: pd.number,
+                caps: init.caps,
+                send_cq: init.send_cq.number,
+                recv_cq: init.recv_cq.number,
                 unit: local % machine.nic.units.len() as u32,
-                port: local % machine.nic.ports.len() as u32,
-                mtu: machine.mtu().bytes().get(),
                 shared_register: shared.then_some(self.number),
-                max_inl_recv,
-                srq,
-                gathers: machine.preset.params.nic.gathers as usize,
+                port: local % machine.nic.ports.len() as u32,
+                access: AccessFlags::empty(),
+                remote: None,
+                mtu: machine.mtu().bytes().get(),
+                qkey: 0,
+                dc: Connection::default(),
+                sq: SendQueue::new(machine.preset.params.nic.gathers as usize),
+                rq: ReceiveQueue::new(receives),
+                retry: Retry::default(),
             };
-            fabric.qps.push(new_qp(&made, init));
+            fabric.qps.push(qp);
             if let Some(srq) = srq {
                 fabric.srqs[srq as usize].users += 1;
             }

@@ -3,8 +3,8 @@
 use adverb_units::Bytes;
 use adverb_verbs::{Lkey, MemoryAccessError, MemoryRegion, Rkey, Sge};
 
-use super::World;
-use crate::world::memory::Region;
+use crate::host::memory::Region;
+use crate::world::fabric::World;
 
 /// A memory region of the model, with its memory. Dropping it deregisters.
 pub struct ModelMr {

@@ -1,11 +1,5 @@
 //! The verbs objects of the model: handles to what is in the world.
 
-use std::rc::Rc;
-
-use adverb_sim::Shared;
-
-use crate::world::Fabric;
-
 mod completion;
 mod context;
 mod memory;
@@ -17,5 +11,3 @@ pub use context::{ModelAh, ModelContext, ModelPd};
 pub use memory::ModelMr;
 pub use queue_pair::ModelQp;
 pub use shared_receive::ModelSrq;
-
-type World = Rc<Shared<Fabric>>;

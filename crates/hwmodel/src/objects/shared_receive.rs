@@ -5,8 +5,8 @@ use adverb_verbs::{
     SrqId,
 };
 
-use super::World;
-use crate::world::shared_receive::Owner;
+use crate::nic::shared_receive::Owner;
+use crate::world::fabric::World;
 
 /// A shared receive queue of the model. It lives as long as it or a queue pair that takes from it is
 /// kept.

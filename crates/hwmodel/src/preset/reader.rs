@@ -5,7 +5,9 @@ use std::ops::Range;
 use adverb_verbs::LinkLayer;
 use toml_edit::{Item, Table, Value};
 
-use super::{Driver, Kind, Preset, PresetError};
+use super::Preset;
+use super::error::PresetError;
+use super::kind::{Driver, Kind};
 use crate::params::{Field, field};
 
 /// Reads entries and says where the wrong ones stand.

@@ -2,10 +2,11 @@
 
 use adverb_verbs::{AccessFlags, Operation, QpType, RemoteAddress, WcStatus};
 
-use super::memory::{Asked, Range};
-use super::message::Delivery;
-use super::queue_pair::{Ranges, Received};
-use super::{Fabric, QpRef};
+use crate::host::memory::{Asked, Range, Ranges};
+use crate::ids::QpRef;
+use crate::nic::receive_queue::Received;
+use crate::world::fabric::Fabric;
+use crate::world::message::Delivery;
 
 /// Room for the global routing header before a datagram's payload.
 pub(super) const GRH: u32 = 40;
@@ -62,21 +63,17 @@ impl Fabric {
             return Err(Refusal::Silence);
         }
         // An unreliable connection goes on behind what was lost (IBTA vol. 1, 9.8.2.2).
-        if qp.qp_type == QpType::Uc {
-            qp.expected = psn;
-        }
-        if qp.expected != psn {
+        if qp.qp_type != QpType::Uc && !qp.rq.expects(psn) {
             return Err(Refusal::Silence);
         }
         let task = self.task(to, operation, length, pulled)?;
-        let qp = &mut self.qps[to.index as usize];
-        qp.expected = qp.expected.advance(1);
+        self.qps[to.index as usize].rq.carried_out(psn);
         Ok(task)
     }
 
     /// How much a READ asks for.
     fn pulled(&mut self, from: QpRef, seq: u64) -> u64 {
-        let wqe = self.alive(from).and_then(|qp| qp.wqe(seq));
+        let wqe = self.alive(from).and_then(|qp| qp.sq.wqe(seq));
         wqe.map_or(0, |wqe| wqe.length)
     }
 

@@ -3,61 +3,15 @@
 //! Each port carries its operations out in the order in which they came. One whose bucket is locked
 //! holds up those behind it.
 
-use std::collections::VecDeque;
-
 use adverb_sim::Agenda;
 use adverb_units::Time;
 use adverb_verbs::{Operation, WcStatus};
 
-use super::memory::Range;
-use super::message::Answer;
-use super::{Event, Fabric};
-use crate::params;
-use crate::resource::Server;
+use crate::host::memory::Range;
+use crate::nic::atomics::Waiting;
 use crate::trace::Act;
-
-/// The NIC's unit for atomic operations.
-#[derive(Debug)]
-pub(crate) struct Atomics {
-    /// Locks, by the low bits of the address.
-    buckets: Vec<Server>,
-    ports: Vec<Queue>,
-    /// Operations that may be under way, of all ports.
-    slots: usize,
-    under_way: usize,
-}
-
-/// The operations of a port.
-#[derive(Debug)]
-struct Queue {
-    waiting: VecDeque<Waiting>,
-    /// The first one is to be looked at, at a time that is settled.
-    is_settled: bool,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Waiting {
-    message: u32,
-    bucket: usize,
-    range: Range,
-    /// When it has passed the receiving side.
-    at: Time,
-}
-
-impl Atomics {
-    pub(crate) fn new(n: &params::Nic, ports: usize) -> Self {
-        let queue = |_| Queue {
-            waiting: VecDeque::new(),
-            is_settled: false,
-        };
-        Atomics {
-            buckets: vec![Server::default(); n.atomic_buckets as usize],
-            ports: (0..ports.max(1)).map(queue).collect(),
-            slots: n.atomic_slots as usize,
-            under_way: 0,
-        }
-    }
-}
+use crate::world::fabric::{Event, Fabric};
+use crate::world::message::Answer;
 
 impl Fabric {
     /// An atomic operation waits for its bucket; then it reads, modifies and writes.

@@ -1,100 +1,17 @@
 //! Completion queues, their events, and the channels that events go to.
 
-use std::collections::VecDeque;
-
-use adverb_sim::{Agenda, Condition};
+use adverb_sim::Agenda;
 use adverb_units::Time;
 use adverb_verbs::{
-    CqId, NotifyOn, PollError, QpState, Qpn, SendFlags, WcFlags, WcOpcode, WcStatus, WorkCompletion,
+    CqId, NotifyOn, PollError, QpState, SendFlags, WcFlags, WcOpcode, WcStatus, WorkCompletion,
 };
 
-use super::queue_pair::Received;
-use super::{Event, Fabric, QpRef};
-use crate::pcie::LINE;
-
-/// What room a completion gives back when it is polled.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Frees {
-    /// Send requests before this number.
-    Sends(u64),
-    /// A receive.
-    Receive,
-}
-
-/// A completion in its queue.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Entry {
-    /// When the CPU can see it.
-    at: Time,
-    completion: WorkCompletion,
-    qp: u32,
-    life: u32,
-    frees: Frees,
-    /// Bytes of payload that it carries.
-    inline: u64,
-}
-
-/// Completions that were polled.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Polled {
-    pub(crate) completions: usize,
-    /// Lines of payload that the CPU has copied from them into receive buffers.
-    pub(crate) copied_lines: u64,
-}
-
-/// A completion queue.
-#[derive(Debug)]
-pub(crate) struct Cq {
-    pub(crate) capacity: u32,
-    pub(crate) channel: Option<u32>,
-    /// Signaled when a completion comes.
-    pub(crate) condition: Condition,
-    entries: VecDeque<Entry>,
-    armed: Option<NotifyOn>,
-    overrun: bool,
-}
-
-/// A completion channel.
-#[derive(Debug)]
-pub(crate) struct Channel {
-    /// Signaled when an event comes.
-    pub(crate) condition: Condition,
-    pub(crate) events: VecDeque<CqId>,
-}
-
-impl Cq {
-    pub(crate) fn new(capacity: u32, channel: Option<u32>, condition: Condition) -> Self {
-        Cq {
-            capacity,
-            channel,
-            condition,
-            entries: VecDeque::new(),
-            armed: None,
-            overrun: false,
-        }
-    }
-
-    /// When the next completion can be seen.
-    #[inline]
-    pub(crate) fn next(&self) -> Option<Time> {
-        self.entries.front().map(|entry| entry.at)
-    }
-
-    /// Forgets the completions of a queue pair that is reset or destroyed; how many of receives.
-    pub(crate) fn purge(&mut self, number: Qpn) -> u32 {
-        let mut received = 0;
-        self.entries.retain(|entry| {
-            let is_its = entry.completion.qp_num == number;
-            received += u32::from(is_its && matches!(entry.frees, Frees::Receive));
-            !is_its
-        });
-        received
-    }
-
-    pub(crate) fn is_overrun(&self) -> bool {
-        self.overrun
-    }
-}
+use crate::host::memory::Ranges;
+use crate::host::pcie::LINE;
+use crate::ids::QpRef;
+use crate::nic::completion::{Entry, Frees, Polled};
+use crate::nic::receive_queue::Received;
+use crate::world::fabric::{Event, Fabric};
 
 impl Fabric {
     /// Puts a completion into its queue, where it can be seen from `entry.at` on.
@@ -126,14 +43,10 @@ impl Fabric {
     pub(crate) fn retire(&mut self, index: u32, agenda: &mut Agenda<Event>) {
         loop {
             let qp = &mut self.qps[index as usize];
-            let Some(wqe) = qp.sends.front_mut() else {
+            let Some((wqe, status, next)) = qp.sq.take_ended() else {
                 return;
             };
-            let Some(status) = wqe.status else {
-                return;
-            };
-            qp.first += 1;
-            if let Some(buffer) = wqe.inline.take() {
+            if let Some(buffer) = wqe.inline {
                 self.messages.keep(buffer);
             }
             let is_told = !status.is_success() || wqe.flags.contains(SendFlags::SIGNALED);
@@ -149,10 +62,9 @@ impl Fabric {
                 },
                 qp: index,
                 life: qp.life,
-                frees: Frees::Sends(qp.first),
+                frees: Frees::Sends(next),
                 inline: 0,
             });
-            qp.sends.pop_front();
             let (cq, qp_type) = (qp.send_cq, qp.qp_type);
             if let Some(entry) = entry {
                 self.complete(cq, entry, false, agenda);
@@ -201,14 +113,14 @@ impl Fabric {
     /// Completes receives that no message will: behind those whose messages are being delivered.
     pub(crate) fn fail_receives(&mut self, at: QpRef, agenda: &mut Agenda<Event>) {
         let Some(qp) = self.alive(at) else { return };
-        if qp.delivered > agenda.now() {
-            agenda.schedule(qp.delivered, Event::FailReceives { qp: at });
+        if qp.rq.delivered() > agenda.now() {
+            agenda.schedule(qp.rq.delivered(), Event::FailReceives { qp: at });
             return;
         }
-        while let Some((wr_id, status)) = self.qps[at.index as usize].failed_receives.pop_front() {
+        while let Some((wr_id, status)) = self.qps[at.index as usize].rq.take_failed() {
             let received = Received {
                 wr_id,
-                ranges: super::queue_pair::Ranges::new(),
+                ranges: Ranges::new(),
                 status,
                 header: 0,
             };
@@ -243,8 +155,8 @@ impl Fabric {
             let qp = &mut self.qps[index as usize];
             if qp.life == entry.life {
                 match frees {
-                    Frees::Sends(before) => qp.retired = qp.retired.max(before),
-                    Frees::Receive => qp.receives_in_use = qp.receives_in_use.saturating_sub(1),
+                    Frees::Sends(before) => qp.sq.retire(before),
+                    Frees::Receive => qp.rq.free_one(),
                 }
             }
             queue.entries.pop_front();

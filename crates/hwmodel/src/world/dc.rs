@@ -7,87 +7,15 @@
 //! 2.2). Targets hold a context for each connected initiator, out of a pool.
 
 use adverb_sim::Agenda;
-use adverb_units::Span;
 use adverb_verbs::{Operation, QpState, QpType};
 
-use super::machine::{Half, Machine};
-use super::message::{Delivery, Direction, Message};
-use super::queue_pair::Target;
-use super::{Event, Fabric, QpRef};
-
-/// How an initiator stands to targets.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum State {
-    /// Connected with none.
-    #[default]
-    Apart,
-    /// It waits for the answer of this one.
-    Connecting(Target),
-    /// Requests go to this one.
-    Connected(Target),
-}
-
-/// A context that a target holds for an initiator.
-#[derive(Clone, Copy, Debug)]
-struct Held {
-    target: QpRef,
-    context: u32,
-}
-
-/// The connection of an initiator.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Connection {
-    state: State,
-    held: Option<Held>,
-}
-
-impl Connection {
-    /// Its connect packet is lost: the next one may go.
-    pub(super) fn give_up_connecting(&mut self) {
-        if matches!(self.state, State::Connecting(_)) {
-            self.state = State::Apart;
-        }
-    }
-}
-
-/// A NIC's contexts for initiators. What was given back last is given out first, so that few are in use.
-#[derive(Debug)]
-pub(crate) struct Contexts {
-    free: Vec<u32>,
-    made: u32,
-    most: u32,
-}
-
-impl Contexts {
-    pub(crate) fn new(most: u32) -> Self {
-        Contexts {
-            free: Vec::new(),
-            made: 0,
-            most,
-        }
-    }
-
-    fn take(&mut self) -> Option<u32> {
-        if let Some(context) = self.free.pop() {
-            return Some(context);
-        }
-        (self.made < self.most).then(|| {
-            self.made += 1;
-            self.made - 1
-        })
-    }
-
-    fn give(&mut self, context: u32) {
-        self.free.push(context);
-    }
-}
-
-/// How long a packet that makes or ends a context occupies the receiving side.
-///
-/// Making one is what loading one is, without the read over PCIe: so many go on at a time.
-pub(super) fn receiving_span(machine: &Machine) -> Span {
-    machine.nic.times.response + machine.nic.times.context_making
-}
+use crate::ids::QpRef;
+use crate::machine::stages::connecting_span;
+use crate::nic::dc::{Held, State};
+use crate::nic::device::Half;
+use crate::nic::port::Target;
+use crate::world::fabric::{Event, Fabric};
+use crate::world::message::{Delivery, Direction, Message};
 
 impl Fabric {
     /// Whether the queue pair's next request may go, as far as connections are concerned. If an
@@ -97,12 +25,12 @@ impl Fabric {
         let Some(qp) = self.alive(at) else {
             return false;
         };
-        let is_idle = qp.issuing || qp.paused || qp.state != QpState::Rts || qp.next >= qp.known;
+        let is_idle = qp.sq.is_issuing() || qp.state != QpState::Rts || !qp.may_issue();
         if qp.qp_type != QpType::Dci || is_idle {
             return true;
         }
-        let (next, state) = (qp.next, qp.dc.state);
-        let wanted = qp.wqe(next).map(|wqe| (wqe.target, wqe.ready));
+        let (next, state) = (qp.sq.next(), qp.dc.state);
+        let wanted = qp.sq.wqe(next).map(|wqe| (wqe.target, wqe.ready));
         let Some((Some(target), ready)) = wanted else {
             return true;
         };
@@ -111,7 +39,7 @@ impl Fabric {
             State::Connecting(_) => return false,
             State::Connected(_) | State::Apart => {}
         }
-        let before = next.checked_sub(1).and_then(|before| qp.wqe(before));
+        let before = next.checked_sub(1).and_then(|before| qp.sq.wqe(before));
         if before.is_some_and(|wqe| wqe.status.is_none()) {
             return false;
         }
@@ -152,7 +80,7 @@ impl Fabric {
         let now = agenda.now();
         let payload = self.messages.buffer();
         let qp = &self.qps[at.index as usize];
-        let (seq, psn, source) = (qp.next, qp.sq_psn, qp.number);
+        let (seq, psn, source) = (qp.sq.next(), qp.sq.psn(), qp.number);
         let host = &mut self.machines[qp.machine as usize];
         let passed = host.transmit(now, host.nic.times.send);
         let message = self.messages.put(Message {
@@ -187,7 +115,7 @@ impl Fabric {
         let host = &mut self.machines[qp.machine as usize];
         host.nic.counts.received_messages += 1;
         let made = host.nic.times.context_made;
-        let passed = host.receive(now, receiving_span(host)) + made;
+        let passed = host.receive(now, connecting_span(host)) + made;
         let context = if accepts {
             host.nic.dc_contexts.take()
         } else {
@@ -229,7 +157,7 @@ impl Fabric {
         let Some(qp) = self.alive(at) else { return };
         if let State::Connecting(target) = qp.dc.state {
             qp.dc.state = State::Connected(target);
-            qp.retries_left = qp.retry_cnt;
+            qp.retry.restore();
         }
         self.pump(at, agenda);
     }
@@ -243,7 +171,7 @@ impl Fabric {
         };
         let host = &mut self.machines[qp.machine as usize];
         host.nic.counts.received_messages += 1;
-        let span = receiving_span(host);
+        let span = connecting_span(host);
         host.receive(agenda.now(), span);
         self.return_context(to, context);
     }

@@ -3,9 +3,9 @@
 use adverb_units::Time;
 use adverb_verbs::{Imm, Operation, Psn, Qpn, WcStatus};
 
-use super::QpRef;
-use super::memory::Range;
-use super::queue_pair::Received;
+use crate::host::memory::Range;
+use crate::ids::QpRef;
+use crate::nic::receive_queue::Received;
 
 /// Which way a message goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

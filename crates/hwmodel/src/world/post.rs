@@ -7,12 +7,16 @@ use adverb_verbs::{
     SendRequest, WcStatus,
 };
 
-use super::machine::Machine;
-use super::queue_pair::{Held, Piece, Pieces, Qp, Receive, Target, Wqe};
-use super::{Event, Fabric, Path};
-use crate::pcie::LINE;
+use crate::host::memory::{Piece, Pieces};
+use crate::host::pcie::LINE;
+use crate::machine::{Machine, machine_of};
+use crate::nic::port::Target;
+use crate::nic::queue_pair::Qp;
+use crate::nic::receive_queue::Receive;
+use crate::nic::wqe::{Held, Wqe};
 use crate::preset::Driver;
 use crate::trace::Act;
+use crate::world::fabric::{Event, Fabric, Path};
 
 /// Segments of a WQE, in bytes (rdma-core, providers/mlx4 and mlx5).
 mod segment {
@@ -65,7 +69,7 @@ fn inline_bytes(before: u64, length: u64, driver: Driver) -> u64 {
 }
 
 fn check(qp: &Qp, request: &SendRequest<'_>) -> Result<(), PostErrorCause> {
-    if qp.posted() - qp.retired >= qp.caps.max_send_wr.into() {
+    if qp.sq.is_full(qp.caps.max_send_wr) {
         return Err(PostErrorCause::QueueFull {
             queue: "send",
             depth: qp.caps.max_send_wr,
@@ -169,9 +173,9 @@ impl Fabric {
             completed: agenda.clock.now(),
         };
         let qp = &mut self.qps[index as usize];
-        qp.sends.push_back(wqe);
+        qp.sq.post(wqe);
         if is_broken {
-            self.give_up(index);
+            qp.sq.give_up();
             self.retire(index, agenda);
         }
         Ok(())
@@ -182,7 +186,7 @@ impl Fabric {
         let handles = &self.machines[machine as usize].handles;
         let gid = handles.get(usize::try_from(to.ah.name()).ok()?)?;
         Some(Target {
-            machine: super::machine::machine_of(*gid, self.machines.len() as u32)?,
+            machine: machine_of(*gid, self.machines.len() as u32)?,
             number: to.qpn,
             qkey: to.qkey,
         })
@@ -209,7 +213,7 @@ impl Fabric {
         }
         let machine_index = qp.machine as usize;
         let machine = &self.machines[machine_index];
-        let last = qp.sends.back();
+        let last = qp.sq.last();
         let (lines, by_mmio) = last.map_or((1, false), |wqe| (wqe.lines, machine.by_mmio(wqe)));
         let (cost, path) = if count == 1 && by_mmio {
             (machine.cpu.mmio_line * lines, Path::Mmio)
@@ -267,10 +271,10 @@ impl Fabric {
         agenda: &mut Agenda<Event>,
     ) -> Result<(), PostErrorCause> {
         let qp = &mut self.qps[index as usize];
-        if qp.srq.is_some() {
+        if qp.rq.shared().is_some() {
             return Err(PostErrorCause::HasSharedReceiveQueue);
         }
-        if qp.receives_in_use >= qp.caps.max_recv_wr {
+        if qp.rq.is_full(qp.caps.max_recv_wr) {
             return Err(PostErrorCause::QueueFull {
                 queue: "receive",
                 depth: qp.caps.max_recv_wr,
@@ -289,15 +293,13 @@ impl Fabric {
             });
         }
         self.machines[qp.machine as usize].build_receive(agenda);
-        qp.receives_in_use += 1;
-        if qp.state == QpState::Err {
-            let failed = (request.wr_id, WcStatus::WrFlushErr);
-            qp.failed_receives.push_back(failed);
+        let has_failed = qp.state == QpState::Err;
+        let status = has_failed.then_some(WcStatus::WrFlushErr);
+        qp.rq.post(receive(request), status);
+        if has_failed {
             let qp = qp.reference();
             self.fail_receives(qp, agenda);
-            return Ok(());
         }
-        qp.receives.push_back(receive(request));
         Ok(())
     }
 }

@@ -2,15 +2,17 @@
 
 use adverb_sim::Agenda;
 use adverb_units::{Span, Time};
-use adverb_verbs::{AccessFlags, Operation, QpState, SendFlags, WcStatus};
+use adverb_verbs::{AccessFlags, SendFlags, WcStatus};
 
-use super::machine::{Half, Machine};
-use super::message::{Answer, Delivery, Direction, Message};
-use super::queue_pair::{Held, Qp};
-use super::translation::NicSide;
-use super::{Event, Fabric, Path, QpRef};
-use crate::pcie::LINE;
+use crate::host::pcie::LINE;
+use crate::ids::QpRef;
+use crate::machine::stages::sending_span;
+use crate::nic::device::{Half, NicSide};
+use crate::nic::retry::Expiry;
+use crate::nic::wqe::Held;
 use crate::trace::{Act, Subject};
+use crate::world::fabric::{Event, Fabric, Path};
+use crate::world::message::{Answer, Delivery, Direction, Message};
 
 impl Fabric {
     /// The NIC learns of requests.
@@ -40,7 +42,7 @@ impl Fabric {
             && let Some(begin) = self.next_turn(at, agenda)
         {
             if begin > now {
-                self.qps[at.index as usize].issuing = true;
+                self.qps[at.index as usize].sq.begin_turn();
                 agenda.schedule(begin, Event::Issue { qp: at });
                 return;
             }
@@ -52,34 +54,26 @@ impl Fabric {
     fn next_turn(&mut self, at: QpRef, agenda: &mut Agenda<Event>) -> Option<Time> {
         let now = agenda.now();
         let qp = self.alive(at)?;
-        if qp.issuing || !qp.may_issue() {
+        if qp.sq.is_issuing() || !qp.may_issue() {
             return None;
         }
-        let lacks_room = qp.lacks_room();
-        if lacks_room {
-            self.let_go(at);
+        if qp.sq.lacks_room() {
+            self.evict(at);
         }
         // It is read while it waits for answers.
         if !self.has_next(at, agenda) {
             return None;
         }
         let qp = &mut self.qps[at.index as usize];
-        let machine = qp.machine as usize;
-        if qp.must_wait() {
+        if qp.sq.must_wait() {
             return None;
         }
-        let (next, room, unit) = (qp.next, qp.room, qp.unit as usize);
-        let wqe = qp.wqe(next)?;
-        let mut ready = wqe.ready.max(now);
-        let gathers =
-            wqe.inline.is_none() && !wqe.operation.writes_local_memory() && wqe.length > 0;
+        let (machine, unit) = (qp.machine as usize, qp.unit as usize);
+        let next = qp.sq.next();
+        let wqe = qp.sq.wqe(next)?;
         let was_read = matches!(wqe.held, Held::Read(_) | Held::Next);
-        if wqe.operation.writes_local_memory() {
-            ready = ready.max(room);
-        }
-        if gathers {
-            ready = qp.gathers.admit(ready);
-        }
+        let ready = wqe.ready.max(now);
+        let ready = qp.sq.takes_at(ready);
         let nic = &mut self.machines[machine].nic;
         let mut span = nic.times.unit_wqe;
         if was_read {
@@ -95,7 +89,7 @@ impl Fabric {
     /// The processing unit takes the next request.
     pub(super) fn issue_next(&mut self, at: QpRef, agenda: &mut Agenda<Event>) {
         if let Some(qp) = self.alive(at) {
-            qp.issuing = false;
+            qp.sq.end_turn();
             self.take_turn(at, agenda);
             self.pump(at, agenda);
         }
@@ -106,8 +100,7 @@ impl Fabric {
         if !qp.may_issue() {
             return;
         }
-        let seq = qp.next;
-        qp.next += 1;
+        let seq = qp.sq.issue();
         self.issue(at, seq, agenda);
     }
 
@@ -120,8 +113,8 @@ impl Fabric {
             Err(status) => return self.end_request(at.index, seq, (status, now), agenda),
         };
         let qp = &mut self.qps[index];
-        let (sq_psn, number, qkey) = (qp.sq_psn, qp.number, qp.qkey);
-        let Some(wqe) = qp.wqe(seq) else { return };
+        let (sq_psn, number, qkey) = (qp.sq.psn(), qp.number, qp.qkey);
+        let Some(wqe) = qp.sq.wqe(seq) else { return };
         let operation = wqe.operation;
         let is_inline = wqe.inline.is_some();
         let length = payload.len() as u64;
@@ -141,10 +134,10 @@ impl Fabric {
             let latency = host.dma_latency();
             let arrival = host.pcie.read(now, Span::ZERO, gathered, latency);
             (leaves, gathered_at) = (passed.with(arrival), arrival.last);
-            self.qps[index].gathers.occupy(arrival.last);
+            self.qps[index].sq.gather(arrival.last);
         }
         if operation.writes_local_memory() {
-            self.qps[index].reads_under_way += 1;
+            self.qps[index].sq.begin_read();
         }
         let to = self.destination(at, target);
         let message = self.messages.put(Message {
@@ -179,7 +172,7 @@ impl Fabric {
         now: Time,
     ) -> Result<Vec<u8>, WcStatus> {
         let mut payload = self.messages.buffer();
-        let wqe = self.qps[at.index as usize].wqe(seq);
+        let wqe = self.qps[at.index as usize].sq.wqe(seq);
         let wqe = wqe.ok_or(WcStatus::WrFlushErr)?;
         if let Some(inline) = &wqe.inline {
             payload.extend_from_slice(inline);
@@ -226,7 +219,7 @@ impl Fabric {
         let qp = &mut self.qps[index as usize];
         let machine = &mut self.machines[qp.machine as usize];
         let is_reliable = qp.qp_type.is_reliable();
-        let Some(wqe) = qp.wqe(seq) else { return };
+        let Some(wqe) = qp.sq.wqe(seq) else { return };
         wqe.status = Some(status);
         wqe.completed = at;
         if is_reliable {
@@ -250,18 +243,18 @@ impl Fabric {
             return self.messages.end(message);
         };
         let machine = qp.machine as usize;
-        let is_late = seq >= qp.next || qp.wqe(seq).is_none_or(|wqe| wqe.status.is_some());
-        if is_late {
+        if !qp.sq.awaits(seq) {
             return self.messages.end(message);
         }
-        qp.heard = agenda.now();
-        (qp.retries_left, qp.rnr_retries_left) = match answer {
-            Answer::ReceiverNotReady => (qp.retries_left, qp.rnr_retries_left),
-            _ => (qp.retry_cnt, qp.rnr_retry),
-        };
+        match answer {
+            Answer::ReceiverNotReady => qp.retry.not_ready(agenda.now()),
+            _ => qp.retry.answered(agenda.now()),
+        }
         let pulls = operation.writes_local_memory();
         let mtu = qp.mtu;
-        qp.reads_under_way -= u32::from(pulls);
+        if pulls {
+            qp.sq.end_read();
+        }
         let host = &mut self.machines[machine];
         let context = host.context(at.index, Half::Requester);
         let now = agenda.now();
@@ -277,7 +270,7 @@ impl Fabric {
         }
         if pulls {
             // Only now is there room for another READ.
-            self.qps[at.index as usize].room = passed;
+            self.qps[at.index as usize].sq.free_read(passed);
         }
         match answer {
             Answer::Ack => {
@@ -310,6 +303,7 @@ impl Fabric {
         let (machine, pd) = (qp.machine, qp.pd);
         let memory = &self.machines[machine as usize].memory;
         let ranges = qp
+            .sq
             .wqe(seq)
             .and_then(|wqe| memory.ranges(&wqe.pieces, pd, AccessFlags::LOCAL_WRITE));
         let Some(ranges) = ranges else {
@@ -356,47 +350,36 @@ impl Fabric {
         let now = agenda.now();
         let host = &mut self.machines[self.qps[at.index as usize].machine as usize];
         host.stop(NicSide::Receiving, now, host.nic.times.exception);
-        let qp = &mut self.qps[at.index as usize];
-        match &mut qp.rnr_retries_left {
-            Some(0) => {
-                let failed = (WcStatus::RnrRetryExcErr, now);
-                return self.end_request(at.index, seq, failed, agenda);
-            }
-            Some(left) => *left -= 1,
-            None => {}
+        if !self.qps[at.index as usize].retry.pause() {
+            let failed = (WcStatus::RnrRetryExcErr, now);
+            return self.end_request(at.index, seq, failed, agenda);
         }
-        qp.paused = true;
-        qp.next = seq;
         agenda.schedule(now + timer, Event::Resume { qp: at });
-        self.forget_reads(at);
+        self.resend_from(at, seq);
     }
 
-    /// Requests that are sent again have no answer to come.
-    fn forget_reads(&mut self, at: QpRef) {
+    /// Sends WQE `seq` and those after it again.
+    fn resend_from(&mut self, at: QpRef, seq: u64) {
         let qp = &mut self.qps[at.index as usize];
+        qp.sq.resend_from(seq);
         let nic = &mut self.machines[qp.machine as usize].nic;
         nic.counts.retransmissions += 1;
-        let before = (qp.next - qp.first) as usize;
-        let still = qp.sends.iter().take(before);
-        let still = still.filter(|w| w.status.is_none() && w.operation.writes_local_memory());
-        let still = still.count() as u32;
-        qp.reads_under_way = still;
     }
 
     fn peer_timer(&self, at: QpRef) -> Span {
         let remote = self.qps[at.index as usize].remote;
         let peer = remote.and_then(|r| self.find(r.machine, r.number));
-        peer.map_or(Span::ZERO, |peer| self.qps[peer as usize].min_rnr_timer)
+        peer.map_or(Span::ZERO, |peer| self.qps[peer as usize].rq.rnr_timer())
     }
 
     pub(super) fn resume_queue(&mut self, at: QpRef, agenda: &mut Agenda<Event>) {
         if let Some(qp) = self.alive(at) {
-            qp.paused = false;
+            qp.retry.resume();
             self.pump(at, agenda);
         }
     }
 
-    /// Nobody will answer: notes when the requester's patience ends.
+    /// Nobody will answer: starts the retransmission timer.
     pub(super) fn unanswered(&mut self, message: u32, agenda: &mut Agenda<Event>) {
         let m = self.messages.get(message);
         let (at, seq) = (m.from, m.seq);
@@ -404,79 +387,32 @@ impl Fabric {
         let now = agenda.now();
         let Some(qp) = self.alive(at) else { return };
         if qp.qp_type.is_reliable()
-            && !qp.timeout_pending
-            && let Some(timeout) = qp.timeout
+            && let Some(due) = qp.retry.start_timer(now)
         {
-            qp.timeout_pending = true;
-            agenda.schedule(now + timeout, Event::Timeout { qp: at, seq });
+            agenda.schedule(due, Event::Timeout { qp: at, seq });
         }
     }
 
-    /// The retransmission timer expires. Each answer restarts it, that the receiver is not ready, too.
+    /// The retransmission timer fires. Each answer restarts it, also an RNR NAK.
     pub(super) fn timeout(&mut self, at: QpRef, seq: u64, agenda: &mut Agenda<Event>) {
         let now = agenda.now();
         let Some(qp) = self.alive(at) else { return };
-        qp.timeout_pending = false;
-        if qp.wqe(seq).is_none_or(|wqe| wqe.status.is_some()) {
+        qp.retry.timer_fired();
+        if !qp.sq.is_unfinished(seq) {
             return;
         }
-        let due = qp.timeout.map_or(now, |timeout| qp.heard + timeout);
-        if due > now {
-            qp.timeout_pending = true;
-            return agenda.schedule(due, Event::Timeout { qp: at, seq });
+        let first = qp.sq.first_unanswered();
+        match qp.retry.expire(now) {
+            Expiry::Later(due) => agenda.schedule(due, Event::Timeout { qp: at, seq }),
+            Expiry::Exhausted => {
+                let failed = (WcStatus::RetryExcErr, now);
+                self.end_request(at.index, first, failed, agenda);
+            }
+            Expiry::Resend => {
+                qp.dc.give_up_connecting();
+                self.resend_from(at, first);
+                self.pump(at, agenda);
+            }
         }
-        // All are sent again from the first that was not answered.
-        let unanswered = qp.sends.iter().position(|wqe| wqe.status.is_none());
-        let seq = qp.first + unanswered.unwrap_or(0) as u64;
-        if qp.retries_left == 0 {
-            let failed = (WcStatus::RetryExcErr, now);
-            return self.end_request(at.index, seq, failed, agenda);
-        }
-        qp.retries_left -= 1;
-        qp.next = seq;
-        qp.dc.give_up_connecting();
-        self.forget_reads(at);
-        self.pump(at, agenda);
-    }
-}
-
-impl Qp {
-    /// Whether the state of the send queue lets the next request be sent: in SQD only what had begun
-    /// (IBTA vol. 1, 10.3.1.5).
-    fn may_issue(&self) -> bool {
-        let before = match self.state {
-            QpState::Rts => self.known,
-            QpState::Sqd => self.drains_until.min(self.known),
-            _ => return false,
-        };
-        !self.paused && self.next < before
-    }
-
-    /// Whether the next request has to wait for answers to earlier ones.
-    fn must_wait(&mut self) -> bool {
-        let (reads, next) = (self.reads_under_way, self.next);
-        let Some(wqe) = self.wqe(next) else {
-            return true;
-        };
-        let is_fenced = wqe.flags.contains(SendFlags::FENCE) && reads > 0;
-        is_fenced || self.lacks_room()
-    }
-
-    /// Whether the next request is a READ or an atomic operation that there is no room for.
-    fn lacks_room(&mut self) -> bool {
-        let (reads, most, next) = (self.reads_under_way, self.max_rd_atomic, self.next);
-        let wqe = self.wqe(next);
-        wqe.is_some_and(|wqe| wqe.operation.writes_local_memory()) && reads >= most.max(1)
-    }
-}
-
-/// How long a request occupies the sending side.
-fn sending_span(machine: &Machine, operation: Operation, lines: u64) -> Span {
-    let times = &machine.nic.times;
-    match operation {
-        Operation::RdmaRead(_) | Operation::FetchAdd(..) | Operation::CompareSwap(..) => {
-            times.read_request
-        }
-        _ => times.send + times.send_line * (lines - 1),
     }
 }

@@ -4,16 +4,17 @@ use adverb_sim::Agenda;
 use adverb_units::{Span, Time};
 use adverb_verbs::{Operation, QpType, WcFlags, WcOpcode, WcStatus, WorkCompletion};
 
-use super::admission::{GRH, Refusal, Task};
-use super::machine::Machine;
-use super::memory::Range;
-use super::message::{Answer, Delivery, Direction};
-use super::queue_pair::Received;
-use super::translation::NicSide;
-use super::wire::Leaves;
-use super::{Event, Fabric, QpRef};
-use crate::pcie::LINE;
+use crate::host::memory::Range;
+use crate::host::pcie::LINE;
+use crate::ids::QpRef;
+use crate::machine::stages::receiving_span;
+use crate::nic::device::NicSide;
+use crate::nic::port::Leaves;
+use crate::nic::receive_queue::Received;
 use crate::trace::{Act, Subject};
+use crate::world::admission::{GRH, Refusal, Task};
+use crate::world::fabric::{Event, Fabric};
+use crate::world::message::{Answer, Delivery, Direction, Message};
 
 impl Fabric {
     /// A request is at the responder's port.
@@ -32,7 +33,7 @@ impl Fabric {
         let host = &mut self.machines[qp.machine as usize];
         host.nic.counts.received_messages += 1;
         let context = host.context(number, half);
-        let scattered = length - qp.inline_recv(operation, length);
+        let scattered = length - qp.rq.inline(operation, length);
         let span = receiving_span(host, operation, scattered) + context;
         let now = agenda.now();
         let passed = host.receive(now, span);
@@ -84,7 +85,7 @@ impl Fabric {
         m.delivery = delivery;
         let qp = &self.qps[to.index as usize];
         let (machine, reliable) = (qp.machine as usize, qp.qp_type.is_reliable());
-        let inline = qp.inline_recv(operation, length);
+        let inline = qp.rq.inline(operation, length);
         let (length, mtu) = (length - inline, qp.mtu);
         let host = &mut self.machines[machine];
         let mut visible = passed;
@@ -116,10 +117,8 @@ impl Fabric {
             self.acknowledge(message, passed, agenda);
         }
         // What comes later is not seen earlier (IBTA vol. 1, 9.5).
-        let qp = &mut self.qps[to.index as usize];
-        visible = visible.max(qp.delivered);
-        qp.delivered = visible;
-        agenda.schedule(visible, Event::Deliver { message });
+        let delivered = self.qps[to.index as usize].rq.deliver(visible);
+        agenda.schedule(delivered, Event::Deliver { message });
     }
 
     /// Payload goes to its place at once; the message becomes its own acknowledgement, if there is one.
@@ -149,7 +148,7 @@ impl Fabric {
     fn acknowledge(&mut self, message: u32, at: Time, agenda: &mut Agenda<Event>) {
         let payload = self.messages.buffer();
         let m = self.messages.get(message);
-        let ack = super::message::Message {
+        let ack = Message {
             direction: Direction::Answer(Answer::Ack),
             length: 0,
             payload,
@@ -208,7 +207,7 @@ impl Fabric {
                 ..WorkCompletion::default()
             };
             let now = agenda.now();
-            let inline = self.qps[to.index as usize].inline_recv(operation, length);
+            let inline = self.qps[to.index as usize].rq.inline(operation, length);
             let received = (&received, inline);
             self.complete_receive(to.index, received, arrived, (now, solicited), agenda);
         }
@@ -331,8 +330,7 @@ impl Fabric {
         let fails = qp_type == QpType::Rc || received.is_some();
         if let Some(received) = received {
             let qp = &mut self.qps[to.index as usize];
-            let failed = (received.wr_id, received.status);
-            qp.failed_receives.push_back(failed);
+            qp.rq.fail(received.wr_id, received.status);
             let qp = qp.reference();
             self.fail_receives(qp, agenda);
         }
@@ -346,21 +344,4 @@ impl Fabric {
 /// for them, else they come in a line before it (mlx5: completions of 64 or 128 B).
 fn beyond_cqe(inline: u64) -> u64 {
     if inline <= LINE / 2 { 0 } else { LINE }
-}
-
-/// How long a request occupies the receiving side, of whose payload `length` bytes are written apart from
-/// a completion.
-pub(super) fn receiving_span(machine: &Machine, operation: Operation, length: u64) -> Span {
-    let times = &machine.nic.times;
-    match operation {
-        Operation::Send | Operation::SendWithImm(_) | Operation::RdmaWriteWithImm(..) => {
-            if length > 0 {
-                times.recv
-            } else {
-                times.recv_header_only
-            }
-        }
-        Operation::RdmaWrite(_) => times.write,
-        _ => times.response,
-    }
 }

@@ -4,60 +4,13 @@
 //!
 //! Sources: IBTA vol. 1, 10.2.9; ibv_create_srq(3), ibv_modify_srq(3).
 
-use std::collections::VecDeque;
-
 use adverb_sim::Agenda;
-use adverb_verbs::{
-    AsyncEvent, PostError, PostErrorCause, QpState, RecvRequest, SrqCaps, SrqId, WcStatus,
-};
+use adverb_verbs::{AsyncEvent, PostError, PostErrorCause, QpState, RecvRequest, SrqId};
 
-use super::post::receive;
-use super::queue_pair::Receive;
-use super::{Event, Fabric};
-
-/// A context of a machine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Owner {
-    pub(crate) machine: u32,
-    pub(crate) context: u32,
-}
-
-/// A shared receive queue.
-#[derive(Debug)]
-pub(crate) struct Srq {
-    pub(crate) owner: Owner,
-    pd: u32,
-    pub(crate) caps: SrqCaps,
-    receives: VecDeque<Receive>,
-    /// Receives posted and not polled.
-    in_use: u32,
-    /// 0: not armed.
-    pub(crate) limit: u32,
-    /// The program's handle, and queue pairs that take from it.
-    pub(crate) users: u32,
-}
-
-impl Srq {
-    /// Of one user: the program's handle.
-    pub(crate) fn new(owner: Owner, pd: u32, caps: SrqCaps) -> Self {
-        Srq {
-            owner,
-            pd,
-            caps,
-            receives: VecDeque::new(),
-            in_use: 0,
-            limit: 0,
-            users: 1,
-        }
-    }
-}
-
-/// What happened to a context's objects, until the program asks.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Told {
-    owner: Owner,
-    event: AsyncEvent,
-}
+use crate::nic::receive_queue::Receive;
+use crate::nic::shared_receive::{Owner, Told};
+use crate::world::fabric::{Event, Fabric};
+use crate::world::post::receive;
 
 impl Fabric {
     fn tell(&mut self, owner: Owner, event: AsyncEvent) {
@@ -84,7 +37,7 @@ impl Fabric {
     /// A queue pair is destroyed.
     pub(crate) fn leave_its_srq(&mut self, index: u32) {
         let qp = &self.qps[index as usize];
-        let Some(srq) = qp.srq else { return };
+        let Some(srq) = qp.rq.shared() else { return };
         let (owner, event) = (
             self.srqs[srq as usize].owner,
             AsyncEvent::LastWqeReached(qp.number),
@@ -130,8 +83,8 @@ impl Fabric {
     /// of its memory.
     pub(super) fn next_receive(&mut self, index: u32) -> Option<(Receive, u32)> {
         let qp = &mut self.qps[index as usize];
-        let Some(srq) = qp.srq else {
-            return Some((qp.receives.pop_front()?, qp.pd));
+        let Some(srq) = qp.rq.shared() else {
+            return Some((qp.rq.take()?, qp.pd));
         };
         let queue = &mut self.srqs[srq as usize];
         let (receive, pd, owner) = (queue.receives.pop_front()?, queue.pd, queue.owner);
@@ -144,7 +97,7 @@ impl Fabric {
 
     /// Receives that a queue pair took from a shared queue have room there again.
     pub(super) fn give_back_shared(&mut self, index: u32, count: u32) {
-        if let Some(srq) = self.qps[index as usize].srq {
+        if let Some(srq) = self.qps[index as usize].rq.shared() {
             let in_use = &mut self.srqs[srq as usize].in_use;
             *in_use = in_use.saturating_sub(count);
         }
@@ -154,20 +107,12 @@ impl Fabric {
     /// is told, once.
     pub(super) fn tell_last_wqe(&mut self, index: u32) {
         let qp = &mut self.qps[index as usize];
-        let (state, number) = (qp.state, qp.number);
-        if let (QpState::Err, Some(srq), true) = (state, qp.srq, qp.owes_last_wqe) {
-            qp.owes_last_wqe = false;
+        let number = qp.number;
+        if qp.state == QpState::Err
+            && let Some(srq) = qp.rq.take_last_wqe()
+        {
             let owner = self.srqs[srq as usize].owner;
             self.tell(owner, AsyncEvent::LastWqeReached(number));
         }
-    }
-
-    /// Receives of a queue pair's own that nobody has taken: they fail with it.
-    pub(super) fn flush_own_receives(&mut self, index: u32) {
-        let qp = &mut self.qps[index as usize];
-        let flushed = std::mem::take(&mut qp.receives).into_iter();
-        qp.failed_receives
-            .extend(flushed.map(|receive| (receive.wr_id, WcStatus::WrFlushErr)));
-        qp.owes_last_wqe = qp.srq.is_some();
     }
 }

@@ -6,14 +6,15 @@
 //! piece in turn, and wakes who reads. Acknowledgements ride on what goes back, and go alone for every
 //! second piece (RFC 5681); so much as the window is unacknowledged at most. Nothing is lost.
 
-use adverb_sim::{Agenda, Condition};
+use adverb_sim::Agenda;
 use adverb_units::Span;
 use adverb_verbs::LinkLayer;
 
-use super::machine::Machine;
-use super::wire::{header, switched};
-use super::{Event, Fabric};
+use crate::host::tcp::Piece;
+use crate::machine::Machine;
 use crate::rate::ns;
+use crate::world::fabric::{Event, Fabric};
+use crate::world::wire::{header, switched};
 
 /// TCP and IPv4 headers, with time stamps (RFC 793, 791, 7323).
 const TCP_IP: u64 = 20 + 20 + 12;
@@ -23,47 +24,6 @@ const IPOIB: u64 = 4;
 const PIECES_OF_ACK: u32 = 2;
 /// A receive descriptor that the NIC writes, and a send descriptor that it reads.
 const DESCRIPTOR: u64 = 16;
-
-/// One end of a connection; the other one has the number beside it.
-#[derive(Debug)]
-pub(crate) struct End {
-    pub(crate) machine: u32,
-    /// Signaled when something came.
-    pub(crate) data: Condition,
-    /// Signaled when something was acknowledged.
-    pub(crate) room: Condition,
-    /// Bytes that have come and were not read.
-    pub(crate) readable: u64,
-    /// Bytes that were sent and not acknowledged.
-    pub(crate) unacknowledged: u64,
-    /// Bytes, in so many pieces, that came and were not yet acknowledged.
-    owed: (u64, u32),
-    /// CPU time that interrupts for it took, which its reader has not accounted for.
-    pub(crate) interrupts: Span,
-}
-
-impl End {
-    pub(crate) fn new(machine: u32, [data, room]: [Condition; 2]) -> Self {
-        End {
-            machine,
-            data,
-            room,
-            readable: 0,
-            unacknowledged: 0,
-            owed: (0, 0),
-            interrupts: Span::ZERO,
-        }
-    }
-}
-
-/// What goes over a connection at once.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Piece {
-    /// Bytes of the stream.
-    pub(crate) bytes: u64,
-    /// Bytes of the other direction that it acknowledges.
-    acknowledges: u64,
-}
 
 /// The other end.
 fn peer(end: u32) -> u32 {

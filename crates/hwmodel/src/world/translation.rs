@@ -6,58 +6,11 @@
 //! region's.
 
 use adverb_sim::Agenda;
-use adverb_units::{Span, Time};
 
-use super::admission::{Refusal, Task};
-use super::machine::Machine;
-use super::memory::Range;
-use super::{Event, Fabric};
-
-/// A side of the NIC.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum NicSide {
-    Sending,
-    Receiving,
-}
-
-impl Machine {
-    /// The translations of `ranges` are needed, at `at`, by a side, which stands still for those that
-    /// are missing.
-    #[inline]
-    pub(super) fn translate(&mut self, ranges: &[Range], side: NicSide, at: Time) {
-        let mut missing = 0;
-        for range in ranges.iter().filter(|range| range.length > 0) {
-            for page in self.memory.pages(*range) {
-                missing += u64::from(!self.nic.translations.access(page));
-            }
-        }
-        if missing > 0 {
-            self.nic.counts.translation_misses += missing;
-            self.pcie.traffic.read_lines += missing;
-            self.stop(side, at, self.nic.times.context_miss * missing);
-        }
-    }
-
-    /// A side of the NIC does nothing else for `span`.
-    pub(super) fn stop(&mut self, side: NicSide, at: Time, span: Span) {
-        let side = match side {
-            NicSide::Sending => &mut self.nic.tx,
-            NicSide::Receiving => &mut self.nic.rx,
-        };
-        side.serve(at, span);
-    }
-
-    /// A command of the driver's, given at `at`; returns when it has been carried out.
-    fn command(&mut self, at: Time) -> Time {
-        self.nic.commands.serve(at, self.nic.times.command)
-    }
-
-    /// Pinning, or letting go, the host's pages of a region.
-    fn pin(&self, length: u64) -> Span {
-        const PAGE: u64 = 4096;
-        self.cpu.syscall + self.cpu.pin_page * length.div_ceil(PAGE)
-    }
-}
+use crate::host::memory::Range;
+use crate::nic::device::NicSide;
+use crate::world::admission::{Refusal, Task};
+use crate::world::fabric::{Event, Fabric};
 
 impl Fabric {
     /// The running role registers `length` bytes: it waits until the NIC knows.

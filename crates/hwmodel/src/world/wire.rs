@@ -4,13 +4,14 @@ use adverb_sim::Agenda;
 use adverb_units::{Span, Time};
 use adverb_verbs::{LinkLayer, Operation, QpType, Qpn};
 
-use super::machine::Machine;
-use super::message::{Answer, Direction, Message};
-use super::queue_pair::{Qp, Target};
-use super::responder::receiving_span;
-use super::{Event, Fabric, QpRef};
-use crate::pcie::Arrival;
-use crate::trace::{Act, Tracer};
+use crate::ids::QpRef;
+use crate::machine::Machine;
+use crate::machine::stages::{connecting_span, receiving_span};
+use crate::nic::port::{Leaves, Passage, Target};
+use crate::nic::queue_pair::{FIRST_NUMBER, Qp};
+use crate::trace::Act;
+use crate::world::fabric::{Event, Fabric};
+use crate::world::message::{Answer, Direction, Message};
 
 /// Headers, in bytes (IBTA vol. 1, chapters 7 to 9; annex A17 for RoCEv2).
 pub(super) mod header {
@@ -74,80 +75,10 @@ fn extended(message: &Message, qp_type: QpType) -> u64 {
         }
 }
 
-/// Times at the port that a message goes to.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Passage {
-    /// When it begins to leave.
-    begin: Time,
-    /// When it has left.
-    left: Time,
-    /// When its first packet is there.
-    first: Time,
-    /// When its last packet is there.
-    last: Time,
-}
-
-impl Passage {
-    /// Notes the way of a message of `wire` bytes that began to leave at `begin`; its first packet, of
-    /// `head` bytes, had left at `led`.
-    #[inline]
-    fn note(self, trace: &mut Tracer, (begin, led): (Time, Time), (head, wire): (u64, u64)) {
-        if self.first < self.last {
-            trace.note(Act::Port(head), begin, led);
-            trace.note(Act::Way, led, self.first);
-        }
-        trace.note(Act::Port(wire), begin, self.left);
-        trace.note(Act::Way, self.left, self.last);
-    }
-}
-
-/// When a message can leave its machine, but for the port.
-///
-/// Waiting for others on the way to the port is waiting in the port's line as well: it counts once.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Leaves {
-    /// Had it waited for nobody.
-    pub(crate) idle: Time,
-    /// As it is.
-    pub(crate) ready: Time,
-}
-
-impl Leaves {
-    /// It waits for nobody.
-    pub(super) fn at(ready: Time) -> Self {
-        Leaves { idle: ready, ready }
-    }
-
-    /// Not before data of memory have come, too.
-    pub(super) fn with(self, data: Arrival) -> Self {
-        Leaves {
-            idle: self.idle.max(data.idle),
-            ready: self.ready.max(data.first),
-        }
-    }
-}
-
-impl Qp {
-    /// When its last request has begun to leave.
-    pub(super) fn leaves(&self) -> Time {
-        self.departed.begin
-    }
-
-    /// The last message that left in a direction.
-    fn order(&mut self, direction: Direction) -> &mut Passage {
-        match direction {
-            Direction::Request | Direction::Connect | Direction::Disconnect(_) => {
-                &mut self.departed
-            }
-            Direction::Answer(_) | Direction::Connected => &mut self.answered,
-        }
-    }
-}
-
 impl Fabric {
     /// The queue pair `number` of a machine.
     pub(super) fn find(&self, machine: u32, number: Qpn) -> Option<u32> {
-        let place = number.get().checked_sub(super::queue_pair::FIRST_NUMBER)?;
+        let place = number.get().checked_sub(FIRST_NUMBER)?;
         let numbers = &self.machines.get(machine as usize)?.numbers;
         numbers.get(place as usize).copied()
     }
@@ -200,7 +131,10 @@ impl Fabric {
         let size = Size::of(m, qp, machine.preset.link_layer);
         let whole = machine.link.byte.of(size.wire);
         let port = port % machine.nic.ports.len();
-        let order = qp.order(m.direction);
+        let order = match m.direction {
+            Direction::Request | Direction::Connect | Direction::Disconnect(_) => qp.last_request(),
+            Direction::Answer(_) | Direction::Connected => qp.last_answer(),
+        };
         let settled = machine.nic.ports[port].begin(credit, whole);
         let turn = settled + (leaves.idle - now);
         // A queue pair's messages keep their order.
@@ -286,11 +220,11 @@ fn credit(there: &mut Machine, port: usize, message: &Message, qps: &[Qp], now: 
     let span = match message.direction {
         Direction::Request => {
             let to = qps.get(message.to.index as usize);
-            let inline = to.map_or(0, |qp| qp.inline_recv(operation, length));
+            let inline = to.map_or(0, |qp| qp.rq.inline(operation, length));
             receiving_span(there, operation, length - inline)
         }
         Direction::Answer(_) => there.nic.times.response,
-        _ => super::dc::receiving_span(there),
+        _ => connecting_span(there),
     };
     let nic = &mut there.nic;
     let link = nic.inbound[port % nic.inbound.len()].free();

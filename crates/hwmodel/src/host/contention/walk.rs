@@ -4,8 +4,8 @@ use adverb_units::{Span, Time};
 
 use super::line::{Core, Line};
 use super::{Contest, WALKED};
-use crate::load::Access;
-use crate::pcie::LINE;
+use crate::host::load::Access;
+use crate::host::pcie::LINE;
 
 /// How threads walk.
 #[derive(Clone, Copy, Debug)]

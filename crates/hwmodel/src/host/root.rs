@@ -3,13 +3,13 @@
 use adverb_sim::Random;
 use adverb_units::{Span, Time};
 
-use super::contest::{Contest, Core, LineTimes, Walk};
-use super::machine::Placement;
-use super::memory::Range;
-use crate::llc::{Evicted, Found, Line, Llc};
-use crate::load::{CpuLoad, Node, Work};
+use crate::host::contention::{Contest, Core, LineTimes, Walk};
+use crate::host::llc::{Evicted, Found, Line, Llc};
+use crate::host::load::{Access, CpuLoad, Node, Work};
+use crate::host::memory::Range;
+use crate::host::pcie::LINE;
+use crate::host::placement::Placement;
 use crate::params::Params;
-use crate::pcie::LINE;
 use crate::rate::ns;
 
 /// Most of memory's bandwidth that DMA gets: cores get the rest.
@@ -159,8 +159,8 @@ impl Root {
             bytes: bytes.get(),
             access,
             each: match access {
-                crate::load::Access::Bytes { .. } => ns(p.cpu.access_ns),
-                crate::load::Access::CompareSwap => ns(p.cpu.atomic_ns),
+                Access::Bytes { .. } => ns(p.cpu.access_ns),
+                Access::CompareSwap => ns(p.cpu.atomic_ns),
             },
         };
         self.contest.begin(walk, threads);

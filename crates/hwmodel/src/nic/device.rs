@@ -1,17 +1,14 @@
 //! A machine's NIC: what it takes for things, its resources, and its sides at work.
 
-use adverb_units::{Span, Time};
+use adverb_units::Span;
 use adverb_verbs::{AtomicCap, DeviceCaps};
 
-use super::Machine;
+use crate::nic::atomics::Atomics;
+use crate::nic::dc;
+use crate::nic::wqe::Wqes;
 use crate::params::Params;
 use crate::rate::{ns, period};
 use crate::resource::{Cache, Room, Server};
-use crate::trace::Act;
-use crate::world::atomics::Atomics;
-use crate::world::dc;
-use crate::world::send_queue::Wqes;
-use crate::world::wire::Leaves;
 
 /// What the NIC takes for things.
 #[derive(Clone, Copy, Debug)]
@@ -45,7 +42,7 @@ pub(crate) struct NicTimes {
 }
 
 impl NicTimes {
-    pub(super) fn new(p: &Params, round_trip: Span) -> Self {
+    pub(crate) fn new(p: &Params, round_trip: Span) -> Self {
         let n = &p.nic;
         let context = round_trip + ns(n.context_load_ns);
         Self {
@@ -117,7 +114,7 @@ pub(crate) struct Nic {
 
 impl Nic {
     /// `random` is a seed.
-    pub(super) fn new(p: &Params, times: NicTimes, random: u64) -> Self {
+    pub(crate) fn new(p: &Params, times: NicTimes, random: u64) -> Self {
         let n = &p.nic;
         let ports = vec![Server::default(); p.link.ports as usize];
         Self {
@@ -153,14 +150,14 @@ pub(crate) enum Half {
 
 impl Half {
     /// Its name in the cache of contexts.
-    fn key(self, number: u32) -> u32 {
+    pub(crate) fn key(self, number: u32) -> u32 {
         4 * number + self as u32
     }
 
     /// The room that it takes. An unreliable responder takes half of it: HERD's server keeps its rate up to
     /// 260 clients that WRITE over UC (Kalia et al., SIGCOMM 2014, from memory), where a NIC of the same
     /// kind has no room for the two halves of as many reliable ones.
-    fn room(self) -> Room {
+    pub(crate) fn room(self) -> Room {
         match self {
             Half::UnreliableResponder => Room::Half,
             _ => Room::Whole,
@@ -168,79 +165,8 @@ impl Half {
     }
 }
 
-impl Machine {
-    /// The context of one half of a queue pair is needed; how long that stops the side that needs it.
-    ///
-    /// The halves, as requester and as responder, are kept apart.
-    #[inline]
-    pub(crate) fn context(&mut self, qp: u32, half: Half) -> Span {
-        if self.nic.contexts.access_in(half.key(qp), half.room()) {
-            self.nic.counts.context_hits += 1;
-            return Span::ZERO;
-        }
-        self.nic.counts.context_misses += 1;
-        self.pcie.traffic.read_lines +=
-            u64::from(self.preset.params.nic.context_bytes).div_ceil(64);
-        self.nic.times.context_miss
-    }
-
-    /// The NIC makes a context: what it writes it need not read.
-    pub(crate) fn make_context(&mut self, number: u32, half: Half) {
-        self.nic.contexts.access_in(half.key(number), half.room());
-    }
-
-    /// The sending side works for `span`, from `at` on; returns when the request has passed it.
-    #[inline]
-    pub(crate) fn transmit(&mut self, at: Time, span: Span) -> Leaves {
-        let passed = self.nic.tx.serve(at, span) + self.nic.times.tx;
-        let idle = at + span + self.nic.times.tx;
-        Leaves {
-            idle,
-            ready: passed,
-        }
-    }
-
-    /// So many lines of payload follow: the sending side is busy with them, while the first ones are on
-    /// their way.
-    #[inline]
-    pub(crate) fn transmit_more(&mut self, at: Time, lines: u64) {
-        self.nic.tx.serve(at, self.nic.times.send_line * lines);
-    }
-
-    /// The NIC writes a message of `length` bytes to memory, `delay` after its first packet came at
-    /// `first`; the last one passes the receiving side at `passed`. Returns when all can be seen.
-    ///
-    /// A long message streams in behind its first packet.
-    pub(crate) fn stream_in(
-        &mut self,
-        (first, passed): (Time, Time),
-        delay: Span,
-        (length, mtu): (u64, u64),
-    ) -> Time {
-        let streamed = self.pcie.write(first, delay, length);
-        if length <= mtu {
-            return streamed.max(passed);
-        }
-        // What came last is written last; so is the full packet before it.
-        let rest = (length - 1) % mtu.max(1) + 1;
-        let came_before = self.link.byte.of(rest);
-        let full = self.pcie.write_time(mtu).saturating_sub(came_before);
-        let seen = passed + self.pcie.write_time(rest).max(full);
-        let act = Act::Write(self.pcie.trace.subject(), rest);
-        self.pcie.trace.note(act, passed, seen);
-        streamed.max(seen)
-    }
-
-    /// The receiving side works for `span`, from `at` on; returns when the packet has passed it.
-    #[inline]
-    pub(crate) fn receive(&mut self, at: Time, span: Span) -> Time {
-        let at = self.pcie.admit_write(at);
-        self.nic.rx.serve(at, span) + self.nic.times.rx
-    }
-}
-
 /// What programs are told that it can do.
-pub(super) fn caps(p: &Params) -> DeviceCaps {
+pub(crate) fn caps(p: &Params) -> DeviceCaps {
     DeviceCaps {
         max_qp: 1 << 16,
         max_qp_wr: 1 << 15,
@@ -256,4 +182,11 @@ pub(super) fn caps(p: &Params) -> DeviceCaps {
         max_srq_sge: 16,
         atomics: AtomicCap::Device,
     }
+}
+
+/// A side of the NIC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NicSide {
+    Sending,
+    Receiving,
 }

@@ -2,9 +2,9 @@
 
 use adverb_units::Span;
 
+use crate::host::root::Root;
 use crate::params::Params;
 use crate::rate::ns;
-use crate::world::root::Root;
 
 /// What CPUs take for things.
 #[derive(Clone, Copy, Debug)]
@@ -27,7 +27,7 @@ pub(crate) struct CpuTimes {
 }
 
 impl CpuTimes {
-    pub(super) fn new(p: &Params, root: &Root) -> Self {
+    pub(crate) fn new(p: &Params, root: &Root) -> Self {
         let c = &p.cpu;
         Self {
             wqe_build: ns(c.wqe_build_ns),

@@ -1,51 +1,24 @@
 //! A machine: its parameters as times, its NIC's resources, its memory.
 
-mod cpu;
-mod nic;
+pub(crate) mod stages;
 
 use adverb_sim::{Pace, Seed};
 use adverb_units::Span;
 use adverb_verbs::{DeviceCaps, Gid, Lid, Operation, PathMtu};
 
-pub(crate) use self::cpu::CpuTimes;
-pub(crate) use self::nic::Half;
-use self::nic::{Nic, NicTimes};
-use super::memory::{Memory, Range};
-use super::queue_pair::Wqe;
-use super::root::Root;
-use crate::cores::Words;
-use crate::load::{CpuLoad, Node};
-use crate::pcie::{LINE, Pcie};
+use crate::host::cores::Words;
+use crate::host::cpu::CpuTimes;
+use crate::host::load::{CpuLoad, Node};
+use crate::host::memory::{Memory, Range};
+use crate::host::pcie::{LINE, Pcie};
+use crate::host::placement::Placement;
+use crate::host::root::Root;
+use crate::nic::device::{self, Nic, NicTimes};
+use crate::nic::wqe::Wqe;
 use crate::preset::{Driver, Preset};
 use crate::rate::{ByteTime, ns};
 use crate::resource::Server;
 use crate::trace::Tracer;
-
-/// Where a program's buffers lie, and in which state.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Placement {
-    /// On the NIC's node, in its last-level cache.
-    #[default]
-    Cached,
-    /// On the NIC's node, in memory.
-    Memory,
-    /// On the other node, in its last-level cache.
-    RemoteCached,
-    /// On the other node, in memory.
-    RemoteMemory,
-}
-
-impl Placement {
-    /// Whether it is on the other node.
-    pub(crate) fn is_remote(self) -> bool {
-        matches!(self, Placement::RemoteCached | Placement::RemoteMemory)
-    }
-
-    /// Whether it is in memory alone.
-    pub(crate) fn is_memory(self) -> bool {
-        matches!(self, Placement::Memory | Placement::RemoteMemory)
-    }
-}
 
 /// The way out.
 #[derive(Clone, Copy, Debug)]
@@ -119,7 +92,7 @@ impl Machine {
         let root = Root::new(p, placement, |name| seed.stream(name, index.into()));
         Machine {
             index,
-            caps: nic::caps(p),
+            caps: device::caps(p),
             cpu: CpuTimes::new(p, &root),
             nic: Nic::new(p, times, seed.stream("contexts", index.into()).bits()),
             seed,

@@ -17,8 +17,8 @@ use std::collections::HashMap;
 use adverb_sim::Random;
 use adverb_units::{Span, Time};
 
-use super::memory::Range;
-use crate::pcie::LINE;
+use crate::host::memory::Range;
+use crate::host::pcie::LINE;
 use line::{Holder, Line};
 use walk::Walker;
 
@@ -316,7 +316,7 @@ mod tests {
     use adverb_sim::Seed;
 
     use super::*;
-    use crate::load::Access;
+    use crate::host::load::Access;
 
     const TIMES: LineTimes = LineTimes {
         transfer: Span::from_ns(20),

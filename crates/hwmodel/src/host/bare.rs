@@ -10,14 +10,14 @@ use std::num::NonZeroU32;
 use adverb_sim::{Random, Seed};
 use adverb_units::{Bytes, Span, Time};
 
-use crate::iommu::Iommu;
-use crate::llc::{Access, Evicted, Found, Line, Llc};
+use crate::host::iommu::Iommu;
+use crate::host::llc::{Access, Evicted, Found, Line, Llc};
+use crate::host::pcie::{LINE, Pcie};
+use crate::host::placement::Placement;
 use crate::params::Params;
-use crate::pcie::{LINE, Pcie};
 use crate::preset::{Kind, Preset};
 use crate::rate::ns;
 use crate::resource::Slots;
-use crate::world::machine::Placement;
 
 /// What one operation is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,9 +13,9 @@ use std::num::NonZeroU32;
 use adverb_sim::Seed;
 use adverb_units::{Bytes, Span, Time};
 
-use crate::llc::{Access, Line, Llc};
+use crate::host::llc::{Access, Line, Llc};
+use crate::host::pcie::{LINE, Pcie};
 use crate::params::Params;
-use crate::pcie::{LINE, Pcie};
 use crate::preset::{Kind, Preset};
 use crate::rate::{ByteTime, ns};
 use crate::resource::Server;

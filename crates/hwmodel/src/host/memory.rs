@@ -3,8 +3,7 @@
 use adverb_sim::Condition;
 use adverb_units::Bytes;
 use adverb_verbs::{AccessFlags, RegisterError};
-
-use super::queue_pair::{Piece, Ranges};
+use smallvec::SmallVec;
 
 /// Bits of a key that name the region; the others change with each registration.
 const INDEX_BITS: u32 = 16;
@@ -44,6 +43,20 @@ pub(crate) struct Asked {
     pub(crate) pd: u32,
     pub(crate) access: AccessFlags,
 }
+
+/// A piece of memory that a request names.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Piece {
+    pub(crate) addr: u64,
+    pub(crate) length: u32,
+    pub(crate) key: u32,
+}
+
+/// The pieces of a request; most have one.
+pub(crate) type Pieces = SmallVec<[Piece; 1]>;
+
+/// The ranges of memory that they are; most have one.
+pub(crate) type Ranges = SmallVec<[Range; 1]>;
 
 /// A range of a region that may be accessed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,8 +6,8 @@
 
 use std::ops::Range;
 
+use crate::host::pcie::LINE;
 use crate::params::Memory;
-use crate::pcie::LINE;
 
 /// A line of memory: its address in units of 64 B.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

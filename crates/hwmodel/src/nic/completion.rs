@@ -1,0 +1,91 @@
+//! Completion queues and completion channels.
+
+use std::collections::VecDeque;
+
+use adverb_sim::Condition;
+use adverb_units::Time;
+use adverb_verbs::{CqId, NotifyOn, Qpn, WorkCompletion};
+
+/// What room a completion gives back when it is polled.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Frees {
+    /// Send requests before this number.
+    Sends(u64),
+    /// A receive.
+    Receive,
+}
+
+/// A completion in its queue.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Entry {
+    /// When the CPU can see it.
+    pub(crate) at: Time,
+    pub(crate) completion: WorkCompletion,
+    pub(crate) qp: u32,
+    pub(crate) life: u32,
+    pub(crate) frees: Frees,
+    /// Bytes of payload that it carries.
+    pub(crate) inline: u64,
+}
+
+/// Completions that were polled.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Polled {
+    pub(crate) completions: usize,
+    /// Lines of payload that the CPU has copied from them into receive buffers.
+    pub(crate) copied_lines: u64,
+}
+
+/// A completion queue.
+#[derive(Debug)]
+pub(crate) struct Cq {
+    pub(crate) capacity: u32,
+    pub(crate) channel: Option<u32>,
+    /// Signaled when a completion comes.
+    pub(crate) condition: Condition,
+    pub(crate) entries: VecDeque<Entry>,
+    pub(crate) armed: Option<NotifyOn>,
+    pub(crate) overrun: bool,
+}
+
+/// A completion channel.
+#[derive(Debug)]
+pub(crate) struct Channel {
+    /// Signaled when an event comes.
+    pub(crate) condition: Condition,
+    pub(crate) events: VecDeque<CqId>,
+}
+
+impl Cq {
+    pub(crate) fn new(capacity: u32, channel: Option<u32>, condition: Condition) -> Self {
+        Cq {
+            capacity,
+            channel,
+            condition,
+            entries: VecDeque::new(),
+            armed: None,
+            overrun: false,
+        }
+    }
+
+    /// When the next completion can be seen.
+    #[inline]
+    pub(crate) fn next(&self) -> Option<Time> {
+        self.entries.front().map(|entry| entry.at)
+    }
+
+    /// Forgets the completions of a queue pair that is reset or destroyed; how many of receives.
+    pub(crate) fn purge(&mut self, number: Qpn) -> u32 {
+        let mut received = 0;
+        self.entries.retain(|entry| {
+            let is_its = entry.completion.qp_num == number;
+            received += u32::from(is_its && matches!(entry.frees, Frees::Receive));
+            !is_its
+        });
+        received
+    }
+
+    pub(crate) fn is_overrun(&self) -> bool {
+        self.overrun
+    }
+}

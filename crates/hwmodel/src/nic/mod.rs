@@ -1,0 +1,14 @@
+//! The NIC's state: resources, WQE cache, and queue pairs with their send queue, receive queue and retry
+//! logic. What happens to it, and what it costs, is in [`crate::world`].
+
+pub(crate) mod atomics;
+pub(crate) mod completion;
+pub(crate) mod dc;
+pub(crate) mod device;
+pub(crate) mod port;
+pub(crate) mod queue_pair;
+pub(crate) mod receive_queue;
+pub(crate) mod retry;
+pub(crate) mod send_queue;
+pub(crate) mod shared_receive;
+pub(crate) mod wqe;
