@@ -13,14 +13,14 @@ use adverb_verbs::{
 
 use crate::channel::SoftChannel;
 use crate::cq::{MAX_CQE, SoftCq};
-use crate::dir::DirPath;
 use crate::domain::{Handle, SoftPd};
 use crate::engine::Engine;
-use crate::layout::{FIRST_QP, MAX_CQ, MAX_MR, MAX_QP, MAX_SRQ};
 use crate::memory::{MAX_MR_SIZE, SoftMr};
 use crate::port::Port;
 use crate::qp::{MAX_RD_ATOM, SoftQp};
-use crate::quiesce;
+use crate::shm::dir::DirPath;
+use crate::shm::layout::{FIRST_QP, MAX_CQ, MAX_MR, MAX_QP, MAX_SRQ};
+use crate::shm::quiesce;
 use crate::srq::SoftSrq;
 use crate::udp::{Udp, UdpAddress, Wiring, ip_of};
 

@@ -14,13 +14,13 @@ use adverb_verbs::{
 
 use adverb_wire::{Grh, grh};
 
-use crate::datagram_ring::{Addressee, Cell, DatagramRing, FRONT, Front, Holder, Message};
-use crate::layout::{ACTIVE_MTU, Phase};
 use crate::memory::check_local;
 use crate::port::Port;
-use crate::regions::RegionTable;
-use crate::ring::{Line, Piece, RecvRing};
-use crate::sync::lock;
+use crate::shm::datagram_ring::{Addressee, Cell, DatagramRing, FRONT, Front, Holder, Message};
+use crate::shm::layout::{ACTIVE_MTU, Phase};
+use crate::shm::regions::RegionTable;
+use crate::shm::ring::{Line, Piece, RecvRing};
+use crate::shm::sync::lock;
 
 /// Lines of a cell: a message is at most one packet.
 pub(crate) const CELL_LINES: usize =

@@ -3,7 +3,7 @@
 //! It wakes when a peer dies (pidfd), when a peer reports a fault or posts a receive that somebody
 //! waits for (FIFO), once a millisecond while requests wait for a peer and nobody polls, and when
 //! packets come that nobody takes. It runs tasks in the device's network namespace
-//! ([`crate::tasks`]). It never competes with a polling thread: if that drove the port since the
+//! ([`crate::shm::tasks`]). It never competes with a polling thread: if that drove the port since the
 //! last tick, the engine goes back to sleep, without the socket.
 
 use std::collections::HashMap;
@@ -15,10 +15,10 @@ use std::thread::JoinHandle;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::datagram_ring::Holder;
-use crate::layout::MAX_SLOTS;
-use crate::peer::Peer;
 use crate::port::{Port, SenderWatch};
+use crate::shm::datagram_ring::Holder;
+use crate::shm::layout::MAX_SLOTS;
+use crate::shm::peer::Peer;
 use crate::udp::Attendance;
 
 /// How often the engine looks after waiting requests.

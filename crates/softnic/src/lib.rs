@@ -12,10 +12,15 @@
 //!            ◄─ own completion: private memory of A, no sharing
 //! ```
 //!
+//! # Layers
+//! [`shm`] has the shared memory and its rings; `udp` the sockets, and drives the transport's state machines; the other
+//! modules are the verbs objects, the port that owns both, and the engine thread. `udp` uses `shm`, and knows the
+//! objects only by the traits of `udp::host`.
+//!
 //! # What makes it safe to kill a peer at any instruction
 //! Every shared word has one writer at a time, and every step that another process can see is one
 //! atomic store; there is no lock across processes. A receive completes by the one store that ends
-//! it ([`ring`]; [`datagram_ring`]: the one swap), so a requester that dies leaves it either posted
+//! it ([`shm::ring`]; [`shm::datagram_ring`]: the one swap), so a requester that dies leaves it either posted
 //! or completed. The kernel tells
 //! of deaths by pidfd, and by file locks it tells which files are stale.
 //!
@@ -26,51 +31,30 @@
 //! This is a crate where `unsafe` is at home: mappings, shared structures and copies.
 #![allow(unsafe_code)]
 
-mod arena;
 mod channel;
 mod context;
-mod copy;
 mod cq;
-#[doc(hidden)]
-pub mod datagram_ring;
 mod datagrams;
-mod dir;
 mod domain;
 mod engine;
-mod indices;
-mod layout;
 mod memory;
-#[doc(hidden)]
-pub mod notify;
-mod peer;
 mod port;
 mod qp;
-#[doc(hidden)]
-pub mod quiesce;
-#[doc(hidden)]
-pub mod ready;
 mod recv_queue;
-mod regions;
 mod requester;
-pub mod ring;
-mod segment;
 #[doc(hidden)]
-pub mod send_ring;
-#[doc(hidden)]
-pub mod shared_ring;
+pub mod shm;
 mod srq;
-mod sync;
-mod tasks;
 mod udp;
 
 pub use channel::SoftChannel;
 pub use context::{SoftAh, SoftContext, SoftDevice};
 pub use cq::SoftCq;
-pub use dir::{SharedMemory, shared_memory};
 pub use domain::SoftPd;
 pub use memory::SoftMr;
-pub use notify::Armed;
 pub use qp::SoftQp;
+pub use shm::dir::{SharedMemory, shared_memory};
+pub use shm::notify::Armed;
 pub use srq::SoftSrq;
 #[cfg(feature = "testing")]
 pub use udp::Fault;

@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use adverb_units::Bytes;
 use adverb_verbs::{AccessFlags, Lkey, MemoryAccessError, MemoryRegion, RegisterError, Rkey, Sge};
 
-use crate::copy::place;
-use crate::layout::{MAX_MR, MR_INDEX_BITS};
 use crate::port::{Port, TableEntry, random_u64, remedy};
-use crate::regions::LocalRegion;
-use crate::segment::{Mapping, Population, release, reserve};
-use crate::sync::lock;
+use crate::shm::copy::place;
+use crate::shm::layout::{MAX_MR, MR_INDEX_BITS};
+use crate::shm::regions::LocalRegion;
+use crate::shm::segment::{Mapping, Population, release, reserve};
+use crate::shm::sync::lock;
 
 /// Longest region: that of the longest message, 2 GiB, times a few buffers.
 pub(crate) const MAX_MR_SIZE: Bytes = Bytes::mib(256 * 1024);

@@ -11,20 +11,20 @@ use std::sync::{Arc, Mutex, Weak};
 use adverb_verbs::{AsyncEvent, CreateError, Gid, OpenError, PathMtu, Qpn, SrqId};
 use spin::mutex::SpinMutex;
 
-use crate::arena::Arena;
-use crate::datagram_ring::Holder;
-use crate::dir::{Claim, Dir, DirPath};
-use crate::indices::Indices;
-use crate::layout::{
+use crate::shm::arena::Arena;
+use crate::shm::datagram_ring::Holder;
+use crate::shm::dir::{Claim, Dir, DirPath};
+use crate::shm::indices::Indices;
+use crate::shm::layout::{
     self, ACTIVE_MTU, CqEntry, FIRST_QP, Header, MAX_CQ, MAX_MR, MAX_QP, MAX_SRQ, MrEntry, QpEntry,
     SrqEntry, slot_of,
 };
-use crate::peer::{Peer, PeerError, pid_namespace};
-use crate::quiesce;
-use crate::regions::RegionTable;
-use crate::segment::{Mapping, Population, Tables, reserve};
-use crate::sync::lock;
-use crate::tasks::{Tasks, Wake};
+use crate::shm::peer::{Peer, PeerError, pid_namespace};
+use crate::shm::quiesce;
+use crate::shm::regions::RegionTable;
+use crate::shm::segment::{Mapping, Population, Tables, reserve};
+use crate::shm::sync::lock;
+use crate::shm::tasks::{Tasks, Wake};
 use crate::udp::{self, Bound, Turn, Udp, UdpAddress};
 
 /// A queue pair, as its port and the engine see it.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use adverb_verbs::{Imm, Qpn, RecvRequest, WcFlags, WcOpcode, WcStatus, WorkCompletion, WrId};
 
 use crate::datagrams::Datagrams;
-use crate::ring::{Arrival, Piece, RecvRing};
+use crate::shm::ring::{Arrival, Piece, RecvRing};
 
 /// A receive queue as its owner sees it, shared by the queue pair (posts) and the completion
 /// queue (takes).

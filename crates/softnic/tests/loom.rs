@@ -5,13 +5,13 @@
 #![cfg(loom)]
 #![allow(unsafe_code)]
 
-use adverb_softnic::datagram_ring::{Addressee, Cell, DatagramRing, Front, Holder, Message};
-use adverb_softnic::notify::{Armed, Urgency};
-use adverb_softnic::quiesce::{self, Busy};
-use adverb_softnic::ready::Ready;
-use adverb_softnic::ring::{Arrival, Line, Piece, RecvRing};
-use adverb_softnic::send_ring::{SendRing, Sent};
-use adverb_softnic::shared_ring::{SharedRing, Ticket};
+use adverb_softnic::shm::datagram_ring::{Addressee, Cell, DatagramRing, Front, Holder, Message};
+use adverb_softnic::shm::notify::{Armed, Urgency};
+use adverb_softnic::shm::quiesce::{self, Busy};
+use adverb_softnic::shm::ready::Ready;
+use adverb_softnic::shm::ring::{Arrival, Line, Piece, RecvRing};
+use adverb_softnic::shm::send_ring::{SendRing, Sent};
+use adverb_softnic::shm::shared_ring::{SharedRing, Ticket};
 use adverb_verbs::{NotifyOn, Qpn, WcOpcode, WcStatus};
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};

@@ -17,16 +17,16 @@ use adverb_verbs::{
 use spin::mutex::SpinMutex;
 
 use crate::channel::SoftChannel;
-use crate::datagram_ring::Holder;
-use crate::layout::{CqEntry, Duties, qp_index};
-use crate::notify::Urgency;
 use crate::port::{Port, TableEntry};
-use crate::quiesce;
 use crate::recv_queue::RecvQueue;
-use crate::send_ring::SendRing;
+use crate::shm::datagram_ring::Holder;
+use crate::shm::layout::{CqEntry, Duties, qp_index};
+use crate::shm::notify::Urgency;
+use crate::shm::quiesce;
+use crate::shm::send_ring::SendRing;
+use crate::shm::sync::compiler_fence;
+use crate::shm::sync::lock;
 use crate::srq::SrqInner;
-use crate::sync::compiler_fence;
-use crate::sync::lock;
 use crate::udp::Turn;
 
 mod state;
@@ -79,7 +79,7 @@ impl SoftCq {
                 what: "the completion channel",
             });
         }
-        let limit = crate::layout::MAX_CQ.into();
+        let limit = crate::shm::layout::MAX_CQ.into();
         let exhausted = CreateError::Exhausted {
             what: "completion queues",
             limit,

@@ -1,7 +1,7 @@
 //! What a completion queue takes from: the rings of its queue pairs.
 //!
 //! With few queue pairs a poll looks at the rings of all. With more their producers mark those that have
-//! something ([`crate::ready`]), and a poll looks at these: first at those that it found marked before and has
+//! something ([`crate::shm::ready`]), and a poll looks at these: first at those that it found marked before and has
 //! not taken everything of, in turn.
 
 use std::collections::VecDeque;
@@ -9,9 +9,9 @@ use std::sync::Arc;
 
 use adverb_verbs::{Qpn, WorkCompletion};
 
-use crate::layout::{MAX_QP, qp_index};
 use crate::recv_queue::RecvQueue;
-use crate::send_ring::SendRing;
+use crate::shm::layout::{MAX_QP, qp_index};
+use crate::shm::send_ring::SendRing;
 use crate::srq::SrqInner;
 
 /// Most queue pairs that are all looked at: up to so many that costs less than marks do.

@@ -10,13 +10,13 @@ use adverb_verbs::{
 };
 
 use super::{Path, QpInner, RecvProducer, SendQueue};
-use crate::datagram_ring::Addressee;
-use crate::layout::{Phase, first_position};
-use crate::notify::Urgency;
-use crate::peer::PeerError;
 use crate::port::PortQp;
-use crate::quiesce;
 use crate::requester::{Connection, Requester};
+use crate::shm::datagram_ring::Addressee;
+use crate::shm::layout::{Phase, first_position};
+use crate::shm::notify::Urgency;
+use crate::shm::peer::PeerError;
+use crate::shm::quiesce;
 use crate::srq;
 use crate::udp::Endpoint;
 

@@ -7,9 +7,9 @@ use adverb_verbs::{QpState, QpType, SrqId, WcStatus};
 
 use super::QpInner;
 use super::life::QUIESCE_PATIENCE;
-use crate::datagram_ring::Holder;
-use crate::peer::Peer;
 use crate::port::PortQp;
+use crate::shm::datagram_ring::Holder;
+use crate::shm::peer::Peer;
 
 impl PortQp for QpInner {
     fn ask_for_wake(&self) {

@@ -20,14 +20,14 @@ use spin::mutex::SpinMutex;
 use crate::cq::{CqInner, SoftCq};
 use crate::datagrams::{Datagrams, Mailbox};
 use crate::domain::{Handle, SoftPd};
-use crate::layout::{FIRST_QP, MAX_QP, QpEntry, qpn_of};
 use crate::port::{Port, TableEntry};
 use crate::recv_queue::RecvQueue;
 use crate::requester::{Connection, Waiting, Ways};
-use crate::ring::{Line, RecvRing};
-use crate::send_ring::SendRing;
+use crate::shm::layout::{FIRST_QP, MAX_QP, QpEntry, qpn_of};
+use crate::shm::ring::{Line, RecvRing};
+use crate::shm::send_ring::SendRing;
+use crate::shm::sync::lock;
 use crate::srq::{self, SoftSrq, SrqInner};
-use crate::sync::lock;
 
 mod life;
 mod managed;

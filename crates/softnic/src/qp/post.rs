@@ -8,9 +8,9 @@ use adverb_verbs::{
 };
 
 use super::{Path, QpInner, RecvProducer, SendQueue};
-use crate::notify::Urgency;
 use crate::requester::{Attempt, Waiting};
-use crate::send_ring::Sent;
+use crate::shm::notify::Urgency;
+use crate::shm::send_ring::Sent;
 
 impl QpInner {
     /// Tries what waits of a queue pair that reaches its peers itself.

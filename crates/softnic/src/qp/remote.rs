@@ -9,10 +9,10 @@ use adverb_transport::ReceiveQueue;
 use adverb_verbs::{AccessFlags, PostErrorCause, QpState, QpType, Qpn, SendRequest, WcStatus};
 
 use super::{QpInner, SendQueue};
-use crate::datagram_ring::{Addressee, FRONT, Message};
-use crate::notify::Urgency;
-use crate::ring::{Arrival, RecvRing};
-use crate::send_ring::Sent;
+use crate::shm::datagram_ring::{Addressee, FRONT, Message};
+use crate::shm::notify::Urgency;
+use crate::shm::ring::{Arrival, RecvRing};
+use crate::shm::send_ring::Sent;
 use crate::srq::{self, OwnReceives};
 use crate::udp::{Endpoint, Udp};
 

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use adverb_verbs::{AccessFlags, Operation, RemoteAddress, SendRequest, Sge, WcStatus};
 
 use super::Connection;
-use crate::copy::place;
+use crate::shm::copy::place;
 
 impl Connection {
     /// Carries an atomic request out on the peer's word at `at`. Its local pieces were checked.

@@ -9,12 +9,12 @@ use std::sync::atomic::Ordering;
 use adverb_verbs::{Operation, QpType, Qpn, SendFlags, SendRequest, WcStatus};
 
 use super::{Source, notify};
-use crate::datagram_ring::{Addressee, Cell, DatagramRing, Front, Holder, Message};
 use crate::datagrams::CELL_LINES;
-use crate::layout::{CqEntry, Phase, QP_INDEX_BITS, QpEntry, qp_index};
-use crate::peer::Peer;
 use crate::port::Port;
-use crate::ring::Line;
+use crate::shm::datagram_ring::{Addressee, Cell, DatagramRing, Front, Holder, Message};
+use crate::shm::layout::{CqEntry, Phase, QP_INDEX_BITS, QpEntry, qp_index};
+use crate::shm::peer::Peer;
+use crate::shm::ring::Line;
 
 /// Ways that a queue pair remembers.
 const CACHE_SLOTS: usize = 64;

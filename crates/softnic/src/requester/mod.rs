@@ -13,11 +13,11 @@ use adverb_verbs::{
     WcStatus,
 };
 
-use crate::layout::{CqEntry, Duties, Phase, QpEntry, qp_index};
-use crate::notify::Urgency;
-use crate::peer::Peer;
 use crate::port::Port;
-use crate::ring::{Arrival, Piece, RecvRing};
+use crate::shm::layout::{CqEntry, Duties, Phase, QpEntry, qp_index};
+use crate::shm::notify::Urgency;
+use crate::shm::peer::Peer;
+use crate::shm::ring::{Arrival, Piece, RecvRing};
 
 mod atomics;
 mod datagrams;

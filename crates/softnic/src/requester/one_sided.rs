@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering;
 use adverb_verbs::{AccessFlags, RemoteAddress, SendFlags, Sge, WcStatus};
 
 use super::{Attempt, Connection, Source};
-use crate::copy::place;
-use crate::ring::Arrival;
+use crate::shm::copy::place;
+use crate::shm::ring::Arrival;
 
 impl Connection {
     #[inline]

@@ -2,10 +2,10 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::layout::QpEntry;
-use crate::peer::Peer;
-use crate::ring::{Line, RecvRing};
-use crate::shared_ring::{MAX_SLOTS, SharedRing};
+use crate::shm::layout::QpEntry;
+use crate::shm::peer::Peer;
+use crate::shm::ring::{Line, RecvRing};
+use crate::shm::shared_ring::{MAX_SLOTS, SharedRing};
 
 /// A shared receive queue, whose slots are a ring beside it.
 #[derive(Clone, Copy, Debug)]

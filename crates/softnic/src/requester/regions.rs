@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use adverb_verbs::AccessFlags;
 
-use crate::peer::{Peer, PeerRegion};
+use crate::shm::peer::{Peer, PeerRegion};
 
 const CACHE_SLOTS: usize = 32;
 

@@ -2,9 +2,9 @@
 
 use adverb_verbs::{AccessFlags, SendFlags, SendRequest, Sge};
 
-use crate::copy::place;
 use crate::memory::check_local;
 use crate::port::Port;
+use crate::shm::copy::place;
 
 /// The local side of a SEND or WRITE: checked pieces, and how far they are copied.
 #[derive(Clone, Copy, Debug)]

@@ -9,10 +9,10 @@ use adverb_verbs::{
 };
 
 use super::{Attempt, Connection};
-use crate::copy::gather_inline;
 use crate::port::Port;
-use crate::regions::LocalRegion;
-use crate::sync::lock;
+use crate::shm::copy::gather_inline;
+use crate::shm::regions::LocalRegion;
+use crate::shm::sync::lock;
 
 /// Time for which an unreachable peer is tried: timeout × (retries + 1); `None` never ends.
 pub(super) fn unreachable_patience(retry: RetryParams) -> Option<Duration> {

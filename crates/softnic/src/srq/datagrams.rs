@@ -13,12 +13,12 @@ use adverb_verbs::{CreateError, WorkCompletion, WrId};
 use spin::mutex::SpinMutexGuard;
 
 use super::{SrqInner, State, User};
-use crate::datagram_ring::{Addressee, Cell, FRONT, Holder, Message};
 use crate::datagrams::{Mailbox, fail_receiver};
 use crate::port::Port;
-use crate::regions::RegionTable;
-use crate::shared_ring::Ticket;
-use crate::sync::lock;
+use crate::shm::datagram_ring::{Addressee, Cell, FRONT, Holder, Message};
+use crate::shm::regions::RegionTable;
+use crate::shm::shared_ring::Ticket;
+use crate::shm::sync::lock;
 
 /// Where datagrams for all queue pairs of a shared receive queue come in. Each slot is open for a
 /// message at any time, whether a request is posted or not.

@@ -22,13 +22,13 @@ use spin::mutex::SpinMutex;
 mod datagrams;
 mod state;
 
-use crate::datagram_ring::Addressee;
 use crate::domain::{Handle, SoftPd};
-use crate::layout::MAX_SRQ;
 use crate::port::{Port, PortSrq, TableEntry};
-use crate::ring::{Arrival, Line, Piece, RecvRing};
-use crate::shared_ring::{SharedRing, Ticket};
-use crate::sync::lock;
+use crate::shm::datagram_ring::Addressee;
+use crate::shm::layout::MAX_SRQ;
+use crate::shm::ring::{Arrival, Line, Piece, RecvRing};
+use crate::shm::shared_ring::{SharedRing, Ticket};
+use crate::shm::sync::lock;
 
 use datagrams::SharedMailbox;
 pub(crate) use state::Peer;

@@ -4,10 +4,10 @@ use std::collections::VecDeque;
 
 use adverb_verbs::{Qpn, WorkCompletion, WrId};
 
-use crate::datagram_ring::Addressee;
 use crate::recv_queue::received;
-use crate::ring::Arrival;
-use crate::shared_ring::Ticket;
+use crate::shm::datagram_ring::Addressee;
+use crate::shm::ring::Arrival;
+use crate::shm::shared_ring::Ticket;
 
 /// Who has taken which request, and what has completed.
 #[derive(Debug)]

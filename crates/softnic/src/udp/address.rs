@@ -11,7 +11,7 @@ use adverb_verbs::{Gid, PathMtu, Qpn};
 use adverb_wire::{ROCE_PORT, bth, icrc, imm_dt, ipv4, ipv6, reth, udp};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
-use crate::layout::slot_of;
+use crate::shm::layout::slot_of;
 
 /// All of them, largest first.
 const MTUS: [PathMtu; 5] = [
@@ -188,7 +188,7 @@ fn interface_mtu(name: &CStr) -> io::Result<u64> {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::layout::{MAX_SLOTS, qpn_of};
+    use crate::shm::layout::{MAX_SLOTS, qpn_of};
 
     const V4: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
     const V6: IpAddr = IpAddr::V6(Ipv6Addr::LOCALHOST);

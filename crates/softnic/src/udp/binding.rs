@@ -11,7 +11,7 @@ use rustix::event::epoll;
 use super::address;
 use super::socket::RoceSocket;
 use super::without::Without;
-use crate::layout::MAX_SLOTS;
+use crate::shm::layout::MAX_SLOTS;
 
 /// Which peers are reached over UDP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

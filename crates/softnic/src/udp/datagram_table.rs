@@ -16,7 +16,7 @@ use super::datagrams::{DatagramLink, Target, front};
 use super::groups::Groups;
 use super::host::Endpoint;
 use super::socket::Remote;
-use crate::layout::qp_index;
+use crate::shm::layout::qp_index;
 
 /// Names of address handles to other addresses have this bit; those to this one are numbers of
 /// protection domains, which are shorter.

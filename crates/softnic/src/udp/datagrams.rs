@@ -2,7 +2,7 @@
 //!
 //! It sends by the transport's state transport, one request at a time on the thread that posts. What
 //! comes it puts into the queue pair's receive ring as one more sender beside the processes of this
-//! host ([`crate::datagram_ring`]).
+//! host ([`crate::shm::datagram_ring`]).
 //!
 //! Sources: IBTA vol. 1, 9.8.3 (UD); annex A17.4.5.2 (what a receive over IPv4 begins with).
 
@@ -21,8 +21,8 @@ use adverb_wire::{Packet, UnknownOpcode, grh, udp};
 
 use super::host::Endpoint;
 use super::socket::Remote;
-use crate::datagram_ring::{Front, Message};
-use crate::notify::Urgency;
+use crate::shm::datagram_ring::{Front, Message};
+use crate::shm::notify::Urgency;
 
 /// Where a packet goes, as the socket and the ICRC need it.
 #[derive(Clone, Copy, Debug)]

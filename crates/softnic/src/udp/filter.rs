@@ -14,7 +14,7 @@ use libc::{
     BPF_RSH, BPF_W,
 };
 
-use crate::layout::{MAX_QP, qpn_of};
+use crate::shm::layout::{MAX_QP, qpn_of};
 
 /// Returns a BPF statement.
 pub(super) const fn statement(code: u32, k: u32) -> libc::sock_filter {

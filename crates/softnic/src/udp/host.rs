@@ -7,13 +7,13 @@ use std::sync::Mutex;
 use adverb_transport::ReceiveQueue;
 use adverb_verbs::{AccessFlags, QpType, Qpn};
 
-use crate::datagram_ring::{FRONT, Message};
-use crate::layout::MrEntry;
-use crate::notify::Urgency;
-use crate::regions::RegionTable;
-use crate::ring::{Arrival, RecvRing};
-use crate::send_ring::Sent;
-use crate::tasks::{Tasks, Wake};
+use crate::shm::datagram_ring::{FRONT, Message};
+use crate::shm::layout::MrEntry;
+use crate::shm::notify::Urgency;
+use crate::shm::regions::RegionTable;
+use crate::shm::ring::{Arrival, RecvRing};
+use crate::shm::send_ring::Sent;
+use crate::shm::tasks::{Tasks, Wake};
 
 /// The device.
 pub(crate) trait Host {

@@ -21,7 +21,7 @@ use std::time::Duration;
 use adverb_wire::udp;
 
 use super::filter::{attach, statement};
-use crate::sync::lock;
+use crate::shm::sync::lock;
 
 /// How the kernel numbers the packets of a socket.
 #[derive(Debug)]

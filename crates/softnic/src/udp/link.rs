@@ -18,10 +18,10 @@ use super::memory::{Reach, Regions};
 use super::peer_sockets::Route;
 use super::transport::{ConnectedTransport, LocalEnd};
 use super::tx_batch::{Room, TxBatch};
-use crate::copy::gather_inline;
-use crate::notify::Urgency;
-use crate::ring::Arrival;
-use crate::send_ring::Sent;
+use crate::shm::copy::gather_inline;
+use crate::shm::notify::Urgency;
+use crate::shm::ring::Arrival;
+use crate::shm::send_ring::Sent;
 
 /// Receive requests that are passed to the transport before messages need them.
 const RECEIVES_AHEAD: u64 = 16;

@@ -10,10 +10,10 @@ use adverb_transport::{Access, AccessError, AtomicOperation, Key, Memory, Place}
 use adverb_verbs::{AccessFlags, RemoteAddress, Rkey};
 
 use super::host::Host;
-use crate::copy::place;
-use crate::layout::MAX_MR;
-use crate::regions::RegionTable;
-use crate::sync::lock;
+use crate::shm::copy::place;
+use crate::shm::layout::MAX_MR;
+use crate::shm::regions::RegionTable;
+use crate::shm::sync::lock;
 
 const WORD: u64 = size_of::<u64>() as u64;
 

@@ -73,8 +73,8 @@ use peer_sockets::SocketOpener;
 use rustix::event::{PollFd, PollFlags, epoll};
 use socket::RoceSocket;
 
-use crate::datagram_ring::FRONT;
-use crate::sync::lock;
+use crate::shm::datagram_ring::FRONT;
+use crate::shm::sync::lock;
 
 /// Bytes that the kernel charges to the socket's buffer per packet in addition to the payload, with rounding.
 const PACKET_OVERHEAD: usize = 768;

@@ -6,7 +6,7 @@ use adverb_transport::UdDestination;
 use adverb_verbs::{QpAttr, Qpn, SendRequest, WcStatus};
 
 use super::Driver;
-use crate::layout::qp_index;
+use crate::shm::layout::qp_index;
 use crate::udp::address::{ip_of, socket_of};
 use crate::udp::datagrams::Outgoing;
 use crate::udp::host::Endpoint;

@@ -7,7 +7,7 @@ use adverb_wire::frame::Flow;
 use adverb_wire::{Bth, DEFAULT_PKEY, Opcode, Packet, UnknownOpcode, WireError, icrc};
 
 use super::Driver;
-use crate::layout::qp_index;
+use crate::shm::layout::qp_index;
 use crate::udp::delayed_ack::Caller;
 use crate::udp::drops::Drop;
 #[cfg(feature = "testing")]

@@ -1,6 +1,6 @@
 //! What lies in a cell, who holds it and who is to get it.
 
-use crate::layout::QP_INDEX_BITS;
+use crate::shm::layout::QP_INDEX_BITS;
 
 /// A cell of a ring, by number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, mpsc};
 use std::time::Duration;
 
-use crate::dir::Dir;
-use crate::sync::lock;
+use crate::shm::dir::Dir;
+use crate::shm::sync::lock;
 
 /// How long to wait for the engine, which does not exist in the child of a fork.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -1,5 +1,5 @@
-//! The queue of a shared receive queue, in its owner's shared memory: any number of requesters take
-//! receive requests out of it, each for the queue pair that its message goes to.
+//! The queue of a shared receive queue, in its owner's shared memory. Any number of requesters take receive requests
+//! from it, each for the queue pair that it sends to.
 //!
 //! ```text
 //!   owner: post              requester: take              owner: collect
@@ -7,23 +7,23 @@
 //!                               places the payload
 //!   slot: POSTED ─────────────► COMPLETED ─────────────────► completion; the slot is free again
 //! ```
-//! The requests themselves lie in slots (a [`RecvRing`](crate::ring::RecvRing)); the queue has a word
-//! for each, in the order of posting. A request changes hands by one compare-and-swap, which also
-//! says to whom: so requests are taken in order, each once, and of a requester that dies, at any
-//! instruction, the owner knows what it held. It holds at most one request of each connection.
+//! The requests are in slots (a [`RecvRing`](crate::shm::ring::RecvRing)). The queue has a word for each, in the order
+//! of posting. A requester takes a request by one compare-and-swap, which also stores the queue pair that it is for. So
+//! requests are taken in order, each once, and if a requester dies at any instruction, the owner knows which requests
+//! it held: at most one per connection.
 //!
 //! ```text
 //! line 0      word 0: position of the next request (owner)
-//! line 1      word 0: no request before this position is left: a hint (requesters)
-//! line 2      word 0: limit, 0 or REACHED; word 1: somebody sleeps until a request is posted
-//! next lines  a word a request: position << 18 | slot or holder << 2 | CLOSED, POSTED or TAKEN
+//! line 1      word 0: all requests before this position are taken: a hint (requesters)
+//! line 2      word 0: limit, 0 or REACHED; word 1: a requester sleeps until a request is posted
+//! next lines  one word per request: position << 18 | slot or holder << 2 | CLOSED, POSTED or TAKEN
 //! ```
-//! Positions are never used twice in the life of the queue, so a stale compare-and-swap fails.
+//! A position is never used twice in a queue, so a stale compare-and-swap fails.
 
 use std::marker::PhantomData;
 
-use crate::ring::Line;
-use crate::sync::{AtomicU64, Ordering};
+use crate::shm::ring::Line;
+use crate::shm::sync::{AtomicU64, Ordering};
 
 const CLOSED: u64 = 0;
 const POSTED: u64 = 1;
@@ -35,30 +35,30 @@ const FIELD_MASK: u64 = (1 << (POSITION_SHIFT - FIELD_SHIFT)) - 1;
 
 const WORDS_PER_LINE: usize = 8;
 const FIRST_WORD_LINE: usize = 3;
-/// The limit was reached, and its owner was not told yet.
+/// The limit was reached, and the owner has not taken the event yet.
 const REACHED: u64 = u64::MAX;
 
-/// Most slots: they fit into a word's field, and so do holders.
+/// Maximum number of slots: slots and holders have to fit into the field of a word.
 pub const MAX_SLOTS: usize = 1 << (POSITION_SHIFT - FIELD_SHIFT);
 
-/// A request that was taken, and where it is.
+/// A request that was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ticket {
-    /// Its place in the order of posting.
+    /// Its position in the order of posting.
     pub position: u64,
-    /// Where its pieces are, and where its completion goes.
+    /// The slot that holds its scatter elements and its completion.
     pub slot: u16,
 }
 
 impl Ticket {
-    /// The position by which a [`RecvRing`](crate::ring::RecvRing) of `slots` (a power of two) slots
-    /// knows the request: no other request of the slot has the same.
+    /// Returns the request's position in a [`RecvRing`](crate::shm::ring::RecvRing) of `slots` (a power of two) slots.
+    /// No other request in the slot has the same.
     #[inline]
     pub fn request(self, slots: usize) -> u64 {
         self.position << slots.trailing_zeros() | u64::from(self.slot)
     }
 
-    /// The ticket of such a request.
+    /// Returns the ticket of the request at a position of such a ring.
     #[inline]
     pub fn of_request(request: u64, slots: usize) -> Self {
         Ticket {
@@ -68,7 +68,7 @@ impl Ticket {
     }
 }
 
-/// What a word says.
+/// The value of a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Word(u64);
 
@@ -102,28 +102,28 @@ pub struct SharedRing<'a> {
     memory: PhantomData<&'a [Line]>,
 }
 
-// SAFETY: the ring is only atomics; who may write which is the protocol's matter, not memory's.
+// SAFETY: the lines stay mapped for `'a` on every thread.
 unsafe impl Send for SharedRing<'_> {}
-// SAFETY: as above.
+// SAFETY: all access to the lines is by atomics.
 unsafe impl Sync for SharedRing<'_> {}
 
 impl<'a> SharedRing<'a> {
-    /// Lines of a queue of `slots` requests.
+    /// Returns the number of lines of a queue of `slots` requests.
     pub const fn lines(slots: usize) -> usize {
         FIRST_WORD_LINE + slots.div_ceil(WORDS_PER_LINE)
     }
 
-    /// A queue of `slots` (a power of two) requests in `lines`.
+    /// Makes a queue of `slots` (a power of two) requests in `lines`.
     ///
     /// # Panics
-    /// If `slots` is no power of two, or there are fewer lines than it takes.
+    /// If `slots` is not a power of two, or there are too few lines.
     pub fn over(lines: &'a [Line], slots: usize) -> Self {
         assert!(slots.is_power_of_two() && lines.len() >= Self::lines(slots));
-        // SAFETY: a slice's memory is valid and stays so for 'a.
+        // SAFETY: the slice's memory stays valid for `'a`.
         unsafe { Self::from_raw(lines.as_ptr(), slots) }
     }
 
-    /// A queue of `slots` (a power of two) requests.
+    /// Makes a queue of `slots` (a power of two) requests.
     ///
     /// # Safety
     /// `lines` points to `lines(slots)` lines that stay mapped for `'a`.
@@ -138,7 +138,7 @@ impl<'a> SharedRing<'a> {
     #[inline]
     fn line(&self, index: usize) -> &'a Line {
         debug_assert!(index < Self::lines(self.slots));
-        // SAFETY: callers pass an index within the queue, which `from_raw` promised to be there.
+        // SAFETY: callers pass an index within the queue, whose lines the caller of `from_raw` promised to be mapped.
         unsafe { &*self.lines.add(index) }
     }
 
@@ -170,9 +170,9 @@ impl<'a> SharedRing<'a> {
     }
 }
 
-/// What its owner does, under a lock of its own.
+/// The owner's operations, under a lock of its own.
 impl SharedRing<'_> {
-    /// Empties the queue, whose memory may have been another's, and begins at position 1.
+    /// Empties the queue, whose memory may have been another queue's. Returns the first position, 1.
     pub fn clear(&self) -> u64 {
         let first = 1;
         for position in 0..self.slots as u64 {
@@ -185,7 +185,7 @@ impl SharedRing<'_> {
         first
     }
 
-    /// Posts the request in `slot`. The request that was a whole lap before it was collected.
+    /// Posts the request in the ticket's slot. The request one lap before must have been collected.
     #[inline]
     pub fn post(&self, ticket: Ticket) {
         let word = Word::new(ticket.position, ticket.slot, POSTED);
@@ -193,7 +193,7 @@ impl SharedRing<'_> {
         self.next().store(ticket.position + 1, Ordering::Release);
     }
 
-    /// Who has taken the request at `position`; none where nobody has.
+    /// Returns the holder of the request at `position`. `None` if it was not taken.
     #[inline]
     pub fn taken_by(&self, position: u64) -> Option<u16> {
         let word = self.read(position);
@@ -201,13 +201,12 @@ impl SharedRing<'_> {
         is_taken.then(|| word.field())
     }
 
-    /// Arms the limit; 0: not. One that was reached before is not told any more: see
-    /// [`SharedRing::take_reached`].
+    /// Arms the limit; 0 disarms it. If an earlier limit was reached, [`SharedRing::take_reached`] no longer reports it.
     pub fn arm(&self, limit: u32) {
         self.limit_word().store(limit.into(), Ordering::Relaxed);
     }
 
-    /// The limit that is armed; 0: none.
+    /// Returns the armed limit, or 0.
     pub fn limit(&self) -> u32 {
         match self.limit_word().load(Ordering::Relaxed) {
             REACHED => 0,
@@ -215,7 +214,7 @@ impl SharedRing<'_> {
         }
     }
 
-    /// Whether the limit was reached since it was armed; this tells it once.
+    /// Whether the limit was reached since it was armed. Returns true only once.
     pub fn take_reached(&self) -> bool {
         let word = self.limit_word();
         word.load(Ordering::Relaxed) == REACHED
@@ -224,7 +223,7 @@ impl SharedRing<'_> {
                 .is_ok()
     }
 
-    /// Whether somebody sleeps until a request is posted; this tells it once.
+    /// Whether a requester sleeps until a request is posted. Returns true only once.
     #[inline]
     pub fn take_sleepers(&self) -> bool {
         self.sleepers().load(Ordering::Relaxed) != 0
@@ -232,21 +231,21 @@ impl SharedRing<'_> {
     }
 }
 
-/// What requesters do.
+/// The requesters' operations.
 impl SharedRing<'_> {
-    /// The owner is to wake those who sleep when it posts a request.
+    /// Asks the owner to wake sleeping requesters when it posts a request.
     pub fn ask_for_wake(&self) {
         self.sleepers().store(1, Ordering::SeqCst);
     }
 
-    /// Whether a request is posted, which another may take before this one does.
+    /// Whether a request is posted. Another requester may take it first.
     #[inline]
     pub fn has_posted(&self) -> bool {
         self.oldest_from(self.hint().load(Ordering::Relaxed))
             .is_some()
     }
 
-    /// Takes the oldest request for `holder`; none where none is posted.
+    /// Takes the oldest request for `holder`. `None` if none is posted.
     #[inline]
     pub fn take(&self, holder: u16) -> Option<Ticket> {
         let mut ticket = self.oldest_from(self.hint().load(Ordering::Relaxed))?;
@@ -258,8 +257,8 @@ impl SharedRing<'_> {
         Some(ticket)
     }
 
-    /// One compare-and-swap makes the request `holder`'s. Acquire: what the owner wrote of the
-    /// request is seen. Release: `next`, that was read of it, is not newer for others.
+    /// Takes a request by one compare-and-swap. Acquire: `holder` sees the request that the owner wrote before it stored
+    /// POSTED. Release: whoever sees TAKEN also sees what this requester has read.
     #[inline]
     fn claim(&self, ticket: Ticket, holder: u16) -> bool {
         let posted = Word::new(ticket.position, ticket.slot, POSTED);
@@ -270,9 +269,8 @@ impl SharedRing<'_> {
             .is_ok()
     }
 
-    /// The oldest request that is posted, from `position` on, before which none is. Requests are
-    /// taken in order: where one was taken, or its word is used for a later one already, all before
-    /// it were taken, too.
+    /// Returns the oldest posted request at `position` or later. Requests are taken in order: if one was taken, or its
+    /// word already holds a later one, all before it were taken, too.
     #[inline]
     fn oldest_from(&self, mut position: u64) -> Option<Ticket> {
         loop {
@@ -286,15 +284,15 @@ impl SharedRing<'_> {
                     let slot = word.field();
                     return Some(Ticket { position, slot });
                 }
-                // A later lap: all up to a lap before it were taken.
+                // A request of a later lap: all requests up to one lap before it were taken.
                 POSTED => there + 1 - self.slots as u64,
                 _ => there + 1,
             };
         }
     }
 
-    /// After the request at `position` was taken: whether fewer are left than the limit. The one
-    /// swap says it and ends the arming: who dies around it has said it or not touched it.
+    /// After the request at `position` was taken: reports if fewer are left than the limit. One compare-and-swap reports
+    /// it and disarms the limit, so a requester that dies here has done both or neither.
     #[inline]
     fn look_at_limit(&self, position: u64) {
         let limit = self.limit_word().load(Ordering::Relaxed);
@@ -304,7 +302,7 @@ impl SharedRing<'_> {
         let next = self.next().load(Ordering::Acquire);
         if next.saturating_sub(position + 1) < limit {
             let order = (Ordering::Relaxed, Ordering::Relaxed);
-            // Another has said it, or the owner has armed again.
+            // If it fails, another requester has reported it, or the owner has armed the limit again.
             let _ = (self.limit_word()).compare_exchange(limit, REACHED, order.0, order.1);
         }
     }

@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-use crate::dir::Dir;
-use crate::layout::{self, CqEntry, Header, MAX_MR, MrEntry, QpEntry, SrqEntry};
-use crate::segment::{Mapping, Population, Tables};
-use crate::sync::lock;
+use crate::shm::dir::Dir;
+use crate::shm::layout::{self, CqEntry, Header, MAX_MR, MrEntry, QpEntry, SrqEntry};
+use crate::shm::segment::{Mapping, Population, Tables};
+use crate::shm::sync::lock;
 
 /// A peer's port, mapped.
 #[derive(Debug)]

@@ -30,7 +30,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
-use crate::layout::MAX_SLOTS;
+use crate::shm::layout::MAX_SLOTS;
 
 /// Environment variable that names another directory than `/dev/shm` to make ours in.
 const PLACE: &str = "ADVERB_SHM";

@@ -8,29 +8,29 @@ use std::ptr::NonNull;
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
-use crate::layout::{
+use crate::shm::layout::{
     self, CqEntry, MAX_CQ, MAX_MR, MAX_QP, MAX_SLOTS, MAX_SRQ, MrEntry, QpEntry, SenderEntry,
     SrqEntry,
 };
 
-/// A file of shared memory, mapped whole. Unmapped when dropped.
+/// A mapping of a whole file of shared memory. Dropping it unmaps the file.
 #[derive(Debug)]
 pub(crate) struct Mapping {
     base: NonNull<u8>,
     length: usize,
 }
 
-// SAFETY: a mapping is an address range; who may touch which byte is decided by its users.
+// SAFETY: a mapping is an address range that any thread may use; its users decide who may access which byte.
 unsafe impl Send for Mapping {}
-// SAFETY: as above.
+// SAFETY: shared access to its bytes is by atomics (`at`), or by raw pointers whose users rule out races.
 unsafe impl Sync for Mapping {}
 
 /// Whether pages are faulted in at once or at first use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Population {
-    /// All now: no page fault in a measurement.
+    /// At once, so that no page fault occurs during a measurement.
     Now,
-    /// When used: for sparse files.
+    /// At first use, for sparse files.
     Lazy,
 }
 
@@ -57,29 +57,27 @@ impl Mapping {
         Ok(Mapping { base, length })
     }
 
-    /// First byte.
+    /// Returns the address of the first byte.
     pub(crate) fn base(&self) -> *mut u8 {
         self.base.as_ptr()
     }
 
-    /// Length in bytes.
+    /// Returns the length in bytes.
     pub(crate) fn length(&self) -> usize {
         self.length
     }
 
-    /// The `T` at byte `offset`.
-    ///
-    /// `T` is a struct of atomics, for which every bit pattern is valid.
+    /// Returns the `T` at byte `offset`.
     ///
     /// # Panics
-    /// If it does not lie within the mapping or is not aligned: an offset of ours is wrong.
+    /// If it is not within the mapping or not aligned, which is an error in our layout.
     pub(crate) fn at<T: SharedWords>(&self, offset: usize) -> &T {
         let end = offset.checked_add(size_of::<T>());
         assert!(
             end.is_some_and(|end| end <= self.length) && offset.is_multiple_of(align_of::<T>())
         );
-        // SAFETY: in bounds and aligned as asserted (the base is page-aligned), mapped while self
-        // lives, and `SharedWords` promises that any bytes are a valid T that is only atomics.
+        // SAFETY: in bounds and aligned as asserted (the base is page-aligned), mapped while `self` lives;
+        // `SharedWords` promises that any bytes are a valid `T`, which consists of atomics.
         unsafe { &*self.base.as_ptr().add(offset).cast() }
     }
 }
@@ -91,19 +89,19 @@ pub(crate) struct Table<T> {
     count: u32,
 }
 
-// SAFETY: entries are atomics (`SharedWords`); the pointer stays valid as its maker promised.
+// SAFETY: the pointer stays valid on every thread, as the caller of `new` promised.
 unsafe impl<T: SharedWords> Send for Table<T> {}
-// SAFETY: as above.
+// SAFETY: entries consist of atomics (`SharedWords`), which threads may share.
 unsafe impl<T: SharedWords> Sync for Table<T> {}
 
 impl<T: SharedWords> Table<T> {
-    /// The `count` entries at byte `offset` of `mapping`.
+    /// Makes a table of the `count` entries at byte `offset` of `mapping`.
     ///
     /// # Safety
-    /// The table must not be used after the mapping is gone.
+    /// The table must not be used after the mapping is dropped.
     ///
     /// # Panics
-    /// If they do not lie within the mapping: an offset of ours is wrong.
+    /// If they are not within the mapping, which is an error in our layout.
     pub(crate) unsafe fn new(mapping: &Mapping, offset: usize, count: u32) -> Self {
         assert!(offset + count as usize * size_of::<T>() <= mapping.length());
         Table {
@@ -112,7 +110,7 @@ impl<T: SharedWords> Table<T> {
         }
     }
 
-    /// Entry `index`.
+    /// Returns entry `index`.
     ///
     /// # Panics
     /// If there is no such entry.
@@ -128,7 +126,7 @@ impl<T: SharedWords> Table<T> {
         unsafe { &*self.first.add(index as usize) }
     }
 
-    /// Entry `index`, if there is one.
+    /// Returns entry `index`, if it exists.
     pub(crate) fn get(&self, index: u32) -> Option<&T> {
         (index < self.count).then(|| self.at(index))
     }
@@ -145,12 +143,12 @@ pub(crate) struct Tables {
 }
 
 impl Tables {
-    /// The tables of a port file.
+    /// Returns the tables of a port file.
     ///
     /// # Safety
-    /// They must not be used after the mapping is gone.
+    /// They must not be used after the mapping is dropped.
     pub(crate) unsafe fn of(mapping: &Mapping) -> Self {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that the tables are not used after the mapping is dropped.
         unsafe {
             Tables {
                 senders: Table::new(mapping, layout::SENDERS, MAX_SLOTS),
@@ -165,25 +163,25 @@ impl Tables {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the range was mapped by `new`; references into it borrow self, raw pointers are
-        // kept only beside an Arc of the mapping.
+        // SAFETY: `new` mapped the range. References into it borrow `self`, and raw pointers are kept only
+        // together with an `Arc` of the mapping.
         let _ = unsafe { munmap(self.base.as_ptr().cast(), self.length) };
     }
 }
 
-/// A struct of atomics that may lie in memory shared with other processes.
+/// A struct of atomics that may be in memory shared with other processes.
 ///
 /// # Safety
 /// Every bit pattern is a valid value and all access is by atomics (`#[repr(C)]`).
 pub(crate) unsafe trait SharedWords {}
 
-/// Takes storage for `length` bytes at `offset` of `file` now, so that a full file system is an
-/// error here and not a SIGBUS later.
+/// Allocates storage for `length` bytes at `offset` of `file`. So a full file system is an error here, not a
+/// SIGBUS at a later access.
 pub(crate) fn reserve(file: &File, offset: u64, length: u64) -> io::Result<()> {
     Ok(fallocate(file, FallocateFlags::empty(), offset, length)?)
 }
 
-/// Gives back the storage of the first `length` bytes of `file`, whoever still maps them.
+/// Frees the storage of the first `length` bytes of `file`, even if other processes still map them.
 pub(crate) fn release(file: &File, length: u64) -> io::Result<()> {
     let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     Ok(fallocate(file, punch, 0, length)?)

@@ -12,7 +12,7 @@
 
 use adverb_verbs::{NotifyOn, WcStatus};
 
-use crate::sync::{AtomicU32, Ordering, fence};
+use crate::shm::sync::{AtomicU32, Ordering, fence};
 
 const NOT_ARMED: u32 = 0;
 const SOLICITED: u32 = 1;

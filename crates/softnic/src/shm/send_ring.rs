@@ -7,7 +7,7 @@
 
 use adverb_verbs::{Qpn, WcOpcode, WcStatus, WorkCompletion, WrId};
 
-use crate::sync::{AtomicU64, Ordering};
+use crate::shm::sync::{AtomicU64, Ordering};
 
 /// A completed send request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::layout::MAX_MR;
-use crate::segment::Mapping;
+use crate::shm::layout::MAX_MR;
+use crate::shm::segment::Mapping;
 
 /// The memory of a region. It is unmapped when the last user drops it.
 #[derive(Debug)]

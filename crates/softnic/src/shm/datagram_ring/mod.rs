@@ -34,8 +34,8 @@ mod message;
 
 use std::marker::PhantomData;
 
-use crate::ring::Line;
-use crate::sync::{AtomicU64, Ordering};
+use crate::shm::ring::Line;
+use crate::shm::sync::{AtomicU64, Ordering};
 pub use message::{Addressee, Cell, Front, Holder, Message};
 
 const CLOSED: u64 = 0;

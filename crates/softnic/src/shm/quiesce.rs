@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use rustix::thread::{MembarrierCommand, membarrier};
 
-use crate::sync::{AtomicU64, Ordering, compiler_fence, yield_now};
+use crate::shm::sync::{AtomicU64, Ordering, compiler_fence, yield_now};
 
 /// A requester's mark: odd while it works on the peer's memory.
 #[derive(Debug, Default)]
@@ -76,5 +76,5 @@ pub fn barrier() {
 /// Under loom the requester fences itself (see `sync`); the owner's half is left.
 #[cfg(loom)]
 pub fn barrier() {
-    crate::sync::fence(Ordering::SeqCst);
+    crate::shm::sync::fence(Ordering::SeqCst);
 }

@@ -1,42 +1,42 @@
-//! What lies where in a port file.
+//! The layout of a port file.
 //!
 //! ```text
 //! 0         Header
-//! SENDERS   SenderEntry × MAX_SLOTS   who has sent datagrams here
-//! QP_TABLE  QpEntry × MAX_QP      what a requester needs of a queue pair
-//! CQ_TABLE  CqEntry × MAX_CQ      where receive completions raise events
+//! SENDERS   SenderEntry × MAX_SLOTS   ports that have sent datagrams to this one
+//! QP_TABLE  QpEntry × MAX_QP      queue pairs, as requesters need them
+//! CQ_TABLE  CqEntry × MAX_CQ      completion queues: how receive completions raise events
 //! MR_TABLE  MrEntry × MAX_MR      keys
-//! SRQ_TABLE SrqEntry × MAX_SRQ    what requesters need of a shared receive queue
+//! SRQ_TABLE SrqEntry × MAX_SRQ    shared receive queues, as requesters need them
 //! ARENA     receive rings: of connections, of datagrams, shared ones
 //! ```
-//! The file is sparse: storage is reserved as entries and rings come into use. Lines are grouped
-//! by writer: the owner's, the owner's as requester, and the connected peer's.
+//! The file is sparse: storage is allocated when entries and rings are first used. Words with different writers (the
+//! owner, the owner as requester, the connected peer) are on different cache lines.
 
 use adverb_verbs::{PathMtu, QpState, QpType, Qpn};
 
-use crate::notify::Armed;
-use crate::quiesce::Busy;
-use crate::ready::Ready;
-use crate::segment::SharedWords;
-use crate::sync::{AtomicU32, AtomicU64, Ordering, compiler_fence};
+use crate::shm::notify::Armed;
+use crate::shm::quiesce::Busy;
+use crate::shm::ready::Ready;
+use crate::shm::segment::SharedWords;
+use crate::shm::sync::{AtomicU32, AtomicU64, Ordering, compiler_fence};
 
 /// First word of a port file: "adverb" and a layout version.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"adverb\x00\x07");
 
 /// Bits of a queue pair number that index the owner's table; those above are the port's slot.
 pub(crate) const QP_INDEX_BITS: u32 = 14;
-/// Set in the numbers of all slots but 0. Other makes of NICs count theirs up from the lowest: what
-/// lacks it is theirs or slot 0's, all of whom have the standard's UDP port.
+/// Set in the queue pair numbers of all slots except 0. Other NICs count their numbers up from the lowest. So a
+/// number without this bit belongs to them or to slot 0, which all have the UDP port of the standard.
 const SLOT_MARK: u32 = 1 << 23;
-/// Ports on a host.
+/// Maximum number of ports on a host.
 pub(crate) const MAX_SLOTS: u32 = SLOT_MARK >> QP_INDEX_BITS;
 
-/// Index of a queue pair in its owner's table.
+/// Returns the index of a queue pair in its owner's table.
 pub(crate) fn qp_index(qpn: Qpn) -> u32 {
     qpn.get() & ((1 << QP_INDEX_BITS) - 1)
 }
 
-/// The slot of a queue pair's owner.
+/// Returns the slot of a queue pair's owner.
 pub(crate) fn slot_of(qpn: Qpn) -> u32 {
     match qpn.get() & SLOT_MARK {
         0 => 0,
@@ -44,7 +44,7 @@ pub(crate) fn slot_of(qpn: Qpn) -> u32 {
     }
 }
 
-/// The number of the queue pair at `index` of a slot's table.
+/// Returns the number of the queue pair at `index` of a slot's table.
 pub(crate) fn qpn_of(slot: u32, index: u32) -> Qpn {
     let mark = if slot == 0 { 0 } else { SLOT_MARK };
     Qpn::new(mark | slot << QP_INDEX_BITS | index).expect("slot and index have 23 bits")
@@ -52,17 +52,17 @@ pub(crate) fn qpn_of(slot: u32, index: u32) -> Qpn {
 
 /// Largest packet. A datagram's message is at most one packet.
 pub(crate) const ACTIVE_MTU: PathMtu = PathMtu::B4096;
-/// Queue pairs of a port (indices 0 and 1 are never given: QPN 0 and 1 are the specification's).
+/// Maximum number of queue pairs of a port. Indices 0 and 1 are not used: the specification reserves QPN 0 and 1.
 pub(crate) const MAX_QP: u32 = 1 << 12;
 /// Lowest queue pair index.
 pub(crate) const FIRST_QP: u32 = 2;
-/// Completion queues of a port.
+/// Maximum number of completion queues of a port.
 pub(crate) const MAX_CQ: u32 = 1 << 12;
-/// Shared receive queues of a port.
+/// Maximum number of shared receive queues of a port.
 pub(crate) const MAX_SRQ: u32 = 1 << 10;
 /// Bits of a key that index the table of regions; those above are random.
 pub(crate) const MR_INDEX_BITS: u32 = 14;
-/// Memory regions of a port.
+/// Maximum number of memory regions of a port.
 pub(crate) const MAX_MR: u32 = 1 << MR_INDEX_BITS;
 
 pub(crate) const SENDERS: usize = 4096;
@@ -71,7 +71,7 @@ pub(crate) const CQ_TABLE: usize = QP_TABLE + MAX_QP as usize * size_of::<QpEntr
 pub(crate) const MR_TABLE: usize = CQ_TABLE + MAX_CQ as usize * size_of::<CqEntry>();
 pub(crate) const SRQ_TABLE: usize = MR_TABLE + MAX_MR as usize * size_of::<MrEntry>();
 pub(crate) const ARENA: usize = SRQ_TABLE + MAX_SRQ as usize * size_of::<SrqEntry>();
-/// Length of a port file; nearly all of it is a hole.
+/// Length of a port file, most of which is a hole.
 pub(crate) const LENGTH: usize = 1 << 30;
 
 const _: () = assert!(ARENA.is_multiple_of(4096) && ARENA < LENGTH);
@@ -83,11 +83,11 @@ const _: () = assert!(QP_TABLE.is_multiple_of(4096));
 pub(crate) struct Header {
     /// [`MAGIC`], stored last: the header is complete.
     pub(crate) magic: AtomicU64,
-    /// Random; tells this owner of the slot from earlier ones.
+    /// Random: distinguishes this owner of the slot from earlier ones.
     pub(crate) epoch: AtomicU64,
-    /// The owner's PID namespace (inode), in which `pid` means it.
+    /// The owner's PID namespace (inode), in which `pid` is valid.
     pub(crate) pid_namespace: AtomicU64,
-    /// The owner.
+    /// The owner's process.
     pub(crate) pid: AtomicU32,
 }
 
@@ -95,7 +95,7 @@ pub(crate) struct Header {
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct SenderEntry {
-    /// Epoch of the port in this slot when it sent first; 0: none has.
+    /// Epoch of the port in this slot when it first sent a datagram; 0: it has sent none.
     pub(crate) epoch: AtomicU64,
 }
 
@@ -103,8 +103,7 @@ pub(crate) struct SenderEntry {
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct QpEntry {
-    /// [`Phase`]: by one load the peer sees that it is the same queue pair life and that it
-    /// receives.
+    /// [`Phase`]: one load tells the peer whether the queue pair was reset since, and whether it receives.
     pub(crate) phase: AtomicU64,
     /// Epoch of the port that it is connected to.
     pub(crate) dest_epoch: AtomicU64,
@@ -115,7 +114,7 @@ pub(crate) struct QpEntry {
     pub(crate) dest_qpn: AtomicU32,
     /// First packet it expects.
     pub(crate) rq_psn: AtomicU32,
-    /// What the peer may do (`AccessFlags`).
+    /// Access rights of the peer (`AccessFlags`).
     pub(crate) access: AtomicU32,
     /// Protection domain.
     pub(crate) pd: AtomicU32,
@@ -127,17 +126,17 @@ pub(crate) struct QpEntry {
     pub(crate) recv_cq: AtomicU32,
     /// RNR timer code.
     pub(crate) min_rnr_timer: AtomicU32,
-    /// READs and atomics that it takes from the peer at a time; 0: it takes none.
+    /// Maximum number of READs and atomics of the peer in flight; 0: none are allowed.
     pub(crate) max_dest_rd_atomic: AtomicU32,
     /// UD: queue key.
     pub(crate) qkey: AtomicU32,
-    /// What its owner does as requester.
+    /// Written by its owner as requester.
     pub(crate) requester: RequesterLine,
-    /// What the connected peer tells it.
+    /// Written by the connected peer.
     pub(crate) from_peer: PeerLine,
 }
 
-/// A queue pair's service, and its state within one of its lives, as [`QpEntry::phase`] holds it:
+/// A queue pair's generation (which counts its RESETs), service and state, as in [`QpEntry::phase`]:
 /// `generation << 8 | service << 4 | state`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Phase(pub(crate) u64);
@@ -157,7 +156,7 @@ impl Phase {
             && QpState::from_code(self.0 as u32 & 0xf).is_some_and(QpState::receives)
     }
 
-    /// Position in the ring of the first receive of this life.
+    /// Returns the ring position of the first receive of this generation.
     pub(crate) fn first_position(self) -> u64 {
         first_position(self.generation())
     }
@@ -171,12 +170,12 @@ const fn service_code(service: QpType) -> u64 {
     }
 }
 
-/// Position in the ring of the first receive of a queue pair's life: 2^44 receives apart.
+/// Returns the ring position of the first receive of a generation. Generations are 2^44 receives apart.
 pub(crate) fn first_position(generation: u64) -> u64 {
     (generation & 0x3_ffff) << 44
 }
 
-/// Written by the queue pair's owner on every operation, read by the peer when it quiesces.
+/// Written by the queue pair's owner in every operation, read by the peer when it waits for the operation's end.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct RequesterLine {
@@ -188,14 +187,14 @@ pub(crate) struct RequesterLine {
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct PeerLine {
-    /// Generation whose responder failed (plus one; 0: none): its owner takes the queue pair to
-    /// the error state, as a responder does that sends a fatal NAK.
+    /// Generation whose responder failed, plus one; 0: none. Its owner moves the queue pair to the error state, like a
+    /// responder that sends a fatal NAK.
     pub(crate) fault: AtomicU64,
-    /// Generation (plus one) of the peer's queue pair that has sent requests in this life; 0: none
-    /// yet. Another generation does not continue the sequence of packets.
+    /// Generation, plus one, of the peer's queue pair that has sent requests to this generation; 0: none yet. Another
+    /// generation of the peer does not continue the packet sequence.
     pub(crate) requester_generation: AtomicU64,
-    /// UC: position of the next receive when the peer's last connection ended. Only positions of
-    /// this life count.
+    /// UC: position of the next receive when the peer's last connection ended. Only positions of this generation are
+    /// valid.
     pub(crate) next: AtomicU64,
     /// Nonzero: the peer sleeps until a receive is posted; wake its engine.
     pub(crate) waiting: AtomicU32,
@@ -213,7 +212,7 @@ pub(crate) struct CqEntry {
     pub(crate) ready: Ready<{ (MAX_QP / u64::BITS) as usize }>,
 }
 
-/// What producers of completions have to do after each.
+/// What producers have to do after each completion.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Duties(pub(crate) u32);
 
@@ -221,16 +220,16 @@ impl Duties {
     /// Mark the queue pair.
     pub(crate) const MARK: u32 = 1 << 31;
 
-    /// Raise an event in a channel, if the queue has one. A channel's number is a serial number of the port.
+    /// Raise an event in a channel, if the queue has one. Channel numbers are serial numbers of the port.
     pub(crate) fn new(channel: Option<u32>) -> Self {
         Duties(channel.map_or(0, |number| (number + 1) & !Self::MARK))
     }
 
-    /// Reads those of a queue that a completion was added to.
+    /// Reads the duties of a queue to which a completion was added.
     #[inline]
     pub(crate) fn of(entry: &CqEntry) -> Self {
-        // The load stays behind the completion, for an owner that adds a duty and then passes a
-        // `quiesce::barrier`: this sees the duty, or the owner the completion.
+        // Keeps the load behind the store of the completion, for an owner that adds a duty and then executes
+        // `quiesce::barrier`: either this load sees the duty, or the owner sees the completion.
         compiler_fence(Ordering::SeqCst);
         Duties(entry.duties.load(Ordering::Relaxed))
     }
@@ -240,12 +239,12 @@ impl Duties {
         self.0 != 0
     }
 
-    /// The number of the channel.
+    /// Returns the number of the channel.
     pub(crate) fn channel(self) -> Option<u32> {
         (self.0 & !Self::MARK).checked_sub(1)
     }
 
-    /// Marks queue pair `index`, if that is to be done and its ring is looked at.
+    /// Marks queue pair `index`, if that is a duty.
     pub(crate) fn mark(self, entry: &CqEntry, index: Option<u32>) {
         if let Some(index) = index
             && self.0 & Self::MARK != 0
@@ -255,7 +254,7 @@ impl Duties {
     }
 }
 
-/// The arming, on a line of its own.
+/// Whether the queue is armed, on a cache line of its own.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct ArmedLine {
@@ -266,32 +265,32 @@ pub(crate) struct ArmedLine {
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct MrEntry {
-    /// Its key, local and remote; 0 where there is none. Stored last, cleared first.
+    /// Its lkey and rkey; 0: no region. Stored last and cleared first, so the other words are valid while it is set.
     pub(crate) key: AtomicU32,
     /// `AccessFlags`.
     pub(crate) access: AtomicU32,
     /// First byte in the owner's address space.
     pub(crate) addr: AtomicU64,
-    /// Bytes.
+    /// Length in bytes.
     pub(crate) length: AtomicU64,
-    /// Which file holds it.
+    /// Number of its file.
     pub(crate) file: AtomicU64,
     /// Protection domain.
     pub(crate) pd: AtomicU32,
 }
 
-/// A shared receive queue: a `SharedRing`, and behind it the slots of the requests, a `RecvRing`; for
-/// datagrams, a `DatagramRing` elsewhere.
+/// A shared receive queue: a `SharedRing`, followed by the slots of its requests, a `RecvRing`. For datagrams there is
+/// also a `DatagramRing`.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct SrqEntry {
-    /// The queue in this file.
+    /// Offset of the queue in this file.
     pub(crate) offset: AtomicU64,
-    /// Where datagrams for its queue pairs are put.
+    /// Offset of the ring for datagrams to its queue pairs.
     pub(crate) mailbox: AtomicU64,
-    /// Slots of that, a power of two; 0: there is none. Stored last.
+    /// Slots of that ring, a power of two; 0: it has none. Stored last.
     pub(crate) mailbox_slots: AtomicU32,
-    /// Requests that it takes, a power of two.
+    /// Maximum number of posted requests, a power of two.
     pub(crate) words: AtomicU32,
     /// Slots, a power of two.
     pub(crate) slots: AtomicU32,
@@ -301,18 +300,15 @@ pub(crate) struct SrqEntry {
     pub(crate) pd: AtomicU32,
 }
 
-// SAFETY: repr(C) structs of atomics only.
-unsafe impl SharedWords for Header {}
-// SAFETY: as above.
-unsafe impl SharedWords for SenderEntry {}
-// SAFETY: as above.
-unsafe impl SharedWords for QpEntry {}
-// SAFETY: as above.
-unsafe impl SharedWords for CqEntry {}
-// SAFETY: as above.
-unsafe impl SharedWords for MrEntry {}
-// SAFETY: as above.
-unsafe impl SharedWords for SrqEntry {}
+macro_rules! shared_words {
+    ($($entry:ty),*) => {
+        $(
+            // SAFETY: the struct is `repr(C)` and consists of atomics.
+            unsafe impl SharedWords for $entry {}
+        )*
+    };
+}
+shared_words!(Header, SenderEntry, QpEntry, CqEntry, MrEntry, SrqEntry);
 
 #[cfg(all(test, not(loom)))]
 mod tests {

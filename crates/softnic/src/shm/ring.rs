@@ -5,12 +5,14 @@
 //!   EMPTY ───────────────► POSTED ─────────────────► COMPLETED ─────────────► (next lap)
 //!           release store          release store                acquire load
 //! ```
-//! A slot is one cache line (more if it takes more than two pieces): the receive request and, in
-//! the same line, what became of it. The state word carries the request's position, counted from
-//! the ring's first lap of the queue pair's life, so a stale or torn slot never matches. Each word
-//! has one writer at a time: the owner until POSTED is stored, then the requester until COMPLETED.
-//! A requester that dies before that one store has completed nothing; after it, everything. The
-//! request stands in words that no requester writes, since another may take it then.
+//! A slot is one cache line (more for requests of more than two scatter elements). It holds the receive request
+//! and its completion. The state word contains the request's position, which counts up from the queue pair's RESET,
+//! so a stale slot never matches.
+//!
+//! Each word has one writer at a time: the owner until it stores POSTED, then the requester until it stores COMPLETED.
+//! Both stores are releases, and the other side's load is an acquire, so it sees the words written before. A
+//! requester that dies before its store of COMPLETED has completed nothing, and after it everything. The request's
+//! words are never written by a requester, because another requester may carry out the same request then.
 //!
 //! ```text
 //! word 0   position << 2 | EMPTY, POSTED or COMPLETED
@@ -23,13 +25,13 @@
 
 use std::marker::PhantomData;
 
-use crate::sync::{AtomicU64, Ordering};
+use crate::shm::sync::{AtomicU64, Ordering};
 
 const EMPTY: u64 = 0;
 const POSTED: u64 = 1;
 const COMPLETED: u64 = 2;
 const STATE_BITS: u32 = 2;
-/// Above the capacity, which many pieces of less than 4 GiB do not fill.
+/// The capacity is below these bits: 16 scatter elements of less than 4 GiB do not reach them.
 const COUNT_SHIFT: u32 = 48;
 const IN_FIRST_LINE: usize = 2;
 const IN_OTHER_LINES: usize = 4;
@@ -39,27 +41,27 @@ const IN_OTHER_LINES: usize = 4;
 #[repr(C, align(64))]
 pub struct Line(pub(crate) [AtomicU64; 8]);
 
-/// A piece of the receiver's memory, in its own words.
+/// A scatter element in the receiver's memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Piece {
     /// Address in the owner's address space.
     pub addr: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub length: u32,
     /// The owner's local key.
     pub lkey: u32,
 }
 
-/// What became of a receive request.
+/// The completion of a receive request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Arrival {
-    /// Bytes placed.
+    /// Bytes received.
     pub byte_len: u32,
     /// `ibv_wc_status`.
     pub status: u8,
     /// Immediate data.
     pub imm: Option<u32>,
-    /// Whether a WRITE (with immediate) rather than a SEND arrived.
+    /// Whether it was a WRITE with immediate data, not a SEND.
     pub is_write: bool,
 }
 
@@ -93,30 +95,30 @@ pub struct RecvRing<'a> {
     memory: PhantomData<&'a [Line]>,
 }
 
-// SAFETY: the ring is only atomics; who may write which is the protocol's matter, not memory's.
+// SAFETY: the lines stay mapped for `'a` on every thread.
 unsafe impl Send for RecvRing<'_> {}
-// SAFETY: as above.
+// SAFETY: all access to the lines is by atomics.
 unsafe impl Sync for RecvRing<'_> {}
 
 impl<'a> RecvRing<'a> {
-    /// Lines that one slot of `pieces` pieces takes.
+    /// Returns the number of lines of a slot for `pieces` scatter elements.
     pub fn lines_per_slot(pieces: usize) -> usize {
         1 + pieces
             .saturating_sub(IN_FIRST_LINE)
             .div_ceil(IN_OTHER_LINES)
     }
 
-    /// A ring of `slots` (a power of two) slots in `lines`.
+    /// Makes a ring of `slots` (a power of two) slots in `lines`.
     ///
     /// # Panics
-    /// If `slots` is no power of two or the lines do not divide among them.
+    /// If `slots` is not a power of two, or the number of lines is not a multiple of it.
     pub fn over(lines: &'a [Line], slots: usize) -> Self {
         assert!(slots.is_power_of_two() && lines.len().is_multiple_of(slots));
-        // SAFETY: a slice's memory is valid and stays so for 'a.
+        // SAFETY: the slice's memory stays valid for `'a`.
         unsafe { Self::from_raw(lines.as_ptr(), slots, lines.len() / slots) }
     }
 
-    /// A ring of `slots` (a power of two) slots of `stride` lines each.
+    /// Makes a ring of `slots` (a power of two) slots of `stride` lines each.
     ///
     /// # Safety
     /// `lines` points to `slots * stride` lines that stay mapped for `'a`.
@@ -129,13 +131,12 @@ impl<'a> RecvRing<'a> {
         }
     }
 
-    /// How many slots it has.
+    /// Returns the number of slots.
     pub fn slots(&self) -> usize {
         self.mask as usize + 1
     }
 
-    /// Owner: empties all slots. A new queue pair's ring may be where another's was, whose
-    /// positions were the same.
+    /// Owner: empties all slots. The memory may have been the ring of another queue pair, with the same positions.
     pub fn clear(&self) {
         for slot in 0..=self.mask {
             self.line(slot, 0).0[0].store(EMPTY, Ordering::Relaxed);
@@ -146,7 +147,8 @@ impl<'a> RecvRing<'a> {
     fn line(&self, position: u64, index: usize) -> &'a Line {
         let slot = (position & self.mask) as usize;
         debug_assert!(index < self.stride);
-        // SAFETY: slot < slots by the mask and index < stride, so within what `from_raw` promised.
+        // SAFETY: slot < slots by the mask and index < stride, so the line is one that the caller of `from_raw`
+        // promised to be mapped.
         unsafe { &*self.lines.add(slot * self.stride + index) }
     }
 
@@ -163,7 +165,7 @@ impl<'a> RecvRing<'a> {
         (&line.0[at], &line.0[at + 1])
     }
 
-    /// Owner: posts a request. The caller knows that the slot's former request was taken.
+    /// Owner: posts a request. The slot's previous request must have been taken.
     #[inline]
     pub fn post(&self, position: u64, pieces: impl ExactSizeIterator<Item = Piece>) {
         let line = self.line(position, 0);
@@ -182,7 +184,7 @@ impl<'a> RecvRing<'a> {
         line.0[0].store(position << STATE_BITS | POSTED, Ordering::Release);
     }
 
-    /// Owner: what arrived at `position`, if it was completed.
+    /// Owner: returns the completion of the request at `position`, if it is complete.
     #[inline]
     pub fn arrival(&self, position: u64) -> Option<Arrival> {
         let line = self.line(position, 0);
@@ -202,13 +204,13 @@ impl<'a> RecvRing<'a> {
         self.line(position, 0).0[0].load(Ordering::Acquire) == position << STATE_BITS | POSTED
     }
 
-    /// Requester: total room of the posted request.
+    /// Requester: returns the total length of the posted request's scatter elements.
     #[inline]
     pub fn capacity(&self, position: u64) -> u64 {
         self.line(position, 0).0[3].load(Ordering::Relaxed) & ((1 << COUNT_SHIFT) - 1)
     }
 
-    /// Requester: the posted request's pieces.
+    /// Requester: returns the posted request's scatter elements.
     #[inline]
     pub fn pieces(&self, position: u64) -> impl Iterator<Item = Piece> + 'a {
         let count = (self.line(position, 0).0[3].load(Ordering::Relaxed) >> COUNT_SHIFT) as usize;
@@ -226,7 +228,7 @@ impl<'a> RecvRing<'a> {
         })
     }
 
-    /// Requester: completes the posted request. The payload must be placed before.
+    /// Requester: completes the posted request. The payload must have been written before.
     #[inline]
     pub fn complete(&self, position: u64, arrival: Arrival) {
         let line = self.line(position, 0);
@@ -235,11 +237,11 @@ impl<'a> RecvRing<'a> {
         line.0[0].store(position << STATE_BITS | COMPLETED, Ordering::Release);
     }
 
-    /// Requester: asks the cache for the slot at `position`, so that the next message finds it.
+    /// Requester: prefetches the slot at `position` for the next message.
     #[inline]
     pub fn prefetch(&self, position: u64) {
         #[cfg(all(target_arch = "x86_64", not(loom), not(miri)))]
-        // SAFETY: a prefetch has no effect but on caches; the address is within the ring.
+        // SAFETY: a prefetch only affects caches, and the address is within the ring.
         unsafe {
             use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
             _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(self.line(position, 0)).cast());

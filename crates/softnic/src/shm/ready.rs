@@ -1,5 +1,5 @@
-//! Which queue pairs of a completion queue may have completions to take: so that a poll looks at these
-//! alone, however many there are.
+//! Which queue pairs of a completion queue may have completions. A poll looks only at these, so its cost does not
+//! depend on the number of queue pairs.
 //!
 //! ```text
 //!   producer                                   poller
@@ -7,18 +7,18 @@
 //!   set the queue pair's bit      (OR)         take a group's bits, leaving 0       (swap)
 //!   set its group's bit           (OR)         look at these queue pairs' rings     (load)
 //! ```
-//! A queue pair's bit is set after the completion is published and cleared before its ring is looked at: so
-//! either the poller finds the completion or the bit is set again. Its group's bit is set after it and cleared
-//! before it, for the same reason. A producer that finds both set leaves them alone, so that of many
-//! producers those that come while the poller is busy only read the line.
+//! A queue pair's bit is set after the completion is published, and cleared before the poller looks at the ring. So
+//! either the poller finds the completion, or the bit is set again. The group's bit is set after the queue pair's bit
+//! and cleared before it, for the same reason. A producer that finds both bits set does not write them: while the poller
+//! is busy, further producers only read the line.
 //!
-//! Each producer makes sure of both bits itself, so one that is stopped between the two ORs delays nobody else.
-//! One that dies before the second leaves a completion that no poll finds: who hears of its death marks
-//! its queue pairs.
+//! Each producer ensures that both bits are set, so a producer that is stopped between the two ORs delays no other. A
+//! producer that dies between them leaves a completion that no poll finds; the process that notices its death marks the
+//! queue pairs that were connected to it.
 
-use crate::sync::{AtomicU64, Ordering, fence, fence_after_rmw};
+use crate::shm::sync::{AtomicU64, Ordering, fence, fence_after_rmw};
 
-/// Queue pairs of a group.
+/// Number of queue pairs in a group.
 const GROUP: u32 = u64::BITS;
 
 /// The bits of up to 64 groups of 64 queue pairs.
@@ -50,7 +50,8 @@ impl<const GROUPS: usize> Ready<GROUPS> {
         let (group_bit, bit) = (1 << group, 1 << (index % GROUP));
         let bits = &self.bits[group as usize];
         if bits.load(Ordering::Relaxed) & bit != 0 {
-            // What is published has to be seen by a poller that clears the bit after this look.
+            // Orders the store of the completion before the second load of the bit. If that still finds the bit
+            // set, the poller that clears it later sees the completion.
             fence(Ordering::SeqCst);
             let is_set = bits.load(Ordering::Relaxed) & bit != 0;
             if is_set && self.groups.load(Ordering::Relaxed) & group_bit != 0 {
@@ -61,7 +62,7 @@ impl<const GROUPS: usize> Ready<GROUPS> {
         self.groups.fetch_or(group_bit, Ordering::Release);
     }
 
-    /// Poller: takes all marks. The rings are to be looked at after this.
+    /// Poller: takes all marks. Look at the rings after this.
     #[inline]
     pub fn take(&self, mut found: impl FnMut(u32)) {
         if self.groups.load(Ordering::Relaxed) == 0 {
@@ -76,7 +77,7 @@ impl<const GROUPS: usize> Ready<GROUPS> {
     }
 }
 
-/// The positions of the ones of a word.
+/// Returns the positions of the bits of a word that are set.
 #[inline]
 fn ones(mut word: u64) -> impl Iterator<Item = u32> {
     std::iter::from_fn(move || {
