@@ -41,10 +41,10 @@ const FEWEST_ROUNDS: u32 = 11;
 pub(crate) struct Guests(OnceLock<Option<Lab>>);
 
 impl Guests {
-    fn lab(&self, setting: &Setting) -> Result<Option<&Lab>> {
+    fn lab(&self) -> Result<Option<&Lab>> {
         if self.0.get().is_none() {
             let lab = match missing()[..] {
-                [] => Some(boot(setting)?),
+                [] => Some(boot()?),
                 _ => None,
             };
             let _ = self.0.set(lab);
@@ -53,9 +53,8 @@ impl Guests {
     }
 }
 
-fn boot(setting: &Setting) -> Result<Lab> {
+fn boot() -> Result<Lab> {
     let spec = LabSpec::two().init(find("adverb-vm")?);
-    let spec = spec.with(&setting.adverb).with(own_program()?);
     spec.boot().context("the virtual machines did not boot")
 }
 
@@ -79,7 +78,7 @@ fn in_turn(
     ours: impl Fn(&Lab) -> Result<f64>,
     reference: impl Fn(&Lab) -> Result<f64>,
 ) -> Result<Option<Vec<Pair>>> {
-    let Some(lab) = setting.guests.lab(setting)? else {
+    let Some(lab) = setting.guests.lab()? else {
         return Ok(None);
     };
     let pair = |round| row::in_turn(round, || ours(lab), || reference(lab));
@@ -167,7 +166,7 @@ pub(crate) fn perftest(setting: &Setting, row: &str) -> Result<Option<Vec<Pair>>
     if !is_installed("ib_send_lat") {
         return Ok(None);
     }
-    let Some(lab) = setting.guests.lab(setting)? else {
+    let Some(lab) = setting.guests.lab()? else {
         return Ok(None);
     };
     let rounds = setting.rounds.max(FEWEST_ROUNDS).to_string();

@@ -30,8 +30,7 @@ fn boot(test: &str, spec: LabSpec) -> Option<(Lab, MutexGuard<'static, ()>)> {
         not_run(test, &format!("needs the packages {}", missing.join(", ")));
         return None;
     }
-    let spec = librdmacm().into_iter().fold(spec, LabSpec::with);
-    let lab = spec.with(ADVERB).boot().unwrap_or_else(|e| panic!("{e}"));
+    let lab = spec.boot().unwrap_or_else(|e| panic!("{e}"));
     Some((lab, alone))
 }
 

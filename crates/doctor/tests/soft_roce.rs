@@ -50,7 +50,7 @@ fn drive() {
         return;
     }
     let me = std::env::current_exe().unwrap();
-    let lab = LabSpec::one().init(&me).with(&me).boot().unwrap();
+    let lab = LabSpec::one().init(&me).boot().unwrap();
     let guest = Guest {
         lab,
         me: me.to_string_lossy().into_owned(),
@@ -132,7 +132,7 @@ impl Guest {
         self.expect("gid", "ok: index 1, RoCE v2, 192.168.90.1");
         self.run("rm /dev/infiniband/uverbs0");
         self.expect("device-file", "broken: no /dev/infiniband/uverbs0");
-        self.run("rmmod rdma_ucm");
+        self.run("rm /dev/infiniband/rdma_cm");
         self.expect("connection-manager", "warning: no /dev/infiniband/rdma_cm");
     }
 }

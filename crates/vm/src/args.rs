@@ -8,7 +8,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 const ABOUT: &str = "\
 Runs programs in virtual machines that have an RDMA device: Soft-RoCE, which the Linux kernel has in
-software. Needs neither root nor RDMA hardware nor a network; nothing leaves this host.";
+software. Needs neither root nor RDMA hardware nor a network; nothing leaves this host. They see the
+files of this host, and keep what they write to themselves.";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -67,11 +68,6 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) capture: Option<PathBuf>,
 
-    /// Also put this file or folder into the machines, at the same path; programs bring their
-    /// shared libraries, scripts their interpreter
-    #[arg(long, value_name = "PATH")]
-    pub(crate) with: Vec<PathBuf>,
-
     /// When the program has ended, copy a file or folder of the first machine to this host
     #[arg(long, value_name = "GUEST_PATH=HOST_PATH", value_parser = get)]
     pub(crate) get: Vec<Get>,
@@ -115,7 +111,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "BYTES", default_value = "9000", value_parser = clap::value_parser!(u16).range(576..))]
     pub(crate) mtu: u16,
 
-    /// The program (of this host, by path or name; it is put into the machines) and its arguments
+    /// The program (of this host, by path or name) and its arguments
     #[arg(required = true, last = true, value_name = "PROGRAM")]
     pub(crate) program: Vec<String>,
 }

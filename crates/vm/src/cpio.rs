@@ -7,7 +7,6 @@ const MAGIC: &str = "070701";
 const TRAILER: &str = "TRAILER!!!";
 const FOLDER: u32 = 0o040_000;
 const FILE: u32 = 0o100_000;
-const SYMLINK: u32 = 0o120_000;
 const CHAR_DEVICE: u32 = 0o020_000;
 
 /// What an entry is.
@@ -17,9 +16,6 @@ pub(crate) enum Kind<'a> {
     File {
         mode: u32,
         content: &'a [u8],
-    },
-    Symlink {
-        target: &'a str,
     },
     CharDevice {
         major: u32,
@@ -43,7 +39,6 @@ impl<W: Write> Writer<W> {
         let (mode, content, device): (u32, &[u8], (u32, u32)) = match kind {
             Kind::Folder => (FOLDER | 0o755, &[], (0, 0)),
             Kind::File { mode, content } => (FILE | (mode & 0o7777), content, (0, 0)),
-            Kind::Symlink { target } => (SYMLINK | 0o777, target.as_bytes(), (0, 0)),
             Kind::CharDevice { major, minor } => (CHAR_DEVICE | 0o600, &[], (*major, *minor)),
         };
         self.inode += 1;

@@ -38,22 +38,6 @@ pub enum Error {
         /// What is wrong with it.
         what: String,
     },
-    /// A program whose shared libraries are not all there.
-    #[error("the shared libraries of {}: {what}", path.display())]
-    Libraries {
-        /// The program.
-        path: PathBuf,
-        /// What the loader said.
-        what: String,
-    },
-    /// A script whose interpreter is not there.
-    #[error("the script {}: its interpreter {interpreter} is not installed here", path.display())]
-    Interpreter {
-        /// The script.
-        path: PathBuf,
-        /// Its path, or its name if `env` finds it.
-        interpreter: String,
-    },
     /// A lab of a kind that does not exist.
     #[error("{0}")]
     Unsupported(String),

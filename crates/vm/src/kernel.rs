@@ -13,6 +13,9 @@ use object::{Object, ObjectSection};
 
 use crate::error::{Error, io_error};
 
+/// Modules without which a kernel is of no use: RDMA, and this host's files in the guest.
+const NEEDED: [&str; 3] = ["rdma_rxe", "9p", "overlay"];
+
 /// A kernel with the modules that RDMA needs.
 #[derive(Clone, Debug)]
 pub struct Kernel {
@@ -33,7 +36,7 @@ pub(crate) struct Module {
 }
 
 impl Kernel {
-    /// The newest kernel that has `rdma_rxe`: installed (`/boot`, `/lib/modules`), else in the
+    /// The newest kernel that has `rdma_rxe`, 9P and overlayfs: installed (`/boot`, `/lib/modules`), else in the
     /// cache that `scripts/test-deps` fills (see [`cache`]).
     ///
     /// # Errors
@@ -47,7 +50,7 @@ impl Kernel {
         };
         newest(installed).or_else(|| newest(cached)).ok_or_else(|| {
             Error::Missing(
-                "a kernel with rdma_rxe, in /boot and /lib/modules or unpacked by \
+                "a kernel with rdma_rxe, 9p and overlay, in /boot and /lib/modules or unpacked by \
                  scripts/test-deps (package linux-image-amd64)"
                     .to_owned(),
             )
@@ -116,7 +119,7 @@ pub fn cache() -> Option<PathBuf> {
     Some(base.map(PathBuf::from).or_else(home)?.join("adverb/kernel"))
 }
 
-/// The kernels below a root folder that can be read and have `rdma_rxe`.
+/// The kernels below a root folder that can be read and have what is needed.
 fn kernels_in(root: &Path) -> Vec<Kernel> {
     let entries = fs::read_dir(root.join("boot")).into_iter().flatten();
     entries
@@ -136,7 +139,7 @@ fn kernels_in(root: &Path) -> Vec<Kernel> {
                 image: entry.path(),
                 modules,
             };
-            kernel.has("rdma_rxe").then_some(kernel)
+            NEEDED.iter().all(|name| kernel.has(name)).then_some(kernel)
         })
         .collect()
 }

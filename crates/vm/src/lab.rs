@@ -9,45 +9,26 @@ use adverb_units::Bytes;
 use tempfile::TempDir;
 
 use crate::error::{Error, io_error};
-use crate::guest::INIT_NAME;
-use crate::image::Image;
 use crate::kernel::{Kernel, cache};
-use crate::libraries::Loader;
 use crate::machine::Machine;
-use crate::needs::{find_program, missing, providers};
-use crate::protocol::{BOOT_FILE, BootFile, PeerSetup, Setup};
+use crate::needs::missing;
+use crate::protocol::{PeerSetup, Setup};
 use crate::qemu::{Hardware, Wire};
-use crate::unpack;
+use crate::{image, unpack};
 
-/// Modules up to the serial port. The kernel asks user space for what it misses, and a guest has
-/// no modprobe: what is loaded by alias (`crc32` for Soft-RoCE) is named here too.
-const PORT_MODULES: [&str; 2] = ["virtio_pci", "virtio_console"];
-const RDMA_MODULES: [&str; 5] = [
+/// What is loaded, besides the module of the RDMA device. The kernel asks user space for what it misses, and a
+/// guest has no modprobe: what is loaded by alias (`crc32` for Soft-RoCE) is named here too.
+const MODULES: [&str; 10] = [
+    "virtio_pci",
+    "virtio_console",
+    "9pnet_virtio",
+    "9p",
+    "overlay",
     "crc32_generic",
     "crc32c_generic",
     "virtio_net",
     "ib_uverbs",
     "rdma_ucm",
-];
-/// Programs that every machine has.
-const TOOLS: [&str; 2] = ["ip", "rdma"];
-/// Programs that a machine has where this host has them: busybox, ibverbs-utils, perftest.
-const EXTRAS: [&str; 15] = [
-    "busybox",
-    "ibv_devices",
-    "ibv_devinfo",
-    "ibv_rc_pingpong",
-    "ibv_uc_pingpong",
-    "ibv_ud_pingpong",
-    "ibv_srq_pingpong",
-    "ib_atomic_bw",
-    "ib_atomic_lat",
-    "ib_read_bw",
-    "ib_read_lat",
-    "ib_send_bw",
-    "ib_send_lat",
-    "ib_write_bw",
-    "ib_write_lat",
 ];
 const NET_PREFIX: u32 = 24;
 /// The network namespace of [`LabSpec::looped`]'s second card: `ip netns exec peer …`.
@@ -108,7 +89,6 @@ pub struct LabSpec {
     processors: u32,
     memory: Bytes,
     mtu: u16,
-    with: Vec<PathBuf>,
     capture: Option<PathBuf>,
     init: Option<PathBuf>,
 }
@@ -122,7 +102,6 @@ impl LabSpec {
             processors: 2,
             memory: Bytes::mib(1024),
             mtu: DEFAULT_MTU,
-            with: Vec::new(),
             capture: None,
             init: None,
         }
@@ -175,14 +154,6 @@ impl LabSpec {
         self
     }
 
-    /// Puts a file or folder of this host into each machine, at the same path; a program brings
-    /// its shared libraries, a script its interpreter.
-    #[must_use]
-    pub fn with(mut self, path: impl Into<PathBuf>) -> Self {
-        self.with.push(path.into());
-        self
-    }
-
     /// Writes what passes the first machine's `eth0` to this file, as pcap with Ethernet's headers.
     #[must_use]
     pub fn capture(mut self, file: impl Into<PathBuf>) -> Self {
@@ -222,8 +193,7 @@ impl LabSpec {
             .tempdir()
             .map_err(io_error("cannot make a folder in", &std::env::temp_dir()))?;
         let initrd = folder.path().join("initramfs");
-        let file = File::create(&initrd).map_err(io_error("cannot create", &initrd))?;
-        self.image(&kernel)?.write(BufWriter::new(file))?;
+        self.write_initramfs(&kernel, &initrd)?;
         let image = unpacked(&kernel, folder.path())?;
         let machines = self.boot_all(&image, &initrd, folder.path())?;
         Ok(Lab {
@@ -232,36 +202,11 @@ impl LabSpec {
         })
     }
 
-    fn image(&self, kernel: &Kernel) -> Result<Image, Error> {
-        let mut image = Image::new(Loader::of_this_host()?);
+    fn write_initramfs(&self, kernel: &Kernel, path: &Path) -> Result<(), Error> {
         let init = self.init.clone().map_or_else(find_init, Ok)?;
-        image.host_path(&init)?;
-        let init = std::path::absolute(&init).map_err(io_error("cannot use", &init))?;
-        image.symlink(&format!("/{INIT_NAME}"), &init.to_string_lossy());
-        let programs = TOOLS.iter().chain(&EXTRAS);
-        let programs = programs.filter_map(|name| find_program(name));
-        for path in programs.chain(providers()).chain(self.with.clone()) {
-            image.host_path(&path)?;
-        }
-        if Path::new("/etc/ld.so.cache").exists() {
-            image.host_path(Path::new("/etc/ld.so.cache"))?;
-        }
-        if let Some(busybox) = find_program("busybox") {
-            image.busybox(&busybox)?;
-        }
-        image.file("/etc/passwd", 0o644, b"root:x:0:0::/root:/bin/sh\n".into());
-        image.file("/etc/group", 0o644, b"root:x:0:\n".into());
-        image.file("/etc/hosts", 0o644, b"127.0.0.1 localhost\n".into());
-        let port = kernel.load_order(&PORT_MODULES)?;
-        let mut rdma = kernel.load_order(&RDMA_MODULES)?;
-        rdma.extend(kernel.load_order(&[self.link_type.module()])?);
-        let boot = BootFile {
-            port: image.modules(port),
-            rdma: image.modules(rdma),
-        };
-        let boot = postcard::to_stdvec(&boot).expect("a list of paths has an encoding");
-        image.file(BOOT_FILE, 0o644, boot);
-        Ok(image)
+        let names = [&MODULES[..], &[self.link_type.module()]].concat();
+        let file = File::create(path).map_err(io_error("cannot create", path))?;
+        image::write(&init, &kernel.load_order(&names)?, BufWriter::new(file))
     }
 
     fn boot_all(&self, image: &Path, initrd: &Path, folder: &Path) -> Result<Vec<Machine>, Error> {

@@ -2,7 +2,7 @@
 //! without RDMA hardware.
 //!
 //! A [`Lab`] is one machine or two, joined by a link. Each is QEMU in software emulation with a
-//! Debian kernel, an initramfs made from files that are installed here, and Soft-RoCE (`rxe0`)
+//! Debian kernel and Soft-RoCE (`rxe0`)
 //! over its network card (`eth0`, 10.77.0.1 and 10.77.0.2), with a path MTU of 4096 B. A machine runs programs of this host:
 //!
 //! ```no_run
@@ -14,8 +14,8 @@
 //! # Ok::<(), adverb_vm::Error>(())
 //! ```
 //!
-//! Files of this host are in the machines at their own paths, programs with their shared libraries
-//! and scripts with their interpreter. `/dev`, `/proc` and `/sys` are the machine's own.
+//! A machine has the files of this host, at their own paths and read-only (9P); what it writes stays in its
+//! memory (overlayfs). `/dev`, `/proc`, `/run` and `/sys` are its own.
 //!
 //! Nothing leaves the host: the link is a Unix socket, and programs are started over a
 //! virtio-serial port. A machine ends with its [`Lab`], or with the process that booted it.
@@ -28,19 +28,16 @@
 
 mod console;
 mod cpio;
-mod elf;
 mod error;
 mod guest;
 mod image;
 mod kernel;
 mod lab;
-mod libraries;
 mod machine;
 mod needs;
 mod program;
 mod protocol;
 mod qemu;
-mod script;
 mod unpack;
 
 pub use error::Error;

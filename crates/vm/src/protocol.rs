@@ -15,23 +15,14 @@ pub(crate) const PORT: &str = "adverb";
 pub(crate) const MAX_FRAME: usize = 1 << 20;
 /// Most file or stream content that one message carries, in bytes.
 pub(crate) const CHUNK: usize = 128 << 10;
-/// Where the guest finds what to load before there is a port: a [`BootFile`].
-pub(crate) const BOOT_FILE: &str = "/adverb/boot";
-/// The folder with a link to busybox for each of its applets.
-pub(crate) const APPLETS: &str = "/busybox";
+/// The folder of the kernel modules in the initramfs; they are loaded in the order of their names.
+pub(crate) const MODULES: &str = "/modules";
+/// The name of this host's file tree among a guest's 9P devices.
+pub(crate) const HOST_FILES: &str = "host";
 
 /// One thing that was asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct JobId(pub(crate) u32);
-
-/// Kernel modules to load, as paths in the guest, each after those it depends on.
-#[derive(Debug, Default, Serialize, Deserialize)]
-pub(crate) struct BootFile {
-    /// Up to the serial port.
-    pub(crate) port: Vec<String>,
-    /// The network card and RDMA.
-    pub(crate) rdma: Vec<String>,
-}
 
 /// What a guest is to become.
 #[derive(Clone, Debug, Serialize, Deserialize)]

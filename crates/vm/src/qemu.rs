@@ -13,7 +13,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use crate::console::Console;
 use crate::needs::QEMU;
-use crate::protocol::PORT;
+use crate::protocol::{HOST_FILES, PORT};
 
 /// PCI and an interrupt controller; of the rest, which takes time to probe, what can be left out
 /// is. Without HPET the guest's clock is the TSC, which a program reads without leaving it.
@@ -45,6 +45,10 @@ const KERNEL_OPTIONS: [&str; 13] = [
     "cryptomgr.notests",
     "initcall_blacklist=crypto_kdf108_init",
 ];
+
+/// This host's files. Numbers of inodes are mapped: those of several file systems may be the same.
+const HOST_FILES_OPTION: &str =
+    "local,id=files,path=/,security_model=none,readonly=on,multidevs=remap";
 
 /// The ends of cards, as QEMU names them.
 const WIRE: &str = "wire";
@@ -219,6 +223,8 @@ fn command(hardware: &Hardware) -> Command {
             "-device",
             &format!("virtserialport,chardev=port,name={PORT}"),
         ])
+        .args(["-fsdev", HOST_FILES_OPTION, "-device"])
+        .arg(format!("virtio-9p-pci,fsdev=files,mount_tag={HOST_FILES}"))
         .current_dir(&hardware.folder);
     network(&mut command, hardware);
     command

@@ -1,7 +1,6 @@
 //! `adverb-vm run`.
 
 use std::io::Write;
-use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -64,18 +63,8 @@ fn boot(args: &RunArgs) -> anyhow::Result<Lab> {
         .processors(args.processors)
         .memory(args.memory)
         .mtu(args.mtu);
-    let server = args.serve.as_deref().and_then(|s| s.split(' ').next());
-    let named = args.program.first().map(String::as_str).into_iter();
-    for name in named.chain(server) {
-        if let Some(path) = on_host(name) {
-            spec = spec.with(path);
-        }
-    }
     if let Some(file) = &args.capture {
         spec = spec.capture(file);
-    }
-    for path in &args.with {
-        spec = spec.with(path);
     }
     Ok(spec.boot()?)
 }
@@ -91,17 +80,6 @@ fn serve<'a>(args: &RunArgs, lab: &'a Lab) -> anyhow::Result<Option<Job<'a>>> {
     let server = last.start_program(&program)?;
     last.wait_until_listening(args.serve_port, SERVER_PATIENCE)?;
     Ok(Some(server))
-}
-
-/// The program's file on this host: by path, or by name on `PATH`.
-fn on_host(name: &str) -> Option<PathBuf> {
-    if name.contains('/') {
-        return Path::new(name).exists().then(|| PathBuf::from(name));
-    }
-    let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path)
-        .map(|dir| dir.join(name))
-        .find(|file| file.is_file())
 }
 
 /// What the program is called in the guest: files are there at the same absolute path.

@@ -7,9 +7,11 @@ use std::io::{self, Seek, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use object::Endianness;
+use object::elf::FileHeader64;
+use object::read::elf::{FileHeader, ProgramHeader};
 use tempfile::NamedTempFile;
 
-use crate::elf::is_pvh_kernel;
 use crate::error::{Error, io_error};
 
 /// Fields of the header (`setup_header`): number of 512-byte sectors of the real-mode code after
@@ -20,6 +22,10 @@ const PAYLOAD_LENGTH: usize = 0x24c;
 const SECTOR: usize = 512;
 /// The unpacked length, which the build appends to all formats that do not have it themselves.
 const APPENDED: usize = size_of::<u32>();
+/// The note of a kernel that says where it is entered without its own unpacker (PVH), and the
+/// notes' owner.
+const PHYS32_ENTRY: u32 = 18;
+const XEN: &[u8] = b"Xen";
 
 /// First bytes of a format, its program, whether its length is appended.
 const FORMATS: [(&[u8], &str, usize); 3] = [
@@ -76,6 +82,27 @@ fn unpack(packed: &[u8], to: &Path) -> io::Result<Unpacked> {
     }
     output.persist(to)?;
     Ok(Unpacked::Done)
+}
+
+/// Whether a kernel can be entered without its own unpacker (PVH).
+fn is_pvh_kernel(content: &[u8]) -> bool {
+    has_note(content, XEN, PHYS32_ENTRY).unwrap_or(false)
+}
+
+fn has_note(content: &[u8], owner: &[u8], kind: u32) -> Result<bool, object::Error> {
+    let header = FileHeader64::<Endianness>::parse(content)?;
+    let endian = header.endian()?;
+    for segment in header.program_headers(endian, content)? {
+        let Some(mut notes) = segment.notes(endian, content)? else {
+            continue;
+        };
+        while let Some(note) = notes.next()? {
+            if note.name() == owner && note.n_type(endian) == kind {
+                return Ok(true);
+            }
+        }
+    }
+    Ok(false)
 }
 
 fn decompress(program: &str, from: File, to: File) -> bool {

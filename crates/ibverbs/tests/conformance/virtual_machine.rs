@@ -99,7 +99,7 @@ fn outcome(run: &Run) -> Result<Output, String> {
         Peer::Itself => LabSpec::one(),
         Peer::Soft(_) => LabSpec::looped(),
     };
-    let lab = lab.init(&me).with(&me).boot();
+    let lab = lab.init(&me).boot();
     let lab = lab.map_err(|e| format!("cannot boot: {e}"))?;
     let filters = run.filters.iter().map(ToString::to_string);
     let program =

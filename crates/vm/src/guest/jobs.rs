@@ -15,10 +15,8 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use super::Reply;
 use crate::protocol::{CHUNK, Ending, Event, JobId, Run, Stream};
 
-/// The `PATH` of programs. Busybox ([`crate::protocol::APPLETS`]) is last: programs of the host are
-/// preferred to its applets of the same name.
-pub(super) const PATH: &str =
-    "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin:/busybox";
+/// The `PATH` of programs.
+pub(super) const PATH: &str = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin";
 
 /// How long output may still come after its program ended: a descendant that left the process
 /// group may hold the pipe open for ever.

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use rustix::system::{RebootCommand, reboot};
 
-use crate::protocol::{BootFile, Event, JobId, PORT, Request, read_frame, write_frame};
+use crate::protocol::{Event, JobId, PORT, Request, read_frame, write_frame};
 use jobs::Jobs;
 
 /// The name under which the kernel starts a program as process 1.
@@ -72,10 +72,8 @@ pub fn run_init() -> ExitCode {
 }
 
 fn serve() -> anyhow::Result<()> {
+    setup::modules()?;
     setup::mounts()?;
-    let boot = fs::read(crate::protocol::BOOT_FILE).context("no boot file")?;
-    let boot: BootFile = postcard::from_bytes(&boot).context("boot file")?;
-    setup::load(&boot.port)?;
     let port = open_port()?;
     let reply = Reply {
         port: Arc::new(Mutex::new(port.try_clone()?)),
@@ -92,7 +90,7 @@ fn serve() -> anyhow::Result<()> {
         };
         let reply = reply.to(job);
         match request {
-            Request::Setup(wanted) => reply.finish(setup::network(&wanted, &boot.rdma)),
+            Request::Setup(wanted) => reply.finish(setup::network(&wanted)),
             Request::Run(run) => jobs.start(run, reply),
             Request::Kill => jobs.kill(job),
             Request::Write { path, how, bytes } => reply.finish(files::write(&path, how, &bytes)),

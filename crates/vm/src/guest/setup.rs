@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use rustix::mount::{MountFlags, mount};
 use rustix::process::{Resource, Rlimit, setrlimit};
 
-use crate::protocol::{PeerSetup, Setup};
+use crate::protocol::{HOST_FILES, MODULES, PeerSetup, Setup};
 
 /// How long the RDMA device may take to be active with its IPv4 GID.
 const ACTIVE_PATIENCE: Duration = Duration::from_secs(20);
@@ -19,19 +19,31 @@ const ACTIVE: &str = "4: ACTIVE";
 /// The last bytes before the IPv4 address in a GID that maps one.
 const IPV4_MAPPED: &str = "0000:0000:0000:0000:0000:ffff:";
 
-/// Mounts what programs expect (all else is in memory as it is, and mounts would hide what the
-/// image has there), and lifts the limit on locked memory, which regions are.
+/// Mounts the host's files, over them what the guest writes, and what is the guest's own; makes that the root
+/// folder. Lifts the limit on locked memory, which regions are.
 pub(super) fn mounts() -> anyhow::Result<()> {
-    for (source, target) in [
-        ("proc", "/proc"),
-        ("sysfs", "/sys"),
-        ("devtmpfs", "/dev"),
-        ("tmpfs", "/dev/shm"),
+    let host = c"trans=virtio,version=9p2000.L,msize=512000,cache=loose";
+    let over = c"lowerdir=/host,upperdir=/written/files,workdir=/written/work";
+    for (source, target, kind, options) in [
+        (HOST_FILES, "/host", "9p", host),
+        ("tmpfs", "/written", "tmpfs", c""),
+        ("overlay", "/new", "overlay", over),
+        ("proc", "/new/proc", "proc", c""),
+        ("sysfs", "/new/sys", "sysfs", c""),
+        ("devtmpfs", "/new/dev", "devtmpfs", c""),
+        ("tmpfs", "/new/dev/shm", "tmpfs", c""),
+        ("tmpfs", "/new/run", "tmpfs", c""),
     ] {
         fs::create_dir_all(target).with_context(|| target.to_owned())?;
-        mount(source, target, source, MountFlags::empty(), None)
+        mount(source, target, kind, MountFlags::empty(), options)
             .with_context(|| format!("cannot mount {target}"))?;
+        if target == "/written" {
+            fs::create_dir("/written/files").context("/written/files")?;
+            fs::create_dir("/written/work").context("/written/work")?;
+        }
     }
+    std::os::unix::fs::chroot("/new").context("cannot make /new the root folder")?;
+    std::env::set_current_dir("/").context("cannot enter the root folder")?;
     let unlimited = Rlimit {
         current: None,
         maximum: None,
@@ -39,10 +51,14 @@ pub(super) fn mounts() -> anyhow::Result<()> {
     setrlimit(Resource::Memlock, unlimited).context("cannot lift the limit on locked memory")
 }
 
-/// Loads modules in this order.
-pub(super) fn load(modules: &[String]) -> anyhow::Result<()> {
-    for path in modules {
-        let file = File::open(path).with_context(|| path.clone())?;
+/// Loads the modules of the initramfs.
+pub(super) fn modules() -> anyhow::Result<()> {
+    let entries = fs::read_dir(MODULES).context(MODULES)?.flatten();
+    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
+    paths.sort_unstable();
+    for path in paths {
+        let path = path.display();
+        let file = File::open(path.to_string()).with_context(|| path.to_string())?;
         match rustix::system::finit_module(&file, c"", 0) {
             // Hardware that this CPU does not have: its generic sibling does the work.
             Ok(()) | Err(Errno::EXIST | Errno::NODEV) => {}
@@ -53,9 +69,8 @@ pub(super) fn load(modules: &[String]) -> anyhow::Result<()> {
 }
 
 /// Brings up `lo`, `eth0` and the RDMA link over it, and waits until it can carry traffic.
-pub(super) fn network(wanted: &Setup, modules: &[String]) -> anyhow::Result<()> {
+pub(super) fn network(wanted: &Setup) -> anyhow::Result<()> {
     rustix::system::sethostname(wanted.hostname.as_bytes()).context("sethostname")?;
-    load(modules)?;
     tool("ip", &["link", "set", "lo", "up"])?;
     tool("ip", &["address", "add", &wanted.address, "dev", "eth0"])?;
     tool("ip", &["link", "set", "eth0", "up"])?;
