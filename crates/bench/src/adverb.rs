@@ -1,7 +1,6 @@
 //! Figures of the `adverb` binary, from its `--json`.
 
 use std::io::{BufRead as _, BufReader};
-use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
@@ -15,18 +14,6 @@ const UDP_WITHOUT: &str = "ADVERB_UDP_WITHOUT";
 
 /// How long a cell is measured.
 const FOR: &str = "--duration 300ms";
-
-/// A program of the workspace: the one beside this one.
-pub(crate) fn find(program: &str) -> Result<PathBuf> {
-    let own = std::env::current_exe().context("cannot tell where this program is")?;
-    let found = own.with_file_name(program);
-    ensure!(
-        found.is_file(),
-        "{} does not exist: build it with `make bench`",
-        found.display()
-    );
-    Ok(found)
-}
 
 /// Mean one-way time in ns.
 pub(crate) fn one_way(setting: &Setting, command: &str) -> Result<f64> {

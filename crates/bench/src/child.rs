@@ -1,6 +1,7 @@
 //! Processes that measurements start.
 
 use std::net::TcpListener;
+use std::path::PathBuf;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
@@ -8,6 +9,18 @@ use anyhow::{Context as _, Result, bail, ensure};
 
 /// How long a server may take until it listens.
 const START: Duration = Duration::from_secs(20);
+
+/// A program of the workspace: the one next to this program.
+pub(crate) fn find(program: &str) -> Result<PathBuf> {
+    let own = std::env::current_exe().context("cannot tell where this program is")?;
+    let found = own.with_file_name(program);
+    ensure!(
+        found.is_file(),
+        "{} does not exist: build it with `make bench`",
+        found.display()
+    );
+    Ok(found)
+}
 
 /// A process that does not outlive the measurement.
 pub(crate) struct Ended(pub(crate) Child);

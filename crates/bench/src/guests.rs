@@ -4,14 +4,13 @@
 //! which of two programs asks more of such a processor.
 
 use std::path::PathBuf;
-use std::sync::OnceLock;
 
 use adverb_units::Span;
-use adverb_vm::{Job, Lab, LabSpec, Machine, Output, Program, missing};
+use adverb_vm::{Job, Lab, Machine, Output, Program};
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 
-use crate::adverb::{figure_in, find};
+use crate::adverb::figure_in;
 use crate::child::is_installed;
 use crate::row::{self, Pair, Setting};
 
@@ -36,28 +35,6 @@ const COMPARISON: Span = Span::from_secs(3600);
 /// Fewer rounds would leave the median of an emulated machine to chance.
 const FEWEST_ROUNDS: u32 = 11;
 
-/// The machines, booted when a row first asks for them; none where this host cannot.
-#[derive(Default)]
-pub(crate) struct Guests(OnceLock<Option<Lab>>);
-
-impl Guests {
-    fn lab(&self) -> Result<Option<&Lab>> {
-        if self.0.get().is_none() {
-            let lab = match missing()[..] {
-                [] => Some(boot()?),
-                _ => None,
-            };
-            let _ = self.0.set(lab);
-        }
-        Ok(self.0.get().and_then(Option::as_ref))
-    }
-}
-
-fn boot() -> Result<Lab> {
-    let spec = LabSpec::two().init(find("adverb-vm")?);
-    spec.boot().context("the virtual machines did not boot")
-}
-
 /// A cell of `adverb`, and where its record has the figure.
 #[derive(Clone, Copy)]
 pub(crate) struct Cell {
@@ -78,7 +55,7 @@ fn in_turn(
     ours: impl Fn(&Lab) -> Result<f64>,
     reference: impl Fn(&Lab) -> Result<f64>,
 ) -> Result<Option<Vec<Pair>>> {
-    let Some(lab) = setting.guests.lab()? else {
+    let Some(lab) = setting.lab.get()? else {
         return Ok(None);
     };
     let pair = |round| row::in_turn(round, || ours(lab), || reference(lab));
@@ -166,7 +143,7 @@ pub(crate) fn perftest(setting: &Setting, row: &str) -> Result<Option<Vec<Pair>>
     if !is_installed("ib_send_lat") {
         return Ok(None);
     }
-    let Some(lab) = setting.guests.lab()? else {
+    let Some(lab) = setting.lab.get()? else {
         return Ok(None);
     };
     let rounds = setting.rounds.max(FEWEST_ROUNDS).to_string();

@@ -10,6 +10,7 @@ mod adverb;
 mod child;
 mod guests;
 mod iperf;
+mod lab;
 mod link;
 mod machine;
 mod model;
@@ -89,9 +90,9 @@ fn setting(rounds: u32, adverb: Option<PathBuf>) -> Result<Setting> {
     ensure!(!cores.is_empty(), "this process may use no core");
     Ok(Setting {
         cores: [cores[0], *cores.get(1).unwrap_or(&cores[0])],
-        adverb: adverb.map_or_else(|| adverb::find("adverb"), Ok)?,
+        adverb: adverb.map_or_else(|| child::find("adverb"), Ok)?,
         rounds,
-        guests: guests::Guests::default(),
+        lab: lab::LazyLab::default(),
     })
 }
 

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use adverb_units::{Bytes, MessageRate, Span, Throughput};
 use anyhow::Result;
 
-use crate::guests::Guests;
+use crate::lab::LazyLab;
 use crate::stats::{median, median_interval, sorted};
 
 /// What all comparisons share.
@@ -18,7 +18,7 @@ pub(crate) struct Setting {
     /// Measurements of each pair.
     pub(crate) rounds: u32,
     /// The virtual machines, for rows that need another kernel.
-    pub(crate) guests: Guests,
+    pub(crate) lab: LazyLab,
 }
 
 /// Adverb's figure and the reference, in the row's unit.
