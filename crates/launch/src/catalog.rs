@@ -5,13 +5,12 @@ use std::any::Any;
 use std::sync::Arc;
 
 use adverb_results::Impairment;
+use adverb_units::CpuTime;
 use adverb_verbs::{self as verbs, Counters, DeviceCaps, RoleId, Station};
 use adverb_workload::{Cause, Program, Role, RoleError};
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
-
-use crate::role::{Details, Played};
 
 /// The programs of an executable.
 #[derive(Debug)]
@@ -49,6 +48,20 @@ impl Catalog {
         let entry = entry.ok_or_else(|| format!("there is no program '{id}'"))?;
         (entry.read)(params)
     }
+}
+
+/// What a device wants in a record's provenance.
+pub type Details = Vec<(String, String)>;
+
+/// How a role ended.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Played {
+    /// Its report, as JSON.
+    pub(crate) end: Result<Value, RoleError>,
+    /// What its device counted while it ran; only counters that grew.
+    pub(crate) counters: Counters,
+    pub(crate) details: Details,
+    pub(crate) cpu: CpuTime,
 }
 
 /// A program whose type is not known at compile time.

@@ -12,9 +12,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::catalog::Catalog;
+use crate::catalog::{Details, Played};
 use crate::device::DeviceChoice;
 use crate::process::{Mode, Process};
-use crate::role::{Answer, Details, Order, Played, Seat, label};
+use crate::role::{Answer, Order, Seat, label};
 
 /// How a role ended, as whatever started it saw it.
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -4,21 +4,19 @@
 //! a connection have the job and the rank: some addresses of a host lead to other hosts, or to other jobs.
 //! Otherwise the connection is one between a caller and an agent (see [`crate::control`]).
 
-use std::cell::RefCell;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
-use std::rc::Rc;
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use adverb_host::{MAX_FRAME, Machine, Rank, Wire};
-use anyhow::{Context, anyhow, bail, ensure};
+use anyhow::{Context, anyhow, ensure};
 use rustix::event::{PollFd, PollFlags};
 
 use crate::agent::{AgentOptions, Farewell, serve_caller};
 use crate::catalog::Catalog;
 use crate::control::{
-    Connection, Greeting, HostPort, MAX_GREETING, PeerAddress, RankName, ToAgent, ToAgentLink,
+    ConnectedRank, Connection, Greeting, HostPort, MAX_GREETING, RankName, Ranks, ToAgent,
     ToCaller, wait,
 };
 use crate::event::Log;
@@ -33,19 +31,6 @@ const CONNECT_PATIENCE: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(200);
 /// Connections that have not greeted yet, in addition to those of the ranks.
 const MOST_STRANGERS: usize = 16;
-
-/// The other ranks of the job, connected to this process, which is rank 0. Empty outside a job.
-#[derive(Clone, Debug, Default)]
-pub struct Ranks(Rc<RefCell<Vec<Seat>>>);
-
-/// Rank `n` at `n - 1`.
-type Seat = Option<Arrived>;
-
-#[derive(Debug)]
-struct Arrived {
-    host: String,
-    connection: ToAgentLink,
-}
 
 impl Ranks {
     /// Waits for the other ranks of the job, of which this process is rank 0. They try the address `first`
@@ -73,34 +58,7 @@ impl Ranks {
             strangers: Vec::new(),
         };
         arrivals.take_all(&listener)?;
-        Ok(Ranks(Rc::new(RefCell::new(arrivals.seats))))
-    }
-
-    /// Where they are, for `most` of them; the others end.
-    pub fn addresses(&self, most: usize) -> Vec<PeerAddress> {
-        self.0.borrow_mut().truncate(most);
-        let numbers = (1..).take(self.0.borrow().len());
-        numbers.map(PeerAddress::Rank).collect()
-    }
-
-    /// This host's address on the network that leads to rank 1.
-    pub fn reached_from(&self) -> Option<IpAddr> {
-        let seats = self.0.borrow();
-        seats.first()?.as_ref()?.connection.local_ip()
-    }
-
-    /// What messages call this rank, and the connection to it.
-    pub(crate) fn take(&self, rank: u32) -> anyhow::Result<(String, ToAgentLink)> {
-        let mut seats = self.0.borrow_mut();
-        let seat = rank
-            .checked_sub(1)
-            .and_then(|at| seats.get_mut(at as usize));
-        match seat.and_then(Option::take) {
-            Some(Arrived { host, connection }) => Ok((format!("rank {rank} ({host})"), connection)),
-            None => bail!(
-                "there is no rank {rank}: start adverb by mpirun or srun as before, or name a server with --peer"
-            ),
-        }
+        Ok(Ranks::new(arrivals.seats))
     }
 }
 
@@ -182,7 +140,7 @@ fn named(rank: &Rank) -> RankName {
 struct Arrivals<'r> {
     rank: &'r Rank,
     catalog: &'static Catalog,
-    seats: Vec<Seat>,
+    seats: Vec<Option<ConnectedRank>>,
     strangers: Vec<Wire>,
 }
 
@@ -256,7 +214,7 @@ impl Arrivals<'_> {
         Greeting::read(&greeting, &who, self.catalog).map_err(anyhow::Error::msg)?;
         wire.take_at_most(MAX_FRAME);
         let connection = Connection::new(wire);
-        *seat = Some(Arrived { host, connection });
+        *seat = Some(ConnectedRank { host, connection });
         Ok(())
     }
 }

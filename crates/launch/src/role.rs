@@ -23,15 +23,12 @@ use rustix::process::{Resource, Rlimit, setrlimit};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::catalog::{AnyProgram, Catalog, Opened};
+use crate::catalog::{AnyProgram, Catalog, Details, Opened, Played};
 use crate::device::DeviceChoice;
 use crate::text::one_line;
 
 /// How long the order may take; it was written before this process began.
 const ORDER_PATIENCE: Span = Span::from_secs(5);
-
-/// What a device wants in a record's provenance.
-pub type Details = Vec<(String, String)>;
 
 /// What a process of roles is to do.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -78,29 +75,16 @@ pub(crate) struct Answer {
     pub(crate) played: Played,
 }
 
-/// How a role ended, in its own words.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Played {
-    /// Its report, as JSON.
-    pub(crate) end: Result<Value, RoleError>,
-    /// What its device counted while it ran; only counters that grew.
-    pub(crate) counters: Counters,
-    pub(crate) details: Details,
-    pub(crate) cpu: CpuTime,
-}
-
-impl Played {
-    /// It failed before it ran.
-    fn failed(name: &str, cause: Cause, reason: &str) -> Self {
-        Played {
-            end: Err(RoleError {
-                reason: format!("{}: {reason}", label(name)),
-                cause,
-            }),
-            counters: Counters::new(),
-            details: Details::new(),
-            cpu: CpuTime::default(),
-        }
+/// Answers for a role that failed before it ran.
+fn failed(name: &str, cause: Cause, reason: &str) -> Played {
+    Played {
+        end: Err(RoleError {
+            reason: format!("{}: {reason}", label(name)),
+            cause,
+        }),
+        counters: Counters::new(),
+        details: Details::new(),
+        cpu: CpuTime::default(),
     }
 }
 
@@ -164,7 +148,7 @@ pub(crate) fn serve(
                     let reason = format!("cannot start a thread: {e}");
                     group.answer(
                         seat.role,
-                        Played::failed(group.name(seat.role), Cause::Own, &reason),
+                        failed(group.name(seat.role), Cause::Own, &reason),
                     );
                 }
             }
@@ -197,10 +181,9 @@ impl Group {
             let said = panic.downcast_ref::<String>().map(String::as_str);
             let said = said.or_else(|| panic.downcast_ref::<&str>().copied());
             let reason = format!("panicked: {}", said.unwrap_or("without a message"));
-            Ok(Played::failed(name, Cause::Own, &reason))
+            Ok(failed(name, Cause::Own, &reason))
         });
-        let played =
-            played.unwrap_or_else(|error| Played::failed(name, Cause::Own, &one_line(&error)));
+        let played = played.unwrap_or_else(|error| failed(name, Cause::Own, &one_line(&error)));
         self.answer(seat.role, played);
     }
 

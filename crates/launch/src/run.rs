@@ -13,6 +13,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::Value;
 
 use crate::catalog::Catalog;
+use crate::catalog::Details;
 use crate::control::{Peer, RunOrder};
 use crate::device::DeviceChoice;
 use crate::interrupt::Interrupt;
@@ -20,7 +21,7 @@ use crate::local::{End, LocalRoles, Output, Rank, RoleEnded};
 use crate::place::{Cores, Pinning, Placement, place};
 use crate::process::Mode;
 use crate::remote::RemoteRoles;
-use crate::role::{Details, Order, Seat};
+use crate::role::{Order, Seat};
 use crate::text::{Usage, one_line};
 
 /// How long other roles may take to end by themselves after the first one failed; their own reasons may

@@ -5,11 +5,10 @@ use std::fmt;
 use adverb_results::Transport;
 use adverb_units::Span;
 use adverb_verbs::{
-    ConnectError, CreateError, MemoryAccessError, ModifyQpError, OutOfBandError, PollError,
-    PostError, RegisterError, WaitError, WcStatus, WorkCompletion, WrId,
+    ConnectError, CreateError, MemoryAccessError, ModifyQpError, OutOfBandError, PathOptionError,
+    PollError, PostError, RegisterError, WaitError, WcStatus, WorkCompletion, WrId,
 };
 
-use crate::pair::SpecError;
 use crate::{Cause, RoleError};
 
 /// A side of a program.
@@ -82,9 +81,12 @@ pub struct RunError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Fault {
-    /// The cell cannot run on this device.
+    /// The program cannot run on this device, for this reason.
+    #[error("{0}")]
+    Refused(String),
+    /// The port does not support an option of the path.
     #[error(transparent)]
-    Spec(#[from] SpecError),
+    PathOption(#[from] PathOptionError),
     /// An object could not be made.
     #[error(transparent)]
     Create(#[from] CreateError),
@@ -255,7 +257,10 @@ impl Fault {
     /// Where it began.
     pub fn cause(&self) -> Cause {
         match self {
-            Fault::Spec(_) | Fault::Count { .. } | Fault::Record { .. } => Cause::Refused,
+            Fault::Refused(_)
+            | Fault::PathOption(_)
+            | Fault::Count { .. }
+            | Fault::Record { .. } => Cause::Refused,
             Fault::Peer(_) | Fault::PeerEnded(_) | Fault::OutOfBand(_) => Cause::Peer,
             _ => Cause::Own,
         }

@@ -8,7 +8,6 @@ use adverb_verbs::{Context, MemoryRegion, Station};
 use crate::attend::{Attend, Awaited, attentively};
 use crate::error::Fault;
 use crate::load::{Load, Seen};
-use crate::pattern::Part;
 
 /// Stands in the last byte of a place until the data come.
 const MARK: u8 = 0xa5;
@@ -31,12 +30,10 @@ fn distance(load: &Load) -> u64 {
     u64::from(load.payload()).next_multiple_of(64)
 }
 
-/// Bytes that a member needs for such places.
-pub(crate) fn bytes(part: &Part) -> u64 {
-    match part {
-        Part::Request(load) if load.seen == Seen::Memory => {
-            u64::from(load.limits.per_member) * distance(load)
-        }
+/// Returns the bytes that the places of a load need.
+pub(crate) fn bytes(load: &Load) -> u64 {
+    match load.seen {
+        Seen::Memory => u64::from(load.limits.per_member) * distance(load),
         _ => 0,
     }
 }

@@ -8,7 +8,6 @@ use adverb_verbs::{
 };
 
 use crate::error::Fault;
-use crate::pair::SpecError;
 use crate::reap::Queue;
 
 /// Queue key of all datagram queue pairs.
@@ -79,7 +78,7 @@ impl<'s, S: Station> Kit<'s, S> {
     ) -> Result<Self, Fault> {
         let context = station.context();
         let port = context.port(context.port_num())?;
-        options.check(&port).map_err(SpecError::from)?;
+        options.check(&port)?;
         let pd = context.alloc_pd()?;
         Ok(Kit {
             station,

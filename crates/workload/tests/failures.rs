@@ -129,7 +129,7 @@ fn a_cell_that_one_side_refuses_fails_on_both() {
     bad.params.op = Opcode::Write;
     bad.params.completion = Completion::Event;
     let (active, passive) = run_each(&bad, &cell());
-    assert!(matches!(*active.unwrap_err().fault, Fault::Spec(_)));
+    assert!(matches!(*active.unwrap_err().fault, Fault::Refused(_)));
     let passive = passive.unwrap_err();
     assert_eq!(passive.phase, Phase::Connect);
     let text = passive.to_string();

@@ -13,7 +13,9 @@ use rustix::event::{PollFd, Timespec, poll};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::protocol::{Greeting, MAX_GREETING, RankName, RunNumber, read_strictly};
+use super::protocol::{
+    Greeting, MAX_GREETING, RankName, RunNumber, ToAgent, ToCaller, read_strictly,
+};
 use crate::catalog::Catalog;
 
 /// An end that has had nothing to send for this long sends a sign of life. Each takes a core for some
@@ -192,6 +194,9 @@ impl<Out: Serialize, In: Serialize + DeserializeOwned> Connection<Out, In> {
         self.wire.finish();
     }
 }
+
+/// The caller's end of a connection to an agent.
+pub(crate) type ToAgentLink = Connection<ToAgent, ToCaller>;
 
 /// Waits for one of `fds`, for `patience` at most.
 pub(crate) fn wait(fds: &mut [PollFd<'_>], patience: Duration) -> anyhow::Result<()> {

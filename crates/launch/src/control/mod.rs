@@ -16,14 +16,16 @@ mod connection;
 mod identity;
 mod peer;
 mod protocol;
+mod ranks;
 
 pub use address::{HostPort, PeerAddress};
 pub use peer::Peer;
 pub use protocol::Welcome;
+pub use ranks::Ranks;
 
-pub(crate) use connection::{Connection, Frame, PATIENCE, Trouble, wait};
+pub(crate) use connection::{Connection, Frame, PATIENCE, ToAgentLink, Trouble, wait};
 pub(crate) use identity::Identity;
-pub(crate) use peer::ToAgentLink;
 pub(crate) use protocol::{
     Greeting, Limits, MAX_GREETING, RankName, RunNumber, RunOrder, ToAgent, ToCaller, Visit,
 };
+pub(crate) use ranks::ConnectedRank;

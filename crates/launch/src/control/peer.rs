@@ -9,15 +9,14 @@ use adverb_verbs::{DeviceCaps, PathMtu};
 use anyhow::{Context, bail, ensure};
 
 use super::{
-    Connection, Frame, HostPort, Identity, PeerAddress, RunNumber, RunOrder, ToAgent, ToCaller,
-    Trouble, Visit, Welcome, wait,
+    Connection, Frame, HostPort, Identity, PeerAddress, Ranks, RunNumber, RunOrder, ToAgent,
+    ToAgentLink, ToCaller, Trouble, Visit, Welcome, wait,
 };
 use crate::catalog::Catalog;
 use crate::device::{DeviceChoice, SoftAddress};
 use crate::event::{Event, Log};
 use crate::info::DeviceInfo;
 use crate::interrupt::Interrupt;
-use crate::ranks::Ranks;
 use crate::text::{Usage, printable};
 
 /// How long one address of the server may take to accept.
@@ -32,8 +31,6 @@ const PAUSES: [Duration; 4] = [
     Duration::from_secs(2),
     Duration::from_secs(4),
 ];
-
-pub(crate) type ToAgentLink = Connection<ToAgent, ToCaller>;
 
 /// An agent that welcomed this caller.
 pub struct Peer {

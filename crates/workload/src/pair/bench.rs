@@ -11,11 +11,10 @@ use adverb_verbs::{
 use crate::attend::{Attend, Awaited, attentively};
 use crate::error::{Fault, Side};
 use crate::limit::Limit;
-use crate::pair::layout::{self, Layout};
+use crate::pair::layout::{self, IN, Layout};
 use crate::pair::message::Hello;
 use crate::pair::peer::Peer;
-use crate::pair::ping;
-use crate::pair::spec::{CellSpec, SpecError};
+use crate::pair::spec::CellSpec;
 use crate::payload::Pattern;
 use crate::reap::Queue;
 use crate::wiring::{Kit, MAX_RD_ATOMIC, QKEY, RdAtomic, Route, Way};
@@ -149,7 +148,7 @@ impl<'s, S: Station> Bench<'s, S> {
         let path_mtu = options.path_mtu.unwrap_or(common);
         if path_mtu > common {
             let max = common;
-            return Err(SpecError::from(PathOptionError::PathMtu { path_mtu, max }).into());
+            return Err(PathOptionError::PathMtu { path_mtu, max }.into());
         }
         self.path_mtu = port.link_layer.has_path_mtu().then_some(path_mtu);
         self.remote = RemoteAddress {
@@ -387,7 +386,7 @@ impl<'s, S: Station> Bench<'s, S> {
         }
         if self.spec.program == Program::Ping && self.spec.params.op == Opcode::Write {
             // What is polled is the byte of no message.
-            self.mr().write(self.layout.last_byte(ping::IN), &[0])?;
+            self.mr().write(self.layout.last_byte(IN), &[0])?;
         }
         Ok(())
     }

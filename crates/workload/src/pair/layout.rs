@@ -4,17 +4,15 @@ use adverb_results::{Opcode, Program, Transport};
 use adverb_units::{Bytes, Span};
 
 use crate::error::Side;
-use crate::pair::spec::CellSpec;
+use crate::pair::spec::{CellSpec, POLLED_SEND_DEPTH};
 use crate::wiring::GRH;
 
 /// Buffers begin on their own cache lines.
 const CACHE_LINE: u64 = 64;
+/// First buffer that messages come into.
+pub(crate) const IN: u32 = 1;
 /// Receives that a side of `ping` keeps posted: one for the message under way, one ahead.
 pub(crate) const PING_RECEIVES: u32 = 2;
-/// Send queue of a WRITE ping, whose requests are reaped lazily.
-pub(crate) const POLLED_SEND_DEPTH: u32 = 64;
-/// One WRITE of a WRITE ping in this many is signaled, so that its send queue never fills.
-pub(crate) const SIGNALED_WRITES: u32 = POLLED_SEND_DEPTH / 2;
 /// The receiver of a `blast` keeps posted, on all queue pairs, what fits into so many bytes …
 const RECEIVE_WINDOW: u64 = 256 << 10;
 /// … at most so many, and at least twice as many as messages can be in flight.

@@ -20,6 +20,7 @@ mod bench;
 mod blast;
 mod layout;
 mod message;
+mod part;
 mod peer;
 mod ping;
 mod program;

@@ -11,15 +11,14 @@ use adverb_verbs::{
 use crate::attend::Awaited;
 use crate::error::{Fault, Side};
 use crate::pair::bench::Bench;
-use crate::pair::layout::{self, PING_RECEIVES, SIGNALED_WRITES};
-use crate::pair::session::{Part, Ran};
+use crate::pair::layout::{self, IN, PING_RECEIVES};
+use crate::pair::part::{Part, Ran};
+use crate::pair::spec::SIGNALED_WRITES;
 use crate::reap::Reaper;
 use crate::sample::Sampler;
 
 /// Buffer that messages go out from.
 const OUT: u32 = 0;
-/// First buffer that messages come into.
-pub(crate) const IN: u32 = 1;
 
 /// One side's way of taking part in rounds. Rounds are counted over all runs of a cell.
 trait Half {

@@ -70,7 +70,7 @@ impl Program for CellSpec {
 impl From<RunError> for RoleError {
     fn from(error: RunError) -> Self {
         let cause = match &*error.fault {
-            Fault::Spec(_) => Cause::Refused,
+            Fault::Refused(_) | Fault::PathOption(_) => Cause::Refused,
             Fault::Peer(_) | Fault::PeerEnded(_) => Cause::Peer,
             _ => Cause::Own,
         };

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Fault, Phase, RunError, Side};
 use crate::pair::bench::Bench;
 use crate::pair::message::{Hello, Message};
+use crate::pair::part::{Part, Ran};
 use crate::pair::peer::Peer;
 use crate::pair::spec::{CellSpec, Length};
 use crate::pair::{blast, layout, ping};
@@ -38,27 +39,6 @@ pub struct CellResult {
     pub params: Params,
     /// The figures.
     pub metrics: Metrics,
-}
-
-/// One side's part of a program, ready to run.
-pub(crate) trait Part {
-    /// Runs so many messages or rounds, or until time is over, which on the passive side the active side
-    /// says.
-    fn run(&mut self, iters: u64, sampler: Option<&mut Sampler>) -> Result<Ran, Fault>;
-
-    /// Messages that this side has sent over each queue pair; empty if there is only one.
-    fn carried(&self) -> Vec<u64> {
-        Vec::new()
-    }
-}
-
-/// What one side did in a run.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Ran {
-    /// Messages or rounds.
-    pub(crate) iters: u64,
-    /// From just before the first post to just after the last completion.
-    pub(crate) elapsed: Span,
 }
 
 /// One part of so many.

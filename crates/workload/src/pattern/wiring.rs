@@ -170,7 +170,11 @@ impl<C: Context> Wiring<C> {
         let context = members.station().context();
         let caps = context.caps();
         let memory = member.memory.max(64);
-        let bytes = memory + polled::bytes(&member.part);
+        let polled = match &member.part {
+            Part::Request(load) => polled::bytes(load),
+            _ => 0,
+        };
+        let bytes = memory + polled;
         let kit = Kit::new(members.station(), (bytes, AccessFlags::all()), pattern.path)?;
         let count = queue_pairs(transport, member, &depths);
         let entries = depths.send.saturating_add(depths.recv);

@@ -4,22 +4,12 @@ use adverb_results::{Completion, Opcode, Posting, Program, Signaling, Transport}
 use adverb_units::{Bytes, Span};
 use adverb_verbs::{AtomicCap, DeviceCaps, PathMtu, PortCaps};
 
+use super::limits::{
+    ATOMIC_SIZE, MAX_BLAST_SIZE, MAX_BUFFERS, MAX_PING_SIZE, MAX_QPS, MAX_REPETITIONS,
+};
 use super::{CellSpec, Length, SpecError};
 use crate::error::Side;
 use crate::pair::layout::Layout;
-
-/// Longest message of `ping`.
-pub const MAX_PING_SIZE: Bytes = Bytes::mib(64);
-/// Longest message of `blast`.
-pub const MAX_BLAST_SIZE: Bytes = Bytes::mib(256);
-/// Most buffers of `blast`.
-pub const MAX_BUFFERS: u32 = 256;
-/// Most queue pairs of `blast`.
-pub const MAX_QPS: u32 = 1024;
-/// What atomic operations work on.
-pub const ATOMIC_SIZE: Bytes = Bytes::new(8);
-/// Most repetitions.
-pub const MAX_REPETITIONS: u32 = 1000;
 
 impl CellSpec {
     /// Checks that `port` supports the options of the path.

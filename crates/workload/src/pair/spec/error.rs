@@ -4,8 +4,8 @@ use adverb_results::{Opcode, Program, Signaling, Transport};
 use adverb_units::Bytes;
 use adverb_verbs::PathOptionError;
 
-use super::check::{MAX_BUFFERS, MAX_REPETITIONS};
-use crate::error::Side;
+use super::limits::{MAX_BUFFERS, MAX_REPETITIONS};
+use crate::error::{Fault, Side};
 
 /// Why a cell cannot run.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -175,4 +175,10 @@ pub enum SpecError {
         /// Most.
         max: Bytes,
     },
+}
+
+impl From<SpecError> for Fault {
+    fn from(error: SpecError) -> Self {
+        Fault::Refused(error.to_string())
+    }
 }

@@ -2,18 +2,18 @@
 
 mod check;
 mod error;
+mod limits;
 
 use adverb_results::{Completion, Opcode, Params, Posting, Program, Signaling, Traffic};
 use adverb_units::{Bytes, Span};
 use adverb_verbs::{AckTimeout, PathMtu, PathOptions, RetryCount};
 use serde::{Deserialize, Serialize};
 
-use crate::pair::layout::SIGNALED_WRITES;
-
-pub use check::{
+pub use error::SpecError;
+pub use limits::{
     ATOMIC_SIZE, MAX_BLAST_SIZE, MAX_BUFFERS, MAX_PING_SIZE, MAX_QPS, MAX_REPETITIONS,
 };
-pub use error::SpecError;
+pub(crate) use limits::{POLLED_SEND_DEPTH, SIGNALED_WRITES};
 
 /// One cell: a program with its parameters.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

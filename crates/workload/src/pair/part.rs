@@ -1,0 +1,26 @@
+//! What `ping` and `blast` do in one repetition, as a session drives it.
+
+use adverb_units::Span;
+
+use crate::error::Fault;
+use crate::sample::Sampler;
+
+/// One side's part of a program, ready to run.
+pub(crate) trait Part {
+    /// Runs `iters` messages or rounds, or until time is over. The active side decides that for both.
+    fn run(&mut self, iters: u64, sampler: Option<&mut Sampler>) -> Result<Ran, Fault>;
+
+    /// Messages that this side has sent over each queue pair; empty if there is only one.
+    fn carried(&self) -> Vec<u64> {
+        Vec::new()
+    }
+}
+
+/// What one side did in a run.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Ran {
+    /// Messages or rounds.
+    pub(crate) iters: u64,
+    /// From just before the first post to just after the last completion.
+    pub(crate) elapsed: Span,
+}
