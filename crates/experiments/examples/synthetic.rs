@@ -1,11 +1,11 @@
 //! Prints the report of the tests' synthetic study, to look at it:
-//! `cargo run -p adverb-report --example synthetic > /tmp/report.html`
+//! `cargo run -p adverb-experiments --example synthetic > /tmp/report.html`
 #![allow(clippy::disallowed_macros, reason = "a program, not the library")]
 
 #[path = "../tests/common/mod.rs"]
 mod common;
 
-use adverb_report::{Meta, Report};
+use adverb_report::Meta;
 
 fn main() {
     let mut records = common::study_with_failures();
@@ -21,8 +21,5 @@ fn main() {
         warnings: Vec::new(),
         folders: Vec::new(),
     };
-    println!(
-        "{}",
-        Report::from_records(&records, &meta, adverb_experiments::chapters()).html()
-    );
+    println!("{}", common::report(&records, &meta).html());
 }

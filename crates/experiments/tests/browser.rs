@@ -8,8 +8,6 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use adverb_report::{Meta, Report};
-
 const CHROMIUM: &str = "/usr/bin/chromium";
 
 /// Whether the browser is there; says so visibly where it is not.
@@ -35,11 +33,7 @@ struct Page {
 
 /// Opens the report of the synthetic study in a window of this size.
 fn open(window: &str) -> Page {
-    let records = common::study_with_failures();
-    open_html(
-        window,
-        &Report::from_records(&records, &Meta::default(), adverb_experiments::chapters()).html(),
-    )
+    open_html(window, &common::html(&common::study_with_failures()))
 }
 
 fn open_html(window: &str, html: &str) -> Page {
@@ -47,36 +41,16 @@ fn open_html(window: &str, html: &str) -> Page {
     let file = dir.path().join("report.html");
     let net_log = dir.path().join("net.json");
     std::fs::write(&file, html).expect("written");
+    let flags = "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-sync \
+                 --disable-background-networking --disable-component-update --disable-default-apps \
+                 --disable-extensions --disable-dev-shm-usage --enable-logging=stderr --v=0 \
+                 --virtual-time-budget=5000 --dump-dom";
+    let profile = dir.path().join("profile");
     let output: Output = Command::new(CHROMIUM)
-        .args([
-            "--headless",
-            "--no-sandbox",
-            "--disable-gpu",
-            "--disable-quic",
-            "--no-first-run",
-        ])
-        .args([
-            "--disable-background-networking",
-            "--disable-component-update",
-            "--disable-sync",
-        ])
-        .args([
-            "--disable-default-apps",
-            "--disable-extensions",
-            "--disable-dev-shm-usage",
-        ])
-        .arg(format!(
-            "--user-data-dir={}",
-            dir.path().join("profile").display()
-        ))
+        .args(flags.split_whitespace())
+        .arg(format!("--user-data-dir={}", profile.display()))
         .arg(format!("--log-net-log={}", net_log.display()))
         .arg(format!("--window-size={window}"))
-        .args([
-            "--enable-logging=stderr",
-            "--v=0",
-            "--virtual-time-budget=5000",
-            "--dump-dom",
-        ])
         .arg(format!("file://{}", file.display()))
         .output()
         .expect("chromium starts");
@@ -199,17 +173,11 @@ fn it_answers_pointer_keys_and_buttons() {
     if !chromium_is_here("it_answers_pointer_keys_and_buttons") {
         return;
     }
-    let records = common::study_with_failures();
-    let html =
-        Report::from_records(&records, &Meta::default(), adverb_experiments::chapters()).html();
-    let page = open_html(
-        "1280,900",
-        &html.replace("</body>", &format!("{READER}</body>")),
-    );
-    assert_eq!(
-        root_attribute(&page, "data-seen"),
-        "tip true; aloud true; hidden true; shown true; filtered true; sorted true; failed last true"
-    );
+    let html = common::html(&common::study_with_failures());
+    let html = html.replace("</body>", &format!("{READER}</body>"));
+    let page = open_html("1280,900", &html);
+    let all = "tip true; aloud true; hidden true; shown true; filtered true; sorted true; failed last true";
+    assert_eq!(root_attribute(&page, "data-seen"), all);
 }
 
 /// The checks above can fail.

@@ -2,25 +2,21 @@
 
 mod common;
 
-use adverb_report::{Finding, Meta, Report};
-use adverb_results::{Metrics, PairRecord, PublishedPoint, PublishedQuantity, Repetition};
+use adverb_report::Meta;
+use adverb_results::{PairRecord, PublishedPoint, PublishedQuantity};
+use common::{findings, html, of_figure, on_model, report, study};
 
 const SOURCE: &str = "A & B, HPCC 2012";
 
 fn page(records: &[PairRecord], published: &[PublishedPoint]) -> String {
-    Report::from_records(records, &Meta::default(), adverb_experiments::chapters())
-        .with_published(published)
-        .html()
+    let meta = Meta::default();
+    report(records, &meta).with_published(published).html()
 }
 
 /// A published value of a blast that figure 3 shows.
 fn point(value: Option<f64>) -> PublishedPoint {
-    let records = common::study();
-    let shown = |r: &&PairRecord| {
-        r.figures.contains(&"fig3".to_owned())
-            && r.params.buffers == 8
-            && r.params.size_bytes.get() == 64
-    };
+    let records = of_figure("fig3");
+    let shown = |r: &&PairRecord| r.params.buffers == 8 && r.params.size_bytes.get() == 64;
     let cell = records.iter().find(shown).unwrap();
     PublishedPoint {
         id: "AB-1".to_owned(),
@@ -46,7 +42,7 @@ fn marks(page: &str) -> Vec<&str> {
 
 #[test]
 fn published_values_are_marks_with_their_source_beside_the_same_series() {
-    let model = common::on_model(&common::study());
+    let model = on_model(&study());
     let page = page(&model, &[point(Some(300.0))]);
     let name = "64 B, published: A &amp; B, HPCC 2012";
     // Rate and time of single posts; nothing where lists are shown, or another figure.
@@ -64,7 +60,7 @@ fn published_values_are_marks_with_their_source_beside_the_same_series() {
 
 #[test]
 fn bounds_are_no_value() {
-    let model = common::on_model(&common::study());
+    let model = on_model(&study());
     let page = page(&model, &[point(None)]);
     assert!(page.contains("8 buffers: 250 ns to 400 ns, as published (AB-1)"));
     assert_eq!(marks(&page).len(), 2);
@@ -72,20 +68,20 @@ fn bounds_are_no_value() {
 
 #[test]
 fn published_values_stand_only_beside_a_model_of_the_same_hardware() {
-    let soft = common::study();
-    assert!(
-        marks(&page(&soft, &[point(Some(300.0))])).is_empty(),
-        "soft"
-    );
-    let model = common::on_model(&soft);
+    let value = point(Some(300.0));
     let other = PublishedPoint {
         preset: "cx3".to_owned(),
-        ..point(Some(300.0))
+        ..value.clone()
     };
-    assert!(marks(&page(&model, &[other])).is_empty(), "another NIC");
-    let mut both = soft;
-    both.extend(model);
-    let page = page(&both, &[point(Some(300.0))]);
+    assert!(
+        marks(&page(&study(), std::slice::from_ref(&value))).is_empty(),
+        "soft"
+    );
+    assert!(
+        marks(&page(&on_model(&study()), &[other])).is_empty(),
+        "another NIC"
+    );
+    let page = page(&common::on_both(), &[value]);
     for plot in page.split("<figcaption>").skip(1) {
         let is_of_model = plot.starts_with("model:connect_ib: ");
         assert!(is_of_model || marks(plot).is_empty(), "{plot:.200}");
@@ -101,36 +97,27 @@ fn a_hostile_source_is_escaped() {
         id: "<b>".to_owned(),
         ..point(Some(300.0))
     };
-    let page = page(&common::on_model(&common::study()), &[evil]);
+    let page = page(&on_model(&study()), &[evil]);
     assert!(!page.contains("<script>alert") && !page.contains("(<b>)"));
 }
 
 #[test]
 fn no_finding_comes_of_published_values() {
-    let model = common::on_model(&common::study());
+    let model = on_model(&study());
     let meta = Meta::default();
     let points = [point(Some(1.0))];
-    let with = Report::from_records(&model, &meta, adverb_experiments::chapters())
-        .with_published(&points)
-        .findings();
-    assert_eq!(
-        with,
-        Report::from_records(&model, &meta, adverb_experiments::chapters()).findings()
-    );
+    let with = report(&model, &meta).with_published(&points).findings();
+    assert_eq!(with, findings(&model));
 }
 
 /// A model's study: repetitions are equal.
 fn noiseless() -> Vec<PairRecord> {
-    let mut records = common::on_model(&common::study());
+    let mut records = on_model(&study());
     for metrics in records.iter_mut().filter_map(|r| r.metrics.as_mut()) {
-        let first: Repetition = metrics.repetitions[0].clone();
-        let count = metrics.repetitions.len();
-        *metrics = Metrics {
-            repetitions: vec![first; count],
-            ..metrics.clone()
-        };
+        let first = metrics.repetitions[0].clone();
         metrics.one_way_ns.ci95 = Some(0.0);
-        metrics.one_way_ns.mean = Some(metrics.repetitions[0].one_way_ns);
+        metrics.one_way_ns.mean = Some(first.one_way_ns);
+        metrics.repetitions.fill(first);
     }
     records
 }
@@ -138,9 +125,7 @@ fn noiseless() -> Vec<PairRecord> {
 #[test]
 fn of_a_model_nothing_is_said_about_noise_but_that_it_has_none() {
     let records = noiseless();
-    let meta = Meta::default();
-    let report = Report::from_records(&records, &meta, adverb_experiments::chapters());
-    let findings: Vec<Finding> = report.findings();
+    let findings = findings(&records);
     assert!(findings.iter().any(|f| f.figure == "fig1"));
     for finding in &findings {
         let noisy = finding.sentence.replace("(the model has no noise)", "");
@@ -148,7 +133,7 @@ fn of_a_model_nothing_is_said_about_noise_but_that_it_has_none() {
     }
     let told = findings.iter().filter(|f| f.sentence.contains("2 %"));
     assert!(told.count() > 0, "{findings:?}");
-    let page = report.html();
+    let page = html(&records);
     assert!(page.contains("The model has no noise: it is deterministic"));
     assert!(page.contains("How to use RDMA verbs: a prediction"));
     assert!(page.contains(", predicted</title>"), "points say so");
@@ -168,7 +153,7 @@ fn on_bars(page: &str) -> Vec<&str> {
 
 #[test]
 fn published_values_are_crosses_on_the_bars_of_the_same_ping() {
-    let model = common::on_model(&common::study());
+    let model = on_model(&study());
     let ranked = |r: &&PairRecord| r.figures.contains(&"rank-cpu".to_owned());
     let cell = model.iter().find(ranked).unwrap();
     let of = |quantity, figure: f64| PublishedPoint {

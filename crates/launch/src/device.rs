@@ -95,22 +95,14 @@ impl DeviceChoice {
     /// The user-space NIC with its local port only.
     pub const SOFT: DeviceChoice = DeviceChoice::Soft(SoftAddress::None);
 
-    /// As it stands in records.
+    /// Returns the device as records name it.
     pub fn reference(&self) -> DeviceRef {
-        match self {
-            DeviceChoice::Soft(address) => DeviceRef {
-                kind: DeviceKind::Soft,
-                name: address.name(),
-            },
-            DeviceChoice::Verbs(device) => DeviceRef {
-                kind: DeviceKind::Verbs,
-                name: device.to_string(),
-            },
-            DeviceChoice::Model(preset) => DeviceRef {
-                kind: DeviceKind::Model,
-                name: preset.to_string(),
-            },
-        }
+        let (kind, name) = match self {
+            DeviceChoice::Soft(address) => (DeviceKind::Soft, address.name()),
+            DeviceChoice::Verbs(device) => (DeviceKind::Verbs, device.to_string()),
+            DeviceChoice::Model(preset) => (DeviceKind::Model, preset.to_string()),
+        };
+        DeviceRef { kind, name }
     }
 
     /// The same device, as a peer meets it that reaches this host by `address`: RoCE then uses that
@@ -277,17 +269,9 @@ mod tests {
     fn a_device_is_read_as_it_is_written() {
         assert_eq!("soft".parse(), Ok(DeviceChoice::SOFT));
         assert_eq!(DeviceChoice::SOFT.to_string(), "soft");
-        for text in [
-            "soft@10.0.0.1",
-            "soft@2001:db8::7",
-            "soft@auto",
-            "verbs:mlx5_0",
-            "verbs:mlx5_0:2",
-            "verbs:rxe0:1:192.0.2.7",
-            "verbs+cm:mlx5_0:1:3",
-            "model:cx3",
-            "model:/a/b.toml",
-        ] {
+        let texts = "soft@10.0.0.1 soft@2001:db8::7 soft@auto verbs:mlx5_0 verbs:mlx5_0:2 \
+                     verbs:rxe0:1:192.0.2.7 verbs+cm:mlx5_0:1:3 model:cx3 model:/a/b.toml";
+        for text in texts.split(' ') {
             let device: DeviceChoice = text.parse().unwrap();
             assert_eq!(device.to_string(), text);
             assert_eq!(serde_json::to_value(&device).unwrap(), text);

@@ -129,21 +129,25 @@ fn run_for(mode: Mode, program: &Ring, patience: Duration) -> Result<Run<Seen>, 
 
 const LATE: Duration = Duration::from_secs(60);
 
-fn failure(mode: Mode, then: Then) -> Failure {
-    let ring = Ring {
-        roles: 4,
+/// A ring of processes or threads with one role each.
+fn ring(roles: u32, then: Then) -> Ring {
+    Ring {
+        roles,
         together: 1,
         then,
-    };
-    run_for(mode, &ring, LATE).unwrap().reports.unwrap_err()
+    }
+}
+
+fn failure(mode: Mode, then: Then) -> Failure {
+    let run = run_for(mode, &ring(4, then), LATE);
+    run.unwrap().reports.unwrap_err()
 }
 
 fn a_number_goes_around() {
     for (mode, processes) in [(Mode::Threads, 1), (Mode::Processes, 3)] {
         let ring = Ring {
-            roles: 5,
             together: 2,
-            then: Then::End,
+            ..ring(5, Then::End)
         };
         let run = run_for(mode, &ring, LATE).unwrap();
         let seen = run.reports.unwrap();
@@ -176,9 +180,8 @@ fn a_process_that_dies_is_named_with_all_its_roles() {
     let died = failure(Mode::Processes, Then::Die).reason;
     assert_eq!(died, "member 1: killed by signal 9");
     let ring = Ring {
-        roles: 4,
         together: 2,
-        then: Then::Die,
+        ..ring(4, Then::Die)
     };
     let run = run_for(Mode::Processes, &ring, LATE).unwrap();
     let died = run.reports.unwrap_err().reason;
@@ -187,17 +190,10 @@ fn a_process_that_dies_is_named_with_all_its_roles() {
 
 fn a_run_ends_by_its_deadline() {
     for mode in [Mode::Threads, Mode::Processes] {
-        let ring = Ring {
-            roles: 4,
-            together: 1,
-            then: Then::Wait,
-        };
-        let run = run_for(mode, &ring, Duration::from_secs(1)).unwrap();
+        let run = run_for(mode, &ring(4, Then::Wait), Duration::from_secs(1)).unwrap();
         let reason = run.reports.unwrap_err().reason;
-        assert_eq!(
-            reason, "not done after 1 s: ended by the deadline",
-            "{mode:?}"
-        );
+        let overdue = "not done after 1 s: ended by the deadline";
+        assert_eq!(reason, overdue, "{mode:?}");
     }
 }
 
@@ -208,14 +204,8 @@ fn a_signal_ends_a_run() {
         std::thread::sleep(Duration::from_millis(300));
         kill_process(getpid(), Signal::INT).unwrap();
     });
-    let ring = Ring {
-        roles: 4,
-        together: 1,
-        then: Then::Wait,
-    };
-    let error = launcher(Mode::Threads)
-        .run(&ring, LATE, &interrupt)
-        .unwrap_err();
+    let run = launcher(Mode::Threads).run(&ring(4, Then::Wait), LATE, &interrupt);
+    let error = run.unwrap_err();
     assert!(matches!(error, RunError::Interrupted), "{error}");
     signal.join().unwrap();
 }
@@ -227,12 +217,7 @@ fn several_devices_are_several_hosts() {
         let places: Placement = placement.parse().unwrap();
         let launcher = Launcher::new(&CATALOG, devices.to_vec());
         let mut launcher = launcher.with_places(places, Pinning::None);
-        let ring = Ring {
-            roles: 3,
-            together: 1,
-            then: Then::End,
-        };
-        launcher.run(&ring, LATE, &interrupt)
+        launcher.run(&ring(3, Then::End), LATE, &interrupt)
     };
     let roles = run("member 2=1").unwrap().roles;
     let hosts: Vec<u32> = roles.iter().map(|role| role.host).collect();
@@ -251,23 +236,17 @@ fn main() -> ExitCode {
         run_roles(&CATALOG).unwrap();
         return ExitCode::SUCCESS;
     }
-    let tests: [(&str, fn()); 6] = [
-        ("a_number_goes_around", a_number_goes_around),
-        (
-            "a_role_that_fails_is_named_and_the_others_end",
-            a_role_that_fails_is_named_and_the_others_end,
-        ),
-        (
-            "a_process_that_dies_is_named_with_all_its_roles",
-            a_process_that_dies_is_named_with_all_its_roles,
-        ),
-        ("a_run_ends_by_its_deadline", a_run_ends_by_its_deadline),
-        (
-            "several_devices_are_several_hosts",
-            several_devices_are_several_hosts,
-        ),
-        ("a_signal_ends_a_run", a_signal_ends_a_run),
-    ];
+    macro_rules! tests {
+        ($($name:ident)*) => { [$((stringify!($name), $name as fn())),*] };
+    }
+    let tests = tests! {
+        a_number_goes_around
+        a_role_that_fails_is_named_and_the_others_end
+        a_process_that_dies_is_named_with_all_its_roles
+        a_run_ends_by_its_deadline
+        several_devices_are_several_hosts
+        a_signal_ends_a_run
+    };
     let mut failed = 0;
     for (name, test) in tests {
         let passed = std::panic::catch_unwind(test).is_ok();

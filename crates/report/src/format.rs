@@ -105,26 +105,26 @@ pub fn opcode(program: Program, op: Opcode) -> &'static str {
     }
 }
 
-/// The operation with what else tells apart two lines of one plot.
+/// The operation with what else distinguishes two lines of one plot.
 pub fn operation(program: Program, params: &Params) -> String {
     let mut words = vec![opcode(program, params.op).to_owned()];
-    // WRITEs into polled memory complete unseen: they are signaled seldom in any case.
-    let is_polled = (program, params.op) == (Program::Ping, Opcode::Write);
-    let mut shown = params.clone();
-    if is_polled {
-        shown.signal = Signaling::All;
-    }
-    words.extend(attributes(&shown));
+    words.extend(attributes(program, params));
     words.join(", ")
 }
 
-/// What else tells apart two cells of one operation.
-pub fn attributes(params: &Params) -> Vec<String> {
+/// Returns whether a run signals its requests in another way than its operation always does. WRITEs into the
+/// memory that a `ping` polls are never all signaled.
+pub fn is_selective(program: Program, params: &Params) -> bool {
+    params.signal != Signaling::All && (program, params.op) != (Program::Ping, Opcode::Write)
+}
+
+/// What else distinguishes two cells of one operation.
+pub fn attributes(program: Program, params: &Params) -> Vec<String> {
     let mut words = Vec::new();
     if params.inline {
         words.push("inline".to_owned());
     }
-    if params.signal != Signaling::All {
+    if is_selective(program, params) {
         words.push(signaling(params.signal));
     }
     if params.verify {

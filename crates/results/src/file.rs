@@ -37,7 +37,7 @@ const FIELDS: [&str; 14] = [
 ];
 
 /// The records of a file.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct ReadOutcome {
     /// In the order in which they were written.
     pub records: Vec<Record>,
@@ -94,7 +94,7 @@ pub enum ReadError {
     },
     /// Written by a newer Adverb.
     #[error(
-        "{}:{line}: records of schema {schema}, this Adverb reads up to {SCHEMA}: update Adverb, or measure anew",
+        "{}:{line}: records of schema {schema}, this Adverb reads up to {SCHEMA}: update Adverb, or measure again",
         .path.display()
     )]
     Newer {
@@ -159,13 +159,7 @@ fn read_all(path: &Path) -> Result<ReadOutcome, ReadError> {
             source,
         },
     })?;
-    let mut outcome = ReadOutcome {
-        records: Vec::new(),
-        warning: None,
-        unknown: BTreeSet::new(),
-        complete_bytes: 0,
-        unended: false,
-    };
+    let mut outcome = ReadOutcome::default();
     for (index, piece) in text.split_inclusive(|byte| *byte == b'\n').enumerate() {
         let ended = piece.ends_with(b"\n");
         if !piece.trim_ascii().is_empty() {
@@ -220,14 +214,9 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Starts a file anew; what was in it is gone.
+    /// Starts a file from scratch; its earlier content is lost.
     pub fn create(path: &Path) -> Result<Self, WriteError> {
-        let file = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .open(path);
-        let file = file.map_err(|e| write_error(path, e))?;
+        let file = File::create(path).map_err(|e| write_error(path, e))?;
         Ok(Writer {
             path: path.to_owned(),
             file,
@@ -235,17 +224,11 @@ impl Writer {
         })
     }
 
-    /// Continues a file, or starts it where there is none; gives the records that are in it. A line
-    /// that a crash cut is removed.
+    /// Continues a file, or starts it if there is none; returns the records that are in it. A line that a
+    /// crash cut is removed.
     pub fn resume(path: &Path) -> Result<(Self, ReadOutcome), WriteError> {
         let outcome = match read_all(path) {
-            Err(ReadError::Missing(_)) => ReadOutcome {
-                records: Vec::new(),
-                warning: None,
-                unknown: BTreeSet::new(),
-                complete_bytes: 0,
-                unended: false,
-            },
+            Err(ReadError::Missing(_)) => ReadOutcome::default(),
             other => other?,
         };
         let file = OpenOptions::new()
@@ -321,10 +304,16 @@ mod tests {
 
     fn write(path: &Path, cells: &[&str]) {
         let mut writer = Writer::create(path).unwrap();
-        cells
-            .iter()
-            .for_each(|cell| writer.append(&record(cell)).unwrap());
+        for cell in cells {
+            writer.append(&record(cell)).unwrap();
+        }
         writer.close().unwrap();
+    }
+
+    #[track_caller]
+    fn assert_refused(path: &Path, reason: &str) {
+        let message = read_records(path).unwrap_err().to_string();
+        assert!(message.contains(reason), "{message}");
     }
 
     #[test]
@@ -347,17 +336,11 @@ mod tests {
     #[test]
     fn missing_and_empty_name_the_remedy() {
         let (dir, path) = in_new_folder();
-        let message = read_records(&path).unwrap_err().to_string();
-        assert!(
-            message.contains(&format!("adverb study --out {}", dir.path().display())),
-            "{message}"
-        );
+        let remedy = format!("adverb study --out {}", dir.path().display());
+        assert_refused(&path, &remedy);
         for empty in ["", "\n", "{\"schema\":1,\"ce"] {
             std::fs::write(&path, empty).unwrap();
-            assert!(
-                matches!(read_records(&path), Err(ReadError::Empty(_))),
-                "{empty:?}"
-            );
+            assert_refused(&path, "holds no record");
         }
     }
 
@@ -366,14 +349,11 @@ mod tests {
         let (_dir, path) = in_new_folder();
         let good = serde_json::to_string(&record("a")).unwrap();
         std::fs::write(&path, format!("{good}\nrubbish\n{good}\n")).unwrap();
-        let message = read_records(&path).unwrap_err().to_string();
-        assert!(
-            message.contains("results.jsonl:2: not a record"),
-            "{message}"
-        );
+        assert_refused(&path, "results.jsonl:2: not a record");
+        let resumed = Writer::resume(&path).unwrap_err();
         assert!(matches!(
-            Writer::resume(&path),
-            Err(WriteError::Read(ReadError::Broken { .. }))
+            resumed,
+            WriteError::Read(ReadError::Broken { .. })
         ));
     }
 
@@ -381,11 +361,7 @@ mod tests {
     fn a_newer_schema_is_refused_by_name() {
         let (_dir, path) = in_new_folder();
         std::fs::write(&path, "{\"schema\":3,\"what\":\"ever\"}\n").unwrap();
-        let message = read_records(&path).unwrap_err().to_string();
-        assert!(
-            message.contains("schema 3, this Adverb reads up to 2"),
-            "{message}"
-        );
+        assert_refused(&path, "schema 3, this Adverb reads up to 2");
     }
 
     #[test]
@@ -408,10 +384,8 @@ mod tests {
         let (mut writer, before) = Writer::resume(&path).unwrap();
         assert_eq!(before.records.len(), 1);
         writer.append(&record("b")).unwrap();
-        assert_eq!(
-            read_records(&path).unwrap().records,
-            [record("a"), record("b")]
-        );
+        let records = read_records(&path).unwrap().records;
+        assert_eq!(records, [record("a"), record("b")]);
     }
 
     #[test]
@@ -426,13 +400,10 @@ mod tests {
     #[test]
     fn an_unwritable_place_is_named() {
         let (dir, _) = in_new_folder();
-        let message = Writer::create(&dir.path().join("no/such/results.jsonl"))
-            .unwrap_err()
-            .to_string();
-        assert!(
-            message.contains("no/such/results.jsonl") && message.contains("--out"),
-            "{message}"
-        );
+        let error = Writer::create(&dir.path().join("no/such/results.jsonl")).unwrap_err();
+        let message = error.to_string();
+        assert!(message.contains("no/such/results.jsonl"), "{message}");
+        assert!(message.contains("--out"), "{message}");
     }
 
     #[test]

@@ -185,10 +185,7 @@ mod tests {
 
     #[test]
     fn fifty_nanoseconds_are_resolved() {
-        let mut recorder = LatencyRecorder::new();
-        recorder.record(Span::from_ps(50_100));
-        recorder.record(Span::from_ps(50_200));
-        let p50 = recorder.quantile_ns(0.5).unwrap();
+        let p50 = recorder(&[50_100, 50_200]).quantile_ns(0.5).unwrap();
         assert!((p50 - 50.1).abs() < 0.05, "{p50}");
     }
 
@@ -199,49 +196,33 @@ mod tests {
         assert_eq!(recorder.len(), 1);
         let max = recorder.quantile_ns(1.0).unwrap();
         assert!((max / 1e11 - 1.0).abs() < 1e-3, "{max}");
-        assert_eq!(
-            LatencyRecorder::from_histogram(&recorder.to_histogram(1)),
-            Ok(recorder)
-        );
+        let read = LatencyRecorder::from_histogram(&recorder.to_histogram(1));
+        assert_eq!(read, Ok(recorder));
     }
 
     #[test]
     fn a_damaged_histogram_is_refused() {
-        let mut recorder = LatencyRecorder::new();
-        recorder.record(Span::from_ns(1));
-        let good = recorder.to_histogram(1);
+        let good = recorder(&[1000]).to_histogram(1);
         let read = |h: Histogram| LatencyRecorder::from_histogram(&h);
-        assert_eq!(
-            read(Histogram {
-                unit: "ns".into(),
-                ..good.clone()
-            }),
-            Err(HistogramError::Unit("ns".into()))
-        );
-        assert_eq!(
-            read(Histogram {
-                samples: 7,
-                ..good.clone()
-            }),
-            Err(HistogramError::Count {
-                declared: 7,
-                found: 1
-            })
-        );
+        let mut other = good.clone();
+        other.unit = "ns".into();
+        assert_eq!(read(other), Err(HistogramError::Unit("ns".into())));
+        let (declared, found) = (7, 1);
+        let mut other = good.clone();
+        other.samples = declared;
+        assert_eq!(read(other), Err(HistogramError::Count { declared, found }));
         for bad in ["", "!", "AAAA"] {
-            let bad = Histogram {
-                hdr_v2: bad.into(),
-                ..good.clone()
-            };
-            assert!(matches!(read(bad), Err(HistogramError::Damaged(_))));
+            let mut other = good.clone();
+            other.hdr_v2 = bad.into();
+            assert!(matches!(read(other), Err(HistogramError::Damaged(_))));
         }
     }
 
     fn recorder(values: &[u64]) -> LatencyRecorder {
         let mut recorder = LatencyRecorder::new();
-        values
-            .iter()
-            .for_each(|ps| recorder.record(Span::from_ps(*ps)));
+        for ps in values {
+            recorder.record(Span::from_ps(*ps));
+        }
         recorder
     }
 

@@ -173,24 +173,19 @@ mod tests {
 
     #[test]
     fn ping_halves_the_round_and_counts_both_directions() {
-        let samples = [
-            sample(1000, Span::from_us(200)),
-            sample(1000, Span::from_us(200)),
-        ];
+        let samples = [sample(1000, Span::from_us(200)); 2];
         let m = Metrics::from_samples(Program::Ping, Bytes::new(64), &samples, None).unwrap();
         assert_eq!(m.one_way_ns.mean, Some(100.0));
         assert_eq!(m.one_way_ns.ci95, Some(0.0));
         assert_eq!(m.messages_per_s.unwrap().per_second().round(), 1e7);
         assert_eq!(m.bytes_per_s.unwrap().bytes_per_second().round(), 64e7);
         assert_eq!(m.elapsed, Span::from_us(400));
-        assert_eq!(
-            m.cpu.active,
-            CpuShare {
-                user: Some(50.0),
-                system: Some(25.0),
-                percent: Some(75.0)
-            }
-        );
+        let CpuShare {
+            user,
+            system,
+            percent,
+        } = m.cpu.active;
+        assert_eq!([user, system, percent], [50.0, 25.0, 75.0].map(Some));
         assert_eq!(m.cpu.passive, CpuShare::default());
         assert_eq!(m.histogram, None);
     }
@@ -226,13 +221,8 @@ mod tests {
         let mut recorder = LatencyRecorder::new();
         (1..=1000).for_each(|ns| recorder.record(Span::from_ns(ns)));
         let samples = [sample(1000, Span::from_us(100))];
-        let m = Metrics::from_samples(
-            Program::Blast,
-            Bytes::new(1),
-            &samples,
-            Some((&recorder, 1)),
-        )
-        .unwrap();
+        let latencies = Some((&recorder, 1));
+        let m = Metrics::from_samples(Program::Blast, Bytes::new(1), &samples, latencies).unwrap();
         assert!((m.one_way_ns.p99.unwrap() / 990.0 - 1.0).abs() < 2e-3);
         assert_eq!(m.histogram.unwrap().samples, 1000);
     }
@@ -242,10 +232,8 @@ mod tests {
         let size = Bytes::new(1);
         assert_eq!(Metrics::from_samples(Program::Ping, size, &[], None), None);
         let empty = [sample(0, Span::from_us(1)), sample(5, Span::ZERO)];
-        assert_eq!(
-            Metrics::from_samples(Program::Ping, size, &empty, None),
-            None
-        );
+        let m = Metrics::from_samples(Program::Ping, size, &empty, None);
+        assert_eq!(m, None);
     }
 
     proptest! {

@@ -61,35 +61,21 @@ mod tests {
 
     #[test]
     fn words_are_those_of_the_record() {
+        use {DeviceKind::*, Opcode::*, Signaling::*};
         same([Program::Ping, Program::Blast]);
-        same([DeviceKind::Soft, DeviceKind::Verbs, DeviceKind::Model]);
-        same([
-            Opcode::Send,
-            Opcode::WriteImm,
-            Opcode::Write,
-            Opcode::Read,
-            Opcode::WriteRead,
-            Opcode::FetchAdd,
-            Opcode::Cas,
-        ]);
+        same([Soft, Verbs, Model]);
+        same([Send, WriteImm, Write, Read, WriteRead, FetchAdd, Cas]);
         same([Completion::Poll, Completion::Event]);
         same([Posting::Single, Posting::List]);
         same([Transport::Rc, Transport::Uc, Transport::Ud]);
-        same([
-            Signaling::All,
-            Signaling::Periodic,
-            Signaling::WriteUnsignaled,
-        ]);
+        same([All, Periodic, WriteUnsignaled]);
     }
 
     #[test]
     fn a_device_is_named_as_on_the_command_line() {
         let device = |kind, name: &str| {
-            DeviceRef {
-                kind,
-                name: name.into(),
-            }
-            .to_string()
+            let name = name.to_owned();
+            DeviceRef { kind, name }.to_string()
         };
         assert_eq!(device(DeviceKind::Soft, "soft"), "soft");
         assert_eq!(device(DeviceKind::Soft, "soft@::1"), "soft@::1");

@@ -120,14 +120,9 @@ mod tests {
 
     #[test]
     fn student_t_as_published() {
-        for (df, t) in [
-            (1, 12.7062),
-            (4, 2.7764),
-            (30, 2.0423),
-            (40, 2.0211),
-            (60, 2.0003),
-            (120, 1.9799),
-        ] {
+        let small = [(1, 12.7062), (4, 2.7764), (30, 2.0423)];
+        let large = [(40, 2.0211), (60, 2.0003), (120, 1.9799)];
+        for (df, t) in small.into_iter().chain(large) {
             assert!((t_975(df) - t).abs() < 1e-4, "{df}: {}", t_975(df));
         }
     }

@@ -1,20 +1,12 @@
 //! Records for the tests of this crate.
 
-use std::collections::BTreeMap;
-
 use adverb_units::{Bytes, Span};
+use serde_json::json;
 
-use crate::{
-    Completion, Counters, CpuTime, DeviceKind, DeviceRef, Metrics, Opcode, Outcome, PairRecord,
-    Params, Posting, Program, Provenance, Record, RepetitionSample, SCHEMA, Signaling, Site,
-    Traffic,
-};
+use crate::{CpuTime, Metrics, Outcome, Program, Record, RepetitionSample, SCHEMA};
 
+/// A `ping` of 64 B with two equal repetitions.
 pub(crate) fn record(cell: &str) -> Record {
-    (&pair(cell)).into()
-}
-
-fn pair(cell: &str) -> PairRecord {
     let sample = RepetitionSample {
         iters: 1000,
         elapsed: Span::from_us(200),
@@ -24,56 +16,24 @@ fn pair(cell: &str) -> PairRecord {
         },
         passive: None,
     };
-    let size = Bytes::new(64);
-    PairRecord {
-        schema: SCHEMA,
-        cell: cell.to_owned(),
-        figures: vec!["fig1".to_owned()],
-        program: Program::Ping,
-        device: DeviceRef {
-            kind: DeviceKind::Soft,
-            name: "soft".to_owned(),
+    let metrics = Metrics::from_samples(Program::Ping, Bytes::new(64), &[sample, sample], None);
+    let record = json!({
+        "schema": SCHEMA, "cell": cell, "figures": ["fig1"], "status": "ok",
+        "program": "ping", "device": { "kind": "soft", "name": "soft" },
+        "params": {
+            "op": "send", "size_bytes": 64, "inline": true, "completion": "poll", "buffers": 1,
+            "post": "single", "signal": "all", "qps": 1, "verify": false, "iters": 1000,
+            "warmup_iters": 100, "active_core": 0, "active_numa_node": 0, "seed": 1,
         },
-        params: Params {
-            op: Opcode::Send,
-            size_bytes: size,
-            inline: true,
-            completion: Completion::Poll,
-            buffers: 1,
-            post: Posting::Single,
-            signal: Signaling::All,
-            traffic: Traffic::default(),
-            path_mtu_bytes: None,
-            ack_timeout: None,
-            retry_cnt: None,
-            impairment: None,
-            verify: false,
-            iters: Some(1000),
-            warmup_iters: Some(100),
-            active_core: Some(0),
-            passive_core: None,
-            active_numa_node: Some(0),
-            passive_numa_node: None,
-            seed: 1,
+        "metrics": metrics,
+        "counters": { "active": {}, "passive": {} },
+        "provenance": {
+            "adverb": "0.1.0", "revision": null, "started": "2026-01-02T03:04:05Z",
+            "virtual_time": false, "host": "testbed", "kernel": "6.1", "cpu": "Some CPU",
+            "cores": 2, "device": {},
         },
-        outcome: Outcome::Ok,
-        metrics: Metrics::from_samples(Program::Ping, size, &[sample, sample], None),
-        counters: Counters::default(),
-        provenance: Provenance {
-            adverb: "0.1.0".to_owned(),
-            revision: None,
-            started: "2026-01-02T03:04:05Z".to_owned(),
-            virtual_time: false,
-            active: Site {
-                host: "testbed".to_owned(),
-                kernel: "6.1".to_owned(),
-                cpu: "Some CPU".to_owned(),
-                cores: 2,
-                device: BTreeMap::default(),
-            },
-            passive: None,
-        },
-    }
+    });
+    serde_json::from_value(record).expect("it has all fields of a record")
 }
 
 pub(crate) fn failed(cell: &str, reason: &str) -> Record {

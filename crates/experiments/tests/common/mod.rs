@@ -1,16 +1,32 @@
-//! A study that never ran: the same records every time, from a small cost model with noise.
+//! A study that never ran: a quick plan's cells with the same records every time, from a small cost model with
+//! noise.
 #![allow(dead_code, reason = "each test file uses its part")]
 
+use adverb_experiments::{Plan, Ports, Profile, chapters};
+use adverb_report::{Finding, Meta, Report};
 use adverb_results::{
-    Completion, Counters, CpuTime, DeviceKind, DeviceRef, Impairment, LatencyRecorder, Metrics,
-    Opcode, Outcome, PairRecord, Params, Posting, Probability, Program, Provenance,
-    RepetitionSample, SCHEMA, Signaling, Site, Usage,
+    Completion, Counters, CpuTime, DeviceKind, DeviceRef, LatencyRecorder, Metrics, Opcode,
+    Outcome, PairRecord, Params, Posting, Program, Provenance, RepetitionSample, SCHEMA, Signaling,
+    Site, Usage,
 };
 use adverb_units::{Bytes, Span};
-use adverb_workload::pair::{CellSpec, Request};
+use adverb_verbs::{AtomicCap, DeviceCaps};
+use adverb_workload::pair::CellSpec;
 
 const ITERS: u64 = 10_000;
-const INLINE_MAX: u64 = 256;
+
+/// The report of these records.
+pub(crate) fn report<'a>(records: &'a [PairRecord], meta: &'a Meta) -> Report<'a> {
+    Report::from_records(records, meta, chapters())
+}
+
+pub(crate) fn findings(records: &[PairRecord]) -> Vec<Finding> {
+    report(records, &Meta::default()).findings()
+}
+
+pub(crate) fn html(records: &[PairRecord]) -> String {
+    report(records, &Meta::default()).html()
+}
 
 /// Numbers that look random (SplitMix64).
 struct Noise(u64);
@@ -25,17 +41,6 @@ impl Noise {
     }
 }
 
-/// The parameters of a blast with one buffer; change what differs.
-fn params(op: Opcode, size: u64) -> Params {
-    let cell = CellSpec::blast(Request::new(op, Bytes::new(size)));
-    Params {
-        active_core: Some(0),
-        passive_core: Some(1),
-        seed: 42,
-        ..cell.params(Some(ITERS), Some(1000))
-    }
-}
-
 fn op_cost(op: Opcode) -> f64 {
     match op {
         Opcode::Send => 45.0,
@@ -46,40 +51,27 @@ fn op_cost(op: Opcode) -> f64 {
     }
 }
 
-/// One-way ns of the model.
+/// One-way time of the cost model, in ns.
 fn one_way(program: Program, p: &Params) -> f64 {
+    let cost = |is_paid: bool, ns: f64| if is_paid { ns } else { 0.0 };
     let size = p.size_bytes.get() as f64;
     let copy = size / if size > 1e6 { 5.0 } else { 11.0 };
-    let registered = if p.inline { 0.0 } else { 6.0 };
-    let signaled = if p.signal == Signaling::All {
-        14.0
-    } else {
-        5.0
-    };
-    let base = op_cost(p.op) + copy + registered;
+    let signaled = 5.0 + cost(p.signal == Signaling::All, 9.0);
+    let base = op_cost(p.op) + copy + cost(!p.inline, 6.0) + signaled;
+    let event = cost(p.completion == Completion::Event, 3900.0);
+    let buffers = f64::from(p.buffers);
+    let once = cost(p.post == Posting::List, 9.0) + event + 60.0;
     match program {
-        Program::Ping => {
-            let event = if p.completion == Completion::Event {
-                3900.0
-            } else {
-                0.0
-            };
-            base + 55.0 + signaled + event
-        }
-        Program::Blast => {
-            let event = if p.completion == Completion::Event {
-                3900.0 / f64::from(p.buffers)
-            } else {
-                0.0
-            };
-            let post = if p.post == Posting::List {
-                9.0 / f64::from(p.buffers)
-            } else {
-                9.0
-            };
-            base + post + signaled + event + 60.0 / f64::from(p.buffers)
-        }
+        Program::Ping => base + 55.0 + event,
+        Program::Blast => base + cost(p.post == Posting::Single, 9.0) + once / buffers,
     }
+}
+
+/// The cost of lost packets to a message, in ns: a twentieth of the timeout for each lost packet of 4 KiB.
+fn of_loss(p: &Params) -> f64 {
+    let loss = p.impairment.map_or(0.0, |i| i.loss.get());
+    let timeout = p.ack_timeout.map_or(0.0, Span::as_ns_f64);
+    p.size_bytes.get().div_ceil(4096) as f64 * loss * timeout / 20.0
 }
 
 /// CPU shares of both sides.
@@ -90,10 +82,8 @@ fn cpu(program: Program, p: &Params, one_way: f64) -> (f64, f64) {
         Completion::Poll => 0.998,
         Completion::Event => (900.0 + op_cost(p.op) + 0.5 * one_way) / (one_way + 4000.0),
     };
-    (
-        active.min(0.998),
-        if one_sided { 0.002 } else { active * 0.97 },
-    )
+    let passive = if one_sided { 0.002 } else { active * 0.97 };
+    (active.min(0.998), passive)
 }
 
 fn metrics(program: Program, p: &Params, noise: &mut Noise) -> Option<Metrics> {
@@ -106,11 +96,11 @@ fn metrics(program: Program, p: &Params, noise: &mut Noise) -> Option<Metrics> {
             system: Span::from_secs_f64(cpu * 0.2),
         }
     };
-    let mut samples = Vec::new();
-    for _ in 0..5 {
+    let messages = (ITERS * program.messages_per_iter()) as f64;
+    let samples = [(); 5].map(|()| {
         let ns = true_ns * (0.98 + 0.05 * noise.next());
-        let elapsed = Span::from_secs_f64(ns * (ITERS * program.messages_per_iter()) as f64 / 1e9);
-        samples.push(RepetitionSample {
+        let elapsed = Span::from_secs_f64(ns * messages / 1e9);
+        RepetitionSample {
             iters: ITERS,
             elapsed,
             active: share(elapsed, active),
@@ -118,67 +108,48 @@ fn metrics(program: Program, p: &Params, noise: &mut Noise) -> Option<Metrics> {
                 cpu: share(elapsed, passive),
                 elapsed,
             }),
-        });
-    }
-    let mut recorder = LatencyRecorder::new();
-    if program == Program::Ping {
-        for _ in 0..4000 {
-            let rare = if noise.next() > 0.99 {
-                1.0 + 40.0 * noise.next().powi(4)
-            } else {
-                1.0
-            };
-            let ns = true_ns * (0.9 + 0.2 * noise.next()) * rare;
-            recorder.record(Span::from_secs_f64(ns / 1e9));
         }
+    });
+    let mut recorder = LatencyRecorder::new();
+    let sampled = if program == Program::Ping { 4000 } else { 0 };
+    for _ in 0..sampled {
+        let is_rare = noise.next() > 0.99;
+        let rare = if is_rare {
+            40.0 * noise.next().powi(4)
+        } else {
+            0.0
+        };
+        let ns = true_ns * (0.9 + 0.2 * noise.next()) * (1.0 + rare);
+        recorder.record(Span::from_secs_f64(ns / 1e9));
     }
     let latencies = (!recorder.is_empty()).then_some((&recorder, 16));
     Metrics::from_samples(program, p.size_bytes, &samples, latencies)
 }
 
-fn record(
-    figures: &[&'static str],
-    program: Program,
-    params: Params,
-    noise: &mut Noise,
-) -> PairRecord {
-    let name = |p: &Params| {
-        let inline = if p.inline { "-inline" } else { "" };
-        format!(
-            "{program}-{}-{}{inline}-{}-{}-{}-{}",
-            p.op,
-            p.size_bytes.get(),
-            p.completion,
-            p.buffers,
-            p.post,
-            p.signal
-        )
+fn record(cell: &CellSpec, noise: &mut Noise) -> PairRecord {
+    let params = Params {
+        active_core: Some(0),
+        passive_core: Some(1),
+        ..cell.params(Some(ITERS), Some(1000))
     };
     PairRecord {
         schema: SCHEMA,
-        cell: name(&params),
-        figures: figures.iter().map(|id| (*id).to_owned()).collect(),
-        program,
-        device: DeviceRef {
-            kind: DeviceKind::Soft,
-            name: "soft".to_owned(),
-        },
-        metrics: metrics(program, &params, noise),
+        cell: cell.id.clone(),
+        figures: cell.figures.clone(),
+        program: cell.program,
+        device: device(DeviceKind::Soft, "soft"),
+        metrics: metrics(cell.program, &params, noise),
         params,
         outcome: Outcome::Ok,
         counters: Counters::default(),
-        provenance: provenance(),
-    }
-}
-
-fn provenance() -> Provenance {
-    Provenance {
-        adverb: "0.1.0".to_owned(),
-        revision: Some("0123abc".to_owned()),
-        started: "2026-01-02T03:04:05Z".to_owned(),
-        virtual_time: false,
-        active: site("testbed"),
-        passive: None,
+        provenance: Provenance {
+            adverb: "0.1.0".to_owned(),
+            revision: Some("0123abc".to_owned()),
+            started: "2026-01-02T03:04:05Z".to_owned(),
+            virtual_time: false,
+            active: site("testbed"),
+            passive: None,
+        },
     }
 }
 
@@ -193,40 +164,42 @@ pub(crate) fn site(host: &str) -> Site {
     }
 }
 
-fn powers(first: u32, last: u32, step: usize) -> impl Iterator<Item = u64> {
-    (first..=last).step_by(step).map(|e| 1_u64 << e)
+pub(crate) fn device(kind: DeviceKind, name: &str) -> DeviceRef {
+    let name = name.to_owned();
+    DeviceRef { kind, name }
 }
 
-const WAITS: [Completion; 2] = [Completion::Poll, Completion::Event];
-
-fn inlines(size: u64) -> &'static [bool] {
-    if size <= INLINE_MAX {
-        &[false, true]
-    } else {
-        &[false]
+pub(crate) fn caps() -> DeviceCaps {
+    DeviceCaps {
+        max_qp: 1024,
+        max_qp_wr: 1024,
+        max_sge: 1,
+        max_cq: 1024,
+        max_cqe: 4096,
+        max_mr: 1024,
+        max_mr_size: Bytes::mib(4096),
+        max_qp_rd_atom: 16,
+        max_inline_data: 256,
+        max_srq: 0,
+        max_srq_wr: 0,
+        max_srq_sge: 0,
+        atomics: AtomicCap::None,
     }
 }
 
 /// The records of a whole study.
 pub(crate) fn study() -> Vec<PairRecord> {
     let mut noise = Noise(7);
-    let mut records = pings(&mut noise);
-    records.extend(blasts(&mut noise));
-    records.extend(signaling(&mut noise));
-    records.extend(lossy(&mut noise));
-    merged(records)
+    let plan = Plan::study(Profile::Quick, &[], (&caps(), Ports::Impairing));
+    let cells = plan.cells.iter();
+    cells.map(|cell| record(cell, &mut noise)).collect()
 }
 
-/// A cell that several figures show is measured once.
-fn merged(records: Vec<PairRecord>) -> Vec<PairRecord> {
-    let mut merged: Vec<PairRecord> = Vec::new();
-    for record in records {
-        match merged.iter_mut().find(|other| other.cell == record.cell) {
-            Some(other) => other.figures.extend(record.figures),
-            None => merged.push(record),
-        }
-    }
-    merged
+/// The records of a study's cells that a figure shows.
+pub(crate) fn of_figure(figure: &str) -> Vec<PairRecord> {
+    let mut records = study();
+    records.retain(|r| r.figures.iter().any(|id| id == figure));
+    records
 }
 
 /// The same, with three cells that failed.
@@ -238,192 +211,28 @@ pub(crate) fn study_with_failures() -> Vec<PairRecord> {
         "",
     ];
     for (index, reason) in reasons.iter().enumerate() {
-        let record = &mut records[40 * index + 3];
-        record.outcome = Outcome::Failed {
-            reason: (*reason).to_owned(),
-        };
-        record.metrics = None;
+        fail(&mut records[40 * index + 3], reason);
     }
     records
+}
+
+pub(crate) fn fail(record: &mut PairRecord, reason: &str) {
+    let reason = reason.to_owned();
+    record.outcome = Outcome::Failed { reason };
+    record.metrics = None;
 }
 
 /// A second device with the same cells.
 pub(crate) fn on_model(records: &[PairRecord]) -> Vec<PairRecord> {
-    let device = DeviceRef {
-        kind: DeviceKind::Model,
-        name: "connect_ib".to_owned(),
-    };
-    records
-        .iter()
-        .map(|r| PairRecord {
-            device: device.clone(),
-            ..r.clone()
-        })
-        .collect()
-}
-
-/// Each packet of 4 KiB that is lost costs a twentieth of the timeout.
-fn lossy(noise: &mut Noise) -> Vec<PairRecord> {
-    let mut records = Vec::new();
-    for loss in [0, 100, 1_000, 10_000, 50_000].map(Probability::per_million) {
-        let impairment = Some(Impairment {
-            loss,
-            seed: 1,
-            ..Impairment::default()
-        });
-        for (timeout, size) in [(8, 4 << 10), (8, 64 << 10), (8, 1 << 20), (14, 64 << 10)] {
-            for (program, op, buffers) in [
-                (Program::Blast, Opcode::Write, 16),
-                (Program::Ping, Opcode::Send, 1),
-            ] {
-                let is_ping = program == Program::Ping;
-                let p = Params {
-                    buffers,
-                    impairment,
-                    ack_timeout: Some(Span::from_ns(4096 << timeout)),
-                    ..params(op, if is_ping { 64 } else { size })
-                };
-                let mut lossy = record(&["loss"], program, p, noise);
-                lossy.cell += &format!("-{timeout}-{loss}");
-                records.push(lossy);
-            }
-        }
+    let mut records = records.to_vec();
+    for record in &mut records {
+        record.device = device(DeviceKind::Model, "connect_ib");
     }
     records
 }
 
-/// What lost packets cost a message, in ns.
-fn of_loss(p: &Params) -> f64 {
-    let loss = p.impairment.map_or(0.0, |i| i.loss.get());
-    let timeout = p.ack_timeout.map_or(0.0, Span::as_ns_f64);
-    p.size_bytes.get().div_ceil(4096) as f64 * loss * timeout / 20.0
-}
-
-fn pings(noise: &mut Noise) -> Vec<PairRecord> {
-    let mut records = Vec::new();
-    for op in [
-        Opcode::Send,
-        Opcode::WriteImm,
-        Opcode::Write,
-        Opcode::WriteRead,
-    ] {
-        for size in powers(0, 26, 2) {
-            for completion in WAITS {
-                if op == Opcode::Write && completion == Completion::Event {
-                    continue;
-                }
-                for inline in inlines(size) {
-                    let p = Params {
-                        completion,
-                        inline: *inline,
-                        ..params(op, size)
-                    };
-                    let mut figures = vec!["fig1"];
-                    if op == Opcode::WriteRead && !inline {
-                        figures.push("fig6");
-                    }
-                    if size == 64 {
-                        figures.extend(["rank-rtt", "rank-cpu", "latency"]);
-                    }
-                    records.push(record(&figures, Program::Ping, p, noise));
-                }
-            }
-        }
-    }
-    records
-}
-
-fn blasts(noise: &mut Noise) -> Vec<PairRecord> {
-    let mut records = Vec::new();
-    let mut add =
-        |figure: &'static str, p: Params| records.push(record(&[figure], Program::Blast, p, noise));
-    for op in [Opcode::Send, Opcode::WriteImm, Opcode::Write, Opcode::Read] {
-        for completion in WAITS {
-            for size in powers(0, 20, 2) {
-                for inline in inlines(size).iter().filter(|i| !**i || op != Opcode::Read) {
-                    add(
-                        "fig2",
-                        Params {
-                            completion,
-                            inline: *inline,
-                            ..params(op, size)
-                        },
-                    );
-                }
-            }
-            for size in powers(6, 24, 3) {
-                add(
-                    "fig5",
-                    Params {
-                        completion,
-                        buffers: 4,
-                        ..params(op, size)
-                    },
-                );
-            }
-        }
-    }
-    for buffers in [1, 2, 4, 8, 16, 32, 64, 128, 256] {
-        for size in [1, 16, 64, 256] {
-            for post in [Posting::Single, Posting::List] {
-                let p = params(Opcode::Write, size);
-                add(
-                    "fig3",
-                    Params {
-                        buffers,
-                        post,
-                        inline: true,
-                        ..p
-                    },
-                );
-            }
-        }
-        for size in powers(10, 22, 3) {
-            for completion in WAITS {
-                add(
-                    "fig4",
-                    Params {
-                        buffers,
-                        completion,
-                        ..params(Opcode::Write, size)
-                    },
-                );
-            }
-        }
-    }
-    records
-}
-
-fn signaling(noise: &mut Noise) -> Vec<PairRecord> {
-    let mut records = Vec::new();
-    for signal in [Signaling::All, Signaling::Periodic] {
-        for post in [Posting::Single, Posting::List] {
-            for buffers in [2, 4, 8, 16, 32, 64, 128, 256] {
-                let p = Params {
-                    signal,
-                    post,
-                    buffers,
-                    inline: true,
-                    ..params(Opcode::Write, 16)
-                };
-                records.push(record(&["fig6"], Program::Blast, p, noise));
-            }
-        }
-    }
-    for completion in WAITS {
-        for size in powers(0, 26, 2) {
-            let signal = Signaling::WriteUnsignaled;
-            let p = Params {
-                signal,
-                completion,
-                ..params(Opcode::WriteRead, size)
-            };
-            let mut figures = vec!["fig6"];
-            if size == 64 {
-                figures.extend(["rank-rtt", "rank-cpu", "latency"]);
-            }
-            records.push(record(&figures, Program::Ping, p, noise));
-        }
-    }
-    records
+/// The study on `soft` and on a model.
+pub(crate) fn on_both() -> Vec<PairRecord> {
+    let soft = study();
+    [on_model(&soft), soft].concat()
 }

@@ -1,6 +1,6 @@
 //! What a series is called and how it is drawn: the choices of a panel's declaration.
 
-use adverb_results::{Completion, Opcode, PairRecord, Posting, Program, Signaling};
+use adverb_results::{Completion, Opcode, PairRecord, Posting, Signaling};
 
 use adverb_units::Span;
 
@@ -31,7 +31,7 @@ pub(crate) fn by_order(index: usize) -> Style {
 pub fn by_operation(record: &PairRecord) -> Label {
     let params = &record.params;
     let op = params.op;
-    let unsignaled = is_selective(record);
+    let unsignaled = format::is_selective(record.program, params);
     let short = match op {
         Opcode::WriteRead => "W+READ",
         Opcode::Write => "WRITE",
@@ -45,17 +45,10 @@ pub fn by_operation(record: &PairRecord) -> Label {
     }
 }
 
-/// Whether its requests were signaled in another way than the operation always is: the WRITEs of a `ping`,
-/// which complete unseen, are signaled seldom in any case.
-fn is_selective(record: &PairRecord) -> bool {
-    let is_polled = (record.program, record.params.op) == (Program::Ping, Opcode::Write);
-    record.params.signal != Signaling::All && !is_polled
-}
-
-/// Colour and marker tell the operation, dashes and hollow markers inline or unsignaled ones.
+/// Colour and marker show the operation, dashes and hollow markers inline or unsignaled ones.
 pub(crate) fn of_operation(record: &PairRecord) -> Style {
     let params = &record.params;
-    let unsignaled = is_selective(record);
+    let unsignaled = format::is_selective(record.program, params);
     let op = params.op as u8;
     Style {
         color: op,

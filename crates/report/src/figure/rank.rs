@@ -28,7 +28,7 @@ pub(crate) fn panels(
 /// Returns the name of a variant of a ping: `SEND (inline, busy polling)`.
 pub fn variant(cell: Cell<'_>) -> String {
     let params = cell.params();
-    let mut words = format::attributes(params);
+    let mut words = format::attributes(cell.record.program, params);
     words.push(label::completion(params.completion).to_owned());
     let operation = format::opcode(cell.record.program, params.op);
     format!("{operation} ({})", words.join(", "))
