@@ -1,7 +1,7 @@
-//! Completion channels: a FIFO that completion events are written to.
+//! Completion channels: FIFOs to which completion events are written.
 //!
-//! A FIFO has a name, so that a producer in another process can open it without a daemon to pass
-//! descriptors, and a descriptor, so that a program can `epoll` it.
+//! A FIFO has a name, so a producer in another process can open it without a daemon that passes descriptors; and it has a
+//! descriptor, which a program can `epoll`.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -57,9 +57,9 @@ impl SoftChannel {
 }
 
 impl ChannelInner {
-    /// Writes an event of this process's own completions.
+    /// Writes an event of a completion that this process produced.
     pub(crate) fn raise(&self, cq: CqId) {
-        // A FIFO holds 16384 events; with so many unread, the channel is readable all the same.
+        // A FIFO holds 16384 events. If it is full, the channel is readable anyway.
         let _ = (&self.fifo).write(&cq.0.to_ne_bytes());
     }
 
@@ -78,7 +78,7 @@ impl ChannelInner {
 }
 
 impl ChannelInner {
-    /// Waits for an event, and lets packets in meanwhile: nobody else has to wake for them first.
+    /// Waits for an event, and receives packets while it waits, so that the engine need not wake up for them first.
     fn wait_at(&self, udp: &Udp, deadline: Instant) -> io::Result<Option<CqId>> {
         let _waiting = udp.wait();
         loop {
@@ -110,7 +110,7 @@ impl Drop for ChannelInner {
 }
 
 impl AsFd for SoftChannel {
-    /// Readable while events wait.
+    /// Readable while there are events.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.inner.fifo.as_fd()
     }

@@ -1,4 +1,4 @@
-//! Opening the device.
+//! The device and its context.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -24,11 +24,11 @@ use crate::shm::quiesce;
 use crate::srq::SoftSrq;
 use crate::udp::{Udp, UdpAddress, Wiring, ip_of};
 
-/// Most requests of a queue.
+/// Maximum number of requests in a queue (`max_qp_wr`).
 pub(crate) const MAX_WR: u32 = 1 << 15;
-/// Most pieces of a request.
+/// Maximum number of SGEs of a request (`max_sge`).
 pub(crate) const MAX_SGE: u32 = 16;
-/// Most inline payload.
+/// Maximum inline payload in bytes (`max_inline_data`).
 pub(crate) const MAX_INLINE: u32 = 1024;
 
 /// The user-space NIC.
@@ -37,7 +37,7 @@ pub struct SoftDevice {
     at: Option<At>,
 }
 
-/// Where the UDP port is, and whom it reaches.
+/// The address of the UDP port, and the peers that it reaches.
 #[derive(Clone, Copy, Debug)]
 struct At {
     ip: IpAddr,
@@ -45,18 +45,18 @@ struct At {
 }
 
 impl SoftDevice {
-    /// The device with a local port only; opening it makes this process's port.
+    /// The device with a local port only. Opening it creates this process's port.
     pub fn new() -> Self {
         SoftDevice::default()
     }
 
-    /// The device with a UDP port, too: at an address of this host and network namespace.
+    /// The device with a UDP port at an address of this host and network namespace.
     pub fn at(ip: IpAddr) -> Self {
         SoftDevice::wired_at(ip, Wiring::Strangers)
     }
 
-    /// The same, of a port that impairs what it sends. It reaches all peers over UDP, also those that share
-    /// its memory, which have to be impaired likewise.
+    /// The same, with faults injected into sent packets. All peers are reached over UDP, also those that share memory;
+    /// they have to be opened with fault injection, too.
     pub fn impaired_at(ip: IpAddr, how: Impairment) -> Self {
         SoftDevice::wired_at(ip, Wiring::All(how))
     }
@@ -135,12 +135,12 @@ pub struct SoftAh {
     way: Way,
 }
 
-/// Where its datagrams go.
+/// The destination of its datagrams.
 #[derive(Debug)]
 enum Way {
-    /// To this host's ports at the same address: the number of the queue pair tells the port.
+    /// Ports of this host at the same address; the queue pair number determines the port.
     Here { pd: u32 },
-    /// To another address, over UDP; the port has what there is to it under this name.
+    /// Another address, over UDP. The UDP port stores it under this name.
     Afar { name: u64, handle: Arc<Handle> },
 }
 
@@ -150,8 +150,8 @@ impl AddressHandle for SoftAh {
             Way::Here { pd } => pd.into(),
             Way::Afar { name, .. } => name,
         };
-        // SAFETY: the device's name for a handle is its domain's number, or one that the port gave
-        // it; neither is ever used again.
+        // SAFETY: the device's name for a handle is its domain's number, or a name from the UDP port. Neither is ever
+        // reused.
         unsafe { AhRef::from_raw(name) }
     }
 }
@@ -232,7 +232,7 @@ impl Context for SoftContext {
         })
     }
 
-    /// What the UDP port counted; the local port has no packets that could be lost or repeated.
+    /// Returns the UDP port's counters. The local port has none, because it sends no packets.
     fn counters(&self) -> Counters {
         let udp = self.handle.port.udp.as_ref();
         udp.map_or_else(Counters::new, Udp::counters)
@@ -333,7 +333,7 @@ impl Context for SoftContext {
 }
 
 impl SoftContext {
-    /// Makes the way to another address, or to a multicast group; its name.
+    /// Makes an address handle to another address or a multicast group; returns its name.
     fn way_afar(&self, pd: &SoftPd, address: &AddressVector) -> Result<u64, CreateError> {
         let to = address.dgid;
         let unreachable = |(source, remedy)| CreateError::System {

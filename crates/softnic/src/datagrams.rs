@@ -1,6 +1,5 @@
-//! What the owner of a UD queue pair, or of a shared receive queue that such queue pairs take from,
-//! does with the messages that came: when it polls, it copies them from their cells into the memory
-//! of receive requests, behind the 40 bytes of a global routing header.
+//! Receives datagrams: when the owner of a UD queue pair (or of a shared receive queue of UD queue pairs) polls, it copies
+//! messages from their cells into the memory of receive requests, after the 40 bytes of a global routing header.
 //!
 //! Sources: IBTA vol. 1, 8.3 (GRH), 9.8.3 (UD), 11.4.2.1 (completion of a UD receive).
 
@@ -22,11 +21,11 @@ use crate::shm::regions::RegionTable;
 use crate::shm::ring::{Line, Piece, RecvRing};
 use crate::shm::sync::lock;
 
-/// Lines of a cell: a message is at most one packet.
+/// Number of lines of a cell. A message is at most one packet.
 pub(crate) const CELL_LINES: usize =
     DatagramRing::lines_per_cell(ACTIVE_MTU.bytes().get() as usize);
 
-/// BTH and DETH before a datagram's payload, ICRC behind it (IBTA vol. 1, 5.2).
+/// Bytes of a packet in addition to the payload: BTH, DETH and ICRC (IBTA vol. 1, 5.2).
 const TRANSPORT_OVERHEAD: u32 = 12 + 8 + 4;
 const IMM_LENGTH: u32 = 4;
 
@@ -42,7 +41,7 @@ pub(crate) struct Mailbox {
 }
 
 impl Mailbox {
-    /// Takes memory for `slots` (a power of two) messages.
+    /// Allocates memory for `slots` (a power of two) messages.
     pub(crate) fn new(port: &Arc<Port>, pd: u32, slots: usize) -> Result<Self, CreateError> {
         let lines = DatagramRing::lines(slots, CELL_LINES);
         let block = port.take_datagram_block(slots, (lines * size_of::<Line>()) as u64)?;
@@ -59,14 +58,13 @@ impl Mailbox {
         })
     }
 
-    /// Where the ring lies in the port file.
+    /// Returns the ring's offset in the port file.
     pub(crate) fn offset(&self) -> u64 {
         self.block.start
     }
 
-    /// Puts in a message that came over the network: `front` goes before its payload. Its position,
-    /// which is `from` or later; none where there is no place. As a sender, while the ring has no
-    /// other life.
+    /// Adds a message that arrived over the network, with `front` before its payload. Returns its position, which is `from`
+    /// or later; `None` if there is no room. The caller acts as a sender, while the queue pair is not reset.
     pub(crate) fn put(
         &self,
         from: u64,
@@ -97,15 +95,15 @@ impl Mailbox {
         Some(position)
     }
 
-    /// Ends the receives at `positions`, without a word.
+    /// Closes the receives at `positions` without completions.
     pub(crate) fn discard(&self, mut positions: Range<u64>) {
         for cell in positions.by_ref().filter_map(|p| self.ring.close(p)) {
             self.ring.free(cell);
         }
     }
 
-    /// Copies the message in `cell` to the receive at `position` of `requests`; the completion, which
-    /// lacks the names of its request and queue pair. The cell is free afterwards.
+    /// Copies the message in `cell` to the receive at `position` of `requests`, and frees the cell. Returns the completion,
+    /// without `wr_id` and queue pair.
     pub(crate) fn deliver(
         &self,
         cell: Cell,
@@ -128,8 +126,8 @@ impl Mailbox {
         }
     }
 
-    /// Copies header and payload into the request's pieces. A message that does not fit is a local
-    /// length error (IBTA vol. 1, 11.6.2).
+    /// Copies header and payload into the request's scatter elements. A message that does not fit is a local length error
+    /// (IBTA vol. 1, 11.6.2).
     fn scatter(
         &self,
         (cell, message): (Cell, Message),
@@ -175,14 +173,14 @@ impl Mailbox {
         Ok(())
     }
 
-    /// The first byte of a receive's piece, if it may be written.
+    /// Returns the first byte of a scatter element, if it may be written.
     fn target(&self, piece: Piece) -> Option<*mut u8> {
         // SAFETY: not used inline, so any value is safe: the key is checked.
         let sge = unsafe { Sge::from_raw(piece.addr, piece.length, Lkey(piece.lkey)) };
         check_local(&self.port, self.pd, &sge, AccessFlags::LOCAL_WRITE)
     }
 
-    /// What goes before a message's payload.
+    /// Returns the 40 bytes before a message's payload.
     fn front_of(&self, cell: Cell, message: Message) -> [u8; FRONT] {
         match message.front {
             Front::OfHost => self.routing_header(message),
@@ -191,7 +189,7 @@ impl Mailbox {
         }
     }
 
-    /// The header that a packet between two ports of this host would have (IBTA vol. 1, 8.3).
+    /// Returns the header that a packet between two ports of this host would have (IBTA vol. 1, 8.3).
     fn routing_header(&self, message: Message) -> [u8; FRONT] {
         let imm = if message.imm.is_some() { IMM_LENGTH } else { 0 };
         let after = TRANSPORT_OVERHEAD + imm + message.length.next_multiple_of(4);
@@ -210,8 +208,7 @@ impl Mailbox {
         header.to_bytes()
     }
 
-    /// Takes back the cells of dead holders; returns whether messages wait that are to be taken
-    /// from position `next` on.
+    /// Reclaims the cells of dead holders. Returns whether messages wait at position `next` or later.
     pub(crate) fn reclaim(&self, next: u64, is_dead: impl Fn(Holder) -> bool) -> bool {
         self.ring.reclaim(next, is_dead);
         self.ring.arrival(next).is_some()
@@ -225,8 +222,8 @@ impl Drop for Mailbox {
     }
 }
 
-/// Has the engine take queue pair `index` to the error state, one of whose receives failed. The
-/// polling thread cannot: it holds its completion queue.
+/// Makes the engine move queue pair `index`, one of whose receives failed, to the error state. The polling thread must
+/// not do so, because it holds the completion queue's lock.
 #[cold]
 pub(crate) fn fail_receiver(port: &Port, index: u32) {
     let entry = port.qp_entry(index);
@@ -241,15 +238,15 @@ pub(crate) fn fail_receiver(port: &Port, index: u32) {
 /// The receiving side of a UD queue pair with receives of its own.
 #[derive(Debug)]
 pub(crate) struct Datagrams {
-    /// Its queue pair in the port's table.
+    /// Index of its queue pair in the port's table.
     index: u32,
     pub(crate) mailbox: Mailbox,
-    /// A receive failed: the engine takes the queue pair to the error state.
+    /// A receive failed, and the engine has to move the queue pair to the error state.
     has_failed: AtomicBool,
 }
 
 impl Datagrams {
-    /// Of queue pair `index`, into this mailbox.
+    /// The receiving side of queue pair `index`, with this mailbox.
     pub(crate) fn new(index: u32, mailbox: Mailbox) -> Self {
         Datagrams {
             index,
@@ -262,7 +259,7 @@ impl Datagrams {
         self.mailbox.ring
     }
 
-    /// Begins a life; returns the position of its first receive.
+    /// Resets the queue; returns the position of its first receive.
     pub(crate) fn begin_life(&self) -> u64 {
         self.has_failed.store(false, Ordering::Relaxed);
         self.ring().begin_life()
@@ -274,8 +271,7 @@ impl Datagrams {
         self.ring().post(position);
     }
 
-    /// Takes the message of the receive at `position`, if there is one, to the memory that
-    /// `requests` names.
+    /// Copies the message of the receive at `position`, if it has one, to the memory of its request in `requests`.
     #[inline(never)] // keeps the poll of connections small
     pub(crate) fn take(&self, requests: RecvRing<'_>, position: u64) -> Option<WorkCompletion> {
         let cell = self.ring().arrival(position)?;
@@ -285,7 +281,7 @@ impl Datagrams {
         Some(self.deliver(cell, requests, position))
     }
 
-    /// Ends the receive at `position`: with its message if that came in time.
+    /// Flushes the receive at `position`. If it has a message, completes it with the message.
     pub(crate) fn close(&self, requests: RecvRing<'_>, position: u64) -> Option<WorkCompletion> {
         let cell = self.ring().close(position)?;
         if self.has_failed.load(Ordering::Relaxed) {
@@ -297,7 +293,7 @@ impl Datagrams {
 
     fn deliver(&self, cell: Cell, requests: RecvRing<'_>, position: u64) -> WorkCompletion {
         let Mailbox { port, .. } = &self.mailbox;
-        // Held: nobody deregisters, and unmaps, memory that is copied to.
+        // Holding the table of regions prevents that the memory is deregistered, and unmapped, during the copy.
         let regions = lock(&port.regions);
         let completion = self.mailbox.deliver(cell, (requests, position), &regions);
         drop(regions);

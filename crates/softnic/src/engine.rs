@@ -1,10 +1,9 @@
-//! The engine: one thread of a context that sleeps unless nobody else can do the work.
+//! The engine: one thread per context, which only does work that no other thread does.
 //!
-//! It wakes when a peer dies (pidfd), when a peer reports a fault or posts a receive that somebody
-//! waits for (FIFO), once a millisecond while requests wait for a peer and nobody polls, and when
-//! packets come that nobody takes. It runs tasks in the device's network namespace
-//! ([`crate::shm::tasks`]). It never competes with a polling thread: if that drove the port since the
-//! last tick, the engine goes back to sleep, without the socket.
+//! It wakes up when a peer dies (pidfd); when a peer reports a fault, or posts a receive for which a request waits
+//! (FIFO); every millisecond while requests wait for a peer and no thread polls; and when packets arrive that no thread
+//! receives. It runs tasks in the device's network namespace ([`crate::shm::tasks`]). It does not compete with a polling
+//! thread: if a thread has driven the port since the last tick, the engine goes back to sleep and ignores the socket.
 
 use std::collections::HashMap;
 use std::io;
@@ -21,17 +20,17 @@ use crate::shm::layout::MAX_SLOTS;
 use crate::shm::peer::Peer;
 use crate::udp::Attendance;
 
-/// How often the engine looks after waiting requests.
+/// Interval at which the engine drives waiting requests.
 const TICK: Timespec = ticks(1);
-/// How often it looks whether other threads still poll the UDP port. Each look takes the polling thread off its
+/// Interval at which it checks whether other threads still poll the UDP port. Each look takes the polling thread off its
 /// core, if they share one: on an emulated processor a tenth of its time if the engine looked each tick.
 const POLLED_TICK: Timespec = ticks(4);
-/// How often it looks while a thread sleeps on the UDP port's socket.
+/// Interval at which it checks the UDP port while a thread sleeps on the port's socket.
 const LONG_TICK: Timespec = ticks(10);
 /// Number of ticks without waiting requests after which the engine sleeps until it is woken.
 const IDLE_TICKS: u32 = 16;
 
-/// So many milliseconds.
+/// Returns `count` milliseconds.
 const fn ticks(count: u32) -> Timespec {
     Timespec {
         tv_sec: 0,
@@ -39,7 +38,7 @@ const fn ticks(count: u32) -> Timespec {
     }
 }
 
-/// The running thread; ended and awaited when dropped.
+/// The running thread. Dropping it ends and joins the thread.
 #[derive(Debug)]
 pub(crate) struct Engine {
     port: Arc<Port>,
@@ -78,7 +77,7 @@ impl Drop for Engine {
     }
 }
 
-/// What ended a sleep; nothing for a tick.
+/// The events that ended a sleep; none at a tick.
 #[derive(Default)]
 struct Woken<'a> {
     by_fifo: bool,
@@ -87,22 +86,22 @@ struct Woken<'a> {
 
 struct Loop {
     port: Arc<Port>,
-    /// Epochs of those who send datagrams here, by slot: they are watched over, or dead.
+    /// Epochs of processes that send datagrams to this port, by slot. Each is watched or dead.
     senders: HashMap<u32, u64>,
     idle_ticks: u32,
     drives_seen: u64,
-    /// Who had driven the UDP port when this thread looked last.
+    /// How the UDP port was driven at this thread's last look.
     attendance: Attendance,
 }
 
-/// What is to be done about the UDP port during a sleep.
+/// What the engine does about the UDP port during a sleep.
 #[derive(Clone, Copy, Debug)]
 enum Watch {
-    /// Nothing: nobody is connected over it.
+    /// Nothing: no queue pair is connected over it.
     Nothing,
-    /// Others drive it: look again after this time.
+    /// Other threads drive it: look again after this time.
     Others(Timespec),
-    /// Nobody else drives it: sleep on its socket, at most so long.
+    /// No other thread drives it: sleep on its socket, at most for this time.
     Alone(Option<Timespec>),
 }
 
@@ -113,7 +112,7 @@ impl Loop {
             let watch = self.attend();
             let Woken { by_fifo, ended } = self.sleep(&peers, watch);
             let has_ended = !ended.is_empty();
-            ended.into_iter().for_each(|peer| self.bury(peer));
+            ended.into_iter().for_each(|peer| self.handle_death(peer));
             if by_fifo {
                 self.port.wake.drain();
             }
@@ -133,15 +132,15 @@ impl Loop {
         }
     }
 
-    /// Drives the UDP port if nobody has since this thread looked last.
+    /// Drives the UDP port if no other thread has driven it since this thread's last look.
     fn attend(&mut self) -> Watch {
         let Some(udp) = self.port.udp.as_ref().filter(|udp| udp.is_used()) else {
             return Watch::Nothing;
         };
         let attendance = udp.attendance();
         if attendance == Attendance::Constant {
-            // Who sleeps there knows of no timer that began later, such as that of a request which
-            // another thread posted that does not poll.
+            // The sleeping thread does not know of timers that were started later, such as for a request that another
+            // thread posted without polling.
             udp.turn(&*self.port);
             udp.engine_ticks();
             self.attendance = attendance;
@@ -153,7 +152,7 @@ impl Loop {
             return Watch::Others(POLLED_TICK);
         }
         if udp.turn(&*self.port).is_none() {
-            // Somebody has been at it for longer than a tick.
+            // Another thread has been driving it for longer than a tick.
             udp.engine_ticks();
             return Watch::Others(TICK);
         }
@@ -161,8 +160,7 @@ impl Loop {
         Watch::Alone(patience.and_then(|patience| Timespec::try_from(patience).ok()))
     }
 
-    /// Sleeps until woken, until a peer ends, until packets come that nobody else takes, or (while
-    /// watching) for a tick.
+    /// Sleeps until the engine is woken, a peer dies, packets arrive that no other thread receives, or a tick has passed.
     fn sleep<'a>(&self, peers: &'a [Arc<Peer>], watch: Watch) -> Woken<'a> {
         let mut fds = vec![PollFd::new(&self.port.wake.fifo, PollFlags::IN)];
         fds.extend(
@@ -196,7 +194,7 @@ impl Loop {
             self.idle_ticks += 1;
             if self.idle_ticks > IDLE_TICKS {
                 self.port.wake.watching.store(false, Ordering::SeqCst);
-                // A request that came to wait just before has seen `watching` still set.
+                // A request that began to wait just before has still seen `watching` set, and did not wake the engine.
                 if self.port.has_pending() {
                     self.port.wake.watch();
                 }
@@ -211,7 +209,7 @@ impl Loop {
         self.drives_seen = self.port.drives.load(Ordering::Relaxed);
     }
 
-    /// Watches over processes that have begun to send datagrams here, as over peers of connections.
+    /// Watches for the death of processes that have begun to send datagrams to this port.
     fn watch_senders(&mut self) {
         let own = self.port.slot;
         for slot in (0..MAX_SLOTS).filter(|slot| *slot != own) {
@@ -230,14 +228,14 @@ impl Loop {
                 }
                 SenderWatch::Begun => {}
             }
-            // Earlier owners of the slot are dead, or it would not have another one.
+            // Earlier owners of the slot are dead, since it has a new one.
             if self.senders.insert(slot, epoch).is_some() {
                 (self.port).relieve_datagrams(|h| h.is_of(slot) && h != holder);
             }
         }
     }
 
-    /// Takes queue pairs to the error state whose responder failed.
+    /// Moves queue pairs whose responder failed to the error state.
     fn take_faults(&self) {
         let qps = self.port.queue_pairs();
         qps.iter()
@@ -245,9 +243,9 @@ impl Loop {
             .for_each(|qp| qp.fail_as_responder());
     }
 
-    /// Takes all queue pairs that are connected to a dead peer to the error state, and removes
-    /// what it left.
-    fn bury(&self, peer: &Arc<Peer>) {
+    /// Handles a peer's death: moves the queue pairs that are connected to it to the error state, reclaims the cells that
+    /// it held, and removes its files.
+    fn handle_death(&self, peer: &Arc<Peer>) {
         peer.mark_dead();
         let qps = self.port.queue_pairs();
         qps.iter()

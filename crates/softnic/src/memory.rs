@@ -1,4 +1,4 @@
-//! Memory regions: allocated shared from birth, one file each.
+//! Memory regions, each allocated in a file of shared memory.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -13,10 +13,10 @@ use crate::shm::regions::LocalRegion;
 use crate::shm::segment::{Mapping, Population, release, reserve};
 use crate::shm::sync::lock;
 
-/// Longest region: that of the longest message, 2 GiB, times a few buffers.
+/// Maximum size of a region.
 pub(crate) const MAX_MR_SIZE: Bytes = Bytes::mib(256 * 1024);
 
-/// A memory region of the user-space NIC, with its memory. Dropping it deregisters.
+/// A memory region of the user-space NIC, with its memory. Dropping it deregisters and frees it.
 #[derive(Debug)]
 pub struct SoftMr {
     port: Arc<Port>,
@@ -72,7 +72,7 @@ impl SoftMr {
         Ok(mr)
     }
 
-    /// Makes the region visible to requesters; the key goes last.
+    /// Makes the region visible to requesters. The key is stored last, with release, because it marks the entry as valid.
     fn publish(&self, pd: u32, access: AccessFlags) {
         lock(&self.port.regions).insert(self.index, &self.region);
         let entry = self.port.mr_entry(self.index);
@@ -98,7 +98,7 @@ impl SoftMr {
     }
 }
 
-/// Makes the file and its mapping, and a key tag that differs from the entry's last one.
+/// Creates the file and its mapping, and a random key tag.
 fn allocate(port: &Port, index: u32, file: u32, length: Bytes) -> std::io::Result<(Mapping, u32)> {
     port.reserve_entry(TableEntry::Mr(index))?;
     let memory = port.dir.create(port.slot, &format!("m{file}"))?;
@@ -118,8 +118,8 @@ impl Drop for SoftMr {
         port.mr_entry(self.index).key.store(0, Ordering::Release);
         lock(&port.regions).remove(self.index);
         let name = format!("m{}", self.file);
-        // Peers keep their mapping of the file until they look for another region. Its pages are
-        // given back now, if nobody is in the middle of using them.
+        // Peers keep their mapping of the file until they look for another region. Its pages are freed now, unless a peer
+        // is in the middle of an operation.
         if port.quiesce_peers()
             && let Ok(file) = port.dir.open_peer(port.slot, &name)
         {
@@ -149,41 +149,41 @@ impl MemoryRegion for SoftMr {
 
     fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), MemoryAccessError> {
         let source = self.check(offset, into.len() as u64)?;
-        // SAFETY: the source lies in our mapping, as checked; `into` is exclusive memory.
+        // SAFETY: `check` ensures that the source is in our mapping; `into` is exclusive.
         unsafe { std::ptr::copy(source, into.as_mut_ptr(), into.len()) };
         Ok(())
     }
 
     fn write(&self, offset: u64, from: &[u8]) -> Result<(), MemoryAccessError> {
         let target = self.check(offset, from.len() as u64)?;
-        // SAFETY: the target lies in our writable mapping, as checked; `from` is readable.
+        // SAFETY: `check` ensures that the target is in our writable mapping; `from` is readable.
         unsafe { place(target, from.as_ptr(), from.len()) };
         Ok(())
     }
 
     #[inline]
     fn load(&self, offset: u64) -> Result<u8, MemoryAccessError> {
-        // Somebody who waits for a message that a peer writes here has to let it in.
+        // A program that polls memory for a peer's message has to receive the packets that carry it.
         if self.port.reaches_others() {
             self.port.drive_udp();
         }
         let byte = self.check(offset, 1)?;
-        // SAFETY: the byte lies in our mapping, as checked; atomics may race with any writer.
+        // SAFETY: `check` ensures that the byte is in our mapping; an atomic load may race with any writer.
         Ok(unsafe { (*byte.cast::<AtomicU8>()).load(Ordering::Acquire) })
     }
 
     #[inline]
     fn sge(&self, offset: u64, length: u32) -> Result<Sge<'_>, MemoryAccessError> {
         let addr = self.check(offset, length.into())?;
-        // SAFETY: the piece lies in our mapping, which lives as long as the borrow of self.
+        // SAFETY: `check` ensures that the range is in our mapping, which lives as long as the borrow of `self`.
         Ok(unsafe { Sge::from_raw(addr.expose_provenance() as u64, length, Lkey(self.key)) })
     }
 }
 
-/// A local piece that may be used: its first byte.
+/// Returns the first byte of an SGE that `pd` may access with `need`.
 ///
-/// The region stays mapped for the borrow that the piece carries; a range within the key's region
-/// is within the region that the piece was taken from, since regions do not overlap.
+/// The SGE borrows its region, which stays mapped therefore. A range within the region of the SGE's key is within the
+/// region that the SGE was made from, because regions do not overlap.
 #[inline]
 pub(crate) fn check_local(
     port: &Port,

@@ -1,4 +1,4 @@
-//! One process's port: its shared file, its tables, and who it knows.
+//! The port of this process: its shared file, its tables, its objects and its peers.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -35,7 +35,7 @@ pub(crate) trait PortQp: fmt::Debug + Send + Sync {
     /// Tries to carry out the requests that wait, oldest first. Returns whether some still wait.
     fn drive(&self) -> bool;
 
-    /// Takes back what dead senders held of a UD queue pair's receive queue, or of its shared one.
+    /// Reclaims the cells that dead senders held in a UD queue pair's receive queue, or in its shared one.
     fn relieve_datagrams(&self, is_dead: &dyn Fn(Holder) -> bool);
 
     /// After [`quiesce::barrier`]: waits until the operation that the peer may be in the middle of has ended. Returns
@@ -74,43 +74,43 @@ pub(crate) struct Port {
     pub(crate) slot: u32,
     pub(crate) epoch: u64,
     pub(crate) gid: Gid,
-    /// The way to other addresses, if one was asked for.
+    /// The UDP port, if the device was opened with an address.
     pub(crate) udp: Option<Udp>,
-    /// Locked while the process lives.
+    /// The port file, locked while the process lives.
     file: Arc<File>,
     mapping: Mapping,
     tables: Tables,
     arena: Mutex<Arena>,
-    /// Memory of destroyed UD queue pairs, by the size of their queue: late senders may still write
-    /// to it, so it serves as nothing else.
+    /// Datagram rings of destroyed UD queue pairs, by the size of their queue. Late senders may still write to them, so
+    /// they are only reused as datagram rings.
     datagram_blocks: Mutex<HashMap<usize, Vec<Range<u64>>>>,
     pub(crate) qp_indices: Mutex<Indices>,
     pub(crate) cq_indices: Mutex<Indices>,
     pub(crate) mr_indices: Mutex<Indices>,
     pub(crate) srq_indices: Mutex<Indices>,
-    /// Numbers for files of regions and channels and for protection domains; never reused.
+    /// The next number for a region's or channel's file, or a protection domain. Numbers are never reused.
     serial: AtomicU32,
     pub(crate) qps: Mutex<HashMap<u32, Arc<dyn PortQp>>>,
     pub(crate) regions: Mutex<RegionTable>,
     pub(crate) srqs: Mutex<HashMap<u32, Weak<dyn PortSrq>>>,
-    /// Asynchronous events that nobody has taken, but for limits that were reached.
+    /// Asynchronous events that were not polled yet, except limits of shared receive queues.
     async_events: Mutex<VecDeque<AsyncEvent>>,
     peers: Mutex<HashMap<u32, Arc<Peer>>>,
     /// Queue pairs whose oldest request waits for the peer.
     pub(crate) pending: SpinMutex<Vec<Arc<dyn PortQp>>>,
-    /// How many there are: read on each poll.
+    /// Their number, which each poll reads.
     pub(crate) pending_count: AtomicUsize,
-    /// Counts drives by pollers, so that the engine keeps out of their way.
+    /// Number of drives by pollers. While it increases, the engine does not drive.
     pub(crate) drives: AtomicU64,
     pub(crate) wake: Wake,
     pub(crate) tasks: Tasks,
     pub(crate) closing: AtomicBool,
 }
 
-/// The address of a port without UDP port.
+/// The GID of a port without a UDP port.
 const LOCALHOST: Gid = Gid::from_ipv4(std::net::Ipv4Addr::LOCALHOST);
 
-/// Why there is no port.
+/// Returns the error if no slot is free.
 fn no_free_slot(at: Option<UdpAddress>) -> OpenError {
     if let Some(at) = at {
         return at.all_taken();
@@ -123,7 +123,7 @@ fn no_free_slot(at: Option<UdpAddress>) -> OpenError {
 }
 
 impl Port {
-    /// Claims a slot and lays out its file.
+    /// Claims a slot and initializes its file.
     pub(crate) fn open(path: &DirPath, at: Option<UdpAddress>) -> Result<Self, OpenError> {
         let claimed = match at {
             None => path.claim(|_| Ok(Some(None)))?,
@@ -135,7 +135,8 @@ impl Port {
             file,
             held,
         } = claimed.ok_or_else(|| no_free_slot(at))?;
-        // Kept, with its lock, until the slot is given back: else somebody may have taken it by then.
+        // The file stays open, and thus locked, until the slot is released. Otherwise another process could claim the
+        // slot before.
         let file = Arc::new(file);
         let made = Self::lay_out(&dir, slot, file.clone(), held);
         made.map_err(|source| {
@@ -158,8 +159,8 @@ impl Port {
         announce(mapping.at(0), epoch);
         // SAFETY: both live in the port, and the tables are lent only by borrowing it.
         let tables = unsafe { Tables::of(&mapping) };
-        // Packets to an earlier process of this address may still be in flight: hardly any of them
-        // shall find a queue pair of this one.
+        // Packets to an earlier process with this address may still be in flight. With a random first index they hardly
+        // ever match a queue pair of this process.
         let qp_indices = match bound {
             None => Indices::new(FIRST_QP..MAX_QP),
             Some(_) => Indices::beginning_at(FIRST_QP..MAX_QP, random_u64()?),
@@ -194,7 +195,7 @@ impl Port {
         })
     }
 
-    /// A number that this port has not given before.
+    /// Returns a number that this port has not returned before.
     pub(crate) fn next_serial(&self) -> u32 {
         self.serial.fetch_add(1, Ordering::Relaxed)
     }
@@ -219,7 +220,7 @@ impl Port {
         self.tables.srqs.at(index)
     }
 
-    /// Takes storage for a table entry, so that no later access faults.
+    /// Allocates storage for a table entry, so that no later access faults.
     pub(crate) fn reserve_entry(&self, entry: TableEntry) -> io::Result<()> {
         let (offset, length) = match entry {
             TableEntry::Qp(i) => (qp_offset(i), size_of::<QpEntry>()),
@@ -230,7 +231,7 @@ impl Port {
         reserve(&self.file, offset as u64, length as u64)
     }
 
-    /// Takes room (with what its last holder left) for a receive ring of `length` bytes.
+    /// Allocates `length` bytes for a receive ring. They contain what the last user left.
     pub(crate) fn take_ring(&self, length: u64) -> Result<Range<u64>, CreateError> {
         let exhausted = CreateError::Exhausted {
             what: "room for receive queues",
@@ -248,8 +249,7 @@ impl Port {
         lock(&self.arena).give(range);
     }
 
-    /// Takes `length` bytes for a datagram ring of `slots` receives: one that was given back, or
-    /// new and cleared.
+    /// Allocates `length` bytes for a datagram ring of `slots` receives: one that was freed, or a new one, cleared.
     pub(crate) fn take_datagram_block(
         &self,
         slots: usize,
@@ -261,7 +261,7 @@ impl Port {
         }
         drop(blocks);
         let block = self.take_ring(length)?;
-        // SAFETY: the room was just taken from this port's mapping, and nobody else uses it.
+        // SAFETY: the range was just allocated within this port's mapping, and nothing else uses it.
         unsafe { std::ptr::write_bytes(self.address(block.start), 0, length as usize) };
         Ok(block)
     }
@@ -271,13 +271,13 @@ impl Port {
         blocks.entry(slots).or_default().push(block);
     }
 
-    /// Address of a byte of the port file.
+    /// Returns the address of a byte of the port file.
     pub(crate) fn address(&self, offset: u64) -> *mut u8 {
         debug_assert!((offset as usize) < self.mapping.length());
         self.mapping.base().wrapping_add(offset as usize)
     }
 
-    /// The error for a failure to take storage.
+    /// Returns the error for a failed allocation of storage.
     pub(crate) fn no_room(&self, action: &str, source: io::Error) -> CreateError {
         let action = format!("{action} in {}", self.dir.path().display());
         CreateError::System {
@@ -287,7 +287,7 @@ impl Port {
         }
     }
 
-    /// The peer that has `qpn`, mapped at first use.
+    /// Returns the peer that has `qpn`, and maps it at first use.
     pub(crate) fn peer_of(&self, qpn: Qpn) -> Result<Arc<Peer>, PeerError> {
         let slot = slot_of(qpn);
         let mut peers = lock(&self.peers);
@@ -298,24 +298,24 @@ impl Port {
         let peer = Arc::new(Peer::open(&self.dir, slot)?);
         peers.insert(slot, peer.clone());
         drop(peers);
-        self.wake.wake(); // the engine is to watch over it
+        self.wake.wake(); // the engine has to watch for its death
         Ok(peer)
     }
 
-    /// Epoch of the port in `slot`, if its owner has sent datagrams here.
+    /// Returns the epoch of the port in `slot`, if its owner has sent datagrams to this port.
     pub(crate) fn sender(&self, slot: u32) -> Option<u64> {
         let epoch = self.tables.senders.at(slot).epoch.load(Ordering::Acquire);
         (epoch != 0).then_some(epoch)
     }
 
-    /// Has the engine watch over the port in `slot`, whose owner had `epoch` when it said that it
-    /// sends datagrams here.
+    /// Makes the engine watch for the death of the owner of `slot`, which had `epoch` when it announced that it sends
+    /// datagrams to this port.
     pub(crate) fn watch_sender(&self, slot: u32, epoch: u64) -> SenderWatch {
         let mut peers = lock(&self.peers);
         let is_other = |peer: &&Arc<Peer>| !peer.is_dead() && !peer.has_left();
         match peers.get(&slot).filter(is_other) {
             Some(peer) if peer.epoch == epoch => SenderWatch::Begun,
-            // An earlier owner of the slot, whose end the engine is about to hear of.
+            // An earlier owner of the slot, whose death the engine is about to notice.
             Some(_) => SenderWatch::NotYet,
             None => match Peer::open(&self.dir, slot) {
                 Ok(peer) if peer.epoch == epoch => {
@@ -327,7 +327,7 @@ impl Port {
         }
     }
 
-    /// Takes back what the dead held of the receive queues for datagrams.
+    /// Reclaims the cells that dead senders held in the receive queues for datagrams.
     pub(crate) fn relieve_datagrams(&self, is_dead: impl Fn(Holder) -> bool) {
         let qps = self.queue_pairs();
         qps.iter().for_each(|qp| qp.relieve_datagrams(&is_dead));
@@ -353,8 +353,8 @@ impl Port {
         lock(&self.async_events).push_back(event);
     }
 
-    /// The oldest asynchronous event. That a shared receive queue's limit was reached stands in the
-    /// queue's own memory, where requesters write it.
+    /// Takes the oldest asynchronous event. Whether a shared receive queue's limit was reached is in the queue's shared
+    /// memory, where requesters write it.
     pub(crate) fn async_event(&self) -> Option<AsyncEvent> {
         if let Some(event) = lock(&self.async_events).pop_front() {
             return Some(event);
@@ -367,25 +367,24 @@ impl Port {
         srqs.iter().find_map(|srq| srq.take_limit_event())
     }
 
-    /// Forgets an asynchronous event of an object that is destroyed.
+    /// Removes an asynchronous event of an object that is being destroyed.
     pub(crate) fn forget(&self, of: AsyncEvent) {
         lock(&self.async_events).retain(|event| *event != of);
     }
 
-    /// Waits until no peer is in the middle of an operation that began before this call. False
-    /// where one does not end.
+    /// Waits until all operations of peers that began before this call have ended. Returns false if one does not end.
     pub(crate) fn quiesce_peers(&self) -> bool {
         let qps = self.queue_pairs();
         quiesce::barrier();
         qps.iter().all(|qp| qp.wait_for_peer())
     }
 
-    /// The largest packet: a datagram's message is at most one.
+    /// Returns the MTU, which is also the maximum size of a datagram.
     pub(crate) fn mtu(&self) -> PathMtu {
         self.udp.as_ref().map_or(ACTIVE_MTU, |udp| udp.mtu)
     }
 
-    /// Whether a queue pair is connected over UDP, and somebody has to drive that.
+    /// Whether a queue pair is connected over UDP, so that the UDP port has to be driven.
     #[inline]
     pub(crate) fn reaches_others(&self) -> bool {
         self.udp.as_ref().is_some_and(Udp::is_used)
@@ -396,7 +395,7 @@ impl Port {
         self.udp.as_ref().is_some_and(Udp::reaches_all)
     }
 
-    /// Takes a turn at the UDP port, for somebody who polls; none where somebody else takes one.
+    /// Drives the UDP port from a polling thread. `None` if another thread is driving it.
     #[inline]
     pub(crate) fn drive_udp(&self) -> Option<Turn> {
         let udp = self.udp.as_ref()?;
@@ -409,7 +408,7 @@ impl Port {
         self.pending_count.load(Ordering::Relaxed) != 0
     }
 
-    /// Tries to carry out what waits for a peer. Called by whoever polls, else by the engine.
+    /// Tries to carry out the requests that wait for a peer. Called by polling threads, otherwise by the engine.
     #[cold]
     pub(crate) fn drive(&self) {
         self.drives.fetch_add(1, Ordering::Relaxed);
@@ -420,10 +419,10 @@ impl Port {
         self.pending_count.store(pending.len(), Ordering::Relaxed);
     }
 
-    /// Before this process sleeps: peers that post a receive are to wake its engine.
+    /// Before this process sleeps: asks peers to wake its engine when they post a receive.
     pub(crate) fn prepare_to_sleep(&self) {
         if self.has_pending() {
-            // A send queue's lock comes before the list's: not taken while this one is held.
+            // The lock of a send queue comes before that of the list, so it must not be taken while the list is locked.
             let waiting = self.pending.lock().clone();
             waiting.iter().for_each(|qp| qp.ask_for_wake());
             self.drive();
@@ -462,25 +461,25 @@ impl udp::Host for Port {
 
 impl Drop for Port {
     fn drop(&mut self) {
-        // Peers that have this port mapped find that the slot may be somebody else's now.
+        // Peers that have mapped this port find that the slot may have another owner.
         let header: &Header = self.mapping.at(0);
         header.magic.store(0, Ordering::Release);
         self.dir.release(self.slot);
     }
 }
 
-/// What became of a wish to watch over a sender.
+/// The outcome of [`Port::watch_sender`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SenderWatch {
-    /// The engine hears of its death.
+    /// The engine will notice its death.
     Begun,
     /// It is dead.
     Dead,
-    /// To be asked again, after the death of another.
+    /// Try again after the death of the slot's earlier owner.
     NotYet,
 }
 
-/// A row of one of the port file's tables.
+/// An entry of one of the port file's tables.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum TableEntry {
     Qp(u32),
@@ -489,7 +488,7 @@ pub(crate) enum TableEntry {
     Srq(u32),
 }
 
-/// Says who owns a port, last of all that it is one.
+/// Writes the owner of a port to its header; the magic number last, because it marks the header as valid.
 fn announce(header: &Header, epoch: u64) {
     header.epoch.store(epoch, Ordering::Relaxed);
     header.pid.store(std::process::id(), Ordering::Relaxed);

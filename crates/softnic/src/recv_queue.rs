@@ -1,4 +1,4 @@
-//! The receive queue of a queue pair, as its owner sees it: what is posted, and what has arrived.
+//! The receive queue of a queue pair, as its owner sees it: posted requests and arrived messages.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -7,22 +7,21 @@ use adverb_verbs::{Imm, Qpn, RecvRequest, WcFlags, WcOpcode, WcStatus, WorkCompl
 use crate::datagrams::Datagrams;
 use crate::shm::ring::{Arrival, Piece, RecvRing};
 
-/// A receive queue as its owner sees it, shared by the queue pair (posts) and the completion
-/// queue (takes).
+/// A receive queue as its owner sees it. The queue pair posts to it, and the completion queue takes from it.
 #[derive(Debug)]
 pub(crate) struct RecvQueue {
-    /// Its requests; of a connected queue pair also what arrived.
+    /// Its requests. For a connected queue pair also their completions.
     pub(crate) ring: RecvRing<'static>,
-    /// UD: what arrived.
+    /// UD: the arrived messages.
     pub(crate) datagrams: Option<Datagrams>,
     wr_ids: Box<[AtomicU64]>,
-    /// Receives taken in this life.
+    /// Number of receives taken since RESET.
     taken: AtomicU64,
     pub(crate) qpn: Qpn,
 }
 
 impl RecvQueue {
-    /// An empty one, over as many slots as `ring` has.
+    /// Makes an empty queue with as many slots as `ring`.
     pub(crate) fn new(qpn: Qpn, ring: RecvRing<'static>, datagrams: Option<Datagrams>) -> Self {
         RecvQueue {
             wr_ids: (0..ring.slots()).map(|_| AtomicU64::new(0)).collect(),
@@ -33,7 +32,7 @@ impl RecvQueue {
         }
     }
 
-    /// Nothing is taken of the life that begins.
+    /// Resets the queue.
     pub(crate) fn begin_life(&self) {
         self.taken.store(0, Ordering::Relaxed);
     }
@@ -44,7 +43,7 @@ impl RecvQueue {
         self.taken.load(Ordering::Acquire)
     }
 
-    /// Posts a request at `position`, where there is room for it.
+    /// Posts a request at `position`, whose slot is free.
     #[inline]
     pub(crate) fn post(&self, position: u64, request: &RecvRequest<'_>) {
         self.wr_ids[self.slot(position)].store(request.wr_id.0, Ordering::Relaxed);
@@ -68,7 +67,7 @@ impl RecvQueue {
         WrId(self.wr_ids[self.slot(position)].load(Ordering::Relaxed))
     }
 
-    /// Takes the completion at `position`, if it is there.
+    /// Takes the completion at `position`, if it is complete.
     #[inline]
     pub(crate) fn take(&self, position: u64) -> Option<WorkCompletion> {
         let completion = match &self.datagrams {
@@ -79,7 +78,7 @@ impl RecvQueue {
         Some(completion)
     }
 
-    /// Ends the receive at `position`, which nobody completes any more: what arrived stays a
+    /// Flushes the receive at `position`, which no requester can complete any more. A message that has arrived stays a
     /// success.
     pub(crate) fn settle(&self, position: u64) -> WorkCompletion {
         let arrived = match &self.datagrams {
@@ -100,7 +99,7 @@ impl RecvQueue {
         arrived.unwrap_or_else(|| self.completion(position, flushed))
     }
 
-    /// The same completion with the names of its request and queue pair.
+    /// Returns the completion with its `wr_id` and queue pair.
     fn named(&self, position: u64, completion: WorkCompletion) -> WorkCompletion {
         WorkCompletion {
             wr_id: self.wr_id(position),
@@ -109,7 +108,7 @@ impl RecvQueue {
         }
     }
 
-    /// One more is taken.
+    /// Counts one more taken receive.
     pub(crate) fn count_taken(&self) {
         self.taken
             .store(self.taken.load(Ordering::Relaxed) + 1, Ordering::Release);
@@ -121,7 +120,7 @@ impl RecvQueue {
     }
 }
 
-/// The completion of a receive of a connection.
+/// Returns the completion of a connection's receive.
 #[inline]
 pub(crate) fn received(wr_id: WrId, qp_num: Qpn, arrival: Arrival) -> WorkCompletion {
     WorkCompletion {

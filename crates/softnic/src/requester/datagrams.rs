@@ -1,7 +1,7 @@
-//! Sending datagrams: into the receive queue of any UD queue pair of this user on this host.
+//! Sends datagrams to the receive queue of any UD queue pair of this user on this host.
 //!
-//! What does not arrive is dropped without a word: there is no such queue pair, it does not
-//! receive, the queue key is another, no receive is posted (IBTA vol. 1, 9.8.3.1, 10.2.5).
+//! A datagram is dropped silently if there is no such queue pair, it does not receive, the Q_Key differs, or no receive
+//! is posted (IBTA vol. 1, 9.8.3.1, 10.2.5).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,9 +16,9 @@ use crate::shm::layout::{CqEntry, Phase, QP_INDEX_BITS, QpEntry, qp_index};
 use crate::shm::peer::Peer;
 use crate::shm::ring::Line;
 
-/// Ways that a queue pair remembers.
+/// Number of destinations that a queue pair caches.
 const CACHE_SLOTS: usize = 64;
-/// A queue key with this bit stands for the sender's own (IBTA vol. 1, 3.5.3).
+/// A Q_Key with this bit set means the sender's own (IBTA vol. 1, 3.5.3).
 const OWN_QKEY: u32 = 1 << 31;
 
 /// The queue pair that sends.
@@ -30,14 +30,14 @@ pub(crate) struct Sender<'a> {
     pub(crate) qkey: u32,
 }
 
-/// The queue pairs that were sent to last.
+/// The most recent destinations.
 #[derive(Debug, Default)]
 pub(crate) struct Ways {
     /// Empty before the first message.
     slots: Vec<Option<Way>>,
 }
 
-/// The way to one queue pair.
+/// A destination queue pair.
 #[derive(Debug)]
 struct Way {
     qpn: Qpn,
@@ -46,11 +46,11 @@ struct Way {
     inlet: Option<Inlet>,
 }
 
-// SAFETY: `remote` and what `inlet` points to lie in the mapping that `peer` keeps; all access is
-// by atomics, and to payload of cells that are held.
+// SAFETY: `remote` and the pointers of `inlet` point into the mapping that `peer` keeps. Words are accessed by atomics,
+// and payload only in cells that this sender holds.
 unsafe impl Send for Way {}
 
-/// What was read of the queue pair, valid while its phase is the same.
+/// State read from the queue pair, valid while its phase is the same.
 #[derive(Debug)]
 struct Inlet {
     phase: Phase,
@@ -59,11 +59,11 @@ struct Inlet {
     next: u64,
     recv_cq: u32,
     cq: *const CqEntry,
-    /// It is not that of a shared receive queue.
+    /// The ring belongs to the queue pair, not to a shared receive queue.
     has_own_ring: bool,
 }
 
-/// A datagram on its way.
+/// A datagram to send.
 struct Datagram<'a> {
     message: Message,
     source: Source<'a>,
@@ -71,12 +71,12 @@ struct Datagram<'a> {
     flags: SendFlags,
 }
 
-/// What became of a datagram.
+/// The outcome of sending a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sent {
-    /// It left; a status other than success tells of a fault of this side.
+    /// It was sent, or a local error occurred, which the status reports.
     Here(WcStatus),
-    /// Its queue pair is none of those that share memory: it may be a stranger's.
+    /// No process that shares memory has the queue pair; another process may have it.
     ToStranger,
 }
 
@@ -123,8 +123,8 @@ impl Ways {
         Ok(Sent::Here(WcStatus::Success))
     }
 
-    /// The way to a queue pair, which has an inlet where it receives; none where nobody with whom
-    /// memory is shared can have it.
+    /// Returns the destination for a queue pair, with an inlet if it receives. `None` if no process that shares memory can
+    /// have it.
     #[inline]
     fn way_to(&mut self, own: &Sender<'_>, qpn: Qpn) -> Option<&mut Way> {
         if self.slots.is_empty() {
@@ -155,7 +155,7 @@ impl Way {
     }
 
     fn remote(&self) -> &QpEntry {
-        // SAFETY: points into the mapping that `peer` keeps, a struct of atomics.
+        // SAFETY: it points into the mapping that `peer` keeps, to a struct of atomics.
         unsafe { &*self.remote }
     }
 
@@ -163,7 +163,7 @@ impl Way {
         Phase(self.remote().phase.load(Ordering::Acquire))
     }
 
-    /// Whether its queue pair is `qpn`, in the phase that was attached to.
+    /// Whether its queue pair is `qpn`, in the same phase as when it was attached.
     #[inline]
     fn leads_to(&self, qpn: Qpn) -> bool {
         let inlet = self.inlet.as_ref();
@@ -172,7 +172,7 @@ impl Way {
             && inlet.is_some_and(|inlet| inlet.phase == self.phase())
     }
 
-    /// Whether the port is there. If not, its slot may have another owner by now.
+    /// Whether the port is open. If not, its slot may have another owner.
     fn is_there(&self) -> bool {
         !self.peer.is_dead() && !self.peer.has_left()
     }
@@ -184,7 +184,7 @@ impl Way {
         }
         if let Some((position, inlet)) = self.put(own, &mut datagram) {
             inlet.next = position + 1;
-            // SAFETY: the entry lies in the mapping that the peer keeps, a struct of atomics.
+            // SAFETY: the entry is in the mapping that the peer keeps, and consists of atomics.
             let cq = unsafe { &*inlet.cq };
             let recv_cq = inlet.recv_cq;
             let marked = inlet.has_own_ring.then(|| qp_index(self.qpn));
@@ -192,13 +192,13 @@ impl Way {
         }
     }
 
-    /// Gives the datagram to the oldest posted receive, if there is one; returns its position.
+    /// Completes the oldest posted receive with the datagram. Returns its position, or `None` if none is posted.
     #[inline]
     fn put(&mut self, own: &Sender<'_>, datagram: &mut Datagram<'_>) -> Option<(u64, &mut Inlet)> {
         let remote = self.remote;
         let inlet = self.inlet.as_mut()?;
         let (ring, phase) = (inlet.ring, inlet.phase);
-        // SAFETY: as in `remote`.
+        // SAFETY: it points into the mapping that `peer` keeps, to a struct of atomics.
         let is_same_life = || unsafe { &*remote }.phase.load(Ordering::Acquire) == phase.0;
         let mut position = ring.posted_from(inlet.next, is_same_life)?;
         let cell = ring.claim(position, Holder::new(own.port.slot, own.port.epoch))?;
@@ -214,12 +214,12 @@ impl Way {
         Some((position, inlet))
     }
 
-    /// Reads what belongs to the queue pair's present phase, if it receives.
+    /// Reads the state of the queue pair's current phase, if it receives.
     #[cold]
     fn attach(&mut self, own: &Sender<'_>) {
         self.inlet = self.inlet_of(self.phase());
         if self.inlet.is_some() {
-            // Before this side holds anything of the peer's, which is to learn of its death.
+            // Before this side claims a cell: if it dies, the peer has to reclaim the cell.
             self.peer.announce(own.port.slot, own.port.epoch);
         }
     }
@@ -236,8 +236,8 @@ impl Way {
         }
         let length = DatagramRing::lines(slots, CELL_LINES) * size_of::<Line>();
         let lines = self.peer.address(offset, length as u64)?;
-        // SAFETY: the lines lie in the peer's mapping (checked by `address`), which `self.peer`
-        // keeps for longer than `inlet` lives.
+        // SAFETY: the lines are in the peer's mapping (checked by `address`), which `self.peer` keeps for longer than
+        // `inlet` lives.
         let ring = unsafe { DatagramRing::from_raw(lines.cast(), slots, CELL_LINES) };
         let inlet = Inlet {
             phase,
@@ -247,12 +247,11 @@ impl Way {
             cq: self.peer.cq_entry(recv_cq)?,
             has_own_ring: remote.ring_slots.load(Ordering::Relaxed) != 0,
         };
-        // All that was read belongs to this phase, if it is still the same.
+        // If the phase is still the same, everything read belongs to it.
         (self.phase() == phase).then_some(inlet)
     }
 
-    /// Where the queue pair's ring lies, its own or that of its shared receive queue, and of how many
-    /// slots.
+    /// Returns offset and number of slots of the queue pair's ring: its own, or that of its shared receive queue.
     fn mailbox(&self) -> Option<(u64, usize)> {
         let remote = self.remote();
         let slots = remote.ring_slots.load(Ordering::Relaxed);
@@ -266,7 +265,7 @@ impl Way {
     }
 }
 
-/// Copies the datagram into the claimed cell, for one life of a queue pair.
+/// Copies the datagram into the claimed cell, addressed to one generation of a queue pair.
 #[inline]
 fn fill(ring: DatagramRing<'_>, (cell, to): (Cell, Addressee), datagram: &mut Datagram<'_>) {
     let length = datagram.source.left;

@@ -1,24 +1,24 @@
-//! Room for receive rings within the port file: first fit over a list of free extents.
+//! Allocates receive rings within the port file: first fit in a list of free extents.
 
 use std::ops::Range;
 
-/// Granule of the arena: a page, so that rings of different queue pairs share no line or page.
+/// Allocation granule: a page, so that rings of different queue pairs share neither a cache line nor a page.
 const GRANULE: u64 = 4096;
 
-/// Free extents of a range of file offsets, in order, none touching the next.
+/// Free extents of a range of file offsets, in order. No two are adjacent.
 #[derive(Debug)]
 pub(crate) struct Arena {
     free: Vec<Range<u64>>,
 }
 
 impl Arena {
-    /// All of `range` is free; both ends are whole granules.
+    /// Makes an arena of which all of `range` is free. Both ends are multiples of the granule.
     pub(crate) fn new(range: Range<u64>) -> Self {
         debug_assert!(range.start.is_multiple_of(GRANULE) && range.end.is_multiple_of(GRANULE));
         Arena { free: vec![range] }
     }
 
-    /// Takes at least `length` bytes; none where no extent is long enough.
+    /// Allocates at least `length` bytes. `None` if no extent is long enough.
     pub(crate) fn take(&mut self, length: u64) -> Option<Range<u64>> {
         let length = length.next_multiple_of(GRANULE);
         let i = self
@@ -34,7 +34,7 @@ impl Arena {
         Some(taken)
     }
 
-    /// Gives back what `take` gave.
+    /// Frees a range that [`Arena::take`] returned.
     pub(crate) fn give(&mut self, range: Range<u64>) {
         let i = self
             .free

@@ -1,16 +1,16 @@
-//! The directory of the local port: who is there, and what is left of those who are gone.
+//! The directory of the ports: finds live ports and removes the files of dead ones.
 //!
 //! ```text
 //! /dev/shm/adverb-UID/        0700, owned by the user ($ADVERB_SHM replaces /dev/shm)
-//!   003.port                  a process's port; locked (flock) while it lives
+//!   003.port                  a process's port; locked (flock) while the process lives
 //!   003.wake                  FIFO: wakes its engine
 //!   003.c0, 003.c1 …          FIFOs: its completion channels
 //!   003.m0, 003.m1 …          its memory regions
 //! /dev/shm/adverb-UID@ADDR-NS/   the same for ports with UDP port at an address of network
 //!                                namespace NS (its inode): there slot n has UDP port 4791 + n
 //! ```
-//! All names of a slot begin with its number. Slots are taken and stale ones reaped under a lock on
-//! the directory itself. The kernel drops a lock when its holder dies, however it dies.
+//! All names of a slot begin with its number. Slots are claimed and stale files removed under a lock on the directory
+//! itself. The kernel releases a lock when its holder dies, for whatever reason.
 
 use std::fs::File;
 use std::io;
@@ -32,23 +32,23 @@ use rustix::process::geteuid;
 
 use crate::shm::layout::MAX_SLOTS;
 
-/// Environment variable that names another directory than `/dev/shm` to make ours in.
+/// Environment variable that names a directory to use instead of `/dev/shm`.
 const PLACE: &str = "ADVERB_SHM";
 
-/// How long the directory's lock may be held, which is for less than a millisecond by who is not stopped …
+/// How long to wait for the directory's lock. A process that is not stopped holds it for less than a millisecond.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// … and the time between two tries to get it.
+/// Time between two attempts to take it.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// How all files are opened: never through a symbolic link, and not inherited by other programs.
+/// Flags for opening all files: no symbolic links are followed, and other programs do not inherit them.
 const SAFELY: OFlags = OFlags::NOFOLLOW.union(OFlags::CLOEXEC);
 
 /// The path of the user's directory, which may not exist yet.
 #[derive(Clone, Debug)]
 pub(crate) struct DirPath(PathBuf);
 
-/// The user's directory, opened once. Files are found through its descriptor and never by its path:
-/// another user may put something else at the path at any time.
+/// The user's directory, opened once. Files are opened relative to its descriptor, never by path: another user may
+/// replace the directory at that path at any time.
 #[derive(Clone, Debug)]
 pub(crate) struct Dir {
     path: PathBuf,
@@ -64,7 +64,7 @@ pub(crate) struct Claim<T> {
     pub(crate) slot: u32,
     /// Its port file.
     pub(crate) file: File,
-    /// What the claimant holds beside it.
+    /// What the claimant acquired with it.
     pub(crate) held: T,
 }
 
@@ -80,7 +80,7 @@ pub struct SharedMemory {
     pub free: Bytes,
 }
 
-/// Looks at the memory from which regions are allocated: at `$ADVERB_SHM` or else `/dev/shm`.
+/// Returns the memory from which regions are allocated: `$ADVERB_SHM`, or `/dev/shm` if it is not set.
 ///
 /// # Errors
 /// There is no such directory.
@@ -97,13 +97,12 @@ fn place() -> PathBuf {
 }
 
 impl DirPath {
-    /// The directory where `$ADVERB_SHM`, or else `/dev/shm`, says.
+    /// The user's directory in `$ADVERB_SHM`, or in `/dev/shm` if it is not set.
     pub(crate) fn from_env() -> Self {
         DirPath(place().join(format!("adverb-{}", geteuid().as_raw())))
     }
 
-    /// The directory of the ports at one address of this network namespace: their slots are those
-    /// of its UDP ports.
+    /// The directory of the ports at one address of this network namespace. Slots and UDP ports correspond there.
     pub(crate) fn of_address(&self, ip: IpAddr) -> Self {
         let namespace = std::fs::metadata("/proc/thread-self/ns/net").map_or(0, |meta| meta.ino());
         let mut name = self.0.as_os_str().to_owned();
@@ -111,8 +110,8 @@ impl DirPath {
         DirPath(name.into())
     }
 
-    /// Takes the lowest free slot that `hold` gets (none: it is somebody else's elsewhere), after
-    /// removing what dead processes left. None where no slot is free.
+    /// Removes the files of dead processes, then claims the lowest free slot for which `hold` returns a value. (It
+    /// returns `None` if the slot is in use elsewhere.) `None` if no slot is free.
     pub(crate) fn claim<T>(
         &self,
         hold: impl FnMut(u32) -> Result<Option<T>, OpenError>,
@@ -134,7 +133,7 @@ impl DirPath {
             let Some(dir) = self.open()? else { continue };
             match dir.lock() {
                 Ok(locked) => return Ok((dir, locked)),
-                // The last process went and took the directory along: once more.
+                // The last process has removed the directory: try again.
                 Err(e) if e.kind() == io::ErrorKind::NotFound => {}
                 Err(e) => return Err(self.failed("lock the directory", e)),
             }
@@ -142,7 +141,7 @@ impl DirPath {
     }
 
     /// Opens the directory, if it is a private one of this user; `None` if it was removed.
-    /// The check is of what was opened: of the path it would say nothing about what is opened later.
+    /// The check uses the opened descriptor, because a check of the path may see another directory than the one opened.
     fn open(&self) -> Result<Option<Dir>, OpenError> {
         let opened = open(
             &self.0,
@@ -213,7 +212,7 @@ impl Dir {
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists => continue,
                 Err(e) => return Err(failed("create a port file", e)),
             };
-            // Blocks only while somebody asks whether the owner lives.
+            // Blocks only while another process checks whether the owner is alive.
             flock(&file, FlockOperation::LockExclusive)
                 .map_err(|e| failed("lock a new port file", e.into()))?;
             let held = hold(slot);
@@ -241,7 +240,7 @@ impl Dir {
         }
     }
 
-    /// Removes what dead processes left.
+    /// Removes the files of dead processes.
     pub(crate) fn reap(&self) {
         if let Ok(_locked) = self.lock() {
             let _ = self.reap_locked();
@@ -287,8 +286,8 @@ impl Dir {
         self.open_fifo(slot, name)
     }
 
-    /// Opens a FIFO for reading and writing: so reading never meets its end, and writing after
-    /// its owner has gone raises no SIGPIPE.
+    /// Opens a FIFO for reading and writing, so reading never returns end of file, and writing after its owner has died
+    /// raises no SIGPIPE.
     pub(crate) fn open_fifo(&self, slot: u32, name: &str) -> io::Result<File> {
         self.open_file(&file_name(slot, name), OFlags::RDWR | OFlags::NONBLOCK)
     }
@@ -300,7 +299,7 @@ impl Dir {
 
     /// Locks the directory; `NotFound` if it was removed.
     fn lock(&self) -> io::Result<Locked> {
-        // An open file of its own, since locks belong to open files and threads share `self.fd`.
+        // A separate open file, because locks belong to open files and threads share `self.fd`.
         let how = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
         let dir = openat(&self.fd, ".", how, Mode::empty())?;
         lock_within(&dir, PATIENCE)?;
@@ -340,8 +339,8 @@ impl Dir {
         }
     }
 
-    /// Removes the directory, which is locked, if it is empty. A directory cannot be removed by its
-    /// descriptor; of another one that is empty nothing is lost.
+    /// Removes the directory, which is locked, if it is empty. A directory cannot be removed by its descriptor; if the
+    /// path names another empty directory by now, nothing is lost.
     fn remove_if_empty(&self) {
         let _ = rmdir(&self.path);
     }
@@ -352,14 +351,15 @@ fn file_name(slot: u32, name: &str) -> String {
     format!("{slot:03x}.{name}")
 }
 
-/// Locks `dir`, unless somebody holds it for longer than `patience`.
+/// Locks `dir`. Fails if another process holds the lock for longer than `patience`.
 fn lock_within(dir: &OwnedFd, patience: Duration) -> io::Result<()> {
     let begun = Instant::now();
     loop {
         match flock(dir, FlockOperation::NonBlockingLockExclusive) {
             Err(Errno::WOULDBLOCK) if begun.elapsed() < patience => std::thread::sleep(PAUSE),
             Err(Errno::WOULDBLOCK) => {
-                let reason = format!("a process holds it for {patience:?}: is one stopped?");
+                let reason =
+                    format!("a process has held the lock for {patience:?}: is one stopped?");
                 return Err(io::Error::new(io::ErrorKind::TimedOut, reason));
             }
             locked => return Ok(locked?),
@@ -367,7 +367,7 @@ fn lock_within(dir: &OwnedFd, patience: Duration) -> io::Result<()> {
     }
 }
 
-/// Everything up to and with the dot.
+/// Returns everything up to and including the dot.
 fn prefix(name: &str) -> &str {
     name.find('.').map_or(name, |dot| &name[..=dot])
 }

@@ -1,14 +1,14 @@
-//! Numbers of table entries, given to objects and taken back.
+//! Allocates indices of table entries.
 
 use std::ops::Range;
 
-/// Numbers of a range, each given to one holder at a time, longest unused first.
+/// Allocates the numbers of a range, the least recently used first.
 #[derive(Debug)]
 pub(crate) struct Indices {
     range: Range<u32>,
-    /// Where in the range it began.
+    /// The first number allocated, as an offset in the range.
     offset: u32,
-    /// How many have been given that were never given before.
+    /// How many numbers have been allocated at least once.
     fresh: u32,
     free: std::collections::VecDeque<u32>,
 }
@@ -18,7 +18,7 @@ impl Indices {
         Indices::beginning_at(range, 0)
     }
 
-    /// The first number is the one at `offset`, modulo the length of the range.
+    /// The first number allocated is the one at `offset`, modulo the length of the range.
     pub(crate) fn beginning_at(range: Range<u32>, offset: u64) -> Self {
         let count = u64::from(range.end - range.start);
         Indices {

@@ -1,4 +1,4 @@
-//! Arming a completion queue, with the race between request and poll closed.
+//! Arms a completion queue (`ibv_req_notify_cq`) without losing an event between arming and polling.
 //!
 //! ```text
 //!   owner                          producer
@@ -6,9 +6,9 @@
 //!   full fence                     full fence
 //!   poll again        (load)       armed?                    (load)
 //! ```
-//! Of the two loads at least one sees the other side's store: either the owner finds the
-//! completion, or the producer finds the queue armed and raises the event. `swap` makes sure that
-//! of several producers only one does.
+//! The fences ensure that at least one of the two loads sees the other side's store: either the owner finds the
+//! completion, or the producer finds the queue armed and raises the event. Of several producers only the one whose
+//! `swap` disarms the queue raises it.
 
 use adverb_verbs::{NotifyOn, WcStatus};
 
@@ -18,7 +18,7 @@ const NOT_ARMED: u32 = 0;
 const SOLICITED: u32 = 1;
 const ANY: u32 = 2;
 
-/// The word that says whether a completion queue waits for an event, and for which.
+/// Whether a completion queue waits for an event, and for which.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct Armed(AtomicU32);
@@ -41,13 +41,12 @@ impl Armed {
         fence(Ordering::SeqCst);
     }
 
-    /// Owner: forgets the arming, before the queue's first use.
+    /// Owner: disarms the queue before its first use.
     pub fn disarm(&self) {
         self.0.store(NOT_ARMED, Ordering::Relaxed);
     }
 
-    /// Producer, after publishing a completion: whether it has to raise the event.
-    /// `urgent` is a solicited completion or an error.
+    /// Producer, after publishing a completion: disarms the queue and returns true if it has to raise the event.
     pub fn must_raise(&self, urgent: Urgency) -> bool {
         fence(Ordering::SeqCst);
         match self.0.load(Ordering::Relaxed) {
@@ -70,7 +69,7 @@ pub enum Urgency {
 }
 
 impl Urgency {
-    /// That of a completion that was not asked to be solicited.
+    /// Returns the urgency of a completion without a solicited event: errors raise the event anyway.
     pub fn of(status: WcStatus) -> Self {
         match status {
             WcStatus::Success => Urgency::Usual,

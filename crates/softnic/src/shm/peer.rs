@@ -1,4 +1,4 @@
-//! Another process's port, seen from here: its file, its regions, its channels, its life.
+//! The port of another process: its file, regions and channels, and whether it is alive.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -15,7 +15,7 @@ use crate::shm::layout::{self, CqEntry, Header, MAX_MR, MrEntry, QpEntry, SrqEnt
 use crate::shm::segment::{Mapping, Population, Tables};
 use crate::shm::sync::lock;
 
-/// A peer's port, mapped.
+/// A peer's mapped port.
 #[derive(Debug)]
 pub(crate) struct Peer {
     pub(crate) slot: u32,
@@ -30,11 +30,11 @@ pub(crate) struct Peer {
     regions: Mutex<HashMap<u32, Arc<PeerRegion>>>,
     channels: Mutex<HashMap<u32, File>>,
     dead: AtomicBool,
-    /// It knows that this port sends to it.
+    /// It was told that this port sends datagrams to it.
     is_announced: AtomicBool,
 }
 
-/// A peer's memory region, mapped.
+/// A peer's mapped memory region.
 #[derive(Debug)]
 pub(crate) struct PeerRegion {
     pub(crate) addr: u64,
@@ -60,9 +60,9 @@ pub(crate) enum PeerError {
 }
 
 impl PeerError {
-    /// Whether the slot may be that of a process with which no memory is shared: one of another user,
-    /// of another directory, of another PID namespace, or of another version of Adverb. (A process of
-    /// ours that has ended leaves its slot to whoever comes.)
+    /// Whether the slot may belong to a process that shares no memory with this one: of another user, with another
+    /// directory, in another PID namespace, or of another version of Adverb. (After a process has ended, any other may
+    /// take its slot.)
     pub(crate) fn is_of_a_stranger(&self) -> bool {
         !matches!(self, PeerError::System { .. })
     }
@@ -90,12 +90,12 @@ impl Peer {
         let pid = Pid::from_raw(header.pid.load(Ordering::Relaxed) as i32)
             .ok_or(PeerError::Version { slot })?;
         let pidfd = pidfd_open(pid, PidfdFlags::empty()).map_err(|_| PeerError::Ended { slot })?;
-        // The lock tells that the process behind the pidfd is the owner and no later one.
+        // The port file is still locked, so the process of the pidfd is the owner and not a later process with its PID.
         if !Dir::is_alive(&file) {
             return Err(PeerError::Ended { slot });
         }
         let wake = dir.open_fifo(slot, "wake").map_err(system)?;
-        // SAFETY: both live in the peer, and the tables are lent only by borrowing it.
+        // SAFETY: the peer owns both, and the tables are only lent by borrowing the peer.
         let tables = unsafe { Tables::of(&mapping) };
         Ok(Peer {
             slot,
@@ -117,7 +117,7 @@ impl Peer {
         self.dead.load(Ordering::Acquire)
     }
 
-    /// Whether it closed its port: its slot may have another owner by now.
+    /// Whether it closed its port. Its slot may have another owner then.
     pub(crate) fn has_left(&self) -> bool {
         let header: &Header = self.mapping.at(0);
         header.magic.load(Ordering::Acquire) != layout::MAGIC
@@ -127,8 +127,8 @@ impl Peer {
         self.dead.store(true, Ordering::Release);
     }
 
-    /// Tells the peer's engine, once, that the port in `slot`, whose owner has `epoch`, sends
-    /// datagrams to it, and may die with some of its cells in hand.
+    /// Tells the peer's engine, once, that the port in `slot`, whose owner has `epoch`, sends datagrams to it. If that
+    /// owner dies, the engine has to reclaim the cells that it held.
     pub(crate) fn announce(&self, slot: u32, epoch: u64) {
         if self.epoch == epoch || self.is_announced.load(Ordering::Relaxed) {
             return;
@@ -139,35 +139,35 @@ impl Peer {
         self.is_announced.store(true, Ordering::Relaxed);
     }
 
-    /// A queue pair's entry; none where the index is beyond the table.
+    /// Returns a queue pair's entry. `None` if the index exceeds the table.
     pub(crate) fn qp_entry(&self, index: u32) -> Option<&QpEntry> {
         self.tables.qps.get(index)
     }
 
-    /// After a `quiesce::barrier`: waits until the operation that queue pair `index` of the peer may
-    /// be in the middle of has ended. False where it does not within `patience`.
+    /// After a `quiesce::barrier`: waits until queue pair `index` of the peer has ended the operation that may be in
+    /// flight. Returns false if it does not end within `patience`.
     pub(crate) fn wait_idle(&self, index: u32, patience: Duration) -> bool {
         self.qp_entry(index)
             .is_none_or(|entry| entry.requester.busy.wait_idle(patience, || self.is_dead()))
     }
 
-    /// A completion queue's entry; none where the index is beyond the table.
+    /// Returns a completion queue's entry. `None` if the index exceeds the table.
     pub(crate) fn cq_entry(&self, index: u32) -> Option<&CqEntry> {
         self.tables.cqs.get(index)
     }
 
-    /// A shared receive queue's entry; none where the index is beyond the table.
+    /// Returns a shared receive queue's entry. `None` if the index exceeds the table.
     pub(crate) fn srq_entry(&self, index: u64) -> Option<&SrqEntry> {
         self.tables.srqs.get(u32::try_from(index).ok()?)
     }
 
-    /// The entry of the region that `key` would have.
+    /// Returns the entry at the index of `key`. The caller has to compare the entry's key.
     #[inline]
     pub(crate) fn mr_entry(&self, key: u32) -> &MrEntry {
         self.tables.mrs.at(key & (MAX_MR - 1))
     }
 
-    /// Address of `length` bytes at `offset` of the port file; none where they lie outside.
+    /// Returns the address of `length` bytes at `offset` of the port file. `None` if they are not within it.
     pub(crate) fn address(&self, offset: u64, length: u64) -> Option<*mut u8> {
         let end = offset.checked_add(length)?;
         (end <= self.mapping.length() as u64 && offset.is_multiple_of(64))
@@ -176,7 +176,7 @@ impl Peer {
 
     /// Wakes the peer's engine.
     pub(crate) fn wake(&self) {
-        // Full: it is about to wake anyway. Broken: it is dead, which its pidfd tells.
+        // If the FIFO is full, the engine has been woken already; if it is broken, the peer is dead.
         let _ = (&self.wake).write(&[0]);
     }
 
@@ -192,7 +192,7 @@ impl Peer {
         (&*fifo).write_all(&cq.to_ne_bytes())
     }
 
-    /// The region that `key` names, mapped at first use; none where there is no such region.
+    /// Returns the region with this key and maps it at first use. `None` if there is no such region.
     pub(crate) fn region(&self, key: u32) -> Option<Arc<PeerRegion>> {
         let mut regions = lock(&self.regions);
         if let Some(region) = regions.get(&key) {
@@ -219,8 +219,8 @@ impl Peer {
         );
         let name = format!("m{}", entry.file.load(Ordering::Relaxed));
         let file = self.dir.open_peer(self.slot, &name).ok()?;
-        // The entry may have been given to another region meanwhile: then its key has changed.
-        // The file must hold the whole region, or touching it would fault.
+        // If the entry was reused for another region while it was read, its key has changed. The file must contain
+        // the whole region, or an access would fault.
         let same = entry.key.load(Ordering::Acquire) == key;
         if !same || length > file.metadata().ok()?.len() {
             return None;

@@ -1,10 +1,10 @@
-//! Waiting until a peer is not in the middle of an operation on this side's memory.
+//! Waits until no peer is in the middle of an operation on this side's memory.
 //!
 //! A requester marks the start and end of each operation with plain stores to a word of its own
-//! ([`Busy`]): odd while it works. The owner first takes back what the operation needs (stores the
-//! queue pair's phase), then makes every running thread of every Adverb process pass a full
-//! barrier (`membarrier`, so that requesters need no fence of their own: 0 ns on the data path),
-//! then waits until the word is even or has moved on.
+//! ([`Busy`]), which is odd during an operation. The owner first revokes what an operation needs (it stores the queue
+//! pair's phase). Then it makes every running thread of every Adverb process execute a full barrier (`membarrier`), so
+//! that requesters need no fence, which would cost time in each operation. After it, either the requester has seen the
+//! new phase, or the owner sees the word odd. Finally it waits until the word is even or has advanced.
 
 use std::time::{Duration, Instant};
 
@@ -12,22 +12,22 @@ use rustix::thread::{MembarrierCommand, membarrier};
 
 use crate::shm::sync::{AtomicU64, Ordering, compiler_fence, yield_now};
 
-/// A requester's mark: odd while it works on the peer's memory.
+/// A requester's mark, which is odd during an operation on the peer's memory.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct Busy(AtomicU64);
 
 impl Busy {
-    /// Requester: an operation begins. What it needs must be loaded after this.
+    /// Requester: begins an operation. Load what it needs after this.
     #[inline]
     pub fn enter(&self) {
-        // Release: who waits for the end of the former operation may see only this store.
+        // Release: an owner that waits for the end of the previous operation may see only this store.
         self.0
             .store(self.0.load(Ordering::Relaxed) | 1, Ordering::Release);
         compiler_fence(Ordering::SeqCst);
     }
 
-    /// Requester: the operation has ended.
+    /// Requester: ends the operation.
     #[inline]
     pub fn leave(&self) {
         self.0.store(
@@ -37,7 +37,7 @@ impl Busy {
     }
 
     /// Owner, after [`barrier`]: waits until the operation that may be in flight has ended.
-    /// False where it has not within `patience`.
+    /// Returns false if it does not end within `patience`.
     pub fn wait_idle(&self, patience: Duration, is_dead: impl Fn() -> bool) -> bool {
         let seen = self.0.load(Ordering::Acquire);
         if seen & 1 == 0 {
@@ -64,8 +64,7 @@ pub(crate) fn register() -> rustix::io::Result<()> {
 
 /// A full barrier on every running thread of every registered process.
 ///
-/// Falls back to the slow form where the expedited one fails; registration made sure at opening
-/// that the kernel has it.
+/// Falls back to the slow form if the expedited one fails. Opening the device has checked that the kernel supports it.
 #[cfg(not(loom))]
 pub fn barrier() {
     if membarrier(MembarrierCommand::GlobalExpedited).is_err() {
@@ -73,7 +72,7 @@ pub fn barrier() {
     }
 }
 
-/// Under loom the requester fences itself (see `sync`); the owner's half is left.
+/// Under loom the requester's compiler fence is a full fence (see `sync`), so only the owner's fence is needed here.
 #[cfg(loom)]
 pub fn barrier() {
     crate::shm::sync::fence(Ordering::SeqCst);

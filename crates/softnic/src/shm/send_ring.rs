@@ -1,9 +1,9 @@
 //! Completions of one queue pair's send requests, in memory of its own process.
 //!
-//! One producer at a time (who holds the queue pair's send lock) and one consumer (who holds the
-//! completion queue's lock): so posting takes no lock but its own. The ring cannot overflow: it has
-//! a slot for each request of the send queue, and a request's slot there is free only after its
-//! completion, or a later one, was taken here.
+//! There is one producer at a time (the holder of the queue pair's send lock) and one consumer (the holder of the
+//! completion queue's lock), so posting does not take the completion queue's lock. The ring cannot overflow: it has a
+//! slot for each request of the send queue, and a slot of the send queue becomes free only when the request's
+//! completion, or a later one, is taken from this ring.
 
 use adverb_verbs::{Qpn, WcOpcode, WcStatus, WorkCompletion, WrId};
 
@@ -12,15 +12,15 @@ use crate::shm::sync::{AtomicU64, Ordering};
 /// A completed send request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sent {
-    /// Its name.
+    /// Its identifier.
     pub wr_id: u64,
-    /// How it ended.
+    /// Its status.
     pub status: WcStatus,
-    /// What it was.
+    /// Its operation.
     pub opcode: WcOpcode,
-    /// Its length.
+    /// Its length in bytes.
     pub byte_len: u32,
-    /// How many requests were accepted up to and with it.
+    /// Number of requests accepted up to and including it.
     pub count: u64,
 }
 
@@ -62,17 +62,17 @@ impl Sent {
 #[derive(Debug)]
 pub struct SendRing {
     slots: Box<[[AtomicU64; 3]]>,
-    /// Completions put in.
+    /// Number of completions added.
     tail: AtomicU64,
-    /// Completions taken out.
+    /// Number of completions taken.
     head: AtomicU64,
-    /// Requests that the program knows to have ended: their slots of the send queue are free.
+    /// Number of requests that the program knows to be complete: their slots of the send queue are free.
     retired: AtomicU64,
     qpn: Qpn,
 }
 
 impl SendRing {
-    /// A ring for a send queue of `depth` requests.
+    /// Makes a ring for a send queue of `depth` requests.
     pub fn new(qpn: Qpn, depth: u32) -> Self {
         let slots = depth.max(1).next_power_of_two();
         SendRing {
@@ -84,7 +84,7 @@ impl SendRing {
         }
     }
 
-    /// The queue pair.
+    /// Returns the queue pair's number.
     pub fn qpn(&self) -> Qpn {
         self.qpn
     }
@@ -104,13 +104,13 @@ impl SendRing {
         self.tail.store(tail + 1, Ordering::Release);
     }
 
-    /// Producer: how many requests have ended as far as the program knows.
+    /// Producer: returns the number of requests that the program knows to be complete.
     #[inline]
     pub fn retired(&self) -> u64 {
         self.retired.load(Ordering::Acquire)
     }
 
-    /// Consumer: how many completions wait.
+    /// Consumer: returns the number of waiting completions.
     #[inline]
     pub fn waiting(&self) -> u64 {
         self.tail.load(Ordering::Acquire) - self.head.load(Ordering::Relaxed)
@@ -126,7 +126,7 @@ impl SendRing {
             .map(|word| word.load(Ordering::Relaxed));
         let sent = Sent::unpack(words);
         self.head.store(head + 1, Ordering::Relaxed);
-        // Frees the slot, too: the producer fills it again only after it has seen this.
+        // Release: frees the slot. The producer reuses it only after it has seen this.
         self.retired.store(sent.count, Ordering::Release);
         WorkCompletion {
             wr_id: WrId(sent.wr_id),
@@ -138,7 +138,7 @@ impl SendRing {
         }
     }
 
-    /// Both, while neither produces: forgets everything, for a new life of the queue pair.
+    /// Empties the ring when the queue pair is reset. The caller holds both locks.
     pub fn clear(&self) {
         self.head
             .store(self.tail.load(Ordering::Relaxed), Ordering::Relaxed);

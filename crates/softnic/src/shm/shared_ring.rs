@@ -258,7 +258,7 @@ impl SharedRing<'_> {
     }
 
     /// Takes a request by one compare-and-swap. Acquire: `holder` sees the request that the owner wrote before it stored
-    /// POSTED. Release: whoever sees TAKEN also sees what this requester has read.
+    /// POSTED. Release: this requester's earlier loads are ordered before TAKEN becomes visible.
     #[inline]
     fn claim(&self, ticket: Ticket, holder: u16) -> bool {
         let posted = Word::new(ticket.position, ticket.slot, POSTED);

@@ -122,7 +122,7 @@ fn interfaces() -> io::Result<Vec<(IpAddr, CString)>> {
     while let Some(entry) = unsafe { next.as_ref() } {
         // SAFETY: an address is null or a valid `sockaddr` of its family, for the list's life.
         if let Some(ip) = unsafe { ip_at(entry.ifa_addr) } {
-            // SAFETY: as above.
+            // SAFETY: the entry's name is a C string, valid as long as the list.
             let name = unsafe { CStr::from_ptr(entry.ifa_name) };
             found.push((ip, name.to_owned()));
         }

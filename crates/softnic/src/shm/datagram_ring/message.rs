@@ -1,4 +1,4 @@
-//! What lies in a cell, who holds it and who is to get it.
+//! A message in a cell, the cell's holder and the message's addressee.
 
 use crate::shm::layout::QP_INDEX_BITS;
 
@@ -7,63 +7,63 @@ use crate::shm::layout::QP_INDEX_BITS;
 pub struct Cell(pub(super) u32);
 
 impl Cell {
-    /// Its number, below [`super::DatagramRing::cells`].
+    /// Returns its number, below [`super::DatagramRing::cells`].
     pub fn number(self) -> usize {
         self.0 as usize
     }
 }
 
-/// Who claims a cell: never 0.
+/// The holder of a cell; never 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Holder(pub(super) u64);
 
 impl Holder {
-    /// A sender of the port in `slot`, whose owner has `epoch`.
+    /// A sender in the port in `slot`, whose owner has `epoch`.
     pub fn new(slot: u32, epoch: u64) -> Self {
         Holder(epoch << 32 | u64::from(slot + 1))
     }
 
-    /// Whether it is of the port in `slot`.
+    /// Whether it is in the port in `slot`.
     pub fn is_of(self, slot: u32) -> bool {
         self.0 as u32 == slot + 1
     }
 }
 
-/// What a message is, beside its payload.
+/// A message without its payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message {
-    /// Bytes of payload.
+    /// Length of the payload in bytes.
     pub length: u32,
-    /// The queue pair that it came from, 24 bits.
+    /// The source queue pair, 24 bits.
     pub source: u32,
     /// Immediate data.
     pub imm: Option<u32>,
-    /// What its receive gets before the payload.
+    /// What precedes the payload in the receive.
     pub front: Front,
 }
 
-/// Who is to get a message, where several queue pairs share a ring: one life of a queue pair. A later
-/// one does not get what was meant for an earlier one.
+/// The addressee of a message, if several queue pairs share a ring: one generation of a queue pair. After a RESET, the
+/// queue pair does not receive messages to an earlier generation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Addressee(pub(super) u32);
 
 impl Addressee {
-    /// The life `generation` of the queue pair at `index` of its owner's table.
+    /// Generation `generation` of the queue pair at `index` of its owner's table.
     pub fn new(index: u32, generation: u64) -> Self {
         Addressee((generation as u32) << QP_INDEX_BITS | index)
     }
 
-    /// Its index in its owner's table.
+    /// Returns its index in its owner's table.
     pub fn index(self) -> u32 {
         self.0 & ((1 << QP_INDEX_BITS) - 1)
     }
 }
 
-/// What a receive gets before the payload.
+/// What precedes the payload in a receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Front {
-    /// The header of a message within this host, which the receiver makes.
+    /// The header of a message within this host, which the receiver generates.
     OfHost,
-    /// What lies at [`super::DatagramRing::front`].
+    /// The bytes at [`super::DatagramRing::front`].
     Given,
 }

@@ -1,5 +1,4 @@
-//! The receive queue of a UD queue pair: any number of senders put messages in, its owner takes
-//! them out.
+//! The receive queue of a UD queue pair. Any number of senders add messages, and its owner takes them.
 //!
 //! ```text
 //!   sender                                       owner
@@ -8,26 +7,25 @@
 //!   word: POSTED ──CAS──► FULL(cell)  ─────────► takes: copies to the receive request's memory
 //!                                                cell: ──► FREE
 //! ```
-//! The word of a receive request turns from POSTED to FULL by one compare-and-swap of a sender
-//! whose message is whole: so the queue has no holes, requests complete in the order in which they
-//! were posted, and no sender ever waits for another. A message lies in a *cell* until its receiver
-//! polls. A cell belongs to one sender from its claim on, until that sender publishes it (then it
-//! is the owner's) or frees it. A sender that dies or is stopped in between keeps one cell from the
-//! others, nothing else; the owner takes back the cells of the dead ([`DatagramRing::reclaim`]).
+//! A sender changes the word of a receive request from POSTED to FULL by one compare-and-swap, after its message is
+//! complete. So the queue has no holes, requests complete in the order of posting, and no sender waits for another. A
+//! message stays in a *cell* until its receiver polls. A sender that claims a cell owns it until it publishes the cell
+//! (then the receiver owns it) or frees it. A sender that dies or is stopped in between withholds one cell and nothing
+//! else. The owner of the ring reclaims the cells of dead senders ([`DatagramRing::reclaim`]).
 //!
-//! A sender of a queue pair's former life does no harm: positions are never used twice, so its
-//! compare-and-swap fails. All it ever writes beside is a cell that it holds. So nobody has to wait
-//! for senders before the queue begins a new life, as long as this memory serves no other purpose.
+//! A sender that still addresses a queue pair as it was before a RESET does no harm: positions are never used twice, so
+//! its compare-and-swap fails, and otherwise it only writes to a cell that it owns. So a RESET need not wait for senders,
+//! provided that this memory is not used for anything else.
 //!
 //! ```text
-//! line 0            word 0: first position of the present life
-//! next lines        a word a receive: position << 18 | cell << 2 | CLOSED, POSTED or FULL
-//! cell, line 0      word 0: holder, 0 where FREE
+//! line 0            word 0: first position since the last RESET
+//! next lines        one word per receive: position << 18 | cell << 2 | CLOSED, POSTED or FULL
+//! cell, line 0      word 0: holder; 0: FREE
 //!                   word 1: length | source queue pair << 32 | has immediate data << 56
 //!                           | has a front << 57
 //!                   word 2: immediate data | addressee << 32
 //! from byte 24 on   payload
-//! last 40 bytes     its front: what comes before the payload, if it did not come from this host
+//! last 40 bytes     front: what precedes the payload in the receive, for messages from other hosts
 //! ```
 
 mod message;
@@ -50,15 +48,15 @@ const WORDS_PER_LINE: usize = 8;
 const FREE: u64 = 0;
 /// Bytes of a cell before the payload.
 const CELL_HEADER: usize = 24;
-/// Cells beyond one a receive: so many senders may be in the middle of a message, or stopped there,
-/// while all receives are full.
+/// Cells in addition to one per receive: the number of senders that may be writing a message, or be stopped there, while
+/// all receives are full.
 const SPARE_CELLS: usize = if cfg!(loom) { 2 } else { 32 };
 const WITH_IMM: u64 = 1 << 56;
 const WITH_FRONT: u64 = 1 << 57;
-/// Bytes of what a receive gets before the payload: a global routing header (IBTA vol. 1, 8.3).
+/// Length in bytes of what precedes the payload in a receive: a global routing header (IBTA vol. 1, 8.3).
 pub const FRONT: usize = 40;
 
-/// What a word says.
+/// The value of a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Word(u64);
 
@@ -75,7 +73,7 @@ impl Word {
         self.0 >> POSITION_SHIFT
     }
 
-    /// The cell of the message that is at `position`.
+    /// Returns the cell of the message at `position`.
     fn full_at(self, position: u64) -> Option<Cell> {
         let is_full = self.position() == position && self.0 & STATE == FULL;
         is_full.then_some(Cell((self.0 >> CELL_SHIFT & CELL_MASK) as u32))
@@ -91,19 +89,18 @@ pub struct DatagramRing<'a> {
     memory: PhantomData<&'a [Line]>,
 }
 
-// SAFETY: the ring is only atomics and payload, which is touched by its cell's holder alone; who
-// holds what is the protocol's matter.
+// SAFETY: the lines stay mapped for `'a` on every thread.
 unsafe impl Send for DatagramRing<'_> {}
-// SAFETY: as above.
+// SAFETY: words are accessed by atomics, and a cell's payload only by the cell's holder.
 unsafe impl Sync for DatagramRing<'_> {}
 
 impl<'a> DatagramRing<'a> {
-    /// Lines of a cell for `payload` bytes.
+    /// Returns the number of lines of a cell for `payload` bytes.
     pub const fn lines_per_cell(payload: usize) -> usize {
         (CELL_HEADER + payload + FRONT).div_ceil(64)
     }
 
-    /// Lines of a whole ring of `slots` receives, whose cells have `cell_lines` lines.
+    /// Returns the number of lines of a ring of `slots` receives, whose cells have `cell_lines` lines.
     pub const fn lines(slots: usize, cell_lines: usize) -> usize {
         Self::first_cell(slots) + Self::cells_of(slots) * cell_lines
     }
@@ -116,17 +113,17 @@ impl<'a> DatagramRing<'a> {
         slots + SPARE_CELLS
     }
 
-    /// A ring of `slots` (a power of two) receives in `lines`.
+    /// Makes a ring of `slots` (a power of two) receives in `lines`.
     ///
     /// # Panics
-    /// If `slots` is no power of two, or there are fewer lines than it takes.
+    /// If `slots` is not a power of two, or there are too few lines.
     pub fn over(lines: &'a [Line], slots: usize, cell_lines: usize) -> Self {
         assert!(slots.is_power_of_two() && lines.len() >= Self::lines(slots, cell_lines));
-        // SAFETY: a slice's memory is valid and stays so for 'a.
+        // SAFETY: the slice's memory stays valid for `'a`.
         unsafe { Self::from_raw(lines.as_ptr(), slots, cell_lines) }
     }
 
-    /// A ring of `slots` (a power of two) receives, whose cells have `cell_lines` lines each.
+    /// Makes a ring of `slots` (a power of two) receives, whose cells have `cell_lines` lines each.
     ///
     /// # Safety
     /// `lines` points to `lines(slots, cell_lines)` lines that stay mapped for `'a`.
@@ -139,7 +136,7 @@ impl<'a> DatagramRing<'a> {
         }
     }
 
-    /// How many cells it has.
+    /// Returns the number of cells.
     pub fn cells(&self) -> usize {
         Self::cells_of(self.slots)
     }
@@ -147,7 +144,7 @@ impl<'a> DatagramRing<'a> {
     #[inline]
     fn line(&self, index: usize) -> &'a Line {
         debug_assert!(index < Self::lines(self.slots, self.cell_lines));
-        // SAFETY: callers pass an index within the ring, which `from_raw` promised to be there.
+        // SAFETY: callers pass an index within the ring, whose lines the caller of `from_raw` promised to be mapped.
         unsafe { &*self.lines.add(index) }
     }
 
@@ -159,43 +156,42 @@ impl<'a> DatagramRing<'a> {
 
     #[inline]
     fn read(&self, position: u64) -> Word {
-        // Acquire: what a message holds, and the words before it, are as old at most.
+        // Acquire: the message, which was written before the word, is visible; and so are earlier words.
         Word(self.word(position).load(Ordering::Acquire))
     }
 
     #[inline]
     fn cell(&self, cell: Cell) -> &'a Line {
-        // A cell's number comes out of shared memory.
+        // The number is from shared memory, so it is not trusted.
         let number = cell.number().min(self.cells() - 1);
         self.line(Self::first_cell(self.slots) + number * self.cell_lines)
     }
 
-    /// Where a cell's payload begins, aligned to 8.
+    /// Returns the address of a cell's payload, aligned to 8.
     #[inline]
     pub fn payload(&self, cell: Cell) -> *mut u8 {
         let first = std::ptr::from_ref(self.cell(cell)).cast::<u8>();
         first.wrapping_add(CELL_HEADER).cast_mut()
     }
 
-    /// Where a cell's front lies, [`FRONT`] bytes.
+    /// Returns the address of a cell's front, [`FRONT`] bytes.
     pub fn front(&self, cell: Cell) -> *mut u8 {
         self.payload(cell).wrapping_add(self.room())
     }
 
-    /// Most bytes of payload.
+    /// Returns the maximum length of the payload in bytes.
     pub fn room(&self) -> usize {
         self.cell_lines * 64 - CELL_HEADER - FRONT
     }
 }
 
-/// What its owner does. One thread at a time posts, and one takes.
+/// The owner's operations. One thread at a time posts, and one takes.
 impl DatagramRing<'_> {
-    /// Begins a life, whose receives have positions from the one returned on. The former life's
-    /// were taken or closed.
+    /// Resets the queue; returns the position of the first receive. All earlier receives must have been taken or closed.
     pub fn begin_life(&self) -> u64 {
         let positions = (0..self.slots as u64).map(|slot| self.read(slot).position());
         let last = positions.fold(self.first(), u64::max);
-        // The next one is where a sender of the former life may look: it stays without a receive.
+        // A sender that has not noticed the reset may still look at the next position, so that one is never posted.
         let first = last + 2;
         self.line(0).0[0].store(first, Ordering::Release);
         first
@@ -208,14 +204,14 @@ impl DatagramRing<'_> {
         self.word(position).store(word.0, Ordering::Release);
     }
 
-    /// The cell of the message that the receive at `position` got, if it did. It belongs to the
-    /// owner until freed.
+    /// Returns the cell of the message in the receive at `position`, if it has one. The caller owns the cell until it
+    /// frees it.
     #[inline]
     pub fn arrival(&self, position: u64) -> Option<Cell> {
         self.read(position).full_at(position)
     }
 
-    /// Closes the receive at `position`, unless it got a message: whose cell then is returned.
+    /// Closes the receive at `position`. If it already has a message, returns the message's cell instead.
     pub fn close(&self, position: u64) -> Option<Cell> {
         let closed = Word::new(position, Cell(0), CLOSED);
         let posted = Word::posted(position);
@@ -224,7 +220,7 @@ impl DatagramRing<'_> {
         found.err().and_then(|word| Word(word).full_at(position))
     }
 
-    /// What the message in a cell is.
+    /// Returns the message in a cell.
     #[inline]
     pub fn message(&self, cell: Cell) -> Message {
         let line = self.cell(cell);
@@ -241,14 +237,14 @@ impl DatagramRing<'_> {
         }
     }
 
-    /// Who is to get the message in a cell.
+    /// Returns the addressee of the message in a cell.
     pub fn addressee(&self, cell: Cell) -> Addressee {
         let word = self.cell(cell).0[2].load(Ordering::Relaxed);
         Addressee((word >> 32) as u32)
     }
 
-    /// Takes back the cells of holders that are dead and cannot publish them any more. Nobody takes
-    /// messages meanwhile; those from position `taken` on wait.
+    /// Reclaims the cells of dead holders, which can no longer publish them. No messages may be taken during the call.
+    /// Those at position `taken` and later are waiting; their cells are kept.
     pub fn reclaim(&self, taken: u64, is_dead: impl Fn(Holder) -> bool) {
         let mut is_waiting = vec![false; self.cells()];
         for slot in 0..self.slots as u64 {
@@ -267,25 +263,25 @@ impl DatagramRing<'_> {
     }
 }
 
-/// What both do.
+/// Operations of both sides.
 impl DatagramRing<'_> {
-    /// Owner, after taking a message; sender, instead of publishing one.
+    /// Frees a cell. Owner: after taking a message. Sender: instead of publishing one.
     #[inline]
     pub fn free(&self, cell: Cell) {
-        // Release: who claims it next writes after what was read of it here.
+        // Release: the next holder's writes come after this side's reads.
         self.cell(cell).0[0].store(FREE, Ordering::Release);
     }
 }
 
-/// What senders do.
+/// The senders' operations.
 impl DatagramRing<'_> {
-    /// First position of the present life.
+    /// Returns the first position since the last RESET.
     pub fn first(&self) -> u64 {
         self.line(0).0[0].load(Ordering::Acquire)
     }
 
-    /// The oldest receive that is posted, from `position` on, before which none is; none where all
-    /// have got their message. `is_same_life` is asked before the search moves to a later lap.
+    /// Returns the oldest posted receive at `position` or later. `None` if all have a message. Calls `is_same_life`
+    /// before the search continues in a later lap.
     #[inline]
     pub fn posted_from(&self, mut position: u64, is_same_life: impl Fn() -> bool) -> Option<u64> {
         loop {
@@ -302,7 +298,7 @@ impl DatagramRing<'_> {
                 }
                 continue;
             }
-            // A later lap: its owner took whatever was in this slot, and all before it.
+            // A later lap: the owner has taken the message in this slot, and all before it.
             if state == CLOSED || !is_same_life() {
                 return None;
             }
@@ -314,7 +310,7 @@ impl DatagramRing<'_> {
         }
     }
 
-    /// Claims a free cell, near where messages of `position` lie; none where all are held.
+    /// Claims a free cell, preferably the usual one of `position`. `None` if all are held.
     #[inline]
     pub fn claim(&self, position: u64, holder: Holder) -> Option<Cell> {
         let count = self.cells();
@@ -329,7 +325,7 @@ impl DatagramRing<'_> {
         })
     }
 
-    /// Says what the message in the claimed cell is.
+    /// Describes the message in the claimed cell.
     #[inline]
     pub fn describe(&self, cell: Cell, message: Message, to: Addressee) {
         let line = self.cell(cell);
@@ -345,7 +341,7 @@ impl DatagramRing<'_> {
         line.0[1].store(word, Ordering::Relaxed);
     }
 
-    /// Gives the message in the claimed cell to the receive at `position`. False where that has got
+    /// Completes the receive at `position` with the message in the claimed cell. Returns false if the receive already has
     /// another, or was closed.
     #[inline]
     pub fn publish(&self, position: u64, cell: Cell) -> bool {
