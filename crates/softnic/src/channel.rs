@@ -1,7 +1,7 @@
 //! Completion channels: FIFOs to which completion events are written.
 //!
-//! A FIFO has a name, so a producer in another process can open it without a daemon that passes descriptors; and it has a
-//! descriptor, which a program can `epoll`.
+//! A FIFO has a name, so a producer in another process can open it without a daemon that passes descriptors;
+//! and it has a descriptor, which a program can `epoll`.
 
 use std::fs::File;
 use std::io::{self, Read, Write};

@@ -55,8 +55,8 @@ impl SoftDevice {
         SoftDevice::wired_at(ip, Wiring::Strangers)
     }
 
-    /// The same, with faults injected into sent packets. All peers are reached over UDP, also those that share memory;
-    /// they have to be opened with fault injection, too.
+    /// The same, with faults injected into sent packets. All peers are reached over UDP, also those that share
+    /// memory; they have to be opened with fault injection, too.
     pub fn impaired_at(ip: IpAddr, how: Impairment) -> Self {
         SoftDevice::wired_at(ip, Wiring::All(how))
     }
@@ -150,8 +150,8 @@ impl AddressHandle for SoftAh {
             Way::Here { pd } => pd.into(),
             Way::Afar { name, .. } => name,
         };
-        // SAFETY: the device's name for a handle is its domain's number, or a name from the UDP port. Neither is ever
-        // reused.
+        // SAFETY: the device's name for a handle is its domain's number, or a name from the UDP port. Neither
+        // is ever reused.
         unsafe { AhRef::from_raw(name) }
     }
 }

@@ -1,5 +1,6 @@
-//! Receives datagrams: when the owner of a UD queue pair (or of a shared receive queue of UD queue pairs) polls, it copies
-//! messages from their cells into the memory of receive requests, after the 40 bytes of a global routing header.
+//! Receives datagrams: when the owner of a UD queue pair (or of a shared receive queue of UD queue pairs)
+//! polls, it copies messages from their cells into the memory of receive requests, after the 40 bytes of a
+//! global routing header.
 //!
 //! Sources: IBTA vol. 1, 8.3 (GRH), 9.8.3 (UD), 11.4.2.1 (completion of a UD receive).
 
@@ -63,8 +64,9 @@ impl Mailbox {
         self.block.start
     }
 
-    /// Adds a message that arrived over the network, with `front` before its payload. Returns its position, which is `from`
-    /// or later; `None` if there is no room. The caller acts as a sender, while the queue pair is not reset.
+    /// Adds a message that arrived over the network, with `front` before its payload. Returns its position,
+    /// which is `from` or later; `None` if there is no room. The caller acts as a sender, while the queue pair
+    /// is not reset.
     pub(crate) fn put(
         &self,
         from: u64,
@@ -102,8 +104,8 @@ impl Mailbox {
         }
     }
 
-    /// Copies the message in `cell` to the receive at `position` of `requests`, and frees the cell. Returns the completion,
-    /// without `wr_id` and queue pair.
+    /// Copies the message in `cell` to the receive at `position` of `requests`, and frees the cell. Returns the
+    /// completion, without `wr_id` and queue pair.
     pub(crate) fn deliver(
         &self,
         cell: Cell,
@@ -126,8 +128,8 @@ impl Mailbox {
         }
     }
 
-    /// Copies header and payload into the request's scatter elements. A message that does not fit is a local length error
-    /// (IBTA vol. 1, 11.6.2).
+    /// Copies header and payload into the request's scatter elements. A message that does not fit is a local
+    /// length error (IBTA vol. 1, 11.6.2).
     fn scatter(
         &self,
         (cell, message): (Cell, Message),
@@ -222,8 +224,8 @@ impl Drop for Mailbox {
     }
 }
 
-/// Makes the engine move queue pair `index`, one of whose receives failed, to the error state. The polling thread must
-/// not do so, because it holds the completion queue's lock.
+/// Makes the engine move queue pair `index`, one of whose receives failed, to the error state. The polling
+/// thread must not do so, because it holds the completion queue's lock.
 #[cold]
 pub(crate) fn fail_receiver(port: &Port, index: u32) {
     let entry = port.qp_entry(index);

@@ -1,9 +1,10 @@
 //! The engine: one thread per context, which only does work that no other thread does.
 //!
-//! It wakes up when a peer dies (pidfd); when a peer reports a fault, or posts a receive for which a request waits
-//! (FIFO); every millisecond while requests wait for a peer and no thread polls; and when packets arrive that no thread
-//! receives. It runs tasks in the device's network namespace ([`crate::shm::tasks`]). It does not compete with a polling
-//! thread: if a thread has driven the port since the last tick, the engine goes back to sleep and ignores the socket.
+//! It wakes up when a peer dies (pidfd); when a peer reports a fault, or posts a receive for which a request
+//! waits (FIFO); every millisecond while requests wait for a peer and no thread polls; and when packets arrive
+//! that no thread receives. It runs tasks in the device's network namespace ([`crate::shm::tasks`]). It does
+//! not compete with a polling thread: if a thread has driven the port since the last tick, the engine goes back
+//! to sleep and ignores the socket.
 
 use std::collections::HashMap;
 use std::io;
@@ -22,8 +23,9 @@ use crate::udp::Attendance;
 
 /// Interval at which the engine drives waiting requests.
 const TICK: Timespec = ticks(1);
-/// Interval at which it checks whether other threads still poll the UDP port. Each look takes the polling thread off its
-/// core, if they share one: on an emulated processor a tenth of its time if the engine looked each tick.
+/// Interval at which it checks whether other threads still poll the UDP port. Each look takes the polling
+/// thread off its core, if they share one: on an emulated processor a tenth of its time if the engine looked
+/// each tick.
 const POLLED_TICK: Timespec = ticks(4);
 /// Interval at which it checks the UDP port while a thread sleeps on the port's socket.
 const LONG_TICK: Timespec = ticks(10);
@@ -139,8 +141,8 @@ impl Loop {
         };
         let attendance = udp.attendance();
         if attendance == Attendance::Constant {
-            // The sleeping thread does not know of timers that were started later, such as for a request that another
-            // thread posted without polling.
+            // The sleeping thread does not know of timers that were started later, such as for a request that
+            // another thread posted without polling.
             udp.turn(&*self.port);
             udp.engine_ticks();
             self.attendance = attendance;
@@ -160,7 +162,8 @@ impl Loop {
         Watch::Alone(patience.and_then(|patience| Timespec::try_from(patience).ok()))
     }
 
-    /// Sleeps until the engine is woken, a peer dies, packets arrive that no other thread receives, or a tick has passed.
+    /// Sleeps until the engine is woken, a peer dies, packets arrive that no other thread receives, or a tick
+    /// has passed.
     fn sleep<'a>(&self, peers: &'a [Arc<Peer>], watch: Watch) -> Woken<'a> {
         let mut fds = vec![PollFd::new(&self.port.wake.fifo, PollFlags::IN)];
         fds.extend(
@@ -194,7 +197,8 @@ impl Loop {
             self.idle_ticks += 1;
             if self.idle_ticks > IDLE_TICKS {
                 self.port.wake.watching.store(false, Ordering::SeqCst);
-                // A request that began to wait just before has still seen `watching` set, and did not wake the engine.
+                // A request that began to wait just before has still seen `watching` set, and did not wake the
+                // engine.
                 if self.port.has_pending() {
                     self.port.wake.watch();
                 }
@@ -243,8 +247,8 @@ impl Loop {
             .for_each(|qp| qp.fail_as_responder());
     }
 
-    /// Handles a peer's death: moves the queue pairs that are connected to it to the error state, reclaims the cells that
-    /// it held, and removes its files.
+    /// Handles a peer's death: moves the queue pairs that are connected to it to the error state, reclaims the
+    /// cells that it held, and removes its files.
     fn handle_death(&self, peer: &Arc<Peer>) {
         peer.mark_dead();
         let qps = self.port.queue_pairs();

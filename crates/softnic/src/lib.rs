@@ -13,9 +13,9 @@
 //! ```
 //!
 //! # Layers
-//! [`shm`] has the shared memory and its rings; `udp` the sockets, and drives the transport's state machines; the other
-//! modules are the verbs objects, the port that owns both, and the engine thread. `udp` uses `shm`, and knows the
-//! objects only by the traits of `udp::host`.
+//! [`shm`] has the shared memory and its rings; `udp` the sockets, and drives the transport's state machines;
+//! the other modules are the verbs objects, the port that owns both, and the engine thread. `udp` uses `shm`,
+//! and knows the objects only by the traits of `udp::host`.
 //!
 //! # What makes it safe to kill a peer at any instruction
 //! Every shared word has one writer at a time, and every step that another process can see is one

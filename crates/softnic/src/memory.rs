@@ -72,7 +72,8 @@ impl SoftMr {
         Ok(mr)
     }
 
-    /// Makes the region visible to requesters. The key is stored last, with release, because it marks the entry as valid.
+    /// Makes the region visible to requesters. The key is stored last, with release, because it marks the entry
+    /// as valid.
     fn publish(&self, pd: u32, access: AccessFlags) {
         lock(&self.port.regions).insert(self.index, &self.region);
         let entry = self.port.mr_entry(self.index);
@@ -118,8 +119,8 @@ impl Drop for SoftMr {
         port.mr_entry(self.index).key.store(0, Ordering::Release);
         lock(&port.regions).remove(self.index);
         let name = format!("m{}", self.file);
-        // Peers keep their mapping of the file until they look for another region. Its pages are freed now, unless a peer
-        // is in the middle of an operation.
+        // Peers keep their mapping of the file until they look for another region. Its pages are freed now,
+        // unless a peer is in the middle of an operation.
         if port.quiesce_peers()
             && let Ok(file) = port.dir.open_peer(port.slot, &name)
         {
@@ -182,8 +183,8 @@ impl MemoryRegion for SoftMr {
 
 /// Returns the first byte of an SGE that `pd` may access with `need`.
 ///
-/// The SGE borrows its region, which stays mapped therefore. A range within the region of the SGE's key is within the
-/// region that the SGE was made from, because regions do not overlap.
+/// The SGE borrows its region, which stays mapped therefore. A range within the region of the SGE's key is
+/// within the region that the SGE was made from, because regions do not overlap.
 #[inline]
 pub(crate) fn check_local(
     port: &Port,

@@ -38,8 +38,8 @@ pub(crate) trait PortQp: fmt::Debug + Send + Sync {
     /// Reclaims the cells that dead senders held in a UD queue pair's receive queue, or in its shared one.
     fn relieve_datagrams(&self, is_dead: &dyn Fn(Holder) -> bool);
 
-    /// After [`quiesce::barrier`]: waits until the operation that the peer may be in the middle of has ended. Returns
-    /// false if it does not end.
+    /// After [`quiesce::barrier`]: waits until the operation that the peer may be in the middle of has ended.
+    /// Returns false if it does not end.
     fn wait_for_peer(&self) -> bool;
 
     /// Wakes its peer's engine, if that waits for a receive and this queue pair takes receives from `srq`.
@@ -53,8 +53,8 @@ pub(crate) trait PortQp: fmt::Debug + Send + Sync {
 
     fn is_connected_to(&self, peer: &Arc<Peer>) -> bool;
 
-    /// Ends the requests to a dead peer. RC: the oldest one has exceeded its retries, the others are flushed. UC does
-    /// not notice its peer's death.
+    /// Ends the requests to a dead peer. RC: the oldest one has exceeded its retries, the others are flushed.
+    /// UC does not notice its peer's death.
     fn fail_for_dead_peer(&self);
 }
 
@@ -81,8 +81,8 @@ pub(crate) struct Port {
     mapping: Mapping,
     tables: Tables,
     arena: Mutex<Arena>,
-    /// Datagram rings of destroyed UD queue pairs, by the size of their queue. Late senders may still write to them, so
-    /// they are only reused as datagram rings.
+    /// Datagram rings of destroyed UD queue pairs, by the size of their queue. Late senders may still write to
+    /// them, so they are only reused as datagram rings.
     datagram_blocks: Mutex<HashMap<usize, Vec<Range<u64>>>>,
     pub(crate) qp_indices: Mutex<Indices>,
     pub(crate) cq_indices: Mutex<Indices>,
@@ -135,8 +135,8 @@ impl Port {
             file,
             held,
         } = claimed.ok_or_else(|| no_free_slot(at))?;
-        // The file stays open, and thus locked, until the slot is released. Otherwise another process could claim the
-        // slot before.
+        // The file stays open, and thus locked, until the slot is released. Otherwise another process could
+        // claim the slot before.
         let file = Arc::new(file);
         let made = Self::lay_out(&dir, slot, file.clone(), held);
         made.map_err(|source| {
@@ -159,8 +159,8 @@ impl Port {
         announce(mapping.at(0), epoch);
         // SAFETY: both live in the port, and the tables are lent only by borrowing it.
         let tables = unsafe { Tables::of(&mapping) };
-        // Packets to an earlier process with this address may still be in flight. With a random first index they hardly
-        // ever match a queue pair of this process.
+        // Packets to an earlier process with this address may still be in flight. With a random first index
+        // they hardly ever match a queue pair of this process.
         let qp_indices = match bound {
             None => Indices::new(FIRST_QP..MAX_QP),
             Some(_) => Indices::beginning_at(FIRST_QP..MAX_QP, random_u64()?),
@@ -308,8 +308,8 @@ impl Port {
         (epoch != 0).then_some(epoch)
     }
 
-    /// Makes the engine watch for the death of the owner of `slot`, which had `epoch` when it announced that it sends
-    /// datagrams to this port.
+    /// Makes the engine watch for the death of the owner of `slot`, which had `epoch` when it announced that it
+    /// sends datagrams to this port.
     pub(crate) fn watch_sender(&self, slot: u32, epoch: u64) -> SenderWatch {
         let mut peers = lock(&self.peers);
         let is_other = |peer: &&Arc<Peer>| !peer.is_dead() && !peer.has_left();
@@ -353,8 +353,8 @@ impl Port {
         lock(&self.async_events).push_back(event);
     }
 
-    /// Takes the oldest asynchronous event. Whether a shared receive queue's limit was reached is in the queue's shared
-    /// memory, where requesters write it.
+    /// Takes the oldest asynchronous event. Whether a shared receive queue's limit was reached is in the
+    /// queue's shared memory, where requesters write it.
     pub(crate) fn async_event(&self) -> Option<AsyncEvent> {
         if let Some(event) = lock(&self.async_events).pop_front() {
             return Some(event);
@@ -372,7 +372,8 @@ impl Port {
         lock(&self.async_events).retain(|event| *event != of);
     }
 
-    /// Waits until all operations of peers that began before this call have ended. Returns false if one does not end.
+    /// Waits until all operations of peers that began before this call have ended. Returns false if one does
+    /// not end.
     pub(crate) fn quiesce_peers(&self) -> bool {
         let qps = self.queue_pairs();
         quiesce::barrier();
@@ -422,7 +423,8 @@ impl Port {
     /// Before this process sleeps: asks peers to wake its engine when they post a receive.
     pub(crate) fn prepare_to_sleep(&self) {
         if self.has_pending() {
-            // The lock of a send queue comes before that of the list, so it must not be taken while the list is locked.
+            // The lock of a send queue comes before that of the list, so it must not be taken while the list is
+            // locked.
             let waiting = self.pending.lock().clone();
             waiting.iter().for_each(|qp| qp.ask_for_wake());
             self.drive();

@@ -78,8 +78,8 @@ impl RecvQueue {
         Some(completion)
     }
 
-    /// Flushes the receive at `position`, which no requester can complete any more. A message that has arrived stays a
-    /// success.
+    /// Flushes the receive at `position`, which no requester can complete any more. A message that has arrived
+    /// stays a success.
     pub(crate) fn settle(&self, position: u64) -> WorkCompletion {
         let arrived = match &self.datagrams {
             None => {

@@ -1,11 +1,11 @@
 //! Completion queues.
 //!
-//! A completion queue has no ring of its own: polling takes from the rings of its queue pairs.
-//! Completions of this process's own requests lie in a ring of private memory a queue pair
-//! (`send_ring`), since the requester's CPU carries them out. Those of receives lie in the receive
-//! rings (`ring`), whose producer is the connected peer, or (`datagram_ring`) whoever sends: so any
-//! number of processes complete into one queue without a lock, and one that dies blocks nobody.
-//! Producers mark the queue pairs that have something (`ready`) where there are many of them.
+//! A completion queue has no ring of its own. Polling takes completions from the rings of its queue pairs.
+//! Completions of send requests are in a ring per queue pair in private memory (`send_ring`), because the
+//! requester's CPU carries the requests out. Completions of receives are in the receive rings, whose producer
+//! is the connected peer (`ring`) or any sender (`datagram_ring`). So any number of processes produce
+//! completions for a queue without a lock, and one that dies blocks no other. If there are many queue pairs,
+//! producers mark those that have completions (`ready`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -33,7 +33,7 @@ mod state;
 
 use state::{CqState, Member, Receiver};
 
-/// Most entries of a completion queue.
+/// Maximum number of entries of a completion queue (`max_cqe`).
 pub(crate) const MAX_CQE: u32 = 1 << 22;
 
 #[derive(Debug)]
@@ -42,7 +42,7 @@ pub(crate) struct CqInner {
     pub(crate) index: u32,
     entries: u32,
     channel: Option<SoftChannel>,
-    /// A copy of those in the entry.
+    /// A copy of the duties in the table entry.
     duties: AtomicU32,
     state: SpinMutex<State>,
 }
@@ -113,7 +113,7 @@ impl CqInner {
         self.port.cq_entry(self.index)
     }
 
-    /// Adds a queue pair whose sends complete here.
+    /// Adds a queue pair whose send requests complete here.
     pub(crate) fn attach_sender(&self, ring: Arc<SendRing>) {
         self.attach(ring.qpn(), |member| member.sent = Some(ring));
     }
@@ -133,13 +133,14 @@ impl CqInner {
             self.entry()
                 .duties
                 .fetch_or(Duties::MARK, Ordering::Relaxed);
-            // A producer that has not seen the duty has published before this what `begin_marks` looks for.
+            // A producer that has not seen the duty published its completion before the barrier, so
+            // `begin_marks` finds it.
             quiesce::barrier();
             rings.begin_marks();
         }
     }
 
-    /// Adds a queue pair that takes its receives from `srq`.
+    /// Adds a queue pair that takes receives from `srq`.
     pub(crate) fn attach_shared(&self, srq: &Arc<SrqInner>) {
         let state = &mut self.state.lock().rings;
         match state.shared.iter_mut().find(|(s, _)| Arc::ptr_eq(s, srq)) {
@@ -148,7 +149,7 @@ impl CqInner {
         }
     }
 
-    /// Takes such a queue pair away.
+    /// Removes a queue pair that takes receives from `srq`.
     pub(crate) fn detach_shared(&self, srq: &Arc<SrqInner>) {
         let state = &mut self.state.lock().rings;
         if let Some(at) = state.shared.iter().position(|(s, _)| Arc::ptr_eq(s, srq)) {
@@ -159,15 +160,15 @@ impl CqInner {
         }
     }
 
-    /// Removes a queue pair whose sends complete here.
+    /// Removes a queue pair whose send requests complete here.
     pub(crate) fn detach_sender(&self, qpn: Qpn) {
         let rings = &mut self.state.lock().rings;
         rings.member(qpn).sent = None;
         rings.remove_if_empty(qpn);
     }
 
-    /// Forgets a queue pair's completions and its receive queue, as destroying and resetting do.
-    /// The queue pair produces none meanwhile.
+    /// Discards a queue pair's completions and removes its receive queue, when it is destroyed or reset. The
+    /// queue pair must not produce completions during the call.
     pub(crate) fn purge(&self, qpn: Qpn) {
         let rings = &mut self.state.lock().rings;
         if let Some(member) = rings.known(qpn) {
@@ -179,11 +180,11 @@ impl CqInner {
         rings.flushed.retain(|completion| completion.qp_num != qpn);
     }
 
-    /// After this process added a completion to the ring of a queue pair (the index of one whose ring is
-    /// looked at here): does what producers have to.
+    /// Does a producer's duties after this process has added a completion to the ring of a queue pair (given by
+    /// its index if that ring is polled here).
     #[inline]
     pub(crate) fn added(&self, index: Option<u32>, urgency: Urgency) {
-        // As in `Duties::of`.
+        // Keeps the load behind the store of the completion, as in `Duties::of`.
         compiler_fence(Ordering::SeqCst);
         let duties = Duties(self.duties.load(Ordering::Relaxed));
         if duties.any() {
@@ -206,8 +207,9 @@ impl CqInner {
         self.added(None, Urgency::of(completion.status));
     }
 
-    /// A producer of queue pair `index` died, maybe between publishing a completion and marking the queue pair,
-    /// or between taking the arming and raising the event: does both.
+    /// After a producer of queue pair `index` has died: marks the queue pair and raises the event, because the
+    /// producer may have died between publishing a completion and marking, or between disarming and raising the
+    /// event.
     pub(crate) fn raise_anyway(&self, index: u32) {
         self.state.lock().rings.list(index);
         if let Some(channel) = &self.channel {
@@ -216,8 +218,8 @@ impl CqInner {
         }
     }
 
-    /// Flushes the receives of `queue` up to position `end`: those that arrived stay successes.
-    /// Nobody completes them any more.
+    /// Flushes the receives of `queue` up to position `end`, which no requester can complete any more. Messages
+    /// that have arrived stay successes.
     pub(crate) fn flush_receives(&self, queue: &Arc<RecvQueue>, end: u64) {
         let mut state = self.state.lock();
         let receiver = state.rings.known(queue.qpn);
@@ -232,8 +234,8 @@ impl CqInner {
         }
     }
 
-    /// A process that sent datagrams is dead: takes back the cells that it held of `queue`, and
-    /// raises the event that it may have died with, if there is something to take.
+    /// After a process that sent datagrams has died: reclaims the cells of `queue` that it held, and raises the
+    /// event that it may have failed to raise, if there are messages.
     pub(crate) fn relieve(&self, queue: &Arc<RecvQueue>, is_dead: impl Fn(Holder) -> bool) {
         let mut state = self.state.lock();
         let member = state.rings.known(queue.qpn);
@@ -299,7 +301,7 @@ impl CompletionQueue for SoftCq {
 }
 
 impl CqInner {
-    /// Takes a turn at the UDP port, and what it brought.
+    /// Drives the UDP port and takes the resulting completions.
     #[cold]
     fn take_from_afar(&self, into: &mut [WorkCompletion]) -> Result<usize, PollError> {
         match self.port.drive_udp() {
@@ -315,7 +317,7 @@ impl CqInner {
         if rings.are_marked() {
             self.entry().ready.take(|index| rings.list(index));
         }
-        // The queue is broken then, and what it held is lost.
+        // The completion queue is in error then, and its completions are lost.
         *is_overrun |= rings.waiting() > self.entries.into();
         if *is_overrun {
             let entries = self.entries;

@@ -1,8 +1,8 @@
-//! What a completion queue takes from: the rings of its queue pairs.
+//! The rings that a completion queue polls.
 //!
-//! With few queue pairs a poll looks at the rings of all. With more their producers mark those that have
-//! something ([`crate::shm::ready`]), and a poll looks at these: first at those that it found marked before and has
-//! not taken everything of, in turn.
+//! With few queue pairs, a poll looks at the rings of all. With more, producers mark the queue pairs that have
+//! completions ([`crate::shm::ready`]), and a poll looks only at these, round-robin; it starts with those that
+//! were found marked before and not emptied.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use crate::shm::layout::{MAX_QP, qp_index};
 use crate::shm::send_ring::SendRing;
 use crate::srq::SrqInner;
 
-/// Most queue pairs that are all looked at: up to so many that costs less than marks do.
+/// Maximum number of queue pairs whose rings are all polled. Up to this number that costs less than marks.
 pub(super) const MOST_UNMARKED: usize = 4;
 
-/// In [`Marked::places`]: there is no such queue pair.
+/// In [`Marked::places`]: no such queue pair.
 const NOWHERE: u16 = u16::MAX;
 
 /// A queue pair's receive queue, and the position of the next receive to complete.
@@ -35,7 +35,7 @@ pub(super) struct Member {
     pub(super) receiver: Option<Receiver>,
     /// It is in [`Marked::list`].
     is_listed: bool,
-    /// Its part of [`Marked::waiting`].
+    /// Its share of [`Marked::waiting`].
     waiting: u64,
 }
 
@@ -44,7 +44,7 @@ impl Member {
         self.sent.as_ref().map_or(0, |ring| ring.waiting())
     }
 
-    /// Takes completions of this process's own requests; how many.
+    /// Takes completions of send requests; returns how many.
     #[inline]
     fn take_sent(&self, into: &mut [WorkCompletion]) -> usize {
         let Some(ring) = &self.sent else { return 0 };
@@ -74,29 +74,29 @@ impl Member {
 /// The state of a completion queue whose queue pairs are marked.
 #[derive(Debug)]
 struct Marked {
-    /// Where a queue pair is in [`CqState::members`], by its index in the port's table.
+    /// Position of a queue pair in [`CqState::members`], by its index in the port's table.
     places: Box<[u16]>,
-    /// Indices of queue pairs that may have something to take.
+    /// Indices of queue pairs that may have completions.
     list: VecDeque<u32>,
-    /// Completions of this process's own requests that were known to wait when the queue pair was marked last.
+    /// Number of send completions that were waiting when the queue pairs were marked last.
     waiting: u64,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct CqState {
     members: Vec<Member>,
-    /// `None` as long as all are looked at.
+    /// `None` while all queue pairs are polled.
     marked: Option<Marked>,
-    /// Shared receive queues, and how many queue pairs that take from them complete here.
+    /// Shared receive queues, and how many of their queue pairs complete here.
     pub(super) shared: Vec<(Arc<SrqInner>, u32)>,
-    /// Receives of queue pairs in the error state: no longer in their ring.
+    /// Flushed receives of queue pairs in the error state, which are no longer in their ring.
     pub(super) flushed: VecDeque<WorkCompletion>,
-    /// The queue pair to look at first.
+    /// The queue pair to poll first.
     turn: usize,
 }
 
 impl CqState {
-    /// The queue pair of this number, which is added if there is none.
+    /// Returns the entry of a queue pair, which is added if it does not exist.
     pub(super) fn member(&mut self, qpn: Qpn) -> &mut Member {
         let at = self.place(qpn).unwrap_or_else(|| {
             self.members.push(Member {
@@ -131,7 +131,7 @@ impl CqState {
         }
     }
 
-    /// Forgets a queue pair of which nothing is left.
+    /// Removes a queue pair that has neither a send nor a receive queue here any more.
     pub(super) fn remove_if_empty(&mut self, qpn: Qpn) {
         let is_empty = |m: &&mut Member| m.sent.is_none() && m.receiver.is_none();
         if self.known(qpn).filter(is_empty).is_none() {
@@ -147,7 +147,7 @@ impl CqState {
         }
     }
 
-    /// After the sends of a queue pair were forgotten.
+    /// Updates the counts after the send completions of a queue pair were discarded.
     pub(super) fn recount(&mut self, qpn: Qpn) {
         let at = self.place(qpn);
         if let (Some(marked), Some(at)) = (&mut self.marked, at) {
@@ -155,12 +155,13 @@ impl CqState {
         }
     }
 
-    /// Whether marks are to begin.
+    /// Whether there are enough queue pairs for marks.
     pub(super) fn is_crowded(&self) -> bool {
         self.marked.is_none() && self.members.len() > MOST_UNMARKED
     }
 
-    /// From now on looks at marked queue pairs only. Those that were not marked so far are looked at once.
+    /// Polls only marked queue pairs from now on. Each existing queue pair is polled once, because it was not
+    /// marked so far.
     pub(super) fn begin_marks(&mut self) {
         self.marked = Some(Marked {
             places: vec![NOWHERE; MAX_QP as usize].into(),
@@ -174,13 +175,13 @@ impl CqState {
         }
     }
 
-    /// Has the next polls look at a queue pair that was found marked.
+    /// Adds a queue pair that was found marked to the list for the next polls.
     #[inline]
     pub(super) fn list(&mut self, index: u32) {
         let Some(marked) = &mut self.marked else {
             return;
         };
-        // A late mark of a queue pair that is gone is nobody's.
+        // A late mark of a removed queue pair is ignored.
         let Some(at) = marked.place(index) else {
             return;
         };
@@ -191,7 +192,7 @@ impl CqState {
         }
     }
 
-    /// Completions of this process's own requests that wait, and those that were flushed.
+    /// Returns the number of waiting send completions and flushed receives.
     #[inline]
     pub(super) fn waiting(&self) -> u64 {
         let waiting = match &self.marked {
@@ -205,7 +206,7 @@ impl CqState {
         self.marked.is_some()
     }
 
-    /// Takes from the rings; returns how many.
+    /// Takes completions from the rings; returns how many.
     #[inline]
     pub(super) fn take(&mut self, into: &mut [WorkCompletion]) -> usize {
         let Some(marked) = &mut self.marked else {
@@ -228,7 +229,7 @@ impl CqState {
             taken += member.take_received(&mut into[taken..]);
             member.is_listed = taken == into.len();
             if member.is_listed {
-                // There may be more of it, which has its turn after the others.
+                // It may have more completions, which are taken after those of the other queue pairs.
                 marked.list.push_back(index);
             }
         }
@@ -256,7 +257,7 @@ impl CqState {
         taken
     }
 
-    /// Takes what queue pairs with shared receive queues received for completion queue `index`.
+    /// Takes the receive completions of queue pairs with shared receive queues, for completion queue `index`.
     pub(super) fn take_shared(&mut self, index: u32, into: &mut [WorkCompletion]) -> usize {
         let mut taken = 0;
         for (srq, _) in &self.shared {
@@ -281,7 +282,7 @@ impl Marked {
     }
 }
 
-/// The `i`-th of `count` queue pairs if `turn` says where to begin.
+/// Returns the index of the `i`-th of `count` queue pairs, starting at `turn`.
 #[inline]
 fn in_turn(turn: usize, i: usize, count: usize) -> usize {
     if count == 1 { 0 } else { (turn + i) % count }

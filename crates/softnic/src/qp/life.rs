@@ -1,4 +1,4 @@
-//! A queue pair's life: its states, what they change in shared memory, and how it fails.
+//! The states of a queue pair: what each changes in shared memory, and how a queue pair fails.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -20,7 +20,7 @@ use crate::shm::quiesce;
 use crate::srq;
 use crate::udp::Endpoint;
 
-/// How long a peer may take to finish one operation before its queue pair is given up.
+/// How long a peer may take to end an operation. After that its queue pair is not reused.
 pub(super) const QUIESCE_PATIENCE: Duration = Duration::from_secs(2);
 
 impl QpInner {
@@ -33,7 +33,7 @@ impl QpInner {
         );
     }
 
-    /// Starts a new life in RESET: peers of earlier ones find another generation.
+    /// Starts a new generation in RESET. Peers of an earlier generation notice that it has changed.
     pub(super) fn begin_life(&self) {
         let generation = Phase(self.entry().phase.load(Ordering::Relaxed)).generation() + 1;
         self.generation.store(generation, Ordering::Relaxed);
@@ -57,7 +57,7 @@ impl QpInner {
         }
     }
 
-    /// Drops everything that is queued, without completions.
+    /// Discards everything that is queued, without completions.
     pub(super) fn leave_queues(self: &Arc<Self>, peer: srq::Peer) {
         let own: Arc<dyn PortQp> = self.clone();
         let mut pending = self.port.pending.lock();
@@ -82,14 +82,14 @@ impl QpInner {
         }
     }
 
-    /// Waits until the peer is not in the middle of an operation on this queue pair. The phase
-    /// was taken back before. False where it does not end.
+    /// Waits until the peer is not in the middle of an operation on this queue pair, whose phase was changed before.
+    /// Returns false if the operation does not end.
     pub(super) fn quiesce(&self) -> bool {
         quiesce::barrier();
         self.wait_for_peer()
     }
 
-    /// To the error state: flushes both queues. Does nothing in RESET and ERR.
+    /// Moves the queue pair to the error state, and flushes both queues. Does nothing in RESET and ERR.
     pub(super) fn fail(&self, send: &mut SendQueue) {
         if matches!(self.state(), QpState::Reset | QpState::Err) {
             return;
@@ -97,15 +97,15 @@ impl QpInner {
         if send.path.is_remote() {
             return self.fail_remotely(send);
         }
-        // Receives posted meanwhile wait at the lock: they find the error state and are flushed
-        // one by one, behind those that were posted before.
+        // A thread that posts a receive now waits for this lock. It then finds the error state and flushes the
+        // receive after those that were posted before.
         let recv = self.recv.lock();
         self.set_state(QpState::Err);
         for waiting in send.waiting.drain(..) {
             self.end_send(waiting.count, &waiting.request(), WcStatus::WrFlushErr);
         }
-        // A peer that is stopped in the middle of an operation may still complete one receive
-        // after it was flushed; the ring is not used again before it has let go (`reset`).
+        // A peer that is stopped in the middle of an operation may still complete one receive after it was
+        // flushed. The ring is not reused before that operation has ended (`reset`).
         let is_idle = send.path.local().is_none_or(|connection| {
             quiesce::barrier();
             let peer = &connection.peer;
@@ -114,8 +114,7 @@ impl QpInner {
         self.flush_receives(&recv, srq::Peer::from_idle(is_idle));
     }
 
-    /// Flushes the receives that are this queue pair's: those that it took from a shared queue, or
-    /// all of its own.
+    /// Flushes the receives of this queue pair: those that it took from a shared queue, or all of its own.
     pub(super) fn flush_receives(&self, recv: &RecvProducer, peer: srq::Peer) {
         let Some(srq) = &self.srq else {
             let end = recv.first + recv.posted;
@@ -127,14 +126,14 @@ impl QpInner {
         self.report_last_wqe();
     }
 
-    /// After the queue pair has failed: it takes nothing more from its shared receive queue.
+    /// After the queue pair has failed: stops it from taking requests from its shared receive queue.
     pub(super) fn report_last_wqe(&self) {
         if self.srq.is_some() {
             self.port.report(AsyncEvent::LastWqeReached(self.qpn));
         }
     }
 
-    /// To RESET. A peer that is stopped in the middle of an operation on it prevents that.
+    /// Moves the queue pair to RESET. This fails if a peer is stopped in the middle of an operation on it.
     pub(super) fn reset(self: &Arc<Self>, from: QpState) -> Result<(), ModifyQpError> {
         self.set_state(QpState::Reset);
         if !self.quiesce() {
@@ -151,7 +150,7 @@ impl QpInner {
         Ok(())
     }
 
-    /// Applies a Modify QP other than to RESET and ERR: everything, or nothing on error.
+    /// Applies a Modify QP other than to RESET and ERR. On an error nothing is changed.
     pub(super) fn apply(
         self: &Arc<Self>,
         from: QpState,
@@ -183,7 +182,7 @@ impl QpInner {
         Ok(())
     }
 
-    /// Stores the attributes that peers read, and then the state. Nothing can fail any more.
+    /// Stores the attributes that peers read, and the state last. Cannot fail.
     fn commit(&self, from: QpState, attr: &QpAttr, dest_epoch: u64) {
         let entry = self.entry();
         let attributes = [
@@ -208,7 +207,7 @@ impl QpInner {
         if attr.dest_qpn.is_some() {
             entry.dest_epoch.store(dest_epoch, Ordering::Relaxed);
         }
-        // It may have failed since `from` was read: the engine found the peer dead, or a request failed.
+        // The queue pair may have failed since `from` was read, because its peer died or a request failed.
         if let Some(to) = attr.state
             && self.state() == from
         {
@@ -216,10 +215,10 @@ impl QpInner {
         }
     }
 
-    /// How a queue pair that `attr` takes to RTR reaches its peer.
+    /// Returns the path to the peer of a queue pair that `attr` moves to RTR.
     fn path_to(&self, attr: &QpAttr) -> Result<Path, ModifyQpError> {
         let (Some(dest), Some(address)) = (attr.dest_qpn, attr.address) else {
-            // UD: RC and UC have both, by the transition table.
+            // UD; the transition table requires both attributes of RC and UC.
             let has_udp = self.port.udp.is_some();
             return Ok(if has_udp { Path::Remote } else { Path::Nowhere });
         };
@@ -229,14 +228,14 @@ impl QpInner {
         let peer = self.port.peer_of(dest);
         let is_stranger = |e: &PeerError| self.port.udp.is_some() && e.is_of_a_stranger();
         let peer = match peer {
-            // Another user's, or in a container of its own: the process that has the UDP port of its slot.
+            // The peer may belong to another user or container: it is reached at the UDP port of its slot.
             Err(e) if is_stranger(&e) => return self.path_by_udp(attr),
             peer => peer,
         };
         address.check_marking(LinkLayer::SharedMemory, PacketMarking::None)?;
         let peer = match peer {
             Ok(peer) => peer,
-            // Nobody answers on UC, so nobody is missed.
+            // UC expects no answers, so a missing peer is not an error.
             Err(PeerError::NotThere { .. } | PeerError::Ended { .. })
                 if self.service == QpType::Uc =>
             {
@@ -246,15 +245,15 @@ impl QpInner {
         };
         let connection = Connection::new(self.as_requester(), peer, dest)
             .ok_or_else(|| unreachable(attr, "there is no such queue pair".into()))?;
-        // The engine marks a peer dead before it looks for connections, under the lock of `send`, and
-        // looks once: a queue pair that connects after that has to see the mark.
+        // The engine marks a peer as dead and then looks for its connections once, each under the lock of
+        // `send`. So a queue pair that connects later sees the mark here.
         if connection.peer.is_dead() && self.service == QpType::Rc {
             return Err(unreachable(attr, "its process has ended".into()));
         }
         Ok(Path::Local(connection))
     }
 
-    /// The path over UDP, if the port has it with this path MTU.
+    /// Returns the path over UDP, if there is a UDP port and it supports the path MTU.
     fn path_by_udp(&self, attr: &QpAttr) -> Result<Path, ModifyQpError> {
         let Some(udp) = &self.port.udp else {
             let here = self.port.gid;
@@ -290,7 +289,7 @@ impl QpInner {
     }
 }
 
-/// The peer that `attr` names cannot be reached.
+/// Returns the error that the peer named by `attr` cannot be reached.
 fn unreachable(attr: &QpAttr, reason: String) -> ModifyQpError {
     let gid = attr
         .address

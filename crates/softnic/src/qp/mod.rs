@@ -1,9 +1,8 @@
-//! Queue pairs: their life, their queues, and what posting does.
+//! Queue pairs: states, queues and posting.
 //!
-//! Locks, in this order: `control`, `send`, `recv`, the port's list of waiting queue pairs, a
-//! completion queue's state, the port's regions. None is shared with another process, and none is
-//! held while waiting for one (except in `quiesce`, which waits for a peer's single operation,
-//! bounded).
+//! Locks, in this order: `control`, `send`, `recv`, the port's list of waiting queue pairs, a completion
+//! queue's state, the port's regions. None is shared with another process, and none is held while waiting for
+//! another process, except in `quiesce`, which waits a limited time for one operation of a peer.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -67,7 +66,7 @@ pub(crate) struct QpInner {
     recv_cq: Arc<CqInner>,
     sent: Arc<SendRing>,
     recv_queue: Arc<RecvQueue>,
-    /// Where its receives come from; then `recv_queue` stays empty.
+    /// Its shared receive queue, if it has one; `recv_queue` is empty then.
     srq: Option<Arc<SrqInner>>,
     ring: Range<u64>,
     control: Mutex<()>,
@@ -77,21 +76,21 @@ pub(crate) struct QpInner {
 
 #[derive(Debug, Default)]
 struct SendQueue {
-    /// Requests accepted in this life.
+    /// Number of requests accepted since RESET.
     posted: u64,
     waiting: VecDeque<Waiting>,
-    /// UD: remote where there is a UDP port.
+    /// UD: `Remote` if there is a UDP port.
     path: Path,
     /// UD.
     outlets: Outlets,
 }
 
-/// How a UD queue pair's messages leave.
+/// How a UD queue pair sends messages.
 #[derive(Debug, Default)]
 struct Outlets {
     /// Over shared memory.
     ways: Ways,
-    /// Over UDP: the driver has some, and is to be told to send them.
+    /// Over UDP: the driver has packets that it has to be told to send.
     is_ringing: bool,
 }
 
@@ -102,12 +101,12 @@ struct Outlets {
     reason = "one a queue pair, and an indirection would be on the data path"
 )]
 enum Path {
-    /// Not at all: it is not connected, or (UC) nobody is there.
+    /// It does not: it is not connected, or (UC) its peer does not exist.
     #[default]
     Nowhere,
     /// Over shared memory.
     Local(Connection),
-    /// Over UDP: what there is to it the port's driver keeps.
+    /// Over UDP: the UDP port's driver has the connection.
     Remote,
 }
 
@@ -126,9 +125,9 @@ impl Path {
 
 #[derive(Debug, Default)]
 struct RecvProducer {
-    /// Position of the first receive of this life.
+    /// Position of the first receive since RESET.
     first: u64,
-    /// Receives accepted in this life.
+    /// Number of receives accepted since RESET.
     posted: u64,
 }
 
@@ -209,12 +208,12 @@ impl SoftQp {
     }
 }
 
-/// Slots of the ring of a queue pair's receives.
+/// Returns the number of slots of a queue pair's receive ring.
 fn receive_slots(caps: &QpCaps) -> usize {
     caps.max_recv_wr.max(1).next_power_of_two() as usize
 }
 
-/// Where a UD queue pair's messages arrive, unless that is its shared receive queue.
+/// Allocates the datagram ring of a UD queue pair, unless it has a shared receive queue.
 fn take_datagrams(
     pd: &SoftPd,
     init: &QpInit<'_, SoftCq>,
@@ -235,7 +234,7 @@ fn take_datagrams(
     }
 }
 
-/// An empty ring for a queue pair's receives, and where it lies in the port file.
+/// Allocates an empty receive ring; returns it with its range in the port file.
 fn lay_out_ring(
     port: &Port,
     caps: &QpCaps,
@@ -243,8 +242,8 @@ fn lay_out_ring(
     let slots = receive_slots(caps);
     let stride = RecvRing::lines_per_slot(caps.max_recv_sge as usize);
     let place = port.take_ring((slots * stride * size_of::<Line>()) as u64)?;
-    // SAFETY: the room was just taken from the port's own mapping, which the queue pair keeps for as long
-    // as it lives.
+    // SAFETY: the range was just allocated in the port's own mapping, which the queue pair keeps as long as it
+    // lives.
     let ring = unsafe { RecvRing::from_raw(port.address(place.start).cast(), slots, stride) };
     ring.clear();
     Ok((ring, place))
@@ -261,7 +260,7 @@ impl Drop for SoftQp {
         qp.port.forget(AsyncEvent::LastWqeReached(qp.qpn));
         qp.send_cq.detach_sender(qp.qpn);
         lock(&qp.port.qps).remove(&qp.index);
-        // A peer that still holds the ring keeps it: neither ring nor index is given again.
+        // If a peer may still write to the ring, neither the ring nor the index is reused.
         if released {
             qp.port.give_ring(qp.ring.clone());
             lock(&qp.port.qp_indices).give(qp.index);
@@ -274,7 +273,7 @@ impl QpInner {
         self.port.qp_entry(self.index)
     }
 
-    /// Writes to the table where requesters find the receives.
+    /// Writes the location of the receives to the table, for requesters.
     fn announce_receives(&self) {
         let (offset, slots) = match (&self.srq, &self.recv_queue.datagrams) {
             (Some(srq), _) => (srq.index.into(), 0),

@@ -1,4 +1,4 @@
-//! Multicast groups of UD queue pairs: the UDP port has them, the local port has none.
+//! Multicast groups of UD queue pairs. Only the UDP port supports them.
 
 use adverb_verbs::{Gid, McastError, QpType, Unsupported};
 
@@ -6,7 +6,7 @@ use super::QpInner;
 use crate::udp::{Udp, ip_of};
 
 impl QpInner {
-    /// The UDP port, if the queue pair may be in the group.
+    /// Returns the UDP port, if the queue pair may be in the group.
     fn port_of_groups(&self, gid: Gid) -> Result<&Udp, McastError> {
         McastError::check(self.service, gid)?;
         self.port.udp.as_ref().ok_or_else(|| {
@@ -31,7 +31,7 @@ impl QpInner {
         }
     }
 
-    /// Before it is destroyed: out of all groups.
+    /// Removes the queue pair from all groups before it is destroyed.
     pub(super) fn leave_groups(&self) {
         if let (QpType::Ud, Some(udp)) = (self.service, &self.port.udp) {
             udp.leave_all(self.qpn);

@@ -1,4 +1,4 @@
-//! Posting, and going on with what waits.
+//! Posts requests, and carries out waiting ones.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,7 +13,7 @@ use crate::shm::notify::Urgency;
 use crate::shm::send_ring::Sent;
 
 impl QpInner {
-    /// Tries what waits of a queue pair that reaches its peers itself.
+    /// Tries to carry out the waiting requests of a queue pair whose peer is in shared memory.
     pub(super) fn try_waiting(&self, send: &mut SendQueue) -> bool {
         let is_drained = self.state() == QpState::Sqd;
         let SendQueue {
@@ -55,13 +55,13 @@ impl QpInner {
         false
     }
 
-    /// [`QpInner::complete_send`] off the path of connections in RTS, which is kept small.
+    /// [`QpInner::complete_send`], outlined to keep the path of connections in RTS small.
     #[inline(never)]
     pub(super) fn end_send(&self, count: u64, request: &SendRequest<'_>, status: WcStatus) {
         self.complete_send(count, request, status);
     }
 
-    /// Ends a send request: a completion if it was asked for or failed.
+    /// Ends a send request, with a completion if it is signaled or has failed.
     #[inline(always)]
     fn complete_send(&self, count: u64, request: &SendRequest<'_>, status: WcStatus) {
         if status.is_success() && !request.flags.contains(SendFlags::SIGNALED) {
@@ -77,7 +77,7 @@ impl QpInner {
         self.send_cq.added(Some(self.index), Urgency::of(status));
     }
 
-    /// Counts a send request as posted, or says why it cannot be.
+    /// Counts a send request as posted, or returns why it cannot be posted.
     #[inline]
     pub(super) fn count_send(
         &self,
@@ -106,7 +106,7 @@ impl QpInner {
         request.check_sizes(&self.caps, max_message)
     }
 
-    /// Whether a connection over UDP takes requests at once.
+    /// Whether a connection over UDP accepts requests immediately.
     #[inline]
     pub(super) fn sends_afar(&self, send: &SendQueue) -> bool {
         send.path.is_remote()
@@ -115,7 +115,7 @@ impl QpInner {
             && self.state.load(Ordering::Relaxed) == QpState::Rts as u32
     }
 
-    /// Accepts one send request: carries it out now if nothing is before it.
+    /// Accepts a send request, and carries it out now if no other request waits.
     #[inline]
     pub(super) fn accept(
         self: &Arc<Self>,
@@ -158,7 +158,7 @@ impl QpInner {
     pub(super) fn put_off(self: &Arc<Self>, send: &mut SendQueue, request: &SendRequest<'_>) {
         let is_first = send.waiting.is_empty();
         let mut waiting = Waiting::new(&self.port, request, send.posted);
-        // In RTS the first one comes here after an attempt.
+        // In RTS the first waiting request has been attempted before.
         waiting.has_begun = is_first && self.state() == QpState::Rts;
         send.waiting.push_back(waiting);
         if is_first {
@@ -221,7 +221,7 @@ impl QpInner {
         Ok(())
     }
 
-    /// Wakes the peer's engine if it sleeps until a receive is posted.
+    /// Wakes the peer's engine if it waits for a receive to be posted.
     #[inline]
     pub(super) fn wake_waiting_peer(&self) {
         let waiting = &self.entry().from_peer.waiting;

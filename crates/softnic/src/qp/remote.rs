@@ -1,7 +1,7 @@
-//! Queue pairs that are connected over UDP: what differs from those whose peer is in shared memory.
+//! Queue pairs that are connected over UDP.
 //!
-//! Completions of sends are produced under the driver's lock while the queue pair is neither in the
-//! error state nor in SQE, and under the queue pair's `send` lock in these.
+//! Completions of send requests are produced under the driver's lock, but in the error state and in SQE under
+//! the queue pair's `send` lock.
 
 use std::sync::atomic::Ordering;
 
@@ -108,7 +108,7 @@ impl Endpoint for QpInner {
 }
 
 impl QpInner {
-    /// After its own NIC completed a receive.
+    /// Notifies the completion queue after the UDP port has completed a receive.
     fn arrived(&self, urgency: Urgency) {
         let has_own_ring = self.srq.is_none();
         self.recv_cq
@@ -118,7 +118,7 @@ impl QpInner {
     // --- what the queue pair asks of the driver
 
     pub(super) fn udp(&self) -> &Udp {
-        // Invariant: only a port with a UDP port connects remotely.
+        // Invariant: a queue pair is connected over UDP only if there is a UDP port.
         self.port.udp.as_ref().expect("connected over UDP")
     }
 
@@ -132,24 +132,23 @@ impl QpInner {
         self.udp().disconnect(&*self.port, self.qpn);
     }
 
-    /// Sends a datagram over UDP; how the request ended, or none where it has to wait.
+    /// Sends a datagram over UDP. Returns the request's status, or `None` if it has to wait.
     #[cold]
     pub(super) fn send_afar(&self, request: &SendRequest<'_>) -> Option<WcStatus> {
         match &self.port.udp {
             Some(udp) => udp.send_datagram(&*self.port, self, request),
-            // A handle of another context's.
+            // The address handle belongs to another context.
             None => Some(WcStatus::LocQpOpErr),
         }
     }
 
-    /// Gives a request that was accepted to the transport.
+    /// Passes an accepted request to the transport.
     #[cold]
     pub(super) fn post_remotely(&self, send: &mut SendQueue, request: &SendRequest<'_>) {
         self.hand_over(send.posted, request);
     }
 
-    /// A list's only request in RTS with nothing before it: given to the transport and sent with one
-    /// look at the driver.
+    /// Posts and sends a single request in RTS, when no other waits, with the driver locked only once.
     #[cold]
     pub(super) fn post_alone(
         &self,
@@ -172,7 +171,7 @@ impl QpInner {
         }
     }
 
-    /// Ends a request that the transport did not take.
+    /// Ends a request that the transport refused.
     fn refuse(&self, count: u64, request: &SendRequest<'_>, status: WcStatus) {
         if self.state() != QpState::Sqe {
             self.udp().enter_error(self.qpn);
@@ -180,7 +179,7 @@ impl QpInner {
         self.end_send(count, request, status);
     }
 
-    /// Hands over what waited for RTS. False when nothing waits any more.
+    /// Passes requests that waited for RTS to the transport. Returns whether some still wait.
     pub(super) fn drive_remote(&self, send: &mut SendQueue) -> bool {
         match self.state() {
             QpState::Rts => {
@@ -195,14 +194,14 @@ impl QpInner {
         !send.waiting.is_empty()
     }
 
-    /// Ends what waits; in ERR or SQE.
+    /// Flushes waiting requests, in ERR or SQE.
     pub(super) fn flush_waiting(&self, send: &mut SendQueue) {
         for waiting in send.waiting.drain(..) {
             self.end_send(waiting.count, &waiting.request(), WcStatus::WrFlushErr);
         }
     }
 
-    /// To the error state.
+    /// Moves the queue pair to the error state.
     pub(super) fn fail_remotely(&self, send: &mut SendQueue) {
         self.udp().enter_error(self.qpn);
         self.flush_waiting(send);

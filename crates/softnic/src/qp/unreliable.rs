@@ -1,9 +1,8 @@
-//! Unreliable services: what is sent is forgotten.
+//! Unreliable services.
 //!
-//! A request of a UC or UD queue pair succeeds when it has left (IBTA vol. 1, 9.8.2, 9.8.3):
-//! whether the peer is there, has a receive posted or finds fault with it, the requester does not
-//! learn. A fault of its own side takes the send queue alone to the error state (SQE, 10.3.1.6);
-//! from there the program brings it back to RTS.
+//! A request of a UC or UD queue pair succeeds when it was sent (IBTA vol. 1, 9.8.2, 9.8.3). The requester does
+//! not learn whether the peer exists, has a receive posted or refuses the message. A local error moves only the
+//! send queue to an error state (SQE, 10.3.1.6), from which the program can return to RTS.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,7 +14,7 @@ use crate::requester::{Attempt, Sender, Sent, Source};
 use crate::udp::leads_afar;
 
 impl QpInner {
-    /// Carries a request out that was accepted in RTS, or puts it behind those that wait.
+    /// Carries out a request that was accepted in RTS, or appends it to the waiting ones.
     #[inline(never)] // keeps the posting of connections small
     pub(super) fn send_unreliably(
         self: &Arc<Self>,
@@ -37,8 +36,8 @@ impl QpInner {
         }
     }
 
-    /// Sends a message, by the connection (UC) or the way to its destination (UD); only a fault of
-    /// this side is an error. None where it has to wait for the network.
+    /// Sends a message on the connection (UC) or to its destination (UD). Only a local error is an error.
+    /// `None` if the request has to wait for the network.
     pub(super) fn transmit(
         &self,
         (path, outlets): (&mut Path, &mut Outlets),
@@ -79,7 +78,7 @@ impl QpInner {
         self.send_afar(request)
     }
 
-    /// After a request that failed: RC goes to ERR, the send queue of others to SQE.
+    /// Handles a failed request: RC moves to ERR, other services move to SQE.
     pub(super) fn fail_as_requester(&self, send: &mut SendQueue) {
         if self.service == QpType::Rc {
             return self.fail(send);

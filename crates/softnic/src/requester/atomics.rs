@@ -1,8 +1,8 @@
 //! Atomic operations: one atomic instruction of the requester's CPU on the peer's memory.
 //!
-//! So they are atomic with other requesters' and with the owner's own atomic instructions, as
-//! `AtomicCap::System` says. Values are in host order: both ends are on one host. Sources: IBTA
-//! vol. 1, 9.4.5 (the operations), 9.7.4.1 (the responder's checks), 11.6.2 (statuses).
+//! So they are atomic with respect to other requesters and to the owner's own atomic instructions
+//! (`AtomicCap::System`). Values are in host order: both ends are on one host. Sources: IBTA vol. 1, 9.4.5 (the
+//! operations), 9.7.4.1 (the responder's checks), 11.6.2 (statuses).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -12,7 +12,7 @@ use super::Connection;
 use crate::shm::copy::place;
 
 impl Connection {
-    /// Carries an atomic request out on the peer's word at `at`. Its local pieces were checked.
+    /// Carries out an atomic request on the peer's word at `at`. Its SGE was checked.
     #[inline]
     pub(super) fn atomic(&mut self, request: &SendRequest<'_>, at: RemoteAddress) -> WcStatus {
         if self.max_rd_atomic == 0 {
@@ -32,22 +32,22 @@ impl Connection {
         else {
             return self.fail_responder(WcStatus::RemAccessErr);
         };
-        // SAFETY: `target` checked that the word lies in the peer's region. It is aligned here as
-        // it is there: both map the same file from its beginning, at a page.
+        // SAFETY: `target` checked that the word is in the peer's region. Its alignment is the same in both
+        // processes, because both map the file from its beginning at a page boundary.
         let word = unsafe { &*target.cast::<AtomicU64>() };
         let before = operate(word, request.operation);
         give_back(before, &into);
         WcStatus::Success
     }
 
-    /// Whether the peer takes READs and atomics at all (IBTA vol. 1, 9.7.4.1.2).
+    /// Whether the peer accepts READs and atomics (IBTA vol. 1, 9.7.4.1.2).
     #[inline]
     pub(super) fn responder_has_resources(&self) -> bool {
         self.remote().max_dest_rd_atomic.load(Ordering::Relaxed) != 0
     }
 }
 
-/// One atomic instruction; returns what was there.
+/// Executes one atomic instruction; returns the old value.
 #[inline]
 fn operate(word: &AtomicU64, operation: Operation) -> u64 {
     match operation {
@@ -61,10 +61,10 @@ fn operate(word: &AtomicU64, operation: Operation) -> u64 {
     }
 }
 
-/// Places what was there in the request's piece, which was checked.
+/// Writes the old value to the request's SGE, which was checked.
 #[inline]
 fn give_back(before: u64, into: &Sge<'_>) {
     let target = std::ptr::with_exposed_provenance_mut(into.addr() as usize);
-    // SAFETY: `Source::check` checked the piece's key, range and LOCAL_WRITE; it has 8 bytes.
+    // SAFETY: `Source::check` checked the SGE's key, range and LOCAL_WRITE; it has 8 bytes.
     unsafe { place(target, (&raw const before).cast(), size_of::<u64>()) };
 }

@@ -1,7 +1,7 @@
 //! Sends datagrams to the receive queue of any UD queue pair of this user on this host.
 //!
-//! A datagram is dropped silently if there is no such queue pair, it does not receive, the Q_Key differs, or no receive
-//! is posted (IBTA vol. 1, 9.8.3.1, 10.2.5).
+//! A datagram is dropped silently if there is no such queue pair, it does not receive, the Q_Key differs, or no
+//! receive is posted (IBTA vol. 1, 9.8.3.1, 10.2.5).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -46,8 +46,8 @@ struct Way {
     inlet: Option<Inlet>,
 }
 
-// SAFETY: `remote` and the pointers of `inlet` point into the mapping that `peer` keeps. Words are accessed by atomics,
-// and payload only in cells that this sender holds.
+// SAFETY: `remote` and the pointers of `inlet` point into the mapping that `peer` keeps. Words are accessed by
+// atomics, and payload only in cells that this sender holds.
 unsafe impl Send for Way {}
 
 /// State read from the queue pair, valid while its phase is the same.
@@ -123,8 +123,8 @@ impl Ways {
         Ok(Sent::Here(WcStatus::Success))
     }
 
-    /// Returns the destination for a queue pair, with an inlet if it receives. `None` if no process that shares memory can
-    /// have it.
+    /// Returns the destination for a queue pair, with an inlet if it receives. `None` if no process that shares
+    /// memory can have it.
     #[inline]
     fn way_to(&mut self, own: &Sender<'_>, qpn: Qpn) -> Option<&mut Way> {
         if self.slots.is_empty() {
@@ -236,8 +236,8 @@ impl Way {
         }
         let length = DatagramRing::lines(slots, CELL_LINES) * size_of::<Line>();
         let lines = self.peer.address(offset, length as u64)?;
-        // SAFETY: the lines are in the peer's mapping (checked by `address`), which `self.peer` keeps for longer than
-        // `inlet` lives.
+        // SAFETY: the lines are in the peer's mapping (checked by `address`), which `self.peer` keeps for
+        // longer than `inlet` lives.
         let ring = unsafe { DatagramRing::from_raw(lines.cast(), slots, CELL_LINES) };
         let inlet = Inlet {
             phase,

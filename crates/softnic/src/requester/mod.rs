@@ -1,8 +1,7 @@
-//! The requester: carries a queue pair's send requests out, on the CPU of whoever posts or polls.
+//! The requester: carries out a queue pair's send requests on the CPU of the thread that posts or polls.
 //!
-//! An operation runs between `Busy::enter` and `Busy::leave`. Inside it the peer's phase is
-//! looked at once; what the peer takes back later it takes back after waiting for the operation's
-//! end (`quiesce`).
+//! An operation runs between `Busy::enter` and `Busy::leave`. Inside it, the peer's phase is read once. If the
+//! peer changes the phase later, it waits for the end of the operation before it reuses memory (`quiesce`).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -34,17 +33,17 @@ pub(crate) use source::Source;
 pub(crate) use waiting::Waiting;
 use waiting::{rnr_patience, unreachable_patience};
 
-/// Looks at a receive ring before a request is put off: about half a microsecond.
+/// Number of looks at a receive ring before a request has to wait: about half a microsecond.
 const LOOKS: u32 = 32;
 
-/// What became of an attempt to carry a request out.
+/// The outcome of an attempt to carry out a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Attempt {
-    /// Carried out, or refused for good.
+    /// It was carried out, or has failed.
     Done(WcStatus),
     /// The peer has no receive posted.
     ReceiverNotReady,
-    /// The peer's queue pair does not receive (yet, or any more).
+    /// The peer's queue pair does not receive now.
     Unreachable,
 }
 
@@ -58,27 +57,27 @@ pub(crate) struct Requester {
     pub(crate) pd: u32,
 }
 
-/// The way of an RC or UC queue pair to its peer's.
+/// The connection of an RC or UC queue pair.
 #[derive(Debug)]
 pub(crate) struct Connection {
     own: Requester,
     pub(crate) peer: Arc<Peer>,
     remote: *const QpEntry,
     remote_qpn: Qpn,
-    /// First packet sent: the peer must expect it.
+    /// PSN of the first packet; it must be the one that the peer expects.
     pub(crate) sq_psn: Option<Psn>,
     pub(crate) retry: Option<RetryParams>,
-    /// READs and atomics that this side may have in flight; 0: none at all.
+    /// Maximum number of READs and atomics in flight; 0: none are allowed.
     pub(crate) max_rd_atomic: u8,
     attached: Option<Attached>,
     cache: RegionCache,
 }
 
-// SAFETY: `remote` points into the mapping that `peer` keeps; all access is by atomics.
+// SAFETY: `remote` points into the mapping that `peer` keeps, and all access is by atomics.
 unsafe impl Send for Connection {}
 
 impl Drop for Connection {
-    /// Leaves a UC queue pair's next connection the place in the peer's receive queue.
+    /// UC: stores the position in the peer's receive queue for the queue pair's next connection.
     fn drop(&mut self) {
         if let Some(attached) = self.attached.as_ref()
             && self.own.service == QpType::Uc
@@ -90,15 +89,14 @@ impl Drop for Connection {
     }
 }
 
-/// What was read of the peer's queue pair, valid while its phase is the same.
+/// State read from the peer's queue pair, valid while its phase is the same.
 #[derive(Debug)]
 struct Attached {
     phase: Phase,
     ring: RecvRing<'static>,
-    /// Position of the next receive to consume; with a shared receive queue of the one that was
-    /// taken from it.
+    /// Position of the next receive to consume; with a shared receive queue, of the one that was taken.
     next: u64,
-    /// Where receives are taken from, if not out of `ring` in turn.
+    /// The shared receive queue, if the peer has one; otherwise receives are consumed from `ring` in order.
     shared: Option<SharedReceives>,
     recv_cq: u32,
     cq: *const CqEntry,
@@ -108,7 +106,7 @@ struct Attached {
 }
 
 impl Attached {
-    /// Whether a receive is there, which another may take first if the queue is shared.
+    /// Whether a receive is posted. If the queue is shared, another requester may take it first.
     #[inline]
     fn has_receive(&self) -> bool {
         match &self.shared {
@@ -117,8 +115,8 @@ impl Attached {
         }
     }
 
-    /// Makes the next receive the one at `next`; it is to be completed then. False where there is
-    /// none.
+    /// Takes the next receive; its position is `next` then, and it has to be completed. Returns false if none
+    /// is posted.
     #[inline]
     fn take_receive(&mut self) -> bool {
         let Some(shared) = &self.shared else {
@@ -143,8 +141,7 @@ impl Attached {
 }
 
 impl Connection {
-    /// A connection of `own` to `remote_qpn` of `peer`; none where that index is beyond the peer's
-    /// table.
+    /// Makes a connection of `own` to `remote_qpn` of `peer`. `None` if the index exceeds the peer's table.
     pub(crate) fn new(own: Requester, peer: Arc<Peer>, remote_qpn: Qpn) -> Option<Self> {
         let remote = std::ptr::from_ref(peer.qp_entry(qp_index(remote_qpn))?);
         Some(Connection {
@@ -161,11 +158,11 @@ impl Connection {
     }
 
     pub(crate) fn remote(&self) -> &QpEntry {
-        // SAFETY: points into the mapping that `peer` keeps, a struct of atomics.
+        // SAFETY: it points into the mapping that `peer` keeps, to a struct of atomics.
         unsafe { &*self.remote }
     }
 
-    /// Index of the peer's queue pair in its table.
+    /// Returns the index of the peer's queue pair in its table.
     pub(crate) fn remote_index(&self) -> u32 {
         qp_index(self.remote_qpn)
     }
@@ -181,7 +178,7 @@ impl Connection {
         }
     }
 
-    /// Carries `request` out, if the peer is ready.
+    /// Carries out `request`, if the peer is ready.
     #[inline]
     pub(crate) fn attempt(&mut self, own: &QpEntry, request: &SendRequest<'_>) -> Attempt {
         own.requester.busy.enter();
@@ -190,14 +187,14 @@ impl Connection {
         attempt
     }
 
-    /// The same off the path of connections in RTS, which is kept small.
+    /// The same, outlined to keep the path of connections in RTS small.
     #[inline(never)]
     pub(crate) fn attempt_apart(&mut self, own: &QpEntry, request: &SendRequest<'_>) -> Attempt {
         self.attempt(own, request)
     }
 
-    /// After a first attempt found no receive posted: looks a little longer, as the time on the
-    /// wire would give the receiver, before the request is put off (which costs more than this).
+    /// After an attempt found no receive posted: tries a little longer, about the time that a packet would be
+    /// on the wire, because it costs more to let the request wait.
     #[cold]
     pub(crate) fn attempt_again(&mut self, own: &QpEntry, request: &SendRequest<'_>) -> Attempt {
         for _ in 0..LOOKS {
@@ -234,7 +231,7 @@ impl Connection {
         }
     }
 
-    /// Reads what belongs to the peer's present phase. False where it does not receive from us.
+    /// Reads the state of the peer's current phase. Returns false if the peer does not receive from this queue pair.
     #[cold]
     fn attach(&mut self, phase: Phase) -> bool {
         let remote = self.remote();
@@ -265,7 +262,7 @@ impl Connection {
         true
     }
 
-    /// The peer is to wake this side's engine when it posts a receive.
+    /// Asks the peer to wake this side's engine when it posts a receive.
     pub(crate) fn ask_for_wake(&self) {
         let from_peer = &self.remote().from_peer;
         from_peer.waiting.store(1, Ordering::SeqCst);
@@ -275,17 +272,17 @@ impl Connection {
         }
     }
 
-    /// Position of the peer's next receive; none where it does not expect our packets.
+    /// Returns the position of the peer's next receive. `None` if the peer does not expect this side's packets.
     fn next_position(&self, phase: Phase) -> Option<u64> {
         let old = self.attached.as_ref();
         let is_same_life = old.is_some_and(|old| old.phase.generation() == phase.generation());
         match old {
             _ if self.own.service == QpType::Rc && !self.continues_sequence() => None,
             Some(old) if is_same_life => Some(old.next),
-            // A later life of the peer's queue pair does not expect our present packets.
+            // After a RESET the peer's queue pair does not expect the packets of this connection.
             Some(_) if self.own.service == QpType::Rc => None,
-            // UC takes up any sequence at the begin of a message (IBTA vol. 1, 9.8.2.2): where
-            // the last connection of this queue pair ended, if the life was the same.
+            // UC accepts any PSN at the beginning of a message (IBTA vol. 1, 9.8.2.2): continue where the queue
+            // pair's last connection ended, if the peer was not reset since.
             _ => {
                 let first = phase.first_position();
                 let left = self.remote().from_peer.next.load(Ordering::Relaxed);
@@ -295,8 +292,8 @@ impl Connection {
         }
     }
 
-    /// RC: whether the peer expects this life's packets: it was told our first one, and no other
-    /// life of this queue pair has sent any since the peer connected.
+    /// RC: whether the peer expects this side's packets: it has this side's first PSN, and no other generation
+    /// of this queue pair has sent packets since the peer connected.
     fn continues_sequence(&self) -> bool {
         let rq_psn = self.remote().rq_psn.load(Ordering::Relaxed);
         if self.sq_psn.is_none_or(|psn| psn.get() != rq_psn) {
@@ -357,7 +354,7 @@ impl Connection {
         Attempt::Done(WcStatus::Success)
     }
 
-    /// Copies the payload into the receive's pieces; none where one must not be written.
+    /// Copies the payload into the receive's scatter elements. `None` if one of them must not be written.
     #[inline]
     fn scatter(&mut self, mut source: Source<'_>, ring: RecvRing<'_>, position: u64) -> Option<()> {
         for piece in ring.pieces(position).filter(|piece| piece.length != 0) {
@@ -378,12 +375,12 @@ impl Connection {
             .find(&self.peer, piece.lkey, pd, AccessFlags::LOCAL_WRITE, range)
     }
 
-    /// Completes the peer's current receive and tells it.
+    /// Completes the peer's current receive and notifies its completion queue.
     #[inline]
     fn arrive(&mut self, arrival: Arrival, flags: SendFlags) {
         let attached = self.attached();
         attached.complete(arrival);
-        // SAFETY: the entry lies in the mapping that `self.peer` keeps, a struct of atomics.
+        // SAFETY: the entry is in the mapping that `self.peer` keeps, and consists of atomics.
         let cq = (unsafe { &*attached.cq }, attached.recv_cq);
         let is_error = arrival.status != 0;
         let flags = if is_error {
@@ -400,7 +397,7 @@ impl Connection {
         );
     }
 
-    /// The responder refuses a request: an RC queue pair fails, UC drops the message without a word
+    /// Handles a request that the responder refuses: an RC queue pair fails, UC drops the message silently
     /// (IBTA vol. 1, 9.9.3, class D).
     #[cold]
     fn refuse(&mut self, status: WcStatus) -> WcStatus {
@@ -410,8 +407,8 @@ impl Connection {
         }
     }
 
-    /// The responder's queue pair goes to the error state: it sent a fatal NAK (IBTA vol. 1,
-    /// 9.9.3, class B and C). Its owner is told; `status` is what the requester reports.
+    /// Moves the responder's queue pair to the error state, as if it had sent a fatal NAK (IBTA vol. 1, 9.9.3,
+    /// classes B and C): informs its owner. The requester reports `status`.
     #[cold]
     fn fail_responder(&mut self, status: WcStatus) -> WcStatus {
         let generation = self.attached().phase.generation();
@@ -424,8 +421,8 @@ impl Connection {
     }
 }
 
-/// After a completion was added to a queue (its entry and index) of `peer`: marks its queue pair (the index
-/// of one with receives of its own) and raises the event that it is waited for with.
+/// After a completion was added to a queue (given by entry and index) of `peer`: marks its queue pair (given by
+/// its index if it has its own receives), and raises an event if the queue is armed.
 #[inline]
 fn notify(peer: &Peer, cq: (&CqEntry, u32), marked: Option<u32>, flags: SendFlags) {
     let duties = Duties::of(cq.0);
@@ -450,7 +447,7 @@ fn fulfil(
     if let Some(channel) = duties.channel()
         && cq.arming.armed.must_raise(urgency)
     {
-        // A channel that cannot be written to belongs to a peer that is ending.
+        // If the channel cannot be written to, the peer is closing.
         let _ = peer.raise(channel, index);
     }
 }

@@ -1,4 +1,4 @@
-//! WRITE and READ: the peer's memory, once its queue pair, its region and the key allow it.
+//! RDMA WRITE and READ.
 
 use std::sync::atomic::Ordering;
 
@@ -36,7 +36,8 @@ impl Connection {
         }
         let status = self.write(source, to);
         if status.is_success() {
-            // Another may have taken it from a shared queue: then the payload is written again.
+            // Another requester may have taken it from a shared queue; then the payload is written again at the
+            // next attempt.
             if !self.attached().take_receive() {
                 return Attempt::ReceiverNotReady;
             }
@@ -70,7 +71,8 @@ impl Connection {
         };
         for sge in into {
             let target = std::ptr::with_exposed_provenance_mut(sge.addr() as usize);
-            // SAFETY: `Source::check` checked the target's key and range, `target` the peer's.
+            // SAFETY: `Source::check` checked key and range of the destination, and `target` those of the
+            // peer's memory.
             unsafe {
                 place(target, source, sge.length() as usize);
                 source = source.add(sge.length() as usize);
@@ -79,7 +81,7 @@ impl Connection {
         WcStatus::Success
     }
 
-    /// `length` bytes of the peer's memory, if its queue pair and region allow `need`.
+    /// Returns the address of `length` bytes of the peer's memory, if its queue pair and region allow `need`.
     #[inline]
     pub(super) fn target(
         &mut self,
@@ -87,7 +89,7 @@ impl Connection {
         length: u64,
         need: AccessFlags,
     ) -> Option<*mut u8> {
-        // Read each time: the peer may change it in RTS. It shares the phase's cache line.
+        // Read each time, because the peer may change it in RTS. It is on the phase's cache line, so this is cheap.
         let access = self.remote().access.load(Ordering::Relaxed);
         if !AccessFlags::from_bits_retain(access).contains(need) {
             return None;

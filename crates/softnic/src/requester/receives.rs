@@ -1,4 +1,4 @@
-//! Where the receives of a connected queue pair are, as its requester finds them in the peer's file.
+//! Finds the receives of a connected queue pair in the peer's file.
 
 use std::sync::atomic::Ordering;
 
@@ -7,7 +7,7 @@ use crate::shm::peer::Peer;
 use crate::shm::ring::{Line, RecvRing};
 use crate::shm::shared_ring::{MAX_SLOTS, SharedRing};
 
-/// A shared receive queue, whose slots are a ring beside it.
+/// A shared receive queue, whose slots are in a separate ring.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SharedReceives {
     pub(super) queue: SharedRing<'static>,
@@ -17,7 +17,7 @@ pub(super) struct SharedReceives {
 }
 
 impl SharedReceives {
-    /// Takes a request; its position in the ring of slots, none where none is posted.
+    /// Takes a request; returns its position in the ring of slots, or `None` if none is posted.
     #[inline]
     pub(super) fn take(&self) -> Option<u64> {
         let ticket = self.queue.take(self.holder)?;
@@ -35,8 +35,8 @@ pub(super) struct Receives {
 }
 
 impl Receives {
-    /// Those of `remote`, which is queue pair `index` of the peer; none where what stands there makes
-    /// no sense. They are valid as long as the peer's mapping is kept.
+    /// Finds the receives of `remote`, which is queue pair `index` of the peer. `None` if its entry is
+    /// inconsistent. They are valid as long as the peer's mapping is kept.
     pub(super) fn of(peer: &Peer, remote: &QpEntry, index: u32) -> Option<Self> {
         let slots = remote.ring_slots.load(Ordering::Relaxed);
         let offset = remote.ring_offset.load(Ordering::Relaxed);
@@ -65,8 +65,8 @@ impl Receives {
         let lines = peer.address(offset, length)?;
         let stride = entry.stride.load(Ordering::Relaxed);
         let ring = ring(peer, offset.checked_add(length)?, (slots, stride))?;
-        // SAFETY: the lines lie in the peer's mapping (checked by `address`), which whoever asks
-        // keeps for longer than what is returned.
+        // SAFETY: the lines are in the peer's mapping (checked by `address`), which the caller keeps for longer
+        // than the result.
         let queue = unsafe { SharedRing::from_raw(lines.cast(), words) };
         let shared = SharedReceives {
             queue,
@@ -81,14 +81,14 @@ impl Receives {
     }
 }
 
-/// The ring of so many slots, of so many lines each, at an offset of the peer's file.
+/// Returns the ring at an offset of the peer's file, given the number of slots and of lines per slot.
 fn ring(peer: &Peer, offset: u64, (slots, stride): (u32, u32)) -> Option<RecvRing<'static>> {
     let bytes = u64::from(slots) * u64::from(stride) * size_of::<Line>() as u64;
     let lines = peer.address(offset, bytes)?;
     if !slots.is_power_of_two() || stride == 0 {
         return None;
     }
-    // SAFETY: the lines lie in the peer's mapping (checked by `address`), which whoever asks keeps
-    // for longer than what is returned.
+    // SAFETY: the lines are in the peer's mapping (checked by `address`), which the caller keeps for longer than the
+    // result.
     Some(unsafe { RecvRing::from_raw(lines.cast(), slots as usize, stride as usize) })
 }

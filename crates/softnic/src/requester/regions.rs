@@ -9,15 +9,15 @@ use crate::shm::peer::{Peer, PeerRegion};
 
 const CACHE_SLOTS: usize = 32;
 
-/// The regions of the peer that were used last, by key.
+/// A cache of the peer's most recently used regions, by key.
 #[derive(Debug, Default)]
 pub(super) struct RegionCache {
     slots: [Option<(u32, Arc<PeerRegion>)>; CACHE_SLOTS],
 }
 
 impl RegionCache {
-    /// Address of a range of the peer's memory, if `key` names a region of domain `pd` that holds
-    /// it and allows `need`.
+    /// Returns the address of a range of the peer's memory, if `key` is the key of a region of domain `pd` that
+    /// contains it and allows `need`.
     #[inline]
     pub(super) fn find(
         &mut self,
@@ -32,7 +32,8 @@ impl RegionCache {
             *slot = Some((key, peer.region(key)?));
         }
         let (_, region) = slot.as_ref()?;
-        // Deregistered meanwhile? A key's region never changes while the key is there.
+        // The region may have been deregistered since it was cached. While its key is in the table, it has not
+        // changed.
         if peer.mr_entry(key).key.load(Ordering::Acquire) != key {
             *slot = None;
             return None;

@@ -1,4 +1,4 @@
-//! What a request carries: the pieces of local memory that it names.
+//! The local memory of a request.
 
 use adverb_verbs::{AccessFlags, SendFlags, SendRequest, Sge};
 
@@ -6,7 +6,7 @@ use crate::memory::check_local;
 use crate::port::Port;
 use crate::shm::copy::place;
 
-/// The local side of a SEND or WRITE: checked pieces, and how far they are copied.
+/// The payload of a SEND or WRITE: checked SGEs, and how far they have been copied.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Source<'a> {
     sges: &'a [Sge<'a>],
@@ -16,7 +16,7 @@ pub(crate) struct Source<'a> {
 }
 
 impl<'a> Source<'a> {
-    /// The request's local memory, checked; none where a piece must not be used.
+    /// Checks the request's SGEs. `None` if one of them must not be used.
     #[inline]
     pub(crate) fn check(port: &Port, pd: u32, request: &'a SendRequest<'_>) -> Option<Self> {
         if !request.flags.contains(SendFlags::INLINE) {
@@ -45,8 +45,8 @@ impl<'a> Source<'a> {
             let sge = &self.sges[self.index];
             let count = u64::from(sge.length() - self.offset).min(wanted);
             let from = std::ptr::with_exposed_provenance::<u8>(sge.addr() as usize);
-            // SAFETY: the piece was checked by `Source::check` (or is inline, hence readable);
-            // the target has `length` bytes.
+            // SAFETY: `Source::check` checked the SGE (or it is inline, hence readable), and the target has
+            // `length` bytes.
             unsafe {
                 place(target, from.add(self.offset as usize), count as usize);
                 target = target.add(count as usize);

@@ -1,4 +1,4 @@
-//! Requests that wait for their peer, and how long they may.
+//! Requests that wait for their peer, and their timeouts.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,38 +14,38 @@ use crate::shm::copy::gather_inline;
 use crate::shm::regions::LocalRegion;
 use crate::shm::sync::lock;
 
-/// Time for which an unreachable peer is tried: timeout × (retries + 1); `None` never ends.
+/// Returns how long an unreachable peer is tried: timeout × (retries + 1); `None`: indefinitely.
 pub(super) fn unreachable_patience(retry: RetryParams) -> Option<Duration> {
     let timeout = retry.timeout.span()?;
     Some((timeout * u64::from(retry.retry_cnt.get() + 1)).into())
 }
 
-/// Time for which a receiver that is not ready is tried; `None` never ends.
+/// Returns how long a receiver that is not ready is tried; `None`: indefinitely.
 pub(super) fn rnr_patience(retry: RetryParams, timer: RnrTimer) -> Option<Duration> {
     Some((timer.span() * u64::from(retry.rnr_retry.as_rnr()?)).into())
 }
 
-/// A request as the engine may have to repeat it: with copies of what the caller lent.
+/// A request that the engine may have to repeat, with copies of what it borrowed from the program.
 #[derive(Debug)]
 pub(crate) struct Waiting {
     pub(crate) wr_id: WrId,
     pub(crate) flags: SendFlags,
     pub(crate) count: u64,
     pub(crate) operation: Operation,
-    /// It was attempted: it goes on in SQD, unlike those behind it.
+    /// It was attempted. In SQD it continues, unlike requests after it.
     pub(crate) has_begun: bool,
     sges: Vec<Sge<'static>>,
     to: Option<Destination<'static>>,
-    /// Inline payload, which `sges` then points to.
+    /// Inline payload, to which `sges` points.
     _inline: Vec<u8>,
-    /// Keeps the memory that `sges` points to.
+    /// Keeps the regions mapped to which `sges` points.
     _regions: Vec<Arc<LocalRegion>>,
     reason: Attempt,
     deadline: Option<Instant>,
 }
 
 impl Waiting {
-    /// Copies `request`, whose attempt ended in `reason` (none: it waits behind others).
+    /// Copies `request`, whose attempt ended with `reason` (`None`: it was not attempted, because others wait).
     pub(crate) fn new(port: &Port, request: &SendRequest<'_>, count: u64) -> Self {
         let is_inline = request.flags.contains(SendFlags::INLINE);
         let inline = if is_inline {
@@ -57,13 +57,13 @@ impl Waiting {
         let mut regions = Vec::new();
         if is_inline {
             let addr = inline.as_ptr().expose_provenance() as u64;
-            // SAFETY: the vector's heap memory stays where it is while self holds it.
+            // SAFETY: the vector's memory does not move while `self` holds it.
             sges.push(unsafe { Sge::from_raw(addr, inline.len() as u32, request_key(request)) });
         } else {
             let known = lock(&port.regions);
             for sge in request.sges {
                 regions.extend(known.at(sge.lkey().0).cloned());
-                // SAFETY: not used inline, so any value is safe: the key is checked when used.
+                // SAFETY: the SGE is not inline, so its key is checked before each use.
                 sges.push(unsafe { Sge::from_raw(sge.addr(), sge.length(), sge.lkey()) });
             }
         }
@@ -91,8 +91,8 @@ impl Waiting {
         }
     }
 
-    /// After an attempt: how the request ended, or that its patience is at its end; none where it
-    /// goes on waiting.
+    /// After an attempt: returns the status with which the request ended or timed out. `None` if it continues
+    /// to wait.
     pub(crate) fn outcome(
         &mut self,
         attempt: Attempt,
@@ -119,10 +119,10 @@ impl Waiting {
     }
 }
 
-/// A destination beyond the life of its address handle.
+/// A copy of a destination that may outlive its address handle.
 fn keep(to: Destination<'_>) -> Destination<'static> {
     Destination {
-        // SAFETY: this device's name for a handle is a number that is never used again.
+        // SAFETY: this device's name for a handle is a number that is never reused.
         ah: unsafe { AhRef::from_raw(to.ah.name()) },
         qpn: to.qpn,
         qkey: to.qkey,

@@ -9,8 +9,8 @@
 //! /dev/shm/adverb-UID@ADDR-NS/   the same for ports with UDP port at an address of network
 //!                                namespace NS (its inode): there slot n has UDP port 4791 + n
 //! ```
-//! All names of a slot begin with its number. Slots are claimed and stale files removed under a lock on the directory
-//! itself. The kernel releases a lock when its holder dies, for whatever reason.
+//! All names of a slot begin with its number. Slots are claimed and stale files removed under a lock on the
+//! directory itself. The kernel releases a lock when its holder dies, for whatever reason.
 
 use std::fs::File;
 use std::io;
@@ -140,8 +140,8 @@ impl DirPath {
         }
     }
 
-    /// Opens the directory, if it is a private one of this user; `None` if it was removed.
-    /// The check uses the opened descriptor, because a check of the path may see another directory than the one opened.
+    /// Opens the directory, if it is a private one of this user; `None` if it was removed. The check uses the
+    /// opened descriptor, because a check of the path may see another directory than the one opened.
     fn open(&self) -> Result<Option<Dir>, OpenError> {
         let opened = open(
             &self.0,
@@ -286,8 +286,8 @@ impl Dir {
         self.open_fifo(slot, name)
     }
 
-    /// Opens a FIFO for reading and writing, so reading never returns end of file, and writing after its owner has died
-    /// raises no SIGPIPE.
+    /// Opens a FIFO for reading and writing, so reading never returns end of file, and writing after its owner
+    /// has died raises no SIGPIPE.
     pub(crate) fn open_fifo(&self, slot: u32, name: &str) -> io::Result<File> {
         self.open_file(&file_name(slot, name), OFlags::RDWR | OFlags::NONBLOCK)
     }
@@ -339,8 +339,8 @@ impl Dir {
         }
     }
 
-    /// Removes the directory, which is locked, if it is empty. A directory cannot be removed by its descriptor; if the
-    /// path names another empty directory by now, nothing is lost.
+    /// Removes the directory, which is locked, if it is empty. A directory cannot be removed by its descriptor;
+    /// if the path names another empty directory by now, nothing is lost.
     fn remove_if_empty(&self) {
         let _ = rmdir(&self.path);
     }

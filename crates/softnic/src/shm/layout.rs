@@ -187,11 +187,11 @@ pub(crate) struct RequesterLine {
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct PeerLine {
-    /// Generation whose responder failed, plus one; 0: none. Its owner moves the queue pair to the error state, like a
-    /// responder that sends a fatal NAK.
+    /// Generation whose responder failed, plus one; 0: none. Its owner moves the queue pair to the error state,
+    /// like a responder that sends a fatal NAK.
     pub(crate) fault: AtomicU64,
-    /// Generation, plus one, of the peer's queue pair that has sent requests to this generation; 0: none yet. Another
-    /// generation of the peer does not continue the packet sequence.
+    /// Generation, plus one, of the peer's queue pair that has sent requests to this generation; 0: none yet.
+    /// Another generation of the peer does not continue the packet sequence.
     pub(crate) requester_generation: AtomicU64,
     /// UC: position of the next receive when the peer's last connection ended. Only positions of this generation are
     /// valid.
@@ -279,8 +279,8 @@ pub(crate) struct MrEntry {
     pub(crate) pd: AtomicU32,
 }
 
-/// A shared receive queue: a `SharedRing`, followed by the slots of its requests, a `RecvRing`. For datagrams there is
-/// also a `DatagramRing`.
+/// A shared receive queue: a `SharedRing`, followed by the slots of its requests, a `RecvRing`. For datagrams
+/// there is also a `DatagramRing`.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct SrqEntry {

@@ -60,9 +60,9 @@ pub(crate) enum PeerError {
 }
 
 impl PeerError {
-    /// Whether the slot may belong to a process that shares no memory with this one: of another user, with another
-    /// directory, in another PID namespace, or of another version of Adverb. (After a process has ended, any other may
-    /// take its slot.)
+    /// Whether the slot may belong to a process that shares no memory with this one: of another user, with
+    /// another directory, in another PID namespace, or of another version of Adverb. (After a process has
+    /// ended, any other may take its slot.)
     pub(crate) fn is_of_a_stranger(&self) -> bool {
         !matches!(self, PeerError::System { .. })
     }
@@ -90,7 +90,8 @@ impl Peer {
         let pid = Pid::from_raw(header.pid.load(Ordering::Relaxed) as i32)
             .ok_or(PeerError::Version { slot })?;
         let pidfd = pidfd_open(pid, PidfdFlags::empty()).map_err(|_| PeerError::Ended { slot })?;
-        // The port file is still locked, so the process of the pidfd is the owner and not a later process with its PID.
+        // The port file is still locked, so the process of the pidfd is the owner and not a later process with
+        // its PID.
         if !Dir::is_alive(&file) {
             return Err(PeerError::Ended { slot });
         }
@@ -127,8 +128,8 @@ impl Peer {
         self.dead.store(true, Ordering::Release);
     }
 
-    /// Tells the peer's engine, once, that the port in `slot`, whose owner has `epoch`, sends datagrams to it. If that
-    /// owner dies, the engine has to reclaim the cells that it held.
+    /// Tells the peer's engine, once, that the port in `slot`, whose owner has `epoch`, sends datagrams to it.
+    /// If that owner dies, the engine has to reclaim the cells that it held.
     pub(crate) fn announce(&self, slot: u32, epoch: u64) {
         if self.epoch == epoch || self.is_announced.load(Ordering::Relaxed) {
             return;

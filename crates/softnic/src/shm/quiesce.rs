@@ -1,10 +1,11 @@
 //! Waits until no peer is in the middle of an operation on this side's memory.
 //!
-//! A requester marks the start and end of each operation with plain stores to a word of its own
-//! ([`Busy`]), which is odd during an operation. The owner first revokes what an operation needs (it stores the queue
-//! pair's phase). Then it makes every running thread of every Adverb process execute a full barrier (`membarrier`), so
-//! that requesters need no fence, which would cost time in each operation. After it, either the requester has seen the
-//! new phase, or the owner sees the word odd. Finally it waits until the word is even or has advanced.
+//! A requester marks the start and end of each operation with plain stores to a word of its own ([`Busy`]),
+//! which is odd during an operation. The owner first revokes what an operation needs (it stores the queue
+//! pair's phase). Then it makes every running thread of every Adverb process execute a full barrier
+//! (`membarrier`), so that requesters need no fence, which would cost time in each operation. After it, either
+//! the requester has seen the new phase, or the owner sees the word odd. Finally it waits until the word is
+//! even or has advanced.
 
 use std::time::{Duration, Instant};
 
@@ -64,7 +65,8 @@ pub(crate) fn register() -> rustix::io::Result<()> {
 
 /// A full barrier on every running thread of every registered process.
 ///
-/// Falls back to the slow form if the expedited one fails. Opening the device has checked that the kernel supports it.
+/// Falls back to the slow form if the expedited one fails. Opening the device has checked that the kernel
+/// supports it.
 #[cfg(not(loom))]
 pub fn barrier() {
     if membarrier(MembarrierCommand::GlobalExpedited).is_err() {

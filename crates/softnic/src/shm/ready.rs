@@ -7,14 +7,14 @@
 //!   set the queue pair's bit      (OR)         take a group's bits, leaving 0       (swap)
 //!   set its group's bit           (OR)         look at these queue pairs' rings     (load)
 //! ```
-//! A queue pair's bit is set after the completion is published, and cleared before the poller looks at the ring. So
-//! either the poller finds the completion, or the bit is set again. The group's bit is set after the queue pair's bit
-//! and cleared before it, for the same reason. A producer that finds both bits set does not write them: while the poller
-//! is busy, further producers only read the line.
+//! A queue pair's bit is set after the completion is published, and cleared before the poller looks at the
+//! ring. So either the poller finds the completion, or the bit is set again. The group's bit is set after the
+//! queue pair's bit and cleared before it, for the same reason. A producer that finds both bits set does not
+//! write them: while the poller is busy, further producers only read the line.
 //!
-//! Each producer ensures that both bits are set, so a producer that is stopped between the two ORs delays no other. A
-//! producer that dies between them leaves a completion that no poll finds; the process that notices its death marks the
-//! queue pairs that were connected to it.
+//! Each producer ensures that both bits are set, so a producer that is stopped between the two ORs delays no
+//! other. A producer that dies between them leaves a completion that no poll finds; the process that notices
+//! its death marks the queue pairs that were connected to it.
 
 use crate::shm::sync::{AtomicU64, Ordering, fence, fence_after_rmw};
 

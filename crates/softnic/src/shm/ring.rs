@@ -9,10 +9,11 @@
 //! and its completion. The state word contains the request's position, which counts up from the queue pair's RESET,
 //! so a stale slot never matches.
 //!
-//! Each word has one writer at a time: the owner until it stores POSTED, then the requester until it stores COMPLETED.
-//! Both stores are releases, and the other side's load is an acquire, so it sees the words written before. A
-//! requester that dies before its store of COMPLETED has completed nothing, and after it everything. The request's
-//! words are never written by a requester, because another requester may carry out the same request then.
+//! Each word has one writer at a time: the owner until it stores POSTED, then the requester until it stores
+//! COMPLETED. Both stores are releases, and the other side's load is an acquire, so it sees the words written
+//! before. A requester that dies before its store of COMPLETED has completed nothing, and after it everything.
+//! The request's words are never written by a requester, because another requester may carry out the same
+//! request then.
 //!
 //! ```text
 //! word 0   position << 2 | EMPTY, POSTED or COMPLETED

@@ -1,9 +1,9 @@
 //! Completions of one queue pair's send requests, in memory of its own process.
 //!
-//! There is one producer at a time (the holder of the queue pair's send lock) and one consumer (the holder of the
-//! completion queue's lock), so posting does not take the completion queue's lock. The ring cannot overflow: it has a
-//! slot for each request of the send queue, and a slot of the send queue becomes free only when the request's
-//! completion, or a later one, is taken from this ring.
+//! There is one producer at a time (the holder of the queue pair's send lock) and one consumer (the holder of
+//! the completion queue's lock), so posting does not take the completion queue's lock. The ring cannot
+//! overflow: it has a slot for each request of the send queue, and a slot of the send queue becomes free only
+//! when the request's completion, or a later one, is taken from this ring.
 
 use adverb_verbs::{Qpn, WcOpcode, WcStatus, WorkCompletion, WrId};
 

@@ -7,10 +7,10 @@
 //!                               places the payload
 //!   slot: POSTED ─────────────► COMPLETED ─────────────────► completion; the slot is free again
 //! ```
-//! The requests are in slots (a [`RecvRing`](crate::shm::ring::RecvRing)). The queue has a word for each, in the order
-//! of posting. A requester takes a request by one compare-and-swap, which also stores the queue pair that it is for. So
-//! requests are taken in order, each once, and if a requester dies at any instruction, the owner knows which requests
-//! it held: at most one per connection.
+//! The requests are in slots (a [`RecvRing`](crate::shm::ring::RecvRing)). The queue has a word for each, in
+//! the order of posting. A requester takes a request by one compare-and-swap, which also stores the queue pair
+//! that it is for. So requests are taken in order, each once, and if a requester dies at any instruction, the
+//! owner knows which requests it held: at most one per connection.
 //!
 //! ```text
 //! line 0      word 0: position of the next request (owner)
@@ -51,8 +51,8 @@ pub struct Ticket {
 }
 
 impl Ticket {
-    /// Returns the request's position in a [`RecvRing`](crate::shm::ring::RecvRing) of `slots` (a power of two) slots.
-    /// No other request in the slot has the same.
+    /// Returns the request's position in a [`RecvRing`](crate::shm::ring::RecvRing) of `slots` (a power of two)
+    /// slots. No other request in the slot has the same.
     #[inline]
     pub fn request(self, slots: usize) -> u64 {
         self.position << slots.trailing_zeros() | u64::from(self.slot)
@@ -138,7 +138,8 @@ impl<'a> SharedRing<'a> {
     #[inline]
     fn line(&self, index: usize) -> &'a Line {
         debug_assert!(index < Self::lines(self.slots));
-        // SAFETY: callers pass an index within the queue, whose lines the caller of `from_raw` promised to be mapped.
+        // SAFETY: callers pass an index within the queue, whose lines the caller of `from_raw` promised to be
+        // mapped.
         unsafe { &*self.lines.add(index) }
     }
 
@@ -201,7 +202,8 @@ impl SharedRing<'_> {
         is_taken.then(|| word.field())
     }
 
-    /// Arms the limit; 0 disarms it. If an earlier limit was reached, [`SharedRing::take_reached`] no longer reports it.
+    /// Arms the limit; 0 disarms it. If an earlier limit was reached, [`SharedRing::take_reached`] no longer
+    /// reports it.
     pub fn arm(&self, limit: u32) {
         self.limit_word().store(limit.into(), Ordering::Relaxed);
     }
@@ -257,8 +259,8 @@ impl SharedRing<'_> {
         Some(ticket)
     }
 
-    /// Takes a request by one compare-and-swap. Acquire: `holder` sees the request that the owner wrote before it stored
-    /// POSTED. Release: this requester's earlier loads are ordered before TAKEN becomes visible.
+    /// Takes a request by one compare-and-swap. Acquire: `holder` sees the request that the owner wrote before
+    /// it stored POSTED. Release: this requester's earlier loads are ordered before TAKEN becomes visible.
     #[inline]
     fn claim(&self, ticket: Ticket, holder: u16) -> bool {
         let posted = Word::new(ticket.position, ticket.slot, POSTED);
@@ -269,8 +271,8 @@ impl SharedRing<'_> {
             .is_ok()
     }
 
-    /// Returns the oldest posted request at `position` or later. Requests are taken in order: if one was taken, or its
-    /// word already holds a later one, all before it were taken, too.
+    /// Returns the oldest posted request at `position` or later. Requests are taken in order: if one was taken,
+    /// or its word already holds a later one, all before it were taken, too.
     #[inline]
     fn oldest_from(&self, mut position: u64) -> Option<Ticket> {
         loop {
@@ -291,8 +293,9 @@ impl SharedRing<'_> {
         }
     }
 
-    /// After the request at `position` was taken: reports if fewer are left than the limit. One compare-and-swap reports
-    /// it and disarms the limit, so a requester that dies here has done both or neither.
+    /// After the request at `position` was taken: reports if fewer are left than the limit. One
+    /// compare-and-swap reports it and disarms the limit, so a requester that dies here has done both or
+    /// neither.
     #[inline]
     fn look_at_limit(&self, position: u64) {
         let limit = self.limit_word().load(Ordering::Relaxed);

@@ -1,10 +1,10 @@
-//! Messages to UD queue pairs that take from a shared receive queue.
+//! Datagrams to UD queue pairs with a shared receive queue.
 //!
-//! Their senders take no requests: they put messages into one mailbox of the shared queue, each with
-//! its addressee, so that one who dies has a cell in hand and never a request. The owner hands
-//! requests out, in the order of arrival, as its own NIC: when it polls, looks for events, and before
-//! it posts more, so that no message gets a request that was posted after it came. A message that
-//! finds none is dropped (IBTA vol. 1, 9.8.3.1, 10.2.9).
+//! Senders do not take requests. They put messages, each with its addressee, into one mailbox of the shared
+//! queue; so a sender that dies holds a cell, but never a request. The owner matches messages with requests in
+//! the order of arrival: when it polls or looks for events, and before it posts more requests, so that no
+//! message is matched with a request that was posted after its arrival. A message without a request is dropped
+//! (IBTA vol. 1, 9.8.3.1, 10.2.9).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,12 +20,12 @@ use crate::shm::regions::RegionTable;
 use crate::shm::shared_ring::Ticket;
 use crate::shm::sync::lock;
 
-/// Where datagrams for all queue pairs of a shared receive queue come in. Each slot is open for a
-/// message at any time, whether a request is posted or not.
+/// The ring for datagrams to all queue pairs of a shared receive queue. Each slot accepts a message at any
+/// time, whether a request is posted or not.
 #[derive(Debug)]
 pub(super) struct SharedMailbox {
     mailbox: Mailbox,
-    /// Position of the next message. Written under the queue's lock.
+    /// Position of the next message, written under the queue's lock.
     next: AtomicU64,
 }
 
@@ -71,13 +71,13 @@ impl Drop for SharedMailbox {
 }
 
 impl SrqInner {
-    /// Before the first UD queue pair takes from the queue.
+    /// Creates the mailbox for the first UD queue pair.
     pub(crate) fn open_mailbox(&self) -> Result<(), CreateError> {
         if self.mailbox.get().is_some() {
             return Ok(());
         }
         let slots = self.caps.max_wr.next_power_of_two() as usize;
-        // Where two threads open it, one of the two goes back.
+        // If two threads create it, one of the two is freed.
         let _ = (self.mailbox).set(SharedMailbox::new(&self.port, self.pd, slots)?);
         if let Some(SharedMailbox { mailbox, .. }) = self.mailbox.get() {
             let entry = self.port.srq_entry(self.index);
@@ -87,8 +87,8 @@ impl SrqInner {
         Ok(())
     }
 
-    /// As a sender: puts in a message that came over the network; its position, which is `from` or
-    /// later. None where no receive is posted.
+    /// As a sender: adds a message that arrived over the network. Returns its position, which is `from` or
+    /// later; `None` if no receive is posted.
     pub(crate) fn put_datagram(
         &self,
         from: u64,
@@ -102,7 +102,7 @@ impl SrqInner {
         mailbox.put(from, message, parts)
     }
 
-    /// Whether messages wait for their requests.
+    /// Whether messages wait to be matched.
     #[inline]
     pub(super) fn has_datagrams(&self) -> bool {
         let mailbox = self.mailbox.get();
@@ -117,13 +117,13 @@ impl SrqInner {
         }
     }
 
-    /// The queue's state after messages that have come were given their requests.
+    /// Matches arrived messages with requests; returns the queue's state.
     pub(super) fn up_to_date(&self) -> SpinMutexGuard<'_, State> {
         if !self.has_datagrams() {
             return self.state.lock();
         }
-        // Held: nobody deregisters, and unmaps, memory that is copied to. The driver of the UDP port
-        // holds them, too, when it comes for this state.
+        // Holding the table of regions prevents that memory is deregistered, and unmapped, during the copy. The UDP
+        // port's driver also holds it when it locks this state, so the order of locks is the same.
         let regions = lock(&self.port.regions);
         let mut state = self.state.lock();
         if let Some(shared) = self.mailbox.get() {
@@ -138,8 +138,8 @@ impl SrqInner {
         state
     }
 
-    /// Delivers the message in `cell` to the next request, and frees the cell. None where nobody is to
-    /// get it, or no request is there.
+    /// Delivers the message in `cell` to the next request, and frees the cell. `None` if it has no addressee
+    /// any more, or no request is posted.
     fn hand_out(
         &self,
         state: &mut State,
@@ -180,10 +180,10 @@ impl SrqInner {
         mailbox.deliver(cell, (requests.ring, position), regions)
     }
 
-    /// Takes back the cells of dead senders; whether messages wait, for which nobody may have raised
-    /// an event.
+    /// Reclaims the cells of dead senders. Returns whether messages wait, for which an event may not have been
+    /// raised.
     pub(crate) fn relieve(&self, is_dead: impl Fn(Holder) -> bool) -> bool {
-        // Nobody takes messages meanwhile.
+        // While this lock is held, no messages are taken.
         let _state = self.state.lock();
         let shared = self.mailbox.get();
         shared.is_some_and(|shared| shared.mailbox.reclaim(shared.next(), is_dead))
@@ -191,7 +191,7 @@ impl SrqInner {
 }
 
 impl State {
-    /// The queue pair that messages for one of its lives are for, if it still has that one.
+    /// Returns the queue pair that is addressed, if it was not reset since.
     fn user_of(&mut self, life: Addressee) -> Option<&mut User> {
         let user = self.users.get_mut(life.index() as usize)?.as_mut()?;
         (user.life == life && !user.is_over).then_some(user)

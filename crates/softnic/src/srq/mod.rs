@@ -1,10 +1,10 @@
 //! Shared receive queues, as their owner sees them.
 //!
-//! Requesters take requests from the [`SharedRing`] and complete them in their slots. The owner goes
-//! along behind them: it notes who has taken what, and hands on what has completed to the completion
-//! queue of the queue pair that took it. So a completion queue looks at the shared queue, not at each
-//! of its queue pairs. Datagrams get their requests from the owner ([`datagrams`]). A requester that stops
-//! in the middle of a message keeps its request, and nothing else, from the others.
+//! Requesters take requests from the [`SharedRing`] and complete them in their slots. The owner follows: it
+//! records which queue pair has taken which request, and passes completions on to the completion queue of that
+//! queue pair. So a completion queue polls the shared queue once, not each of its queue pairs. The owner
+//! matches datagrams with requests ([`datagrams`]). A requester that is stopped in the middle of a message
+//! withholds one request and nothing else.
 //!
 //! Sources: IBTA vol. 1, 10.2.9; ibv_create_srq(3).
 
@@ -34,8 +34,8 @@ use datagrams::SharedMailbox;
 pub(crate) use state::Peer;
 use state::{Held, State, User};
 
-/// Slots beyond one a request: so many may be kept by requesters that were stopped in the middle of a
-/// message while their queue pair was taken back.
+/// Slots in addition to one per request: the number that may be withheld by requesters that were stopped in the
+/// middle of a message when their queue pair was destroyed or reset.
 const SPARE_SLOTS: u32 = 32;
 
 /// A shared receive queue of the user-space NIC.
@@ -54,13 +54,13 @@ pub(crate) struct SrqInner {
     pub(crate) ring: SharedRing<'static>,
     pub(crate) requests: Requests,
     memory: Range<u64>,
-    /// For messages to its UD queue pairs; empty where it has none.
+    /// For messages to its UD queue pairs; empty if it has none.
     mailbox: OnceLock<SharedMailbox>,
-    /// Comes after the port's regions.
+    /// Lock order: after the port's regions.
     state: SpinMutex<State>,
-    /// Requests that were taken, and completions that nobody has polled: read on each poll.
+    /// Number of taken requests and of completions that were not polled yet; read by each poll.
     busy: AtomicUsize,
-    /// [`State::collected`], read on each poll.
+    /// [`State::collected`], read by each poll.
     collected: AtomicU64,
 }
 
@@ -105,8 +105,8 @@ impl SrqInner {
         let length = (lines + slots * stride) * size_of::<Line>();
         let memory = port.take_ring(length as u64)?;
         let first = port.address(memory.start).cast::<Line>();
-        // SAFETY: the room was just taken from the port's own mapping, which `port` keeps for as
-        // long as the queue lives; the slots lie behind the words.
+        // SAFETY: the range was just allocated in the port's own mapping, which `port` keeps as long as the
+        // queue lives. The slots follow the words.
         let (ring, requests) = unsafe {
             (
                 SharedRing::from_raw(first, words),
@@ -163,7 +163,7 @@ impl SrqInner {
         Ok(())
     }
 
-    /// Posts what lies in a slot behind all others.
+    /// Posts the request in a slot after all others.
     fn post(&self, state: &mut State, slot: u16, pieces: impl ExactSizeIterator<Item = Piece>) {
         if state.next - state.collected == state.slot_at.len() as u64 {
             self.collect(state);
@@ -178,7 +178,7 @@ impl SrqInner {
         self.ring.post(ticket);
     }
 
-    /// Notes who has taken what, and ends what has completed.
+    /// Records which queue pairs have taken which requests, and collects completions.
     fn collect(&self, state: &mut State) {
         while state.collected < state.next
             && let Some(holder) = self.ring.taken_by(state.collected)
@@ -211,7 +211,7 @@ impl SrqInner {
         self.collected.store(state.collected, Ordering::Release);
     }
 
-    /// Whether there is nothing to take for any completion queue.
+    /// Whether there is no completion for any completion queue.
     #[inline]
     fn is_quiet(&self) -> bool {
         self.busy.load(Ordering::Acquire) == 0
@@ -219,7 +219,7 @@ impl SrqInner {
             && (self.ring.taken_by(self.collected.load(Ordering::Acquire))).is_none()
     }
 
-    /// The protection domain that the requests' memory is checked against.
+    /// Returns the protection domain of the requests' memory.
     pub(crate) fn domain(&self) -> u32 {
         self.pd
     }
@@ -235,7 +235,7 @@ impl SrqInner {
         qps.iter().for_each(|qp| qp.receive_posted(self.id()));
     }
 
-    // --- what completion queues ask for
+    // --- for completion queues
 
     /// Takes completions for the completion queue with this index; returns how many.
     #[inline]
@@ -259,9 +259,9 @@ impl SrqInner {
         count
     }
 
-    // --- what queue pairs ask for
+    // --- for queue pairs
 
-    /// Adds a queue pair, for one of its lives.
+    /// Adds one generation of a queue pair.
     pub(crate) fn join(&self, life: Addressee, qpn: Qpn, recv_cq: u32) {
         let mut state = self.state.lock();
         let index = life.index() as usize;
@@ -276,7 +276,7 @@ impl SrqInner {
         });
     }
 
-    /// Takes a queue pair away, with its completions: it is destroyed or reset.
+    /// Removes a queue pair that is destroyed or reset, and discards its completions.
     pub(crate) fn leave(&self, index: u32, peer: Peer) {
         let index = index as u16;
         let mut state = self.up_to_date();
@@ -299,8 +299,8 @@ impl SrqInner {
         self.note_busy(&state);
     }
 
-    /// Flushes what a queue pair has taken and not completed: what arrived stays a success. Nobody
-    /// takes more for it. True where something was flushed.
+    /// Flushes the requests that a queue pair has taken and not completed; no requester takes more for it.
+    /// Messages that have arrived stay successes. Returns whether a request was flushed.
     pub(crate) fn flush(&self, index: u32, peer: Peer) -> bool {
         let mut state = self.up_to_date();
         self.collect(&mut state);
@@ -321,8 +321,8 @@ impl SrqInner {
         was_held
     }
 
-    /// A requester of a queue pair died, which lives on: the request that it may have taken waits
-    /// for another message.
+    /// After a requester of a queue pair died: posts the request that it may have taken again. The queue pair
+    /// stays usable.
     pub(crate) fn repost(&self, index: u32) {
         let mut state = self.state.lock();
         self.collect(&mut state);
@@ -332,7 +332,7 @@ impl SrqInner {
         self.note_busy(&state);
     }
 
-    /// A queue pair does not complete this request: it waits for another message.
+    /// Posts a request again that a queue pair has taken and will not complete.
     fn give_back(&self, ticket: Ticket) {
         let mut state = self.state.lock();
         self.collect(&mut state);
@@ -351,7 +351,7 @@ impl SrqInner {
     }
 }
 
-/// The queue as this port's own NIC takes from it, for one of the port's queue pairs.
+/// The queue as the UDP port takes from it, for one queue pair.
 #[derive(Debug)]
 pub(crate) struct OwnReceives {
     srq: Arc<SrqInner>,
@@ -366,7 +366,7 @@ impl OwnReceives {
 }
 
 impl SharedReceives for OwnReceives {
-    /// The transport knows the request by its position among the slots.
+    /// The transport identifies the request by its position in the ring of slots.
     fn take(&mut self) -> Option<ReceiveWork> {
         let ticket = self.srq.ring.take(self.holder)?;
         let requests = &self.srq.requests;
@@ -403,7 +403,7 @@ impl Drop for SrqInner {
     fn drop(&mut self) {
         lock(&self.port.srqs).remove(&self.index);
         self.port.forget(AsyncEvent::SrqLimitReached(self.id()));
-        // What a stopped requester may still write to is not given again.
+        // Memory that a stopped requester may still write to is not reused.
         let state = self.state.get_mut();
         if state.held.is_empty() && state.kept.is_empty() {
             self.port.give_ring(self.memory.clone());
@@ -444,7 +444,7 @@ impl SharedReceiveQueue for SoftSrq {
                 max_wr,
             });
         }
-        // What came before does not count.
+        // Datagrams that have arrived before do not count.
         srq.take_arrived();
         if srq.ring.take_reached() {
             srq.port.report(AsyncEvent::SrqLimitReached(srq.id()));

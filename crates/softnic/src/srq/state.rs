@@ -1,4 +1,4 @@
-//! What the owner of a shared receive queue keeps of its requests, once they were taken.
+//! The owner's record of the requests of a shared receive queue.
 
 use std::collections::VecDeque;
 
@@ -9,22 +9,22 @@ use crate::shm::datagram_ring::Addressee;
 use crate::shm::ring::Arrival;
 use crate::shm::shared_ring::Ticket;
 
-/// Who has taken which request, and what has completed.
+/// Which queue pairs have taken which requests, and which are complete.
 #[derive(Debug)]
 pub(super) struct State {
     /// Position of the next request.
     pub(super) next: u64,
-    /// All before this position were taken, and it was noted by whom.
+    /// All requests before this position were taken, and their holders are recorded.
     pub(super) collected: u64,
     /// Slots of the requests at the last positions.
     pub(super) slot_at: Box<[u16]>,
-    /// Names of the requests, by slot.
+    /// `wr_id` of the requests, by slot.
     pub(super) wr_ids: Box<[u64]>,
     pub(super) free: Vec<u16>,
     pub(super) held: Vec<Held>,
-    /// By index of the queue pair.
+    /// Queue pairs, by index.
     pub(super) users: Vec<Option<User>>,
-    /// Completions that nobody has polled, by index of the completion queue.
+    /// Completions that were not polled yet, by index of the completion queue.
     pub(super) ready: Vec<(u32, VecDeque<WorkCompletion>)>,
     /// Slots that a stopped requester may still write to.
     pub(super) kept: Vec<Held>,
@@ -43,16 +43,16 @@ pub(super) struct User {
     pub(super) life: Addressee,
     pub(super) qpn: Qpn,
     pub(super) recv_cq: u32,
-    /// UD: it has failed, and gets no more.
+    /// UD: it has failed, and receives nothing more.
     pub(super) is_over: bool,
 }
 
-/// Whether requesters of a queue pair have let go of what is taken back.
+/// Whether a requester may still write to the requests that its queue pair has taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Peer {
-    /// They have.
+    /// No requester may.
     Idle,
-    /// One is stopped in the middle of a message, and may go on with it.
+    /// A requester is stopped in the middle of a message, and may continue.
     Stopped,
 }
 
@@ -77,7 +77,7 @@ impl State {
         }
     }
 
-    /// Requests that are posted, or taken and not known to have completed.
+    /// Returns the number of requests that are posted, or taken and not known to be complete.
     pub(super) fn outstanding(&self) -> u64 {
         self.next - self.collected + self.held.len() as u64
     }
@@ -88,7 +88,7 @@ impl State {
             .collect()
     }
 
-    /// A request that has completed: its slot is free.
+    /// Frees the slot of a completed request.
     pub(super) fn end(&mut self, held: Held, arrival: Arrival) {
         self.complete(held, arrival);
         self.free.push(held.ticket.slot);
@@ -102,7 +102,7 @@ impl State {
     }
 
     pub(super) fn complete(&mut self, held: Held, arrival: Arrival) {
-        // Of a queue pair that is gone nobody wants to know.
+        // Completions of a removed queue pair are discarded.
         let user = self.users.get(usize::from(held.holder));
         if let Some(user) = user.copied().flatten() {
             let wr_id = WrId(self.wr_ids[usize::from(held.ticket.slot)]);

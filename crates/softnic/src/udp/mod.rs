@@ -4,12 +4,13 @@
 //!  post_send ──► Link: RcQp ──► TxBatch ──► socket ═══ UDP 4791 + slot ═══ peer
 //!  poll_cq   ◄── rings  ◄──── Link ◄── ICRC, parse ◄── RxBatch ◄── socket
 //! ```
-//! An RC or UC queue pair that is connected to another address than its own port's has a *link*: the transport's state
-//! machine, which takes receive requests from the queue pair's ring and completes into the same rings as a local
-//! peer would. A UD queue pair has a link of another type ([`datagrams`]).
+//! An RC or UC queue pair that is connected to another address than its own port's has a *link*: the
+//! transport's state machine, which takes receive requests from the queue pair's ring and completes into the
+//! same rings as a local peer would. A UD queue pair has a link of another type ([`datagrams`]).
 //!
 //! **Who drives.** A thread that polls a completion queue, polls memory for a message, posts, or waits for an event
-//! calls [`Udp::drive`], which returns at once if another thread is driving. While no thread does, the engine drives.
+//! calls [`Udp::drive`], which returns at once if another thread is driving. While no thread does, the engine
+//! drives.
 //!
 //! **Trust.** Nothing that arrives is trusted. A packet needs the right ICRC, a connected queue pair and the address of
 //! its peer; memory is accessed only through this port's own table of regions; buffers have a fixed size, and the
@@ -86,8 +87,8 @@ pub(crate) struct Udp {
     pub(crate) mtu: PathMtu,
     wiring: Wiring,
     socket: Arc<RoceSocket>,
-    /// An epoll descriptor of the multicast groups' sockets. The main socket is not in it: even if nobody waits, an epoll
-    /// entry makes each packet 5 % slower.
+    /// An epoll descriptor of the multicast groups' sockets. The main socket is not in it: even if nobody
+    /// waits, an epoll entry makes each packet 5 % slower.
     groups: OwnedFd,
     driver: Mutex<Driver>,
     opener: Mutex<SocketOpener>,
@@ -191,8 +192,8 @@ impl Udp {
         Ok(())
     }
 
-    /// Opens the missing connected sockets; until then packets are sent through the main socket. Called on the engine's
-    /// thread, which is in the device's network namespace.
+    /// Opens the missing connected sockets; until then packets are sent through the main socket. Called on the
+    /// engine's thread, which is in the device's network namespace.
     pub(crate) fn open_peer_sockets(&self) {
         let missing = self.driver().take_peers_without_socket();
         for to in missing {
@@ -204,8 +205,8 @@ impl Udp {
         }
     }
 
-    /// Returns the 40 bytes that a UD receive gets before the payload of a message from this host, whose packet would
-    /// have `length` bytes.
+    /// Returns the 40 bytes that a UD receive gets before the payload of a message from this host, whose packet
+    /// would have `length` bytes.
     pub(crate) fn front_within_host(&self, length: usize) -> [u8; FRONT] {
         let ip = self.own.ip();
         let addresses = Addresses::of(ip, ip).expect("one version");
@@ -315,8 +316,8 @@ impl Udp {
         driver.post(&Regions::of(host), qpn, request)
     }
 
-    /// Posts a datagram, which [`Udp::doorbell`] sends. Returns the request's status, or `None` if the socket takes no
-    /// more packets now.
+    /// Posts a datagram, which [`Udp::doorbell`] sends. Returns the request's status, or `None` if the socket
+    /// takes no more packets now.
     pub(crate) fn send_datagram(
         &self,
         host: &dyn Host,
@@ -329,8 +330,8 @@ impl Udp {
 
     // --- driving
 
-    /// Sends what was posted. This is not a turn: it receives nothing and looks at no timers, so that for a program that
-    /// only posts, the engine does.
+    /// Sends what was posted. This is not a turn: it receives nothing and looks at no timers, so that for a
+    /// program that only posts, the engine does.
     pub(crate) fn doorbell(&self, host: &dyn Host) {
         self.send_posted(self.driver(), (host, Regions::of(host)));
     }
@@ -347,8 +348,8 @@ impl Udp {
         self.leave_to_engine(&driver, host);
     }
 
-    /// Wakes the engine if it would look too late: if nobody polls, it has to look at the timers of the packets just sent
-    /// and to send delayed ACKs.
+    /// Wakes the engine if it would look too late: if nobody polls, it has to look at the timers of the packets
+    /// just sent and to send delayed ACKs.
     #[inline]
     fn leave_to_engine(&self, driver: &Driver, host: &dyn Host) {
         let engine_until = self.engine_until.load(Ordering::Relaxed);

@@ -1,9 +1,9 @@
 //! The UDP sockets of a port, which send and receive batches in as few system calls as the kernel allows.
 //!
-//! One socket, the main socket, receives from all peers; it is not connected. Connected queue pairs send through
-//! connected sockets, one per peer ([`super::peer_sockets`]): the kernel looks up their route once instead of for
-//! each packet, which saves an eighth of the cost of a short message. Each has a UDP port of its own. RoCEv2 leaves the
-//! source port to the sender, as entropy for ECMP (IBTA annex A17).
+//! One socket, the main socket, receives from all peers; it is not connected. Connected queue pairs send
+//! through connected sockets, one per peer ([`super::peer_sockets`]): the kernel looks up their route once
+//! instead of for each packet, which saves an eighth of the cost of a short message. Each has a UDP port of its
+//! own. RoCEv2 leaves the source port to the sender, as entropy for ECMP (IBTA annex A17).
 //!
 //! All sockets set "don't fragment": no packet is fragmented on its way, and the IP identification can be
 //! predicted ([`super::ip_id`]).
@@ -95,8 +95,8 @@ impl RoceSocket {
         Self::over(socket, at)
     }
 
-    /// Binds a socket to a multicast group on the interface of `own`, in the calling thread's network namespace. Other
-    /// processes may bind the same group.
+    /// Binds a socket to a multicast group on the interface of `own`, in the calling thread's network
+    /// namespace. Other processes may bind the same group.
     pub(super) fn join(group: IpAddr, own: IpAddr) -> io::Result<Self> {
         let family = match group {
             IpAddr::V4(_) => AddressFamily::INET,

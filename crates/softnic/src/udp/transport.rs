@@ -207,9 +207,9 @@ impl ConnectedTransport {
 }
 
 /// Returns four times the timeout: the specification lets a timer take that long (IBTA vol. 1, 9.7.6.1.3). The
-/// responder is a thread: if many threads are runnable, it waits for a core for some milliseconds, possibly more than
-/// once per response. Nothing else should delay it: packets are received by a thread that polls or sleeps on the
-/// socket, and by the engine two ticks after the last poll, even if the process posts without end
+/// responder is a thread: if many threads are runnable, it waits for a core for some milliseconds, possibly
+/// more than once per response. Nothing else should delay it: packets are received by a thread that polls or
+/// sleeps on the socket, and by the engine two ticks after the last poll, even if the process posts without end
 /// (`a_side_that_posts_and_never_polls_serves_its_peer`).
 fn in_software(timeout: AckTimeout) -> AckTimeout {
     match timeout.code() {

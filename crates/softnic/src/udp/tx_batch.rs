@@ -153,8 +153,8 @@ impl TxBatch {
         self.no_gso.gso_to(peer) == Gso::On
     }
 
-    /// Adds the packet of `length` bytes that was built at [`TxBatch::place`]. If the result is `Full`, the packet is
-    /// kept, and the next one may be built only after [`TxBatch::flush`] has returned `Free`.
+    /// Adds the packet of `length` bytes that was built at [`TxBatch::place`]. If the result is `Full`, the
+    /// packet is kept, and the next one may be built only after [`TxBatch::flush`] has returned `Free`.
     pub(super) fn add(&mut self, route: &Route, length: usize) -> Room {
         match self.impaired {
             None => self.admit(route, length),

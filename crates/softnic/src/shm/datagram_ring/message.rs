@@ -42,8 +42,8 @@ pub struct Message {
     pub front: Front,
 }
 
-/// The addressee of a message, if several queue pairs share a ring: one generation of a queue pair. After a RESET, the
-/// queue pair does not receive messages to an earlier generation.
+/// The addressee of a message, if several queue pairs share a ring: one generation of a queue pair. After a
+/// RESET, the queue pair does not receive messages to an earlier generation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Addressee(pub(super) u32);
 

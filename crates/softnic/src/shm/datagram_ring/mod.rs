@@ -7,15 +7,16 @@
 //!   word: POSTED ──CAS──► FULL(cell)  ─────────► takes: copies to the receive request's memory
 //!                                                cell: ──► FREE
 //! ```
-//! A sender changes the word of a receive request from POSTED to FULL by one compare-and-swap, after its message is
-//! complete. So the queue has no holes, requests complete in the order of posting, and no sender waits for another. A
-//! message stays in a *cell* until its receiver polls. A sender that claims a cell owns it until it publishes the cell
-//! (then the receiver owns it) or frees it. A sender that dies or is stopped in between withholds one cell and nothing
-//! else. The owner of the ring reclaims the cells of dead senders ([`DatagramRing::reclaim`]).
+//! A sender changes the word of a receive request from POSTED to FULL by one compare-and-swap, after its
+//! message is complete. So the queue has no holes, requests complete in the order of posting, and no sender
+//! waits for another. A message stays in a *cell* until its receiver polls. A sender that claims a cell owns it
+//! until it publishes the cell (then the receiver owns it) or frees it. A sender that dies or is stopped in
+//! between withholds one cell and nothing else. The owner of the ring reclaims the cells of dead senders
+//! ([`DatagramRing::reclaim`]).
 //!
-//! A sender that still addresses a queue pair as it was before a RESET does no harm: positions are never used twice, so
-//! its compare-and-swap fails, and otherwise it only writes to a cell that it owns. So a RESET need not wait for senders,
-//! provided that this memory is not used for anything else.
+//! A sender that still addresses a queue pair as it was before a RESET does no harm: positions are never used
+//! twice, so its compare-and-swap fails, and otherwise it only writes to a cell that it owns. So a RESET need
+//! not wait for senders, provided that this memory is not used for anything else.
 //!
 //! ```text
 //! line 0            word 0: first position since the last RESET
@@ -48,8 +49,8 @@ const WORDS_PER_LINE: usize = 8;
 const FREE: u64 = 0;
 /// Bytes of a cell before the payload.
 const CELL_HEADER: usize = 24;
-/// Cells in addition to one per receive: the number of senders that may be writing a message, or be stopped there, while
-/// all receives are full.
+/// Cells in addition to one per receive: the number of senders that may be writing a message, or be stopped
+/// there, while all receives are full.
 const SPARE_CELLS: usize = if cfg!(loom) { 2 } else { 32 };
 const WITH_IMM: u64 = 1 << 56;
 const WITH_FRONT: u64 = 1 << 57;
@@ -187,7 +188,8 @@ impl<'a> DatagramRing<'a> {
 
 /// The owner's operations. One thread at a time posts, and one takes.
 impl DatagramRing<'_> {
-    /// Resets the queue; returns the position of the first receive. All earlier receives must have been taken or closed.
+    /// Resets the queue; returns the position of the first receive. All earlier receives must have been taken
+    /// or closed.
     pub fn begin_life(&self) -> u64 {
         let positions = (0..self.slots as u64).map(|slot| self.read(slot).position());
         let last = positions.fold(self.first(), u64::max);
@@ -204,8 +206,8 @@ impl DatagramRing<'_> {
         self.word(position).store(word.0, Ordering::Release);
     }
 
-    /// Returns the cell of the message in the receive at `position`, if it has one. The caller owns the cell until it
-    /// frees it.
+    /// Returns the cell of the message in the receive at `position`, if it has one. The caller owns the cell
+    /// until it frees it.
     #[inline]
     pub fn arrival(&self, position: u64) -> Option<Cell> {
         self.read(position).full_at(position)
@@ -243,8 +245,8 @@ impl DatagramRing<'_> {
         Addressee((word >> 32) as u32)
     }
 
-    /// Reclaims the cells of dead holders, which can no longer publish them. No messages may be taken during the call.
-    /// Those at position `taken` and later are waiting; their cells are kept.
+    /// Reclaims the cells of dead holders, which can no longer publish them. No messages may be taken during
+    /// the call. Those at position `taken` and later are waiting; their cells are kept.
     pub fn reclaim(&self, taken: u64, is_dead: impl Fn(Holder) -> bool) {
         let mut is_waiting = vec![false; self.cells()];
         for slot in 0..self.slots as u64 {
@@ -341,8 +343,8 @@ impl DatagramRing<'_> {
         line.0[1].store(word, Ordering::Relaxed);
     }
 
-    /// Completes the receive at `position` with the message in the claimed cell. Returns false if the receive already has
-    /// another, or was closed.
+    /// Completes the receive at `position` with the message in the claimed cell. Returns false if the receive
+    /// already has another, or was closed.
     #[inline]
     pub fn publish(&self, position: u64, cell: Cell) -> bool {
         let (posted, full) = (Word::posted(position), Word::new(position, cell, FULL));

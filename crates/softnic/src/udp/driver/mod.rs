@@ -66,8 +66,8 @@ pub(super) struct Driver {
     peer_sockets: PeerSockets,
     room: Room,
     pub(super) datagrams: DatagramTable,
-    /// Connections that failed. Their queue pairs are moved to the error state after the lock on the regions has been
-    /// released: a completion queue's lock comes before it.
+    /// Connections that failed. Their queue pairs are moved to the error state after the lock on the regions
+    /// has been released: a completion queue's lock comes before it.
     over: Vec<u32>,
     /// The earliest time at which a timer may expire.
     deadline: Option<Time>,

@@ -40,8 +40,8 @@ impl Driver {
         Some(())
     }
 
-    /// Takes the peers whose sockets are to be opened. None with fault injection: it computes ICRCs ahead of sending, which
-    /// requires identifications that do not count.
+    /// Takes the peers whose sockets are to be opened. None with fault injection: it computes ICRCs ahead of
+    /// sending, which requires identifications that do not count.
     pub(in crate::udp) fn take_peers_without_socket(&mut self) -> Vec<Remote> {
         if self.without.ip_id || self.tx.impaired().is_some() {
             return Vec::new();
