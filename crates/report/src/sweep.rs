@@ -7,7 +7,7 @@ use maud::{Markup, html};
 use serde_json::Value;
 
 use crate::cells::Quantity;
-use crate::figure::{Body, Extent, Lines, Origin, Panel, Point, Series, XAxis, by_order};
+use crate::figure::{Body, Extent, Lines, Origin, Panel, Point, Series, X, by_order};
 use crate::matrix;
 use crate::plot;
 
@@ -128,9 +128,9 @@ impl<'a> Sweep<'a> {
             title: format!("{} over {x}", self.name(metric)),
             body: Body::Lines(Lines {
                 x: if x == "size_bytes" {
-                    XAxis::Size
+                    X::Size
                 } else {
-                    XAxis::Parameter
+                    X::Parameter
                 },
                 x_name: Some(x.clone()),
                 y: metric.quantity,

@@ -5,6 +5,7 @@
 use maud::{Markup, html};
 
 use crate::format;
+use crate::plot::scale::{round_step, whole};
 use crate::sheet::Sheet;
 
 /// Bars in lanes.
@@ -108,7 +109,7 @@ impl Timeline {
     }
 
     fn grid(&self, bottom: f64) -> Markup {
-        let step = round_step(self.span_ns / TICKS);
+        let step = round_step((self.span_ns / TICKS).max(1e-3));
         let ticks = (self.span_ns / step) as usize;
         html! {
             g class="grid" {
@@ -173,17 +174,6 @@ impl Timeline {
             }
         }
     }
-}
-
-/// The next of 1, 2, 5, 10, … times a power of ten.
-fn round_step(least: f64) -> f64 {
-    let power = 10_f64.powf(least.max(1e-3).log10().floor());
-    let steps = [1.0, 2.0, 5.0, 10.0].map(|digit| digit * power);
-    steps.into_iter().find(|step| *step >= least).unwrap_or(1.0)
-}
-
-fn whole(text: &str) -> String {
-    text.replace(".00 ", " ").replace(".0 ", " ")
 }
 
 #[cfg(test)]

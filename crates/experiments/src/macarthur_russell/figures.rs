@@ -84,14 +84,7 @@ fn in_lists(r: &PairRecord) -> bool {
 }
 
 const fn over_sizes(title: &'static str, y: Quantity, shows: fn(&PairRecord) -> bool) -> PanelSpec {
-    PanelSpec {
-        title,
-        x: X::Size,
-        y,
-        shows,
-        series: label::by_operation,
-        own_scale: false,
-    }
+    PanelSpec::new(title, (X::Size, y), shows, label::by_operation)
 }
 
 /// The small messages of a panel, at a scale that tells them apart.
@@ -111,14 +104,7 @@ const fn over_buffers(
     y: Quantity,
     shows: fn(&PairRecord) -> bool,
 ) -> PanelSpec {
-    PanelSpec {
-        title,
-        x: X::Buffers,
-        y,
-        shows,
-        series: label::by_size,
-        own_scale: false,
-    }
+    PanelSpec::new(title, (X::Buffers, y), shows, label::by_size)
 }
 
 const CPU_ACTIVE_POLLING: PanelSpec = over_sizes(
@@ -177,22 +163,18 @@ const PANELS_5: [PanelSpec; 6] = [
 ];
 
 const PANELS_6: [PanelSpec; 2] = [
-    PanelSpec {
-        title: "Blast of WRITEs: message rate",
-        x: X::Buffers,
-        y: Quantity::MessageRate,
-        shows: |r| r.program == Program::Blast,
-        series: label::by_signal_and_post,
-        own_scale: false,
-    },
-    PanelSpec {
-        title: "Ping by WRITE then READ: one-way time",
-        x: X::Size,
-        y: Quantity::OneWay,
-        shows: |r| r.program == Program::Ping,
-        series: label::by_signal_and_completion,
-        own_scale: false,
-    },
+    PanelSpec::new(
+        "Blast of WRITEs: message rate",
+        (X::Buffers, Quantity::MessageRate),
+        |r| r.program == Program::Blast,
+        label::by_signal_and_post,
+    ),
+    PanelSpec::new(
+        "Ping by WRITE then READ: one-way time",
+        (X::Size, Quantity::OneWay),
+        |r| r.program == Program::Ping,
+        label::by_signal_and_completion,
+    ),
 ];
 
 /// Returns whether devices are compared by this cell: busy polling, not inline, no packet impaired, every

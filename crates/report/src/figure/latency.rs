@@ -2,7 +2,7 @@
 
 use adverb_results::{Completion, DeviceRef, LatencyRecorder};
 
-use super::{Body, Extent, Lines, Origin, Panel, Point, Series, XAxis, label, rank};
+use super::{Body, Extent, Lines, Origin, Panel, Point, Series, X, label, rank};
 use crate::cells::{Cell, Cells, Quantity};
 use crate::format;
 
@@ -28,7 +28,7 @@ pub(crate) fn panels(cells: &Cells<'_>, device: Option<&DeviceRef>) -> Vec<Panel
             label::completion(completion)
         );
         let body = Body::Lines(Lines {
-            x: XAxis::Percentile,
+            x: X::Percentile,
             x_name: None,
             y: Quantity::OneWay,
             own_scale: false,

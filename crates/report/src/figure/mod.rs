@@ -43,26 +43,13 @@ pub(crate) enum Body {
 
 /// Series over an axis.
 pub(crate) struct Lines {
-    pub(crate) x: XAxis,
+    pub(crate) x: X,
     /// Name of the axis, if it is not that of its kind.
     pub(crate) x_name: Option<String>,
     pub(crate) y: Quantity,
     /// Whether the vertical axis fits these values alone.
     pub(crate) own_scale: bool,
     pub(crate) series: Vec<Series>,
-}
-
-/// What stands on the horizontal axis.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum XAxis {
-    Size,
-    Buffers,
-    /// Share of packets lost.
-    Loss,
-    /// Drawn at -log10(1 - p).
-    Percentile,
-    /// A parameter that a sweep varies.
-    Parameter,
 }
 
 /// How a series is drawn. Numbers name CSS classes and marker shapes.
@@ -281,16 +268,11 @@ fn line_panel(
         .collect();
     let marks = published::series(spec, cells, published, &series);
     series.extend(marks);
-    let x = match spec.x {
-        X::Size => XAxis::Size,
-        X::Buffers => XAxis::Buffers,
-        X::Loss => XAxis::Loss,
-    };
     (!series.is_empty()).then(|| Panel {
         device: device.map(ToString::to_string),
         title: spec.title.to_owned(),
         body: Body::Lines(Lines {
-            x,
+            x: spec.x,
             x_name: None,
             y: spec.y,
             own_scale: spec.own_scale,
@@ -316,6 +298,7 @@ fn point(spec: &PanelSpec, cell: Cell<'_>) -> Option<Point> {
             let loss = cell.params().impairment?.loss;
             (loss.get(), format!("loss {loss}"))
         }
+        X::Percentile | X::Parameter => return None,
     };
     (x > 0.0 || matches!(spec.x, X::Loss)).then(|| Point {
         x,

@@ -99,8 +99,8 @@ fn on_line(point: &PublishedPoint, spec: &PanelSpec) -> Option<Point> {
             format::size(params.size_bytes.get()),
         ),
         X::Buffers => (params.buffers.into(), format::buffers(params.buffers)),
-        // Nobody published such values.
-        X::Loss => return None,
+        // No such values were published.
+        X::Loss | X::Percentile | X::Parameter => return None,
     };
     mark(point, spec.y, (x as f64, &place))
 }

@@ -34,7 +34,7 @@ pub enum Plots {
 }
 
 /// What the horizontal axis of a panel shows.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum X {
     /// Message size.
     Size,
@@ -42,6 +42,10 @@ pub enum X {
     Buffers,
     /// Share of packets lost.
     Loss,
+    /// Percentile of messages, drawn at -log10(1 - p).
+    Percentile,
+    /// A parameter that a sweep varies.
+    Parameter,
 }
 
 /// One panel: which records, over what, how they are divided into series.
@@ -59,6 +63,25 @@ pub struct PanelSpec {
     pub series: fn(&PairRecord) -> Label,
     /// Whether its vertical axis fits its own values, rather than those of all panels like it.
     pub own_scale: bool,
+}
+
+impl PanelSpec {
+    /// Declares a panel whose vertical axis is that of all panels like it.
+    pub const fn new(
+        title: &'static str,
+        (x, y): (X, Quantity),
+        shows: fn(&PairRecord) -> bool,
+        series: fn(&PairRecord) -> Label,
+    ) -> Self {
+        PanelSpec {
+            title,
+            x,
+            y,
+            shows,
+            series,
+            own_scale: false,
+        }
+    }
 }
 
 /// One panel of bars.

@@ -5,7 +5,7 @@ use maud::{Markup, html};
 use super::mark::{at, classes, shape};
 use super::scale::{Form, Scale};
 use crate::cells::Quantity;
-use crate::figure::{Extent, Lines, Origin, Panel, Point, Series, XAxis};
+use crate::figure::{Extent, Lines, Origin, Panel, Point, Series, X};
 
 const WIDTH: f64 = 440.0;
 const LEFT: f64 = 62.0;
@@ -56,7 +56,7 @@ impl Axes {
         let bottom = if flat { BOTTOM_FLAT } else { BOTTOM };
         let form = match (lines.x, lines.y) {
             (_, Quantity::CpuActive | Quantity::CpuPassive) => Form::Percent,
-            (XAxis::Buffers, Quantity::MessageRate | Quantity::Throughput) => Form::Linear,
+            (X::Buffers, Quantity::MessageRate | Quantity::Throughput) => Form::Linear,
             _ => Form::Decades,
         };
         let (xs, ys) = (bounds.xs.iter().copied(), bounds.ys.iter().copied());
@@ -92,13 +92,13 @@ pub(crate) fn draw(id: &str, panel: &Panel, lines: &Lines, bounds: &Bounds) -> M
     }
 }
 
-fn x_name(axis: XAxis) -> &'static str {
+fn x_name(axis: X) -> &'static str {
     match axis {
-        XAxis::Size => "message size (bytes)",
-        XAxis::Buffers => "buffers",
-        XAxis::Loss => "share of packets lost",
-        XAxis::Percentile => "percentile of messages",
-        XAxis::Parameter => "value",
+        X::Size => "message size (bytes)",
+        X::Buffers => "buffers",
+        X::Loss => "share of packets lost",
+        X::Percentile => "percentile of messages",
+        X::Parameter => "value",
     }
 }
 

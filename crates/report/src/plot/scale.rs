@@ -1,7 +1,7 @@
 //! Axes: from values to places, and the ticks on the way.
 
 use crate::cells::Quantity;
-use crate::figure::XAxis;
+use crate::figure::X;
 use crate::format;
 
 /// An axis over a range of values, drawn from one place to another.
@@ -11,8 +11,7 @@ pub(crate) struct Scale {
     /// Ends of the range, transformed.
     low: f64,
     high: f64,
-    from: f64,
-    to: f64,
+    places: (f64, f64),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -65,28 +64,23 @@ const LEAST_LOSS: f64 = 1e-4;
 impl Scale {
     /// The horizontal axis over these values, drawn in these places.
     pub(crate) fn horizontal(
-        axis: XAxis,
+        axis: X,
         values: impl Iterator<Item = f64>,
         places: (f64, f64),
     ) -> Self {
         let kind = match axis {
-            XAxis::Size => Kind::Log2 { sizes: true },
-            XAxis::Buffers | XAxis::Parameter => Kind::Log2 { sizes: false },
-            XAxis::Loss => Kind::Loss,
-            XAxis::Percentile => Kind::Percentile,
+            X::Size => Kind::Log2 { sizes: true },
+            X::Buffers | X::Parameter => Kind::Log2 { sizes: false },
+            X::Loss => Kind::Loss,
+            X::Percentile => Kind::Percentile,
         };
         let (low, high) = range(values.map(|v| kind.transform(v)));
-        let (low, high) = if high > low {
-            (low, high)
-        } else {
-            (low - 1.0, high + 1.0)
-        };
+        let air = if high > low { 0.0 } else { 1.0 };
         Scale {
             kind,
-            low,
-            high,
-            from: places.0,
-            to: places.1,
+            low: low - air,
+            high: high + air,
+            places,
         }
     }
 
@@ -95,51 +89,38 @@ impl Scale {
         quantity: Quantity,
         form: Form,
         values: impl Iterator<Item = f64>,
-        (from, to): (f64, f64),
+        places: (f64, f64),
     ) -> Self {
-        match form {
+        let (kind, low, high) = match form {
             Form::Percent => {
                 let (_, high) = range(values);
                 let high = (high.max(100.0) / 50.0).ceil() * 50.0 + 4.0;
-                Scale {
-                    kind: Kind::Percent,
-                    low: 0.0,
-                    high,
-                    from,
-                    to,
-                }
+                (Kind::Percent, 0.0, high)
             }
             Form::Linear => {
                 let (_, high) = range(values);
                 let high = if high > 0.0 { high * 1.08 } else { 1.0 };
-                Scale {
-                    kind: Kind::Linear { quantity },
-                    low: 0.0,
-                    high,
-                    from,
-                    to,
-                }
+                (Kind::Linear { quantity }, 0.0, high)
             }
             Form::Decades => {
                 let kind = Kind::Log10 { quantity };
                 let (low, high) = range(values.map(|v| kind.transform(v)));
                 // Some air at both ends, and a fifth of a decade at least.
-                let air = ((0.2 - (high - low)) / 2.0)
-                    .max(0.06 * (high - low))
-                    .max(0.02);
-                Scale {
-                    kind,
-                    low: low - air,
-                    high: high + air,
-                    from,
-                    to,
-                }
+                let least = ((0.2 - (high - low)) / 2.0).max(0.02);
+                let air = least.max(0.06 * (high - low));
+                (kind, low - air, high + air)
             }
+        };
+        Scale {
+            kind,
+            low,
+            high,
+            places,
         }
     }
 
     /// A vertical axis of ratios to 1: from a half to twice at least, a factor of ten at most.
-    pub(crate) fn ratio(values: impl Iterator<Item = f64>, (from, to): (f64, f64)) -> Self {
+    pub(crate) fn ratio(values: impl Iterator<Item = f64>, places: (f64, f64)) -> Self {
         let kind = Kind::Ratio;
         let (low, high) = range(values.map(|v| kind.transform(v)));
         let twice = 2_f64.log10();
@@ -147,8 +128,7 @@ impl Scale {
             kind,
             low: (low - 0.03).clamp(-1.0, -twice),
             high: (high + 0.03).clamp(twice, 1.0),
-            from,
-            to,
+            places,
         }
     }
 
@@ -159,17 +139,16 @@ impl Scale {
 
     /// Where a value is drawn.
     pub(crate) fn place(&self, value: f64) -> f64 {
-        let share = (self.kind.transform(value) - self.low) / (self.high - self.low);
-        self.from + share.clamp(0.0, 1.0) * (self.to - self.from)
+        self.place_of_transformed(self.kind.transform(value).clamp(self.low, self.high))
     }
 
     fn place_of_transformed(&self, t: f64) -> f64 {
-        self.from + (t - self.low) / (self.high - self.low) * (self.to - self.from)
+        let (from, to) = self.places;
+        from + (t - self.low) / (self.high - self.low) * (to - from)
     }
 
     /// The ticks, from the low end to the high one.
     pub(crate) fn ticks(&self) -> Vec<Tick> {
-        let inside = |t: &f64| *t >= self.low - 1e-9 && *t <= self.high + 1e-9;
         let tick = |t: f64, text: Option<String>| Tick {
             at: self.place_of_transformed(t),
             text,
@@ -209,25 +188,27 @@ impl Scale {
                     .map(|p| tick(p as f64, Some(format!("{p} %"))))
                     .collect()
             }
-            Kind::Percentile => [50.0, 90.0, 99.0, 99.9, 99.99]
-                .map(|p: f64| (-(1.0 - p / 100.0).log10(), p))
-                .into_iter()
-                .filter(|(t, _)| inside(t))
-                .map(|(t, p)| tick(t, Some(format!("{p} %"))))
-                .collect(),
-            Kind::Loss => LOSSES
-                .into_iter()
-                .map(|percent| (self.kind.transform(percent / 100.0), percent))
-                .filter(|(t, _)| inside(t))
-                .map(|(t, percent)| tick(t, Some(format!("{percent} %"))))
-                .collect(),
-            Kind::Ratio => RATIOS
-                .into_iter()
-                .map(|ratio| (self.kind.transform(ratio), ratio))
-                .filter(|(t, _)| inside(t))
-                .map(|(t, ratio)| tick(t, Some(ratio.to_string())))
-                .collect(),
+            Kind::Percentile => self.labelled(&[50.0, 90.0, 99.0, 99.9, 99.99], |p| {
+                (-(1.0 - p / 100.0).log10(), format!("{p} %"))
+            }),
+            Kind::Loss => self.labelled(&LOSSES, |percent| {
+                (self.kind.transform(percent / 100.0), format!("{percent} %"))
+            }),
+            Kind::Ratio => self.labelled(&RATIOS, |ratio| {
+                (self.kind.transform(ratio), ratio.to_string())
+            }),
         }
+    }
+
+    /// Ticks at the values that are on the axis; `show` returns the transformed value and its text.
+    fn labelled(&self, values: &[f64], show: impl Fn(f64) -> (f64, String)) -> Vec<Tick> {
+        let inside = |t: f64| t >= self.low - 1e-9 && t <= self.high + 1e-9;
+        let all = values.iter().map(|value| show(*value));
+        let ticks = all.filter(|(t, _)| inside(*t)).map(|(t, text)| Tick {
+            at: self.place_of_transformed(t),
+            text: Some(text),
+        });
+        ticks.collect()
     }
 
     /// Powers of ten; 2 and 5 between them are labelled where the range is short.
@@ -270,18 +251,15 @@ impl Kind {
 }
 
 /// The next of 1, 2, 5, 10, … times a power of ten.
-fn round_step(least: f64) -> f64 {
+pub(crate) fn round_step(least: f64) -> f64 {
     let power = 10_f64.powf(least.log10().floor());
-    let digits = [1.0, 2.0, 5.0, 10.0];
-    digits
-        .into_iter()
-        .map(|digit| digit * power)
-        .find(|step| *step >= least)
-        .unwrap_or(least)
+    let steps = [1.0, 2.0, 5.0, 10.0].map(|digit| digit * power);
+    let step = steps.into_iter().find(|step| *step >= least);
+    step.unwrap_or(least)
 }
 
 /// `1.00 µs` to `1 µs`.
-fn whole(text: &str) -> String {
+pub(crate) fn whole(text: &str) -> String {
     text.replace(".00 ", " ").replace(".0 ", " ")
 }
 
@@ -302,10 +280,14 @@ mod tests {
         scale.ticks().into_iter().filter_map(|t| t.text).collect()
     }
 
+    fn vertical(quantity: Quantity, form: Form, values: &[f64]) -> Scale {
+        Scale::vertical(quantity, form, values.iter().copied(), (100.0, 0.0))
+    }
+
     #[test]
     fn sizes_are_labelled_as_in_the_paper() {
         let sizes = [1.0, 64.0 * 1024.0 * 1024.0];
-        let scale = Scale::horizontal(XAxis::Size, sizes.into_iter(), (0.0, 100.0));
+        let scale = Scale::horizontal(X::Size, sizes.into_iter(), (0.0, 100.0));
         assert_eq!(texts(&scale), ["1", "64", "4K", "256K", "16M"]);
         assert_eq!(scale.place(1.0), 0.0);
         assert_eq!(scale.place(sizes[1]), 100.0);
@@ -313,25 +295,15 @@ mod tests {
 
     #[test]
     fn times_stand_at_decades() {
-        let scale = Scale::vertical(
-            Quantity::OneWay,
-            Form::Decades,
-            [40.0, 30_000.0].into_iter(),
-            (100.0, 0.0),
-        );
+        let scale = vertical(Quantity::OneWay, Form::Decades, &[40.0, 30_000.0]);
         assert_eq!(texts(&scale), ["100 ns", "1 µs", "10 µs"]);
     }
 
     #[test]
     fn a_single_value_has_an_axis() {
-        let scale = Scale::vertical(
-            Quantity::OneWay,
-            Form::Decades,
-            [100.0].into_iter(),
-            (100.0, 0.0),
-        );
+        let scale = vertical(Quantity::OneWay, Form::Decades, &[100.0]);
         assert!((scale.place(100.0) - 50.0).abs() < 1e-9);
-        let scale = Scale::horizontal(XAxis::Buffers, [4.0].into_iter(), (0.0, 100.0));
+        let scale = Scale::horizontal(X::Buffers, [4.0].into_iter(), (0.0, 100.0));
         assert_eq!(scale.place(4.0), 50.0);
     }
 
@@ -347,12 +319,7 @@ mod tests {
 
     #[test]
     fn cpu_starts_at_zero_and_reaches_a_whole_core() {
-        let scale = Scale::vertical(
-            Quantity::CpuActive,
-            Form::Percent,
-            [20.0].into_iter(),
-            (100.0, 0.0),
-        );
+        let scale = vertical(Quantity::CpuActive, Form::Percent, &[20.0]);
         assert_eq!(texts(&scale), ["0 %", "50 %", "100 %"]);
     }
 }
