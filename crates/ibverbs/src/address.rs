@@ -1,4 +1,4 @@
-//! Addresses: of datagrams (address handles) and of connected queue pairs.
+//! Paths to peers: address handles for datagrams, and `ibv_ah_attr` of connected queue pairs.
 
 use std::io;
 use std::ptr::NonNull;
@@ -10,14 +10,14 @@ use adverb_verbs::{
     TrafficClass,
 };
 
-use crate::context::{Handle, PdInner};
 use crate::explain::object_error;
+use crate::handle::{Handle, PdInner};
 
-/// Routers on the way, as `librdmacm` and UCX have it.
+/// The hop limit of packets with a GRH, the same as in `librdmacm` and UCX.
 const HOP_LIMIT: u8 = 64;
 
-/// What the packets of a port carry of an address vector. iWARP's are TCP connections of the adapter, which
-/// have no address vector.
+/// Returns which fields of an address vector the packets of a port carry. iWARP connections are TCP
+/// connections of the adapter and use no address vector.
 pub(crate) const fn marking_of(layer: LinkLayer) -> PacketMarking {
     match layer {
         LinkLayer::Iwarp => PacketMarking::None,
@@ -25,7 +25,7 @@ pub(crate) const fn marking_of(layer: LinkLayer) -> PacketMarking {
     }
 }
 
-/// Where packets to a peer leave from.
+/// The local end of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Source {
     pub(crate) layer: LinkLayer,
@@ -42,9 +42,9 @@ impl Source {
         }
     }
 
-    /// `ibv_ah_attr` of the way to `address`. Packets have a global routing header on RoCE always,
-    /// on InfiniBand where the peer is on another subnet (another prefix) or has no LID, or to carry a
-    /// traffic class.
+    /// Returns the `ibv_ah_attr` of the path to `address`. Packets have a global routing header (GRH) on
+    /// RoCE; on InfiniBand only if the peer is on another subnet (another GID prefix) or has no LID, or
+    /// to carry a traffic class.
     pub(crate) fn ah_attr(self, address: &AddressVector) -> abi::ibv_ah_attr {
         let same_subnet = address.dgid.0[..8] == self.gid.0[..8] || address.dgid == Gid::default();
         let is_global = match self.layer {
@@ -66,7 +66,7 @@ impl Source {
                     raw: address.dgid.0,
                 },
                 flow_label: 0,
-                // The table has at most 256 entries that `ibv_global_route` can name.
+                // `ibv_global_route` cannot address more than 256 entries of the GID table.
                 sgid_index: self.gid_index as u8,
                 hop_limit: HOP_LIMIT,
                 traffic_class: address.traffic_class.0,
@@ -75,9 +75,9 @@ impl Source {
         attr
     }
 
-    /// Replaces what the connection manager chose for the packets to `address` by what `options` set. Its
-    /// own choice is the system's default for RoCE (`default_roce_tos`), and the subnet manager's service
-    /// level on InfiniBand.
+    /// Overrides the traffic class and service level that the connection manager chose with those in
+    /// `options`. Without them the system's default applies on RoCE (`default_roce_tos`), and the subnet
+    /// manager's service level on InfiniBand.
     pub(crate) fn choose(
         self,
         attr: &mut abi::ibv_ah_attr,
@@ -103,9 +103,9 @@ pub struct VerbsAh {
     pd: Arc<PdInner>,
 }
 
-// SAFETY: verbs are thread-safe, and the pointer is only passed to them.
+// SAFETY: libibverbs locks its objects, so any thread may call it; the pointer is only passed to it.
 unsafe impl Send for VerbsAh {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for VerbsAh {}
 
 impl VerbsAh {
@@ -113,7 +113,7 @@ impl VerbsAh {
         let source = Source::of(&pd.handle);
         address.check_marking(source.layer, marking_of(source.layer))?;
         let mut attr = source.ah_attr(address);
-        // SAFETY: the domain lives, the structure is exclusive.
+        // SAFETY: the domain is not deallocated yet, and the structure is exclusive.
         let raw = unsafe { (pd.handle.library().ibv_create_ah)(pd.raw.as_ptr(), &raw mut attr) };
         let raw = NonNull::new(raw).ok_or_else(|| {
             let action = format!("create an address handle to {}", address.dgid);
@@ -128,14 +128,15 @@ impl VerbsAh {
 
 impl Drop for VerbsAh {
     fn drop(&mut self) {
-        // SAFETY: requests that name it borrow it, so it is destroyed once, unused.
+        // SAFETY: requests borrow the handle, so none that names it can be posted any more; it is
+        // destroyed once.
         unsafe { (self.pd.handle.library().ibv_destroy_ah)(self.raw.as_ptr()) };
     }
 }
 
 impl AddressHandle for VerbsAh {
     fn handle(&self) -> AhRef<'_> {
-        // SAFETY: the name is the handle's address, which the borrow keeps alive.
+        // SAFETY: the value is the address of the `ibv_ah`, which `self` keeps until it is dropped.
         unsafe { AhRef::from_raw(self.raw.as_ptr().expose_provenance() as u64) }
     }
 }

@@ -1,5 +1,7 @@
-//! Posting through the classic interface: lists of C's structures, made on the stack, longer ones
-//! in memory that each thread keeps. A list is posted by one call, so with one doorbell.
+//! Posting through the classic interface (`ibv_post_send`, `ibv_post_recv`).
+//!
+//! Requests become a linked list of C structures, on the stack or, if there are many, in memory that
+//! each thread keeps. One call posts the list, so it costs one doorbell.
 
 use std::cell::RefCell;
 use std::mem::MaybeUninit;
@@ -10,16 +12,15 @@ use adverb_verbs::{
     Operation, PostError, PostErrorCause, RecvRequest, RemoteAddress, SendRequest, Sge,
 };
 
-use crate::qp::VerbsQp;
-use crate::srq::SrqInner;
+use crate::raw_qp::RawQp;
 
-/// Requests of a list that is made on the stack.
+/// Longest list that is built on the stack.
 const ON_STACK: usize = 16;
 
 type SendSlot = MaybeUninit<abi::ibv_send_wr>;
 type RecvSlot = MaybeUninit<abi::ibv_recv_wr>;
 
-// A piece of the seam is C's: address, length, key.
+// `Sge` has the layout of `ibv_sge` (address, length, key), so lists are passed without a copy.
 const _: () = assert!(
     size_of::<Sge<'_>>() == size_of::<abi::ibv_sge>()
         && align_of::<Sge<'_>>() == align_of::<abi::ibv_sge>()
@@ -31,7 +32,7 @@ thread_local! {
 }
 
 #[inline]
-pub(crate) fn post_send(qp: &VerbsQp, requests: &[SendRequest<'_>]) -> Result<(), PostError> {
+pub(crate) fn post_send(qp: &RawQp, requests: &[SendRequest<'_>]) -> Result<(), PostError> {
     if requests.len() <= ON_STACK {
         let mut slots = [const { SendSlot::uninit() }; ON_STACK];
         return post_sends(qp, requests, &mut slots);
@@ -42,10 +43,10 @@ pub(crate) fn post_send(qp: &VerbsQp, requests: &[SendRequest<'_>]) -> Result<()
     })
 }
 
-/// Posts `requests` up to the first that is wrong, by way of as many `slots`.
+/// Posts `requests` up to the first invalid one, as a list in `slots`, which are at least as many.
 #[inline]
 fn post_sends(
-    qp: &VerbsQp,
+    qp: &RawQp,
     requests: &[SendRequest<'_>],
     slots: &mut [SendSlot],
 ) -> Result<(), PostError> {
@@ -60,16 +61,17 @@ fn post_sends(
             });
             break;
         }
-        // SAFETY: there are as many slots as requests; the next one is used or the link is cut.
+        // SAFETY: there are as many slots as requests. The link to the next slot is overwritten with
+        // null below if that slot stays unused.
         unsafe { write_send(first.add(count), request) };
         count += 1;
     }
     if count == 0 {
         return wrong;
     }
-    let raw = qp.raw.as_ptr();
+    let raw = qp.ptr.as_ptr();
     let mut bad = ptr::null_mut();
-    // SAFETY: the queue pair lives; the first `count` slots are a list, which ends here.
+    // SAFETY: the queue pair is not destroyed yet; the first `count` slots are a list that ends here.
     let result = unsafe {
         (*first.add(count - 1)).next = ptr::null_mut();
         let post = abi::ops((*raw).context).post_send;
@@ -85,13 +87,13 @@ fn post_sends(
     })
 }
 
-/// Writes what C reads of `request`: not the operands of other operations.
+/// Writes the fields that the driver reads for this operation; the others stay uninitialised.
 ///
 /// # Safety
-/// `to` is writable, and the slot behind it a valid address.
+/// `to` is writable, and `to + 1` is within or one past the end of the same allocation.
 #[inline]
 unsafe fn write_send(to: *mut abi::ibv_send_wr, request: &SendRequest<'_>) {
-    // SAFETY: the caller's; each member is written as its own type, reading nothing.
+    // SAFETY: the caller guarantees that `to` is writable; no field is read.
     unsafe {
         (&raw mut (*to).wr_id).write(request.wr_id.0);
         (&raw mut (*to).next).write(to.add(1));
@@ -110,7 +112,7 @@ unsafe fn write_send(to: *mut abi::ibv_send_wr, request: &SendRequest<'_>) {
     }
 }
 
-/// Writes the operands; returns the opcode.
+/// Writes the operands of an operation and returns its opcode.
 ///
 /// # Safety
 /// As of [`write_send`].
@@ -121,7 +123,7 @@ unsafe fn write_operation(to: *mut abi::ibv_send_wr, operation: &Operation) -> u
             remote_addr: remote.addr,
             rkey: remote.rkey.0,
         };
-        // SAFETY: as of the caller.
+        // SAFETY: the caller guarantees that `to` is writable.
         unsafe { (&raw mut (*to).wr.rdma).write(operands) };
     };
     let atomic = |remote: RemoteAddress, compare_add, swap| {
@@ -131,10 +133,10 @@ unsafe fn write_operation(to: *mut abi::ibv_send_wr, operation: &Operation) -> u
             swap,
             rkey: remote.rkey.0,
         };
-        // SAFETY: as of the caller.
+        // SAFETY: the caller guarantees that `to` is writable.
         unsafe { (&raw mut (*to).wr.atomic).write(operands) };
     };
-    // SAFETY: as of the caller.
+    // SAFETY: the caller guarantees that `to` is writable.
     let imm = |value: u32| unsafe { (&raw mut (*to).imm_data).write(value.to_be()) };
     match *operation {
         Operation::Send => abi::IBV_WR_SEND,
@@ -163,41 +165,29 @@ unsafe fn write_operation(to: *mut abi::ibv_send_wr, operation: &Operation) -> u
             atomic(remote, values.expected, values.new);
             abi::IBV_WR_ATOMIC_CMP_AND_SWP
         }
-        // An operation that this crate does not know: no driver has this opcode.
+        // An operation added to the traits later: drivers refuse this opcode.
         _ => u32::MAX,
     }
 }
 
 #[inline]
-pub(crate) fn post_recv(qp: &VerbsQp, requests: &[RecvRequest<'_>]) -> Result<(), PostError> {
-    let raw = qp.raw.as_ptr();
-    // SAFETY: the queue pair lives.
+pub(crate) fn post_recv(qp: &RawQp, requests: &[RecvRequest<'_>]) -> Result<(), PostError> {
+    let raw = qp.ptr.as_ptr();
+    // SAFETY: the queue pair, and so its context, is not destroyed yet.
     let post = unsafe { abi::ops((*raw).context).post_recv };
     let post = post.expect("every driver has post_recv");
-    // SAFETY: as above; it is given a list.
+    // SAFETY: the queue pair is not destroyed yet; `first` is a list that ends with null.
     let post = |first, bad| unsafe { post(raw, first, bad) };
     post_recv_list(requests, post, |errno, i| {
         qp.explain_recv(errno, &requests[i])
     })
 }
 
-#[inline]
-pub(crate) fn post_srq_recv(srq: &SrqInner, requests: &[RecvRequest<'_>]) -> Result<(), PostError> {
-    let raw = srq.raw.as_ptr();
-    // SAFETY: the queue lives.
-    let post = unsafe { abi::ops((*raw).context).post_srq_recv };
-    let post = post.expect("every driver with shared receive queues has post_srq_recv");
-    // SAFETY: as above; it is given a list.
-    let post = |first, bad| unsafe { post(raw, first, bad) };
-    post_recv_list(requests, post, |errno, i| {
-        srq.explain_recv(errno, &requests[i])
-    })
-}
-
 type Bad = *mut *mut abi::ibv_recv_wr;
 
+/// Writes `requests` as a list, has `post` post it, and `explain` its refusal.
 #[inline]
-fn post_recv_list(
+pub(crate) fn post_recv_list(
     requests: &[RecvRequest<'_>],
     post: impl FnOnce(*mut abi::ibv_recv_wr, Bad) -> i32,
     explain: impl FnOnce(i32, usize) -> PostErrorCause,
@@ -250,14 +240,14 @@ fn post_recvs(
     Err(PostError { index, cause })
 }
 
-/// The place of `bad` in the list of `count` that begins at `first`; the first where the driver
-/// named none of it.
+/// Returns the index of `bad` in the list of `count` at `first`, or 0 if the driver did not set it to
+/// an element of the list.
 fn place<T>(bad: *const T, first: *const T, count: usize) -> usize {
     let index = (bad as usize).wrapping_sub(first as usize) / size_of::<T>();
     if index < count { index } else { 0 }
 }
 
-/// Drivers return an errno, some its negative, some -1 beside `errno`.
+/// Returns the errno of a result: drivers return it, or its negative, or -1 and set `errno`.
 pub(crate) fn errno_of(result: i32) -> i32 {
     match crate::raw::check(result) {
         Ok(()) => 0,
@@ -265,7 +255,6 @@ pub(crate) fn errno_of(result: i32) -> i32 {
     }
 }
 
-/// Why a list was not posted, for interfaces that know no place.
 pub(crate) fn at(index: usize, cause: PostErrorCause) -> PostError {
     PostError { index, cause }
 }
@@ -290,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_piece_of_the_seam_is_that_of_c() {
+    fn an_sge_has_the_layout_of_c() {
         // SAFETY: without inline any value is safe.
         let sge = unsafe { Sge::from_raw(0x0102_0304_0506_0708, 0x1112_1314, Lkey(0x2122_2324)) };
         // SAFETY: both have the same size, and all their bytes are initialised.
@@ -320,7 +309,7 @@ mod tests {
         let atomic = unsafe { wr.wr.atomic };
         assert_eq!((atomic.compare_add, atomic.swap, atomic.rkey), (1, 2, 77));
         let wr = written(Operation::FetchAdd(REMOTE, 9));
-        // SAFETY: as above.
+        // SAFETY: the operands of an atomic were written.
         assert_eq!(unsafe { wr.wr.atomic.compare_add }, 9);
         assert_eq!(wr.opcode, abi::IBV_WR_ATOMIC_FETCH_AND_ADD);
     }

@@ -1,8 +1,8 @@
 //! Completion channels.
 //!
-//! `ibv_destroy_cq` waits until all events taken of the queue are acknowledged. So the channel
-//! counts what it hands out, by queue: dropping a queue acknowledges the rest, and an event that
-//! is taken after that is acknowledged at once.
+//! `ibv_destroy_cq` waits until all events taken from the channel for that queue are acknowledged. So
+//! the channel counts the events taken per queue: dropping a queue acknowledges the remaining ones,
+//! and an event taken after that is acknowledged immediately.
 
 use std::collections::HashMap;
 use std::io;
@@ -17,27 +17,27 @@ use adverb_units::Span;
 use adverb_verbs::{CompletionChannel, CqId, CreateError};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::context::Handle;
 use crate::explain::object_error;
 use crate::faults::set_nonblocking;
+use crate::handle::Handle;
 
 #[derive(Debug)]
 pub(crate) struct ChannelInner {
     pub(crate) raw: NonNull<abi::ibv_comp_channel>,
-    /// Events handed out and not acknowledged, by the queue's name.
+    /// Events taken and not acknowledged, by the id of the queue.
     queues: Mutex<HashMap<u32, Arc<AtomicU32>>>,
     pub(crate) handle: Arc<Handle>,
 }
 
-// SAFETY: verbs are thread-safe, and the pointer is only passed to them; the descriptor behind it
-// does not change.
+// SAFETY: libibverbs locks its objects, so any thread may call it; the pointer is only passed to it,
+// and the descriptor in the structure does not change.
 unsafe impl Send for ChannelInner {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for ChannelInner {}
 
 impl Drop for ChannelInner {
     fn drop(&mut self) {
-        // SAFETY: the channel's queues hold it, so none is left.
+        // SAFETY: its completion queues hold an `Arc` of it, so none is left; it is destroyed once.
         unsafe { (self.handle.library().ibv_destroy_comp_channel)(self.raw.as_ptr()) };
     }
 }
@@ -47,29 +47,29 @@ impl ChannelInner {
         self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes the count of a queue that is about to be made.
+    /// Registers a queue and returns its count of unacknowledged events.
     pub(crate) fn register(&self, id: u32) -> Arc<AtomicU32> {
         let unacknowledged = Arc::new(AtomicU32::new(0));
         self.queues().insert(id, unacknowledged.clone());
         unacknowledged
     }
 
-    /// Forgets a queue that is about to be destroyed; returns how many of its events have been
-    /// handed out and are to be acknowledged. Later ones are not handed out.
+    /// Unregisters a queue that is about to be destroyed; returns the number of its events still to be
+    /// acknowledged. From now on `take` does not return its events.
     pub(crate) fn forget(&self, id: u32) -> u32 {
         let count = self.queues().remove(&id);
         count.map_or(0, |count| count.swap(0, Ordering::Relaxed))
     }
 
-    /// The next event that waits.
+    /// Takes the next event; `None` if there is none.
     fn take(&self) -> io::Result<Option<CqId>> {
         let library = self.handle.library();
         let (mut cq, mut context) = (ptr::null_mut(), ptr::null_mut());
         loop {
-            // Held over both steps: a queue is forgotten before the event is taken or after it is
-            // counted.
+            // Locked while an event is taken and counted: otherwise `forget` could run in between, and
+            // the event would never be acknowledged.
             let queues = self.queues();
-            // SAFETY: the channel lives, its descriptor does not block.
+            // SAFETY: the channel is not destroyed yet; its descriptor does not block.
             let result = unsafe {
                 (library.ibv_get_cq_event)(self.raw.as_ptr(), &raw mut cq, &raw mut context)
             };
@@ -86,7 +86,7 @@ impl ChannelInner {
                 count.fetch_add(1, Ordering::Relaxed);
                 return Ok(Some(CqId(id)));
             }
-            // SAFETY: the queue is not destroyed before this event of it is acknowledged.
+            // SAFETY: `ibv_destroy_cq` waits for this acknowledgement, so the queue still exists.
             unsafe { (library.ibv_ack_cq_events)(cq, 1) };
         }
     }
@@ -110,14 +110,14 @@ impl VerbsChannel {
             queues: Mutex::default(),
             handle: handle.clone(),
         });
-        // SAFETY: the channel was just made.
+        // SAFETY: the channel was just created.
         set_nonblocking(unsafe { (*raw.as_ptr()).fd }).map_err(|e| object_error(action, e))?;
         Ok(VerbsChannel { inner })
     }
 }
 
 impl AsFd for VerbsChannel {
-    /// Readable while events wait.
+    /// The descriptor is readable while there are events.
     fn as_fd(&self) -> BorrowedFd<'_> {
         // SAFETY: the descriptor is open as long as the channel.
         unsafe { BorrowedFd::borrow_raw((*self.inner.raw.as_ptr()).fd) }

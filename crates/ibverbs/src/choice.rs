@@ -1,4 +1,4 @@
-//! Which device, port and GID: what the user writes after `verbs:`.
+//! The text after `verbs:` that selects device, port and GID.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -8,9 +8,9 @@ use adverb_verbs::PortNum;
 
 /// A device of `libibverbs`, by name: `mlx5_0`, `mlx5_0:2`, `mlx5_0:1:3`, `rxe0:1:192.0.2.7`.
 ///
-/// The text form is `NAME[:PORT[:GID]]`; GID is an index into the port's table, or an IP address
-/// of the port, the one that peers are to reach it by. Left out or empty, the port is the first
-/// active one, and the GID is chosen by [`GidChoice::Automatic`].
+/// The text form is `NAME[:PORT[:GID]]`; GID is an index into the port's GID table, or the IP address
+/// by which peers reach the port. If left out or empty, the port is the first active one, and the GID
+/// is chosen by [`GidChoice::Automatic`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VerbsDevice {
     pub(crate) name: String,
@@ -21,40 +21,40 @@ pub struct VerbsDevice {
     pub(crate) polling: Interface,
 }
 
-/// How the GID that peers reach a port by is chosen.
+/// How the GID of the port is chosen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum GidChoice {
     /// RoCE: version 2 over IPv4 first, then over IPv6 (global, then link-local), then version 1.
     /// InfiniBand: index 0.
     #[default]
     Automatic,
-    /// The entry of this index.
+    /// The entry with this index.
     Index(u32),
-    /// The entry of this IP address, version 2 of RoCE first.
+    /// The entry with this IP address, RoCE v2 before v1.
     Address(IpAddr),
-    /// The same where there is one, else automatic: for the address that a peer already reaches this
-    /// host by, which may or may not be one of the port's.
+    /// The entry with this IP address if there is one, otherwise automatic. For the address by which a
+    /// peer already reaches this host, which may belong to another port.
     Nearest(IpAddr),
 }
 
 /// How queue pairs are connected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Connecting {
-    /// With the numbers that programs exchange; iWARP, which has no such way, through `librdmacm`.
+    /// By exchanging queue pair numbers; on iWARP, where that is impossible, through `librdmacm`.
     #[default]
     ByHand,
     /// Through `librdmacm`.
     Manager,
 }
 
-/// Through which of its interfaces a driver is used.
+/// Which of its two interfaces a driver is used through.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Interface {
-    /// `ibv_post_send`, `ibv_poll_cq`: requests and completions are structures.
+    /// `ibv_post_send` and `ibv_poll_cq`: requests and completions are structures.
     #[default]
     Classic,
-    /// `ibv_wr_*`, `ibv_start_poll` and following: requests are written and completions are read
-    /// by calls into the driver. Not every driver has it.
+    /// `ibv_wr_*` and `ibv_start_poll`: calls into the driver write requests and read completions. Not
+    /// every driver has it.
     Extended,
 }
 
@@ -68,7 +68,7 @@ impl fmt::Display for Interface {
 }
 
 impl VerbsDevice {
-    /// The device called `name`, its port and GID chosen automatically.
+    /// Returns the device called `name` with port and GID chosen automatically.
     pub fn new(name: impl Into<String>) -> Self {
         VerbsDevice {
             name: name.into(),
@@ -80,12 +80,12 @@ impl VerbsDevice {
         }
     }
 
-    /// Its name in `libibverbs`, as in `ibv_devices`.
+    /// Returns the name in `libibverbs`, as `ibv_devices` prints it.
     pub fn ibv_name(&self) -> &str {
         &self.name
     }
 
-    /// The same device by this port.
+    /// Selects a port.
     #[must_use]
     pub fn with_port(self, port: PortNum) -> Self {
         VerbsDevice {
@@ -94,13 +94,13 @@ impl VerbsDevice {
         }
     }
 
-    /// The same device with this GID.
+    /// Selects a GID.
     #[must_use]
     pub fn with_gid(self, gid: GidChoice) -> Self {
         VerbsDevice { gid, ..self }
     }
 
-    /// The same device; unless its GID was chosen, it is that of `address` if the port has one.
+    /// Prefers the GID of `address`, unless a GID was selected.
     #[must_use]
     pub fn met_at(self, address: IpAddr) -> Self {
         match self.gid {
@@ -109,19 +109,19 @@ impl VerbsDevice {
         }
     }
 
-    /// The same device, its queue pairs connected so.
+    /// Selects how queue pairs are connected.
     #[must_use]
     pub fn with_connecting(self, connecting: Connecting) -> Self {
         VerbsDevice { connecting, ..self }
     }
 
-    /// How its queue pairs are connected.
+    /// Returns how queue pairs are connected.
     pub fn connecting(&self) -> Connecting {
         self.connecting
     }
 
-    /// The kind that its whole name begins with: `verbs`, or `verbs+cm` where queue pairs are
-    /// connected through `librdmacm`.
+    /// Returns the prefix of the full name: `verbs`, or `verbs+cm` if queue pairs are connected through
+    /// `librdmacm`.
     pub fn kind(&self) -> &'static str {
         match self.connecting {
             Connecting::ByHand => "verbs",
@@ -129,13 +129,13 @@ impl VerbsDevice {
         }
     }
 
-    /// The same device, requests posted through `posting`.
+    /// Selects the interface for posting requests.
     #[must_use]
     pub fn with_posting(self, posting: Interface) -> Self {
         VerbsDevice { posting, ..self }
     }
 
-    /// The same device, completions polled through `polling`.
+    /// Selects the interface for polling completions.
     #[must_use]
     pub fn with_polling(self, polling: Interface) -> Self {
         VerbsDevice { polling, ..self }
@@ -160,27 +160,27 @@ impl fmt::Display for VerbsDevice {
     }
 }
 
-/// Why a text names no device.
+/// A text is not the name of a device.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NameError {
-    /// Nothing before the first colon.
+    /// The name before the first colon is empty.
     #[error(
         "'{0}' names no device: write NAME[:PORT[:GID]], such as mlx5_0:1:3; ibv_devices lists the names"
     )]
     Empty(String),
-    /// The part that is to be a port is none.
+    /// Invalid port.
     #[error("'{port}' in '{text}' is no port: ports are numbered from 1 to 254")]
     Port {
-        /// All of it.
+        /// The whole text.
         text: String,
         /// The part.
         port: String,
     },
-    /// The part that is to be a GID is none.
+    /// Invalid GID.
     #[error("'{gid}' in '{text}' is no GID: write its index (0, 1, ...) or the port's IP address")]
     Gid {
-        /// All of it.
+        /// The whole text.
         text: String,
         /// The part.
         gid: String,

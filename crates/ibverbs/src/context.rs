@@ -1,4 +1,4 @@
-//! An opened device and its protection domains.
+//! An opened device: making objects and querying it.
 
 use std::io;
 use std::ptr::{self, NonNull};
@@ -10,8 +10,8 @@ use adverb_sysfs::Sysfs;
 use adverb_units::Bytes;
 use adverb_verbs::{
     AccessFlags, AddressVector, AsyncEvent, AtomicCap, Context, Counters, CreateError, Device,
-    DeviceCaps, DeviceName, Lid, LinkLayer, OpenError, PathMtu, PollError, PortCaps, PortNum,
-    ProtectionDomain, QpCaps, QpInit, RegisterError, SrqCaps, Unsupported,
+    DeviceCaps, DeviceName, Lid, OpenError, PathMtu, PollError, PortCaps, PortNum,
+    ProtectionDomain, QpCaps, QpInit, RegisterError, SrqCaps,
 };
 
 use crate::address::{VerbsAh, marking_of};
@@ -21,63 +21,17 @@ use crate::cm::Manager;
 use crate::cq::VerbsCq;
 use crate::explain::{memlock_remedy, object_error};
 use crate::faults::Faults;
-use crate::gid::{GidTableEntry, choose};
+use crate::gid::choose;
+use crate::handle::{DeviceAttr, Handle, PdInner};
 use crate::library::Library;
-use crate::memory::{PageCounts, VerbsMr};
+use crate::mapping::PageCounts;
+use crate::memory::VerbsMr;
 use crate::provenance;
 use crate::qp::VerbsQp;
 use crate::raw::RawContext;
 use crate::srq::VerbsSrq;
 
-/// What all objects of an opened device stand on.
-#[derive(Debug)]
-pub(crate) struct Handle {
-    pub(crate) name: DeviceName,
-    pub(crate) caps: DeviceCaps,
-    pub(crate) attr: DeviceAttr,
-    pub(crate) port: PortNum,
-    pub(crate) layer: LinkLayer,
-    pub(crate) max_message: Bytes,
-    pub(crate) gid: GidTableEntry,
-    /// Who connects queue pairs; none where that is done by hand.
-    pub(crate) manager: Option<Manager>,
-    pub(crate) posting: Interface,
-    pub(crate) polling: Interface,
-    pub(crate) next_cq: AtomicU32,
-    pub(crate) next_srq: AtomicU32,
-    pub(crate) faults: Faults,
-    pub(crate) pages: PageCounts,
-    pub(crate) raw: RawContext,
-}
-
-/// The parts of `ibv_device_attr` that caps do not have.
-#[derive(Clone, Debug)]
-pub(crate) struct DeviceAttr {
-    /// Ports.
-    pub(crate) ports: u8,
-    /// READs and atomics that this side may have under way on a queue pair.
-    pub(crate) max_qp_init_rd_atom: i32,
-    /// Vendor's PCI id and that of the part.
-    pub(crate) vendor: (u32, u32),
-    /// Firmware, as the driver says it.
-    pub(crate) firmware: String,
-}
-
-impl Handle {
-    pub(crate) fn library(&self) -> &'static Library {
-        self.raw.library
-    }
-
-    /// That this device has no `feature`.
-    pub(crate) fn unsupported(&self, feature: &'static str) -> Unsupported {
-        Unsupported {
-            feature,
-            device: self.name.0.clone(),
-        }
-    }
-}
-
-/// An opened device. Objects made from it keep it open.
+/// An opened device. It stays open as long as an object made from it exists.
 #[derive(Debug)]
 pub struct VerbsContext {
     handle: Arc<Handle>,
@@ -130,7 +84,7 @@ impl VerbsContext {
         Ok(context)
     }
 
-    /// Finds out now whether the driver has the interfaces that were asked for.
+    /// Creates a queue pair to find out whether the driver has the requested interfaces.
     fn try_interfaces(&self, device: &VerbsDevice) -> Result<(), OpenError> {
         if (device.posting, device.polling) == (Interface::Classic, Interface::Classic) {
             return Ok(());
@@ -162,7 +116,7 @@ fn caps(attr: &abi::ibv_device_attr, max_inline_data: u32) -> DeviceCaps {
         max_cq: count(attr.max_cq),
         max_cqe: count(attr.max_cqe),
         max_mr: count(attr.max_mr),
-        // Drivers without a limit say 2^64 - 1; an allocation has at most half an address space.
+        // Drivers without a limit report 2^64 - 1; an allocation is at most half the address space.
         max_mr_size: Bytes::new(attr.max_mr_size.min(isize::MAX as u64)),
         max_qp_rd_atom: u8::try_from(attr.max_qp_rd_atom.max(0)).unwrap_or(u8::MAX),
         max_inline_data,
@@ -177,27 +131,27 @@ fn caps(attr: &abi::ibv_device_attr, max_inline_data: u32) -> DeviceCaps {
     }
 }
 
-/// The longest inline payload that a queue pair with one piece takes: `ibv_device_attr` does not
-/// say, so queue pairs are made, by halves.
+/// Returns the largest `max_inline_data` that a queue pair with one SGE accepts. `ibv_device_attr`
+/// does not contain it, so this creates queue pairs in a binary search.
 fn probe_inline(raw: &RawContext) -> io::Result<u32> {
     const BEYOND: u32 = 1 << 14;
     let library = raw.library;
-    // SAFETY: the context is open; the queue is destroyed below, after the queue pairs.
+    // SAFETY: the context is open; the CQ is destroyed below, after the queue pairs.
     let cq =
         unsafe { (library.ibv_create_cq)(raw.as_ptr(), 1, ptr::null_mut(), ptr::null_mut(), 0) };
     let cq = NonNull::new(cq).ok_or_else(io::Error::last_os_error)?;
-    // SAFETY: as above.
+    // SAFETY: the context is open; the domain is deallocated below, after the queue pairs.
     let pd = unsafe { (library.ibv_alloc_pd)(raw.as_ptr()) };
     let found = match NonNull::new(pd) {
         None => Err(io::Error::last_os_error()),
         Some(pd) => {
             let found = largest_inline(library, (pd, cq), BEYOND);
-            // SAFETY: nothing stands on the domain any more.
+            // SAFETY: `largest_inline` has destroyed the queue pairs of the domain.
             unsafe { (library.ibv_dealloc_pd)(pd.as_ptr()) };
             found
         }
     };
-    // SAFETY: nothing uses the queue any more.
+    // SAFETY: the queue pairs that used the CQ are destroyed.
     unsafe { (library.ibv_destroy_cq)(cq.as_ptr()) };
     found
 }
@@ -221,10 +175,10 @@ fn largest_inline(
             qp_type: abi::IBV_QPT_RC,
             ..abi::ibv_qp_init_attr::zeroed()
         };
-        // SAFETY: domain and queue live; the queue pair is destroyed at once.
+        // SAFETY: the caller destroys domain and CQ after this returns.
         let qp = unsafe { (library.ibv_create_qp)(pd.as_ptr(), &raw mut init) };
         let qp = NonNull::new(qp).ok_or_else(io::Error::last_os_error)?;
-        // SAFETY: it was just made.
+        // SAFETY: it was just created and nothing refers to it.
         unsafe { (library.ibv_destroy_qp)(qp.as_ptr()) };
         Ok(())
     };
@@ -379,11 +333,7 @@ impl Context for VerbsContext {
     }
 
     fn create_ah(&self, pd: &VerbsPd, address: &AddressVector) -> Result<VerbsAh, CreateError> {
-        if !Arc::ptr_eq(&pd.inner.handle, &self.handle) {
-            return Err(CreateError::Foreign {
-                what: "the protection domain",
-            });
-        }
+        self.check_domain(pd)?;
         VerbsAh::new(&pd.inner, address)
     }
 }
@@ -399,7 +349,7 @@ impl VerbsContext {
     }
 }
 
-/// The path MTU of a number of `ibv_mtu`; unknown ones are taken as the largest that is known.
+/// Converts an `ibv_mtu`; an unknown value counts as the largest known MTU.
 fn path_mtu(code: u32) -> PathMtu {
     match code {
         abi::IBV_MTU_256 => PathMtu::B256,
@@ -417,21 +367,3 @@ pub struct VerbsPd {
 }
 
 impl ProtectionDomain for VerbsPd {}
-
-#[derive(Debug)]
-pub(crate) struct PdInner {
-    pub(crate) raw: NonNull<abi::ibv_pd>,
-    pub(crate) handle: Arc<Handle>,
-}
-
-// SAFETY: verbs are thread-safe, and the pointer is only passed to them.
-unsafe impl Send for PdInner {}
-// SAFETY: as above.
-unsafe impl Sync for PdInner {}
-
-impl Drop for PdInner {
-    fn drop(&mut self) {
-        // SAFETY: all that stands on the domain holds it, so nothing does any more.
-        unsafe { (self.handle.library().ibv_dealloc_pd)(self.raw.as_ptr()) };
-    }
-}

@@ -13,12 +13,12 @@ use adverb_verbs::{CompletionQueue, CqId, CreateError, NotifyOn, PollError, Work
 
 use crate::channel::{ChannelInner, VerbsChannel};
 use crate::choice::Interface;
-use crate::context::Handle;
 use crate::explain::object_error;
+use crate::handle::Handle;
 use crate::poll::{ExtendedPoll, Reach, poll_classic};
 
-/// After how many polls in vain asynchronous events are looked at: about every millisecond.
-const IN_VAIN: u32 = 1 << 15;
+/// Empty polls in a row after which asynchronous events are read: about every millisecond.
+const EMPTY_POLLS: u32 = 1 << 15;
 
 #[derive(Debug)]
 pub(crate) struct CqInner {
@@ -27,37 +27,38 @@ pub(crate) struct CqInner {
     id: u32,
     entries: u32,
     failed: Arc<AtomicBool>,
-    /// Polls since a completion was found.
-    in_vain: AtomicU32,
-    /// Whether a UD queue pair completes here, whose receives name their sender.
+    /// Empty polls since the last completion. Threads that poll at the same time may lose an
+    /// increment, which only delays the look at events.
+    empty_polls: AtomicU32,
+    /// Whether a UD queue pair completes here: its receive completions have `src_qp`.
     pub(crate) datagrams: AtomicBool,
     events: Option<Events>,
     pub(crate) handle: Arc<Handle>,
 }
 
-/// The queue's side of its channel.
+/// The completion channel of the queue, and its events that are not acknowledged yet.
 #[derive(Debug)]
 struct Events {
     unacknowledged: Arc<AtomicU32>,
     channel: Arc<ChannelInner>,
 }
 
-// SAFETY: verbs are thread-safe, and the pointer is only passed to them.
+// SAFETY: libibverbs locks its objects, so any thread may call it; the pointer is only passed to it.
 unsafe impl Send for CqInner {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for CqInner {}
 
 impl Drop for CqInner {
     fn drop(&mut self) {
         let library = self.handle.library();
         let due = self.events.as_ref().map(|e| e.channel.forget(self.id));
-        // SAFETY: the queue pairs of the queue hold it, so none is left; the events are those that
-        // were handed out and not acknowledged.
+        // SAFETY: its queue pairs hold an `Arc` of it, so none is left. `due` events were taken from
+        // the channel and not acknowledged yet.
         unsafe {
             if let Some(due) = due.filter(|due| *due > 0) {
                 (library.ibv_ack_cq_events)(self.raw.as_ptr(), due);
             }
-            // Fault events that wait name the queue: they have to be taken first.
+            // `ibv_destroy_cq` waits until asynchronous events of the queue are acknowledged.
             self.handle.faults.collect(&self.handle.raw);
             (library.ibv_destroy_cq)(self.raw.as_ptr());
         }
@@ -102,7 +103,7 @@ impl VerbsCq {
             unacknowledged: channel.register(id),
             channel,
         });
-        // SAFETY: the queue was just made.
+        // SAFETY: the queue was just created.
         let entries = unsafe { (*raw.as_ptr()).cqe } as u32;
         let inner = Arc::new(CqInner {
             raw,
@@ -110,7 +111,7 @@ impl VerbsCq {
             id,
             entries,
             failed: handle.faults.register(id),
-            in_vain: AtomicU32::new(0),
+            empty_polls: AtomicU32::new(0),
             datagrams: AtomicBool::new(false),
             events,
             handle: handle.clone(),
@@ -118,11 +119,11 @@ impl VerbsCq {
         Ok(VerbsCq { inner })
     }
 
-    /// Nothing was found: now and then, looks whether anything can still come.
+    /// Reads asynchronous events: after an overrun or a device failure no completion arrives any more.
     #[cold]
     fn look_for_faults(&self) -> Result<usize, PollError> {
         let inner = &*self.inner;
-        inner.in_vain.store(0, Ordering::Relaxed);
+        inner.empty_polls.store(0, Ordering::Relaxed);
         inner.handle.faults.collect(&inner.handle.raw);
         if inner.failed.load(Ordering::Relaxed) {
             return Err(PollError::Overrun {
@@ -149,7 +150,7 @@ fn name_of(id: u32) -> *mut c_void {
 
 fn create(handle: &Handle, (entries, id): (u32, u32), channel: Option<&ChannelInner>) -> Created {
     let (context, channel) = (handle.raw.as_ptr(), raw_channel(channel));
-    // SAFETY: context and channel live.
+    // SAFETY: the caller holds the context and the channel.
     let cq = unsafe {
         (handle.library().ibv_create_cq)(context, entries as i32, name_of(id), channel, 0)
     };
@@ -162,7 +163,7 @@ fn refused(entries: u32) -> CreateError {
     object_error(&action, io::Error::last_os_error())
 }
 
-/// How far polls of the device's extended queues may go.
+/// Returns how many completions one poll of an extended queue of this device may take.
 fn reach(handle: &Handle) -> Reach {
     match Sysfs::default().driver(&handle.raw.name()) {
         Ok(Some(Driver::Rxe)) => Reach::One,
@@ -181,7 +182,7 @@ fn create_extended(
     ) -> *mut abi::ibv_cq_ex;
     let unsupported = || handle.unsupported("extended completion queues (ibv_create_cq_ex)");
     let context = handle.raw.as_ptr();
-    // SAFETY: the context is open; the member is of this type.
+    // SAFETY: the context is open; rdma-core declares this member with the type `Create`.
     let create = unsafe {
         abi::verbs_context::op::<Create>(context, offset_of!(abi::verbs_context, create_cq_ex))
     }
@@ -196,7 +197,7 @@ fn create_extended(
             | abi::IBV_WC_EX_WITH_SRC_QP,
         ..abi::ibv_cq_init_attr_ex::zeroed()
     };
-    // SAFETY: context and channel live, the structure is exclusive.
+    // SAFETY: the caller holds the context and the channel; the structure is exclusive.
     let cq = unsafe { create(context, &raw mut attr) };
     let Some(cq) = NonNull::new(cq) else {
         return match io::Error::last_os_error().raw_os_error() {
@@ -204,10 +205,10 @@ fn create_extended(
             _ => Err(refused(entries)),
         };
     };
-    // An extended queue begins as a classic one (ibv_cq_ex_to_cq).
+    // An `ibv_cq_ex` begins with the fields of an `ibv_cq` (ibv_cq_ex_to_cq).
     let raw = cq.cast();
     let Some(extended) = ExtendedPoll::of(cq, reach(handle)) else {
-        // SAFETY: the queue was just made and is not used.
+        // SAFETY: the queue was just created and nothing refers to it.
         unsafe { (handle.library().ibv_destroy_cq)(cq.as_ptr().cast()) };
         return Err(unsupported().into());
     };
@@ -227,27 +228,27 @@ impl CompletionQueue for VerbsCq {
     fn poll(&self, into: &mut [WorkCompletion]) -> Result<usize, PollError> {
         let inner = &*self.inner;
         let found = match &inner.extended {
-            None => poll_classic(inner, into)?,
-            Some(extended) => extended.poll(inner, into)?,
+            None => poll_classic(inner.raw, &inner.datagrams, into)?,
+            Some(extended) => extended.poll(&inner.datagrams, into)?,
         };
         if found == 0 {
-            let in_vain = inner.in_vain.load(Ordering::Relaxed);
-            inner.in_vain.store(in_vain + 1, Ordering::Relaxed);
-            if in_vain >= IN_VAIN {
+            let empty = inner.empty_polls.load(Ordering::Relaxed);
+            inner.empty_polls.store(empty + 1, Ordering::Relaxed);
+            if empty >= EMPTY_POLLS {
                 return self.look_for_faults();
             }
-        } else if inner.in_vain.load(Ordering::Relaxed) != 0 {
-            inner.in_vain.store(0, Ordering::Relaxed);
+        } else if inner.empty_polls.load(Ordering::Relaxed) != 0 {
+            inner.empty_polls.store(0, Ordering::Relaxed);
         }
         Ok(found)
     }
 
     fn req_notify(&self, on: NotifyOn) -> Result<(), PollError> {
         let cq = self.inner.raw.as_ptr();
-        // SAFETY: the queue lives.
+        // SAFETY: the queue, and so its context, is not destroyed yet.
         let op = unsafe { abi::ops((*cq).context) }.req_notify_cq;
         let op = op.ok_or_else(|| PollError::Device("the driver raises no events".into()))?;
-        // SAFETY: as above.
+        // SAFETY: the queue is not destroyed yet.
         let result = unsafe { op(cq, (on == NotifyOn::Solicited).into()) };
         crate::raw::check(result)
             .map_err(|error| PollError::Device(format!("arm the completion queue: {error}")))
@@ -257,7 +258,7 @@ impl CompletionQueue for VerbsCq {
         let Some(of) = &self.inner.events else {
             return;
         };
-        // No more than were handed out: the library would count them as future ones.
+        // Not more than were taken: the library would count the excess towards future events.
         let taken = of
             .unacknowledged
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |due| {
@@ -266,7 +267,7 @@ impl CompletionQueue for VerbsCq {
             .unwrap_or(0);
         let count = taken.min(events);
         if count > 0 {
-            // SAFETY: the queue lives; these events were taken and not acknowledged.
+            // SAFETY: the queue is not destroyed yet; these events were taken and not acknowledged.
             unsafe {
                 (self.inner.handle.library().ibv_ack_cq_events)(self.inner.raw.as_ptr(), count);
             }

@@ -1,4 +1,4 @@
-//! Listing and opening devices; what is wrong where that fails.
+//! Lists and opens devices, and explains why that failed.
 
 use std::io;
 use std::path::Path;
@@ -13,13 +13,13 @@ use crate::gid::{GidError, GidTableEntry, choose};
 use crate::library::{Library, LibraryError};
 use crate::raw::{RawContext, text};
 
-/// Why the devices could not be listed, or that there are none.
+/// The devices could not be listed, or there are none.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{reason}; {remedy}")]
 pub struct ListError {
-    /// What is wrong.
+    /// The problem.
     pub reason: String,
-    /// What to do.
+    /// The remedy.
     pub remedy: String,
 }
 
@@ -38,7 +38,7 @@ impl From<LibraryError> for ListError {
     }
 }
 
-/// The devices that `libibverbs` finds, at least one.
+/// Returns the devices that `libibverbs` finds, at least one.
 ///
 /// # Errors
 /// The library or the drivers are missing, or there is no device.
@@ -51,7 +51,7 @@ pub fn devices() -> Result<Vec<VerbsDevice>, ListError> {
     Ok(devices)
 }
 
-/// What is missing where the library finds no device.
+/// Explains why the library finds no device.
 fn none_found() -> ListError {
     const SOFT: &str = "`rdma link add rxe0 type rxe netdev eth0` makes one of Soft-RoCE";
     let kernel_has_some = std::fs::read_dir("/sys/class/infiniband")
@@ -74,7 +74,7 @@ fn none_found() -> ListError {
     )
 }
 
-/// `ibv_get_device_list`, freed at the end.
+/// The result of `ibv_get_device_list`, freed when dropped.
 struct DeviceList {
     library: &'static Library,
     list: NonNull<*mut abi::ibv_device>,
@@ -83,7 +83,7 @@ struct DeviceList {
 
 impl Drop for DeviceList {
     fn drop(&mut self) {
-        // SAFETY: the library gave the list, which is freed once.
+        // SAFETY: the library returned the list; it is freed once.
         unsafe { (self.library.ibv_free_device_list)(self.list.as_ptr()) };
     }
 }
@@ -137,7 +137,7 @@ impl Device for VerbsDevice {
     fn open(&self) -> Result<VerbsContext, OpenError> {
         let list = DeviceList::get().map_err(|e| self.unavailable(e.reason, e.remedy))?;
         let device = list.find(&self.name).ok_or_else(|| self.absent(&list))?;
-        // SAFETY: the device is of the list.
+        // SAFETY: the device is in the list, which is not freed yet.
         let context = unsafe { (list.library.ibv_open_device)(device) };
         let context = NonNull::new(context)
             .ok_or_else(|| self.not_opened(device, &io::Error::last_os_error()))?;
@@ -180,7 +180,7 @@ impl VerbsDevice {
     }
 
     fn not_opened(&self, device: *mut abi::ibv_device, error: &io::Error) -> OpenError {
-        // SAFETY: the device is of a list that the caller holds.
+        // SAFETY: the device is in a list that the caller holds.
         let node = text(unsafe { &(*device).dev_name });
         let path = format!("/dev/infiniband/{node}");
         let remedy = match error.raw_os_error() {
@@ -195,7 +195,7 @@ impl VerbsDevice {
         self.unavailable(format!("{path}: {error}"), remedy)
     }
 
-    /// The port that was asked for, or the first active one.
+    /// Returns the requested port, which must be active, or else the first active one.
     pub(crate) fn find_port(&self, raw: &RawContext, count: u8) -> Result<PortNum, OpenError> {
         if let Some(port) = self.port.filter(|port| port.0 > count) {
             let remedy = format!("it has ports 1 to {count}");
@@ -233,7 +233,7 @@ impl VerbsDevice {
         self.unavailable(states.join(", "), remedy)
     }
 
-    /// The GID that peers reach `port` by.
+    /// Returns the GID by which peers reach `port`.
     pub(crate) fn find_gid(
         &self,
         raw: &RawContext,

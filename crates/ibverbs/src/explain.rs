@@ -1,4 +1,4 @@
-//! What a refusal means: an errno, looked at beside what was asked for.
+//! Explains errors of the driver: the cause and the remedy behind an errno.
 
 use std::io;
 
@@ -6,7 +6,7 @@ use adverb_units::Bytes;
 use adverb_verbs::{CreateError, LinkLayer, QpState};
 use rustix::process::{Resource, getrlimit};
 
-/// Why an object could not be made, for want of something of the system.
+/// Returns the error that `action` failed in the system.
 pub(crate) fn object_error(action: &str, source: io::Error) -> CreateError {
     CreateError::System {
         action: action.to_owned(),
@@ -15,8 +15,8 @@ pub(crate) fn object_error(action: &str, source: io::Error) -> CreateError {
     }
 }
 
-/// What to do about `error`, where it may be the limit of locked memory; else empty. Begins with
-/// `; `.
+/// Returns the remedy for an error that may be caused by the limit of locked memory, beginning with
+/// `; `; otherwise an empty string.
 pub(crate) fn memlock_remedy(error: &io::Error, needed: Bytes) -> String {
     let about_memory = matches!(
         error.raw_os_error(),
@@ -38,8 +38,8 @@ fn memlock_words(limit: Option<Bytes>, needed: Bytes) -> String {
     }
 }
 
-/// What to do about a Modify QP that the driver refused, where the cause is known; else empty.
-/// Begins with `; `.
+/// Returns the remedy for a refused Modify QP whose cause is known, beginning with `; `; otherwise an
+/// empty string.
 pub(crate) fn modify_remedy(errno: i32, to: QpState, layer: LinkLayer) -> &'static str {
     match (errno, layer) {
         (libc::ENETUNREACH | libc::EHOSTUNREACH, _) => {
@@ -51,7 +51,7 @@ pub(crate) fn modify_remedy(errno: i32, to: QpState, layer: LinkLayer) -> &'stat
              this port's network interface"
         }
         (libc::EINVAL, LinkLayer::Ethernet) if to == QpState::Rtr => {
-            "; on RoCE that is mostly the GID (another type or address family than the peer's) or \
+            "; on RoCE the usual cause is the GID (another type or address family than the peer's) or \
              the path MTU (larger than the port's active one)"
         }
         (libc::ENOMEM, _) => {

@@ -1,8 +1,8 @@
-//! Posting through the extended interface (`ibv_wr_start` … `ibv_wr_complete`), where requests are
-//! written by calls into the driver.
+//! Posting through the extended interface (`ibv_wr_start` to `ibv_wr_complete`), in which calls into the
+//! driver write the requests.
 //!
-//! A list is posted whole or not at all. Where the driver refuses one, its requests are posted one
-//! by one, to keep what the seam promises: those before the wrong one are posted.
+//! The driver posts a list completely or not at all. The trait promises that the requests before an
+//! invalid one are posted, so a refused list is posted again request by request.
 
 use std::ffi::c_void;
 use std::io;
@@ -13,16 +13,17 @@ use adverb_abi as abi;
 use adverb_verbs::{CreateError, Operation, PostError, SendFlags, SendRequest, Sge};
 
 use crate::chain::{at, errno_of};
-use crate::context::PdInner;
-use crate::qp::{VerbsQp, refused};
+use crate::handle::PdInner;
+use crate::raw_qp::{RawQp, refused};
 
-/// Pieces of an inline request that are named on the stack.
+/// Most SGEs of an inline request that are listed on the stack.
 const ON_STACK: usize = 16;
 
 type Do = unsafe extern "C" fn(*mut abi::ibv_qp_ex);
 type Rdma = unsafe extern "C" fn(*mut abi::ibv_qp_ex, u32, u64);
 
-/// The operations of an extended queue pair.
+/// The function table of an extended queue pair, copied from `ibv_qp_ex` when it was created: the
+/// driver sets it once, and its code stays loaded as long as the library ([`crate::library`]).
 #[derive(Debug)]
 pub(crate) struct ExtendedPost {
     qp: NonNull<abi::ibv_qp_ex>,
@@ -38,7 +39,7 @@ pub(crate) struct ExtendedPost {
     set_inline_list: unsafe extern "C" fn(*mut abi::ibv_qp_ex, usize, *const abi::ibv_data_buf),
 }
 
-/// Operations of connected queue pairs; the last three of RC only.
+/// Operations of connected queue pairs. UC has no READ and no atomics.
 #[derive(Debug)]
 struct Connected {
     write: Rdma,
@@ -50,7 +51,7 @@ struct Connected {
 
 impl ExtendedPost {
     fn of(qp: NonNull<abi::ibv_qp_ex>) -> Option<Self> {
-        // SAFETY: the queue pair was just made.
+        // SAFETY: the queue pair was just created.
         let ops = unsafe { qp.as_ref() };
         let connected = ops.wr_rdma_write.zip(ops.wr_rdma_write_imm);
         Some(ExtendedPost {
@@ -74,10 +75,10 @@ impl ExtendedPost {
         })
     }
 
-    /// Posts `requests` up to the first that is wrong.
+    /// Posts `requests` up to the first invalid one.
     pub(crate) fn post_send(
         &self,
-        qp: &VerbsQp,
+        qp: &RawQp,
         requests: &[SendRequest<'_>],
     ) -> Result<(), PostError> {
         let wrong = requests.iter().enumerate().find_map(|(index, request)| {
@@ -94,7 +95,7 @@ impl ExtendedPost {
         wrong.map_or(Ok(()), Err)
     }
 
-    fn post_singly(&self, qp: &VerbsQp, requests: &[SendRequest<'_>]) -> Result<(), PostError> {
+    fn post_singly(&self, qp: &RawQp, requests: &[SendRequest<'_>]) -> Result<(), PostError> {
         for (index, request) in requests.iter().enumerate() {
             let result = self.post_all(std::slice::from_ref(request));
             if result != 0 {
@@ -116,15 +117,15 @@ impl ExtendedPost {
         }
     }
 
-    /// All of them or none; returns what the driver says.
+    /// Posts all requests or none; returns the driver's result.
     #[inline]
     fn post_all(&self, requests: &[SendRequest<'_>]) -> i32 {
         if requests.is_empty() {
             return 0;
         }
         let qp = self.qp.as_ptr();
-        // SAFETY: the queue pair lives; requests are written between start and complete, and the
-        // pieces of inline ones are readable, as `Sge` promises.
+        // SAFETY: the queue pair is not destroyed yet; requests are written between start and complete,
+        // and the payload of inline ones is readable, as `Sge` guarantees.
         unsafe {
             (self.start)(qp);
             for request in requests {
@@ -135,19 +136,19 @@ impl ExtendedPost {
                     let ah = ptr::with_exposed_provenance_mut(to.ah.name() as usize);
                     set(qp, ah, to.qpn.get(), to.qkey);
                 }
-                self.write_pieces(request);
+                self.write_sges(request);
             }
             (self.complete)(qp)
         }
     }
 
     /// # Safety
-    /// Between start and complete, for an operation that the queue pair has.
+    /// Called between start and complete, with an operation that the queue pair has.
     #[inline]
     unsafe fn write_operation(&self, operation: &Operation) {
         let qp = self.qp.as_ptr();
         let connected = self.connected.as_ref();
-        // SAFETY: the caller's.
+        // SAFETY: the caller has started the request.
         unsafe {
             match (*operation, connected) {
                 (Operation::Send, _) => (self.send)(qp),
@@ -179,12 +180,12 @@ impl ExtendedPost {
     }
 
     /// # Safety
-    /// Between start and complete, behind the operation.
+    /// Called between start and complete, after `write_operation`.
     #[inline]
-    unsafe fn write_pieces(&self, request: &SendRequest<'_>) {
+    unsafe fn write_sges(&self, request: &SendRequest<'_>) {
         let qp = self.qp.as_ptr();
         let inline = request.flags.contains(SendFlags::INLINE);
-        // SAFETY: the caller's; pieces of the seam are C's.
+        // SAFETY: the caller has started the request; an `Sge` has the layout of `ibv_sge`.
         unsafe {
             match (request.sges, inline) {
                 ([one], false) => (self.set_sge)(qp, one.lkey().0, one.addr(), one.length()),
@@ -219,7 +220,7 @@ fn buffer(sge: &Sge<'_>) -> abi::ibv_data_buf {
 type CreateQpEx =
     unsafe extern "C" fn(*mut abi::ibv_context, *mut abi::ibv_qp_init_attr_ex) -> *mut abi::ibv_qp;
 
-/// Makes a queue pair with the extended interface (`ibv_create_qp_ex`); `attr` gets its sizes.
+/// Creates a queue pair with the extended interface (`ibv_create_qp_ex`) and stores its sizes in `attr`.
 pub(crate) fn create(
     pd: &PdInner,
     attr: &mut abi::ibv_qp_init_attr,
@@ -227,14 +228,14 @@ pub(crate) fn create(
     let handle = &pd.handle;
     let unsupported = || handle.unsupported("extended posting (ibv_create_qp_ex, ibv_wr_start)");
     let context = handle.raw.as_ptr();
-    // SAFETY: the context is open; the member is of this type.
+    // SAFETY: the context is open; rdma-core declares this member with the type `CreateQpEx`.
     let create = unsafe {
         abi::verbs_context::op::<CreateQpEx>(context, offset_of!(abi::verbs_context, create_qp_ex))
     }
     .ok_or_else(unsupported)?;
     let convert = handle.library().qp_to_qp_ex.ok_or_else(unsupported)?;
     let mut extended = extended_attr(pd, attr, handle.caps.atomics);
-    // SAFETY: domain and queues live, the structure is exclusive.
+    // SAFETY: the caller holds the domain and the CQs; the structure is exclusive.
     let qp = unsafe { create(context, &raw mut extended) };
     let raw = NonNull::new(qp).ok_or_else(|| match io::Error::last_os_error() {
         error if matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::ENOSYS)) => {
@@ -243,10 +244,10 @@ pub(crate) fn create(
         error => refused(handle, attr, error),
     })?;
     attr.cap = extended.cap;
-    // SAFETY: the queue pair was just made.
+    // SAFETY: the queue pair was just created.
     let ops = NonNull::new(unsafe { convert(raw.as_ptr()) }).and_then(ExtendedPost::of);
     let Some(ops) = ops else {
-        // SAFETY: it was just made and is not used.
+        // SAFETY: it was just created and nothing refers to it.
         unsafe { (handle.library().ibv_destroy_qp)(raw.as_ptr()) };
         return Err(unsupported().into());
     };
@@ -271,7 +272,7 @@ fn extended_attr(
     }
 }
 
-/// The operations that the transport service has.
+/// Returns the operations of a transport service.
 fn operations(qp_type: u32, atomics: adverb_verbs::AtomicCap) -> u64 {
     let sends = abi::IBV_QP_EX_WITH_SEND | abi::IBV_QP_EX_WITH_SEND_WITH_IMM;
     let writes = abi::IBV_QP_EX_WITH_RDMA_WRITE | abi::IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM;

@@ -1,7 +1,8 @@
-//! Asynchronous events: what the device reports beside completions.
+//! Asynchronous events: what the device reports other than completions.
 //!
-//! A completion queue that overran, or a device that failed, stays silent when polled. Queues that
-//! have been found empty many times in a row look here. What is for the program waits until it asks.
+//! Polling a completion queue that overran, or whose device failed, finds nothing. So a queue that was
+//! empty many times in a row checks for such events here. Events for the program are kept until it
+//! asks for them.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -25,7 +26,7 @@ pub(crate) struct Faults {
 }
 
 impl Faults {
-    /// Makes the context's events readable without waiting.
+    /// Makes reading the events of a context nonblocking.
     pub(crate) fn watch(raw: &RawContext) -> io::Result<Self> {
         set_nonblocking(raw.async_fd())?;
         Ok(Faults::default())
@@ -36,7 +37,7 @@ impl Faults {
         self.device.load(Ordering::Relaxed)
     }
 
-    /// The mark of the completion queue named `id`, set when it fails.
+    /// Registers a completion queue and returns the flag that is set when it overruns.
     pub(crate) fn register(&self, id: u32) -> Arc<AtomicBool> {
         let mark = Arc::new(AtomicBool::new(false));
         self.queues().insert(id, mark.clone());
@@ -47,7 +48,7 @@ impl Faults {
         self.queues().remove(&id);
     }
 
-    /// The oldest event for the program that was collected.
+    /// Takes the oldest collected event for the program.
     pub(crate) fn take_event(&self) -> Option<AsyncEvent> {
         self.events().pop_front()
     }
@@ -70,31 +71,31 @@ impl Faults {
         self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes what has been reported, without waiting.
+    /// Reads all pending events without blocking.
     pub(crate) fn collect(&self, raw: &RawContext) {
         loop {
             let mut event = abi::ibv_async_event::zeroed();
-            // SAFETY: the context is open, its descriptor does not block.
+            // SAFETY: the context is open; its descriptor does not block.
             if unsafe { (raw.library.ibv_get_async_event)(raw.as_ptr(), &raw mut event) } != 0 {
                 return;
             }
             match event.event_type {
                 abi::IBV_EVENT_CQ_ERR => {
-                    // SAFETY: the event is of a queue, which is not destroyed before the event is
-                    // acknowledged.
+                    // SAFETY: for this type the event has a CQ, whose destruction waits until the event
+                    // is acknowledged.
                     let id = unsafe { (*event.element.cq).cq_context } as usize as u32;
                     if let Some(mark) = self.queues().get(&id) {
                         mark.store(true, Ordering::Relaxed);
                     }
                 }
                 abi::IBV_EVENT_SRQ_LIMIT_REACHED => {
-                    // SAFETY: the same of a shared receive queue.
+                    // SAFETY: for this type the event has an SRQ, whose destruction waits, too.
                     let id = unsafe { (*event.element.srq).srq_context } as usize as u32;
                     let event = AsyncEvent::SrqLimitReached(SrqId(id));
                     self.events().push_back(event);
                 }
                 abi::IBV_EVENT_QP_LAST_WQE_REACHED => {
-                    // SAFETY: the same of a queue pair.
+                    // SAFETY: for this type the event has a queue pair, whose destruction waits, too.
                     let number = unsafe { (*event.element.qp).qp_num };
                     let event = Qpn::new(number).map(AsyncEvent::LastWqeReached);
                     self.events().extend(event);
@@ -102,15 +103,15 @@ impl Faults {
                 abi::IBV_EVENT_DEVICE_FATAL => self.device.store(true, Ordering::Relaxed),
                 _ => {}
             }
-            // SAFETY: each event is acknowledged once; nothing of it is used after.
+            // SAFETY: each event is acknowledged once and not used afterwards.
             unsafe { (raw.library.ibv_ack_async_event)(&raw mut event) };
         }
     }
 }
 
-/// Lets reads of `fd` return at once where there is nothing.
+/// Makes reads of `fd` nonblocking.
 pub(crate) fn set_nonblocking(fd: i32) -> io::Result<()> {
-    // SAFETY: the descriptor is the library's, open as long as its object, which the caller has.
+    // SAFETY: the descriptor belongs to an object of the library that the caller holds.
     let fd = unsafe { BorrowedFd::borrow_raw(fd) };
     let flags = rustix::fs::fcntl_getfl(fd)?;
     rustix::fs::fcntl_setfl(fd, flags | OFlags::NONBLOCK)?;

@@ -1,4 +1,4 @@
-//! Which entry of a port's table of GIDs: a decision over data.
+//! Chooses an entry of a port's GID table. Does no I/O.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -6,18 +6,18 @@ use adverb_verbs::{Gid, GidType, LinkLayer};
 
 use crate::choice::GidChoice;
 
-/// An entry of a port's table of GIDs (`ibv_gid_entry`).
+/// An entry of a port's GID table (`ibv_gid_entry`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GidTableEntry {
-    /// Its place in the table.
+    /// Index in the table.
     pub index: u32,
     /// The GID.
     pub gid: Gid,
-    /// How packets from it are made; none where neither library nor kernel say.
+    /// RoCE version or InfiniBand; `None` if neither the library nor the kernel reports it.
     pub gid_type: Option<GidType>,
 }
 
-/// Why a port has no GID as was asked for.
+/// The port lacks the requested GID.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GidError {
@@ -27,9 +27,9 @@ pub enum GidError {
     /// There is no such entry.
     #[error("the port has no GID of index {index}; it has {}", indices(there))]
     Index {
-        /// What was asked for.
+        /// The requested one.
         index: u32,
-        /// The entries that are there.
+        /// Indices in the table.
         there: Vec<u32>,
     },
     /// No entry has this address.
@@ -38,9 +38,9 @@ pub enum GidError {
         addresses(there)
     )]
     Address {
-        /// What was asked for.
+        /// The requested one.
         address: IpAddr,
-        /// The GIDs that are there.
+        /// GIDs in the table.
         there: Vec<Gid>,
     },
 }
@@ -62,10 +62,10 @@ fn join(words: impl Iterator<Item = String>) -> String {
     }
 }
 
-/// Chooses among `entries`, which are in the order of their indices.
+/// Chooses one of `entries`, which are sorted by index.
 ///
 /// # Errors
-/// The entry that was asked for is not there, or there is none at all.
+/// The requested entry does not exist, or the table is empty.
 pub fn choose(
     entries: &[GidTableEntry],
     layer: LinkLayer,
@@ -100,7 +100,7 @@ pub fn choose(
     })
 }
 
-/// Less is better; of equals the first is taken.
+/// Returns the rank of an entry; the lowest is chosen, and the first of equals.
 fn preference(entry: &GidTableEntry) -> u32 {
     let address = Ipv6Addr::from(entry.gid.0);
     match entry.gid_type {

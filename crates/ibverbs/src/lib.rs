@@ -1,16 +1,15 @@
-//! Real devices: the seam over `libibverbs`, which is loaded at run time.
+//! Real devices: the traits of `adverb-verbs` over `libibverbs`, which is loaded at run time.
 //!
-//! [`devices`] lists them, [`VerbsDevice`] names one. Nothing is linked and nothing of it needs to
-//! be installed to build. The data path calls through the operation tables of the driver, as the
+//! [`devices`] lists them, [`VerbsDevice`] names one. Nothing is linked, and building needs no
+//! package of rdma-core. The data path calls through the operation tables of the driver, as the
 //! inline functions of `infiniband/verbs.h` do, without allocating.
 //!
-//! Queue pairs are connected by hand, with what programs tell each other
-//! ([`adverb_verbs::Endpoint`]), or through `librdmacm` ([`Connecting`]), which is the only way of
-//! iWARP.
+//! The program connects queue pairs itself, by exchanging [`adverb_verbs::Endpoint`]s, or through
+//! `librdmacm` ([`Connecting`]), the only way on iWARP.
 //!
-//! What a driver leaves unchecked and costs nothing here is checked here: the state that requests
-//! are posted in (as of the last Modify QP), inline READs and destinations. All else is the
-//! driver's; its refusals are explained ([`mod@explain`]).
+//! This crate checks what drivers do not and what costs nothing: the state in which requests are
+//! posted (as of the last Modify QP), inline READs and destinations. The driver checks everything
+//! else, and [`mod@explain`] turns the errno of a refusal into a cause and a remedy.
 
 #![allow(unsafe_code, reason = "this crate calls libibverbs")]
 
@@ -26,7 +25,9 @@ mod explain;
 mod extended;
 mod faults;
 mod gid;
+mod handle;
 mod library;
+mod mapping;
 mod memory;
 mod modify;
 mod multicast;
@@ -34,6 +35,7 @@ mod poll;
 mod provenance;
 mod qp;
 mod raw;
+mod raw_qp;
 mod srq;
 
 pub use address::VerbsAh;

@@ -1,25 +1,33 @@
-//! The libraries, each loaded once and kept.
+//! The tables of functions of libibverbs and librdmacm, loaded at run time.
+//!
+//! Why calling through these tables is safe:
+//! - Each library is loaded once and never unloaded (it is in a `static`), so no pointer dangles, and
+//!   neither do the tables of drivers, which libibverbs loads and keeps.
+//! - The soname (`.so.1`) fixes the binary interface: rdma-core changes a function only by adding a
+//!   new symbol version. `crates/abi` has the layouts, and its tests compare them with the C headers.
+//! - A function that older versions lack is optional or refused by name when the library is loaded;
+//!   there is no lazy binding that could fail later.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::OnceLock;
 
 use adverb_abi as abi;
 
-/// Verbs.
+/// The verbs library.
 const IBVERBS: &str = "libibverbs.so.1";
-/// Connection management.
+/// The connection manager.
 const RDMACM: &str = "librdmacm.so.1";
 
-/// Why a library cannot be used.
+/// A library cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum LibraryError {
-    /// It is not there, or does not load.
+    /// It is not installed or cannot be loaded.
     #[error("{library} cannot be loaded: {error}")]
     Missing {
         library: &'static str,
         error: String,
     },
-    /// It lacks a function.
+    /// It lacks a required function.
     #[error("{library} has no {function}: it is older than rdma-core")]
     Symbol {
         library: &'static str,
@@ -41,7 +49,7 @@ impl LibraryError {
                 "install it: packages libibverbs1 and ibverbs-providers (Debian, Ubuntu), \
                  libibverbs (Fedora, RHEL) or libibverbs1 (SUSE)"
             }
-            // rdma_establish came with 23.
+            // rdma_establish was added in 23.
             LibraryError::Symbol { library, .. } if *library == RDMACM => {
                 "install rdma-core 23 or later"
             }
@@ -65,11 +73,11 @@ macro_rules! library {
         }
 
         impl $struct {
-            /// The library, loaded by the first call.
+            /// Returns the library; the first call loads it.
             pub(crate) fn get() -> Result<&'static Self, LibraryError> {
                 static LIBRARY: OnceLock<Result<$struct, LibraryError>> = OnceLock::new();
                 let loaded = LIBRARY.get_or_init(|| {
-                    // SAFETY: the initializers of rdma-core's libraries set up their own state only.
+                    // SAFETY: the initializers of rdma-core's libraries only set up their own state.
                     let library = unsafe { libloading::Library::new($soname) };
                     Self::resolve(library.map_err(|e| LibraryError::Missing {
                         library: $soname,
@@ -81,14 +89,14 @@ macro_rules! library {
 
             fn resolve(library: libloading::Library) -> Result<Self, LibraryError> {
                 Ok($struct {
-                    // SAFETY: the functions have these types in the library's headers; the library
-                    // stays loaded beside the pointers.
+                    // SAFETY: the library's headers declare the functions with these types, and the
+                    // library stays loaded as long as the pointers exist.
                     $($name: *unsafe { library.get(concat!(stringify!($name), "\0").as_bytes()) }
                         .map_err(|_| LibraryError::Symbol {
                             library: $soname,
                             function: stringify!($name),
                         })?,)*
-                    // SAFETY: likewise.
+                    // SAFETY: as for the required functions: type and lifetime are the same.
                     $($option: unsafe { library.get(concat!($symbol, "\0").as_bytes()) }
                         .ok().map(|f| *f),)*
                     _library: library,
@@ -107,7 +115,8 @@ type QueryGidTable = unsafe extern "C" fn(
 ) -> isize;
 
 library! {
-    /// The functions of `libibverbs` that its headers do not inline.
+    /// The functions of `libibverbs`. Those that its headers define inline are called through the
+    /// table of the driver instead.
     Library = IBVERBS;
     required {
         ibv_get_device_list(*mut c_int) -> *mut *mut abi::ibv_device;
@@ -151,7 +160,7 @@ library! {
 }
 
 library! {
-    /// The functions of `librdmacm` that a connection takes (`rdma/rdma_cma.h`).
+    /// The functions of `librdmacm` that a connection needs (`rdma/rdma_cma.h`).
     CmLibrary = RDMACM;
     required {
         rdma_create_event_channel() -> *mut abi::rdma_event_channel;

@@ -1,113 +1,20 @@
-//! Memory regions: anonymous memory of this process, registered.
+//! Memory regions: registered anonymous memory of this process.
 
 use std::ffi::c_void;
 use std::io;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use adverb_abi as abi;
 use adverb_units::Bytes;
 use adverb_verbs::{AccessFlags, Lkey, MemoryAccessError, MemoryRegion, RegisterError, Rkey, Sge};
-use rustix::mm::{Advice, MapFlags, ProtFlags};
 
-use crate::context::PdInner;
 use crate::explain::memlock_remedy;
+use crate::handle::PdInner;
+use crate::mapping::Mapping;
 
-/// The size of the huge pages that are asked for; a region of less does not get any.
-const HUGE_PAGE: usize = 2 << 20;
-
-/// How many regions got which pages, since the device was opened.
-#[derive(Debug, Default)]
-pub(crate) struct PageCounts {
-    huge: AtomicU32,
-    normal: AtomicU32,
-}
-
-impl PageCounts {
-    fn count(&self, pages: Pages) {
-        let counter = match pages {
-            Pages::Huge => &self.huge,
-            Pages::Normal => &self.normal,
-        };
-        counter.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// For the provenance.
-    pub(crate) fn words(&self) -> String {
-        let (huge, normal) = (
-            self.huge.load(Ordering::Relaxed),
-            self.normal.load(Ordering::Relaxed),
-        );
-        match (huge, normal) {
-            (0, 0) => "no region yet".into(),
-            (0, _) => "normal pages".into(),
-            (_, 0) => "huge pages of 2 MiB".into(),
-            _ => format!("huge pages of 2 MiB ({huge} regions) and normal pages ({normal})"),
-        }
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Pages {
-    /// Reserved huge pages.
-    Huge,
-    /// What the system gives.
-    Normal,
-}
-
-/// Anonymous memory, unmapped at the end.
-#[derive(Debug)]
-struct Mapping {
-    base: NonNull<u8>,
-    length: usize,
-    pages: Pages,
-}
-
-impl Mapping {
-    /// At least `length` zeroed bytes, on huge pages where it is large enough and they are there.
-    fn new(length: usize) -> io::Result<Self> {
-        if length >= HUGE_PAGE
-            && let Some(rounded) = length.checked_next_multiple_of(HUGE_PAGE)
-            && let Ok(base) = map(rounded, MapFlags::HUGETLB | MapFlags::HUGE_2MB)
-        {
-            return Ok(Mapping {
-                base,
-                length: rounded,
-                pages: Pages::Huge,
-            });
-        }
-        let base = map(length, MapFlags::empty())?;
-        if length >= HUGE_PAGE {
-            // SAFETY: the mapping was just made. Without the kernel's help it stays as it is.
-            let _ =
-                unsafe { rustix::mm::madvise(base.as_ptr().cast(), length, Advice::LinuxHugepage) };
-        }
-        Ok(Mapping {
-            base,
-            length,
-            pages: Pages::Normal,
-        })
-    }
-}
-
-fn map(length: usize, flags: MapFlags) -> io::Result<NonNull<u8>> {
-    let access = ProtFlags::READ | ProtFlags::WRITE;
-    // SAFETY: new memory at an address that the kernel chooses.
-    let base = unsafe {
-        rustix::mm::mmap_anonymous(ptr::null_mut(), length, access, MapFlags::PRIVATE | flags)
-    }?;
-    Ok(NonNull::new(base.cast()).expect("the kernel maps nothing at 0 that is not asked for"))
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: this is the mapping's only owner, and no device has it any more.
-        let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.length) };
-    }
-}
-
-/// A memory region and its memory. Dropping it deregisters and unmaps.
+/// A memory region and its memory. Dropping it deregisters and unmaps the memory.
 #[derive(Debug)]
 pub struct VerbsMr {
     raw: NonNull<abi::ibv_mr>,
@@ -119,10 +26,10 @@ pub struct VerbsMr {
     pd: Arc<PdInner>,
 }
 
-// SAFETY: the memory is only reached by copies and atomics, as a peer's device reaches it, too;
-// verbs are thread-safe.
+// SAFETY: the memory is only accessed by raw copies and atomics, never through references, because
+// devices write to it at any time; libibverbs may be called by any thread.
 unsafe impl Send for VerbsMr {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for VerbsMr {}
 
 impl VerbsMr {
@@ -146,7 +53,8 @@ impl VerbsMr {
         };
         let mapping = Mapping::new(length.as_usize()).map_err(failed)?;
         let (base, library) = (mapping.base, pd.handle.library());
-        // SAFETY: the domain lives; the memory stays mapped for longer than the region.
+        // SAFETY: the domain is not deallocated yet; the memory is unmapped after the region is
+        // deregistered (see `drop`).
         let raw = unsafe {
             let memory = base.as_ptr().cast::<c_void>();
             let flags = access.bits() as i32;
@@ -154,7 +62,7 @@ impl VerbsMr {
         };
         let raw = NonNull::new(raw).ok_or_else(|| failed(io::Error::last_os_error()))?;
         pd.handle.pages.count(mapping.pages);
-        // SAFETY: the region was just made.
+        // SAFETY: the region was just registered.
         let (lkey, rkey) = unsafe { (Lkey((*raw.as_ptr()).lkey), Rkey((*raw.as_ptr()).rkey)) };
         Ok(VerbsMr {
             raw,
@@ -196,7 +104,7 @@ impl Drop for VerbsMr {
         // SAFETY: the region is deregistered once.
         let result = unsafe { (self.pd.handle.library().ibv_dereg_mr)(self.raw.as_ptr()) };
         if result != 0 {
-            // The device may still reach the memory: it is never given back.
+            // The device may still access the memory, so it is leaked.
             std::mem::forget(self.mapping.take());
         }
     }
@@ -221,14 +129,14 @@ impl MemoryRegion for VerbsMr {
 
     fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), MemoryAccessError> {
         let source = self.check(offset, into.len() as u64)?;
-        // SAFETY: the source lies in our mapping, as checked; `into` is exclusive memory.
+        // SAFETY: `check` has verified that the range is within the mapping; `into` is exclusive.
         unsafe { ptr::copy(source, into.as_mut_ptr(), into.len()) };
         Ok(())
     }
 
     fn write(&self, offset: u64, from: &[u8]) -> Result<(), MemoryAccessError> {
         let target = self.check(offset, from.len() as u64)?;
-        // SAFETY: the target lies in our writable mapping, as checked; `from` is readable.
+        // SAFETY: `check` has verified that the range is within the mapping, which is writable.
         unsafe { ptr::copy(from.as_ptr(), target, from.len()) };
         Ok(())
     }
@@ -236,14 +144,15 @@ impl MemoryRegion for VerbsMr {
     #[inline]
     fn load(&self, offset: u64) -> Result<u8, MemoryAccessError> {
         let byte = self.check(offset, 1)?;
-        // SAFETY: the byte lies in our mapping, as checked; atomics may race with any writer.
+        // SAFETY: `check` has verified that the byte is within the mapping; atomics may race with writers.
         Ok(unsafe { (*byte.cast::<AtomicU8>()).load(Ordering::Acquire) })
     }
 
     #[inline]
     fn sge(&self, offset: u64, length: u32) -> Result<Sge<'_>, MemoryAccessError> {
         let addr = self.check(offset, length.into())?;
-        // SAFETY: the piece lies in our mapping, which lives as long as the borrow of self.
+        // SAFETY: `check` has verified that the range is within the mapping, which `self` keeps mapped as
+        // long as the SGE borrows it.
         Ok(unsafe { Sge::from_raw(addr.expose_provenance() as u64, length, self.lkey) })
     }
 }

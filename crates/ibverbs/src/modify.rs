@@ -1,18 +1,17 @@
-//! Modify QP: the seam's attributes as C's, and what a refusal means.
+//! Modify QP: converts attributes to `ibv_qp_attr` and explains refusals.
 
 use adverb_abi as abi;
 use adverb_verbs::qp::{AttrLimits, check_transition};
 use adverb_verbs::{
-    AckTimeout, LinkLayer, ModifyQpError, PathMtu, Psn, QpAttr, QpState, Qpn, QueuePair,
-    RetryCount, RnrTimer,
+    AckTimeout, LinkLayer, ModifyQpError, PathMtu, Psn, QpAttr, QpState, Qpn, RetryCount, RnrTimer,
 };
 
 use crate::address::{Source, marking_of};
 use crate::explain::modify_remedy;
-use crate::qp::VerbsQp;
+use crate::raw_qp::RawQp;
 
-/// `ibv_modify_qp`.
-pub(crate) fn modify(qp: &VerbsQp, attr: &QpAttr) -> Result<(), ModifyQpError> {
+/// Modifies the queue pair (`ibv_modify_qp`).
+pub(crate) fn modify(qp: &RawQp, attr: &QpAttr) -> Result<(), ModifyQpError> {
     let handle = qp.handle();
     if handle.layer == LinkLayer::Iwarp && attr.dest_qpn.is_some() {
         let from = qp.state();
@@ -27,10 +26,10 @@ pub(crate) fn modify(qp: &VerbsQp, attr: &QpAttr) -> Result<(), ModifyQpError> {
         address.check_marking(handle.layer, marking_of(handle.layer))?;
     }
     let mut raw = to_c(attr, Source::of(handle));
-    // SAFETY: the queue pair lives, the structure is exclusive.
+    // SAFETY: the queue pair is not destroyed yet, and the structure is exclusive.
     let result = crate::raw::check(unsafe {
         let modify = handle.library().ibv_modify_qp;
-        modify(qp.raw.as_ptr(), &raw mut raw, attr.mask().bits() as i32)
+        modify(qp.ptr.as_ptr(), &raw mut raw, attr.mask().bits() as i32)
     });
     match result {
         Ok(()) => {
@@ -43,17 +42,17 @@ pub(crate) fn modify(qp: &VerbsQp, attr: &QpAttr) -> Result<(), ModifyQpError> {
     }
 }
 
-/// `ibv_modify_qp` with attributes of the connection manager, as it masks them.
+/// Calls `ibv_modify_qp` with attributes and mask from the connection manager.
 pub(crate) fn modify_raw(
-    qp: &VerbsQp,
+    qp: &RawQp,
     attr: &mut abi::ibv_qp_attr,
     mask: u32,
 ) -> Result<(), ModifyQpError> {
     let handle = qp.handle();
-    // SAFETY: the queue pair lives, the structure is exclusive.
+    // SAFETY: the queue pair is not destroyed yet, and the structure is exclusive.
     let result = crate::raw::check(unsafe {
         let modify = handle.library().ibv_modify_qp;
-        modify(qp.raw.as_ptr(), attr, mask as i32)
+        modify(qp.ptr.as_ptr(), attr, mask as i32)
     });
     let from = qp.state();
     let state = QpState::from_code(attr.qp_state).filter(|_| mask & abi::IBV_QP_STATE != 0);
@@ -68,7 +67,7 @@ pub(crate) fn modify_raw(
     Ok(())
 }
 
-/// `ibv_qp_attr`; which members count, the mask says.
+/// Converts to `ibv_qp_attr`. Absent attributes are 0; the mask leaves them out.
 fn to_c(attr: &QpAttr, source: Source) -> abi::ibv_qp_attr {
     let mut raw = abi::ibv_qp_attr::zeroed();
     raw.qp_state = attr.state.map_or(0, |state| state as u32);
@@ -103,8 +102,9 @@ pub(crate) fn mtu_code(mtu: PathMtu) -> u32 {
     }
 }
 
-/// The table of transitions says more than an errno; what it allows is the driver's refusal.
-fn explain(qp: &VerbsQp, attr: &QpAttr, error: &std::io::Error) -> ModifyQpError {
+/// Explains a refusal: by the table of state transitions and the device's limits if one of them forbids
+/// the change, otherwise by the driver's errno.
+fn explain(qp: &RawQp, attr: &QpAttr, error: &std::io::Error) -> ModifyQpError {
     let from = qp.state();
     if let Err(refusal) = check_transition(qp.qp_type, from, attr) {
         return refusal;
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn the_way_to_the_peer_leaves_by_the_chosen_gid() {
+    fn packets_are_sent_from_the_chosen_gid() {
         let address = AddressVector::new(Gid([7; 16]), Lid(0), PortNum(1));
         let qpn = Qpn::new(0x12_3456).expect("24 bits");
         let c = to_c(
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn masks_of_the_seam_have_the_bits_of_c() {
+    fn masks_have_the_bits_of_c() {
         assert_eq!(QpAttrMask::DEST_QPN.bits(), abi::IBV_QP_DEST_QPN);
         assert_eq!(QpAttrMask::AV.bits(), abi::IBV_QP_AV);
         assert_eq!(QpState::Err as u32, abi::IBV_QPS_ERR);

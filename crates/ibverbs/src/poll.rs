@@ -1,22 +1,24 @@
-//! Taking completions, through either interface.
+//! Polling a completion queue through either interface.
 
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use adverb_abi as abi;
 use adverb_verbs::{Imm, PollError, Qpn, WcFlags, WcOpcode, WcStatus, WorkCompletion, WrId};
 
-use crate::cq::CqInner;
-
-/// Completions taken by one call of the driver.
+/// Most completions taken by one call into the driver.
 const AT_ONCE: usize = 16;
 
-/// `ibv_poll_cq`.
+/// Polls with `ibv_poll_cq`.
 #[inline]
-pub(crate) fn poll_classic(cq: &CqInner, into: &mut [WorkCompletion]) -> Result<usize, PollError> {
-    let raw = cq.raw.as_ptr();
-    // SAFETY: the queue lives.
+pub(crate) fn poll_classic(
+    cq: NonNull<abi::ibv_cq>,
+    datagrams: &AtomicBool,
+    into: &mut [WorkCompletion],
+) -> Result<usize, PollError> {
+    let raw = cq.as_ptr();
+    // SAFETY: the caller holds the queue, so its context is open.
     let poll = unsafe { abi::ops((*raw).context) }.poll_cq;
     let poll = poll.expect("every driver has poll_cq");
     let mut found = 0;
@@ -33,8 +35,8 @@ pub(crate) fn poll_classic(cq: &CqInner, into: &mut [WorkCompletion]) -> Result<
             };
         };
         for (entry, to) in entries[..n].iter().zip(&mut into[found..]) {
-            // SAFETY: the driver has written as many entries as it says.
-            *to = completion(cq, unsafe { entry.assume_init_ref() })?;
+            // SAFETY: the driver has initialised `n` entries.
+            *to = completion(datagrams, unsafe { entry.assume_init_ref() })?;
         }
         found += n;
         if n < wanted {
@@ -44,9 +46,9 @@ pub(crate) fn poll_classic(cq: &CqInner, into: &mut [WorkCompletion]) -> Result<
     Ok(found)
 }
 
-/// The seam's completion. The opcode is valid only of successes.
+/// Converts an `ibv_wc`. Except in successes only `wr_id`, `status` and `qp_num` are valid.
 #[inline]
-fn completion(cq: &CqInner, wc: &abi::ibv_wc) -> Result<WorkCompletion, PollError> {
+fn completion(datagrams: &AtomicBool, wc: &abi::ibv_wc) -> Result<WorkCompletion, PollError> {
     let status = status_of(wc.status);
     let mut to = WorkCompletion {
         wr_id: WrId(wc.wr_id),
@@ -59,20 +61,21 @@ fn completion(cq: &CqInner, wc: &abi::ibv_wc) -> Result<WorkCompletion, PollErro
         to.byte_len = wc.byte_len;
         to.flags = WcFlags::from_bits_truncate(wc.wc_flags);
         to.imm = (wc.wc_flags & abi::IBV_WC_WITH_IMM != 0).then(|| Imm(u32::from_be(wc.imm_data)));
-        to.src_qp = names_sender(cq, wc.opcode).then(|| qpn(wc.src_qp));
+        to.src_qp = names_sender(datagrams, wc.opcode).then(|| qpn(wc.src_qp));
     }
     Ok(to)
 }
 
-fn names_sender(cq: &CqInner, opcode: u32) -> bool {
-    opcode == abi::IBV_WC_RECV && cq.datagrams.load(Ordering::Relaxed)
+/// Whether a completion has the number of the sender: receives of UD queue pairs do.
+fn names_sender(datagrams: &AtomicBool, opcode: u32) -> bool {
+    opcode == abi::IBV_WC_RECV && datagrams.load(Ordering::Relaxed)
 }
 
 fn qpn(number: u32) -> Qpn {
     Qpn::new(number & 0xff_ffff).expect("24 bits")
 }
 
-/// The status of this number; successes without a search.
+/// Converts a status, with a short path for success.
 #[inline]
 fn status_of(code: u32) -> WcStatus {
     if code == abi::IBV_WC_SUCCESS {
@@ -101,17 +104,18 @@ fn opcode(code: u32) -> Result<WcOpcode, PollError> {
 type Read<T> = unsafe extern "C" fn(*mut abi::ibv_cq_ex) -> T;
 type StartPoll = unsafe extern "C" fn(*mut abi::ibv_cq_ex, *mut abi::ibv_poll_cq_attr) -> i32;
 
-/// How far one poll of an extended queue goes.
+/// How many completions one poll of an extended queue takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reach {
-    /// Until enough completions are found or none is left, as ibv_create_cq_ex(3) has it.
+    /// As many as are wanted and available, as ibv_create_cq_ex(3) describes.
     All,
-    /// To one completion. rdma-core's rxe ends a poll itself where `next_poll` finds nothing; the
-    /// `end_poll` that follows would take a completion that is not there.
+    /// One. In rdma-core's rxe driver a `next_poll` that finds nothing ends the poll by itself, and the
+    /// `end_poll` that follows would consume a completion that does not exist.
     One,
 }
 
-/// The operations of an extended queue.
+/// The function table of an extended queue, copied from `ibv_cq_ex` when it was created: the driver
+/// sets it once, and its code stays loaded as long as the library ([`crate::library`]).
 #[derive(Debug)]
 pub(crate) struct ExtendedPoll {
     cq: NonNull<abi::ibv_cq_ex>,
@@ -128,9 +132,9 @@ pub(crate) struct ExtendedPoll {
 }
 
 impl ExtendedPoll {
-    /// Those of `cq`, a queue just made; none where the driver has not all of them.
+    /// Copies the table of `cq`, a queue just created; `None` if the driver lacks a function.
     pub(crate) fn of(cq: NonNull<abi::ibv_cq_ex>, reach: Reach) -> Option<Self> {
-        // SAFETY: the queue was just made.
+        // SAFETY: the queue was just created.
         let ops = unsafe { cq.as_ref() };
         Some(ExtendedPoll {
             cq,
@@ -147,59 +151,68 @@ impl ExtendedPoll {
         })
     }
 
-    /// Takes up to `into.len()` completions.
+    /// Polls for up to `into.len()` completions.
     #[inline]
     pub(crate) fn poll(
         &self,
-        cq: &CqInner,
+        datagrams: &AtomicBool,
         into: &mut [WorkCompletion],
     ) -> Result<usize, PollError> {
         if self.reach == Reach::All {
-            return self.poll_once(cq, into);
+            return self.poll_once(datagrams, into);
         }
         for found in 0..into.len() {
-            if self.poll_once(cq, &mut into[found..=found])? == 0 {
+            if self.poll_once(datagrams, &mut into[found..=found])? == 0 {
                 return Ok(found);
             }
         }
         Ok(into.len())
     }
 
-    /// `ibv_start_poll`, `ibv_next_poll` until enough or none is left, `ibv_end_poll`.
+    /// Calls `ibv_start_poll`, then `ibv_next_poll` until `into` is full or the queue is empty, then
+    /// `ibv_end_poll`.
     #[inline]
-    fn poll_once(&self, cq: &CqInner, into: &mut [WorkCompletion]) -> Result<usize, PollError> {
+    fn poll_once(
+        &self,
+        datagrams: &AtomicBool,
+        into: &mut [WorkCompletion],
+    ) -> Result<usize, PollError> {
         let Some(first) = into.first_mut() else {
             return Ok(0);
         };
         let raw = self.cq.as_ptr();
         let mut attr = abi::ibv_poll_cq_attr { comp_mask: 0 };
-        // SAFETY: the queue lives; between start and end its current entry may be read.
+        // SAFETY: the caller holds the queue; its current entry may be read between start and end.
         let begun = unsafe { (self.start)(raw, &raw mut attr) };
         match begun {
             0 => {}
             libc::ENOENT => return Ok(0),
             errno => return Err(PollError::Device(format!("ibv_start_poll gave {errno}"))),
         }
-        let mut result = self.current(cq).map(|completion| *first = completion);
+        let mut result = self
+            .current(datagrams)
+            .map(|completion| *first = completion);
         let mut found = 1;
         while result.is_ok() && found < into.len() {
-            // SAFETY: as above.
+            // SAFETY: the poll was started and not ended.
             if unsafe { (self.next)(raw) } != 0 {
                 break;
             }
-            result = self.current(cq).map(|completion| into[found] = completion);
+            result = self
+                .current(datagrams)
+                .map(|completion| into[found] = completion);
             found += 1;
         }
-        // SAFETY: as above; every start has its end.
+        // SAFETY: the poll was started and is ended once.
         unsafe { (self.end)(raw) };
         result.map(|()| found)
     }
 
-    /// The current entry.
+    /// Reads the current entry.
     #[inline]
-    fn current(&self, cq: &CqInner) -> Result<WorkCompletion, PollError> {
+    fn current(&self, datagrams: &AtomicBool) -> Result<WorkCompletion, PollError> {
         let raw = self.cq.as_ptr();
-        // SAFETY: a poll has begun, so there is a current entry.
+        // SAFETY: the caller has started a poll, so there is a current entry.
         unsafe {
             let status = status_of((*raw).status);
             let mut to = WorkCompletion {
@@ -216,7 +229,7 @@ impl ExtendedPoll {
                 if flags & abi::IBV_WC_WITH_IMM != 0 {
                     to.imm = Some(Imm(u32::from_be((self.imm_data)(raw))));
                 }
-                to.src_qp = names_sender(cq, code).then(|| qpn((self.src_qp)(raw)));
+                to.src_qp = names_sender(datagrams, code).then(|| qpn((self.src_qp)(raw)));
             }
             Ok(to)
         }

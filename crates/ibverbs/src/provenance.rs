@@ -1,11 +1,11 @@
-//! What belongs into a record beside the figures.
+//! The description of a device in the records of measurements.
 
 use adverb_sysfs::Sysfs;
 use adverb_verbs::PortNum;
 
-use crate::context::Handle;
+use crate::handle::Handle;
 
-/// Name and value, in the order of a report.
+/// Returns names and values, in the order in which a report shows them.
 pub(crate) fn of(handle: &Handle) -> Vec<(String, String)> {
     let mut all = of_system(&handle.raw.name(), handle.port);
     let mut add = |name: &str, value: String| {
@@ -45,7 +45,7 @@ pub(crate) fn of(handle: &Handle) -> Vec<(String, String)> {
     all
 }
 
-/// What the kernel knows; nothing of what it does not say.
+/// Returns what sysfs contains about the device; absent values are left out.
 fn of_system(name: &str, port: PortNum) -> Vec<(String, String)> {
     let Ok(Some(device)) = Sysfs::default().device_without_gids(name) else {
         return Vec::new();

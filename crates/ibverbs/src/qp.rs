@@ -1,9 +1,9 @@
-//! Queue pairs: making, naming, and what a refused request was refused for.
+//! Queue pairs: creating, connecting and posting.
 
 use std::io;
 use std::net::SocketAddr;
 use std::ptr::{self, NonNull};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use adverb_abi as abi;
@@ -17,62 +17,55 @@ use crate::address::marking_of;
 use crate::chain;
 use crate::choice::Interface;
 use crate::cm;
-use crate::context::{Handle, PdInner};
+use crate::cm::connect::{active, passive};
 use crate::cq::{CqInner, VerbsCq};
-use crate::explain::object_error;
 use crate::extended::{self, ExtendedPost};
+use crate::handle::PdInner;
 use crate::modify;
-use crate::multicast;
+use crate::multicast::Groups;
+use crate::raw_qp::{RawQp, refused};
 use crate::srq::SrqInner;
 
-/// What the connection manager keeps of a queue pair.
+/// The connection manager's part of a queue pair.
 #[derive(Debug, Default)]
 enum Link {
-    /// Nothing: it is connected by hand, or not yet.
+    /// Not connected, or connected by the program.
     #[default]
     None,
-    /// It waits for its peer.
+    /// Waits for its peer.
     Listening(cm::Listener),
-    /// It is connected as long as this is kept.
+    /// Connected. Dropping the identifier disconnects.
     Connected { _id: cm::Id },
 }
 
 /// A queue pair. Dropping it disconnects and destroys it.
 #[derive(Debug)]
 pub struct VerbsQp {
-    pub(crate) raw: NonNull<abi::ibv_qp>,
+    raw: RawQp,
     extended: Option<ExtendedPost>,
-    pub(crate) qp_type: QpType,
-    caps: QpCaps,
-    /// As of the last Modify QP. The device may have gone on to SQE or ERR; drivers do not check
-    /// the states before RTS when requests are posted, so that is done here.
-    modified_to: AtomicU32,
     link: Mutex<Link>,
-    /// Multicast groups that it is attached to.
-    pub(crate) groups: Mutex<Vec<(Gid, Lid)>>,
-    pub(crate) pd: Arc<PdInner>,
+    groups: Groups,
     srq: Option<Arc<SrqInner>>,
     _cqs: [Arc<CqInner>; 2],
 }
 
-// SAFETY: verbs are thread-safe, and the pointer is only passed to them.
+// SAFETY: libibverbs locks its objects, so any thread may call it; the pointer is only passed to it.
 unsafe impl Send for VerbsQp {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for VerbsQp {}
 
 impl Drop for VerbsQp {
     fn drop(&mut self) {
-        // The peer learns of the end before the queue pair stops answering.
+        // Disconnect while the queue pair still responds, so that the peer learns of it.
         *self.link() = Link::None;
-        // The kernel destroys none that is attached.
-        multicast::leave_all(self);
-        let (qpn, handle) = (self.qpn(), self.handle().clone());
+        self.groups.detach_all(&self.raw);
+        let (qpn, handle) = (self.raw.qpn(), self.raw.handle().clone());
         if self.srq.is_some() {
-            // Events that wait name the queue pair: they have to be taken first.
+            // `ibv_destroy_qp` waits until events of the queue pair are acknowledged.
             handle.faults.collect(&handle.raw);
         }
-        // SAFETY: it is destroyed once; its queues and domain live.
-        unsafe { (handle.library().ibv_destroy_qp)(self.raw.as_ptr()) };
+        // SAFETY: it is destroyed once, before its CQs and its domain, which this holds.
+        unsafe { (handle.library().ibv_destroy_qp)(self.raw.ptr.as_ptr()) };
         handle.faults.forget_qp(qpn);
     }
 }
@@ -112,109 +105,25 @@ impl VerbsQp {
         if init.qp_type == QpType::Ud {
             init.recv_cq.inner.datagrams.store(true, Ordering::Relaxed);
         }
+        let caps = QpCaps {
+            max_send_wr: attr.cap.max_send_wr,
+            max_recv_wr: attr.cap.max_recv_wr,
+            max_send_sge: attr.cap.max_send_sge,
+            max_recv_sge: attr.cap.max_recv_sge,
+            max_inline_data: attr.cap.max_inline_data,
+        };
         Ok(VerbsQp {
-            raw,
+            raw: RawQp::new(pd, raw, init.qp_type, caps),
             extended,
-            qp_type: init.qp_type,
-            caps: QpCaps {
-                max_send_wr: attr.cap.max_send_wr,
-                max_recv_wr: attr.cap.max_recv_wr,
-                max_send_sge: attr.cap.max_send_sge,
-                max_recv_sge: attr.cap.max_recv_sge,
-                max_inline_data: attr.cap.max_inline_data,
-            },
-            modified_to: AtomicU32::new(QpState::Reset as u32),
             link: Mutex::default(),
-            groups: Mutex::default(),
-            pd: pd.clone(),
+            groups: Groups::default(),
             srq: srq.cloned(),
             _cqs: [init.send_cq.inner.clone(), init.recv_cq.inner.clone()],
         })
     }
 
-    pub(crate) fn handle(&self) -> &Arc<Handle> {
-        &self.pd.handle
-    }
-
-    /// `ibv_query_qp` of the state alone.
-    pub(crate) fn query_state(&self) -> io::Result<QpState> {
-        let (mut attr, mut init) = (abi::ibv_qp_attr::zeroed(), abi::ibv_qp_init_attr::zeroed());
-        let mask = abi::IBV_QP_STATE as i32;
-        // SAFETY: the queue pair lives, the structures are exclusive.
-        crate::raw::check(unsafe {
-            let query = self.handle().library().ibv_query_qp;
-            query(self.raw.as_ptr(), &raw mut attr, mask, &raw mut init)
-        })?;
-        QpState::from_code(attr.qp_state)
-            .ok_or_else(|| io::Error::other(format!("an unknown state {}", attr.qp_state)))
-    }
-
     fn link(&self) -> MutexGuard<'_, Link> {
         self.link.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(crate) fn set_modified_to(&self, state: QpState) {
-        self.modified_to.store(state as u32, Ordering::Relaxed);
-    }
-
-    /// Refuses requests in states that do not take them: all before `needed`.
-    #[inline]
-    fn check_state(&self, needed: QpState) -> Result<(), PostError> {
-        let state = self.modified_to.load(Ordering::Relaxed);
-        if state >= needed as u32 {
-            return Ok(());
-        }
-        let state = QpState::from_code(state).unwrap_or(QpState::Reset);
-        Err(PostError {
-            index: 0,
-            cause: PostErrorCause::State { state, needed },
-        })
-    }
-
-    /// What the driver is not asked about: what it may take and garble.
-    #[inline]
-    pub(crate) fn check_send(&self, request: &SendRequest<'_>) -> Result<(), PostErrorCause> {
-        request.check_kind(self.qp_type)
-    }
-
-    /// Why the driver refused a send request with `errno`.
-    pub(crate) fn explain_send(&self, errno: i32, request: &SendRequest<'_>) -> PostErrorCause {
-        let wrong = request.check_sizes(&self.caps, self.handle().max_message);
-        wrong.err().unwrap_or_else(|| {
-            let queue = ("send", self.caps.max_send_wr);
-            self.explain(errno, queue, QpState::Rts)
-        })
-    }
-
-    /// Why the driver refused a receive request with `errno`.
-    pub(crate) fn explain_recv(&self, errno: i32, request: &RecvRequest<'_>) -> PostErrorCause {
-        let wrong = request.check(self.caps.max_recv_sge);
-        wrong.err().unwrap_or_else(|| {
-            let queue = ("receive", self.caps.max_recv_wr);
-            self.explain(errno, queue, QpState::Init)
-        })
-    }
-
-    /// What is left when the request itself is in order.
-    fn explain(
-        &self,
-        errno: i32,
-        (queue, depth): (&'static str, u32),
-        needed: QpState,
-    ) -> PostErrorCause {
-        match errno {
-            // The extended interface of some drivers says ENOSPC.
-            libc::ENOMEM | libc::ENOSPC => PostErrorCause::QueueFull { queue, depth },
-            libc::EOPNOTSUPP | libc::ENOSYS => {
-                self.handle().unsupported("such an operation").into()
-            }
-            _ => match self.query_state() {
-                Ok(state) if (state as u32) < needed as u32 => {
-                    PostErrorCause::State { state, needed }
-                }
-                _ => PostErrorCause::Errno(errno),
-            },
-        }
     }
 }
 
@@ -247,56 +156,30 @@ fn create(
     pd: &PdInner,
     attr: &mut abi::ibv_qp_init_attr,
 ) -> Result<NonNull<abi::ibv_qp>, CreateError> {
-    // SAFETY: domain and queues live, the structure is exclusive.
+    // SAFETY: the caller holds the domain and the CQs; the structure is exclusive.
     let qp = unsafe { (pd.handle.library().ibv_create_qp)(pd.raw.as_ptr(), ptr::from_mut(attr)) };
     NonNull::new(qp).ok_or_else(|| refused(&pd.handle, attr, io::Error::last_os_error()))
 }
 
-/// The driver made no queue pair.
-pub(crate) fn refused(
-    handle: &Handle,
-    attr: &abi::ibv_qp_init_attr,
-    error: io::Error,
-) -> CreateError {
-    if matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::ENOSYS)) {
-        let feature = match attr.qp_type {
-            abi::IBV_QPT_RC => "RC queue pairs",
-            abi::IBV_QPT_UC => "UC queue pairs",
-            _ => "UD queue pairs",
-        };
-        return handle.unsupported(feature).into();
-    }
-    let cap = &attr.cap;
-    let action = format!(
-        "create a queue pair of {} sends of {} pieces and {} B inline, {} receives of {} pieces",
-        cap.max_send_wr, cap.max_send_sge, cap.max_inline_data, cap.max_recv_wr, cap.max_recv_sge
-    );
-    object_error(&action, error)
-}
-
 impl QueuePair for VerbsQp {
     fn qpn(&self) -> Qpn {
-        // SAFETY: the queue pair lives; its number does not change.
-        let number = unsafe { (*self.raw.as_ptr()).qp_num };
-        Qpn::new(number & 0xff_ffff).expect("24 bits")
+        self.raw.qpn()
     }
 
     fn caps(&self) -> QpCaps {
-        self.caps
+        self.raw.caps
     }
 
     fn state(&self) -> QpState {
-        let known = || QpState::from_code(self.modified_to.load(Ordering::Relaxed));
-        self.query_state()
-            .unwrap_or_else(|_| known().unwrap_or(QpState::Err))
+        self.raw.state()
     }
 
     fn modify(&self, attr: &QpAttr) -> Result<(), ModifyQpError> {
-        modify::modify(self, attr)
+        modify::modify(&self.raw, attr)
     }
 
     fn listen(&self) -> Result<Option<SocketAddr>, ConnectError> {
-        let Some(manager) = &self.handle().manager else {
+        let Some(manager) = &self.raw.handle().manager else {
             return Ok(None);
         };
         let listener = cm::Listener::new(manager.library, manager.address)?;
@@ -306,34 +189,34 @@ impl QueuePair for VerbsQp {
     }
 
     fn connect(&self, connection: &Connection) -> Result<(), ConnectError> {
-        let Some(manager) = &self.handle().manager else {
+        let Some(manager) = &self.raw.handle().manager else {
             return connection.by_hand(self);
         };
-        let layer = self.handle().layer;
+        let layer = self.raw.handle().layer;
         (connection.address()).check_marking(layer, marking_of(layer))?;
         let link = std::mem::take(&mut *self.link());
         let id = match &link {
-            Link::Listening(listener) => cm::passive(self, listener, connection)?,
-            _ => cm::active(self, manager, connection)?,
+            Link::Listening(listener) => passive(&self.raw, listener, connection)?,
+            _ => active(&self.raw, manager, connection)?,
         };
         *self.link() = Link::Connected { _id: id };
         Ok(())
     }
 
     fn attach_mcast(&self, gid: Gid, lid: Lid) -> Result<(), McastError> {
-        multicast::attach(self, gid, lid)
+        self.groups.attach(&self.raw, (gid, lid))
     }
 
     fn detach_mcast(&self, gid: Gid, lid: Lid) -> Result<(), McastError> {
-        multicast::detach(self, gid, lid)
+        self.groups.detach(&self.raw, (gid, lid))
     }
 
     #[inline]
     fn post_send(&self, requests: &[SendRequest<'_>]) -> Result<(), PostError> {
-        self.check_state(QpState::Rts)?;
+        self.raw.check_state(QpState::Rts)?;
         match &self.extended {
-            None => chain::post_send(self, requests),
-            Some(extended) => extended.post_send(self, requests),
+            None => chain::post_send(&self.raw, requests),
+            Some(extended) => extended.post_send(&self.raw, requests),
         }
     }
 
@@ -343,7 +226,7 @@ impl QueuePair for VerbsQp {
             let cause = PostErrorCause::HasSharedReceiveQueue;
             return Err(PostError { index: 0, cause });
         }
-        self.check_state(QpState::Init)?;
-        chain::post_recv(self, requests)
+        self.raw.check_state(QpState::Init)?;
+        chain::post_recv(&self.raw, requests)
     }
 }

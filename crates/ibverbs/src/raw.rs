@@ -1,4 +1,4 @@
-//! An opened context of the library and its queries, before it becomes the seam's.
+//! `ibv_context` and its queries, in terms of C.
 
 use std::ffi::{CStr, c_char, c_int};
 use std::io;
@@ -12,27 +12,27 @@ use adverb_verbs::{Gid, GidType, LinkLayer, PortNum};
 use crate::gid::GidTableEntry;
 use crate::library::Library;
 
-/// `ibv_context`, closed at the end.
+/// `ibv_context`, closed when dropped.
 #[derive(Debug)]
 pub(crate) struct RawContext {
     pub(crate) library: &'static Library,
     context: NonNull<abi::ibv_context>,
 }
 
-// SAFETY: verbs are thread-safe (IBTA vol. 1, 10.2.1; ibv_context is only read here).
+// SAFETY: verbs are thread-safe (IBTA vol. 1, 10.2.1), and this crate only reads the `ibv_context`.
 unsafe impl Send for RawContext {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for RawContext {}
 
 impl Drop for RawContext {
     fn drop(&mut self) {
-        // SAFETY: all objects of the context hold it, so they are destroyed.
+        // SAFETY: objects of the context hold an `Arc` of its owner, so none is left; it is closed once.
         unsafe { (self.library.ibv_close_device)(self.as_ptr()) };
     }
 }
 
 impl RawContext {
-    /// Takes over `context`, which `library` opened.
+    /// Takes ownership of `context`, which `library` opened.
     pub(crate) fn new(library: &'static Library, context: NonNull<abi::ibv_context>) -> Self {
         RawContext { library, context }
     }
@@ -41,19 +41,19 @@ impl RawContext {
         self.context.as_ptr()
     }
 
-    /// The name of the device in the library.
+    /// Returns the name of the device in the library.
     pub(crate) fn name(&self) -> String {
-        // SAFETY: a context names its device as long as it is open.
+        // SAFETY: the context is open, so its device is valid.
         text(unsafe { &(*(*self.as_ptr()).device).name })
     }
 
-    /// Whether it is iWARP.
+    /// Whether the device is an iWARP adapter.
     pub(crate) fn is_iwarp(&self) -> bool {
-        // SAFETY: as in `name`.
+        // SAFETY: the context is open, so its device is valid.
         unsafe { (*(*self.as_ptr()).device).transport_type == abi::IBV_TRANSPORT_IWARP }
     }
 
-    /// The descriptor that asynchronous events come by.
+    /// Returns the descriptor from which asynchronous events are read.
     pub(crate) fn async_fd(&self) -> c_int {
         // SAFETY: the context is open.
         unsafe { (*self.as_ptr()).async_fd }
@@ -77,12 +77,12 @@ impl RawContext {
         ) -> c_int;
         let mut attr = abi::ibv_port_attr::zeroed();
         let (context, to) = (self.as_ptr(), &raw mut attr);
-        // SAFETY: the context is open; the member is of this type.
+        // SAFETY: the context is open; rdma-core declares this member with the type `QueryPort`.
         let op = unsafe {
             abi::verbs_context::op::<QueryPort>(context, offset_of!(abi::verbs_context, query_port))
         };
-        // SAFETY: the structure is exclusive, and its size is said; the older function fills the
-        // beginning of it.
+        // SAFETY: the structure is exclusive. The newer function gets its size; the older one writes
+        // only the beginning of it.
         check(unsafe {
             match op {
                 Some(query) => query(context, port.0, to, size_of_val(&attr)),
@@ -92,7 +92,7 @@ impl RawContext {
         Ok(attr)
     }
 
-    /// The table of GIDs of a port, without its empty entries.
+    /// Returns the GID table of a port without its empty entries.
     pub(crate) fn gids(&self, port: PortNum, layer: LinkLayer) -> io::Result<Vec<GidTableEntry>> {
         match self.library.query_gid_table {
             Some(query) => self.gid_table(query, port, layer),
@@ -119,7 +119,7 @@ impl RawContext {
         }
         let mut entries = vec![abi::ibv_gid_entry::zeroed(); length];
         let size = size_of::<abi::ibv_gid_entry>();
-        // SAFETY: the table has room for as many entries as is said.
+        // SAFETY: `entries` has room for `length` entries of `size` bytes.
         let found = unsafe { query(self.as_ptr(), entries.as_mut_ptr(), length, 0, size) };
         let found = usize::try_from(found)
             .map_err(|_| io::Error::from_raw_os_error((-found).try_into().unwrap_or(libc::EIO)))?;
@@ -147,7 +147,7 @@ impl RawContext {
             .collect())
     }
 
-    /// What carries the packets of a port.
+    /// Returns the link layer of a port.
     pub(crate) fn link_layer(&self, attr: &abi::ibv_port_attr) -> LinkLayer {
         match attr.link_layer {
             _ if self.is_iwarp() => LinkLayer::Iwarp,
@@ -167,13 +167,13 @@ fn table_entry(entry: &abi::ibv_gid_entry, layer: LinkLayer) -> GidTableEntry {
     };
     GidTableEntry {
         index: entry.gid_index,
-        // SAFETY: any bytes are a GID.
+        // SAFETY: any bytes are a valid GID.
         gid: Gid(unsafe { entry.gid.raw }),
         gid_type,
     }
 }
 
-/// The result of a verb that returns an errno, or -1 and sets `errno`.
+/// Converts the result of a verb: 0, an errno or its negative, or -1 with `errno` set.
 pub(crate) fn check(result: c_int) -> io::Result<()> {
     match result {
         0 => Ok(()),
@@ -182,7 +182,7 @@ pub(crate) fn check(result: c_int) -> io::Result<()> {
     }
 }
 
-/// Text of a C array.
+/// Converts a C string in an array.
 pub(crate) fn text(array: &[c_char]) -> String {
     let bytes: Vec<u8> = array.iter().map(|byte| *byte as u8).collect();
     let text = CStr::from_bytes_until_nul(&bytes);

@@ -12,8 +12,8 @@ use adverb_verbs::{
 };
 
 use crate::chain;
-use crate::context::PdInner;
 use crate::explain::object_error;
+use crate::handle::PdInner;
 use crate::raw::check;
 
 #[derive(Debug)]
@@ -24,23 +24,23 @@ pub(crate) struct SrqInner {
     pub(crate) pd: Arc<PdInner>,
 }
 
-// SAFETY: verbs are thread-safe, and the pointer is only passed to them.
+// SAFETY: libibverbs locks its objects, so any thread may call it; the pointer is only passed to it.
 unsafe impl Send for SrqInner {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for SrqInner {}
 
 impl Drop for SrqInner {
     fn drop(&mut self) {
         let handle = &self.pd.handle;
-        // Events that wait name the queue: they have to be taken first.
+        // `ibv_destroy_srq` waits until events of the queue are acknowledged.
         handle.faults.collect(&handle.raw);
-        // SAFETY: the queue pairs of the queue hold it, so none is left; it is destroyed once.
+        // SAFETY: its queue pairs hold an `Arc` of it, so none is left; it is destroyed once.
         unsafe { (handle.library().ibv_destroy_srq)(self.raw.as_ptr()) };
         handle.faults.forget_srq(SrqId(self.id));
     }
 }
 
-/// A shared receive queue. It is destroyed with the last of it and its queue pairs.
+/// A shared receive queue. It is destroyed when it and all of its queue pairs are dropped.
 #[derive(Debug)]
 pub struct VerbsSrq {
     pub(crate) inner: Arc<SrqInner>,
@@ -59,12 +59,12 @@ impl VerbsSrq {
                 srq_limit: 0,
             },
         };
-        // SAFETY: the domain lives, the structure is exclusive.
+        // SAFETY: the domain is not deallocated yet, and the structure is exclusive.
         let srq = unsafe { (handle.library().ibv_create_srq)(pd.raw.as_ptr(), &raw mut init) };
         let raw = NonNull::new(srq).ok_or_else(|| {
             let SrqCaps { max_wr, max_sge } = caps;
             let action =
-                format!("create a shared receive queue of {max_wr} receives of {max_sge} pieces");
+                format!("create a shared receive queue of {max_wr} receives of {max_sge} SGEs");
             object_error(&action, io::Error::last_os_error())
         })?;
         let caps = SrqCaps {
@@ -79,7 +79,7 @@ impl VerbsSrq {
 }
 
 impl SrqInner {
-    /// Why the driver refused a receive request with `errno`.
+    /// Returns why the driver refused a receive request with `errno`.
     pub(crate) fn explain_recv(&self, errno: i32, request: &RecvRequest<'_>) -> PostErrorCause {
         if let Err(wrong) = request.check(self.caps.max_sge) {
             return wrong;
@@ -99,7 +99,7 @@ impl SrqInner {
             max_sge: 0,
             srq_limit: 0,
         };
-        // SAFETY: the queue lives, the structure is exclusive.
+        // SAFETY: the queue is not destroyed yet, and the structure is exclusive.
         let result =
             unsafe { (self.pd.handle.library().ibv_query_srq)(self.raw.as_ptr(), &raw mut attr) };
         check(result).map(|()| attr)
@@ -113,7 +113,15 @@ impl SharedReceiveQueue for VerbsSrq {
 
     #[inline]
     fn post_recv(&self, requests: &[RecvRequest<'_>]) -> Result<(), PostError> {
-        chain::post_srq_recv(&self.inner, requests)
+        let raw = self.inner.raw.as_ptr();
+        // SAFETY: the queue, and so its context, is not destroyed yet.
+        let post = unsafe { abi::ops((*raw).context).post_srq_recv };
+        let post = post.expect("every driver with shared receive queues has post_srq_recv");
+        // SAFETY: the queue is not destroyed yet; `first` is a list that ends with null.
+        let post = |first, bad| unsafe { post(raw, first, bad) };
+        chain::post_recv_list(requests, post, |errno, i| {
+            self.inner.explain_recv(errno, &requests[i])
+        })
     }
 
     fn arm(&self, srq_limit: u32) -> Result<(), ModifySrqError> {
@@ -127,7 +135,7 @@ impl SharedReceiveQueue for VerbsSrq {
             srq_limit,
         };
         let mask = abi::IBV_SRQ_LIMIT as i32;
-        // SAFETY: the queue lives, the structure is exclusive.
+        // SAFETY: the queue is not destroyed yet, and the structure is exclusive.
         let result = unsafe {
             let modify = srq.pd.handle.library().ibv_modify_srq;
             modify(srq.raw.as_ptr(), &raw mut attr, mask)

@@ -231,7 +231,7 @@ fn no_way() {
     let refused = active.connect(active.endpoint(None), active.endpoint(Some(far)));
     let words = refused.unwrap_err().to_string();
     assert!(
-        words.starts_with("no way from 10.77.0.1:0 to 192.0.2.1:18515: "),
+        words.starts_with("no route from 10.77.0.1:0 to 192.0.2.1:18515: "),
         "{words}"
     );
 }

@@ -257,7 +257,7 @@ fn what_cannot_be_joined_is_refused_by_name() {
     let refused = |gid| node.qp.attach_mcast(gid, Lid(0)).unwrap_err().to_string();
     assert_eq!(
         refused(Gid::from_ipv4(Ipv4Addr::new(10, 0, 0, 1))),
-        "::ffff:10.0.0.1 is no multicast group: groups are ff00::/8 and ::ffff:224.0.0.0/4 \
+        "invalid multicast group '::ffff:10.0.0.1': expected ff00::/8 or ::ffff:224.0.0.0/4 \
          (such as ::ffff:239.1.2.3)"
     );
     let v6 = Gid("ff15::5".parse::<Ipv6Addr>().unwrap().octets());

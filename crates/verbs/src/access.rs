@@ -1,4 +1,4 @@
-//! What a memory region or a queue pair lets others do.
+//! Access rights of memory regions and queue pairs.
 
 bitflags::bitflags! {
     /// Access rights of a memory region or a queue pair (`ibv_access_flags`, same bits).
@@ -18,8 +18,8 @@ bitflags::bitflags! {
 }
 
 impl AccessFlags {
-    /// Whether the rights make sense together: remote writing and atomics need local writing
-    /// (IBTA vol. 1, 10.6.3; `ibv_reg_mr` refuses it likewise).
+    /// Whether the combination is valid: remote write and atomic access need local write access (IBTA
+    /// vol. 1, 10.6.3; `ibv_reg_mr` refuses other combinations).
     pub fn is_consistent(self) -> bool {
         self.contains(AccessFlags::LOCAL_WRITE)
             || !self.intersects(AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_ATOMIC)

@@ -1,4 +1,4 @@
-//! What a device, a port and a queue pair can do.
+//! Limits and properties of devices, ports and queue pairs.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::CreateError;
 use crate::ids::{Gid, Lid};
 
-/// The longest message, but of datagrams: 2 GiB (IBTA vol. 1, chapter 9).
+/// Maximum message size, except on UD: 2 GiB (IBTA vol. 1, chapter 9).
 pub const MAX_MESSAGE: Bytes = Bytes::new(1 << 31);
 
 /// A device's name as the user writes it after `--device`: `soft`, `verbs:mlx5_0`, `model:cx3`.
@@ -23,14 +23,14 @@ impl fmt::Display for DeviceName {
     }
 }
 
-/// Limits of a device (`ibv_device_attr`), as far as programs choose by them.
+/// Limits of a device (`ibv_device_attr`) that programs need.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceCaps {
     /// Queue pairs.
     pub max_qp: u32,
     /// Requests outstanding on a send or receive queue.
     pub max_qp_wr: u32,
-    /// Pieces in one request.
+    /// SGEs of a request.
     pub max_sge: u32,
     /// Completion queues.
     pub max_cq: u32,
@@ -40,28 +40,28 @@ pub struct DeviceCaps {
     pub max_mr: u32,
     /// Length of one memory region.
     pub max_mr_size: Bytes,
-    /// READs and atomics that a queue pair takes from its peer at a time.
+    /// READs and atomics that a queue pair may have outstanding as the responder.
     pub max_qp_rd_atom: u8,
-    /// Payload that fits in a send request.
+    /// Inline payload of a send request.
     pub max_inline_data: u32,
-    /// Shared receive queues; 0 where it has none.
+    /// Shared receive queues; 0 if the device has none.
     pub max_srq: u32,
     /// Requests outstanding on a shared receive queue.
     pub max_srq_wr: u32,
-    /// Pieces of one request of a shared receive queue.
+    /// SGEs of a request on a shared receive queue.
     pub max_srq_sge: u32,
-    /// What its atomic operations are atomic with.
+    /// Scope of its atomic operations.
     pub atomics: AtomicCap,
 }
 
-/// What a device's atomic operations are atomic with (`ibv_atomic_cap`, same numbers).
+/// Scope within which a device's atomic operations are atomic (`ibv_atomic_cap`, same numbers).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AtomicCap {
-    /// It has none.
+    /// The device has no atomic operations.
     None,
-    /// With those of the same device.
+    /// Atomic with respect to operations of the same device.
     Device,
-    /// With all of the system, the CPU's among them.
+    /// Atomic with respect to the whole system, including the CPU.
     System,
 }
 
@@ -92,7 +92,7 @@ pub enum PathMtu {
 }
 
 impl PathMtu {
-    /// All of them, smallest first.
+    /// All values, smallest first.
     pub const ALL: [PathMtu; 5] = [
         PathMtu::B256,
         PathMtu::B512,
@@ -101,7 +101,7 @@ impl PathMtu {
         PathMtu::B4096,
     ];
 
-    /// The payload.
+    /// Returns the payload.
     pub const fn bytes(self) -> Bytes {
         Bytes::new(match self {
             PathMtu::B256 => 256,
@@ -150,7 +150,7 @@ impl fmt::Display for PathMtu {
     }
 }
 
-/// What carries the packets.
+/// The link layer of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LinkLayer {
@@ -160,17 +160,17 @@ pub enum LinkLayer {
     Ethernet,
     /// TCP (iWARP): addressed by IP address, connected by the connection manager.
     Iwarp,
-    /// This host's memory: both ends are on it.
+    /// Memory shared by processes of one host.
     SharedMemory,
 }
 
 impl LinkLayer {
-    /// Whether messages are cut into packets of a path MTU.
+    /// Whether messages are split into packets of at most a path MTU.
     pub const fn has_path_mtu(self) -> bool {
         matches!(self, LinkLayer::InfiniBand | LinkLayer::Ethernet)
     }
 
-    /// Whether a queue pair has a timeout and retries of its own.
+    /// Whether queue pairs have an ACK timeout and retries.
     pub const fn has_ack_timeout(self) -> bool {
         !matches!(self, LinkLayer::Iwarp)
     }
@@ -187,11 +187,11 @@ impl fmt::Display for LinkLayer {
     }
 }
 
-/// How the packets that a GID sends are made.
+/// The packet format that belongs to a GID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum GidType {
-    /// InfiniBand, with a global routing header where the peer is on another subnet.
+    /// InfiniBand, with a global routing header if the peer is on another subnet.
     InfiniBand,
     /// RoCE v1: Ethernet frames, within one broadcast domain.
     RoceV1,
@@ -209,34 +209,34 @@ impl fmt::Display for GidType {
     }
 }
 
-/// Which of the priority fields of an address vector the packets of a port carry.
+/// Which priority fields of an address vector the packets of a port carry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PacketMarking {
     /// Neither field.
     None,
-    /// The traffic class. A service level is carried nowhere: in RoCE it is the priority in a VLAN tag,
-    /// which the kernel derives from the interface's own `egress-qos-map` and not from the socket's packets.
+    /// The traffic class only. In RoCE the service level is the priority in a VLAN tag, which the kernel
+    /// takes from the `egress-qos-map` of the interface and a socket cannot set.
     TrafficClass,
     /// The traffic class and the service level.
     Full,
 }
 
-/// State of a port (`ibv_port_attr`), as far as programs choose by it.
+/// State of a port (`ibv_port_attr`) that programs need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortCaps {
-    /// What carries the packets.
+    /// The link layer.
     pub link_layer: LinkLayer,
     /// Largest path MTU in use.
     pub active_mtu: PathMtu,
-    /// Longest message.
+    /// Maximum message size.
     pub max_msg_sz: Bytes,
-    /// The port's LID; 0 where the link layer has none.
+    /// The LID; 0 if the link layer has none.
     pub lid: Lid,
-    /// The GID that peers reach it by.
+    /// The GID by which peers reach the port.
     pub gid: Gid,
-    /// Its place in the port's table of GIDs.
+    /// Index in the GID table of the port.
     pub gid_index: u32,
-    /// How packets from it are made; none where there are no packets.
+    /// Packet format of the GID; `None` if the link layer has no packets.
     pub gid_type: Option<GidType>,
     /// Which priority fields its packets carry.
     pub marking: PacketMarking,
@@ -249,9 +249,9 @@ pub struct QpCaps {
     pub max_send_wr: u32,
     /// Receive requests outstanding.
     pub max_recv_wr: u32,
-    /// Pieces of a send request.
+    /// SGEs of a send request.
     pub max_send_sge: u32,
-    /// Pieces of a receive request.
+    /// SGEs of a receive request.
     pub max_recv_sge: u32,
     /// Inline payload.
     pub max_inline_data: u32,
@@ -270,7 +270,7 @@ impl Default for QpCaps {
 }
 
 impl QpCaps {
-    /// Holds the sizes against a device's limits.
+    /// Checks the sizes against a device's limits.
     ///
     /// # Errors
     /// [`CreateError::OutOfRange`]: the first size that is larger than the limit.

@@ -1,34 +1,34 @@
-//! Work completions: what became of a request.
+//! Work completions.
 
 use std::fmt;
 
 use crate::ids::{Imm, Qpn, WrId};
 
-/// How a request ended (`ibv_wc_status`, same numbers). Unknown numbers of a driver survive.
+/// Status of a completed request (`ibv_wc_status`, same numbers). Unknown numbers are preserved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum WcStatus {
-    /// Done.
+    /// The request succeeded.
     Success,
-    /// A local buffer is too short, or the message exceeds what the queue pair may carry.
+    /// A local buffer is too short, or the message exceeds the maximum size.
     LocLenErr,
     /// The queue pair itself is inconsistent.
     LocQpOpErr,
-    /// A local buffer lies outside its region, or the key or right is wrong.
+    /// A local buffer is outside its region, or its key or access right is wrong.
     LocProtErr,
-    /// The queue pair was in the error state: the request was not carried out.
+    /// The queue pair was in the error state, and the request was not executed.
     WrFlushErr,
     /// The peer found the request invalid (such as a message longer than its receive buffer).
     RemInvReqErr,
-    /// Remote key, range or right refused.
+    /// The peer refused the key, range or access right.
     RemAccessErr,
     /// The peer could not complete the operation.
     RemOpErr,
-    /// The peer did not answer within timeout × retries.
+    /// The peer did not acknowledge within timeout × retries.
     RetryExcErr,
-    /// The peer had no receive request posted within its timer × RNR retries.
+    /// The peer did not post a receive within RNR timer × RNR retries.
     RnrRetryExcErr,
-    /// A number of `ibv_wc_status` that this version does not name.
+    /// Another number of `ibv_wc_status`.
     Other(u32),
 }
 
@@ -50,13 +50,13 @@ impl WcStatus {
         (WcStatus::RnrRetryExcErr, 13, "RNR retry counter exceeded"),
     ];
 
-    /// The status that `libibverbs` numbers `code`.
+    /// Converts a number of `ibv_wc_status`.
     pub fn from_code(code: u32) -> Self {
         let named = Self::NAMES.iter().find(|(_, n, _)| *n == code);
         named.map_or(WcStatus::Other(code), |(status, ..)| *status)
     }
 
-    /// The number in `ibv_wc_status`.
+    /// Returns the number in `ibv_wc_status`.
     pub fn code(self) -> u32 {
         match self {
             WcStatus::Other(code) => code,
@@ -67,7 +67,7 @@ impl WcStatus {
         }
     }
 
-    /// Whether the request was carried out.
+    /// Whether the request succeeded.
     pub fn is_success(self) -> bool {
         self == WcStatus::Success
     }
@@ -82,7 +82,7 @@ impl fmt::Display for WcStatus {
     }
 }
 
-/// Which kind of request a completion belongs to (`ibv_wc_opcode`).
+/// Kind of the completed request (`ibv_wc_opcode`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum WcOpcode {
@@ -108,34 +108,34 @@ bitflags::bitflags! {
     pub struct WcFlags: u32 {
         /// The receive buffer begins with a global routing header (UD).
         const GRH = 1;
-        /// Immediate data came along.
+        /// There is immediate data.
         const WITH_IMM = 1 << 1;
     }
 }
 
-/// The end of one request (`ibv_wc`).
+/// Completion of a request (`ibv_wc`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WorkCompletion {
-    /// The request's name.
+    /// The program's name of the request.
     pub wr_id: WrId,
-    /// How it ended. Where this is no success, only `wr_id`, `status` and `qp_num` are valid.
+    /// Status. Unless it is a success, only `wr_id`, `status` and `qp_num` are valid.
     pub status: WcStatus,
-    /// What it was.
+    /// Kind of the request.
     pub opcode: WcOpcode,
     /// Bytes transferred (receives and READs).
     pub byte_len: u32,
-    /// Immediate data, where it came along.
+    /// Immediate data, if the message had any.
     pub imm: Option<Imm>,
     /// The local queue pair.
     pub qp_num: Qpn,
-    /// The queue pair that a datagram came from (UD receives).
+    /// The queue pair that sent a datagram (UD receives).
     pub src_qp: Option<Qpn>,
     /// Flags.
     pub flags: WcFlags,
 }
 
 impl Default for WorkCompletion {
-    /// An entry for `poll` to overwrite.
+    /// Returns an entry for `poll` to overwrite.
     fn default() -> Self {
         WorkCompletion {
             wr_id: WrId(0),
@@ -155,7 +155,7 @@ impl Default for WorkCompletion {
 pub enum NotifyOn {
     /// The next completion of any kind.
     Any,
-    /// The next solicited one, or an error.
+    /// The next solicited completion, or an error.
     Solicited,
 }
 

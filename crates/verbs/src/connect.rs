@@ -1,5 +1,5 @@
-//! What two ends tell each other out of band before their queue pairs can talk, and how they are
-//! connected then: by hand (INIT → RTR → RTS) or by a connection manager.
+//! Connecting queue pairs: the endpoints that two sides exchange out of band, and the transitions to
+//! RTS by the program (INIT → RTR → RTS) or by a connection manager.
 
 use std::net::SocketAddr;
 
@@ -18,39 +18,39 @@ use crate::qp::{AddressVector, QpAttr, QpState, QpType};
 pub struct Endpoint {
     /// The queue pair.
     pub qpn: Qpn,
-    /// The first packet it will send, where it is connected by hand.
+    /// PSN of its first packet, if the program connects it.
     pub psn: Psn,
-    /// Its port's GID.
+    /// GID of its port.
     pub gid: Gid,
-    /// Its port's LID; 0 where there is none.
+    /// LID of its port; 0 if there is none.
     pub lid: Lid,
     /// Its port.
     pub port: PortNum,
-    /// Where its connection manager listens; none where it does not.
+    /// Address on which its connection manager listens; `None` without one.
     pub cm: Option<SocketAddr>,
 }
 
-/// A number for the first packet of a queue pair. Any will do, but that of an earlier connection, of
-/// which packets may still be under way: `key` is that of a region of the same side, which is drawn at
-/// random or was never drawn before.
+/// Returns a PSN for the first packet of a queue pair. Any PSN works, unless an earlier connection used
+/// it and its packets may still be in flight. `key` makes that unlikely: it belongs to a region of the
+/// same side, and devices choose keys at random or do not reuse them.
 pub const fn first_psn(qpn: Qpn, key: Rkey) -> Psn {
     Psn::new(qpn.get() ^ key.0 >> 8)
 }
 
-/// A connection as both sides want it. The side whose own endpoint listens is the passive one.
+/// The parameters of a connection. The side whose own endpoint listens is the passive one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Connection {
-    /// This side's end.
+    /// The endpoint of this side.
     pub local: Endpoint,
-    /// The peer's.
+    /// The endpoint of the peer.
     pub remote: Endpoint,
     /// Path MTU if `options` sets none: the largest MTU that both ports support.
     pub path_mtu: PathMtu,
-    /// READs and atomics under way from this side (`initiator_depth`).
+    /// Outstanding READs and atomics as the requester (`initiator_depth`).
     pub max_rd_atomic: u8,
-    /// READs and atomics taken from the peer at a time (`responder_resources`).
+    /// Outstanding READs and atomics as the responder (`responder_resources`).
     pub max_dest_rd_atomic: u8,
-    /// What the program chose for the path.
+    /// Options of the path.
     pub options: PathOptions,
 }
 
@@ -64,7 +64,7 @@ impl Connection {
         }
     }
 
-    /// The attributes of INIT → RTR, and those of RTR → RTS.
+    /// Returns the attributes of INIT → RTR and of RTR → RTS.
     pub fn attributes(&self) -> (QpAttr, QpAttr) {
         let (remote, retry) = (&self.remote, self.options.retry_params());
         let path_mtu = self.options.path_mtu.unwrap_or(self.path_mtu);
@@ -77,7 +77,7 @@ impl Connection {
         (to_rtr, to_rts)
     }
 
-    /// The same for a queue pair of another service than RC, which has no READs, timers and retries.
+    /// Returns the attributes for UC, which has no READs, timers and retries.
     fn unreliable_attributes(&self) -> (QpAttr, QpAttr) {
         let (mut to_rtr, _) = self.attributes();
         (to_rtr.max_dest_rd_atomic, to_rtr.min_rnr_timer) = (None, None);
@@ -86,7 +86,7 @@ impl Connection {
         (to_rtr, to_rts)
     }
 
-    /// Connects `qp`, an RC one, by hand: it is in INIT, and in RTS then.
+    /// Moves `qp`, an RC queue pair in INIT, to RTS.
     ///
     /// # Errors
     /// The peer waits for a connection manager, or a transition is refused.
@@ -94,7 +94,7 @@ impl Connection {
         self.by_hand_as(QpType::Rc, qp)
     }
 
-    /// Connects `qp`, of this type, by hand: it is in INIT, and in RTS then.
+    /// Moves `qp`, a queue pair of this type in INIT, to RTS.
     ///
     /// # Errors
     /// The peer waits for a connection manager, or a transition is refused.
@@ -112,14 +112,14 @@ impl Connection {
     }
 }
 
-/// Why two queue pairs could not be connected.
+/// Two queue pairs could not be connected.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
     /// A transition was refused.
     #[error(transparent)]
     Modify(#[from] ModifyQpError),
-    /// The device cannot do what an option of the path asks for.
+    /// The device does not support an option of the path.
     #[error(transparent)]
     PathOption(#[from] PathOptionError),
     /// The peer listens for a connection manager, which this side does not use.
@@ -128,26 +128,26 @@ pub enum ConnectError {
          both devices verbs+cm:NAME, or both verbs:NAME"
     )]
     OnlyPeerManaged {
-        /// Where it listens.
+        /// Address on which it listens.
         peer: SocketAddr,
     },
-    /// The peer does not listen for the connection manager, by which this side connects.
+    /// This side connects through the connection manager, but the peer does not listen for it.
     #[error(
         "this side connects through the connection manager, the peer by hand; name both devices \
          verbs+cm:NAME, or both verbs:NAME"
     )]
     OnlyThisManaged,
-    /// The peer's connection manager refused.
+    /// The peer's connection manager rejected the connection.
     #[error("the peer at {peer} rejected the connection: {reason}")]
     Rejected {
         /// Its address.
         peer: SocketAddr,
-        /// Why, in the words of the specification.
+        /// The reason, in the words of the specification.
         reason: String,
     },
-    /// No way to the peer was found.
+    /// The peer's address or route could not be resolved.
     #[error(
-        "no way from {from} to {peer}: {reason}; see that both have addresses of one network \
+        "no route from {from} to {peer}: {reason}; check that both have addresses of the same network \
          (`ip route get {}`)", peer.ip()
     )]
     Unreachable {
@@ -155,39 +155,39 @@ pub enum ConnectError {
         from: SocketAddr,
         /// The peer's.
         peer: SocketAddr,
-        /// What the connection manager said.
+        /// The error of the connection manager.
         reason: String,
     },
-    /// The connection manager took another way than the one chosen.
-    #[error("the connection manager uses {found}, chosen was {wanted}; {remedy}")]
+    /// The connection manager uses another device, port or GID than the chosen one.
+    #[error("the connection manager uses {found} instead of {wanted}; {remedy}")]
     OtherWay {
         /// What it uses.
         found: String,
         /// What was chosen.
         wanted: String,
-        /// What to do.
+        /// The remedy.
         remedy: String,
     },
     /// The peer did not answer in time.
-    #[error("waited {patience} for {what}, in vain")]
+    #[error("timed out after {patience} waiting for {what}")]
     TimedOut {
-        /// What was waited for.
+        /// The awaited event.
         what: String,
-        /// How long.
+        /// The timeout.
         patience: Span,
     },
     /// The operating system refused.
     #[error("{action}: {source}")]
     System {
-        /// What was tried.
+        /// The failed action.
         action: String,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
 }
 
 impl ConnectError {
-    /// Whether a failure of the peer may be behind it.
+    /// Whether a failure of the peer may be the cause.
     pub fn may_be_the_peers(&self) -> bool {
         matches!(
             self,

@@ -1,11 +1,11 @@
-//! The traits of a device's objects, in the order in which a program makes them.
+//! The traits of a device's objects, in the order in which a program creates them.
 //!
-//! Objects keep alive what they stand on (a queue pair its completion queues, protection domain
-//! and context), so they may be dropped in any order; dropping destroys. All of them may be used
-//! from several threads where the implementation is `Sync`.
+//! An object keeps the objects that it uses (a queue pair its completion queues, protection domain
+//! and context), so they may be dropped in any order; dropping destroys. Objects whose type is `Sync`
+//! may be used from several threads.
 //!
-//! One type parameter, the [`Context`], carries all object types, so that a program over the seam
-//! compiles to direct calls: the seam costs nothing on the data path.
+//! A program has one type parameter, the [`Context`], which names all object types. It compiles to
+//! direct calls, so the abstraction costs nothing on the data path.
 
 use std::net::SocketAddr;
 
@@ -26,16 +26,16 @@ use crate::work::{AhRef, RecvRequest, RemoteAddress, SendRequest, Sge};
 
 /// A device that can be opened (`ibv_device`).
 pub trait Device {
-    /// What opening gives.
+    /// The type of the opened device.
     type Context: Context;
 
-    /// Its name.
+    /// Returns the name.
     fn name(&self) -> DeviceName;
 
-    /// Opens it (`ibv_open_device`).
+    /// Opens the device (`ibv_open_device`).
     ///
     /// # Errors
-    /// It is not there, or the system refuses it.
+    /// There is no such device, or the system refuses to open it.
     fn open(&self) -> Result<Self::Context, OpenError>;
 }
 
@@ -56,45 +56,45 @@ pub trait Context: Sized {
     /// Its address handles.
     type Ah: AddressHandle;
 
-    /// The device's name.
+    /// Returns the name of the device.
     fn name(&self) -> DeviceName;
 
-    /// Its limits (`ibv_query_device`).
+    /// Returns the limits (`ibv_query_device`).
     fn caps(&self) -> &DeviceCaps;
 
-    /// The port that programs use: the one that was chosen when the device was named.
+    /// Returns the port that programs use, which is part of the device's name.
     fn port_num(&self) -> PortNum;
 
-    /// State of a port (`ibv_query_port`, `ibv_query_gid`).
+    /// Queries the state of a port (`ibv_query_port`, `ibv_query_gid`).
     ///
     /// # Errors
-    /// It has no such port, or the system cannot tell.
+    /// There is no such port, or the query failed.
     fn port(&self, port: PortNum) -> Result<PortCaps, CreateError>;
 
-    /// What the device and the port in use have counted since they began (retransmissions, RNR
-    /// NAKs, bytes …), by the driver's names; empty where nothing is counted.
+    /// Returns the hardware counters of the device and the port in use (retransmissions, RNR NAKs,
+    /// bytes …) by the driver's names; empty if there are none.
     fn counters(&self) -> Counters;
 
-    /// What else belongs into a record's provenance: driver, firmware, placement …, by name.
+    /// Returns the description of the device for records: driver, firmware, placement …, by name.
     fn provenance(&self) -> Vec<(String, String)>;
 
-    /// Makes a protection domain (`ibv_alloc_pd`).
+    /// Allocates a protection domain (`ibv_alloc_pd`).
     ///
     /// # Errors
     /// The device has no more of them.
     fn alloc_pd(&self) -> Result<Self::Pd, CreateError>;
 
-    /// Makes a completion channel (`ibv_create_comp_channel`).
+    /// Creates a completion channel (`ibv_create_comp_channel`).
     ///
     /// # Errors
     /// The device, or this process, has no more of them.
     fn create_channel(&self) -> Result<Self::Channel, CreateError>;
 
-    /// Makes a completion queue of at least `entries` entries, whose events go to `channel`
+    /// Creates a completion queue of at least `entries` entries, with events on `channel`
     /// (`ibv_create_cq`).
     ///
     /// # Errors
-    /// `entries` is out of the range of [`Context::caps`], `channel` is another context's, or the device has
+    /// `entries` is out of the range of [`Context::caps`], `channel` belongs to another context, or the device has
     /// no more of them.
     fn create_cq(
         &self,
@@ -102,11 +102,11 @@ pub trait Context: Sized {
         channel: Option<&Self::Channel>,
     ) -> Result<Self::Cq, CreateError>;
 
-    /// Allocates `length` zeroed bytes where the device likes them best and registers them.
+    /// Allocates and registers `length` zeroed bytes, in the kind of memory that suits the device best.
     ///
     /// # Errors
-    /// The length or the rights are none that can be, `pd` is another context's, or there is no memory: of
-    /// the device's, or that may be locked.
+    /// The length or the access rights are invalid, `pd` belongs to another context, or memory of the
+    /// device or memory that may be locked is exhausted.
     fn alloc_mr(
         &self,
         pd: &Self::Pd,
@@ -114,10 +114,10 @@ pub trait Context: Sized {
         access: AccessFlags,
     ) -> Result<Self::Mr, RegisterError>;
 
-    /// Makes a queue pair in RESET (`ibv_create_qp`).
+    /// Creates a queue pair in RESET (`ibv_create_qp`).
     ///
     /// # Errors
-    /// A size is out of the range of [`Context::caps`], an object is another context's, the device lacks the
+    /// A size is out of the range of [`Context::caps`], an object belongs to another context, the device lacks the
     /// service, or has no more of them.
     fn create_qp(
         &self,
@@ -125,12 +125,12 @@ pub trait Context: Sized {
         init: &QpInit<'_, Self::Cq>,
     ) -> Result<Self::Qp, CreateError>;
 
-    /// Makes a queue pair whose receives get payloads of at most `max_inl_recv` bytes within their
-    /// completions: the device writes once, and whoever polls copies into the buffer. Vendors' verbs
-    /// have it as an attribute of creation (`max_inl_recv` of `ibv_exp_create_qp`).
+    /// Creates a queue pair that receives payloads of at most `max_inl_recv` bytes within the completion:
+    /// the device writes once, and polling copies into the buffer. Verbs of vendors have it as an
+    /// attribute (`max_inl_recv` of `ibv_exp_create_qp`).
     ///
     /// # Errors
-    /// As of [`Context::create_qp`]; most devices have no inline receive, and say so.
+    /// As for [`Context::create_qp`]; most devices do not support inline receives.
     fn create_qp_with_inline_recv(
         &self,
         pd: &Self::Pd,
@@ -146,20 +146,20 @@ pub trait Context: Sized {
         }))
     }
 
-    /// Makes a shared receive queue of at least these sizes (`ibv_create_srq`).
+    /// Creates a shared receive queue of at least these sizes (`ibv_create_srq`).
     ///
     /// # Errors
-    /// A device without any refuses by name.
+    /// The sizes are out of range, or the device has no shared receive queues.
     fn create_srq(&self, pd: &Self::Pd, caps: &SrqCaps) -> Result<Self::Srq, CreateError> {
         let _ = (pd, caps);
         Err(no_srq(&self.name().0).into())
     }
 
-    /// Makes a queue pair that takes its receives from `srq` (`ibv_create_qp` with an SRQ): receives
-    /// are posted there and nowhere else, and the receive sizes of `init` do not count.
+    /// Creates a queue pair that takes its receives from `srq` (`ibv_create_qp` with an SRQ). Receives
+    /// are posted only there, and the receive sizes in `init` are ignored.
     ///
     /// # Errors
-    /// As of [`Context::create_qp`].
+    /// As for [`Context::create_qp`].
     fn create_qp_with_srq(
         &self,
         pd: &Self::Pd,
@@ -170,8 +170,8 @@ pub trait Context: Sized {
         Err(no_srq(&self.name().0).into())
     }
 
-    /// The oldest asynchronous event that was not taken yet, without waiting
-    /// (`ibv_get_async_event`, `ibv_ack_async_event`); none where there is none.
+    /// Takes the oldest asynchronous event, or returns `None` without waiting (`ibv_get_async_event`,
+    /// `ibv_ack_async_event`).
     ///
     /// # Errors
     /// The device failed.
@@ -179,26 +179,26 @@ pub trait Context: Sized {
         Ok(None)
     }
 
-    /// Makes an address handle, by which datagrams reach a port (`ibv_create_ah`).
+    /// Creates an address handle for sending datagrams to a port (`ibv_create_ah`).
     ///
     /// # Errors
-    /// The address cannot be reached from this port, `pd` is another context's, or the device lacks address
+    /// The address cannot be reached from this port, `pd` belongs to another context, or the device lacks address
     /// handles.
     fn create_ah(&self, pd: &Self::Pd, address: &AddressVector) -> Result<Self::Ah, CreateError>;
 }
 
-/// Events counted by a device, by the driver's names. They only grow, but for an overflow or a reset
-/// by an administrator.
+/// Counters of a device by the driver's names. They only grow, except after an overflow or a reset by an
+/// administrator.
 pub type Counters = std::collections::BTreeMap<String, u64>;
 
-/// What a queue pair is made of (`ibv_qp_init_attr`).
+/// Attributes for creating a queue pair (`ibv_qp_init_attr`).
 #[derive(Clone, Copy, Debug)]
 pub struct QpInit<'a, Cq> {
     /// Transport service.
     pub qp_type: QpType,
-    /// Where send completions go.
+    /// Completion queue for sends.
     pub send_cq: &'a Cq,
-    /// Where receive completions go.
+    /// Completion queue for receives.
     pub recv_cq: &'a Cq,
     /// Sizes.
     pub caps: QpCaps,
@@ -207,29 +207,29 @@ pub struct QpInit<'a, Cq> {
 /// A protection domain (`ibv_pd`).
 pub trait ProtectionDomain {}
 
-/// An address handle (`ibv_ah`): the way of datagrams to a port.
+/// An address handle (`ibv_ah`): the destination port of datagrams.
 pub trait AddressHandle {
-    /// To name it in a request.
+    /// Returns a reference for use in requests.
     fn handle(&self) -> AhRef<'_>;
 }
 
 /// A registered memory region (`ibv_mr`) and its memory.
 ///
-/// The peer may change the memory at any time, so it is never lent as a slice.
+/// The peer may change the memory at any time, so there is no access to it as a slice.
 pub trait MemoryRegion {
-    /// Address of the first byte.
+    /// Returns the address of the first byte.
     fn addr(&self) -> u64;
 
-    /// Length.
+    /// Returns the length.
     fn length(&self) -> Bytes;
 
-    /// Key for local use.
+    /// Returns the key for local use.
     fn lkey(&self) -> Lkey;
 
-    /// Key for the peer.
+    /// Returns the key for the peer.
     fn rkey(&self) -> Rkey;
 
-    /// Copies bytes from `offset` on into `into`.
+    /// Copies bytes at `offset` to `into`.
     ///
     /// # Errors
     /// The range is not within the region.
@@ -241,19 +241,19 @@ pub trait MemoryRegion {
     /// The range is not within the region.
     fn write(&self, offset: u64, from: &[u8]) -> Result<(), MemoryAccessError>;
 
-    /// One byte, with acquire order: what the peer placed before it is visible after it.
+    /// Loads a byte with acquire ordering: data that the peer placed before it is visible afterwards.
     ///
     /// # Errors
     /// The byte is not within the region.
     fn load(&self, offset: u64) -> Result<u8, MemoryAccessError>;
 
-    /// The piece of `length` bytes at `offset`, for a work request.
+    /// Returns an SGE of `length` bytes at `offset`, for a work request.
     ///
     /// # Errors
-    /// The piece is not within the region.
+    /// The range is not within the region.
     fn sge(&self, offset: u64, length: u32) -> Result<Sge<'_>, MemoryAccessError>;
 
-    /// The place at `offset`, to tell the peer.
+    /// Returns the address at `offset`, for the peer's requests.
     fn remote(&self, offset: u64) -> RemoteAddress {
         RemoteAddress {
             addr: self.addr().wrapping_add(offset),
@@ -264,8 +264,8 @@ pub trait MemoryRegion {
 
 /// A completion channel (`ibv_comp_channel`). Programs wait on it through their station.
 pub trait CompletionChannel {
-    /// Sleeps until an event arrives (`ibv_get_cq_event`), for at most `patience`; returns the
-    /// queue it names, or none where nothing came.
+    /// Sleeps until an event arrives (`ibv_get_cq_event`), for at most `patience`. Returns the queue of
+    /// the event, or `None` on timeout.
     ///
     /// # Errors
     /// The channel failed.
@@ -274,23 +274,23 @@ pub trait CompletionChannel {
 
 /// A completion queue (`ibv_cq`).
 pub trait CompletionQueue {
-    /// Its name in completion events.
+    /// Returns its id in completion events.
     fn id(&self) -> CqId;
 
-    /// How many entries it has.
+    /// Returns the number of entries.
     fn entries(&self) -> u32;
 
-    /// Takes up to `into.len()` completions, without waiting (`ibv_poll_cq`); returns how many.
+    /// Takes up to `into.len()` completions without waiting (`ibv_poll_cq`); returns their number.
     ///
     /// # Errors
-    /// The queue was overrun: more came than it has entries; or the device failed.
+    /// The queue overran (more completions than entries), or the device failed.
     fn poll(&self, into: &mut [WorkCompletion]) -> Result<usize, PollError>;
 
-    /// Arms the queue for one event (`ibv_req_notify_cq`). Completions that came before do not
-    /// raise it: poll once more after arming, before waiting.
+    /// Arms the queue for one event (`ibv_req_notify_cq`). Completions that arrived earlier do not raise
+    /// it: poll once more after arming and before waiting.
     ///
     /// # Errors
-    /// As of [`CompletionQueue::poll`].
+    /// As for [`CompletionQueue::poll`].
     fn req_notify(&self, on: NotifyOn) -> Result<(), PollError>;
 
     /// Acknowledges `events` events taken from the channel (`ibv_ack_cq_events`).
@@ -299,13 +299,13 @@ pub trait CompletionQueue {
 
 /// A queue pair (`ibv_qp`).
 pub trait QueuePair: Sized {
-    /// Its number.
+    /// Returns the number.
     fn qpn(&self) -> Qpn;
 
-    /// Sizes, at least those that were asked for.
+    /// Returns the sizes, which are at least the requested ones.
     fn caps(&self) -> QpCaps;
 
-    /// State (`ibv_query_qp`).
+    /// Queries the state (`ibv_query_qp`).
     fn state(&self) -> QpState;
 
     /// Changes state and attributes (`ibv_modify_qp`).

@@ -1,4 +1,4 @@
-//! Errors, by operation. Each says what was wrong, with what value, and what to do.
+//! Errors, one type per operation. Each contains the failure, the given value and the remedy.
 
 use adverb_units::Bytes;
 
@@ -11,66 +11,66 @@ use crate::qp::{QpAttrMask, QpState, QpType};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("device {device} has no {feature}")]
 pub struct Unsupported {
-    /// What was asked for.
+    /// The missing feature.
     pub feature: &'static str,
-    /// Of which device.
+    /// The device.
     pub device: String,
 }
 
-/// Why a device could not be opened.
+/// A device could not be opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// The device or something it needs is not there or not permitted.
+    /// The device, or something that it needs, is missing or not permitted.
     #[error("cannot open device {device}: {reason}; {remedy}")]
     Unavailable {
-        /// Which device.
+        /// The device.
         device: String,
-        /// What is wrong.
+        /// The problem.
         reason: String,
-        /// What to do.
+        /// The remedy.
         remedy: String,
     },
     /// The operating system refused.
     #[error("cannot open device {device}: {action}: {source}")]
     System {
-        /// Which device.
+        /// The device.
         device: String,
-        /// What was tried.
+        /// The failed action.
         action: String,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
 }
 
-/// Why an object (queue pair, completion queue, channel, protection domain) could not be made.
+/// An object (queue pair, completion queue, channel, protection domain) could not be created.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CreateError {
-    /// A size is zero or beyond the device's limit.
+    /// A size is 0 or exceeds the device's limit.
     #[error("{what} {value} is outside this device's range {min}..={max}")]
     OutOfRange {
-        /// Which attribute.
+        /// The attribute.
         what: &'static str,
-        /// What was asked.
+        /// The given value.
         value: u64,
-        /// Smallest.
+        /// The minimum.
         min: u64,
-        /// Largest.
+        /// The maximum.
         max: u64,
     },
     /// The device has no room for another.
     #[error("no more {what}: this device has room for {limit}; destroy one first")]
     Exhausted {
-        /// Which kind of object.
+        /// The kind of object.
         what: &'static str,
-        /// How many there can be.
+        /// The maximum number.
         limit: u64,
     },
     /// The objects belong to different contexts or protection domains.
     #[error("{what} belongs to another context than the queue pair that is to use it")]
     Foreign {
-        /// Which object.
+        /// The object.
         what: &'static str,
     },
     /// The device's packets do not carry a field of the address vector.
@@ -79,34 +79,34 @@ pub enum CreateError {
     /// The device cannot do it.
     #[error(transparent)]
     Unsupported(#[from] Unsupported),
-    /// Memory or another resource of the system is missing.
+    /// Memory or another resource of the system is exhausted.
     #[error("{action}: {source}{remedy}")]
     System {
-        /// What was tried.
+        /// The failed action.
         action: String,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
-        /// What to do; empty, or begins with `; `.
+        /// The remedy; empty, or begins with `; `.
         remedy: String,
     },
 }
 
-/// Why memory could not be registered.
+/// Memory could not be registered.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RegisterError {
-    /// The length is zero or beyond the device's limit.
+    /// The length is 0 or exceeds the device's limit.
     #[error("cannot register {length}: a region has 1 B to {max}")]
     Length {
-        /// What was asked.
+        /// The given value.
         length: Bytes,
-        /// Longest.
+        /// The maximum.
         max: Bytes,
     },
     /// Remote write or atomic access without local write access.
     #[error("access {access:?} is inconsistent: remote write and atomic access need LOCAL_WRITE")]
     Access {
-        /// What was asked.
+        /// The given value.
         access: AccessFlags,
     },
     /// The protection domain belongs to another context.
@@ -115,83 +115,83 @@ pub enum RegisterError {
     /// The device has no room for another region.
     #[error("no more memory regions: this device has room for {limit}; deregister one first")]
     Exhausted {
-        /// How many there can be.
+        /// The maximum number.
         limit: u64,
     },
     /// There is not enough memory.
     #[error("cannot allocate {length} of registered memory in {place}: {source}; {remedy}")]
     Memory {
-        /// How much was asked.
+        /// The requested length.
         length: Bytes,
-        /// Where it was to be.
+        /// The kind of memory.
         place: String,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
-        /// What to do.
+        /// The remedy.
         remedy: String,
     },
 }
 
-/// Why a program's access to its own region was refused.
+/// A program accessed its own region out of bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{length} B at offset {offset} lie outside the region of {region}")]
 pub struct MemoryAccessError {
-    /// First byte.
+    /// The first byte.
     pub offset: u64,
-    /// How many.
+    /// The number of bytes.
     pub length: u64,
     /// Size of the region.
     pub region: Bytes,
 }
 
-/// Why a queue pair could not be modified.
+/// A queue pair could not be modified.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ModifyQpError {
-    /// No such edge in the transition table (IBTA vol. 1, 10.3.1).
+    /// There is no such state transition (IBTA vol. 1, 10.3.1).
     #[error(
         "a queue pair ({qp_type}) cannot go from {from} to {to}; from {from} it can go to {legal}"
     )]
     IllegalTransition {
-        /// Kind of queue pair.
+        /// Type of the queue pair.
         qp_type: QpType,
-        /// Where it is.
+        /// The current state.
         from: QpState,
-        /// Where it was to go.
+        /// The requested state.
         to: QpState,
-        /// Where it can go.
+        /// The states that it can change to.
         legal: String,
     },
-    /// The edge exists, but needs other attributes.
+    /// The transition exists, but needs other attributes.
     #[error("{from} to {to}: {}", mask_words(*missing, *invalid))]
     InvalidAttributeMask {
-        /// Where it is.
+        /// The current state.
         from: QpState,
-        /// Where it was to go.
+        /// The requested state.
         to: QpState,
-        /// Required, not given.
+        /// Required attributes that are missing.
         missing: QpAttrMask,
-        /// Given, not allowed.
+        /// Given attributes that are not allowed.
         invalid: QpAttrMask,
     },
     /// An attribute's value is outside its range.
     #[error("{attribute} {value} is outside its range {min}..={max}")]
     AttributeRange {
-        /// Which attribute.
+        /// The attribute.
         attribute: &'static str,
-        /// What was given.
+        /// The given value.
         value: u64,
-        /// Smallest.
+        /// The minimum.
         min: u64,
-        /// Largest.
+        /// The maximum.
         max: u64,
     },
-    /// The state that the caller named is not the state that the queue pair is in.
+    /// `CUR_STATE` is not the state of the queue pair.
     #[error("the queue pair is in {actual}, not in {named} as CUR_STATE says")]
     CurrentState {
-        /// Where it is.
+        /// The current state.
         actual: QpState,
-        /// Where the caller says it is.
+        /// The state in `CUR_STATE`.
         named: QpState,
     },
     /// The device's packets do not carry a field of the address vector.
@@ -202,25 +202,25 @@ pub enum ModifyQpError {
     Unreachable {
         /// Its address.
         peer: String,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// The driver refused values that the table of transitions allows.
+    /// The driver refused values that the table of state transitions allows.
     #[error("{from} to {to}: the driver refused it: {reason}{remedy}")]
     Refused {
-        /// Where it is.
+        /// The current state.
         from: QpState,
-        /// Where it was to go.
+        /// The requested state.
         to: QpState,
-        /// What the driver said.
+        /// The driver's error.
         reason: String,
-        /// What to do; empty, or begins with `; `.
+        /// The remedy; empty, or begins with `; `.
         remedy: String,
     },
-    /// The peer holds the queue pair's memory and does not let go.
+    /// The peer does not release the queue pair's memory.
     #[error("the queue pair cannot be reset: {reason}")]
     Busy {
-        /// Who holds what.
+        /// Which process holds what.
         reason: String,
     },
 }
@@ -237,24 +237,24 @@ fn mask_words(missing: QpAttrMask, invalid: QpAttrMask) -> String {
         .join("; ")
 }
 
-/// Why a shared receive queue could not be modified.
+/// A shared receive queue could not be modified.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ModifySrqError {
     /// The limit is larger than the queue.
     #[error("the limit {given} is beyond the {max_wr} requests of the shared receive queue")]
     Limit {
-        /// What was given.
+        /// The given value.
         given: u32,
-        /// The queue's size.
+        /// Size of the queue.
         max_wr: u32,
     },
-    /// The driver refused it.
+    /// The driver refused the limit.
     #[error("the driver refused the limit {given}: {reason}")]
     Refused {
-        /// What was given.
+        /// The given value.
         given: u32,
-        /// What the driver said.
+        /// The driver's error.
         reason: String,
     },
 }
@@ -264,26 +264,26 @@ pub enum ModifySrqError {
 #[error("the driver refused to query the shared receive queue: {0}")]
 pub struct QuerySrqError(pub String);
 
-/// Why a queue pair could not be attached to a multicast group, or detached from it.
+/// A queue pair could not be attached to a multicast group, or detached from it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum McastError {
-    /// The GID is not that of a group.
+    /// The GID is not a multicast GID.
     #[error(
-        "{gid} is no multicast group: groups are ff00::/8 and ::ffff:224.0.0.0/4 \
+        "invalid multicast group '{gid}': expected ff00::/8 or ::ffff:224.0.0.0/4 \
          (such as ::ffff:239.1.2.3)"
     )]
     NotAGroup {
-        /// What was given.
+        /// The given value.
         gid: Gid,
     },
-    /// Groups are for datagrams.
+    /// Only UD queue pairs can be in a group.
     #[error("a queue pair ({qp_type}) cannot be in a multicast group: only UD ones can")]
     Service {
-        /// Kind of queue pair.
+        /// Type of the queue pair.
         qp_type: QpType,
     },
-    /// It is not in the group that it is to be detached from.
+    /// The queue pair is not in the group.
     #[error("the queue pair is not attached to the group {gid}")]
     NotAttached {
         /// The group.
@@ -295,17 +295,17 @@ pub enum McastError {
     /// The operating system or the driver refused.
     #[error("{action}: {source}{remedy}")]
     System {
-        /// What was tried.
+        /// The failed action.
         action: String,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
-        /// What to do; empty, or begins with `; `.
+        /// The remedy; empty, or begins with `; `.
         remedy: String,
     },
 }
 
 impl McastError {
-    /// Whether a queue pair of this kind may be in the group `gid`.
+    /// Checks that a queue pair of this type may be in the group `gid`.
     ///
     /// # Errors
     /// [`McastError::NotAGroup`], [`McastError::Service`].
@@ -320,17 +320,17 @@ impl McastError {
     }
 }
 
-/// Which request of a list was refused, and why. Those before it are posted.
+/// A request of a list was refused. The requests before it are posted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("work request {index} of the list: {cause}")]
 pub struct PostError {
-    /// Its place in the list (`bad_wr`).
+    /// Index of the request in the list (`bad_wr`).
     pub index: usize,
-    /// Why.
+    /// The cause.
     pub cause: PostErrorCause,
 }
 
-/// Why a request was refused at once. Faults that the device finds later are completions.
+/// The cause of a refused request. Errors that the device finds later are completions.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PostErrorCause {
@@ -339,76 +339,76 @@ pub enum PostErrorCause {
     QueueFull {
         /// `send` or `receive`.
         queue: &'static str,
-        /// Its size.
+        /// Size of the queue.
         depth: u32,
     },
     /// The queue pair cannot take requests in its state (`EINVAL`).
     #[error("the queue pair is in {state}: bring it to {needed} first")]
     State {
-        /// Where it is.
+        /// The current state.
         state: QpState,
-        /// Where it would have to be.
+        /// The required state.
         needed: QpState,
     },
-    /// Too many pieces (`EINVAL`).
+    /// Too many SGEs (`EINVAL`).
     #[error("{given} SGEs exceed the queue's maximum of {max}")]
     TooManySges {
-        /// How many were given.
+        /// The given number.
         given: usize,
-        /// Most.
+        /// The maximum.
         max: u32,
     },
-    /// Inline payload longer than the queue pair takes (`EINVAL`).
+    /// Inline payload beyond `max_inline_data` (`EINVAL`).
     #[error("{given} of inline data exceed max_inline_data {max}")]
     InlineTooLong {
-        /// How much was given.
+        /// The given size.
         given: Bytes,
-        /// Most.
+        /// The maximum.
         max: Bytes,
     },
-    /// Inline data makes no sense for an operation that writes local memory (`EINVAL`).
+    /// Inline data with an operation that has no payload (`EINVAL`).
     #[error("RDMA READ and atomic operations cannot be inline")]
     InlineRead,
     /// A datagram without destination, or a destination on a connected queue pair (`EINVAL`).
-    #[error("a request has a destination on UD queue pairs, and only there")]
+    #[error("requests need a destination on UD queue pairs, and must not have one on others")]
     Destination,
     /// The transport does not carry the operation (`EINVAL`).
     #[error("{qp_type} queue pairs do not carry {operation}; use an RC queue pair")]
     Operation {
         /// Type of the queue pair.
         qp_type: QpType,
-        /// What was asked for.
+        /// The operation.
         operation: &'static str,
     },
-    /// The message is longer than the port carries, or than a packet on UD (`EINVAL`).
+    /// The message exceeds the maximum size of the port, or of a packet on UD (`EINVAL`).
     #[error("message of {given} exceeds the maximum of {max}")]
     MessageTooLong {
-        /// How much was given.
+        /// The given size.
         given: Bytes,
-        /// Most.
+        /// The maximum.
         max: Bytes,
     },
-    /// A receive request to a queue pair that has a shared receive queue (`EINVAL`).
+    /// A receive posted to a queue pair that has a shared receive queue (`EINVAL`).
     #[error("the queue pair takes its receives from a shared receive queue: post them there")]
     HasSharedReceiveQueue,
     /// The device cannot do it (`EOPNOTSUPP`).
     #[error(transparent)]
     Unsupported(#[from] Unsupported),
-    /// A driver's refusal that this version does not name.
-    #[error("the driver refused it with errno {0}")]
+    /// Another errno of the driver.
+    #[error("the driver refused the request with errno {0}")]
     Errno(i32),
 }
 
-/// Why a completion queue could not be polled.
+/// A completion queue could not be polled.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PollError {
-    /// More completions arrived than it has entries: some are lost (IBTA vol. 1, 11.6.3.1).
+    /// More completions arrived than there are entries, and some are lost (IBTA vol. 1, 11.6.3.1).
     #[error(
         "the completion queue of {entries} entries overran; make it as large as all its queues together"
     )]
     Overrun {
-        /// Its size.
+        /// Size of the queue.
         entries: u32,
     },
     /// The device failed.

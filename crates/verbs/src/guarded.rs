@@ -1,4 +1,4 @@
-//! A station beside another: one that has a word in each of its waits.
+//! Wraps a station and intercepts its waits.
 
 use adverb_units::{Span, Time};
 
@@ -7,22 +7,22 @@ use crate::{
     WorkCompletion,
 };
 
-/// Has a word in the waits of a [`Guarded`] station.
+/// Intercepts the waits of a [`Guarded`] station.
 pub trait Guard {
-    /// Waits by `wait`, which takes its patience; it may be called often, or not at all.
+    /// Waits by calling `wait` with a timeout, any number of times.
     ///
     /// # Errors
-    /// Those of `wait`, or the guard's own.
+    /// Errors of `wait`, or of the guard.
     fn wait<R>(
         &self,
         patience: Span,
         wait: impl FnMut(Span) -> Result<R, WaitError>,
     ) -> Result<R, WaitError>;
 
-    /// The same of a wait for another role's message.
+    /// Waits for another role's message in the same way.
     ///
     /// # Errors
-    /// Those of `receive`, or the guard's own.
+    /// Errors of `receive`, or of the guard.
     fn receive(
         &self,
         patience: Span,
@@ -32,7 +32,7 @@ pub trait Guard {
     }
 }
 
-/// A station whose waits pass a guard. All else is the station's own.
+/// A station whose waits are intercepted by a guard. Everything else is forwarded.
 #[derive(Debug)]
 pub struct Guarded<'s, S, G> {
     station: &'s S,
@@ -40,7 +40,7 @@ pub struct Guarded<'s, S, G> {
 }
 
 impl<'s, S: Station, G: Guard> Guarded<'s, S, G> {
-    /// `station`, whose waits pass `guard`.
+    /// Wraps `station`.
     pub fn new(station: &'s S, guard: G) -> Self {
         Guarded { station, guard }
     }

@@ -1,4 +1,4 @@
-//! Names of things on the wire: queue pair numbers, packet sequence numbers, keys, addresses.
+//! Identifiers: queue pair numbers, packet sequence numbers, keys, addresses.
 
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -29,7 +29,7 @@ id!(
     /// Remote key of a memory region (`rkey`).
     Rkey(u32), "{:#010x}");
 id!(
-    /// The program's own name for a work request (`wr_id`).
+    /// The program's name of a work request (`wr_id`).
     WrId(u64), "{}");
 id!(
     /// Immediate data, in host order.
@@ -41,10 +41,10 @@ id!(
     /// Port of a device, from 1.
     PortNum(u8), "{}");
 id!(
-    /// A completion queue of a context, as a completion event names it.
+    /// Identifies a completion queue of a context in completion events.
     CqId(u32), "{}");
 id!(
-    /// A shared receive queue of a context, as an asynchronous event names it.
+    /// Identifies a shared receive queue of a context in asynchronous events.
     SrqId(u32), "{}");
 
 impl PortNum {
@@ -60,13 +60,13 @@ impl PortNum {
 pub struct Qpn(u32);
 
 impl Qpn {
-    /// What packets to a multicast group have in its place (IBTA vol. 1, 10.5.1).
+    /// The destination number in packets to a multicast group (IBTA vol. 1, 10.5.1).
     pub const MULTICAST: Qpn = Qpn(0xff_ffff);
 
     /// The number of bits of a queue pair number.
     pub const BITS: u32 = 24;
 
-    /// A queue pair number; none where `n` needs more than 24 bits.
+    /// Returns the queue pair number `n`; `None` if it needs more than 24 bits.
     pub const fn new(n: u32) -> Option<Self> {
         if n >> Self::BITS == 0 {
             Some(Qpn(n))
@@ -75,7 +75,7 @@ impl Qpn {
         }
     }
 
-    /// The number.
+    /// Returns the number.
     pub const fn get(self) -> u32 {
         self.0
     }
@@ -95,28 +95,28 @@ pub struct Psn(u32);
 impl Psn {
     const MASK: u32 = (1 << 24) - 1;
 
-    /// The number `n` modulo 2^24.
+    /// Returns `n` modulo 2^24.
     pub const fn new(n: u32) -> Self {
         Psn(n & Self::MASK)
     }
 
-    /// The number, below 2^24.
+    /// Returns the number, below 2^24.
     pub const fn get(self) -> u32 {
         self.0
     }
 
-    /// This number and `n` further.
+    /// Returns this number plus `n`, modulo 2^24.
     #[must_use]
     pub const fn advance(self, n: u32) -> Self {
         Psn(self.0.wrapping_add(n) & Self::MASK)
     }
 
-    /// How far `self` lies ahead of `other`, modulo 2^24.
+    /// Returns `self - other`, modulo 2^24.
     pub const fn distance_from(self, other: Psn) -> u32 {
         self.0.wrapping_sub(other.0) & Self::MASK
     }
 
-    /// Whether `self` lies before `other` on the circle: less than half of it behind.
+    /// Whether `self` precedes `other`: by less than half of the number space.
     pub const fn is_before(self, other: Psn) -> bool {
         let ahead = other.distance_from(self);
         ahead != 0 && ahead < 1 << 23
@@ -137,12 +137,12 @@ impl fmt::Display for Psn {
 pub struct Gid(pub [u8; 16]);
 
 impl Gid {
-    /// The RoCEv2 GID of an IPv4 address, `::ffff:a.b.c.d` (IBTA annex A17).
+    /// Returns the RoCEv2 GID of an IPv4 address, `::ffff:a.b.c.d` (IBTA annex A17).
     pub const fn from_ipv4(address: Ipv4Addr) -> Self {
         Gid(address.to_ipv6_mapped().octets())
     }
 
-    /// Whether it is that of a multicast group: of IPv6, or (RoCEv2) a mapped one of IPv4.
+    /// Whether this is a multicast GID: of IPv6, or (RoCEv2) a mapped IPv4 multicast address.
     pub fn is_multicast(self) -> bool {
         Ipv6Addr::from(self.0).to_canonical().is_multicast()
     }

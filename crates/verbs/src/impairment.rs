@@ -1,4 +1,4 @@
-//! What a port does on purpose to the packets that it sends, in the words of `tc-netem`: how often.
+//! Fault injection: probabilities of faults in sent packets, named as in `tc-netem`.
 
 use std::fmt;
 
@@ -6,24 +6,24 @@ use serde::{Deserialize, Serialize};
 
 use crate::Probability;
 
-/// How often a packet that is sent suffers what. All zero: never, on a way that is the same else.
+/// Probabilities of faults for each sent packet. If all are 0, packets take the same path without faults.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Impairment {
-    /// It is not sent.
+    /// The packet is dropped.
     pub loss: Probability,
-    /// It is sent twice.
+    /// The packet is sent twice.
     pub duplicate: Probability,
-    /// It is sent behind some of those that follow it.
+    /// The packet is sent after some that follow it.
     pub reorder: Probability,
-    /// One of its bits changes.
+    /// A bit of the packet is flipped.
     pub corrupt: Probability,
-    /// Of the random numbers that decide which packets these are.
+    /// Seed of the random choice of packets.
     pub seed: u64,
 }
 
 impl Impairment {
-    /// Its probabilities with their names on the command line.
+    /// Returns the probabilities with their names on the command line.
     pub const fn parts(&self) -> [(&'static str, Probability); 4] {
         [
             ("loss", self.loss),
@@ -33,12 +33,12 @@ impl Impairment {
         ]
     }
 
-    /// Whether the packets are let alone.
+    /// Whether no faults are injected.
     pub fn is_none(&self) -> bool {
         self.parts().iter().all(|(_, p)| *p == Probability::ZERO)
     }
 
-    /// Its part of the id of a cell: `/loss=0.01/seed=2`; the usual seed, 1, is left out.
+    /// Returns the part of a cell's id: `/loss=0.01/seed=2`. The default seed, 1, is left out.
     pub fn id(&self) -> String {
         if self.is_none() {
             return "/loss=0".to_owned();

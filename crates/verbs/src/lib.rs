@@ -1,26 +1,26 @@
 //! The verbs: vocabulary, rules and the traits that every Adverb device implements.
 //!
-//! This crate is the one seam of Adverb. A program written against [`Context`] and [`Station`]
-//! runs unchanged on the user-space NIC, on libibverbs hardware and on the virtual-time model.
-//! Nothing here does I/O.
+//! All of Adverb meets in this crate: a program written against [`Context`] and [`Station`] runs
+//! unchanged on the user-space NIC, on libibverbs hardware and on the virtual-time model. This crate
+//! does no I/O.
 //!
 //! * vocabulary in the words of the InfiniBand specification (IBTA volume 1) and `libibverbs`:
 //!   [`ids`], [`access`], [`work`], [`completion`], [`caps`], [`path`];
-//! * the queue pair's life: [`qp`] holds its states, attributes, the one transition table and the rules
-//!   of requests, by which devices decide and explain refusals;
+//! * queue pairs: [`qp`] has their states, attributes, the table of state transitions and the rules for
+//!   requests, which devices use to decide and to explain refusals;
 //! * [`impairment`]: the faults that a port injects on purpose, each with its [`probability`];
 //! * [`srq`]: shared receive queues and the events that belong to them;
-//! * the traits: [`device`] (what a device does) and [`station`] (what a role stands on: its
-//!   device, clock, CPU account and out-of-band channel), and [`guarded`] (a station whose waits pass
-//!   somebody else);
+//! * the traits: [`device`] (the objects of a device) and [`station`] (the environment of a role: its
+//!   device, clock, CPU account and out-of-band channel), and [`guarded`], a station with intercepted
+//!   waits;
 //! * errors by operation: [`error`].
 //!
-//! Here and elsewhere, sections of IBTA volume 1 have the numbers that releases after 1.2.1 give them
-//! (in 1.2.1 the verbs of queue pairs, 11.2.5, are 11.2.4). Tables are counted as in those where 45
-//! is that of the RNR timers.
+//! Section numbers of IBTA volume 1, here and in other crates, are those of releases after 1.2.1 (in
+//! 1.2.1 the verbs of queue pairs, 11.2.5, are 11.2.4). Table numbers are those of the release in which
+//! table 45 lists the RNR timers.
 //!
-//! Every wait of a program goes through [`Station`]: in virtual time that is where its coroutine
-//! yields. Hold no lock and no borrow across one.
+//! Programs wait only through [`Station`]: in virtual time their coroutine yields there. Do not hold a
+//! lock or a borrow across a wait.
 
 pub mod access;
 pub mod caps;

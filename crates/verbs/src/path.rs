@@ -161,7 +161,7 @@ impl PathOptions {
         self.check_marking(link_layer, port.marking)
     }
 
-    /// Checks that packets which are marked so carry the traffic class and the service level.
+    /// Checks that packets with this marking carry the traffic class and the service level.
     fn check_marking(
         &self,
         link_layer: LinkLayer,
@@ -192,11 +192,11 @@ impl PathOptions {
 }
 
 impl AddressVector {
-    /// Checks that packets which are marked so carry its traffic class and service level, unless these
-    /// are 0, which is what packets have without marking.
+    /// Checks that packets with this marking carry its traffic class and service level. 0 is always
+    /// possible: it is what unmarked packets have.
     ///
     /// # Errors
-    /// They do not.
+    /// The packets do not carry them.
     pub fn check_marking(
         &self,
         link_layer: LinkLayer,
@@ -226,11 +226,11 @@ fn refuse<T: fmt::Display>(
     })
 }
 
-/// Why a port cannot do what an option asks for.
+/// A port does not support an option.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PathOptionError {
-    /// Larger packets than the port carries.
+    /// The path MTU exceeds that of the port.
     #[error(
         "path MTU {path_mtu}: this device's port carries packets of at most {max}; choose a smaller one"
     )]
@@ -250,7 +250,7 @@ pub enum PathOptionError {
         /// The highest.
         max: ServiceLevel,
     },
-    /// The port has nothing that the option could set.
+    /// The option has no meaning for the port.
     #[error("{option}: this device's port ({link_layer}) {reason}; leave it out")]
     Unsupported {
         /// The option and its value.

@@ -1,11 +1,11 @@
-//! Probabilities: how often something happens by chance.
+//! Probabilities.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// All of them.
+/// Probability 1 in steps.
 const ONE: u32 = 1_000_000_000;
 
 /// A probability, in steps of 10^-9: exact, so that equal ones compare equal. In JSON a number from 0 to 1.
@@ -13,27 +13,27 @@ const ONE: u32 = 1_000_000_000;
 pub struct Probability(u32);
 
 impl Probability {
-    /// It never happens.
+    /// Probability 0.
     pub const ZERO: Probability = Probability(0);
 
-    /// So many in a million; at most all of them.
+    /// Returns `n` in a million, at most 1.
     pub const fn per_million(n: u32) -> Self {
         let n = if n > 1_000_000 { 1_000_000 } else { n };
         Probability(n * (ONE / 1_000_000))
     }
 
-    /// Nearest to `share`; none where that is not from 0 to 1.
+    /// Returns the probability nearest to `share`; `None` unless it is from 0 to 1.
     pub fn new(share: f64) -> Option<Self> {
         let is_one = (0.0..=1.0).contains(&share);
         is_one.then(|| Probability((share * f64::from(ONE)).round() as u32))
     }
 
-    /// From 0 to 1.
+    /// Returns the probability, from 0 to 1.
     pub fn get(self) -> f64 {
         f64::from(self.0) / f64::from(ONE)
     }
 
-    /// Whether it happens, where `random` is any of the numbers of 64 bits with the same chance.
+    /// Returns true with this probability, given a uniformly distributed `random`.
     pub const fn happens(self, random: u64) -> bool {
         ((random as u128 * ONE as u128) >> 64) < self.0 as u128
     }
@@ -52,7 +52,7 @@ impl fmt::Display for Probability {
     }
 }
 
-/// The text is no probability.
+/// The text is not a probability.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("'{text}' is no probability: write 0 to 100 with %, or 0 to 1, such as 1% or 0.01")]
 pub struct ParseProbabilityError {
@@ -71,7 +71,7 @@ impl FromStr for Probability {
             Some(percent) => (percent.trim_end(), 100.0),
             None => (text, 1.0),
         };
-        // Neither a sign nor `inf`, nor `1e-3`.
+        // Rejects signs, `inf` and `1e-3`.
         if !number.starts_with(|c: char| c.is_ascii_digit())
             || !number.chars().all(|c| c.is_ascii_digit() || c == '.')
         {

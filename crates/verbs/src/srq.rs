@@ -1,13 +1,12 @@
-//! Shared receive queues: receive requests that several queue pairs take from, in the order of
-//! their posting; and the asynchronous events that belong to them.
+//! Shared receive queues, from which several queue pairs take receives in the order of posting, and
+//! their asynchronous events.
 //!
-//! A receive that a queue pair has taken is that queue pair's: it completes into its completion
-//! queue, and if the queue pair fails it is flushed there. What nobody has taken stays posted for
-//! the others: a failing queue pair flushes none of it.
+//! A receive belongs to the queue pair that has taken it: it completes into the completion queue of
+//! that queue pair, and is flushed there if it fails. Receives that no queue pair has taken stay
+//! posted; a failing queue pair does not flush them.
 //!
-//! Events are polled ([`Context::async_event`](crate::Context::async_event)), not waited for: they
-//! are rare, a program looks for them between its polls, and in virtual time a poll needs no place
-//! of its own to yield at.
+//! Events are polled ([`Context::async_event`](crate::Context::async_event)): they are rare, programs
+//! check for them between polls, and polling does not yield in virtual time.
 //!
 //! Sources: IBTA vol. 1, 10.2.9 (shared receive queues), 11.6.3 (asynchronous events);
 //! ibv_create_srq(3), ibv_modify_srq(3), ibv_get_async_event(3).
@@ -22,15 +21,15 @@ use crate::work::RecvRequest;
 pub struct SrqCaps {
     /// Receive requests outstanding.
     pub max_wr: u32,
-    /// Pieces of a receive request.
+    /// SGEs of a receive request.
     pub max_sge: u32,
 }
 
 impl SrqCaps {
-    /// Holds the sizes against the limits of `device`.
+    /// Checks the sizes against the limits of `device`.
     ///
     /// # Errors
-    /// [`CreateError::Unsupported`] where it has no shared receive queues,
+    /// [`CreateError::Unsupported`] if it has no shared receive queues,
     /// [`CreateError::OutOfRange`] for the first size that is out of its range.
     pub fn check(&self, limits: &DeviceCaps, device: &str) -> Result<(), CreateError> {
         if limits.max_srq == 0 {
@@ -58,41 +57,41 @@ impl SrqCaps {
 /// State of a shared receive queue (`ibv_srq_attr`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SrqAttr {
-    /// Sizes, at least those that were asked for.
+    /// Sizes, at least the requested ones.
     pub caps: SrqCaps,
-    /// With fewer requests posted than this the event is raised; 0: not armed.
+    /// The event is raised when fewer requests than this are posted; 0 if not armed.
     pub srq_limit: u32,
 }
 
-/// A shared receive queue (`ibv_srq`). It lives as long as it or a queue pair that takes from it
-/// is kept.
+/// A shared receive queue (`ibv_srq`). It is destroyed when it and all queue pairs that use it are
+/// dropped.
 pub trait SharedReceiveQueue {
-    /// Its name in asynchronous events.
+    /// Returns its id in asynchronous events.
     fn id(&self) -> SrqId;
 
-    /// Posts a list of receive requests in one call (`ibv_post_srq_recv`). On an error those
+    /// Posts a list of receive requests in one call (`ibv_post_srq_recv`). On an error the requests
     /// before [`PostError::index`] are posted.
     ///
     /// # Errors
-    /// The queue is full, or a request has more pieces than the queue was made for.
+    /// The queue is full, or a request has too many SGEs.
     fn post_recv(&self, requests: &[RecvRequest<'_>]) -> Result<(), PostError>;
 
     /// Arms the limit (`ibv_modify_srq` with `IBV_SRQ_LIMIT`): one
     /// [`AsyncEvent::SrqLimitReached`] is raised when a receive is taken and fewer than `srq_limit`
-    /// are left; that ends the arming. 0 ends it, too.
+    /// are left, which disarms it. 0 disarms it, too.
     ///
     /// # Errors
-    /// The limit is beyond the queue's size.
+    /// The limit exceeds the size of the queue.
     fn arm(&self, srq_limit: u32) -> Result<(), ModifySrqError>;
 
-    /// Its sizes and its limit (`ibv_query_srq`).
+    /// Queries the sizes and the limit (`ibv_query_srq`).
     ///
     /// # Errors
-    /// The driver refuses it.
+    /// The driver refuses the query.
     fn query(&self) -> Result<SrqAttr, QuerySrqError>;
 }
 
-/// What a device reports beside completions (`ibv_async_event`), as far as programs act on it.
+/// An asynchronous event (`ibv_async_event`) that programs act on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AsyncEvent {
@@ -103,7 +102,7 @@ pub enum AsyncEvent {
     LastWqeReached(Qpn),
 }
 
-/// That a device has no shared receive queues.
+/// Returns the error that a device has no shared receive queues.
 pub(crate) fn no_srq(device: &str) -> Unsupported {
     Unsupported {
         feature: "shared receive queues",
@@ -111,7 +110,7 @@ pub(crate) fn no_srq(device: &str) -> Unsupported {
     }
 }
 
-/// The shared receive queue of a device that has none: there is no value of it.
+/// The type of shared receive queues of a device without any: it has no values.
 #[derive(Clone, Copy, Debug)]
 pub enum NoSrq {}
 

@@ -1,8 +1,8 @@
-//! What a role stands on.
+//! The environment of a role.
 //!
-//! A study's program is two or more roles (client, server, worker …), each a plain function over
-//! its station. On real devices roles are threads or processes, on the model coroutines; a role
-//! never knows which. All waiting goes through the station.
+//! A program has two or more roles (client, server, worker …), each a plain function over its station.
+//! On real devices roles are threads or processes, on the model coroutines; a role does not know
+//! which. Roles wait only through their station.
 
 use std::fmt;
 
@@ -15,7 +15,7 @@ use crate::device::Context;
 use crate::error::{CreateError, MemoryAccessError, PollError};
 use crate::ids::CqId;
 
-/// A role's number within its program, from 0.
+/// Number of a role within its program, from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct RoleId(pub u32);
 
@@ -25,27 +25,27 @@ impl fmt::Display for RoleId {
     }
 }
 
-/// Where a role runs: its device, clock, CPU account and way to the other roles.
+/// The environment of a role: its device, clock, CPU account and messages to the other roles.
 pub trait Station {
-    /// The device's objects.
+    /// The type of the opened device.
     type Context: Context;
 
-    /// The opened device.
+    /// Returns the opened device.
     fn context(&self) -> &Self::Context;
 
-    /// The time on this station's clock.
+    /// Returns the time on this station's clock.
     fn now(&self) -> Time;
 
-    /// What one call of [`Station::now`] costs.
+    /// Returns the duration of a call of [`Station::now`].
     fn clock_cost(&self) -> Span;
 
-    /// CPU time that this role (its process, or its coroutine) has used so far.
+    /// Returns the CPU time that this role (its process or coroutine) has used.
     fn cpu(&self) -> CpuTime;
 
-    /// Polls `cq` without sleeping until it gives at least one completion; returns how many.
+    /// Polls `cq` without sleeping until there is a completion; returns the number of completions.
     ///
     /// # Errors
-    /// Nothing came within `patience`, or the queue failed.
+    /// Timeout, or the queue failed.
     fn spin(
         &self,
         cq: &<Self::Context as Context>::Cq,
@@ -56,7 +56,7 @@ pub trait Station {
     /// Polls one byte of registered memory without sleeping until it is `value`.
     ///
     /// # Errors
-    /// The byte is not within the region, or was another for `patience`.
+    /// The byte is not within the region, or timeout.
     fn spin_memory(
         &self,
         mr: &<Self::Context as Context>::Mr,
@@ -65,11 +65,11 @@ pub trait Station {
         patience: Span,
     ) -> Result<(), WaitError>;
 
-    /// Calls `look` without sleeping until it finds something in registered memory, of which `mr` is
-    /// what the peer writes: for programs that poll many places at a time.
+    /// Calls `look` without sleeping until it finds something in registered memory: for programs that
+    /// poll many locations. The peer writes to `mr`.
     ///
     /// # Errors
-    /// Nothing was found within `patience`, or `look` failed.
+    /// Timeout, or `look` failed.
     fn spin_on<R>(
         &self,
         mr: &<Self::Context as Context>::Mr,
@@ -77,11 +77,11 @@ pub trait Station {
         look: impl FnMut() -> Result<Option<R>, MemoryAccessError>,
     ) -> Result<R, WaitError>;
 
-    /// Sleeps until an event arrives on `channel`; returns the queue it names
-    /// (`ibv_get_cq_event`). The caller acknowledges it.
+    /// Sleeps until an event arrives on `channel` and returns its queue (`ibv_get_cq_event`). The caller
+    /// acknowledges the event.
     ///
     /// # Errors
-    /// Nothing came within `patience`, or the channel failed.
+    /// Timeout, or the channel failed.
     fn wait_event(
         &self,
         channel: &<Self::Context as Context>::Channel,
@@ -91,11 +91,11 @@ pub trait Station {
     /// Sleeps.
     fn sleep(&self, span: Span);
 
-    /// Keeps the CPU busy for `span`, as an application's own work would.
+    /// Keeps the CPU busy for `span`, as computation of an application would.
     fn compute(&self, span: Span);
 
-    /// Says what the program has done itself, beside its verbs. A real CPU has taken its time for
-    /// it; on the model, time goes on by what that hardware's would take.
+    /// Reports computation of the program other than verbs. A real CPU has already spent the time; the
+    /// model advances the clock by the time that the modelled CPU needs.
     fn account(&self, work: Work) {
         let _ = work;
     }
@@ -109,11 +109,11 @@ pub trait Station {
     /// Waits for the next message of role `from`, out of band.
     ///
     /// # Errors
-    /// There is no such role, it has ended, or it said nothing for `patience`.
+    /// There is no such role, it has ended, or timeout.
     fn receive(&self, from: RoleId, patience: Span) -> Result<Vec<u8>, OutOfBandError>;
 }
 
-/// Where the lines that a program loads are.
+/// Memory level of the cache lines that a program loads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Level {
     /// In the last-level cache: the NIC or another core has just written them.
@@ -122,53 +122,53 @@ pub enum Level {
     Memory,
 }
 
-/// What a program does itself, for [`Station::account`].
+/// Computation of a program, for [`Station::account`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Work {
-    /// Loads lines, none of which has to be known before another can be asked for.
+    /// Independent loads of cache lines.
     Load {
-        /// How many, of 64 B.
+        /// Number of lines of 64 B.
         lines: u32,
         /// Where they are.
         from: Level,
     },
-    /// An atomic instruction on a word that other cores of the machine use, too.
+    /// An atomic instruction on a word that other cores use, too.
     Atomic {
-        /// Tells the program's words apart.
+        /// Identifies the word within the program.
         word: u64,
     },
-    /// Looks at requests that have been loaded, and notes whom to answer.
+    /// Decodes loaded requests.
     Decode {
-        /// How many.
+        /// Number of requests.
         requests: u32,
     },
-    /// Hashes keys, compares them with those in loaded lines of a table, and copies what they stand for.
+    /// Hashes keys, compares them with keys in loaded lines of a table, and copies the values.
     Lookup {
-        /// How many.
+        /// Number of keys.
         keys: u32,
     },
 }
 
-/// Why a wait ended without what it waited for.
+/// A wait failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WaitError {
-    /// Nothing came.
+    /// Timeout.
     #[error("no {what} within {patience}")]
     TimedOut {
-        /// What was waited for.
+        /// The awaited event.
         what: &'static str,
-        /// How long.
+        /// The timeout.
         patience: Span,
     },
-    /// The run is being ended; there is no point in waiting.
+    /// The run is ending.
     #[error("the run was ended")]
     Stopped,
     /// The completion queue failed.
     #[error(transparent)]
     Poll(#[from] PollError),
-    /// The memory that was to be polled is not there.
+    /// The memory to poll is outside its region.
     #[error(transparent)]
     Memory(#[from] crate::error::MemoryAccessError),
     /// The channel failed.
@@ -179,30 +179,30 @@ pub enum WaitError {
     Create(#[from] CreateError),
 }
 
-/// Why a message out of band was not sent or received.
+/// An out-of-band message was not sent or received.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OutOfBandError {
     /// The other role has ended.
     #[error("{0} has ended")]
     PeerGone(RoleId),
-    /// The other role said nothing.
+    /// Timeout waiting for the other role.
     #[error("{role} said nothing within {patience}")]
     TimedOut {
-        /// Who.
+        /// The other role.
         role: RoleId,
-        /// How long.
+        /// The timeout.
         patience: Span,
     },
     /// There is no such role.
     #[error("this program has no {0}")]
     NoSuchRole(RoleId),
-    /// The message is longer than the channel takes.
+    /// The message exceeds the channel's maximum.
     #[error("a message of {given} B out of band, at most {max} B are taken")]
     TooLong {
-        /// Its length.
+        /// The given length.
         given: u64,
-        /// Longest.
+        /// The maximum.
         max: u64,
     },
     /// The system failed.

@@ -1,13 +1,12 @@
-//! Work requests: what a program asks a queue pair to do.
+//! Work requests.
 
 use std::marker::PhantomData;
 
 use crate::ids::{Imm, Lkey, Qpn, Rkey, WrId};
 
-/// One piece of a registered memory region (`ibv_sge`).
+/// A scatter/gather element: part of a registered memory region (`ibv_sge`).
 ///
-/// The lifetime is that of the region the piece was taken from: inline data is read from the
-/// address without a key, while the request is posted.
+/// It borrows the region, because posting inline data reads the memory at the address without a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Sge<'mr> {
@@ -18,11 +17,11 @@ pub struct Sge<'mr> {
 }
 
 impl Sge<'_> {
-    /// A piece of `length` bytes at `addr`, under `lkey`.
+    /// Returns an SGE of `length` bytes at `addr` with key `lkey`.
     ///
     /// # Safety
-    /// Used with [`SendFlags::INLINE`], `addr..addr + length` must be readable memory for as long
-    /// as the piece lives. Without it any value is safe: the device checks the key.
+    /// If used with [`SendFlags::INLINE`], `addr..addr + length` must be readable memory during the
+    /// lifetime. Otherwise any value is safe: the device checks the key.
     #[allow(unsafe_code)]
     pub const unsafe fn from_raw(addr: u64, length: u32, lkey: Lkey) -> Self {
         Sge {
@@ -33,29 +32,29 @@ impl Sge<'_> {
         }
     }
 
-    /// The same piece under another key: for programs (and tests) that name a wrong one.
+    /// Returns the same SGE with another key, for tests of wrong keys.
     #[must_use]
     pub const fn with_lkey(self, lkey: Lkey) -> Self {
         Sge { lkey, ..self }
     }
 
-    /// First byte, in the program's address space.
+    /// Returns the address of the first byte.
     pub const fn addr(&self) -> u64 {
         self.addr
     }
 
-    /// Bytes.
+    /// Returns the number of bytes.
     pub const fn length(&self) -> u32 {
         self.length
     }
 
-    /// Key of the region.
+    /// Returns the key of the region.
     pub const fn lkey(&self) -> Lkey {
         self.lkey
     }
 }
 
-/// A place in the peer's memory.
+/// An address in the peer's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RemoteAddress {
     /// Address in the peer's address space.
@@ -65,7 +64,7 @@ pub struct RemoteAddress {
 }
 
 impl RemoteAddress {
-    /// The place `offset` bytes further.
+    /// Returns the address `offset` bytes further.
     #[must_use]
     pub const fn at(self, offset: u64) -> Self {
         RemoteAddress {
@@ -75,7 +74,7 @@ impl RemoteAddress {
     }
 }
 
-/// What a send request does (`ibv_wr_opcode` with the operands that belong to it).
+/// Operation of a send request (`ibv_wr_opcode`) with its operands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Operation {
@@ -89,25 +88,25 @@ pub enum Operation {
     RdmaWriteWithImm(RemoteAddress, Imm),
     /// RDMA READ.
     RdmaRead(RemoteAddress),
-    /// Adds a number to 8 bytes of the peer's, aligned to 8, and gives back what was there.
+    /// Adds a number to 8 aligned bytes of the peer's memory and returns the previous value.
     FetchAdd(RemoteAddress, u64),
-    /// Replaces 8 bytes of the peer's, aligned to 8, if they are as expected, and gives back what
-    /// was there.
+    /// Replaces 8 aligned bytes of the peer's memory if they have the expected value, and returns the
+    /// previous value.
     CompareSwap(RemoteAddress, Comparison),
 }
 
 /// The operands of a compare-and-swap, in host order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Comparison {
-    /// What must be there.
+    /// The expected value.
     pub expected: u64,
-    /// What then takes its place.
+    /// The new value.
     pub new: u64,
 }
 
 impl Operation {
-    /// Whether it writes this side's memory (READ, atomics): such a request cannot be inline, and
-    /// its pieces need LOCAL_WRITE.
+    /// Whether it writes local memory (READ, atomics). Such a request cannot be inline, and its SGEs need
+    /// LOCAL_WRITE.
     pub const fn writes_local_memory(&self) -> bool {
         matches!(
             self,
@@ -121,7 +120,7 @@ impl Operation {
     }
 }
 
-/// The device's own name of an address handle; the lifetime is that of the handle.
+/// Reference to an address handle by the device's name for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AhRef<'ah> {
     name: u64,
@@ -129,11 +128,11 @@ pub struct AhRef<'ah> {
 }
 
 impl AhRef<'_> {
-    /// The handle that the device calls `name`.
+    /// Returns a reference to the handle that the device calls `name`.
     ///
     /// # Safety
-    /// `name` is what the device of the queue pair, to which requests with it are posted, gave the
-    /// handle, for as long as the reference lives.
+    /// During the lifetime of the reference, `name` must identify a handle of the device to which requests
+    /// with it are posted.
     #[allow(unsafe_code)]
     pub const unsafe fn from_raw(name: u64) -> Self {
         AhRef {
@@ -142,18 +141,18 @@ impl AhRef<'_> {
         }
     }
 
-    /// The device's name for it.
+    /// Returns the device's name for the handle.
     pub const fn name(&self) -> u64 {
         self.name
     }
 }
 
-/// Where a datagram (UD) or a request of a DC initiator goes.
+/// Destination of a datagram (UD) or of a request of a DC initiator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Destination<'ah> {
-    /// The way to the peer's port.
+    /// The peer's port.
     pub ah: AhRef<'ah>,
-    /// The queue pair, or DC target, there.
+    /// The queue pair or DC target.
     pub qpn: Qpn,
     /// Its queue key (UD) or access key (DC).
     pub qkey: u32,
@@ -178,20 +177,20 @@ bitflags::bitflags! {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SendRequest<'a> {
-    /// The program's name for it; returned in the completion.
+    /// The program's name of the request, returned in its completion.
     pub wr_id: WrId,
-    /// What to do.
+    /// The operation.
     pub operation: Operation,
     /// Local memory: gathered from, or (READ) scattered to.
     pub sges: &'a [Sge<'a>],
-    /// How.
+    /// Flags.
     pub flags: SendFlags,
-    /// Where to; only, and always, on a UD queue pair or a DC initiator.
+    /// The destination: required on UD queue pairs and DC initiators, and not allowed on others.
     pub to: Option<Destination<'a>>,
 }
 
 impl<'a> SendRequest<'a> {
-    /// A request without flags.
+    /// Returns a request without flags.
     pub const fn new(wr_id: WrId, operation: Operation, sges: &'a [Sge<'a>]) -> Self {
         SendRequest {
             wr_id,
@@ -202,7 +201,7 @@ impl<'a> SendRequest<'a> {
         }
     }
 
-    /// The same request, to `to`.
+    /// Sets the destination.
     #[must_use]
     pub const fn to(self, to: Destination<'a>) -> Self {
         SendRequest {
@@ -211,13 +210,13 @@ impl<'a> SendRequest<'a> {
         }
     }
 
-    /// The same request with these flags.
+    /// Sets the flags.
     #[must_use]
     pub const fn with_flags(self, flags: SendFlags) -> Self {
         SendRequest { flags, ..self }
     }
 
-    /// Total payload in bytes.
+    /// Returns the total payload in bytes.
     pub fn length(&self) -> u64 {
         self.sges.iter().map(|sge| u64::from(sge.length)).sum()
     }
@@ -227,14 +226,14 @@ impl<'a> SendRequest<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RecvRequest<'a> {
-    /// The program's name for it; returned in the completion.
+    /// The program's name of the request, returned in its completion.
     pub wr_id: WrId,
-    /// Where the message goes.
+    /// The buffer for the message.
     pub sges: &'a [Sge<'a>],
 }
 
 impl<'a> RecvRequest<'a> {
-    /// A request for one message into `sges`.
+    /// Returns a request to receive a message into `sges`.
     pub const fn new(wr_id: WrId, sges: &'a [Sge<'a>]) -> Self {
         RecvRequest { wr_id, sges }
     }

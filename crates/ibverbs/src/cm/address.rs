@@ -1,4 +1,4 @@
-//! Which IP address the connection manager knows a port by, and addresses as C's.
+//! The IP address of a port for the connection manager, and conversion of socket addresses.
 
 use std::ffi::CString;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
@@ -11,7 +11,7 @@ use crate::choice::{GidChoice, VerbsDevice};
 use crate::gid::{GidTableEntry, ip_of};
 use crate::raw::RawContext;
 
-/// The port's address: on RoCE its GID is one; elsewhere it is that of its network interface.
+/// Returns the address of a port: on RoCE its GID, otherwise an address of its network interface.
 pub(super) fn of(
     device: &VerbsDevice,
     raw: &RawContext,
@@ -52,7 +52,7 @@ fn netdev(name: &str, port: PortNum) -> Option<String> {
     device.port(port)?.netdev.clone()
 }
 
-/// The address that a peer reaches this host by if it is one of these, else IPv4 first, then IPv6,
+/// Returns the requested address if it is one of these, otherwise an IPv4 address before IPv6, and
 /// link-local last.
 fn nearest(there: &[IpAddr], choice: GidChoice) -> Option<IpAddr> {
     let wanted = match choice {
@@ -70,7 +70,7 @@ fn nearest(there: &[IpAddr], choice: GidChoice) -> Option<IpAddr> {
         .copied()
 }
 
-/// Link-local addresses mean something on an interface only.
+/// Adds the interface to a link-local address, which is ambiguous without.
 fn with_scope(address: IpAddr, netdev: Option<&str>) -> SocketAddr {
     match address {
         IpAddr::V6(v6) if v6.is_unicast_link_local() => {
@@ -82,25 +82,25 @@ fn with_scope(address: IpAddr, netdev: Option<&str>) -> SocketAddr {
 
 fn index_of(netdev: &str) -> u32 {
     let name = CString::new(netdev).unwrap_or_default();
-    // SAFETY: the name ends with a zero; an unknown one gives 0.
+    // SAFETY: the name is a C string; the result for an unknown name is 0.
     unsafe { libc::if_nametoindex(name.as_ptr()) }
 }
 
-/// The IP addresses of a network interface (getifaddrs(3)).
+/// Returns the IP addresses of a network interface (getifaddrs(3)).
 fn addresses(netdev: &str) -> io::Result<Vec<IpAddr>> {
     let mut list = ptr::null_mut();
-    // SAFETY: the list is exclusive, and freed below.
+    // SAFETY: `list` is exclusive; the result is freed below.
     if unsafe { libc::getifaddrs(&raw mut list) } != 0 {
         return Err(io::Error::last_os_error());
     }
     let mut found = Vec::new();
     let mut next = list;
-    // SAFETY: each entry points to the next one or is the last; names end with a zero.
+    // SAFETY: an entry points to the next one, or to null if it is the last.
     while let Some(entry) = unsafe { next.as_ref() } {
-        // SAFETY: as above.
+        // SAFETY: the name of an entry is a C string.
         let name = unsafe { std::ffi::CStr::from_ptr(entry.ifa_name) };
         if name.to_bytes() == netdev.as_bytes() {
-            // SAFETY: an address is null or as long as its family says.
+            // SAFETY: the address is null or a socket address of its family.
             found.extend(unsafe { from_c(entry.ifa_addr) }.map(|address| address.ip()));
         }
         next = entry.ifa_next;
@@ -110,12 +110,12 @@ fn addresses(netdev: &str) -> io::Result<Vec<IpAddr>> {
     Ok(found)
 }
 
-/// An IP address of C; none where it is of another family.
+/// Converts from C; `None` if the family is not IPv4 or IPv6.
 ///
 /// # Safety
 /// `address` is null or a socket address of its family.
 pub(super) unsafe fn from_c(address: *const libc::sockaddr) -> Option<SocketAddr> {
-    // SAFETY: the caller's.
+    // SAFETY: the caller guarantees that the address is null or has the layout of its family.
     unsafe {
         match i32::from(address.as_ref()?.sa_family) {
             libc::AF_INET => {
@@ -134,12 +134,12 @@ pub(super) unsafe fn from_c(address: *const libc::sockaddr) -> Option<SocketAddr
     }
 }
 
-/// A socket address as C has it.
+/// Converts to C.
 pub(super) fn to_c(address: SocketAddr) -> libc::sockaddr_storage {
-    // SAFETY: all zero is a value of it.
+    // SAFETY: a zeroed `sockaddr_storage` is valid.
     let mut storage: libc::sockaddr_storage = unsafe { mem::zeroed() };
     let place = &raw mut storage;
-    // SAFETY: the storage has room for, and the alignment of, every kind of address.
+    // SAFETY: the storage has size and alignment for an address of any family.
     unsafe {
         match address {
             SocketAddr::V4(v4) => place.cast::<libc::sockaddr_in>().write(in_of(v4)),

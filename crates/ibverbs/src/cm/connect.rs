@@ -1,4 +1,4 @@
-//! Both sides' steps.
+//! The steps of both sides of a connection.
 //!
 //! ```text
 //! active                                       passive
@@ -9,7 +9,7 @@
 //!   RTR, RTS
 //!   rdma_establish --- RTU --------------------> ESTABLISHED
 //! ```
-//! On iWARP the adapters take the queue pairs to RTS themselves, and both sides see ESTABLISHED.
+//! On iWARP the adapters move the queue pairs to RTS themselves, and both sides get ESTABLISHED.
 
 use std::ffi::c_int;
 use std::net::SocketAddr;
@@ -19,7 +19,7 @@ use std::time::Duration;
 use adverb_abi as abi;
 use adverb_units::Span;
 use adverb_verbs::{
-    AckTimeout, ConnectError, Connection, LinkLayer, QpState, QueuePair, RetryCount, RnrTimer,
+    AckTimeout, ConnectError, Connection, LinkLayer, QpState, RetryCount, RnrTimer,
 };
 
 use super::Manager;
@@ -29,52 +29,52 @@ use super::id::{Id, Listener};
 use super::reason::{errno_words, rejection};
 use crate::address::Source;
 use crate::modify::{modify_raw, mtu_code};
-use crate::qp::VerbsQp;
+use crate::raw_qp::RawQp;
 
-/// How long an address or a route may take to be found.
+/// Timeout for resolving an address or a route.
 const RESOLVE: Span = Span::from_secs(3);
-/// How long the peer may take to answer.
+/// Timeout for the answer of the peer.
 const ANSWER: Span = Span::from_secs(10);
 
-/// Connects `qp` to the listener of the peer.
+/// Connects `qp` to the peer, which listens.
 pub(crate) fn active(
-    qp: &VerbsQp,
+    qp: &RawQp,
     manager: &Manager,
     connection: &Connection,
 ) -> Result<Id, ConnectError> {
     let peer = connection.remote.cm.ok_or(ConnectError::OnlyThisManaged)?;
-    let way = Way {
+    let addresses = Addresses {
         from: manager.address,
         peer: scoped_as(peer, manager.address),
     };
     let id = Id::new(manager.library)?;
-    way.resolve(&id)?;
+    addresses.resolve(&id)?;
     check_device(qp, &id)?;
     let mut param = conn_param(qp, connection);
     id.call(&format!("connect to {peer}"), |library, id| {
-        // SAFETY: the id lives, the structure is exclusive.
+        // SAFETY: the id is not destroyed yet, and the structure is exclusive.
         unsafe { (library.rdma_connect)(id, &raw mut param) }
     })?;
     let answers = [
         abi::RDMA_CM_EVENT_CONNECT_RESPONSE,
         abi::RDMA_CM_EVENT_ESTABLISHED,
     ];
-    let event = way.wait(&id, &answers, ANSWER)?;
+    let event = addresses.wait(&id, &answers, ANSWER)?;
     if event.kind == abi::RDMA_CM_EVENT_ESTABLISHED {
         qp.set_modified_to(QpState::Rts);
         return Ok(id);
     }
     ready(qp, &id, connection)?;
     id.call("establish the connection", |library, id| {
-        // SAFETY: the id lives.
+        // SAFETY: the id is not destroyed yet.
         unsafe { (library.rdma_establish)(id) }
     })?;
     Ok(id)
 }
 
-/// Connects `qp` to the peer that comes to `listener`.
+/// Accepts the connection of the peer at `listener`.
 pub(crate) fn passive(
-    qp: &VerbsQp,
+    qp: &RawQp,
     listener: &Listener,
     connection: &Connection,
 ) -> Result<Id, ConnectError> {
@@ -83,20 +83,20 @@ pub(crate) fn passive(
     ready(qp, &id, connection)?;
     let mut param = conn_param(qp, connection);
     id.call("accept the connection", |library, id| {
-        // SAFETY: the id lives, the structure is exclusive.
+        // SAFETY: the id is not destroyed yet, and the structure is exclusive.
         unsafe { (library.rdma_accept)(id, &raw mut param) }
     })?;
-    let way = Way {
+    let addresses = Addresses {
         from: listener.address,
         peer: id.peer().unwrap_or(listener.address),
     };
-    way.wait(&id, &[abi::RDMA_CM_EVENT_ESTABLISHED], ANSWER)?;
+    addresses.wait(&id, &[abi::RDMA_CM_EVENT_ESTABLISHED], ANSWER)?;
     qp.set_modified_to(QpState::Rts);
     Ok(id)
 }
 
-/// The id of the peer's request; those of strangers are rejected.
-fn request(qp: &VerbsQp, listener: &Listener, connection: &Connection) -> Result<Id, ConnectError> {
+/// Waits for the connection request of the peer and returns its id. Rejects requests of others.
+fn request(qp: &RawQp, listener: &Listener, connection: &Connection) -> Result<Id, ConnectError> {
     let end = end_of(ANSWER);
     loop {
         let event = listener.id().next(end, || ConnectError::TimedOut {
@@ -106,48 +106,48 @@ fn request(qp: &VerbsQp, listener: &Listener, connection: &Connection) -> Result
         let Some(id) = listener.id().requested(&event) else {
             continue;
         };
-        // iWARP does not tell the number.
+        // On iWARP the request does not contain the queue pair number.
         let is_iwarp = qp.handle().layer == LinkLayer::Iwarp;
         if is_iwarp || event.qp_num == connection.remote.qpn.get() {
             return Ok(id);
         }
-        id.call("reject a stranger", |library, id| {
-            // SAFETY: the id lives.
+        id.call("reject a foreign request", |library, id| {
+            // SAFETY: the id is not destroyed yet.
             unsafe { (library.rdma_reject)(id, ptr::null(), 0) }
         })?;
     }
 }
 
 /// The two addresses of a connection.
-struct Way {
+struct Addresses {
     from: SocketAddr,
     peer: SocketAddr,
 }
 
-impl Way {
-    /// Finds out by which device, and how, the peer is reached.
+impl Addresses {
+    /// Resolves the peer's address and route, which binds `id` to a device.
     fn resolve(&self, id: &Id) -> Result<(), ConnectError> {
-        // The library's bound lies within ours, so that its reason comes first.
+        // Shorter than the timeout of the wait, so that the library's error with its reason arrives first.
         let timeout = Duration::from(RESOLVE / 2).as_millis() as c_int;
         let (mut from, mut to) = (to_c(self.from), to_c(self.peer));
         let resolve_addr = id.call("resolve", |library, id| {
             let (from, to) = ((&raw mut from).cast(), (&raw mut to).cast());
-            // SAFETY: the id lives, the addresses are of their families.
+            // SAFETY: the id is not destroyed yet; the addresses have the layouts of their families.
             unsafe { (library.rdma_resolve_addr)(id, from, to, timeout) }
         });
-        resolve_addr.map_err(|error| self.no_way(error))?;
+        resolve_addr.map_err(|error| self.not_resolved(error))?;
         self.wait(id, &[abi::RDMA_CM_EVENT_ADDR_RESOLVED], RESOLVE)?;
         let resolve_route = id.call("resolve", |library, id| {
-            // SAFETY: the id lives, and has a device since its address is resolved.
+            // SAFETY: the id is not destroyed yet, and its address is resolved.
             unsafe { (library.rdma_resolve_route)(id, timeout) }
         });
-        resolve_route.map_err(|error| self.no_way(error))?;
+        resolve_route.map_err(|error| self.not_resolved(error))?;
         self.wait(id, &[abi::RDMA_CM_EVENT_ROUTE_RESOLVED], RESOLVE)?;
         Ok(())
     }
 
-    /// A call that was refused at once tells of the addresses, too.
-    fn no_way(&self, error: ConnectError) -> ConnectError {
+    /// Adds the addresses to the error of a call that failed immediately.
+    fn not_resolved(&self, error: ConnectError) -> ConnectError {
         match error {
             ConnectError::System { source, .. } => self.unreachable(source.to_string()),
             other => other,
@@ -162,7 +162,7 @@ impl Way {
         }
     }
 
-    /// Waits for one of the events `wanted`.
+    /// Waits for one of the `wanted` events.
     fn wait(&self, id: &Id, wanted: &[u32], patience: Span) -> Result<Event, ConnectError> {
         let end = end_of(patience);
         loop {
@@ -176,12 +176,12 @@ impl Way {
             if let Some(error) = self.failure(&event) {
                 return Err(error);
             }
-            // A stranger that comes to the listener meanwhile: dropping its id rejects it.
+            // A request that another program sent to the listener: dropping its id rejects it.
             drop(id.requested(&event));
         }
     }
 
-    /// What an event that nobody wants means; none where it means nothing for the connection.
+    /// Returns the error that an unexpected event stands for; `None` if the connection is unaffected.
     fn failure(&self, event: &Event) -> Option<ConnectError> {
         let peer = self.peer;
         match event.kind {
@@ -205,7 +205,7 @@ impl Way {
     }
 }
 
-/// A link-local peer is on the link of our own address.
+/// Gives a link-local peer the scope (network interface) of the own address.
 fn scoped_as(peer: SocketAddr, own: SocketAddr) -> SocketAddr {
     match (peer, own) {
         (SocketAddr::V6(mut peer), SocketAddr::V6(own)) if peer.ip().is_unicast_link_local() => {
@@ -216,9 +216,9 @@ fn scoped_as(peer: SocketAddr, own: SocketAddr) -> SocketAddr {
     }
 }
 
-/// The connection manager must use the device and port that the queue pair is of: several may share
-/// a network interface.
-fn check_device(qp: &VerbsQp, id: &Id) -> Result<(), ConnectError> {
+/// Checks that the connection manager uses the device and port of the queue pair: several may share a
+/// network interface.
+fn check_device(qp: &RawQp, id: &Id) -> Result<(), ConnectError> {
     let handle = qp.handle();
     let wanted = (handle.raw.name(), handle.port);
     match id.device() {
@@ -233,11 +233,11 @@ fn check_device(qp: &VerbsQp, id: &Id) -> Result<(), ConnectError> {
     }
 }
 
-fn conn_param(qp: &VerbsQp, connection: &Connection) -> abi::rdma_conn_param {
+fn conn_param(qp: &RawQp, connection: &Connection) -> abi::rdma_conn_param {
     let (_, to_rts) = connection.attributes();
     abi::rdma_conn_param {
         responder_resources: connection.max_dest_rd_atomic,
-        initiator_depth: begun(qp, connection),
+        initiator_depth: initiator_depth(qp, connection),
         retry_count: to_rts.retry_cnt.map_or(0, RetryCount::get),
         rnr_retry_count: to_rts.rnr_retry.map_or(0, RetryCount::get),
         qp_num: qp.qpn().get(),
@@ -245,22 +245,22 @@ fn conn_param(qp: &VerbsQp, connection: &Connection) -> abi::rdma_conn_param {
     }
 }
 
-/// READs and atomics under way from this side: no more than the device begins.
-fn begun(qp: &VerbsQp, connection: &Connection) -> u8 {
+/// Returns `max_rd_atomic`, limited to what the device supports as the requester.
+fn initiator_depth(qp: &RawQp, connection: &Connection) -> u8 {
     let most = qp.handle().attr.max_qp_init_rd_atom.clamp(0, 255) as u8;
     connection.max_rd_atomic.min(most)
 }
 
-/// Takes the queue pair to RTS with the attributes of the connection manager.
+/// Moves the queue pair to RTS with the attributes of the connection manager.
 ///
-/// Where by hand the program would choose, its choice stands: the connection manager has no timers
-/// that suit (its RNR timer is 655 ms).
-fn ready(qp: &VerbsQp, id: &Id, connection: &Connection) -> Result<(), ConnectError> {
+/// Attributes that the program chose override those of the manager, whose timers do not suit
+/// measurements (its RNR timer is 655 ms).
+fn ready(qp: &RawQp, id: &Id, connection: &Connection) -> Result<(), ConnectError> {
     let (to_rtr, to_rts) = connection.attributes();
     let is_iwarp = qp.handle().layer == LinkLayer::Iwarp;
     if !is_iwarp {
         let (mut attr, mask) = id.attributes(QpState::Init)?;
-        // What the peer may do, the program has said.
+        // The program has set the access flags already.
         modify_raw(qp, &mut attr, mask & !abi::IBV_QP_ACCESS_FLAGS)?;
     }
     let (mut attr, mask) = id.attributes(QpState::Rtr)?;
@@ -275,13 +275,13 @@ fn ready(qp: &VerbsQp, id: &Id, connection: &Connection) -> Result<(), ConnectEr
     attr.timeout = to_rts.timeout.map_or(0, AckTimeout::code);
     attr.retry_cnt = to_rts.retry_cnt.map_or(0, RetryCount::get);
     attr.rnr_retry = to_rts.rnr_retry.map_or(0, RetryCount::get);
-    attr.max_rd_atomic = begun(qp, connection);
+    attr.max_rd_atomic = initiator_depth(qp, connection);
     modify_raw(qp, &mut attr, mask)?;
     Ok(())
 }
 
-/// On RoCE the packets leave by the GID that stands in the record.
-fn check_gid(qp: &VerbsQp, attr: &abi::ibv_qp_attr) -> Result<(), ConnectError> {
+/// Checks that on RoCE packets are sent from the GID that the records report.
+fn check_gid(qp: &RawQp, attr: &abi::ibv_qp_attr) -> Result<(), ConnectError> {
     let handle = qp.handle();
     let found = u32::from(attr.ah_attr.grh.sgid_index);
     if handle.layer != LinkLayer::Ethernet || found == handle.gid.index {

@@ -1,4 +1,4 @@
-//! Event channels: what the connection manager reports, waited for with a bound.
+//! Event channels of the connection manager, read with a timeout.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -12,41 +12,41 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use crate::faults::set_nonblocking;
 use crate::library::CmLibrary;
 
-/// `rdma_event_channel`, destroyed at the end.
+/// `rdma_event_channel`, destroyed when dropped.
 #[derive(Debug)]
 pub(super) struct Channel {
     pub(super) raw: NonNull<abi::rdma_event_channel>,
     pub(super) library: &'static CmLibrary,
 }
 
-// SAFETY: librdmacm is thread-safe; the pointer is only passed to it.
+// SAFETY: librdmacm locks its objects, so any thread may call it; the pointer is only passed to it.
 unsafe impl Send for Channel {}
-// SAFETY: as above; the descriptor behind it does not change.
+// SAFETY: as for `Send`; the descriptor in the structure does not change.
 unsafe impl Sync for Channel {}
 
 impl Drop for Channel {
     fn drop(&mut self) {
-        // SAFETY: all ids of the channel hold it, so they are destroyed.
+        // SAFETY: ids of the channel hold an `Arc` of it, so none is left; it is destroyed once.
         unsafe { (self.library.rdma_destroy_event_channel)(self.raw.as_ptr()) };
     }
 }
 
-/// An event, acknowledged.
+/// An acknowledged event.
 #[derive(Debug)]
 pub(super) struct Event {
     /// `rdma_cm_event_type`.
     pub(super) kind: u32,
     /// 0, a negative errno, or the reason of a rejection.
     pub(super) status: i32,
-    /// The peer's queue pair, where the event tells it.
+    /// The peer's queue pair number, if the event contains it.
     pub(super) qp_num: u32,
-    /// Whose event it is; of a connection request the new id, which is the receiver's to destroy.
+    /// The id of the event; for a connection request the new id, which the receiver has to destroy.
     pub(super) id: *mut abi::rdma_cm_id,
 }
 
 impl Channel {
     pub(super) fn new(library: &'static CmLibrary) -> io::Result<Self> {
-        // SAFETY: there is nothing to hold.
+        // SAFETY: the function has no preconditions.
         let raw = unsafe { (library.rdma_create_event_channel)() };
         let raw = NonNull::new(raw).ok_or_else(io::Error::last_os_error)?;
         let channel = Channel { raw, library };
@@ -55,11 +55,11 @@ impl Channel {
     }
 
     fn fd(&self) -> i32 {
-        // SAFETY: the channel lives.
+        // SAFETY: the channel is not destroyed yet.
         unsafe { (*self.raw.as_ptr()).fd }
     }
 
-    /// The next event, waited for until `end`; none where nothing came.
+    /// Waits for the next event until `end`; returns `None` on timeout.
     pub(super) fn next(&self, end: Instant) -> io::Result<Option<Event>> {
         loop {
             if let Some(event) = self.take()? {
@@ -69,7 +69,7 @@ impl Channel {
             if left.is_zero() {
                 return Ok(None);
             }
-            // SAFETY: the descriptor is the channel's, which lives.
+            // SAFETY: the descriptor is open as long as the channel, which `self` is.
             let fd = unsafe { BorrowedFd::borrow_raw(self.fd()) };
             let mut fds = [PollFd::new(&fd, PollFlags::IN)];
             let left = Timespec::try_from(left).map_err(io::Error::other)?;
@@ -80,10 +80,10 @@ impl Channel {
         }
     }
 
-    /// An event that waits.
+    /// Takes a pending event; `None` if there is none.
     fn take(&self) -> io::Result<Option<Event>> {
         let mut raw = ptr::null_mut();
-        // SAFETY: the channel lives, its descriptor does not block.
+        // SAFETY: the channel is not destroyed yet; its descriptor does not block.
         if unsafe { (self.library.rdma_get_cm_event)(self.raw.as_ptr(), &raw mut raw) } != 0 {
             let error = io::Error::last_os_error();
             return match error.kind() {
@@ -91,7 +91,7 @@ impl Channel {
                 _ => Err(error),
             };
         }
-        // SAFETY: the library gave an event, which lives until it is acknowledged.
+        // SAFETY: the library returned an event, which is valid until it is acknowledged.
         let (event, param) = unsafe { (&*raw, (*raw).param.conn) };
         let event = Event {
             kind: event.event,
@@ -99,14 +99,14 @@ impl Channel {
             qp_num: param.qp_num,
             id: event.id,
         };
-        // Destroying an id waits until its events are acknowledged: so all are, at once.
-        // SAFETY: it is acknowledged once; nothing of it is used after.
+        // Destroying an id waits until its events are acknowledged, so this happens right away.
+        // SAFETY: it is acknowledged once and not used afterwards.
         unsafe { (self.library.rdma_ack_cm_event)(raw) };
         Ok(Some(event))
     }
 }
 
-/// The moment that `patience` ends.
+/// Returns the moment at which `patience` ends.
 pub(super) fn end_of(patience: Span) -> Instant {
     Instant::now() + std::time::Duration::from(patience)
 }

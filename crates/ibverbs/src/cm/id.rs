@@ -1,4 +1,4 @@
-//! Connection identifiers: one end of a connection, or a listener.
+//! Connection identifiers (`rdma_cm_id`): one end of a connection, or a listener.
 
 use std::ffi::c_int;
 use std::io;
@@ -15,20 +15,20 @@ use super::event::{Channel, Event};
 use crate::library::CmLibrary;
 use crate::raw::{check, text};
 
-/// `rdma_cm_id`, disconnected and destroyed at the end, which waits for nobody.
+/// `rdma_cm_id`, disconnected and destroyed when dropped, without waiting for the peer.
 #[derive(Debug)]
 pub(crate) struct Id {
     raw: NonNull<abi::rdma_cm_id>,
     channel: Arc<Channel>,
 }
 
-// SAFETY: librdmacm is thread-safe; the pointer is only passed to it.
+// SAFETY: librdmacm locks its objects, so any thread may call it; the pointer is only passed to it.
 unsafe impl Send for Id {}
 
 impl Drop for Id {
     fn drop(&mut self) {
-        // SAFETY: the id lives and is destroyed once; all its events are acknowledged. One that
-        // is not connected is not disconnected either.
+        // SAFETY: the id is destroyed once, and all its events are acknowledged. Disconnecting an id
+        // that is not connected fails without effect.
         unsafe {
             (self.library().rdma_disconnect)(self.raw.as_ptr());
             (self.library().rdma_destroy_id)(self.raw.as_ptr());
@@ -37,12 +37,12 @@ impl Drop for Id {
 }
 
 impl Id {
-    /// An id with a channel of its own.
+    /// Creates an id with its own event channel.
     pub(super) fn new(library: &'static CmLibrary) -> Result<Self, ConnectError> {
         let channel = Channel::new(library).map_err(system("open the connection manager"))?;
         let mut raw = ptr::null_mut();
         let (place, context) = (&raw mut raw, ptr::null_mut());
-        // SAFETY: the channel lives, the place is exclusive.
+        // SAFETY: the channel is not destroyed yet; `place` is exclusive.
         check(unsafe {
             (library.rdma_create_id)(channel.raw.as_ptr(), place, context, abi::RDMA_PS_TCP)
         })
@@ -57,7 +57,7 @@ impl Id {
         self.channel.library
     }
 
-    /// A call of the library about this id; `action` is what it is to do.
+    /// Calls the library with this id; `action` describes the call in an error.
     pub(super) fn call(
         &self,
         action: &str,
@@ -66,7 +66,8 @@ impl Id {
         check(call(self.library(), self.raw.as_ptr())).map_err(system(action))
     }
 
-    /// The next event until `end`, of this id or of one that it listens for; else the error `late`.
+    /// Waits until `end` for the next event of this id or of a connection request to it; returns `late`
+    /// on timeout.
     pub(super) fn next(
         &self,
         end: Instant,
@@ -77,7 +78,7 @@ impl Id {
         event.ok_or_else(late)
     }
 
-    /// The id that a connection request made.
+    /// Returns the new id of a connection request.
     pub(super) fn requested(&self, event: &Event) -> Option<Id> {
         let is_request = event.kind == abi::RDMA_CM_EVENT_CONNECT_REQUEST;
         let raw = NonNull::new(event.id).filter(|_| is_request)?;
@@ -85,18 +86,18 @@ impl Id {
         Some(Id { raw, channel })
     }
 
-    /// The other end's address.
+    /// Returns the address of the peer.
     pub(super) fn peer(&self) -> Option<SocketAddr> {
-        // SAFETY: the id lives; the address is as long as its family says.
+        // SAFETY: the id is not destroyed yet; the storage has room for an address of any family.
         unsafe {
             let address = &raw const (*self.raw.as_ptr()).route.addr.dst_storage;
             from_c(address.cast())
         }
     }
 
-    /// The device and port that the connection manager bound it to.
+    /// Returns the device and port to which the connection manager bound the id.
     pub(super) fn device(&self) -> Option<(String, PortNum)> {
-        // SAFETY: the id lives; its context, if it has one, as long as the library.
+        // SAFETY: the id is not destroyed yet; librdmacm never closes a context that it opened.
         unsafe {
             let id = self.raw.as_ref();
             let context = id.verbs.as_ref()?;
@@ -104,7 +105,7 @@ impl Id {
         }
     }
 
-    /// The attributes and the mask that lead to `state` (`rdma_init_qp_attr`).
+    /// Returns attributes and mask of the transition to `state` (`rdma_init_qp_attr`).
     pub(super) fn attributes(
         &self,
         state: QpState,
@@ -113,19 +114,19 @@ impl Id {
         attr.qp_state = state as u32;
         let action = format!("ask the connection manager for the attributes of {state}");
         self.call(&action, |library, id| {
-            // SAFETY: the id lives, the structures are exclusive.
+            // SAFETY: the id is not destroyed yet, and the structures are exclusive.
             unsafe { (library.rdma_init_qp_attr)(id, &raw mut attr, &raw mut mask) }
         })?;
-        // Some kernels set bits of their own above those of verbs.
+        // Some kernels set internal bits above those of verbs.
         Ok((attr, mask as u32 & ((abi::IBV_QP_DEST_QPN << 1) - 1)))
     }
 }
 
-/// An id that waits for connections.
+/// An id that listens for connection requests.
 #[derive(Debug)]
 pub(crate) struct Listener {
     id: Id,
-    /// Where.
+    /// The address it listens on.
     pub(crate) address: SocketAddr,
 }
 
@@ -135,19 +136,19 @@ impl Listener {
         library: &'static CmLibrary,
         address: SocketAddr,
     ) -> Result<Self, ConnectError> {
-        /// Strangers' requests that may wait beside the peer's.
+        /// Requests that may be pending: the peer's and some from other programs.
         const BACKLOG: c_int = 8;
         let id = Id::new(library)?;
         let mut c = to_c(address);
         id.call(&format!("bind to {}", address.ip()), |library, id| {
-            // SAFETY: the id lives, the address is one of its family.
+            // SAFETY: the id is not destroyed yet; the address has the layout of its family.
             unsafe { (library.rdma_bind_addr)(id, (&raw mut c).cast()) }
         })?;
         id.call(&format!("listen on {}", address.ip()), |library, id| {
-            // SAFETY: the id lives.
+            // SAFETY: the id is not destroyed yet.
             unsafe { (library.rdma_listen)(id, BACKLOG) }
         })?;
-        // SAFETY: as above.
+        // SAFETY: the id is not destroyed yet.
         let port = u16::from_be(unsafe { (library.rdma_get_src_port)(id.raw.as_ptr()) });
         let address = SocketAddr::new(address.ip(), port);
         Ok(Listener { id, address })
@@ -158,7 +159,7 @@ impl Listener {
     }
 }
 
-/// The error that `action` failed.
+/// Returns the error that `action` failed.
 fn system(action: &str) -> impl FnOnce(io::Error) -> ConnectError {
     let action = format!("cannot {action}");
     |source| ConnectError::System { action, source }

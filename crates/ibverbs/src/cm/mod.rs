@@ -1,12 +1,12 @@
 //! Connections through `librdmacm` (IBTA vol. 1, chapter 12; for iWARP RFC 5044 and 6581).
 //!
-//! The queue pair stays one of our own context: the connection manager carries its number to the
-//! peer and tells the attributes for each transition (`rdma_init_qp_attr`), which are applied here.
-//! Where the program chooses as well as it does by hand (path MTU, timers, retries, depths), its
-//! choice stands. All waits are bounded.
+//! The queue pair belongs to this crate's context, not to the connection manager. The manager sends
+//! its number to the peer and provides the attributes of each transition (`rdma_init_qp_attr`), which
+//! are applied here. Attributes that the program chooses (path MTU, timers, retries, depths) override
+//! those of the manager. All waits have a timeout.
 
 mod address;
-mod connect;
+pub(crate) mod connect;
 mod event;
 mod id;
 mod reason;
@@ -21,20 +21,19 @@ use crate::gid::GidTableEntry;
 use crate::library::CmLibrary;
 use crate::raw::RawContext;
 
-pub(crate) use connect::{active, passive};
 pub(crate) use id::{Id, Listener};
 
-/// The connection manager, for a port.
+/// The connection manager for a port.
 #[derive(Debug)]
 pub(crate) struct Manager {
     pub(crate) library: &'static CmLibrary,
-    /// The port's address, by which both the listener and outgoing connections are bound to it;
-    /// its port number is 0: any.
+    /// The address of the RDMA port, to which listeners and outgoing connections are bound. Its port
+    /// number is 0 (any).
     pub(crate) address: SocketAddr,
 }
 
 impl Manager {
-    /// The manager of a device whose queue pairs it is to connect; none where that is done by hand.
+    /// Returns the manager if it connects the queue pairs of this device, or `None` if the program does.
     pub(crate) fn of(
         device: &VerbsDevice,
         raw: &RawContext,

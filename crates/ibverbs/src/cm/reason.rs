@@ -1,8 +1,8 @@
-//! What the connection manager's numbers mean.
+//! Texts for the reject reasons and errors of the connection manager.
 
 use std::io;
 
-/// The reason of a rejection: IBTA vol. 1, 12.6.7.2; iWARP gives a negative errno.
+/// Describes the reason of a rejection (IBTA vol. 1, 12.6.7.2); on iWARP it is a negative errno.
 pub(super) fn rejection(status: i32) -> String {
     let words = match status {
         ..=0 => return errno_words(status),
@@ -30,7 +30,7 @@ pub(super) fn rejection(status: i32) -> String {
     format!("{words} (reason {status})")
 }
 
-/// A status that is a negative errno.
+/// Describes a status that is a negative errno.
 pub(super) fn errno_words(status: i32) -> String {
     match status {
         0 => "without a reason".to_owned(),

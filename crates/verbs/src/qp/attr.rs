@@ -1,4 +1,4 @@
-//! What a Modify QP carries.
+//! Attributes of Modify QP.
 //!
 //! Source: IBTA volume 1, 11.2.5.2 (Modify QP attributes), table 45 (RNR timers).
 
@@ -11,16 +11,16 @@ use crate::ids::{Gid, Lid, PortNum, Psn, Qpn};
 use crate::path::{ServiceLevel, TrafficClass};
 
 bitflags::bitflags! {
-    /// Which attributes a Modify QP carries (`ibv_qp_attr_mask`, same bits).
+    /// Which attributes of a Modify QP are present (`ibv_qp_attr_mask`, same bits).
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct QpAttrMask: u32 {
-        /// The state to go to.
+        /// The new state.
         const STATE = 1;
-        /// The state that the caller believes it in.
+        /// The state that the caller expects the queue pair to be in.
         const CUR_STATE = 1 << 1;
         /// Notify when drained.
         const EN_SQD_ASYNC_NOTIFY = 1 << 2;
-        /// What the peer may do.
+        /// Access rights of the peer.
         const ACCESS_FLAGS = 1 << 3;
         /// Partition.
         const PKEY_INDEX = 1 << 4;
@@ -38,17 +38,17 @@ bitflags::bitflags! {
         const RETRY_CNT = 1 << 10;
         /// Retries after receive-not-ready.
         const RNR_RETRY = 1 << 11;
-        /// First packet expected.
+        /// PSN of the first packet to receive.
         const RQ_PSN = 1 << 12;
-        /// READs and atomics this side may have under way.
+        /// Outstanding READs and atomics as the requester.
         const MAX_QP_RD_ATOMIC = 1 << 13;
         /// Alternate path.
         const ALT_PATH = 1 << 14;
-        /// Time a peer is told to wait when no receive is posted.
+        /// Time that the peer waits after an RNR NAK.
         const MIN_RNR_TIMER = 1 << 15;
-        /// First packet sent.
+        /// PSN of the first packet to send.
         const SQ_PSN = 1 << 16;
-        /// READs and atomics taken from the peer at a time.
+        /// Outstanding READs and atomics as the responder.
         const MAX_DEST_RD_ATOMIC = 1 << 17;
         /// Path migration.
         const PATH_MIG_STATE = 1 << 18;
@@ -59,23 +59,23 @@ bitflags::bitflags! {
     }
 }
 
-/// Where the peer is (`ibv_ah_attr`).
+/// Address of a peer's port (`ibv_ah_attr`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AddressVector {
-    /// Its GID.
+    /// GID.
     pub dgid: Gid,
-    /// Its LID; 0 where the link layer has none.
+    /// LID; 0 if the link layer has none.
     pub dlid: Lid,
-    /// The local port to leave by.
+    /// The local port.
     pub port: PortNum,
-    /// Traffic class of the packets to it.
+    /// Traffic class of packets to the peer.
     pub traffic_class: TrafficClass,
-    /// Service level of the packets to it.
+    /// Service level of packets to the peer.
     pub service_level: ServiceLevel,
 }
 
 impl AddressVector {
-    /// The address of a peer's port, reached by local port `port` with traffic class and service level 0.
+    /// Returns an address reached through local port `port`, with traffic class and service level 0.
     pub fn new(dgid: Gid, dlid: Lid, port: PortNum) -> Self {
         AddressVector {
             dgid,
@@ -98,23 +98,23 @@ impl RnrTimer {
         163_840, 245_760, 327_680, 491_520,
     ];
 
-    /// Code `n`, 0 to 31.
+    /// Returns the timer with code `n`, 0 to 31.
     pub const fn new(n: u8) -> Option<Self> {
         if n < 32 { Some(RnrTimer(n)) } else { None }
     }
 
-    /// The code.
+    /// Returns the code.
     pub const fn code(self) -> u8 {
         self.0
     }
 
-    /// The time.
+    /// Returns the time.
     pub const fn span(self) -> Span {
         Span::from_us(Self::MICROSECONDS[self.0 as usize])
     }
 }
 
-/// Attributes of a Modify QP (`ibv_qp_attr`); those that are present make the mask.
+/// Attributes of a Modify QP (`ibv_qp_attr`). The mask follows from those that are present.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct QpAttr {
@@ -122,7 +122,7 @@ pub struct QpAttr {
     pub state: Option<QpState>,
     /// The state the caller believes it in.
     pub cur_state: Option<QpState>,
-    /// What the peer may do.
+    /// Access rights of the peer.
     pub access: Option<AccessFlags>,
     /// Partition index.
     pub pkey_index: Option<u16>,
@@ -130,7 +130,7 @@ pub struct QpAttr {
     pub port: Option<PortNum>,
     /// Queue key (UD), or access key of a DC target, which mlx5 takes when it makes one.
     pub qkey: Option<u32>,
-    /// The peer's address.
+    /// Address of the peer.
     pub address: Option<AddressVector>,
     /// Path MTU.
     pub path_mtu: Option<PathMtu>,
@@ -140,22 +140,22 @@ pub struct QpAttr {
     pub retry_cnt: Option<RetryCount>,
     /// Retries after receive-not-ready.
     pub rnr_retry: Option<RetryCount>,
-    /// First packet expected.
+    /// PSN of the first packet to receive.
     pub rq_psn: Option<Psn>,
-    /// First packet sent.
+    /// PSN of the first packet to send.
     pub sq_psn: Option<Psn>,
-    /// READs and atomics under way from this side.
+    /// Outstanding READs and atomics as the requester.
     pub max_rd_atomic: Option<u8>,
-    /// READs and atomics taken from the peer at a time.
+    /// Outstanding READs and atomics as the responder.
     pub max_dest_rd_atomic: Option<u8>,
-    /// RNR timer told to the peer.
+    /// RNR timer sent to the peer.
     pub min_rnr_timer: Option<RnrTimer>,
     /// The peer's queue pair.
     pub dest_qpn: Option<Qpn>,
 }
 
 impl QpAttr {
-    /// To `state`, without further attributes: for `Reset`, `Err`, `Sqd`.
+    /// Returns the change to `state` without further attributes: for `Reset`, `Err`, `Sqd`.
     pub fn to(state: QpState) -> Self {
         QpAttr {
             state: Some(state),
@@ -163,7 +163,7 @@ impl QpAttr {
         }
     }
 
-    /// A connected queue pair to INIT, on `port`, letting the peer do `access`.
+    /// Returns the change of a connected queue pair to INIT on `port`, with access rights for the peer.
     pub fn to_init(port: PortNum, access: AccessFlags) -> Self {
         QpAttr {
             pkey_index: Some(0),
@@ -173,8 +173,8 @@ impl QpAttr {
         }
     }
 
-    /// An RC queue pair to RTR, listening to queue pair `dest` at `address`, whose first packet
-    /// will be `rq_psn`. RNR timer 10 µs, one READ at a time; change the fields for others.
+    /// Returns the change of an RC queue pair to RTR, connected with queue pair `dest` at `address`, whose
+    /// first packet has the PSN `rq_psn`. RNR timer 10 µs, one outstanding READ; change the fields for others.
     pub fn to_rtr(address: AddressVector, dest: Qpn, rq_psn: Psn, path_mtu: PathMtu) -> Self {
         QpAttr {
             address: Some(address),
@@ -187,8 +187,8 @@ impl QpAttr {
         }
     }
 
-    /// An RC queue pair to RTS, its first packet being `sq_psn`. The default [`RetryParams`], one READ at
-    /// a time; change the fields for others.
+    /// Returns the change of an RC queue pair to RTS, whose first packet has the PSN `sq_psn`, with the
+    /// default [`RetryParams`] and one outstanding READ; change the fields for others.
     pub fn to_rts(sq_psn: Psn) -> Self {
         let usual = RetryParams::default();
         QpAttr {
@@ -201,7 +201,7 @@ impl QpAttr {
         }
     }
 
-    /// Which attributes are present.
+    /// Returns which attributes are present.
     pub fn mask(&self) -> QpAttrMask {
         let present = [
             (self.state.is_some(), QpAttrMask::STATE),

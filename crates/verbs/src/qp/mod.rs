@@ -1,5 +1,5 @@
-//! The queue pair's life: its kinds and states, the attributes that change it, the one table of legal
-//! transitions, and the rules of what it may be asked to do.
+//! Queue pairs: types, states, attributes, the table of legal state transitions, and the rules for
+//! requests.
 
 mod attr;
 mod retry;
@@ -25,15 +25,15 @@ pub enum QpType {
     Uc,
     /// Unreliable datagram.
     Ud,
-    /// Initiator of the dynamically connected transport: each request says which target it goes to,
-    /// and the device connects it (`MLX5DV_DCTYPE_DCI`).
+    /// Initiator of the dynamically connected transport: each request names its target, and the device
+    /// connects to it (`MLX5DV_DCTYPE_DCI`).
     Dci,
-    /// Target of the dynamically connected transport (`MLX5DV_DCTYPE_DCT`): it never goes beyond RTR.
+    /// Target of the dynamically connected transport (`MLX5DV_DCTYPE_DCT`): its last state is RTR.
     Dct,
 }
 
 impl QpType {
-    /// Whether requests are acknowledged, and sent again until they are.
+    /// Whether requests are acknowledged, and retransmitted until they are.
     pub const fn is_reliable(self) -> bool {
         matches!(self, QpType::Rc | QpType::Dci | QpType::Dct)
     }
@@ -60,7 +60,7 @@ impl fmt::Display for QpType {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u32)]
 pub enum QpState {
-    /// Just made, or taken back: both queues are empty.
+    /// Created or reset: both queues are empty.
     Reset = 0,
     /// Receives may be posted.
     Init = 1,
@@ -88,12 +88,12 @@ impl QpState {
         QpState::Err,
     ];
 
-    /// The state numbered `code` in `ibv_qp_state`.
+    /// Converts a number of `ibv_qp_state`.
     pub fn from_code(code: u32) -> Option<Self> {
         Self::ALL.get(code as usize).copied()
     }
 
-    /// Whether the peer's requests are carried out in this state.
+    /// Whether requests of the peer are executed in this state.
     pub fn receives(self) -> bool {
         matches!(
             self,

@@ -1,4 +1,4 @@
-//! When an RC requester sends again what was not acknowledged, and how often.
+//! Retransmission parameters of an RC requester.
 //!
 //! Source: IBTA volume 1, 9.7.6.1.3 (transport timer), 9.9.2.1 (retry counter).
 
@@ -10,29 +10,29 @@ use serde::{Deserialize, Serialize};
 
 use super::QpAttr;
 
-/// Local ACK timeout, 5 bits: 4.096 µs × 2^n; 0 is for ever (IBTA vol. 1, 9.7.6.1.3).
+/// Local ACK timeout, 5 bits: 4.096 µs × 2^n; 0 is infinite (IBTA vol. 1, 9.7.6.1.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(into = "u8", try_from = "u8")]
 pub struct AckTimeout(u8);
 
 impl AckTimeout {
-    /// Code `n`, 0 to 31.
+    /// Returns the timeout with code `n`, 0 to 31.
     pub const fn new(n: u8) -> Option<Self> {
         if n < 32 { Some(AckTimeout(n)) } else { None }
     }
 
-    /// The shortest that is no shorter than `span`; none where all are.
+    /// Returns the shortest timeout of at least `span`; `None` if all are shorter.
     pub fn at_least(span: Span) -> Option<Self> {
         let mut finite = (1..32).map(AckTimeout);
         finite.find(|timeout| timeout.span().is_some_and(|time| time >= span))
     }
 
-    /// The code.
+    /// Returns the code.
     pub const fn code(self) -> u8 {
         self.0
     }
 
-    /// The time; none for code 0, which waits for ever.
+    /// Returns the time; `None` for code 0, which is infinite.
     pub const fn span(self) -> Option<Span> {
         if self.0 == 0 {
             None
@@ -68,8 +68,8 @@ pub struct ParseAckTimeoutError(String);
 impl FromStr for AckTimeout {
     type Err = ParseAckTimeoutError;
 
-    /// Reads a time (`1ms`: the shortest timeout that is no shorter), or, without a unit, the code from 1
-    /// on (`8`, as perftest takes it).
+    /// Parses a time (`1ms`: the shortest timeout of at least that), or without a unit the code, from 1 on
+    /// (`8`, as in perftest).
     fn from_str(text: &str) -> Result<Self, ParseAckTimeoutError> {
         let timeout = match text.parse::<u8>() {
             Ok(code) => AckTimeout::new(code).filter(|timeout| timeout.0 > 0),
@@ -105,20 +105,20 @@ impl TryFrom<u8> for AckTimeout {
 pub struct RetryCount(u8);
 
 impl RetryCount {
-    /// The highest count; for RNR retries it means without end.
+    /// The highest count; for RNR retries it means infinite.
     pub const MAX: RetryCount = RetryCount(7);
 
-    /// `n` retries, 0 to 7.
+    /// Returns a count of `n` retries, 0 to 7.
     pub const fn new(n: u8) -> Option<Self> {
         if n < 8 { Some(RetryCount(n)) } else { None }
     }
 
-    /// How many.
+    /// Returns the count.
     pub const fn get(self) -> u8 {
         self.0
     }
 
-    /// How many RNR retries: none where they never end (IBTA vol. 1, 9.7.5.2.8).
+    /// Returns the number of RNR retries; `None` if infinite (IBTA vol. 1, 9.7.5.2.8).
     pub const fn as_rnr(self) -> Option<u8> {
         if self.0 == 7 { None } else { Some(self.0) }
     }
@@ -152,20 +152,19 @@ impl TryFrom<u8> for RetryCount {
     }
 }
 
-/// When and how often an RC requester sends a request again (`timeout`, `retry_cnt` and `rnr_retry` of
-/// `ibv_qp_attr`).
+/// Retransmission parameters of an RC requester (`timeout`, `retry_cnt` and `rnr_retry` of `ibv_qp_attr`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RetryParams {
     /// Time without an acknowledgement before it retransmits.
     pub timeout: AckTimeout,
     /// Retransmissions after a timeout or a sequence error NAK before the request fails.
     pub retry_cnt: RetryCount,
-    /// Retries after an RNR NAK before the request fails; 7 never ends.
+    /// Retries after an RNR NAK before the request fails; 7 is infinite.
     pub rnr_retry: RetryCount,
 }
 
 impl Default for RetryParams {
-    /// A timeout of 4.096 µs × 2^14 = 67 ms and 7 retransmissions, as perftest, and endless RNR retries.
+    /// A timeout of 4.096 µs × 2^14 = 67 ms and 7 retransmissions, as in perftest, and infinite RNR retries.
     fn default() -> Self {
         RetryParams {
             timeout: AckTimeout(14),
@@ -176,7 +175,7 @@ impl Default for RetryParams {
 }
 
 impl RetryParams {
-    /// Returns what `attr` sets, and of `old` what it does not set; `None` if one is in neither.
+    /// Returns the values in `attr`, and those of `old` for absent ones; `None` if one is in neither.
     pub fn merged(old: Option<Self>, attr: &QpAttr) -> Option<Self> {
         Some(RetryParams {
             timeout: attr.timeout.or(old.map(|old| old.timeout))?,

@@ -1,7 +1,7 @@
-//! Rules of requests and attributes that follow from a queue pair's type and sizes alone.
+//! Rules for requests and attributes that depend only on a queue pair's type and sizes.
 //!
-//! Devices decide by them; the libibverbs device also uses them to explain an `EINVAL`. What depends on
-//! the state of the queues or on memory is decided by the device.
+//! Devices use them to decide; the libibverbs device also uses them to explain an `EINVAL`. Rules that
+//! depend on the state of queues or on memory are in the device.
 //! Source: IBTA volume 1, 9.8 and 9.9 (operations of each service), 10.8.2 and 11.4.1 (posting).
 
 use adverb_units::Bytes;
@@ -13,8 +13,8 @@ use crate::error::{ModifyQpError, PostErrorCause};
 use crate::work::{Operation, RecvRequest, SendFlags, SendRequest};
 
 impl QpType {
-    /// Whether queue pairs of this type carry `operation`: unreliable ones none that needs an answer, UD
-    /// only SEND.
+    /// Whether queue pairs of this type carry `operation`: unreliable ones do not carry READ and atomics,
+    /// and UD only carries SEND.
     #[inline]
     pub const fn carries(self, operation: &Operation) -> bool {
         match self {
@@ -27,10 +27,10 @@ impl QpType {
 }
 
 impl Operation {
-    /// Bytes that an atomic operation works on; their address is a multiple of it.
+    /// Bytes of an atomic operation. The address must be a multiple.
     pub const ATOMIC_SIZE: u64 = 8;
 
-    /// The opcode of its completion at the requester.
+    /// Returns the opcode of the completion at the requester.
     #[inline]
     pub const fn completion_opcode(&self) -> WcOpcode {
         match self {
@@ -42,7 +42,7 @@ impl Operation {
         }
     }
 
-    /// Its name, without what distinguishes operations that the same queue pairs carry.
+    /// Returns the name in errors, the same for operations that the same queue pairs carry.
     const fn name(&self) -> &'static str {
         match self {
             Operation::Send | Operation::SendWithImm(_) => "SEND",
@@ -98,7 +98,7 @@ impl SendRequest<'_> {
 }
 
 impl RecvRequest<'_> {
-    /// Checks the number of scatter elements against that of the queue.
+    /// Checks the number of SGEs against the queue's maximum.
     ///
     /// # Errors
     /// [`PostErrorCause::TooManySges`].
@@ -116,14 +116,14 @@ const fn check_sges(given: usize, max: u32) -> Result<(), PostErrorCause> {
     Ok(())
 }
 
-/// The largest values that a device takes in a Modify QP.
+/// Limits of a device for the attributes of Modify QP.
 #[derive(Clone, Copy, Debug)]
 pub struct AttrLimits {
     /// Number of ports.
     pub ports: u8,
-    /// Outstanding READs and atomics of this side.
+    /// Outstanding READs and atomics as the requester.
     pub max_rd_atomic: u8,
-    /// Outstanding READs and atomics of the peer.
+    /// Outstanding READs and atomics as the responder.
     pub max_dest_rd_atomic: u8,
 }
 
@@ -207,7 +207,7 @@ mod tests {
     #[test]
     #[allow(unsafe_code)]
     fn requests_have_a_destination_where_they_need_one() {
-        // SAFETY: it is not posted.
+        // SAFETY: it is never posted.
         let ah = unsafe { AhRef::from_raw(0) };
         let (qpn, qkey) = (Qpn::default(), 0);
         let plain = request(Operation::Send, &[]);
@@ -237,7 +237,7 @@ mod tests {
             ..QpCaps::default()
         };
         let check = |lengths: &[u32], flags| {
-            // SAFETY: it is not posted.
+            // SAFETY: it is never posted.
             let piece = |length: &u32| unsafe { Sge::from_raw(0, *length, Lkey(0)) };
             let sges: Vec<_> = lengths.iter().map(piece).collect();
             let request = request(Operation::Send, &sges).with_flags(flags);

@@ -1,6 +1,6 @@
-//! The one table of legal transitions.
+//! The table of legal state transitions.
 //!
-//! Devices decide by [`check_transition`]; the libibverbs device uses it to explain an `EINVAL`.
+//! Devices decide with [`check_transition`]; the libibverbs device uses it to explain an `EINVAL`.
 //! Source: IBTA volume 1, 10.3.1 (states), 11.2.5.2 (the attributes of each transition).
 
 use super::QpAttrMask as M;
@@ -9,18 +9,18 @@ use super::QpType::{self, Dci, Dct, Rc, Uc, Ud};
 use super::{QpAttr, QpAttrMask};
 use crate::error::ModifyQpError;
 
-/// One legal edge: the attributes it needs and those it takes beside them.
+/// A legal transition with its required and optional attributes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transition {
-    /// Kind of queue pair.
+    /// Type of the queue pair.
     pub qp_type: QpType,
-    /// From.
+    /// Old state.
     pub from: QpState,
-    /// To.
+    /// New state.
     pub to: QpState,
-    /// Attributes that must be present, beside `STATE`.
+    /// Required attributes other than `STATE`.
     pub required: QpAttrMask,
-    /// Attributes that may be present, beside `CUR_STATE` out of RTR, RTS, SQD and SQE.
+    /// Optional attributes. `CUR_STATE` is allowed, too, in RTR, RTS, SQD and SQE.
     pub optional: QpAttrMask,
 }
 
@@ -51,8 +51,8 @@ const fn edge(qp_type: QpType, from: QpState, to: QpState, required: M, optional
     }
 }
 
-/// The edges that need or take attributes. From every state a queue pair can also go to RESET and
-/// to ERR, with no attribute but the state.
+/// All transitions except those to RESET and ERR, which are possible from every state and have no
+/// attribute but the state.
 pub const TRANSITIONS: &[Transition] = &[
     edge(Rc, QpState::Reset, Init, ADDRESSING, NONE),
     edge(Rc, Init, Init, NONE, ADDRESSING),
@@ -98,7 +98,7 @@ pub const TRANSITIONS: &[Transition] = &[
     edge(Ud, Sqd, Rts, NONE, M::QKEY),
     edge(Ud, Sqd, Sqd, NONE, M::PKEY_INDEX.union(M::QKEY)),
     edge(Ud, Sqe, Rts, NONE, M::QKEY),
-    // DC as in Linux (drivers/infiniband/hw/mlx5/qp.c): an initiator has no peer, a target no RTS.
+    // DC as in Linux (drivers/infiniband/hw/mlx5/qp.c): initiators have no peer, targets no RTS.
     edge(
         Dci,
         QpState::Reset,
@@ -120,7 +120,7 @@ pub const TRANSITIONS: &[Transition] = &[
     edge(Dct, Init, Rtr, M::PATH_MTU.union(M::MIN_RNR_TIMER), M::AV),
 ];
 
-/// The edge from `from` to `to`, if there is one.
+/// Returns the transition from `from` to `to`, if it is legal.
 pub fn transition(qp_type: QpType, from: QpState, to: QpState) -> Option<Transition> {
     if matches!(to, QpState::Reset | QpState::Err) {
         return Some(edge(qp_type, from, to, NONE, NONE));
@@ -131,13 +131,12 @@ pub fn transition(qp_type: QpType, from: QpState, to: QpState) -> Option<Transit
         .copied()
 }
 
-/// Whether a queue pair in `from` may be modified by `attr`; returns the state it then is in.
+/// Checks that a queue pair in `from` may be modified by `attr` and returns the new state.
 ///
-/// Without `STATE` in the mask the queue pair stays in `from` (an edge to itself is needed).
+/// Without `STATE` in the mask it stays in `from`, which needs a transition from `from` to itself.
 ///
 /// # Errors
-/// There is no such edge, an attribute that it needs is missing, or one is there that it does not take;
-/// the error names them.
+/// There is no such transition, a required attribute is missing, or one is not allowed.
 pub fn check_transition(
     qp_type: QpType,
     from: QpState,
