@@ -1,10 +1,11 @@
-//! What `adverb devices` prints.
+//! `adverb devices`: the devices and their limits.
 
 use std::fmt;
 use std::io::Write;
 
 use adverb_launch::{DeviceChoice, DeviceInfo, Hardware, one_line};
 use adverb_results::{DeviceKind, DeviceRef};
+use adverb_units::Bytes;
 use serde_json::json;
 
 use crate::args::{DevicesArgs, Format};
@@ -46,20 +47,18 @@ fn print(info: &DeviceInfo, out: &mut impl Write) -> std::io::Result<()> {
     writeln!(out, "{}", info.reference)?;
     let mut line = |name: &str, value: &dyn fmt::Display| writeln!(out, "  {name:<24}{value}");
     line("kind", &kind_words(&info.reference))?;
-    line(
-        "largest inline payload",
-        &format!("{} B", caps.max_inline_data),
-    )?;
-    line("largest message", &port.max_msg_sz)?;
-    line("largest memory region", &caps.max_mr_size)?;
-    line("memory regions", &caps.max_mr)?;
-    line("queue pairs", &caps.max_qp)?;
-    line("requests in a queue", &caps.max_qp_wr)?;
-    line("pieces of a request", &caps.max_sge)?;
-    line("completion queues", &caps.max_cq)?;
-    line("entries of a queue", &caps.max_cqe)?;
-    line("READs from a peer", &caps.max_qp_rd_atom)?;
-    line("atomic operations", &caps.atomics)?;
+    // The names that `ibv_devinfo -v` prints; it has none for `max_inline_data`, a field of `ibv_qp_cap`.
+    line("max_inline_data", &Bytes::new(caps.max_inline_data.into()))?;
+    line("max_msg_sz", &port.max_msg_sz)?;
+    line("max_mr_size", &caps.max_mr_size)?;
+    line("max_mr", &caps.max_mr)?;
+    line("max_qp", &caps.max_qp)?;
+    line("max_qp_wr", &caps.max_qp_wr)?;
+    line("max_sge", &caps.max_sge)?;
+    line("max_cq", &caps.max_cq)?;
+    line("max_cqe", &caps.max_cqe)?;
+    line("max_qp_rd_atom", &caps.max_qp_rd_atom)?;
+    line("atomic_cap", &caps.atomics)?;
     line(
         &format!("port {}", info.port_num),
         &match port.gid_type {
@@ -69,7 +68,7 @@ fn print(info: &DeviceInfo, out: &mut impl Write) -> std::io::Result<()> {
             _ => format!("{}, GID {}", port.link_layer, port.gid),
         },
     )?;
-    line("path MTU", &port.active_mtu.bytes())?;
+    line("active_mtu", &port.active_mtu.bytes())?;
     for (name, value) in &info.site.device {
         line(name, value)?;
     }
@@ -103,7 +102,7 @@ pub(crate) fn list(args: &DevicesArgs) -> anyhow::Result<()> {
     list_models(&mut out, args.format)
 }
 
-/// The devices of this machine, with what they can do.
+/// Lists the devices of this machine with their limits.
 fn list_real(out: &mut impl Write, format: Format) -> anyhow::Result<()> {
     let (choices, missing) = match adverb_ibverbs::devices() {
         Ok(devices) => (devices, None),
@@ -123,12 +122,12 @@ fn list_real(out: &mut impl Write, format: Format) -> anyhow::Result<()> {
     }
     if let Some(why) = missing.filter(|_| format == Format::Text) {
         writeln!(out, "No device behind libibverbs: {why}.")?;
-        writeln!(out, "`adverb doctor` says more.\n")?;
+        writeln!(out, "`adverb doctor` checks the causes.\n")?;
     }
     Ok(())
 }
 
-/// The hardware that the model can be, one line each.
+/// Lists the model presets, one per line.
 fn list_models(out: &mut impl Write, format: Format) -> anyhow::Result<()> {
     if format == Format::Json {
         for hardware in Hardware::all().filter(Hardware::is_nic) {
@@ -140,7 +139,7 @@ fn list_models(out: &mut impl Write, format: Format) -> anyhow::Result<()> {
     model::write_nics(out)
 }
 
-/// A device that is there and cannot be used.
+/// A device that exists but cannot be used.
 fn unusable(device: &DeviceChoice, error: &anyhow::Error) -> serde_json::Value {
     let DeviceRef { kind, name } = device.reference();
     json!({ "kind": kind, "name": name, "error": one_line(error) })

@@ -1,4 +1,4 @@
-//! `adverb doctor`: what stands in the way of RDMA here, and what mends it.
+//! `adverb doctor`: checks the RDMA setup of this machine.
 
 use std::io::Write;
 use std::path::Path;

@@ -60,7 +60,7 @@ fn a_missing_shared_memory_is_broken() {
     );
     assert!(ended.out.contains("no directory /nowhere"), "{}", ended.out);
     assert!(
-        ended.out.ends_with("mend what is broken first\n"),
+        ended.out.ends_with("fix what is broken first\n"),
         "{}",
         ended.out
     );

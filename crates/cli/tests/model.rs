@@ -226,7 +226,7 @@ fn presets_are_listed_in_a_line_each() {
         assert!(line.starts_with(&start), "{line}");
     }
     let limits = place.run(&["devices", "--device", "model:cx3"]).ok().out;
-    assert!(limits.contains("largest inline payload"), "{limits}");
+    assert!(limits.contains("max_inline_data"), "{limits}");
 }
 
 #[test]

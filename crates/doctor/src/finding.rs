@@ -1,4 +1,4 @@
-//! What a check says.
+//! The checks, and the finding that each of them returns.
 
 use std::fmt;
 
@@ -15,15 +15,15 @@ macro_rules! checks {
         }
 
         impl Check {
-            /// All of them, in the order of a report.
+            /// All checks in the order of a report.
             pub const ALL: &[Check] = &[$(Check::$name,)*];
 
-            /// The stable name.
+            /// Returns the stable name.
             pub fn id(self) -> &'static str {
                 match self { $(Check::$name => $id,)* }
             }
 
-            /// Why it matters.
+            /// Returns why the check matters.
             pub fn why(self) -> &'static str {
                 match self { $(Check::$name => $why,)* }
             }
@@ -45,33 +45,33 @@ checks! {
     /// Huge pages.
     HugePages, "huge-pages", "large buffers in huge pages need fewer translations in the device";
     /// Transparent huge pages.
-    TransparentHugePages, "transparent-huge-pages", "they give large buffers huge pages without reserving any";
+    TransparentHugePages, "transparent-huge-pages", "the kernel uses them for large buffers without reserving any";
     /// The governor of the CPUs' frequency.
-    CpuGovernor, "cpu-governor", "a clock that follows the load makes latencies wander";
-    /// Whether there is any RDMA device.
+    CpuGovernor, "cpu-governor", "a governor that changes the CPU frequency makes latencies vary";
+    /// The presence of an RDMA device.
     RdmaDevices, "rdma-devices", "verbs need an RDMA device; --device soft needs none";
-    /// Room for the user-space device.
-    SharedMemory, "shared-memory", "the user-space device keeps its ports and memory regions there";
+    /// Space for the user-space device.
+    SharedMemory, "shared-memory", "the user-space device stores its ports and memory regions there";
     /// `membarrier` for the user-space device.
-    Membarrier, "membarrier", "the user-space device resets and destroys queue pairs with it";
+    Membarrier, "membarrier", "the user-space device needs it to reset and destroy queue pairs";
     /// The library of a device's driver.
     Provider, "provider", "libibverbs does not list a device whose provider library is missing";
     /// The device's character device.
-    DeviceFile, "device-file", "opening the device is opening this file for reading and writing";
-    /// Whether the kernel makes the packets.
-    SoftwareDevice, "software-device", "the kernel makes the packets: figures are not those of RDMA hardware";
+    DeviceFile, "device-file", "programs open the device by opening this file for reading and writing";
+    /// Whether the device is implemented by the kernel.
+    SoftwareDevice, "software-device", "the kernel sends the packets: results differ from those of RDMA hardware";
     /// The PCI Express link.
-    PcieLink, "pcie-link", "a slow or narrow link bounds throughput and adds latency";
-    /// What the IOMMU does to the device.
-    Iommu, "iommu", "translating the device's addresses once more costs throughput with many buffers";
-    /// Where the process runs.
+    PcieLink, "pcie-link", "a slow or narrow link limits throughput and adds latency";
+    /// Whether the IOMMU translates the device's addresses.
+    Iommu, "iommu", "translating the device's addresses costs throughput with many buffers";
+    /// Whether the process runs on the device's NUMA node.
     NumaNode, "numa-node", "reaching the device from another node adds latency to every access";
-    /// Whether the port carries data.
+    /// The state of the port.
     PortState, "port-state", "only an ACTIVE port carries data";
     /// The addresses of the port.
-    Gid, "gid", "peers address a RoCE port by a GID; RoCE v2 with an IP address is routed and usual";
+    Gid, "gid", "peers address a RoCE port by a GID, usually of RoCE v2 with an IP address";
     /// The network interface's MTU.
-    Mtu, "mtu", "the interface's MTU bounds the path MTU: small packets cost throughput";
+    Mtu, "mtu", "the interface's MTU limits the path MTU, and small packets cost throughput";
 }
 
 impl Serialize for Check {
@@ -80,15 +80,15 @@ impl Serialize for Check {
     }
 }
 
-/// How bad it is.
+/// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
     /// As it should be.
     Ok,
-    /// Good to know; to be had better in some cases.
+    /// Informational; could be improved.
     Note,
-    /// It works, but figures suffer or some programs fail.
+    /// It works, but results suffer or some programs fail.
     Warning,
     /// It does not work.
     Broken,
@@ -138,7 +138,7 @@ impl fmt::Display for Subject {
     }
 }
 
-/// Where a command is right.
+/// The distribution that a command is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum System {
     /// Debian, Ubuntu.
@@ -157,7 +157,7 @@ impl fmt::Display for System {
     }
 }
 
-/// What mends it.
+/// A remedy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Remedy {
@@ -165,26 +165,26 @@ pub enum Remedy {
     Run {
         /// The command.
         command: String,
-        /// The only system where it is right; none where it is on all.
+        /// The only distribution that it is for; `None` if it is for all.
         #[serde(skip_serializing_if = "Option::is_none")]
         system: Option<System>,
     },
-    /// What no command does.
+    /// Advice that is not a command.
     Advice(String),
 }
 
-/// What a check says of a subject.
+/// The result of a check of a subject.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// Which check.
+    /// The check.
     pub check: Check,
-    /// Of what.
+    /// What was checked.
     pub subject: Subject,
-    /// How bad it is.
+    /// The severity.
     pub verdict: Verdict,
-    /// What is there, with its value.
+    /// What was found, with its value.
     pub found: String,
-    /// What mends it, first things first; empty where all is well.
+    /// Remedies in the order to apply them; empty if nothing is wrong.
     pub remedies: Vec<Remedy>,
 }
 
@@ -223,13 +223,13 @@ impl Finding {
         self
     }
 
-    /// Adds what no command does.
+    /// Adds advice.
     pub(crate) fn advise(mut self, advice: impl Into<String>) -> Self {
         self.remedies.push(Remedy::Advice(advice.into()));
         self
     }
 
-    /// The same, no worse than `worst`.
+    /// Limits the severity to `worst`.
     pub(crate) fn at_most(mut self, worst: Verdict) -> Self {
         self.verdict = self.verdict.min(worst);
         self
@@ -237,7 +237,7 @@ impl Finding {
 }
 
 impl Serialize for Finding {
-    /// With `why` in it, so that a reader needs no table of the checks.
+    /// Includes `why`, so that a reader needs no table of the checks.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut fields = serializer.serialize_struct("Finding", 6)?;
         fields.serialize_field("id", &self.check)?;

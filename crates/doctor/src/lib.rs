@@ -1,4 +1,4 @@
-//! What stands in the way of RDMA on this machine, and what mends it.
+//! Checks the RDMA setup of this machine and suggests fixes.
 //!
 //! [`Machine::gather`] collects facts: files below a root directory, and what the kernel says of a
 //! process. [`examine`] judges them: facts in, findings out, nothing is read or changed. [`text()`]

@@ -15,7 +15,7 @@ const BESIDE: usize = BELOW + NAME_WIDTH;
 /// Colours a text that has been padded already.
 pub type Paint<'a> = &'a dyn Fn(Verdict, &str) -> String;
 
-/// Findings by subject: why it matters and what mends it only where something is not well. Prose is
+/// Findings by subject: why it matters and how to fix it only if something is wrong. Prose is
 /// wrapped at `width` columns, commands stay whole so that they can be copied. The last line sums up.
 pub fn text(findings: &[Finding], width: usize, paint: Paint<'_>) -> String {
     let mut out = String::new();
@@ -92,7 +92,7 @@ fn summary(findings: &[Finding]) -> String {
 /// What can be used now.
 fn conclusion(findings: &[Finding], broken: usize) -> String {
     if broken > 0 {
-        return "mend what is broken first".to_owned();
+        return "fix what is broken first".to_owned();
     }
     let mut devices: Vec<String> = Vec::new();
     for finding in findings {

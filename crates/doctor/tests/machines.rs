@@ -174,13 +174,13 @@ fn soft_roce_as_it_comes() {
       ok       provider                rxe for driver rdma_rxe
       ok       device-file             /dev/infiniband/uverbs0 can be opened
       note     software-device         Soft-RoCE
-               the kernel makes the packets: figures are not those of RDMA hardware
+               the kernel sends the packets: results differ from those of RDMA hardware
 
     verbs:rxe0 port 1
       ok       port-state              ACTIVE, Ethernet, 2.5 Gb/s (1X)
       ok       gid                     index 1, RoCE v2, 192.168.7.5
       note     mtu                     1500 B on eth0: path MTU 1024 B
-               the interface's MTU bounds the path MTU: small packets cost throughput
+               the interface's MTU limits the path MTU, and small packets cost throughput
                $ sudo ip link set eth0 mtu 4200
                (on both ends; the switches between must carry such frames, too)
 
@@ -219,8 +219,8 @@ fn a_bare_machine_is_not_broken() {
       note     huge-pages              not in this kernel
                large buffers in huge pages need fewer translations in the device
       note     transparent-huge-pages  not in this kernel
-               they give large buffers huge pages without reserving any
-      ok       cpu-governor            none: the system does not set the clock
+               the kernel uses them for large buffers without reserving any
+      ok       cpu-governor            none: the kernel does not control the frequency
       note     rdma-devices            none; a software device (Soft-RoCE) needs root and the
                                        kernel's module rdma_rxe
                verbs need an RDMA device; --device soft needs none
@@ -308,7 +308,7 @@ fn device_files() {
         .remove("sys/class/infiniband_verbs/abi_version");
     std::fs::remove_dir(root.at("sys/class/infiniband_verbs")).unwrap();
     let machine = gather(&root);
-    assert_snapshot!(brief(&machine, Check::DeviceFile), @"broken: the kernel offers none to programs | sudo modprobe ib_uverbs");
+    assert_snapshot!(brief(&machine, Check::DeviceFile), @"broken: the kernel has no device file for it | sudo modprobe ib_uverbs");
     assert_snapshot!(brief(&machine, Check::VerbsModule), @"broken: ib_uverbs is not loaded | sudo modprobe ib_uverbs");
 }
 
@@ -432,7 +432,7 @@ fn addresses() {
         .roce_gid(&port, 1, LINK_LOCAL, "RoCE v2", netdev);
     assert_snapshot!(brief(&gather(&root), Check::Gid), @"warning: link-local only: no IP address on the interface | sudo ip address add 192.168.90.1/24 dev ens1f0np0");
     root.roce_gid(&port, 2, IPV4, "IB/RoCE v1", netdev);
-    assert_snapshot!(brief(&gather(&root), Check::Gid), @"warning: RoCE v1 only: no packets beyond one Ethernet | -");
+    assert_snapshot!(brief(&gather(&root), Check::Gid), @"warning: RoCE v1 only, which routers do not forward | -");
     root.roce_gid(&port, 3, IPV4, "RoCE v2", netdev);
     assert_snapshot!(brief(&gather(&root), Check::Gid), @"ok: index 3, RoCE v2, 192.168.7.5 | -");
 }
@@ -509,7 +509,7 @@ fn findings_as_json() {
       },
       "verdict": "broken",
       "found": "/dev/infiniband/uverbs0: permission denied",
-      "why": "opening the device is opening this file for reading and writing",
+      "why": "programs open the device by opening this file for reading and writing",
       "remedies": [
         {
           "run": {

@@ -4,7 +4,7 @@
 //! on its machines unchanged. What an operation costs comes out of mechanisms: what the CPU writes
 //! to the NIC and what the NIC has to fetch, PCIe packets and round trips, processing units, the
 //! NIC's two sides, caches of contexts and requests, locks of atomic operations, packets on links.
-//! `docs/model.md` describes them.
+//! `docs/model-internals.md` describes them.
 //!
 //! Payload is moved and checked as by a real device: keys, ranges, rights, states, receive
 //! buffers, immediate data, flushes.

@@ -1,13 +1,13 @@
-//! The command lines of `devices` and `doctor`: what there is, and what stands in the way.
+//! The command lines of `devices` and `doctor`.
 
 use super::format::{Format, format};
 use adverb_launch::DeviceChoice;
 use clap::{ArgAction, Args};
 
-/// List the devices and what they can do
+/// List the devices and their limits
 ///
-/// The hardware that the model can be is listed by name; with --device its limits
-/// are shown.
+/// Limits have the names that ibv_devinfo prints. Model presets are listed by
+/// name; --device shows the limits of one.
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct DevicesArgs {
@@ -20,18 +20,18 @@ pub(crate) struct DevicesArgs {
     pub(crate) format: Format,
 }
 
-/// Say what stands in the way of RDMA on this machine, and what mends it
+/// Check this machine's RDMA setup and suggest fixes
 ///
-/// Looks at the limits of this process, libraries, kernel modules, CPUs and memory,
-/// and at each RDMA device and port. Changes nothing. Findings are
+/// Checks the limits of this process, libraries, kernel modules, CPUs and memory,
+/// and each RDMA device and port. Changes nothing. Findings are
 ///
 ///   ok       as it should be
-///   note     good to know; to be had better in some cases
-///   warning  it works, but figures suffer or some programs fail
+///   note     informational; could be improved
+///   warning  it works, but results suffer or some programs fail
 ///   broken   it does not work: the exit status is 1
 ///
-/// Below a finding: why it matters, and the commands that mend it. A machine
-/// without RDMA devices is not broken: --device soft measures without.
+/// Below a finding: why it matters, and commands that fix it. A machine without
+/// RDMA devices is not broken: --device soft needs none.
 #[derive(Debug, Args)]
 #[command(
     verbatim_doc_comment,
@@ -42,7 +42,7 @@ Examples:
   adverb doctor --json | jq '.findings[] | select(.verdict == \"broken\")'"
 )]
 pub(crate) struct DoctorArgs {
-    /// Only this device, and the machine as far as it matters to it: verbs:NAME or soft
+    /// Only this device and what affects it: verbs:NAME or soft
     #[arg(long, value_name = "DEV")]
     pub(crate) device: Option<DeviceChoice>,
 

@@ -20,7 +20,7 @@ pub(super) fn governor(machine: &Machine) -> Finding {
     if cpus.is_empty() {
         return finding(
             Verdict::Ok,
-            "none: the system does not set the clock".to_owned(),
+            "none: the kernel does not control the frequency".to_owned(),
         );
     }
     let words: Vec<String> = cpus

@@ -33,7 +33,7 @@ fn file(facts: &DeviceFacts, sudo: &str) -> Finding {
     let Some(name) = &facts.rdma.uverbs else {
         return finding(
             Verdict::Broken,
-            "the kernel offers none to programs".to_owned(),
+            "the kernel has no device file for it".to_owned(),
         )
         .run(format!("{sudo}modprobe ib_uverbs"));
     };
@@ -87,7 +87,7 @@ fn iommu(facts: &DeviceFacts, sudo: &str) -> Option<Finding> {
     let kind = match &facts.iommu {
         Iommu::Absent => return Some(finding(Verdict::Ok, "none before the device".to_owned())),
         Iommu::Passthrough => return Some(finding(Verdict::Ok, "passthrough".to_owned())),
-        Iommu::Translating(kind) => kind.as_deref().unwrap_or("kind not said by the kernel"),
+        Iommu::Translating(kind) => kind.as_deref().unwrap_or("unknown kind"),
     };
     Some(
         finding(Verdict::Note, format!("translates ({kind})"))

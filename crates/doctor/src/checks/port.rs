@@ -148,7 +148,7 @@ impl Context<'_> {
         if of(GidType::RoceV1).any(|entry| is_routable(entry.gid)) {
             return finding(
                 Verdict::Warning,
-                "RoCE v1 only: no packets beyond one Ethernet",
+                "RoCE v1 only, which routers do not forward",
             )
             .advise("the device or its settings have no RoCE v2; see its vendor's manual");
         }
