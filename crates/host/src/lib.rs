@@ -1,5 +1,7 @@
-//! What a role gets on a real machine.
+//! The environment of a role on a real machine.
 //!
+//! * [`threads`]: runs a program on threads of this process, which is the shortest way to a first program
+//!   (see `examples/` of the repository);
 //! * [`HostStation`]: the [`Station`](adverb_verbs::Station) of a real device: `CLOCK_MONOTONIC`,
 //!   `getrusage`, busy polling, and [`Link`]s to the other roles;
 //! * [`HubLink`]: the socket of a process of roles to whatever started them, which passes their
@@ -21,6 +23,7 @@ mod pmix;
 mod process;
 mod ranks;
 mod station;
+mod threads;
 mod wire;
 
 pub use clock::CpuScope;
@@ -31,4 +34,5 @@ pub use other_work::{Busy, OtherWork};
 pub use process::{die_with_parent, pin, usable_cores};
 pub use ranks::{Published, Rank, RankError};
 pub use station::HostStation;
+pub use threads::threads;
 pub use wire::{Wire, WireError};
