@@ -1,41 +1,41 @@
-//! Whether numbers were handed out exactly once, in constant memory.
+//! Checks in constant memory that numbers were handed out exactly once.
 
 use std::ops::Range;
 
 use adverb_workload::random::mix;
 use serde::{Deserialize, Serialize};
 
-/// The numbers that somebody got, as a sum that does not depend on their order.
+/// A set of numbers, as a hash that does not depend on their order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Handed {
-    /// How many.
+    /// Number of them.
     pub count: u64,
     digest: u64,
 }
 
 impl Handed {
-    /// All of a range, each once.
+    /// Returns all numbers of a range, each once.
     pub fn all(numbers: Range<u64>) -> Self {
         let mut all = Handed::default();
         numbers.for_each(|number| all.add(number));
         all
     }
 
-    /// One more.
+    /// Adds a number.
     #[inline]
     pub fn add(&mut self, number: u64) {
         self.count += 1;
         self.digest = self.digest.wrapping_add(mix(number));
     }
 
-    /// Those of another, too.
+    /// Adds the numbers of another set.
     pub fn merge(&mut self, other: Self) {
         self.count += other.count;
         self.digest = self.digest.wrapping_add(other.digest);
     }
 
-    /// Whether these are so many from `first` on, each once. A twice and a never do not hide one
-    /// another, but for one chance in 2^64.
+    /// Whether these are consecutive numbers from `first` on, each once. A number that occurs twice and
+    /// one that is missing hide each other with a probability of 2^-64.
     pub fn is_exactly_once_from(&self, first: u64) -> bool {
         *self == Handed::all(first..first.wrapping_add(self.count))
     }

@@ -26,7 +26,7 @@ pub enum Job {
 }
 
 impl Job {
-    /// The options of the path between its queue pairs.
+    /// Returns the options of the path between its queue pairs.
     pub fn path(&self) -> &PathOptions {
         match self {
             Job::Pair(cell) => &cell.params.path,
@@ -43,9 +43,9 @@ impl Job {
 pub enum JobReport {
     /// The active side's result; `None` from the passive side.
     Pair(Option<Box<CellResult>>),
-    /// What a member of a pattern did.
+    /// Results of a member of a pattern.
     Member(Tally),
-    /// What a server core, an owner or a client did.
+    /// Results of a server core, an owner or a client.
     Service(ServiceTally),
 }
 
@@ -115,7 +115,7 @@ impl Program for Job {
         }
     }
 
-    /// Clients are where the program is started; a server is on the first other host.
+    /// Clients run where the program is started, a server on the first other host.
     fn home(&self) -> u32 {
         match self {
             Job::Pair(_) | Job::Pattern(..) => 0,
@@ -124,7 +124,7 @@ impl Program for Job {
     }
 }
 
-/// Refuses what asks for retransmissions, which UC and UD queue pairs do not have.
+/// Refuses options that need retransmissions, which UC and UD queue pairs do not have.
 fn check_datagrams(path: &PathOptions) -> Result<(), String> {
     let faults = path.impairment.filter(|faults| !faults.is_none());
     let refused = match (path.ack_timeout, path.retries, faults) {
@@ -138,7 +138,7 @@ fn check_datagrams(path: &PathOptions) -> Result<(), String> {
     ))
 }
 
-/// Refuses more inline data than the device takes, and more memory of a member than its regions may have.
+/// Refuses inline data beyond the device's maximum, and members whose memory exceeds a region.
 fn check_pattern(pattern: &Pattern, caps: &DeviceCaps) -> Result<(), String> {
     let max = Bytes::new(caps.max_inline_data.into());
     for member in &pattern.members {
@@ -182,7 +182,7 @@ fn pattern_roles(pattern: &Pattern) -> Vec<Role> {
     roles.collect()
 }
 
-/// The server's cores are threads of one process: they share the counter.
+/// Returns the roles. The server's cores are threads of one process, because they share the counter.
 fn rpc_roles(rpc: &Rpc) -> Vec<Role> {
     let roles = (0..rpc.members()).map(|number| {
         let role = RoleId(number);

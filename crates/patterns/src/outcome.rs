@@ -1,4 +1,4 @@
-//! What the roles of a program reported, as the metrics of its record; and what is checked of it.
+//! Checks the reports of a program's roles and converts them to the metrics of its record.
 
 use adverb_results::{CpuShare, LatencyRecorder, Values};
 use adverb_units::{CpuTime, Span};
@@ -13,41 +13,41 @@ use crate::tally::ServiceTally;
 
 /// Metrics of a run, and of each of its roles.
 pub struct Outcome {
-    /// Of the run.
+    /// Metrics of the run.
     pub metrics: Values,
-    /// Of each role, in their order.
+    /// Results of each role.
     pub roles: Vec<RoleOutcome>,
 }
 
-/// What one role did.
+/// Results of a role.
 #[derive(Default)]
 pub struct RoleOutcome {
-    /// CPU time that it used over the time in which it did.
+    /// CPU use of the role.
     pub cpu: CpuShare,
-    /// Its own metrics.
+    /// Metrics of the role.
     pub metrics: Values,
 }
 
-/// Why a run has no outcome.
+/// A run has no valid outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OutcomeError {
-    /// A sequencer failed.
+    /// A sequencer handed out wrong numbers.
     #[error("a number was handed out twice or never, among {0}")]
     Numbers(u64),
-    /// Clients and memory disagree.
+    /// Clients and the items in memory disagree.
     #[error("clients changed items {done} times, memory says {found} times")]
     Changes {
-        /// By the clients.
+        /// Changes by clients.
         done: u64,
-        /// In memory.
+        /// Changes found in memory.
         found: u64,
     },
-    /// It is a pair.
+    /// The program is a pair.
     #[error("a pair of sides has records of its own")]
     Pair,
 }
 
-/// What a role counted, whatever the program.
+/// The counts of a role of any program.
 struct Done<'r> {
     requests: u64,
     per_second: Option<f64>,
@@ -90,7 +90,7 @@ impl<'r> Done<'r> {
     }
 }
 
-/// Percentiles, and the mean of all samples.
+/// Returns percentiles and mean.
 fn latency(waits: &LatencyRecorder) -> Value {
     let mut latency = waits.percentiles();
     latency.mean = waits.mean_ns();
@@ -98,10 +98,10 @@ fn latency(waits: &LatencyRecorder) -> Value {
 }
 
 impl Job {
-    /// The metrics of this program, whose roles reported this.
+    /// Checks the reports of the roles of this program and returns its metrics.
     ///
     /// # Errors
-    /// A check failed: the program did not do what it is for.
+    /// A check failed: the program returned wrong results.
     pub fn outcome(&self, reports: &[JobReport]) -> Result<Outcome, OutcomeError> {
         let services = reports.iter().filter_map(|report| match report {
             JobReport::Service(tally) => Some(tally),
@@ -131,7 +131,7 @@ fn served(rpc: &Rpc, tallies: &[&ServiceTally]) -> Result<Outcome, OutcomeError>
         }
         Service::Store(_) => values(clients),
     };
-    // The rate is counted where it is bounded: at the cores.
+    // The cores limit the rate, so it is counted there.
     let rate = cores.iter().filter_map(|core| core.per_second()).sum();
     let batch_mean = (posts > 0).then(|| answers as f64 / posts as f64);
     let seen: Vec<_> = clients
@@ -177,7 +177,7 @@ fn pattern_outcome(pattern: &Pattern, tallies: &[&Tally]) -> Outcome {
     }
 }
 
-/// What the clients saw together.
+/// Returns the metrics over all clients.
 fn metrics(clients: &[Done<'_>], rate: f64, batch_mean: Option<f64>, checked: &Value) -> Values {
     let requests: u64 = clients.iter().map(|done| done.requests).sum();
     let elapsed = clients.iter().map(|done| done.elapsed).max();
@@ -203,7 +203,7 @@ fn metrics(clients: &[Done<'_>], rate: f64, batch_mean: Option<f64>, checked: &V
     all.as_object().cloned().unwrap_or_default()
 }
 
-/// All numbers, if each was handed out exactly once.
+/// Returns the numbers, if each was handed out exactly once.
 fn numbers(clients: &[&ServiceTally], handed_out: Option<u64>) -> Result<Value, OutcomeError> {
     let mut all = Handed::default();
     clients.iter().for_each(|tally| all.merge(tally.handed));
@@ -218,7 +218,7 @@ fn values(clients: &[&ServiceTally]) -> Value {
     json!({ "values": values })
 }
 
-/// Values, and how many times items were changed, if clients and memory agree.
+/// Returns the checked values and changes of items, if clients and memory agree.
 fn changes(
     owners: &[&ServiceTally],
     clients: &[&ServiceTally],

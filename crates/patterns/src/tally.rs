@@ -1,4 +1,4 @@
-//! What a member of a service did.
+//! Results of a member of a service.
 
 use adverb_results::LatencyRecorder;
 use adverb_units::{CpuTime, Span};
@@ -7,33 +7,33 @@ use serde::{Deserialize, Serialize};
 
 use crate::checked::Handed;
 
-/// What a member did.
+/// Results of a member.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ServiceTally {
-    /// Requests that a core answered, or that a client saw done, in the measured time.
+    /// Requests that a core answered, or that completed at a client, in the measured time.
     pub requests: u64,
     /// The measured time.
     pub elapsed: Span,
-    /// Calls of the post that the core's answers took.
+    /// Number of posts for the answers of a core.
     pub posts: u64,
-    /// CPU time.
+    /// CPU time used.
     pub cpu: CpuTime,
-    /// Over this time.
+    /// The time over which `cpu` was used.
     pub cpu_over: Span,
-    /// Times from free slot to seen answer, if they were taken.
+    /// Times from free slot to polled answer, if requests are timed.
     pub waits: Option<LatencyRecorder>,
-    /// The numbers that a client got, from its first request to its last.
+    /// The numbers that a client received in all of its requests.
     pub handed: Handed,
-    /// Numbers that a core found to be handed out by all cores of its process, once all clients had ended.
+    /// Numbers handed out by all cores of the process, as a core found after all clients had ended.
     pub handed_out: u64,
-    /// Values that a client found to be right, from its first request to its last.
+    /// Values that a client checked in all of its requests.
     pub values_checked: u64,
-    /// Items that a client locked and freed, or how often the owner finds that they were.
+    /// Items that a client locked and freed, or locks that the owner counts.
     pub locked: u64,
 }
 
 impl ServiceTally {
-    /// An empty tally, which records times if requests are timed.
+    /// Returns an empty tally, which records times if requests are timed.
     pub(crate) fn timed(timing: Timing) -> Self {
         ServiceTally {
             waits: (timing == Timing::Each).then(LatencyRecorder::new),
@@ -41,7 +41,7 @@ impl ServiceTally {
         }
     }
 
-    /// With what the meter counted.
+    /// Adds the counts of the meter.
     pub(crate) fn measured_by(self, meter: &Meter) -> Self {
         let Tally {
             completed,
@@ -59,13 +59,13 @@ impl ServiceTally {
         }
     }
 
-    /// Requests a second; none where nothing was measured.
+    /// Returns requests per second; `None` if nothing was measured.
     pub fn per_second(&self) -> Option<f64> {
         let elapsed = self.elapsed.as_secs_f64();
         (elapsed > 0.0 && self.requests > 0).then(|| self.requests as f64 / elapsed)
     }
 
-    /// Answers in one call of the post, on average; none of a client.
+    /// Returns the mean number of answers per post; `None` for a client.
     pub fn batch_mean(&self) -> Option<f64> {
         (self.posts > 0).then(|| self.requests as f64 / self.posts as f64)
     }

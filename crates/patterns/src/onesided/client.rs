@@ -1,4 +1,4 @@
-//! A client of memory: keeps trains of requests under way.
+//! A client of one-sided operations: keeps trains of requests outstanding.
 
 use std::collections::VecDeque;
 
@@ -18,28 +18,28 @@ use adverb_workload::pattern::{Meter, Schedule};
 use adverb_workload::random::Random;
 use adverb_workload::reap::{BATCH, Reaper};
 
-use super::desk::{answers, question};
+use super::item_server::{answers, question};
 use super::layout::{FREED, LOCKED, Layout};
 use super::{Items, MAX_LIST, OneSided, Puts, Remote};
 
 /// The next step of a lane's operation.
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    /// Takes a number.
+    /// Draws a number.
     Count,
-    /// Reads a record; so many READs follow.
+    /// Reads a record; `left` READs follow.
     Read { level: usize, place: u64, left: u32 },
     /// Locks an item.
     Lock { item: u64 },
     /// Frees it.
     Free { item: u64 },
-    /// Asks for an item to be changed.
+    /// Asks the owner's core to change an item.
     Ask { item: u64 },
-    /// The client begins nothing more.
+    /// The client starts no further operations.
     Idle,
 }
 
-/// A lane, with when its operation began.
+/// A lane and the start of its operation.
 #[derive(Clone, Copy, Debug)]
 struct Lane {
     step: Step,
@@ -50,28 +50,28 @@ struct Lane {
 struct Train {
     wire: usize,
     lanes: Vec<Lane>,
-    /// Offset of what the lanes' steps bring.
+    /// Offset of the buffers of the lanes.
     buffers: u64,
     /// Completions and answers that it waits for.
     awaits: u32,
 }
 
-/// What a client has asked the owner's core.
+/// The questions of a client to the owner's core.
 struct Questions {
     slots: Slots,
-    /// The client's place among those of its core.
+    /// Index of the client among those of its core.
     place: u32,
-    /// How many were asked.
+    /// Number of questions so far.
     asked: u64,
-    /// Trains that wait for answers, by the queue pair that the answer comes over.
+    /// Trains that wait for answers, by the queue pair of the answer.
     waiting: Vec<VecDeque<usize>>,
     bytes: Vec<u8>,
 }
 
-/// A request to be posted, but for its piece of memory.
+/// A request to be posted, without its id.
 type Drafted<'m> = (Operation, Sge<'m>, SendFlags);
 
-/// A client at work.
+/// The state of a running client.
 pub(super) struct Client<'w, S: Station> {
     station: &'w S,
     members: &'w Members<'w, S>,
@@ -83,7 +83,7 @@ pub(super) struct Client<'w, S: Station> {
     questions: Option<Questions>,
     random: Random,
     until: Time,
-    /// Operations that are done.
+    /// Finished operations.
     finished: u64,
     meter: Meter,
     tally: ServiceTally,
@@ -151,7 +151,7 @@ impl<'w, S: Station> Client<'w, S> {
         Ok(client)
     }
 
-    /// Works until the measured time is over, and ends what it has begun.
+    /// Runs operations until the measured time is over, and finishes those in progress.
     pub(super) fn run(mut self) -> Result<ServiceTally, PatternError> {
         let now = self.station.now();
         let mut under_way = 0;
@@ -181,7 +181,7 @@ impl<'w, S: Station> Client<'w, S> {
         Ok(self.tally.measured_by(&self.meter))
     }
 
-    /// The train that a completion is for: its own last request's, or an answer's.
+    /// Returns the train that a completion belongs to: of its last request, or of an answer.
     fn concerned(&mut self, wc: &WorkCompletion) -> Result<usize, PatternError> {
         let name = wc.wr_id.0 as usize;
         let Some(questions) = self
@@ -202,7 +202,7 @@ impl<'w, S: Station> Client<'w, S> {
         Ok(self.wiring.qps[qp].post_recv(&[receive])?)
     }
 
-    /// Tells the owner's core that this client asks no more.
+    /// Tells the owner's core that this client has no more questions.
     fn farewell(&mut self) -> Result<(), PatternError> {
         if self.questions.is_none() {
             return Ok(());
@@ -218,7 +218,7 @@ impl<'w, S: Station> Client<'w, S> {
             .map(drop)
     }
 
-    /// A question to the owner's core, made at `buffer`.
+    /// Writes a question to the owner's core at `buffer` and returns its request.
     fn ask(
         &mut self,
         wire: usize,
@@ -248,7 +248,7 @@ impl<'w, S: Station> Client<'w, S> {
         ))
     }
 
-    /// The answer to the question that was asked last is one that `train` waits for.
+    /// Notes that `train` waits for the answer to the latest question.
     fn await_answer(&mut self, train: usize) {
         if let Some(questions) = &mut self.questions {
             let over = (questions.asked - 1) % questions.waiting.len() as u64;
@@ -257,7 +257,7 @@ impl<'w, S: Station> Client<'w, S> {
         }
     }
 
-    /// Begins another operation, if there is time for it.
+    /// Starts another operation, unless the time is over.
     fn begin(&mut self, now: Time) -> Lane {
         let step = if now >= self.until {
             Step::Idle
@@ -274,7 +274,7 @@ impl<'w, S: Station> Client<'w, S> {
         }
     }
 
-    /// All steps of a train have been carried out.
+    /// Handles the completion of all steps of a train.
     fn advance(&mut self, train: usize, now: Time) -> Result<(), PatternError> {
         let mut buffer = self.trains[train].buffers;
         for place in 0..self.trains[train].lanes.len() {
@@ -294,7 +294,7 @@ impl<'w, S: Station> Client<'w, S> {
         Ok(())
     }
 
-    /// Looks at what a step brought: the next step, or none where the operation is done.
+    /// Checks the result of a step and returns the next one; `None` if the operation is finished.
     fn look(&mut self, step: Step, buffer: u64) -> Result<Option<Step>, PatternError> {
         match step {
             Step::Idle => Ok(None),
@@ -348,7 +348,7 @@ impl<'w, S: Station> Client<'w, S> {
         }
     }
 
-    /// Posts the steps of a train; false where all its lanes are idle.
+    /// Posts the steps of a train; returns false if all of its lanes are idle.
     fn post(&mut self, train: usize) -> Result<bool, PatternError> {
         let mr = &self.wiring.mr;
         let mut drafted = [None; MAX_LIST as usize];
@@ -385,7 +385,7 @@ impl<'w, S: Station> Client<'w, S> {
         Ok(true)
     }
 
-    /// The next request of a lane, whose memory is at `buffer`.
+    /// Returns the next request of a lane with its buffer at `buffer`.
     fn draft(
         &mut self,
         train: usize,
@@ -418,7 +418,7 @@ impl<'w, S: Station> Client<'w, S> {
     }
 }
 
-/// A GET or a PUT of any item.
+/// Chooses a GET or a PUT of a random item.
 fn choose(items: &Items, random: &mut Random) -> Step {
     let item = random.below(items.items);
     if random.chance(items.put_ratio) {

@@ -1,4 +1,4 @@
-//! The owner's memory: questions, then a word, or records level by level and lock words.
+//! Layout of the owner's memory: questions, then either a counter, or records by level and lock words.
 
 use adverb_verbs::{MemoryAccessError, MemoryRegion};
 
@@ -11,11 +11,11 @@ use super::Remote;
 const LOCK_STRIDE: u64 = 64;
 /// Longest record.
 const MAX_RECORD: u32 = 1 << 20;
-/// In a lock word: how often it was locked, and, above, how often it was freed.
+/// Increment of the lock count in a lock word. The upper half counts how often it was freed.
 pub(super) const LOCKED: u64 = 1;
 pub(super) const FREED: u64 = 1 << 32;
 
-/// Refuses what no memory can be.
+/// Refuses invalid parameters.
 pub(super) fn check(remote: &Remote) -> Result<(), PatternError> {
     let Remote::Items(items) = remote else {
         return Ok(());
@@ -40,7 +40,7 @@ pub(super) fn check(remote: &Remote) -> Result<(), PatternError> {
         .iter()
         .find(|size| !(8..=MAX_RECORD).contains(*size));
     match bad {
-        // A record begins with 8 B that say where the next one is.
+        // A record begins with the position of the next one, 8 B.
         Some(size) => Err(PatternError::Record {
             given: *size,
             max: MAX_RECORD,
@@ -57,7 +57,7 @@ struct Records {
     stride: u64,
 }
 
-/// Where things are in the owner's memory.
+/// Offsets in the owner's memory.
 #[derive(Clone, Debug)]
 pub(super) struct Layout {
     items: u64,
@@ -68,7 +68,7 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    /// With room for questions of so many bytes.
+    /// Returns the layout with room for `questions` bytes of questions.
     pub(super) fn new(remote: &Remote, questions: u64) -> Self {
         let Remote::Items(items) = remote else {
             return Layout {
@@ -101,32 +101,32 @@ impl Layout {
         self.locks + self.items.max(1) * LOCK_STRIDE
     }
 
-    /// Bytes of a question.
+    /// Returns the bytes of a question.
     pub(super) fn question(&self) -> u64 {
         self.question
     }
 
-    /// Room for what any step brings, or asks.
+    /// Returns the size of a buffer for any step.
     pub(super) fn widest(&self) -> u64 {
         let strides = self.records.iter().map(|records| records.stride);
         let widest = strides.max().unwrap_or(0).max(64);
         widest.max(self.question.next_multiple_of(64))
     }
 
-    /// Offset and length of a record.
+    /// Returns offset and length of a record.
     #[inline]
     pub(super) fn record(&self, level: usize, place: u64) -> (u64, u32) {
         let records = &self.records[level];
         (records.offset + place * records.stride, records.size)
     }
 
-    /// Offset of an item's lock word; without items, that of the counter.
+    /// Returns the offset of an item's lock word, or of the counter if there are no items.
     #[inline]
     pub(super) fn lock(&self, item: u64) -> u64 {
         self.locks + item * LOCK_STRIDE
     }
 
-    /// Where the record is that follows one.
+    /// Returns the position of the next record.
     fn next(&self, level: usize, place: u64) -> u64 {
         mix(place ^ (level as u64 + 1) << 48) % self.items
     }
@@ -141,7 +141,7 @@ impl Layout {
         }
     }
 
-    /// The place of the record that follows, if this one is whole.
+    /// Returns the position of the next record, if this one is valid.
     pub(super) fn follow(
         &self,
         level: usize,
@@ -170,7 +170,7 @@ impl Layout {
         Ok(())
     }
 
-    /// Writes an item anew, and counts that.
+    /// Rewrites an item and counts the change.
     pub(super) fn renew<M: MemoryRegion>(
         &self,
         mr: &M,
@@ -190,7 +190,7 @@ impl Layout {
         Ok(mr.write(self.lock(item), &times.to_ne_bytes())?)
     }
 
-    /// How often items were locked or renewed; each lock must be free.
+    /// Returns how often items were locked or changed, and checks that each lock is free.
     pub(super) fn locked<M: MemoryRegion>(&self, mr: &M) -> Result<u64, PatternError> {
         let mut all = 0;
         for item in 0..self.items {

@@ -1,16 +1,16 @@
-//! Services without a server's CPU: clients READ, and add by FETCH_ADD, in memory of a member that does
-//! nothing but own it (Kalia et al., ATC 2016, section 5.3).
+//! Services without a server CPU: clients use READ and FETCH_ADD in the memory of a passive member
+//! (Kalia et al., ATC 2016, section 5.3).
 //!
-//! Member 0 is the owner. Where it is the owner that changes items (Pilaf, FaRM), it is several members,
-//! the server's cores with items of their own; a client belongs to one of them.
+//! Member 0 owns the memory. If the owner changes the items (Pilaf, FaRM), there are several owners, the
+//! server's cores, each with its own items, and a client belongs to one of them.
 //!
-//! Each client keeps *trains* under way, lists of requests of one queue pair, each
-//! of a *lane*: the next step of one operation. A train's last request alone asks for a completion,
-//! which stands for all, as a reliable connection carries them out in order. Then each lane looks at
-//! what its step brought, and the train is posted again.
+//! Each client keeps *trains* outstanding: lists of requests on one queue pair. Each request is the next
+//! step of an operation, which occupies a *lane* of the train. Only the last request is signaled: its
+//! completion stands for all, because a reliable connection executes them in order. Then each lane
+//! checks the result of its step, and the train is posted again.
 
 mod client;
-mod desk;
+mod item_server;
 mod layout;
 
 use adverb_verbs::{Context, PathOptions, QpType, RoleId, Station};
@@ -24,44 +24,44 @@ use adverb_workload::pattern::Schedule;
 use adverb_workload::pattern::wiring::{Depths, Wiring};
 use adverb_workload::pattern::{Limits, Load, Posting, Request, Timing};
 use adverb_workload::pattern::{Part, Pattern};
-use desk::Desk;
+use item_server::ItemServer;
 use layout::Layout;
 
-/// Longest list of requests that a client posts at a time.
+/// Most requests that a client posts at a time.
 const MAX_LIST: u32 = 32;
 
-/// Items that clients find and lock by themselves.
+/// Items that clients look up and lock without the server's CPU.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Items {
-    /// How many.
+    /// Number of items.
     pub items: u64,
-    /// Bytes of the record that each READ of a GET brings, in order. Each but the last says where the
-    /// next one is.
+    /// Bytes of the record that each READ of a GET fetches, in order. Each except the last contains the
+    /// position of the next one.
     pub records: Vec<u32>,
-    /// READs of a GET, on average.
+    /// Mean number of READs of a GET.
     pub mean_reads: f64,
     /// Share of operations that change an item.
     pub put_ratio: f64,
-    /// How they do.
+    /// How items are changed.
     pub puts: Puts,
 }
 
 /// How an item is changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Puts {
-    /// The client locks it and frees it, by a FETCH_ADD each.
+    /// The client locks and frees it by FETCH_ADD.
     Lock,
-    /// The client asks one of the owner's cores by a WRITE, which is answered by a SEND without payload.
+    /// The client asks an owner's core by a WRITE, which it answers by a SEND without payload.
     Ask {
-        /// Cores, each with items and clients of its own.
+        /// Cores, each with its own items and clients.
         cores: u32,
-        /// Bytes of a value; the WRITE carries the key (16 B), a length and a mark beside.
+        /// Bytes of a value. The WRITE also contains the key (16 B), a length and a mark.
         value: u32,
     },
 }
 
 impl Puts {
-    /// Bytes of a question; none where nobody is asked.
+    /// Returns the bytes of a question; `None` if clients do not ask.
     fn question(self) -> Option<u32> {
         match self {
             Puts::Lock => None,
@@ -70,40 +70,40 @@ impl Puts {
     }
 }
 
-/// What the owner's memory is.
+/// The content of the owner's memory.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Remote {
-    /// One word: the next number.
+    /// A counter: the next number.
     Counter,
-    /// Items, and a lock word of each, 64 B apart.
+    /// Items and their lock words, 64 B apart.
     Items(Items),
 }
 
-/// How clients work.
+/// Parameters of the clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OneSidedClients {
     /// Client threads.
     pub threads: u32,
-    /// Machines that they are on, in turn.
+    /// Machines to which clients are assigned in turn.
     pub machines: u32,
-    /// Queue pairs of each.
+    /// Queue pairs of each client.
     pub qps: u32,
-    /// Operations under way on each queue pair.
+    /// Outstanding operations on each queue pair.
     pub outstanding: u32,
-    /// Requests of a post.
+    /// Requests per post.
     pub posting: Posting,
-    /// READs and atomics of one queue pair on the wire.
+    /// Outstanding READs and atomics of a queue pair (`max_rd_atomic`).
     pub rd_atomic: u8,
     /// Whether each operation is timed.
     pub timing: Timing,
-    /// Seed of what is chosen.
+    /// Seed of random choices.
     pub seed: u64,
 }
 
 /// A program of an owner and its clients.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct OneSided {
-    /// What is owned.
+    /// The memory.
     pub remote: Remote,
     /// The clients.
     pub clients: OneSidedClients,
@@ -112,7 +112,7 @@ pub struct OneSided {
 }
 
 impl OneSided {
-    /// How many members own the memory; the others are clients.
+    /// Returns the number of owners; the other members are clients.
     pub fn owners(&self) -> u32 {
         match self.puts() {
             Puts::Lock => 1,
@@ -120,7 +120,7 @@ impl OneSided {
         }
     }
 
-    /// How many members it has.
+    /// Returns the number of members.
     pub fn members(&self) -> u32 {
         self.owners() + self.clients.threads
     }
@@ -132,7 +132,7 @@ impl OneSided {
         }
     }
 
-    /// Where an owner's clients write their questions; none where they ask nothing.
+    /// Returns the slots for questions of an owner's clients; `None` if they do not ask.
     fn slots(&self) -> Option<Slots> {
         Some(Slots {
             each: self.clients.qps * self.clients.outstanding,
@@ -140,13 +140,13 @@ impl OneSided {
         })
     }
 
-    /// The owner that a client belongs to; none for an owner.
+    /// Returns the owner that a client belongs to; `None` for an owner.
     pub fn owner(&self, role: RoleId) -> Option<RoleId> {
         let client = role.0.checked_sub(self.owners())?;
         Some(RoleId(client % self.owners()))
     }
 
-    /// The members that a member talks with, in addition to member 0.
+    /// Returns the members that a member communicates with, in addition to member 0.
     pub fn peers(&self, role: RoleId) -> Vec<RoleId> {
         match self.owner(role) {
             Some(owner) => vec![owner],
@@ -159,7 +159,7 @@ impl OneSided {
         }
     }
 
-    /// A client's place among those of its owner.
+    /// Returns the index of a client among those of its owner.
     fn place(&self, role: RoleId) -> u32 {
         (role.0 - self.owners()) / self.owners()
     }
@@ -175,12 +175,12 @@ impl OneSided {
         Layout::new(&self.remote, questions)
     }
 
-    /// How many machines.
+    /// Returns the number of machines.
     pub fn machines(&self) -> u32 {
         1 + self.clients.machines.min(self.clients.threads).max(1)
     }
 
-    /// The machine that a member is on.
+    /// Returns the machine of a member.
     pub fn machine(&self, role: RoleId) -> u32 {
         match role.0.checked_sub(self.owners()) {
             None => 0,
@@ -196,7 +196,7 @@ impl OneSided {
         list.clamp(1, MAX_LIST.min(self.clients.outstanding))
     }
 
-    /// Queue pairs and memory, as a pattern's.
+    /// Returns queue pairs and memory as a pattern.
     fn pattern(&self, layout: &Layout) -> Pattern {
         let clients = &self.clients;
         let mut pattern = Pattern::new(QpType::Rc);
@@ -248,11 +248,11 @@ impl OneSided {
         layout::check(&self.remote)
     }
 
-    /// Sizes of an owner's queues; none where those of its part do.
+    /// Returns the sizes of an owner's queues; `None` for the default ones.
     fn owner_depths(&self) -> Option<Depths> {
         self.puts().question()?;
         Some(Depths {
-            send: desk::answers(self.clients.outstanding),
+            send: item_server::answers(self.clients.outstanding),
             recv: 1,
             inline: 0,
             rd_atomic: u8::MAX,
@@ -260,14 +260,14 @@ impl OneSided {
         })
     }
 
-    /// The same of a client.
+    /// Returns the sizes of a client's queues; `None` for the default ones.
     fn client_depths(&self, max_inline: u32) -> Option<Depths> {
         let question = self.puts().question()?;
         let each = self.clients.outstanding;
         Some(Depths {
-            // What a train's last request, or a farewell, takes beside.
+            // One more for a train's last request, or for the final message.
             send: each.max(self.list()) + 1,
-            recv: desk::answers(each),
+            recv: item_server::answers(each),
             inline: if question <= max_inline { question } else { 0 },
             rd_atomic: self.clients.rd_atomic,
             shares_qp: false,
@@ -275,11 +275,11 @@ impl OneSided {
     }
 }
 
-/// Does the part of member `me`; all members run at the same time.
+/// Runs member `me`; all members run at the same time.
 ///
 /// # Errors
-/// An object could not be made, a request was refused or failed, a value is wrong, or another member is
-/// gone.
+/// An object could not be created, a request was refused or failed, a value is wrong, or another member has
+/// ended.
 pub fn run_onesided<S: Station>(
     station: &S,
     program: &OneSided,
@@ -305,9 +305,9 @@ pub fn run_onesided<S: Station>(
     if is_owner {
         layout.fill(&wiring.mr)?;
     }
-    let desk = program.slots().map(|slots| {
+    let server = program.slots().map(|slots| {
         let clients = program.clients_of(me) as usize;
-        Desk::new(
+        ItemServer::new(
             (&members, &wiring),
             &layout,
             (slots, clients),
@@ -319,8 +319,8 @@ pub fn run_onesided<S: Station>(
     if !is_owner {
         let client = client::Client::new(&members, &wiring, program, &layout, (me, schedule))?;
         tally = client.run()?;
-    } else if let Some(desk) = desk {
-        desk.run()?;
+    } else if let Some(server) = server {
+        server.run()?;
     }
     members.meet()?;
     if is_owner {

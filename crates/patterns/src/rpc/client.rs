@@ -1,4 +1,4 @@
-//! A client: asks, within its window and at its pace, and checks what it is answered.
+//! A client of an RPC server: sends requests within its window and at its pace, and checks the answers.
 
 use std::collections::VecDeque;
 
@@ -23,12 +23,12 @@ use super::wiring::ClientEnds;
 use super::{Asking, PATIENCE, Pace, Rpc, Service, StoreLoad, table};
 use crate::tally::ServiceTally;
 
-/// A request under way, in its slot.
+/// An outstanding request in its slot.
 #[derive(Clone, Copy, Debug, Default)]
 enum Slot {
     #[default]
     Free,
-    /// Asked for at a time, if requests are timed.
+    /// Outstanding, with its start if requests are timed.
     Asked {
         item: u64,
         kind: Kind,
@@ -36,26 +36,26 @@ enum Slot {
     },
 }
 
-/// A client at work.
+/// The state of a running client.
 pub(super) struct Client<'w, S: Station> {
     station: &'w S,
     members: &'w Members<'w, S>,
     rpc: &'w Rpc,
     ends: &'w ClientEnds<S::Context>,
-    /// Its place among the clients of its core.
+    /// Index of the client among those of its core.
     place: u32,
     random: Random,
-    /// Requests so far.
+    /// Number of requests so far.
     asked: u64,
     under_way: u32,
     slots: Vec<Slot>,
-    /// When requests without slots were asked, in order.
+    /// Starts of requests without slots, in order.
     times: VecDeque<Time>,
-    /// Requests whose sending is not known to have ended.
+    /// Requests without a send completion so far.
     unsent: u32,
-    /// The highest number so far, from which the upper half of the others follows.
+    /// The highest number so far, which determines the upper half of others.
     newest: u64,
-    /// When the next request is due, at an open pace.
+    /// Time of the next request at an open pace.
     due: Time,
     until: Time,
     answers: u64,
@@ -100,7 +100,7 @@ impl<'w, S: Station> Client<'w, S> {
         }
     }
 
-    /// Asks until the measured time is over, waits for what is under way, and says farewell.
+    /// Sends requests until the measured time is over, waits for outstanding ones, and announces the end.
     pub(super) fn run(mut self) -> Result<ServiceTally, PatternError> {
         let mut now = self.station.now();
         while now < self.until {
@@ -148,7 +148,7 @@ impl<'w, S: Station> Client<'w, S> {
         }
     }
 
-    /// Takes answers; returns how many, and the time just before they were looked at: from then on their
+    /// Takes answers; returns their number, and the time just before they were checked, from which on their
     /// slots are free.
     fn take(&mut self, patience: Span) -> Result<(usize, Time), PatternError> {
         let mut completions = [WorkCompletion::default(); BATCH];
@@ -183,7 +183,7 @@ impl<'w, S: Station> Client<'w, S> {
         })
     }
 
-    /// Checks an answer; returns when it was asked for.
+    /// Checks an answer; returns the start of its request.
     fn answered(&mut self, wc: &WorkCompletion) -> Result<Option<Time>, PatternError> {
         let imm = wc
             .imm
@@ -196,7 +196,7 @@ impl<'w, S: Station> Client<'w, S> {
             let number = whole(imm, self.newest);
             self.newest = self.newest.max(number);
             self.tally.handed.add(number);
-            // Which request it answers is not known; that does not change the mean.
+            // The answer does not identify its request. Assuming the oldest does not change the mean.
             return Ok(self.times.pop_front());
         }
         let slot = self.slots.get_mut(imm as usize).map(std::mem::take);
@@ -245,7 +245,7 @@ impl<'w, S: Station> Client<'w, S> {
         Ok(())
     }
 
-    /// Asks once. Its time begins `now`, when the slot was free.
+    /// Sends a request. Its time starts `now`, when the slot became free.
     fn ask(&mut self, now: Time) -> Result<(), PatternError> {
         let at = (self.rpc.clients.timing == Timing::Each).then_some(now);
         match self.rpc.service {
@@ -268,7 +268,7 @@ impl<'w, S: Station> Client<'w, S> {
         Ok(())
     }
 
-    /// Says that this client asks no more.
+    /// Announces that this client sends no more requests.
     fn farewell(&mut self) -> Result<(), PatternError> {
         match self.rpc.asking() {
             Asking::HeaderOnly => self.send(self.place | FAREWELL),
@@ -276,7 +276,7 @@ impl<'w, S: Station> Client<'w, S> {
         }
     }
 
-    /// Name and flags of the next request; half of the queue stands for one completion.
+    /// Returns id and flags of the next request: one in half of the queue is signaled.
     fn flags(&mut self) -> Result<(WrId, SendFlags), PatternError> {
         let half = self.ends.depth / 2;
         while self.unsent >= self.ends.depth {
@@ -297,7 +297,7 @@ impl<'w, S: Station> Client<'w, S> {
         Ok((WrId(self.asked), flags))
     }
 
-    /// A request without payload.
+    /// Sends a request without payload.
     fn send(&mut self, imm: u32) -> Result<(), PatternError> {
         let (name, flags) = self.flags()?;
         let request = SendRequest::new(name, Operation::SendWithImm(Imm(imm)), &[])
@@ -306,7 +306,7 @@ impl<'w, S: Station> Client<'w, S> {
         Ok(self.ends.datagrams.post_send(&[request])?)
     }
 
-    /// A request into the next slot. Its last bytes are those of the slot.
+    /// Writes a request to the end of the next slot.
     fn write(&mut self, (kind, item): (Kind, u64), at: Option<Time>) -> Result<(), PatternError> {
         let number = self.asked;
         let each = self.ends.slots.each;
@@ -331,7 +331,7 @@ impl<'w, S: Station> Client<'w, S> {
         Ok(qp.post_send(&[request])?)
     }
 
-    /// What a request says beside its last byte.
+    /// Writes a request except for its last byte.
     fn fill(
         &mut self,
         (kind, item): (Kind, u64),
@@ -355,7 +355,7 @@ impl<'w, S: Station> Client<'w, S> {
     }
 }
 
-/// The number whose lower half is `low`: numbers are nearer to the newest than 2^31.
+/// Returns the number with lower half `low` that is nearest to `newest`, which is within 2^31.
 fn whole(low: u32, newest: u64) -> u64 {
     let ahead = low.wrapping_sub(newest as u32) as i32;
     newest.wrapping_add_signed(ahead.into())

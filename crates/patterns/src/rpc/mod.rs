@@ -1,13 +1,13 @@
-//! Remote procedure calls as HERD and FaSST make them: small requests to a few server cores, which
-//! answer each by a datagram (Kalia et al., ATC 2016, sections 4 and 5).
+//! Remote procedure calls as in HERD and FaSST: small requests to a few server cores, which answer each by
+//! a datagram (Kalia et al., ATC 2016, sections 4 and 5).
 //!
-//! The members of an [`Rpc`] are its server cores, then its clients. A client is served by one core.
-//! It asks either by a WRITE (UC, inline) into a slot of the core's request region, one slot for each
-//! request that it may have under way, or by a SEND (UD) without payload. The core polls, takes what
-//! it finds, up to a batch, and answers each by a SEND (UD) from one of its queue pairs in turn.
+//! The members of an [`Rpc`] are its server cores, then its clients. One core serves a client. Requests
+//! are either WRITEs (UC, inline) into a slot of the core's request region, with one slot for each
+//! outstanding request, or SENDs (UD) without payload. The core polls, takes up to a batch of requests,
+//! and answers each by a SEND (UD) from one of its queue pairs in turn.
 //!
-//! Datagrams may be lost. A client waits a bounded time for its answers, also for the last ones, and
-//! fails if one is missing; it asks nothing twice, so no number is handed out twice.
+//! Datagrams may be lost. A client waits for its answers with a timeout and fails if one is missing. It
+//! never repeats a request, so no number is handed out twice.
 
 mod client;
 mod server;
@@ -28,26 +28,26 @@ use adverb_workload::pattern::PatternError;
 use adverb_workload::pattern::Schedule;
 use adverb_workload::pattern::{Posting, Timing};
 
-/// Requests that a server core takes at a time at most.
+/// Most requests that a server core takes at a time.
 pub const MAX_BATCH: u32 = 32;
-/// How long a member waits for another's request or answer before it gives it up for lost.
+/// Timeout for another member's request or answer, after which it counts as lost.
 const PATIENCE: Span = Span::from_secs(10);
 
-/// How clients ask.
+/// How clients send requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Asking {
-    /// By a WRITE into the server's memory, which its cores poll; the answer is payload.
+    /// By a WRITE into memory that the server's cores poll; the answer has a payload.
     Write,
-    /// By a SEND without payload; question and answer are immediate data, of 32 bits.
+    /// By a SEND without payload; request and answer are immediate data of 32 bits.
     HeaderOnly,
 }
 
-/// A core's key-value store, and what clients do with it.
+/// A core's key-value store and the load on it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StoreLoad {
     /// Items in each core's table.
     pub items: u64,
-    /// Where the lines of a table of the real size are.
+    /// Memory level of a table of realistic size.
     pub level: Level,
     /// Bytes of a value.
     pub value: u32,
@@ -55,58 +55,58 @@ pub struct StoreLoad {
     pub put_ratio: f64,
 }
 
-/// What the server does.
+/// The service.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Service {
-    /// Hands out the numbers from the counter's on, each once.
+    /// Hands out the numbers of a counter, each once.
     Sequencer(Asking),
-    /// Keeps items by keys of 16 B. Each core has a table of its own.
+    /// Stores items by keys of 16 B. Each core has its own table.
     Store(StoreLoad),
 }
 
-/// How the server's cores work.
+/// Parameters of the server's cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Serving {
     /// Cores.
     pub cores: u32,
-    /// Datagram queue pairs that each core answers from, in turn.
+    /// UD queue pairs from which each core answers in turn.
     pub qps_per_core: u32,
-    /// Each answer posted alone, or up to so many at a time with one doorbell.
+    /// Each answer posted alone, or lists with one doorbell.
     pub posting: Posting,
-    /// One answer of so many on a queue pair asks for a completion.
+    /// One in this many answers on a queue pair is signaled.
     pub signaled_every: u32,
 }
 
-/// When clients ask.
+/// When clients send requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Pace {
     /// As soon as there is room for another request.
     Closed,
-    /// At random moments, on average this far apart on one client, if there is room.
+    /// At random times with this mean distance per client, if there is room.
     Open(Span),
 }
 
-/// How the clients work.
+/// Parameters of the clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Clients {
     /// Client threads.
     pub threads: u32,
-    /// Machines that they are on, in turn.
+    /// Machines to which clients are assigned in turn.
     pub machines: u32,
-    /// Requests of one client under way at most.
+    /// Most outstanding requests of a client.
     pub outstanding: u32,
-    /// When they ask.
+    /// When they send requests.
     pub pace: Pace,
     /// Whether each request is timed.
     pub timing: Timing,
-    /// Seed of keys and moments.
+    /// Seed of keys and times.
     pub seed: u64,
 }
 
 /// A program of server cores and their clients.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Rpc {
-    /// What for.
+    /// The service.
     pub service: Service,
     /// The server's part: machine 0.
     pub serving: Serving,
@@ -126,17 +126,17 @@ pub enum RpcPart {
 }
 
 impl Rpc {
-    /// How many members it has.
+    /// Returns the number of members.
     pub fn members(&self) -> u32 {
         self.serving.cores + self.clients.threads
     }
 
-    /// How many machines.
+    /// Returns the number of machines.
     pub fn machines(&self) -> u32 {
         1 + self.clients.machines.min(self.clients.threads).max(1)
     }
 
-    /// What a member does.
+    /// Returns the part of a member.
     pub fn part(&self, role: RoleId) -> RpcPart {
         match role.0.checked_sub(self.serving.cores) {
             None => RpcPart::Core(role.0),
@@ -144,7 +144,7 @@ impl Rpc {
         }
     }
 
-    /// The machine that a member is on.
+    /// Returns the machine of a member.
     pub fn machine(&self, role: RoleId) -> u32 {
         match self.part(role) {
             RpcPart::Core(_) => 0,
@@ -152,7 +152,7 @@ impl Rpc {
         }
     }
 
-    /// The members that a member talks with, but for the start and the end.
+    /// Returns the members that a member communicates with, except at start and end.
     pub fn peers(&self, role: RoleId) -> Vec<RoleId> {
         match self.part(role) {
             RpcPart::Core(core) => self.clients_of(core).collect(),
@@ -160,7 +160,7 @@ impl Rpc {
         }
     }
 
-    /// The core that serves a client.
+    /// Returns the core that serves a client.
     fn core_of(&self, client: u32) -> RoleId {
         RoleId(client % self.serving.cores)
     }
@@ -178,7 +178,7 @@ impl Rpc {
         }
     }
 
-    /// Answers in one call of the post.
+    /// Returns the number of answers per post.
     fn list(&self) -> u32 {
         match self.serving.posting {
             Posting::Single => 1,
@@ -186,8 +186,8 @@ impl Rpc {
         }
     }
 
-    /// Requests that a core takes at a time: a store takes more than it posts, so that the loads of
-    /// several lookups overlap, as HERD's pipeline lets them.
+    /// Returns the number of requests that a core takes at a time. A store takes more than it posts, so
+    /// that the loads of several lookups overlap, as in HERD's pipeline.
     fn batch(&self) -> u32 {
         match self.service {
             Service::Sequencer(_) => self.list(),
@@ -217,15 +217,15 @@ impl Rpc {
     }
 }
 
-/// The next number of a sequencer. All cores of a server count on one: they are threads of one process.
+/// The next number of a sequencer, shared by all cores of a server, which are threads of one process.
 pub type Counter = AtomicU64;
 
-/// Does the part of member `me`; all members run at the same time. The cores' `counter` is one: on
-/// real devices they are threads of one process.
+/// Runs member `me`; all members run at the same time. The cores share `counter`, so on real devices they
+/// are threads of one process.
 ///
 /// # Errors
-/// An object could not be made, a request was refused or failed or lost, a value is wrong, or another
-/// member is gone.
+/// An object could not be created, a request was refused, failed or was lost, a value is wrong, or another
+/// member has ended.
 pub fn run_rpc<S: Station>(
     station: &S,
     rpc: &Rpc,
@@ -235,7 +235,7 @@ pub fn run_rpc<S: Station>(
 ) -> Result<ServiceTally, PatternError> {
     rpc.check()?;
     let members = Members::new(station, (me, rpc.members()), rpc.peers(me));
-    // Objects live until all members are done: what they sent last may still be in flight.
+    // Objects are kept until all members are done, because their last messages may be in flight.
     let mut tally;
     match rpc.part(me) {
         RpcPart::Core(core) => {

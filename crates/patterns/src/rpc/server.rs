@@ -1,4 +1,4 @@
-//! A server core: polls, serves what it finds, answers.
+//! The server loop of a core: polls for requests, executes them, answers.
 
 use adverb_units::Time;
 use adverb_verbs::{
@@ -18,23 +18,23 @@ use super::wiring::CoreEnds;
 use super::{Asking, MAX_BATCH, Rpc};
 use crate::tally::ServiceTally;
 
-/// Answers between two looks at the clock: it costs as much as an answer's part of a batch.
+/// Answers between two readings of the clock, which costs as much as an answer in a batch.
 const LOOK_EVERY: u64 = 32;
-/// The bit of a request's immediate data that says that the client asks no more.
+/// The bit of a request's immediate data by which a client announces its end.
 pub(super) const FAREWELL: u32 = 1 << 31;
 
-/// One datagram queue pair.
+/// The send queue of a UD queue pair.
 #[derive(Clone, Copy, Debug, Default)]
 struct Outlet {
     /// Answers posted so far.
     posted: u64,
-    /// Answers posted and not known to have gone.
+    /// Answers posted, without completion so far.
     under_way: u32,
-    /// Of these, since the last that asked for a completion.
+    /// Unsignaled ones since the last signaled one.
     unsignaled: u32,
 }
 
-/// Counts answers between two looks at the clock in the measured time.
+/// Counts answers between two readings of the clock in the measured time.
 struct Meter {
     from: Time,
     until: Time,
@@ -87,7 +87,7 @@ impl Meter {
     }
 }
 
-/// A core at work.
+/// The state of a running core.
 pub(super) struct Core<'w, S: Station> {
     station: &'w S,
     members: &'w Members<'w, S>,
@@ -99,7 +99,7 @@ pub(super) struct Core<'w, S: Station> {
     outlets: Vec<Outlet>,
     next: usize,
     calls: Vec<Call>,
-    /// Clients that ask no more.
+    /// Clients that have announced their end.
     gone: usize,
     meter: Meter,
 }
@@ -128,7 +128,7 @@ impl<'w, S: Station> Core<'w, S> {
         }
     }
 
-    /// Serves until all clients have said farewell.
+    /// Serves until all clients have announced their end.
     pub(super) fn run(mut self, backend: &mut Backend<'_>) -> Result<ServiceTally, PatternError> {
         while self.gone < self.ends.ways.len() {
             match self.rpc.asking() {
@@ -161,7 +161,7 @@ impl<'w, S: Station> Core<'w, S> {
         Ok(())
     }
 
-    /// Waits for requests in the completion queue; their receives are posted again.
+    /// Waits for requests in the completion queue, and posts their receives again.
     fn poll_queue(&mut self) -> Result<(), PatternError> {
         let mut completions = [WorkCompletion::default(); MAX_BATCH as usize];
         let room = &mut completions[..self.rpc.batch() as usize];
@@ -186,7 +186,7 @@ impl<'w, S: Station> Core<'w, S> {
         Ok(())
     }
 
-    /// Answers the batch: each request by a post of its own, or lists, each over the next queue pair.
+    /// Answers the batch by single posts or by lists, each on the next queue pair.
     fn answer_all(&mut self, backend: &mut Backend<'_>) -> Result<(), PatternError> {
         let list = match self.rpc.serving.posting {
             Posting::Single => 1,
@@ -235,7 +235,7 @@ impl<'w, S: Station> Core<'w, S> {
         }
         for ((request, sge), place) in requests.iter_mut().zip(&sges).zip(places) {
             let call = self.calls[place];
-            // Numbers without payload are their lower half; others say which request they answer.
+            // Without payload: the lower half of the number. Otherwise: the number of the request.
             let imm = match self.rpc.asking() {
                 Asking::HeaderOnly => backend.number(place).unwrap_or_default() as u32,
                 Asking::Write => (call.number % u64::from(self.ends.slots.each)) as u32,
@@ -253,7 +253,7 @@ impl<'w, S: Station> Core<'w, S> {
         Ok(self.ends.datagrams[outlet].post_send(&requests[..n])?)
     }
 
-    /// The payload of an answer, in a buffer that no answer under way uses.
+    /// Writes the payload of an answer to a buffer that no outstanding answer uses.
     fn payload(
         &self,
         backend: &mut Backend<'_>,
@@ -274,7 +274,7 @@ impl<'w, S: Station> Core<'w, S> {
         Ok(mr.sge(offset, answer.len() as u32)?)
     }
 
-    /// Name and flags of the next answer: the name says how many the completion stands for.
+    /// Returns id and flags of the next answer. The id is the number of answers that its completion covers.
     fn flags(&mut self, outlet: usize, length: u32) -> (WrId, SendFlags) {
         let track = &mut self.outlets[outlet];
         track.posted += 1;

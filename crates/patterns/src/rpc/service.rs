@@ -1,4 +1,4 @@
-//! What a core does with a batch of requests: numbers, or values.
+//! Executes a batch of requests: numbers or values.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -10,7 +10,7 @@ use super::slots::{Call, KEY, Kind, Slots};
 use super::table::{Key, Lookups, Table};
 use super::{Asking, Rpc, Service, StoreLoad};
 
-/// The word that all cores count on.
+/// The word that all cores increment.
 const COUNTER: u64 = 0;
 
 /// A core's service.
@@ -22,7 +22,7 @@ pub(super) enum Backend<'c> {
         first: u64,
         answer: [u8; 8],
     },
-    /// Values, from a table of the core's own.
+    /// Values, from the core's own table.
     Store(Box<Store>),
 }
 
@@ -33,7 +33,7 @@ pub(super) struct Store {
     slots: Slots,
     lookups: Lookups,
     keys: [Key; super::MAX_BATCH as usize],
-    /// What a PUT brings.
+    /// The value of a PUT.
     value: Vec<u8>,
 }
 
@@ -56,7 +56,7 @@ impl<'c> Backend<'c> {
         }
     }
 
-    /// Takes up a batch: one atomic addition for all numbers; the loads of all lookups together.
+    /// Starts a batch: one atomic addition for all numbers, or the loads of all lookups.
     pub(super) fn begin<S: Station, M: MemoryRegion>(
         &mut self,
         station: &S,
@@ -73,7 +73,7 @@ impl<'c> Backend<'c> {
         }
     }
 
-    /// The number that answers request `place` of the batch; none of a store.
+    /// Returns the number that answers request `place` of the batch; `None` for a store.
     pub(super) fn number(&self, place: usize) -> Option<u64> {
         match self {
             Backend::Sequencer { first, .. } => Some(first + place as u64),
@@ -81,7 +81,7 @@ impl<'c> Backend<'c> {
         }
     }
 
-    /// The payload that answers request `place` of the batch.
+    /// Writes the payload that answers request `place` of the batch.
     pub(super) fn answer<M: MemoryRegion>(
         &mut self,
         region: &M,
@@ -122,7 +122,7 @@ impl Store {
         Ok(())
     }
 
-    /// A GET is answered by its value, a PUT by nothing.
+    /// Answers a GET with its value, and a PUT without payload.
     fn answer<M: MemoryRegion>(
         &mut self,
         region: &M,
@@ -143,7 +143,7 @@ impl Store {
     }
 }
 
-/// Lines of requests that a core has found.
+/// Accounts for loading the lines of requests.
 pub(crate) fn loaded<S: Station>(station: &S, requests: usize) {
     let requests = requests as u32;
     station.account(Work::Load {
@@ -153,7 +153,7 @@ pub(crate) fn loaded<S: Station>(station: &S, requests: usize) {
     station.account(Work::Decode { requests });
 }
 
-/// Bytes of the longest answer.
+/// Returns the bytes of the longest answer.
 pub(super) fn answer_bytes(service: &Service) -> u32 {
     match service {
         Service::Sequencer(Asking::Write) => 8,

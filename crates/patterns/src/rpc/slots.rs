@@ -1,31 +1,31 @@
 //! The request region: slots that clients write to and a core polls.
 //!
-//! A request ends with the last byte of its slot, which is written last: its kind, and a mark that
-//! tells it from what was there before.
+//! A request ends with the last byte of its slot, which is written last. It has the kind of the request and a
+//! mark that distinguishes it from the previous request in the slot.
 
 use adverb_verbs::{MemoryAccessError, MemoryRegion};
 
 use super::{Rpc, Service};
 
-/// What a request is, in the two upper bits of its last byte.
+/// Kind of a request, in the two upper bits of its last byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// The next number, or the value of a key.
     Get,
-    /// Another value for a key.
+    /// A new value for a key.
     Put,
-    /// The client asks no more.
+    /// The client announces its end.
     Bye,
 }
 
 /// Bits of the last byte that are the mark.
 const MARK_BITS: u32 = 6;
-/// Marks, of which none is what a fresh slot holds.
+/// Number of marks; 0, the content of a new slot, is none of them.
 const MARKS: u64 = (1 << MARK_BITS) - 1;
 /// Bytes of a key.
 pub(crate) const KEY: usize = 16;
 
-/// The last byte of request number `number` of a client with so many slots.
+/// Returns the last byte of request `number` of a client with `slots` slots.
 pub(crate) fn last_byte(kind: Kind, number: u64, slots: u32) -> u8 {
     let kind = match kind {
         Kind::Get => 0,
@@ -39,7 +39,7 @@ fn mark(number: u64, slots: u32) -> u8 {
     (number / u64::from(slots) % MARKS) as u8 + 1
 }
 
-/// What the last byte says, if it is that of request `number`.
+/// Returns the kind in a last byte, if it belongs to request `number`.
 #[inline]
 pub(crate) fn read_byte(byte: u8, number: u64, slots: u32) -> Option<Kind> {
     if byte & MARKS as u8 != mark(number, slots) {
@@ -77,12 +77,12 @@ impl Slots {
         }
     }
 
-    /// Bytes of one client's.
+    /// Returns the bytes of the slots of a client.
     pub(crate) fn bytes(&self) -> u64 {
         u64::from(self.each) * u64::from(self.stride)
     }
 
-    /// Behind the last byte of request `number` of client `client`.
+    /// Returns the end of the slot of request `number` of client `client`.
     #[inline]
     pub(crate) fn end(&self, client: u32, number: u64) -> u64 {
         let slot = number % u64::from(self.each);
@@ -90,7 +90,7 @@ impl Slots {
     }
 }
 
-/// Bytes of a request: a GET is key and last byte, a PUT value, its length, key and last byte.
+/// Returns the bytes of a request: a GET has key and last byte, a PUT value, its length, key and last byte.
 pub(crate) fn request_bytes(service: &Service, kind: Kind) -> u32 {
     match (service, kind) {
         (Service::Sequencer(_), _) => 8,
@@ -102,15 +102,15 @@ pub(crate) fn request_bytes(service: &Service, kind: Kind) -> u32 {
 /// A request that a core has found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Call {
-    /// Its client, by its place among the core's.
+    /// Index of the client among those of the core.
     pub(crate) client: u32,
     /// Its number, from 0 for each client.
     pub(crate) number: u64,
-    /// What it is.
+    /// Kind of the request.
     pub(crate) kind: Kind,
 }
 
-/// Where a core looks for each client's next request.
+/// The slot of each client's next request.
 pub(crate) struct Scan {
     slots: Slots,
     next: Vec<u64>,
@@ -126,8 +126,7 @@ impl Scan {
         }
     }
 
-    /// Takes requests that are there, one of each client in turn, until `batch` are taken or no
-    /// client has another.
+    /// Takes requests, one of each client in turn, until `batch` are taken or no client has another.
     pub(crate) fn take<M: MemoryRegion>(
         &mut self,
         region: &M,

@@ -1,7 +1,6 @@
-//! A hash table as MICA's: an index of buckets that are one line each, and items behind it.
+//! A hash table as in MICA: an index of buckets of one cache line each, and the items.
 //!
-//! Lookups of a batch go in two steps, all buckets and then all items, so that a CPU has their loads
-//! under way at the same time.
+//! A batch of lookups has two steps, all buckets and then all items, so that their loads overlap.
 
 use adverb_workload::pattern::PatternError;
 use adverb_workload::random::mix;
@@ -11,7 +10,7 @@ use super::{MAX_BATCH, StoreLoad};
 
 /// Entries of a bucket: one line.
 const ENTRIES: usize = 8;
-/// Bits of an entry that are the item's number, from 1; the others are the key's tag.
+/// Bits of an entry for the item's number, from 1; the others are the key's tag.
 const ITEM_BITS: u32 = 40;
 /// Longest value.
 const MAX_VALUE: u32 = 4096;
@@ -19,7 +18,7 @@ const MAX_VALUE: u32 = 4096;
 /// A key.
 pub(crate) type Key = [u8; KEY];
 
-/// Refuses what no table can hold.
+/// Refuses parameters beyond the limits of a table.
 pub(super) fn check(store: &StoreLoad) -> Result<(), PatternError> {
     if store.value > MAX_VALUE {
         return Err(PatternError::Count {
@@ -39,7 +38,7 @@ pub(super) fn check(store: &StoreLoad) -> Result<(), PatternError> {
     Ok(())
 }
 
-/// The key of item `item`.
+/// Returns the key of item `item`.
 pub(crate) fn key(item: u64) -> Key {
     let mut key = Key::default();
     key[..8].copy_from_slice(&item.to_le_bytes());
@@ -47,7 +46,7 @@ pub(crate) fn key(item: u64) -> Key {
     key
 }
 
-/// Fills `value` with what item `item` holds in its version `version`, whose first byte is the version.
+/// Fills `value` with the value of item `item` in version `version`, which is its first byte.
 pub(crate) fn fill(value: &mut [u8], item: u64, version: u8) {
     let pattern = mix(item << 8 | u64::from(version)).to_le_bytes();
     for (place, byte) in value.iter_mut().enumerate() {
@@ -59,7 +58,7 @@ pub(crate) fn fill(value: &mut [u8], item: u64, version: u8) {
     }
 }
 
-/// Whether `value` is what item `item` held in one of its versions, whole.
+/// Whether `value` is a complete value of item `item` in any version.
 pub(crate) fn is_right(value: &[u8], item: u64) -> bool {
     let Some(version) = value.first() else {
         return true;
@@ -76,14 +75,14 @@ fn hash(key: &Key) -> u64 {
 
 /// A core's items.
 pub(super) struct Table {
-    /// A power of two of them.
+    /// The buckets; their number is a power of two.
     buckets: Vec<[u64; ENTRIES]>,
     /// Key and value of each item.
     items: Vec<u8>,
     value: usize,
 }
 
-/// Where a lookup of a batch stands.
+/// The state of a lookup of a batch.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Lookup {
     hash: u64,
@@ -92,7 +91,7 @@ pub(super) struct Lookup {
 }
 
 impl Table {
-    /// With the items `0..items`, each in version 0.
+    /// Returns a table with the items `0..items` in version 0.
     pub(super) fn new(items: u64, value: u32) -> Self {
         let value = value as usize;
         let buckets = (items as usize / (ENTRIES / 2)).next_power_of_two();
@@ -113,7 +112,7 @@ impl Table {
         fill(&mut bytes[KEY..], item, 0);
         let hash = hash(&key);
         let entry = tag(hash) | (item + 1);
-        // Half of the entries stay free: a bucket with room is near.
+        // Half of the entries stay free, so a bucket with room is near.
         let mut bucket = self.bucket(hash);
         loop {
             if let Some(free) = self.buckets[bucket].iter_mut().find(|entry| **entry == 0) {
@@ -154,14 +153,14 @@ impl Table {
         Some(&mut self.items[place + KEY..place + KEY + self.value])
     }
 
-    /// The place of an entry's item, if it has the key.
+    /// Returns the offset of an entry's item, if it has the key.
     fn item(&self, entry: u64, key: &Key) -> Option<usize> {
         let number = (entry & ((1 << ITEM_BITS) - 1)).checked_sub(1)?;
         let place = number as usize * (KEY + self.value);
         (self.items[place..place + KEY] == *key).then_some(place)
     }
 
-    /// Two keys have one tag, or a bucket has overflowed.
+    /// Handles two keys with the same tag, or an overflowed bucket.
     #[cold]
     fn search(&self, hash: u64, key: &Key) -> Option<usize> {
         let mut bucket = self.bucket(hash);
@@ -175,14 +174,14 @@ impl Table {
         }
     }
 
-    /// Lines that a lookup loads.
+    /// Returns the number of lines that a lookup loads.
     pub(super) fn lines(&self) -> u32 {
         1 + (KEY + self.value).div_ceil(64) as u32
     }
 }
 
-/// The upper bits of a hash, of which the lower ones choose the bucket. Never of a free entry: that
-/// has no item.
+/// Returns the upper bits of a hash; the lower ones choose the bucket. A free entry has no item, so that it
+/// matches no tag.
 fn tag(hash: u64) -> u64 {
     hash >> ITEM_BITS << ITEM_BITS
 }

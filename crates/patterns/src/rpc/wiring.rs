@@ -1,4 +1,4 @@
-//! The objects of cores and clients, and how they are connected.
+//! Creates and connects the objects of cores and clients.
 
 use adverb_results::Completion;
 use adverb_verbs::{
@@ -16,20 +16,20 @@ use super::service::answer_bytes;
 use super::slots::{Kind, Slots, request_bytes};
 use super::{Asking, Rpc};
 
-/// What a core and a client tell each other.
+/// Handshake message between a core and a client.
 #[derive(Debug, Serialize, Deserialize)]
 struct Greeting {
-    /// Takes the other's datagrams.
+    /// The UD queue pair that receives datagrams.
     datagrams: Endpoint,
-    /// The other end of the connection that requests are written over.
+    /// The UC queue pair for requests by WRITE.
     writes: Option<Endpoint>,
-    /// Of a core: address and key of the client's slots.
+    /// From a core: address and key of the client's slots.
     slots: (u64, u32),
-    /// Of a core: the next number, of which answers may bring only the lower half.
+    /// From a core: the next number. Answers may contain only the lower half.
     number: u64,
 }
 
-/// Receives of datagrams, all in one ring of buffers.
+/// Receive buffers of datagrams, in a ring.
 pub(super) struct Receives {
     /// Offset of the first buffer.
     offset: u64,
@@ -38,7 +38,7 @@ pub(super) struct Receives {
 }
 
 impl Receives {
-    /// Where the payload of receive `slot` is.
+    /// Returns the offset of the payload of receive `slot`.
     pub(super) fn payload(&self, slot: u64) -> u64 {
         self.offset + slot * u64::from(self.size) + u64::from(GRH)
     }
@@ -66,7 +66,7 @@ fn caps(send: u32, recv: u32, inline: u32) -> QpCaps {
     }
 }
 
-/// Makes the polled queues for the completions of sends and of receives.
+/// Creates the completion queues for sends and receives.
 fn queues<S: Station>(
     station: &S,
     sends: u32,
@@ -79,7 +79,7 @@ fn queues<S: Station>(
     ])
 }
 
-/// Payload that is sent inline where the device takes it.
+/// Returns `bytes`, or the device's maximum of inline data if it is less.
 fn inline<S: Station>(station: &S, bytes: u32) -> u32 {
     if bytes <= station.context().caps().max_inline_data {
         bytes
@@ -96,20 +96,20 @@ pub(super) struct CoreEnds<C: Context> {
     pub(super) recvs: Queue<C>,
     pub(super) mr: C::Mr,
     pub(super) slots: Slots,
-    /// Answers go out of these, in turn.
+    /// UD queue pairs from which answers are sent in turn.
     pub(super) datagrams: Vec<C::Qp>,
     /// The clients, in order.
     pub(super) ways: Vec<Way<C>>,
     pub(super) receives: Receives,
     /// Receives of each datagram queue pair.
     pub(super) receive_depth: u32,
-    /// Requests that each datagram queue pair has room for.
+    /// Send queue size of each UD queue pair.
     pub(super) depth: u32,
-    /// Longest payload that goes inline.
+    /// Maximum inline payload.
     pub(super) inline: u32,
     /// Offset of the payloads, and bytes from one to the next.
     pub(super) answers: (u64, u64),
-    /// Requests are written over these: they only have to be there.
+    /// The UC queue pairs for requests, kept so that they exist.
     _writes: Vec<C::Qp>,
 }
 
@@ -123,13 +123,13 @@ impl<C: Context> CoreEnds<C> {
         let clients: Vec<RoleId> = rpc.clients_of(core).collect();
         let qps = rpc.serving.qps_per_core;
         let device = station.context().caps().max_qp_wr;
-        // Room for a batch behind what waits for a completion.
+        // Room for a batch in addition to answers that wait for a completion.
         let depth = (rpc.serving.signaled_every + 2 * rpc.list())
             .max(128)
             .min(device);
         let receive_depth = match rpc.asking() {
             Asking::Write => 1,
-            // One more for each client's farewell.
+            // One more for the last message of each client.
             Asking::HeaderOnly => {
                 let each = (clients.len() as u32).div_ceil(qps) * (rpc.clients.outstanding + 1);
                 each.clamp(1, device)
@@ -213,19 +213,19 @@ pub(super) struct ClientEnds<C: Context> {
     pub(super) recvs: Queue<C>,
     pub(super) mr: C::Mr,
     pub(super) slots: Slots,
-    /// Takes answers; sends requests without payload.
+    /// Receives answers and sends requests without payload.
     pub(super) datagrams: C::Qp,
     /// Writes requests.
     pub(super) writes: Option<C::Qp>,
     pub(super) core: Way<C>,
-    /// Where the slots are.
+    /// Address of the slots.
     pub(super) remote: RemoteAddress,
     pub(super) receives: Receives,
-    /// Requests that the queue pair which asks has room for.
+    /// Send queue size of the queue pair for requests.
     pub(super) depth: u32,
-    /// Longest request that goes inline.
+    /// Maximum inline request.
     pub(super) inline: u32,
-    /// The next number when this client came.
+    /// The next number when this client was connected.
     pub(super) first_number: u64,
 }
 

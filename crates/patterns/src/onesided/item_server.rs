@@ -1,4 +1,4 @@
-//! A core that owns items, at work: takes questions out of its memory, renews items, answers.
+//! The server loop of a core that owns items: polls questions in its memory, changes items, answers.
 
 use adverb_verbs::{
     Level, MemoryRegion, Operation, QueuePair, SendFlags, SendRequest, Station, Work,
@@ -19,13 +19,13 @@ use super::layout::Layout;
 /// Lines of the table that a core loads for a question: a bucket and an item.
 const LINES: u32 = 2;
 
-/// Answers that a queue pair has room for whose client has `outstanding` operations on it. An answer is
-/// still in the queue when the client, which has seen it, asks again.
+/// Returns the send queue size for a client with `outstanding` operations on the queue pair. An answer may
+/// still occupy its entry when the client, which has received it, asks again.
 pub(super) fn answers(outstanding: u32) -> u32 {
     2 * outstanding + 2
 }
 
-/// The bytes of a question that ends at `end`: value, its length, key, last byte.
+/// Writes a question: value, its length, key, last byte.
 pub(super) fn question(item: u64, number: u64, last: u8, into: &mut [u8]) {
     let value = into.len() - KEY - 2;
     let (data, rest) = into.split_at_mut(value);
@@ -35,7 +35,7 @@ pub(super) fn question(item: u64, number: u64, last: u8, into: &mut [u8]) {
     rest[KEY + 1] = last;
 }
 
-/// The item that a question, but for its last byte, is about, if it is whole.
+/// Returns the item of a question without its last byte, if the question is complete.
 fn asked(bytes: &[u8]) -> Result<u64, PatternError> {
     let (data, rest) = bytes.split_at(bytes.len() - KEY - 1);
     let key = &rest[1..];
@@ -49,14 +49,14 @@ fn asked(bytes: &[u8]) -> Result<u64, PatternError> {
 /// Answers of a queue pair.
 #[derive(Clone, Copy, Debug, Default)]
 struct Outlet {
-    /// Posted, and not known to have gone.
+    /// Posted, without completion so far.
     under_way: u32,
-    /// Of these, since the last that asked for a completion.
+    /// Unsignaled ones since the last signaled one.
     unsignaled: u32,
 }
 
-/// A core at work.
-pub(super) struct Desk<'w, S: Station> {
+/// The state of a running core.
+pub(super) struct ItemServer<'w, S: Station> {
     station: &'w S,
     members: &'w Members<'w, S>,
     reaper: Reaper<'w, S::Context>,
@@ -74,14 +74,14 @@ pub(super) struct Desk<'w, S: Station> {
     record: Vec<u8>,
 }
 
-impl<'w, S: Station> Desk<'w, S> {
+impl<'w, S: Station> ItemServer<'w, S> {
     pub(super) fn new(
         (members, wiring): (&'w Members<'w, S>, &'w Wiring<S::Context>),
         layout: &'w Layout,
         (slots, clients): (Slots, usize),
         load: &OneSidedClients,
     ) -> Self {
-        Desk {
+        ItemServer {
             station: members.station(),
             members,
             reaper: wiring.queue.reaper(),
@@ -99,7 +99,7 @@ impl<'w, S: Station> Desk<'w, S> {
         }
     }
 
-    /// Serves until all clients have said that they ask no more.
+    /// Serves until all clients have announced their end.
     pub(super) fn run(mut self) -> Result<(), PatternError> {
         let mut gone = 0;
         while gone < self.clients {
@@ -163,7 +163,7 @@ impl<'w, S: Station> Desk<'w, S> {
         Ok(self.wiring.qps[outlet].post_send(&[answer])?)
     }
 
-    /// Waits until some answers are known to have gone.
+    /// Waits for completions of answers.
     fn reap(&mut self) -> Result<(), PatternError> {
         let mut completions = [WorkCompletion::default(); BATCH];
         let n = self
