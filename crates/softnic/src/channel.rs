@@ -90,7 +90,7 @@ impl ChannelInner {
             if left.is_zero() {
                 return Ok(None);
             }
-            let left = udp.patience().map_or(left, |patience| patience.min(left));
+            let left = udp.timeout().map_or(left, |timeout| timeout.min(left));
             let timeout = Timespec::try_from(left).ok();
             let [socket, groups] = udp.arrivals();
             let mut fds = [PollFd::new(&self.fifo, PollFlags::IN), socket, groups];
@@ -117,10 +117,10 @@ impl AsFd for SoftChannel {
 }
 
 impl CompletionChannel for SoftChannel {
-    fn get_event(&self, patience: Span) -> io::Result<Option<CqId>> {
+    fn get_event(&self, timeout: Span) -> io::Result<Option<CqId>> {
         let port = &self.inner.port;
         port.prepare_to_sleep();
-        let deadline = Instant::now() + patience.into();
+        let deadline = Instant::now() + timeout.into();
         if let Some(udp) = port.udp.as_ref().filter(|udp| udp.is_used()) {
             return self.inner.wait_at(udp, deadline);
         }

@@ -52,7 +52,7 @@ impl SoftDevice {
 
     /// The device with a UDP port at an address of this host and network namespace.
     pub fn at(ip: IpAddr) -> Self {
-        SoftDevice::wired_at(ip, Wiring::Strangers)
+        SoftDevice::wired_at(ip, Wiring::Others)
     }
 
     /// The same, with faults injected into sent packets. All peers are reached over UDP, also those that share
@@ -132,23 +132,23 @@ pub struct SoftContext {
 /// An address handle of the user-space NIC. Dropping it destroys it.
 #[derive(Debug)]
 pub struct SoftAh {
-    way: Way,
+    target: AhTarget,
 }
 
 /// The destination of its datagrams.
 #[derive(Debug)]
-enum Way {
+enum AhTarget {
     /// Ports of this host at the same address; the queue pair number determines the port.
-    Here { pd: u32 },
+    SharedMemory { pd: u32 },
     /// Another address, over UDP. The UDP port stores it under this name.
-    Afar { name: u64, handle: Arc<Handle> },
+    Udp { name: u64, handle: Arc<Handle> },
 }
 
 impl AddressHandle for SoftAh {
     fn handle(&self) -> AhRef<'_> {
-        let name = match self.way {
-            Way::Here { pd } => pd.into(),
-            Way::Afar { name, .. } => name,
+        let name = match self.target {
+            AhTarget::SharedMemory { pd } => pd.into(),
+            AhTarget::Udp { name, .. } => name,
         };
         // SAFETY: the device's name for a handle is its domain's number, or a name from the UDP port. Neither
         // is ever reused.
@@ -158,7 +158,7 @@ impl AddressHandle for SoftAh {
 
 impl Drop for SoftAh {
     fn drop(&mut self) {
-        if let Way::Afar { name, handle } = &self.way
+        if let AhTarget::Udp { name, handle } = &self.target
             && let Some(udp) = &handle.port.udp
         {
             udp.forget_handle(*name);
@@ -319,22 +319,22 @@ impl Context for SoftContext {
         self.check_domain(pd)?;
         check_port(address.port)?;
         let port = &self.handle.port;
-        let way = if address.dgid == port.gid && !port.reaches_all_by_udp() {
+        let target = if address.dgid == port.gid && !port.reaches_all_by_udp() {
             address.check_marking(LinkLayer::SharedMemory, PacketMarking::None)?;
-            Way::Here { pd: pd.number }
+            AhTarget::SharedMemory { pd: pd.number }
         } else {
-            Way::Afar {
-                name: self.way_afar(pd, address)?,
+            AhTarget::Udp {
+                name: self.make_udp_handle(pd, address)?,
                 handle: self.handle.clone(),
             }
         };
-        Ok(SoftAh { way })
+        Ok(SoftAh { target })
     }
 }
 
 impl SoftContext {
     /// Makes an address handle to another address or a multicast group; returns its name.
-    fn way_afar(&self, pd: &SoftPd, address: &AddressVector) -> Result<u64, CreateError> {
+    fn make_udp_handle(&self, pd: &SoftPd, address: &AddressVector) -> Result<u64, CreateError> {
         let to = address.dgid;
         let unreachable = |(source, remedy)| CreateError::System {
             action: format!("make an address handle for {to}"),

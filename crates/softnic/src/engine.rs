@@ -19,7 +19,7 @@ use crate::port::{Port, SenderWatch};
 use crate::shm::datagram_ring::Holder;
 use crate::shm::layout::MAX_SLOTS;
 use crate::shm::peer::Peer;
-use crate::udp::Attendance;
+use crate::udp::Driving;
 
 /// Interval at which the engine drives waiting requests.
 const TICK: Timespec = ticks(1);
@@ -58,7 +58,7 @@ impl Engine {
                     senders: HashMap::new(),
                     idle_ticks: 0,
                     drives_seen: 0,
-                    attendance: Attendance::Turns(0),
+                    driving: Driving::Turns(0),
                 }
                 .run();
             })?;
@@ -93,7 +93,7 @@ struct Loop {
     idle_ticks: u32,
     drives_seen: u64,
     /// How the UDP port was driven at this thread's last look.
-    attendance: Attendance,
+    driving: Driving,
 }
 
 /// What the engine does about the UDP port during a sleep.
@@ -139,18 +139,18 @@ impl Loop {
         let Some(udp) = self.port.udp.as_ref().filter(|udp| udp.is_used()) else {
             return Watch::Nothing;
         };
-        let attendance = udp.attendance();
-        if attendance == Attendance::Constant {
+        let driving = udp.driving();
+        if driving == Driving::Constant {
             // The sleeping thread does not know of timers that were started later, such as for a request that
             // another thread posted without polling.
             udp.turn(&*self.port);
             udp.engine_ticks();
-            self.attendance = attendance;
+            self.driving = driving;
             return Watch::Others(LONG_TICK);
         }
-        if attendance != self.attendance {
+        if driving != self.driving {
             udp.engine_ticks();
-            self.attendance = attendance;
+            self.driving = driving;
             return Watch::Others(POLLED_TICK);
         }
         if udp.turn(&*self.port).is_none() {
@@ -158,8 +158,8 @@ impl Loop {
             udp.engine_ticks();
             return Watch::Others(TICK);
         }
-        let patience = udp.engine_patience();
-        Watch::Alone(patience.and_then(|patience| Timespec::try_from(patience).ok()))
+        let timeout = udp.engine_timeout();
+        Watch::Alone(timeout.and_then(|timeout| Timespec::try_from(timeout).ok()))
     }
 
     /// Sleeps until the engine is woken, a peer dies, packets arrive that no other thread receives, or a tick
@@ -173,7 +173,7 @@ impl Loop {
         );
         let watching = self.port.wake.watching.load(Ordering::Relaxed);
         let tick = watching.then_some(TICK);
-        let patience = match (watch, &self.port.udp) {
+        let timeout = match (watch, &self.port.udp) {
             (Watch::Others(span), _) => Some(tick.map_or(span, |tick| tick.min(span))),
             (Watch::Alone(span), Some(udp)) => {
                 fds.extend(udp.arrivals());
@@ -181,7 +181,7 @@ impl Loop {
             }
             _ => tick,
         };
-        if poll(&mut fds, patience.as_ref()).is_err() {
+        if poll(&mut fds, timeout.as_ref()).is_err() {
             return Woken::default();
         }
         let is_ready = |fd: &PollFd<'_>| !fd.revents().is_empty();
@@ -227,14 +227,14 @@ impl Loop {
             match self.port.watch_sender(slot, epoch) {
                 SenderWatch::NotYet => continue,
                 SenderWatch::Dead => {
-                    self.port.relieve_datagrams(|h| h == holder);
+                    self.port.reclaim_datagrams(|h| h == holder);
                     self.port.dir.reap();
                 }
                 SenderWatch::Begun => {}
             }
             // Earlier owners of the slot are dead, since it has a new one.
             if self.senders.insert(slot, epoch).is_some() {
-                (self.port).relieve_datagrams(|h| h.is_of(slot) && h != holder);
+                (self.port).reclaim_datagrams(|h| h.is_of(slot) && h != holder);
             }
         }
     }
@@ -256,7 +256,7 @@ impl Loop {
             .filter(|qp| qp.is_connected_to(peer))
             .for_each(|qp| qp.fail_for_dead_peer());
         let holder = Holder::new(peer.slot, peer.epoch);
-        self.port.relieve_datagrams(|h| h == holder);
+        self.port.reclaim_datagrams(|h| h == holder);
         self.port.forget_peer(peer);
         self.port.dir.reap();
     }

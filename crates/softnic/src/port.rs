@@ -36,7 +36,7 @@ pub(crate) trait PortQp: fmt::Debug + Send + Sync {
     fn drive(&self) -> bool;
 
     /// Reclaims the cells that dead senders held in a UD queue pair's receive queue, or in its shared one.
-    fn relieve_datagrams(&self, is_dead: &dyn Fn(Holder) -> bool);
+    fn reclaim_datagrams(&self, is_dead: &dyn Fn(Holder) -> bool);
 
     /// After [`quiesce::barrier`]: waits until the operation that the peer may be in the middle of has ended.
     /// Returns false if it does not end.
@@ -328,9 +328,9 @@ impl Port {
     }
 
     /// Reclaims the cells that dead senders held in the receive queues for datagrams.
-    pub(crate) fn relieve_datagrams(&self, is_dead: impl Fn(Holder) -> bool) {
+    pub(crate) fn reclaim_datagrams(&self, is_dead: impl Fn(Holder) -> bool) {
         let qps = self.queue_pairs();
-        qps.iter().for_each(|qp| qp.relieve_datagrams(&is_dead));
+        qps.iter().for_each(|qp| qp.reclaim_datagrams(&is_dead));
     }
 
     pub(crate) fn peers(&self) -> Vec<Arc<Peer>> {

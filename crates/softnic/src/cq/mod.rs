@@ -236,7 +236,7 @@ impl CqInner {
 
     /// After a process that sent datagrams has died: reclaims the cells of `queue` that it held, and raises the
     /// event that it may have failed to raise, if there are messages.
-    pub(crate) fn relieve(&self, queue: &Arc<RecvQueue>, is_dead: impl Fn(Holder) -> bool) {
+    pub(crate) fn reclaim(&self, queue: &Arc<RecvQueue>, is_dead: impl Fn(Holder) -> bool) {
         let mut state = self.state.lock();
         let member = state.rings.known(queue.qpn);
         let receiver = member.and_then(|member| member.receiver.as_ref());

@@ -21,7 +21,7 @@ use crate::srq;
 use crate::udp::Endpoint;
 
 /// How long a peer may take to end an operation. After that its queue pair is not reused.
-pub(super) const QUIESCE_PATIENCE: Duration = Duration::from_secs(2);
+pub(super) const QUIESCE_TIMEOUT: Duration = Duration::from_secs(2);
 
 impl QpInner {
     pub(super) fn set_state(&self, state: QpState) {
@@ -109,7 +109,7 @@ impl QpInner {
         let is_idle = send.path.local().is_none_or(|connection| {
             quiesce::barrier();
             let peer = &connection.peer;
-            peer.wait_idle(connection.remote_index(), QUIESCE_PATIENCE)
+            peer.wait_idle(connection.remote_index(), QUIESCE_TIMEOUT)
         });
         self.flush_receives(&recv, srq::Peer::from_idle(is_idle));
     }

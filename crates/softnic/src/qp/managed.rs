@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use adverb_verbs::{QpState, QpType, SrqId, WcStatus};
 
 use super::QpInner;
-use super::life::QUIESCE_PATIENCE;
+use super::life::QUIESCE_TIMEOUT;
 use crate::port::PortQp;
 use crate::shm::datagram_ring::Holder;
 use crate::shm::peer::Peer;
@@ -26,18 +26,18 @@ impl PortQp for QpInner {
             return self.drive_remote(&mut send);
         }
         let is_waiting = self.try_waiting(&mut send);
-        if std::mem::take(&mut send.outlets.is_ringing) {
+        if std::mem::take(&mut send.datagram_sends.needs_doorbell) {
             self.doorbell();
         }
         is_waiting
     }
 
-    fn relieve_datagrams(&self, is_dead: &dyn Fn(Holder) -> bool) {
+    fn reclaim_datagrams(&self, is_dead: &dyn Fn(Holder) -> bool) {
         match &self.srq {
             _ if self.service != QpType::Ud => {}
-            None => self.recv_cq.relieve(&self.recv_queue, is_dead),
+            None => self.recv_cq.reclaim(&self.recv_queue, is_dead),
             Some(srq) => {
-                if srq.relieve(is_dead) {
+                if srq.reclaim(is_dead) {
                     self.recv_cq.raise_anyway(self.index);
                 }
             }
@@ -49,7 +49,7 @@ impl PortQp for QpInner {
         let connection = send.path.local();
         let peer = connection.map(|c| (c.peer.clone(), c.remote_index()));
         drop(send);
-        peer.is_none_or(|(peer, remote)| peer.wait_idle(remote, QUIESCE_PATIENCE))
+        peer.is_none_or(|(peer, remote)| peer.wait_idle(remote, QUIESCE_TIMEOUT))
     }
 
     fn has_fault(&self) -> bool {

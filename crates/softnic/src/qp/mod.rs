@@ -21,7 +21,7 @@ use crate::datagrams::{Datagrams, Mailbox};
 use crate::domain::{Handle, SoftPd};
 use crate::port::{Port, TableEntry};
 use crate::recv_queue::RecvQueue;
-use crate::requester::{Connection, Waiting, Ways};
+use crate::requester::{Connection, DestinationCache, Waiting};
 use crate::shm::layout::{FIRST_QP, MAX_QP, QpEntry, qpn_of};
 use crate::shm::ring::{Line, RecvRing};
 use crate::shm::send_ring::SendRing;
@@ -82,16 +82,16 @@ struct SendQueue {
     /// UD: `Remote` if there is a UDP port.
     path: Path,
     /// UD.
-    outlets: Outlets,
+    datagram_sends: DatagramSends,
 }
 
 /// How a UD queue pair sends messages.
 #[derive(Debug, Default)]
-struct Outlets {
+struct DatagramSends {
     /// Over shared memory.
-    ways: Ways,
+    destinations: DestinationCache,
     /// Over UDP: the driver has packets that it has to be told to send.
-    is_ringing: bool,
+    needs_doorbell: bool,
 }
 
 /// How a connected queue pair reaches its peer.
@@ -354,10 +354,11 @@ impl QueuePair for SoftQp {
                 break;
             }
         }
-        let is_ringing = send.path.is_remote()
-            && (self.inner.service != QpType::Ud || std::mem::take(&mut send.outlets.is_ringing));
+        let needs_doorbell = send.path.is_remote()
+            && (self.inner.service != QpType::Ud
+                || std::mem::take(&mut send.datagram_sends.needs_doorbell));
         drop(send);
-        if is_ringing {
+        if needs_doorbell {
             self.inner.doorbell();
         }
         posted

@@ -19,7 +19,7 @@ impl QpInner {
         let SendQueue {
             waiting,
             path,
-            outlets,
+            datagram_sends,
             ..
         } = &mut *send;
         let mut failed = false;
@@ -37,7 +37,7 @@ impl QpInner {
                     }
                 }
                 (QpType::Rc, _) => return false,
-                (_, path) => match self.transmit((path, outlets), &oldest.request()) {
+                (_, path) => match self.transmit((path, datagram_sends), &oldest.request()) {
                     Some(status) => status,
                     None => return true,
                 },

@@ -134,7 +134,7 @@ impl QpInner {
 
     /// Sends a datagram over UDP. Returns the request's status, or `None` if it has to wait.
     #[cold]
-    pub(super) fn send_afar(&self, request: &SendRequest<'_>) -> Option<WcStatus> {
+    pub(super) fn send_over_udp(&self, request: &SendRequest<'_>) -> Option<WcStatus> {
         match &self.port.udp {
             Some(udp) => udp.send_datagram(&*self.port, self, request),
             // The address handle belongs to another context.

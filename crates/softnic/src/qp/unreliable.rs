@@ -9,9 +9,9 @@ use std::sync::atomic::Ordering;
 
 use adverb_verbs::{QpState, QpType, SendRequest, WcStatus};
 
-use super::{Outlets, Path, QpInner, SendQueue};
+use super::{DatagramSends, Path, QpInner, SendQueue};
 use crate::requester::{Attempt, Sender, Sent, Source};
-use crate::udp::leads_afar;
+use crate::udp::is_udp_handle;
 
 impl QpInner {
     /// Carries out a request that was accepted in RTS, or appends it to the waiting ones.
@@ -27,7 +27,8 @@ impl QpInner {
         if send.path.is_remote() && self.service == QpType::Uc {
             return self.post_remotely(send, request);
         }
-        let Some(status) = self.transmit((&mut send.path, &mut send.outlets), request) else {
+        let Some(status) = self.transmit((&mut send.path, &mut send.datagram_sends), request)
+        else {
             return self.put_off(send, request);
         };
         self.end_send(send.posted, request, status);
@@ -40,11 +41,11 @@ impl QpInner {
     /// `None` if the request has to wait for the network.
     pub(super) fn transmit(
         &self,
-        (path, outlets): (&mut Path, &mut Outlets),
+        (path, datagram_sends): (&mut Path, &mut DatagramSends),
         request: &SendRequest<'_>,
     ) -> Option<WcStatus> {
-        if request.to.is_some_and(|to| leads_afar(to.ah)) {
-            return self.send_out(outlets, request);
+        if request.to.is_some_and(|to| is_udp_handle(to.ah)) {
+            return self.send_out(datagram_sends, request);
         }
         if self.service == QpType::Ud {
             let sender = Sender {
@@ -53,9 +54,11 @@ impl QpInner {
                 pd: self.pd,
                 qkey: self.entry().qkey.load(Ordering::Relaxed),
             };
-            return match outlets.ways.send(&sender, request) {
+            return match datagram_sends.destinations.send(&sender, request) {
                 Sent::Here(status) => Some(status),
-                Sent::ToStranger if self.port.udp.is_some() => self.send_out(outlets, request),
+                Sent::ToStranger if self.port.udp.is_some() => {
+                    self.send_out(datagram_sends, request)
+                }
                 Sent::ToStranger => Some(WcStatus::Success),
             };
         }
@@ -73,9 +76,13 @@ impl QpInner {
     }
 
     /// Sends a datagram over UDP.
-    fn send_out(&self, outlets: &mut Outlets, request: &SendRequest<'_>) -> Option<WcStatus> {
-        outlets.is_ringing = true;
-        self.send_afar(request)
+    fn send_out(
+        &self,
+        datagram_sends: &mut DatagramSends,
+        request: &SendRequest<'_>,
+    ) -> Option<WcStatus> {
+        datagram_sends.needs_doorbell = true;
+        self.send_over_udp(request)
     }
 
     /// Handles a failed request: RC moves to ERR, other services move to SQE.

@@ -32,14 +32,14 @@ pub(crate) struct Sender<'a> {
 
 /// The most recent destinations.
 #[derive(Debug, Default)]
-pub(crate) struct Ways {
+pub(crate) struct DestinationCache {
     /// Empty before the first message.
-    slots: Vec<Option<Way>>,
+    slots: Vec<Option<CachedDestination>>,
 }
 
 /// A destination queue pair.
 #[derive(Debug)]
-struct Way {
+struct CachedDestination {
     qpn: Qpn,
     peer: Arc<Peer>,
     remote: *const QpEntry,
@@ -48,7 +48,7 @@ struct Way {
 
 // SAFETY: `remote` and the pointers of `inlet` point into the mapping that `peer` keeps. Words are accessed by
 // atomics, and payload only in cells that this sender holds.
-unsafe impl Send for Way {}
+unsafe impl Send for CachedDestination {}
 
 /// State read from the queue pair, valid while its phase is the same.
 #[derive(Debug)]
@@ -80,7 +80,7 @@ pub(crate) enum Sent {
     ToStranger,
 }
 
-impl Ways {
+impl DestinationCache {
     /// Sends a datagram of `own`.
     #[inline]
     pub(crate) fn send(&mut self, own: &Sender<'_>, request: &SendRequest<'_>) -> Sent {
@@ -115,9 +115,9 @@ impl Ways {
             qkey: if is_own { own.qkey } else { to.qkey },
             flags: request.flags,
         };
-        match self.way_to(own, to.qpn) {
+        match self.destination(own, to.qpn) {
             None => return Ok(Sent::ToStranger),
-            Some(way) if way.inlet.is_some() => way.send(own, datagram),
+            Some(destination) if destination.inlet.is_some() => destination.send(own, datagram),
             Some(_) => {}
         }
         Ok(Sent::Here(WcStatus::Success))
@@ -126,27 +126,32 @@ impl Ways {
     /// Returns the destination for a queue pair, with an inlet if it receives. `None` if no process that shares
     /// memory can have it.
     #[inline]
-    fn way_to(&mut self, own: &Sender<'_>, qpn: Qpn) -> Option<&mut Way> {
+    fn destination(&mut self, own: &Sender<'_>, qpn: Qpn) -> Option<&mut CachedDestination> {
         if self.slots.is_empty() {
             self.slots.resize_with(CACHE_SLOTS, || None);
         }
         let number = qpn.get() ^ (qpn.get() >> QP_INDEX_BITS);
         let slot = &mut self.slots[number as usize % CACHE_SLOTS];
-        if !slot.as_ref().is_some_and(|way| way.leads_to(qpn)) {
-            let known = slot.take().filter(|way| way.qpn == qpn && way.is_there());
-            *slot = known.or_else(|| Way::find(own, qpn));
+        if !slot
+            .as_ref()
+            .is_some_and(|destination| destination.is_for(qpn))
+        {
+            let known = slot
+                .take()
+                .filter(|destination| destination.qpn == qpn && destination.is_open());
+            *slot = known.or_else(|| CachedDestination::find(own, qpn));
             slot.as_mut()?.attach(own);
         }
         slot.as_mut()
     }
 }
 
-impl Way {
+impl CachedDestination {
     #[cold]
     fn find(own: &Sender<'_>, qpn: Qpn) -> Option<Self> {
         let peer = own.port.peer_of(qpn).ok()?;
         let remote = std::ptr::from_ref(peer.qp_entry(qp_index(qpn))?);
-        Some(Way {
+        Some(CachedDestination {
             qpn,
             peer,
             remote,
@@ -165,7 +170,7 @@ impl Way {
 
     /// Whether its queue pair is `qpn`, in the same phase as when it was attached.
     #[inline]
-    fn leads_to(&self, qpn: Qpn) -> bool {
+    fn is_for(&self, qpn: Qpn) -> bool {
         let inlet = self.inlet.as_ref();
         self.qpn == qpn
             && !self.peer.is_dead()
@@ -173,7 +178,7 @@ impl Way {
     }
 
     /// Whether the port is open. If not, its slot may have another owner.
-    fn is_there(&self) -> bool {
+    fn is_open(&self) -> bool {
         !self.peer.is_dead() && !self.peer.has_left()
     }
 

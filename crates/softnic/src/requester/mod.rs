@@ -26,12 +26,12 @@ mod regions;
 mod source;
 mod waiting;
 
-pub(crate) use datagrams::{Sender, Sent, Ways};
+pub(crate) use datagrams::{DestinationCache, Sender, Sent};
 use receives::{Receives, SharedReceives};
 use regions::RegionCache;
 pub(crate) use source::Source;
 pub(crate) use waiting::Waiting;
-use waiting::{rnr_patience, unreachable_patience};
+use waiting::{rnr_timeout, unreachable_timeout};
 
 /// Number of looks at a receive ring before a request has to wait: about half a microsecond.
 const LOOKS: u32 = 32;
@@ -167,14 +167,14 @@ impl Connection {
         qp_index(self.remote_qpn)
     }
 
-    fn patience(&self, attempt: Attempt) -> Option<Duration> {
+    fn timeout(&self, attempt: Attempt) -> Option<Duration> {
         let retry = self.retry?;
         match attempt {
             Attempt::ReceiverNotReady => {
                 let code = self.remote().min_rnr_timer.load(Ordering::Relaxed);
-                rnr_patience(retry, RnrTimer::new((code & 31) as u8)?)
+                rnr_timeout(retry, RnrTimer::new((code & 31) as u8)?)
             }
-            _ => unreachable_patience(retry),
+            _ => unreachable_timeout(retry),
         }
     }
 

@@ -15,13 +15,13 @@ use crate::shm::regions::LocalRegion;
 use crate::shm::sync::lock;
 
 /// Returns how long an unreachable peer is tried: timeout × (retries + 1); `None`: indefinitely.
-pub(super) fn unreachable_patience(retry: RetryParams) -> Option<Duration> {
+pub(super) fn unreachable_timeout(retry: RetryParams) -> Option<Duration> {
     let timeout = retry.timeout.span()?;
     Some((timeout * u64::from(retry.retry_cnt.get() + 1)).into())
 }
 
 /// Returns how long a receiver that is not ready is tried; `None`: indefinitely.
-pub(super) fn rnr_patience(retry: RetryParams, timer: RnrTimer) -> Option<Duration> {
+pub(super) fn rnr_timeout(retry: RetryParams, timer: RnrTimer) -> Option<Duration> {
     Some((timer.span() * u64::from(retry.rnr_retry.as_rnr()?)).into())
 }
 
@@ -107,7 +107,7 @@ impl Waiting {
         let now = Instant::now();
         if attempt != self.reason {
             self.reason = attempt;
-            self.deadline = connection.patience(attempt).map(|patience| now + patience);
+            self.deadline = connection.timeout(attempt).map(|timeout| now + timeout);
         }
         let status = match attempt {
             Attempt::ReceiverNotReady => WcStatus::RnrRetryExcErr,

@@ -36,7 +36,7 @@ use crate::shm::layout::MAX_SLOTS;
 const PLACE: &str = "ADVERB_SHM";
 
 /// How long to wait for the directory's lock. A process that is not stopped holds it for less than a millisecond.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 /// Time between two attempts to take it.
 const PAUSE: Duration = Duration::from_millis(1);
 
@@ -302,7 +302,7 @@ impl Dir {
         // A separate open file, because locks belong to open files and threads share `self.fd`.
         let how = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
         let dir = openat(&self.fd, ".", how, Mode::empty())?;
-        lock_within(&dir, PATIENCE)?;
+        lock_within(&dir, TIMEOUT)?;
         match fstat(&dir)?.st_nlink {
             0 => Err(io::ErrorKind::NotFound.into()),
             _ => Ok(Locked(dir)),
@@ -351,15 +351,15 @@ fn file_name(slot: u32, name: &str) -> String {
     format!("{slot:03x}.{name}")
 }
 
-/// Locks `dir`. Fails if another process holds the lock for longer than `patience`.
-fn lock_within(dir: &OwnedFd, patience: Duration) -> io::Result<()> {
+/// Locks `dir`. Fails if another process holds the lock for longer than `timeout`.
+fn lock_within(dir: &OwnedFd, timeout: Duration) -> io::Result<()> {
     let begun = Instant::now();
     loop {
         match flock(dir, FlockOperation::NonBlockingLockExclusive) {
-            Err(Errno::WOULDBLOCK) if begun.elapsed() < patience => std::thread::sleep(PAUSE),
+            Err(Errno::WOULDBLOCK) if begun.elapsed() < timeout => std::thread::sleep(PAUSE),
             Err(Errno::WOULDBLOCK) => {
                 let reason =
-                    format!("a process has held the lock for {patience:?}: is one stopped?");
+                    format!("a process has held the lock for {timeout:?}: is one stopped?");
                 return Err(io::Error::new(io::ErrorKind::TimedOut, reason));
             }
             locked => return Ok(locked?),

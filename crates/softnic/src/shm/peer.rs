@@ -146,10 +146,10 @@ impl Peer {
     }
 
     /// After a `quiesce::barrier`: waits until queue pair `index` of the peer has ended the operation that may be in
-    /// flight. Returns false if it does not end within `patience`.
-    pub(crate) fn wait_idle(&self, index: u32, patience: Duration) -> bool {
+    /// flight. Returns false if it does not end within `timeout`.
+    pub(crate) fn wait_idle(&self, index: u32, timeout: Duration) -> bool {
         self.qp_entry(index)
-            .is_none_or(|entry| entry.requester.busy.wait_idle(patience, || self.is_dead()))
+            .is_none_or(|entry| entry.requester.busy.wait_idle(timeout, || self.is_dead()))
     }
 
     /// Returns a completion queue's entry. `None` if the index exceeds the table.

@@ -38,13 +38,13 @@ impl Busy {
     }
 
     /// Owner, after [`barrier`]: waits until the operation that may be in flight has ended.
-    /// Returns false if it does not end within `patience`.
-    pub fn wait_idle(&self, patience: Duration, is_dead: impl Fn() -> bool) -> bool {
+    /// Returns false if it does not end within `timeout`.
+    pub fn wait_idle(&self, timeout: Duration, is_dead: impl Fn() -> bool) -> bool {
         let seen = self.0.load(Ordering::Acquire);
         if seen & 1 == 0 {
             return true;
         }
-        let deadline = Instant::now() + patience;
+        let deadline = Instant::now() + timeout;
         while self.0.load(Ordering::Acquire) == seen {
             if is_dead() {
                 return true;

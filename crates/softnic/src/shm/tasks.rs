@@ -14,7 +14,7 @@ use crate::shm::dir::Dir;
 use crate::shm::sync::lock;
 
 /// How long to wait for the engine, which does not exist in the child of a fork.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Wakes the engine.
 #[derive(Debug)]
@@ -80,7 +80,7 @@ impl Tasks {
         lock(&self.0).push(task);
         wake.wake();
         outcome
-            .recv_timeout(PATIENCE)
+            .recv_timeout(TIMEOUT)
             .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
     }
 

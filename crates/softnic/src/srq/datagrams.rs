@@ -182,7 +182,7 @@ impl SrqInner {
 
     /// Reclaims the cells of dead senders. Returns whether messages wait, for which an event may not have been
     /// raised.
-    pub(crate) fn relieve(&self, is_dead: impl Fn(Holder) -> bool) -> bool {
+    pub(crate) fn reclaim(&self, is_dead: impl Fn(Holder) -> bool) -> bool {
         // While this lock is held, no messages are taken.
         let _state = self.state.lock();
         let shared = self.mailbox.get();

@@ -230,7 +230,7 @@ impl SrqInner {
 
     /// Wakes the engines of peers that wait for a receive.
     #[cold]
-    fn wake_sleepers(&self) {
+    fn wake_waiting_peers(&self) {
         let qps = self.port.queue_pairs();
         qps.iter().for_each(|qp| qp.receive_posted(self.id()));
     }
@@ -431,7 +431,7 @@ impl SharedReceiveQueue for SoftSrq {
         srq.note_busy(&state);
         drop(state);
         if srq.ring.take_sleepers() {
-            srq.wake_sleepers();
+            srq.wake_waiting_peers();
         }
         posted
     }

@@ -16,9 +16,9 @@ use crate::shm::layout::MAX_SLOTS;
 /// Which peers are reached over UDP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wiring {
-    /// Those that share no memory at the same address.
-    Strangers,
-    /// All, for packets are to suffer on the way.
+    /// Those at other addresses, and those at the same address that share no memory.
+    Others,
+    /// All, so that faults are injected into all packets.
     All(Impairment),
 }
 

@@ -20,11 +20,11 @@ use crate::shm::layout::qp_index;
 
 /// Names of address handles to other addresses have this bit; those to this one are numbers of
 /// protection domains, which are shorter.
-const AFAR: u64 = 1 << 63;
+const UDP_HANDLE: u64 = 1 << 63;
 
 /// Whether a handle leads to another address.
-pub(crate) fn leads_afar(ah: AhRef<'_>) -> bool {
-    ah.name() & AFAR != 0
+pub(crate) fn is_udp_handle(ah: AhRef<'_>) -> bool {
+    ah.name() & UDP_HANDLE != 0
 }
 
 /// What an address handle says.
@@ -68,7 +68,7 @@ impl DatagramTable {
     ) -> Option<u64> {
         Addresses::of(self.own.ip(), ip)?;
         self.made += 1;
-        let name = AFAR | self.made;
+        let name = UDP_HANDLE | self.made;
         self.handles.insert(name, AddressHandle { pd, ip, class });
         Some(name)
     }
@@ -80,10 +80,10 @@ impl DatagramTable {
     /// Where a datagram of domain `pd` goes; none where that has no such handle. One to this address
     /// is for a process that shares no memory with this one.
     pub(super) fn target(&self, pd: u32, to: &Destination<'_>) -> Option<Target> {
-        let (ip, class) = if leads_afar(to.ah) {
-            let way = self.handles.get(&to.ah.name());
-            let way = way.filter(|way| way.pd == pd)?;
-            (way.ip, way.class)
+        let (ip, class) = if is_udp_handle(to.ah) {
+            let handle = self.handles.get(&to.ah.name());
+            let handle = handle.filter(|handle| handle.pd == pd)?;
+            (handle.ip, handle.class)
         } else {
             let is_own = to.ah.name() == u64::from(pd);
             is_own.then(|| (self.own.ip(), TrafficClass::default()))?

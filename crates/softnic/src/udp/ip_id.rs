@@ -97,7 +97,7 @@ impl Probe {
         // Connected to itself until it is used, so that nobody else can fill its receive buffer.
         socket.connect(at)?;
         report_ip_id_by_length(&socket)?;
-        socket.set_read_timeout(Some(PATIENCE))?;
+        socket.set_read_timeout(Some(TIMEOUT))?;
         let turn = Mutex::default();
         Ok(Probe { socket, at, turn })
     }
@@ -125,7 +125,7 @@ impl Probe {
 }
 
 /// Within a host a datagram arrives before `send` returns, unless the host is very busy.
-const PATIENCE: Duration = Duration::from_millis(100);
+const TIMEOUT: Duration = Duration::from_millis(100);
 /// Payload of a probe datagram: longer than the largest length that encodes a byte.
 const PROBE: usize = 300;
 

@@ -59,7 +59,7 @@ use adverb_wire::ipv4::Unseen;
 pub use address::host_addresses;
 pub(crate) use address::ip_of;
 pub(crate) use binding::{Bound, UdpAddress, Wiring};
-pub(crate) use datagram_table::leads_afar;
+pub(crate) use datagram_table::is_udp_handle;
 use datagrams::front;
 use delayed_ack::Caller;
 pub(crate) use driver::Turn;
@@ -397,11 +397,11 @@ impl Udp {
     }
 
     /// Returns how the other threads drive the port.
-    pub(crate) fn attendance(&self) -> Attendance {
+    pub(crate) fn driving(&self) -> Driving {
         if self.waiting.load(Ordering::SeqCst) != 0 {
-            Attendance::Constant
+            Driving::Constant
         } else {
-            Attendance::Turns(self.turns.load(Ordering::Relaxed))
+            Driving::Turns(self.turns.load(Ordering::Relaxed))
         }
     }
 
@@ -412,11 +412,11 @@ impl Udp {
     }
 
     /// Returns how long the thread that takes the next turn may sleep on the socket. `None`: indefinitely.
-    pub(crate) fn patience(&self) -> Option<Duration> {
-        Self::patience_of(&self.driver())
+    pub(crate) fn timeout(&self) -> Option<Duration> {
+        Self::timeout_of(&self.driver())
     }
 
-    fn patience_of(driver: &Driver) -> Option<Duration> {
+    fn timeout_of(driver: &Driver) -> Option<Duration> {
         match driver.left() {
             Left::Blocked => Some(Duration::from_millis(1)),
             Left::More => Some(Duration::ZERO),
@@ -430,15 +430,15 @@ impl Udp {
     }
 
     /// The same for the engine, which [`Udp::doorbell`] wakes if a timer is due earlier.
-    pub(crate) fn engine_patience(&self) -> Option<Duration> {
+    pub(crate) fn engine_timeout(&self) -> Option<Duration> {
         let driver = self.driver();
-        let patience = Self::patience_of(&driver);
+        let timeout = Self::timeout_of(&driver);
         let until = match driver.left() {
             Left::Until(deadline) => deadline.map_or(u64::MAX, Time::as_ps),
             Left::More | Left::Blocked => 0,
         };
         self.engine_until.store(until, Ordering::Relaxed);
-        patience
+        timeout
     }
 
     /// Records that the engine looks again soon and need not be woken.
@@ -466,7 +466,7 @@ impl Udp {
 
 /// How threads other than the engine drive the port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Attendance {
+pub(crate) enum Driving {
     /// They have taken this number of turns.
     Turns(u64),
     /// A thread sleeps on the socket.

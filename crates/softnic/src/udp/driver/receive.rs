@@ -141,8 +141,8 @@ impl Driver {
             return Err(Drop::Service);
         }
         let Some(link) = self.connected(bth.dest_qp, &datagram)? else {
-            let way = (flow.addresses, datagram.bytes.len(), identification);
-            let is_taken = self.datagrams.deliver(&packet, way);
+            let header = (flow.addresses, datagram.bytes.len(), identification);
+            let is_taken = self.datagrams.deliver(&packet, header);
             return is_taken.then_some(()).ok_or(Drop::UnknownQueuePair);
         };
         if !packet.opcode().verb().is_response() {
