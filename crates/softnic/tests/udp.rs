@@ -11,7 +11,7 @@ use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use adverb_softnic::{Fault, SoftDevice, SoftQp};
+use adverb_softnic::{SoftDevice, SoftQp};
 use adverb_units::Bytes;
 use adverb_verbs::{
     AckTimeout, AddressVector, Comparison, CompletionQueue, Context, CreateError, Device, GidType,
@@ -22,7 +22,7 @@ use adverb_verbs::{
 use adverb_wire::frame::{Addresses, Flow};
 use adverb_wire::ipv4::Unseen;
 use adverb_wire::{Bth, Extension, Opcode, PacketHeaders, Reth, bth, icrc};
-use common::network::connect_error;
+use common::network::{Faults, connect_error};
 use common::{
     Address, End, Random, all_access, child, isolated, isolated_with, unused_qpn, wait_until,
 };
@@ -198,17 +198,13 @@ fn long_messages_among_many_short_ones_are_not_lost() {
     }
 }
 
-/// A network that does all it may, from a seed.
-fn bad_network(seed: u64) -> impl FnMut(&[u8]) -> Option<Fault> + Send + 'static {
-    let mut random = Random(seed);
-    move |_| match random.below(100) {
-        0..3 => Some(Fault::Loss),
-        3..6 => Some(Fault::Duplicate),
-        6..9 => Some(Fault::Reorder(random.within(1..5))),
-        9..12 => Some(Fault::Corrupt(random.next())),
-        _ => None,
-    }
-}
+/// A network with all kinds of faults.
+const BAD_NETWORK: Faults = Faults {
+    lost: 30,
+    repeated: 30,
+    delayed: 30,
+    damaged: 30,
+};
 
 #[test]
 fn a_bad_network_changes_nothing_but_the_time() {
@@ -220,8 +216,8 @@ fn a_bad_network_changes_nothing_but_the_time() {
     };
     let pair = Pair::new(4, how);
     let (a, b) = (&pair.a, &pair.b);
-    a.context.inject_faults(bad_network(random.next()));
-    b.context.inject_faults(bad_network(random.next()));
+    a.context.inject_faults(BAD_NETWORK.rule(random.next()));
+    b.context.inject_faults(BAD_NETWORK.rule(random.next()));
     let mut sum = 0u64;
     b.mr.write(0, &sum.to_ne_bytes()).unwrap();
     for round in 0..400 {
@@ -275,8 +271,12 @@ fn many_requests_under_way_on_a_bad_network_all_arrive_in_order() {
         retries: 7,
     };
     let pair = Pair::new(5, how);
-    pair.a.context.inject_faults(bad_network(random.next()));
-    pair.b.context.inject_faults(bad_network(random.next()));
+    pair.a
+        .context
+        .inject_faults(BAD_NETWORK.rule(random.next()));
+    pair.b
+        .context
+        .inject_faults(BAD_NETWORK.rule(random.next()));
     const COUNT: u64 = 600;
     const BATCH: u64 = 12;
     let (mut posted, mut done, mut received) = (0, 0, 0);

@@ -30,6 +30,16 @@ pub(super) enum ConnectedTransport {
     Uc(UcQp),
 }
 
+/// Calls the same method of either transport.
+macro_rules! either {
+    ($transport:expr, $qp:ident => $call:expr) => {
+        match $transport {
+            ConnectedTransport::Rc($qp) => $call,
+            ConnectedTransport::Uc($qp) => $call,
+        }
+    };
+}
+
 impl ConnectedTransport {
     /// Makes a transport that receives from the peer named by `rtr` and does not send yet.
     pub(super) fn new(own: &LocalEnd, rtr: &QpAttr, receives: ReceiveQueue) -> Self {
@@ -79,32 +89,20 @@ impl ConnectedTransport {
         let mut attr = *attr;
         attr.timeout = attr.timeout.map(in_software);
         attr.access = None; // checked with each access to memory
-        match self {
-            ConnectedTransport::Rc(qp) => qp.modify(&attr),
-            ConnectedTransport::Uc(qp) => qp.modify(&attr),
-        }
+        either!(self, qp => qp.modify(&attr));
     }
 
     #[inline]
     pub(super) fn state(&self) -> QpState {
-        match self {
-            ConnectedTransport::Rc(qp) => qp.state(),
-            ConnectedTransport::Uc(qp) => qp.state(),
-        }
+        either!(self, qp => qp.state())
     }
 
     pub(super) fn counters(&self) -> &Counters {
-        match self {
-            ConnectedTransport::Rc(qp) => qp.counters(),
-            ConnectedTransport::Uc(qp) => qp.counters(),
-        }
+        either!(self, qp => qp.counters())
     }
 
     pub(super) fn enter_error(&mut self) {
-        match self {
-            ConnectedTransport::Rc(qp) => qp.enter_error(),
-            ConnectedTransport::Uc(qp) => qp.enter_error(),
-        }
+        either!(self, qp => qp.enter_error());
     }
 
     pub(super) fn post_send(
@@ -120,10 +118,7 @@ impl ConnectedTransport {
 
     #[inline]
     pub(super) fn post_receive(&mut self, request: ReceiveWork) -> Result<(), PostError> {
-        match self {
-            ConnectedTransport::Rc(qp) => qp.post_receive(request),
-            ConnectedTransport::Uc(qp) => qp.post_receive(request),
-        }
+        either!(self, qp => qp.post_receive(request))
     }
 
     #[inline]
@@ -140,17 +135,11 @@ impl ConnectedTransport {
     }
 
     pub(super) fn handle_unknown(&mut self, unknown: &UnknownOpcode) -> DropReason {
-        match self {
-            ConnectedTransport::Rc(qp) => qp.handle_unknown(unknown),
-            ConnectedTransport::Uc(qp) => qp.handle_unknown(unknown),
-        }
+        either!(self, qp => qp.handle_unknown(unknown))
     }
 
     pub(super) fn handle_malformed(&mut self, bth: &Bth) -> DropReason {
-        match self {
-            ConnectedTransport::Rc(qp) => qp.handle_malformed(bth),
-            ConnectedTransport::Uc(qp) => qp.handle_malformed(bth),
-        }
+        either!(self, qp => qp.handle_malformed(bth))
     }
 
     pub(super) fn handle_timeout(&mut self, now: Time) {
@@ -191,18 +180,12 @@ impl ConnectedTransport {
     /// Whether completions are pending.
     #[inline]
     pub(super) fn has_completions(&self) -> bool {
-        match self {
-            ConnectedTransport::Rc(qp) => qp.has_completions(),
-            ConnectedTransport::Uc(qp) => qp.has_completions(),
-        }
+        either!(self, qp => qp.has_completions())
     }
 
     #[inline]
     pub(super) fn poll_completion(&mut self) -> Option<Completion> {
-        match self {
-            ConnectedTransport::Rc(qp) => qp.poll_completion(),
-            ConnectedTransport::Uc(qp) => qp.poll_completion(),
-        }
+        either!(self, qp => qp.poll_completion())
     }
 }
 
