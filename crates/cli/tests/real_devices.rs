@@ -259,11 +259,11 @@ fn a_peer_that_is_killed_ends_the_cell(output: &Output) {
 }
 
 fn a_study_crosses_the_link(here: &Machine) {
-    let args = "study --only latency --repetitions 1 --device verbs:rxe0 --peer 10.77.0.2 --out /root/study";
+    let args = "study --only latency --repetitions 1 --device verbs:rxe0 --peer 10.77.0.2 --out /run/study";
     let printed = ok(here, args);
     assert!(printed.trim_end().ends_with("report.html"), "{printed}");
     let dir = tempfile::tempdir().unwrap();
-    here.get("/root/study", dir.path()).unwrap();
+    here.get("/run/study", dir.path()).unwrap();
     let records = records(&study_in(dir.path()));
     assert!(!records.is_empty());
     for record in &records {

@@ -246,14 +246,14 @@ fn a_program_that_is_not_there_is_an_error(machine: &Machine) {
 fn files_go_both_ways(machine: &Machine) {
     let content: Vec<u8> = (0..300_000u32).map(|n| (n % 251) as u8).collect();
     machine
-        .write_file("/root/in/data", 0o640, &content)
+        .write_file("/run/in/data", 0o640, &content)
         .unwrap();
     machine
-        .write_file("/root/in/deep/empty", 0o600, b"")
+        .write_file("/run/in/deep/empty", 0o600, b"")
         .unwrap();
-    assert_eq!(machine.read_file("/root/in/data").unwrap(), content);
+    assert_eq!(machine.read_file("/run/in/data").unwrap(), content);
     let here = tempfile::tempdir().unwrap();
-    machine.get("/root/in", &here.path().join("out")).unwrap();
+    machine.get("/run/in", &here.path().join("out")).unwrap();
     let read = |name: &str| std::fs::read(here.path().join("out").join(name)).unwrap();
     assert_eq!(read("data"), content);
     assert_eq!(read("deep/empty"), b"");
