@@ -1,8 +1,8 @@
-//! How predictions agree with what was published: each row's ratio, with the interval that the published
-//! value lies in, group beside group, as one SVG file that needs no other.
+//! Agreement of predictions with published values: each row's ratio, with the interval that contains the
+//! published value, in groups, as one SVG file that needs no other.
 //!
-//! Input is what a caller has compared; nothing is computed here but places, and which rows lie farthest
-//! from their intervals: those have their names written beside them.
+//! Callers do the comparison. This module computes only the places of the rows, and labels the rows that are
+//! farthest from their intervals.
 
 use maud::{Markup, html};
 
@@ -34,7 +34,7 @@ pub struct Group {
 /// One prediction; figures are over the published value, above 0.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
-    /// Written beside it if it is among the worst.
+    /// Written next to it if it is among the worst.
     pub name: String,
     /// Seen on hovering.
     pub text: String,
@@ -53,9 +53,9 @@ pub struct Row {
 /// What was published of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Published {
-    /// A value, with the interval that it lies in.
+    /// A value, with the interval that contains it.
     Value,
-    /// Bounds alone, or an ordering: the row stands over the middle of them.
+    /// Bounds alone, or an ordering: the row is drawn over the middle of them.
     Bounds,
 }
 
@@ -76,9 +76,9 @@ const TOP: f64 = LEGEND + 18.0;
 const BOTTOM: f64 = TOP + 330.0;
 /// Room for the groups' names, which lean.
 const BELOW: f64 = 112.0;
-/// A group is as wide as so many rows at least: its name needs that.
+/// Rows that a group has room for at least: its name needs that.
 const NARROWEST: usize = 3;
-/// So many of the worst rows are named.
+/// Rows that are named, the worst first.
 const NAMED: usize = 10;
 /// Markers.
 const CIRCLE: u8 = 0;
@@ -106,13 +106,13 @@ struct Span<'r> {
 }
 
 impl Row {
-    /// The interval's end that the prediction lies beyond; none where it lies inside.
+    /// Returns the interval's end that the prediction exceeds; `None` if it is inside.
     fn beyond(&self) -> Option<f64> {
         let is_inside = (self.low..=self.high).contains(&self.predicted);
         (!is_inside).then(|| self.predicted.clamp(self.low, self.high))
     }
 
-    /// How far the prediction lies from the interval, as a factor's logarithm.
+    /// Returns the distance of the prediction from the interval, as a factor's logarithm.
     fn error(&self) -> f64 {
         self.beyond()
             .map_or(0.0, |end| (self.predicted / end).ln().abs())
@@ -271,7 +271,7 @@ impl Spot {
     }
 }
 
-/// The names of the rows that lie farthest outside, each where it has room.
+/// The names of the rows that are farthest outside, each where it has room.
 fn names_of_worst(rows: &[Placed<'_>], scale: &Scale) -> Markup {
     let mut worst: Vec<&Placed<'_>> = rows.iter().filter(|p| p.row.beyond().is_some()).collect();
     worst.sort_by(|a, b| b.row.error().total_cmp(&a.row.error()));

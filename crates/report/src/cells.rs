@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use adverb_results::stats;
+use adverb_results::stats::Spread;
 use adverb_results::{DeviceRef, Metrics, Outcome, PairRecord, Params, Program, Repetition};
 
 use crate::format;
@@ -14,17 +14,6 @@ pub struct Cell<'a> {
     pub record: &'a PairRecord,
     /// The record's metrics.
     pub metrics: &'a Metrics,
-}
-
-/// A quantity of a cell: the median over its repetitions, and their range.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Sample {
-    /// Median, or the value of the whole cell.
-    pub median: f64,
-    /// Lowest repetition.
-    pub min: f64,
-    /// Highest repetition.
-    pub max: f64,
 }
 
 /// What a plot shows of a cell.
@@ -117,14 +106,11 @@ impl<'a> Cell<'a> {
 
     /// Returns a quantity over the repetitions, or of the whole cell if there are none; `None` if it was not
     /// measured or is not finite.
-    pub fn sample(&self, quantity: Quantity) -> Option<Sample> {
+    pub fn sample(&self, quantity: Quantity) -> Option<Spread> {
         if quantity == Quantity::Goodput {
             let median = self.of_whole(Quantity::Throughput)?;
-            let of_repetitions = self.sample(Quantity::Throughput)?;
-            return Some(Sample {
-                median,
-                ..of_repetitions
-            });
+            let range = self.sample(Quantity::Throughput)?;
+            return Some(Spread { median, ..range });
         }
         let each: Option<Vec<f64>> = self
             .metrics
@@ -136,14 +122,8 @@ impl<'a> Cell<'a> {
             Some(each) if !each.is_empty() => each,
             _ => vec![self.of_whole(quantity)?],
         };
-        let spread = stats::Spread::of(&each)?;
-        let sample = Sample {
-            median: spread.median,
-            min: spread.min,
-            max: spread.max,
-        };
         let usable = |v: f64| v.is_finite() && v >= 0.0;
-        (usable(sample.min) && usable(sample.max)).then_some(sample)
+        Spread::of(&each).filter(|spread| usable(spread.min) && usable(spread.max))
     }
 
     fn of_repetition(&self, quantity: Quantity, r: &Repetition) -> Option<f64> {
@@ -175,7 +155,7 @@ impl<'a> Cell<'a> {
     ) -> Option<f64> {
         match what {
             Quantity::OneWay => Some(ns),
-            // Single messages of a repetition are not told apart.
+            // The latencies of single messages are not recorded by repetition.
             Quantity::Median | Quantity::P99 => None,
             // Of other programs.
             Quantity::Latency | Quantity::LatencyP99 | Quantity::RequestRate => None,

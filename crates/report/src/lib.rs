@@ -87,8 +87,8 @@ impl<'a> Report<'a> {
         }
     }
 
-    /// Published values, which stand as marks in the plots of the model that they are of. No finding
-    /// comes of them.
+    /// Adds published values, drawn as marks in the plots of the model of their hardware. Findings do not use
+    /// them.
     #[must_use]
     pub fn with_published(self, published: &'a [PublishedPoint]) -> Self {
         Report { published, ..self }
@@ -143,7 +143,7 @@ impl<'a> Report<'a> {
         if failed > 0 {
             let cells = if failed == 1 { "cell" } else { "cells" };
             notices.push(format!(
-                "{failed} {cells} of {have} failed; reasons stand below the figures and in the table."
+                "{failed} {cells} of {have} failed; the reasons are below the figures and in the table."
             ));
         }
         let troubled = counters::troubled_cells(&self.records);

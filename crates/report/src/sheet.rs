@@ -25,7 +25,7 @@ pub(crate) struct Sheet<'t> {
     pub(crate) note: &'t str,
     /// Width and height.
     pub(crate) size: (f64, f64),
-    /// What the drawing needs beside the plots' style.
+    /// What the drawing needs in addition to the plots' style.
     pub(crate) style: &'t str,
 }
 

@@ -52,7 +52,7 @@ pub struct Bar {
 pub enum Weight {
     /// What is shown waits for it.
     Path,
-    /// It goes on beside.
+    /// It runs in parallel.
     Beside,
 }
 
@@ -91,7 +91,7 @@ impl Timeline {
         };
         sheet.svg(&html! {
             (self.grid(bottom))
-            // What goes on beside must not hide the path.
+            // What runs in parallel must not hide the path.
             @for weight in [Weight::Beside, Weight::Path] {
                 @for bar in self.bars.iter().filter(|bar| bar.weight == weight) { (self.bar(bar)) }
             }
@@ -138,7 +138,7 @@ impl Timeline {
         };
         let color = self.lanes.get(bar.lane).map_or(0, |lane| lane.color % 8);
         let top = Self::middle(bar.lane) - tall / 2.0;
-        // What is said of a bar begins with its lane's name, which stands before it already.
+        // The text of a bar begins with the name of its lane, which is already in front of the lane.
         let lane = self.lanes.get(bar.lane).map_or("", |lane| &lane.name);
         let words = bar.text.strip_prefix(lane).unwrap_or(&bar.text).trim();
         let words = words.split(": ").next().unwrap_or_default();

@@ -13,7 +13,7 @@ use crate::{Histogram, Latency};
 
 /// The unit of the values in a [`Histogram`].
 const UNIT: &str = "ps";
-/// The longest latency that is told apart.
+/// The longest latency that is resolved.
 const LONGEST: Span = Span::from_secs(100);
 const SIGNIFICANT_DIGITS: u8 = 3;
 
@@ -38,7 +38,7 @@ pub enum HistogramError {
     /// The counts do not add up.
     #[error("damaged histogram: {found} latencies, the record says {declared}")]
     Count {
-        /// Recorded beside the histogram.
+        /// Recorded next to the histogram.
         declared: u64,
         /// Counted in it.
         found: u64,
@@ -89,17 +89,17 @@ impl LatencyRecorder {
         (!all.is_empty()).then_some(all)
     }
 
-    /// The latency, in ns, that `p` (0 to 1) of the messages did not exceed; none where empty.
+    /// Returns the latency, in ns, that a share `p` (0 to 1) of the messages did not exceed; `None` if empty.
     pub fn quantile_ns(&self, p: f64) -> Option<f64> {
         (!self.is_empty()).then(|| self.counts.value_at_quantile(p) as f64 / 1e3)
     }
 
-    /// Mean in ns; none where empty.
+    /// Returns the mean in ns; `None` if empty.
     pub fn mean_ns(&self) -> Option<f64> {
         (!self.is_empty()).then(|| self.counts.mean() / 1e3)
     }
 
-    /// Standard deviation in ns; none where empty.
+    /// Returns the standard deviation in ns; `None` if empty.
     pub fn deviation_ns(&self) -> Option<f64> {
         (!self.is_empty()).then(|| self.counts.stdev() / 1e3)
     }
@@ -117,7 +117,7 @@ impl LatencyRecorder {
         }
     }
 
-    /// The counts as they stand in a record.
+    /// Returns the counts as a record stores them.
     pub fn to_histogram(&self, sampled_every: u64) -> Histogram {
         let mut bytes = Vec::new();
         V2DeflateSerializer::new()

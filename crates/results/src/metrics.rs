@@ -3,7 +3,7 @@
 use adverb_units::{Bytes, CpuTime, MessageRate, Span, Throughput};
 use serde::{Deserialize, Serialize};
 
-use crate::stats::{self, Spread};
+use crate::stats;
 use crate::{Cpu, CpuShare, Latency, LatencyRecorder, Metrics, Program, Repetition};
 
 /// What the passive side used in a repetition, by its own clock: it begins before the active side
@@ -47,7 +47,7 @@ impl RepetitionSample {
 }
 
 impl CpuShare {
-    /// CPU time over elapsed time; none where no time passed.
+    /// Returns CPU time over elapsed time; `None` if no time passed.
     pub fn of(cpu: CpuTime, elapsed: Span) -> Self {
         let percent = |part: Span| {
             (elapsed > Span::ZERO).then(|| 100.0 * part.as_secs_f64() / elapsed.as_secs_f64())
@@ -118,12 +118,6 @@ impl Metrics {
             histogram: latencies.map(|(recorder, every)| recorder.to_histogram(every)),
             few_messages: false,
         })
-    }
-
-    /// The one-way times of the repetitions, in ns, in five numbers; none without repetitions.
-    pub fn spread(&self) -> Option<Spread> {
-        let one_way: Vec<f64> = self.repetitions.iter().map(|r| r.one_way_ns).collect();
-        Spread::of(&one_way)
     }
 }
 

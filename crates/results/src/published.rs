@@ -1,4 +1,4 @@
-//! Values that others published, to stand beside what was measured and predicted.
+//! Values that others published, to be shown next to measurements and predictions.
 
 use crate::record::{Params, Program};
 
@@ -15,15 +15,15 @@ pub enum PublishedQuantity {
     CpuActivePerRound,
 }
 
-/// A published value of a cell, measured by others on hardware that a model stands for. It is no
-/// record: only what its source says is known of it.
+/// A published value of a cell, measured by others on hardware that a model represents. It is not a record:
+/// nothing is known of it except what its source reports.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PublishedPoint {
     /// Its name in the collection that it comes from: `MAC-04`.
     pub id: String,
     /// Paper or repository.
     pub source: String,
-    /// The hardware: the name of the model's preset that stands for it.
+    /// Name of the model's preset that represents the hardware.
     pub preset: String,
     /// Which program.
     pub program: Program,
@@ -31,10 +31,10 @@ pub struct PublishedPoint {
     pub params: Params,
     /// What was published.
     pub quantity: PublishedQuantity,
-    /// The value; none where only bounds were published.
+    /// The value; `None` if only bounds were published.
     pub value: Option<f64>,
-    /// Where the published value lies: reading accuracy, or the words of a text.
+    /// Lower end of the interval that contains the value: reading accuracy, or the words of a text.
     pub low: f64,
-    /// The upper end of that.
+    /// Upper end of that interval.
     pub high: f64,
 }

@@ -1,4 +1,4 @@
-//! The record and its parts, as they stand in the file.
+//! The record and its parts, as the file stores them.
 
 use std::collections::BTreeMap;
 
@@ -139,9 +139,9 @@ pub struct PairRecord {
     /// How it ended.
     #[serde(flatten)]
     pub outcome: Outcome,
-    /// What was measured; none where the cell failed.
+    /// What was measured; `None` if the cell failed.
     pub metrics: Option<Metrics>,
-    /// What the devices counted meanwhile.
+    /// Device counters that changed while the cell ran.
     #[serde(default)]
     pub counters: Counters,
     /// Where, when and with what.
@@ -271,7 +271,7 @@ pub enum Signaling {
     All,
     /// One in n/2, where n is the number of buffers (`blast`).
     Periodic,
-    /// One in so many (`blast`).
+    /// One in `n` (`blast`).
     Every(u32),
     /// The WRITE of a `write-read` ping is unsignaled; its READ is signaled.
     WriteUnsignaled,
@@ -347,24 +347,24 @@ pub struct Params {
     /// How messages flow between the two sides.
     #[serde(flatten)]
     pub traffic: Traffic,
-    /// Largest payload of a packet on the connection; none where messages are not cut into packets (shared
-    /// memory, iWARP), and where the cell failed without one asked for.
+    /// Path MTU of the connection; `None` if messages are not cut into packets (shared memory, iWARP), and if the
+    /// cell failed without a requested one.
     #[serde(default)]
     pub path_mtu_bytes: Option<Bytes>,
-    /// How long a requester of the connection waits for an acknowledgement until it sends again; none where
-    /// no such time is known (iWARP), and where the cell failed without one asked for.
+    /// Time that a requester of the connection waits for an acknowledgement before it retransmits; `None` if it is
+    /// unknown (iWARP), and if the cell failed without a requested one.
     #[serde(default, rename = "ack_timeout_ns", with = "some_span_as_ns")]
     pub ack_timeout: Option<Span>,
-    /// How often it does before the request fails; none likewise.
+    /// Retransmissions before a request fails; `None` in the same cases.
     #[serde(default)]
     pub retry_cnt: Option<u8>,
-    /// What both sides' ports did to the packets that they sent; none where they did nothing.
+    /// Faults that both sides' ports injected into the packets that they sent; `None` if they injected none.
     #[serde(default)]
     pub impairment: Option<Impairment>,
     /// Payload checked by the receiving side (this costs time: never compare with unverified cells).
     pub verify: bool,
-    /// Measured messages (`blast`) or rounds (`ping`) in each repetition; none where the cell failed
-    /// before they were chosen.
+    /// Measured messages (`blast`) or rounds (`ping`) in each repetition; `None` if the cell failed before they
+    /// were chosen.
     pub iters: Option<u64>,
     /// Messages or rounds before the first repetition; likewise.
     pub warmup_iters: Option<u64>,
@@ -404,12 +404,12 @@ pub struct Metrics {
     /// Distribution of the sampled latencies.
     pub histogram: Option<Histogram>,
     /// Whether a repetition had fewer messages than four for each buffer, or than 16, as the cell could not
-    /// afford more: its figures tell of the beginning and the end of a run, and no finding is drawn from them.
+    /// afford more: its metrics are dominated by the beginning and the end of a run, and no finding uses them.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub few_messages: bool,
 }
 
-/// A latency's figures in ns; none where not measured.
+/// Statistics of a latency in ns; `None` if not measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Latency {
     /// Mean over all messages of all repetitions, from elapsed time.
@@ -454,7 +454,7 @@ pub struct Cpu {
     pub passive: CpuShare,
 }
 
-/// CPU time by `getrusage` over elapsed time, in percent of one core; none where not measured.
+/// CPU time by `getrusage` over elapsed time, in percent of one core; `None` if not measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CpuShare {
     /// User part.

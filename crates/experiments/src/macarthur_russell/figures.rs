@@ -87,7 +87,7 @@ const fn over_sizes(title: &'static str, y: Quantity, shows: fn(&PairRecord) -> 
     PanelSpec::new(title, (X::Size, y), shows, label::by_operation)
 }
 
-/// The small messages of a panel, at a scale that tells them apart.
+/// The small messages of a panel, at a scale of their own.
 const fn closer(title: &'static str, shows: fn(&PairRecord) -> bool) -> PanelSpec {
     PanelSpec {
         own_scale: true,

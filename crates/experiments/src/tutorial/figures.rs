@@ -26,7 +26,7 @@ pub(super) const LATENCY: FigureSpec = FigureSpec {
     name: "Latency plot",
     title: "Latency distribution of a 64-byte ping",
     caption: "One-way time of single messages (half of each sampled round), by percentile. The mean \
-             hides what stands at the right.",
+             hides the slowest messages, at the right.",
     plots: Plots::Distribution,
 };
 

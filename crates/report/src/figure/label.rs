@@ -113,7 +113,7 @@ pub fn by_window_and_timeout(record: &PairRecord) -> Label {
     }
 }
 
-/// How the lines of one color are told apart.
+/// How the lines of one colour are distinguished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stroke {
     Solid,

@@ -6,12 +6,12 @@ use super::{Body, Extent, Lines, Origin, Panel, Point, Series, X, label, rank};
 use crate::cells::{Cell, Cells, Quantity};
 use crate::format;
 
-/// Percentiles that are drawn, as long as enough samples stand behind them.
+/// Percentiles that are drawn, if enough samples are beyond them.
 const PERCENTILES: [f64; 15] = [
     1.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 98.0, 99.0, 99.5, 99.8, 99.9, 99.95, 99.98, 99.99,
 ];
 
-/// Samples that must lie beyond a percentile for it to be drawn.
+/// Samples that must be beyond a percentile for it to be drawn.
 const BEYOND: f64 = 5.0;
 
 /// One panel for each way of learning of completions.
@@ -49,7 +49,7 @@ pub(crate) fn panels(cells: &Cells<'_>, device: Option<&DeviceRef>) -> Vec<Panel
 }
 
 fn series(cell: Cell<'_>) -> Option<Series> {
-    // A damaged histogram leaves its line away; the cell's other figures stand in the table.
+    // A cell with a damaged histogram has no line; its other metrics are in the table.
     let recorder = LatencyRecorder::from_histogram(cell.metrics.histogram.as_ref()?).ok()?;
     let samples = recorder.len() as f64;
     let points: Vec<Point> = PERCENTILES

@@ -44,7 +44,7 @@ pub(crate) enum Body {
 /// Series over an axis.
 pub(crate) struct Lines {
     pub(crate) x: X,
-    /// Name of the axis, if it is not that of its kind.
+    /// Name of the axis, if it is not the usual name of its kind.
     pub(crate) x_name: Option<String>,
     pub(crate) y: Quantity,
     /// Whether the vertical axis fits these values alone.
@@ -74,7 +74,7 @@ pub(crate) enum Origin {
 pub(crate) struct Series {
     pub(crate) origin: Origin,
     pub(crate) name: String,
-    /// Written beside the line's end, if there is room.
+    /// Written at the line's end, if there is room.
     pub(crate) short: String,
     pub(crate) style: Style,
     pub(crate) points: Vec<Point>,
@@ -86,7 +86,7 @@ pub(crate) struct Point {
     pub(crate) y: f64,
     pub(crate) low: f64,
     pub(crate) high: f64,
-    /// Whether there is a value, or only the range that it lies in.
+    /// Whether there is a value, or only a range that contains it.
     pub(crate) extent: Extent,
     pub(crate) text: String,
 }
@@ -109,7 +109,7 @@ pub(crate) struct Bar {
     pub(crate) published: Vec<Mark>,
 }
 
-/// A published value beside a bar.
+/// A published value next to a bar.
 pub(crate) struct Mark {
     /// Paper or repository.
     pub(crate) source: String,
@@ -162,7 +162,7 @@ impl Figure {
         !self.panels.is_empty() || !self.failed.is_empty()
     }
 
-    /// Whether published values stand in any of its panels.
+    /// Returns whether any of its panels has published values.
     pub(crate) fn has_published(&self) -> bool {
         self.panels.iter().any(Panel::has_published)
     }
@@ -198,7 +198,7 @@ impl Panel {
         device.map_or_else(|| text.to_owned(), |device| format!("{device}: {text}"))
     }
 
-    /// Whether published values stand in it.
+    /// Returns whether it has published values.
     fn has_published(&self) -> bool {
         match &self.body {
             Body::Lines(lines) => lines.series.iter().any(|s| s.origin == Origin::Published),
@@ -283,7 +283,7 @@ fn line_panel(
 
 fn point(spec: &PanelSpec, cell: Cell<'_>) -> Option<Point> {
     let sample = cell.sample(spec.y)?;
-    // Times and rates stand on log axes, where zero has no place.
+    // Times and rates are drawn on logarithmic axes, which have no zero.
     let on_log_axis = !matches!(spec.y, Quantity::CpuActive | Quantity::CpuPassive);
     if on_log_axis && sample.min <= 0.0 {
         return None;

@@ -1,4 +1,4 @@
-//! Published values as marks beside the series of the cells that they are of.
+//! Published values as marks next to the series of the same cells.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::format;
 /// The cross, which no series of records of one operation has.
 const MARKER: u8 = 5;
 
-/// How a published value beside a record is drawn, in the record's colour.
+/// Returns the style of a published value next to a record: the record's colour, with a hollow cross.
 pub(crate) fn look(of: Style) -> Style {
     Style {
         marker: MARKER,
@@ -22,7 +22,7 @@ pub(crate) fn look(of: Style) -> Style {
     }
 }
 
-/// Whether a point is of the hardware that a device stands for.
+/// Returns whether a point was published of the hardware that a device represents.
 pub(super) fn is_of(point: &PublishedPoint, device: &DeviceRef) -> bool {
     device.kind == DeviceKind::Model && device.name == point.preset
 }
@@ -63,7 +63,7 @@ pub(super) fn series(
     series.collect()
 }
 
-/// The marks beside a record's own bar.
+/// Returns the marks next to a record's own bar.
 pub(super) fn beside(
     record: &PairRecord,
     quantity: Quantity,
@@ -79,8 +79,8 @@ pub(super) fn beside(
     marks.collect()
 }
 
-/// Whether a point is of a record's cell, or, with an axis, on the line that the cell is on: all but what
-/// the axis shows is equal.
+/// Returns whether a point is of a record's cell, or, with an axis, on the line that the cell is on: then all
+/// parameters except the axis' own are equal.
 fn is_at(point: &PublishedPoint, record: &PairRecord, axis: Option<X>) -> bool {
     let all_but_x = |params: &Params| {
         let size = (!matches!(axis, Some(X::Size))).then_some(params.size_bytes);
@@ -105,7 +105,7 @@ fn on_line(point: &PublishedPoint, spec: &PanelSpec) -> Option<Point> {
     mark(point, spec.y, (x as f64, &place))
 }
 
-/// A point in another quantity, at a place that has a name; none where it has no such quantity.
+/// Converts a point to another quantity, at a place that has a name; `None` if it cannot be converted.
 fn mark(point: &PublishedPoint, into: Quantity, (x, place): (f64, &str)) -> Option<Point> {
     let convert = conversion(point, into)?;
     let (low, high) = (convert(point.low), convert(point.high));
@@ -134,7 +134,7 @@ fn mark(point: &PublishedPoint, into: Quantity, (x, place): (f64, &str)) -> Opti
     })
 }
 
-/// How a published figure becomes one of a panel's quantity; none where it does not.
+/// Returns the conversion of a published value to a panel's quantity; `None` if there is none.
 fn conversion(point: &PublishedPoint, into: Quantity) -> Option<impl Fn(f64) -> f64 + use<>> {
     let size = point.params.size_bytes.get() as f64;
     let known = match point.quantity {

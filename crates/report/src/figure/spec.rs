@@ -61,12 +61,12 @@ pub struct PanelSpec {
     pub shows: fn(&PairRecord) -> bool,
     /// The series that a record belongs to.
     pub series: fn(&PairRecord) -> Label,
-    /// Whether its vertical axis fits its own values, rather than those of all panels like it.
+    /// Whether its vertical axis fits its own values, instead of the values of all panels like it.
     pub own_scale: bool,
 }
 
 impl PanelSpec {
-    /// Declares a panel whose vertical axis is that of all panels like it.
+    /// Declares a panel that shares its vertical axis with all panels like it.
     pub const fn new(
         title: &'static str,
         (x, y): (X, Quantity),

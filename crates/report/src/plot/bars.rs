@@ -12,12 +12,12 @@ const ROW: f64 = 34.0;
 const BAR: f64 = 12.0;
 /// Room behind the longest bar for its value.
 const VALUE: f64 = 78.0;
-/// The same where a published one stands behind it.
+/// The same if a published value follows it.
 const VALUES: f64 = 180.0;
 /// Height of a line of text.
 const LINE: f64 = 16.0;
 
-/// Where values lie.
+/// Maps values to places.
 struct Scale {
     longest: f64,
     width: f64,

@@ -18,7 +18,7 @@ const BELOW: f64 = 44.0;
 
 /// Height of a line of direct labels.
 const LABEL_HEIGHT: f64 = 12.0;
-/// How far a direct label may stand from its line's end.
+/// Largest distance of a direct label from its line's end.
 const LABEL_SHIFT: f64 = 14.0;
 /// Ends nearer to each other than this look like one.
 const SAME_PLACE: f64 = 2.5;
@@ -45,7 +45,7 @@ impl Bounds {
 struct Axes {
     x: Scale,
     y: Scale,
-    /// Where the horizontal axis lies.
+    /// Place of the horizontal axis.
     bottom: f64,
 }
 
@@ -181,7 +181,7 @@ fn error_bar(point: &Point, axes: &Axes) -> Option<String> {
     })
 }
 
-/// Names beside the lines' ends, each once, where they can stand near enough.
+/// Names at the lines' ends, each once, if there is room near enough.
 fn direct_labels(series: &[Series], axes: &Axes) -> Markup {
     let mut wanted: Vec<(f64, &Series)> = Vec::new();
     for s in series {

@@ -27,7 +27,7 @@ enum Kind {
     },
     Percent,
     Percentile,
-    /// Logarithmic; none stands a decade before the least that is labelled.
+    /// Logarithmic; zero is drawn a decade before the smallest labelled value.
     Loss,
     Ratio,
 }
@@ -50,7 +50,7 @@ pub(crate) struct Tick {
     pub(crate) text: Option<String>,
 }
 
-/// At most so many sizes are labelled on an axis.
+/// Sizes that are labelled on an axis at most.
 const MOST_LABELS: f64 = 6.0;
 
 /// Ratios that are labelled: as far from 1 below as above.
@@ -132,7 +132,7 @@ impl Scale {
         }
     }
 
-    /// Whether a value lies on it, and not beyond an end.
+    /// Returns whether a value is on the axis, and not beyond an end.
     pub(crate) fn holds(&self, value: f64) -> bool {
         (self.low..=self.high).contains(&self.kind.transform(value))
     }
