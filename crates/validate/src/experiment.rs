@@ -2,13 +2,14 @@
 //! concerns it.
 //!
 //! An absent parameter does not apply to the program, or is the model's default. `data/schema.md`
-//! defines each; the field's column is named where the names differ.
+//! defines each. Fields have the names of their columns, except where serde renames them.
 
 use std::num::{NonZeroU32, NonZeroU64};
 
 use adverb_units::{Bytes, MessageRate, Span, Throughput};
+use serde::{Deserialize, Deserializer};
 
-use crate::cell::{Cell, Gbps, Mean, Micros, PerSecond, Share, SomeBytes, Wanted};
+use crate::cell::{self, Share};
 use crate::cells::Reader;
 use crate::columns::Column;
 use crate::words::{
@@ -57,13 +58,14 @@ pub struct Parameters {
 }
 
 /// The measured operation.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct Operation {
     /// What it is.
     pub opcode: Option<Opcode>,
     /// Over which transport service.
     pub transport: Option<Transport>,
     /// Payload of one; of RPC programs the response's.
+    #[serde(default, rename = "size_bytes", deserialize_with = "cell::bytes")]
     pub size: Option<Bytes>,
     /// Whether the payload stands in the work queue entry.
     pub inline: Option<bool>,
@@ -74,7 +76,7 @@ pub struct Operation {
 }
 
 /// How requests are posted and completions noticed.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct Posting {
     /// One signaled request in that many on a queue pair.
     pub signaled_every: Option<NonZeroU32>,
@@ -96,14 +98,15 @@ pub enum PostList {
     Of(NonZeroU32),
 }
 
-impl Cell for PostList {
-    fn read(text: &str) -> Result<Self, Wanted> {
-        u32::read(text).map(|n| NonZeroU32::new(n).map_or(PostList::AllFree, PostList::Of))
+impl<'de> Deserialize<'de> for PostList {
+    fn deserialize<D: Deserializer<'de>>(cell: D) -> Result<Self, D::Error> {
+        let n = NonZeroU32::new(u32::deserialize(cell)?);
+        Ok(n.map_or(PostList::AllFree, PostList::Of))
     }
 }
 
 /// How many queue pairs, and how much is in flight on them.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct Queueing {
     /// Queue pairs in use at the measured NIC: what its context cache has to hold.
     pub qps: Option<u32>,
@@ -120,7 +123,7 @@ pub struct Queueing {
 }
 
 /// Machines and threads.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct Parties {
     /// Posting or serving threads at the measured machine; 0: none.
     pub cores: Option<u32>,
@@ -132,27 +135,39 @@ pub struct Parties {
     pub peer_outstanding: Option<NonZeroU32>,
     /// Requests in flight per other machine.
     pub peer_window: Option<NonZeroU32>,
-    /// Offered load; absent: closed loop (`offered_ops_per_s`).
+    /// Offered load; absent: closed loop.
+    #[serde(
+        default,
+        rename = "offered_ops_per_s",
+        deserialize_with = "cell::per_second"
+    )]
     pub offered: Option<MessageRate>,
 }
 
 /// Where buffers and threads lie.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct Placement {
-    /// Node of the responder's buffer, relative to its NIC (`numa_buffer`).
+    /// Node of the responder's buffer, relative to its NIC.
+    #[serde(rename = "numa_buffer")]
     pub buffer: Option<Node>,
-    /// Node of the requester's threads and memory, relative to its NIC (`numa_requester`).
+    /// Node of the requester's threads and memory, relative to its NIC.
+    #[serde(rename = "numa_requester")]
     pub requester: Option<Node>,
     /// Where the target's lines are.
     pub buffer_state: Option<BufferState>,
     /// Whether slots of several queue pairs lie in one line of 64 B.
     pub shared_cache_line: Option<bool>,
-    /// Range that random addresses are drawn from (`window_bytes`).
+    /// Range that random addresses are drawn from.
+    #[serde(
+        default,
+        rename = "window_bytes",
+        deserialize_with = "cell::some_bytes"
+    )]
     pub window: Option<Bytes>,
 }
 
 /// The responder's way from PCIe to memory.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct HostIo {
     /// Whether the root port's writes allocate in the last-level cache.
     pub ddio: Option<Ddio>,
@@ -165,43 +180,53 @@ pub struct HostIo {
 }
 
 /// What the responder's CPUs do during the run.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct CpuLoad {
     /// On how many threads.
+    #[serde(rename = "load_threads")]
     pub threads: Option<u32>,
     /// What.
+    #[serde(rename = "load_op")]
     pub op: Option<LoadOp>,
     /// Share of writes of [`LoadOp::Rw`].
+    #[serde(rename = "load_write_ratio")]
     pub write_ratio: Option<Share>,
     /// On which node.
+    #[serde(rename = "load_numa")]
     pub node: Option<LoadNode>,
     /// On which memory.
+    #[serde(rename = "load_target")]
     pub target: Option<LoadTarget>,
 }
 
 /// Counters and items.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct Store {
     /// Words of 8 B that atomics choose from.
     pub counters: Option<NonZeroU64>,
     /// Share of PUTs.
     pub put_ratio: Option<Share>,
     /// READs per GET, a mean: it may have a fraction.
+    #[serde(default, deserialize_with = "cell::mean")]
     pub get_reads: Option<f64>,
     /// Their sizes, in order.
+    #[serde(default, deserialize_with = "cell::sizes")]
     pub get_read_bytes: Vec<Bytes>,
 }
 
 /// The network between the machines.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct Network {
     /// Group of runs with the same place in the network (A, B, …: any name).
     pub session: Option<String>,
     /// Path MTU; of Ethernet it may be any.
+    #[serde(default, deserialize_with = "cell::some_bytes")]
     pub mtu: Option<Bytes>,
-    /// Data rate, if it is not the preset's (`link_gbps`).
+    /// Data rate, if it is not the preset's.
+    #[serde(default, rename = "link_gbps", deserialize_with = "cell::gbps")]
     pub rate: Option<Throughput>,
-    /// Added one-way delay (`link_delay_us`).
+    /// Added one-way delay.
+    #[serde(default, rename = "link_delay_us", deserialize_with = "cell::micros")]
     pub added_delay: Option<Span>,
 }
 
@@ -210,125 +235,16 @@ impl Parameters {
     pub(crate) fn read(cells: &mut Reader<'_>) -> Self {
         Parameters {
             measured_at: cells.opt(Column::MeasuredAt),
-            operation: Operation::read(cells),
-            posting: Posting::read(cells),
-            queueing: Queueing::read(cells),
-            parties: Parties::read(cells),
-            placement: Placement::read(cells),
-            host: HostIo::read(cells),
-            load: CpuLoad::read(cells),
-            store: Store::read(cells),
-            network: Network::read(cells),
+            operation: cells.read(),
+            posting: cells.read(),
+            queueing: cells.read(),
+            parties: cells.read(),
+            placement: cells.read(),
+            host: cells.read(),
+            load: cells.read(),
+            store: cells.read(),
+            network: cells.read(),
             interferer: cells.opt(Column::Interferer),
-        }
-    }
-}
-
-impl Operation {
-    fn read(cells: &mut Reader<'_>) -> Self {
-        Operation {
-            opcode: cells.opt(Column::Opcode),
-            transport: cells.opt(Column::Transport),
-            size: cells.opt(Column::SizeBytes),
-            inline: cells.opt(Column::Inline),
-            inline_recv: cells.opt(Column::InlineRecv),
-            header_only: cells.opt(Column::HeaderOnly),
-        }
-    }
-}
-
-impl Posting {
-    fn read(cells: &mut Reader<'_>) -> Self {
-        Posting {
-            signaled_every: cells.opt(Column::SignaledEvery),
-            completion: cells.opt(Column::Completion),
-            post_list: cells.opt(Column::PostList),
-            refill: cells.opt(Column::Refill),
-        }
-    }
-}
-
-impl Queueing {
-    fn read(cells: &mut Reader<'_>) -> Self {
-        Queueing {
-            qps: cells.opt(Column::Qps),
-            qps_per_core: cells.opt(Column::QpsPerCore),
-            outstanding: cells.opt(Column::Outstanding),
-            window_per_core: cells.opt(Column::WindowPerCore),
-            max_rd_atomic: cells.opt(Column::MaxRdAtomic),
-            dc_target: cells.opt(Column::DcTarget),
-        }
-    }
-}
-
-impl Parties {
-    fn read(cells: &mut Reader<'_>) -> Self {
-        Parties {
-            cores: cells.opt(Column::Cores),
-            peers: cells.opt(Column::Peers),
-            peer_threads: cells.opt(Column::PeerThreads),
-            peer_outstanding: cells.opt(Column::PeerOutstanding),
-            peer_window: cells.opt(Column::PeerWindow),
-            offered: cells
-                .opt(Column::OfferedOpsPerS)
-                .map(|PerSecond(rate)| rate),
-        }
-    }
-}
-
-impl Placement {
-    fn read(cells: &mut Reader<'_>) -> Self {
-        Placement {
-            buffer: cells.opt(Column::NumaBuffer),
-            requester: cells.opt(Column::NumaRequester),
-            buffer_state: cells.opt(Column::BufferState),
-            shared_cache_line: cells.opt(Column::SharedCacheLine),
-            window: cells.opt(Column::WindowBytes).map(|SomeBytes(b)| b),
-        }
-    }
-}
-
-impl HostIo {
-    fn read(cells: &mut Reader<'_>) -> Self {
-        HostIo {
-            ddio: cells.opt(Column::Ddio),
-            ddio_ways: cells.opt(Column::DdioWays),
-            iommu: cells.opt(Column::Iommu),
-            rx_descriptors: cells.opt(Column::RxDescriptors),
-        }
-    }
-}
-
-impl CpuLoad {
-    fn read(cells: &mut Reader<'_>) -> Self {
-        CpuLoad {
-            threads: cells.opt(Column::LoadThreads),
-            op: cells.opt(Column::LoadOp),
-            write_ratio: cells.opt(Column::LoadWriteRatio),
-            node: cells.opt(Column::LoadNuma),
-            target: cells.opt(Column::LoadTarget),
-        }
-    }
-}
-
-impl Store {
-    fn read(cells: &mut Reader<'_>) -> Self {
-        Store {
-            counters: cells.opt(Column::Counters),
-            put_ratio: cells.opt(Column::PutRatio),
-            get_reads: cells.opt(Column::GetReads).map(|Mean(n)| n),
-            get_read_bytes: cells.opt(Column::GetReadBytes).unwrap_or_default(),
-        }
-    }
-}
-
-impl Network {
-    fn read(cells: &mut Reader<'_>) -> Self {
-        Network {
-            session: cells.opt(Column::Session),
-            mtu: cells.opt(Column::Mtu).map(|SomeBytes(b)| b),
-            rate: cells.opt(Column::LinkGbps).map(|Gbps(rate)| rate),
-            added_delay: cells.opt(Column::LinkDelayUs).map(|Micros(span)| span),
         }
     }
 }

@@ -4,15 +4,16 @@
 
 use std::fmt;
 
-use crate::cell::{Cell, Wanted};
+use serde::de::Error;
+use serde::{Deserialize, Deserializer};
 
 macro_rules! words {
     ($($(#[$doc:meta])+ $name:ident { $($(#[$word_doc:meta])+ $variant:ident = $word:literal,)+ })+) => {
         $(
             $(#[$doc])+
-            #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+            #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
             pub enum $name {
-                $($(#[$word_doc])+ $variant,)+
+                $($(#[$word_doc])+ #[serde(rename = $word)] $variant,)+
             }
 
             impl $name {
@@ -32,22 +33,8 @@ macro_rules! words {
                     f.pad(self.as_str())
                 }
             }
-
-            impl Cell for $name {
-                fn read(text: &str) -> Result<Self, Wanted> {
-                    $name::ALL
-                        .iter()
-                        .copied()
-                        .find(|word| word.as_str() == text)
-                        .ok_or_else(|| one_of($name::ALL.iter().map(|word| word.as_str())))
-                }
-            }
         )+
     };
-}
-
-fn one_of(words: impl Iterator<Item = &'static str>) -> Wanted {
-    format!("one of {}", words.collect::<Vec<_>>().join(", "))
 }
 
 words! {
@@ -347,14 +334,13 @@ impl fmt::Display for Quantity {
     }
 }
 
-impl Cell for Quantity {
-    fn read(text: &str) -> Result<Self, Wanted> {
-        match text {
-            RATIO => Ok(Quantity::Ratio),
-            DELTA => Ok(Quantity::Delta),
-            _ => Metric::read(text)
-                .map(Quantity::Plain)
-                .map_err(|metrics| format!("{metrics}, {RATIO}, {DELTA}")),
-        }
+impl<'de> Deserialize<'de> for Quantity {
+    fn deserialize<D: Deserializer<'de>>(cell: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(cell)?;
+        let metrics = Metric::ALL.iter().copied().map(Quantity::Plain);
+        let all = || metrics.clone().chain([Quantity::Ratio, Quantity::Delta]);
+        let names = || all().map(Quantity::as_str).collect::<Vec<_>>().join(", ");
+        let found = all().find(|quantity| quantity.as_str() == text);
+        found.ok_or_else(|| D::Error::custom(format!("one of {}", names())))
     }
 }

@@ -93,7 +93,7 @@ fn a_metric_that_does_not_exist() {
 fn numbers_that_are_none() {
     assert_snapshot!(faults(&[(C::SizeBytes, "64 B")]), @"rows.csv, line 2, row 'R-1', column size_bytes: '64 B' is not a whole number of bytes");
     assert_snapshot!(faults(&[(C::Peers, "-1")]), @"rows.csv, line 2, row 'R-1', column peers: '-1' is not a whole number up to 4294967295");
-    assert_snapshot!(faults(&[(C::SignaledEvery, "0")]), @"rows.csv, line 2, row 'R-1', column signaled_every: '0' is not a whole number from 1 to 4294967295");
+    assert_snapshot!(faults(&[(C::SignaledEvery, "0")]), @"rows.csv, line 2, row 'R-1', column signaled_every: '0' is not a whole number from 1");
     assert_snapshot!(faults(&[(C::Counters, "0")]), @"rows.csv, line 2, row 'R-1', column counters: '0' is not a whole number from 1");
     assert_snapshot!(faults(&[(C::Inline, "yes")]), @"rows.csv, line 2, row 'R-1', column inline: 'yes' is not 0 or 1");
     assert_snapshot!(faults(&[(C::LoadWriteRatio, "1.5")]), @"rows.csv, line 2, row 'R-1', column load_write_ratio: '1.5' is not a number from 0 to 1");
