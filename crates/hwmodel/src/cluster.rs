@@ -1,6 +1,6 @@
 //! Machines of a preset, and roles on them.
 
-use adverb_sim::{Budget, Duty, Outcome, Returned, Role, Seed, Simulation};
+use adverb_sim::{Budget, Outcome, Returned, Role, RoleKind, Seed, Simulation};
 use adverb_units::Time;
 use adverb_verbs::{Counters, DeviceCaps, RoleId};
 
@@ -46,7 +46,7 @@ impl Cluster {
     /// As many machines of `preset` as there are placements; each machine's buffers lie as its
     /// placement says.
     ///
-    /// What is random (which context a full NIC lets go) comes of seed 0.
+    /// Random choices (such as which context a full NIC evicts) follow from seed 0.
     ///
     /// # Panics
     /// If the preset is not of a NIC ([`Kind::Nic`]).
@@ -55,7 +55,7 @@ impl Cluster {
     }
 
     /// The same, with another seed. The same seed, preset and roles give the same run, bit for bit; the
-    /// seed stands in the contexts' provenance.
+    /// contexts' provenance contains the seed.
     ///
     /// # Panics
     /// As of [`Cluster::new`].
@@ -63,7 +63,9 @@ impl Cluster {
         assert!(preset.kind == Kind::Nic, "{} is not a NIC", preset.name);
         let machines = placements.iter().zip(0..);
         let machines = machines
-            .map(|(placement, index)| Machine::new(index, preset.clone(), *placement, seed))
+            .map(|(placement, index)| {
+                Machine::new(MachineId(index), preset.clone(), *placement, seed)
+            })
             .collect();
         Cluster {
             simulation: Simulation::new(Fabric::new(machines)),
@@ -74,7 +76,7 @@ impl Cluster {
     /// Machine `index`.
     ///
     /// # Panics
-    /// If there are not so many.
+    /// If the cluster has fewer machines.
     pub fn machine(&self, index: u32) -> MachineId {
         assert!(
             index < self.machines,
@@ -86,7 +88,7 @@ impl Cluster {
 
     /// The limits of the NICs, which are all the same.
     pub fn caps(&self) -> DeviceCaps {
-        let machine = |fabric: &mut Fabric, _: &mut _| fabric.machines[0].caps.clone();
+        let machine = |fabric: &mut Fabric, _: &mut _| fabric.machines[MachineId(0)].caps.clone();
         self.simulation.shared().with(machine)
     }
 
@@ -94,11 +96,11 @@ impl Cluster {
         self.simulation.shared()
     }
 
-    /// Lets threads of a machine work beside the roles, from the beginning to the end. Those on the roles'
-    /// node take cores, too.
+    /// Lets threads of a machine work in addition to the roles, from the beginning to the end. Threads on the
+    /// roles' node take cores, too.
     pub fn load(&mut self, machine: MachineId, load: &CpuLoad) {
         self.simulation.shared().with(|fabric, _| {
-            let machine = &mut fabric.machines[machine.0 as usize];
+            let machine = &mut fabric.machines[machine];
             machine.root.load(load, &machine.preset.params);
             machine.seat(load);
         });
@@ -107,7 +109,7 @@ impl Cluster {
     /// Takes notes of what happens from now on ([`Cluster::steps`]).
     pub fn trace(&mut self) {
         self.simulation.shared().with(|fabric, _| {
-            for machine in &mut fabric.machines {
+            for machine in fabric.machines.iter_mut() {
                 machine.trace = Tracer::on();
                 machine.pcie.trace = Tracer::on();
             }
@@ -120,7 +122,7 @@ impl Cluster {
             let machines = fabric.machines.iter();
             let mut steps: Vec<Step> = machines
                 .flat_map(|machine| {
-                    let id = MachineId(machine.index);
+                    let id = machine.index;
                     machine.trace.steps(id).chain(machine.pcie.trace.steps(id))
                 })
                 .collect();
@@ -137,7 +139,7 @@ impl Cluster {
         name: &str,
         body: impl for<'y> FnOnce(&ModelStation<'y>) -> T + 'static,
     ) -> Returned<T> {
-        self.put(machine, name, (Duty::Work, Seat::Core), body)
+        self.put(machine, name, Seat::Core, body)
     }
 
     /// Puts a role on a machine that sleeps nearly all the time, and takes no core from the others.
@@ -147,50 +149,39 @@ impl Cluster {
         name: &str,
         body: impl for<'y> FnOnce(&ModelStation<'y>) -> T + 'static,
     ) -> Returned<T> {
-        self.put(machine, name, (Duty::Work, Seat::None), body)
-    }
-
-    /// Puts a role on a machine that serves the others: the run does not wait for its end.
-    pub fn spawn_service<T: 'static>(
-        &mut self,
-        machine: MachineId,
-        name: &str,
-        body: impl for<'y> FnOnce(&ModelStation<'y>) -> T + 'static,
-    ) -> Returned<T> {
-        self.put(machine, name, (Duty::Service, Seat::Core), body)
+        self.put(machine, name, Seat::None, body)
     }
 
     fn put<T: 'static>(
         &mut self,
         machine: MachineId,
         name: &str,
-        (duty, seat): (Duty, Seat),
+        seat: Seat,
         body: impl for<'y> FnOnce(&ModelStation<'y>) -> T + 'static,
     ) -> Returned<T> {
         let shared = self.simulation.shared().clone();
-        let (id, place, cpu) = shared.with(|fabric, agenda| {
+        let (id, place, cpu) = shared.with(|fabric, scheduler| {
             let id = fabric.mail.len() as u32;
             fabric.mail.push(Mailbox {
-                letters: Vec::new(),
-                condition: agenda.condition(format!("a message out of band for {name}")),
+                messages: Vec::new(),
+                condition: scheduler.condition(format!("a message out of band for {name}")),
                 ended: false,
             });
-            let machine = &mut fabric.machines[machine.0 as usize];
+            let machine = &mut fabric.machines[machine];
             let place = machine.take_seat(seat);
             let core = Core::new(&machine.preset.params);
             (RoleId(id), place, (machine.cpu, core))
         });
         self.simulation
-            .spawn(name, duty, move |role: &Role<'_, Fabric>| {
-                let at = machine.0 as usize;
-                role.set_pace(role.with(|fabric, _| fabric.machines[at].pace(place)));
-                let context = ModelContext::new(role.shared(), machine.0);
+            .spawn(name, RoleKind::Work, move |role: &Role<'_, Fabric>| {
+                role.set_pace(role.with(|fabric, _| fabric.machines[machine].pace(place)));
+                let context = ModelContext::new(role.shared(), machine);
                 let result = body(&ModelStation::new(role, id, context, cpu));
                 role.sync();
-                role.with(|fabric, agenda| {
+                role.with(|fabric, scheduler| {
                     fabric.mail[id.0 as usize].ended = true;
                     for mailbox in &fabric.mail {
-                        agenda.signal(mailbox.condition);
+                        scheduler.signal(mailbox.condition);
                     }
                 });
                 result
@@ -207,15 +198,10 @@ impl Cluster {
         self.simulation.now()
     }
 
-    /// How many events have happened.
-    pub fn happened(&self) -> u64 {
-        self.simulation.happened()
-    }
-
     /// What a machine has counted.
     pub fn counters(&self, machine: MachineId) -> Counters {
         self.simulation
             .shared()
-            .with(|fabric, _| counters::of(&fabric.machines[machine.0 as usize]))
+            .with(|fabric, _| counters::of(&fabric.machines[machine]))
     }
 }

@@ -1,4 +1,6 @@
-//! Numbers of what there is in a simulation.
+//! Numbers of what there is in a simulation, and the tables that they index.
+
+use std::marker::PhantomData;
 
 /// A machine's number within its cluster, from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -8,14 +10,123 @@ pub struct MachineId(pub u32);
 /// earlier one no longer find it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct QpRef {
-    pub(crate) index: u32,
+    pub(crate) index: QpIndex,
     pub(crate) life: u32,
 }
 
 impl QpRef {
     /// No queue pair at all.
     pub(crate) const NOBODY: QpRef = QpRef {
-        index: u32::MAX,
+        index: QpIndex(u32::MAX),
         life: 0,
     };
+}
+
+/// A number that says which item of a [`Table`] is meant.
+pub(crate) trait Index: Copy {
+    /// The number of the item at `place`.
+    fn at(place: u32) -> Self;
+    /// Where the item is.
+    fn place(self) -> usize;
+}
+
+macro_rules! index {
+    ($name:ident) => {
+        impl Index for $name {
+            fn at(place: u32) -> Self {
+                $name(place)
+            }
+
+            #[inline]
+            fn place(self) -> usize {
+                self.0 as usize
+            }
+        }
+    };
+}
+
+macro_rules! indices {
+    ($($(#[$doc:meta])+ $name:ident),+ $(,)?) => {$(
+        $(#[$doc])+
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) struct $name(pub(crate) u32);
+        index!($name);
+    )+};
+}
+
+index!(MachineId);
+indices! {
+    /// A queue pair's number in the simulation, whatever its life.
+    QpIndex,
+    /// A completion queue's number in the simulation.
+    CqIndex,
+    /// A shared receive queue's number in the simulation.
+    SrqIndex,
+    /// A completion channel's number in the simulation.
+    ChannelIndex,
+}
+
+/// Items that are numbered from 0 and never removed.
+#[derive(Debug)]
+pub(crate) struct Table<I, T> {
+    items: Vec<T>,
+    index: PhantomData<I>,
+}
+
+impl<I: Index, T> Table<I, T> {
+    pub(crate) fn new(items: Vec<T>) -> Self {
+        Table {
+            items,
+            index: PhantomData,
+        }
+    }
+
+    pub(crate) fn len(&self) -> u32 {
+        self.items.len() as u32
+    }
+
+    /// The number of the item that is added next.
+    pub(crate) fn next_index(&self) -> I {
+        I::at(self.len())
+    }
+
+    pub(crate) fn push(&mut self, item: T) -> I {
+        let index = self.next_index();
+        self.items.push(item);
+        index
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, index: I) -> Option<&T> {
+        self.items.get(index.place())
+    }
+
+    #[inline]
+    pub(crate) fn get_mut(&mut self, index: I) -> Option<&mut T> {
+        self.items.get_mut(index.place())
+    }
+
+    pub(crate) fn iter(&self) -> std::slice::Iter<'_, T> {
+        self.items.iter()
+    }
+
+    pub(crate) fn iter_mut(&mut self) -> std::slice::IterMut<'_, T> {
+        self.items.iter_mut()
+    }
+}
+
+impl<I: Index, T> std::ops::Index<I> for Table<I, T> {
+    type Output = T;
+
+    #[inline]
+    fn index(&self, index: I) -> &T {
+        &self.items[index.place()]
+    }
+}
+
+impl<I: Index, T> std::ops::IndexMut<I> for Table<I, T> {
+    #[inline]
+    fn index_mut(&mut self, index: I) -> &mut T {
+        &mut self.items[index.place()]
+    }
 }

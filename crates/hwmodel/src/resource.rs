@@ -30,7 +30,7 @@ impl Server {
     }
 }
 
-/// So many requests at a time; whoever comes first leaves first.
+/// Serves a fixed number of requests at a time, first come, first served.
 #[derive(Clone, Debug)]
 pub(crate) struct Slots {
     free: Box<[Time]>,
@@ -50,7 +50,7 @@ impl Slots {
         self.free.len()
     }
 
-    /// When a slot is free for who asks at `at`.
+    /// When a slot is free for a request that comes at `at`.
     #[inline]
     pub(crate) fn admit(&self, at: Time) -> Time {
         at.max(self.free[self.next])
@@ -66,7 +66,7 @@ impl Slots {
 
 /// A cache of small numbers, any in any place; a full one lets a random entry go.
 ///
-/// Which entry real NICs let go is not known. With random replacement the share of hits falls with
+/// Which entry real NICs evict is not known. With random replacement the share of hits falls with
 /// the ratio of entries to numbers in use, whether they come at random or in turn.
 #[derive(Clone, Debug)]
 pub(crate) struct Cache {

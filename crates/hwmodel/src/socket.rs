@@ -21,11 +21,11 @@ impl Cluster {
     pub fn connect(&mut self, a: MachineId, b: MachineId) -> (Socket, Socket) {
         let shared = self.shared();
         let end = |machine: MachineId| {
-            shared.with(|fabric, agenda| {
+            shared.with(|fabric, scheduler| {
                 let end = fabric.ends.len() as u32;
                 let conditions = ["data of", "room of"]
-                    .map(|what| agenda.condition(format!("{what} socket {end}")));
-                fabric.ends.push(End::new(machine.0, conditions));
+                    .map(|what| scheduler.condition(format!("{what} socket {end}")));
+                fabric.ends.push(End::new(machine, conditions));
                 Socket { end }
             })
         };
@@ -38,7 +38,7 @@ impl Socket {
     pub fn send(&self, station: &ModelStation<'_>, bytes: u64) {
         let end = self.end as usize;
         let (window, largest, work, byte, bell) = station.role().with(|fabric, _| {
-            let machine = &fabric.machines[fabric.ends[end].machine as usize];
+            let machine = &fabric.machines[fabric.ends[end].machine];
             let tcp = &machine.preset.params.tcp;
             (
                 tcp.window_bytes.into(),
@@ -55,13 +55,13 @@ impl Socket {
             self.wait_for_room(station, piece, window);
             let copy = ns(byte * piece as f64);
             station.in_kernel(copy + work + bell);
-            station.role().with(|fabric, agenda| {
+            station.role().with(|fabric, scheduler| {
                 let this = &mut fabric.ends[end];
                 this.unacknowledged += piece;
-                let way = fabric.machines[this.machine as usize].pcie.way();
-                let at = agenda.clock.now() + way;
+                let way = fabric.machines[this.machine].pcie.way();
+                let at = scheduler.clock.now() + way;
                 let end = self.end;
-                agenda.schedule(at, Event::TcpSend { end, bytes: piece });
+                scheduler.schedule(at, Event::TcpSend { end, bytes: piece });
             });
             left -= piece;
         }
@@ -93,7 +93,7 @@ impl Socket {
                 let taken = this.readable.min(left);
                 this.readable -= taken;
                 let interrupts = std::mem::take(&mut this.interrupts);
-                let tcp = &fabric.machines[this.machine as usize].preset.params.tcp;
+                let tcp = &fabric.machines[this.machine].preset.params.tcp;
                 (taken, tcp.copy_byte_ns, this.data, interrupts)
             });
             station.interrupted(interrupts);

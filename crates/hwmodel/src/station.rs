@@ -15,7 +15,7 @@ use crate::host::root::Taken;
 use crate::ids::MachineId;
 use crate::objects::{ModelChannel, ModelContext, ModelCq, ModelMr};
 use crate::trace::Act;
-use crate::world::fabric::{Fabric, Letter};
+use crate::world::fabric::{Fabric, OutOfBandMessage};
 
 /// Longest message out of band.
 const MAX_LETTER: u64 = 1 << 20;
@@ -63,7 +63,7 @@ impl<'y> ModelStation<'y> {
 
     /// Opens the NIC of a machine once more, for programs whose role works on several machines.
     pub fn open(&self, machine: MachineId) -> ModelContext {
-        ModelContext::new(self.role.shared(), machine.0)
+        ModelContext::new(self.role.shared(), machine)
     }
 
     pub(crate) fn role(&self) -> &Role<'y, Fabric> {
@@ -95,23 +95,23 @@ impl<'y> ModelStation<'y> {
 
     /// Its CPU does something for `span`.
     fn busy(&self, act: Act, span: Span) {
-        let machine = self.context.machine() as usize;
-        self.role.with(|fabric, agenda| {
-            let began = agenda.clock.now();
-            agenda.clock.busy(span);
+        let machine = self.context.machine();
+        self.role.with(|fabric, scheduler| {
+            let began = scheduler.clock.now();
+            scheduler.clock.busy(span);
             let trace = &mut fabric.machines[machine].trace;
-            trace.note(act, began, agenda.clock.now());
+            trace.note(act, began, scheduler.clock.now());
         });
     }
 
-    /// Waits for `condition`, its CPU doing `act` meanwhile.
+    /// Waits for `condition` while the CPU does `act`.
     fn wait(&self, act: Act, condition: Condition, deadline: Option<Time>) -> Wake {
         let start = self.role.now();
         let why = self.role.wait(condition, deadline);
-        let machine = self.context.machine() as usize;
-        self.role.with(|fabric, agenda| {
+        let machine = self.context.machine();
+        self.role.with(|fabric, scheduler| {
             let trace = &mut fabric.machines[machine].trace;
-            trace.note(act, start, agenda.clock.now());
+            trace.note(act, start, scheduler.clock.now());
         });
         why
     }
@@ -140,7 +140,7 @@ impl<'y> ModelStation<'y> {
         else {
             return Span::ZERO;
         };
-        let machine = self.context.machine() as usize;
+        let machine = self.context.machine();
         let is_apart = |fabric: &mut Fabric| fabric.machines[machine].root.allocates();
         if self.role.with(|fabric, _| is_apart(fabric)) {
             return Span::ZERO;
@@ -148,9 +148,9 @@ impl<'y> ModelStation<'y> {
         // The NIC has to have written what it writes until now.
         self.role.sync();
         let mut last = self.taken.get();
-        let wait = self.role.with(|fabric, agenda| {
+        let wait = self.role.with(|fabric, scheduler| {
             let root = &fabric.machines[machine].root;
-            root.load_wait(&mut last, agenda.now())
+            root.load_wait(&mut last, scheduler.now())
         });
         self.taken.set(last);
         wait * u64::from(lines)
@@ -199,7 +199,7 @@ impl Station for ModelStation<'_> {
             self.role.sync();
             let now = self.role.now();
             let (next, condition) = self.role.with(|fabric, _| {
-                let queue = &fabric.cqs[cq.number as usize];
+                let queue = &fabric.cqs[cq.number];
                 (queue.next(), queue.condition)
             });
             match next {
@@ -209,10 +209,7 @@ impl Station for ModelStation<'_> {
                     self.see();
                 }
                 _ => {
-                    if self
-                        .role
-                        .with(|f, _| f.cqs[cq.number as usize].is_overrun())
-                    {
+                    if self.role.with(|f, _| f.cqs[cq.number].is_overrun()) {
                         return Ok(cq.poll(into)?);
                     }
                     if self.wait(Act::Poll, condition, deadline) == Wake::Deadline {
@@ -315,11 +312,9 @@ impl Station for ModelStation<'_> {
         self.role.sync();
         let now = self.role.now();
         let (machine, core) = (self.context.machine(), self.id.0);
-        let end = self.role.with(|fabric, _| {
-            fabric.machines[machine as usize]
-                .words
-                .atomic(word, core, now)
-        });
+        let end = self
+            .role
+            .with(|fabric, _| fabric.machines[machine].words.atomic(word, core, now));
         self.role.wait_until(end);
     }
 
@@ -331,19 +326,19 @@ impl Station for ModelStation<'_> {
         }
         self.in_kernel(self.cpu.syscall);
         self.role.sync();
-        self.role.with(|fabric, agenda| {
+        self.role.with(|fabric, scheduler| {
             let mailbox = fabric.mail.get_mut(to.0 as usize);
             let mailbox = mailbox.ok_or(OutOfBandError::NoSuchRole(to))?;
             if mailbox.ended {
                 return Err(OutOfBandError::PeerGone(to));
             }
-            let at = agenda.now() + self.cpu.out_of_band;
-            mailbox.letters.push(Letter {
+            let at = scheduler.now() + self.cpu.out_of_band;
+            mailbox.messages.push(OutOfBandMessage {
                 from: self.id.0,
                 at,
                 text: message.to_vec(),
             });
-            agenda.signal_at(mailbox.condition, at);
+            scheduler.signal_at(mailbox.condition, at);
             Ok(())
         })
     }
@@ -358,10 +353,10 @@ impl Station for ModelStation<'_> {
             let (letter, ended, condition) = self.role.with(|fabric, _| {
                 let condition = fabric.mail[mine].condition;
                 let ended = fabric.mail.get(from.0 as usize).map(|other| other.ended);
-                let letters = &mut fabric.mail[mine].letters;
-                let place = letters.iter().position(|l| l.from == from.0);
-                let letter = place.map(|place| match letters[place].at {
-                    at if at <= now => Ok(letters.remove(place).text),
+                let messages = &mut fabric.mail[mine].messages;
+                let place = messages.iter().position(|l| l.from == from.0);
+                let letter = place.map(|place| match messages[place].at {
+                    at if at <= now => Ok(messages.remove(place).text),
                     at => Err(at),
                 });
                 (letter, ended, condition)

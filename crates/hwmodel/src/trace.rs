@@ -1,7 +1,7 @@
 //! What a run was made of: steps, noted by the mechanisms where they happen, and the chain of them
 //! that a span of time consists of.
 //!
-//! No formula stands here: a step says from when until when a mechanism had a request, a packet or
+//! There are no formulas here: a step says from when until when a mechanism had a request, a packet or
 //! the CPU. Off, which is how machines are made, noting costs a look at one word.
 
 use std::fmt;
@@ -66,7 +66,7 @@ pub enum Act {
     BuildWqe,
     /// The CPU makes a receive request.
     BuildReceive,
-    /// The CPU writes so many bytes of a request to the NIC.
+    /// The CPU writes this many bytes of a request to the NIC.
     WriteMmio(u64),
     /// The CPU rings a doorbell.
     RingDoorbell,
@@ -126,7 +126,7 @@ pub enum Act {
     Atomic,
     /// The message waits for its port.
     PortWait,
-    /// The message leaves by the port: so many bytes with their headers.
+    /// The message leaves by the port: bytes on the wire, with headers.
     Port(u64),
     /// Cables and switches.
     Way,
@@ -330,7 +330,7 @@ pub fn chain(steps: &[Step], from: Time, (at, to): (MachineId, Time)) -> Vec<Lin
             links.extend(found.into_iter().map(Link::Step));
             break;
         }
-        // As far as it can be followed; what lies before is not known.
+        // As far as it can be followed; nothing is known about what came before.
         let Some((index, gap)) = search.nearest(&next) else {
             links.push(Link::Gap(from, next.begin));
             break;
@@ -385,7 +385,7 @@ impl Search<'_> {
         false
     }
 
-    /// The step that ends last before `next`, on its machine or from the wire, and what lies between.
+    /// The step that ends last before `next`, on its machine or from the wire, and the gap between them.
     fn nearest(&self, next: &Step) -> Option<(usize, (Time, Time))> {
         let fits = |step: &Step| {
             step.end <= next.begin

@@ -107,23 +107,6 @@ fn a_wait_for_an_event_ends_in_time_and_its_wake_up_costs_kernel_time() {
 }
 
 #[test]
-fn a_role_that_waits_for_ever_is_a_deadlock_with_a_name() {
-    let preset = Preset::built_in("cx3").unwrap();
-    let mut cluster = Cluster::new(&preset, &[Placement::Cached]);
-    let machine = cluster.machine(0);
-    cluster.spawn(machine, "forlorn", |station| {
-        let cq = station.context().create_cq(8, None).unwrap();
-        let mut wc = [WorkCompletion::default()];
-        let _ = station.spin(&cq, &mut wc, Span::MAX);
-    });
-    let outcome = cluster.run(&Budget::NONE).to_string();
-    assert!(
-        outcome.contains("forlorn waits for a completion in queue 0"),
-        "{outcome}"
-    );
-}
-
-#[test]
 fn polling_without_waiting_ends_in_words() {
     let preset = Preset::built_in("cx3").unwrap();
     let mut cluster = Cluster::new(&preset, &[Placement::Cached]);

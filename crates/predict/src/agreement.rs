@@ -41,7 +41,7 @@ pub fn agreement(report: &Report) -> Agreement {
     }
 }
 
-/// Rows with their programs; those of one preset stand together.
+/// Rows with their programs, grouped by preset.
 fn by_program<'r>(graded: &[&'r Outcome]) -> Vec<(&'r str, Row)> {
     let mut sorted = graded.to_vec();
     sorted.sort_by_key(|outcome| {

@@ -9,7 +9,7 @@ use adverb_units::{Span, Time};
 pub struct Budget {
     /// Virtual time at which it ends.
     pub until: Option<Time>,
-    /// Entries of the queue that may happen.
+    /// Entries of the queue.
     pub events: Option<u64>,
     /// Real time that it may take.
     pub real: Option<Span>,
@@ -92,7 +92,7 @@ impl fmt::Display for Waiting {
 pub enum Outcome {
     /// All roles that do the work have ended.
     Finished,
-    /// Nothing is to happen any more, and these roles wait.
+    /// No entry is left, and these roles wait.
     Deadlock(Vec<Waiting>),
     /// A budget is used up. The run can be continued.
     Exhausted {

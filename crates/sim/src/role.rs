@@ -6,8 +6,8 @@ use adverb_units::{Span, Time};
 use corosensei::Yielder;
 
 use crate::World;
-use crate::agenda::{Agenda, Pace};
 use crate::condition::Condition;
+use crate::scheduler::{Pace, Scheduler};
 use crate::simulation::Shared;
 
 /// A role's number within its simulation, from 0.
@@ -67,9 +67,9 @@ impl<'y, W: World> Role<'y, W> {
         self.number
     }
 
-    /// The world and its agenda, for as long as `look` runs. Do not wait in it.
+    /// The world and its scheduler, for as long as `look` runs. Do not wait in it.
     #[inline]
-    pub fn with<T>(&self, look: impl FnOnce(&mut W, &mut Agenda<W::Event>) -> T) -> T {
+    pub fn with<T>(&self, look: impl FnOnce(&mut W, &mut Scheduler<W::Event>) -> T) -> T {
         self.shared.with(look)
     }
 
@@ -81,24 +81,25 @@ impl<'y, W: World> Role<'y, W> {
     /// The time on this role's clock, at or ahead of the world's.
     #[inline]
     pub fn now(&self) -> Time {
-        self.with(|_, agenda| agenda.clock.now())
+        self.with(|_, scheduler| scheduler.clock.now())
     }
 
     /// Is busy for `span`; the world catches up at the next wait.
     #[inline]
     pub fn busy(&self, span: Span) {
-        self.with(|_, agenda| agenda.clock.busy(span));
+        self.with(|_, scheduler| scheduler.clock.busy(span));
     }
 
     /// Computes at `pace` from now on.
     pub fn set_pace(&self, pace: Pace) {
-        self.with(|_, agenda| agenda.set_pace(self.number, pace));
+        self.with(|_, scheduler| scheduler.set_pace(self.number, pace));
     }
 
     /// Lets the world catch up with this role's clock.
     #[inline]
     pub fn sync(&self) {
-        let behind = self.with(|_, agenda| (!agenda.catch_up()).then(|| agenda.clock.now()));
+        let behind =
+            self.with(|_, scheduler| (!scheduler.catch_up()).then(|| scheduler.clock.now()));
         if let Some(time) = behind {
             self.yielder.suspend(Wait::Until(time));
         }
@@ -106,16 +107,16 @@ impl<'y, W: World> Role<'y, W> {
 
     /// Waits until `time`.
     pub fn wait_until(&self, time: Time) {
-        self.with(|_, agenda| agenda.clock.busy_until(time));
+        self.with(|_, scheduler| scheduler.clock.busy_until(time));
         self.sync();
     }
 
-    /// Waits until `condition` is signaled, for ever or until `deadline`. The world catches up with
+    /// Waits until `condition` is signaled, indefinitely or until `deadline`. The world catches up with
     /// this role first: look at what you wait for after [`Role::sync`], then wait.
     #[inline]
     pub fn wait(&self, condition: Condition, deadline: Option<Time>) -> Wake {
         debug_assert!(
-            self.with(|_, agenda| agenda.clock.now() == agenda.now()),
+            self.with(|_, scheduler| scheduler.clock.now() == scheduler.now()),
             "a role syncs before it looks at what it waits for"
         );
         self.yielder.suspend(Wait::For {

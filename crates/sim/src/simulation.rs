@@ -11,42 +11,42 @@ use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult};
 
 use crate::World;
-use crate::agenda::{Agenda, Item};
 use crate::outcome::{Budget, Outcome, Resource, Waiting};
 use crate::role::{Role, RoleNumber, Wait, Wake};
+use crate::scheduler::{Item, Scheduler};
 use crate::stack;
 
 /// Entries between two looks at the clock, where there is a budget of real time.
 const LOOK_EVERY: u64 = 4096;
 
-/// The world with its agenda, shared by the roles and the objects they use.
+/// The world with its scheduler, shared by the roles and the objects they use.
 pub struct Shared<W: World> {
-    state: RefCell<(W, Agenda<W::Event>)>,
+    state: RefCell<(W, Scheduler<W::Event>)>,
 }
 
 impl<W: World> Shared<W> {
-    /// The world and its agenda, for as long as `look` runs.
+    /// The world and its scheduler, for as long as `look` runs.
     #[inline]
-    pub fn with<T>(&self, look: impl FnOnce(&mut W, &mut Agenda<W::Event>) -> T) -> T {
-        let (world, agenda) = &mut *self.state.borrow_mut();
-        look(world, agenda)
+    pub fn with<T>(&self, look: impl FnOnce(&mut W, &mut Scheduler<W::Event>) -> T) -> T {
+        let (world, scheduler) = &mut *self.state.borrow_mut();
+        look(world, scheduler)
     }
 }
 
-/// Whether the run is for this role.
+/// Whether a run waits for a role's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Duty {
+pub enum RoleKind {
     /// The run ends when all roles with work have ended.
     Work,
     /// It serves the others and ends with them.
-    Service,
+    Daemon,
 }
 
 /// What a role returned, once it has.
 pub struct Returned<T>(Rc<RefCell<Option<T>>>);
 
 impl<T> Returned<T> {
-    /// Takes it; none where the role has not ended, or it was taken before.
+    /// Takes it; `None` if the role has not ended, or it was taken before.
     pub fn take(&self) -> Option<T> {
         self.0.borrow_mut().take()
     }
@@ -56,7 +56,7 @@ type Body = Coroutine<Wake, Wait, (), DefaultStack>;
 
 struct Actor {
     name: String,
-    duty: Duty,
+    kind: RoleKind,
     body: Option<Body>,
 }
 
@@ -72,7 +72,7 @@ impl<W: World + 'static> Simulation<W> {
     pub fn new(world: W) -> Self {
         Simulation {
             shared: Rc::new(Shared {
-                state: RefCell::new((world, Agenda::new())),
+                state: RefCell::new((world, Scheduler::new())),
             }),
             actors: Vec::new(),
             working: 0,
@@ -89,7 +89,7 @@ impl<W: World + 'static> Simulation<W> {
     pub fn spawn<T: 'static>(
         &mut self,
         name: impl Into<String>,
-        duty: Duty,
+        kind: RoleKind,
         body: impl for<'y> FnOnce(&Role<'y, W>) -> T + 'static,
     ) -> Returned<T> {
         let number = u32::try_from(self.actors.len()).expect("fewer than 2^32 roles");
@@ -102,32 +102,32 @@ impl<W: World + 'static> Simulation<W> {
         });
         self.actors.push(Actor {
             name: name.into(),
-            duty,
+            kind,
             body: Some(coroutine),
         });
-        self.working += usize::from(duty == Duty::Work);
-        self.shared.with(|_, agenda| agenda.add_role(number));
+        self.working += usize::from(kind == RoleKind::Work);
+        self.shared.with(|_, scheduler| scheduler.add_role(number));
         Returned(result)
     }
 
     /// Runs until all work is done, nothing can happen any more, a role panics or `budget` is used up.
     pub fn run(&mut self, budget: &Budget) -> Outcome {
         let start = Instant::now();
-        let first = self.shared.with(|_, agenda| agenda.happened());
+        let first = self.shared.with(|_, scheduler| scheduler.handled());
         let mut left = u64::MAX;
         if let Some(events) = budget.events {
             left = events;
         }
         let mut look = LOOK_EVERY;
         while self.working > 0 {
-            let Some(next) = self.shared.with(|_, agenda| agenda.next()) else {
+            let Some(next) = self.shared.with(|_, scheduler| scheduler.next()) else {
                 return Outcome::Deadlock(self.waiting());
             };
             if let Some(until) = budget.until.filter(|until| next > *until) {
                 return self.exhausted(Resource::VirtualTime(until));
             }
             if left == 0 {
-                let all = self.shared.with(|_, agenda| agenda.happened()) - first;
+                let all = self.shared.with(|_, scheduler| scheduler.handled()) - first;
                 return self.exhausted(Resource::Events(all));
             }
             left -= 1;
@@ -146,21 +146,21 @@ impl<W: World + 'static> Simulation<W> {
         Outcome::Finished
     }
 
-    /// Lets the next entry happen.
+    /// Handles the next entry.
     #[inline]
     fn step(&mut self) -> Result<(), Outcome> {
-        let due = self.shared.with(|world, agenda| match agenda.take() {
+        let due = self.shared.with(|world, scheduler| match scheduler.take() {
             Some(Item::Event(event)) => {
-                world.happen(event, agenda);
+                world.handle(event, scheduler);
                 None
             }
-            Some(Item::Resume(role)) => Some((role, agenda.why(role))),
-            Some(Item::Timer(role)) => agenda.timer(role).then_some((role, Wake::Deadline)),
+            Some(Item::Resume(role)) => Some((role, scheduler.why(role))),
+            Some(Item::Timer(role)) => scheduler.timer(role).then_some((role, Wake::Deadline)),
             None => None,
         });
         match due {
             Some((role, why)) => {
-                self.shared.with(|_, agenda| agenda.enter(role));
+                self.shared.with(|_, scheduler| scheduler.enter(role));
                 self.resume(role, why)
             }
             None => Ok(()),
@@ -174,7 +174,7 @@ impl<W: World + 'static> Simulation<W> {
         };
         match catch_unwind(AssertUnwindSafe(|| body.resume(why))) {
             Ok(CoroutineResult::Yield(wait)) => {
-                self.shared.with(|_, agenda| agenda.wait(role, wait));
+                self.shared.with(|_, scheduler| scheduler.wait(role, wait));
                 Ok(())
             }
             Ok(CoroutineResult::Return(())) => {
@@ -194,11 +194,11 @@ impl<W: World + 'static> Simulation<W> {
 
     fn end(&mut self, role: RoleNumber) {
         let actor = &mut self.actors[role.index()];
-        self.working -= usize::from(actor.duty == Duty::Work);
+        self.working -= usize::from(actor.kind == RoleKind::Work);
         if let Some(body) = actor.body.take() {
             stack::give(body.into_stack());
         }
-        self.shared.with(|_, agenda| agenda.end_role(role));
+        self.shared.with(|_, scheduler| scheduler.end_role(role));
     }
 
     fn exhausted(&self, budget: Resource) -> Outcome {
@@ -210,13 +210,13 @@ impl<W: World + 'static> Simulation<W> {
 
     /// The roles with work that have not ended, and what they wait for.
     pub fn waiting(&self) -> Vec<Waiting> {
-        self.shared.with(|_, agenda| {
+        self.shared.with(|_, scheduler| {
             let working = self.actors.iter().enumerate();
             working
-                .filter(|(_, actor)| actor.duty == Duty::Work)
+                .filter(|(_, actor)| actor.kind == RoleKind::Work)
                 .filter_map(|(number, actor)| {
                     let number = RoleNumber(u32::try_from(number).ok()?);
-                    let (what, since) = agenda.waits_for(number)?;
+                    let (what, since) = scheduler.waits_for(number)?;
                     Some(Waiting {
                         role: actor.name.clone(),
                         what,
@@ -229,12 +229,12 @@ impl<W: World + 'static> Simulation<W> {
 
     /// The world's time.
     pub fn now(&self) -> Time {
-        self.shared.with(|_, agenda| agenda.now())
+        self.shared.with(|_, scheduler| scheduler.now())
     }
 
-    /// How many entries have happened.
-    pub fn happened(&self) -> u64 {
-        self.shared.with(|_, agenda| agenda.happened())
+    /// Number of entries handled so far.
+    pub fn handled(&self) -> u64 {
+        self.shared.with(|_, scheduler| scheduler.handled())
     }
 }
 

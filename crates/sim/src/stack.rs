@@ -4,7 +4,7 @@ use std::cell::RefCell;
 
 use corosensei::stack::DefaultStack;
 
-/// Room of a role's stack. Only what is touched takes memory; below it lies a guard page.
+/// Size of a role's stack. Only pages that are touched take memory; a guard page is below it.
 const SIZE: usize = 256 << 10;
 /// Stacks that a thread keeps.
 const KEPT: usize = 1024;

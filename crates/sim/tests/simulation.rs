@@ -4,8 +4,8 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use adverb_sim::{
-    Agenda, Budget, Condition, Duty, Outcome, Pace, Resource, Role, Seed, Simulation, WaitsFor,
-    Wake, World,
+    Budget, Condition, Outcome, Pace, Resource, Role, RoleKind, Scheduler, Seed, Simulation,
+    WaitsFor, Wake, World,
 };
 use adverb_units::{Span, Time};
 use proptest::prelude::*;
@@ -20,10 +20,10 @@ struct Log {
 impl World for Log {
     type Event = u32;
 
-    fn happen(&mut self, event: u32, agenda: &mut Agenda<u32>) {
-        self.seen.push((agenda.now().as_ps(), event));
+    fn handle(&mut self, event: u32, scheduler: &mut Scheduler<u32>) {
+        self.seen.push((scheduler.now().as_ps(), event));
         if let Some(gate) = self.gate {
-            agenda.signal(gate);
+            scheduler.signal(gate);
         }
     }
 }
@@ -34,8 +34,8 @@ fn at(ps: u64) -> Time {
 
 fn with_gate() -> (Simulation<Log>, Condition) {
     let sim = Simulation::new(Log::default());
-    let gate = sim.shared().with(|log, agenda| {
-        let gate = agenda.condition("the gate");
+    let gate = sim.shared().with(|log, scheduler| {
+        let gate = scheduler.condition("the gate");
         log.gate = Some(gate);
         gate
     });
@@ -45,10 +45,10 @@ fn with_gate() -> (Simulation<Log>, Condition) {
 #[test]
 fn events_happen_by_time_and_then_in_the_order_of_scheduling() {
     let mut sim = Simulation::new(Log::default());
-    sim.spawn("clock", Duty::Work, |role: &Role<'_, Log>| {
-        role.with(|_, agenda| {
+    sim.spawn("clock", RoleKind::Work, |role: &Role<'_, Log>| {
+        role.with(|_, scheduler| {
             for (time, event) in [(30, 0), (10, 1), (30, 2), (20, 3), (10, 4)] {
-                agenda.schedule(at(time), event);
+                scheduler.schedule(at(time), event);
             }
         });
         role.wait_until(at(100));
@@ -62,13 +62,13 @@ fn events_happen_by_time_and_then_in_the_order_of_scheduling() {
 #[test]
 fn a_role_is_busy_on_its_own_clock_until_it_syncs() {
     let mut sim = Simulation::new(Log::default());
-    let times = sim.spawn("worker", Duty::Work, |role: &Role<'_, Log>| {
-        role.with(|_, agenda| agenda.schedule(at(50), 1));
+    let times = sim.spawn("worker", RoleKind::Work, |role: &Role<'_, Log>| {
+        role.with(|_, scheduler| scheduler.schedule(at(50), 1));
         role.busy(Span::from_ps(80));
-        let before = role.with(|log, agenda| (log.seen.len(), agenda.now().as_ps()));
+        let before = role.with(|log, scheduler| (log.seen.len(), scheduler.now().as_ps()));
         let own = role.now().as_ps();
         role.sync();
-        let after = role.with(|log, agenda| (log.seen.len(), agenda.now().as_ps()));
+        let after = role.with(|log, scheduler| (log.seen.len(), scheduler.now().as_ps()));
         (before, own, after)
     });
     assert_eq!(sim.run(&Budget::NONE), Outcome::Finished);
@@ -78,10 +78,10 @@ fn a_role_is_busy_on_its_own_clock_until_it_syncs() {
 #[test]
 fn a_condition_wakes_who_waits_and_patience_ends_when_it_does() {
     let (mut sim, gate) = with_gate();
-    let woken = sim.spawn("patient", Duty::Work, move |role: &Role<'_, Log>| {
-        role.with(|_, agenda| {
-            agenda.schedule(at(500), 1);
-            agenda.schedule(at(2_000), 2);
+    let woken = sim.spawn("patient", RoleKind::Work, move |role: &Role<'_, Log>| {
+        role.with(|_, scheduler| {
+            scheduler.schedule(at(500), 1);
+            scheduler.schedule(at(2_000), 2);
         });
         let mut woken = Vec::new();
         for patience in [1_000, 1_000, 10_000] {
@@ -103,27 +103,27 @@ fn a_condition_wakes_who_waits_and_patience_ends_when_it_does() {
 #[test]
 fn long_patience_leaves_one_timer_and_not_one_for_each_wait() {
     let (mut sim, gate) = with_gate();
-    sim.spawn("waiter", Duty::Work, move |role: &Role<'_, Log>| {
+    sim.spawn("waiter", RoleKind::Work, move |role: &Role<'_, Log>| {
         for _ in 0..1_000 {
-            role.with(|_, agenda| agenda.schedule(agenda.now() + Span::from_ns(1), 0));
+            role.with(|_, scheduler| scheduler.schedule(scheduler.now() + Span::from_ns(1), 0));
             role.wait(gate, Some(role.now() + Span::from_secs(1)));
         }
     });
     assert_eq!(sim.run(&Budget::NONE), Outcome::Finished);
     // The start, then an event and a wake-up each; the timer has not come.
-    assert_eq!(sim.happened(), 1 + 2 * 1_000);
+    assert_eq!(sim.handled(), 1 + 2 * 1_000);
 }
 
 #[test]
 fn a_deadlock_names_who_waits_for_what_since_when() {
     let (mut sim, gate) = with_gate();
-    sim.spawn("client", Duty::Work, move |role: &Role<'_, Log>| {
+    sim.spawn("client", RoleKind::Work, move |role: &Role<'_, Log>| {
         role.busy(Span::from_ns(3));
         role.sync();
         role.wait(gate, None);
     });
-    sim.spawn("idler", Duty::Work, |_: &Role<'_, Log>| ());
-    sim.spawn("server", Duty::Service, move |role: &Role<'_, Log>| {
+    sim.spawn("idler", RoleKind::Work, |_: &Role<'_, Log>| ());
+    sim.spawn("server", RoleKind::Daemon, move |role: &Role<'_, Log>| {
         role.wait(gate, None);
     });
     let outcome = sim.run(&Budget::NONE);
@@ -141,9 +141,9 @@ fn a_deadlock_names_who_waits_for_what_since_when() {
 #[test]
 fn budgets_end_a_run_that_can_be_continued() {
     let mut sim = Simulation::new(Log::default());
-    let done = sim.spawn("walker", Duty::Work, |role: &Role<'_, Log>| {
+    let done = sim.spawn("walker", RoleKind::Work, |role: &Role<'_, Log>| {
         for _ in 0..100 {
-            role.with(|_, agenda| agenda.schedule(agenda.now() + Span::from_ps(5), 1));
+            role.with(|_, scheduler| scheduler.schedule(scheduler.now() + Span::from_ps(5), 1));
             role.wait_until(role.now() + Span::from_ps(10));
         }
         true
@@ -175,9 +175,9 @@ fn budgets_end_a_run_that_can_be_continued() {
 #[test]
 fn real_time_ends_a_run_without_end() {
     let mut sim = Simulation::new(Log::default());
-    sim.spawn("restless", Duty::Work, |role: &Role<'_, Log>| {
+    sim.spawn("restless", RoleKind::Work, |role: &Role<'_, Log>| {
         loop {
-            role.with(|_, agenda| agenda.schedule(agenda.now(), 0));
+            role.with(|_, scheduler| scheduler.schedule(scheduler.now(), 0));
             role.wait_until(role.now() + Span::from_ps(1));
             role.with(|log, _| log.seen.clear());
         }
@@ -202,7 +202,7 @@ fn real_time_ends_a_run_without_end() {
 #[test]
 fn a_panic_in_a_role_is_a_result() {
     let mut sim = Simulation::new(Log::default());
-    sim.spawn("careless", Duty::Work, |role: &Role<'_, Log>| {
+    sim.spawn("careless", RoleKind::Work, |role: &Role<'_, Log>| {
         role.wait_until(at(5));
         panic!("{} is too many", 3);
     });
@@ -222,7 +222,7 @@ fn a_simulation_dropped_half_way_unwinds_its_roles() {
     let (mut sim, gate) = with_gate();
     for _ in 0..10 {
         let guard = Guard(dropped.clone());
-        sim.spawn("sleeper", Duty::Work, move |role: &Role<'_, Log>| {
+        sim.spawn("sleeper", RoleKind::Work, move |role: &Role<'_, Log>| {
             let _guard = guard;
             role.wait(gate, None);
         });
@@ -241,7 +241,7 @@ fn storm(seed: u64, roles: u64) -> (Vec<(u64, u32)>, u64) {
         let order = order.clone();
         sim.spawn(
             format!("role {index}"),
-            Duty::Work,
+            RoleKind::Work,
             move |role: &Role<'_, Log>| {
                 let mut random = Seed(seed).stream("storm", index);
                 for _ in 0..20 {
@@ -249,7 +249,7 @@ fn storm(seed: u64, roles: u64) -> (Vec<(u64, u32)>, u64) {
                         0 => role.wait_until(role.now() + Span::from_ps(random.below(50))),
                         1 => {
                             let when = role.now() + Span::from_ps(random.below(50));
-                            role.with(|_, agenda| agenda.schedule(when, index as u32));
+                            role.with(|_, scheduler| scheduler.schedule(when, index as u32));
                         }
                         _ => {
                             let patience = Span::from_ps(random.below(50));
@@ -264,7 +264,7 @@ fn storm(seed: u64, roles: u64) -> (Vec<(u64, u32)>, u64) {
     assert_eq!(sim.run(&Budget::NONE), Outcome::Finished);
     let mut all = order.borrow().clone();
     sim.shared().with(|log, _| all.extend(&log.seen));
-    (all, sim.happened())
+    (all, sim.handled())
 }
 
 #[test]
@@ -289,14 +289,14 @@ proptest! {
 #[test]
 fn a_role_that_shares_its_core_takes_longer_for_what_it_computes_and_waits_no_longer() {
     let mut simulation = Simulation::new(Log::default());
-    let shares = simulation.spawn("shares", Duty::Work, |role: &Role<'_, Log>| {
+    let shares = simulation.spawn("shares", RoleKind::Work, |role: &Role<'_, Log>| {
         role.set_pace(Pace::slower(1.5));
         role.busy(Span::from_ns(100));
         let computed = role.now();
         role.wait_until(computed + Span::from_ns(100));
         (computed, role.now())
     });
-    let alone = simulation.spawn("alone", Duty::Work, |role: &Role<'_, Log>| {
+    let alone = simulation.spawn("alone", RoleKind::Work, |role: &Role<'_, Log>| {
         role.busy(Span::from_ns(100));
         role.sync();
         role.busy(Span::from_ns(100));

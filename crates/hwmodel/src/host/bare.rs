@@ -35,7 +35,7 @@ pub enum Dma {
 pub enum Pace {
     /// It waits for each before it prepares the next.
     OneByOne,
-    /// It keeps so many under way on the link and prepares the next ones meanwhile.
+    /// It keeps this many in flight on the link, and prepares the next ones during that time.
     Overlapping(NonZeroU32),
 }
 

@@ -56,7 +56,7 @@ impl Core {
     }
 }
 
-/// The line of a shared word: who had it last, and when the next core may have it.
+/// The cache line of a shared word: the core that had it last, and when the next one may have it.
 #[derive(Clone, Copy, Debug, Default)]
 struct Line {
     owner: Option<u32>,

@@ -33,7 +33,7 @@ const DATA: u64 = 5 * LINE;
 const LONGEST: Bytes = Bytes::new(2048);
 /// Around a frame on the wire: check sequence 4 B, preamble 8 B, gap 12 B.
 const FRAME_OVERHEAD: u64 = 24;
-/// Where the completion queue lies.
+/// Address of the completion queue.
 const COMPLETIONS: u64 = 1 << 40;
 /// Frames that are measured, beside those of some turns of the ring.
 const FRAMES: u64 = 20_000;
@@ -141,7 +141,7 @@ struct Forwarder {
     core: Time,
     /// Buffers that are being sent, and until when.
     sending: VecDeque<(Time, Buffer)>,
-    /// The pool: who came last goes first.
+    /// The pool: last in, first out.
     pool: Vec<Buffer>,
     buffers: u64,
     found: Forwarded,

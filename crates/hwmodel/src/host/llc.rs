@@ -58,9 +58,9 @@ impl Found {
     }
 }
 
-/// The cache: sets of ways, of which a random one goes where none is empty.
+/// The cache: sets of ways. A random way of a full set is evicted.
 ///
-/// What Intel's caches let go is not published. With random replacement a ring that is used in turn
+/// Intel does not publish what its caches evict. With random replacement a ring that is used in turn
 /// keeps a share of what does not fit, where the least recently used would keep nothing.
 ///
 /// Lines are spread over the sets by a hash, as Intel's are over slices, and as physical pages are.

@@ -1,4 +1,4 @@
-//! What threads of a machine do beside the program that is measured.
+//! CPU load: threads of a machine that work while a program is measured.
 
 use adverb_units::Bytes;
 

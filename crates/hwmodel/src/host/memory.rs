@@ -5,6 +5,8 @@ use adverb_units::Bytes;
 use adverb_verbs::{AccessFlags, RegisterError};
 use smallvec::SmallVec;
 
+use crate::ids::MachineId;
+
 /// Bits of a key that name the region; the others change with each registration.
 const INDEX_BITS: u32 = 16;
 /// Regions begin on their own pages.
@@ -67,12 +69,12 @@ pub(crate) struct Range {
 }
 
 impl Memory {
-    pub(crate) fn new(machine: u32, page: u64) -> Self {
+    pub(crate) fn new(machine: MachineId, page: u64) -> Self {
         Memory {
             regions: Vec::new(),
             free: Vec::new(),
-            // Machines have their own address spaces; that they differ shows who mixes them up.
-            next_addr: (u64::from(machine) + 1) << 40,
+            // Machines have their own address spaces; different ones reveal a mix-up.
+            next_addr: (u64::from(machine.0) + 1) << 40,
             generation: 0,
             page: page.max(1),
             next_page: 0,
@@ -138,7 +140,7 @@ impl Memory {
             .expect("a region lives as long as its handle")
     }
 
-    /// The range that is asked for, if it lies in the key's region and the rights suffice.
+    /// The requested range, if it is within the key's region and the access rights suffice.
     #[inline]
     pub(crate) fn find(&self, asked: &Asked) -> Option<Range> {
         let index = asked.key & ((1 << INDEX_BITS) - 1);
@@ -154,7 +156,7 @@ impl Memory {
         })
     }
 
-    /// The ranges that pieces are of a queue pair's own memory; none where one may not be used.
+    /// The ranges of a queue pair's own memory that pieces name; `None` if one may not be used.
     #[inline]
     pub(crate) fn ranges(&self, pieces: &[Piece], pd: u32, access: AccessFlags) -> Option<Ranges> {
         let find = |piece: &Piece| {
@@ -189,7 +191,7 @@ impl Memory {
         page(range.offset)..=page(range.offset + range.length - 1)
     }
 
-    /// The bytes of a range, unless its region was deregistered meanwhile.
+    /// The bytes of a range, unless its region has been deregistered.
     #[inline]
     pub(crate) fn bytes(&mut self, range: Range) -> Option<&mut [u8]> {
         let region = self.regions[range.region as usize].as_mut()?;
@@ -224,7 +226,7 @@ mod tests {
 
     #[test]
     fn keys_ranges_rights_and_domains_are_checked() {
-        let mut memory = Memory::new(0, 4096);
+        let mut memory = Memory::new(MachineId(0), 4096);
         let write = AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE;
         let index = memory.register(100, write, 7).unwrap();
         let region = memory.region(index);

@@ -126,7 +126,7 @@ impl Pcie {
         self.one_way * 2 + latency + self.byte.of(wire)
     }
 
-    /// One way, but for the time of the bytes.
+    /// One-way latency, without the time that the bytes take.
     pub(crate) fn way(&self) -> Span {
         self.one_way
     }

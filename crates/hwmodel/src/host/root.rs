@@ -1,9 +1,9 @@
-//! The root port's way to memory: through the last-level cache, past it, or to the other socket.
+//! The root complex: DMA through the last-level cache, past it, or to the other socket.
 
 use adverb_sim::Random;
 use adverb_units::{Span, Time};
 
-use crate::host::contention::{Contest, Core, LineTimes, Walk};
+use crate::host::contention::{Contention, Core, LineTimes, Walk};
 use crate::host::llc::{Evicted, Found, Line, Llc};
 use crate::host::load::{Access, CpuLoad, Node, Work};
 use crate::host::memory::Range;
@@ -97,7 +97,7 @@ pub(crate) struct Root {
     is_cold: bool,
     /// Of such buffers, what the NIC's writes have brought into the cache since.
     share: Option<Share>,
-    contest: Contest,
+    contention: Contention,
 }
 
 impl Root {
@@ -126,7 +126,7 @@ impl Root {
             taken: Span::ZERO,
             is_cold,
             share,
-            contest: Contest::new(times, stream("load")),
+            contention: Contention::new(times, stream("load")),
         }
     }
 
@@ -163,7 +163,7 @@ impl Root {
                 Access::CompareSwap => ns(p.cpu.atomic_ns),
             },
         };
-        self.contest.begin(walk, threads);
+        self.contention.begin(walk, threads);
     }
 
     /// The NIC has written `bytes`.
@@ -176,8 +176,8 @@ impl Root {
     /// How long a core's load of a line from memory waits for lines of DMA, whose share of the bandwidth is
     /// what they took since `last`, which this moves on to `at`.
     ///
-    /// A line that comes at any moment finds one of them under way with the probability of that share, half
-    /// through on average, and behind it those that have queued up meanwhile.
+    /// A line that comes at any moment finds one of them in flight with the probability of that share, half
+    /// done on average, and behind it those that have queued up.
     pub(crate) fn load_wait(&self, last: &mut Taken, at: Time) -> Span {
         let (over, time) = (
             (at - last.at).as_ns_f64(),
@@ -196,14 +196,14 @@ impl Root {
 
     /// The NIC writes; how long until it has all lines.
     ///
-    /// Writes to the other socket are posted there and wait but for one another.
+    /// Writes to the other socket are posted: they wait only for one another.
     pub(crate) fn write(&mut self, range: Range, at: Time) -> Span {
-        let is_contested = self.contest.concerns(range);
+        let is_contested = self.contention.concerns(range);
         match self.flow {
-            Flow::Allocate if is_contested => self.contest.allocate(range, at) - at,
+            Flow::Allocate if is_contested => self.contention.allocate(range, at) - at,
             Flow::Allocate => self.fill(range),
-            Flow::Bypass => self.contest.bypass(range, at) - at,
-            Flow::Across if is_contested => self.contest.invalidate(range, at) - at,
+            Flow::Bypass => self.contention.bypass(range, at) - at,
+            Flow::Across if is_contested => self.contention.invalidate(range, at) - at,
             Flow::Across => Span::ZERO,
         }
     }
@@ -216,7 +216,7 @@ impl Root {
         filling.wait
     }
 
-    /// Whether the cache has all of a range of a buffer that lies in memory.
+    /// Whether the cache has all of a range of a buffer that is in memory.
     pub(crate) fn keeps(&self, range: Range) -> bool {
         let share = self.share.as_ref();
         share.is_some_and(|share| share.holds(range))
@@ -224,11 +224,11 @@ impl Root {
 
     /// The NIC reads; how much longer that takes than where nobody else wants the lines.
     pub(crate) fn read(&mut self, range: Range, at: Time) -> Span {
-        let is_contested = self.contest.concerns(range);
+        let is_contested = self.contention.concerns(range);
         match self.flow {
-            Flow::Allocate if is_contested => self.contest.read(range, at) - at,
-            Flow::Bypass if is_contested || !self.is_cold => self.contest.read(range, at) - at,
-            Flow::Across if is_contested => self.contest.read_across(range, at) - at,
+            Flow::Allocate if is_contested => self.contention.read(range, at) - at,
+            Flow::Bypass if is_contested || !self.is_cold => self.contention.read(range, at) - at,
+            Flow::Across if is_contested => self.contention.read_across(range, at) - at,
             Flow::Allocate | Flow::Bypass | Flow::Across => Span::ZERO,
         }
     }

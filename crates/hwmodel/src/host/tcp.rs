@@ -3,10 +3,12 @@
 use adverb_sim::Condition;
 use adverb_units::Span;
 
-/// One end of a connection; the other one has the number beside it.
+use crate::ids::MachineId;
+
+/// One end of a connection; ends 2n and 2n + 1 belong together.
 #[derive(Debug)]
 pub(crate) struct End {
-    pub(crate) machine: u32,
+    pub(crate) machine: MachineId,
     /// Signaled when something came.
     pub(crate) data: Condition,
     /// Signaled when something was acknowledged.
@@ -15,14 +17,14 @@ pub(crate) struct End {
     pub(crate) readable: u64,
     /// Bytes that were sent and not acknowledged.
     pub(crate) unacknowledged: u64,
-    /// Bytes, in so many pieces, that came and were not yet acknowledged.
+    /// Bytes that have come and were not yet acknowledged, and the number of their pieces.
     pub(crate) owed: (u64, u32),
     /// CPU time that interrupts for it took, which its reader has not accounted for.
     pub(crate) interrupts: Span,
 }
 
 impl End {
-    pub(crate) fn new(machine: u32, [data, room]: [Condition; 2]) -> Self {
+    pub(crate) fn new(machine: MachineId, [data, room]: [Condition; 2]) -> Self {
         End {
             machine,
             data,

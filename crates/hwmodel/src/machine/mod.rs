@@ -13,6 +13,7 @@ use crate::host::memory::{Memory, Range};
 use crate::host::pcie::{LINE, Pcie};
 use crate::host::placement::Placement;
 use crate::host::root::Root;
+use crate::ids::{MachineId, QpIndex};
 use crate::nic::device::{self, Nic, NicTimes};
 use crate::nic::wqe::Wqe;
 use crate::preset::{Driver, Preset};
@@ -51,7 +52,7 @@ pub(crate) enum Seat {
 
 /// A machine with one NIC.
 pub(crate) struct Machine {
-    pub(crate) index: u32,
+    pub(crate) index: MachineId,
     pub(crate) preset: Preset,
     pub(crate) seed: Seed,
     pub(crate) caps: DeviceCaps,
@@ -64,12 +65,12 @@ pub(crate) struct Machine {
     pub(crate) memory: Memory,
     pub(crate) placement: Placement,
     pub(crate) root: Root,
-    /// Roles that have cores, and threads beside them.
+    /// Roles that have cores, and threads of the load.
     roles: u32,
     /// Words that programs share among its cores.
     pub(crate) words: Words,
     /// Queue pairs by number.
-    pub(crate) numbers: Vec<u32>,
+    pub(crate) numbers: Vec<QpIndex>,
     /// Ways to ports, by the name of their handle.
     pub(crate) handles: Vec<Gid>,
     pub(crate) protection_domains: u32,
@@ -80,7 +81,7 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    pub(crate) fn new(index: u32, preset: Preset, placement: Placement, seed: Seed) -> Self {
+    pub(crate) fn new(index: MachineId, preset: Preset, placement: Placement, seed: Seed) -> Self {
         let p = &preset.params;
         let mut pcie = Pcie::new(&p.pcie);
         // The driver keeps what the NIC itself needs (contexts) on the NIC's node.
@@ -89,12 +90,12 @@ impl Machine {
         if placement.is_remote() {
             pcie = pcie.across(ns(p.memory.dma_numa_extra_ns) / 2);
         }
-        let root = Root::new(p, placement, |name| seed.stream(name, index.into()));
+        let root = Root::new(p, placement, |name| seed.stream(name, index.0.into()));
         Machine {
             index,
             caps: device::caps(p),
             cpu: CpuTimes::new(p, &root),
-            nic: Nic::new(p, times, seed.stream("contexts", index.into()).bits()),
+            nic: Nic::new(p, times, seed.stream("contexts", index.0.into()).bits()),
             seed,
             link: LinkTimes {
                 byte: ByteTime::of_rate(p.link.gbps * 1e9 / 8.0),
@@ -137,7 +138,7 @@ impl Machine {
 
     /// How fast the role at `place` computes, now that all are there.
     ///
-    /// Roles are put on the cores of a socket in turn, and work all the time: who waits polls.
+    /// Roles are put on the cores of a socket in turn, and are always busy: a role that waits polls.
     pub(crate) fn pace(&self, place: Option<u32>) -> Pace {
         let cpu = &self.preset.params.cpu;
         let cores = cpu.cores;
@@ -156,7 +157,7 @@ impl Machine {
     }
 
     pub(crate) fn lid(&self) -> Lid {
-        Lid(u16::try_from(self.index + 1).unwrap_or(u16::MAX))
+        Lid(u16::try_from(self.index.0 + 1).unwrap_or(u16::MAX))
     }
 
     pub(crate) fn mtu(&self) -> PathMtu {
@@ -213,15 +214,17 @@ impl Machine {
 }
 
 /// The GID of machine `index`: link-local, with its number.
-pub(crate) fn gid_of(index: u32) -> Gid {
+pub(crate) fn gid_of(index: MachineId) -> Gid {
     let mut gid = [0; 16];
     gid[..2].copy_from_slice(&[0xfe, 0x80]);
     gid[8..12].copy_from_slice(b"Advb");
-    gid[12..].copy_from_slice(&(index + 1).to_be_bytes());
+    gid[12..].copy_from_slice(&(index.0 + 1).to_be_bytes());
     Gid(gid)
 }
 
 /// The machine whose port has `gid`.
-pub(crate) fn machine_of(gid: Gid, machines: u32) -> Option<u32> {
-    (0..machines).find(|index| gid_of(*index) == gid)
+pub(crate) fn machine_of(gid: Gid, machines: u32) -> Option<MachineId> {
+    (0..machines)
+        .map(MachineId)
+        .find(|index| gid_of(*index) == gid)
 }

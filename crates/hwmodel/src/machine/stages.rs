@@ -147,7 +147,7 @@ pub(crate) fn sending_span(machine: &Machine, operation: Operation, lines: u64) 
 
 /// How long a packet that makes or ends a context occupies the receiving side.
 ///
-/// Making one is what loading one is, without the read over PCIe: so many go on at a time.
+/// Making a context costs what loading one costs, without the read over PCIe.
 pub(crate) fn connecting_span(machine: &Machine) -> Span {
     machine.nic.times.response + machine.nic.times.context_making
 }

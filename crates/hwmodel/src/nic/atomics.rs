@@ -14,7 +14,7 @@ pub(crate) struct Atomics {
     /// Locks, by the low bits of the address.
     pub(crate) buckets: Vec<Server>,
     pub(crate) ports: Vec<Queue>,
-    /// Operations that may be under way, of all ports.
+    /// Operations that may be in flight, of all ports together.
     pub(crate) slots: usize,
     pub(crate) under_way: usize,
 }

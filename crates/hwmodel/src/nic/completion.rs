@@ -6,6 +6,8 @@ use adverb_sim::Condition;
 use adverb_units::Time;
 use adverb_verbs::{CqId, NotifyOn, Qpn, WorkCompletion};
 
+use crate::ids::{ChannelIndex, QpIndex};
+
 /// What room a completion gives back when it is polled.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Frees {
@@ -21,7 +23,7 @@ pub(crate) struct Entry {
     /// When the CPU can see it.
     pub(crate) at: Time,
     pub(crate) completion: WorkCompletion,
-    pub(crate) qp: u32,
+    pub(crate) qp: QpIndex,
     pub(crate) life: u32,
     pub(crate) frees: Frees,
     /// Bytes of payload that it carries.
@@ -40,7 +42,7 @@ pub(crate) struct Polled {
 #[derive(Debug)]
 pub(crate) struct Cq {
     pub(crate) capacity: u32,
-    pub(crate) channel: Option<u32>,
+    pub(crate) channel: Option<ChannelIndex>,
     /// Signaled when a completion comes.
     pub(crate) condition: Condition,
     pub(crate) entries: VecDeque<Entry>,
@@ -57,7 +59,7 @@ pub(crate) struct Channel {
 }
 
 impl Cq {
-    pub(crate) fn new(capacity: u32, channel: Option<u32>, condition: Condition) -> Self {
+    pub(crate) fn new(capacity: u32, channel: Option<ChannelIndex>, condition: Condition) -> Self {
         Cq {
             capacity,
             channel,

@@ -3,7 +3,7 @@
 use crate::ids::QpRef;
 use crate::nic::port::Target;
 
-/// How an initiator stands to targets.
+/// Whether an initiator is connected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum State {
     /// Connected with none.

@@ -1,4 +1,4 @@
-//! A machine's NIC: what it takes for things, its resources, and its sides at work.
+//! A machine's NIC: service times, resources, counters.
 
 use adverb_units::Span;
 use adverb_verbs::{AtomicCap, DeviceCaps};
@@ -10,7 +10,7 @@ use crate::params::Params;
 use crate::rate::{ns, period};
 use crate::resource::{Cache, Room, Server};
 
-/// What the NIC takes for things.
+/// Service times of the NIC.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NicTimes {
     pub(crate) tx: Span,
@@ -70,7 +70,7 @@ impl NicTimes {
     }
 }
 
-/// What the NIC counts beside its PCIe traffic.
+/// Counters of the NIC, except its PCIe traffic.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct NicCounts {
     pub(crate) context_hits: u64,
@@ -82,7 +82,7 @@ pub(crate) struct NicCounts {
     pub(crate) dropped_datagrams: u64,
     pub(crate) sent_messages: u64,
     pub(crate) received_messages: u64,
-    /// Requests that have ended, whether anybody is told or not; unreliable ones when they are at their peer's port.
+    /// Requests that have ended, signaled or not; unreliable ones when they reach the peer's port.
     pub(crate) completed_requests: u64,
 }
 
@@ -165,7 +165,7 @@ impl Half {
     }
 }
 
-/// What programs are told that it can do.
+/// The limits that programs see.
 pub(crate) fn caps(p: &Params) -> DeviceCaps {
     DeviceCaps {
         max_qp: 1 << 16,

@@ -4,12 +4,13 @@ use adverb_units::Time;
 use adverb_verbs::Qpn;
 
 use crate::host::pcie::Arrival;
+use crate::ids::MachineId;
 use crate::trace::{Act, Tracer};
 
 /// Where a datagram, or a request of a DC initiator, goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Target {
-    pub(crate) machine: u32,
+    pub(crate) machine: MachineId,
     pub(crate) number: Qpn,
     pub(crate) qkey: u32,
 }
@@ -17,7 +18,7 @@ pub(crate) struct Target {
 /// The other end of a connected queue pair.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Remote {
-    pub(crate) machine: u32,
+    pub(crate) machine: MachineId,
     pub(crate) number: Qpn,
 }
 
@@ -53,7 +54,7 @@ impl Passage {
     }
 }
 
-/// When a message can leave its machine, but for the port.
+/// When a message can leave its machine, apart from waiting for the port.
 ///
 /// Waiting for others on the way to the port is waiting in the port's line as well: it counts once.
 #[derive(Clone, Copy, Debug)]

@@ -2,7 +2,7 @@
 
 use adverb_verbs::{AccessFlags, QpAttr, QpCaps, QpState, QpType, Qpn};
 
-use crate::ids::QpRef;
+use crate::ids::{CqIndex, MachineId, QpIndex, QpRef};
 use crate::nic::dc::Connection;
 use crate::nic::port::{Passage, Remote};
 use crate::nic::receive_queue::ReceiveQueue;
@@ -15,16 +15,16 @@ pub(crate) const FIRST_NUMBER: u32 = 2;
 /// A queue pair.
 #[derive(Debug)]
 pub(crate) struct Qp {
-    pub(crate) machine: u32,
-    pub(crate) index: u32,
+    pub(crate) machine: MachineId,
+    pub(crate) index: QpIndex,
     pub(crate) number: Qpn,
     pub(crate) life: u32,
     pub(crate) qp_type: QpType,
     pub(crate) state: QpState,
     pub(crate) pd: u32,
     pub(crate) caps: QpCaps,
-    pub(crate) send_cq: u32,
-    pub(crate) recv_cq: u32,
+    pub(crate) send_cq: CqIndex,
+    pub(crate) recv_cq: CqIndex,
     /// Its processing unit.
     pub(crate) unit: u32,
     /// The context whose last BlueFlame register it shares with other queue pairs.
@@ -51,7 +51,7 @@ impl Qp {
     }
 
     /// Whether the peer of a connection is `other`.
-    pub(crate) fn is_connected_to(&self, machine: u32, number: Qpn) -> bool {
+    pub(crate) fn is_connected_to(&self, machine: MachineId, number: Qpn) -> bool {
         self.remote
             .is_some_and(|remote| remote.machine == machine && remote.number == number)
     }

@@ -6,6 +6,7 @@ use adverb_units::{Span, Time};
 use adverb_verbs::{Operation, Psn, QpAttr, RnrTimer, WcStatus, WrId};
 
 use crate::host::memory::{Pieces, Ranges};
+use crate::ids::SrqIndex;
 use crate::nic::port::Passage;
 
 /// A receive request.
@@ -32,7 +33,7 @@ pub(crate) enum Receives {
     /// Its own queue; completions carry payloads of up to this many bytes.
     Own { max_inl_recv: u32 },
     /// The shared receive queue of this number.
-    Shared(u32),
+    Shared(SrqIndex),
 }
 
 /// The receive queue of a queue pair.
@@ -89,7 +90,7 @@ impl ReceiveQueue {
 
     /// The shared receive queue that it takes from.
     #[inline]
-    pub(crate) fn shared(&self) -> Option<u32> {
+    pub(crate) fn shared(&self) -> Option<SrqIndex> {
         match self.from {
             Receives::Own { .. } => None,
             Receives::Shared(srq) => Some(srq),
@@ -156,7 +157,7 @@ impl ReceiveQueue {
     }
 
     /// The shared receive queue whose owner is to be told, once, that a failed queue pair takes no more.
-    pub(crate) fn take_last_wqe(&mut self) -> Option<u32> {
+    pub(crate) fn take_last_wqe(&mut self) -> Option<SrqIndex> {
         let owes = std::mem::replace(&mut self.owes_last_wqe, false);
         self.shared().filter(|_| owes)
     }

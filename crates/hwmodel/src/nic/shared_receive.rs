@@ -4,12 +4,13 @@ use std::collections::VecDeque;
 
 use adverb_verbs::{AsyncEvent, SrqCaps};
 
+use crate::ids::MachineId;
 use crate::nic::receive_queue::Receive;
 
 /// A context of a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Owner {
-    pub(crate) machine: u32,
+    pub(crate) machine: MachineId,
     pub(crate) context: u32,
 }
 
@@ -45,7 +46,7 @@ impl Srq {
 
 /// What happened to a context's objects, until the program asks.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Told {
+pub(crate) struct PendingEvent {
     pub(crate) owner: Owner,
     pub(crate) event: AsyncEvent,
 }

@@ -8,11 +8,11 @@ use crate::host::pcie::LINE;
 use crate::nic::port::Target;
 use crate::params;
 
-/// How many requests had come to the NIC when a request did.
+/// How many WQEs had reached the NIC before a WQE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stamp(u64);
 
-/// The NIC's memory for requests: so many, those that came last.
+/// The NIC's WQE cache: it keeps the last `entries` WQEs that reached it.
 #[derive(Debug)]
 pub(crate) struct Wqes {
     pub(crate) entries: u64,

@@ -5,6 +5,7 @@ use std::cell::Cell;
 use adverb_units::Span;
 use adverb_verbs::{CompletionChannel, CompletionQueue, CqId, NotifyOn, PollError, WorkCompletion};
 
+use crate::ids::{ChannelIndex, CqIndex, MachineId};
 use crate::trace::Act;
 use crate::world::fabric::World;
 
@@ -15,18 +16,18 @@ const PATIENCE: u32 = 1 << 20;
 /// A completion channel of the model.
 pub struct ModelChannel {
     world: World,
-    pub(crate) number: u32,
-    pub(super) machine: u32,
+    pub(crate) number: ChannelIndex,
+    pub(super) machine: MachineId,
 }
 
 impl std::fmt::Debug for ModelChannel {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "channel {}", self.number)
+        write!(f, "channel {}", self.number.0)
     }
 }
 
 impl ModelChannel {
-    pub(super) fn new(world: &World, number: u32, machine: u32) -> Self {
+    pub(super) fn new(world: &World, number: ChannelIndex, machine: MachineId) -> Self {
         ModelChannel {
             world: world.clone(),
             number,
@@ -36,13 +37,13 @@ impl ModelChannel {
 
     pub(crate) fn condition(&self) -> adverb_sim::Condition {
         self.world
-            .with(|fabric, _| fabric.channels[self.number as usize].condition)
+            .with(|fabric, _| fabric.channels[self.number].condition)
     }
 
     /// An event that has come.
     pub(crate) fn take(&self) -> Option<CqId> {
         self.world
-            .with(|fabric, _| fabric.channels[self.number as usize].events.pop_front())
+            .with(|fabric, _| fabric.channels[self.number].events.pop_front())
     }
 }
 
@@ -61,20 +62,24 @@ impl CompletionChannel for ModelChannel {
 /// A completion queue of the model.
 pub struct ModelCq {
     world: World,
-    pub(crate) number: u32,
+    pub(crate) number: CqIndex,
     entries: u32,
-    pub(super) machine: u32,
+    pub(super) machine: MachineId,
     fruitless: Cell<u32>,
 }
 
 impl std::fmt::Debug for ModelCq {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "completion queue {}", self.number)
+        write!(f, "completion queue {}", self.number.0)
     }
 }
 
 impl ModelCq {
-    pub(super) fn new(world: &World, (number, entries): (u32, u32), machine: u32) -> Self {
+    pub(super) fn new(
+        world: &World,
+        (number, entries): (CqIndex, u32),
+        machine: MachineId,
+    ) -> Self {
         ModelCq {
             world: world.clone(),
             number,
@@ -92,7 +97,7 @@ impl ModelCq {
 
 impl CompletionQueue for ModelCq {
     fn id(&self) -> CqId {
-        CqId(self.number)
+        CqId(self.number.0)
     }
 
     fn entries(&self) -> u32 {
@@ -104,17 +109,17 @@ impl CompletionQueue for ModelCq {
     /// # Panics
     /// After a million fruitless polls without a wait: time goes on only in waits of the station's.
     fn poll(&self, into: &mut [WorkCompletion]) -> Result<usize, PollError> {
-        let n = self.world.with(|fabric, agenda| {
-            let now = agenda.clock.now();
+        let n = self.world.with(|fabric, scheduler| {
+            let now = scheduler.clock.now();
             let polled = fabric.poll(self.number, into, now)?;
-            let host = &mut fabric.machines[self.machine as usize];
+            let host = &mut fabric.machines[self.machine];
             let copying = host.cpu.wqe_line * polled.copied_lines;
             let (act, span) = match polled.completions {
                 0 => (Act::Look, host.cpu.poll_empty),
                 n => (Act::TakeCompletion, host.cpu.poll_hit * n as u64 + copying),
             };
-            agenda.clock.busy(span);
-            host.trace.note(act, now, agenda.clock.now());
+            scheduler.clock.busy(span);
+            host.trace.note(act, now, scheduler.clock.now());
             Ok(polled.completions)
         })?;
         let fruitless = if n > 0 { 0 } else { self.fruitless.get() + 1 };
@@ -127,13 +132,13 @@ impl CompletionQueue for ModelCq {
     }
 
     fn req_notify(&self, on: NotifyOn) -> Result<(), PollError> {
-        self.world.with(|fabric, agenda| {
-            let host = &mut fabric.machines[self.machine as usize];
-            let began = agenda.clock.now();
-            agenda.clock.busy(host.cpu.doorbell);
-            let now = agenda.clock.now();
+        self.world.with(|fabric, scheduler| {
+            let host = &mut fabric.machines[self.machine];
+            let began = scheduler.clock.now();
+            scheduler.clock.busy(host.cpu.doorbell);
+            let now = scheduler.clock.now();
             host.trace.note(Act::Arm, began, now);
-            fabric.arm(self.number, on, now, agenda);
+            fabric.arm(self.number, on, now, scheduler);
         });
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! The opened NIC, protection domains and address handles.
 
-use adverb_sim::Agenda;
+use adverb_sim::Scheduler;
 use adverb_units::Bytes;
 use adverb_verbs::{
     AccessFlags, AddressHandle, AddressVector, AhRef, AsyncEvent, Context, Counters, CreateError,
@@ -10,6 +10,7 @@ use adverb_verbs::{
 };
 
 use crate::counters;
+use crate::ids::MachineId;
 use crate::machine::{Registers, machine_of};
 use crate::nic::completion::{Channel, Cq};
 use crate::nic::dc::Connection;
@@ -28,7 +29,7 @@ use crate::world::fabric::{Event, Fabric, World};
 #[derive(Clone)]
 pub struct ModelContext {
     world: World,
-    machine: u32,
+    machine: MachineId,
     name: DeviceName,
     caps: DeviceCaps,
     /// Its place among the machine's opened contexts.
@@ -37,14 +38,14 @@ pub struct ModelContext {
 
 impl std::fmt::Debug for ModelContext {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} of machine {}", self.name, self.machine)
+        write!(f, "{} of machine {}", self.name, self.machine.0)
     }
 }
 
 impl ModelContext {
-    pub(crate) fn new(world: &World, machine: u32) -> Self {
+    pub(crate) fn new(world: &World, machine: MachineId) -> Self {
         let (name, caps, number) = world.with(|fabric, _| {
-            let machine = &mut fabric.machines[machine as usize];
+            let machine = &mut fabric.machines[machine];
             machine.registers.push(Registers::default());
             let name = DeviceName(format!("model:{}", machine.preset.name));
             let number = machine.registers.len() as u32 - 1;
@@ -60,7 +61,7 @@ impl ModelContext {
     }
 
     /// The number of its machine.
-    pub(crate) fn machine(&self) -> u32 {
+    pub(crate) fn machine(&self) -> MachineId {
         self.machine
     }
 
@@ -71,14 +72,14 @@ impl ModelContext {
         }
     }
 
-    fn with<T>(&self, look: impl FnOnce(&mut Fabric, &mut Agenda<Event>) -> T) -> T {
+    fn with<T>(&self, look: impl FnOnce(&mut Fabric, &mut Scheduler<Event>) -> T) -> T {
         self.world.with(look)
     }
 
     /// Whether the NIC has the dynamically connected transport.
     fn has_dc(&self) -> bool {
         self.with(|fabric, _| {
-            let machine = &fabric.machines[self.machine as usize];
+            let machine = &fabric.machines[self.machine];
             machine.preset.params.nic.dc_contexts > 0
         })
     }
@@ -99,7 +100,7 @@ impl ModelContext {
 /// A protection domain of the model.
 #[derive(Clone, Copy, Debug)]
 pub struct ModelPd {
-    machine: u32,
+    machine: MachineId,
     number: u32,
 }
 
@@ -142,7 +143,7 @@ impl Context for ModelContext {
 
     fn port(&self, port: PortNum) -> Result<PortCaps, CreateError> {
         self.with(|fabric, _| {
-            let machine = &fabric.machines[self.machine as usize];
+            let machine = &fabric.machines[self.machine];
             let ports = machine.nic.ports.len() as u64;
             if port.0 == 0 || u64::from(port.0) > ports {
                 return Err(CreateError::OutOfRange {
@@ -172,12 +173,12 @@ impl Context for ModelContext {
     }
 
     fn counters(&self) -> Counters {
-        self.with(|fabric, _| counters::of(&fabric.machines[self.machine as usize]))
+        self.with(|fabric, _| counters::of(&fabric.machines[self.machine]))
     }
 
     fn provenance(&self) -> Vec<(String, String)> {
         self.with(|fabric, _| {
-            let machine = &fabric.machines[self.machine as usize];
+            let machine = &fabric.machines[self.machine];
             let preset = &machine.preset;
             vec![
                 ("model".into(), preset.name.clone()),
@@ -190,7 +191,7 @@ impl Context for ModelContext {
 
     fn alloc_pd(&self) -> Result<ModelPd, CreateError> {
         self.with(|fabric, _| {
-            let machine = &mut fabric.machines[self.machine as usize];
+            let machine = &mut fabric.machines[self.machine];
             machine.protection_domains += 1;
             Ok(ModelPd {
                 machine: self.machine,
@@ -200,11 +201,11 @@ impl Context for ModelContext {
     }
 
     fn create_channel(&self) -> Result<ModelChannel, CreateError> {
-        self.with(|fabric, agenda| {
-            let number = fabric.channels.len() as u32;
-            let name = format!("an event on completion channel {number}");
+        self.with(|fabric, scheduler| {
+            let number = fabric.channels.next_index();
+            let name = format!("an event on completion channel {}", number.0);
             fabric.channels.push(Channel {
-                condition: agenda.condition(name),
+                condition: scheduler.condition(name),
                 events: std::collections::VecDeque::new(),
             });
             Ok(ModelChannel::new(&self.world, number, self.machine))
@@ -222,9 +223,9 @@ impl Context for ModelContext {
                 what: "the completion channel",
             });
         }
-        self.with(|fabric, agenda| {
-            let number = fabric.cqs.len() as u32;
-            let condition = agenda.condition(format!("a completion in queue {number}"));
+        self.with(|fabric, scheduler| {
+            let number = fabric.cqs.next_index();
+            let condition = scheduler.condition(format!("a completion in queue {}", number.0));
             let channel = channel.map(|channel| channel.number);
             let cq = Cq::new(entries, channel, condition);
             fabric.cqs.push(cq);
@@ -248,9 +249,9 @@ impl Context for ModelContext {
         if !access.is_consistent() {
             return Err(RegisterError::Access { access });
         }
-        self.with(|fabric, agenda| {
-            fabric.tell_registered(self.machine, length.get(), agenda);
-            let memory = &mut fabric.machines[self.machine as usize].memory;
+        self.with(|fabric, scheduler| {
+            fabric.tell_registered(self.machine, length.get(), scheduler);
+            let memory = &mut fabric.machines[self.machine].memory;
             let index = memory.register(length.get(), access, pd.number)?;
             let region = memory.region(index);
             Ok(ModelMr::new(&self.world, self.machine, index, region))
@@ -290,8 +291,7 @@ impl Context for ModelContext {
                     limit: limit.into(),
                 });
             }
-            let number = fabric.srqs.len() as u32;
-            fabric.srqs.push(Srq::new(owner, pd.number, *caps));
+            let number = fabric.srqs.push(Srq::new(owner, pd.number, *caps));
             Ok(ModelSrq::new(&self.world, owner, (number, *caps)))
         })
     }
@@ -317,7 +317,7 @@ impl Context for ModelContext {
     }
 
     fn async_event(&self) -> Result<Option<AsyncEvent>, PollError> {
-        Ok(self.with(|fabric, _| fabric.take_told(self.owner())))
+        Ok(self.with(|fabric, _| fabric.take_event(self.owner())))
     }
 
     fn create_ah(&self, pd: &ModelPd, address: &AddressVector) -> Result<ModelAh, CreateError> {
@@ -327,9 +327,9 @@ impl Context for ModelContext {
             });
         }
         self.with(|fabric, _| {
-            let layer = fabric.machines[self.machine as usize].preset.link_layer;
+            let layer = fabric.machines[self.machine].preset.link_layer;
             address.check_marking(layer, PacketMarking::None)?;
-            let machines = fabric.machines.len() as u32;
+            let machines = fabric.machines.len();
             if machine_of(address.dgid, machines).is_none() {
                 return Err(CreateError::System {
                     action: format!("make an address handle for {}", address.dgid),
@@ -337,7 +337,7 @@ impl Context for ModelContext {
                     remedy: "; no machine of this cluster has a port of that GID".into(),
                 });
             }
-            let handles = &mut fabric.machines[self.machine as usize].handles;
+            let handles = &mut fabric.machines[self.machine].handles;
             handles.push(address.dgid);
             Ok(ModelAh {
                 name: handles.len() as u64 - 1,
@@ -380,9 +380,9 @@ impl ModelContext {
             Receives::Shared(srq) => (0, Some(srq)),
         };
         self.with(|fabric, _| {
-            let index = fabric.qps.len() as u32;
+            let index = fabric.qps.next_index();
             let limit = self.caps.max_qp;
-            let machine = &mut fabric.machines[self.machine as usize];
+            let machine = &mut fabric.machines[self.machine];
             let max = machine.preset.params.nic.max_inline_recv_bytes;
             if max_inl_recv > max {
                 return Err(CreateError::OutOfRange {
@@ -428,7 +428,7 @@ impl ModelContext {
             };
             fabric.qps.push(qp);
             if let Some(srq) = srq {
-                fabric.srqs[srq as usize].users += 1;
+                fabric.srqs[srq].users += 1;
             }
             Ok(ModelQp::new(&self.world, index, number, init.caps))
         })

@@ -4,12 +4,13 @@ use adverb_units::Bytes;
 use adverb_verbs::{Lkey, MemoryAccessError, MemoryRegion, Rkey, Sge};
 
 use crate::host::memory::Region;
+use crate::ids::MachineId;
 use crate::world::fabric::World;
 
 /// A memory region of the model, with its memory. Dropping it deregisters.
 pub struct ModelMr {
     world: World,
-    machine: u32,
+    machine: MachineId,
     index: u32,
     addr: u64,
     key: u32,
@@ -27,7 +28,7 @@ impl std::fmt::Debug for ModelMr {
 }
 
 impl ModelMr {
-    pub(super) fn new(world: &World, machine: u32, index: u32, region: &Region) -> Self {
+    pub(super) fn new(world: &World, machine: MachineId, index: u32, region: &Region) -> Self {
         ModelMr {
             world: world.clone(),
             machine,
@@ -52,30 +53,30 @@ impl ModelMr {
 
     fn bytes<T>(&self, look: impl FnOnce(&mut [u8]) -> T) -> T {
         self.world.with(|fabric, _| {
-            let memory = &mut fabric.machines[self.machine as usize].memory;
+            let memory = &mut fabric.machines[self.machine].memory;
             look(&mut memory.region(self.index).bytes)
         })
     }
 
     /// What is signaled when the NIC writes into the region.
     pub(crate) fn changed(&self) -> adverb_sim::Condition {
-        self.world.with(|fabric, agenda| {
-            let memory = &mut fabric.machines[self.machine as usize].memory;
+        self.world.with(|fabric, scheduler| {
+            let memory = &mut fabric.machines[self.machine].memory;
             let region = memory.region(self.index);
             let name = || format!("a change of memory at {:#x}", self.addr);
             *region
                 .changed
-                .get_or_insert_with(|| agenda.condition(name()))
+                .get_or_insert_with(|| scheduler.condition(name()))
         })
     }
 }
 
 impl Drop for ModelMr {
     fn drop(&mut self) {
-        self.world.with(|fabric, agenda| {
-            let memory = &mut fabric.machines[self.machine as usize].memory;
+        self.world.with(|fabric, scheduler| {
+            let memory = &mut fabric.machines[self.machine].memory;
             memory.deregister(self.index);
-            fabric.tell_deregistered(self.machine, self.length, agenda);
+            fabric.tell_deregistered(self.machine, self.length, scheduler);
         });
     }
 }

@@ -5,12 +5,13 @@ use adverb_verbs::{
     RecvRequest, SendRequest, Unsupported,
 };
 
+use crate::ids::QpIndex;
 use crate::world::fabric::World;
 
 /// A queue pair of the model. Dropping it destroys it.
 pub struct ModelQp {
     world: World,
-    index: u32,
+    index: QpIndex,
     number: Qpn,
     caps: QpCaps,
 }
@@ -22,7 +23,7 @@ impl std::fmt::Debug for ModelQp {
 }
 
 impl ModelQp {
-    pub(super) fn new(world: &World, index: u32, number: Qpn, caps: QpCaps) -> Self {
+    pub(super) fn new(world: &World, index: QpIndex, number: Qpn, caps: QpCaps) -> Self {
         ModelQp {
             world: world.clone(),
             index,
@@ -59,13 +60,12 @@ impl QueuePair for ModelQp {
     }
 
     fn state(&self) -> QpState {
-        self.world
-            .with(|fabric, _| fabric.qps[self.index as usize].state)
+        self.world.with(|fabric, _| fabric.qps[self.index].state)
     }
 
     fn modify(&self, attr: &QpAttr) -> Result<(), ModifyQpError> {
         self.world
-            .with(|fabric, agenda| fabric.modify(self.index, attr, agenda))
+            .with(|fabric, scheduler| fabric.modify(self.index, attr, scheduler))
     }
 
     fn attach_mcast(&self, _gid: Gid, _lid: Lid) -> Result<(), McastError> {
@@ -78,11 +78,11 @@ impl QueuePair for ModelQp {
 
     fn post_send(&self, requests: &[SendRequest<'_>]) -> Result<(), PostError> {
         self.world
-            .with(|fabric, agenda| fabric.post_send(self.index, requests, agenda))
+            .with(|fabric, scheduler| fabric.post_send(self.index, requests, scheduler))
     }
 
     fn post_recv(&self, requests: &[RecvRequest<'_>]) -> Result<(), PostError> {
         self.world
-            .with(|fabric, agenda| fabric.post_recv(self.index, requests, agenda))
+            .with(|fabric, scheduler| fabric.post_recv(self.index, requests, scheduler))
     }
 }

@@ -5,6 +5,7 @@ use adverb_verbs::{
     SrqId,
 };
 
+use crate::ids::SrqIndex;
 use crate::nic::shared_receive::Owner;
 use crate::world::fabric::World;
 
@@ -13,18 +14,18 @@ use crate::world::fabric::World;
 pub struct ModelSrq {
     world: World,
     pub(super) owner: Owner,
-    pub(super) number: u32,
+    pub(super) number: SrqIndex,
     caps: SrqCaps,
 }
 
 impl std::fmt::Debug for ModelSrq {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "shared receive queue {}", self.number)
+        write!(f, "shared receive queue {}", self.number.0)
     }
 }
 
 impl ModelSrq {
-    pub(super) fn new(world: &World, owner: Owner, (number, caps): (u32, SrqCaps)) -> Self {
+    pub(super) fn new(world: &World, owner: Owner, (number, caps): (SrqIndex, SrqCaps)) -> Self {
         ModelSrq {
             world: world.clone(),
             owner,
@@ -42,12 +43,12 @@ impl Drop for ModelSrq {
 
 impl SharedReceiveQueue for ModelSrq {
     fn id(&self) -> SrqId {
-        SrqId(self.number)
+        SrqId(self.number.0)
     }
 
     fn post_recv(&self, requests: &[RecvRequest<'_>]) -> Result<(), PostError> {
         self.world
-            .with(|fabric, agenda| fabric.post_shared(self.number, requests, agenda))
+            .with(|fabric, scheduler| fabric.post_shared(self.number, requests, scheduler))
     }
 
     fn arm(&self, srq_limit: u32) -> Result<(), ModifySrqError> {
@@ -59,14 +60,12 @@ impl SharedReceiveQueue for ModelSrq {
             });
         }
         self.world
-            .with(|fabric, _| fabric.srqs[self.number as usize].limit = srq_limit);
+            .with(|fabric, _| fabric.srqs[self.number].limit = srq_limit);
         Ok(())
     }
 
     fn query(&self) -> Result<SrqAttr, QuerySrqError> {
-        let srq_limit = self
-            .world
-            .with(|fabric, _| fabric.srqs[self.number as usize].limit);
+        let srq_limit = self.world.with(|fabric, _| fabric.srqs[self.number].limit);
         Ok(SrqAttr {
             caps: self.caps,
             srq_limit,

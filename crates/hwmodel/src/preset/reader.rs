@@ -1,4 +1,4 @@
-//! Reads the entries of a preset's file, and says where the wrong ones stand.
+//! Reads the entries of a preset file; errors name the line of an invalid one.
 
 use std::ops::Range;
 
@@ -10,7 +10,7 @@ use super::error::PresetError;
 use super::kind::{Driver, Kind};
 use crate::params::{Field, field};
 
-/// Reads entries and says where the wrong ones stand.
+/// Reads entries; errors name the line of an invalid one.
 pub(super) struct Reader<'t> {
     pub(super) file: &'t str,
     pub(super) text: &'t str,

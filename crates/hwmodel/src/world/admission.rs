@@ -34,7 +34,7 @@ impl Fabric {
         let m = self.messages.get(message);
         let (from, to, operation, length) = (m.from, m.to, m.operation, m.length);
         let (psn, qkey) = (m.psn, m.qkey);
-        let source = &self.qps[from.index as usize];
+        let source = &self.qps[from.index];
         let (machine, number, seq) = (source.machine, source.number, m.seq);
         let source_type = source.qp_type;
         let pulled = self.pulled(from, seq);
@@ -67,7 +67,7 @@ impl Fabric {
             return Err(Refusal::Silence);
         }
         let task = self.task(to, operation, length, pulled)?;
-        self.qps[to.index as usize].rq.carried_out(psn);
+        self.qps[to.index].rq.carried_out(psn);
         Ok(task)
     }
 
@@ -123,7 +123,7 @@ impl Fabric {
         if length == 0 {
             return Ok(None);
         }
-        let qp = &self.qps[to.index as usize];
+        let qp = &self.qps[to.index];
         let asked = Asked {
             key: there.rkey.0,
             addr: there.addr,
@@ -131,7 +131,7 @@ impl Fabric {
             pd: qp.pd,
             access,
         };
-        let memory = &self.machines[qp.machine as usize].memory;
+        let memory = &self.machines[qp.machine].memory;
         let found = memory.find(&asked).filter(|_| qp.access.contains(access));
         let refused = Refusal::Wrong(WcStatus::RemAccessErr, None);
         found.map(Some).ok_or(refused)
@@ -140,7 +140,7 @@ impl Fabric {
     /// Takes the next receive for `length` bytes behind `header`.
     fn consume(&mut self, to: QpRef, length: u64, header: u32) -> Result<Received, Refusal> {
         let (receive, pd) = self.next_receive(to.index).ok_or(Refusal::NotReady)?;
-        let machine = self.qps[to.index as usize].machine;
+        let machine = self.qps[to.index].machine;
         let room: u64 = receive.pieces.iter().map(|p| u64::from(p.length)).sum();
         let length = length + u64::from(header);
         let mut received = Received {
@@ -155,7 +155,7 @@ impl Fabric {
         }
         if length > 0 {
             let write = AccessFlags::LOCAL_WRITE;
-            match self.machines[machine as usize]
+            match self.machines[machine]
                 .memory
                 .ranges(&receive.pieces, pd, write)
             {

@@ -3,11 +3,12 @@
 //! Each port carries its operations out in the order in which they came. One whose bucket is locked
 //! holds up those behind it.
 
-use adverb_sim::Agenda;
+use adverb_sim::Scheduler;
 use adverb_units::Time;
 use adverb_verbs::{Operation, WcStatus};
 
 use crate::host::memory::Range;
+use crate::ids::MachineId;
 use crate::nic::atomics::Waiting;
 use crate::trace::Act;
 use crate::world::fabric::{Event, Fabric};
@@ -20,17 +21,17 @@ impl Fabric {
         message: u32,
         range: Range,
         at: Time,
-        agenda: &mut Agenda<Event>,
+        scheduler: &mut Scheduler<Event>,
     ) {
         let m = self.messages.get(message);
-        let to = m.to.index as usize;
+        let to = m.to.index;
         let word = match m.operation {
             Operation::FetchAdd(there, _) | Operation::CompareSwap(there, _) => there.addr,
             _ => 0,
         };
         m.delivery.place = Some(range);
         let (machine, port) = (self.qps[to].machine, self.qps[to].port);
-        let atomics = &mut self.machines[machine as usize].nic.atomics;
+        let atomics = &mut self.machines[machine].nic.atomics;
         let bucket = word as usize % atomics.buckets.len();
         let port = port % atomics.ports.len() as u32;
         let queue = &mut atomics.ports[port as usize];
@@ -41,20 +42,25 @@ impl Fabric {
             at,
         });
         if !queue.is_settled {
-            self.lock_first(machine, port, agenda);
+            self.lock_first(machine, port, scheduler);
         }
     }
 
     /// The first operation of a port may begin.
-    pub(super) fn lock_next(&mut self, machine: u32, port: u32, agenda: &mut Agenda<Event>) {
-        let atomics = &mut self.machines[machine as usize].nic.atomics;
+    pub(super) fn lock_next(
+        &mut self,
+        machine: MachineId,
+        port: u32,
+        scheduler: &mut Scheduler<Event>,
+    ) {
+        let atomics = &mut self.machines[machine].nic.atomics;
         atomics.ports[port as usize].is_settled = false;
-        self.lock_first(machine, port, agenda);
+        self.lock_first(machine, port, scheduler);
     }
 
-    fn lock_first(&mut self, machine: u32, port: u32, agenda: &mut Agenda<Event>) {
-        let now = agenda.now();
-        let host = &mut self.machines[machine as usize];
+    fn lock_first(&mut self, machine: MachineId, port: u32, scheduler: &mut Scheduler<Event>) {
+        let now = scheduler.now();
+        let host = &mut self.machines[machine];
         let span = host.nic.times.atomic + host.atomic_extra();
         let root = &mut host.root;
         let atomics = &mut host.nic.atomics;
@@ -66,7 +72,7 @@ impl Fabric {
             let begin = first.at.max(free);
             if begin > now {
                 queue.is_settled = true;
-                agenda.schedule(begin, Event::Lock { machine, port });
+                scheduler.schedule(begin, Event::Lock { machine, port });
                 return;
             }
             queue.waiting.pop_front();
@@ -77,34 +83,34 @@ impl Fabric {
             host.pcie.traffic.read_lines += 1;
             host.pcie.traffic.write_lines += 1;
             let message = first.message;
-            agenda.schedule(end, Event::Atomic { message });
+            scheduler.schedule(end, Event::Atomic { message });
         }
     }
 
     /// A slot is free: others may begin.
-    fn unlock(&mut self, machine: u32, agenda: &mut Agenda<Event>) {
-        let atomics = &mut self.machines[machine as usize].nic.atomics;
+    fn unlock(&mut self, machine: MachineId, scheduler: &mut Scheduler<Event>) {
+        let atomics = &mut self.machines[machine].nic.atomics;
         atomics.under_way -= 1;
         for port in 0..atomics.ports.len() as u32 {
-            let queue = &self.machines[machine as usize].nic.atomics.ports[port as usize];
+            let queue = &self.machines[machine].nic.atomics.ports[port as usize];
             if !queue.is_settled {
-                self.lock_first(machine, port, agenda);
+                self.lock_first(machine, port, scheduler);
             }
         }
     }
 
     /// The locked read-modify-write ends.
-    pub(super) fn atomic(&mut self, message: u32, agenda: &mut Agenda<Event>) {
+    pub(super) fn atomic(&mut self, message: u32, scheduler: &mut Scheduler<Event>) {
         let m = self.messages.get(message);
         let (to, operation, place) = (m.to, m.operation, m.delivery.place);
-        let machine = self.qps[to.index as usize].machine as usize;
-        self.unlock(machine as u32, agenda);
+        let machine = self.qps[to.index].machine;
+        self.unlock(machine, scheduler);
         let m = self.messages.get(message);
         let memory = &mut self.machines[machine].memory;
         let bytes = place.and_then(|place| memory.bytes(place));
         let Some(word) = bytes.and_then(|bytes| bytes.first_chunk_mut::<8>()) else {
-            let now = agenda.now();
-            return self.answer(message, Answer::Nak(WcStatus::RemAccessErr), now, agenda);
+            let now = scheduler.now();
+            return self.answer(message, Answer::Nak(WcStatus::RemAccessErr), now, scheduler);
         };
         let old = u64::from_ne_bytes(*word);
         match operation {
@@ -117,9 +123,9 @@ impl Fabric {
         m.payload.extend_from_slice(&old.to_ne_bytes());
         m.length = 8;
         if let Some(watcher) = place.and_then(|place| memory.watcher(place)) {
-            agenda.signal(watcher);
+            scheduler.signal(watcher);
         }
-        let now = agenda.now();
-        self.answer(message, Answer::Ack, now, agenda);
+        let now = scheduler.now();
+        self.answer(message, Answer::Ack, now, scheduler);
     }
 }

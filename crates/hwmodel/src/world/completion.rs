@@ -1,6 +1,6 @@
 //! Completion queues, their events, and the channels that events go to.
 
-use adverb_sim::Agenda;
+use adverb_sim::Scheduler;
 use adverb_units::Time;
 use adverb_verbs::{
     CqId, NotifyOn, PollError, QpState, SendFlags, WcFlags, WcOpcode, WcStatus, WorkCompletion,
@@ -8,18 +8,24 @@ use adverb_verbs::{
 
 use crate::host::memory::Ranges;
 use crate::host::pcie::LINE;
-use crate::ids::QpRef;
+use crate::ids::{CqIndex, QpIndex, QpRef};
 use crate::nic::completion::{Entry, Frees, Polled};
 use crate::nic::receive_queue::Received;
 use crate::world::fabric::{Event, Fabric};
 
 impl Fabric {
     /// Puts a completion into its queue, where it can be seen from `entry.at` on.
-    fn complete(&mut self, cq: u32, mut entry: Entry, solicited: bool, agenda: &mut Agenda<Event>) {
-        let queue = &mut self.cqs[cq as usize];
+    fn complete(
+        &mut self,
+        cq: CqIndex,
+        mut entry: Entry,
+        solicited: bool,
+        scheduler: &mut Scheduler<Event>,
+    ) {
+        let queue = &mut self.cqs[cq];
         if queue.entries.len() >= queue.capacity as usize {
             queue.overrun = true;
-            agenda.signal(queue.condition);
+            scheduler.signal(queue.condition);
             return;
         }
         // The NIC writes completions of a queue in order.
@@ -32,17 +38,17 @@ impl Fabric {
             None => false,
         };
         queue.entries.push_back(entry);
-        agenda.signal_at(queue.condition, entry.at);
+        scheduler.signal_at(queue.condition, entry.at);
         if raises {
             queue.armed = None;
-            agenda.schedule(entry.at, Event::Interrupt { cq });
+            scheduler.schedule(entry.at, Event::Interrupt { cq });
         }
     }
 
     /// Completes the requests at the head of the send queue that have ended.
-    pub(crate) fn retire(&mut self, index: u32, agenda: &mut Agenda<Event>) {
+    pub(crate) fn retire(&mut self, index: QpIndex, scheduler: &mut Scheduler<Event>) {
         loop {
-            let qp = &mut self.qps[index as usize];
+            let qp = &mut self.qps[index];
             let Some((wqe, status, next)) = qp.sq.take_ended() else {
                 return;
             };
@@ -67,14 +73,14 @@ impl Fabric {
             });
             let (cq, qp_type) = (qp.send_cq, qp.qp_type);
             if let Some(entry) = entry {
-                self.complete(cq, entry, false, agenda);
+                self.complete(cq, entry, false, scheduler);
             }
             if !status.is_success() && status != WcStatus::WrFlushErr {
                 let state = match qp_type {
                     reliable if reliable.is_reliable() => QpState::Err,
                     _ => QpState::Sqe,
                 };
-                self.fail(index, state, agenda);
+                self.fail(index, state, scheduler);
             }
         }
     }
@@ -82,13 +88,13 @@ impl Fabric {
     /// Completes a receive, at `at`; the completion carries `inline` bytes of its payload.
     pub(crate) fn complete_receive(
         &mut self,
-        index: u32,
+        index: QpIndex,
         (received, inline): (&Received, u64),
         arrived: WorkCompletion,
         (at, solicited): (Time, bool),
-        agenda: &mut Agenda<Event>,
+        scheduler: &mut Scheduler<Event>,
     ) {
-        let qp = &self.qps[index as usize];
+        let qp = &self.qps[index];
         let mut flags = arrived.flags;
         if arrived.imm.is_some() {
             flags |= WcFlags::WITH_IMM;
@@ -107,17 +113,17 @@ impl Fabric {
             frees: Frees::Receive,
             inline,
         };
-        self.complete(qp.recv_cq, entry, solicited, agenda);
+        self.complete(qp.recv_cq, entry, solicited, scheduler);
     }
 
     /// Completes receives that no message will: behind those whose messages are being delivered.
-    pub(crate) fn fail_receives(&mut self, at: QpRef, agenda: &mut Agenda<Event>) {
+    pub(crate) fn fail_receives(&mut self, at: QpRef, scheduler: &mut Scheduler<Event>) {
         let Some(qp) = self.alive(at) else { return };
-        if qp.rq.delivered() > agenda.now() {
-            agenda.schedule(qp.rq.delivered(), Event::FailReceives { qp: at });
+        if qp.rq.delivered() > scheduler.now() {
+            scheduler.schedule(qp.rq.delivered(), Event::FailReceives { qp: at });
             return;
         }
-        while let Some((wr_id, status)) = self.qps[at.index as usize].rq.take_failed() {
+        while let Some((wr_id, status)) = self.qps[at.index].rq.take_failed() {
             let received = Received {
                 wr_id,
                 ranges: Ranges::new(),
@@ -128,8 +134,8 @@ impl Fabric {
                 opcode: WcOpcode::Recv,
                 ..WorkCompletion::default()
             };
-            let now = agenda.clock.now();
-            self.complete_receive(at.index, (&received, 0), arrived, (now, false), agenda);
+            let now = scheduler.clock.now();
+            self.complete_receive(at.index, (&received, 0), arrived, (now, false), scheduler);
         }
         self.tell_last_wqe(at.index);
     }
@@ -138,13 +144,13 @@ impl Fabric {
     #[inline]
     pub(crate) fn poll(
         &mut self,
-        cq: u32,
+        cq: CqIndex,
         into: &mut [WorkCompletion],
         now: Time,
     ) -> Result<Polled, PollError> {
         let mut polled = Polled::default();
         while polled.completions < into.len() {
-            let queue = &mut self.cqs[cq as usize];
+            let queue = &mut self.cqs[cq];
             let Some(entry) = queue.entries.front().filter(|entry| entry.at <= now) else {
                 break;
             };
@@ -152,7 +158,7 @@ impl Fabric {
             polled.completions += 1;
             polled.copied_lines += entry.inline.div_ceil(LINE);
             let (index, frees) = (entry.qp, entry.frees);
-            let qp = &mut self.qps[index as usize];
+            let qp = &mut self.qps[index];
             if qp.life == entry.life {
                 match frees {
                     Frees::Sends(before) => qp.sq.retire(before),
@@ -164,7 +170,7 @@ impl Fabric {
                 self.give_back_shared(index, 1);
             }
         }
-        let queue = &self.cqs[cq as usize];
+        let queue = &self.cqs[cq];
         if polled.completions == 0 && queue.overrun {
             return Err(PollError::Overrun {
                 entries: queue.capacity,
@@ -174,13 +180,19 @@ impl Fabric {
     }
 
     /// Arms a queue: the next completion that comes raises an event.
-    pub(crate) fn arm(&mut self, cq: u32, on: NotifyOn, now: Time, agenda: &mut Agenda<Event>) {
-        let queue = &mut self.cqs[cq as usize];
+    pub(crate) fn arm(
+        &mut self,
+        cq: CqIndex,
+        on: NotifyOn,
+        now: Time,
+        scheduler: &mut Scheduler<Event>,
+    ) {
+        let queue = &mut self.cqs[cq];
         // Completions that are still on their way to memory come after arming.
         let coming = queue.entries.iter().find(|entry| entry.at > now);
         match coming {
             Some(entry) if on == NotifyOn::Any => {
-                agenda.schedule(entry.at, Event::Interrupt { cq });
+                scheduler.schedule(entry.at, Event::Interrupt { cq });
             }
             // An arming for any completion is not weakened by one for solicited ones.
             _ if queue.armed == Some(NotifyOn::Any) => {}
@@ -189,12 +201,12 @@ impl Fabric {
     }
 
     /// The event of a queue arrives at its channel.
-    pub(crate) fn interrupt(&mut self, cq: u32, agenda: &mut Agenda<Event>) {
-        let Some(channel) = self.cqs[cq as usize].channel else {
+    pub(crate) fn interrupt(&mut self, cq: CqIndex, scheduler: &mut Scheduler<Event>) {
+        let Some(channel) = self.cqs[cq].channel else {
             return;
         };
-        let channel = &mut self.channels[channel as usize];
-        channel.events.push_back(CqId(cq));
-        agenda.signal(channel.condition);
+        let channel = &mut self.channels[channel];
+        channel.events.push_back(CqId(cq.0));
+        scheduler.signal(channel.condition);
     }
 }

@@ -6,7 +6,7 @@
 //! of targets costs three packets and a round trip between the NICs (Kalia et al., OSDI 2016, section
 //! 2.2). Targets hold a context for each connected initiator, out of a pool.
 
-use adverb_sim::Agenda;
+use adverb_sim::Scheduler;
 use adverb_verbs::{Operation, QpState, QpType};
 
 use crate::ids::QpRef;
@@ -20,8 +20,8 @@ use crate::world::message::{Delivery, Direction, Message};
 impl Fabric {
     /// Whether the queue pair's next request may go, as far as connections are concerned. If an
     /// initiator has to change targets and may, it begins.
-    pub(super) fn has_target(&mut self, at: QpRef, agenda: &mut Agenda<Event>) -> bool {
-        let now = agenda.now();
+    pub(super) fn has_target(&mut self, at: QpRef, scheduler: &mut Scheduler<Event>) -> bool {
+        let now = scheduler.now();
         let Some(qp) = self.alive(at) else {
             return false;
         };
@@ -44,29 +44,29 @@ impl Fabric {
             return false;
         }
         qp.dc.state = State::Connecting(target);
-        let (machine, unit) = (qp.machine as usize, qp.unit as usize);
+        let (machine, unit) = (qp.machine, qp.unit as usize);
         let nic = &mut self.machines[machine].nic;
         let begin = nic.units[unit].begin(ready.max(now), nic.times.unit_wqe);
-        agenda.schedule(begin, Event::ChangeTarget { qp: at });
+        scheduler.schedule(begin, Event::ChangeTarget { qp: at });
         false
     }
 
     /// The initiator takes leave of one target and turns to the next.
-    pub(super) fn change_target(&mut self, at: QpRef, agenda: &mut Agenda<Event>) {
+    pub(super) fn change_target(&mut self, at: QpRef, scheduler: &mut Scheduler<Event>) {
         let Some(qp) = self.alive(at) else { return };
         let State::Connecting(target) = qp.dc.state else {
             return;
         };
-        let (machine, held) = (qp.machine as usize, qp.dc.held.take());
+        let (machine, held) = (qp.machine, qp.dc.held.take());
         let host = &mut self.machines[machine];
-        let context = host.context(at.index, Half::Requester);
-        host.nic.tx.serve(agenda.now(), context);
+        let context = host.context(at.index.0, Half::Requester);
+        host.nic.tx.serve(scheduler.now(), context);
         if let Some(held) = held {
             let leave = Direction::Disconnect(held.context);
-            self.send_control(at, held.target, (leave, target), agenda);
+            self.send_control(at, held.target, (leave, target), scheduler);
         }
         let to = self.destination(at, Some(target));
-        self.send_control(at, to, (Direction::Connect, target), agenda);
+        self.send_control(at, to, (Direction::Connect, target), scheduler);
     }
 
     /// A packet of the connection leaves the initiator.
@@ -75,13 +75,13 @@ impl Fabric {
         at: QpRef,
         to: QpRef,
         (direction, target): (Direction, Target),
-        agenda: &mut Agenda<Event>,
+        scheduler: &mut Scheduler<Event>,
     ) {
-        let now = agenda.now();
+        let now = scheduler.now();
         let payload = self.messages.buffer();
-        let qp = &self.qps[at.index as usize];
+        let qp = &self.qps[at.index];
         let (seq, psn, source) = (qp.sq.next(), qp.sq.psn(), qp.number);
-        let host = &mut self.machines[qp.machine as usize];
+        let host = &mut self.machines[qp.machine];
         let passed = host.transmit(now, host.nic.times.send);
         let message = self.messages.put(Message {
             from: at,
@@ -99,20 +99,20 @@ impl Fabric {
             source,
             qkey: target.qkey,
         });
-        self.depart(message, passed, agenda);
+        self.depart(message, passed, scheduler);
     }
 
     /// A connect packet is at the target.
-    pub(super) fn connect_asked(&mut self, message: u32, agenda: &mut Agenda<Event>) {
-        let now = agenda.now();
+    pub(super) fn connect_asked(&mut self, message: u32, scheduler: &mut Scheduler<Event>) {
+        let now = scheduler.now();
         let m = self.messages.get(message);
         let (from, to, key) = (m.from, m.to, m.qkey);
-        let Some(qp) = self.qps.get(to.index as usize) else {
-            return self.unanswered(message, agenda);
+        let Some(qp) = self.qps.get(to.index) else {
+            return self.unanswered(message, scheduler);
         };
         let is_target = qp.life == to.life && qp.qp_type == QpType::Dct;
         let accepts = is_target && qp.state.receives() && qp.qkey == key;
-        let host = &mut self.machines[qp.machine as usize];
+        let host = &mut self.machines[qp.machine];
         host.nic.counts.received_messages += 1;
         let made = host.nic.times.context_made;
         let passed = host.receive(now, connecting_span(host)) + made;
@@ -122,7 +122,7 @@ impl Fabric {
             None
         };
         let Some(context) = context else {
-            return self.dropped(message, agenda);
+            return self.dropped(message, scheduler);
         };
         host.make_context(context, Half::DcResponder);
         self.release(from);
@@ -134,51 +134,56 @@ impl Fabric {
         initiator.dc.held = Some(Held { target, context });
         let m = self.messages.get(message);
         m.direction = Direction::Connected;
-        self.leave(message, passed, agenda);
+        self.leave(message, passed, scheduler);
     }
 
     /// The target's answer is at the initiator.
-    pub(super) fn connect_answered(&mut self, message: u32, agenda: &mut Agenda<Event>) {
-        let now = agenda.now();
+    pub(super) fn connect_answered(&mut self, message: u32, scheduler: &mut Scheduler<Event>) {
+        let now = scheduler.now();
         let at = self.messages.get(message).from;
         self.messages.end(message);
-        let Some(machine) = self.alive(at).map(|qp| qp.machine as usize) else {
+        let Some(machine) = self.alive(at).map(|qp| qp.machine) else {
             return;
         };
         let host = &mut self.machines[machine];
         host.nic.counts.received_messages += 1;
-        let span = host.nic.times.response + host.context(at.index, Half::Requester);
+        let span = host.nic.times.response + host.context(at.index.0, Half::Requester);
         let passed = host.receive(now, span);
-        agenda.schedule(passed, Event::Connected { qp: at });
+        scheduler.schedule(passed, Event::Connected { qp: at });
     }
 
     /// The initiator knows that it is connected.
-    pub(super) fn connected(&mut self, at: QpRef, agenda: &mut Agenda<Event>) {
+    pub(super) fn connected(&mut self, at: QpRef, scheduler: &mut Scheduler<Event>) {
         let Some(qp) = self.alive(at) else { return };
         if let State::Connecting(target) = qp.dc.state {
             qp.dc.state = State::Connected(target);
             qp.retry.restore();
         }
-        self.pump(at, agenda);
+        self.pump(at, scheduler);
     }
 
     /// A disconnect packet is at the target.
-    pub(super) fn disconnect(&mut self, message: u32, context: u32, agenda: &mut Agenda<Event>) {
+    pub(super) fn disconnect(
+        &mut self,
+        message: u32,
+        context: u32,
+        scheduler: &mut Scheduler<Event>,
+    ) {
         let to = self.messages.get(message).to;
         self.messages.end(message);
-        let Some(qp) = self.qps.get(to.index as usize) else {
+        let Some(qp) = self.qps.get(to.index) else {
             return;
         };
-        let host = &mut self.machines[qp.machine as usize];
+        let host = &mut self.machines[qp.machine];
         host.nic.counts.received_messages += 1;
         let span = connecting_span(host);
-        host.receive(agenda.now(), span);
+        host.receive(scheduler.now(), span);
         self.return_context(to, context);
     }
 
     fn return_context(&mut self, target: QpRef, context: u32) {
-        if let Some(qp) = self.qps.get(target.index as usize) {
-            let nic = &mut self.machines[qp.machine as usize].nic;
+        if let Some(qp) = self.qps.get(target.index) {
+            let nic = &mut self.machines[qp.machine].nic;
             nic.dc_contexts.give(context);
         }
     }
@@ -194,19 +199,19 @@ impl Fabric {
     /// The context of the responder's half: the queue pair's own, or the one that a target holds
     /// for the initiator.
     pub(super) fn responder_context(&self, from: QpRef, to: QpRef) -> (u32, Half) {
-        let initiator = self.qps.get(from.index as usize);
+        let initiator = self.qps.get(from.index);
         match initiator.and_then(|qp| qp.dc.held) {
             Some(held) => (held.context, Half::DcResponder),
-            None => match self.qps.get(to.index as usize) {
-                Some(qp) if !qp.qp_type.is_reliable() => (to.index, Half::UnreliableResponder),
-                _ => (to.index, Half::Responder),
+            None => match self.qps.get(to.index) {
+                Some(qp) if !qp.qp_type.is_reliable() => (to.index.0, Half::UnreliableResponder),
+                _ => (to.index.0, Half::Responder),
             },
         }
     }
 
     /// Whether `to` is the DC target that `from` is connected with.
     pub(super) fn is_dc_peer(&self, from: QpRef, to: QpRef) -> bool {
-        let initiator = self.qps.get(from.index as usize);
+        let initiator = self.qps.get(from.index);
         let held = initiator.and_then(|qp| qp.dc.held);
         held.is_some_and(|held| held.target == to)
     }

@@ -7,29 +7,29 @@ use adverb_sim::{Condition, Shared};
 use adverb_units::Time;
 
 use crate::host::tcp::{End, Piece};
-use crate::ids::QpRef;
+use crate::ids::{ChannelIndex, CqIndex, MachineId, QpIndex, QpRef, SrqIndex, Table};
 use crate::machine::Machine;
 use crate::nic::completion::{Channel, Cq};
 use crate::nic::queue_pair::Qp;
-use crate::nic::shared_receive::{Srq, Told};
+use crate::nic::shared_receive::{PendingEvent, Srq};
 use crate::world::message::Messages;
 
 /// The simulation, as the objects of programs hold it.
 pub(crate) type World = Rc<Shared<Fabric>>;
 
-/// How requests come to the NIC.
+/// How WQEs reach the NIC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Path {
     /// The CPU writes the whole request: BlueFlame.
     Mmio,
-    /// The CPU rings, with so many bytes, and the NIC reads the requests.
+    /// The CPU writes a doorbell, and the NIC reads the requests.
     Fetch {
         /// Bytes of the doorbell.
         bell: u16,
     },
 }
 
-/// What happens.
+/// An event of the simulation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Event {
     /// The CPU's word of `count` requests is at the NIC.
@@ -49,7 +49,7 @@ pub(crate) enum Event {
     /// A message is at its target's port.
     Arrive { message: u32 },
     /// An atomic operation of a port may begin.
-    Lock { machine: u32, port: u32 },
+    Lock { machine: MachineId, port: u32 },
     /// A locked read-modify-write ends.
     Atomic { message: u32 },
     /// What a message brought can be seen in the target's memory.
@@ -65,37 +65,37 @@ pub(crate) enum Event {
     /// The kernel there is done with it.
     TcpTaken { end: u32, piece: Piece },
     /// The NIC forgets translations.
-    Forget { machine: u32 },
+    Forget { machine: MachineId },
     /// A completion raises its event.
-    Interrupt { cq: u32 },
+    Interrupt { cq: CqIndex },
 }
 
-/// All there is.
+/// The state of a simulation.
 pub(crate) struct Fabric {
-    pub(crate) machines: Vec<Machine>,
-    pub(crate) qps: Vec<Qp>,
-    pub(crate) cqs: Vec<Cq>,
-    pub(crate) srqs: Vec<Srq>,
+    pub(crate) machines: Table<MachineId, Machine>,
+    pub(crate) qps: Table<QpIndex, Qp>,
+    pub(crate) cqs: Table<CqIndex, Cq>,
+    pub(crate) srqs: Table<SrqIndex, Srq>,
     /// Asynchronous events that no program has taken.
-    pub(crate) told: VecDeque<Told>,
-    pub(crate) channels: Vec<Channel>,
+    pub(crate) async_events: VecDeque<PendingEvent>,
+    pub(crate) channels: Table<ChannelIndex, Channel>,
     pub(crate) messages: Messages,
     /// Ends of TCP connections, the two of each side by side.
     pub(crate) ends: Vec<End>,
-    /// Messages out of band, by role: who sent what, and when it is there.
+    /// Out-of-band messages, by receiving role.
     pub(crate) mail: Vec<Mailbox>,
 }
 
-/// What a role was sent out of band.
+/// Out-of-band messages that a role has not received.
 pub(crate) struct Mailbox {
-    pub(crate) letters: Vec<Letter>,
+    pub(crate) messages: Vec<OutOfBandMessage>,
     pub(crate) condition: Condition,
     /// The role has ended.
     pub(crate) ended: bool,
 }
 
-/// A message out of band.
-pub(crate) struct Letter {
+/// An out-of-band message.
+pub(crate) struct OutOfBandMessage {
     pub(crate) from: u32,
     pub(crate) at: Time,
     pub(crate) text: Vec<u8>,
@@ -104,12 +104,12 @@ pub(crate) struct Letter {
 impl Fabric {
     pub(crate) fn new(machines: Vec<Machine>) -> Self {
         Fabric {
-            machines,
-            qps: Vec::new(),
-            cqs: Vec::new(),
-            srqs: Vec::new(),
-            told: VecDeque::new(),
-            channels: Vec::new(),
+            machines: Table::new(machines),
+            qps: Table::new(Vec::new()),
+            cqs: Table::new(Vec::new()),
+            srqs: Table::new(Vec::new()),
+            async_events: VecDeque::new(),
+            channels: Table::new(Vec::new()),
             messages: Messages::default(),
             ends: Vec::new(),
             mail: Vec::new(),
@@ -119,7 +119,7 @@ impl Fabric {
     /// The queue pair, if it still lives that life.
     #[inline]
     pub(crate) fn alive(&mut self, qp: QpRef) -> Option<&mut Qp> {
-        let found = self.qps.get_mut(qp.index as usize)?;
+        let found = self.qps.get_mut(qp.index)?;
         (found.life == qp.life).then_some(found)
     }
 }

@@ -1,15 +1,15 @@
-//! Which requests of the send queues the NIC has, and how it comes by the others.
+//! WQE fetch: which WQEs of the send queues the NIC has, and when it reads the others.
 //!
 //! The send queue in the host's memory has all requests. The NIC keeps copies of those that came last, by
 //! MMIO or because it read them. Others are read when their turn comes: one, or the list of one
 //! doorbell, of a queue pair at a time, when what was before it leaves. NICs of mlx5 take all that such a
 //! read brings: none is known whose queue pairs are slower for being full.
 //!
-//! A queue pair whose READs under way are as many as it may have gives way to others, and the NIC lets go
-//! what it has of its queue. It reads again what is next, and keeps that until there is room. That is
-//! known of NICs of mlx4; those of mlx5 are not slower with many READs.
+//! A queue pair with `max_rd_atomic` READs in flight gives way to others, and the NIC evicts its WQEs. It
+//! reads the next WQE again, and keeps it until there is room. That is known of mlx4 NICs; mlx5 NICs are not
+//! slower with many READs.
 
-use adverb_sim::Agenda;
+use adverb_sim::Scheduler;
 use adverb_units::{Span, Time};
 
 use crate::host::pcie::LINE;
@@ -52,15 +52,15 @@ impl Machine {
         }
     }
 
-    /// For a request that the NIC has let go its sending side stands still, for as long as its few reads of
-    /// this kind do not hide.
+    /// The sending side stalls for a WQE that was evicted, for the part of the read that concurrent reads do
+    /// not hide.
     fn stand_still(&mut self, now: Time) {
         if self.nic.wqes.reads_ahead() {
             self.nic.tx.serve(now, self.nic.times.wqe_miss);
         }
     }
 
-    /// Reads a request that the NIC has let go, and with it a whole piece of the send queue.
+    /// Reads a WQE that was evicted, and with it a whole piece of the send queue.
     fn read_again(&mut self, qp: &mut Qp, seq: u64, now: Time) {
         self.nic.counts.wqe_misses += 1;
         let next = self.read_list(qp, seq, now, Span::ZERO);
@@ -70,8 +70,8 @@ impl Machine {
         let used: u64 = (seq..next)
             .filter_map(|seq| Some(qp.sq.wqe(seq)?.lines))
             .sum();
-        let beside = (self.nic.wqes.read_bytes / LINE).saturating_sub(used);
-        self.pcie.traffic.read_lines += beside;
+        let unused = (self.nic.wqes.read_bytes / LINE).saturating_sub(used);
+        self.pcie.traffic.read_lines += unused;
     }
 
     /// Reads the request `first` and others of its doorbell, as many as are read at a time, `delay`
@@ -114,8 +114,8 @@ impl Machine {
 impl Fabric {
     /// The next WQE of a queue pair waits for room: the NIC evicts what it has of the queue.
     pub(super) fn evict(&mut self, at: QpRef) {
-        let qp = &mut self.qps[at.index as usize];
-        let machine = &self.machines[qp.machine as usize];
+        let qp = &mut self.qps[at.index];
+        let machine = &self.machines[qp.machine];
         if !machine.nic.wqes.reads_ahead() || machine.preset.driver == Driver::Mlx5 {
             return;
         }
@@ -123,12 +123,12 @@ impl Fabric {
     }
 
     /// Whether the NIC has the queue pair's next request, or will have it at a time that is known.
-    pub(super) fn has_next(&mut self, at: QpRef, agenda: &mut Agenda<Event>) -> bool {
-        let now = agenda.now();
+    pub(super) fn has_next(&mut self, at: QpRef, scheduler: &mut Scheduler<Event>) -> bool {
+        let now = scheduler.now();
         let Some(qp) = self.alive(at) else {
             return false;
         };
-        let (next, leaves, machine) = (qp.sq.next(), qp.sq.leaves(), qp.machine as usize);
+        let (next, leaves, machine) = (qp.sq.next(), qp.sq.leaves(), qp.machine);
         let qp_type = qp.qp_type;
         let Some(wqe) = qp.sq.wqe(next) else {
             return false;
@@ -138,21 +138,18 @@ impl Fabric {
             return true;
         }
         let turn = leaves.max(ready);
-        let qp = &mut self.qps[at.index as usize];
+        let qp = &mut self.qps[at.index];
         if turn > now {
             let before = qp.sq.set_reading(Reading::Settled);
             if before == Reading::No {
                 self.machines[machine].stand_still(now);
             }
             if before != Reading::Settled {
-                agenda.schedule(turn, Event::ReadNext { qp: at });
+                scheduler.schedule(turn, Event::ReadNext { qp: at });
             }
             return false;
         }
-        let (qp, machine) = (
-            &mut self.qps[at.index as usize],
-            &mut self.machines[machine],
-        );
+        let (qp, machine) = (&mut self.qps[at.index], &mut self.machines[machine]);
         if qp.sq.set_reading(Reading::No) == Reading::No {
             machine.stand_still(now);
         }
@@ -165,10 +162,10 @@ impl Fabric {
     }
 
     /// The next request may be read.
-    pub(super) fn read_next(&mut self, at: QpRef, agenda: &mut Agenda<Event>) {
+    pub(super) fn read_next(&mut self, at: QpRef, scheduler: &mut Scheduler<Event>) {
         let Some(qp) = self.alive(at) else { return };
         qp.sq.set_reading(Reading::Due);
-        self.pump(at, agenda);
+        self.pump(at, scheduler);
         if let Some(qp) = self.alive(at) {
             qp.sq.forget_due();
         }

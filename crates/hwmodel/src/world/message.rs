@@ -1,4 +1,4 @@
-//! What is under way between two NICs: a request, then its answer.
+//! Messages in flight between two NICs: requests and their answers.
 
 use adverb_units::Time;
 use adverb_verbs::{Imm, Operation, Psn, Qpn, WcStatus};
@@ -75,7 +75,7 @@ impl Message {
     }
 }
 
-/// All messages under way; their room is used again.
+/// All messages in flight. Slots of delivered messages are reused.
 #[derive(Debug, Default)]
 pub(crate) struct Messages {
     slots: Vec<Option<Message>>,
@@ -115,10 +115,10 @@ impl Messages {
     pub(crate) fn get(&mut self, index: u32) -> &mut Message {
         self.slots[index as usize]
             .as_mut()
-            .expect("a message under way is there")
+            .expect("a message in flight has a slot")
     }
 
-    /// Takes a message off the way.
+    /// Frees the slot of a message.
     #[inline]
     pub(crate) fn end(&mut self, index: u32) {
         let slot = &mut self.slots[index as usize];

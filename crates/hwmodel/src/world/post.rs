@@ -1,6 +1,6 @@
 //! Posting: what the CPU does, and what it refuses.
 
-use adverb_sim::Agenda;
+use adverb_sim::Scheduler;
 use adverb_units::Bytes;
 use adverb_verbs::{
     Destination, MAX_MESSAGE, PostError, PostErrorCause, QpState, QpType, RecvRequest, SendFlags,
@@ -9,6 +9,7 @@ use adverb_verbs::{
 
 use crate::host::memory::{Piece, Pieces};
 use crate::host::pcie::LINE;
+use crate::ids::{MachineId, QpIndex};
 use crate::machine::{Machine, machine_of};
 use crate::nic::port::Target;
 use crate::nic::queue_pair::Qp;
@@ -104,14 +105,14 @@ impl Fabric {
     /// Posts send requests at the time of the running role's clock.
     pub(crate) fn post_send(
         &mut self,
-        index: u32,
+        index: QpIndex,
         requests: &[SendRequest<'_>],
-        agenda: &mut Agenda<Event>,
+        scheduler: &mut Scheduler<Event>,
     ) -> Result<(), PostError> {
         let mut accepted = 0;
         let mut refused = None;
         for (place, request) in requests.iter().enumerate() {
-            match self.accept(index, request, agenda) {
+            match self.accept(index, request, scheduler) {
                 Ok(()) => accepted += 1,
                 Err(cause) => {
                     refused = Some(PostError {
@@ -123,18 +124,18 @@ impl Fabric {
             }
         }
         if accepted > 0 {
-            self.ring(index, accepted, agenda);
+            self.doorbell_for(index, accepted, scheduler);
         }
         refused.map_or(Ok(()), Err)
     }
 
     fn accept(
         &mut self,
-        index: u32,
+        index: QpIndex,
         request: &SendRequest<'_>,
-        agenda: &mut Agenda<Event>,
+        scheduler: &mut Scheduler<Event>,
     ) -> Result<(), PostErrorCause> {
-        let qp = &self.qps[index as usize];
+        let qp = &self.qps[index];
         if !matches!(
             qp.state,
             QpState::Rts | QpState::Sqd | QpState::Sqe | QpState::Err
@@ -149,14 +150,14 @@ impl Fabric {
         let machine = qp.machine;
         let target = self.target(machine, request.to);
         let inline = self.inline(machine, request);
-        let host = &mut self.machines[machine as usize];
+        let host = &mut self.machines[machine];
         let lines = wqe_bytes(request, host.preset.driver).div_ceil(LINE);
         let cpu = &host.cpu;
-        let began = agenda.clock.now();
-        agenda
+        let began = scheduler.clock.now();
+        scheduler
             .clock
             .busy(cpu.wqe_build + cpu.wqe_line * (lines - 1));
-        host.trace.note(Act::BuildWqe, began, agenda.clock.now());
+        host.trace.note(Act::BuildWqe, began, scheduler.clock.now());
         let wqe = Wqe {
             wr_id: request.wr_id,
             operation: request.operation,
@@ -166,39 +167,39 @@ impl Fabric {
             inline,
             target,
             lines,
-            ready: agenda.clock.now(),
+            ready: scheduler.clock.now(),
             held: Held::InMemory,
             doorbell: 0,
             status: is_broken.then_some(WcStatus::WrFlushErr),
-            completed: agenda.clock.now(),
+            completed: scheduler.clock.now(),
         };
-        let qp = &mut self.qps[index as usize];
+        let qp = &mut self.qps[index];
         qp.sq.post(wqe);
         if is_broken {
             qp.sq.give_up();
-            self.retire(index, agenda);
+            self.retire(index, scheduler);
         }
         Ok(())
     }
 
-    fn target(&self, machine: u32, to: Option<Destination<'_>>) -> Option<Target> {
+    fn target(&self, machine: MachineId, to: Option<Destination<'_>>) -> Option<Target> {
         let to = to?;
-        let handles = &self.machines[machine as usize].handles;
+        let handles = &self.machines[machine].handles;
         let gid = handles.get(usize::try_from(to.ah.name()).ok()?)?;
         Some(Target {
-            machine: machine_of(*gid, self.machines.len() as u32)?,
+            machine: machine_of(*gid, self.machines.len())?,
             number: to.qpn,
             qkey: to.qkey,
         })
     }
 
     /// The payload of an inline request, as it is now. A key is not looked at.
-    fn inline(&mut self, machine: u32, request: &SendRequest<'_>) -> Option<Vec<u8>> {
+    fn inline(&mut self, machine: MachineId, request: &SendRequest<'_>) -> Option<Vec<u8>> {
         if !request.flags.contains(SendFlags::INLINE) {
             return None;
         }
         let mut buffer = self.messages.buffer();
-        let memory = &mut self.machines[machine as usize].memory;
+        let memory = &mut self.machines[machine].memory;
         for sge in request.sges {
             memory.append(sge.addr(), sge.length().into(), &mut buffer);
         }
@@ -206,12 +207,12 @@ impl Fabric {
     }
 
     /// Tells the NIC of the last `count` requests.
-    fn ring(&mut self, index: u32, count: u32, agenda: &mut Agenda<Event>) {
-        let qp = &self.qps[index as usize];
+    fn doorbell_for(&mut self, index: QpIndex, count: u32, scheduler: &mut Scheduler<Event>) {
+        let qp = &self.qps[index];
         if !matches!(qp.state, QpState::Rts | QpState::Sqd) {
             return;
         }
-        let machine_index = qp.machine as usize;
+        let machine_index = qp.machine;
         let machine = &self.machines[machine_index];
         let last = qp.sq.last();
         let (lines, by_mmio) = last.map_or((1, false), |wqe| (wqe.lines, machine.by_mmio(wqe)));
@@ -225,14 +226,14 @@ impl Fabric {
         };
         let register = qp.shared_register;
         let qp = qp.reference();
-        let began = agenda.clock.now();
+        let began = scheduler.clock.now();
         if let Some(context) = register {
             // Who shares a register takes its lock.
             let register = &mut self.machines[machine_index].registers[context as usize];
-            let end = register.shared.serve(agenda.clock.now(), cost);
-            agenda.clock.busy_until(end);
+            let end = register.shared.serve(scheduler.clock.now(), cost);
+            scheduler.clock.busy_until(end);
         } else {
-            agenda.clock.busy(cost);
+            scheduler.clock.busy(cost);
         }
         let rang = match path {
             Path::Mmio => Act::WriteMmio(lines * LINE),
@@ -240,22 +241,22 @@ impl Fabric {
             Path::Fetch { .. } => Act::RingDoorbell,
         };
         let host = &mut self.machines[machine_index];
-        let written = agenda.clock.now();
+        let written = scheduler.clock.now();
         let at = written + host.pcie.way();
         host.trace.note(rang, began, written);
         host.pcie.trace.note(Act::MmioWay, written, at);
-        agenda.schedule(at, Event::Doorbell { qp, count, path });
+        scheduler.schedule(at, Event::Doorbell { qp, count, path });
     }
 
     /// Posts receive requests.
     pub(crate) fn post_recv(
         &mut self,
-        index: u32,
+        index: QpIndex,
         requests: &[RecvRequest<'_>],
-        agenda: &mut Agenda<Event>,
+        scheduler: &mut Scheduler<Event>,
     ) -> Result<(), PostError> {
         for (place, request) in requests.iter().enumerate() {
-            self.accept_receive(index, request, agenda)
+            self.accept_receive(index, request, scheduler)
                 .map_err(|cause| PostError {
                     index: place,
                     cause,
@@ -266,11 +267,11 @@ impl Fabric {
 
     fn accept_receive(
         &mut self,
-        index: u32,
+        index: QpIndex,
         request: &RecvRequest<'_>,
-        agenda: &mut Agenda<Event>,
+        scheduler: &mut Scheduler<Event>,
     ) -> Result<(), PostErrorCause> {
-        let qp = &mut self.qps[index as usize];
+        let qp = &mut self.qps[index];
         if qp.rq.shared().is_some() {
             return Err(PostErrorCause::HasSharedReceiveQueue);
         }
@@ -292,13 +293,13 @@ impl Fabric {
                 needed: QpState::Init,
             });
         }
-        self.machines[qp.machine as usize].build_receive(agenda);
+        self.machines[qp.machine].build_receive(scheduler);
         let has_failed = qp.state == QpState::Err;
         let status = has_failed.then_some(WcStatus::WrFlushErr);
         qp.rq.post(receive(request), status);
         if has_failed {
             let qp = qp.reference();
-            self.fail_receives(qp, agenda);
+            self.fail_receives(qp, scheduler);
         }
         Ok(())
     }
@@ -306,10 +307,10 @@ impl Fabric {
 
 impl Machine {
     /// What the running role's CPU does for a receive.
-    pub(super) fn build_receive(&mut self, agenda: &mut Agenda<Event>) {
-        let began = agenda.clock.now();
-        agenda.clock.busy(self.cpu.recv_build);
-        let built = agenda.clock.now();
+    pub(super) fn build_receive(&mut self, scheduler: &mut Scheduler<Event>) {
+        let began = scheduler.clock.now();
+        scheduler.clock.busy(self.cpu.recv_build);
+        let built = scheduler.clock.now();
         self.trace.note(Act::BuildReceive, began, built);
     }
 }

@@ -1,11 +1,11 @@
 //! The requester: from the doorbell to the departure of a request, and what answers do to it.
 
-use adverb_sim::Agenda;
+use adverb_sim::Scheduler;
 use adverb_units::{Span, Time};
 use adverb_verbs::{AccessFlags, SendFlags, WcStatus};
 
 use crate::host::pcie::LINE;
-use crate::ids::QpRef;
+use crate::ids::{MachineId, QpIndex, QpRef};
 use crate::machine::stages::sending_span;
 use crate::nic::device::{Half, NicSide};
 use crate::nic::retry::Expiry;
@@ -15,44 +15,44 @@ use crate::world::fabric::{Event, Fabric, Path};
 use crate::world::message::{Answer, Delivery, Direction, Message};
 
 impl Fabric {
-    /// The NIC learns of requests.
+    /// A doorbell arrives at the NIC.
     pub(super) fn doorbell(
         &mut self,
         at: QpRef,
         count: u32,
         path: Path,
-        agenda: &mut Agenda<Event>,
+        scheduler: &mut Scheduler<Event>,
     ) {
-        let now = agenda.now();
+        let now = scheduler.now();
         let Some(qp) = self.alive(at) else { return };
-        let machine = qp.machine as usize;
+        let machine = qp.machine;
         let machine = &mut self.machines[machine];
-        let qp = &mut self.qps[at.index as usize];
+        let qp = &mut self.qps[at.index];
         match path {
             Path::Mmio => machine.written(qp, now),
             Path::Fetch { bell } => machine.rung(qp, count, bell.into(), now),
         }
-        self.pump(at, agenda);
+        self.pump(at, scheduler);
     }
 
-    /// Gives the queue pair's next requests their turns at the processing unit.
-    pub(super) fn pump(&mut self, at: QpRef, agenda: &mut Agenda<Event>) {
-        let now = agenda.now();
-        while self.has_target(at, agenda)
-            && let Some(begin) = self.next_turn(at, agenda)
+    /// Gives the next WQEs of a queue pair their turns at the processing unit.
+    pub(super) fn pump(&mut self, at: QpRef, scheduler: &mut Scheduler<Event>) {
+        let now = scheduler.now();
+        while self.has_target(at, scheduler)
+            && let Some(begin) = self.next_turn(at, scheduler)
         {
             if begin > now {
-                self.qps[at.index as usize].sq.begin_turn();
-                agenda.schedule(begin, Event::Issue { qp: at });
+                self.qps[at.index].sq.begin_turn();
+                scheduler.schedule(begin, Event::Issue { qp: at });
                 return;
             }
-            self.take_turn(at, agenda);
+            self.take_turn(at, scheduler);
         }
     }
 
-    /// When the processing unit takes the next request; none where there is none that may go.
-    fn next_turn(&mut self, at: QpRef, agenda: &mut Agenda<Event>) -> Option<Time> {
-        let now = agenda.now();
+    /// When the processing unit takes the next WQE; `None` if none may be sent.
+    fn next_turn(&mut self, at: QpRef, scheduler: &mut Scheduler<Event>) -> Option<Time> {
+        let now = scheduler.now();
         let qp = self.alive(at)?;
         if qp.sq.is_issuing() || !qp.may_issue() {
             return None;
@@ -61,14 +61,14 @@ impl Fabric {
             self.evict(at);
         }
         // It is read while it waits for answers.
-        if !self.has_next(at, agenda) {
+        if !self.has_next(at, scheduler) {
             return None;
         }
-        let qp = &mut self.qps[at.index as usize];
+        let qp = &mut self.qps[at.index];
         if qp.sq.must_wait() {
             return None;
         }
-        let (machine, unit) = (qp.machine as usize, qp.unit as usize);
+        let (machine, unit) = (qp.machine, qp.unit as usize);
         let next = qp.sq.next();
         let wqe = qp.sq.wqe(next)?;
         let was_read = matches!(wqe.held, Held::Read(_) | Held::Next);
@@ -86,31 +86,31 @@ impl Fabric {
         Some(begin)
     }
 
-    /// The processing unit takes the next request.
-    pub(super) fn issue_next(&mut self, at: QpRef, agenda: &mut Agenda<Event>) {
+    /// The processing unit takes the next WQE.
+    pub(super) fn issue_next(&mut self, at: QpRef, scheduler: &mut Scheduler<Event>) {
         if let Some(qp) = self.alive(at) {
             qp.sq.end_turn();
-            self.take_turn(at, agenda);
-            self.pump(at, agenda);
+            self.take_turn(at, scheduler);
+            self.pump(at, scheduler);
         }
     }
 
-    fn take_turn(&mut self, at: QpRef, agenda: &mut Agenda<Event>) {
+    fn take_turn(&mut self, at: QpRef, scheduler: &mut Scheduler<Event>) {
         let Some(qp) = self.alive(at) else { return };
         if !qp.may_issue() {
             return;
         }
         let seq = qp.sq.issue();
-        self.issue(at, seq, agenda);
+        self.issue(at, seq, scheduler);
     }
 
-    fn issue(&mut self, at: QpRef, seq: u64, agenda: &mut Agenda<Event>) {
-        let now = agenda.now();
-        let index = at.index as usize;
+    fn issue(&mut self, at: QpRef, seq: u64, scheduler: &mut Scheduler<Event>) {
+        let now = scheduler.now();
+        let index = at.index;
         let (machine, pd) = (self.qps[index].machine, self.qps[index].pd);
         let payload = match self.gather(at, seq, (pd, machine), now) {
             Ok(payload) => payload,
-            Err(status) => return self.end_request(at.index, seq, (status, now), agenda),
+            Err(status) => return self.end_request(at.index, seq, (status, now), scheduler),
         };
         let qp = &mut self.qps[index];
         let (sq_psn, number, qkey) = (qp.sq.psn(), qp.number, qp.qkey);
@@ -122,8 +122,8 @@ impl Fabric {
         let lines = wqe.lines;
         let solicited = wqe.flags.contains(SendFlags::SOLICITED);
         let target = wqe.target;
-        let host = &mut self.machines[machine as usize];
-        let context = host.context(at.index, Half::Requester);
+        let host = &mut self.machines[machine];
+        let context = host.context(at.index.0, Half::Requester);
         host.trace.note(Act::ContextMiss, now, now + context);
         let span = sending_span(host, operation, lines) + context;
         let passed = host.transmit(now, span);
@@ -154,13 +154,13 @@ impl Fabric {
             first: now,
             delivery: Delivery::default(),
             source: number,
-            // A key with the highest bit set stands for the sender's own (IBTA vol. 1, 3.5.3).
+            // A key with the highest bit set means the sender's own (IBTA vol. 1, 3.5.3).
             qkey: target
                 .map(|target| target.qkey)
                 .filter(|key| key >> 31 == 0)
                 .unwrap_or(qkey),
         });
-        self.depart(message, leaves, agenda);
+        self.depart(message, leaves, scheduler);
     }
 
     /// The payload of a request, or how it fails where its memory may not be used.
@@ -168,11 +168,11 @@ impl Fabric {
         &mut self,
         at: QpRef,
         seq: u64,
-        (pd, machine): (u32, u32),
+        (pd, machine): (u32, MachineId),
         now: Time,
     ) -> Result<Vec<u8>, WcStatus> {
         let mut payload = self.messages.buffer();
-        let wqe = self.qps[at.index as usize].sq.wqe(seq);
+        let wqe = self.qps[at.index].sq.wqe(seq);
         let wqe = wqe.ok_or(WcStatus::WrFlushErr)?;
         if let Some(inline) = &wqe.inline {
             payload.extend_from_slice(inline);
@@ -181,7 +181,7 @@ impl Fabric {
         if wqe.operation.is_atomic() && wqe.length < 8 {
             return Err(WcStatus::LocLenErr);
         }
-        let host = &mut self.machines[machine as usize];
+        let host = &mut self.machines[machine];
         let pulls = wqe.operation.writes_local_memory();
         let access = if pulls {
             AccessFlags::LOCAL_WRITE
@@ -201,23 +201,29 @@ impl Fabric {
     }
 
     /// The request has left, if nothing answers it.
-    pub(super) fn departed(&mut self, at: QpRef, seq: u64, left: Time, agenda: &mut Agenda<Event>) {
+    pub(super) fn departed(
+        &mut self,
+        at: QpRef,
+        seq: u64,
+        left: Time,
+        scheduler: &mut Scheduler<Event>,
+    ) {
         let Some(qp) = self.alive(at) else { return };
         if !qp.qp_type.is_reliable() {
-            self.end_request(at.index, seq, (WcStatus::Success, left), agenda);
+            self.end_request(at.index, seq, (WcStatus::Success, left), scheduler);
         }
     }
 
     /// A request has ended; `at` is when the NIC knows.
     fn end_request(
         &mut self,
-        index: u32,
+        index: QpIndex,
         seq: u64,
         (status, at): (WcStatus, Time),
-        agenda: &mut Agenda<Event>,
+        scheduler: &mut Scheduler<Event>,
     ) {
-        let qp = &mut self.qps[index as usize];
-        let machine = &mut self.machines[qp.machine as usize];
+        let qp = &mut self.qps[index];
+        let machine = &mut self.machines[qp.machine];
         let is_reliable = qp.qp_type.is_reliable();
         let Some(wqe) = qp.sq.wqe(seq) else { return };
         wqe.status = Some(status);
@@ -227,28 +233,33 @@ impl Fabric {
         }
         if !status.is_success() || wqe.flags.contains(SendFlags::SIGNALED) {
             let bytes = u64::from(machine.preset.params.nic.cqe_bytes);
-            let now = agenda.now();
+            let now = scheduler.now();
             let cqe = machine.pcie.about(Subject::Cqe);
             wqe.completed = cqe.write(now, at - now, bytes);
         }
-        self.retire(index, agenda);
+        self.retire(index, scheduler);
     }
 
     /// An answer has come.
-    pub(super) fn answered(&mut self, message: u32, answer: Answer, agenda: &mut Agenda<Event>) {
+    pub(super) fn answered(
+        &mut self,
+        message: u32,
+        answer: Answer,
+        scheduler: &mut Scheduler<Event>,
+    ) {
         let m = self.messages.get(message);
         let (at, seq, operation) = (m.from, m.seq, m.operation);
         let (length, first) = (m.length, m.first);
         let Some(qp) = self.alive(at) else {
             return self.messages.end(message);
         };
-        let machine = qp.machine as usize;
+        let machine = qp.machine;
         if !qp.sq.awaits(seq) {
             return self.messages.end(message);
         }
         match answer {
-            Answer::ReceiverNotReady => qp.retry.not_ready(agenda.now()),
-            _ => qp.retry.answered(agenda.now()),
+            Answer::ReceiverNotReady => qp.retry.not_ready(scheduler.now()),
+            _ => qp.retry.answered(scheduler.now()),
         }
         let pulls = operation.writes_local_memory();
         let mtu = qp.mtu;
@@ -256,12 +267,12 @@ impl Fabric {
             qp.sq.end_read();
         }
         let host = &mut self.machines[machine];
-        let context = host.context(at.index, Half::Requester);
-        let now = agenda.now();
+        let context = host.context(at.index.0, Half::Requester);
+        let now = scheduler.now();
         host.trace.note(Act::ContextMiss, now, now + context);
         let span = host.nic.times.response + context;
-        let passed = host.receive(agenda.now(), span);
-        host.trace.note(Act::Receive, agenda.now(), passed);
+        let passed = host.receive(scheduler.now(), span);
+        host.trace.note(Act::Receive, scheduler.now(), passed);
         let mut visible = passed;
         if length > 0 {
             // The completion goes the same way behind them.
@@ -270,38 +281,39 @@ impl Fabric {
         }
         if pulls {
             // Only now is there room for another READ.
-            self.qps[at.index as usize].sq.free_read(passed);
+            self.qps[at.index].sq.free_read(passed);
         }
         match answer {
             Answer::Ack => {
-                let status = self.scatter(message, at, seq, (visible, agenda));
-                self.end_request(at.index, seq, (status, passed), agenda);
-                return self.pump(at, agenda);
+                let status = self.scatter(message, at, seq, (visible, scheduler));
+                self.end_request(at.index, seq, (status, passed), scheduler);
+                return self.pump(at, scheduler);
             }
-            Answer::Nak(status) => self.end_request(at.index, seq, (status, passed), agenda),
-            Answer::ReceiverNotReady => self.not_ready(at, seq, agenda),
+            Answer::Nak(status) => self.end_request(at.index, seq, (status, passed), scheduler),
+            Answer::ReceiverNotReady => self.not_ready(at, seq, scheduler),
         }
         self.messages.end(message);
-        self.pump(at, agenda);
+        self.pump(at, scheduler);
     }
 
     /// Puts the data of an answer into the requester's memory, and ends the message.
     ///
-    /// When they are there matters only to who polls the memory: all others look behind the completion.
+    /// When the data arrive matters only to a program that polls the memory: all others look after the
+    /// completion.
     fn scatter(
         &mut self,
         message: u32,
         at: QpRef,
         seq: u64,
-        (visible, agenda): (Time, &mut Agenda<Event>),
+        (visible, scheduler): (Time, &mut Scheduler<Event>),
     ) -> WcStatus {
         if self.messages.get(message).payload.is_empty() {
             self.messages.end(message);
             return WcStatus::Success;
         }
-        let qp = &mut self.qps[at.index as usize];
+        let qp = &mut self.qps[at.index];
         let (machine, pd) = (qp.machine, qp.pd);
-        let memory = &self.machines[machine as usize].memory;
+        let memory = &self.machines[machine].memory;
         let ranges = qp
             .sq
             .wqe(seq)
@@ -310,14 +322,14 @@ impl Fabric {
             self.messages.end(message);
             return WcStatus::LocProtErr;
         };
-        let host = &mut self.machines[machine as usize];
-        host.translate(&ranges, NicSide::Receiving, agenda.now());
+        let host = &mut self.machines[machine];
+        host.translate(&ranges, NicSide::Receiving, scheduler.now());
         let memory = &host.memory;
         if let [range] = ranges[..]
             && memory.watcher(range).is_some()
         {
             self.messages.get(message).delivery.place = Some(range);
-            agenda.schedule(visible, Event::Land { message });
+            scheduler.schedule(visible, Event::Land { message });
             return WcStatus::Success;
         }
         let payload = std::mem::take(&mut self.messages.get(message).payload);
@@ -327,8 +339,8 @@ impl Fabric {
         WcStatus::Success
     }
 
-    /// The data of an answer can be seen by who polls for them.
-    pub(super) fn land(&mut self, message: u32, agenda: &mut Agenda<Event>) {
+    /// The data of an answer become visible to a program that polls for them.
+    pub(super) fn land(&mut self, message: u32, scheduler: &mut Scheduler<Event>) {
         let m = self.messages.get(message);
         let (at, place) = (m.from, m.delivery.place);
         let payload = std::mem::take(&mut m.payload);
@@ -336,66 +348,66 @@ impl Fabric {
         if let (Some(qp), Some(place)) = (self.alive(at), place) {
             let machine = qp.machine;
             self.place(machine, &[place], 0, &payload);
-            let memory = &self.machines[machine as usize].memory;
+            let memory = &self.machines[machine].memory;
             if let Some(watcher) = memory.watcher(place) {
-                agenda.signal(watcher);
+                scheduler.signal(watcher);
             }
         }
         self.messages.keep(payload);
     }
 
     /// The peer has no receive: later, again from this request on.
-    fn not_ready(&mut self, at: QpRef, seq: u64, agenda: &mut Agenda<Event>) {
+    fn not_ready(&mut self, at: QpRef, seq: u64, scheduler: &mut Scheduler<Event>) {
         let timer = self.peer_timer(at);
-        let now = agenda.now();
-        let host = &mut self.machines[self.qps[at.index as usize].machine as usize];
+        let now = scheduler.now();
+        let host = &mut self.machines[self.qps[at.index].machine];
         host.stop(NicSide::Receiving, now, host.nic.times.exception);
-        if !self.qps[at.index as usize].retry.pause() {
+        if !self.qps[at.index].retry.pause() {
             let failed = (WcStatus::RnrRetryExcErr, now);
-            return self.end_request(at.index, seq, failed, agenda);
+            return self.end_request(at.index, seq, failed, scheduler);
         }
-        agenda.schedule(now + timer, Event::Resume { qp: at });
+        scheduler.schedule(now + timer, Event::Resume { qp: at });
         self.resend_from(at, seq);
     }
 
     /// Sends WQE `seq` and those after it again.
     fn resend_from(&mut self, at: QpRef, seq: u64) {
-        let qp = &mut self.qps[at.index as usize];
+        let qp = &mut self.qps[at.index];
         qp.sq.resend_from(seq);
-        let nic = &mut self.machines[qp.machine as usize].nic;
+        let nic = &mut self.machines[qp.machine].nic;
         nic.counts.retransmissions += 1;
     }
 
     fn peer_timer(&self, at: QpRef) -> Span {
-        let remote = self.qps[at.index as usize].remote;
+        let remote = self.qps[at.index].remote;
         let peer = remote.and_then(|r| self.find(r.machine, r.number));
-        peer.map_or(Span::ZERO, |peer| self.qps[peer as usize].rq.rnr_timer())
+        peer.map_or(Span::ZERO, |peer| self.qps[peer].rq.rnr_timer())
     }
 
-    pub(super) fn resume_queue(&mut self, at: QpRef, agenda: &mut Agenda<Event>) {
+    pub(super) fn resume_queue(&mut self, at: QpRef, scheduler: &mut Scheduler<Event>) {
         if let Some(qp) = self.alive(at) {
             qp.retry.resume();
-            self.pump(at, agenda);
+            self.pump(at, scheduler);
         }
     }
 
     /// Nobody will answer: starts the retransmission timer.
-    pub(super) fn unanswered(&mut self, message: u32, agenda: &mut Agenda<Event>) {
+    pub(super) fn unanswered(&mut self, message: u32, scheduler: &mut Scheduler<Event>) {
         let m = self.messages.get(message);
         let (at, seq) = (m.from, m.seq);
         self.messages.end(message);
-        let now = agenda.now();
+        let now = scheduler.now();
         let Some(qp) = self.alive(at) else { return };
         if qp.qp_type.is_reliable()
             && let Some(due) = qp.retry.start_timer(now)
         {
-            agenda.schedule(due, Event::Timeout { qp: at, seq });
+            scheduler.schedule(due, Event::Timeout { qp: at, seq });
         }
     }
 
     /// The retransmission timer fires. Each answer restarts it, also an RNR NAK.
-    pub(super) fn timeout(&mut self, at: QpRef, seq: u64, agenda: &mut Agenda<Event>) {
-        let now = agenda.now();
+    pub(super) fn timeout(&mut self, at: QpRef, seq: u64, scheduler: &mut Scheduler<Event>) {
+        let now = scheduler.now();
         let Some(qp) = self.alive(at) else { return };
         qp.retry.timer_fired();
         if !qp.sq.is_unfinished(seq) {
@@ -403,15 +415,15 @@ impl Fabric {
         }
         let first = qp.sq.first_unanswered();
         match qp.retry.expire(now) {
-            Expiry::Later(due) => agenda.schedule(due, Event::Timeout { qp: at, seq }),
+            Expiry::Later(due) => scheduler.schedule(due, Event::Timeout { qp: at, seq }),
             Expiry::Exhausted => {
                 let failed = (WcStatus::RetryExcErr, now);
-                self.end_request(at.index, first, failed, agenda);
+                self.end_request(at.index, first, failed, scheduler);
             }
             Expiry::Resend => {
                 qp.dc.give_up_connecting();
                 self.resend_from(at, first);
-                self.pump(at, agenda);
+                self.pump(at, scheduler);
             }
         }
     }

@@ -1,12 +1,12 @@
 //! The responder: what a request does to memory and receives, and what is answered.
 
-use adverb_sim::Agenda;
+use adverb_sim::Scheduler;
 use adverb_units::{Span, Time};
 use adverb_verbs::{Operation, QpType, WcFlags, WcOpcode, WcStatus, WorkCompletion};
 
 use crate::host::memory::Range;
 use crate::host::pcie::LINE;
-use crate::ids::QpRef;
+use crate::ids::{MachineId, QpRef};
 use crate::machine::stages::receiving_span;
 use crate::nic::device::NicSide;
 use crate::nic::port::Leaves;
@@ -18,53 +18,53 @@ use crate::world::message::{Answer, Delivery, Direction, Message};
 
 impl Fabric {
     /// A request is at the responder's port.
-    pub(super) fn request(&mut self, message: u32, agenda: &mut Agenda<Event>) {
+    pub(super) fn request(&mut self, message: u32, scheduler: &mut Scheduler<Event>) {
         let task = self.admit(message);
         let m = self.messages.get(message);
         let (to, operation, length, first) = (m.to, m.operation, m.length, m.first);
         let from = m.from;
         let (number, half) = self.responder_context(from, to);
-        let Some(qp) = self.qps.get(to.index as usize) else {
-            return self.unanswered(message, agenda);
+        let Some(qp) = self.qps.get(to.index) else {
+            return self.unanswered(message, scheduler);
         };
-        self.translate_task(qp.machine, &task, agenda);
+        self.translate_task(qp.machine, &task, scheduler);
         self.count_unreliable(from);
-        let qp = &self.qps[to.index as usize];
-        let host = &mut self.machines[qp.machine as usize];
+        let qp = &self.qps[to.index];
+        let host = &mut self.machines[qp.machine];
         host.nic.counts.received_messages += 1;
         let context = host.context(number, half);
         let scattered = length - qp.rq.inline(operation, length);
         let span = receiving_span(host, operation, scattered) + context;
-        let now = agenda.now();
+        let now = scheduler.now();
         let passed = host.receive(now, span);
         host.trace.note(Act::ContextMiss, now, now + context);
         host.trace.note(Act::Receive, now, passed);
         match task {
             Ok(Task::Deliver(delivery)) => {
-                self.take_in(message, delivery, (first, passed), agenda);
+                self.take_in(message, delivery, (first, passed), scheduler);
             }
-            Ok(Task::Read(range)) => self.read(message, range, passed, agenda),
-            Ok(Task::Atomic(range)) => self.lock(message, range, passed, agenda),
-            Err(Refusal::Silence) => self.dropped(message, agenda),
-            Err(Refusal::NotReady) if !qp.qp_type.is_reliable() => self.dropped(message, agenda),
+            Ok(Task::Read(range)) => self.read(message, range, passed, scheduler),
+            Ok(Task::Atomic(range)) => self.lock(message, range, passed, scheduler),
+            Err(Refusal::Silence) => self.dropped(message, scheduler),
+            Err(Refusal::NotReady) if !qp.qp_type.is_reliable() => self.dropped(message, scheduler),
             Err(Refusal::NotReady) => {
                 host.nic.counts.rnr_naks += 1;
                 let exception = host.nic.times.exception;
                 host.stop(NicSide::Receiving, now, exception);
-                self.answer(message, Answer::ReceiverNotReady, passed, agenda);
+                self.answer(message, Answer::ReceiverNotReady, passed, scheduler);
             }
             Err(Refusal::Wrong(status, received)) => {
-                self.refuse(message, status, received, passed, agenda);
+                self.refuse(message, status, received, passed, scheduler);
             }
         }
     }
 
     /// Nothing answers an unreliable request: it has ended where it arrives.
     fn count_unreliable(&mut self, from: QpRef) {
-        if let Some(qp) = self.qps.get(from.index as usize)
+        if let Some(qp) = self.qps.get(from.index)
             && !qp.qp_type.is_reliable()
         {
-            let machine = qp.machine as usize;
+            let machine = qp.machine;
             self.machines[machine].nic.counts.completed_requests += 1;
         }
     }
@@ -75,16 +75,16 @@ impl Fabric {
         message: u32,
         delivery: Delivery,
         (first, passed): (Time, Time),
-        agenda: &mut Agenda<Event>,
+        scheduler: &mut Scheduler<Event>,
     ) {
         let m = self.messages.get(message);
         let (to, operation, length) = (m.to, m.operation, m.length);
-        let now = agenda.now();
+        let now = scheduler.now();
         let receives = delivery.receive.is_some();
         let place = delivery.place;
         m.delivery = delivery;
-        let qp = &self.qps[to.index as usize];
-        let (machine, reliable) = (qp.machine as usize, qp.qp_type.is_reliable());
+        let qp = &self.qps[to.index];
+        let (machine, reliable) = (qp.machine, qp.qp_type.is_reliable());
         let inline = qp.rq.inline(operation, length);
         let (length, mtu) = (length - inline, qp.mtu);
         let host = &mut self.machines[machine];
@@ -111,26 +111,26 @@ impl Fabric {
         }
         if !receives && !self.is_watched(message) {
             // Nobody can tell when.
-            return self.write_through(message, passed, agenda);
+            return self.write_through(message, passed, scheduler);
         }
         if reliable {
-            self.acknowledge(message, passed, agenda);
+            self.acknowledge(message, passed, scheduler);
         }
         // What comes later is not seen earlier (IBTA vol. 1, 9.5).
-        let delivered = self.qps[to.index as usize].rq.deliver(visible);
-        agenda.schedule(delivered, Event::Deliver { message });
+        let delivered = self.qps[to.index].rq.deliver(visible);
+        scheduler.schedule(delivered, Event::Deliver { message });
     }
 
     /// Payload goes to its place at once; the message becomes its own acknowledgement, if there is one.
-    fn write_through(&mut self, message: u32, passed: Time, agenda: &mut Agenda<Event>) {
+    fn write_through(&mut self, message: u32, passed: Time, scheduler: &mut Scheduler<Event>) {
         let m = self.messages.get(message);
-        let (place, to) = (m.delivery.place.take(), m.to.index as usize);
+        let (place, to) = (m.delivery.place.take(), m.to.index);
         let payload = std::mem::take(&mut m.payload);
         let (machine, qp_type) = (self.qps[to].machine, self.qps[to].qp_type);
         self.place(machine, place.as_slice(), 0, &payload);
         self.messages.get(message).payload = payload;
         if qp_type.is_reliable() {
-            self.answer(message, Answer::Ack, passed, agenda);
+            self.answer(message, Answer::Ack, passed, scheduler);
         } else {
             self.messages.end(message);
         }
@@ -139,13 +139,13 @@ impl Fabric {
     /// Whether a role polls the memory that a message goes to.
     fn is_watched(&mut self, message: u32) -> bool {
         let m = self.messages.get(message);
-        let (to, place) = (m.to.index as usize, m.delivery.place);
-        let machine = self.qps[to].machine as usize;
+        let (to, place) = (m.to.index, m.delivery.place);
+        let machine = self.qps[to].machine;
         place.is_some_and(|place| self.machines[machine].memory.watcher(place).is_some())
     }
 
     /// An acknowledgement is a message of its own: the request is still to be delivered.
-    fn acknowledge(&mut self, message: u32, at: Time, agenda: &mut Agenda<Event>) {
+    fn acknowledge(&mut self, message: u32, at: Time, scheduler: &mut Scheduler<Event>) {
         let payload = self.messages.buffer();
         let m = self.messages.get(message);
         let ack = Message {
@@ -156,11 +156,11 @@ impl Fabric {
             ..*m
         };
         let ack = self.messages.put(ack);
-        self.leave(ack, at, agenda);
+        self.leave(ack, at, scheduler);
     }
 
     /// What a message brought can be seen.
-    pub(super) fn deliver(&mut self, message: u32, agenda: &mut Agenda<Event>) {
+    pub(super) fn deliver(&mut self, message: u32, scheduler: &mut Scheduler<Event>) {
         let m = self.messages.get(message);
         let (to, operation, solicited, imm) = (m.to, m.operation, m.solicited, m.imm());
         let from = m.from;
@@ -178,8 +178,8 @@ impl Fabric {
         let with_place = delivery.place.is_some();
         if let Some(place) = delivery.place {
             self.place(machine, &[place], 0, &payload);
-            if let Some(watcher) = self.machines[machine as usize].memory.watcher(place) {
-                agenda.signal(watcher);
+            if let Some(watcher) = self.machines[machine].memory.watcher(place) {
+                scheduler.signal(watcher);
             }
         }
         if let Some(received) = delivery.receive {
@@ -206,10 +206,10 @@ impl Fabric {
                 },
                 ..WorkCompletion::default()
             };
-            let now = agenda.now();
-            let inline = self.qps[to.index as usize].rq.inline(operation, length);
+            let now = scheduler.now();
+            let inline = self.qps[to.index].rq.inline(operation, length);
             let received = (&received, inline);
-            self.complete_receive(to.index, received, arrived, (now, solicited), agenda);
+            self.complete_receive(to.index, received, arrived, (now, solicited), scheduler);
         }
         self.messages.keep(payload);
         self.messages.end(message);
@@ -218,8 +218,8 @@ impl Fabric {
     /// The global routing header of a datagram (IBTA vol. 1, 8.3).
     fn routing_header(&self, from: QpRef, to: QpRef, length: u64) -> [u8; GRH as usize] {
         let gid = |qp: QpRef| {
-            let machine = self.qps[qp.index as usize].machine;
-            self.machines[machine as usize].gid().0
+            let machine = self.qps[qp.index].machine;
+            self.machines[machine].gid().0
         };
         let mut header = [0; GRH as usize];
         header[0] = 6 << 4;
@@ -230,8 +230,14 @@ impl Fabric {
     }
 
     /// Copies `payload` into `ranges`, behind `skip` bytes.
-    pub(super) fn place(&mut self, machine: u32, ranges: &[Range], skip: usize, payload: &[u8]) {
-        let memory = &mut self.machines[machine as usize].memory;
+    pub(super) fn place(
+        &mut self,
+        machine: MachineId,
+        ranges: &[Range],
+        skip: usize,
+        payload: &[u8],
+    ) {
+        let memory = &mut self.machines[machine].memory;
         let (mut skip, mut rest) = (skip, payload);
         for range in ranges {
             let Some(bytes) = memory.bytes(*range) else {
@@ -246,10 +252,16 @@ impl Fabric {
     }
 
     /// A READ: the data go back as they come from memory.
-    fn read(&mut self, message: u32, range: Option<Range>, at: Time, agenda: &mut Agenda<Event>) {
+    fn read(
+        &mut self,
+        message: u32,
+        range: Option<Range>,
+        at: Time,
+        scheduler: &mut Scheduler<Event>,
+    ) {
         let to = self.messages.get(message).to;
-        let host = &mut self.machines[self.qps[to.index as usize].machine as usize];
-        let now = agenda.now();
+        let host = &mut self.machines[self.qps[to.index].machine];
+        let now = scheduler.now();
         // Its place in the sending side is settled now; it comes there when it has passed the
         // receiving one.
         let lines = range.map_or(1, |range| (range.length as u64).div_ceil(LINE));
@@ -274,7 +286,7 @@ impl Fabric {
         m.length = m.payload.len() as u64;
         m.direction = Direction::Answer(Answer::Ack);
         m.gathered = gathered;
-        self.depart(message, leaves, agenda);
+        self.depart(message, leaves, scheduler);
     }
 
     /// Sends an answer back.
@@ -283,7 +295,7 @@ impl Fabric {
         message: u32,
         answer: Answer,
         at: Time,
-        agenda: &mut Agenda<Event>,
+        scheduler: &mut Scheduler<Event>,
     ) {
         let m = self.messages.get(message);
         m.direction = Direction::Answer(answer);
@@ -291,23 +303,23 @@ impl Fabric {
             m.length = 0;
             m.payload.clear();
         }
-        self.leave(message, at, agenda);
+        self.leave(message, at, scheduler);
     }
 
     /// An answer that needs nothing of memory leaves at `at`.
-    pub(super) fn leave(&mut self, message: u32, at: Time, agenda: &mut Agenda<Event>) {
+    pub(super) fn leave(&mut self, message: u32, at: Time, scheduler: &mut Scheduler<Event>) {
         self.messages.get(message).gathered = at;
-        self.depart(message, Leaves::at(at), agenda);
+        self.depart(message, Leaves::at(at), scheduler);
     }
 
     /// Nobody takes a message: a reliable requester finds out by waiting.
-    pub(super) fn dropped(&mut self, message: u32, agenda: &mut Agenda<Event>) {
+    pub(super) fn dropped(&mut self, message: u32, scheduler: &mut Scheduler<Event>) {
         let to = self.messages.get(message).to;
-        if let Some(qp) = self.qps.get(to.index as usize) {
-            let machine = qp.machine as usize;
+        if let Some(qp) = self.qps.get(to.index) {
+            let machine = qp.machine;
             self.machines[machine].nic.counts.dropped_datagrams += 1;
         }
-        self.unanswered(message, agenda);
+        self.unanswered(message, scheduler);
     }
 
     /// The request is wrong. Reliable connections say so and fail; others drop it.
@@ -317,25 +329,25 @@ impl Fabric {
         status: WcStatus,
         received: Option<Received>,
         at: Time,
-        agenda: &mut Agenda<Event>,
+        scheduler: &mut Scheduler<Event>,
     ) {
         let to = self.messages.get(message).to;
-        let qp_type = self.qps[to.index as usize].qp_type;
+        let qp_type = self.qps[to.index].qp_type;
         if qp_type.is_reliable() {
-            self.answer(message, Answer::Nak(status), at, agenda);
+            self.answer(message, Answer::Nak(status), at, scheduler);
         } else {
-            self.dropped(message, agenda);
+            self.dropped(message, scheduler);
         }
         // A receive that is too short or wrong is a fault of the receiver's.
         let fails = qp_type == QpType::Rc || received.is_some();
         if let Some(received) = received {
-            let qp = &mut self.qps[to.index as usize];
+            let qp = &mut self.qps[to.index];
             qp.rq.fail(received.wr_id, received.status);
             let qp = qp.reference();
-            self.fail_receives(qp, agenda);
+            self.fail_receives(qp, scheduler);
         }
         if fails {
-            self.fail(to.index, adverb_verbs::QpState::Err, agenda);
+            self.fail(to.index, adverb_verbs::QpState::Err, scheduler);
         }
     }
 }

@@ -4,57 +4,60 @@
 //!
 //! Sources: IBTA vol. 1, 10.2.9; ibv_create_srq(3), ibv_modify_srq(3).
 
-use adverb_sim::Agenda;
+use adverb_sim::Scheduler;
 use adverb_verbs::{AsyncEvent, PostError, PostErrorCause, QpState, RecvRequest, SrqId};
 
+use crate::ids::{QpIndex, SrqIndex};
 use crate::nic::receive_queue::Receive;
-use crate::nic::shared_receive::{Owner, Told};
+use crate::nic::shared_receive::{Owner, PendingEvent};
 use crate::world::fabric::{Event, Fabric};
 use crate::world::post::receive;
 
 impl Fabric {
     fn tell(&mut self, owner: Owner, event: AsyncEvent) {
-        self.told.push_back(Told { owner, event });
+        self.async_events.push_back(PendingEvent { owner, event });
     }
 
     /// The oldest event of a context.
-    pub(crate) fn take_told(&mut self, owner: Owner) -> Option<AsyncEvent> {
-        let at = self.told.iter().position(|told| told.owner == owner)?;
-        self.told.remove(at).map(|told| told.event)
+    pub(crate) fn take_event(&mut self, owner: Owner) -> Option<AsyncEvent> {
+        let at = self
+            .async_events
+            .iter()
+            .position(|pending| pending.owner == owner)?;
+        self.async_events.remove(at).map(|pending| pending.event)
     }
 
     /// A user of a queue is gone.
-    pub(crate) fn leave_srq(&mut self, srq: u32) {
-        let queue = &mut self.srqs[srq as usize];
+    pub(crate) fn leave_srq(&mut self, srq: SrqIndex) {
+        let queue = &mut self.srqs[srq];
         queue.users -= 1;
         if queue.users == 0 {
-            let (owner, event) = (queue.owner, AsyncEvent::SrqLimitReached(SrqId(srq)));
-            self.told.retain(|t| t.owner != owner || t.event != event);
-            self.srqs[srq as usize].receives.clear();
+            let (owner, event) = (queue.owner, AsyncEvent::SrqLimitReached(SrqId(srq.0)));
+            self.async_events
+                .retain(|t| t.owner != owner || t.event != event);
+            self.srqs[srq].receives.clear();
         }
     }
 
     /// A queue pair is destroyed.
-    pub(crate) fn leave_its_srq(&mut self, index: u32) {
-        let qp = &self.qps[index as usize];
+    pub(crate) fn leave_its_srq(&mut self, index: QpIndex) {
+        let qp = &self.qps[index];
         let Some(srq) = qp.rq.shared() else { return };
-        let (owner, event) = (
-            self.srqs[srq as usize].owner,
-            AsyncEvent::LastWqeReached(qp.number),
-        );
-        self.told.retain(|t| t.owner != owner || t.event != event);
+        let (owner, event) = (self.srqs[srq].owner, AsyncEvent::LastWqeReached(qp.number));
+        self.async_events
+            .retain(|t| t.owner != owner || t.event != event);
         self.leave_srq(srq);
     }
 
     /// Posts receive requests.
     pub(crate) fn post_shared(
         &mut self,
-        srq: u32,
+        srq: SrqIndex,
         requests: &[RecvRequest<'_>],
-        agenda: &mut Agenda<Event>,
+        scheduler: &mut Scheduler<Event>,
     ) -> Result<(), PostError> {
         for (index, request) in requests.iter().enumerate() {
-            self.accept_shared(srq, request, agenda)
+            self.accept_shared(srq, request, scheduler)
                 .map_err(|cause| PostError { index, cause })?;
         }
         Ok(())
@@ -62,11 +65,11 @@ impl Fabric {
 
     fn accept_shared(
         &mut self,
-        srq: u32,
+        srq: SrqIndex,
         request: &RecvRequest<'_>,
-        agenda: &mut Agenda<Event>,
+        scheduler: &mut Scheduler<Event>,
     ) -> Result<(), PostErrorCause> {
-        let queue = &mut self.srqs[srq as usize];
+        let queue = &mut self.srqs[srq];
         let depth = queue.caps.max_wr;
         if queue.in_use >= depth {
             let queue = "shared receive";
@@ -75,43 +78,43 @@ impl Fabric {
         request.check(queue.caps.max_sge)?;
         queue.in_use += 1;
         queue.receives.push_back(receive(request));
-        self.machines[queue.owner.machine as usize].build_receive(agenda);
+        self.machines[queue.owner.machine].build_receive(scheduler);
         Ok(())
     }
 
     /// The next receive of a queue pair, from its own queue or the shared one, and the protection domain
     /// of its memory.
-    pub(super) fn next_receive(&mut self, index: u32) -> Option<(Receive, u32)> {
-        let qp = &mut self.qps[index as usize];
+    pub(super) fn next_receive(&mut self, index: QpIndex) -> Option<(Receive, u32)> {
+        let qp = &mut self.qps[index];
         let Some(srq) = qp.rq.shared() else {
             return Some((qp.rq.take()?, qp.pd));
         };
-        let queue = &mut self.srqs[srq as usize];
+        let queue = &mut self.srqs[srq];
         let (receive, pd, owner) = (queue.receives.pop_front()?, queue.pd, queue.owner);
         if queue.receives.len() < queue.limit as usize {
             queue.limit = 0;
-            self.tell(owner, AsyncEvent::SrqLimitReached(SrqId(srq)));
+            self.tell(owner, AsyncEvent::SrqLimitReached(SrqId(srq.0)));
         }
         Some((receive, pd))
     }
 
     /// Receives that a queue pair took from a shared queue have room there again.
-    pub(super) fn give_back_shared(&mut self, index: u32, count: u32) {
-        if let Some(srq) = self.qps[index as usize].rq.shared() {
-            let in_use = &mut self.srqs[srq as usize].in_use;
+    pub(super) fn give_back_shared(&mut self, index: QpIndex, count: u32) {
+        if let Some(srq) = self.qps[index].rq.shared() {
+            let in_use = &mut self.srqs[srq].in_use;
             *in_use = in_use.saturating_sub(count);
         }
     }
 
     /// All receives that a queue pair has taken have completed: if it has failed and takes no more, that
     /// is told, once.
-    pub(super) fn tell_last_wqe(&mut self, index: u32) {
-        let qp = &mut self.qps[index as usize];
+    pub(super) fn tell_last_wqe(&mut self, index: QpIndex) {
+        let qp = &mut self.qps[index];
         let number = qp.number;
         if qp.state == QpState::Err
             && let Some(srq) = qp.rq.take_last_wqe()
         {
-            let owner = self.srqs[srq as usize].owner;
+            let owner = self.srqs[srq].owner;
             self.tell(owner, AsyncEvent::LastWqeReached(number));
         }
     }

@@ -6,7 +6,7 @@
 //! piece in turn, and wakes who reads. Acknowledgements ride on what goes back, and go alone for every
 //! second piece (RFC 5681); so much as the window is unacknowledged at most. Nothing is lost.
 
-use adverb_sim::Agenda;
+use adverb_sim::Scheduler;
 use adverb_units::Span;
 use adverb_verbs::LinkLayer;
 
@@ -59,18 +59,18 @@ impl Machine {
 
 impl Fabric {
     /// The kernel has told the NIC of a piece of `bytes`.
-    pub(super) fn tcp_send(&mut self, end: u32, bytes: u64, agenda: &mut Agenda<Event>) {
+    pub(super) fn tcp_send(&mut self, end: u32, bytes: u64, scheduler: &mut Scheduler<Event>) {
         let owed = std::mem::take(&mut self.ends[end as usize].owed);
         let piece = Piece {
             bytes,
             acknowledges: owed.0,
         };
-        self.frames_leave(end, piece, agenda);
+        self.frames_leave(end, piece, scheduler);
     }
 
-    fn frames_leave(&mut self, end: u32, piece: Piece, agenda: &mut Agenda<Event>) {
-        let now = agenda.now();
-        let here = self.ends[end as usize].machine as usize;
+    fn frames_leave(&mut self, end: u32, piece: Piece, scheduler: &mut Scheduler<Event>) {
+        let now = scheduler.now();
+        let here = self.ends[end as usize].machine;
         let there = self.ends[peer(end) as usize].machine;
         let host = &mut self.machines[here];
         let through = ns(host.preset.params.tcp.nic_ns);
@@ -88,15 +88,15 @@ impl Fabric {
             .byte
             .of(wire_bytes(host, piece.bytes.min(segment(host))));
         let left = (begin + whole).max(arrival.last + through + last_frame);
-        let at = left + switched(&mut self.machines[there as usize], 0, settled, whole);
+        let at = left + switched(&mut self.machines[there], 0, settled, whole);
         let to = peer(end);
-        agenda.schedule(at, Event::TcpArrive { end: to, piece });
+        scheduler.schedule(at, Event::TcpArrive { end: to, piece });
     }
 
     /// The last frame of a piece is at the port; the NIC puts it into memory and interrupts.
-    pub(super) fn tcp_arrive(&mut self, end: u32, piece: Piece, agenda: &mut Agenda<Event>) {
-        let now = agenda.now();
-        let machine = self.ends[end as usize].machine as usize;
+    pub(super) fn tcp_arrive(&mut self, end: u32, piece: Piece, scheduler: &mut Scheduler<Event>) {
+        let now = scheduler.now();
+        let machine = self.ends[end as usize].machine;
         let host = &mut self.machines[machine];
         let tcp = &host.preset.params.tcp;
         let (through, work) = (ns(tcp.nic_ns), ns(tcp.process_ns));
@@ -104,26 +104,26 @@ impl Fabric {
         let seen = host.pcie.write(now, through, piece.bytes + DESCRIPTOR);
         let done = host.interrupts.serve(seen + late, work);
         self.ends[end as usize].interrupts += work;
-        agenda.schedule(done, Event::TcpTaken { end, piece });
+        scheduler.schedule(done, Event::TcpTaken { end, piece });
     }
 
     /// The kernel has run the protocol for a piece.
-    pub(super) fn tcp_taken(&mut self, end: u32, piece: Piece, agenda: &mut Agenda<Event>) {
+    pub(super) fn tcp_taken(&mut self, end: u32, piece: Piece, scheduler: &mut Scheduler<Event>) {
         let this = &mut self.ends[end as usize];
         this.readable += piece.bytes;
         this.unacknowledged = this.unacknowledged.saturating_sub(piece.acknowledges);
         if piece.acknowledges > 0 {
-            agenda.signal(this.room);
+            scheduler.signal(this.room);
         }
         if piece.bytes == 0 {
             return;
         }
-        agenda.signal(this.data);
+        scheduler.signal(this.data);
         this.owed = (this.owed.0 + piece.bytes, this.owed.1 + 1);
         if this.owed.1 >= PIECES_OF_ACK {
-            let way = self.machines[this.machine as usize].pcie.way();
-            let at = agenda.now() + way;
-            agenda.schedule(at, Event::TcpSend { end, bytes: 0 });
+            let way = self.machines[this.machine].pcie.way();
+            let at = scheduler.now() + way;
+            scheduler.schedule(at, Event::TcpSend { end, bytes: 0 });
         }
     }
 }

@@ -5,9 +5,10 @@
 //! it has taken up, and forgets what it has kept, for it does not know which translations are the
 //! region's.
 
-use adverb_sim::Agenda;
+use adverb_sim::Scheduler;
 
 use crate::host::memory::Range;
+use crate::ids::MachineId;
 use crate::nic::device::NicSide;
 use crate::world::admission::{Refusal, Task};
 use crate::world::fabric::{Event, Fabric};
@@ -16,45 +17,45 @@ impl Fabric {
     /// The running role registers `length` bytes: it waits until the NIC knows.
     pub(crate) fn tell_registered(
         &mut self,
-        machine: u32,
+        machine: MachineId,
         length: u64,
-        agenda: &mut Agenda<Event>,
+        scheduler: &mut Scheduler<Event>,
     ) {
-        let host = &mut self.machines[machine as usize];
-        agenda.clock.busy(host.pin(length));
-        let known = host.command(agenda.clock.now());
-        agenda.clock.busy_until(known);
+        let host = &mut self.machines[machine];
+        scheduler.clock.busy(host.pin(length));
+        let known = host.command(scheduler.clock.now());
+        scheduler.clock.busy_until(known);
     }
 
     /// The running role deregisters a region of `length` bytes: it waits until the NIC has forgotten it.
     pub(crate) fn tell_deregistered(
         &mut self,
-        machine: u32,
+        machine: MachineId,
         length: u64,
-        agenda: &mut Agenda<Event>,
+        scheduler: &mut Scheduler<Event>,
     ) {
-        let host = &mut self.machines[machine as usize];
-        let forgotten = host.command(agenda.clock.now());
-        agenda.schedule(forgotten, Event::Forget { machine });
-        agenda.clock.busy_until(forgotten);
-        agenda.clock.busy(host.pin(length));
+        let host = &mut self.machines[machine];
+        let forgotten = host.command(scheduler.clock.now());
+        scheduler.schedule(forgotten, Event::Forget { machine });
+        scheduler.clock.busy_until(forgotten);
+        scheduler.clock.busy(host.pin(length));
     }
 
     /// The NIC forgets translations.
-    pub(super) fn forget(&mut self, machine: u32, agenda: &mut Agenda<Event>) {
-        let host = &mut self.machines[machine as usize];
+    pub(super) fn forget(&mut self, machine: MachineId, scheduler: &mut Scheduler<Event>) {
+        let host = &mut self.machines[machine];
         let drain = host.nic.times.drain;
-        host.stop(NicSide::Sending, agenda.now(), drain);
-        host.stop(NicSide::Receiving, agenda.now(), drain);
+        host.stop(NicSide::Sending, scheduler.now(), drain);
+        host.stop(NicSide::Receiving, scheduler.now(), drain);
         host.nic.translations.clear();
     }
 
     /// The responder needs the translations of the memory that a request goes to.
     pub(super) fn translate_task(
         &mut self,
-        machine: u32,
+        machine: MachineId,
         task: &Result<Task, Refusal>,
-        agenda: &Agenda<Event>,
+        scheduler: &Scheduler<Event>,
     ) {
         let ranges: &[Range] = match task {
             Ok(Task::Deliver(delivery)) => match (&delivery.place, &delivery.receive) {
@@ -65,7 +66,7 @@ impl Fabric {
             Ok(Task::Read(Some(range)) | Task::Atomic(range)) => std::slice::from_ref(range),
             Ok(Task::Read(None)) | Err(_) => &[],
         };
-        let host = &mut self.machines[machine as usize];
-        host.translate(ranges, NicSide::Receiving, agenda.now());
+        let host = &mut self.machines[machine];
+        host.translate(ranges, NicSide::Receiving, scheduler.now());
     }
 }

@@ -1,10 +1,10 @@
 //! Ports, cables and switches; headers by transport and operation.
 
-use adverb_sim::Agenda;
+use adverb_sim::Scheduler;
 use adverb_units::{Span, Time};
 use adverb_verbs::{LinkLayer, Operation, QpType, Qpn};
 
-use crate::ids::QpRef;
+use crate::ids::{MachineId, QpIndex, QpRef, Table};
 use crate::machine::Machine;
 use crate::machine::stages::{connecting_span, receiving_span};
 use crate::nic::port::{Leaves, Passage, Target};
@@ -77,38 +77,43 @@ fn extended(message: &Message, qp_type: QpType) -> u64 {
 
 impl Fabric {
     /// The queue pair `number` of a machine.
-    pub(super) fn find(&self, machine: u32, number: Qpn) -> Option<u32> {
+    pub(super) fn find(&self, machine: MachineId, number: Qpn) -> Option<QpIndex> {
         let place = number.get().checked_sub(FIRST_NUMBER)?;
-        let numbers = &self.machines.get(machine as usize)?.numbers;
+        let numbers = &self.machines.get(machine)?.numbers;
         numbers.get(place as usize).copied()
     }
 
     /// Where a request goes: to nobody, if there is none of that number.
     pub(super) fn destination(&self, from: QpRef, target: Option<Target>) -> QpRef {
-        let remote = self.qps[from.index as usize].remote;
+        let remote = self.qps[from.index].remote;
         let place = match (target, remote) {
             (Some(target), _) => Some((target.machine, target.number)),
             (None, remote) => remote.map(|r| (r.machine, r.number)),
         };
         let found = place.and_then(|(machine, number)| self.find(machine, number));
-        found.map_or(QpRef::NOBODY, |index| self.qps[index as usize].reference())
+        found.map_or(QpRef::NOBODY, |index| self.qps[index].reference())
     }
 
     /// A message, request or answer, leaves its machine.
     ///
     /// Its place among those that leave by the same port is settled now: what delays messages, apart
     /// from others, is nearly the same for all of a kind.
-    pub(super) fn depart(&mut self, message: u32, leaves: Leaves, agenda: &mut Agenda<Event>) {
+    pub(super) fn depart(
+        &mut self,
+        message: u32,
+        leaves: Leaves,
+        scheduler: &mut Scheduler<Event>,
+    ) {
         let m = self.messages.get(message);
         let (seq, is_request) = (m.seq, m.direction == Direction::Request);
         let (from, to) = match m.direction {
             Direction::Request | Direction::Connect | Direction::Disconnect(_) => (m.from, m.to),
             Direction::Answer(_) | Direction::Connected => (m.to, m.from),
         };
-        let passage = self.travel(message, (from, to), agenda.now(), leaves);
-        agenda.schedule(passage.last, Event::Arrive { message });
+        let passage = self.travel(message, (from, to), scheduler.now(), leaves);
+        scheduler.schedule(passage.last, Event::Arrive { message });
         if is_request {
-            self.departed(from, seq, passage.left, agenda);
+            self.departed(from, seq, passage.left, scheduler);
         }
     }
 
@@ -120,14 +125,14 @@ impl Fabric {
         leaves: Leaves,
     ) -> Passage {
         let m = self.messages.get(message);
-        let here = self.qps[from.index as usize].machine;
+        let here = self.qps[from.index].machine;
         let source = orderer(&self.qps, m, from);
-        let peer = self.qps.get(to.index as usize);
+        let peer = self.qps.get(to.index);
         let there = peer.map_or(here, |peer| peer.machine);
         let port = self.qps[source].port as usize;
-        let credit = credit(&mut self.machines[there as usize], port, m, &self.qps, now);
+        let credit = credit(&mut self.machines[there], port, m, &self.qps, now);
         let qp = &mut self.qps[source];
-        let machine = &mut self.machines[here as usize];
+        let machine = &mut self.machines[here];
         let size = Size::of(m, qp, machine.preset.link_layer);
         let whole = machine.link.byte.of(size.wire);
         let port = port % machine.nic.ports.len();
@@ -153,25 +158,25 @@ impl Fabric {
         if there == machine.index {
             (order.begin, order.left) = (begin, left);
         } else {
-            let way = switched(&mut self.machines[there as usize], port, settled, whole);
+            let way = switched(&mut self.machines[there], port, settled, whole);
             passage.first = begin + tail + way;
             passage.last = (left + way).max(order.last);
             *order = passage;
         }
         m.first = passage.first;
-        let trace = &mut self.machines[here as usize].trace;
+        let trace = &mut self.machines[here].trace;
         passage.note(trace, (begin, begin + tail), (size.head, size.wire));
         passage
     }
 
     /// A message is at the port that it goes to.
-    pub(super) fn arrive(&mut self, message: u32, agenda: &mut Agenda<Event>) {
+    pub(super) fn arrive(&mut self, message: u32, scheduler: &mut Scheduler<Event>) {
         match self.messages.get(message).direction {
-            Direction::Request => self.request(message, agenda),
-            Direction::Answer(answer) => self.answered(message, answer, agenda),
-            Direction::Connect => self.connect_asked(message, agenda),
-            Direction::Connected => self.connect_answered(message, agenda),
-            Direction::Disconnect(context) => self.disconnect(message, context, agenda),
+            Direction::Request => self.request(message, scheduler),
+            Direction::Answer(answer) => self.answered(message, answer, scheduler),
+            Direction::Connect => self.connect_asked(message, scheduler),
+            Direction::Connected => self.connect_answered(message, scheduler),
+            Direction::Disconnect(context) => self.disconnect(message, context, scheduler),
         }
     }
 }
@@ -205,21 +210,27 @@ impl Size {
 /// The queue pair by which a message from `from` keeps its order and finds its port. What a DC target
 /// sends keeps the order of the initiator that it is for, and leaves by the port that it came by.
 #[inline]
-fn orderer(qps: &[Qp], message: &Message, from: QpRef) -> usize {
-    match qps[from.index as usize].qp_type {
-        QpType::Dct => message.from.index as usize,
-        _ => from.index as usize,
+fn orderer(qps: &Table<QpIndex, Qp>, message: &Message, from: QpRef) -> QpIndex {
+    match qps[from.index].qp_type {
+        QpType::Dct => message.from.index,
+        _ => from.index,
     }
 }
 
 /// When a message may leave for a port of machine `there`: its sender waits for credits while what is
 /// promised to the NIC there, or to the link that leads to it, is more than a buffer holds.
 #[inline]
-fn credit(there: &mut Machine, port: usize, message: &Message, qps: &[Qp], now: Time) -> Time {
+fn credit(
+    there: &mut Machine,
+    port: usize,
+    message: &Message,
+    qps: &Table<QpIndex, Qp>,
+    now: Time,
+) -> Time {
     let (operation, length) = (message.operation, message.length);
     let span = match message.direction {
         Direction::Request => {
-            let to = qps.get(message.to.index as usize);
+            let to = qps.get(message.to.index);
             let inline = to.map_or(0, |qp| qp.rq.inline(operation, length));
             receiving_span(there, operation, length - inline)
         }

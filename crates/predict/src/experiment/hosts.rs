@@ -1,4 +1,4 @@
-//! The machines of an experiment: a preset with the row's overrides, and where its buffers lie.
+//! The machines of an experiment: a preset with the row's overrides, and the placement of its buffers.
 
 use adverb_hwmodel::{Kind, Placement, Preset};
 use adverb_units::Bytes;
@@ -81,7 +81,7 @@ pub(crate) fn placements(experiment: &Experiment, machines: u32) -> Vec<Placemen
         .collect()
 }
 
-/// Where the responder's buffer lies.
+/// Where the responder's buffer is.
 pub(super) fn buffer(experiment: &Experiment) -> Placement {
     let placement = &experiment.parameters.placement;
     placed(placement.buffer, placement.buffer_state)

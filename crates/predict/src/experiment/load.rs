@@ -1,4 +1,4 @@
-//! What the responder's CPUs do beside the program.
+//! The CPU load of the responder while the program runs.
 
 use adverb_hwmodel::{Access, Cluster, CpuLoad, Node, Work};
 use adverb_units::Bytes;
@@ -6,10 +6,10 @@ use adverb_validate::{Experiment, LoadNode, LoadOp, LoadTarget, Program, Refusal
 
 use super::cannot;
 
-/// The machine that takes the requests of the programs that run beside a load.
+/// The responder of the programs that run together with a load.
 const RESPONDER: u32 = 1;
 
-/// Starts the threads of the responder that work beside the program, if the row asks for any.
+/// Starts the load's threads on the responder, if the row asks for any.
 pub(super) fn start(experiment: &Experiment, cluster: &mut Cluster) -> Result<(), Refusal> {
     let load = &experiment.parameters.load;
     let Some(threads) = load.threads.filter(|threads| *threads > 0) else {
@@ -23,7 +23,7 @@ pub(super) fn start(experiment: &Experiment, cluster: &mut Cluster) -> Result<()
             Some(LoadNode::Agnostic) => Node::Both,
         },
         work: match load.target {
-            // Who computes touches no memory, whatever is named.
+            // A computation touches no memory, whatever the row names.
             Some(LoadTarget::SameBuffer) if load.op != Some(LoadOp::Compute) => Work::Walk {
                 bytes: buffer(experiment),
                 access: access(experiment)?,
@@ -68,7 +68,7 @@ fn access(experiment: &Experiment) -> Result<Access, Refusal> {
     }
 }
 
-/// Whether the program of an experiment can run beside a load.
+/// Whether a program can run together with a load.
 pub(super) fn takes_load(program: Program) -> bool {
     matches!(
         program,

@@ -46,7 +46,7 @@ pub(super) enum Counted {
     Requests,
     /// Requests that have come to the first machine.
     Arrivals,
-    /// What members of this part saw done, of the first so many.
+    /// What members of this part saw complete, among the first members.
     Members(fn(&Part) -> bool, usize),
 }
 

@@ -82,7 +82,7 @@ fn no_metric(experiment: &Experiment) -> Refusal {
     cannot(format!("{program} does not measure {metric} on the model"))
 }
 
-/// Refuses hardware that is unknown, and parameters that no mechanism of the model stands for.
+/// Refuses unknown hardware, and parameters for which the model has no mechanism.
 fn check(experiment: &Experiment) -> Result<(), Refusal> {
     if !names().contains(&experiment.preset.as_str()) {
         let alike = near(&experiment.preset, names());

@@ -19,7 +19,7 @@ use super::{cannot, failed, no_metric};
 /// How long a program is measured at least and at most, after half of it again to warm up.
 const SHORTEST: Span = Span::from_us(500);
 const LONGEST: Span = Span::from_ms(64);
-/// What is measured is steady when so many times what is under way has been carried out.
+/// The measured rate is steady once this many times the requests in flight have completed.
 const ROUNDS: f64 = 4.0;
 /// Items in the model's memory at most. Which they are changes nothing: their lines are where the
 /// experiment says, and the low bits of lock words, 64 B apart, are the same as of more items.
@@ -78,7 +78,7 @@ fn program(experiment: &Experiment) -> Result<OneSided, Refusal> {
         .map(|size| u32::try_from(size.get()))
         .collect();
     let mut records = sizes.map_err(|_| cannot("READs of more than 4 GiB"))?;
-    // Sizes are those of the first READs; the others have the last one's.
+    // Sizes are those of the first READs; further ones have the last one's size.
     let last = records.last().copied().unwrap_or(64);
     records.resize(records.len().max(mean_reads.ceil() as usize), last);
     let threads = p.parties.peer_threads.unwrap_or(1).max(1);

@@ -1,4 +1,4 @@
-//! Programs of many members: who talks to whom is a pattern, what is posted a load.
+//! Programs of many members: a pattern says which members are connected, a load what they post.
 
 use std::num::NonZero;
 

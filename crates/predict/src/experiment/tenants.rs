@@ -1,4 +1,4 @@
-//! `shared_nic`: a victim that posts, and a second tenant of the same machines beside it.
+//! `shared_nic`: a victim that posts, and a second tenant on the same machines.
 
 use adverb_patterns::{Load, Pattern, Places, Request};
 use adverb_validate::{Budget, Experiment, Interferer, Refusal};

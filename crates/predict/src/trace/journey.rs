@@ -82,8 +82,8 @@ impl fmt::Display for LaneName {
 }
 
 impl Journey {
-    /// A round in the middle of a run whose client posts so many requests in each; none where the run
-    /// has no whole round.
+    /// A round in the middle of a run whose client posts `posts` requests per round; `None` if the run has
+    /// no whole round.
     pub(super) fn of(steps: &[Step], posts: usize) -> Option<Self> {
         let begins: Vec<Time> = posts_of(steps, CLIENT).step_by(posts).collect();
         let reads_clock = |from: Time, to: Time| {
@@ -186,7 +186,7 @@ impl Leg {
         self.pieces.iter().filter(|piece| piece.is_on_path)
     }
 
-    /// What goes on beside.
+    /// The steps that the message does not wait for.
     pub(super) fn beside(&self) -> impl Iterator<Item = &Piece> {
         self.pieces.iter().filter(|piece| !piece.is_on_path)
     }

@@ -1,4 +1,4 @@
-//! One cache line: who has it, and who gets it when.
+//! One cache line: its holder, and those that wait for it.
 
 use adverb_units::{Span, Time};
 
@@ -58,7 +58,7 @@ impl Line {
         }
     }
 
-    /// Passes the line on, to somebody who asks at `at`; returns when it is there.
+    /// Passes the line on to an agent that asks at `at`; returns when it arrives.
     pub(super) fn pass(&mut self, at: Time, span: Span) -> Time {
         self.begun = at.max(self.free);
         self.free = self.begun + span;

@@ -1,4 +1,5 @@
-//! Cache lines that cores and the NIC want at the same time: who has one, and who gets it when.
+//! Cache-line contention: lines that cores and the NIC access at the same time, and in which order they get
+//! them.
 //!
 //! A line passes from one to the next; each passage takes `memory.line_transfer_ns`. Whoever asks for
 //! it gets it after those that asked before, and keeps it until the next one has it. Cores that
@@ -59,7 +60,7 @@ impl Turn {
 
 /// The lines of a machine that are fought for.
 #[derive(Debug)]
-pub(crate) struct Contest {
+pub(crate) struct Contention {
     times: LineTimes,
     lines: HashMap<Place, Line>,
     /// Of each region, from the first to the last line that was written past the caches: one that nobody
@@ -81,9 +82,9 @@ fn lines_of(range: Range) -> std::ops::Range<u64> {
 /// Threads walk through the region that was registered first.
 const WALKED: u32 = 0;
 
-impl Contest {
+impl Contention {
     pub(crate) fn new(times: LineTimes, random: Random) -> Self {
-        Contest {
+        Contention {
             times,
             lines: HashMap::new(),
             flushed: HashMap::new(),
@@ -325,16 +326,16 @@ mod tests {
         conflict: Span::from_ns(100),
     };
 
-    fn contest(cores: impl IntoIterator<Item = u32>, bytes: u64, access: Access) -> Contest {
-        let mut contest = Contest::new(TIMES, Seed(1).stream("load", 0));
+    fn contention(cores: impl IntoIterator<Item = u32>, bytes: u64, access: Access) -> Contention {
+        let mut contention = Contention::new(TIMES, Seed(1).stream("load", 0));
         let walk = Walk {
             bytes,
             access,
             each: Span::from_ns(2),
         };
         let cores = cores.into_iter().map(|core| (Core(core), TIMES.transfer));
-        contest.begin(walk, cores);
-        contest
+        contention.begin(walk, cores);
+        contention
     }
 
     fn at(ns: u64) -> Time {
@@ -352,21 +353,21 @@ mod tests {
     const WRITES: Access = Access::Bytes { writes: 1.0 };
 
     /// Mean time between accesses of the root port that follow one another without a pause.
-    fn pace(contest: &mut Contest, access: impl Fn(&mut Contest, Time) -> Time) -> f64 {
+    fn pace(contention: &mut Contention, access: impl Fn(&mut Contention, Time) -> Time) -> f64 {
         let mut now = at(1_000);
         for _ in 0..100 {
-            now = access(contest, now);
+            now = access(contention, now);
         }
         (now - at(1_000)).as_ns_f64() / 100.0
     }
 
-    fn writing(contest: &mut Contest) -> f64 {
-        pace(contest, |c, now| c.allocate(bytes(0, 8), now))
+    fn writing(contention: &mut Contention) -> f64 {
+        pace(contention, |c, now| c.allocate(bytes(0, 8), now))
     }
 
     #[test]
     fn nobody_waits_where_nobody_else_is() {
-        let mut alone = contest([], 64, WRITES);
+        let mut alone = contention([], 64, WRITES);
         assert_eq!(alone.allocate(bytes(0, 4096), at(5)), at(5));
         assert_eq!(alone.read(bytes(0, 4096), at(6)), at(6));
     }
@@ -374,7 +375,7 @@ mod tests {
     #[test]
     fn the_root_port_waits_for_one_turn_of_each_core() {
         for cores in [1, 2, 4, 12] {
-            let turns = writing(&mut contest(0..cores, 64, WRITES)) / 20.0;
+            let turns = writing(&mut contention(0..cores, 64, WRITES)) / 20.0;
             let expected = f64::from(cores + 1);
             assert!((turns - expected).abs() < 0.3, "{turns} turns of {cores}");
         }
@@ -382,8 +383,8 @@ mod tests {
 
     #[test]
     fn hyper_threads_of_a_core_share_its_turn() {
-        let cores = writing(&mut contest(0..4, 64, WRITES));
-        let threads = writing(&mut contest((0..8).map(|t| t % 4), 64, WRITES));
+        let cores = writing(&mut contention(0..4, 64, WRITES));
+        let threads = writing(&mut contention((0..8).map(|t| t % 4), 64, WRITES));
         assert!(
             (threads / cores - 1.0).abs() < 0.15,
             "{threads} and {cores}"
@@ -392,15 +393,15 @@ mod tests {
 
     #[test]
     fn readers_get_their_copies_side_by_side() {
-        let share = |writes| writing(&mut contest(0..12, 64, Access::Bytes { writes }));
+        let share = |writes| writing(&mut contention(0..12, 64, Access::Bytes { writes }));
         assert!(share(0.0) < share(0.5) && share(0.5) < share(0.9));
         assert!(share(0.0) < 3.0 * 20.0, "{}", share(0.0));
     }
 
     #[test]
     fn a_locked_instruction_keeps_the_line() {
-        let swaps = writing(&mut contest(0..8, 64, Access::CompareSwap));
-        let stores = writing(&mut contest(0..8, 64, WRITES));
+        let swaps = writing(&mut contention(0..8, 64, Access::CompareSwap));
+        let stores = writing(&mut contention(0..8, 64, WRITES));
         assert!(swaps > stores * 1.05, "{swaps} and {stores}");
     }
 
@@ -408,7 +409,7 @@ mod tests {
     fn the_more_lines_there_are_the_less_each_is_wanted() {
         let mut last = f64::INFINITY;
         for lines in [1, 2, 8, 64] {
-            let pace = writing(&mut contest(0..8, 64 * lines, WRITES));
+            let pace = writing(&mut contention(0..8, 64 * lines, WRITES));
             assert!(pace < last, "{pace} for {lines} lines, {last} for fewer");
             last = pace;
         }
@@ -416,10 +417,10 @@ mod tests {
 
     #[test]
     fn snoops_from_the_other_socket_come_first() {
-        let across = pace(&mut contest(0..12, 64, WRITES), |c, now| {
+        let across = pace(&mut contention(0..12, 64, WRITES), |c, now| {
             c.read_across(bytes(0, 8), now)
         });
-        let within = pace(&mut contest(0..12, 64, WRITES), |c, now| {
+        let within = pace(&mut contention(0..12, 64, WRITES), |c, now| {
             c.read(bytes(0, 8), now)
         });
         assert!(across < within, "{across} and {within}");
@@ -427,23 +428,23 @@ mod tests {
 
     #[test]
     fn writes_across_wait_for_no_core_but_for_one_another() {
-        let mut fought = contest(0..12, 64, WRITES);
+        let mut fought = contention(0..12, 64, WRITES);
         let begun = fought.invalidate(bytes(0, 8), at(1_000));
         assert_eq!(begun, at(1_000), "cores do not keep it waiting");
-        let write = |c: &mut Contest, now| c.invalidate(bytes(0, 8), now);
+        let write = |c: &mut Contention, now| c.invalidate(bytes(0, 8), now);
         let each = pace(&mut fought, write);
         let (snoop, passage) = (TIMES.snoop.as_ns_f64(), TIMES.transfer.as_ns_f64());
         assert!((snoop..snoop + passage).contains(&each), "{each}");
-        let mut quiet = contest([], 64, WRITES);
+        let mut quiet = contention([], 64, WRITES);
         assert_eq!(pace(&mut quiet, write), 0.0, "nobody wants the line");
     }
 
     #[test]
     fn parts_of_a_line_pass_memory_one_after_another_and_lines_side_by_side() {
-        let mut off = contest([], 64, WRITES);
+        let mut off = contention([], 64, WRITES);
         let merged = pace(&mut off, |c, now| c.bypass(bytes(0, 8), now));
         assert!((merged - 240.0).abs() < 5.0, "{merged}");
-        let mut off = contest([], 64, WRITES);
+        let mut off = contention([], 64, WRITES);
         for line in 0..64 {
             assert_eq!(off.bypass(bytes(line * 64, 64), at(9)), at(9));
         }

@@ -3,14 +3,14 @@
 use adverb_units::{Span, Time};
 
 use super::line::{Core, Line};
-use super::{Contest, WALKED};
+use super::{Contention, WALKED};
 use crate::host::load::Access;
 use crate::host::pcie::LINE;
 
 /// How threads walk.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Walk {
-    /// Through so many bytes.
+    /// The bytes that the threads walk through.
     pub(crate) bytes: u64,
     /// Doing this.
     pub(crate) access: Access,
@@ -60,7 +60,7 @@ pub(super) struct Walker {
     pub(super) must_write: bool,
 }
 
-impl Contest {
+impl Contention {
     /// Lets the threads walk on until `until`.
     pub(super) fn advance(&mut self, until: Time) {
         let Some(walk) = self.walk else { return };

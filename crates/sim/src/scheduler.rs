@@ -1,4 +1,4 @@
-//! What is to happen, in order.
+//! The scheduler: events and roles in order of time.
 
 use adverb_units::{Span, Time};
 
@@ -20,7 +20,7 @@ pub(crate) enum Item<E> {
 /// What a role is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Doing {
-    /// It runs, or its entry stands in the queue.
+    /// It runs, or its entry is in the queue.
     Ready(Wake),
     Waits {
         condition: Condition,
@@ -70,7 +70,7 @@ impl Pace {
 
 /// The time on the clock of the role that runs.
 ///
-/// It is at or ahead of the world's time. While events happen it is the world's time.
+/// It is at or ahead of the world's time. While an event is handled it is the world's time.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     now: Time,
@@ -97,11 +97,11 @@ impl Clock {
     }
 }
 
-/// The queue of what is to happen, the conditions that roles wait for, and the world's time.
+/// The event queue, the conditions that roles wait for, and the world's time.
 #[derive(Debug)]
-pub struct Agenda<E> {
+pub struct Scheduler<E> {
     now: Time,
-    happened: u64,
+    handled: u64,
     queue: Queue<Item<E>>,
     conditions: Conditions,
     roles: Vec<RoleState>,
@@ -109,11 +109,11 @@ pub struct Agenda<E> {
     pub clock: Clock,
 }
 
-impl<E> Agenda<E> {
+impl<E> Scheduler<E> {
     pub(crate) fn new() -> Self {
-        Agenda {
+        Scheduler {
             now: Time::ZERO,
-            happened: 0,
+            handled: 0,
             queue: Queue::new(),
             conditions: Conditions::default(),
             roles: Vec::new(),
@@ -130,13 +130,12 @@ impl<E> Agenda<E> {
         self.now
     }
 
-    /// How many entries of the queue have happened so far.
-    pub fn happened(&self) -> u64 {
-        self.happened
+    /// Number of entries handled so far.
+    pub fn handled(&self) -> u64 {
+        self.handled
     }
 
-    /// Lets `event` happen at `at`, behind what was scheduled for that time before; now, if `at` is
-    /// past.
+    /// Schedules `event` at `at`, after what was scheduled for that time before; now, if `at` is past.
     #[inline]
     pub fn schedule(&mut self, at: Time, event: E) {
         self.push(at, Item::Event(event));
@@ -190,7 +189,7 @@ impl<E> Agenda<E> {
         self.conditions.give_waiters(condition, waiters);
     }
 
-    /// When the next entry happens.
+    /// Time of the next entry.
     #[inline]
     pub(crate) fn next(&self) -> Option<Time> {
         self.queue.next()
@@ -202,11 +201,11 @@ impl<E> Agenda<E> {
         let (time, item) = self.queue.pop()?;
         self.now = time;
         self.clock.now = time;
-        self.happened += 1;
+        self.handled += 1;
         Some(item)
     }
 
-    /// Goes to the running role's time, if nothing happens until then.
+    /// Goes to the running role's time, if no entry is due until then.
     #[inline]
     pub(crate) fn catch_up(&mut self) -> bool {
         let to = self.clock.now;
@@ -307,7 +306,7 @@ impl<E> Agenda<E> {
         false
     }
 
-    /// What `role` waits for, and since when; none where it does not wait.
+    /// What `role` waits for, and since when; `None` if it does not wait.
     pub(crate) fn waits_for(&self, role: RoleNumber) -> Option<(WaitsFor, Time)> {
         match self.roles[role.index()].doing {
             Doing::Waits {
