@@ -160,11 +160,11 @@ impl Cluster {
         body: impl for<'y> FnOnce(&ModelStation<'y>) -> T + 'static,
     ) -> Returned<T> {
         let shared = self.simulation.shared().clone();
-        let (id, place, cpu) = shared.with(|fabric, scheduler| {
+        let (id, place, cpu) = shared.with(|fabric, events| {
             let id = fabric.mail.len() as u32;
             fabric.mail.push(Mailbox {
                 messages: Vec::new(),
-                condition: scheduler.condition(format!("a message out of band for {name}")),
+                condition: events.condition(format!("a message out of band for {name}")),
                 ended: false,
             });
             let machine = &mut fabric.machines[machine];
@@ -178,10 +178,10 @@ impl Cluster {
                 let context = ModelContext::new(role.shared(), machine);
                 let result = body(&ModelStation::new(role, id, context, cpu));
                 role.sync();
-                role.with(|fabric, scheduler| {
+                role.with(|fabric, events| {
                     fabric.mail[id.0 as usize].ended = true;
                     for mailbox in &fabric.mail {
-                        scheduler.signal(mailbox.condition);
+                        events.signal(mailbox.condition);
                     }
                 });
                 result

@@ -73,6 +73,15 @@ pub(crate) struct Table<I, T> {
     index: PhantomData<I>,
 }
 
+impl<I, T> Default for Table<I, T> {
+    fn default() -> Self {
+        Table {
+            items: Vec::new(),
+            index: PhantomData,
+        }
+    }
+}
+
 impl<I: Index, T> Table<I, T> {
     pub(crate) fn new(items: Vec<T>) -> Self {
         Table {

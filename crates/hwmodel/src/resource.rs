@@ -31,7 +31,7 @@ impl Server {
 }
 
 /// Serves a fixed number of requests at a time, first come, first served.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Slots {
     free: Box<[Time]>,
     next: usize,

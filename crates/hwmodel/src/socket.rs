@@ -21,10 +21,10 @@ impl Cluster {
     pub fn connect(&mut self, a: MachineId, b: MachineId) -> (Socket, Socket) {
         let shared = self.shared();
         let end = |machine: MachineId| {
-            shared.with(|fabric, scheduler| {
+            shared.with(|fabric, events| {
                 let end = fabric.ends.len() as u32;
                 let conditions = ["data of", "room of"]
-                    .map(|what| scheduler.condition(format!("{what} socket {end}")));
+                    .map(|what| events.condition(format!("{what} socket {end}")));
                 fabric.ends.push(End::new(machine, conditions));
                 Socket { end }
             })
@@ -55,13 +55,13 @@ impl Socket {
             self.wait_for_room(station, piece, window);
             let copy = ns(byte * piece as f64);
             station.in_kernel(copy + work + bell);
-            station.role().with(|fabric, scheduler| {
+            station.role().with(|fabric, events| {
                 let this = &mut fabric.ends[end];
                 this.unacknowledged += piece;
                 let way = fabric.machines[this.machine].pcie.way();
-                let at = scheduler.clock.now() + way;
+                let at = events.clock.now() + way;
                 let end = self.end;
-                scheduler.schedule(at, Event::TcpSend { end, bytes: piece });
+                events.schedule(at, Event::TcpSend { end, bytes: piece });
             });
             left -= piece;
         }

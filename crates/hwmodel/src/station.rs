@@ -96,11 +96,11 @@ impl<'y> ModelStation<'y> {
     /// Its CPU does something for `span`.
     fn busy(&self, act: Act, span: Span) {
         let machine = self.context.machine();
-        self.role.with(|fabric, scheduler| {
-            let began = scheduler.clock.now();
-            scheduler.clock.busy(span);
+        self.role.with(|fabric, events| {
+            let began = events.clock.now();
+            events.clock.busy(span);
             let trace = &mut fabric.machines[machine].trace;
-            trace.note(act, began, scheduler.clock.now());
+            trace.note(act, began, events.clock.now());
         });
     }
 
@@ -109,9 +109,9 @@ impl<'y> ModelStation<'y> {
         let start = self.role.now();
         let why = self.role.wait(condition, deadline);
         let machine = self.context.machine();
-        self.role.with(|fabric, scheduler| {
+        self.role.with(|fabric, events| {
             let trace = &mut fabric.machines[machine].trace;
-            trace.note(act, start, scheduler.clock.now());
+            trace.note(act, start, events.clock.now());
         });
         why
     }
@@ -148,9 +148,9 @@ impl<'y> ModelStation<'y> {
         // The NIC has to have written what it writes until now.
         self.role.sync();
         let mut last = self.taken.get();
-        let wait = self.role.with(|fabric, scheduler| {
+        let wait = self.role.with(|fabric, events| {
             let root = &fabric.machines[machine].root;
-            root.load_wait(&mut last, scheduler.now())
+            root.load_wait(&mut last, events.now())
         });
         self.taken.set(last);
         wait * u64::from(lines)
@@ -326,19 +326,19 @@ impl Station for ModelStation<'_> {
         }
         self.in_kernel(self.cpu.syscall);
         self.role.sync();
-        self.role.with(|fabric, scheduler| {
+        self.role.with(|fabric, events| {
             let mailbox = fabric.mail.get_mut(to.0 as usize);
             let mailbox = mailbox.ok_or(OutOfBandError::NoSuchRole(to))?;
             if mailbox.ended {
                 return Err(OutOfBandError::PeerGone(to));
             }
-            let at = scheduler.now() + self.cpu.out_of_band;
+            let at = events.now() + self.cpu.out_of_band;
             mailbox.messages.push(OutOfBandMessage {
                 from: self.id.0,
                 at,
                 text: message.to_vec(),
             });
-            scheduler.signal_at(mailbox.condition, at);
+            events.signal_at(mailbox.condition, at);
             Ok(())
         })
     }

@@ -13,7 +13,7 @@ use crate::nic::wqe::{BlueFlame, Held, Reading, Wqe};
 use crate::resource::Slots;
 
 /// The send queue of a queue pair.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct SendQueue {
     /// From `first` on.
     wqes: VecDeque<Wqe>,
@@ -46,23 +46,9 @@ impl SendQueue {
     /// An empty queue; the NIC reads the payloads of `gathers` WQEs at a time.
     pub(crate) fn new(gathers: usize) -> Self {
         SendQueue {
-            wqes: VecDeque::new(),
-            first: 0,
-            next: 0,
-            known: 0,
-            unread: 0,
-            drains_until: 0,
-            retired: 0,
-            doorbells: 0,
-            blueflame: BlueFlame::default(),
-            reading: Reading::No,
-            is_issuing: false,
-            psn: Psn::default(),
             max_rd_atomic: 1,
-            reads_in_flight: 0,
-            read_room: Time::ZERO,
             gathers: Slots::new(gathers),
-            departed: Passage::default(),
+            ..SendQueue::default()
         }
     }
 

@@ -56,9 +56,10 @@ impl Wqes {
 }
 
 /// How far the NIC is with reading a queue pair's next request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Reading {
     /// It is not about to.
+    #[default]
     No,
     /// It is settled when, and the sending side stands still for it.
     Settled,

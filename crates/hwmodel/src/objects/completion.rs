@@ -109,8 +109,8 @@ impl CompletionQueue for ModelCq {
     /// # Panics
     /// After a million fruitless polls without a wait: time goes on only in waits of the station's.
     fn poll(&self, into: &mut [WorkCompletion]) -> Result<usize, PollError> {
-        let n = self.world.with(|fabric, scheduler| {
-            let now = scheduler.clock.now();
+        let n = self.world.with(|fabric, events| {
+            let now = events.clock.now();
             let polled = fabric.poll(self.number, into, now)?;
             let host = &mut fabric.machines[self.machine];
             let copying = host.cpu.wqe_line * polled.copied_lines;
@@ -118,8 +118,8 @@ impl CompletionQueue for ModelCq {
                 0 => (Act::Look, host.cpu.poll_empty),
                 n => (Act::TakeCompletion, host.cpu.poll_hit * n as u64 + copying),
             };
-            scheduler.clock.busy(span);
-            host.trace.note(act, now, scheduler.clock.now());
+            events.clock.busy(span);
+            host.trace.note(act, now, events.clock.now());
             Ok(polled.completions)
         })?;
         let fruitless = if n > 0 { 0 } else { self.fruitless.get() + 1 };
@@ -132,13 +132,13 @@ impl CompletionQueue for ModelCq {
     }
 
     fn req_notify(&self, on: NotifyOn) -> Result<(), PollError> {
-        self.world.with(|fabric, scheduler| {
+        self.world.with(|fabric, events| {
             let host = &mut fabric.machines[self.machine];
-            let began = scheduler.clock.now();
-            scheduler.clock.busy(host.cpu.doorbell);
-            let now = scheduler.clock.now();
+            let began = events.clock.now();
+            events.clock.busy(host.cpu.doorbell);
+            let now = events.clock.now();
             host.trace.note(Act::Arm, began, now);
-            fabric.arm(self.number, on, now, scheduler);
+            fabric.arm(self.number, on, now, events);
         });
         Ok(())
     }

@@ -1,6 +1,5 @@
 //! The opened NIC, protection domains and address handles.
 
-use adverb_sim::Scheduler;
 use adverb_units::Bytes;
 use adverb_verbs::{
     AccessFlags, AddressHandle, AddressVector, AhRef, AsyncEvent, Context, Counters, CreateError,
@@ -23,7 +22,7 @@ use crate::objects::completion::{ModelChannel, ModelCq};
 use crate::objects::memory::ModelMr;
 use crate::objects::queue_pair::ModelQp;
 use crate::objects::shared_receive::ModelSrq;
-use crate::world::fabric::{Event, Fabric, World};
+use crate::world::fabric::{EventQueue, Fabric, World};
 
 /// The opened NIC of a machine.
 #[derive(Clone)]
@@ -72,7 +71,7 @@ impl ModelContext {
         }
     }
 
-    fn with<T>(&self, look: impl FnOnce(&mut Fabric, &mut Scheduler<Event>) -> T) -> T {
+    fn with<T>(&self, look: impl FnOnce(&mut Fabric, &mut EventQueue) -> T) -> T {
         self.world.with(look)
     }
 
@@ -201,11 +200,11 @@ impl Context for ModelContext {
     }
 
     fn create_channel(&self) -> Result<ModelChannel, CreateError> {
-        self.with(|fabric, scheduler| {
+        self.with(|fabric, events| {
             let number = fabric.channels.next_index();
             let name = format!("an event on completion channel {}", number.0);
             fabric.channels.push(Channel {
-                condition: scheduler.condition(name),
+                condition: events.condition(name),
                 events: std::collections::VecDeque::new(),
             });
             Ok(ModelChannel::new(&self.world, number, self.machine))
@@ -223,9 +222,9 @@ impl Context for ModelContext {
                 what: "the completion channel",
             });
         }
-        self.with(|fabric, scheduler| {
+        self.with(|fabric, events| {
             let number = fabric.cqs.next_index();
-            let condition = scheduler.condition(format!("a completion in queue {}", number.0));
+            let condition = events.condition(format!("a completion in queue {}", number.0));
             let channel = channel.map(|channel| channel.number);
             let cq = Cq::new(entries, channel, condition);
             fabric.cqs.push(cq);
@@ -249,8 +248,8 @@ impl Context for ModelContext {
         if !access.is_consistent() {
             return Err(RegisterError::Access { access });
         }
-        self.with(|fabric, scheduler| {
-            fabric.tell_registered(self.machine, length.get(), scheduler);
+        self.with(|fabric, events| {
+            fabric.tell_registered(self.machine, length.get(), events);
             let memory = &mut fabric.machines[self.machine].memory;
             let index = memory.register(length.get(), access, pd.number)?;
             let region = memory.region(index);

@@ -60,23 +60,23 @@ impl ModelMr {
 
     /// What is signaled when the NIC writes into the region.
     pub(crate) fn changed(&self) -> adverb_sim::Condition {
-        self.world.with(|fabric, scheduler| {
+        self.world.with(|fabric, events| {
             let memory = &mut fabric.machines[self.machine].memory;
             let region = memory.region(self.index);
             let name = || format!("a change of memory at {:#x}", self.addr);
             *region
                 .changed
-                .get_or_insert_with(|| scheduler.condition(name()))
+                .get_or_insert_with(|| events.condition(name()))
         })
     }
 }
 
 impl Drop for ModelMr {
     fn drop(&mut self) {
-        self.world.with(|fabric, scheduler| {
+        self.world.with(|fabric, events| {
             let memory = &mut fabric.machines[self.machine].memory;
             memory.deregister(self.index);
-            fabric.tell_deregistered(self.machine, self.length, scheduler);
+            fabric.tell_deregistered(self.machine, self.length, events);
         });
     }
 }

@@ -65,7 +65,7 @@ impl QueuePair for ModelQp {
 
     fn modify(&self, attr: &QpAttr) -> Result<(), ModifyQpError> {
         self.world
-            .with(|fabric, scheduler| fabric.modify(self.index, attr, scheduler))
+            .with(|fabric, events| fabric.modify(self.index, attr, events))
     }
 
     fn attach_mcast(&self, _gid: Gid, _lid: Lid) -> Result<(), McastError> {
@@ -78,11 +78,11 @@ impl QueuePair for ModelQp {
 
     fn post_send(&self, requests: &[SendRequest<'_>]) -> Result<(), PostError> {
         self.world
-            .with(|fabric, scheduler| fabric.post_send(self.index, requests, scheduler))
+            .with(|fabric, events| fabric.post_send(self.index, requests, events))
     }
 
     fn post_recv(&self, requests: &[RecvRequest<'_>]) -> Result<(), PostError> {
         self.world
-            .with(|fabric, scheduler| fabric.post_recv(self.index, requests, scheduler))
+            .with(|fabric, events| fabric.post_recv(self.index, requests, events))
     }
 }

@@ -48,7 +48,7 @@ impl SharedReceiveQueue for ModelSrq {
 
     fn post_recv(&self, requests: &[RecvRequest<'_>]) -> Result<(), PostError> {
         self.world
-            .with(|fabric, scheduler| fabric.post_shared(self.number, requests, scheduler))
+            .with(|fabric, events| fabric.post_shared(self.number, requests, events))
     }
 
     fn arm(&self, srq_limit: u32) -> Result<(), ModifySrqError> {

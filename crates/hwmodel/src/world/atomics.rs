@@ -3,7 +3,6 @@
 //! Each port carries its operations out in the order in which they came. One whose bucket is locked
 //! holds up those behind it.
 
-use adverb_sim::Scheduler;
 use adverb_units::Time;
 use adverb_verbs::{Operation, WcStatus};
 
@@ -11,18 +10,12 @@ use crate::host::memory::Range;
 use crate::ids::MachineId;
 use crate::nic::atomics::Waiting;
 use crate::trace::Act;
-use crate::world::fabric::{Event, Fabric};
+use crate::world::fabric::{Event, EventQueue, Fabric};
 use crate::world::message::Answer;
 
 impl Fabric {
     /// An atomic operation waits for its bucket; then it reads, modifies and writes.
-    pub(super) fn lock(
-        &mut self,
-        message: u32,
-        range: Range,
-        at: Time,
-        scheduler: &mut Scheduler<Event>,
-    ) {
+    pub(super) fn lock(&mut self, message: u32, range: Range, at: Time, events: &mut EventQueue) {
         let m = self.messages.get(message);
         let to = m.to.index;
         let word = match m.operation {
@@ -42,24 +35,19 @@ impl Fabric {
             at,
         });
         if !queue.is_settled {
-            self.lock_first(machine, port, scheduler);
+            self.lock_first(machine, port, events);
         }
     }
 
     /// The first operation of a port may begin.
-    pub(super) fn lock_next(
-        &mut self,
-        machine: MachineId,
-        port: u32,
-        scheduler: &mut Scheduler<Event>,
-    ) {
+    pub(super) fn lock_next(&mut self, machine: MachineId, port: u32, events: &mut EventQueue) {
         let atomics = &mut self.machines[machine].nic.atomics;
         atomics.ports[port as usize].is_settled = false;
-        self.lock_first(machine, port, scheduler);
+        self.lock_first(machine, port, events);
     }
 
-    fn lock_first(&mut self, machine: MachineId, port: u32, scheduler: &mut Scheduler<Event>) {
-        let now = scheduler.now();
+    fn lock_first(&mut self, machine: MachineId, port: u32, events: &mut EventQueue) {
+        let now = events.now();
         let host = &mut self.machines[machine];
         let span = host.nic.times.atomic + host.atomic_extra();
         let root = &mut host.root;
@@ -72,7 +60,7 @@ impl Fabric {
             let begin = first.at.max(free);
             if begin > now {
                 queue.is_settled = true;
-                scheduler.schedule(begin, Event::Lock { machine, port });
+                events.schedule(begin, Event::Lock { machine, port });
                 return;
             }
             queue.waiting.pop_front();
@@ -83,34 +71,34 @@ impl Fabric {
             host.pcie.traffic.read_lines += 1;
             host.pcie.traffic.write_lines += 1;
             let message = first.message;
-            scheduler.schedule(end, Event::Atomic { message });
+            events.schedule(end, Event::Atomic { message });
         }
     }
 
     /// A slot is free: others may begin.
-    fn unlock(&mut self, machine: MachineId, scheduler: &mut Scheduler<Event>) {
+    fn unlock(&mut self, machine: MachineId, events: &mut EventQueue) {
         let atomics = &mut self.machines[machine].nic.atomics;
         atomics.under_way -= 1;
         for port in 0..atomics.ports.len() as u32 {
             let queue = &self.machines[machine].nic.atomics.ports[port as usize];
             if !queue.is_settled {
-                self.lock_first(machine, port, scheduler);
+                self.lock_first(machine, port, events);
             }
         }
     }
 
     /// The locked read-modify-write ends.
-    pub(super) fn atomic(&mut self, message: u32, scheduler: &mut Scheduler<Event>) {
+    pub(super) fn atomic(&mut self, message: u32, events: &mut EventQueue) {
         let m = self.messages.get(message);
         let (to, operation, place) = (m.to, m.operation, m.delivery.place);
         let machine = self.qps[to.index].machine;
-        self.unlock(machine, scheduler);
+        self.unlock(machine, events);
         let m = self.messages.get(message);
         let memory = &mut self.machines[machine].memory;
         let bytes = place.and_then(|place| memory.bytes(place));
         let Some(word) = bytes.and_then(|bytes| bytes.first_chunk_mut::<8>()) else {
-            let now = scheduler.now();
-            return self.answer(message, Answer::Nak(WcStatus::RemAccessErr), now, scheduler);
+            let now = events.now();
+            return self.answer(message, Answer::Nak(WcStatus::RemAccessErr), now, events);
         };
         let old = u64::from_ne_bytes(*word);
         match operation {
@@ -123,9 +111,9 @@ impl Fabric {
         m.payload.extend_from_slice(&old.to_ne_bytes());
         m.length = 8;
         if let Some(watcher) = place.and_then(|place| memory.watcher(place)) {
-            scheduler.signal(watcher);
+            events.signal(watcher);
         }
-        let now = scheduler.now();
-        self.answer(message, Answer::Ack, now, scheduler);
+        let now = events.now();
+        self.answer(message, Answer::Ack, now, events);
     }
 }

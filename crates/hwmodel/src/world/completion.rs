@@ -1,6 +1,5 @@
 //! Completion queues, their events, and the channels that events go to.
 
-use adverb_sim::Scheduler;
 use adverb_units::Time;
 use adverb_verbs::{
     CqId, NotifyOn, PollError, QpState, SendFlags, WcFlags, WcOpcode, WcStatus, WorkCompletion,
@@ -11,7 +10,7 @@ use crate::host::pcie::LINE;
 use crate::ids::{CqIndex, QpIndex, QpRef};
 use crate::nic::completion::{Entry, Frees, Polled};
 use crate::nic::receive_queue::Received;
-use crate::world::fabric::{Event, Fabric};
+use crate::world::fabric::{Event, EventQueue, Fabric};
 
 impl Fabric {
     /// Puts a completion into its queue, where it can be seen from `entry.at` on.
@@ -20,12 +19,12 @@ impl Fabric {
         cq: CqIndex,
         mut entry: Entry,
         solicited: bool,
-        scheduler: &mut Scheduler<Event>,
+        events: &mut EventQueue,
     ) {
         let queue = &mut self.cqs[cq];
         if queue.entries.len() >= queue.capacity as usize {
             queue.overrun = true;
-            scheduler.signal(queue.condition);
+            events.signal(queue.condition);
             return;
         }
         // The NIC writes completions of a queue in order.
@@ -38,15 +37,15 @@ impl Fabric {
             None => false,
         };
         queue.entries.push_back(entry);
-        scheduler.signal_at(queue.condition, entry.at);
+        events.signal_at(queue.condition, entry.at);
         if raises {
             queue.armed = None;
-            scheduler.schedule(entry.at, Event::Interrupt { cq });
+            events.schedule(entry.at, Event::Interrupt { cq });
         }
     }
 
     /// Completes the requests at the head of the send queue that have ended.
-    pub(crate) fn retire(&mut self, index: QpIndex, scheduler: &mut Scheduler<Event>) {
+    pub(crate) fn retire(&mut self, index: QpIndex, events: &mut EventQueue) {
         loop {
             let qp = &mut self.qps[index];
             let Some((wqe, status, next)) = qp.sq.take_ended() else {
@@ -73,14 +72,14 @@ impl Fabric {
             });
             let (cq, qp_type) = (qp.send_cq, qp.qp_type);
             if let Some(entry) = entry {
-                self.complete(cq, entry, false, scheduler);
+                self.complete(cq, entry, false, events);
             }
             if !status.is_success() && status != WcStatus::WrFlushErr {
                 let state = match qp_type {
                     reliable if reliable.is_reliable() => QpState::Err,
                     _ => QpState::Sqe,
                 };
-                self.fail(index, state, scheduler);
+                self.fail(index, state, events);
             }
         }
     }
@@ -92,7 +91,7 @@ impl Fabric {
         (received, inline): (&Received, u64),
         arrived: WorkCompletion,
         (at, solicited): (Time, bool),
-        scheduler: &mut Scheduler<Event>,
+        events: &mut EventQueue,
     ) {
         let qp = &self.qps[index];
         let mut flags = arrived.flags;
@@ -113,14 +112,14 @@ impl Fabric {
             frees: Frees::Receive,
             inline,
         };
-        self.complete(qp.recv_cq, entry, solicited, scheduler);
+        self.complete(qp.recv_cq, entry, solicited, events);
     }
 
     /// Completes receives that no message will: behind those whose messages are being delivered.
-    pub(crate) fn fail_receives(&mut self, at: QpRef, scheduler: &mut Scheduler<Event>) {
+    pub(crate) fn fail_receives(&mut self, at: QpRef, events: &mut EventQueue) {
         let Some(qp) = self.alive(at) else { return };
-        if qp.rq.delivered() > scheduler.now() {
-            scheduler.schedule(qp.rq.delivered(), Event::FailReceives { qp: at });
+        if qp.rq.delivered() > events.now() {
+            events.schedule(qp.rq.delivered(), Event::FailReceives { qp: at });
             return;
         }
         while let Some((wr_id, status)) = self.qps[at.index].rq.take_failed() {
@@ -134,8 +133,8 @@ impl Fabric {
                 opcode: WcOpcode::Recv,
                 ..WorkCompletion::default()
             };
-            let now = scheduler.clock.now();
-            self.complete_receive(at.index, (&received, 0), arrived, (now, false), scheduler);
+            let now = events.clock.now();
+            self.complete_receive(at.index, (&received, 0), arrived, (now, false), events);
         }
         self.tell_last_wqe(at.index);
     }
@@ -180,19 +179,13 @@ impl Fabric {
     }
 
     /// Arms a queue: the next completion that comes raises an event.
-    pub(crate) fn arm(
-        &mut self,
-        cq: CqIndex,
-        on: NotifyOn,
-        now: Time,
-        scheduler: &mut Scheduler<Event>,
-    ) {
+    pub(crate) fn arm(&mut self, cq: CqIndex, on: NotifyOn, now: Time, events: &mut EventQueue) {
         let queue = &mut self.cqs[cq];
         // Completions that are still on their way to memory come after arming.
         let coming = queue.entries.iter().find(|entry| entry.at > now);
         match coming {
             Some(entry) if on == NotifyOn::Any => {
-                scheduler.schedule(entry.at, Event::Interrupt { cq });
+                events.schedule(entry.at, Event::Interrupt { cq });
             }
             // An arming for any completion is not weakened by one for solicited ones.
             _ if queue.armed == Some(NotifyOn::Any) => {}
@@ -201,12 +194,12 @@ impl Fabric {
     }
 
     /// The event of a queue arrives at its channel.
-    pub(crate) fn interrupt(&mut self, cq: CqIndex, scheduler: &mut Scheduler<Event>) {
+    pub(crate) fn interrupt(&mut self, cq: CqIndex, events: &mut EventQueue) {
         let Some(channel) = self.cqs[cq].channel else {
             return;
         };
         let channel = &mut self.channels[channel];
         channel.events.push_back(CqId(cq.0));
-        scheduler.signal(channel.condition);
+        events.signal(channel.condition);
     }
 }

@@ -6,7 +6,6 @@
 //! of targets costs three packets and a round trip between the NICs (Kalia et al., OSDI 2016, section
 //! 2.2). Targets hold a context for each connected initiator, out of a pool.
 
-use adverb_sim::Scheduler;
 use adverb_verbs::{Operation, QpState, QpType};
 
 use crate::ids::QpRef;
@@ -14,14 +13,14 @@ use crate::machine::stages::connecting_span;
 use crate::nic::dc::{Held, State};
 use crate::nic::device::Half;
 use crate::nic::port::Target;
-use crate::world::fabric::{Event, Fabric};
+use crate::world::fabric::{Event, EventQueue, Fabric};
 use crate::world::message::{Delivery, Direction, Message};
 
 impl Fabric {
     /// Whether the queue pair's next request may go, as far as connections are concerned. If an
     /// initiator has to change targets and may, it begins.
-    pub(super) fn has_target(&mut self, at: QpRef, scheduler: &mut Scheduler<Event>) -> bool {
-        let now = scheduler.now();
+    pub(super) fn has_target(&mut self, at: QpRef, events: &mut EventQueue) -> bool {
+        let now = events.now();
         let Some(qp) = self.alive(at) else {
             return false;
         };
@@ -47,12 +46,12 @@ impl Fabric {
         let (machine, unit) = (qp.machine, qp.unit as usize);
         let nic = &mut self.machines[machine].nic;
         let begin = nic.units[unit].begin(ready.max(now), nic.times.unit_wqe);
-        scheduler.schedule(begin, Event::ChangeTarget { qp: at });
+        events.schedule(begin, Event::ChangeTarget { qp: at });
         false
     }
 
     /// The initiator takes leave of one target and turns to the next.
-    pub(super) fn change_target(&mut self, at: QpRef, scheduler: &mut Scheduler<Event>) {
+    pub(super) fn change_target(&mut self, at: QpRef, events: &mut EventQueue) {
         let Some(qp) = self.alive(at) else { return };
         let State::Connecting(target) = qp.dc.state else {
             return;
@@ -60,13 +59,13 @@ impl Fabric {
         let (machine, held) = (qp.machine, qp.dc.held.take());
         let host = &mut self.machines[machine];
         let context = host.context(at.index.0, Half::Requester);
-        host.nic.tx.serve(scheduler.now(), context);
+        host.nic.tx.serve(events.now(), context);
         if let Some(held) = held {
             let leave = Direction::Disconnect(held.context);
-            self.send_control(at, held.target, (leave, target), scheduler);
+            self.send_control(at, held.target, (leave, target), events);
         }
         let to = self.destination(at, Some(target));
-        self.send_control(at, to, (Direction::Connect, target), scheduler);
+        self.send_control(at, to, (Direction::Connect, target), events);
     }
 
     /// A packet of the connection leaves the initiator.
@@ -75,9 +74,9 @@ impl Fabric {
         at: QpRef,
         to: QpRef,
         (direction, target): (Direction, Target),
-        scheduler: &mut Scheduler<Event>,
+        events: &mut EventQueue,
     ) {
-        let now = scheduler.now();
+        let now = events.now();
         let payload = self.messages.buffer();
         let qp = &self.qps[at.index];
         let (seq, psn, source) = (qp.sq.next(), qp.sq.psn(), qp.number);
@@ -99,16 +98,16 @@ impl Fabric {
             source,
             qkey: target.qkey,
         });
-        self.depart(message, passed, scheduler);
+        self.depart(message, passed, events);
     }
 
     /// A connect packet is at the target.
-    pub(super) fn connect_asked(&mut self, message: u32, scheduler: &mut Scheduler<Event>) {
-        let now = scheduler.now();
+    pub(super) fn connect_asked(&mut self, message: u32, events: &mut EventQueue) {
+        let now = events.now();
         let m = self.messages.get(message);
         let (from, to, key) = (m.from, m.to, m.qkey);
         let Some(qp) = self.qps.get(to.index) else {
-            return self.unanswered(message, scheduler);
+            return self.unanswered(message, events);
         };
         let is_target = qp.life == to.life && qp.qp_type == QpType::Dct;
         let accepts = is_target && qp.state.receives() && qp.qkey == key;
@@ -122,7 +121,7 @@ impl Fabric {
             None
         };
         let Some(context) = context else {
-            return self.dropped(message, scheduler);
+            return self.dropped(message, events);
         };
         host.make_context(context, Half::DcResponder);
         self.release(from);
@@ -134,12 +133,12 @@ impl Fabric {
         initiator.dc.held = Some(Held { target, context });
         let m = self.messages.get(message);
         m.direction = Direction::Connected;
-        self.leave(message, passed, scheduler);
+        self.leave(message, passed, events);
     }
 
     /// The target's answer is at the initiator.
-    pub(super) fn connect_answered(&mut self, message: u32, scheduler: &mut Scheduler<Event>) {
-        let now = scheduler.now();
+    pub(super) fn connect_answered(&mut self, message: u32, events: &mut EventQueue) {
+        let now = events.now();
         let at = self.messages.get(message).from;
         self.messages.end(message);
         let Some(machine) = self.alive(at).map(|qp| qp.machine) else {
@@ -149,26 +148,21 @@ impl Fabric {
         host.nic.counts.received_messages += 1;
         let span = host.nic.times.response + host.context(at.index.0, Half::Requester);
         let passed = host.receive(now, span);
-        scheduler.schedule(passed, Event::Connected { qp: at });
+        events.schedule(passed, Event::Connected { qp: at });
     }
 
     /// The initiator knows that it is connected.
-    pub(super) fn connected(&mut self, at: QpRef, scheduler: &mut Scheduler<Event>) {
+    pub(super) fn connected(&mut self, at: QpRef, events: &mut EventQueue) {
         let Some(qp) = self.alive(at) else { return };
         if let State::Connecting(target) = qp.dc.state {
             qp.dc.state = State::Connected(target);
             qp.retry.restore();
         }
-        self.pump(at, scheduler);
+        self.pump(at, events);
     }
 
     /// A disconnect packet is at the target.
-    pub(super) fn disconnect(
-        &mut self,
-        message: u32,
-        context: u32,
-        scheduler: &mut Scheduler<Event>,
-    ) {
+    pub(super) fn disconnect(&mut self, message: u32, context: u32, events: &mut EventQueue) {
         let to = self.messages.get(message).to;
         self.messages.end(message);
         let Some(qp) = self.qps.get(to.index) else {
@@ -177,7 +171,7 @@ impl Fabric {
         let host = &mut self.machines[qp.machine];
         host.nic.counts.received_messages += 1;
         let span = connecting_span(host);
-        host.receive(scheduler.now(), span);
+        host.receive(events.now(), span);
         self.return_context(to, context);
     }
 

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use adverb_sim::{Condition, Shared};
+use adverb_sim::{Condition, Scheduler, Shared};
 use adverb_units::Time;
 
 use crate::host::tcp::{End, Piece};
@@ -13,6 +13,9 @@ use crate::nic::completion::{Channel, Cq};
 use crate::nic::queue_pair::Qp;
 use crate::nic::shared_receive::{PendingEvent, Srq};
 use crate::world::message::Messages;
+
+/// The events to come, with the time and the clock of the running role.
+pub(crate) type EventQueue = Scheduler<Event>;
 
 /// The simulation, as the objects of programs hold it.
 pub(crate) type World = Rc<Shared<Fabric>>;
@@ -71,6 +74,7 @@ pub(crate) enum Event {
 }
 
 /// The state of a simulation.
+#[derive(Default)]
 pub(crate) struct Fabric {
     pub(crate) machines: Table<MachineId, Machine>,
     pub(crate) qps: Table<QpIndex, Qp>,
@@ -105,14 +109,7 @@ impl Fabric {
     pub(crate) fn new(machines: Vec<Machine>) -> Self {
         Fabric {
             machines: Table::new(machines),
-            qps: Table::new(Vec::new()),
-            cqs: Table::new(Vec::new()),
-            srqs: Table::new(Vec::new()),
-            async_events: VecDeque::new(),
-            channels: Table::new(Vec::new()),
-            messages: Messages::default(),
-            ends: Vec::new(),
-            mail: Vec::new(),
+            ..Fabric::default()
         }
     }
 

@@ -9,7 +9,6 @@
 //! reads the next WQE again, and keeps it until there is room. That is known of mlx4 NICs; mlx5 NICs are not
 //! slower with many READs.
 
-use adverb_sim::Scheduler;
 use adverb_units::{Span, Time};
 
 use crate::host::pcie::LINE;
@@ -19,7 +18,7 @@ use crate::nic::queue_pair::Qp;
 use crate::nic::wqe::{Held, Reading};
 use crate::preset::Driver;
 use crate::trace::Subject;
-use crate::world::fabric::{Event, Fabric};
+use crate::world::fabric::{Event, EventQueue, Fabric};
 
 impl Machine {
     /// The CPU has written the next request that the NIC did not know of.
@@ -123,8 +122,8 @@ impl Fabric {
     }
 
     /// Whether the NIC has the queue pair's next request, or will have it at a time that is known.
-    pub(super) fn has_next(&mut self, at: QpRef, scheduler: &mut Scheduler<Event>) -> bool {
-        let now = scheduler.now();
+    pub(super) fn has_next(&mut self, at: QpRef, events: &mut EventQueue) -> bool {
+        let now = events.now();
         let Some(qp) = self.alive(at) else {
             return false;
         };
@@ -145,7 +144,7 @@ impl Fabric {
                 self.machines[machine].stand_still(now);
             }
             if before != Reading::Settled {
-                scheduler.schedule(turn, Event::ReadNext { qp: at });
+                events.schedule(turn, Event::ReadNext { qp: at });
             }
             return false;
         }
@@ -162,10 +161,10 @@ impl Fabric {
     }
 
     /// The next request may be read.
-    pub(super) fn read_next(&mut self, at: QpRef, scheduler: &mut Scheduler<Event>) {
+    pub(super) fn read_next(&mut self, at: QpRef, events: &mut EventQueue) {
         let Some(qp) = self.alive(at) else { return };
         qp.sq.set_reading(Reading::Due);
-        self.pump(at, scheduler);
+        self.pump(at, events);
         if let Some(qp) = self.alive(at) {
             qp.sq.forget_due();
         }

@@ -19,33 +19,33 @@ mod tcp;
 mod translation;
 mod wire;
 
-use adverb_sim::{Scheduler, World};
+use adverb_sim::World;
 
-use fabric::{Event, Fabric};
+use fabric::{Event, EventQueue, Fabric};
 
 impl World for Fabric {
     type Event = Event;
 
-    fn handle(&mut self, event: Event, scheduler: &mut Scheduler<Event>) {
+    fn handle(&mut self, event: Event, events: &mut EventQueue) {
         match event {
-            Event::Doorbell { qp, count, path } => self.doorbell(qp, count, path, scheduler),
-            Event::Issue { qp } => self.issue_next(qp, scheduler),
-            Event::ChangeTarget { qp } => self.change_target(qp, scheduler),
-            Event::Connected { qp } => self.connected(qp, scheduler),
-            Event::ReadNext { qp } => self.read_next(qp, scheduler),
-            Event::Resume { qp } => self.resume_queue(qp, scheduler),
-            Event::Timeout { qp, seq } => self.timeout(qp, seq, scheduler),
-            Event::Arrive { message } => self.arrive(message, scheduler),
-            Event::Lock { machine, port } => self.lock_next(machine, port, scheduler),
-            Event::Atomic { message } => self.atomic(message, scheduler),
-            Event::Deliver { message } => self.deliver(message, scheduler),
-            Event::Land { message } => self.land(message, scheduler),
-            Event::FailReceives { qp } => self.fail_receives(qp, scheduler),
-            Event::TcpSend { end, bytes } => self.tcp_send(end, bytes, scheduler),
-            Event::TcpArrive { end, piece } => self.tcp_arrive(end, piece, scheduler),
-            Event::TcpTaken { end, piece } => self.tcp_taken(end, piece, scheduler),
-            Event::Forget { machine } => self.forget(machine, scheduler),
-            Event::Interrupt { cq } => self.interrupt(cq, scheduler),
+            Event::Doorbell { qp, count, path } => self.doorbell(qp, count, path, events),
+            Event::Issue { qp } => self.issue_next(qp, events),
+            Event::ChangeTarget { qp } => self.change_target(qp, events),
+            Event::Connected { qp } => self.connected(qp, events),
+            Event::ReadNext { qp } => self.read_next(qp, events),
+            Event::Resume { qp } => self.resume_queue(qp, events),
+            Event::Timeout { qp, seq } => self.timeout(qp, seq, events),
+            Event::Arrive { message } => self.arrive(message, events),
+            Event::Lock { machine, port } => self.lock_next(machine, port, events),
+            Event::Atomic { message } => self.atomic(message, events),
+            Event::Deliver { message } => self.deliver(message, events),
+            Event::Land { message } => self.land(message, events),
+            Event::FailReceives { qp } => self.fail_receives(qp, events),
+            Event::TcpSend { end, bytes } => self.tcp_send(end, bytes, events),
+            Event::TcpArrive { end, piece } => self.tcp_arrive(end, piece, events),
+            Event::TcpTaken { end, piece } => self.tcp_taken(end, piece, events),
+            Event::Forget { machine } => self.forget(machine, events),
+            Event::Interrupt { cq } => self.interrupt(cq, events),
         }
     }
 }

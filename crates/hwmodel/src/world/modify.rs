@@ -1,6 +1,5 @@
 //! The states of a queue pair: Modify QP, failure, reset.
 
-use adverb_sim::Scheduler;
 use adverb_verbs::{
     ModifyQpError, PacketMarking, QpAttr, QpState,
     qp::{AttrLimits, check_transition},
@@ -10,7 +9,7 @@ use crate::ids::{MachineId, QpIndex};
 use crate::machine::machine_of;
 use crate::nic::port::Remote;
 use crate::nic::queue_pair::Qp;
-use crate::world::fabric::{Event, Fabric};
+use crate::world::fabric::{EventQueue, Fabric};
 
 impl Fabric {
     /// Modify QP (IBTA vol. 1, 10.3.1, 11.2.5.2).
@@ -18,14 +17,14 @@ impl Fabric {
         &mut self,
         index: QpIndex,
         attr: &QpAttr,
-        scheduler: &mut Scheduler<Event>,
+        events: &mut EventQueue,
     ) -> Result<(), ModifyQpError> {
         let qp = &self.qps[index];
         let to = check_transition(qp.qp_type, qp.state, attr)?;
         self.check_ranges(qp, attr)?;
         match to {
             QpState::Reset => self.reset(index),
-            QpState::Err => self.fail(index, QpState::Err, scheduler),
+            QpState::Err => self.fail(index, QpState::Err, events),
             _ => {
                 let remote = self.remote_of(attr)?;
                 if let Some(remote) = remote {
@@ -37,7 +36,7 @@ impl Fabric {
                 if to == QpState::Rts {
                     // From SQD: what was posted while it drained is sent.
                     let qp = qp.reference();
-                    self.pump(qp, scheduler);
+                    self.pump(qp, events);
                 }
             }
         }
@@ -114,24 +113,19 @@ impl Fabric {
     }
 
     /// To an error state: what is queued is flushed. `Sqe` leaves the receive queue alone.
-    pub(crate) fn fail(
-        &mut self,
-        index: QpIndex,
-        state: QpState,
-        scheduler: &mut Scheduler<Event>,
-    ) {
+    pub(crate) fn fail(&mut self, index: QpIndex, state: QpState, events: &mut EventQueue) {
         let qp = &mut self.qps[index];
         if qp.state == QpState::Err {
             return;
         }
         qp.state = state;
-        qp.sq.flush(scheduler.now());
-        self.retire(index, scheduler);
+        qp.sq.flush(events.now());
+        self.retire(index, events);
         if state == QpState::Err {
             let qp = &mut self.qps[index];
             qp.rq.flush();
             let qp = qp.reference();
-            self.fail_receives(qp, scheduler);
+            self.fail_receives(qp, events);
         }
     }
 }

@@ -1,6 +1,5 @@
 //! Posting: what the CPU does, and what it refuses.
 
-use adverb_sim::Scheduler;
 use adverb_units::Bytes;
 use adverb_verbs::{
     Destination, MAX_MESSAGE, PostError, PostErrorCause, QpState, QpType, RecvRequest, SendFlags,
@@ -17,7 +16,7 @@ use crate::nic::receive_queue::Receive;
 use crate::nic::wqe::{Held, Wqe};
 use crate::preset::Driver;
 use crate::trace::Act;
-use crate::world::fabric::{Event, Fabric, Path};
+use crate::world::fabric::{Event, EventQueue, Fabric, Path};
 
 /// Segments of a WQE, in bytes (rdma-core, providers/mlx4 and mlx5).
 mod segment {
@@ -107,33 +106,25 @@ impl Fabric {
         &mut self,
         index: QpIndex,
         requests: &[SendRequest<'_>],
-        scheduler: &mut Scheduler<Event>,
+        events: &mut EventQueue,
     ) -> Result<(), PostError> {
         let mut accepted = 0;
-        let mut refused = None;
-        for (place, request) in requests.iter().enumerate() {
-            match self.accept(index, request, scheduler) {
-                Ok(()) => accepted += 1,
-                Err(cause) => {
-                    refused = Some(PostError {
-                        index: place,
-                        cause,
-                    });
-                    break;
-                }
-            }
-        }
+        let posted = post_each(requests, |request| {
+            self.accept(index, request, events)?;
+            accepted += 1;
+            Ok(())
+        });
         if accepted > 0 {
-            self.doorbell_for(index, accepted, scheduler);
+            self.doorbell_for(index, accepted, events);
         }
-        refused.map_or(Ok(()), Err)
+        posted
     }
 
     fn accept(
         &mut self,
         index: QpIndex,
         request: &SendRequest<'_>,
-        scheduler: &mut Scheduler<Event>,
+        events: &mut EventQueue,
     ) -> Result<(), PostErrorCause> {
         let qp = &self.qps[index];
         if !matches!(
@@ -153,11 +144,11 @@ impl Fabric {
         let host = &mut self.machines[machine];
         let lines = wqe_bytes(request, host.preset.driver).div_ceil(LINE);
         let cpu = &host.cpu;
-        let began = scheduler.clock.now();
-        scheduler
+        let began = events.clock.now();
+        events
             .clock
             .busy(cpu.wqe_build + cpu.wqe_line * (lines - 1));
-        host.trace.note(Act::BuildWqe, began, scheduler.clock.now());
+        host.trace.note(Act::BuildWqe, began, events.clock.now());
         let wqe = Wqe {
             wr_id: request.wr_id,
             operation: request.operation,
@@ -167,17 +158,17 @@ impl Fabric {
             inline,
             target,
             lines,
-            ready: scheduler.clock.now(),
+            ready: events.clock.now(),
             held: Held::InMemory,
             doorbell: 0,
             status: is_broken.then_some(WcStatus::WrFlushErr),
-            completed: scheduler.clock.now(),
+            completed: events.clock.now(),
         };
         let qp = &mut self.qps[index];
         qp.sq.post(wqe);
         if is_broken {
             qp.sq.give_up();
-            self.retire(index, scheduler);
+            self.retire(index, events);
         }
         Ok(())
     }
@@ -207,7 +198,7 @@ impl Fabric {
     }
 
     /// Tells the NIC of the last `count` requests.
-    fn doorbell_for(&mut self, index: QpIndex, count: u32, scheduler: &mut Scheduler<Event>) {
+    fn doorbell_for(&mut self, index: QpIndex, count: u32, events: &mut EventQueue) {
         let qp = &self.qps[index];
         if !matches!(qp.state, QpState::Rts | QpState::Sqd) {
             return;
@@ -226,14 +217,14 @@ impl Fabric {
         };
         let register = qp.shared_register;
         let qp = qp.reference();
-        let began = scheduler.clock.now();
+        let began = events.clock.now();
         if let Some(context) = register {
             // Who shares a register takes its lock.
             let register = &mut self.machines[machine_index].registers[context as usize];
-            let end = register.shared.serve(scheduler.clock.now(), cost);
-            scheduler.clock.busy_until(end);
+            let end = register.shared.serve(events.clock.now(), cost);
+            events.clock.busy_until(end);
         } else {
-            scheduler.clock.busy(cost);
+            events.clock.busy(cost);
         }
         let rang = match path {
             Path::Mmio => Act::WriteMmio(lines * LINE),
@@ -241,11 +232,11 @@ impl Fabric {
             Path::Fetch { .. } => Act::RingDoorbell,
         };
         let host = &mut self.machines[machine_index];
-        let written = scheduler.clock.now();
+        let written = events.clock.now();
         let at = written + host.pcie.way();
         host.trace.note(rang, began, written);
         host.pcie.trace.note(Act::MmioWay, written, at);
-        scheduler.schedule(at, Event::Doorbell { qp, count, path });
+        events.schedule(at, Event::Doorbell { qp, count, path });
     }
 
     /// Posts receive requests.
@@ -253,23 +244,18 @@ impl Fabric {
         &mut self,
         index: QpIndex,
         requests: &[RecvRequest<'_>],
-        scheduler: &mut Scheduler<Event>,
+        events: &mut EventQueue,
     ) -> Result<(), PostError> {
-        for (place, request) in requests.iter().enumerate() {
-            self.accept_receive(index, request, scheduler)
-                .map_err(|cause| PostError {
-                    index: place,
-                    cause,
-                })?;
-        }
-        Ok(())
+        post_each(requests, |request| {
+            self.accept_receive(index, request, events)
+        })
     }
 
     fn accept_receive(
         &mut self,
         index: QpIndex,
         request: &RecvRequest<'_>,
-        scheduler: &mut Scheduler<Event>,
+        events: &mut EventQueue,
     ) -> Result<(), PostErrorCause> {
         let qp = &mut self.qps[index];
         if qp.rq.shared().is_some() {
@@ -293,13 +279,13 @@ impl Fabric {
                 needed: QpState::Init,
             });
         }
-        self.machines[qp.machine].build_receive(scheduler);
+        self.machines[qp.machine].build_receive(events);
         let has_failed = qp.state == QpState::Err;
         let status = has_failed.then_some(WcStatus::WrFlushErr);
         qp.rq.post(receive(request), status);
         if has_failed {
             let qp = qp.reference();
-            self.fail_receives(qp, scheduler);
+            self.fail_receives(qp, events);
         }
         Ok(())
     }
@@ -307,12 +293,21 @@ impl Fabric {
 
 impl Machine {
     /// What the running role's CPU does for a receive.
-    pub(super) fn build_receive(&mut self, scheduler: &mut Scheduler<Event>) {
-        let began = scheduler.clock.now();
-        scheduler.clock.busy(self.cpu.recv_build);
-        let built = scheduler.clock.now();
+    pub(super) fn build_receive(&mut self, events: &mut EventQueue) {
+        let began = events.clock.now();
+        events.clock.busy(self.cpu.recv_build);
+        let built = events.clock.now();
         self.trace.note(Act::BuildReceive, began, built);
     }
+}
+
+/// Posts requests up to the first one that is refused.
+pub(super) fn post_each<R>(
+    requests: &[R],
+    mut accept: impl FnMut(&R) -> Result<(), PostErrorCause>,
+) -> Result<(), PostError> {
+    let mut all = requests.iter().enumerate();
+    all.try_for_each(|(index, request)| accept(request).map_err(|cause| PostError { index, cause }))
 }
 
 /// A receive as the NIC keeps it.

@@ -1,6 +1,5 @@
 //! The requester: from the doorbell to the departure of a request, and what answers do to it.
 
-use adverb_sim::Scheduler;
 use adverb_units::{Span, Time};
 use adverb_verbs::{AccessFlags, SendFlags, WcStatus};
 
@@ -11,19 +10,13 @@ use crate::nic::device::{Half, NicSide};
 use crate::nic::retry::Expiry;
 use crate::nic::wqe::Held;
 use crate::trace::{Act, Subject};
-use crate::world::fabric::{Event, Fabric, Path};
+use crate::world::fabric::{Event, EventQueue, Fabric, Path};
 use crate::world::message::{Answer, Delivery, Direction, Message};
 
 impl Fabric {
     /// A doorbell arrives at the NIC.
-    pub(super) fn doorbell(
-        &mut self,
-        at: QpRef,
-        count: u32,
-        path: Path,
-        scheduler: &mut Scheduler<Event>,
-    ) {
-        let now = scheduler.now();
+    pub(super) fn doorbell(&mut self, at: QpRef, count: u32, path: Path, events: &mut EventQueue) {
+        let now = events.now();
         let Some(qp) = self.alive(at) else { return };
         let machine = qp.machine;
         let machine = &mut self.machines[machine];
@@ -32,27 +25,27 @@ impl Fabric {
             Path::Mmio => machine.written(qp, now),
             Path::Fetch { bell } => machine.rung(qp, count, bell.into(), now),
         }
-        self.pump(at, scheduler);
+        self.pump(at, events);
     }
 
     /// Gives the next WQEs of a queue pair their turns at the processing unit.
-    pub(super) fn pump(&mut self, at: QpRef, scheduler: &mut Scheduler<Event>) {
-        let now = scheduler.now();
-        while self.has_target(at, scheduler)
-            && let Some(begin) = self.next_turn(at, scheduler)
+    pub(super) fn pump(&mut self, at: QpRef, events: &mut EventQueue) {
+        let now = events.now();
+        while self.has_target(at, events)
+            && let Some(begin) = self.next_turn(at, events)
         {
             if begin > now {
                 self.qps[at.index].sq.begin_turn();
-                scheduler.schedule(begin, Event::Issue { qp: at });
+                events.schedule(begin, Event::Issue { qp: at });
                 return;
             }
-            self.take_turn(at, scheduler);
+            self.take_turn(at, events);
         }
     }
 
     /// When the processing unit takes the next WQE; `None` if none may be sent.
-    fn next_turn(&mut self, at: QpRef, scheduler: &mut Scheduler<Event>) -> Option<Time> {
-        let now = scheduler.now();
+    fn next_turn(&mut self, at: QpRef, events: &mut EventQueue) -> Option<Time> {
+        let now = events.now();
         let qp = self.alive(at)?;
         if qp.sq.is_issuing() || !qp.may_issue() {
             return None;
@@ -61,7 +54,7 @@ impl Fabric {
             self.evict(at);
         }
         // It is read while it waits for answers.
-        if !self.has_next(at, scheduler) {
+        if !self.has_next(at, events) {
             return None;
         }
         let qp = &mut self.qps[at.index];
@@ -87,30 +80,30 @@ impl Fabric {
     }
 
     /// The processing unit takes the next WQE.
-    pub(super) fn issue_next(&mut self, at: QpRef, scheduler: &mut Scheduler<Event>) {
+    pub(super) fn issue_next(&mut self, at: QpRef, events: &mut EventQueue) {
         if let Some(qp) = self.alive(at) {
             qp.sq.end_turn();
-            self.take_turn(at, scheduler);
-            self.pump(at, scheduler);
+            self.take_turn(at, events);
+            self.pump(at, events);
         }
     }
 
-    fn take_turn(&mut self, at: QpRef, scheduler: &mut Scheduler<Event>) {
+    fn take_turn(&mut self, at: QpRef, events: &mut EventQueue) {
         let Some(qp) = self.alive(at) else { return };
         if !qp.may_issue() {
             return;
         }
         let seq = qp.sq.issue();
-        self.issue(at, seq, scheduler);
+        self.issue(at, seq, events);
     }
 
-    fn issue(&mut self, at: QpRef, seq: u64, scheduler: &mut Scheduler<Event>) {
-        let now = scheduler.now();
+    fn issue(&mut self, at: QpRef, seq: u64, events: &mut EventQueue) {
+        let now = events.now();
         let index = at.index;
         let (machine, pd) = (self.qps[index].machine, self.qps[index].pd);
         let payload = match self.gather(at, seq, (pd, machine), now) {
             Ok(payload) => payload,
-            Err(status) => return self.end_request(at.index, seq, (status, now), scheduler),
+            Err(status) => return self.end_request(at.index, seq, (status, now), events),
         };
         let qp = &mut self.qps[index];
         let (sq_psn, number, qkey) = (qp.sq.psn(), qp.number, qp.qkey);
@@ -160,7 +153,7 @@ impl Fabric {
                 .filter(|key| key >> 31 == 0)
                 .unwrap_or(qkey),
         });
-        self.depart(message, leaves, scheduler);
+        self.depart(message, leaves, events);
     }
 
     /// The payload of a request, or how it fails where its memory may not be used.
@@ -201,16 +194,10 @@ impl Fabric {
     }
 
     /// The request has left, if nothing answers it.
-    pub(super) fn departed(
-        &mut self,
-        at: QpRef,
-        seq: u64,
-        left: Time,
-        scheduler: &mut Scheduler<Event>,
-    ) {
+    pub(super) fn departed(&mut self, at: QpRef, seq: u64, left: Time, events: &mut EventQueue) {
         let Some(qp) = self.alive(at) else { return };
         if !qp.qp_type.is_reliable() {
-            self.end_request(at.index, seq, (WcStatus::Success, left), scheduler);
+            self.end_request(at.index, seq, (WcStatus::Success, left), events);
         }
     }
 
@@ -220,7 +207,7 @@ impl Fabric {
         index: QpIndex,
         seq: u64,
         (status, at): (WcStatus, Time),
-        scheduler: &mut Scheduler<Event>,
+        events: &mut EventQueue,
     ) {
         let qp = &mut self.qps[index];
         let machine = &mut self.machines[qp.machine];
@@ -233,20 +220,15 @@ impl Fabric {
         }
         if !status.is_success() || wqe.flags.contains(SendFlags::SIGNALED) {
             let bytes = u64::from(machine.preset.params.nic.cqe_bytes);
-            let now = scheduler.now();
+            let now = events.now();
             let cqe = machine.pcie.about(Subject::Cqe);
             wqe.completed = cqe.write(now, at - now, bytes);
         }
-        self.retire(index, scheduler);
+        self.retire(index, events);
     }
 
     /// An answer has come.
-    pub(super) fn answered(
-        &mut self,
-        message: u32,
-        answer: Answer,
-        scheduler: &mut Scheduler<Event>,
-    ) {
+    pub(super) fn answered(&mut self, message: u32, answer: Answer, events: &mut EventQueue) {
         let m = self.messages.get(message);
         let (at, seq, operation) = (m.from, m.seq, m.operation);
         let (length, first) = (m.length, m.first);
@@ -258,8 +240,8 @@ impl Fabric {
             return self.messages.end(message);
         }
         match answer {
-            Answer::ReceiverNotReady => qp.retry.not_ready(scheduler.now()),
-            _ => qp.retry.answered(scheduler.now()),
+            Answer::ReceiverNotReady => qp.retry.not_ready(events.now()),
+            _ => qp.retry.answered(events.now()),
         }
         let pulls = operation.writes_local_memory();
         let mtu = qp.mtu;
@@ -268,11 +250,11 @@ impl Fabric {
         }
         let host = &mut self.machines[machine];
         let context = host.context(at.index.0, Half::Requester);
-        let now = scheduler.now();
+        let now = events.now();
         host.trace.note(Act::ContextMiss, now, now + context);
         let span = host.nic.times.response + context;
-        let passed = host.receive(scheduler.now(), span);
-        host.trace.note(Act::Receive, scheduler.now(), passed);
+        let passed = host.receive(events.now(), span);
+        host.trace.note(Act::Receive, events.now(), passed);
         let mut visible = passed;
         if length > 0 {
             // The completion goes the same way behind them.
@@ -285,15 +267,15 @@ impl Fabric {
         }
         match answer {
             Answer::Ack => {
-                let status = self.scatter(message, at, seq, (visible, scheduler));
-                self.end_request(at.index, seq, (status, passed), scheduler);
-                return self.pump(at, scheduler);
+                let status = self.scatter(message, at, seq, (visible, events));
+                self.end_request(at.index, seq, (status, passed), events);
+                return self.pump(at, events);
             }
-            Answer::Nak(status) => self.end_request(at.index, seq, (status, passed), scheduler),
-            Answer::ReceiverNotReady => self.not_ready(at, seq, scheduler),
+            Answer::Nak(status) => self.end_request(at.index, seq, (status, passed), events),
+            Answer::ReceiverNotReady => self.not_ready(at, seq, events),
         }
         self.messages.end(message);
-        self.pump(at, scheduler);
+        self.pump(at, events);
     }
 
     /// Puts the data of an answer into the requester's memory, and ends the message.
@@ -305,7 +287,7 @@ impl Fabric {
         message: u32,
         at: QpRef,
         seq: u64,
-        (visible, scheduler): (Time, &mut Scheduler<Event>),
+        (visible, events): (Time, &mut EventQueue),
     ) -> WcStatus {
         if self.messages.get(message).payload.is_empty() {
             self.messages.end(message);
@@ -323,13 +305,13 @@ impl Fabric {
             return WcStatus::LocProtErr;
         };
         let host = &mut self.machines[machine];
-        host.translate(&ranges, NicSide::Receiving, scheduler.now());
+        host.translate(&ranges, NicSide::Receiving, events.now());
         let memory = &host.memory;
         if let [range] = ranges[..]
             && memory.watcher(range).is_some()
         {
             self.messages.get(message).delivery.place = Some(range);
-            scheduler.schedule(visible, Event::Land { message });
+            events.schedule(visible, Event::Land { message });
             return WcStatus::Success;
         }
         let payload = std::mem::take(&mut self.messages.get(message).payload);
@@ -340,7 +322,7 @@ impl Fabric {
     }
 
     /// The data of an answer become visible to a program that polls for them.
-    pub(super) fn land(&mut self, message: u32, scheduler: &mut Scheduler<Event>) {
+    pub(super) fn land(&mut self, message: u32, events: &mut EventQueue) {
         let m = self.messages.get(message);
         let (at, place) = (m.from, m.delivery.place);
         let payload = std::mem::take(&mut m.payload);
@@ -350,23 +332,23 @@ impl Fabric {
             self.place(machine, &[place], 0, &payload);
             let memory = &self.machines[machine].memory;
             if let Some(watcher) = memory.watcher(place) {
-                scheduler.signal(watcher);
+                events.signal(watcher);
             }
         }
         self.messages.keep(payload);
     }
 
     /// The peer has no receive: later, again from this request on.
-    fn not_ready(&mut self, at: QpRef, seq: u64, scheduler: &mut Scheduler<Event>) {
+    fn not_ready(&mut self, at: QpRef, seq: u64, events: &mut EventQueue) {
         let timer = self.peer_timer(at);
-        let now = scheduler.now();
+        let now = events.now();
         let host = &mut self.machines[self.qps[at.index].machine];
         host.stop(NicSide::Receiving, now, host.nic.times.exception);
         if !self.qps[at.index].retry.pause() {
             let failed = (WcStatus::RnrRetryExcErr, now);
-            return self.end_request(at.index, seq, failed, scheduler);
+            return self.end_request(at.index, seq, failed, events);
         }
-        scheduler.schedule(now + timer, Event::Resume { qp: at });
+        events.schedule(now + timer, Event::Resume { qp: at });
         self.resend_from(at, seq);
     }
 
@@ -384,30 +366,30 @@ impl Fabric {
         peer.map_or(Span::ZERO, |peer| self.qps[peer].rq.rnr_timer())
     }
 
-    pub(super) fn resume_queue(&mut self, at: QpRef, scheduler: &mut Scheduler<Event>) {
+    pub(super) fn resume_queue(&mut self, at: QpRef, events: &mut EventQueue) {
         if let Some(qp) = self.alive(at) {
             qp.retry.resume();
-            self.pump(at, scheduler);
+            self.pump(at, events);
         }
     }
 
     /// Nobody will answer: starts the retransmission timer.
-    pub(super) fn unanswered(&mut self, message: u32, scheduler: &mut Scheduler<Event>) {
+    pub(super) fn unanswered(&mut self, message: u32, events: &mut EventQueue) {
         let m = self.messages.get(message);
         let (at, seq) = (m.from, m.seq);
         self.messages.end(message);
-        let now = scheduler.now();
+        let now = events.now();
         let Some(qp) = self.alive(at) else { return };
         if qp.qp_type.is_reliable()
             && let Some(due) = qp.retry.start_timer(now)
         {
-            scheduler.schedule(due, Event::Timeout { qp: at, seq });
+            events.schedule(due, Event::Timeout { qp: at, seq });
         }
     }
 
     /// The retransmission timer fires. Each answer restarts it, also an RNR NAK.
-    pub(super) fn timeout(&mut self, at: QpRef, seq: u64, scheduler: &mut Scheduler<Event>) {
-        let now = scheduler.now();
+    pub(super) fn timeout(&mut self, at: QpRef, seq: u64, events: &mut EventQueue) {
+        let now = events.now();
         let Some(qp) = self.alive(at) else { return };
         qp.retry.timer_fired();
         if !qp.sq.is_unfinished(seq) {
@@ -415,15 +397,15 @@ impl Fabric {
         }
         let first = qp.sq.first_unanswered();
         match qp.retry.expire(now) {
-            Expiry::Later(due) => scheduler.schedule(due, Event::Timeout { qp: at, seq }),
+            Expiry::Later(due) => events.schedule(due, Event::Timeout { qp: at, seq }),
             Expiry::Exhausted => {
                 let failed = (WcStatus::RetryExcErr, now);
-                self.end_request(at.index, first, failed, scheduler);
+                self.end_request(at.index, first, failed, events);
             }
             Expiry::Resend => {
                 qp.dc.give_up_connecting();
                 self.resend_from(at, first);
-                self.pump(at, scheduler);
+                self.pump(at, events);
             }
         }
     }

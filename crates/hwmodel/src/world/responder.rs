@@ -1,6 +1,5 @@
 //! The responder: what a request does to memory and receives, and what is answered.
 
-use adverb_sim::Scheduler;
 use adverb_units::{Span, Time};
 use adverb_verbs::{Operation, QpType, WcFlags, WcOpcode, WcStatus, WorkCompletion};
 
@@ -13,21 +12,21 @@ use crate::nic::port::Leaves;
 use crate::nic::receive_queue::Received;
 use crate::trace::{Act, Subject};
 use crate::world::admission::{GRH, Refusal, Task};
-use crate::world::fabric::{Event, Fabric};
+use crate::world::fabric::{Event, EventQueue, Fabric};
 use crate::world::message::{Answer, Delivery, Direction, Message};
 
 impl Fabric {
     /// A request is at the responder's port.
-    pub(super) fn request(&mut self, message: u32, scheduler: &mut Scheduler<Event>) {
+    pub(super) fn request(&mut self, message: u32, events: &mut EventQueue) {
         let task = self.admit(message);
         let m = self.messages.get(message);
         let (to, operation, length, first) = (m.to, m.operation, m.length, m.first);
         let from = m.from;
         let (number, half) = self.responder_context(from, to);
         let Some(qp) = self.qps.get(to.index) else {
-            return self.unanswered(message, scheduler);
+            return self.unanswered(message, events);
         };
-        self.translate_task(qp.machine, &task, scheduler);
+        self.translate_task(qp.machine, &task, events);
         self.count_unreliable(from);
         let qp = &self.qps[to.index];
         let host = &mut self.machines[qp.machine];
@@ -35,26 +34,26 @@ impl Fabric {
         let context = host.context(number, half);
         let scattered = length - qp.rq.inline(operation, length);
         let span = receiving_span(host, operation, scattered) + context;
-        let now = scheduler.now();
+        let now = events.now();
         let passed = host.receive(now, span);
         host.trace.note(Act::ContextMiss, now, now + context);
         host.trace.note(Act::Receive, now, passed);
         match task {
             Ok(Task::Deliver(delivery)) => {
-                self.take_in(message, delivery, (first, passed), scheduler);
+                self.take_in(message, delivery, (first, passed), events);
             }
-            Ok(Task::Read(range)) => self.read(message, range, passed, scheduler),
-            Ok(Task::Atomic(range)) => self.lock(message, range, passed, scheduler),
-            Err(Refusal::Silence) => self.dropped(message, scheduler),
-            Err(Refusal::NotReady) if !qp.qp_type.is_reliable() => self.dropped(message, scheduler),
+            Ok(Task::Read(range)) => self.read(message, range, passed, events),
+            Ok(Task::Atomic(range)) => self.lock(message, range, passed, events),
+            Err(Refusal::Silence) => self.dropped(message, events),
+            Err(Refusal::NotReady) if !qp.qp_type.is_reliable() => self.dropped(message, events),
             Err(Refusal::NotReady) => {
                 host.nic.counts.rnr_naks += 1;
                 let exception = host.nic.times.exception;
                 host.stop(NicSide::Receiving, now, exception);
-                self.answer(message, Answer::ReceiverNotReady, passed, scheduler);
+                self.answer(message, Answer::ReceiverNotReady, passed, events);
             }
             Err(Refusal::Wrong(status, received)) => {
-                self.refuse(message, status, received, passed, scheduler);
+                self.refuse(message, status, received, passed, events);
             }
         }
     }
@@ -75,11 +74,11 @@ impl Fabric {
         message: u32,
         delivery: Delivery,
         (first, passed): (Time, Time),
-        scheduler: &mut Scheduler<Event>,
+        events: &mut EventQueue,
     ) {
         let m = self.messages.get(message);
         let (to, operation, length) = (m.to, m.operation, m.length);
-        let now = scheduler.now();
+        let now = events.now();
         let receives = delivery.receive.is_some();
         let place = delivery.place;
         m.delivery = delivery;
@@ -111,18 +110,18 @@ impl Fabric {
         }
         if !receives && !self.is_watched(message) {
             // Nobody can tell when.
-            return self.write_through(message, passed, scheduler);
+            return self.write_through(message, passed, events);
         }
         if reliable {
-            self.acknowledge(message, passed, scheduler);
+            self.acknowledge(message, passed, events);
         }
         // What comes later is not seen earlier (IBTA vol. 1, 9.5).
         let delivered = self.qps[to.index].rq.deliver(visible);
-        scheduler.schedule(delivered, Event::Deliver { message });
+        events.schedule(delivered, Event::Deliver { message });
     }
 
     /// Payload goes to its place at once; the message becomes its own acknowledgement, if there is one.
-    fn write_through(&mut self, message: u32, passed: Time, scheduler: &mut Scheduler<Event>) {
+    fn write_through(&mut self, message: u32, passed: Time, events: &mut EventQueue) {
         let m = self.messages.get(message);
         let (place, to) = (m.delivery.place.take(), m.to.index);
         let payload = std::mem::take(&mut m.payload);
@@ -130,7 +129,7 @@ impl Fabric {
         self.place(machine, place.as_slice(), 0, &payload);
         self.messages.get(message).payload = payload;
         if qp_type.is_reliable() {
-            self.answer(message, Answer::Ack, passed, scheduler);
+            self.answer(message, Answer::Ack, passed, events);
         } else {
             self.messages.end(message);
         }
@@ -145,7 +144,7 @@ impl Fabric {
     }
 
     /// An acknowledgement is a message of its own: the request is still to be delivered.
-    fn acknowledge(&mut self, message: u32, at: Time, scheduler: &mut Scheduler<Event>) {
+    fn acknowledge(&mut self, message: u32, at: Time, events: &mut EventQueue) {
         let payload = self.messages.buffer();
         let m = self.messages.get(message);
         let ack = Message {
@@ -156,11 +155,11 @@ impl Fabric {
             ..*m
         };
         let ack = self.messages.put(ack);
-        self.leave(ack, at, scheduler);
+        self.leave(ack, at, events);
     }
 
     /// What a message brought can be seen.
-    pub(super) fn deliver(&mut self, message: u32, scheduler: &mut Scheduler<Event>) {
+    pub(super) fn deliver(&mut self, message: u32, events: &mut EventQueue) {
         let m = self.messages.get(message);
         let (to, operation, solicited, imm) = (m.to, m.operation, m.solicited, m.imm());
         let from = m.from;
@@ -179,7 +178,7 @@ impl Fabric {
         if let Some(place) = delivery.place {
             self.place(machine, &[place], 0, &payload);
             if let Some(watcher) = self.machines[machine].memory.watcher(place) {
-                scheduler.signal(watcher);
+                events.signal(watcher);
             }
         }
         if let Some(received) = delivery.receive {
@@ -206,10 +205,10 @@ impl Fabric {
                 },
                 ..WorkCompletion::default()
             };
-            let now = scheduler.now();
+            let now = events.now();
             let inline = self.qps[to.index].rq.inline(operation, length);
             let received = (&received, inline);
-            self.complete_receive(to.index, received, arrived, (now, solicited), scheduler);
+            self.complete_receive(to.index, received, arrived, (now, solicited), events);
         }
         self.messages.keep(payload);
         self.messages.end(message);
@@ -252,16 +251,10 @@ impl Fabric {
     }
 
     /// A READ: the data go back as they come from memory.
-    fn read(
-        &mut self,
-        message: u32,
-        range: Option<Range>,
-        at: Time,
-        scheduler: &mut Scheduler<Event>,
-    ) {
+    fn read(&mut self, message: u32, range: Option<Range>, at: Time, events: &mut EventQueue) {
         let to = self.messages.get(message).to;
         let host = &mut self.machines[self.qps[to.index].machine];
-        let now = scheduler.now();
+        let now = events.now();
         // Its place in the sending side is settled now; it comes there when it has passed the
         // receiving one.
         let lines = range.map_or(1, |range| (range.length as u64).div_ceil(LINE));
@@ -286,7 +279,7 @@ impl Fabric {
         m.length = m.payload.len() as u64;
         m.direction = Direction::Answer(Answer::Ack);
         m.gathered = gathered;
-        self.depart(message, leaves, scheduler);
+        self.depart(message, leaves, events);
     }
 
     /// Sends an answer back.
@@ -295,7 +288,7 @@ impl Fabric {
         message: u32,
         answer: Answer,
         at: Time,
-        scheduler: &mut Scheduler<Event>,
+        events: &mut EventQueue,
     ) {
         let m = self.messages.get(message);
         m.direction = Direction::Answer(answer);
@@ -303,23 +296,23 @@ impl Fabric {
             m.length = 0;
             m.payload.clear();
         }
-        self.leave(message, at, scheduler);
+        self.leave(message, at, events);
     }
 
     /// An answer that needs nothing of memory leaves at `at`.
-    pub(super) fn leave(&mut self, message: u32, at: Time, scheduler: &mut Scheduler<Event>) {
+    pub(super) fn leave(&mut self, message: u32, at: Time, events: &mut EventQueue) {
         self.messages.get(message).gathered = at;
-        self.depart(message, Leaves::at(at), scheduler);
+        self.depart(message, Leaves::at(at), events);
     }
 
     /// Nobody takes a message: a reliable requester finds out by waiting.
-    pub(super) fn dropped(&mut self, message: u32, scheduler: &mut Scheduler<Event>) {
+    pub(super) fn dropped(&mut self, message: u32, events: &mut EventQueue) {
         let to = self.messages.get(message).to;
         if let Some(qp) = self.qps.get(to.index) {
             let machine = qp.machine;
             self.machines[machine].nic.counts.dropped_datagrams += 1;
         }
-        self.unanswered(message, scheduler);
+        self.unanswered(message, events);
     }
 
     /// The request is wrong. Reliable connections say so and fail; others drop it.
@@ -329,14 +322,14 @@ impl Fabric {
         status: WcStatus,
         received: Option<Received>,
         at: Time,
-        scheduler: &mut Scheduler<Event>,
+        events: &mut EventQueue,
     ) {
         let to = self.messages.get(message).to;
         let qp_type = self.qps[to.index].qp_type;
         if qp_type.is_reliable() {
-            self.answer(message, Answer::Nak(status), at, scheduler);
+            self.answer(message, Answer::Nak(status), at, events);
         } else {
-            self.dropped(message, scheduler);
+            self.dropped(message, events);
         }
         // A receive that is too short or wrong is a fault of the receiver's.
         let fails = qp_type == QpType::Rc || received.is_some();
@@ -344,10 +337,10 @@ impl Fabric {
             let qp = &mut self.qps[to.index];
             qp.rq.fail(received.wr_id, received.status);
             let qp = qp.reference();
-            self.fail_receives(qp, scheduler);
+            self.fail_receives(qp, events);
         }
         if fails {
-            self.fail(to.index, adverb_verbs::QpState::Err, scheduler);
+            self.fail(to.index, adverb_verbs::QpState::Err, events);
         }
     }
 }

@@ -4,14 +4,13 @@
 //!
 //! Sources: IBTA vol. 1, 10.2.9; ibv_create_srq(3), ibv_modify_srq(3).
 
-use adverb_sim::Scheduler;
 use adverb_verbs::{AsyncEvent, PostError, PostErrorCause, QpState, RecvRequest, SrqId};
 
 use crate::ids::{QpIndex, SrqIndex};
 use crate::nic::receive_queue::Receive;
 use crate::nic::shared_receive::{Owner, PendingEvent};
-use crate::world::fabric::{Event, Fabric};
-use crate::world::post::receive;
+use crate::world::fabric::{EventQueue, Fabric};
+use crate::world::post::{post_each, receive};
 
 impl Fabric {
     fn tell(&mut self, owner: Owner, event: AsyncEvent) {
@@ -54,20 +53,16 @@ impl Fabric {
         &mut self,
         srq: SrqIndex,
         requests: &[RecvRequest<'_>],
-        scheduler: &mut Scheduler<Event>,
+        events: &mut EventQueue,
     ) -> Result<(), PostError> {
-        for (index, request) in requests.iter().enumerate() {
-            self.accept_shared(srq, request, scheduler)
-                .map_err(|cause| PostError { index, cause })?;
-        }
-        Ok(())
+        post_each(requests, |request| self.accept_shared(srq, request, events))
     }
 
     fn accept_shared(
         &mut self,
         srq: SrqIndex,
         request: &RecvRequest<'_>,
-        scheduler: &mut Scheduler<Event>,
+        events: &mut EventQueue,
     ) -> Result<(), PostErrorCause> {
         let queue = &mut self.srqs[srq];
         let depth = queue.caps.max_wr;
@@ -78,7 +73,7 @@ impl Fabric {
         request.check(queue.caps.max_sge)?;
         queue.in_use += 1;
         queue.receives.push_back(receive(request));
-        self.machines[queue.owner.machine].build_receive(scheduler);
+        self.machines[queue.owner.machine].build_receive(events);
         Ok(())
     }
 

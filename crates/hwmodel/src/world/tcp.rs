@@ -6,14 +6,13 @@
 //! piece in turn, and wakes who reads. Acknowledgements ride on what goes back, and go alone for every
 //! second piece (RFC 5681); so much as the window is unacknowledged at most. Nothing is lost.
 
-use adverb_sim::Scheduler;
 use adverb_units::Span;
 use adverb_verbs::LinkLayer;
 
 use crate::host::tcp::Piece;
 use crate::machine::Machine;
 use crate::rate::ns;
-use crate::world::fabric::{Event, Fabric};
+use crate::world::fabric::{Event, EventQueue, Fabric};
 use crate::world::wire::{header, switched};
 
 /// TCP and IPv4 headers, with time stamps (RFC 793, 791, 7323).
@@ -59,17 +58,17 @@ impl Machine {
 
 impl Fabric {
     /// The kernel has told the NIC of a piece of `bytes`.
-    pub(super) fn tcp_send(&mut self, end: u32, bytes: u64, scheduler: &mut Scheduler<Event>) {
+    pub(super) fn tcp_send(&mut self, end: u32, bytes: u64, events: &mut EventQueue) {
         let owed = std::mem::take(&mut self.ends[end as usize].owed);
         let piece = Piece {
             bytes,
             acknowledges: owed.0,
         };
-        self.frames_leave(end, piece, scheduler);
+        self.frames_leave(end, piece, events);
     }
 
-    fn frames_leave(&mut self, end: u32, piece: Piece, scheduler: &mut Scheduler<Event>) {
-        let now = scheduler.now();
+    fn frames_leave(&mut self, end: u32, piece: Piece, events: &mut EventQueue) {
+        let now = events.now();
         let here = self.ends[end as usize].machine;
         let there = self.ends[peer(end) as usize].machine;
         let host = &mut self.machines[here];
@@ -90,12 +89,12 @@ impl Fabric {
         let left = (begin + whole).max(arrival.last + through + last_frame);
         let at = left + switched(&mut self.machines[there], 0, settled, whole);
         let to = peer(end);
-        scheduler.schedule(at, Event::TcpArrive { end: to, piece });
+        events.schedule(at, Event::TcpArrive { end: to, piece });
     }
 
     /// The last frame of a piece is at the port; the NIC puts it into memory and interrupts.
-    pub(super) fn tcp_arrive(&mut self, end: u32, piece: Piece, scheduler: &mut Scheduler<Event>) {
-        let now = scheduler.now();
+    pub(super) fn tcp_arrive(&mut self, end: u32, piece: Piece, events: &mut EventQueue) {
+        let now = events.now();
         let machine = self.ends[end as usize].machine;
         let host = &mut self.machines[machine];
         let tcp = &host.preset.params.tcp;
@@ -104,26 +103,26 @@ impl Fabric {
         let seen = host.pcie.write(now, through, piece.bytes + DESCRIPTOR);
         let done = host.interrupts.serve(seen + late, work);
         self.ends[end as usize].interrupts += work;
-        scheduler.schedule(done, Event::TcpTaken { end, piece });
+        events.schedule(done, Event::TcpTaken { end, piece });
     }
 
     /// The kernel has run the protocol for a piece.
-    pub(super) fn tcp_taken(&mut self, end: u32, piece: Piece, scheduler: &mut Scheduler<Event>) {
+    pub(super) fn tcp_taken(&mut self, end: u32, piece: Piece, events: &mut EventQueue) {
         let this = &mut self.ends[end as usize];
         this.readable += piece.bytes;
         this.unacknowledged = this.unacknowledged.saturating_sub(piece.acknowledges);
         if piece.acknowledges > 0 {
-            scheduler.signal(this.room);
+            events.signal(this.room);
         }
         if piece.bytes == 0 {
             return;
         }
-        scheduler.signal(this.data);
+        events.signal(this.data);
         this.owed = (this.owed.0 + piece.bytes, this.owed.1 + 1);
         if this.owed.1 >= PIECES_OF_ACK {
             let way = self.machines[this.machine].pcie.way();
-            let at = scheduler.now() + way;
-            scheduler.schedule(at, Event::TcpSend { end, bytes: 0 });
+            let at = events.now() + way;
+            events.schedule(at, Event::TcpSend { end, bytes: 0 });
         }
     }
 }

@@ -5,13 +5,11 @@
 //! it has taken up, and forgets what it has kept, for it does not know which translations are the
 //! region's.
 
-use adverb_sim::Scheduler;
-
 use crate::host::memory::Range;
 use crate::ids::MachineId;
 use crate::nic::device::NicSide;
 use crate::world::admission::{Refusal, Task};
-use crate::world::fabric::{Event, Fabric};
+use crate::world::fabric::{Event, EventQueue, Fabric};
 
 impl Fabric {
     /// The running role registers `length` bytes: it waits until the NIC knows.
@@ -19,12 +17,12 @@ impl Fabric {
         &mut self,
         machine: MachineId,
         length: u64,
-        scheduler: &mut Scheduler<Event>,
+        events: &mut EventQueue,
     ) {
         let host = &mut self.machines[machine];
-        scheduler.clock.busy(host.pin(length));
-        let known = host.command(scheduler.clock.now());
-        scheduler.clock.busy_until(known);
+        events.clock.busy(host.pin(length));
+        let known = host.command(events.clock.now());
+        events.clock.busy_until(known);
     }
 
     /// The running role deregisters a region of `length` bytes: it waits until the NIC has forgotten it.
@@ -32,21 +30,21 @@ impl Fabric {
         &mut self,
         machine: MachineId,
         length: u64,
-        scheduler: &mut Scheduler<Event>,
+        events: &mut EventQueue,
     ) {
         let host = &mut self.machines[machine];
-        let forgotten = host.command(scheduler.clock.now());
-        scheduler.schedule(forgotten, Event::Forget { machine });
-        scheduler.clock.busy_until(forgotten);
-        scheduler.clock.busy(host.pin(length));
+        let forgotten = host.command(events.clock.now());
+        events.schedule(forgotten, Event::Forget { machine });
+        events.clock.busy_until(forgotten);
+        events.clock.busy(host.pin(length));
     }
 
     /// The NIC forgets translations.
-    pub(super) fn forget(&mut self, machine: MachineId, scheduler: &mut Scheduler<Event>) {
+    pub(super) fn forget(&mut self, machine: MachineId, events: &mut EventQueue) {
         let host = &mut self.machines[machine];
         let drain = host.nic.times.drain;
-        host.stop(NicSide::Sending, scheduler.now(), drain);
-        host.stop(NicSide::Receiving, scheduler.now(), drain);
+        host.stop(NicSide::Sending, events.now(), drain);
+        host.stop(NicSide::Receiving, events.now(), drain);
         host.nic.translations.clear();
     }
 
@@ -55,7 +53,7 @@ impl Fabric {
         &mut self,
         machine: MachineId,
         task: &Result<Task, Refusal>,
-        scheduler: &Scheduler<Event>,
+        events: &EventQueue,
     ) {
         let ranges: &[Range] = match task {
             Ok(Task::Deliver(delivery)) => match (&delivery.place, &delivery.receive) {
@@ -67,6 +65,6 @@ impl Fabric {
             Ok(Task::Read(None)) | Err(_) => &[],
         };
         let host = &mut self.machines[machine];
-        host.translate(ranges, NicSide::Receiving, scheduler.now());
+        host.translate(ranges, NicSide::Receiving, events.now());
     }
 }

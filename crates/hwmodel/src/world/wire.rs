@@ -1,6 +1,5 @@
 //! Ports, cables and switches; headers by transport and operation.
 
-use adverb_sim::Scheduler;
 use adverb_units::{Span, Time};
 use adverb_verbs::{LinkLayer, Operation, QpType, Qpn};
 
@@ -10,7 +9,7 @@ use crate::machine::stages::{connecting_span, receiving_span};
 use crate::nic::port::{Leaves, Passage, Target};
 use crate::nic::queue_pair::{FIRST_NUMBER, Qp};
 use crate::trace::Act;
-use crate::world::fabric::{Event, Fabric};
+use crate::world::fabric::{Event, EventQueue, Fabric};
 use crate::world::message::{Answer, Direction, Message};
 
 /// Headers, in bytes (IBTA vol. 1, chapters 7 to 9; annex A17 for RoCEv2).
@@ -98,22 +97,17 @@ impl Fabric {
     ///
     /// Its place among those that leave by the same port is settled now: what delays messages, apart
     /// from others, is nearly the same for all of a kind.
-    pub(super) fn depart(
-        &mut self,
-        message: u32,
-        leaves: Leaves,
-        scheduler: &mut Scheduler<Event>,
-    ) {
+    pub(super) fn depart(&mut self, message: u32, leaves: Leaves, events: &mut EventQueue) {
         let m = self.messages.get(message);
         let (seq, is_request) = (m.seq, m.direction == Direction::Request);
         let (from, to) = match m.direction {
             Direction::Request | Direction::Connect | Direction::Disconnect(_) => (m.from, m.to),
             Direction::Answer(_) | Direction::Connected => (m.to, m.from),
         };
-        let passage = self.travel(message, (from, to), scheduler.now(), leaves);
-        scheduler.schedule(passage.last, Event::Arrive { message });
+        let passage = self.travel(message, (from, to), events.now(), leaves);
+        events.schedule(passage.last, Event::Arrive { message });
         if is_request {
-            self.departed(from, seq, passage.left, scheduler);
+            self.departed(from, seq, passage.left, events);
         }
     }
 
@@ -170,13 +164,13 @@ impl Fabric {
     }
 
     /// A message is at the port that it goes to.
-    pub(super) fn arrive(&mut self, message: u32, scheduler: &mut Scheduler<Event>) {
+    pub(super) fn arrive(&mut self, message: u32, events: &mut EventQueue) {
         match self.messages.get(message).direction {
-            Direction::Request => self.request(message, scheduler),
-            Direction::Answer(answer) => self.answered(message, answer, scheduler),
-            Direction::Connect => self.connect_asked(message, scheduler),
-            Direction::Connected => self.connect_answered(message, scheduler),
-            Direction::Disconnect(context) => self.disconnect(message, context, scheduler),
+            Direction::Request => self.request(message, events),
+            Direction::Answer(answer) => self.answered(message, answer, events),
+            Direction::Connect => self.connect_asked(message, events),
+            Direction::Connected => self.connect_answered(message, events),
+            Direction::Disconnect(context) => self.disconnect(message, context, events),
         }
     }
 }

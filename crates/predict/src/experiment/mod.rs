@@ -19,6 +19,7 @@ mod sockets;
 mod tenants;
 
 use adverb_hwmodel::names;
+use adverb_patterns::Timing;
 use adverb_units::{Bytes, Span};
 use adverb_validate::{Budget, Experiment, Interferer, Program, Refusal, Transport, near};
 use adverb_workload::pair::CellSpec;
@@ -38,13 +39,17 @@ pub fn predict(experiment: &Experiment, budget: &Budget) -> Result<f64, Refusal>
             sockets::ping(experiment, budget)
         }
         Program::Ping | Program::WriteReadPing => pairs::ping(experiment, budget),
-        Program::BlastOutbound => patterns::outbound(experiment, Span::ZERO, budget),
+        Program::BlastOutbound => {
+            patterns::outbound(experiment, (Span::ZERO, Timing::Whole), budget)
+        }
         Program::SharedNic => tenants::victim(experiment, budget),
         Program::NumaOpenLoop | Program::NumaServerLoad => {
-            patterns::outbound(experiment, NUMA_SPIN, budget)
+            patterns::outbound(experiment, (NUMA_SPIN, Timing::Whole), budget)
         }
-        Program::ClosedLoop => patterns::closed_loop(experiment, Span::ZERO, budget),
-        Program::NumaClosedLoop => patterns::closed_loop(experiment, NUMA_SPIN, budget),
+        Program::ClosedLoop => patterns::outbound(experiment, (Span::ZERO, Timing::Each), budget),
+        Program::NumaClosedLoop => {
+            patterns::outbound(experiment, (NUMA_SPIN, Timing::Each), budget)
+        }
         Program::BlastInbound => patterns::inbound(experiment, budget),
         Program::Symmetric => patterns::symmetric(experiment, budget),
         Program::Atomics | Program::SequencerAtomics => patterns::atomics(experiment, budget),

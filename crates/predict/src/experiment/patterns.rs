@@ -34,27 +34,12 @@ const COMPUTED: u64 = 64 << 20;
 /// One machine posts to others, computing for `think` before each post.
 pub(super) fn outbound(
     experiment: &Experiment,
-    think: Span,
+    (think, timing): (Span, Timing),
     budget: &Budget,
 ) -> Result<f64, Refusal> {
     let load = Load {
         think,
-        ..load(experiment)?
-    };
-    let pattern = Pattern::outbound(transport(experiment)?, &load, to_peers(experiment));
-    let measured = measure(experiment, &pattern, Counted::Requests, WINDOW, budget)?;
-    figure(experiment, &measured)
-}
-
-/// The same, each request timed.
-pub(super) fn closed_loop(
-    experiment: &Experiment,
-    think: Span,
-    budget: &Budget,
-) -> Result<f64, Refusal> {
-    let load = Load {
-        think,
-        timing: Timing::Each,
+        timing,
         ..load(experiment)?
     };
     let pattern = Pattern::outbound(transport(experiment)?, &load, to_peers(experiment));
