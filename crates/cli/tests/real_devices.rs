@@ -24,7 +24,7 @@ const SERVE: u16 = 18600;
 static ALONE: Mutex<()> = Mutex::new(());
 
 /// Boots machines that have the program; says why where they cannot be had.
-fn boot(test: &str, spec: LabSpec) -> Option<(Lab, MutexGuard<'static, ()>)> {
+fn boot(test: &str, spec: &LabSpec) -> Option<(Lab, MutexGuard<'static, ()>)> {
     // A test that failed has nothing to say about the next one.
     let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let missing: Vec<String> = missing().iter().map(ToString::to_string).collect();
@@ -85,7 +85,7 @@ fn json(text: &str) -> Vec<Value> {
 
 #[test]
 fn one_host() {
-    let Some((lab, _alone)) = boot("adverb on Soft-RoCE, one host", LabSpec::one()) else {
+    let Some((lab, _alone)) = boot("adverb on Soft-RoCE, one host", &LabSpec::one()) else {
         return;
     };
     let host = lab.machine(0);
@@ -100,7 +100,7 @@ fn one_host() {
 
 #[test]
 fn numbers_and_values_of_one_host() {
-    let Some((lab, _alone)) = boot("sequencer and kv on Soft-RoCE", LabSpec::one()) else {
+    let Some((lab, _alone)) = boot("sequencer and kv on Soft-RoCE", &LabSpec::one()) else {
         return;
     };
     let host = lab.machine(0);
@@ -220,7 +220,7 @@ fn a_port_that_is_down_is_refused_by_name(host: &Machine) {
 
 #[test]
 fn two_hosts() {
-    let Some((lab, _alone)) = boot("adverb on Soft-RoCE, two hosts", LabSpec::two()) else {
+    let Some((lab, _alone)) = boot("adverb on Soft-RoCE, two hosts", &LabSpec::two()) else {
         return;
     };
     let (here, there) = (lab.machine(0), lab.machine(1));
