@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use adverb_hwmodel::{Cluster, Placement, Preset};
 use adverb_patterns::{
-    Limits, Load, Outbound, Pattern, Refill, Request, Schedule, Tally, Transport, run,
+    Limits, Load, Opcode, Outbound, Pattern, Refill, Schedule, Tally, Transport, run,
 };
 use adverb_sim::Budget;
 use adverb_units::Span;
@@ -39,7 +39,7 @@ fn simulate() -> Result<(f64, f64)> {
             per_member: 256,
             rd_atomic: 16,
         },
-        ..Load::new(Request::Write, 32)
+        ..Load::new(Opcode::Write, 32)
     };
     let shape = Outbound {
         cores: 2,

@@ -52,7 +52,7 @@ pub(crate) fn usage_line(error: &clap::Error) -> String {
         ErrorKind::InvalidValue if value.is_empty() => {
             format!("{flag} needs a value{}", choices(error))
         }
-        ErrorKind::InvalidValue => format!("{flag} '{value}' is unknown{}", choices(error)),
+        ErrorKind::InvalidValue => format!("invalid {flag} '{value}'{}", choices(error)),
         ErrorKind::UnknownArgument => {
             let hint = text(error, ContextKind::SuggestedArg)
                 .map_or_else(String::new, |arg| format!("did you mean '{arg}'? "));
@@ -94,8 +94,12 @@ fn text(error: &clap::Error, kind: ContextKind) -> Option<String> {
 }
 
 fn choices(error: &clap::Error) -> String {
-    match text(error, ContextKind::ValidValue) {
-        Some(values) if !values.is_empty() => format!(": choose from {values}"),
+    match error.get(ContextKind::ValidValue) {
+        Some(ContextValue::Strings(values)) => match &values[..] {
+            [] => String::new(),
+            [only] => format!(": expected {only}"),
+            [others @ .., last] => format!(": expected {} or {last}", others.join(", ")),
+        },
         _ => String::new(),
     }
 }

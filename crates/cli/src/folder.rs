@@ -12,9 +12,7 @@ use adverb_results::{
     Outcome, PairRecord, RESULTS_CSV, RESULTS_JSONL, Record, Writer, failed_passes, merged,
     read_records, write_csv,
 };
-use adverb_verbs::{
-    AckTimeout, Impairment, PathMtu, PathOptions, RetryCount, ServiceLevel, TrafficClass,
-};
+use adverb_verbs::PathOptions;
 use anyhow::{Context, bail};
 use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
@@ -43,24 +41,9 @@ pub(crate) struct Meta {
     /// The server of the passive side; none where both sides run here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) peer: Option<PeerAddress>,
-    /// Largest payload of a packet; none where none was asked for.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) mtu: Option<PathMtu>,
-    /// How long to wait for an acknowledgement; none where none was asked for.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) timeout: Option<AckTimeout>,
-    /// How often to send again; none where none was asked for.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) retries: Option<RetryCount>,
-    /// Traffic class of packets, if one was asked for.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) traffic_class: Option<TrafficClass>,
-    /// Service level of packets, if one was asked for.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) service_level: Option<ServiceLevel>,
-    /// Faults that ports inject, if they were asked for.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) impairment: Option<Impairment>,
+    /// The options of the path that the study was asked for.
+    #[serde(flatten)]
+    pub(crate) path: PathOptions,
     /// Name of the study in its records.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) label: Option<String>,
@@ -94,30 +77,13 @@ impl Meta {
             only: only.to_vec(),
             device,
             peer,
-            mtu: None,
-            timeout: None,
-            retries: None,
-            traffic_class: None,
-            service_level: None,
-            impairment: None,
+            path: PathOptions::default(),
             label: None,
             planned: Vec::new(),
             machine: Machine::this(),
             started: now_rfc3339(),
             busy: None,
             not_run: None,
-        }
-    }
-
-    /// The options of the path that the study was asked for.
-    pub(crate) fn path(&self) -> PathOptions {
-        PathOptions {
-            path_mtu: self.mtu,
-            ack_timeout: self.timeout,
-            retries: self.retries,
-            traffic_class: self.traffic_class,
-            service_level: self.service_level,
-            impairment: self.impairment,
         }
     }
 

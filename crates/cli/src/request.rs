@@ -2,12 +2,12 @@
 
 use adverb_host::usable_cores;
 use adverb_launch::{DeviceChoice, DeviceInfo, Peer, Usage};
-use adverb_results::{Opcode, Traffic};
+use adverb_results::{DeviceKind, Opcode, Traffic};
 use adverb_units::{Bytes, Span};
 use adverb_verbs::{DeviceCaps, PathOptionError, PathOptions};
 use adverb_workload::pair::{ATOMIC_SIZE, CellSpec, Length, Request};
 
-use crate::args::{BlastArgs, MeasureArgs, PingArgs, PlaceArgs};
+use crate::args::{BlastArgs, MeasureArgs, PingArgs, PlaceArgs, flags_of};
 use crate::hosts::pinning;
 
 /// Repetitions of a single measurement on a model: enough for an interval.
@@ -23,8 +23,8 @@ const MODEL_DURATION: Span = Span::from_ms(10);
 
 /// The cells of `adverb ping`, one for each size.
 pub(crate) fn ping(args: &PingArgs, info: &DeviceInfo) -> Result<Vec<CellSpec>, Usage> {
-    cells(&args.common, info, args.op.into(), |size| {
-        let mut request = common(&args.common, args.op.into(), size)?;
+    cells(&args.common, info, args.op, |size| {
+        let mut request = common(&args.common, args.op, size)?;
         if args.all_pairs {
             request.length = args.common.length.or(PAIR_DURATION);
         }
@@ -37,7 +37,7 @@ pub(crate) fn ping(args: &PingArgs, info: &DeviceInfo) -> Result<Vec<CellSpec>, 
 
 /// The cells of `adverb blast`, one for each size.
 pub(crate) fn blast(args: &BlastArgs, info: &DeviceInfo) -> Result<Vec<CellSpec>, Usage> {
-    cells(&args.common, info, args.op.into(), |size| {
+    cells(&args.common, info, args.op, |size| {
         Ok(CellSpec::blast(Request {
             buffers: args.buffers,
             traffic: Traffic {
@@ -48,7 +48,7 @@ pub(crate) fn blast(args: &BlastArgs, info: &DeviceInfo) -> Result<Vec<CellSpec>
             },
             post: args.post,
             signal: args.signal,
-            ..common(&args.common, args.op.into(), size)?
+            ..common(&args.common, args.op, size)?
         }))
     })
 }
@@ -62,19 +62,20 @@ pub(crate) fn check_path(
     check_retries(device, path)?;
     let checked = device.check_impairment(path.impairment.as_ref());
     checked.map_err(Usage)?;
+    device.check_api(path.api).map_err(Usage)?;
     path.check(&info.port).map_err(|e| Usage(e.to_string()))?;
     peers.iter().try_for_each(|peer| check_path_at(peer, path))
 }
 
 /// Refuses timers where none ever runs out.
 fn check_retries(device: &DeviceChoice, path: &PathOptions) -> Result<(), Usage> {
-    let timeout = path
-        .ack_timeout
-        .map(|timeout| format!("--timeout {timeout}"));
-    let retries = path.retries.map(|n| format!("--retries {}", n.get()));
-    match (device, timeout.or(retries)) {
-        (DeviceChoice::Model(_), Some(typed)) => Err(Usage(format!(
-            "{typed}: {device} loses no packet, so that nothing is ever sent again; leave it out"
+    let timers = flags_of(path)
+        .into_iter()
+        .filter(|(flag, _)| ["--timeout", "--retries"].contains(flag));
+    let mut given = timers.filter_map(|(flag, value)| Some((flag, value?)));
+    match (device, given.next()) {
+        (DeviceChoice::Model(_), Some((flag, value))) => Err(Usage(format!(
+            "{flag} {value}: {device} loses no packet, so that nothing is ever sent again; leave it out"
         ))),
         _ => Ok(()),
     }
@@ -136,6 +137,13 @@ fn check_path_at(peer: &Peer, path: &PathOptions) -> Result<(), Usage> {
     if let Some(path_mtu) = path.path_mtu.filter(|path_mtu| *path_mtu > max) {
         let refused = PathOptionError::PathMtu { path_mtu, max };
         return Err(Usage(format!("{}: {refused}", peer.name())));
+    }
+    let device = &peer.welcome().device;
+    if let Some(api) = path.api.filter(|_| device.kind != DeviceKind::Verbs) {
+        return Err(Usage(format!(
+            "--api {api}: {} uses {device}, which has no choice of posting interfaces; leave --api out",
+            peer.name()
+        )));
     }
     let faults = path.impairment.as_ref();
     faults.map_or(Ok(()), |faults| peer.check_impairment(faults))

@@ -18,12 +18,11 @@ use adverb_launch::{
 };
 use adverb_results::{Impairment, Outcome, PairRecord, Record, Site, Writer};
 use adverb_units::Span;
-use adverb_verbs::{AckTimeout, PathMtu, RetryCount, ServiceLevel, TrafficClass};
 use adverb_workload::pair::{CellSpec, Length, Side};
 use anyhow::{Context, bail};
 use serde_json::json;
 
-use crate::args::{Format, PlaceArgs, StudyArgs};
+use crate::args::{Format, PlaceArgs, StudyArgs, flags_of};
 use crate::folder::{self, Ending, Folder, Meta, Rendered};
 use crate::hosts::Bed;
 use crate::progress::Progress;
@@ -54,7 +53,7 @@ pub(crate) fn run(args: &StudyArgs) -> anyhow::Result<ExitCode> {
     };
     let ports = ports(&meta, peer.as_ref())?;
     let plan = Plan::study(meta.profile, &meta.only, (&caps, ports));
-    let mut plan = plan.with_path(meta.path());
+    let mut plan = plan.with_path(meta.path);
     let is_model = matches!(meta.device, DeviceChoice::Model(_));
     let numbers: Vec<Option<u32>> = if is_model {
         let length = Length::Duration(MODEL_DURATION);
@@ -168,7 +167,7 @@ fn begin(args: &StudyArgs, out: &Path) -> anyhow::Result<Begun> {
     request::check_places(&meta.device, &place, Shape::Pair)?;
     let info = DeviceInfo::query(&meta.device)?;
     let peer = hosts::peers(&place, &meta.device, &info)?.pop();
-    request::check_path(&meta.path(), (&meta.device, &info), peer.as_slice())?;
+    request::check_path(&meta.path, (&meta.device, &info), peer.as_slice())?;
     if !matches!(meta.device, DeviceChoice::Model(_)) {
         let shared = request::shared_core(&place);
         shared.iter().for_each(|line| terminal::warn(line));
@@ -192,10 +191,7 @@ fn new_meta(args: &StudyArgs) -> Result<Meta, Usage> {
         device,
         args.place.peer.first().cloned(),
     );
-    let path = args.path.options()?;
-    meta.impairment = path.impairment;
-    (meta.mtu, meta.timeout, meta.retries) = (path.path_mtu, path.ack_timeout, path.retries);
-    (meta.traffic_class, meta.service_level) = (path.traffic_class, path.service_level);
+    meta.path = args.path.options()?;
     meta.label.clone_from(&args.label);
     Ok(meta)
 }
@@ -214,31 +210,10 @@ fn resumed(args: &StudyArgs, mut meta: Meta) -> Result<Meta, Usage> {
     let typed = args.device.named().map(|device| device.to_string());
     same("--device", typed, meta.device.to_string())?;
     let or_default = |there: Option<String>| there.unwrap_or_else(|| "the default".to_owned());
-    let bytes = |mtu: PathMtu| mtu.bytes().get().to_string();
-    same(
-        "--mtu",
-        args.path.mtu.map(bytes),
-        or_default(meta.mtu.map(bytes)),
-    )?;
-    let time = |timeout: AckTimeout| timeout.to_string();
-    let there = or_default(meta.timeout.map(time));
-    same("--timeout", args.path.retry.timeout.map(time), there)?;
-    let number = |retries: RetryCount| retries.get().to_string();
-    let there = or_default(meta.retries.map(number));
-    same("--retries", args.path.retry.retries.map(number), there)?;
-    let class = |class: TrafficClass| class.to_string();
-    let there = or_default(meta.traffic_class.map(class));
-    same("--traffic-class", args.path.traffic_class.map(class), there)?;
-    let level = |level: ServiceLevel| level.to_string();
-    let there = or_default(meta.service_level.map(level));
-    same("--service-level", args.path.service_level.map(level), there)?;
-    let faults = args.path.options()?.impairment;
-    let text = |faults: Impairment| faults.to_string();
-    same(
-        "--loss",
-        faults.map(text),
-        or_default(meta.impairment.map(text)),
-    )?;
+    let (now, before) = (flags_of(&args.path.options()?), flags_of(&meta.path));
+    for ((flag, typed), (_, there)) in now.into_iter().zip(before) {
+        same(flag, typed, or_default(there))?;
+    }
     same(
         "--label",
         args.label.clone(),

@@ -35,17 +35,12 @@ const CPU: [Column; 2] = [
     }),
 ];
 
-/// Whether a round of the program is one request, which the passive side's CPU does not see.
-fn is_round_trip(program: Program, op: Opcode) -> bool {
-    (program, op) == (Program::Ping, Opcode::Read)
-}
-
 /// The time in the first column.
 fn timed(program: Program, op: Opcode) -> Column {
     let mean: fn(&PairRecord) -> Option<String> = |r| time(r, latency(r)?.mean);
     match program {
         Program::Blast => ("time per message", 16, mean),
-        Program::Ping if is_round_trip(program, op) => ("round trip", 10, mean),
+        Program::Ping if program.is_round_trip(op) => ("round trip", 10, mean),
         Program::Ping => ("one-way", 9, mean),
     }
 }
@@ -60,13 +55,8 @@ fn interval(record: &PairRecord) -> Option<f64> {
     latency(record)?.ci95.filter(|_| is_measured)
 }
 
-/// A time of a record, as it is shown: records have half of a round even if the round is one request.
 fn shown(record: &PairRecord, one_way_ns: Option<f64>) -> Option<Span> {
-    let halves = match is_round_trip(record.program, record.params.op) {
-        true => 2.0,
-        false => 1.0,
-    };
-    Some(Span::from_ns_f64(one_way_ns? * halves))
+    Some(Span::from_ns_f64(record.shown_ns(one_way_ns?)))
 }
 
 fn time(record: &PairRecord, one_way_ns: Option<f64>) -> Option<String> {

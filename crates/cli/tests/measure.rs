@@ -252,6 +252,16 @@ fn columns_say_what_they_show_and_records_keep_their_meaning() {
     let record = &Place::new().run(&json).ok().json()[0];
     assert_eq!(number(record, "/metrics/one_way_ns/mean").round(), 858.0);
     shown(&format!("ping --op write-read {model}"), "one-way");
+    // A round is one atomic operation, which takes longer than a READ of its 8 bytes.
+    let atomic = "--device model:cx3";
+    let add = ["one_way_ns/mean", "messages_per_s"].map(|metric| {
+        let record = measure(&format!("ping --op fetch-add {atomic}"));
+        number(&record, &format!("/metrics/{metric}"))
+    });
+    let round_trip = shown(&format!("ping --op fetch-add {atomic}"), "round trip");
+    assert_eq!(round_trip, format!("{:.2} µs", 2.0 * add[0] / 1e3));
+    assert!((add[1] * 2.0 * add[0] / 1e9 - 1.0).abs() < 1e-3, "{add:?}");
+    shown(&format!("ping --op cas {atomic}"), "round trip");
     shown(&format!("blast --op read {model}"), "time per message");
     assert_eq!(shown(&read, "active user+sys"), "100+0 %");
     assert_eq!(shown(&read, "passive user+sys"), "0+0 %");

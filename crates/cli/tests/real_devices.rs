@@ -94,6 +94,7 @@ fn one_host() {
     for (device, connected_by) in devices("every operation on verbs+cm:rxe0") {
         every_operation_works_and_payload_arrives(host, device, connected_by);
     }
+    requests_are_posted_through_either_interface(host);
     a_gid_is_chosen_by_its_index_and_a_wrong_one_is_refused_by_name(host);
     a_port_that_is_down_is_refused_by_name(host);
 }
@@ -173,6 +174,22 @@ fn every_operation_works_and_payload_arrives(host: &Machine, device: &str, conne
             record["counters"]["active"]["sent_pkts"].as_u64() > Some(30),
             "{record}"
         );
+    }
+}
+
+fn requests_are_posted_through_either_interface(host: &Machine) {
+    for api in ["post", "wr"] {
+        for program in [
+            "ping --op write-imm --iters 30 --verify",
+            "blast --op send --buffers 8 --post list --iters 300 --verify",
+            "closed-loop --op read --duration 100ms",
+            "kv --items 1000 --duration 100ms",
+        ] {
+            let args = format!("{program} --api {api} --device verbs:rxe0 --json");
+            let record = &json(&ok(host, &args))[0];
+            assert_eq!(record["status"], "ok", "{record}");
+            assert_eq!(record["params"]["api"], api, "{record}");
+        }
     }
 }
 

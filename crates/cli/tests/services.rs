@@ -216,7 +216,7 @@ fn what_cannot_be_is_one_line() {
     assert_snapshot!(refused("sequencer --batch 33"), @"error: --batch 33: 1 to 32 are possible, as many as a core takes at a time");
     assert_snapshot!(refused("sequencer --by atomics --batch 9"), @"error: --batch 9: 1 to 8 are possible, as many as --outstanding lets be under way");
     assert_snapshot!(refused("sequencer --device verbs+cm:none"), @"error: verbs+cm:none: its queue pairs are UC and UD; name the device as verbs:NAME");
-    assert_snapshot!(refused("kv --put 2"), @"error: --put: '2' is no share: write a number from 0 to 1");
+    assert_snapshot!(refused("kv --put 2"), @"error: --put: invalid share '2': expected a number from 0 to 1");
     assert_snapshot!(refused("kv --value 8K"), @"error: --value 8 KiB: expected 1 B to 4 KiB");
     assert_snapshot!(refused("kv --value 0"), @"error: --value 0 B: expected 1 B to 4 KiB");
     assert_snapshot!(refused("kv --items 0"), @"error: 0 items: 1 to 268435456 are possible");

@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
-use adverb_verbs::PortNum;
+use adverb_verbs::{PortNum, PostApi};
 
 /// A device of `libibverbs`, by name: `mlx5_0`, `mlx5_0:2`, `mlx5_0:1:3`, `rxe0:1:192.0.2.7`.
 ///
@@ -56,6 +56,15 @@ pub enum Interface {
     /// `ibv_wr_*` and `ibv_start_poll`: calls into the driver write requests and read completions. Not
     /// every driver has it.
     Extended,
+}
+
+impl From<PostApi> for Interface {
+    fn from(api: PostApi) -> Self {
+        match api {
+            PostApi::Post => Interface::Classic,
+            PostApi::Wr => Interface::Extended,
+        }
+    }
 }
 
 impl fmt::Display for Interface {

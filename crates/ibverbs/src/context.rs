@@ -11,7 +11,7 @@ use adverb_units::Bytes;
 use adverb_verbs::{
     AccessFlags, AddressVector, AsyncEvent, AtomicCap, Context, Counters, CreateError, Device,
     DeviceCaps, DeviceName, Lid, OpenError, PathMtu, PollError, PortCaps, PortNum,
-    ProtectionDomain, QpCaps, QpInit, RegisterError, SrqCaps,
+    PostApi, ProtectionDomain, QpCaps, QpInit, RegisterError, SrqCaps,
 };
 
 use crate::address::{VerbsAh, marking_of};
@@ -299,7 +299,17 @@ impl Context for VerbsContext {
 
     fn create_qp(&self, pd: &VerbsPd, init: &QpInit<'_, VerbsCq>) -> Result<VerbsQp, CreateError> {
         self.check_domain(pd)?;
-        VerbsQp::new(&pd.inner, init, None)
+        VerbsQp::new(&pd.inner, init, None, self.handle.posting)
+    }
+
+    fn create_qp_with_api(
+        &self,
+        pd: &VerbsPd,
+        init: &QpInit<'_, VerbsCq>,
+        api: PostApi,
+    ) -> Result<VerbsQp, CreateError> {
+        self.check_domain(pd)?;
+        VerbsQp::new(&pd.inner, init, None, api.into())
     }
 
     fn create_srq(&self, pd: &VerbsPd, caps: &SrqCaps) -> Result<VerbsSrq, CreateError> {
@@ -319,7 +329,8 @@ impl Context for VerbsContext {
             max_recv_sge: 0,
             ..init.caps
         };
-        VerbsQp::new(&pd.inner, &QpInit { caps, ..*init }, Some(&srq.inner))
+        let init = QpInit { caps, ..*init };
+        VerbsQp::new(&pd.inner, &init, Some(&srq.inner), self.handle.posting)
     }
 
     fn async_event(&self) -> Result<Option<AsyncEvent>, PollError> {

@@ -75,6 +75,7 @@ impl VerbsQp {
         pd: &Arc<PdInner>,
         init: &QpInit<'_, VerbsCq>,
         srq: Option<&Arc<SrqInner>>,
+        posting: Interface,
     ) -> Result<Self, CreateError> {
         let handle = &pd.handle;
         if srq.is_some_and(|srq| !Arc::ptr_eq(&srq.pd.handle, handle)) {
@@ -95,7 +96,7 @@ impl VerbsQp {
         if let Some(srq) = srq {
             attr.srq = srq.raw.as_ptr();
         }
-        let (raw, extended) = match handle.posting {
+        let (raw, extended) = match posting {
             Interface::Classic => (create(pd, &mut attr)?, None),
             Interface::Extended => {
                 let (raw, extended) = extended::create(pd, &mut attr)?;

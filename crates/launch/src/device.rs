@@ -7,7 +7,7 @@ use std::str::FromStr;
 use adverb_ibverbs::{Connecting, GidChoice, VerbsDevice};
 use adverb_results::{DeviceKind, DeviceRef, Impairment};
 use adverb_softnic::SoftDevice;
-use adverb_verbs::Device;
+use adverb_verbs::{Device, PostApi};
 use serde::{Deserialize, Serialize};
 
 use crate::hardware::PresetChoice;
@@ -147,6 +147,19 @@ impl DeviceChoice {
             )));
         }
         Ok(DeviceChoice::Verbs(device.clone().with_gid(gid)))
+    }
+
+    /// Refuses a posting interface if the device has only one.
+    ///
+    /// # Errors
+    /// In words for the user.
+    pub fn check_api(&self, asked: Option<PostApi>) -> Result<(), String> {
+        match (self, asked) {
+            (_, None) | (DeviceChoice::Verbs(_), _) => Ok(()),
+            (_, Some(api)) => Err(format!(
+                "--api {api}: {self} has no choice of posting interfaces; name a device behind libibverbs with --device verbs:NAME, or leave --api out"
+            )),
+        }
     }
 
     /// Whether its port can do this to packets.

@@ -223,7 +223,7 @@ fn onesided_roles(program: &OneSided) -> Vec<Role> {
 mod tests {
     use super::*;
     use adverb_units::Bytes;
-    use adverb_workload::pattern::{Load, Outbound, Request, Transport};
+    use adverb_workload::pattern::{Load, Opcode, Outbound, Transport};
 
     fn closed_loop(peers: u32) -> Job {
         let shape = Outbound {
@@ -232,7 +232,7 @@ mod tests {
             peers,
             memory: 4096,
         };
-        let load = Load::new(Request::Read, 8);
+        let load = Load::new(Opcode::Read, 8);
         let pattern = Pattern::outbound(Transport::Rc, &load, shape);
         let span = adverb_units::Span::from_ms(1);
         let schedule = Schedule {
@@ -244,8 +244,7 @@ mod tests {
 
     #[test]
     fn a_job_survives_the_way_to_another_process() {
-        let request =
-            adverb_workload::pair::Request::new(adverb_results::Opcode::Read, Bytes::new(8));
+        let request = adverb_workload::pair::Request::new(Opcode::Read, Bytes::new(8));
         for job in [closed_loop(1), Job::Pair(CellSpec::ping(request))] {
             let json = serde_json::to_string(&job).unwrap();
             assert_eq!(serde_json::from_str::<Job>(&json).unwrap(), job);

@@ -8,9 +8,9 @@ mod rpc;
 mod tally;
 
 pub use adverb_workload::pattern::{
-    Aim, Dc, Inbound, Landing, Limits, Link, Load, Member, Outbound, Part, Pattern, PatternError,
-    Piece, Places, Posting, Refill, Request, Schedule, Seen, Symmetric, Tally, Timing, Transport,
-    Wait, run,
+    Aim, Dc, Inbound, Landing, Limits, Link, Load, Member, Opcode, Outbound, Part, Pattern,
+    PatternError, Piece, Places, Posting, Refill, Schedule, Seen, Symmetric, Tally, Timing,
+    Transport, Wait, run,
 };
 pub use checked::Handed;
 pub use job::{Job, JobReport};

@@ -2,8 +2,8 @@
 
 use adverb_hwmodel::{Access, Cluster, CpuLoad, Node, Placement, Preset, Work};
 use adverb_patterns::{
-    Inbound, Limits, Load, Outbound, Part, Pattern, Piece, Places, Request, Schedule, Tally,
-    Timing, Transport, run,
+    Inbound, Limits, Load, Opcode, Outbound, Part, Pattern, Piece, Places, Schedule, Tally, Timing,
+    Transport, run,
 };
 use adverb_sim::Budget;
 use adverb_units::{Bytes, Span};
@@ -42,7 +42,7 @@ fn under(
 }
 
 /// Eight queue pairs to slots of 8 B that lie `distance` apart; operations a second.
-fn rate(request: Request, distance: u64, threads: u32, server: Placement, ddio_ways: f64) -> f64 {
+fn rate(op: Opcode, distance: u64, threads: u32, server: Placement, ddio_ways: f64) -> f64 {
     let preset = Preset::built_in("cx3_fdr_nurdma").unwrap();
     let preset = preset.with(&[("memory.ddio_ways", ddio_ways)]).unwrap();
     let load = Load {
@@ -52,7 +52,7 @@ fn rate(request: Request, distance: u64, threads: u32, server: Placement, ddio_w
             rd_atomic: 1,
         },
         places: Places::Own(distance),
-        ..Load::new(request, 8)
+        ..Load::new(op, 8)
     };
     let shape = Outbound {
         cores: 8,
@@ -78,7 +78,7 @@ fn rate(request: Request, distance: u64, threads: u32, server: Placement, ddio_w
 
 #[test]
 fn a_line_that_cores_fight_for_is_nearer_on_the_other_socket() {
-    for request in [Request::Write, Request::Read] {
+    for request in [Opcode::Write, Opcode::Read] {
         let near = |threads| rate(request, 8, threads, Placement::Cached, 2.0);
         let far = |threads| rate(request, 8, threads, Placement::RemoteCached, 2.0);
         assert!(near(0) > far(0) * 0.99, "{request:?} without load");
@@ -94,7 +94,7 @@ fn a_line_that_cores_fight_for_is_nearer_on_the_other_socket() {
 
 #[test]
 fn with_a_line_for_each_queue_pair_nobody_fights() {
-    for request in [Request::Write, Request::Read] {
+    for request in [Opcode::Write, Opcode::Read] {
         let near = |threads| rate(request, 64, threads, Placement::Cached, 2.0);
         let ratio = near(8) / near(0);
         assert!(ratio > 0.93, "{request:?}: {ratio}");
@@ -103,16 +103,16 @@ fn with_a_line_for_each_queue_pair_nobody_fights() {
 
 #[test]
 fn without_ddio_writes_to_one_line_wait_for_memory() {
-    let on = rate(Request::Write, 8, 0, Placement::Cached, 2.0);
-    let off = rate(Request::Write, 8, 0, Placement::Cached, 0.0);
+    let on = rate(Opcode::Write, 8, 0, Placement::Cached, 2.0);
+    let off = rate(Opcode::Write, 8, 0, Placement::Cached, 0.0);
     assert!(off < on * 0.9, "{off} and {on}");
-    let apart = rate(Request::Write, 64, 0, Placement::Cached, 0.0);
+    let apart = rate(Opcode::Write, 64, 0, Placement::Cached, 0.0);
     assert!(apart > off * 1.3, "{apart} and {off}");
 }
 
 #[test]
 fn runs_under_load_are_the_same() {
-    let run = || rate(Request::Write, 8, 12, Placement::Cached, 2.0);
+    let run = || rate(Opcode::Write, 8, 12, Placement::Cached, 2.0);
     assert_eq!(run().to_bits(), run().to_bits());
 }
 
@@ -139,7 +139,7 @@ fn threads_that_compute_take_cores_from_who_answers_and_not_from_the_nic() {
         let tallies = under(Some(compute), &preset, Placement::Cached, &pattern);
         tallies[0].mean_wait().unwrap()
     };
-    assert_eq!(wait(Request::Read, 0), wait(Request::Read, 48));
+    assert_eq!(wait(Opcode::Read, 0), wait(Opcode::Read, 48));
     let compute = |threads| {
         let piece = Piece {
             busy: Span::from_ns(500),
@@ -170,7 +170,7 @@ fn pieces(ddio_ways: f64, threads: u32) -> f64 {
             per_member: 4,
             rd_atomic: 1,
         },
-        ..Load::new(Request::Write, 4096)
+        ..Load::new(Opcode::Write, 4096)
     };
     let shape = Inbound {
         threads,

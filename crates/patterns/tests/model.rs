@@ -2,8 +2,8 @@
 
 use adverb_hwmodel::{Cluster, Placement, Preset};
 use adverb_patterns::{
-    Aim, Dc, Inbound, Landing, Limits, Load, Outbound, Part, Pattern, Places, Posting, Refill,
-    Request, Schedule, Seen, Symmetric, Tally, Timing, Transport, Wait, run,
+    Aim, Dc, Inbound, Landing, Limits, Load, Opcode, Outbound, Part, Pattern, Places, Posting,
+    Refill, Schedule, Seen, Symmetric, Tally, Timing, Transport, Wait, run,
 };
 use adverb_sim::Budget;
 use adverb_units::Span;
@@ -42,14 +42,14 @@ fn rate(tallies: &[Tally]) -> f64 {
     tallies.iter().filter_map(Tally::per_second).sum()
 }
 
-fn load(request: Request, size: u32) -> Load {
+fn load(op: Opcode, size: u32) -> Load {
     Load {
         limits: Limits {
             per_qp: 32,
             per_member: 64,
             rd_atomic: 16,
         },
-        ..Load::new(request, size)
+        ..Load::new(op, size)
     }
 }
 
@@ -63,14 +63,14 @@ const OUTBOUND: Outbound = Outbound {
 #[test]
 fn every_request_runs_over_every_transport_that_has_it() {
     let cases = [
-        (Transport::Rc, Request::Write),
-        (Transport::Rc, Request::Read),
-        (Transport::Rc, Request::FetchAdd),
-        (Transport::Rc, Request::CompareSwap),
-        (Transport::Rc, Request::Send),
-        (Transport::Rc, Request::WriteImm),
-        (Transport::Uc, Request::Write),
-        (Transport::Uc, Request::Send),
+        (Transport::Rc, Opcode::Write),
+        (Transport::Rc, Opcode::Read),
+        (Transport::Rc, Opcode::FetchAdd),
+        (Transport::Rc, Opcode::Cas),
+        (Transport::Rc, Opcode::Send),
+        (Transport::Rc, Opcode::WriteImm),
+        (Transport::Uc, Opcode::Write),
+        (Transport::Uc, Opcode::Send),
     ];
     for (transport, request) in cases {
         for refill in [Refill::Continuous, Refill::Window, Refill::List] {
@@ -85,7 +85,11 @@ fn every_request_runs_over_every_transport_that_has_it() {
             assert!(rate > 1e6, "{transport} {request:?} {refill:?}: {rate}");
             // A taker that falls behind sends its senders away now and then.
             let again = counters["retransmissions"] as f64 / counters["sent_messages"] as f64;
-            let most = if request.needs_receive() { 0.01 } else { 0.0 };
+            let most = if request.consumes_receive() {
+                0.01
+            } else {
+                0.0
+            };
             assert!(again <= most, "{transport} {request:?}: {again}");
         }
     }
@@ -112,7 +116,7 @@ fn long_reads_in_flight_fill_the_link() {
                     per_member: in_flight,
                     rd_atomic: 16,
                 },
-                ..Load::new(Request::Read, SIZE)
+                ..Load::new(Opcode::Read, SIZE)
             };
             let pattern = Pattern::outbound(Transport::Rc, &load, shape);
             let (tallies, _) = on_model_for(preset, &pattern, schedule);
@@ -130,7 +134,7 @@ fn long_reads_in_flight_fill_the_link() {
 fn unreliable_writes_bring_no_more_than_the_link_carries() {
     const LINK: f64 = 54.55;
     for size in [256, 1024, 4096] {
-        let pattern = Pattern::inbound(Transport::Uc, &load(Request::Write, size), &WRITERS);
+        let pattern = Pattern::inbound(Transport::Uc, &load(Opcode::Write, size), &WRITERS);
         let (tallies, _) = on_model("cx3", &pattern);
         let gbps = rate(&tallies) * f64::from(size) * 8.0 / 1e9;
         assert!(
@@ -143,7 +147,7 @@ fn unreliable_writes_bring_no_more_than_the_link_carries() {
 #[test]
 fn short_writes_of_many_do_not_meet_in_one_line() {
     // Without DDIO, parts of one line pass memory one after another.
-    let pattern = Pattern::inbound(Transport::Uc, &load(Request::Write, 8), &WRITERS);
+    let pattern = Pattern::inbound(Transport::Uc, &load(Opcode::Write, 8), &WRITERS);
     let (tallies, _) = on_model("cx", &pattern);
     let rate = rate(&tallies);
     assert!(rate > 10e6, "{rate} of 15 M/s");
@@ -161,9 +165,9 @@ const WRITERS: Inbound = Inbound {
 
 #[test]
 fn messages_come_to_receivers() {
-    for (transport, request, receivers) in [
-        (Transport::Ud, Request::Send, 2),
-        (Transport::Ud, Request::SendHeaderOnly, 4),
+    for (transport, (request, size), receivers) in [
+        (Transport::Ud, (Opcode::Send, 32), 2),
+        (Transport::Ud, (Opcode::SendImm, 0), 4),
     ] {
         let shape = Inbound {
             threads: 4,
@@ -174,7 +178,7 @@ fn messages_come_to_receivers() {
             depth: 512,
             memory: 1 << 20,
         };
-        let pattern = Pattern::inbound(transport, &load(request, 32), &shape);
+        let pattern = Pattern::inbound(transport, &load(request, size), &shape);
         let (tallies, _) = on_model("cx3", &pattern);
         for (member, tally) in pattern.members.iter().zip(&tallies) {
             let what = format!("{request:?} {:?}: {tally:?}", member.part);
@@ -204,7 +208,7 @@ fn equal_machines_do_equally_well() {
             per_member: 64,
             rd_atomic: 16,
         },
-        ..load(Request::Read, 32)
+        ..load(Opcode::Read, 32)
     };
     let shape = Symmetric {
         machines: 4,
@@ -224,7 +228,7 @@ fn equal_machines_do_equally_well() {
 
 #[test]
 fn a_list_rings_once_and_single_posts_are_written_to_the_nic() {
-    let single = load(Request::Write, 32);
+    let single = load(Opcode::Write, 32);
     let list = Load {
         posting: Posting::List(16),
         ..single.clone()
@@ -243,7 +247,7 @@ fn a_list_rings_once_and_single_posts_are_written_to_the_nic() {
 fn waiting_is_timed_where_it_is_asked_for() {
     let load = Load {
         timing: Timing::Each,
-        ..Load::new(Request::Read, 64)
+        ..Load::new(Opcode::Read, 64)
     };
     let one = Outbound {
         cores: 1,
@@ -262,7 +266,7 @@ fn waiting_is_timed_where_it_is_asked_for() {
 fn who_sleeps_until_events_uses_less_cpu_and_waits_longer() {
     let load = Load {
         timing: Timing::Each,
-        ..Load::new(Request::Read, 64)
+        ..Load::new(Opcode::Read, 64)
     };
     let one = Outbound {
         cores: 1,
@@ -297,7 +301,7 @@ fn messages_are_taken_by_events_too() {
     };
     let pattern = Pattern {
         wait: Wait::Event,
-        ..Pattern::inbound(Transport::Ud, &load(Request::Send, 32), &shape)
+        ..Pattern::inbound(Transport::Ud, &load(Opcode::Send, 32), &shape)
     };
     let (tallies, _) = on_model("cx3", &pattern);
     let (received, sent) = tallies.split_at(1);
@@ -319,7 +323,7 @@ fn inline_receives_save_the_write_of_the_payload() {
     let received = |landing, size| {
         let pattern = Pattern {
             landing,
-            ..Pattern::inbound(Transport::Ud, &load(Request::Send, size), &shape)
+            ..Pattern::inbound(Transport::Ud, &load(Opcode::Send, size), &shape)
         };
         let (tallies, counters) = on_model("cx3", &pattern);
         let received = &tallies[..4];
@@ -346,7 +350,7 @@ fn the_threads_of_a_machine_share_its_window() {
         memory: 1 << 16,
     };
     let windows = |shape: &Inbound| -> Vec<u32> {
-        let pattern = Pattern::inbound(Transport::Rc, &load(Request::Read, 32), shape);
+        let pattern = Pattern::inbound(Transport::Rc, &load(Opcode::Read, 32), shape);
         let parts = pattern.members[1..].iter().map(|member| &member.part);
         parts
             .map(|part| match part {
@@ -361,7 +365,7 @@ fn the_threads_of_a_machine_share_its_window() {
         ..shape
     };
     assert_eq!(windows(&fewer), [1, 1, 1, 1, 0, 0]);
-    let pattern = Pattern::inbound(Transport::Rc, &load(Request::Read, 32), &fewer);
+    let pattern = Pattern::inbound(Transport::Rc, &load(Opcode::Read, 32), &fewer);
     let (tallies, _) = on_model("cx3", &pattern);
     let busy = tallies[1..].iter().filter(|tally| tally.completed > 0);
     assert_eq!(busy.count(), 4);
@@ -376,7 +380,7 @@ fn dc_initiators_that_change_targets_are_slower() {
                 align: 64,
                 within: 1 << 15,
             },
-            ..load(Request::Read, 32)
+            ..load(Opcode::Read, 32)
         };
         let shape = Symmetric {
             machines: 4,
@@ -418,7 +422,7 @@ fn beside(tenant: Option<Pattern>) -> (f64, Counters) {
             align: 64,
             within: (1 << 22) - 64,
         },
-        ..load(Request::Read, 8)
+        ..load(Opcode::Read, 8)
     };
     let victim = Pattern::outbound(Transport::Rc, &load, TENANT);
     let members = victim.members.len() - 1;
@@ -437,19 +441,19 @@ fn a_second_tenant_is_in_the_way_of_the_first() {
     let before = counters["translation_cache_misses"];
     let (swapping, _) = beside(Some(Pattern::outbound(
         Transport::Rc,
-        &load(Request::CompareSwap, 8),
+        &load(Opcode::Cas, 8),
         TENANT,
     )));
     // A tenant over a transport of its own: swaps are RC's, whatever the victim's is.
-    let datagrams = Pattern::outbound(Transport::Ud, &load(Request::Send, 8), TENANT);
-    let swaps = Pattern::outbound(Transport::Rc, &load(Request::CompareSwap, 8), TENANT);
+    let datagrams = Pattern::outbound(Transport::Ud, &load(Opcode::Send, 8), TENANT);
+    let swaps = Pattern::outbound(Transport::Rc, &load(Opcode::Cas, 8), TENANT);
     let victims = datagrams.members.len();
     let (tallies, _) = on_model("cx5", &datagrams.beside(swaps));
     assert!(rate(&tallies[..victims]) > 0.0 && rate(&tallies[victims..]) > 0.0);
     let (churning, counters) = beside(Some(Pattern::churn(2, 1 << 20)));
     let misses = counters["translation_cache_misses"];
     assert!(misses > before, "{misses} misses after {before}");
-    let (stranding, counters) = beside(Some(Pattern::stranded(&load(Request::Send, 8), TENANT)));
+    let (stranding, counters) = beside(Some(Pattern::stranded(&load(Opcode::Send, 8), TENANT)));
     assert!(counters["retransmissions"] > 100);
     for (tenant, rate) in [("cas", swapping), ("churn", churning), ("rnr", stranding)] {
         assert!(
@@ -473,7 +477,7 @@ fn rarely_signaled() -> Load {
             align: 64,
             within: 1 << 15,
         },
-        ..Load::new(Request::Read, 32)
+        ..Load::new(Opcode::Read, 32)
     }
 }
 
@@ -514,7 +518,7 @@ fn writes(preset: &str, per_qp: u32) -> (f64, f64) {
             per_member: u32::MAX,
             rd_atomic: 1,
         },
-        ..Load::new(Request::Write, 8)
+        ..Load::new(Opcode::Write, 8)
     };
     let shape = Outbound {
         cores: 8,
@@ -547,7 +551,7 @@ fn a_list_is_no_longer_than_what_may_be_under_way() {
     let with = |posting| {
         let load = Load {
             posting,
-            ..Load::new(Request::Read, 8)
+            ..Load::new(Opcode::Read, 8)
         };
         let pattern = Pattern::outbound(Transport::Rc, &load, OUTBOUND);
         rate(&on_model("cx3", &pattern).0)
@@ -566,7 +570,7 @@ fn an_atomic_behind_a_lock_holds_up_those_behind_it() {
                 within: words * 8,
             },
             signaled_every: 16,
-            ..load(Request::FetchAdd, 8)
+            ..load(Opcode::FetchAdd, 8)
         };
         let shape = Inbound {
             threads: 16,
@@ -603,7 +607,7 @@ fn lists_that_a_small_window_has_no_room_for_go_on() {
                 per_member,
                 rd_atomic: 16,
             },
-            ..Load::new(Request::Write, 8)
+            ..Load::new(Opcode::Write, 8)
         };
         let (tallies, _) = on_model("cx3", &Pattern::outbound(Transport::Rc, &load, OUTBOUND));
         assert!(rate(&tallies) > 1e6, "{refill:?} {per_member}: {tallies:?}");
@@ -620,7 +624,7 @@ fn lists_fill_every_queue_pair() {
                 per_member: u32::MAX,
                 rd_atomic: 2,
             },
-            ..Load::new(Request::Read, 8)
+            ..Load::new(Opcode::Read, 8)
         };
         let shape = Outbound { qps, ..OUTBOUND };
         let (tallies, _) = on_model("cx3", &Pattern::outbound(Transport::Rc, &load, shape));
@@ -645,7 +649,7 @@ fn a_device_counts_what_completions_show_in_bunches() {
             per_member: u32::MAX,
             rd_atomic: 16,
         },
-        ..Load::new(Request::Write, 32)
+        ..Load::new(Opcode::Write, 32)
     };
     let schedule = Schedule {
         warm_up: Span::from_us(300),

@@ -3,7 +3,7 @@
 mod common;
 
 use adverb_patterns::{
-    Inbound, Limits, Load, Outbound, Pattern, PatternError, Request, Schedule, Tally, Transport,
+    Inbound, Limits, Load, Opcode, Outbound, Pattern, PatternError, Schedule, Tally, Transport,
     Wait, run,
 };
 use adverb_units::Span;
@@ -14,14 +14,14 @@ const SCHEDULE: Schedule = Schedule {
     measured: Span::from_ms(100),
 };
 
-fn load(request: Request) -> Load {
+fn load(op: Opcode) -> Load {
     Load {
         limits: Limits {
             per_qp: 8,
             per_member: 16,
             rd_atomic: 4,
         },
-        ..Load::new(request, 32)
+        ..Load::new(op, 32)
     }
 }
 
@@ -50,9 +50,9 @@ fn members_wait_by_events() {
         memory: 1 << 16,
     };
     for pattern in [
-        Pattern::outbound(Transport::Rc, &load(Request::Read), SHAPE),
-        Pattern::outbound(Transport::Rc, &load(Request::Send), SHAPE),
-        Pattern::inbound(Transport::Rc, &load(Request::Send), &inbound),
+        Pattern::outbound(Transport::Rc, &load(Opcode::Read), SHAPE),
+        Pattern::outbound(Transport::Rc, &load(Opcode::Send), SHAPE),
+        Pattern::inbound(Transport::Rc, &load(Opcode::Send), &inbound),
     ] {
         let pattern = Pattern {
             wait: Wait::Event,
@@ -66,7 +66,7 @@ fn members_wait_by_events() {
 
 #[test]
 fn a_second_tenant_registers_beside_the_first() {
-    let victim = Pattern::outbound(Transport::Rc, &load(Request::Write), SHAPE);
+    let victim = Pattern::outbound(Transport::Rc, &load(Opcode::Write), SHAPE);
     let both = victim.beside(Pattern::churn(2, 1 << 16));
     // Long enough for each thread to come to a core, whatever else runs there.
     let schedule = Schedule {
@@ -81,7 +81,7 @@ fn a_second_tenant_registers_beside_the_first() {
 
 #[test]
 fn a_device_without_dc_says_so() {
-    let pattern = Pattern::outbound(Transport::Dci, &load(Request::Read), SHAPE);
+    let pattern = Pattern::outbound(Transport::Dci, &load(Opcode::Read), SHAPE);
     for end in on_soft(&pattern) {
         let refusal = end.unwrap_err().to_string();
         assert_eq!(refusal, "device soft has no queue pairs of this type");

@@ -160,8 +160,10 @@ impl<'a> Cell<'a> {
             // Of other programs.
             Quantity::Latency | Quantity::LatencyP99 | Quantity::RequestRate => None,
             Quantity::RoundTrip => Some(2.0 * ns),
-            Quantity::MessageRate => Some(1e9 / ns),
-            Quantity::Throughput | Quantity::Goodput => Some(self.size() as f64 * 1e9 / ns),
+            Quantity::MessageRate => Some(1e9 / self.record.shown_ns(ns)),
+            Quantity::Throughput | Quantity::Goodput => {
+                Some(self.size() as f64 * 1e9 / self.record.shown_ns(ns))
+            }
             Quantity::CpuActive => active,
             Quantity::CpuPassive => passive,
             Quantity::CpuActivePerRound => active.map(|percent| percent / 100.0 * 2.0 * ns),

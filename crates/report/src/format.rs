@@ -95,6 +95,7 @@ pub fn timeout(params: &Params) -> String {
 pub fn opcode(program: Program, op: Opcode) -> &'static str {
     match (program, op) {
         (_, Opcode::Send) => "SEND",
+        (_, Opcode::SendImm) => "SEND_IMM",
         (_, Opcode::WriteImm) => "WRITE_IMM",
         (Program::Ping, Opcode::Write) => "WRITE to polled memory",
         (Program::Blast, Opcode::Write) => "WRITE",

@@ -82,6 +82,11 @@ impl Matrix {
             };
             let place = (number(from), number(to));
             let value = record.metric(path).filter(|v| record.is_ok() && *v > 0.0);
+            // The record has half of it.
+            let value = match quantity {
+                Quantity::RoundTrip => value.map(|ns| 2.0 * ns),
+                _ => value,
+            };
             cells.insert(place, value);
         }
         Matrix::new(title(records[0], quantity), quantity, hosts, cells)
@@ -125,7 +130,9 @@ impl Matrix {
         let values: Vec<f64> = self.values().map(|(_, value)| value).collect();
         let typical = stats::median(&values).unwrap_or(0.0);
         let units: &[(&str, f64)] = match self.quantity {
-            Quantity::OneWay => &[("ns", 1.0), ("µs", 1e3), ("ms", 1e6), ("s", 1e9)],
+            Quantity::OneWay | Quantity::RoundTrip => {
+                &[("ns", 1.0), ("µs", 1e3), ("ms", 1e6), ("s", 1e9)]
+            }
             Quantity::RequestRate => &[("/s", 1.0), ("k/s", 1e3), ("M/s", 1e6)],
             _ => &[("kB/s", 1e3), ("MB/s", 1e6), ("GB/s", 1e9)],
         };
@@ -141,7 +148,7 @@ impl Matrix {
     /// How much slower a value is than the reference.
     fn slowness(&self, value: f64, reference: f64) -> f64 {
         match self.quantity {
-            Quantity::OneWay => value / reference,
+            Quantity::OneWay | Quantity::RoundTrip => value / reference,
             _ => reference / value,
         }
     }
@@ -295,6 +302,9 @@ fn id(number: usize) -> String {
 
 /// The metric that a program is about.
 fn headline(records: &[&Record]) -> (&'static str, Quantity) {
+    if records[0].is_round_trip() {
+        return ("one_way_ns.mean", Quantity::RoundTrip);
+    }
     if records[0].program == "ping" {
         return ("one_way_ns.mean", Quantity::OneWay);
     }

@@ -37,6 +37,23 @@ const fn shown(path: &'static str, repetition: &'static str, quantity: Quantity)
     }
 }
 
+impl Shown {
+    /// Returns the metric as it is shown: the whole round trip if a round is a single request.
+    fn of(&self, record: &Record) -> Option<f64> {
+        Some(record.metric(self.path)? * self.rounds(record))
+    }
+
+    /// Returns how many times the value in the record is shown.
+    fn rounds(&self, record: &Record) -> f64 {
+        let is_half = matches!(self.quantity, Quantity::OneWay | Quantity::P99);
+        if is_half && record.is_round_trip() {
+            2.0
+        } else {
+            1.0
+        }
+    }
+}
+
 /// The metrics that are drawn and listed, of those that a record has.
 const METRICS: [Shown; 7] = [
     shown("requests_per_s", "requests_per_s", Quantity::RequestRate),
@@ -114,6 +131,12 @@ impl<'a> Sweep<'a> {
     fn name(&self, metric: &Shown) -> &'static str {
         match (metric.quantity, self.records[0].program.as_str()) {
             (Quantity::OneWay, "blast") => "time per message",
+            (Quantity::OneWay, _) if self.records.iter().all(|r| r.is_round_trip()) => {
+                Quantity::RoundTrip.name()
+            }
+            (Quantity::OneWay, _) if self.records.iter().any(|r| r.is_round_trip()) => {
+                "one-way or round-trip time"
+            }
             (quantity, _) => quantity.name(),
         }
     }
@@ -168,8 +191,10 @@ impl<'a> Sweep<'a> {
 
     fn point(&self, x: &str, record: &Record, metric: &Shown) -> Option<Point> {
         let place = record.params.get(x)?.as_f64()?;
-        let value = record.metric(metric.path).filter(|v| *v > 0.0)?;
-        let spread = stats::Spread::of(&record.repetitions(metric.repetition));
+        let value = metric.of(record).filter(|v| *v > 0.0)?;
+        let repetitions = record.repetitions(metric.repetition).into_iter();
+        let repetitions: Vec<f64> = repetitions.map(|v| v * metric.rounds(record)).collect();
+        let spread = stats::Spread::of(&repetitions);
         let (low, high) = spread.map_or((value, value), |s| (s.min.min(value), s.max.max(value)));
         let predicted = if record.device.kind == DeviceKind::Model {
             ", predicted"
@@ -193,7 +218,7 @@ impl<'a> Sweep<'a> {
     /// What the sweep shows, in a sentence: the best point by the first metric.
     pub(crate) fn finding(&self) -> Option<String> {
         let (x, metric) = (self.x.as_ref()?, self.metrics().next()?);
-        let value = |r: &&&Record| r.metric(metric.path);
+        let value = |r: &&&Record| metric.of(r);
         let measured: Vec<&&Record> = self.records.iter().filter(|r| value(r).is_some()).collect();
         let by = |a: &&&Record, b: &&&Record| {
             let (a, b) = (value(a).unwrap_or(0.0), value(b).unwrap_or(0.0));
@@ -201,7 +226,7 @@ impl<'a> Sweep<'a> {
         };
         let best = measured.iter().copied().max_by(|a, b| by(a, b))?;
         let worst = measured.iter().copied().min_by(|a, b| by(a, b))?;
-        let (most, least) = (best.metric(metric.path)?, worst.metric(metric.path)?);
+        let (most, least) = (metric.of(best)?, metric.of(worst)?);
         Some(format!(
             "{}: the highest {} is {} at {}, {} the lowest ({} at {}), over {} values of {x}.",
             self.title,
@@ -251,7 +276,7 @@ impl<'a> Sweep<'a> {
                         tr {
                             @for name in &self.swept { td { (value_of(record, name)) } }
                             @for metric in self.metrics() {
-                                td { (record.metric(metric.path).map_or_else(|| "–".to_owned(), |v| metric.quantity.show(v))) }
+                                td { (metric.of(record).map_or_else(|| "–".to_owned(), |v| metric.quantity.show(v))) }
                             }
                         }
                     }

@@ -27,6 +27,7 @@ pub use file::{
 pub use latency::{HistogramError, LatencyRecorder};
 pub use merge::{failed_passes, merged};
 pub use metrics::{RepetitionSample, Usage};
+pub use names::Word;
 pub use published::{PublishedPoint, PublishedQuantity};
 pub use record::{
     Completion, Counters, Cpu, CpuShare, DeviceKind, DeviceRef, Histogram, Latency, Metrics,

@@ -4,11 +4,30 @@ use std::fmt;
 
 use crate::{Completion, DeviceKind, DeviceRef, Opcode, Posting, Program, Signaling, Transport};
 
+/// A choice whose values have words: equal on the command line, in records and in tables.
+pub trait Word: Copy + Send + Sync + 'static {
+    /// Returns the word of this value.
+    fn word(self) -> &'static str;
+
+    /// Returns other words for it on the command line.
+    fn aliases(self) -> &'static [&'static str];
+}
+
 macro_rules! words {
-    ($($type:ident { $($variant:ident => $word:literal),+ })+) => {$(
+    ($($type:ident { $($variant:ident => $word:literal $(or $alias:literal)?),+ })+) => {$(
+        impl Word for $type {
+            fn word(self) -> &'static str {
+                match self { $($type::$variant => $word),+ }
+            }
+
+            fn aliases(self) -> &'static [&'static str] {
+                match self { $($type::$variant => &[$($alias)?]),+ }
+            }
+        }
+
         impl fmt::Display for $type {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.pad(match self { $($type::$variant => $word),+ })
+                f.pad(self.word())
             }
         }
     )+};
@@ -19,7 +38,8 @@ words! {
     DeviceKind { Soft => "soft", Verbs => "verbs", Model => "model" }
     Opcode {
         Send => "send", WriteImm => "write-imm", Write => "write", Read => "read",
-        WriteRead => "write-read", FetchAdd => "fetch-add", Cas => "cas"
+        WriteRead => "write-read", FetchAdd => "fetch-add", Cas => "cas" or "cmp-swap",
+        SendImm => "send-imm"
     }
     Completion { Poll => "poll", Event => "event" }
     Posting { Single => "single", List => "list" }
@@ -64,7 +84,9 @@ mod tests {
         use {DeviceKind::*, Opcode::*, Signaling::*};
         same([Program::Ping, Program::Blast]);
         same([Soft, Verbs, Model]);
-        same([Send, WriteImm, Write, Read, WriteRead, FetchAdd, Cas]);
+        same([
+            Send, WriteImm, Write, Read, WriteRead, FetchAdd, Cas, SendImm,
+        ]);
         same([Completion::Poll, Completion::Event]);
         same([Posting::Single, Posting::List]);
         same([Transport::Rc, Transport::Uc, Transport::Ud]);

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::Impairment;
+use adverb_verbs::PostApi;
 
 /// Version of the record's layout. A reader refuses a newer one, and reads all older ones.
 pub const SCHEMA: u32 = 2;
@@ -92,6 +93,12 @@ impl Record {
             .collect()
     }
 
+    /// Returns whether it is of a `ping` whose round is a single request ([`Program::is_round_trip`]).
+    pub fn is_round_trip(&self) -> bool {
+        let op = self.params.get("op").map(Opcode::deserialize);
+        self.program == "ping" && op.is_some_and(|op| op.is_ok_and(Opcode::is_fetch))
+    }
+
     /// Whether the cell was measured.
     pub fn is_ok(&self) -> bool {
         self.outcome == Outcome::Ok && self.metrics.is_some()
@@ -163,6 +170,15 @@ impl PairRecord {
         }
         serde_json::from_value(serde_json::to_value(record).ok()?).ok()
     }
+
+    /// Returns a time of this record as it is shown: records have half of a round also if the round is a
+    /// single request, whose whole round trip is shown.
+    pub fn shown_ns(&self, one_way_ns: f64) -> f64 {
+        match self.program.is_round_trip(self.params.op) {
+            true => 2.0 * one_way_ns,
+            false => one_way_ns,
+        }
+    }
 }
 
 /// How a cell ended.
@@ -186,6 +202,13 @@ pub enum Program {
     Ping,
     /// The client sends as fast as its buffers allow.
     Blast,
+}
+
+impl Program {
+    /// Returns whether a round is a single request, which the passive side's CPU does not see.
+    pub fn is_round_trip(self, op: Opcode) -> bool {
+        self == Program::Ping && op.is_fetch()
+    }
 }
 
 /// A kind of device. Figures of different kinds are never mixed without naming them.
@@ -234,12 +257,24 @@ pub enum Opcode {
     FetchAdd,
     /// Compare-and-swap of that counter.
     Cas,
+    /// SEND with immediate data, which the receive's completion brings.
+    SendImm,
 }
 
 impl Opcode {
-    /// Whether it is an atomic operation: 8 bytes, and nothing else.
+    /// Returns whether it is an atomic operation, whose operand has 8 bytes.
     pub const fn is_atomic(self) -> bool {
         matches!(self, Opcode::FetchAdd | Opcode::Cas)
+    }
+
+    /// Returns whether it only fetches data: a READ or an atomic operation, of which the requester alone learns.
+    pub const fn is_fetch(self) -> bool {
+        matches!(self, Opcode::Read) || self.is_atomic()
+    }
+
+    /// Returns whether it consumes a receive request of the peer.
+    pub const fn consumes_receive(self) -> bool {
+        matches!(self, Opcode::Send | Opcode::SendImm | Opcode::WriteImm)
     }
 }
 
@@ -358,6 +393,9 @@ pub struct Params {
     /// Retransmissions before a request fails; `None` in the same cases.
     #[serde(default)]
     pub retry_cnt: Option<u8>,
+    /// Posting interface of libibverbs; `None` if the device chose.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub api: Option<PostApi>,
     /// Faults that both sides' ports injected into the packets that they sent; `None` if they injected none.
     #[serde(default)]
     pub impairment: Option<Impairment>,

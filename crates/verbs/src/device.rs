@@ -20,6 +20,7 @@ use crate::error::{
     RegisterError, Unsupported,
 };
 use crate::ids::{CqId, Gid, Lid, Lkey, PortNum, Qpn, Rkey};
+use crate::path::PostApi;
 use crate::qp::{AddressVector, QpAttr, QpState, QpType};
 use crate::srq::{AsyncEvent, SharedReceiveQueue, SrqCaps, no_srq};
 use crate::work::{AhRef, RecvRequest, RemoteAddress, SendRequest, Sge};
@@ -142,6 +143,23 @@ pub trait Context: Sized {
         }
         Err(CreateError::Unsupported(Unsupported {
             feature: "inline receive",
+            device: self.name().to_string(),
+        }))
+    }
+
+    /// Creates a queue pair whose requests are posted through `api` (`ibv_create_qp`, `ibv_create_qp_ex`).
+    ///
+    /// # Errors
+    /// As of [`Context::create_qp`]; only devices behind libibverbs have two posting interfaces.
+    fn create_qp_with_api(
+        &self,
+        pd: &Self::Pd,
+        init: &QpInit<'_, Self::Cq>,
+        api: PostApi,
+    ) -> Result<Self::Qp, CreateError> {
+        let _ = (pd, init, api);
+        Err(CreateError::Unsupported(Unsupported {
+            feature: "choice of posting interfaces (--api)",
             device: self.name().to_string(),
         }))
     }

@@ -56,7 +56,7 @@ pub use error::{
 pub use guarded::{Guard, Guarded};
 pub use ids::{CqId, Gid, Imm, Lid, Lkey, PortNum, Psn, Qpn, Rkey, SrqId, WrId};
 pub use impairment::Impairment;
-pub use path::{PathOptionError, PathOptions, ServiceLevel, TrafficClass};
+pub use path::{PathOptionError, PathOptions, PostApi, ServiceLevel, TrafficClass};
 pub use probability::{ParseProbabilityError, Probability};
 pub use qp::{
     AckTimeout, AddressVector, QpAttr, QpAttrMask, QpState, QpType, RetryCount, RetryParams,

@@ -95,14 +95,51 @@ impl fmt::Display for ServiceLevel {
     }
 }
 
-/// Options of the path between two queue pairs: what `--mtu`, `--timeout`, `--retries`, `--traffic-class`,
-/// `--service-level`, `--loss` and its relatives set. `None` leaves the choice to the device.
+/// Which of libibverbs' two interfaces requests are posted through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PostApi {
+    /// `ibv_post_send`: a request is a structure.
+    Post,
+    /// `ibv_wr_start` to `ibv_wr_complete`: a request is a sequence of calls into the driver.
+    Wr,
+}
+
+/// The text is not a posting interface.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("invalid posting interface '{0}': expected post (ibv_post_send) or wr (ibv_wr_*)")]
+pub struct ParsePostApiError(String);
+
+impl FromStr for PostApi {
+    type Err = ParsePostApiError;
+
+    fn from_str(text: &str) -> Result<Self, ParsePostApiError> {
+        let all = [PostApi::Post, PostApi::Wr];
+        let found = all.into_iter().find(|api| api.to_string() == text);
+        found.ok_or_else(|| ParsePostApiError(text.to_owned()))
+    }
+}
+
+impl fmt::Display for PostApi {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            PostApi::Post => "post",
+            PostApi::Wr => "wr",
+        })
+    }
+}
+
+/// Options of queue pairs and of the path between them: what `--mtu`, `--timeout`, `--retries`,
+/// `--traffic-class`, `--service-level`, `--api`, `--loss` and its relatives set. `None` leaves the choice to
+/// the device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PathOptions {
     /// Path MTU.
+    #[serde(alias = "mtu")]
     pub path_mtu: Option<PathMtu>,
     /// Local ACK timeout (RC).
+    #[serde(alias = "timeout")]
     pub ack_timeout: Option<AckTimeout>,
     /// Retransmissions before a request fails (RC).
     pub retries: Option<RetryCount>,
@@ -110,6 +147,9 @@ pub struct PathOptions {
     pub traffic_class: Option<TrafficClass>,
     /// Service level of the packets.
     pub service_level: Option<ServiceLevel>,
+    /// Posting interface of the queue pairs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub api: Option<PostApi>,
     /// Faults that the ports inject into the packets that they send; `Some` has packets sent over UDP even
     /// if all probabilities are 0.
     pub impairment: Option<Impairment>,
@@ -125,6 +165,7 @@ impl PathOptions {
             retries: self.retries.or(other.retries),
             traffic_class: self.traffic_class.or(other.traffic_class),
             service_level: self.service_level.or(other.service_level),
+            api: self.api.or(other.api),
             impairment: self.impairment.or(other.impairment),
         }
     }

@@ -4,6 +4,7 @@
 //! the fastest device is measured with, so requests are built once and only their names and flags are
 //! written for each message, and the clock is read seldom.
 
+use adverb_results::Opcode;
 use adverb_units::{Span, Time};
 use adverb_verbs::{
     Comparison, Context, Destination, Imm, Operation, QueuePair, RemoteAddress, SendFlags,
@@ -12,7 +13,7 @@ use adverb_verbs::{
 
 use crate::attend::Attend;
 use crate::error::Fault;
-use crate::load::{Aim, Load, Places, Refill, Request, Seen};
+use crate::load::{Aim, Load, Places, Refill, Seen};
 use crate::polled::Polled;
 use crate::random::Random;
 use crate::reap::{BATCH, Reaper};
@@ -142,7 +143,7 @@ impl<'w, S: Station, A: Attend> Engine<'w, S, A> {
             window,
             varies: parts.contents.is_some()
                 || parts.is_dc
-                || load.request == Request::CompareSwap
+                || load.op == Opcode::Cas
                 || matches!(load.places, Places::Random { .. }),
             outstanding: 0,
             signaled: 0,
@@ -409,7 +410,7 @@ impl<'w, S: Station, A: Attend> Engine<'w, S, A> {
             _ => load.place(target.remote, at, place),
         };
         request.to = target.to;
-        request.operation = operation(load.request, there, at);
+        request.operation = operation(load.op, there, at);
         if let Operation::CompareSwap(_, comparison) = &mut request.operation {
             let expected = link.expected;
             link.expected += 1;
@@ -528,7 +529,7 @@ impl<'w, C: Context> Link<'w, C> {
             // To some devices an element of length 0 is one of 2 GiB.
             let pieces: &'w [Sge<'w>] = if load.payload() > 0 { buffer } else { &[] };
             let there = load.place(target.remote, link, place);
-            let operation = operation(load.request, there, link);
+            let operation = operation(load.op, there, link);
             let mut request = SendRequest::new(WrId(0), operation, pieces);
             request.to = target.to;
             request
@@ -551,16 +552,16 @@ fn following(link: usize, links: usize) -> usize {
     if link + 1 == links { 0 } else { link + 1 }
 }
 
-fn operation(request: Request, there: RemoteAddress, link: usize) -> Operation {
+fn operation(op: Opcode, there: RemoteAddress, link: usize) -> Operation {
     let imm = Imm(link as u32);
-    match request {
-        Request::Send => Operation::Send,
-        Request::SendHeaderOnly => Operation::SendWithImm(imm),
-        Request::Write => Operation::RdmaWrite(there),
-        Request::WriteImm => Operation::RdmaWriteWithImm(there, imm),
-        Request::Read => Operation::RdmaRead(there),
-        Request::FetchAdd => Operation::FetchAdd(there, 1),
-        Request::CompareSwap => {
+    match op {
+        Opcode::Send => Operation::Send,
+        Opcode::SendImm => Operation::SendWithImm(imm),
+        Opcode::Write | Opcode::WriteRead => Operation::RdmaWrite(there),
+        Opcode::WriteImm => Operation::RdmaWriteWithImm(there, imm),
+        Opcode::Read => Operation::RdmaRead(there),
+        Opcode::FetchAdd => Operation::FetchAdd(there, 1),
+        Opcode::Cas => {
             let (expected, new) = (0, 1);
             Operation::CompareSwap(there, Comparison { expected, new })
         }

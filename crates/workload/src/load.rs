@@ -1,5 +1,6 @@
 //! What a requester posts, and how much of it at a time.
 
+use adverb_results::Opcode;
 use adverb_units::Span;
 use adverb_verbs::{QpType, RemoteAddress};
 use serde::{Deserialize, Serialize};
@@ -8,40 +9,6 @@ use serde::{Deserialize, Serialize};
 const MAX_LIST: u32 = 32;
 /// Memory of a link whose positions in a list have places of their own, at most.
 const PLACES: u32 = 4096;
-
-/// Kind of request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Request {
-    /// SEND of a payload.
-    Send,
-    /// SEND without payload, with immediate data.
-    SendHeaderOnly,
-    /// RDMA WRITE.
-    Write,
-    /// RDMA WRITE with immediate data.
-    WriteImm,
-    /// RDMA READ.
-    Read,
-    /// Fetch-and-add of 1.
-    FetchAdd,
-    /// Compare-and-swap of what is expected to be there by a number one higher.
-    CompareSwap,
-}
-
-impl Request {
-    /// Whether data of its own go out with it.
-    pub fn carries_payload(self) -> bool {
-        matches!(self, Request::Send | Request::Write | Request::WriteImm)
-    }
-
-    /// Whether it consumes a receive of the peer's.
-    pub fn needs_receive(self) -> bool {
-        matches!(
-            self,
-            Request::Send | Request::SendHeaderOnly | Request::WriteImm
-        )
-    }
-}
 
 /// Transport of a pattern's queue pairs. `Dci` stands for the whole of DC: members that post have
 /// initiators, and each member has one target.
@@ -137,8 +104,8 @@ pub enum Timing {
 /// What a requester does.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Load {
-    /// The request.
-    pub request: Request,
+    /// Operation of the requests.
+    pub op: Opcode,
     /// Payload in bytes.
     pub size: u32,
     /// Payload goes into the request.
@@ -170,10 +137,10 @@ pub struct Load {
 }
 
 impl Load {
-    /// `request` with a payload of `size`, one under way, singly posted, each signaled.
-    pub fn new(request: Request, size: u32) -> Self {
+    /// Returns a load of `op` with a payload of `size`: one request outstanding, singly posted, each signaled.
+    pub fn new(op: Opcode, size: u32) -> Self {
         Load {
-            request,
+            op,
             size,
             inline: false,
             signaled_every: 1,
@@ -198,16 +165,10 @@ impl Load {
         }
     }
 
-    /// Whether all requests go to one word, a counter that they share.
-    fn is_atomic(&self) -> bool {
-        matches!(self.request, Request::FetchAdd | Request::CompareSwap)
-    }
-
     /// Bytes that a request carries or asks for.
     pub(crate) fn payload(&self) -> u32 {
-        match self.request {
-            Request::SendHeaderOnly => 0,
-            Request::FetchAdd | Request::CompareSwap => 8,
+        match self.op {
+            op if op.is_atomic() => 8,
             _ => self.size,
         }
     }
@@ -220,7 +181,7 @@ impl Load {
                 let places = self.places_a_link();
                 there.at(((self.first_place + link) * places + place % places) * distance)
             }
-            Places::Buffers(_) if self.is_atomic() => there,
+            Places::Buffers(_) if self.op.is_atomic() => there,
             Places::Buffers(distance) => {
                 let buffers = u64::from(self.limits.per_qp);
                 there.at((link * buffers + place % buffers) * distance)
@@ -249,8 +210,8 @@ impl Load {
     /// with one place.
     #[must_use]
     pub fn places_a_link(&self) -> u64 {
-        let list = match (self.request, self.posting) {
-            (Request::Read | Request::Write | Request::WriteImm, Posting::List(n)) => n,
+        let list = match (self.op, self.posting) {
+            (Opcode::Read | Opcode::Write | Opcode::WriteImm, Posting::List(n)) => n,
             _ => 1,
         };
         let fit = PLACES / self.size.max(64);

@@ -114,7 +114,10 @@ impl<'s, S: Station> Kit<'s, S> {
             recv_cq: &recv.cq,
             caps,
         };
-        let qp = context.create_qp_with_inline_recv(&self.pd, &init, inline_recv)?;
+        let qp = match self.options.api {
+            Some(api) => context.create_qp_with_api(&self.pd, &init, api)?,
+            None => context.create_qp_with_inline_recv(&self.pd, &init, inline_recv)?,
+        };
         let port = context.port_num();
         match qp_type {
             QpType::Dci | QpType::Dct => {}

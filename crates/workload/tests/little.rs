@@ -6,7 +6,7 @@ use adverb_units::{Bytes, Span};
 use adverb_verbs::RoleId;
 use adverb_workload::pair::{CellSpec, Length, Request, run_active, run_passive};
 use adverb_workload::pattern::{
-    self, Limits, Load, Outbound, Pattern, Refill, Schedule, Tally, Timing, Transport, run,
+    Limits, Load, Outbound, Pattern, Refill, Schedule, Tally, Timing, Transport, run,
 };
 
 /// How far apart the two sides of the law may be.
@@ -119,11 +119,11 @@ fn closed_loop(load: &Load, shape: Outbound) -> Vec<Tally> {
 #[test]
 fn closed_loops_keep_their_requests_in_flight() {
     for (request, qps, per_qp, refill) in [
-        (pattern::Request::Read, 1, 1, Refill::Continuous),
-        (pattern::Request::Write, 1, 8, Refill::Continuous),
-        (pattern::Request::Read, 2, 8, Refill::Continuous),
-        (pattern::Request::FetchAdd, 1, 2, Refill::Continuous),
-        (pattern::Request::Write, 1, 8, Refill::List),
+        (Opcode::Read, 1, 1, Refill::Continuous),
+        (Opcode::Write, 1, 8, Refill::Continuous),
+        (Opcode::Read, 2, 8, Refill::Continuous),
+        (Opcode::FetchAdd, 1, 2, Refill::Continuous),
+        (Opcode::Write, 1, 8, Refill::List),
     ] {
         let load = Load {
             refill,

@@ -1,15 +1,16 @@
 //! The command lines of `ping` and `blast`.
 
 use super::format::{Format, format};
-use adverb_results::{Completion, Opcode, Posting, Signaling, Transport};
+use adverb_results::{Completion, Opcode, Posting, Program, Signaling, Transport};
 use adverb_units::Bytes;
-use clap::{ArgAction, Args, ValueEnum};
+use adverb_workload::pair::operations;
+use clap::{ArgAction, Args};
 
 use super::length::LengthArgs;
 use super::out::OutArgs;
 use super::path::PathArgs;
 use super::place::{DeviceArgs, PlaceArgs};
-use super::value::{count, one_of};
+use super::value::{count, one_of, word_of};
 use crate::table::ThroughputUnit;
 
 /// One message goes back and forth: latency
@@ -18,14 +19,14 @@ use crate::table::ThroughputUnit;
 ///
 ///   one-way        half of a round, mean over all rounds; ±95 %: its confidence
 ///                  interval over repetitions
-///   round trip     the whole round, for READ
+///   round trip     the whole round, for READ and atomics, of which a round is one
 ///   p50 ... max    of single sampled rounds, halved likewise
 ///   rate           messages per second, counting both directions
 ///   throughput     payload bytes per second, counting both directions
 ///   user+sys       CPU time of either side by getrusage over elapsed time, in
 ///                  percent of one core
 ///
-/// Records (--json) have half of the round for READ, too.
+/// Records (--json) have half of the round for READ and atomics, too.
 #[derive(Debug, Args)]
 #[command(
     verbatim_doc_comment,
@@ -38,6 +39,8 @@ Operations:
   write-read  the client pushes with WRITE and pulls with READ; the server's CPU
               does nothing
   read        the client READs; the server's CPU does nothing
+  fetch-add   the client adds 1 to a counter of the server, 8 B
+  cas         compare-and-swap of that counter, 8 B (also cmp-swap)
 
 All pairs: measures each pair of hosts in turn (by default 200 ms a figure):
 this ping once, and the throughput of a blast WRITE with 16 buffers in each
@@ -56,8 +59,8 @@ Examples:
 )]
 pub(crate) struct PingArgs {
     /// Operation: send, write-imm, write, read, write-read, fetch-add or cas (see below)
-    #[arg(long, hide_possible_values = true)]
-    pub(crate) op: PingOp,
+    #[arg(long, value_parser = word_of(operations(Program::Ping)), hide_possible_values = true)]
+    pub(crate) op: Opcode,
 
     /// Which requests ask for a completion: all, or write-unsignaled (only with --op write-read)
     #[arg(
@@ -113,8 +116,8 @@ Examples:
 )]
 pub(crate) struct BlastArgs {
     /// Operation: send, write-imm, write, read, fetch-add or cas (see below)
-    #[arg(long, hide_possible_values = true)]
-    pub(crate) op: BlastOp,
+    #[arg(long, value_parser = word_of(operations(Program::Blast)), hide_possible_values = true)]
+    pub(crate) op: Opcode,
 
     /// Messages in flight at most on each queue pair, each with its own buffer
     #[arg(
@@ -143,7 +146,7 @@ pub(crate) struct BlastArgs {
         long,
         value_name = "HOW",
         default_value = "single",
-        value_parser = one_of([("single", Posting::Single), ("list", Posting::List)]),
+        value_parser = word_of(&[Posting::Single, Posting::List]),
         hide_possible_values = true
     )]
     pub(crate) post: Posting,
@@ -176,7 +179,7 @@ pub(crate) struct MeasureArgs {
         long,
         value_name = "HOW",
         default_value = "poll",
-        value_parser = one_of([("poll", Completion::Poll), ("event", Completion::Event)]),
+        value_parser = word_of(&[Completion::Poll, Completion::Event]),
         hide_possible_values = true
     )]
     pub(crate) completion: Completion,
@@ -192,7 +195,7 @@ pub(crate) struct MeasureArgs {
         long,
         value_name = "WHICH",
         default_value = "rc",
-        value_parser = one_of([("rc", Transport::Rc), ("uc", Transport::Uc), ("ud", Transport::Ud)]),
+        value_parser = word_of(&[Transport::Rc, Transport::Uc, Transport::Ud]),
         hide_possible_values = true
     )]
     pub(crate) transport: Transport,
@@ -229,58 +232,6 @@ impl MeasureArgs {
     }
 }
 
-/// Operations of `ping`.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub(crate) enum PingOp {
-    Send,
-    WriteImm,
-    Write,
-    Read,
-    WriteRead,
-    FetchAdd,
-    #[value(alias = "cmp-swap")]
-    Cas,
-}
-
-impl From<PingOp> for Opcode {
-    fn from(op: PingOp) -> Opcode {
-        match op {
-            PingOp::Send => Opcode::Send,
-            PingOp::WriteImm => Opcode::WriteImm,
-            PingOp::Write => Opcode::Write,
-            PingOp::Read => Opcode::Read,
-            PingOp::WriteRead => Opcode::WriteRead,
-            PingOp::FetchAdd => Opcode::FetchAdd,
-            PingOp::Cas => Opcode::Cas,
-        }
-    }
-}
-
-/// Operations of `blast`.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub(crate) enum BlastOp {
-    Send,
-    WriteImm,
-    Write,
-    Read,
-    FetchAdd,
-    #[value(alias = "cmp-swap")]
-    Cas,
-}
-
-impl From<BlastOp> for Opcode {
-    fn from(op: BlastOp) -> Opcode {
-        match op {
-            BlastOp::Send => Opcode::Send,
-            BlastOp::WriteImm => Opcode::WriteImm,
-            BlastOp::Write => Opcode::Write,
-            BlastOp::Read => Opcode::Read,
-            BlastOp::FetchAdd => Opcode::FetchAdd,
-            BlastOp::Cas => Opcode::Cas,
-        }
-    }
-}
-
 /// Signaling of `blast`.
 fn blast_signal(text: &str) -> Result<Signaling, String> {
     match text {
@@ -289,7 +240,7 @@ fn blast_signal(text: &str) -> Result<Signaling, String> {
         _ => match text.strip_prefix("every=").map(str::parse::<u32>) {
             Some(Ok(n)) if n > 0 => Ok(Signaling::Every(n)),
             _ => Err(format!(
-                "'{text}' is no signaling: choose from all, periodic, every=N with N from 1"
+                "invalid signaling '{text}': expected all, periodic, or every=N with N from 1"
             )),
         },
     }

@@ -39,12 +39,13 @@ pub(crate) use model::{
     ModelArgs, ModelCommand, ModelListArgs, ModelShowArgs, TraceArgs, ValidateArgs,
 };
 pub(crate) use out::OutArgs;
+pub(crate) use path::flags_of;
 pub(crate) use place::{CoreList, DeviceArgs, PlaceArgs};
 pub(crate) use report::ReportArgs;
 pub(crate) use serve::ServeArgs;
 pub(crate) use services::{
-    ClientArgs, ClosedLoopArgs, ClosedLoopOp, KvArgs, KvBy, KvPuts, PostingArgs, SequencerArgs,
-    SequencerBy, ServerArgs,
+    ClientArgs, ClosedLoopArgs, KvArgs, KvBy, KvPuts, PostingArgs, SequencerArgs, SequencerBy,
+    ServerArgs,
 };
 pub(crate) use study::StudyArgs;
 use value::one_of;

@@ -4,13 +4,13 @@ use std::path::PathBuf;
 
 use super::format::{Format, format};
 use adverb_launch::{DeviceChoice, PresetChoice};
-use adverb_results::Completion;
+use adverb_results::{Completion, Opcode, Program};
 use adverb_units::Bytes;
 use adverb_validate::Only;
+use adverb_workload::pair::operations;
 use clap::{ArgAction, Args, Subcommand};
 
-use super::measure::PingOp;
-use super::value::{count, one_of};
+use super::value::{count, word_of};
 
 /// Hardware that is not there: what the model can be, and how well it predicts
 ///
@@ -116,9 +116,9 @@ pub(crate) struct TraceArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) preset: Option<PathBuf>,
 
-    /// Operation: send, write-imm, write, read or write-read (as `adverb ping -h` has them)
-    #[arg(long, hide_possible_values = true)]
-    pub(crate) op: PingOp,
+    /// Operation: send, write-imm, write, read, write-read, fetch-add or cas (see `adverb ping -h`)
+    #[arg(long, value_parser = word_of(operations(Program::Ping)), hide_possible_values = true)]
+    pub(crate) op: Opcode,
 
     /// Payload of the message: bytes (8) or binary multiples (1K, 4M)
     #[arg(long, value_name = "SIZE", default_value = "64")]
@@ -133,7 +133,7 @@ pub(crate) struct TraceArgs {
         long,
         value_name = "HOW",
         default_value = "poll",
-        value_parser = one_of([("poll", Completion::Poll), ("event", Completion::Event)]),
+        value_parser = word_of(&[Completion::Poll, Completion::Event]),
         hide_possible_values = true
     )]
     pub(crate) completion: Completion,

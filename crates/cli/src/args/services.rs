@@ -1,13 +1,14 @@
 //! The command lines of the programs of several members.
 
 use super::format::{Format, format};
+use adverb_results::Opcode;
 use adverb_units::{Bytes, Span};
 use clap::{ArgAction, Args, ValueEnum};
 
 use super::out::OutArgs;
 use super::path::PathArgs;
 use super::place::{DeviceArgs, PlaceArgs};
-use super::value::{count, duration, rate};
+use super::value::{count, duration, rate, word_of};
 
 /// Numbers for many clients, each once: by RPC, or by FETCH_ADD on one word
 ///
@@ -168,8 +169,12 @@ Examples:
 )]
 pub(crate) struct ClosedLoopArgs {
     /// Operation: write, read, fetch-add or cas
-    #[arg(long, hide_possible_values = true)]
-    pub(crate) op: ClosedLoopOp,
+    #[arg(
+        long,
+        value_parser = word_of(&[Opcode::Write, Opcode::Read, Opcode::FetchAdd, Opcode::Cas]),
+        hide_possible_values = true
+    )]
+    pub(crate) op: Opcode,
 
     /// Payload of a WRITE or READ: bytes (64), binary multiples (4K) [default: 64; an atomic operation
     /// always has 8]
@@ -185,15 +190,6 @@ pub(crate) struct ClosedLoopArgs {
 
     #[command(flatten)]
     pub(crate) clients: ClientArgs,
-}
-
-/// What a closed loop posts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum ClosedLoopOp {
-    Write,
-    Read,
-    FetchAdd,
-    Cas,
 }
 
 /// How queue pairs are used.
@@ -288,7 +284,7 @@ pub(crate) struct ClientArgs {
 
 fn share(text: &str) -> Result<f64, String> {
     let share = text.parse::<f64>().ok().filter(|s| (0.0..=1.0).contains(s));
-    share.ok_or_else(|| format!("'{text}' is no share: write a number from 0 to 1"))
+    share.ok_or_else(|| format!("invalid share '{text}': expected a number from 0 to 1"))
 }
 
 #[cfg(test)]

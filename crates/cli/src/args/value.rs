@@ -2,8 +2,9 @@
 
 use std::str::FromStr;
 
+use adverb_results::Word;
 use adverb_units::{ParseSpanError, Span};
-use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 
 /// Takes one of these words for its value.
 pub(super) fn one_of<T: Clone + Send + Sync + 'static, const N: usize>(
@@ -16,10 +17,25 @@ pub(super) fn one_of<T: Clone + Send + Sync + 'static, const N: usize>(
     })
 }
 
+/// Takes the word of one of these values, or another word for it.
+pub(super) fn word_of<T: Word>(values: &'static [T]) -> impl TypedValueParser<Value = T> {
+    let words = values.iter().map(|value| {
+        let word = PossibleValue::new(value.word());
+        word.aliases(value.aliases())
+    });
+    PossibleValuesParser::new(words).map(move |typed| {
+        let is_typed = |value: &&T| value.word() == typed || value.aliases().contains(&&*typed);
+        *values
+            .iter()
+            .find(is_typed)
+            .expect("the parser takes no other word")
+    })
+}
+
 /// A whole number; whether 0 makes sense is for the program to say.
 pub(super) fn count<T: FromStr>(text: &str) -> Result<T, String> {
     text.parse()
-        .map_err(|_| format!("'{text}' is no count: write a whole number from 1"))
+        .map_err(|_| format!("invalid count '{text}': expected a whole number from 1"))
 }
 
 /// A duration; in seconds if it has no unit.

@@ -49,6 +49,6 @@ fn spec(args: &TraceArgs) -> CellSpec {
     CellSpec::ping(Request {
         inline: args.inline,
         completion: args.completion,
-        ..on_model(args.op.into(), args.size)
+        ..on_model(args.op, args.size)
     })
 }

@@ -5,14 +5,14 @@ use adverb_patterns::Job;
 use adverb_units::Bytes;
 use adverb_workload::pair::ATOMIC_SIZE;
 use adverb_workload::pattern::{
-    Limits, Load, Outbound, Pattern, Places, Posting, Request, Timing, Transport,
+    Limits, Load, Outbound, Pattern, Places, Posting, Timing, Transport,
 };
 use serde_json::json;
 
 use super::check::{AS_OUTSTANDING, check_counts, check_memory, posting};
 use super::start::{Cell, RD_ATOMIC, machines, measure, schedule};
-use super::words::{with_common, word, words};
-use crate::args::{ClosedLoopArgs, ClosedLoopOp};
+use super::words::{with_common, words};
+use crate::args::ClosedLoopArgs;
 use crate::request::DEFAULT_SIZE;
 
 /// Memory of a member of a closed loop.
@@ -31,26 +31,16 @@ fn cell(args: &ClosedLoopArgs) -> anyhow::Result<Cell> {
     let posting = posting(args.posting, clients.outstanding, AS_OUTSTANDING)?;
     let job = Job::Pattern(pattern(args, payload, posting)?, schedule(clients));
     let params = json!({
-        "op": word(&args.op), "size_bytes": payload, "inline": args.inline,
+        "op": args.op, "size_bytes": payload, "inline": args.inline,
     });
     let params = with_common(params, posting, qps, clients);
-    let title = format!(
-        "{} of {payload}, {}",
-        word(&args.op),
-        words(posting, qps, clients)
-    );
+    let title = format!("{} of {payload}, {}", args.op, words(posting, qps, clients));
     Ok(Cell::new("closed-loop", &params, title, job))
 }
 
 /// Who posts what to whom.
 fn pattern(args: &ClosedLoopArgs, payload: Bytes, posting: Posting) -> anyhow::Result<Pattern> {
     let clients = &args.clients;
-    let request = match args.op {
-        ClosedLoopOp::Write => Request::Write,
-        ClosedLoopOp::Read => Request::Read,
-        ClosedLoopOp::FetchAdd => Request::FetchAdd,
-        ClosedLoopOp::Cas => Request::CompareSwap,
-    };
     let size = u32::try_from(payload.get()).unwrap_or(u32::MAX);
     let places = u64::from(clients.clients) * u64::from(args.posting.qps);
     let distance = u64::from(size).max(8).next_multiple_of(64);
@@ -67,7 +57,7 @@ fn pattern(args: &ClosedLoopArgs, payload: Bytes, posting: Posting) -> anyhow::R
         },
         places: Places::Own(distance),
         timing: Timing::Each,
-        ..Load::new(request, size)
+        ..Load::new(args.op, size)
     };
     let shape = Outbound {
         cores: clients.clients,
@@ -84,14 +74,14 @@ fn pattern(args: &ClosedLoopArgs, payload: Bytes, posting: Posting) -> anyhow::R
 
 /// What a request of a closed loop moves.
 fn payload(args: &ClosedLoopArgs) -> Result<Bytes, Usage> {
-    let is_atomic = matches!(args.op, ClosedLoopOp::FetchAdd | ClosedLoopOp::Cas);
+    let is_atomic = args.op.is_atomic();
     match args.size {
         None if is_atomic => Ok(ATOMIC_SIZE),
         None => Ok(DEFAULT_SIZE),
         Some(size) if is_atomic && size != ATOMIC_SIZE => Err(Usage(format!(
             "--size {}: {} is an operation on {ATOMIC_SIZE}; leave it out",
             size.get(),
-            word(&args.op)
+            args.op
         ))),
         Some(size) => Ok(size),
     }
@@ -99,9 +89,8 @@ fn payload(args: &ClosedLoopArgs) -> Result<Bytes, Usage> {
 
 /// Refuses --inline for operations without a payload.
 fn check_inline(args: &ClosedLoopArgs) -> Result<(), Usage> {
-    if args.inline && args.op != ClosedLoopOp::Write {
-        let op = word(&args.op);
-        let reason = format!("--inline is for --op write: {op} carries no payload");
+    if args.inline && args.op.is_fetch() {
+        let reason = format!("--inline is for --op write: {} carries no payload", args.op);
         return Err(Usage(reason));
     }
     Ok(())

@@ -38,6 +38,7 @@ pub(super) fn of_path(path: &PathOptions) -> Values {
         "retry_cnt": path.retries.map(RetryCount::get),
         "traffic_class": path.traffic_class,
         "service_level": path.service_level,
+        "api": path.api,
         "impairment": path.impairment,
     });
     let mut asked = all.as_object().cloned().unwrap_or_default();

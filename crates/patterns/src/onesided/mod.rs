@@ -22,7 +22,7 @@ use adverb_workload::attend::Members;
 use adverb_workload::pattern::PatternError;
 use adverb_workload::pattern::Schedule;
 use adverb_workload::pattern::wiring::{Depths, Wiring};
-use adverb_workload::pattern::{Limits, Load, Posting, Request, Timing};
+use adverb_workload::pattern::{Limits, Load, Opcode, Posting, Timing};
 use adverb_workload::pattern::{Part, Pattern};
 use item_server::ItemServer;
 use layout::Layout;
@@ -212,7 +212,7 @@ impl OneSided {
                 per_member: u32::MAX,
                 rd_atomic: clients.rd_atomic,
             },
-            ..Load::new(Request::Read, 0)
+            ..Load::new(Opcode::Read, 0)
         };
         let operations = u64::from(clients.qps) * u64::from(clients.outstanding);
         for client in owners..self.members() {

@@ -3,8 +3,7 @@
 use std::num::NonZero;
 
 use adverb_patterns::{
-    Inbound, Landing, Load, Outbound, Part, Pattern, Piece, Places, Request, Seen, Symmetric,
-    Timing,
+    Inbound, Landing, Load, Opcode, Outbound, Part, Pattern, Piece, Places, Seen, Symmetric, Timing,
 };
 use adverb_units::{Bytes, Span};
 use adverb_validate::{Budget, Experiment, Refusal};
@@ -50,7 +49,7 @@ pub(super) fn outbound(
 /// Other machines post to one.
 pub(super) fn inbound(experiment: &Experiment, budget: &Budget) -> Result<f64, Refusal> {
     let load = load(experiment)?;
-    let receivers = if load.request.needs_receive() {
+    let receivers = if load.op.consumes_receive() {
         experiment.parameters.parties.cores.unwrap_or(1)
     } else {
         0
@@ -84,7 +83,7 @@ pub(super) fn atomics(experiment: &Experiment, budget: &Budget) -> Result<f64, R
         },
         ..load(experiment)?
     };
-    if !matches!(load.request, Request::FetchAdd | Request::CompareSwap) {
+    if !matches!(load.op, Opcode::FetchAdd | Opcode::Cas) {
         return Err(cannot(format!("{}, which is none", named(experiment))));
     }
     let shape = Inbound {
@@ -100,10 +99,10 @@ pub(super) fn atomics(experiment: &Experiment, budget: &Budget) -> Result<f64, R
 pub(super) fn interference(experiment: &Experiment, budget: &Budget) -> Result<f64, Refusal> {
     let transport = transport(experiment)?;
     let load = load(experiment)?;
-    if load.request.needs_receive() {
-        let request = load.request;
+    if load.op.consumes_receive() {
         return Err(cannot(format!(
-            "{request:?} to a machine that computes: nobody posts receives"
+            "{} to a machine that computes: nobody posts receives",
+            load.op
         )));
     }
     let mut pattern = match experiment.parameters.parties.peers {
@@ -129,14 +128,14 @@ pub(super) fn symmetric(experiment: &Experiment, budget: &Budget) -> Result<f64,
         },
         ..load(experiment)?
     };
-    if load.request.needs_receive() && transport(experiment)? == QpType::Rc {
+    if load.op.consumes_receive() && transport(experiment)? == QpType::Rc {
         return Err(cannot(format!(
             "{} over RC: its threads post no receives",
             named(experiment)
         )));
     }
     if load.signaled_every > 1 && matches!(transport(experiment)?, QpType::Rc | QpType::Uc) {
-        if load.request == Request::Read && load.limits.per_member < u32::MAX {
+        if load.op == Opcode::Read && load.limits.per_member < u32::MAX {
             // Most completions do not show: the program looks at the data.
             load.seen = Seen::Memory;
         } else {

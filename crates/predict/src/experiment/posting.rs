@@ -2,7 +2,7 @@
 
 use std::num::NonZero;
 
-use adverb_patterns::{Aim, Dc, Limits, Load, Places, Posting, Refill, Request, Transport};
+use adverb_patterns::{Aim, Dc, Limits, Load, Opcode, Places, Posting, Refill, Transport};
 use adverb_units::Bytes;
 use adverb_validate::{self as published, DcTarget, Experiment, PostList, Refusal};
 use adverb_verbs::QpType;
@@ -32,19 +32,17 @@ pub(super) fn transport(experiment: &Experiment) -> Result<Transport, Refusal> {
     }
 }
 
-fn request(experiment: &Experiment, size: u32) -> Result<Request, Refusal> {
+fn opcode(experiment: &Experiment, size: u32) -> Result<Opcode, Refusal> {
     use published::Opcode as O;
     let operation = &experiment.parameters.operation;
     match operation.opcode {
-        Some(O::Send) if size == 0 || operation.header_only == Some(true) => {
-            Ok(Request::SendHeaderOnly)
-        }
-        Some(O::Send) => Ok(Request::Send),
-        Some(O::Write) => Ok(Request::Write),
-        Some(O::WriteImm) => Ok(Request::WriteImm),
-        Some(O::Read) => Ok(Request::Read),
-        Some(O::FetchAdd) => Ok(Request::FetchAdd),
-        Some(O::Cas) => Ok(Request::CompareSwap),
+        Some(O::Send) if size == 0 => Ok(Opcode::SendImm),
+        Some(O::Send) => Ok(Opcode::Send),
+        Some(O::Write) => Ok(Opcode::Write),
+        Some(O::WriteImm) => Ok(Opcode::WriteImm),
+        Some(O::Read) => Ok(Opcode::Read),
+        Some(O::FetchAdd) => Ok(Opcode::FetchAdd),
+        Some(O::Cas) => Ok(Opcode::Cas),
         Some(_) => Err(cannot(named(experiment))),
         None => Err(cannot(format!("{} without an opcode", experiment.program))),
     }
@@ -70,10 +68,14 @@ pub(super) fn load(experiment: &Experiment) -> Result<Load, Refusal> {
     let p = &experiment.parameters;
     let size = p.operation.size.map_or(0, Bytes::get);
     let size = u32::try_from(size).map_err(|_| cannot(format!("messages of {size} B")))?;
-    let request = request(experiment, size)?;
+    let size = match (p.operation.opcode, p.operation.header_only) {
+        (Some(published::Opcode::Send), Some(true)) => 0,
+        _ => size,
+    };
+    let op = opcode(experiment, size)?;
     Ok(Load {
         // What brings data back carries none.
-        inline: p.operation.inline == Some(true) && size > 0 && request.carries_payload(),
+        inline: p.operation.inline == Some(true) && size > 0 && !op.is_fetch(),
         signaled_every: count(p.posting.signaled_every, 1),
         posting: match p.posting.post_list {
             Some(PostList::Of(n)) if n.get() > 1 => Posting::List(n.get()),
@@ -91,9 +93,9 @@ pub(super) fn load(experiment: &Experiment) -> Result<Load, Refusal> {
         },
         dc: Dc {
             aim: aim(p.queueing.dc_target),
-            ..Load::new(Request::Read, 0).dc
+            ..Load::new(Opcode::Read, 0).dc
         },
         places: Places::Own(distance(experiment)),
-        ..Load::new(request, size)
+        ..Load::new(op, size)
     })
 }

@@ -1,6 +1,6 @@
 //! `shared_nic`: a victim that posts, and a second tenant on the same machines.
 
-use adverb_patterns::{Load, Pattern, Places, Request};
+use adverb_patterns::{Load, Opcode, Pattern, Places};
 use adverb_validate::{Budget, Experiment, Interferer, Refusal};
 use adverb_verbs::QpType;
 
@@ -30,8 +30,8 @@ pub(super) fn victim(experiment: &Experiment, budget: &Budget) -> Result<f64, Re
     let alone = Pattern::outbound(transport, &load, shape);
     let victims = alone.members.len();
     let interferer = experiment.parameters.interferer;
-    let other = |request| Load {
-        request,
+    let other = |op| Load {
+        op,
         size: 8,
         inline: false,
         ..load.clone()
@@ -43,7 +43,7 @@ pub(super) fn victim(experiment: &Experiment, budget: &Budget) -> Result<f64, Re
             alone.beside(Pattern::churn(machines, REGION))
         }
         Interferer::Cas => {
-            let swaps = other(Request::CompareSwap);
+            let swaps = other(Opcode::Cas);
             // As many words as queue pairs: each swap finds what the one before has left.
             let swaps = Load {
                 places: Places::Own(64),
@@ -51,7 +51,7 @@ pub(super) fn victim(experiment: &Experiment, budget: &Budget) -> Result<f64, Re
             };
             alone.beside(Pattern::outbound(QpType::Rc, &swaps, shape))
         }
-        Interferer::Rnr => alone.beside(Pattern::stranded(&other(Request::Send), shape)),
+        Interferer::Rnr => alone.beside(Pattern::stranded(&other(Opcode::Send), shape)),
     };
     let counted = Counted::Members(posts, victims);
     let measured = measure(experiment, &all, counted, WINDOW, budget)?;

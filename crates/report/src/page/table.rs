@@ -44,8 +44,11 @@ const COLUMNS: [Column; 19] = [
     }),
     ("post", |r| word(r.params.post)),
     ("signal", |r| word(r.params.signal)),
-    ("one-way or per message, median", |r| {
-        quantity(r, Quantity::OneWay)
+    ("one-way, round trip or per message, median", |r| {
+        figure(
+            median(r, Quantity::OneWay).map(|ns| r.shown_ns(ns)),
+            format::time,
+        )
     }),
     ("± 95 % of mean", |r| latency(r, |l| l.ci95)),
     ("p50", |r| latency(r, |l| l.p50)),
@@ -79,19 +82,18 @@ fn figure(value: Option<f64>, show: impl Fn(f64) -> String) -> Value {
     }
 }
 
+fn median(record: &PairRecord, quantity: Quantity) -> Option<f64> {
+    let sample = Cells::of(&[record]).iter().next()?.sample(quantity);
+    sample.map(|sample| sample.median)
+}
+
 fn quantity(record: &PairRecord, quantity: Quantity) -> Value {
-    let sample = Cells::of(&[record])
-        .iter()
-        .next()
-        .and_then(|c| c.sample(quantity));
-    figure(sample.map(|s| s.median), |v| quantity.show(v))
+    figure(median(record, quantity), |v| quantity.show(v))
 }
 
 fn latency(record: &PairRecord, of: fn(&Latency) -> Option<f64>) -> Value {
-    figure(
-        record.metrics.as_ref().and_then(|m| of(&m.one_way_ns)),
-        format::time,
-    )
+    let ns = record.metrics.as_ref().and_then(|m| of(&m.one_way_ns));
+    figure(ns.map(|ns| record.shown_ns(ns)), format::time)
 }
 
 pub(super) fn section(report: &Report<'_>) -> Markup {
@@ -99,7 +101,7 @@ pub(super) fn section(report: &Report<'_>) -> Markup {
         section id="cells" {
             h2 { "All cells" }
             p class="about" {
-                "An empty field is a figure that was not measured. One-way times of a ping are half of its round, also of a READ; of a blast it is the time per message. A heading sorts; verified cells also check their payload, which takes time."
+                "An empty field is a figure that was not measured. Times of a ping are half of its round; the whole round trip of a READ or an atomic operation, of which a round is one; of a blast the time per message. A heading sorts; verified cells also check their payload, which takes time."
             }
             p class="filter" {
                 label for="filter" { "Filter " }

@@ -441,11 +441,8 @@ pub(crate) fn is_idle(spec: &CellSpec, side: Side) -> bool {
 /// Whether the passive side learns of messages.
 fn is_answered(spec: &CellSpec) -> bool {
     match spec.program {
-        Program::Ping => matches!(
-            spec.params.op,
-            Opcode::Send | Opcode::WriteImm | Opcode::Write
-        ),
-        Program::Blast => matches!(spec.params.op, Opcode::Send | Opcode::WriteImm),
+        Program::Ping => spec.params.op.consumes_receive() || spec.params.op == Opcode::Write,
+        Program::Blast => spec.params.op.consumes_receive(),
     }
 }
 

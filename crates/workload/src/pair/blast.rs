@@ -7,7 +7,7 @@ use adverb_verbs::{Operation, QueuePair, RecvRequest, Sge, Station, WorkCompleti
 
 use crate::engine::{Contents, Engine, Inbox, Parts, Target};
 use crate::error::Fault;
-use crate::load::{Limits, Load, Places, Refill, Request};
+use crate::load::{Limits, Load, Places, Refill};
 use crate::pair::bench::Bench;
 use crate::pair::layout;
 use crate::pair::part::{Part, Ran};
@@ -63,14 +63,6 @@ pub(crate) fn with_part<S: Station, T>(
 /// What the active side posts.
 fn load<S: Station>(bench: &Bench<'_, S>) -> Load {
     let p = &bench.spec.params;
-    let request = match p.op {
-        Opcode::Send => Request::Send,
-        Opcode::WriteImm => Request::WriteImm,
-        Opcode::Read => Request::Read,
-        Opcode::Write | Opcode::WriteRead => Request::Write,
-        Opcode::FetchAdd => Request::FetchAdd,
-        Opcode::Cas => Request::CompareSwap,
-    };
     Load {
         inline: p.inline,
         signaled_every: match p.signal {
@@ -88,7 +80,7 @@ fn load<S: Station>(bench: &Bench<'_, S>) -> Load {
             rd_atomic: MAX_RD_ATOMIC,
         },
         places: Places::Buffers(bench.layout.offset(1)),
-        ..Load::new(request, u32::try_from(p.size.get()).unwrap_or(u32::MAX))
+        ..Load::new(p.op, u32::try_from(p.size.get()).unwrap_or(u32::MAX))
     }
 }
 

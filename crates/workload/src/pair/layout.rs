@@ -111,14 +111,10 @@ impl CellSpec {
 /// it all pushes from 0 and pulls into 1; its server has one.
 fn ping(op: Opcode, side: Side) -> (u32, u32, u32) {
     match (op, side) {
-        (Opcode::Send | Opcode::WriteImm, _) => (1 + PING_RECEIVES, 2, PING_RECEIVES),
+        _ if op.consumes_receive() => (1 + PING_RECEIVES, 2, PING_RECEIVES),
         (Opcode::Write, _) => (2, POLLED_SEND_DEPTH, 0),
-        (Opcode::WriteRead | Opcode::Read | Opcode::FetchAdd | Opcode::Cas, Side::Active) => {
-            (2, 4, 0)
-        }
-        (Opcode::WriteRead | Opcode::Read | Opcode::FetchAdd | Opcode::Cas, Side::Passive) => {
-            (1, 1, 0)
-        }
+        (_, Side::Active) => (2, 4, 0),
+        (_, Side::Passive) => (1, 1, 0),
     }
 }
 
@@ -126,7 +122,7 @@ fn blast(spec: &CellSpec, side: Side) -> (u32, u32, u32) {
     let (buffers, qps) = (spec.params.buffers, spec.params.traffic.qps);
     let (slots, send_depth, receives) = match (spec.params.op, side) {
         (_, Side::Active) => (buffers, buffers, 0),
-        (Opcode::Send, Side::Passive) => (receives(spec), 1, receives(spec)),
+        (Opcode::Send | Opcode::SendImm, Side::Passive) => (receives(spec), 1, receives(spec)),
         (Opcode::WriteImm, Side::Passive) => (targets(spec), 1, receives(spec)),
         (_, Side::Passive) => (buffers, 1, 0),
     };

@@ -120,7 +120,7 @@ pub(crate) fn with_part<S: Station, T>(
     let out = [bench.sge(OUT)?];
     let out = bench.pieces(&out);
     match bench.spec.params.op {
-        Opcode::Send | Opcode::WriteImm => {
+        Opcode::Send | Opcode::SendImm | Opcode::WriteImm => {
             let into = receive_buffers(bench)?;
             let half = Messages::new(bench, send, recv, out, &into)?;
             drive(&mut in_place(bench, half))

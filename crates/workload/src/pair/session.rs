@@ -1,6 +1,6 @@
 //! Running a cell: the two roles, step by step (the steps stand in [`crate::pair::message`]).
 
-use adverb_results::{Metrics, Opcode, Params, Program, RepetitionSample, Usage};
+use adverb_results::{Metrics, Params, Program, RepetitionSample, Usage};
 use adverb_units::{Bytes, MessageRate, Span, Throughput};
 use adverb_verbs::{PathMtu, Station};
 use serde::{Deserialize, Serialize};
@@ -445,8 +445,7 @@ impl<'s, S: Station> Session<'s, S> {
         let latencies = Some((&sampler.recorder, every));
         let mut metrics = Metrics::from_samples(self.spec.program, p.size, samples, latencies)
             .ok_or(Fault::NothingMeasured)?;
-        let is_pull = p.op == Opcode::Read || p.op.is_atomic();
-        if self.spec.program == Program::Ping && is_pull {
+        if self.spec.program.is_round_trip(p.op) {
             rate(&mut metrics, 1, p.size);
         }
         if p.traffic.bidirectional {

@@ -14,9 +14,7 @@ mod tenant;
 pub mod wiring;
 
 pub use crate::error::Fault as PatternError;
-pub use crate::load::{
-    Aim, Dc, Limits, Load, Places, Posting, Refill, Request, Seen, Timing, Transport,
-};
-pub use adverb_results::Completion as Wait;
+pub use crate::load::{Aim, Dc, Limits, Load, Places, Posting, Refill, Seen, Timing, Transport};
+pub use adverb_results::{Completion as Wait, Opcode};
 pub use member::{Meter, Schedule, Tally, run};
 pub use shape::{Inbound, Landing, Link, Member, Outbound, Part, Pattern, Piece, Symmetric};

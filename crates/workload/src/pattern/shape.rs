@@ -146,7 +146,7 @@ impl Pattern {
             .collect();
         let servers: Vec<_> = (0..shape.peers)
             .map(|peer| {
-                let part = if load.request.needs_receive() && transport != Transport::Ud {
+                let part = if load.op.consumes_receive() && transport != Transport::Ud {
                     let depth = 2 * load.limits.per_qp.clamp(1, 512);
                     let size = load.payload();
                     Part::Receive { depth, size }

@@ -5,7 +5,7 @@ use adverb_units::{Bytes, Span};
 use adverb_verbs::{AtomicCap, DeviceCaps, PathMtu, PortCaps};
 
 use super::limits::{
-    ATOMIC_SIZE, MAX_BLAST_SIZE, MAX_BUFFERS, MAX_PING_SIZE, MAX_QPS, MAX_REPETITIONS,
+    ATOMIC_SIZE, MAX_BLAST_SIZE, MAX_BUFFERS, MAX_PING_SIZE, MAX_QPS, MAX_REPETITIONS, operations,
 };
 use super::{CellSpec, Length, SpecError};
 use crate::error::Side;
@@ -42,12 +42,12 @@ impl CellSpec {
             _ if p.path.ack_timeout.is_some() || p.path.retries.is_some() => {
                 "nothing is acknowledged or sent again there; leave --timeout and --retries out"
             }
-            (_, Opcode::Read | Opcode::WriteRead | Opcode::FetchAdd | Opcode::Cas, _) => {
+            _ if op.is_fetch() || op == Opcode::WriteRead => {
                 "only reliable transports have RDMA READ and atomics; choose rc"
             }
             (Program::Ping, Opcode::Send, _) | (_, Opcode::Write, Transport::Uc) => return Ok(()),
             (Program::Ping, _, Transport::Uc) => return Ok(()),
-            (_, Opcode::Write | Opcode::WriteImm, Transport::Ud) => {
+            (Program::Ping, _, Transport::Ud) | (_, Opcode::Write, Transport::Ud) => {
                 "a datagram is a SEND; choose uc or rc"
             }
             (Program::Blast, _, _) => {
@@ -64,6 +64,10 @@ impl CellSpec {
 
     /// Whether the program can run so on a device with these limits.
     pub fn validate(&self, caps: &DeviceCaps) -> Result<(), SpecError> {
+        let (program, op) = (self.program, self.params.op);
+        if !operations(program).contains(&op) {
+            return Err(SpecError::Operation { program, op });
+        }
         self.check_extent()?;
         self.check_transport()?;
         self.check_atomic(caps)?;
@@ -151,13 +155,6 @@ impl CellSpec {
 
     fn check_blast(&self, caps: &DeviceCaps) -> Result<(), SpecError> {
         let p = &self.params;
-        if p.op == Opcode::WriteRead {
-            return Err(SpecError::Operation {
-                program: self.program,
-                op: p.op,
-                choices: "send, write-imm, write, read, fetch-add, cas",
-            });
-        }
         if !(1..=MAX_BUFFERS).contains(&p.buffers) {
             return Err(SpecError::Buffers { buffers: p.buffers });
         }

@@ -1,10 +1,10 @@
 //! Why a cell cannot run, with what would be possible instead.
 
-use adverb_results::{Opcode, Program, Signaling, Transport};
+use adverb_results::{Opcode, Program, Signaling, Transport, Word};
 use adverb_units::Bytes;
 use adverb_verbs::PathOptionError;
 
-use super::limits::{MAX_BUFFERS, MAX_REPETITIONS};
+use super::limits::{MAX_BUFFERS, MAX_REPETITIONS, operations};
 use crate::error::{Fault, Side};
 
 /// Why a cell cannot run.
@@ -12,14 +12,12 @@ use crate::error::{Fault, Side};
 #[non_exhaustive]
 pub enum SpecError {
     /// An operation that the program does not have.
-    #[error("{program} has no operation {op}: choose from {choices}")]
+    #[error("{program} has no operation {op}: choose from {}", list(operations(*program)))]
     Operation {
         /// The program.
         program: Program,
         /// What was asked.
         op: Opcode,
-        /// What it has.
-        choices: &'static str,
     },
     /// Too short, or too long.
     #[error("size {size} is outside the range of {program} {op}, {least} to {max}")]
@@ -181,4 +179,9 @@ impl From<SpecError> for Fault {
     fn from(error: SpecError) -> Self {
         Fault::Refused(error.to_string())
     }
+}
+
+fn list(operations: &[Opcode]) -> String {
+    let words: Vec<_> = operations.iter().map(|op| op.word()).collect();
+    words.join(", ")
 }

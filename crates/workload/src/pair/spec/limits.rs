@@ -1,5 +1,6 @@
 //! Ranges of the programs' parameters.
 
+use adverb_results::{Opcode, Program};
 use adverb_units::Bytes;
 
 /// Longest message of `ping`.
@@ -18,3 +19,12 @@ pub const MAX_REPETITIONS: u32 = 1000;
 pub(crate) const POLLED_SEND_DEPTH: u32 = 64;
 /// One WRITE of a WRITE ping in this many is signaled, so that its send queue never fills.
 pub(crate) const SIGNALED_WRITES: u32 = POLLED_SEND_DEPTH / 2;
+
+/// Returns the operations that a program has.
+pub const fn operations(program: Program) -> &'static [Opcode] {
+    use Opcode::{Cas, FetchAdd, Read, Send, Write, WriteImm, WriteRead};
+    match program {
+        Program::Ping => &[Send, WriteImm, Write, Read, WriteRead, FetchAdd, Cas],
+        Program::Blast => &[Send, WriteImm, Write, Read, FetchAdd, Cas],
+    }
+}

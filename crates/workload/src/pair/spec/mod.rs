@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 pub use error::SpecError;
 pub use limits::{
-    ATOMIC_SIZE, MAX_BLAST_SIZE, MAX_BUFFERS, MAX_PING_SIZE, MAX_QPS, MAX_REPETITIONS,
+    ATOMIC_SIZE, MAX_BLAST_SIZE, MAX_BUFFERS, MAX_PING_SIZE, MAX_QPS, MAX_REPETITIONS, operations,
 };
 pub(crate) use limits::{POLLED_SEND_DEPTH, SIGNALED_WRITES};
 
@@ -122,6 +122,7 @@ impl CellSpec {
             path_mtu_bytes: p.path.path_mtu.map(PathMtu::bytes),
             ack_timeout: p.path.ack_timeout.and_then(AckTimeout::span),
             retry_cnt: p.path.retries.map(RetryCount::get),
+            api: p.path.api,
             impairment: p.path.impairment,
             verify: p.verify,
             iters,
@@ -249,6 +250,7 @@ fn path_id(path: &PathOptions) -> String {
             .map(|retries| format!("/retries={}", retries.get())),
         path.traffic_class.map(|class| format!("/tc={class}")),
         path.service_level.map(|level| format!("/sl={level}")),
+        path.api.map(|api| format!("/api={api}")),
     ];
     parts.into_iter().flatten().collect()
 }
