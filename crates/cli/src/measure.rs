@@ -176,15 +176,16 @@ struct Rows {
 impl Rows {
     /// A line about a measurement while others follow.
     fn live(&self, record: &PairRecord) -> String {
-        const SHOWN: [&str; 6] = [
+        const SHOWN: [&str; 7] = [
             "one-way",
             "round trip",
             "time per message",
             "p99",
             "rate",
             "throughput",
+            "lost",
         ];
-        let columns = table::columns(record.program, record.params.op, self.unit);
+        let columns = table::columns(table::measured(record), self.unit);
         let values = table::row(record, self.unit);
         let shown = columns.iter().zip(values).filter_map(|((name, _), value)| {
             let value = value.filter(|_| SHOWN.contains(name))?;
@@ -205,7 +206,8 @@ impl Table for Rows {
 
     fn columns(&self) -> Vec<(&'static str, usize)> {
         let spec = &self.cells[0];
-        table::columns(spec.program, spec.params.op, self.unit)
+        let p = &spec.params;
+        table::columns((spec.program, p.op, p.traffic.transport), self.unit)
     }
 
     fn row(&self, record: &Record) -> Vec<Option<String>> {

@@ -1,6 +1,8 @@
 //! Records as rows for people. Rows are printed as cells end, so the columns have fixed widths.
 
-use adverb_results::{CpuShare, DeviceKind, Latency, Opcode, PairRecord, Params, Program};
+use adverb_results::{
+    CpuShare, DeviceKind, Latency, Opcode, PairRecord, Params, Program, Transport,
+};
 use adverb_units::Span;
 use adverb_verbs::AckTimeout;
 use adverb_workload::pair::Request;
@@ -79,25 +81,37 @@ fn throughput(unit: ThroughputUnit) -> Column {
     }
 }
 
-fn all_columns(program: Program, op: Opcode, unit: ThroughputUnit) -> Vec<Column> {
+/// What was measured, as far as columns depend on it.
+pub(crate) type Measured = (Program, Opcode, Transport);
+
+const LOST: Column = ("lost", 9, |r| {
+    let lost = r.metrics.as_ref()?.delivery?.loss_percent()?;
+    Some(format!("{lost:.2} %"))
+});
+
+fn all_columns((program, op, transport): Measured, unit: ThroughputUnit) -> Vec<Column> {
     let size: Column = ("size", 8, |r| Some(r.params.size_bytes.to_string()));
     let (first, rates) = ([size, timed(program, op)], [RATE, throughput(unit)]);
-    [&first[..], &TIMES, &rates, &CPU].concat()
+    let may_lose = program == Program::Blast && !transport.is_reliable() && op.consumes_receive();
+    let losses: &[Column] = if may_lose { &[LOST] } else { &[] };
+    [&first[..], &TIMES, &rates, losses, &CPU].concat()
+}
+
+/// Returns what a record is of.
+pub(crate) fn measured(record: &PairRecord) -> Measured {
+    let params = &record.params;
+    (record.program, params.op, params.traffic.transport)
 }
 
 /// Names and widths of the columns.
-pub(crate) fn columns(
-    program: Program,
-    op: Opcode,
-    unit: ThroughputUnit,
-) -> Vec<(&'static str, usize)> {
-    let all = all_columns(program, op, unit).into_iter();
+pub(crate) fn columns(measured: Measured, unit: ThroughputUnit) -> Vec<(&'static str, usize)> {
+    let all = all_columns(measured, unit).into_iter();
     all.map(|(name, width, _)| (name, width)).collect()
 }
 
 /// The row of a record.
 pub(crate) fn row(record: &PairRecord, unit: ThroughputUnit) -> Vec<Option<String>> {
-    let all = all_columns(record.program, record.params.op, unit).into_iter();
+    let all = all_columns(measured(record), unit).into_iter();
     all.map(|(_, _, value)| value(record)).collect()
 }
 

@@ -3,6 +3,7 @@
 mod common;
 
 use common::Place;
+use serde_json::Value;
 
 #[test]
 fn the_transport_is_recorded() {
@@ -53,7 +54,18 @@ fn what_a_transport_lacks_is_refused() {
             "ping --op send --transport ud --size 64K",
             "exceeds the path MTU",
         ),
-        ("blast --op send --transport uc", "find no receive are lost"),
+        (
+            "blast --op send --transport uc --verify",
+            "the receiver does not know which payload to expect; leave --verify out",
+        ),
+        (
+            "blast --op send --transport ud --bidirectional",
+            "leave --bidirectional out",
+        ),
+        (
+            "blast --op write-imm --transport ud",
+            "a datagram is a SEND",
+        ),
         (
             "ping --op send --transport uc --retries 3",
             "leave --timeout",
@@ -77,4 +89,73 @@ fn a_lost_message_ends_the_run_with_a_word_about_it() {
         let said = format!("{transport} sends nothing again");
         assert!(line.contains(&said), "{line}");
     }
+}
+
+/// Messages sent, received and lost by a `blast`, and its record.
+fn delivered(args: &str) -> ([u64; 3], Value) {
+    let args: Vec<&str> = args.split(' ').collect();
+    let ended = Place::new().run(&[&["blast", "--json"], &args[..]].concat());
+    let record = ended.ok().json().remove(0);
+    let delivery = &record["metrics"]["delivery"];
+    let counts = ["sent", "received", "lost"].map(|name| delivery[name].as_u64().unwrap());
+    (counts, record)
+}
+
+#[test]
+fn a_blast_counts_what_arrived() {
+    for device in ["soft", "soft@127.46.0.11", "model:connect_ib"] {
+        for (op, transport) in [("send", "uc"), ("send", "ud"), ("write-imm", "uc")] {
+            let args = format!("--op {op} --transport {transport} --device {device}");
+            let ([sent, received, lost], record) =
+                delivered(&format!("{args} --iters 3000 --repetitions 2 --buffers 8"));
+            assert!(sent >= 6000 && received > 0, "{record}");
+            assert_eq!(sent, received + lost, "{record}");
+            let metrics = &record["metrics"];
+            let elapsed = metrics["elapsed_ns"].as_f64().unwrap();
+            let rate = metrics["messages_per_s"].as_f64().unwrap();
+            assert!(
+                (rate * elapsed / 1e9 / received as f64 - 1.0).abs() < 1e-3,
+                "{record}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_message_that_finds_a_receive_arrives() {
+    // Fewer than the receives that are posted before the first one.
+    for transport in ["uc", "ud"] {
+        let args = format!("--op send --transport {transport} --device soft@127.46.0.12");
+        let (counts, _) = delivered(&format!("{args} --iters 4 --warmup 0"));
+        assert_eq!(counts, [4, 4, 0]);
+    }
+}
+
+#[test]
+fn packets_that_are_lost_on_purpose_are_messages_that_are_lost() {
+    for transport in ["uc", "ud"] {
+        let args = format!("--op send --transport {transport} --device soft@127.46.0.13");
+        let ([sent, received, lost], record) =
+            delivered(&format!("{args} --loss 10% --iters 20000 --warmup 0"));
+        assert_eq!(sent, received + lost, "{record}");
+        let dropped = record["counters"]["active"]["impaired_lost_pkts"].as_u64();
+        // Others may find no receive.
+        assert!(dropped > Some(0) && Some(lost) >= dropped, "{record}");
+    }
+    let place = Place::new();
+    let args = "blast --op send --transport ud --device soft@127.46.0.14 --loss 100% --iters 100";
+    let end = place.run(&args.split(' ').collect::<Vec<_>>());
+    let line = end.refused(1);
+    assert!(line.contains("none of 100 messages arrived"), "{line}");
+}
+
+#[test]
+fn the_table_shows_the_share_that_was_lost() {
+    let args = "blast --op send --transport uc --device model:connect_ib --iters 500";
+    let table = Place::new().run(&args.split(' ').collect::<Vec<_>>()).ok();
+    let head = table.out.lines().nth(1).unwrap().to_owned();
+    assert!(head.contains("throughput       lost"), "{head}");
+    let reliable = args.replace("--transport uc ", "");
+    let table = Place::new().run(&reliable.split(' ').collect::<Vec<_>>());
+    assert!(!table.ok().out.contains("lost"));
 }

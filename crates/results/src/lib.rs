@@ -30,8 +30,8 @@ pub use metrics::{RepetitionSample, Usage};
 pub use names::Word;
 pub use published::{PublishedPoint, PublishedQuantity};
 pub use record::{
-    Completion, Counters, Cpu, CpuShare, DeviceKind, DeviceRef, Histogram, Latency, Metrics,
-    Opcode, Outcome, PairRecord, Params, Posting, Program, Provenance, Record, Repetition, RoleRun,
-    SCHEMA, Signaling, Site, Traffic, Transport, Values, swept, word,
+    Completion, Counters, Cpu, CpuShare, Delivery, DeviceKind, DeviceRef, Histogram, Latency,
+    Metrics, Opcode, Outcome, PairRecord, Params, Posting, Program, Provenance, Record, Repetition,
+    RoleRun, SCHEMA, Signaling, Site, Traffic, Transport, Values, swept, word,
 };
 pub use table::write_csv;

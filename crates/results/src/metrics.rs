@@ -19,9 +19,11 @@ pub struct Usage {
 /// What one repetition of a program took.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RepetitionSample {
-    /// Messages (`blast`) or rounds (`ping`).
+    /// Messages (`blast`) or rounds (`ping`); over an unreliable transport, messages that arrived.
     pub iters: u64,
-    /// From just before the first post to just after the last completion.
+    /// Messages that were sent and did not arrive.
+    pub lost: u64,
+    /// From just before the first post to just after the last completion, or arrival if that was later.
     pub elapsed: Span,
     /// CPU time of the active side in `elapsed`.
     pub active: CpuTime,
@@ -30,6 +32,11 @@ pub struct RepetitionSample {
 }
 
 impl RepetitionSample {
+    /// Returns the messages or rounds that were begun.
+    pub fn sent(&self) -> u64 {
+        self.iters + self.lost
+    }
+
     /// This and another run, as one.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
@@ -39,6 +46,7 @@ impl RepetitionSample {
         };
         RepetitionSample {
             iters: self.iters + other.iters,
+            lost: self.lost + other.lost,
             elapsed: self.elapsed + other.elapsed,
             active: total([self.active, other.active].into_iter()),
             passive: (self.passive.zip(other.passive)).map(|(one, other)| both(one, other)),
@@ -116,6 +124,7 @@ impl Metrics {
             },
             repetitions,
             histogram: latencies.map(|(recorder, every)| recorder.to_histogram(every)),
+            delivery: None,
             few_messages: false,
         })
     }
@@ -159,6 +168,7 @@ mod tests {
         };
         RepetitionSample {
             iters,
+            lost: 0,
             elapsed,
             active,
             passive: None,

@@ -441,10 +441,32 @@ pub struct Metrics {
     pub repetitions: Vec<Repetition>,
     /// Distribution of the sampled latencies.
     pub histogram: Option<Histogram>,
+    /// What arrived of the messages of a `blast` over UC or UD, of which the other figures are; `None` if nothing
+    /// can be lost, or if the receiver does not learn of messages.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delivery: Option<Delivery>,
     /// Whether a repetition had fewer messages than four for each buffer, or than 16, as the cell could not
     /// afford more: its metrics are dominated by the beginning and the end of a run, and no finding uses them.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub few_messages: bool,
+}
+
+/// What arrived of the messages that were sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Delivery {
+    /// Messages sent.
+    pub sent: u64,
+    /// Messages that the receiver got.
+    pub received: u64,
+    /// The others: lost on the way, or dropped by the receiver's device because no receive was posted.
+    pub lost: u64,
+}
+
+impl Delivery {
+    /// Returns the lost messages in percent of those sent; `None` if none was sent.
+    pub fn loss_percent(&self) -> Option<f64> {
+        (self.sent > 0).then(|| 100.0 * self.lost as f64 / self.sent as f64)
+    }
 }
 
 /// Statistics of a latency in ns; `None` if not measured.

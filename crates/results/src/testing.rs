@@ -9,6 +9,7 @@ use crate::{CpuTime, Metrics, Outcome, Program, Record, RepetitionSample, SCHEMA
 pub(crate) fn record(cell: &str) -> Record {
     let sample = RepetitionSample {
         iters: 1000,
+        lost: 0,
         elapsed: Span::from_us(200),
         active: CpuTime {
             user: Span::from_us(150),

@@ -240,6 +240,12 @@ pub enum Fault {
         /// Longest.
         max: u32,
     },
+    /// No message of a blast arrived.
+    #[error("none of {sent} messages arrived: each was lost on the way or found no receive posted")]
+    NothingArrived {
+        /// Messages sent.
+        sent: u64,
+    },
     /// No time passed on the station's clock.
     #[error("no time passed on the station's clock: there is nothing to report")]
     NothingMeasured,

@@ -65,6 +65,32 @@ fn ping_over_unreliable_transports() {
 }
 
 #[test]
+fn a_blast_over_unreliable_transports_counts_what_arrives() {
+    for completion in COMPLETIONS {
+        for (op, transport, post) in [
+            (Opcode::Send, Transport::Uc, Posting::Single),
+            (Opcode::Send, Transport::Ud, Posting::List),
+            (Opcode::WriteImm, Transport::Uc, Posting::List),
+        ] {
+            let mut request = Request {
+                verify: false,
+                buffers: 8,
+                completion,
+                post,
+                ..checked(op, 64)
+            };
+            (request.traffic.transport, request.traffic.qps) = (transport, 2);
+            let result = run(&CellSpec::blast(request));
+            let delivery = result.metrics.delivery.expect("losses are counted");
+            assert_eq!(delivery.sent, 300, "{delivery:?}");
+            assert_eq!(delivery.received + delivery.lost, 300, "{delivery:?}");
+            let counted = result.metrics.repetitions.iter().map(|r| r.iters);
+            assert_eq!(counted.sum::<u64>(), delivery.received);
+        }
+    }
+}
+
+#[test]
 fn atomics_raise_one_counter() {
     for op in [Opcode::FetchAdd, Opcode::Cas] {
         run(&CellSpec::ping(checked(op, 8)));

@@ -93,6 +93,8 @@ pub(crate) struct PingArgs {
 ///                      signaled messages
 ///   rate               messages per second
 ///   throughput         payload bytes per second
+///   lost               messages that did not arrive, of send and write-imm over uc
+///                      and ud; the other figures are of those that did
 ///   user+sys           CPU time of either side by getrusage over elapsed time, in
 ///                      percent of one core
 #[derive(Debug, Args)]
@@ -190,7 +192,7 @@ pub(crate) struct MeasureArgs {
     #[command(flatten)]
     pub(crate) path: PathArgs,
 
-    /// Transport service: rc, uc (no READ; of blast only write) or ud (ping --op send up to the path MTU)
+    /// Transport service: rc, uc (no READ, no atomics) or ud (send, up to the path MTU)
     #[arg(
         long,
         value_name = "WHICH",

@@ -43,7 +43,7 @@ impl Noise {
 
 fn op_cost(op: Opcode) -> f64 {
     match op {
-        Opcode::Send => 45.0,
+        Opcode::Send | Opcode::SendImm => 45.0,
         Opcode::WriteImm => 42.0,
         Opcode::Write => 20.0,
         Opcode::Read | Opcode::FetchAdd | Opcode::Cas => 28.0,
@@ -102,6 +102,7 @@ fn metrics(program: Program, p: &Params, noise: &mut Noise) -> Option<Metrics> {
         let elapsed = Span::from_secs_f64(ns * messages / 1e9);
         RepetitionSample {
             iters: ITERS,
+            lost: 0,
             elapsed,
             active: share(elapsed, active),
             passive: Some(Usage {

@@ -227,9 +227,9 @@ impl<'s, S: Station> Bench<'s, S> {
         Ok(self.mr().sge(self.layout.offset(slot), length)?)
     }
 
-    /// Where datagrams of the only queue pair go.
-    pub(crate) fn destination(&self) -> Option<Destination<'_>> {
-        self.ways.first().map(Way::destination)
+    /// Where datagrams of a queue pair go.
+    pub(crate) fn destination(&self, link: usize) -> Option<Destination<'_>> {
+        self.ways.get(link).map(Way::destination)
     }
 
     /// A wait that timed out where nothing is sent again means that a message was lost.

@@ -3,8 +3,13 @@
 use std::cell::RefCell;
 
 use adverb_results::{Opcode, Posting, Signaling};
-use adverb_verbs::{Operation, QueuePair, RecvRequest, Sge, Station, WorkCompletion, WrId};
+use adverb_units::{Span, Time};
+use adverb_verbs::{
+    CompletionQueue, Operation, QueuePair, RecvRequest, Sge, Station, WaitError, WorkCompletion,
+    WrId,
+};
 
+use crate::attend::{Attend, Awaited};
 use crate::engine::{Contents, Engine, Inbox, Parts, Target};
 use crate::error::Fault;
 use crate::load::{Limits, Load, Places, Refill};
@@ -21,8 +26,12 @@ pub(crate) fn with_part<S: Station, T>(
     bench: &Bench<'_, S>,
     drive: impl FnOnce(&mut dyn Part) -> Result<T, Fault>,
 ) -> Result<T, Fault> {
+    let sge = |slot| match bench.sends() && (bench.layout.inbox == 0 || slot < bench.layout.inbox) {
+        true => bench.sge(slot),
+        false => bench.receive_sge(slot),
+    };
     let sges: Vec<[Sge<'_>; 1]> = (0..bench.layout.slots)
-        .map(|slot| Ok([bench.sge(slot)?]))
+        .map(|slot| Ok([sge(slot)?]))
         .collect::<Result<_, Fault>>()?;
     if !bench.sends() {
         return drive(&mut Receiver::new(bench, &sges)?);
@@ -33,9 +42,9 @@ pub(crate) fn with_part<S: Station, T>(
     let inbox = receiver.as_ref().map(|receiver| receiver as &dyn Inbox);
     let load = load(bench);
     let contents: &dyn Contents = bench;
-    let target = Target {
+    let target = |link| Target {
         remote: bench.remote(0),
-        to: None,
+        to: bench.destination(link),
     };
     let engine = Engine::new(Parts {
         station: bench.station,
@@ -44,7 +53,7 @@ pub(crate) fn with_part<S: Station, T>(
         mr: bench.mr(),
         reaper: bench.send.reaper(),
         qps: bench.qps.iter().collect(),
-        targets: vec![target; bench.qps.len()],
+        targets: (0..bench.qps.len()).map(target).collect(),
         is_dc: false,
         buffers: &sges,
         // What atomics left is seen in their counter.
@@ -162,6 +171,29 @@ struct Receiver<'b, S: Station> {
     received: u64,
     /// Of them, over each queue pair.
     of_links: Vec<u64>,
+    /// When the first and the last message of the run arrived, if some may be lost.
+    arrivals: Option<(Time, Time)>,
+}
+
+/// How long no message may arrive until those that are missing count as lost. The time in which this side
+/// does not run does not count.
+const QUIET: Span = Span::from_ms(50);
+
+/// Waits for [`QUIET`] and no longer.
+struct Brief<'b, S: Station>(&'b Bench<'b, S>);
+
+impl<S: Station> Attend for Brief<'_, S> {
+    fn patience(&self) -> Span {
+        QUIET
+    }
+
+    fn look(&self, awaited: Awaited) -> Result<(), Fault> {
+        self.0.look(awaited)
+    }
+
+    fn failed(&self, wc: &WorkCompletion) -> Fault {
+        self.0.failed(wc)
+    }
 }
 
 impl<'b, S: Station> Receiver<'b, S> {
@@ -193,6 +225,7 @@ impl<'b, S: Station> Receiver<'b, S> {
             completions: vec![WorkCompletion::default(); batch],
             received: 0,
             of_links: vec![0; bench.qps.len()],
+            arrivals: None,
         })
     }
 
@@ -213,7 +246,24 @@ impl<'b, S: Station> Receiver<'b, S> {
         }
         self.repost(n)?;
         self.received += n as u64;
+        if self.bench.spec.may_lose() {
+            let now = self.bench.station.now();
+            self.arrivals = Some((self.arrivals.map_or(now, |(first, _)| first), now));
+        }
         Ok(())
+    }
+
+    /// Returns how many messages arrived after `first`, and in how long from the run's `start`.
+    fn ran(&self, first: u64, start: Time) -> Ran {
+        Ran {
+            iters: self.received - first,
+            elapsed: match self.bench.spec.may_lose() {
+                true => self
+                    .arrivals
+                    .map_or(Span::ZERO, |(first, last)| last - first),
+                false => self.bench.station.now() - start,
+            },
+        }
     }
 
     /// Makes the receives that were consumed available again.
@@ -302,6 +352,7 @@ impl<S: Station> Part for Receiver<'_, S> {
         let first = self.received;
         let end = first + messages;
         let start = bench.station.now();
+        self.arrivals = None;
         while self.received < end {
             let n = match self
                 .reaper
@@ -312,9 +363,32 @@ impl<S: Station> Part for Receiver<'_, S> {
             };
             self.arrived(n)?;
         }
-        Ok(Ran {
-            iters: self.received - first,
-            elapsed: bench.station.now() - start,
-        })
+        Ok(self.ran(first, start))
+    }
+
+    fn prepare(&mut self) -> Result<(), Fault> {
+        while self.bench.spec.may_lose() {
+            match self.bench.recv.cq.poll(&mut self.completions)? {
+                0 => break,
+                n => self.repost(n)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn take_late(&mut self, messages: u64) -> Result<Ran, Fault> {
+        let bench = self.bench;
+        if !bench.spec.may_lose() {
+            return self.run(messages, None);
+        }
+        let (first, start) = (self.received, bench.station.now());
+        while self.received < first + messages {
+            let into = &mut self.completions;
+            match self.reaper.reap(bench.station, &Brief(bench), into) {
+                Err(Fault::Wait(WaitError::TimedOut { .. })) => break,
+                reaped => self.arrived(reaped?)?,
+            }
+        }
+        Ok(self.ran(first, start))
     }
 }

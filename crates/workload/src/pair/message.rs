@@ -24,7 +24,7 @@ use crate::error::Fault;
 use crate::pair::spec::{CellSpec, Request};
 
 /// Version of the messages and of what the programs do between them.
-const VERSION: u32 = 4;
+const VERSION: u32 = 5;
 
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -43,12 +43,14 @@ pub(crate) enum Message {
         /// Messages over each queue pair since the beginning; empty from `ping`, which has one.
         carried: Vec<u64>,
     },
-    /// What the passive side used in the run, how long its own sending took, and, where it sends, its
-    /// messages over each queue pair since the beginning.
+    /// What the passive side used in the run, how long its own sending took or, over an unreliable transport,
+    /// messages kept arriving, and, if it sends, its messages over each queue pair since the beginning.
     Done {
         usage: Usage,
         ran: Span,
         carried: Vec<u64>,
+        /// Messages that arrived in the run, if some may be lost.
+        received: Option<u64>,
     },
     Finish,
     Abort {

@@ -10,6 +10,17 @@ pub(crate) trait Part {
     /// Runs `iters` messages or rounds, or until time is over. The active side decides that for both.
     fn run(&mut self, iters: u64, sampler: Option<&mut Sampler>) -> Result<Ran, Fault>;
 
+    /// Makes the receives available again whose messages came after the end of their run.
+    fn prepare(&mut self) -> Result<(), Fault> {
+        Ok(())
+    }
+
+    /// After the end of a run, takes up to `messages` that are still in flight, until none has arrived for a
+    /// while: others are lost.
+    fn take_late(&mut self, messages: u64) -> Result<Ran, Fault> {
+        self.run(messages, None)
+    }
+
     /// Messages that this side has sent over each queue pair; empty if there is only one.
     fn carried(&self) -> Vec<u64> {
         Vec::new()

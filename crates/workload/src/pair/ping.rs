@@ -232,7 +232,7 @@ impl<'b, S: Station> Messages<'b, S> {
             consumed: 0,
             round: 0,
         };
-        half.request.to = bench.destination();
+        half.request.to = bench.destination(0);
         bench.qp().post_recv(&half.receives)?;
         Ok(half)
     }

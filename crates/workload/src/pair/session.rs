@@ -1,6 +1,6 @@
 //! Running a cell: the two roles, step by step (the steps stand in [`crate::pair::message`]).
 
-use adverb_results::{Metrics, Params, Program, RepetitionSample, Usage};
+use adverb_results::{Delivery, Metrics, Params, Program, RepetitionSample, Usage};
 use adverb_units::{Bytes, MessageRate, Span, Throughput};
 use adverb_verbs::{PathMtu, Station};
 use serde::{Deserialize, Serialize};
@@ -227,7 +227,7 @@ impl<'s, S: Station> Session<'s, S> {
             }
             let iters = iters_in(
                 wanted.saturating_sub(all.elapsed),
-                all.elapsed / all.iters.max(1),
+                all.elapsed / all.sent().max(1),
             );
             let next = Run {
                 iters,
@@ -260,9 +260,9 @@ impl<'s, S: Station> Session<'s, S> {
             }
             (_, Some(wanted)) => {
                 let run = self.run(bench, part, Run::of(wanted.max(1)), None)?;
-                let mean = Some(run.elapsed / run.iters);
+                let mean = Some(run.elapsed / run.sent().max(1));
                 return Ok(WarmUp {
-                    iters: run.iters,
+                    iters: run.sent(),
                     mean,
                 });
             }
@@ -294,11 +294,11 @@ impl<'s, S: Station> Session<'s, S> {
                 least: 0,
             };
             let run = self.run(bench, part, run, None)?;
-            total += run.iters;
+            total += run.sent();
             elapsed += run.elapsed;
             let mean = match impaired {
                 true => elapsed / total,
-                false => run.elapsed / run.iters,
+                false => run.elapsed / run.sent().max(1),
             };
             let is_long = run.elapsed >= budget / 4;
             if (is_long && (impaired || long_before.is_some())) || total >= most {
@@ -349,12 +349,15 @@ impl<'s, S: Station> Session<'s, S> {
                 usage,
                 ran,
                 carried,
+                received,
             } => {
+                let arrived = received.unwrap_or(iters).min(iters);
                 if !carried.is_empty() && bench.checks_given() {
                     bench.check_given(&carried)?;
                 }
                 Ok(RepetitionSample {
-                    iters,
+                    iters: arrived,
+                    lost: iters - arrived,
                     elapsed: elapsed.max(ran),
                     active,
                     passive: Some(usage),
@@ -399,16 +402,14 @@ impl<'s, S: Station> Session<'s, S> {
         part: &mut dyn Part,
         iters: u64,
     ) -> Result<(Message, u64, Vec<u64>), Fault> {
+        part.prepare()?;
         let (start, before) = (self.station.now(), self.station.cpu());
         let used = || Usage {
             cpu: self.station.cpu().since(before),
             elapsed: self.station.now() - start,
         };
         self.peer.tell(Message::Ready)?;
-        let Ran {
-            iters: mut followed,
-            elapsed,
-        } = part.run(iters, None)?;
+        let mut ran = part.run(iters, None)?;
         // Who took part has now seen the last message; who did not sleeps until the others are done.
         let took_part = (!bench.is_idle()).then(used);
         let stop = self.peer.hear("the end of a run", LONGEST_RUN)?;
@@ -416,18 +417,26 @@ impl<'s, S: Station> Session<'s, S> {
             return Err(stop.unexpected("the end of a run"));
         };
         let is_receiver = !bench.is_idle() && !bench.sends();
-        if is_receiver && followed < iters {
+        if is_receiver && ran.iters < iters {
             // The last messages, which the word of their end has overtaken.
-            followed += part.run(iters - followed, None)?.iters;
+            let late = part.take_late(iters - ran.iters)?;
+            ran.iters += late.iters;
+            ran.elapsed = ran.elapsed.max(late.elapsed);
         }
-        if is_receiver && followed != iters {
+        let may_lose = self.spec.may_lose();
+        if is_receiver && ran.iters != iters && !may_lose {
             let stop = Message::Stop { iters, carried };
             return Err(stop.unexpected("the end of all messages that came"));
         }
         let done = Message::Done {
             usage: took_part.unwrap_or_else(used),
-            ran: if bench.sends() { elapsed } else { Span::ZERO },
+            ran: if bench.sends() || may_lose {
+                ran.elapsed
+            } else {
+                Span::ZERO
+            },
             carried: part.carried(),
+            received: may_lose.then_some(ran.iters),
         };
         Ok((done, iters, carried))
     }
@@ -440,6 +449,11 @@ impl<'s, S: Station> Session<'s, S> {
         iters: u64,
     ) -> Result<CellResult, Fault> {
         let p = &self.spec.params;
+        let sum = |of: fn(&RepetitionSample) -> u64| samples.iter().map(of).sum();
+        let (sent, received): (u64, u64) = (sum(RepetitionSample::sent), sum(|s| s.iters));
+        if received == 0 && self.spec.may_lose() {
+            return Err(Fault::NothingArrived { sent });
+        }
         // One message at a time is timed, so at most one among those in flight.
         let every = sampler.every.max(p.in_flight().into());
         let latencies = Some((&sampler.recorder, every));
@@ -452,6 +466,11 @@ impl<'s, S: Station> Session<'s, S> {
             rate(&mut metrics, 2, p.size);
             halve(&mut metrics);
         }
+        metrics.delivery = self.spec.may_lose().then_some(Delivery {
+            sent,
+            received,
+            lost: sent - received,
+        });
         let fewest = samples.iter().map(|sample| sample.iters).min();
         metrics.few_messages = fewest.is_some_and(|fewest| fewest < self.least());
         let params = self.spec.params(Some(iters), Some(warm_up.iters));

@@ -33,26 +33,28 @@ impl CellSpec {
         }
     }
 
-    /// Refuses what an unreliable transport lacks, or would not measure.
+    /// Refuses what an unreliable transport lacks.
     fn check_transport(&self) -> Result<(), SpecError> {
         let (p, program) = (&self.params, self.program);
         let (op, transport) = (p.op, p.traffic.transport);
-        let why = match (program, op, transport) {
-            (_, _, Transport::Rc) => return Ok(()),
+        let why = match (op, transport) {
+            (_, Transport::Rc) => return Ok(()),
             _ if p.path.ack_timeout.is_some() || p.path.retries.is_some() => {
                 "nothing is acknowledged or sent again there; leave --timeout and --retries out"
             }
             _ if op.is_fetch() || op == Opcode::WriteRead => {
                 "only reliable transports have RDMA READ and atomics; choose rc"
             }
-            (Program::Ping, Opcode::Send, _) | (_, Opcode::Write, Transport::Uc) => return Ok(()),
-            (Program::Ping, _, Transport::Uc) => return Ok(()),
-            (Program::Ping, _, Transport::Ud) | (_, Opcode::Write, Transport::Ud) => {
+            (Opcode::Write | Opcode::WriteImm, Transport::Ud) => {
                 "a datagram is a SEND; choose uc or rc"
             }
-            (Program::Blast, _, _) => {
-                "messages that find no receive are lost, so that the rate would count what never arrived; choose rc, or --op write with uc"
+            _ if self.may_lose() && p.verify => {
+                "after a lost message the receiver does not know which payload to expect; leave --verify out"
             }
+            _ if self.may_lose() && p.traffic.bidirectional => {
+                "losses are counted in one direction; leave --bidirectional out"
+            }
+            _ => return Ok(()),
         };
         Err(SpecError::Transport {
             program,
@@ -301,6 +303,8 @@ mod tests {
             ping(Opcode::Send, on(Transport::Ud)),
             ping(Opcode::WriteImm, on(Transport::Uc)),
             blast(on(Transport::Uc)),
+            blast(|p| (p.op, p.traffic.transport) = (Opcode::Send, Transport::Ud)),
+            blast(|p| (p.op, p.traffic.transport) = (Opcode::WriteImm, Transport::Uc)),
         ] {
             assert_eq!(cell.validate(&caps()), Ok(()), "{}", cell.id);
         }
@@ -310,8 +314,15 @@ mod tests {
         refused(&read, "ping read has no transport uc: only reliable");
         let write = ping(Opcode::Write, on(Transport::Ud));
         refused(&write, "a datagram is a SEND");
-        let flood = blast(|p| (p.op, p.traffic.transport) = (Opcode::Send, Transport::Ud));
-        refused(&flood, "find no receive are lost");
+        let flood = |change: fn(&mut crate::pair::Request)| {
+            blast(|p| {
+                (p.op, p.traffic.transport) = (Opcode::Send, Transport::Ud);
+                change(p);
+            })
+        };
+        refused(&flood(|p| p.verify = true), "leave --verify out");
+        let both = flood(|p| p.traffic.bidirectional = true);
+        refused(&both, "leave --bidirectional out");
         let patient = ping(Opcode::Send, |p| {
             p.traffic.transport = Transport::Uc;
             p.path.retries = adverb_verbs::RetryCount::new(3);

@@ -154,6 +154,13 @@ impl CellSpec {
         }
     }
 
+    /// Returns whether the receiver counts messages of which some may be lost.
+    pub(crate) fn may_lose(&self) -> bool {
+        self.program == Program::Blast
+            && !self.params.traffic.transport.is_reliable()
+            && self.params.op.consumes_receive()
+    }
+
     /// The same cell with these options of the path, except for those that it sets itself.
     pub fn with_path(mut self, path: PathOptions) -> Self {
         self.params.path = self.params.path.or(path);
