@@ -3,6 +3,7 @@
 //! All errors end as one line `error: <cause>: <cause of the cause>…` on stderr.
 
 use std::error::Error as StdError;
+use std::num::ParseIntError;
 use std::process::ExitCode;
 
 use clap::CommandFactory;
@@ -40,10 +41,14 @@ pub(crate) fn usage_line(error: &clap::Error) -> String {
     let value = text(error, ContextKind::InvalidValue).unwrap_or_default();
     match error.kind() {
         ErrorKind::ValueValidation => {
-            let reason = error
-                .source()
-                .map_or_else(|| format!("'{value}' cannot be read"), ToString::to_string);
-            if reason.contains(&format!("'{value}'")) {
+            let source = error.source();
+            let is_int = source.is_some_and(<dyn StdError>::is::<ParseIntError>);
+            let reason =
+                source.map_or_else(|| format!("'{value}' cannot be read"), ToString::to_string);
+            // clap's words for a number that an unsigned type does not have.
+            if is_int || reason.contains(" is not in 0..=") {
+                format!("{flag}: invalid count '{value}': expected a whole number from 1")
+            } else if reason.contains(&format!("'{value}'")) {
                 format!("{flag}: {reason}")
             } else {
                 format!("{flag} '{value}': {reason}")

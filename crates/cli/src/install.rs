@@ -5,16 +5,16 @@ use std::io::Write;
 use std::path::Path;
 
 use anyhow::Context;
-use clap::{Command, CommandFactory};
+use clap::Command;
 use clap_complete::Shell;
 use clap_mangen::Man;
 
-use crate::args::Cli;
+use crate::args;
 use crate::terminal;
 
 /// Prints the completion script of a shell.
 pub(crate) fn completions(shell: Shell) -> anyhow::Result<()> {
-    let cli = Cli::command();
+    let cli = args::command();
     let mut documented = Command::new("adverb")
         .version(crate::VERSION)
         .args(cli.get_arguments().cloned())
@@ -27,7 +27,7 @@ pub(crate) fn completions(shell: Shell) -> anyhow::Result<()> {
 
 /// Writes a manual page for the program and for each of its commands.
 pub(crate) fn manual(dir: &Path) -> anyhow::Result<()> {
-    let mut cli = Cli::command();
+    let mut cli = args::command();
     cli.build();
     write_pages(&cli, dir)
 }

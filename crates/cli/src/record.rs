@@ -67,18 +67,16 @@ impl Recorder {
         let usual = match &bed {
             Bed::Hosts(launcher) if launcher.is_within_memory() => {
                 let device = launcher.device();
-                if cells
+                let impaired = cells
                     .iter()
-                    .any(|spec| spec.params.path.impairment.is_none())
-                {
+                    .filter(|spec| spec.params.path.impairment.is_some());
+                let impaired = impaired.count();
+                if impaired < cells.len() {
                     terminal::warn(&format!(
                         "both sides are at {device} and share memory: this measures the local port, as device soft; for UDP, run `adverb serve` at another address and name it with --peer, or say --loss 0"
                     ));
                 }
-                if cells
-                    .iter()
-                    .any(|spec| spec.params.path.impairment.is_some())
-                {
+                if impaired > 0 {
                     wire = Some(Medium::of(DeviceInfo::query(&device)?, Whose::Sides));
                 }
                 Medium::of(DeviceInfo::query(&DeviceChoice::SOFT)?, Whose::Asked)

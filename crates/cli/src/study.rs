@@ -228,11 +228,8 @@ fn resumed(args: &StudyArgs, mut meta: Meta) -> Result<Meta, Usage> {
         meta.peer = Some(peer.clone());
     }
     if !meta.only.is_empty() {
-        let new = args
-            .only
-            .iter()
-            .filter(|figure| !meta.only.contains(figure));
-        let new: Vec<FigureId> = new.copied().collect();
+        let known = meta.only.clone();
+        let new = args.only.iter().filter(|figure| !known.contains(figure));
         meta.only.extend(new);
     }
     Ok(meta)
@@ -282,10 +279,7 @@ fn note_if_busy(meta: &mut Meta) {
 }
 
 fn default_folder() -> PathBuf {
-    let stamp: String = now_rfc3339()
-        .chars()
-        .filter(|c| !matches!(c, '-' | ':'))
-        .collect();
+    let stamp = now_rfc3339().replace(['-', ':'], "");
     PathBuf::from(format!("study-{stamp}"))
 }
 

@@ -9,9 +9,9 @@ use clap_complete::Shell;
 ///
 /// `make install` puts these scripts where the shells look for them. By hand:
 ///
-///   bash  adverb completions bash > ~/.local/share/bash-completion/completions/adverb
-///   zsh   adverb completions zsh > DIR/_adverb, where DIR is in $fpath
-///   fish  adverb completions fish > ~/.config/fish/completions/adverb.fish
+///   adverb completions bash >~/.local/share/bash-completion/completions/adverb
+///   adverb completions zsh >DIR/_adverb, where DIR is in $fpath
+///   adverb completions fish >~/.config/fish/completions/adverb.fish
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct CompletionsArgs {

@@ -4,18 +4,13 @@ use adverb_units::Span;
 use adverb_workload::pair::Length;
 use clap::Args;
 
-use super::value::{count, duration};
+use super::value::duration;
 
 /// How long, and how often.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct LengthArgs {
     /// Rounds (ping) or messages (blast) in each repetition [default: as the duration allows]
-    #[arg(
-        long,
-        value_name = "N",
-        conflicts_with = "duration",
-        value_parser = count::<u64>
-    )]
+    #[arg(long, value_name = "N", conflicts_with = "duration")]
     iters: Option<u64>,
 
     /// Measure each size for about this long, all repetitions together: seconds (10), or with a unit
@@ -29,17 +24,12 @@ pub(crate) struct LengthArgs {
     pub(crate) run_forever: bool,
 
     /// How often to measure: their spread gives the mean its interval, so one alone has none
-    #[arg(
-        long,
-        value_name = "N",
-        default_value = "5",
-        value_parser = count::<u32>
-    )]
+    #[arg(long, value_name = "N", default_value = "5")]
     pub(crate) repetitions: u32,
 
     /// Rounds or messages before the first repetition; with --iters, 0 is none [default: until the speed
     /// is known]
-    #[arg(long, value_name = "N", value_parser = count::<u64>)]
+    #[arg(long, value_name = "N")]
     pub(crate) warmup: Option<u64>,
 }
 

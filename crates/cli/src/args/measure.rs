@@ -10,7 +10,7 @@ use super::length::LengthArgs;
 use super::out::OutArgs;
 use super::path::PathArgs;
 use super::place::{DeviceArgs, PlaceArgs};
-use super::value::{count, one_of, word_of};
+use super::value::word_of;
 use crate::table::ThroughputUnit;
 
 /// One message goes back and forth: latency
@@ -59,20 +59,11 @@ Examples:
 )]
 pub(crate) struct PingArgs {
     /// Operation: send, write-imm, write, read, write-read, fetch-add or cas (see below)
-    #[arg(long, value_parser = word_of(operations(Program::Ping)), hide_possible_values = true)]
+    #[arg(long, value_parser = word_of(operations(Program::Ping)))]
     pub(crate) op: Opcode,
 
     /// Which requests ask for a completion: all, or write-unsignaled (only with --op write-read)
-    #[arg(
-        long,
-        value_name = "WHICH",
-        default_value = "all",
-        value_parser = one_of([
-            ("all", Signaling::All),
-            ("write-unsignaled", Signaling::WriteUnsignaled),
-        ]),
-        hide_possible_values = true
-    )]
+    #[arg(long, value_name = "WHICH", default_value = "all", value_parser = signaling)]
     pub(crate) signal: Signaling,
 
     /// Measure between every two of this host and the peers (see below)
@@ -118,25 +109,15 @@ Examples:
 )]
 pub(crate) struct BlastArgs {
     /// Operation: send, write-imm, write, read, fetch-add or cas (see below)
-    #[arg(long, value_parser = word_of(operations(Program::Blast)), hide_possible_values = true)]
+    #[arg(long, value_parser = word_of(operations(Program::Blast)))]
     pub(crate) op: Opcode,
 
     /// Messages in flight at most on each queue pair, each with its own buffer
-    #[arg(
-        long,
-        value_name = "N",
-        default_value = "4",
-        value_parser = count::<u32>
-    )]
+    #[arg(long, value_name = "N", default_value = "4")]
     pub(crate) buffers: u32,
 
     /// Queue pairs between the two sides; messages take them in turn
-    #[arg(
-        long,
-        value_name = "N",
-        default_value = "1",
-        value_parser = count::<u32>
-    )]
+    #[arg(long, value_name = "N", default_value = "1")]
     pub(crate) qps: u32,
 
     /// Send from both sides at the same time; rates count both directions
@@ -148,13 +129,12 @@ pub(crate) struct BlastArgs {
         long,
         value_name = "HOW",
         default_value = "single",
-        value_parser = word_of(&[Posting::Single, Posting::List]),
-        hide_possible_values = true
+        value_parser = word_of(&[Posting::Single, Posting::List])
     )]
     pub(crate) post: Posting,
 
     /// Which requests ask for a completion: all, periodic (one in buffers/2) or every=N (one in N)
-    #[arg(long, value_name = "WHICH", default_value = "all", value_parser = blast_signal)]
+    #[arg(long, value_name = "WHICH", default_value = "all", value_parser = signaling)]
     pub(crate) signal: Signaling,
 
     #[command(flatten)]
@@ -181,8 +161,7 @@ pub(crate) struct MeasureArgs {
         long,
         value_name = "HOW",
         default_value = "poll",
-        value_parser = word_of(&[Completion::Poll, Completion::Event]),
-        hide_possible_values = true
+        value_parser = word_of(&[Completion::Poll, Completion::Event])
     )]
     pub(crate) completion: Completion,
 
@@ -197,8 +176,7 @@ pub(crate) struct MeasureArgs {
         long,
         value_name = "WHICH",
         default_value = "rc",
-        value_parser = word_of(&[Transport::Rc, Transport::Uc, Transport::Ud]),
-        hide_possible_values = true
+        value_parser = word_of(&[Transport::Rc, Transport::Uc, Transport::Ud])
     )]
     pub(crate) transport: Transport,
 
@@ -234,15 +212,16 @@ impl MeasureArgs {
     }
 }
 
-/// Signaling of `blast`.
-fn blast_signal(text: &str) -> Result<Signaling, String> {
+/// Which requests ask for a completion; whether the program has it is for the program to say.
+fn signaling(text: &str) -> Result<Signaling, String> {
     match text {
         "all" => Ok(Signaling::All),
         "periodic" => Ok(Signaling::Periodic),
+        "write-unsignaled" => Ok(Signaling::WriteUnsignaled),
         _ => match text.strip_prefix("every=").map(str::parse::<u32>) {
             Some(Ok(n)) if n > 0 => Ok(Signaling::Every(n)),
             _ => Err(format!(
-                "invalid signaling '{text}': expected all, periodic, or every=N with N from 1"
+                "invalid signaling '{text}': expected all, periodic, write-unsignaled, or every=N with N from 1"
             )),
         },
     }

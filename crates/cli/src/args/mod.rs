@@ -98,15 +98,14 @@ pub(crate) struct Cli {
             ("auto", ColorChoice::Auto),
             ("always", ColorChoice::Always),
             ("never", ColorChoice::Never),
-        ]),
-        hide_possible_values = true
+        ])
     )]
     pub(crate) color: ColorChoice,
 }
 
 /// What was typed, or what is wrong with it: one command line for each point of a sweep, at least one.
 pub(crate) fn typed() -> Result<Vec<Cli>, Refused> {
-    let mut command = taking_negative_numbers(Cli::command());
+    let mut command = command();
     let lines = sweep::expanded(&command, std::env::args_os().collect());
     let lines = lines.map_err(Refused::Sweep)?;
     let points = lines.into_iter().map(|line| {
@@ -136,15 +135,19 @@ impl Refused {
     }
 }
 
-/// Has options take `-1` as a value, and refuse it as theirs, instead of calling it an unknown option.
-fn taking_negative_numbers(command: clap::Command) -> clap::Command {
+/// Returns the definitions of all arguments.
+pub(crate) fn command() -> clap::Command {
+    with_usual_options(Cli::command())
+}
+
+/// Has options take `-1` as a value, and refuse it as theirs, instead of calling it an unknown option. Their
+/// help says in its own words what they take.
+fn with_usual_options(command: clap::Command) -> clap::Command {
     let option = |arg: Arg| match arg.is_positional() || !arg.get_action().takes_values() {
         true => arg,
-        false => arg.allow_negative_numbers(true),
+        false => arg.allow_negative_numbers(true).hide_possible_values(true),
     };
-    command
-        .mut_args(option)
-        .mut_subcommands(taking_negative_numbers)
+    command.mut_args(option).mut_subcommands(with_usual_options)
 }
 
 #[derive(Debug, Subcommand)]

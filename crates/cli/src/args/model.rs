@@ -10,7 +10,7 @@ use adverb_validate::Only;
 use adverb_workload::pair::operations;
 use clap::{ArgAction, Args, Subcommand};
 
-use super::value::{count, word_of};
+use super::value::word_of;
 
 /// Hardware that is not there: what the model can be, and how well it predicts
 ///
@@ -117,7 +117,7 @@ pub(crate) struct TraceArgs {
     pub(crate) preset: Option<PathBuf>,
 
     /// Operation: send, write-imm, write, read, write-read, fetch-add or cas (see `adverb ping -h`)
-    #[arg(long, value_parser = word_of(operations(Program::Ping)), hide_possible_values = true)]
+    #[arg(long, value_parser = word_of(operations(Program::Ping)))]
     pub(crate) op: Opcode,
 
     /// Payload of the message: bytes (8) or binary multiples (1K, 4M)
@@ -133,8 +133,7 @@ pub(crate) struct TraceArgs {
         long,
         value_name = "HOW",
         default_value = "poll",
-        value_parser = word_of(&[Completion::Poll, Completion::Event]),
-        hide_possible_values = true
+        value_parser = word_of(&[Completion::Poll, Completion::Event])
     )]
     pub(crate) completion: Completion,
 
@@ -190,7 +189,7 @@ pub(crate) struct ValidateArgs {
     pub(crate) headlines: bool,
 
     /// Show only the N worst rows, the worst first
-    #[arg(long, value_name = "N", value_parser = count::<usize>)]
+    #[arg(long, value_name = "N")]
     pub(crate) worst: Option<usize>,
 
     /// Draw the rows into this file, too: predicted over published, by program

@@ -8,7 +8,7 @@ use clap::{ArgAction, Args, ValueEnum};
 use super::out::OutArgs;
 use super::path::PathArgs;
 use super::place::{DeviceArgs, PlaceArgs};
-use super::value::{count, duration, rate, word_of};
+use super::value::{duration, rate, word_of};
 
 /// Numbers for many clients, each once: by RPC, or by FETCH_ADD on one word
 ///
@@ -41,12 +41,7 @@ Examples:
 )]
 pub(crate) struct SequencerArgs {
     /// How: rpc, rpc-imm or atomics (see above)
-    #[arg(
-        long,
-        value_name = "HOW",
-        default_value = "rpc",
-        hide_possible_values = true
-    )]
+    #[arg(long, value_name = "HOW", default_value = "rpc")]
     pub(crate) by: SequencerBy,
 
     #[command(flatten)]
@@ -96,12 +91,7 @@ Examples:
 )]
 pub(crate) struct KvArgs {
     /// How: rpc or memory (see above)
-    #[arg(
-        long,
-        value_name = "HOW",
-        default_value = "rpc",
-        hide_possible_values = true
-    )]
+    #[arg(long, value_name = "HOW", default_value = "rpc")]
     pub(crate) by: KvBy,
 
     /// Bytes of a value: 32, 1K
@@ -113,20 +103,15 @@ pub(crate) struct KvArgs {
     pub(crate) put: f64,
 
     /// Items of each core's table (memory with --puts lock: of the whole)
-    #[arg(
-        long,
-        value_name = "N",
-        default_value = "65536",
-        value_parser = count::<u64>
-    )]
+    #[arg(long, value_name = "N", default_value = "65536")]
     pub(crate) items: u64,
 
     /// READs of a GET, each where the one before says (--by memory) [default: 1]
-    #[arg(long, value_name = "N", value_parser = count::<u32>)]
+    #[arg(long, value_name = "N")]
     pub(crate) reads: Option<u32>,
 
     /// How a PUT changes an item (--by memory): lock or ask [default: lock]
-    #[arg(long, value_name = "HOW", hide_possible_values = true)]
+    #[arg(long, value_name = "HOW")]
     pub(crate) puts: Option<KvPuts>,
 
     #[command(flatten)]
@@ -171,8 +156,7 @@ pub(crate) struct ClosedLoopArgs {
     /// Operation: write, read, fetch-add or cas
     #[arg(
         long,
-        value_parser = word_of(&[Opcode::Write, Opcode::Read, Opcode::FetchAdd, Opcode::Cas]),
-        hide_possible_values = true
+        value_parser = word_of(&[Opcode::Write, Opcode::Read, Opcode::FetchAdd, Opcode::Cas])
     )]
     pub(crate) op: Opcode,
 
@@ -196,17 +180,12 @@ pub(crate) struct ClosedLoopArgs {
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct PostingArgs {
     /// Queue pairs of each server core (atomics, memory, closed-loop: of each client)
-    #[arg(
-        long,
-        value_name = "N",
-        default_value = "2",
-        value_parser = count::<u32>
-    )]
+    #[arg(long, value_name = "N", default_value = "2")]
     pub(crate) qps: u32,
 
     /// Requests or answers posted with one doorbell at most; 1 posts each alone [default: 16, or what
     /// may be under way]
-    #[arg(long, value_name = "N", value_parser = count::<u32>)]
+    #[arg(long, value_name = "N")]
     pub(crate) batch: Option<u32>,
 }
 
@@ -214,12 +193,7 @@ pub(crate) struct PostingArgs {
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct ServerArgs {
     /// Server cores: threads that poll for requests (not where the server's CPU does nothing)
-    #[arg(
-        long,
-        value_name = "N",
-        default_value = "1",
-        value_parser = count::<u32>
-    )]
+    #[arg(long, value_name = "N", default_value = "1")]
     pub(crate) cores: u32,
 
     /// Offer so many requests a second at random moments, whatever the answers: 100k, 2.5M [default:
@@ -235,25 +209,15 @@ pub(crate) struct ServerArgs {
 #[derive(Debug, Args)]
 pub(crate) struct ClientArgs {
     /// Client threads
-    #[arg(
-        long,
-        value_name = "N",
-        default_value = "2",
-        value_parser = count::<u32>
-    )]
+    #[arg(long, value_name = "N", default_value = "2")]
     pub(crate) clients: u32,
 
     /// Requests under way: of each client by RPC, else on each of its queue pairs
-    #[arg(
-        long,
-        value_name = "N",
-        default_value = "8",
-        value_parser = count::<u32>
-    )]
+    #[arg(long, value_name = "N", default_value = "8")]
     pub(crate) outstanding: u32,
 
     /// Machines besides the first one [default: 1, or as many as there are other hosts]
-    #[arg(long, value_name = "N", value_parser = count::<u32>)]
+    #[arg(long, value_name = "N")]
     pub(crate) machines: Option<u32>,
 
     #[command(flatten)]

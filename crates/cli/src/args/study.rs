@@ -8,7 +8,7 @@ use clap::{ArgAction, Args};
 
 use super::path::PathArgs;
 use super::place::{DeviceArgs, PlaceArgs};
-use super::value::{count, one_of};
+use super::value::one_of;
 
 /// Run the experiments on a device and write a report
 ///
@@ -43,8 +43,7 @@ pub(crate) struct StudyArgs {
     #[arg(
         long,
         value_name = "PROFILE",
-        value_parser = one_of([("quick", Profile::Quick), ("full", Profile::Full)]),
-        hide_possible_values = true
+        value_parser = one_of([("quick", Profile::Quick), ("full", Profile::Full)])
     )]
     pub(crate) profile: Option<Profile>,
 
@@ -60,7 +59,7 @@ pub(crate) struct StudyArgs {
 
     /// How often to measure each cell, in passes over the whole plan; with --resume, a larger number adds
     /// passes [default: 3, with --profile full 5; a model has no noise and measures once]
-    #[arg(long, value_name = "N", value_parser = count::<u32>)]
+    #[arg(long, value_name = "N")]
     pub(crate) repetitions: Option<u32>,
 
     #[command(flatten)]

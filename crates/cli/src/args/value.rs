@@ -1,7 +1,5 @@
 //! Parsers of values.
 
-use std::str::FromStr;
-
 use adverb_results::Word;
 use adverb_units::{ParseSpanError, Span};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
@@ -30,12 +28,6 @@ pub(super) fn word_of<T: Word>(values: &'static [T]) -> impl TypedValueParser<Va
             .find(is_typed)
             .expect("the parser takes no other word")
     })
-}
-
-/// A whole number; whether 0 makes sense is for the program to say.
-pub(super) fn count<T: FromStr>(text: &str) -> Result<T, String> {
-    text.parse()
-        .map_err(|_| format!("invalid count '{text}': expected a whole number from 1"))
 }
 
 /// A duration; in seconds if it has no unit.

@@ -45,20 +45,16 @@ pub(crate) fn kv(points: &[KvArgs]) -> anyhow::Result<()> {
 fn sequencer_cell(args: &SequencerArgs) -> anyhow::Result<Cell> {
     let (name, clients) = ("sequencer", &args.clients);
     let params = json!({ "by": word(&args.by) });
-    match args.by {
-        SequencerBy::Rpc => {
-            let service = Service::Sequencer(Asking::Write);
-            served(name, params, service, &args.server, clients)
-        }
-        SequencerBy::RpcImm => {
-            let service = Service::Sequencer(Asking::HeaderOnly);
-            served(name, params, service, &args.server, clients)
-        }
+    let asking = match args.by {
+        SequencerBy::Rpc => Asking::Write,
+        SequencerBy::RpcImm => Asking::HeaderOnly,
         SequencerBy::Atomics => {
             passive(&args.server, "--by rpc")?;
-            onesided(name, params, Remote::Counter, args.server.posting, clients)
+            return onesided(name, params, Remote::Counter, args.server.posting, clients);
         }
-    }
+    };
+    let service = Service::Sequencer(asking);
+    served(name, params, service, &args.server, clients)
 }
 
 fn kv_cell(args: &KvArgs) -> anyhow::Result<Cell> {
@@ -174,12 +170,8 @@ fn served(
     let server_cores = counted(server.cores, "server core");
     let title = words(posting, server.posting.qps, clients);
     let title = format!("by RPC, {server_cores}, {title}");
-    Ok(Cell::new(
-        name,
-        &params,
-        title,
-        Job::Rpc(rpc, schedule(clients)),
-    ))
+    let job = Job::Rpc(rpc, schedule(clients));
+    Ok(Cell::new(name, &params, title, job))
 }
 
 /// A service in memory that clients reach by themselves.
@@ -219,10 +211,6 @@ fn onesided(
         params["server_cores"] = cores.into();
     }
     let title = format!("{who}, {}", words(posting, posts.qps, clients));
-    Ok(Cell::new(
-        name,
-        &params,
-        title,
-        Job::OneSided(program, schedule(clients)),
-    ))
+    let job = Job::OneSided(program, schedule(clients));
+    Ok(Cell::new(name, &params, title, job))
 }
