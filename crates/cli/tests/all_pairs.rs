@@ -11,23 +11,16 @@ use serde_json::Value;
 fn serve(place: &Place, net: u8, n: u8) -> Vec<Server> {
     let start = |host: u8| {
         let bind = format!("127.{net}.0.{host}:0");
-        Server::start_with(place, &["--bind", &bind])
+        Server::start_with(place, &format!("--bind {bind}"))
     };
     (2..2 + n).map(start).collect()
 }
 
 /// `adverb ping --all-pairs` at 127.`net`.0.1, with these servers.
-fn args(net: u8, servers: &[Server], more: &str) -> Vec<String> {
+fn args(net: u8, servers: &[Server], more: &str) -> String {
     let line = format!("ping --op send --all-pairs --device soft@127.{net}.0.1 {more}");
-    let line = line.split_whitespace().map(str::to_owned);
-    let peers = servers
-        .iter()
-        .flat_map(|s| ["--peer".to_owned(), s.address.clone()]);
-    line.chain(peers).collect()
-}
-
-fn strs(args: &[String]) -> Vec<&str> {
-    args.iter().map(String::as_str).collect()
+    let with = |line, server: &Server| format!("{line} --peer {}", server.address);
+    servers.iter().fold(line, with)
 }
 
 /// Last byte of the addresses in `from` and `to`, which are the number of the host plus one.
@@ -45,7 +38,7 @@ fn all_pairs_of_four_hosts_are_measured_once_or_in_both_directions() {
     let place = Place::new();
     let servers = serve(&place, 64, 3);
     let out = args(64, &servers, "--size 4K --duration 20ms --out pairs");
-    let ended = place.run(&strs(&out)).ok();
+    let ended = place.run(&out).ok();
 
     let mut measured = Vec::new();
     for record in records(&place.path("pairs")) {
@@ -116,9 +109,9 @@ fn all_pairs_of_four_hosts_are_measured_once_or_in_both_directions() {
         &servers,
         "--size 4K --duration 20ms --out pairs --resume --json",
     );
-    assert_eq!(place.run(&strs(&again)).ok().out, "");
+    assert_eq!(place.run(&again).ok().out, "");
     let json = args(64, &servers[..1], "--size 4K,8K --duration 20ms --json");
-    let sizes = place.run(&strs(&json)).ok().json();
+    let sizes = place.run(&json).ok().json();
     assert_eq!(sizes.len(), 6);
     assert_eq!(sizes[3]["params"]["size_bytes"], 8192);
 }
@@ -128,7 +121,7 @@ fn pairs_with_a_server_that_died_are_named_and_the_others_are_kept() {
     let place = Place::new();
     let mut servers = serve(&place, 65, 3);
     let out = args(65, &servers, "--duration 100ms --out pairs");
-    let child = place.spawn(&strs(&out));
+    let child = place.spawn(&out);
     wait_for("a record", || records(&place.path("pairs")).len() > 1);
     // Host 3.
     let dead = servers.pop().unwrap();
@@ -162,10 +155,7 @@ fn pairs_with_a_server_that_died_are_named_and_the_others_are_kept() {
 #[test]
 fn what_has_no_pairs_is_refused() {
     let place = Place::new();
-    let refused = |args: &str| {
-        let args: Vec<&str> = args.split_whitespace().collect();
-        place.run(&args).refused(2).to_owned()
-    };
+    let refused = |args: &str| place.run(args).refused(2).to_owned();
     assert_eq!(
         refused("ping --op send --all-pairs"),
         "error: --all-pairs: there is no other host; name at least one with --peer HOST, where `adverb serve` runs"
@@ -184,8 +174,8 @@ fn what_has_no_pairs_is_refused() {
 fn several_addresses_of_one_host_are_hosts() {
     let place = Place::new();
     let device = "soft@127.66.0.1,soft@127.66.0.2,soft@127.66.0.3";
-    let args = ["ping", "--op", "send", "--all-pairs", "--device", device];
-    let ended = place.run(&[&args[..], &["--duration", "20ms", "--json"]].concat());
+    let args = format!("ping --op send --all-pairs --device {device}");
+    let ended = place.run(&format!("{args} --duration 20ms --json"));
     let records = ended.ok().json();
     let ends: Vec<_> = records.iter().map(ends).collect();
     assert_eq!(ends.len(), 9);

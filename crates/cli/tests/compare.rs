@@ -6,10 +6,16 @@ use common::Place;
 use serde_json::Value;
 
 fn measure(place: &Place, name: &str, device: &str) {
-    let args = [
-        "ping", "--op", "send", "--size", "8,64", "--json", "--device", device,
-    ];
-    std::fs::write(place.path(name), place.run(&args).ok().out).unwrap();
+    std::fs::write(
+        place.path(name),
+        place
+            .run(&format!(
+                "ping --op send --size 8,64 --json --device {device}"
+            ))
+            .ok()
+            .out,
+    )
+    .unwrap();
 }
 
 #[test]
@@ -17,17 +23,8 @@ fn the_same_is_unchanged_and_another_device_is_refused() {
     let place = Place::new();
     measure(&place, "a", "model:cx3");
     measure(&place, "b", "model:cx3");
-    let args = [
-        "compare",
-        "a",
-        "b",
-        "--all",
-        "--fail-on-regression",
-        "5",
-        "--out",
-        "page.html",
-    ];
-    let ended = place.run(&args).ok();
+    let args = "compare a b --all --fail-on-regression 5 --out page.html";
+    let ended = place.run(args).ok();
     assert!(
         ended
             .out
@@ -39,13 +36,13 @@ fn the_same_is_unchanged_and_another_device_is_refused() {
     assert!(page.contains("times faster"));
 
     measure(&place, "c", "model:connect_ib");
-    let ended = place.run(&["compare", "a", "c"]);
+    let ended = place.run("compare a c");
     assert!(
         ended
             .refused(2)
             .contains("model:cx3 and model:connect_ib are different devices")
     );
-    let ended = place.run(&["compare", "a", "nowhere"]);
+    let ended = place.run("compare a nowhere");
     assert!(ended.refused(1).contains("nowhere"));
 }
 
@@ -64,7 +61,7 @@ fn a_regression_fails_and_names_the_worst_cell() {
     let fast = std::fs::read_to_string(place.path("fast")).unwrap();
     let slow: String = fast.lines().map(slower).collect();
     std::fs::write(place.path("slow"), slow).unwrap();
-    let ended = place.run(&["compare", "fast", "slow", "--fail-on-regression", "10"]);
+    let ended = place.run("compare fast slow --fail-on-regression 10");
     assert_eq!(ended.code, Some(1));
     assert!(ended.out.contains("0.50 ± 0.00"), "{}", ended.out);
     assert!(

@@ -22,8 +22,7 @@ fn every_figure_is_described() {
 #[test]
 fn every_field_of_a_record_is_described() {
     let place = Place::new();
-    let ping = ["ping", "--op", "send", "--iters", "50", "--json"];
-    let record = &place.run(&ping).ok().json()[0];
+    let record = &place.run("ping --op send --iters 50 --json").record();
     let fields = document("docs/records.md");
     let mut names = Vec::new();
     collect(record, &mut names);
@@ -52,20 +51,12 @@ fn every_flag_of_a_program_is_described() {
     let place = Place::new();
     let programs = document("docs/programs.md") + &document("docs/two-hosts.md");
     for program in ["ping", "blast"] {
-        let help = place.run(&[program, "-h"]).ok().out;
+        let help = place.run(&format!("{program} -h")).ok().out;
         let flags = help.split_whitespace().filter(|w| w.starts_with("--"));
         for flag in flags {
             let flag = flag.trim_end_matches([',', ')', ']', ':']);
-            let common = [
-                "--help",
-                "--version",
-                "--color",
-                "--device",
-                "--json",
-                "--op",
-                "--size",
-            ];
-            if !common.contains(&flag) {
+            let mut common = "--help --version --color --device --json --op --size".split(' ');
+            if common.all(|known| known != flag) {
                 assert!(
                     programs.contains(flag),
                     "docs/programs.md and docs/two-hosts.md lack {flag}"
@@ -85,7 +76,7 @@ fn the_commands_of_the_readme_are_there() {
 
 /// Names of the commands in the list that `adverb --help` shows.
 fn commands(place: &Place) -> Vec<String> {
-    let help = place.run(&["-h"]).ok().out;
+    let help = place.run("-h").ok().out;
     let list = help.lines().skip_while(|line| *line != "Commands:").skip(1);
     let list = list.take_while(|line| !line.is_empty());
     // A description that needs a second line continues far right.
@@ -99,7 +90,7 @@ fn commands(place: &Place) -> Vec<String> {
 fn every_command_has_completions_and_a_manual_page() {
     let place = Place::new();
     for shell in ["bash", "zsh", "fish"] {
-        let script = place.run(&["completions", shell]).ok().out;
+        let script = place.run(&format!("completions {shell}")).ok().out;
         for name in commands(&place) {
             assert!(script.contains(&name), "{shell}: {name}");
         }
@@ -107,7 +98,7 @@ fn every_command_has_completions_and_a_manual_page() {
     }
     let dir = place.path("man1");
     std::fs::create_dir(&dir).unwrap();
-    place.run(&["man", dir.to_str().unwrap()]).ok();
+    place.run(&format!("man {}", dir.to_str().unwrap())).ok();
     for name in commands(&place) {
         let page = std::fs::read_to_string(dir.join(format!("adverb-{name}.1"))).unwrap();
         assert!(page.contains(".SH SYNOPSIS"), "{name}: {page}");
@@ -118,6 +109,6 @@ fn every_command_has_completions_and_a_manual_page() {
 
 #[test]
 fn manual_pages_need_an_existing_folder() {
-    let refused = Place::new().run(&["man", "/nowhere"]);
+    let refused = Place::new().run("man /nowhere");
     insta::assert_snapshot!(refused.refused(1), @"error: cannot write /nowhere/adverb.1: No such file or directory (os error 2)");
 }

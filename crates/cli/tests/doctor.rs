@@ -6,10 +6,8 @@ use common::Place;
 use serde_json::Value;
 
 /// The findings of `doctor --json` with these further arguments.
-fn findings(place: &Place, args: &[&str]) -> (Value, Vec<Value>) {
-    let mut all = vec!["doctor", "--json"];
-    all.extend(args);
-    let ended = place.run(&all);
+fn findings(place: &Place, args: &str) -> (Value, Vec<Value>) {
+    let ended = place.run(&format!("doctor --json {args}"));
     assert_eq!(ended.talk, "");
     let objects = ended.json();
     assert_eq!(objects.len(), 1, "{}", ended.out);
@@ -31,14 +29,14 @@ fn has_rdma() -> bool {
 #[test]
 fn the_user_space_device_is_well_where_it_measures() {
     let place = Place::new();
-    place.run(&["ping", "--op", "send", "--iters", "50"]).ok();
-    let (object, findings) = findings(&place, &["--device", "soft"]);
+    place.run("ping --op send --iters 50").ok();
+    let (object, findings) = findings(&place, "--device soft");
     assert_eq!(object["broken"], 0, "{object}");
     let shm = with_id(&findings, "shared-memory");
     assert_eq!(shm.len(), 1);
     let found = shm[0]["found"].as_str().unwrap();
     assert!(found.contains(place.shm().to_str().unwrap()), "{found}");
-    let text = place.run(&["doctor", "--device", "soft"]).ok().out;
+    let text = place.run("doctor --device soft").ok().out;
     assert!(text.starts_with("machine\n"), "{text}");
     assert!(text.trim_end().ends_with("ready: soft"), "{text}");
 }
@@ -46,7 +44,7 @@ fn the_user_space_device_is_well_where_it_measures() {
 #[test]
 fn a_missing_shared_memory_is_broken() {
     let place = Place::new();
-    let mut command = place.command(&["doctor", "--device", "soft"]);
+    let mut command = place.command("doctor --device soft");
     let ended: common::Ended = command
         .env("ADVERB_SHM", "/nowhere")
         .output()
@@ -72,7 +70,7 @@ fn a_machine_without_rdma_devices_hears_how_to_get_one() {
         return common::not_run("doctor without RDMA devices", "this machine has some");
     }
     let place = Place::new();
-    let (object, findings) = findings(&place, &[]);
+    let (object, findings) = findings(&place, "");
     assert_eq!(object["broken"], 0, "{object}");
     assert_eq!(object["warnings"], judged(&findings, "warning"));
     let none = with_id(&findings, "rdma-devices");
@@ -92,10 +90,9 @@ fn judged(findings: &[Value], verdict: &str) -> usize {
 #[test]
 fn colours_are_for_terminals() {
     let place = Place::new();
-    let plain = place.run(&["doctor", "--device", "soft"]).ok().out;
+    let plain = place.run("doctor --device soft").ok().out;
     assert!(!plain.contains('\u{1b}'), "{plain}");
-    let always = ["--color", "always", "doctor", "--device", "soft"];
-    let colored = place.run(&always).ok().out;
+    let colored = place.run("--color always doctor --device soft").ok().out;
     assert!(colored.contains("\u{1b}[32mok"), "{colored}");
 }
 
@@ -103,7 +100,7 @@ fn colours_are_for_terminals() {
 fn devices_that_cannot_be_are_refused() {
     let place = Place::new();
     let refused = |device: &str| {
-        let ended = place.run(&["doctor", "--device", device]);
+        let ended = place.run(&format!("doctor --device {device}"));
         ended.refused(2).to_owned()
     };
     insta::assert_snapshot!(refused("mlx5_0"), @"error: --device: 'mlx5_0' is no device: use soft, soft@ADDR, verbs:NAME[:PORT[:GID]] or model:PRESET (see `adverb devices`)");

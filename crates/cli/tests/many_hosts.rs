@@ -19,14 +19,9 @@ const PROGRAMS: [(&str, &str); 5] = [
     ("closed-loop --op read --clients 3", "/metrics/requests"),
 ];
 
-fn args<'a>(program: &'a str, more: &'a str) -> Vec<&'a str> {
-    let more = more.split_whitespace();
-    program.split_whitespace().chain(more).collect()
-}
-
 #[track_caller]
 fn check(program: &str, ended: Ended, count: &str) {
-    let figures = ended.ok().json().remove(0);
+    let figures = ended.record();
     let counted = figures.pointer(count).and_then(Value::as_u64);
     assert!(counted > Some(0), "{program}: {figures}");
 }
@@ -41,7 +36,7 @@ fn every_program_runs_between_two_and_three_hosts() {
     let places = [Place::new(), Place::new(), Place::new()];
     let serve = |host: usize| {
         let bind = format!("10.78.0.{}", host + 1);
-        let command = places[host].command(&["serve", "--bind", &bind]);
+        let command = places[host].command(&format!("serve --bind {bind}"));
         let server = Server::run(lan.inside(host, &command));
         server.wait_for_line("no authentication, no encryption");
         server
@@ -50,7 +45,7 @@ fn every_program_runs_between_two_and_three_hosts() {
     for peers in ["--peer 10.78.0.2", "--peer 10.78.0.2 --peer 10.78.0.3"] {
         let more = format!("--device soft@10.78.0.1 --duration 200ms --json {peers}");
         for (program, count) in PROGRAMS {
-            let command = places[0].command(&args(program, &more));
+            let command = places[0].command(&format!("{program} {more}"));
             let ended = lan.inside(0, &command).output().unwrap().into();
             check(&format!("{program} {peers}"), ended, count);
         }
@@ -71,7 +66,7 @@ fn every_program_runs_in_processes_and_between_two_addresses_of_one_host() {
     for device in ["soft", "soft@127.62.0.1,soft@127.62.0.2"] {
         for (program, count) in PROGRAMS {
             let more = format!("--device {device} --duration 100ms --json --processes");
-            let ended = place.run(&args(program, &more));
+            let ended = place.run(&format!("{program} {more}"));
             assert!(!ended.talk.contains("share memory"), "{}", ended.talk);
             check(&format!("{program} {device}"), ended, count);
         }
@@ -85,7 +80,7 @@ fn roles_run_where_they_are_placed_or_the_choice_is_named() {
     let server = Server::start(&place);
     let run = |more: &str| {
         let more = format!("--duration 50ms --json --peer {} {more}", server.address);
-        place.run(&args("kv --items 1000", &more))
+        place.run(&format!("kv --items 1000 {more}"))
     };
     check(
         "kv",
@@ -102,9 +97,9 @@ fn roles_run_where_they_are_placed_or_the_choice_is_named() {
         line.starts_with("error: --place: invalid placement 'nowhere'"),
         "{line}"
     );
-    let one = ["ping", "--op", "send", "--peer", "a", "--peer", "b"];
+    let one = "ping --op send --peer a --peer b";
     assert_eq!(
-        place.run(&one).refused(2),
+        place.run(one).refused(2),
         "error: --peer b:18600: there are two sides, and one of them runs here; name one peer"
     );
 }
@@ -115,7 +110,7 @@ fn many_clients_of_one_server_do_not_disturb_each_other() {
     let server = Server::start(&place);
     let start = |program: &str| {
         let more = format!("--duration 1s --json --peer {}", server.address);
-        place.spawn(&args(program, &more))
+        place.spawn(&format!("{program} {more}"))
     };
     let mut killed = start("kv --items 1000 --clients 1");
     let others: Vec<_> = (0..4)

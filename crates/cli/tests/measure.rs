@@ -9,15 +9,12 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 /// Enough to go through all the motions.
-const FEW: [&str; 2] = ["--iters", "50"];
+const FEW: &str = "--iters 50";
 
 #[track_caller]
 fn measure(args: &str) -> Value {
     let place = Place::new();
-    let mut all: Vec<&str> = args.split_whitespace().collect();
-    all.extend(FEW);
-    all.push("--json");
-    let records = place.run(&all).ok().json();
+    let records = place.run(&format!("{args} {FEW} --json")).ok().json();
     assert_eq!(records.len(), 1);
     assert_eq!(
         place.shm_files(),
@@ -82,7 +79,7 @@ fn repetitions_and_warm_up_are_as_many_as_asked_for() {
     let repetitions = record["metrics"]["repetitions"].as_array();
     assert_eq!(repetitions.map(Vec::len), Some(3));
     let place = Place::new();
-    let none = place.run(&["ping", "--op", "send", "--repetitions", "0"]);
+    let none = place.run("ping --op send --repetitions 0");
     let line = none.refused(2);
     assert!(line.contains("repetitions"), "{line}");
 }
@@ -155,15 +152,14 @@ fn queue_pairs_are_recorded_and_swept() {
         assert!(record["cell"].as_str().unwrap().contains("/q3"), "{record}");
     }
     let place = Place::new();
-    let args = ["blast", "--op", "write", "--qps", "1..4", "--iters", "50"];
-    let out = place.run(&args).ok().out;
+    let out = place.run("blast --op write --qps 1..4 --iters 50").ok().out;
     let first: Vec<&str> = out
         .lines()
         .skip(1)
         .map(|l| l.split_whitespace().next().unwrap())
         .collect();
     assert_eq!(first, ["qps", "1", "2", "4"], "{out}");
-    let none = place.run(&["blast", "--op", "write", "--qps", "0"]);
+    let none = place.run("blast --op write --qps 0");
     let line = none.refused(2);
     assert!(line.contains("0 queue pairs are outside"), "{line}");
 }
@@ -208,7 +204,7 @@ fn atomics_are_measured() {
         }
     }
     let place = Place::new();
-    let end = place.run(&["blast", "--op", "fetch-add", "--size", "64"]);
+    let end = place.run("blast --op fetch-add --size 64");
     let line = end.refused(2);
     assert!(line.contains("is an operation on 8 B"), "{line}");
 }
@@ -216,8 +212,7 @@ fn atomics_are_measured() {
 #[test]
 fn rows_for_people_are_aligned() {
     let place = Place::new();
-    let args = ["ping", "--op", "send", "--size", "1..4", "--iters", "50"];
-    let out = place.run(&args).ok().out;
+    let out = place.run("ping --op send --size 1..4 --iters 50").ok().out;
     let lines: Vec<&str> = out.lines().collect();
     assert_eq!(lines.len(), 2 + 3, "{out}");
     assert!(lines[0].starts_with("ping send on soft:"), "{out}");
@@ -232,8 +227,7 @@ fn rows_for_people_are_aligned() {
 /// The value in a column of the only row.
 #[track_caller]
 fn shown(args: &str, column: &str) -> String {
-    let args: Vec<&str> = args.split_whitespace().collect();
-    let out = Place::new().run(&args).ok().out;
+    let out = Place::new().run(args).ok().out;
     let lines: Vec<&str> = out.lines().collect();
     let at = lines[1].find(column).unwrap_or_else(|| panic!("{out}"));
     let end = lines[1][..at].chars().count() + column.chars().count();
@@ -248,8 +242,8 @@ fn columns_say_what_they_show_and_records_keep_their_meaning() {
     let read = format!("ping --op read {model}");
     assert_eq!(shown(&read, "round trip"), "1.72 µs");
     assert_eq!(shown(&read, "p50"), "1.71 µs");
-    let json: Vec<&str> = read.split(' ').chain(["--json"]).collect();
-    let record = &Place::new().run(&json).ok().json()[0];
+    let json = Place::new().run(&format!("{read} --json")).ok().json();
+    let record = &json[0];
     assert_eq!(number(record, "/metrics/one_way_ns/mean").round(), 858.0);
     shown(&format!("ping --op write-read {model}"), "one-way");
     // A round is one atomic operation, which takes longer than a READ of its 8 bytes.
@@ -303,8 +297,7 @@ fn a_timeout_is_rounded_up_shown_and_recorded() {
 
     // As perftest says it.
     let place = Place::new();
-    let args = ["blast", "--op", "write", "-u", "10", "--iters", "50"];
-    let table = place.run(&args).ok().out;
+    let table = place.run("blast --op write -u 10 --iters 50").ok().out;
     let title = table.lines().next().unwrap();
     let shown = "signaled: all, ACK timeout 4.19 ms (4.096 µs × 2^10), 7 retries";
     assert!(title.ends_with(shown), "{title}");
@@ -313,8 +306,8 @@ fn a_timeout_is_rounded_up_shown_and_recorded() {
 #[test]
 fn retries_that_are_used_up_are_told_with_the_timeout_that_was_asked_for() {
     let place = Place::new();
-    let args = "ping --op send --device soft@127.46.0.6 --loss 100% --timeout 1ms --retries 0";
-    let ended = place.run(&args.split(' ').collect::<Vec<_>>());
+    let ended =
+        place.run("ping --op send --device soft@127.46.0.6 --loss 100% --timeout 1ms --retries 0");
     let line = ended.refused(1);
     let what = "(retry_cnt 0, timeout 1.05 ms, of which four may pass each time)";
     assert!(line.contains(what), "{line}");
@@ -337,16 +330,8 @@ fn the_last_acknowledgement_of_a_run_does_not_wait_for_a_timeout() {
 #[test]
 fn without_loss_two_sides_at_one_address_can_be_sent_by_udp_too() {
     let place = Place::new();
-    let args = [
-        "ping",
-        "--op",
-        "send",
-        "--device",
-        "soft@127.46.0.2",
-        "--loss",
-        "0",
-    ];
-    let ended = place.run(&[&args[..], &FEW].concat()).ok();
+    let args = "ping --op send --device soft@127.46.0.2 --loss 0";
+    let ended = place.run(&format!("{args} {FEW}")).ok();
     assert!(!ended.talk.contains("share memory"), "{}", ended.talk);
     let title = ended.out.lines().next().unwrap();
     assert!(
@@ -361,8 +346,7 @@ fn a_duration_is_kept_to() {
     let place = Place::new();
     // In virtual time, in which other work of this machine takes no part.
     let args = "blast --op write --duration 20ms --device model:mt26428_qdr --json";
-    let args: Vec<&str> = args.split(' ').collect();
-    let record = &place.run(&args).ok().json()[0];
+    let record = &place.run(args).record();
     let elapsed = number(record, "/metrics/elapsed_ns") / 1e6;
     assert!((19.0..=21.0).contains(&elapsed), "{elapsed} ms");
 }
@@ -370,17 +354,17 @@ fn a_duration_is_kept_to() {
 #[test]
 fn devices_tell_their_limits() {
     let place = Place::new();
-    let devices = place.run(&["devices", "--json"]).ok().json();
+    let devices = place.run("devices --json").ok().json();
     assert_eq!(devices[0]["name"], "soft");
     assert!(devices[0]["caps"]["max_inline_bytes"].as_u64().unwrap() > 0);
-    let text = place.run(&["devices"]).ok().out;
+    let text = place.run("devices").ok().out;
     assert!(text.starts_with("soft\n") && text.contains("GID"), "{text}");
     assert!(place.shm_files().is_empty());
 }
 
 #[test]
 fn a_device_that_is_not_there_is_one_line() {
-    let run = Place::new().run(&["ping", "--op", "send", "--device", "verbs:nowhere"]);
+    let run = Place::new().run("ping --op send --device verbs:nowhere");
     let said = run.refused(1);
     assert!(
         said.starts_with("error: cannot open device verbs:nowhere: "),
@@ -392,8 +376,8 @@ fn a_device_that_is_not_there_is_one_line() {
 fn one_core_for_both_sides_is_warned_of() {
     let core = adverb_host::usable_cores()[0];
     let cores = format!("{core},{core}");
-    let ping = ["ping", "--op", "send", "--iters", "50", "--cpu", &cores];
-    let talk = Place::new().run(&ping).ok().talk_of_itself();
+    let args = format!("ping --op send --iters 50 --cpu {cores}");
+    let talk = Place::new().run(&args).ok().talk_of_itself();
     let warning = format!("warning: both sides share core {core}: they take turns there");
     assert!(talk.starts_with(&warning), "{talk}");
     assert_eq!(talk.lines().count(), 1, "{talk}");
@@ -402,7 +386,7 @@ fn one_core_for_both_sides_is_warned_of() {
 #[test]
 fn a_reader_that_goes_away_is_no_error() {
     let place = Place::new();
-    let mut child = place.spawn(&["ping", "--op", "send", "--size", "1..1K", "--iters", "50"]);
+    let mut child = place.spawn("ping --op send --size 1..1K --iters 50");
     drop(child.stdout.take());
     let ended = end_of(child);
     assert_eq!((ended.code, ended.talk_of_itself().as_str()), (Some(0), ""));
@@ -412,7 +396,7 @@ fn a_reader_that_goes_away_is_no_error() {
 fn a_side_that_dies_is_named_and_leaves_nothing() {
     for victim in ["active", "passive"] {
         let place = Place::new();
-        let child = place.spawn(&["ping", "--op", "send", "--duration", "30s"]);
+        let child = place.spawn("ping --op send --duration 30s");
         let mut sides = None;
         wait_for("both sides", || {
             sides = sides_of(child.id());
@@ -434,7 +418,7 @@ fn a_side_that_dies_is_named_and_leaves_nothing() {
 #[test]
 fn ctrl_c_ends_both_sides() {
     let place = Place::new();
-    let child = place.spawn(&["blast", "--op", "write", "--duration", "30s"]);
+    let child = place.spawn("blast --op write --duration 30s");
     let mut sides = None;
     wait_for("both sides", || {
         sides = sides_of(child.id());
@@ -452,8 +436,7 @@ fn ctrl_c_ends_both_sides() {
 #[test]
 fn a_run_forever_ends_with_ctrl_c_and_one_record_of_all_it_measured() {
     let place = Place::new();
-    let args = "blast --op write --run-forever --duration 100ms --out forever";
-    let mut child = place.spawn(&args.split(' ').collect::<Vec<_>>());
+    let mut child = place.spawn("blast --op write --run-forever --duration 100ms --out forever");
     let mut talk = BufReader::new(child.stderr.take().unwrap()).lines();
     for _ in 0..2 {
         let line = talk.next().unwrap().unwrap();
@@ -485,31 +468,21 @@ fn a_run_forever_ends_with_ctrl_c_and_one_record_of_all_it_measured() {
 #[test]
 fn what_would_not_run_forever_is_refused() {
     let place = Place::new();
-    let model = [
-        "ping",
-        "--op",
-        "send",
-        "--run-forever",
-        "--device",
-        "model:cx3",
-    ];
-    let refused = place.run(&model).refused(2).to_owned();
+    let model = "ping --op send --run-forever --device model:cx3";
+    let refused = place.run(model).refused(2).to_owned();
     assert!(
         refused.contains("--run-forever: model:cx3 is a model"),
         "{refused}"
     );
-    let sweep = ["ping", "--op", "send", "--run-forever", "--size", "8,16"];
-    let refused = place.run(&sweep).refused(2).to_owned();
+    let args = "ping --op send --run-forever --size 8,16";
+    let refused = place.run(args).refused(2).to_owned();
     assert!(refused.contains("2 points"), "{refused}");
 }
 
 #[test]
 fn a_point_outside_the_limits_is_named_and_fails_the_command() {
     let place = Place::new();
-    let run = |limits: &str| {
-        let args = format!("ping --op read --iters 50 {limits}");
-        place.run(&args.split(' ').collect::<Vec<_>>())
-    };
+    let run = |limits: &str| place.run(&format!("ping --op read --iters 50 {limits}"));
     run("--min-rate 1 --max-latency 10s").ok();
     let missed = run("--min-rate 1000000M --max-latency 0.001us --json");
     assert_eq!(missed.code, Some(1));
@@ -526,8 +499,7 @@ fn a_point_outside_the_limits_is_named_and_fails_the_command() {
 #[test]
 fn throughput_is_shown_in_bits_if_asked_for() {
     let place = Place::new();
-    let args = "blast --op write --iters 50 --gbits";
-    let run = place.run(&args.split(' ').collect::<Vec<_>>()).ok();
+    let run = place.run("blast --op write --iters 50 --gbits").ok();
     assert!(run.out.contains("bit/s"), "{}", run.out);
     assert!(!run.out.contains("B/s"), "{}", run.out);
 }
@@ -535,7 +507,7 @@ fn throughput_is_shown_in_bits_if_asked_for() {
 #[test]
 fn the_sides_die_with_their_parent() {
     let place = Place::new();
-    let mut child = place.spawn(&["blast", "--op", "write", "--duration", "30s"]);
+    let mut child = place.spawn("blast --op write --duration 30s");
     let mut sides = None;
     wait_for("both sides", || {
         sides = sides_of(child.id());
@@ -548,7 +520,7 @@ fn the_sides_die_with_their_parent() {
         wait_for("end of a side", || is_gone(pid));
     }
     // The next one reaps what they left.
-    place.run(&["devices"]).ok();
+    place.run("devices").ok();
     assert!(place.shm_files().is_empty(), "{:?}", place.shm_files());
 }
 
@@ -561,7 +533,7 @@ fn is_gone(pid: u32) -> bool {
 #[test]
 fn the_parent_sleeps_while_the_sides_measure() {
     let place = Place::new();
-    let child = place.spawn(&["ping", "--op", "send", "--duration", "2s"]);
+    let child = place.spawn("ping --op send --duration 2s");
     let id = child.id();
     wait_for("end of the measurement", || is_gone(id));
     let Ticks { own, children } = cpu_time_of(id);
@@ -576,8 +548,8 @@ fn the_parent_sleeps_while_the_sides_measure() {
 #[test]
 fn no_space_for_memory_is_one_line_that_names_the_place_and_the_remedy() {
     let place = Place::new();
-    let blast = ["blast", "--op", "write", "--size", "4M", "--buffers", "2"];
-    let Some(ended) = place.run_on_tmpfs("1M", &blast) else {
+    let blast = "blast --op write --size 4M --buffers 2";
+    let Some(ended) = place.run_on_tmpfs("1M", blast) else {
         return;
     };
     let line = ended.refused(1);
@@ -594,8 +566,8 @@ fn no_space_for_memory_is_one_line_that_names_the_place_and_the_remedy() {
 #[test]
 fn cells_that_do_not_fit_into_memory_are_named_at_the_start_and_not_run() {
     let place = Place::new();
-    let study = ["study", "--only", "fig4", "--json", "--out", "s"];
-    let Some(ended) = place.run_on_tmpfs("1200K", &study) else {
+    let study = "study --only fig4 --json --out s";
+    let Some(ended) = place.run_on_tmpfs("1200K", study) else {
         return;
     };
     let ended = ended.ok();
@@ -627,8 +599,8 @@ fn cells_that_do_not_fit_into_memory_are_named_at_the_start_and_not_run() {
 #[test]
 fn a_study_of_which_no_cell_fits_into_memory_is_refused_at_once() {
     let place = Place::new();
-    let study = ["study", "--only", "rank-rtt", "--out", "s"];
-    if let Some(ended) = place.run_on_tmpfs("256K", &study) {
+    let study = "study --only rank-rtt --out s";
+    if let Some(ended) = place.run_on_tmpfs("256K", study) {
         let line = ended.refused(1);
         assert!(
             line.contains("no size fits") && line.contains("--resume"),

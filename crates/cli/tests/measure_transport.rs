@@ -26,21 +26,16 @@ fn the_transport_is_recorded() {
         ("ping --op write --device model:connect_ib", "uc"),
         ("blast --op write --size 8K", "uc"),
     ] {
-        let args: Vec<&str> = args.split(' ').collect();
-        let more = ["--transport", transport, "--iters", "50", "--json"];
-        let record = place
-            .run(&[&args[..], &more].concat())
-            .ok()
-            .json()
-            .remove(0);
+        let more = format!("--transport {transport} --iters 50 --json");
+        let record = place.run(&format!("{args} {more}")).record();
         let params = &record["params"];
         assert_eq!(params["transport"], transport, "{record}");
         assert!(params["retry_cnt"].is_null(), "{record}");
         let cell = record["cell"].as_str().unwrap();
         assert!(cell.contains(&format!("/{transport}")), "{cell}");
     }
-    let args = ["ping", "--op", "send", "--iters", "50", "--json"];
-    let usual = place.run(&args).ok().json().remove(0);
+    let args = "ping --op send --iters 50 --json";
+    let usual = place.run(args).record();
     assert_eq!(usual["params"].get("transport"), None, "{usual}");
 }
 
@@ -71,8 +66,7 @@ fn what_a_transport_lacks_is_refused() {
             "leave --timeout",
         ),
     ] {
-        let args: Vec<&str> = args.split(' ').collect();
-        let end = place.run(&args);
+        let end = place.run(args);
         let line = end.refused(2);
         assert!(line.contains(why), "{line}");
     }
@@ -81,10 +75,10 @@ fn what_a_transport_lacks_is_refused() {
 #[test]
 fn a_lost_message_ends_the_run_with_a_word_about_it() {
     let place = Place::new();
-    let device = ["--device", "soft@127.46.0.9", "--loss", "50%"];
+    let device = "--device soft@127.46.0.9 --loss 50%";
     for transport in ["uc", "ud"] {
-        let args = ["ping", "--op", "send", "--transport", transport];
-        let end = place.run(&[&args[..], &device, &["--iters", "1000"]].concat());
+        let args = format!("ping --op send --transport {transport}");
+        let end = place.run(&format!("{args} {device} --iters 1000"));
         let line = end.refused(1);
         let said = format!("{transport} sends nothing again");
         assert!(line.contains(&said), "{line}");
@@ -93,9 +87,8 @@ fn a_lost_message_ends_the_run_with_a_word_about_it() {
 
 /// Messages sent, received and lost by a `blast`, and its record.
 fn delivered(args: &str) -> ([u64; 3], Value) {
-    let args: Vec<&str> = args.split(' ').collect();
-    let ended = Place::new().run(&[&["blast", "--json"], &args[..]].concat());
-    let record = ended.ok().json().remove(0);
+    let ended = Place::new().run(&format!("blast --json {args}"));
+    let record = ended.record();
     let delivery = &record["metrics"]["delivery"];
     let counts = ["sent", "received", "lost"].map(|name| delivery[name].as_u64().unwrap());
     (counts, record)
@@ -126,7 +119,7 @@ fn a_message_that_finds_a_receive_arrives() {
     // Fewer than the receives that are posted before the first one.
     for transport in ["uc", "ud"] {
         let args = format!("--op send --transport {transport} --device soft@127.46.0.12");
-        let (counts, _) = delivered(&format!("{args} --iters 4 --warmup 0"));
+        let (counts, _) = delivered(&format!("{args} --iters 4 --repetitions 1 --warmup 0"));
         assert_eq!(counts, [4, 4, 0]);
     }
 }
@@ -135,16 +128,17 @@ fn a_message_that_finds_a_receive_arrives() {
 fn packets_that_are_lost_on_purpose_are_messages_that_are_lost() {
     for transport in ["uc", "ud"] {
         let args = format!("--op send --transport {transport} --device soft@127.46.0.13");
-        let ([sent, received, lost], record) =
-            delivered(&format!("{args} --loss 10% --iters 20000 --warmup 0"));
+        let ([sent, received, lost], record) = delivered(&format!(
+            "{args} --loss 10% --iters 20000 --repetitions 1 --warmup 0"
+        ));
         assert_eq!(sent, received + lost, "{record}");
         let dropped = record["counters"]["active"]["impaired_lost_pkts"].as_u64();
         // Others may find no receive.
         assert!(dropped > Some(0) && Some(lost) >= dropped, "{record}");
     }
     let place = Place::new();
-    let args = "blast --op send --transport ud --device soft@127.46.0.14 --loss 100% --iters 100";
-    let end = place.run(&args.split(' ').collect::<Vec<_>>());
+    let end = place
+        .run("blast --op send --transport ud --device soft@127.46.0.14 --loss 100% --iters 100 --repetitions 1");
     let line = end.refused(1);
     assert!(line.contains("none of 100 messages arrived"), "{line}");
 }
@@ -152,10 +146,10 @@ fn packets_that_are_lost_on_purpose_are_messages_that_are_lost() {
 #[test]
 fn the_table_shows_the_share_that_was_lost() {
     let args = "blast --op send --transport uc --device model:connect_ib --iters 500";
-    let table = Place::new().run(&args.split(' ').collect::<Vec<_>>()).ok();
+    let table = Place::new().run(args).ok();
     let head = table.out.lines().nth(1).unwrap().to_owned();
     assert!(head.contains("throughput       lost"), "{head}");
     let reliable = args.replace("--transport uc ", "");
-    let table = Place::new().run(&reliable.split(' ').collect::<Vec<_>>());
+    let table = Place::new().run(&reliable);
     assert!(!table.ok().out.contains("lost"));
 }

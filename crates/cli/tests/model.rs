@@ -24,8 +24,8 @@ fn timeless(mut records: Vec<Value>) -> Vec<Value> {
 
 #[test]
 fn a_record_of_the_model_says_what_it_is_of() {
-    let ping = ["ping", "--op", "send", "--device", "model:cx3", "--json"];
-    let record = &Place::new().run(&ping).ok().json()[0];
+    let args = "ping --op send --device model:cx3 --json";
+    let record = &Place::new().run(args).record();
     assert_eq!(record["device"]["kind"], "model");
     assert_eq!(record["device"]["name"], "cx3");
     assert_eq!(record["provenance"]["virtual_time"], true);
@@ -46,8 +46,7 @@ fn a_record_of_the_model_says_what_it_is_of() {
 #[test]
 fn duration_is_virtual_time() {
     let args = "blast --op write --device model:cx3 --duration 3ms --json";
-    let args: Vec<&str> = args.split(' ').collect();
-    let record = &Place::new().run(&args).ok().json()[0];
+    let record = &Place::new().run(args).record();
     let elapsed = record["metrics"]["elapsed_ns"].as_f64().unwrap();
     assert!((2.5e6..3.5e6).contains(&elapsed), "{elapsed} ns");
 }
@@ -56,24 +55,17 @@ fn duration_is_virtual_time() {
 fn equal_commands_give_equal_records() {
     let place = Place::new();
     let blast = "blast --op send --size 1..64K --device model:connect_ib --verify --json";
-    let blast: Vec<&str> = blast.split(' ').collect();
-    let once = timeless(place.run(&blast).ok().json());
+    let once = timeless(place.run(blast).ok().json());
     assert_eq!(once.len(), 17);
-    assert_eq!(once, timeless(place.run(&blast).ok().json()));
+    assert_eq!(once, timeless(place.run(blast).ok().json()));
 }
 
 #[test]
 fn a_study_of_the_model_is_ordered_and_repeatable_to_the_bit() {
     let place = Place::new();
     let study = |out| {
-        let args = [
-            "study",
-            "--device",
-            "model:connect_ib",
-            "--only",
-            "fig1,rank-rtt",
-        ];
-        let ended = place.run(&[&args[..], &["--out", out]].concat()).ok();
+        let args = "study --device model:connect_ib --only fig1,rank-rtt";
+        let ended = place.run(&format!("{args} --out {out}")).ok();
         assert!(
             ended.out.ends_with(&format!("{out}/report.html\n")),
             "{}",
@@ -96,19 +88,19 @@ fn a_study_goes_on_and_measures_again_what_a_changed_preset_makes_stale() {
     let place = Place::new();
     let file = place.path("mine.toml");
     fs::write(&file, preset("gbps = { value = 10, source = \"slow\" }")).unwrap();
-    let study = ["study", "--only", "rank-rtt", "--out", "s", "--json"];
-    let first = place.run(&[&study[..], &["--preset", "mine.toml"]].concat());
-    let first = &first.ok().json()[0];
+    let study = "study --only rank-rtt --out s --json";
+    let first = place.run(&format!("{study} --preset mine.toml"));
+    let first = &first.record();
     let details = &records(&place.path("s"))[0]["provenance"]["device"];
     assert_eq!(details["preset"], "mine");
     assert_eq!(details["link.gbps"], "10");
     assert_eq!(details["nic.tx_ns"], Value::Null, "not changed, not named");
 
-    let resume = ["study", "--resume", "--out", "s", "--json"];
-    let again = &place.run(&resume).ok().json()[0];
+    let resume = "study --resume --out s --json";
+    let again = &place.run(resume).record();
     assert_eq!(again["skipped"], first["ok"]);
     fs::write(&file, preset("gbps = { value = 20, source = \"faster\" }")).unwrap();
-    let changed = &place.run(&resume).ok().json()[0];
+    let changed = &place.run(resume).record();
     assert_eq!(changed["ok"], first["ok"]);
     assert_eq!(changed["skipped"], 0);
 }
@@ -118,8 +110,8 @@ fn a_copy_of_a_preset_does_not_pass_for_the_original() {
     let place = Place::new();
     let copy = "name = \"cx3\"\nextends = \"cx3\"\n";
     fs::write(place.path("copy.toml"), copy).unwrap();
-    let ping = ["ping", "--op", "send", "--preset", "copy.toml", "--json"];
-    let record = &place.run(&ping).ok().json()[0];
+    let args = "ping --op send --preset copy.toml --json";
+    let record = &place.run(args).record();
     assert_eq!(record["device"]["name"], "copy.toml");
 }
 
@@ -128,7 +120,7 @@ fn a_cell_beyond_its_budget_is_a_record_that_says_who_waits_for_what() {
     let place = Place::new();
     let cable = "cable_ns = { value = 1e9, source = \"to the moon\" }";
     fs::write(place.path("moon.toml"), preset(cable)).unwrap();
-    let ended = place.run(&["ping", "--op", "send", "--preset", "moon.toml", "--json"]);
+    let ended = place.run("ping --op send --preset moon.toml --json");
     assert_eq!(ended.code, Some(1), "{}{}", ended.out, ended.talk);
     let record = &ended.json()[0];
     assert_eq!(record["status"], "failed");
@@ -146,8 +138,7 @@ fn a_cell_beyond_its_budget_is_a_record_that_says_who_waits_for_what() {
 #[test]
 fn an_interrupt_ends_a_long_cell() {
     let place = Place::new();
-    let blast = "blast --op write --size 8 --device model:cx3 --duration 100s";
-    let child = place.spawn(&blast.split(' ').collect::<Vec<_>>());
+    let child = place.spawn("blast --op write --size 8 --device model:cx3 --duration 100s");
     wait_for("a cell under way", || cpu_time_of(child.id()).own > 20);
     signal(child.id(), Signal::INT);
     let ended = end_of(child);
@@ -157,10 +148,7 @@ fn an_interrupt_ends_a_long_cell() {
 
 #[test]
 fn what_makes_no_sense_in_virtual_time_is_refused_by_name() {
-    let refused = |args: &str| {
-        let args: Vec<&str> = args.split_whitespace().collect();
-        Place::new().run(&args).refused(2).to_owned()
-    };
+    let refused = |args: &str| Place::new().run(args).refused(2).to_owned();
     assert_snapshot!(refused("ping --op send --device model:cx3 --cpu 0,1"), @"error: --cpu 0,1: model:cx3 is a model: both sides run in virtual time in this process; leave it out");
     assert_snapshot!(refused("blast --op send --device model:cx3 --no-pin"), @"error: --no-pin: model:cx3 is a model: both sides run in virtual time in this process; leave it out");
     assert_snapshot!(refused("study --device model:cx3 --peer nodeb"), @"error: --peer nodeb:18600: model:cx3 is a model: both sides run in virtual time in this process; leave it out");
@@ -173,13 +161,13 @@ fn what_makes_no_sense_in_virtual_time_is_refused_by_name() {
 #[test]
 fn an_unknown_preset_gets_the_near_one() {
     let place = Place::new();
-    let run = place.run(&["study", "--device", "model:conect_ib"]);
+    let run = place.run("study --device model:conect_ib");
     let line = run.refused(2);
     assert!(
         line.contains("there is no preset 'conect_ib'; did you mean connect_ib?"),
         "{line}"
     );
-    let run = place.run(&["model", "show", "cx33"]);
+    let run = place.run("model show cx33");
     assert!(run.refused(2).contains("did you mean cx3?"));
 }
 
@@ -188,7 +176,7 @@ fn a_wrong_preset_file_is_refused_with_name_value_and_line() {
     let place = Place::new();
     let refused = |text: String| {
         fs::write(place.path("mine.toml"), text).unwrap();
-        let run = place.run(&["ping", "--op", "send", "--preset", "mine.toml"]);
+        let run = place.run("ping --op send --preset mine.toml");
         let line = run.refused(1).to_owned();
         let folder = format!("{}/", place.path("").canonicalize().unwrap().display());
         line.replace(&folder, "")
@@ -197,7 +185,7 @@ fn a_wrong_preset_file_is_refused_with_name_value_and_line() {
     assert_snapshot!(refused(preset("gbps = { value = -1, source = \"x\" }")), @"error: mine.toml:4: link.gbps = -1 is impossible: 0.01 to 10000");
     let base = "name = \"mine\"\nextends = \"cx33\"\n".to_owned();
     assert_snapshot!(refused(base), @"error: mine.toml:2: extends = 'cx33', but there is no such preset; did you mean cx3?");
-    let run = place.run(&["ping", "--op", "send", "--preset", "nowhere.toml"]);
+    let run = place.run("ping --op send --preset nowhere.toml");
     let line = run.refused(1);
     assert!(
         line.contains("cannot read the preset file") && line.contains("No such file"),
@@ -208,10 +196,10 @@ fn a_wrong_preset_file_is_refused_with_name_value_and_line() {
 #[test]
 fn presets_are_listed_in_a_line_each() {
     let place = Place::new();
-    let list = place.run(&["model", "list"]).ok().out;
-    let names = place.run(&["model", "list", "--json"]).ok().json();
+    let list = place.run("model list").ok().out;
+    let names = place.run("model list --json").ok().json();
     assert_eq!(list.lines().count(), names.len());
-    let devices = place.run(&["devices"]).ok().out;
+    let devices = place.run("devices").ok().out;
     let nics: String = list
         .split_inclusive('\n')
         .filter(|l| l.starts_with("model:"))
@@ -225,20 +213,20 @@ fn presets_are_listed_in_a_line_each() {
         };
         assert!(line.starts_with(&start), "{line}");
     }
-    let limits = place.run(&["devices", "--device", "model:cx3"]).ok().out;
+    let limits = place.run("devices --device model:cx3").ok().out;
     assert!(limits.contains("max_inline_data"), "{limits}");
 }
 
 #[test]
 fn a_preset_is_shown_with_units_and_sources() {
     let place = Place::new();
-    let text = place.run(&["model", "show", "cx3"]).ok().out;
+    let text = place.run("model show cx3").ok().out;
     assert!(text.starts_with("model:cx3\nConnectX-3"), "{text}");
     assert!(
         text.contains("\nnic.tx_ns = ") && text.contains("\n    source: "),
         "{text}"
     );
-    let shown = &place.run(&["model", "show", "cx3", "--json"]).ok().json()[0];
+    let shown = &place.run("model show cx3 --json").record();
     for parameter in shown["parameters"].as_array().unwrap() {
         assert!(parameter["value"].is_number(), "{parameter}");
         assert!(
@@ -251,9 +239,9 @@ fn a_preset_is_shown_with_units_and_sources() {
 #[test]
 fn no_verbs_run_on_a_bare_device() {
     let place = Place::new();
-    let run = place.run(&["ping", "--op", "send", "--device", "model:nfp6000_hsw"]);
+    let run = place.run("ping --op send --device model:nfp6000_hsw");
     assert_snapshot!(run.refused(1), @"error: nfp6000_hsw is a bare PCIe device, without queue pairs: no verbs run on it, only the DMA programs of `adverb model validate`");
-    let text = place.run(&["model", "show", "nfp6000_hsw"]).ok().out;
+    let text = place.run("model show nfp6000_hsw").ok().out;
     assert!(
         text.contains("\ndevice.issue_ns = ") && !text.contains("nic."),
         "{text}"
@@ -263,7 +251,7 @@ fn no_verbs_run_on_a_bare_device() {
 #[test]
 fn published_values_are_predicted_row_by_row() {
     let place = Place::new();
-    let rows = place.run(&["model", "validate", "--only", "program=ping", "--json"]);
+    let rows = place.run("model validate --only program=ping --json");
     let rows = rows.ok().json();
     let predicted = rows
         .iter()
@@ -274,24 +262,17 @@ fn published_values_are_predicted_row_by_row() {
         let is_predicted = row["predicted"].is_number();
         assert_eq!(row["reason"].is_null(), is_predicted, "{row}");
     }
-    let args = [
-        "model",
-        "validate",
-        "--only",
-        "program=ping",
-        "--worst",
-        "3",
-    ];
-    let text = place.run(&args).ok().out;
+    let args = "model validate --only program=ping --worst 3";
+    let text = place.run(args).ok().out;
     assert!(text.contains("\nscore of "), "{text}");
-    let run = place.run(&["model", "validate", "--only", "pong"]);
+    let run = place.run("model validate --only pong");
     assert!(run.refused(2).starts_with("error: --only: no row has "));
 }
 
 #[test]
 fn headlines_are_told_in_words_and_as_json() {
     let place = Place::new();
-    let text = place.run(&["model", "validate", "--headlines"]).ok().out;
+    let text = place.run("model validate --headlines").ok().out;
     for words in [
         "A sequencer: 2.2, 7, 16.6, 27.4, 97.2, 122 M/s",
         "  FETCH_ADD: the NIC counts ",
@@ -299,11 +280,10 @@ fn headlines_are_told_in_words_and_as_json() {
     ] {
         assert!(text.contains(words), "{words}: {text}");
     }
-    let args = ["model", "validate", "--headlines", "--json"];
-    let rows = place.run(&args).ok().json();
+    let rows = place.run("model validate --headlines --json").ok().json();
     let told = text.lines().skip(1).filter(|line| line.starts_with("  "));
     assert_eq!(told.count(), rows.len(), "{text}");
-    let run = place.run(&["model", "validate", "--headlines", "--worst", "3"]);
+    let run = place.run("model validate --headlines --worst 3");
     assert!(run.refused(2).contains("--headlines"), "{}", run.talk);
 }
 
@@ -311,14 +291,13 @@ fn headlines_are_told_in_words_and_as_json() {
 fn rows_are_drawn_into_a_file_that_needs_no_other() {
     let place = Place::new();
     let args = "model validate --only program=ping --svg ping.svg --json";
-    let rows = place.run(&args.split(' ').collect::<Vec<_>>()).ok().json();
+    let rows = place.run(args).ok().json();
     let svg = fs::read_to_string(place.path("ping.svg")).unwrap();
     assert!(svg.starts_with("<svg xmlns") && svg.ends_with("</svg>"));
     assert!(!svg.contains("href"), "refers to nothing");
     let graded = rows.iter().filter(|row| row["status"] != "ungraded");
     assert_eq!(svg.matches("class=\"pt\"").count(), graded.count());
-    let args = "model validate --only program=ping --svg nowhere/ping.svg";
-    let run = place.run(&args.split(' ').collect::<Vec<_>>());
+    let run = place.run("model validate --only program=ping --svg nowhere/ping.svg");
     assert!(run.refused(1).contains("cannot write nowhere/ping.svg"));
 }
 
@@ -334,14 +313,10 @@ fn a_row_with_a_bad_number_is_named_by_line_and_column() {
     assert_ne!(bad, text);
     fs::write(place.path("bad.csv"), bad).unwrap();
     let args = "model validate --data bad.csv --only MAC-04 --json";
-    let args: Vec<&str> = args.split(' ').collect();
     // A row's name is no selection; its curve is.
-    assert!(place.run(&args).refused(2).contains("no row has"));
-    let args: Vec<&str> = args
-        .into_iter()
-        .map(|a| if a == "MAC-04" { "Fig3a" } else { a })
-        .collect();
-    let row = &place.run(&args).ok().json()[0];
+    assert!(place.run(args).refused(2).contains("no row has"));
+    let args = args.replace("MAC-04", "Fig3a");
+    let row = &place.run(&args).record();
     assert_eq!(row["status"], "cannot");
     assert_eq!(
         row["reason"],
@@ -349,7 +324,7 @@ fn a_row_with_a_bad_number_is_named_by_line_and_column() {
     );
     let cut = text.replacen(",ns_per_op,300,ns,", ",ns_per_op,300,", 1);
     fs::write(place.path("cut.csv"), cut).unwrap();
-    let run = place.run(&["model", "validate", "--data", "cut.csv"]);
+    let run = place.run("model validate --data cut.csv");
     assert_snapshot!(run.refused(1), @"error: cut.csv, line 2 has 61 cells where the header has 62; quote a cell that holds a comma");
 }
 
@@ -366,16 +341,14 @@ fn a_data_file_is_a_users_own() {
         text.replace(",mlx4_westmere,", ",mlx4_eastmere,"),
     )
     .unwrap();
-    let rows = place.run(&[
-        "model", "validate", "--data", "mine.csv", "--only", "ping", "--json",
-    ]);
+    let rows = place.run("model validate --data mine.csv --only ping --json");
     let reasons = rows.ok().out;
     assert!(
         reasons.contains("no preset 'mlx4_eastmere'; near: mlx4_westmere"),
         "{reasons}"
     );
     let args = "model validate --data mine.csv --only ping --worst 1";
-    let worst = place.run(&args.split(' ').collect::<Vec<_>>()).ok().out;
+    let worst = place.run(args).ok().out;
     assert!(
         worst.contains("cannot: no preset 'mlx4_eastmere'"),
         "{worst}"
@@ -386,7 +359,7 @@ fn a_data_file_is_a_users_own() {
         text.replacen("outstanding,", "outstandin,", 1),
     )
     .unwrap();
-    let run = place.run(&["model", "validate", "--data", "cut.csv"]);
+    let run = place.run("model validate --data cut.csv");
     let line = run.refused(1);
     assert!(
         line.starts_with("error: cut.csv has no column 'outstanding' (is 'outstandin' it?)"),
@@ -425,7 +398,7 @@ fn rows_go_on_or_say_why_they_cannot() {
         format!("{header}\n{}\n", rows.join("\n")),
     )
     .unwrap();
-    let run = place.run(&["model", "validate", "--data", "mine.csv", "--json"]);
+    let run = place.run("model validate --data mine.csv --json");
     let rows = run.ok().json();
     assert!(
         rows[0]["predicted"].as_f64().is_some_and(|rate| rate > 1e6),

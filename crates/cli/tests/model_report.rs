@@ -7,8 +7,11 @@ use std::fs;
 use common::Place;
 
 fn study(place: &Place, device: &str, only: &str, out: &str) {
-    let args = ["study", "--device", device, "--only", only, "--out", out];
-    place.run(&args).ok();
+    place
+        .run(&format!(
+            "study --device {device} --only {only} --out {out}"
+        ))
+        .ok();
 }
 
 #[test]
@@ -23,8 +26,10 @@ fn a_model_stands_beside_published_values_and_another_model() {
     assert!(page.contains("How to use RDMA verbs: a prediction"));
 
     study(&place, "model:cx3", "fig3", "cx3");
-    let args = ["report", "qdr", "cx3", "--out", "both.html"];
-    assert_eq!(place.run(&args).ok().out, "both.html\n");
+    assert_eq!(
+        place.run("report qdr cx3 --out both.html").ok().out,
+        "both.html\n"
+    );
     let page = fs::read_to_string(place.path("both.html")).unwrap();
     for device in ["model:mt26428_qdr", "model:cx3"] {
         assert!(page.contains(&format!("{device}: Message rate, single posts")));
@@ -51,14 +56,14 @@ fn bars_of_a_ranking_bear_published_values_of_the_same_ping() {
 fn a_report_of_several_folders_needs_a_file() {
     let place = Place::new();
     study(&place, "model:cx3", "rank-rtt", "one");
-    let run = place.run(&["report", "one", "one"]);
+    let run = place.run("report one one");
     assert_eq!(
         run.refused(2),
         "error: one report of 2 folders: say with --out which file to write"
     );
-    let run = place.run(&["report", "one", "two", "--out", "x.html"]);
+    let run = place.run("report one two --out x.html");
     assert!(run.refused(1).starts_with("error: there is no folder two"));
-    let twice = place.run(&["report", "one", "one", "--out", "x.html"]).ok();
+    let twice = place.run("report one one --out x.html").ok();
     assert!(
         twice.talk.contains("are in several folders"),
         "{}",

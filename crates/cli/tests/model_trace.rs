@@ -8,18 +8,15 @@ use common::Place;
 use insta::assert_snapshot;
 use serde_json::Value;
 
-fn words(line: &str) -> Vec<&str> {
-    line.split_whitespace().collect()
-}
-
 fn trace(line: &str) -> Value {
-    let args = format!("model trace {line} --json");
-    Place::new().run(&words(&args)).ok().json().remove(0)
+    Place::new()
+        .run(&format!("model trace {line} --json"))
+        .record()
 }
 
 fn ping_ns(device: &str, line: &str) -> f64 {
     let args = format!("ping --device model:{device} {line} --json");
-    let record = Place::new().run(&words(&args)).ok().json().remove(0);
+    let record = Place::new().run(&args).record();
     record["metrics"]["one_way_ns"]["mean"].as_f64().unwrap()
 }
 
@@ -60,8 +57,8 @@ fn the_steps_add_up_to_what_ping_reports() {
 #[test]
 fn a_message_is_drawn_in_lanes_from_one_cpu_to_the_other() {
     let place = Place::new();
-    let args = words("model trace cx3 --op write --size 32 --inline --svg write.svg");
-    let text = place.run(&args).ok().out;
+    let args = "model trace cx3 --op write --size 32 --inline --svg write.svg";
+    let text = place.run(args).ok().out;
     let lanes: Vec<&str> = text
         .lines()
         .filter_map(|line| line.split_once('│'))
@@ -101,8 +98,10 @@ fn a_message_is_drawn_in_lanes_from_one_cpu_to_the_other() {
 #[test]
 fn what_cannot_be_traced_is_refused_by_name() {
     let refused = |args: &str| {
-        let args = format!("model trace {args}");
-        Place::new().run(&words(&args)).refused(2).to_owned()
+        Place::new()
+            .run(&format!("model trace {args}"))
+            .refused(2)
+            .to_owned()
     };
     assert_snapshot!(refused("--op send"), @"error: which hardware? Name a preset, such as cx3 (`adverb model list`)");
     assert_snapshot!(refused("--device soft --op send"), @"error: --device soft: only a model knows what a message consists of; name one, such as model:cx3");
@@ -115,8 +114,7 @@ fn what_cannot_be_traced_is_refused_by_name() {
 #[test]
 fn a_trace_that_cannot_be_written_is_one_line() {
     let place = Place::new();
-    let args = words("model trace cx3 --op send --svg nowhere/x.svg");
-    let run = place.run(&args);
+    let run = place.run("model trace cx3 --op send --svg nowhere/x.svg");
     let line = run.refused(1);
     assert!(
         line.starts_with("error: cannot write nowhere/x.svg: "),
@@ -130,7 +128,7 @@ fn a_wrong_preset_is_shown_with_name_value_and_line() {
     let shown = |line: &str| {
         let text = format!("name = \"mine\"\nextends = \"cx3\"\n[nic]\n{line}\n");
         fs::write(place.path("mine.toml"), text).unwrap();
-        let run = place.run(&["model", "show", "mine.toml"]);
+        let run = place.run("model show mine.toml");
         let line = run.refused(1).to_owned();
         let folder = format!("{}/", place.path("").canonicalize().unwrap().display());
         line.replace(&folder, "")
@@ -144,16 +142,16 @@ fn a_wrong_preset_is_shown_with_name_value_and_line() {
 
 #[test]
 fn a_bare_device_is_shown_and_is_no_device_of_verbs() {
-    let show = Place::new().run(&["model", "show", "netfpga_hsw"]).ok();
+    let show = Place::new().run("model show netfpga_hsw").ok();
     assert!(show.out.starts_with("netfpga_hsw\n"), "{}", show.out);
-    let run = Place::new().run(&["model", "trace", "netfpga_hsw", "--op", "send"]);
+    let run = Place::new().run("model trace netfpga_hsw --op send");
     let line = run.refused(1);
     assert!(line.contains("netfpga_hsw is a bare PCIe device"), "{line}");
 }
 
 #[test]
 fn the_columns_of_published_values_are_explained() {
-    let run = Place::new().run(&["model", "validate", "--columns"]).ok();
+    let run = Place::new().run("model validate --columns").ok();
     for column in [
         "| id |",
         "| preset |",
@@ -162,6 +160,6 @@ fn the_columns_of_published_values_are_explained() {
     ] {
         assert!(run.out.contains(column), "{column}: {}", run.out);
     }
-    let run = Place::new().run(&["model", "validate", "--columns", "--json"]);
+    let run = Place::new().run("model validate --columns --json");
     assert_snapshot!(run.refused(2), @"error: --columns cannot go with --json: leave out one of them");
 }

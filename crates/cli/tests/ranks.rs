@@ -17,7 +17,7 @@ fn job(place: &Place, ranks: u32, args: &str) -> Option<Command> {
         not_run("programs under mpirun", "needs the package openmpi-bin");
         return None;
     }
-    let adverb = place.command(&args.split_whitespace().collect::<Vec<_>>());
+    let adverb = place.command(args);
     let mut job = Command::new("mpirun");
     job.args(["--allow-run-as-root", "--oversubscribe", "-n"])
         .arg(ranks.to_string())
@@ -96,7 +96,7 @@ fn the_ranks_are_the_hosts_of_a_program() {
         let Some(ended) = run(&place, 4, &args) else {
             return;
         };
-        let record = ended.ok().json().remove(0);
+        let record = ended.record();
         assert!(record["metrics"]["requests"].as_u64() > Some(0), "{record}");
         // Rank 0 has the clients, each other one a machine that they READ from.
         let roles = record["roles"].as_array().unwrap();
@@ -159,7 +159,7 @@ fn a_pair_has_two_ranks_and_the_others_end() {
     let ended = run(&place, 2, study).unwrap().ok();
     assert_eq!(ended.json()[0]["failed"], 0, "{}", ended.out);
     // Without mpirun its passive side is nowhere.
-    let alone = place.run(&["study", "--resume", "--out", "s"]);
+    let alone = place.run("study --resume --out s");
     assert!(
         alone
             .refused(1)
@@ -213,7 +213,7 @@ fn one_rank_says_what_is_wrong_and_all_end() {
     }
     // What needs no hosts is for one rank, too.
     let ended = run(&place, 3, "model list").unwrap().ok();
-    assert_eq!(ended.out, place.run(&["model", "list"]).out);
+    assert_eq!(ended.out, place.run("model list").out);
 }
 
 #[test]
@@ -253,7 +253,7 @@ fn a_rank_that_is_killed_ends_the_job_with_its_name() {
     }
     // mpirun may have killed all processes: whoever opens the device next removes their files.
     wait_for("the end of all roles", || {
-        place.run(&["devices"]).ok();
+        place.run("devices").ok();
         place.shm_files().is_empty()
     });
 }
@@ -308,24 +308,24 @@ PartitionName=p Nodes=ALL Default=YES State=UP
             config,
             daemons: Vec::new(),
         };
-        for daemon in [&["slurmctld", "-D", "-i"][..], &["slurmd", "-D"]] {
-            let started = slurm.command(daemon).stderr(Stdio::null()).spawn();
-            let needs = |_| format!("needs the package {} (no {})", daemon[0], daemon[0]);
+        for (daemon, options) in [("slurmctld", "-D -i"), ("slurmd", "-D")] {
+            let mut command = slurm.command(&format!("{daemon} {options}"));
+            let started = command.stderr(Stdio::null()).spawn();
+            let needs = |_| format!("needs the package {daemon} (no {daemon})");
             slurm.daemons.push(started.map_err(needs)?);
         }
         wait_for("an idle node", || {
-            let listed = slurm
-                .command(&["sinfo", "--noheader", "--format=%t"])
-                .output();
+            let listed = slurm.command("sinfo --noheader --format=%t").output();
             listed.is_ok_and(|listed| listed.stdout == b"idle\n")
         });
         Ok(slurm)
     }
 
-    fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(args[0]);
+    fn command(&self, line: &str) -> Command {
+        let mut words = line.split_whitespace();
+        let mut command = Command::new(words.next().expect("a program"));
         command
-            .args(&args[1..])
+            .args(words)
             .env("SLURM_CONF", &self.config)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -334,9 +334,8 @@ PartitionName=p Nodes=ALL Default=YES State=UP
     }
 
     fn run(&self, place: &Place, ranks: &str, args: &str) -> Ended {
-        let adverb = place.command(&args.split_whitespace().collect::<Vec<_>>());
-        let srun = ["srun", "--overcommit", "-n", ranks];
-        let mut command = self.command(&srun);
+        let adverb = place.command(args);
+        let mut command = self.command(&format!("srun --overcommit -n {ranks}"));
         let job = command
             .arg(adverb.get_program())
             .args(adverb.get_args())
@@ -364,7 +363,7 @@ fn ranks_of_slurm_meet_at_their_first_node() {
         Err(why) => return not_run("programs under srun", &why),
     };
     let args = "closed-loop --op read --clients 2 --duration 100ms --json --device soft@auto";
-    let record = slurm.run(&place, "4", args).ok().json().remove(0);
+    let record = slurm.run(&place, "4", args).record();
     assert_eq!(record["params"]["machines"], 3, "{record}");
     assert!(record["metrics"]["requests"].as_u64() > Some(0), "{record}");
     let ended = slurm.run(&place, "3", "kv --value 5000");

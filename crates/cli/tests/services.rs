@@ -11,9 +11,7 @@ use serde_json::Value;
 #[track_caller]
 fn figures(command: &str) -> Value {
     let place = Place::new();
-    let mut args: Vec<&str> = command.split_whitespace().collect();
-    args.push("--json");
-    let mut objects = place.run(&args).ok().json();
+    let mut objects = place.run(&format!("{command} --json")).ok().json();
     assert_eq!(objects.len(), 1, "{command}");
     assert!(place.shm_files().is_empty(), "{command}");
     objects.remove(0)
@@ -177,8 +175,7 @@ fn an_rpc_is_much_faster_than_atomics_on_one_word() {
 fn a_table_says_what_was_run_and_what_was_checked() {
     let place = Place::new();
     let table = |command: &str| -> Vec<String> {
-        let args: Vec<&str> = command.split_whitespace().collect();
-        let out = place.run(&args).ok().out;
+        let out = place.run(command).ok().out;
         out.lines().map(str::to_owned).collect()
     };
     let header = " requests       rate      batch       mean         sd        p50        p99      p99.9        max";
@@ -204,10 +201,7 @@ fn a_table_says_what_was_run_and_what_was_checked() {
 
 #[test]
 fn what_cannot_be_is_one_line() {
-    let refused = |command: &str| {
-        let args: Vec<&str> = command.split_whitespace().collect();
-        Place::new().run(&args).refused(2).to_owned()
-    };
+    let refused = |command: &str| Place::new().run(command).refused(2).to_owned();
     assert_snapshot!(refused("sequencer --cores 3"), @"error: 3 server cores for 2 clients: a client is served by one core; choose 1 to 2");
     assert_snapshot!(refused("sequencer --by atomics --rate 5"), @"error: --rate is for --by rpc: here the server's CPU does nothing");
     assert_snapshot!(refused("sequencer --rate soon"), @"error: --rate: invalid rate 'soon': expected a number per second, such as 5000, 100k or 2M");
@@ -237,8 +231,7 @@ fn what_cannot_be_is_one_line() {
 #[test]
 fn nothing_measured_is_no_rate_of_zero() {
     let command = "sequencer --device model:cx3 --duration 1ns";
-    let args: Vec<&str> = command.split(' ').collect();
-    let ended = Place::new().run(&args).ok();
+    let ended = Place::new().run(command).ok();
     assert_snapshot!(ended.talk_of_itself(), @"warning: no request ended within 1.00 ns: choose a longer --duration");
     let row = ended.out.lines().nth(2).unwrap();
     let row: Vec<&str> = row.split_whitespace().collect();
@@ -248,7 +241,7 @@ fn nothing_measured_is_no_rate_of_zero() {
 
 #[test]
 fn a_device_that_is_not_there_is_named() {
-    let ended = Place::new().run(&["sequencer", "--device", "verbs:none"]);
+    let ended = Place::new().run("sequencer --device verbs:none");
     let line = ended.refused(1);
     assert!(line.contains("cannot open device verbs:none"), "{line}");
 }
@@ -256,13 +249,13 @@ fn a_device_that_is_not_there_is_named() {
 #[test]
 fn ctrl_c_ends_all_members() {
     for program in [
-        &["sequencer", "--duration", "60s"][..],
-        &["kv", "--by", "memory", "--duration", "60s"],
-        &["sequencer", "--device", "model:cx3", "--duration", "1000s"],
+        "sequencer --duration 60s",
+        "kv --by memory --duration 60s",
+        "sequencer --device model:cx3 --duration 1000s",
     ] {
         let place = Place::new();
         let child = place.spawn(program);
-        let is_model = program.contains(&"--device");
+        let is_model = program.contains("--device");
         wait_for("the device's files", || {
             is_model || !place.shm_files().is_empty()
         });
@@ -288,9 +281,8 @@ fn catches_sigint(pid: u32) -> bool {
 #[test]
 fn members_at_one_address_are_said_to_share_memory() {
     let place = Place::new();
-    let command = "sequencer --by atomics --duration 20ms --device soft@127.48.0.1";
-    let args: Vec<&str> = command.split(' ').collect();
-    let talk = place.run(&args).ok().talk;
+    let args = "sequencer --by atomics --duration 20ms --device soft@127.48.0.1";
+    let talk = place.run(args).ok().talk;
     let warning = "warning: all members are at soft@127.48.0.1 and share memory: connected queue pairs use the local port, only datagrams go over UDP; for UDP name an address for each host (--device soft@ADDR,soft@ADDR or --peer)";
     assert!(talk.lines().any(|line| line == warning), "{talk}");
 }

@@ -9,10 +9,10 @@ use common::server::{Hand, Server};
 use common::{Place, wait_for};
 use serde_json::{Value, json};
 
-const SHORT: [&str; 7] = ["ping", "--op", "send", "--iters", "50", "--json", "--peer"];
+const SHORT: &str = "ping --op send --iters 50 --json --peer";
 
-fn ping(peer: &str) -> Vec<&str> {
-    [&SHORT[..], &[peer]].concat()
+fn ping(peer: &str) -> String {
+    format!("{SHORT} {peer}")
 }
 
 #[test]

@@ -11,7 +11,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 /// The smallest figure.
-const SMALL: [&str; 5] = ["study", "--only", "rank-rtt", "--out", "s"];
+const SMALL: &str = "study --only rank-rtt --out s";
 
 /// Passes of a quick study on a real device.
 const PASSES: usize = 3;
@@ -80,7 +80,7 @@ fn check_report(dir: &Path) {
 #[test]
 fn the_experiments_are_listed_with_title_source_and_figures() {
     let place = Place::new();
-    let listed = place.run(&["study", "--list"]).ok().out;
+    let listed = place.run("study --list").ok().out;
     for line in [
         "A performance study to guide RDMA programming decisions (P. MacArthur and R. D. Russell, HPCC 2012)",
         "  fig6      Signaling every request, or fewer",
@@ -89,7 +89,7 @@ fn the_experiments_are_listed_with_title_source_and_figures() {
     ] {
         assert!(listed.lines().any(|l| l == line), "{line}: {listed}");
     }
-    let all = &place.run(&["study", "--list", "--json"]).ok().json()[0]["experiments"];
+    let all = &place.run("study --list --json").record()["experiments"];
     assert_eq!(all[1]["title"], "Ways to program a 64-byte ping");
     assert_eq!(all[1]["figures"][0]["id"], "rank-rtt");
     assert_eq!(all[2]["source"], Value::Null);
@@ -99,7 +99,7 @@ fn the_experiments_are_listed_with_title_source_and_figures() {
 fn a_study_leaves_records_table_report_and_findings() {
     let place = Place::new();
     let dir = place.path("s");
-    let ended = place.run(&SMALL).ok();
+    let ended = place.run(SMALL).ok();
     assert_eq!(cells(&dir), planned(&dir));
     check_report(&dir);
     assert_eq!(ended.out.lines().last(), Some("s/report.html"));
@@ -116,7 +116,7 @@ fn a_study_leaves_records_table_report_and_findings() {
     );
 
     // A finished study has nothing left to do, and says the same.
-    let again = place.run(&["study", "--resume", "--out", "s"]).ok();
+    let again = place.run("study --resume --out s").ok();
     assert_eq!(again.out, ended.out);
     assert_eq!(
         again.talk,
@@ -125,15 +125,13 @@ fn a_study_leaves_records_table_report_and_findings() {
     assert_eq!(cells(&dir), planned(&dir));
 
     // Without --resume it is not touched.
-    let line = place.run(&SMALL);
+    let line = place.run(SMALL);
     assert_snapshot!(line.refused(2), @"error: s holds the results of an earlier study: add --resume to go on with it, or choose another --out");
     // Nor does it become another study.
-    let other = place.run(&["study", "--resume", "--out", "s", "--profile", "full"]);
+    let other = place.run("study --resume --out s --profile full");
     assert_snapshot!(other.refused(2), @"error: --profile full: the folder's study is of --profile quick; leave out --profile, or choose another --out");
 
-    let summary = place
-        .run(&["study", "--resume", "--out", "s", "--json"])
-        .ok();
+    let summary = place.run("study --resume --out s --json").ok();
     let summary = &summary.json()[0];
     assert_eq!(summary["report"], "s/report.html");
     assert_eq!(summary["skipped"], summary["planned"]);
@@ -144,7 +142,7 @@ fn a_study_leaves_records_table_report_and_findings() {
 fn repetitions_are_spread_over_passes_and_shown_together() {
     let place = Place::new();
     let dir = place.path("s");
-    let ended = place.run(&[&SMALL[..], &["--json"]].concat()).ok();
+    let ended = place.run(&format!("{SMALL} --json")).ok();
     let planned = planned(&dir);
     let summary = &ended.json()[0];
     for count in ["planned", "ok"] {
@@ -167,7 +165,7 @@ fn repetitions_are_spread_over_passes_and_shown_together() {
     assert_eq!(rows.len(), planned.len(), "one row for all passes");
     let has_interval = |row: &Vec<&str>| row[interval.unwrap()].parse::<f64>().unwrap() > 0.0;
     assert!(rows.iter().all(has_interval), "{table}");
-    let same = place.run(&["compare", "s", "s", "--json"]).ok();
+    let same = place.run("compare s s --json").ok();
     let same = same.json();
     assert!(!same.is_empty());
     for change in same {
@@ -179,24 +177,13 @@ fn repetitions_are_spread_over_passes_and_shown_together() {
 fn a_study_of_one_repetition_gets_more_when_it_is_resumed() {
     let place = Place::new();
     let dir = place.path("s");
-    let once = [&SMALL[..], &["--repetitions", "1"]].concat();
-    place.run(&once).ok();
+    place.run(&format!("{SMALL} --repetitions 1")).ok();
     let planned = planned(&dir);
     assert_eq!(records(&dir).len(), planned.len());
     assert!(records(&dir).iter().all(|record| record["pass"] == 1));
-    place
-        .run(&["study", "--resume", "--out", "s", "--repetitions", "2"])
-        .ok();
+    place.run("study --resume --out s --repetitions 2").ok();
     assert_eq!(records(&dir).len(), 2 * planned.len());
-    let model = place.run(&[
-        "study",
-        "--device",
-        "model:cx3",
-        "--repetitions",
-        "2",
-        "--out",
-        "m",
-    ]);
+    let model = place.run("study --device model:cx3 --repetitions 2 --out m");
     assert_snapshot!(model.refused(2), @"error: --repetitions: virtual time has no noise, so a model measures each cell once; leave it out");
     assert!(!place.path("m").exists());
 }
@@ -205,7 +192,7 @@ fn a_study_of_one_repetition_gets_more_when_it_is_resumed() {
 fn a_study_goes_on_in_the_middle_of_a_pass() {
     let place = Place::new();
     let dir = place.path("s");
-    let child = place.spawn(&SMALL);
+    let child = place.spawn(SMALL);
     wait_for("the second pass", || {
         records(&dir).iter().any(|r| r["pass"] == 2)
     });
@@ -219,7 +206,7 @@ fn a_study_goes_on_in_the_middle_of_a_pass() {
         "{last}: {before} are there"
     );
     check_report(&dir);
-    place.run(&["study", "--resume", "--out", "s"]).ok();
+    place.run("study --resume --out s").ok();
     assert_eq!(cells(&dir), planned(&dir));
     assert_eq!(records(&dir).len(), 54);
 
@@ -232,7 +219,7 @@ fn a_study_goes_on_in_the_middle_of_a_pass() {
     });
     let lines: Vec<String> = lines.iter().map(|record| format!("{record}\n")).collect();
     fs::write(dir.join("results.jsonl"), lines.concat()).unwrap();
-    let again = place.run(&["study", "--resume", "--out", "s"]).ok();
+    let again = place.run("study --resume --out s").ok();
     assert!(again.talk.contains("nothing to do"), "{}", again.talk);
 }
 
@@ -240,13 +227,13 @@ fn a_study_goes_on_in_the_middle_of_a_pass() {
 fn figures_can_be_added_to_a_study() {
     let place = Place::new();
     let dir = place.path("s");
-    let child = place.spawn(&SMALL);
+    let child = place.spawn(SMALL);
     wait_for("a cell", || !records(&dir).is_empty());
     signal(child.id(), Signal::INT);
     end_of(child);
     let rank = planned(&dir);
 
-    let child = place.spawn(&["study", "--resume", "--out", "s", "--only", "fig3"]);
+    let child = place.spawn("study --resume --out s --only fig3");
     let blast = |r: &Value| r["program"] == "blast";
     wait_for("a cell of the other figure", || {
         records(&dir).iter().any(blast)
@@ -267,14 +254,14 @@ fn figures_can_be_added_to_a_study() {
 fn killed_and_resumed() {
     let place = Place::new();
     let dir = place.path("s");
-    let mut child = place.spawn(&SMALL);
+    let mut child = place.spawn(SMALL);
     wait_for("three cells", || records(&dir).len() >= 3);
     child.kill().unwrap();
     child.wait().unwrap();
     let before = records(&dir);
     assert!(before.len() < planned(&dir).len());
 
-    place.run(&["study", "--resume", "--out", "s"]).ok();
+    place.run("study --resume --out s").ok();
     assert_eq!(cells(&dir), planned(&dir));
     assert_eq!(
         records(&dir)[..before.len()],
@@ -288,7 +275,7 @@ fn killed_and_resumed() {
 fn ctrl_c_leaves_a_report_and_says_how_to_go_on() {
     let place = Place::new();
     let dir = place.path("s");
-    let child = place.spawn(&SMALL);
+    let child = place.spawn(SMALL);
     wait_for("two cells", || records(&dir).len() >= 2);
     signal(child.id(), Signal::INT);
     let ended = end_of(child);
@@ -309,17 +296,7 @@ fn ctrl_c_leaves_a_report_and_says_how_to_go_on() {
 fn a_study_of_loss_loses_packets_and_reports_what_that_costs() {
     let place = Place::new();
     let dir = place.path("s");
-    let child = place.spawn(&[
-        "study",
-        "--only",
-        "loss",
-        "--device",
-        "soft@127.48.0.1",
-        "--mtu",
-        "256",
-        "--out",
-        "s",
-    ]);
+    let child = place.spawn("study --only loss --device soft@127.48.0.1 --mtu 256 --out s");
     let share = |r: &Value| r["params"]["impairment"]["loss"].as_f64().unwrap();
     let lost = |r: &Value| {
         let sides = ["active", "passive"].map(|side| &r["counters"][side]["impaired_lost_pkts"]);
@@ -355,15 +332,13 @@ fn a_study_of_loss_loses_packets_and_reports_what_that_costs() {
 fn a_cut_results_file_is_shown_and_completed() {
     let place = Place::new();
     let dir = place.path("s");
-    place
-        .run(&[&SMALL[..], &["--device", "model:cx3"]].concat())
-        .ok();
+    place.run(&format!("{SMALL} --device model:cx3")).ok();
     let whole = planned(&dir);
     let path = dir.join("results.jsonl");
     let text = fs::read(&path).unwrap();
     fs::write(&path, &text[..text.len() - 100]).unwrap();
 
-    let shown = place.run(&["report", "s"]).ok();
+    let shown = place.run("report s").ok();
     assert_eq!(shown.out, "s/report.html\n");
     assert!(
         shown.talk.starts_with("warning: s/results.jsonl:"),
@@ -372,7 +347,7 @@ fn a_cut_results_file_is_shown_and_completed() {
     );
     assert!(shown.talk.contains("was cut"), "{}", shown.talk);
 
-    let resumed = place.run(&["study", "--resume", "--out", "s"]).ok();
+    let resumed = place.run("study --resume --out s").ok();
     assert!(resumed.talk.contains("measured again"), "{}", resumed.talk);
     assert_eq!(cells(&dir), whole);
 }
@@ -381,7 +356,7 @@ fn a_cut_results_file_is_shown_and_completed() {
 fn a_cell_that_fails_is_recorded_and_the_study_goes_on() {
     let place = Place::new();
     let dir = place.path("s");
-    let child = place.spawn(&SMALL);
+    let child = place.spawn(SMALL);
     kill_in_a_cell(&place, child.id());
     let ended = end_of(child).ok();
     let failed = failed(&dir);
@@ -396,7 +371,7 @@ fn a_cell_that_fails_is_recorded_and_the_study_goes_on() {
     assert!(place.shm_files().is_empty());
 
     // Tried again, it is there.
-    place.run(&["study", "--resume", "--out", "s"]).ok();
+    place.run("study --resume --out s").ok();
     assert_eq!(cells(&dir), planned(&dir));
     let html = fs::read_to_string(dir.join("report.html")).unwrap();
     assert!(!html.contains(reason), "the later record counts");
@@ -406,15 +381,15 @@ fn a_cell_that_fails_is_recorded_and_the_study_goes_on() {
 fn folders_that_cannot_be() {
     let place = Place::new();
     fs::write(place.path("file"), "").unwrap();
-    let out = |dir| place.run(&["study", "--only", "fig1", "--out", dir]);
+    let out = |dir| place.run(&format!("study --only fig1 --out {dir}"));
     assert_snapshot!(out("file").refused(1), @"error: cannot make the folder file: choose another one with --out: File exists (os error 17)");
     assert_snapshot!(out("/proc/study").refused(1), @"error: cannot make the folder /proc/study: choose another one with --out: No such file or directory (os error 2)");
-    let resume = |dir| place.run(&["study", "--resume", "--out", dir]);
+    let resume = |dir| place.run(&format!("study --resume --out {dir}"));
     assert_snapshot!(resume("nowhere").refused(1), @"error: there is no folder nowhere to resume: leave out --resume");
     fs::create_dir(place.path("empty")).unwrap();
     assert_snapshot!(resume("empty").refused(1), @"error: empty holds no study to resume: leave out --resume: No such file or directory (os error 2)");
 
-    let report = |dir| place.run(&["report", dir]);
+    let report = |dir| place.run(&format!("report {dir}"));
     assert_snapshot!(report("nowhere").refused(1), @"error: there is no folder nowhere: name one that `adverb study` wrote");
     assert_snapshot!(report("empty").refused(1), @"error: no results in empty/results.jsonl: run `adverb study --out empty` first");
     fs::write(place.path("empty/results.jsonl"), "").unwrap();
@@ -426,9 +401,9 @@ fn folders_that_cannot_be() {
 #[test]
 fn two_studies_do_not_share_a_folder() {
     let place = Place::new();
-    let mut child = place.spawn(&SMALL);
+    let mut child = place.spawn(SMALL);
     wait_for("a cell", || !records(&place.path("s")).is_empty());
-    let second = place.run(&["study", "--resume", "--out", "s"]);
+    let second = place.run("study --resume --out s");
     assert_snapshot!(second.refused(1), @"error: another `adverb study` is writing s: wait for it, or choose another --out");
     child.kill().unwrap();
     child.wait().unwrap();
@@ -438,14 +413,11 @@ fn two_studies_do_not_share_a_folder() {
 fn a_browser_that_is_not_there_is_named() {
     let place = Place::new();
     let dir = place.path("s");
-    let child = place.spawn(&SMALL);
+    let child = place.spawn(SMALL);
     wait_for("a cell", || !records(&dir).is_empty());
     signal(child.id(), Signal::INT);
     end_of(child);
-    let shown = place
-        .command(&["report", "s", "--open"])
-        .env("PATH", "")
-        .output();
+    let shown = place.command("report s --open").env("PATH", "").output();
     let shown: common::Ended = shown.unwrap().into();
     assert_eq!(shown.code, Some(1));
     assert_eq!(shown.out, "s/report.html\n");
@@ -460,13 +432,13 @@ fn a_browser_that_is_not_there_is_named() {
 fn a_report_says_that_the_machine_was_busy() {
     let place = Place::new();
     let study = "study --device model:cx3 --only latency --out s";
-    place.run(&study.split(' ').collect::<Vec<_>>()).ok();
+    place.run(study).ok();
     let path = place.path("s/study.json");
     let mut meta: Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
     assert_eq!(meta["busy"], Value::Null, "virtual time does not mind");
     meta["busy"] = serde_json::json!({ "load": 9.5, "cores": 2 });
     fs::write(&path, meta.to_string()).unwrap();
-    let ended = place.run(&["report", "s"]).ok();
+    let ended = place.run("report s").ok();
     let busy = "The machine was busy when this was measured (load 9.5 on 2 cores)";
     assert!(ended.talk.contains(busy), "{}", ended.talk);
     let page = fs::read_to_string(place.path("s/report.html")).unwrap();
@@ -476,18 +448,18 @@ fn a_report_says_that_the_machine_was_busy() {
 #[test]
 fn a_study_keeps_to_its_timeout_and_retries_when_it_goes_on() {
     let place = Place::new();
-    let timers = ["--timeout", "1ms", "--retries", "3"];
-    place.run(&[&SMALL[..], &timers].concat()).ok();
+    let timers = "--timeout 1ms --retries 3";
+    place.run(&format!("{SMALL} {timers}")).ok();
     let records = records(&place.path("s"));
     for params in records.iter().map(|record| &record["params"]) {
         assert_eq!(params["ack_timeout_ns"], 1_048_576.0, "{params}");
         assert_eq!(params["retry_cnt"], 3, "{params}");
     }
-    let resume = ["study", "--resume", "--out", "s"];
-    let ended = place.run(&resume).ok();
+    let resume = "study --resume --out s";
+    let ended = place.run(resume).ok();
     assert!(ended.talk.contains("nothing to do"), "{}", ended.talk);
-    let other = place.run(&[&resume[..], &["--retries", "4"]].concat());
+    let other = place.run(&format!("{resume} --retries 4"));
     assert_snapshot!(other.refused(2), @"error: --retries 4: the folder's study is of --retries 3; leave out --retries, or choose another --out");
-    let other = place.run(&[&resume[..], &["--timeout", "2ms"]].concat());
+    let other = place.run(&format!("{resume} --timeout 2ms"));
     assert_snapshot!(other.refused(2), @"error: --timeout 2.10 ms (4.096 µs × 2^9): the folder's study is of --timeout 1.05 ms (4.096 µs × 2^8); leave out --timeout, or choose another --out");
 }

@@ -12,25 +12,17 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 /// A measurement that somebody will end; asleep, so that tests beside it have the cores.
-const LONG: [&str; 7] = [
-    "ping",
-    "--op",
-    "send",
-    "--completion",
-    "event",
-    "--duration",
-    "60s",
-];
-const SHORT: [&str; 6] = ["ping", "--op", "send", "--iters", "50", "--json"];
+const LONG: &str = "ping --op send --completion event --duration 60s";
+const SHORT: &str = "ping --op send --iters 50 --json";
 
-fn with<'a>(args: &[&'a str], peer: &'a str) -> Vec<&'a str> {
-    [args, &["--peer", peer]].concat()
+fn with(args: &str, peer: &str) -> String {
+    format!("{args} --peer {peer}")
 }
 
 /// That the server does its work, for one client.
 #[track_caller]
 fn check_serves(place: &Place, server: &Server) -> Value {
-    let ended = place.run(&with(&SHORT, &server.address)).ok();
+    let ended = place.run(&with(SHORT, &server.address)).ok();
     assert_eq!(ended.talk_of_itself(), "");
     let record = ended.json().remove(0);
     assert_eq!(record["status"], "ok", "{record}");
@@ -54,7 +46,7 @@ fn both_sides_stand_in_the_record() {
         "blast --op read --size 64..128",
         "blast --op write --verify",
     ] {
-        let args: Vec<&str> = program.split(' ').chain(["--iters", "50"]).collect();
+        let args = format!("{program} --iters 50");
         let ended = place.run(&with(&args, &server.address)).ok();
         assert!(ended.out.contains(", passive side at "), "{}", ended.out);
     }
@@ -72,13 +64,9 @@ fn the_active_side_runs_at_the_server() {
         "blast --op send --verify",
         "blast --op write --bidirectional --qps 2 --verify",
     ] {
-        let args: Vec<&str> = program.split(' ').collect();
-        let args = [&args[..], &["--reversed", "--iters", "50", "--json"]].concat();
-        let record = place
-            .run(&with(&args, &server.address))
-            .ok()
-            .json()
-            .remove(0);
+        let args = program;
+        let args = format!("{args} --reversed --iters 50 --json");
+        let record = place.run(&with(&args, &server.address)).record();
         assert_eq!(record["status"], "ok", "{record}");
         assert_eq!(record["params"]["reversed"], true);
         let cell = record["cell"].as_str().unwrap();
@@ -86,25 +74,13 @@ fn the_active_side_runs_at_the_server() {
         assert!(record["metrics"]["messages_per_s"].as_f64() > Some(0.0));
         assert!(record["provenance"]["passive"]["host"].is_string());
     }
-    let args = [
-        "ping",
-        "--op",
-        "send",
-        "--reversed",
-        "--iters",
-        "50",
-        "--json",
-    ];
-    let here = place.run(&args).ok().json().remove(0);
+    let args = "ping --op send --reversed --iters 50 --json";
+    let here = place.run(args).record();
     assert_eq!(here["params"]["reversed"], true, "{here}");
     // The server has the first core that is free: the side that runs there is the active one.
     let usual = check_serves(&place, &server);
-    let args = [&SHORT[..], &["--reversed", "--cpu", "0"]].concat();
-    let swapped = place
-        .run(&with(&args, &server.address))
-        .ok()
-        .json()
-        .remove(0);
+    let args = format!("{SHORT} --reversed --cpu 0");
+    let swapped = place.run(&with(&args, &server.address)).record();
     assert_eq!(swapped["params"]["passive_core"], 0, "{swapped}");
     assert_ne!(usual["cell"], swapped["cell"]);
     assert_eq!(server.stop(), Some(0));
@@ -116,8 +92,8 @@ fn the_active_side_runs_at_the_server() {
 fn a_server_on_this_machine_is_no_other_work() {
     let place = Place::new();
     let server = Server::start(&place);
-    let args = ["ping", "--op", "send", "--duration", "1s"];
-    let ended = place.run(&with(&args, &server.address)).ok();
+    let args = "ping --op send --duration 1s";
+    let ended = place.run(&with(args, &server.address)).ok();
     assert_eq!(ended.talk, "");
 }
 
@@ -127,10 +103,8 @@ fn ipv6_and_one_client_only() {
     if std::net::TcpListener::bind("[::1]:0").is_err() {
         return not_run("ipv6_and_one_client_only", "no IPv6 here");
     }
-    let args = [
-        "--bind", "[::1]:0", "--once", "--no-pin", "--device", "soft",
-    ];
-    let server = Server::start_with(&place, &args);
+    let args = "--bind [::1]:0 --once --no-pin --device soft";
+    let server = Server::start_with(&place, args);
     assert!(server.address.starts_with("[::1]:"), "{}", server.address);
     let record = check_serves(&place, &server);
     assert_eq!(record["params"]["passive_core"], Value::Null);
@@ -144,12 +118,12 @@ fn between_two_network_namespaces() {
         Err(why) => return not_run("between_two_network_namespaces", &why),
     };
     let place = Place::new();
-    let serve = place.command(&["serve", "--bind", "10.77.0.1", "--once"]);
+    let serve = place.command("serve --bind 10.77.0.1 --once");
     let server = Server::run(wire.inside(0, &serve));
     server.wait_for_line("no authentication, no encryption");
-    let ping = place.command(&with(&SHORT, "10.77.0.1"));
+    let ping = place.command(&with(SHORT, "10.77.0.1"));
     let ended: common::Ended = wire.inside(1, &ping).output().unwrap().into();
-    assert_eq!(ended.ok().json()[0]["status"], "ok");
+    assert_eq!(ended.record()["status"], "ok");
     server.wait_for_line("10.77.0.2:");
     assert_eq!(server.end(), Some(0));
 }
@@ -167,17 +141,13 @@ fn over_udp_between_two_network_namespaces() {
     };
     // Two memories, as two hosts have.
     let (here, there) = (Place::new(), Place::new());
-    let serve = there.command(&["serve", "--bind", "10.77.0.1", "--device", "soft@10.77.0.1"]);
+    let serve = there.command("serve --bind 10.77.0.1 --device soft@10.77.0.1");
     let server = Server::run(wire.inside(0, &serve));
-    let over = ["--device", "soft@10.77.0.2", "--peer", "10.77.0.1"];
+    let over = "--device soft@10.77.0.2 --peer 10.77.0.1";
     let run = |program: &str| -> Value {
-        let args: Vec<&str> = program.split(' ').chain(over).collect();
-        let ended: common::Ended = wire
-            .inside(1, &here.command(&args))
-            .output()
-            .unwrap()
-            .into();
-        ended.ok().json().remove(0)
+        let ping = here.command(&format!("{program} {over}"));
+        let ended = wire.inside(1, &ping).output().unwrap();
+        common::Ended::from(ended).record()
     };
     for program in [
         "ping --op send --iters 200 --json",
@@ -211,12 +181,12 @@ fn over_udp_and_ipv6_between_two_network_namespaces() {
     };
     let (here, there) = (Place::new(), Place::new());
     // It takes the address at which it is met.
-    let serve = there.command(&["serve", "--bind", "[fd00:77::1]", "--once"]);
+    let serve = there.command("serve --bind [fd00:77::1] --once");
     let server = Server::run(wire.inside(0, &serve));
-    let over = ["--device", "soft@fd00:77::2", "--peer", "[fd00:77::1]"];
-    let ping = here.command(&[&SHORT[..], &over].concat());
+    let over = "--device soft@fd00:77::2 --peer [fd00:77::1]";
+    let ping = here.command(&format!("{SHORT} {over}"));
     let ended: common::Ended = wire.inside(1, &ping).output().unwrap().into();
-    let record = ended.ok().json().remove(0);
+    let record = ended.record();
     assert_eq!(record["status"], "ok", "{record}");
     assert!(
         port_of(&record).starts_with("UDP (RoCEv2 at [fd00:77::2]:4791)"),
@@ -230,12 +200,8 @@ fn over_udp_between_two_addresses_of_the_loopback_device() {
     let (here, there) = (Place::new(), Place::new());
     // The server is met at 127.0.0.1, and takes that.
     let server = Server::start(&there);
-    let over = ["--device", "soft@127.0.0.2", "--peer", &server.address];
-    let record = here
-        .run(&[&SHORT[..], &over].concat())
-        .ok()
-        .json()
-        .remove(0);
+    let over = format!("--device soft@127.0.0.2 --peer {}", server.address);
+    let record = here.run(&format!("{SHORT} {over}")).record();
     assert_eq!(record["status"], "ok", "{record}");
     let passive = &record["provenance"]["passive"]["device"]["port"];
     assert!(
@@ -249,19 +215,19 @@ fn over_udp_between_two_addresses_of_the_loopback_device() {
 fn a_path_mtu_is_kept_to_and_recorded_with_what_the_port_counted() {
     let (here, there) = (Place::new(), Place::new());
     let server = Server::start(&there);
-    let over = ["--device", "soft@127.0.0.2", "--peer", &server.address];
-    let blast = |more: &[&str]| {
-        let program = ["blast", "--op", "write", "--size", "4096", "--iters", "100"];
-        let ended = here.run(&[&program[..], &["--json"], more, &over].concat());
-        ended.ok().json().remove(0)
+    let over = format!("--device soft@127.0.0.2 --peer {}", server.address);
+    let blast = |more: &str| {
+        let program = "blast --op write --size 4096 --iters 100";
+        let ended = here.run(&format!("{program} --json {more} {over}"));
+        ended.record()
     };
-    let record = blast(&["--mtu", "512"]);
+    let record = blast("--mtu 512");
     assert_eq!(record["params"]["path_mtu_bytes"], 512, "{record}");
     let sent = record["counters"]["active"]["sent_pkts"].as_u64().unwrap();
     // Warm-up and five repetitions.
     assert!(sent >= 8 * 500, "{record}");
     assert!(record["counters"]["passive"]["rcvd_pkts"].as_u64() >= Some(8 * 500));
-    let record = blast(&[]);
+    let record = blast("");
     assert_eq!(record["params"]["path_mtu_bytes"], 4096, "{record}");
 }
 
@@ -273,16 +239,18 @@ fn a_path_mtu_beyond_the_wire_is_refused_on_either_side() {
     };
     ip(&format!("-n {} link set va mtu 700", wire.names[0])).unwrap();
     let (here, there) = (Place::new(), Place::new());
-    let serve = there.command(&["serve", "--bind", "10.77.0.1"]);
+    let serve = there.command("serve --bind 10.77.0.1");
     let server = Server::run(wire.inside(0, &serve));
     server.wait_for_line("no authentication, no encryption");
-    let refusal = |program: &[&str], mtu: &str| {
-        let over = ["--device", "soft@10.77.0.2", "--peer", "10.77.0.1", "--mtu"];
-        let args = [program, &over, &[mtu]].concat();
-        let ended = wire.inside(1, &here.command(&args)).output().unwrap();
+    let refusal = |program: &str, mtu: &str| {
+        let over = "--device soft@10.77.0.2 --peer 10.77.0.1 --mtu";
+        let ended = wire
+            .inside(1, &here.command(&format!("{program} {over} {mtu}")))
+            .output()
+            .unwrap();
         common::Ended::from(ended).refused(2).to_owned()
     };
-    for program in [&SHORT[..], &["study", "--out", "s"]] {
+    for program in [SHORT, "study --out s"] {
         assert_eq!(
             refusal(program, "4096"),
             "error: path MTU 4 KiB: this device's port carries packets of at most 1 KiB; choose a smaller one"
@@ -304,9 +272,9 @@ fn an_ipv4_side_and_an_ipv6_side_are_told_apart() {
         );
     }
     let place = Place::new();
-    let server = Server::start_with(&place, &["--bind", "127.0.0.1:0", "--device", "soft@::1"]);
-    let over = ["--device", "soft@127.0.0.2", "--peer", &server.address];
-    let ended = place.run(&[&SHORT[..], &over].concat());
+    let server = Server::start_with(&place, "--bind 127.0.0.1:0 --device soft@::1");
+    let over = format!("--device soft@127.0.0.2 --peer {}", server.address);
+    let ended = place.run(&format!("{SHORT} {over}"));
     let line = ended.refused(1).replace(&server.address, "PEER");
     assert_eq!(
         line,
@@ -318,8 +286,8 @@ fn an_ipv4_side_and_an_ipv6_side_are_told_apart() {
 fn two_sides_at_one_address_are_measured_as_the_local_port_they_use() {
     let place = Place::new();
     let server = Server::start(&place);
-    for peer in [&["--peer", &server.address][..], &[]] {
-        let args = [&SHORT[..], &["--device", "soft@127.0.0.1"], peer].concat();
+    for peer in [format!("--peer {}", server.address), String::new()] {
+        let args = format!("{SHORT} --device soft@127.0.0.1 {peer}");
         let ended = place.run(&args).ok();
         let record = ended.json().remove(0);
         assert_eq!(record["device"]["name"], "soft", "{record}");
@@ -338,27 +306,17 @@ fn two_sides_at_one_address_are_measured_as_the_local_port_they_use() {
 #[test]
 fn packets_are_impaired_on_both_sides_and_only_where_both_can() {
     let place = Place::new();
-    let lossy = [
-        "blast", "--op", "send", "--iters", "300", "--json", "--loss", "2%",
-    ];
-    let server = Server::start_with(&place, &["--bind", "127.47.0.1:0"]);
-    let over = ["--device", "soft@127.47.0.2", "--peer", &server.address];
-    let record = place
-        .run(&[&lossy[..], &over].concat())
-        .ok()
-        .json()
-        .remove(0);
+    let lossy = "blast --op send --iters 300 --json --loss 2%";
+    let server = Server::start_with(&place, "--bind 127.47.0.1:0");
+    let over = format!("--device soft@127.47.0.2 --peer {}", server.address);
+    let record = place.run(&format!("{lossy} {over}")).record();
     for side in ["active", "passive"] {
         let lost = record["counters"][side]["impaired_lost_pkts"].as_u64();
         assert!(lost > Some(0), "{side}: {record}");
     }
     // At one address, too, where they share memory.
-    let over = ["--device", "soft@127.47.0.1", "--peer", &server.address];
-    let record = place
-        .run(&[&lossy[..], &over].concat())
-        .ok()
-        .json()
-        .remove(0);
+    let over = format!("--device soft@127.47.0.1 --peer {}", server.address);
+    let record = place.run(&format!("{lossy} {over}")).record();
     assert_eq!(record["device"]["name"], "soft@127.47.0.1", "{record}");
     assert!(record["counters"]["passive"]["impaired_lost_pkts"].as_u64() > Some(0));
 }
@@ -366,7 +324,7 @@ fn packets_are_impaired_on_both_sides_and_only_where_both_can() {
 #[test]
 fn an_address_of_another_host_is_refused_by_name() {
     let place = Place::new();
-    let ended = place.run(&[&SHORT[..], &["--device", "soft@192.0.2.1"]].concat());
+    let ended = place.run(&format!("{SHORT} --device soft@192.0.2.1"));
     assert_eq!(
         ended.refused(1),
         "error: cannot open device soft@192.0.2.1: 192.0.2.1 is not an address of this host and network namespace; `ip address` lists those that are"
@@ -380,9 +338,9 @@ fn a_cut_wire_is_noticed_at_both_ends() {
         Err(why) => return not_run("a_cut_wire_is_noticed_at_both_ends", &why),
     };
     let place = Place::new();
-    let serve = place.command(&["serve", "--bind", "10.77.0.1", "--once"]);
+    let serve = place.command("serve --bind 10.77.0.1 --once");
     let server = Server::run(wire.inside(0, &serve));
-    let mut ping = wire.inside(1, &place.command(&with(&LONG, "10.77.0.1")));
+    let mut ping = wire.inside(1, &place.command(&with(LONG, "10.77.0.1")));
     let child = ping.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let child = child.unwrap();
     server.side();
@@ -398,7 +356,7 @@ fn a_cut_wire_is_noticed_at_both_ends() {
 fn soft_does_not_reach_into_another_memory() {
     let (place, other) = (Place::new(), Place::new());
     let server = Server::start(&place);
-    let ended = other.run(&with(&SHORT, &server.address));
+    let ended = other.run(&with(SHORT, &server.address));
     let line = ended.refused(1);
     for words in [
         "device soft cannot reach from ",
@@ -415,7 +373,7 @@ fn soft_does_not_reach_into_another_memory() {
 fn a_server_that_is_killed_ends_the_cell() {
     let place = Place::new();
     let server = Server::start(&place);
-    let child = place.spawn(&with(&LONG, &server.address));
+    let child = place.spawn(&with(LONG, &server.address));
     let side = server.side();
     signal(server.pid(), Signal::KILL);
     let ended = end_of(child);
@@ -439,7 +397,7 @@ fn a_server_that_is_stopped_says_so() {
     for signal_name in [Signal::INT, Signal::TERM] {
         let place = Place::new();
         let server = Server::start(&place);
-        let child = place.spawn(&with(&LONG, &server.address));
+        let child = place.spawn(&with(LONG, &server.address));
         let side = server.side();
         signal(server.pid(), signal_name);
         let address = server.address.clone();
@@ -456,7 +414,7 @@ fn a_server_that_is_stopped_says_so() {
 fn a_frozen_server_is_noticed_and_serves_again_when_it_thaws() {
     let place = Place::new();
     let server = Server::start(&place);
-    let child = place.spawn(&with(&LONG, &server.address));
+    let child = place.spawn(&with(LONG, &server.address));
     server.side();
     signal(server.pid(), Signal::STOP);
     let ended = end_of(child);
@@ -476,7 +434,7 @@ fn a_frozen_server_is_noticed_and_serves_again_when_it_thaws() {
 fn a_client_that_is_killed_makes_room_for_the_next() {
     let place = Place::new();
     let server = Server::start(&place);
-    let mut child = place.spawn(&with(&LONG, &server.address));
+    let mut child = place.spawn(&with(LONG, &server.address));
     let side = server.side();
     child.kill().unwrap();
     child.wait().unwrap();
@@ -490,7 +448,7 @@ fn a_client_that_is_killed_makes_room_for_the_next() {
 fn a_frozen_client_makes_room_for_the_next() {
     let place = Place::new();
     let server = Server::start(&place);
-    let child = place.spawn(&with(&LONG, &server.address));
+    let child = place.spawn(&with(LONG, &server.address));
     server.side();
     signal(child.id(), Signal::STOP);
     server.wait_for_line("lost in cell 1: it has not been heard of for 5 s");
@@ -503,7 +461,7 @@ fn a_frozen_client_makes_room_for_the_next() {
 fn ctrl_c_at_the_client_ends_both_sides() {
     let place = Place::new();
     let server = Server::start(&place);
-    let child = place.spawn(&with(&LONG, &server.address));
+    let child = place.spawn(&with(LONG, &server.address));
     let side = server.side();
     signal(child.id(), Signal::INT);
     assert_eq!(end_of(child).refused(1), "error: interrupted");
@@ -517,7 +475,7 @@ fn a_side_that_dies_is_named_and_the_connection_lives() {
     let place = Place::new();
     let server = Server::start(&place);
     for times in 1..=2 {
-        let child = place.spawn(&with(&LONG, &server.address));
+        let child = place.spawn(&with(LONG, &server.address));
         let side = server.side();
         wait_for("both ports", || place.shm_files().len() > 4);
         signal(side, Signal::KILL);
@@ -537,20 +495,11 @@ fn a_side_that_dies_is_named_and_the_connection_lives() {
 fn several_clients_are_served_at_once_and_one_that_is_killed_disturbs_nobody() {
     let place = Place::new();
     let server = Server::start(&place);
-    let mut killed = place.spawn(&with(&LONG, &server.address));
+    let mut killed = place.spawn(&with(LONG, &server.address));
     server.side();
-    let busy = [
-        "ping",
-        "--op",
-        "send",
-        "--completion",
-        "event",
-        "--duration",
-        "2s",
-        "--json",
-    ];
+    let busy = "ping --op send --completion event --duration 2s --json";
     let others: Vec<_> = (0..3)
-        .map(|_| place.spawn(&with(&busy, &server.address)))
+        .map(|_| place.spawn(&with(busy, &server.address)))
         .collect();
     wait_for("all clients", || {
         let welcome = |line: &&String| line.contains(": welcome, on ");
@@ -561,7 +510,7 @@ fn several_clients_are_served_at_once_and_one_that_is_killed_disturbs_nobody() {
     server.wait_for_line("lost in cell 1: the connection was closed");
     check_serves(&place, &server);
     for other in others {
-        let record = end_of(other).ok().json().remove(0);
+        let record = end_of(other).record();
         assert_eq!(record["status"], "ok", "{record}");
     }
     wait_for("the end of all sides", || place.shm_files().is_empty());
@@ -571,7 +520,7 @@ fn several_clients_are_served_at_once_and_one_that_is_killed_disturbs_nobody() {
 #[test]
 fn a_peer_that_is_not_there_is_named() {
     let place = Place::new();
-    let refused = |peer| place.run(&with(&SHORT, peer)).refused(1).to_owned();
+    let refused = |peer| place.run(&with(SHORT, peer)).refused(1).to_owned();
     let line = refused("adverb.invalid");
     let unknown = "error: --peer: cannot find the host adverb.invalid: ";
     assert!(line.starts_with(unknown), "{line}");
@@ -581,13 +530,13 @@ fn a_peer_that_is_not_there_is_named() {
         line.starts_with(closed) && line.contains("start `adverb serve"),
         "{line}"
     );
-    let ended = place.run(&["study", "--out", "s", "--peer", "127.0.0.1:1"]);
+    let ended = place.run("study --out s --peer 127.0.0.1:1");
     assert!(ended.refused(1).starts_with(closed), "{}", ended.talk);
     assert!(
         !place.path("s").exists(),
         "no folder for a study that never began"
     );
-    let ended = place.run(&["serve", "--bind", "192.0.2.1"]);
+    let ended = place.run("serve --bind 192.0.2.1");
     let line = ended.refused(1);
     assert!(
         line.starts_with("error: cannot listen at 192.0.2.1:18600"),
@@ -595,7 +544,7 @@ fn a_peer_that_is_not_there_is_named() {
     );
 }
 
-const STUDY: [&str; 5] = ["study", "--only", "rank-rtt", "--out", "s"];
+const STUDY: &str = "study --only rank-rtt --out s";
 
 /// Cells that were measured and cells that failed.
 fn tally(place: &Place) -> (usize, usize) {
@@ -608,13 +557,13 @@ fn tally(place: &Place) -> (usize, usize) {
 fn a_study_goes_on_when_its_server_comes_back() {
     let place = Place::new();
     let server = Server::start(&place);
-    let child = place.spawn(&with(&STUDY, &server.address));
+    let child = place.spawn(&with(STUDY, &server.address));
     wait_for("a cell", || tally(&place).0 > 0);
     server.side();
     let address = server.address.clone();
     signal(server.pid(), Signal::KILL);
     drop(server);
-    let server = Server::start_with(&place, &["--bind", &address]);
+    let server = Server::start_with(&place, &format!("--bind {address}"));
     let lost = || {
         let records = records(&place.path("s"));
         let failed = records.into_iter().find(|r| r["status"] == "failed");
@@ -630,7 +579,7 @@ fn a_study_goes_on_when_its_server_comes_back() {
     let all = records(&place.path("s"));
     assert!(all.iter().all(|r| r["provenance"]["passive"].is_object()));
     // The cell that failed is tried again, with the same peer.
-    let child = place.spawn(&["study", "--resume", "--out", "s"]);
+    let child = place.spawn("study --resume --out s");
     let lost = lost().unwrap();
     wait_for("the cell that was lost", || {
         let records = records(&place.path("s"));
@@ -646,7 +595,7 @@ fn a_study_goes_on_when_its_server_comes_back() {
 fn a_study_whose_server_is_gone_can_be_resumed_elsewhere() {
     let place = Place::new();
     let server = Server::start(&place);
-    let child = place.spawn(&with(&STUDY, &server.address));
+    let child = place.spawn(&with(STUDY, &server.address));
     wait_for("a cell", || tally(&place).0 > 0);
     server.side();
     assert_eq!(server.stop(), Some(0));
@@ -662,8 +611,8 @@ fn a_study_whose_server_is_gone_can_be_resumed_elsewhere() {
 
     let server = Server::start(&place);
     let measured = tally(&place).0;
-    let resume = ["study", "--resume", "--out", "s"];
-    let child = place.spawn(&with(&resume, &server.address));
+    let resume = "study --resume --out s";
+    let child = place.spawn(&with(resume, &server.address));
     wait_for("another cell", || tally(&place).0 > measured);
     signal(child.id(), Signal::INT);
     end_of(child);

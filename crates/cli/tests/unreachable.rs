@@ -16,15 +16,15 @@ use common::{Ended, Place, end_of, not_run, signal};
 use rustix::process::Signal;
 use serde_json::Value;
 
-const SHORT: [&str; 6] = ["ping", "--op", "send", "--iters", "50", "--json"];
+const SHORT: &str = "ping --op send --iters 50 --json";
 
 /// `SHORT` at a device, with a server.
-fn over<'a>(device: &'a str, peer: &'a str) -> Vec<&'a str> {
-    [&SHORT[..], &["--device", device, "--peer", peer]].concat()
+fn over(device: &str, peer: &str) -> String {
+    format!("{SHORT} --device {device} --peer {peer}")
 }
 
 fn record_of(ended: Ended) -> Value {
-    let record = ended.ok().json().remove(0);
+    let record = ended.record();
     assert_eq!(record["status"], "ok", "{record}");
     record
 }
@@ -48,20 +48,20 @@ fn an_address_of_no_host_is_refused_by_name_on_either_side() {
     ] {
         let device = format!("soft@{at}");
         let line = format!("error: cannot open device {device}: {at} is {what}; {of_this_host}");
-        let ping = [&SHORT[..], &["--device", &device]].concat();
-        assert_eq!(place.run(&ping).refused(1), line);
-        let serve = ["serve", "--bind", "127.0.0.1:0", "--device", &device];
-        assert_eq!(place.run(&serve).refused(1), line);
+        assert_eq!(
+            place.run(&format!("{SHORT} --device {device}")).refused(1),
+            line
+        );
+        assert_eq!(
+            place
+                .run(&format!("serve --bind 127.0.0.1:0 --device {device}"))
+                .refused(1),
+            line
+        );
     }
-    let elsewhere = [
-        "serve",
-        "--bind",
-        "127.0.0.1:0",
-        "--device",
-        "soft@192.0.2.1",
-    ];
+    let elsewhere = "serve --bind 127.0.0.1:0 --device soft@192.0.2.1";
     assert_eq!(
-        place.run(&elsewhere).refused(1),
+        place.run(elsewhere).refused(1),
         "error: cannot open device soft@192.0.2.1: 192.0.2.1 is not an address of this host and network namespace; `ip address` lists those that are"
     );
     assert!(place.shm_files().is_empty());
@@ -81,7 +81,7 @@ fn where_nobody_listens_is_named() {
 fn a_server_at_a_port_that_is_in_use_is_refused() {
     let place = Place::new();
     let server = Server::start(&place);
-    let ended = place.run(&["serve", "--bind", &server.address]);
+    let ended = place.run(&format!("serve --bind {}", server.address));
     let line = ended.refused(1).replace(&server.address, "PORT");
     assert_eq!(
         line,
@@ -93,8 +93,8 @@ fn a_server_at_a_port_that_is_in_use_is_refused() {
 fn a_udp_port_that_is_in_use_is_skipped_and_recorded() {
     let (here, there) = (Place::new(), Place::new());
     let _taken = UdpSocket::bind("127.44.0.3:4791").unwrap();
-    let serve = ["--bind", "127.0.0.1:0", "--device", "soft@127.44.0.3"];
-    let server = Server::start_with(&there, &serve);
+    let serve = "--bind 127.0.0.1:0 --device soft@127.44.0.3";
+    let server = Server::start_with(&there, serve);
     let record = record_of(here.run(&over("soft@127.44.0.4", &server.address)));
     let passive = &record["provenance"]["passive"]["device"]["port"];
     let passive = passive.as_str().unwrap();
@@ -106,7 +106,7 @@ fn an_address_without_a_free_udp_port_is_refused_by_name() {
     let bind = |port| UdpSocket::bind(("127.44.0.5", port)).unwrap();
     let _all: Vec<UdpSocket> = (4791..4791 + 512).map(bind).collect();
     let place = Place::new();
-    let ended = place.run(&[&SHORT[..], &["--device", "soft@127.44.0.5"]].concat());
+    let ended = place.run(&format!("{SHORT} --device soft@127.44.0.5"));
     assert_eq!(
         ended.refused(1),
         "error: cannot open device soft@127.44.0.5: the UDP ports 4791 to 5302 at 127.44.0.5 are all in use; name another address of this host, or end a process that has some of them (`ss -ulpn`)"
@@ -127,19 +127,13 @@ fn packets_that_never_arrive_exceed_the_retries() {
     ip(&format!("-n {host} link set lo up")).unwrap();
     ip(&format!("-n {host} address add 10.88.0.1/32 dev lo")).unwrap();
     let (here, there) = (Place::new(), Place::new());
-    let serve = ["serve", "--bind", "10.77.0.1", "--device", "soft@10.88.0.1"];
-    let server = Server::run(wire.inside(0, &there.command(&serve)));
+    let server = Server::run(wire.inside(
+        0,
+        &there.command("serve --bind 10.77.0.1 --device soft@10.88.0.1"),
+    ));
     for op in ["send", "write", "read"] {
-        let args = [
-            "ping",
-            "--op",
-            op,
-            "--iters",
-            "50",
-            "--device",
-            "soft@10.77.0.2",
-        ];
-        let ping = here.command(&[&args[..], &["--peer", "10.77.0.1"]].concat());
+        let args = format!("ping --op {op} --iters 50 --device soft@10.77.0.2");
+        let ping = here.command(&format!("{args} --peer 10.77.0.1"));
         let begin = Instant::now();
         let ended: Ended = wire.inside(1, &ping).output().unwrap().into();
         let line = ended.refused(1);
@@ -160,22 +154,14 @@ fn packets_that_never_arrive_exceed_the_retries() {
 fn a_side_that_dies_is_named_over_udp_too() {
     let (here, there) = (Place::new(), Place::new());
     let server = Server::start(&there);
-    let long = [
-        "ping",
-        "--op",
-        "send",
-        "--duration",
-        "60s",
-        "--completion",
-        "event",
-    ];
-    let over = ["--device", "soft@127.44.0.6", "--peer", &server.address];
-    let child = here.spawn(&[&long[..], &over].concat());
+    let long = "ping --op send --duration 60s --completion event";
+    let over = format!("--device soft@127.44.0.6 --peer {}", server.address);
+    let child = here.spawn(&format!("{long} {over}"));
     signal(server.side(), Signal::KILL);
     let ended = end_of(child);
     let line = ended.refused(1);
     assert!(line.starts_with("error: ping/send/64/"), "{line}");
-    record_of(here.run(&[&SHORT[..], &over].concat()));
+    record_of(here.run(&format!("{SHORT} {over}")));
 }
 
 /// A user that owns nothing.
@@ -187,7 +173,7 @@ fn another_users_server_at_the_own_address_is_measured_over_udp() {
     let place = Place::new();
     // Both users' directories are in one place, as in /dev/shm.
     std::fs::set_permissions(place.shm(), Permissions::from_mode(0o1777)).unwrap();
-    let mut serve = place.command(&["serve", "--bind", "127.0.0.1:0"]);
+    let mut serve = place.command("serve --bind 127.0.0.1:0");
     serve.current_dir("/").uid(NOBODY);
     let mut may = Command::new(serve.get_program());
     if let Err(why) = may.arg("--version").uid(NOBODY).output() {

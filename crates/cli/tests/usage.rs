@@ -8,8 +8,7 @@ use insta::assert_snapshot;
 /// The line of a usage error.
 #[track_caller]
 fn usage(args: &str) -> String {
-    let args: Vec<&str> = args.split_whitespace().collect();
-    Place::new().run(&args).refused(2).to_owned()
+    Place::new().run(args).refused(2).to_owned()
 }
 
 #[test]
@@ -149,8 +148,8 @@ fn counts_and_times() {
 #[test]
 fn signaling() {
     assert_snapshot!(usage("blast --op write --buffers 4 --signal every=5"), @"error: signal every=5 with 4 buffers would stall: without a completion within 4 messages no buffer is ever free; choose 1 to 4");
-    assert_snapshot!(usage("blast --op write --signal every=0"), @"error: --signal: invalid signaling 'every=0': expected all, periodic, or every=N with N from 1");
-    assert_snapshot!(usage("blast --op write --signal never"), @"error: --signal: invalid signaling 'never': expected all, periodic, or every=N with N from 1");
+    assert_snapshot!(usage("blast --op write --signal every=0"), @"error: --signal: invalid signaling 'every=0': expected all, periodic, write-unsignaled, or every=N with N from 1");
+    assert_snapshot!(usage("blast --op write --signal never"), @"error: --signal: invalid signaling 'never': expected all, periodic, write-unsignaled, or every=N with N from 1");
     assert_snapshot!(usage("ping --op send --signal write-unsignaled"), @"error: ping send has no signaling write-unsignaled: choose from all");
     assert_snapshot!(usage("ping --op write --completion event"), @"error: ping write has no completion events: an RDMA WRITE raises none at its target, which therefore polls its memory; choose poll, or write-imm");
 }
@@ -172,7 +171,7 @@ fn a_core_that_is_not_usable_is_named() {
 
 #[test]
 fn no_command_shows_what_there_is() {
-    let ended = Place::new().run(&[]);
+    let ended = Place::new().run("");
     assert_eq!(ended.code, Some(2));
     assert!(
         ended.talk.contains("study") && ended.talk.contains("blast"),
@@ -185,19 +184,19 @@ fn no_command_shows_what_there_is() {
 fn help_and_version_are_answers() {
     let place = Place::new();
     for args in [
-        &["--help"][..],
-        &["study", "--help"],
-        &["ping", "--help"],
-        &["blast", "--help"],
-        &["closed-loop", "--help"],
-        &["sequencer", "--help"],
-        &["kv", "--help"],
-        &["serve", "--help"],
-        &["devices", "--help"],
-        &["model", "--help"],
-        &["model", "show", "--help"],
-        &["model", "validate", "--help"],
-        &["report", "--help"],
+        "--help",
+        "study --help",
+        "ping --help",
+        "blast --help",
+        "closed-loop --help",
+        "sequencer --help",
+        "kv --help",
+        "serve --help",
+        "devices --help",
+        "model --help",
+        "model show --help",
+        "model validate --help",
+        "report --help",
     ] {
         let help = place.run(args).ok();
         assert!(
@@ -207,7 +206,7 @@ fn help_and_version_are_answers() {
         );
         assert_eq!(help.talk, "");
     }
-    let version = place.run(&["--version"]).ok().out;
+    let version = place.run("--version").ok().out;
     assert!(
         version.starts_with(concat!("adverb ", env!("CARGO_PKG_VERSION"))),
         "{version}"
@@ -217,9 +216,7 @@ fn help_and_version_are_answers() {
 #[test]
 fn nothing_was_run_and_nothing_was_made() {
     let place = Place::new();
-    place
-        .run(&["study", "--out", "here", "--only", "fig9"])
-        .refused(2);
+    place.run("study --out here --only fig9").refused(2);
     assert!(!place.path("here").exists());
     assert!(place.shm_files().is_empty());
 }
@@ -227,7 +224,7 @@ fn nothing_was_run_and_nothing_was_made() {
 #[test]
 fn one_side_alone_says_so_at_once() {
     let place = Place::new();
-    let ended = place.run(&["role", "active"]);
+    let ended = place.run("role active");
     assert_eq!(ended.code, Some(1));
     let line = ended.talk.trim_end();
     let by_hand =
@@ -238,23 +235,31 @@ fn one_side_alone_says_so_at_once() {
 #[test]
 fn colour_only_where_asked_for() {
     let place = Place::new();
-    assert!(!place.run(&["report", "nowhere"]).talk.contains('\x1b'));
-    let always = ["--color", "always", "report", "nowhere"];
-    assert!(place.run(&always).talk.contains('\x1b'));
-    let never = ["--color", "never", "report", "nowhere"];
-    assert!(!place.run(&never).talk.contains('\x1b'));
+    assert!(!place.run("report nowhere").talk.contains('\x1b'));
+    assert!(
+        place
+            .run("--color always report nowhere")
+            .talk
+            .contains('\x1b')
+    );
+    assert!(
+        !place
+            .run("--color never report nowhere")
+            .talk
+            .contains('\x1b')
+    );
 }
 
 #[test]
 fn a_full_disk_behind_standard_output_is_named() {
     let place = Place::new();
     for args in [
-        &["model", "list"][..],
-        &["devices", "--device", "soft"],
-        &["ping", "--op", "send", "--device", "model:cx3", "--json"],
-        &["--help"],
-        &["--version"],
-        &["study", "-h"],
+        "model list",
+        "devices --device soft",
+        "ping --op send --device model:cx3 --json",
+        "--help",
+        "--version",
+        "study -h",
     ] {
         let full = std::fs::OpenOptions::new().write(true).open("/dev/full");
         let ended = place.command(args).stdout(full.unwrap()).output();

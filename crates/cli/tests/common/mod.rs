@@ -40,10 +40,10 @@ impl Place {
         self.dir.path().join(name)
     }
 
-    pub(crate) fn command(&self, args: &[&str]) -> Command {
+    pub(crate) fn command(&self, line: &str) -> Command {
         let mut command = Command::cargo_bin("adverb").unwrap();
         command
-            .args(args)
+            .args(line.split_whitespace())
             .current_dir(self.dir.path())
             .env("ADVERB_SHM", self.shm.path())
             .env_remove("NO_COLOR")
@@ -51,12 +51,12 @@ impl Place {
         command
     }
 
-    pub(crate) fn run(&self, args: &[&str]) -> Ended {
-        self.command(args).output().unwrap().into()
+    pub(crate) fn run(&self, line: &str) -> Ended {
+        self.command(line).output().unwrap().into()
     }
 
-    pub(crate) fn spawn(&self, args: &[&str]) -> Child {
-        self.command(args)
+    pub(crate) fn spawn(&self, line: &str) -> Child {
+        self.command(line)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
@@ -65,8 +65,8 @@ impl Place {
 
     /// Runs `adverb` with a file system of `size` for shared memory that nothing else sees; `None`, said on
     /// stderr, where that cannot be had.
-    pub(crate) fn run_on_tmpfs(&self, size: &str, args: &[&str]) -> Option<Ended> {
-        let adverb = self.command(args);
+    pub(crate) fn run_on_tmpfs(&self, size: &str, line: &str) -> Option<Ended> {
+        let adverb = self.command(line);
         let script = "mount -t tmpfs -o size=$0 tmpfs \"$ADVERB_SHM\" || exit 77; exec \"$@\"";
         let privileges: &[&str] = match rustix::process::geteuid().is_root() {
             true => &["--mount"],
@@ -77,7 +77,7 @@ impl Place {
             .args(privileges)
             .args(["sh", "-c", script, size])
             .arg(adverb.get_program())
-            .args(args)
+            .args(adverb.get_args())
             .current_dir(self.dir.path())
             .env("ADVERB_SHM", self.shm());
         match command.output() {
@@ -122,6 +122,12 @@ impl From<Output> for Ended {
 }
 
 impl Ended {
+    /// The only record of a command that ended well, or the first one.
+    #[track_caller]
+    pub(crate) fn record(self) -> Value {
+        self.ok().json().remove(0)
+    }
+
     /// It ended well.
     #[track_caller]
     pub(crate) fn ok(self) -> Self {

@@ -25,11 +25,11 @@ pub(crate) struct Server {
 impl Server {
     /// At a free port of the loopback device.
     pub(crate) fn start(place: &Place) -> Self {
-        Server::start_with(place, &["--bind", "127.0.0.1:0"])
+        Server::start_with(place, "--bind 127.0.0.1:0")
     }
 
-    pub(crate) fn start_with(place: &Place, args: &[&str]) -> Self {
-        let command = place.command(&[&["serve"], args].concat());
+    pub(crate) fn start_with(place: &Place, args: &str) -> Self {
+        let command = place.command(&format!("serve {args}"));
         let mut server = Server::run(command);
         server.memory = place.shm().to_owned();
         server
