@@ -145,8 +145,8 @@ fn check_path_at(peer: &Peer, path: &PathOptions) -> Result<(), Usage> {
             peer.name()
         )));
     }
-    let faults = path.impairment.as_ref();
-    faults.map_or(Ok(()), |faults| peer.check_impairment(faults))
+    path.impairment
+        .map_or(Ok(()), |faults| peer.check_impairment(&faults))
 }
 
 /// Cells that were made within this host's limits, or the first refusal by the server's.

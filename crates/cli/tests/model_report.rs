@@ -7,11 +7,8 @@ use std::fs;
 use common::Place;
 
 fn study(place: &Place, device: &str, only: &str, out: &str) {
-    place
-        .run(&format!(
-            "study --device {device} --only {only} --out {out}"
-        ))
-        .ok();
+    let line = format!("study --device {device} --only {only} --out {out}");
+    place.run(&line).ok();
 }
 
 #[test]
@@ -38,7 +35,7 @@ fn a_model_stands_beside_published_values_and_another_model() {
         page.contains(mark),
         "the published value, beside its own model"
     );
-    assert!(page.contains("The records are those of several studies, in qdr, cx3."));
+    assert!(page.contains("The records are from several studies, in qdr, cx3."));
 }
 
 #[test]

@@ -31,10 +31,10 @@ fn lost_packets_are_sent_again_and_the_record_says_so() {
         "kv --by memory --puts ask --put 0.5 --items 100",
     ] {
         let faults =
-            "--device soft@127.46.0.3 --loss 2% --reorder 1% --timeout 1ms --duration 200ms";
+            "--device soft@127.46.0.3 --loss 2% --reorder 1% --timeout 16ms --duration 200ms";
         let figures = figures(&format!("{program} {faults}"));
         assert_eq!(figures["params"]["impairment"]["loss"], 0.02, "{figures}");
-        assert_eq!(figures["params"]["ack_timeout_ns"], 1_048_576);
+        assert_eq!(figures["params"]["ack_timeout_ns"], 16_777_216);
         let cell = figures["cell"].as_str().unwrap();
         assert!(cell.ends_with("/loss=0.02/reorder=0.01"), "{cell}");
         assert!(count(&figures, "/metrics/requests") > 0, "{figures}");

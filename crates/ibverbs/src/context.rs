@@ -10,8 +10,8 @@ use adverb_sysfs::Sysfs;
 use adverb_units::Bytes;
 use adverb_verbs::{
     AccessFlags, AddressVector, AsyncEvent, AtomicCap, Context, Counters, CreateError, Device,
-    DeviceCaps, DeviceName, Lid, OpenError, PathMtu, PollError, PortCaps, PortNum,
-    PostApi, ProtectionDomain, QpCaps, QpInit, RegisterError, SrqCaps,
+    DeviceCaps, DeviceName, Lid, OpenError, PathMtu, PollError, PortCaps, PortNum, PostApi,
+    ProtectionDomain, QpCaps, QpInit, RegisterError, SrqCaps,
 };
 
 use crate::address::{VerbsAh, marking_of};
