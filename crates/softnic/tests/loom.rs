@@ -557,7 +557,7 @@ fn a_sender_that_dies_with_a_cell_in_hand_holds_nobody_up() {
         let living = inbox.clone();
         let living = thread::spawn(move || living.send(2));
         if died.load(Ordering::Acquire) {
-            // `CqInner::relieve`
+            // `CqInner::reclaim`
             inbox.ring().reclaim(first, |holder| holder.is_of(1));
         }
         assert_eq!(living.join().unwrap(), Some(first));
