@@ -10,7 +10,7 @@ use crate::pair::{ALL, BLANK, Pair, SIGNALED, Setup, UNSIGNALED, outcomes};
 use crate::{Fixture, Verdict};
 
 const LENGTH: u32 = 64;
-/// Where the first, legal WRITE goes.
+/// Destination of the first, legal WRITE.
 const LEGAL: u64 = 60_000;
 
 /// All operations that name remote memory.

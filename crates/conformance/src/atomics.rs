@@ -172,7 +172,8 @@ pub fn an_atomic_waits_behind_a_waiting_send<S: Station>(fixture: Fixture<'_, S>
     Ok(())
 }
 
-/// `operation` of A fails with one of `statuses`, both queue pairs go to ERR, and the word stays.
+/// Checks that `operation` of A fails with one of `statuses`, both queue pairs change to ERR, and the word is
+/// unchanged.
 fn refused<S: Station>(pair: &Pair<'_, S>, operation: Operation, statuses: &[WcStatus]) {
     let (a, b) = (&pair.a, &pair.b);
     b.fill(0x33);
@@ -203,7 +204,7 @@ fn both_refused<S: Station>(
     Ok(())
 }
 
-/// An address that is no multiple of 8 makes the request invalid (IBTA vol. 1, 9.4.5).
+/// An address that is not a multiple of 8 makes the request invalid (IBTA vol. 1, 9.4.5).
 pub fn an_unaligned_atomic_is_an_invalid_request<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
     for beside in [1, 4, 7] {
         both_refused(fixture, setup(), &[WcStatus::RemInvReqErr], |b| {
@@ -265,8 +266,8 @@ pub fn the_result_needs_local_write_access<S: Station>(fixture: Fixture<'_, S>) 
     Ok(())
 }
 
-/// A result of less than 8 bytes has no place: refused at once, or an error (IBTA vol. 1, 11.6.2:
-/// local length error). Nothing beside the piece changes.
+/// A buffer of less than 8 bytes for the result is refused at once, or a local length error (IBTA vol. 1,
+/// 11.6.2). Memory outside the buffer is unchanged.
 pub fn a_result_needs_eight_bytes<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
     for i in 0..2 {
         let pair = pair(fixture, setup())?;

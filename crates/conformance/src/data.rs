@@ -32,7 +32,7 @@ fn total(pieces: Pieces<'_>) -> usize {
     pieces.iter().map(|p| p.1 as usize).sum()
 }
 
-/// What lies in `pieces` of `bytes`, one after another.
+/// Returns the concatenated `pieces` of `bytes`.
 fn gathered(bytes: &[u8], pieces: Pieces<'_>) -> Vec<u8> {
     let piece = |&(at, n): &(u64, u32)| &bytes[at as usize..at as usize + n as usize];
     pieces.iter().flat_map(piece).copied().collect()

@@ -1,6 +1,6 @@
-//! The unreliable datagram (UD): where messages go, and what the receiver finds.
+//! Unreliable datagrams (UD): their destinations and what is received.
 //!
-//! A success here means that the message has left, so cases wait for what is to arrive.
+//! A success only means that the message was sent, so cases wait until it arrives.
 
 use adverb_verbs::{
     CompletionQueue, Context, Imm, LinkLayer, Lkey, MemoryRegion, NotifyOn, Operation,
@@ -295,9 +295,9 @@ pub fn a_datagram_raises_an_event<S: Station>(fixture: Fixture<'_, S>) -> Verdic
     Ok(())
 }
 
-/// A request whose own memory is at fault fails the send queue: those behind it are flushed. In
-/// SQE the queue pair goes on receiving, and RTS mends it (IBTA vol. 1, 10.3.1.6). Devices that go
-/// to ERR instead have nothing more to show.
+/// A request with invalid local memory fails the send queue, and later requests are flushed. In SQE the
+/// queue pair still receives, and a change to RTS restores it (IBTA vol. 1, 10.3.1.6). Devices that change
+/// to ERR instead are not tested further.
 pub fn a_local_error_of_ud_stops_sending_only<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
     let (a, b) = (Node::new(fixture)?, Node::new(fixture)?);
     let (ah, back) = (a.ah(&b)?, b.ah(&a)?);
@@ -323,8 +323,8 @@ pub fn a_local_error_of_ud_stops_sending_only<S: Station>(fixture: Fixture<'_, S
     Ok(())
 }
 
-/// Going to ERR flushes receives; what arrived before stays a success; after RESET the queue pair
-/// begins anew, without what was in it (IBTA vol. 1, 10.3.1).
+/// ERR flushes receives, earlier messages stay successes, and after RESET the queue pair starts empty
+/// (IBTA vol. 1, 10.3.1).
 pub fn ud_is_flushed_and_begins_anew<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
     let (a, b) = (Node::new(fixture)?, Node::new(fixture)?);
     let ah = a.ah(&b)?;
@@ -359,8 +359,8 @@ pub fn ud_is_flushed_and_begins_anew<S: Station>(fixture: Fixture<'_, S>) -> Ver
 }
 
 /// Many senders, each with a context and a queue pair of its own, send to one queue pair at the same
-/// time: while receives are posted every message arrives once and whole, those of a sender in order,
-/// and receives complete in the order in which they were posted.
+/// time. While receives are posted, every message arrives once and complete, messages of one sender in
+/// order, and receives complete in the order in which they were posted.
 pub fn many_senders_share_a_queue_pair<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
     if fixture.is_helper() {
         return send_windows(fixture);

@@ -45,8 +45,8 @@ pub fn a_datagram_with_another_queue_key_is_dropped<S: Station>(
     Ok(())
 }
 
-/// A queue key with its highest bit set stands for that of the sender's queue pair (IBTA vol. 1,
-/// 3.5.3).
+/// A request's queue key with its highest bit set means the queue key of the sender's queue pair (IBTA
+/// vol. 1, 3.5.3).
 pub fn a_queue_key_with_the_high_bit_is_the_senders_own<S: Station>(
     fixture: Fixture<'_, S>,
 ) -> Verdict {
@@ -63,7 +63,7 @@ pub fn a_queue_key_with_the_high_bit_is_the_senders_own<S: Station>(
     Ok(())
 }
 
-/// A datagram to a queue pair that is gone, or is no datagram queue pair, is dropped.
+/// A datagram to a destroyed queue pair, or to one that is not UD, is dropped.
 pub fn a_datagram_to_no_queue_pair_is_dropped<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
     let (a, b) = (Node::new(fixture)?, Node::new(fixture)?);
     let ah = a.ah(&b)?;

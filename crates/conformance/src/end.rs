@@ -91,7 +91,7 @@ impl<'s, S: Station> End<'s, S> {
         Self::shared(fixture.station(), Arc::new(objects))
     }
 
-    /// An end of which another role may have the objects, too.
+    /// Returns an end whose objects other roles may use, too.
     pub(crate) fn shared(station: &'s S, objects: Arc<Objects<S::Context>>) -> Self {
         End { station, objects }
     }
@@ -131,7 +131,7 @@ impl<'s, S: Station> End<'s, S> {
             .expect("create another queue pair")
     }
 
-    /// Posts one request with one piece of this end's memory (none where `length` is 0).
+    /// Posts a request with one SGE of this end's memory, or none if `length` is 0.
     pub fn try_post(
         &self,
         wr_id: u64,
@@ -151,7 +151,7 @@ impl<'s, S: Station> End<'s, S> {
             .expect("post a send request");
     }
 
-    /// Posts one receive into one piece of this end's memory (none where `length` is 0).
+    /// Posts a receive with one SGE of this end's memory, or none if `length` is 0.
     pub fn try_recv(&self, wr_id: u64, (offset, length): (u64, u32)) -> Result<(), PostError> {
         let sges = [self.mr.sge(offset, length).expect("within the region")];
         let sges = if length == 0 { &[][..] } else { &sges[..] };
@@ -173,13 +173,13 @@ impl<'s, S: Station> End<'s, S> {
         completions(self.station, &self.recv_cq, count)
     }
 
-    /// The next completions of sends are those of `expected`, in this order.
+    /// Checks that the next send completions are `expected`, in this order.
     #[track_caller]
     pub fn expect_sent(&self, expected: &[(u64, WcStatus)]) {
         assert_eq!(outcomes(&self.sent(expected.len())), expected);
     }
 
-    /// The next completions of receives are those of `expected`, in this order.
+    /// Checks that the next receive completions are `expected`, in this order.
     #[track_caller]
     pub fn expect_received(&self, expected: &[(u64, WcStatus)]) {
         assert_eq!(outcomes(&self.received(expected.len())), expected);

@@ -20,9 +20,9 @@ pub enum Kind {
     Lacks,
     /// The device does otherwise than the rules say.
     Departs,
-    /// It does otherwise, and its kernel then waits for so long that the case is left out.
+    /// It departs from the rule, and its kernel then waits so long that the case is left out.
     Stalls,
-    /// It does so in some runs, or at one of two ends: passing proves nothing.
+    /// It departs in some runs, or at one of two ends: passing proves nothing.
     Unsteady,
 }
 

@@ -226,8 +226,8 @@ pub fn empty_queues_take_nothing<S: Station>(fixture: Fixture<'_, S>) -> Verdict
     Ok(())
 }
 
-/// Objects of two contexts do not go together; the error says which is foreign (the seam's
-/// [`CreateError::Foreign`]).
+/// Objects of two contexts cannot be combined; the error names the foreign one
+/// ([`CreateError::Foreign`]).
 pub fn objects_of_another_context_are_refused<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
     let (mine, other) = (
         End::new(fixture, &Setup::default()),

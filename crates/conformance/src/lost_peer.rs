@@ -24,8 +24,8 @@ pub(crate) fn retries_exceeded<S: Station>(
     end.expect_state(QpState::Err);
 }
 
-/// Where only one side was reset and connected anew, the other's packets are not what it expects:
-/// its requests end in RETRY_EXC, and neither sees a stale completion (IBTA vol. 1, 9.7.1,
+/// If only one side was reset and connected again, packets of the other have unexpected PSNs: its requests
+/// end with RETRY_EXC, and neither side gets a stale completion (IBTA vol. 1, 9.7.1,
 /// 9.7.6.1.3).
 pub fn a_peer_of_a_queue_pair_that_was_reset_exceeds_its_retries<S: Station>(
     fixture: Fixture<'_, S>,

@@ -1,4 +1,4 @@
-//! Multicast groups of datagram queue pairs: who gets a copy, and who does not.
+//! Multicast groups of UD queue pairs: which members receive a copy.
 //!
 //! Groups of IP are joined without anybody's leave; on InfiniBand the subnet manager makes them, so
 //! devices there lack these cases.
@@ -110,8 +110,8 @@ pub fn every_member_of_a_group_gets_a_copy<S: Station>(fixture: Fixture<'_, S>) 
     Ok(())
 }
 
-/// Who has left a group gets nothing more of it; who was attached twice is out at once; who is not in
-/// it cannot leave (ibv_detach_mcast(3)).
+/// A detached queue pair receives nothing more, even if it was attached twice, and cannot be detached again
+/// (ibv_detach_mcast(3)).
 pub fn who_left_a_group_gets_nothing_more<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
     let (a, b, c) = (
         Node::new(fixture)?,

@@ -12,7 +12,7 @@ use crate::{Fixture, NotSupported, Verdict};
 
 pub(crate) const QKEY: u32 = 0x1122_3344;
 pub(crate) const OTHER_QKEY: u32 = 0x1122_3345;
-/// A queue key with this bit stands for the sender's own (IBTA vol. 1, 3.5.3).
+/// A request's queue key with this bit means the queue key of the sender's queue pair (IBTA vol. 1, 3.5.3).
 pub(crate) const OWN_QKEY: u32 = 1 << 31;
 /// What a receive begins with.
 pub(crate) const GRH: u64 = 40;
@@ -166,7 +166,7 @@ pub(crate) fn named_ports(header: &[u8]) -> (Gid, Gid) {
 
 pub(crate) const SENDERS: u32 = 4;
 pub(crate) const ROUNDS: u64 = 200;
-/// Messages of a sender that are under way at most.
+/// Most outstanding messages of a sender.
 pub(crate) const WINDOW: u64 = 8;
 pub(crate) const ROOM: u64 = 256;
 

@@ -57,12 +57,12 @@ pub fn objects_are_dropped_in_any_order_while_requests_wait<S: Station>(
                 assert!(sent[1..].iter().all(|c| c.status == WcStatus::WrFlushErr));
             }
         }
-        // The pair beside it still works.
+        // The other pair still works.
         let request = SendRequest::new(WrId(1), Operation::Send, &[]);
         other.post_send(&[request]).expect("post");
         let mut came = b.received(1);
         if order == 4 && came[0].wr_id == WrId(7) {
-            // B's requests have exceeded their retries meanwhile: that flushes its receive.
+            // By now B's requests have exceeded their retries, which flushes its receive.
             assert_eq!(came[0].status, WcStatus::WrFlushErr);
             came = b.received(1);
         }

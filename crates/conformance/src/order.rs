@@ -156,8 +156,8 @@ pub fn a_read_sees_the_earlier_write<S: Station>(fixture: Fixture<'_, S>) -> Ver
     Ok(())
 }
 
-/// A completion comes only after the bytes are placed: those of a READ are there when it is
-/// polled, by whichever thread (IBTA vol. 1, 10.8.3.3).
+/// A completion follows the placement of the data: the data of a READ is visible to the thread that polls
+/// its completion (IBTA vol. 1, 10.8.3.3).
 pub fn a_completed_read_has_been_placed<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
     if fixture.is_helper() {
         let [a, b] = fixture.given()?;

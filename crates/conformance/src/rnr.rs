@@ -155,9 +155,9 @@ pub fn rnr_retries_without_end_outlast_the_timer<S: Station>(fixture: Fixture<'_
     Ok(())
 }
 
-/// Fewer retries are carried out, each after the timer that the receiver names, then the request
-/// fails, its queue pair goes to ERR and what is behind it is flushed, in order. The receiver's
-/// queue pair goes on (IBTA vol. 1, 9.7.5.2.8, 9.9.2.1, 10.3.1.7).
+/// A limited number of retries is made, each after the timer of the receiver. Then the request fails, its
+/// queue pair changes to ERR, and later requests are flushed in order. The receiver's queue pair keeps
+/// working (IBTA vol. 1, 9.7.5.2.8, 9.9.2.1, 10.3.1.7).
 pub fn rnr_retries_exceeded_end_in_an_error<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
     let setup = Setup {
         rnr_timer: 20,

@@ -1,4 +1,4 @@
-//! Ends of which one has a shared receive queue, and what cases about it have in common.
+//! Two ends, one with a shared receive queue, for the cases about it.
 
 use adverb_verbs::{
     AsyncEvent, Context, MemoryRegion, Operation, QpInit, QpType, QueuePair, RecvRequest,
@@ -9,7 +9,7 @@ use crate::end::{Cq, Qp, SLICE, Srq};
 use crate::pair::{End, PATIENCE, QUIET, SIGNALED, Setup, connect};
 use crate::{Fixture, NotSupported};
 
-/// Two ends, of which B has a shared receive queue.
+/// Two ends; B has a shared receive queue.
 pub(crate) struct Bed<'s, S: Station> {
     pub(crate) srq: Srq<S>,
     pub(crate) a: End<'s, S>,

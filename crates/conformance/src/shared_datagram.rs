@@ -315,7 +315,7 @@ pub fn datagram_senders_at_a_time_take_each_receive_once<S: Station>(
         }
         let mut next = vec![round * WINDOW; SENDERS as usize];
         let mut got = bed.b.received(slots as usize);
-        // Those of one queue pair come in order; of two it is not said whose come first.
+        // Messages of one queue pair arrive in order; the order between two is undefined.
         got.sort_by_key(|completion| completion.wr_id.0);
         for (i, completion) in (round * slots..).zip(&got) {
             assert_eq!(completion.wr_id.0, i);

@@ -116,7 +116,7 @@ pub fn an_empty_shared_queue_exceeds_rnr_retries<S: Station>(fixture: Fixture<'_
 }
 
 /// An armed limit raises one event, when a receive is taken and fewer are left; then it has to be
-/// armed anew (IBTA vol. 1, 10.2.9; ibv_modify_srq(3)).
+/// armed again (IBTA vol. 1, 10.2.9; ibv_modify_srq(3)).
 pub fn the_limit_raises_one_event<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
     let bed = Bed::new(fixture)?;
     let lane = bed.lane();
@@ -367,7 +367,7 @@ pub fn taken_receives_have_room_again_however_they_end<S: Station>(
     Ok(())
 }
 
-/// Objects of different contexts do not go together (IBTA vol. 1, 10.2.1).
+/// Objects of different contexts cannot be combined (IBTA vol. 1, 10.2.1).
 pub fn a_shared_queue_of_another_context_is_refused<S: Station>(
     fixture: Fixture<'_, S>,
 ) -> Verdict {

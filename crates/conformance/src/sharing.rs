@@ -121,7 +121,7 @@ pub fn threads_share_a_queue_pair<S: Station>(fixture: Fixture<'_, S>) -> Verdic
     Ok(())
 }
 
-/// Posts requests and takes as many completions, whosever they are; tells the main role which.
+/// Posts requests, takes as many completions of any role, and reports them to the main role.
 fn post_and_reap<S: Station>(fixture: Fixture<'_, S>, a: &End<'_, S>, number: u64) -> Verdict {
     let mut seen = Vec::new();
     for i in number * EACH[0]..(number + 1) * EACH[0] {
@@ -202,8 +202,8 @@ pub fn an_overrun_is_reported<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
         from.post_send(&[request.with_flags(SIGNALED)])
             .expect("post");
     }
-    // A network takes a while to complete them all. Nobody takes completions meanwhile, but each side
-    // is polled, and so takes what has come.
+    // Over a network this takes time. No completions are taken in the meantime, but both sides are polled, so
+    // that they process what has arrived.
     expect_nothing(fixture.station(), &[&b.recv_cq, &a.recv_cq]);
     let deadline = fixture.station().now() + PATIENCE;
     let mut found = 0;

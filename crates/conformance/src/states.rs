@@ -268,8 +268,8 @@ pub fn reset_forgets_completions<S: Station>(fixture: Fixture<'_, S>) -> Verdict
     Ok(())
 }
 
-/// In SQD requests are taken but not carried out; RTS lets them go, in order. The receive queue
-/// goes on (IBTA vol. 1, 10.3.1.5).
+/// In SQD requests are queued but not executed; after RTS they are executed in order. The receive queue
+/// keeps working (IBTA vol. 1, 10.3.1.5).
 pub fn drained_holds_requests_back_until_ready_to_send<S: Station>(
     fixture: Fixture<'_, S>,
 ) -> Verdict {
@@ -291,7 +291,7 @@ pub fn drained_holds_requests_back_until_ready_to_send<S: Station>(
         a.expect_received(&[(8, WcStatus::Success)]);
         to(&a.qp, QpState::Rts);
         if round == 1 {
-            // Nobody polls A: the device lets them go all the same.
+            // A is not polled: the device executes them nevertheless.
             b.expect_received(&[(7, WcStatus::Success)]);
             a.expect_sent(&[1, 3].map(|i| (i, WcStatus::Success)));
         } else {
@@ -309,7 +309,7 @@ pub fn drained_holds_requests_back_until_ready_to_send<S: Station>(
 /// In SQD the request that has begun is finished, here one that waits for its receive; those
 /// behind it are held back (IBTA vol. 1, 10.3.1.5).
 pub fn drained_finishes_the_request_that_has_begun<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
-    // So long that the sender still waits when it is drained: 655 ms.
+    // 655 ms: long enough that the sender still waits when it is drained.
     let setup = Setup {
         rnr_timer: 0,
         ..Setup::default()
@@ -325,8 +325,7 @@ pub fn drained_finishes_the_request_that_has_begun<S: Station>(fixture: Fixture<
     Ok(())
 }
 
-/// A pair of which A was taken to SQD while its SEND waits for a receive, and nothing of the WRITE
-/// behind it is on its way: A has not sent again.
+/// Returns a pair with A in SQD: its SEND waits for a receive, and the WRITE after it was not sent.
 fn drained_while_it_waits<S: Station>(fixture: Fixture<'_, S>, setup: Setup) -> Pair<'_, S> {
     let timer = RnrTimer::new(setup.rnr_timer).expect("a 5-bit code");
     for _ in 0..10 {
@@ -337,7 +336,7 @@ fn drained_while_it_waits<S: Station>(fixture: Fixture<'_, S>, setup: Setup) -> 
         let begin = fixture.station().now();
         a.post(1, Operation::Send, (0, 8), SIGNALED);
         a.post(2, Operation::RdmaWrite(b.mr.remote(0)), (0, 8), SIGNALED);
-        // B finds that there is no receive, and A hears of it.
+        // B has no receive and reports that to A.
         b.expect_quiet();
         a.expect_quiet();
         to(&a.qp, QpState::Sqd);

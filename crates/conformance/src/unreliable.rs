@@ -330,8 +330,8 @@ pub fn uc_may_be_connected_to_a_peer_that_is_gone<S: Station>(fixture: Fixture<'
     Ok(())
 }
 
-/// One side may begin anew without the other: UC takes up any sequence of packets at the begin of
-/// a message (IBTA vol. 1, 9.8.2.2).
+/// One side may be reset without the other: UC accepts any PSN at the beginning of a message (IBTA vol. 1,
+/// 9.8.2.2).
 pub fn a_side_of_uc_may_begin_anew_alone<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
     let pair = Pair::new(fixture)?;
     let (a, b) = (&pair.a, &pair.b);
@@ -357,9 +357,9 @@ pub fn a_side_of_uc_may_begin_anew_alone<S: Station>(fixture: Fixture<'_, S>) ->
     Ok(())
 }
 
-/// A request whose own memory is at fault fails the send queue: those behind it are flushed. In
-/// SQE the queue pair goes on receiving, and RTS mends it (IBTA vol. 1, 10.3.1.6). Devices that go
-/// to ERR instead have nothing more to show.
+/// A request with invalid local memory fails the send queue, and later requests are flushed. In SQE the
+/// queue pair still receives, and a change to RTS restores it (IBTA vol. 1, 10.3.1.6). Devices that change
+/// to ERR instead are not tested further.
 pub fn a_local_error_of_uc_stops_sending_only<S: Station>(fixture: Fixture<'_, S>) -> Verdict {
     let pair = Pair::new(fixture)?;
     let (a, b) = (&pair.a, &pair.b);
