@@ -267,7 +267,7 @@ fn read(dir: &Path, name: &str) -> anyhow::Result<(Vec<Record>, Vec<String>)> {
     }
     if let Some(busy) = Meta::read(dir).ok().and_then(|meta| meta.busy) {
         warnings.push(format!(
-            "The machine was busy when {name} was measured ({busy}): figures and findings tell of its other work, too. Measure again where nothing else runs."
+            "The machine was busy when {name} was measured ({busy}): these results include interference from other load. Measure again when the machine is idle."
         ));
     }
     let failed = failed_passes(&outcome.records);

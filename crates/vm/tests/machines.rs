@@ -245,9 +245,7 @@ fn a_program_that_is_not_there_is_an_error(machine: &Machine) {
 
 fn files_go_both_ways(machine: &Machine) {
     let content: Vec<u8> = (0..300_000u32).map(|n| (n % 251) as u8).collect();
-    machine
-        .write_file("/run/in/data", 0o640, &content)
-        .unwrap();
+    machine.write_file("/run/in/data", 0o640, &content).unwrap();
     machine
         .write_file("/run/in/deep/empty", 0o600, b"")
         .unwrap();

@@ -4,14 +4,14 @@ use adverb_results::Impairment;
 use adverb_verbs::Probability;
 use clap::Args;
 
-/// What UDP ports do to packets.
+/// Fault injection of UDP ports.
 #[derive(Clone, Copy, Debug, Default, Args)]
 #[command(next_help_heading = "A bad network (only with --device soft@ADDR)")]
 pub(crate) struct ImpairArgs {
-    /// Lose this share of the packets, of both sides: 1% or 0.01
+    /// Drop this share of packets, in each direction: 1% or 0.01
     ///
-    /// The port of each side leaves out so many of the packets that it sends. Packets then go by UDP
-    /// even between two sides at one address, also with `--loss 0`: soft@127.0.0.1 will do.
+    /// Each side drops this share of the packets that it sends. This forces UDP even between two sides at
+    /// one address (also with `--loss 0`), such as soft@127.0.0.1.
     #[arg(long, value_name = "SHARE")]
     loss: Option<Probability>,
 
@@ -19,15 +19,15 @@ pub(crate) struct ImpairArgs {
     #[arg(long, value_name = "SHARE")]
     duplicate: Option<Probability>,
 
-    /// Send this share of the packets behind one to three of those that follow, or 1 ms later
+    /// Send this share of the packets after one to three later ones, or 1 ms later
     #[arg(long, value_name = "SHARE")]
     reorder: Option<Probability>,
 
-    /// Change a bit in this share of the packets, which their receiver drops for it
+    /// Flip a bit in this share of the packets, so that the receiver drops them
     #[arg(long, value_name = "SHARE")]
     corrupt: Option<Probability>,
 
-    /// Of the random numbers that choose these packets [default: 1]
+    /// Seed for choosing these packets [default: 1]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
 }

@@ -23,18 +23,18 @@ pub(crate) struct LengthArgs {
     #[arg(long, conflicts_with = "iters")]
     pub(crate) run_forever: bool,
 
-    /// How often to measure: their spread gives the mean its interval, so one alone has none
+    /// Number of repetitions; the ±95 % interval comes from their spread (a single one has none)
     #[arg(long, value_name = "N", default_value = "5")]
     pub(crate) repetitions: u32,
 
-    /// Rounds or messages before the first repetition; with --iters, 0 is none [default: until the speed
-    /// is known]
+    /// Rounds or messages before the first repetition; with --iters, 0 is none [default: until the rate
+    /// has been estimated]
     #[arg(long, value_name = "N")]
     pub(crate) warmup: Option<u64>,
 }
 
 impl LengthArgs {
-    /// How long to measure; `default` where nothing was typed.
+    /// Returns how long to measure: as given, or `default`.
     pub(crate) fn or(&self, default: Span) -> Length {
         match (self.iters, self.duration) {
             (Some(iters), _) => Length::Iters(iters),

@@ -52,10 +52,10 @@ use value::one_of;
 
 const AFTER_HELP: &str = "\
 Exit status:
-  0  done (also where the reader of the output went away: a broken pipe)
+  0  done (also if the reader of the output closed the pipe)
   1  a measurement, a file or the machine failed; the last line on stderr says
      which, and what to do; or a point is outside --min-rate or --max-latency
-  2  the command line asks for something that cannot be; nothing was run
+  2  invalid command line; nothing was run
   130  Ctrl-C ended a --run-forever
 
 Results go to stdout, everything else to stderr. NO_COLOR is respected.";

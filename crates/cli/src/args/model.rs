@@ -12,10 +12,10 @@ use clap::{ArgAction, Args, Subcommand};
 
 use super::value::word_of;
 
-/// Hardware that is not there: what the model can be, and how well it predicts
+/// Simulated hardware: list, inspect, trace and validate presets
 ///
-/// The model runs the same programs as real devices do, in virtual time: hosts,
-/// PCIe, NICs and links made of mechanisms, whose parameters are in presets. With
+/// The model runs the same programs as real devices, in virtual time, on simulated
+/// hosts, PCIe, NICs and links, whose parameters are in presets. With
 /// `--device model:PRESET`, `study`, `ping`, `blast`, `closed-loop`, `sequencer`
 /// and `kv` run on one. Equal commands give equal figures, on any machine, to the
 /// last bit.
@@ -86,13 +86,13 @@ pub(crate) struct ModelShowArgs {
     pub(crate) format: Format,
 }
 
-/// Show what a message consists of: each step, where it happens, how long it takes
+/// Show where the time of one message goes: each step, its place and duration
 ///
 /// Runs a ping on the model as `adverb ping` does, and shows one message of it,
 /// from the client's post until the server posts its answer (with READs: until the
 /// client posts the next one): first what the message waits for, one step after
 /// another, which add up to the time that ping reports; then all steps in lanes;
-/// then what goes on beside.
+/// then what happens concurrently.
 #[derive(Debug, Args)]
 #[command(
     verbatim_doc_comment,
@@ -146,18 +146,18 @@ pub(crate) struct TraceArgs {
     pub(crate) format: Format,
 }
 
-/// Hold the model against published measurements
+/// Compare the model with published measurements
 ///
-/// Runs the experiment of each row and shows what was published, the interval that
-/// the published value lies in, what the model predicts, and whether that is
-/// inside; then scores by file, program, preset and curve.
+/// Runs the experiment of each row and shows the published value, its interval, the
+/// prediction, and whether that is inside; then scores by file, program, preset and
+/// curve.
 ///
 ///   ratio    predicted over published
 ///   error    0 inside lo..hi, else |ln(predicted / nearest end)|: 0.10 is about
 ///            10 %; a score is the mean over the rows of a curve, then over curves
-///   status   inside, outside, ungraded (shown only), cannot (the model lacks
-///            something, or the row cannot be read: it says what) or failed (a
-///            deadlock, or a budget was spent)
+///   status   inside, outside, ungraded (shown only), cannot (not modelled, or an
+///            unreadable row; the reason is shown) or failed (a deadlock, or a
+///            budget was spent)
 ///
 /// Parameters of the model were fitted to the rows of calibration.csv and to no
 /// others.
@@ -176,7 +176,7 @@ Examples:
 pub(crate) struct ValidateArgs {
     /// Rows of this file (may be repeated) [default: those that come with Adverb]
     ///
-    /// CSV; `--columns` tells which.
+    /// CSV; `--columns` describes its columns.
     #[arg(long, value_name = "FILE.csv")]
     pub(crate) data: Vec<PathBuf>,
 
@@ -184,7 +184,7 @@ pub(crate) struct ValidateArgs {
     #[arg(long, value_name = "SELECTION")]
     pub(crate) only: Option<Only>,
 
-    /// Only the results that the studies are quoted for, each in words: about 20 rows
+    /// Only the results that studies are quoted for, in words: about 20 rows
     #[arg(long, conflicts_with_all = ["data", "only", "worst"])]
     pub(crate) headlines: bool,
 
@@ -200,7 +200,7 @@ pub(crate) struct ValidateArgs {
     #[arg(id = "json", long, action = ArgAction::SetTrue, value_parser = format(), conflicts_with = "worst")]
     pub(crate) format: Format,
 
-    /// Instead: print what the columns of such a file mean, and what the programs are
+    /// Instead: describe the columns of such a file and the programs
     #[arg(long, conflicts_with_all = ["data", "only", "headlines", "worst", "svg", "json"])]
     pub(crate) columns: bool,
 }

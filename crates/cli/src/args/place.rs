@@ -17,9 +17,9 @@ pub(crate) struct DeviceArgs {
     ///
     /// soft, the user-space device of this machine; soft@ADDR, the same with RoCE over UDP at ADDR, an
     /// address of this host; verbs:NAME[:PORT[:GID]], a device behind libibverbs (GID: index or IP
-    /// address; verbs+cm:NAME connects through librdmacm); model:PRESET, hardware that is not there, in
-    /// virtual time (see `adverb model`).
-    /// soft@ADDR,soft@ADDR… makes this host several ones, one for each address. Under mpirun or srun,
+    /// address; verbs+cm:NAME connects through librdmacm); model:PRESET, a simulated NIC in virtual
+    /// time (see `adverb model`).
+    /// soft@ADDR,soft@ADDR… makes this host act as several, one for each address. Under mpirun or srun,
     /// soft@auto uses the address at which the other ranks reach each host.
     #[arg(long, value_name = "DEV")]
     device: Option<DeviceList>,
@@ -134,7 +134,7 @@ pub(crate) struct PlaceArgs {
     #[arg(long, value_name = "N,N", conflicts_with = "no_pin")]
     pub(crate) cpu: Option<CoreList>,
 
-    /// Let the kernel choose the cores (two polling roles may meet on one)
+    /// Do not pin; polling roles may then share a core
     #[arg(long)]
     pub(crate) no_pin: bool,
 }

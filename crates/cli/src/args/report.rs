@@ -4,11 +4,11 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-/// Write report.html and results.csv of a study's folder anew, from its results.jsonl
+/// Rebuild report.html and results.csv from a study's results.jsonl
 ///
-/// With several folders: one report of all, in which the devices stand beside each
-/// other. Plots of a model's study show published values of the same hardware,
-/// where there are any, with their source.
+/// With several folders: one report that compares their devices. Plots of a model's
+/// study show published values of the same hardware, if there are any, with their
+/// source.
 #[derive(Debug, Args)]
 #[command(
     verbatim_doc_comment,
@@ -18,7 +18,7 @@ Examples:
   adverb report on-soft on-cx3 --out both.html    this machine beside a model"
 )]
 pub(crate) struct ReportArgs {
-    /// A folder that `adverb study` wrote; or several
+    /// One or more folders of `adverb study`
     #[arg(value_name = "DIR", required = true)]
     pub(crate) dirs: Vec<PathBuf>,
 

@@ -10,7 +10,7 @@ use super::path::PathArgs;
 use super::place::{DeviceArgs, PlaceArgs};
 use super::value::{duration, rate, word_of};
 
-/// Numbers for many clients, each once: by RPC, or by FETCH_ADD on one word
+/// Measure a sequencer: unique numbers for many clients, by RPC or by FETCH_ADD
 ///
 /// One machine hands out the numbers from 0 on. Three ways, after Kalia et al.
 /// (ATC 2016):
@@ -20,7 +20,7 @@ use super::value::{duration, rate, word_of};
 ///            counter, by one atomic instruction, and answers each by a SEND (UD)
 ///   rpc-imm  requests and answers are SENDs without payload: a number is immediate
 ///            data
-///   atomics  the server's CPU does nothing: clients post FETCH_ADD (RC)
+///   atomics  no CPU on the server: clients post FETCH_ADD (RC)
 ///
 /// All numbers are checked: each was handed out exactly once, or the command fails.
 ///
@@ -40,7 +40,7 @@ Examples:
          --outstanding 32 --qps 6 --batch 32 --cores 6       50 times as many"
 )]
 pub(crate) struct SequencerArgs {
-    /// How: rpc, rpc-imm or atomics (see above)
+    /// How requests are served: rpc, rpc-imm or atomics (see above)
     #[arg(long, value_name = "HOW", default_value = "rpc")]
     pub(crate) by: SequencerBy,
 
@@ -59,7 +59,7 @@ pub(crate) enum SequencerBy {
     Atomics,
 }
 
-/// A key-value store: by RPC, or by READs alone
+/// Measure a key-value store: by RPC, or by READs alone
 ///
 /// Keys have 16 B. Two ways, after HERD and its rivals (Kalia et al., ATC 2016):
 ///
@@ -90,7 +90,7 @@ Examples:
   adverb kv --device model:connect_ib --clients 64 --machines 8 --cores 8 --json"
 )]
 pub(crate) struct KvArgs {
-    /// How: rpc or memory (see above)
+    /// How requests are served: rpc or memory (see above)
     #[arg(long, value_name = "HOW", default_value = "rpc")]
     pub(crate) by: KvBy,
 
@@ -135,10 +135,10 @@ pub(crate) enum KvPuts {
     Ask,
 }
 
-/// Threads that keep requests in flight to machines that do nothing: rate and waiting time
+/// Measure request rate and latency of client threads that keep one-sided requests in flight
 ///
-/// Each client thread has --qps queue pairs (RC), in turn to --machines passive
-/// members, and keeps --outstanding requests under way on each.
+/// Each client thread opens --qps queue pairs (RC), spread round-robin over
+/// --machines targets, and keeps --outstanding requests in flight on each.
 ///
 ///   rate     requests per second of all threads together
 ///   mean     from a request's post until its completion is seen
@@ -179,7 +179,7 @@ pub(crate) struct ClosedLoopArgs {
 /// How queue pairs are used.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct PostingArgs {
-    /// Queue pairs of each server core (atomics, memory, closed-loop: of each client)
+    /// Queue pairs per server core (atomics, memory, closed-loop: per client)
     #[arg(long, value_name = "N", default_value = "2")]
     pub(crate) qps: u32,
 
@@ -192,12 +192,12 @@ pub(crate) struct PostingArgs {
 /// The server's part.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct ServerArgs {
-    /// Server cores: threads that poll for requests (not where the server's CPU does nothing)
+    /// Server polling threads (only by RPC, and with --puts ask)
     #[arg(long, value_name = "N", default_value = "1")]
     pub(crate) cores: u32,
 
-    /// Offer so many requests a second at random moments, whatever the answers: 100k, 2.5M [default:
-    /// closed loop]
+    /// Open loop: offer this many requests per second, with Poisson arrivals: 100k, 2.5M [default: closed
+    /// loop]
     #[arg(long, value_name = "RATE", value_parser = rate)]
     pub(crate) rate: Option<f64>,
 
@@ -212,7 +212,7 @@ pub(crate) struct ClientArgs {
     #[arg(long, value_name = "N", default_value = "2")]
     pub(crate) clients: u32,
 
-    /// Requests under way: of each client by RPC, else on each of its queue pairs
+    /// Outstanding requests: per client by RPC, otherwise per queue pair of a client
     #[arg(long, value_name = "N", default_value = "8")]
     pub(crate) outstanding: u32,
 

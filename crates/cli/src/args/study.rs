@@ -22,8 +22,8 @@ use super::value::one_of;
 ///   study.json     what was asked, on which machine
 ///
 /// The findings also end the output; its last line is the path of the report.
-/// An interrupted study (Ctrl-C, a crash) leaves the report of what is there, and
-/// goes on with --resume.
+/// An interrupted study (Ctrl-C, a crash) leaves a report of the measured cells, and
+/// continues with --resume.
 #[derive(Debug, Args)]
 #[command(
     verbatim_doc_comment,
@@ -57,7 +57,7 @@ pub(crate) struct StudyArgs {
     #[arg(long, conflicts_with_all = ["only", "out", "resume"])]
     pub(crate) list: bool,
 
-    /// How often to measure each cell, in passes over the whole plan; with --resume, a larger number adds
+    /// Repetitions of each cell, in passes over the whole plan; with --resume, a larger number adds
     /// passes [default: 3, with --profile full 5; a model has no noise and measures once]
     #[arg(long, value_name = "N")]
     pub(crate) repetitions: Option<u32>,
@@ -76,9 +76,9 @@ pub(crate) struct StudyArgs {
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
 
-    /// Go on with the study in --out: cells that are there are not measured again
+    /// Resume the study in --out; cells already measured are kept
     ///
-    /// Profile, figures, device and peer are those of the folder. Cells that failed are tried again.
+    /// Profile, figures, device and peer are read from the folder. Failed cells are measured again.
     #[arg(long, requires = "out")]
     pub(crate) resume: bool,
 

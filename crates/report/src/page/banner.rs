@@ -176,8 +176,8 @@ pub(super) fn what_it_does_not_tell(report: &Report<'_>) -> Markup {
     };
     html! {
         @if !kinds.is_empty() {
-            section class="limits" aria-label="What this does not tell" {
-                h2 { "What this does not tell" }
+            section class="limits" aria-label="Limits of these results" {
+                h2 { "Limits of these results" }
                 @if has(true) { (limits_of_udp()) }
                 @for kind in &kinds {
                     @if *kind != DeviceKind::Soft || has(false) { (limits(*kind)) }

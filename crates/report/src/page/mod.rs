@@ -240,7 +240,7 @@ fn left_out_section(figures: &[Figure]) -> Markup {
         @if !figures.is_empty() {
             section id="left-out" {
                 h2 { "Left out" }
-                p class="about" { "No cell of these was measured:" }
+                p class="about" { "Not measured:" }
                 ul class="about" {
                     @for figure in figures { li { (title(figure.spec)) } }
                 }

@@ -101,7 +101,7 @@ pub(super) fn section(report: &Report<'_>) -> Markup {
         section id="cells" {
             h2 { "All cells" }
             p class="about" {
-                "An empty field is a figure that was not measured. Times of a ping are half of its round; the whole round trip of a READ or an atomic operation, of which a round is one; of a blast the time per message. A heading sorts; verified cells also check their payload, which takes time."
+                "An empty field is a figure that was not measured. Times of a ping are half of its round; the whole round trip of a READ or an atomic operation, of which a round is one; of a blast the time per message. Click a heading to sort; verified cells also check their payload, which takes time."
             }
             p class="filter" {
                 label for="filter" { "Filter " }
