@@ -22,8 +22,8 @@ use super::value::one_of;
 ///   study.json     what was asked, on which machine
 ///
 /// The findings also end the output; its last line is the path of the report.
-/// An interrupted study (Ctrl-C, a crash) leaves a report of the measured cells, and
-/// continues with --resume.
+/// An interrupted study (Ctrl-C, a crash) leaves a report of the measured cells;
+/// --resume continues it.
 #[derive(Debug, Args)]
 #[command(
     verbatim_doc_comment,
