@@ -80,7 +80,13 @@ macro_rules! points {
 /// Runs a command at all points of its sweep, at least one.
 fn run(mut commands: Vec<Command>) -> anyhow::Result<ExitCode> {
     match &commands[0] {
-        Command::Ping(_) => measure::ping(&points!(commands, Ping))?,
+        Command::Ping(_) => {
+            let points = points!(commands, Ping);
+            match points[0].all_pairs {
+                true => all_pairs::run(&points)?,
+                false => measure::ping(&points)?,
+            }
+        }
         Command::Blast(_) => measure::blast(&points!(commands, Blast))?,
         Command::ClosedLoop(_) => services::closed_loop(&points!(commands, ClosedLoop))?,
         Command::Sequencer(_) => services::sequencer(&points!(commands, Sequencer))?,

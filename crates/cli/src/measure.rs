@@ -15,7 +15,7 @@ use crate::record::{Measured, Recorder};
 use crate::request::Shape;
 use crate::sink::{Sink, Table};
 use crate::table::ThroughputUnit;
-use crate::{all_pairs, hosts, request, table, terminal};
+use crate::{hosts, request, table, terminal};
 
 /// Records of a run without end that are kept until they are merged: each has a histogram, which takes memory,
 /// and merging takes time.
@@ -23,9 +23,6 @@ const MERGED_TOGETHER: usize = 64;
 
 /// `adverb ping`.
 pub(crate) fn ping(points: &[PingArgs]) -> anyhow::Result<()> {
-    if points[0].all_pairs {
-        return all_pairs::run(points);
-    }
     let cells = |info: &DeviceInfo| {
         let cells = points.iter().map(|args| request::ping(args, info));
         Ok(cells.collect::<Result<Vec<_>, _>>()?.concat())

@@ -2,6 +2,8 @@
 
 mod common;
 
+use std::process::{Child, Stdio};
+
 use common::server::Server;
 use common::wire::Lan;
 use common::{Ended, Place, end_of, not_run, wait_for};
@@ -104,27 +106,60 @@ fn roles_run_where_they_are_placed_or_the_choice_is_named() {
     );
 }
 
-#[test]
-fn many_clients_of_one_server_do_not_disturb_each_other() {
-    let place = Place::new();
-    let server = Server::start(&place);
-    let start = |program: &str| {
-        let more = format!("--duration 1s --json --peer {}", server.address);
-        place.spawn(&format!("{program} {more}"))
-    };
-    let mut killed = start("kv --items 1000 --clients 1");
-    let others: Vec<_> = (0..4)
-        .map(|_| start("kv --items 1000 --clients 1"))
-        .collect();
+/// Programs with one client, and what they count if they did their work.
+const CLIENTS: [(&str, &str); 2] = [
+    ("kv --items 1000 --clients 1", "/metrics/checked/values"),
+    ("closed-loop --op read --clients 1", "/metrics/requests"),
+];
+
+/// Runs the programs `clients` times in all, each as one session of the server; kills the first one.
+fn check_sessions(server: &Server, clients: usize, start: impl Fn(usize, &str) -> Child) {
+    let programs = || CLIENTS.iter().cycle().take(clients).enumerate();
+    let started = programs().map(|(client, (program, _))| start(client, program));
+    let mut sessions: Vec<Child> = started.collect();
     wait_for("all clients", || {
         let welcome = |line: &&String| line.contains(": welcome, on ");
-        server.log().iter().filter(welcome).count() == 5
+        server.log().iter().filter(welcome).count() == clients
     });
+    let mut killed = sessions.remove(0);
     killed.kill().unwrap();
     killed.wait().unwrap();
-    for other in others {
-        check("kv", end_of(other), "/metrics/checked/values");
+    for (session, (_, (program, count))) in sessions.into_iter().zip(programs().skip(1)) {
+        check(program, end_of(session), count);
     }
+}
+
+#[test]
+fn clients_of_one_server_do_not_disturb_each_other() {
+    let place = Place::new();
+    let server = Server::start(&place);
+    check_sessions(&server, 5, |_, program| {
+        let more = format!("--duration 1s --json --peer {}", server.address);
+        place.spawn(&format!("{program} {more}"))
+    });
+    wait_for("the end of all roles", || place.shm_files().is_empty());
+    assert_eq!(server.stop(), Some(0));
+}
+
+#[test]
+fn forty_hosts_are_clients_of_one_server() {
+    const HOSTS: usize = 40;
+    let lan = match Lan::new("forty", HOSTS + 1) {
+        Ok(lan) => lan,
+        Err(why) => return not_run("forty_hosts_are_clients_of_one_server", &why),
+    };
+    // What the killed one leaves is not the server's to remove.
+    let [place, clients] = [Place::new(), Place::new()];
+    let at_server = format!("serve --bind 10.78.0.{}", HOSTS + 1);
+    let server = Server::run(lan.inside(HOSTS, &place.command(&at_server)));
+    check_sessions(&server, HOSTS, |host, program| {
+        let device = format!("--device soft@10.78.0.{}", host + 1);
+        let more = format!("--duration 200ms --json --peer {}", server.address);
+        let command = clients.command(&format!("{program} {device} {more}"));
+        let mut inside = lan.inside(host, &command);
+        inside.stdout(Stdio::piped()).stderr(Stdio::piped());
+        inside.spawn().unwrap()
+    });
     wait_for("the end of all roles", || place.shm_files().is_empty());
     assert_eq!(server.stop(), Some(0));
 }

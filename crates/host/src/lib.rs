@@ -1,6 +1,6 @@
 //! The environment of a role on a real machine.
 //!
-//! * [`threads`]: runs a program on threads of this process, which is the shortest way to a first program
+//! * [`threads()`]: runs a program on threads of this process, which is the shortest way to a first program
 //!   (see `examples/` of the repository);
 //! * [`HostStation`]: the [`Station`](adverb_verbs::Station) of a real device: `CLOCK_MONOTONIC`,
 //!   `getrusage`, busy polling, and [`Link`]s to the other roles;

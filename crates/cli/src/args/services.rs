@@ -246,6 +246,15 @@ pub(crate) struct ClientArgs {
     pub(crate) format: Format,
 }
 
+impl ClientArgs {
+    /// Returns the number of machines besides the first one: as typed, or as there are other hosts.
+    pub(crate) fn machines(&self) -> u32 {
+        let hosts = self.place.peer.len() + self.device.all().len();
+        self.machines
+            .unwrap_or(hosts.saturating_sub(1).max(1) as u32)
+    }
+}
+
 fn share(text: &str) -> Result<f64, String> {
     let share = text.parse::<f64>().ok().filter(|s| (0.0..=1.0).contains(s));
     share.ok_or_else(|| format!("invalid share '{text}': expected a number from 0 to 1"))

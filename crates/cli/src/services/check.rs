@@ -5,7 +5,6 @@ use adverb_launch::Usage;
 use adverb_patterns::{Posting, StoreLoad};
 use adverb_units::{Bytes, Span};
 
-use super::start::machines;
 use super::words::word;
 use crate::args::{ClientArgs, KvArgs, PostingArgs, ServerArgs};
 
@@ -52,7 +51,7 @@ pub(super) fn check_counts(clients: &ClientArgs, posts: PostingArgs) -> anyhow::
     for (what, given, most) in [
         ("--clients", clients.clients, 4096),
         ("--outstanding", clients.outstanding, 4096),
-        ("--machines", machines(clients), 1024),
+        ("--machines", clients.machines(), 1024),
         ("--qps", posts.qps, 1024),
     ] {
         if !(1..=most).contains(&given) {

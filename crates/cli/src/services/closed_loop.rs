@@ -10,7 +10,7 @@ use adverb_workload::pattern::{
 use serde_json::json;
 
 use super::check::{AS_OUTSTANDING, check_counts, check_memory, posting};
-use super::start::{Cell, RD_ATOMIC, machines, measure, schedule};
+use super::start::{Cell, RD_ATOMIC, measure, schedule};
 use super::words::{with_common, words};
 use crate::args::ClosedLoopArgs;
 use crate::request::DEFAULT_SIZE;
@@ -45,7 +45,7 @@ fn pattern(args: &ClosedLoopArgs, payload: Bytes, posting: Posting) -> anyhow::R
     let places = u64::from(clients.clients) * u64::from(args.posting.qps);
     let distance = u64::from(size).max(8).next_multiple_of(64);
     // Each client has room for all places, and so have the members that serve them.
-    let members = u64::from(clients.clients) + u64::from(machines(clients));
+    let members = u64::from(clients.clients) + u64::from(clients.machines());
     check_memory("these payloads", &[distance, places, members])?;
     let load = Load {
         inline: args.inline,
@@ -62,7 +62,7 @@ fn pattern(args: &ClosedLoopArgs, payload: Bytes, posting: Posting) -> anyhow::R
     let shape = Outbound {
         cores: clients.clients,
         qps: args.posting.qps,
-        peers: machines(clients),
+        peers: clients.machines(),
         memory: MEMORY.max(distance * places),
     };
     let pattern = Pattern::outbound(Transport::Rc, &load, shape);

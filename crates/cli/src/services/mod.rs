@@ -24,7 +24,7 @@ use check::{
     posting,
 };
 pub(crate) use closed_loop::closed_loop;
-use start::{Cell, RD_ATOMIC, machines, measure, schedule};
+use start::{Cell, RD_ATOMIC, measure, schedule};
 use words::{counted, with_common, word, words};
 
 /// Values and records of up to so many bytes.
@@ -156,7 +156,7 @@ fn served(
         },
         clients: Clients {
             threads: clients.clients,
-            machines: machines(clients),
+            machines: clients.machines(),
             outstanding: clients.outstanding,
             pace,
             timing: Timing::Each,
@@ -188,7 +188,7 @@ fn onesided(
         remote,
         clients: OneSidedClients {
             threads: clients.clients,
-            machines: machines(clients),
+            machines: clients.machines(),
             qps: posts.qps,
             outstanding: clients.outstanding,
             posting,

@@ -81,13 +81,6 @@ fn duration(args: &ClientArgs) -> Span {
     })
 }
 
-/// Machines of a program besides the first one: as many as typed, or as there are other hosts.
-pub(super) fn machines(args: &ClientArgs) -> u32 {
-    let hosts = args.place.peer.len() + args.device.all().len();
-    args.machines
-        .unwrap_or(hosts.saturating_sub(1).max(1) as u32)
-}
-
 /// Runs the points of a program one after another on the device and hosts that were named.
 ///
 /// # Errors

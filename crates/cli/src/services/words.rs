@@ -7,7 +7,6 @@ use adverb_verbs::{AckTimeout, PathMtu, PathOptions, RetryCount};
 use clap::ValueEnum;
 use serde_json::{Value, json};
 
-use super::start::machines;
 use crate::args::ClientArgs;
 
 /// A choice as it is typed.
@@ -24,7 +23,7 @@ pub(super) fn with_common(
 ) -> Value {
     params["clients"] = clients.clients.into();
     params["outstanding"] = clients.outstanding.into();
-    params["machines"] = machines(clients).into();
+    params["machines"] = clients.machines().into();
     params["qps"] = qps.into();
     params["batch"] = list(posting).into();
     params
