@@ -4,7 +4,7 @@
 mod lab;
 
 use adverb_transport::{DropReason, RcQp, Work};
-use adverb_verbs::{QpState, RetryCount, WcStatus};
+use adverb_verbs::{QpState, RetryCount, RnrTimer, WcStatus};
 use adverb_wire::bth::BthFlags;
 use adverb_wire::{
     Aeth, AtomicAckEth, Bth, Credits, Extension, NakCode, Opcode, Packet, PacketHeaders, Syndrome,
@@ -162,6 +162,26 @@ fn a_sequence_error_that_comes_again_sends_nothing_again() {
     assert!(lab.a.completions.is_empty());
     lab.run();
     assert_eq!(statuses(&lab.a.completions), [(1, WcStatus::RetryExcErr)]);
+}
+
+/// Soft-RoCE refuses a SEND without a receive, and reports the packet behind it as out of sequence, which may
+/// come after the SEND was sent again. Once that took a retry each time.
+#[test]
+fn sequence_errors_of_a_receiver_that_is_not_ready_take_no_retry_in_the_end() {
+    let timer = RnrTimer::new(1).unwrap();
+    let not_ready = Extension::Ack(aeth(Syndrome::RnrNak(timer)));
+    let (a, b) = (config(Side::A), config(Side::B));
+    let mut lab = connected(&a, &b, Box::new(|_| lab::Fate::Drop));
+    post(&mut lab, work(1, Work::Send, piece(0, 8)));
+    lab.flush();
+    for _ in 0..100 {
+        let taken = answer(&mut lab, (Opcode::RcAck, not_ready), &[], 0);
+        assert_eq!(taken, Ok(()));
+        assert!(lab.step(), "it is sent again after the timer");
+        assert_eq!(answer(&mut lab, MISSING, &[], 0), Ok(()));
+    }
+    assert_eq!(lab.a.qp.counters().timeouts, 0);
+    assert!(lab.a.completions.is_empty());
 }
 
 /// A forged request has the responder report the packet after the last one. Once that took the place of the

@@ -79,7 +79,9 @@ impl RetryCounters {
         Ok(())
     }
 
-    /// One retry after receiver-not-ready.
+    /// One retry after receiver-not-ready. The packet arrived, so the retries after timeouts and missing packets
+    /// begin anew: Soft-RoCE reports the packets behind it as out of sequence each time, which may come after the
+    /// packet was sent again.
     ///
     /// # Errors
     /// None was left.
@@ -87,6 +89,7 @@ impl RetryCounters {
         if let Some(left) = &mut self.rnr_left {
             *left = left.checked_sub(1).ok_or(WcStatus::RnrRetryExcErr)?;
         }
+        self.left = self.limit;
         Ok(())
     }
 
