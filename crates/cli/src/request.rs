@@ -7,7 +7,7 @@ use adverb_units::{Bytes, Span};
 use adverb_verbs::{DeviceCaps, PathOptionError, PathOptions};
 use adverb_workload::pair::{ATOMIC_SIZE, CellSpec, Length, Request};
 
-use crate::args::{BlastArgs, MeasureArgs, PingArgs, PlaceArgs, flags_of};
+use crate::args::{BlastArgs, MeasureArgs, PingArgs, PlaceArgs};
 use crate::hosts::pinning;
 
 /// Repetitions of a single measurement on a model: enough for an interval.
@@ -69,13 +69,13 @@ pub(crate) fn check_path(
 
 /// Refuses timers where none ever runs out.
 fn check_retries(device: &DeviceChoice, path: &PathOptions) -> Result<(), Usage> {
-    let timers = flags_of(path)
-        .into_iter()
-        .filter(|(flag, _)| ["--timeout", "--retries"].contains(flag));
-    let mut given = timers.filter_map(|(flag, value)| Some((flag, value?)));
-    match (device, given.next()) {
-        (DeviceChoice::Model(_), Some((flag, value))) => Err(Usage(format!(
-            "{flag} {value}: {device} loses no packet, so that nothing is ever sent again; leave it out"
+    let timeout = path.ack_timeout.map(|time| format!("--timeout {time}"));
+    let retries = path
+        .retries
+        .map(|count| format!("--retries {}", count.get()));
+    match (device, timeout.or(retries)) {
+        (DeviceChoice::Model(_), Some(typed)) => Err(Usage(format!(
+            "{typed}: {device} loses no packet, so that nothing is ever sent again; leave it out"
         ))),
         _ => Ok(()),
     }
