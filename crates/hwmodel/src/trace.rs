@@ -1,8 +1,8 @@
-//! What a run was made of: steps, noted by the mechanisms where they happen, and the chain of them
-//! that a span of time consists of.
+//! The steps of a run, recorded by the mechanisms where they happen, and the chain of steps that a span of
+//! time consists of.
 //!
-//! There are no formulas here: a step says from when until when a mechanism had a request, a packet or
-//! the CPU. Off, which is how machines are made, noting costs a look at one word.
+//! Nothing is calculated here: a step is the interval in which a mechanism had a request, a packet or the
+//! CPU. While recording is off, which is the default, it costs a check of one word.
 
 use std::fmt;
 

@@ -19,7 +19,7 @@ use crate::table::ThroughputUnit;
 ///
 ///   one-way        half of a round, mean over all rounds; ±95 %: its confidence
 ///                  interval over repetitions
-///   round trip     the whole round, for READ and atomics, of which a round is one
+///   round trip     of READ and atomics: a round is one request
 ///   p50 ... max    of single sampled rounds, halved likewise
 ///   rate           messages per second, counting both directions
 ///   throughput     payload bytes per second, counting both directions

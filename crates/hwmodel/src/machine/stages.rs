@@ -79,8 +79,8 @@ impl Machine {
         self.nic.rx.serve(at, span) + self.nic.times.rx
     }
 
-    /// The translations of `ranges` are needed, at `at`, by a side, which stands still for those that
-    /// are missing.
+    /// Looks up the address translations of `ranges` for one side of the NIC at `at`. That side is stalled while
+    /// missing ones are fetched.
     #[inline]
     pub(crate) fn translate(&mut self, ranges: &[Range], side: NicSide, at: Time) {
         let mut missing = 0;

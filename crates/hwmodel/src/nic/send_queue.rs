@@ -116,7 +116,7 @@ impl SendQueue {
         Some((wqe, status, self.first))
     }
 
-    /// The program has polled a completion that stands for all WQEs before `before`.
+    /// Notes that the program has polled the completion of all WQEs before `before`.
     pub(crate) fn retire(&mut self, before: u64) {
         self.retired = self.retired.max(before);
     }

@@ -37,8 +37,8 @@ impl Wqes {
 
     /// Whether a request is still there.
     ///
-    /// Requests of unreliable transports end when they leave, whatever the peer does: none of them is
-    /// let go before, rather the NIC lets the CPU wait for credits of PCIe.
+    /// Requests of unreliable transports end when they are sent, whatever the peer does. The NIC keeps each of them
+    /// until then: it withholds PCIe credits, and the CPU waits.
     pub(crate) fn has(&self, held: Held, qp_type: QpType) -> bool {
         match held {
             Held::Written(stamp) | Held::Read(stamp) => {
@@ -61,7 +61,7 @@ pub(crate) enum Reading {
     /// It is not about to.
     #[default]
     No,
-    /// It is settled when, and the sending side stands still for it.
+    /// The time of the read is known, and the sending side is stalled until then.
     Settled,
     /// It is time.
     Due,
