@@ -58,19 +58,22 @@ impl Network {
         let ips = [1, 2].map(|host| Ipv6Addr::new(0xfd00, 78, 0, 0, 0, 0, 0, host).into());
         // An address that is not yet known to be nobody else's cannot be bound to.
         let network = Self::wire_between(test, ips, "/64 nodad")?;
-        network.settle()?;
+        // Multicast from before the link-local addresses count does not arrive.
+        network.wait_for("-6 address show scope link -tentative", "inet6 fe80:")?;
         Ok(network)
     }
 
-    /// Waits until the link-local addresses count, too: multicast from before does not arrive.
-    fn settle(&self) -> Result<(), String> {
-        let deadline = Instant::now() + Duration::from_secs(30);
-        for namespace in self.namespaces.iter().flatten() {
-            while !run("ip", &format!("-n {namespace} -6 address show tentative"))?.is_empty() {
+    /// Waits until `ip` on both hosts shows the interface of the wire with `state` when it is asked for `what`.
+    ///
+    /// The kernel notices a wire some time after both of its ends are up.
+    fn wait_for(&self, what: &str, state: &str) -> Result<(), String> {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        for (namespace, device) in self.namespaces.iter().flatten().zip(["v0", "v1"]) {
+            while !run("ip", &format!("-n {namespace} {what} dev {device}"))?.contains(state) {
                 if Instant::now() > deadline {
-                    return Err(format!("{namespace}: its addresses stay tentative"));
+                    return Err(format!("{namespace}: {device} stays without '{state}'"));
                 }
-                std::thread::sleep(Duration::from_millis(50));
+                std::thread::sleep(Duration::from_millis(10));
             }
         }
         Ok(())
@@ -98,6 +101,7 @@ impl Network {
         ] {
             run("ip", &command)?;
         }
+        network.wait_for("link show", "state UP")?;
         Ok(network)
     }
 
