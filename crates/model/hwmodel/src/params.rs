@@ -169,7 +169,7 @@ params! {
         smt_gain: f64 = 1.0..=8.0;
         /// One load or store of a thread that walks over lines that its core has, with its loop.
         access_ns: f64 = 0.1..=10000.0;
-        /// Making one work request in memory, with the call that posts it, but for what goes to the NIC.
+        /// Building one work request in memory, with the call that posts it, without writes to the NIC.
         wqe_build_ns: f64 = 0.1..=100000.0;
         /// Copying one further 64 B line of inline data or WQE.
         wqe_line_ns: f64 = 0.0..=10000.0;
@@ -177,7 +177,7 @@ params! {
         mmio_line_ns: f64 = 0.1..=100000.0;
         /// Ringing a doorbell.
         doorbell_ns: f64 = 0.1..=100000.0;
-        /// Posting one receive request, but for its doorbell record.
+        /// Posting one receive request, without its doorbell record.
         recv_build_ns: f64 = 0.1..=100000.0;
         /// One look at a completion queue or at memory that finds nothing.
         poll_empty_ns: f64 = 0.1..=100000.0;
@@ -197,7 +197,7 @@ params! {
         wake_cpu_ns: f64 = 0.0..=10000000.0;
         /// One system call that finds its answer at hand.
         syscall_ns: f64 = 0.0..=1000000.0;
-        /// Pinning, or letting go, a page of 4 KiB that is registered.
+        /// Pinning or unpinning a page of 4 KiB that is registered.
         pin_page_ns: f64 = 0.0..=100000.0;
         /// Reading the clock.
         clock_ns: f64 = 0.0..=10000.0;
@@ -241,7 +241,7 @@ params! {
         completion_bytes: PowerOfTwo = 64..=4096;
         /// Share of the bandwidth left by acknowledgements and flow control.
         efficiency: f64 = 0.1..=1.0;
-        /// One way between CPU or memory and NIC, but for the time of the bytes.
+        /// One way between CPU or memory and NIC, without the time of the bytes.
         one_way_ns: f64 = 1.0..=100000.0;
         /// Reads that the NIC can have in flight.
         read_tags: u32 = 1..=4096;
@@ -256,7 +256,7 @@ params! {
         walk_levels: u32 = 1..=8;
         /// Reading one of them.
         walk_read_ns: f64 = 0.0..=100000.0;
-        /// Walks under way at a time.
+        /// Walks in progress at a time.
         walks: u32 = 1..=4096;
     }
     /// A bare PCIe device, which has no queue pairs and no link.
@@ -270,9 +270,9 @@ params! {
     }
     /// The NIC.
     nic: Nic {
-        /// Time of a request through the sending side, beside its occupancy.
+        /// Time of a request through the sending side, in addition to its occupancy.
         tx_ns: f64 = 0.0..=100000.0;
-        /// Time of a packet through the receiving side, beside its occupancy.
+        /// Time of a packet through the receiving side, in addition to its occupancy.
         rx_ns: f64 = 0.0..=100000.0;
         /// Processing units; queue pairs are bound to them in turn.
         processing_units: u32 = 1..=4096;
@@ -314,16 +314,16 @@ params! {
         page_bytes: u32 = 4096..=1073741824;
         /// One command of the driver, such as registering or deregistering a region.
         command_ns: f64 = 0.0..=100000000.0;
-        /// Send queue that it reads at a time, at the doorbell; of one line or less: only when a request's
-        /// turn comes, the first line of it and then the rest.
+        /// Send queue that it reads at a time, at the doorbell; of one line or less: only when a request
+        /// is the next, the first line of it and then the rest.
         wqe_read_bytes: u32 = 64..=4096;
-        /// WQEs that it keeps: those that came last.
+        /// WQEs that it keeps, the newest ones.
         wqe_entries: u32 = 1..=10000000;
         /// WQEs that it can read again at a time without its sending side standing still.
         wqe_fetches: u32 = 1..=4096;
         /// Atomic operations at different addresses that it locks apart.
         atomic_buckets: u32 = 1..=1000000;
-        /// Atomic operations that it has under way.
+        /// Atomic operations in progress at a time.
         atomic_slots: u32 = 1..=4096;
         /// What a locked read-modify-write takes beyond the read over PCIe.
         atomic_ns: f64 = 0.0..=100000.0;
@@ -331,7 +331,7 @@ params! {
         max_inline_bytes: u32 = 0..=4096;
         /// Longest payload that a receive gets within its completion.
         max_inline_recv_bytes: u32 = 0..=4096;
-        /// Longest WQE that goes by MMIO.
+        /// Longest WQE that is written by MMIO.
         blueflame_bytes: u32 = 0..=4096;
         /// Queue pairs of a process that have an MMIO register of their own.
         blueflame_registers: u32 = 1..=65536;
@@ -348,7 +348,7 @@ params! {
         copy_byte_ns: f64 = 0.0..=1000.0;
         /// Largest piece that the kernel handles at once; at least a frame's.
         piece_bytes: u32 = 1..=1000000;
-        /// A frame through the NIC, either way, beside PCIe and port.
+        /// A frame through the NIC, either way, in addition to PCIe and port.
         nic_ns: f64 = 0.0..=1000000.0;
         /// How long the NIC waits with an interrupt for more frames.
         interrupt_delay_ns: f64 = 0.0..=10000000.0;
