@@ -21,6 +21,7 @@ mod rows;
 mod seam;
 mod stats;
 mod table;
+mod tcp;
 mod ucx;
 mod udp;
 
@@ -59,6 +60,9 @@ enum Command {
     /// Run as one side of a bare UDP measurement
     #[command(hide = true)]
     Udp(udp::Side),
+    /// Run as the passive side of a bare TCP measurement
+    #[command(hide = true)]
+    Tcp(tcp::Side),
 }
 
 fn main() -> ExitCode {
@@ -82,6 +86,7 @@ fn run(cli: &Cli) -> Result<bool> {
             args.run(&setting(rounds, args.adverb.clone())?, only, cli.json)
         }
         Command::Udp(side) => side.run().map(|()| true),
+        Command::Tcp(side) => side.run().map(|()| true),
     }
 }
 

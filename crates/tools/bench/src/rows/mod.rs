@@ -4,6 +4,7 @@ mod guests;
 mod local;
 mod model;
 mod programs;
+mod tcp;
 mod transport;
 mod udp;
 
@@ -27,6 +28,10 @@ pub(crate) const SECTIONS: &[Section] = &[
     Section {
         title: "User-space NIC, UDP port over the loopback device",
         bounds: udp::ROWS,
+    },
+    Section {
+        title: "Kernel TCP over the loopback device, without RDMA",
+        bounds: tcp::ROWS,
     },
     Section {
         title: "Transport: two queue pairs joined by a buffer, both on one core; sealed beside bare packets",

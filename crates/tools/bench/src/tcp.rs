@@ -1,0 +1,175 @@
+//! Bare TCP between two processes over the loopback device: the socket calls that `adverb --device tcp`
+//! makes, and nothing else.
+//!
+//! The passive side is this program again, with the command `tcp`.
+
+use std::io::{BufRead as _, BufReader, ErrorKind, Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use adverb_host::pin;
+use anyhow::{Context as _, Result, bail};
+
+use crate::child::Ended;
+
+/// A message of the ping.
+const MESSAGE: usize = 64;
+const WARM_UP: u32 = 2_000;
+const ROUNDS: u32 = 30_000;
+/// A message of the stream.
+const LONG: usize = 1 << 20;
+const STREAMED: Duration = Duration::from_millis(300);
+/// A side that waits for so long ends: the other one is gone.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Calls between looks at the clock.
+const CALLS: u32 = 10_000;
+
+/// What the passive process does.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Role {
+    /// Sends each message back.
+    Mirror,
+    /// Takes what comes, and answers its end by a byte.
+    Sink,
+}
+
+/// The options of this program as the passive side.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub(crate) struct Side {
+    role: Role,
+    #[arg(long)]
+    core: u32,
+}
+
+impl Side {
+    /// Runs as that side.
+    pub(crate) fn run(self) -> Result<()> {
+        pin(self.core).context("cannot pin")?;
+        let listener = TcpListener::bind("127.0.0.1:0").context("cannot listen")?;
+        println!("{}", listener.local_addr()?);
+        std::io::stdout().flush()?;
+        let mut stream = polled(listener.accept()?.0)?;
+        let mut message = [0; MESSAGE];
+        match self.role {
+            Role::Mirror => loop {
+                if receive(&mut stream, &mut message)? < MESSAGE {
+                    return Ok(());
+                }
+                send(&mut stream, &message)?;
+            },
+            Role::Sink => {
+                let mut long = vec![0; LONG];
+                while receive(&mut stream, &mut long)? == LONG {}
+                send(&mut stream, &[1])
+            }
+        }
+    }
+}
+
+/// Mean one-way time in ns of a message between two processes that poll their sockets.
+pub(crate) fn ping(cores: [u32; 2]) -> Result<f64> {
+    active("mirror", cores, |stream| {
+        let mut message = [0; MESSAGE];
+        let mut round = || -> Result<()> {
+            send(stream, &message)?;
+            match receive(stream, &mut message)? {
+                MESSAGE => Ok(()),
+                _ => bail!("the other side of the TCP ping has ended"),
+            }
+        };
+        (0..WARM_UP).try_for_each(|_| round())?;
+        let start = Instant::now();
+        (0..ROUNDS).try_for_each(|_| round())?;
+        Ok(start.elapsed().as_nanos() as f64 / f64::from(ROUNDS) / 2.0)
+    })
+}
+
+/// Bytes per second of a stream of messages of 1 MiB between two processes that poll their sockets.
+pub(crate) fn stream(cores: [u32; 2]) -> Result<f64> {
+    active("sink", cores, |stream| {
+        // Adverb sends from four buffers in turn.
+        let buffers = vec![7; 4 * LONG];
+        let start = Instant::now();
+        let mut sent = 0;
+        for message in buffers.chunks(LONG).cycle() {
+            send(stream, message)?;
+            sent += LONG;
+            if start.elapsed() >= STREAMED {
+                break;
+            }
+        }
+        stream.shutdown(std::net::Shutdown::Write)?;
+        receive(stream, &mut [0])?;
+        Ok(sent as f64 / start.elapsed().as_secs_f64())
+    })
+}
+
+/// Starts the passive process and runs the active side on a thread of its own, which leaves this one where
+/// it is.
+fn active(
+    role: &str,
+    cores: [u32; 2],
+    run: impl FnOnce(&mut TcpStream) -> Result<f64> + Send,
+) -> Result<f64> {
+    let own = std::env::current_exe().context("cannot tell where this program is")?;
+    let passive = Command::new(own)
+        .args(["tcp", role, "--core", &cores[1].to_string()])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .context("cannot start the passive side over TCP")?;
+    let mut passive = Ended(passive);
+    let stdout = passive.0.stdout.take().context("stdout is a pipe")?;
+    let mut line = String::new();
+    BufReader::new(stdout).read_line(&mut line)?;
+    let there = line.trim().parse();
+    let there: SocketAddr = there.context("the passive side over TCP printed no address")?;
+    let active = || {
+        pin(cores[0]).context("cannot pin")?;
+        run(&mut polled(TcpStream::connect(there)?)?)
+    };
+    std::thread::scope(|scope| scope.spawn(active).join()).expect("the active side does not panic")
+}
+
+fn polled(stream: TcpStream) -> Result<TcpStream> {
+    stream.set_nodelay(true)?;
+    stream.set_nonblocking(true)?;
+    Ok(stream)
+}
+
+/// Receives until `into` is full or the other side sends no more; returns how much came.
+fn receive(stream: &mut TcpStream, into: &mut [u8]) -> Result<usize> {
+    let mut received = 0;
+    while received < into.len() {
+        match poll(|| stream.read(&mut into[received..]))? {
+            0 => break,
+            n => received += n,
+        }
+    }
+    Ok(received)
+}
+
+fn send(stream: &mut TcpStream, mut bytes: &[u8]) -> Result<()> {
+    while !bytes.is_empty() {
+        let sent = poll(|| stream.write(bytes))?;
+        bytes = &bytes[sent..];
+    }
+    Ok(())
+}
+
+/// Calls again and again until the call transfers something.
+fn poll(mut call: impl FnMut() -> std::io::Result<usize>) -> Result<usize> {
+    let begin = Instant::now();
+    loop {
+        for _ in 0..CALLS {
+            match call() {
+                Err(e) if e.kind() == ErrorKind::WouldBlock => {}
+                other => return other.context("TCP"),
+            }
+        }
+        if begin.elapsed() > PATIENCE {
+            bail!("nothing moved over TCP for {} s", PATIENCE.as_secs());
+        }
+    }
+}
