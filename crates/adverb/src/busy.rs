@@ -16,7 +16,9 @@ impl Beside {
     pub(crate) fn from_now(device: &DeviceChoice) -> Self {
         Beside(match device {
             DeviceChoice::Model(_) => None,
-            DeviceChoice::Soft(_) | DeviceChoice::Verbs(_) => OtherWork::from_now(),
+            DeviceChoice::Soft(_) | DeviceChoice::Verbs(_) | DeviceChoice::Tcp(_) => {
+                OtherWork::from_now()
+            }
         })
     }
 

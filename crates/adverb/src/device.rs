@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io::Write;
 
-use adverb_launch::{DeviceChoice, DeviceInfo, Hardware, one_line};
+use adverb_launch::{DeviceChoice, DeviceInfo, Hardware, TcpAddress, one_line};
 use adverb_results::{DeviceKind, DeviceRef};
 use adverb_units::Bytes;
 use serde_json::json;
@@ -47,6 +47,10 @@ fn print(info: &DeviceInfo, out: &mut impl Write) -> std::io::Result<()> {
     writeln!(out, "{}", info.reference)?;
     let mut line = |name: &str, value: &dyn fmt::Display| writeln!(out, "  {name:<24}{value}");
     line("kind", &kind_words(&info.reference))?;
+    if info.reference.kind == DeviceKind::Tcp {
+        let mut details = info.site.device.iter();
+        return details.try_for_each(|(name, value)| line(name, value));
+    }
     // The names that `ibv_devinfo -v` prints; it has none for `max_inline_data`, a field of `ibv_qp_cap`.
     line("max_inline_data", &Bytes::new(caps.max_inline_data.into()))?;
     line("max_msg_sz", &port.max_msg_sz)?;
@@ -83,6 +87,7 @@ fn kind_words(device: &DeviceRef) -> &'static str {
         DeviceKind::Soft => "user-space NIC: measures this machine's CPU and memory",
         DeviceKind::Verbs => "device behind libibverbs",
         DeviceKind::Model => "virtual-time model: predicts",
+        DeviceKind::Tcp => "kernel TCP, without RDMA: what RDMA is compared with",
     }
 }
 
@@ -109,7 +114,8 @@ fn list_real(out: &mut impl Write, format: Format) -> anyhow::Result<()> {
         Err(e) => (Vec::new(), Some(e)),
     };
     let choices = choices.into_iter().map(DeviceChoice::Verbs);
-    for device in std::iter::once(DeviceChoice::SOFT).chain(choices) {
+    let tcp = DeviceChoice::Tcp(TcpAddress::default());
+    for device in [DeviceChoice::SOFT, tcp].into_iter().chain(choices) {
         match DeviceInfo::query(&device) {
             Ok(info) if format == Format::Json => writeln!(out, "{}", to_json(&info))?,
             Ok(info) => {

@@ -39,6 +39,9 @@ fn scope(device: &DeviceChoice) -> Result<Scope, Usage> {
         DeviceChoice::Model(_) => Err(Usage(format!(
             "--device {device}: a model needs nothing of this machine: there is nothing to examine"
         ))),
+        DeviceChoice::Tcp(_) => Err(Usage(format!(
+            "--device {device}: the checks are of RDMA, which {device} does not use; leave it out"
+        ))),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use adverb_host::usable_cores;
 use adverb_launch::{DeviceChoice, DeviceInfo, Peer, Usage};
-use adverb_results::{DeviceKind, Opcode, Traffic};
+use adverb_results::{DeviceKind, Opcode, Traffic, Transport};
 use adverb_units::{Bytes, Span};
 use adverb_verbs::{DeviceCaps, PathOptionError, PathOptions};
 use adverb_workload::pair::{ATOMIC_SIZE, CellSpec, Length, Request};
@@ -38,17 +38,17 @@ pub(crate) fn ping(args: &PingArgs, info: &DeviceInfo) -> Result<Vec<CellSpec>, 
 /// The cells of `adverb blast`, one for each size.
 pub(crate) fn blast(args: &BlastArgs, info: &DeviceInfo) -> Result<Vec<CellSpec>, Usage> {
     cells(&args.common, info, args.op, |size| {
+        let request = common(&args.common, args.op, size)?;
         Ok(CellSpec::blast(Request {
             buffers: args.buffers,
             traffic: Traffic {
                 qps: args.qps,
                 bidirectional: args.bidirectional,
-                reversed: args.common.reversed,
-                transport: args.common.transport,
+                ..request.traffic
             },
             post: args.post,
             signal: args.signal,
-            ..common(&args.common, args.op, size)?
+            ..request
         }))
     })
 }
@@ -93,7 +93,7 @@ pub(crate) fn on_model(op: Opcode, size: Bytes) -> Request {
 fn common(args: &MeasureArgs, op: Opcode, size: Bytes) -> Result<Request, Usage> {
     let default = match args.device.choice() {
         DeviceChoice::Model(_) => MODEL_DURATION,
-        DeviceChoice::Soft(_) | DeviceChoice::Verbs(_) => DEFAULT_DURATION,
+        DeviceChoice::Soft(_) | DeviceChoice::Verbs(_) | DeviceChoice::Tcp(_) => DEFAULT_DURATION,
     };
     Ok(Request {
         inline: args.inline,
@@ -102,7 +102,7 @@ fn common(args: &MeasureArgs, op: Opcode, size: Bytes) -> Result<Request, Usage>
         verify: args.verify,
         traffic: Traffic {
             reversed: args.reversed,
-            transport: args.transport,
+            transport: transport(&args.device.choice(), args.transport)?,
             ..Traffic::default()
         },
         length: args.length.or(default),
@@ -110,6 +110,24 @@ fn common(args: &MeasureArgs, op: Opcode, size: Bytes) -> Result<Request, Usage>
         warmup: args.length.warmup,
         ..Request::new(op, size)
     })
+}
+
+/// The transport on a device: TCP on `tcp` and only there.
+fn transport(device: &DeviceChoice, asked: Option<Transport>) -> Result<Transport, Usage> {
+    let refusal = match (device, asked) {
+        (DeviceChoice::Tcp(_), None | Some(Transport::Tcp)) => return Ok(Transport::Tcp),
+        (DeviceChoice::Tcp(_), Some(other)) => {
+            format!("--transport {other}: {device} has no queue pairs; leave it out")
+        }
+        (DeviceChoice::Model(_), Some(Transport::Tcp)) => format!(
+            "--transport tcp: {device} models RDMA only, because its published sources have no costs of a kernel's TCP; measure this machine's with --device tcp"
+        ),
+        (_, Some(Transport::Tcp)) => {
+            format!("--transport tcp: {device} is an RDMA device; name --device tcp")
+        }
+        (_, other) => return Ok(other.unwrap_or_default()),
+    };
+    Err(Usage(refusal))
 }
 
 /// All cells, or the first refusal: nothing is run if something cannot be.

@@ -158,6 +158,13 @@ fn begin(args: &StudyArgs, out: &Path) -> anyhow::Result<Begun> {
         let reason = "--repetitions: virtual time has no noise, so a model measures each cell once; leave it out";
         return Err(Usage(reason.to_owned()).into());
     }
+    if let DeviceChoice::Tcp(_) = meta.device {
+        let device = &meta.device;
+        let reason = format!(
+            "--device {device}: the studies are of RDMA; `adverb ping` and `adverb blast` run on {device}"
+        );
+        return Err(Usage(reason).into());
+    }
     if args.device.all().len() > 1 {
         return Err(Usage("--device: a study is of one device; name one".to_owned()).into());
     }

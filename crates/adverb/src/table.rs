@@ -1,7 +1,7 @@
 //! Records as rows for people. Rows are printed as cells end, so the columns have fixed widths.
 
 use adverb_results::{
-    CpuShare, DeviceKind, Latency, Opcode, PairRecord, Params, Program, Transport,
+    Completion, CpuShare, DeviceKind, Latency, Opcode, PairRecord, Params, Program, Transport,
 };
 use adverb_units::Span;
 use adverb_verbs::AckTimeout;
@@ -115,9 +115,32 @@ pub(crate) fn row(record: &PairRecord, unit: ThroughputUnit) -> Vec<Option<Strin
     all.map(|(_, _, value)| value(record)).collect()
 }
 
+/// The same for a record of TCP.
+fn stream_title(record: &PairRecord) -> String {
+    let p = &record.params;
+    let how = match p.completion {
+        Completion::Poll => "polling",
+        Completion::Event => "sleeping",
+    };
+    let mut title = format!(
+        "{} {} on {}: {how} sockets, TCP_NODELAY",
+        record.program, p.op, record.device
+    );
+    if record.program == Program::Blast {
+        title += &format!(", {} buffers", p.buffers);
+    }
+    if p.traffic.reversed {
+        title += ", reversed";
+    }
+    title + &passive_side(record)
+}
+
 /// What the rows have in common, as far as `asked` tells, or the record.
 pub(crate) fn title(record: &PairRecord, asked: &Request) -> String {
     let p = &record.params;
+    if p.traffic.transport == Transport::Tcp {
+        return stream_title(record);
+    }
     let mut title = format!(
         "{} {} on {}: {}, completions by {}",
         record.program,
@@ -135,7 +158,7 @@ pub(crate) fn title(record: &PairRecord, asked: &Request) -> String {
             title += ", both directions";
         }
     }
-    if !p.traffic.transport.is_reliable() {
+    if !p.traffic.transport.is_default() {
         title += &format!(", transport {}", p.traffic.transport);
     }
     if p.traffic.reversed {
@@ -152,6 +175,12 @@ pub(crate) fn title(record: &PairRecord, asked: &Request) -> String {
     if let Some(impairment) = &p.impairment {
         title += &format!(", {impairment}");
     }
+    title + &passive_side(record)
+}
+
+/// `, passive side at nodeB, payload verified`.
+fn passive_side(record: &PairRecord) -> String {
+    let mut title = String::new();
     if let Some(passive) = &record.provenance.passive {
         title += &format!(", passive side at {}", passive.host);
         // There only where it is another device.
@@ -159,7 +188,7 @@ pub(crate) fn title(record: &PairRecord, asked: &Request) -> String {
             title += &format!(" on {device}");
         }
     }
-    if p.verify {
+    if record.params.verify {
         title += ", payload verified";
     }
     title

@@ -88,6 +88,11 @@ fn check(args: &MeasureArgs, device: &DeviceChoice) -> Result<(), Usage> {
             "--all-pairs: {device} is a model, in which all pairs of hosts are alike; leave out --all-pairs, or name a real device"
         )));
     }
+    if let DeviceChoice::Tcp(_) = device {
+        return Err(Usage(format!(
+            "--all-pairs: {device} has no RDMA WRITE, by which throughput is measured; leave out --all-pairs, or name an RDMA device"
+        )));
+    }
     if args.place.place.is_some() {
         return Err(Usage(
             "--place: --all-pairs runs both sides on every two hosts; leave it out".to_owned(),

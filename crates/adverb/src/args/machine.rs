@@ -11,7 +11,7 @@ use clap::{ArgAction, Args};
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct DevicesArgs {
-    /// Only this device: soft, soft@ADDR, verbs:NAME[:PORT[:GID]] or model:PRESET
+    /// Only this device: soft, soft@ADDR, verbs:NAME[:PORT[:GID]], model:PRESET or tcp
     #[arg(long, value_name = "DEV")]
     pub(crate) device: Option<DeviceChoice>,
 

@@ -55,6 +55,7 @@ Examples:
   adverb ping --op write --size 8 --duration 2s --json
   adverb ping --op read --device model:cx3      what a ConnectX-3 would do
   adverb ping --op send --device soft@127.0.0.1 --loss 1%    over UDP, with loss
+  adverb ping --op send --device tcp            kernel TCP, for comparison
   adverb ping --op send --all-pairs --peer nodeB --peer nodeC"
 )]
 pub(crate) struct PingArgs {
@@ -105,7 +106,8 @@ Examples:
   adverb blast --op write --size 16 --inline --buffers 16 --post list
   adverb blast --op write --size 16 --buffers 16 --signal periodic
   adverb blast --op write --buffers 4 --qps 1..32          several queue pairs
-  adverb blast --op send --size 1..1M --completion event --json"
+  adverb blast --op send --size 1..1M --completion event --json
+  adverb blast --op send --size 1M --device tcp            kernel TCP"
 )]
 pub(crate) struct BlastArgs {
     /// Operation: send, write-imm, write, read, fetch-add or cas (see below)
@@ -171,14 +173,15 @@ pub(crate) struct MeasureArgs {
     #[command(flatten)]
     pub(crate) path: PathArgs,
 
-    /// Transport service: rc, uc (no READ, no atomics) or ud (send, up to the path MTU)
+    /// Transport service: rc, uc (no READ, no atomics) or ud (send, up to the path MTU); tcp only with
+    /// --device tcp [default: rc]
     #[arg(
         long,
+        alias = "over",
         value_name = "WHICH",
-        default_value = "rc",
-        value_parser = word_of(&[Transport::Rc, Transport::Uc, Transport::Ud])
+        value_parser = word_of(&[Transport::Rc, Transport::Uc, Transport::Ud, Transport::Tcp])
     )]
-    pub(crate) transport: Transport,
+    pub(crate) transport: Option<Transport>,
 
     /// Swap the places of the sides: the active one runs at the server of --peer, the passive one here
     #[arg(long)]

@@ -77,7 +77,7 @@ pub(super) fn schedule(args: &ClientArgs) -> Schedule {
 fn duration(args: &ClientArgs) -> Span {
     args.duration.unwrap_or(match args.device.choice() {
         DeviceChoice::Model(_) => Span::from_ms(1),
-        DeviceChoice::Soft(_) | DeviceChoice::Verbs(_) => Span::from_secs(1),
+        DeviceChoice::Soft(_) | DeviceChoice::Verbs(_) | DeviceChoice::Tcp(_) => Span::from_secs(1),
     })
 }
 

@@ -4,6 +4,8 @@
 //!   (see `examples/` of the repository);
 //! * [`HostStation`]: the [`Station`](adverb_verbs::Station) of a real device: `CLOCK_MONOTONIC`,
 //!   `getrusage`, busy polling, and [`Link`]s to the other roles;
+//! * [`TcpDevice`]: a host without RDMA, for programs that use the kernel's TCP, the
+//!   [`Streams`](adverb_verbs::Streams) of each [`HostStation`];
 //! * [`HubLink`]: the socket of a process of roles to whatever started them, which passes their
 //!   out-of-band messages on; [`Link`]: the same directly between two roles;
 //! * [`Wire`]: the same frames over TCP between hosts, for an owner that sleeps in `poll`;
@@ -23,6 +25,8 @@ mod pmix;
 mod process;
 mod ranks;
 mod station;
+mod streams;
+mod tcp;
 mod threads;
 mod wire;
 
@@ -34,5 +38,7 @@ pub use other_work::{Busy, OtherWork};
 pub use process::{die_with_parent, pin, usable_cores};
 pub use ranks::{Published, Rank, RankError};
 pub use station::HostStation;
+pub use streams::TcpConnection;
+pub use tcp::{NoVerbs, TcpContext, TcpDevice};
 pub use threads::threads;
 pub use wire::{Wire, WireError};

@@ -1,5 +1,6 @@
 //! The station of a real device.
 
+use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use adverb_units::{CpuTime, Span, Time};
 use adverb_verbs::{
     CompletionChannel, CompletionQueue, Context, CqId, MemoryAccessError, MemoryRegion,
-    OutOfBandError, RoleId, Station, WaitError, WorkCompletion,
+    OutOfBandError, RoleId, Station, Unsupported, WaitError, WorkCompletion,
 };
 
 use crate::clock::{self, CpuScope};
@@ -33,6 +34,8 @@ pub struct HostStation<C: Context, T: Stream = UnixStream> {
     scope: CpuScope,
     /// Whether waits are to end.
     stop: Option<Arc<AtomicBool>>,
+    /// Where its streams listen, and connect from.
+    address: SocketAddr,
 }
 
 /// How messages reach other roles.
@@ -58,6 +61,7 @@ impl<C: Context, T: Stream> HostStation<C, T> {
             shares_core: false,
             scope: CpuScope::Process,
             stop: None,
+            address: (Ipv4Addr::LOCALHOST, 0).into(),
         }
     }
 
@@ -75,6 +79,16 @@ impl<C: Context, T: Stream> HostStation<C, T> {
         HostStation { stop, ..self }
     }
 
+    /// Puts its streams at an address of this host (by default 127.0.0.1); port 0 is any free port.
+    #[must_use]
+    pub fn at_address(self, address: SocketAddr) -> Self {
+        HostStation { address, ..self }
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
     #[inline]
     fn check_stop(&self) -> Result<(), WaitError> {
         match &self.stop {
@@ -85,7 +99,7 @@ impl<C: Context, T: Stream> HostStation<C, T> {
 
     /// Calls `wait` with all of `patience`, or with short parts of it if it may be stopped, until it
     /// returns something.
-    fn wait_in_parts<R>(
+    pub(crate) fn wait_in_parts<R>(
         &self,
         patience: Span,
         mut wait: impl FnMut(Span) -> Result<Option<R>, WaitError>,
@@ -119,7 +133,7 @@ impl<C: Context, T: Stream> HostStation<C, T> {
 
     /// Calls `poll` until it gives something.
     #[inline]
-    fn poll_until<R>(
+    pub(crate) fn poll_until<R>(
         &self,
         what: &'static str,
         patience: Span,
@@ -190,6 +204,7 @@ fn link<T: Stream>(links: &[(RoleId, Link<T>)], role: RoleId) -> Result<&Link<T>
 
 impl<C: Context, T: Stream> Station for HostStation<C, T> {
     type Context = C;
+    type Streams = Self;
 
     #[inline]
     fn context(&self) -> &C {
@@ -295,6 +310,10 @@ impl<C: Context, T: Stream> Station for HostStation<C, T> {
             Err(_) => Err(OutOfBandError::PeerGone(role)),
             Ok(None) => Err(OutOfBandError::TimedOut { role, patience }),
         }
+    }
+
+    fn streams(&self) -> Result<&Self, Unsupported> {
+        Ok(self)
     }
 }
 

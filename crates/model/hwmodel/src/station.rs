@@ -5,8 +5,8 @@ use std::cell::Cell;
 use adverb_sim::{Condition, Role, Wake};
 use adverb_units::{CpuTime, Span, Time};
 use adverb_verbs::{
-    CompletionQueue, CqId, Level, MemoryAccessError, MemoryRegion, OutOfBandError, RoleId, Station,
-    WaitError, Work, WorkCompletion,
+    CompletionQueue, Context, CqId, Level, MemoryAccessError, MemoryRegion, NoStreams,
+    OutOfBandError, RoleId, Station, Unsupported, WaitError, Work, WorkCompletion,
 };
 
 use crate::host::cores::Core;
@@ -164,9 +164,14 @@ impl<'y> ModelStation<'y> {
 
 impl Station for ModelStation<'_> {
     type Context = ModelContext;
+    type Streams = NoStreams;
 
     fn context(&self) -> &ModelContext {
         &self.context
+    }
+
+    fn streams(&self) -> Result<&NoStreams, Unsupported> {
+        Err(NoStreams::of(&self.context.name()))
     }
 
     fn now(&self) -> Time {

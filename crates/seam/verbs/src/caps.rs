@@ -162,6 +162,8 @@ pub enum LinkLayer {
     Iwarp,
     /// Memory shared by processes of one host.
     SharedMemory,
+    /// The kernel's TCP, without verbs.
+    KernelTcp,
 }
 
 impl LinkLayer {
@@ -172,7 +174,7 @@ impl LinkLayer {
 
     /// Whether queue pairs have an ACK timeout and retries.
     pub const fn has_ack_timeout(self) -> bool {
-        !matches!(self, LinkLayer::Iwarp)
+        !matches!(self, LinkLayer::Iwarp | LinkLayer::KernelTcp)
     }
 }
 
@@ -183,6 +185,7 @@ impl fmt::Display for LinkLayer {
             LinkLayer::Ethernet => "Ethernet",
             LinkLayer::Iwarp => "iWARP",
             LinkLayer::SharedMemory => "shared memory",
+            LinkLayer::KernelTcp => "kernel TCP",
         })
     }
 }

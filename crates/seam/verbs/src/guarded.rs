@@ -3,8 +3,8 @@
 use adverb_units::{Span, Time};
 
 use crate::{
-    Context, CpuTime, CqId, MemoryAccessError, OutOfBandError, RoleId, Station, WaitError, Work,
-    WorkCompletion,
+    Context, CpuTime, CqId, MemoryAccessError, OutOfBandError, RoleId, Station, Unsupported,
+    WaitError, Work, WorkCompletion,
 };
 
 /// Intercepts the waits of a [`Guarded`] station.
@@ -32,7 +32,7 @@ pub trait Guard {
     }
 }
 
-/// A station whose waits are intercepted by a guard. Everything else is forwarded.
+/// A station whose waits are intercepted by a guard. Everything else is forwarded, streams too.
 #[derive(Debug)]
 pub struct Guarded<'s, S, G> {
     station: &'s S,
@@ -48,6 +48,7 @@ impl<'s, S: Station, G: Guard> Guarded<'s, S, G> {
 
 impl<S: Station, G: Guard> Station for Guarded<'_, S, G> {
     type Context = S::Context;
+    type Streams = S::Streams;
 
     fn context(&self) -> &S::Context {
         self.station.context()
@@ -131,5 +132,9 @@ impl<S: Station, G: Guard> Station for Guarded<'_, S, G> {
     fn receive(&self, from: RoleId, patience: Span) -> Result<Vec<u8>, OutOfBandError> {
         self.guard
             .receive(patience, |patience| self.station.receive(from, patience))
+    }
+
+    fn streams(&self) -> Result<&S::Streams, Unsupported> {
+        self.station.streams()
     }
 }

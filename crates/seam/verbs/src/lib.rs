@@ -11,8 +11,8 @@
 //! * [`impairment`]: the faults that a port injects on purpose, each with its [`probability`];
 //! * [`srq`]: shared receive queues and the events that belong to them;
 //! * the traits: [`device`] (the objects of a device) and [`station`] (the environment of a role: its
-//!   device, clock, CPU account and out-of-band channel), and [`guarded`], a station with intercepted
-//!   waits;
+//!   device, clock, CPU account, out-of-band channel and byte streams, [`stream`]), and [`guarded`], a
+//!   station with intercepted waits;
 //! * errors by operation: [`error`].
 //!
 //! Section numbers of IBTA volume 1, here and in other crates, are those of releases after 1.2.1 (in
@@ -36,6 +36,7 @@ pub mod probability;
 pub mod qp;
 pub mod srq;
 pub mod station;
+pub mod stream;
 pub mod work;
 
 pub use access::AccessFlags;
@@ -64,6 +65,7 @@ pub use qp::{
 };
 pub use srq::{AsyncEvent, NoSrq, SharedReceiveQueue, SrqAttr, SrqCaps};
 pub use station::{CpuTime, Level, OutOfBandError, RoleId, Station, WaitError, Work};
+pub use stream::{NoStreams, StreamError, StreamWait, Streams};
 pub use work::{
     AhRef, Comparison, Destination, Operation, RecvRequest, RemoteAddress, SendFlags, SendRequest,
     Sge,

@@ -215,6 +215,7 @@ impl PathOptions {
             }
             (PacketMarking::None, LinkLayer::SharedMemory) => "sends no packets",
             (PacketMarking::None, LinkLayer::Iwarp) => "leaves it to the adapter's TCP",
+            (PacketMarking::None, LinkLayer::KernelTcp) => "leaves it to the kernel's TCP",
             (PacketMarking::None, _) => "models packets of a single class",
         };
         if marking == PacketMarking::None {

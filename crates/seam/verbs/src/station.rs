@@ -12,8 +12,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::completion::WorkCompletion;
 use crate::device::Context;
-use crate::error::{CreateError, MemoryAccessError, PollError};
+use crate::error::{CreateError, MemoryAccessError, PollError, Unsupported};
 use crate::ids::CqId;
+use crate::stream::{StreamError, Streams};
 
 /// Number of a role within its program, from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -25,10 +26,12 @@ impl fmt::Display for RoleId {
     }
 }
 
-/// The environment of a role: its device, clock, CPU account and messages to the other roles.
+/// The environment of a role: its device, clock, CPU account, messages to the other roles, and streams.
 pub trait Station {
     /// The type of the opened device.
     type Context: Context;
+    /// Its byte streams.
+    type Streams: Streams;
 
     /// Returns the opened device.
     fn context(&self) -> &Self::Context;
@@ -111,6 +114,12 @@ pub trait Station {
     /// # Errors
     /// There is no such role, it has ended, or timeout.
     fn receive(&self, from: RoleId, patience: Span) -> Result<Vec<u8>, OutOfBandError>;
+
+    /// Returns the byte streams.
+    ///
+    /// # Errors
+    /// It has none.
+    fn streams(&self) -> Result<&Self::Streams, Unsupported>;
 }
 
 /// Memory level of the cache lines that a program loads.
@@ -177,6 +186,9 @@ pub enum WaitError {
     /// The device cannot wait in this way.
     #[error(transparent)]
     Create(#[from] CreateError),
+    /// The stream failed.
+    #[error(transparent)]
+    Stream(#[from] StreamError),
 }
 
 /// An out-of-band message was not sent or received.

@@ -85,6 +85,7 @@ pub(crate) trait AnyProgram: Send + Sync {
 pub(crate) enum Opened {
     Soft(adverb_host::HostStation<adverb_softnic::SoftContext>),
     Verbs(adverb_host::HostStation<adverb_ibverbs::VerbsContext>),
+    Tcp(adverb_host::HostStation<adverb_host::TcpContext>),
 }
 
 impl<P: Program> AnyProgram for P {
@@ -113,6 +114,7 @@ impl<P: Program> AnyProgram for P {
         match on {
             Opened::Soft(station) => play(self, role, &station, shared),
             Opened::Verbs(station) => play(self, role, &station, shared),
+            Opened::Tcp(station) => play(self, role, &station, shared),
         }
     }
 }

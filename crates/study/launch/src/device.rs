@@ -1,7 +1,7 @@
 //! The devices by name: what `--device` takes.
 
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::str::FromStr;
 
 use adverb_ibverbs::{Connecting, GidChoice, VerbsDevice};
@@ -23,6 +23,57 @@ pub enum DeviceChoice {
     Verbs(VerbsDevice),
     /// The model of some hardware, in virtual time.
     Model(PresetChoice),
+    /// The kernel's TCP, without verbs.
+    Tcp(TcpAddress),
+}
+
+/// Where `tcp` listens, and connects from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TcpAddress {
+    /// By default the address by which the peer reaches this host, or 127.0.0.1 without a peer.
+    ip: Option<IpAddr>,
+    /// Where it listens; 0 is any free port.
+    port: u16,
+}
+
+impl TcpAddress {
+    /// The address to use on a host that its peer reaches at `reached_at`.
+    pub fn on_host(self, reached_at: Option<IpAddr>) -> SocketAddr {
+        let ip = self.ip.or(reached_at.map(|ip| ip.to_canonical()));
+        SocketAddr::new(ip.unwrap_or(Ipv4Addr::LOCALHOST.into()), self.port)
+    }
+
+    /// The device in records, which do not depend on the port.
+    fn name(self) -> String {
+        self.ip
+            .map_or_else(|| "tcp".to_owned(), |ip| format!("tcp@{ip}"))
+    }
+}
+
+impl fmt::Display for TcpAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.ip, self.port) {
+            (Some(ip), port) if port != 0 => write!(f, "tcp@{}", SocketAddr::new(ip, port)),
+            _ => f.write_str(&self.name()),
+        }
+    }
+}
+
+impl FromStr for TcpAddress {
+    type Err = String;
+
+    /// Reads what stands behind `tcp@`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Ok(ip) = text.parse() {
+            let (ip, port) = (Some(ip), 0);
+            return Ok(TcpAddress { ip, port });
+        }
+        let at: SocketAddr = text.parse().map_err(|_| {
+            format!("invalid address '{text}': expected tcp@ADDR or tcp@ADDR:PORT with an address of this host, such as tcp@10.0.0.1 or tcp@[2001:db8::1]:7000")
+        })?;
+        let (ip, port) = (Some(at.ip()), at.port());
+        Ok(TcpAddress { ip, port })
+    }
 }
 
 /// Where the user-space NIC has its UDP port.
@@ -101,6 +152,7 @@ impl DeviceChoice {
             DeviceChoice::Soft(address) => (DeviceKind::Soft, address.name()),
             DeviceChoice::Verbs(device) => (DeviceKind::Verbs, device.to_string()),
             DeviceChoice::Model(preset) => (DeviceKind::Model, preset.to_string()),
+            DeviceChoice::Tcp(address) => (DeviceKind::Tcp, address.name()),
         };
         DeviceRef { kind, name }
     }
@@ -127,6 +179,7 @@ impl DeviceChoice {
             DeviceChoice::Verbs(device) => {
                 DeviceChoice::Verbs(device.clone().with_gid(GidChoice::Automatic))
             }
+            DeviceChoice::Tcp(_) => DeviceChoice::Tcp(TcpAddress::default()),
             DeviceChoice::Model(_) => self.clone(),
         }
     }
@@ -184,11 +237,13 @@ impl DeviceChoice {
             (DeviceChoice::Soft(one), DeviceChoice::Soft(other)) => {
                 has_port(one) == has_port(other)
             }
-            (DeviceChoice::Verbs(_), DeviceChoice::Verbs(_)) => true,
+            (DeviceChoice::Verbs(_), DeviceChoice::Verbs(_))
+            | (DeviceChoice::Tcp(_), DeviceChoice::Tcp(_)) => true,
             // RoCE v2 is the same from whomever.
             (DeviceChoice::Soft(address), DeviceChoice::Verbs(_))
             | (DeviceChoice::Verbs(_), DeviceChoice::Soft(address)) => has_port(address),
-            (DeviceChoice::Model(_), _) | (_, DeviceChoice::Model(_)) => false,
+            (DeviceChoice::Model(_) | DeviceChoice::Tcp(_), _)
+            | (_, DeviceChoice::Model(_) | DeviceChoice::Tcp(_)) => false,
         }
     }
 
@@ -203,7 +258,7 @@ impl DeviceChoice {
             // Opening reaps. If it fails, the next one to open will tell.
             DeviceChoice::Soft(address) => drop(address.device().map(|device| device.open())),
             // The kernel does.
-            DeviceChoice::Verbs(_) => {}
+            DeviceChoice::Verbs(_) | DeviceChoice::Tcp(_) => {}
             // It leaves nothing.
             DeviceChoice::Model(_) => {}
         }
@@ -215,6 +270,7 @@ impl fmt::Display for DeviceChoice {
         match self {
             // How queue pairs are connected is part of the choice, not of the device.
             DeviceChoice::Verbs(device) => f.pad(&format!("{}:{device}", device.kind())),
+            DeviceChoice::Tcp(address) => f.pad(&address.to_string()),
             DeviceChoice::Soft(_) | DeviceChoice::Model(_) => self.reference().fmt(f),
         }
     }
@@ -227,13 +283,17 @@ impl FromStr for DeviceChoice {
         if let Some(address) = text.strip_prefix("soft@") {
             return address.parse().map(DeviceChoice::Soft);
         }
+        if let Some(address) = text.strip_prefix("tcp@") {
+            return address.parse().map(DeviceChoice::Tcp);
+        }
         match text.split_once(':') {
             None if text == "soft" => Ok(Self::SOFT),
+            None if text == "tcp" => Ok(DeviceChoice::Tcp(TcpAddress::default())),
             Some(("verbs", device)) => verbs(device, Connecting::ByHand),
             Some(("verbs+cm", device)) => verbs(device, Connecting::Manager),
             Some(("model", preset)) => preset.parse().map(DeviceChoice::Model),
             _ => Err(format!(
-                "'{text}' is no device: use soft, soft@ADDR, verbs:NAME[:PORT[:GID]] or model:PRESET (see `adverb devices`)"
+                "'{text}' is no device: use soft, soft@ADDR, verbs:NAME[:PORT[:GID]], model:PRESET or tcp (see `adverb devices`)"
             )),
         }
     }
@@ -276,6 +336,8 @@ mod tests {
         assert!(!reaches("soft", "soft@10.0.0.1"));
         assert!(!reaches("soft", "verbs:mlx5_0"));
         assert!(!reaches("soft@10.0.0.1", "model:cx3"));
+        assert!(reaches("tcp", "tcp@10.0.0.1:7000"));
+        assert!(!reaches("tcp", "soft@10.0.0.1") && !reaches("tcp", "model:cx3"));
     }
 
     #[test]
@@ -283,13 +345,16 @@ mod tests {
         assert_eq!("soft".parse(), Ok(DeviceChoice::SOFT));
         assert_eq!(DeviceChoice::SOFT.to_string(), "soft");
         let texts = "soft@10.0.0.1 soft@2001:db8::7 soft@auto verbs:mlx5_0 verbs:mlx5_0:2 \
-                     verbs:rxe0:1:192.0.2.7 verbs+cm:mlx5_0:1:3 model:cx3 model:/a/b.toml";
+                     verbs:rxe0:1:192.0.2.7 verbs+cm:mlx5_0:1:3 model:cx3 model:/a/b.toml \
+                     tcp tcp@10.0.0.1 tcp@10.0.0.1:7000 tcp@::1 tcp@[::1]:7000";
         for text in texts.split(' ') {
             let device: DeviceChoice = text.parse().unwrap();
             assert_eq!(device.to_string(), text);
             assert_eq!(serde_json::to_value(&device).unwrap(), text);
         }
-        for text in ["soft:1", "verbs:", "verbs:a:b", "model:cx33", "mlx5_0"] {
+        for text in
+            "soft:1 verbs: verbs:a:b model:cx33 mlx5_0 tcp@ tcp@here tcp:7 tcp@::1:x".split(' ')
+        {
             assert!(text.parse::<DeviceChoice>().is_err(), "{text}");
         }
     }

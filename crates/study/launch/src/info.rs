@@ -1,6 +1,6 @@
 //! What is known of a device before anything runs on it.
 
-use adverb_host::Machine;
+use adverb_host::{Machine, TcpDevice};
 use adverb_results::{DeviceRef, Site};
 use adverb_verbs::{Context, Device, DeviceCaps, PortCaps, PortNum};
 
@@ -28,6 +28,7 @@ impl DeviceInfo {
             DeviceChoice::Soft(address) => Self::of(device, &address.device()?.open()?),
             DeviceChoice::Verbs(verbs) => Self::of(device, &verbs.open()?),
             DeviceChoice::Model(preset) => Self::of_model(&Hardware::load(preset)?),
+            DeviceChoice::Tcp(_) => Self::of(device, &TcpDevice.open()?),
         }
     }
 

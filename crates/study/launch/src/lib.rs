@@ -39,7 +39,7 @@ pub use agent::{AgentOptions, Until, serve};
 pub use ahead::{Stop, in_order};
 pub use catalog::{Catalog, Details, Entry};
 pub use control::{HostPort, Peer, PeerAddress, Ranks, Welcome};
-pub use device::{DeviceChoice, SoftAddress};
+pub use device::{DeviceChoice, SoftAddress, TcpAddress};
 pub use event::{Event, Log};
 pub use hardware::{Hardware, Limits, PresetChoice};
 pub use info::DeviceInfo;

@@ -13,7 +13,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use adverb_host::{CpuScope, HostStation, HubFrame, HubLink, HubMail, die_with_parent, pin};
+use adverb_host::{
+    CpuScope, HostStation, HubFrame, HubLink, HubMail, TcpDevice, die_with_parent, pin,
+};
 use adverb_results::Impairment;
 use adverb_units::{Bytes, CpuTime, Span};
 use adverb_verbs::{Counters, Device, RoleId};
@@ -217,6 +219,10 @@ impl Group {
                 Opened::Soft(self.station(device.open()?, seat))
             }
             DeviceChoice::Verbs(device) => Opened::Verbs(self.station(device.open()?, seat)),
+            DeviceChoice::Tcp(address) => {
+                let station = self.station(TcpDevice.open()?, seat);
+                Opened::Tcp(station.at_address(address.on_host(self.order.reached_at)))
+            }
             DeviceChoice::Model(_) => bail!(
                 "{} runs in virtual time, with all roles in one process",
                 self.order.device

@@ -224,12 +224,23 @@ impl Launcher {
         self.check_device(program)
     }
 
-    /// Refuses devices of this host whose queue pairs are connected in a way that the program does not
-    /// support.
+    /// Refuses devices of this host that have no verbs, which the program needs, or whose queue pairs are
+    /// connected in a way that it does not support.
     ///
     /// # Errors
     /// The device and the reason.
     pub fn check_device<P: Program>(&self, program: &P) -> Result<(), Usage> {
+        let tcp = |device: &&DeviceChoice| matches!(device, DeviceChoice::Tcp(_));
+        if let Some(device) = self
+            .devices
+            .iter()
+            .find(tcp)
+            .filter(|_| !program.is_stream())
+        {
+            return Err(Usage(format!(
+                "{device}: this program needs an RDMA device; only ping and blast run on {device}"
+            )));
+        }
         let by_manager = self.devices.iter().find(|device| device.is_managed());
         match (by_manager, program.refuses_manager()) {
             (Some(device), Some(why)) => Err(Usage(format!(

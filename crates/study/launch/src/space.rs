@@ -31,7 +31,7 @@ pub fn take_what_does_not_fit(
 ) -> io::Result<Option<NotRun>> {
     match device {
         DeviceChoice::Soft(_) => Ok(split(cells, sides, &adverb_softnic::shared_memory()?)),
-        DeviceChoice::Verbs(_) | DeviceChoice::Model(_) => Ok(None),
+        DeviceChoice::Verbs(_) | DeviceChoice::Model(_) | DeviceChoice::Tcp(_) => Ok(None),
     }
 }
 

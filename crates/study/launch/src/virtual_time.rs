@@ -192,7 +192,10 @@ fn run_in_slices(
 mod tests {
     use super::*;
     use adverb_hwmodel::{Placement, Preset};
+    use adverb_results::{Opcode, Transport};
+    use adverb_units::Bytes;
     use adverb_verbs::Station;
+    use adverb_workload::pair::Request;
     use adverb_workload::{Cause, Role};
     use serde::{Deserialize, Serialize};
     use std::cell::Cell;
@@ -259,6 +262,22 @@ mod tests {
         assert_eq!(shared, [0, 1]);
         let stuck = run(Pair::Listens, &|| false).unwrap().unwrap_err().reason;
         assert!(stuck.starts_with("deadlock: "), "{stuck}");
+    }
+
+    #[test]
+    fn a_model_has_no_streams() {
+        let mut request = Request::new(Opcode::Send, Bytes::new(64));
+        request.traffic.transport = Transport::Tcp;
+        let spec = CellSpec::ping(request);
+        let mut cluster = Hardware::all().next().unwrap().cluster(2);
+        let machines = [MachineId(0), MachineId(1)];
+        let limits = VirtualLimits::from(&spec);
+        let run = run_in_virtual_time(&mut cluster, &machines, &spec, limits, &|| false);
+        let refused = run.unwrap().reports().unwrap_err();
+        assert!(
+            refused.reason.contains(" has no TCP") && refused.is_usage,
+            "{refused}"
+        );
     }
 
     #[test]

@@ -146,7 +146,7 @@ impl<'a> Scope<'a> {
 pub fn noise(cell: Cell<'_>) -> &'static str {
     match cell.record.device.kind {
         DeviceKind::Model => "2 % (the model has no noise)",
-        DeviceKind::Soft | DeviceKind::Verbs => "the noise",
+        DeviceKind::Soft | DeviceKind::Verbs | DeviceKind::Tcp => "the noise",
     }
 }
 

@@ -67,6 +67,7 @@ pub fn device_kind(record: &PairRecord) -> String {
         DeviceKind::Soft if record.device.has_udp_port() => "RoCE over UDP, in software".to_owned(),
         DeviceKind::Soft => "shared memory".to_owned(),
         DeviceKind::Model => "prediction".to_owned(),
+        DeviceKind::Tcp => "kernel TCP".to_owned(),
         DeviceKind::Verbs => match (detail("driver"), detail("link layer")) {
             (Some(driver), Some(layer)) => format!("{layer}, driver {driver}"),
             (Some(driver), None) => format!("driver {driver}"),

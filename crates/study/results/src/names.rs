@@ -35,7 +35,7 @@ macro_rules! words {
 
 words! {
     Program { Ping => "ping", Blast => "blast" }
-    DeviceKind { Soft => "soft", Verbs => "verbs", Model => "model" }
+    DeviceKind { Soft => "soft", Verbs => "verbs", Model => "model", Tcp => "tcp" }
     Opcode {
         Send => "send", WriteImm => "write-imm", Write => "write", Read => "read",
         WriteRead => "write-read", FetchAdd => "fetch-add", Cas => "cas" or "cmp-swap",
@@ -43,7 +43,7 @@ words! {
     }
     Completion { Poll => "poll", Event => "event" }
     Posting { Single => "single", List => "list" }
-    Transport { Rc => "rc", Uc => "uc", Ud => "ud" }
+    Transport { Rc => "rc", Uc => "uc", Ud => "ud", Tcp => "tcp" }
 }
 
 impl fmt::Display for Signaling {
@@ -58,11 +58,11 @@ impl fmt::Display for Signaling {
 }
 
 impl fmt::Display for DeviceRef {
-    /// As the command line takes it: `soft`, `soft@10.0.0.1`, `verbs:mlx5_0`, `model:connect_ib`.
+    /// As the command line takes it: `soft`, `soft@10.0.0.1`, `verbs:mlx5_0`, `model:connect_ib`, `tcp`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.kind {
             // Its name says the kind already.
-            DeviceKind::Soft => f.pad(&self.name),
+            DeviceKind::Soft | DeviceKind::Tcp => f.pad(&self.name),
             kind => f.pad(&format!("{kind}:{}", self.name)),
         }
     }
@@ -83,13 +83,13 @@ mod tests {
     fn words_are_those_of_the_record() {
         use {DeviceKind::*, Opcode::*, Signaling::*};
         same([Program::Ping, Program::Blast]);
-        same([Soft, Verbs, Model]);
+        same([Soft, Verbs, Model, DeviceKind::Tcp]);
         same([
             Send, WriteImm, Write, Read, WriteRead, FetchAdd, Cas, SendImm,
         ]);
         same([Completion::Poll, Completion::Event]);
         same([Posting::Single, Posting::List]);
-        same([Transport::Rc, Transport::Uc, Transport::Ud]);
+        same([Transport::Rc, Transport::Uc, Transport::Ud, Transport::Tcp]);
         same([All, Periodic, WriteUnsignaled]);
     }
 

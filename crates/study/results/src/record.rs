@@ -221,6 +221,8 @@ pub enum DeviceKind {
     Verbs,
     /// The virtual-time model: predicts, does not measure.
     Model,
+    /// The kernel's TCP: no RDMA, what RDMA is compared with.
+    Tcp,
 }
 
 /// A device, by kind and name.
@@ -312,7 +314,7 @@ pub enum Signaling {
     WriteUnsignaled,
 }
 
-/// Transport service of the queue pairs of `ping` and `blast`.
+/// Transport of `ping` and `blast`: the service of their queue pairs, or TCP.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
@@ -325,12 +327,19 @@ pub enum Transport {
     Uc,
     /// Unreliable datagram.
     Ud,
+    /// The kernel's TCP, without queue pairs.
+    Tcp,
 }
 
 impl Transport {
     /// Whether what is lost is sent again.
     pub fn is_reliable(&self) -> bool {
-        *self == Transport::Rc
+        matches!(self, Transport::Rc | Transport::Tcp)
+    }
+
+    /// Whether it is the one that is meant if none is named.
+    pub fn is_default(&self) -> bool {
+        *self == Transport::default()
     }
 }
 
@@ -347,7 +356,7 @@ pub struct Traffic {
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub reversed: bool,
     /// Transport service of the queue pairs.
-    #[serde(skip_serializing_if = "Transport::is_reliable")]
+    #[serde(skip_serializing_if = "Transport::is_default")]
     pub transport: Transport,
 }
 

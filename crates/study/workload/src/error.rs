@@ -6,7 +6,7 @@ use adverb_results::Transport;
 use adverb_units::Span;
 use adverb_verbs::{
     ConnectError, CreateError, MemoryAccessError, ModifyQpError, OutOfBandError, PathOptionError,
-    PollError, PostError, RegisterError, WaitError, WcStatus, WorkCompletion, WrId,
+    PollError, PostError, RegisterError, StreamError, WaitError, WcStatus, WorkCompletion, WrId,
 };
 
 use crate::{Cause, RoleError};
@@ -108,6 +108,9 @@ pub enum Fault {
     /// A wait ended without what it waited for.
     #[error(transparent)]
     Wait(#[from] WaitError),
+    /// A stream could not be made.
+    #[error(transparent)]
+    Stream(#[from] StreamError),
     /// A buffer is not where it should be.
     #[error(transparent)]
     Memory(#[from] MemoryAccessError),
@@ -275,7 +278,8 @@ impl Fault {
     /// Whether the other side's failure may be behind it.
     pub(crate) fn may_be_the_others(&self) -> bool {
         match self {
-            Fault::Wait(WaitError::TimedOut { .. })
+            Fault::Wait(WaitError::TimedOut { .. } | WaitError::Stream(_))
+            | Fault::Stream(_)
             | Fault::LostMessage { .. }
             | Fault::Completion { .. }
             | Fault::Unanswered { .. }

@@ -53,17 +53,23 @@ impl Pattern {
             let n = chunk(length - done);
             self.generate(message, done, &mut expected[..n]);
             mr.read(offset + done, &mut found[..n])?;
-            if let Some(i) = (0..n).find(|i| expected[*i] != found[*i]) {
-                return Err(Fault::Mismatch {
-                    message,
-                    offset: done + i as u64,
-                    expected: expected[i],
-                    found: found[i],
-                });
-            }
+            same(message, done, &expected[..n], &found[..n])?;
             done += n as u64;
         }
         Ok(())
+    }
+
+    /// The first `length` bytes of the payload of `message`.
+    pub(crate) fn bytes(self, message: u64, length: usize) -> Vec<u8> {
+        let mut bytes = vec![0; length];
+        self.generate(message, 0, &mut bytes);
+        bytes
+    }
+
+    /// Compares `found` with the payload of `message` from byte `from` on.
+    pub(crate) fn compare(self, message: u64, from: usize, found: &[u8]) -> Result<(), Fault> {
+        let expected = self.bytes(message, from + found.len());
+        same(message, from as u64, &expected[from..], found)
     }
 
     /// Bytes `from..` of the payload of `message`; `from` is a multiple of the word.
@@ -83,6 +89,20 @@ impl Pattern {
         let rest = words.into_remainder();
         let last = word(k);
         rest.copy_from_slice(&last[..rest.len()]);
+    }
+}
+
+/// Checks bytes of `message` from byte `from` on.
+fn same(message: u64, from: u64, expected: &[u8], found: &[u8]) -> Result<(), Fault> {
+    let mut pairs = (from..).zip(expected.iter().zip(found));
+    match pairs.find(|(_, (expected, found))| expected != found) {
+        None => Ok(()),
+        Some((offset, (expected, found))) => Err(Fault::Mismatch {
+            message,
+            offset,
+            expected: *expected,
+            found: *found,
+        }),
     }
 }
 

@@ -54,6 +54,11 @@ pub trait Program:
         None
     }
 
+    /// Whether it uses byte streams in place of verbs.
+    fn is_stream(&self) -> bool {
+        false
+    }
+
     /// The [`Role::host`] whose roles run where the program is started, as long as there are other hosts: 0,
     /// or 1 if host 0 is a server that clients reach.
     fn home(&self) -> u32 {

@@ -9,7 +9,8 @@ use adverb_results::{Completion, Opcode, Signaling};
 use adverb_softnic::{SoftChannel, SoftContext, SoftCq, SoftMr};
 use adverb_units::{Bytes, CpuTime, Span, Time};
 use adverb_verbs::{
-    CqId, MemoryAccessError, OutOfBandError, RoleId, Station, WaitError, WorkCompletion,
+    CqId, MemoryAccessError, OutOfBandError, RoleId, Station, Unsupported, WaitError,
+    WorkCompletion,
 };
 use adverb_workload::pair::{
     ACTIVE, CellResult, CellSpec, Length, PASSIVE, Request, run_active, run_passive,
@@ -37,6 +38,7 @@ const REPETITION: u32 = 5;
 
 impl Station for Clocked {
     type Context = SoftContext;
+    type Streams = HostStation<SoftContext>;
 
     fn context(&self) -> &SoftContext {
         self.station.context()
@@ -98,6 +100,9 @@ impl Station for Clocked {
     }
     fn receive(&self, from: RoleId, patience: Span) -> Result<Vec<u8>, OutOfBandError> {
         self.station.receive(from, patience)
+    }
+    fn streams(&self) -> Result<&HostStation<SoftContext>, Unsupported> {
+        self.station.streams()
     }
 }
 

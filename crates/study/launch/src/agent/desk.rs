@@ -131,7 +131,7 @@ fn refuse_model(device: &DeviceChoice) -> Result<(), String> {
         DeviceChoice::Model(_) => Err(format!(
             "{device} is a model: both sides run in virtual time in one process, and nothing is served"
         )),
-        DeviceChoice::Soft(_) | DeviceChoice::Verbs(_) => Ok(()),
+        DeviceChoice::Soft(_) | DeviceChoice::Verbs(_) | DeviceChoice::Tcp(_) => Ok(()),
     }
 }
 

@@ -104,6 +104,7 @@ fn kind(device: &DeviceRef) -> &'static str {
         DeviceKind::Soft => "user-space NIC in shared memory",
         DeviceKind::Verbs => "hardware or driver behind libibverbs",
         DeviceKind::Model => "model in virtual time",
+        DeviceKind::Tcp => "kernel TCP, without RDMA",
     }
 }
 
@@ -228,6 +229,13 @@ fn limits(kind: DeviceKind) -> Markup {
                     strong { "Figures of a device behind libibverbs " }
                     "hold for this adapter, firmware, link and host. If its driver is a software one (Soft-RoCE, "
                     "siw), they measure the kernel’s network stack."
+                }
+            }
+            DeviceKind::Tcp => {
+                p {
+                    strong { "TCP is the baseline, not RDMA. " }
+                    "Both sides use the sockets of their kernel: system calls, copies and interrupts are in each figure. "
+                    "On one host the messages take the loopback interface and no network."
                 }
             }
             DeviceKind::Model => {

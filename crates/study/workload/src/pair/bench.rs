@@ -10,7 +10,6 @@ use adverb_verbs::{
 
 use crate::attend::{Attend, Awaited, attentively};
 use crate::error::{Fault, Side};
-use crate::limit::Limit;
 use crate::pair::layout::{self, IN, Layout};
 use crate::pair::message::Hello;
 use crate::pair::peer::Peer;
@@ -22,15 +21,11 @@ use crate::wiring::{Kit, MAX_RD_ATOMIC, QKEY, RdAtomic, Route, Way};
 /// One side's objects.
 pub(crate) struct Bench<'s, S: Station> {
     pub(crate) station: &'s S,
-    peer: &'s Peer<'s, S>,
+    pub(crate) peer: &'s Peer<'s, S>,
     pub(crate) spec: &'s CellSpec,
     pub(crate) side: Side,
     pub(crate) layout: Layout,
     pub(crate) pattern: Pattern,
-    /// How long one wait may last.
-    patience: Span,
-    /// When the present run ends.
-    pub(crate) limit: Limit,
     kit: Kit<'s, S>,
     /// Messages take them in turn.
     pub(crate) qps: Vec<<S::Context as Context>::Qp>,
@@ -93,8 +88,6 @@ impl<'s, S: Station> Bench<'s, S> {
             side,
             layout,
             pattern: Pattern::new(spec.params.seed),
-            patience: layout::patience(spec),
-            limit: Limit::default(),
             endpoints: qps.iter().map(|qp| kit.endpoint(qp)).collect(),
             connections: Vec::new(),
             ways: Vec::new(),
@@ -132,6 +125,7 @@ impl<'s, S: Station> Bench<'s, S> {
             program: self.spec.program.to_string(),
             params: self.spec.params.clone(),
             endpoints: self.endpoints.clone(),
+            listens_at: None,
             mtu: self.kit.port().active_mtu.bytes().get(),
             max_rd_atomic: self.max_rd_atomic(),
             addr: self.mr().addr(),
@@ -232,20 +226,6 @@ impl<'s, S: Station> Bench<'s, S> {
         self.ways.get(link).map(Way::destination)
     }
 
-    /// A wait that timed out where nothing is sent again means that a message was lost.
-    pub(crate) fn or_lost(&self, fault: Fault) -> Fault {
-        let transport = self.spec.params.traffic.transport;
-        match fault {
-            Fault::Wait(WaitError::TimedOut { patience, .. }) if !transport.is_reliable() => {
-                Fault::LostMessage {
-                    transport,
-                    patience,
-                }
-            }
-            fault => fault,
-        }
-    }
-
     /// The pieces of a request whose payload is in `buffer`: none where there is no payload, for to some
     /// devices a piece of length 0 is one of 2 GiB.
     pub(crate) fn pieces<'p>(&self, buffer: &'p [Sge<'p>; 1]) -> &'p [Sge<'p>] {
@@ -297,10 +277,13 @@ impl<'s, S: Station> Bench<'s, S> {
             .check(self.mr(), offset, self.size() - 1, message)
     }
 
-    /// After a run, checks what a passive side that takes no part in it was given: its buffers hold
-    /// the last of as many messages as each queue pair has `carried`. Buffers that READs come from hold
-    /// what they held before.
+    /// After a run, checks what this side was given without any completion of its own, if payload is
+    /// checked: its buffers hold the last of as many messages as each queue pair has `carried`. Buffers that
+    /// READs come from hold what they held before.
     pub(crate) fn check_given(&self, carried: &[u64]) -> Result<(), Fault> {
+        if !self.checks_given() {
+            return Ok(());
+        }
         let inbox = self.layout.inbox;
         if self.spec.params.op.is_atomic() {
             return self.check_counter(inbox, carried);
@@ -354,7 +337,7 @@ impl<'s, S: Station> Bench<'s, S> {
 
     /// Whether this side of a `blast` sends.
     pub(crate) fn sends(&self) -> bool {
-        self.side == Side::Active || self.layout.inbox > 0
+        sends(self.spec, self.side)
     }
 
     /// Whether this side sends, and the other one does not.
@@ -363,13 +346,8 @@ impl<'s, S: Station> Bench<'s, S> {
     }
 
     /// Whether this side checks, after a run, what it was given without any completion of its own.
-    pub(crate) fn checks_given(&self) -> bool {
+    fn checks_given(&self) -> bool {
         self.spec.params.verify && !self.is_only_sender() && !is_answered(self.spec)
-    }
-
-    /// Whether this side takes no part in transfers: the active side does it all.
-    pub(crate) fn is_idle(&self) -> bool {
-        is_idle(self.spec, self.side)
     }
 
     /// Touches all memory, and lets buffers that READs come from hold what they are checked for.
@@ -399,16 +377,11 @@ impl<'s, S: Station> Bench<'s, S> {
 
 impl<S: Station> Attend for Bench<'_, S> {
     fn patience(&self) -> Span {
-        self.patience
+        self.peer.patience()
     }
 
     fn look(&self, awaited: Awaited) -> Result<(), Fault> {
-        self.limit.look(self.station.now());
-        self.peer.check()?;
-        if awaited == Awaited::Message && self.peer.has_stopped() {
-            return Err(Fault::Stopped);
-        }
-        Ok(())
+        self.peer.look(awaited)
     }
 
     #[cold]
@@ -438,6 +411,11 @@ pub(crate) fn is_idle(spec: &CellSpec, side: Side) -> bool {
     side == Side::Passive && !is_answered(spec) && !spec.params.traffic.bidirectional
 }
 
+/// Whether a side of a `blast` sends.
+pub(crate) fn sends(spec: &CellSpec, side: Side) -> bool {
+    side == Side::Active || spec.params.traffic.bidirectional
+}
+
 /// Whether the passive side learns of messages.
 fn is_answered(spec: &CellSpec) -> bool {
     match spec.program {
@@ -451,6 +429,7 @@ fn qp_type(spec: &CellSpec) -> QpType {
         Transport::Rc => QpType::Rc,
         Transport::Uc => QpType::Uc,
         Transport::Ud => QpType::Ud,
+        Transport::Tcp => unreachable!("a stream has no queue pairs"),
     }
 }
 

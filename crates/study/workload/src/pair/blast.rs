@@ -108,8 +108,8 @@ impl<S: Station> Part for Sender<'_, '_, S> {
         let mut watch = Watch::new(sampler, first);
         let start = bench.station.now();
         engine.run(first + messages, &mut watch, |now, completed| {
-            bench.limit.look(now);
-            bench.limit.is_over(completed - first)
+            bench.peer.limit.look(now);
+            bench.peer.limit.is_over(completed - first)
         })?;
         engine.finish(&mut watch)?;
         self.expected += messages;
@@ -122,6 +122,10 @@ impl<S: Station> Part for Sender<'_, '_, S> {
 
     fn carried(&self) -> Vec<u64> {
         self.engine.carried()
+    }
+
+    fn check_given(&self, carried: &[u64]) -> Result<(), Fault> {
+        self.bench.check_given(carried)
     }
 }
 

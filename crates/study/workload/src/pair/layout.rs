@@ -96,7 +96,7 @@ impl Layout {
 pub(crate) fn header(spec: &CellSpec) -> u64 {
     match spec.params.traffic.transport {
         Transport::Ud => GRH.into(),
-        Transport::Rc | Transport::Uc => 0,
+        Transport::Rc | Transport::Uc | Transport::Tcp => 0,
     }
 }
 

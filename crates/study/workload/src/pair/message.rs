@@ -15,6 +15,8 @@
 //! ```
 //! Either side may send `Abort` at any time. Messages are JSON.
 
+use std::net::SocketAddr;
+
 use adverb_results::Usage;
 use adverb_units::Span;
 use adverb_verbs::{Endpoint, Rkey};
@@ -65,6 +67,9 @@ pub(crate) struct Hello {
     pub(crate) params: Request,
     /// Its queue pairs.
     pub(crate) endpoints: Vec<Endpoint>,
+    /// Where it accepts the connection, if it is the passive side of a stream.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) listens_at: Option<SocketAddr>,
     /// Largest packet of its port, bytes.
     pub(crate) mtu: u64,
     /// READs that it takes at a time.

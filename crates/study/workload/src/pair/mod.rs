@@ -14,6 +14,8 @@
 //!   the passive side runs nothing.
 //! * `blast`: up to n messages in flight, each from its own buffer.
 //!
+//! Over TCP both send and receive on a byte stream (the transport `tcp`).
+//!
 //! Elapsed time is from just before the first post to just after the last completion.
 
 mod bench;
@@ -26,6 +28,7 @@ mod ping;
 mod program;
 mod session;
 mod spec;
+mod stream;
 #[cfg(test)]
 mod testing;
 

@@ -6,8 +6,12 @@ use std::collections::VecDeque;
 use adverb_units::Span;
 use adverb_verbs::{OutOfBandError, RoleId, Station};
 
+use crate::attend::{Attend, Awaited};
 use crate::error::{Fault, Side};
+use crate::limit::Limit;
+use crate::pair::layout;
 use crate::pair::message::Message;
+use crate::pair::spec::CellSpec;
 
 /// The role that starts transfers.
 pub const ACTIVE: RoleId = RoleId(0);
@@ -19,21 +23,27 @@ const LAST_WORDS: Span = Span::from_ms(200);
 
 /// The other side, as this one talks to it.
 pub(crate) struct Peer<'s, S> {
-    station: &'s S,
+    pub(crate) station: &'s S,
     role: RoleId,
+    /// How long one wait may last.
+    patience: Span,
+    /// When the present run ends.
+    pub(crate) limit: Limit,
     /// What it said while this side listened only for its failure.
     early: RefCell<VecDeque<Message>>,
 }
 
 impl<'s, S: Station> Peer<'s, S> {
-    /// The peer of `side`.
-    pub(crate) fn of(side: Side, station: &'s S) -> Self {
+    /// The peer of `side` of a cell.
+    pub(crate) fn of(side: Side, station: &'s S, spec: &CellSpec) -> Self {
         Peer {
             station,
             role: match side {
                 Side::Active => PASSIVE,
                 Side::Passive => ACTIVE,
             },
+            patience: layout::patience(spec),
+            limit: Limit::default(),
             early: RefCell::default(),
         }
     }
@@ -61,7 +71,7 @@ impl<'s, S: Station> Peer<'s, S> {
     }
 
     /// An error if the other side has failed meanwhile.
-    pub(crate) fn check(&self) -> Result<(), Fault> {
+    fn check(&self) -> Result<(), Fault> {
         match self.receive("nothing", Span::ZERO) {
             Ok(message) => {
                 self.early.borrow_mut().push_back(message);
@@ -73,7 +83,7 @@ impl<'s, S: Station> Peer<'s, S> {
     }
 
     /// Whether the end of a run has been heard, and nobody has asked for it yet.
-    pub(crate) fn has_stopped(&self) -> bool {
+    fn has_stopped(&self) -> bool {
         let early = self.early.borrow();
         matches!(early.front(), Some(Message::Stop { .. }))
     }
@@ -101,5 +111,20 @@ impl<'s, S: Station> Peer<'s, S> {
             Message::Abort { reason } => Err(Fault::Peer(reason)),
             message => Ok(message),
         }
+    }
+}
+
+impl<S: Station> Attend for Peer<'_, S> {
+    fn patience(&self) -> Span {
+        self.patience
+    }
+
+    fn look(&self, awaited: Awaited) -> Result<(), Fault> {
+        self.limit.look(self.station.now());
+        self.check()?;
+        if awaited == Awaited::Message && self.has_stopped() {
+            return Err(Fault::Stopped);
+        }
+        Ok(())
     }
 }

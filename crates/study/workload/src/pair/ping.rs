@@ -1,11 +1,11 @@
 //! `ping`: one message in flight, there and back.
 //!
-//! A verb's way of doing it is a [`Half`]; one loop plays all of them, on both sides.
+//! A verb's way of doing it is a [`Half`]; one loop plays all of them, on both sides, also those of streams.
 
 use adverb_results::{Opcode, Signaling};
 use adverb_verbs::{
     Comparison, Imm, MemoryRegion, Operation, QueuePair, RecvRequest, SendFlags, SendRequest, Sge,
-    Station, WcFlags, WorkCompletion, WrId,
+    Station, WaitError, WcFlags, WorkCompletion, WrId,
 };
 
 use crate::attend::Awaited;
@@ -13,7 +13,8 @@ use crate::error::{Fault, Side};
 use crate::pair::bench::Bench;
 use crate::pair::layout::{self, IN, PING_RECEIVES};
 use crate::pair::part::{Part, Ran};
-use crate::pair::spec::SIGNALED_WRITES;
+use crate::pair::peer::Peer;
+use crate::pair::spec::{CellSpec, SIGNALED_WRITES};
 use crate::reap::Reaper;
 use crate::sample::Sampler;
 
@@ -21,43 +22,69 @@ use crate::sample::Sampler;
 const OUT: u32 = 0;
 
 /// One side's way of taking part in rounds. Rounds are counted over all runs of a cell.
-trait Half {
+pub(crate) trait Half {
     /// `rounds` more rounds follow.
-    fn begin(&mut self, rounds: u64);
+    fn begin(&mut self, rounds: u64) {
+        let _ = rounds;
+    }
 
     /// Starts this side's message.
     fn push(&mut self) -> Result<(), Fault>;
 
     /// Cleans up while messages are under way.
-    fn settle(&mut self) -> Result<(), Fault>;
+    fn settle(&mut self) -> Result<(), Fault> {
+        Ok(())
+    }
 
     /// Waits for the other side's message.
     fn take(&mut self) -> Result<(), Fault>;
+
+    /// The rounds are over.
+    fn end(&mut self) -> Result<(), Fault> {
+        Ok(())
+    }
+
+    /// Messages of a round.
+    fn messages(&self) -> u64 {
+        2
+    }
 }
 
 /// A half with its place in the round.
-struct Ping<'b, S: Station, H> {
-    bench: &'b Bench<'b, S>,
+pub(crate) struct Rounds<'b, S: Station, H> {
+    peer: &'b Peer<'b, S>,
+    spec: &'b CellSpec,
+    side: Side,
     half: H,
 }
 
-impl<S: Station, H: Half> Part for Ping<'_, S, H> {
+impl<S: Station, H: Half> Part for Rounds<'_, S, H> {
     fn run(&mut self, rounds: u64, sampler: Option<&mut Sampler>) -> Result<Ran, Fault> {
         self.half.begin(rounds);
-        let station = self.bench.station;
+        let station = self.peer.station;
         let start = station.now();
-        let iters = match (self.bench.side, sampler) {
+        let iters = match (self.side, sampler) {
             (Side::Active, None) => self.lead_for(0, rounds),
             (Side::Active, Some(sampler)) => self.lead_sampled(rounds, sampler),
             (Side::Passive, _) => self.follow_for(rounds),
         };
-        let iters = iters.map_err(|fault| self.bench.or_lost(fault))?;
+        let iters = iters.map_err(|fault| or_lost(self.spec, fault))?;
+        self.half.end()?;
         let elapsed = station.now() - start;
         Ok(Ran { iters, elapsed })
     }
 }
 
-impl<S: Station, H: Half> Ping<'_, S, H> {
+impl<'b, S: Station, H: Half> Rounds<'b, S, H> {
+    pub(crate) fn new((peer, spec, side): (&'b Peer<'b, S>, &'b CellSpec, Side), half: H) -> Self {
+        Rounds {
+            peer,
+            spec,
+            side,
+            half,
+        }
+    }
+
     #[inline]
     fn lead(&mut self) -> Result<(), Fault> {
         self.half.push()?;
@@ -76,7 +103,7 @@ impl<S: Station, H: Half> Ping<'_, S, H> {
     fn lead_for(&mut self, done: u64, rounds: u64) -> Result<u64, Fault> {
         for round in 1..=rounds {
             self.lead()?;
-            if self.bench.limit.is_over(done + round) {
+            if self.peer.limit.is_over(done + round) {
                 return Ok(round);
             }
         }
@@ -85,14 +112,14 @@ impl<S: Station, H: Half> Ping<'_, S, H> {
 
     /// The same, with one round timed of so many.
     fn lead_sampled(&mut self, rounds: u64, sampler: &mut Sampler) -> Result<u64, Fault> {
-        let station = self.bench.station;
+        let station = self.peer.station;
         let mut left = rounds;
-        while left > 0 && !self.bench.limit.is_over(rounds - left) {
+        while left > 0 && !self.peer.limit.is_over(rounds - left) {
             let start = station.now();
             self.lead()?;
             let end = station.now();
-            sampler.record(start, end, 2);
-            self.bench.limit.look(end);
+            sampler.record(start, end, self.half.messages());
+            self.peer.limit.look(end);
             left -= 1;
             left -= self.lead_for(rounds - left, left.min(sampler.every - 1))?;
         }
@@ -108,6 +135,20 @@ impl<S: Station, H: Half> Ping<'_, S, H> {
             }
         }
         Ok(rounds)
+    }
+}
+
+/// A wait that timed out where nothing is sent again means that a message was lost.
+fn or_lost(spec: &CellSpec, fault: Fault) -> Fault {
+    let transport = spec.params.traffic.transport;
+    match fault {
+        Fault::Wait(WaitError::TimedOut { patience, .. }) if !transport.is_reliable() => {
+            Fault::LostMessage {
+                transport,
+                patience,
+            }
+        }
+        fault => fault,
     }
 }
 
@@ -134,8 +175,8 @@ pub(crate) fn with_part<S: Station, T>(
     }
 }
 
-fn in_place<'b, S: Station, H: Half>(bench: &'b Bench<'_, S>, half: H) -> Ping<'b, S, H> {
-    Ping { bench, half }
+fn in_place<'b, S: Station, H: Half>(bench: &'b Bench<'_, S>, half: H) -> Rounds<'b, S, H> {
+    Rounds::new((bench.peer, bench.spec, bench.side), half)
 }
 
 /// Flags of requests that carry payload out.
@@ -266,8 +307,6 @@ impl<'b, S: Station> Messages<'b, S> {
 }
 
 impl<S: Station> Half for Messages<'_, S> {
-    fn begin(&mut self, _rounds: u64) {}
-
     #[inline]
     fn push(&mut self) -> Result<(), Fault> {
         let side = self.bench.side;
@@ -470,8 +509,6 @@ impl<'b, S: Station> Alone<'b, S> {
 }
 
 impl<S: Station> Half for Alone<'_, S> {
-    fn begin(&mut self, _rounds: u64) {}
-
     /// The WRITE, its completion where it is signaled, and the READ.
     #[inline]
     fn push(&mut self) -> Result<(), Fault> {
@@ -487,10 +524,6 @@ impl<S: Station> Half for Alone<'_, S> {
             self.reap()?;
         }
         self.pull()
-    }
-
-    fn settle(&mut self) -> Result<(), Fault> {
-        Ok(())
     }
 
     #[inline]

@@ -1,5 +1,6 @@
 //! A cell as a [`Program`]: who runs it, and what it returns.
 
+use adverb_results::Transport;
 use adverb_verbs::{DeviceCaps, Impairment, RoleId, Station};
 
 use super::bench::is_idle;
@@ -53,6 +54,10 @@ impl Program for CellSpec {
     fn refuses_manager(&self) -> Option<&'static str> {
         let is_reliable = self.params.traffic.transport.is_reliable();
         (!is_reliable).then_some("the connection manager connects RC queue pairs only")
+    }
+
+    fn is_stream(&self) -> bool {
+        self.params.traffic.transport == Transport::Tcp
     }
 
     fn home(&self) -> u32 {

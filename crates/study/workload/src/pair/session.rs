@@ -5,13 +5,15 @@ use adverb_units::{Bytes, MessageRate, Span, Throughput};
 use adverb_verbs::{PathMtu, Station};
 use serde::{Deserialize, Serialize};
 
+use crate::Program as _;
 use crate::error::{Fault, Phase, RunError, Side};
 use crate::pair::bench::Bench;
 use crate::pair::message::{Hello, Message};
 use crate::pair::part::{Part, Ran};
 use crate::pair::peer::Peer;
 use crate::pair::spec::{CellSpec, Length};
-use crate::pair::{blast, layout, ping};
+use crate::pair::stream::{Line, Socket};
+use crate::pair::{bench, blast, layout, ping};
 use crate::sample::Sampler;
 
 /// How long a run may take whose length nobody knows; that of a side which ends is heard at once.
@@ -57,7 +59,7 @@ impl Tolerance {
 /// Runs the active side of a cell; the passive side runs as role [`PASSIVE`](crate::pair::PASSIVE) at the
 /// same time.
 pub fn run_active<S: Station>(station: &S, spec: &CellSpec) -> Result<CellResult, RunError> {
-    let peer = Peer::of(Side::Active, station);
+    let peer = Peer::of(Side::Active, station, spec);
     let mut session = Session::new(station, &peer, spec, Side::Active);
     session.active()
 }
@@ -65,7 +67,7 @@ pub fn run_active<S: Station>(station: &S, spec: &CellSpec) -> Result<CellResult
 /// Runs the passive side of a cell; the active side runs as role [`ACTIVE`](crate::pair::ACTIVE) at the
 /// same time.
 pub fn run_passive<S: Station>(station: &S, spec: &CellSpec) -> Result<(), RunError> {
-    let peer = Peer::of(Side::Passive, station);
+    let peer = Peer::of(Side::Passive, station, spec);
     let mut session = Session::new(station, &peer, spec, Side::Passive);
     session.passive()
 }
@@ -124,13 +126,32 @@ impl<'s, S: Station> Session<'s, S> {
     fn connected(&mut self) -> Result<Bench<'s, S>, Fault> {
         let mut bench = Bench::new(self.station, self.peer, self.spec, self.side)?;
         self.phase = Phase::Connect;
-        self.peer.tell(Message::Hello(bench.hello()?))?;
-        let hello: Hello = match self.peer.hear("a greeting", self.patience)? {
-            Message::Hello(hello) => hello,
-            other => return Err(other.unexpected("a greeting")),
-        };
-        bench.connect(&hello)?;
+        let theirs = self.greet(bench.hello()?)?;
+        bench.connect(&theirs)?;
         Ok(bench)
+    }
+
+    /// The byte stream, connected to the other side's.
+    fn stream(&mut self) -> Result<Line<'s, S>, Fault> {
+        let (spec, side) = (self.spec, self.side);
+        let (socket, hello) = Socket::new((self.station, self.peer), (spec, side))?;
+        self.phase = Phase::Connect;
+        let theirs = self.greet(hello)?;
+        socket.connect(&theirs, spec, side)
+    }
+
+    /// Tells the other side what it must know, and hears the same.
+    fn greet(&self, hello: Hello) -> Result<Hello, Fault> {
+        self.peer.tell(Message::Hello(hello))?;
+        match self.peer.hear("a greeting", self.patience)? {
+            Message::Hello(hello) => Ok(hello),
+            other => Err(other.unexpected("a greeting")),
+        }
+    }
+
+    /// Whether this side takes no part in transfers: the active side does it all.
+    fn is_idle(&self) -> bool {
+        bench::is_idle(self.spec, self.side)
     }
 
     /// Neither side starts before both queue pairs are ready and all receives are posted.
@@ -144,8 +165,13 @@ impl<'s, S: Station> Session<'s, S> {
     // side then comes after the reason.
 
     fn active(&mut self) -> Result<CellResult, RunError> {
+        if self.spec.is_stream() {
+            let line = self.stream().map_err(|fault| self.fail(fault))?;
+            let result = line.with_part(|part| self.drive(part));
+            return result.map_err(|fault| self.fail(fault));
+        }
         let bench = self.connected().map_err(|fault| self.fail(fault))?;
-        let drive = |part: &mut dyn Part| self.drive(&bench, part);
+        let drive = |part: &mut dyn Part| self.drive(part);
         let result = match bench.spec.program {
             Program::Ping => ping::with_part(&bench, drive),
             Program::Blast => blast::with_part(&bench, drive),
@@ -161,10 +187,16 @@ impl<'s, S: Station> Session<'s, S> {
     }
 
     fn passive(&mut self) -> Result<(), RunError> {
+        if self.spec.is_stream() {
+            let line = self.stream().map_err(|fault| self.fail(fault))?;
+            let end = line.with_part(|part| self.follow(part));
+            return end.map_err(|fault| self.fail(fault));
+        }
         let bench = self.connected().map_err(|fault| self.fail(fault))?;
-        let follow = |part: &mut dyn Part| self.follow(&bench, part);
+        let is_idle = self.is_idle();
+        let mut follow = |part: &mut dyn Part| self.follow(part);
         let end = match bench.spec.program {
-            _ if bench.is_idle() => self.follow(&bench, &mut Idle),
+            _ if is_idle => follow(&mut Idle(&bench)),
             Program::Ping => ping::with_part(&bench, follow),
             Program::Blast => blast::with_part(&bench, follow),
         };
@@ -172,10 +204,10 @@ impl<'s, S: Station> Session<'s, S> {
     }
 
     /// The active side's runs: warm-up, then repetitions.
-    fn drive(&mut self, bench: &Bench<'_, S>, part: &mut dyn Part) -> Result<CellResult, Fault> {
+    fn drive(&mut self, part: &mut dyn Part) -> Result<CellResult, Fault> {
         self.meet()?;
         self.phase = Phase::WarmUp;
-        let warm_up = self.warm_up(bench, part)?;
+        let warm_up = self.warm_up(part)?;
         let guess = Span::from_us(1);
         let mean = warm_up.mean.unwrap_or(guess);
         let mut sampler = Sampler::new(self.station, mean);
@@ -193,10 +225,10 @@ impl<'s, S: Station> Session<'s, S> {
         for repetition in 1..=p.repetitions {
             self.phase = Phase::Repetition(repetition);
             samples.push(match p.length {
-                Length::Iters(_) => self.run(bench, part, Run::of(iters), Some(&mut sampler))?,
+                Length::Iters(_) => self.run(part, Run::of(iters), Some(&mut sampler))?,
                 Length::Duration(all) => {
                     let wanted = all / u64::from(p.repetitions);
-                    self.repetition(bench, part, (wanted, iters), &mut sampler)?
+                    self.repetition(part, (wanted, iters), &mut sampler)?
                 }
             });
         }
@@ -209,7 +241,6 @@ impl<'s, S: Station> Session<'s, S> {
     /// warm-up; more of them where those were done too soon.
     fn repetition(
         &self,
-        bench: &Bench<'_, S>,
         part: &mut dyn Part,
         (wanted, iters): (Span, u64),
         sampler: &mut Sampler,
@@ -220,7 +251,7 @@ impl<'s, S: Station> Session<'s, S> {
             at_most: Some(at_most),
             least: self.least().min(iters),
         };
-        let mut all = self.run(bench, part, first, Some(sampler))?;
+        let mut all = self.run(part, first, Some(sampler))?;
         for _ in 1..MOST_RUNS {
             if TOLERANCE.is_enough(all.elapsed, wanted) {
                 break;
@@ -234,7 +265,7 @@ impl<'s, S: Station> Session<'s, S> {
                 at_most: Some(at_most.saturating_sub(all.elapsed)),
                 least: 0,
             };
-            let next = self.run(bench, part, next, Some(sampler))?;
+            let next = self.run(part, next, Some(sampler))?;
             all = all.and(next);
         }
         Ok(all)
@@ -249,7 +280,7 @@ impl<'s, S: Station> Session<'s, S> {
         }
     }
 
-    fn warm_up(&self, bench: &Bench<'_, S>, part: &mut dyn Part) -> Result<WarmUp, Fault> {
+    fn warm_up(&self, part: &mut dyn Part) -> Result<WarmUp, Fault> {
         let p = &self.spec.params;
         let (budget, most) = match (p.length, p.warmup) {
             (Length::Iters(_), Some(0)) => {
@@ -259,7 +290,7 @@ impl<'s, S: Station> Session<'s, S> {
                 });
             }
             (_, Some(wanted)) => {
-                let run = self.run(bench, part, Run::of(wanted.max(1)), None)?;
+                let run = self.run(part, Run::of(wanted.max(1)), None)?;
                 let mean = Some(run.elapsed / run.sent().max(1));
                 return Ok(WarmUp {
                     iters: run.sent(),
@@ -271,14 +302,13 @@ impl<'s, S: Station> Session<'s, S> {
                 ((all / WARM_UP_SHARE).clamp(WARM_UP.0, WARM_UP.1), u64::MAX)
             }
         };
-        self.warm_up_until(bench, part, (budget, most))
+        self.warm_up_until(part, (budget, most))
     }
 
     /// Runs ever longer, until two runs in a row take a fair part of `budget`, or all take `most`
     /// messages. Two, because a short run that was interrupted also takes long.
     fn warm_up_until(
         &self,
-        bench: &Bench<'_, S>,
         part: &mut dyn Part,
         (budget, most): (Span, u64),
     ) -> Result<WarmUp, Fault> {
@@ -293,7 +323,7 @@ impl<'s, S: Station> Session<'s, S> {
                 at_most: (!impaired).then_some(budget),
                 least: 0,
             };
-            let run = self.run(bench, part, run, None)?;
+            let run = self.run(part, run, None)?;
             total += run.sent();
             elapsed += run.elapsed;
             let mean = match impaired {
@@ -317,7 +347,6 @@ impl<'s, S: Station> Session<'s, S> {
     /// One run, on both sides.
     fn run(
         &self,
-        bench: &Bench<'_, S>,
         part: &mut dyn Part,
         Run {
             iters,
@@ -337,7 +366,7 @@ impl<'s, S: Station> Session<'s, S> {
         // Where both sides send, both send all.
         let at_most = at_most.filter(|_| !self.spec.params.traffic.bidirectional);
         let at = at_most.map(|span| self.station.now() + span);
-        bench.limit.begin(at, least);
+        self.peer.limit.begin(at, least);
         let Ran { iters, elapsed } = part.run(iters, sampler)?;
         let active = self.station.cpu().since(before);
         self.peer.tell(Message::Stop {
@@ -352,8 +381,8 @@ impl<'s, S: Station> Session<'s, S> {
                 received,
             } => {
                 let arrived = received.unwrap_or(iters).min(iters);
-                if !carried.is_empty() && bench.checks_given() {
-                    bench.check_given(&carried)?;
+                if !carried.is_empty() {
+                    part.check_given(&carried)?;
                 }
                 Ok(RepetitionSample {
                     iters: arrived,
@@ -368,7 +397,7 @@ impl<'s, S: Station> Session<'s, S> {
     }
 
     /// The passive side's runs, as the active side says.
-    fn follow(&mut self, bench: &Bench<'_, S>, part: &mut dyn Part) -> Result<(), Fault> {
+    fn follow(&mut self, part: &mut dyn Part) -> Result<(), Fault> {
         self.meet()?;
         let mut total = 0;
         loop {
@@ -378,13 +407,11 @@ impl<'s, S: Station> Session<'s, S> {
                         0 => Phase::WarmUp,
                         n => Phase::Repetition(n),
                     };
-                    let (done, iters, carried) = self.follow_run(bench, part, iters)?;
+                    let (done, iters, carried) = self.follow_run(part, iters)?;
                     total += iters;
-                    if bench.checks_given() {
-                        match &carried[..] {
-                            [] => bench.check_given(&[total])?,
-                            carried => bench.check_given(carried)?,
-                        }
+                    match &carried[..] {
+                        [] => part.check_given(&[total])?,
+                        carried => part.check_given(carried)?,
                     }
                     self.peer.tell(done)?;
                 }
@@ -398,7 +425,6 @@ impl<'s, S: Station> Session<'s, S> {
     /// each queue pair has carried.
     fn follow_run(
         &self,
-        bench: &Bench<'_, S>,
         part: &mut dyn Part,
         iters: u64,
     ) -> Result<(Message, u64, Vec<u64>), Fault> {
@@ -411,12 +437,13 @@ impl<'s, S: Station> Session<'s, S> {
         self.peer.tell(Message::Ready)?;
         let mut ran = part.run(iters, None)?;
         // Who took part has now seen the last message; who did not sleeps until the others are done.
-        let took_part = (!bench.is_idle()).then(used);
+        let took_part = (!self.is_idle()).then(used);
         let stop = self.peer.hear("the end of a run", LONGEST_RUN)?;
         let Message::Stop { iters, carried } = stop else {
             return Err(stop.unexpected("the end of a run"));
         };
-        let is_receiver = !bench.is_idle() && !bench.sends();
+        let sends = bench::sends(self.spec, self.side);
+        let is_receiver = !self.is_idle() && !sends;
         if is_receiver && ran.iters < iters {
             // The last messages, which the word of their end has overtaken.
             let late = part.take_late(iters - ran.iters)?;
@@ -430,7 +457,7 @@ impl<'s, S: Station> Session<'s, S> {
         }
         let done = Message::Done {
             usage: took_part.unwrap_or_else(used),
-            ran: if bench.sends() || may_lose {
+            ran: if sends || may_lose {
                 ran.elapsed
             } else {
                 Span::ZERO
@@ -494,11 +521,15 @@ impl<'s, S: Station> Session<'s, S> {
 }
 
 /// The part of a passive side that takes no part.
-struct Idle;
+struct Idle<'b, 's, S: Station>(&'b Bench<'s, S>);
 
-impl Part for Idle {
+impl<S: Station> Part for Idle<'_, '_, S> {
     fn run(&mut self, _iters: u64, _sampler: Option<&mut Sampler>) -> Result<Ran, Fault> {
         Ok(Ran::default())
+    }
+
+    fn check_given(&self, carried: &[u64]) -> Result<(), Fault> {
+        self.0.check_given(carried)
     }
 }
 

@@ -1,5 +1,5 @@
 //! Devices side by side: what a message costs on each. Measurements are compared with each other, and
-//! predictions with each other; never one with the other.
+//! predictions with each other; never one with the other, and neither with TCP.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,8 +16,12 @@ const LARGE: u64 = 1 << 20;
 
 pub(super) fn findings(scope: &Scope<'_>) -> Vec<Finding> {
     let cells = scope.cells.filter(is_comparable);
-    let of = |is_model: bool| cells.filter(|r| (r.device.kind == DeviceKind::Model) == is_model);
-    let groups = [("measured", of(false)), ("predicted", of(true))];
+    let of = |kinds: &[DeviceKind]| cells.filter(|r| kinds.contains(&r.device.kind));
+    let groups = [
+        ("measured", of(&[DeviceKind::Soft, DeviceKind::Verbs])),
+        ("predicted", of(&[DeviceKind::Model])),
+        ("tcp", of(&[DeviceKind::Tcp])),
+    ];
     let found = groups.iter().flat_map(|(group, cells)| {
         let small = side_by_side(cells, Program::Ping, Opcode::Send, |sizes| {
             sizes.get(&SMALL).or_else(|| sizes.first()).copied()
@@ -96,7 +100,7 @@ fn caution(cells: &[Cell<'_>]) -> String {
             let driver = cell.record.provenance.active.device.get("driver");
             driver.is_some_and(|driver| driver.contains("rxe") || driver.contains("siw"))
         }
-        DeviceKind::Model => false,
+        DeviceKind::Model | DeviceKind::Tcp => false,
     };
     let sites = cells.iter().map(|cell| &cell.record.provenance.active);
     let machines: BTreeSet<(&str, &str)> = sites

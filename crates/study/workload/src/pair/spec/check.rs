@@ -8,6 +8,7 @@ use super::limits::{
     ATOMIC_SIZE, MAX_BLAST_SIZE, MAX_BUFFERS, MAX_PING_SIZE, MAX_QPS, MAX_REPETITIONS, operations,
 };
 use super::{CellSpec, Length, SpecError};
+use crate::Program as _;
 use crate::error::Side;
 use crate::pair::layout::Layout;
 
@@ -38,7 +39,7 @@ impl CellSpec {
         let (p, program) = (&self.params, self.program);
         let (op, transport) = (p.op, p.traffic.transport);
         let why = match (op, transport) {
-            (_, Transport::Rc) => return Ok(()),
+            (_, Transport::Rc | Transport::Tcp) => return Ok(()),
             _ if p.path.ack_timeout.is_some() || p.path.retries.is_some() => {
                 "nothing is acknowledged or sent again there; leave --timeout and --retries out"
             }
@@ -71,6 +72,9 @@ impl CellSpec {
             return Err(SpecError::Operation { program, op });
         }
         self.check_extent()?;
+        if self.is_stream() {
+            return self.check_stream(caps);
+        }
         self.check_transport()?;
         self.check_atomic(caps)?;
         match self.program {
@@ -81,11 +85,52 @@ impl CellSpec {
         self.check_resources(caps)
     }
 
+    /// Refuses what a byte stream lacks.
+    fn check_stream(&self, caps: &DeviceCaps) -> Result<(), SpecError> {
+        let p = &self.params;
+        let lacks = |what: String, instead| Err(SpecError::Stream { what, instead });
+        match p {
+            _ if p.op != Opcode::Send => lacks(format!("operation {}", p.op), "choose --op send"),
+            _ if p.inline => lacks("inline data".to_owned(), "leave --inline out"),
+            _ if p.post != Posting::Single => {
+                lacks(format!("posting of {}s", p.post), "leave --post out")
+            }
+            _ if p.signal != Signaling::All => {
+                lacks(format!("signaling {}", p.signal), "leave --signal out")
+            }
+            _ if p.traffic.qps != 1 => lacks("queue pairs".to_owned(), "leave --qps out"),
+            _ if p.traffic.bidirectional => lacks(
+                "blast in both directions".to_owned(),
+                "leave --bidirectional out",
+            ),
+            _ if !(1..=MAX_BUFFERS).contains(&p.buffers) => {
+                Err(SpecError::Buffers { buffers: p.buffers })
+            }
+            _ => self.check_stream_memory(caps),
+        }
+    }
+
+    fn check_stream_memory(&self, caps: &DeviceCaps) -> Result<(), SpecError> {
+        let p = &self.params;
+        if self.program == Program::Ping && p.buffers != 1 {
+            let what = format!("buffers {}", p.buffers);
+            return Err(SpecError::OneInFlight { what });
+        }
+        let (side, max) = (Side::Active, caps.max_mr_size);
+        let needed = Bytes::new(p.size.get() * u64::from(p.buffers));
+        match needed > max {
+            true => Err(SpecError::Memory { side, needed, max }),
+            false => Ok(()),
+        }
+    }
+
     fn check_extent(&self) -> Result<(), SpecError> {
         let p = &self.params;
         let (least, max) = match (self.program, p.op) {
             // Its last byte is what the other side polls.
             (Program::Ping, Opcode::Write) => (Bytes::new(1), MAX_PING_SIZE),
+            // Without payload there is no message on a stream.
+            (Program::Ping, _) if self.is_stream() => (Bytes::new(1), MAX_PING_SIZE),
             (Program::Ping, _) => (Bytes::new(0), MAX_PING_SIZE),
             (Program::Blast, _) => (Bytes::new(1), MAX_BLAST_SIZE),
         };
@@ -335,6 +380,54 @@ mod tests {
         assert!(
             refusal.contains("1025 B exceeds the path MTU 1 KiB"),
             "{refusal}"
+        );
+    }
+
+    #[test]
+    fn a_stream_sends_and_has_no_choice_of_verbs() {
+        type Change = fn(&mut crate::pair::Request);
+        let tcp = |change: Change| {
+            move |p: &mut crate::pair::Request| {
+                (p.op, p.traffic.transport) = (Opcode::Send, Transport::Tcp);
+                change(p);
+            }
+        };
+        assert_eq!(blast(tcp(|_| {})).validate(&caps()), Ok(()));
+        let ok = ping(Opcode::Send, tcp(|p| p.completion = Completion::Event));
+        assert_eq!(ok.validate(&caps()), Ok(()));
+        assert_eq!(ok.id, "ping/send/64/plain/event/all/tcp");
+        let cases: [(Change, &str); 8] = [
+            (
+                |p| p.op = Opcode::Read,
+                "tcp has no operation read; choose --op send",
+            ),
+            (|p| p.inline = true, "tcp has no inline data"),
+            (|p| p.post = Posting::List, "tcp has no posting of lists"),
+            (
+                |p| p.signal = Signaling::Periodic,
+                "tcp has no signaling periodic",
+            ),
+            (|p| p.traffic.qps = 2, "tcp has no queue pairs"),
+            (
+                |p| p.traffic.bidirectional = true,
+                "leave --bidirectional out",
+            ),
+            (|p| p.buffers = 0, "0 buffers"),
+            (
+                |p| (p.size, p.buffers) = (MAX_BLAST_SIZE, MAX_BUFFERS),
+                "the buffers of the active side need 64 GiB",
+            ),
+        ];
+        for (change, words) in cases {
+            refused(&blast(tcp(change)), words);
+        }
+        refused(
+            &ping(Opcode::Send, tcp(|p| p.size = Bytes::new(0))),
+            "1 B to 64 MiB",
+        );
+        refused(
+            &ping(Opcode::Send, tcp(|p| p.buffers = 2)),
+            "one message in flight",
         );
     }
 

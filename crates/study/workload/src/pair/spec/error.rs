@@ -65,6 +65,14 @@ pub enum SpecError {
         /// The cause, and what to choose instead.
         why: &'static str,
     },
+    /// What a byte stream lacks.
+    #[error("tcp has no {what}; {instead}")]
+    Stream {
+        /// What was asked.
+        what: String,
+        /// What to do.
+        instead: &'static str,
+    },
     /// A message does not fit a packet.
     #[error(
         "size {size} exceeds the path MTU {mtu}, and a datagram is one packet; choose a smaller --size, or --transport rc or uc"

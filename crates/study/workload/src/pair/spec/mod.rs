@@ -234,7 +234,7 @@ fn cell_id(program: Program, p: &Request) -> String {
     if p.traffic.reversed {
         id += "/reversed";
     }
-    if !p.traffic.transport.is_reliable() {
+    if !p.traffic.transport.is_default() {
         id += &format!("/{}", p.traffic.transport);
     }
     id += &path_id(&p.path);

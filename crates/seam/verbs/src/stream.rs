@@ -1,0 +1,160 @@
+//! Byte streams between roles: TCP, for programs that compare RDMA with sockets.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+
+use adverb_units::Span;
+
+use crate::error::Unsupported;
+use crate::station::WaitError;
+
+/// The streams of a station.
+///
+/// Sending and receiving transfer a part of the given bytes, at least one, as `send` and `recv` do.
+pub trait Streams {
+    /// A socket that accepts connections.
+    type Listener;
+    /// One end of a connection.
+    type Stream;
+
+    /// Listens at an address of this station and returns that address, for the peer.
+    ///
+    /// # Errors
+    /// The address belongs to another host, or its port is in use.
+    fn listen(&self) -> Result<(Self::Listener, SocketAddr), StreamError>;
+
+    /// Sleeps until a peer connects.
+    ///
+    /// # Errors
+    /// Timeout, or the system failed.
+    fn accept(&self, listener: &Self::Listener, patience: Span) -> Result<Self::Stream, WaitError>;
+
+    /// Connects to a listening peer.
+    ///
+    /// # Errors
+    /// Timeout, or the peer cannot be reached or refuses.
+    fn connect(&self, to: SocketAddr, patience: Span) -> Result<Self::Stream, WaitError>;
+
+    /// Sends as much of `bytes` as there is room for and returns how much; waits for room.
+    ///
+    /// # Errors
+    /// Timeout, or the connection has ended.
+    fn send_some(
+        &self,
+        stream: &Self::Stream,
+        bytes: &[u8],
+        how: StreamWait,
+        patience: Span,
+    ) -> Result<usize, WaitError>;
+
+    /// Receives what has arrived, as far as `into` has room, and returns how much; waits for it.
+    ///
+    /// # Errors
+    /// Timeout, or the connection has ended.
+    fn receive_some(
+        &self,
+        stream: &Self::Stream,
+        into: &mut [u8],
+        how: StreamWait,
+        patience: Span,
+    ) -> Result<usize, WaitError>;
+}
+
+/// How a role waits for a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StreamWait {
+    /// Non-blocking calls, again and again.
+    Poll,
+    /// A call that blocks.
+    Sleep,
+}
+
+/// A stream failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StreamError {
+    /// Nothing can listen at the address.
+    #[error("cannot listen at {at}: {source}; {}", listen_remedy(source))]
+    Listen {
+        /// The address.
+        at: SocketAddr,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// The peer cannot be reached.
+    #[error(
+        "cannot connect to {to}: {source}; check that its address is reached from here (`ip route get`) and that no firewall blocks the port"
+    )]
+    Connect {
+        /// The address of the peer.
+        to: SocketAddr,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// The peer has closed the connection, or its host has reset it.
+    #[error("the peer has closed the connection")]
+    Closed,
+    /// The system failed.
+    #[error("the connection failed: {0}")]
+    System(#[from] io::Error),
+}
+
+fn listen_remedy(source: &io::Error) -> &'static str {
+    match source.kind() {
+        io::ErrorKind::AddrInUse => "name a free port, or leave the port out",
+        io::ErrorKind::AddrNotAvailable => "name an address of this host (`ip address`)",
+        _ => "name another address or port",
+    }
+}
+
+/// The streams of a station that has none.
+#[derive(Debug)]
+pub enum NoStreams {}
+
+impl NoStreams {
+    /// The error of a device without streams.
+    pub fn of(device: &impl fmt::Display) -> Unsupported {
+        Unsupported {
+            feature: "TCP",
+            device: device.to_string(),
+        }
+    }
+}
+
+impl Streams for NoStreams {
+    type Listener = NoStreams;
+    type Stream = NoStreams;
+
+    fn listen(&self) -> Result<(NoStreams, SocketAddr), StreamError> {
+        match *self {}
+    }
+
+    fn accept(&self, _listener: &NoStreams, _patience: Span) -> Result<NoStreams, WaitError> {
+        match *self {}
+    }
+
+    fn connect(&self, _to: SocketAddr, _patience: Span) -> Result<NoStreams, WaitError> {
+        match *self {}
+    }
+
+    fn send_some(
+        &self,
+        _stream: &NoStreams,
+        _bytes: &[u8],
+        _how: StreamWait,
+        _patience: Span,
+    ) -> Result<usize, WaitError> {
+        match *self {}
+    }
+
+    fn receive_some(
+        &self,
+        _stream: &NoStreams,
+        _into: &mut [u8],
+        _how: StreamWait,
+        _patience: Span,
+    ) -> Result<usize, WaitError> {
+        match *self {}
+    }
+}
