@@ -1,20 +1,19 @@
-//! A kernel of virtual time.
+//! A discrete-event simulation kernel.
 //!
-//! It knows nothing of what is simulated. A [`World`] is what the simulation is about; its typed
-//! events are handled in the order of (time, sequence). Roles are stackful coroutines, so straight-line
-//! code runs unchanged: a [`Role`] says what it waits for, an instant or a [`Condition`], and goes on
-//! at the virtual time at which it comes.
+//! The kernel knows nothing about what is simulated. The user's [`World`] handles typed events in the
+//! order of (time, sequence). Roles are stackful coroutines, so straight-line code runs unchanged: a
+//! [`Role`] waits for an instant or a [`Condition`] and resumes at the virtual time at which that occurs.
 //!
-//! * Time is integer picoseconds; nothing reads a clock but the budget of real time.
+//! * Time is integer picoseconds. Only the budget of real time reads a clock.
 //! * The same world, roles and seed give the same events at the same times, bit for bit.
-//! * A run that cannot go on is a result ([`Outcome`]), which names the roles that wait, for what, and since when.
-//! * Nothing is allocated per event once the queues have grown to their size.
+//! * A run that cannot continue is a result ([`Outcome`]): it names the roles that wait, what each waits
+//!   for, and since when.
+//! * Handling an event allocates nothing once the queues have grown to their size.
 //!
-//! **A role's own clock.** What a role computes takes time that nobody else need see:
-//! [`Clock::busy`] only moves the role's clock ahead. [`Role::sync`] lets the world catch up, with
-//! a switch only if something happens before; every wait does so first.
+//! **A role's own clock.** Computing takes time that no other role can observe, so [`Clock::busy`] only
+//! advances the role's clock. [`Role::sync`] lets the world catch up, and switches coroutines only if an
+//! event is due before. Every wait syncs first.
 
-mod condition;
 mod outcome;
 mod queue;
 mod random;
@@ -22,19 +21,11 @@ mod role;
 mod scheduler;
 mod simulation;
 mod stack;
+mod wait;
 
-pub use condition::Condition;
 pub use outcome::{Budget, Outcome, Resource, Waiting, WaitsFor};
 pub use random::{Random, Seed};
-pub use role::{Role, RoleNumber, Wake};
-pub use scheduler::{Clock, Pace, Scheduler};
-pub use simulation::{Returned, RoleKind, Shared, Simulation};
-
-/// What a simulation is about.
-pub trait World {
-    /// An event. Keep it small: it is moved through the queue.
-    type Event;
-
-    /// Handles `event` at [`Scheduler::now`].
-    fn handle(&mut self, event: Self::Event, scheduler: &mut Scheduler<Self::Event>);
-}
+pub use role::{Role, Shared};
+pub use scheduler::{Clock, Pace, Scheduler, World};
+pub use simulation::{Returned, RoleKind, Simulation};
+pub use wait::{Condition, RoleNumber, Wake};

@@ -1,29 +1,29 @@
-//! How a run ends, and how far it may go.
+//! How a run ends, and what limits it.
 
 use std::fmt;
 
 use adverb_units::{Span, Time};
 
-/// How far a run may go.
+/// The limits of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
-    /// Virtual time at which it ends.
+    /// Virtual time at which the run ends.
     pub until: Option<Time>,
-    /// Entries of the queue.
+    /// Number of queue entries that it may handle.
     pub events: Option<u64>,
     /// Real time that it may take.
     pub real: Option<Span>,
 }
 
 impl Budget {
-    /// No end.
+    /// No limits.
     pub const NONE: Budget = Budget {
         until: None,
         events: None,
         real: None,
     };
 
-    /// Until `time` in virtual time.
+    /// Limits virtual time only.
     pub const fn until(time: Time) -> Self {
         Budget {
             until: Some(time),
@@ -32,7 +32,7 @@ impl Budget {
     }
 }
 
-/// What there was a budget of.
+/// A limit that a run has reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resource {
     /// Virtual time.
@@ -58,9 +58,9 @@ impl fmt::Display for Resource {
 /// What a role waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WaitsFor {
-    /// A condition, by its name.
+    /// The condition of this name.
     Condition(String),
-    /// Its turn, or an instant.
+    /// An instant, or its turn to run.
     Time,
 }
 
@@ -71,7 +71,7 @@ pub struct Waiting {
     pub role: String,
     /// What it waits for.
     pub what: WaitsFor,
-    /// Since when.
+    /// When it began to wait.
     pub since: Time,
 }
 
@@ -90,28 +90,28 @@ impl fmt::Display for Waiting {
 /// How a run ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// All roles that do the work have ended.
+    /// All roles of kind [`RoleKind::Work`](crate::RoleKind::Work) have ended.
     Finished,
-    /// No entry is left, and these roles wait.
+    /// The event queue is empty, and these roles wait.
     Deadlock(Vec<Waiting>),
     /// A budget is used up. The run can be continued.
     Exhausted {
-        /// Which.
+        /// Which budget.
         budget: Resource,
-        /// Who had not ended.
+        /// The roles that had not ended.
         waiting: Vec<Waiting>,
     },
     /// A role panicked.
     Panicked {
-        /// Its name.
+        /// The role's name.
         role: String,
-        /// What it said.
+        /// The panic's message.
         message: String,
     },
 }
 
 impl Outcome {
-    /// Whether all work was done.
+    /// Whether all work is done.
     pub fn is_finished(&self) -> bool {
         *self == Outcome::Finished
     }
@@ -136,17 +136,17 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// Most roles that a message names.
-const NAMED: usize = 8;
+/// Largest number of roles that a message names.
+const MAX_NAMED: usize = 8;
 
 fn list(waiting: &[Waiting]) -> String {
     let mut words: Vec<_> = waiting
         .iter()
-        .take(NAMED)
+        .take(MAX_NAMED)
         .map(ToString::to_string)
         .collect();
-    if waiting.len() > NAMED {
-        words.push(format!("and {} more", waiting.len() - NAMED));
+    if waiting.len() > MAX_NAMED {
+        words.push(format!("and {} more", waiting.len() - MAX_NAMED));
     }
     words.join("; ")
 }

@@ -1,4 +1,4 @@
-//! The event queue: ordered by time; entries of the same time leave in the order in which they were added.
+//! The event queue: a heap ordered by time, first in, first out among entries of the same time.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -15,7 +15,7 @@ struct Entry<T> {
 }
 
 impl<T> Ord for Entry<T> {
-    /// The reverse of the order of time: `BinaryHeap` pops the greatest entry.
+    /// Reverses the order: `BinaryHeap` pops the greatest entry, which must be the earliest.
     #[inline]
     fn cmp(&self, other: &Self) -> Ordering {
         (other.time, other.sequence).cmp(&(self.time, self.sequence))
@@ -58,7 +58,7 @@ impl<T> Queue<T> {
         self.heap.peek().map(|entry| entry.time)
     }
 
-    /// Adds an item behind those of the same time.
+    /// Adds an item, after all items of the same time.
     #[inline]
     pub(crate) fn push(&mut self, time: Time, item: T) {
         let sequence = self.sequence;
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn items_leave_by_time_and_those_of_one_time_in_the_order_they_came() {
+    fn pops_by_time_and_first_in_first_out_at_the_same_time() {
         let mut queue = Queue::new();
         for number in 0..1_000_u64 {
             queue.push(Time::from_ps(number * 7919 % 40), number);

@@ -1,4 +1,4 @@
-//! Seeded randomness: a stream for each component.
+//! Seeded random numbers: one stream per component.
 
 use rand_chacha::ChaCha8Rng;
 use rand_core::{RngCore, SeedableRng};
@@ -8,9 +8,9 @@ use rand_core::{RngCore, SeedableRng};
 pub struct Seed(pub u64);
 
 impl Seed {
-    /// The stream of component `name`, number `index`.
+    /// Returns the stream of component number `index` of kind `name`.
     ///
-    /// Streams depend on nothing but seed, name and index: another component does not shift them.
+    /// A stream depends only on seed, name and index, so adding a component does not change the others.
     pub fn stream(self, name: &str, index: u64) -> Random {
         let mut key = [0; 32];
         key[..8].copy_from_slice(&self.0.to_le_bytes());
@@ -33,12 +33,12 @@ fn fnv1a(bytes: &[u8]) -> u64 {
 pub struct Random(ChaCha8Rng);
 
 impl Random {
-    /// 64 random bits.
+    /// Returns 64 random bits.
     pub fn bits(&mut self) -> u64 {
         self.0.next_u64()
     }
 
-    /// A number below `bound`, uniformly (to within 2^-64 × bound).
+    /// Returns a number below `bound`, uniform to within 2^-64 × bound.
     ///
     /// # Panics
     /// If `bound` is 0.
@@ -47,7 +47,7 @@ impl Random {
         ((u128::from(self.bits()) * u128::from(bound)) >> 64) as u64
     }
 
-    /// A number in 0..1.
+    /// Returns a number in 0..1.
     pub fn unit(&mut self) -> f64 {
         (self.bits() >> 11) as f64 / (1u64 << 53) as f64
     }

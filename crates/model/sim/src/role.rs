@@ -1,48 +1,40 @@
 //! Roles: straight-line code that waits in virtual time.
 
+use std::cell::RefCell;
 use std::rc::Rc;
 
 use adverb_units::{Span, Time};
 use corosensei::Yielder;
 
-use crate::World;
-use crate::condition::Condition;
-use crate::scheduler::{Pace, Scheduler};
-use crate::simulation::Shared;
+use crate::scheduler::{Pace, Scheduler, World};
+use crate::wait::{Condition, RoleNumber, Wait, Wake};
 
-/// A role's number within its simulation, from 0.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct RoleNumber(pub(crate) u32);
+/// The world with its scheduler, shared by the roles and the objects they use.
+///
+/// A `RefCell` suffices: roles are coroutines of one thread, and none is suspended while it borrows.
+pub struct Shared<W: World> {
+    state: RefCell<(W, Scheduler<W::Event>)>,
+}
 
-impl RoleNumber {
-    /// The number, as an index.
-    pub fn index(self) -> usize {
-        self.0 as usize
+impl<W: World> Shared<W> {
+    pub(crate) fn new(world: W) -> Self {
+        Shared {
+            state: RefCell::new((world, Scheduler::new())),
+        }
+    }
+
+    /// Runs `look` on the world and its scheduler.
+    ///
+    /// # Panics
+    /// If calls are nested, or if a role waits within `look`.
+    #[inline]
+    pub fn with<T>(&self, look: impl FnOnce(&mut W, &mut Scheduler<W::Event>) -> T) -> T {
+        let (world, scheduler) = &mut *self.state.borrow_mut();
+        look(world, scheduler)
     }
 }
 
-/// What a role waits for.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Wait {
-    Until(Time),
-    For {
-        condition: Condition,
-        deadline: Option<Time>,
-    },
-}
-
-/// Why a role goes on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wake {
-    /// The instant it waited for.
-    Time,
-    /// The condition was signaled.
-    Signal,
-    /// The condition was not signaled in time.
-    Deadline,
-}
-
-/// What a role stands on.
+/// A role's handle to its simulation: the world, the clock, and the waits.
 pub struct Role<'y, W: World> {
     yielder: &'y Yielder<Wake, Wait>,
     shared: Rc<Shared<W>>,
@@ -62,18 +54,18 @@ impl<'y, W: World> Role<'y, W> {
         }
     }
 
-    /// Its number.
+    /// The role's number.
     pub fn number(&self) -> RoleNumber {
         self.number
     }
 
-    /// The world and its scheduler, for as long as `look` runs. Do not wait in it.
+    /// As [`Shared::with`].
     #[inline]
     pub fn with<T>(&self, look: impl FnOnce(&mut W, &mut Scheduler<W::Event>) -> T) -> T {
         self.shared.with(look)
     }
 
-    /// What roles and the objects they use share.
+    /// The world that this role shares with all others.
     pub fn shared(&self) -> &Rc<Shared<W>> {
         &self.shared
     }
@@ -84,13 +76,13 @@ impl<'y, W: World> Role<'y, W> {
         self.with(|_, scheduler| scheduler.clock.now())
     }
 
-    /// Is busy for `span`; the world catches up at the next wait.
+    /// Advances this role's clock by `span`. The world catches up at the next wait.
     #[inline]
     pub fn busy(&self, span: Span) {
         self.with(|_, scheduler| scheduler.clock.busy(span));
     }
 
-    /// Computes at `pace` from now on.
+    /// Sets the pace at which the role computes from now on.
     pub fn set_pace(&self, pace: Pace) {
         self.with(|_, scheduler| scheduler.set_pace(self.number, pace));
     }
@@ -111,13 +103,15 @@ impl<'y, W: World> Role<'y, W> {
         self.sync();
     }
 
-    /// Waits until `condition` is signaled, indefinitely or until `deadline`. The world catches up with
-    /// this role first: look at what you wait for after [`Role::sync`], then wait.
+    /// Waits until `condition` is signaled, or until `deadline` if there is one.
+    ///
+    /// Call [`Role::sync`] before you examine what you wait for: otherwise a signal between the role's
+    /// time and the world's is missed.
     #[inline]
     pub fn wait(&self, condition: Condition, deadline: Option<Time>) -> Wake {
         debug_assert!(
             self.with(|_, scheduler| scheduler.clock.now() == scheduler.now()),
-            "a role syncs before it looks at what it waits for"
+            "a role must sync before it waits"
         );
         self.yielder.suspend(Wait::For {
             condition,

@@ -2,18 +2,26 @@
 
 use adverb_units::{Span, Time};
 
-use crate::condition::{Condition, Conditions};
 use crate::outcome::WaitsFor;
 use crate::queue::Queue;
-use crate::role::{RoleNumber, Wait, Wake};
+use crate::wait::{Condition, RoleNumber, Wait, Wake};
 
-/// What an entry of the queue does.
+/// What a simulation is about.
+pub trait World {
+    /// An event. Keep it small: it is moved through the queue.
+    type Event;
+
+    /// Handles `event` at [`Scheduler::now`].
+    fn handle(&mut self, event: Self::Event, scheduler: &mut Scheduler<Self::Event>);
+}
+
+/// An entry of the event queue.
 #[derive(Debug)]
 pub(crate) enum Item<E> {
     Event(E),
-    /// A role that is ready goes on.
+    /// Resumes a ready role.
     Resume(RoleNumber),
-    /// A role's patience may have ended.
+    /// A role's deadline may have passed.
     Timer(RoleNumber),
 }
 
@@ -34,12 +42,12 @@ enum Doing {
 struct RoleState {
     doing: Doing,
     pace: Pace,
-    /// The earliest timer of this role in the queue. A role that waits often, each time with the
-    /// same long patience, has one entry there and not one for each wait.
+    /// The role's earliest timer in the queue. A role that waits often, each time with a distant deadline,
+    /// has one timer there instead of one per wait.
     timer: Option<Time>,
 }
 
-/// How long a role takes for what it computes, compared with one that has its core for itself.
+/// How much longer a role computes than one that does not share its core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Pace {
     /// In 1024ths.
@@ -47,10 +55,10 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// Of a role that has its core for itself.
+    /// The pace of a role that does not share its core.
     pub const ALONE: Pace = Pace { factor: 1 << 10 };
 
-    /// Everything takes `factor` times as long: at least 1.
+    /// The pace at which everything takes `factor` times as long. Factors below 1 count as 1.
     pub fn slower(factor: f64) -> Self {
         let factor = (factor * 1024.0).round() as u64;
         Pace {
@@ -68,9 +76,9 @@ impl Pace {
     }
 }
 
-/// The time on the clock of the role that runs.
+/// The clock of the running role, at or ahead of the world's time.
 ///
-/// It is at or ahead of the world's time. While an event is handled it is the world's time.
+/// While an event is handled, it shows the world's time.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     now: Time,
@@ -78,23 +86,29 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// The time.
+    /// The time that it shows.
     #[inline]
     pub fn now(&self) -> Time {
         self.now
     }
 
-    /// The role is busy with what takes `span` on a core of its own, without letting the world catch up.
+    /// Advances the clock by `span`, scaled by the role's pace. The world does not catch up.
     #[inline]
     pub fn busy(&mut self, span: Span) {
         self.now = self.now + self.pace.of(span);
     }
 
-    /// The role is busy until `time`; not at all if that is past.
+    /// Advances the clock to `time`, unless that is past.
     #[inline]
     pub fn busy_until(&mut self, time: Time) {
         self.now = self.now.max(time);
     }
+}
+
+#[derive(Debug)]
+struct ConditionState {
+    name: String,
+    waiters: Vec<RoleNumber>,
 }
 
 /// The event queue, the conditions that roles wait for, and the world's time.
@@ -103,9 +117,9 @@ pub struct Scheduler<E> {
     now: Time,
     handled: u64,
     queue: Queue<Item<E>>,
-    conditions: Conditions,
+    conditions: Vec<ConditionState>,
     roles: Vec<RoleState>,
-    /// The clock of the role that runs.
+    /// The running role's clock.
     pub clock: Clock,
 }
 
@@ -115,7 +129,7 @@ impl<E> Scheduler<E> {
             now: Time::ZERO,
             handled: 0,
             queue: Queue::new(),
-            conditions: Conditions::default(),
+            conditions: Vec::new(),
             roles: Vec::new(),
             clock: Clock {
                 now: Time::ZERO,
@@ -130,12 +144,12 @@ impl<E> Scheduler<E> {
         self.now
     }
 
-    /// Number of entries handled so far.
+    /// Number of queue entries handled so far.
     pub fn handled(&self) -> u64 {
         self.handled
     }
 
-    /// Schedules `event` at `at`, after what was scheduled for that time before; now, if `at` is past.
+    /// Schedules `event` at `at`, or now if `at` is past. Events of one time keep their order of scheduling.
     #[inline]
     pub fn schedule(&mut self, at: Time, event: E) {
         self.push(at, Item::Event(event));
@@ -146,56 +160,49 @@ impl<E> Scheduler<E> {
         self.queue.push(at.max(self.now), item);
     }
 
-    /// Makes a condition that roles can wait for. `name` says what it is, for the report of a
-    /// deadlock.
+    /// Makes a condition that roles can wait for. `name` appears in the report of a deadlock.
     pub fn condition(&mut self, name: impl Into<String>) -> Condition {
-        self.conditions.make(name.into())
+        self.conditions.push(ConditionState {
+            name: name.into(),
+            waiters: Vec::new(),
+        });
+        let index = u32::try_from(self.conditions.len() - 1).expect("fewer than 2^32 conditions");
+        Condition(index)
     }
 
-    /// Ends a condition: its number may be given to another. Nobody may wait for it.
-    pub fn end_condition(&mut self, condition: Condition) {
-        self.conditions.end(condition);
-    }
-
-    /// Whether a role waits for `condition`.
     #[inline]
-    pub fn is_awaited(&self, condition: Condition) -> bool {
-        !self.conditions.waiters(condition).is_empty()
+    fn waiters(&mut self, condition: Condition) -> &mut Vec<RoleNumber> {
+        &mut self.conditions[condition.0 as usize].waiters
     }
 
     /// Wakes all roles that wait for `condition`, now, in the order in which they began to wait.
     #[inline]
     pub fn signal(&mut self, condition: Condition) {
-        if self.is_awaited(condition) {
-            self.wake_all(condition, self.now);
-        }
+        self.signal_at(condition, self.now);
     }
 
-    /// Wakes all roles that wait for `condition` at `at`: what is signaled by then for others does
-    /// not reach them.
+    /// Wakes all roles that wait for `condition` at time `at`. Until then they miss further signals.
     #[inline]
     pub fn signal_at(&mut self, condition: Condition, at: Time) {
-        if self.is_awaited(condition) {
-            self.wake_all(condition, at);
+        if self.waiters(condition).is_empty() {
+            return;
         }
-    }
-
-    fn wake_all(&mut self, condition: Condition, at: Time) {
-        let mut waiters = self.conditions.take_waiters(condition);
+        let mut waiters = std::mem::take(self.waiters(condition));
         for role in waiters.drain(..) {
             self.roles[role.index()].doing = Doing::Ready(Wake::Signal);
             self.push(at, Item::Resume(role));
         }
-        self.conditions.give_waiters(condition, waiters);
+        // Keeps the allocation for the next waiters.
+        *self.waiters(condition) = waiters;
     }
 
-    /// Time of the next entry.
+    /// Returns the time of the next entry.
     #[inline]
     pub(crate) fn next(&self) -> Option<Time> {
         self.queue.next()
     }
 
-    /// Takes the next entry and goes to its time.
+    /// Takes the next entry and advances to its time.
     #[inline]
     pub(crate) fn take(&mut self) -> Option<Item<E>> {
         let (time, item) = self.queue.pop()?;
@@ -205,7 +212,7 @@ impl<E> Scheduler<E> {
         Some(item)
     }
 
-    /// Goes to the running role's time, if no entry is due until then.
+    /// Advances to the running role's time if no entry is due until then; returns whether it did.
     #[inline]
     pub(crate) fn catch_up(&mut self) -> bool {
         let to = self.clock.now;
@@ -226,13 +233,13 @@ impl<E> Scheduler<E> {
         self.push(self.now, Item::Resume(role));
     }
 
-    /// The role that runs, `role`, computes at `pace` from now on.
+    /// Sets the pace of `role`, which is the running one.
     pub(crate) fn set_pace(&mut self, role: RoleNumber, pace: Pace) {
         self.roles[role.index()].pace = pace;
         self.clock.pace = pace;
     }
 
-    /// `role` runs.
+    /// Makes `role` the running one.
     #[inline]
     pub(crate) fn enter(&mut self, role: RoleNumber) {
         self.clock.pace = self.roles[role.index()].pace;
@@ -242,7 +249,7 @@ impl<E> Scheduler<E> {
         self.roles[role.index()].doing = Doing::Ended;
     }
 
-    /// Notes what a role waits for.
+    /// Suspends `role` until what it waits for.
     #[inline]
     pub(crate) fn wait(&mut self, role: RoleNumber, wait: Wait) {
         match wait {
@@ -254,7 +261,7 @@ impl<E> Scheduler<E> {
                 condition,
                 deadline,
             } => {
-                self.conditions.add_waiter(condition, role);
+                self.waiters(condition).push(role);
                 let state = &mut self.roles[role.index()];
                 state.doing = Doing::Waits {
                     condition,
@@ -271,7 +278,7 @@ impl<E> Scheduler<E> {
         }
     }
 
-    /// Why a ready role goes on.
+    /// Returns why a ready role resumes.
     #[inline]
     pub(crate) fn why(&self, role: RoleNumber) -> Wake {
         match self.roles[role.index()].doing {
@@ -280,7 +287,9 @@ impl<E> Scheduler<E> {
         }
     }
 
-    /// A timer of `role` has come: whether its patience has ended.
+    /// Handles a timer of `role`; returns whether its deadline has passed.
+    ///
+    /// The timer may be older than the present wait, so it may be too early, or find no wait at all.
     pub(crate) fn timer(&mut self, role: RoleNumber) -> bool {
         let state = &mut self.roles[role.index()];
         if state.timer.is_some_and(|timer| timer <= self.now) {
@@ -296,7 +305,7 @@ impl<E> Scheduler<E> {
         };
         if deadline <= self.now {
             state.doing = Doing::Ready(Wake::Deadline);
-            self.conditions.remove_waiter(condition, role);
+            self.waiters(condition).retain(|waiter| *waiter != role);
             return true;
         }
         if state.timer.is_none() {
@@ -306,13 +315,13 @@ impl<E> Scheduler<E> {
         false
     }
 
-    /// What `role` waits for, and since when; `None` if it does not wait.
+    /// Returns what `role` waits for, and since when; `None` if it has ended.
     pub(crate) fn waits_for(&self, role: RoleNumber) -> Option<(WaitsFor, Time)> {
         match self.roles[role.index()].doing {
             Doing::Waits {
                 condition, since, ..
             } => Some((
-                WaitsFor::Condition(self.conditions.name(condition).to_owned()),
+                WaitsFor::Condition(self.conditions[condition.0 as usize].name.clone()),
                 since,
             )),
             Doing::Ready(_) => Some((WaitsFor::Time, self.now)),

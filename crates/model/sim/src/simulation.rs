@@ -10,43 +10,29 @@ use adverb_units::{Span, Time};
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult};
 
-use crate::World;
 use crate::outcome::{Budget, Outcome, Resource, Waiting};
-use crate::role::{Role, RoleNumber, Wait, Wake};
-use crate::scheduler::{Item, Scheduler};
+use crate::role::{Role, Shared};
+use crate::scheduler::{Item, World};
 use crate::stack;
+use crate::wait::{RoleNumber, Wait, Wake};
 
-/// Entries between two looks at the clock, where there is a budget of real time.
-const LOOK_EVERY: u64 = 4096;
+/// Queue entries handled between two checks of the budget of real time.
+const ENTRIES_PER_CHECK: u64 = 4096;
 
-/// The world with its scheduler, shared by the roles and the objects they use.
-pub struct Shared<W: World> {
-    state: RefCell<(W, Scheduler<W::Event>)>,
-}
-
-impl<W: World> Shared<W> {
-    /// The world and its scheduler, for as long as `look` runs.
-    #[inline]
-    pub fn with<T>(&self, look: impl FnOnce(&mut W, &mut Scheduler<W::Event>) -> T) -> T {
-        let (world, scheduler) = &mut *self.state.borrow_mut();
-        look(world, scheduler)
-    }
-}
-
-/// Whether a run waits for a role's end.
+/// Whether a run waits for a role to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RoleKind {
-    /// The run ends when all roles with work have ended.
+    /// The run ends when all roles of this kind have ended.
     Work,
-    /// It serves the others and ends with them.
+    /// The role serves others; the run does not wait for it.
     Daemon,
 }
 
-/// What a role returned, once it has.
+/// The value that a role returns.
 pub struct Returned<T>(Rc<RefCell<Option<T>>>);
 
 impl<T> Returned<T> {
-    /// Takes it; `None` if the role has not ended, or it was taken before.
+    /// Takes the value; `None` if the role has not ended, or if the value was taken before.
     pub fn take(&self) -> Option<T> {
         self.0.borrow_mut().take()
     }
@@ -60,7 +46,7 @@ struct Actor {
     body: Option<Body>,
 }
 
-/// A world with roles in it.
+/// A world and its roles.
 pub struct Simulation<W: World> {
     shared: Rc<Shared<W>>,
     actors: Vec<Actor>,
@@ -71,20 +57,18 @@ impl<W: World + 'static> Simulation<W> {
     /// `world` at time zero, without roles.
     pub fn new(world: W) -> Self {
         Simulation {
-            shared: Rc::new(Shared {
-                state: RefCell::new((world, Scheduler::new())),
-            }),
+            shared: Rc::new(Shared::new(world)),
             actors: Vec::new(),
             working: 0,
         }
     }
 
-    /// What roles share.
+    /// The world that the roles share.
     pub fn shared(&self) -> &Rc<Shared<W>> {
         &self.shared
     }
 
-    /// Adds a role. It begins when the simulation runs, at the present virtual time, after those that
+    /// Adds a role. It starts when the simulation runs, at the present virtual time, after all roles that
     /// were added before.
     pub fn spawn<T: 'static>(
         &mut self,
@@ -110,15 +94,12 @@ impl<W: World + 'static> Simulation<W> {
         Returned(result)
     }
 
-    /// Runs until all work is done, nothing can happen any more, a role panics or `budget` is used up.
+    /// Runs until all work is done, no event is left, a role panics, or `budget` is used up.
     pub fn run(&mut self, budget: &Budget) -> Outcome {
         let start = Instant::now();
         let first = self.shared.with(|_, scheduler| scheduler.handled());
-        let mut left = u64::MAX;
-        if let Some(events) = budget.events {
-            left = events;
-        }
-        let mut look = LOOK_EVERY;
+        let mut left = budget.events.unwrap_or(u64::MAX);
+        let mut until_check = ENTRIES_PER_CHECK;
         while self.working > 0 {
             let Some(next) = self.shared.with(|_, scheduler| scheduler.next()) else {
                 return Outcome::Deadlock(self.waiting());
@@ -131,9 +112,9 @@ impl<W: World + 'static> Simulation<W> {
                 return self.exhausted(Resource::Events(all));
             }
             left -= 1;
-            look -= 1;
-            if look == 0 {
-                look = LOOK_EVERY;
+            until_check -= 1;
+            if until_check == 0 {
+                until_check = ENTRIES_PER_CHECK;
                 let used = Span::from(start.elapsed());
                 if budget.real.is_some_and(|real| used > real) {
                     return self.exhausted(Resource::RealTime(used));
@@ -167,11 +148,15 @@ impl<W: World + 'static> Simulation<W> {
         }
     }
 
+    /// Switches to a role's coroutine until it waits, returns or panics.
     fn resume(&mut self, role: RoleNumber, why: Wake) -> Result<(), Outcome> {
         let actor = &mut self.actors[role.index()];
         let Some(body) = actor.body.as_mut() else {
             return Ok(());
         };
+        // A panic in the coroutine unwinds its stack and continues here. `AssertUnwindSafe`: the role is not
+        // resumed again, and what it left half done in the world is visible only to a caller that ignores
+        // `Outcome::Panicked`.
         match catch_unwind(AssertUnwindSafe(|| body.resume(why))) {
             Ok(CoroutineResult::Yield(wait)) => {
                 self.shared.with(|_, scheduler| scheduler.wait(role, wait));
@@ -208,7 +193,7 @@ impl<W: World + 'static> Simulation<W> {
         }
     }
 
-    /// The roles with work that have not ended, and what they wait for.
+    /// The roles of kind [`RoleKind::Work`] that have not ended, and what each waits for.
     pub fn waiting(&self) -> Vec<Waiting> {
         self.shared.with(|_, scheduler| {
             let working = self.actors.iter().enumerate();
@@ -232,18 +217,20 @@ impl<W: World + 'static> Simulation<W> {
         self.shared.with(|_, scheduler| scheduler.now())
     }
 
-    /// Number of entries handled so far.
+    /// Number of queue entries handled so far.
     pub fn handled(&self) -> u64 {
         self.shared.with(|_, scheduler| scheduler.handled())
     }
 }
 
 impl<W: World> Drop for Simulation<W> {
-    /// Unwinds the roles that have not ended, last first.
+    /// Unwinds the roles that have not ended, last first: what they own is dropped, and their stacks return
+    /// to the pool.
     fn drop(&mut self) {
         for actor in self.actors.iter_mut().rev() {
             if let Some(mut body) = actor.body.take() {
-                // A panic in a destructor of the role's cannot be told to anybody here.
+                // A panic in one of the role's destructors cannot be reported from here. The stack of a role
+                // that did not unwind to its end may still be referenced: it is unmapped with the body.
                 let unwound = catch_unwind(AssertUnwindSafe(|| body.force_unwind()));
                 if unwound.is_ok() && body.done() {
                     stack::give(body.into_stack());
@@ -256,5 +243,5 @@ impl<W: World> Drop for Simulation<W> {
 fn message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(ToString::to_string);
     text.or_else(|| panic.downcast_ref::<String>().cloned())
-        .unwrap_or_else(|| "without words".to_owned())
+        .unwrap_or_else(|| "no message".to_owned())
 }

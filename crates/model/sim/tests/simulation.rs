@@ -1,4 +1,4 @@
-//! The kernel of virtual time: order, determinism, ends of runs.
+//! The simulation kernel: order of events, determinism, and how runs end.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -10,7 +10,7 @@ use adverb_sim::{
 use adverb_units::{Span, Time};
 use proptest::prelude::*;
 
-/// A world that writes down what happens and signals a condition on request.
+/// A world that records its events, and signals a condition at each event if it has one.
 #[derive(Default)]
 struct Log {
     seen: Vec<(u64, u32)>,
@@ -43,7 +43,7 @@ fn with_gate() -> (Simulation<Log>, Condition) {
 }
 
 #[test]
-fn events_happen_by_time_and_then_in_the_order_of_scheduling() {
+fn events_are_handled_by_time_and_then_in_the_order_of_scheduling() {
     let mut sim = Simulation::new(Log::default());
     sim.spawn("clock", RoleKind::Work, |role: &Role<'_, Log>| {
         role.with(|_, scheduler| {
@@ -76,7 +76,7 @@ fn a_role_is_busy_on_its_own_clock_until_it_syncs() {
 }
 
 #[test]
-fn a_condition_wakes_who_waits_and_patience_ends_when_it_does() {
+fn a_wait_ends_with_the_signal_or_at_its_deadline() {
     let (mut sim, gate) = with_gate();
     let woken = sim.spawn("patient", RoleKind::Work, move |role: &Role<'_, Log>| {
         role.with(|_, scheduler| {
@@ -101,7 +101,7 @@ fn a_condition_wakes_who_waits_and_patience_ends_when_it_does() {
 }
 
 #[test]
-fn long_patience_leaves_one_timer_and_not_one_for_each_wait() {
+fn many_waits_with_a_distant_deadline_share_one_timer() {
     let (mut sim, gate) = with_gate();
     sim.spawn("waiter", RoleKind::Work, move |role: &Role<'_, Log>| {
         for _ in 0..1_000 {
@@ -110,12 +110,12 @@ fn long_patience_leaves_one_timer_and_not_one_for_each_wait() {
         }
     });
     assert_eq!(sim.run(&Budget::NONE), Outcome::Finished);
-    // The start, then an event and a wake-up each; the timer has not come.
+    // The start, then an event and a wake-up per wait; the timer has not fired.
     assert_eq!(sim.handled(), 1 + 2 * 1_000);
 }
 
 #[test]
-fn a_deadlock_names_who_waits_for_what_since_when() {
+fn a_deadlock_names_the_waiting_roles_and_their_conditions() {
     let (mut sim, gate) = with_gate();
     sim.spawn("client", RoleKind::Work, move |role: &Role<'_, Log>| {
         role.busy(Span::from_ns(3));
@@ -138,6 +138,13 @@ fn a_deadlock_names_who_waits_for_what_since_when() {
     );
 }
 
+fn exhausted(outcome: &Outcome) -> Resource {
+    match outcome {
+        Outcome::Exhausted { budget, .. } => *budget,
+        _ => panic!("{outcome}"),
+    }
+}
+
 #[test]
 fn budgets_end_a_run_that_can_be_continued() {
     let mut sim = Simulation::new(Log::default());
@@ -149,31 +156,19 @@ fn budgets_end_a_run_that_can_be_continued() {
         true
     });
     let outcome = sim.run(&Budget::until(at(95)));
-    assert!(
-        matches!(outcome, Outcome::Exhausted { budget: Resource::VirtualTime(t), .. } if t == at(95))
-    );
+    assert_eq!(exhausted(&outcome), Resource::VirtualTime(at(95)));
     let few = Budget {
         events: Some(7),
         ..Budget::NONE
     };
-    let outcome = sim.run(&few);
-    assert!(
-        matches!(
-            outcome,
-            Outcome::Exhausted {
-                budget: Resource::Events(7),
-                ..
-            }
-        ),
-        "{outcome}"
-    );
+    assert_eq!(exhausted(&sim.run(&few)), Resource::Events(7));
     assert_eq!(done.take(), None);
     assert_eq!(sim.run(&Budget::NONE), Outcome::Finished);
     assert_eq!((done.take(), sim.now()), (Some(true), at(1_000)));
 }
 
 #[test]
-fn real_time_ends_a_run_without_end() {
+fn the_budget_of_real_time_ends_an_endless_run() {
     let mut sim = Simulation::new(Log::default());
     sim.spawn("restless", RoleKind::Work, |role: &Role<'_, Log>| {
         loop {
@@ -186,21 +181,12 @@ fn real_time_ends_a_run_without_end() {
         real: Some(Span::from_ms(20)),
         ..Budget::NONE
     };
-    let outcome = sim.run(&budget);
-    assert!(
-        matches!(
-            outcome,
-            Outcome::Exhausted {
-                budget: Resource::RealTime(_),
-                ..
-            }
-        ),
-        "{outcome}"
-    );
+    let resource = exhausted(&sim.run(&budget));
+    assert!(matches!(resource, Resource::RealTime(_)), "{resource}");
 }
 
 #[test]
-fn a_panic_in_a_role_is_a_result() {
+fn a_panic_in_a_role_ends_the_run_with_its_message() {
     let mut sim = Simulation::new(Log::default());
     sim.spawn("careless", RoleKind::Work, |role: &Role<'_, Log>| {
         role.wait_until(at(5));
@@ -211,7 +197,7 @@ fn a_panic_in_a_role_is_a_result() {
 }
 
 #[test]
-fn a_simulation_dropped_half_way_unwinds_its_roles() {
+fn dropping_a_simulation_unwinds_its_roles() {
     struct Guard(Rc<Cell<u32>>);
     impl Drop for Guard {
         fn drop(&mut self) {
@@ -233,7 +219,7 @@ fn a_simulation_dropped_half_way_unwinds_its_roles() {
     assert_eq!(dropped.get(), 10);
 }
 
-/// Many roles that pass random spans of time and signal one another.
+/// Runs many roles that wait for random spans and wake each other.
 fn storm(seed: u64, roles: u64) -> (Vec<(u64, u32)>, u64) {
     let (mut sim, gate) = with_gate();
     let order = Rc::new(RefCell::new(Vec::new()));
@@ -268,7 +254,7 @@ fn storm(seed: u64, roles: u64) -> (Vec<(u64, u32)>, u64) {
 }
 
 #[test]
-fn thousands_of_roles_run_and_a_seed_gives_the_same_run() {
+fn thousands_of_roles_run_the_same_with_the_same_seed() {
     let first = storm(1, 3_000);
     assert_eq!(first, storm(1, 3_000));
     assert_ne!(first, storm(2, 3_000));
@@ -278,7 +264,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 
     #[test]
-    fn time_never_goes_back_and_reruns_are_identical(seed in any::<u64>(), roles in 1u64..40) {
+    fn time_never_decreases_and_reruns_are_identical(seed in any::<u64>(), roles in 1u64..40) {
         let (all, happened) = storm(seed, roles);
         let moments: Vec<_> = all.iter().take(20 * roles as usize).map(|(t, _)| *t).collect();
         prop_assert!(moments.windows(2).all(|w| w[0] <= w[1]));
@@ -287,7 +273,7 @@ proptest! {
 }
 
 #[test]
-fn a_role_that_shares_its_core_takes_longer_for_what_it_computes_and_waits_no_longer() {
+fn a_shared_core_slows_computing_but_not_waiting() {
     let mut simulation = Simulation::new(Log::default());
     let shares = simulation.spawn("shares", RoleKind::Work, |role: &Role<'_, Log>| {
         role.set_pace(Pace::slower(1.5));
