@@ -410,8 +410,8 @@ fn rows_go_on_or_say_why_they_cannot() {
         .map(|row| row["reason"].as_str().unwrap())
         .collect();
     assert_snapshot!(reasons.join("\n"), @"
-    a datagram of 8 KiB: the path MTU is 4 KiB
-    atomics with SEND, which is none
+    datagram of 8 KiB exceeds the path MTU 4 KiB
+    atomics with SEND, which is not an atomic operation
     symmetric with SEND over RC: its threads post no receives
     ");
 }

@@ -1,11 +1,11 @@
-//! `base`: overrides that turn a row's cells into those of its reference experiment.
+//! `base`: overrides that turn a row's cells into the cells of its reference experiment.
 
 use crate::cells::Cells;
 use crate::columns::Column;
 use crate::fault::{Fault, Problem};
 use crate::near;
 
-/// The row's cells with `column=value;…` applied; an empty value clears the cell.
+/// Applies `column=value;…` to a row's cells. An empty value clears the cell.
 ///
 /// Faults name column `base`.
 pub(crate) fn apply(cells: &Cells, overrides: &str) -> Result<Cells, Vec<Fault>> {
@@ -32,7 +32,7 @@ pub(crate) fn apply(cells: &Cells, overrides: &str) -> Result<Cells, Vec<Fault>>
     }
 }
 
-/// A fault that reading the overridden cells brought to light, as one of `base`.
+/// Converts a fault of an overridden cell to one of `base`.
 pub(crate) fn of_base(fault: Fault) -> Fault {
     Fault {
         column: Column::Base,

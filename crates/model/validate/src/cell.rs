@@ -1,4 +1,4 @@
-//! Cells that hold a quantity: how serde reads it, in the unit that the column's name ends with.
+//! Deserializes cells that hold a quantity, in the unit that the column's name ends with.
 //!
 //! Errors complete "is not …": `a whole number of bytes`.
 
@@ -6,10 +6,10 @@ use adverb_units::{Bytes, MessageRate, Span, Throughput};
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 
-/// The largest whole number that `f64` holds with all those below it.
+/// 2^53: `f64` represents all whole numbers up to it exactly.
 const EXACT: f64 = 9_007_199_254_740_992.0;
 
-/// A whole number; also as other programs write one: `16.0`, `1e6`.
+/// A whole number, including the spellings of spreadsheets: `16.0`, `1e6`.
 pub(crate) fn whole(text: &str) -> Option<u64> {
     text.parse().ok().or_else(|| {
         let n = number(text)?;
@@ -22,7 +22,7 @@ pub(crate) fn number(text: &str) -> Option<f64> {
     text.parse().ok().filter(|n: &f64| n.is_finite())
 }
 
-/// Reads a cell's text; `wanted` is what it should have been.
+/// Reads a cell's text. `wanted` describes valid text.
 fn parse<'de, D: Deserializer<'de>, T>(
     cell: D,
     wanted: &str,
@@ -32,12 +32,12 @@ fn parse<'de, D: Deserializer<'de>, T>(
     read(&text).ok_or_else(|| D::Error::custom(wanted))
 }
 
-/// A part of a whole, 0 to 1.
+/// A fraction from 0 to 1.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub struct Share(f64);
 
 impl Share {
-    /// 0 to 1.
+    /// The fraction.
     pub const fn get(self) -> f64 {
         self.0
     }
@@ -60,7 +60,7 @@ pub(crate) fn some_bytes<'de, D: Deserializer<'de>>(cell: D) -> Result<Option<By
     parse(cell, "a whole number of bytes from 1", some).map(|n| Some(Bytes::new(n)))
 }
 
-/// Sizes one after the other: `64`, `16+1024`.
+/// A list of sizes: `64`, `16+1024`.
 pub(crate) fn sizes<'de, D: Deserializer<'de>>(cell: D) -> Result<Vec<Bytes>, D::Error> {
     let wanted = "a list of sizes in bytes such as 64 or 16+1024";
     parse(cell, wanted, |text| {
@@ -71,7 +71,7 @@ pub(crate) fn sizes<'de, D: Deserializer<'de>>(cell: D) -> Result<Vec<Bytes>, D:
     })
 }
 
-/// A mean number of things.
+/// A mean count.
 pub(crate) fn mean<'de, D: Deserializer<'de>>(cell: D) -> Result<Option<f64>, D::Error> {
     let mean = |text: &str| number(text).filter(|n| *n >= 0.0);
     parse(cell, "a number from 0", mean).map(Some)
@@ -100,7 +100,6 @@ pub(crate) fn gbps<'de, D: Deserializer<'de>>(cell: D) -> Result<Option<Throughp
     rate.map(Some)
 }
 
-/// Microseconds.
 pub(crate) fn micros<'de, D: Deserializer<'de>>(cell: D) -> Result<Option<Span>, D::Error> {
     let hour = |text: &str| number(text).filter(|n| (0.0..=3.6e9).contains(n));
     let span = parse(cell, "a time in microseconds, 0 to an hour", hour);
@@ -113,7 +112,7 @@ mod tests {
     use crate::cells::Cell;
 
     #[test]
-    fn whole_numbers_are_read_as_spreadsheets_write_them() {
+    fn whole_numbers_are_read_in_the_spellings_of_spreadsheets() {
         for (text, n) in [("0", 0), ("16384", 16384), ("16.0", 16), ("1e6", 1_000_000)] {
             assert_eq!(whole(text), Some(n), "{text}");
         }

@@ -1,4 +1,4 @@
-//! A row as text, how serde reads it, and the reader that gathers the faults of all its cells.
+//! A row as text, its deserializer, and the reader that collects the faults of all cells.
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ use crate::fault::{Fault, Problem};
 pub(crate) struct Cells(Vec<String>);
 
 impl Cells {
-    /// The cells that `text` gives for each column, without surrounding blanks.
+    /// The cells that `text` returns for each column, trimmed.
     pub(crate) fn new<'a>(text: impl Fn(Column) -> &'a str) -> Self {
         Cells(
             Column::ALL
@@ -28,7 +28,7 @@ impl Cells {
         &self.0[column.index()]
     }
 
-    /// Empty cells are absent.
+    /// The cell's text, unless it is empty.
     pub(crate) fn given(&self, column: Column) -> Option<&str> {
         Some(self.get(column)).filter(|text| !text.is_empty())
     }
@@ -38,10 +38,10 @@ impl Cells {
     }
 }
 
-/// Reads cells; what cannot be read is a fault and reads as absent.
+/// Reads cells. An unreadable cell adds a fault and reads as empty.
 pub(crate) struct Reader<'a> {
-    cells: &'a Cells,
-    faults: Vec<Fault>,
+    pub(crate) cells: &'a Cells,
+    pub(crate) faults: Vec<Fault>,
 }
 
 impl<'a> Reader<'a> {
@@ -52,34 +52,18 @@ impl<'a> Reader<'a> {
         }
     }
 
-    pub(crate) fn cells(&self) -> &'a Cells {
-        self.cells
-    }
-
     pub(crate) fn fault(&mut self, column: Column, problem: Problem) {
         self.faults.push(Fault { column, problem });
     }
 
-    pub(crate) fn extend(&mut self, faults: impl IntoIterator<Item = Fault>) {
-        self.faults.extend(faults);
-    }
-
-    pub(crate) fn has_faults(&self) -> bool {
-        !self.faults.is_empty()
-    }
-
-    pub(crate) fn into_faults(self) -> Vec<Fault> {
-        self.faults
-    }
-
-    /// The columns that `T` has fields for, all of which may be empty.
+    /// Reads the columns that are fields of `T`, all of which may be empty.
     pub(crate) fn read<T: DeserializeOwned>(&mut self) -> T {
         let mut cells = self.cells.clone();
         loop {
             match T::deserialize(&cells) {
                 Ok(group) => return group,
                 Err(unread) => {
-                    let column = unread.column.expect("an empty cell is no error");
+                    let column = unread.column.expect("empty cells are skipped");
                     self.unreadable(column, unread.wanted);
                     cells.set(column, "");
                 }
@@ -87,7 +71,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A cell that may be empty.
+    /// Reads a cell that may be empty.
     pub(crate) fn opt<T: DeserializeOwned>(&mut self, column: Column) -> Option<T> {
         let read = T::deserialize(Cell(self.cells.given(column)?));
         read.map_err(|unread| self.unreadable(column, unread.wanted))
@@ -99,7 +83,7 @@ impl<'a> Reader<'a> {
         self.fault(column, Problem::Unreadable { value, wanted });
     }
 
-    /// A cell that must not be empty.
+    /// Reads a cell that must not be empty.
     pub(crate) fn required<T: DeserializeOwned>(
         &mut self,
         column: Column,
@@ -117,7 +101,7 @@ impl<'a> Reader<'a> {
 #[error("not {wanted}")]
 pub(crate) struct Unread {
     column: Option<Column>,
-    /// What it should have held, to complete "is not …".
+    /// Describes valid text, to complete "is not …".
     wanted: String,
 }
 

@@ -4,7 +4,7 @@ use std::fmt;
 
 macro_rules! columns {
     ($($column:ident = $name:literal,)+) => {
-        /// A column of the data (`data/schema.md` says what each holds, and in what unit).
+        /// A column of the data. `data/schema.md` defines each, with its unit.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Column {
             $(#[doc = concat!("`", $name, "`")] $column,)+
@@ -14,7 +14,7 @@ macro_rules! columns {
             /// All columns, in the order of the shipped files.
             pub const ALL: &'static [Column] = &[$(Column::$column,)+];
 
-            /// As it stands in the header.
+            /// Its name in the header.
             pub const fn name(self) -> &'static str {
                 match self {
                     $(Column::$column => $name,)+
@@ -90,13 +90,13 @@ columns! {
 }
 
 impl Column {
-    /// The column of that name.
+    /// Returns the column of this name.
     pub fn named(name: &str) -> Option<Column> {
         Column::ALL.iter().copied().find(|c| c.name() == name)
     }
 
-    /// Whether it describes the experiment, so that a `base` may override it; the others say what
-    /// was published, and where.
+    /// Whether it describes the experiment, so that `base` may override it. The other columns describe the
+    /// publication.
     pub const fn describes_the_experiment(self) -> bool {
         !matches!(
             self,

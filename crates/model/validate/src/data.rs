@@ -1,6 +1,6 @@
 //! Data files: CSV with the columns of `data/schema.md`, in any order.
 //!
-//! A file must have every column, else it is refused whole. Further columns are ignored and named
+//! A file that lacks a column is refused. Unknown columns are ignored and reported
 //! ([`Data::ignored_columns`]). A row with faults is kept as refused, so that the others can run.
 
 use std::collections::HashMap;
@@ -15,10 +15,10 @@ use crate::fault::{Fault, Place, Problem, RefusedRow};
 use crate::near;
 use crate::row::{Grade, Row};
 
-/// The file of values that parameters of the model may be fitted to.
+/// The file of values that the model's parameters may be fitted to.
 const FITTED_FILE: &str = "calibration.csv";
 const CALIBRATION: &str = include_str!("../data/calibration.csv");
-/// Values to look at; nothing is fitted to them.
+/// Visible values that nothing is fitted to.
 const VISIBLE: &str = include_str!("../data/visible.csv");
 
 /// Rows of one or more data files, in order.
@@ -29,21 +29,21 @@ pub struct Data {
     ignored: Vec<IgnoredColumn>,
 }
 
-/// A row as it came: readable or not.
+/// A row, readable or not.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    /// Where it stands.
+    /// Its file and line.
     pub place: Place,
-    /// How it is listed.
+    /// What it is listed by.
     pub labels: Labels,
-    /// The row, or why there is none.
+    /// The row, or its faults.
     pub row: Result<Row, RefusedRow>,
 }
 
-/// What a row is listed by: the text of its cells, whether or not they can be read.
+/// What a row is listed by: the text of cells, readable or not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Labels {
-    /// Unique over all files.
+    /// The id, unique over all files.
     pub id: String,
     /// The hardware's name.
     pub preset: String,
@@ -55,7 +55,7 @@ pub struct Labels {
     pub metric: String,
 }
 
-/// A column that is none of the schema's.
+/// A column that the schema does not have.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{file}: column '{name}' is not one of the schema's and is ignored")]
 pub struct IgnoredColumn {
@@ -65,19 +65,17 @@ pub struct IgnoredColumn {
     pub name: String,
 }
 
-/// Why a file is no data file.
+/// Why a file was refused.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages explain the fields")]
 pub enum DataError {
     /// It is empty.
     #[error(
         "{file} is empty; its first line must name the columns: {}",
         all_columns()
     )]
-    Empty {
-        /// The file.
-        file: Arc<str>,
-    },
-    /// Columns are missing.
+    Empty { file: Arc<str> },
+    /// Columns are missing. Each comes with similar names in the file.
     #[error(
         "{file} has no column {}; a data file has all {} columns of the schema, with empty cells where \
          they do not apply",
@@ -85,45 +83,27 @@ pub enum DataError {
         Column::ALL.len()
     )]
     MissingColumns {
-        /// The file.
         file: Arc<str>,
-        /// The columns, each with names in the file that are perhaps it.
         missing: Vec<(Column, Vec<String>)>,
     },
-    /// A column stands in the header twice.
+    /// The header has a column twice.
     #[error("{file} has column '{column}' twice; name each column once")]
-    RepeatedColumn {
-        /// The file.
-        file: Arc<str>,
-        /// The column.
-        column: Column,
-    },
-    /// A row with more or fewer cells than the header.
+    RepeatedColumn { file: Arc<str>, column: Column },
+    /// A row has more or fewer cells than the header.
     #[error(
         "{place} has {cells} cells where the header has {columns}; quote a cell that holds a comma"
     )]
     Cells {
-        /// Where.
         place: Place,
-        /// In the row.
         cells: u64,
-        /// In the header.
         columns: u64,
     },
     /// It is not text.
     #[error("{place} is not UTF-8")]
-    NotUtf8 {
-        /// Where.
-        place: Place,
-    },
+    NotUtf8 { place: Place },
     /// It cannot be read.
     #[error("cannot read {file}: {source}")]
-    Read {
-        /// The file.
-        file: Arc<str>,
-        /// Why.
-        source: io::Error,
-    },
+    Read { file: Arc<str>, source: io::Error },
 }
 
 impl Data {
@@ -137,11 +117,11 @@ impl Data {
         data
     }
 
-    /// Adds a file's rows, after those that are there.
+    /// Appends a file's rows.
     ///
     /// # Errors
-    /// If it is no data file; then none of its rows is added. Rows with faults are no error here:
-    /// see [`Data::refused`].
+    /// If the file is refused; then none of its rows is added. Rows with faults are not errors here, see
+    /// [`Data::refused`].
     pub fn read(&mut self, file: &str, from: impl io::Read) -> Result<(), DataError> {
         let file: Arc<str> = file.into();
         let mut table = csv::Reader::from_reader(from);
@@ -169,7 +149,7 @@ impl Data {
         self.entries.iter().filter_map(|e| e.row.as_ref().err())
     }
 
-    /// Columns that are none of the schema's: they were ignored.
+    /// Columns that the schema does not have, which were ignored.
     pub fn ignored_columns(&self) -> &[IgnoredColumn] {
         &self.ignored
     }
@@ -178,7 +158,7 @@ impl Data {
         self.entries
     }
 
-    /// Keeps only the rows that `keep` says.
+    /// Keeps only the rows for which `keep` returns true.
     pub fn retain(&mut self, keep: impl FnMut(&Entry) -> bool) {
         self.entries.retain(keep);
     }
@@ -199,7 +179,7 @@ impl Data {
         self.entries.push(Entry { place, labels, row });
     }
 
-    /// Notes the id; the fault if it is not new.
+    /// Records the id; returns a fault if another row has it.
     fn repeated(&mut self, id: &str, place: &Place) -> Option<Fault> {
         if id.is_empty() {
             return None;
@@ -220,12 +200,12 @@ impl Data {
 }
 
 impl Entry {
-    /// Whether parameters of the model were fitted to it: then it is no prediction.
+    /// Whether the model's parameters were fitted to it, so that it is not a prediction.
     pub fn is_fitted(&self) -> bool {
         &*self.place.file == FITTED_FILE
     }
 
-    /// Whether it counts in the scores. A row that cannot be read does: it is missing there.
+    /// Whether it counts in the scores. An unreadable row does, as missing.
     pub fn counts(&self) -> bool {
         self.row
             .as_ref()
@@ -246,7 +226,7 @@ impl Labels {
     }
 }
 
-/// Where in a file's rows each column stands.
+/// The position of each column in a file's rows.
 struct Layout {
     index: Vec<usize>,
     ignored: Vec<IgnoredColumn>,
@@ -259,30 +239,28 @@ impl Layout {
             let file = Arc::clone(file);
             return Err(DataError::Empty { file });
         }
-        let ignored = unknown(&names);
-        let index = Column::ALL
-            .iter()
-            .map(|column| sole(file, &names, *column))
-            .collect::<Result<Vec<_>, _>>()?;
-        let missing: Vec<_> = Column::ALL
-            .iter()
-            .zip(&index)
-            .filter(|(_, index)| index.is_none())
-            .map(|(column, _)| (*column, meant(*column, &ignored)))
-            .collect();
+        let unknown = || {
+            let names = names.iter().copied();
+            names.filter(|name| Column::named(name).is_none())
+        };
+        let (mut index, mut missing) = (Vec::new(), Vec::new());
+        for column in Column::ALL {
+            match sole(file, &names, *column)? {
+                Some(place) => index.push(place),
+                None => missing.push((*column, near::near(column.name(), unknown()))),
+            }
+        }
         if !missing.is_empty() {
             let file = Arc::clone(file);
             return Err(DataError::MissingColumns { file, missing });
         }
+        let ignored = unknown().map(|name| IgnoredColumn {
+            file: Arc::clone(file),
+            name: name.to_owned(),
+        });
         Ok(Layout {
-            index: index.into_iter().flatten().collect(),
-            ignored: ignored
-                .into_iter()
-                .map(|name| IgnoredColumn {
-                    file: Arc::clone(file),
-                    name: name.to_owned(),
-                })
-                .collect(),
+            index,
+            ignored: ignored.collect(),
         })
     }
 
@@ -291,13 +269,7 @@ impl Layout {
     }
 }
 
-/// Names that are no column's.
-fn unknown<'a>(names: &[&'a str]) -> Vec<&'a str> {
-    let unknown = names.iter().filter(|name| Column::named(name).is_none());
-    unknown.copied().collect()
-}
-
-/// The place of a column that stands there at most once.
+/// The position of a column, which may occur at most once.
 fn sole(file: &Arc<str>, names: &[&str], column: Column) -> Result<Option<usize>, DataError> {
     let mut places = (0..names.len()).filter(|n| names[*n] == column.name());
     let place = places.next();
@@ -308,18 +280,11 @@ fn sole(file: &Arc<str>, names: &[&str], column: Column) -> Result<Option<usize>
     Ok(place)
 }
 
-fn meant(column: Column, unknown: &[&str]) -> Vec<String> {
-    near::near(column.name(), unknown.iter().copied())
-        .into_iter()
-        .map(str::to_owned)
-        .collect()
-}
-
-/// Missing columns that are named at most.
-const NAMED: usize = 5;
+/// Largest number of missing columns that an error names.
+const MAX_NAMED: usize = 5;
 
 fn missing_list(missing: &[(Column, Vec<String>)]) -> String {
-    let columns = missing.iter().take(NAMED).map(|(column, meant)| {
+    let columns = missing.iter().take(MAX_NAMED).map(|(column, meant)| {
         if meant.is_empty() {
             format!("'{column}'")
         } else {
@@ -327,7 +292,7 @@ fn missing_list(missing: &[(Column, Vec<String>)]) -> String {
         }
     });
     let named = columns.collect::<Vec<_>>().join(", ");
-    match missing.len().saturating_sub(NAMED) {
+    match missing.len().saturating_sub(MAX_NAMED) {
         0 => named,
         more => format!("{named} and {more} more"),
     }

@@ -1,8 +1,7 @@
-//! An experiment: hardware, program, and its parameters in groups, so that a program reads what
-//! concerns it.
+//! An experiment: hardware, program, and parameters in groups.
 //!
-//! An absent parameter does not apply to the program, or is the model's default. `data/schema.md`
-//! defines each. Fields have the names of their columns, except where serde renames them.
+//! An absent parameter does not apply to the program, or has the model's default. `data/schema.md` defines
+//! each. Fields have the names of their columns, unless serde renames them.
 
 use std::num::{NonZeroU32, NonZeroU64};
 
@@ -20,34 +19,34 @@ use crate::words::{
 /// One experiment of a model: what to build, what to run on it, what to measure.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Experiment {
-    /// Name of the hardware: the model knows it or refuses it.
+    /// The name of the hardware.
     pub preset: String,
-    /// What runs.
+    /// The program that runs.
     pub program: Program,
-    /// What is measured: the prediction is in its unit.
+    /// What is measured. The prediction is in its unit.
     pub metric: Metric,
-    /// Everything else.
+    /// All other parameters.
     pub parameters: Parameters,
 }
 
 /// An experiment's parameters, in groups.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Parameters {
-    /// At which machine the metric is measured.
+    /// The machine on which the metric is measured.
     pub measured_at: Option<Side>,
     /// The measured operation.
     pub operation: Operation,
-    /// How requests are posted and completions noticed.
+    /// How requests are posted and completions detected.
     pub posting: Posting,
-    /// How many queue pairs, and how much is in flight on them.
+    /// The number of queue pairs, and of requests in flight.
     pub queueing: Queueing,
-    /// Machines and threads.
+    /// The number of machines and threads.
     pub parties: Parties,
-    /// Where buffers and threads lie.
+    /// The placement of buffers and threads.
     pub placement: Placement,
-    /// The responder's way from PCIe to memory.
+    /// The responder's path from PCIe to memory.
     pub host: HostIo,
-    /// What the responder's CPUs do meanwhile.
+    /// The load of the responder's CPUs.
     pub load: CpuLoad,
     /// Counters and items of atomics and key-value stores.
     pub store: Store,
@@ -60,41 +59,40 @@ pub struct Parameters {
 /// The measured operation.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct Operation {
-    /// What it is.
+    /// Its opcode.
     pub opcode: Option<Opcode>,
-    /// Over which transport service.
+    /// Its transport service.
     pub transport: Option<Transport>,
-    /// Payload of one; of RPC programs the response's.
+    /// Its payload; for RPC programs, that of the response.
     #[serde(default, rename = "size_bytes", deserialize_with = "cell::bytes")]
     pub size: Option<Bytes>,
-    /// Whether the payload stands in the work queue entry.
+    /// Whether the payload is inline.
     pub inline: Option<bool>,
-    /// Whether the responder gets the payload in the receive's completion entry.
+    /// Whether the receive's completion carries the payload.
     pub inline_recv: Option<bool>,
-    /// Zero-length SEND, data only in the 4 B immediate: a work queue entry of one line.
+    /// Whether SENDs have no payload, only 4 B of immediate data: a WQE of one line.
     pub header_only: Option<bool>,
 }
 
-/// How requests are posted and completions noticed.
+/// How requests are posted and completions detected.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct Posting {
-    /// One signaled request in that many on a queue pair.
+    /// One in this many requests of a queue pair is signaled.
     pub signaled_every: Option<NonZeroU32>,
-    /// How completions are noticed.
+    /// How completions are detected.
     pub completion: Option<Completion>,
     /// Work requests per post call.
     pub post_list: Option<PostList>,
-    /// When freed slots are posted again.
+    /// When freed slots are reused.
     pub refill: Option<Refill>,
 }
 
 /// Work requests per post call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PostList {
-    /// As many as are free (0 in the data).
+    /// As many as there are free slots (0 in the data).
     AllFree,
-    /// So many; of RPC programs the largest opportunistic batch. One: each entry is posted alone,
-    /// so that it may go by MMIO.
+    /// This number; for RPC programs the largest opportunistic batch. Single requests can be written by MMIO.
     Of(NonZeroU32),
 }
 
@@ -105,37 +103,37 @@ impl<'de> Deserialize<'de> for PostList {
     }
 }
 
-/// How many queue pairs, and how much is in flight on them.
+/// The number of queue pairs, and of requests in flight.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct Queueing {
-    /// Queue pairs in use at the measured NIC: what its context cache has to hold.
+    /// Queue pairs in use at the measured NIC, which compete for its context cache.
     pub qps: Option<u32>,
-    /// Queue pairs one posting core rotates over.
+    /// Queue pairs that one posting core uses in turn.
     pub qps_per_core: Option<NonZeroU32>,
-    /// Requests in flight per queue pair at most; of DMA programs the operations in flight.
+    /// Largest number of requests in flight per queue pair; for DMA programs, operations in flight.
     pub outstanding: Option<NonZeroU32>,
-    /// Requests in flight per posting core at most, over all its queue pairs.
+    /// Largest number of requests in flight per posting core, over all its queue pairs.
     pub window_per_core: Option<NonZeroU32>,
-    /// READs and atomics in flight per queue pair on the wire at most.
+    /// Largest number of outstanding READs and atomics per queue pair.
     pub max_rd_atomic: Option<NonZeroU32>,
-    /// Whom a dynamically connected initiator addresses.
+    /// The peer that a DC initiator addresses.
     pub dc_target: Option<DcTarget>,
 }
 
-/// Machines and threads.
+/// The number of machines and threads.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct Parties {
-    /// Posting or serving threads at the measured machine; 0: none.
+    /// Posting or serving threads on the measured machine; may be 0.
     pub cores: Option<u32>,
     /// Other machines.
     pub peers: Option<u32>,
-    /// Client threads on all of them together.
+    /// Client threads on all other machines together.
     pub peer_threads: Option<u32>,
     /// Requests that a client thread keeps in flight (RPC programs).
     pub peer_outstanding: Option<NonZeroU32>,
     /// Requests in flight per other machine.
     pub peer_window: Option<NonZeroU32>,
-    /// Offered load; absent: closed loop.
+    /// Offered load; if absent, a closed loop.
     #[serde(
         default,
         rename = "offered_ops_per_s",
@@ -144,7 +142,7 @@ pub struct Parties {
     pub offered: Option<MessageRate>,
 }
 
-/// Where buffers and threads lie.
+/// The placement of buffers and threads.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct Placement {
     /// Node of the responder's buffer, relative to its NIC.
@@ -153,11 +151,11 @@ pub struct Placement {
     /// Node of the requester's threads and memory, relative to its NIC.
     #[serde(rename = "numa_requester")]
     pub requester: Option<Node>,
-    /// Where the target's lines are.
+    /// Where the accessed lines are.
     pub buffer_state: Option<BufferState>,
-    /// Whether slots of several queue pairs lie in one line of 64 B.
+    /// Whether slots of several queue pairs share a line of 64 B.
     pub shared_cache_line: Option<bool>,
-    /// Range that random addresses are drawn from.
+    /// Range of random addresses.
     #[serde(
         default,
         rename = "window_bytes",
@@ -166,12 +164,12 @@ pub struct Placement {
     pub window: Option<Bytes>,
 }
 
-/// The responder's way from PCIe to memory.
+/// The responder's path from PCIe to memory.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct HostIo {
     /// Whether the root port's writes allocate in the last-level cache.
     pub ddio: Option<Ddio>,
-    /// Ways of the last-level cache that they may use.
+    /// Ways of the last-level cache that these writes may use.
     pub ddio_ways: Option<u32>,
     /// Whether an IOMMU translates, with 4 KiB pages.
     pub iommu: Option<bool>,
@@ -179,22 +177,22 @@ pub struct HostIo {
     pub rx_descriptors: Option<NonZeroU32>,
 }
 
-/// What the responder's CPUs do during the run.
+/// The load of the responder's CPUs during the run.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct CpuLoad {
-    /// On how many threads.
+    /// Number of threads.
     #[serde(rename = "load_threads")]
     pub threads: Option<u32>,
-    /// What.
+    /// What each does.
     #[serde(rename = "load_op")]
     pub op: Option<LoadOp>,
     /// Share of writes of [`LoadOp::Rw`].
     #[serde(rename = "load_write_ratio")]
     pub write_ratio: Option<Share>,
-    /// On which node.
+    /// The node that they run on.
     #[serde(rename = "load_numa")]
     pub node: Option<LoadNode>,
-    /// On which memory.
+    /// The memory that they access.
     #[serde(rename = "load_target")]
     pub target: Option<LoadTarget>,
 }
@@ -206,10 +204,10 @@ pub struct Store {
     pub counters: Option<NonZeroU64>,
     /// Share of PUTs.
     pub put_ratio: Option<Share>,
-    /// READs per GET, a mean: it may have a fraction.
+    /// Mean number of READs per GET.
     #[serde(default, deserialize_with = "cell::mean")]
     pub get_reads: Option<f64>,
-    /// Their sizes, in order.
+    /// Sizes of these READs, in order.
     #[serde(default, deserialize_with = "cell::sizes")]
     pub get_read_bytes: Vec<Bytes>,
 }
@@ -217,9 +215,9 @@ pub struct Store {
 /// The network between the machines.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct Network {
-    /// Group of runs with the same place in the network (A, B, …: any name).
+    /// Name of a group of runs with the same place in the network (A, B, …).
     pub session: Option<String>,
-    /// Path MTU; of Ethernet it may be any.
+    /// Path MTU; on Ethernet any size.
     #[serde(default, deserialize_with = "cell::some_bytes")]
     pub mtu: Option<Bytes>,
     /// Data rate, if it is not the preset's.
@@ -231,7 +229,7 @@ pub struct Network {
 }
 
 impl Parameters {
-    /// What the cells give; faults stay with the reader.
+    /// Reads the parameters; faults stay with the reader.
     pub(crate) fn read(cells: &mut Reader<'_>) -> Self {
         Parameters {
             measured_at: cells.opt(Column::MeasuredAt),

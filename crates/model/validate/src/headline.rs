@@ -1,6 +1,6 @@
-//! The results that the published studies are quoted for: which rows they are, in words.
+//! The results that the published studies are quoted for, and the rows that they consist of.
 //!
-//! Only names of rows stand here: values and predictions are those of the rows.
+//! Only the ids of rows are listed here; values and predictions come from the rows.
 
 use crate::data::Data;
 use crate::report::{Outcome, Report};
@@ -9,9 +9,9 @@ use crate::text;
 /// One result, and the rows that it consists of.
 #[derive(Clone, Copy, Debug)]
 pub struct Headline {
-    /// What was found, by whom.
+    /// The finding and the study.
     pub title: &'static str,
-    /// Rows by id, each with what it is, in the order of the story.
+    /// The ids of rows with descriptions, in the order of presentation.
     pub rows: &'static [(&'static str, &'static str)],
 }
 
@@ -65,7 +65,7 @@ pub const HEADLINES: [Headline; 5] = [
 ];
 
 impl Data {
-    /// Of the shipped rows those of [`HEADLINES`].
+    /// The shipped rows that [`HEADLINES`] lists.
     pub fn headlines() -> Data {
         let mut data = Data::shipped();
         data.retain(|entry| headline_of(&entry.labels.id).is_some());
@@ -73,15 +73,15 @@ impl Data {
     }
 }
 
-/// The place of the result that a row belongs to.
+/// The index of the result that a row belongs to.
 fn headline_of(id: &str) -> Option<usize> {
     let names = |headline: &Headline| headline.rows.iter().any(|(row, _)| *row == id);
     HEADLINES.iter().position(names)
 }
 
 impl Report {
-    /// The results of [`HEADLINES`]: what was published beside what is predicted. Rows that are not here
-    /// are left out.
+    /// Lists the results of [`HEADLINES`]: published values next to predictions. Rows that the report does not
+    /// have are omitted.
     pub fn headlines_text(&self) -> String {
         let of = |id: &str| self.outcomes().iter().find(|o| o.entry().labels.id == id);
         let rows = |headline: &Headline| -> Vec<(&str, &Outcome)> {

@@ -1,4 +1,4 @@
-//! Outcomes as JSON Lines: one object a row.
+//! Outcomes as JSON Lines: one object per row.
 
 use std::io;
 
@@ -46,13 +46,12 @@ impl<'a> Object<'a> {
 }
 
 impl Report {
-    /// Writes one JSON object a line and row, in the order of the rows: `id`, `preset`, `program`,
-    /// `curve`, `metric`, `published` (null for a bound), `lo`, `hi`, `predicted` (null where there
-    /// is none), `error`, `status`, `reason` (null where there is a prediction). The same
-    /// predictions give the same bytes.
+    /// Writes one JSON object per line for each row, in order: `id`, `preset`, `program`, `curve`, `metric`,
+    /// `published` (null for a bound), `lo`, `hi`, `predicted` (null if there is none), `error`, `status`,
+    /// `reason` (null if there is a prediction). The same predictions give the same bytes.
     ///
     /// # Errors
-    /// Where `out` refuses.
+    /// If writing to `out` fails.
     pub fn write_json(&self, mut out: impl io::Write) -> io::Result<()> {
         for outcome in self.outcomes() {
             serde_json::to_writer(&mut out, &Object::of(outcome))?;

@@ -1,13 +1,13 @@
 //! Published measurements against a model's predictions.
 //!
-//! One row of a data file is one published value and one experiment (two, where the row compares).
-//! [`Data`] reads rows; a [`Model`] predicts an [`Experiment`]; [`validate`] runs the rows and
-//! gives a [`Report`], which can be scored, listed and written as JSON Lines. Nothing here
-//! simulates, opens a file or prints.
+//! A row of a data file is a published value with its experiment, or two experiments if the row is a
+//! comparison. [`Data`] reads rows, a [`Model`] predicts an [`Experiment`], and [`validate`] runs the rows
+//! and returns a [`Report`], which can be scored, listed and written as JSON Lines. This crate does not
+//! simulate, open files or print.
 //!
-//! The way of a row: `cells` (text) → `row` (typed) → `predict` (the model, once or twice) → `score`
-//! → `text`, `json`. Columns, units and programs are defined in `data/schema.md`, the sources of the
-//! shipped values in `data/PROVENANCE.md`.
+//! A row passes through `cells` (text), `row` (typed), `predict` (the model, once or twice), `score`, and
+//! `text` or `json`. `data/schema.md` defines columns, units and programs; `data/PROVENANCE.md` lists the
+//! sources of the shipped values.
 //!
 //! ```
 //! use adverb_validate::{Budget, Data, Experiment, Limits, Refusal, validate};
@@ -22,7 +22,7 @@
 //! assert_eq!(report.scores().overall.error, None);
 //! ```
 
-/// What the columns of a data file mean, and what the programs, metrics and presets are: Markdown.
+/// The definition of columns, programs, metrics and presets, in Markdown.
 pub const SCHEMA: &str = include_str!("../data/schema.md");
 
 mod base;
@@ -53,7 +53,7 @@ pub use experiment::{
     CpuLoad, Experiment, HostIo, Network, Operation, Parameters, Parties, Placement, PostList,
     Posting, Queueing, Store,
 };
-pub use fault::{Fault, Place, Problem, RefusedRow};
+pub use fault::{Fault, Place, RefusedRow};
 pub use headline::{HEADLINES, Headline};
 pub use model::{Budget, Model, OverBudget, Refusal};
 pub use near::near;

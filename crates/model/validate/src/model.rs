@@ -1,4 +1,4 @@
-//! What predicts: an experiment in, a figure or a refusal out.
+//! The interface of a model: it takes an experiment and returns a figure or a refusal.
 
 use std::time::{Duration, Instant};
 
@@ -8,12 +8,11 @@ use crate::experiment::Experiment;
 use crate::near;
 use crate::words::Program;
 
-/// Predicts what an experiment would measure, in the unit of its metric: builds the hosts, runs the
-/// program until its steady state and measures the metric.
+/// Predicts what an experiment would measure, in the unit of its metric.
 ///
-/// It is called from several threads at once; for the report to be the same each time, equal experiments
-/// must give equal predictions. A model that runs for long ends by itself after [`Budget::left`], or asks
-/// [`Budget::check`] now and then: nothing else stops it.
+/// It is called from several threads concurrently. Equal experiments must give equal predictions, so that
+/// the report is reproducible. A long-running model must end after [`Budget::left`], or call
+/// [`Budget::check`] regularly: nothing else stops it.
 pub type Model<'m> = dyn Fn(&Experiment, &Budget) -> Result<f64, Refusal> + Sync + 'm;
 
 /// Why there is no prediction.
@@ -24,57 +23,45 @@ pub enum Refusal {
     UnknownPreset {
         /// Its name.
         name: String,
-        /// Presets of similar name ([`crate::near()`] finds them).
+        /// Presets with similar names ([`crate::near()`]).
         near: Vec<String>,
     },
-    /// The model does not run that program.
-    #[error("the model does not run program {program}")]
-    UnknownProgram {
-        /// Its name.
-        program: Program,
-    },
-    /// The model lacks something that the experiment needs, or the experiment contradicts itself.
-    #[error("{reason}")]
-    Cannot {
-        /// What, with its value.
-        reason: String,
-    },
-    /// The program cannot end: who waits for what.
-    #[error("deadlock: {report}")]
-    Deadlock {
-        /// Who waits for what.
-        report: String,
-    },
-    /// It did not end in time.
+    /// The model does not run this program.
+    #[error("the model does not run program {0}")]
+    UnknownProgram(Program),
+    /// The model lacks something that the experiment needs, or the experiment is inconsistent.
+    #[error("{0}")]
+    Cannot(String),
+    /// The program deadlocks. The text names the waiting roles and what they wait for.
+    #[error("deadlock: {0}")]
+    Deadlock(String),
+    /// The program did not end in time.
     #[error(transparent)]
     OverBudget(#[from] OverBudget),
-    /// It went wrong otherwise.
-    #[error("{reason}")]
-    Failed {
-        /// How.
-        reason: String,
-    },
+    /// The prediction failed for another reason.
+    #[error("{0}")]
+    Failed(String),
 }
 
-/// Which budget was spent before the experiment had ended.
+/// The budget that was used up before the experiment ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OverBudget {
-    /// This machine's time.
+    /// Real time.
     #[error("not done within its budget of {0} of real time")]
     RealTime(Span),
-    /// The model's time.
+    /// Virtual time.
     #[error("not done within its budget of {0} of virtual time")]
     VirtualTime(Span),
-    /// What happens in the model.
+    /// Events of the simulation.
     #[error("not done within its budget of {0} events")]
     Events(u64),
 }
 
-/// Real time that a row's experiments have together.
+/// The real time that a row's experiments have together.
 #[derive(Clone, Copy, Debug)]
 pub struct Budget {
     length: Duration,
-    /// None: so far away that it never comes.
+    /// `None`: never.
     end: Option<Instant>,
 }
 
@@ -87,13 +74,13 @@ impl Budget {
         }
     }
 
-    /// What is left of it; none where it has no end.
+    /// The remaining time; `None` if it has no end.
     pub fn left(&self) -> Option<Span> {
         self.end
             .map(|end| end.saturating_duration_since(Instant::now()).into())
     }
 
-    /// Refuses once it is spent. It reads a clock: ask every few thousand events, not at each.
+    /// Fails once the budget is used up. This reads a clock: call it every few thousand events.
     ///
     /// # Errors
     /// [`OverBudget::RealTime`].

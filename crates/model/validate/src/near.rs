@@ -1,12 +1,12 @@
-//! Names that were perhaps meant.
+//! Suggestions for misspelled names.
 
-/// At most this many are named.
+/// Largest number of suggestions.
 const NEAR: usize = 3;
-/// Jaro-Winkler similarity from which a name is near; 0.7 finds one typing error in four letters.
+/// Smallest Jaro-Winkler similarity of a suggestion; 0.7 finds one typing error in four letters.
 const SIMILAR: f64 = 0.7;
 
-/// The names most like `name`, best first: at most three, none if none is alike.
-pub fn near<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
+/// Returns up to three names that are most similar to `name`, best first.
+pub fn near<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Vec<String> {
     let lower = name.to_lowercase();
     let mut alike: Vec<(f64, &str)> = known
         .into_iter()
@@ -15,14 +15,13 @@ pub fn near<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Vec<&'a
         .collect();
     alike.sort_by(|a, b| b.0.total_cmp(&a.0));
     alike.truncate(NEAR);
-    alike.into_iter().map(|(_, k)| k).collect()
+    alike.into_iter().map(|(_, k)| k.to_owned()).collect()
 }
 
 /// `; near: a, b`, or nothing.
-pub(crate) fn suffix(near: &[impl AsRef<str>]) -> String {
-    if near.is_empty() {
-        return String::new();
+pub(crate) fn suffix(near: &[String]) -> String {
+    match near {
+        [] => String::new(),
+        _ => format!("; near: {}", near.join(", ")),
     }
-    let names: Vec<&str> = near.iter().map(AsRef::as_ref).collect();
-    format!("; near: {}", names.join(", "))
 }

@@ -1,4 +1,4 @@
-//! Which rows: those of one program, preset, curve or file.
+//! Selects the rows of one program, preset, curve or file.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,11 +6,11 @@ use std::str::FromStr;
 use crate::data::{Data, Entry};
 use crate::near;
 
-/// The rows of one program, preset, curve or file: `NAME`, or `program=NAME`, `preset=NAME`,
-/// `curve=NAME`, `file=NAME` where it matters which.
+/// A selection of rows: `NAME` of a program, preset, curve or file, or `program=NAME`, `preset=NAME`,
+/// `curve=NAME`, `file=NAME` if the name is ambiguous.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Only {
-    /// None: any of them.
+    /// `None`: any kind.
     kind: Option<Kind>,
     name: String,
 }
@@ -46,7 +46,7 @@ impl Kind {
     }
 }
 
-/// No row is of that name.
+/// No row has this name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no row has {only}{near}", near = near::suffix(near))]
 pub struct OnlyError {
@@ -80,10 +80,10 @@ impl fmt::Display for Only {
 }
 
 impl Only {
-    /// Leaves only these rows.
+    /// Removes all other rows.
     ///
     /// # Errors
-    /// If there are none; names near it. Then all rows stay.
+    /// If no row matches. Then all rows are kept.
     pub fn apply(&self, data: &mut Data) -> Result<(), OnlyError> {
         let entries = data.entries();
         if !entries.iter().any(|entry| self.matches(entry)) {
@@ -93,9 +93,8 @@ impl Only {
                 .collect();
             names.sort_unstable();
             names.dedup();
-            let near = near::near(&self.name, names);
             return Err(OnlyError {
-                near: near.into_iter().map(str::to_owned).collect(),
+                near: near::near(&self.name, names),
                 only: self.clone(),
             });
         }

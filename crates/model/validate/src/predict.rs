@@ -1,4 +1,4 @@
-//! A row's prediction: the model once, or twice where the row compares.
+//! Predicts a row: runs the model once, or twice for a comparison.
 
 use crate::experiment::Experiment;
 use crate::model::{Budget, Model, Refusal};
@@ -6,7 +6,7 @@ use crate::report::Verdict;
 use crate::row::{Pair, Plan, Row};
 use crate::score;
 
-/// Runs a row's experiments and holds the prediction against what was published.
+/// Runs a row's experiments and compares the prediction with the published value.
 pub(crate) fn verdict(model: &Model<'_>, row: &Row, budget: &Budget) -> Verdict {
     let predicted = match &row.plan {
         Ok(plan) => predicted(model, plan, budget),
@@ -20,10 +20,10 @@ pub(crate) fn verdict(model: &Model<'_>, row: &Row, budget: &Budget) -> Verdict 
         Err(Absent { of, refusal }) => {
             let reason = format!("{}{refusal}", of.prefix());
             match refusal {
-                Refusal::UnknownPreset { .. }
-                | Refusal::UnknownProgram { .. }
-                | Refusal::Cannot { .. } => Verdict::Cannot(reason),
-                Refusal::Deadlock { .. } | Refusal::OverBudget(_) | Refusal::Failed { .. } => {
+                Refusal::UnknownPreset { .. } | Refusal::UnknownProgram(_) | Refusal::Cannot(_) => {
+                    Verdict::Cannot(reason)
+                }
+                Refusal::Deadlock(_) | Refusal::OverBudget(_) | Refusal::Failed(_) => {
                     Verdict::Failed(reason)
                 }
             }
@@ -31,7 +31,7 @@ pub(crate) fn verdict(model: &Model<'_>, row: &Row, budget: &Budget) -> Verdict 
     }
 }
 
-/// Why there is no prediction, and for which experiment.
+/// The refusal of one of a row's experiments.
 struct Absent {
     of: Which,
     refusal: Refusal,
@@ -73,7 +73,7 @@ fn both(model: &Model<'_>, pair: &Pair, budget: &Budget) -> Result<(f64, f64), A
     Ok((of, base))
 }
 
-/// The model's figure: no metric can be negative or endless.
+/// Returns the model's figure, which must be finite and not negative.
 fn figure(
     model: &Model<'_>,
     experiment: &Experiment,
@@ -87,11 +87,11 @@ fn figure(
     let metric = experiment.metric;
     Err(failed(
         of,
-        format!("the model gave {value} for {metric}, which is no possible figure"),
+        format!("the model returned {value} for {metric}: expected a finite number from 0"),
     ))
 }
 
 fn failed(of: Which, reason: String) -> Absent {
-    let refusal = Refusal::Failed { reason };
+    let refusal = Refusal::Failed(reason);
     Absent { of, refusal }
 }

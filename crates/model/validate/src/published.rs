@@ -1,4 +1,4 @@
-//! What was published: a value with the interval it lies in, or a bound.
+//! A published value with its interval, or a published bound.
 
 use crate::cells::Reader;
 use crate::columns::Column;
@@ -6,8 +6,8 @@ use crate::fault::Problem;
 
 /// A published value, or a bound or ordering, in the unit of the row's metric.
 ///
-/// The interval is that of the *published* value (reading accuracy, spread between machines, the
-/// words of a text), not a tolerance for the model.
+/// The interval is the uncertainty of the *published* value (reading accuracy, spread between machines, the
+/// wording of a text), not a tolerance for the model.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Published {
     value: Option<f64>,
@@ -22,22 +22,22 @@ pub struct Interval {
 }
 
 impl Published {
-    /// The value; none for a bound or an ordering.
+    /// The value; `None` for a bound or an ordering.
     pub const fn value(&self) -> Option<f64> {
         self.value
     }
 
-    /// Where the published value lies; for a bound, where a prediction must.
+    /// The interval of the published value; for a bound, of valid predictions.
     pub const fn interval(&self) -> Interval {
         self.interval
     }
 
-    /// From the columns `value`, `lo`, `hi`. An empty end is the value's, or open if there is none.
+    /// Reads the columns `value`, `lo`, `hi`. An empty end is the value, or open if there is none.
     pub(crate) fn read(cells: &mut Reader<'_>) -> Option<Self> {
         let value: Option<f64> = cells.opt(Column::Value);
         let lo: Option<f64> = cells.opt(Column::Lo);
         let hi: Option<f64> = cells.opt(Column::Hi);
-        if cells.has_faults() {
+        if !cells.faults.is_empty() {
             return None;
         }
         match check(value, lo, hi) {
@@ -60,7 +60,7 @@ fn check(
     }
     let lo = lo.or(value).unwrap_or(f64::NEG_INFINITY);
     let hi = hi.or(value).unwrap_or(f64::INFINITY);
-    let interval = Interval::new(lo, hi).ok_or((Column::Lo, Problem::UpsideDown { lo, hi }))?;
+    let interval = Interval::new(lo, hi).ok_or((Column::Lo, Problem::Reversed { lo, hi }))?;
     match value {
         Some(value) if !interval.contains(value) => {
             Err((Column::Value, Problem::OutsideItsInterval { value, lo, hi }))
@@ -70,7 +70,7 @@ fn check(
 }
 
 impl Interval {
-    /// `lo..hi`; none unless `lo <= hi`.
+    /// The interval `lo..hi`; `None` unless `lo <= hi`.
     pub fn new(lo: f64, hi: f64) -> Option<Self> {
         (lo <= hi).then_some(Interval { lo, hi })
     }
@@ -85,12 +85,12 @@ impl Interval {
         self.hi
     }
 
-    /// Whether `x` lies in it; the ends do.
+    /// Whether it contains `x`. It includes its ends.
     pub fn contains(self, x: f64) -> bool {
         (self.lo..=self.hi).contains(&x)
     }
 
-    /// The end that `x` is nearer to: `x` itself inside.
+    /// The point of the interval that is nearest to `x`.
     pub const fn nearest(self, x: f64) -> f64 {
         x.clamp(self.lo, self.hi)
     }

@@ -1,4 +1,4 @@
-//! What became of each row.
+//! The outcome of each row.
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ pub struct Report {
     outcomes: Vec<Outcome>,
 }
 
-/// A row and what became of it.
+/// A row and its outcome.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     entry: Entry,
@@ -22,31 +22,30 @@ pub struct Outcome {
     took: Span,
 }
 
-/// What the model said.
+/// The model's answer.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Verdict {
-    /// A figure in the row's unit, and its distance from the published interval.
+    /// A figure in the row's unit, and its error relative to the published interval.
     Predicted { value: f64, error: f64 },
-    /// It does not know the row's hardware or program, or lacks what the row needs; or the row
-    /// cannot be read.
+    /// It does not know the row's hardware or program, or lacks what the row needs, or the row is
+    /// unreadable.
     Cannot(String),
-    /// It tried and did not come to a figure.
+    /// It ran without a result.
     Failed(String),
 }
 
-/// What became of a row, in a word.
+/// The outcome of a row in a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Status {
-    /// The prediction lies in `lo..hi`.
+    /// The prediction is inside `lo..hi`.
     Inside,
-    /// It does not.
+    /// The prediction is outside.
     Outside,
-    /// There is a prediction, but the row is only shown (`grade` 0).
+    /// There is a prediction, but the row does not count (`grade` 0).
     Ungraded,
-    /// No prediction: hardware or program are unknown, or the model lacks something, or the row
-    /// cannot be read.
+    /// No prediction: hardware or program is unknown, the model lacks something, or the row is unreadable.
     Cannot,
-    /// No prediction: a deadlock, a spent budget, or another failure.
+    /// No prediction: a deadlock, a budget used up, or another failure.
     Failed,
 }
 
@@ -90,17 +89,17 @@ impl Outcome {
         }
     }
 
-    /// The row, as it came.
+    /// The row as it was read.
     pub const fn entry(&self) -> &Entry {
         &self.entry
     }
 
-    /// The row, if it could be read.
+    /// The row, if it is readable.
     pub fn row(&self) -> Option<&Row> {
         self.entry.row.as_ref().ok()
     }
 
-    /// What became of it.
+    /// Its status.
     pub fn status(&self) -> Status {
         self.verdict.status(&self.entry)
     }
@@ -113,8 +112,8 @@ impl Outcome {
         }
     }
 
-    /// How far the prediction lies from `lo..hi` ([`crate::error`]); also of bounds and of rows that
-    /// are only shown, which the scores leave out.
+    /// The error of the prediction ([`crate::error`]), even for bounds and rows that do not count in the
+    /// scores.
     pub const fn error(&self) -> Option<f64> {
         match self.verdict {
             Verdict::Predicted { error, .. } => Some(error),
@@ -122,7 +121,7 @@ impl Outcome {
         }
     }
 
-    /// Prediction over published value, where there are both and the latter is not 0.
+    /// Prediction divided by published value, if both exist and the latter is not 0.
     pub fn ratio(&self) -> Option<f64> {
         let published = self.row()?.published.value()?;
         (published != 0.0).then_some(self.predicted()? / published)
@@ -136,7 +135,7 @@ impl Outcome {
         }
     }
 
-    /// Real time that the row took here.
+    /// Real time that the row took.
     pub const fn took(&self) -> Span {
         self.took
     }
@@ -157,8 +156,8 @@ impl Report {
         Scores::of(&self.outcomes)
     }
 
-    /// The rows to look at first, of those that count: what failed, then outside ones by falling
-    /// error, then what cannot be predicted. Rows inside are left out.
+    /// The rows that count and are not inside, worst first: failed ones, then by decreasing error, then those
+    /// without a prediction.
     pub fn worst(&self) -> Vec<&Outcome> {
         let mut worst: Vec<&Outcome> = self
             .outcomes

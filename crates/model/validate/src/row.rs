@@ -1,4 +1,4 @@
-//! A row: what was published, and the experiments that predict it.
+//! A row: the published value, and the experiments that predict it.
 
 use crate::base;
 use crate::cells::{Cells, Reader};
@@ -9,7 +9,7 @@ use crate::near;
 use crate::published::Published;
 use crate::words::{Exactness, Metric, Program, Quantity, Unit};
 
-/// One published value, and what to run to predict it.
+/// A published value, and the experiments that predict it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
     /// Paper or repository, with figure or table.
@@ -18,11 +18,11 @@ pub struct Row {
     pub exactness: Option<Exactness>,
     /// The value, in the unit of `quantity`.
     pub published: Published,
-    /// What it is.
+    /// The metric, or the kind of comparison.
     pub quantity: Quantity,
     /// The experiments that predict it.
     pub plan: Result<Plan, UnknownProgram>,
-    /// Whether it counts.
+    /// Whether it counts in the scores.
     pub grade: Grade,
     /// The row that publishes the reference's value, if there is one.
     pub ratio_to: Option<String>,
@@ -35,25 +35,25 @@ pub struct Row {
 pub enum Grade {
     /// It does.
     Counted,
-    /// It is shown only: known to be untrustworthy in absolute terms, or a repetition.
+    /// It does not: its absolute value is known to be unreliable, or it repeats another row.
     Shown,
 }
 
 /// The experiments behind a prediction.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Plan {
-    /// The metric of one.
+    /// The metric of an experiment.
     Plain(Box<Experiment>),
-    /// The first's over the second's.
+    /// The metric of the first divided by that of the second.
     Ratio(Box<Pair>),
-    /// The first's minus the second's, in nanoseconds.
+    /// The metric of the first minus that of the second, in nanoseconds.
     Delta(Box<Pair>),
 }
 
-/// An experiment and the one it is compared with, in one metric.
+/// An experiment and its reference, in the same metric.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pair {
-    /// The row's.
+    /// The row's experiment.
     pub of: Experiment,
     /// Its reference: the row with `base` applied.
     pub base: Experiment,
@@ -65,16 +65,16 @@ pub struct Pair {
 pub struct UnknownProgram {
     /// Its name.
     pub name: String,
-    /// Programs of similar name.
-    pub near: Vec<&'static str>,
+    /// Programs with similar names.
+    pub near: Vec<String>,
 }
 
 impl Row {
-    /// Reads a row, with all its faults where it has some.
+    /// Reads a row, or returns all its faults.
     pub(crate) fn read(cells: &Cells) -> Result<Row, Vec<Fault>> {
         let mut reader = Reader::new(cells);
         let row = read(&mut reader);
-        let faults = reader.into_faults();
+        let faults = reader.faults;
         match row {
             Some(row) if faults.is_empty() => Ok(row),
             _ => Err(faults),
@@ -82,18 +82,18 @@ impl Row {
     }
 }
 
-/// `None` only with a fault.
+/// Reads a row; `None` only with a fault.
 fn read(cells: &mut Reader<'_>) -> Option<Row> {
     cells.required::<String>(Column::Id, "a name that is unique over all files");
     cells.required::<String>(Column::Curve, "the curve that the point belongs to");
-    let source = cells.cells().get(Column::Source).to_owned();
+    let source = cells.cells.get(Column::Source).to_owned();
     let exactness = cells.opt(Column::Exactness);
     let grade = grade(cells);
     let quantity = quantity(cells);
     let metric = quantity.and_then(|quantity| measured(cells, quantity));
     let of = experiment(cells, metric);
     let published = Published::read(cells);
-    if cells.has_faults() {
+    if !cells.faults.is_empty() {
         return None;
     }
     let plan = plan(cells, of?, quantity?)?;
@@ -105,7 +105,7 @@ fn read(cells: &mut Reader<'_>) -> Option<Row> {
         plan,
         grade: grade?,
         ratio_to: cells.opt(Column::RatioTo),
-        notes: cells.cells().get(Column::Notes).to_owned(),
+        notes: cells.cells.get(Column::Notes).to_owned(),
     })
 }
 
@@ -114,7 +114,7 @@ fn grade(cells: &mut Reader<'_>) -> Option<Grade> {
     Some(if counts { Grade::Counted } else { Grade::Shown })
 }
 
-/// The metric, held against the unit.
+/// Reads the metric and checks the unit.
 fn quantity(cells: &mut Reader<'_>) -> Option<Quantity> {
     let unit: Option<Unit> = cells.required(Column::Unit, "the metric's unit");
     let quantity: Quantity = cells.required(Column::Metric, "what was published")?;
@@ -126,7 +126,7 @@ fn quantity(cells: &mut Reader<'_>) -> Option<Quantity> {
     Some(quantity)
 }
 
-/// What each experiment measures, held against `of` and `base`.
+/// Returns what the experiments measure, and checks `of` and `base`.
 fn measured(cells: &mut Reader<'_>, quantity: Quantity) -> Option<Metric> {
     if let Quantity::Plain(metric) = quantity {
         needless(cells, Column::Of, quantity);
@@ -142,25 +142,25 @@ fn measured(cells: &mut Reader<'_>, quantity: Quantity) -> Option<Metric> {
     );
     let of: Metric = cells.opt(Column::Of)?;
     if quantity == Quantity::Delta && of.unit() != Unit::Nanoseconds {
-        cells.fault(Column::Of, Problem::DeltaOfNoTime { of });
+        cells.fault(Column::Of, Problem::DeltaOfOtherUnit { of });
     }
     Some(of)
 }
 
 fn needed(cells: &mut Reader<'_>, column: Column, metric: Quantity, wanted: &'static str) {
-    if cells.cells().given(column).is_none() {
+    if cells.cells.given(column).is_none() {
         cells.fault(column, Problem::NoReference { metric, wanted });
     }
 }
 
 fn needless(cells: &mut Reader<'_>, column: Column, metric: Quantity) {
-    if let Some(value) = cells.cells().given(column) {
+    if let Some(value) = cells.cells.given(column) {
         let value = value.to_owned();
         cells.fault(column, Problem::NeedlessReference { value, metric });
     }
 }
 
-/// The plan around the row's own experiment; `None` only with a fault.
+/// Adds the reference to the row's experiment; `None` only with a fault.
 fn plan(
     cells: &mut Reader<'_>,
     of: Result<Experiment, UnknownProgram>,
@@ -207,19 +207,19 @@ fn known(name: &str) -> Result<Program, UnknownProgram> {
 
 /// The reference of a comparison; `None` only with a fault.
 fn reference(cells: &mut Reader<'_>, metric: Metric) -> Option<Result<Experiment, UnknownProgram>> {
-    let based = match base::apply(cells.cells(), cells.cells().get(Column::Base)) {
+    let based = match base::apply(cells.cells, cells.cells.get(Column::Base)) {
         Ok(based) => based,
         Err(faults) => {
-            cells.extend(faults);
+            cells.faults.extend(faults);
             return None;
         }
     };
     let mut overridden = Reader::new(&based);
     let base = experiment(&mut overridden, Some(metric));
-    let faults = overridden.into_faults();
+    let faults = overridden.faults;
     if faults.is_empty() {
         return base;
     }
-    cells.extend(faults.into_iter().map(base::of_base));
+    cells.faults.extend(faults.into_iter().map(base::of_base));
     None
 }

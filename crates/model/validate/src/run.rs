@@ -1,4 +1,4 @@
-//! Runs the rows, on all cores.
+//! Runs the rows on all cores.
 
 use std::any::Any;
 use std::num::NonZeroUsize;
@@ -15,18 +15,18 @@ use crate::model::{Budget, Model};
 use crate::predict;
 use crate::report::{Outcome, Report, Status, Verdict};
 
-/// How much of this machine a validation may use.
+/// The resources that a validation may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Rows at a time.
+    /// Number of rows that run concurrently.
     pub jobs: NonZeroUsize,
-    /// Real time for each row, both experiments of a comparison together.
+    /// Real time for each row, including both experiments of a comparison.
     pub per_row: Duration,
 }
 
 impl Default for Limits {
-    /// A row on every CPU that this process may use, five minutes each: many times what the
-    /// longest takes, since a busy machine is no reason to predict nothing.
+    /// One row per available CPU, and five minutes each: many times the longest row, so that a busy machine
+    /// does not lose predictions.
     fn default() -> Self {
         Limits {
             jobs: thread::available_parallelism().unwrap_or(NonZeroUsize::MIN),
@@ -38,24 +38,23 @@ impl Default for Limits {
 /// A row is done.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress<'a> {
-    /// Rows done, this one among them.
+    /// Number of finished rows, including this one.
     pub done: usize,
-    /// All rows.
+    /// Number of all rows.
     pub total: usize,
     /// The row.
     pub entry: &'a Entry,
-    /// What became of it.
+    /// Its status.
     pub status: Status,
 }
 
-/// Lets the model predict every row and holds it against what was published.
+/// Lets the model predict every row, and compares predictions with published values.
 ///
-/// Rows run at the same time and end in any order, in which `progress` hears of them on the
-/// caller's thread; the report has them in the order of the data. A model that panics fails its row
-/// and no other.
+/// Rows run concurrently. `progress` is called on the caller's thread, in the order in which rows end; the
+/// report has the order of the data. If the model panics, only its row fails.
 ///
 /// # Panics
-/// If `progress` does, or where the system starts no thread.
+/// If `progress` panics, or the system cannot start a thread.
 pub fn validate(
     model: &Model<'_>,
     data: Data,
@@ -72,7 +71,7 @@ pub fn validate(
             let (sender, next, entries) = (sender.clone(), &next, &entries);
             scope.spawn(move || {
                 while let Some((n, entry)) = claim(next, entries) {
-                    // Nobody listens where `progress` panicked: the other rows are not needed.
+                    // The receiver is gone if `progress` panicked.
                     if sender.send((n, timed(model, entry, limits))).is_err() {
                         return;
                     }
@@ -98,7 +97,7 @@ pub fn validate(
     Report::new(outcomes.collect())
 }
 
-/// The next row that no thread has.
+/// Claims the next row for a thread. `Relaxed` suffices: only the uniqueness of the numbers matters, and the
 fn claim<'a>(next: &AtomicUsize, entries: &'a [Entry]) -> Option<(usize, &'a Entry)> {
     let n = next.fetch_add(1, Ordering::Relaxed);
     entries.get(n).map(|entry| (n, entry))
@@ -109,7 +108,7 @@ fn timed(model: &Model<'_>, entry: &Entry, limits: &Limits) -> (Verdict, Span) {
     let verdict = match &entry.row {
         Ok(row) => {
             let budget = Budget::from_now(limits.per_row);
-            // The model is only asked again for other rows, and by shared reference.
+            // `AssertUnwindSafe`: later calls of the model use it by shared reference, for other rows.
             panic::catch_unwind(AssertUnwindSafe(|| predict::verdict(model, row, &budget)))
                 .unwrap_or_else(|payload| Verdict::Failed(panicked(&*payload)))
         }

@@ -1,13 +1,13 @@
-//! How well predictions agree with what was published.
+//! Scores: how well predictions agree with published values.
 //!
-//! A row's error is 0 inside `lo..hi`, else |ln(prediction / nearest end)|: natural logarithms, so
-//! 0.10 is about 10 %. Errors are averaged per curve, then over curves, because some curves have
-//! many points. A curve is a label of one preset: `Fig3a` of two NICs are two curves.
+//! A row's error is 0 inside `lo..hi`, else |ln(prediction / nearest end)|, so 0.10 is about 10 %. Errors
+//! are averaged per curve, then over curves, because some curves have many points. A curve is a label and a
+//! preset: `Fig3a` of two NICs are two curves.
 //!
-//! * A bound or an ordering (no published value) is inside or not: it is counted, not averaged.
-//! * A row of grade 0 is left out.
-//! * A row without prediction has no error. It is counted as missing, because a mean that leaves
-//!   rows out compares only with one that leaves out the same.
+//! * Bounds and orderings (no published value) are counted as inside or not, and not averaged.
+//! * Rows of grade 0 are ignored.
+//! * Rows without prediction have no error. They are counted as missing, because means over different rows
+//!   are not comparable.
 
 use std::collections::BTreeMap;
 
@@ -15,17 +15,17 @@ use crate::data::Entry;
 use crate::published::Interval;
 use crate::report::Outcome;
 
-/// The largest error, ln 100: the logarithm is cut there.
+/// The largest error, ln 100. Larger errors are clamped to it.
 ///
-/// A prediction of the wrong sign, of 0 where that is outside, or on the far side of an end at 0
-/// has no logarithm and gets it too. So a mean stays finite, and nothing is worse than a wrong sign.
+/// It is also the error of a prediction whose logarithm does not exist: one of the wrong sign, or 0. So means
+/// stay finite, and nothing is worse than a wrong sign.
 pub const WORST_ERROR: f64 = 4.605_170_185_988_092;
 
-/// What counts as close: 3 %, the demand on calibrated rows.
+/// Largest ratio that counts as close: 3 %, the requirement for calibrated rows.
 const CLOSE: f64 = 1.03;
 
-/// How far a prediction lies from an interval: 0 inside, else |ln(prediction / nearest end)|, at
-/// most [`WORST_ERROR`].
+/// The error of a prediction: 0 inside the interval, else |ln(prediction / nearest end)|, at most
+/// [`WORST_ERROR`].
 pub fn error(interval: Interval, predicted: f64) -> f64 {
     if interval.contains(predicted) {
         return 0.0;
@@ -38,29 +38,29 @@ pub fn error(interval: Interval, predicted: f64) -> f64 {
     }
 }
 
-/// How many of how many.
+/// The number of rows inside their interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Those inside `lo..hi`.
+    /// Rows inside `lo..hi`.
     pub inside: usize,
-    /// All with a prediction.
+    /// All rows with a prediction.
     pub of: usize,
 }
 
 /// How well a group of rows is predicted.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Score {
-    /// Mean over the curves of the mean error of their values; none without a prediction of a value.
+    /// Mean over the curves of the mean error of their values; `None` if no value is predicted.
     pub error: Option<f64>,
     /// Curves in that mean.
     pub curves: usize,
     /// Published values.
     pub values: Tally,
-    /// Of the values those inside `lo..hi` or within 3 % of it.
+    /// Values inside `lo..hi` or within 3 % of it.
     pub close: usize,
     /// Bounds and orderings.
     pub bounds: Tally,
-    /// Rows that count and have no prediction.
+    /// Rows that count without a prediction.
     pub missing: usize,
 }
 
@@ -69,14 +69,14 @@ pub struct Score {
 pub struct Group {
     /// The file, the program, the preset, or the curve with its preset.
     pub name: String,
-    /// How well it is predicted.
+    /// Its score.
     pub score: Score,
 }
 
-/// Scores of all rows together and of groups of them; groups stand worst first.
+/// The score of all rows, and of groups, worst first.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scores {
-    /// Of all rows.
+    /// All rows.
     pub overall: Score,
     /// By data file.
     pub files: Vec<Group>,
@@ -144,7 +144,7 @@ fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
     (n > 0).then(|| sum / f64::from(n))
 }
 
-/// The outcomes by name, worst first: by falling error, those without one last, then by name.
+/// The scores of groups by name, by decreasing error, groups without one last.
 fn groups(outcomes: &[&Outcome], name: impl Fn(&Entry) -> String) -> Vec<Group> {
     let mut named: BTreeMap<String, Vec<&Outcome>> = BTreeMap::new();
     for outcome in outcomes {

@@ -1,4 +1,4 @@
-//! Outcomes and scores as aligned text.
+//! Outcomes and scores as aligned tables.
 
 use adverb_units::{MessageRate, Span};
 
@@ -7,16 +7,16 @@ use crate::report::{Outcome, Report};
 use crate::score::{Group, Score, Scores, Tally};
 use crate::words::Unit;
 
-/// Stands where there is no figure.
+/// Replaces a missing figure.
 const NONE: &str = "-";
 
 impl Report {
-    /// All rows in their order: what was published, what is predicted, and whether that lies inside.
+    /// Lists all rows in order: published and predicted value, and whether the latter is inside.
     pub fn rows_text(&self) -> String {
         rows(self.outcomes())
     }
 
-    /// The `most` worst rows ([`Report::worst`]), with how many of them there are.
+    /// Lists the `most` worst rows ([`Report::worst`]) and their total number.
     pub fn worst_text(&self, most: usize) -> String {
         let worst = self.worst();
         let shown = &worst[..most.min(worst.len())];
@@ -29,7 +29,7 @@ impl Report {
 }
 
 impl Outcome {
-    /// The row in a sentence: `RUS-03, ping on qdr_switch: delta_ns 5.35 µs, published 5.40 µs (5.20 µs..5.60 µs)`.
+    /// Describes the row in a sentence: `RUS-03, ping on qdr_switch: delta_ns 5.35 µs, published 5.40 µs (5.20 µs..5.60 µs)`.
     pub fn sentence(&self) -> String {
         let [
             id,
@@ -50,16 +50,16 @@ impl Outcome {
 }
 
 impl Scores {
-    /// All together, then by file, program, preset and curve.
+    /// Lists the score of all rows, then by file, program, preset and curve.
     pub fn text(&self) -> String {
         let mut table = Table::new(&[
-            ("score of", Align::Left),
-            ("error", Align::Right),
-            ("curves", Align::Right),
-            ("inside", Align::Right),
-            ("within 3 %", Align::Right),
-            ("bounds", Align::Right),
-            ("missing", Align::Right),
+            "score of",
+            ">error",
+            ">curves",
+            ">inside",
+            ">within 3 %",
+            ">bounds",
+            ">missing",
         ]);
         table.row(score("all rows", &self.overall));
         for (title, groups) in [
@@ -97,16 +97,16 @@ fn score(name: &str, score: &Score) -> Vec<String> {
 
 fn rows<'a>(outcomes: impl IntoIterator<Item = &'a Outcome>) -> String {
     let mut table = Table::new(&[
-        ("id", Align::Left),
-        ("program", Align::Left),
-        ("preset", Align::Left),
-        ("metric", Align::Left),
-        ("published", Align::Right),
-        ("lo..hi", Align::Left),
-        ("predicted", Align::Right),
-        ("ratio", Align::Right),
-        ("error", Align::Right),
-        ("status", Align::Left),
+        "id",
+        "program",
+        "preset",
+        "metric",
+        ">published",
+        "lo..hi",
+        ">predicted",
+        ">ratio",
+        ">error",
+        "status",
     ]);
     for outcome in outcomes {
         table.row(row(outcome).to_vec());
@@ -114,16 +114,16 @@ fn rows<'a>(outcomes: impl IntoIterator<Item = &'a Outcome>) -> String {
     table.text()
 }
 
-/// Results with their rows, each in words, under a common heading.
+/// Lists results with their rows under a common heading.
 pub(crate) fn headlines(parts: &[(&str, Vec<(&str, &Outcome)>)]) -> String {
     let mut table = Table::new(&[
-        ("", Align::Left),
-        ("id", Align::Left),
-        ("published", Align::Right),
-        ("lo..hi", Align::Left),
-        ("predicted", Align::Right),
-        ("ratio", Align::Right),
-        ("status", Align::Left),
+        "",
+        "id",
+        ">published",
+        "lo..hi",
+        ">predicted",
+        ">ratio",
+        "status",
     ]);
     for (what, outcome) in parts.iter().flat_map(|(_, rows)| rows) {
         let [
@@ -187,7 +187,7 @@ fn row(outcome: &Outcome) -> [String; 10] {
     ]
 }
 
-/// `2.21 µs..2.28 µs`; nothing at an open end.
+/// Formats an interval: `2.21 µs..2.28 µs`, with nothing at an open end.
 fn interval(interval: Interval, unit: Unit) -> String {
     let end = |end: f64| match end.is_finite() {
         true => figure(end, unit),
@@ -196,7 +196,7 @@ fn interval(interval: Interval, unit: Unit) -> String {
     format!("{}..{}", end(interval.lo()), end(interval.hi()))
 }
 
-/// A value with its unit, to three or four digits.
+/// Formats a value with its unit, to three or four digits.
 fn figure(value: f64, unit: Unit) -> String {
     let (sign, size) = parts(value);
     let text = match unit {
@@ -210,7 +210,7 @@ fn figure(value: f64, unit: Unit) -> String {
     format!("{sign}{text}")
 }
 
-/// A pure number, to three or four digits.
+/// Formats a number to three or four digits.
 fn signed(value: f64) -> String {
     let (sign, size) = parts(value);
     format!("{sign}{}", digits(size))
@@ -229,23 +229,20 @@ fn digits(size: f64) -> String {
     }
 }
 
-#[derive(Clone, Copy)]
-enum Align {
-    Left,
-    Right,
-}
-
-/// Rows of text in columns, two blanks between them.
+/// A table with aligned columns, two blanks apart.
 struct Table {
-    align: Vec<Align>,
+    /// Whether each column is aligned to the right.
+    right: Vec<bool>,
     rows: Vec<Vec<String>>,
 }
 
 impl Table {
-    fn new(columns: &[(&str, Align)]) -> Self {
+    /// A table without rows. `>` before a column's name aligns it to the right.
+    fn new(columns: &[&str]) -> Self {
+        let names = columns.iter().map(|name| name.trim_start_matches('>'));
         Table {
-            align: columns.iter().map(|(_, align)| *align).collect(),
-            rows: vec![columns.iter().map(|(name, _)| (*name).to_owned()).collect()],
+            right: columns.iter().map(|name| name.starts_with('>')).collect(),
+            rows: vec![names.map(str::to_owned).collect()],
         }
     }
 
@@ -254,22 +251,19 @@ impl Table {
     }
 
     fn text(&self) -> String {
-        let widths: Vec<usize> = (0..self.align.len())
+        let widths: Vec<usize> = (0..self.right.len())
             .map(|n| {
-                self.rows
-                    .iter()
-                    .map(|row| width(&row[n]))
-                    .max()
-                    .unwrap_or(0)
+                let cells = self.rows.iter().map(|row| row[n].chars().count());
+                cells.max().unwrap_or(0)
             })
             .collect();
         let mut text = String::new();
         for row in &self.rows {
-            let cells = row.iter().zip(&widths).zip(&self.align);
+            let cells = row.iter().zip(&widths).zip(&self.right);
             let line: Vec<String> = cells
-                .map(|((cell, width), align)| match align {
-                    Align::Left => format!("{cell:<width$}"),
-                    Align::Right => format!("{cell:>width$}"),
+                .map(|((cell, width), is_right)| match is_right {
+                    true => format!("{cell:>width$}"),
+                    false => format!("{cell:<width$}"),
                 })
                 .collect();
             text.push_str(line.join("  ").trim_end());
@@ -277,8 +271,4 @@ impl Table {
         }
         text
     }
-}
-
-fn width(text: &str) -> usize {
-    text.chars().count()
 }

@@ -1,4 +1,4 @@
-//! What is shown: the table, the scores, the worst rows, JSON Lines.
+//! Output: the table, the scores, the worst rows, JSON Lines.
 
 mod common;
 
@@ -6,7 +6,7 @@ use adverb_validate::{Column as C, Experiment, Outcome, Refusal, Report};
 use common::{RATIO, with};
 use insta::assert_snapshot;
 
-/// Rows of all kinds, with a model whose figure is the message's size.
+/// Rows of all kinds, with a model whose figure is the message size.
 fn report() -> Report {
     let rate = [
         (C::Id, "RATE"),
@@ -70,9 +70,9 @@ fn model(experiment: &Experiment) -> Result<f64, Refusal> {
             name: "cx33".to_owned(),
             near: vec!["cx3".to_owned()],
         }),
-        "stuck" => Err(Refusal::Deadlock {
-            report: "client waits for a completion\nserver waits for a message".to_owned(),
-        }),
+        "stuck" => Err(Refusal::Deadlock(
+            "client waits for a completion\nserver waits for a message".to_owned(),
+        )),
         _ => {
             let size = experiment.parameters.operation.size;
             Ok(size.unwrap_or_default().get() as f64)
@@ -81,7 +81,7 @@ fn model(experiment: &Experiment) -> Result<f64, Refusal> {
 }
 
 #[test]
-fn rows_stand_in_their_order() {
+fn rows_keep_their_order() {
     assert_snapshot!(report().rows_text(), @"
     id     program         preset  metric         published  lo..hi              predicted  ratio  error  status
     TIME   ping            cx3     round_trip_ns    2.00 µs  1.90 µs..2.10 µs      2.20 µs  1.100  0.047  outside
@@ -97,7 +97,7 @@ fn rows_stand_in_their_order() {
 }
 
 #[test]
-fn worst_rows_stand_first() {
+fn the_worst_rows_are_first() {
     assert_snapshot!(report().worst_text(4), @"
     worst 4 of 7 rows:
     id     program  preset  metric         published  lo..hi            predicted  ratio  error  status
@@ -109,7 +109,7 @@ fn worst_rows_stand_first() {
 }
 
 #[test]
-fn what_is_far_too_small_or_of_the_wrong_sign_keeps_its_digits() {
+fn tiny_ratios_and_wrong_signs_keep_their_digits() {
     let tiny = [
         (C::Id, "TINY"),
         (C::SizeBytes, "1"),
@@ -135,13 +135,13 @@ fn what_is_far_too_small_or_of_the_wrong_sign_keeps_its_digits() {
 }
 
 #[test]
-fn nothing_is_worst_where_all_is_inside() {
+fn nothing_is_worst_if_all_rows_are_inside() {
     let report = common::report(&[&[(C::SizeBytes, "2000")]], model);
     assert_snapshot!(report.worst_text(4), @"every row that counts is predicted, and inside lo..hi");
 }
 
 #[test]
-fn scores_stand_by_program_preset_and_curve() {
+fn scores_are_listed_by_program_preset_and_curve() {
     assert_snapshot!(report().scores().text(), @"
     score of                error  curves  inside  within 3 %  bounds  missing
     all rows                0.116       2     1/4         1/4     0/1        3
@@ -159,7 +159,7 @@ fn scores_stand_by_program_preset_and_curve() {
 }
 
 #[test]
-fn json_has_an_object_a_line() {
+fn json_has_one_object_per_line() {
     let mut json = Vec::new();
     report().write_json(&mut json).unwrap();
     assert_snapshot!(String::from_utf8(json).unwrap(), @r#"
@@ -176,7 +176,7 @@ fn json_has_an_object_a_line() {
 }
 
 #[test]
-fn headlines_stand_with_their_rows_and_those_that_are_missing_are_left_out() {
+fn headlines_list_the_rows_that_the_report_has() {
     let read = with(RATIO, &[(C::Id, "NEL-06"), (C::SizeBytes, "128")]);
     let report = common::report(
         &[
@@ -202,7 +202,7 @@ fn headlines_stand_with_their_rows_and_those_that_are_missing_are_left_out() {
 }
 
 #[test]
-fn a_row_is_a_sentence() {
+fn an_outcome_can_be_a_sentence() {
     let report = report();
     let sentences: Vec<String> = report.outcomes()[..3]
         .iter()

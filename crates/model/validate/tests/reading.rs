@@ -1,4 +1,4 @@
-//! What the reader takes, and what it makes of it.
+//! Reading valid files.
 
 mod common;
 
@@ -14,7 +14,7 @@ fn plan(changes: common::Changes<'_>) -> Plan {
 }
 
 #[test]
-fn columns_stand_in_any_order() {
+fn columns_may_have_any_order() {
     let mut columns = C::ALL.to_vec();
     columns.reverse();
     let mut reversed = Data::default();
@@ -26,7 +26,7 @@ fn columns_stand_in_any_order() {
 }
 
 #[test]
-fn a_byte_order_mark_and_line_ends_of_windows_are_no_matter() {
+fn a_byte_order_mark_and_windows_line_ends_are_accepted() {
     let text = format!("\u{feff}{}", file(&[&[]]).replace('\n', "\r\n"));
     let mut data = Data::default();
     data.read("rows.csv", text.as_bytes()).unwrap();
@@ -35,7 +35,7 @@ fn a_byte_order_mark_and_line_ends_of_windows_are_no_matter() {
 }
 
 #[test]
-fn columns_beyond_the_schema_are_ignored_and_named() {
+fn unknown_columns_are_ignored_and_reported() {
     let text = file(&[&[]]).replace('\n', ",more\n");
     let mut data = Data::default();
     data.read("rows.csv", text.as_bytes()).unwrap();
@@ -62,7 +62,7 @@ fn a_file_that_is_refused_adds_no_row() {
 }
 
 #[test]
-fn a_row_with_a_fault_leaves_the_others() {
+fn a_faulty_row_does_not_affect_others() {
     let data = data(&[&[(C::Opcode, "?")], &[(C::Id, "R-2")]]);
     assert_eq!(data.refused().count(), 1);
     assert!(data.entries()[1].row.is_ok());
@@ -71,7 +71,7 @@ fn a_row_with_a_fault_leaves_the_others() {
 }
 
 #[test]
-fn unknown_hardware_and_programs_survive_as_names() {
+fn unknown_hardware_and_programs_keep_their_names() {
     let data = data(&[&[(C::Preset, "cx99"), (C::Program, "pings")]]);
     let labels = &data.entries()[0].labels;
     assert_eq!((&*labels.preset, &*labels.program), ("cx99", "pings"));
@@ -83,7 +83,7 @@ fn unknown_hardware_and_programs_survive_as_names() {
 }
 
 #[test]
-fn an_end_that_is_empty_is_the_values_or_open() {
+fn an_empty_end_is_the_value_or_open() {
     let of = |changes: common::Changes<'_>| {
         let data = data(&[changes]);
         let published = data.entries()[0].row.clone().unwrap().published;
@@ -97,7 +97,7 @@ fn an_end_that_is_empty_is_the_values_or_open() {
 }
 
 #[test]
-fn a_post_list_of_0_is_as_many_as_are_free() {
+fn a_post_list_of_0_posts_all_free_slots() {
     let Plan::Plain(experiment) = plan(&[(C::PostList, "0")]) else {
         panic!("a plain row")
     };
@@ -108,7 +108,7 @@ fn a_post_list_of_0_is_as_many_as_are_free() {
 }
 
 #[test]
-fn overrides_may_have_blanks_clear_cells_and_change_program_and_hardware() {
+fn overrides_may_clear_cells_and_change_program_and_hardware() {
     let base = " inline = ; program=closed_loop;preset=cx;peers=0; ";
     let Plan::Ratio(pair) = plan(&with(RATIO, &[(C::Base, base)])) else {
         panic!("a ratio")
@@ -121,14 +121,14 @@ fn overrides_may_have_blanks_clear_cells_and_change_program_and_hardware() {
 }
 
 #[test]
-fn a_reference_of_an_unknown_program_is_an_unknown_program() {
+fn the_reference_may_have_an_unknown_program() {
     let data = data(&[&with(RATIO, &[(C::Base, "program=pingg")])]);
     let row = data.entries()[0].row.clone().unwrap();
     assert_eq!(row.plan.unwrap_err().name, "pingg");
 }
 
 #[test]
-fn rows_of_one_program_preset_curve_or_file() {
+fn rows_are_selected_by_program_preset_curve_or_file() {
     let count = |only: &str| {
         let mut data = Data::shipped();
         only.parse::<Only>().unwrap().apply(&mut data).unwrap();
@@ -146,18 +146,18 @@ fn rows_of_one_program_preset_curve_or_file() {
 
 proptest! {
     #[test]
-    fn no_file_is_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+    fn no_file_panics(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
         let _ = Data::default().read("any", &bytes[..]);
     }
 
-    /// A cell is read or its column's fault is named, whatever stands in it.
+    /// Any text of a cell is read, or its column has a fault.
     #[test]
-    fn a_cell_is_read_or_named(column in prop::sample::select(C::ALL), text in "[ -~]{0,12}") {
+    fn a_cell_is_read_or_has_a_fault(column in prop::sample::select(C::ALL), text in "[ -~]{0,12}") {
         let data = data(&[&with(RATIO, &[(column, &text)])]);
         let faults = data.refused().flat_map(|refused| &refused.faults);
         let columns: Vec<C> = faults.map(|fault| fault.column).collect();
-        // An interval's end may be what puts the value outside, and the metric what a unit or a
-        // reference has to fit.
+        // Another column may have the fault: an end of the interval may exclude the value, and a unit or a
+        // reference must fit the metric.
         let also: &[C] = match column {
             C::Lo | C::Hi => &[C::Value, C::Lo],
             C::Metric => &[C::Unit, C::Of, C::Base],
@@ -169,9 +169,9 @@ proptest! {
         }
     }
 
-    /// Overriding a cell with what stands there changes nothing.
+    /// Overriding a cell with its own text changes nothing.
     #[test]
-    fn overriding_a_cell_with_itself_is_no_change(
+    fn overriding_a_cell_with_itself_changes_nothing(
         column in prop::sample::select(C::ALL),
         id in prop::sample::select(vec!["MAC-24", "NEL-19", "AMM-03", "KN-05", "PB-8-64"]),
     ) {

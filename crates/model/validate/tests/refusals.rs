@@ -1,4 +1,4 @@
-//! What bad input gets: each refusal, word by word.
+//! Refusals of invalid input, word for word.
 
 mod common;
 
@@ -18,7 +18,7 @@ fn ratio(changes: common::Changes<'_>) -> String {
 }
 
 #[test]
-fn the_plain_rows_of_these_tests_are_good() {
+fn the_rows_of_these_tests_are_valid() {
     assert_eq!(faults(&[]), "");
     assert_eq!(faults(RATIO), "");
 }
@@ -35,26 +35,26 @@ fn a_missing_column_refuses_the_file() {
 }
 
 #[test]
-fn a_misspelled_column_is_missing_and_named_as_perhaps_it() {
+fn a_misspelled_column_is_suggested() {
     let text = file(&[&[]]).replacen("size_bytes", "Size_Byte", 1);
     assert_snapshot!(refusal(text.as_bytes()), @"rows.csv has no column 'size_bytes' (is 'Size_Byte' it?); a data file has all 62 columns of the schema, with empty cells where they do not apply");
 }
 
 #[test]
-fn a_column_twice_refuses_the_file() {
+fn a_repeated_column_refuses_the_file() {
     let columns: Vec<C> = C::ALL.iter().copied().chain([C::Lo]).collect();
     let text = file_of(&columns, &[&[]]);
     assert_snapshot!(refusal(text.as_bytes()), @"rows.csv has column 'lo' twice; name each column once");
 }
 
 #[test]
-fn a_row_of_wrong_length_refuses_the_file() {
+fn a_row_with_missing_cells_refuses_the_file() {
     let text = format!("{}R-2,short\n", file(&[&[]]));
     assert_snapshot!(refusal(text.as_bytes()), @"rows.csv, line 3 has 2 cells where the header has 62; quote a cell that holds a comma");
 }
 
 #[test]
-fn what_is_no_text_is_refused() {
+fn a_file_that_is_not_utf_8_is_refused() {
     let mut text = file(&[&[]]).into_bytes();
     let id = text.windows(3).position(|id| id == b"R-1").unwrap();
     text[id] = 0xff;
@@ -68,7 +68,7 @@ fn an_empty_file_is_refused() {
 }
 
 #[test]
-fn what_cannot_be_read_is_refused() {
+fn an_unreadable_file_is_refused() {
     struct Broken;
     impl std::io::Read for Broken {
         fn read(&mut self, _: &mut [u8]) -> std::io::Result<usize> {
@@ -80,17 +80,15 @@ fn what_cannot_be_read_is_refused() {
 }
 
 #[test]
-fn a_word_that_is_none_of_the_columns() {
+fn unknown_words() {
     assert_snapshot!(faults(&[(C::Opcode, "SENDD")]), @"rows.csv, line 2, row 'R-1', column opcode: 'SENDD' is not one of SEND, WRITE, WRITE_IMM, READ, FETCH_ADD, CAS, WRITE+READ, READ+FETCH_ADD, READ+WRITE, pcie_read, pcie_write");
-}
-
-#[test]
-fn a_metric_that_does_not_exist() {
     assert_snapshot!(faults(&[(C::Metric, "latency")]), @"rows.csv, line 2, row 'R-1', column metric: 'latency' is not one of ops_per_s, ns_per_op, one_way_ns, round_trip_ns, dma_ns, gbps, cpu_percent, cpu_ns_per_op, pcie_reads_per_s, hit_percent, batch_mean, ratio, delta_ns");
+    assert_snapshot!(faults(&[(C::Unit, "1/s")]), @"rows.csv, line 2, row 'R-1', column unit: '1/s' does not fit metric round_trip_ns; its unit is ns");
+    assert_snapshot!(faults(&[(C::Unit, "us")]), @"rows.csv, line 2, row 'R-1', column unit: 'us' is not one of 1/s, ns, Gb/s, %, 1");
 }
 
 #[test]
-fn numbers_that_are_none() {
+fn invalid_numbers() {
     assert_snapshot!(faults(&[(C::SizeBytes, "64 B")]), @"rows.csv, line 2, row 'R-1', column size_bytes: '64 B' is not a whole number of bytes");
     assert_snapshot!(faults(&[(C::Peers, "-1")]), @"rows.csv, line 2, row 'R-1', column peers: '-1' is not a whole number up to 4294967295");
     assert_snapshot!(faults(&[(C::SignaledEvery, "0")]), @"rows.csv, line 2, row 'R-1', column signaled_every: '0' is not a whole number from 1");
@@ -130,7 +128,7 @@ fn cells_that_must_not_be_empty() {
 }
 
 #[test]
-fn an_id_that_another_row_has() {
+fn duplicate_ids() {
     let mut data = data(&[&[], &[]]);
     data.read("more.csv", file(&[&[(C::Inline, "2")]]).as_bytes())
         .unwrap();
@@ -143,28 +141,14 @@ fn an_id_that_another_row_has() {
 }
 
 #[test]
-fn a_value_outside_its_own_interval() {
-    assert_snapshot!(faults(&[(C::Value, "2200")]), @"rows.csv, line 2, row 'R-1', column value: 2200 lies outside lo..hi, 1900..2100");
+fn invalid_intervals() {
+    assert_snapshot!(faults(&[(C::Value, "2200")]), @"rows.csv, line 2, row 'R-1', column value: 2200 is outside lo..hi, 1900..2100");
+    assert_snapshot!(faults(&[(C::Lo, "2200")]), @"rows.csv, line 2, row 'R-1', column lo: 2200 is above hi 2100; lo..hi is the interval of the published value");
+    assert_snapshot!(faults(&[(C::Value, ""), (C::Lo, ""), (C::Hi, "")]), @"rows.csv, line 2, row 'R-1', column value: value, lo and hi are all empty; a row has a value, or a bound by lo or hi");
 }
 
 #[test]
-fn an_interval_that_is_upside_down() {
-    assert_snapshot!(faults(&[(C::Lo, "2200")]), @"rows.csv, line 2, row 'R-1', column lo: 2200 lies above hi 2100; lo..hi is the interval of the published value");
-}
-
-#[test]
-fn a_row_that_states_nothing() {
-    assert_snapshot!(faults(&[(C::Value, ""), (C::Lo, ""), (C::Hi, "")]), @"rows.csv, line 2, row 'R-1', column value: value, lo and hi are all empty; a row states a value, or a bound by lo or hi");
-}
-
-#[test]
-fn a_unit_that_is_not_the_metrics() {
-    assert_snapshot!(faults(&[(C::Unit, "1/s")]), @"rows.csv, line 2, row 'R-1', column unit: '1/s' does not fit metric round_trip_ns; its unit is ns");
-    assert_snapshot!(faults(&[(C::Unit, "us")]), @"rows.csv, line 2, row 'R-1', column unit: 'us' is not one of 1/s, ns, Gb/s, %, 1");
-}
-
-#[test]
-fn a_comparison_without_its_other_half() {
+fn a_comparison_without_a_reference() {
     assert_snapshot!(ratio(&[(C::Of, ""), (C::Base, "")]), @"
     rows.csv, line 2, row 'R-1', column of: empty, and metric ratio compares with a reference; write the metric to compare
     rows.csv, line 2, row 'R-1', column base: empty, and metric ratio compares with a reference; write COLUMN=VALUE;… of the reference
@@ -180,16 +164,16 @@ fn a_plain_metric_with_a_reference() {
 }
 
 #[test]
-fn a_difference_of_what_is_no_time() {
+fn a_difference_of_rates() {
     let changes = [(C::Metric, "delta_ns"), (C::Unit, "ns"), (C::Of, "gbps")];
-    assert_snapshot!(ratio(&changes), @"rows.csv, line 2, row 'R-1', column of: 'gbps' is not in ns, so delta_ns cannot be formed of it; use ratio");
+    assert_snapshot!(ratio(&changes), @"rows.csv, line 2, row 'R-1', column of: delta_ns needs a metric in ns, which 'gbps' is not; use ratio");
 }
 
 #[test]
-fn overrides_that_are_none() {
-    assert_snapshot!(ratio(&[(C::Base, "inline")]), @"rows.csv, line 2, row 'R-1', column base: 'inline' is no override; write COLUMN=VALUE, several with ';' between them");
+fn invalid_overrides() {
+    assert_snapshot!(ratio(&[(C::Base, "inline")]), @"rows.csv, line 2, row 'R-1', column base: invalid override 'inline': expected COLUMN=VALUE, several with ';' between them");
     assert_snapshot!(ratio(&[(C::Base, "sizebytes=8;mtu=256")]), @"rows.csv, line 2, row 'R-1', column base: there is no column 'sizebytes'; near: size_bytes, window_bytes");
-    assert_snapshot!(ratio(&[(C::Base, "value=1")]), @"rows.csv, line 2, row 'R-1', column base: 'value' cannot be overridden: it says what was published, not what the experiment is");
+    assert_snapshot!(ratio(&[(C::Base, "value=1")]), @"rows.csv, line 2, row 'R-1', column base: 'value' cannot be overridden: it describes the publication, not the experiment");
     assert_snapshot!(ratio(&[(C::Base, "inline=0;inline=1")]), @"rows.csv, line 2, row 'R-1', column base: 'inline' is overridden twice");
     assert_snapshot!(ratio(&[(C::Base, "opcode=RAED;peers=two")]), @"
     rows.csv, line 2, row 'R-1', column base: opcode: 'RAED' is not one of SEND, WRITE, WRITE_IMM, READ, FETCH_ADD, CAS, WRITE+READ, READ+FETCH_ADD, READ+WRITE, pcie_read, pcie_write
@@ -199,7 +183,7 @@ fn overrides_that_are_none() {
 }
 
 #[test]
-fn all_faults_of_a_row_are_named_at_once() {
+fn all_faults_of_a_row_are_reported() {
     let changes = [
         (C::Metric, "latency"),
         (C::Opcode, "SENDD"),
@@ -215,7 +199,7 @@ fn all_faults_of_a_row_are_named_at_once() {
 }
 
 #[test]
-fn a_name_that_no_row_has() {
+fn a_selection_without_rows() {
     let mut data = Data::shipped();
     let refusal = |text: &str, data: &mut Data| {
         let only: Only = text.parse().unwrap();

@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use adverb_units::Span;
 use adverb_validate::{
-    Budget, Column as C, Data, Experiment, Limits, Metric, Outcome, OverBudget, Refusal, Report,
-    Status, validate,
+    Budget, Column as C, Data, Experiment, Limits, Metric, Outcome, OverBudget, Program, Refusal,
+    Report, Status, validate,
 };
 use common::{Changes, RATIO, data, report, with};
 
-/// A row's outcome with a model that takes as many nanoseconds as there are bytes.
+/// A row's outcome with a model that takes a nanosecond per byte.
 fn outcome(changes: Changes<'_>) -> Outcome {
     report(&[changes], size).outcomes()[0].clone()
 }
@@ -24,16 +24,14 @@ fn size(experiment: &Experiment) -> Result<f64, Refusal> {
     Ok(size.unwrap_or_default().get() as f64)
 }
 
-fn refused(changes: Changes<'_>, refusal: &Refusal) -> (Status, String) {
-    let report = report(&[changes], |_| Err(refusal.clone()));
-    let outcome = &report.outcomes()[0];
-    assert_eq!(outcome.predicted(), None);
-    assert_eq!(outcome.error(), None);
-    (outcome.status(), outcome.reason().unwrap().to_owned())
+#[track_caller]
+fn assert_refused(outcome: &Outcome, status: Status, reason: &str) {
+    assert_eq!((outcome.predicted(), outcome.error()), (None, None));
+    assert_eq!((outcome.status(), outcome.reason()), (status, Some(reason)));
 }
 
 #[test]
-fn a_plain_row_is_the_models_figure() {
+fn a_plain_row_has_the_models_figure() {
     let inside = outcome(&[(C::SizeBytes, "2050")]);
     assert_eq!(inside.predicted(), Some(2050.0));
     assert_eq!(inside.ratio(), Some(1.025));
@@ -42,7 +40,7 @@ fn a_plain_row_is_the_models_figure() {
 }
 
 #[test]
-fn ratios_and_differences_are_formed_of_two_experiments() {
+fn ratios_and_differences_are_of_two_experiments() {
     let ratio = outcome(&with(RATIO, &[(C::SizeBytes, "128")]));
     assert_eq!(ratio.predicted(), Some(0.5));
     let delta = [
@@ -58,7 +56,7 @@ fn ratios_and_differences_are_formed_of_two_experiments() {
 }
 
 #[test]
-fn both_experiments_measure_what_is_compared() {
+fn both_experiments_measure_the_compared_metric() {
     let report = report(&[RATIO], |experiment| {
         assert_eq!(experiment.metric, Metric::RoundTripNs);
         size(experiment)
@@ -69,73 +67,67 @@ fn both_experiments_measure_what_is_compared() {
 #[test]
 fn a_reference_of_0_gives_no_ratio() {
     let outcome = outcome(&with(RATIO, &[(C::Base, "size_bytes=0")]));
-    assert_eq!(outcome.status(), Status::Failed);
-    assert_eq!(
-        outcome.reason(),
-        Some("reference: no ratio: its round_trip_ns is 0")
-    );
+    let reason = "reference: no ratio: its round_trip_ns is 0";
+    assert_refused(&outcome, Status::Failed, reason);
 }
 
 #[test]
-fn what_no_metric_can_be_fails() {
+fn impossible_figures_fail() {
     for (value, text) in [(f64::NAN, "NaN"), (f64::INFINITY, "inf"), (-1.0, "-1")] {
         let report = report(&[&[]], |_| Ok(value));
-        let outcome = &report.outcomes()[0];
-        assert_eq!(outcome.status(), Status::Failed);
-        assert_eq!(
-            outcome.reason().unwrap(),
-            format!("the model gave {text} for round_trip_ns, which is no possible figure")
-        );
+        let reason =
+            format!("the model returned {text} for round_trip_ns: expected a finite number from 0");
+        assert_refused(&report.outcomes()[0], Status::Failed, &reason);
     }
 }
 
 #[test]
-fn refusals_of_the_model_are_words_and_reasons() {
+fn refusals_have_a_status_and_a_reason() {
     let unknown = Refusal::UnknownPreset {
         name: "cx33".to_owned(),
         near: vec!["cx3".to_owned(), "cx".to_owned()],
     };
-    let reason = "no preset 'cx33'; near: cx3, cx".to_owned();
-    assert_eq!(refused(&[], &unknown), (Status::Cannot, reason));
-
-    let program = adverb_validate::Program::KvHerd;
-    let program = Refusal::UnknownProgram { program };
-    let reason = "the model does not run program kv_herd".to_owned();
-    assert_eq!(refused(&[], &program), (Status::Cannot, reason));
-
-    let reason = "preset cx has no DC transport".to_owned();
-    let cannot = Refusal::Cannot {
-        reason: reason.clone(),
-    };
-    assert_eq!(refused(&[], &cannot), (Status::Cannot, reason));
-
-    let deadlock = Refusal::Deadlock {
-        report: "client 0 waits for a completion, server for a message".to_owned(),
-    };
-    let reason = "deadlock: client 0 waits for a completion, server for a message".to_owned();
-    assert_eq!(refused(&[], &deadlock), (Status::Failed, reason));
-
-    let long = Refusal::OverBudget(OverBudget::VirtualTime(Span::from_secs(2)));
-    let reason = "not done within its budget of 2.00 s of virtual time".to_owned();
-    assert_eq!(refused(&[], &long), (Status::Failed, reason));
-
-    let much = Refusal::OverBudget(OverBudget::Events(9000));
-    let reason = "not done within its budget of 9000 events".to_owned();
-    assert_eq!(refused(&[], &much), (Status::Failed, reason));
+    for (refusal, status, reason) in [
+        (unknown, Status::Cannot, "no preset 'cx33'; near: cx3, cx"),
+        (
+            Refusal::UnknownProgram(Program::KvHerd),
+            Status::Cannot,
+            "the model does not run program kv_herd",
+        ),
+        (
+            Refusal::Cannot("preset cx has no DC transport".to_owned()),
+            Status::Cannot,
+            "preset cx has no DC transport",
+        ),
+        (
+            Refusal::Deadlock("client 0 waits for a completion".to_owned()),
+            Status::Failed,
+            "deadlock: client 0 waits for a completion",
+        ),
+        (
+            Refusal::OverBudget(OverBudget::VirtualTime(Span::from_secs(2))),
+            Status::Failed,
+            "not done within its budget of 2.00 s of virtual time",
+        ),
+        (
+            Refusal::OverBudget(OverBudget::Events(9000)),
+            Status::Failed,
+            "not done within its budget of 9000 events",
+        ),
+    ] {
+        let report = report(&[&[]], |_| Err(refusal.clone()));
+        assert_refused(&report.outcomes()[0], status, reason);
+    }
 }
 
 #[test]
-fn a_refused_reference_says_so() {
+fn a_refused_reference_is_named() {
     let report = report(&[RATIO], |experiment| match size(experiment) {
-        Ok(256.0) => Err(Refusal::Failed {
-            reason: "no steady state".to_owned(),
-        }),
+        Ok(256.0) => Err(Refusal::Failed("no steady state".to_owned())),
         other => other,
     });
-    assert_eq!(
-        report.outcomes()[0].reason(),
-        Some("reference: no steady state")
-    );
+    let reason = "reference: no steady state";
+    assert_refused(&report.outcomes()[0], Status::Failed, reason);
 }
 
 #[test]
@@ -144,20 +136,14 @@ fn rows_without_an_experiment_are_listed() {
         &[&[(C::Program, "pings")], &[(C::Id, "R-2"), (C::Qps, "x")]],
         |_| panic!("there is nothing to predict"),
     );
-    let [program, unreadable] = report.outcomes() else {
-        panic!("two rows")
-    };
-    assert_eq!(program.status(), Status::Cannot);
-    assert_eq!(program.reason(), Some("no program 'pings'; near: ping"));
-    assert_eq!(unreadable.status(), Status::Cannot);
-    assert_eq!(
-        unreadable.reason(),
-        Some("rows.csv, line 3, column qps: 'x' is not a whole number up to 4294967295")
-    );
+    let reason = "no program 'pings'; near: ping";
+    assert_refused(&report.outcomes()[0], Status::Cannot, reason);
+    let reason = "rows.csv, line 3, column qps: 'x' is not a whole number up to 4294967295";
+    assert_refused(&report.outcomes()[1], Status::Cannot, reason);
 }
 
 #[test]
-fn a_panic_of_the_model_fails_its_row_only() {
+fn a_panic_of_the_model_fails_only_its_row() {
     let report = report(
         &[&[], &[(C::Id, "R-2"), (C::SizeBytes, "2000")]],
         |e| match size(e)? {
@@ -165,19 +151,13 @@ fn a_panic_of_the_model_fails_its_row_only() {
             bytes => panic!("cannot think of {bytes} bytes"),
         },
     );
-    let [first, second] = report.outcomes() else {
-        panic!("two rows")
-    };
-    assert_eq!(first.status(), Status::Failed);
-    assert_eq!(
-        first.reason(),
-        Some("a bug in the model: it panicked: cannot think of 64 bytes")
-    );
-    assert_eq!(second.status(), Status::Inside);
+    let reason = "a bug in the model: it panicked: cannot think of 64 bytes";
+    assert_refused(&report.outcomes()[0], Status::Failed, reason);
+    assert_eq!(report.outcomes()[1].status(), Status::Inside);
 }
 
 #[test]
-fn a_budget_ends_a_row_that_asks() {
+fn a_row_ends_when_it_checks_its_budget() {
     let endless = |_: &Experiment, budget: &Budget| -> Result<f64, Refusal> {
         loop {
             budget.check()?;
@@ -190,23 +170,20 @@ fn a_budget_ends_a_row_that_asks() {
     };
     let report = validate(&endless, data(&[&[]]), &limits, |_| {});
     let outcome = &report.outcomes()[0];
-    assert_eq!(outcome.status(), Status::Failed);
-    assert_eq!(
-        outcome.reason(),
-        Some("not done within its budget of 20.0 ms of real time")
-    );
+    let reason = "not done within its budget of 20.0 ms of real time";
+    assert_refused(outcome, Status::Failed, reason);
     assert!(outcome.took() >= Span::from_ms(20));
 }
 
 #[test]
-fn a_budget_beyond_all_clocks_is_none() {
+fn a_budget_beyond_the_clock_is_unlimited() {
     let endless = Budget::from_now(Duration::MAX);
     assert_eq!(endless.check(), Ok(()));
     assert_eq!(endless.left(), None);
 }
 
 #[test]
-fn a_budget_says_what_is_left() {
+fn a_budget_returns_the_remaining_time() {
     let spent = Budget::from_now(Duration::ZERO);
     assert!(spent.check().is_err());
     assert_eq!(spent.left(), Some(Span::ZERO));
@@ -215,7 +192,7 @@ fn a_budget_says_what_is_left() {
     assert!(hour.left().unwrap() <= Span::from_secs(3600));
 }
 
-/// A model whose answers depend on the row only, and take different times.
+/// A model whose answers depend only on the row, and take different times.
 fn uneven(experiment: &Experiment, _: &Budget) -> Result<f64, Refusal> {
     let text = format!("{experiment:?}");
     let sum = text.bytes().map(u64::from).sum::<u64>();
@@ -252,7 +229,7 @@ fn a_report_is_the_same_on_any_number_of_threads() {
 }
 
 #[test]
-fn progress_hears_of_every_row_once() {
+fn progress_reports_every_row_once() {
     let mut counts = Vec::new();
     let mut ids = BTreeSet::new();
     validate(&uneven, Data::shipped(), &Limits::default(), |progress| {
@@ -264,7 +241,7 @@ fn progress_hears_of_every_row_once() {
 }
 
 #[test]
-fn no_rows_are_no_work() {
+fn an_empty_report_has_no_error() {
     let report = validate(&uneven, Data::default(), &Limits::default(), |_| {});
     assert!(report.outcomes().is_empty());
     assert_eq!(report.scores().overall.error, None);

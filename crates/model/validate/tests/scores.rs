@@ -57,13 +57,13 @@ fn intervals() -> impl Strategy<Value = (f64, f64)> {
 
 proptest! {
     #[test]
-    fn inside_is_no_error((lo, hi) in intervals(), at in 0.0..=1.0_f64) {
+    fn the_error_is_0_inside((lo, hi) in intervals(), at in 0.0..=1.0_f64) {
         let inside = (lo + at * (hi - lo)).clamp(lo, hi);
         prop_assert_eq!(error(interval(lo, hi), inside), 0.0);
     }
 
     #[test]
-    fn as_far_above_as_below((lo, hi) in intervals(), factor in 1.001..99.0_f64) {
+    fn errors_above_and_below_are_symmetric((lo, hi) in intervals(), factor in 1.001..99.0_f64) {
         let of = interval(lo, hi);
         let (above, below) = (error(of, hi * factor), error(of, lo / factor));
         prop_assert!((above - below).abs() < 1e-9, "{above} {below}");
@@ -71,13 +71,13 @@ proptest! {
     }
 
     #[test]
-    fn the_sign_is_no_matter((lo, hi) in intervals(), predicted in -1e10..1e10_f64) {
+    fn errors_do_not_depend_on_the_sign((lo, hi) in intervals(), predicted in -1e10..1e10_f64) {
         let mirrored = error(interval(-hi, -lo), -predicted);
         prop_assert_eq!(error(interval(lo, hi), predicted), mirrored);
     }
 
     #[test]
-    fn farther_is_no_better(
+    fn farther_is_never_better(
         (lo, hi) in intervals(),
         a in -1e10..1e10_f64,
         b in -1e10..1e10_f64,
@@ -94,7 +94,7 @@ proptest! {
     }
 }
 
-/// A model whose round trip is as many nanoseconds as the message has bytes.
+/// A model whose round trip takes a nanosecond per byte.
 fn size(experiment: &Experiment) -> Result<f64, Refusal> {
     if experiment.preset == "none" {
         let near = vec!["nine".to_owned()];
@@ -110,7 +110,7 @@ fn tally(inside: usize, of: usize) -> Tally {
 }
 
 #[test]
-fn curves_weigh_the_same_however_many_points_they_have() {
+fn curves_have_equal_weight() {
     // Curve A: errors 0, ln 2, ln 4. Curve B: ln 2. Mean of ln 2 and ln 2.
     let report = report(
         &[
@@ -132,7 +132,7 @@ fn curves_weigh_the_same_however_many_points_they_have() {
 }
 
 #[test]
-fn one_label_of_two_presets_is_two_curves() {
+fn a_label_of_two_presets_is_two_curves() {
     // Of one curve the mean would be ln 2 / 2 * ...: 3 rows, (0 + 0 + ln 2) / 3.
     let report = report(
         &[
@@ -151,7 +151,7 @@ fn one_label_of_two_presets_is_two_curves() {
 }
 
 #[test]
-fn bounds_are_counted_not_averaged_and_shown_rows_left_out() {
+fn bounds_are_counted_and_not_averaged() {
     let bound = (C::Value, "");
     let shown = (C::Grade, "0");
     let report = report(
@@ -176,7 +176,7 @@ fn bounds_are_counted_not_averaged_and_shown_rows_left_out() {
 }
 
 #[test]
-fn what_is_not_predicted_is_missing_and_has_no_error() {
+fn rows_without_prediction_are_missing() {
     let report = report(
         &[
             &[(C::Id, "1"), (C::SizeBytes, "2000")],
@@ -201,9 +201,9 @@ fn what_is_not_predicted_is_missing_and_has_no_error() {
 #[test]
 fn the_worst_rows_come_first() {
     let model = |experiment: &Experiment| match experiment.preset.as_str() {
-        "stuck" => Err(Refusal::Deadlock {
-            report: "client waits for a completion that cannot come".to_owned(),
-        }),
+        "stuck" => Err(Refusal::Deadlock(
+            "client waits for a completion".to_owned(),
+        )),
         _ => size(experiment),
     };
     let ratio_inside = with(RATIO, &[(C::Id, "7"), (C::SizeBytes, "128")]);

@@ -1,4 +1,4 @@
-//! The shipped values can be read, and are what the schema says.
+//! The shipped values are readable and match the schema.
 
 use std::num::NonZeroU32;
 
@@ -79,7 +79,7 @@ fn the_schema_has_62_columns_and_documents_each() {
 }
 
 #[test]
-fn an_outbound_blast_reads_as_it_was_measured() {
+fn an_outbound_blast_has_its_published_parameters() {
     let experiment = plain("K16-093");
     assert_eq!(experiment.preset, "connect_ib");
     assert_eq!(experiment.program, Program::BlastOutbound);

@@ -1,4 +1,4 @@
-//! Predictions compared with published values, to be drawn: ratios by program.
+//! The ratios of predictions to published values by program, to be drawn.
 
 use adverb_report::agreement::{Agreement, Basis, Group, Published as Given, Row};
 use adverb_validate::{Outcome, Published, Report};
@@ -84,7 +84,7 @@ fn row(outcome: &Outcome) -> Option<Row> {
     })
 }
 
-/// What a row's figures are held against: the value, or the middle of its bounds, or the only one.
+/// What a row's figures are compared with: its value, or the geometric mean of its bounds, or its only bound.
 fn reference(published: Published) -> Option<f64> {
     let interval = published.interval();
     let (lo, hi) = (interval.lo(), interval.hi());
@@ -115,9 +115,9 @@ mod tests {
     }
 
     #[test]
-    fn rows_stand_by_program_over_what_was_published() {
+    fn rows_are_grouped_by_program_relative_to_the_published_value() {
         let agreement = drawn(330.0);
-        // MAC-22a publishes 0 %, RUS-01 is shown only.
+        // MAC-22a publishes 0 %, and RUS-01 does not count.
         let names = |group: &Group| -> Vec<String> {
             group.rows.iter().map(|row| row.name.clone()).collect()
         };
@@ -133,7 +133,7 @@ mod tests {
         assert_eq!((fitted.low, fitted.high), (0.9, 1.1));
         assert_eq!((fitted.predicted, fitted.basis), (1.1, Basis::Fitted));
         assert_eq!((value.predicted, value.basis), (1.1, Basis::Predicted));
-        // 300 to 1000 ns, around their middle.
+        // 300 to 1000 ns, relative to their geometric mean.
         assert!((bound.high / bound.low - 1000.0 / 300.0).abs() < 1e-9);
         assert!((bound.low * bound.high - 1.0).abs() < 1e-9);
         assert!(
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prediction_of_nothing_is_not_drawn() {
+    fn a_prediction_of_0_is_not_drawn() {
         assert!(drawn(0.0).groups.is_empty());
     }
 }

@@ -26,7 +26,7 @@ pub fn published_points(records: &[PairRecord]) -> Vec<PublishedPoint> {
         .collect()
 }
 
-/// A row that publishes an absolute value of a cell of a study, under its conditions.
+/// Converts a row that publishes an absolute value of a cell of a study.
 fn point(entry: &Entry) -> Option<PublishedPoint> {
     let row = entry.row.as_ref().ok()?;
     let Ok(Plan::Plain(experiment)) = &row.plan else {
@@ -52,7 +52,7 @@ fn point(entry: &Entry) -> Option<PublishedPoint> {
     })
 }
 
-/// Whether hosts and network are as a study has them: the preset's, and nothing else running.
+/// Whether hosts and network are those of a study: as in the preset, without other load.
 fn is_plain(experiment: &Experiment) -> bool {
     let p = &experiment.parameters;
     let unchanged = |preset: Preset| {
@@ -67,7 +67,7 @@ fn is_plain(experiment: &Experiment) -> bool {
         && places.iter().all(|place| *place == Placement::Cached)
 }
 
-/// What a metric is of, in a record's figures.
+/// Returns the quantity of a record that corresponds to the metric, and the conversion to its unit.
 fn conversion(
     experiment: &Experiment,
     spec: &CellSpec,
@@ -129,11 +129,11 @@ mod tests {
         let round = named("RUS-04").unwrap();
         assert_eq!(round.quantity, PublishedQuantity::CpuActivePerRound);
         assert_eq!(round.value, Some(3819.0));
-        assert!(named("RUS-06").is_none(), "of the passive side");
+        assert!(named("RUS-06").is_none(), "it is of the passive side");
     }
 
     #[test]
-    fn a_rate_becomes_a_time_and_its_upper_end_the_lower_one() {
+    fn a_rate_becomes_a_time_with_reversed_bounds() {
         let text = include_str!("../../../model/validate/data/calibration.csv");
         let rate = text.replacen(
             ",ns_per_op,300,ns,270,330,",
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn ratios_differences_and_untrustworthy_values_do_not() {
+    fn ratios_differences_and_uncounted_values_do_not() {
         let points = points();
         for id in ["MAC-12a", "RUS-03", "RUS-01", "AMM-01"] {
             assert!(points.iter().all(|point| point.id != id), "{id}");

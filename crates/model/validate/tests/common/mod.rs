@@ -7,7 +7,7 @@
 
 use adverb_validate::{Budget, Column, Data, Experiment, Limits, Refusal, Report, validate};
 
-/// A plain row that can be read: cells by column, the others empty.
+/// A valid row: cells by column, the others empty.
 const ROW: &[(Column, &str)] = &[
     (Column::Id, "R-1"),
     (Column::Source, "a paper"),
@@ -27,10 +27,10 @@ const ROW: &[(Column, &str)] = &[
     (Column::Grade, "1"),
 ];
 
-/// Cells that differ from the plain row's.
+/// Cells that differ from the valid row's.
 pub(crate) type Changes<'a> = &'a [(Column, &'a str)];
 
-/// A ratio of round trips, to the same with `size_bytes=256`.
+/// A ratio of round trips, to one with `size_bytes=256`.
 pub(crate) const RATIO: &[(Column, &str)] = &[
     (Column::Metric, "ratio"),
     (Column::Unit, "1"),
@@ -41,7 +41,7 @@ pub(crate) const RATIO: &[(Column, &str)] = &[
     (Column::Base, "size_bytes=256"),
 ];
 
-/// A file with the columns in this order and one line for each of the changes.
+/// A file with these columns and one line per change.
 pub(crate) fn file_of(columns: &[Column], rows: &[Changes<'_>]) -> String {
     let mut text = names(columns);
     for changes in rows {
@@ -82,19 +82,19 @@ pub(crate) fn data(rows: &[Changes<'_>]) -> Data {
     data
 }
 
-/// The changes on top of others.
+/// Combines changes; later ones win.
 pub(crate) fn with<'a>(under: Changes<'a>, over: Changes<'a>) -> Vec<(Column, &'a str)> {
     under.iter().chain(over).copied().collect()
 }
 
-/// What is wrong with the one row.
+/// The faults of a row.
 pub(crate) fn faults(changes: Changes<'_>) -> String {
     let data = data(&[changes]);
     let lines: Vec<String> = data.refused().map(ToString::to_string).collect();
     lines.join("\n")
 }
 
-/// A report on the rows, with this model.
+/// A report on rows with this model.
 pub(crate) fn report(
     rows: &[Changes<'_>],
     model: impl Fn(&Experiment) -> Result<f64, Refusal> + Sync,

@@ -1,4 +1,4 @@
-//! Programs of a bare PCIe device: reads, writes, and writes that are read back.
+//! Programs of a bare PCIe device: reads, writes, and writes followed by a read.
 
 use adverb_hwmodel::{Addressing, BareDevice, Dma, Pace, Window};
 use adverb_sim::Seed;
@@ -8,10 +8,10 @@ use adverb_validate::{Experiment, Metric, Program, Refusal};
 use super::hosts::{buffer, overridden};
 use super::{cannot, no_metric};
 
-/// Range of addresses where a row names none: pcie-bench's, which every cache holds.
+/// Default range of addresses: pcie-bench's, which fits every cache.
 const WINDOW: Bytes = Bytes::kib(8);
 
-/// What one operation of the program is, if it is one of a bare device.
+/// The kind of a program's operations, if it is one for a bare device.
 pub(super) fn operation(program: Program) -> Option<Dma> {
     match program {
         Program::PcieDmaRead => Some(Dma::Read),
@@ -54,7 +54,7 @@ pub(super) fn transfers(experiment: &Experiment, dma: Dma) -> Result<f64, Refusa
     }
 }
 
-/// A size in whole lines.
+/// A size rounded up to lines.
 fn lines(size: Bytes) -> Bytes {
     Bytes::new(size.get().next_multiple_of(64))
 }

@@ -1,4 +1,4 @@
-//! `ddio_forward`: one core forwards Ethernet frames through the last-level cache.
+//! `ddio_forward`: a core forwards Ethernet frames through the last-level cache.
 
 use adverb_hwmodel::forward;
 use adverb_sim::Seed;
@@ -7,7 +7,7 @@ use adverb_validate::{Experiment, Metric, Opcode, Refusal};
 use super::hosts::preset;
 use super::{cannot, failed, no_metric};
 
-/// Share of the NIC's writes or reads that the cache serves.
+/// Predicts the hit rate of the NIC's writes or reads.
 pub(super) fn hits(experiment: &Experiment) -> Result<f64, Refusal> {
     let p = &experiment.parameters;
     let lacks = |column| cannot(format!("{} without {column}", experiment.program));

@@ -6,10 +6,10 @@ use adverb_validate::{Experiment, LoadNode, LoadOp, LoadTarget, Program, Refusal
 
 use super::cannot;
 
-/// The responder of the programs that run together with a load.
+/// The responder of the programs that can have a load.
 const RESPONDER: u32 = 1;
 
-/// Starts the load's threads on the responder, if the row asks for any.
+/// Starts the threads of the row's load on the responder, if it has any.
 pub(super) fn start(experiment: &Experiment, cluster: &mut Cluster) -> Result<(), Refusal> {
     let load = &experiment.parameters.load;
     let Some(threads) = load.threads.filter(|threads| *threads > 0) else {
@@ -23,7 +23,7 @@ pub(super) fn start(experiment: &Experiment, cluster: &mut Cluster) -> Result<()
             Some(LoadNode::Agnostic) => Node::Both,
         },
         work: match load.target {
-            // A computation touches no memory, whatever the row names.
+            // A computation accesses no memory, even if the row names a target.
             Some(LoadTarget::SameBuffer) if load.op != Some(LoadOp::Compute) => Work::Walk {
                 bytes: buffer(experiment),
                 access: access(experiment)?,
@@ -36,14 +36,14 @@ pub(super) fn start(experiment: &Experiment, cluster: &mut Cluster) -> Result<()
     Ok(())
 }
 
-/// All of the RDMA buffer: the slots of all queue pairs, one behind the other (schema.md).
+/// The size of the RDMA buffer: the slots of all queue pairs (schema.md).
 fn buffer(experiment: &Experiment) -> Bytes {
     let p = &experiment.parameters;
     let slots = p.queueing.qps.unwrap_or(1).max(1);
     Bytes::new(distance(experiment) * u64::from(slots))
 }
 
-/// From one queue pair's slot to the next one's, in bytes.
+/// The distance of the slots of successive queue pairs, in bytes.
 pub(super) fn distance(experiment: &Experiment) -> u64 {
     let p = &experiment.parameters;
     let size = p.operation.size.map_or(0, Bytes::get);
@@ -68,7 +68,7 @@ fn access(experiment: &Experiment) -> Result<Access, Refusal> {
     }
 }
 
-/// Whether a program can run together with a load.
+/// Whether a program can have a load.
 pub(super) fn takes_load(program: Program) -> bool {
     matches!(
         program,

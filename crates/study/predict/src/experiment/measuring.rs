@@ -1,4 +1,4 @@
-//! Runs a pattern on modelled machines, and makes a row's figure of what its members did.
+//! Runs a pattern on modelled machines, and calculates a row's figure from its members' tallies.
 
 use adverb_hwmodel::Cluster;
 use adverb_patterns::{Job, JobReport, Member, Part, Pattern, Seen, Tally, Wait};
@@ -10,66 +10,67 @@ use super::hosts::{placements, preset};
 use super::run::{run, schedule};
 use super::{cannot, failed, load, no_metric};
 
-/// How long a program is measured, after half of it again to warm up.
+/// Measured time of a program, after a warm-up of half that time.
 pub(super) const WINDOW: Span = Span::from_ms(1);
-/// Where fewer requests complete, or fewer than come in a bunch, the window is longer, up to a longest one.
+/// Smallest number of completions, unless a batch has more. With fewer, the window is lengthened.
 const ENOUGH: u64 = 64;
 const LONGEST_WINDOW: Span = Span::from_ms(500);
-/// The same of programs whose requests take milliseconds, or queue up for that long.
+/// Measured time of programs whose requests take milliseconds, including queueing.
 pub(super) const LONG_WINDOW: Span = Span::from_ms(20);
-/// What posting one request takes, on slow hosts.
+/// Time of posting a request on a slow host.
 const POST: Span = Span::from_ns(200);
 
 pub(super) fn posts(part: &Part) -> bool {
     matches!(part, Part::Request(_))
 }
 
-/// What the members that count did together.
+/// The sum of what the counted members did.
 #[derive(Default)]
-pub(super) struct Measured {
-    /// Operations a second.
+struct Measured {
+    /// Operations per second.
     rate: f64,
     all: Tally,
-    /// CPUs of those that post, and of all others.
+    /// CPU use of members that post, and of all others.
     posting: Cpus,
     serving: Cpus,
-    /// Lines that the measured machine's NIC read over PCIe, a second.
+    /// Lines per second that the measured machine's NIC read over PCIe.
     pcie_reads: f64,
 }
 
-/// What is measured.
+/// What is counted.
 ///
-/// Members that see few of their completions count in bunches: for them the device counts.
+/// Members with unsignaled requests would count in batches: for them the device counts.
 #[derive(Clone, Copy)]
 pub(super) enum Counted {
-    /// Requests of the first machine that its NIC has done.
+    /// Requests that the first machine's NIC has completed.
     Requests,
-    /// Requests that have come to the first machine.
+    /// Requests that have arrived at the first machine.
     Arrivals,
-    /// What members of this part saw complete, among the first members.
+    /// Completions seen by members with this part, among the first members.
     Members(fn(&Part) -> bool, usize),
 }
 
+/// Runs `pattern` for at least `window`; returns the figure of the row's metric.
 pub(super) fn measure(
     experiment: &Experiment,
     pattern: &Pattern,
     counted: Counted,
     window: Span,
     budget: &Budget,
-) -> Result<Measured, Refusal> {
-    let enough = bunched(pattern).max(ENOUGH);
+) -> Result<f64, Refusal> {
+    let enough = unsignaled_in_flight(pattern).max(ENOUGH);
     let mut window = window.max(filling(pattern) * 2).min(LONGEST_WINDOW);
     loop {
         let measured = measure_for(experiment, pattern, counted, window, budget)?;
         if measured.all.completed >= enough || window >= LONGEST_WINDOW {
-            return Ok(measured);
+            return figure(experiment, &measured);
         }
         window = window * 8;
     }
 }
 
-/// How long a member takes at most to fill its queues. Meanwhile it only posts, and what it has posted
-/// is done faster than when it reaps, too: the warm-up, half of the window, lasts as long.
+/// The time that members need to fill their queues. Until then they only post, so that requests complete
+/// faster than in steady state: the warm-up must last as long.
 fn filling(pattern: &Pattern) -> Span {
     let posted = pattern.members.iter().map(|member| match &member.part {
         Part::Request(load) => {
@@ -85,9 +86,9 @@ fn filling(pattern: &Pattern) -> Span {
     POST * posted.max().unwrap_or(0)
 }
 
-/// Requests of the measured members that are under way where few of them show that they are done: what
-/// is measured is not steady before they all are.
-fn bunched(pattern: &Pattern) -> u64 {
+/// The number of requests in flight of measured members with unsignaled requests. The rate is not steady
+/// before all of them have completed.
+fn unsignaled_in_flight(pattern: &Pattern) -> u64 {
     let members = pattern.members.iter();
     let measured = members.filter(|member| is_measured(pattern, member));
     let each = measured.map(|member| match &member.part {
@@ -128,15 +129,15 @@ fn measure_for(
     let tallies: Vec<Tally> = tallies.collect();
     let device = &tallies[counter.0 as usize];
     let mut measured = Measured::of(&pattern, &tallies, counted);
-    if shows_in_bunches(&pattern) {
+    if completes_in_batches(&pattern) {
         measured.count_by_device(device, counted);
     }
     measured.pcie_reads = per_second(device, "pcie_read_lines");
     Ok(measured)
 }
 
-/// Whether a member may count: where every member posts, those of the first machine do, as the
-/// machines are equal.
+/// Whether a member is counted. If every member posts, the machines are equal, and only the first machine's
+/// members count.
 fn is_measured(pattern: &Pattern, member: &Member) -> bool {
     let is_symmetric = pattern
         .members
@@ -145,22 +146,22 @@ fn is_measured(pattern: &Pattern, member: &Member) -> bool {
     !is_symmetric || member.machine == 0
 }
 
-/// Whether a completion stands for many requests.
-fn shows_in_bunches(pattern: &Pattern) -> bool {
+/// Whether completions are seen in batches, because only some requests are signaled.
+fn completes_in_batches(pattern: &Pattern) -> bool {
     pattern.members.iter().any(|member| match &member.part {
         Part::Request(load) => load.signaled_every > 1 && load.seen == Seen::Completion,
         _ => false,
     })
 }
 
-/// What a device counted in a second of the measured time.
+/// The rate of a device's counter during the measured time.
 fn per_second(device: &Tally, name: &str) -> f64 {
     let count = device.counted.get(name).copied().unwrap_or(0);
     count as f64 / device.elapsed.as_secs_f64()
 }
 
 impl Measured {
-    /// What the members saw.
+    /// Sums the tallies of the members.
     fn of(pattern: &Pattern, tallies: &[Tally], counted: Counted) -> Self {
         let (counts, first) = match counted {
             Counted::Members(counts, first) => (counts, first),
@@ -183,7 +184,7 @@ impl Measured {
         measured
     }
 
-    /// Takes the rate that the first machine's device counted instead.
+    /// Replaces the rate by that of the first machine's device counters.
     fn count_by_device(&mut self, device: &Tally, counted: Counted) {
         let name = match counted {
             Counted::Requests => "completed_requests",
@@ -204,7 +205,7 @@ impl Measured {
     }
 }
 
-/// CPUs that members used.
+/// CPU use of members.
 #[derive(Clone, Copy, Default)]
 struct Cpus {
     used: f64,
@@ -217,13 +218,13 @@ impl Cpus {
         self.members += 1;
     }
 
-    /// Of each member, in percent.
+    /// Mean CPU use per member, in percent.
     fn percent(self) -> f64 {
         self.used * 100.0 / f64::from(self.members.max(1))
     }
 }
 
-pub(super) fn figure(experiment: &Experiment, measured: &Measured) -> Result<f64, Refusal> {
+fn figure(experiment: &Experiment, measured: &Measured) -> Result<f64, Refusal> {
     if measured.all.completed == 0 {
         return Err(failed("nothing completed in the measured time"));
     }

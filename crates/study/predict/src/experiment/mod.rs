@@ -1,8 +1,8 @@
 //! Published experiments on the model: hardware by preset, programs by role.
 //!
-//! A ping is the program of `adverb ping`, services are those of `adverb sequencer` and `adverb kv`, and
-//! whatever posts a load is a pattern. All run on the load engine of `adverb-workload`, started by
-//! `adverb-launch`. Parameters that the model lacks are refused by name: a prediction never ignores one.
+//! Pings run the program of `adverb ping`, services those of `adverb sequencer` and `adverb kv`, and all other
+//! loads are patterns. All run on the load engine of `adverb-workload`, started by `adverb-launch`. Parameters
+//! that the model lacks are refused by name: a prediction never ignores a parameter.
 
 mod dma;
 mod forwarding;
@@ -28,7 +28,7 @@ pub(crate) use hosts::{placements, preset};
 /// Predicts what an experiment would measure.
 ///
 /// # Errors
-/// The model has no such hardware, program or parameter; or the program does not end.
+/// If the model lacks the hardware, the program or a parameter, or the program does not end.
 pub fn predict(experiment: &Experiment, budget: &Budget) -> Result<f64, Refusal> {
     check(experiment)?;
     if let Some(dma) = dma::operation(experiment.program) {
@@ -57,12 +57,12 @@ pub fn predict(experiment: &Experiment, budget: &Budget) -> Result<f64, Refusal>
         Program::DdioForward => forwarding::hits(experiment),
         Program::SequencerRpc | Program::KvHerd => rpc::predict(experiment, budget),
         Program::KvOnesided => onesided::predict(experiment, budget),
-        program => Err(Refusal::UnknownProgram { program }),
+        program => Err(Refusal::UnknownProgram(program)),
     }
 }
 
-/// The cell of a study that measures the same as an experiment, if there is one; a refusal where the cell
-/// cannot be.
+/// Returns the cell of a study that is equivalent to an experiment, if there is one; a refusal if the cell is
+/// impossible.
 pub(crate) fn cell(experiment: &Experiment) -> Option<Result<CellSpec, Refusal>> {
     match experiment.program {
         Program::Ping | Program::WriteReadPing => Some(pairs::ping_cell(experiment)),
@@ -73,13 +73,11 @@ pub(crate) fn cell(experiment: &Experiment) -> Option<Result<CellSpec, Refusal>>
     }
 }
 
-/// What a thread of the NUMA programs computes before each post (schema.md).
+/// Computation of the NUMA programs before each post (schema.md).
 const NUMA_SPIN: Span = Span::from_ns(32);
 
 fn cannot(reason: impl Into<String>) -> Refusal {
-    Refusal::Cannot {
-        reason: reason.into(),
-    }
+    Refusal::Cannot(reason.into())
 }
 
 fn no_metric(experiment: &Experiment) -> Refusal {
@@ -87,13 +85,12 @@ fn no_metric(experiment: &Experiment) -> Refusal {
     cannot(format!("{program} does not measure {metric} on the model"))
 }
 
-/// Refuses unknown hardware, and parameters for which the model has no mechanism.
+/// Refuses unknown hardware, and parameters that the model has no mechanism for.
 fn check(experiment: &Experiment) -> Result<(), Refusal> {
     if !names().contains(&experiment.preset.as_str()) {
-        let alike = near(&experiment.preset, names());
         return Err(Refusal::UnknownPreset {
             name: experiment.preset.clone(),
-            near: alike.into_iter().map(str::to_owned).collect(),
+            near: near(&experiment.preset, names()),
         });
     }
     let p = &experiment.parameters;
@@ -116,17 +113,17 @@ fn check(experiment: &Experiment) -> Result<(), Refusal> {
         ),
         (
             p.parties.peer_window.is_some() && !has_peer_threads(experiment.program),
-            "a window of each peer machine, but those whose threads are on peers",
+            "a window of each peer machine, unless its threads are on peers",
         ),
         (
             p.queueing.dc_target.is_some() && p.operation.transport != Some(Transport::Dc),
-            "a dc_target but over DC",
+            "a dc_target, except over DC",
         ),
         (
             p.interferer
                 .is_some_and(|tenant| tenant != Interferer::None)
                 && experiment.program != Program::SharedNic,
-            "a second tenant of the NIC, but shared_nic",
+            "a second tenant of the NIC, except shared_nic",
         ),
     ];
     match lacks.into_iter().find(|(is_asked, _)| *is_asked) {
@@ -135,7 +132,7 @@ fn check(experiment: &Experiment) -> Result<(), Refusal> {
     }
 }
 
-/// Refuses datagrams of more than a packet, before anybody makes room for them.
+/// Refuses datagrams of more than a packet, before buffers are allocated for them.
 fn check_datagram(experiment: &Experiment) -> Result<(), Refusal> {
     let operation = &experiment.parameters.operation;
     let (Some(Transport::Ud), Some(size)) = (operation.transport, operation.size) else {
@@ -146,11 +143,11 @@ fn check_datagram(experiment: &Experiment) -> Result<(), Refusal> {
         return Ok(());
     }
     Err(cannot(format!(
-        "a datagram of {size}: the path MTU is {mtu}"
+        "datagram of {size} exceeds the path MTU {mtu}"
     )))
 }
 
-/// Whether the threads that post are on the peers.
+/// Whether the posting threads are on the peers.
 fn has_peer_threads(program: Program) -> bool {
     matches!(
         program,
@@ -158,13 +155,11 @@ fn has_peer_threads(program: Program) -> bool {
     )
 }
 
-/// Whether clients ask a server's cores.
+/// Whether clients send requests to a server's cores.
 fn is_rpc(program: Program) -> bool {
     matches!(program, Program::SequencerRpc | Program::KvHerd)
 }
 
 fn failed(reason: &(impl ToString + ?Sized)) -> Refusal {
-    Refusal::Failed {
-        reason: reason.to_string(),
-    }
+    Refusal::Failed(reason.to_string())
 }

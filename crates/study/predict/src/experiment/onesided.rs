@@ -1,4 +1,4 @@
-//! The key-value store that clients read and lock by themselves.
+//! The key-value store that clients access by READs and atomics.
 
 use std::num::NonZero;
 
@@ -16,37 +16,36 @@ use super::posting::{count, transport};
 use super::run::{run_service, schedule};
 use super::{cannot, failed, no_metric};
 
-/// How long a program is measured at least and at most, after half of it again to warm up.
+/// Shortest and longest measured time, after a warm-up of half that time.
 const SHORTEST: Span = Span::from_us(500);
 const LONGEST: Span = Span::from_ms(64);
-/// The measured rate is steady once this many times the requests in flight have completed.
+/// The rate is steady once this many times the requests in flight have completed.
 const ROUNDS: f64 = 4.0;
-/// Items in the model's memory at most. Which they are changes nothing: their lines are where the
-/// experiment says, and the low bits of lock words, 64 B apart, are the same as of more items.
+/// Largest number of items in the model's memory. More would change nothing: the experiment determines
+/// whether their lines are cached, and the low bits of lock words, 64 B apart, repeat.
 const MOST_ITEMS: u64 = 4096;
-/// Bytes of a value that a PUT brings, where none are given: HERD's, whose PUT is 50 B (schema.md).
+/// Default size of the value of a PUT: HERD's, whose PUT is 50 B (schema.md).
 const VALUE: u64 = 32;
 
 /// Predicts what clients of a passive server measure.
 ///
-/// Locks that are taken one after another queue up for milliseconds: where a short run is over before
-/// they do, a longer one takes its place.
+/// Queues for locks take milliseconds to build up: if a run is too short for that, a longer one replaces it.
 pub(super) fn predict(experiment: &Experiment, budget: &Budget) -> Result<f64, Refusal> {
     let program = program(experiment)?;
     let clients = &program.clients;
-    let under_way = f64::from(clients.threads * clients.qps * clients.outstanding);
+    let in_flight = f64::from(clients.threads * clients.qps * clients.outstanding);
     let mut window = SHORTEST;
     loop {
         let tallies = run(experiment, &program, window, budget)?;
         let done: u64 = tallies.iter().map(|tally| tally.requests).sum();
-        if done as f64 >= ROUNDS * under_way || window >= LONGEST {
+        if done as f64 >= ROUNDS * in_flight || window >= LONGEST {
             return figure(experiment, &tallies);
         }
         window = window * 4;
     }
 }
 
-/// The tallies of the clients.
+/// Runs the program; returns the clients' tallies.
 fn run(
     experiment: &Experiment,
     program: &OneSided,
@@ -77,8 +76,8 @@ fn program(experiment: &Experiment) -> Result<OneSided, Refusal> {
         .iter()
         .map(|size| u32::try_from(size.get()))
         .collect();
-    let mut records = sizes.map_err(|_| cannot("READs of more than 4 GiB"))?;
-    // Sizes are those of the first READs; further ones have the last one's size.
+    let mut records = sizes.map_err(|_| cannot("READs above 4 GiB"))?;
+    // Further READs have the size of the last one that is given.
     let last = records.last().copied().unwrap_or(64);
     records.resize(records.len().max(mean_reads.ceil() as usize), last);
     let threads = p.parties.peer_threads.unwrap_or(1).max(1);
@@ -112,9 +111,8 @@ fn program(experiment: &Experiment) -> Result<OneSided, Refusal> {
     })
 }
 
-/// How PUTs are carried out.
-///
-/// Where the server's CPU answers them, and no number of cores is given, all of a socket do.
+/// How PUTs are executed. If the server's CPU does it and the number of cores is not given, all cores of a
+/// socket do.
 fn puts(experiment: &Experiment, (ratio, threads): (f64, u32)) -> Result<Puts, Refusal> {
     let p = &experiment.parameters;
     if ratio <= 0.0 || p.operation.opcode == Some(Opcode::ReadAndFetchAdd) {

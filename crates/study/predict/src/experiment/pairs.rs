@@ -1,5 +1,5 @@
-//! Cells of a study: pings, which are predicted as such, and blasts over one queue pair, to which
-//! published values are compared.
+//! Cells of a study: pings, which are predicted as cells, and blasts over one queue pair, next to which
+//! published values are drawn.
 
 use adverb_hwmodel::Cluster;
 use adverb_results::{Completion, Metrics, Opcode, Posting, Signaling};
@@ -13,7 +13,7 @@ use super::hosts::{placements, preset};
 use super::run::run_on;
 use super::{cannot, failed, no_metric};
 
-/// Rounds of a ping. Few suffice: in the model their times soon repeat.
+/// Rounds of a ping. Few suffice: in the model their times soon become equal.
 const ROUNDS: Length = Length::Iters(300);
 
 /// The cell of a `ping` or `write_read_ping`.
@@ -47,7 +47,7 @@ pub(super) fn ping(experiment: &Experiment, budget: &Budget) -> Result<f64, Refu
     }
 }
 
-/// Whether `adverb blast` over one queue pair can measure the same.
+/// Whether `adverb blast` over one queue pair is equivalent.
 pub(super) fn is_one_pair(experiment: &Experiment) -> bool {
     let p = &experiment.parameters;
     let buffers = buffers(experiment);
@@ -154,6 +154,6 @@ fn cpu_percent(experiment: &Experiment, metrics: &Metrics) -> Result<f64, Refusa
     let percent = share
         .percent
         .ok_or_else(|| failed("the program measured no CPU time"))?;
-    // The looks at the clock around a run are CPU time and not part of the run; a side is one thread.
+    // Reading the clock before and after a run is CPU time outside the run. A side is one thread.
     Ok(percent.min(100.0))
 }

@@ -1,4 +1,4 @@
-//! Programs of many members: a pattern says which members are connected, a load what they post.
+//! Programs of many members: a pattern connects members, and a load determines what they post.
 
 use std::num::NonZero;
 
@@ -11,23 +11,23 @@ use adverb_verbs::QpType;
 
 use super::cannot;
 use super::load::distance;
-use super::measuring::{Counted, LONG_WINDOW, WINDOW, figure, measure};
+use super::measuring::{Counted, LONG_WINDOW, WINDOW, measure};
 use super::posting::{MOST_OUTSTANDING, count, load, named, transport};
 
-/// Memory of each member, or as much as its requests need.
+/// Smallest memory of a member, in bytes.
 const MEMORY: u64 = 2 << 20;
-/// Room for the global routing header, before a datagram's payload.
+/// Size of the global routing header before a datagram's payload.
 const GRH: u64 = 40;
-/// Receives that a member keeps posted, at most, and memory that their buffers take, if they are long.
+/// Largest number of receives that a member keeps posted, and largest memory of their buffers.
 const RECEIVES: u32 = 2048;
 const RECEIVE_MEMORY: u64 = 64 << 20;
 const FEWEST_RECEIVES: u32 = 16;
-/// A computation that mostly finds its data in its core's caches.
+/// A computation that mostly hits its core's caches.
 const PIECE: Piece = Piece {
     busy: Span::from_us(1),
     lines: 8,
 };
-/// What it computes on: more than caches hold.
+/// Memory that it computes on: more than fits the caches.
 const COMPUTED: u64 = 64 << 20;
 
 /// One machine posts to others, computing for `think` before each post.
@@ -42,8 +42,7 @@ pub(super) fn outbound(
         ..load(experiment)?
     };
     let pattern = Pattern::outbound(transport(experiment)?, &load, to_peers(experiment));
-    let measured = measure(experiment, &pattern, Counted::Requests, WINDOW, budget)?;
-    figure(experiment, &measured)
+    measure(experiment, &pattern, Counted::Requests, WINDOW, budget)
 }
 
 /// Other machines post to one.
@@ -69,8 +68,7 @@ pub(super) fn inbound(experiment: &Experiment, budget: &Budget) -> Result<f64, R
     } else {
         Counted::Arrivals
     };
-    let measured = measure(experiment, &pattern, counted, WINDOW, budget)?;
-    figure(experiment, &measured)
+    measure(experiment, &pattern, counted, WINDOW, budget)
 }
 
 /// Other machines post atomics on one machine's words.
@@ -84,15 +82,17 @@ pub(super) fn atomics(experiment: &Experiment, budget: &Budget) -> Result<f64, R
         ..load(experiment)?
     };
     if !matches!(load.op, Opcode::FetchAdd | Opcode::Cas) {
-        return Err(cannot(format!("{}, which is none", named(experiment))));
+        return Err(cannot(format!(
+            "{}, which is not an atomic operation",
+            named(experiment)
+        )));
     }
     let shape = Inbound {
         memory: memory(experiment).max(counters.map_or(1, NonZero::get) * 8),
         ..from_peers(experiment, 0)
     };
     let pattern = Pattern::inbound(transport(experiment)?, &load, &shape);
-    let measured = measure(experiment, &pattern, Counted::Arrivals, LONG_WINDOW, budget)?;
-    figure(experiment, &measured)
+    measure(experiment, &pattern, Counted::Arrivals, LONG_WINDOW, budget)
 }
 
 /// A core of one machine computes while others post to that machine, if there are any.
@@ -101,7 +101,7 @@ pub(super) fn interference(experiment: &Experiment, budget: &Budget) -> Result<f
     let load = load(experiment)?;
     if load.op.consumes_receive() {
         return Err(cannot(format!(
-            "{} to a machine that computes: nobody posts receives",
+            "{} to a machine that computes and posts no receives",
             load.op
         )));
     }
@@ -111,8 +111,7 @@ pub(super) fn interference(experiment: &Experiment, budget: &Budget) -> Result<f
     };
     pattern.add(0, Part::Compute(PIECE), COMPUTED);
     let computed = Counted::Members(computes, pattern.members.len());
-    let measured = measure(experiment, &pattern, computed, LONG_WINDOW, budget)?;
-    figure(experiment, &measured)
+    measure(experiment, &pattern, computed, LONG_WINDOW, budget)
 }
 
 /// Every machine posts to every other one, at random.
@@ -136,14 +135,14 @@ pub(super) fn symmetric(experiment: &Experiment, budget: &Budget) -> Result<f64,
     }
     if load.signaled_every > 1 && matches!(transport(experiment)?, QpType::Rc | QpType::Uc) {
         if load.op == Opcode::Read && load.limits.per_member < u32::MAX {
-            // Most completions do not show: the program looks at the data.
+            // Few requests are signaled: the program polls the data instead.
             load.seen = Seen::Memory;
         } else {
-            // Nor can it count a window of them: only its queues bound it.
+            // It cannot keep a window of unsignaled requests: only its queues limit it.
             load.limits.per_member = u32::MAX;
         }
         if p.queueing.outstanding.is_none() {
-            // Before it signals again it waits for the signal before: 2U - 1 unacknowledged requests.
+            // Before a signaled request it waits for the previous one: 2U - 1 unacknowledged requests.
             load.limits.per_qp =
                 (2 * load.signaled_every.min(MOST_OUTSTANDING) - 1).min(MOST_OUTSTANDING);
         }
@@ -155,8 +154,7 @@ pub(super) fn symmetric(experiment: &Experiment, budget: &Budget) -> Result<f64,
         memory,
     };
     let pattern = Pattern::symmetric(transport(experiment)?, &load, shape);
-    let measured = measure(experiment, &pattern, Counted::Requests, WINDOW, budget)?;
-    figure(experiment, &measured)
+    measure(experiment, &pattern, Counted::Requests, WINDOW, budget)
 }
 
 pub(super) fn to_peers(experiment: &Experiment) -> Outbound {
@@ -169,7 +167,7 @@ pub(super) fn to_peers(experiment: &Experiment) -> Outbound {
     }
 }
 
-/// Memory of each member: places for each queue pair, or a buffer for each receive.
+/// Memory of each member: slots for each queue pair, or a buffer for each receive.
 fn memory(experiment: &Experiment) -> u64 {
     let p = &experiment.parameters;
     let size = p.operation.size.map_or(0, Bytes::get);

@@ -1,4 +1,4 @@
-//! What a row's members post, over which transport.
+//! The requests that a row's members post, and their transport.
 
 use std::num::NonZero;
 
@@ -10,8 +10,8 @@ use adverb_verbs::QpType;
 use super::cannot;
 use super::load::distance;
 
-/// Most requests in flight on a queue pair: many more than a NIC keeps, and few enough that filling the
-/// queue is over when the measured time begins.
+/// Largest number of requests in flight on a queue pair: many more than a NIC processes concurrently, but few
+/// enough to fill the queue during the warm-up.
 pub(super) const MOST_OUTSTANDING: u32 = 1024;
 
 pub(super) fn count(cell: Option<NonZero<u32>>, default: u32) -> u32 {
@@ -55,7 +55,7 @@ pub(super) fn named(experiment: &Experiment) -> String {
     format!("{} with {opcode}", experiment.program)
 }
 
-/// Whom DC initiators address.
+/// The targets that DC initiators address.
 fn aim(target: Option<DcTarget>) -> Aim {
     match target {
         Some(DcTarget::Other) => Aim::Other,
@@ -74,7 +74,7 @@ pub(super) fn load(experiment: &Experiment) -> Result<Load, Refusal> {
     };
     let op = opcode(experiment, size)?;
     Ok(Load {
-        // What brings data back carries none.
+        // Requests that fetch data carry none.
         inline: p.operation.inline == Some(true) && size > 0 && !op.is_fetch(),
         signaled_every: count(p.posting.signaled_every, 1),
         posting: match p.posting.post_list {

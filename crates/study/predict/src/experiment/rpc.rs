@@ -17,14 +17,14 @@ use super::posting::count;
 use super::run::{run_service, schedule};
 use super::{cannot, failed, no_metric};
 
-/// How long a program is measured, after half of it again to warm up; and at most, where less than
-/// enough is answered in it.
+/// Measured time, after a warm-up of half that time. It is lengthened up to the longest until enough requests
+/// are answered.
 const WINDOW: Span = Span::from_us(200);
 const LONGEST: Span = Span::from_ms(100);
 const ENOUGH: u64 = 64;
-/// Requests that come in it at an offered load, where chance has a part in when they come.
+/// Requests in the measured time of an offered load, whose arrivals are random.
 const OFFERED: f64 = 4096.0;
-/// Items of a core's table: its lines are in memory by the experiment's word, so few stand for many.
+/// Items of a core's table. Few suffice, because the experiment determines whether their lines are cached.
 const ITEMS: u64 = 4096;
 
 /// Predicts what a server of RPCs and its clients measure.
@@ -44,7 +44,7 @@ pub(super) fn predict(experiment: &Experiment, budget: &Budget) -> Result<f64, R
     }
 }
 
-/// The tallies of the server's cores and of the clients.
+/// Runs the service; returns the tallies of the server's cores and of the clients.
 fn serve(
     experiment: &Experiment,
     rpc: Rpc,
@@ -56,7 +56,7 @@ fn serve(
     run_service(&mut cluster, &Job::Rpc(rpc, schedule(window)), budget)
 }
 
-/// The store's table is where the experiment says; queues and requests are in the cache in any case.
+/// Placements for queues and requests, which are always cached. The buffer state only concerns the table.
 fn server_and_clients(experiment: &Experiment, machines: u32) -> Vec<Placement> {
     let mut queues = experiment.clone();
     queues.parameters.placement.buffer_state = None;
@@ -144,7 +144,7 @@ fn figure(experiment: &Experiment, rpc: &Rpc, tallies: &[ServiceTally]) -> Resul
     if !handed.is_exactly_once_from(0) {
         return Err(failed("a number was handed out twice or never"));
     }
-    // What cores post waits in their queues; clients see it come.
+    // Clients are counted: answers that cores have posted may still wait in queues.
     let rate: f64 = clients().filter_map(ServiceTally::per_second).sum();
     let value = match experiment.metric {
         Metric::OpsPerS => Some(rate),

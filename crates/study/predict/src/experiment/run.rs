@@ -41,7 +41,7 @@ pub(super) fn run_on<P: Program>(
         real: budget.left(),
     };
     let run = run_in_virtual_time(cluster, machines, program, limits, &|| false);
-    let run = run.expect("nobody interrupts a prediction");
+    let run = run.expect("predictions are not interrupted");
     let is_missing = run.ends.iter().any(Option::is_none);
     if is_missing || !run.outcome.is_finished() {
         return Err(unfinished(&run.outcome));
@@ -69,9 +69,7 @@ pub(super) fn run_service(
 /// Why a simulation that should have finished did not.
 pub(super) fn unfinished(outcome: &Outcome) -> Refusal {
     match outcome {
-        Outcome::Deadlock(_) => Refusal::Deadlock {
-            report: outcome.to_string(),
-        },
+        Outcome::Deadlock(_) => Refusal::Deadlock(outcome.to_string()),
         Outcome::Exhausted { budget, .. } => Refusal::OverBudget(match budget {
             Resource::RealTime(span) => OverBudget::RealTime(*span),
             Resource::VirtualTime(time) => OverBudget::VirtualTime(time.since(Time::ZERO)),

@@ -1,4 +1,4 @@
-//! `ping` over sockets of kernel TCP, which RDMA is compared with.
+//! `ping` over kernel TCP, with which RDMA is compared.
 
 use adverb_hwmodel::{Cluster, ModelStation, Socket};
 use adverb_units::{CpuTime, Span};
@@ -9,10 +9,10 @@ use super::hosts::{placements, preset};
 use super::run::unfinished;
 use super::{cannot, no_metric};
 
-/// Rounds before those that count, and those.
+/// Warm-up rounds and measured rounds.
 const ROUNDS: (u32, u32) = (20, 200);
 
-/// What the rounds took.
+/// Elapsed and CPU time of the measured rounds.
 #[derive(Clone, Copy)]
 struct Rounds {
     elapsed: Span,

@@ -1,4 +1,4 @@
-//! One round of a ping, cut into legs, out of all steps of a run.
+//! Selects one round of a ping from the steps of a run, and splits it into legs.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use adverb_units::{Span, Time};
 pub(super) const CLIENT: MachineId = MachineId(0);
 pub(super) const SERVER: MachineId = MachineId(1);
 
-/// Who of a ping.
+/// A side of a ping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
     Client,
@@ -38,34 +38,34 @@ impl fmt::Display for Side {
 /// A round.
 #[derive(Debug)]
 pub(super) struct Journey {
-    /// There and back; only one where the server's CPU takes no part.
+    /// There and back, or a single leg if the server's CPU is not involved.
     pub(super) legs: Vec<Leg>,
 }
 
-/// From the post of one side until the other one's, or its own next one.
+/// The time from one side's post to the other side's, or to its own next one.
 #[derive(Debug)]
 pub(super) struct Leg {
     pub(super) from: Time,
     pub(super) to: Time,
     side: Side,
-    /// In the order in which they begin. Those on the path add up to the leg.
+    /// The steps in the order in which they begin. Those on the critical path add up to the leg.
     pub(super) pieces: Vec<Piece>,
 }
 
-/// A step, or time that no mechanism has noted.
+/// A step, or time that no mechanism has recorded.
 #[derive(Clone, Debug)]
 pub(super) struct Piece {
     pub(super) side: Side,
-    /// None where nobody knows.
+    /// `None` for unrecorded time.
     pub(super) component: Option<Component>,
     pub(super) what: String,
     pub(super) begin: Time,
     pub(super) end: Time,
-    /// Whether the message waits for it.
+    /// Whether it is on the critical path of the message.
     pub(super) is_on_path: bool,
 }
 
-/// A row of the drawing.
+/// A lane of the drawing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LaneName {
     side: Side,
@@ -82,8 +82,8 @@ impl fmt::Display for LaneName {
 }
 
 impl Journey {
-    /// A round in the middle of a run whose client posts `posts` requests per round; `None` if the run has
-    /// no whole round.
+    /// Selects a round in the middle of a run whose client posts `posts` requests per round; `None` if the run
+    /// has no complete round.
     pub(super) fn of(steps: &[Step], posts: usize) -> Option<Self> {
         let begins: Vec<Time> = posts_of(steps, CLIENT).step_by(posts).collect();
         let reads_clock = |from: Time, to: Time| {
@@ -92,8 +92,8 @@ impl Journey {
         };
         let rounds: Vec<(Time, Time)> = begins.windows(2).map(|w| (w[0], w[1])).collect();
         let later = rounds.iter().skip(rounds.len() / 2);
-        // Rounds that are timed have readings of the clock in them, which are not the message's.
-        let plain = later.take(MOST_TIMED).find(|(a, b)| !reads_clock(*a, *b));
+        // Timed rounds contain readings of the clock, which are not part of the message.
+        let plain = later.take(MAX_SEARCHED).find(|(a, b)| !reads_clock(*a, *b));
         let shortest = || rounds.iter().min_by_key(|(from, to)| *to - *from);
         let (from, to) = *plain.or_else(shortest)?;
         let answer = posts_of(steps, SERVER).find(|at| *at >= from && *at < to);
@@ -107,20 +107,20 @@ impl Journey {
         Some(Journey { legs })
     }
 
-    /// How long the round takes.
+    /// The duration of the round.
     pub(super) fn span(&self) -> Span {
         self.legs.iter().map(Leg::span).sum()
     }
 
-    /// What ping calls one way: half a round, by the sum of the steps.
+    /// The one-way time as ping reports it: half the sum of the steps of a round.
     pub(super) fn one_way_ns(&self) -> f64 {
         let path = self.legs.iter().flat_map(Leg::path);
         path.map(Piece::span).sum::<Span>().as_ns_f64() / 2.0
     }
 }
 
-/// Timed rounds are looked through until one is found that is not.
-const MOST_TIMED: usize = 1000;
+/// Largest number of rounds that are searched for one without readings of the clock.
+const MAX_SEARCHED: usize = 1000;
 
 fn posts_of(steps: &[Step], machine: MachineId) -> impl Iterator<Item = Time> {
     let posts = steps.iter().filter(move |step| step.machine == machine);
@@ -157,7 +157,7 @@ impl Leg {
         pieces.extend(gaps.map(|(begin, end)| Piece {
             side,
             component: None,
-            what: "not noted by any mechanism".to_owned(),
+            what: "not recorded by any mechanism".to_owned(),
             begin,
             end,
             is_on_path: true,
@@ -171,27 +171,27 @@ impl Leg {
         }
     }
 
-    /// Whose post begins it.
+    /// The side whose post begins it.
     pub(super) fn side(&self) -> Side {
         self.side
     }
 
-    /// How long it takes.
+    /// Its duration.
     pub(super) fn span(&self) -> Span {
         self.to - self.from
     }
 
-    /// What the message waits for, one after another.
+    /// The steps on the critical path, in order.
     pub(super) fn path(&self) -> impl Iterator<Item = &Piece> {
         self.pieces.iter().filter(|piece| piece.is_on_path)
     }
 
-    /// The steps that the message does not wait for.
-    pub(super) fn beside(&self) -> impl Iterator<Item = &Piece> {
+    /// The steps off the critical path.
+    pub(super) fn off_path(&self) -> impl Iterator<Item = &Piece> {
         self.pieces.iter().filter(|piece| !piece.is_on_path)
     }
 
-    /// The rows in which something happens, from the client's CPU to the server's.
+    /// The lanes that have steps, from the client's CPU to the server's.
     pub(super) fn lanes(&self) -> Vec<LaneName> {
         use Component::{Cpu, Memory, Nic, Pcie, Wire};
         let client = [Cpu, Memory, Pcie, Nic, Wire].map(|c| (Side::Client, c));
@@ -204,12 +204,12 @@ impl Leg {
 }
 
 impl Piece {
-    /// How long.
+    /// Its duration.
     pub(super) fn span(&self) -> Span {
         self.end - self.begin
     }
 
-    /// Its row. What nobody has noted stands at the CPU.
+    /// Its lane. Unrecorded time is drawn at the CPU.
     pub(super) fn lane(&self) -> LaneName {
         let component = self.component.unwrap_or(Component::Cpu);
         LaneName {

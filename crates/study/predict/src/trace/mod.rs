@@ -1,4 +1,4 @@
-//! What one message of a ping consists of.
+//! The steps of one message of a ping.
 //!
 //! The ping is the one of `adverb ping`; the model records its steps, and one round in the middle is
 //! shown.
@@ -21,14 +21,14 @@ pub struct Trace {
     device: String,
     spec: CellSpec,
     journey: Journey,
-    /// What ping reports of the same run.
+    /// The one-way time that ping reports for the same run.
     ping_ns: f64,
 }
 
 /// Why a ping has no trace.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
-    /// The user wants the end.
+    /// The user interrupted it.
     #[error("interrupted")]
     Interrupted,
     /// The ping failed.
@@ -42,10 +42,10 @@ pub enum TraceError {
 }
 
 impl Trace {
-    /// Runs a cell of ping until its end, or until `is_over`.
+    /// Runs a cell of ping until it ends or `is_over` returns true.
     ///
     /// # Errors
-    /// The ping failed or was interrupted.
+    /// If the ping failed or was interrupted.
     pub fn of(
         hardware: &Hardware,
         spec: CellSpec,
@@ -69,13 +69,13 @@ impl Trace {
         let journey = Journey::of(&cluster.steps(), posts);
         Ok(Trace {
             device: hardware.reference().to_string(),
-            journey: journey.ok_or_else(|| failed("no whole round was noted"))?,
+            journey: journey.ok_or_else(|| failed("no complete round was recorded"))?,
             ping_ns: result.metrics.one_way_ns.mean.unwrap_or(f64::NAN),
             spec,
         })
     }
 
-    /// For a terminal with this many columns: the steps as a table, then in lanes.
+    /// Formats the steps as a table and as lanes, for a terminal with this many columns.
     pub fn text(&self, columns: usize) -> String {
         text::draw(self, columns)
     }
@@ -93,7 +93,7 @@ impl Trace {
         )
     }
 
-    /// As an object: the whole round, leg by leg.
+    /// Formats the whole round as a JSON object.
     pub fn json(&self) -> Value {
         let p = &self.spec.params;
         let legs = self.journey.legs.iter().map(|leg| {
@@ -116,7 +116,7 @@ impl Trace {
         })
     }
 
-    /// The first leg, to be drawn.
+    /// Returns the first leg as a drawing.
     pub fn picture(&self) -> Timeline {
         let leg = &self.journey.legs[0];
         let lanes = leg.lanes();
@@ -155,7 +155,7 @@ impl Trace {
     }
 }
 
-/// Each component has its colour, on both sides.
+/// The colour of a component, on both sides.
 fn color(component: Component) -> u8 {
     match component {
         Component::Cpu => 0,

@@ -1,4 +1,4 @@
-//! A traced message for people: the steps as a table, then in lanes.
+//! A traced message as text: the steps as a table, then in lanes.
 
 use std::fmt::Write;
 
@@ -7,14 +7,14 @@ use adverb_units::{Span, Time};
 use super::journey::{Leg, Piece};
 use super::{Trace, since};
 
-/// Widest and narrowest drawing, in columns.
+/// Smallest and largest width of the drawing, in columns.
 const WIDTHS: (usize, usize) = (60, 120);
-/// Columns of the lanes' names.
+/// Width of the lanes' names.
 const NAMES: usize = 14;
-/// Columns between two ticks of the axis, at least.
+/// Smallest distance of ticks on the axis, in columns.
 const TICKS: f64 = 12.0;
 
-/// Title, steps of the first leg and their sum, lanes, and what goes on beside.
+/// Draws the title, the steps of the first leg with their sum, the lanes, and the steps off the critical path.
 pub(super) fn draw(trace: &Trace, columns: usize) -> String {
     let leg = &trace.journey.legs[0];
     let path: Vec<&Piece> = leg.path().collect();
@@ -37,10 +37,10 @@ pub(super) fn draw(trace: &Trace, columns: usize) -> String {
     lanes(&mut out, leg, columns.clamp(WIDTHS.0, WIDTHS.1));
     out.push('\n');
     summary(&mut out, trace);
-    let beside: Vec<&Piece> = leg.beside().collect();
-    if !beside.is_empty() {
-        out.push_str("\nBeside (·), nothing of the message waits for:\n");
-        for piece in beside {
+    let off_path: Vec<&Piece> = leg.off_path().collect();
+    if !off_path.is_empty() {
+        out.push_str("\nOff the critical path (·):\n");
+        for piece in off_path {
             piece_row(&mut out, leg, piece, "·");
         }
     }
@@ -76,13 +76,13 @@ fn row(out: &mut String, [mark, start, span, place, what]: [&str; 5]) {
     let _ = writeln!(out, "{}", line.trim_end());
 }
 
-/// The name of the `index`th step of the path.
+/// The letter of the `index`th step of the critical path.
 fn mark(index: usize) -> char {
     let letters = ('a'..='z').chain('A'..='Z');
     letters.into_iter().nth(index).unwrap_or('*')
 }
 
-/// Columns of a span of time.
+/// Maps a span of time to columns.
 struct Columns {
     from: Time,
     span_ns: f64,
@@ -94,7 +94,7 @@ impl Columns {
         since(self.from, at) / self.span_ns.max(f64::MIN_POSITIVE) * self.columns as f64
     }
 
-    /// The columns that a piece covers: one at least.
+    /// The columns that a piece covers, at least one.
     fn cover(&self, piece: &Piece) -> std::ops::Range<usize> {
         let first = (self.place(piece.begin) as usize).min(self.columns - 1);
         let last = (self.place(piece.end).round() as usize).min(self.columns);
@@ -109,7 +109,7 @@ fn lanes(out: &mut String, leg: &Leg, width: usize) {
         columns: width - NAMES - 2,
     };
     let marks: Vec<(char, &Piece)> = leg
-        .beside()
+        .off_path()
         .map(|piece| ('·', piece))
         .chain(leg.path().enumerate().map(|(i, piece)| (mark(i), piece)))
         .collect();
@@ -125,7 +125,7 @@ fn lanes(out: &mut String, leg: &Leg, width: usize) {
     axis(out, &columns);
 }
 
-/// Ticks at round times.
+/// Draws ticks at round times.
 fn axis(out: &mut String, columns: &Columns) {
     let least = columns.span_ns * TICKS / columns.columns as f64;
     let power = 10_f64.powf(least.log10().floor());
