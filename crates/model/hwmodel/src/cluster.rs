@@ -1,23 +1,22 @@
-//! Machines of a preset, and roles on them.
+//! A cluster: the machines of a preset, and the roles that run on them.
 
 use adverb_sim::{Budget, Outcome, Returned, Role, RoleKind, Seed, Simulation};
 use adverb_units::Time;
 use adverb_verbs::{Counters, DeviceCaps, RoleId};
 
 use crate::counters;
-use crate::host::cores::Core;
+use crate::host::cores::CoreTimes;
 use crate::host::load::CpuLoad;
 use crate::host::placement::Placement;
 use crate::ids::MachineId;
-use crate::machine::{Machine, Seat};
+use crate::machine::Machine;
 use crate::objects::ModelContext;
 use crate::preset::{Kind, Preset};
 use crate::station::ModelStation;
 use crate::trace::{Step, Tracer};
 use crate::world::fabric::{Fabric, Mailbox};
 
-/// Machines that are connected with one another, each with one NIC, and the roles of one program on
-/// them.
+/// Connected machines with one NIC each, and the roles of one program that run on them.
 ///
 /// ```
 /// use adverb_hwmodel::{Cluster, Placement, Preset};
@@ -26,15 +25,15 @@ use crate::world::fabric::{Fabric, Mailbox};
 ///
 /// let mut cluster = Cluster::new(&Preset::built_in("cx3")?, &[Placement::Cached; 2]);
 /// let (client, server) = (cluster.machine(0), cluster.machine(1));
-/// let said = cluster.spawn(client, "client", |station| {
+/// let sent = cluster.spawn(client, "client", |station| {
 ///     station.send(adverb_verbs::RoleId(1), b"hello")
 /// });
-/// let heard = cluster.spawn(server, "server", |station| {
+/// let received = cluster.spawn(server, "server", |station| {
 ///     station.receive(adverb_verbs::RoleId(0), adverb_units::Span::MAX)
 /// });
 /// assert!(cluster.run(&Budget::NONE).is_finished());
-/// assert!(said.take().is_some_and(|said| said.is_ok()));
-/// assert_eq!(heard.take().unwrap().unwrap(), b"hello");
+/// assert!(sent.take().is_some_and(|sent| sent.is_ok()));
+/// assert_eq!(received.take().unwrap().unwrap(), b"hello");
 /// # Ok::<(), adverb_hwmodel::PresetError>(())
 /// ```
 pub struct Cluster {
@@ -43,22 +42,21 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// As many machines of `preset` as there are placements; each machine's buffers lie as its
-    /// placement says.
+    /// Creates a machine of `preset` for each placement, which is that machine's placement of buffers.
     ///
-    /// Random choices (such as which context a full NIC evicts) follow from seed 0.
+    /// Random choices (such as which context a full NIC evicts) use seed 0.
     ///
     /// # Panics
-    /// If the preset is not of a NIC ([`Kind::Nic`]).
+    /// If the preset's kind is not [`Kind::Nic`].
     pub fn new(preset: &Preset, placements: &[Placement]) -> Self {
         Self::seeded(preset, placements, Seed(0))
     }
 
-    /// The same, with another seed. The same seed, preset and roles give the same run, bit for bit; the
-    /// contexts' provenance contains the seed.
+    /// As [`Cluster::new`], with another seed. The same seed, preset and roles give the same run, bit for
+    /// bit. The contexts' provenance contains the seed.
     ///
     /// # Panics
-    /// As of [`Cluster::new`].
+    /// If the preset's kind is not [`Kind::Nic`].
     pub fn seeded(preset: &Preset, placements: &[Placement], seed: Seed) -> Self {
         assert!(preset.kind == Kind::Nic, "{} is not a NIC", preset.name);
         let machines = placements.iter().zip(0..);
@@ -73,7 +71,7 @@ impl Cluster {
         }
     }
 
-    /// Machine `index`.
+    /// Returns machine `index`.
     ///
     /// # Panics
     /// If the cluster has fewer machines.
@@ -96,8 +94,8 @@ impl Cluster {
         self.simulation.shared()
     }
 
-    /// Lets threads of a machine work in addition to the roles, from the beginning to the end. Threads on the
-    /// roles' node take cores, too.
+    /// Adds threads to a machine that work from the beginning to the end. Threads on the roles' node compete
+    /// with the roles for cores.
     pub fn load(&mut self, machine: MachineId, load: &CpuLoad) {
         self.simulation.shared().with(|fabric, _| {
             let machine = &mut fabric.machines[machine];
@@ -106,7 +104,7 @@ impl Cluster {
         });
     }
 
-    /// Takes notes of what happens from now on ([`Cluster::steps`]).
+    /// Records steps from now on ([`Cluster::steps`]).
     pub fn trace(&mut self) {
         self.simulation.shared().with(|fabric, _| {
             for machine in fabric.machines.iter_mut() {
@@ -116,7 +114,7 @@ impl Cluster {
         });
     }
 
-    /// The steps that were noted, in the order in which they began.
+    /// The recorded steps, in the order in which they began.
     pub fn steps(&self) -> Vec<Step> {
         self.simulation.shared().with(|fabric, _| {
             let machines = fabric.machines.iter();
@@ -131,52 +129,55 @@ impl Cluster {
         })
     }
 
-    /// Puts a role on a machine. Roles take the cores of a socket in turn; those on one core share it.
-    /// They are numbered in the order in which they are put: [`RoleId`] 0, 1 …
+    /// Adds a role to a machine. Roles are placed on the cores of a socket in turn; roles on one core share
+    /// it. They are numbered in the order in which they are added: [`RoleId`] 0, 1 …
     pub fn spawn<T: 'static>(
         &mut self,
         machine: MachineId,
         name: &str,
         body: impl for<'y> FnOnce(&ModelStation<'y>) -> T + 'static,
     ) -> Returned<T> {
-        self.put(machine, name, Seat::Core, body)
+        let seat = |fabric: &mut Fabric, _: &mut _| fabric.machines[machine].take_seat();
+        let place = self.shared().with(seat);
+        self.put(machine, name, Some(place), body)
     }
 
-    /// Puts a role on a machine that sleeps nearly all the time, and takes no core from the others.
+    /// Adds a role that sleeps nearly all the time, and so takes no core from the others.
     pub fn spawn_sleeper<T: 'static>(
         &mut self,
         machine: MachineId,
         name: &str,
         body: impl for<'y> FnOnce(&ModelStation<'y>) -> T + 'static,
     ) -> Returned<T> {
-        self.put(machine, name, Seat::None, body)
+        self.put(machine, name, None, body)
     }
 
     fn put<T: 'static>(
         &mut self,
         machine: MachineId,
         name: &str,
-        seat: Seat,
+        place: Option<u32>,
         body: impl for<'y> FnOnce(&ModelStation<'y>) -> T + 'static,
     ) -> Returned<T> {
         let shared = self.simulation.shared().clone();
-        let (id, place, cpu) = shared.with(|fabric, events| {
+        let (id, core) = shared.with(|fabric, events| {
             let id = fabric.mail.len() as u32;
             fabric.mail.push(Mailbox {
                 messages: Vec::new(),
                 condition: events.condition(format!("a message out of band for {name}")),
                 ended: false,
             });
-            let machine = &mut fabric.machines[machine];
-            let place = machine.take_seat(seat);
-            let core = Core::new(&machine.preset.params);
-            (RoleId(id), place, (machine.cpu, core))
+            let machine = &fabric.machines[machine];
+            (
+                RoleId(id),
+                CoreTimes::new(&machine.preset.params, &machine.root),
+            )
         });
         self.simulation
             .spawn(name, RoleKind::Work, move |role: &Role<'_, Fabric>| {
                 role.set_pace(role.with(|fabric, _| fabric.machines[machine].pace(place)));
                 let context = ModelContext::new(role.shared(), machine);
-                let result = body(&ModelStation::new(role, id, context, cpu));
+                let result = body(&ModelStation::new(role, id, context, core));
                 role.sync();
                 role.with(|fabric, events| {
                     fabric.mail[id.0 as usize].ended = true;
@@ -188,7 +189,7 @@ impl Cluster {
             })
     }
 
-    /// Runs the roles until they have ended, or cannot go on, or `budget` is used up.
+    /// Runs the roles until all have ended, none can continue, or `budget` is used up.
     pub fn run(&mut self, budget: &Budget) -> Outcome {
         self.simulation.run(budget)
     }
@@ -198,7 +199,7 @@ impl Cluster {
         self.simulation.now()
     }
 
-    /// What a machine has counted.
+    /// The counters of a machine.
     pub fn counters(&self, machine: MachineId) -> Counters {
         self.simulation
             .shared()

@@ -1,4 +1,4 @@
-//! What the model counts, as the performance counters of a real machine would.
+//! The counters of a machine, like the performance counters of a real one.
 
 use adverb_verbs::Counters;
 

@@ -1,4 +1,4 @@
-//! Numbers of what there is in a simulation, and the tables that they index.
+//! Typed indices of a simulation's objects, and the tables that they index.
 
 use std::marker::PhantomData;
 
@@ -6,8 +6,8 @@ use std::marker::PhantomData;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MachineId(pub u32);
 
-/// A queue pair in one of its lives. Resetting a queue pair begins another life: events and messages of an
-/// earlier one no longer find it.
+/// A queue pair in one of its lives. Resetting a queue pair begins another life, so events and messages of
+/// an earlier one no longer find it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct QpRef {
     pub(crate) index: QpIndex,
@@ -15,18 +15,18 @@ pub(crate) struct QpRef {
 }
 
 impl QpRef {
-    /// No queue pair at all.
+    /// Refers to no queue pair.
     pub(crate) const NOBODY: QpRef = QpRef {
         index: QpIndex(u32::MAX),
         life: 0,
     };
 }
 
-/// A number that says which item of a [`Table`] is meant.
+/// The index of an item of a [`Table`].
 pub(crate) trait Index: Copy {
-    /// The number of the item at `place`.
+    /// The index of the item at `place`.
     fn at(place: u32) -> Self;
-    /// Where the item is.
+    /// The item's place.
     fn place(self) -> usize;
 }
 
@@ -56,7 +56,7 @@ macro_rules! indices {
 
 index!(MachineId);
 indices! {
-    /// A queue pair's number in the simulation, whatever its life.
+    /// A queue pair's index in the simulation, the same in all its lives.
     QpIndex,
     /// A completion queue's number in the simulation.
     CqIndex,
@@ -66,7 +66,7 @@ indices! {
     ChannelIndex,
 }
 
-/// Items that are numbered from 0 and never removed.
+/// Items with typed indices, which are never removed.
 #[derive(Debug)]
 pub(crate) struct Table<I, T> {
     items: Vec<T>,
@@ -94,7 +94,7 @@ impl<I: Index, T> Table<I, T> {
         self.items.len() as u32
     }
 
-    /// The number of the item that is added next.
+    /// The index of the next item to be added.
     pub(crate) fn next_index(&self) -> I {
         I::at(self.len())
     }

@@ -1,15 +1,15 @@
 //! Hosts, RDMA NICs and the links between them, in virtual time.
 //!
-//! A [`Cluster`] is made of a [`Preset`]; roles, plain functions over a station of the verbs seam, run
-//! on its machines unchanged. What an operation costs comes out of mechanisms: what the CPU writes
-//! to the NIC and what the NIC has to fetch, PCIe packets and round trips, processing units, the
-//! NIC's two sides, caches of contexts and requests, locks of atomic operations, packets on links.
+//! A [`Cluster`] is created from a [`Preset`]. Roles, which are plain functions over a station, run on its
+//! machines unchanged. The cost of an operation results from mechanisms: what the CPU writes to the NIC
+//! and what the NIC has to fetch, PCIe packets and round trips, processing units, the NIC's transmit and
+//! receive side, caches of contexts and WQEs, locks of atomic operations, packets on links.
 //! `docs/model-internals.md` describes them.
 //!
-//! Payload is moved and checked as by a real device: keys, ranges, rights, states, receive
-//! buffers, immediate data, flushes.
+//! The model moves payload and checks requests as a real device does: keys, ranges, access rights, states,
+//! receive buffers, immediate data, flushes.
 //!
-//! All times are in [`adverb_units`]; parameters are in the units that their names end with.
+//! Times are types of [`adverb_units`]. Names of parameters end with their unit.
 
 mod cluster;
 mod counters;
@@ -30,13 +30,12 @@ mod world;
 pub use cluster::Cluster;
 pub use host::bare::{Addressing, BareDevice, BareDeviceError, Dma, Pace, Transferred, Window};
 pub use host::forward::{ForwardError, Forwarded, Lookups, forward};
-pub use host::llc;
 pub use host::load::{Access, CpuLoad, Node, Work};
 pub use host::placement::Placement;
 pub use ids::MachineId;
 pub use objects::{
     ModelAh, ModelChannel, ModelContext, ModelCq, ModelMr, ModelPd, ModelQp, ModelSrq,
 };
-pub use preset::{Driver, Kind, Preset, PresetError, names};
+pub use preset::{Driver, EntryProblem, Kind, Preset, PresetError, names};
 pub use socket::Socket;
 pub use station::ModelStation;

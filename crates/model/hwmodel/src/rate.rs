@@ -1,8 +1,8 @@
-//! How long bytes take, exactly enough to add up.
+//! Conversions of rates to times, exact enough to be summed.
 
 use adverb_units::Span;
 
-/// The time of a byte, in femtoseconds.
+/// The transmission time of a byte, in femtoseconds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ByteTime(u64);
 
@@ -12,19 +12,18 @@ impl ByteTime {
         ByteTime((1e15 / rate).round() as u64)
     }
 
-    /// Of `bytes`.
     #[inline]
     pub(crate) fn of(self, bytes: u64) -> Span {
         Span::from_ps(bytes.saturating_mul(self.0) / 1_000)
     }
 }
 
-/// A span of `ns` nanoseconds, to the picosecond.
+/// A span of `ns` nanoseconds, rounded to picoseconds.
 pub(crate) fn ns(ns: f64) -> Span {
     Span::from_ps((ns * 1e3).round() as u64)
 }
 
-/// The time between operations of which there are `mops` million a second.
+/// The time per operation at `mops` million operations per second.
 pub(crate) fn period(mops: f64) -> Span {
     ns(1e3 / mops)
 }

@@ -1,15 +1,15 @@
-//! Things that serve one request after another, as next-free times instead of queues.
+//! Servers, slots and caches. A server keeps the time at which it is free instead of a queue of requests.
 
 use adverb_units::{Span, Time};
 
-/// Serves one request at a time, in the order of asking.
+/// Serves one request at a time, first come, first served.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Server {
     free: Time,
 }
 
 impl Server {
-    /// Serves for `span`, from `at` on at the earliest; returns when it begins.
+    /// Serves a request that arrives at `at` for `span`; returns when its service begins.
     #[inline]
     pub(crate) fn begin(&mut self, at: Time, span: Span) -> Time {
         let start = at.max(self.free);
@@ -17,13 +17,13 @@ impl Server {
         start
     }
 
-    /// When it is free.
+    /// When the server is free.
     #[inline]
     pub(crate) fn free(&self) -> Time {
         self.free
     }
 
-    /// The same; returns when it ends.
+    /// As [`Server::begin`], but returns when the service ends.
     #[inline]
     pub(crate) fn serve(&mut self, at: Time, span: Span) -> Time {
         self.begin(at, span) + span
@@ -45,18 +45,17 @@ impl Slots {
         }
     }
 
-    /// How many there are.
     pub(crate) fn count(&self) -> usize {
         self.free.len()
     }
 
-    /// When a slot is free for a request that comes at `at`.
+    /// When a slot is free for a request that arrives at `at`.
     #[inline]
     pub(crate) fn admit(&self, at: Time) -> Time {
         at.max(self.free[self.next])
     }
 
-    /// The slot that [`Slots::admit`] named is used until `end`.
+    /// Occupies the slot of the last [`Slots::admit`] until `end`.
     #[inline]
     pub(crate) fn occupy(&mut self, end: Time) {
         self.free[self.next] = end;
@@ -64,50 +63,50 @@ impl Slots {
     }
 }
 
-/// A cache of small numbers, any in any place; a full one lets a random entry go.
+/// A fully associative cache of small numbers with random replacement.
 ///
-/// Which entry real NICs evict is not known. With random replacement the share of hits falls with
-/// the ratio of entries to numbers in use, whether they come at random or in turn.
+/// Which entry real NICs evict is not known. With random replacement the hit rate falls with the ratio of
+/// entries to numbers in use, for random and for cyclic accesses.
 #[derive(Clone, Debug)]
 pub(crate) struct Cache {
-    /// Room in half entries, and what of it is taken.
+    /// Capacity in half entries, and how many are occupied.
     room: usize,
     taken: usize,
     kept: Vec<(u32, Room)>,
-    /// Place of each number in `kept`, plus 1; 0 is nowhere.
+    /// Place of each number in `kept`, plus 1; 0 if it is not cached.
     places: Vec<u32>,
     random: u64,
 }
 
-/// The room that something takes in a cache.
+/// The room that an entry takes in a cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Room {
     /// Half of an entry.
     Half = 1,
-    /// A whole one.
+    /// A whole entry.
     Whole = 2,
 }
 
 impl Cache {
-    /// `random` is a seed.
+    /// An empty cache; `random` is the seed of its replacement.
     pub(crate) fn new(entries: usize, random: u64) -> Self {
         Cache {
             room: Room::Whole as usize * entries.max(1),
             taken: 0,
             kept: Vec::new(),
             places: Vec::new(),
-            // The generator never leaves zero.
+            // xorshift maps 0 to 0.
             random: random | 1,
         }
     }
 
-    /// Looks `key` up and keeps it; whether it was there.
+    /// Looks up `key`, and caches it; returns whether it was a hit.
     #[inline]
     pub(crate) fn access(&mut self, key: u32) -> bool {
         self.access_in(key, Room::Whole)
     }
 
-    /// The same of a key that takes so much room, each time the same.
+    /// As [`Cache::access`], for a key that always takes `room`.
     #[inline]
     pub(crate) fn access_in(&mut self, key: u32, room: Room) -> bool {
         let is_there = self
@@ -120,7 +119,6 @@ impl Cache {
         is_there
     }
 
-    /// Takes in a key that is not there.
     fn keep(&mut self, key: u32, room: Room) {
         let index = key as usize;
         if index >= self.places.len() {
@@ -143,7 +141,7 @@ impl Cache {
         self.places[index] = place as u32 + 1;
     }
 
-    /// Nothing is kept at a place any more: what is kept last moves there.
+    /// Removes the entry at `place`; the last entry moves there.
     fn close(&mut self, place: usize) {
         if place < self.kept.len() {
             self.kept.swap_remove(place);
@@ -153,7 +151,7 @@ impl Cache {
         }
     }
 
-    /// Forgets all.
+    /// Evicts everything.
     pub(crate) fn clear(&mut self) {
         for (key, _) in self.kept.drain(..) {
             self.places[key as usize] = 0;
@@ -161,7 +159,7 @@ impl Cache {
         self.taken = 0;
     }
 
-    /// xorshift64 (Marsaglia 2003).
+    /// Chooses an entry by xorshift64 (Marsaglia 2003).
     fn choose(&mut self) -> usize {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
@@ -193,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn slots_are_admitted_as_they_become_free() {
+    fn a_request_waits_for_a_free_slot() {
         let at = |ns| Time::ZERO + Span::from_ns(ns);
         let mut slots = Slots::new(2);
         for (ask, begin) in [(0, 0), (0, 0), (1, 10), (1, 10), (50, 50)] {
@@ -203,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cleared_cache_has_nothing() {
+    fn a_cleared_cache_is_empty() {
         let mut cache = Cache::new(2, 7);
         assert!(!cache.access(5) && !cache.access(9) && cache.access(5));
         cache.clear();
@@ -211,12 +209,12 @@ mod tests {
     }
 
     #[test]
-    fn keys_of_half_the_room_fit_twice_as_often_and_beside_others() {
+    fn half_size_keys_fit_twice_as_often_and_next_to_whole_ones() {
         let mut cache = Cache::new(100, 7);
         let half = |cache: &mut Cache, key| cache.access_in(key, Room::Half);
         assert!((0..200).all(|key| !half(&mut cache, key)));
         assert!((0..200).all(|key| half(&mut cache, key)));
-        // A whole one takes the place of two; what else is kept can still be found.
+        // A whole entry replaces two halves; all other entries are still found.
         assert!(!cache.access(1_000) && cache.access(1_000));
         assert_eq!((cache.kept.len(), cache.taken), (199, 200));
         let there = |key: &u32| cache.places[*key as usize] != 0;
@@ -227,14 +225,14 @@ mod tests {
     }
 
     #[test]
-    fn a_cache_hits_all_that_fit_and_else_the_share_that_does() {
+    fn the_hit_rate_follows_the_ratio_of_entries_to_keys() {
         let hits = |keys: u32| {
             let mut cache = Cache::new(100, 7);
             let accesses = (0..200 * keys).map(|i| cache.access(i % keys));
             f64::from(accesses.map(u32::from).sum::<u32>()) / f64::from(200 * keys)
         };
         assert!(hits(100) > 0.99);
-        // In turn, random replacement keeps x of what is used, where x = exp(-(1 - x) / (C / N)).
+        // For cyclic accesses the hit rate x solves x = exp(-(1 - x) / (C / N)).
         assert!((0.15..0.35).contains(&hits(200)), "{}", hits(200));
         assert!(hits(1_000) < 0.05);
     }

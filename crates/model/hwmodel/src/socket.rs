@@ -1,6 +1,4 @@
-//! Sockets of kernel TCP, what RDMA is compared with: not part of the verbs seam.
-
-use adverb_units::Span;
+//! Sockets of kernel TCP, with which RDMA is compared. They are not part of the verbs traits.
 
 use crate::cluster::Cluster;
 use crate::host::tcp::End;
@@ -16,8 +14,7 @@ pub struct Socket {
 }
 
 impl Cluster {
-    /// Connects two machines by TCP, through their kernels and a NIC that has the port's speed and does no
-    /// protocol.
+    /// Connects two machines by kernel TCP, through plain Ethernet NICs of the port's speed.
     pub fn connect(&mut self, a: MachineId, b: MachineId) -> (Socket, Socket) {
         let shared = self.shared();
         let end = |machine: MachineId| {
@@ -34,18 +31,18 @@ impl Cluster {
 }
 
 impl Socket {
-    /// Sends `bytes` (`send`): returns when the kernel has taken them all.
+    /// Sends `bytes` (`send`); returns when the kernel has accepted them all.
     pub fn send(&self, station: &ModelStation<'_>, bytes: u64) {
         let end = self.end as usize;
-        let (window, largest, work, byte, bell) = station.role().with(|fabric, _| {
+        let (window, largest, work, byte, doorbell) = station.role().with(|fabric, _| {
             let machine = &fabric.machines[fabric.ends[end].machine];
             let tcp = &machine.preset.params.tcp;
             (
                 tcp.window_bytes.into(),
                 machine.largest_piece(),
-                ns(tcp.process_ns),
+                tcp.process_ns,
                 tcp.copy_byte_ns,
-                machine.cpu.doorbell,
+                machine.cpu.doorbell_ns,
             )
         });
         station.system_call();
@@ -54,7 +51,7 @@ impl Socket {
             let piece = left.min(largest);
             self.wait_for_room(station, piece, window);
             let copy = ns(byte * piece as f64);
-            station.in_kernel(copy + work + bell);
+            station.in_kernel(copy + work + doorbell);
             station.role().with(|fabric, events| {
                 let this = &mut fabric.ends[end];
                 this.unacknowledged += piece;
@@ -67,22 +64,22 @@ impl Socket {
         }
     }
 
-    /// Sleeps until the window has room for a piece; an empty one always has.
+    /// Sleeps until the window has room for a piece. An empty window always has.
     fn wait_for_room(&self, station: &ModelStation<'_>, piece: u64, window: u64) {
         station.role().sync();
         loop {
-            let (under_way, condition) = station.role().with(|fabric, _| {
+            let (in_flight, condition) = station.role().with(|fabric, _| {
                 let this = &fabric.ends[self.end as usize];
                 (this.unacknowledged, this.room)
             });
-            if under_way == 0 || under_way + piece <= window {
+            if in_flight == 0 || in_flight + piece <= window {
                 return;
             }
             station.sleep_until_woken(condition);
         }
     }
 
-    /// Receives exactly `bytes` (`recv` with `MSG_WAITALL`), asleep while they are not there.
+    /// Receives exactly `bytes` (`recv` with `MSG_WAITALL`), sleeping until they have arrived.
     pub fn receive(&self, station: &ModelStation<'_>, bytes: u64) {
         station.system_call();
         let mut left = bytes;
@@ -96,7 +93,7 @@ impl Socket {
                 let tcp = &fabric.machines[this.machine].preset.params.tcp;
                 (taken, tcp.copy_byte_ns, this.data, interrupts)
             });
-            station.interrupted(interrupts);
+            station.not_idle(interrupts);
             left -= taken;
             if taken > 0 {
                 station.in_kernel(ns(byte * taken as f64));
@@ -113,17 +110,12 @@ impl Socket {
 
 impl ModelStation<'_> {
     fn system_call(&self) {
-        self.in_kernel(self.times().syscall);
+        self.in_kernel(self.times().syscall_ns);
     }
 
-    /// Sleeps until `condition` is signaled, and until it runs again after that.
+    /// Sleeps until `condition` is signaled, and wakes up.
     fn sleep_until_woken(&self, condition: adverb_sim::Condition) {
         self.idle_for(condition, None);
         self.wake_up();
-    }
-
-    /// Interrupts took time of the CPU while this role slept.
-    fn interrupted(&self, span: Span) {
-        self.not_idle(span);
     }
 }

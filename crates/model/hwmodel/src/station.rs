@@ -1,4 +1,4 @@
-//! The station of a role on the model: its clock is virtual, its waits let the world go on.
+//! The station of a role on the model. Its clock is virtual, and its waits let the world advance.
 
 use std::cell::Cell;
 
@@ -9,30 +9,30 @@ use adverb_verbs::{
     OutOfBandError, RoleId, Station, Unsupported, WaitError, Work, WorkCompletion,
 };
 
-use crate::host::cores::Core;
-use crate::host::cpu::CpuTimes;
+use crate::host::cores::CoreTimes;
 use crate::host::root::Taken;
 use crate::ids::MachineId;
 use crate::objects::{ModelChannel, ModelContext, ModelCq, ModelMr};
+use crate::params::CpuParams;
 use crate::trace::Act;
 use crate::world::fabric::{Fabric, OutOfBandMessage};
 
-/// Longest message out of band.
-const MAX_LETTER: u64 = 1 << 20;
+/// Largest out-of-band message.
+const MAX_OUT_OF_BAND: u64 = 1 << 20;
 
-/// Where a role of the model runs.
+/// The station of a role of the model.
 pub struct ModelStation<'y> {
     role: &'y Role<'y, Fabric>,
     id: RoleId,
     context: ModelContext,
-    cpu: CpuTimes,
-    core: Core,
+    cpu: CpuParams,
+    core: CoreTimes,
     began: Time,
-    /// Time that the CPU was not this role's.
+    /// Time for which the role did not occupy its CPU.
     idle: Cell<Span>,
     /// CPU time in the kernel.
     system: Cell<Span>,
-    /// What DMA had taken of memory's bandwidth at the last load from it.
+    /// The memory bandwidth that DMA had used at the role's last load from memory.
     taken: Cell<Taken>,
 }
 
@@ -41,13 +41,13 @@ impl<'y> ModelStation<'y> {
         role: &'y Role<'y, Fabric>,
         id: RoleId,
         context: ModelContext,
-        (cpu, core): (CpuTimes, Core),
+        core: CoreTimes,
     ) -> Self {
         ModelStation {
             role,
             id,
             context,
-            cpu,
+            cpu: core.cpu,
             core,
             began: role.now(),
             idle: Cell::default(),
@@ -61,7 +61,7 @@ impl<'y> ModelStation<'y> {
         self.id
     }
 
-    /// Opens the NIC of a machine once more, for programs whose role works on several machines.
+    /// Opens the NIC of a machine again, for roles that use several machines.
     pub fn open(&self, machine: MachineId) -> ModelContext {
         ModelContext::new(self.role.shared(), machine)
     }
@@ -70,19 +70,19 @@ impl<'y> ModelStation<'y> {
         self.role
     }
 
-    pub(crate) fn times(&self) -> &CpuTimes {
+    pub(crate) fn times(&self) -> &CpuParams {
         &self.cpu
     }
 
-    /// The sleeping role comes back to its CPU.
+    /// Accounts for waking up: interrupt and scheduling.
     pub(crate) fn wake_up(&self) {
-        let waking = self.cpu.wake.saturating_sub(self.cpu.wake_cpu);
+        let waking = self.cpu.wake_ns.saturating_sub(self.cpu.wake_cpu_ns);
         self.busy(Act::Wake, waking);
         self.idle.set(self.idle.get() + waking);
-        self.in_kernel(self.cpu.wake_cpu);
+        self.in_kernel(self.cpu.wake_cpu_ns);
     }
 
-    /// So much of the time in which the role slept was the kernel's.
+    /// Accounts for `span` of kernel time on the role's CPU while it slept.
     pub(crate) fn not_idle(&self, span: Span) {
         let span = span.min(self.idle.get());
         self.idle.set(self.idle.get().saturating_sub(span));
@@ -93,7 +93,7 @@ impl<'y> ModelStation<'y> {
         (patience < Span::MAX).then(|| self.role.now() + patience)
     }
 
-    /// Its CPU does something for `span`.
+    /// Occupies the CPU with `act` for `span`.
     fn busy(&self, act: Act, span: Span) {
         let machine = self.context.machine();
         self.role.with(|fabric, events| {
@@ -116,7 +116,7 @@ impl<'y> ModelStation<'y> {
         why
     }
 
-    /// Waits for `condition`, its CPU doing nothing. False where the patience ended.
+    /// Sleeps until `condition` is signaled; returns false at the deadline.
     pub(crate) fn idle_for(&self, condition: Condition, deadline: Option<Time>) -> bool {
         let start = self.role.now();
         let why = self.wait(Act::Sleep, condition, deadline);
@@ -124,14 +124,13 @@ impl<'y> ModelStation<'y> {
         why != Wake::Deadline
     }
 
-    /// Is busy until `time`, looking again and again.
-    ///
-    /// What is looked for comes at any moment of a look: on average half a look later it is seen.
+    /// Accounts for noticing what was polled for: on average half a poll after it arrived, plus the load of
+    /// the new line.
     fn see(&self) {
-        self.busy(Act::See, self.cpu.poll_empty / 2 + self.cpu.fresh_line);
+        self.busy(Act::See, self.cpu.poll_empty_ns / 2 + self.core.fresh_line);
     }
 
-    /// How much longer loads from memory take because the NIC uses it too.
+    /// How much longer loads from memory take because of concurrent DMA.
     fn stalls(&self, work: Work) -> Span {
         let Work::Load {
             lines,
@@ -145,7 +144,7 @@ impl<'y> ModelStation<'y> {
         if self.role.with(|fabric, _| is_apart(fabric)) {
             return Span::ZERO;
         }
-        // The NIC has to have written what it writes until now.
+        // DMA up to now must be accounted for first.
         self.role.sync();
         let mut last = self.taken.get();
         let wait = self.role.with(|fabric, events| {
@@ -175,12 +174,12 @@ impl Station for ModelStation<'_> {
     }
 
     fn now(&self) -> Time {
-        self.busy(Act::Clock, self.cpu.clock);
+        self.busy(Act::Clock, self.cpu.clock_ns);
         self.role.now()
     }
 
     fn clock_cost(&self) -> Span {
-        self.cpu.clock
+        self.cpu.clock_ns
     }
 
     fn cpu(&self) -> CpuTime {
@@ -238,8 +237,8 @@ impl Station for ModelStation<'_> {
         let changed = mr.changed();
         self.role.sync();
         if mr.load(offset)? == value {
-            // The NIC's write took the line from the core's own caches.
-            self.busy(Act::See, self.cpu.fresh_line);
+            // The NIC's write invalidated the line in the core's caches.
+            self.busy(Act::See, self.core.fresh_line);
         }
         while mr.load(offset)? != value {
             if self.wait(Act::Poll, changed, deadline) == Wake::Deadline {
@@ -251,7 +250,7 @@ impl Station for ModelStation<'_> {
                 break;
             }
         }
-        self.busy(Act::ReadFlag, self.cpu.poll_empty);
+        self.busy(Act::ReadFlag, self.cpu.poll_empty_ns);
         Ok(())
     }
 
@@ -272,15 +271,15 @@ impl Station for ModelStation<'_> {
                 let what = "change of polled memory";
                 return Err(WaitError::TimedOut { what, patience });
             }
-            // What is found is loaded by the program, which accounts for it.
-            self.role.busy(self.cpu.poll_empty / 2);
+            // The program loads what is found, and accounts for that.
+            self.role.busy(self.cpu.poll_empty_ns / 2);
             self.role.sync();
         }
     }
 
     fn wait_event(&self, channel: &ModelChannel, patience: Span) -> Result<CqId, WaitError> {
         let deadline = self.deadline(patience);
-        self.in_kernel(self.cpu.syscall);
+        self.in_kernel(self.cpu.syscall_ns);
         self.role.sync();
         if let Some(event) = channel.take() {
             return Ok(event);
@@ -290,7 +289,7 @@ impl Station for ModelStation<'_> {
                 let what = "completion event";
                 return Err(WaitError::TimedOut { what, patience });
             }
-            // Another role may have taken it.
+            // Another role may have taken the event.
             if let Some(event) = channel.take() {
                 self.wake_up();
                 return Ok(event);
@@ -313,7 +312,7 @@ impl Station for ModelStation<'_> {
             self.role.busy(self.core.time(work) + self.stalls(work));
             return;
         };
-        // Cores are asked in the order of their times.
+        // Cores must request the line in the order of their clocks.
         self.role.sync();
         let now = self.role.now();
         let (machine, core) = (self.context.machine(), self.id.0);
@@ -325,11 +324,11 @@ impl Station for ModelStation<'_> {
 
     fn send(&self, to: RoleId, message: &[u8]) -> Result<(), OutOfBandError> {
         let given = message.len() as u64;
-        if given > MAX_LETTER {
-            let max = MAX_LETTER;
+        if given > MAX_OUT_OF_BAND {
+            let max = MAX_OUT_OF_BAND;
             return Err(OutOfBandError::TooLong { given, max });
         }
-        self.in_kernel(self.cpu.syscall);
+        self.in_kernel(self.cpu.syscall_ns);
         self.role.sync();
         self.role.with(|fabric, events| {
             let mailbox = fabric.mail.get_mut(to.0 as usize);
@@ -337,7 +336,7 @@ impl Station for ModelStation<'_> {
             if mailbox.ended {
                 return Err(OutOfBandError::PeerGone(to));
             }
-            let at = events.now() + self.cpu.out_of_band;
+            let at = events.now() + self.cpu.out_of_band_ns;
             mailbox.messages.push(OutOfBandMessage {
                 from: self.id.0,
                 at,
@@ -349,28 +348,28 @@ impl Station for ModelStation<'_> {
     }
 
     fn receive(&self, from: RoleId, patience: Span) -> Result<Vec<u8>, OutOfBandError> {
-        self.in_kernel(self.cpu.syscall);
+        self.in_kernel(self.cpu.syscall_ns);
         self.role.sync();
         let deadline = self.deadline(patience);
         loop {
             let now = self.role.now();
             let mine = self.id.0 as usize;
-            let (letter, ended, condition) = self.role.with(|fabric, _| {
+            let (message, ended, condition) = self.role.with(|fabric, _| {
                 let condition = fabric.mail[mine].condition;
                 let ended = fabric.mail.get(from.0 as usize).map(|other| other.ended);
                 let messages = &mut fabric.mail[mine].messages;
                 let place = messages.iter().position(|l| l.from == from.0);
-                let letter = place.map(|place| match messages[place].at {
+                let message = place.map(|place| match messages[place].at {
                     at if at <= now => Ok(messages.remove(place).text),
                     at => Err(at),
                 });
-                (letter, ended, condition)
+                (message, ended, condition)
             });
             let late = OutOfBandError::TimedOut {
                 role: from,
                 patience,
             };
-            match (letter, ended) {
+            match (message, ended) {
                 (Some(Ok(text)), _) => return Ok(text),
                 (_, None) => return Err(OutOfBandError::NoSuchRole(from)),
                 (Some(Err(at)), _) => {
@@ -382,10 +381,8 @@ impl Station for ModelStation<'_> {
                 }
                 (None, Some(true)) => return Err(OutOfBandError::PeerGone(from)),
                 (None, _) => {
-                    if deadline.is_some_and(|deadline| deadline <= now) {
-                        return Err(late);
-                    }
-                    if !self.idle_for(condition, deadline) {
+                    let is_over = deadline.is_some_and(|deadline| deadline <= now);
+                    if is_over || !self.idle_for(condition, deadline) {
                         return Err(late);
                     }
                 }

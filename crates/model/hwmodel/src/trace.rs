@@ -1,8 +1,7 @@
-//! The steps of a run, recorded by the mechanisms where they happen, and the chain of steps that a span of
-//! time consists of.
+//! Records the steps of a run, and finds the chain of steps that makes up a span of time.
 //!
-//! Nothing is calculated here: a step is the interval in which a mechanism had a request, a packet or the
-//! CPU. While recording is off, which is the default, it costs a check of one word.
+//! Nothing is calculated here: a step is the interval in which a mechanism held a request, a packet or the
+//! CPU. Recording is off by default; then it costs a check of one word.
 
 use std::fmt;
 
@@ -59,184 +58,128 @@ impl fmt::Display for Subject {
     }
 }
 
-/// What happens in a step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Act {
-    /// The CPU makes a work request.
-    BuildWqe,
-    /// The CPU makes a receive request.
-    BuildReceive,
-    /// The CPU writes this many bytes of a request to the NIC.
-    WriteMmio(u64),
-    /// The CPU rings a doorbell.
-    RingDoorbell,
-    /// The CPU looks again and again; nothing has come yet.
-    Poll,
-    /// The CPU sees what has come: half a look, and a load.
-    See,
-    /// The CPU looks and finds nothing.
-    Look,
-    /// The CPU reads what it polled for.
-    ReadFlag,
-    /// The CPU takes completions.
-    TakeCompletion,
-    /// The CPU arms a completion queue.
-    Arm,
-    /// The role sleeps.
-    Sleep,
-    /// Interrupt and scheduling, until the sleeping role runs.
-    Wake,
-    /// In the kernel.
-    Kernel,
-    /// The role computes.
-    Compute,
-    /// The role reads the clock.
-    Clock,
-    /// What the CPU wrote is on its way to the NIC.
-    MmioWay,
-    /// The bytes that the CPU wrote come in.
-    MmioData(u64),
-    /// Waiting for earlier packets on PCIe, and for a free tag.
-    PcieWait,
-    /// A read request goes up.
-    ReadRequest(Subject),
-    /// Memory answers.
-    MemoryRead(Subject),
-    /// The first bytes of a read come down.
-    ReadData(Subject, u64),
-    /// The rest of them streams in behind.
-    ReadRest(Subject),
-    /// So many bytes go to memory.
-    Write(Subject, u64),
-    /// A line that others fight for is not the NIC's yet.
-    LineWait,
-    /// The request waits for its processing unit.
-    UnitWait,
-    /// A request occupies its processing unit.
-    Unit,
-    /// A context is loaded, which stops a side of the NIC.
-    ContextMiss,
-    /// A request or an answer passes the sending side.
-    Transmit,
-    /// A message passes the receiving side.
-    Receive,
-    /// Its payload does, beginning with the first packet.
-    ReceivePayload,
-    /// A locked read-modify-write, with waiting for its bucket.
-    Atomic,
-    /// The message waits for its port.
-    PortWait,
-    /// The message leaves by the port: bytes on the wire, with headers.
-    Port(u64),
-    /// Cables and switches.
-    Way,
+/// Declares the acts: where each happens, its payload, and its text.
+macro_rules! acts {
+    ($($component:ident {
+        $($act:ident $(($($field:ident: $type:ty),+))? = $text:literal $(, $arg:expr)*;)+
+    })+) => {
+        /// What happens in a step.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Act {
+            $($(#[doc = $text] $act $(($($type),+))?,)+)+
+        }
+
+        impl Act {
+            /// Returns where it happens.
+            pub fn component(self) -> Component {
+                match self {
+                    $($(Act::$act { .. } => Component::$component,)+)+
+                }
+            }
+        }
+
+        impl fmt::Display for Act {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                match self {
+                    $($(Act::$act $(($($field),+))? => write!(f, $text $(, $arg)*),)+)+
+                }
+            }
+        }
+    };
+}
+
+acts! {
+    Cpu {
+        BuildWqe = "build WQE";
+        BuildReceive = "build receive request";
+        WriteMmio(bytes: u64) = "MMIO, {}", Bytes::new(*bytes);
+        RingDoorbell = "doorbell";
+        // Polls that find nothing, until the one that does.
+        Poll = "poll: nothing yet";
+        // Half a poll on average, and the load of the new line.
+        See = "poll: sees it";
+        Look = "poll: finds nothing";
+        ReadFlag = "read the polled byte";
+        TakeCompletion = "take completion";
+        Arm = "arm completion queue";
+        Sleep = "sleep";
+        Wake = "interrupt and wake-up";
+        Kernel = "in the kernel";
+        Compute = "compute";
+        Clock = "read clock";
+    }
+    Pcie {
+        MmioWay = "MMIO to the NIC";
+        MmioData(bytes: u64) = "MMIO data, {}", Bytes::new(*bytes);
+        // For earlier packets, or for a free tag.
+        PcieWait = "wait for the link";
+        ReadRequest(subject: Subject) = "DMA read of {subject}: request";
+        ReadData(subject: Subject, bytes: u64) = "DMA read of {subject}: {}", Bytes::new(*bytes);
+        ReadRest(subject: Subject) = "DMA read of {subject}: the rest";
+        Write(subject: Subject, bytes: u64) = "DMA write of {subject}, {}", Bytes::new(*bytes);
+    }
+    Memory {
+        MemoryRead(subject: Subject) = "DMA read of {subject}: memory";
+        // Cores contend for it.
+        LineWait = "wait for the cache line";
+    }
+    Nic {
+        UnitWait = "wait for the processing unit";
+        Unit = "processing unit";
+        ContextMiss = "load context";
+        Transmit = "tx";
+        Receive = "rx";
+        // Begins with the first packet of a message.
+        ReceivePayload = "rx of payload";
+        // Includes the wait for its lock.
+        Atomic = "locked read-modify-write";
+    }
+    Wire {
+        PortWait = "wait for the port";
+        Port(bytes: u64) = "port, {}", Bytes::new(*bytes);
+        Way = "cables and switches";
+    }
 }
 
 impl Act {
-    /// Where it happens.
-    pub fn component(self) -> Component {
-        use Act as A;
-        match self {
-            A::MmioWay
-            | A::MmioData(_)
-            | A::PcieWait
-            | A::ReadRequest(_)
-            | A::ReadData(..)
-            | A::ReadRest(_)
-            | A::Write(..) => Component::Pcie,
-            A::MemoryRead(_) | A::LineWait => Component::Memory,
-            A::UnitWait
-            | A::Unit
-            | A::ContextMiss
-            | A::Transmit
-            | A::Receive
-            | A::ReceivePayload
-            | A::Atomic => Component::Nic,
-            A::PortWait | A::Port(_) | A::Way => Component::Wire,
-            _ => Component::Cpu,
-        }
-    }
-
-    /// Whether nothing comes of its end: it goes on beside what it waits for, or occupies what
-    /// others may need.
-    pub fn is_beside(self) -> bool {
+    /// Whether no other step begins because this one ends: it overlaps what it waits for, or occupies a
+    /// resource after the message has passed it.
+    fn is_dead_end(self) -> bool {
         matches!(self, Act::Poll | Act::Sleep | Act::Unit | Act::ContextMiss)
     }
 }
 
-impl fmt::Display for Act {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let text = match self {
-            Act::BuildWqe => "build WQE",
-            Act::BuildReceive => "build receive request",
-            Act::WriteMmio(n) => return write!(f, "MMIO, {}", Bytes::new(*n)),
-            Act::RingDoorbell => "doorbell",
-            Act::Poll => "poll: nothing yet",
-            Act::See => "poll: sees it",
-            Act::Look => "poll: finds nothing",
-            Act::ReadFlag => "read the polled byte",
-            Act::TakeCompletion => "take completion",
-            Act::Arm => "arm completion queue",
-            Act::Sleep => "sleep",
-            Act::Wake => "interrupt and wake-up",
-            Act::Kernel => "in the kernel",
-            Act::Compute => "compute",
-            Act::Clock => "read clock",
-            Act::MmioWay => "MMIO to the NIC",
-            Act::MmioData(n) => return write!(f, "MMIO data, {}", Bytes::new(*n)),
-            Act::PcieWait => "wait for the link",
-            Act::ReadRequest(s) => return write!(f, "DMA read of {s}: request"),
-            Act::MemoryRead(s) => return write!(f, "DMA read of {s}: memory"),
-            Act::ReadData(s, n) => return write!(f, "DMA read of {s}: {}", Bytes::new(*n)),
-            Act::ReadRest(s) => return write!(f, "DMA read of {s}: the rest"),
-            Act::Write(s, n) => return write!(f, "DMA write of {s}, {}", Bytes::new(*n)),
-            Act::LineWait => "wait for the cache line",
-            Act::UnitWait => "wait for the processing unit",
-            Act::Unit => "processing unit",
-            Act::ContextMiss => "load context",
-            Act::Transmit => "tx",
-            Act::Receive => "rx",
-            Act::ReceivePayload => "rx of payload",
-            Act::Atomic => "locked read-modify-write",
-            Act::PortWait => "wait for the port",
-            Act::Port(n) => return write!(f, "port, {}", Bytes::new(*n)),
-            Act::Way => "cables and switches",
-        };
-        f.pad(text)
-    }
-}
-
-/// Something that took time.
+/// An interval in which one act was carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// Where; on the wire, whose port the message left by.
+    /// The machine; on the wire, the machine whose port the message left by.
     pub machine: MachineId,
-    /// What.
+    /// What happened.
     pub act: Act,
-    /// From when on.
+    /// When it began.
     pub begin: Time,
-    /// Until when.
+    /// When it ended.
     pub end: Time,
 }
 
 impl Step {
-    /// How long.
+    /// How long it took.
     pub fn span(&self) -> Span {
         self.end - self.begin
     }
 
-    /// Whether this one can be what `next` began with.
+    /// Whether `next` can have begun because this step ended.
     fn leads_to(&self, next: &Step) -> bool {
         self.end == next.begin
-            && !self.act.is_beside()
+            && !self.act.is_dead_end()
             && (self.machine == next.machine || self.act == Act::Way)
     }
 }
 
-/// Most steps that a machine's parts keep each; the run goes on without being noted.
-const MOST: usize = 1 << 20;
+/// Largest number of steps that each part of a machine records; later ones are dropped.
+const MAX_STEPS: usize = 1 << 20;
 
-/// Takes notes of one part of a machine, if it is on.
+/// Records the steps of one part of a machine while it is on.
 #[derive(Debug, Default)]
 pub(crate) struct Tracer(Option<Box<Notes>>);
 
@@ -251,7 +194,7 @@ impl Tracer {
         Tracer(Some(Box::default()))
     }
 
-    /// `act` lasts from `begin` to `end`; what takes no time is no step.
+    /// Records that `act` lasted from `begin` to `end`, unless it took no time.
     #[inline]
     pub(crate) fn note(&mut self, act: Act, begin: Time, end: Time) {
         if let Some(notes) = &mut self.0 {
@@ -259,7 +202,7 @@ impl Tracer {
         }
     }
 
-    /// What the next access to memory is for.
+    /// Sets what the next access to memory is for.
     #[inline]
     pub(crate) fn about(&mut self, subject: Subject) {
         if let Some(notes) = &mut self.0 {
@@ -267,14 +210,14 @@ impl Tracer {
         }
     }
 
-    /// What this access to memory is for.
+    /// Returns what this access to memory is for.
     #[inline]
     pub(crate) fn subject(&mut self) -> Subject {
         let notes = self.0.as_mut();
         notes.map_or(Subject::Payload, |notes| std::mem::take(&mut notes.subject))
     }
 
-    /// The steps so far.
+    /// The recorded steps.
     pub(crate) fn steps(&self, machine: MachineId) -> impl Iterator<Item = Step> {
         let steps = self.0.iter().flat_map(|notes| &notes.steps);
         steps.map(move |(act, begin, end)| Step {
@@ -290,26 +233,26 @@ impl Notes {
     #[cold]
     #[inline(never)]
     fn add(&mut self, act: Act, begin: Time, end: Time) {
-        if begin < end && self.steps.len() < MOST {
+        if begin < end && self.steps.len() < MAX_STEPS {
             self.steps.push((act, begin, end));
         }
     }
 }
 
-/// A piece of a span of time.
+/// A link of a chain of steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Link {
     /// The step with this index.
     Step(usize),
-    /// No mechanism has noted what happened between.
+    /// No mechanism recorded anything between these times.
     Gap(Time, Time),
 }
 
-/// What the time from `from` to `to` consists of, where `to` is on machine `at`: the steps, each
-/// beginning when the one before it ended.
+/// Returns the chain of steps that fills the time from `from` to `to`, where `to` is on machine `at`. Each
+/// step begins when the one before it ends.
 ///
-/// `steps` are in the order in which they begin ([`crate::Cluster::steps`]). A link of the chain stays on
-/// its machine, or comes from the wire.
+/// `steps` are in the order in which they begin ([`crate::Cluster::steps`]). Successive links are on one
+/// machine, unless the first of them is on the wire.
 pub fn chain(steps: &[Step], from: Time, (at, to): (MachineId, Time)) -> Vec<Link> {
     let mut links = Vec::new();
     let mut search = Search {
@@ -317,7 +260,7 @@ pub fn chain(steps: &[Step], from: Time, (at, to): (MachineId, Time)) -> Vec<Lin
         from,
         dead: vec![false; steps.len()],
     };
-    // An end of nothing, so that the last step can be looked for as any other.
+    // A sentinel of no length, so that the last step is found like any other.
     let mut next = Step {
         machine: at,
         act: Act::Look,
@@ -330,7 +273,7 @@ pub fn chain(steps: &[Step], from: Time, (at, to): (MachineId, Time)) -> Vec<Lin
             links.extend(found.into_iter().map(Link::Step));
             break;
         }
-        // As far as it can be followed; nothing is known about what came before.
+        // No chain reaches back to `from`: skips the time before `next` that nothing recorded.
         let Some((index, gap)) = search.nearest(&next) else {
             links.push(Link::Gap(from, next.begin));
             break;
@@ -345,16 +288,16 @@ pub fn chain(steps: &[Step], from: Time, (at, to): (MachineId, Time)) -> Vec<Lin
     links
 }
 
-/// Looks for a chain, backwards.
+/// Searches for a chain backwards.
 struct Search<'s> {
     steps: &'s [Step],
     from: Time,
-    /// Steps that no chain leads to.
+    /// Steps that no chain from `from` reaches.
     dead: Vec<bool>,
 }
 
 impl Search<'_> {
-    /// Steps that may end at the latest when `next` begins, last ones first.
+    /// Steps that begin before `next` does, the latest first.
     fn before(&self, next: &Step) -> impl Iterator<Item = usize> + use<'_> {
         let end = self.steps.partition_point(|step| step.begin < next.begin);
         let from = self.from;
@@ -364,7 +307,7 @@ impl Search<'_> {
             .take_while(move |index| steps[*index].begin >= from)
     }
 
-    /// Appends a chain from `next` back to the beginning, if there is one.
+    /// Appends the chain from `next` back to the beginning; returns whether there is one.
     fn back(&mut self, next: &Step, found: &mut Vec<usize>) -> bool {
         if next.begin == self.from {
             return true;
@@ -385,11 +328,11 @@ impl Search<'_> {
         false
     }
 
-    /// The step that ends last before `next`, on its machine or from the wire, and the gap between them.
+    /// Returns the last step to end before `next`, on its machine or the wire, and the gap between them.
     fn nearest(&self, next: &Step) -> Option<(usize, (Time, Time))> {
         let fits = |step: &Step| {
             step.end <= next.begin
-                && !step.act.is_beside()
+                && !step.act.is_dead_end()
                 && (step.machine == next.machine || step.act == Act::Way)
         };
         let last = self
@@ -418,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_leaves_out_what_goes_on_beside_it() {
+    fn a_chain_leaves_out_concurrent_steps() {
         let steps = [
             step(0, Act::BuildWqe, 0, 10),
             step(0, Act::Transmit, 10, 20),
@@ -441,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_noted_is_a_gap() {
+    fn unrecorded_time_is_a_gap() {
         let steps = [
             step(0, Act::BuildWqe, 0, 10),
             step(0, Act::Way, 25, 40),
@@ -458,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn off_nothing_is_kept() {
+    fn a_tracer_that_is_off_records_nothing() {
         let mut tracer = Tracer::default();
         tracer.note(Act::See, at(0), at(1));
         assert_eq!(tracer.steps(MachineId(0)).count(), 0);

@@ -1,19 +1,20 @@
 //! The dynamically connected transport on the model.
 
-use adverb_hwmodel::{
-    Cluster, ModelAh, ModelContext, ModelCq, ModelMr, ModelQp, ModelStation, Placement, Preset,
-};
-use adverb_sim::Budget;
+mod common;
+
+use adverb_hwmodel::{ModelAh, ModelContext, ModelCq, ModelMr, ModelQp, ModelStation};
 use adverb_units::{Bytes, Span};
 use adverb_verbs::{
     AccessFlags, AddressHandle, AddressVector, Context, CreateError, Destination, MemoryRegion,
-    Operation, PostErrorCause, Psn, QpAttr, QpCaps, QpInit, QpState, QpType, QueuePair, RetryCount,
-    RnrTimer, SendFlags, SendRequest, Station, WcStatus, WorkCompletion, WrId,
+    Operation, PostErrorCause, Psn, QpAttr, QpState, QpType, QueuePair, RetryCount, RnrTimer,
+    SendFlags, SendRequest, Station, WcStatus, WorkCompletion, WrId,
 };
+
+use common::two::{alone_on, init};
 
 const KEY: u32 = 0x77;
 
-/// An initiator and two targets of one machine.
+/// An initiator and two targets on one machine.
 struct Party<'s, 'y> {
     station: &'s ModelStation<'y>,
     cq: ModelCq,
@@ -21,21 +22,6 @@ struct Party<'s, 'y> {
     initiator: ModelQp,
     targets: [ModelQp; 2],
     ah: ModelAh,
-}
-
-fn init(cq: &ModelCq, qp_type: QpType) -> QpInit<'_, ModelCq> {
-    QpInit {
-        qp_type,
-        send_cq: cq,
-        recv_cq: cq,
-        caps: QpCaps {
-            max_send_wr: 16,
-            max_recv_wr: 1,
-            max_send_sge: 1,
-            max_recv_sge: 1,
-            max_inline_data: 0,
-        },
-    }
 }
 
 fn walk(context: &ModelContext, qp: &ModelQp, is_target: bool) {
@@ -104,7 +90,7 @@ impl<'s, 'y> Party<'s, 'y> {
         wc[0]
     }
 
-    /// How long a READ of a target takes.
+    /// Returns how long a READ of a target takes.
     fn read(&self, target: usize) -> Span {
         let start = self.station.now();
         self.post(target, Operation::RdmaRead(self.mr.remote(8)), KEY);
@@ -113,23 +99,13 @@ impl<'s, 'y> Party<'s, 'y> {
     }
 
     fn sent(&self) -> u64 {
-        use adverb_verbs::Context;
         self.station.context().counters()["sent_messages"]
     }
 }
 
-fn alone(preset: &str, body: impl for<'y> FnOnce(&ModelStation<'y>) + 'static) {
-    let preset = Preset::built_in(preset).unwrap();
-    let mut cluster = Cluster::new(&preset, &[Placement::Cached]);
-    let machine = cluster.machine(0);
-    cluster.spawn(machine, "alone", move |station| body(station));
-    let outcome = cluster.run(&Budget::NONE);
-    assert!(outcome.is_finished(), "{outcome}");
-}
-
 #[test]
-fn payload_moves_to_the_target_that_each_request_names() {
-    alone("connect_ib", |station| {
+fn each_request_reaches_its_target() {
+    alone_on("connect_ib", |station| {
         let party = Party::new(station);
         party.mr.write(0, b"unlinked").unwrap();
         party.post(0, Operation::RdmaWrite(party.mr.remote(64)), KEY);
@@ -147,7 +123,7 @@ fn payload_moves_to_the_target_that_each_request_names() {
 
 #[test]
 fn a_change_of_targets_costs_three_packets_and_a_round_trip() {
-    alone("connect_ib", |station| {
+    alone_on("connect_ib", |station| {
         let party = Party::new(station);
         party.read(0);
         let before = party.sent();
@@ -157,15 +133,15 @@ fn a_change_of_targets_costs_three_packets_and_a_round_trip() {
         assert_eq!(party.sent() - before - packets, packets + 3);
         let more = changes.saturating_sub(stays).as_ns_f64();
         assert!((300.0..1_500.0).contains(&more), "{stays} and {changes}");
-        // It comes back to what it was connected with before as to any other.
+        // Returning to an earlier target costs as much as connecting to any other.
         assert_eq!(party.read(0), changes);
         assert_eq!(party.read(0), stays);
     });
 }
 
 #[test]
-fn requests_to_another_target_wait_for_the_answers_of_the_one_before() {
-    alone("connect_ib", |station| {
+fn a_change_of_targets_waits_for_outstanding_answers() {
+    alone_on("connect_ib", |station| {
         let party = Party::new(station);
         let (stays, changes) = {
             party.read(0);
@@ -192,7 +168,7 @@ fn requests_to_another_target_wait_for_the_answers_of_the_one_before() {
 
 #[test]
 fn a_wrong_access_key_is_not_answered() {
-    alone("connect_ib", |station| {
+    alone_on("connect_ib", |station| {
         let party = Party::new(station);
         party.post(0, Operation::RdmaRead(party.mr.remote(8)), KEY + 1);
         assert_eq!(party.wait().status, WcStatus::RetryExcErr);
@@ -201,8 +177,8 @@ fn a_wrong_access_key_is_not_answered() {
 }
 
 #[test]
-fn what_needs_receives_is_refused_by_name() {
-    alone("connect_ib", |station| {
+fn requests_that_need_receives_are_refused() {
+    alone_on("connect_ib", |station| {
         let party = Party::new(station);
         let to = Destination {
             ah: party.ah.handle(),
@@ -223,7 +199,7 @@ fn what_needs_receives_is_refused_by_name() {
 
 #[test]
 fn nics_before_connect_ib_have_no_dc() {
-    alone("cx3", |station| {
+    alone_on("cx3", |station| {
         let context = station.context();
         let pd = context.alloc_pd().unwrap();
         let cq = context.create_cq(64, None).unwrap();

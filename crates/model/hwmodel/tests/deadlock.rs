@@ -1,4 +1,4 @@
-//! Programs that cannot end: the run does, and says who waits for what.
+//! Programs that deadlock: the run ends and names the waiting roles and what they wait for.
 
 use adverb_hwmodel::{Cluster, ModelStation, Placement, Preset};
 use adverb_sim::{Budget, Outcome};
@@ -7,7 +7,7 @@ use adverb_verbs::{
     AccessFlags, CompletionQueue, Context, MemoryRegion, NotifyOn, RoleId, Station, WorkCompletion,
 };
 
-/// Two roles that wait for ever.
+/// Runs two roles that deadlock; returns the outcome's text.
 fn deadlock(
     client: impl for<'y> FnOnce(&ModelStation<'y>) + 'static,
     server: impl for<'y> FnOnce(&ModelStation<'y>) + 'static,
@@ -46,29 +46,29 @@ fn wait_for_an_event(station: &ModelStation<'_>) {
 }
 
 #[test]
-fn nobody_sends_what_both_wait_for() {
-    let said = deadlock(wait_for_a_completion, wait_for_memory);
+fn a_completion_and_a_change_of_memory_that_never_come() {
+    let report = deadlock(wait_for_a_completion, wait_for_memory);
     let begin =
         "deadlock: nothing can happen any more; client waits for a completion in queue 0 since ";
-    assert!(said.starts_with(begin), "{said}");
-    let (_, server) = said
+    assert!(report.starts_with(begin), "{report}");
+    let (_, server) = report
         .split_once("; server waits for a change of memory at 0x")
         .unwrap();
-    // It made its objects and computed before.
+    // It created its objects and computed before.
     let (_, since) = server.split_once(" since ").unwrap();
-    assert!(since.ends_with(" µs"), "{said}");
+    assert!(since.ends_with(" µs"), "{report}");
 }
 
 #[test]
 fn an_event_that_never_comes() {
-    let hear = |station: &ModelStation<'_>| {
+    let receive = |station: &ModelStation<'_>| {
         let _ = station.receive(RoleId(0), Span::MAX);
     };
-    let said = deadlock(wait_for_an_event, hear);
+    let report = deadlock(wait_for_an_event, receive);
     for waits in [
         "client waits for an event on completion channel 0 since ",
         "server waits for a message out of band for server since ",
     ] {
-        assert!(said.contains(waits), "{said}");
+        assert!(report.contains(waits), "{report}");
     }
 }

@@ -1,4 +1,4 @@
-//! What more hardware, distance or payload may never do.
+//! Monotonicity: how times change with faster hardware, longer distance and larger payload.
 
 mod common;
 
@@ -36,7 +36,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn a_longer_way_is_never_faster(
+    fn a_longer_path_is_never_faster(
         op in operation(),
         size in 1u64..20_000,
         cable in 0.0..2_000.0,
@@ -64,14 +64,14 @@ proptest! {
     }
 
     #[test]
-    fn long_messages_stream_at_the_speed_of_the_way_and_not_above(
+    fn long_messages_stream_at_line_rate_and_not_above(
         preset in prop::sample::select(vec!["cx", "mt26428_qdr", "cx3", "connect_ib", "cx5_skylake"]),
         size in 100_000u64..1_000_000,
     ) {
         let params = Preset::built_in(preset).expect("a preset").params;
         let wire = size as f64 * 8.0 / params.link.gbps;
         let write = ping_on(preset, Opcode::Write, (size, false), &[]);
-        // A round of a READ: the data pass once.
+        // In a round of a READ the data cross the link once.
         let read = 2.0 * ping_on(preset, Opcode::Read, (size, false), &[]);
         prop_assert!(write >= wire && read >= wire, "{preset}: {write} ns and {read} ns for {size} B");
         prop_assert!(read <= 1.1 * write + 5_000.0, "{preset}: READ {read} ns, WRITE {write} ns of {size} B");

@@ -1,4 +1,4 @@
-//! Random programs on two queue pairs: whatever they do, completions come once and in order.
+//! Random programs on two queue pairs: completions arrive once and in order.
 
 mod common;
 
@@ -43,7 +43,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What a queue's completions must look like.
+/// Checks the completions of a queue.
 #[derive(Default)]
 struct Order {
     posted: u64,
@@ -146,7 +146,7 @@ fn play(two: &Two<'_, '_>, steps: &[Step]) {
     two.qps[1].modify(&QpAttr::to(QpState::Err)).unwrap();
     two.station.sleep(Span::from_ms(1));
     drain(two, &mut sends, &mut receives);
-    // In the error state everything that was posted has come back.
+    // In the error state every posted receive has completed.
     assert_eq!(receives.seen, receives.posted);
 }
 
@@ -154,7 +154,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
-    fn completions_come_once_and_in_order(steps in prop::collection::vec(step(), 1..60)) {
+    fn completions_arrive_once_and_in_order(steps in prop::collection::vec(step(), 1..60)) {
         alone(move |station| play(&Two::new(station, QpType::Rc), &steps));
     }
 }

@@ -1,14 +1,18 @@
 //! Kernel TCP on the model.
 
-use adverb_hwmodel::{Cluster, Placement, Preset};
+mod common;
+
+use adverb_hwmodel::Preset;
+use adverb_results::{Opcode, Program};
 use adverb_sim::Budget;
 use adverb_units::{CpuTime, Span};
 use adverb_verbs::Station;
+use adverb_workload::pair::Length;
 
-/// What one way of a ping takes, and the client's CPU time of a round.
+/// One-way time of a ping, and the client's CPU time per round.
 fn ping(preset: &Preset, bytes: u64) -> (Span, CpuTime) {
     const ROUNDS: u64 = 20;
-    let mut cluster = Cluster::new(preset, &[Placement::Cached; 2]);
+    let mut cluster = common::pair(preset);
     let (a, b) = (cluster.machine(0), cluster.machine(1));
     let (ours, theirs) = cluster.connect(a, b);
     let client = cluster.spawn(a, "client", move |station| {
@@ -40,27 +44,23 @@ fn preset(name: &str, overrides: &[(&'static str, f64)]) -> Preset {
 }
 
 #[test]
-fn a_message_takes_at_least_the_work_on_its_way() {
+fn a_message_takes_at_least_the_work_on_its_path() {
     let gige = preset("ammasso_gige", &[]);
     let (p, cpu) = (&gige.params, ping(&gige, 1).1);
     let (one_way, _) = ping(&gige, 1);
-    let work = p.cpu.wake_ns + 2.0 * p.tcp.process_ns + p.tcp.nic_ns * 2.0 + p.link.switch_ns;
+    let work = p.cpu.wake_ns + p.tcp.process_ns * 2 + p.tcp.nic_ns * 2 + p.link.switch_ns;
     assert!(
-        one_way.as_ns_f64() > work,
-        "{one_way}, of which {work} ns are known"
+        (work..work * 2).contains(&one_way),
+        "{one_way} for {work} of work"
     );
-    assert!(
-        one_way.as_ns_f64() < 2.0 * work,
-        "{one_way}, of which {work} ns are known"
-    );
-    // Sending, taking the interrupt of what comes, and waking up.
-    let least = 2.0 * p.tcp.process_ns + p.cpu.wake_cpu_ns;
-    assert!(cpu.system.as_ns_f64() > least, "{cpu:?}");
+    // Sending, handling the interrupt, and waking up.
+    let least = p.tcp.process_ns * 2 + p.cpu.wake_cpu_ns;
+    assert!(cpu.system > least, "{cpu:?}");
     assert!(cpu.user < cpu.system);
 }
 
 #[test]
-fn long_messages_go_at_the_pace_of_the_slowest_part() {
+fn the_slowest_stage_limits_long_messages() {
     let bytes = 1 << 20;
     let one_way = |overrides: &[_]| {
         ping(&preset("ammasso_gige", overrides), bytes)
@@ -69,50 +69,36 @@ fn long_messages_go_at_the_pace_of_the_slowest_part() {
     };
     let gbps = bytes as f64 * 8.0 / one_way(&[("tcp.process_ns", 2_000.0)]);
     assert!((0.7..0.95).contains(&gbps), "{gbps} of 1 Gb/s");
-    // 1448 B in no less than the work of a segment.
+    // A segment of 1448 B takes at least its processing.
     let gbps = bytes as f64 * 8.0 / one_way(&[("tcp.process_ns", 40_000.0)]);
     assert!((0.2..1_448.0 * 8.0 / 40_000.0).contains(&gbps), "{gbps}");
 }
 
 #[test]
-fn a_window_makes_long_ways_slow() {
+fn the_window_limits_long_paths() {
     let far = |window| {
         let far = [("link.cable_ns", 500_000.0), ("tcp.window_bytes", window)];
         ping(&preset("ammasso_gige", &far), 1 << 20).0.as_ns_f64()
     };
-    // A window a round trip of 2 ms.
+    // One window per round trip of 2 ms.
     let trips = f64::from(1 << 20) / 65_536.0;
     let took = far(65_536.0);
     assert!(took > (trips - 1.0) * 2e6, "{took} ns");
     assert!(took > 3.0 * far(1e7), "{took} ns");
 }
 
-/// What one way of a WRITE ping takes, with looks at memory.
-fn write_ping(preset: &Preset, bytes: u64) -> Span {
-    use adverb_workload::pair::{CellSpec, Length, Request, run_active, run_passive};
-    let request = Request {
-        length: Length::Iters(20),
-        ..Request::new(
-            adverb_results::Opcode::Write,
-            adverb_units::Bytes::new(bytes),
-        )
-    };
-    let spec = CellSpec::ping(request);
-    let theirs = spec.clone();
-    let mut cluster = Cluster::new(preset, &[Placement::Cached; 2]);
-    let (a, b) = (cluster.machine(0), cluster.machine(1));
-    let active = cluster.spawn(a, "active", move |station| run_active(station, &spec));
-    cluster.spawn(b, "passive", move |station| run_passive(station, &theirs));
-    let outcome = cluster.run(&Budget::NONE);
-    assert!(outcome.is_finished(), "{outcome}");
-    let metrics = active.take().unwrap().unwrap().metrics;
-    Span::from_ps((metrics.one_way_ns.mean.unwrap() * 1e3) as u64)
+/// One-way time of a WRITE ping with polled memory.
+fn write_ping(preset: &Preset, bytes: u64) -> f64 {
+    let mut spec = common::cell(Program::Ping, Opcode::Write, bytes);
+    spec.params.length = Length::Iters(20);
+    let metrics = common::run_on(preset, &spec).metrics;
+    metrics.one_way_ns.mean.unwrap()
 }
 
 #[test]
 fn rdma_gains_less_the_longer_messages_are() {
     let gige = preset("ammasso_gige", &[]);
-    let share = |bytes| write_ping(&gige, bytes).as_ns_f64() / ping(&gige, bytes).0.as_ns_f64();
+    let share = |bytes| write_ping(&gige, bytes) / ping(&gige, bytes).0.as_ns_f64();
     let shares = [64, 4096, 65_536].map(share);
     assert!(shares.is_sorted(), "{shares:?}");
     assert!(
@@ -122,7 +108,7 @@ fn rdma_gains_less_the_longer_messages_are() {
 }
 
 #[test]
-fn any_network_carries_it() {
+fn tcp_runs_on_every_network() {
     for (name, most) in [("cx3", 15.0), ("cx5", 15.0), ("mt26428_qdr", 15.0)] {
         let (one_way, _) = ping(&preset(name, &[]), 64);
         let us = one_way.as_ns_f64() / 1e3;

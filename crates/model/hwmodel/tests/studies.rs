@@ -1,4 +1,4 @@
-//! The studies' programs on the model, with every byte checked.
+//! The programs of the studies on the model, with every byte verified.
 
 mod common;
 
@@ -19,7 +19,7 @@ fn ping_runs_with_every_operation_polled_and_by_events() {
         .map(|op| (op, Completion::Event))
         .into_iter()
         .chain(by_events.map(|op| (op, Completion::Poll)))
-        // The receiver of WRITEs polls memory: there is no event.
+        // The receiver of WRITEs polls memory, so it gets no event.
         .chain([(Opcode::Write, Completion::Poll)]);
     for (op, completion) in cells {
         let mut last = 0.0;
@@ -73,10 +73,10 @@ fn listed(buffers: u32, signal: Signaling) -> f64 {
     1e9 / rate.map_or(0.0, MessageRate::per_second)
 }
 
-/// A list of one goes by MMIO, and what lies in one of the register's two buffers need not be read; half a queue
-/// goes by a doorbell. The longer the queue, the fewer of its requests lie there.
+/// A list of one request is written by MMIO, and need not be read while it is in one of the register's two
+/// buffers. Half a queue is announced by a doorbell. The longer the queue, the fewer of its requests are there.
 #[test]
-fn buffers_of_blueflame_hold_two_requests_of_a_queue_that_is_read_one_by_one() {
+fn blueflame_buffers_hold_two_requests() {
     let periodic = listed(8, Signaling::Periodic);
     let mut last = 0.0;
     for buffers in [8, 16, 32] {
@@ -91,7 +91,7 @@ fn buffers_of_blueflame_hold_two_requests_of_a_queue_that_is_read_one_by_one() {
 }
 
 #[test]
-fn the_same_cell_gives_the_same_figures_bit_for_bit() {
+fn a_cell_is_reproducible_bit_for_bit() {
     let spec = cell(Program::Blast, Opcode::Write, 64);
     assert_eq!(run("cx3", &spec), run("cx3", &spec));
 }

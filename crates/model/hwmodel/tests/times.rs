@@ -1,5 +1,4 @@
-//! What the model adds to the rules of verbs, which the conformance suite checks: how long things take,
-//! and how programs that cannot go on end.
+//! Times of operations on the model, in addition to the rules of verbs that the conformance suite checks.
 
 mod common;
 
@@ -8,14 +7,13 @@ use adverb_sim::Budget;
 use adverb_units::{Bytes, Span};
 use adverb_verbs::{
     AccessFlags, AddressVector, CompletionQueue, Context, CreateError, Gid, MemoryRegion, NotifyOn,
-    Operation, QpAttr, QpInit, QpState, QpType, QueuePair, RecvRequest, RetryCount, SendFlags,
-    SendRequest, SharedReceiveQueue, SrqCaps, Station, WaitError, WcOpcode, WcStatus,
-    WorkCompletion, WrId,
+    Operation, QpAttr, QpState, QpType, QueuePair, RecvRequest, RetryCount, SendFlags, SendRequest,
+    SharedReceiveQueue, SrqCaps, Station, WaitError, WcOpcode, WcStatus, WorkCompletion, WrId,
 };
-use common::two::{SIGNALED, SOON, Two, alone, caps};
+use common::two::{SIGNALED, SOON, Two, alone, init};
 
 #[test]
-fn an_unsignaled_write_before_a_read_does_not_hold_it_up() {
+fn an_unsignaled_write_does_not_delay_the_next_read() {
     alone(|station| {
         let two = Two::new(station, QpType::Rc);
         let there = two.mrs[1].remote(0);
@@ -35,7 +33,7 @@ fn an_unsignaled_write_before_a_read_does_not_hold_it_up() {
 }
 
 #[test]
-fn rnr_retries_take_their_pauses() {
+fn rnr_retries_wait_for_the_rnr_timer() {
     alone(|station| {
         let two = Two::new(station, QpType::Rc);
         for qp in &two.qps {
@@ -48,7 +46,7 @@ fn rnr_retries_take_their_pauses() {
         two.post(Operation::Send, 4, SIGNALED);
         assert_eq!(two.wait(0).status, WcStatus::RnrRetryExcErr);
         let took = station.now() - start;
-        // Two pauses of the timer's 10 µs, and three journeys.
+        // Two RNR timers of 10 µs, and three round trips.
         assert!(
             took > Span::from_us(20) && took < Span::from_us(30),
             "{took}"
@@ -57,7 +55,7 @@ fn rnr_retries_take_their_pauses() {
 }
 
 #[test]
-fn a_peer_that_is_not_there_exhausts_the_retries() {
+fn an_absent_peer_exhausts_the_retries() {
     alone(|station| {
         let two = Two::new(station, QpType::Rc);
         two.qps[1].modify(&QpAttr::to(QpState::Reset)).unwrap();
@@ -74,19 +72,14 @@ fn a_peer_that_is_not_there_exhausts_the_retries() {
 }
 
 #[test]
-fn a_wait_for_an_event_ends_in_time_and_its_wake_up_costs_kernel_time() {
+fn a_wait_for_an_event_times_out_and_waking_up_costs_kernel_time() {
     alone(|station| {
         let context = station.context();
         let two = Two::new(station, QpType::Rc);
         let channel = context.create_channel().unwrap();
         let cq = context.create_cq(8, Some(&channel)).unwrap();
         let pd = context.alloc_pd().unwrap();
-        let init = QpInit {
-            qp_type: QpType::Rc,
-            send_cq: &cq,
-            recv_cq: &cq,
-            caps: caps(),
-        };
+        let init = init(&cq, QpType::Rc);
         // A queue pair that is connected with itself.
         let qp = context.create_qp(&pd, &init).unwrap();
         two.way.join(&qp, &qp, QpType::Rc, RetryCount::MAX);
@@ -107,7 +100,7 @@ fn a_wait_for_an_event_ends_in_time_and_its_wake_up_costs_kernel_time() {
 }
 
 #[test]
-fn polling_without_waiting_ends_in_words() {
+fn polling_without_waiting_ends_with_a_message() {
     let preset = Preset::built_in("cx3").unwrap();
     let mut cluster = Cluster::new(&preset, &[Placement::Cached]);
     let machine = cluster.machine(0);
@@ -121,7 +114,7 @@ fn polling_without_waiting_ends_in_words() {
 }
 
 #[test]
-fn an_address_of_no_machine_is_refused() {
+fn an_unknown_gid_is_refused() {
     alone(|station| {
         let (context, two) = (station.context(), Two::new(station, QpType::Ud));
         let nowhere = AddressVector {
@@ -134,7 +127,7 @@ fn an_address_of_no_machine_is_refused() {
     });
 }
 
-/// Lines that the responder's NIC writes, and the time until they are seen, for a SEND of `length`.
+/// Lines that the responder's NIC writes for a SEND of `length`, and the time until the receiver sees it.
 fn received(two: &Two<'_, '_>, length: u32) -> (u64, Span) {
     let context = two.station.context();
     let lines = || context.counters()["pcie_write_lines"];
@@ -153,15 +146,15 @@ fn received(two: &Two<'_, '_>, length: u32) -> (u64, Span) {
 }
 
 #[test]
-fn inline_receives_bring_the_payload_within_the_completion() {
+fn completions_carry_inline_receives() {
     alone(|station| {
         let plain = Two::new(station, QpType::Rc);
         let inline = Two::with_inline_recv(station, QpType::Rc, 48);
-        // The first ones load contexts.
+        // Warm up the context cache.
         for two in [&plain, &inline, &plain, &inline] {
             received(two, 16);
         }
-        // Beyond half a line the completion is a line longer; beyond the limit nothing changes.
+        // Above half a line the completion has another line; above the limit nothing changes.
         for (length, lines) in [(16, 1), (32, 1), (33, 2), (48, 2), (49, 2), (0, 1)] {
             let (ours, theirs) = (received(&inline, length), received(&plain, length));
             assert_eq!(ours.0, lines, "{length} B");
@@ -175,12 +168,7 @@ fn inline_receives_bring_the_payload_within_the_completion() {
         }
         let context = station.context();
         let pd = context.alloc_pd().unwrap();
-        let init = QpInit {
-            qp_type: QpType::Rc,
-            send_cq: &plain.cqs[0],
-            recv_cq: &plain.cqs[0],
-            caps: caps(),
-        };
+        let init = init(&plain.cqs[0], QpType::Rc);
         let refused = context.create_qp_with_inline_recv(&pd, &init, 65);
         assert_eq!(
             refused.unwrap_err().to_string(),
@@ -189,9 +177,9 @@ fn inline_receives_bring_the_payload_within_the_completion() {
     });
 }
 
-/// Where a receive is taken from makes no difference in time: the NIC reads either's WQEs ahead.
+/// The source of a receive makes no difference: the NIC prefetches WQEs of both.
 #[test]
-fn a_shared_receive_takes_as_long_as_one_of_its_own() {
+fn shared_and_own_receives_take_equal_time() {
     alone(|station| {
         let (context, two) = (station.context(), Two::new(station, QpType::Rc));
         two.receive(1, 64);
@@ -206,12 +194,7 @@ fn a_shared_receive_takes_as_long_as_one_of_its_own() {
         };
         let pd = context.alloc_pd().unwrap();
         let srq = context.create_srq(&pd, &sizes).unwrap();
-        let init = QpInit {
-            qp_type: QpType::Rc,
-            send_cq: &other.cqs[1],
-            recv_cq: &other.cqs[1],
-            caps: caps(),
-        };
+        let init = init(&other.cqs[1], QpType::Rc);
         let to: ModelQp = context.create_qp_with_srq(&pd, &init, &srq).unwrap();
         let from = &other.qps[0];
         from.modify(&QpAttr::to(QpState::Reset)).unwrap();

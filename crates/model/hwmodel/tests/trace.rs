@@ -1,30 +1,21 @@
-//! The steps of a round add up to the time that the round takes, and to what ping measures.
+//! The steps of a round add up to its duration, and to what ping measures.
 
 mod common;
 
 use adverb_hwmodel::trace::{Act, Component, Link, Step, chain};
 use adverb_hwmodel::{Kind, MachineId, Preset, names};
 use adverb_results::{Completion, Opcode, Program};
-use adverb_sim::Outcome;
 use adverb_units::Span;
-use adverb_workload::pair::{CellSpec, Request, run_active, run_passive};
-use common::{BUDGET, cell, pair};
+use adverb_workload::pair::{CellSpec, Request};
+use common::{cell, pair};
 
 const CLIENT: MachineId = MachineId(0);
 
-/// What a ping was made of, and its one-way time in nanoseconds.
+/// The steps of a ping, and its one-way time in nanoseconds.
 fn traced(preset: &Preset, spec: &CellSpec) -> (Vec<Step>, f64) {
     let mut cluster = pair(preset);
     cluster.trace();
-    let (here, there) = (cluster.machine(0), cluster.machine(1));
-    let (active, passive) = (spec.clone(), spec.clone());
-    let result = cluster.spawn(here, "active", move |station| run_active(station, &active));
-    cluster.spawn(there, "passive", move |station| {
-        run_passive(station, &passive)
-    });
-    let outcome = cluster.run(&BUDGET);
-    assert_eq!(outcome, Outcome::Finished, "{}: {outcome}", spec.id);
-    let metrics = result.take().unwrap().unwrap().metrics;
+    let metrics = common::run_in(&mut cluster, spec).metrics;
     (cluster.steps(), metrics.one_way_ns.mean.unwrap())
 }
 
@@ -33,7 +24,7 @@ fn posts(steps: &[Step]) -> Vec<&Step> {
     steps.iter().filter(is_post).collect()
 }
 
-/// The steps of a round in the middle.
+/// The steps of a round in the middle of the run.
 fn round(steps: &[Step], posts_in_round: usize) -> Vec<Step> {
     let posts = posts(steps);
     let first = posts.len() / posts_in_round / 2 * posts_in_round;
@@ -83,7 +74,7 @@ fn check(preset: &Preset, spec: &CellSpec) {
     let round = round(&steps, posts_in_round);
     let sum: Span = round.iter().map(Step::span).sum();
     let half = sum.as_ns_f64() / 2.0;
-    // What ping measures has its reading of the clock, and unsignaled rounds, in it.
+    // Ping's time includes reading the clock, and unsignaled rounds.
     let difference = (half / one_way - 1.0).abs();
     assert!(difference < 0.03, "{what}: {half} ns, ping: {one_way} ns");
     for component in [Component::Cpu, Component::Nic, Component::Wire] {
@@ -93,7 +84,7 @@ fn check(preset: &Preset, spec: &CellSpec) {
 }
 
 #[test]
-fn events_are_waited_for_asleep() {
+fn waits_for_events_sleep() {
     let preset = Preset::built_in("mt26428_qdr").unwrap();
     let mut spec = cell(Program::Ping, Opcode::Send, 64);
     spec.params.completion = Completion::Event;
@@ -110,7 +101,7 @@ fn events_are_waited_for_asleep() {
 }
 
 #[test]
-fn inline_payload_is_not_read_and_other_payload_is() {
+fn only_payload_that_is_not_inline_is_read() {
     let preset = Preset::built_in("cx3").unwrap();
     let reads = |inline| {
         let mut spec = cell(Program::Ping, Opcode::Write, 64);
@@ -125,7 +116,7 @@ fn inline_payload_is_not_read_and_other_payload_is() {
 }
 
 #[test]
-fn the_upstream_driver_writes_reads_by_mmio_and_rings_for_writes_that_are_not_inline() {
+fn the_upstream_driver_writes_only_reads_and_inline_requests_by_mmio() {
     let preset = Preset::built_in("mt26428_qdr").unwrap();
     let by_mmio = |op| {
         let mut spec = cell(Program::Ping, op, 64);
@@ -142,7 +133,7 @@ fn the_upstream_driver_writes_reads_by_mmio_and_rings_for_writes_that_are_not_in
 }
 
 #[test]
-fn a_run_is_the_same_whether_it_is_noted_or_not() {
+fn tracing_does_not_change_a_run() {
     let preset = Preset::built_in("connect_ib").unwrap();
     let spec = cell(Program::Ping, Opcode::Read, 64);
     let (_, noted) = traced(&preset, &spec);

@@ -1,7 +1,7 @@
-//! A bare PCIe device: it moves bytes to and from the memory of its host, and nothing else.
+//! A bare PCIe device, which only reads and writes its host's memory.
 //!
-//! It has no queue pairs, no link and no driver, so what it measures is the link to the root port,
-//! the IOMMU, the last-level cache and memory alone. Programs: schema.md, `pcie_dma_*`.
+//! Without queue pairs, link and driver, it measures only the link to the root port, the IOMMU, the
+//! last-level cache and memory. Programs: schema.md, `pcie_dma_*`.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -11,7 +11,7 @@ use adverb_sim::{Random, Seed};
 use adverb_units::{Bytes, Span, Time};
 
 use crate::host::iommu::Iommu;
-use crate::host::llc::{Access, Evicted, Found, Line, Llc};
+use crate::host::llc::{AccessKind, Evicted, Found, Line, Llc};
 use crate::host::pcie::{LINE, Pcie};
 use crate::host::placement::Placement;
 use crate::params::Params;
@@ -19,80 +19,70 @@ use crate::preset::{Kind, Preset};
 use crate::rate::ns;
 use crate::resource::Slots;
 
-/// What one operation is.
+/// A kind of operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dma {
-    /// Reading memory: it ends with the last byte.
+    /// Reads memory; ends with the last byte.
     Read,
-    /// Writing memory, posted: it ends when the bytes are on the link.
+    /// Writes memory by posted writes; ends when the bytes are on the link.
     Write,
-    /// Writing, and reading the same bytes at once: the read may not pass the write.
+    /// Writes, then immediately reads the same bytes. The read may not pass the write.
     WriteRead,
 }
 
-/// When the device begins operations.
+/// When the device starts operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pace {
-    /// It waits for each before it prepares the next.
+    /// It waits for each operation before it prepares the next.
     OneByOne,
-    /// It keeps this many in flight on the link, and prepares the next ones during that time.
+    /// It keeps this many in flight on the link, and prepares the next ones meantime.
     Overlapping(NonZeroU32),
 }
 
 /// Whether the device's addresses are translated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Addressing {
-    /// They are those of memory.
+    /// They are physical addresses.
     #[default]
     Physical,
     /// The root port's IOMMU translates them.
     Translated,
 }
 
-/// The memory that random addresses are drawn from.
+/// The memory that the device accesses at random addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
     /// Its size.
     pub bytes: Bytes,
-    /// Where it lies. Cached: a core has written all of it before the run; it stays in the cache as
-    /// far as it fits.
+    /// Its placement. If cached, a core has written all of it before the run, and what fits is still in
+    /// the cache.
     pub placement: Placement,
     /// How it is addressed.
     pub addressing: Addressing,
 }
 
-/// Why a device cannot do something.
+/// Why a device cannot run an operation.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BareDeviceError {
-    /// The preset is of another kind.
-    #[error("{name} is not a bare PCIe device")]
-    NotBare {
-        /// Its name.
-        name: String,
-    },
-    /// A window that cannot be.
-    #[error("a window of {given}: from {LINE} B to {MAX_WINDOW}")]
-    Window {
-        /// What was asked for.
-        given: Bytes,
-    },
-    /// An operation that cannot be.
-    #[error("a transfer of {given} in a window of {window}: from 1 B to that, rounded to lines")]
-    Size {
-        /// What was asked for.
-        given: Bytes,
-        /// What there is.
-        window: Bytes,
-    },
+    /// The preset of this name is of another kind.
+    #[error("{0} is not a bare PCIe device")]
+    NotBare(String),
+    /// A window of this size is impossible.
+    #[error("window of {0} is outside {LINE} B to {MAX_WINDOW}")]
+    Window(Bytes),
+    /// An operation of size `given` is impossible in a window of size `window`.
+    #[error("transfer of {given}, rounded up to lines, is outside 1 B to the window of {window}")]
+    #[allow(missing_docs, reason = "the variant's documentation names them")]
+    Size { given: Bytes, window: Bytes },
 }
 
-/// Largest window: as much memory as the modelled hosts have.
+/// Largest window: the memory of the modelled hosts.
 const MAX_WINDOW: Bytes = Bytes::mib(128 * 1024);
-/// Operations that are measured.
+/// Number of measured operations.
 const OPERATIONS: u64 = 40_000;
 
-/// What a run has shown.
+/// The result of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Transferred {
     /// Mean time of an operation, as the device sees it.
@@ -101,18 +91,18 @@ pub struct Transferred {
     pub per_second: f64,
 }
 
-/// The device in its host.
+/// A bare device in its host.
 #[derive(Debug)]
 pub struct BareDevice {
     pcie: Pcie,
     llc: Llc,
     iommu: Option<Iommu>,
-    /// Writes that the root port has given no credit back for.
+    /// Writes that the root port has not returned credits for.
     credits: Slots,
-    /// When the last write was in memory: they keep their order.
+    /// When the last write reached memory. Writes keep their order.
     committed: Time,
     window: Window,
-    times: Times,
+    times: DeviceTimes,
     max_payload: u64,
     max_read_request: u64,
     page: u64,
@@ -120,53 +110,52 @@ pub struct BareDevice {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Times {
+struct DeviceTimes {
     issue: Span,
     copy_byte_ns: f64,
-    /// What the root port takes for any access to the window.
+    /// The root port's time for any access to the window.
     root: Span,
-    /// What it takes longer where memory has to be read or written first.
+    /// Additional time if memory must be read or written first.
     dram: Span,
 }
 
-/// One TLP's share of an operation.
+/// The part of an operation that one TLP carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Piece {
+struct Tlp {
     address: u64,
     bytes: u64,
 }
 
-impl Piece {
+impl Tlp {
     fn lines(self) -> impl Iterator<Item = Line> {
         (Line::of(self.address).0..=Line::of(self.address + self.bytes - 1).0).map(Line)
     }
 
-    /// Whether it writes some of the bytes of `line` and not the others.
+    /// Whether it writes only part of `line`.
     fn is_part_of(self, line: Line) -> bool {
         let begin = line.0 * LINE;
         self.address > begin || self.address + self.bytes < begin + LINE
     }
 }
 
-/// When a write was sent, and how much later than it came to the root port it was in memory.
+/// When a write was sent, and how long it took from the root port to memory.
 struct Written {
     sent: Time,
     latency: Span,
 }
 
 impl BareDevice {
-    /// The device of a preset in a host whose memory is in the state that `window` says.
+    /// Creates the device of a preset, in a host whose memory is in the state that `window` describes.
     ///
     /// # Errors
-    /// The preset is not of a bare device, or the window is impossible.
+    /// If the preset is not of a bare device, or the window is impossible.
     pub fn new(preset: &Preset, window: Window, seed: Seed) -> Result<Self, BareDeviceError> {
         if preset.kind != Kind::BareDevice {
-            let name = preset.name.clone();
-            return Err(BareDeviceError::NotBare { name });
+            return Err(BareDeviceError::NotBare(preset.name.clone()));
         }
         let given = window.bytes;
         if !(Bytes::new(LINE)..=MAX_WINDOW).contains(&given) {
-            return Err(BareDeviceError::Window { given });
+            return Err(BareDeviceError::Window(given));
         }
         let p = &preset.params;
         let iommu = || Iommu::new(&p.iommu, seed.stream("iommu", 0).bits());
@@ -187,7 +176,7 @@ impl BareDevice {
         Ok(device)
     }
 
-    /// A core writes the window, or so much else that nothing of the window is left in the cache.
+    /// Lets a core write the window, or enough other memory to evict the window from the cache.
     fn prepare(&mut self) {
         let lines = self.window.bytes.get() / LINE;
         let most = 2 * self.llc.capacity();
@@ -197,14 +186,14 @@ impl BareDevice {
             lines.saturating_sub(most)..lines
         };
         for line in written {
-            self.llc.core(Line(line), Access::Store);
+            self.llc.core(Line(line), AccessKind::Store);
         }
     }
 
-    /// Does operations of `size` at random places of the window, each at the beginning of a line.
+    /// Runs operations of `size` at random line-aligned addresses of the window.
     ///
     /// # Errors
-    /// The window has no place for it.
+    /// If the operation does not fit the window.
     pub fn run(
         &mut self,
         dma: Dma,
@@ -217,7 +206,7 @@ impl BareDevice {
             return Err(BareDeviceError::Size { given, window });
         }
         let places = self.window.bytes.get() / unit;
-        // Until writes have brought as much of the window into their share of the cache as will stay.
+        // Until the ways of the cache that devices may fill are in steady state.
         let share = (self.llc.device_capacity() * LINE).div_ceil(unit);
         let warm_up = 4 * places.min(share);
         let all = warm_up + OPERATIONS;
@@ -228,7 +217,7 @@ impl BareDevice {
         let prepared = self.times.issue + ns(self.times.copy_byte_ns * size.get() as f64);
         let (mut began, mut total) = (Time::ZERO, Span::ZERO);
         for operation in 0..all {
-            let Reverse(at) = free.pop().expect("as many as it keeps under way");
+            let Reverse(at) = free.pop().expect("one entry per operation in flight");
             if operation == warm_up {
                 began = at;
             }
@@ -243,14 +232,14 @@ impl BareDevice {
                 Pace::Overlapping(_) => end,
             }));
         }
-        let Reverse(end) = free.pop().expect("as many as it keeps under way");
+        let Reverse(end) = free.pop().expect("one entry per operation in flight");
         Ok(Transferred {
             mean: total / OPERATIONS,
             per_second: OPERATIONS as f64 / (end - began).as_secs_f64(),
         })
     }
 
-    /// One operation that begins at `at`; when it ends on the link.
+    /// Runs an operation that begins at `at`; returns when it ends on the link.
     fn one(&mut self, dma: Dma, at: Time, address: u64, bytes: u64) -> Time {
         match dma {
             Dma::Read => self.read(at, Span::ZERO, address, bytes),
@@ -262,13 +251,13 @@ impl BareDevice {
         }
     }
 
-    /// The root port looks at the request only `held` after it came.
+    /// Reads memory. The root port holds the request for `held` (behind a write) before it handles it.
     fn read(&mut self, at: Time, held: Span, address: u64, bytes: u64) -> Time {
         let comes = at + self.pcie.way();
-        pieces(address, bytes, self.max_read_request, self.page).fold(at, |end, piece| {
-            let wait = self.translate(comes, piece.address).max(held);
-            let latency = wait + self.read_latency(piece);
-            let arrival = self.pcie.read(at, Span::ZERO, piece.bytes, latency);
+        tlps(address, bytes, self.max_read_request, self.page).fold(at, |end, tlp| {
+            let wait = self.translate(comes, tlp.address).max(held);
+            let latency = wait + self.read_latency(tlp);
+            let arrival = self.pcie.read(at, Span::ZERO, tlp.bytes, latency);
             end.max(arrival.last)
         })
     }
@@ -278,12 +267,12 @@ impl BareDevice {
             sent: at,
             latency: Span::ZERO,
         };
-        for piece in pieces(address, bytes, self.max_payload, self.page) {
+        for tlp in tlps(address, bytes, self.max_payload, self.page) {
             let begin = self.credits.admit(written.sent);
-            let comes = self.pcie.write(begin, Span::ZERO, piece.bytes);
-            let wait = self.translate(comes, piece.address);
-            // What they need is fetched at once for all that have come; they take effect in order.
-            let done = comes + wait + self.write_latency(piece);
+            let comes = self.pcie.write(begin, Span::ZERO, tlp.bytes);
+            let wait = self.translate(comes, tlp.address);
+            // The lines that writes need are fetched concurrently, but writes take effect in order.
+            let done = comes + wait + self.write_latency(tlp);
             self.committed = self.committed.max(done);
             self.credits.occupy(self.committed + self.pcie.way());
             written = Written {
@@ -299,24 +288,24 @@ impl BareDevice {
         iommu.map_or(Span::ZERO, |iommu| iommu.translate(at, address))
     }
 
-    fn read_latency(&self, piece: Piece) -> Span {
+    fn read_latency(&self, tlp: Tlp) -> Span {
         let is_cached = |line| self.llc.dma_read(line).is_hit();
-        if piece.lines().all(is_cached) {
+        if tlp.lines().all(is_cached) {
             self.times.root
         } else {
             self.times.root + self.times.dram
         }
     }
 
-    /// Until a write can be seen: the root port owns the line, has fetched what of it is not written, and
-    /// has made room for it.
-    fn write_latency(&mut self, piece: Piece) -> Span {
+    /// Time until a write is visible: the root port must own the line, fetch the bytes that are not written,
+    /// and evict another line.
+    fn write_latency(&mut self, tlp: Tlp) -> Span {
         let mut latency = self.times.root;
-        for line in piece.lines() {
-            let needs_memory = match self.place(line) {
+        for line in tlp.lines() {
+            let needs_memory = match self.write_line(line) {
                 Found::Hit => false,
-                Found::Filled(Evicted::Dirty(_)) => true,
-                Found::Filled(_) | Found::Absent => piece.is_part_of(line),
+                Found::Filled(Evicted::Dirty) => true,
+                Found::Filled(_) | Found::Absent => tlp.is_part_of(line),
             };
             if needs_memory {
                 latency = self.times.root + self.times.dram;
@@ -325,8 +314,8 @@ impl BareDevice {
         latency
     }
 
-    /// Where a written line goes: those of the other socket past its cache.
-    fn place(&mut self, line: Line) -> Found {
+    /// Writes a line into the cache, or past it if the buffer is on the other socket.
+    fn write_line(&mut self, line: Line) -> Found {
         if !self.window.placement.is_remote() {
             return self.llc.dma_write(line);
         }
@@ -335,28 +324,28 @@ impl BareDevice {
     }
 }
 
-fn times(p: &Params, placement: Placement) -> Times {
+fn times(p: &Params, placement: Placement) -> DeviceTimes {
     let node = if placement.is_remote() {
         p.memory.dma_numa_extra_ns
     } else {
-        0.0
+        Span::ZERO
     };
-    Times {
-        issue: ns(p.device.issue_ns),
+    DeviceTimes {
+        issue: p.device.issue_ns,
         copy_byte_ns: p.device.copy_byte_ns,
-        root: ns(p.memory.dma_ns + node),
-        dram: ns(p.memory.dma_dram_extra_ns),
+        root: p.memory.dma_ns + node,
+        dram: p.memory.dma_dram_extra_ns,
     }
 }
 
-/// An operation's TLPs: of `most` bytes, and none crosses a page.
-fn pieces(address: u64, bytes: u64, most: u64, page: u64) -> impl Iterator<Item = Piece> {
+/// The TLPs of an operation: at most `max` bytes each, and none crosses a page.
+fn tlps(address: u64, bytes: u64, max: u64, page: u64) -> impl Iterator<Item = Tlp> {
     let end = address + bytes;
     let mut next = address;
     std::iter::from_fn(move || {
         let address = next;
-        next = end.min(address + most).min((address / page + 1) * page);
-        (address < end).then_some(Piece {
+        next = end.min(address + max).min((address / page + 1) * page);
+        (address < end).then_some(Tlp {
             address,
             bytes: next - address,
         })
@@ -388,10 +377,10 @@ mod tests {
     const OVERLAPPING: Pace = Pace::Overlapping(NonZeroU32::new(32).unwrap());
 
     #[test]
-    fn operations_are_cut_at_requests_and_pages() {
+    fn operations_are_split_at_requests_and_pages() {
         let cut = |address, bytes| -> Vec<_> {
-            let piece = |piece: Piece| (piece.address, piece.bytes);
-            pieces(address, bytes, 512, 4096).map(piece).collect()
+            let tlp = |tlp: Tlp| (tlp.address, tlp.bytes);
+            tlps(address, bytes, 512, 4096).map(tlp).collect()
         };
         assert_eq!(cut(64, 1), [(64, 1)]);
         assert_eq!(cut(0, 1025), [(0, 512), (512, 512), (1024, 1)]);
@@ -399,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn cached_windows_are_faster_as_far_as_the_cache_goes() {
+    fn cached_windows_are_faster_if_they_fit() {
         let read =
             |mib, placement| mean("nfp6000_snb", Dma::Read, window(Bytes::mib(mib), placement));
         let warm = read(1, Placement::Cached);
@@ -410,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn writes_find_room_only_in_their_ways() {
+    fn device_writes_fill_only_their_ways() {
         let wrrd = |bytes| {
             mean(
                 "nfp6000_snb",
@@ -419,12 +408,12 @@ mod tests {
             )
         };
         let (small, large) = (wrrd(Bytes::kib(64)), wrrd(Bytes::mib(16)));
-        // Another line has to leave first; the read then finds what was written.
+        // Another line must be evicted first; the read then hits what was written.
         assert!((large - small - 70.0).abs() < 8.0, "{small}, {large}");
     }
 
     #[test]
-    fn an_iommu_costs_nothing_within_its_reach_and_much_beyond() {
+    fn an_iommu_costs_nothing_until_its_iotlb_is_exceeded() {
         let rate = |bytes, addressing| {
             let window = Window {
                 addressing,
@@ -441,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn more_under_way_is_never_slower_and_larger_is_never_faster() {
+    fn more_in_flight_is_never_slower_and_larger_is_never_faster() {
         let window = window(Bytes::kib(8), Placement::Cached);
         for dma in [Dma::Read, Dma::Write, Dma::WriteRead] {
             let mut last = 0.0;
@@ -449,7 +438,7 @@ mod tests {
                 let pace = Pace::Overlapping(NonZeroU32::new(n).expect("not 0"));
                 let done = device("netfpga_hsw", window).run(dma, Bytes::new(64), pace);
                 let rate = done.expect("it fits").per_second;
-                assert!(rate >= last * 0.999, "{dma:?}, {n} under way: {rate}");
+                assert!(rate >= last * 0.999, "{dma:?}, {n} in flight: {rate}");
                 last = rate;
             }
             let mut last = Span::ZERO;
@@ -463,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused_by_name() {
+    fn impossible_runs_are_refused() {
         let some = window(Bytes::kib(4), Placement::Cached);
         let nic = Preset::built_in("cx3").expect("it comes with Adverb");
         let error = BareDevice::new(&nic, some, Seed(1)).expect_err("a NIC");

@@ -1,9 +1,9 @@
-//! Ethernet frames that one core forwards: through PCIe, the last-level cache and two rings.
+//! A core that forwards Ethernet frames: through PCIe, the last-level cache and two rings.
 //!
 //! The NIC writes each frame into the buffer of the next receive descriptor, and a completion. The core
-//! takes bursts: for each frame it reads completion and header, writes the header, posts the buffer for
-//! sending and another one for receiving. The NIC reads the frame and the buffer is free again. What
-//! is looked for is how many lines of these DMA accesses the cache serves.
+//! handles bursts: for each frame it reads completion and header, writes the header, posts the buffer for
+//! sending and another one for receiving. The NIC reads the frame, and the buffer is free again. The
+//! result is how many lines of these DMA accesses hit the cache.
 //!
 //! Work requests that the NIC fetches are in the core's own cache and are not counted.
 
@@ -13,59 +13,50 @@ use std::num::NonZeroU32;
 use adverb_sim::Seed;
 use adverb_units::{Bytes, Span, Time};
 
-use crate::host::llc::{Access, Line, Llc};
+use crate::host::llc::{AccessKind, Line, Llc};
 use crate::host::pcie::{LINE, Pcie};
 use crate::params::Params;
 use crate::preset::{Kind, Preset};
-use crate::rate::{ByteTime, ns};
+use crate::rate::ByteTime;
 use crate::resource::Server;
 
-/// Frames that the core takes at a time.
+/// Largest number of frames in a burst.
 const BURST: usize = 32;
-/// Frames that the core may have posted for sending; the others it drops.
+/// Size of the send queue. The core drops frames that exceed it.
 const SEND_QUEUE: usize = 1024;
-/// Distance of buffers: DPDK's descriptor of a packet (128 B), its headroom (128 B), 2 KiB of data, and the
+/// Distance of buffers: DPDK's `rte_mbuf` (128 B), its headroom (128 B), 2 KiB of data, and the
 /// header and padding of its memory pool.
 const BUFFER: u64 = 38 * LINE;
-/// Where the data of a frame begin in its buffer.
+/// Offset of a frame's data in its buffer.
 const DATA: u64 = 5 * LINE;
-/// Longest frame that a buffer takes.
+/// Longest frame that fits a buffer.
 const LONGEST: Bytes = Bytes::new(2048);
 /// Around a frame on the wire: check sequence 4 B, preamble 8 B, gap 12 B.
 const FRAME_OVERHEAD: u64 = 24;
 /// Address of the completion queue.
 const COMPLETIONS: u64 = 1 << 40;
-/// Frames that are measured, beside those of some turns of the ring.
+/// Number of measured frames, in addition to some turns of the ring.
 const FRAMES: u64 = 20_000;
 
-/// Why nothing can be forwarded.
+/// Why frames cannot be forwarded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ForwardError {
-    /// The preset is of another kind.
-    #[error("{name} has no link that frames could come from")]
-    NoLink {
-        /// Its name.
-        name: String,
-    },
-    /// A frame that no buffer takes.
-    #[error("frames of {given}: a buffer takes 1 B to {LONGEST}")]
-    Frame {
-        /// What was asked for.
-        given: Bytes,
-    },
-    /// A ring that is too large.
-    #[error("a ring of {given} descriptors: at most {MOST_DESCRIPTORS}")]
-    Ring {
-        /// What was asked for.
-        given: u32,
-    },
+    /// The preset of this name has no link.
+    #[error("{0} has no link to receive frames from")]
+    NoLink(String),
+    /// A frame of this size does not fit a buffer.
+    #[error("frames of {0} are outside 1 B to {LONGEST}, the size of a buffer")]
+    Frame(Bytes),
+    /// A ring of this many descriptors is too large.
+    #[error("ring of {0} descriptors exceeds {MAX_DESCRIPTORS}")]
+    Ring(u32),
 }
 
-/// Most descriptors of a ring.
-const MOST_DESCRIPTORS: u32 = 1 << 16;
+/// Largest number of descriptors of a ring.
+const MAX_DESCRIPTORS: u32 = 1 << 16;
 
-/// What came and what was found in the cache.
+/// The frames that were forwarded, and how many of their lines hit the cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Forwarded {
     /// Frames that were read for sending.
@@ -99,28 +90,28 @@ impl Lookups {
     }
 }
 
-/// What the core takes for things.
+/// The costs of the core, and of the NIC's reads.
 #[derive(Clone, Copy, Debug)]
-struct Times {
-    /// A frame, but for reading its header.
+struct ForwardTimes {
+    /// Handling a frame, without reading its header.
     frame: Span,
     burst: Span,
     cached: Span,
     uncached: Span,
-    /// Answering the NIC's read from the cache, and from memory.
+    /// Serving a read of the NIC from the cache, and from memory.
     read_cached: Span,
     read_uncached: Span,
-    /// How far PCIe may be behind before the NIC drops frames.
+    /// Time that PCIe may be behind the port before the NIC drops frames.
     backlog: Span,
 }
 
 /// A buffer's number.
 type Buffer = u64;
 
-/// A frame in memory: since when the core can see it.
+/// A frame in memory, and when it becomes visible to the core.
 #[derive(Clone, Copy, Debug)]
-struct Waiting {
-    seen: Time,
+struct ReceivedFrame {
+    visible: Time,
     slot: u64,
     buffer: Buffer,
 }
@@ -128,30 +119,30 @@ struct Waiting {
 /// NIC, core and cache.
 struct Forwarder {
     frame: u64,
-    times: Times,
+    times: ForwardTimes,
     pcie: Pcie,
     llc: Llc,
     wire: Server,
     frame_time: Span,
-    /// Buffers of posted descriptors, the next one first.
+    /// Slots and buffers of posted descriptors, the next one first.
     posted: VecDeque<(u64, Buffer)>,
-    received: VecDeque<Waiting>,
-    /// What the core works on, and when it looks again.
-    working: Vec<Waiting>,
+    received: VecDeque<ReceivedFrame>,
+    /// The burst that the core works on, and when it polls again.
+    working: Vec<ReceivedFrame>,
     core: Time,
-    /// Buffers that are being sent, and until when.
+    /// Buffers that are being sent, and when each is free again.
     sending: VecDeque<(Time, Buffer)>,
-    /// The pool: last in, first out.
+    /// The pool of free buffers: last in, first out.
     pool: Vec<Buffer>,
     buffers: u64,
     found: Forwarded,
 }
 
-/// Lets a machine of `preset` forward frames of `frame` that come at its link's full rate, over a ring
-/// of `descriptors`, and measures once the ring has turned a few times.
+/// Lets a machine of `preset` forward frames of size `frame` that arrive at line rate, with a ring of
+/// `descriptors`. Measures after the ring has turned a few times.
 ///
 /// # Errors
-/// The preset has no link, or frame or ring are impossible.
+/// If the preset has no link, or the frame or ring size is impossible.
 pub fn forward(
     preset: &Preset,
     frame: Bytes,
@@ -159,15 +150,14 @@ pub fn forward(
     seed: Seed,
 ) -> Result<Forwarded, ForwardError> {
     if preset.kind != Kind::Nic {
-        let name = preset.name.clone();
-        return Err(ForwardError::NoLink { name });
+        return Err(ForwardError::NoLink(preset.name.clone()));
     }
     if !(Bytes::new(1)..=LONGEST).contains(&frame) {
-        return Err(ForwardError::Frame { given: frame });
+        return Err(ForwardError::Frame(frame));
     }
     let given = descriptors.get();
-    if given > MOST_DESCRIPTORS {
-        return Err(ForwardError::Ring { given });
+    if given > MAX_DESCRIPTORS {
+        return Err(ForwardError::Ring(given));
     }
     let mut forwarder = Forwarder::new(&preset.params, frame, given.into(), seed);
     let turns = 3 * u64::from(given);
@@ -203,7 +193,7 @@ impl Forwarder {
         forwarder
     }
 
-    /// Goes on until `frames` more have come, in the order of time.
+    /// Runs until `frames` more have arrived.
     fn run(&mut self, frames: u64) {
         for _ in 0..frames {
             let comes = self.wire.serve(self.wire.free(), self.frame_time);
@@ -214,7 +204,7 @@ impl Forwarder {
         }
     }
 
-    /// A frame has come.
+    /// A frame arrives.
     fn receive(&mut self, at: Time) {
         let starts = self.pcie.admit_write(at);
         if starts > at + self.times.backlog || self.posted.is_empty() {
@@ -229,12 +219,16 @@ impl Forwarder {
         let found = self.llc.dma_write(completion(slot));
         self.found.writes.count(found.is_hit());
         self.pcie.write(at, Span::ZERO, self.frame);
-        let seen = self.pcie.write(at, Span::ZERO, LINE);
-        self.received.push_back(Waiting { seen, slot, buffer });
+        let visible = self.pcie.write(at, Span::ZERO, LINE);
+        self.received.push_back(ReceivedFrame {
+            visible,
+            slot,
+            buffer,
+        });
     }
 
-    /// The core is done with one burst at `at` and looks for the next; returns when it is done with that, or
-    /// will find one at the earliest. Until `next` no more comes.
+    /// The core finishes a burst at `at` and starts the next; returns when that is finished, or the earliest
+    /// time at which there can be one. No further frame arrives before `next`.
     fn burst(&mut self, at: Time, next: Time) -> Time {
         while self.sending.front().is_some_and(|(sent, _)| *sent <= at) {
             let sent = self.sending.pop_front();
@@ -245,23 +239,28 @@ impl Forwarder {
             self.posted.push_back((frame.slot, fresh));
             self.send(at, frame.buffer);
         }
-        let seen = |waiting: &&Waiting| waiting.seen <= at;
-        let there = self.received.iter().take(BURST).take_while(seen).count();
+        let is_visible = |frame: &&ReceivedFrame| frame.visible <= at;
+        let there = self
+            .received
+            .iter()
+            .take(BURST)
+            .take_while(is_visible)
+            .count();
         if there == 0 {
-            return self.received.front().map_or(next, |first| first.seen);
+            return self.received.front().map_or(next, |first| first.visible);
         }
         self.working = self.received.drain(..there).collect();
         let mut busy = self.times.burst;
         for place in 0..there {
-            let Waiting { slot, buffer, .. } = self.working[place];
-            busy += self.times.frame + self.load(completion(slot), Access::Load);
-            busy += self.load(data(buffer), Access::Store);
+            let ReceivedFrame { slot, buffer, .. } = self.working[place];
+            busy += self.times.frame + self.load(completion(slot), AccessKind::Load);
+            busy += self.load(data(buffer), AccessKind::Store);
         }
         at + busy
     }
 
-    /// The core reads a line, and may write it.
-    fn load(&mut self, line: Line, access: Access) -> Span {
+    /// The core accesses a line; returns how long that takes.
+    fn load(&mut self, line: Line, access: AccessKind) -> Span {
         if self.llc.core(line, access).is_hit() {
             self.times.cached
         } else {
@@ -269,7 +268,7 @@ impl Forwarder {
         }
     }
 
-    /// The NIC has been told at `at` to send a frame: it reads the request and the frame.
+    /// The core rings the doorbell at `at` for a frame: the NIC reads the request and the frame.
     fn send(&mut self, at: Time, buffer: Buffer) {
         if self.sending.len() >= SEND_QUEUE {
             self.pool.push(buffer);
@@ -286,17 +285,17 @@ impl Forwarder {
         } else {
             self.times.read_uncached
         };
-        let told = at + self.pcie.way();
+        let rung = at + self.pcie.way();
         let request = self
             .pcie
-            .read(told, Span::ZERO, LINE, self.times.read_cached);
-        let way = request.last - told;
-        let sent = self.pcie.read(told, way, self.frame, latency).last;
+            .read(rung, Span::ZERO, LINE, self.times.read_cached);
+        let way = request.last - rung;
+        let sent = self.pcie.read(rung, way, self.frame, latency).last;
         self.sending.push_back((sent, buffer));
         self.found.frames += 1;
     }
 
-    /// A buffer of the pool.
+    /// Takes a buffer from the pool.
     fn take(&mut self) -> Buffer {
         self.pool.pop().unwrap_or_else(|| {
             self.buffers += 1;
@@ -305,15 +304,15 @@ impl Forwarder {
     }
 }
 
-fn times(p: &Params, byte: ByteTime) -> Times {
+fn times(p: &Params, byte: ByteTime) -> ForwardTimes {
     let (c, m) = (&p.cpu, &p.memory);
-    Times {
-        frame: ns(c.poll_hit_ns + c.recv_build_ns + c.wqe_build_ns),
-        burst: ns(c.mmio_line_ns),
-        cached: ns(m.llc_ns),
-        uncached: ns(m.dram_ns),
-        read_cached: ns(m.dma_ns),
-        read_uncached: ns(m.dma_ns + m.dma_dram_extra_ns),
+    ForwardTimes {
+        frame: (c.poll_hit_ns + c.recv_build_ns + c.wqe_build_ns),
+        burst: c.mmio_line_ns,
+        cached: m.llc_ns,
+        uncached: m.dram_ns,
+        read_cached: m.dma_ns,
+        read_uncached: (m.dma_ns + m.dma_dram_extra_ns),
         backlog: byte.of(p.link.buffer_bytes.into()),
     }
 }
@@ -328,7 +327,6 @@ fn lines(buffer: Buffer, frame: u64) -> impl Iterator<Item = Line> {
     (first..first + frame.div_ceil(LINE)).map(Line)
 }
 
-/// The line of a slot's completion.
 fn completion(slot: u64) -> Line {
     Line::of(COMPLETIONS + slot * LINE)
 }
@@ -350,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ring_that_fits_stays_in_the_cache_and_a_longer_one_leaves_it() {
+    fn a_ring_stays_in_the_cache_if_it_fits() {
         let shares = [128, 1024, 4096, 8192].map(|ring| reads(1500, ring, &[]));
         assert!(shares.is_sorted_by(|a, b| a > b), "{shares:?}");
         assert!(shares[0] > 98.0 && shares[3] < 20.0, "{shares:?}");
@@ -367,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn a_core_that_keeps_up_finds_all_in_the_cache_however_long_the_ring() {
+    fn a_core_that_keeps_up_hits_the_cache_with_any_ring() {
         let found = forwarded(1500, 4096, &[("link.gbps", 25.0)]);
         assert_eq!(found.dropped, 0);
         assert!(found.reads.percent() > Some(99.0), "{found:?}");
@@ -376,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_forwarded_is_refused_by_name() {
+    fn impossible_frames_and_rings_are_refused() {
         let bare = Preset::built_in("nfp6000_hsw").expect("it comes with Adverb");
         let ring = NonZeroU32::new(64).expect("not 0");
         let refused = |preset: &Preset, frame, ring| {
@@ -384,9 +382,9 @@ mod tests {
             refused.expect_err("impossible").to_string()
         };
         let text = refused(&bare, 64, ring);
-        assert_eq!(text, "nfp6000_hsw has no link that frames could come from");
+        assert_eq!(text, "nfp6000_hsw has no link to receive frames from");
         let nic = Preset::built_in("cx5_skylake").expect("it comes with Adverb");
         assert!(refused(&nic, 4096, ring).starts_with("frames of 4 KiB"));
-        assert!(refused(&nic, 64, NonZeroU32::MAX).starts_with("a ring of 4294967295"));
+        assert!(refused(&nic, 64, NonZeroU32::MAX).starts_with("ring of 4294967295"));
     }
 }

@@ -1,37 +1,36 @@
-//! An IOMMU: it translates the addresses that devices use, page by page.
+//! An IOMMU, which translates the addresses that devices use.
 //!
-//! It keeps some translations; for the others it walks the page tables, a few walks at a time.
+//! It caches translations in an IOTLB. On a miss it walks the page tables, a few walks at a time.
 
 use adverb_units::{Span, Time};
 
-use crate::params::Iommu as Params;
-use crate::rate::ns;
+use crate::params::IommuParams;
 use crate::resource::{Cache, Slots};
 
 /// The IOMMU of a root port.
 #[derive(Debug)]
 pub(crate) struct Iommu {
     page: u64,
-    kept: Cache,
+    iotlb: Cache,
     walks: Slots,
     walk: Span,
 }
 
 impl Iommu {
-    /// `random` is a seed.
-    pub(crate) fn new(params: &Params, random: u64) -> Self {
+    /// An IOMMU with an empty IOTLB; `random` is the seed of its replacement.
+    pub(crate) fn new(params: &IommuParams, random: u64) -> Self {
         Iommu {
             page: params.page_bytes.into(),
-            kept: Cache::new(params.tlb_entries as usize, random),
+            iotlb: Cache::new(params.tlb_entries as usize, random),
             walks: Slots::new(params.walks as usize),
-            walk: ns(params.walk_read_ns) * u64::from(params.walk_levels),
+            walk: params.walk_read_ns * u64::from(params.walk_levels),
         }
     }
 
-    /// A request for `address` comes at `at`; how long it waits for its translation.
+    /// Returns how long a request for `address` that arrives at `at` waits for its translation.
     pub(crate) fn translate(&mut self, at: Time, address: u64) -> Span {
         let page = u32::try_from(address / self.page).unwrap_or(u32::MAX);
-        if self.kept.access(page) {
+        if self.iotlb.access(page) {
             return Span::ZERO;
         }
         let begin = self.walks.admit(at);
@@ -45,18 +44,18 @@ mod tests {
     use super::*;
 
     fn iommu() -> Iommu {
-        let params = Params {
+        let params = IommuParams {
             page_bytes: 4096,
             tlb_entries: 64,
             walk_levels: 4,
-            walk_read_ns: 50.0,
+            walk_read_ns: Span::from_ns(50),
             walks: 2,
         };
         Iommu::new(&params, 5)
     }
 
     #[test]
-    fn pages_within_its_reach_are_walked_once() {
+    fn pages_that_fit_the_iotlb_are_walked_once() {
         let mut iommu = iommu();
         let at = Time::ZERO;
         for address in (0..64 * 4096).step_by(4096) {
@@ -69,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn walks_overlap_as_far_as_there_are_walkers() {
+    fn concurrent_walks_are_limited() {
         let mut iommu = iommu();
         let waits = [0, 1, 2, 3, 4].map(|page| iommu.translate(Time::ZERO, page * 4096));
         let walk = Span::from_ns(200);

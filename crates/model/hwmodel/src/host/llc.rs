@@ -1,139 +1,126 @@
-//! A socket's last-level cache, line by line: what is in it, and what has to leave.
+//! A socket's last-level cache: which lines it holds, and which it evicts.
 //!
-//! Cores fill all ways of a set. Writes of devices that miss fill only the ways that are open to them
-//! (Intel calls this DDIO), but hit in any way; reads of devices fill none. It knows no times: who
-//! asks adds what a hit, a miss or the eviction of a dirty line takes.
+//! Cores fill all ways of a set. A device write that misses fills one of the ways that are open to devices
+//! (Intel calls this DDIO), but may hit in any way. Device reads fill none. The cache has no notion of
+//! time: callers add the cost of a hit, a miss, or the eviction of a dirty line.
 
 use std::ops::Range;
 
 use crate::host::pcie::LINE;
-use crate::params::Memory;
+use crate::params::MemoryParams;
 
 /// A line of memory: its address in units of 64 B.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Line(pub u64);
+pub(crate) struct Line(pub(crate) u64);
 
 impl Line {
     /// The line that holds the byte at `address`.
-    pub fn of(address: u64) -> Self {
+    pub(crate) fn of(address: u64) -> Self {
         Line(address / LINE)
     }
 }
 
 /// What a core does with a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Access {
-    /// Reads it.
+pub(crate) enum AccessKind {
+    /// It reads the line.
     Load,
-    /// Writes to it: memory is out of date then.
+    /// It writes to the line, which makes it dirty.
     Store,
 }
 
-/// What left the cache for a line that came.
+/// What a filled line has replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Evicted {
-    /// There was room.
+pub(crate) enum Evicted {
+    /// Nothing: there was room.
     Nothing,
-    /// A line that memory has too.
-    Clean(Line),
-    /// A line that has to be written to memory first.
-    Dirty(Line),
+    /// A line that equals memory.
+    Clean,
+    /// A line that must be written to memory first.
+    Dirty,
 }
 
-/// Whether a line was there.
+/// The result of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Found {
-    /// It was.
+pub(crate) enum Found {
+    /// The line was there.
     Hit,
-    /// It was not, and came in the place of another one.
+    /// The line was missing, and was filled.
     Filled(Evicted),
-    /// It was not, and still is not.
+    /// The line was missing, and was not filled.
     Absent,
 }
 
 impl Found {
-    /// Whether it was there.
-    pub fn is_hit(self) -> bool {
+    /// Whether the line was there.
+    pub(crate) fn is_hit(self) -> bool {
         self == Found::Hit
     }
 }
 
-/// The cache: sets of ways. A random way of a full set is evicted.
+/// A set-associative cache with random replacement.
 ///
-/// Intel does not publish what its caches evict. With random replacement a ring that is used in turn
-/// keeps a share of what does not fit, where the least recently used would keep nothing.
+/// Intel does not publish the replacement of its caches. With random replacement, part of a ring that does
+/// not fit still hits; with LRU, nothing would.
 ///
-/// Lines are spread over the sets by a hash, as Intel's are over slices, and as physical pages are.
-///
-/// ```
-/// use adverb_hwmodel::Preset;
-/// use adverb_hwmodel::llc::{Evicted, Found, Line, Llc};
-///
-/// let mut llc = Llc::new(&Preset::built_in("cx3")?.params.memory, 7);
-/// let line = Line::of(0x1000);
-/// assert_eq!(llc.dma_read(line), Found::Absent);
-/// assert_eq!(llc.dma_write(line), Found::Filled(Evicted::Nothing));
-/// assert_eq!(llc.dma_read(line), Found::Hit);
-/// # Ok::<(), adverb_hwmodel::PresetError>(())
-/// ```
+/// A hash spreads lines over the sets, as Intel's slices and physical page numbers do.
 #[derive(Clone, Debug)]
-pub struct Llc {
+pub(crate) struct Llc {
     sets: u64,
     ways: usize,
-    /// The last ways of each set are those that devices may fill.
+    /// Number of ways that devices may fill: the last ones of each set.
     device_ways: usize,
-    /// Each way of each set.
-    held: Vec<Held>,
-    /// Of the hash.
+    /// The ways of all sets.
+    all_ways: Vec<Way>,
+    /// Seed of the hash.
     seed: u64,
     random: u64,
 }
 
 /// A way: empty (0), or a line and whether it is dirty, in one word.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct Held(u64);
+struct Way(u64);
 
-impl Held {
-    const EMPTY: Held = Held(0);
+impl Way {
+    const EMPTY: Way = Way(0);
     const VALID: u64 = 1;
     const DIRTY: u64 = 2;
 
-    fn new(line: Line, access: Access) -> Self {
-        let mut held = Held(line.0 << 2 | Held::VALID);
+    fn new(line: Line, access: AccessKind) -> Self {
+        let mut held = Way(line.0 << 2 | Way::VALID);
         held.access(access);
         held
     }
 
     fn is(self, line: Line) -> bool {
-        self.0 & !Held::DIRTY == line.0 << 2 | Held::VALID
+        self.0 & !Way::DIRTY == line.0 << 2 | Way::VALID
     }
 
-    fn access(&mut self, access: Access) {
-        if access == Access::Store {
-            self.0 |= Held::DIRTY;
+    fn access(&mut self, access: AccessKind) {
+        if access == AccessKind::Store {
+            self.0 |= Way::DIRTY;
         }
     }
 
     fn evicted(self) -> Evicted {
-        let line = Line(self.0 >> 2);
-        match (self.0 & Held::VALID, self.0 & Held::DIRTY) {
+        match (self.0 & Way::VALID, self.0 & Way::DIRTY) {
             (0, _) => Evicted::Nothing,
-            (_, 0) => Evicted::Clean(line),
-            _ => Evicted::Dirty(line),
+            (_, 0) => Evicted::Clean,
+            _ => Evicted::Dirty,
         }
     }
 }
 
 impl Llc {
-    /// An empty cache of `memory.llc_mib` in `memory.llc_ways` ways, of which devices may fill
-    /// `memory.ddio_ways`: all, if it has fewer. `seed` is that of the hash and of what goes.
-    pub fn new(memory: &Memory, seed: u64) -> Self {
+    /// An empty cache of `memory.llc_mib` with `memory.llc_ways` ways; devices may fill `memory.ddio_ways`
+    /// of them, or all if there are fewer. `seed` determines the hash and the replacement.
+    pub(crate) fn new(memory: &MemoryParams, seed: u64) -> Self {
         let (sets, ways, device_ways) = shape(memory);
         Llc::empty(sets, (ways, device_ways), seed)
     }
 
-    /// The ways of the same cache that devices may fill, alone: for who does not follow what cores use.
-    pub(crate) fn of_devices(memory: &Memory, seed: u64) -> Self {
+    /// Only the ways that devices may fill, for callers that do not track the accesses of cores.
+    pub(crate) fn of_devices(memory: &MemoryParams, seed: u64) -> Self {
         let (sets, _, device_ways) = shape(memory);
         Llc::empty(sets, (device_ways, device_ways), seed)
     }
@@ -143,52 +130,51 @@ impl Llc {
             sets,
             ways,
             device_ways,
-            held: vec![Held::default(); sets as usize * ways],
+            all_ways: vec![Way::default(); sets as usize * ways],
             seed,
-            // The generator never leaves zero.
+            // xorshift maps 0 to 0.
             random: seed | 1,
         }
     }
 
-    /// How many lines it holds.
-    pub fn capacity(&self) -> u64 {
+    /// Its capacity in lines.
+    pub(crate) fn capacity(&self) -> u64 {
         self.sets * self.ways as u64
     }
 
-    /// How many of them devices may fill.
-    pub fn device_capacity(&self) -> u64 {
+    /// The part of it that devices may fill.
+    pub(crate) fn device_capacity(&self) -> u64 {
         self.sets * self.device_ways as u64
     }
 
-    /// A core uses a line; it is there afterwards.
-    pub fn core(&mut self, line: Line, access: Access) -> Found {
+    /// A core accesses a line, which is cached afterwards.
+    pub(crate) fn core(&mut self, line: Line, access: AccessKind) -> Found {
         let set = self.set(line);
         if let Some(place) = self.place(set, line) {
-            self.held[place].access(access);
+            self.all_ways[place].access(access);
             return Found::Hit;
         }
         Found::Filled(self.fill(set..set + self.ways, line, access))
     }
 
-    /// A device writes to a line. It hits wherever the line is; if it is nowhere, it comes into the ways
-    /// that are open to devices. If there are none, memory is written, and the cache holds the line
-    /// no more.
-    pub fn dma_write(&mut self, line: Line) -> Found {
+    /// A device writes a line. It may hit in any way; if it misses, it fills a way that is open to devices.
+    /// If no way is, it writes memory, and invalidates a cached copy.
+    pub(crate) fn dma_write(&mut self, line: Line) -> Found {
         if self.device_ways == 0 {
             self.flush(line);
             return Found::Absent;
         }
         let set = self.set(line);
         if let Some(place) = self.place(set, line) {
-            self.held[place].access(Access::Store);
+            self.all_ways[place].access(AccessKind::Store);
             return Found::Hit;
         }
         let end = set + self.ways;
-        Found::Filled(self.fill(end - self.device_ways..end, line, Access::Store))
+        Found::Filled(self.fill(end - self.device_ways..end, line, AccessKind::Store))
     }
 
-    /// A device reads a line; if it is not there, memory answers and it does not come.
-    pub fn dma_read(&self, line: Line) -> Found {
+    /// A device reads a line. If it misses, memory answers, and the line is not filled.
+    pub(crate) fn dma_read(&self, line: Line) -> Found {
         if self.holds(line) {
             Found::Hit
         } else {
@@ -196,36 +182,38 @@ impl Llc {
         }
     }
 
-    /// The cache holds the line no more: `clflush`, or a write that goes to memory past it.
-    pub fn flush(&mut self, line: Line) {
+    /// Invalidates a line, as `clflush` does, or a write to memory past the cache.
+    pub(crate) fn flush(&mut self, line: Line) {
         let set = self.set(line);
         if let Some(place) = self.place(set, line) {
-            self.held[place] = Held::EMPTY;
+            self.all_ways[place] = Way::EMPTY;
         }
     }
 
-    /// Whether the line is there; asking does not use it.
-    pub fn holds(&self, line: Line) -> bool {
+    /// Whether the line is cached.
+    pub(crate) fn holds(&self, line: Line) -> bool {
         self.place(self.set(line), line).is_some()
     }
 
-    /// Index of the first way of the set that `line` belongs to.
+    /// Index of the first way of the line's set.
     fn set(&self, line: Line) -> usize {
         let set = (u128::from(mixed(line.0 ^ self.seed)) * u128::from(self.sets)) >> 64;
         set as usize * self.ways
     }
 
     fn place(&self, set: usize, line: Line) -> Option<usize> {
-        (set..set + self.ways).find(|place| self.held[*place].is(line))
+        (set..set + self.ways).find(|place| self.all_ways[*place].is(line))
     }
 
-    fn fill(&mut self, ways: Range<usize>, line: Line, access: Access) -> Evicted {
-        let empty = ways.clone().find(|place| self.held[*place] == Held::EMPTY);
+    fn fill(&mut self, ways: Range<usize>, line: Line, access: AccessKind) -> Evicted {
+        let empty = ways
+            .clone()
+            .find(|place| self.all_ways[*place] == Way::EMPTY);
         let place = empty.unwrap_or_else(|| ways.start + self.choose(ways.len()));
-        std::mem::replace(&mut self.held[place], Held::new(line, access)).evicted()
+        std::mem::replace(&mut self.all_ways[place], Way::new(line, access)).evicted()
     }
 
-    /// A random number below `choices`: xorshift64 (Marsaglia 2003).
+    /// Returns a random number below `choices` by xorshift64 (Marsaglia 2003).
     fn choose(&mut self, choices: usize) -> usize {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
@@ -241,8 +229,8 @@ fn mixed(mut bits: u64) -> u64 {
     bits ^ (bits >> 31)
 }
 
-/// Sets, ways, and those of the ways that devices may fill.
-fn shape(memory: &Memory) -> (u64, usize, usize) {
+/// Returns the number of sets, of ways, and of ways that devices may fill.
+fn shape(memory: &MemoryParams) -> (u64, usize, usize) {
     let ways = memory.llc_ways as usize;
     let lines = (memory.llc_mib * f64::from(1 << 20)) as u64 / LINE;
     let sets = (lines / ways as u64).max(1);
@@ -255,16 +243,16 @@ mod tests {
 
     /// One MiB in 16 ways: 1024 sets.
     fn llc(device_ways: u32) -> Llc {
-        let memory = Memory {
+        let memory = MemoryParams {
             llc_mib: 1.0,
             llc_ways: 16,
             ddio_ways: device_ways,
-            ..Memory::default()
+            ..MemoryParams::default()
         };
         Llc::new(&memory, 3)
     }
 
-    /// Share of hits of the second of two rounds over `lines` lines.
+    /// Hit rate of the second of two rounds over `lines` lines.
     fn second_round(lines: u64, mut access: impl FnMut(Line) -> Found) -> f64 {
         for line in 0..lines {
             access(Line(line));
@@ -274,13 +262,13 @@ mod tests {
     }
 
     #[test]
-    fn cores_use_all_of_it_and_devices_write_into_their_share() {
+    fn cores_fill_all_ways_and_devices_fill_theirs() {
         let mut all = llc(2);
         assert_eq!((all.capacity(), all.device_capacity()), (16_384, 2_048));
-        assert!(second_round(8_192, |line| all.core(line, Access::Load)) > 0.97);
+        assert!(second_round(8_192, |line| all.core(line, AccessKind::Load)) > 0.97);
         let mut share = llc(2);
         assert!(second_round(256, |line| share.dma_write(line)) > 0.95);
-        // As many lines as places: where the hash puts more than two into a set, some go.
+        // As many lines as places: sets that the hash gives more than two lines evict some.
         let some = second_round(2_048, |line| share.dma_write(line));
         assert!((0.5..0.7).contains(&some), "{some}");
         assert!(second_round(16_384, |line| share.dma_write(line)) < 0.05);
@@ -289,10 +277,10 @@ mod tests {
     }
 
     #[test]
-    fn device_writes_hit_where_a_core_put_the_line() {
+    fn device_writes_hit_lines_that_a_core_filled() {
         let mut llc = llc(2);
         for line in 0..8_192 {
-            llc.core(Line(line), Access::Load);
+            llc.core(Line(line), AccessKind::Load);
         }
         let hits = (0..8_192).filter(|line| llc.dma_write(Line(*line)).is_hit());
         assert!(hits.count() > 7_800);
@@ -302,7 +290,7 @@ mod tests {
     fn devices_evict_only_from_their_ways() {
         let mut llc = llc(2);
         for line in 0..65_536 {
-            llc.core(Line(line), Access::Load);
+            llc.core(Line(line), AccessKind::Load);
         }
         let held = |llc: &Llc| (0..65_536).filter(|line| llc.holds(Line(*line))).count();
         let before = held(&llc);
@@ -314,47 +302,33 @@ mod tests {
     }
 
     #[test]
-    fn reads_of_devices_bring_nothing_and_without_ways_writes_take_the_line_away() {
+    fn device_reads_fill_nothing_and_writes_without_ways_invalidate() {
         let mut llc = llc(0);
         assert_eq!(llc.dma_read(Line(5)), Found::Absent);
         assert!(!llc.holds(Line(5)));
-        llc.core(Line(5), Access::Load);
+        llc.core(Line(5), AccessKind::Load);
         assert_eq!(llc.dma_read(Line(5)), Found::Hit);
         assert_eq!(llc.dma_write(Line(5)), Found::Absent);
         assert_eq!(llc.dma_read(Line(5)), Found::Absent);
     }
 
     #[test]
-    fn what_was_written_leaves_dirty_and_what_was_read_clean() {
-        let memory = Memory {
+    fn written_lines_are_evicted_dirty_and_read_ones_clean() {
+        let memory = MemoryParams {
             llc_mib: 64.0 / f64::from(1 << 20),
             llc_ways: 1,
             ddio_ways: 1,
-            ..Memory::default()
+            ..MemoryParams::default()
         };
         // One line.
         let mut llc = Llc::new(&memory, 0);
-        assert_eq!(
-            llc.core(Line(1), Access::Load),
-            Found::Filled(Evicted::Nothing)
-        );
-        assert_eq!(
-            llc.dma_write(Line(2)),
-            Found::Filled(Evicted::Clean(Line(1)))
-        );
-        assert_eq!(
-            llc.core(Line(3), Access::Load),
-            Found::Filled(Evicted::Dirty(Line(2)))
-        );
-        assert_eq!(llc.core(Line(3), Access::Store), Found::Hit);
-        assert_eq!(
-            llc.core(Line(4), Access::Load),
-            Found::Filled(Evicted::Dirty(Line(3)))
-        );
+        let load = |llc: &mut Llc, line| llc.core(Line(line), AccessKind::Load);
+        assert_eq!(load(&mut llc, 1), Found::Filled(Evicted::Nothing));
+        assert_eq!(llc.dma_write(Line(2)), Found::Filled(Evicted::Clean));
+        assert_eq!(load(&mut llc, 3), Found::Filled(Evicted::Dirty));
+        assert_eq!(llc.core(Line(3), AccessKind::Store), Found::Hit);
+        assert_eq!(load(&mut llc, 4), Found::Filled(Evicted::Dirty));
         llc.flush(Line(4));
-        assert_eq!(
-            llc.core(Line(5), Access::Load),
-            Found::Filled(Evicted::Nothing)
-        );
+        assert_eq!(load(&mut llc, 5), Found::Filled(Evicted::Nothing));
     }
 }

@@ -1,4 +1,4 @@
-//! CPU load: threads of a machine that work while a program is measured.
+//! CPU load: threads that work while a program is measured.
 
 use adverb_units::Bytes;
 
@@ -13,29 +13,29 @@ pub enum Node {
     Both,
 }
 
-/// Threads of a machine that work as long as the program runs ([`crate::Cluster::load`]).
+/// Threads of a machine that work while the program runs ([`crate::Cluster::load`]).
 ///
-/// More threads than the node has CPUs take turns on them.
+/// If there are more threads than the node has CPUs, they take turns.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CpuLoad {
-    /// How many.
+    /// Number of threads.
     pub threads: u32,
-    /// Where.
+    /// The node that they run on.
     pub node: Node,
-    /// At what.
+    /// What each thread does.
     pub work: Work,
 }
 
-/// What such a thread does.
+/// What a thread of a load does.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Work {
-    /// It computes, without memory; or with memory of its own, which the NIC never touches.
+    /// It computes, on no memory or on memory that the NIC does not access.
     Own,
-    /// It walks through the beginning of the memory that the machine registered first, again and again.
+    /// It repeatedly walks through the beginning of the machine's first memory region.
     Walk {
-        /// How much of it.
+        /// Number of bytes that it walks through.
         bytes: Bytes,
-        /// What it does there.
+        /// What it does at each place.
         access: Access,
     },
 }

@@ -1,4 +1,4 @@
-//! Registered memory: regions with their bytes, found by key.
+//! Memory regions with their bytes, found by key.
 
 use adverb_sim::Condition;
 use adverb_units::Bytes;
@@ -7,21 +7,21 @@ use smallvec::SmallVec;
 
 use crate::ids::MachineId;
 
-/// Bits of a key that name the region; the others change with each registration.
+/// Bits of a key that are the region's index; the others change with each registration.
 const INDEX_BITS: u32 = 16;
-/// Regions begin on their own pages.
+/// Alignment of regions.
 const PAGE: u64 = 4096;
 
-/// One region.
+/// A memory region.
 pub(crate) struct Region {
     pub(crate) key: u32,
     pub(crate) addr: u64,
     pub(crate) bytes: Vec<u8>,
     access: AccessFlags,
     pd: u32,
-    /// Number of its first page among all that were ever registered.
+    /// Number of its first page among all pages that were ever registered.
     first_page: u32,
-    /// Signaled when the NIC has written into it, once somebody has waited for that.
+    /// Signaled when the NIC has written to the region. `None` until a role waits for that.
     pub(crate) changed: Option<Condition>,
 }
 
@@ -31,12 +31,12 @@ pub(crate) struct Memory {
     free: Vec<u32>,
     next_addr: u64,
     generation: u32,
-    /// What one translation covers.
+    /// Bytes that one translation covers.
     page: u64,
     next_page: u32,
 }
 
-/// What an access asks for.
+/// The memory and the rights that an access needs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Asked {
     pub(crate) key: u32,
@@ -46,18 +46,18 @@ pub(crate) struct Asked {
     pub(crate) access: AccessFlags,
 }
 
-/// A piece of memory that a request names.
+/// A scatter/gather element of a request.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Piece {
+pub(crate) struct LocalSge {
     pub(crate) addr: u64,
     pub(crate) length: u32,
     pub(crate) key: u32,
 }
 
-/// The pieces of a request; most have one.
-pub(crate) type Pieces = SmallVec<[Piece; 1]>;
+/// The scatter/gather list of a request; most have one element.
+pub(crate) type SgList = SmallVec<[LocalSge; 1]>;
 
-/// The ranges of memory that they are; most have one.
+/// The ranges of memory that a scatter/gather list refers to.
 pub(crate) type Ranges = SmallVec<[Range; 1]>;
 
 /// A range of a region that may be accessed.
@@ -73,7 +73,7 @@ impl Memory {
         Memory {
             regions: Vec::new(),
             free: Vec::new(),
-            // Machines have their own address spaces; different ones reveal a mix-up.
+            // Machines have disjoint addresses, so that using another machine's is an error.
             next_addr: (u64::from(machine.0) + 1) << 40,
             generation: 0,
             page: page.max(1),
@@ -129,10 +129,10 @@ impl Memory {
         self.free.push(index);
     }
 
-    /// A region that its owner holds.
+    /// Returns a region whose handle exists.
     ///
     /// # Panics
-    /// If it was deregistered: the owner's handle does that when it is dropped.
+    /// If the region was deregistered, which the handle does when it is dropped.
     #[inline]
     pub(crate) fn region(&mut self, index: u32) -> &mut Region {
         self.regions[index as usize]
@@ -140,7 +140,7 @@ impl Memory {
             .expect("a region lives as long as its handle")
     }
 
-    /// The requested range, if it is within the key's region and the access rights suffice.
+    /// Returns the requested range if it is within the key's region and the access rights suffice.
     #[inline]
     pub(crate) fn find(&self, asked: &Asked) -> Option<Range> {
         let index = asked.key & ((1 << INDEX_BITS) - 1);
@@ -156,42 +156,47 @@ impl Memory {
         })
     }
 
-    /// The ranges of a queue pair's own memory that pieces name; `None` if one may not be used.
+    /// Returns the ranges of a scatter/gather list; `None` if one of them may not be accessed.
     #[inline]
-    pub(crate) fn ranges(&self, pieces: &[Piece], pd: u32, access: AccessFlags) -> Option<Ranges> {
-        let find = |piece: &Piece| {
+    pub(crate) fn ranges(
+        &self,
+        sg_list: &[LocalSge],
+        pd: u32,
+        access: AccessFlags,
+    ) -> Option<Ranges> {
+        let find = |sge: &LocalSge| {
             self.find(&Asked {
-                key: piece.key,
-                addr: piece.addr,
-                length: piece.length.into(),
+                key: sge.key,
+                addr: sge.addr,
+                length: sge.length.into(),
                 pd,
                 access,
             })
         };
-        if let [piece] = pieces
-            && piece.length > 0
+        if let [sge] = sg_list
+            && sge.length > 0
         {
-            return Some(Ranges::from_buf([find(piece)?]));
+            return Some(Ranges::from_buf([find(sge)?]));
         }
-        let used = pieces.iter().filter(|piece| piece.length > 0);
+        let used = sg_list.iter().filter(|sge| sge.length > 0);
         used.map(find).collect()
     }
 
-    /// The pages of a range that is not empty.
+    /// Returns the pages of a range that is not empty.
     #[inline]
     pub(crate) fn pages(&self, range: Range) -> std::ops::RangeInclusive<u32> {
         let first = self.regions[range.region as usize]
             .as_ref()
             .map_or(0, |region| region.first_page);
         let page = |offset: usize| match offset as u64 {
-            // Without a division.
+            // The usual case, without a division.
             offset if offset < self.page => first,
             offset => first + (offset / self.page) as u32,
         };
         page(range.offset)..=page(range.offset + range.length - 1)
     }
 
-    /// The bytes of a range, unless its region has been deregistered.
+    /// Returns the bytes of a range, unless its region was deregistered.
     #[inline]
     pub(crate) fn bytes(&mut self, range: Range) -> Option<&mut [u8]> {
         let region = self.regions[range.region as usize].as_mut()?;
@@ -200,8 +205,8 @@ impl Memory {
             .get_mut(range.offset..range.offset + range.length)
     }
 
-    /// Appends `length` bytes at `addr` to `buffer`, whatever key they have; nothing where no region
-    /// holds them.
+    /// Appends `length` bytes at `addr` to `buffer` without checking a key. If no region contains them,
+    /// appends nothing.
     pub(crate) fn append(&self, addr: u64, length: u64, buffer: &mut Vec<u8>) {
         let holds = |region: &&Region| {
             let offset = addr.wrapping_sub(region.addr);
@@ -213,7 +218,7 @@ impl Memory {
         }
     }
 
-    /// Who waits for a change of the region.
+    /// The condition of roles that wait for a change of the region.
     #[inline]
     pub(crate) fn watcher(&self, range: Range) -> Option<Condition> {
         self.regions[range.region as usize].as_ref()?.changed
@@ -238,30 +243,18 @@ mod tests {
             access: AccessFlags::REMOTE_WRITE,
         };
         assert!(memory.find(&good).is_some());
-        for bad in [
-            Asked { length: 11, ..good },
-            Asked {
-                addr: good.addr - 91,
-                ..good
-            },
-            Asked {
-                addr: u64::MAX,
-                ..good
-            },
-            Asked { pd: 8, ..good },
-            Asked {
-                key: good.key + (1 << INDEX_BITS),
-                ..good
-            },
-            Asked {
-                key: good.key + 1,
-                ..good
-            },
-            Asked {
-                access: AccessFlags::REMOTE_READ,
-                ..good
-            },
-        ] {
+        let spoil: [fn(&mut Asked); 7] = [
+            |asked| asked.length = 11,
+            |asked| asked.addr -= 91,
+            |asked| asked.addr = u64::MAX,
+            |asked| asked.pd = 8,
+            |asked| asked.key += 1 << INDEX_BITS,
+            |asked| asked.key += 1,
+            |asked| asked.access = AccessFlags::REMOTE_READ,
+        ];
+        for spoil in spoil {
+            let mut bad = good;
+            spoil(&mut bad);
             assert_eq!(memory.find(&bad), None, "{bad:?}");
         }
         memory.deregister(index);

@@ -1,13 +1,12 @@
 //! The host's side of a machine: CPU costs and memory, and the path between a device and memory (PCIe, root
-//! complex, DDIO and caches, IOMMU, cache-line contention). Nothing here knows the NIC.
+//! complex, DDIO and caches, IOMMU, cache-line contention). Nothing here depends on the NIC.
 
 pub(crate) mod bare;
 pub(crate) mod contention;
 pub(crate) mod cores;
-pub(crate) mod cpu;
 pub(crate) mod forward;
 pub(crate) mod iommu;
-pub mod llc;
+pub(crate) mod llc;
 pub(crate) mod load;
 pub(crate) mod memory;
 pub(crate) mod pcie;

@@ -1,13 +1,13 @@
-//! The link between root port and NIC: TLPs, both directions, reads in flight.
+//! The PCIe link between root port and NIC.
 
 use adverb_units::{Span, Time};
 
-use crate::params::Pcie as Params;
+use crate::params::PcieParams;
 use crate::rate::ByteTime;
 use crate::resource::{Server, Slots};
 use crate::trace::{Act, Subject, Tracer};
 
-/// Bytes around a TLP, on the wire.
+/// Overhead of a TLP on the wire, in bytes.
 #[derive(Clone, Copy, Debug)]
 struct Overhead {
     /// Of a memory read or write request.
@@ -16,7 +16,7 @@ struct Overhead {
     completion: u64,
 }
 
-/// The line that host memory is counted in.
+/// Size of a cache line, the unit of the counters.
 pub(crate) const LINE: u64 = 64;
 
 /// What the link has carried.
@@ -30,12 +30,12 @@ pub(crate) struct Traffic {
     pub(crate) write_lines: u64,
 }
 
-/// When the data of a read come.
+/// When the data of a read arrive.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Arrival {
     pub(crate) first: Time,
     pub(crate) last: Time,
-    /// When the first ones had come if nothing else were on the link.
+    /// When the first ones would arrive on an idle link.
     pub(crate) idle: Time,
 }
 
@@ -46,12 +46,12 @@ pub(crate) struct Pcie {
     up: Server,
     /// Memory to NIC.
     down: Server,
-    /// Reads of few bytes, among others.
+    /// Short reads ([`Pcie::read_few`]).
     few: Server,
     /// CPU to NIC.
     mmio: Server,
-    /// Time that read requests took of the way up, and MMIO of the way down, since the last packet
-    /// with data.
+    /// Time that read requests occupied upstream, and MMIO downstream, since the last data packet in that
+    /// direction. The next data packet pays for it.
     up_debt: Span,
     down_debt: Span,
     tags: Slots,
@@ -79,7 +79,7 @@ fn lane(generation: u32) -> f64 {
 }
 
 impl Pcie {
-    pub(crate) fn new(params: &Params) -> Self {
+    pub(crate) fn new(params: &PcieParams) -> Self {
         // Frames are 2 B shorter on the links with 8b/10b encoding: one start and one end symbol
         // instead of a token of four bytes.
         let overhead = if params.generation < 3 {
@@ -107,19 +107,19 @@ impl Pcie {
             max_payload: params.max_payload_bytes.get().into(),
             max_read_request: params.max_read_request_bytes.get().into(),
             completion: params.completion_bytes.get().into(),
-            one_way: Span::from_secs_f64(params.one_way_ns * 1e-9),
+            one_way: params.one_way_ns,
             traffic: Traffic::default(),
             trace: Tracer::default(),
         }
     }
 
-    /// The same link, its root port's memory one hop between sockets farther.
+    /// The same link to memory of the other socket, `hop` farther away.
     pub(crate) fn across(mut self, hop: Span) -> Self {
         self.one_way += hop;
         self
     }
 
-    /// What a read of `bytes` takes on an idle link.
+    /// Returns the time of a read of `bytes` on an idle link.
     pub(crate) fn round_trip(&self, bytes: u64, latency: Span) -> Span {
         let completions = bytes.div_ceil(self.completion);
         let wire = self.overhead.request + bytes + completions * self.overhead.completion;
@@ -131,11 +131,10 @@ impl Pcie {
         self.one_way
     }
 
-    /// Of `bytes` that the CPU has written to the NIC the first ones come at `at`; returns when all are
-    /// there.
+    /// The first of `bytes` that the CPU wrote to the NIC arrive at `at`; returns when all have arrived.
     ///
-    /// They do not wait for answers that are on their way down; what they take of the bandwidth, the
-    /// next answer finds missing.
+    /// They do not wait for read completions on the way down. The bandwidth that they use is missing for
+    /// the next completion.
     pub(crate) fn mmio(&mut self, at: Time, bytes: u64) -> Time {
         let tlps = bytes.div_ceil(LINE).max(1);
         self.traffic.mmio_writes += tlps;
@@ -146,8 +145,7 @@ impl Pcie {
         end
     }
 
-    /// The NIC writes `bytes` to memory, `delay` after it was decided at `at`; returns when they can be
-    /// seen there.
+    /// The NIC decides at `at` to write `bytes` to memory `delay` later; returns when they are visible.
     pub(crate) fn write(&mut self, at: Time, delay: Span, bytes: u64) -> Time {
         self.traffic.write_lines += bytes.div_ceil(LINE);
         let wire = bytes + bytes.div_ceil(self.max_payload) * self.overhead.request;
@@ -161,26 +159,25 @@ impl Pcie {
         seen
     }
 
-    /// What writing `bytes` takes on an idle link, until they can be seen.
+    /// Returns the time until a write of `bytes` is visible, on an idle link.
     pub(crate) fn write_time(&self, bytes: u64) -> Span {
         let wire = bytes + bytes.div_ceil(self.max_payload) * self.overhead.request;
         self.byte.of(wire) + self.one_way
     }
 
-    /// Memory takes what was written last only at `until`; writes keep their order and wait.
+    /// Delays further writes: memory accepts the last one only at `until`, and writes keep their order.
     pub(crate) fn hold_writes(&mut self, until: Time) {
         self.up.serve(until, Span::ZERO);
     }
 
-    /// When the NIC may begin a write at the earliest, asking at `at`: it is ahead of memory by no more
-    /// than what is on the way.
+    /// Returns when a write that is requested at `at` may begin: the NIC is ahead of memory by no more than
+    /// what is on the link.
     #[inline]
     pub(crate) fn admit_write(&self, at: Time) -> Time {
         at + (self.up.free() - at).saturating_sub(self.one_way)
     }
 
-    /// The NIC reads `bytes`, `delay` after it was decided at `at`, from memory that answers after
-    /// `latency`.
+    /// The NIC decides at `at` to read `bytes` `delay` later; memory answers after `latency`.
     pub(crate) fn read(&mut self, at: Time, delay: Span, bytes: u64, latency: Span) -> Arrival {
         self.traffic.read_lines += bytes.div_ceil(LINE);
         let requests = bytes.div_ceil(self.max_read_request).max(1);
@@ -191,8 +188,8 @@ impl Pcie {
         let wire = self.byte.of(bytes + completions * self.overhead.completion);
         let head = bytes.min(self.completion) + self.overhead.completion;
         let debt = std::mem::take(&mut self.down_debt);
-        // All reads take the same way, so they keep their order: the answer's place in the stream is
-        // settled now, and comes when the request has been there.
+        // Reads keep their order, so the completion's place in the downstream is fixed now; it is used one
+        // round trip later.
         let begin = self.down.begin(start, wire + debt) + debt;
         let round_trip = request + self.one_way * 2 + latency;
         let way = delay + round_trip;
@@ -207,15 +204,15 @@ impl Pcie {
         arrival
     }
 
-    /// The same of few bytes, among many: of data that were asked for before they wait only for as many
-    /// as can be asked for at a time. Returns when the last byte comes.
+    /// As [`Pcie::read`], for few bytes among long reads: they wait only for data of earlier reads that the
+    /// tags can have in flight. Returns when the last byte arrives.
     pub(crate) fn read_few(&mut self, at: Time, delay: Span, bytes: u64, latency: Span) -> Time {
         let asked = self.tags.count() as u64 * self.max_read_request;
         let completions = bytes.div_ceil(self.completion);
         let wire = self.byte.of(bytes + completions * self.overhead.completion);
         let begin = at.max(self.down.free());
         let wait = (begin - at).min(self.byte.of(asked));
-        // Among themselves they keep their order.
+        // Short reads keep their order among each other.
         let early = begin - self.few.begin(at + wait, wire);
         let arrival = self.read(at, delay, bytes, latency);
         at + (arrival.last - at).saturating_sub(early)
@@ -223,7 +220,7 @@ impl Pcie {
 }
 
 impl Pcie {
-    /// What the next access is for.
+    /// Sets what the next access is for, for the trace.
     #[inline]
     pub(crate) fn about(&mut self, subject: Subject) -> &mut Self {
         self.trace.about(subject);
@@ -257,14 +254,14 @@ mod tests {
     use crate::params::PowerOfTwo;
 
     fn link(generation: u32, lanes: u32, efficiency: f64) -> Pcie {
-        Pcie::new(&Params {
+        Pcie::new(&PcieParams {
             generation,
             lanes: PowerOfTwo::new(lanes),
             max_payload_bytes: PowerOfTwo::new(256),
             max_read_request_bytes: PowerOfTwo::new(512),
             completion_bytes: PowerOfTwo::new(128),
             efficiency,
-            one_way_ns: 100.0,
+            one_way_ns: Span::from_ns(100),
             read_tags: 64,
         })
     }
@@ -278,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn bandwidths_are_those_of_the_generations() {
+    fn bandwidths_match_the_generations() {
         // Kalia et al., ATC 2016, Fig. 2a: 500 and 984.6 MB/s a lane.
         assert_eq!(lane(2), 500e6);
         assert!((lane(3) - 984.6e6).abs() < 0.1e6);
@@ -294,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn a_read_takes_its_round_trip_and_tags_bound_how_many_overlap() {
+    fn a_read_takes_a_round_trip_and_tags_limit_concurrency() {
         let mut link = link(3, 8, 1.0);
         let latency = Span::from_ns(200);
         let one = link.read(Time::ZERO, Span::ZERO, 64, latency).last - Time::ZERO;

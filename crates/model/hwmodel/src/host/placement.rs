@@ -1,6 +1,6 @@
-//! Where a program's buffers are.
+//! The placement of a program's buffers.
 
-/// Where a program's buffers lie, and in which state.
+/// The node that a program's buffers are on, and whether they are cached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Placement {
     /// On the NIC's node, in its last-level cache.
@@ -15,12 +15,12 @@ pub enum Placement {
 }
 
 impl Placement {
-    /// Whether it is on the other node.
+    /// Whether the buffers are on the other node.
     pub(crate) fn is_remote(self) -> bool {
         matches!(self, Placement::RemoteCached | Placement::RemoteMemory)
     }
 
-    /// Whether it is in memory alone.
+    /// Whether the buffers are in memory only.
     pub(crate) fn is_memory(self) -> bool {
         matches!(self, Placement::Memory | Placement::RemoteMemory)
     }

@@ -1,4 +1,4 @@
-//! The root complex: DMA through the last-level cache, past it, or to the other socket.
+//! The root complex: DMA into the last-level cache, past it, or to the other socket.
 
 use adverb_sim::Random;
 use adverb_units::{Span, Time};
@@ -12,31 +12,31 @@ use crate::host::placement::Placement;
 use crate::params::Params;
 use crate::rate::ns;
 
-/// Most of memory's bandwidth that DMA gets: cores get the rest.
-const MOST_TAKEN: f64 = 0.9;
+/// Largest share of the memory bandwidth that DMA gets.
+const MAX_DMA_SHARE: f64 = 0.9;
 
-/// Which way the NIC's writes go.
+/// The path of the NIC's writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Flow {
-    /// DDIO: they allocate in the last-level cache of the NIC's socket.
+    /// DDIO: into the last-level cache of the NIC's socket.
     Allocate,
-    /// To memory of that socket; caches lose the lines.
+    /// To memory of that socket; cached copies are invalidated.
     Bypass,
-    /// To memory of the other socket; caches lose the lines.
+    /// To memory of the other socket; cached copies are invalidated.
     Across,
 }
 
-/// What DMA has taken of memory's bandwidth up to a moment.
+/// The memory bandwidth that DMA has used up to a time.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Taken {
     at: Time,
     time: Span,
 }
 
-/// Lines of one region, by number: 64 GiB of them.
+/// Address bits of a line within its region, enough for 64 GiB.
 const REGION_LINES_LOG2: u32 = 30;
 
-/// What the ways of the last-level cache that devices may fill hold of buffers that lie in memory.
+/// The lines of buffers in memory that the NIC's writes have brought into the ways for devices.
 #[derive(Debug)]
 struct Share {
     llc: Llc,
@@ -44,12 +44,12 @@ struct Share {
     memory: Span,
 }
 
-/// What writing into the share takes.
+/// The cost of a write into the share.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Filling {
-    /// Until the lines are there.
+    /// Time until the lines are filled.
     wait: Span,
-    /// Lines that memory is read or written for.
+    /// Lines that were read from memory, or written back.
     in_memory: u64,
 }
 
@@ -63,16 +63,16 @@ impl Share {
         })
     }
 
-    /// The NIC writes. A line that comes waits for a dirty one that has to leave, and a part of a line for
-    /// the rest; all of a range side by side.
+    /// The NIC writes a range. A filled line waits until a dirty one is written back, and until the rest of
+    /// a partly written line is fetched; all lines of the range do so concurrently.
     fn write(&mut self, range: Range) -> Filling {
         let mut filling = Filling::default();
         for (line, is_whole) in Share::lines(range) {
             let Found::Filled(evicted) = self.llc.dma_write(line) else {
                 continue;
             };
-            let leaves = u64::from(matches!(evicted, Evicted::Dirty(_)));
-            let needed = leaves + u64::from(!is_whole);
+            let written_back = u64::from(matches!(evicted, Evicted::Dirty));
+            let needed = written_back + u64::from(!is_whole);
             filling.in_memory += needed;
             if needed > 0 {
                 filling.wait = self.memory;
@@ -86,16 +86,16 @@ impl Share {
     }
 }
 
-/// A machine's root port, and the lines that it and the cores want.
+/// A machine's root port, and the lines that it and the cores contend for.
 #[derive(Debug)]
 pub(crate) struct Root {
     flow: Flow,
-    /// What a line takes of memory's bandwidth, and what all lines of DMA have taken.
+    /// Time for which a line occupies memory, and the total time of all lines of DMA.
     line: Span,
     taken: Span,
-    /// Buffers are in memory from the beginning: each read goes there.
+    /// Whether buffers start in memory.
     is_cold: bool,
-    /// Of such buffers, what the NIC's writes have brought into the cache since.
+    /// If so, what the NIC's writes have brought into the cache since.
     share: Option<Share>,
     contention: Contention,
 }
@@ -110,10 +110,10 @@ impl Root {
             Flow::Bypass
         };
         let times = LineTimes {
-            transfer: ns(p.memory.line_transfer_ns),
-            memory: ns(p.memory.dma_dram_extra_ns),
-            snoop: ns(p.memory.dma_ns),
-            conflict: ns(p.memory.dma_numa_extra_ns),
+            transfer: p.memory.line_transfer_ns,
+            memory: p.memory.dma_dram_extra_ns,
+            snoop: p.memory.dma_ns,
+            conflict: p.memory.dma_numa_extra_ns,
         };
         let is_cold = placement.is_memory();
         let share = (is_cold && flow == Flow::Allocate).then(|| Share {
@@ -122,7 +122,7 @@ impl Root {
         });
         Root {
             flow,
-            line: ns(p.memory.line_ns),
+            line: p.memory.line_ns,
             taken: Span::ZERO,
             is_cold,
             share,
@@ -130,12 +130,12 @@ impl Root {
         }
     }
 
-    /// Whether what the NIC writes can be read out of the last-level cache.
+    /// Whether the NIC's writes go into the last-level cache.
     pub(crate) fn allocates(&self) -> bool {
         self.flow == Flow::Allocate
     }
 
-    /// Lets threads work. Those that the CPUs have no room for wait for their turn.
+    /// Starts the threads of a load. Only as many as there are CPUs run at a time.
     pub(crate) fn load(&mut self, load: &CpuLoad, p: &Params) {
         let Work::Walk { bytes, access } = load.work else {
             return;
@@ -143,8 +143,8 @@ impl Root {
         let cores = p.cpu.cores;
         let cpus = cores * p.cpu.threads_per_core;
         let nodes = if load.node == Node::Both { 2 } else { 1 };
-        let transfer = ns(p.memory.line_transfer_ns);
-        let across = transfer + ns(p.memory.dma_numa_extra_ns);
+        let transfer = p.memory.line_transfer_ns;
+        let across = transfer + p.memory.dma_numa_extra_ns;
         let is_near = |thread: u32| match load.node {
             Node::Nic => self.flow != Flow::Across,
             Node::Other => self.flow == Flow::Across,
@@ -159,25 +159,25 @@ impl Root {
             bytes: bytes.get(),
             access,
             each: match access {
-                Access::Bytes { .. } => ns(p.cpu.access_ns),
-                Access::CompareSwap => ns(p.cpu.atomic_ns),
+                Access::Bytes { .. } => p.cpu.access_ns,
+                Access::CompareSwap => p.cpu.atomic_ns,
             },
         };
         self.contention.begin(walk, threads);
     }
 
-    /// The NIC has written `bytes`.
+    /// Accounts for `bytes` that the NIC wrote.
     pub(crate) fn carry(&mut self, bytes: u64) {
         if self.flow != Flow::Allocate {
             self.taken += self.line * bytes.div_ceil(LINE);
         }
     }
 
-    /// How long a core's load of a line from memory waits for lines of DMA, whose share of the bandwidth is
-    /// what they took since `last`, which this moves on to `at`.
+    /// Returns how long a core's load of a line from memory waits for DMA, which had its share of the memory
+    /// bandwidth since `last`; updates `last`.
     ///
-    /// A line that comes at any moment finds one of them in flight with the probability of that share, half
-    /// done on average, and behind it those that have queued up.
+    /// An M/D/1 queue: with the probability of that share the load finds a line of DMA in service, half done
+    /// on average, and others queued behind it.
     pub(crate) fn load_wait(&self, last: &mut Taken, at: Time) -> Span {
         let (over, time) = (
             (at - last.at).as_ns_f64(),
@@ -190,13 +190,13 @@ impl Root {
         if over <= 0.0 {
             return Span::ZERO;
         }
-        let share = (time.as_ns_f64() / over).min(MOST_TAKEN);
+        let share = (time.as_ns_f64() / over).min(MAX_DMA_SHARE);
         ns(self.line.as_ns_f64() / 2.0 * share / (1.0 - share))
     }
 
-    /// The NIC writes; how long until it has all lines.
+    /// The NIC writes a range; returns how long until it has all lines.
     ///
-    /// Writes to the other socket are posted: they wait only for one another.
+    /// Writes to the other socket are posted, so they wait only for each other.
     pub(crate) fn write(&mut self, range: Range, at: Time) -> Span {
         let is_contested = self.contention.concerns(range);
         match self.flow {
@@ -216,13 +216,13 @@ impl Root {
         filling.wait
     }
 
-    /// Whether the cache has all of a range of a buffer that is in memory.
+    /// Whether the cache has a whole range of a buffer that started in memory.
     pub(crate) fn keeps(&self, range: Range) -> bool {
         let share = self.share.as_ref();
         share.is_some_and(|share| share.holds(range))
     }
 
-    /// The NIC reads; how much longer that takes than where nobody else wants the lines.
+    /// The NIC reads a range; returns how much longer that takes because of contention.
     pub(crate) fn read(&mut self, range: Range, at: Time) -> Span {
         let is_contested = self.contention.concerns(range);
         match self.flow {
@@ -256,24 +256,28 @@ mod tests {
     }
 
     #[test]
-    fn a_buffer_in_memory_comes_into_the_share_as_it_is_written() {
+    fn writes_bring_a_buffer_from_memory_into_the_share() {
         let mut cold = root(Placement::Memory, 2);
-        assert!(!cold.keeps(lines(0, 1)), "it lies in memory");
+        assert!(!cold.keeps(lines(0, 1)), "it is in memory");
         assert_eq!(cold.write(lines(0, 8), Time::ZERO), Span::ZERO);
         assert!(cold.keeps(lines(0, 8)));
         assert!(!cold.keeps(lines(0, 9)), "one of them was not written");
-        assert_eq!(cold.taken, Span::ZERO, "memory has no part in it");
+        assert_eq!(cold.taken, Span::ZERO, "memory is not accessed");
         let part = Range {
             length: 8,
             ..lines(100, 1)
         };
         let rest = cold.share.as_ref().unwrap().memory;
-        assert_eq!(cold.write(part, Time::ZERO), rest, "its rest is fetched");
+        assert_eq!(
+            cold.write(part, Time::ZERO),
+            rest,
+            "the rest of the line is fetched"
+        );
         assert_eq!(cold.write(part, Time::ZERO), Span::ZERO, "once");
     }
 
     #[test]
-    fn what_falls_out_of_the_share_goes_to_memory() {
+    fn lines_evicted_from_the_share_are_written_back() {
         // 2 of 20 ways of 20 MiB.
         let share = (2 << 20) / LINE as usize;
         let mut cold = root(Placement::Memory, 2);
@@ -291,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn without_ddio_or_beside_a_cached_buffer_there_is_no_share() {
+    fn only_buffers_in_memory_with_ddio_have_a_share() {
         for (placement, ways) in [
             (Placement::Memory, 0),
             (Placement::Cached, 2),

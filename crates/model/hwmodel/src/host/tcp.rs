@@ -1,25 +1,25 @@
-//! Kernel TCP: the two ends of a connection, and the pieces of a stream between them.
+//! Kernel TCP: the state of a connection's ends.
 
 use adverb_sim::Condition;
 use adverb_units::Span;
 
 use crate::ids::MachineId;
 
-/// One end of a connection; ends 2n and 2n + 1 belong together.
+/// One end of a connection. Ends 2n and 2n + 1 are connected.
 #[derive(Debug)]
 pub(crate) struct End {
     pub(crate) machine: MachineId,
-    /// Signaled when something came.
+    /// Signaled when data arrive.
     pub(crate) data: Condition,
-    /// Signaled when something was acknowledged.
+    /// Signaled when data are acknowledged.
     pub(crate) room: Condition,
-    /// Bytes that have come and were not read.
+    /// Bytes received that the program has not read.
     pub(crate) readable: u64,
-    /// Bytes that were sent and not acknowledged.
+    /// Bytes sent that are not acknowledged.
     pub(crate) unacknowledged: u64,
-    /// Bytes that have come and were not yet acknowledged, and the number of their pieces.
+    /// Bytes received that are not acknowledged, and the number of pieces that they arrived in.
     pub(crate) owed: (u64, u32),
-    /// CPU time that interrupts for it took, which its reader has not accounted for.
+    /// CPU time of interrupts for this end that its reader has not accounted for.
     pub(crate) interrupts: Span,
 }
 
@@ -37,7 +37,7 @@ impl End {
     }
 }
 
-/// What goes over a connection at once.
+/// A piece of a stream that the kernel passes to the NIC at once.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Piece {
     /// Bytes of the stream.

@@ -1,4 +1,4 @@
-//! A machine: its parameters as times, its NIC's resources, its memory.
+//! A machine: its CPU costs, NIC, PCIe link and memory.
 
 pub(crate) mod stages;
 
@@ -7,7 +7,6 @@ use adverb_units::Span;
 use adverb_verbs::{DeviceCaps, Gid, Lid, Operation, PathMtu};
 
 use crate::host::cores::Words;
-use crate::host::cpu::CpuTimes;
 use crate::host::load::{CpuLoad, Node};
 use crate::host::memory::{Memory, Range};
 use crate::host::pcie::{LINE, Pcie};
@@ -16,38 +15,27 @@ use crate::host::root::Root;
 use crate::ids::{MachineId, QpIndex};
 use crate::nic::device::{self, Nic, NicTimes};
 use crate::nic::wqe::Wqe;
+use crate::params::CpuParams;
 use crate::preset::{Driver, Preset};
-use crate::rate::{ByteTime, ns};
+use crate::rate::ByteTime;
 use crate::resource::Server;
 use crate::trace::Tracer;
 
-/// The way out.
+/// Delays of the link.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LinkTimes {
     pub(crate) byte: ByteTime,
-    pub(crate) cable: Span,
-    pub(crate) switches: u64,
-    pub(crate) switch: Span,
-    /// How far the receiving side may be behind before senders wait for credits.
+    /// Time that the receiver may be behind before senders wait for credits.
     pub(crate) backlog: Span,
 }
 
 /// BlueFlame registers of an opened context.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Registers {
-    /// Queue pairs that have got one, in turn.
+    /// Number of queue pairs that were assigned one.
     pub(crate) used: u32,
-    /// The one that all queue pairs share that come too late for their own, under its lock.
+    /// The register that all further queue pairs share, under its lock.
     pub(crate) shared: Server,
-}
-
-/// Whether a role takes a core.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Seat {
-    /// It does.
-    Core,
-    /// It sleeps.
-    None,
 }
 
 /// A machine with one NIC.
@@ -56,27 +44,26 @@ pub(crate) struct Machine {
     pub(crate) preset: Preset,
     pub(crate) seed: Seed,
     pub(crate) caps: DeviceCaps,
-    pub(crate) cpu: CpuTimes,
+    pub(crate) cpu: CpuParams,
     pub(crate) nic: Nic,
     pub(crate) pcie: Pcie,
     pub(crate) link: LinkTimes,
-    /// The core that takes interrupts of the network.
+    /// The core that handles network interrupts.
     pub(crate) interrupts: Server,
     pub(crate) memory: Memory,
     pub(crate) placement: Placement,
     pub(crate) root: Root,
-    /// Roles that have cores, and threads of the load.
+    /// Number of roles that occupy cores, and of threads of the load.
     roles: u32,
-    /// Words that programs share among its cores.
+    /// Words that its cores share.
     pub(crate) words: Words,
     /// Queue pairs by number.
     pub(crate) numbers: Vec<QpIndex>,
-    /// Ways to ports, by the name of their handle.
     pub(crate) handles: Vec<Gid>,
     pub(crate) protection_domains: u32,
     /// BlueFlame registers of the opened contexts.
     pub(crate) registers: Vec<Registers>,
-    /// Takes notes of the CPU, the NIC and the way out; PCIe takes its own.
+    /// Records steps of the CPU, the NIC and the port; PCIe has its own tracer.
     pub(crate) trace: Tracer,
 }
 
@@ -84,24 +71,21 @@ impl Machine {
     pub(crate) fn new(index: MachineId, preset: Preset, placement: Placement, seed: Seed) -> Self {
         let p = &preset.params;
         let mut pcie = Pcie::new(&p.pcie);
-        // The driver keeps what the NIC itself needs (contexts) on the NIC's node.
-        let round_trip = pcie.round_trip(64, ns(p.memory.dma_ns));
+        // The driver allocates what the NIC itself needs (contexts) on the NIC's node.
+        let round_trip = pcie.round_trip(64, p.memory.dma_ns);
         let times = NicTimes::new(p, round_trip);
         if placement.is_remote() {
-            pcie = pcie.across(ns(p.memory.dma_numa_extra_ns) / 2);
+            pcie = pcie.across(p.memory.dma_numa_extra_ns / 2);
         }
         let root = Root::new(p, placement, |name| seed.stream(name, index.0.into()));
         Machine {
             index,
             caps: device::caps(p),
-            cpu: CpuTimes::new(p, &root),
+            cpu: p.cpu,
             nic: Nic::new(p, times, seed.stream("contexts", index.0.into()).bits()),
             seed,
             link: LinkTimes {
                 byte: ByteTime::of_rate(p.link.gbps * 1e9 / 8.0),
-                cable: ns(p.link.cable_ns),
-                switches: p.link.switches.into(),
-                switch: ns(p.link.switch_ns),
                 backlog: ByteTime::of_rate(p.link.gbps * 1e9 / 8.0).of(p.link.buffer_bytes.into()),
             },
             pcie,
@@ -120,14 +104,13 @@ impl Machine {
         }
     }
 
-    /// The place of one more role among those that have cores.
-    pub(crate) fn take_seat(&mut self, seat: Seat) -> Option<u32> {
-        let place = self.roles;
-        self.roles += u32::from(seat == Seat::Core);
-        (seat == Seat::Core).then_some(place)
+    /// Assigns a place to another role that occupies a core.
+    pub(crate) fn take_seat(&mut self) -> u32 {
+        self.roles += 1;
+        self.roles - 1
     }
 
-    /// Gives the threads of a load their places.
+    /// Assigns places to the threads of a load.
     pub(crate) fn seat(&mut self, load: &CpuLoad) {
         self.roles += match (load.node, self.placement.is_remote()) {
             (Node::Nic, false) | (Node::Other, true) => load.threads,
@@ -136,9 +119,9 @@ impl Machine {
         };
     }
 
-    /// How fast the role at `place` computes, now that all are there.
+    /// Returns the pace of the role at `place`, once all roles are placed.
     ///
-    /// Roles are put on the cores of a socket in turn, and are always busy: a role that waits polls.
+    /// Roles are placed on the cores of a socket in turn, and are always busy: a waiting role polls.
     pub(crate) fn pace(&self, place: Option<u32>) -> Pace {
         let cpu = &self.preset.params.cpu;
         let cores = cpu.cores;
@@ -169,38 +152,37 @@ impl Machine {
             .unwrap_or(B256)
     }
 
-    /// How long memory takes to answer the NIC.
+    /// How long memory takes to answer a read of the NIC.
     pub(crate) fn dma_latency(&self) -> Span {
         let m = &self.preset.params.memory;
-        let state = if self.placement.is_memory() {
-            m.dma_dram_extra_ns
+        if self.placement.is_memory() {
+            m.dma_ns + m.dma_dram_extra_ns
         } else {
-            0.0
-        };
-        ns(m.dma_ns + state)
+            m.dma_ns
+        }
     }
 
-    /// The same of a range, of which the NIC may have brought into the cache what it wrote.
+    /// As [`Machine::dma_latency`], for a range that earlier writes of the NIC may have brought into the cache.
     pub(crate) fn read_latency(&self, range: Range) -> Span {
         if self.root.keeps(range) {
-            ns(self.preset.params.memory.dma_ns)
+            self.preset.params.memory.dma_ns
         } else {
             self.dma_latency()
         }
     }
 
-    /// What memory adds to a locked read-modify-write: reading and writing find it uncached.
+    /// Additional time of a locked read-modify-write of uncached or remote memory: once to read, once to write.
     pub(crate) fn atomic_extra(&self) -> Span {
         let m = &self.preset.params.memory;
         let hop = if self.placement.is_remote() {
-            ns(m.dma_numa_extra_ns)
+            m.dma_numa_extra_ns
         } else {
             Span::ZERO
         };
-        (self.dma_latency().saturating_sub(ns(m.dma_ns)) + hop) * 2
+        (self.dma_latency().saturating_sub(m.dma_ns) + hop) * 2
     }
 
-    /// Whether one request goes by MMIO.
+    /// Whether the CPU writes a single request by MMIO.
     pub(crate) fn by_mmio(&self, wqe: &Wqe) -> bool {
         let fits = wqe.lines * LINE <= u64::from(self.preset.params.nic.blueflame_bytes);
         match self.preset.driver {
@@ -213,7 +195,7 @@ impl Machine {
     }
 }
 
-/// The GID of machine `index`: link-local, with its number.
+/// The GID of machine `index`: link-local, ending with its number.
 pub(crate) fn gid_of(index: MachineId) -> Gid {
     let mut gid = [0; 16];
     gid[..2].copy_from_slice(&[0xfe, 0x80]);
@@ -222,7 +204,7 @@ pub(crate) fn gid_of(index: MachineId) -> Gid {
     Gid(gid)
 }
 
-/// The machine whose port has `gid`.
+/// Returns the machine whose port has `gid`.
 pub(crate) fn machine_of(gid: Gid, machines: u32) -> Option<MachineId> {
     (0..machines)
         .map(MachineId)

@@ -1,4 +1,4 @@
-//! What the stages of a NIC take: contexts, translations, the sending and the receiving side.
+//! The stages of a NIC: contexts, translations, transmit side and receive side.
 
 use adverb_units::{Span, Time};
 use adverb_verbs::Operation;
@@ -10,9 +10,10 @@ use crate::nic::port::Leaves;
 use crate::trace::Act;
 
 impl Machine {
-    /// The context of one half of a queue pair is needed; how long that stops the side that needs it.
+    /// Looks up the context of one half of a queue pair; returns how long that stalls the side of the NIC
+    /// that needs it.
     ///
-    /// The halves, as requester and as responder, are kept apart.
+    /// Requester and responder have contexts of their own.
     #[inline]
     pub(crate) fn context(&mut self, qp: u32, half: Half) -> Span {
         if self.nic.contexts.access_in(half.key(qp), half.room()) {
@@ -25,12 +26,12 @@ impl Machine {
         self.nic.times.context_miss
     }
 
-    /// The NIC makes a context: what it writes it need not read.
+    /// The NIC creates a context, which it need not read from memory.
     pub(crate) fn make_context(&mut self, number: u32, half: Half) {
         self.nic.contexts.access_in(half.key(number), half.room());
     }
 
-    /// The sending side works for `span`, from `at` on; returns when the request has passed it.
+    /// Occupies the transmit side for `span` from `at` on; returns when the request has passed it.
     #[inline]
     pub(crate) fn transmit(&mut self, at: Time, span: Span) -> Leaves {
         let passed = self.nic.tx.serve(at, span) + self.nic.times.tx;
@@ -41,17 +42,16 @@ impl Machine {
         }
     }
 
-    /// So many lines of payload follow: the sending side is busy with them, while the first ones are on
-    /// their way.
+    /// Occupies the transmit side with `lines` of payload, while the first ones are already leaving.
     #[inline]
     pub(crate) fn transmit_more(&mut self, at: Time, lines: u64) {
         self.nic.tx.serve(at, self.nic.times.send_line * lines);
     }
 
-    /// The NIC writes a message of `length` bytes to memory, `delay` after its first packet came at
-    /// `first`; the last one passes the receiving side at `passed`. Returns when all can be seen.
+    /// Writes a message of `length` bytes to memory, `delay` after its first packet arrived at `first`. Its
+    /// last packet passes the receive side at `passed`. Returns when all bytes are visible.
     ///
-    /// A long message streams in behind its first packet.
+    /// A long message is written while its packets arrive.
     pub(crate) fn stream_in(
         &mut self,
         (first, passed): (Time, Time),
@@ -62,25 +62,25 @@ impl Machine {
         if length <= mtu {
             return streamed.max(passed);
         }
-        // What came last is written last; so is the full packet before it.
+        // The last packet is written last, after the full packet before it.
         let rest = (length - 1) % mtu.max(1) + 1;
-        let came_before = self.link.byte.of(rest);
-        let full = self.pcie.write_time(mtu).saturating_sub(came_before);
+        let arrived_before = self.link.byte.of(rest);
+        let full = self.pcie.write_time(mtu).saturating_sub(arrived_before);
         let seen = passed + self.pcie.write_time(rest).max(full);
         let act = Act::Write(self.pcie.trace.subject(), rest);
         self.pcie.trace.note(act, passed, seen);
         streamed.max(seen)
     }
 
-    /// The receiving side works for `span`, from `at` on; returns when the packet has passed it.
+    /// Occupies the receive side for `span` from `at` on; returns when the packet has passed it.
     #[inline]
     pub(crate) fn receive(&mut self, at: Time, span: Span) -> Time {
         let at = self.pcie.admit_write(at);
         self.nic.rx.serve(at, span) + self.nic.times.rx
     }
 
-    /// Looks up the address translations of `ranges` for one side of the NIC at `at`. That side is stalled while
-    /// missing ones are fetched.
+    /// Looks up the address translations of `ranges` at `at`. Misses stall `side`, the side of the NIC that needs
+    /// them.
     #[inline]
     pub(crate) fn translate(&mut self, ranges: &[Range], side: NicSide, at: Time) {
         let mut missing = 0;
@@ -92,33 +92,31 @@ impl Machine {
         if missing > 0 {
             self.nic.counts.translation_misses += missing;
             self.pcie.traffic.read_lines += missing;
-            self.stop(side, at, self.nic.times.context_miss * missing);
+            self.stall(side, at, self.nic.times.context_miss * missing);
         }
     }
 
-    /// A side of the NIC does nothing else for `span`.
-    pub(crate) fn stop(&mut self, side: NicSide, at: Time, span: Span) {
+    pub(crate) fn stall(&mut self, side: NicSide, at: Time, span: Span) {
         let side = match side {
-            NicSide::Sending => &mut self.nic.tx,
-            NicSide::Receiving => &mut self.nic.rx,
+            NicSide::Transmit => &mut self.nic.tx,
+            NicSide::Receive => &mut self.nic.rx,
         };
         side.serve(at, span);
     }
 
-    /// A command of the driver's, given at `at`; returns when it has been carried out.
+    /// Executes a command that the driver issues at `at`; returns when it is complete.
     pub(crate) fn command(&mut self, at: Time) -> Time {
         self.nic.commands.serve(at, self.nic.times.command)
     }
 
-    /// Pinning, or letting go, the host's pages of a region.
+    /// Returns the time to pin or unpin the pages of a region.
     pub(crate) fn pin(&self, length: u64) -> Span {
         const PAGE: u64 = 4096;
-        self.cpu.syscall + self.cpu.pin_page * length.div_ceil(PAGE)
+        self.cpu.syscall_ns + self.cpu.pin_page_ns * length.div_ceil(PAGE)
     }
 }
 
-/// How long a request occupies the receiving side, of whose payload `length` bytes are written apart from
-/// a completion.
+/// How long a request occupies the receive side. `length` excludes payload that the completion carries.
 pub(crate) fn receiving_span(machine: &Machine, operation: Operation, length: u64) -> Span {
     let times = &machine.nic.times;
     match operation {
@@ -134,7 +132,7 @@ pub(crate) fn receiving_span(machine: &Machine, operation: Operation, length: u6
     }
 }
 
-/// How long a request occupies the sending side.
+/// How long a request occupies the transmit side.
 pub(crate) fn sending_span(machine: &Machine, operation: Operation, lines: u64) -> Span {
     let times = &machine.nic.times;
     match operation {
@@ -145,9 +143,9 @@ pub(crate) fn sending_span(machine: &Machine, operation: Operation, lines: u64) 
     }
 }
 
-/// How long a packet that makes or ends a context occupies the receiving side.
+/// How long a packet that creates or ends a DC context occupies the receive side.
 ///
-/// Making a context costs what loading one costs, without the read over PCIe.
+/// Creating a context costs as much as loading one, without the read over PCIe.
 pub(crate) fn connecting_span(machine: &Machine) -> Span {
-    machine.nic.times.response + machine.nic.times.context_making
+    machine.nic.times.response + machine.nic.times.context_creation_stall
 }

@@ -1,4 +1,4 @@
-//! The NIC's unit for atomic operations: locks, and a queue per port in front of them.
+//! The NIC's unit for atomic operations: locks, and a queue per port.
 
 use std::collections::VecDeque;
 
@@ -13,40 +13,40 @@ use crate::resource::Server;
 pub(crate) struct Atomics {
     /// Locks, by the low bits of the address.
     pub(crate) buckets: Vec<Server>,
-    pub(crate) ports: Vec<Queue>,
-    /// Operations that may be in flight, of all ports together.
+    pub(crate) ports: Vec<PortQueue>,
+    /// Largest number of operations in flight, over all ports.
     pub(crate) slots: usize,
-    pub(crate) under_way: usize,
+    pub(crate) in_flight: usize,
 }
 
-/// The operations of a port.
+/// The waiting operations of a port.
 #[derive(Debug)]
-pub(crate) struct Queue {
-    pub(crate) waiting: VecDeque<Waiting>,
-    /// The first one is to be looked at, at a time that is settled.
-    pub(crate) is_settled: bool,
+pub(crate) struct PortQueue {
+    pub(crate) waiting: VecDeque<WaitingAtomic>,
+    /// Whether an event for the first operation is scheduled.
+    pub(crate) is_scheduled: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Waiting {
+pub(crate) struct WaitingAtomic {
     pub(crate) message: u32,
     pub(crate) bucket: usize,
     pub(crate) range: Range,
-    /// When it has passed the receiving side.
+    /// When it has passed the receive side.
     pub(crate) at: Time,
 }
 
 impl Atomics {
-    pub(crate) fn new(n: &params::Nic, ports: usize) -> Self {
-        let queue = |_| Queue {
+    pub(crate) fn new(n: &params::NicParams, ports: usize) -> Self {
+        let queue = |_| PortQueue {
             waiting: VecDeque::new(),
-            is_settled: false,
+            is_scheduled: false,
         };
         Atomics {
             buckets: vec![Server::default(); n.atomic_buckets as usize],
             ports: (0..ports.max(1)).map(queue).collect(),
             slots: n.atomic_slots as usize,
-            under_way: 0,
+            in_flight: 0,
         }
     }
 }

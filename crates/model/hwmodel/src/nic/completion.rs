@@ -8,33 +8,33 @@ use adverb_verbs::{CqId, NotifyOn, Qpn, WorkCompletion};
 
 use crate::ids::{ChannelIndex, QpIndex};
 
-/// What room a completion gives back when it is polled.
+/// The queue entries that polling a completion frees.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Frees {
-    /// Send requests before this number.
+    /// All send requests before this number.
     Sends(u64),
-    /// A receive.
+    /// A receive request.
     Receive,
 }
 
 /// A completion in its queue.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry {
-    /// When the CPU can see it.
+    /// When it is visible to the CPU.
     pub(crate) at: Time,
     pub(crate) completion: WorkCompletion,
     pub(crate) qp: QpIndex,
     pub(crate) life: u32,
     pub(crate) frees: Frees,
-    /// Bytes of payload that it carries.
+    /// Bytes of inline payload.
     pub(crate) inline: u64,
 }
 
-/// Completions that were polled.
+/// The result of a poll.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Polled {
     pub(crate) completions: usize,
-    /// Lines of payload that the CPU has copied from them into receive buffers.
+    /// Lines of inline payload that the CPU has copied into receive buffers.
     pub(crate) copied_lines: u64,
 }
 
@@ -43,7 +43,7 @@ pub(crate) struct Polled {
 pub(crate) struct Cq {
     pub(crate) capacity: u32,
     pub(crate) channel: Option<ChannelIndex>,
-    /// Signaled when a completion comes.
+    /// Signaled when a completion is added.
     pub(crate) condition: Condition,
     pub(crate) entries: VecDeque<Entry>,
     pub(crate) armed: Option<NotifyOn>,
@@ -53,7 +53,7 @@ pub(crate) struct Cq {
 /// A completion channel.
 #[derive(Debug)]
 pub(crate) struct Channel {
-    /// Signaled when an event comes.
+    /// Signaled when an event is added.
     pub(crate) condition: Condition,
     pub(crate) events: VecDeque<CqId>,
 }
@@ -70,13 +70,13 @@ impl Cq {
         }
     }
 
-    /// When the next completion can be seen.
+    /// When the next completion is visible.
     #[inline]
     pub(crate) fn next(&self) -> Option<Time> {
         self.entries.front().map(|entry| entry.at)
     }
 
-    /// Forgets the completions of a queue pair that is reset or destroyed; how many of receives.
+    /// Removes the completions of a queue pair that is reset or destroyed; returns how many were of receives.
     pub(crate) fn purge(&mut self, number: Qpn) -> u32 {
         let mut received = 0;
         self.entries.retain(|entry| {

@@ -1,23 +1,22 @@
-//! The dynamically connected transport: an initiator's connection, and a NIC's pool of contexts for initiators.
+//! The dynamically connected transport: an initiator's connection, and a target NIC's pool of contexts.
 
 use crate::ids::QpRef;
 use crate::nic::port::Target;
 
-/// Whether an initiator is connected.
+/// The state of an initiator's connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum State {
-    /// Connected with none.
+    /// Not connected.
     #[default]
-    Apart,
-    /// It waits for the answer of this one.
+    Disconnected,
+    /// Waiting for the answer of this target.
     Connecting(Target),
-    /// Requests go to this one.
     Connected(Target),
 }
 
 /// A context that a target holds for an initiator.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Held {
+pub(crate) struct HeldContext {
     pub(crate) target: QpRef,
     pub(crate) context: u32,
 }
@@ -26,32 +25,32 @@ pub(crate) struct Held {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Connection {
     pub(crate) state: State,
-    pub(crate) held: Option<Held>,
+    pub(crate) held: Option<HeldContext>,
 }
 
 impl Connection {
-    /// Its connect packet is lost: the next one may go.
+    /// The connect packet is lost: another may be sent.
     pub(crate) fn give_up_connecting(&mut self) {
         if matches!(self.state, State::Connecting(_)) {
-            self.state = State::Apart;
+            self.state = State::Disconnected;
         }
     }
 }
 
-/// A NIC's contexts for initiators. What was given back last is given out first, so that few are in use.
+/// A NIC's pool of contexts for initiators. The one returned last is reused first, so that few are cached.
 #[derive(Debug)]
 pub(crate) struct Contexts {
     free: Vec<u32>,
-    made: u32,
-    most: u32,
+    created: u32,
+    limit: u32,
 }
 
 impl Contexts {
-    pub(crate) fn new(most: u32) -> Self {
+    pub(crate) fn new(limit: u32) -> Self {
         Contexts {
             free: Vec::new(),
-            made: 0,
-            most,
+            created: 0,
+            limit,
         }
     }
 
@@ -59,9 +58,9 @@ impl Contexts {
         if let Some(context) = self.free.pop() {
             return Some(context);
         }
-        (self.made < self.most).then(|| {
-            self.made += 1;
-            self.made - 1
+        (self.created < self.limit).then(|| {
+            self.created += 1;
+            self.created - 1
         })
     }
 

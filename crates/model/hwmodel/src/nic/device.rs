@@ -1,4 +1,4 @@
-//! A machine's NIC: service times, resources, counters.
+//! A machine's NIC: service times, resources, counters and limits.
 
 use adverb_units::Span;
 use adverb_verbs::{AtomicCap, DeviceCaps};
@@ -7,7 +7,7 @@ use crate::nic::atomics::Atomics;
 use crate::nic::dc;
 use crate::nic::wqe::Wqes;
 use crate::params::Params;
-use crate::rate::{ns, period};
+use crate::rate::period;
 use crate::resource::{Cache, Room, Server};
 
 /// Service times of the NIC.
@@ -25,17 +25,17 @@ pub(crate) struct NicTimes {
     pub(crate) recv: Span,
     pub(crate) recv_header_only: Span,
     pub(crate) response: Span,
-    /// How long a missing context stops a side of the NIC.
+    /// How long a context miss stalls a side of the NIC.
     pub(crate) context_miss: Span,
-    /// A command of the driver's.
+    /// A command of the driver.
     pub(crate) command: Span,
-    /// What the NIC has taken up passes it.
+    /// Draining what is in the NIC's pipeline.
     pub(crate) drain: Span,
-    /// What is not of the usual course (RNR NAK) is done one at a time, with the context read and written.
+    /// Handling an exception (an RNR NAK), one at a time: the context is read and written.
     pub(crate) exception: Span,
-    /// Making a context, and how long that stops a side of the NIC.
-    pub(crate) context_made: Span,
-    pub(crate) context_making: Span,
+    /// Creating a DC context, and how long that stalls a side of the NIC.
+    pub(crate) context_creation: Span,
+    pub(crate) context_creation_stall: Span,
     pub(crate) wqe_miss: Span,
     /// A locked read-modify-write of cached memory.
     pub(crate) atomic: Span,
@@ -44,14 +44,14 @@ pub(crate) struct NicTimes {
 impl NicTimes {
     pub(crate) fn new(p: &Params, round_trip: Span) -> Self {
         let n = &p.nic;
-        let context = round_trip + ns(n.context_load_ns);
+        let context = round_trip + n.context_load_ns;
         Self {
-            tx: ns(n.tx_ns),
-            rx: ns(n.rx_ns),
-            unit_wqe: ns(n.unit_wqe_ns),
-            unit_fetch: ns(n.unit_fetch_ns),
+            tx: n.tx_ns,
+            rx: n.rx_ns,
+            unit_wqe: n.unit_wqe_ns,
+            unit_fetch: n.unit_fetch_ns,
             send: period(n.send_mops),
-            send_line: ns(n.send_line_ns),
+            send_line: n.send_line_ns,
             read_request: period(n.read_request_mops),
             read_response: period(n.read_response_mops),
             write: period(n.write_mops),
@@ -59,13 +59,13 @@ impl NicTimes {
             recv_header_only: period(n.recv_header_only_mops),
             response: period(n.response_mops),
             context_miss: context / u64::from(n.context_fetches),
-            command: ns(n.command_ns),
-            drain: ns(n.tx_ns + n.rx_ns) + round_trip,
+            command: n.command_ns,
+            drain: (n.tx_ns + n.rx_ns) + round_trip,
             exception: context,
-            context_made: ns(n.context_load_ns),
-            context_making: ns(n.context_load_ns) / u64::from(n.context_fetches),
+            context_creation: n.context_load_ns,
+            context_creation_stall: n.context_load_ns / u64::from(n.context_fetches),
             wqe_miss: round_trip / u64::from(n.wqe_fetches),
-            atomic: round_trip + ns(n.atomic_ns),
+            atomic: round_trip + n.atomic_ns,
         }
     }
 }
@@ -82,7 +82,7 @@ pub(crate) struct NicCounts {
     pub(crate) dropped_datagrams: u64,
     pub(crate) sent_messages: u64,
     pub(crate) received_messages: u64,
-    /// Requests that have ended, signaled or not; unreliable ones when they reach the peer's port.
+    /// Requests that have completed, signaled or not; unreliable ones when they reach the peer's port.
     pub(crate) completed_requests: u64,
 }
 
@@ -93,27 +93,27 @@ pub(crate) struct Nic {
     pub(crate) units: Vec<Server>,
     pub(crate) tx: Server,
     pub(crate) rx: Server,
-    /// When the receiving side will have served all that is on its way: what credits are given by.
+    /// When the receive side will have served all messages in flight: limits the credits.
     pub(crate) promised: Server,
     pub(crate) contexts: Cache,
     pub(crate) translations: Cache,
-    /// Carries out the driver's commands.
+    /// Executes the driver's commands.
     pub(crate) commands: Server,
-    /// Contexts for DC initiators.
+    /// Pool of contexts for DC initiators.
     pub(crate) dc_contexts: dc::Contexts,
     pub(crate) wqes: Wqes,
     pub(crate) atomics: Atomics,
-    /// Outgoing side of each port.
+    /// The transmit direction of each port.
     pub(crate) ports: Vec<Server>,
-    /// The switch's outgoing side towards each port.
+    /// The switch port that each port is connected to.
     pub(crate) inbound: Vec<Server>,
-    /// Connections of each port, made so far.
+    /// Connections made so far by each port.
     pub(crate) connected: Vec<u32>,
     pub(crate) counts: NicCounts,
 }
 
 impl Nic {
-    /// `random` is a seed.
+    /// Creates the NIC; `random` is the seed of its caches.
     pub(crate) fn new(p: &Params, times: NicTimes, random: u64) -> Self {
         let n = &p.nic;
         let ports = vec![Server::default(); p.link.ports as usize];
@@ -142,21 +142,21 @@ impl Nic {
 pub(crate) enum Half {
     Requester = 0,
     Responder = 1,
-    /// What a DC target holds for an initiator, by its number in the pool.
+    /// A DC target's context for an initiator, by its number in the pool.
     DcResponder = 2,
-    /// It answers nothing, and keeps nothing to answer again.
+    /// The responder of an unreliable transport, which keeps nothing for retransmissions.
     UnreliableResponder = 3,
 }
 
 impl Half {
-    /// Its name in the cache of contexts.
+    /// Its key in the context cache.
     pub(crate) fn key(self, number: u32) -> u32 {
         4 * number + self as u32
     }
 
-    /// The room that it takes. An unreliable responder takes half of it: HERD's server keeps its rate up to
-    /// 260 clients that WRITE over UC (Kalia et al., SIGCOMM 2014, from memory), where a NIC of the same
-    /// kind has no room for the two halves of as many reliable ones.
+    /// The room that it takes in the context cache. An unreliable responder takes half an entry: HERD's
+    /// server keeps its rate up to 260 clients that WRITE over UC (Kalia et al., SIGCOMM 2014, from memory),
+    /// while the cache of such a NIC does not hold the contexts of as many reliable queue pairs.
     pub(crate) fn room(self) -> Room {
         match self {
             Half::UnreliableResponder => Room::Half,
@@ -165,7 +165,7 @@ impl Half {
     }
 }
 
-/// The limits that programs see.
+/// The limits that the NIC reports to programs.
 pub(crate) fn caps(p: &Params) -> DeviceCaps {
     DeviceCaps {
         max_qp: 1 << 16,
@@ -184,9 +184,8 @@ pub(crate) fn caps(p: &Params) -> DeviceCaps {
     }
 }
 
-/// A side of the NIC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NicSide {
-    Sending,
-    Receiving,
+    Transmit,
+    Receive,
 }

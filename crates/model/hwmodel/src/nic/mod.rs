@@ -1,5 +1,5 @@
 //! The NIC's state: resources, WQE cache, and queue pairs with their send queue, receive queue and retry
-//! logic. What happens to it, and what it costs, is in [`crate::world`].
+//! logic. The events that change it, and their costs, are in [`crate::world`].
 
 pub(crate) mod atomics;
 pub(crate) mod completion;

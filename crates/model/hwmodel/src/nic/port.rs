@@ -1,4 +1,4 @@
-//! The NIC's port: what leaves by it, and where that goes.
+//! Messages at the NIC's port: their destination, and when they leave and arrive.
 
 use adverb_units::Time;
 use adverb_verbs::Qpn;
@@ -7,7 +7,7 @@ use crate::host::pcie::Arrival;
 use crate::ids::MachineId;
 use crate::trace::{Act, Tracer};
 
-/// Where a datagram, or a request of a DC initiator, goes.
+/// The destination of a datagram, or of a request of a DC initiator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Target {
     pub(crate) machine: MachineId,
@@ -22,21 +22,21 @@ pub(crate) struct Remote {
     pub(crate) number: Qpn,
 }
 
-/// Times at the port that a message goes to.
+/// When a message leaves its port and arrives at the other one.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Passage {
+pub(crate) struct TransitTimes {
     /// When it begins to leave.
     pub(crate) begin: Time,
     /// When it has left.
     pub(crate) left: Time,
-    /// When its first packet is there.
+    /// When its first packet arrives.
     pub(crate) first: Time,
-    /// When its last packet is there.
+    /// When its last packet arrives.
     pub(crate) last: Time,
 }
 
-impl Passage {
-    /// Notes the way of a message of `wire` bytes that began to leave at `begin`; its first packet, of
+impl TransitTimes {
+    /// Records the transit of a message of `wire` bytes that began to leave at `begin`. Its first packet, of
     /// `head` bytes, had left at `led`.
     #[inline]
     pub(crate) fn note(
@@ -54,24 +54,25 @@ impl Passage {
     }
 }
 
-/// When a message can leave its machine, apart from waiting for the port.
+/// When a message can leave its machine, except for waiting for the port.
 ///
-/// Waiting for others on the way to the port is waiting in the port's line as well: it counts once.
+/// A message that waits for another one on the way to the port is also behind it in the port's queue. Both
+/// times are kept, so that the wait is counted once.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Leaves {
-    /// Had it waited for nobody.
+    /// Without waiting for other messages.
     pub(crate) idle: Time,
-    /// As it is.
+    /// With waiting for other messages.
     pub(crate) ready: Time,
 }
 
 impl Leaves {
-    /// It waits for nobody.
+    /// It waits for no other message.
     pub(crate) fn at(ready: Time) -> Self {
         Leaves { idle: ready, ready }
     }
 
-    /// Not before data of memory have come, too.
+    /// Delays it until its data have arrived from memory.
     pub(crate) fn with(self, data: Arrival) -> Self {
         Leaves {
             idle: self.idle.max(data.idle),

@@ -1,15 +1,15 @@
-//! A queue pair: identity, attributes, and its parts, each of which owns its state.
+//! A queue pair: identity, attributes, send queue, receive queue and retry logic.
 
 use adverb_verbs::{AccessFlags, QpAttr, QpCaps, QpState, QpType, Qpn};
 
 use crate::ids::{CqIndex, MachineId, QpIndex, QpRef};
 use crate::nic::dc::Connection;
-use crate::nic::port::{Passage, Remote};
+use crate::nic::port::{Remote, TransitTimes};
 use crate::nic::receive_queue::ReceiveQueue;
 use crate::nic::retry::Retry;
 use crate::nic::send_queue::SendQueue;
 
-/// Number of a machine's first queue pair: 0 and 1 are special (IBTA vol. 1, 3.9.3).
+/// Number of a machine's first queue pair: 0 and 1 are reserved (IBTA vol. 1, 3.9.3).
 pub(crate) const FIRST_NUMBER: u32 = 2;
 
 /// A queue pair.
@@ -27,9 +27,9 @@ pub(crate) struct Qp {
     pub(crate) recv_cq: CqIndex,
     /// Its processing unit.
     pub(crate) unit: u32,
-    /// The context whose last BlueFlame register it shares with other queue pairs.
+    /// The context whose shared BlueFlame register it uses, unless it has its own.
     pub(crate) shared_register: Option<u32>,
-    /// Port that its packets leave by.
+    /// The port that sends its packets.
     pub(crate) port: u32,
     pub(crate) access: AccessFlags,
     pub(crate) remote: Option<Remote>,
@@ -50,13 +50,13 @@ impl Qp {
         }
     }
 
-    /// Whether the peer of a connection is `other`.
+    /// Whether it is connected to queue pair `number` of `machine`.
     pub(crate) fn is_connected_to(&self, machine: MachineId, number: Qpn) -> bool {
         self.remote
             .is_some_and(|remote| remote.machine == machine && remote.number == number)
     }
 
-    /// Begins another life, in RESET; returns how many failed receives had not completed.
+    /// Begins another life in RESET; returns how many failed receives had not completed.
     pub(crate) fn begin_life(&mut self) -> u32 {
         self.life += 1;
         self.state = QpState::Reset;
@@ -67,7 +67,7 @@ impl Qp {
         self.rq.reset()
     }
 
-    /// Applies attributes that were checked, and goes to state `to`.
+    /// Applies attributes that were checked, and enters state `to`.
     pub(crate) fn apply(&mut self, attr: &QpAttr, to: QpState) {
         self.access = attr.access.unwrap_or(self.access);
         self.qkey = attr.qkey.unwrap_or(self.qkey);
@@ -81,7 +81,7 @@ impl Qp {
         self.state = to;
     }
 
-    /// Whether state and RNR pause let the next WQE be sent.
+    /// Whether there is a next WQE, and state and RNR pause allow it to be sent.
     pub(crate) fn may_issue(&self) -> bool {
         let before = match self.state {
             QpState::Rts => self.sq.known(),
@@ -91,13 +91,11 @@ impl Qp {
         !self.retry.is_paused() && self.sq.next() < before
     }
 
-    /// The last request that left.
-    pub(crate) fn last_request(&mut self) -> &mut Passage {
+    pub(crate) fn last_request(&mut self) -> &mut TransitTimes {
         &mut self.sq.departed
     }
 
-    /// The last answer that left.
-    pub(crate) fn last_answer(&mut self) -> &mut Passage {
+    pub(crate) fn last_answer(&mut self) -> &mut TransitTimes {
         &mut self.rq.answered
     }
 }

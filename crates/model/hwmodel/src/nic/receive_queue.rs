@@ -1,59 +1,58 @@
-//! A queue pair's receive queue: receives, in which order messages are delivered, and the responder's PSN.
+//! A queue pair's receive queue: receive requests, the order of deliveries, and the responder's PSN.
 
 use std::collections::VecDeque;
 
 use adverb_units::{Span, Time};
 use adverb_verbs::{Operation, Psn, QpAttr, RnrTimer, WcStatus, WrId};
 
-use crate::host::memory::{Pieces, Ranges};
+use crate::host::memory::{Ranges, SgList};
 use crate::ids::SrqIndex;
-use crate::nic::port::Passage;
+use crate::nic::port::TransitTimes;
 
 /// A receive request.
 #[derive(Clone, Debug)]
 pub(crate) struct Receive {
     pub(crate) wr_id: WrId,
-    pub(crate) pieces: Pieces,
+    pub(crate) sg_list: SgList,
 }
 
 /// A receive that a message has consumed.
 #[derive(Clone, Debug)]
 pub(crate) struct Received {
     pub(crate) wr_id: WrId,
-    /// Its memory.
+    /// Its buffers.
     pub(crate) ranges: Ranges,
     pub(crate) status: WcStatus,
-    /// Bytes before the payload (the global routing header of a datagram).
+    /// Bytes before the payload (a datagram's global routing header).
     pub(crate) header: u32,
 }
 
-/// Where a queue pair takes its receives from.
+/// The source of a queue pair's receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Receives {
-    /// Its own queue; completions carry payloads of up to this many bytes.
+    /// Its own queue; completions carry payloads of up to this size.
     Own { max_inl_recv: u32 },
-    /// The shared receive queue of this number.
+    /// This shared receive queue.
     Shared(SrqIndex),
 }
 
-/// The receive queue of a queue pair.
 #[derive(Debug)]
 pub(crate) struct ReceiveQueue {
     from: Receives,
     receives: VecDeque<Receive>,
-    /// Receives that complete without a message, after those before them have completed.
+    /// Receives that fail without a message, once earlier ones have completed.
     failed: VecDeque<(WrId, WcStatus)>,
-    /// Receives posted and not polled.
+    /// Receives that are posted, and whose completions are not polled.
     in_use: u32,
-    /// Whether the queue pair has failed, and its last-WQE event is still to come.
+    /// Whether the queue pair has failed and has not yet raised its last-WQE event.
     owes_last_wqe: bool,
     /// When the last message that consumed a receive is delivered.
     delivered: Time,
     /// PSN of the next request.
     expected: Psn,
     rnr_timer: Span,
-    /// The way of the last answer.
-    pub(super) answered: Passage,
+    /// The transit of the last answer.
+    pub(super) answered: TransitTimes,
 }
 
 impl ReceiveQueue {
@@ -67,11 +66,11 @@ impl ReceiveQueue {
             delivered: Time::ZERO,
             expected: Psn::default(),
             rnr_timer: Span::ZERO,
-            answered: Passage::default(),
+            answered: TransitTimes::default(),
         }
     }
 
-    /// Forgets all receives; returns how many had failed and had not completed.
+    /// Removes all receives; returns how many had failed without completing.
     pub(super) fn reset(&mut self) -> u32 {
         let failed = self.failed.len() as u32;
         self.receives.clear();
@@ -88,7 +87,7 @@ impl ReceiveQueue {
         }
     }
 
-    /// The shared receive queue that it takes from.
+    /// The shared receive queue, if it uses one.
     #[inline]
     pub(crate) fn shared(&self) -> Option<SrqIndex> {
         match self.from {
@@ -97,7 +96,7 @@ impl ReceiveQueue {
         }
     }
 
-    /// Of the `length` bytes that an operation brings, those that the completion of its receive carries.
+    /// Returns how many of an operation's `length` bytes the completion of its receive carries.
     #[inline]
     pub(crate) fn inline(&self, operation: Operation, length: u64) -> u64 {
         let max = match self.from {
@@ -110,7 +109,7 @@ impl ReceiveQueue {
         }
     }
 
-    /// How long a requester pauses after an RNR NAK.
+    /// How long the requester pauses after an RNR NAK.
     pub(crate) fn rnr_timer(&self) -> Span {
         self.rnr_timer
     }
@@ -119,7 +118,7 @@ impl ReceiveQueue {
         self.in_use >= depth
     }
 
-    /// Adds a receive; `status` is how it fails at once, if it does.
+    /// Adds a receive, which fails immediately if there is a `status`.
     pub(crate) fn post(&mut self, receive: Receive, status: Option<WcStatus>) {
         self.in_use += 1;
         match status {
@@ -128,18 +127,18 @@ impl ReceiveQueue {
         }
     }
 
-    /// Takes the next receive of its own.
+    /// Takes the next receive of its own queue.
     #[inline]
     pub(crate) fn take(&mut self) -> Option<Receive> {
         self.receives.pop_front()
     }
 
-    /// A receive's completion was polled: there is room for another one.
+    /// Frees the entry of a receive whose completion was polled.
     pub(crate) fn free_one(&mut self) {
         self.in_use = self.in_use.saturating_sub(1);
     }
 
-    /// Lets a receive complete without a message.
+    /// Completes a receive without a message.
     pub(crate) fn fail(&mut self, receive: WrId, status: WcStatus) {
         self.failed.push_back((receive, status));
     }
@@ -148,7 +147,7 @@ impl ReceiveQueue {
         self.failed.pop_front()
     }
 
-    /// The queue pair fails: flushes its own receives that no message has consumed.
+    /// Flushes the receives that no message has consumed, because the queue pair fails.
     pub(crate) fn flush(&mut self) {
         let flushed = std::mem::take(&mut self.receives).into_iter();
         self.failed
@@ -156,7 +155,7 @@ impl ReceiveQueue {
         self.owes_last_wqe = self.shared().is_some();
     }
 
-    /// The shared receive queue whose owner is to be told, once, that a failed queue pair takes no more.
+    /// Returns, once, the shared receive queue that a failed queue pair will no longer use.
     pub(crate) fn take_last_wqe(&mut self) -> Option<SrqIndex> {
         let owes = std::mem::replace(&mut self.owes_last_wqe, false);
         self.shared().filter(|_| owes)
@@ -167,20 +166,20 @@ impl ReceiveQueue {
         self.delivered
     }
 
-    /// A message can be seen at `visible` at the earliest. Returns when it is delivered: never before an
-    /// earlier one (IBTA vol. 1, 9.5).
+    /// Returns when a message is delivered that could be visible at `visible`: not before an earlier message
+    /// (IBTA vol. 1, 9.5).
     pub(crate) fn deliver(&mut self, visible: Time) -> Time {
         self.delivered = self.delivered.max(visible);
         self.delivered
     }
 
-    /// Whether a request of an RC queue pair is the next one.
+    /// Whether `psn` is that of the next request.
     pub(crate) fn expects(&self, psn: Psn) -> bool {
         self.expected == psn
     }
 
-    /// The request of this PSN is carried out.
-    pub(crate) fn carried_out(&mut self, psn: Psn) {
+    /// The request with this PSN is executed.
+    pub(crate) fn executed(&mut self, psn: Psn) {
         self.expected = psn.advance(1);
     }
 }

@@ -8,7 +8,7 @@ use adverb_verbs::{AckTimeout, QpAttr, RetryCount};
 pub(crate) enum Expiry {
     /// An answer has restarted the timer: it fires again at this time.
     Later(Time),
-    /// It resends all requests from the first unanswered one.
+    /// It resends all requests from the first unanswered one (go-back-N).
     Resend,
     /// `retry_cnt` is used up.
     Exhausted,
@@ -17,10 +17,10 @@ pub(crate) enum Expiry {
 /// Retry counters and timers of a queue pair.
 #[derive(Debug, Default)]
 pub(crate) struct Retry {
-    /// `None`: the requester waits indefinitely.
+    /// `None`: never.
     timeout: Option<Span>,
     retry_cnt: u8,
-    /// `None`: as often as it takes.
+    /// `None`: unlimited.
     rnr_retry: Option<u8>,
     retries_left: u8,
     rnr_retries_left: Option<u8>,
@@ -54,7 +54,7 @@ impl Retry {
         self.is_paused
     }
 
-    /// An ACK or another answer than an RNR NAK has arrived: all retries are available again.
+    /// An answer other than an RNR NAK has arrived: all retries are available again.
     #[inline]
     pub(crate) fn answered(&mut self, now: Time) {
         self.last_answer = now;
@@ -94,12 +94,11 @@ impl Retry {
         Some(now + timeout)
     }
 
-    /// The timer has fired.
     pub(crate) fn timer_fired(&mut self) {
         self.is_timer_running = false;
     }
 
-    /// Returns what follows from the timer that has fired while a request is unanswered.
+    /// Returns what to do after the timer has fired while a request is unanswered.
     pub(crate) fn expire(&mut self, now: Time) -> Expiry {
         let due = self
             .timeout
@@ -131,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_restarts_the_timer_and_renews_the_retries() {
+    fn an_answer_restarts_the_timer_and_restores_the_retries() {
         let mut retry = retry();
         let due = retry.start_timer(Time::ZERO).unwrap();
         assert_eq!(retry.start_timer(Time::ZERO), None, "it runs");

@@ -1,18 +1,17 @@
-//! A queue pair's send queue: WQEs from post to completion, and what the NIC has taken of them.
+//! A queue pair's send queue: WQEs from post to completion, and which of them the NIC has.
 //!
-//! WQEs are numbered from 0 in each life of the queue pair. In order: those before `first` have ended, those
-//! before `next` are sent, those before `known` are known to the NIC by a doorbell, all others are posted.
+//! WQEs are numbered from 0 in each life of the queue pair. WQEs before `first` have ended, WQEs before `next`
+//! are sent, a doorbell has announced those before `known` to the NIC, and all others are only posted.
 
 use std::collections::VecDeque;
 
 use adverb_units::Time;
 use adverb_verbs::{Psn, QpAttr, SendFlags, WcStatus};
 
-use crate::nic::port::Passage;
-use crate::nic::wqe::{BlueFlame, Held, Reading, Wqe};
+use crate::nic::port::TransitTimes;
+use crate::nic::wqe::{BlueFlame, Reading, Wqe, WqeLocation};
 use crate::resource::Slots;
 
-/// The send queue of a queue pair.
 #[derive(Debug, Default)]
 pub(crate) struct SendQueue {
     /// From `first` on.
@@ -20,16 +19,16 @@ pub(crate) struct SendQueue {
     first: u64,
     next: u64,
     known: u64,
-    /// Number behind the last WQE that a doorbell announced without bringing it.
+    /// Number after the last WQE that a doorbell announced without containing it.
     unread: u64,
-    /// Number behind the last WQE that had begun when the queue pair went to SQD.
+    /// Number after the last WQE that had begun when the queue pair entered SQD.
     drains_until: u64,
-    /// WQEs before this number have completed, and the program has polled that: their room is free.
+    /// The program has polled the completion of WQEs before this number: their entries are free.
     retired: u64,
     doorbells: u64,
     blueflame: BlueFlame,
     reading: Reading,
-    /// Whether the next WQE has its turn at the processing unit.
+    /// Whether an event is scheduled at which the processing unit takes the next WQE.
     is_issuing: bool,
     psn: Psn,
     max_rd_atomic: u32,
@@ -38,12 +37,12 @@ pub(crate) struct SendQueue {
     read_room: Time,
     /// DMA reads of payload.
     gathers: Slots,
-    /// The way of the last request.
-    pub(super) departed: Passage,
+    /// The transit of the last request.
+    pub(super) departed: TransitTimes,
 }
 
 impl SendQueue {
-    /// An empty queue; the NIC reads the payloads of `gathers` WQEs at a time.
+    /// An empty queue; the NIC reads the payloads of `gathers` WQEs concurrently.
     pub(crate) fn new(gathers: usize) -> Self {
         SendQueue {
             max_rd_atomic: 1,
@@ -56,7 +55,7 @@ impl SendQueue {
         self.wqes.clear();
         (self.first, self.next, self.known, self.retired) = (0, 0, 0, 0);
         (self.unread, self.blueflame) = (0, BlueFlame::default());
-        (self.doorbells, self.reading) = (0, Reading::No);
+        (self.doorbells, self.reading) = (0, Reading::None);
         (self.reads_in_flight, self.is_issuing) = (0, false);
     }
 
@@ -65,18 +64,18 @@ impl SendQueue {
         self.max_rd_atomic = attr.max_rd_atomic.map_or(self.max_rd_atomic, u32::from);
     }
 
-    /// Number of the first WQE that was not posted.
+    /// Number after the last posted WQE.
     pub(crate) fn posted(&self) -> u64 {
         self.first + self.wqes.len() as u64
     }
 
-    /// Number of the next WQE that is sent.
+    /// Number of the next WQE to be sent.
     #[inline]
     pub(crate) fn next(&self) -> u64 {
         self.next
     }
 
-    /// Number of the first WQE that the NIC does not know of.
+    /// Number after the last WQE that a doorbell has announced.
     #[inline]
     pub(crate) fn known(&self) -> u64 {
         self.known
@@ -87,7 +86,7 @@ impl SendQueue {
         self.psn
     }
 
-    /// A WQE that has not completed.
+    /// Returns WQE `seq`, unless it has completed.
     #[inline]
     pub(crate) fn wqe(&mut self, seq: u64) -> Option<&mut Wqe> {
         let place = seq.checked_sub(self.first)?;
@@ -116,12 +115,12 @@ impl SendQueue {
         Some((wqe, status, self.first))
     }
 
-    /// Notes that the program has polled the completion of all WQEs before `before`.
+    /// Frees the entries of WQEs before `before`, whose completion the program has polled.
     pub(crate) fn retire(&mut self, before: u64) {
         self.retired = self.retired.max(before);
     }
 
-    /// Ends all WQEs without sending them.
+    /// Flushes all WQEs.
     pub(crate) fn flush(&mut self, now: Time) {
         self.reads_in_flight = 0;
         for wqe in self.wqes.iter_mut().filter(|wqe| wqe.status.is_none()) {
@@ -131,18 +130,18 @@ impl SendQueue {
         self.give_up();
     }
 
-    /// The NIC knows all WQEs, and sends none.
+    /// Skips all posted WQEs: they are not sent.
     pub(crate) fn give_up(&mut self) {
         (self.next, self.known) = (self.posted(), self.posted());
     }
 
-    /// The queue pair goes to SQD: only what has begun is sent. A WQE that waits for a receive of the peer has
-    /// begun; those that were sent after it are sent again later.
+    /// The queue pair enters SQD: only WQEs that have begun are sent. A WQE that waits for a receive of the peer
+    /// has begun; later ones, although already sent once, have not.
     pub(super) fn drain(&mut self, is_paused: bool) {
         self.drains_until = self.next + u64::from(is_paused);
     }
 
-    /// Number behind the last WQE that may be sent while the queue drains (IBTA vol. 1, 10.3.1.5).
+    /// Number after the last WQE that may be sent while the queue drains (IBTA vol. 1, 10.3.1.5).
     pub(super) fn drains_until(&self) -> u64 {
         self.drains_until.min(self.known)
     }
@@ -151,7 +150,7 @@ impl SendQueue {
         self.is_issuing
     }
 
-    /// The processing unit will take the next WQE at a time that is settled.
+    /// An event is scheduled at which the processing unit takes the next WQE.
     pub(crate) fn begin_turn(&mut self) {
         self.is_issuing = true;
     }
@@ -184,8 +183,8 @@ impl SendQueue {
         wqe.is_some_and(|wqe| wqe.operation.writes_local_memory()) && reads >= most.max(1)
     }
 
-    /// When the NIC can take the next WQE, which it has at `ready`: a READ waits for room among the READs in
-    /// flight, a payload for a DMA read.
+    /// Returns when the NIC can process the next WQE, which it has at `ready`: a READ or atomic may wait for an
+    /// earlier one to end, a payload for its DMA read.
     pub(crate) fn takes_at(&mut self, ready: Time) -> Time {
         let (next, room) = (self.next, self.read_room);
         let Some(wqe) = self.wqe(next) else {
@@ -213,7 +212,7 @@ impl SendQueue {
         self.reads_in_flight -= 1;
     }
 
-    /// There is room for another READ from `at` on.
+    /// Another READ may be sent from `at` on.
     pub(crate) fn free_read(&mut self, at: Time) {
         self.read_room = at;
     }
@@ -233,7 +232,7 @@ impl SendQueue {
         self.first + unanswered.unwrap_or(0) as u64
     }
 
-    /// Goes back to WQE `seq`: it and those after it are sent again. READs among them are no longer in flight.
+    /// Resends WQE `seq` and all later ones (go-back-N). READs among them are no longer in flight.
     pub(crate) fn resend_from(&mut self, seq: u64) {
         self.next = seq;
         let sent = self.wqes.iter().take((self.next - self.first) as usize);
@@ -247,28 +246,28 @@ impl SendQueue {
     }
 }
 
-/// How the NIC comes by WQEs.
+/// How the NIC gets WQEs.
 impl SendQueue {
-    /// Whether the NIC has not yet read all WQEs that it knows of.
+    /// Whether there are announced WQEs that the NIC has not read.
     pub(crate) fn is_behind(&mut self) -> bool {
         let last = self.unread.checked_sub(1);
         let last = last.and_then(|seq| self.wqe(seq));
-        last.is_some_and(|wqe| wqe.held == Held::InMemory)
+        last.is_some_and(|wqe| wqe.location == WqeLocation::InMemory)
     }
 
-    /// The CPU writes the next WQE to a BlueFlame register of the queue pair's own.
-    pub(crate) fn write_blueflame(&mut self) -> Held {
+    /// The CPU writes the next WQE to the queue pair's own BlueFlame register.
+    pub(crate) fn write_blueflame(&mut self) -> WqeLocation {
         self.blueflame.write(self.known, self.next)
     }
 
-    /// A doorbell brings the next WQE by MMIO: at `ready` it is `held`.
-    pub(crate) fn written(&mut self, ready: Time, held: Held) {
+    /// A doorbell contains the next WQE, which is at `location` from `ready` on.
+    pub(crate) fn written(&mut self, ready: Time, location: WqeLocation) {
         let (known, doorbell) = (self.known, self.doorbells);
         self.doorbells += 1;
         if let Some(wqe) = self.wqe(known) {
-            (wqe.ready, wqe.doorbell, wqe.held) = (ready, doorbell, held);
+            (wqe.ready, wqe.doorbell, wqe.location) = (ready, doorbell, location);
             self.known += 1;
-            if held == Held::InMemory {
+            if location == WqeLocation::InMemory {
                 self.unread = self.known;
             }
         }
@@ -288,12 +287,14 @@ impl SendQueue {
         first..self.known
     }
 
-    /// The WQE cache evicts what it has of the queue, from the next WQE on.
+    /// Evicts the queue's WQEs from the WQE cache, from the next one on.
     pub(crate) fn evict(&mut self) {
         for seq in self.next..self.known {
             match self.wqe(seq) {
-                Some(wqe) if matches!(wqe.held, Held::Written(_) | Held::Read(_)) => {
-                    wqe.held = Held::InMemory;
+                Some(wqe)
+                    if matches!(wqe.location, WqeLocation::Written(_) | WqeLocation::Read(_)) =>
+                {
+                    wqe.location = WqeLocation::InMemory;
                     self.unread = self.unread.max(seq + 1);
                 }
                 _ => return,
@@ -301,15 +302,15 @@ impl SendQueue {
         }
     }
 
-    /// Sets how far the NIC is with reading the next WQE; returns how far it was.
+    /// Sets the progress of reading the next WQE; returns the previous one.
     pub(crate) fn set_reading(&mut self, reading: Reading) -> Reading {
         std::mem::replace(&mut self.reading, reading)
     }
 
-    /// The WQE was due to be read, but something else holds the queue up: it is not read.
+    /// Cancels a read that was due, because something else delays the queue.
     pub(crate) fn forget_due(&mut self) {
         if self.reading == Reading::Due {
-            self.reading = Reading::No;
+            self.reading = Reading::None;
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A shared receive queue, and asynchronous events of a context.
+//! A shared receive queue, and pending asynchronous events.
 
 use std::collections::VecDeque;
 
@@ -21,16 +21,16 @@ pub(crate) struct Srq {
     pub(crate) pd: u32,
     pub(crate) caps: SrqCaps,
     pub(crate) receives: VecDeque<Receive>,
-    /// Receives posted and not polled.
+    /// Receives that are posted, and whose completions are not polled.
     pub(crate) in_use: u32,
     /// 0: not armed.
     pub(crate) limit: u32,
-    /// The program's handle, and queue pairs that take from it.
+    /// Number of users: the program's handle, and queue pairs.
     pub(crate) users: u32,
 }
 
 impl Srq {
-    /// Of one user: the program's handle.
+    /// An empty queue with one user, the program's handle.
     pub(crate) fn new(owner: Owner, pd: u32, caps: SrqCaps) -> Self {
         Srq {
             owner,
@@ -44,7 +44,7 @@ impl Srq {
     }
 }
 
-/// What happened to a context's objects, until the program asks.
+/// An asynchronous event that the program has not polled.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PendingEvent {
     pub(crate) owner: Owner,

@@ -1,106 +1,106 @@
-//! WQEs (work queue entries), and where the NIC has each of them from.
+//! WQEs (work queue entries), and where the NIC finds them.
 
 use adverb_units::Time;
 use adverb_verbs::{Operation, QpType, SendFlags, WcStatus, WrId};
 
-use crate::host::memory::Pieces;
+use crate::host::memory::SgList;
 use crate::host::pcie::LINE;
 use crate::nic::port::Target;
 use crate::params;
 
-/// How many WQEs had reached the NIC before a WQE.
+/// Number of WQEs that had reached the NIC before a WQE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stamp(u64);
 
-/// The NIC's WQE cache: it keeps the last `entries` WQEs that reached it.
+/// The NIC's WQE cache: holds the last `entries` WQEs that reached it.
 #[derive(Debug)]
 pub(crate) struct Wqes {
     pub(crate) entries: u64,
-    came: u64,
-    /// Bytes of a send queue that are read at a time.
+    arrived: u64,
+    /// Bytes of a send queue that one read fetches.
     pub(crate) read_bytes: u64,
 }
 
 impl Wqes {
-    pub(crate) fn new(n: &params::Nic) -> Self {
+    pub(crate) fn new(n: &params::NicParams) -> Self {
         Wqes {
             entries: n.wqe_entries.into(),
-            came: 0,
+            arrived: 0,
             read_bytes: n.wqe_read_bytes.into(),
         }
     }
 
     pub(crate) fn keep(&mut self) -> Stamp {
-        self.came += 1;
-        Stamp(self.came)
+        self.arrived += 1;
+        Stamp(self.arrived)
     }
 
-    /// Whether a request is still there.
+    /// Whether a WQE is still cached.
     ///
-    /// Requests of unreliable transports end when they are sent, whatever the peer does. The NIC keeps each of them
+    /// Requests of unreliable transports end when they are sent, independently of the peer. The NIC keeps their WQEs
     /// until then: it withholds PCIe credits, and the CPU waits.
-    pub(crate) fn has(&self, held: Held, qp_type: QpType) -> bool {
-        match held {
-            Held::Written(stamp) | Held::Read(stamp) => {
-                !qp_type.is_reliable() || self.came - stamp.0 < self.entries
+    pub(crate) fn has(&self, location: WqeLocation, qp_type: QpType) -> bool {
+        match location {
+            WqeLocation::Written(stamp) | WqeLocation::Read(stamp) => {
+                !qp_type.is_reliable() || self.arrived - stamp.0 < self.entries
             }
-            Held::Buffered | Held::Next => true,
-            Held::InMemory => false,
+            WqeLocation::Buffered | WqeLocation::Next => true,
+            WqeLocation::InMemory => false,
         }
     }
 
-    /// Whether it reads requests at the doorbell, before their turn.
-    pub(crate) fn reads_ahead(&self) -> bool {
+    /// Whether it prefetches WQEs at the doorbell.
+    pub(crate) fn prefetches(&self) -> bool {
         self.read_bytes > LINE
     }
 }
 
-/// How far the NIC is with reading a queue pair's next request.
+/// The progress of reading a queue pair's next WQE.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Reading {
-    /// It is not about to.
+    /// No read is scheduled.
     #[default]
-    No,
-    /// The time of the read is known, and the sending side is stalled until then.
-    Settled,
-    /// It is time.
+    None,
+    /// The read is scheduled, and has stalled the transmit side.
+    Scheduled,
+    /// The scheduled time is now.
     Due,
 }
 
 /// The two buffers of a BlueFlame register, to which the driver writes in turn (`bf_offset` of providers/mlx4
-/// and `bf->offset` of providers/mlx5 in rdma-core): the requests in them, by number.
+/// and `bf->offset` of providers/mlx5 in rdma-core): the numbers of the WQEs in them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct BlueFlame {
     buffers: [Option<u64>; 2],
-    turn: usize,
+    next: usize,
 }
 
 impl BlueFlame {
-    /// The CPU writes request `seq`, while the NIC has taken up those before `next`. It stays there until its
-    /// turn comes, unless one that was there before does.
-    pub(super) fn write(&mut self, seq: u64, next: u64) -> Held {
-        let buffer = &mut self.buffers[self.turn];
-        self.turn ^= 1;
+    /// The CPU writes WQE `seq`, while the NIC has processed those before `next`. It stays in its buffer until it is
+    /// processed, unless the buffer still contains an earlier one.
+    pub(super) fn write(&mut self, seq: u64, next: u64) -> WqeLocation {
+        let buffer = &mut self.buffers[self.next];
+        self.next ^= 1;
         if buffer.is_some_and(|seq| seq >= next) {
-            return Held::InMemory;
+            return WqeLocation::InMemory;
         }
         *buffer = Some(seq);
-        Held::Buffered
+        WqeLocation::Buffered
     }
 }
 
-/// Where the NIC has a request from.
+/// Where the NIC finds a WQE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Held {
-    /// The CPU wrote it by MMIO.
+pub(crate) enum WqeLocation {
+    /// In the WQE cache: the CPU wrote it by MMIO.
     Written(Stamp),
-    /// The CPU wrote it by MMIO, and it is still in a buffer of the BlueFlame register.
+    /// In a buffer of the BlueFlame register, where the CPU wrote it.
     Buffered,
-    /// The NIC read it.
+    /// In the WQE cache: the NIC read it.
     Read(Stamp),
-    /// The NIC read it to send it next, when there is room for another READ.
+    /// In the NIC, which read it to send it next, once another READ may be sent.
     Next,
-    /// It is in the host's memory only.
+    /// In the host's memory only.
     InMemory,
 }
 
@@ -110,22 +110,22 @@ pub(crate) struct Wqe {
     pub(crate) wr_id: WrId,
     pub(crate) operation: Operation,
     pub(crate) flags: SendFlags,
-    pub(crate) pieces: Pieces,
+    pub(crate) sg_list: SgList,
     pub(crate) length: u64,
-    /// Payload that came with it.
+    /// Its inline payload.
     pub(crate) inline: Option<Vec<u8>>,
     pub(crate) target: Option<Target>,
-    /// 64 B lines of it.
+    /// Its size in lines of 64 B.
     pub(crate) lines: u64,
-    /// When the NIC has it.
+    /// When the NIC can process it.
     pub(crate) ready: Time,
-    /// Where the NIC has it from.
-    pub(crate) held: Held,
-    /// Which doorbell of the queue pair told of it.
+    /// Where the NIC finds it.
+    pub(crate) location: WqeLocation,
+    /// Number of the queue pair's doorbell that announced it.
     pub(crate) doorbell: u64,
     /// How it ended.
     pub(crate) status: Option<WcStatus>,
-    /// When its completion can be seen.
+    /// When its completion is visible.
     pub(crate) completed: Time,
 }
 
@@ -134,13 +134,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_keeps_its_blueflame_buffer_until_it_is_taken_up() {
+    fn a_wqe_keeps_its_blueflame_buffer_until_it_is_processed() {
         let mut register = BlueFlame::default();
-        assert_eq!(register.write(5, 0), Held::Buffered);
-        assert_eq!(register.write(6, 0), Held::Buffered);
-        assert_eq!(register.write(7, 5), Held::InMemory, "5 is still there");
-        assert_eq!(register.write(8, 6), Held::InMemory, "6 is still there");
-        assert_eq!(register.write(9, 6), Held::Buffered, "5 was taken up");
-        assert_eq!(register.write(10, 6), Held::InMemory, "6 is still there");
+        assert_eq!(register.write(5, 0), WqeLocation::Buffered);
+        assert_eq!(register.write(6, 0), WqeLocation::Buffered);
+        assert_eq!(
+            register.write(7, 5),
+            WqeLocation::InMemory,
+            "5 is still there"
+        );
+        assert_eq!(
+            register.write(8, 6),
+            WqeLocation::InMemory,
+            "6 is still there"
+        );
+        assert_eq!(
+            register.write(9, 6),
+            WqeLocation::Buffered,
+            "5 was processed"
+        );
+        assert_eq!(
+            register.write(10, 6),
+            WqeLocation::InMemory,
+            "6 is still there"
+        );
     }
 }

@@ -7,15 +7,15 @@ use adverb_verbs::{CompletionChannel, CompletionQueue, CqId, NotifyOn, PollError
 
 use crate::ids::{ChannelIndex, CqIndex, MachineId};
 use crate::trace::Act;
-use crate::world::fabric::World;
+use crate::world::fabric::SharedFabric;
 
-/// Fruitless polls in a row, without a wait of the station's, after which a role is a bug: time goes
-/// on only in waits.
-const PATIENCE: u32 = 1 << 20;
+/// Successive empty polls without a wait of the station, after which a role counts as hung: virtual time
+/// advances only in waits.
+const MAX_EMPTY_POLLS: u32 = 1 << 20;
 
 /// A completion channel of the model.
 pub struct ModelChannel {
-    world: World,
+    world: SharedFabric,
     pub(crate) number: ChannelIndex,
     pub(super) machine: MachineId,
 }
@@ -27,7 +27,7 @@ impl std::fmt::Debug for ModelChannel {
 }
 
 impl ModelChannel {
-    pub(super) fn new(world: &World, number: ChannelIndex, machine: MachineId) -> Self {
+    pub(super) fn new(world: &SharedFabric, number: ChannelIndex, machine: MachineId) -> Self {
         ModelChannel {
             world: world.clone(),
             number,
@@ -40,7 +40,7 @@ impl ModelChannel {
             .with(|fabric, _| fabric.channels[self.number].condition)
     }
 
-    /// An event that has come.
+    /// Takes an event, if there is one.
     pub(crate) fn take(&self) -> Option<CqId> {
         self.world
             .with(|fabric, _| fabric.channels[self.number].events.pop_front())
@@ -48,7 +48,7 @@ impl ModelChannel {
 }
 
 impl CompletionChannel for ModelChannel {
-    /// An event that has come. In virtual time only the station can wait for one.
+    /// Takes an event, if there is one. In virtual time only the station can wait for one.
     fn get_event(&self, patience: Span) -> std::io::Result<Option<CqId>> {
         match self.take() {
             None if patience > Span::ZERO => Err(std::io::Error::other(
@@ -61,11 +61,11 @@ impl CompletionChannel for ModelChannel {
 
 /// A completion queue of the model.
 pub struct ModelCq {
-    world: World,
+    world: SharedFabric,
     pub(crate) number: CqIndex,
     entries: u32,
     pub(super) machine: MachineId,
-    fruitless: Cell<u32>,
+    empty_polls: Cell<u32>,
 }
 
 impl std::fmt::Debug for ModelCq {
@@ -76,7 +76,7 @@ impl std::fmt::Debug for ModelCq {
 
 impl ModelCq {
     pub(super) fn new(
-        world: &World,
+        world: &SharedFabric,
         (number, entries): (CqIndex, u32),
         machine: MachineId,
     ) -> Self {
@@ -85,13 +85,13 @@ impl ModelCq {
             number,
             entries,
             machine,
-            fruitless: Cell::new(0),
+            empty_polls: Cell::new(0),
         }
     }
 
-    /// A wait of the station's has let time go on.
+    /// A wait of the station has let time advance.
     pub(crate) fn waited(&self) {
-        self.fruitless.set(0);
+        self.empty_polls.set(0);
     }
 }
 
@@ -104,29 +104,32 @@ impl CompletionQueue for ModelCq {
         self.entries
     }
 
-    /// Completions that the CPU can see at its own time, as far as the world has come.
+    /// Takes the completions that are visible at the time of the role's clock.
     ///
     /// # Panics
-    /// After a million fruitless polls without a wait: time goes on only in waits of the station's.
+    /// After a million empty polls without a wait of the station: only waits let time advance.
     fn poll(&self, into: &mut [WorkCompletion]) -> Result<usize, PollError> {
         let n = self.world.with(|fabric, events| {
             let now = events.clock.now();
             let polled = fabric.poll(self.number, into, now)?;
             let host = &mut fabric.machines[self.machine];
-            let copying = host.cpu.wqe_line * polled.copied_lines;
+            let copying = host.cpu.wqe_line_ns * polled.copied_lines;
             let (act, span) = match polled.completions {
-                0 => (Act::Look, host.cpu.poll_empty),
-                n => (Act::TakeCompletion, host.cpu.poll_hit * n as u64 + copying),
+                0 => (Act::Look, host.cpu.poll_empty_ns),
+                n => (
+                    Act::TakeCompletion,
+                    host.cpu.poll_hit_ns * n as u64 + copying,
+                ),
             };
             events.clock.busy(span);
             host.trace.note(act, now, events.clock.now());
             Ok(polled.completions)
         })?;
-        let fruitless = if n > 0 { 0 } else { self.fruitless.get() + 1 };
-        self.fruitless.set(fruitless);
+        let empty_polls = if n > 0 { 0 } else { self.empty_polls.get() + 1 };
+        self.empty_polls.set(empty_polls);
         assert!(
-            fruitless < PATIENCE,
-            "polled {fruitless} times without a wait: in virtual time, wait through the station"
+            empty_polls < MAX_EMPTY_POLLS,
+            "polled {empty_polls} times without a wait: in virtual time, wait through the station"
         );
         Ok(n)
     }
@@ -135,7 +138,7 @@ impl CompletionQueue for ModelCq {
         self.world.with(|fabric, events| {
             let host = &mut fabric.machines[self.machine];
             let began = events.clock.now();
-            events.clock.busy(host.cpu.doorbell);
+            events.clock.busy(host.cpu.doorbell_ns);
             let now = events.clock.now();
             host.trace.note(Act::Arm, began, now);
             fabric.arm(self.number, on, now, events);

@@ -1,5 +1,7 @@
 //! The opened NIC, protection domains and address handles.
 
+use std::ops::RangeInclusive;
+
 use adverb_units::Bytes;
 use adverb_verbs::{
     AccessFlags, AddressHandle, AddressVector, AhRef, AsyncEvent, Context, Counters, CreateError,
@@ -22,16 +24,16 @@ use crate::objects::completion::{ModelChannel, ModelCq};
 use crate::objects::memory::ModelMr;
 use crate::objects::queue_pair::ModelQp;
 use crate::objects::shared_receive::ModelSrq;
-use crate::world::fabric::{EventQueue, Fabric, World};
+use crate::world::fabric::{EventQueue, Fabric, SharedFabric};
 
 /// The opened NIC of a machine.
 #[derive(Clone)]
 pub struct ModelContext {
-    world: World,
+    world: SharedFabric,
     machine: MachineId,
     name: DeviceName,
     caps: DeviceCaps,
-    /// Its place among the machine's opened contexts.
+    /// Its number among the machine's open contexts.
     number: u32,
 }
 
@@ -42,7 +44,7 @@ impl std::fmt::Debug for ModelContext {
 }
 
 impl ModelContext {
-    pub(crate) fn new(world: &World, machine: MachineId) -> Self {
+    pub(crate) fn new(world: &SharedFabric, machine: MachineId) -> Self {
         let (name, caps, number) = world.with(|fabric, _| {
             let machine = &mut fabric.machines[machine];
             machine.registers.push(Registers::default());
@@ -59,7 +61,7 @@ impl ModelContext {
         }
     }
 
-    /// The number of its machine.
+    /// The machine that it belongs to.
     pub(crate) fn machine(&self) -> MachineId {
         self.machine
     }
@@ -83,17 +85,30 @@ impl ModelContext {
         })
     }
 
-    fn check_size(&self, what: &'static str, value: u32, max: u32) -> Result<(), CreateError> {
-        if (1..=max).contains(&value) {
-            return Ok(());
+    /// Refuses an object of another machine.
+    fn check_owner(&self, what: &'static str, machine: MachineId) -> Result<(), CreateError> {
+        match machine == self.machine {
+            true => Ok(()),
+            false => Err(CreateError::Foreign { what }),
         }
-        Err(CreateError::OutOfRange {
-            what,
-            value: value.into(),
-            min: 1,
-            max: max.into(),
-        })
     }
+}
+
+fn check_range(
+    what: &'static str,
+    value: u32,
+    range: RangeInclusive<u32>,
+) -> Result<(), CreateError> {
+    if range.contains(&value) {
+        return Ok(());
+    }
+    let (value, min, max) = (value.into(), (*range.start()).into(), (*range.end()).into());
+    Err(CreateError::OutOfRange {
+        what,
+        value,
+        min,
+        max,
+    })
 }
 
 /// A protection domain of the model.
@@ -114,7 +129,7 @@ pub struct ModelAh {
 impl AddressHandle for ModelAh {
     #[allow(unsafe_code)]
     fn handle(&self) -> AhRef<'_> {
-        // SAFETY: the name is the place of the way in the machine's list, which only grows.
+        // SAFETY: the name is an index into the machine's list of handles, which only grows. The model looks it up
         unsafe { AhRef::from_raw(self.name) }
     }
 }
@@ -143,15 +158,8 @@ impl Context for ModelContext {
     fn port(&self, port: PortNum) -> Result<PortCaps, CreateError> {
         self.with(|fabric, _| {
             let machine = &fabric.machines[self.machine];
-            let ports = machine.nic.ports.len() as u64;
-            if port.0 == 0 || u64::from(port.0) > ports {
-                return Err(CreateError::OutOfRange {
-                    what: "port number",
-                    value: port.0.into(),
-                    min: 1,
-                    max: ports,
-                });
-            }
+            let ports = machine.nic.ports.len() as u32;
+            check_range("port number", port.0.into(), 1..=ports)?;
             let link_layer = machine.preset.link_layer;
             let (lid, gid_type) = match link_layer {
                 LinkLayer::InfiniBand => (machine.lid(), Some(GidType::InfiniBand)),
@@ -216,11 +224,9 @@ impl Context for ModelContext {
         entries: u32,
         channel: Option<&ModelChannel>,
     ) -> Result<ModelCq, CreateError> {
-        self.check_size("completion queue entries", entries, self.caps.max_cqe)?;
-        if channel.is_some_and(|channel| channel.machine != self.machine) {
-            return Err(CreateError::Foreign {
-                what: "the completion channel",
-            });
+        check_range("completion queue entries", entries, 1..=self.caps.max_cqe)?;
+        if let Some(channel) = channel {
+            self.check_owner("the completion channel", channel.machine)?;
         }
         self.with(|fabric, events| {
             let number = fabric.cqs.next_index();
@@ -249,7 +255,7 @@ impl Context for ModelContext {
             return Err(RegisterError::Access { access });
         }
         self.with(|fabric, events| {
-            fabric.tell_registered(self.machine, length.get(), events);
+            fabric.register(self.machine, length.get(), events);
             let memory = &mut fabric.machines[self.machine].memory;
             let index = memory.register(length.get(), access, pd.number)?;
             let region = memory.region(index);
@@ -271,11 +277,7 @@ impl Context for ModelContext {
     }
 
     fn create_srq(&self, pd: &ModelPd, caps: &SrqCaps) -> Result<ModelSrq, CreateError> {
-        if pd.machine != self.machine {
-            return Err(CreateError::Foreign {
-                what: "the protection domain",
-            });
-        }
+        self.check_owner("the protection domain", pd.machine)?;
         caps.check(&self.caps, &self.name.0)?;
         let owner = self.owner();
         self.with(|fabric, _| {
@@ -320,11 +322,7 @@ impl Context for ModelContext {
     }
 
     fn create_ah(&self, pd: &ModelPd, address: &AddressVector) -> Result<ModelAh, CreateError> {
-        if pd.machine != self.machine {
-            return Err(CreateError::Foreign {
-                what: "the protection domain",
-            });
-        }
+        self.check_owner("the protection domain", pd.machine)?;
         self.with(|fabric, _| {
             let layer = fabric.machines[self.machine].preset.link_layer;
             address.check_marking(layer, PacketMarking::None)?;
@@ -353,26 +351,19 @@ impl ModelContext {
         receives: Receives,
     ) -> Result<ModelQp, CreateError> {
         init.caps.check(&self.caps)?;
-        let foreign = [
-            ("the protection domain", pd.machine),
-            ("the send completion queue", init.send_cq.machine),
-            ("the receive completion queue", init.recv_cq.machine),
-        ];
-        if let Some((what, _)) = foreign.into_iter().find(|(_, m)| *m != self.machine) {
-            return Err(CreateError::Foreign { what });
-        }
+        self.check_owner("the protection domain", pd.machine)?;
+        self.check_owner("the send completion queue", init.send_cq.machine)?;
+        self.check_owner("the receive completion queue", init.recv_cq.machine)?;
         let is_dc = matches!(init.qp_type, QpType::Dci | QpType::Dct);
+        let unsupported = |feature| {
+            let device = self.name.0.clone();
+            Err(CreateError::Unsupported(Unsupported { feature, device }))
+        };
         if is_dc && !self.has_dc() {
-            return Err(CreateError::Unsupported(Unsupported {
-                feature: "dynamically connected transport",
-                device: self.name.0.clone(),
-            }));
+            return unsupported("dynamically connected transport");
         }
         if let (true, Receives::Shared(_)) = (is_dc, &receives) {
-            return Err(CreateError::Unsupported(Unsupported {
-                feature: "DC queue pairs with a shared receive queue",
-                device: self.name.0.clone(),
-            }));
+            return unsupported("DC queue pairs with a shared receive queue");
         }
         let (max_inl_recv, srq) = match receives {
             Receives::Own { max_inl_recv } => (max_inl_recv, None),
@@ -383,14 +374,7 @@ impl ModelContext {
             let limit = self.caps.max_qp;
             let machine = &mut fabric.machines[self.machine];
             let max = machine.preset.params.nic.max_inline_recv_bytes;
-            if max_inl_recv > max {
-                return Err(CreateError::OutOfRange {
-                    what: "max_inl_recv",
-                    value: max_inl_recv.into(),
-                    min: 0,
-                    max: max.into(),
-                });
-            }
+            check_range("max_inl_recv", max_inl_recv, 0..=max)?;
             let local = machine.numbers.len() as u32;
             let number = Qpn::new(local + FIRST_NUMBER).filter(|_| local < limit);
             let number = number.ok_or(CreateError::Exhausted {

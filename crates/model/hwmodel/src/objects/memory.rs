@@ -5,11 +5,11 @@ use adverb_verbs::{Lkey, MemoryAccessError, MemoryRegion, Rkey, Sge};
 
 use crate::host::memory::Region;
 use crate::ids::MachineId;
-use crate::world::fabric::World;
+use crate::world::fabric::SharedFabric;
 
 /// A memory region of the model, with its memory. Dropping it deregisters.
 pub struct ModelMr {
-    world: World,
+    world: SharedFabric,
     machine: MachineId,
     index: u32,
     addr: u64,
@@ -28,7 +28,12 @@ impl std::fmt::Debug for ModelMr {
 }
 
 impl ModelMr {
-    pub(super) fn new(world: &World, machine: MachineId, index: u32, region: &Region) -> Self {
+    pub(super) fn new(
+        world: &SharedFabric,
+        machine: MachineId,
+        index: u32,
+        region: &Region,
+    ) -> Self {
         ModelMr {
             world: world.clone(),
             machine,
@@ -58,7 +63,7 @@ impl ModelMr {
         })
     }
 
-    /// What is signaled when the NIC writes into the region.
+    /// The condition that is signaled when the NIC writes to the region.
     pub(crate) fn changed(&self) -> adverb_sim::Condition {
         self.world.with(|fabric, events| {
             let memory = &mut fabric.machines[self.machine].memory;
@@ -76,7 +81,7 @@ impl Drop for ModelMr {
         self.world.with(|fabric, events| {
             let memory = &mut fabric.machines[self.machine].memory;
             memory.deregister(self.index);
-            fabric.tell_deregistered(self.machine, self.length, events);
+            fabric.deregister(self.machine, self.length, events);
         });
     }
 }
@@ -118,8 +123,8 @@ impl MemoryRegion for ModelMr {
     #[allow(unsafe_code)]
     fn sge(&self, offset: u64, length: u32) -> Result<Sge<'_>, MemoryAccessError> {
         self.check(offset, length.into())?;
-        // SAFETY: the address is one of the model's own, which it looks up and never follows; the
-        // region lives as long as the borrow.
+        // SAFETY: the model looks the address up in its own table and never uses it as a pointer. The region
+        // lives as long as the borrow.
         Ok(unsafe { Sge::from_raw(self.addr + offset, length, Lkey(self.key)) })
     }
 }

@@ -1,4 +1,4 @@
-//! The verbs objects of the model: handles to what is in the world.
+//! The verbs objects of the model: handles to the state in [`crate::world`].
 
 mod completion;
 mod context;

@@ -6,11 +6,11 @@ use adverb_verbs::{
 };
 
 use crate::ids::QpIndex;
-use crate::world::fabric::World;
+use crate::world::fabric::SharedFabric;
 
 /// A queue pair of the model. Dropping it destroys it.
 pub struct ModelQp {
-    world: World,
+    world: SharedFabric,
     index: QpIndex,
     number: Qpn,
     caps: QpCaps,
@@ -23,7 +23,7 @@ impl std::fmt::Debug for ModelQp {
 }
 
 impl ModelQp {
-    pub(super) fn new(world: &World, index: QpIndex, number: Qpn, caps: QpCaps) -> Self {
+    pub(super) fn new(world: &SharedFabric, index: QpIndex, number: Qpn, caps: QpCaps) -> Self {
         ModelQp {
             world: world.clone(),
             index,
@@ -33,7 +33,7 @@ impl ModelQp {
     }
 }
 
-/// The model has no switch that makes copies.
+/// The modelled switches do not replicate packets.
 fn no_multicast() -> McastError {
     McastError::Unsupported(Unsupported {
         feature: "multicast groups",

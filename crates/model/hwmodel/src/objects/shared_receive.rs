@@ -7,12 +7,12 @@ use adverb_verbs::{
 
 use crate::ids::SrqIndex;
 use crate::nic::shared_receive::Owner;
-use crate::world::fabric::World;
+use crate::world::fabric::SharedFabric;
 
-/// A shared receive queue of the model. It lives as long as it or a queue pair that takes from it is
-/// kept.
+/// A shared receive queue of the model. It exists until this handle and all queue pairs that use it are
+/// dropped.
 pub struct ModelSrq {
-    world: World,
+    world: SharedFabric,
     pub(super) owner: Owner,
     pub(super) number: SrqIndex,
     caps: SrqCaps,
@@ -25,7 +25,11 @@ impl std::fmt::Debug for ModelSrq {
 }
 
 impl ModelSrq {
-    pub(super) fn new(world: &World, owner: Owner, (number, caps): (SrqIndex, SrqCaps)) -> Self {
+    pub(super) fn new(
+        world: &SharedFabric,
+        owner: Owner,
+        (number, caps): (SrqIndex, SrqCaps),
+    ) -> Self {
         ModelSrq {
             world: world.clone(),
             owner,

@@ -7,69 +7,55 @@ use crate::params::FIELDS;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PresetError {
-    /// No preset of that name comes with Adverb.
-    #[error("there is no preset '{name}'{}", near_or_all(name))]
-    Unknown {
-        /// What was asked for.
-        name: String,
-    },
-    /// A preset extends one that does not come with Adverb.
-    #[error(
-        "{file}:{line}: extends = '{name}', but there is no such preset{}",
-        near_or_all(name)
-    )]
-    UnknownBase {
-        /// Which file.
+    /// No preset of this name comes with Adverb.
+    #[error("there is no preset '{0}'{near}", near = near_or_all(.0))]
+    Unknown(String),
+    /// An entry of a file is invalid.
+    #[error("{file}:{line}: {problem}")]
+    Entry {
+        /// The file.
         file: String,
-        /// Where.
+        /// The line of the entry, from 1.
         line: usize,
-        /// What it extends.
-        name: String,
-    },
-    /// The file is not TOML.
-    #[error("{file}:{line}: {message}")]
-    Syntax {
-        /// Which file.
-        file: String,
-        /// Where.
-        line: usize,
-        /// What the parser says.
-        message: String,
-    },
-    /// A parameter that the model does not have.
-    #[error("{file}:{line}: there is no parameter '{name}'{}", near_field(name))]
-    UnknownParameter {
-        /// Which file.
-        file: String,
-        /// Where.
-        line: usize,
-        /// Its name.
-        name: String,
-    },
-    /// A value outside of what is possible.
-    #[error("{file}:{line}: {name} = {value} is impossible: {expected}")]
-    Impossible {
-        /// Which file.
-        file: String,
-        /// Where.
-        line: usize,
-        /// Which parameter.
-        name: String,
-        /// What was given.
-        value: String,
-        /// What would be possible.
-        expected: String,
+        /// What is wrong with it.
+        problem: EntryProblem,
     },
     /// A preset that extends none lacks a parameter.
     #[error("{file}: {name} is missing; give it, or extend a preset that has it")]
     Missing {
-        /// Which file.
+        /// The file.
         file: String,
-        /// Which parameter.
+        /// The parameter.
         name: &'static str,
     },
 }
-/// The near preset, or else all there are.
+
+/// What is wrong with an entry of a preset file.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum EntryProblem {
+    /// It extends a preset that does not come with Adverb.
+    #[error("extends = '{0}', but there is no such preset{near}", near = near_or_all(.0))]
+    UnknownBase(String),
+    /// It is not TOML, for this reason.
+    #[error("{0}")]
+    Syntax(String),
+    /// The model does not have this parameter.
+    #[error("there is no parameter '{0}'{near}", near = near_field(.0))]
+    UnknownParameter(String),
+    /// The value is out of range, or of the wrong type.
+    #[error("{name} = {value} is impossible: {expected}")]
+    Impossible {
+        /// The parameter.
+        name: String,
+        /// The given value.
+        value: String,
+        /// Which values are possible.
+        expected: String,
+    },
+}
+
+/// The most similar preset, or else all presets.
 fn near_or_all(name: &str) -> String {
     match closest(name, names()) {
         none if none.is_empty() => format!("; presets: {}", names().join(", ")),
@@ -81,11 +67,11 @@ fn near_field(name: &str) -> String {
     closest(name, FIELDS.iter().map(|field| field.path).collect())
 }
 
-/// `; did you mean …?`, where something is near.
+/// `; did you mean …?` if one of the choices is similar.
 fn closest(name: &str, choices: Vec<&str>) -> String {
     let near = choices
         .into_iter()
-        .map(|choice| (distance(name, choice), choice))
+        .map(|choice| (strsim::levenshtein(name, choice), choice))
         .min();
     match near {
         Some((distance, choice)) if distance <= 1 + name.len() / 3 => {
@@ -93,19 +79,4 @@ fn closest(name: &str, choices: Vec<&str>) -> String {
         }
         _ => String::new(),
     }
-}
-
-/// Levenshtein distance.
-fn distance(a: &str, b: &str) -> usize {
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.bytes().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, y) in b.bytes().enumerate() {
-            let substituted = diagonal + usize::from(x != y);
-            diagonal = row[j + 1];
-            row[j + 1] = substituted.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.len()]
 }

@@ -1,18 +1,18 @@
-//! What kind of hardware a preset is of, and how its driver posts.
+//! The kinds of hardware, and of drivers.
 
-/// How a driver brings requests to the NIC.
+/// How a driver passes WQEs to the NIC.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Driver {
-    /// Upstream libmlx4: a single inline request goes by MMIO (BlueFlame), and so does a READ since 2007
-    /// (commit 662a76523 of rdma-core, "This improves latency"); for all others it rings a doorbell and the NIC reads them.
+    /// Upstream libmlx4 writes a single inline request by MMIO (BlueFlame), and since 2007 also a READ (commit
+    /// 662a76523 of rdma-core, "This improves latency"). For all others it rings a doorbell and the NIC reads them.
     Mlx4Upstream,
-    /// libmlx4 of MLNX OFED: any single request that is short enough goes by MMIO.
+    /// libmlx4 of MLNX OFED writes any single request that is short enough by MMIO.
     #[default]
     Mlx4Mlnx,
-    /// libmlx5 of MLNX OFED: as that, and the last request of a list goes by MMIO too, which rings the
-    /// doorbell. (That of rdma-core writes whole requests by MMIO only where they are single.)
+    /// libmlx5 of MLNX OFED does the same, and writes the last request of a list by MMIO, which rings the
+    /// doorbell. (libmlx5 of rdma-core writes only single requests by MMIO.)
     Mlx5,
-    /// No MMIO: doorbells only.
+    /// Doorbells only: the NIC reads all requests.
     Doorbell,
 }
 
@@ -26,20 +26,17 @@ impl Driver {
 
     /// Its name in preset files.
     pub fn name(self) -> &'static str {
-        Self::NAMES
-            .iter()
-            .find(|(_, driver)| *driver == self)
-            .map_or("", |(name, _)| name)
+        name_of(&Self::NAMES, self)
     }
 }
 
-/// What kind of hardware a preset is of.
+/// The kind of hardware that a preset describes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Kind {
     /// An RDMA NIC with its host and link: `model:NAME` names the device.
     #[default]
     Nic,
-    /// A PCIe device that only moves bytes to and from its host's memory: no queue pairs, no link.
+    /// A PCIe device that only reads and writes its host's memory: no queue pairs, no link.
     BareDevice,
 }
 
@@ -49,9 +46,11 @@ impl Kind {
 
     /// Its name in preset files.
     pub fn name(self) -> &'static str {
-        Self::NAMES
-            .iter()
-            .find(|(_, kind)| *kind == self)
-            .map_or("", |(name, _)| name)
+        name_of(&Self::NAMES, self)
     }
+}
+
+fn name_of<T: Copy + PartialEq>(names: &[(&'static str, T)], named: T) -> &'static str {
+    let found = names.iter().find(|(_, of)| *of == named);
+    found.map_or("", |(name, _)| name)
 }

@@ -1,7 +1,6 @@
-//! Presets: files of parameters, each with its source.
+//! Presets: TOML files of parameters, each value with its source.
 //!
-//! A preset is a TOML file. It may extend another one that comes with Adverb and then names only
-//! what differs:
+//! A preset may extend one that comes with Adverb, and then gives only what differs:
 //!
 //! ```toml
 //! name = "mine"
@@ -21,110 +20,84 @@ use std::collections::BTreeMap;
 use adverb_verbs::LinkLayer;
 use toml_edit::ImDocument;
 
-pub use self::error::PresetError;
+pub use self::error::{EntryProblem, PresetError};
 pub use self::kind::{Driver, Kind};
-use self::reader::{Reader, line};
+use self::reader::Reader;
 use crate::params::{FIELDS, Field, Params};
 
-/// Hardware that the model can be.
+/// The hardware of a model.
 #[derive(Clone, Debug)]
 pub struct Preset {
     /// Its name.
     pub name: String,
     /// What it is, in a line.
     pub summary: String,
-    /// What kind of hardware it is.
+    /// Its kind of hardware.
     pub kind: Kind,
-    /// How the driver posts.
+    /// How its driver posts.
     pub driver: Driver,
-    /// What carries the packets.
+    /// The link layer of its port.
     pub link_layer: LinkLayer,
     /// All parameters.
     pub params: Params,
     sources: BTreeMap<&'static str, String>,
 }
 
-const BUILT_IN: &[(&str, &str)] = &[
-    ("mellanox", include_str!("../../presets/mellanox.toml")),
-    (
-        "mt26428_qdr",
-        include_str!("../../presets/mt26428_qdr.toml"),
-    ),
-    (
-        "mt26428_roce10",
-        include_str!("../../presets/mt26428_roce10.toml"),
-    ),
-    (
-        "mlx4_westmere",
-        include_str!("../../presets/mlx4_westmere.toml"),
-    ),
-    ("qdr_switch", include_str!("../../presets/qdr_switch.toml")),
-    ("cx", include_str!("../../presets/cx.toml")),
-    ("cx3", include_str!("../../presets/cx3.toml")),
-    ("connect_ib", include_str!("../../presets/connect_ib.toml")),
-    (
-        "cx3_fdr_nurdma",
-        include_str!("../../presets/cx3_fdr_nurdma.toml"),
-    ),
-    ("cx4_nurdma", include_str!("../../presets/cx4_nurdma.toml")),
-    ("cx5", include_str!("../../presets/cx5.toml")),
-    (
-        "cx5_skylake",
-        include_str!("../../presets/cx5_skylake.toml"),
-    ),
-    (
-        "ammasso_gige",
-        include_str!("../../presets/ammasso_gige.toml"),
-    ),
-    (
-        "netfpga_hsw",
-        include_str!("../../presets/netfpga_hsw.toml"),
-    ),
-    (
-        "nfp6000_hsw",
-        include_str!("../../presets/nfp6000_hsw.toml"),
-    ),
-    (
-        "nfp6000_snb",
-        include_str!("../../presets/nfp6000_snb.toml"),
-    ),
-    (
-        "nfp6000_bdw",
-        include_str!("../../presets/nfp6000_bdw.toml"),
-    ),
-    (
-        "kvdirect_fpga",
-        include_str!("../../presets/kvdirect_fpga.toml"),
-    ),
-];
+macro_rules! presets {
+    ($($name:literal,)+) => {
+        /// Name and text of each preset that comes with Adverb.
+        const BUILT_IN: &[(&str, &str)] =
+            &[$(($name, include_str!(concat!("../../presets/", $name, ".toml"))),)+];
+    };
+}
 
-/// The presets that come with Adverb.
+presets! {
+    "mellanox",
+    "mt26428_qdr",
+    "mt26428_roce10",
+    "mlx4_westmere",
+    "qdr_switch",
+    "cx",
+    "cx3",
+    "connect_ib",
+    "cx3_fdr_nurdma",
+    "cx4_nurdma",
+    "cx5",
+    "cx5_skylake",
+    "ammasso_gige",
+    "netfpga_hsw",
+    "nfp6000_hsw",
+    "nfp6000_snb",
+    "nfp6000_bdw",
+    "kvdirect_fpga",
+}
+
+/// Returns the names of the presets that come with Adverb.
 pub fn names() -> Vec<&'static str> {
     BUILT_IN.iter().map(|(name, _)| *name).collect()
 }
 
 impl Preset {
-    /// A preset that comes with Adverb.
+    /// Returns a preset that comes with Adverb.
     ///
     /// # Errors
-    /// There is none of that name.
+    /// If none has that name.
     pub fn built_in(name: &str) -> Result<Self, PresetError> {
         let found = BUILT_IN.iter().find(|(n, _)| *n == name);
-        let (name, text) = found.ok_or_else(|| PresetError::Unknown { name: name.into() })?;
+        let (name, text) = found.ok_or_else(|| PresetError::Unknown(name.into()))?;
         Preset::parse(name, text)
     }
 
-    /// Reads a preset from the text of `file`, whose name appears in errors.
+    /// Reads a preset from `text`. Errors name `file`.
     ///
     /// # Errors
-    /// The text is no TOML, extends an unknown preset, or has an unknown or impossible parameter.
+    /// If the text is not TOML, extends an unknown preset, or has an unknown or impossible parameter.
     pub fn parse(file: &str, text: &str) -> Result<Self, PresetError> {
-        let document = ImDocument::parse(text).map_err(|error| PresetError::Syntax {
-            file: file.into(),
-            line: line(text, error.span()),
-            message: error.message().to_owned(),
-        })?;
         let reader = Reader { file, text };
+        let document = ImDocument::parse(text).map_err(|error| {
+            let problem = EntryProblem::Syntax(error.message().to_owned());
+            reader.invalid(error.span(), problem)
+        })?;
         let mut preset = match document.get("extends") {
             Some(base) => reader.base(base)?,
             None => Preset {
@@ -152,13 +125,13 @@ impl Preset {
         }
     }
 
-    /// The parameters that hardware of its kind has.
+    /// Returns the parameters that hardware of its kind has.
     pub fn fields(&self) -> impl Iterator<Item = &'static Field> + use<> {
         let kind = self.kind;
         FIELDS.iter().filter(move |field| field.is_of(kind))
     }
 
-    /// Makes it of that kind; parameters that such hardware does not have are gone.
+    /// Changes the kind, and removes the parameters that such hardware does not have.
     fn become_kind(&mut self, kind: Kind) {
         self.kind = kind;
         for field in FIELDS.iter().filter(|field| !field.is_of(kind)) {
@@ -167,16 +140,12 @@ impl Preset {
         }
     }
 
-    /// Where the value of a parameter comes from.
+    /// Returns the source of a parameter's value.
     pub fn source(&self, path: &str) -> Option<&str> {
         self.sources.get(path).map(String::as_str)
     }
 
-    /// Gives a parameter another value.
-    ///
-    /// # Errors
-    /// There is no such parameter, or the value is impossible.
-    pub fn set(&mut self, path: &str, value: f64, source: &str) -> Result<(), PresetError> {
+    fn set(&mut self, path: &str, value: f64, source: &str) -> Result<(), PresetError> {
         let reader = Reader {
             file: "override",
             text: "",
@@ -185,10 +154,10 @@ impl Preset {
         reader.assign(self, found, value, source, None)
     }
 
-    /// The same preset with other parameters.
+    /// Returns the preset with the given parameters changed.
     ///
     /// # Errors
-    /// As of [`Preset::set`].
+    /// If there is no such parameter, or a value is impossible.
     pub fn with(mut self, overrides: &[(&str, f64)]) -> Result<Self, PresetError> {
         for (path, value) in overrides {
             self.set(path, *value, "override")?;
@@ -220,45 +189,47 @@ mod tests {
 
     #[test]
     fn refusals_name_file_line_and_value() {
-        let start = "name = \"mine\"\nextends = \"cx3\"\n[nic]\n";
-        assert_eq!(
-            refusal(&format!(
-                "{start}send_mopps = {{ value = 1, source = \"x\" }}"
-            )),
-            "mine.toml:4: there is no parameter 'nic.send_mopps'; did you mean nic.send_mops?"
-        );
-        assert_eq!(
-            refusal(&format!(
-                "{start}\ntx_ns = {{ value = -3, source = \"x\" }}"
-            )),
-            "mine.toml:5: nic.tx_ns = -3 is impossible: 0 to 100000"
-        );
-        assert_eq!(
-            refusal(&format!(
-                "{start}gathers = {{ value = 1.5, source = \"x\" }}"
-            )),
-            "mine.toml:4: nic.gathers = 1.5 is impossible: a whole number, 1 to 4096"
-        );
-        assert_eq!(
-            refusal("extends = \"cx3\"\n[pcie]\nlanes = { value = 3, source = \"x\" }"),
-            "mine.toml:3: pcie.lanes = 3 is impossible: a power of two, 1 to 32"
-        );
-        assert_eq!(
-            refusal("extends = \"cx3\"\n[link]\nmtu_bytes = { value = 1000, source = \"x\" }"),
-            "mine.toml:3: link.mtu_bytes = 1000 is impossible: a power of two, 256 to 4096"
-        );
-        assert_eq!(
-            refusal(&format!("{start}tx_ns = 3")),
-            "mine.toml:4: nic.tx_ns = 3 is impossible: write { value = NUMBER, source = \"WHERE FROM\" }"
-        );
-        assert_eq!(
-            refusal("extends = \"netfpga_hsw\"\n[link]\ngbps = { value = 10, source = \"x\" }"),
-            "mine.toml:3: link.gbps = 10 is impossible: kind = \"bare-device\" has no such parameter"
-        );
-        assert_eq!(
-            refusal("name = \"mine\"\nextends = \"cx33\""),
-            "mine.toml:2: extends = 'cx33', but there is no such preset; did you mean cx3?"
-        );
+        let nic = "name = \"mine\"\nextends = \"cx3\"\n[nic]\n";
+        for (before, entry, error) in [
+            (
+                nic,
+                "send_mopps = { value = 1, source = \"x\" }",
+                "4: there is no parameter 'nic.send_mopps'; did you mean nic.send_mops?",
+            ),
+            (
+                nic,
+                "\ntx_ns = { value = -3, source = \"x\" }",
+                "5: nic.tx_ns = -3 is impossible: 0 to 100000",
+            ),
+            (
+                nic,
+                "gathers = { value = 1.5, source = \"x\" }",
+                "4: nic.gathers = 1.5 is impossible: a whole number, 1 to 4096",
+            ),
+            (
+                nic,
+                "tx_ns = 3",
+                "4: nic.tx_ns = 3 is impossible: write { value = NUMBER, source = \"WHERE FROM\" }",
+            ),
+            (
+                "extends = \"cx3\"\n[pcie]\n",
+                "lanes = { value = 3, source = \"x\" }",
+                "3: pcie.lanes = 3 is impossible: a power of two, 1 to 32",
+            ),
+            (
+                "extends = \"netfpga_hsw\"\n[link]\n",
+                "gbps = { value = 10, source = \"x\" }",
+                "3: link.gbps = 10 is impossible: kind = \"bare-device\" has no such parameter",
+            ),
+            (
+                "name = \"mine\"\n",
+                "extends = \"cx33\"",
+                "2: extends = 'cx33', but there is no such preset; did you mean cx3?",
+            ),
+        ] {
+            let refused = refusal(&format!("{before}{entry}"));
+            assert_eq!(refused, format!("mine.toml:{error}"));
+        }
         let unlike = Preset::built_in("nothing_like_it").unwrap_err().to_string();
         assert!(unlike.contains("; presets: mellanox, "), "{unlike}");
         assert!(refusal("name = ").starts_with("mine.toml:1: "));

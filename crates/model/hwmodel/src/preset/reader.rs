@@ -1,4 +1,4 @@
-//! Reads the entries of a preset file; errors name the line of an invalid one.
+//! Reads the entries of a preset file.
 
 use std::ops::Range;
 
@@ -6,11 +6,17 @@ use adverb_verbs::LinkLayer;
 use toml_edit::{Item, Table, Value};
 
 use super::Preset;
-use super::error::PresetError;
+use super::error::{EntryProblem, PresetError};
 use super::kind::{Driver, Kind};
 use crate::params::{Field, field};
 
-/// Reads entries; errors name the line of an invalid one.
+const LINK_LAYERS: [(&str, LinkLayer); 3] = [
+    ("infiniband", LinkLayer::InfiniBand),
+    ("ethernet", LinkLayer::Ethernet),
+    ("iwarp", LinkLayer::Iwarp),
+];
+
+/// Reads entries of `text`; errors name `file` and the line of an invalid entry.
 pub(super) struct Reader<'t> {
     pub(super) file: &'t str,
     pub(super) text: &'t str,
@@ -24,27 +30,32 @@ impl Reader<'_> {
         expected: impl Into<String>,
         at: Option<Range<usize>>,
     ) -> PresetError {
-        PresetError::Impossible {
-            file: self.file.into(),
-            line: line(self.text, at),
+        let problem = EntryProblem::Impossible {
             name: name.into(),
             value: value.into(),
             expected: expected.into(),
+        };
+        self.invalid(at, problem)
+    }
+
+    pub(super) fn invalid(&self, at: Option<Range<usize>>, problem: EntryProblem) -> PresetError {
+        let before = self.text.get(..at.map_or(0, |range| range.start));
+        PresetError::Entry {
+            file: self.file.into(),
+            line: 1 + before.map_or(0, |before| before.matches('\n').count()),
+            problem,
         }
     }
 
     fn text_of<'i>(&self, name: &str, item: &'i Item) -> Result<&'i str, PresetError> {
         item.as_str()
-            .ok_or_else(|| self.impossible(name, item.to_string().trim(), "a text", item.span()))
+            .ok_or_else(|| self.impossible(name, item.to_string().trim(), "a string", item.span()))
     }
 
     pub(super) fn base(&self, item: &Item) -> Result<Preset, PresetError> {
         let name = self.text_of("extends", item)?;
-        Preset::built_in(name).map_err(|_| PresetError::UnknownBase {
-            file: self.file.into(),
-            line: line(self.text, item.span()),
-            name: name.into(),
-        })
+        Preset::built_in(name)
+            .map_err(|_| self.invalid(item.span(), EntryProblem::UnknownBase(name.into())))
     }
 
     pub(super) fn entry(
@@ -57,39 +68,30 @@ impl Reader<'_> {
             "name" => preset.name = self.text_of(key, item)?.into(),
             "summary" => preset.summary = self.text_of(key, item)?.into(),
             "extends" => {}
-            "kind" => {
-                let name = self.text_of(key, item)?;
-                let found = Kind::NAMES.iter().find(|(n, _)| *n == name);
-                let choices = Kind::NAMES.map(|(n, _)| n).join(", ");
-                let (_, kind) =
-                    found.ok_or_else(|| self.impossible(key, name, choices, item.span()))?;
-                preset.become_kind(*kind);
-            }
-            "driver" => {
-                let name = self.text_of(key, item)?;
-                let found = Driver::NAMES.iter().find(|(n, _)| *n == name);
-                let choices = Driver::NAMES.map(|(n, _)| n).join(", ");
-                preset.driver = found
-                    .map(|(_, driver)| *driver)
-                    .ok_or_else(|| self.impossible(key, name, choices, item.span()))?;
-            }
-            "link_layer" => {
-                preset.link_layer = match self.text_of(key, item)? {
-                    "infiniband" => LinkLayer::InfiniBand,
-                    "ethernet" => LinkLayer::Ethernet,
-                    "iwarp" => LinkLayer::Iwarp,
-                    other => {
-                        let choices = "infiniband, ethernet, iwarp";
-                        return Err(self.impossible(key, other, choices, item.span()));
-                    }
-                };
-            }
+            "kind" => preset.become_kind(self.choice(key, item, &Kind::NAMES)?),
+            "driver" => preset.driver = self.choice(key, item, &Driver::NAMES)?,
+            "link_layer" => preset.link_layer = self.choice(key, item, &LINK_LAYERS)?,
             group => match item.as_table() {
                 Some(table) => self.group(preset, group, table)?,
                 None => return Err(self.unknown(group, item.span())),
             },
         }
         Ok(())
+    }
+
+    /// Reads one of a few names.
+    fn choice<T: Copy>(
+        &self,
+        key: &str,
+        item: &Item,
+        names: &[(&str, T)],
+    ) -> Result<T, PresetError> {
+        let given = self.text_of(key, item)?;
+        let found = names.iter().find(|(name, _)| *name == given);
+        found.map(|(_, choice)| *choice).ok_or_else(|| {
+            let choices: Vec<&str> = names.iter().map(|(name, _)| *name).collect();
+            self.impossible(key, given, choices.join(", "), item.span())
+        })
     }
 
     fn group(&self, preset: &mut Preset, group: &str, table: &Table) -> Result<(), PresetError> {
@@ -107,11 +109,7 @@ impl Reader<'_> {
     }
 
     fn unknown(&self, path: &str, at: Option<Range<usize>>) -> PresetError {
-        PresetError::UnknownParameter {
-            file: self.file.into(),
-            line: line(self.text, at),
-            name: path.into(),
-        }
+        self.invalid(at, EntryProblem::UnknownParameter(path.into()))
     }
 
     pub(super) fn field(
@@ -147,10 +145,4 @@ fn number(value: &Value) -> Option<f64> {
     value
         .as_float()
         .or_else(|| value.as_integer().map(|n| n as f64))
-}
-
-/// The line of a place in a text, from 1.
-pub(super) fn line(text: &str, at: Option<Range<usize>>) -> usize {
-    let before = text.get(..at.map_or(0, |range| range.start));
-    1 + before.map_or(0, |before| before.matches('\n').count())
 }

@@ -1,4 +1,4 @@
-//! Whether a request is carried out: connection, order, keys, rights, receives.
+//! Whether the responder executes a request: connection, order, keys, access rights, receives.
 
 use adverb_verbs::{AccessFlags, Operation, QpType, RemoteAddress, WcStatus};
 
@@ -11,17 +11,17 @@ use crate::world::message::Delivery;
 /// Room for the global routing header before a datagram's payload.
 pub(super) const GRH: u32 = 40;
 
-/// Why a request is not carried out.
+/// Why a request is not executed.
 pub(super) enum Refusal {
-    /// Nobody is there, or it is not the next: no answer.
+    /// No such queue pair, or not the expected PSN: no answer.
     Silence,
     /// No receive is posted.
     NotReady,
-    /// It is wrong; the receive that it consumed, if any, fails too.
-    Wrong(WcStatus, Option<Received>),
+    /// The request is invalid; the receive that it consumed, if any, fails, too.
+    Invalid(WcStatus, Option<Received>),
 }
 
-/// What a request does.
+/// What the responder does for a request.
 pub(super) enum Task {
     Deliver(Delivery),
     Read(Option<Range>),
@@ -29,7 +29,7 @@ pub(super) enum Task {
 }
 
 impl Fabric {
-    /// Whether a request may be carried out. Consumes the receive that it needs.
+    /// Checks whether a request may be executed, and consumes the receive that it needs.
     pub(super) fn admit(&mut self, message: u32) -> Result<Task, Refusal> {
         let m = self.messages.get(message);
         let (from, to, operation, length) = (m.from, m.to, m.operation, m.length);
@@ -37,7 +37,7 @@ impl Fabric {
         let source = &self.qps[from.index];
         let (machine, number, seq) = (source.machine, source.number, m.seq);
         let source_type = source.qp_type;
-        let pulled = self.pulled(from, seq);
+        let read_length = self.read_length(from, seq);
         let qp = self.alive(to).ok_or(Refusal::Silence)?;
         if !qp.state.receives() {
             return Err(Refusal::Silence);
@@ -57,22 +57,21 @@ impl Fabric {
             if !self.is_dc_peer(from, to) {
                 return Err(Refusal::Silence);
             }
-            return self.task(to, operation, length, pulled);
+            return self.task(to, operation, length, read_length);
         }
         if !qp.is_connected_to(machine, number) {
             return Err(Refusal::Silence);
         }
-        // An unreliable connection goes on behind what was lost (IBTA vol. 1, 9.8.2.2).
+        // An unreliable connection continues after a lost message (IBTA vol. 1, 9.8.2.2).
         if qp.qp_type != QpType::Uc && !qp.rq.expects(psn) {
             return Err(Refusal::Silence);
         }
-        let task = self.task(to, operation, length, pulled)?;
-        self.qps[to.index].rq.carried_out(psn);
+        let task = self.task(to, operation, length, read_length)?;
+        self.qps[to.index].rq.executed(psn);
         Ok(task)
     }
 
-    /// How much a READ asks for.
-    fn pulled(&mut self, from: QpRef, seq: u64) -> u64 {
+    fn read_length(&mut self, from: QpRef, seq: u64) -> u64 {
         let wqe = self.alive(from).and_then(|qp| qp.sq.wqe(seq));
         wqe.map_or(0, |wqe| wqe.length)
     }
@@ -82,9 +81,9 @@ impl Fabric {
         to: QpRef,
         operation: Operation,
         length: u64,
-        pulled: u64,
+        read_length: u64,
     ) -> Result<Task, Refusal> {
-        let wrong = |status| Refusal::Wrong(status, None);
+        let invalid = |status| Refusal::Invalid(status, None);
         let deliver = |place, receive| Task::Deliver(Delivery { place, receive });
         Ok(match operation {
             Operation::Send | Operation::SendWithImm(_) => {
@@ -99,20 +98,20 @@ impl Fabric {
                 deliver(place, Some(self.consume(to, 0, 0)?))
             }
             Operation::RdmaRead(there) => {
-                Task::Read(self.reach(to, there, pulled, AccessFlags::REMOTE_READ)?)
+                Task::Read(self.reach(to, there, read_length, AccessFlags::REMOTE_READ)?)
             }
             Operation::FetchAdd(there, _) | Operation::CompareSwap(there, _) => {
                 if there.addr % 8 != 0 {
-                    return Err(wrong(WcStatus::RemInvReqErr));
+                    return Err(invalid(WcStatus::RemInvReqErr));
                 }
                 let word = self.reach(to, there, 8, AccessFlags::REMOTE_ATOMIC)?;
-                Task::Atomic(word.ok_or(wrong(WcStatus::RemAccessErr))?)
+                Task::Atomic(word.ok_or(invalid(WcStatus::RemAccessErr))?)
             }
-            _ => return Err(wrong(WcStatus::RemInvReqErr)),
+            _ => return Err(invalid(WcStatus::RemInvReqErr)),
         })
     }
 
-    /// The memory that a request names, if it may; none for no bytes.
+    /// Returns the remote memory of a request, if its access is allowed; `None` for zero bytes.
     fn reach(
         &self,
         to: QpRef,
@@ -133,15 +132,15 @@ impl Fabric {
         };
         let memory = &self.machines[qp.machine].memory;
         let found = memory.find(&asked).filter(|_| qp.access.contains(access));
-        let refused = Refusal::Wrong(WcStatus::RemAccessErr, None);
+        let refused = Refusal::Invalid(WcStatus::RemAccessErr, None);
         found.map(Some).ok_or(refused)
     }
 
-    /// Takes the next receive for `length` bytes behind `header`.
+    /// Consumes a receive for `length` bytes after a header of `header` bytes.
     fn consume(&mut self, to: QpRef, length: u64, header: u32) -> Result<Received, Refusal> {
         let (receive, pd) = self.next_receive(to.index).ok_or(Refusal::NotReady)?;
         let machine = self.qps[to.index].machine;
-        let room: u64 = receive.pieces.iter().map(|p| u64::from(p.length)).sum();
+        let room: u64 = receive.sg_list.iter().map(|p| u64::from(p.length)).sum();
         let length = length + u64::from(header);
         let mut received = Received {
             wr_id: receive.wr_id,
@@ -151,18 +150,18 @@ impl Fabric {
         };
         if length > room {
             received.status = WcStatus::LocLenErr;
-            return Err(Refusal::Wrong(WcStatus::RemInvReqErr, Some(received)));
+            return Err(Refusal::Invalid(WcStatus::RemInvReqErr, Some(received)));
         }
         if length > 0 {
             let write = AccessFlags::LOCAL_WRITE;
             match self.machines[machine]
                 .memory
-                .ranges(&receive.pieces, pd, write)
+                .ranges(&receive.sg_list, pd, write)
             {
                 Some(ranges) => received.ranges = ranges,
                 None => {
                     received.status = WcStatus::LocProtErr;
-                    return Err(Refusal::Wrong(WcStatus::RemOpErr, Some(received)));
+                    return Err(Refusal::Invalid(WcStatus::RemOpErr, Some(received)));
                 }
             }
         }

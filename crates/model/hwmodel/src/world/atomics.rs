@@ -1,20 +1,20 @@
-//! Atomic operations at the responder: locks, and the queues in front of them.
+//! Atomic operations at the responder: locks, and a queue per port.
 //!
-//! Each port carries its operations out in the order in which they came. One whose bucket is locked
-//! holds up those behind it.
+//! Each port executes its operations in the order of arrival. An operation whose bucket is locked blocks
+//! those behind it.
 
 use adverb_units::Time;
 use adverb_verbs::{Operation, WcStatus};
 
 use crate::host::memory::Range;
 use crate::ids::MachineId;
-use crate::nic::atomics::Waiting;
+use crate::nic::atomics::WaitingAtomic;
 use crate::trace::Act;
 use crate::world::fabric::{Event, EventQueue, Fabric};
 use crate::world::message::Answer;
 
 impl Fabric {
-    /// An atomic operation waits for its bucket; then it reads, modifies and writes.
+    /// Queues an atomic operation, which passes the receive side at `at`, for the lock of its bucket.
     pub(super) fn lock(&mut self, message: u32, range: Range, at: Time, events: &mut EventQueue) {
         let m = self.messages.get(message);
         let to = m.to.index;
@@ -28,21 +28,21 @@ impl Fabric {
         let bucket = word as usize % atomics.buckets.len();
         let port = port % atomics.ports.len() as u32;
         let queue = &mut atomics.ports[port as usize];
-        queue.waiting.push_back(Waiting {
+        queue.waiting.push_back(WaitingAtomic {
             message,
             bucket,
             range,
             at,
         });
-        if !queue.is_settled {
+        if !queue.is_scheduled {
             self.lock_first(machine, port, events);
         }
     }
 
-    /// The first operation of a port may begin.
+    /// The first operation of a port can begin.
     pub(super) fn lock_next(&mut self, machine: MachineId, port: u32, events: &mut EventQueue) {
         let atomics = &mut self.machines[machine].nic.atomics;
-        atomics.ports[port as usize].is_settled = false;
+        atomics.ports[port as usize].is_scheduled = false;
         self.lock_first(machine, port, events);
     }
 
@@ -53,20 +53,20 @@ impl Fabric {
         let root = &mut host.root;
         let atomics = &mut host.nic.atomics;
         let queue = &mut atomics.ports[port as usize];
-        while atomics.under_way < atomics.slots
+        while atomics.in_flight < atomics.slots
             && let Some(first) = queue.waiting.front().copied()
         {
             let free = atomics.buckets[first.bucket].free();
             let begin = first.at.max(free);
             if begin > now {
-                queue.is_settled = true;
+                queue.is_scheduled = true;
                 events.schedule(begin, Event::Lock { machine, port });
                 return;
             }
             queue.waiting.pop_front();
             let wait = root.read(first.range, now);
             let end = atomics.buckets[first.bucket].serve(now, span + wait);
-            atomics.under_way += 1;
+            atomics.in_flight += 1;
             host.trace.note(Act::Atomic, first.at, end);
             host.pcie.traffic.read_lines += 1;
             host.pcie.traffic.write_lines += 1;
@@ -75,19 +75,19 @@ impl Fabric {
         }
     }
 
-    /// A slot is free: others may begin.
+    /// Frees a slot, so that other operations can begin.
     fn unlock(&mut self, machine: MachineId, events: &mut EventQueue) {
         let atomics = &mut self.machines[machine].nic.atomics;
-        atomics.under_way -= 1;
+        atomics.in_flight -= 1;
         for port in 0..atomics.ports.len() as u32 {
             let queue = &self.machines[machine].nic.atomics.ports[port as usize];
-            if !queue.is_settled {
+            if !queue.is_scheduled {
                 self.lock_first(machine, port, events);
             }
         }
     }
 
-    /// The locked read-modify-write ends.
+    /// A locked read-modify-write ends.
     pub(super) fn atomic(&mut self, message: u32, events: &mut EventQueue) {
         let m = self.messages.get(message);
         let (to, operation, place) = (m.to, m.operation, m.delivery.place);

@@ -1,4 +1,4 @@
-//! Completion queues, their events, and the channels that events go to.
+//! Completion queues, their events, and completion channels.
 
 use adverb_units::Time;
 use adverb_verbs::{
@@ -13,7 +13,7 @@ use crate::nic::receive_queue::Received;
 use crate::world::fabric::{Event, EventQueue, Fabric};
 
 impl Fabric {
-    /// Puts a completion into its queue, where it can be seen from `entry.at` on.
+    /// Adds a completion to its queue, where it is visible from `entry.at` on.
     fn complete(
         &mut self,
         cq: CqIndex,
@@ -44,7 +44,7 @@ impl Fabric {
         }
     }
 
-    /// Completes the requests at the head of the send queue that have ended.
+    /// Completes the ended requests at the head of the send queue.
     pub(crate) fn retire(&mut self, index: QpIndex, events: &mut EventQueue) {
         loop {
             let qp = &mut self.qps[index];
@@ -54,8 +54,8 @@ impl Fabric {
             if let Some(buffer) = wqe.inline {
                 self.messages.keep(buffer);
             }
-            let is_told = !status.is_success() || wqe.flags.contains(SendFlags::SIGNALED);
-            let entry = is_told.then(|| Entry {
+            let is_reported = !status.is_success() || wqe.flags.contains(SendFlags::SIGNALED);
+            let entry = is_reported.then(|| Entry {
                 at: wqe.completed,
                 completion: WorkCompletion {
                     wr_id: wqe.wr_id,
@@ -115,7 +115,7 @@ impl Fabric {
         self.complete(qp.recv_cq, entry, solicited, events);
     }
 
-    /// Completes receives that no message will: behind those whose messages are being delivered.
+    /// Completes failed receives, after those whose messages are being delivered.
     pub(crate) fn fail_receives(&mut self, at: QpRef, events: &mut EventQueue) {
         let Some(qp) = self.alive(at) else { return };
         if qp.rq.delivered() > events.now() {
@@ -136,10 +136,10 @@ impl Fabric {
             let now = events.clock.now();
             self.complete_receive(at.index, (&received, 0), arrived, (now, false), events);
         }
-        self.tell_last_wqe(at.index);
+        self.report_last_wqe(at.index);
     }
 
-    /// Takes completions that can be seen at `now`.
+    /// Takes the completions that are visible at `now`.
     #[inline]
     pub(crate) fn poll(
         &mut self,
@@ -178,22 +178,22 @@ impl Fabric {
         Ok(polled)
     }
 
-    /// Arms a queue: the next completion that comes raises an event.
+    /// Arms a queue: the next completion raises an event.
     pub(crate) fn arm(&mut self, cq: CqIndex, on: NotifyOn, now: Time, events: &mut EventQueue) {
         let queue = &mut self.cqs[cq];
-        // Completions that are still on their way to memory come after arming.
-        let coming = queue.entries.iter().find(|entry| entry.at > now);
-        match coming {
+        // Completions that are not visible yet count as arriving after the queue was armed.
+        let pending = queue.entries.iter().find(|entry| entry.at > now);
+        match pending {
             Some(entry) if on == NotifyOn::Any => {
                 events.schedule(entry.at, Event::Interrupt { cq });
             }
-            // An arming for any completion is not weakened by one for solicited ones.
+            // Arming for solicited completions does not undo arming for any completion.
             _ if queue.armed == Some(NotifyOn::Any) => {}
             _ => queue.armed = Some(on),
         }
     }
 
-    /// The event of a queue arrives at its channel.
+    /// Adds a queue's event to its channel.
     pub(crate) fn interrupt(&mut self, cq: CqIndex, events: &mut EventQueue) {
         let Some(channel) = self.cqs[cq].channel else {
             return;

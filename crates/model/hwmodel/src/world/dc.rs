@@ -1,24 +1,24 @@
 //! The dynamically connected transport (DC).
 //!
-//! An initiator is connected with one target at a time. When its next request goes elsewhere, it
-//! first waits for the answers to those before; then it sends a disconnect packet to the one target,
-//! which nobody answers, and a connect packet to the other, whose answer it waits for. So a change
-//! of targets costs three packets and a round trip between the NICs (Kalia et al., OSDI 2016, section
-//! 2.2). Targets hold a context for each connected initiator, out of a pool.
+//! An initiator is connected to one target at a time. When its next request is for another target, it first
+//! waits for outstanding answers. Then it sends a disconnect packet to the old target, which is not answered,
+//! and a connect packet to the new one, whose answer it waits for. So a change of targets costs three packets
+//! and a round trip between the NICs (Kalia et al., OSDI 2016, section 2.2). A target takes a context for
+//! each connected initiator from a pool.
 
 use adverb_verbs::{Operation, QpState, QpType};
 
 use crate::ids::QpRef;
 use crate::machine::stages::connecting_span;
-use crate::nic::dc::{Held, State};
+use crate::nic::dc::{HeldContext, State};
 use crate::nic::device::Half;
 use crate::nic::port::Target;
 use crate::world::fabric::{Event, EventQueue, Fabric};
 use crate::world::message::{Delivery, Direction, Message};
 
 impl Fabric {
-    /// Whether the queue pair's next request may go, as far as connections are concerned. If an
-    /// initiator has to change targets and may, it begins.
+    /// Whether the queue pair is connected to the target of its next request. If an initiator is not, and has
+    /// no outstanding requests, it begins to change targets.
     pub(super) fn has_target(&mut self, at: QpRef, events: &mut EventQueue) -> bool {
         let now = events.now();
         let Some(qp) = self.alive(at) else {
@@ -36,7 +36,7 @@ impl Fabric {
         match state {
             State::Connected(other) if other == target => return true,
             State::Connecting(_) => return false,
-            State::Connected(_) | State::Apart => {}
+            State::Connected(_) | State::Disconnected => {}
         }
         let before = next.checked_sub(1).and_then(|before| qp.sq.wqe(before));
         if before.is_some_and(|wqe| wqe.status.is_none()) {
@@ -50,7 +50,7 @@ impl Fabric {
         false
     }
 
-    /// The initiator takes leave of one target and turns to the next.
+    /// The initiator sends a disconnect packet to the old target, and a connect packet to the new one.
     pub(super) fn change_target(&mut self, at: QpRef, events: &mut EventQueue) {
         let Some(qp) = self.alive(at) else { return };
         let State::Connecting(target) = qp.dc.state else {
@@ -61,14 +61,14 @@ impl Fabric {
         let context = host.context(at.index.0, Half::Requester);
         host.nic.tx.serve(events.now(), context);
         if let Some(held) = held {
-            let leave = Direction::Disconnect(held.context);
-            self.send_control(at, held.target, (leave, target), events);
+            let disconnect = Direction::Disconnect(held.context);
+            self.send_control(at, held.target, (disconnect, target), events);
         }
         let to = self.destination(at, Some(target));
         self.send_control(at, to, (Direction::Connect, target), events);
     }
 
-    /// A packet of the connection leaves the initiator.
+    /// Sends a connect or disconnect packet.
     fn send_control(
         &mut self,
         at: QpRef,
@@ -101,8 +101,8 @@ impl Fabric {
         self.depart(message, passed, events);
     }
 
-    /// A connect packet is at the target.
-    pub(super) fn connect_asked(&mut self, message: u32, events: &mut EventQueue) {
+    /// A connect packet arrives at the target.
+    pub(super) fn connect_requested(&mut self, message: u32, events: &mut EventQueue) {
         let now = events.now();
         let m = self.messages.get(message);
         let (from, to, key) = (m.from, m.to, m.qkey);
@@ -113,8 +113,8 @@ impl Fabric {
         let accepts = is_target && qp.state.receives() && qp.qkey == key;
         let host = &mut self.machines[qp.machine];
         host.nic.counts.received_messages += 1;
-        let made = host.nic.times.context_made;
-        let passed = host.receive(now, connecting_span(host)) + made;
+        let creation = host.nic.times.context_creation;
+        let passed = host.receive(now, connecting_span(host)) + creation;
         let context = if accepts {
             host.nic.dc_contexts.take()
         } else {
@@ -130,13 +130,13 @@ impl Fabric {
             return self.messages.end(message);
         };
         let target = to;
-        initiator.dc.held = Some(Held { target, context });
+        initiator.dc.held = Some(HeldContext { target, context });
         let m = self.messages.get(message);
         m.direction = Direction::Connected;
         self.leave(message, passed, events);
     }
 
-    /// The target's answer is at the initiator.
+    /// The target's answer arrives at the initiator.
     pub(super) fn connect_answered(&mut self, message: u32, events: &mut EventQueue) {
         let now = events.now();
         let at = self.messages.get(message).from;
@@ -151,7 +151,7 @@ impl Fabric {
         events.schedule(passed, Event::Connected { qp: at });
     }
 
-    /// The initiator knows that it is connected.
+    /// The initiator is connected.
     pub(super) fn connected(&mut self, at: QpRef, events: &mut EventQueue) {
         let Some(qp) = self.alive(at) else { return };
         if let State::Connecting(target) = qp.dc.state {
@@ -161,7 +161,7 @@ impl Fabric {
         self.pump(at, events);
     }
 
-    /// A disconnect packet is at the target.
+    /// A disconnect packet arrives at the target.
     pub(super) fn disconnect(&mut self, message: u32, context: u32, events: &mut EventQueue) {
         let to = self.messages.get(message).to;
         self.messages.end(message);
@@ -182,7 +182,7 @@ impl Fabric {
         }
     }
 
-    /// Gives back the context that an initiator holds, if it does.
+    /// Returns the context that an initiator holds to its pool.
     pub(super) fn release(&mut self, initiator: QpRef) {
         let held = self.alive(initiator).and_then(|qp| qp.dc.held.take());
         if let Some(held) = held {
@@ -190,8 +190,8 @@ impl Fabric {
         }
     }
 
-    /// The context of the responder's half: the queue pair's own, or the one that a target holds
-    /// for the initiator.
+    /// Returns the context of the responder: the queue pair's own, or the one that a DC target holds for the
+    /// initiator.
     pub(super) fn responder_context(&self, from: QpRef, to: QpRef) -> (u32, Half) {
         let initiator = self.qps.get(from.index);
         match initiator.and_then(|qp| qp.dc.held) {
@@ -203,7 +203,7 @@ impl Fabric {
         }
     }
 
-    /// Whether `to` is the DC target that `from` is connected with.
+    /// Whether `to` is the DC target that `from` is connected to.
     pub(super) fn is_dc_peer(&self, from: QpRef, to: QpRef) -> bool {
         let initiator = self.qps.get(from.index);
         let held = initiator.and_then(|qp| qp.dc.held);

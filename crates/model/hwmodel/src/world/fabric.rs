@@ -1,4 +1,4 @@
-//! The state of a simulation: machines, queue pairs and messages in flight; and the events that change it.
+//! The state of a simulation: machines, queue pairs and messages in flight; and its events.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -14,18 +14,18 @@ use crate::nic::queue_pair::Qp;
 use crate::nic::shared_receive::{PendingEvent, Srq};
 use crate::world::message::Messages;
 
-/// The events to come, with the time and the clock of the running role.
+/// The future events, with the time and the clock of the running role.
 pub(crate) type EventQueue = Scheduler<Event>;
 
-/// The simulation, as the objects of programs hold it.
-pub(crate) type World = Rc<Shared<Fabric>>;
+/// The simulation, as verbs objects refer to it.
+pub(crate) type SharedFabric = Rc<Shared<Fabric>>;
 
-/// How WQEs reach the NIC.
+/// How a doorbell passes WQEs to the NIC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Path {
-    /// The CPU writes the whole request: BlueFlame.
+    /// The CPU writes the whole WQE: BlueFlame.
     Mmio,
-    /// The CPU writes a doorbell, and the NIC reads the requests.
+    /// The CPU writes a doorbell, and the NIC reads the WQEs.
     Fetch {
         /// Bytes of the doorbell.
         bell: u16,
@@ -35,40 +35,40 @@ pub(crate) enum Path {
 /// An event of the simulation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Event {
-    /// The CPU's word of `count` requests is at the NIC.
+    /// A doorbell for `count` requests arrives at the NIC.
     Doorbell { qp: QpRef, count: u32, path: Path },
     /// The processing unit takes the queue pair's next request.
     Issue { qp: QpRef },
-    /// The processing unit finds that a DC initiator has to turn to another target.
+    /// The processing unit finds that a DC initiator must connect to another target.
     ChangeTarget { qp: QpRef },
     /// A DC initiator is connected.
     Connected { qp: QpRef },
-    /// The queue pair's next request may be read.
+    /// The queue pair's next WQE may be read.
     ReadNext { qp: QpRef },
-    /// The pause after RNR is over.
+    /// The pause after an RNR NAK ends.
     Resume { qp: QpRef },
-    /// The peer has not answered.
+    /// The retransmission timer fires.
     Timeout { qp: QpRef, seq: u64 },
-    /// A message is at its target's port.
+    /// A message arrives at its destination's port.
     Arrive { message: u32 },
-    /// An atomic operation of a port may begin.
+    /// An atomic operation of a port can begin.
     Lock { machine: MachineId, port: u32 },
     /// A locked read-modify-write ends.
     Atomic { message: u32 },
-    /// What a message brought can be seen in the target's memory.
+    /// A message's data are visible in the responder's memory.
     Deliver { message: u32 },
-    /// The data of a READ's answer can be seen.
+    /// The data of a READ response are visible in the requester's memory.
     Land { message: u32 },
-    /// Receives fail, now that those before them have completed.
+    /// Receives fail, now that earlier ones have completed.
     FailReceives { qp: QpRef },
-    /// A piece of a TCP stream, or an acknowledgement alone, is at the NIC that sends it.
+    /// A piece of a TCP stream, or only an acknowledgement, is at the sending NIC.
     TcpSend { end: u32, bytes: u64 },
-    /// It is at the port of the other end.
+    /// A piece arrives at the port of the other end.
     TcpArrive { end: u32, piece: Piece },
-    /// The kernel there is done with it.
+    /// The receiving kernel has processed a piece.
     TcpTaken { end: u32, piece: Piece },
-    /// The NIC forgets translations.
-    Forget { machine: MachineId },
+    /// The NIC evicts its translations.
+    FlushTranslations { machine: MachineId },
     /// A completion raises its event.
     Interrupt { cq: CqIndex },
 }
@@ -80,11 +80,11 @@ pub(crate) struct Fabric {
     pub(crate) qps: Table<QpIndex, Qp>,
     pub(crate) cqs: Table<CqIndex, Cq>,
     pub(crate) srqs: Table<SrqIndex, Srq>,
-    /// Asynchronous events that no program has taken.
+    /// Asynchronous events that no program has polled.
     pub(crate) async_events: VecDeque<PendingEvent>,
     pub(crate) channels: Table<ChannelIndex, Channel>,
     pub(crate) messages: Messages,
-    /// Ends of TCP connections, the two of each side by side.
+    /// Ends of TCP connections; the two of a connection are adjacent.
     pub(crate) ends: Vec<End>,
     /// Out-of-band messages, by receiving role.
     pub(crate) mail: Vec<Mailbox>,
@@ -94,11 +94,10 @@ pub(crate) struct Fabric {
 pub(crate) struct Mailbox {
     pub(crate) messages: Vec<OutOfBandMessage>,
     pub(crate) condition: Condition,
-    /// The role has ended.
+    /// Whether the role has ended.
     pub(crate) ended: bool,
 }
 
-/// An out-of-band message.
 pub(crate) struct OutOfBandMessage {
     pub(crate) from: u32,
     pub(crate) at: Time,
@@ -113,7 +112,7 @@ impl Fabric {
         }
     }
 
-    /// The queue pair, if it still lives that life.
+    /// Returns the queue pair, if it is still in that life.
     #[inline]
     pub(crate) fn alive(&mut self, qp: QpRef) -> Option<&mut Qp> {
         let found = self.qps.get_mut(qp.index)?;

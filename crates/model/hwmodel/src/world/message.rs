@@ -7,61 +7,60 @@ use crate::host::memory::Range;
 use crate::ids::QpRef;
 use crate::nic::receive_queue::Received;
 
-/// Which way a message goes.
+/// The kind of a message, and so its direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Direction {
     /// To the responder.
     Request,
-    /// Back.
+    /// Back to the requester.
     Answer(Answer),
     /// A DC initiator asks a target for a context.
     Connect,
-    /// It has got one.
+    /// The target grants the context.
     Connected,
-    /// It no longer needs this one.
+    /// The initiator no longer needs this context.
     Disconnect(u32),
 }
 
-/// What the responder says.
+/// The responder's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
-    /// Done; with data, where there are any.
+    /// The request is executed; the answer has its data, if any.
     Ack,
-    /// No receive is posted: come again.
+    /// No receive is posted (RNR NAK).
     ReceiverNotReady,
-    /// Refused.
+    /// The request is refused.
     Nak(WcStatus),
 }
 
 /// What a message does when it is delivered.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Delivery {
-    /// Payload goes here (WRITE).
+    /// Where the payload of a WRITE is stored.
     pub(crate) place: Option<Range>,
-    /// This receive completes; payload goes to its buffer, unless it has a place.
+    /// The receive that completes. It stores the payload unless there is a place.
     pub(crate) receive: Option<Received>,
 }
 
-/// A message.
 #[derive(Debug)]
 pub(crate) struct Message {
     pub(crate) from: QpRef,
     pub(crate) to: QpRef,
-    /// Place in the requester's send queue.
+    /// Number of its WQE.
     pub(crate) seq: u64,
     pub(crate) psn: Psn,
     pub(crate) operation: Operation,
     pub(crate) direction: Direction,
-    /// Payload bytes on the way: of the request, or of the answer.
+    /// Payload bytes of the request, or of the answer.
     pub(crate) length: u64,
     pub(crate) payload: Vec<u8>,
     pub(crate) solicited: bool,
-    /// When the last byte of the data comes into the NIC that sends it.
+    /// When the last byte of the data reaches the sending NIC.
     pub(crate) gathered: Time,
-    /// When the first packet is at the port that it goes to.
+    /// When the first packet arrives at the destination's port.
     pub(crate) first: Time,
     pub(crate) delivery: Delivery,
-    /// Number of the queue pair that sent it, and the key it brings (UD).
+    /// Number of the queue pair that sent it, and its Q_Key (UD).
     pub(crate) source: Qpn,
     pub(crate) qkey: u32,
 }
@@ -75,7 +74,7 @@ impl Message {
     }
 }
 
-/// All messages in flight. Slots of delivered messages are reused.
+/// All messages in flight. Slots and buffers of ended messages are reused.
 #[derive(Debug, Default)]
 pub(crate) struct Messages {
     slots: Vec<Option<Message>>,
@@ -83,7 +82,7 @@ pub(crate) struct Messages {
     buffers: Vec<Vec<u8>>,
 }
 
-/// Buffers longer than this are not kept.
+/// Longer buffers are not kept for reuse.
 const KEPT: usize = 64 << 10;
 
 impl Messages {

@@ -1,7 +1,8 @@
-//! The events of a simulation: what each does to machines, queue pairs and messages in flight.
+//! The events of a simulation: how each changes machines, queue pairs and messages in flight.
 //!
-//! Objects of programs ([`crate::objects`]) are numbers into it. Everything that others could see
-//! happens in events, in the order of virtual time; what a CPU does alone only moves its clock.
+//! The verbs objects of programs ([`crate::objects`]) are indices into the [`Fabric`]. Everything that other
+//! agents can observe happens in events, in the order of virtual time. Work of a single CPU only advances its
+//! role's clock.
 
 mod admission;
 mod atomics;
@@ -44,7 +45,7 @@ impl World for Fabric {
             Event::TcpSend { end, bytes } => self.tcp_send(end, bytes, events),
             Event::TcpArrive { end, piece } => self.tcp_arrive(end, piece, events),
             Event::TcpTaken { end, piece } => self.tcp_taken(end, piece, events),
-            Event::Forget { machine } => self.forget(machine, events),
+            Event::FlushTranslations { machine } => self.flush_translations(machine, events),
             Event::Interrupt { cq } => self.interrupt(cq, events),
         }
     }

@@ -34,7 +34,7 @@ impl Fabric {
                 qp.remote = remote.or(qp.remote);
                 qp.apply(attr, to);
                 if to == QpState::Rts {
-                    // From SQD: what was posted while it drained is sent.
+                    // From SQD: sends what was posted while the queue drained.
                     let qp = qp.reference();
                     self.pump(qp, events);
                 }
@@ -43,8 +43,8 @@ impl Fabric {
         Ok(())
     }
 
-    /// Both ends of a connection use the same port: switches of different ports are not connected. The
-    /// first that is connected chooses the one that has fewer connections at both machines.
+    /// Selects the port of a connection. Both ends use the same port number, because the switches of different
+    /// ports are not connected. The first end selects the port with fewer connections on both machines.
     fn agree_on_port(&mut self, index: QpIndex, remote: Remote) {
         let (here, number) = {
             let qp = &self.qps[index];
@@ -72,7 +72,6 @@ impl Fabric {
         }
     }
 
-    /// Checks the values of the attributes.
     fn check_ranges(&self, qp: &Qp, attr: &QpAttr) -> Result<(), ModifyQpError> {
         let machine = &self.machines[qp.machine];
         let most = machine.caps.max_qp_rd_atom;
@@ -112,7 +111,7 @@ impl Fabric {
         self.give_back_shared(index, received);
     }
 
-    /// To an error state: what is queued is flushed. `Sqe` leaves the receive queue alone.
+    /// Enters an error state and flushes the queues. `Sqe` does not affect the receive queue.
     pub(crate) fn fail(&mut self, index: QpIndex, state: QpState, events: &mut EventQueue) {
         let qp = &mut self.qps[index];
         if qp.state == QpState::Err {

@@ -1,4 +1,4 @@
-//! Posting: what the CPU does, and what it refuses.
+//! Posting: the checks and the CPU's work.
 
 use adverb_units::Bytes;
 use adverb_verbs::{
@@ -6,19 +6,19 @@ use adverb_verbs::{
     SendRequest, WcStatus,
 };
 
-use crate::host::memory::{Piece, Pieces};
+use crate::host::memory::{LocalSge, SgList};
 use crate::host::pcie::LINE;
 use crate::ids::{MachineId, QpIndex};
 use crate::machine::{Machine, machine_of};
 use crate::nic::port::Target;
 use crate::nic::queue_pair::Qp;
 use crate::nic::receive_queue::Receive;
-use crate::nic::wqe::{Held, Wqe};
+use crate::nic::wqe::{Wqe, WqeLocation};
 use crate::preset::Driver;
 use crate::trace::Act;
 use crate::world::fabric::{Event, EventQueue, Fabric, Path};
 
-/// Segments of a WQE, in bytes (rdma-core, providers/mlx4 and mlx5).
+/// Sizes of WQE segments in bytes (rdma-core, providers/mlx4 and mlx5).
 mod segment {
     pub(super) const CONTROL: u64 = 16;
     pub(super) const REMOTE_ADDRESS: u64 = 16;
@@ -28,7 +28,7 @@ mod segment {
     pub(super) const DATAGRAM: u64 = 48;
 }
 
-/// Bytes of a request's WQE.
+/// The size of a request's WQE in bytes.
 fn wqe_bytes(request: &SendRequest<'_>, driver: Driver) -> u64 {
     use adverb_verbs::Operation as Op;
     let operation = match request.operation {
@@ -50,8 +50,8 @@ fn wqe_bytes(request: &SendRequest<'_>, driver: Driver) -> u64 {
     before + data
 }
 
-/// Bytes that inline data and their headers take behind `before` others. For mlx4 the data of each line have
-/// a header of their own: a segment ends where the line does.
+/// The size of inline data and their headers after `before` bytes. On mlx4 an inline segment ends with its
+/// line, so the data of each line have a header of their own.
 fn inline_bytes(before: u64, length: u64, driver: Driver) -> u64 {
     if length == 0 {
         return 0;
@@ -147,19 +147,19 @@ impl Fabric {
         let began = events.clock.now();
         events
             .clock
-            .busy(cpu.wqe_build + cpu.wqe_line * (lines - 1));
+            .busy(cpu.wqe_build_ns + cpu.wqe_line_ns * (lines - 1));
         host.trace.note(Act::BuildWqe, began, events.clock.now());
         let wqe = Wqe {
             wr_id: request.wr_id,
             operation: request.operation,
             flags: request.flags,
-            pieces: pieces(request.sges),
+            sg_list: sg_list(request.sges),
             length: request.length(),
             inline,
             target,
             lines,
             ready: events.clock.now(),
-            held: Held::InMemory,
+            location: WqeLocation::InMemory,
             doorbell: 0,
             status: is_broken.then_some(WcStatus::WrFlushErr),
             completed: events.clock.now(),
@@ -184,7 +184,7 @@ impl Fabric {
         })
     }
 
-    /// The payload of an inline request, as it is now. A key is not looked at.
+    /// Copies the payload of an inline request. Its keys are not checked.
     fn inline(&mut self, machine: MachineId, request: &SendRequest<'_>) -> Option<Vec<u8>> {
         if !request.flags.contains(SendFlags::INLINE) {
             return None;
@@ -197,7 +197,7 @@ impl Fabric {
         Some(buffer)
     }
 
-    /// Tells the NIC of the last `count` requests.
+    /// Rings the doorbell for the last `count` requests.
     fn doorbell_for(&mut self, index: QpIndex, count: u32, events: &mut EventQueue) {
         let qp = &self.qps[index];
         if !matches!(qp.state, QpState::Rts | QpState::Sqd) {
@@ -208,25 +208,25 @@ impl Fabric {
         let last = qp.sq.last();
         let (lines, by_mmio) = last.map_or((1, false), |wqe| (wqe.lines, machine.by_mmio(wqe)));
         let (cost, path) = if count == 1 && by_mmio {
-            (machine.cpu.mmio_line * lines, Path::Mmio)
+            (machine.cpu.mmio_line_ns * lines, Path::Mmio)
         } else if machine.preset.driver == Driver::Mlx5 && by_mmio {
             let bell = (lines * LINE) as u16;
-            (machine.cpu.mmio_line * lines, Path::Fetch { bell })
+            (machine.cpu.mmio_line_ns * lines, Path::Fetch { bell })
         } else {
-            (machine.cpu.doorbell, Path::Fetch { bell: 8 })
+            (machine.cpu.doorbell_ns, Path::Fetch { bell: 8 })
         };
         let register = qp.shared_register;
         let qp = qp.reference();
         let began = events.clock.now();
         if let Some(context) = register {
-            // Who shares a register takes its lock.
+            // A shared register is used under its lock.
             let register = &mut self.machines[machine_index].registers[context as usize];
             let end = register.shared.serve(events.clock.now(), cost);
             events.clock.busy_until(end);
         } else {
             events.clock.busy(cost);
         }
-        let rang = match path {
+        let act = match path {
             Path::Mmio => Act::WriteMmio(lines * LINE),
             Path::Fetch { bell } if bell >= 64 => Act::WriteMmio(bell.into()),
             Path::Fetch { .. } => Act::RingDoorbell,
@@ -234,7 +234,7 @@ impl Fabric {
         let host = &mut self.machines[machine_index];
         let written = events.clock.now();
         let at = written + host.pcie.way();
-        host.trace.note(rang, began, written);
+        host.trace.note(act, began, written);
         host.pcie.trace.note(Act::MmioWay, written, at);
         events.schedule(at, Event::Doorbell { qp, count, path });
     }
@@ -292,10 +292,10 @@ impl Fabric {
 }
 
 impl Machine {
-    /// What the running role's CPU does for a receive.
+    /// Accounts for the CPU's work of posting a receive.
     pub(super) fn build_receive(&mut self, events: &mut EventQueue) {
         let began = events.clock.now();
-        events.clock.busy(self.cpu.recv_build);
+        events.clock.busy(self.cpu.recv_build_ns);
         let built = events.clock.now();
         self.trace.note(Act::BuildReceive, began, built);
     }
@@ -310,23 +310,23 @@ pub(super) fn post_each<R>(
     all.try_for_each(|(index, request)| accept(request).map_err(|cause| PostError { index, cause }))
 }
 
-/// A receive as the NIC keeps it.
+/// Converts a receive request.
 pub(super) fn receive(request: &RecvRequest<'_>) -> Receive {
     Receive {
         wr_id: request.wr_id,
-        pieces: pieces(request.sges),
+        sg_list: sg_list(request.sges),
     }
 }
 
-fn pieces(sges: &[adverb_verbs::Sge<'_>]) -> Pieces {
+fn sg_list(sges: &[adverb_verbs::Sge<'_>]) -> SgList {
     match sges {
-        [sge] => Pieces::from_buf([piece(sge)]),
-        _ => sges.iter().map(piece).collect(),
+        [sge] => SgList::from_buf([local_sge(sge)]),
+        _ => sges.iter().map(local_sge).collect(),
     }
 }
 
-fn piece(sge: &adverb_verbs::Sge<'_>) -> Piece {
-    Piece {
+fn local_sge(sge: &adverb_verbs::Sge<'_>) -> LocalSge {
+    LocalSge {
         addr: sge.addr(),
         length: sge.length(),
         key: sge.lkey().0,
@@ -337,14 +337,14 @@ fn piece(sge: &adverb_verbs::Sge<'_>) -> Piece {
 mod tests {
     use super::*;
 
-    /// The longest payload of a WQE that has `before` bytes else and fits a BlueFlame buffer of 256 B.
+    /// The longest inline payload after `before` bytes of a WQE that fits a BlueFlame buffer of 256 B.
     fn longest(before: u64, driver: Driver) -> u64 {
         let fits = |length: &u64| before + inline_bytes(before, *length, driver) <= 256;
         (0..256).take_while(fits).last().unwrap()
     }
 
     #[test]
-    fn inline_payload_fits_blueflame_as_far_as_each_driver_packs_it() {
+    fn blueflame_fits_as_much_inline_payload_as_each_driver_packs() {
         let (send, write, datagram) = (16, 32, 64);
         // parameters.csv, from providers/mlx4/qp.c of rdma-core.
         assert_eq!(longest(send, Driver::Mlx4Upstream), 224);

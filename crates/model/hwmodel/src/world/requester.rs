@@ -1,4 +1,4 @@
-//! The requester: from the doorbell to the departure of a request, and what answers do to it.
+//! The requester: from the doorbell to the departure of a request, and the handling of answers.
 
 use adverb_units::{Span, Time};
 use adverb_verbs::{AccessFlags, SendFlags, WcStatus};
@@ -8,7 +8,7 @@ use crate::ids::{MachineId, QpIndex, QpRef};
 use crate::machine::stages::sending_span;
 use crate::nic::device::{Half, NicSide};
 use crate::nic::retry::Expiry;
-use crate::nic::wqe::Held;
+use crate::nic::wqe::WqeLocation;
 use crate::trace::{Act, Subject};
 use crate::world::fabric::{Event, EventQueue, Fabric, Path};
 use crate::world::message::{Answer, Delivery, Direction, Message};
@@ -28,7 +28,7 @@ impl Fabric {
         self.pump(at, events);
     }
 
-    /// Gives the next WQEs of a queue pair their turns at the processing unit.
+    /// Passes the next WQEs of a queue pair to its processing unit.
     pub(super) fn pump(&mut self, at: QpRef, events: &mut EventQueue) {
         let now = events.now();
         while self.has_target(at, events)
@@ -43,7 +43,7 @@ impl Fabric {
         }
     }
 
-    /// When the processing unit takes the next WQE; `None` if none may be sent.
+    /// Returns when the processing unit takes the next WQE; `None` if none may be sent.
     fn next_turn(&mut self, at: QpRef, events: &mut EventQueue) -> Option<Time> {
         let now = events.now();
         let qp = self.alive(at)?;
@@ -53,7 +53,7 @@ impl Fabric {
         if qp.sq.lacks_room() {
             self.evict(at);
         }
-        // It is read while it waits for answers.
+        // The WQE is read even if it then has to wait for answers.
         if !self.has_next(at, events) {
             return None;
         }
@@ -64,7 +64,7 @@ impl Fabric {
         let (machine, unit) = (qp.machine, qp.unit as usize);
         let next = qp.sq.next();
         let wqe = qp.sq.wqe(next)?;
-        let was_read = matches!(wqe.held, Held::Read(_) | Held::Next);
+        let was_read = matches!(wqe.location, WqeLocation::Read(_) | WqeLocation::Next);
         let ready = wqe.ready.max(now);
         let ready = qp.sq.takes_at(ready);
         let nic = &mut self.machines[machine].nic;
@@ -156,7 +156,7 @@ impl Fabric {
         self.depart(message, leaves, events);
     }
 
-    /// The payload of a request, or how it fails where its memory may not be used.
+    /// Reads the payload of a request; fails if its memory may not be accessed.
     fn gather(
         &mut self,
         at: QpRef,
@@ -175,16 +175,16 @@ impl Fabric {
             return Err(WcStatus::LocLenErr);
         }
         let host = &mut self.machines[machine];
-        let pulls = wqe.operation.writes_local_memory();
-        let access = if pulls {
+        let is_fetch = wqe.operation.writes_local_memory();
+        let access = if is_fetch {
             AccessFlags::LOCAL_WRITE
         } else {
             AccessFlags::empty()
         };
-        let ranges = host.memory.ranges(&wqe.pieces, pd, access);
+        let ranges = host.memory.ranges(&wqe.sg_list, pd, access);
         let ranges = ranges.ok_or(WcStatus::LocProtErr)?;
-        host.translate(&ranges, NicSide::Sending, now);
-        if !pulls {
+        host.translate(&ranges, NicSide::Transmit, now);
+        if !is_fetch {
             for range in ranges {
                 let bytes = host.memory.bytes(range);
                 payload.extend_from_slice(bytes.ok_or(WcStatus::LocProtErr)?);
@@ -193,7 +193,7 @@ impl Fabric {
         Ok(payload)
     }
 
-    /// The request has left, if nothing answers it.
+    /// A request has left. This ends it if it is not answered.
     pub(super) fn departed(&mut self, at: QpRef, seq: u64, left: Time, events: &mut EventQueue) {
         let Some(qp) = self.alive(at) else { return };
         if !qp.qp_type.is_reliable() {
@@ -201,7 +201,7 @@ impl Fabric {
         }
     }
 
-    /// A request has ended; `at` is when the NIC knows.
+    /// A request ends; the NIC knows at `at`.
     fn end_request(
         &mut self,
         index: QpIndex,
@@ -227,7 +227,7 @@ impl Fabric {
         self.retire(index, events);
     }
 
-    /// An answer has come.
+    /// An answer arrives.
     pub(super) fn answered(&mut self, message: u32, answer: Answer, events: &mut EventQueue) {
         let m = self.messages.get(message);
         let (at, seq, operation) = (m.from, m.seq, m.operation);
@@ -243,9 +243,9 @@ impl Fabric {
             Answer::ReceiverNotReady => qp.retry.not_ready(events.now()),
             _ => qp.retry.answered(events.now()),
         }
-        let pulls = operation.writes_local_memory();
+        let is_fetch = operation.writes_local_memory();
         let mtu = qp.mtu;
-        if pulls {
+        if is_fetch {
             qp.sq.end_read();
         }
         let host = &mut self.machines[machine];
@@ -257,12 +257,12 @@ impl Fabric {
         host.trace.note(Act::Receive, events.now(), passed);
         let mut visible = passed;
         if length > 0 {
-            // The completion goes the same way behind them.
+            // The data are visible before the completion, which is written after them.
             let (first, delay) = (first.min(now), passed - now);
             visible = host.stream_in((first, passed), delay, (length, mtu));
         }
-        if pulls {
-            // Only now is there room for another READ.
+        if is_fetch {
+            // Only now may another READ be sent.
             self.qps[at.index].sq.free_read(passed);
         }
         match answer {
@@ -278,9 +278,9 @@ impl Fabric {
         self.pump(at, events);
     }
 
-    /// Puts the data of an answer into the requester's memory, and ends the message.
+    /// Stores the data of an answer in the requester's memory, and ends the message.
     ///
-    /// When the data arrive matters only to a program that polls the memory: all others look after the
+    /// The exact time matters only to a program that polls the memory: all others access it after the
     /// completion.
     fn scatter(
         &mut self,
@@ -299,13 +299,13 @@ impl Fabric {
         let ranges = qp
             .sq
             .wqe(seq)
-            .and_then(|wqe| memory.ranges(&wqe.pieces, pd, AccessFlags::LOCAL_WRITE));
+            .and_then(|wqe| memory.ranges(&wqe.sg_list, pd, AccessFlags::LOCAL_WRITE));
         let Some(ranges) = ranges else {
             self.messages.end(message);
             return WcStatus::LocProtErr;
         };
         let host = &mut self.machines[machine];
-        host.translate(&ranges, NicSide::Receiving, events.now());
+        host.translate(&ranges, NicSide::Receive, events.now());
         let memory = &host.memory;
         if let [range] = ranges[..]
             && memory.watcher(range).is_some()
@@ -321,7 +321,7 @@ impl Fabric {
         WcStatus::Success
     }
 
-    /// The data of an answer become visible to a program that polls for them.
+    /// The data of an answer become visible to a program that polls the memory.
     pub(super) fn land(&mut self, message: u32, events: &mut EventQueue) {
         let m = self.messages.get(message);
         let (at, place) = (m.from, m.delivery.place);
@@ -338,12 +338,12 @@ impl Fabric {
         self.messages.keep(payload);
     }
 
-    /// The peer has no receive: later, again from this request on.
+    /// The peer has no receive: resends from this request on after a pause.
     fn not_ready(&mut self, at: QpRef, seq: u64, events: &mut EventQueue) {
         let timer = self.peer_timer(at);
         let now = events.now();
         let host = &mut self.machines[self.qps[at.index].machine];
-        host.stop(NicSide::Receiving, now, host.nic.times.exception);
+        host.stall(NicSide::Receive, now, host.nic.times.exception);
         if !self.qps[at.index].retry.pause() {
             let failed = (WcStatus::RnrRetryExcErr, now);
             return self.end_request(at.index, seq, failed, events);
@@ -352,7 +352,7 @@ impl Fabric {
         self.resend_from(at, seq);
     }
 
-    /// Sends WQE `seq` and those after it again.
+    /// Resends WQE `seq` and all later ones (go-back-N).
     fn resend_from(&mut self, at: QpRef, seq: u64) {
         let qp = &mut self.qps[at.index];
         qp.sq.resend_from(seq);
@@ -373,7 +373,7 @@ impl Fabric {
         }
     }
 
-    /// Nobody will answer: starts the retransmission timer.
+    /// A request will not be answered: starts the retransmission timer.
     pub(super) fn unanswered(&mut self, message: u32, events: &mut EventQueue) {
         let m = self.messages.get(message);
         let (at, seq) = (m.from, m.seq);
@@ -387,7 +387,7 @@ impl Fabric {
         }
     }
 
-    /// The retransmission timer fires. Each answer restarts it, also an RNR NAK.
+    /// The retransmission timer fires. Each answer restarts it, even an RNR NAK.
     pub(super) fn timeout(&mut self, at: QpRef, seq: u64, events: &mut EventQueue) {
         let now = events.now();
         let Some(qp) = self.alive(at) else { return };

@@ -1,4 +1,4 @@
-//! The responder: what a request does to memory and receives, and what is answered.
+//! The responder: how requests access memory and receives, and the answers.
 
 use adverb_units::{Span, Time};
 use adverb_verbs::{Operation, QpType, WcFlags, WcOpcode, WcStatus, WorkCompletion};
@@ -16,7 +16,7 @@ use crate::world::fabric::{Event, EventQueue, Fabric};
 use crate::world::message::{Answer, Delivery, Direction, Message};
 
 impl Fabric {
-    /// A request is at the responder's port.
+    /// A request arrives at the responder's port.
     pub(super) fn request(&mut self, message: u32, events: &mut EventQueue) {
         let task = self.admit(message);
         let m = self.messages.get(message);
@@ -49,16 +49,16 @@ impl Fabric {
             Err(Refusal::NotReady) => {
                 host.nic.counts.rnr_naks += 1;
                 let exception = host.nic.times.exception;
-                host.stop(NicSide::Receiving, now, exception);
+                host.stall(NicSide::Receive, now, exception);
                 self.answer(message, Answer::ReceiverNotReady, passed, events);
             }
-            Err(Refusal::Wrong(status, received)) => {
+            Err(Refusal::Invalid(status, received)) => {
                 self.refuse(message, status, received, passed, events);
             }
         }
     }
 
-    /// Nothing answers an unreliable request: it has ended where it arrives.
+    /// Counts an unreliable request as completed when it arrives, since it is not answered.
     fn count_unreliable(&mut self, from: QpRef) {
         if let Some(qp) = self.qps.get(from.index)
             && !qp.qp_type.is_reliable()
@@ -68,7 +68,7 @@ impl Fabric {
         }
     }
 
-    /// Payload goes to memory, then the completion; a reliable requester is answered.
+    /// Writes payload, then the completion, to memory, and answers a reliable requester.
     fn take_in(
         &mut self,
         message: u32,
@@ -102,25 +102,25 @@ impl Fabric {
             }
         }
         if receives {
-            // The receive's WQE: four to a line, read ahead.
+            // Prefetching the receive's WQE.
             host.pcie.traffic.read_lines += 1;
             let bytes = u64::from(host.preset.params.nic.cqe_bytes) + beyond_cqe(inline);
             let cqe = host.pcie.about(Subject::Cqe);
             visible = cqe.write(now, passed - now, bytes).max(visible);
         }
         if !receives && !self.is_watched(message) {
-            // Nobody can tell when.
+            // The exact time of delivery cannot be observed.
             return self.write_through(message, passed, events);
         }
         if reliable {
             self.acknowledge(message, passed, events);
         }
-        // What comes later is not seen earlier (IBTA vol. 1, 9.5).
+        // Messages become visible in order (IBTA vol. 1, 9.5).
         let delivered = self.qps[to.index].rq.deliver(visible);
         events.schedule(delivered, Event::Deliver { message });
     }
 
-    /// Payload goes to its place at once; the message becomes its own acknowledgement, if there is one.
+    /// Stores payload immediately; reuses the message for the acknowledgement, if there is one.
     fn write_through(&mut self, message: u32, passed: Time, events: &mut EventQueue) {
         let m = self.messages.get(message);
         let (place, to) = (m.delivery.place.take(), m.to.index);
@@ -135,7 +135,7 @@ impl Fabric {
         }
     }
 
-    /// Whether a role polls the memory that a message goes to.
+    /// Whether a role polls the memory that a message writes.
     fn is_watched(&mut self, message: u32) -> bool {
         let m = self.messages.get(message);
         let (to, place) = (m.to.index, m.delivery.place);
@@ -143,7 +143,7 @@ impl Fabric {
         place.is_some_and(|place| self.machines[machine].memory.watcher(place).is_some())
     }
 
-    /// An acknowledgement is a message of its own: the request is still to be delivered.
+    /// Sends an acknowledgement as a message of its own, because the request is still to be delivered.
     fn acknowledge(&mut self, message: u32, at: Time, events: &mut EventQueue) {
         let payload = self.messages.buffer();
         let m = self.messages.get(message);
@@ -158,7 +158,7 @@ impl Fabric {
         self.leave(ack, at, events);
     }
 
-    /// What a message brought can be seen.
+    /// A message's data become visible, and its receive completes.
     pub(super) fn deliver(&mut self, message: u32, events: &mut EventQueue) {
         let m = self.messages.get(message);
         let (to, operation, solicited, imm) = (m.to, m.operation, m.solicited, m.imm());
@@ -228,7 +228,7 @@ impl Fabric {
         header
     }
 
-    /// Copies `payload` into `ranges`, behind `skip` bytes.
+    /// Copies `payload` into `ranges`, after the first `skip` bytes.
     pub(super) fn place(
         &mut self,
         machine: MachineId,
@@ -250,13 +250,12 @@ impl Fabric {
         }
     }
 
-    /// A READ: the data go back as they come from memory.
+    /// Executes a READ: sends the data back as they arrive from memory.
     fn read(&mut self, message: u32, range: Option<Range>, at: Time, events: &mut EventQueue) {
         let to = self.messages.get(message).to;
         let host = &mut self.machines[self.qps[to.index].machine];
         let now = events.now();
-        // Its place in the sending side is settled now; it comes there when it has passed the
-        // receiving one.
+        // Its place in the transmit side is fixed now; it arrives there when it has passed the receive side.
         let lines = range.map_or(1, |range| (range.length as u64).div_ceil(LINE));
         let sent = host.transmit(now, host.nic.times.read_response);
         host.transmit_more(now, lines.saturating_sub(1));
@@ -299,13 +298,13 @@ impl Fabric {
         self.leave(message, at, events);
     }
 
-    /// An answer that needs nothing of memory leaves at `at`.
+    /// Sends an answer that needs no data from memory at `at`.
     pub(super) fn leave(&mut self, message: u32, at: Time, events: &mut EventQueue) {
         self.messages.get(message).gathered = at;
         self.depart(message, Leaves::at(at), events);
     }
 
-    /// Nobody takes a message: a reliable requester finds out by waiting.
+    /// Drops a message. A reliable requester notices by its retransmission timer.
     pub(super) fn dropped(&mut self, message: u32, events: &mut EventQueue) {
         let to = self.messages.get(message).to;
         if let Some(qp) = self.qps.get(to.index) {
@@ -315,7 +314,7 @@ impl Fabric {
         self.unanswered(message, events);
     }
 
-    /// The request is wrong. Reliable connections say so and fail; others drop it.
+    /// Refuses an invalid request. Reliable transports send a NAK and fail, others drop it.
     fn refuse(
         &mut self,
         message: u32,
@@ -331,7 +330,7 @@ impl Fabric {
         } else {
             self.dropped(message, events);
         }
-        // A receive that is too short or wrong is a fault of the receiver's.
+        // A receive that is too short or invalid is an error of the receiver.
         let fails = qp_type == QpType::Rc || received.is_some();
         if let Some(received) = received {
             let qp = &mut self.qps[to.index];
@@ -345,8 +344,8 @@ impl Fabric {
     }
 }
 
-/// Bytes by which a completion is longer that carries `inline` bytes of payload: half of a line has room
-/// for them, else they come in a line before it (mlx5: completions of 64 or 128 B).
+/// Additional size of a completion that carries `inline` bytes of payload: half a line fits into it, more
+/// needs another line (mlx5: completions of 64 or 128 B).
 fn beyond_cqe(inline: u64) -> u64 {
     if inline <= LINE / 2 { 0 } else { LINE }
 }

@@ -1,6 +1,5 @@
-//! Shared receive queues: receives that several queue pairs of a context take from, in the order of
-//! posting. To take one costs what taking one of a queue pair's own costs: its WQE is read by DMA,
-//! ahead.
+//! Shared receive queues: several queue pairs of a context take receives from one queue, in the order of
+//! posting. This costs as much as taking a receive of a queue pair's own, because the NIC prefetches both.
 //!
 //! Sources: IBTA vol. 1, 10.2.9; ibv_create_srq(3), ibv_modify_srq(3).
 
@@ -13,7 +12,7 @@ use crate::world::fabric::{EventQueue, Fabric};
 use crate::world::post::{post_each, receive};
 
 impl Fabric {
-    fn tell(&mut self, owner: Owner, event: AsyncEvent) {
+    fn report(&mut self, owner: Owner, event: AsyncEvent) {
         self.async_events.push_back(PendingEvent { owner, event });
     }
 
@@ -26,7 +25,7 @@ impl Fabric {
         self.async_events.remove(at).map(|pending| pending.event)
     }
 
-    /// A user of a queue is gone.
+    /// Removes a user of a queue; the last one ends it.
     pub(crate) fn leave_srq(&mut self, srq: SrqIndex) {
         let queue = &mut self.srqs[srq];
         queue.users -= 1;
@@ -38,7 +37,7 @@ impl Fabric {
         }
     }
 
-    /// A queue pair is destroyed.
+    /// Removes a destroyed queue pair from the users of its queue.
     pub(crate) fn leave_its_srq(&mut self, index: QpIndex) {
         let qp = &self.qps[index];
         let Some(srq) = qp.rq.shared() else { return };
@@ -77,8 +76,8 @@ impl Fabric {
         Ok(())
     }
 
-    /// The next receive of a queue pair, from its own queue or the shared one, and the protection domain
-    /// of its memory.
+    /// Takes the next receive of a queue pair, from its own or the shared queue; returns it with the protection
+    /// domain of its memory.
     pub(super) fn next_receive(&mut self, index: QpIndex) -> Option<(Receive, u32)> {
         let qp = &mut self.qps[index];
         let Some(srq) = qp.rq.shared() else {
@@ -88,12 +87,12 @@ impl Fabric {
         let (receive, pd, owner) = (queue.receives.pop_front()?, queue.pd, queue.owner);
         if queue.receives.len() < queue.limit as usize {
             queue.limit = 0;
-            self.tell(owner, AsyncEvent::SrqLimitReached(SrqId(srq.0)));
+            self.report(owner, AsyncEvent::SrqLimitReached(SrqId(srq.0)));
         }
         Some((receive, pd))
     }
 
-    /// Receives that a queue pair took from a shared queue have room there again.
+    /// Frees the entries of `count` receives that a queue pair took from a shared queue.
     pub(super) fn give_back_shared(&mut self, index: QpIndex, count: u32) {
         if let Some(srq) = self.qps[index].rq.shared() {
             let in_use = &mut self.srqs[srq].in_use;
@@ -101,16 +100,15 @@ impl Fabric {
         }
     }
 
-    /// All receives that a queue pair has taken have completed: if it has failed and takes no more, that
-    /// is told, once.
-    pub(super) fn tell_last_wqe(&mut self, index: QpIndex) {
+    /// Raises the last-WQE event of a failed queue pair, once, when all receives that it took have completed.
+    pub(super) fn report_last_wqe(&mut self, index: QpIndex) {
         let qp = &mut self.qps[index];
         let number = qp.number;
         if qp.state == QpState::Err
             && let Some(srq) = qp.rq.take_last_wqe()
         {
             let owner = self.srqs[srq].owner;
-            self.tell(owner, AsyncEvent::LastWqeReached(number));
+            self.report(owner, AsyncEvent::LastWqeReached(number));
         }
     }
 }

@@ -1,9 +1,8 @@
-//! Translations: which addresses of memory are where, and how the NIC is told.
+//! Address translations: registration, deregistration and lookups.
 //!
-//! The NIC keeps translations of pages that it uses. A missing one it reads as it reads a context. The
-//! driver's commands go one after another; after the one that deregisters a region the NIC lets pass what
-//! it has taken up, and forgets what it has kept, for it does not know which translations are the
-//! region's.
+//! The NIC caches translations of pages, and reads a missing one like a context. It executes the driver's
+//! commands one at a time. To deregister a region it drains its pipeline and evicts all translations,
+//! because it does not know which of them belong to the region.
 
 use crate::host::memory::Range;
 use crate::ids::MachineId;
@@ -12,43 +11,33 @@ use crate::world::admission::{Refusal, Task};
 use crate::world::fabric::{Event, EventQueue, Fabric};
 
 impl Fabric {
-    /// The running role registers `length` bytes: it waits until the NIC knows.
-    pub(crate) fn tell_registered(
-        &mut self,
-        machine: MachineId,
-        length: u64,
-        events: &mut EventQueue,
-    ) {
+    /// The running role registers `length` bytes, and waits for the NIC's command.
+    pub(crate) fn register(&mut self, machine: MachineId, length: u64, events: &mut EventQueue) {
         let host = &mut self.machines[machine];
         events.clock.busy(host.pin(length));
-        let known = host.command(events.clock.now());
-        events.clock.busy_until(known);
+        let done = host.command(events.clock.now());
+        events.clock.busy_until(done);
     }
 
-    /// The running role deregisters a region of `length` bytes: it waits until the NIC has forgotten it.
-    pub(crate) fn tell_deregistered(
-        &mut self,
-        machine: MachineId,
-        length: u64,
-        events: &mut EventQueue,
-    ) {
+    /// The running role deregisters a region of `length` bytes, and waits for the NIC's command.
+    pub(crate) fn deregister(&mut self, machine: MachineId, length: u64, events: &mut EventQueue) {
         let host = &mut self.machines[machine];
-        let forgotten = host.command(events.clock.now());
-        events.schedule(forgotten, Event::Forget { machine });
-        events.clock.busy_until(forgotten);
+        let done = host.command(events.clock.now());
+        events.schedule(done, Event::FlushTranslations { machine });
+        events.clock.busy_until(done);
         events.clock.busy(host.pin(length));
     }
 
-    /// The NIC forgets translations.
-    pub(super) fn forget(&mut self, machine: MachineId, events: &mut EventQueue) {
+    /// The NIC evicts its translations.
+    pub(super) fn flush_translations(&mut self, machine: MachineId, events: &mut EventQueue) {
         let host = &mut self.machines[machine];
         let drain = host.nic.times.drain;
-        host.stop(NicSide::Sending, events.now(), drain);
-        host.stop(NicSide::Receiving, events.now(), drain);
+        host.stall(NicSide::Transmit, events.now(), drain);
+        host.stall(NicSide::Receive, events.now(), drain);
         host.nic.translations.clear();
     }
 
-    /// The responder needs the translations of the memory that a request goes to.
+    /// Looks up the translations of the memory that a request accesses.
     pub(super) fn translate_task(
         &mut self,
         machine: MachineId,
@@ -65,6 +54,6 @@ impl Fabric {
             Ok(Task::Read(None)) | Err(_) => &[],
         };
         let host = &mut self.machines[machine];
-        host.translate(ranges, NicSide::Receiving, events.now());
+        host.translate(ranges, NicSide::Receive, events.now());
     }
 }

@@ -1,4 +1,4 @@
-//! Ports, cables and switches; headers by transport and operation.
+//! Ports, cables and switches; packet headers.
 
 use adverb_units::{Span, Time};
 use adverb_verbs::{LinkLayer, Operation, QpType, Qpn};
@@ -6,7 +6,7 @@ use adverb_verbs::{LinkLayer, Operation, QpType, Qpn};
 use crate::ids::{MachineId, QpIndex, QpRef, Table};
 use crate::machine::Machine;
 use crate::machine::stages::{connecting_span, receiving_span};
-use crate::nic::port::{Leaves, Passage, Target};
+use crate::nic::port::{Leaves, Target, TransitTimes};
 use crate::nic::queue_pair::{FIRST_NUMBER, Qp};
 use crate::trace::Act;
 use crate::world::fabric::{Event, EventQueue, Fabric};
@@ -20,7 +20,7 @@ pub(super) mod header {
     pub(super) const AETH: u64 = 4;
     pub(super) const DETH: u64 = 8;
     pub(super) const IMMDT: u64 = 4;
-    /// Not published; room for an access key of 8 B and the initiator's number and context.
+    /// Not published; an estimate for an access key of 8 B and the initiator's number and context.
     pub(super) const DC_CONNECT: u64 = 16;
     pub(super) const ATOMICETH: u64 = 28;
     pub(super) const ATOMICACKETH: u64 = 8;
@@ -28,16 +28,16 @@ pub(super) mod header {
     pub(super) const VCRC: u64 = 2;
     /// Preamble, frame, FCS and gap.
     pub(in crate::world) const ETHERNET: u64 = 8 + 14 + 4 + 12;
-    /// Largest IP packet of a frame (RFC 894).
+    /// Largest IP packet in a frame (RFC 894).
     pub(in crate::world) const ETHERNET_MTU: u64 = 1500;
     pub(super) const IPV4_UDP: u64 = 20 + 8;
-    /// A datagram's on InfiniBand, all together.
+    /// All headers of a datagram on InfiniBand.
     pub(in crate::world) const DATAGRAM: u64 = LRH + BTH + DETH + ICRC + VCRC;
     /// TCP/IP, MPA and DDP of iWARP (RFC 5040, 5041, 5044), with one marker.
     pub(super) const IWARP: u64 = 20 + 32 + 2 + 14 + 4 + 4;
 }
 
-/// What a packet has around its payload, whatever it says.
+/// Overhead of every packet.
 fn frame(link: LinkLayer) -> u64 {
     use header::{BTH, ETHERNET, ICRC, IPV4_UDP, IWARP, LRH, VCRC};
     match link {
@@ -47,7 +47,7 @@ fn frame(link: LinkLayer) -> u64 {
     }
 }
 
-/// What a packet carries at most. iWARP has no path MTU of its own: it fills frames of TCP.
+/// Largest payload of a packet. iWARP has no path MTU: it fills TCP frames.
 fn payload(link: LinkLayer, path_mtu: u64) -> u64 {
     match link {
         LinkLayer::Iwarp => header::ETHERNET_MTU - header::IWARP,
@@ -55,7 +55,7 @@ fn payload(link: LinkLayer, path_mtu: u64) -> u64 {
     }
 }
 
-/// Extended headers of a message's first packet.
+/// Size of the extended headers of a message's first packet.
 fn extended(message: &Message, qp_type: QpType) -> u64 {
     use header::{AETH, ATOMICACKETH, ATOMICETH, DC_CONNECT, DETH, IMMDT, RETH};
     let datagram = if qp_type == QpType::Ud { DETH } else { 0 };
@@ -75,14 +75,14 @@ fn extended(message: &Message, qp_type: QpType) -> u64 {
 }
 
 impl Fabric {
-    /// The queue pair `number` of a machine.
+    /// Returns queue pair `number` of a machine.
     pub(super) fn find(&self, machine: MachineId, number: Qpn) -> Option<QpIndex> {
         let place = number.get().checked_sub(FIRST_NUMBER)?;
         let numbers = &self.machines.get(machine)?.numbers;
         numbers.get(place as usize).copied()
     }
 
-    /// Where a request goes: to nobody, if there is none of that number.
+    /// Returns the destination of a request; [`QpRef::NOBODY`] if the queue pair does not exist.
     pub(super) fn destination(&self, from: QpRef, target: Option<Target>) -> QpRef {
         let remote = self.qps[from.index].remote;
         let place = match (target, remote) {
@@ -93,10 +93,10 @@ impl Fabric {
         found.map_or(QpRef::NOBODY, |index| self.qps[index].reference())
     }
 
-    /// A message, request or answer, leaves its machine.
+    /// Sends a request or an answer.
     ///
-    /// Its place among those that leave by the same port is settled now: what delays messages, apart
-    /// from others, is nearly the same for all of a kind.
+    /// Its place in the port's queue is fixed now, before the message is ready: delays other than by queueing
+    /// are nearly the same for all messages, so the order would rarely differ.
     pub(super) fn depart(&mut self, message: u32, leaves: Leaves, events: &mut EventQueue) {
         let m = self.messages.get(message);
         let (seq, is_request) = (m.seq, m.direction == Direction::Request);
@@ -117,10 +117,10 @@ impl Fabric {
         (from, to): (QpRef, QpRef),
         now: Time,
         leaves: Leaves,
-    ) -> Passage {
+    ) -> TransitTimes {
         let m = self.messages.get(message);
         let here = self.qps[from.index].machine;
-        let source = orderer(&self.qps, m, from);
+        let source = ordering_qp(&self.qps, m, from);
         let peer = self.qps.get(to.index);
         let there = peer.map_or(here, |peer| peer.machine);
         let port = self.qps[source].port as usize;
@@ -134,16 +134,16 @@ impl Fabric {
             Direction::Request | Direction::Connect | Direction::Disconnect(_) => qp.last_request(),
             Direction::Answer(_) | Direction::Connected => qp.last_answer(),
         };
-        let settled = machine.nic.ports[port].begin(credit, whole);
-        let turn = settled + (leaves.idle - now);
+        let port_turn = machine.nic.ports[port].begin(credit, whole);
+        let turn = port_turn + (leaves.idle - now);
         // A queue pair's messages keep their order.
         let begin = turn.max(leaves.ready).max(order.left);
         machine.nic.counts.sent_messages += 1;
-        // The last packet cannot leave before its data have come.
+        // The last packet cannot leave before its data have arrived.
         let tail = machine.link.byte.of(size.head);
         let left = (begin + whole).max(m.gathered + tail);
         machine.trace.note(Act::PortWait, leaves.ready, begin);
-        let mut passage = Passage {
+        let mut passage = TransitTimes {
             begin,
             left,
             first: begin + tail,
@@ -152,7 +152,7 @@ impl Fabric {
         if there == machine.index {
             (order.begin, order.left) = (begin, left);
         } else {
-            let way = switched(&mut self.machines[there], port, settled, whole);
+            let way = switched(&mut self.machines[there], port, port_turn, whole);
             passage.first = begin + tail + way;
             passage.last = (left + way).max(order.last);
             *order = passage;
@@ -163,19 +163,19 @@ impl Fabric {
         passage
     }
 
-    /// A message is at the port that it goes to.
+    /// A message arrives at its destination's port.
     pub(super) fn arrive(&mut self, message: u32, events: &mut EventQueue) {
         match self.messages.get(message).direction {
             Direction::Request => self.request(message, events),
             Direction::Answer(answer) => self.answered(message, answer, events),
-            Direction::Connect => self.connect_asked(message, events),
+            Direction::Connect => self.connect_requested(message, events),
             Direction::Connected => self.connect_answered(message, events),
             Direction::Disconnect(context) => self.disconnect(message, context, events),
         }
     }
 }
 
-/// Bytes of a message on the wire.
+/// The size of a message on the wire, in bytes.
 struct Size {
     /// Of all its packets.
     wire: u64,
@@ -201,18 +201,18 @@ impl Size {
     }
 }
 
-/// The queue pair by which a message from `from` keeps its order and finds its port. What a DC target
-/// sends keeps the order of the initiator that it is for, and leaves by the port that it came by.
+/// The queue pair that determines a message's order and port: the sender, or for messages of a DC target
+/// the initiator that it answers.
 #[inline]
-fn orderer(qps: &Table<QpIndex, Qp>, message: &Message, from: QpRef) -> QpIndex {
+fn ordering_qp(qps: &Table<QpIndex, Qp>, message: &Message, from: QpRef) -> QpIndex {
     match qps[from.index].qp_type {
         QpType::Dct => message.from.index,
         _ => from.index,
     }
 }
 
-/// When a message may leave for a port of machine `there`: its sender waits for credits while what is
-/// promised to the NIC there, or to the link that leads to it, is more than a buffer holds.
+/// When a message may leave for a port of machine `there`: its sender waits for credits while more is in
+/// flight to the NIC there, or to its switch port, than a receive buffer holds.
 #[inline]
 fn credit(
     there: &mut Machine,
@@ -237,14 +237,14 @@ fn credit(
     now + (promised - now).saturating_sub(there.link.backlog)
 }
 
-/// How long a message that leaves at `at`, for `whole`, is on its way to the port of machine `there`: over
-/// cables and through switches, of which the last one sends to a port what came for it, one after
-/// another.
+/// The delay of a message that leaves at `at`, with transmission time `whole`, over cables and switches to a
+/// port of machine `there`. The last switch sends the messages for a port one after another.
 #[inline]
 pub(super) fn switched(there: &mut Machine, port: usize, at: Time, whole: Span) -> Span {
-    let link = &there.link;
-    let way = link.cable * (link.switches + 1) + link.switch * link.switches;
-    if link.switches == 0 {
+    let link = &there.preset.params.link;
+    let switches = u64::from(link.switches);
+    let way = link.cable_ns * (switches + 1) + link.switch_ns * switches;
+    if switches == 0 {
         return way;
     }
     let ports = there.nic.inbound.len();

@@ -1,4 +1,4 @@
-//! Cells of the studies on the model.
+//! Runs cells of the studies on the model.
 #![allow(dead_code)] // each test file uses its part
 
 pub(crate) mod two;
@@ -9,7 +9,7 @@ use adverb_sim::{Budget, Outcome};
 use adverb_units::{Bytes, Span, Time};
 use adverb_workload::pair::{CellResult, CellSpec, Length, Request, run_active, run_passive};
 
-/// A budget that no test needs.
+/// A budget that no test exhausts.
 pub(crate) const BUDGET: Budget = Budget {
     until: Some(Time::from_ps(100_000_000_000_000)),
     events: None,
@@ -37,7 +37,11 @@ pub(crate) fn pair(preset: &Preset) -> Cluster {
 
 /// Runs a cell.
 pub(crate) fn run_on(preset: &Preset, spec: &CellSpec) -> CellResult {
-    let mut cluster = pair(preset);
+    run_in(&mut pair(preset), spec)
+}
+
+/// Runs a cell on two machines.
+pub(crate) fn run_in(cluster: &mut Cluster, spec: &CellSpec) -> CellResult {
     let (here, there) = (cluster.machine(0), cluster.machine(1));
     let (active, passive) = (spec.clone(), spec.clone());
     let result = cluster.spawn(here, "active", move |station| run_active(station, &active));

@@ -15,7 +15,7 @@ pub(crate) const SOON: Span = Span::from_ms(1);
 const QKEY: u32 = 77;
 const SIZE: u64 = 4096;
 
-/// The way from a role's port to itself.
+/// The path from a role's port to itself.
 #[derive(Clone, Copy)]
 pub(crate) struct Loop {
     pub(crate) address: AddressVector,
@@ -31,7 +31,7 @@ impl Loop {
         }
     }
 
-    /// Brings a queue pair from RESET to RTS, connected with `peer` unless it is a UD one.
+    /// Brings a queue pair from RESET to RTS, connected to `peer` unless it is UD.
     pub(crate) fn join(self, qp: &ModelQp, peer: &ModelQp, qp_type: QpType, rnr_retry: RetryCount) {
         let mut init = QpAttr::to_init(self.address.port, AccessFlags::all());
         let mut rtr = QpAttr::to_rtr(self.address, peer.qpn(), Psn::new(5), self.mtu);
@@ -62,13 +62,18 @@ pub(crate) struct Two<'s, 'y> {
     pub(crate) way: Loop,
 }
 
-pub(crate) fn caps() -> QpCaps {
-    QpCaps {
-        max_send_wr: 32,
-        max_recv_wr: 32,
-        max_send_sge: 4,
-        max_recv_sge: 4,
-        max_inline_data: 64,
+pub(crate) fn init(cq: &ModelCq, qp_type: QpType) -> QpInit<'_, ModelCq> {
+    QpInit {
+        qp_type,
+        send_cq: cq,
+        recv_cq: cq,
+        caps: QpCaps {
+            max_send_wr: 32,
+            max_recv_wr: 32,
+            max_send_sge: 4,
+            max_recv_sge: 4,
+            max_inline_data: 64,
+        },
     }
 }
 
@@ -77,7 +82,7 @@ impl<'s, 'y> Two<'s, 'y> {
         Self::with_inline_recv(station, qp_type, 0)
     }
 
-    /// The same, with payloads of at most `max_inl_recv` bytes within completions.
+    /// As [`Two::new`], with completions that carry payloads of up to `max_inl_recv` bytes.
     pub(crate) fn with_inline_recv(
         station: &'s ModelStation<'y>,
         qp_type: QpType,
@@ -89,12 +94,7 @@ impl<'s, 'y> Two<'s, 'y> {
         let all = AccessFlags::all();
         let mrs = [0, 1].map(|_| context.alloc_mr(&pd, Bytes::new(SIZE), all).unwrap());
         let make = |cq: &ModelCq| {
-            let init = QpInit {
-                qp_type,
-                send_cq: cq,
-                recv_cq: cq,
-                caps: caps(),
-            };
+            let init = init(cq, qp_type);
             let made = context.create_qp_with_inline_recv(&pd, &init, max_inl_recv);
             made.unwrap()
         };
@@ -111,7 +111,7 @@ impl<'s, 'y> Two<'s, 'y> {
         two
     }
 
-    /// Brings queue pair `end` to RTS, connected with the other one.
+    /// Brings queue pair `end` to RTS, connected to the other one.
     pub(crate) fn join(&self, end: usize, qp_type: QpType, rnr_retry: RetryCount) {
         let (qp, peer) = (&self.qps[end], &self.qps[1 - end]);
         self.way.join(qp, peer, qp_type, rnr_retry);
@@ -157,7 +157,12 @@ pub(crate) const SIGNALED: SendFlags = SendFlags::SIGNALED;
 
 /// Runs `body` as a role of a ConnectX-3 machine.
 pub(crate) fn alone(body: impl for<'y> FnOnce(&ModelStation<'y>) + 'static) {
-    let preset = Preset::built_in("cx3").unwrap();
+    alone_on("cx3", body);
+}
+
+/// Runs `body` as a role of a machine of a preset.
+pub(crate) fn alone_on(preset: &str, body: impl for<'y> FnOnce(&ModelStation<'y>) + 'static) {
+    let preset = Preset::built_in(preset).unwrap();
     let mut cluster = Cluster::new(&preset, &[Placement::Cached]);
     let machine = cluster.machine(0);
     cluster.spawn(machine, "alone", move |station| body(station));

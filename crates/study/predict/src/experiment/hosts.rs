@@ -1,4 +1,4 @@
-//! The machines of an experiment: a preset with the row's overrides, and the placement of its buffers.
+//! The machines of an experiment: a preset with the row's overrides, and the placement of buffers.
 
 use adverb_hwmodel::{Kind, Placement, Preset};
 use adverb_units::Bytes;
@@ -10,7 +10,7 @@ use super::{cannot, failed};
 /// Largest path MTU (IBTA vol. 1, 14.2.5.6).
 const LARGEST_PATH_MTU: u64 = 4096;
 
-/// The preset of a NIC, changed as the row says.
+/// Returns the preset with the row's overrides, which must be of a NIC.
 pub(crate) fn preset(experiment: &Experiment) -> Result<Preset, Refusal> {
     let preset = overridden(experiment)?;
     match preset.kind {
@@ -22,7 +22,7 @@ pub(crate) fn preset(experiment: &Experiment) -> Result<Preset, Refusal> {
     }
 }
 
-/// The preset, whatever it is of, changed as the row says.
+/// Returns the preset with the row's overrides.
 pub(super) fn overridden(experiment: &Experiment) -> Result<Preset, Refusal> {
     let preset = Preset::built_in(&experiment.preset).map_err(|e| failed(&e))?;
     let mut overrides = network(&experiment.parameters.network, &preset);
@@ -32,7 +32,7 @@ pub(super) fn overridden(experiment: &Experiment) -> Result<Preset, Refusal> {
         _ => host.ddio_ways.map(f64::from),
     };
     overrides.extend(ways.map(|ways| ("memory.ddio_ways", ways)));
-    // An impossible value is the row's, not the model's.
+    // The row is to blame for an impossible value, not the model.
     preset
         .with(&overrides)
         .map_err(|error| cannot(error.to_string()))
@@ -45,7 +45,7 @@ fn network(network: &Network, preset: &Preset) -> Vec<(&'static str, f64)> {
     overrides.extend(mtu.map(|mtu| ("link.mtu_bytes", mtu)));
     let gbps = network.rate.map(|rate| rate.bytes_per_second() * 8.0 / 1e9);
     overrides.extend(gbps.map(|gbps| ("link.gbps", gbps)));
-    // One of the testbed's places in the network is a switch nearer than the preset's (schema.md).
+    // In session B the testbed had one switch less than in the preset (schema.md).
     let is_nearer = network.session.as_deref() == Some("B");
     let switches = f64::from(link.switches.saturating_sub(is_nearer.into()));
     if is_nearer {
@@ -53,11 +53,11 @@ fn network(network: &Network, preset: &Preset) -> Vec<(&'static str, f64)> {
     }
     let cables = switches + 1.0;
     let delay = network.added_delay.map(|delay| delay.as_ns_f64() / cables);
-    overrides.extend(delay.map(|delay| ("link.cable_ns", link.cable_ns + delay)));
+    overrides.extend(delay.map(|delay| ("link.cable_ns", link.cable_ns.as_ns_f64() + delay)));
     overrides
 }
 
-/// The path MTU. For Ethernet a row may name what frames carry: of that, the largest path MTU that fits.
+/// Returns the path MTU. An Ethernet row may give the frame payload: then the largest path MTU that fits.
 fn path_mtu(mtu: Bytes, layer: LinkLayer) -> f64 {
     let bytes = mtu.get();
     let path = match layer {
@@ -67,7 +67,7 @@ fn path_mtu(mtu: Bytes, layer: LinkLayer) -> f64 {
     path as f64
 }
 
-/// Where the buffers of each of `machines` lie. Machine 0 is the measured one; all others are on the
+/// Returns the placement of each machine's buffers. Machine 0 is the measured one; all others are on the
 /// other side.
 pub(crate) fn placements(experiment: &Experiment, machines: u32) -> Vec<Placement> {
     let responder = buffer(experiment);
@@ -81,7 +81,7 @@ pub(crate) fn placements(experiment: &Experiment, machines: u32) -> Vec<Placemen
         .collect()
 }
 
-/// Where the responder's buffer is.
+/// Returns the placement of the responder's buffer.
 pub(super) fn buffer(experiment: &Experiment) -> Placement {
     let placement = &experiment.parameters.placement;
     placed(placement.buffer, placement.buffer_state)

@@ -1,4 +1,4 @@
-//! One cache line: its holder, and those that wait for it.
+//! A contended cache line: its holder, and when it is transferred.
 
 use adverb_units::{Span, Time};
 
@@ -6,50 +6,50 @@ use adverb_units::{Span, Time};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Core(pub(crate) u32);
 
-/// What passing lines on takes.
+/// Times of transferring a line.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LineTimes {
-    /// From core to core, or between a core and the NIC.
+    /// From core to core, or between a core and the root port.
     pub(crate) transfer: Span,
-    /// Fetching a line from memory, or writing it back, beyond that.
+    /// Additional time of fetching a line from memory, or writing it back.
     pub(crate) memory: Span,
-    /// Looking for a line in all caches of a socket, for the root port.
+    /// Snooping all caches of a socket for the root port.
     pub(crate) snoop: Span,
-    /// Settling a conflict between sockets about a line: a round trip more between them.
+    /// Resolving a conflict between sockets about a line: another round trip between them.
     pub(crate) conflict: Span,
 }
 
-/// Who has a line.
+/// Where a line is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Holder {
-    /// No core; the last-level cache has it.
+    /// In the last-level cache, and in no core's cache.
     Cache,
-    /// Nobody; it is in memory alone.
+    /// In memory only.
     Memory,
-    /// The core that writes it.
+    /// In the cache of the core that writes it.
     Writer(Core),
-    /// Cores that read it.
+    /// In the caches of cores that read it.
     Readers(Vec<Core>),
 }
 
-/// A line that is, or was, wanted by several.
+/// A line that several agents access, or have accessed.
 #[derive(Debug)]
-pub(super) struct Line {
-    /// Who has it, once all that is settled has happened.
+pub(super) struct ContendedLine {
+    /// Where it is after the last scheduled transfer.
     pub(super) holder: Holder,
-    /// Since when.
+    /// When it arrived there.
     pub(super) granted: Time,
-    /// When the last settled passage begins.
+    /// When the last scheduled transfer begins.
     pub(super) begun: Time,
     /// When the next one may begin.
     pub(super) free: Time,
-    /// When the root port has got what it asked for last.
+    /// When the root port's last request for the line ends.
     pub(super) root: Time,
 }
 
-impl Line {
+impl ContendedLine {
     pub(super) fn new() -> Self {
-        Line {
+        ContendedLine {
             holder: Holder::Cache,
             granted: Time::ZERO,
             begun: Time::ZERO,
@@ -58,8 +58,8 @@ impl Line {
         }
     }
 
-    /// Passes the line on to an agent that asks at `at`; returns when it arrives.
-    pub(super) fn pass(&mut self, at: Time, span: Span) -> Time {
+    /// Transfers the line to an agent that requests it at `at`; returns when it arrives.
+    pub(super) fn transfer(&mut self, at: Time, span: Span) -> Time {
         self.begun = at.max(self.free);
         self.free = self.begun + span;
         self.granted = self.free;
@@ -78,24 +78,24 @@ impl Line {
         self.free <= at && matches!(self.holder, Holder::Cache | Holder::Memory)
     }
 
-    /// When the passage ends that is under way at `at`, of those that are settled.
-    pub(super) fn under_way(&self, at: Time, transfer: Span) -> Time {
+    /// Returns when the transfer ends that is in progress at `at`, if those that are scheduled follow each other.
+    pub(super) fn in_progress(&self, at: Time, transfer: Span) -> Time {
         let queue = self.free.max(at) - at;
         at + Span::from_ps(queue.as_ps() % transfer.as_ps().max(1))
     }
 
-    /// A core asks at `at` for the right to write; returns when it has it, and whether others lose the
-    /// line then.
+    /// A core requests the line for writing at `at`; returns when it has the line, and whether other agents
+    /// lose it then.
     pub(super) fn grant_write(&mut self, core: Core, at: Time, span: Span) -> (Time, bool) {
         if self.holder == Holder::Writer(core) {
             return (at.max(self.granted), false);
         }
-        let since = self.pass(at, span);
+        let since = self.transfer(at, span);
         self.holder = Holder::Writer(core);
         (since, true)
     }
 
-    /// The same for the right to read.
+    /// As [`ContendedLine::grant_write`], for reading.
     pub(super) fn grant_read(&mut self, core: Core, at: Time, span: Span) -> (Time, bool) {
         match &mut self.holder {
             Holder::Writer(writer) if *writer == core => (at.max(self.granted), false),
@@ -109,12 +109,12 @@ impl Line {
             }
             Holder::Writer(writer) => {
                 let cores = vec![*writer, core];
-                let since = self.pass(at, span);
+                let since = self.transfer(at, span);
                 self.holder = Holder::Readers(cores);
                 (since, true)
             }
             Holder::Cache | Holder::Memory => {
-                let since = self.pass(at, span);
+                let since = self.transfer(at, span);
                 self.holder = Holder::Readers(vec![core]);
                 (since, false)
             }

@@ -1,14 +1,13 @@
-//! Cache-line contention: lines that cores and the NIC access at the same time, and in which order they get
-//! them.
+//! Cache-line contention: the order in which cores and the NIC get lines that they access concurrently.
 //!
-//! A line passes from one to the next; each passage takes `memory.line_transfer_ns`. Whoever asks for
-//! it gets it after those that asked before, and keeps it until the next one has it. Cores that
-//! only read get their copies side by side. The root port asks for a line once at a time, and its
-//! writes keep their order: while one waits for its line the next ones could ask for theirs, but a
-//! line that others fight for would be gone again when it is their turn.
+//! Each transfer of a line from one agent to the next takes `memory.line_transfer_ns`. Agents get a line in
+//! the order of their requests, and keep it until the next one has it. Cores that only read get their
+//! copies concurrently. The root port has one request per line at a time, and its writes keep their order:
+//! while one waits for its line, the next ones could request theirs, but a contended line would be lost
+//! again before their turn.
 //!
 //! Threads of the load walk from byte to byte ([`walk`]). They are not roles: nothing waits for them, so
-//! they are brought up to date when the NIC comes.
+//! they are advanced only when the NIC accesses a line.
 
 mod line;
 mod walk;
@@ -20,7 +19,7 @@ use adverb_units::{Span, Time};
 
 use crate::host::memory::Range;
 use crate::host::pcie::LINE;
-use line::{Holder, Line};
+use line::{ContendedLine, Holder};
 use walk::Walker;
 
 pub(crate) use line::{Core, LineTimes};
@@ -29,28 +28,21 @@ pub(crate) use walk::Walk;
 /// A line: its region and its number in it.
 type Place = (u32, u64);
 
-/// What the root port does with a line.
+/// The outcome of the root port's access to a line.
 #[derive(Clone, Copy, Debug)]
-struct Turn {
-    /// When it can go on.
+struct Grant {
+    /// When the root port can continue.
     ready: Time,
-    /// When the line is there for the next one.
+    /// When the line is available to the next agent.
     end: Time,
     /// Whether cores have lost the line by then.
     is_lost: bool,
 }
 
-/// How much of a line is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Extent {
-    Whole,
-    Part,
-}
-
-impl Turn {
-    /// Nothing changes hands.
+impl Grant {
+    /// The line stays where it is.
     fn passing(at: Time) -> Self {
-        Turn {
+        Grant {
             ready: at,
             end: at,
             is_lost: false,
@@ -58,13 +50,13 @@ impl Turn {
     }
 }
 
-/// The lines of a machine that are fought for.
+/// The contended lines of a machine.
 #[derive(Debug)]
 pub(crate) struct Contention {
     times: LineTimes,
-    lines: HashMap<Place, Line>,
-    /// Of each region, from the first to the last line that was written past the caches: one that nobody
-    /// has asked for since is in memory alone.
+    lines: HashMap<Place, ContendedLine>,
+    /// For each region, the range of lines that were written past the caches. Those that no agent has
+    /// requested since are in memory only.
     flushed: HashMap<u32, std::ops::Range<u64>>,
     /// When the root port's last write got its lines.
     written: Time,
@@ -73,13 +65,13 @@ pub(crate) struct Contention {
     random: Random,
 }
 
-/// The lines that have a part of a range, by number.
+/// The numbers of the lines that a range overlaps.
 fn lines_of(range: Range) -> std::ops::Range<u64> {
     let (begin, end) = (range.offset as u64, (range.offset + range.length) as u64);
     begin / LINE..end.div_ceil(LINE)
 }
 
-/// Threads walk through the region that was registered first.
+/// The region that threads walk through: the first one.
 const WALKED: u32 = 0;
 
 impl Contention {
@@ -95,7 +87,7 @@ impl Contention {
         }
     }
 
-    /// Lets threads walk: one for each of `cores`, with the time that a line takes to come there.
+    /// Starts a walking thread on each of `cores`, which come with the time of transferring a line there.
     pub(crate) fn begin(&mut self, walk: Walk, cores: impl Iterator<Item = (Core, Span)>) {
         let random = &mut self.random;
         let bytes = walk.bytes.max(1);
@@ -111,25 +103,25 @@ impl Contention {
         self.walk = Some(Walk { bytes, ..walk });
     }
 
-    /// Whether anybody fights for lines of the range.
+    /// Whether threads contend for lines of the range.
     #[inline]
     pub(crate) fn concerns(&self, range: Range) -> bool {
         !self.walkers.is_empty() && range.region == WALKED
     }
 
-    /// The root port writes into the last-level cache: it takes each line from the cores, in turn with
-    /// them. Returns when the last line is its own.
+    /// The root port writes into the last-level cache: it takes each line from the cores, in turn with them.
+    /// Returns when it has the last line.
     pub(crate) fn allocate(&mut self, range: Range, at: Time) -> Time {
         let asked = at.max(self.written);
         self.written = self.each(range, asked, |line, asked, times, _| {
             let is_taken = !line.is_at_rest(asked);
             let end = if is_taken {
-                line.pass(asked, times.transfer)
+                line.transfer(asked, times.transfer)
             } else {
                 asked
             };
             line.holder = Holder::Cache;
-            Turn {
+            Grant {
                 ready: end,
                 end,
                 is_lost: is_taken,
@@ -138,21 +130,21 @@ impl Contention {
         self.written
     }
 
-    /// The root port writes to memory of its own socket: lines leave all caches. A part of a line is
-    /// merged with the rest, which comes from whoever has it. Returns when the last line's turn begins:
-    /// from then on, who asks for it waits.
+    /// The root port writes to memory of its own socket, which invalidates cached copies. A partly written
+    /// line is merged with its present content, wherever that is. Returns when the access to the last line
+    /// begins: later requests for it wait.
     pub(crate) fn bypass(&mut self, range: Range, at: Time) -> Time {
         let asked = at.max(self.written);
         let mut ready = asked;
-        for part in self.apart(range) {
-            let turn = self.each(part, asked, |line, asked, times, extent| {
-                let fetch = match extent {
-                    Extent::Whole => Span::ZERO,
-                    Extent::Part => line.fetch(times),
+        for part in self.line_by_line(range) {
+            let turn = self.each(part, asked, |line, asked, times, is_whole| {
+                let fetch = match is_whole {
+                    true => Span::ZERO,
+                    false => line.fetch(times),
                 };
-                let end = line.pass(asked, times.snoop + fetch + times.memory);
+                let end = line.transfer(asked, times.snoop + fetch + times.memory);
                 line.holder = Holder::Memory;
-                Turn {
+                Grant {
                     ready: line.begun,
                     end,
                     is_lost: true,
@@ -167,23 +159,23 @@ impl Contention {
         ready
     }
 
-    /// The root port writes to the other socket's memory, where its write is a snoop that comes before
-    /// the requests of cores, and is merged at the memory. It waits for no core, but for the root port's
-    /// own write of the same line before it: returns when the last line's snoop begins.
+    /// The root port writes to the other socket's memory. There its write is a snoop that has priority over
+    /// the requests of cores, and is merged in memory. It does not wait for cores, only for an earlier write
+    /// of the root port to the same line. Returns when the snoop of the last line begins.
     pub(crate) fn invalidate(&mut self, range: Range, at: Time) -> Time {
         self.each(range, at, |line, asked, times, _| {
             if line.is_at_rest(asked) {
                 line.holder = Holder::Memory;
-                return Turn::passing(asked);
+                return Grant::passing(asked);
             }
             let is_wanted = line.free > asked;
-            let end = line.under_way(asked, times.transfer) + times.snoop;
+            let end = line.in_progress(asked, times.transfer) + times.snoop;
             line.free = line.free.max(asked) + times.snoop;
             if !is_wanted {
                 line.holder = Holder::Memory;
                 line.granted = end;
             }
-            Turn {
+            Grant {
                 ready: asked,
                 end,
                 is_lost: !is_wanted,
@@ -191,31 +183,31 @@ impl Contention {
         })
     }
 
-    /// The root port reads, in turn with the cores; who has a line keeps it. Returns when the last line
-    /// has been read, beyond what reading the last-level cache takes.
+    /// The root port reads, in turn with the cores, which keep their copies. Returns when the last line is
+    /// read, without the time of reading the last-level cache.
     pub(crate) fn read(&mut self, range: Range, at: Time) -> Time {
         let mut end = at;
         if self.is_flushed(range.region, &lines_of(range)) {
             end = at + self.times.memory;
         }
-        for part in self.apart(range) {
+        for part in self.line_by_line(range) {
             let read = self.each(part, at, |line, asked, times, _| {
                 let end = match line.holder {
                     Holder::Memory => asked.max(line.free) + times.memory,
-                    Holder::Writer(_) => line.pass(asked, times.transfer),
-                    // Copies are handed out side by side.
+                    Holder::Writer(_) => line.transfer(asked, times.transfer),
+                    // Copies are made concurrently.
                     Holder::Cache | Holder::Readers(_) => asked.max(line.free),
                 };
-                Turn::passing(end)
+                Grant::passing(end)
             });
             end = end.max(read);
         }
         end
     }
 
-    /// The parts of a range whose lines are looked at one by one: all where others want them, else those
-    /// that the range has but a part of.
-    fn apart(&self, range: Range) -> impl Iterator<Item = Range> + use<> {
+    /// The parts of a range whose lines are handled one by one: the whole range if cores contend for it, else
+    /// the lines at its ends that it covers only partly.
+    fn line_by_line(&self, range: Range) -> impl Iterator<Item = Range> + use<> {
         let line = LINE as usize;
         let (begin, end) = (range.offset, range.offset + range.length);
         let (first, last) = (begin / line * line, end / line * line);
@@ -240,32 +232,32 @@ impl Contention {
         .flatten()
     }
 
-    /// Whether lines of a region lie between those that were written past the caches.
+    /// Whether some of these lines of a region were written past the caches.
     fn is_flushed(&self, region: u32, lines: &std::ops::Range<u64>) -> bool {
         let flushed = self.flushed.get(&region);
         flushed.is_some_and(|f| lines.start < f.end && f.start < lines.end)
     }
 
-    /// The root port reads the other socket's memory: its snoop comes before the requests of cores, with
+    /// The root port reads the other socket's memory. Its snoop has priority over the requests of cores, with
     /// which it conflicts.
     pub(crate) fn read_across(&mut self, range: Range, at: Time) -> Time {
         self.each(range, at, |line, asked, times, _| {
             let Holder::Writer(owner) = line.holder else {
-                return Turn::passing(line.under_way(asked, times.transfer));
+                return Grant::passing(line.in_progress(asked, times.transfer));
             };
             let is_wanted = line.free > asked;
             let mut span = times.transfer;
             if line.free > asked + times.transfer {
                 span += times.conflict;
             }
-            let end = line.under_way(asked, times.transfer) + span;
+            let end = line.in_progress(asked, times.transfer) + span;
             line.free = line.free.max(asked) + span;
             if !is_wanted {
-                // No socket reads another one's dirty lines: memory gets it too.
+                // A socket does not read dirty lines of another one: the line is written back, too.
                 line.holder = Holder::Readers(vec![owner]);
                 line.granted = end;
             }
-            Turn {
+            Grant {
                 ready: end,
                 end,
                 is_lost: !is_wanted,
@@ -273,35 +265,30 @@ impl Contention {
         })
     }
 
-    /// What the root port does to each line of a range: lines are asked for side by side, each of them
-    /// once at a time. Returns when it can go on with all of them.
+    /// Applies `act` to each line of a range, with whether the range covers the whole line. The root port requests different lines concurrently, and has
+    /// one request per line at a time. Returns when it can continue with all of them.
     fn each(
         &mut self,
         range: Range,
         at: Time,
-        act: impl Fn(&mut Line, Time, &LineTimes, Extent) -> Turn,
+        act: impl Fn(&mut ContendedLine, Time, &LineTimes, bool) -> Grant,
     ) -> Time {
         let (begin, end) = (range.offset as u64, (range.offset + range.length) as u64);
         let mut last = at;
         for number in lines_of(range) {
             let is_whole = begin <= number * LINE && (number + 1) * LINE <= end;
-            let extent = if is_whole {
-                Extent::Whole
-            } else {
-                Extent::Part
-            };
             let place = (range.region, number);
             let asked = self.lines.get(&place).map_or(at, |line| at.max(line.root));
             self.advance(asked);
             let is_flushed = self.is_flushed(range.region, &(number..number + 1));
             let line = self.lines.entry(place).or_insert_with(|| {
-                let mut line = Line::new();
+                let mut line = ContendedLine::new();
                 if is_flushed {
                     line.holder = Holder::Memory;
                 }
                 line
             });
-            let turn = act(line, asked, &self.times, extent);
+            let turn = act(line, asked, &self.times, is_whole);
             line.root = turn.end;
             if turn.is_lost && range.region == WALKED {
                 self.lose(number, turn.end, None);
@@ -352,7 +339,7 @@ mod tests {
 
     const WRITES: Access = Access::Bytes { writes: 1.0 };
 
-    /// Mean time between accesses of the root port that follow one another without a pause.
+    /// Mean time between back-to-back accesses of the root port.
     fn pace(contention: &mut Contention, access: impl Fn(&mut Contention, Time) -> Time) -> f64 {
         let mut now = at(1_000);
         for _ in 0..100 {
@@ -366,14 +353,14 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_where_nobody_else_is() {
+    fn uncontended_lines_cost_nothing() {
         let mut alone = contention([], 64, WRITES);
         assert_eq!(alone.allocate(bytes(0, 4096), at(5)), at(5));
         assert_eq!(alone.read(bytes(0, 4096), at(6)), at(6));
     }
 
     #[test]
-    fn the_root_port_waits_for_one_turn_of_each_core() {
+    fn the_root_port_waits_for_one_transfer_to_each_core() {
         for cores in [1, 2, 4, 12] {
             let turns = writing(&mut contention(0..cores, 64, WRITES)) / 20.0;
             let expected = f64::from(cores + 1);
@@ -392,21 +379,21 @@ mod tests {
     }
 
     #[test]
-    fn readers_get_their_copies_side_by_side() {
+    fn readers_get_their_copies_concurrently() {
         let share = |writes| writing(&mut contention(0..12, 64, Access::Bytes { writes }));
         assert!(share(0.0) < share(0.5) && share(0.5) < share(0.9));
         assert!(share(0.0) < 3.0 * 20.0, "{}", share(0.0));
     }
 
     #[test]
-    fn a_locked_instruction_keeps_the_line() {
+    fn a_locked_instruction_holds_the_line() {
         let swaps = writing(&mut contention(0..8, 64, Access::CompareSwap));
         let stores = writing(&mut contention(0..8, 64, WRITES));
         assert!(swaps > stores * 1.05, "{swaps} and {stores}");
     }
 
     #[test]
-    fn the_more_lines_there_are_the_less_each_is_wanted() {
+    fn more_lines_reduce_contention() {
         let mut last = f64::INFINITY;
         for lines in [1, 2, 8, 64] {
             let pace = writing(&mut contention(0..8, 64 * lines, WRITES));
@@ -416,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn snoops_from_the_other_socket_come_first() {
+    fn snoops_from_the_other_socket_have_priority() {
         let across = pace(&mut contention(0..12, 64, WRITES), |c, now| {
             c.read_across(bytes(0, 8), now)
         });
@@ -427,20 +414,20 @@ mod tests {
     }
 
     #[test]
-    fn writes_across_wait_for_no_core_but_for_one_another() {
-        let mut fought = contention(0..12, 64, WRITES);
-        let begun = fought.invalidate(bytes(0, 8), at(1_000));
-        assert_eq!(begun, at(1_000), "cores do not keep it waiting");
+    fn writes_to_the_other_socket_wait_only_for_each_other() {
+        let mut contended = contention(0..12, 64, WRITES);
+        let begun = contended.invalidate(bytes(0, 8), at(1_000));
+        assert_eq!(begun, at(1_000), "it does not wait for cores");
         let write = |c: &mut Contention, now| c.invalidate(bytes(0, 8), now);
-        let each = pace(&mut fought, write);
-        let (snoop, passage) = (TIMES.snoop.as_ns_f64(), TIMES.transfer.as_ns_f64());
-        assert!((snoop..snoop + passage).contains(&each), "{each}");
+        let each = pace(&mut contended, write);
+        let (snoop, transfer) = (TIMES.snoop.as_ns_f64(), TIMES.transfer.as_ns_f64());
+        assert!((snoop..snoop + transfer).contains(&each), "{each}");
         let mut quiet = contention([], 64, WRITES);
-        assert_eq!(pace(&mut quiet, write), 0.0, "nobody wants the line");
+        assert_eq!(pace(&mut quiet, write), 0.0, "the line is uncontended");
     }
 
     #[test]
-    fn parts_of_a_line_pass_memory_one_after_another_and_lines_side_by_side() {
+    fn partial_writes_of_a_line_are_serialized_and_lines_are_concurrent() {
         let mut off = contention([], 64, WRITES);
         let merged = pace(&mut off, |c, now| c.bypass(bytes(0, 8), now));
         assert!((merged - 240.0).abs() < 5.0, "{merged}");
@@ -458,6 +445,6 @@ mod tests {
             end,
             "both have a part of line 1"
         );
-        assert_eq!(off.lines.len(), 2, "only parts are looked at one by one");
+        assert_eq!(off.lines.len(), 2, "only partly written lines are tracked");
     }
 }

@@ -1,8 +1,8 @@
-//! Threads that walk through memory, and take lines from one another and from the root port.
+//! Threads that walk through memory and contend for its lines, with each other and with the root port.
 
 use adverb_units::{Span, Time};
 
-use super::line::{Core, Line};
+use super::line::{ContendedLine, Core};
 use super::{Contention, WALKED};
 use crate::host::load::Access;
 use crate::host::pcie::LINE;
@@ -10,11 +10,11 @@ use crate::host::pcie::LINE;
 /// How threads walk.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Walk {
-    /// The bytes that the threads walk through.
+    /// Number of bytes that the threads walk through.
     pub(crate) bytes: u64,
-    /// Doing this.
+    /// The kind of access to each.
     pub(crate) access: Access,
-    /// One access to a line that the core has.
+    /// Time of an access to a line that the core has.
     pub(crate) each: Span,
 }
 
@@ -33,7 +33,7 @@ impl Walk {
         }
     }
 
-    /// How long nobody can take a line away from who has got it: a locked instruction holds it.
+    /// How long a core holds a line that it got: a locked instruction keeps it until it is complete.
     fn locked(&self) -> Span {
         match self.access {
             Access::Bytes { .. } => Span::ZERO,
@@ -42,26 +42,26 @@ impl Walk {
     }
 }
 
-/// A thread that walks.
+/// A walking thread.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Walker {
     pub(super) core: Core,
-    /// What getting a line takes there.
+    /// Time of transferring a line to its core.
     pub(super) transfer: Span,
     /// The byte it is at.
     pub(super) place: u64,
-    /// Since when it has the right to access it.
+    /// Since when it may access that byte.
     pub(super) since: Time,
-    /// It may write.
+    /// Whether it may write.
     pub(super) writes: bool,
-    /// When it has to ask again.
+    /// When it has to request a line again.
     pub(super) next: Time,
-    /// The access that it asks for then is a write.
+    /// Whether it requests that line for writing.
     pub(super) must_write: bool,
 }
 
 impl Contention {
-    /// Lets the threads walk on until `until`.
+    /// Advances the threads to `until`.
     pub(super) fn advance(&mut self, until: Time) {
         let Some(walk) = self.walk else { return };
         loop {
@@ -74,7 +74,7 @@ impl Contention {
         }
     }
 
-    /// A thread goes on to where it needs a right that it lacks, and asks for it.
+    /// A thread proceeds to the next line that it may not access yet, and requests it.
     fn step(&mut self, index: usize, walk: &Walk) {
         let walker = &mut self.walkers[index];
         let (now, stride) = (walker.next, walk.stride());
@@ -84,14 +84,17 @@ impl Contention {
         let left = (walk.bytes.min((number + 1) * LINE) - walker.place).div_ceil(stride);
         let (core, transfer) = (walker.core, walker.transfer);
         let is_write = walker.must_write || self.random.unit() < walk.writes();
-        if let Some(sibling) = self.asked_already(index, number) {
+        if let Some(sibling) = self.pending_write(index, number) {
             let walker = &mut self.walkers[index];
             (walker.since, walker.writes) = (sibling.since, true);
             walker.next = sibling.next.min(sibling.since + walk.each * left);
             walker.must_write = false;
             return;
         }
-        let line = self.lines.entry((WALKED, number)).or_insert_with(Line::new);
+        let line = self
+            .lines
+            .entry((WALKED, number))
+            .or_insert_with(ContendedLine::new);
         let span = transfer + line.fetch(&self.times);
         let (since, count) = if is_write {
             let (since, is_taken) = line.grant_write(core, now, span);
@@ -113,8 +116,8 @@ impl Contention {
         walker.must_write = count < left;
     }
 
-    /// A thread of the same core that waits to write the same line: the core asks but once.
-    fn asked_already(&self, index: usize, number: u64) -> Option<Walker> {
+    /// A thread of the same core that waits to write the same line: the core requests it only once.
+    fn pending_write(&self, index: usize, number: u64) -> Option<Walker> {
         let (core, now) = (self.walkers[index].core, self.walkers[index].next);
         let mut others = self.walkers.iter().enumerate();
         let found = others.find(|(other, w)| {
@@ -127,7 +130,7 @@ impl Contention {
         found.map(|(_, walker)| *walker)
     }
 
-    /// How many accesses a thread makes until its next write, of at most `left`.
+    /// Number of accesses until the thread's next write, at most `left`.
     fn reads(&mut self, walk: &Walk, left: u64) -> u64 {
         let mut count = 1;
         while count < left && self.random.unit() >= walk.writes() {
@@ -136,7 +139,7 @@ impl Contention {
         count
     }
 
-    /// All but `keeper` lose a line at `at`, or their right to write it: they ask again.
+    /// All cores except `keeper` lose a line at `at`, or the right to write it, and request it again.
     pub(super) fn lose(&mut self, number: u64, at: Time, keeper: Option<Core>) {
         let Some(walk) = self.walk else { return };
         for walker in &mut self.walkers {
