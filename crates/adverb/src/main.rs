@@ -91,9 +91,9 @@ fn run(mut commands: Vec<Command>) -> anyhow::Result<ExitCode> {
         Command::ClosedLoop(_) => services::closed_loop(&points!(commands, ClosedLoop))?,
         Command::Sequencer(_) => services::sequencer(&points!(commands, Sequencer))?,
         Command::Kv(_) => services::kv(&points!(commands, Kv))?,
+        Command::Connect(_) => services::connect(&points!(commands, Connect))?,
         _ if commands.len() > 1 => {
-            let reason =
-                "a list or range of values is for ping, blast, closed-loop, sequencer and kv";
+            let reason = "a list or range of values is for ping, blast, closed-loop, sequencer, kv and connect";
             return Err(Usage(reason.to_owned()).into());
         }
         _ => return run_once(commands.swap_remove(0)),
@@ -117,7 +117,8 @@ fn run_once(command: Command) -> anyhow::Result<ExitCode> {
         | Command::Blast(_)
         | Command::ClosedLoop(_)
         | Command::Sequencer(_)
-        | Command::Kv(_) => unreachable!("programs run all points of their sweep"),
+        | Command::Kv(_)
+        | Command::Connect(_) => unreachable!("programs run all points of their sweep"),
     }
     Ok(ExitCode::SUCCESS)
 }

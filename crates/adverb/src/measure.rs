@@ -207,7 +207,8 @@ impl Table for Rows {
         table::columns((spec.program, p.op, p.traffic.transport), self.unit)
     }
 
-    fn row(&self, record: &Record) -> Vec<Option<String>> {
-        PairRecord::of(record).map_or_else(Vec::new, |record| table::row(&record, self.unit))
+    fn rows(&self, record: &Record) -> Vec<Vec<Option<String>>> {
+        let pair = PairRecord::of(record).into_iter();
+        pair.map(|record| table::row(&record, self.unit)).collect()
     }
 }

@@ -17,10 +17,10 @@ pub(crate) trait Table {
     /// Names and widths of the columns.
     fn columns(&self) -> Vec<(&'static str, usize)>;
 
-    /// The values of a row; `None` if not measured.
-    fn row(&self, record: &Record) -> Vec<Option<String>>;
+    /// The values of the rows of a record, mostly one; `None` if not measured.
+    fn rows(&self, record: &Record) -> Vec<Vec<Option<String>>>;
 
-    /// A line below the row.
+    /// A line below the rows.
     fn remark(&self, record: &Record) -> Option<String> {
         let _ = record;
         None
@@ -169,7 +169,9 @@ impl<T: Table> Sink<T> {
             writeln!(out, "{}", self.table.title(&record))?;
             writeln!(out, "{}", self.header())?;
         }
-        writeln!(out, "{}", self.row(&record))?;
+        for values in self.table.rows(&record) {
+            writeln!(out, "{}", self.row(&record, values))?;
+        }
         if let Some(remark) = self.table.remark(&record) {
             writeln!(out, "{remark}")?;
         }
@@ -183,13 +185,13 @@ impl<T: Table> Sink<T> {
         swept.chain(columns).collect::<Vec<_>>().join("  ")
     }
 
-    fn row(&self, record: &Record) -> String {
+    fn row(&self, record: &Record, values: Vec<Option<String>>) -> String {
         let swept = self.swept.iter().map(|name| {
             let value = word(record.params.get(name)).unwrap_or_default();
             pad(&value, width(name))
         });
         let columns = self.table.columns().into_iter();
-        let values = columns.zip(self.table.row(record));
+        let values = columns.zip(values);
         let values = values.map(|((_, width), value)| pad(value.as_deref().unwrap_or("-"), width));
         swept.chain(values).collect::<Vec<_>>().join("  ")
     }

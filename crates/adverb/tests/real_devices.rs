@@ -93,6 +93,7 @@ fn one_host() {
     the_doctor_finds_it_in_order(host);
     for (device, connected_by) in devices("every operation on verbs+cm:rxe0") {
         every_operation_works_and_payload_arrives(host, device, connected_by);
+        connections_are_made_by_hand_or_by_the_manager(host, device);
     }
     requests_are_posted_through_either_interface(host);
     a_gid_is_chosen_by_its_index_and_a_wrong_one_is_refused_by_name(host);
@@ -174,6 +175,20 @@ fn every_operation_works_and_payload_arrives(host: &Machine, device: &str, conne
             record["counters"]["active"]["sent_pkts"].as_u64() > Some(30),
             "{record}"
         );
+    }
+}
+
+fn connections_are_made_by_hand_or_by_the_manager(host: &Machine, device: &str) {
+    for more in ["", "--agents 2", "--rnr-retry 2"] {
+        let args = format!("connect --connections 5 --messages 3 {more} --device {device} --json");
+        let record = &json(&ok(host, &args))[0];
+        let steps = &record["metrics"]["active"];
+        let is_managed = device.starts_with("verbs+cm");
+        assert_eq!(steps.get("connect_ns").is_some(), is_managed, "{record}");
+        assert_eq!(steps.get("to_rtr_ns").is_some(), !is_managed, "{record}");
+        for step in ["register_mr_ns", "first_message_ns", "to_err_ns"] {
+            assert!(steps[step]["p50"].as_f64() > Some(0.0), "{record}");
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use crate::table;
 /// Limits on the figures of each point.
 #[derive(Clone, Copy, Debug, Default, Args)]
 pub(crate) struct LimitArgs {
-    /// Exit with status 1 if a point has fewer messages or requests per second: 500k, 2M
+    /// Exit with status 1 if a point has fewer messages, requests or connections per second: 500k, 2M
     #[arg(long, value_name = "RATE", value_parser = rate)]
     pub(crate) min_rate: Option<f64>,
 
@@ -24,6 +24,7 @@ impl LimitArgs {
     pub(crate) fn violations(&self, record: &Record) -> Vec<String> {
         let rate = record.metric("messages_per_s");
         let rate = rate.or_else(|| record.metric("requests_per_s"));
+        let rate = rate.or_else(|| record.metric("connections_per_s"));
         let slow = self
             .min_rate
             .filter(|min| rate.is_none_or(|rate| rate < *min));
@@ -33,7 +34,11 @@ impl LimitArgs {
         });
         let p99 = match PairRecord::of(record) {
             Some(pair) => table::p99(&pair),
-            None => record.metric("latency_ns.p99").map(Span::from_ns_f64),
+            None => {
+                let p99 = record.metric("latency_ns.p99");
+                let p99 = p99.or_else(|| record.metric("active.connection_ns.p99"));
+                p99.map(Span::from_ns_f64)
+            }
         };
         let late = self
             .max_latency

@@ -5,6 +5,7 @@
 )]
 
 mod compare;
+mod connect;
 mod format;
 mod impair;
 mod install;
@@ -30,6 +31,7 @@ use clap::{Arg, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::process::ExitCode;
 
 pub(crate) use compare::CompareArgs;
+pub(crate) use connect::ConnectArgs;
 pub(crate) use format::Format;
 pub(crate) use install::{CompletionsArgs, ManArgs};
 pub(crate) use limit::LimitArgs;
@@ -158,6 +160,7 @@ pub(crate) enum Command {
     ClosedLoop(ClosedLoopArgs),
     Sequencer(SequencerArgs),
     Kv(KvArgs),
+    Connect(ConnectArgs),
     Serve(ServeArgs),
     Devices(DevicesArgs),
     Doctor(DoctorArgs),
@@ -201,6 +204,7 @@ impl Command {
                 (&mut common.device, &mut common.place, 1)
             }
             Command::Study(args) => (&mut args.device, &mut args.place, 1),
+            Command::Connect(args) => (&mut args.device, &mut args.place, 1),
             Command::ClosedLoop(ClosedLoopArgs { clients, .. })
             | Command::Sequencer(SequencerArgs { clients, .. })
             | Command::Kv(KvArgs { clients, .. }) => {

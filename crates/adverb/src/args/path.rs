@@ -44,6 +44,8 @@ impl PathArgs {
             path_mtu: self.mtu,
             ack_timeout: self.retry.timeout,
             retries: self.retry.retries,
+            // Only `connect` lets messages find no receive.
+            rnr_retries: None,
             traffic_class: self.traffic_class,
             service_level: self.service_level,
             api: self.api,

@@ -1,7 +1,8 @@
-//! `adverb sequencer`, `adverb kv` and `adverb closed-loop`: programs of several members.
+//! `adverb sequencer`, `adverb kv`, `adverb closed-loop` and `adverb connect`: programs of several members.
 
 mod check;
 mod closed_loop;
+mod connect;
 mod result;
 mod start;
 mod words;
@@ -24,6 +25,7 @@ use check::{
     posting,
 };
 pub(crate) use closed_loop::closed_loop;
+pub(crate) use connect::connect;
 use start::{Cell, RD_ATOMIC, measure, schedule};
 use words::{counted, with_common, word, words};
 

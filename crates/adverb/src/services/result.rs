@@ -31,7 +31,7 @@ impl Table for Rows {
         names.map(|name| (name, 9)).to_vec()
     }
 
-    fn row(&self, record: &Record) -> Vec<Option<String>> {
+    fn rows(&self, record: &Record) -> Vec<Vec<Option<String>>> {
         let rate = record
             .metric("requests_per_s")
             .and_then(|rate| MessageRate::over((rate * 1e3).round() as u64, Span::from_secs(1000)));
@@ -39,7 +39,7 @@ impl Table for Rows {
             let ns = record.metric(&format!("latency_ns.{name}"));
             ns.map(crate::table::ns)
         };
-        vec![
+        vec![vec![
             record.metric("requests").map(|n| n.to_string()),
             rate.map(|rate| rate.to_string()),
             record.metric("batch_mean").map(|mean| format!("{mean:.2}")),
@@ -49,7 +49,7 @@ impl Table for Rows {
             latency("p99"),
             latency("p999"),
             latency("max"),
-        ]
+        ]]
     }
 
     fn remark(&self, record: &Record) -> Option<String> {

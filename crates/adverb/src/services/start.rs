@@ -15,11 +15,11 @@ use serde_json::Value;
 
 use super::result::Rows;
 use super::words::of_path;
-use crate::args::ClientArgs;
+use crate::args::{ClientArgs, DeviceArgs, Format, OutArgs, PlaceArgs};
 use crate::busy::Beside;
 use crate::hosts::{self, Bed};
 use crate::request::{Shape, check_path, check_places};
-use crate::sink::Sink;
+use crate::sink::{Sink, Table};
 use crate::terminal;
 
 /// How long a program may take beyond the time that it measures.
@@ -81,19 +81,57 @@ fn duration(args: &ClientArgs) -> Span {
     })
 }
 
-/// Runs the points of a program one after another on the device and hosts that were named.
+/// Where and how often the points of a program run, and where their records go.
+pub(super) struct Setting<'a> {
+    pub(super) device: &'a DeviceArgs,
+    pub(super) place: &'a PlaceArgs,
+    pub(super) out: &'a OutArgs,
+    pub(super) format: Format,
+    /// Runs of each point.
+    pub(super) repetitions: u32,
+    /// Measured time of a run, for programs that have one.
+    pub(super) duration: Span,
+}
+
+impl<'a> From<&'a ClientArgs> for Setting<'a> {
+    fn from(args: &'a ClientArgs) -> Self {
+        Setting {
+            device: &args.device,
+            place: &args.place,
+            out: &args.out,
+            format: args.format,
+            repetitions: args.repetitions,
+            duration: duration(args),
+        }
+    }
+}
+
+/// Runs the points of a program of requests.
 ///
 /// # Errors
-/// A point cannot run there, or fails; the records of earlier points are kept.
+/// As for [`measure_as`].
 pub(super) fn measure(
     cells: impl Iterator<Item = anyhow::Result<Cell>>,
     args: &ClientArgs,
+) -> anyhow::Result<()> {
+    measure_as(cells, &args.into(), |title| Rows { title })
+}
+
+/// Runs the points of a program one after another on the device and hosts that were named, and prints them
+/// as `rows` below a title.
+///
+/// # Errors
+/// A point cannot run there, or fails; the records of earlier points are kept.
+pub(super) fn measure_as<T: Table>(
+    cells: impl Iterator<Item = anyhow::Result<Cell>>,
+    args: &Setting<'_>,
+    rows: impl FnOnce(String) -> T,
 ) -> anyhow::Result<()> {
     let cells: Vec<Cell> = cells.collect::<anyhow::Result<_>>()?;
     let interrupt = Interrupt::listen()?;
     args.device.check()?;
     let device = args.device.choice();
-    check_places(&device, &args.place, Shape::Many)?;
+    check_places(&device, args.place, Shape::Many)?;
     let mut bench = Bench::new(args, &cells)?;
     let points: Vec<Values> = cells.iter().map(|cell| cell.params.clone()).collect();
     // The columns of a sweep say what its points differ in.
@@ -101,8 +139,7 @@ pub(super) fn measure(
         [one] => one.title.clone(),
         _ => format!("{} points", cells.len()),
     };
-    let rows = Rows { title };
-    let mut sink = Sink::open(rows, &points, (&args.out, args.format))?;
+    let mut sink = Sink::open(rows(title), &points, (args.out, args.format))?;
     let beside = (!bench.bed.is_served_here()).then(|| Beside::from_now(&device));
     let measured = cells.iter().try_for_each(|cell| {
         let (id, device) = (cell.id(), &bench.info.reference);
@@ -123,11 +160,11 @@ pub(super) fn measure(
     Ok(())
 }
 
-fn warn_if_idle(record: &Record, args: &ClientArgs) {
+fn warn_if_idle(record: &Record, args: &Setting<'_>) {
     if record.metric("requests") == Some(0.0) {
         terminal::warn(&format!(
             "no request ended within {}: choose a longer --duration",
-            duration(args)
+            args.duration
         ));
     }
 }
@@ -140,9 +177,9 @@ struct Bench {
 }
 
 impl Bench {
-    fn new(args: &ClientArgs, cells: &[Cell]) -> anyhow::Result<Self> {
+    fn new(args: &Setting<'_>, cells: &[Cell]) -> anyhow::Result<Self> {
         let device = args.device.choice();
-        let patience = PATIENCE + Duration::from(duration(args) * 2);
+        let patience = PATIENCE + Duration::from(args.duration * 2);
         let check = |caps: &adverb_verbs::DeviceCaps| -> Result<(), Usage> {
             let mut all = cells.iter();
             all.try_for_each(|cell| Program::check(&cell.job, caps).map_err(Usage))
@@ -162,12 +199,12 @@ impl Bench {
                 patience,
             });
         }
-        let launcher = hosts::launcher(args.device.all(), Vec::new(), &args.place)?;
+        let launcher = hosts::launcher(args.device.all(), Vec::new(), args.place)?;
         for cell in cells {
             launcher.check_device(&cell.job)?;
         }
         let info = DeviceInfo::query(&device)?;
-        let peers = hosts::peers(&args.place, &device, &info)?;
+        let peers = hosts::peers(args.place, &device, &info)?;
         check_paths((&device, &info), &peers)?;
         let common = |caps, peer: &Peer| peer.common_limits(&caps);
         check(&peers.iter().fold(info.caps.clone(), common))?;

@@ -35,6 +35,7 @@ pub(super) fn of_path(path: &PathOptions) -> Values {
         "path_mtu_bytes": path.path_mtu.map(PathMtu::bytes),
         "ack_timeout_ns": path.ack_timeout.and_then(AckTimeout::span).map(Span::as_ns),
         "retry_cnt": path.retries.map(RetryCount::get),
+        "rnr_retry_cnt": path.rnr_retries.map(RetryCount::get),
         "traffic_class": path.traffic_class,
         "service_level": path.service_level,
         "api": path.api,

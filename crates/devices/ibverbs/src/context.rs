@@ -215,6 +215,10 @@ impl Context for VerbsContext {
         self.handle.port
     }
 
+    fn connects_by_manager(&self) -> bool {
+        self.handle.manager.is_some()
+    }
+
     fn port(&self, port: PortNum) -> Result<PortCaps, CreateError> {
         let handle = &self.handle;
         let ports = handle.attr.ports;

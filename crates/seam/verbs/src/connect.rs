@@ -74,6 +74,7 @@ impl Connection {
         to_rts.max_rd_atomic = Some(self.max_rd_atomic);
         to_rts.timeout = Some(retry.timeout);
         to_rts.retry_cnt = Some(retry.retry_cnt);
+        to_rts.rnr_retry = Some(retry.rnr_retry);
         (to_rtr, to_rts)
     }
 

@@ -72,6 +72,12 @@ pub trait Context: Sized {
     /// There is no such port, or the query failed.
     fn port(&self, port: PortNum) -> Result<PortCaps, CreateError>;
 
+    /// Whether its queue pairs are connected through a connection manager ([`QueuePair::listen`]) instead of
+    /// by the program.
+    fn connects_by_manager(&self) -> bool {
+        false
+    }
+
     /// Returns the hardware counters of the device and the port in use (retransmissions, RNR NAKs,
     /// bytes …) by the driver's names; empty if there are none.
     fn counters(&self) -> Counters;

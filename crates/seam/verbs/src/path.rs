@@ -143,6 +143,9 @@ pub struct PathOptions {
     pub ack_timeout: Option<AckTimeout>,
     /// Retransmissions before a request fails (RC).
     pub retries: Option<RetryCount>,
+    /// Retries after receiver-not-ready before a request fails (RC).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rnr_retries: Option<RetryCount>,
     /// Traffic class of the packets.
     pub traffic_class: Option<TrafficClass>,
     /// Service level of the packets.
@@ -163,6 +166,7 @@ impl PathOptions {
             path_mtu: self.path_mtu.or(other.path_mtu),
             ack_timeout: self.ack_timeout.or(other.ack_timeout),
             retries: self.retries.or(other.retries),
+            rnr_retries: self.rnr_retries.or(other.rnr_retries),
             traffic_class: self.traffic_class.or(other.traffic_class),
             service_level: self.service_level.or(other.service_level),
             api: self.api.or(other.api),
@@ -176,7 +180,7 @@ impl PathOptions {
         RetryParams {
             timeout: self.ack_timeout.unwrap_or(usual.timeout),
             retry_cnt: self.retries.unwrap_or(usual.retry_cnt),
-            ..usual
+            rnr_retry: self.rnr_retries.unwrap_or(usual.rnr_retry),
         }
     }
 
@@ -190,6 +194,7 @@ impl PathOptions {
             let timers = "repeats packets by timers of its own";
             refuse("timeout", self.ack_timeout, (link_layer, timers))?;
             refuse("retries", self.retries, (link_layer, timers))?;
+            refuse("RNR retries", self.rnr_retries, (link_layer, timers))?;
         }
         if !link_layer.has_path_mtu() {
             let uncut = "does not cut messages into packets";

@@ -2,6 +2,7 @@
 
 use adverb_units::Bytes;
 use adverb_verbs::{DeviceCaps, Impairment, PathOptions, RoleId, Station};
+use adverb_workload::connect::{Connect, ConnectTally, run_connect};
 use adverb_workload::pair::{CellResult, CellSpec, SpecError};
 use adverb_workload::pattern::{Part, Pattern, PatternError, Schedule, Tally, run};
 use adverb_workload::{Program, Role, RoleError, RoleLoad};
@@ -23,6 +24,8 @@ pub enum Job {
     Rpc(Rpc, Schedule),
     /// Memory that clients use by one-sided operations.
     OneSided(OneSided, Schedule),
+    /// Connections that are set up, used and broken down.
+    Connect(Connect),
 }
 
 impl Job {
@@ -33,6 +36,7 @@ impl Job {
             Job::Pattern(pattern, _) => &pattern.path,
             Job::Rpc(rpc, _) => &rpc.path,
             Job::OneSided(program, _) => &program.path,
+            Job::Connect(connect) => &connect.path,
         }
     }
 }
@@ -47,6 +51,8 @@ pub enum JobReport {
     Member(Tally),
     /// Results of a server core, an owner or a client.
     Service(ServiceTally),
+    /// Times of a role of `connect`.
+    Connect(ConnectTally),
 }
 
 impl Program for Job {
@@ -63,6 +69,7 @@ impl Program for Job {
             Job::Pattern(pattern, _) => pattern_roles(pattern),
             Job::Rpc(rpc, _) => rpc_roles(rpc),
             Job::OneSided(program, _) => onesided_roles(program),
+            Job::Connect(connect) => connect.roles(),
         }
     }
 
@@ -87,6 +94,9 @@ impl Program for Job {
             Job::OneSided(program, schedule) => run_onesided(station, program, role, *schedule)
                 .map(JobReport::Service)
                 .map_err(named),
+            Job::Connect(connect) => run_connect(station, connect, role)
+                .map(JobReport::Connect)
+                .map_err(named),
         }
     }
 
@@ -99,6 +109,7 @@ impl Program for Job {
                 rpc.check()
             }
             Job::OneSided(program, _) => program.check(),
+            Job::Connect(connect) => return connect.check(caps),
         };
         checked.map_err(|error| error.to_string())
     }
@@ -109,7 +120,7 @@ impl Program for Job {
 
     fn refuses_manager(&self) -> Option<&'static str> {
         match self {
-            Job::Pair(_) => None,
+            Job::Pair(_) | Job::Connect(_) => None,
             Job::Pattern(..) | Job::OneSided(..) => Some("its queue pairs are connected by hand"),
             Job::Rpc(..) => Some("its queue pairs are UC and UD"),
         }
@@ -118,7 +129,7 @@ impl Program for Job {
     /// Clients run where the program is started, a server on the first other host.
     fn home(&self) -> u32 {
         match self {
-            Job::Pair(_) | Job::Pattern(..) => 0,
+            Job::Pair(_) | Job::Pattern(..) | Job::Connect(_) => 0,
             Job::Rpc(..) | Job::OneSided(..) => 1,
         }
     }

@@ -2,6 +2,7 @@
 
 use adverb_results::{CpuShare, LatencyRecorder, Values};
 use adverb_units::{CpuTime, Span};
+use adverb_workload::connect::{Connect, ConnectTally};
 use adverb_workload::pattern::{Part, Pattern, Tally};
 use serde_json::{Value, json};
 
@@ -115,9 +116,47 @@ impl Job {
             Job::Rpc(rpc, _) => served(rpc, &services.collect::<Vec<_>>()),
             Job::OneSided(program, _) => onesided(program, &services.collect::<Vec<_>>()),
             Job::Pattern(pattern, _) => Ok(pattern_outcome(pattern, &members.collect::<Vec<_>>())),
+            Job::Connect(connect) => {
+                let tallies = reports.iter().filter_map(|report| match report {
+                    JobReport::Connect(tally) => Some(tally),
+                    _ => None,
+                });
+                Ok(connected(connect, &tallies.collect::<Vec<_>>()))
+            }
             Job::Pair(_) => Err(OutcomeError::Pair),
         }
     }
+}
+
+/// Returns the times of the active role's steps and of those of all passive roles together.
+fn connected(connect: &Connect, tallies: &[&ConnectTally]) -> Outcome {
+    let mut passive = ConnectTally::default();
+    let (active, others) = tallies.split_first().expect("an active role");
+    others.iter().for_each(|tally| passive.add(tally));
+    let setup = active.setup.as_secs_f64();
+    let metrics = json!({
+        "connections": connect.connections,
+        "connections_per_s": (setup > 0.0).then(|| f64::from(connect.connections) / setup),
+        "active": steps(active),
+        "passive": steps(&passive),
+        "elapsed_ns": active.setup.as_ns_f64(),
+    });
+    let role = |tally: &&ConnectTally| RoleOutcome {
+        cpu: CpuShare::of(tally.cpu, tally.cpu_over),
+        metrics: steps(tally),
+    };
+    Outcome {
+        metrics: metrics.as_object().cloned().unwrap_or_default(),
+        roles: tallies.iter().map(role).collect(),
+    }
+}
+
+/// Returns the times of the steps that took any, by name.
+fn steps(tally: &ConnectTally) -> Values {
+    let named = tally.steps.iter();
+    named
+        .map(|(step, times)| (step.name().to_owned(), latency(times)))
+        .collect()
 }
 
 fn served(rpc: &Rpc, tallies: &[&ServiceTally]) -> Result<Outcome, OutcomeError> {

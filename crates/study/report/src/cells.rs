@@ -33,6 +33,12 @@ pub enum Quantity {
     LatencyP99,
     /// Requests per second.
     RequestRate,
+    /// Connections per second.
+    ConnectionRate,
+    /// Median time of a connection: set-up, use and break-down.
+    ConnectionTime,
+    /// Median time to register a memory region.
+    RegistrationTime,
     /// Messages per second.
     MessageRate,
     /// Payload per second.
@@ -58,8 +64,12 @@ impl Quantity {
             | Quantity::RoundTrip
             | Quantity::Latency
             | Quantity::LatencyP99
+            | Quantity::ConnectionTime
+            | Quantity::RegistrationTime
             | Quantity::CpuActivePerRound => format::time(value),
-            Quantity::MessageRate | Quantity::RequestRate => format::rate(value),
+            Quantity::MessageRate | Quantity::RequestRate | Quantity::ConnectionRate => {
+                format::rate(value)
+            }
             Quantity::Throughput | Quantity::Goodput => format::throughput(value),
             Quantity::CpuActive | Quantity::CpuPassive => format::percent(value),
         }
@@ -75,6 +85,9 @@ impl Quantity {
             Quantity::Latency => "mean latency",
             Quantity::LatencyP99 => "latency, 99th percentile",
             Quantity::RequestRate => "request rate",
+            Quantity::ConnectionRate => "connections per second",
+            Quantity::ConnectionTime => "median time of a connection",
+            Quantity::RegistrationTime => "median time to register memory",
             Quantity::MessageRate => "messages per second",
             Quantity::Throughput => "throughput",
             Quantity::Goodput => "goodput",
@@ -158,7 +171,12 @@ impl<'a> Cell<'a> {
             // The latencies of single messages are not recorded by repetition.
             Quantity::Median | Quantity::P99 => None,
             // Of other programs.
-            Quantity::Latency | Quantity::LatencyP99 | Quantity::RequestRate => None,
+            Quantity::Latency
+            | Quantity::LatencyP99
+            | Quantity::RequestRate
+            | Quantity::ConnectionRate
+            | Quantity::ConnectionTime
+            | Quantity::RegistrationTime => None,
             Quantity::RoundTrip => Some(2.0 * ns),
             Quantity::MessageRate => Some(1e9 / self.record.shown_ns(ns)),
             Quantity::Throughput | Quantity::Goodput => {

@@ -5,6 +5,7 @@
 //! hosts or as coroutines in virtual time; the program cannot tell which.
 
 pub mod attend;
+pub mod connect;
 mod engine;
 pub mod error;
 mod limit;

@@ -1,0 +1,80 @@
+//! The command line of `adverb connect`.
+
+use adverb_units::Bytes;
+use adverb_verbs::RetryCount;
+use clap::{ArgAction, Args};
+
+use super::format::{Format, format};
+use super::out::OutArgs;
+use super::path::PathArgs;
+use super::place::{DeviceArgs, PlaceArgs};
+
+/// Measure the life of connections: each step of set-up, use and break-down
+///
+/// After R. D. Russell's tutorial (2013). An active and a passive role open
+/// --connections connections (RC), one after another, each with objects of its own;
+/// then every connection carries its messages; then each is broken down. Each step
+/// is timed by the role that takes it.
+///
+///   set-up      protection domain (PD), completion channel, completion queue (CQ),
+///               memory region, queue pair (QP), exchange of addresses (out of band,
+///               over the launcher's sockets), RESET to INIT, RTR and RTS; with
+///               verbs+cm:NAME rdma_cm connects instead
+///   use         the first SEND, further SENDs (64 B), and "finished", a SEND with the
+///               number of messages, which the passive role checks; each until its
+///               completion
+///   break-down  to ERR until the receives are flushed, then all objects in reverse
+///
+/// A step that a model does not charge for is missing, not 0.
+#[derive(Debug, Args)]
+#[command(
+    verbatim_doc_comment,
+    after_help = "\
+Examples:
+  adverb connect                                     100 connections on soft
+  adverb connect --device soft@127.0.0.1,soft@127.0.0.2    over UDP
+  adverb connect --size 4K,64K,1M,16M --connections 10     registration by size
+  adverb connect --connections 1..1000 --agents 2 --out life
+  adverb connect --rnr-retry 3                       no receive: how SENDs fail
+  adverb connect --device verbs+cm:mlx5_0 --peer 10.0.0.2  by rdma_cm"
+)]
+pub(crate) struct ConnectArgs {
+    /// Connections, all of which exist at the same time, 1 to 1000
+    #[arg(long, value_name = "N", default_value = "100")]
+    pub(crate) connections: u32,
+
+    /// Passive roles, to which a listener hands the connections in turn, 1 to 64 [default: one, without a
+    /// listener]
+    #[arg(long, value_name = "N")]
+    pub(crate) agents: Option<u32>,
+
+    /// Messages after the first one on each connection, 0 to 100000
+    #[arg(long, value_name = "N", default_value = "10")]
+    pub(crate) messages: u32,
+
+    /// Memory that each end of a connection allocates and registers: 4K to 1G and beyond
+    #[arg(long, value_name = "SIZE", default_value = "4K")]
+    pub(crate) size: Bytes,
+
+    /// Post no receives, so that the first SEND fails after N RNR retries, 0 to 6
+    ///
+    /// The failure is fatal for the queue pair: what is posted after it is flushed.
+    #[arg(long, value_name = "N")]
+    pub(crate) rnr_retry: Option<RetryCount>,
+
+    #[command(flatten)]
+    pub(crate) device: DeviceArgs,
+
+    #[command(flatten)]
+    pub(crate) place: PlaceArgs,
+
+    #[command(flatten)]
+    pub(crate) path: PathArgs,
+
+    #[command(flatten)]
+    pub(crate) out: OutArgs,
+
+    /// A JSON record for each point on stdout instead of the table
+    #[arg(id = "json", long, action = ArgAction::SetTrue, value_parser = format())]
+    pub(crate) format: Format,
+}

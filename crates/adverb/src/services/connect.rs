@@ -1,0 +1,185 @@
+//! `adverb connect`: the life of connections.
+
+use adverb_launch::Usage;
+use adverb_patterns::{Connect, Job, Step};
+use adverb_results::{DeviceKind, Record};
+use adverb_units::{Bytes, MessageRate, Span};
+use adverb_verbs::{PathOptions, RetryCount};
+use serde_json::json;
+
+use super::start::{Cell, Setting, measure_as};
+use super::words::counted;
+use crate::args::ConnectArgs;
+use crate::sink::Table;
+
+/// Connections at most.
+const MOST_CONNECTIONS: u32 = 1000;
+/// Agents at most.
+const MOST_AGENTS: u32 = 64;
+/// Further messages at most.
+const MOST_MESSAGES: u32 = 100_000;
+
+/// `adverb connect`.
+pub(crate) fn connect(points: &[ConnectArgs]) -> anyhow::Result<()> {
+    let args = &points[0];
+    let setting = Setting {
+        device: &args.device,
+        place: &args.place,
+        out: &args.out,
+        format: args.format,
+        repetitions: 1,
+        duration: Span::ZERO,
+    };
+    measure_as(points.iter().map(cell), &setting, |title| Life { title })
+}
+
+fn cell(args: &ConnectArgs) -> anyhow::Result<Cell> {
+    for (what, given, least, most) in [
+        ("--connections", args.connections, 1, MOST_CONNECTIONS),
+        ("--agents", args.agents.unwrap_or(1), 1, MOST_AGENTS),
+        ("--messages", args.messages, 0, MOST_MESSAGES),
+    ] {
+        if !(least..=most).contains(&given) {
+            let reason = format!("{what} {given}: expected {least} to {most}");
+            return Err(Usage(reason).into());
+        }
+    }
+    if args.rnr_retry == Some(RetryCount::MAX) {
+        let reason = "--rnr-retry 7: 7 means without end, so that nothing fails; expected 0 to 6";
+        return Err(Usage(reason.to_owned()).into());
+    }
+    check_memory(args)?;
+    let job = Connect {
+        connections: args.connections,
+        agents: args.agents,
+        messages: args.messages,
+        region: args.size,
+        path: PathOptions {
+            rnr_retries: args.rnr_retry,
+            ..args.path.options()?
+        },
+    };
+    let mut params = json!({
+        "connections": args.connections, "messages": args.messages, "size_bytes": args.size,
+    });
+    let mut title = counted(args.connections, "connection");
+    if let Some(agents) = args.agents {
+        params["agents"] = agents.into();
+        title = format!("{title}, a listener and {}", counted(agents, "agent"));
+    }
+    let messages = match args.rnr_retry {
+        Some(retries) => format!("no receives and {retries} RNR retries"),
+        None => counted(args.messages, "further message"),
+    };
+    let title = format!("{title}, {messages}, regions of {}", args.size);
+    Ok(Cell::new("connect", &params, title, Job::Connect(job)))
+}
+
+/// Refuses more memory than this host has.
+fn check_memory(args: &ConnectArgs) -> Result<(), Usage> {
+    let ends = if args.place.peer.is_empty() { 2 } else { 1 };
+    let needed = u64::from(args.connections * ends).checked_mul(args.size.get());
+    let Some(available) = available_memory() else {
+        return Ok(());
+    };
+    if needed.is_some_and(|needed| needed <= available.get()) {
+        return Ok(());
+    }
+    let whole = Bytes::mib(available.get() >> 20);
+    Err(Usage(format!(
+        "--size {} --connections {}: {ends} regions for each connection on this host exceed its {whole} of \
+         available memory; use a smaller --size or fewer --connections",
+        args.size, args.connections
+    )))
+}
+
+/// Returns the memory that programs can allocate without swapping (proc(5): `MemAvailable`).
+fn available_memory() -> Option<Bytes> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    line.trim()
+        .strip_suffix(" kB")?
+        .parse()
+        .ok()
+        .map(Bytes::kib)
+}
+
+/// A row for each step below the title.
+struct Life {
+    title: String,
+}
+
+/// Width of the names of steps.
+const STEP: usize = 22;
+
+impl Life {
+    /// Steps that a record of a model lacks because the model does not charge for them.
+    fn not_modelled(record: &Record) -> Option<String> {
+        let is_free = |step: &&Step| {
+            let is_of_all = !matches!(step, Step::Listen | Step::Connect | Step::FurtherMessage);
+            is_of_all && times(record, **step).iter().all(Option::is_none)
+        };
+        let free: Vec<_> = Step::ALL
+            .iter()
+            .filter(is_free)
+            .map(|s| s.label())
+            .collect();
+        let is_model = record.device.kind == DeviceKind::Model && !free.is_empty();
+        is_model.then(|| format!("Not modelled: {}.", free.join(", ")))
+    }
+}
+
+/// Median, 99th percentile and mean at the active and at the passive side; `None` if not measured.
+fn times(record: &Record, step: Step) -> Vec<Option<String>> {
+    let sides = ["active", "passive"].into_iter();
+    let paths = sides.flat_map(|side| {
+        ["p50", "p99", "mean"].map(|value| format!("{side}.{}.{value}", step.name()))
+    });
+    let values = paths.map(|path| record.metric(&path).map(crate::table::ns));
+    values.collect()
+}
+
+impl Table for Life {
+    fn title(&self, record: &Record) -> String {
+        format!("{} on {}: {}", record.program, record.device, self.title)
+    }
+
+    fn columns(&self) -> Vec<(&'static str, usize)> {
+        vec![
+            ("step                  ", STEP),
+            ("active p50", 10),
+            ("p99", 9),
+            ("mean", 9),
+            ("passive p50", 11),
+            ("p99", 9),
+            ("mean", 9),
+        ]
+    }
+
+    fn rows(&self, record: &Record) -> Vec<Vec<Option<String>>> {
+        let measured = Step::ALL.iter().map(|step| (step, times(record, *step)));
+        let measured = measured.filter(|(_, times)| times.iter().any(Option::is_some));
+        let rows = measured.map(|(step, times)| {
+            let indent = if step.is_sum() { "" } else { "  " };
+            let label = format!("{:<STEP$}", format!("{indent}{}", step.label()));
+            [vec![Some(label)], times].concat()
+        });
+        rows.collect()
+    }
+
+    fn remark(&self, record: &Record) -> Option<String> {
+        let per_second = record.metric("connections_per_s")?;
+        let rate = MessageRate::over((per_second * 1e3).round() as u64, Span::from_secs(1000))?;
+        let mut lines = vec![format!("Connections set up per second: {rate}.")];
+        if let Some(retries) = record.params.get("rnr_retry_cnt") {
+            lines.push(format!(
+                "Each first message failed after {retries} RNR retries ({}); what was posted after it was flushed.",
+                adverb_verbs::WcStatus::RnrRetryExcErr
+            ));
+        }
+        lines.extend(Life::not_modelled(record));
+        Some(lines.join("\n"))
+    }
+}

@@ -1,0 +1,146 @@
+//! The steps of a connection's life, and their times.
+
+use std::collections::BTreeMap;
+
+use adverb_results::LatencyRecorder;
+use adverb_units::Span;
+use adverb_verbs::Station;
+use serde::{Deserialize, Serialize};
+
+macro_rules! steps {
+    ($($(#[$doc:meta])* $step:ident, $name:literal, $label:literal;)+) => {
+        /// A step of a connection's life, a sum over the steps of a phase, or the sum of all, in the order
+        /// in which they are shown.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+        pub enum Step {
+            $($(#[$doc])* $step,)+
+        }
+
+        impl Step {
+            /// All steps and sums, in order.
+            pub const ALL: &'static [Step] = &[$(Step::$step,)+];
+
+            /// Returns the name in records.
+            pub const fn name(self) -> &'static str {
+                match self { $(Step::$step => $name,)+ }
+            }
+
+            /// Returns the name for people.
+            pub const fn label(self) -> &'static str {
+                match self { $(Step::$step => $label,)+ }
+            }
+        }
+    };
+}
+
+steps! {
+    /// `ibv_alloc_pd`.
+    AllocPd, "alloc_pd_ns", "allocate PD";
+    /// `ibv_create_comp_channel`.
+    CreateChannel, "create_channel_ns", "create channel";
+    /// `ibv_create_cq`.
+    CreateCq, "create_cq_ns", "create CQ";
+    /// Allocates memory and registers it (`ibv_reg_mr`).
+    RegisterMr, "register_mr_ns", "register memory";
+    /// `ibv_create_qp`.
+    CreateQp, "create_qp_ns", "create QP";
+    /// RESET to INIT.
+    ToInit, "to_init_ns", "RESET to INIT";
+    /// `ibv_post_recv`.
+    PostReceives, "post_receives_ns", "post receives";
+    /// `rdma_listen`, at the passive side.
+    Listen, "listen_ns", "rdma_cm: listen";
+    /// Sends the own address and waits for the peer's.
+    Exchange, "exchange_ns", "exchange addresses";
+    /// INIT to RTR.
+    ToRtr, "to_rtr_ns", "INIT to RTR";
+    /// RTR to RTS.
+    ToRts, "to_rts_ns", "RTR to RTS";
+    /// INIT to RTS by the connection manager.
+    Connect, "connect_ns", "rdma_cm: connect";
+    /// Sum of the steps above.
+    SetUp, "setup_ns", "set-up";
+    /// The first SEND, until its completion.
+    FirstMessage, "first_message_ns", "first message";
+    /// A further SEND, until its completion.
+    FurtherMessage, "further_message_ns", "further message";
+    /// The SEND with the number of messages, until its completion.
+    Finished, "finished_ns", "finished";
+    /// Sum of all messages.
+    Use, "use_ns", "use";
+    /// To ERR, until the receives are flushed.
+    ToErr, "to_err_ns", "to ERR, flush";
+    /// `ibv_destroy_qp`.
+    DestroyQp, "destroy_qp_ns", "destroy QP";
+    /// `ibv_destroy_cq`.
+    DestroyCq, "destroy_cq_ns", "destroy CQ";
+    /// `ibv_destroy_comp_channel`.
+    DestroyChannel, "destroy_channel_ns", "destroy channel";
+    /// `ibv_dereg_mr`, and the memory is freed.
+    DeregisterMr, "deregister_mr_ns", "deregister memory";
+    /// `ibv_dealloc_pd`.
+    FreePd, "free_pd_ns", "free PD";
+    /// Sum of these steps.
+    BreakDown, "break_down_ns", "break-down";
+    /// Sum of the three phases.
+    Whole, "connection_ns", "whole connection";
+}
+
+impl Step {
+    /// Whether it is a sum of steps.
+    pub const fn is_sum(self) -> bool {
+        matches!(
+            self,
+            Step::SetUp | Step::Use | Step::BreakDown | Step::Whole
+        )
+    }
+}
+
+/// Times by step.
+pub(super) type Steps = BTreeMap<Step, LatencyRecorder>;
+
+/// Times the steps of connections.
+pub(super) struct Timings<'s, S> {
+    station: &'s S,
+    steps: Steps,
+    /// Sum of the steps of the connection's phase so far.
+    spent: Span,
+}
+
+impl<'s, S: Station> Timings<'s, S> {
+    pub(super) fn new(station: &'s S) -> Self {
+        Timings {
+            station,
+            steps: Steps::new(),
+            spent: Span::ZERO,
+        }
+    }
+
+    /// Times a step, without the time that reading the clock takes.
+    pub(super) fn time<R>(&mut self, step: Step, act: impl FnOnce() -> R) -> R {
+        let begun = self.station.now();
+        let result = act();
+        let took = (self.station.now() - begun).saturating_sub(self.station.clock_cost());
+        self.spent += took;
+        self.record(step, took);
+        result
+    }
+
+    /// Ends a phase of a connection: `sum` is the sum of its steps, which is added to `whole`.
+    pub(super) fn end(&mut self, sum: Step, whole: &mut Span) {
+        let spent = std::mem::take(&mut self.spent);
+        *whole += spent;
+        self.record(sum, spent);
+    }
+
+    /// Records the time of a step or of a sum.
+    pub(super) fn record(&mut self, step: Step, took: Span) {
+        self.steps.entry(step).or_default().record(took);
+    }
+
+    /// Returns the times of the steps that took any: a model does not charge for all of them.
+    pub(super) fn into_steps(self) -> Vec<(Step, LatencyRecorder)> {
+        let took_time = |(_, times): &(Step, LatencyRecorder)| times.quantile_ns(1.0) > Some(0.0);
+        self.steps.into_iter().filter(took_time).collect()
+    }
+}
