@@ -1,7 +1,8 @@
 //! Modify QP: converts attributes to `ibv_qp_attr` and explains refusals.
 
 use adverb_abi as abi;
-use adverb_verbs::qp::{AttrLimits, check_transition};
+use adverb_verbs::rules::AttrLimits;
+use adverb_verbs::transition::check_transition;
 use adverb_verbs::{
     AckTimeout, LinkLayer, ModifyQpError, PathMtu, Psn, QpAttr, QpState, Qpn, RetryCount, RnrTimer,
 };

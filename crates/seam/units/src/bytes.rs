@@ -44,7 +44,7 @@ impl Bytes {
 }
 
 impl fmt::Display for Bytes {
-    /// `8 B`, `4 KiB`, `1 MiB`; sizes that are no whole multiple are written in bytes.
+    /// `8 B`, `4 KiB`, `1 MiB`; other sizes than whole multiples are written in bytes.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (unit, name) = match self.0 {
             n if n >= GIB && n % GIB == 0 => (GIB, "GiB"),
@@ -56,12 +56,12 @@ impl fmt::Display for Bytes {
     }
 }
 
-/// Why a text is not a size.
+/// The text is not a size.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseBytesError {
     /// Not a number with an optional multiple.
     #[error(
-        "'{0}' is not a size: write bytes, or a number with K, M or G (binary), such as 8, 4K, 1M"
+        "invalid size '{0}': expected bytes, or a number with K, M or G (binary), such as 8, 4K, 1M"
     )]
     NotASize(String),
     /// More than 2^64 - 1 bytes.
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_is_no_size() {
+    fn refuses_invalid_sizes() {
         for bad in ["", "K", "-1", "1.5K", "12 apples", "1KB"] {
             assert!(
                 matches!(bad.parse::<Bytes>(), Err(ParseBytesError::NotASize(_))),

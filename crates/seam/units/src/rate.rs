@@ -17,7 +17,7 @@ pub struct MessageRate(f64);
 pub struct Throughput(f64);
 
 impl MessageRate {
-    /// `messages` in `elapsed`; none where no time passed.
+    /// `messages` in `elapsed`; `None` if no time passed.
     pub fn over(messages: u64, elapsed: Span) -> Option<Self> {
         (elapsed > Span::ZERO).then(|| MessageRate(messages as f64 / elapsed.as_secs_f64()))
     }
@@ -29,7 +29,7 @@ impl MessageRate {
 }
 
 impl Throughput {
-    /// `bytes` in `elapsed`; none where no time passed.
+    /// `bytes` in `elapsed`; `None` if no time passed.
     pub fn over(bytes: Bytes, elapsed: Span) -> Option<Self> {
         (elapsed > Span::ZERO).then(|| Throughput(bytes.get() as f64 / elapsed.as_secs_f64()))
     }

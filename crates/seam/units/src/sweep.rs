@@ -48,7 +48,7 @@ impl<T: Doubling> Sweep<T> {
     }
 }
 
-/// The text is no sweep.
+/// The text is not a sweep.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "'{text}' {reason}: write a value, a list such as 8,64,4096, or a range that doubles such as 1..64"
@@ -71,7 +71,7 @@ where
             reason,
         };
         let value = |part: &str| {
-            let wrong = |_| refused(format!("has no value where it says '{part}'"));
+            let wrong = |_| refused(format!("has the invalid value '{part}'"));
             part.trim().parse::<T>().map_err(wrong)
         };
         let mut points = Vec::new();
@@ -127,7 +127,7 @@ mod tests {
     fn a_sweep_without_points_is_refused_with_what_is_accepted() {
         for text in ["", ",", "8,", "x", "8..4", "0..8", "1..", "..4", "1...4"] {
             let error = text.parse::<Sweep<u32>>().unwrap_err().to_string();
-            assert!(error.starts_with(&format!("'{text}' has no ")), "{error}");
+            assert!(error.starts_with(&format!("'{text}' has ")), "{error}");
             assert!(error.contains("a list such as 8,64,4096"), "{error}");
         }
     }

@@ -63,7 +63,7 @@ pub struct Span(u64);
 impl Span {
     /// No time.
     pub const ZERO: Span = Span(0);
-    /// The longest span, 213 days: "for ever" in a wait.
+    /// The longest span, 213 days: no timeout in a wait.
     pub const MAX: Span = Span(u64::MAX);
 
     /// `ps` picoseconds.
@@ -213,9 +213,11 @@ impl CpuTime {
     }
 }
 
-/// Why a text is not a span of time.
+/// The text is not a span of time.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("'{text}' is not a duration: write a number and a unit, such as 2s, 500ms, 20us or 100ns")]
+#[error(
+    "invalid duration '{text}': expected a number and a unit, such as 2s, 500ms, 20us or 100ns"
+)]
 pub struct ParseSpanError {
     text: String,
 }

@@ -156,7 +156,7 @@ pub trait Context: Sized {
     /// Creates a queue pair whose requests are posted through `api` (`ibv_create_qp`, `ibv_create_qp_ex`).
     ///
     /// # Errors
-    /// As of [`Context::create_qp`]; only devices behind libibverbs have two posting interfaces.
+    /// As for [`Context::create_qp`]; only devices behind libibverbs have two posting interfaces.
     fn create_qp_with_api(
         &self,
         pd: &Self::Pd,
@@ -335,13 +335,12 @@ pub trait QueuePair: Sized {
     /// Changes state and attributes (`ibv_modify_qp`).
     ///
     /// # Errors
-    /// The table of transitions ([`crate::qp`]) has no such edge, an attribute is missing, superfluous or out
+    /// The table of transitions ([`crate::transition`]) has no such edge, an attribute is missing, superfluous or out
     /// of range; or the driver refuses it. State and attributes are as before.
     fn modify(&self, attr: &QpAttr) -> Result<(), ModifyQpError>;
 
-    /// Lets the peer's connection manager connect to it, where that is how this device connects:
-    /// the address to tell the peer ([`Endpoint::cm`](crate::Endpoint::cm)), before it connects.
-    /// None where queue pairs are connected by hand.
+    /// Listens for the peer's connection manager, if the device uses one. Returns the address for the peer
+    /// ([`Endpoint::cm`](crate::Endpoint::cm)), or `None` if programs connect queue pairs themselves.
     ///
     /// # Errors
     /// The connection manager cannot listen.
@@ -349,43 +348,43 @@ pub trait QueuePair: Sized {
         Ok(None)
     }
 
-    /// Connects it to the peer's, from INIT; it is in RTS then. Both sides do so at a time; waits
-    /// for the peer are bounded.
+    /// Connects the queue pair to the peer's and moves it from INIT to RTS. Both sides call this at the same
+    /// time; waits for the peer have a timeout.
     ///
     /// # Errors
-    /// The peer refuses, does not answer in time, or cannot be reached; or the queue pair was not in INIT.
+    /// The peer refuses, does not answer in time, or cannot be reached; or the queue pair is not in INIT.
     fn connect(&self, connection: &Connection) -> Result<(), ConnectError> {
         connection.by_hand(self)
     }
 
-    /// Has the queue pair, a UD one, get what is sent to a multicast group (`ibv_attach_mcast`).
-    /// Attached twice it is as attached once. `lid` is the group's on InfiniBand, 0 elsewhere.
+    /// Attaches a UD queue pair to a multicast group (`ibv_attach_mcast`). Attaching twice has no further
+    /// effect. `lid` is the group's LID on InfiniBand, 0 elsewhere.
     ///
-    /// A datagram reaches a group by an address handle to its GID, and [`Qpn::MULTICAST`].
+    /// Datagrams are sent to a group by an address handle with its GID, and to [`Qpn::MULTICAST`].
     ///
     /// # Errors
-    /// `gid` is no group's, the queue pair is not UD, or the device lacks groups.
+    /// `gid` is not a multicast GID, the queue pair is not UD, or the device does not support multicast.
     fn attach_mcast(&self, gid: Gid, lid: Lid) -> Result<(), McastError>;
 
-    /// Takes the queue pair out of a multicast group (`ibv_detach_mcast`), with the names that it was
-    /// attached by. Destroying it does so, too.
+    /// Detaches the queue pair from a multicast group (`ibv_detach_mcast`), by the GID and LID with which it was
+    /// attached. Destroying the queue pair detaches it, too.
     ///
     /// # Errors
-    /// It is not in that group.
+    /// The queue pair is not attached to that group.
     fn detach_mcast(&self, gid: Gid, lid: Lid) -> Result<(), McastError>;
 
-    /// Posts a list of send requests in one call (`ibv_post_send`). On an error those before
+    /// Posts a list of send requests in one call (`ibv_post_send`). On an error the requests before
     /// [`PostError::index`] are posted.
     ///
     /// # Errors
-    /// A request cannot be posted: the queue is full or in a state that takes none, or the request is wrong
-    /// in itself. What its memory or the peer refuses is told by its completion.
+    /// The queue is full, the queue pair's state does not allow posting, or a request is invalid. Errors of its
+    /// memory or of the peer are reported by its completion.
     fn post_send(&self, requests: &[SendRequest<'_>]) -> Result<(), PostError>;
 
-    /// Posts a list of receive requests in one call (`ibv_post_recv`). On an error those before
+    /// Posts a list of receive requests in one call (`ibv_post_recv`). On an error the requests before
     /// [`PostError::index`] are posted.
     ///
     /// # Errors
-    /// As of [`QueuePair::post_send`]; or the queue pair takes from a shared receive queue.
+    /// As for [`QueuePair::post_send`]; or the queue pair uses a shared receive queue.
     fn post_recv(&self, requests: &[RecvRequest<'_>]) -> Result<(), PostError>;
 }

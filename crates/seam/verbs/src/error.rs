@@ -134,7 +134,7 @@ pub enum RegisterError {
 
 /// A program accessed its own region out of bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{length} B at offset {offset} lie outside the region of {region}")]
+#[error("{length} B at offset {offset} are outside the region of {region}")]
 pub struct MemoryAccessError {
     /// The first byte.
     pub offset: u64,
@@ -150,7 +150,7 @@ pub struct MemoryAccessError {
 pub enum ModifyQpError {
     /// There is no such state transition (IBTA vol. 1, 10.3.1).
     #[error(
-        "a queue pair ({qp_type}) cannot go from {from} to {to}; from {from} it can go to {legal}"
+        "invalid transition of a queue pair ({qp_type}) from {from} to {to}: from {from} it can change to {legal}"
     )]
     IllegalTransition {
         /// Type of the queue pair.
@@ -187,7 +187,7 @@ pub enum ModifyQpError {
         max: u64,
     },
     /// `CUR_STATE` is not the state of the queue pair.
-    #[error("the queue pair is in {actual}, not in {named} as CUR_STATE says")]
+    #[error("the queue pair is in {actual}, but CUR_STATE is {named}")]
     CurrentState {
         /// The current state.
         actual: QpState,
@@ -389,7 +389,7 @@ pub enum PostErrorCause {
         max: Bytes,
     },
     /// A receive posted to a queue pair that has a shared receive queue (`EINVAL`).
-    #[error("the queue pair takes its receives from a shared receive queue: post them there")]
+    #[error("the queue pair uses a shared receive queue: post receives there")]
     HasSharedReceiveQueue,
     /// The device cannot do it (`EOPNOTSUPP`).
     #[error(transparent)]

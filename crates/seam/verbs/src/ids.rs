@@ -115,12 +115,6 @@ impl Psn {
     pub const fn distance_from(self, other: Psn) -> u32 {
         self.0.wrapping_sub(other.0) & Self::MASK
     }
-
-    /// Whether `self` precedes `other`: by less than half of the number space.
-    pub const fn is_before(self, other: Psn) -> bool {
-        let ahead = other.distance_from(self);
-        ahead != 0 && ahead < 1 << 23
-    }
 }
 
 impl fmt::Display for Psn {
@@ -162,9 +156,6 @@ mod tests {
     fn sequence_numbers_wrap_at_24_bits() {
         let last = Psn::new(0xff_ffff);
         assert_eq!(last.advance(1), Psn::new(0));
-        assert!(last.is_before(Psn::new(0)));
-        assert!(!Psn::new(0).is_before(last));
-        assert!(!last.is_before(last));
         assert_eq!(Psn::new(3).distance_from(last), 4);
     }
 

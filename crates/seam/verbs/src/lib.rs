@@ -5,9 +5,9 @@
 //! does no I/O.
 //!
 //! * vocabulary in the words of the InfiniBand specification (IBTA volume 1) and `libibverbs`:
-//!   [`ids`], [`access`], [`work`], [`completion`], [`caps`], [`path`];
-//! * queue pairs: [`qp`] has their states, attributes, the table of state transitions and the rules for
-//!   requests, which devices use to decide and to explain refusals;
+//!   [`ids`], [`access`], [`work`], [`completion`], [`caps`], [`priority`], [`path`];
+//! * queue pairs: [`qp`] has their types, states and attributes, [`transition`] the table of state
+//!   transitions, and [`rules`] what else devices check; they use both to decide and to explain refusals;
 //! * [`impairment`]: the faults that a port injects on purpose, each with its [`probability`];
 //! * [`srq`]: shared receive queues and the events that belong to them;
 //! * the traits: [`device`] (the objects of a device) and [`station`] (the environment of a role: its
@@ -15,9 +15,9 @@
 //!   station with intercepted waits;
 //! * errors by operation: [`error`].
 //!
-//! Section numbers of IBTA volume 1, here and in other crates, are those of releases after 1.2.1 (in
-//! 1.2.1 the verbs of queue pairs, 11.2.5, are 11.2.4). Table numbers are those of the release in which
-//! table 45 lists the RNR timers.
+//! Section numbers of IBTA volume 1, here and in other crates, refer to releases after 1.2.1 (in 1.2.1 the
+//! verbs of queue pairs, 11.2.5, are 11.2.4). Table numbers refer to the release in which table 45 lists
+//! the RNR timers.
 //!
 //! Programs wait only through [`Station`]: in virtual time their coroutine yields there. Do not hold a
 //! lock or a borrow across a wait.
@@ -32,11 +32,14 @@ pub mod guarded;
 pub mod ids;
 pub mod impairment;
 pub mod path;
+pub mod priority;
 pub mod probability;
 pub mod qp;
+pub mod rules;
 pub mod srq;
 pub mod station;
 pub mod stream;
+pub mod transition;
 pub mod work;
 
 pub use access::AccessFlags;
@@ -57,7 +60,8 @@ pub use error::{
 pub use guarded::{Guard, Guarded};
 pub use ids::{CqId, Gid, Imm, Lid, Lkey, PortNum, Psn, Qpn, Rkey, SrqId, WrId};
 pub use impairment::Impairment;
-pub use path::{PathOptionError, PathOptions, PostApi, ServiceLevel, TrafficClass};
+pub use path::{PathOptionError, PathOptions, PostApi};
+pub use priority::{ServiceLevel, TrafficClass};
 pub use probability::{ParseProbabilityError, Probability};
 pub use qp::{
     AckTimeout, AddressVector, QpAttr, QpAttrMask, QpState, QpType, RetryCount, RetryParams,

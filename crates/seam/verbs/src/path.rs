@@ -1,6 +1,4 @@
 //! Options of the path between two queue pairs, and which of them a port supports.
-//!
-//! Source: IBTA volume 1, 8.2.1 (service level), 8.3.1 (traffic class); annex A17.9.1 (RoCEv2).
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,91 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::caps::{LinkLayer, PacketMarking, PathMtu, PortCaps};
 use crate::impairment::Impairment;
+use crate::priority::{ServiceLevel, TrafficClass};
 use crate::qp::{AckTimeout, AddressVector, RetryCount, RetryParams};
-
-/// Traffic class of the global routing header. On RoCEv2 it is IPv4's type of service or IPv6's traffic
-/// class: a DSCP of 6 bits, followed by 2 bits of ECN.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
-)]
-#[serde(transparent)]
-pub struct TrafficClass(pub u8);
-
-/// The text is not a traffic class.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("invalid traffic class '{0}': expected 0 to 255")]
-pub struct ParseTrafficClassError(String);
-
-impl FromStr for TrafficClass {
-    type Err = ParseTrafficClassError;
-
-    fn from_str(text: &str) -> Result<Self, ParseTrafficClassError> {
-        let class = text.parse().map(TrafficClass);
-        class.map_err(|_| ParseTrafficClassError(text.to_owned()))
-    }
-}
-
-impl fmt::Display for TrafficClass {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-/// Service level, 4 bits. Ethernet ports send the low 3 bits as the priority of a VLAN tag.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
-)]
-#[serde(into = "u8", try_from = "u8")]
-pub struct ServiceLevel(u8);
-
-impl ServiceLevel {
-    /// The highest service level of an Ethernet port, whose VLAN tags have 8 priorities.
-    pub const MAX_ETHERNET: ServiceLevel = ServiceLevel(7);
-
-    /// Service level `n`, 0 to 15.
-    pub const fn new(n: u8) -> Option<Self> {
-        if n < 16 { Some(ServiceLevel(n)) } else { None }
-    }
-
-    /// Returns the number.
-    pub const fn get(self) -> u8 {
-        self.0
-    }
-}
-
-/// The text or number is not a service level.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("invalid service level '{0}': expected 0 to 15")]
-pub struct ParseServiceLevelError(String);
-
-impl FromStr for ServiceLevel {
-    type Err = ParseServiceLevelError;
-
-    fn from_str(text: &str) -> Result<Self, ParseServiceLevelError> {
-        let level = text.parse().ok().and_then(ServiceLevel::new);
-        level.ok_or_else(|| ParseServiceLevelError(text.to_owned()))
-    }
-}
-
-impl From<ServiceLevel> for u8 {
-    fn from(level: ServiceLevel) -> u8 {
-        level.0
-    }
-}
-
-impl TryFrom<u8> for ServiceLevel {
-    type Error = ParseServiceLevelError;
-
-    fn try_from(n: u8) -> Result<Self, ParseServiceLevelError> {
-        ServiceLevel::new(n).ok_or_else(|| ParseServiceLevelError(n.to_string()))
-    }
-}
-
-impl fmt::Display for ServiceLevel {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
 
 /// Which of libibverbs' two interfaces requests are posted through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -159,7 +74,7 @@ pub struct PathOptions {
 }
 
 impl PathOptions {
-    /// Returns these options, with those of `other` where these leave the choice to the device.
+    /// Returns these options; absent ones are taken from `other`.
     #[must_use]
     pub fn or(self, other: PathOptions) -> Self {
         PathOptions {
@@ -191,13 +106,13 @@ impl PathOptions {
     pub fn check(&self, port: &PortCaps) -> Result<(), PathOptionError> {
         let link_layer = port.link_layer;
         if !link_layer.has_ack_timeout() {
-            let timers = "repeats packets by timers of its own";
+            let timers = "retransmits with its own timers";
             refuse("timeout", self.ack_timeout, (link_layer, timers))?;
             refuse("retries", self.retries, (link_layer, timers))?;
             refuse("RNR retries", self.rnr_retries, (link_layer, timers))?;
         }
         if !link_layer.has_path_mtu() {
-            let uncut = "does not cut messages into packets";
+            let uncut = "does not split messages into packets";
             refuse("path MTU", self.path_mtu, (link_layer, uncut))?;
         }
         let max = port.active_mtu;
@@ -219,8 +134,8 @@ impl PathOptions {
                 "sends through UDP sockets, which have no service level"
             }
             (PacketMarking::None, LinkLayer::SharedMemory) => "sends no packets",
-            (PacketMarking::None, LinkLayer::Iwarp) => "leaves it to the adapter's TCP",
-            (PacketMarking::None, LinkLayer::KernelTcp) => "leaves it to the kernel's TCP",
+            (PacketMarking::None, LinkLayer::Iwarp) => "leaves this to the adapter's TCP",
+            (PacketMarking::None, LinkLayer::KernelTcp) => "leaves this to the kernel's TCP",
             (PacketMarking::None, _) => "models packets of a single class",
         };
         if marking == PacketMarking::None {
@@ -251,8 +166,8 @@ impl AddressVector {
     ) -> Result<(), PathOptionError> {
         let (traffic_class, service_level) = (self.traffic_class, self.service_level);
         let options = PathOptions {
-            traffic_class: (traffic_class != TrafficClass(0)).then_some(traffic_class),
-            service_level: (service_level != ServiceLevel(0)).then_some(service_level),
+            traffic_class: (traffic_class != TrafficClass::default()).then_some(traffic_class),
+            service_level: (service_level != ServiceLevel::default()).then_some(service_level),
             ..PathOptions::default()
         };
         options.check_marking(link_layer, marking)
@@ -330,23 +245,6 @@ mod tests {
     }
 
     #[test]
-    fn numbers_out_of_range_are_refused_by_name() {
-        assert_eq!("255".parse(), Ok(TrafficClass(255)));
-        assert_eq!("15".parse(), Ok(ServiceLevel(15)));
-        for text in ["300", "-1", "", "high"] {
-            let refused = text.parse::<TrafficClass>().unwrap_err().to_string();
-            let expected = format!("invalid traffic class '{text}': expected 0 to 255");
-            assert_eq!(refused, expected);
-        }
-        for text in ["16", "-1", "", "high"] {
-            let refused = text.parse::<ServiceLevel>().unwrap_err().to_string();
-            let expected = format!("invalid service level '{text}': expected 0 to 15");
-            assert_eq!(refused, expected);
-        }
-        assert!(ServiceLevel::try_from(16).is_err());
-    }
-
-    #[test]
     fn what_a_port_cannot_do_is_refused_with_option_value_and_link_layer() {
         use LinkLayer::{Ethernet, InfiniBand, Iwarp, SharedMemory};
         use PacketMarking::{Full, None as Unmarked, TrafficClass as ClassOnly};
@@ -389,17 +287,17 @@ mod tests {
             (
                 mtu(PathMtu::B256),
                 port(SharedMemory, Unmarked),
-                "path MTU 256 B: this device's port (shared memory) does not cut messages into packets; leave it out",
+                "path MTU 256 B: this device's port (shared memory) does not split messages into packets; leave it out",
             ),
             (
                 timeout,
                 port(Iwarp, Unmarked),
-                "timeout 67.1 ms (4.096 µs × 2^14): this device's port (iWARP) repeats packets by timers of its own; leave it out",
+                "timeout 67.1 ms (4.096 µs × 2^14): this device's port (iWARP) retransmits with its own timers; leave it out",
             ),
             (
                 retries,
                 port(Iwarp, Unmarked),
-                "retries 3: this device's port (iWARP) repeats packets by timers of its own; leave it out",
+                "retries 3: this device's port (iWARP) retransmits with its own timers; leave it out",
             ),
             (
                 class,
@@ -409,7 +307,7 @@ mod tests {
             (
                 class,
                 port(Iwarp, Unmarked),
-                "traffic class 8: this device's port (iWARP) leaves it to the adapter's TCP; leave it out",
+                "traffic class 8: this device's port (iWARP) leaves this to the adapter's TCP; leave it out",
             ),
             (
                 level(3),

@@ -54,7 +54,7 @@ impl fmt::Display for Probability {
 
 /// The text is not a probability.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("'{text}' is no probability: write 0 to 100 with %, or 0 to 1, such as 1% or 0.01")]
+#[error("invalid probability '{text}': expected 0 to 100 with %, or 0 to 1, such as 1% or 0.01")]
 pub struct ParseProbabilityError {
     text: String,
 }
@@ -91,8 +91,9 @@ impl Serialize for Probability {
 impl<'de> Deserialize<'de> for Probability {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
         let share = f64::deserialize(d)?;
-        Probability::new(share)
-            .ok_or_else(|| serde::de::Error::custom(format!("{share} is no probability")))
+        Probability::new(share).ok_or_else(|| {
+            serde::de::Error::custom(format!("invalid probability {share}: expected 0 to 1"))
+        })
     }
 }
 

@@ -199,7 +199,7 @@ pub enum OutOfBandError {
     #[error("{0} has ended")]
     PeerGone(RoleId),
     /// Timeout waiting for the other role.
-    #[error("{role} said nothing within {patience}")]
+    #[error("no message from {role} within {patience}")]
     TimedOut {
         /// The other role.
         role: RoleId,
@@ -207,10 +207,10 @@ pub enum OutOfBandError {
         patience: Span,
     },
     /// There is no such role.
-    #[error("this program has no {0}")]
+    #[error("{0} does not exist")]
     NoSuchRole(RoleId),
     /// The message exceeds the channel's maximum.
-    #[error("a message of {given} B out of band, at most {max} B are taken")]
+    #[error("out-of-band message of {given} B exceeds the maximum of {max} B")]
     TooLong {
         /// The given length.
         given: u64,

@@ -8,7 +8,6 @@ use adverb_experiments::{FigureId, Plan, Ports, Profile, figures};
 use adverb_units::Span;
 use adverb_verbs::DeviceCaps;
 use adverb_workload::pair::CellSpec;
-use common::caps;
 
 fn id(figure: &str) -> FigureId {
     figure.parse().unwrap()
@@ -16,19 +15,19 @@ fn id(figure: &str) -> FigureId {
 
 /// A quick plan of these figures, or of all.
 fn quick(only: &[FigureId], ports: Ports) -> Plan {
-    Plan::study(Profile::Quick, only, (&caps(), ports))
+    Plan::study(Profile::Quick, only, (&DeviceCaps::MODEST, ports))
 }
 
 #[test]
 fn ids_are_unique_and_every_cell_can_run() {
     for profile in [Profile::Quick, Profile::Full] {
-        let plan = Plan::study(profile, &[], (&caps(), Ports::Impairing));
+        let plan = Plan::study(profile, &[], (&DeviceCaps::MODEST, Ports::Impairing));
         let mut ids: Vec<&str> = plan.cells.iter().map(|c| c.id.as_str()).collect();
         ids.sort_unstable();
         ids.dedup();
         assert_eq!(ids.len(), plan.cells.len());
         for cell in &plan.cells {
-            assert_eq!(cell.validate(&caps()), Ok(()), "{}", cell.id);
+            assert_eq!(cell.validate(&DeviceCaps::MODEST), Ok(()), "{}", cell.id);
         }
     }
 }
@@ -71,7 +70,7 @@ fn loss_takes_seconds_and_only_where_ports_lose_packets() {
 
 #[test]
 fn full_reaches_the_limits() {
-    let plan = Plan::study(Profile::Full, &[], (&caps(), Ports::Plain));
+    let plan = Plan::study(Profile::Full, &[], (&DeviceCaps::MODEST, Ports::Plain));
     for id in [
         "ping/send/1/plain/poll/all",
         "ping/write-imm/67108864/plain/event/all",
@@ -86,7 +85,7 @@ fn full_reaches_the_limits() {
 fn a_device_without_inline_gets_no_inline_cells() {
     let caps = DeviceCaps {
         max_inline_data: 0,
-        ..caps()
+        ..DeviceCaps::MODEST
     };
     let plan = Plan::study(Profile::Quick, &[], (&caps, Ports::Plain));
     assert!(!plan.cells.is_empty());

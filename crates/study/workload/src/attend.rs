@@ -1,7 +1,7 @@
-//! Waiting with an eye on the other roles.
+//! Waits that also watch the other roles.
 //!
-//! A wait is cut into short ones; between them the role looks whether another one has failed, so that
-//! it ends at once and not when its patience does.
+//! A wait is split into short ones. Between them the role checks whether another role has failed, so that it
+//! ends at once instead of after its timeout.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
@@ -11,50 +11,50 @@ use adverb_verbs::{OutOfBandError, RoleId, Station, WaitError, WorkCompletion};
 
 use crate::error::{Fault, succeeded};
 
-/// How long a wait lasts until the role looks at the others.
+/// Duration of a wait between two checks of the other roles.
 const ATTENTION: Span = Span::from_ms(5);
-/// How long a member waits for a completion, or for another member's request.
+/// Timeout for a completion, or for another member's request.
 const PATIENCE: Span = Span::from_secs(10);
-/// How long members wait for one another out of band.
+/// Timeout for another member's out-of-band message.
 const MEETING: Span = Span::from_secs(60);
 
 /// The member that counts the others.
 const FIRST: RoleId = RoleId(0);
 const READY: &[u8] = b"ready";
 const GO: &[u8] = b"go";
-/// Says that a member sends no more messages.
+/// Message of a member that sends no more requests.
 pub(crate) const DONE: &[u8] = b"done";
 
-/// What a wait is for.
+/// The awaited event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Awaited {
-    /// The end of a request of this role: it comes in any case.
+    /// The end of a request of this role, which arrives in any case.
     OwnRequest,
-    /// Another role's next message: none comes once that role has ended the run.
+    /// Another role's next message; none arrives after that role has ended the run.
     Message,
 }
 
-/// What a role knows of the others while it waits.
+/// Access to the other roles during a wait.
 pub trait Attend {
-    /// How long a wait may last.
+    /// Returns the timeout of a wait.
     fn patience(&self) -> Span;
 
-    /// Looks at the other roles.
+    /// Checks the other roles.
     ///
     /// # Errors
-    /// One has failed, or has ended the run whose next message is awaited.
+    /// A role has failed, or has ended the run whose next message is awaited.
     fn look(&self, awaited: Awaited) -> Result<(), Fault>;
 
-    /// Why a request failed.
+    /// Returns why a request failed.
     fn failed(&self, wc: &WorkCompletion) -> Fault {
         succeeded(wc).err().unwrap_or(Fault::Stopped)
     }
 }
 
-/// Waits as `wait` does for the span it is given, until patience ends or another role has failed.
+/// Calls `wait` with short timeouts until it succeeds, the timeout ends, or another role has failed.
 ///
 /// # Errors
-/// Those of `wait`, or another role has failed.
+/// Errors of `wait`, or another role has failed.
 #[inline]
 pub fn attentively<A: Attend, R, E: Into<Fault>>(
     attend: &A,
@@ -64,8 +64,8 @@ pub fn attentively<A: Attend, R, E: Into<Fault>>(
     wait(ATTENTION).or_else(|error| insist(attend, error.into(), awaited, &mut wait))
 }
 
-/// What counts against patience is the span of each wait, and not the time that passed: on a busy
-/// machine that may be time in which this role did not run, and could not see what had come.
+/// The timeout is the sum of the waits, not the elapsed time: on a busy machine the role may not have run
+/// for most of that, and could not see what had arrived.
 #[cold]
 #[inline(never)]
 fn insist<A: Attend, R, E: Into<Fault>>(
@@ -92,19 +92,19 @@ fn insist<A: Attend, R, E: Into<Fault>>(
     }
 }
 
-/// The other members of a program, as one of them talks to them out of band.
+/// The out-of-band channel from one member of a program to the others.
 pub struct Members<'s, S> {
     station: &'s S,
     me: RoleId,
     count: u32,
-    /// Those whose failure this one notices.
+    /// Members whose failures this one notices.
     noticed: Vec<RoleId>,
-    /// What they said while this one listened only for their failure.
+    /// Messages that arrived while this member only watched for failures.
     early: RefCell<HashMap<RoleId, VecDeque<Vec<u8>>>>,
 }
 
 impl<'s, S: Station> Members<'s, S> {
-    /// `me` of `count` members. It talks with `peers` and with member 0, which talks with all.
+    /// Returns the channel of member `me` of `count`, to `peers` and to member 0, which reaches all.
     pub fn new(
         station: &'s S,
         (me, count): (RoleId, u32),
@@ -139,12 +139,12 @@ impl<'s, S: Station> Members<'s, S> {
         Ok(self.station.send(to, message)?)
     }
 
-    /// The next message of another member.
+    /// Waits for the next message of another member.
     ///
     /// # Errors
-    /// It said nothing for long, or a member is gone.
+    /// Timeout, or a member is gone.
     pub fn receive(&self, from: RoleId) -> Result<Vec<u8>, Fault> {
-        // Others than member 0, which hears of all, may have ended well.
+        // Members other than 0, which watches all, may have ended with success.
         let noticed = match self.me {
             FIRST => &self.noticed[..],
             _ => &[FIRST],
@@ -161,7 +161,7 @@ impl<'s, S: Station> Members<'s, S> {
         Err(OutOfBandError::TimedOut { role, patience }.into())
     }
 
-    /// The next message of another member, if it comes within `patience`.
+    /// Returns the next message of another member, if it arrives within `patience`.
     ///
     /// # Errors
     /// The member is gone.
@@ -178,10 +178,10 @@ impl<'s, S: Station> Members<'s, S> {
         }
     }
 
-    /// Waits until all members are here; member 0 counts.
+    /// Waits until all members have reached this call; member 0 counts them.
     ///
     /// # Errors
-    /// A member is gone, or does not come.
+    /// A member is gone, or timeout.
     pub fn meet(&self) -> Result<(), Fault> {
         if self.me == FIRST {
             let others = || (1..self.count).map(RoleId);

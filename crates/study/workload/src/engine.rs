@@ -1,8 +1,8 @@
 //! The load engine: posts requests over links, within limits, and reaps their completions.
 //!
-//! It is the active side of `blast` and each requester of a pattern. What a message costs here is what
-//! the fastest device is measured with, so requests are built once and only their names and flags are
-//! written for each message, and the clock is read seldom.
+//! It is the active side of `blast` and each requester of a pattern. Its cost per message limits the rate that
+//! can be measured, so requests are built once, only `wr_id` and flags are written for each message, and the
+//! clock is read rarely.
 
 use adverb_results::Opcode;
 use adverb_units::{Span, Time};
@@ -19,16 +19,16 @@ use crate::random::Random;
 use crate::reap::{BATCH, Reaper};
 use crate::sample::{Ticker, Watch};
 
-/// Where requests go.
+/// Target of requests.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Target<'w> {
     /// The peer's memory.
     pub(crate) remote: RemoteAddress,
-    /// Its queue pair, where each request carries its address.
+    /// Its queue pair, if each request carries an address.
     pub(crate) to: Option<Destination<'w>>,
 }
 
-/// What makes each message differ from the one before it in its place: its payload can be checked.
+/// Payload that differs between messages, so that it can be checked.
 pub(crate) trait Contents {
     /// Prepares the memory and the request of message `message` of a link, in its buffer `buffer`.
     fn fill(
@@ -38,56 +38,56 @@ pub(crate) trait Contents {
         operation: &mut Operation,
     ) -> Result<(), Fault>;
 
-    /// Checks what message `message` of a link brought into its buffer `buffer`.
+    /// Checks the data that message `message` of a link fetched into its buffer `buffer`.
     fn check(&self, link_and_buffer: (usize, u64), message: u64) -> Result<(), Fault>;
 }
 
-/// What comes in while requests go out, by the same completion queue.
+/// Receives on the completion queue of the requests.
 pub(crate) trait Inbox {
-    /// Takes the completions of receives, leaves those of requests at the beginning, and returns how many
-    /// they are.
+    /// Handles the completions of receives, moves completions of requests to the front, and returns the number
+    /// of the latter.
     fn take(&self, completions: &mut [WorkCompletion]) -> Result<usize, Fault>;
 
-    /// Messages received.
+    /// Returns the number of messages received.
     fn received(&self) -> u64;
 }
 
-/// What the engine works with.
+/// Objects that the engine uses.
 pub(crate) struct Parts<'w, S: Station, A> {
     pub(crate) station: &'w S,
     pub(crate) attend: &'w A,
     pub(crate) load: &'w Load,
     pub(crate) mr: &'w <S::Context as Context>::Mr,
     pub(crate) reaper: Reaper<'w, S::Context>,
-    /// The queue pairs, and where their requests go: to one each, or, by DC initiators, to any.
+    /// The queue pairs, and the targets of their requests: one per queue pair, or any for DC initiators.
     pub(crate) qps: Vec<&'w <S::Context as Context>::Qp>,
     pub(crate) targets: Vec<Target<'w>>,
     /// Whether the queue pairs are DC initiators.
     pub(crate) is_dc: bool,
     /// The local buffers.
     pub(crate) buffers: &'w [[Sge<'w>; 1]],
-    /// Checked payload, if it is to be checked.
+    /// Contents of the messages, if the payload is checked.
     pub(crate) contents: Option<&'w dyn Contents>,
-    /// Receives whose completions come by the reaper, too.
+    /// Receives whose completions arrive through the reaper, too.
     pub(crate) inbox: Option<&'w dyn Inbox>,
-    /// Memory that READs land in which is polled.
+    /// Destination memory of READs, if it is polled.
     pub(crate) polled: Option<Polled>,
 }
 
 /// One queue pair and its requests.
 struct Link<'w, C: Context> {
     qp: &'w C::Qp,
-    /// A request for each place of a list. With a buffer for each message, a request for each buffer, twice
-    /// in a row: those that follow one another, also past the last, are one slice.
+    /// A request for each position in a list. With a buffer for each message, a request for each buffer, and
+    /// all of them twice, so that consecutive requests are one slice, also across the end.
     ring: Vec<SendRequest<'w>>,
-    /// Place of the next request.
+    /// Position of the next request.
     next: usize,
     outstanding: u32,
-    /// Posted since the last signaled request.
+    /// Requests posted since the last signaled one.
     unsignaled: u32,
     posted: u64,
     completed: u64,
-    /// What compare-and-swap expects.
+    /// The expected value of the next compare-and-swap.
     expected: u64,
 }
 
@@ -99,12 +99,12 @@ pub(crate) struct Engine<'w, S: Station, A> {
     signal_every: u32,
     /// Requests in a list.
     list: u32,
-    /// Requests in flight at most.
+    /// Maximum number of requests in flight.
     window: u64,
-    /// Whether requests change from message to message.
+    /// Whether requests differ between messages.
     varies: bool,
     outstanding: u32,
-    /// Of them, those that ask for a completion.
+    /// Signaled requests in flight.
     signaled: u32,
     posted: u64,
     completed: u64,
@@ -113,7 +113,7 @@ pub(crate) struct Engine<'w, S: Station, A> {
     /// The link of the next request.
     next: usize,
     random: Random,
-    /// The peer that the last request of a DC initiator went to.
+    /// The target of the last request of a DC initiator.
     aimed: usize,
     ticker: Ticker,
     completions: Vec<WorkCompletion>,
@@ -129,7 +129,7 @@ impl<'w, S: Station, A: Attend> Engine<'w, S, A> {
         let per_link = u64::from(load.limits.per_qp);
         let window = (links.len() as u64 * per_link).min(load.limits.per_member.into());
         let batch = match load.refill {
-            // All that has completed makes one list.
+            // All completed requests are posted again as one list.
             Refill::List => (window as usize).max(BATCH),
             Refill::Continuous | Refill::Window => BATCH,
         };
@@ -160,23 +160,23 @@ impl<'w, S: Station, A: Attend> Engine<'w, S, A> {
         }
     }
 
-    /// Messages posted.
+    /// Returns the number of messages posted.
     pub(crate) fn posted(&self) -> u64 {
         self.posted
     }
 
-    /// Messages completed.
+    /// Returns the number of messages completed.
     pub(crate) fn completed(&self) -> u64 {
         self.completed
     }
 
-    /// Messages posted over each link.
+    /// Returns the number of messages posted over each link.
     pub(crate) fn carried(&self) -> Vec<u64> {
         self.links.iter().map(|link| link.posted).collect()
     }
 
-    /// Keeps requests in flight until all messages before `end` are completed, or until `is_over`, which is
-    /// told the time and the number of completed messages now and then.
+    /// Keeps requests in flight until all messages before `end` are completed, or until `is_over` returns true
+    /// for the time and the number of completed messages, with which it is called now and then.
     pub(crate) fn run(
         &mut self,
         end: u64,
@@ -210,8 +210,8 @@ impl<'w, S: Station, A: Attend> Engine<'w, S, A> {
         Ok(())
     }
 
-    /// Waits for what is in flight. Where the last requests of a link ask for no completion, one more does,
-    /// which stands for them.
+    /// Waits for all requests in flight. If the last requests of a link are unsignaled, posts a signaled one
+    /// whose completion covers them.
     pub(crate) fn finish(&mut self, watch: &mut Watch<'_>) -> Result<(), Fault> {
         self.end = u64::MAX;
         for link in 0..self.links.len() {
@@ -226,7 +226,7 @@ impl<'w, S: Station, A: Attend> Engine<'w, S, A> {
         self.drain(watch)
     }
 
-    /// Waits until the inbox has received as many messages.
+    /// Waits until the inbox has received `messages` messages.
     pub(crate) fn receive(&mut self, messages: u64, watch: &mut Watch<'_>) -> Result<(), Fault> {
         while self
             .parts
@@ -238,7 +238,7 @@ impl<'w, S: Station, A: Attend> Engine<'w, S, A> {
         Ok(())
     }
 
-    /// Waits for what is signaled. What is not completes unseen, when the queue pair goes.
+    /// Waits for all signaled requests. Unsignaled ones end with the queue pair.
     pub(crate) fn drain(&mut self, watch: &mut Watch<'_>) -> Result<(), Fault> {
         while self.signaled > 0 {
             self.reap(watch)?;
@@ -254,14 +254,14 @@ impl<'w, S: Station, A: Attend> Engine<'w, S, A> {
             let link = self.choose(list);
             self.post(link, list, watch)?;
         }
-        // A single request finds room wherever there is any.
+        // A single request fits wherever there is room.
         if list > 1 || self.signaled == 0 {
             self.fill_silent_links(list, watch)?;
         }
         Ok(())
     }
 
-    /// Where nothing that is in flight asks for a completion, a shorter list is the only way on.
+    /// Posts a shorter list if nothing in flight is signaled: no completion would ever make room.
     #[cold]
     fn fill_silent_links(&mut self, list: u32, watch: &mut Watch<'_>) -> Result<(), Fault> {
         for link in 0..self.links.len() {
@@ -279,7 +279,7 @@ impl<'w, S: Station, A: Attend> Engine<'w, S, A> {
         Ok(())
     }
 
-    /// Posts all that each link has room for, in one list.
+    /// Posts one list over each link that fills it.
     fn fill_links(&mut self, watch: &mut Watch<'_>) -> Result<(), Fault> {
         for link in 0..self.links.len() {
             let room = self.room(link);
@@ -290,7 +290,7 @@ impl<'w, S: Station, A: Attend> Engine<'w, S, A> {
         Ok(())
     }
 
-    /// Requests that may still be posted over a link.
+    /// Returns the number of requests that fit on a link.
     fn room(&self, link: usize) -> u32 {
         let limits = &self.parts.load.limits;
         let of_link = limits.per_qp - self.links[link].outstanding;
@@ -299,8 +299,8 @@ impl<'w, S: Station, A: Attend> Engine<'w, S, A> {
         of_link.min(of_member).min(left)
     }
 
-    /// Whether a list may be posted: over any link, where it is chosen at random; else over the next one, for
-    /// which those after it wait, so that no link gets more than its turns.
+    /// Whether a list may be posted: over any link, if links are chosen at random; otherwise only over the next
+    /// link, so that all links get equal turns.
     #[inline]
     fn may_post(&self, list: u32) -> bool {
         let limits = &self.parts.load.limits;
@@ -315,7 +315,7 @@ impl<'w, S: Station, A: Attend> Engine<'w, S, A> {
             && self.posted + u64::from(list) <= self.end
     }
 
-    /// The next link, in turn or at random, that has room.
+    /// Returns the next link with room, in turn or at random.
     #[inline]
     fn choose(&mut self, list: u32) -> usize {
         let links = self.links.len();
@@ -348,7 +348,7 @@ impl<'w, S: Station, A: Attend> Engine<'w, S, A> {
         Ok(())
     }
 
-    /// Makes the request at `place` that of the next message.
+    /// Updates the request at `place` for the next message.
     #[inline]
     fn prepare(&mut self, at: usize, place: usize, watch: &mut Watch<'_>) -> Result<(), Fault> {
         let link = &mut self.links[at];
@@ -358,7 +358,7 @@ impl<'w, S: Station, A: Attend> Engine<'w, S, A> {
         link.unsignaled += 1;
         self.posted += 1;
         self.outstanding += 1;
-        // The name says how many requests the completion stands for.
+        // The `wr_id` contains the number of requests that the completion covers.
         let name = WrId((at as u64) << 32 | u64::from(link.unsignaled));
         let mut flags = self.flags;
         if link.unsignaled >= self.signal_every || self.must_signal() {
@@ -375,7 +375,7 @@ impl<'w, S: Station, A: Attend> Engine<'w, S, A> {
         Ok(())
     }
 
-    /// Whether the last posted request must ask for a completion, out of its turn.
+    /// Whether the last posted request must be signaled in addition to the regular ones.
     #[inline]
     fn must_signal(&self) -> bool {
         let load = self.parts.load;
@@ -385,12 +385,12 @@ impl<'w, S: Station, A: Attend> Engine<'w, S, A> {
             1 => left == 0,
             links => left < links * u64::from(self.list),
         };
-        // Without a completion to come, a full window would stay full.
+        // Without a signaled request in flight, a full window would stay full.
         let is_stuck = self.signaled == 0 && self.parts.polled.is_none();
         is_last_round || is_full && (load.refill == Refill::Window || is_stuck)
     }
 
-    /// Writes what differs from the request that had this place before.
+    /// Writes the payload and operands that differ between messages.
     #[cold]
     fn vary(&mut self, at: usize, place: usize) -> Result<(), Fault> {
         let wire = self.wire(at);
@@ -420,7 +420,7 @@ impl<'w, S: Station, A: Attend> Engine<'w, S, A> {
         Ok(())
     }
 
-    /// Whom a request of a queue pair goes to: its own peer, or the one that a DC initiator addresses.
+    /// Returns the target of a request: the queue pair's peer, or the one that a DC initiator addresses.
     fn wire(&mut self, qp: usize) -> usize {
         if !self.parts.is_dc {
             return qp;
@@ -429,7 +429,7 @@ impl<'w, S: Station, A: Attend> Engine<'w, S, A> {
         self.aimed = match self.parts.load.dc.aim {
             Aim::Fixed(peer) => peer as usize % peers,
             Aim::Random => self.random.below(peers as u64) as usize,
-            // One of those that the last one was not.
+            // Any except the last one.
             Aim::Other if peers > 1 => {
                 let step = 1 + self.random.below(peers as u64 - 1) as usize;
                 (self.aimed + step) % peers
@@ -473,8 +473,8 @@ impl<'w, S: Station, A: Attend> Engine<'w, S, A> {
         Ok(is_timed.then(|| watch.reaped(self.parts.station, self.posted, self.window)))
     }
 
-    /// Posts READs over links at random or in turn, each as soon as the oldest of the window is done.
-    /// Where the link has no room, it waits for that.
+    /// Posts READs over links at random or in turn, each as soon as the oldest of the window is done and its
+    /// link has room.
     fn read_and_look(
         &mut self,
         watch: &mut Watch<'_>,
@@ -526,7 +526,7 @@ impl<'w, C: Context> Link<'w, C> {
                 Places::Buffers(_) => &parts.buffers[link * per_qp + place % per_qp],
                 _ => &parts.buffers[0],
             };
-            // To some devices an element of length 0 is one of 2 GiB.
+            // Some devices take a length of 0 as 2 GiB.
             let pieces: &'w [Sge<'w>] = if load.payload() > 0 { buffer } else { &[] };
             let there = load.place(target.remote, link, place);
             let operation = operation(load.op, there, link);

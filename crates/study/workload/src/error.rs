@@ -1,4 +1,4 @@
-//! Why a role failed: who, when, and what.
+//! Failures of roles: side, phase and fault.
 
 use std::fmt;
 
@@ -38,7 +38,7 @@ impl fmt::Display for Side {
     }
 }
 
-/// How far a role had come.
+/// Progress of a role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     /// Making its objects.
@@ -69,15 +69,15 @@ impl fmt::Display for Phase {
 #[derive(Debug, thiserror::Error)]
 #[error("{side} side, {phase}: {fault}")]
 pub struct RunError {
-    /// Whose error this is.
+    /// The side that failed.
     pub side: Side,
-    /// When.
+    /// Its phase.
     pub phase: Phase,
-    /// What.
+    /// The fault.
     pub fault: Box<Fault>,
 }
 
-/// What went wrong.
+/// The fault of a failed role.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Fault {
@@ -120,56 +120,56 @@ pub enum Fault {
     /// A request completed with an error.
     #[error("work request {wr_id} completed with: {status}")]
     Completion {
-        /// Which request.
+        /// The request.
         wr_id: WrId,
-        /// How it ended.
+        /// Its status.
         status: WcStatus,
     },
     /// A request that nobody answered.
     #[error(
-        "work request {wr_id} completed with: {}: no answer from {peer} (retry_cnt {retries}, timeout {timeout}, of which four may pass each time): {remedy}",
+        "work request {wr_id} completed with: {}: no answer from {peer} (retry_cnt {retries}, timeout {timeout}, up to four times as long on some devices): {remedy}",
         WcStatus::RetryExcErr
     )]
     Unanswered {
-        /// Which request.
+        /// The request.
         wr_id: WrId,
         /// The peer's queue pair.
         peer: String,
-        /// How often it was tried again.
+        /// Retransmissions.
         retries: u8,
-        /// After which time.
+        /// ACK timeout.
         timeout: Span,
-        /// What to look at.
+        /// What to check.
         remedy: &'static str,
     },
-    /// A message was lost where nothing is sent again.
+    /// A message was lost on an unreliable transport.
     #[error(
-        "no message within {patience}: one was lost, and {transport} sends nothing again; measure with --transport rc, or where nothing is lost"
+        "no message within {patience}: one was lost, and {transport} does not retransmit; measure with --transport rc, or without loss"
     )]
     LostMessage {
         /// The transport.
         transport: Transport,
-        /// How long was waited.
+        /// The timeout.
         patience: Span,
     },
-    /// A byte is not what was sent.
+    /// A received byte differs from the sent one.
     #[error("message {message}: byte {offset} is {found:#04x}, {expected:#04x} was sent")]
     Mismatch {
-        /// Which message.
+        /// The message.
         message: u64,
-        /// Place in it.
+        /// Offset in the message.
         offset: u64,
         /// What was sent.
         expected: u8,
         /// What arrived.
         found: u8,
     },
-    /// A completion does not tell what was sent.
-    #[error("message {message}: the completion says {found} as {what}, {expected} was sent")]
+    /// A completion differs from the sent message.
+    #[error("message {message}: the completion has {what} {found}, {expected} was sent")]
     WrongCompletion {
-        /// Which message.
+        /// The message.
         message: u64,
-        /// What is wrong.
+        /// The field.
         what: &'static str,
         /// What was sent.
         expected: u64,
@@ -179,23 +179,23 @@ pub enum Fault {
     /// The other side failed first.
     #[error("the other side failed: {0}")]
     Peer(String),
-    /// The other side ended without a word.
+    /// The other side ended without reporting a reason.
     #[error("the other side has ended ({0})")]
     PeerEnded(Box<Fault>),
-    /// The other side has ended the run: no error, but the end of a wait for its next message.
+    /// The other side has ended the run: not an error, but the end of a wait for its next message.
     #[error("the other side has ended the run")]
     Stopped,
-    /// The other side said what does not belong here.
-    #[error("{expected} was expected out of band, got {found}")]
+    /// The other side sent an unexpected message.
+    #[error("expected {expected} out of band, got {found}")]
     Protocol {
-        /// What belongs here.
+        /// The expected message.
         expected: &'static str,
-        /// What came.
+        /// The received message.
         found: String,
     },
     /// The other side runs another version of the programs.
     #[error(
-        "the other side speaks version {theirs} of the programs, this one {ours}; use the same Adverb on both"
+        "the other side runs version {theirs} of the programs, this one {ours}; install the same Adverb on both"
     )]
     Version {
         /// This side's.
@@ -211,7 +211,7 @@ pub enum Fault {
         /// The other's.
         theirs: String,
     },
-    /// An answer did not come: a request or an answer was lost, or the server is gone.
+    /// Timeout waiting for answers: a request or an answer was lost, or the server is gone.
     #[error(
         "{missing} requests without an answer within {patience}: datagrams were lost, or the server is \
          gone"
@@ -219,14 +219,14 @@ pub enum Fault {
     Lost {
         /// Requests without an answer.
         missing: u32,
-        /// How long it was waited.
+        /// The timeout.
         patience: Span,
     },
     /// An answer is wrong.
     #[error("received {0}: the service is broken")]
     Wrong(&'static str),
-    /// There are too few or too many of something.
-    #[error("{given} {what}: 1 to {max} are possible")]
+    /// A number is out of range.
+    #[error("{given} {what}: expected 1 to {max}")]
     Count {
         /// Of what.
         what: &'static str,
@@ -236,7 +236,7 @@ pub enum Fault {
         max: u32,
     },
     /// A record of an invalid length.
-    #[error("a record of {given} B: 8 to {max} B are possible")]
+    #[error("a record of {given} B: expected 8 to {max} B")]
     Record {
         /// Its length.
         given: u32,
@@ -255,7 +255,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// The same as the failure of the role `name`.
+    /// Converts to the failure of the role `name`.
     pub fn of_role(&self, name: &str) -> RoleError {
         RoleError {
             reason: format!("{name}: {self}"),
@@ -263,7 +263,7 @@ impl Fault {
         }
     }
 
-    /// Where it began.
+    /// Returns where the failure began.
     pub fn cause(&self) -> Cause {
         match self {
             Fault::Refused(_)
@@ -275,7 +275,7 @@ impl Fault {
         }
     }
 
-    /// Whether the other side's failure may be behind it.
+    /// Whether a failure of the other side may be the cause.
     pub(crate) fn may_be_the_others(&self) -> bool {
         match self {
             Fault::Wait(WaitError::TimedOut { .. } | WaitError::Stream(_))
@@ -291,7 +291,7 @@ impl Fault {
     }
 }
 
-/// The failure of a request that failed.
+/// Checks the status of a completion.
 ///
 /// # Errors
 /// The completion's status, unless it is a success.

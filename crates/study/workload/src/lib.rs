@@ -2,7 +2,7 @@
 //!
 //! A [`Program`] is a set of typed parameters, a list of [`Role`]s, and what each role does over its
 //! [`Station`](adverb_verbs::Station). A launcher starts the roles as threads, as processes, on several
-//! hosts or as coroutines in virtual time; the program cannot tell which.
+//! hosts or as coroutines in virtual time; the program does not depend on it.
 
 pub mod attend;
 pub mod connect;

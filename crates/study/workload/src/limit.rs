@@ -1,21 +1,21 @@
-//! When a run ends that goes by the clock.
+//! The end of a run that is limited by time.
 
 use std::cell::Cell;
 
 use adverb_units::Time;
 
-/// The end of the present run, for whoever has read the clock anyway: so that it costs the run nothing.
+/// The end of the current run. It is checked only when the clock is read anyway, so it costs nothing.
 #[derive(Debug, Default)]
 pub(crate) struct Limit {
     at: Cell<Option<Time>>,
-    /// Messages or rounds that the run has in any case.
+    /// Minimum number of messages or rounds.
     least: Cell<u64>,
     is_over: Cell<bool>,
 }
 
 impl Limit {
-    /// A run begins that ends at this time, if it has had its least messages; without a time it ends with
-    /// its last message.
+    /// Starts a run that ends at this time, but not before its minimum number of messages; without a time it
+    /// ends with its last message.
     pub(crate) fn begin(&self, at: Option<Time>, least: u64) {
         self.at.set(at);
         self.least.set(least);

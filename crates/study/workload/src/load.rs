@@ -1,25 +1,25 @@
-//! What a requester posts, and how much of it at a time.
+//! The load of a requester: its requests and how many are outstanding.
 
 use adverb_results::Opcode;
 use adverb_units::Span;
 use adverb_verbs::{QpType, RemoteAddress};
 use serde::{Deserialize, Serialize};
 
-/// Longest list whose positions have places of their own.
+/// Longest list in which each position has a separate place in memory.
 const MAX_LIST: u32 = 32;
-/// Memory of a link whose positions in a list have places of their own, at most.
+/// Maximum memory of a link whose list positions have separate places.
 const PLACES: u32 = 4096;
 
-/// Transport of a pattern's queue pairs. `Dci` stands for the whole of DC: members that post have
-/// initiators, and each member has one target.
+/// Transport of a pattern's queue pairs. `Dci` means DC: posting members have initiators, and each member has
+/// one target.
 pub type Transport = QpType;
 
 /// How requests are posted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Posting {
-    /// Each in a call of its own.
+    /// One request per call.
     Single,
-    /// So many in a call.
+    /// This many requests per call.
     List(u32),
 }
 
@@ -30,30 +30,30 @@ pub enum Refill {
     Continuous,
     /// A whole window, then waits for all of it.
     Window,
-    /// All that have completed meanwhile, in one call.
+    /// As many as have completed since, in one call.
     List,
 }
 
-/// How many requests may be under way.
+/// Maximum numbers of outstanding requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
     /// On one queue pair.
     pub per_qp: u32,
-    /// On all of the member's together.
+    /// On all queue pairs of the member.
     pub per_member: u32,
-    /// READs and atomics of one queue pair on the wire.
+    /// Outstanding READs and atomics of one queue pair.
     pub rd_atomic: u8,
 }
 
-/// Which places of the peer's memory requests go to.
+/// The places in the peer's memory that requests access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Places {
-    /// Each link has its own, next to those of the others, at this distance in bytes. Of
-    /// short READs and WRITEs that are posted in lists of a given length each position in the list has.
+    /// Each link has a separate place, at this distance in bytes from the next. For short READs and WRITEs that
+    /// are posted in lists, each position in the list has one.
     Own(u64),
-    /// Each message in flight has its own, and a buffer of its own on this side, too, at this distance.
+    /// Each message in flight has a separate place and a separate local buffer, at this distance in bytes.
     Buffers(u64),
-    /// Uniformly random, aligned to this, in so many bytes.
+    /// Uniformly random.
     Random {
         /// Alignment.
         align: u64,
@@ -62,12 +62,12 @@ pub enum Places {
     },
 }
 
-/// Which of a member's peers the requests of DC initiators go to.
+/// The targets of DC initiators among a member's peers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Aim {
-    /// Always the same: the one of this number, of as many as there are.
+    /// Always the peer with this number, modulo the number of peers.
     Fixed(u32),
-    /// Any but the one before.
+    /// Any except the previous one.
     Other,
     /// Any.
     Random,
@@ -78,26 +78,26 @@ pub enum Aim {
 pub struct Dc {
     /// Initiators that it posts to in turn.
     pub initiators: u32,
-    /// Whom it addresses.
+    /// The targets.
     pub aim: Aim,
 }
 
-/// How a requester learns that its requests are done.
+/// How a requester detects the end of its requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Seen {
-    /// By the completions of those that are signaled.
+    /// By completions of signaled requests.
     Completion,
-    /// READs: it polls the memory that their data come to, in the order of posting. Completions only
-    /// say that a queue has room.
+    /// For READs: polls the destination memory, in the order of posting. Completions only indicate room in
+    /// the queue.
     Memory,
 }
 
-/// Whether each request is timed, which costs looks at the clock.
+/// Whether each request is timed, which needs clock readings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Timing {
-    /// Only the whole is.
+    /// Only the whole run is timed.
     Whole,
-    /// Each signaled request is, from its post to its completion.
+    /// Each signaled request is timed, from its post to its completion.
     Each,
 }
 
@@ -108,9 +108,9 @@ pub struct Load {
     pub op: Opcode,
     /// Payload in bytes.
     pub size: u32,
-    /// Payload goes into the request.
+    /// Payload is inline.
     pub inline: bool,
-    /// One request of so many asks for a completion.
+    /// One in this many requests is signaled.
     pub signaled_every: u32,
     /// Singly or in lists.
     pub posting: Posting,
@@ -120,19 +120,19 @@ pub struct Load {
     pub limits: Limits,
     /// Where to.
     pub places: Places,
-    /// Number of the place that the first link has, where each has its own.
+    /// Number of the first link's place, if each link has one.
     pub first_place: u64,
-    /// Each request goes over a random link, and not over one after the other.
+    /// Each request uses a random link instead of the next one.
     pub random_link: bool,
-    /// Initiators and whom they address, where queue pairs are such.
+    /// Initiators and their targets, if the transport is DC.
     pub dc: Dc,
     /// Computing before each post.
     pub think: Span,
-    /// How it is seen that a request is done.
+    /// How the end of a request is detected.
     pub seen: Seen,
     /// What is timed.
     pub timing: Timing,
-    /// Seed of what is random.
+    /// Seed of the random numbers.
     pub seed: u64,
 }
 
@@ -165,7 +165,7 @@ impl Load {
         }
     }
 
-    /// Bytes that a request carries or asks for.
+    /// Returns the bytes that a request carries or fetches.
     pub(crate) fn payload(&self) -> u32 {
         match self.op {
             op if op.is_atomic() => 8,
@@ -196,7 +196,7 @@ impl Load {
         matches!(self.places, Places::Buffers(_))
     }
 
-    /// Requests posted at a time at most: a list longer than may be under way would never be posted.
+    /// Returns the maximum length of a list: one longer than the window would never be posted.
     pub(crate) fn list(&self) -> u32 {
         let room = self.limits.per_qp.min(self.limits.per_member).max(1);
         match (self.posting, self.refill) {
@@ -206,8 +206,8 @@ impl Load {
         }
     }
 
-    /// Places of [`Places::Own`] that a link has. Atomics of a link stay with one word, and long messages
-    /// with one place.
+    /// Returns the number of [`Places::Own`] of a link. Atomics use a single word, and long messages a single
+    /// place.
     #[must_use]
     pub fn places_a_link(&self) -> u64 {
         let list = match (self.op, self.posting) {
@@ -218,7 +218,7 @@ impl Load {
         list.clamp(1, MAX_LIST).min(fit.max(1)).into()
     }
 
-    /// One of so many is signaled, so that completions come before the queue is full.
+    /// Returns the signaling period, limited so that completions arrive before the queue is full.
     pub(crate) fn signal_every(&self) -> u32 {
         let room = match self.seen {
             Seen::Completion => self.limits.per_qp.min(self.limits.per_member),

@@ -1,4 +1,4 @@
-//! The payload that can be checked: a function of seed, message and place.
+//! Verifiable payload: a function of seed, message and offset.
 
 use adverb_verbs::{MemoryAccessError, MemoryRegion};
 
@@ -6,7 +6,7 @@ use crate::error::Fault;
 
 const PIECE: usize = 4096;
 const WORD: usize = size_of::<u64>();
-/// 2^64 / golden ratio: an odd number whose multiples fill the words evenly.
+/// 2^64 / golden ratio: an odd number whose multiples are evenly distributed.
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// Payloads of one seed.
@@ -110,7 +110,7 @@ fn chunk(left: u64) -> usize {
     left.min(PIECE as u64) as usize
 }
 
-/// A permutation of 64-bit words that spreads near values far (the finalizer of `SplitMix64`).
+/// The finalizer of `SplitMix64`: a permutation of 64-bit words that separates similar values.
 const fn mix(n: u64) -> u64 {
     let n = n.wrapping_add(STEP);
     let n = (n ^ (n >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

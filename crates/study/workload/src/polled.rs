@@ -1,7 +1,7 @@
-//! Memory that READs land in, for members that poll it instead of their completion queue.
+//! Destination memory of READs, for members that poll it instead of their completion queue.
 //!
-//! A window of places, used in turn. A place is marked before its READ is posted; the data, which are
-//! zeros on every device here, take the mark away.
+//! It is a window of places, used in turn. A place is marked before its READ is posted; the data, which are
+//! all zero, overwrite the mark.
 
 use adverb_verbs::{Context, MemoryRegion, Station};
 
@@ -9,15 +9,15 @@ use crate::attend::{Attend, Awaited, attentively};
 use crate::error::Fault;
 use crate::load::{Load, Seen};
 
-/// Stands in the last byte of a place until the data come.
+/// Mark in the last byte of a place until the data arrive.
 const MARK: u8 = 0xa5;
-/// The time is looked at once in so many READs: a look costs as much as a part of a READ.
+/// The clock is read once in this many READs: a reading costs a noticeable part of a READ.
 const LOOK: u64 = 16;
 
-/// Places that READs land in.
+/// Places for the data of READs.
 pub(crate) struct Polled {
     base: u64,
-    /// From one place to the next: cache lines are not shared.
+    /// Distance of places, which do not share cache lines.
     distance: u64,
     /// Bytes of a READ.
     size: u64,
@@ -39,7 +39,7 @@ pub(crate) fn bytes(load: &Load) -> u64 {
 }
 
 impl Polled {
-    /// Those of a load, from `base` on, if it polls.
+    /// Returns the places of a load, from `base` on, if it polls.
     pub(crate) fn of(load: &Load, base: u64) -> Option<Self> {
         (load.seen == Seen::Memory).then(|| Polled {
             base,
@@ -55,7 +55,7 @@ impl Polled {
         self.base + number % self.places * self.distance
     }
 
-    /// Where READs land, in turn.
+    /// Returns the offsets of the places, in turn.
     pub(crate) fn offsets(&self) -> impl Iterator<Item = u64> {
         (0..self.places).map(|place| self.place(place))
     }
@@ -64,7 +64,7 @@ impl Polled {
         self.posted - self.done >= self.places
     }
 
-    /// READs whose data have been seen.
+    /// Returns the number of READs whose data have arrived.
     pub(crate) fn done(&self) -> u64 {
         self.done
     }
@@ -74,13 +74,13 @@ impl Polled {
         Ok(mr.write(self.place(self.posted) + self.size - 1, &[MARK])?)
     }
 
-    /// The place of the next READ, which is posted now.
+    /// Returns the place of the next READ, which is posted now.
     pub(crate) fn post(&mut self) -> usize {
         self.posted += 1;
         ((self.posted - 1) % self.places) as usize
     }
 
-    /// Polls until the oldest READ's data are there; whether it is time to look at the clock.
+    /// Polls until the oldest READ's data arrive; returns whether to read the clock.
     pub(crate) fn wait_for_oldest<S: Station, A: Attend>(
         &mut self,
         station: &S,

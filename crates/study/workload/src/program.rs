@@ -1,10 +1,10 @@
-//! The interface between a program and whatever starts its roles.
+//! The interface between a program and its launcher.
 
 use adverb_verbs::{DeviceCaps, Impairment, RoleId, Station};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-/// A program: parameters, roles, and what each role does.
+/// A program: its parameters and roles.
 ///
 /// The parameters are serialized to reach the processes and hosts that run the roles.
 pub trait Program:
@@ -16,8 +16,8 @@ pub trait Program:
     /// What a role returns at its end.
     type Report: Serialize + DeserializeOwned + Send + 'static;
 
-    /// State that the roles of one process share, such as the counter of a sequencer. Whatever starts
-    /// the roles makes one default value per [process](Role::process) and run.
+    /// State that the roles of one process share, such as the counter of a sequencer. The launcher makes one
+    /// default value per [process](Role::process) and run.
     type Shared: Default + Send + Sync + 'static;
 
     /// The roles, in the order of their [`RoleId`]s.
@@ -65,7 +65,7 @@ pub trait Program:
         0
     }
 
-    /// Number of hosts that the roles ask for.
+    /// Returns the number of hosts that the roles ask for.
     fn hosts(&self) -> u32 {
         let hosts = self.roles().into_iter().map(|role| role.host + 1);
         hosts.max().unwrap_or(1)
@@ -86,7 +86,7 @@ pub struct Role {
     pub load: RoleLoad,
 }
 
-/// How much a role needs of a core.
+/// CPU use of a role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RoleLoad {
@@ -100,7 +100,7 @@ pub enum RoleLoad {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[error("{reason}")]
 pub struct RoleError {
-    /// Which role, when and why, in one line.
+    /// Role, phase and cause, in one line.
     pub reason: String,
     /// Where the failure began.
     pub cause: Cause,

@@ -1,4 +1,4 @@
-//! A small random generator: where requests go must cost no more than choosing does.
+//! A small and fast random number generator for choosing targets.
 
 use adverb_units::Span;
 
@@ -9,11 +9,11 @@ pub struct Random(u64);
 impl Random {
     /// Starts the sequence of a seed.
     pub fn new(seed: u64) -> Self {
-        // Never zero; neighbouring seeds give unlike streams.
+        // Never zero; similar seeds give different streams.
         Random((seed ^ 0x5851_f42d_4c95_7f2d).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
-    /// A number below `bound`; 0 for a bound of 0.
+    /// Returns a number below `bound`; 0 if `bound` is 0.
     #[inline]
     pub fn below(&mut self, bound: u64) -> u64 {
         self.0 ^= self.0 >> 12;

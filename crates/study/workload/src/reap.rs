@@ -1,4 +1,4 @@
-//! Taking completions, by polling or by events.
+//! Reaps completions, by polling or by events.
 
 use adverb_results::Completion;
 use adverb_verbs::{CompletionQueue, Context, NotifyOn, Station, WorkCompletion};
@@ -6,12 +6,12 @@ use adverb_verbs::{CompletionQueue, Context, NotifyOn, Station, WorkCompletion};
 use crate::attend::{Attend, Awaited, attentively};
 use crate::error::Fault;
 
-/// Completions taken at a time.
+/// Maximum number of completions per poll.
 pub const BATCH: usize = 32;
-/// Events taken that are acknowledged together: acknowledging takes a lock.
+/// Number of events that are acknowledged together, because acknowledging takes a lock.
 const ACKNOWLEDGE_AT: u32 = 1024;
 
-/// A completion queue, with a channel where completions are waited for by events.
+/// A completion queue, with a channel if completions are awaited by events.
 pub struct Queue<C: Context> {
     /// The queue.
     pub cq: C::Cq,
@@ -20,7 +20,7 @@ pub struct Queue<C: Context> {
 }
 
 impl<C: Context> Queue<C> {
-    /// A queue for `entries` completions, or as many as the device can hold.
+    /// Creates a queue for `entries` completions, or the device's maximum.
     ///
     /// # Errors
     /// The device refuses it.
@@ -43,7 +43,7 @@ impl<C: Context> Queue<C> {
         })
     }
 
-    /// What takes its completions.
+    /// Returns its reaper.
     pub fn reaper(&self) -> Reaper<'_, C> {
         Reaper {
             queue: self,
@@ -53,21 +53,20 @@ impl<C: Context> Queue<C> {
     }
 }
 
-/// Takes completions from a queue.
+/// Reaps completions from a queue.
 pub struct Reaper<'q, C: Context> {
     queue: &'q Queue<C>,
-    /// Armed, and the event not yet taken.
+    /// Whether the queue is armed and the event not yet taken.
     armed: bool,
     /// Events taken and not yet acknowledged.
     unacknowledged: u32,
 }
 
 impl<C: Context> Reaper<'_, C> {
-    /// Waits until there is a completion, takes up to `into.len()` of them, all successful, and returns
-    /// how many.
+    /// Waits until there is a completion, takes up to `into.len()` successful ones, and returns their number.
     ///
     /// # Errors
-    /// A request failed, nothing came, or another role has failed.
+    /// A request failed, timeout, or another role has failed.
     #[inline]
     pub fn reap<S: Station<Context = C>, A: Attend>(
         &mut self,
@@ -87,10 +86,9 @@ impl<C: Context> Reaper<'_, C> {
         }
     }
 
-    /// The order closes the race between arming and completing (`ibv_get_cq_event(3)`): poll; if there
-    /// is nothing, arm; poll again, for what came before arming raises no event; sleep only then. An
-    /// event that belongs to completions found by the second poll comes later as one wake-up for
-    /// nothing.
+    /// The order closes the race between arming and completing (`ibv_get_cq_event(3)`): poll; if there is
+    /// nothing, arm; poll again, because completions before arming raise no event; only then sleep. The event
+    /// of a completion found by the second poll causes one spurious wake-up later.
     fn sleep<S: Station<Context = C>, A: Attend>(
         &mut self,
         station: &S,
@@ -104,7 +102,7 @@ impl<C: Context> Reaper<'_, C> {
                 return Ok(n);
             }
             if self.armed {
-                // One channel for each queue: the event can only be this queue's.
+                // Each queue has its own channel, so the event belongs to this queue.
                 attentively(attend, self.queue.awaited, |patience| {
                     station.wait_event(channel, patience)
                 })?;
@@ -129,7 +127,7 @@ impl<C: Context> Reaper<'_, C> {
 }
 
 impl<C: Context> Drop for Reaper<'_, C> {
-    /// A queue with unacknowledged events cannot be destroyed.
+    /// Acknowledges all events: otherwise destroying the queue would block.
     fn drop(&mut self) {
         self.acknowledge();
     }

@@ -1,4 +1,4 @@
-//! Timing single messages without disturbing the mean.
+//! Samples latencies of single messages without disturbing the mean.
 
 use adverb_results::LatencyRecorder;
 use adverb_units::{Span, Time};
@@ -6,28 +6,28 @@ use adverb_verbs::Station;
 
 use crate::random::Random;
 
-/// What counting one latency costs, in addition to reading the clock twice.
+/// Cost of recording one latency, in addition to reading the clock twice.
 const RECORD_COST: Span = Span::from_ns(50);
-/// Sampling, and looking at the clock, takes at most one part in this many of the time.
+/// Sampling and reading the clock take at most 1 / `SHARE` of the time.
 const SHARE: u64 = 100;
-/// Completions between two looks at the clock at most.
+/// Maximum number of completions between two clock readings.
 const LONGEST: u32 = 256;
 
-/// Records single latencies, of one message in k.
+/// Records the latency of one message in k.
 pub(crate) struct Sampler {
     pub(crate) recorder: LatencyRecorder,
-    /// k, on average: at random, so that no period of the program is always sampled at the same place.
+    /// Mean of k, which is random, so that sampling does not align with a period of the program.
     pub(crate) every: u64,
-    /// Whether k follows from the messages that it has seen, as no warm-up told their speed.
+    /// Whether k adapts to the observed messages, because no warm-up measured their speed.
     adapts: bool,
     random: Random,
-    /// Time between two readings of the clock with nothing in between.
+    /// Time between two consecutive clock readings.
     clock_cost: Span,
 }
 
 impl Sampler {
-    /// For messages (or rounds) that take `mean`: k is such that sampling takes at most 1 % of the
-    /// time.
+    /// Returns a sampler for messages (or rounds) that take `mean`, with k such that sampling takes at most 1 %
+    /// of the time.
     pub(crate) fn new<S: Station>(station: &S, mean: Span) -> Self {
         let mut sampler = Sampler {
             adapts: false,
@@ -37,7 +37,7 @@ impl Sampler {
         sampler
     }
 
-    /// For messages of a speed that shows while it samples them.
+    /// Returns a sampler for messages of unknown speed.
     pub(crate) fn adapting<S: Station>(station: &S) -> Self {
         Sampler {
             recorder: LatencyRecorder::new(),
@@ -53,30 +53,30 @@ impl Sampler {
         self.every = (cost * SHARE).as_ps().div_ceil(mean.as_ps().max(1)).max(1);
     }
 
-    /// Records what took from `start` to `end`, by `parts` messages one after the other.
+    /// Records the time from `start` to `end`, divided by `parts` consecutive messages.
     pub(crate) fn record(&mut self, start: Time, end: Time, parts: u64) {
         let took = (end - start).saturating_sub(self.clock_cost);
         self.recorder.record(took / parts);
     }
 
-    /// Messages until the next one to be timed, of a window of `window`.
+    /// Returns the number of messages until the next timed one, with `window` in flight.
     fn distance(&mut self, window: u64) -> u64 {
         self.random.below((2 * self.every - 1).max(window))
     }
 }
 
-/// Times one message at a time among many in flight: from when its buffer was free, which is just before
-/// the posts that it is one of, until its completion is reaped. So the time that a message waits for those
-/// that are posted before it counts, and outstanding messages are rate × mean latency.
+/// Times a single message among many in flight: from when its buffer was free, just before its batch is
+/// posted, until its completion is reaped. The time that it waits for earlier posts of the batch counts, so
+/// that outstanding messages = rate × mean latency (Little's law).
 pub(crate) struct Watch<'a> {
     sampler: Option<&'a mut Sampler>,
-    /// The message to be timed; beyond all while one is in flight.
+    /// The next message to time; beyond all messages while one is being timed.
     next: u64,
-    /// When the present posts began, if the message is one of them.
+    /// When the current batch began, if the message is in it.
     began: Time,
-    /// The message that is timed, by its link and its number there.
+    /// The message that is being timed: its link, and its number there.
     open: Option<(usize, u64)>,
-    /// When the last one was recorded, and how many messages had been posted then.
+    /// Time of the last record, and the number of messages posted by then.
     last: Option<(Time, u64)>,
 }
 
@@ -92,7 +92,7 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// At most `room` messages are posted now, after `posted`. Returns the time, if it was read.
+    /// Called before at most `room` messages are posted, after `posted`. Returns the time, if it was read.
     #[inline]
     pub(crate) fn posting<S: Station>(
         &mut self,
@@ -105,7 +105,7 @@ impl<'a> Watch<'a> {
         })
     }
 
-    /// Message `number` is posted, as message `place` of a link.
+    /// Called when message `number` is posted, as message `place` of a link.
     #[inline]
     pub(crate) fn posted(&mut self, number: u64, (link, place): (usize, u64)) {
         if number == self.next {
@@ -114,13 +114,13 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// The link whose message is timed, and the number of that message there.
+    /// Returns the message that is being timed: its link, and its number there.
     #[inline]
     pub(crate) fn open(&self) -> Option<(usize, u64)> {
         self.open
     }
 
-    /// The timed message is reaped, after `posted` messages with `window` in flight at most. Returns the time.
+    /// Called when the timed message is reaped, after `posted` messages with up to `window` in flight. Returns the time.
     pub(crate) fn reaped<S: Station>(&mut self, station: &S, posted: u64, window: u64) -> Time {
         let now = station.now();
         self.open = None;
@@ -138,9 +138,9 @@ impl<'a> Watch<'a> {
     }
 }
 
-/// Says when to look at the clock next, so that looking takes at most 1 % of the time.
+/// Decides when to read the clock, so that reading takes at most 1 % of the time.
 pub(crate) struct Ticker {
-    /// Completions between two looks.
+    /// Completions between two readings.
     every: u32,
     left: u32,
     last: Time,
@@ -157,7 +157,7 @@ impl Ticker {
         }
     }
 
-    /// The time, if it is to be looked at after this reaping of completions.
+    /// Returns the time, if the clock is due after these completions.
     #[inline]
     pub(crate) fn tick<S: Station>(&mut self, station: &S) -> Option<Time> {
         self.left -= 1;

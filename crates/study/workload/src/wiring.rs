@@ -1,4 +1,4 @@
-//! Verbs objects, and their connection to the peer's: what every program is made of.
+//! Verbs objects of a role, and their connection to the peer's.
 
 use adverb_units::Bytes;
 use adverb_verbs::{
@@ -14,7 +14,7 @@ use crate::reap::Queue;
 pub const QKEY: u32 = 0x1d7e_0001;
 /// Room for the global routing header (GRH), which precedes the payload of each received datagram.
 pub const GRH: u32 = 40;
-/// READs and atomics in flight on a queue pair at most.
+/// Maximum number of outstanding READs and atomics of a queue pair.
 pub const MAX_RD_ATOMIC: u8 = 16;
 
 /// The objects that all queue pairs of a role share: a protection domain, one memory region, the port.
@@ -28,7 +28,7 @@ pub struct Kit<'s, S: Station> {
     options: PathOptions,
 }
 
-/// READs and atomics that a queue pair may have in flight, and takes from its peer at a time.
+/// Outstanding READs and atomics of a queue pair, in both directions.
 #[derive(Clone, Copy, Debug)]
 pub struct RdAtomic {
     /// As requester.
@@ -37,18 +37,18 @@ pub struct RdAtomic {
     pub responder: u8,
 }
 
-/// How the queue pairs of a connection talk.
+/// Parameters of a connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Route {
     /// Path MTU if `options` sets none.
     pub path_mtu: PathMtu,
     /// READs and atomics.
     pub rd_atomic: RdAtomic,
-    /// What the program chose for the path.
+    /// Options of the path.
     pub options: PathOptions,
 }
 
-/// The way of datagrams, or of the requests of DC initiators, to a queue pair.
+/// The address of a queue pair for datagrams or for DC initiators.
 pub struct Way<C: Context> {
     ah: C::Ah,
     qpn: Qpn,
@@ -56,7 +56,7 @@ pub struct Way<C: Context> {
 }
 
 impl<C: Context> Way<C> {
-    /// What a request carries.
+    /// Returns the destination for a request.
     pub fn destination(&self) -> Destination<'_> {
         Destination {
             ah: self.ah.handle(),
@@ -67,7 +67,7 @@ impl<C: Context> Way<C> {
 }
 
 impl<'s, S: Station> Kit<'s, S> {
-    /// With a region of `bytes`, for queue pairs whose packets take a path with these options.
+    /// Creates the objects, with a region of `bytes`, for queue pairs with these path options.
     ///
     /// # Errors
     /// The device refuses, or its port does not support an option.
@@ -90,16 +90,16 @@ impl<'s, S: Station> Kit<'s, S> {
         })
     }
 
-    /// The role's port.
+    /// Returns the role's port.
     pub fn port(&self) -> &PortCaps {
         &self.port
     }
 
-    /// A queue pair, with `inline_recv` bytes of each message within its completion: a UD one goes to
-    /// RTS, since it needs no peer, one of DC stays in RESET, all others go to INIT.
+    /// Creates a queue pair that receives up to `inline_recv` bytes within completions. UD is moved to RTS, since
+    /// it needs no peer, DC stays in RESET, and others are moved to INIT.
     ///
     /// # Errors
-    /// The device refuses.
+    /// The device refuses it.
     pub fn queue_pair(
         &self,
         qp_type: QpType,
@@ -135,7 +135,7 @@ impl<'s, S: Station> Kit<'s, S> {
         Ok(qp)
     }
 
-    /// A queue pair as its peer needs it.
+    /// Returns the endpoint of a queue pair for its peer.
     pub fn endpoint(&self, qp: &<S::Context as Context>::Qp) -> Endpoint {
         Endpoint {
             qpn: qp.qpn(),
@@ -147,10 +147,10 @@ impl<'s, S: Station> Kit<'s, S> {
         }
     }
 
-    /// The way of datagrams to a queue pair.
+    /// Returns the address of a queue pair for datagrams.
     ///
     /// # Errors
-    /// The device refuses.
+    /// The device refuses it.
     pub fn way(&self, end: &Endpoint, qkey: u32) -> Result<Way<S::Context>, Fault> {
         let context = self.station.context();
         let address = AddressVector {
@@ -165,7 +165,7 @@ impl<'s, S: Station> Kit<'s, S> {
         })
     }
 
-    /// The usual route: the port's MTU, and as many READs as the device takes.
+    /// Returns the default parameters: the port's MTU, and at most the device's maximum of READs.
     pub fn route(&self, rd_atomic: u8) -> Route {
         let most = self.station.context().caps().max_qp_rd_atom;
         Route {

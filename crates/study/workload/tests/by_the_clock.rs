@@ -1,4 +1,4 @@
-//! A duration is kept to, whatever the warm-up told; both sides agree on where a run ends.
+//! Runs keep their duration whatever the warm-up measured; both sides agree on where a run ends.
 
 mod common;
 
@@ -17,7 +17,7 @@ use adverb_workload::pair::{
 };
 use common::station;
 
-/// A station on whose clock a warm-up takes so long, and later each reading a step.
+/// A station with a fake clock: a fixed duration of the warm-up, then a fixed step per reading.
 struct Clocked {
     station: HostStation<SoftContext>,
     pace: Pace,
@@ -106,7 +106,7 @@ impl Station for Clocked {
     }
 }
 
-/// Runs a cell whose active side goes by such a clock.
+/// Runs a cell whose active side uses such a clock.
 fn run(spec: &CellSpec, pace: Pace) -> CellResult {
     let (to_passive, to_active) = Link::pair().unwrap();
     std::thread::scope(|scope| {
@@ -138,7 +138,7 @@ fn request(op: Opcode) -> Request {
     }
 }
 
-/// Every way that sides take part in.
+/// Returns cells for all ways of taking part.
 fn cells() -> Vec<CellSpec> {
     let mut cells = vec![CellSpec::ping(request(Opcode::Write))];
     for op in [
@@ -166,8 +166,8 @@ fn cells() -> Vec<CellSpec> {
     cells
 }
 
-/// Runs them all; each is to measure for about as long as was wanted. What a wait reads of the clock on a
-/// busy machine is beside it.
+/// Runs all cells; each must measure for about the requested duration, apart from clock readings in waits on a
+/// busy machine.
 fn keep_to_the_duration(pace: Pace, planned: u64) -> Vec<CellResult> {
     let results = cells().into_iter().map(|spec| {
         let result = run(&spec, pace);

@@ -1,4 +1,4 @@
-//! A side that fails tells the other; neither hangs.
+//! A failing side notifies the other; neither hangs.
 #![allow(clippy::disallowed_methods, reason = "tests run on a real machine")]
 
 mod common;
@@ -16,7 +16,7 @@ use adverb_workload::pair::{
 };
 use common::{run_each, station};
 
-/// A device that stops giving completions after so many waits.
+/// A station that stops delivering completions after a number of waits.
 struct Failing {
     waits_left: Cell<u32>,
 }
@@ -46,7 +46,7 @@ impl Guard for Failing {
     }
 }
 
-/// Many rounds, of which one side takes part in a few; returns both errors.
+/// Runs many rounds in which one side fails after a few; returns both errors.
 fn fails_in_the_middle(spec: &CellSpec, failing: Side) -> (RunError, RunError) {
     let waits = |side| if side == failing { 40 } else { u32::MAX };
     let (to_passive, to_active) = Link::pair().unwrap();
@@ -162,6 +162,6 @@ fn a_peer_that_talks_nonsense_is_quoted() {
     let error = run_active(&station(PASSIVE, here), &cell()).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "active side, connecting: a greeting was expected out of band, got GET / HTTP/1.1"
+        "active side, connecting: expected a greeting out of band, got GET / HTTP/1.1"
     );
 }

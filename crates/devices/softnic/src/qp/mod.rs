@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use adverb_verbs::{
     AsyncEvent, CreateError, Gid, Lid, McastError, ModifyQpError, PostError, PostErrorCause,
     QpAttr, QpCaps, QpInit, QpState, QpType, Qpn, QueuePair, RecvRequest, SendRequest,
-    qp::{AttrLimits, check_transition},
+    rules::AttrLimits, transition::check_transition,
 };
 use spin::mutex::SpinMutex;
 

@@ -1,8 +1,7 @@
 //! The states of a queue pair: Modify QP, failure, reset.
 
 use adverb_verbs::{
-    ModifyQpError, PacketMarking, QpAttr, QpState,
-    qp::{AttrLimits, check_transition},
+    ModifyQpError, PacketMarking, QpAttr, QpState, rules::AttrLimits, transition::check_transition,
 };
 
 use crate::ids::{MachineId, QpIndex};

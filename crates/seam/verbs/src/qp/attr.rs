@@ -4,11 +4,12 @@
 
 use adverb_units::Span;
 
-use super::{AckTimeout, QpState, RetryCount, RetryParams};
+use super::QpState;
+use super::retry::{AckTimeout, RetryCount, RetryParams};
 use crate::access::AccessFlags;
 use crate::caps::PathMtu;
 use crate::ids::{Gid, Lid, PortNum, Psn, Qpn};
-use crate::path::{ServiceLevel, TrafficClass};
+use crate::priority::{ServiceLevel, TrafficClass};
 
 bitflags::bitflags! {
     /// Which attributes of a Modify QP are present (`ibv_qp_attr_mask`, same bits).
@@ -118,9 +119,9 @@ impl RnrTimer {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct QpAttr {
-    /// The state to go to.
+    /// The new state.
     pub state: Option<QpState>,
-    /// The state the caller believes it in.
+    /// The state that the caller expects the queue pair to be in.
     pub cur_state: Option<QpState>,
     /// Access rights of the peer.
     pub access: Option<AccessFlags>,
@@ -128,7 +129,7 @@ pub struct QpAttr {
     pub pkey_index: Option<u16>,
     /// Port.
     pub port: Option<PortNum>,
-    /// Queue key (UD), or access key of a DC target, which mlx5 takes when it makes one.
+    /// Queue key (UD), or access key of a DC target, which mlx5 needs when it creates one.
     pub qkey: Option<u32>,
     /// Address of the peer.
     pub address: Option<AddressVector>,
@@ -203,33 +204,38 @@ impl QpAttr {
 
     /// Returns which attributes are present.
     pub fn mask(&self) -> QpAttrMask {
-        let present = [
-            (self.state.is_some(), QpAttrMask::STATE),
-            (self.cur_state.is_some(), QpAttrMask::CUR_STATE),
-            (self.access.is_some(), QpAttrMask::ACCESS_FLAGS),
-            (self.pkey_index.is_some(), QpAttrMask::PKEY_INDEX),
-            (self.port.is_some(), QpAttrMask::PORT),
-            (self.qkey.is_some(), QpAttrMask::QKEY),
-            (self.address.is_some(), QpAttrMask::AV),
-            (self.path_mtu.is_some(), QpAttrMask::PATH_MTU),
-            (self.timeout.is_some(), QpAttrMask::TIMEOUT),
-            (self.retry_cnt.is_some(), QpAttrMask::RETRY_CNT),
-            (self.rnr_retry.is_some(), QpAttrMask::RNR_RETRY),
-            (self.rq_psn.is_some(), QpAttrMask::RQ_PSN),
-            (self.sq_psn.is_some(), QpAttrMask::SQ_PSN),
-            (self.max_rd_atomic.is_some(), QpAttrMask::MAX_QP_RD_ATOMIC),
-            (
-                self.max_dest_rd_atomic.is_some(),
-                QpAttrMask::MAX_DEST_RD_ATOMIC,
-            ),
-            (self.min_rnr_timer.is_some(), QpAttrMask::MIN_RNR_TIMER),
-            (self.dest_qpn.is_some(), QpAttrMask::DEST_QPN),
+        let all = [
+            self.state.map(|_| QpAttrMask::STATE),
+            self.cur_state.map(|_| QpAttrMask::CUR_STATE),
+            self.access.map(|_| QpAttrMask::ACCESS_FLAGS),
+            self.pkey_index.map(|_| QpAttrMask::PKEY_INDEX),
+            self.port.map(|_| QpAttrMask::PORT),
+            self.qkey.map(|_| QpAttrMask::QKEY),
+            self.address.map(|_| QpAttrMask::AV),
+            self.path_mtu.map(|_| QpAttrMask::PATH_MTU),
+            self.timeout.map(|_| QpAttrMask::TIMEOUT),
+            self.retry_cnt.map(|_| QpAttrMask::RETRY_CNT),
+            self.rnr_retry.map(|_| QpAttrMask::RNR_RETRY),
+            self.rq_psn.map(|_| QpAttrMask::RQ_PSN),
+            self.sq_psn.map(|_| QpAttrMask::SQ_PSN),
+            self.max_rd_atomic.map(|_| QpAttrMask::MAX_QP_RD_ATOMIC),
+            self.max_dest_rd_atomic
+                .map(|_| QpAttrMask::MAX_DEST_RD_ATOMIC),
+            self.min_rnr_timer.map(|_| QpAttrMask::MIN_RNR_TIMER),
+            self.dest_qpn.map(|_| QpAttrMask::DEST_QPN),
         ];
-        present
-            .into_iter()
-            .filter(|(is, _)| *is)
-            .map(|(_, bit)| bit)
-            .collect()
+        all.into_iter().flatten().collect()
+    }
+}
+
+impl RetryParams {
+    /// Returns the values in `attr`, with absent ones taken from `old`; `None` if one is in neither.
+    pub fn merged(old: Option<Self>, attr: &QpAttr) -> Option<Self> {
+        Some(RetryParams {
+            timeout: attr.timeout.or(old.map(|old| old.timeout))?,
+            retry_cnt: attr.retry_cnt.or(old.map(|old| old.retry_cnt))?,
+            rnr_retry: attr.rnr_retry.or(old.map(|old| old.rnr_retry))?,
+        })
     }
 }
 

@@ -1,10 +1,7 @@
-//! Queue pairs: types, states, attributes, the table of legal state transitions, and the rules for
-//! requests.
+//! Queue pairs: types, states and attributes.
 
 mod attr;
 mod retry;
-mod rules;
-mod transition;
 
 use std::fmt;
 
@@ -12,8 +9,6 @@ use serde::{Deserialize, Serialize};
 
 pub use attr::{AddressVector, QpAttr, QpAttrMask, RnrTimer};
 pub use retry::{AckTimeout, ParseAckTimeoutError, ParseRetryCountError, RetryCount, RetryParams};
-pub use rules::AttrLimits;
-pub use transition::{TRANSITIONS, Transition, check_transition, transition};
 
 /// Transport service of a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

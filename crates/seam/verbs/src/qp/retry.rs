@@ -8,8 +8,6 @@ use std::str::FromStr;
 use adverb_units::Span;
 use serde::{Deserialize, Serialize};
 
-use super::QpAttr;
-
 /// Local ACK timeout, 5 bits: 4.096 µs × 2^n; 0 is infinite (IBTA vol. 1, 9.7.6.1.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(into = "u8", try_from = "u8")]
@@ -53,7 +51,7 @@ impl fmt::Display for AckTimeout {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.span() {
             Some(span) => f.pad(&format!("{span} (4.096 µs × 2^{})", self.0)),
-            None => f.pad("for ever"),
+            None => f.pad("infinite"),
         }
     }
 }
@@ -171,17 +169,6 @@ impl Default for RetryParams {
             retry_cnt: RetryCount::MAX,
             rnr_retry: RetryCount::MAX,
         }
-    }
-}
-
-impl RetryParams {
-    /// Returns the values in `attr`, and those of `old` for absent ones; `None` if one is in neither.
-    pub fn merged(old: Option<Self>, attr: &QpAttr) -> Option<Self> {
-        Some(RetryParams {
-            timeout: attr.timeout.or(old.map(|old| old.timeout))?,
-            retry_cnt: attr.retry_cnt.or(old.map(|old| old.retry_cnt))?,
-            rnr_retry: attr.rnr_retry.or(old.map(|old| old.rnr_retry))?,
-        })
     }
 }
 

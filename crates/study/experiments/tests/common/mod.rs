@@ -9,8 +9,8 @@ use adverb_results::{
     Outcome, PairRecord, Params, Posting, Program, Provenance, RepetitionSample, SCHEMA, Signaling,
     Site, Usage,
 };
-use adverb_units::{Bytes, Span};
-use adverb_verbs::{AtomicCap, DeviceCaps};
+use adverb_units::Span;
+use adverb_verbs::DeviceCaps;
 use adverb_workload::pair::CellSpec;
 
 const ITERS: u64 = 10_000;
@@ -170,28 +170,10 @@ pub(crate) fn device(kind: DeviceKind, name: &str) -> DeviceRef {
     DeviceRef { kind, name }
 }
 
-pub(crate) fn caps() -> DeviceCaps {
-    DeviceCaps {
-        max_qp: 1024,
-        max_qp_wr: 1024,
-        max_sge: 1,
-        max_cq: 1024,
-        max_cqe: 4096,
-        max_mr: 1024,
-        max_mr_size: Bytes::mib(4096),
-        max_qp_rd_atom: 16,
-        max_inline_data: 256,
-        max_srq: 0,
-        max_srq_wr: 0,
-        max_srq_sge: 0,
-        atomics: AtomicCap::None,
-    }
-}
-
 /// The records of a whole study.
 pub(crate) fn study() -> Vec<PairRecord> {
     let mut noise = Noise(7);
-    let plan = Plan::study(Profile::Quick, &[], (&caps(), Ports::Impairing));
+    let plan = Plan::study(Profile::Quick, &[], (&DeviceCaps::MODEST, Ports::Impairing));
     let cells = plan.cells.iter();
     cells.map(|cell| record(cell, &mut noise)).collect()
 }

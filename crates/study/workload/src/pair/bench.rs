@@ -27,24 +27,24 @@ pub(crate) struct Bench<'s, S: Station> {
     pub(crate) layout: Layout,
     pub(crate) pattern: Pattern,
     kit: Kit<'s, S>,
-    /// Messages take them in turn.
+    /// Queue pairs, which messages use in turn.
     pub(crate) qps: Vec<<S::Context as Context>::Qp>,
     pub(crate) send: Queue<S::Context>,
     pub(crate) recv: Queue<S::Context>,
-    /// Of the connection; none before it, and where there are no packets.
+    /// Path MTU of the connection; `None` before it, or if messages are not split into packets.
     pub(crate) path_mtu: Option<PathMtu>,
-    /// The other side's buffers; its own until it has said hello.
+    /// The other side's buffers; this side's until the other side's Hello.
     remote: RemoteAddress,
-    /// The way of datagrams; none before it, and where queue pairs are connected.
+    /// Addresses for datagrams; empty for connected queue pairs and before the connection.
     ways: Vec<Way<S::Context>>,
-    /// None before it; then one for each queue pair that has a peer.
+    /// One for each connected queue pair.
     connections: Vec<Connection>,
-    /// This side's queue pairs; where they listen, since it said hello.
+    /// Endpoints of this side's queue pairs, with listening addresses after its Hello.
     endpoints: Vec<Endpoint>,
 }
 
 impl<'s, S: Station> Bench<'s, S> {
-    /// Makes the objects; the queue pairs are in INIT.
+    /// Creates the objects; the queue pairs are in INIT.
     pub(crate) fn new(
         station: &'s S,
         peer: &'s Peer<'s, S>,
@@ -77,7 +77,7 @@ impl<'s, S: Station> Bench<'s, S> {
             max_recv_sge: 1,
             max_inline_data: inline,
         };
-        // What both sends and receives waits for both by one queue.
+        // A side that both sends and receives uses one completion queue for both.
         let receives = if layout.inbox > 0 { &send } else { &recv };
         let qps = (0..qps).map(|_| kit.queue_pair(qp_type(spec), (&send, receives), caps, 0));
         let qps = qps.collect::<Result<Vec<_>, _>>()?;
@@ -102,18 +102,17 @@ impl<'s, S: Station> Bench<'s, S> {
         Ok(bench)
     }
 
-    /// This side's memory.
+    /// Returns this side's memory.
     pub(crate) fn mr(&self) -> &<S::Context as Context>::Mr {
         &self.kit.mr
     }
 
-    /// The queue pair of a program that has only one.
+    /// Returns the queue pair of a program that has only one.
     pub(crate) fn qp(&self) -> &<S::Context as Context>::Qp {
         &self.qps[0]
     }
 
-    /// What the other side must know. The passive side listens from now on, where the device
-    /// connects through a connection manager.
+    /// Returns this side's Hello. If the device uses a connection manager, the passive side listens from now on.
     pub(crate) fn hello(&mut self) -> Result<Hello, Fault> {
         let is_reliable = self.spec.params.traffic.transport.is_reliable();
         if self.side == Side::Passive && is_reliable {
@@ -179,15 +178,15 @@ impl<'s, S: Station> Bench<'s, S> {
         has_timers.then(|| self.spec.params.path.retry_params())
     }
 
-    /// A wait's error, but for the failure of a request that nobody waits for, if there is one.
+    /// Returns the failure of a request that nobody waits for, if there is one, otherwise the error of a wait.
     #[cold]
     #[inline(never)]
     pub(crate) fn unless_a_send_failed(&self, error: WaitError) -> Fault {
         self.send_failure().err().unwrap_or_else(|| error.into())
     }
 
-    /// The failure of a request that nobody waits for. What completes well meanwhile is forgotten, so none
-    /// is to be under way that is waited for later.
+    /// Checks for failures of requests that nobody waits for. It discards successful completions, so no request
+    /// that is awaited later may be outstanding.
     fn send_failure(&self) -> Result<(), Fault> {
         let mut wc = [WorkCompletion::default()];
         while self.send.cq.poll(&mut wc)? > 0 {
@@ -198,8 +197,8 @@ impl<'s, S: Station> Bench<'s, S> {
         Ok(())
     }
 
-    /// Waits as `wait` does for the span it is given, again and again for as long as there is
-    /// patience, unless the other side fails, or ends the run that the message is of.
+    /// Calls `wait` with short timeouts until it succeeds, the timeout ends, or the other side fails or ends the
+    /// run.
     #[inline]
     pub(crate) fn attentively<R, E: Into<Fault>>(
         &self,
@@ -209,19 +208,19 @@ impl<'s, S: Station> Bench<'s, S> {
         attentively(self, awaited, wait)
     }
 
-    /// This side's buffer `slot`, as a piece for a request.
+    /// Returns the SGE of this side's buffer `slot`.
     pub(crate) fn sge(&self, slot: u32) -> Result<Sge<'_>, Fault> {
         let length = u32::try_from(self.size()).unwrap_or(u32::MAX);
         Ok(self.mr().sge(self.layout.offset(slot), length)?)
     }
 
-    /// The same, with room for what precedes the payload of a received message.
+    /// The same, with room for the header of a received message.
     pub(crate) fn receive_sge(&self, slot: u32) -> Result<Sge<'_>, Fault> {
         let length = u32::try_from(self.size() + layout::header(self.spec)).unwrap_or(u32::MAX);
         Ok(self.mr().sge(self.layout.offset(slot), length)?)
     }
 
-    /// Where datagrams of a queue pair go.
+    /// Returns the destination of a queue pair's datagrams.
     pub(crate) fn destination(&self, link: usize) -> Option<Destination<'_>> {
         self.ways.get(link).map(Way::destination)
     }
@@ -232,7 +231,7 @@ impl<'s, S: Station> Bench<'s, S> {
         if self.size() > 0 { buffer } else { &[] }
     }
 
-    /// The pieces of a receive into `buffer`.
+    /// Returns the SGEs of a receive into `buffer`.
     pub(crate) fn receive_pieces<'p>(&self, buffer: &'p [Sge<'p>; 1]) -> &'p [Sge<'p>] {
         if self.size() + layout::header(self.spec) > 0 {
             buffer
@@ -241,13 +240,13 @@ impl<'s, S: Station> Bench<'s, S> {
         }
     }
 
-    /// The other side's buffer `slot` for messages of this side. Buffers lie at the same distance on both
-    /// sides.
+    /// Returns the address of the other side's buffer `slot` for messages of this side. Buffers have the same
+    /// distance on both sides.
     pub(crate) fn remote(&self, slot: u32) -> RemoteAddress {
         self.remote.at(self.layout.offset(self.layout.inbox + slot))
     }
 
-    /// Payload of a message.
+    /// Returns the payload size of a message.
     pub(crate) fn size(&self) -> u64 {
         self.spec.params.size.get()
     }
@@ -264,13 +263,13 @@ impl<'s, S: Station> Bench<'s, S> {
         self.pattern.check(self.mr(), offset, self.size(), message)
     }
 
-    /// Compares what a receive put into buffer `slot` with the payload of `message`.
+    /// Compares the received data in buffer `slot` with the payload of `message`.
     pub(crate) fn check_received(&self, slot: u32, message: u64) -> Result<(), Fault> {
         let offset = self.layout.offset(slot) + layout::header(self.spec);
         self.pattern.check(self.mr(), offset, self.size(), message)
     }
 
-    /// The same, but for the last byte, which is not payload where the receiver polls it.
+    /// The same without the last byte, which the receiver polls.
     pub(crate) fn check_payload_but_last(&self, slot: u32, message: u64) -> Result<(), Fault> {
         let offset = self.layout.offset(slot);
         self.pattern
@@ -304,8 +303,8 @@ impl<'s, S: Station> Bench<'s, S> {
         Ok(())
     }
 
-    /// After a run, checks the counter that each fetch-and-add has raised by one. Each compare-and-swap of
-    /// a single queue pair has, too; those of several expect what others may have changed.
+    /// Checks, after a run, the counter that each fetch-and-add increments. With a single queue pair each
+    /// compare-and-swap does so, too; with several, another one may have changed the expected value.
     fn check_counter(&self, slot: u32, carried: &[u64]) -> Result<(), Fault> {
         if self.spec.params.op == Opcode::Cas && carried.len() > 1 {
             return Ok(());
@@ -314,7 +313,7 @@ impl<'s, S: Station> Bench<'s, S> {
         self.check_word(slot, messages, messages)
     }
 
-    /// Compares the word in buffer `slot` with what is `expected` after `message`.
+    /// Compares the word in buffer `slot` with the value `expected` after `message`.
     pub(crate) fn check_word(&self, slot: u32, message: u64, expected: u64) -> Result<(), Fault> {
         let mut word = [0; 8];
         self.mr().read(self.layout.offset(slot), &mut word)?;
@@ -330,7 +329,7 @@ impl<'s, S: Station> Bench<'s, S> {
         })
     }
 
-    /// The number of message `message` of a queue pair among those of all, which its payload follows from.
+    /// Returns the number of a queue pair's `message` among all messages, which determines its payload.
     pub(crate) fn number(&self, link: usize, message: u64) -> u64 {
         message * u64::from(self.spec.params.traffic.qps) + link as u64
     }
@@ -363,7 +362,7 @@ impl<'s, S: Station> Bench<'s, S> {
             self.mr().write(self.layout.offset(inbox), &[0; 8])?;
         }
         if self.spec.program == Program::Ping && self.spec.params.op == Opcode::Write {
-            // What is polled is the byte of no message.
+            // The polled byte has a value of no message.
             self.mr().write(self.layout.last_byte(IN), &[0])?;
         }
         Ok(())
@@ -406,7 +405,7 @@ impl<S: Station> Attend for Bench<'_, S> {
     }
 }
 
-/// Whether a side takes no part in transfers: the active side does it all.
+/// Whether a side does nothing in a run: the active side uses one-sided operations.
 pub(crate) fn is_idle(spec: &CellSpec, side: Side) -> bool {
     side == Side::Passive && !is_answered(spec) && !spec.params.traffic.bidirectional
 }
@@ -433,18 +432,18 @@ fn qp_type(spec: &CellSpec) -> QpType {
     }
 }
 
-/// What to look at where nobody answers.
+/// Returns what to check if the peer does not answer.
 fn what_to_look_at(link_layer: LinkLayer) -> &'static str {
     match link_layer {
-        LinkLayer::SharedMemory => "see that its process runs",
+        LinkLayer::SharedMemory => "check that its process runs",
         LinkLayer::Ethernet => {
-            "see that its process runs, that its address is reached from here (`ip route get`), that no firewall stops UDP port 4791 (of soft@ADDR also those above) either way, and that packets of the path MTU fit the whole way (else --mtu)"
+            "check that its process runs, that its address is reached from here (`ip route get`), that no firewall stops UDP port 4791 (of soft@ADDR also those above) either way, and that packets of the path MTU fit the whole way (else --mtu)"
         }
-        _ => "see that its process runs, and that the way to its port is up (`adverb doctor`)",
+        _ => "check that its process runs, and that the link to its port is up (`adverb doctor`)",
     }
 }
 
-/// The larger packets that both ports carry.
+/// Returns the path MTU: the largest MTU that both ports support.
 fn common_mtu(ours: PathMtu, theirs: u64) -> PathMtu {
     use PathMtu::{B256, B512, B1024, B2048, B4096};
     [B4096, B2048, B1024, B512]

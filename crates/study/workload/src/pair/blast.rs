@@ -56,7 +56,7 @@ pub(crate) fn with_part<S: Station, T>(
         targets: (0..bench.qps.len()).map(target).collect(),
         is_dc: false,
         buffers: &sges,
-        // What atomics left is seen in their counter.
+        // Atomics are checked by their counter.
         contents: (bench.spec.params.verify && !bench.spec.params.op.is_atomic())
             .then_some(contents),
         inbox,
@@ -69,7 +69,7 @@ pub(crate) fn with_part<S: Station, T>(
     })
 }
 
-/// What the active side posts.
+/// Returns the load of a sender.
 fn load<S: Station>(bench: &Bench<'_, S>) -> Load {
     let p = &bench.spec.params;
     Load {
@@ -93,7 +93,7 @@ fn load<S: Station>(bench: &Bench<'_, S>) -> Load {
     }
 }
 
-/// A side that sends: the active one, or both. Messages are counted over all runs of a cell.
+/// A sending side: the active one, or both. Messages are counted over all runs of a cell.
 struct Sender<'e, 'b, S: Station> {
     bench: &'e Bench<'b, S>,
     engine: Engine<'e, S, Bench<'b, S>>,
@@ -139,7 +139,7 @@ impl<S: Station> Contents for Bench<'_, S> {
         let slot = link as u32 * self.spec.params.buffers + buffer as u32;
         let number = self.number(link, message);
         if self.spec.params.op == Opcode::Read {
-            // Other bytes than those that the READ brings, so that it shows.
+            // Other bytes than the READ fetches, so that its effect is visible.
             return Ok(self.write_payload(slot, u64::MAX)?);
         }
         self.write_payload(slot, number)?;
@@ -160,30 +160,30 @@ impl<S: Station> Contents for Bench<'_, S> {
     }
 }
 
-/// Marks the names of receives: where both sides send, their completions come by one queue.
+/// Marks the `wr_id` of receives: if both sides send, sends and receives share a completion queue.
 const RECEIVE: u64 = 1 << 63;
 
-/// A side that takes SENDs and WRITEs WITH IMM: keeps receives posted.
+/// A side that receives SENDs and WRITEs WITH IMM: keeps receives posted.
 struct Receiver<'b, S: Station> {
     bench: &'b Bench<'b, S>,
     reaper: Reaper<'b, S::Context>,
-    /// All receives; each is named by its place.
+    /// All receives; the `wr_id` of each is its index.
     receives: Vec<RecvRequest<'b>>,
-    /// Room for a list of receives to post again.
+    /// Receives to repost as one list.
     list: Vec<RecvRequest<'b>>,
     completions: Vec<WorkCompletion>,
     received: u64,
-    /// Of them, over each queue pair.
+    /// Messages received over each queue pair.
     of_links: Vec<u64>,
     /// When the first and the last message of the run arrived, if some may be lost.
     arrivals: Option<(Time, Time)>,
 }
 
-/// How long no message may arrive until those that are missing count as lost. The time in which this side
-/// does not run does not count.
+/// Missing messages count as lost if none arrives for this long, not counting time in which this side does not
+/// run.
 const QUIET: Span = Span::from_ms(50);
 
-/// Waits for [`QUIET`] and no longer.
+/// Waits with the timeout [`QUIET`].
 struct Brief<'b, S: Station>(&'b Bench<'b, S>);
 
 impl<S: Station> Attend for Brief<'_, S> {
@@ -203,7 +203,7 @@ impl<S: Station> Attend for Brief<'_, S> {
 impl<'b, S: Station> Receiver<'b, S> {
     fn new(bench: &'b Bench<'_, S>, sges: &'b [[Sge<'b>; 1]]) -> Result<Self, Fault> {
         let receive = |place: u32| {
-            // The payload of a WRITE WITH IMM goes where the sender says.
+            // The sender chooses where the payload of a WRITE WITH IMM is written.
             let into: &[Sge<'b>] = match bench.spec.params.op {
                 Opcode::WriteImm => &[],
                 _ => &sges[(bench.layout.inbox + place) as usize],
@@ -217,7 +217,7 @@ impl<'b, S: Station> Receiver<'b, S> {
             qp.post_recv(receives)?;
         }
         let batch = match bench.spec.params.post {
-            // All that has come makes one list.
+            // All consumed receives are reposted as one list.
             Posting::List => receives.len().max(1),
             Posting::Single => BATCH,
         };
@@ -233,7 +233,7 @@ impl<'b, S: Station> Receiver<'b, S> {
         })
     }
 
-    /// The queue pair that a receive is posted to.
+    /// Returns the queue pair that a receive is posted to.
     #[inline]
     fn link(&self, receive: WrId) -> usize {
         match self.bench.qps.len() {
@@ -242,7 +242,7 @@ impl<'b, S: Station> Receiver<'b, S> {
         }
     }
 
-    /// Takes the first `n` completions.
+    /// Handles the first `n` completions.
     #[inline]
     fn arrived(&mut self, n: usize) -> Result<(), Fault> {
         if self.bench.spec.params.verify {
@@ -316,7 +316,7 @@ impl<'b, S: Station> Receiver<'b, S> {
     }
 }
 
-/// The place of a receive among all.
+/// Returns the index of a receive.
 #[inline]
 fn place(receive: WrId) -> usize {
     receive.0 as u32 as usize

@@ -1,4 +1,4 @@
-//! How many buffers, requests and bytes each side of a cell needs.
+//! Buffers, queues and memory of each side of a cell.
 
 use adverb_results::{Opcode, Program, Transport};
 use adverb_units::{Bytes, Span};
@@ -9,17 +9,17 @@ use crate::wiring::GRH;
 
 /// Buffers begin on their own cache lines.
 const CACHE_LINE: u64 = 64;
-/// First buffer that messages come into.
+/// First buffer for received messages.
 pub(crate) const IN: u32 = 1;
-/// Receives that a side of `ping` keeps posted: one for the message under way, one ahead.
+/// Receives that a side of `ping` keeps posted: one for the message in flight, one ahead.
 pub(crate) const PING_RECEIVES: u32 = 2;
-/// The receiver of a `blast` keeps posted, on all queue pairs, what fits into so many bytes …
+/// The receiver of a `blast` keeps as many receives posted on all queue pairs as fit into this many bytes …
 const RECEIVE_WINDOW: u64 = 256 << 10;
-/// … at most so many, and at least twice as many as messages can be in flight.
+/// … but at most this many, and at least twice the maximum number of messages in flight.
 const MAX_RECEIVES: u64 = 512;
-/// How long a message may take that nobody sends again. It counts while the waiting side runs.
+/// A message on an unreliable transport counts as lost after this time, measured while the receiver runs.
 const UNTIL_LOST: Span = Span::from_secs(5);
-/// Slowest device that patience allows for, bytes per second.
+/// Slowest supported device, in bytes per second, for timeouts.
 const SLOWEST: u64 = 10_000_000;
 
 /// Buffers and queues of one side.
@@ -31,8 +31,8 @@ pub(crate) struct Layout {
     stride: u64,
     /// Buffers.
     pub(crate) slots: u32,
-    /// The first buffer that the other side's messages come into, or that its READs come from. Where both
-    /// sides send, those before it are of this side's messages.
+    /// First buffer for the other side's messages or READs. If both sides send, the buffers before it are for
+    /// this side's messages.
     pub(crate) inbox: u32,
     /// Send requests outstanding on each queue pair.
     pub(crate) send_depth: u32,
@@ -67,8 +67,8 @@ impl Layout {
         }
     }
 
-    /// Completions that the queue of a queue pair's sends has room for. Where both sides send, that is the
-    /// queue of receives, too.
+    /// Returns the size of a queue pair's send completion queue, which is also used for receives if both sides
+    /// send.
     pub(crate) fn completions(&self) -> u32 {
         match self.inbox {
             0 => self.send_depth,
@@ -92,7 +92,7 @@ impl Layout {
     }
 }
 
-/// What precedes the payload of a received message.
+/// Returns the size of the header before the payload of a received message.
 pub(crate) fn header(spec: &CellSpec) -> u64 {
     match spec.params.traffic.transport {
         Transport::Ud => GRH.into(),
@@ -107,8 +107,8 @@ impl CellSpec {
     }
 }
 
-/// In a ping between two answering sides, buffer 0 goes out, the others come in. A client that does
-/// it all pushes from 0 and pulls into 1; its server has one.
+/// Returns the layout of a ping. If both sides send, buffer 0 is sent and the others receive. A client with
+/// one-sided operations writes from 0 and reads into 1; its server has one buffer.
 fn ping(op: Opcode, side: Side) -> (u32, u32, u32) {
     match (op, side) {
         _ if op.consumes_receive() => (1 + PING_RECEIVES, 2, PING_RECEIVES),
@@ -129,17 +129,17 @@ fn blast(spec: &CellSpec, side: Side) -> (u32, u32, u32) {
     (slots.saturating_mul(qps), send_depth, receives)
 }
 
-/// Receives that the receiver of a `blast` keeps posted on each queue pair.
+/// Returns the number of receives that the receiver of a `blast` keeps posted on each queue pair.
 ///
-/// A sender whose request finds none waits for the receiver's RNR timer, at least 10 µs: for short
-/// messages that is the time of hundreds, so the receiver is generous as long as it costs no cache.
+/// A message without a posted receive costs the sender an RNR timeout of at least 10 µs, the time of hundreds
+/// of short messages, so many are posted as long as they fit into the cache.
 fn receives(spec: &CellSpec) -> u32 {
     let in_window = (RECEIVE_WINDOW / spec.params.size.get().max(1)).min(MAX_RECEIVES);
     let in_window = in_window / u64::from(spec.params.traffic.qps.max(1));
     (in_window as u32).max(2 * spec.params.buffers)
 }
 
-/// Buffers that the WRITEs WITH IMM of a `blast` on one queue pair go into.
+/// Returns the number of target buffers for the WRITEs WITH IMM of a `blast` on one queue pair.
 ///
 /// When payload is checked, a buffer must not be overwritten before the receiver has reposted its
 /// receive: one for each receive, and one more, because a device may place the payload of one
@@ -152,8 +152,8 @@ pub(crate) fn targets(spec: &CellSpec) -> u32 {
     }
 }
 
-/// How long one wait may last: half a minute more than all buffers take on a device slower than any. On
-/// a busy machine the other side may not run for seconds; of one that has ended this side hears at once.
+/// Returns the timeout of a wait: 30 s more than all buffers take on the slowest device. On a busy machine
+/// the other side may not run for seconds; if it ends, this side is notified at once.
 pub(crate) fn patience(spec: &CellSpec) -> Span {
     let p = &spec.params;
     if !p.traffic.transport.is_reliable() && spec.program == Program::Ping {

@@ -1,4 +1,4 @@
-//! What the two sides tell each other out of band.
+//! Out-of-band messages between the two sides.
 //!
 //! ```text
 //! active                        passive
@@ -9,7 +9,7 @@
 //!   Prepare{iters} --------------->        for each run (warm-up, repetition)
 //!         <------------------------ Ready
 //!   ~~~~~~~~~~ the run ~~~~~~~~~~~~
-//!   Stop{iters} ------------------>        the active side is done, after so many
+//!   Stop{iters} ------------------>        the active side is done, after `iters`
 //!         <------------------------ Done{usage, ...}
 //!   Finish ----------------------->
 //! ```
@@ -33,20 +33,20 @@ const VERSION: u32 = 5;
 pub(crate) enum Message {
     Hello(Hello),
     Connected,
-    /// A run of so many messages or rounds at most: the warm-up (0) or a repetition, from 1.
+    /// A run with a maximum number of messages or rounds: the warm-up (0) or a repetition, from 1.
     Prepare {
         repetition: u32,
         iters: u64,
     },
     Ready,
-    /// The run has ended; where its time was over, after fewer than were prepared.
+    /// The run has ended, with fewer messages than prepared if its time was over.
     Stop {
         iters: u64,
         /// Messages over each queue pair since the beginning; empty from `ping`, which has one.
         carried: Vec<u64>,
     },
-    /// What the passive side used in the run, how long its own sending took or, over an unreliable transport,
-    /// messages kept arriving, and, if it sends, its messages over each queue pair since the beginning.
+    /// Results of the passive side: CPU time, the duration of its own sends or (unreliable transports) of the
+    /// arrivals, and, if it sends, its messages over each queue pair since the beginning.
     Done {
         usage: Usage,
         ran: Span,
@@ -60,7 +60,7 @@ pub(crate) enum Message {
     },
 }
 
-/// Who a side is, and where its memory is.
+/// Endpoints and memory of a side.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Hello {
     pub(crate) program: String,
@@ -72,7 +72,7 @@ pub(crate) struct Hello {
     pub(crate) listens_at: Option<SocketAddr>,
     /// Largest packet of its port, bytes.
     pub(crate) mtu: u64,
-    /// READs that it takes at a time.
+    /// Outstanding READs that it supports as the responder.
     pub(crate) max_rd_atomic: u8,
     /// Its buffers.
     pub(crate) addr: u64,
@@ -115,7 +115,7 @@ impl Message {
         Ok(envelope.message)
     }
 
-    /// The error that this is not what was `expected`.
+    /// Returns the error that this is not the `expected` message.
     pub(crate) fn unexpected(&self, expected: &'static str) -> Fault {
         Fault::Protocol {
             expected,
@@ -125,7 +125,7 @@ impl Message {
 }
 
 impl Hello {
-    /// Whether the other side runs the same cell.
+    /// Checks that the other side runs the same cell.
     pub(crate) fn check(&self, spec: &CellSpec) -> Result<(), Fault> {
         if self.program == spec.program.to_string() && self.params == spec.params {
             return Ok(());
@@ -164,7 +164,7 @@ mod tests {
         let error = Message::decode(b"hello?", "a greeting").unwrap_err();
         assert_eq!(
             error.to_string(),
-            "a greeting was expected out of band, got hello?"
+            "expected a greeting out of band, got hello?"
         );
     }
 }

@@ -8,10 +8,9 @@
 //! The programs, after MacArthur & Russell, *A Performance Study to Guide RDMA Programming
 //! Decisions* (HPCC 2012):
 //!
-//! * `ping`: one message in flight, there and back. SEND and WRITE WITH IMM are answered by the
-//!   same operation; WRITE goes into memory that the other side polls (`ib_write_lat`); in
-//!   `write-read` the active side pushes by WRITE and pulls by READ, in `read` it only pulls, and
-//!   the passive side runs nothing.
+//! * `ping`: one message in flight, back and forth. SEND and WRITE WITH IMM are answered by the same
+//!   operation; WRITE targets memory that the other side polls (`ib_write_lat`); in `write-read` the
+//!   active side WRITEs and then READs, in `read` it only READs, and the passive side does nothing.
 //! * `blast`: up to n messages in flight, each from its own buffer.
 //!
 //! Over TCP both send and receive on a byte stream (the transport `tcp`).

@@ -1,4 +1,4 @@
-//! What `ping` and `blast` do in one repetition, as a session drives it.
+//! One repetition of `ping` or `blast`, driven by a session.
 
 use adverb_units::Span;
 
@@ -7,21 +7,21 @@ use crate::sample::Sampler;
 
 /// One side's part of a program, ready to run.
 pub(crate) trait Part {
-    /// Runs `iters` messages or rounds, or until time is over. The active side decides that for both.
+    /// Runs `iters` messages or rounds, or until the time is over, which the active side decides for both.
     fn run(&mut self, iters: u64, sampler: Option<&mut Sampler>) -> Result<Ran, Fault>;
 
-    /// Makes the receives available again whose messages came after the end of their run.
+    /// Reposts receives whose messages arrived after the end of their run.
     fn prepare(&mut self) -> Result<(), Fault> {
         Ok(())
     }
 
-    /// After the end of a run, takes up to `messages` that are still in flight, until none has arrived for a
-    /// while: others are lost.
+    /// Receives, after the end of a run, up to `messages` that are still in flight. When none has arrived for a
+    /// while, the others are lost.
     fn take_late(&mut self, messages: u64) -> Result<Ran, Fault> {
         self.run(messages, None)
     }
 
-    /// Messages that this side has sent over each queue pair; empty if there is only one.
+    /// Returns the messages that this side has sent over each queue pair; empty if there is only one.
     fn carried(&self) -> Vec<u64> {
         Vec::new()
     }
@@ -34,7 +34,7 @@ pub(crate) trait Part {
     }
 }
 
-/// What one side did in a run.
+/// Result of one side in a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Ran {
     /// Messages or rounds.

@@ -1,4 +1,4 @@
-//! The other side, out of band.
+//! The out-of-band channel to the other side.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -18,10 +18,10 @@ pub const ACTIVE: RoleId = RoleId(0);
 /// The other role.
 pub const PASSIVE: RoleId = RoleId(1);
 
-/// How long a side that failed, or whose peer may have, listens for the peer's reason.
+/// How long a failing side waits for the peer's reason.
 const LAST_WORDS: Span = Span::from_ms(200);
 
-/// The other side, as this one talks to it.
+/// The out-of-band channel to the other side.
 pub(crate) struct Peer<'s, S> {
     pub(crate) station: &'s S,
     role: RoleId,
@@ -57,7 +57,7 @@ impl<'s, S: Station> Peer<'s, S> {
         early.map_or_else(|| self.receive(expected, patience), Ok)
     }
 
-    /// Waits for a message that says nothing but that it is `expected`.
+    /// Waits for the message `expected`.
     pub(crate) fn hear_that(
         &self,
         expected: &Message,
@@ -88,7 +88,7 @@ impl<'s, S: Station> Peer<'s, S> {
         matches!(early.front(), Some(Message::Stop { .. }))
     }
 
-    /// The fault that came first: this side's, or the other's, if that may be behind it.
+    /// Returns the fault that came first: this side's, or the other side's if that may be its cause.
     pub(crate) fn root_cause(&self, fault: Fault) -> Fault {
         if !fault.may_be_the_others() {
             return fault;

@@ -1,4 +1,4 @@
-//! `ping`: one message in flight, there and back.
+//! `ping`: one message in flight, back and forth.
 //!
 //! A verb's way of doing it is a [`Half`]; one loop plays all of them, on both sides, also those of streams.
 
@@ -18,7 +18,7 @@ use crate::pair::spec::{CellSpec, SIGNALED_WRITES};
 use crate::reap::Reaper;
 use crate::sample::Sampler;
 
-/// Buffer that messages go out from.
+/// Buffer of sent messages.
 const OUT: u32 = 0;
 
 /// One side's way of taking part in rounds. Rounds are counted over all runs of a cell.
@@ -28,7 +28,7 @@ pub(crate) trait Half {
         let _ = rounds;
     }
 
-    /// Starts this side's message.
+    /// Posts this side's message.
     fn push(&mut self) -> Result<(), Fault>;
 
     /// Cleans up while messages are under way.
@@ -99,7 +99,7 @@ impl<'b, S: Station, H: Half> Rounds<'b, S, H> {
         self.half.settle()
     }
 
-    /// So many rounds, after `done` ones, or until time is over; how many there were.
+    /// Runs `rounds` rounds, after `done` ones, or until the time is over; returns their number.
     fn lead_for(&mut self, done: u64, rounds: u64) -> Result<u64, Fault> {
         for round in 1..=rounds {
             self.lead()?;
@@ -110,7 +110,7 @@ impl<'b, S: Station, H: Half> Rounds<'b, S, H> {
         Ok(rounds)
     }
 
-    /// The same, with one round timed of so many.
+    /// The same, with sampled rounds timed.
     fn lead_sampled(&mut self, rounds: u64, sampler: &mut Sampler) -> Result<u64, Fault> {
         let station = self.peer.station;
         let mut left = rounds;
@@ -126,7 +126,7 @@ impl<'b, S: Station, H: Half> Rounds<'b, S, H> {
         Ok(rounds - left)
     }
 
-    /// So many rounds, or until the other side has ended the run; how many there were.
+    /// Runs `rounds` rounds, or until the other side has ended the run; returns their number.
     fn follow_for(&mut self, rounds: u64) -> Result<u64, Fault> {
         for round in 0..rounds {
             match self.follow() {
@@ -179,7 +179,7 @@ fn in_place<'b, S: Station, H: Half>(bench: &'b Bench<'_, S>, half: H) -> Rounds
     Rounds::new((bench.peer, bench.spec, bench.side), half)
 }
 
-/// Flags of requests that carry payload out.
+/// Returns the flags of requests with payload.
 pub(crate) fn outgoing_flags<S: Station>(bench: &Bench<'_, S>) -> SendFlags {
     if bench.spec.params.inline {
         SendFlags::INLINE
@@ -188,12 +188,12 @@ pub(crate) fn outgoing_flags<S: Station>(bench: &Bench<'_, S>) -> SendFlags {
     }
 }
 
-/// The immediate data that goes with a message.
+/// Returns the immediate data of a message.
 pub(crate) fn immediate(message: u64) -> Imm {
     Imm(message as u32)
 }
 
-/// Checks what a receive's completion says about `message`.
+/// Checks the completion of the receive of `message`.
 pub(crate) fn check_completion<S: Station>(
     bench: &Bench<'_, S>,
     wc: &WorkCompletion,
@@ -226,15 +226,15 @@ fn receive_buffers<'b, S: Station>(bench: &'b Bench<'_, S>) -> Result<Vec<[Sge<'
         .collect()
 }
 
-/// SEND into a receive, or WRITE WITH IMM announced by one.
+/// SEND, or WRITE WITH IMM.
 struct Messages<'b, S: Station> {
     bench: &'b Bench<'b, S>,
     send: Reaper<'b, S::Context>,
     recv: Reaper<'b, S::Context>,
     request: SendRequest<'b>,
-    /// A request for each receive buffer, named by its buffer.
+    /// A request for each receive buffer, with its buffer as `wr_id`.
     receives: Vec<RecvRequest<'b>>,
-    /// Which receive the last message consumed.
+    /// The receive that the last message consumed.
     consumed: usize,
     round: u64,
 }
@@ -256,7 +256,7 @@ impl<'b, S: Station> Messages<'b, S> {
         let flags = outgoing_flags(bench) | SendFlags::SIGNALED;
         let name = |i: usize| WrId(i as u64);
         let receives = (0..into.len()).map(|i| {
-            // The payload of a WRITE WITH IMM goes where the sender says.
+            // The sender chooses where the payload of a WRITE WITH IMM is written.
             let sges = if with_imm {
                 &[]
             } else {
@@ -278,7 +278,7 @@ impl<'b, S: Station> Messages<'b, S> {
         Ok(half)
     }
 
-    /// Messages count up in the order in which they are sent: two in a round.
+    /// Returns the number of a message. There are two per round, numbered in the order of sending.
     fn message(&self, from: Side) -> u64 {
         2 * self.round + u64::from(from == Side::Passive)
     }
@@ -300,7 +300,7 @@ impl<'b, S: Station> Messages<'b, S> {
         self.bench.check_received(slot, message)
     }
 
-    /// The round ends with the passive side's message.
+    /// Counts a round after the passive side's message.
     fn passed(&mut self, from: Side) {
         self.round += u64::from(from == Side::Passive);
     }
@@ -322,7 +322,7 @@ impl<S: Station> Half for Messages<'_, S> {
         Ok(())
     }
 
-    /// Reposts the receive that was consumed last, and reaps the completion of the message under way.
+    /// Reposts the last consumed receive, and reaps the completion of the message in flight.
     #[inline]
     fn settle(&mut self) -> Result<(), Fault> {
         // Before the first message of the active side nothing was consumed.
@@ -354,10 +354,10 @@ struct PolledMemory<'b, S: Station> {
     bench: &'b Bench<'b, S>,
     send: Reaper<'b, S::Context>,
     request: SendRequest<'b>,
-    /// Messages pushed, and taken.
+    /// Messages sent, and received.
     pushed: u64,
     taken: u64,
-    /// The run's last message to push.
+    /// The run's last message.
     last: u64,
 }
 
@@ -378,7 +378,7 @@ impl<'b, S: Station> PolledMemory<'b, S> {
         })
     }
 
-    /// The last byte of the `n`th message, counted from 1; it differs from its neighbours'.
+    /// Returns the last byte of the `n`th message, counted from 1; it differs from the neighbours'.
     fn flag(n: u64) -> u8 {
         n as u8
     }
@@ -445,7 +445,7 @@ impl<S: Station> PolledMemory<'_, S> {
     }
 }
 
-/// The compare-and-swap of a round: each raises the counter by one.
+/// Returns the compare-and-swap of a round, which increments the counter.
 fn swap(round: u64) -> Comparison {
     Comparison {
         expected: round,
@@ -453,7 +453,7 @@ fn swap(round: u64) -> Comparison {
     }
 }
 
-/// The active side does it all: pushes by WRITE (if it does) and pulls by READ.
+/// One-sided ping: the active side WRITEs (in `write-read`) and READs or uses atomics.
 struct Alone<'b, S: Station> {
     bench: &'b Bench<'b, S>,
     send: Reaper<'b, S::Context>,
@@ -531,11 +531,11 @@ impl<S: Station> Half for Alone<'_, S> {
         self.reap()?;
         let params = &self.bench.spec.params;
         if params.verify && params.op.is_atomic() {
-            // What was there before.
+            // The value before the operation.
             self.bench.check_word(IN, self.round, self.round)?;
         } else if params.verify {
-            // The server's buffer of a READ ping never changes; so that each READ shows, the pulled
-            // copy is spoilt after its check.
+            // The server's buffer of a READ ping never changes. The local copy is overwritten after its
+            // check, so that the effect of each READ is visible.
             let message = if self.write.is_some() { self.round } else { 0 };
             self.bench.check_payload(IN, message)?;
             self.bench.write_payload(IN, u64::MAX)?;

@@ -1,4 +1,4 @@
-//! A cell as a [`Program`]: who runs it, and what it returns.
+//! A cell as a [`Program`]: its roles and results.
 
 use adverb_results::Transport;
 use adverb_verbs::{DeviceCaps, Impairment, RoleId, Station};

@@ -1,4 +1,4 @@
-//! Running a cell: the two roles, step by step (the steps stand in [`crate::pair::message`]).
+//! Runs a cell: the two roles, with the steps listed in [`crate::pair::message`].
 
 use adverb_results::{Delivery, Metrics, Params, Program, RepetitionSample, Usage};
 use adverb_units::{Bytes, MessageRate, Span, Throughput};
@@ -16,34 +16,34 @@ use crate::pair::stream::{Line, Socket};
 use crate::pair::{bench, blast, layout, ping};
 use crate::sample::Sampler;
 
-/// How long a run may take whose length nobody knows; that of a side which ends is heard at once.
+/// Timeout of a run of unknown length. If the other side ends, this side is notified at once.
 const LONGEST_RUN: Span = Span::from_secs(24 * 3600);
-/// Longest and shortest warm-up that a program chooses itself.
+/// Minimum and maximum duration of a warm-up that the program chooses.
 const WARM_UP: (Span, Span) = (Span::from_ms(2), Span::from_ms(50));
-/// Share of the measured time, or messages, that the warm-up takes: one in so many.
+/// The warm-up takes 1 / `WARM_UP_SHARE` of the measured time or messages.
 const WARM_UP_SHARE: u64 = 10;
-/// A run of a repetition ends when it has taken this much more than the repetition should: where other work
-/// has come to the machine since the warm-up. Where less than this much is missing none is begun.
+/// A run ends early if it exceeds the planned duration of its repetition by this much, because other work has
+/// started on the machine since the warm-up. No further run starts if less than this much is missing.
 const TOLERANCE: Tolerance = Tolerance(4);
-/// Messages, or rounds, of a repetition at least: fewer tell of its beginning and its end ...
+/// Minimum messages or rounds of a repetition: with fewer, its beginning and end dominate ...
 const LEAST_MESSAGES: u64 = 16;
-/// ... and as many as this for each buffer.
+/// ... and at least this many per buffer.
 const LEAST_PER_BUFFER: u64 = 4;
-/// For them a cell's measured time may grow to this.
+/// Maximum duration of a cell that is prolonged for these minimums.
 const LONGEST_CELL: Span = Span::from_secs(60);
-/// Runs of one repetition at most.
+/// Maximum number of runs of one repetition.
 const MOST_RUNS: u32 = 16;
 
 /// What a cell measured.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CellResult {
-    /// Parameters as run: iterations and warm-up as they were; cores are for the caller to fill in.
+    /// Actual parameters: iterations and warm-up as run; the caller adds the cores.
     pub params: Params,
     /// The figures.
     pub metrics: Metrics,
 }
 
-/// One part of so many.
+/// A share of 1 / n.
 struct Tolerance(u64);
 
 impl Tolerance {
@@ -78,22 +78,22 @@ struct Session<'s, S: Station> {
     spec: &'s CellSpec,
     side: Side,
     phase: Phase,
-    /// How long a wait may last beyond what is expected.
+    /// Timeout of a wait beyond the expected time.
     patience: Span,
 }
 
-/// A run as the active side wants it.
+/// Parameters of a run.
 struct Run {
     /// Messages or rounds.
     iters: u64,
-    /// It ends after this time, whether or not they are done ...
+    /// Maximum duration ...
     at_most: Option<Span>,
-    /// ... except for so many.
+    /// ... but with at least this many messages or rounds.
     least: u64,
 }
 
 impl Run {
-    /// Of so many messages, however long they take.
+    /// Returns a run of `iters` messages without a maximum duration.
     fn of(iters: u64) -> Self {
         Run {
             iters,
@@ -103,10 +103,10 @@ impl Run {
     }
 }
 
-/// What the warm-up told.
+/// Result of the warm-up.
 struct WarmUp {
     iters: u64,
-    /// Time of one message or round; none where no warm-up was wanted.
+    /// Time of one message or round; `None` without a warm-up.
     mean: Option<Span>,
 }
 
@@ -122,7 +122,7 @@ impl<'s, S: Station> Session<'s, S> {
         }
     }
 
-    /// The objects, connected to the other side's.
+    /// Creates the objects and connects them to the other side's.
     fn connected(&mut self) -> Result<Bench<'s, S>, Fault> {
         let mut bench = Bench::new(self.station, self.peer, self.spec, self.side)?;
         self.phase = Phase::Connect;
@@ -161,8 +161,8 @@ impl<'s, S: Station> Session<'s, S> {
             .hear_that(&Message::Connected, "a connected queue pair", self.patience)
     }
 
-    // A side that fails says so while its objects are still there: what their end does to the other
-    // side then comes after the reason.
+    // A failing side reports the reason before it destroys its objects, so that the other side gets the
+    // reason before its own requests fail.
 
     fn active(&mut self) -> Result<CellResult, RunError> {
         if self.spec.is_stream() {
@@ -237,8 +237,8 @@ impl<'s, S: Station> Session<'s, S> {
         self.result(&samples, &sampler, &warm_up, iters)
     }
 
-    /// A repetition that is to take about as long as `wanted`: a run of as many messages as fit, by the
-    /// warm-up; more of them where those were done too soon.
+    /// Measures a repetition of about the duration `wanted`: a run of as many messages as the warm-up predicts,
+    /// and further runs if it ended too early.
     fn repetition(
         &self,
         part: &mut dyn Part,
@@ -271,7 +271,7 @@ impl<'s, S: Station> Session<'s, S> {
         Ok(all)
     }
 
-    /// Messages, or rounds, of a repetition at least.
+    /// Returns the minimum number of messages or rounds of a repetition.
     fn least(&self) -> u64 {
         let in_flight = u64::from(self.spec.params.in_flight());
         match self.spec.program {
@@ -305,14 +305,14 @@ impl<'s, S: Station> Session<'s, S> {
         self.warm_up_until(part, (budget, most))
     }
 
-    /// Runs ever longer, until two runs in a row take a fair part of `budget`, or all take `most`
-    /// messages. Two, because a short run that was interrupted also takes long.
+    /// Runs longer and longer, until two consecutive runs take a considerable part of `budget`, or `most`
+    /// messages were sent. Two, because a single short run may take long if it was interrupted.
     fn warm_up_until(
         &self,
         part: &mut dyn Part,
         (budget, most): (Span, u64),
     ) -> Result<WarmUp, Fault> {
-        // Where packets are lost, short runs tell nothing of how long those take that meet a loss.
+        // With packet loss, short runs without a loss do not predict the time of longer ones.
         let impaired = self.spec.params.path.impairment.is_some();
         let growth = if impaired { 4 } else { 64 };
         let (mut total, mut iters, mut elapsed) = (0, 1, Span::ZERO);
@@ -344,7 +344,7 @@ impl<'s, S: Station> Session<'s, S> {
         }
     }
 
-    /// One run, on both sides.
+    /// Performs one run on both sides.
     fn run(
         &self,
         part: &mut dyn Part,
@@ -363,7 +363,7 @@ impl<'s, S: Station> Session<'s, S> {
         self.peer
             .hear_that(&Message::Ready, "readiness", self.patience)?;
         let before = self.station.cpu();
-        // Where both sides send, both send all.
+        // If both sides send, each sends all of its messages.
         let at_most = at_most.filter(|_| !self.spec.params.traffic.bidirectional);
         let at = at_most.map(|span| self.station.now() + span);
         self.peer.limit.begin(at, least);
@@ -421,8 +421,8 @@ impl<'s, S: Station> Session<'s, S> {
         }
     }
 
-    /// One run; returns what was used from readiness to the last message, how many there were, and what
-    /// each queue pair has carried.
+    /// Performs one run; returns the CPU time from readiness to the last message, the number of messages, and
+    /// the messages of each queue pair.
     fn follow_run(
         &self,
         part: &mut dyn Part,
@@ -445,7 +445,7 @@ impl<'s, S: Station> Session<'s, S> {
         let sends = bench::sends(self.spec, self.side);
         let is_receiver = !self.is_idle() && !sends;
         if is_receiver && ran.iters < iters {
-            // The last messages, which the word of their end has overtaken.
+            // The last messages may arrive after the message about their end.
             let late = part.take_late(iters - ran.iters)?;
             ran.iters += late.iters;
             ran.elapsed = ran.elapsed.max(late.elapsed);
@@ -481,7 +481,7 @@ impl<'s, S: Station> Session<'s, S> {
         if received == 0 && self.spec.may_lose() {
             return Err(Fault::NothingArrived { sent });
         }
-        // One message at a time is timed, so at most one among those in flight.
+        // At most one of the messages in flight is timed.
         let every = sampler.every.max(p.in_flight().into());
         let latencies = Some((&sampler.recorder, every));
         let mut metrics = Metrics::from_samples(self.spec.program, p.size, samples, latencies)
@@ -504,7 +504,7 @@ impl<'s, S: Station> Session<'s, S> {
         Ok(CellResult { params, metrics })
     }
 
-    /// The error of this side: its fault, or the other side's if that came first. Tells the other.
+    /// Returns the error of this side: its fault, or the other side's if that came first; notifies the other side.
     fn fail(&self, fault: Fault) -> RunError {
         let fault = self.peer.root_cause(fault);
         if !matches!(fault, Fault::Peer(_) | Fault::PeerEnded(_)) {
@@ -533,13 +533,13 @@ impl<S: Station> Part for Idle<'_, '_, S> {
     }
 }
 
-/// How many messages of `mean` fit into `span`, at least one.
+/// Returns how many messages of duration `mean` fit into `span`, at least one.
 fn iters_in(span: Span, mean: Span) -> u64 {
     (span.as_ps() / mean.as_ps().max(1)).max(1)
 }
 
-/// The rates where an iteration is so many messages: one in a READ ping, whose request has no payload; two
-/// where both sides of a blast send.
+/// Sets the rates for iterations of `messages_per_iter` messages: 1 in a READ ping, whose request has no payload,
+/// 2 if both sides of a blast send.
 fn rate(metrics: &mut Metrics, messages_per_iter: u64, size: Bytes) {
     let iters: u64 = metrics.repetitions.iter().map(|r| r.iters).sum();
     let messages = messages_per_iter * iters;
@@ -548,7 +548,7 @@ fn rate(metrics: &mut Metrics, messages_per_iter: u64, size: Bytes) {
     metrics.bytes_per_s = Throughput::over(bytes, metrics.elapsed);
 }
 
-/// The time per message where two are sent in the time of one.
+/// Halves the time per message if both sides send.
 fn halve(metrics: &mut Metrics) {
     let times = [&mut metrics.one_way_ns.mean, &mut metrics.one_way_ns.ci95];
     times.into_iter().flatten().for_each(|ns| *ns /= 2.0);

@@ -7,7 +7,7 @@ use adverb_verbs::{
 /// Access key of all targets.
 pub(crate) const KEY: u32 = 0x0dc7_0001;
 
-/// Brings an initiator to RTS: it needs no peer.
+/// Moves an initiator to RTS; it needs no peer.
 pub(crate) fn ready_initiator<Q: QueuePair>(
     qp: &Q,
     (port, mtu): (PortNum, PathMtu),
@@ -25,7 +25,7 @@ pub(crate) fn ready_initiator<Q: QueuePair>(
         .try_for_each(|attr| qp.modify(attr))
 }
 
-/// Brings a target to RTR, beyond which it never goes.
+/// Moves a target to RTR, its last state.
 pub(crate) fn ready_target<Q: QueuePair>(
     qp: &Q,
     (port, mtu): (PortNum, PathMtu),

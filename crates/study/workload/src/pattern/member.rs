@@ -1,4 +1,4 @@
-//! One member's part.
+//! Runs one member.
 
 use adverb_results::LatencyRecorder;
 use adverb_units::{CpuTime, Span, Time};
@@ -23,46 +23,46 @@ use crate::sample::{Sampler, Ticker, Watch};
 /// A line of memory, in bytes.
 const LINE: usize = 64;
 
-/// Who takes messages waits for so long, once its time is over, before it asks who still sends:
-/// members do not begin and end at the same moment.
+/// After its measured time a receiving member waits for this long before it asks the others whether they
+/// still send: members do not start and end at the same moment.
 const GRACE: Span = Span::from_us(200);
-/// How long it waits for that word.
+/// Timeout for their answer.
 const GLANCE: Span = Span::from_us(10);
 
 /// How long members work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Schedule {
-    /// Before it counts.
+    /// Before the measured time.
     pub warm_up: Span,
-    /// While it counts.
+    /// The measured time.
     pub measured: Span,
 }
 
-/// What a member did in the measured time.
+/// Results of a member in the measured time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Tally {
-    /// Requests that completed, or messages that came.
+    /// Completed requests, or received messages.
     pub completed: u64,
-    /// In this time.
+    /// Elapsed time.
     pub elapsed: Span,
     /// Times from free buffer to seen completion, if requests were timed.
     pub waits: Option<LatencyRecorder>,
     /// CPU time.
     pub cpu: CpuTime,
-    /// Over this time.
+    /// Elapsed time of `cpu`.
     pub cpu_over: Span,
-    /// What the device counted in the measured time, of a member that counts.
+    /// Counters of the device in the measured time, if the member reads them.
     pub counted: Counters,
 }
 
 impl Tally {
-    /// Completions a second; none where nothing was measured.
+    /// Returns the completions per second; `None` if nothing was measured.
     pub fn per_second(&self) -> Option<f64> {
         let elapsed = self.elapsed.as_secs_f64();
         (elapsed > 0.0 && self.completed > 0).then(|| self.completed as f64 / elapsed)
     }
 
-    /// Share of one CPU that it used; nothing where it saw nothing.
+    /// Returns the share of one CPU that it used; 0 if nothing was measured.
     pub fn cpu_share(&self) -> f64 {
         if self.cpu_over == Span::ZERO {
             return 0.0;
@@ -71,27 +71,27 @@ impl Tally {
         used.as_ns_f64() / self.cpu_over.as_ns_f64()
     }
 
-    /// Mean time from free buffer to seen completion; none where nothing was timed.
+    /// Returns the mean time from free buffer to reaped completion; `None` if nothing was timed.
     pub fn mean_wait(&self) -> Option<Span> {
         let ns = self.waits.as_ref()?.mean_ns()?;
         Some(Span::from_secs_f64(ns / 1e9))
     }
 }
 
-/// A look at the clock, with what had completed by then.
+/// A clock reading, with the completions by then.
 #[derive(Clone, Copy, Debug)]
 struct Look {
     at: Time,
     completed: u64,
 }
 
-/// Counts between the first and the last look at the clock in the measured time.
+/// Counts between the first and the last clock reading in the measured time.
 pub struct Meter {
     from: Time,
     pub(crate) until: Time,
     first: Option<Look>,
     last: Option<Look>,
-    /// Time and CPU time at the first look in the measured time, and at the first one after it.
+    /// Time and CPU time at the first reading in the measured time, and at the first one after it.
     cpu: [Option<(Time, CpuTime)>; 2],
 }
 
@@ -108,12 +108,12 @@ impl Meter {
         }
     }
 
-    /// Whether it is measured `now`.
+    /// Whether `now` is in the measured time.
     pub fn is_open(&self, now: Time) -> bool {
         (self.from..self.until).contains(&now)
     }
 
-    /// It is `now`, and this many have completed. Returns whether the measured time is over.
+    /// Takes a clock reading with the completions so far. Returns whether the measured time is over.
     pub fn look<S: Station>(&mut self, station: &S, now: Time, completed: u64) -> bool {
         let look = Look { at: now, completed };
         if self.is_open(now) {
@@ -126,7 +126,7 @@ impl Meter {
         now >= self.until
     }
 
-    /// What was counted.
+    /// Returns the results.
     pub fn tally(&self) -> Tally {
         let mut tally = Tally::default();
         if let (Some(first), Some(last)) = (self.first, self.last) {
@@ -141,7 +141,7 @@ impl Meter {
     }
 }
 
-/// Does the part of member `me`: all members run at the same time.
+/// Runs member `me`; all members run at the same time.
 ///
 /// # Errors
 /// An object could not be made, a request was refused or failed, or another member is gone.
@@ -195,7 +195,7 @@ pub fn run<S: Station>(
     Ok(tally)
 }
 
-/// Posts and reaps until the measured time is over; then waits for what is in flight.
+/// Posts and reaps until the measured time is over; then waits for all requests in flight.
 fn request<S: Station>(
     members: &Members<'_, S>,
     wiring: &Wiring<S::Context>,
@@ -228,7 +228,7 @@ fn request<S: Station>(
         inbox: None,
         polled,
     });
-    // What begins in the warm-up is not timed.
+    // Requests posted in the warm-up are not timed.
     let from = meter.from;
     let mut warm_up = Watch::new(None, 0);
     engine.run(u64::MAX, &mut warm_up, |now, _| now >= from)?;
@@ -244,8 +244,8 @@ fn request<S: Station>(
     })
 }
 
-/// What the device counts in the measured time, but for its end: members do not begin at the same moment, and
-/// the first ones stop before the last ones do.
+/// Returns the growth of the device's counters in the measured time except its end: members do not start at the
+/// same moment, and the first ones stop before the last ones.
 fn count_by_device<S: Station>(station: &S, schedule: Schedule) -> Tally {
     station.sleep(schedule.warm_up);
     let (began, before) = (station.now(), station.context().counters());
@@ -292,7 +292,7 @@ fn compute<S: Station>(
     Ok(())
 }
 
-/// A receive's name: its queue pair and its buffer.
+/// Returns the `wr_id` of a receive: its queue pair and buffer.
 fn name(qp: usize, slot: u32) -> WrId {
     WrId((qp as u64) << 32 | u64::from(slot))
 }
@@ -307,7 +307,7 @@ fn post_receive<S: Station>(
     Ok(wiring.qps[qp].post_recv(&[RecvRequest::new(name, &sges)])?)
 }
 
-/// The members that a member is linked with and that do such a part.
+/// Returns the members that a member is linked with and whose part matches.
 fn peers(pattern: &Pattern, member: &Member, does: impl Fn(&Part) -> bool) -> Vec<RoleId> {
     let linked = member.links.iter().map(|link| link.peer);
     let mut peers: Vec<_> = linked
@@ -318,8 +318,8 @@ fn peers(pattern: &Pattern, member: &Member, does: impl Fn(&Part) -> bool) -> Ve
     peers
 }
 
-/// Takes messages and posts their receives again, until all senders are done: one that began late
-/// would otherwise wait for a receive.
+/// Receives messages and reposts their receives until all senders are done: a sender that started late would
+/// otherwise wait for a receive.
 fn take<S: Station>(
     members: &Members<'_, S>,
     (wiring, mut senders): (&Wiring<S::Context>, Vec<RoleId>),
@@ -361,7 +361,7 @@ fn take<S: Station>(
     Ok(meter.tally())
 }
 
-/// A member that takes messages. Once its waits find none it asks who still sends.
+/// A receiving member. When a wait times out, it asks the others whether they still send.
 struct Taker<'m, 's, S>(&'m Members<'s, S>);
 
 impl<S: Station> Attend for Taker<'_, '_, S> {

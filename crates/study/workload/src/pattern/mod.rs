@@ -1,8 +1,8 @@
-//! Communication patterns: which machine talks how to which others.
+//! Communication patterns between machines.
 //!
 //! A [`Pattern`] is a list of members, each a role with links to other members: queue pairs of its
-//! own, connected with theirs. [`run`] is one member's part, over the verbs seam, so that it runs on
-//! any device; who starts the members (as threads, processes or coroutines) decides where.
+//! own, connected with theirs. [`run`] runs one member over the verbs traits, on any device; the launcher
+//! decides whether members are threads, processes or coroutines.
 //!
 //! Members first exchange addresses over the out-of-band channel, then wait for one another (member
 //! 0 counts), then work for a warm-up and a measured time, and end together.

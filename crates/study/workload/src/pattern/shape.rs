@@ -1,4 +1,4 @@
-//! Who takes part, and who is linked with whom.
+//! The members of a pattern and their links.
 
 use adverb_units::Span;
 use adverb_verbs::{PathOptions, RoleId};
@@ -8,36 +8,36 @@ use crate::load::{Aim, Dc, Limits, Load, Transport};
 use crate::wiring::GRH;
 use adverb_results::Completion;
 
-/// A queue pair of a member, by its other end.
+/// A queue pair of a member and its peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Link {
     /// The other member.
     pub peer: RoleId,
 }
 
-/// What a member does.
+/// The activity of a member.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Part {
     /// Posts requests over its links, in turn.
     Request(Load),
-    /// Registers and deregisters memory, again and again.
+    /// Registers and deregisters memory, repeatedly.
     Churn {
         /// Bytes of the region.
         region: u64,
     },
-    /// Posts SENDs that find no receive, as many as there is room for.
+    /// Posts as many SENDs as fit, for which no receive is posted.
     Strand(Load),
-    /// Has memory and queue pairs, and does nothing.
+    /// Owns memory and queue pairs, and does nothing.
     Serve,
-    /// Sleeps, and says what its machine's device has counted in the measured time.
+    /// Sleeps, and reports the counters of its machine's device for the measured time.
     Count,
-    /// Computes, piece by piece; each completed piece counts.
+    /// Computes pieces, and counts them.
     Compute(Piece),
-    /// Takes messages (datagrams from one queue pair for all links) and keeps receives posted.
+    /// Receives messages (datagrams of all links on one queue pair) and keeps receives posted.
     Receive {
         /// Receives of each queue pair.
         depth: u32,
-        /// Room of each, in bytes: a global routing header and the payload.
+        /// Size of each in bytes: a global routing header and the payload.
         size: u32,
     },
 }
@@ -45,16 +45,16 @@ pub enum Part {
 /// A piece of a computation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Piece {
-    /// What it takes without memory.
+    /// Duration without memory accesses.
     pub busy: Span,
-    /// Lines of the member's own memory that it loads, at random places.
+    /// Cache lines of the member's memory that it loads, at random places.
     pub lines: u32,
 }
 
 /// A role of a pattern.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Member {
-    /// Which machine it runs on, from 0.
+    /// Its machine, from 0.
     pub machine: u32,
     /// Transport of its queue pairs.
     pub transport: Transport,
@@ -62,7 +62,7 @@ pub struct Member {
     pub links: Vec<Link>,
     /// What it does.
     pub part: Part,
-    /// Memory that its peers may use, in bytes.
+    /// Memory for its peers, in bytes.
     pub memory: u64,
 }
 
@@ -92,7 +92,7 @@ pub struct Pattern {
 }
 
 impl Pattern {
-    /// Nobody yet.
+    /// Returns a pattern without members.
     pub fn new(transport: Transport) -> Self {
         Pattern {
             transport,
@@ -118,21 +118,21 @@ impl Pattern {
     /// Links two members.
     ///
     /// # Panics
-    /// If there is no such member.
+    /// If a member does not exist.
     pub fn link(&mut self, a: RoleId, b: RoleId) {
         self.members[a.0 as usize].links.push(Link { peer: b });
         self.members[b.0 as usize].links.push(Link { peer: a });
     }
 
-    /// How many machines it needs.
+    /// Returns the number of machines.
     pub fn machines(&self) -> u32 {
         let machines = self.members.iter().map(|member| member.machine + 1);
         machines.max().unwrap_or(0)
     }
 
-    /// One machine posts: `cores` members with `qps` links each, in turn to members on `peers` machines,
-    /// which serve, or take messages if that is what is posted over connections. Datagrams that find
-    /// no receive are lost, which costs the sender nothing.
+    /// Returns a pattern in which one machine posts: `cores` members with `qps` links each, in turn to members
+    /// on `peers` machines, which are passive, or receive messages over connections. Datagrams are not
+    /// received: they are dropped, which costs the sender nothing.
     pub fn outbound(transport: Transport, load: &Load, shape: Outbound) -> Self {
         let mut pattern = Pattern::new(transport);
         let requesters: Vec<_> = (0..shape.cores)
@@ -174,8 +174,8 @@ impl Pattern {
         pattern
     }
 
-    /// `threads` members on `peers` machines post to one machine, over `qps` links together.
-    /// Messages that need receives go to its `receivers`, each with a queue pair of its own.
+    /// Returns a pattern in which `threads` members on `peers` machines post to one machine, over `qps` links in
+    /// total. Messages that need receives are sent to its `receivers`, each with its own queue pair.
     pub fn inbound(transport: Transport, load: &Load, shape: &Inbound) -> Self {
         let mut pattern = Pattern::new(transport);
         let servers: Vec<_> = if shape.receivers > 0 {
@@ -201,7 +201,7 @@ impl Pattern {
                     Some(0) => Part::Serve,
                     share => Part::Request(within(&load, share)),
                 };
-                // Its requests bring to, or take from, one place.
+                // All of its requests access one place.
                 pattern.add(1 + thread % peers, part, load.payload().into())
             })
             .collect();
@@ -220,8 +220,8 @@ impl Pattern {
         pattern
     }
 
-    /// `machines` equal machines with `cores` members each; a member has `qps` links, in turn to the
-    /// same-numbered members of all others.
+    /// Returns a pattern of `machines` equal machines with `cores` members each; a member has `qps` links, in
+    /// turn to the members with the same number on all other machines.
     pub fn symmetric(transport: Transport, load: &Load, shape: Symmetric) -> Self {
         let mut pattern = Pattern::new(transport);
         for machine in 0..shape.machines {
@@ -243,22 +243,22 @@ impl Pattern {
         if transport == Transport::Dci {
             for role in (0..pattern.members.len() as u32).map(RoleId) {
                 pattern.initiators(role, shape.qps);
-                // The links of a machine are in the order of the others' numbers: of fixed targets
-                // each machine is one.
+                // A machine's links are in the order of the other machines, so that with fixed targets each
+                // machine is the target of one other.
                 pattern.fix_aim(role);
             }
         }
         pattern
     }
 
-    /// Gives a member that posts so many DC initiators, at least one.
+    /// Gives a posting member this many DC initiators, at least one.
     fn initiators(&mut self, role: RoleId, initiators: u32) {
         if let Part::Request(load) = &mut self.members[role.0 as usize].part {
             load.dc.initiators = initiators.max(1);
         }
     }
 
-    /// Lets a member with a fixed aim address the machine after its own.
+    /// Sets the fixed target of a member to the machine after its own.
     fn fix_aim(&mut self, role: RoleId) {
         let member = &mut self.members[role.0 as usize];
         if let Part::Request(Load {
@@ -274,7 +274,7 @@ impl Pattern {
     }
 }
 
-/// What the buffers of receives need.
+/// Returns the memory for receive buffers.
 fn receive_memory(part: &Part) -> u64 {
     match part {
         Part::Receive { depth, size } => u64::from(*depth) * u64::from(*size),
@@ -289,7 +289,7 @@ fn seeded(load: &Load, member: u32) -> Load {
     }
 }
 
-/// The same load with at most `window` requests under way.
+/// Returns the load with at most `window` outstanding requests.
 fn within(load: &Load, window: Option<u32>) -> Load {
     let limits = Limits {
         per_member: load.limits.per_member.min(window.unwrap_or(u32::MAX)),
@@ -323,18 +323,18 @@ pub struct Inbound {
     pub peers: u32,
     /// Queue pairs of all together; at least one each.
     pub qps: u32,
-    /// Requests that the threads of one machine have under way together: each has its share.
+    /// Outstanding requests of all threads of one machine, which share them evenly.
     pub window: Option<u32>,
-    /// Members of the one machine that take messages; 0 where no receives are needed.
+    /// Members of the one machine that receive messages; 0 if no receives are needed.
     pub receivers: u32,
-    /// Receives that each keeps posted.
+    /// Receives that each of them keeps posted.
     pub depth: u32,
     /// Memory of each member.
     pub memory: u64,
 }
 
 impl Inbound {
-    /// Thread `thread`'s share of its machine's window.
+    /// Returns the share of thread `thread` of its machine's window.
     fn share_of(&self, thread: u32) -> Option<u32> {
         let (peers, window) = (self.peers.max(1), self.window?);
         let (machine, place) = (thread % peers, thread / peers);

@@ -1,4 +1,4 @@
-//! A second tenant on the same machines: what it does to be in the way.
+//! A second tenant on the same machines, which disturbs the first.
 
 use adverb_units::{Bytes, Time};
 use adverb_verbs::{
@@ -12,8 +12,8 @@ use crate::pattern::shape::{Outbound, Part, Pattern};
 use crate::pattern::wiring::Wiring;
 
 impl Pattern {
-    /// Two programs at a time on the same machines: this one's members come first. Each talks over its
-    /// own transport; both wait in this one's way.
+    /// Returns a pattern that runs both patterns on the same machines at the same time, this one's members
+    /// first. Each keeps its own transport; both wait for completions as this one does.
     #[must_use]
     pub fn beside(mut self, tenant: Pattern) -> Self {
         let moved = self.members.len() as u32;
@@ -27,7 +27,7 @@ impl Pattern {
         self
     }
 
-    /// On each of `machines` a member registers and deregisters `region` bytes, again and again.
+    /// Returns a pattern in which a member on each of `machines` repeatedly registers and deregisters `region` bytes.
     pub fn churn(machines: u32, region: u64) -> Self {
         let mut pattern = Pattern::new(Transport::Rc);
         for machine in 0..machines {
@@ -36,8 +36,8 @@ impl Pattern {
         pattern
     }
 
-    /// As [`Pattern::outbound`], but nobody ever posts a receive: messages find none, and are sent again
-    /// and again, which RC alone does.
+    /// Returns [`Pattern::outbound`] over RC without any receives, so that each message is retransmitted after
+    /// RNR NAKs.
     pub fn stranded(load: &Load, shape: Outbound) -> Self {
         let mut pattern = Pattern::outbound(Transport::Rc, load, shape);
         for member in &mut pattern.members {
@@ -61,7 +61,7 @@ pub(crate) fn churn<S: Station>(station: &S, region: u64, end: Time) -> Result<(
     Ok(())
 }
 
-/// Posts what each queue pair has room for, and leaves it alone until `end`: it never completes.
+/// Fills each send queue, and sleeps until `end`: the requests never complete.
 pub(crate) fn strand<S: Station>(
     station: &S,
     wiring: &Wiring<S::Context>,

@@ -1,4 +1,4 @@
-//! A member's objects, and how they are connected with those of its peers.
+//! A member's objects and their connections to its peers.
 
 use adverb_verbs::{
     AccessFlags, Context, Destination, Endpoint, MemoryRegion, QpCaps, QpType, QueuePair,
@@ -16,7 +16,7 @@ use crate::polled;
 use crate::reap::Queue;
 use crate::wiring::{GRH, Kit, QKEY, Way};
 
-/// What members tell each other before they connect.
+/// Messages between members before they connect.
 #[derive(Debug, Serialize, Deserialize, PartialEq, Eq)]
 struct Hello {
     end: Endpoint,
@@ -28,7 +28,7 @@ struct Hello {
 pub struct Wire<C: Context> {
     /// The peer's memory.
     pub remote: RemoteAddress,
-    /// The way to its queue pair, if requests carry their address.
+    /// The address of its queue pair, if requests carry it.
     way: Option<Way<C>>,
 }
 
@@ -38,15 +38,15 @@ pub struct Wiring<C: Context> {
     pub queue: Queue<C>,
     /// Its memory.
     pub mr: C::Mr,
-    /// Where in it the places begin that READs land in, if the member polls them.
+    /// Offset of the destination memory of READs, if the member polls it.
     pub polled: u64,
     /// Its queue pairs.
     pub qps: Vec<C::Qp>,
-    /// What DC initiators of others reach.
+    /// The target of other members' DC initiators.
     target: Option<C::Qp>,
     /// Its links, in order.
     pub wires: Vec<Wire<C>>,
-    /// Longest payload that requests may have inline.
+    /// Maximum inline payload.
     pub inline: u32,
 }
 
@@ -57,7 +57,7 @@ pub struct Depths {
     pub send: u32,
     /// Receives of each.
     pub recv: u32,
-    /// Longest inline payload.
+    /// Maximum inline payload.
     pub inline: u32,
     /// READs and atomics outstanding on each.
     pub rd_atomic: u8,
@@ -87,14 +87,14 @@ impl Depths {
                 recv: *depth,
                 inline: 0,
                 rd_atomic: u8::MAX,
-                // Datagrams of all peers come to one queue pair.
+                // Datagrams of all peers arrive at one queue pair.
                 shares_qp: transport == QpType::Ud,
             },
         }
     }
 }
 
-/// Payload that a member's receives get within their completions.
+/// Returns the maximum payload within receive completions.
 fn inline_recv(landing: Landing, part: &Part) -> u32 {
     match (landing, part) {
         (Landing::Completion, Part::Receive { size, .. }) => size - GRH,
@@ -102,7 +102,7 @@ fn inline_recv(landing: Landing, part: &Part) -> u32 {
     }
 }
 
-/// Requests that a queue pair has room for.
+/// Returns the send queue size of a queue pair.
 pub fn send_depth(load: &Load) -> u32 {
     let most = match load.seen {
         Seen::Completion => load.limits.per_qp.min(load.limits.per_member),
@@ -127,7 +127,7 @@ pub fn send<S: Station>(
 /// Receives the next message of another member.
 ///
 /// # Errors
-/// It is gone, or says nothing.
+/// The member is gone, or timeout.
 pub fn receive<S: Station, W: DeserializeOwned>(
     members: &Members<'_, S>,
     from: RoleId,
@@ -156,7 +156,7 @@ impl<C: Context> Wiring<C> {
         Self::with_depths(members, pattern, member, depths)
     }
 
-    /// The same, with queues of other sizes than those of the member's part.
+    /// The same, with other queue sizes than the member's part implies.
     ///
     /// # Errors
     /// The device refuses, or another member is gone.
@@ -204,7 +204,7 @@ impl<C: Context> Wiring<C> {
             target = Some(qp);
         }
         let mut wires = Vec::with_capacity(member.links.len());
-        // What the other end of a link reaches.
+        // The queue pair that the other end of a link addresses.
         let reached = |place: usize| target.as_ref().unwrap_or_else(|| &qps[place % qps.len()]);
         for (place, link) in member.links.iter().enumerate() {
             let hello = Hello {
@@ -241,18 +241,18 @@ impl<C: Context> Wiring<C> {
         })
     }
 
-    /// Whether requests go by DC initiators.
+    /// Whether requests are posted to DC initiators.
     pub fn is_dc(&self) -> bool {
         self.target.is_some()
     }
 
-    /// Where a datagram, or a request of a DC initiator, over this link goes.
+    /// Returns the destination of datagrams and of DC initiators' requests over this link.
     pub fn destination(&self, wire: usize) -> Option<Destination<'_>> {
         self.wires[wire].way.as_ref().map(Way::destination)
     }
 }
 
-/// How many queue pairs a member has: one for each link, but where one serves several.
+/// Returns the number of queue pairs of a member: one per link, unless several links share one.
 fn queue_pairs(transport: Transport, member: &Member, depths: &Depths) -> usize {
     let links = member.links.len();
     match (transport, &member.part) {

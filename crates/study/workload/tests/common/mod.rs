@@ -8,7 +8,7 @@ use adverb_workload::pair::{
     ACTIVE, CellResult, CellSpec, PASSIVE, RunError, run_active, run_passive,
 };
 
-/// A station with a context of its own. Tests run beside one another: no role has a core to itself.
+/// A station with a context of its own. Tests run concurrently: no role has a core of its own.
 pub(crate) fn station(peer: RoleId, link: Link) -> HostStation<SoftContext> {
     let context = SoftDevice::new().open().expect("the soft device opens");
     HostStation::new(context, [(peer, link)]).sharing_core(true)

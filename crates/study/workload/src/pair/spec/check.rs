@@ -1,4 +1,4 @@
-//! What is refused before anything runs: ranges of the programs, limits of the device and of its port.
+//! Checks before anything runs: ranges of the programs, limits of the device and of its port.
 
 use adverb_results::{Completion, Opcode, Posting, Program, Signaling, Transport};
 use adverb_units::{Bytes, Span};
@@ -25,7 +25,7 @@ impl CellSpec {
     /// Checks that a datagram fits a packet.
     ///
     /// # Errors
-    /// It does not.
+    /// It exceeds the path MTU.
     pub(crate) fn check_datagram(&self, path_mtu: PathMtu) -> Result<(), SpecError> {
         let (size, mtu) = (self.params.size, path_mtu.bytes());
         match self.params.traffic.transport {
@@ -34,14 +34,14 @@ impl CellSpec {
         }
     }
 
-    /// Refuses what an unreliable transport lacks.
+    /// Refuses features that an unreliable transport lacks.
     fn check_transport(&self) -> Result<(), SpecError> {
         let (p, program) = (&self.params, self.program);
         let (op, transport) = (p.op, p.traffic.transport);
         let why = match (op, transport) {
             (_, Transport::Rc | Transport::Tcp) => return Ok(()),
             _ if p.path.ack_timeout.is_some() || p.path.retries.is_some() => {
-                "nothing is acknowledged or sent again there; leave --timeout and --retries out"
+                "it does not acknowledge or retransmit; leave --timeout and --retries out"
             }
             _ if op.is_fetch() || op == Opcode::WriteRead => {
                 "only reliable transports have RDMA READ and atomics; choose rc"
@@ -65,7 +65,7 @@ impl CellSpec {
         })
     }
 
-    /// Whether the program can run so on a device with these limits.
+    /// Checks that the program can run on a device with these limits.
     pub fn validate(&self, caps: &DeviceCaps) -> Result<(), SpecError> {
         let (program, op) = (self.program, self.params.op);
         if !operations(program).contains(&op) {
@@ -127,7 +127,7 @@ impl CellSpec {
     fn check_extent(&self) -> Result<(), SpecError> {
         let p = &self.params;
         let (least, max) = match (self.program, p.op) {
-            // Its last byte is what the other side polls.
+            // The other side polls the last byte.
             (Program::Ping, Opcode::Write) => (Bytes::new(1), MAX_PING_SIZE),
             // Without payload there is no message on a stream.
             (Program::Ping, _) if self.is_stream() => (Bytes::new(1), MAX_PING_SIZE),
@@ -183,7 +183,7 @@ impl CellSpec {
             return Err(SpecError::OneInFlight { what });
         }
         if p.traffic.bidirectional {
-            let what = "traffic in both directions at a time".to_owned();
+            let what = "traffic in both directions".to_owned();
             return Err(SpecError::OneInFlight { what });
         }
         if p.post != Posting::Single {
@@ -276,11 +276,11 @@ impl CellSpec {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pair::testing::{blast, caps, ping};
+    use crate::pair::testing::{blast, ping};
 
     #[track_caller]
     fn refused(cell: &CellSpec, words: &str) {
-        let message = cell.validate(&caps()).unwrap_err().to_string();
+        let message = cell.validate(&DeviceCaps::MODEST).unwrap_err().to_string();
         assert!(message.contains(words), "{message}");
         assert!(!message.contains('\n'));
     }
@@ -298,7 +298,7 @@ mod tests {
             ping(Opcode::Read, |p| p.completion = Completion::Event),
             ping(Opcode::Send, |p| p.size = Bytes::new(0)),
         ] {
-            assert_eq!(cell.validate(&caps()), Ok(()), "{}", cell.id);
+            assert_eq!(cell.validate(&DeviceCaps::MODEST), Ok(()), "{}", cell.id);
         }
     }
 
@@ -351,7 +351,7 @@ mod tests {
             blast(|p| (p.op, p.traffic.transport) = (Opcode::Send, Transport::Ud)),
             blast(|p| (p.op, p.traffic.transport) = (Opcode::WriteImm, Transport::Uc)),
         ] {
-            assert_eq!(cell.validate(&caps()), Ok(()), "{}", cell.id);
+            assert_eq!(cell.validate(&DeviceCaps::MODEST), Ok(()), "{}", cell.id);
         }
         let uc = "ping/write/64/plain/poll/all/uc";
         assert_eq!(ping(Opcode::Write, on(Transport::Uc)).id, uc);
@@ -392,9 +392,9 @@ mod tests {
                 change(p);
             }
         };
-        assert_eq!(blast(tcp(|_| {})).validate(&caps()), Ok(()));
+        assert_eq!(blast(tcp(|_| {})).validate(&DeviceCaps::MODEST), Ok(()));
         let ok = ping(Opcode::Send, tcp(|p| p.completion = Completion::Event));
-        assert_eq!(ok.validate(&caps()), Ok(()));
+        assert_eq!(ok.validate(&DeviceCaps::MODEST), Ok(()));
         assert_eq!(ok.id, "ping/send/64/plain/event/all/tcp");
         let cases: [(Change, &str); 8] = [
             (
@@ -437,7 +437,7 @@ mod tests {
         refused(&add, "no atomic operations, which fetch-add needs");
         let has = DeviceCaps {
             atomics: AtomicCap::Device,
-            ..caps()
+            ..DeviceCaps::MODEST
         };
         assert_eq!(add.validate(&has), Ok(()));
         refused(
@@ -492,7 +492,7 @@ mod tests {
         );
         refused(
             &ping(Opcode::Send, |p| p.traffic.bidirectional = true),
-            "traffic in both directions at a time is for blast",
+            "traffic in both directions is for blast",
         );
         let event = ping(Opcode::Write, |p| p.completion = Completion::Event);
         refused(&event, "RDMA WRITE raises none at its target");
@@ -504,7 +504,7 @@ mod tests {
         refused(&large, "the buffers of the active side need 64 GiB");
         let small = DeviceCaps {
             max_qp_wr: 8,
-            ..caps()
+            ..DeviceCaps::MODEST
         };
         let message = blast(|_| {}).validate(&small).unwrap_err().to_string();
         assert!(

@@ -1,4 +1,4 @@
-//! Why a cell cannot run, with what would be possible instead.
+//! Errors of cells that cannot run, with possible alternatives.
 
 use adverb_results::{Opcode, Program, Signaling, Transport, Word};
 use adverb_units::Bytes;
@@ -16,29 +16,29 @@ pub enum SpecError {
     Operation {
         /// The program.
         program: Program,
-        /// What was asked.
+        /// The given value.
         op: Opcode,
     },
-    /// Too short, or too long.
+    /// The size is out of range.
     #[error("size {size} is outside the range of {program} {op}, {least} to {max}")]
     Size {
         /// The program.
         program: Program,
         /// Its operation.
         op: Opcode,
-        /// What was asked.
+        /// The given value.
         size: Bytes,
-        /// Shortest.
+        /// The minimum.
         least: Bytes,
-        /// Longest.
+        /// The maximum.
         max: Bytes,
     },
     /// More inline data than the device takes.
     #[error("{size} inline: this device takes at most {max}; choose a smaller size or no inline")]
     Inline {
-        /// What was asked.
+        /// The given value.
         size: Bytes,
-        /// Most.
+        /// The maximum.
         max: Bytes,
     },
     /// READs and atomics have no payload to carry.
@@ -50,17 +50,17 @@ pub enum SpecError {
     /// No buffer, or too many.
     #[error("{buffers} buffers are outside the range of blast, 1 to {MAX_BUFFERS}")]
     Buffers {
-        /// What was asked.
+        /// The given value.
         buffers: u32,
     },
-    /// What a transport lacks, or would not measure.
+    /// The transport does not support the operation or option.
     #[error("{program} {op} has no transport {transport}: {why}")]
     Transport {
         /// The program.
         program: Program,
         /// Its operation.
         op: Opcode,
-        /// What was asked.
+        /// The given value.
         transport: Transport,
         /// The cause, and what to choose instead.
         why: &'static str,
@@ -78,9 +78,9 @@ pub enum SpecError {
         "size {size} exceeds the path MTU {mtu}, and a datagram is one packet; choose a smaller --size, or --transport rc or uc"
     )]
     Datagram {
-        /// What was asked.
+        /// The given value.
         size: Bytes,
-        /// Most.
+        /// The maximum.
         mtu: Bytes,
     },
     /// Atomics have one size.
@@ -88,7 +88,7 @@ pub enum SpecError {
     AtomicSize {
         /// The operation.
         op: Opcode,
-        /// What was asked.
+        /// The given value.
         size: Bytes,
     },
     /// The device has no atomics.
@@ -100,15 +100,15 @@ pub enum SpecError {
     /// No queue pair, or too many.
     #[error("{qps} queue pairs are outside the range of blast on this device, 1 to {max}")]
     QueuePairs {
-        /// What was asked.
+        /// The given value.
         qps: u32,
-        /// Most that the device has, or [`MAX_QPS`](super::MAX_QPS).
+        /// The device's maximum, or [`MAX_QPS`](super::MAX_QPS).
         max: u32,
     },
     /// `ping` has one message in flight.
     #[error("ping has one message in flight: {what} is for blast")]
     OneInFlight {
-        /// What was asked.
+        /// The given value.
         what: String,
     },
     /// Nothing would ever free a buffer.
@@ -117,21 +117,21 @@ pub enum SpecError {
          {buffers} messages no buffer is ever free; choose 1 to {buffers}"
     )]
     Stall {
-        /// What was asked.
+        /// The given value.
         every: u32,
         /// Buffers.
         buffers: u32,
     },
-    /// A way of signaling that the program does not have.
+    /// The program does not have this signaling.
     #[error("{program} {op} has no signaling {signal}: choose from {choices}")]
     Signaling {
         /// The program.
         program: Program,
         /// Its operation.
         op: Opcode,
-        /// What was asked.
+        /// The given value.
         signal: Signaling,
-        /// What it has.
+        /// The possible values.
         choices: &'static str,
     },
     /// Memory does not raise events.
@@ -143,15 +143,15 @@ pub enum SpecError {
     /// Nothing to measure.
     #[error("{what} 0: at least {least} is needed to measure anything")]
     Nothing {
-        /// Which parameter.
+        /// The parameter.
         what: &'static str,
-        /// Smallest.
+        /// The minimum.
         least: &'static str,
     },
-    /// More repetitions than make sense.
+    /// Too many repetitions.
     #[error("{repetitions} repetitions: at most {MAX_REPETITIONS}")]
     Repetitions {
-        /// What was asked.
+        /// The given value.
         repetitions: u32,
     },
     /// The port does not support an option of the path.
@@ -162,11 +162,11 @@ pub enum SpecError {
         "{what} needs {needed} requests outstanding, this device takes {max}; fewer buffers or queue pairs help"
     )]
     Queue {
-        /// Which queue.
+        /// The queue.
         what: &'static str,
-        /// How many are needed.
+        /// The required number.
         needed: u32,
-        /// Most.
+        /// The maximum.
         max: u32,
     },
     /// The device's regions are too small.
@@ -174,11 +174,11 @@ pub enum SpecError {
         "the buffers of the {side} side need {needed}, a region of this device has at most {max}; fewer or smaller buffers help"
     )]
     Memory {
-        /// Whose buffers.
+        /// The side.
         side: Side,
-        /// How much is needed.
+        /// The required memory.
         needed: Bytes,
-        /// Most.
+        /// The maximum.
         max: Bytes,
     },
 }

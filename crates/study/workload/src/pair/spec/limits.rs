@@ -11,11 +11,11 @@ pub const MAX_BLAST_SIZE: Bytes = Bytes::mib(256);
 pub const MAX_BUFFERS: u32 = 256;
 /// Most queue pairs of `blast`.
 pub const MAX_QPS: u32 = 1024;
-/// What atomic operations work on.
+/// Size of the operand of atomic operations.
 pub const ATOMIC_SIZE: Bytes = Bytes::new(8);
 /// Most repetitions.
 pub const MAX_REPETITIONS: u32 = 1000;
-/// Send queue of a WRITE ping, whose requests are reaped lazily.
+/// Send queue size of a WRITE ping, which reaps its requests lazily.
 pub(crate) const POLLED_SEND_DEPTH: u32 = 64;
 /// One WRITE of a WRITE ping in this many is signaled, so that its send queue never fills.
 pub(crate) const SIGNALED_WRITES: u32 = POLLED_SEND_DEPTH / 2;

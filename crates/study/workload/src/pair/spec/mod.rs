@@ -1,4 +1,4 @@
-//! What one cell of a study runs.
+//! A cell of a study: a program with its parameters.
 
 mod check;
 mod error;
@@ -36,7 +36,7 @@ pub struct Request {
     pub op: Opcode,
     /// Payload of one message.
     pub size: Bytes,
-    /// Payload carried in the work request (`write-read`: in that of the WRITE).
+    /// Whether the payload is inline (`write-read`: of the WRITE).
     pub inline: bool,
     /// How a side learns of completions.
     pub completion: Completion,
@@ -57,8 +57,7 @@ pub struct Request {
     pub length: Length,
     /// How often to measure, at least once.
     pub repetitions: u32,
-    /// Messages or rounds before the first repetition; none leaves it to the program, which warms
-    /// up until its speed is known.
+    /// Messages or rounds before the first repetition; `None` lets the program warm up until its speed is known.
     pub warmup: Option<u64>,
     /// Seed of the payload.
     pub seed: u64,
@@ -68,14 +67,14 @@ pub struct Request {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Length {
-    /// So many messages (`blast`) or rounds (`ping`) in each repetition.
+    /// This many messages (`blast`) or rounds (`ping`) in each repetition.
     Iters(u64),
-    /// About so long, all repetitions together; the warm-up tells how many messages that is.
+    /// About this duration for all repetitions together; the warm-up determines the number of messages.
     Duration(Span),
 }
 
 impl Request {
-    /// Messages in flight at most on all queue pairs together.
+    /// Returns the maximum number of messages in flight on all queue pairs.
     pub fn in_flight(&self) -> u32 {
         self.buffers.saturating_mul(self.traffic.qps)
     }
@@ -103,8 +102,8 @@ impl Request {
 }
 
 impl CellSpec {
-    /// The parameters of this cell's record, run with so many messages or rounds, where they are
-    /// known. The caller fills in the cores.
+    /// Returns the parameters for this cell's record, with the numbers of messages or rounds if known. The
+    /// caller adds the cores.
     pub fn params(&self, iters: Option<u64>, warmup_iters: Option<u64>) -> Params {
         let p = &self.params;
         Params {
@@ -154,20 +153,20 @@ impl CellSpec {
         }
     }
 
-    /// Returns whether the receiver counts messages of which some may be lost.
+    /// Whether messages may be lost, so that the receiver counts them.
     pub(crate) fn may_lose(&self) -> bool {
         self.program == Program::Blast
             && !self.params.traffic.transport.is_reliable()
             && self.params.op.consumes_receive()
     }
 
-    /// The same cell with these options of the path, except for those that it sets itself.
+    /// Returns the cell with these path options, except those that it already sets.
     pub fn with_path(mut self, path: PathOptions) -> Self {
         self.params.path = self.params.path.or(path);
         self.renamed()
     }
 
-    /// With the id that its parameters make.
+    /// Returns the cell with an id made from its parameters.
     fn renamed(self) -> Self {
         CellSpec {
             id: cell_id(self.program, &self.params),
@@ -175,7 +174,7 @@ impl CellSpec {
         }
     }
 
-    /// About how long the cell takes, with start-up of its two roles and warm-up.
+    /// Estimates the duration of the cell, with start-up of its two roles and warm-up.
     pub fn estimate(&self) -> Span {
         const START_UP: Span = Span::from_ms(60);
         const GUESS_PER_MESSAGE: Span = Span::from_us(2);
@@ -190,14 +189,14 @@ impl CellSpec {
         measured.max(message * u64::from(p.repetitions)) + (measured / 8).max(message) + START_UP
     }
 
-    /// How long the cell may take before it is ended: far more than it should, also on a busy machine. A
-    /// side that waits without success ends earlier and reports what it waited for.
+    /// Returns the timeout of the cell: far above its duration even on a busy machine. A side whose wait times
+    /// out ends earlier and reports what it waited for.
     pub fn patience(&self) -> Span {
         const LEAST: Span = Span::from_secs(300);
         LEAST + self.longest()
     }
 
-    /// How long the cell measures on a device slower than any.
+    /// Returns the duration of the cell on the slowest device.
     pub fn longest(&self) -> Span {
         /// Slower than any device: an event-driven message on a busy machine, and 100 MB/s.
         const PER_MESSAGE: Span = Span::from_us(200);
@@ -295,7 +294,7 @@ mod tests {
             retries: RetryCount::new(3),
             ..PathOptions::default()
         });
-        assert_eq!(asked, patient, "what a cell says by itself stands");
+        assert_eq!(asked, patient, "options of the cell have priority");
         let lossy = |loss, seed| {
             let impairment = Impairment {
                 loss: Probability::per_million(loss),

@@ -1,4 +1,4 @@
-//! Rules for requests and attributes that depend only on a queue pair's type and sizes.
+//! Rules for sizes, requests and attributes that depend only on a queue pair's type and sizes.
 //!
 //! Devices use them to decide; the libibverbs device also uses them to explain an `EINVAL`. Rules that
 //! depend on the state of queues or on memory are in the device.
@@ -6,10 +6,10 @@
 
 use adverb_units::Bytes;
 
-use super::{QpAttr, QpType};
-use crate::caps::QpCaps;
+use crate::caps::{DeviceCaps, QpCaps};
 use crate::completion::WcOpcode;
-use crate::error::{ModifyQpError, PostErrorCause};
+use crate::error::{CreateError, ModifyQpError, PostErrorCause};
+use crate::qp::{QpAttr, QpType};
 use crate::work::{Operation, RecvRequest, SendFlags, SendRequest};
 
 impl QpType {
@@ -74,7 +74,7 @@ impl SendRequest<'_> {
         Ok(())
     }
 
-    /// Checks the request's sizes against those of the queue pair. `max_message` is the longest message of
+    /// Checks the request's sizes against the queue pair's. `max_message` is the longest message of
     /// the queue pair: one packet on UD.
     ///
     /// # Errors
@@ -114,6 +114,35 @@ const fn check_sges(given: usize, max: u32) -> Result<(), PostErrorCause> {
         return Err(PostErrorCause::TooManySges { given, max });
     }
     Ok(())
+}
+
+impl QpCaps {
+    /// Checks the sizes against a device's limits.
+    ///
+    /// # Errors
+    /// [`CreateError::OutOfRange`]: the first size that is larger than the limit.
+    pub fn check(&self, limits: &DeviceCaps) -> Result<(), CreateError> {
+        let sizes = [
+            ("max_send_wr", self.max_send_wr, limits.max_qp_wr),
+            ("max_recv_wr", self.max_recv_wr, limits.max_qp_wr),
+            ("max_send_sge", self.max_send_sge, limits.max_sge),
+            ("max_recv_sge", self.max_recv_sge, limits.max_sge),
+            (
+                "max_inline_data",
+                self.max_inline_data,
+                limits.max_inline_data,
+            ),
+        ];
+        match sizes.into_iter().find(|(_, asked, max)| asked > max) {
+            None => Ok(()),
+            Some((what, value, max)) => Err(CreateError::OutOfRange {
+                what,
+                value: value.into(),
+                min: 0,
+                max: max.into(),
+            }),
+        }
+    }
 }
 
 /// Limits of a device for the attributes of Modify QP.

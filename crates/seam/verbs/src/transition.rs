@@ -3,11 +3,11 @@
 //! Devices decide with [`check_transition`]; the libibverbs device uses it to explain an `EINVAL`.
 //! Source: IBTA volume 1, 10.3.1 (states), 11.2.5.2 (the attributes of each transition).
 
-use super::QpAttrMask as M;
-use super::QpState::{self, Init, Rtr, Rts, Sqd, Sqe};
-use super::QpType::{self, Dci, Dct, Rc, Uc, Ud};
-use super::{QpAttr, QpAttrMask};
 use crate::error::ModifyQpError;
+use crate::qp::QpAttrMask as M;
+use crate::qp::QpState::{self, Init, Rtr, Rts, Sqd, Sqe};
+use crate::qp::QpType::{self, Dci, Dct, Rc, Uc, Ud};
+use crate::qp::{QpAttr, QpAttrMask};
 
 /// A legal transition with its required and optional attributes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -220,7 +220,7 @@ mod tests {
         let error = check_transition(Rc, QpState::Reset, &QpAttr::to_rts(Psn::new(0))).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "a queue pair (RC) cannot go from RESET to RTS; from RESET it can go to RESET, INIT, ERR"
+            "invalid transition of a queue pair (RC) from RESET to RTS: from RESET it can change to RESET, INIT, ERR"
         );
     }
 
@@ -257,7 +257,7 @@ mod tests {
         let error = check_transition(Dct, Rtr, &QpAttr::to_rts(Psn::new(0))).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "a queue pair (DC target) cannot go from RTR to RTS; from RTR it can go to RESET, ERR"
+            "invalid transition of a queue pair (DC target) from RTR to RTS: from RTR it can change to RESET, ERR"
         );
     }
 
