@@ -12,7 +12,7 @@ const START: Duration = Duration::from_secs(20);
 
 /// A program of the workspace: the one next to this program.
 pub(crate) fn find(program: &str) -> Result<PathBuf> {
-    let own = std::env::current_exe().context("cannot tell where this program is")?;
+    let own = std::env::current_exe().context("cannot find this program")?;
     let found = own.with_file_name(program);
     ensure!(
         found.is_file(),
@@ -53,16 +53,21 @@ impl Drop for Ended {
 /// Starts a program on one core: a child inherits the affinity of the thread that starts it.
 pub(crate) fn spawn_on(core: u32, mut command: Command) -> Result<Child> {
     let name = command.get_program().to_string_lossy().into_owned();
-    let started = std::thread::scope(|scope| {
-        let start = scope.spawn(|| {
+    on_core(core, || {
+        let started = command.spawn();
+        started.with_context(|| format!("cannot start {name}"))
+    })
+}
+
+/// Runs `work` in a thread on one core, so that the calling thread is not pinned.
+pub(crate) fn on_core<T: Send>(core: u32, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+    std::thread::scope(|scope| {
+        let pinned = scope.spawn(move || {
             adverb_host::pin(core).with_context(|| format!("cannot run on core {core}"))?;
-            command
-                .spawn()
-                .with_context(|| format!("cannot start {name}"))
+            work()
         });
-        start.join()
-    });
-    started.unwrap_or_else(|_| bail!("the thread that was to start {name} panicked"))
+        pinned.join().expect("the pinned thread does not panic")
+    })
 }
 
 /// Whether a program is installed.

@@ -1,7 +1,7 @@
 //! Programs in two virtual machines that are joined by a link and have the kernel's Soft-RoCE.
 //!
-//! Their processors are emulated: a time means nothing, and the ratio of two that were taken in turn says
-//! which of two programs asks more of such a processor.
+//! Their processors are emulated: absolute times mean nothing. The ratio of two alternating measurements shows
+//! which of two programs needs more of such a processor.
 
 use std::path::PathBuf;
 
@@ -35,10 +35,10 @@ const COMPARISON: Span = Span::from_secs(3600);
 /// Fewer rounds would leave the median of an emulated machine to chance.
 const FEWEST_ROUNDS: u32 = 11;
 
-/// A cell of `adverb`, and where its record has the figure.
+/// A cell of `adverb`, and the place of the figure in its record.
 #[derive(Clone, Copy)]
 pub(crate) struct Cell {
-    /// In words, without devices and peer.
+    /// The command without devices and peer.
     pub(crate) command: &'static str,
     pub(crate) figure: &'static str,
 }
@@ -97,8 +97,8 @@ fn record(
     Ok(measured.stdout)
 }
 
-/// Figures of a cell between the user-space NICs, and of bare UDP between `sides`: what the passive and
-/// the active one are called.
+/// Returns figures of a cell between the user-space NICs, and of bare UDP between `sides`, the names of the
+/// passive and the active role.
 pub(crate) fn beside_bare_udp(
     setting: &Setting,
     cell: Cell,
@@ -127,7 +127,7 @@ fn bare_udp(lab: &Lab, [passive, active]: [&str; 2]) -> Result<f64> {
 }
 
 fn own_program() -> Result<PathBuf> {
-    std::env::current_exe().context("cannot tell where this program is")
+    std::env::current_exe().context("cannot find this program")
 }
 
 /// Starts a server and waits until it listens.
@@ -137,8 +137,8 @@ fn start<'a>(machine: &'a Machine, server: &Program) -> Result<Job<'a>> {
     Ok(job)
 }
 
-/// Figures of Adverb and of perftest on the first machine alone, by this program's `perftest`: of its row
-/// whose name contains `row`.
+/// Returns figures of Adverb and of perftest on the first machine, from the row of this program's `perftest`
+/// that contains `row`.
 pub(crate) fn perftest(setting: &Setting, row: &str) -> Result<Option<Vec<Pair>>> {
     if !is_installed("ib_send_lat") {
         return Ok(None);

@@ -1,5 +1,5 @@
-//! Two queue pairs joined by a buffer, on one core: what the transport itself costs, both sides
-//! together, and with what a port adds, the ICRC, made and checked.
+//! Two queue pairs joined by a buffer, on one core: the cost of the transport of both sides together, with and
+//! without the ICRC.
 
 use std::hint::black_box;
 use std::net::Ipv4Addr;
@@ -17,13 +17,14 @@ use adverb_verbs::{
 use adverb_wire::frame::Addresses;
 use adverb_wire::ipv4::Unseen;
 use adverb_wire::{Flow, Packet, ROCE_PORT, icrc};
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 
+use crate::child::on_core;
 use crate::machine::cpu_time;
 
 const SIZE: usize = 1 << 20;
 const BATCH: u64 = 32;
-/// Batches between two looks at the clock, which is a system call.
+/// Batches between two clock readings, which are system calls.
 const BATCHES: u64 = 16;
 /// CPU time for which a figure is measured, and before it warmed up.
 const MEASURED: Duration = Duration::from_millis(300);
@@ -66,13 +67,10 @@ pub(crate) fn bytes(core: u32, verb: Verb) -> Result<(f64, f64)> {
 
 /// Messages per second with the ICRC and without.
 fn both(core: u32, verb: Verb, length: u32) -> Result<(f64, f64)> {
-    let timed = move || {
-        adverb_host::pin(core).context("cannot pin")?;
+    on_core(core, || {
         let rate = |icrc| per_second(&mut connected(icrc), verb.work(), length);
         Ok((rate(Icrc::Sealed), rate(Icrc::Without)))
-    };
-    let timed = std::thread::spawn(timed);
-    timed.join().expect("the timed thread does not panic")
+    })
 }
 
 fn per_second(link: &mut Link, work: Work, length: u32) -> f64 {
@@ -80,7 +78,7 @@ fn per_second(link: &mut Link, work: Work, length: u32) -> f64 {
     rate(link, work, length, MEASURED)
 }
 
-/// By the thread's own CPU time: it waits for nothing, and what else runs on its core is no matter here.
+/// Returns the rate by the thread's CPU time, which does not depend on other load.
 fn rate(link: &mut Link, work: Work, length: u32, at_least: Duration) -> f64 {
     let start = cpu_time();
     let mut messages = 0;

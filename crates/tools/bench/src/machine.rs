@@ -1,4 +1,4 @@
-//! What the machine itself can do: the references that no transport can beat.
+//! Limits of the machine itself, which no transport can exceed.
 #![allow(unsafe_code)]
 
 use std::io::{Read, Write};
@@ -9,6 +9,8 @@ use adverb_host::pin;
 use anyhow::{Context as _, Result};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
+use crate::child::on_core;
 
 /// A counter that shares its cache line (and the next, which is fetched along) with nothing.
 #[repr(align(128))]
@@ -52,7 +54,7 @@ pub(crate) fn flag_ping_pong(cores: [u32; 2]) -> Result<f64> {
     })
 }
 
-/// What waking each other costs two threads.
+/// Cost of two threads waking each other.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WakeUps {
     pub(crate) one_way_ns: f64,
@@ -60,7 +62,7 @@ pub(crate) struct WakeUps {
     pub(crate) passive_cpu_percent: f64,
 }
 
-/// Two pinned threads that pass a byte through two pipes and sleep meanwhile.
+/// Measures two pinned threads that pass a byte through two pipes and sleep in between.
 pub(crate) fn pipe_ping_pong(cores: [u32; 2]) -> Result<WakeUps> {
     const ROUNDS: u32 = 5_000;
     let (mut to_passive, mut there) = std::io::pipe()?;
@@ -113,13 +115,9 @@ fn timed(work: impl FnOnce() -> std::io::Result<()>) -> std::io::Result<(f64, f6
 /// Bytes per second of memcpy from `count` buffers of `size` bytes of one shared mapping to those
 /// of another, in turn.
 pub(crate) fn memcpy_between_mappings(core: u32, size: usize, count: usize) -> Result<f64> {
-    std::thread::scope(|scope| {
-        let copy = scope.spawn(move || {
-            pin(core).context("cannot pin")?;
-            let (from, to) = (Shared::new(size * count)?, Shared::new(size * count)?);
-            Ok(copy_rate(&from, &to, size, count))
-        });
-        copy.join().expect("the copying thread does not panic")
+    on_core(core, || {
+        let (from, to) = (Shared::new(size * count)?, Shared::new(size * count)?);
+        Ok(copy_rate(&from, &to, size, count))
     })
 }
 

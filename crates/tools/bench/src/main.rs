@@ -1,7 +1,7 @@
-//! `adverb-bench`: Adverb held against this machine, its peers and perftest.
+//! `adverb-bench`: compares Adverb with this machine's limits, other programs and perftest.
 //!
 //! Every figure is a ratio of two measurements taken in turn, in one run, by processes (or threads)
-//! pinned on the same two cores. The tables give medians over the rounds and their spread: on a shared
+//! pinned to the same two cores. The tables show medians over the rounds and their spread: on a shared
 //! machine a single time means little.
 //!
 //! Adverb's own figures come from the `adverb` binary, as a user would get them.

@@ -1,4 +1,4 @@
-//! The speed of the hardware model: in operations, and as a user waits for it.
+//! The speed of the hardware model, in operations and as elapsed time of commands.
 
 use std::process::{Command, Stdio};
 use std::time::Instant;
@@ -13,6 +13,7 @@ use adverb_verbs::RoleId;
 use anyhow::{Context as _, Result, ensure};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
+use crate::child::on_core;
 use crate::row::Setting;
 
 /// Virtual time that is simulated.
@@ -20,13 +21,7 @@ const SIMULATED: Span = Span::from_ms(50);
 
 /// Operations per second of real time on one core, and of virtual time.
 pub(crate) fn operations(core: u32) -> Result<(f64, f64)> {
-    std::thread::scope(|scope| {
-        let timed = scope.spawn(move || {
-            adverb_host::pin(core).context("cannot pin")?;
-            simulate()
-        });
-        timed.join().expect("the timed thread does not panic")
-    })
+    on_core(core, simulate)
 }
 
 /// A blast of inline WRITEs between two Connect-IB machines.
@@ -103,7 +98,7 @@ pub(crate) fn seconds(setting: &Setting, command: &str) -> Result<(f64, f64)> {
 pub(crate) fn study(setting: &Setting, command: &str) -> Result<(f64, f64)> {
     let folder = std::env::temp_dir().join(format!("adverb-bench-{}", std::process::id()));
     let measured = seconds(setting, &format!("{command} --out {}", folder.display()));
-    // A study that failed to begin has none.
+    // A study that failed to start has no folder.
     let _ = std::fs::remove_dir_all(&folder);
     measured
 }

@@ -1,4 +1,4 @@
-//! What polling costs a completion queue that many queue pairs share.
+//! Cost of polling a completion queue that many queue pairs share.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -9,19 +9,15 @@ use adverb_verbs::{
     AccessFlags, AddressVector, CompletionQueue, Context, Device, MemoryRegion, PathMtu, PortNum,
     Psn, QpAttr, QpCaps, QpInit, QpType, QueuePair, RecvRequest, WorkCompletion, WrId,
 };
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
+
+use crate::child::on_core;
 
 const POLLS: u64 = 5_000_000;
 
 /// ns of a poll that finds nothing, with `qps` connected queue pairs that wait for messages, and with one.
 pub(crate) fn pair(core: u32, qps: u32) -> Result<(f64, f64)> {
-    std::thread::scope(|scope| {
-        let timed = scope.spawn(move || {
-            adverb_host::pin(core).context("cannot pin")?;
-            Ok((empty_poll(qps)?, empty_poll(1)?))
-        });
-        timed.join().expect("the timed thread does not panic")
-    })
+    on_core(core, || Ok((empty_poll(qps)?, empty_poll(1)?)))
 }
 
 fn empty_poll(qps: u32) -> Result<f64> {

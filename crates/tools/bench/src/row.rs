@@ -9,7 +9,7 @@ use anyhow::Result;
 use crate::lab::LazyLab;
 use crate::stats::{median, median_interval, sorted};
 
-/// What all comparisons share.
+/// Settings of all comparisons.
 pub(crate) struct Setting {
     /// Both sides' cores: active, passive.
     pub(crate) cores: [u32; 2],
@@ -24,17 +24,17 @@ pub(crate) struct Setting {
 /// Adverb's figure and the reference, in the row's unit.
 pub(crate) type Pair = (f64, f64);
 
-/// What is taken of a pair.
+/// The judged quantity of a pair.
 type Quantity = fn(&Pair) -> f64;
 
 /// How a row gets its pairs: `None` if something is not installed.
 #[derive(Clone, Copy)]
 pub(crate) enum Measure {
-    /// One in each round, as many as were asked for.
+    /// One in each round.
     Rounds(fn(&Setting) -> Result<Option<Pair>>),
     /// Once: it takes long enough that a passing disturbance does not matter.
     Once(fn(&Setting) -> Result<Option<Pair>>),
-    /// All of them, at least as many as were asked for.
+    /// All pairs, at least one per round.
     All(fn(&Setting) -> Result<Option<Vec<Pair>>>),
 }
 
@@ -112,7 +112,7 @@ impl Unit {
     }
 }
 
-/// Which way is good.
+/// Bound on a comparison.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Limit {
     /// The ratio is to be at most this.
@@ -127,12 +127,12 @@ pub(crate) enum Limit {
     ItselfAtLeast(f64),
     /// Ours is to be at most this above the reference.
     Above(f64),
-    /// Shown for its own sake.
+    /// No bound.
     None,
 }
 
 impl Limit {
-    /// What is judged of a pair, and the range in which its median is to be.
+    /// Returns the judged quantity of a pair, and the range in which its median must be.
     fn judged(self) -> Option<(Quantity, RangeInclusive<f64>)> {
         const MOST: f64 = f64::INFINITY;
         let ours: Quantity = |pair| pair.0;
@@ -169,7 +169,7 @@ fn ratio((ours, reference): &Pair) -> f64 {
 pub(crate) enum Verdict {
     NotJudged,
     Met,
-    /// It is not, but the true median may be: the rounds scatter too much to decide.
+    /// It is not, but the true median may be: the rounds vary too much to decide.
     Unsettled,
     /// Neither it nor the interval of the true median is.
     Missed,
@@ -181,7 +181,7 @@ pub(crate) struct Row {
     pub(crate) what: String,
     pub(crate) unit: Unit,
     pub(crate) limit: Limit,
-    /// Those of each round; else what is missing.
+    /// The pairs of the rounds, or what is missing.
     pub(crate) pairs: Result<Vec<Pair>, &'static str>,
 }
 

@@ -1,4 +1,4 @@
-//! What the seam costs: the same verbs through a generic function and on the device's own types.
+//! Cost of the verbs traits: the same verbs through a generic function and on the device's own types.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -10,7 +10,9 @@ use adverb_verbs::{
     PortNum, Psn, QpAttr, QpCaps, QpInit, QpType, QueuePair, RemoteAddress, SendFlags, SendRequest,
     WorkCompletion, WrId,
 };
-use anyhow::{Context as _, Result};
+use anyhow::Result;
+
+use crate::child::on_core;
 
 const CALLS: u64 = 2_000_000;
 const SIZE: u32 = 16;
@@ -25,20 +27,14 @@ struct End<C: Context> {
 
 /// ns per verb (post or poll): through the seam, directly.
 pub(crate) fn pair(core: u32) -> Result<(f64, f64)> {
-    std::thread::scope(|scope| {
-        let timed = scope.spawn(move || {
-            adverb_host::pin(core).context("cannot pin")?;
-            let (active, passive) = (open(&SoftDevice::new())?, open(&SoftDevice::new())?);
-            connect(&active, &passive)?;
-            connect(&passive, &active)?;
-            let to = passive.mr.remote(0);
-            black_box(through_seam(&active, to, CALLS / 10)?);
-            Ok((
-                through_seam(&active, to, CALLS)?,
-                directly(&active, to, CALLS)?,
-            ))
-        });
-        timed.join().expect("the timed thread does not panic")
+    on_core(core, || {
+        let (active, passive) = (open(&SoftDevice::new())?, open(&SoftDevice::new())?);
+        connect(&active, &passive)?;
+        connect(&passive, &active)?;
+        let to = passive.mr.remote(0);
+        black_box(through_seam(&active, to, CALLS / 10)?);
+        let seam = through_seam(&active, to, CALLS)?;
+        Ok((seam, directly(&active, to, CALLS)?))
     })
 }
 

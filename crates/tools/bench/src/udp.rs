@@ -12,21 +12,21 @@ use adverb_host::pin;
 use anyhow::{Context as _, Result, bail};
 use rustix::net::sockopt;
 
-use crate::child::Ended;
+use crate::child::{Ended, on_core};
 
 /// Bytes of a SEND of 64 B (BTH, payload, ICRC), and of the acknowledgement of the last one (BTH, AETH, ICRC).
 const SEND: usize = 12 + 64 + 4;
 const ACKNOWLEDGEMENT: usize = 12 + 4 + 4;
-/// Both, where they leave together.
+/// Size of both together.
 const SIZE: usize = SEND + ACKNOWLEDGEMENT;
 const WARM_UP: u32 = 2_000;
 const ROUNDS: u32 = 30_000;
 /// The same on an emulated processor.
 const FEW_WARM_UP: u32 = 50;
 const FEW_ROUNDS: u32 = 1_000;
-/// A side that hears nothing for so long ends: the other one is gone.
+/// Timeout after which a side ends because the other one is gone.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Spins between looks at the clock.
+/// Polls between clock readings.
 const SPINS: u32 = 10_000;
 
 /// A packet in the middle of a WRITE, of the path MTU that the link's MTU of 9000 gives.
@@ -34,22 +34,22 @@ const PACKET: usize = 12 + 4096 + 4;
 const PAYLOAD: u64 = 4096;
 /// Packets of a message of 64 KiB, each of which is acknowledged.
 const MESSAGE: u64 = 16;
-/// Packets of four messages: what `adverb blast` has under way.
-const UNDER_WAY: u64 = 4 * MESSAGE;
-/// Bytes that the socket shall hold, as that of the user-space NIC.
+/// Packets of four messages, as many as `adverb blast` has in flight.
+const IN_FLIGHT: u64 = 4 * MESSAGE;
+/// Socket buffer size, as in the user-space NIC.
 const BUFFER: usize = 8 << 20;
 const STREAMED: Duration = Duration::from_secs(2);
-/// What is not acknowledged for so long is lost.
+/// A message counts as lost without an acknowledgement within this time.
 const LOST: Duration = Duration::from_millis(200);
 
-/// What a process does of a measurement.
+/// The role of a process in a measurement.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 enum Role {
     /// Acknowledges and answers each message, as the link's interface takes them: in two datagrams.
     Echo,
-    /// Sends back what comes, in one datagram.
+    /// Sends each message back in one datagram.
     Mirror,
-    /// Acknowledges what comes.
+    /// Acknowledges messages.
     Sink,
     /// Prints the median one-way time in ns to an echo and back.
     Ping,
@@ -72,7 +72,7 @@ pub(crate) struct Side {
 }
 
 impl Side {
-    /// Runs as that side.
+    /// Runs as one side.
     pub(crate) fn run(self) -> Result<()> {
         let Side { role, core, at, to } = self;
         pin(core).context("cannot pin")?;
@@ -89,7 +89,7 @@ impl Side {
 
 /// One-way time in ns of a message between two processes that poll their sockets busily.
 pub(crate) fn ping(cores: [u32; 2]) -> Result<f64> {
-    let own = std::env::current_exe().context("cannot tell where this program is")?;
+    let own = std::env::current_exe().context("cannot find this program")?;
     let passive = Command::new(own)
         .args(["udp", "mirror", "--at", "127.0.0.1:0"])
         .args(["--core", &cores[1].to_string()])
@@ -102,14 +102,10 @@ pub(crate) fn ping(cores: [u32; 2]) -> Result<f64> {
     let mut line = String::new();
     BufReader::new(stdout).read_line(&mut line)?;
     let there = line.trim().parse();
-    let there: SocketAddr = there.context("the passive side of the UDP ping told no address")?;
-    // A thread of its own, which keeps this one where it is.
-    let active = std::thread::spawn(move || {
-        pin(cores[0]).context("cannot pin")?;
-        let here = SocketAddr::from(([127, 0, 0, 2], 0));
-        lead((here, there))
-    });
-    active.join().expect("the active side does not panic")
+    let there: SocketAddr =
+        there.context("the passive side of the UDP ping reported no address")?;
+    let here = SocketAddr::from(([127, 0, 0, 2], 0));
+    on_core(cores[0], || lead((here, there)))
 }
 
 /// Mean one-way time in ns.
@@ -121,8 +117,8 @@ fn lead((here, there): (SocketAddr, SocketAddr)) -> Result<f64> {
     Ok(start.elapsed().as_nanos() as f64 / f64::from(ROUNDS) / 2.0)
 }
 
-/// Median one-way time in ns, where a look at the clock is nothing beside a round. As in RC, a message is
-/// answered once it is there and the last one acknowledged.
+/// Returns the median one-way time in ns, on machines where a clock reading is negligible compared with a
+/// round. As in RC, a message is answered when it has arrived and the previous one is acknowledged.
 fn median((here, there): (SocketAddr, SocketAddr)) -> Result<f64> {
     let socket = socket(here)?;
     socket.send_to(&[0; SEND], there)?;
@@ -162,7 +158,7 @@ fn round(socket: &UdpSocket, there: SocketAddr) -> Result<()> {
     take(socket).map(drop)
 }
 
-/// The passive process: tells its address, and sends back what comes.
+/// The passive process: reports its address and sends messages back.
 fn echo(at: SocketAddr) -> Result<()> {
     let socket = socket(at)?;
     let _ready = tell(&socket, at)?;
@@ -172,8 +168,8 @@ fn echo(at: SocketAddr) -> Result<()> {
     }
 }
 
-/// Bytes per second of packets as those of a stream of WRITEs, sent one by one: no ICRC, no copy but the
-/// kernel's, nothing sent again.
+/// Returns the bytes per second of packets with the sizes of a stream of WRITEs, sent one by one: without ICRC,
+/// copies by user space, and retransmissions.
 fn stream(here: SocketAddr, there: SocketAddr) -> Result<f64> {
     let socket = socket(here)?;
     socket.connect(there).context("cannot connect UDP")?;
@@ -182,7 +178,7 @@ fn stream(here: SocketAddr, there: SocketAddr) -> Result<f64> {
     let (mut sent, mut done, mut acknowledged) = (0, 0, 0);
     let mut heard = start;
     while start.elapsed() < STREAMED {
-        while sent - done < UNDER_WAY {
+        while sent - done < IN_FLIGHT {
             match socket.send(&packet) {
                 Ok(_) => sent += 1,
                 Err(e) if e.kind() == ErrorKind::WouldBlock => break,
@@ -200,7 +196,7 @@ fn stream(here: SocketAddr, there: SocketAddr) -> Result<f64> {
     Ok(bytes as f64 / start.elapsed().as_secs_f64())
 }
 
-/// The passive process of a stream: sleeps until packets come, as an engine does that nobody relieves.
+/// The passive process of a stream: sleeps until packets arrive, as the engine does when no program polls.
 fn sink(at: SocketAddr) -> Result<()> {
     let socket = socket(at)?;
     socket.set_nonblocking(false)?;
@@ -216,7 +212,7 @@ fn sink(at: SocketAddr) -> Result<()> {
     Ok(())
 }
 
-/// Says where the socket is that is ready; where it was told where to be, also by listening there.
+/// Reports the address of the ready socket, and listens on TCP there if the address was given.
 fn tell(socket: &UdpSocket, at: SocketAddr) -> Result<Option<TcpListener>> {
     println!("{}", socket.local_addr()?);
     std::io::stdout().flush()?;
@@ -228,12 +224,12 @@ fn tell(socket: &UdpSocket, at: SocketAddr) -> Result<Option<TcpListener>> {
 fn socket(at: SocketAddr) -> Result<UdpSocket> {
     let socket = UdpSocket::bind(at).with_context(|| format!("cannot bind UDP at {at}"))?;
     socket.set_nonblocking(true)?;
-    // For a stream; without the right to it the usual size has to do.
+    // For a stream; without the privilege the default size is used.
     let _ = sockopt::set_socket_recv_buffer_size_force(&socket, BUFFER);
     Ok(socket)
 }
 
-/// Spins until a message comes.
+/// Polls until a message arrives.
 fn take(socket: &UdpSocket) -> Result<SocketAddr> {
     let mut message = [0; SIZE];
     let begin = Instant::now();
@@ -246,7 +242,7 @@ fn take(socket: &UdpSocket) -> Result<SocketAddr> {
             }
         }
         if begin.elapsed() > PATIENCE {
-            bail!("no UDP message came for {} s", PATIENCE.as_secs());
+            bail!("no UDP message within {} s", PATIENCE.as_secs());
         }
     }
 }

@@ -30,11 +30,7 @@ pub(super) fn print(definitions: &[(&str, Definitions)]) {
     };
     for (name, Definitions { perftest: p, ours }) in definitions {
         let (mean, deviation) = p.plain();
-        line(
-            name,
-            "perftest says",
-            [p.typical, p.average, p.max, p.deviation],
-        );
+        line(name, "perftest", [p.typical, p.average, p.max, p.deviation]);
         line(
             "",
             "its samples",

@@ -36,7 +36,7 @@ Examples:
 
 /// Rounds of a comparison, unless given.
 const ROUNDS: u32 = 5;
-/// With fewer rounds no interval holds the median with 90 %.
+/// With fewer rounds no interval contains the median with 90 % confidence.
 const FEWEST: u32 = 5;
 
 /// Compare Adverb with perftest on one device
@@ -148,7 +148,7 @@ struct Comparison<'a> {
 enum Kind {
     /// Half of a round trip: SEND.
     HalfRound,
-    /// The same of WRITEs, of which Adverb signals fewer than perftest, which signals each.
+    /// Half of a round trip of WRITEs: Adverb signals some of them, perftest signals all.
     HalfRoundOfWrites,
     /// The whole round trip: READ.
     WholeRound,
@@ -167,8 +167,8 @@ struct Test {
     kind: Kind,
 }
 
-/// With the same parameters on both sides: no inline payload (perftest takes it only of adapters that
-/// it knows), 16 requests in flight of which one in 8 is signaled, 16 READs.
+/// All tests have the same parameters on both sides: no inline payload (perftest supports it only on adapters
+/// that it knows), 16 requests in flight with one in 8 signaled, 16 READs.
 const TESTS: [Test; 6] = [
     Test {
         name: "send latency, 64 B",
@@ -215,7 +215,7 @@ const TESTS: [Test; 6] = [
 ];
 
 impl Test {
-    /// Measures rounds until they settle the ratio. The definitions are those of the last round.
+    /// Measures rounds until the ratio is settled. The definitions are from the last round.
     fn measure(&self, comparison: &Comparison<'_>) -> Result<(Row, Option<Definitions>)> {
         let (mut pairs, mut definitions) = (Vec::new(), None);
         for round in 0..comparison.most {
@@ -290,7 +290,7 @@ impl Test {
 
     fn ensure_same(&self, record: &PairRecord, perftest: &Parameters) -> Result<()> {
         let ours = ours::parameters(record);
-        let mut ours = ours.context("the record does not say what was measured")?;
+        let mut ours = ours.context("the record has no parameters")?;
         if self.kind == Kind::HalfRoundOfWrites {
             ours.signaled_every = perftest.signaled_every;
         }
@@ -325,8 +325,7 @@ fn is_settled(pairs: &[Pair], bound: f64) -> bool {
     high - low <= bound
 }
 
-/// That both timed the rounds they ran: perftest takes the time from one to the next, Adverb may take
-/// one in so many.
+/// Checks that both timed the rounds they ran: perftest times all rounds, Adverb may sample.
 fn ensure_timed(record: &PairRecord, perftest: &program::Latency) -> Result<()> {
     let (samples, every) = ours::samples(record).context("the record has no latencies")?;
     let iterations = perftest.parameters.iterations;

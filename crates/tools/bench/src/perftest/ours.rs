@@ -5,7 +5,7 @@ use adverb_units::Bytes;
 
 use super::parameters::Parameters;
 
-/// What a cell was of; `None` where it measured nothing, or has no one signaled request in so many.
+/// Returns the parameters of a cell; `None` if it measured nothing, or its signaling has no fixed period.
 pub(crate) fn parameters(record: &PairRecord) -> Option<Parameters> {
     let params = &record.params;
     let repetitions = &record.metrics.as_ref()?.repetitions;
@@ -22,7 +22,7 @@ pub(crate) fn parameters(record: &PairRecord) -> Option<Parameters> {
     })
 }
 
-/// How many rounds of a latency cell were timed, and every how many one was.
+/// Returns how many rounds of a latency cell were timed, and the sampling period.
 pub(crate) fn samples(record: &PairRecord) -> Option<(u64, u64)> {
     let histogram = record.metrics.as_ref()?.histogram.as_ref()?;
     Some((histogram.samples, histogram.sampled_every))
@@ -38,7 +38,7 @@ pub(crate) struct Latency {
 }
 
 impl Latency {
-    /// Of a record; `None` where a figure was not measured.
+    /// Returns the figures of a record; `None` if one was not measured.
     pub(crate) fn of(record: &PairRecord) -> Option<Self> {
         let metrics = record.metrics.as_ref()?;
         let histogram = metrics.histogram.as_ref()?;

@@ -1,8 +1,8 @@
-//! What a run was of, as its program itself says afterwards: two that differ there are no pair.
+//! Parameters of a run, as its program reports them: runs with different parameters are not compared.
 
 use anyhow::{Result, ensure};
 
-/// The parameters that both programs tell.
+/// The parameters that both programs report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Parameters {
     /// Payload of a message in bytes.
@@ -11,14 +11,14 @@ pub(crate) struct Parameters {
     pub(crate) iterations: u64,
     /// Requests in flight at most.
     pub(crate) in_flight: u64,
-    /// Every how many requests one is signaled.
+    /// Signaling period.
     pub(crate) signaled_every: u64,
-    /// Largest payload of a packet in bytes; none where there are no such packets (iWARP).
+    /// Path MTU in bytes; `None` if the transport has none (iWARP).
     pub(crate) path_mtu: Option<u64>,
 }
 
 impl Parameters {
-    /// That both programs did the same.
+    /// Checks that both programs measured the same.
     pub(crate) fn ensure_same(&self, perftest: &Parameters) -> Result<()> {
         let path_mtu = self.path_mtu.and(perftest.path_mtu);
         let theirs = Parameters {
@@ -33,11 +33,11 @@ impl Parameters {
     }
 }
 
-/// That a figure is one: finite and above 0.
+/// Checks that a figure is finite and positive.
 pub(crate) fn ensure_figure(who: &str, figure: f64) -> Result<()> {
     ensure!(
         figure.is_finite() && figure > 0.0,
-        "{who} measured {figure}, which is no figure"
+        "{who} measured {figure}: expected a positive number"
     );
     Ok(())
 }

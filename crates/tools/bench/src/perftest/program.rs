@@ -72,7 +72,7 @@ fn run(comparison: &Comparison<'_>, program: &str, args: &str) -> Result<String>
     let port = free_port()?;
     let [client_core, server_core] = comparison.setting.cores;
     let number = port.to_string();
-    // -F: a clock that changes its speed is no reason to stop; both programs see the same.
+    // -F: do not stop if the CPU frequency varies, which affects both programs.
     let common = ["-d", comparison.device, "-p", &number, "-F"];
     let command = |tail: &[&str]| {
         let mut command = Command::new(program);
@@ -127,7 +127,7 @@ fn parse_bandwidth(text: &str) -> Option<Bandwidth> {
 
 /// The banner's lines ` TX depth        : 16`, and the first two columns of the results.
 fn parse_parameters(text: &str, columns: &[f64]) -> Option<Parameters> {
-    let told = |name: &str| -> Option<u64> {
+    let reported = |name: &str| -> Option<u64> {
         let value = text.lines().find_map(|line| {
             let (left, right) = line.split_once(':')?;
             (left.trim() == name).then_some(right.trim())
@@ -137,14 +137,14 @@ fn parse_parameters(text: &str, columns: &[f64]) -> Option<Parameters> {
     Some(Parameters {
         size: columns[0] as u64,
         iterations: columns[1] as u64,
-        in_flight: told("TX depth")?,
+        in_flight: reported("TX depth")?,
         // Told where it is another one.
-        signaled_every: told("CQ Moderation").unwrap_or(1),
-        path_mtu: told("Mtu"),
+        signaled_every: reported("CQ Moderation").unwrap_or(1),
+        path_mtu: reported("Mtu"),
     })
 }
 
-/// The last line of just so many numbers.
+/// Returns the last line with exactly `count` numbers.
 fn last_numbers(text: &str, count: usize) -> Option<Vec<f64>> {
     let numbers = |line: &str| -> Option<Vec<f64>> {
         let words: Option<Vec<f64>> = line.split_whitespace().map(|w| w.parse().ok()).collect();

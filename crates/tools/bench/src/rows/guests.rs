@@ -1,4 +1,4 @@
-//! What wants a kernel with Soft-RoCE: in virtual machines.
+//! Comparisons that need a kernel with Soft-RoCE, in virtual machines.
 
 use crate::guests::{Cell, NEEDS, NEEDS_PERFTEST, beside_bare_udp, over_the_link, perftest};
 use crate::row::{Bound, Limit, Measure, Unit};

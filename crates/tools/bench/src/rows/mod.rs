@@ -34,7 +34,7 @@ pub(crate) const SECTIONS: &[Section] = &[
         bounds: tcp::ROWS,
     },
     Section {
-        title: "Transport: two queue pairs joined by a buffer, both on one core; sealed beside bare packets",
+        title: "Transport: two queue pairs joined by a buffer, both on one core; packets with and without ICRC",
         bounds: transport::ROWS,
     },
     Section {

@@ -15,7 +15,7 @@ pub(crate) const ROWS: &[Bound] = &[
     },
     Bound {
         name: "model, published values",
-        what: "time of `adverb model validate --only file=visible.csv` on two cores, beside its CPU time",
+        what: "time of `adverb model validate --only file=visible.csv` on two cores, over its CPU time",
         unit: Unit::Seconds,
         limit: Limit::Itself(60.0),
         measure: Measure::Once(|s| {
