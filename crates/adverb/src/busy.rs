@@ -5,14 +5,14 @@ use adverb_launch::DeviceChoice;
 
 use crate::terminal;
 
-/// Share of a machine's CPU time that other programs may use before it is said.
+/// Share of a machine's CPU time that other programs may use without a warning.
 const UNNOTICED: f64 = 0.1;
 
-/// Whether other programs run while a command measures, where that can be told.
+/// Measures the CPU time of other programs during a command; `None` if the system does not report it.
 pub(crate) struct Beside(Option<OtherWork>);
 
 impl Beside {
-    /// From now on; nothing on a model, whose time is virtual.
+    /// Starts measuring; does nothing on a model, whose time is virtual.
     pub(crate) fn from_now(device: &DeviceChoice) -> Self {
         Beside(match device {
             DeviceChoice::Model(_) => None,
@@ -22,12 +22,12 @@ impl Beside {
         })
     }
 
-    /// Warns where they did.
+    /// Warns if other programs used too much.
     pub(crate) fn warn(self) {
         let share = self.0.and_then(|work| work.share());
         if let Some(share) = share.filter(|share| *share > UNNOTICED) {
             terminal::warn(&format!(
-                "other programs took {:.0} % of this machine's CPU time meanwhile: the figures are noisy; measure again where nothing else runs",
+                "other programs used {:.0} % of this machine's CPU time during the measurement: the figures are noisy; measure again on an idle machine",
                 100.0 * share
             ));
         }

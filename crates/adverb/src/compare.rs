@@ -50,14 +50,10 @@ pub(crate) fn run(args: &CompareArgs) -> anyhow::Result<ExitCode> {
     )
 }
 
-/// The records of a study's folder, or of a file.
+/// Reads the records of a study's folder, or of a file.
 fn read(path: &Path) -> anyhow::Result<Vec<Record>> {
-    let file = if path.is_dir() {
-        path.join(RESULTS_JSONL)
-    } else {
-        path.to_owned()
-    };
-    let outcome = read_records(&file)?;
+    let in_folder = path.join(RESULTS_JSONL);
+    let outcome = read_records(if path.is_dir() { &in_folder } else { path })?;
     if let Some(warning) = outcome.warning {
         terminal::warn(&warning.to_string());
     }

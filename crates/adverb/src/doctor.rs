@@ -31,13 +31,13 @@ pub(crate) fn run(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(u8::from(broken)))
 }
 
-/// All ports of a device, whichever one the name chooses: the others may be the better choice.
+/// Returns the scope: all ports of a device, even if the name chooses one; another may be the better choice.
 fn scope(device: &DeviceChoice) -> Result<Scope, Usage> {
     match device {
         DeviceChoice::Soft(_) => Ok(Scope::Soft),
         DeviceChoice::Verbs(device) => Ok(Scope::Verbs(device.ibv_name().to_owned())),
         DeviceChoice::Model(_) => Err(Usage(format!(
-            "--device {device}: a model needs nothing of this machine: there is nothing to examine"
+            "--device {device}: a model needs nothing from this machine, so there is nothing to check"
         ))),
         DeviceChoice::Tcp(_) => Err(Usage(format!(
             "--device {device}: the checks are of RDMA, which {device} does not use; leave it out"

@@ -1,4 +1,4 @@
-//! The experiments in words: `adverb study --list`, and the first lines of a study.
+//! Lists of experiments: `adverb study --list`, and the first lines of a study.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -50,7 +50,7 @@ fn in_json(experiment: &Experiment) -> Value {
     })
 }
 
-/// Says which experiments these cells belong to.
+/// Prints the experiments that these cells belong to.
 pub(crate) fn announce(cells: &[CellSpec]) {
     let ids = cells.iter().flat_map(|cell| &cell.figures);
     let ids: BTreeSet<&str> = ids.map(String::as_str).collect();

@@ -1,9 +1,8 @@
-//! Why a command ends, and the exit status of each reason.
+//! Errors that end a command: their text and their exit status.
 //!
 //! All errors end as one line `error: <cause>: <cause of the cause>…` on stderr.
 
 use std::error::Error as StdError;
-use std::num::ParseIntError;
 use std::process::ExitCode;
 
 use clap::CommandFactory;
@@ -14,17 +13,17 @@ use adverb_launch::Usage;
 use crate::args::Cli;
 use crate::terminal;
 
-/// A signal ended a measurement that was to go on until one: no failure, but an exit status of its own.
+/// A signal ended a `--run-forever`: not a failure, but with an exit status of its own.
 #[derive(Debug, thiserror::Error)]
 #[error("stopped by a signal")]
 pub(crate) struct Stopped;
 
 impl Stopped {
-    /// As shells count: 128 + SIGINT.
+    /// Exit status of a process that SIGINT ended, as shells report it: 128 + SIGINT.
     pub(crate) const EXIT_CODE: u8 = 130;
 }
 
-/// The exit status that goes with an error; none for a reader that went away.
+/// Returns the exit status for an error; `None` if the reader of standard output closed it.
 pub(crate) fn exit_code(error: &anyhow::Error) -> Option<ExitCode> {
     let mut causes = error.chain();
     if causes.any(|cause| cause.downcast_ref().is_some_and(terminal::is_unread)) {
@@ -34,7 +33,7 @@ pub(crate) fn exit_code(error: &anyhow::Error) -> Option<ExitCode> {
     Some(ExitCode::from(if usage { 2 } else { 1 }))
 }
 
-/// What clap found wrong, in one line that names the value and the remedy.
+/// Formats clap's error as one line that names the value and the remedy.
 pub(crate) fn usage_line(error: &clap::Error) -> String {
     let arg = text(error, ContextKind::InvalidArg).unwrap_or_default();
     let flag = bare(&arg);
@@ -42,13 +41,9 @@ pub(crate) fn usage_line(error: &clap::Error) -> String {
     match error.kind() {
         ErrorKind::ValueValidation => {
             let source = error.source();
-            let is_int = source.is_some_and(<dyn StdError>::is::<ParseIntError>);
             let reason =
                 source.map_or_else(|| format!("'{value}' cannot be read"), ToString::to_string);
-            // clap's words for a number that an unsigned type does not have.
-            if is_int || reason.contains(" is not in 0..=") {
-                format!("{flag}: invalid count '{value}': expected a whole number from 1")
-            } else if reason.contains(&format!("'{value}'")) {
+            if reason.contains(&format!("'{value}'")) {
                 format!("{flag}: {reason}")
             } else {
                 format!("{flag} '{value}': {reason}")
@@ -61,11 +56,11 @@ pub(crate) fn usage_line(error: &clap::Error) -> String {
         ErrorKind::UnknownArgument => {
             let hint = text(error, ContextKind::SuggestedArg)
                 .map_or_else(String::new, |arg| format!("did you mean '{arg}'? "));
-            format!("'{arg}' is unknown: {hint}{}", see_help(error))
+            format!("unknown argument '{arg}': {hint}{}", see_help(error))
         }
         ErrorKind::InvalidSubcommand => {
             let name = text(error, ContextKind::InvalidSubcommand).unwrap_or_default();
-            format!("'{name}' is no command: {}", commands(error))
+            format!("unknown command '{name}': {}", commands(error))
         }
         ErrorKind::MissingRequiredArgument => {
             format!("{flag} is missing: {}", see_help(error))
@@ -76,7 +71,7 @@ pub(crate) fn usage_line(error: &clap::Error) -> String {
                 return format!("{flag} is given twice: give it once");
             }
             format!(
-                "{flag} cannot go with {}: leave out one of them",
+                "{flag} cannot be used with {}: leave out one of them",
                 bare(&other)
             )
         }
@@ -84,7 +79,7 @@ pub(crate) fn usage_line(error: &clap::Error) -> String {
     }
 }
 
-/// Names of arguments without what stands for their values: `--op <OP>` is `--op`.
+/// Returns the names of arguments without their value names: `--op` for `--op <OP>`.
 fn bare(args: &str) -> String {
     let names = args.split(", ").map(|arg| arg.split([' ', '=']).next());
     names.flatten().collect::<Vec<_>>().join(", ")
@@ -113,7 +108,7 @@ fn see_help(error: &clap::Error) -> String {
     format!("see `{} --help`", command(error).join(" "))
 }
 
-/// The commands there are where one was not known; the nearest one, where something is near.
+/// Suggests the command most similar to an unknown one, or lists all commands.
 fn commands(error: &clap::Error) -> String {
     if let Some(near) = text(error, ContextKind::SuggestedSubcommand) {
         return format!("did you mean {near}? {}", see_help(error));
@@ -132,7 +127,7 @@ fn commands(error: &clap::Error) -> String {
     format!("choose from {}", names.join(", "))
 }
 
-/// The words of the command that the error is of: `adverb model`.
+/// Returns the words of the command that the error belongs to: `adverb model`.
 fn command(error: &clap::Error) -> Vec<String> {
     let usage = text(error, ContextKind::Usage).unwrap_or_default();
     let words = usage
@@ -147,7 +142,7 @@ fn command(error: &clap::Error) -> Vec<String> {
     }
 }
 
-/// clap's own words without its further advice.
+/// Returns clap's own message without usage and tips.
 fn flattened(error: &clap::Error) -> String {
     let text = error.to_string();
     let lines = text
@@ -166,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reader_that_went_away_is_no_error_and_another_broken_pipe_is_one() {
+    fn a_closed_standard_output_is_not_an_error_but_another_broken_pipe_is() {
         let broken = || io::Error::from(io::ErrorKind::BrokenPipe);
         let unread = anyhow::Error::from(terminal::unwritten(&broken())).context("out");
         assert!(exit_code(&unread).is_none());

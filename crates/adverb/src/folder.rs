@@ -1,4 +1,4 @@
-//! The folder of a study: what was asked (`study.json`), the records, the report.
+//! The folder of a study: its parameters (`study.json`), records and report.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -23,7 +23,7 @@ const STUDY_JSON: &str = "study.json";
 /// Layout of `study.json`.
 const SCHEMA: u32 = 1;
 
-/// What a study was asked to do, and where: `study.json`.
+/// Parameters and environment of a study: `study.json`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Meta {
     /// Layout, [`SCHEMA`].
@@ -32,16 +32,16 @@ pub(crate) struct Meta {
     pub(crate) adverb: String,
     /// The command line.
     pub(crate) command: Vec<String>,
-    /// How much.
+    /// How much is measured.
     pub(crate) profile: Profile,
     /// Only these figures; all if empty.
     pub(crate) only: Vec<FigureId>,
-    /// On what.
+    /// The device.
     pub(crate) device: DeviceChoice,
-    /// The server of the passive side; none where both sides run here.
+    /// The server of the passive side; `None` if both sides run here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) peer: Option<PeerAddress>,
-    /// The options of the path that the study was asked for.
+    /// Options of the path.
     #[serde(flatten)]
     pub(crate) path: PathOptions,
     /// Name of the study in its records.
@@ -53,16 +53,16 @@ pub(crate) struct Meta {
     pub(crate) machine: Machine,
     /// Start, RFC 3339, UTC.
     pub(crate) started: String,
-    /// What else ran when cells were measured; none where nothing much did.
+    /// Load by other programs when cells were measured; `None` if negligible.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) busy: Option<Busy>,
-    /// Planned cells that were not run, and why; none where all were.
+    /// Planned cells that were not run, and why; `None` if all were run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) not_run: Option<NotRun>,
 }
 
 impl Meta {
-    /// Of a study that begins now; its cells are not known yet.
+    /// Describes a study that begins now; its cells are not known yet.
     pub(crate) fn new(
         profile: Profile,
         only: &[FigureId],
@@ -87,14 +87,12 @@ impl Meta {
         }
     }
 
-    /// The command line as one would type it.
+    /// Returns the command line as it would be typed.
     fn command_line(&self) -> String {
-        let typed = self.command.iter().skip(1).map(|word| {
-            if word.contains(char::is_whitespace) {
-                format!("'{word}'")
-            } else {
-                word.clone()
-            }
+        let typed = self.command.iter().skip(1);
+        let typed = typed.map(|word| match word.contains(char::is_whitespace) {
+            true => format!("'{word}'"),
+            false => word.clone(),
         });
         let program = std::iter::once("adverb".to_owned());
         program.chain(typed).collect::<Vec<_>>().join(" ")
@@ -102,22 +100,15 @@ impl Meta {
 
     fn read(dir: &Path) -> anyhow::Result<Self> {
         let path = dir.join(STUDY_JSON);
-        let text = fs::read_to_string(&path).with_context(|| {
-            format!(
-                "{} holds no study to resume: leave out --resume",
-                dir.display()
-            )
-        })?;
-        serde_json::from_str(&text).with_context(|| {
-            format!(
-                "{} is damaged: start anew with another --out",
-                path.display()
-            )
-        })
+        let (dir, file) = (dir.display(), path.display());
+        let text = fs::read_to_string(&path)
+            .with_context(|| format!("{dir} contains no study to resume: leave out --resume"))?;
+        serde_json::from_str(&text)
+            .with_context(|| format!("{file} is damaged: start a new study with another --out"))
     }
 }
 
-/// A study's folder, ours alone until dropped.
+/// A study's folder, locked for this process until dropped.
 pub(crate) struct Folder {
     path: PathBuf,
     /// Holds the lock.
@@ -125,7 +116,7 @@ pub(crate) struct Folder {
 }
 
 impl Folder {
-    /// Makes (or takes) the folder; refuses one that another study is writing.
+    /// Creates and locks the folder; refuses one that another study is writing.
     pub(crate) fn claim(path: &Path) -> anyhow::Result<Self> {
         let shown = path.display();
         fs::create_dir_all(path).with_context(|| {
@@ -143,31 +134,31 @@ impl Folder {
         })
     }
 
-    /// What an earlier study was asked for here.
+    /// Reads the parameters of the study that is resumed.
     pub(crate) fn meta(&self) -> anyhow::Result<Meta> {
         Meta::read(&self.path)
     }
 
-    /// Remembers what was asked for.
+    /// Writes `study.json`.
     pub(crate) fn write_meta(&self, meta: &Meta) -> anyhow::Result<()> {
         let mut text = serde_json::to_vec_pretty(meta)?;
         text.push(b'\n');
         replace(&self.path.join(STUDY_JSON), &text)
     }
 
-    /// Starts the file of records; refuses a folder that has some.
+    /// Creates the file of records; refuses a folder that already contains records.
     pub(crate) fn start(&self) -> anyhow::Result<Writer> {
         let path = self.results();
         if fs::metadata(&path).is_ok_and(|m| m.len() > 0) {
             let out = self.path.display();
             return Err(Usage(format!(
-                "{out} holds the results of an earlier study: add --resume to go on with it, or choose another --out"
+                "{out} contains the results of an earlier study: add --resume to continue it, or choose another --out"
             )).into());
         }
         Ok(Writer::create(&path)?)
     }
 
-    /// Goes on with the file of records; returns what is there, each pass of a cell by itself.
+    /// Opens the file of records for appending; also returns its records, each pass of a cell separately.
     pub(crate) fn resume(&self) -> anyhow::Result<(Writer, Vec<Record>)> {
         let (writer, outcome) = Writer::resume(&self.results())?;
         if let Some(cut) = &outcome.warning {
@@ -180,7 +171,7 @@ impl Folder {
         Ok((writer, outcome.records))
     }
 
-    /// Where it is.
+    /// Returns the folder's path.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
@@ -190,23 +181,23 @@ impl Folder {
     }
 }
 
-/// How the measuring of a folder's records ended.
+/// How the measurement of a folder's records ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ending {
-    /// With the last cell, or nobody knows.
+    /// With the last cell, or unknown.
     Whole,
-    /// Before it.
+    /// Before the last cell.
     Cut,
 }
 
-/// Writes report and table of the records in a folder.
+/// Writes the report and the table of the records in a folder.
 pub(crate) fn render(dir: &Path, ending: Ending) -> anyhow::Result<Rendered> {
     let (records, mut warnings) = read(dir, "this")?;
     let mut csv = Vec::new();
     write_csv(&records, &mut csv).context("cannot make the table")?;
     replace(&dir.join(RESULTS_CSV), &csv)?;
 
-    // A folder without it still has its records to show.
+    // A folder without `study.json` still has records to show.
     let study = Meta::read(dir).ok();
     let not_run = study.as_ref().and_then(|meta| meta.not_run.as_ref());
     warnings.extend(not_run.map(|not_run| format!("{}.", not_run.reason)));
@@ -235,7 +226,7 @@ pub(crate) fn render_together(dirs: &[PathBuf], out: &Path) -> anyhow::Result<Re
     let twice = all - records.len();
     if twice > 0 {
         warnings.push(format!(
-            "{twice} cells of a device are in several folders: those of the last one are shown."
+            "{twice} cells of a device are in several folders: the ones in the last folder are shown."
         ));
     }
     let meta = adverb_report::Meta {
@@ -247,11 +238,11 @@ pub(crate) fn render_together(dirs: &[PathBuf], out: &Path) -> anyhow::Result<Re
     write(&records, &meta, out)
 }
 
-/// The records of a folder, called `name`, and what a reader of them must know.
+/// Reads the records of a folder, called `name` in the returned warnings.
 fn read(dir: &Path, name: &str) -> anyhow::Result<(Vec<Record>, Vec<String>)> {
     if !dir.is_dir() {
         bail!(
-            "there is no folder {}: name one that `adverb study` wrote",
+            "folder {} does not exist: name one that `adverb study` wrote",
             dir.display()
         );
     }
@@ -285,7 +276,7 @@ fn read(dir: &Path, name: &str) -> anyhow::Result<(Vec<Record>, Vec<String>)> {
 
 fn write(records: &[Record], meta: &adverb_report::Meta, path: &Path) -> anyhow::Result<Rendered> {
     let pairs: Vec<PairRecord> = {
-        // A matrix shows the others.
+        // Records between hosts are shown in a matrix.
         let alone = records.iter().filter(|record| !is_between_hosts(record));
         alone.filter_map(PairRecord::of).collect()
     };
@@ -308,13 +299,13 @@ fn write(records: &[Record], meta: &adverb_report::Meta, path: &Path) -> anyhow:
 /// A report that was written.
 pub(crate) struct Rendered {
     pub(crate) path: PathBuf,
-    /// In sentences.
+    /// The findings as sentences.
     pub(crate) findings: Vec<String>,
-    /// What a reader of the records must know.
+    /// Warnings for readers of the records.
     pub(crate) warnings: Vec<String>,
 }
 
-/// Writes a file as a whole: who reads it sees the old one or the new one.
+/// Replaces a file atomically: readers see the old content or the new one.
 pub(crate) fn replace(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let partial = path.with_file_name(format!(".{name}.partial"));
@@ -322,7 +313,7 @@ pub(crate) fn replace(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
         .and_then(|mut file| file.write_all(bytes))
         .and_then(|()| fs::rename(&partial, path));
     if written.is_err() {
-        // What matters is the first error; the partial file may not even be there.
+        // The first error matters; the partial file may not even exist.
         let _ = fs::remove_file(&partial);
     }
     written.with_context(|| format!("cannot write {}", path.display()))

@@ -1,4 +1,4 @@
-//! The hosts of a program, as they were typed.
+//! The hosts of a program, from its arguments.
 
 use adverb_host::{Machine, usable_cores};
 use adverb_launch::{
@@ -13,22 +13,22 @@ use anyhow::anyhow;
 use crate::args::{CoreList, PlaceArgs};
 use crate::{VERSION, terminal};
 
-/// What processes of roles and callers of `adverb serve` can run.
+/// The programs that role processes and clients of `adverb serve` can run.
 pub(crate) static CATALOG: Catalog = Catalog {
     version: VERSION,
     programs: &[Entry::of::<CellSpec>(), Entry::of::<Job>()],
 };
 
-/// What a program runs on.
+/// The backend of a program.
 pub(crate) enum Bed {
-    /// Real devices, of this host and the peers.
+    /// Real devices of this host and the peers.
     Hosts(Box<Launcher>),
     /// A model, in virtual time.
     Model(Box<Hardware>),
 }
 
 impl Bed {
-    /// The servers that take part.
+    /// Returns the servers that take part.
     pub(crate) fn peers(&self) -> &[Peer] {
         match self {
             Bed::Hosts(launcher) => launcher.peers(),
@@ -36,7 +36,7 @@ impl Bed {
         }
     }
 
-    /// The name of the machine that a host of a run is.
+    /// Returns the machine name of a host of a run.
     pub(crate) fn host_name(&self, number: u32) -> String {
         match self {
             Bed::Hosts(launcher) => {
@@ -50,12 +50,12 @@ impl Bed {
         }
     }
 
-    /// Whether a server on this machine takes part: its load looks like another program's.
+    /// Whether a server on this machine takes part; its load cannot be distinguished from other programs'.
     pub(crate) fn is_served_here(&self) -> bool {
         self.peers().iter().any(Peer::is_here)
     }
 
-    /// Where a record comes from that was `started` (RFC 3339) at these places.
+    /// Returns the provenance of a record that was `started` (RFC 3339) at these places.
     pub(crate) fn provenance(
         &self,
         started: String,
@@ -69,13 +69,13 @@ impl Bed {
     }
 }
 
-/// What a record says of a device whose connected queue pairs do not use its UDP port.
+/// Returns the detail of a device whose connected queue pairs do not use its UDP port.
 pub(crate) fn in_shared_memory() -> (String, String) {
     let said = ("connected queue pairs", "in shared memory");
     (said.0.to_owned(), said.1.to_owned())
 }
 
-/// Where a record of real devices comes from.
+/// Returns the provenance of a record of real devices.
 pub(crate) fn provenance(started: String, active: Site, passive: Option<Site>) -> Provenance {
     Provenance {
         adverb: env!("CARGO_PKG_VERSION").to_owned(),
@@ -87,7 +87,7 @@ pub(crate) fn provenance(started: String, active: Site, passive: Option<Site>) -
     }
 }
 
-/// Shows what happens while something runs.
+/// Prints an event.
 pub(crate) fn log(event: Event) {
     match event {
         Event::Note(line) => terminal::say(&line),
@@ -95,7 +95,7 @@ pub(crate) fn log(event: Event) {
     }
 }
 
-/// Asks the peers to take part, before anything runs.
+/// Connects to the peers before anything runs.
 pub(crate) fn peers(
     place: &PlaceArgs,
     device: &DeviceChoice,
@@ -105,7 +105,7 @@ pub(crate) fn peers(
     place.peer.iter().map(connect).collect()
 }
 
-/// What starts roles on this host and the peers.
+/// Returns a launcher for this host and the peers.
 pub(crate) fn launcher(
     devices: Vec<DeviceChoice>,
     peers: Vec<Peer>,
@@ -123,7 +123,7 @@ pub(crate) fn launcher(
         .with_places(placement, pinning))
 }
 
-/// The cores that were typed, if this process may run on them.
+/// Returns the pinning, if this process may run on the given cores.
 pub(crate) fn pinning(cores: Option<&CoreList>, no_pin: bool) -> Result<Pinning, Usage> {
     let Some(CoreList(cores)) = cores else {
         return Ok(if no_pin {
@@ -145,7 +145,7 @@ pub(crate) fn pinning(cores: Option<&CoreList>, no_pin: bool) -> Result<Pinning,
     Ok(Pinning::Cores(cores.clone()))
 }
 
-/// The error that ends the command.
+/// Converts to the error that ends the command.
 pub(crate) fn failed(error: RunError) -> anyhow::Error {
     match error {
         RunError::Refused(usage) => usage.into(),

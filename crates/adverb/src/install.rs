@@ -19,7 +19,7 @@ pub(crate) fn completions(shell: Shell) -> anyhow::Result<()> {
         .version(crate::VERSION)
         .args(cli.get_arguments().cloned())
         .subcommands(cli.get_subcommands().filter(|c| !c.is_hide_set()).cloned());
-    // Into memory first: the generator panics if a write fails.
+    // Write to memory first: the generator panics if a write fails.
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut documented, "adverb", &mut script);
     Ok(terminal::stdout().write_all(&script)?)

@@ -1,5 +1,5 @@
-//! The `adverb` program: what was typed becomes cells, cells become records, records become rows
-//! and reports. It decides, prints and exits; it does not measure.
+//! The `adverb` program: converts arguments to cells, cells to records, and records to rows and reports.
+//! It decides, prints and exits; other crates measure.
 
 mod all_pairs;
 mod args;
@@ -33,9 +33,9 @@ use clap::error::ErrorKind;
 
 use args::{Command, Refused, ServeArgs};
 
-/// Version, with the revision of the source where it was known when this was built.
+/// Version, with the source revision if it was known at build time.
 pub(crate) const VERSION: &str = env!("ADVERB_VERSION");
-/// That revision.
+/// The source revision.
 pub(crate) const REVISION: Option<&str> = option_env!("ADVERB_REVISION");
 
 fn main() -> ExitCode {
@@ -54,7 +54,7 @@ fn main() -> ExitCode {
     ended.unwrap_or_else(|error| failed(&error))
 }
 
-/// Says why; a reader that went away has seen enough.
+/// Prints the error, unless the reader of standard output closed it.
 fn failed(error: &anyhow::Error) -> ExitCode {
     if error.is::<failure::Stopped>() {
         return ExitCode::from(failure::Stopped::EXIT_CODE);
@@ -136,8 +136,8 @@ fn serve(args: &ServeArgs) -> anyhow::Result<()> {
     adverb_launch::serve(&options, &hosts::CATALOG, hosts::log)
 }
 
-/// Help and version are answers; all else is a usage error in one line, but for no command at all:
-/// who types that wants to know what there is.
+/// Prints help and version with status 0, and everything else as a usage error in one line; without a
+/// command it prints the whole help.
 fn refuse(error: &clap::Error) -> ExitCode {
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         let _ = error.print();

@@ -17,26 +17,24 @@ use crate::sink::{Sink, Table};
 use crate::table::ThroughputUnit;
 use crate::{hosts, request, table, terminal};
 
-/// Records of a run without end that are kept until they are merged: each has a histogram, which takes memory,
+/// Records of `--run-forever` that are kept until they are merged: each has a histogram, which takes memory,
 /// and merging takes time.
 const MERGED_TOGETHER: usize = 64;
 
 /// `adverb ping`.
 pub(crate) fn ping(points: &[PingArgs]) -> anyhow::Result<()> {
-    let cells = |info: &DeviceInfo| {
+    run(&points[0].common, |info| {
         let cells = points.iter().map(|args| request::ping(args, info));
-        Ok(cells.collect::<Result<Vec<_>, _>>()?.concat())
-    };
-    run(&points[0].common, cells)
+        cells.collect()
+    })
 }
 
 /// `adverb blast`.
 pub(crate) fn blast(points: &[BlastArgs]) -> anyhow::Result<()> {
-    let cells = |info: &DeviceInfo| {
+    run(&points[0].common, |info| {
         let cells = points.iter().map(|args| request::blast(args, info));
-        Ok(cells.collect::<Result<Vec<_>, _>>()?.concat())
-    };
-    run(&points[0].common, cells)
+        cells.collect()
+    })
 }
 
 fn run(
@@ -92,11 +90,11 @@ fn run(
     Ok(())
 }
 
-/// Refuses a measurement without end where there would be none.
+/// Refuses --run-forever on a model or for several points.
 fn check_forever(device: &DeviceChoice, cells: &[CellSpec]) -> Result<(), Usage> {
     let reason = match device {
         DeviceChoice::Model(_) => {
-            format!("{device} is a model: it would find the same again and again")
+            format!("{device} is a model: it would find the same each time")
         }
         _ if cells.len() > 1 => format!("there are {} points; name one", cells.len()),
         _ => return Ok(()),
@@ -104,7 +102,7 @@ fn check_forever(device: &DeviceChoice, cells: &[CellSpec]) -> Result<(), Usage>
     Err(Usage(format!("--run-forever: {reason}")))
 }
 
-/// Measures a cell again and again until a signal, then prints and keeps the record of all measurements.
+/// Repeats a cell until a signal, then prints and keeps the record of all measurements.
 ///
 /// # Errors
 /// [`Stopped`] after the signal; else the measurement that failed.
@@ -139,7 +137,7 @@ fn forever(
     Err(ended)
 }
 
-/// Where the cells run; a peer is asked before anything is run.
+/// Returns a launcher for the cells; peers are connected and checked before anything runs.
 pub(crate) fn pair(
     args: &MeasureArgs,
     info: &DeviceInfo,
@@ -155,11 +153,11 @@ pub(crate) fn pair(
     Ok(launcher.with_mode(Mode::Processes))
 }
 
-/// Parameters as typed, by name.
+/// Returns the parameters by name.
 fn values(request: &Request) -> Values {
     let json = serde_json::to_value(request).unwrap_or_default();
     let mut values = json.as_object().cloned().unwrap_or_default();
-    // Each row has its size.
+    // The size has a column of its own.
     values.shift_remove("size");
     values
 }
@@ -171,7 +169,7 @@ struct Rows {
 }
 
 impl Rows {
-    /// A line about a measurement while others follow.
+    /// Formats the line about one measurement of many.
     fn live(&self, record: &PairRecord) -> String {
         const SHOWN: [&str; 7] = [
             "one-way",

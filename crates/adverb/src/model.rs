@@ -1,4 +1,4 @@
-//! `adverb model`: what the model can be, and how well it predicts.
+//! `adverb model`: the presets of the model, and how well it predicts.
 
 mod trace;
 mod validate;
@@ -40,7 +40,7 @@ fn list(args: &ModelListArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The presets of NICs that come with Adverb, one line each.
+/// Lists the NIC presets that come with Adverb, one per line.
 pub(crate) fn write_nics(out: &mut impl Write) -> anyhow::Result<()> {
     for hardware in Hardware::all().filter(Hardware::is_nic) {
         write_line(out, &format!("model:{}", hardware.name), &hardware)?;
@@ -62,7 +62,7 @@ fn show(args: &ModelShowArgs) -> anyhow::Result<()> {
     if hardware.is_nic() {
         writeln!(out, "{}", hardware.reference())?;
     } else {
-        // `--device` takes none of that name.
+        // It cannot be named after `--device`.
         writeln!(out, "{}", hardware.name)?;
     }
     writeln!(out, "{}", preset.summary)?;
@@ -110,7 +110,7 @@ fn as_json(hardware: &Hardware) -> serde_json::Value {
     })
 }
 
-/// The unit that a parameter's name ends with; empty for numbers of things.
+/// Returns the unit at the end of a parameter's name; empty for counts.
 fn unit(path: &str) -> &'static str {
     const UNITS: [(&str, &str); 5] = [
         ("_ns", "ns"),

@@ -1,4 +1,4 @@
-//! How far a study is: a bar on a terminal, otherwise a line every tenth.
+//! Progress of a study: a bar on a terminal, otherwise a line every 10 %.
 
 use std::fmt;
 use std::io::IsTerminal;
@@ -9,7 +9,7 @@ use indicatif::{HumanDuration, ProgressBar, ProgressStyle};
 use crate::terminal::say;
 
 const TEMPLATE: &str = "{bar:24} {pos}/{len} runs  {prefix}  {wide_msg}";
-/// Without a bar, how many lines a study gives.
+/// Number of lines per study without a bar.
 const LINES: usize = 10;
 
 /// Progress over runs (one cell in one pass each), weighed by the time that each is expected to take.
@@ -23,7 +23,7 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// Over runs that are expected to take these times, in seconds.
+    /// Returns the progress over runs that are expected to take these times, in seconds.
     pub(crate) fn new(expected: Vec<f64>) -> Self {
         let total = expected.len();
         let bar = std::io::stderr().is_terminal().then(|| {
@@ -45,7 +45,7 @@ impl Progress {
         if let Some(bar) = &self.bar {
             bar.set_message(cell.to_string());
             bar.set_prefix(self.left());
-            // Nothing ticks in the background: the cores are the experiment's.
+            // No background thread draws the bar: it would disturb the measurement.
             bar.tick();
         }
     }

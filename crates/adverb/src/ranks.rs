@@ -10,7 +10,7 @@ use adverb_launch::{Event, Ranks, Usage, serve_rank_0};
 use crate::args::Cli;
 use crate::{hosts, terminal};
 
-/// Whether this process is one that prints usage errors and help: the first of its job.
+/// Whether this process prints usage errors and help: it is the first of its job.
 pub(crate) fn is_first() -> bool {
     match Rank::from_env() {
         Ok(rank) => rank.is_none_or(|rank| rank.rank == 0),
@@ -19,8 +19,8 @@ pub(crate) fn is_first() -> bool {
     }
 }
 
-/// Gives rank 0 the other ranks as peers. The exit status of a rank that has nothing else to do, once it has
-/// served rank 0 or at once; `None` for a process that does what was typed.
+/// Makes the other ranks peers of rank 0. Returns the exit status of a rank that has nothing else to do, at
+/// once or after it has served rank 0; `None` for a process that runs the command.
 ///
 /// # Errors
 /// The ranks cannot find each other, or `--peer` is given.
@@ -33,7 +33,7 @@ pub(crate) fn join(points: &mut [Cli]) -> anyhow::Result<Option<ExitCode>> {
     let rank = match Rank::from_env() {
         Ok(Some(rank)) => rank,
         Ok(None) => return Ok(None),
-        // Rank 0 says so, too.
+        // Rank 0 reports the same error.
         Err(RankError::Environment { rank, .. }) if rank > 0 => return done(ExitCode::FAILURE),
         Err(error) => return Err(error.into()),
     };
@@ -54,14 +54,10 @@ pub(crate) fn join(points: &mut [Cli]) -> anyhow::Result<Option<ExitCode>> {
         };
     }
     if rank.rank > 0 {
-        // Its launcher says that a rank ended; what a rank is told, rank 0 says.
+        // The launcher reports that a rank ended, and rank 0 prints its own errors.
         let pinning = hosts::pinning(None, hosts.place.no_pin)?;
         let is_well = serve_rank_0(&rank, pinning, &hosts::CATALOG, quiet)?;
-        return done(if is_well {
-            ExitCode::SUCCESS
-        } else {
-            ExitCode::FAILURE
-        });
+        return done(ExitCode::from(u8::from(!is_well)));
     }
     let most = hosts.most_peers;
     let ranks = Ranks::gather(&rank, hosts.device.address(), &hosts::CATALOG)?;
@@ -80,7 +76,7 @@ pub(crate) fn join(points: &mut [Cli]) -> anyhow::Result<Option<ExitCode>> {
     Ok(None)
 }
 
-/// Shows what somebody has to do something about.
+/// Prints warnings only.
 fn quiet(event: Event) {
     if let Event::Warning(line) = event {
         terminal::warn(&line);

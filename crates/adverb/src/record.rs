@@ -1,4 +1,4 @@
-//! Running a cell and making its record: what was asked, what came out, where it comes from.
+//! Runs a cell and makes its record: parameters, results and provenance.
 
 use adverb_host::now_rfc3339;
 use adverb_launch::{
@@ -13,27 +13,27 @@ use anyhow::{Context, bail};
 use crate::hosts::Bed;
 use crate::terminal;
 
-/// Measures cells on one device and places.
+/// Measures cells on one backend.
 pub(crate) struct Recorder {
     usual: Medium,
-    /// Of cells whose packets are impaired, where that is another one: two sides that share memory.
+    /// For cells with injected faults, if the two sides otherwise share memory.
     wire: Option<Medium>,
     bed: Bed,
 }
 
-/// What cells are measured on.
+/// A measured device.
 struct Medium {
     device: DeviceRef,
     site: Site,
     details: Whose,
 }
 
-/// Whose words about a device count.
+/// Source of the details about a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Whose {
-    /// Those of the sides: each has a UDP port of its own.
+    /// The two sides, each with its own UDP port.
     Sides,
-    /// Those of the device that was asked: the sides do not use all of theirs.
+    /// The device that was queried: the sides do not use all of their ports.
     Asked,
 }
 
@@ -47,21 +47,21 @@ impl Medium {
     }
 }
 
-/// What came of a cell.
+/// Outcome of a cell.
 pub(crate) enum Measured {
-    /// It ended, well or not.
+    /// It ended, with success or not.
     Record(Box<PairRecord>),
     /// The user interrupted it.
     Interrupted,
-    /// It could not begin: the server of the passive side cannot be reached any more.
+    /// It could not start: the server of the passive side cannot be reached any more.
     NoPeer(String),
 }
 
 impl Recorder {
-    /// At these places, for these cells; the device is asked once more, as it is met there.
+    /// Returns a recorder for these cells, and queries the device as the peers see it.
     ///
     /// # Errors
-    /// Of the device, which cannot be opened.
+    /// The device cannot be opened.
     pub(crate) fn new(bed: Bed, cells: &[CellSpec]) -> anyhow::Result<Self> {
         let mut wire = None;
         let usual = match &bed {
@@ -73,7 +73,7 @@ impl Recorder {
                 let impaired = impaired.count();
                 if impaired < cells.len() {
                     terminal::warn(&format!(
-                        "both sides are at {device} and share memory: this measures the local port, as device soft; for UDP, run `adverb serve` at another address and name it with --peer, or say --loss 0"
+                        "both sides are at {device} and share memory: this measures the local port, as device soft; for UDP, run `adverb serve` at another address and name it with --peer, or add --loss 0"
                     ));
                 }
                 if impaired > 0 {
@@ -89,13 +89,13 @@ impl Recorder {
         Ok(Recorder { usual, wire, bed })
     }
 
-    /// What a cell is measured on whose packets suffer so.
+    /// Returns the device on which a cell with these faults is measured.
     fn medium(&self, impairment: Option<&Impairment>) -> &Medium {
         let wire = self.wire.as_ref().filter(|_| impairment.is_some());
         wire.unwrap_or(&self.usual)
     }
 
-    /// Whether a record is of this device; of a model, also with the same parameters.
+    /// Whether a record was measured on this device; for a model, also with the same parameters.
     pub(crate) fn is_of(&self, record: &Record) -> bool {
         let impairment = record.params.get("impairment").cloned();
         let impairment: Option<Impairment> =
@@ -108,11 +108,11 @@ impl Recorder {
         is_same && record.device == medium.device
     }
 
-    /// Runs cells: on a real device one after another, on a model ahead and on all cores. `body` gets
-    /// what came of them one a call, in their order.
+    /// Runs cells: on a real device one after another, on a model ahead of `body` and on all cores. Each call
+    /// of the function that `body` gets returns the outcome of the next cell.
     ///
     /// # Errors
-    /// Those of `body`. What it calls fails where the processes of a cell cannot even be started or
+    /// Errors of `body`. The function that it gets fails if the processes of a cell cannot be started or
     /// watched.
     pub(crate) fn in_order<T>(
         &mut self,
@@ -133,7 +133,7 @@ impl Recorder {
         }
         let mut cells = cells.iter();
         body(&mut || {
-            let spec = cells.next().context("there are no more cells to run")?;
+            let spec = cells.next().context("all cells have been run")?;
             self.measure(spec, interrupt)
         })
     }
@@ -153,7 +153,7 @@ impl Recorder {
         Ok(self.measured(spec, started, run))
     }
 
-    /// What came of a cell whose run ended.
+    /// Makes the record of a run that ended.
     fn measured(
         &self,
         spec: &CellSpec,
@@ -164,13 +164,13 @@ impl Recorder {
         let provenance = self.provenance(spec, started, take_details(&mut run));
         let mut record = pair_record(spec, run, (medium.device.clone(), provenance));
         if medium.device == DeviceChoice::SOFT.reference() {
-            // The ports have one, but what stays in memory is not cut into packets.
+            // The ports have a path MTU, but messages in shared memory are not split into packets.
             record.params.path_mtu_bytes = None;
         }
         Measured::Record(Box::new(record))
     }
 
-    /// Where the passive side runs, if with a peer; with its device's name, if that is another one.
+    /// Returns the site of a passive side at a peer, with its device's name if that differs.
     fn passive_site(&self, medium: &Medium, said: Details) -> Option<Site> {
         let welcome = self.bed.peers().first()?.welcome();
         let mut site = welcome.site.clone();
@@ -188,7 +188,7 @@ impl Recorder {
         let (active, passive) = match (medium.details, is_reversed) {
             (Whose::Asked, _) => Default::default(),
             (Whose::Sides, false) => said,
-            // The side that runs here.
+            // The passive side runs here.
             (Whose::Sides, true) => (said.1, said.0),
         };
         let mut site = medium.site.clone();
@@ -204,14 +204,14 @@ impl Recorder {
     }
 }
 
-/// Takes what the devices of the active and the passive side want in the record's provenance.
+/// Takes the details of the active and the passive side's devices for the record's provenance.
 pub(crate) fn take_details(run: &mut Run<Option<CellResult>>) -> (Details, Details) {
     let mut roles = run.roles.iter_mut();
     let mut take = || roles.next().map(|role| std::mem::take(&mut role.details));
     (take().unwrap_or_default(), take().unwrap_or_default())
 }
 
-/// The record of a cell that ran on `device`, or did not begin, and then has no roles.
+/// Makes the record of a cell that ran on `device`; a run that did not start has no roles.
 pub(crate) fn pair_record(
     spec: &CellSpec,
     run: Run<Option<CellResult>>,
@@ -251,8 +251,8 @@ pub(crate) fn pair_record(
     }
 }
 
-/// What the passive side's device says otherwise than the active side's, where both are of one host: each
-/// has a UDP port of its own.
+/// Returns the details in which the passive side's device differs from the active side's, if both are on one
+/// host: each has its own UDP port.
 fn of_the_other_side(active: &Details, passive: &Details) -> Details {
     let other = passive.iter().filter(|said| !active.contains(said));
     other
@@ -260,7 +260,7 @@ fn of_the_other_side(active: &Details, passive: &Details) -> Details {
         .collect()
 }
 
-/// What was asked of a cell that did not get so far as to choose the rest.
+/// Returns the requested parameters of a cell that failed before it chose the remaining ones.
 fn asked(spec: &CellSpec) -> Params {
     let iters = match spec.params.length {
         Length::Iters(n) => Some(n),

@@ -1,4 +1,4 @@
-//! `adverb report`: writes the report of a folder anew.
+//! `adverb report`: rewrites the report of a folder.
 
 use std::io::Write;
 use std::path::Path;
@@ -11,14 +11,14 @@ use crate::args::ReportArgs;
 use crate::folder::{self, Ending};
 use crate::terminal;
 
-/// Renders, says where, and shows it where asked.
+/// Writes the report, prints its path, and opens it if requested.
 pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<()> {
     let rendered = match (&args.dirs[..], &args.out) {
         ([dir], None) => folder::render(dir, Ending::Whole)?,
         (dirs, Some(out)) => folder::render_together(dirs, out)?,
         (dirs, None) => {
             return Err(Usage(format!(
-                "one report of {} folders: say with --out which file to write",
+                "one report of {} folders: name the file to write with --out",
                 dirs.len()
             ))
             .into());

@@ -1,8 +1,8 @@
-//! What was typed becomes cells, or a usage error: here nothing has been run yet.
+//! Converts arguments to cells, or refuses them before anything runs.
 
 use adverb_host::usable_cores;
 use adverb_launch::{DeviceChoice, DeviceInfo, Peer, Usage};
-use adverb_results::{DeviceKind, Opcode, Traffic, Transport};
+use adverb_results::{DeviceKind, DeviceRef, Opcode, Traffic, Transport};
 use adverb_units::{Bytes, Span};
 use adverb_verbs::{DeviceCaps, PathOptionError, PathOptions};
 use adverb_workload::pair::{ATOMIC_SIZE, CellSpec, Length, Request};
@@ -14,43 +14,32 @@ use crate::hosts::pinning;
 const REPETITIONS: u32 = 5;
 /// Default payload of a message or request, except of atomic operations.
 pub(crate) const DEFAULT_SIZE: Bytes = Bytes::new(64);
-/// How long a single measurement takes, if not told.
+/// Default duration of a single measurement.
 const DEFAULT_DURATION: Span = Span::from_secs(1);
-/// The same between each two of many hosts.
+/// Default duration for each pair of hosts of `--all-pairs`.
 const PAIR_DURATION: Span = Span::from_ms(200);
-/// The same on a model, in virtual time: there is no noise to average out.
+/// Default duration on a model, in virtual time: there is no noise to average out.
 const MODEL_DURATION: Span = Span::from_ms(10);
 
-/// The cells of `adverb ping`, one for each size.
-pub(crate) fn ping(args: &PingArgs, info: &DeviceInfo) -> Result<Vec<CellSpec>, Usage> {
-    cells(&args.common, info, args.op, |size| {
-        let mut request = common(&args.common, args.op, size)?;
-        if args.all_pairs {
-            request.length = args.common.length.or(PAIR_DURATION);
-        }
-        Ok(CellSpec::ping(Request {
-            signal: args.signal,
-            ..request
-        }))
-    })
+/// Returns the cell of `adverb ping`.
+pub(crate) fn ping(args: &PingArgs, info: &DeviceInfo) -> Result<CellSpec, Usage> {
+    let mut request = common(&args.common, args.op)?;
+    request.signal = args.signal;
+    if args.all_pairs {
+        request.length = args.common.length.or(PAIR_DURATION);
+    }
+    checked(CellSpec::ping(request), &args.common.device.choice(), info)
 }
 
-/// The cells of `adverb blast`, one for each size.
-pub(crate) fn blast(args: &BlastArgs, info: &DeviceInfo) -> Result<Vec<CellSpec>, Usage> {
-    cells(&args.common, info, args.op, |size| {
-        let request = common(&args.common, args.op, size)?;
-        Ok(CellSpec::blast(Request {
-            buffers: args.buffers,
-            traffic: Traffic {
-                qps: args.qps,
-                bidirectional: args.bidirectional,
-                ..request.traffic
-            },
-            post: args.post,
-            signal: args.signal,
-            ..request
-        }))
-    })
+/// Returns the cell of `adverb blast`.
+pub(crate) fn blast(args: &BlastArgs, info: &DeviceInfo) -> Result<CellSpec, Usage> {
+    let mut request = common(&args.common, args.op)?;
+    request.buffers = args.buffers;
+    request.traffic.qps = args.qps;
+    request.traffic.bidirectional = args.bidirectional;
+    request.post = args.post;
+    request.signal = args.signal;
+    checked(CellSpec::blast(request), &args.common.device.choice(), info)
 }
 
 /// Refuses options of the path that this host's device or a peer's does not support.
@@ -62,12 +51,12 @@ pub(crate) fn check_path(
     check_retries(device, path)?;
     let checked = device.check_impairment(path.impairment.as_ref());
     checked.map_err(Usage)?;
-    device.check_api(path.api).map_err(Usage)?;
+    check_api(path, &device.reference())?;
     path.check(&info.port).map_err(|e| Usage(e.to_string()))?;
     peers.iter().try_for_each(|peer| check_path_at(peer, path))
 }
 
-/// Refuses timers where none ever runs out.
+/// Refuses timeouts and retries on a model, which loses no packets.
 fn check_retries(device: &DeviceChoice, path: &PathOptions) -> Result<(), Usage> {
     let timeout = path.ack_timeout.map(|time| format!("--timeout {time}"));
     let retries = path
@@ -75,13 +64,13 @@ fn check_retries(device: &DeviceChoice, path: &PathOptions) -> Result<(), Usage>
         .map(|count| format!("--retries {}", count.get()));
     match (device, timeout.or(retries)) {
         (DeviceChoice::Model(_), Some(typed)) => Err(Usage(format!(
-            "{typed}: {device} loses no packet, so that nothing is ever sent again; leave it out"
+            "{typed}: {device} loses no packets, so nothing is ever retransmitted; leave it out"
         ))),
         _ => Ok(()),
     }
 }
 
-/// A single measurement on a model, as far as nothing else is asked for.
+/// Returns the default parameters of a single measurement on a model.
 pub(crate) fn on_model(op: Opcode, size: Bytes) -> Request {
     Request {
         length: Length::Duration(MODEL_DURATION),
@@ -90,7 +79,11 @@ pub(crate) fn on_model(op: Opcode, size: Bytes) -> Request {
     }
 }
 
-fn common(args: &MeasureArgs, op: Opcode, size: Bytes) -> Result<Request, Usage> {
+fn common(args: &MeasureArgs, op: Opcode) -> Result<Request, Usage> {
+    let default_size = match op.is_atomic() {
+        true => ATOMIC_SIZE,
+        false => DEFAULT_SIZE,
+    };
     let default = match args.device.choice() {
         DeviceChoice::Model(_) => MODEL_DURATION,
         DeviceChoice::Soft(_) | DeviceChoice::Verbs(_) | DeviceChoice::Tcp(_) => DEFAULT_DURATION,
@@ -108,7 +101,7 @@ fn common(args: &MeasureArgs, op: Opcode, size: Bytes) -> Result<Request, Usage>
         length: args.length.or(default),
         repetitions: args.length.repetitions,
         warmup: args.length.warmup,
-        ..Request::new(op, size)
+        ..Request::new(op, args.size.unwrap_or(default_size))
     })
 }
 
@@ -130,44 +123,39 @@ fn transport(device: &DeviceChoice, asked: Option<Transport>) -> Result<Transpor
     Err(Usage(refusal))
 }
 
-/// All cells, or the first refusal: nothing is run if something cannot be.
-fn cells(
-    args: &MeasureArgs,
-    info: &DeviceInfo,
-    op: Opcode,
-    cell: impl Fn(Bytes) -> Result<CellSpec, Usage>,
-) -> Result<Vec<CellSpec>, Usage> {
-    let usual = match op.is_atomic() {
-        true => ATOMIC_SIZE,
-        false => DEFAULT_SIZE,
-    };
-    let spec = cell(args.size.unwrap_or(usual))?;
-    check_path(&spec.params.path, (&args.device.choice(), info), &[])?;
+/// Refuses a cell that the device cannot run.
+fn checked(spec: CellSpec, device: &DeviceChoice, info: &DeviceInfo) -> Result<CellSpec, Usage> {
+    check_path(&spec.params.path, (device, info), &[])?;
     let checked = spec.validate(&info.caps);
     let checked = checked.and_then(|()| spec.check_port(&info.port));
     checked.map_err(|e| Usage(e.to_string()))?;
-    Ok(vec![spec])
+    Ok(spec)
 }
 
-/// Refuses packets that the server's port does not carry, and faults that it does not inject.
+/// Refuses options of the path that the peer's port does not support.
 fn check_path_at(peer: &Peer, path: &PathOptions) -> Result<(), Usage> {
     let max = peer.path_mtu();
     if let Some(path_mtu) = path.path_mtu.filter(|path_mtu| *path_mtu > max) {
         let refused = PathOptionError::PathMtu { path_mtu, max };
         return Err(Usage(format!("{}: {refused}", peer.name())));
     }
-    let device = &peer.welcome().device;
-    if let Some(api) = path.api.filter(|_| device.kind != DeviceKind::Verbs) {
-        return Err(Usage(format!(
-            "--api {api}: {} uses {device}, which has no choice of posting interfaces; leave --api out",
-            peer.name()
-        )));
-    }
+    let checked = check_api(path, &peer.welcome().device);
+    checked.map_err(|Usage(reason)| Usage(format!("{}: {reason}", peer.name())))?;
     path.impairment
         .map_or(Ok(()), |faults| peer.check_impairment(&faults))
 }
 
-/// Cells that were made within this host's limits, or the first refusal by the server's.
+/// Refuses a posting interface if the device has only one.
+fn check_api(path: &PathOptions, device: &DeviceRef) -> Result<(), Usage> {
+    match path.api.filter(|_| device.kind != DeviceKind::Verbs) {
+        None => Ok(()),
+        Some(api) => Err(Usage(format!(
+            "--api {api}: {device} has no choice of posting interfaces; name a device behind libibverbs with --device verbs:NAME, or leave --api out"
+        ))),
+    }
+}
+
+/// Checks cells that are within this host's limits against the server's.
 pub(crate) fn check_at(peer: &Peer, cells: &[CellSpec], caps: &DeviceCaps) -> Result<(), Usage> {
     let caps = peer.common_limits(caps);
     let refused = cells.iter().find_map(|spec| spec.validate(&caps).err());
@@ -178,7 +166,7 @@ pub(crate) fn check_at(peer: &Peer, cells: &[CellSpec], caps: &DeviceCaps) -> Re
     paths.try_for_each(|path| check_path_at(peer, path))
 }
 
-/// What kind of program the places are for.
+/// The kind of program whose roles are placed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shape {
     /// An active and a passive side: `ping`, `blast`, `study`.
@@ -187,7 +175,7 @@ pub(crate) enum Shape {
     Many,
 }
 
-/// Refuses, before anything runs, places that cannot be.
+/// Refuses impossible places before anything runs.
 pub(crate) fn check_places(
     device: &DeviceChoice,
     args: &PlaceArgs,
@@ -202,7 +190,7 @@ pub(crate) fn check_places(
     pinning(args.cpu.as_ref(), args.no_pin).map(drop)
 }
 
-/// All roles on a model are in this process and in virtual time.
+/// Refuses places on a model, whose roles all run in this process and in virtual time.
 fn check_nowhere(device: &DeviceChoice, args: &PlaceArgs) -> Result<(), Usage> {
     let typed = match args {
         PlaceArgs {
@@ -221,7 +209,7 @@ fn check_nowhere(device: &DeviceChoice, args: &PlaceArgs) -> Result<(), Usage> {
     )))
 }
 
-/// The active side is here, and the passive one with the peer, if there is one.
+/// Refuses other places than the active side here and the passive side at the peer, if there is one.
 fn check_pair(args: &PlaceArgs) -> Result<(), Usage> {
     if let [_, second, ..] = &args.peer[..] {
         return Err(Usage(format!(
@@ -248,7 +236,7 @@ fn check_pair(args: &PlaceArgs) -> Result<(), Usage> {
     }
 }
 
-/// What the figures suffer from if both sides run on one core.
+/// Returns a warning if both sides run on one core.
 pub(crate) fn shared_core(args: &PlaceArgs) -> Option<String> {
     let usable = usable_cores();
     let core = match (&args.cpu, &usable[..]) {
@@ -258,6 +246,6 @@ pub(crate) fn shared_core(args: &PlaceArgs) -> Option<String> {
         _ => None,
     };
     core.map(|core| {
-        format!("both sides share core {core}: they take turns there, and the figures tell of that")
+        format!("both sides share core {core}: they alternate there, and the figures include the switches")
     })
 }

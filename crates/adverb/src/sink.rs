@@ -1,4 +1,4 @@
-//! Where the records of a measuring command go: rows or objects on stdout, and a folder if one was named.
+//! Output of the records of a measuring command: rows or objects on stdout, and a folder if one was named.
 
 use std::io::Write;
 
@@ -11,7 +11,7 @@ use crate::terminal;
 
 /// How the records of a program are printed.
 pub(crate) trait Table {
-    /// What all rows have in common.
+    /// Returns the title: the parameters that all rows share.
     fn title(&self, record: &Record) -> String;
 
     /// Names and widths of the columns.
@@ -49,7 +49,7 @@ struct Kept {
 }
 
 impl<T> Sink<T> {
-    /// For points with these parameters.
+    /// Opens the output for points with these parameters.
     ///
     /// # Errors
     /// The folder cannot be written, or has records and --resume was not given.
@@ -83,18 +83,18 @@ impl<T> Sink<T> {
         })
     }
 
-    /// Whether a folder that is continued has a measured record like this.
+    /// Whether a resumed folder has a measured record like this.
     pub(crate) fn has(&self, like: impl Fn(&Record) -> bool) -> bool {
         self.earlier(like).is_some()
     }
 
-    /// A measured record like this in a folder that is continued.
+    /// Returns a measured record like this from a resumed folder.
     pub(crate) fn earlier(&self, like: impl Fn(&Record) -> bool) -> Option<&Record> {
         let mut earlier = self.folder.iter().flat_map(|kept| &kept.earlier);
         earlier.find(|record| record.is_ok() && record.label == self.label && like(record))
     }
 
-    /// Keeps a record, prints it if records are printed as JSON, and holds it against the limits.
+    /// Writes a record to the folder, prints it with `--json`, and checks it against the limits.
     ///
     /// # Errors
     /// stdout or the folder cannot be written; earlier records are kept.
@@ -118,22 +118,22 @@ impl<T> Sink<T> {
         Ok(())
     }
 
-    /// Returns how records are printed.
+    /// Returns the table.
     pub(crate) fn table(&self) -> &T {
         &self.table
     }
 
-    /// Closes the folder and writes its report: of what there is, if the records were `measured` in part.
+    /// Closes the folder and writes its report, also if `measured` is an error.
     ///
     /// # Errors
-    /// That of `measured`; else the folder cannot be written; else points were outside the limits.
+    /// The error of `measured`; or the folder cannot be written; or points were outside the limits.
     pub(crate) fn finish(self, measured: anyhow::Result<()>) -> anyhow::Result<()> {
         let ending = match measured {
             Ok(()) => Ending::Whole,
             Err(_) => Ending::Cut,
         };
         let missed = self.missed;
-        // Why it was cut matters more than whether a report of the rest can be written.
+        // The error of the measurement matters more than one of the report.
         let closed = self.close(ending);
         measured.and(closed)?;
         match missed {

@@ -1,4 +1,4 @@
-//! `adverb study`: passes over a plan of cells, each record on disk the moment its run ends; then the report.
+//! `adverb study`: runs passes over a plan of cells, writes each record when its run ends, then the report.
 //!
 //! A run is one cell in one pass. On a real device every repetition of a cell is a pass of its own, so that the
 //! confidence interval contains the differences between starts of the processes. The model has no such noise:
@@ -112,7 +112,7 @@ pub(crate) fn run(args: &StudyArgs) -> anyhow::Result<ExitCode> {
 /// Returns whether the ports of both sides can inject faults.
 ///
 /// # Errors
-/// They cannot, and all figures that were asked for need it.
+/// They cannot, and all requested figures need it.
 fn ports(meta: &Meta, peer: Option<&Peer>) -> Result<Ports, Usage> {
     let none = Impairment::default();
     let here = meta.device.check_impairment(Some(&none)).map_err(Usage);
@@ -128,7 +128,7 @@ fn ports(meta: &Meta, peer: Option<&Peer>) -> Result<Ports, Usage> {
     }
 }
 
-/// A study whose places are known.
+/// A study whose device and places have been checked.
 struct Begun {
     folder: Folder,
     meta: Meta,
@@ -137,13 +137,13 @@ struct Begun {
     place: PlaceArgs,
 }
 
-/// Finds out where the study runs. A server is asked before a new folder is made, so that one that
-/// cannot be reached leaves none.
+/// Checks device and places. A server is contacted before a new folder is created, so that an unreachable
+/// one leaves no folder.
 fn begin(args: &StudyArgs, out: &Path) -> anyhow::Result<Begun> {
     args.device.check()?;
     if args.resume && !out.is_dir() {
         bail!(
-            "there is no folder {} to resume: leave out --resume",
+            "folder {} does not exist, so there is nothing to resume: leave out --resume",
             out.display()
         );
     }
@@ -166,7 +166,7 @@ fn begin(args: &StudyArgs, out: &Path) -> anyhow::Result<Begun> {
         return Err(Usage(reason).into());
     }
     if args.device.all().len() > 1 {
-        return Err(Usage("--device: a study is of one device; name one".to_owned()).into());
+        return Err(Usage("--device: a study measures one device; name one".to_owned()).into());
     }
     request::check_places(&meta.device, &args.place, Shape::Pair)?;
     let mut place = args.place.clone();
@@ -203,12 +203,12 @@ fn new_meta(args: &StudyArgs) -> Result<Meta, Usage> {
     Ok(meta)
 }
 
-/// What the folder remembers, with figures added; what else was typed has to agree with it. A server
-/// may have another address than before.
+/// Returns the folder's parameters with the requested figures added. Other arguments must agree with the
+/// folder, except the server's address, which may have changed.
 fn resumed(args: &StudyArgs, mut meta: Meta) -> Result<Meta, Usage> {
     let same = |what: &str, typed: Option<String>, there: String| match typed {
         Some(typed) if typed != there => Err(Usage(format!(
-            "{what} {typed}: the folder's study is of {what} {there}; leave out {what}, or choose another --out"
+            "{what} {typed}: the folder's study has {what} {there}; leave out {what}, or choose another --out"
         ))),
         _ => Ok(()),
     };
@@ -242,7 +242,7 @@ fn resumed(args: &StudyArgs, mut meta: Meta) -> Result<Meta, Usage> {
     Ok(meta)
 }
 
-/// Removes cells that need more shared memory than is free, and says so: they would fail.
+/// Removes cells that would fail because they need more shared memory than is free, with a warning.
 fn leave_out_what_does_not_fit(
     cells: &mut Vec<CellSpec>,
     meta: &mut Meta,
@@ -261,7 +261,7 @@ fn leave_out_what_does_not_fit(
     Ok(())
 }
 
-/// Records of several servers in one study compare what is not comparable.
+/// Warns if the passive side of earlier records was on another host: they may not be comparable.
 fn warn_of_another_host(earlier: &[Record], site: &Site) {
     let before = earlier
         .iter()
@@ -275,7 +275,7 @@ fn warn_of_another_host(earlier: &[Record], site: &Site) {
     }
 }
 
-/// Says that this machine is busy, and keeps it for the report: of a study that goes on, when it was busiest.
+/// Warns if this machine is busy, and keeps the highest load for the report.
 fn note_if_busy(meta: &mut Meta) {
     if let Some(busy) = Busy::now() {
         terminal::warn(&format!(
@@ -290,7 +290,7 @@ fn default_folder() -> PathBuf {
     PathBuf::from(format!("study-{stamp}"))
 }
 
-/// Why a study ended before all its runs did.
+/// Why a study ended before all of its runs.
 enum Cut {
     Interrupted,
     /// The server of the passive side cannot be reached any more, for this reason.
@@ -310,11 +310,11 @@ impl fmt::Display for Cut {
 struct Pass {
     /// From 1; `None` if it is the only one.
     number: Option<u32>,
-    /// What it has still to measure.
+    /// The cells that are not measured yet.
     cells: Vec<CellSpec>,
 }
 
-/// Runs whose records are on disk.
+/// Runs that are already on disk.
 struct Done<'a>(HashSet<(&'a str, Option<u32>)>);
 
 impl<'a> Done<'a> {
@@ -332,7 +332,7 @@ impl<'a> Done<'a> {
     }
 }
 
-/// How many runs went which way.
+/// Counts of runs by outcome.
 #[derive(Default)]
 struct Tally {
     planned: usize,
@@ -343,12 +343,12 @@ struct Tally {
     first_failure: Option<String>,
     /// Cells that do not fit into memory.
     not_run: Vec<String>,
-    /// Why it ended before all runs did.
+    /// Why the study ended before all runs.
     cut: Option<Cut>,
 }
 
 impl Tally {
-    /// Of the cells of the figures that were asked for, those that are not measured yet in every pass.
+    /// Returns the cells of the requested figures that are not measured yet in every pass.
     fn cells_to_do(
         &mut self,
         mut cells: Vec<CellSpec>,
@@ -370,7 +370,7 @@ impl Tally {
         cells
     }
 
-    /// The passes over these cells, without the runs that are done.
+    /// Returns the passes over these cells, without the runs that are done.
     fn passes(
         &mut self,
         cells: &[CellSpec],
@@ -407,7 +407,7 @@ impl Tally {
         }
     }
 
-    /// Runs that should have been measured in this invocation, but were not begun.
+    /// Returns the number of runs of this invocation that were not started.
     fn missing(&self) -> usize {
         self.to_do - self.ok - self.failed
     }
@@ -456,7 +456,7 @@ fn measure(
     Ok(writer.close()?)
 }
 
-/// Writes the report of what is there, says how the study ended.
+/// Writes the report and reports how the study ended.
 fn conclude(out: &Path, tally: &Tally, format: Format) -> anyhow::Result<ExitCode> {
     if tally.skipped + tally.ok + tally.failed == 0 {
         let cut = tally.cut.as_ref().unwrap_or(&Cut::Interrupted);
@@ -473,7 +473,7 @@ fn conclude(out: &Path, tally: &Tally, format: Format) -> anyhow::Result<ExitCod
     if let Some(cut) = &tally.cut {
         let (missing, planned) = (tally.missing(), tally.planned);
         bail!(
-            "{cut} with {missing} of {planned} runs to go: continue with `adverb study --resume --out {}`",
+            "{cut} with {missing} of {planned} runs left: continue with `adverb study --resume --out {}`",
             out.display()
         );
     }

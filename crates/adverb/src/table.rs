@@ -1,4 +1,4 @@
-//! Records as rows for people. Rows are printed as cells end, so the columns have fixed widths.
+//! Records as table rows. Rows are printed as cells end, so the columns have fixed widths.
 
 use adverb_results::{
     Completion, CpuShare, DeviceKind, Latency, Opcode, PairRecord, Params, Program, Transport,
@@ -37,7 +37,7 @@ const CPU: [Column; 2] = [
     }),
 ];
 
-/// The time in the first column.
+/// Returns the first column: the mean time.
 fn timed(program: Program, op: Opcode) -> Column {
     let mean: fn(&PairRecord) -> Option<String> = |r| time(r, latency(r)?.mean);
     match program {
@@ -51,7 +51,7 @@ fn latency(record: &PairRecord) -> Option<&Latency> {
     Some(&record.metrics.as_ref()?.one_way_ns)
 }
 
-/// Of the mean; a model has no noise for it to tell of.
+/// Returns the confidence interval of the mean; `None` for a model, which has no noise.
 fn interval(record: &PairRecord) -> Option<f64> {
     let is_measured = record.device.kind != DeviceKind::Model;
     latency(record)?.ci95.filter(|_| is_measured)
@@ -81,7 +81,7 @@ fn throughput(unit: ThroughputUnit) -> Column {
     }
 }
 
-/// What was measured, as far as columns depend on it.
+/// Program, operation and transport, on which the columns depend.
 pub(crate) type Measured = (Program, Opcode, Transport);
 
 const LOST: Column = ("lost", 9, |r| {
@@ -97,7 +97,7 @@ fn all_columns((program, op, transport): Measured, unit: ThroughputUnit) -> Vec<
     [&first[..], &TIMES, &rates, losses, &CPU].concat()
 }
 
-/// Returns what a record is of.
+/// Returns program, operation and transport of a record.
 pub(crate) fn measured(record: &PairRecord) -> Measured {
     let params = &record.params;
     (record.program, params.op, params.traffic.transport)
@@ -135,7 +135,7 @@ fn stream_title(record: &PairRecord) -> String {
     title + &passive_side(record)
 }
 
-/// What the rows have in common, as far as `asked` tells, or the record.
+/// Returns the title above the rows: the parameters that they share.
 pub(crate) fn title(record: &PairRecord, asked: &Request) -> String {
     let p = &record.params;
     if p.traffic.transport == Transport::Tcp {
@@ -183,7 +183,7 @@ fn passive_side(record: &PairRecord) -> String {
     let mut title = String::new();
     if let Some(passive) = &record.provenance.passive {
         title += &format!(", passive side at {}", passive.host);
-        // There only where it is another device.
+        // The name is there only if it is another device.
         if let Some(device) = passive.device.get("name") {
             title += &format!(" on {device}");
         }
@@ -202,7 +202,7 @@ fn patience(params: &Params) -> String {
     timeout.into_iter().chain(retries).collect()
 }
 
-/// A number of nanoseconds in words.
+/// Formats nanoseconds with a unit.
 pub(crate) fn ns(ns: f64) -> String {
     Span::from_ns_f64(ns).to_string()
 }

@@ -1,4 +1,4 @@
-//! What is said: results on stdout, warnings and errors on stderr, wrapped text.
+//! Terminal output: results on stdout, warnings and errors on stderr, wrapped text.
 
 use std::fmt;
 use std::io::{self, StdoutLock, Write};
@@ -11,22 +11,22 @@ const MAX_WIDTH: usize = 100;
 const ERROR: Style = AnsiColor::Red.on_default().bold();
 const WARNING: Style = AnsiColor::Yellow.on_default().bold();
 
-/// One line `error: …`.
+/// Prints one line `error: …`.
 pub(crate) fn error(line: &str) {
     talk(format_args!("{ERROR}error:{ERROR:#} {line}"));
 }
 
-/// One line `warning: …`.
+/// Prints one line `warning: …`.
 pub(crate) fn warn(line: &str) {
     talk(format_args!("{WARNING}warning:{WARNING:#} {line}"));
 }
 
-/// A line of talk.
+/// Prints a line on stderr.
 pub(crate) fn say(line: &str) {
     talk(format_args!("{line}"));
 }
 
-/// A sentence as an item of a list, as wide as the terminal allows.
+/// Formats a sentence as a list item, wrapped to the terminal.
 pub(crate) fn item(text: &str) -> String {
     let options = textwrap::Options::new(textwrap::termwidth().min(MAX_WIDTH))
         .initial_indent("- ")
@@ -34,10 +34,10 @@ pub(crate) fn item(text: &str) -> String {
     textwrap::fill(text, options)
 }
 
-/// Where results go. Its errors say so: of a full disk behind it one wants to know which.
+/// Standard output. Its errors name it, so that users know which output is on a full disk.
 pub(crate) struct Output(anstream::AutoStream<StdoutLock<'static>>);
 
-/// Standard output, for one writer.
+/// Locks standard output for one writer.
 pub(crate) fn stdout() -> Output {
     Output(anstream::stdout().lock())
 }
@@ -61,7 +61,7 @@ pub(crate) fn unwritten(error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), Unwritten(error.to_string()))
 }
 
-/// Whether standard output's reader went away.
+/// Whether the reader of standard output closed it.
 pub(crate) fn is_unread(error: &io::Error) -> bool {
     let is_ours = error
         .get_ref()
@@ -69,7 +69,7 @@ pub(crate) fn is_unread(error: &io::Error) -> bool {
     is_ours && error.kind() == io::ErrorKind::BrokenPipe
 }
 
-/// Nobody may be listening on stderr; that is no reason to stop.
+/// Prints a line on stderr. A closed stderr is not an error.
 fn talk(line: fmt::Arguments<'_>) {
     let _ = writeln!(anstream::stderr(), "{line}");
 }

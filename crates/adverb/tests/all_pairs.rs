@@ -158,7 +158,7 @@ fn what_has_no_pairs_is_refused() {
     let refused = |args: &str| place.run(args).refused(2).to_owned();
     assert_eq!(
         refused("ping --op send --all-pairs"),
-        "error: --all-pairs: there is no other host; name at least one with --peer HOST, where `adverb serve` runs"
+        "error: --all-pairs needs another host; name at least one with --peer HOST, where `adverb serve` runs"
     );
     assert_eq!(
         refused("ping --op send --all-pairs --device model:cx3"),

@@ -1,4 +1,4 @@
-//! The documents say what the program does: lists in them are held against the code.
+//! Checks lists in the documents against the code.
 
 mod common;
 

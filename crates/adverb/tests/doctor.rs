@@ -103,11 +103,9 @@ fn devices_that_cannot_be_are_refused() {
         let ended = place.run(&format!("doctor --device {device}"));
         ended.refused(2).to_owned()
     };
-    insta::assert_snapshot!(refused("mlx5_0"), @"error: --device: 'mlx5_0' is no device: use soft, soft@ADDR, verbs:NAME[:PORT[:GID]] or model:PRESET (see `adverb devices`)");
-    insta::assert_snapshot!(refused("verbs:"), @"error: --device 'verbs:': '' names no device: write NAME[:PORT[:GID]], such as mlx5_0:1:3; ibv_devices lists the names");
-    assert!(
-        refused("verbs:no-such").starts_with("error: --device: there is no RDMA device 'no-such'"),
-    );
+    insta::assert_snapshot!(refused("mlx5_0"), @"error: --device: invalid device 'mlx5_0': expected soft, soft@ADDR, verbs:NAME[:PORT[:GID]], model:PRESET or tcp (see `adverb devices`)");
+    insta::assert_snapshot!(refused("verbs:"), @"error: --device 'verbs:': invalid device '': expected NAME[:PORT[:GID]], such as mlx5_0:1:3; ibv_devices lists the names");
+    assert!(refused("verbs:no-such").starts_with("error: --device: unknown RDMA device 'no-such'"),);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use common::{Place, Ticks, cpu_time_of, end_of, sides_of, signal, wait_for};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-/// Enough to go through all the motions.
+/// Enough to run all steps.
 const FEW: &str = "--iters 50";
 
 #[track_caller]
@@ -295,7 +295,7 @@ fn a_timeout_is_rounded_up_shown_and_recorded() {
     let cell = short["cell"].as_str().unwrap();
     assert!(cell.ends_with("/timeout=8/retries=3"), "{cell}");
 
-    // As perftest says it.
+    // With perftest's names.
     let place = Place::new();
     let table = place.run("blast --op write -u 10 --iters 50").ok().out;
     let title = table.lines().next().unwrap();
@@ -309,7 +309,7 @@ fn retries_that_are_used_up_are_told_with_the_timeout_that_was_asked_for() {
     let ended =
         place.run("ping --op send --device soft@127.46.0.6 --loss 100% --timeout 1ms --retries 0");
     let line = ended.refused(1);
-    let what = "(retry_cnt 0, timeout 1.05 ms, of which four may pass each time)";
+    let what = "(retry_cnt 0, timeout 1.05 ms, up to four times as long on some devices)";
     assert!(line.contains(what), "{line}");
 }
 
@@ -378,7 +378,7 @@ fn one_core_for_both_sides_is_warned_of() {
     let cores = format!("{core},{core}");
     let args = format!("ping --op send --iters 50 --cpu {cores}");
     let talk = Place::new().run(&args).ok().talk_of_itself();
-    let warning = format!("warning: both sides share core {core}: they take turns there");
+    let warning = format!("warning: both sides share core {core}: they alternate there");
     assert!(talk.starts_with(&warning), "{talk}");
     assert_eq!(talk.lines().count(), 1, "{talk}");
 }

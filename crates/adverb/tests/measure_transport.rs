@@ -80,7 +80,7 @@ fn a_lost_message_ends_the_run_with_a_word_about_it() {
         let args = format!("ping --op send --transport {transport}");
         let end = place.run(&format!("{args} {device} --iters 1000"));
         let line = end.refused(1);
-        let said = format!("{transport} sends nothing again");
+        let said = format!("{transport} does not retransmit");
         assert!(line.contains(&said), "{line}");
     }
 }

@@ -139,7 +139,7 @@ fn a_cell_beyond_its_budget_is_a_record_that_says_who_waits_for_what() {
 fn an_interrupt_ends_a_long_cell() {
     let place = Place::new();
     let child = place.spawn("blast --op write --size 8 --device model:cx3 --duration 100s");
-    wait_for("a cell under way", || cpu_time_of(child.id()).own > 20);
+    wait_for("a running cell", || cpu_time_of(child.id()).own > 20);
     signal(child.id(), Signal::INT);
     let ended = end_of(child);
     assert_eq!(ended.code, Some(1), "{}", ended.talk);
@@ -153,8 +153,8 @@ fn what_makes_no_sense_in_virtual_time_is_refused_by_name() {
     assert_snapshot!(refused("blast --op send --device model:cx3 --no-pin"), @"error: --no-pin: model:cx3 is a model: both sides run in virtual time in this process; leave it out");
     assert_snapshot!(refused("study --device model:cx3 --peer nodeb"), @"error: --peer nodeb:18600: model:cx3 is a model: both sides run in virtual time in this process; leave it out");
     assert_snapshot!(refused("serve --device model:cx3"), @"error: --device: model:cx3 is a model: both sides run in virtual time in one process, and nothing is served");
-    assert_snapshot!(refused("doctor --device model:cx3"), @"error: --device model:cx3: a model needs nothing of this machine: there is nothing to examine");
-    assert_snapshot!(refused("ping --op send --device soft --preset mine.toml"), @"error: --device cannot go with --preset: leave out one of them");
+    assert_snapshot!(refused("doctor --device model:cx3"), @"error: --device model:cx3: a model needs nothing from this machine, so there is nothing to check");
+    assert_snapshot!(refused("ping --op send --device soft --preset mine.toml"), @"error: --device cannot be used with --preset: leave out one of them");
     assert_snapshot!(refused("ping --op send --device model:cx3 --size 1K --inline"), @"error: 1 KiB inline: this device takes at most 912 B; choose a smaller size or no inline");
 }
 
@@ -313,7 +313,7 @@ fn a_row_with_a_bad_number_is_named_by_line_and_column() {
     assert_ne!(bad, text);
     fs::write(place.path("bad.csv"), bad).unwrap();
     let args = "model validate --data bad.csv --only MAC-04 --json";
-    // A row's name is no selection; its curve is.
+    // A row's name is not a selection; its curve is.
     assert!(place.run(args).refused(2).contains("no row has"));
     let args = args.replace("MAC-04", "Fig3a");
     let row = &place.run(&args).record();

@@ -1,4 +1,4 @@
-//! Reports of studies on models: published values, and several devices beside each other.
+//! Reports of studies on models: published values, and comparisons of several devices.
 
 mod common;
 
@@ -33,7 +33,7 @@ fn a_model_stands_beside_published_values_and_another_model() {
     }
     assert!(
         page.contains(mark),
-        "the published value, beside its own model"
+        "the published value, next to its own model"
     );
     assert!(page.contains("The records are from several studies, in qdr, cx3."));
 }
@@ -56,10 +56,13 @@ fn a_report_of_several_folders_needs_a_file() {
     let run = place.run("report one one");
     assert_eq!(
         run.refused(2),
-        "error: one report of 2 folders: say with --out which file to write"
+        "error: one report of 2 folders: name the file to write with --out"
     );
     let run = place.run("report one two --out x.html");
-    assert!(run.refused(1).starts_with("error: there is no folder two"));
+    assert!(
+        run.refused(1)
+            .starts_with("error: folder two does not exist")
+    );
     let twice = place.run("report one one --out x.html").ok();
     assert!(
         twice.talk.contains("are in several folders"),

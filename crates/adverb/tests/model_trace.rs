@@ -104,10 +104,10 @@ fn what_cannot_be_traced_is_refused_by_name() {
             .to_owned()
     };
     assert_snapshot!(refused("--op send"), @"error: which hardware? Name a preset, such as cx3 (`adverb model list`)");
-    assert_snapshot!(refused("--device soft --op send"), @"error: --device soft: only a model knows what a message consists of; name one, such as model:cx3");
+    assert_snapshot!(refused("--device soft --op send"), @"error: --device soft: only a model can be traced; name one, such as model:cx3");
     assert_snapshot!(refused("cx3 --op read --inline"), @"error: RDMA READ cannot be inline: its request carries no payload; leave inline out");
     assert_snapshot!(refused("cx3 --op write --completion event"), @"error: ping write has no completion events: an RDMA WRITE raises none at its target, which therefore polls its memory; choose poll, or write-imm");
-    assert_snapshot!(refused("cx3 --device model:cx3 --op send"), @"error: [PRESET] cannot go with --device: leave out one of them");
+    assert_snapshot!(refused("cx3 --device model:cx3 --op send"), @"error: [PRESET] cannot be used with --device: leave out one of them");
     assert!(refused("cx33 --op send").contains("did you mean cx3?"));
 }
 
@@ -161,5 +161,5 @@ fn the_columns_of_published_values_are_explained() {
         assert!(run.out.contains(column), "{column}: {}", run.out);
     }
     let run = Place::new().run("model validate --columns --json");
-    assert_snapshot!(run.refused(2), @"error: --columns cannot go with --json: leave out one of them");
+    assert_snapshot!(run.refused(2), @"error: --columns cannot be used with --json: leave out one of them");
 }

@@ -37,7 +37,7 @@ fn run(place: &Place, ranks: u32, args: &str) -> Option<Ended> {
     Some(end_of(job))
 }
 
-/// What adverb said on stderr; mpirun says more when a rank has failed.
+/// Returns adverb's lines on stderr; mpirun prints more when a rank has failed.
 fn errors(ended: &Ended) -> Vec<&str> {
     let lines = ended.talk.lines();
     lines.filter(|line| line.starts_with("error: ")).collect()
@@ -163,7 +163,7 @@ fn a_pair_has_two_ranks_and_the_others_end() {
     assert!(
         alone
             .refused(1)
-            .starts_with("error: there is no rank 1: start adverb by mpirun")
+            .starts_with("error: rank 1 does not exist: start adverb by mpirun")
     );
 }
 
@@ -174,7 +174,7 @@ fn one_rank_says_what_is_wrong_and_all_end() {
         (
             "ping --op send --size x",
             2,
-            "error: --size: 'x' is not a size: write bytes, or a number with K, M or G (binary), such as 8, 4K, 1M",
+            "error: --size: invalid size 'x': expected bytes, or a number with K, M or G (binary), such as 8, 4K, 1M",
         ),
         // Refused after the ranks have found each other.
         (
@@ -251,7 +251,7 @@ fn a_rank_that_is_killed_ends_the_job_with_its_name() {
         let named = format!("rank {victim}");
         assert!(ended.talk.contains(&named), "{}", ended.talk);
     }
-    // mpirun may have killed all processes: whoever opens the device next removes their files.
+    // mpirun may have killed all processes: the next process that opens the device removes their files.
     wait_for("the end of all roles", || {
         place.run("devices").ok();
         place.shm_files().is_empty()

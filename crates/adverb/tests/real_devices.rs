@@ -19,13 +19,13 @@ const LIMIT: Span = Span::from_secs(1200);
 /// Where `adverb serve` listens.
 const SERVE: u16 = 18600;
 
-/// One lab at a time: on a host with two cores, machines that emulate more processors than that stall
+/// A single lab: on a host with two cores, machines that emulate more processors than that stall
 /// each other for longer than a queue pair's timeout.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// Boots machines that have the program; says why where they cannot be had.
+/// Boots machines that have the program, or prints why it cannot.
 fn boot(test: &str, spec: &LabSpec) -> Option<(Lab, MutexGuard<'static, ()>)> {
-    // A test that failed has nothing to say about the next one.
+    // A failed test does not affect the next one.
     let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let missing: Vec<String> = missing().iter().map(ToString::to_string).collect();
     if !missing.is_empty() {

@@ -42,7 +42,7 @@ fn lost_packets_are_sent_again_and_the_record_says_so() {
         let lost = all.filter_map(|role| role["impaired_lost_pkts"].as_u64());
         assert!(lost.sum::<u64>() > 0, "{figures}");
     }
-    // Datagrams go over the same ports.
+    // Datagrams use the same ports.
     let plain = figures("kv --device soft@127.46.0.3 --loss 0 --duration 50ms");
     assert!(count(&plain, "/metrics/checked/values") > 0, "{plain}");
 }
@@ -180,7 +180,7 @@ fn a_table_says_what_was_run_and_what_was_checked() {
     };
     let header = " requests       rate      batch       mean         sd        p50        p99      p99.9        max";
     let lines = table("sequencer --by atomics --device model:cx3 --duration 200us");
-    assert_snapshot!(lines[0], @"sequencer on model:cx3: without a server's CPU, 2 clients with 8 under way, 2 queue pairs, up to 8 a doorbell");
+    assert_snapshot!(lines[0], @"sequencer on model:cx3: without a server's CPU, 2 clients with 8 outstanding, 2 queue pairs, up to 8 a doorbell");
     assert_eq!(lines[1], header);
     assert!(
         lines[2].contains("M/s") && lines[2].contains("µs"),
@@ -194,7 +194,7 @@ fn a_table_says_what_was_run_and_what_was_checked() {
     );
     let lines =
         table("closed-loop --op read --device model:cx3 --duration 200us --clients 1 --qps 1");
-    assert_snapshot!(lines[0], @"closed-loop on model:cx3: read of 64 B, 1 client with 8 under way, 1 queue pair, up to 8 a doorbell");
+    assert_snapshot!(lines[0], @"closed-loop on model:cx3: read of 64 B, 1 client with 8 outstanding, 1 queue pair, up to 8 a doorbell");
     assert_eq!(lines[1], header);
     assert_eq!(lines.len(), 3);
 }
@@ -205,21 +205,21 @@ fn what_cannot_be_is_one_line() {
     assert_snapshot!(refused("sequencer --cores 3"), @"error: 3 server cores for 2 clients: a client is served by one core; choose 1 to 2");
     assert_snapshot!(refused("sequencer --by atomics --rate 5"), @"error: --rate is for --by rpc: here the server's CPU does nothing");
     assert_snapshot!(refused("sequencer --rate soon"), @"error: --rate: invalid rate 'soon': expected a number per second, such as 5000, 100k or 2M");
-    assert_snapshot!(refused("sequencer --clients 0"), @"error: --clients 0: 1 to 4096 are possible");
-    assert_snapshot!(refused("sequencer --clients 600"), @"error: 601 members are threads of this machine: at most 256 are possible");
-    assert_snapshot!(refused("sequencer --batch 33"), @"error: --batch 33: 1 to 32 are possible, as many as a core takes at a time");
-    assert_snapshot!(refused("sequencer --by atomics --batch 9"), @"error: --batch 9: 1 to 8 are possible, as many as --outstanding lets be under way");
+    assert_snapshot!(refused("sequencer --clients 0"), @"error: --clients: invalid count '0': expected a whole number from 1 to 4096");
+    assert_snapshot!(refused("sequencer --clients 600"), @"error: 601 members exceed the maximum of 256 threads on one machine");
+    assert_snapshot!(refused("sequencer --batch 33"), @"error: --batch 33: expected 1 to 32, the number of requests that a core takes at once");
+    assert_snapshot!(refused("sequencer --by atomics --batch 9"), @"error: --batch 9: expected 1 to 8, the number of --outstanding requests");
     assert_snapshot!(refused("sequencer --device verbs+cm:none"), @"error: verbs+cm:none: its queue pairs are UC and UD; name the device as verbs:NAME");
     assert_snapshot!(refused("kv --put 2"), @"error: --put: invalid share '2': expected a number from 0 to 1");
     assert_snapshot!(refused("kv --value 8K"), @"error: --value 8 KiB: expected 1 B to 4 KiB");
     assert_snapshot!(refused("kv --value 0"), @"error: --value 0 B: expected 1 B to 4 KiB");
-    assert_snapshot!(refused("kv --items 0"), @"error: 0 items: 1 to 268435456 are possible");
+    assert_snapshot!(refused("kv --items 0"), @"error: --items: invalid count '0': expected a whole number from 1");
     assert_snapshot!(refused("kv --items 400000000"), @"error: these items would take more than 2 GiB of memory; choose fewer or smaller ones");
-    assert_snapshot!(refused("kv --by memory --value 4"), @"error: a record of 4 B: 8 to 1048576 B are possible");
-    assert_snapshot!(refused("kv --by memory --reads 0"), @"error: 0 READs of a GET: 1 to 1 are possible");
+    assert_snapshot!(refused("kv --by memory --value 4"), @"error: a record of 4 B: expected 8 to 1048576 B");
+    assert_snapshot!(refused("kv --by memory --reads 0"), @"error: --reads: invalid count '0': expected a whole number from 1");
     assert_snapshot!(refused("kv --puts ask"), @"error: --puts ask: by RPC the server's cores change items; it is for --by memory");
     assert_snapshot!(refused("kv --by memory --puts ask --cores 3"), @"error: 3 server cores for 2 clients: a client is served by one core; choose 1 to 2");
-    assert_snapshot!(refused("kv --by memory --puts ask --rate 5k"), @"error: --rate is for --by rpc: here a client asks again when it was answered");
+    assert_snapshot!(refused("kv --by memory --puts ask --rate 5k"), @"error: --rate is for --by rpc: here a client sends its next request after the answer");
     assert_snapshot!(refused("kv --by memory --puts lock --cores 2"), @"error: --cores is for --by rpc and --puts ask: here the server's CPU does nothing");
     assert_snapshot!(refused("kv --reads 2"), @"error: --reads 2: by RPC the server's cores look keys up; it is for --by memory");
     assert_snapshot!(refused("closed-loop --op cas --size 16"), @"error: --size 16: cas is an operation on 8 B; leave it out");
@@ -283,6 +283,6 @@ fn members_at_one_address_are_said_to_share_memory() {
     let place = Place::new();
     let args = "sequencer --by atomics --duration 20ms --device soft@127.48.0.1";
     let talk = place.run(args).ok().talk;
-    let warning = "warning: all members are at soft@127.48.0.1 and share memory: connected queue pairs use the local port, only datagrams go over UDP; for UDP name an address for each host (--device soft@ADDR,soft@ADDR or --peer)";
+    let warning = "warning: all members are at soft@127.48.0.1 and share memory: connected queue pairs use the local port, only datagrams use UDP; for UDP name an address for each host (--device soft@ADDR,soft@ADDR or --peer)";
     assert!(talk.lines().any(|line| line == warning), "{talk}");
 }

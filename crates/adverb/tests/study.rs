@@ -115,7 +115,7 @@ fn a_study_leaves_records_table_report_and_findings() {
         "results.jsonl, results.csv, report.html, study.json"
     );
 
-    // A finished study has nothing left to do, and says the same.
+    // Resuming a finished study measures nothing and prints the same.
     let again = place.run("study --resume --out s").ok();
     assert_eq!(again.out, ended.out);
     assert_eq!(
@@ -126,10 +126,10 @@ fn a_study_leaves_records_table_report_and_findings() {
 
     // Without --resume it is not touched.
     let line = place.run(SMALL);
-    assert_snapshot!(line.refused(2), @"error: s holds the results of an earlier study: add --resume to go on with it, or choose another --out");
+    assert_snapshot!(line.refused(2), @"error: s contains the results of an earlier study: add --resume to continue it, or choose another --out");
     // Nor does it become another study.
     let other = place.run("study --resume --out s --profile full");
-    assert_snapshot!(other.refused(2), @"error: --profile full: the folder's study is of --profile quick; leave out --profile, or choose another --out");
+    assert_snapshot!(other.refused(2), @"error: --profile full: the folder's study has --profile quick; leave out --profile, or choose another --out");
 
     let summary = place.run("study --resume --out s --json").ok();
     let summary = &summary.json()[0];
@@ -199,7 +199,7 @@ fn a_study_goes_on_in_the_middle_of_a_pass() {
     signal(child.id(), Signal::INT);
     let ended = end_of(child);
     let last = ended.talk.lines().last().unwrap();
-    assert!(last.contains(" of 54 runs to go: "), "{last}");
+    assert!(last.contains(" of 54 runs left: "), "{last}");
     let before = records(&dir).len();
     assert!(
         last.contains(&format!(" {} of ", 54 - before)),
@@ -385,12 +385,12 @@ fn folders_that_cannot_be() {
     assert_snapshot!(out("file").refused(1), @"error: cannot make the folder file: choose another one with --out: File exists (os error 17)");
     assert_snapshot!(out("/proc/study").refused(1), @"error: cannot make the folder /proc/study: choose another one with --out: No such file or directory (os error 2)");
     let resume = |dir| place.run(&format!("study --resume --out {dir}"));
-    assert_snapshot!(resume("nowhere").refused(1), @"error: there is no folder nowhere to resume: leave out --resume");
+    assert_snapshot!(resume("nowhere").refused(1), @"error: folder nowhere does not exist, so there is nothing to resume: leave out --resume");
     fs::create_dir(place.path("empty")).unwrap();
-    assert_snapshot!(resume("empty").refused(1), @"error: empty holds no study to resume: leave out --resume: No such file or directory (os error 2)");
+    assert_snapshot!(resume("empty").refused(1), @"error: empty contains no study to resume: leave out --resume: No such file or directory (os error 2)");
 
     let report = |dir| place.run(&format!("report {dir}"));
-    assert_snapshot!(report("nowhere").refused(1), @"error: there is no folder nowhere: name one that `adverb study` wrote");
+    assert_snapshot!(report("nowhere").refused(1), @"error: folder nowhere does not exist: name one that `adverb study` wrote");
     assert_snapshot!(report("empty").refused(1), @"error: no results in empty/results.jsonl: run `adverb study --out empty` first");
     fs::write(place.path("empty/results.jsonl"), "").unwrap();
     assert_snapshot!(report("empty").refused(1), @"error: empty/results.jsonl holds no record: run `adverb study --out empty` first");
@@ -459,7 +459,7 @@ fn a_study_keeps_to_its_timeout_and_retries_when_it_goes_on() {
     let ended = place.run(resume).ok();
     assert!(ended.talk.contains("nothing to do"), "{}", ended.talk);
     let other = place.run(&format!("{resume} --retries 4"));
-    assert_snapshot!(other.refused(2), @"error: --retries 4: the folder's study is of --retries 3; leave out --retries, or choose another --out");
+    assert_snapshot!(other.refused(2), @"error: --retries 4: the folder's study has --retries 3; leave out --retries, or choose another --out");
     let other = place.run(&format!("{resume} --timeout 2ms"));
-    assert_snapshot!(other.refused(2), @"error: --timeout 2.10 ms (4.096 µs × 2^9): the folder's study is of --timeout 1.05 ms (4.096 µs × 2^8); leave out --timeout, or choose another --out");
+    assert_snapshot!(other.refused(2), @"error: --timeout 2.10 ms (4.096 µs × 2^9): the folder's study has --timeout 1.05 ms (4.096 µs × 2^8); leave out --timeout, or choose another --out");
 }

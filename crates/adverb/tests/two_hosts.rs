@@ -11,7 +11,7 @@ use common::{Place, end_of, not_run, records, signal, wait_for};
 use rustix::process::Signal;
 use serde_json::Value;
 
-/// A measurement that somebody will end; asleep, so that tests beside it have the cores.
+/// A measurement that is ended by the test; it sleeps, so that other tests have the cores.
 const LONG: &str = "ping --op send --completion event --duration 60s";
 const SHORT: &str = "ping --op send --iters 50 --json";
 
@@ -128,7 +128,7 @@ fn between_two_network_namespaces() {
     assert_eq!(server.end(), Some(0));
 }
 
-/// What a record says of the way between both sides.
+/// Returns a record's detail about the connection between both sides.
 fn port_of(record: &Value) -> &str {
     record["provenance"]["device"]["port"].as_str().unwrap()
 }
@@ -346,7 +346,7 @@ fn a_cut_wire_is_noticed_at_both_ends() {
     server.side();
     wire.cut();
     let ended = end_of(child);
-    let silent = "it has not been heard of for 5 s";
+    let silent = "it has been silent for 5 s";
     assert!(ended.refused(1).contains(silent), "{}", ended.talk);
     assert!(server.wait_for_line("lost in cell 1").contains(silent));
     assert_eq!(server.end(), Some(0));
@@ -419,9 +419,7 @@ fn a_frozen_server_is_noticed_and_serves_again_when_it_thaws() {
     signal(server.pid(), Signal::STOP);
     let ended = end_of(child);
     assert!(
-        ended
-            .refused(1)
-            .contains("it has not been heard of for 5 s"),
+        ended.refused(1).contains("it has been silent for 5 s"),
         "{}",
         ended.talk
     );
@@ -451,7 +449,7 @@ fn a_frozen_client_makes_room_for_the_next() {
     let child = place.spawn(&with(LONG, &server.address));
     server.side();
     signal(child.id(), Signal::STOP);
-    server.wait_for_line("lost in cell 1: it has not been heard of for 5 s");
+    server.wait_for_line("lost in cell 1: it has been silent for 5 s");
     check_serves(&place, &server);
     signal(child.id(), Signal::CONT);
     assert!(end_of(child).refused(1).contains("is gone"));

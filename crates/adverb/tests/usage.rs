@@ -13,15 +13,15 @@ fn usage(args: &str) -> String {
 
 #[test]
 fn unknown_words() {
-    assert_snapshot!(usage("foo"), @"error: 'foo' is no command: choose from study, ping, blast, closed-loop, sequencer, kv, connect, serve, devices, doctor, model, report, compare, completions");
-    assert_snapshot!(usage("pin --op send"), @"error: 'pin' is no command: did you mean ping? see `adverb --help`");
-    assert_snapshot!(usage("model foo"), @"error: 'foo' is no command: choose from list, show, trace, validate");
+    assert_snapshot!(usage("foo"), @"error: unknown command 'foo': choose from study, ping, blast, closed-loop, sequencer, kv, connect, serve, devices, doctor, model, report, compare, completions");
+    assert_snapshot!(usage("pin --op send"), @"error: unknown command 'pin': did you mean ping? see `adverb --help`");
+    assert_snapshot!(usage("model foo"), @"error: unknown command 'foo': choose from list, show, trace, validate");
     assert_snapshot!(usage("ping --op shout"), @"error: invalid --op 'shout': expected send, write-imm, write, read, write-read, fetch-add or cas");
     assert_snapshot!(usage("blast --op write-read"), @"error: invalid --op 'write-read': expected send, write-imm, write, read, fetch-add or cas");
     assert_snapshot!(usage("blast --op read --completion hope"), @"error: invalid --completion 'hope': expected poll or event");
     assert_snapshot!(usage("blast --op read --post twice"), @"error: invalid --post 'twice': expected single or list");
-    assert_snapshot!(usage("ping --op send --sise 8"), @"error: '--sise' is unknown: did you mean '--size'? see `adverb ping --help`");
-    assert_snapshot!(usage("ping --op send now"), @"error: 'now' is unknown: see `adverb ping --help`");
+    assert_snapshot!(usage("ping --op send --sise 8"), @"error: unknown argument '--sise': did you mean '--size'? see `adverb ping --help`");
+    assert_snapshot!(usage("ping --op send now"), @"error: unknown argument 'now': see `adverb ping --help`");
     assert_snapshot!(usage("study --profile slow"), @"error: invalid --profile 'slow': expected quick or full");
     assert_snapshot!(usage("study --only fig1,fig9"), @"error: --only: invalid figure 'fig9': choose from fig1, fig2, fig3, fig4, fig5, fig6, fig8, rank-rtt, rank-cpu, latency, loss");
 }
@@ -33,35 +33,35 @@ fn something_is_missing_or_too_much() {
     assert_snapshot!(usage("study --resume"), @"error: --out is missing: see `adverb study --help`");
     assert_snapshot!(usage("ping --op"), @"error: --op needs a value: expected send, write-imm, write, read, write-read, fetch-add or cas");
     assert_snapshot!(usage("ping --op send --op read"), @"error: --op is given twice: give it once");
-    assert_snapshot!(usage("ping --op send --iters 5 --duration 2s"), @"error: --iters cannot go with --duration: leave out one of them");
-    assert_snapshot!(usage("ping --op send --cpu 0,0 --no-pin"), @"error: --cpu cannot go with --no-pin: leave out one of them");
+    assert_snapshot!(usage("ping --op send --iters 5 --duration 2s"), @"error: --iters cannot be used with --duration: leave out one of them");
+    assert_snapshot!(usage("ping --op send --cpu 0,0 --no-pin"), @"error: --cpu cannot be used with --no-pin: leave out one of them");
 }
 
 #[test]
 fn devices() {
-    assert_snapshot!(usage("ping --op send --device hard"), @"error: --device: 'hard' is no device: use soft, soft@ADDR, verbs:NAME[:PORT[:GID]] or model:PRESET (see `adverb devices`)");
-    assert_snapshot!(usage("ping --op send --device soft@here"), @"error: --device 'soft@here': 'here' is no address: write soft@ADDR with an IPv4 or IPv6 address of this host, such as soft@10.0.0.1, or soft@auto");
-    assert_snapshot!(usage("ping --op send --device verbs:"), @"error: --device 'verbs:': '' names no device: write NAME[:PORT[:GID]], such as mlx5_0:1:3; ibv_devices lists the names");
-    assert_snapshot!(usage("ping --op send --device verbs:mlx5_0:0"), @"error: --device 'verbs:mlx5_0:0': '0' in 'mlx5_0:0' is no port: ports are numbered from 1 to 254");
-    assert_snapshot!(usage("ping --op send --device verbs:mlx5_0:1:first"), @"error: --device 'verbs:mlx5_0:1:first': 'first' in 'mlx5_0:1:first' is no GID: write its index (0, 1, ...) or the port's IP address");
+    assert_snapshot!(usage("ping --op send --device hard"), @"error: --device: invalid device 'hard': expected soft, soft@ADDR, verbs:NAME[:PORT[:GID]], model:PRESET or tcp (see `adverb devices`)");
+    assert_snapshot!(usage("ping --op send --device soft@here"), @"error: --device 'soft@here': invalid address 'here': expected soft@ADDR with an IPv4 or IPv6 address of this host, such as soft@10.0.0.1, or soft@auto");
+    assert_snapshot!(usage("ping --op send --device verbs:"), @"error: --device 'verbs:': invalid device '': expected NAME[:PORT[:GID]], such as mlx5_0:1:3; ibv_devices lists the names");
+    assert_snapshot!(usage("ping --op send --device verbs:mlx5_0:0"), @"error: --device 'verbs:mlx5_0:0': invalid port '0' in 'mlx5_0:0': expected a number from 1 to 254");
+    assert_snapshot!(usage("ping --op send --device verbs:mlx5_0:1:first"), @"error: --device 'verbs:mlx5_0:1:first': invalid GID 'first' in 'mlx5_0:1:first': expected its index (0, 1, ...) or the port's IP address");
 }
 
 #[test]
 fn gids() {
-    assert_snapshot!(usage("ping --op send --gid 3"), @"error: --gid: soft has no table of GIDs; name a device behind libibverbs with --device verbs:NAME, or leave it out");
-    assert_snapshot!(usage("kv --gid 3 --device soft@127.0.0.1,soft@127.0.0.2"), @"error: --gid: soft@127.0.0.1 has no table of GIDs; name a device behind libibverbs with --device verbs:NAME, or leave it out");
-    assert_snapshot!(usage("study --gid 3 --device model:cx3 --out s"), @"error: --gid: model:cx3 has no table of GIDs; name a device behind libibverbs with --device verbs:NAME, or leave it out");
-    assert_snapshot!(usage("blast --op send --gid 3 --device verbs:mlx5_0:1:2"), @"error: --gid: verbs:mlx5_0:1:2 names a GID already; leave out one of them");
+    assert_snapshot!(usage("ping --op send --gid 3"), @"error: --gid: soft has no GID table; name a device behind libibverbs with --device verbs:NAME, or leave it out");
+    assert_snapshot!(usage("kv --gid 3 --device soft@127.0.0.1,soft@127.0.0.2"), @"error: --gid: soft@127.0.0.1 has no GID table; name a device behind libibverbs with --device verbs:NAME, or leave it out");
+    assert_snapshot!(usage("study --gid 3 --device model:cx3 --out s"), @"error: --gid: model:cx3 has no GID table; name a device behind libibverbs with --device verbs:NAME, or leave it out");
+    assert_snapshot!(usage("blast --op send --gid 3 --device verbs:mlx5_0:1:2"), @"error: --gid: verbs:mlx5_0:1:2 already names a GID; leave out one of them");
     assert_snapshot!(usage("closed-loop --op read --gid first --device verbs:mlx5_0"), @"error: --gid: invalid GID 'first': expected its index (0, 1, ...) or the port's IP address");
 }
 
 #[test]
 fn peers() {
-    assert_snapshot!(usage("ping --op send --peer nodeb:x"), @"error: --peer: 'nodeb:x': 'x' is no port: write a number from 1 to 65535");
-    assert_snapshot!(usage("study --peer nodeb:70000"), @"error: --peer: 'nodeb:70000': '70000' is no port: write a number from 1 to 65535");
-    assert_snapshot!(usage("blast --op read --peer http://nodeb/"), @"error: --peer: 'http://nodeb/': '//nodeb/' is no port: write a number from 1 to 65535");
-    assert_snapshot!(usage("serve --bind :1"), @"error: --bind: ':1' is no host: write HOST, HOST:PORT or [IPV6]:PORT, such as 10.0.0.2:18600");
-    assert_snapshot!(usage("serve --cpu 0 --no-pin"), @"error: --cpu cannot go with --no-pin: leave out one of them");
+    assert_snapshot!(usage("ping --op send --peer nodeb:x"), @"error: --peer: invalid port 'x' in 'nodeb:x': expected a number from 1 to 65535");
+    assert_snapshot!(usage("study --peer nodeb:70000"), @"error: --peer: invalid port '70000' in 'nodeb:70000': expected a number from 1 to 65535");
+    assert_snapshot!(usage("blast --op read --peer http://nodeb/"), @"error: --peer: invalid port '//nodeb/' in 'http://nodeb/': expected a number from 1 to 65535");
+    assert_snapshot!(usage("serve --bind :1"), @"error: --bind: invalid host ':1': expected HOST, HOST:PORT or [IPV6]:PORT, such as 10.0.0.2:18600");
+    assert_snapshot!(usage("serve --cpu 0 --no-pin"), @"error: --cpu cannot be used with --no-pin: leave out one of them");
 }
 
 #[test]
@@ -70,8 +70,8 @@ fn sizes() {
     assert_snapshot!(usage("ping --op send --size 128M"), @"error: size 128 MiB is outside the range of ping send, 0 B to 64 MiB");
     assert_snapshot!(usage("blast --op send --size 1..512M"), @"error: size 512 MiB is outside the range of blast send, 1 B to 256 MiB");
     assert_snapshot!(usage("blast --op send --size 4..1"), @"error: --size: '4..1' has no points from 4 B to 1 B: write a value, a list such as 8,64,4096, or a range that doubles such as 1..64");
-    assert_snapshot!(usage("ping --op send --size many"), @"error: --size: 'many' is not a size: write bytes, or a number with K, M or G (binary), such as 8, 4K, 1M");
-    assert_snapshot!(usage("ping --op send --size -8"), @"error: --size: '-8' is not a size: write bytes, or a number with K, M or G (binary), such as 8, 4K, 1M");
+    assert_snapshot!(usage("ping --op send --size many"), @"error: --size: invalid size 'many': expected bytes, or a number with K, M or G (binary), such as 8, 4K, 1M");
+    assert_snapshot!(usage("ping --op send --size -8"), @"error: --size: invalid size '-8': expected bytes, or a number with K, M or G (binary), such as 8, 4K, 1M");
     assert_snapshot!(usage("ping --op send --size 1G --inline"), @"error: size 1 GiB is outside the range of ping send, 0 B to 64 MiB");
     assert_snapshot!(usage("ping --op send --size 1M --inline"), @"error: 1 MiB inline: this device takes at most 1 KiB; choose a smaller size or no inline");
     assert_snapshot!(usage("blast --op read --size 8 --inline"), @"error: RDMA READ cannot be inline: its request carries no payload; leave inline out");
@@ -79,28 +79,28 @@ fn sizes() {
 
 #[test]
 fn path_mtus() {
-    assert_snapshot!(usage("ping --op send --loss 1%"), @"error: loss 1 % (seed 1): soft does nothing to packets on purpose: only the UDP port of the user-space device does; name it with --device soft@ADDR, such as soft@127.0.0.1");
-    assert_snapshot!(usage("blast --op write --corrupt 0.001 --seed 2 --device model:cx3"), @"error: corrupt 0.1 % (seed 2): model:cx3 does nothing to packets on purpose: only the UDP port of the user-space device does; name it with --device soft@ADDR, such as soft@127.0.0.1");
-    assert_snapshot!(usage("ping --op send --device soft@127.0.0.1 --loss 101%"), @"error: --loss: '101%' is no probability: write 0 to 100 with %, or 0 to 1, such as 1% or 0.01");
-    assert_snapshot!(usage("ping --op send --device soft@127.0.0.1 --reorder -1"), @"error: --reorder: '-1' is no probability: write 0 to 100 with %, or 0 to 1, such as 1% or 0.01");
-    assert_snapshot!(usage("ping --op send --device soft@127.0.0.1 --seed 3"), @"error: --seed 3: it chooses packets for --loss, --duplicate, --reorder or --corrupt: name one of them");
+    assert_snapshot!(usage("ping --op send --loss 1%"), @"error: loss 1 % (seed 1): soft injects no faults: only the UDP port of the user-space device does; name it with --device soft@ADDR, such as soft@127.0.0.1");
+    assert_snapshot!(usage("blast --op write --corrupt 0.001 --seed 2 --device model:cx3"), @"error: corrupt 0.1 % (seed 2): model:cx3 injects no faults: only the UDP port of the user-space device does; name it with --device soft@ADDR, such as soft@127.0.0.1");
+    assert_snapshot!(usage("ping --op send --device soft@127.0.0.1 --loss 101%"), @"error: --loss: invalid probability '101%': expected 0 to 100 with %, or 0 to 1, such as 1% or 0.01");
+    assert_snapshot!(usage("ping --op send --device soft@127.0.0.1 --reorder -1"), @"error: --reorder: invalid probability '-1': expected 0 to 100 with %, or 0 to 1, such as 1% or 0.01");
+    assert_snapshot!(usage("ping --op send --device soft@127.0.0.1 --seed 3"), @"error: --seed 3 chooses packets for --loss, --duplicate, --reorder or --corrupt: add one of them");
     assert_snapshot!(usage("ping --op send --mtu 1500"), @"error: --mtu: invalid path MTU '1500': expected 256, 512, 1024, 2048 or 4096");
     assert_snapshot!(usage("blast --op send --mtu jumbo"), @"error: --mtu: invalid path MTU 'jumbo': expected 256, 512, 1024, 2048 or 4096");
-    assert_snapshot!(usage("ping --op send --mtu 1024"), @"error: path MTU 1 KiB: this device's port (shared memory) does not cut messages into packets; leave it out");
-    assert_snapshot!(usage("study --mtu 1024 --out s"), @"error: path MTU 1 KiB: this device's port (shared memory) does not cut messages into packets; leave it out");
+    assert_snapshot!(usage("ping --op send --mtu 1024"), @"error: path MTU 1 KiB: this device's port (shared memory) does not split messages into packets; leave it out");
+    assert_snapshot!(usage("study --mtu 1024 --out s"), @"error: path MTU 1 KiB: this device's port (shared memory) does not split messages into packets; leave it out");
     assert_snapshot!(usage("ping --op send --device model:cx3_fdr_nurdma --mtu 1024"), @"error: path MTU 1 KiB: this device's port carries packets of at most 256 B; choose a smaller one");
 }
 
 #[test]
 fn paths_of_all_programs() {
-    assert_snapshot!(usage("kv --by memory --loss 1%"), @"error: loss 1 % (seed 1): soft does nothing to packets on purpose: only the UDP port of the user-space device does; name it with --device soft@ADDR, such as soft@127.0.0.1");
-    assert_snapshot!(usage("closed-loop --op read --reorder 1% --device model:connect_ib"), @"error: reorder 1 % (seed 1): model:connect_ib does nothing to packets on purpose: only the UDP port of the user-space device does; name it with --device soft@ADDR, such as soft@127.0.0.1");
-    assert_snapshot!(usage("closed-loop --op read --seed 2 --device soft@127.0.0.1"), @"error: --seed 2: it chooses packets for --loss, --duplicate, --reorder or --corrupt: name one of them");
-    assert_snapshot!(usage("closed-loop --op read --mtu 1024"), @"error: path MTU 1 KiB: this device's port (shared memory) does not cut messages into packets; leave it out");
-    assert_snapshot!(usage("sequencer --by atomics --device model:connect_ib --timeout 1ms"), @"error: --timeout 1.05 ms (4.096 µs × 2^8): model:connect_ib loses no packet, so that nothing is ever sent again; leave it out");
+    assert_snapshot!(usage("kv --by memory --loss 1%"), @"error: loss 1 % (seed 1): soft injects no faults: only the UDP port of the user-space device does; name it with --device soft@ADDR, such as soft@127.0.0.1");
+    assert_snapshot!(usage("closed-loop --op read --reorder 1% --device model:connect_ib"), @"error: reorder 1 % (seed 1): model:connect_ib injects no faults: only the UDP port of the user-space device does; name it with --device soft@ADDR, such as soft@127.0.0.1");
+    assert_snapshot!(usage("closed-loop --op read --seed 2 --device soft@127.0.0.1"), @"error: --seed 2 chooses packets for --loss, --duplicate, --reorder or --corrupt: add one of them");
+    assert_snapshot!(usage("closed-loop --op read --mtu 1024"), @"error: path MTU 1 KiB: this device's port (shared memory) does not split messages into packets; leave it out");
+    assert_snapshot!(usage("sequencer --by atomics --device model:connect_ib --timeout 1ms"), @"error: --timeout 1.05 ms (4.096 µs × 2^8): model:connect_ib loses no packets, so nothing is ever retransmitted; leave it out");
     assert_snapshot!(usage("kv --device soft@127.0.0.1 --loss 1%"), @"error: loss 1 % (seed 1): requests and answers of an RPC are sent by UC and UD queue pairs, which send nothing again; leave it out, or choose operations on the server's memory (--by atomics, --by memory)");
     assert_snapshot!(usage("sequencer --device soft@127.0.0.1 --retries 3"), @"error: --retries 3: requests and answers of an RPC are sent by UC and UD queue pairs, which send nothing again; leave it out, or choose operations on the server's memory (--by atomics, --by memory)");
-    assert_snapshot!(usage("study --loss 1% --out s"), @"error: loss 1 % (seed 1): soft does nothing to packets on purpose: only the UDP port of the user-space device does; name it with --device soft@ADDR, such as soft@127.0.0.1");
+    assert_snapshot!(usage("study --loss 1% --out s"), @"error: loss 1 % (seed 1): soft injects no faults: only the UDP port of the user-space device does; name it with --device soft@ADDR, such as soft@127.0.0.1");
 }
 
 #[test]
@@ -115,8 +115,8 @@ fn posting_interfaces() {
 
 #[test]
 fn loss_is_studied_where_packets_can_be_lost() {
-    assert_snapshot!(usage("study --only loss --out s"), @"error: --only loss: loss 0 %: soft does nothing to packets on purpose: only the UDP port of the user-space device does; name it with --device soft@ADDR, such as soft@127.0.0.1");
-    assert_snapshot!(usage("study --only loss --device model:cx3 --out s"), @"error: --only loss: loss 0 %: model:cx3 does nothing to packets on purpose: only the UDP port of the user-space device does; name it with --device soft@ADDR, such as soft@127.0.0.1");
+    assert_snapshot!(usage("study --only loss --out s"), @"error: --only loss: loss 0 %: soft injects no faults: only the UDP port of the user-space device does; name it with --device soft@ADDR, such as soft@127.0.0.1");
+    assert_snapshot!(usage("study --only loss --device model:cx3 --out s"), @"error: --only loss: loss 0 %: model:cx3 injects no faults: only the UDP port of the user-space device does; name it with --device soft@ADDR, such as soft@127.0.0.1");
 }
 
 #[test]
@@ -125,18 +125,22 @@ fn timeouts_and_retries() {
     assert_snapshot!(usage("blast --op send --timeout 3h"), @"error: --timeout: invalid timeout '3h': expected a time up to 8796 s with its unit, such as 1ms, or n for 4.096 µs × 2^n, 1 to 31");
     assert_snapshot!(usage("blast --op send --qp-timeout 32"), @"error: --timeout: invalid timeout '32': expected a time up to 8796 s with its unit, such as 1ms, or n for 4.096 µs × 2^n, 1 to 31");
     assert_snapshot!(usage("ping --op send --retries 8"), @"error: --retries: invalid retry count '8': expected 0 to 7");
-    assert_snapshot!(usage("ping --op read --device model:cx3 --timeout 1ms"), @"error: --timeout 1.05 ms (4.096 µs × 2^8): model:cx3 loses no packet, so that nothing is ever sent again; leave it out");
-    assert_snapshot!(usage("study --device model:cx3 --timeout 1ms --out s"), @"error: --timeout 1.05 ms (4.096 µs × 2^8): model:cx3 loses no packet, so that nothing is ever sent again; leave it out");
-    assert_snapshot!(usage("blast --op read --device model:cx3 --retries 1"), @"error: --retries 1: model:cx3 loses no packet, so that nothing is ever sent again; leave it out");
+    assert_snapshot!(usage("ping --op read --device model:cx3 --timeout 1ms"), @"error: --timeout 1.05 ms (4.096 µs × 2^8): model:cx3 loses no packets, so nothing is ever retransmitted; leave it out");
+    assert_snapshot!(usage("study --device model:cx3 --timeout 1ms --out s"), @"error: --timeout 1.05 ms (4.096 µs × 2^8): model:cx3 loses no packets, so nothing is ever retransmitted; leave it out");
+    assert_snapshot!(usage("blast --op read --device model:cx3 --retries 1"), @"error: --retries 1: model:cx3 loses no packets, so nothing is ever retransmitted; leave it out");
 }
 
 #[test]
 fn counts_and_times() {
-    assert_snapshot!(usage("blast --op write --buffers 0"), @"error: 0 buffers are outside the range of blast, 1 to 256");
+    assert_snapshot!(usage("blast --op write --buffers 0"), @"error: --buffers: invalid count '0': expected a whole number from 1");
     assert_snapshot!(usage("blast --op write --buffers 257"), @"error: 257 buffers are outside the range of blast, 1 to 256");
     assert_snapshot!(usage("blast --op write --buffers -1"), @"error: --buffers: invalid count '-1': expected a whole number from 1");
-    assert_snapshot!(usage("ping --op send --iters 0"), @"error: iterations 0: at least 1 is needed to measure anything");
+    assert_snapshot!(usage("ping --op send --iters 0"), @"error: --iters: invalid count '0': expected a whole number from 1");
     assert_snapshot!(usage("ping --op send --iters 1e6"), @"error: --iters: invalid count '1e6': expected a whole number from 1");
+    assert_snapshot!(usage("ping --op send --warmup x"), @"error: --warmup: invalid count 'x': expected a whole number from 0");
+    assert_snapshot!(usage("ping --op send --seed -1"), @"error: --seed: invalid count '-1': expected a whole number from 0");
+    assert_snapshot!(usage("kv --repetitions 1001"), @"error: --repetitions: invalid count '1001': expected a whole number from 1 to 1000");
+    assert_snapshot!(usage("kv --clients 0"), @"error: --clients: invalid count '0': expected a whole number from 1 to 4096");
     assert_snapshot!(usage("ping --op send --duration 0s"), @"error: duration 0: at least 1 ns is needed to measure anything");
     assert_snapshot!(usage("ping --op send --duration 0"), @"error: duration 0: at least 1 ns is needed to measure anything");
     assert_snapshot!(usage("kv --duration 2m"), @"error: --duration: invalid duration '2m': expected seconds, such as 10 or 0.5, or a number with a unit, such as 500ms or 20us");

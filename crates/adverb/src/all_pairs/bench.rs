@@ -39,7 +39,7 @@ impl Bench {
         let within = hosts.pairs().filter(is_within).count();
         if within > 0 {
             terminal::warn(&format!(
-                "{within} of {} pairs are at one address and share memory: nothing between them goes over UDP; name an address for each host",
+                "{within} of {} pairs are at one address and share memory instead of using UDP; name an address for each host",
                 hosts.pairs().count()
             ));
         }
@@ -90,10 +90,10 @@ impl Bench {
         Ok(records)
     }
 
-    /// No more pairs.
+    /// Ends the measurement of all pairs.
     ///
     /// # Errors
-    /// Some failed: which.
+    /// Some pairs failed.
     pub(super) fn finish(self) -> anyhow::Result<()> {
         self.progress.finish();
         match self.failed.len() {
@@ -106,15 +106,10 @@ impl Bench {
         }
     }
 
-    /// Equal for the same program and parameters between the same hosts.
+    /// Returns the id, equal for the same program and parameters between the same hosts.
     fn id(&self, cell: &Cell<'_>) -> String {
-        let name = |host| &self.hosts.get(host).name;
-        format!(
-            "{}/from={}/to={}",
-            cell.spec.id,
-            name(cell.from),
-            name(cell.to)
-        )
+        let [from, to] = [cell.from, cell.to].map(|host| &self.hosts.get(host).name);
+        format!("{}/from={from}/to={to}", cell.spec.id)
     }
 
     fn run(&mut self, cell: &Cell<'_>, interrupt: &Interrupt) -> anyhow::Result<Record> {
@@ -158,26 +153,23 @@ impl Bench {
         let provenance = hosts::provenance(started, active, Some(passive));
         let mut pair = pair_record(cell.spec, run, (device, provenance));
         if in_memory {
-            // The ports have one, but what stays in memory is not cut into packets.
+            // The ports have a path MTU, but messages in shared memory are not split into packets.
             pair.params.path_mtu_bytes = None;
         }
         let mut record = Record::from(&pair);
         record.cell = self.id(cell);
-        record
-            .params
-            .insert("from".to_owned(), from.name.as_str().into());
-        record
-            .params
-            .insert("to".to_owned(), to.name.as_str().into());
+        for (end, host) in [("from", from), ("to", to)] {
+            record.params.insert(end.to_owned(), (*host.name).into());
+        }
         record.roles = self.roles(cell, &pair);
         record
     }
 
-    /// Where the two sides ran.
+    /// Returns where the two sides ran.
     fn roles(&self, cell: &Cell<'_>, pair: &PairRecord) -> Vec<RoleRun> {
         let cpu = pair.metrics.as_ref().map(|metrics| metrics.cpu);
         let cpu = cpu.unwrap_or_default();
-        let role = |name: &str, host: u32, core, numa_node, cpu: CpuShare| {
+        let role = |name: &str, host: u32, (core, numa_node), cpu: CpuShare| {
             let host = self.hosts.get(host);
             RoleRun {
                 name: name.to_owned(),
@@ -190,26 +182,16 @@ impl Bench {
             }
         };
         let p = &pair.params;
+        let active = (p.active_core, p.active_numa_node);
+        let passive = (p.passive_core, p.passive_numa_node);
         vec![
-            role(
-                "active",
-                cell.from,
-                p.active_core,
-                p.active_numa_node,
-                cpu.active,
-            ),
-            role(
-                "passive",
-                cell.to,
-                p.passive_core,
-                p.passive_numa_node,
-                cpu.passive,
-            ),
+            role("active", cell.from, active, cpu.active),
+            role("passive", cell.to, passive, cpu.passive),
         ]
     }
 }
 
-/// A run that did not begin.
+/// Returns the result of a run that did not start.
 fn not_begun(reason: String) -> Run<Option<CellResult>> {
     let is_usage = false;
     Run {

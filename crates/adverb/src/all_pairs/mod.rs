@@ -31,7 +31,7 @@ struct Point {
 /// Measures all pairs at each point of a sweep.
 ///
 /// # Errors
-/// It cannot run there, was interrupted, or pairs failed; the records of the others are kept.
+/// The program cannot run there, was interrupted, or pairs failed; the records of other pairs are kept.
 pub(crate) fn run(points: &[PingArgs]) -> anyhow::Result<()> {
     let args = &points[0].common;
     let device = args.device.choice();
@@ -39,8 +39,9 @@ pub(crate) fn run(points: &[PingArgs]) -> anyhow::Result<()> {
     check(args, &device)?;
     let info = DeviceInfo::query(&device)?;
     let pings = points.iter().map(|point| request::ping(point, &info));
-    let pings = pings.collect::<Result<Vec<_>, _>>()?.concat();
-    let points: Vec<Point> = pings.into_iter().map(Point::of).collect();
+    let points: Vec<Point> = pings
+        .map(|ping| ping.map(Point::of))
+        .collect::<Result<_, _>>()?;
     let cells = points
         .iter()
         .flat_map(|p| [p.ping.clone(), p.blast.clone()]);
@@ -52,7 +53,7 @@ pub(crate) fn run(points: &[PingArgs]) -> anyhow::Result<()> {
     let launcher = measure::pair(args, &info, &cells)?;
     if launcher.hosts() < 2 {
         return Err(Usage(
-            "--all-pairs: there is no other host; name at least one with --peer HOST, where `adverb serve` runs"
+            "--all-pairs needs another host; name at least one with --peer HOST, where `adverb serve` runs"
                 .to_owned(),
         )
         .into());
@@ -81,7 +82,7 @@ pub(crate) fn run(points: &[PingArgs]) -> anyhow::Result<()> {
     failed
 }
 
-/// Refuses, before anything runs, what cannot be.
+/// Refuses impossible combinations of arguments before anything runs.
 fn check(args: &MeasureArgs, device: &DeviceChoice) -> Result<(), Usage> {
     if let DeviceChoice::Model(_) = device {
         return Err(Usage(format!(

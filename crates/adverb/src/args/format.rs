@@ -1,8 +1,8 @@
-//! `--json`: results for programs instead of people.
+//! `--json`: results for programs.
 
 use clap::builder::{BoolValueParser, TypedValueParser};
 
-/// What results on stdout look like.
+/// Format of results on stdout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Format {
     /// Tables and sentences.
@@ -11,7 +11,7 @@ pub(crate) enum Format {
     Json,
 }
 
-/// What the flag `--json` means.
+/// Parses the flag `--json`.
 pub(super) fn format() -> impl TypedValueParser<Value = Format> {
     BoolValueParser::new().map(|is_json| match is_json {
         true => Format::Json,

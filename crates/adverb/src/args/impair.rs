@@ -4,6 +4,8 @@ use adverb_results::Impairment;
 use adverb_verbs::Probability;
 use clap::Args;
 
+use super::value::count;
+
 /// Fault injection of UDP ports.
 #[derive(Clone, Copy, Debug, Default, Args)]
 #[command(next_help_heading = "A bad network (only with --device soft@ADDR)")]
@@ -28,19 +30,19 @@ pub(crate) struct ImpairArgs {
     corrupt: Option<Probability>,
 
     /// Seed for choosing these packets [default: 1]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = count::<u64, _>(..))]
     seed: Option<u64>,
 }
 
 impl ImpairArgs {
-    /// What was asked for.
+    /// Returns the faults; `None` if none is given.
     pub(crate) fn impairment(self) -> Result<Option<Impairment>, String> {
         let all = [self.loss, self.duplicate, self.reorder, self.corrupt];
         if all.iter().all(Option::is_none) {
             return match self.seed {
                 None => Ok(None),
                 Some(seed) => Err(format!(
-                    "--seed {seed}: it chooses packets for --loss, --duplicate, --reorder or --corrupt: name one of them"
+                    "--seed {seed} chooses packets for --loss, --duplicate, --reorder or --corrupt: add one of them"
                 )),
             };
         }

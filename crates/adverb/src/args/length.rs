@@ -1,16 +1,16 @@
-//! How long to measure: options of `ping` and `blast`.
+//! Length of a measurement: options of `ping` and `blast`.
 
 use adverb_units::Span;
 use adverb_workload::pair::Length;
 use clap::Args;
 
-use super::value::duration;
+use super::value::{count, duration};
 
-/// How long, and how often.
+/// Length and repetitions of a measurement.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct LengthArgs {
     /// Rounds (ping) or messages (blast) in each repetition [default: as the duration allows]
-    #[arg(long, value_name = "N", conflicts_with = "duration")]
+    #[arg(long, value_name = "N", value_parser = count::<u64, _>(1..), conflicts_with = "duration")]
     iters: Option<u64>,
 
     /// Measure each size for about this long, all repetitions together: seconds (10), or with a unit
@@ -18,23 +18,23 @@ pub(crate) struct LengthArgs {
     #[arg(long, value_name = "TIME", value_parser = duration)]
     duration: Option<Span>,
 
-    /// Measure again and again until Ctrl-C: a line about each measurement on stderr, then the row of them all;
+    /// Repeat the measurement until Ctrl-C: a line about each one on stderr, then the row of them all;
     /// the exit status is 130
     #[arg(long, conflicts_with = "iters")]
     pub(crate) run_forever: bool,
 
     /// Number of repetitions; the ±95 % interval comes from their spread (a single one has none)
-    #[arg(long, value_name = "N", default_value = "5")]
+    #[arg(long, value_name = "N", default_value = "5", value_parser = count::<u32, _>(1..=1000))]
     pub(crate) repetitions: u32,
 
-    /// Rounds or messages before the first repetition; with --iters, 0 is none [default: until the rate
+    /// Warm-up rounds or messages before the first repetition; with --iters 0 for none [default: until the rate
     /// has been estimated]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = count::<u64, _>(..))]
     pub(crate) warmup: Option<u64>,
 }
 
 impl LengthArgs {
-    /// Returns how long to measure: as given, or `default`.
+    /// Returns the given length, or `default`.
     pub(crate) fn or(&self, default: Span) -> Length {
         match (self.iters, self.duration) {
             (Some(iters), _) => Length::Iters(iters),

@@ -1,4 +1,4 @@
-//! What a measurement has to reach, so that a script can tell by the exit status whether it did.
+//! Limits for a measurement, whose violation sets the exit status for scripts.
 
 use adverb_results::{PairRecord, Record};
 use adverb_units::Span;

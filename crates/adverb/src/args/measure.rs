@@ -10,10 +10,10 @@ use super::length::LengthArgs;
 use super::out::OutArgs;
 use super::path::PathArgs;
 use super::place::{DeviceArgs, PlaceArgs};
-use super::value::word_of;
+use super::value::{count, word_of};
 use crate::table::ThroughputUnit;
 
-/// One message goes back and forth: latency
+/// Measure latency: one message is sent back and forth
 ///
 /// Rows are sizes; figures:
 ///
@@ -75,7 +75,7 @@ pub(crate) struct PingArgs {
     pub(crate) common: MeasureArgs,
 }
 
-/// One side sends as fast as its buffers allow: throughput and message rate
+/// Measure throughput and message rate: one side sends as fast as its buffers allow
 ///
 /// The time per message is elapsed / messages, from just before the first post to
 /// just after the last completion. Rows are sizes; figures:
@@ -115,11 +115,11 @@ pub(crate) struct BlastArgs {
     pub(crate) op: Opcode,
 
     /// Messages in flight at most on each queue pair, each with its own buffer
-    #[arg(long, value_name = "N", default_value = "4")]
+    #[arg(long, value_name = "N", default_value = "4", value_parser = count::<u32, _>(1..))]
     pub(crate) buffers: u32,
 
     /// Queue pairs between the two sides; messages take them in turn
-    #[arg(long, value_name = "N", default_value = "1")]
+    #[arg(long, value_name = "N", default_value = "1", value_parser = count::<u32, _>(1..))]
     pub(crate) qps: u32,
 
     /// Send from both sides at the same time; rates count both directions
@@ -158,7 +158,7 @@ pub(crate) struct MeasureArgs {
     #[arg(long)]
     pub(crate) inline: bool,
 
-    /// How both sides learn of completions: poll (busy) or event (sleep until one comes)
+    /// How both sides detect completions: poll (busy) or event (sleep until one arrives)
     #[arg(
         long,
         value_name = "HOW",
@@ -215,7 +215,7 @@ impl MeasureArgs {
     }
 }
 
-/// Which requests ask for a completion; whether the program has it is for the program to say.
+/// Parses which requests ask for a completion. Whether the program supports it is checked later.
 fn signaling(text: &str) -> Result<Signaling, String> {
     match text {
         "all" => Ok(Signaling::All),

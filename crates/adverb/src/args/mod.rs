@@ -1,4 +1,4 @@
-//! The command line as typed. What it means is decided in `request`.
+//! Definitions of the command line. `request` interprets the parsed arguments.
 #![allow(
     rustdoc::broken_intra_doc_links,
     reason = "these comments are help texts, where brackets are what may be left out"
@@ -18,7 +18,6 @@ mod out;
 mod path;
 mod place;
 mod report;
-mod retry;
 mod serve;
 mod services;
 mod study;
@@ -73,7 +72,7 @@ don't have, it predicts the costs with a model.
 
 Begin with `adverb study`: three minutes, one report.";
 
-/// What was typed.
+/// The parsed command line.
 #[derive(Debug, Parser)]
 #[command(
     name = "adverb",
@@ -105,7 +104,7 @@ pub(crate) struct Cli {
     pub(crate) color: ColorChoice,
 }
 
-/// What was typed, or what is wrong with it: one command line for each point of a sweep, at least one.
+/// Parses the command line: returns one `Cli` for each point of a sweep, at least one.
 pub(crate) fn typed() -> Result<Vec<Cli>, Refused> {
     let mut command = command();
     let lines = sweep::expanded(&command, std::env::args_os().collect());
@@ -121,14 +120,14 @@ pub(crate) fn typed() -> Result<Vec<Cli>, Refused> {
 
 /// Why a command line is refused.
 pub(crate) enum Refused {
-    /// A word is wrong or missing; or help or the version was asked for.
+    /// An argument is wrong or missing; or help or the version was requested.
     Words(clap::Error),
     /// A sweep has no points.
     Sweep(String),
 }
 
 impl Refused {
-    /// The exit status of what prints nothing.
+    /// Returns the exit status of a process that does not print the refusal.
     pub(crate) fn exit_code(&self) -> ExitCode {
         match self {
             Refused::Words(error) if !error.use_stderr() => ExitCode::SUCCESS,
@@ -142,8 +141,8 @@ pub(crate) fn command() -> clap::Command {
     with_usual_options(Cli::command())
 }
 
-/// Has options take `-1` as a value, and refuse it as theirs, instead of calling it an unknown option. Their
-/// help says in its own words what they take.
+/// Lets options take `-1` as a value, so that their own parser refuses it, instead of an error about an
+/// unknown option. Possible values are hidden because the help texts list them.
 fn with_usual_options(command: clap::Command) -> clap::Command {
     let option = |arg: Arg| match arg.is_positional() || !arg.get_action().takes_values() {
         true => arg,
@@ -175,16 +174,16 @@ pub(crate) enum Command {
     Role(RoleArgs),
 }
 
-/// What the hosts of a program are chosen by.
+/// The arguments that choose the hosts of a program.
 pub(crate) struct Hosts<'a> {
     pub(crate) device: &'a mut DeviceArgs,
     pub(crate) place: &'a mut PlaceArgs,
-    /// Peers that the program can use.
+    /// Maximum number of peers that the program can use.
     pub(crate) most_peers: usize,
 }
 
 impl Command {
-    /// Whether each rank of a job does the same: it is about a host.
+    /// Whether each rank of a job runs the command by itself, for its own host.
     pub(crate) fn is_of_each_rank(&self) -> bool {
         matches!(
             self,
@@ -192,7 +191,7 @@ impl Command {
         )
     }
 
-    /// What chooses the hosts of a program that runs on several.
+    /// Returns the arguments that choose the hosts, if the program can run on several.
     pub(crate) fn hosts(&mut self) -> Option<Hosts<'_>> {
         let (device, place, most_peers) = match self {
             Command::Ping(PingArgs {
@@ -221,10 +220,10 @@ impl Command {
     }
 }
 
-/// Roles of a program; stdin is a socket to the process that started them.
+/// Arguments of a process of roles, whose stdin is a socket to the process that started it.
 #[derive(Debug, Args)]
 pub(crate) struct RoleArgs {
-    /// Their names, for people: the order comes over the socket.
+    /// Names of the roles, shown by `ps`. The order is sent over the socket.
     #[arg(value_name = "ROLE")]
     names: String,
 }
@@ -233,7 +232,7 @@ pub(crate) struct RoleArgs {
 mod tests {
     use super::*;
 
-    /// Texts that are shown as they stand break raggedly where the terminal is narrower.
+    /// Verbatim texts wrap badly on narrower terminals.
     #[test]
     fn help_fits_a_terminal_of_80_columns() {
         fn check(command: &clap::Command) {

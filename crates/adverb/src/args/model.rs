@@ -10,7 +10,7 @@ use adverb_validate::Only;
 use adverb_workload::pair::operations;
 use clap::{ArgAction, Args, Subcommand};
 
-use super::value::word_of;
+use super::value::{count, word_of};
 
 /// Simulated hardware: list, inspect, trace and validate presets
 ///
@@ -36,7 +36,7 @@ pub(crate) struct ModelArgs {
     pub(crate) command: ModelCommand,
 }
 
-/// What to do with the model.
+/// Subcommands of `adverb model`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ModelCommand {
     /// List the presets that come with Adverb
@@ -86,7 +86,7 @@ pub(crate) struct ModelShowArgs {
     pub(crate) format: Format,
 }
 
-/// Show where the time of one message goes: each step, its place and duration
+/// Show the steps of one message, with their places and durations
 ///
 /// Runs a ping on the model as `adverb ping` does, and shows one message of it,
 /// from the client's post until the server posts its answer (with READs: until the
@@ -128,7 +128,7 @@ pub(crate) struct TraceArgs {
     #[arg(long)]
     pub(crate) inline: bool,
 
-    /// How both sides learn of completions: poll (busy) or event (sleep until one comes)
+    /// How both sides detect completions: poll (busy) or event (sleep until one arrives)
     #[arg(
         long,
         value_name = "HOW",
@@ -174,7 +174,7 @@ Examples:
   adverb model validate --json | jq -r 'select(.status == \"outside\") | .id'"
 )]
 pub(crate) struct ValidateArgs {
-    /// Rows of this file (may be repeated) [default: those that come with Adverb]
+    /// Rows of this file (may be repeated) [default: the rows that come with Adverb]
     ///
     /// CSV; `--columns` describes its columns.
     #[arg(long, value_name = "FILE.csv")]
@@ -189,7 +189,7 @@ pub(crate) struct ValidateArgs {
     pub(crate) headlines: bool,
 
     /// Show only the N worst rows, the worst first
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = count::<usize, _>(..))]
     pub(crate) worst: Option<usize>,
 
     /// Draw the rows into this file, too: predicted over published, by program
@@ -200,7 +200,7 @@ pub(crate) struct ValidateArgs {
     #[arg(id = "json", long, action = ArgAction::SetTrue, value_parser = format(), conflicts_with = "worst")]
     pub(crate) format: Format,
 
-    /// Instead: describe the columns of such a file and the programs
+    /// Describe the columns of such a file and the programs, and predict nothing
     #[arg(long, conflicts_with_all = ["data", "only", "headlines", "worst", "svg", "json"])]
     pub(crate) columns: bool,
 }

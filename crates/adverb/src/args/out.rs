@@ -1,4 +1,4 @@
-//! Where records are kept, and what they have to reach: options that all measuring programs share.
+//! Output folder, label and limits: options that all measuring programs share.
 
 use std::path::PathBuf;
 
@@ -6,14 +6,14 @@ use clap::Args;
 
 use super::limit::LimitArgs;
 
-/// What is kept of a measurement.
+/// Output of a measurement.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct OutArgs {
     /// Write the records, a table (CSV) and a report into this folder, too
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
 
-    /// Continue in --out: points that were measured there are not measured again
+    /// Continue in --out, and skip the points that were already measured
     #[arg(long, requires = "out")]
     pub(crate) resume: bool,
 

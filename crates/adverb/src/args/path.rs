@@ -1,21 +1,31 @@
 //! Options of queue pairs and of the path between them, for all programs.
 
 use adverb_launch::Usage;
-use adverb_verbs::{PathMtu, PathOptions, PostApi, ServiceLevel, TrafficClass};
+use adverb_verbs::{
+    AckTimeout, PathMtu, PathOptions, PostApi, RetryCount, ServiceLevel, TrafficClass,
+};
 use clap::Args;
 
 use super::impair::ImpairArgs;
-use super::retry::RetryArgs;
 
-/// What queue pairs ask of the path between them.
+/// Options of the path between queue pairs.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct PathArgs {
     /// Largest payload of a packet: 256, 512, 1024, 2048 or 4096 [default: the largest that both sides carry]
     #[arg(long, value_name = "BYTES")]
     mtu: Option<PathMtu>,
 
-    #[command(flatten)]
-    retry: RetryArgs,
+    /// Local ACK timeout: retransmit what is unacknowledged for this long: 1ms, 200us [default: 67ms]
+    ///
+    /// A queue pair has timeouts of 4.096 µs × 2^n: the next longer one is used, and shown. A number
+    /// without a unit is n, 1 to 31, as in perftest (14 is the default). The specification lets a device
+    /// wait up to four times as long; soft@ADDR does.
+    #[arg(short = 'u', long, visible_alias = "qp-timeout", value_name = "TIME")]
+    timeout: Option<AckTimeout>,
+
+    /// Retransmissions before a request fails, 0 to 7 [default: 7]
+    #[arg(long, visible_alias = "retry-cnt", value_name = "N")]
+    retries: Option<RetryCount>,
 
     /// Traffic class of packets (IP TOS: DSCP and ECN), 0 to 255 [default: the device's]
     #[arg(long, value_name = "CLASS")]
@@ -25,7 +35,7 @@ pub(crate) struct PathArgs {
     #[arg(long, value_name = "LEVEL")]
     service_level: Option<ServiceLevel>,
 
-    /// Posting interface of libibverbs: post (ibv_post_send) or wr (ibv_wr_*, not of every driver)
+    /// Posting interface of libibverbs: post (ibv_post_send) or wr (ibv_wr_*; not all drivers have it)
     /// [default: post]
     #[arg(long, value_name = "WHICH")]
     api: Option<PostApi>,
@@ -35,15 +45,15 @@ pub(crate) struct PathArgs {
 }
 
 impl PathArgs {
-    /// As programs take them.
+    /// Returns the options for a program.
     ///
     /// # Errors
-    /// There is a seed and nothing that it is for.
+    /// --seed is given without any faults.
     pub(crate) fn options(&self) -> Result<PathOptions, Usage> {
         Ok(PathOptions {
             path_mtu: self.mtu,
-            ack_timeout: self.retry.timeout,
-            retries: self.retry.retries,
+            ack_timeout: self.timeout,
+            retries: self.retries,
             // Only `connect` lets messages find no receive.
             rnr_retries: None,
             traffic_class: self.traffic_class,
@@ -54,7 +64,7 @@ impl PathArgs {
     }
 }
 
-/// Returns each option of a path with its flag, as it is typed; `None` for those that are left to the device.
+/// Returns each option of a path with its flag, as typed; `None` if the device chooses.
 pub(crate) fn flags_of(path: &PathOptions) -> [(&'static str, Option<String>); 7] {
     [
         (

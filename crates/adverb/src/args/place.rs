@@ -1,4 +1,4 @@
-//! What is measured, and where: options that all measuring commands share.
+//! Devices and places: options that all measuring commands share.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -10,7 +10,7 @@ use adverb_launch::{
 };
 use clap::Args;
 
-/// Which device: for all that measures.
+/// The device of a measurement.
 #[derive(Debug, Args)]
 pub(crate) struct DeviceArgs {
     /// The device to measure [default: soft]
@@ -25,7 +25,7 @@ pub(crate) struct DeviceArgs {
     #[arg(long, value_name = "DEV")]
     device: Option<DeviceList>,
 
-    /// A model by a preset file of your own, in place of --device (`adverb model show -h` has one)
+    /// A model from a preset file of your own, instead of --device (`adverb model show -h` shows one)
     #[arg(long, value_name = "FILE", conflicts_with = "device")]
     preset: Option<PathBuf>,
 
@@ -36,7 +36,7 @@ pub(crate) struct DeviceArgs {
 }
 
 impl DeviceArgs {
-    /// The device that was named, either way.
+    /// Returns the device given by --device or --preset.
     pub(crate) fn named(&self) -> Option<DeviceChoice> {
         let model = self.preset.as_ref();
         let model = model.map(|file| DeviceChoice::Model(PresetChoice::file(file)));
@@ -49,7 +49,7 @@ impl DeviceArgs {
         chosen.unwrap_or_else(|| device.clone())
     }
 
-    /// Refuses a GID for a device that has none to choose.
+    /// Refuses --gid for a device without a GID table.
     pub(crate) fn check(&self) -> Result<(), Usage> {
         let typed = match &self.device {
             Some(list) => list.0[0].clone(),
@@ -58,7 +58,7 @@ impl DeviceArgs {
         self.gid.map_or(Ok(()), |gid| typed.with_gid(gid).map(drop))
     }
 
-    /// The address of the user-space device, if one is named.
+    /// Returns the address of the user-space device, if it has one.
     pub(crate) fn address(&self) -> Option<IpAddr> {
         match self.choice() {
             DeviceChoice::Soft(SoftAddress::At(ip)) => Some(ip),
@@ -66,7 +66,7 @@ impl DeviceArgs {
         }
     }
 
-    /// Puts `soft@auto` at the address by which peers reach this host.
+    /// Replaces `soft@auto` by the address at which peers reach this host.
     pub(crate) fn meet(&mut self, reached_from: Option<IpAddr>) {
         for device in self.device.iter_mut().flat_map(|list| &mut list.0) {
             if *device == DeviceChoice::Soft(SoftAddress::Met) {
@@ -75,7 +75,7 @@ impl DeviceArgs {
         }
     }
 
-    /// Those of all hosts that this one is made to be.
+    /// Returns the devices of all hosts that this machine acts as.
     pub(crate) fn all(&self) -> Vec<DeviceChoice> {
         match &self.device {
             Some(list) if list.0.len() > 1 => list.0.clone(),
@@ -83,13 +83,13 @@ impl DeviceArgs {
         }
     }
 
-    /// That, or the user-space device.
+    /// Returns the given device, or the user-space device.
     pub(crate) fn choice(&self) -> DeviceChoice {
         self.named().unwrap_or(DeviceChoice::SOFT)
     }
 }
 
-/// A device; or several of the user-space one, at one address each.
+/// A device; or several user-space devices, each at its own address.
 #[derive(Clone, Debug)]
 struct DeviceList(Vec<DeviceChoice>);
 
@@ -111,16 +111,16 @@ pub(crate) struct PlaceArgs {
     /// Run roles on another host, too, where `adverb serve` listens (default port 18600); repeatable
     ///
     /// ping, blast and study: the passive side; kv and sequencer: the server on the first one, further
-    /// clients on others; closed-loop: the machines that requests go to. Under mpirun or srun the other ranks
+    /// clients on others; closed-loop: the targets of the requests. Under mpirun or srun the other ranks
     /// are the peers, in their order: leave out --peer.
     #[arg(long, value_name = "HOST[:PORT]")]
     pub(crate) peer: Vec<PeerAddress>,
 
-    /// The other processes of `mpirun` or `srun`, where they are the peers.
+    /// The other processes of `mpirun` or `srun`, if they are the peers.
     #[arg(skip)]
     pub(crate) ranks: Ranks,
 
-    /// Run roles elsewhere than by that rule: server=1,client=0 (host 0 is this one, the peers are 1, 2 …)
+    /// Override the host of roles: server=1,client=0 (host 0 is this one, the peers are 1, 2 …)
     #[arg(long, value_name = "ROLE=HOST,…")]
     pub(crate) place: Option<Placement>,
 

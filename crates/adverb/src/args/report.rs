@@ -15,7 +15,7 @@ use clap::Args;
     after_help = "\
 Examples:
   adverb report study-20260102T030405Z --open
-  adverb report on-soft on-cx3 --out both.html    this machine beside a model"
+  adverb report on-soft on-cx3 --out both.html    this machine next to a model"
 )]
 pub(crate) struct ReportArgs {
     /// One or more folders of `adverb study`

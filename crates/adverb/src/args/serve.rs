@@ -10,7 +10,7 @@ use super::place::CoreList;
 /// Serves any number of clients at the same time until Ctrl-C: every program takes
 /// --peer. Each client has processes of its own here, which end with it.
 ///
-/// Whoever reaches the port can run measurements on this host: there is no
+/// Anyone who reaches the port can run measurements on this host: there is no
 /// authentication and no encryption. A client chooses the program and its
 /// parameters, within this host's limits, and nothing else. Without --bind, only
 /// this host reaches it.

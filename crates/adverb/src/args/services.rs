@@ -1,4 +1,4 @@
-//! The command lines of the programs of several members.
+//! The command lines of programs with several members.
 
 use super::format::{Format, format};
 use adverb_results::Opcode;
@@ -8,7 +8,7 @@ use clap::{ArgAction, Args, ValueEnum};
 use super::out::OutArgs;
 use super::path::PathArgs;
 use super::place::{DeviceArgs, PlaceArgs};
-use super::value::{duration, rate, word_of};
+use super::value::{count, duration, rate, word_of};
 
 /// Measure a sequencer: unique numbers for many clients, by RPC or by FETCH_ADD
 ///
@@ -67,8 +67,8 @@ pub(crate) enum SequencerBy {
 ///            cores poll; a core looks keys up in a hash table of its own, many at
 ///            a time, and answers by a SEND (UD)
 ///   memory   a GET is --reads dependent READs of --value bytes (RC), which the
-///            server's CPU knows nothing of; a PUT is as --puts says: lock, two
-///            FETCH_ADDs that lock the item and free it; or ask, a WRITE to a core
+///            server's CPU takes no part in; a PUT depends on --puts: lock, two
+///            FETCH_ADDs that lock and unlock the item; or ask, a WRITE to a core
 ///            of the server, which puts the value in place and answers by a SEND
 ///
 /// All values are checked, or the command fails: they belong to their key, and are
@@ -103,11 +103,11 @@ pub(crate) struct KvArgs {
     pub(crate) put: f64,
 
     /// Items of each core's table (memory with --puts lock: of the whole)
-    #[arg(long, value_name = "N", default_value = "65536")]
+    #[arg(long, value_name = "N", default_value = "65536", value_parser = count::<u64, _>(1..))]
     pub(crate) items: u64,
 
-    /// READs of a GET, each where the one before says (--by memory) [default: 1]
-    #[arg(long, value_name = "N")]
+    /// READs of a GET, each at an address that the previous one returned (--by memory) [default: 1]
+    #[arg(long, value_name = "N", value_parser = count::<u32, _>(1..))]
     pub(crate) reads: Option<u32>,
 
     /// How a PUT changes an item (--by memory): lock or ask [default: lock]
@@ -180,12 +180,12 @@ pub(crate) struct ClosedLoopArgs {
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct PostingArgs {
     /// Queue pairs per server core (atomics, memory, closed-loop: per client)
-    #[arg(long, value_name = "N", default_value = "2")]
+    #[arg(long, value_name = "N", default_value = "2", value_parser = count::<u32, _>(1..=1024))]
     pub(crate) qps: u32,
 
-    /// Requests or answers posted with one doorbell at most; 1 posts each alone [default: 16, or what
-    /// may be under way]
-    #[arg(long, value_name = "N")]
+    /// Maximum requests or answers posted with one doorbell; 1 posts each alone [default: 16, or
+    /// --outstanding if that is less]
+    #[arg(long, value_name = "N", value_parser = count::<u32, _>(1..))]
     pub(crate) batch: Option<u32>,
 }
 
@@ -193,7 +193,7 @@ pub(crate) struct PostingArgs {
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct ServerArgs {
     /// Server polling threads (only by RPC, and with --puts ask)
-    #[arg(long, value_name = "N", default_value = "1")]
+    #[arg(long, value_name = "N", default_value = "1", value_parser = count::<u32, _>(1..))]
     pub(crate) cores: u32,
 
     /// Open loop: offer this many requests per second, with Poisson arrivals: 100k, 2.5M [default: closed
@@ -209,15 +209,15 @@ pub(crate) struct ServerArgs {
 #[derive(Debug, Args)]
 pub(crate) struct ClientArgs {
     /// Client threads
-    #[arg(long, value_name = "N", default_value = "2")]
+    #[arg(long, value_name = "N", default_value = "2", value_parser = count::<u32, _>(1..=4096))]
     pub(crate) clients: u32,
 
     /// Outstanding requests: per client by RPC, otherwise per queue pair of a client
-    #[arg(long, value_name = "N", default_value = "8")]
+    #[arg(long, value_name = "N", default_value = "8", value_parser = count::<u32, _>(1..=4096))]
     pub(crate) outstanding: u32,
 
     /// Machines besides the first one [default: 1, or as many as there are other hosts]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = count::<u32, _>(1..=1024))]
     pub(crate) machines: Option<u32>,
 
     #[command(flatten)]
@@ -232,7 +232,7 @@ pub(crate) struct ClientArgs {
     pub(crate) duration: Option<Span>,
 
     /// Runs of the whole program: their spread gives the mean its interval
-    #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, value_name = "N", default_value = "1", value_parser = count::<u32, _>(1..=1000))]
     pub(crate) repetitions: u32,
 
     #[command(flatten)]

@@ -8,7 +8,7 @@ use clap::{ArgAction, Args};
 
 use super::path::PathArgs;
 use super::place::{DeviceArgs, PlaceArgs};
-use super::value::one_of;
+use super::value::{count, one_of};
 
 /// Run the experiments on a device and write a report
 ///
@@ -59,7 +59,7 @@ pub(crate) struct StudyArgs {
 
     /// Repetitions of each cell, in passes over the whole plan; with --resume, a larger number adds
     /// passes [default: 3, with --profile full 5; a model has no noise and measures once]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = count::<u32, _>(1..=1000))]
     pub(crate) repetitions: Option<u32>,
 
     #[command(flatten)]

@@ -1,14 +1,14 @@
-//! Sweeps: a numeric flag with several values makes a command line for each of them.
+//! Sweeps: a numeric flag with several values is expanded to one command line per value.
 //!
-//! `--size 8,64 --buffers 1..4` is six command lines; each is parsed as if it had been typed. So a new
-//! numeric flag can be swept without any code of its own.
+//! `--size 8,64 --buffers 1..4` becomes six command lines, each parsed as if it had been typed. A new
+//! numeric flag can therefore be swept without any code.
 
 use std::ffi::OsString;
 
-use adverb_units::{Bytes, Sweep};
+use adverb_units::{Bytes, ParseSweepError, Sweep};
 use clap::{Arg, Command};
 
-/// What a flag's values are, by the name of its value in the help.
+/// Type of a flag's values, by their name in the help.
 #[derive(Clone, Copy)]
 enum Kind {
     /// `N`: a whole number.
@@ -26,28 +26,25 @@ impl Kind {
         }
     }
 
-    /// The points of a flag's value, as they would be typed one by one.
+    /// Expands a flag's value to its points, each as it would be typed.
     fn points(self, text: &str) -> Result<Vec<String>, String> {
-        let refused = |e: adverb_units::ParseSweepError| e.to_string();
-        Ok(match self {
-            Kind::Number => {
-                let sweep: Sweep<u64> = text.parse().map_err(refused)?;
-                sweep.points().iter().map(u64::to_string).collect()
-            }
-            Kind::Size => {
-                let sweep: Sweep<Bytes> = text.parse().map_err(refused)?;
-                let points = sweep.points().iter();
-                points.map(|size| size.get().to_string()).collect()
-            }
-        })
+        let numbers: Result<Vec<u64>, _> = match self {
+            Kind::Number => text.parse().map(|all: Sweep<u64>| all.points().to_vec()),
+            Kind::Size => text.parse().map(|all: Sweep<Bytes>| {
+                let sizes = all.points().iter();
+                sizes.map(|size| size.get()).collect()
+            }),
+        };
+        let numbers = numbers.map_err(|e: ParseSweepError| e.to_string())?;
+        Ok(numbers.iter().map(u64::to_string).collect())
     }
 }
 
-/// The command lines that `argv` stands for, in the order in which they are measured: the last flag that is
-/// swept changes fastest.
+/// Expands `argv` to its command lines, in the order in which they are measured: the last swept flag changes
+/// fastest.
 ///
 /// # Errors
-/// A flag's sweep cannot be read.
+/// The values of a flag are not a valid sweep.
 pub(super) fn expanded(
     command: &Command,
     argv: Vec<OsString>,
@@ -85,17 +82,14 @@ pub(super) fn expanded(
             None => words.next(),
         };
         let Some(value) = value else {
-            // The parser says which value is missing.
-            lines
-                .iter_mut()
-                .for_each(|line| line.push(flag.clone().into()));
+            // The parser reports the missing value.
+            lines.iter_mut().for_each(|line| line.push((&flag).into()));
             continue;
         };
         let points = match value.to_str() {
-            Some(text) if text.contains([',']) || text.contains("..") => {
-                let points = kind
-                    .points(text)
-                    .map_err(|reason| format!("{flag}: {reason}"))?;
+            Some(text) if text.contains(',') || text.contains("..") => {
+                let points = kind.points(text);
+                let points = points.map_err(|reason| format!("{flag}: {reason}"))?;
                 points.into_iter().map(OsString::from).collect()
             }
             _ => vec![value],

@@ -1,10 +1,14 @@
 //! Parsers of values.
 
+use std::fmt::Display;
+use std::ops::{Bound, RangeBounds};
+use std::str::FromStr;
+
 use adverb_results::Word;
 use adverb_units::{ParseSpanError, Span};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 
-/// Takes one of these words for its value.
+/// Parses one of these words to its value.
 pub(super) fn one_of<T: Clone + Send + Sync + 'static, const N: usize>(
     words: [(&'static str, T); N],
 ) -> impl TypedValueParser<Value = T> {
@@ -15,7 +19,7 @@ pub(super) fn one_of<T: Clone + Send + Sync + 'static, const N: usize>(
     })
 }
 
-/// Takes the word of one of these values, or another word for it.
+/// Parses the word of one of these values, or an alias of it.
 pub(super) fn word_of<T: Word>(values: &'static [T]) -> impl TypedValueParser<Value = T> {
     let words = values.iter().map(|value| {
         let word = PossibleValue::new(value.word());
@@ -30,7 +34,29 @@ pub(super) fn word_of<T: Word>(values: &'static [T]) -> impl TypedValueParser<Va
     })
 }
 
-/// A duration; in seconds if it has no unit.
+/// Takes a whole number within `range`.
+pub(super) fn count<T, R>(range: R) -> impl Fn(&str) -> Result<T, String> + Clone
+where
+    T: FromStr + PartialOrd + Display,
+    R: RangeBounds<T> + Clone,
+{
+    move |text| {
+        let count = text.parse().ok().filter(|count| range.contains(count));
+        count.ok_or_else(|| {
+            let first = match range.start_bound() {
+                Bound::Included(first) => first.to_string(),
+                _ => "0".to_owned(),
+            };
+            let last = match range.end_bound() {
+                Bound::Included(last) => format!(" to {last}"),
+                _ => String::new(),
+            };
+            format!("invalid count '{text}': expected a whole number from {first}{last}")
+        })
+    }
+}
+
+/// Parses a duration, in seconds if it has no unit.
 pub(super) fn duration(text: &str) -> Result<Span, String> {
     let span = match text.ends_with(|c: char| c.is_ascii_digit()) {
         true => format!("{text}s").parse(),
@@ -41,7 +67,7 @@ pub(super) fn duration(text: &str) -> Result<Span, String> {
     })
 }
 
-/// A number of messages or requests per second, with `k` or `M` for thousands or millions.
+/// Parses messages or requests per second, with `k` or `M` for thousands or millions.
 pub(super) fn rate(text: &str) -> Result<f64, String> {
     let (digits, scale) = match text.as_bytes().last() {
         Some(b'k') => (&text[..text.len() - 1], 1e3),

@@ -1,4 +1,4 @@
-//! `adverb model trace`: what one message of a ping consists of.
+//! `adverb model trace`: the steps of one message of a ping.
 
 use std::fs;
 use std::io::Write;
@@ -37,7 +37,7 @@ fn preset(args: &TraceArgs) -> Result<PresetChoice, Usage> {
         (Some(preset), ..) | (_, Some(DeviceChoice::Model(preset)), _) => Ok(preset.clone()),
         (.., Some(file)) => Ok(PresetChoice::file(file)),
         (_, Some(device), _) => Err(Usage(format!(
-            "--device {device}: only a model knows what a message consists of; name one, such as model:cx3"
+            "--device {device}: only a model can be traced; name one, such as model:cx3"
         ))),
         _ => Err(Usage(
             "which hardware? Name a preset, such as cx3 (`adverb model list`)".to_owned(),

@@ -1,4 +1,4 @@
-//! `adverb model validate`: published values beside what the model predicts for them.
+//! `adverb model validate`: compares published values with the model's predictions.
 
 use std::fs::{self, File};
 use std::io::{IsTerminal, Write};
@@ -13,7 +13,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use crate::args::{Format, ValidateArgs};
 use crate::terminal;
 
-/// Predicts the rows and prints what came out; scores are the answer, not the exit status.
+/// Predicts the rows and prints the comparison. The exit status does not depend on the scores.
 pub(crate) fn run(args: &ValidateArgs) -> anyhow::Result<()> {
     if args.columns {
         return Ok(write!(terminal::stdout(), "{SCHEMA}")?);
@@ -33,7 +33,7 @@ pub(crate) fn run(args: &ValidateArgs) -> anyhow::Result<()> {
     print(args, &report)
 }
 
-/// On a terminal, how far it is.
+/// Returns a progress bar, which is hidden unless stderr is a terminal.
 fn bar() -> ProgressBar {
     if !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();

@@ -1,4 +1,4 @@
-//! What is refused before anything runs: counts out of range, more memory than a command should take,
+//! Checks of arguments before anything runs: numbers that do not fit together, too much memory,
 //! options of another program.
 
 use adverb_launch::Usage;
@@ -8,37 +8,26 @@ use adverb_units::{Bytes, Span};
 use super::words::word;
 use crate::args::{ClientArgs, KvArgs, PostingArgs, ServerArgs};
 
-/// Memory of a whole program, as far as its sizes ask for it.
+/// Maximum memory that the sizes of a program may ask for.
 const MOST_MEMORY: Bytes = Bytes::mib(2048);
-/// Longest list, where none is named.
+/// Default maximum length of a list.
 const DEFAULT_BATCH: u32 = 16;
-/// Why a list can be no longer.
-pub(super) const AS_OUTSTANDING: &str = "as many as --outstanding lets be under way";
+/// Why a list cannot be longer.
+pub(super) const AS_OUTSTANDING: &str = "the number of --outstanding requests";
 
-/// Refuses what only a store has that clients READ.
+/// Refuses options that only `--by memory` has.
 pub(super) fn check_by_rpc(args: &KvArgs) -> Result<(), Usage> {
-    let refused = match args {
-        KvArgs {
-            puts: Some(puts), ..
-        } => {
-            format!(
-                "--puts {}: by RPC the server's cores change items",
-                word(puts)
-            )
-        }
-        KvArgs {
-            reads: Some(reads), ..
-        } => {
-            format!("--reads {reads}: by RPC the server's cores look keys up")
-        }
-        _ => return Ok(()),
+    let refused = match (args.puts.as_ref().map(word), args.reads) {
+        (Some(puts), _) => format!("--puts {puts}: by RPC the server's cores change items"),
+        (_, Some(reads)) => format!("--reads {reads}: by RPC the server's cores look keys up"),
+        (None, None) => return Ok(()),
     };
     Err(Usage(format!("{refused}; it is for --by memory")))
 }
 
-/// Refuses server cores that would have no client, or none at all.
+/// Refuses more server cores than clients.
 pub(super) fn check_cores(cores: u32, clients: u32) -> anyhow::Result<()> {
-    if (1..=clients).contains(&cores) {
+    if cores <= clients {
         return Ok(());
     }
     Err(Usage(format!(
@@ -48,20 +37,10 @@ pub(super) fn check_cores(cores: u32, clients: u32) -> anyhow::Result<()> {
 }
 
 pub(super) fn check_counts(clients: &ClientArgs, posts: PostingArgs) -> anyhow::Result<()> {
-    for (what, given, most) in [
-        ("--clients", clients.clients, 4096),
-        ("--outstanding", clients.outstanding, 4096),
-        ("--machines", clients.machines(), 1024),
-        ("--qps", posts.qps, 1024),
-    ] {
-        if !(1..=most).contains(&given) {
-            return Err(Usage(format!("{what} {given}: 1 to {most} are possible")).into());
-        }
-    }
     if posts.qps.saturating_mul(clients.clients) > 1 << 16 {
         let (qps, threads) = (posts.qps, clients.clients);
         return Err(Usage(format!(
-            "{threads} clients and {qps} queue pairs: at most 65536 queue pairs are possible"
+            "{threads} clients with {qps} queue pairs exceed the maximum of 65536 queue pairs"
         ))
         .into());
     }
@@ -84,7 +63,7 @@ pub(super) fn check_memory(what: &str, factors: &[u64]) -> anyhow::Result<()> {
     .into())
 }
 
-/// Tables, requests under way and answers.
+/// Refuses tables, requests and answers that need too much memory.
 pub(super) fn check_store(
     store: &StoreLoad,
     server: &ServerArgs,
@@ -99,11 +78,11 @@ pub(super) fn check_store(
     check_memory("these answers", &[answers, item, cores])
 }
 
-/// At most `most` at a time; a longer list than what may be under way would never be posted.
+/// Returns how requests are posted. A list longer than `most` would never be posted.
 pub(super) fn posting(posts: PostingArgs, most: u32, what: &str) -> anyhow::Result<Posting> {
     let batch = posts.batch.unwrap_or(DEFAULT_BATCH.min(most));
     if !(1..=most).contains(&batch) {
-        let reason = format!("--batch {batch}: 1 to {most} are possible, {what}");
+        let reason = format!("--batch {batch}: expected 1 to {most}, {what}");
         return Err(Usage(reason).into());
     }
     Ok(match batch {
@@ -112,7 +91,7 @@ pub(super) fn posting(posts: PostingArgs, most: u32, what: &str) -> anyhow::Resu
     })
 }
 
-/// Refuses what only a server's cores have.
+/// Refuses options of a server's cores.
 pub(super) fn passive(server: &ServerArgs, rather: &str) -> anyhow::Result<()> {
     let refused = match server {
         ServerArgs { rate: Some(_), .. } => "--rate",

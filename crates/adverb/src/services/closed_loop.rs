@@ -1,4 +1,4 @@
-//! `adverb closed-loop`: single requests to members that do nothing.
+//! `adverb closed-loop`: one-sided requests to passive members.
 
 use adverb_launch::Usage;
 use adverb_patterns::Job;
@@ -38,13 +38,13 @@ fn cell(args: &ClosedLoopArgs) -> anyhow::Result<Cell> {
     Ok(Cell::new("closed-loop", &params, title, job))
 }
 
-/// Who posts what to whom.
+/// Returns the pattern: the members, and the requests that each posts to its peers.
 fn pattern(args: &ClosedLoopArgs, payload: Bytes, posting: Posting) -> anyhow::Result<Pattern> {
     let clients = &args.clients;
     let size = u32::try_from(payload.get()).unwrap_or(u32::MAX);
     let places = u64::from(clients.clients) * u64::from(args.posting.qps);
     let distance = u64::from(size).max(8).next_multiple_of(64);
-    // Each client has room for all places, and so have the members that serve them.
+    // Each client and each target has room for all places.
     let members = u64::from(clients.clients) + u64::from(clients.machines());
     check_memory("these payloads", &[distance, places, members])?;
     let load = Load {
@@ -72,7 +72,7 @@ fn pattern(args: &ClosedLoopArgs, payload: Bytes, posting: Posting) -> anyhow::R
     })
 }
 
-/// What a request of a closed loop moves.
+/// Returns the payload of a request.
 fn payload(args: &ClosedLoopArgs) -> Result<Bytes, Usage> {
     let is_atomic = args.op.is_atomic();
     match args.size {

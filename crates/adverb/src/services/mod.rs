@@ -29,9 +29,9 @@ pub(crate) use connect::connect;
 use start::{Cell, RD_ATOMIC, measure, schedule};
 use words::{counted, with_common, word, words};
 
-/// Values and records of up to so many bytes.
+/// Maximum size of values and records in bytes.
 const MAX_VALUE: u64 = 4096;
-/// One answer of so many on a queue pair asks for a completion.
+/// One in this many answers on a queue pair asks for a completion.
 const SIGNALED_EVERY: u32 = 64;
 
 /// `adverb sequencer`.
@@ -106,7 +106,7 @@ fn kv_cell(args: &KvArgs) -> anyhow::Result<Cell> {
     }
 }
 
-/// How items are changed that clients READ.
+/// Returns how PUTs change items that clients READ.
 fn puts(args: &KvArgs, value: u32) -> anyhow::Result<Puts> {
     match args.puts {
         None | Some(KvPuts::Lock) => {
@@ -116,7 +116,7 @@ fn puts(args: &KvArgs, value: u32) -> anyhow::Result<Puts> {
         Some(KvPuts::Ask) => {
             if args.server.rate.is_some() {
                 let reason =
-                    "--rate is for --by rpc: here a client asks again when it was answered";
+                    "--rate is for --by rpc: here a client sends its next request after the answer";
                 return Err(Usage(reason.to_owned()).into());
             }
             let cores = args.server.cores;
@@ -126,7 +126,7 @@ fn puts(args: &KvArgs, value: u32) -> anyhow::Result<Puts> {
     }
 }
 
-/// A service of server cores.
+/// Returns a cell for a service of server cores.
 fn served(
     name: &'static str,
     mut params: Value,
@@ -142,7 +142,7 @@ fn served(
     let posting = posting(
         server.posting,
         MAX_BATCH,
-        "as many as a core takes at a time",
+        "the number of requests that a core takes at once",
     )?;
     let pace = match server.rate {
         Some(rate) => Pace::Open(Span::from_secs_f64(f64::from(clients.clients) / rate)),
@@ -176,7 +176,7 @@ fn served(
     Ok(Cell::new(name, &params, title, job))
 }
 
-/// A service in memory that clients reach by themselves.
+/// Returns a cell for a service in memory that clients access with one-sided operations.
 fn onesided(
     name: &'static str,
     params: Value,
@@ -200,17 +200,13 @@ fn onesided(
         },
         path: clients.path.options()?,
     };
-    let puts = match &program.remote {
-        Remote::Items(items) => items.puts,
-        Remote::Counter => Puts::Lock,
-    };
-    let who = match puts {
-        Puts::Lock => "without a server's CPU".to_owned(),
-        Puts::Ask { cores, .. } => format!("PUTs by {}", counted(cores, "server core")),
-    };
     let mut params = with_common(params, posting, posts.qps, clients);
-    if let Puts::Ask { cores, .. } = puts {
+    let mut who = "without a server's CPU".to_owned();
+    if let Remote::Items(items) = &program.remote
+        && let Puts::Ask { cores, .. } = items.puts
+    {
         params["server_cores"] = cores.into();
+        who = format!("PUTs by {}", counted(cores, "server core"));
     }
     let title = format!("{who}, {}", words(posting, posts.qps, clients));
     let job = Job::OneSided(program, schedule(clients));

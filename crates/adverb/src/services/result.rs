@@ -1,4 +1,4 @@
-//! The records of programs of several members as rows.
+//! Rows for the records of programs with several members.
 
 use adverb_results::Record;
 use adverb_units::{MessageRate, Span};
@@ -11,7 +11,7 @@ pub(super) struct Rows {
     pub(super) title: String,
 }
 
-/// What was checked, by its name in a record.
+/// Descriptions of the checks, by their names in a record.
 const CHECKED: [(&str, &str); 4] = [
     ("numbers", "numbers, each handed out exactly once"),
     ("values", "values, each whole and of its key"),

@@ -1,4 +1,4 @@
-//! Programs of several members, started where their command line says, and the records of what came of it.
+//! Runs programs with several members and makes their records.
 
 use std::time::Duration;
 
@@ -22,17 +22,17 @@ use crate::request::{Shape, check_path, check_places};
 use crate::sink::{Sink, Table};
 use crate::terminal;
 
-/// How long a program may take beyond the time that it measures.
+/// Timeout of a program in addition to the time that it measures.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// READs and atomics of one queue pair on the wire.
+/// Outstanding READs and atomics of one queue pair.
 pub(super) const RD_ATOMIC: u8 = 16;
 
-/// One point of a program: what runs, and what its record says of it.
+/// One point of a program: the job, and the parameters for its record.
 pub(super) struct Cell {
     program: &'static str,
     params: Values,
-    /// What it is, for people.
+    /// Description for the table's title.
     title: String,
     job: Job,
 }
@@ -51,7 +51,7 @@ impl Cell {
         }
     }
 
-    /// Equal for the same program and parameters: `kv/by=rpc/value_bytes=32/…`.
+    /// Returns the id, equal for equal programs and parameters: `kv/by=rpc/value_bytes=32/…`.
     fn id(&self) -> String {
         let faults = self.job.path().impairment;
         let faults = faults.map(|faults| faults.id()).unwrap_or_default();
@@ -65,7 +65,7 @@ impl Cell {
     }
 }
 
-/// When members measure.
+/// Returns when members warm up and measure.
 pub(super) fn schedule(args: &ClientArgs) -> Schedule {
     let measured = duration(args);
     Schedule {
@@ -134,7 +134,7 @@ pub(super) fn measure_as<T: Table>(
     check_places(&device, args.place, Shape::Many)?;
     let mut bench = Bench::new(args, &cells)?;
     let points: Vec<Values> = cells.iter().map(|cell| cell.params.clone()).collect();
-    // The columns of a sweep say what its points differ in.
+    // The columns of a sweep show the parameters in which its points differ.
     let title = match &cells[..] {
         [one] => one.title.clone(),
         _ => format!("{} points", cells.len()),
@@ -213,7 +213,7 @@ impl Bench {
         let is_plain = |cell: &Cell| cell.job.path().impairment.is_none();
         if launcher.is_within_memory() && cells.iter().any(is_plain) {
             terminal::warn(&format!(
-                "all members are at {} and share memory: connected queue pairs use the local port, only datagrams go over UDP; for UDP name an address for each host (--device soft@ADDR,soft@ADDR or --peer)",
+                "all members are at {} and share memory: connected queue pairs use the local port, only datagrams use UDP; for UDP name an address for each host (--device soft@ADDR,soft@ADDR or --peer)",
                 launcher.device()
             ));
             info.site.device.extend([hosts::in_shared_memory()]);

@@ -1,4 +1,4 @@
-//! Parameters of a program of several members, as words and as JSON.
+//! Parameters of a program with several members, as text and as JSON.
 
 use adverb_patterns::Posting;
 use adverb_results::Values;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::args::ClientArgs;
 
-/// A choice as it is typed.
+/// Returns a choice as it is typed.
 pub(super) fn word(choice: &impl ValueEnum) -> String {
     let value = choice.to_possible_value();
     value.map_or_else(String::new, |value| value.get_name().to_owned())
@@ -29,7 +29,7 @@ pub(super) fn with_common(
     params
 }
 
-/// What was asked of the path, by the names of a record; nothing that was left to the device.
+/// Returns the chosen options of the path by their names in records.
 pub(super) fn of_path(path: &PathOptions) -> Values {
     let all = json!({
         "path_mtu_bytes": path.path_mtu.map(PathMtu::bytes),
@@ -53,12 +53,12 @@ pub(super) fn list(posting: Posting) -> u32 {
     }
 }
 
-/// What all programs have in common, for people.
+/// Describes the parameters that all programs have.
 pub(super) fn words(posting: Posting, qps: u32, clients: &ClientArgs) -> String {
     let threads = counted(clients.clients, "client");
     let (outstanding, qps) = (clients.outstanding, counted(qps, "queue pair"));
     let list = list(posting);
-    format!("{threads} with {outstanding} under way, {qps}, up to {list} a doorbell")
+    format!("{threads} with {outstanding} outstanding, {qps}, up to {list} a doorbell")
 }
 
 /// `1 client`, `2 clients`.

@@ -144,7 +144,7 @@ impl Ended {
         self.talk.trim_end()
     }
 
-    /// stderr, without what it says of other tests that run beside.
+    /// stderr, without warnings about other tests that run at the same time.
     pub(crate) fn talk_of_itself(&self) -> String {
         let lines = self.talk.lines();
         let own = lines.filter(|line| !line.starts_with("warning: other programs took "));

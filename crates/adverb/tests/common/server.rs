@@ -1,4 +1,4 @@
-//! `adverb serve` in the background, and somebody who speaks its protocol by hand.
+//! `adverb serve` in the background, and a client that speaks its protocol by hand.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -139,7 +139,7 @@ impl Hand {
         self.send(greeting.to_string().as_bytes());
     }
 
-    /// A word, as the two ends say it after the greeting.
+    /// Sends a control message.
     pub(crate) fn say(&mut self, word: &Value) {
         self.send(&[b"W", word.to_string().as_bytes()].concat());
     }
@@ -153,7 +153,7 @@ impl Hand {
         Some(payload)
     }
 
-    /// The next word that is no sign of life.
+    /// Returns the next control message that is not a keepalive.
     pub(crate) fn word(&mut self) -> Option<Value> {
         loop {
             let frame = self.next()?;

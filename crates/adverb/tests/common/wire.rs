@@ -103,7 +103,7 @@ impl Drop for Lan {
     }
 }
 
-/// Runs `ip`; the error says why it cannot.
+/// Runs `ip`; the error is the reason of a failure.
 pub(crate) fn ip(command: &str) -> Result<(), String> {
     let ran = Command::new("ip").args(command.split(' ')).output();
     let ran = ran.map_err(|e| format!("ip: {e}"))?;

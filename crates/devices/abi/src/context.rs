@@ -8,7 +8,7 @@ use crate::{
     ibv_qp_init_attr_ex, ibv_recv_wr, ibv_send_wr, ibv_srq, ibv_wc,
 };
 
-/// `__VERBS_ABI_IS_EXTENDED`: what `abi_compat` holds where a context lies in a [`verbs_context`].
+/// `__VERBS_ABI_IS_EXTENDED`: the value of `abi_compat` if a context is in a [`verbs_context`].
 pub const VERBS_ABI_IS_EXTENDED: usize = usize::MAX;
 
 type PostSend =
@@ -133,7 +133,7 @@ mirror! {
 
 impl verbs_context {
     /// Reads the operation at `offset` of the extended context around `context`
-    /// (`verbs_get_ctx_op`); none where the library or the driver does not have it.
+    /// (`verbs_get_ctx_op`); `None` if the library or the driver does not have it.
     ///
     /// # Safety
     /// `context` is a live context of libibverbs; `offset` is that of a member of type `Option<F>`,
@@ -147,7 +147,7 @@ impl verbs_context {
             .cast::<u8>()
             .wrapping_sub(std::mem::offset_of!(verbs_context, context));
         // SAFETY: an extended context lies in a verbs_context, of which `sz` bytes up to its end
-        // are there; the size stands right before the context.
+        // exist; the size is stored right before the context.
         let size = unsafe {
             *outer
                 .add(std::mem::offset_of!(verbs_context, sz))
@@ -156,7 +156,7 @@ impl verbs_context {
         if size < size_of::<verbs_context>() - offset {
             return None;
         }
-        // SAFETY: the member lies within those bytes, and is of this type as the caller says.
+        // SAFETY: the member is within these bytes, and the caller guarantees its type.
         unsafe { outer.add(offset).cast::<Option<F>>().read() }
     }
 }

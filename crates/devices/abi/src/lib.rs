@@ -15,7 +15,7 @@
 #![allow(
     non_camel_case_types,
     non_snake_case,
-    reason = "the names are those of the C headers"
+    reason = "names as in the C headers"
 )]
 #![allow(missing_docs, reason = "members are documented by the C headers")]
 

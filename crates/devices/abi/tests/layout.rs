@@ -98,7 +98,7 @@ fn not_run(reason: &str) {
     );
 }
 
-/// What the C program prints; none where this machine cannot compile it.
+/// Returns the output of the C program; `None` if this machine cannot compile it.
 fn printed_by_c(source: &Path) -> Option<String> {
     let program = source.with_extension("");
     let compiled = Command::new("cc")

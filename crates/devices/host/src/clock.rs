@@ -3,7 +3,7 @@
 use adverb_units::{CpuTime, Span, Time};
 use rustix::time::{ClockId, clock_gettime};
 
-/// Whose CPU time counts as a role's.
+/// The CPU time that counts as a role's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CpuScope {
     /// The whole process: the role has it for itself, with the threads of its device.
@@ -20,8 +20,8 @@ pub(crate) fn now() -> Time {
     Time::ZERO + Span::from_secs(t.tv_sec as u64) + Span::from_ns(t.tv_nsec as u64)
 }
 
-/// What one call of [`now`] costs: the median of a few dozen averages, so that an interrupt during
-/// one of them does not count.
+/// Measures the cost of one call of [`now`]: the median of a few dozen averages, so that an interrupt during one
+/// of them does not count.
 pub(crate) fn measure_cost() -> Span {
     const AVERAGES: usize = 33;
     const CALLS: u64 = 64;

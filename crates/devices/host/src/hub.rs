@@ -1,11 +1,11 @@
-//! The roles' side of a star: each process of roles has one socket to the process that started it, the
-//! hub, which passes messages on to the roles of other processes and hosts.
+//! The roles' side of a star: each process of roles has one socket to its parent, the hub, which forwards
+//! messages to the roles of other processes and hosts.
 //!
 //! A frame is a length (u32, little-endian), a kind (one byte) and:
 //!
 //! ```text
 //! M  sender (u32), receiver (u32), bytes   an out-of-band message between roles
-//! E  role (u32)                            the role has ended: nothing more comes from it
+//! E  role (u32)                            the role has ended and sends nothing more
 //! C  bytes                                 between the hub and the process itself
 //! ```
 
@@ -26,7 +26,7 @@ use crate::link::{MAX_FRAME, MAX_MESSAGE, SEND_PATIENCE, is_gone, take_frame, to
 const MESSAGE: u8 = b'M';
 const ENDED: u8 = b'E';
 const CONTROL: u8 = b'C';
-/// Longest wait in one call of the system; whoever waits longer waits again.
+/// Longest wait in one system call; longer waits are repeated.
 const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 
 /// A frame without its length.
@@ -34,11 +34,11 @@ const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 pub enum HubFrame {
     /// An out-of-band message.
     Message {
-        /// The role that sent it.
+        /// The sender.
         from: RoleId,
-        /// The role that it is for.
+        /// The receiver.
         to: RoleId,
-        /// What it says.
+        /// The message.
         bytes: Vec<u8>,
     },
     /// A role has ended.
@@ -85,7 +85,7 @@ pub struct HubLink {
     /// Held while a frame is written.
     sending: Mutex<()>,
     inbox: Mutex<Inbox>,
-    /// Signalled when whichever thread read from the socket has put something into the inbox.
+    /// Signalled when the thread that reads from the socket has put something into the inbox.
     arrived: Condvar,
 }
 
@@ -136,7 +136,7 @@ impl Inbox {
 }
 
 impl HubLink {
-    /// Over a connected stream, whose writes may take a few seconds at most.
+    /// Uses a connected stream, with a timeout of a few seconds for writes.
     pub fn new(stream: UnixStream) -> io::Result<Self> {
         stream.set_nonblocking(false)?;
         stream.set_write_timeout(Some(SEND_PATIENCE))?;
@@ -177,7 +177,7 @@ impl HubLink {
         self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until `take` finds something. Of several waiting threads one reads from the socket.
+    /// Waits until `take` finds something. One of the waiting threads reads from the socket.
     fn wait<R>(
         &self,
         patience: Span,
@@ -229,14 +229,14 @@ impl HubLink {
         match recv(&self.stream, into, RecvFlags::DONTWAIT) {
             Ok((_, n)) => Ok(Some(n)),
             Err(Errno::AGAIN | Errno::INTR) => Ok(None),
-            // The hub left unread what this process sent.
+            // The hub closed the socket with unread data.
             Err(Errno::CONNRESET) => Ok(Some(0)),
             Err(e) => Err(e.into()),
         }
     }
 }
 
-/// A role's share of its process's socket.
+/// A role's mailbox on its process's socket.
 #[derive(Clone)]
 pub struct HubMail {
     link: Arc<HubLink>,
@@ -245,7 +245,7 @@ pub struct HubMail {
 }
 
 impl HubMail {
-    /// Messages of `role`, one of `roles` of the program.
+    /// Returns the mailbox of `role`, one of `roles` of the program.
     pub fn new(link: Arc<HubLink>, role: RoleId, roles: u32) -> Self {
         HubMail { link, role, roles }
     }
@@ -263,7 +263,7 @@ impl HubMail {
         if message.len() as u64 > MAX_MESSAGE.get() {
             return Err(too_long(message.len() as u64));
         }
-        // The news of an end may already be there, unread.
+        // A message about the end of a role may have arrived unread.
         self.link.wait(Span::ZERO, |_| None::<()>)?;
         if self.link.inbox().is_gone(to) {
             return Err(OutOfBandError::PeerGone(to));

@@ -6,15 +6,15 @@
 //!   `getrusage`, busy polling, and [`Link`]s to the other roles;
 //! * [`TcpDevice`]: a host without RDMA, for programs that use the kernel's TCP, the
 //!   [`Streams`](adverb_verbs::Streams) of each [`HostStation`];
-//! * [`HubLink`]: the socket of a process of roles to whatever started them, which passes their
-//!   out-of-band messages on; [`Link`]: the same directly between two roles;
+//! * [`HubLink`]: the socket from a process of roles to its parent, which forwards out-of-band messages;
+//!   [`Link`]: a direct channel between two roles;
 //! * [`Wire`]: the same frames over TCP between hosts, for an owner that sleeps in `poll`;
 //! * [`pin`], [`usable_cores`], [`die_with_parent`]: the process and its cores;
-//! * [`Rank`]: the place of a process among those that `mpirun` or `srun` started;
-//! * [`OtherWork`], [`Busy`]: what other programs use of the machine;
+//! * [`Rank`]: the rank of a process in a job of `mpirun` or `srun`;
+//! * [`OtherWork`], [`Busy`]: CPU use of other programs;
 //! * [`Machine`], [`numa_node`], [`now_rfc3339`], [`Kernel`], [`memory`]: facts for a record's provenance.
 //!
-//! This is an edge of Adverb: sockets, clocks and sleeping are at home here, RDMA is not.
+//! Sockets, clocks and sleeping belong into this crate, RDMA does not.
 
 mod clock;
 mod hub;

@@ -1,4 +1,4 @@
-//! Messages out of band between two roles.
+//! Out-of-band messages between two roles.
 //!
 //! A frame is its length (u32, little-endian) and that many bytes, at most [`MAX_MESSAGE`]. The
 //! stream below is a Unix socket between processes of one host, or TCP between hosts.
@@ -6,7 +6,6 @@
 use std::cell::Cell;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
-use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
@@ -17,10 +16,10 @@ use rustix::io::Errno;
 
 /// Longest message between roles.
 pub const MAX_MESSAGE: Bytes = Bytes::mib(1);
-/// Longest frame between processes: it also holds what a role reports at its end.
+/// Longest frame between processes, which may also contain a role's report.
 pub const MAX_FRAME: Bytes = Bytes::mib(8);
 
-/// How long a message may wait for room in the stream before its sending fails.
+/// Timeout for sending a message when the stream is full.
 pub(crate) const SEND_PATIENCE: Duration = Duration::from_secs(10);
 /// Length of a frame's header.
 const HEADER: usize = size_of::<u32>();
@@ -36,10 +35,10 @@ pub trait Stream: Send {
     /// Whether a read would end at once.
     fn is_readable(&self) -> io::Result<bool>;
 
-    /// Limits later reads; none is for ever.
+    /// Sets the timeout of reads; `None` waits indefinitely.
     fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()>;
 
-    /// Limits later writes; none is for ever.
+    /// Sets the timeout of writes; `None` waits indefinitely.
     fn set_write_timeout(&self, timeout: Option<Duration>) -> io::Result<()>;
 }
 
@@ -71,10 +70,10 @@ macro_rules! stream {
 
 stream!(UnixStream, TcpStream);
 
-/// One end of a channel out of band.
+/// One end of an out-of-band channel.
 pub struct Link<T: Stream = UnixStream> {
     stream: T,
-    /// Bytes that arrived and are not yet taken: a frame may come in pieces, across timeouts.
+    /// Received bytes: a frame may arrive in parts, across timeouts.
     arrived: Cell<Vec<u8>>,
 }
 
@@ -83,12 +82,6 @@ impl Link<UnixStream> {
     pub fn pair() -> io::Result<(Self, Self)> {
         let (one, other) = UnixStream::pair()?;
         Ok((Link::new(one)?, Link::new(other)?))
-    }
-
-    /// One end, from a descriptor that this process inherited. The caller names the descriptor of a
-    /// connected Unix stream socket; another kind fails when it is first used.
-    pub fn from_fd(fd: OwnedFd) -> io::Result<Self> {
-        Link::new(UnixStream::from(fd))
     }
 }
 
@@ -100,11 +93,6 @@ impl<T: Stream> Link<T> {
             stream,
             arrived: Cell::default(),
         })
-    }
-
-    /// The stream below.
-    pub fn into_stream(self) -> T {
-        self.stream
     }
 
     /// Sends `message`; `peer` names the other end in errors.
@@ -150,7 +138,7 @@ impl<T: Stream> Link<T> {
                 let role = peer;
                 return Err(OutOfBandError::TimedOut { role, patience });
             }
-            // A timeout of zero would mean "for ever".
+            // A timeout of zero would mean no timeout.
             let left = deadline.map(|d| d.saturating_duration_since(Instant::now()));
             let timeout = left.map(|d| d.max(Duration::from_micros(1)));
             self.stream.set_read_timeout(timeout)?;
@@ -171,8 +159,8 @@ impl<T: Stream> Link<T> {
     }
 }
 
-/// Takes the first frame off `arrived`, if it is there as a whole; the error is the length of one
-/// that is longer than `longest`.
+/// Removes the first frame from `arrived`, if it is complete. The error is the length of a frame that exceeds
+/// `longest`.
 pub(crate) fn take_frame(arrived: &mut Vec<u8>, longest: Bytes) -> Result<Option<Vec<u8>>, Bytes> {
     let Some(header) = arrived.first_chunk::<HEADER>() else {
         return Ok(None);
@@ -275,14 +263,6 @@ mod tests {
         );
         let send = b.send(PEER, b"x").unwrap_err();
         assert!(matches!(send, OutOfBandError::PeerGone(PEER)), "{send}");
-    }
-
-    #[test]
-    fn an_inherited_descriptor_makes_a_link() {
-        let (a, b) = Link::pair().unwrap();
-        let b = Link::from_fd(OwnedFd::from(b.into_stream())).unwrap();
-        b.send(PEER, b"hello").unwrap();
-        assert_eq!(a.receive(PEER, LATE).unwrap(), b"hello");
     }
 
     #[test]

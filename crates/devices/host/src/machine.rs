@@ -16,14 +16,14 @@ pub struct Machine {
     pub host: String,
     /// Kernel release.
     pub kernel: String,
-    /// CPU model; `unknown` where `/proc/cpuinfo` does not say.
+    /// CPU model; `unknown` if `/proc/cpuinfo` has none.
     pub cpu: String,
     /// Cores that this process may use.
     pub cores: u32,
 }
 
 impl Machine {
-    /// This machine.
+    /// Returns this machine.
     pub fn this() -> Self {
         let uname = rustix::system::uname();
         let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
@@ -36,18 +36,18 @@ impl Machine {
     }
 }
 
-/// Which running kernel this is, and which part of its processes this one sees: equal in two
-/// processes that can find each other by process id.
+/// Identifies the running kernel and the PID namespace: equal in two processes that can find each other by
+/// process id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kernel {
-    /// Drawn at random when the machine started (`/proc/sys/kernel/random/boot_id`).
+    /// Random id of the machine's boot (`/proc/sys/kernel/random/boot_id`).
     pub boot_id: String,
     /// The PID namespace, by its inode.
     pub pid_namespace: u64,
 }
 
 impl Kernel {
-    /// This one; none where `/proc` does not say.
+    /// Returns this process's kernel; `None` if `/proc` does not have it.
     pub fn this() -> Option<Self> {
         let boot_id = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
         Some(Kernel {
@@ -57,13 +57,13 @@ impl Kernel {
     }
 }
 
-/// This machine's memory.
+/// Returns this machine's memory.
 pub fn memory() -> Bytes {
     let info = rustix::system::sysinfo();
     Bytes::new(info.totalram.saturating_mul(info.mem_unit.into()))
 }
 
-/// The NUMA node of a core; none where the kernel does not say.
+/// Returns the NUMA node of a core; `None` if unknown.
 pub fn numa_node(core: u32) -> Option<u32> {
     let folder = fs::read_dir(format!("/sys/devices/system/cpu/cpu{core}")).ok()?;
     folder.flatten().find_map(|entry| {

@@ -1,5 +1,5 @@
-//! What else ran on this machine while something was measured: who polls beside other work measures
-//! the other work.
+//! CPU use of other programs during a measurement: a program that polls while other work runs measures the
+//! other work.
 
 use std::{fmt, fs};
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::process::usable_cores;
 
-/// From when on CPU time is compared.
+/// Start of a comparison of CPU times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OtherWork {
     begun: Ticks,
@@ -16,26 +16,26 @@ pub struct OtherWork {
 /// CPU time, in the clock ticks of `/proc`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Ticks {
-    /// Of all cores, idle or not.
+    /// Total of all cores, idle or not.
     all: u64,
-    /// Of all programs: user, nice and system time. Not that of interrupts: they may be our packets.
+    /// User, nice and system time of all programs. Without interrupts, which may be our packets.
     programs: u64,
-    /// Of this program and its children that have ended.
+    /// Time of this program and its children that have ended.
     own: u64,
 }
 
-/// Below so many ticks the rounding of each process is more than what it used.
+/// Minimum ticks: with fewer, rounding dominates the times of processes.
 const LEAST: u64 = 50;
 
 impl OtherWork {
-    /// From now on; none where `/proc` does not say.
+    /// Starts now; `None` if `/proc` does not have the times.
     pub fn from_now() -> Option<Self> {
         let begun = Ticks::now()?;
         Some(OtherWork { begun })
     }
 
-    /// The share of this machine's CPU time, 0 to 1, that programs beside this one and its children have
-    /// used since; none where that was too short to say. Children count once they have ended.
+    /// Returns the share of this machine's CPU time, 0 to 1, that other programs than this one and its children
+    /// have used since; `None` if that was too short. Children count once they have ended.
     pub fn share(&self) -> Option<f64> {
         Ticks::now()?.others_since(self.begun)
     }
@@ -48,13 +48,13 @@ impl Ticks {
         Ticks::read(&machine, &process)
     }
 
-    /// From the texts of `/proc/stat` and `/proc/self/stat` (proc(5)).
+    /// Parses `/proc/stat` and `/proc/self/stat` (proc(5)).
     fn read(machine: &str, process: &str) -> Option<Self> {
         let cores = machine.lines().next()?.strip_prefix("cpu ")?;
         let cores: Vec<u64> = numbers(cores.split_whitespace())?;
         // user, nice, system, idle, iowait, irq, softirq, steal; guests are part of user.
         let all = cores.get(..8)?.iter().sum();
-        // The name, which may hold anything, ends at the last bracket; the state is next.
+        // The name may contain anything and ends at the last bracket; the state follows.
         let (_, fields) = process.rsplit_once(')')?;
         let own: Vec<u64> = numbers(fields.split_whitespace().skip(11).take(4))?;
         Some(Ticks {
@@ -72,12 +72,12 @@ impl Ticks {
     }
 }
 
-/// The load of a machine that has other things to do than to measure.
+/// The load of a machine that other programs use.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Busy {
-    /// Processes that wanted to run in the last minute.
+    /// Load average of the last minute.
     load: f64,
-    /// Cores for them.
+    /// Number of cores.
     cores: usize,
 }
 

@@ -1,7 +1,7 @@
 //! The key-value store of a cluster's launcher, by libpmix, which is loaded when it is needed.
 //!
 //! Only what ranks need to find each other: one rank publishes a string, the others get it. Types and
-//! constants are those of the PMIx standard 4.1 (`pmix_common.h`).
+//! constants follow the PMIx standard 4.1 (`pmix_common.h`).
 #![allow(unsafe_code, reason = "this module calls libpmix")]
 
 use std::ffi::{CStr, CString, c_char, c_int};
@@ -95,7 +95,7 @@ impl Pmix {
     /// Waits for all ranks: what is asked for before it was published is an error to PMIx, and no wait.
     fn fence(&self) -> io::Result<()> {
         let fence: libloading::Symbol<'_, Fence> = symbol(&self.library, c"PMIx_Fence")?;
-        // SAFETY: no processes are named, which stands for all of the job, and no directives given.
+        // SAFETY: no processes are named, which means all of the job, and no directives are given.
         check("PMIx_Fence", unsafe {
             fence(ptr::null(), 0, ptr::null(), 0)
         })

@@ -16,8 +16,8 @@ pub fn pin(core: u32) -> io::Result<()> {
     Ok(sched_setaffinity(None, &set)?)
 }
 
-/// The cores that the calling thread may run on, in ascending order; empty where the system does
-/// not say.
+/// Returns the cores that the calling thread may run on, in ascending order; empty if the system does
+/// not report them.
 pub fn usable_cores() -> Vec<u32> {
     let Ok(set) = sched_getaffinity(None) else {
         return Vec::new();
@@ -28,11 +28,11 @@ pub fn usable_cores() -> Vec<u32> {
         .collect()
 }
 
-/// Has the kernel kill this process when the thread that started it ends.
+/// Asks the kernel to kill this process when the thread that started it ends.
 ///
-/// `parent` is the id of the process that started this one, as that process told it: a parent that
-/// ended before this call is an error. The kernel watches the *thread* that started this process,
-/// so start it from one that lives as long as it is wanted.
+/// `parent` is the id of the process that started this one. It is an error if the parent has already ended.
+/// The kernel watches the *thread* that started this process, so start it from a thread that lives long
+/// enough.
 pub fn die_with_parent(parent: u32) -> io::Result<()> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
     let is_parent = |pid: Pid| u32::try_from(pid.as_raw_nonzero().get()) == Ok(parent);

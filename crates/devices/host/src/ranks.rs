@@ -1,8 +1,8 @@
 //! Ranks: processes that a cluster's launcher (`mpirun`, `srun`) started as one job.
 //!
-//! Each rank is a host of the program. Rank 0 publishes where it listens, the others look it up: by PMIx
-//! where the launcher offers it (Open MPI, Slurm with its pmix plugin), else by Slurm's list of nodes, whose
-//! first one runs rank 0.
+//! Each rank is a host of the program. Rank 0 publishes its address, and the others look it up: by PMIx if the
+//! launcher supports it (Open MPI, Slurm with its pmix plugin), otherwise by Slurm's list of nodes, the first
+//! of which runs rank 0.
 
 use std::env;
 use std::io;
@@ -11,10 +11,10 @@ use crate::pmix::Pmix;
 
 /// Key under which rank 0 publishes its addresses.
 const KEY: &str = "adverb.caller";
-/// Ports that ranks without PMIx meet at: one of so many, from this one on, by job and step.
+/// Ports for ranks without PMIx: the first, and their number. Job and step select one.
 const PORTS: (u32, u32) = (20_000, 10_000);
 
-/// A process's place among the ranks of its job.
+/// A process's rank in its job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rank {
     /// Number of this process, from 0.
@@ -23,7 +23,7 @@ pub struct Rank {
     pub size: u32,
     /// The job's name, which no other job of the launcher has while this one runs.
     pub job: String,
-    /// Where the ranks find each other.
+    /// How the ranks find each other.
     meeting: Meeting,
 }
 
@@ -35,7 +35,7 @@ enum Meeting {
     Known { host: String, port: u16 },
 }
 
-/// Why ranks cannot find each other.
+/// The ranks cannot find each other.
 #[derive(Debug, thiserror::Error)]
 pub enum RankError {
     /// The launcher's environment names a rank but not how to reach the others.
@@ -56,7 +56,7 @@ pub enum RankError {
 }
 
 impl Rank {
-    /// This process's rank, if a launcher started several; `None` otherwise.
+    /// Returns this process's rank, if a launcher started several; `None` otherwise.
     ///
     /// # Errors
     /// The environment names a rank but not how to reach the others.
@@ -105,7 +105,7 @@ impl Rank {
         }))
     }
 
-    /// The port that rank 0 has to listen at; `None` if any will do.
+    /// Returns the port on which rank 0 must listen; `None` for any port.
     pub fn port(&self) -> Option<u16> {
         match &self.meeting {
             Meeting::Pmix => None,
@@ -113,8 +113,8 @@ impl Rank {
         }
     }
 
-    /// Publishes `addresses` (`HOST:PORT`, separated by spaces), where rank 0 listens. What is returned has
-    /// to be kept until the other ranks have connected.
+    /// Publishes `addresses` (`HOST:PORT`, separated by spaces) on which rank 0 listens. Keep the result until
+    /// the other ranks have connected.
     ///
     /// # Errors
     /// PMIx fails.
@@ -127,7 +127,7 @@ impl Rank {
         Ok(Published(Some(pmix)))
     }
 
-    /// The addresses that rank 0 listens at; waits until it has published them.
+    /// Waits until rank 0 has published its addresses, and returns them.
     ///
     /// # Errors
     /// PMIx fails.
@@ -142,7 +142,7 @@ impl Rank {
     }
 }
 
-/// Keeps what rank 0 published available.
+/// Keeps the addresses of rank 0 published.
 pub struct Published(
     #[expect(dead_code, reason = "its end withdraws what was published")] Option<Pmix>,
 );
@@ -186,7 +186,7 @@ mod tests {
             Ok(None)
         );
         let batch = [("SLURM_PROCID", "0"), ("SLURM_NTASKS", "8")];
-        assert_eq!(rank(&batch), Ok(None), "a batch script is no step");
+        assert_eq!(rank(&batch), Ok(None), "a batch script is not a step");
     }
 
     #[test]

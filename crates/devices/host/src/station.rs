@@ -15,16 +15,16 @@ use crate::clock::{self, CpuScope};
 use crate::hub::HubMail;
 use crate::link::{Link, Stream};
 
-/// Polls between two looks at the clock. The first so many come without a pause: a message that is
-/// under way arrives within them; who waits longer gives the core's other thread room.
+/// Polls between two clock readings. The first ones have no pause, because a message in flight arrives within
+/// them; later ones leave the core to its other hardware thread.
 const POLLS_PER_LOOK: u32 = 1024;
-/// The same of a role that gives its core away between them, on a busy machine for milliseconds each time.
+/// The same for a role that yields its core after each poll, on a busy machine for milliseconds each time.
 const YIELDS_PER_LOOK: u32 = 16;
 
-/// How long a sleeping wait may take to notice that the run is being ended.
+/// How long a sleeping wait may take to notice that the run has ended.
 const STOP_LATENCY: Span = Span::from_ms(50);
 
-/// Where a role runs on this machine: a device, the machine's clock, a CPU account and the way to the
+/// The environment of a role on this machine: a device, the machine's clock, a CPU account and channels to the
 /// other roles.
 pub struct HostStation<C: Context, T: Stream = UnixStream> {
     context: C,
@@ -32,22 +32,22 @@ pub struct HostStation<C: Context, T: Stream = UnixStream> {
     clock_cost: Span,
     shares_core: bool,
     scope: CpuScope,
-    /// Whether waits are to end.
+    /// Set when waits should end.
     stop: Option<Arc<AtomicBool>>,
     /// Where its streams listen, and connect from.
     address: SocketAddr,
 }
 
-/// How messages reach other roles.
+/// Channels to other roles.
 enum Mail<T: Stream> {
-    /// Over a socket to each of them.
+    /// A socket to each of them.
     Links(Vec<(RoleId, Link<T>)>),
-    /// Over one socket, whose other end passes them on.
+    /// One socket to a hub, which forwards messages.
     Hub(HubMail),
 }
 
 impl<C: Context, T: Stream> HostStation<C, T> {
-    /// A station with links to these roles. It measures its clock, which takes some ten
+    /// Returns a station with links to these roles. It measures the cost of its clock, which takes tens of
     /// microseconds.
     pub fn new(context: C, links: impl IntoIterator<Item = (RoleId, Link<T>)>) -> Self {
         Self::with(context, Mail::Links(links.into_iter().collect()))
@@ -65,7 +65,7 @@ impl<C: Context, T: Stream> HostStation<C, T> {
         }
     }
 
-    /// Chooses whose CPU time counts as the role's; the whole process's by default.
+    /// Sets which CPU time counts as the role's; by default the whole process's.
     #[must_use]
     pub fn counting(self, scope: CpuScope) -> Self {
         HostStation { scope, ..self }
@@ -119,10 +119,10 @@ impl<C: Context, T: Stream> HostStation<C, T> {
         }
     }
 
-    /// Says whether another role runs on the same core: if so, each unsuccessful poll gives the core
-    /// away, because what is waited for cannot come before the other role has run.
+    /// Sets whether another role runs on the same core: if so, each unsuccessful poll yields the core, because
+    /// the awaited message cannot arrive before the other role has run.
     ///
-    /// A process that is pinned sees one usable core in either case, so who starts the roles says it.
+    /// A pinned process sees one usable core in either case, so the launcher has to set this.
     #[must_use]
     pub fn sharing_core(self, shares_core: bool) -> Self {
         HostStation {
@@ -131,7 +131,7 @@ impl<C: Context, T: Stream> HostStation<C, T> {
         }
     }
 
-    /// Calls `poll` until it gives something.
+    /// Calls `poll` until it returns something.
     #[inline]
     pub(crate) fn poll_until<R>(
         &self,
@@ -190,7 +190,7 @@ impl<C: Context, T: Stream> HostStation<C, T> {
 }
 
 impl<C: Context> HostStation<C> {
-    /// A station of a role whose process has one socket to the process that started it.
+    /// Returns a station of a role whose process has one socket to its parent.
     pub fn at_hub(context: C, mail: HubMail) -> Self {
         Self::with(context, Mail::Hub(mail))
     }
@@ -274,7 +274,7 @@ impl<C: Context, T: Stream> Station for HostStation<C, T> {
     }
 
     fn sleep(&self, span: Span) {
-        // An error is the end of the run, which the next wait reports.
+        // An error means the end of the run, which the next wait reports.
         let _ = self.wait_in_parts(span, |part| {
             std::thread::sleep(part.into());
             Ok(None::<()>)
@@ -296,7 +296,7 @@ impl<C: Context, T: Stream> Station for HostStation<C, T> {
     }
 
     fn receive(&self, from: RoleId, patience: Span) -> Result<Vec<u8>, OutOfBandError> {
-        // The result of `receive` is found, whether or not it is a message; only silence goes on.
+        // Any result of `receive` except a timeout ends the wait.
         let found = self.wait_in_parts(patience, |part| {
             Ok(match self.receive_within(from, part) {
                 Err(OutOfBandError::TimedOut { .. }) => None,
@@ -306,7 +306,7 @@ impl<C: Context, T: Stream> Station for HostStation<C, T> {
         let role = from;
         match found {
             Ok(Some(result)) => result,
-            // Whoever ends the run ends the other roles, too.
+            // The end of the run ends the other roles, too.
             Err(_) => Err(OutOfBandError::PeerGone(role)),
             Ok(None) => Err(OutOfBandError::TimedOut { role, patience }),
         }
@@ -412,7 +412,7 @@ mod tests {
         there.send(RoleId(0), b"go").unwrap();
         assert_eq!(station.receive(OTHER, SOON).unwrap(), b"go");
         let error = station.send(RoleId(9), b"x").unwrap_err();
-        assert_eq!(error.to_string(), "this program has no role 9");
+        assert_eq!(error.to_string(), "role 9 does not exist");
     }
 
     #[test]

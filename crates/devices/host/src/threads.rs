@@ -30,7 +30,7 @@ where
     for (links, number) in links(device, roles)?.into_iter().zip(0..) {
         parts.push((device.open()?, links, RoleId(number)));
     }
-    // A role that waits without success gives the core away if roles share cores.
+    // Roles yield their core after unsuccessful polls if they share cores.
     let shares_core = roles as usize > usable_cores().len();
     Ok(thread::scope(|scope| {
         let role = &role;

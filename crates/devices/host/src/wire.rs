@@ -1,7 +1,7 @@
 //! Frames over a stream socket for an owner that sleeps in `poll` and must not block.
 //!
-//! The frames are those of [`Link`](crate::Link): a length (u32, little-endian) and that many bytes.
-//! A buffer holds what cannot be sent yet; a frame that has arrived in part is kept.
+//! It uses the frames of [`Link`](crate::Link): a length (u32, little-endian) and that many bytes. Unsent data
+//! and incomplete frames are buffered.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
@@ -15,27 +15,27 @@ use rustix::net::sockopt;
 
 use crate::link::{MAX_FRAME, is_gone, take_frame};
 
-/// A connection with nothing to say is probed after so long …
+/// An idle connection is probed after this time …
 const PROBE_AFTER: Duration = Duration::from_secs(5);
-/// … so often …
+/// … this many times …
 const PROBES: u32 = 3;
-/// … at this distance; and what was sent may wait so long for the other host's acknowledgement.
+/// … at this interval, which is also the timeout for the other host's acknowledgement.
 const PROBE_EVERY: Duration = Duration::from_secs(2);
 const UNACKNOWLEDGED_MS: u32 = 10_000;
 
-/// Why a connection is of no more use.
+/// Why a connection failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WireError {
     /// The other end closed it, or its process ended.
     #[error("the connection was closed by the other end")]
     Closed,
-    /// A frame that announces more than is taken.
-    #[error("a frame of {given} is announced, at most {max} are taken")]
+    /// A frame exceeds the maximum.
+    #[error("frame of {given} exceeds the maximum of {max}")]
     TooLong {
-        /// What is announced.
+        /// The announced length.
         given: Bytes,
-        /// What is taken.
+        /// The maximum.
         max: Bytes,
     },
     /// The system, or the network.
@@ -47,7 +47,7 @@ pub enum WireError {
 #[derive(Debug)]
 pub struct Wire<S = TcpStream> {
     stream: S,
-    /// Longest frame that is taken.
+    /// Maximum length of a received frame.
     longest: Bytes,
     arrived: Vec<u8>,
     unsent: Vec<u8>,
@@ -59,12 +59,12 @@ impl Wire {
     /// Connects to `address`.
     ///
     /// # Errors
-    /// Of the system: nobody listens there, or nobody answered within `patience`.
+    /// The connection was refused, or timed out after `patience`.
     pub fn connect(address: SocketAddr, patience: Duration) -> io::Result<Self> {
         Wire::new(TcpStream::connect_timeout(&address, patience)?)
     }
 
-    /// Over a connected stream, which no longer blocks and notices when the other host is gone.
+    /// Uses a connected stream, which becomes nonblocking and detects when the other host is gone.
     pub fn new(stream: TcpStream) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
         stream.set_nodelay(true)?;
@@ -76,20 +76,20 @@ impl Wire {
         Ok(Wire::over(stream))
     }
 
-    /// This end's address.
+    /// Returns the address of this end.
     pub fn local_ip(&self) -> io::Result<IpAddr> {
         Ok(self.stream.local_addr()?.ip())
     }
 
-    /// Says that nothing more will be sent; what the other end still sends can be received.
+    /// Closes the sending direction. Data from the other end can still be received.
     pub fn finish(&self) {
-        // The connection may have ended by itself, which is as well.
+        // The connection may have ended already.
         let _ = self.stream.shutdown(Shutdown::Write);
     }
 }
 
 impl Wire<UnixStream> {
-    /// Over a connected stream of this host, which no longer blocks.
+    /// Uses a connected local stream, which becomes nonblocking.
     pub fn local(stream: UnixStream) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
         Ok(Wire::over(stream))
@@ -112,12 +112,12 @@ where
         }
     }
 
-    /// From now on takes frames of at most `longest`.
+    /// Limits received frames to `longest`.
     pub fn take_at_most(&mut self, longest: Bytes) {
         self.longest = longest;
     }
 
-    /// Sends a frame that consists of these pieces, as far as there is room, and keeps the rest.
+    /// Sends a frame that consists of these pieces; data that does not fit is sent later.
     ///
     /// # Errors
     /// [`WireError::TooLong`] beyond [`MAX_FRAME`]; otherwise the connection has ended.
@@ -135,7 +135,7 @@ where
         self.flush()
     }
 
-    /// Sends what waits, as far as there is room.
+    /// Sends unsent data as far as it fits.
     pub fn flush(&mut self) -> Result<(), WireError> {
         let mut sent = 0;
         let result = loop {
@@ -156,10 +156,10 @@ where
         result
     }
 
-    /// The next frame, if it has arrived as a whole.
+    /// Returns the next frame, if it has arrived completely.
     ///
     /// # Errors
-    /// The connection's end, after the frames that came before it.
+    /// The connection has ended, and all frames before that have been returned.
     pub fn receive(&mut self) -> Result<Option<Vec<u8>>, WireError> {
         let mut piece = [0; 4096];
         loop {
@@ -184,7 +184,7 @@ where
         }
     }
 
-    /// What to wait for: something to receive, or room to send.
+    /// Returns what to poll for: data to receive, or room to send.
     pub fn poll_fd(&self) -> PollFd<'_> {
         let room = if self.unsent.is_empty() {
             PollFlags::empty()
@@ -194,17 +194,17 @@ where
         PollFd::new(&self.stream, PollFlags::IN | room)
     }
 
-    /// How much waits to be sent.
+    /// Returns the amount of unsent data.
     pub fn unsent(&self) -> Bytes {
         Bytes::new(self.unsent.len() as u64)
     }
 
-    /// When something last arrived; at first, when the connection was made.
+    /// Returns when data last arrived, initially the time of the connection.
     pub fn last_heard(&self) -> Instant {
         self.last_heard
     }
 
-    /// When something was last sent; at first, when the connection was made.
+    /// Returns when data was last sent, initially the time of the connection.
     pub fn last_sent(&self) -> Instant {
         self.last_sent
     }
@@ -267,7 +267,7 @@ mod tests {
         a.send(&[b"12345"]).unwrap();
         let mut sink = pair().0;
         let error = next(&mut b, &mut sink).unwrap_err();
-        let told = "a frame of 5 B is announced, at most 4 B are taken";
+        let told = "frame of 5 B exceeds the maximum of 4 B";
         assert_eq!(error.to_string(), told);
     }
 

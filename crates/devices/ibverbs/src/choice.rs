@@ -175,11 +175,11 @@ impl fmt::Display for VerbsDevice {
 pub enum NameError {
     /// The name before the first colon is empty.
     #[error(
-        "'{0}' names no device: write NAME[:PORT[:GID]], such as mlx5_0:1:3; ibv_devices lists the names"
+        "invalid device '{0}': expected NAME[:PORT[:GID]], such as mlx5_0:1:3; ibv_devices lists the names"
     )]
     Empty(String),
     /// Invalid port.
-    #[error("'{port}' in '{text}' is no port: ports are numbered from 1 to 254")]
+    #[error("invalid port '{port}' in '{text}': expected a number from 1 to 254")]
     Port {
         /// The whole text.
         text: String,
@@ -187,7 +187,9 @@ pub enum NameError {
         port: String,
     },
     /// Invalid GID.
-    #[error("'{gid}' in '{text}' is no GID: write its index (0, 1, ...) or the port's IP address")]
+    #[error(
+        "invalid GID '{gid}' in '{text}': expected its index (0, 1, ...) or the port's IP address"
+    )]
     Gid {
         /// The whole text.
         text: String,
@@ -288,15 +290,15 @@ mod tests {
     #[test]
     fn refusals_name_the_part() {
         let refusal = |text: &str| text.parse::<VerbsDevice>().unwrap_err().to_string();
-        assert!(refusal(":1").starts_with("':1' names no device"));
+        assert!(refusal(":1").starts_with("invalid device ':1'"));
         assert_eq!(
             refusal("rxe0:0"),
-            "'0' in 'rxe0:0' is no port: ports are numbered from 1 to 254"
+            "invalid port '0' in 'rxe0:0': expected a number from 1 to 254"
         );
-        assert!(refusal("rxe0:x:1").starts_with("'x' in 'rxe0:x:1' is no port"));
+        assert!(refusal("rxe0:x:1").starts_with("invalid port 'x' in 'rxe0:x:1'"));
         assert_eq!(
             refusal("rxe0:1:eth0"),
-            "'eth0' in 'rxe0:1:eth0' is no GID: write its index (0, 1, ...) or the port's IP address"
+            "invalid GID 'eth0' in 'rxe0:1:eth0': expected its index (0, 1, ...) or the port's IP address"
         );
     }
 }

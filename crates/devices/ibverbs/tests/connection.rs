@@ -74,7 +74,7 @@ fn library() -> Option<PathBuf> {
     .find(|path| path.is_file())
 }
 
-/// A queue pair in INIT, with what it stands on.
+/// A queue pair in INIT, with its objects.
 struct End {
     context: VerbsContext,
     qp: VerbsQp,
@@ -156,12 +156,9 @@ fn inside() {
         ("a GID that was named connects, too", named_gid),
         ("no listener is a rejection with its reason", no_listener),
         ("a stranger is rejected, the peer still served", stranger),
-        ("another network is no way, with both addresses", no_way),
-        ("who connects by hand is told so", mixed),
-        (
-            "a peer that does not come is not waited for for ever",
-            nobody,
-        ),
+        ("no route to another network, with both addresses", no_way),
+        ("a peer without connection manager is reported", mixed),
+        ("the wait for a missing peer times out", nobody),
     ] {
         check();
         println!("connection: {name}: ok");

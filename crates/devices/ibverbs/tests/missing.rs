@@ -1,9 +1,9 @@
-//! What is said where there is no device, or no such device.
+//! Errors if there is no device, or an unknown one is named.
 
 use adverb_ibverbs::{ListError, VerbsDevice, devices};
 use adverb_verbs::Device;
 
-/// A machine without RDMA, and one with: the same call says what is there or what is missing.
+/// On machines with and without RDMA, the call returns the devices or what is missing.
 #[test]
 fn a_missing_device_is_named_with_a_remedy() {
     let device: VerbsDevice = "no_such_device0:1:3".parse().expect("a name");

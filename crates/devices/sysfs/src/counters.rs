@@ -1,7 +1,7 @@
-//! What devices and ports count.
+//! Counters of devices and ports.
 //!
-//! `ports/N/counters` are those of the specification (IBTA vol. 1, 16.1.3.5), `hw_counters` (of the
-//! device and of the port) the driver's own.
+//! `ports/N/counters` are counters of the specification (IBTA vol. 1, 16.1.3.5), `hw_counters` (of the device
+//! and of the port) the driver's own.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,7 +15,7 @@ use crate::{Sysfs, SysfsError, file};
 const LIFESPAN: &str = "lifespan";
 
 impl Sysfs {
-    /// What a device counts for all its ports, by the driver's names.
+    /// Returns a device's counters for all of its ports, by the driver's names.
     pub fn device_counters(&self, device: &str) -> Result<Counters, SysfsError> {
         Ok(merged(&[folder(
             &self.infiniband().join(device),
@@ -23,7 +23,7 @@ impl Sysfs {
         )?]))
     }
 
-    /// What a port counts, by the names of the specification and the driver. A name that both
+    /// Returns a port's counters, by the names of the specification and the driver. A name that both
     /// folders have gets the folder in front: `hw_counters/x`.
     pub fn port_counters(&self, device: &str, port: PortNum) -> Result<Counters, SysfsError> {
         let dir = self.port_dir(device, port);
@@ -33,7 +33,7 @@ impl Sysfs {
         ]))
     }
 
-    /// What a device and one of its ports count. A name that several folders have gets the folder
+    /// Returns the counters of a device and one of its ports. A name that several folders have gets the folder
     /// in front: `counters/x`, `hw_counters/x`, `device/hw_counters/x`.
     pub fn counters(&self, device: &str, port: PortNum) -> Result<Counters, SysfsError> {
         let dir = self.port_dir(device, port);
@@ -58,7 +58,7 @@ struct Folder {
 }
 
 /// The files of a folder that hold a number. Others are left out: the port may not support a counter
-/// (the kernel then says `N/A (no PMA)` or refuses to read), or reading may be for root only.
+/// (the kernel then returns `N/A (no PMA)` or an error), or reading may be for root only.
 fn folder(parent: &Path, label: &'static str) -> Result<Folder, SysfsError> {
     let dir = parent.join(label);
     let number = |name: &String| -> Option<u64> {

@@ -1,4 +1,4 @@
-//! A device: who made it, where it sits, what drives it.
+//! A device: its identity, bus and driver.
 
 use std::fmt;
 use std::path::Path;
@@ -11,21 +11,21 @@ use crate::{NodeType, Open, PciAddress, PciLink, Port, Sysfs, SysfsError, file};
 pub struct RdmaDevice {
     /// Its name: `mlx5_0`.
     pub name: String,
-    /// What it is in its network.
+    /// Its role in the network.
     pub node_type: Open<NodeType>,
     /// Its GUID, as the kernel writes it: `0c42:a103:00a5:0e1c`. Zero for some software devices.
     pub node_guid: String,
-    /// Firmware; none for software devices.
+    /// Firmware version; `None` for software devices.
     pub fw_version: Option<String>,
     /// The board's part number or PSID.
     pub board_id: Option<String>,
-    /// What drives it; none where the kernel does not say.
+    /// Its driver; `None` if unknown.
     pub driver: Option<Driver>,
-    /// Its place on the PCI bus; none for software devices.
+    /// Its PCI address; `None` for software devices.
     pub pci: Option<PciAddress>,
-    /// Its PCI Express link; none where the kernel does not know it.
+    /// Its PCI Express link; `None` if unknown.
     pub pci_link: Option<PciLink>,
-    /// The NUMA node it is attached to; none where there are none or the firmware does not say.
+    /// The NUMA node it is attached to; `None` if the machine has none or the firmware does not report it.
     pub numa_node: Option<u32>,
     /// Its character device for programs: `uverbs0` (`/dev/infiniband/uverbs0`); none where
     /// `ib_uverbs` is not loaded.
@@ -34,7 +34,7 @@ pub struct RdmaDevice {
     pub ports: Vec<Port>,
 }
 
-/// What drives a device.
+/// Driver of a device.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Driver {
     /// Hardware: the driver of its bus device (`mlx5_core`, `ice`).
@@ -46,7 +46,7 @@ pub enum Driver {
 }
 
 impl Driver {
-    /// Whether the packets are made by the kernel on an ordinary network interface.
+    /// Whether the kernel sends the packets through an ordinary network interface.
     pub fn is_software(&self) -> bool {
         matches!(self, Driver::Rxe | Driver::Siw)
     }
@@ -72,7 +72,7 @@ impl RdmaDevice {
         let dir = sysfs.infiniband().join(name);
         let node_type = Open::from(file::text(&dir.join("node_type"))?.as_str());
         let driver = driver(&dir, name, &node_type)?;
-        // Soft-iWARP hangs below the hardware of its network interface, which is not its own.
+        // Soft-iWARP appears below its network interface's hardware, which is not its own.
         let software = driver.as_ref().is_some_and(Driver::is_software);
         let bus = if software {
             None
@@ -113,16 +113,16 @@ pub(crate) fn driver(
     Ok(bus.map(Driver::Hardware))
 }
 
-/// `-1` stands for none.
+/// Reads a device's NUMA node; -1 means none.
 fn numa_node(bus: &Path) -> Result<Option<u32>, SysfsError> {
     let path = bus.join("numa_node");
-    let node = file::parsed(&path, "NUMA node", |text| text.parse::<i32>().ok())?;
+    let node = file::parsed(&path, "a NUMA node", |text| text.parse::<i32>().ok())?;
     Ok(node.and_then(|node| u32::try_from(node).ok()))
 }
 
 fn uverbs(sysfs: &Sysfs, name: &str) -> Result<Option<String>, SysfsError> {
     let class = sysfs.class("infiniband_verbs");
-    // Beside the devices there is a file of the class, `abi_version`.
+    // The folder also contains a file of the class, `abi_version`.
     let entries = file::names(&class)?.into_iter();
     for entry in entries.filter(|name| name.starts_with("uverbs")) {
         if file::optional(&class.join(&entry).join("ibdev"))?.as_deref() == Some(name) {

@@ -1,28 +1,28 @@
-//! What can go wrong in reading `/sys`.
+//! Errors in reading `/sys`.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Why `/sys` was not understood. All name the file.
+/// `/sys` could not be read or parsed. All errors name the file.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SysfsError {
     /// The system refused to read.
     #[error("cannot read {}", path.display())]
     Read {
-        /// Which file or directory.
+        /// The file or directory.
         path: PathBuf,
-        /// What it said.
+        /// The system's error.
         source: io::Error,
     },
-    /// The content is not what the kernel's documentation promises.
-    #[error("{} holds '{text}', which is no {expected}", path.display())]
+    /// The content does not have the format that the kernel documents.
+    #[error("{} contains '{text}': expected {expected}", path.display())]
     Content {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// What it holds.
+        /// Its content.
         text: String,
-        /// What it should hold.
+        /// What it should contain.
         expected: &'static str,
     },
 }

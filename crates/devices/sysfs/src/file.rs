@@ -8,7 +8,7 @@ use rustix::io::Errno;
 
 use crate::SysfsError;
 
-/// Names in a directory, in natural order; none where there is no such directory.
+/// Returns the names in a directory, in natural order; empty if it does not exist.
 pub(crate) fn names(dir: &Path) -> Result<Vec<String>, SysfsError> {
     let entries = match fs::read_dir(dir) {
         Ok(entries) => entries,
@@ -30,7 +30,7 @@ fn natural(name: &str) -> (&str, u64, &str) {
     (stem, name[stem.len()..].parse().unwrap_or(0), name)
 }
 
-/// A file's text without the newline; none where the file is missing, says nothing, or the kernel
+/// Returns a file's text without the newline; `None` if the file is missing, is empty, or the kernel
 /// answers that it has no value.
 pub(crate) fn optional(path: &Path) -> Result<Option<String>, SysfsError> {
     match fs::read_to_string(path) {
@@ -40,7 +40,8 @@ pub(crate) fn optional(path: &Path) -> Result<Option<String>, SysfsError> {
     }
 }
 
-/// The kernel says so in several ways: no file, or EINVAL, EOPNOTSUPP, ENODEV, ENODATA in reading it.
+/// Whether an error means that there is no value: the file is missing, or reading it fails with EINVAL,
+/// EOPNOTSUPP, ENODEV or ENODATA.
 fn means_no_value(error: &io::Error) -> bool {
     let errno = Errno::from_io_error(error);
     error.kind() == io::ErrorKind::NotFound
@@ -50,13 +51,13 @@ fn means_no_value(error: &io::Error) -> bool {
         )
 }
 
-/// A file's text without the newline.
+/// Returns a file's text without the newline.
 pub(crate) fn text(path: &Path) -> Result<String, SysfsError> {
     let text = fs::read_to_string(path).map_err(|e| SysfsError::read(path, e))?;
     Ok(text.trim().to_owned())
 }
 
-/// What `parse` makes of a file that may have no value.
+/// Parses a file that may have no value.
 pub(crate) fn parsed<T>(
     path: &Path,
     expected: &'static str,
@@ -67,7 +68,7 @@ pub(crate) fn parsed<T>(
         .transpose()
 }
 
-/// The last part of what a link points to; none where there is no link.
+/// Returns the last part of a link's target; `None` if there is no link.
 pub(crate) fn link_name(link: &Path) -> Result<Option<String>, SysfsError> {
     match fs::read_link(link) {
         Ok(target) => Ok(target.file_name().map(|n| n.to_string_lossy().into_owned())),
@@ -76,7 +77,7 @@ pub(crate) fn link_name(link: &Path) -> Result<Option<String>, SysfsError> {
     }
 }
 
-/// Where a link leads, with all links resolved; none where there is no link.
+/// Returns a link's target with all links resolved; `None` if there is no link.
 pub(crate) fn resolved(link: &Path) -> Result<Option<PathBuf>, SysfsError> {
     match fs::canonicalize(link) {
         Ok(path) => Ok(Some(path)),

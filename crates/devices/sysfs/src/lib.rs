@@ -1,4 +1,4 @@
-//! What Linux says of RDMA devices, from `/sys/class/infiniband` and what it links to.
+//! Facts about RDMA devices from Linux's `/sys/class/infiniband` and the folders that it links to.
 //!
 //! Sources: the kernel's `Documentation/ABI/stable/sysfs-class-infiniband` and
 //! `testing/sysfs-class-net`, `drivers/infiniband/core/sysfs.c` and `device.c`. Nothing is opened or
@@ -36,17 +36,17 @@ pub struct Sysfs {
 }
 
 impl Sysfs {
-    /// The `sys` below `root`.
+    /// Returns the `sys` below `root`.
     pub fn at(root: impl Into<PathBuf>) -> Self {
         Sysfs { root: root.into() }
     }
 
-    /// The directory that holds `sys`.
+    /// Returns the directory that contains `sys`.
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// All RDMA devices, by name in natural order (`mlx5_9` before `mlx5_10`); none where the kernel
+    /// Returns all RDMA devices, by name in natural order (`mlx5_9` before `mlx5_10`); empty if the kernel
     /// has no InfiniBand class.
     pub fn devices(&self) -> Result<Vec<RdmaDevice>, SysfsError> {
         let names = file::names(&self.infiniband())?;
@@ -56,7 +56,7 @@ impl Sysfs {
             .collect()
     }
 
-    /// The device of this name, if it is there.
+    /// Returns the device with this name, if it exists.
     pub fn device(&self, name: &str) -> Result<Option<RdmaDevice>, SysfsError> {
         self.read(name, Gids::All)
     }
@@ -67,7 +67,7 @@ impl Sysfs {
         self.read(name, Gids::UntilNetdev)
     }
 
-    /// The driver of the device of this name, if it is there and has one.
+    /// Returns the driver of the device with this name, if both exist.
     pub fn driver(&self, name: &str) -> Result<Option<Driver>, SysfsError> {
         let dir = self.infiniband().join(name);
         let node = file::optional(&dir.join("node_type"))?;

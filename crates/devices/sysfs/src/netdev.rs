@@ -36,7 +36,7 @@ pub struct Netdev {
     pub name: String,
     /// Whether it is switched on (`IFF_UP`: `ip link set NAME up`).
     pub is_up: bool,
-    /// Whether it has a carrier; none where the kernel cannot say, as it is switched off.
+    /// Whether it has a carrier; `None` if the interface is down.
     pub carrier: Option<bool>,
     /// `up`, `down`, `unknown`, `lowerlayerdown` … (RFC 2863).
     pub operstate: String,
@@ -50,7 +50,7 @@ pub struct Netdev {
 const IFF_UP: u32 = 1;
 
 impl Sysfs {
-    /// The network interface of this name; none where there is none (also where it is in another
+    /// Returns the network interface of this name; `None` if it does not exist (or is in another
     /// network namespace).
     pub fn netdev(&self, name: &str) -> Result<Option<Netdev>, SysfsError> {
         let dir = self.class("net").join(name);
@@ -72,7 +72,7 @@ fn read(dir: &Path, name: &str) -> Result<Netdev, SysfsError> {
             .ok_or_else(|| SysfsError::content(&flags, &bits, "flags in hexadecimal"))?
             & IFF_UP
             != 0,
-        carrier: file::parsed(&dir.join("carrier"), "carrier (0 or 1)", |t| match t {
+        carrier: file::parsed(&dir.join("carrier"), "0 or 1", |t| match t {
             "0" => Some(false),
             "1" => Some(true),
             _ => None,
@@ -81,10 +81,10 @@ fn read(dir: &Path, name: &str) -> Result<Netdev, SysfsError> {
         mtu: bytes
             .parse()
             .map(Bytes::new)
-            .map_err(|_| SysfsError::content(&mtu, &bytes, "number of bytes"))?,
+            .map_err(|_| SysfsError::content(&mtu, &bytes, "a number of bytes"))?,
         address: file::parsed(
             &dir.join("address"),
-            "link-layer address",
+            "a link-layer address",
             MacAddress::parse,
         )?,
     })

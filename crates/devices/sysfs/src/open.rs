@@ -126,7 +126,7 @@ numbered!(
     }
 );
 
-/// `link_layer` says `Ethernet` for iWARP, too: the type of the node tells.
+/// Parses a link layer. It is `Ethernet` for iWARP, too, so the node type decides.
 pub(crate) fn link_layer(text: &str, node: &Open<NodeType>) -> Open<LinkLayer> {
     match text {
         "InfiniBand" => Open::Known(LinkLayer::InfiniBand),

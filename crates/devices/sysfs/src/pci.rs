@@ -1,4 +1,4 @@
-//! A device's place on the PCI bus.
+//! PCI address and link of a device.
 
 use std::fmt;
 use std::path::Path;
@@ -20,7 +20,7 @@ pub struct PciAddress {
 }
 
 impl PciAddress {
-    /// The PCI device that a path of `/sys/devices` lies in: the last part that is an address.
+    /// Returns the PCI device in a path of `/sys/devices`: the last part that is an address.
     pub(crate) fn in_path(path: &Path) -> Option<Self> {
         let parts = path.components().rev();
         parts
@@ -97,8 +97,8 @@ impl PciLink {
         let speed =
             |name: &str| Ok(file::optional(&dir.join(name))?.and_then(|t| LinkSpeed::parse(&t)));
         let width = |name: &str| {
-            let lanes = file::parsed(&dir.join(name), "number of lanes", |t| t.parse().ok());
-            // 0 and 255 stand for "unknown".
+            let lanes = file::parsed(&dir.join(name), "a number of lanes", |t| t.parse().ok());
+            // 0 and 255 mean "unknown".
             lanes.map(|n| n.filter(|n| (1..=64).contains(n)))
         };
         let (speed, max_speed) = (speed("current_link_speed")?, speed("max_link_speed")?);

@@ -16,11 +16,11 @@ pub struct Port {
     pub number: PortNum,
     /// Logical state.
     pub state: Open<PortState>,
-    /// Physical state; none where the driver does not say.
+    /// Physical state; `None` if the driver does not report it.
     pub phys_state: Option<Open<PhysState>>,
-    /// What carries the packets.
+    /// The link layer.
     pub link_layer: Open<LinkLayer>,
-    /// Signalling rate; none where the driver does not say.
+    /// Signalling rate; `None` if the driver does not report it.
     pub rate: Option<LinkRate>,
     /// LID; 0 where the link layer has none, or the subnet manager has not given one.
     pub lid: Lid,
@@ -38,7 +38,7 @@ pub struct GidEntry {
     pub index: u32,
     /// The GID.
     pub gid: Gid,
-    /// How packets from it are made; none where it does not apply (iWARP) or the kernel does not say.
+    /// Packet format; `None` if it does not apply (iWARP) or is unknown.
     pub gid_type: Option<Open<GidType>>,
     /// The network interface whose address it is (RoCE); none where there is none, or it is in
     /// another network namespace.
@@ -95,7 +95,7 @@ impl fmt::Display for LinkRate {
     }
 }
 
-/// How much of the tables of GIDs is read.
+/// How much of the GID tables is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Gids {
     All,
@@ -144,10 +144,10 @@ fn port(
         link_layer: layer,
         rate: file::parsed(
             &dir.join("rate"),
-            "rate such as 100 Gb/sec (4X EDR)",
+            "a rate such as 100 Gb/sec (4X EDR)",
             LinkRate::parse,
         )?,
-        lid: file::parsed(&dir.join("lid"), "LID", lid)?.unwrap_or_default(),
+        lid: file::parsed(&dir.join("lid"), "a LID", lid)?.unwrap_or_default(),
         gids,
         netdev,
     })
@@ -165,7 +165,7 @@ fn gids(port: &Path, layer: Option<LinkLayer>, wanted: Gids) -> Result<Vec<GidEn
         let index: u32 = name
             .parse()
             .map_err(|_| SysfsError::content(&table, &name, "index of a GID"))?;
-        let gid = file::parsed(&table.join(&name), "GID", gid)?;
+        let gid = file::parsed(&table.join(&name), "a GID", gid)?;
         let Some(gid) = gid.filter(|gid| !is_empty(*gid)) else {
             continue;
         };
@@ -192,13 +192,13 @@ fn gid(text: &str) -> Option<Gid> {
         .map(|address| Gid(address.octets()))
 }
 
-/// Empty entries are zero; those of an InfiniBand port have the default prefix without a GUID.
+/// Whether an entry is empty: zero, or on InfiniBand the default prefix without a GUID.
 fn is_empty(gid: Gid) -> bool {
     let (prefix, interface) = gid.0.split_at(8);
     interface == [0; 8] && (prefix == [0; 8] || prefix == [0xfe, 0x80, 0, 0, 0, 0, 0, 0])
 }
 
-/// The kernel writes `IB/RoCE v1` for both and for iWARP: the link layer tells.
+/// Parses a GID type. The kernel writes `IB/RoCE v1` for both and for iWARP, so the link layer decides.
 fn kind(text: &str, layer: Option<LinkLayer>) -> Option<Open<GidType>> {
     Some(match (text, layer) {
         ("RoCE v2", _) => Open::Known(GidType::RoceV2),
@@ -217,7 +217,7 @@ fn parent_netdev(device: &Path, port: PortNum) -> Result<Option<String>, SysfsEr
     }
     let net = device.join("device/net");
     for name in file::names(&net)? {
-        let dev_port = file::parsed(&net.join(&name).join("dev_port"), "port", |t| {
+        let dev_port = file::parsed(&net.join(&name).join("dev_port"), "a port", |t| {
             t.parse::<u32>().ok()
         });
         if dev_port? == u32::from(port.0).checked_sub(1) {

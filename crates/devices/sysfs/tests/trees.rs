@@ -228,7 +228,7 @@ fn strange_content_names_the_file() {
     let error = Sysfs::at(root.path()).devices().unwrap_err();
     assert!(matches!(error, SysfsError::Content { .. }));
     let path = root.at("sys/class/infiniband/mlx5_0/ports/1/lid");
-    let said = format!("{} holds 'many', which is no LID", path.display());
+    let said = format!("{} contains 'many': expected a LID", path.display());
     assert_eq!(error.to_string(), said);
 }
 

@@ -13,13 +13,13 @@ use std::thread;
 pub struct Stop(AtomicBool);
 
 impl Stop {
-    /// Whether to end.
+    /// Returns whether to end.
     pub fn is_set(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// Sets it when `body` has ended, however it did.
+/// Sets [`Stop`] when `body` has ended, also by a panic.
 struct StopAtEnd<'s>(&'s Stop);
 
 impl Drop for StopAtEnd<'_> {
@@ -58,7 +58,7 @@ pub fn in_order<I: Sync, R: Send, T>(
     })
 }
 
-/// The next item that no thread has.
+/// Claims the next item.
 fn claim<'i, I>(next: &AtomicUsize, items: &'i [I], stop: &Stop) -> Option<(usize, &'i I)> {
     if stop.is_set() {
         return None;
@@ -90,7 +90,10 @@ impl<R> Ordered<R> {
             if let Some(result) = self.early.remove(&place) {
                 return result;
             }
-            let (found, result) = self.done.recv().expect("an item for each call, worked on");
+            let (found, result) = self
+                .done
+                .recv()
+                .expect("each call has an item that a thread works on");
             self.early.insert(found, result);
         }
     }

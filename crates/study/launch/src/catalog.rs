@@ -1,5 +1,4 @@
-//! The programs that a process can run, by id: what reaches it from another process or host are an id
-//! and parameters.
+//! The programs that a process can run. Other processes and hosts name a program by id and parameters.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -42,15 +41,15 @@ impl Entry {
 }
 
 impl Catalog {
-    /// The program of this id with these parameters.
+    /// Returns the program with this id and these parameters.
     pub(crate) fn read(&self, id: &str, params: &Value) -> Result<Arc<dyn AnyProgram>, String> {
         let entry = self.programs.iter().find(|entry| entry.id == id);
-        let entry = entry.ok_or_else(|| format!("there is no program '{id}'"))?;
+        let entry = entry.ok_or_else(|| format!("unknown program '{id}'"))?;
         (entry.read)(params)
     }
 }
 
-/// What a device wants in a record's provenance.
+/// Details of a device for a record's provenance.
 pub type Details = Vec<(String, String)>;
 
 /// How a role ended.
@@ -143,7 +142,7 @@ fn play<P: Program, S: Station>(
     }
 }
 
-/// The counters that grew, by how much. One that shrank was reset by somebody: it says nothing.
+/// Returns the growth of each counter that grew. A counter that shrank was reset, and is left out.
 fn moved(before: &Counters, after: Counters) -> Counters {
     let grown = after.into_iter().filter_map(|(name, count)| {
         let earlier = before.get(&name).copied().unwrap_or(0);
@@ -153,8 +152,8 @@ fn moved(before: &Counters, after: Counters) -> Counters {
     grown.collect()
 }
 
-/// Reads a value of which nothing is beyond what this version knows: fields that a nested type would
-/// ignore are refused, too, because they may ask for what would not be done.
+/// Reads a value, and refuses fields that this version does not know, also those that a nested type would
+/// ignore: a newer version may expect an effect from them.
 pub(crate) fn read_value<T: Serialize + DeserializeOwned>(
     value: &Value,
 ) -> Result<T, serde_json::Error> {

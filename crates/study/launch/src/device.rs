@@ -1,4 +1,4 @@
-//! The devices by name: what `--device` takes.
+//! Devices by name, as `--device` takes them.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -7,13 +7,13 @@ use std::str::FromStr;
 use adverb_ibverbs::{Connecting, GidChoice, VerbsDevice};
 use adverb_results::{DeviceKind, DeviceRef, Impairment};
 use adverb_softnic::SoftDevice;
-use adverb_verbs::{Device, PostApi};
+use adverb_verbs::Device;
 use serde::{Deserialize, Serialize};
 
 use crate::hardware::PresetChoice;
 use crate::text::Usage;
 
-/// The devices of this version.
+/// A device, as it is named on the command line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub enum DeviceChoice {
@@ -21,7 +21,7 @@ pub enum DeviceChoice {
     Soft(SoftAddress),
     /// A device behind libibverbs.
     Verbs(VerbsDevice),
-    /// The model of some hardware, in virtual time.
+    /// A model of NIC hardware, in virtual time.
     Model(PresetChoice),
     /// The kernel's TCP, without verbs.
     Tcp(TcpAddress),
@@ -76,37 +76,37 @@ impl FromStr for TcpAddress {
     }
 }
 
-/// Where the user-space NIC has its UDP port.
+/// Address of the user-space NIC's UDP port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SoftAddress {
-    /// Nowhere: it has its local port only.
+    /// It has no UDP port, only its local port.
     None,
-    /// At the address by which the peer reaches this host.
+    /// The address by which the peer reaches this host (`soft@auto`).
     Met,
-    /// At this address.
+    /// This address.
     At(IpAddr),
 }
 
 impl SoftAddress {
     const MET: &str = "auto";
 
-    /// The device of a side whose port impairs what it sends.
+    /// Returns the device, whose port injects faults into the packets that it sends.
     ///
     /// # Errors
-    /// It has no UDP port, or is at no address yet.
+    /// It has no UDP port, or its address is not known yet.
     pub fn impaired(self, how: Impairment) -> anyhow::Result<SoftDevice> {
         match self {
             SoftAddress::At(ip) => Ok(SoftDevice::impaired_at(ip, how)),
             SoftAddress::None | SoftAddress::Met => {
-                anyhow::bail!("{} has no UDP port to impair packets", self.name())
+                anyhow::bail!("{} has no UDP port in which to inject faults", self.name())
             }
         }
     }
 
-    /// The device.
+    /// Returns the device.
     ///
     /// # Errors
-    /// No peer has met this host.
+    /// The address depends on the peer, and there is none.
     pub fn device(self) -> anyhow::Result<SoftDevice> {
         match self {
             SoftAddress::None => Ok(SoftDevice::new()),
@@ -130,13 +130,13 @@ impl SoftAddress {
 impl FromStr for SoftAddress {
     type Err = String;
 
-    /// Reads what stands behind `soft@`.
+    /// Parses the text after `soft@`.
     fn from_str(text: &str) -> Result<Self, String> {
         if text == Self::MET {
             return Ok(SoftAddress::Met);
         }
         let ip = text.parse().map_err(|_| {
-            format!("'{text}' is no address: write soft@ADDR with an IPv4 or IPv6 address of this host, such as soft@10.0.0.1, or soft@{}", Self::MET)
+            format!("invalid address '{text}': expected soft@ADDR with an IPv4 or IPv6 address of this host, such as soft@10.0.0.1, or soft@{}", Self::MET)
         })?;
         Ok(SoftAddress::At(ip))
     }
@@ -157,8 +157,8 @@ impl DeviceChoice {
         DeviceRef { kind, name }
     }
 
-    /// The same device, as a peer meets it that reaches this host by `address`: RoCE then uses that
-    /// network, unless another GID was asked for.
+    /// Returns the same device as seen by a peer that reaches this host at `address`: RoCE uses the network
+    /// of that address, unless another GID was chosen.
     pub fn met_at(&self, address: Option<IpAddr>) -> Self {
         match (self, address) {
             (DeviceChoice::Verbs(device), Some(address)) => {
@@ -171,7 +171,7 @@ impl DeviceChoice {
         }
     }
 
-    /// The same device and port of another host; its GID is for that host to choose.
+    /// Returns the same device and port on another host, which chooses the GID.
     pub fn elsewhere(&self) -> Self {
         match self {
             DeviceChoice::Soft(SoftAddress::None) => Self::SOFT,
@@ -184,53 +184,40 @@ impl DeviceChoice {
         }
     }
 
-    /// The same device with this GID of its port.
+    /// Returns the same device with this GID of its port.
     ///
     /// # Errors
-    /// The device has no table of GIDs, or names a GID already.
+    /// The device has no GID table, or already names a GID.
     pub fn with_gid(&self, gid: GidChoice) -> Result<Self, Usage> {
         let DeviceChoice::Verbs(device) = self else {
             return Err(Usage(format!(
-                "--gid: {self} has no table of GIDs; name a device behind libibverbs with --device verbs:NAME, or leave it out"
+                "--gid: {self} has no GID table; name a device behind libibverbs with --device verbs:NAME, or leave it out"
             )));
         };
         if *self != self.elsewhere() {
             return Err(Usage(format!(
-                "--gid: {self} names a GID already; leave out one of them"
+                "--gid: {self} already names a GID; leave out one of them"
             )));
         }
         Ok(DeviceChoice::Verbs(device.clone().with_gid(gid)))
     }
 
-    /// Refuses a posting interface if the device has only one.
+    /// Checks that the device's port can inject these faults.
     ///
     /// # Errors
-    /// In words for the user.
-    pub fn check_api(&self, asked: Option<PostApi>) -> Result<(), String> {
-        match (self, asked) {
-            (_, None) | (DeviceChoice::Verbs(_), _) => Ok(()),
-            (_, Some(api)) => Err(format!(
-                "--api {api}: {self} has no choice of posting interfaces; name a device behind libibverbs with --device verbs:NAME, or leave --api out"
-            )),
-        }
-    }
-
-    /// Whether its port can do this to packets.
-    ///
-    /// # Errors
-    /// In words for the user.
+    /// It cannot; the text is for the user.
     pub fn check_impairment(&self, asked: Option<&Impairment>) -> Result<(), String> {
         match (self, asked) {
             (_, None) => Ok(()),
             (DeviceChoice::Soft(SoftAddress::At(_) | SoftAddress::Met), _) => Ok(()),
             (_, Some(impairment)) => Err(format!(
-                "{impairment}: {self} does nothing to packets on purpose: only the UDP port of the user-space device does; name it with --device soft@ADDR, such as soft@127.0.0.1"
+                "{impairment}: {self} injects no faults: only the UDP port of the user-space device does; name it with --device soft@ADDR, such as soft@127.0.0.1"
             )),
         }
     }
 
-    /// Whether its packets are understood by the other device. What the network between them does
-    /// not carry is found out when queue pairs are connected.
+    /// Whether the two devices use the same protocol. Whether the network between them carries it is found
+    /// out when queue pairs are connected.
     pub fn reaches(&self, other: &DeviceChoice) -> bool {
         let has_port = |address: &SoftAddress| *address != SoftAddress::None;
         match (self, other) {
@@ -239,7 +226,7 @@ impl DeviceChoice {
             }
             (DeviceChoice::Verbs(_), DeviceChoice::Verbs(_))
             | (DeviceChoice::Tcp(_), DeviceChoice::Tcp(_)) => true,
-            // RoCE v2 is the same from whomever.
+            // RoCE v2 of any implementation.
             (DeviceChoice::Soft(address), DeviceChoice::Verbs(_))
             | (DeviceChoice::Verbs(_), DeviceChoice::Soft(address)) => has_port(address),
             (DeviceChoice::Model(_) | DeviceChoice::Tcp(_), _)
@@ -252,14 +239,14 @@ impl DeviceChoice {
         matches!(self, DeviceChoice::Verbs(device) if device.connecting() == Connecting::Manager)
     }
 
-    /// Removes what processes that were killed have left.
+    /// Removes the files that killed processes left behind.
     pub fn tidy(&self) {
         match self {
-            // Opening reaps. If it fails, the next one to open will tell.
+            // Opening removes them. If it fails, the next process that opens the device reports it.
             DeviceChoice::Soft(address) => drop(address.device().map(|device| device.open())),
-            // The kernel does.
+            // The kernel cleans up.
             DeviceChoice::Verbs(_) | DeviceChoice::Tcp(_) => {}
-            // It leaves nothing.
+            // A model leaves no files.
             DeviceChoice::Model(_) => {}
         }
     }
@@ -293,7 +280,7 @@ impl FromStr for DeviceChoice {
             Some(("verbs+cm", device)) => verbs(device, Connecting::Manager),
             Some(("model", preset)) => preset.parse().map(DeviceChoice::Model),
             _ => Err(format!(
-                "'{text}' is no device: use soft, soft@ADDR, verbs:NAME[:PORT[:GID]], model:PRESET or tcp (see `adverb devices`)"
+                "invalid device '{text}': expected soft, soft@ADDR, verbs:NAME[:PORT[:GID]], model:PRESET or tcp (see `adverb devices`)"
             )),
         }
     }

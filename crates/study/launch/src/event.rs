@@ -1,6 +1,6 @@
-//! What happens while something runs, for whoever shows it to people.
+//! Events during a run, for the user.
 
-/// Something that people may want to know.
+/// An event that users may want to know about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// One line of a log.
@@ -9,5 +9,5 @@ pub enum Event {
     Warning(String),
 }
 
-/// Shows events.
+/// Prints events.
 pub type Log = fn(Event);

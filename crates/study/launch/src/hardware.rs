@@ -1,4 +1,4 @@
-//! Which hardware the model is: a preset that comes with Adverb, or a user's file.
+//! The hardware that is modelled: a built-in preset, or a user's file.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,22 +13,22 @@ use adverb_sim::{Budget, Seed};
 use adverb_verbs::{Context, DeviceCaps, PortCaps, PortNum, Station};
 use anyhow::{Context as _, anyhow, bail};
 
-/// Seed of what is random in a model.
+/// Seed of a model's random numbers.
 const SEED: Seed = Seed(0);
-/// Ends the name of a preset file.
+/// File name extension of presets.
 const EXTENSION: &str = ".toml";
 
-/// A preset, as it was asked for.
+/// A preset, as named by the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PresetChoice {
-    /// One that comes with Adverb.
+    /// A built-in preset.
     BuiltIn(String),
-    /// A file; its path is absolute, so that a study goes on from any folder.
+    /// A file; its path is absolute, so that a study can be resumed in any folder.
     File(PathBuf),
 }
 
 impl PresetChoice {
-    /// The preset in a file, whatever its name.
+    /// Returns the preset in a file of any name.
     pub fn file(path: &Path) -> Self {
         let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         PresetChoice::File(absolute)
@@ -38,7 +38,7 @@ impl PresetChoice {
 impl FromStr for PresetChoice {
     type Err = String;
 
-    /// The name of a preset, or a path: that has a `/` or ends in `.toml`.
+    /// Parses the name of a preset, or a path, which contains a `/` or ends in `.toml`.
     fn from_str(text: &str) -> Result<Self, String> {
         if text.contains('/') || text.ends_with(EXTENSION) {
             return Ok(PresetChoice::file(Path::new(text)));
@@ -64,13 +64,13 @@ impl fmt::Display for PresetChoice {
 pub struct Hardware {
     /// Its name in records.
     pub name: String,
-    /// What it is.
+    /// Its parameters.
     pub preset: Preset,
-    /// Values that are not those of the preset that it is based on, by parameter.
+    /// Values that differ from the base preset, by parameter.
     changed: BTreeMap<&'static str, f64>,
 }
 
-/// What a modelled device can do.
+/// Limits of a modelled device.
 pub struct Limits {
     /// Its limits.
     pub caps: DeviceCaps,
@@ -84,8 +84,7 @@ impl Hardware {
     /// Reads a preset.
     ///
     /// # Errors
-    /// There is none of that name, or the file cannot be read; with name, value and line of what is
-    /// wrong in it.
+    /// The preset does not exist, or the file is invalid; the error names the line, the parameter and the value.
     pub fn load(choice: &PresetChoice) -> anyhow::Result<Self> {
         match choice {
             PresetChoice::BuiltIn(name) => Ok(Self::built_in(Preset::built_in(name)?)),
@@ -93,7 +92,7 @@ impl Hardware {
         }
     }
 
-    /// All that come with Adverb.
+    /// Returns all built-in presets.
     pub fn all() -> impl Iterator<Item = Self> {
         names().into_iter().map(|name| {
             let preset = Preset::built_in(name).expect("the model's own tests read all of these");
@@ -130,7 +129,7 @@ impl Hardware {
         })
     }
 
-    /// As it stands in records.
+    /// Returns the device as records name it.
     pub fn reference(&self) -> DeviceRef {
         DeviceRef {
             kind: DeviceKind::Model,
@@ -138,7 +137,7 @@ impl Hardware {
         }
     }
 
-    /// What a record says of it: what it is, and every value that is not the base preset's.
+    /// Returns the details for a record: preset, driver, and each value that differs from the base preset.
     pub fn details(&self) -> Vec<(String, String)> {
         let mut details = vec![
             ("preset".to_owned(), self.name.clone()),
@@ -151,7 +150,7 @@ impl Hardware {
         details
     }
 
-    /// `machines` of it, with their buffers in the cache.
+    /// Returns a cluster of `machines` with this hardware, with their buffers in the cache.
     pub fn cluster(&self, machines: u32) -> Cluster {
         let placements = vec![Placement::Cached; machines as usize];
         Cluster::seeded(&self.preset, &placements, SEED)
@@ -162,10 +161,10 @@ impl Hardware {
         self.preset.kind == Kind::Nic
     }
 
-    /// Opens the device in a simulation of its own, and asks it.
+    /// Opens the device in a separate simulation and queries its limits.
     ///
     /// # Errors
-    /// It is no device that verbs run on, or does not answer.
+    /// It is not a NIC, or the query failed.
     pub fn limits(&self) -> anyhow::Result<Limits> {
         if !self.is_nic() {
             let name = &self.name;
@@ -190,16 +189,15 @@ impl Hardware {
     }
 }
 
-/// The preset that comes with Adverb and that this one is based on: named by `extends`, or, in a
-/// copy, by its own name.
+/// Returns the built-in preset that this one is based on: named by `extends`, or, in a copy, by its own name.
 fn base(preset: &Preset, text: &str) -> Option<Preset> {
     let document = text.parse::<toml_edit::DocumentMut>().ok()?;
     let extended = document.get("extends").and_then(|name| name.as_str());
     Preset::built_in(extended.unwrap_or(&preset.name)).ok()
 }
 
-/// The name of a file's preset. A copy that kept the name of what it was copied from goes by the
-/// file's name: a record must not pass for one of the original.
+/// Returns the name of a file's preset. A copy with the name of a built-in preset gets the file's name, so
+/// that its records cannot be mistaken for records of the original.
 fn own_name(preset: &Preset, path: &Path) -> String {
     if !preset.name.is_empty() && !names().contains(&preset.name.as_str()) {
         return preset.name.clone();

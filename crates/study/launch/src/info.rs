@@ -1,4 +1,4 @@
-//! What is known of a device before anything runs on it.
+//! Limits and state of a device before a program runs on it.
 
 use adverb_host::{Machine, TcpDevice};
 use adverb_results::{DeviceRef, Site};
@@ -7,7 +7,7 @@ use adverb_verbs::{Context, Device, DeviceCaps, PortCaps, PortNum};
 use crate::device::DeviceChoice;
 use crate::hardware::Hardware;
 
-/// What is known of a device before anything is run on it.
+/// Limits and state of a device.
 pub struct DeviceInfo {
     /// Its kind and name.
     pub reference: DeviceRef,
@@ -17,12 +17,12 @@ pub struct DeviceInfo {
     pub port_num: PortNum,
     /// That port.
     pub port: PortCaps,
-    /// This host, and what the device wants in a record's provenance.
+    /// This host, and the device's details for a record's provenance.
     pub site: Site,
 }
 
 impl DeviceInfo {
-    /// Asks the device.
+    /// Queries the device.
     pub fn query(device: &DeviceChoice) -> anyhow::Result<Self> {
         match device {
             DeviceChoice::Soft(address) => Self::of(device, &address.device()?.open()?),
@@ -32,7 +32,7 @@ impl DeviceInfo {
         }
     }
 
-    /// What a model can do; nothing of this host matters to it.
+    /// Returns the limits of a model, which do not depend on this host.
     pub fn of_model(hardware: &Hardware) -> anyhow::Result<Self> {
         let limits = hardware.limits()?;
         Ok(DeviceInfo {
@@ -56,7 +56,7 @@ impl DeviceInfo {
     }
 }
 
-/// This host, with these details of a device.
+/// Returns this host, with these details of a device.
 fn site(device: Vec<(String, String)>) -> Site {
     let machine = Machine::this();
     Site {

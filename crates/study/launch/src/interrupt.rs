@@ -1,5 +1,5 @@
-//! Ctrl-C, SIGTERM and SIGHUP: noticed at the next wait; a second one ends the process at once
-//! (the children die with it).
+//! Ctrl-C, SIGTERM and SIGHUP: noticed at the next wait. A second signal ends the process at once, and its
+//! children with it.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -12,18 +12,18 @@ use anyhow::Context;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-/// Exit status after a second signal, as shells count: 128 + SIGINT.
+/// Exit status after a second signal, as shells report it: 128 + SIGINT.
 const KILLED: i32 = 130;
 
-/// Whether the user wants the end.
+/// Whether a signal asked the program to end.
 pub struct Interrupt {
     raised: Arc<AtomicBool>,
-    /// Readable once a signal came; never drained.
+    /// Readable once a signal has arrived; never drained.
     wake: UnixStream,
 }
 
 impl Interrupt {
-    /// Begins to listen.
+    /// Installs the signal handlers.
     pub fn listen() -> anyhow::Result<Self> {
         Self::register().context("cannot listen for signals")
     }
@@ -40,24 +40,24 @@ impl Interrupt {
         Ok(Interrupt { raised, wake })
     }
 
-    /// Whether a signal came.
+    /// Whether a signal has arrived.
     pub fn raised(&self) -> bool {
         self.raised.load(Ordering::Relaxed)
     }
 
-    /// Waits so long; whether a signal came before the end.
+    /// Waits for `span` or a signal; returns whether a signal has arrived.
     pub fn within(&self, span: Duration) -> bool {
         if !span.is_zero()
             && let Ok(timeout) = Timespec::try_from(span)
         {
             let mut fds = [PollFd::from_borrowed_fd(self.fd(), PollFlags::IN)];
-            // A signal is what it waits for.
+            // An error means EINTR: a signal has arrived.
             let _ = poll(&mut fds, Some(&timeout));
         }
         self.raised()
     }
 
-    /// Readable once a signal came.
+    /// Readable once a signal has arrived.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.wake.as_fd()
     }

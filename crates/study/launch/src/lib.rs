@@ -1,18 +1,17 @@
 //! Starts the roles of any [`Program`](adverb_workload::Program): as threads, as processes, on several
 //! hosts, or in virtual time.
 //!
-//! * [`Launcher`]: on this host and others, real devices; [`Run`] is what came of it;
-//! * [`Hardware::run`]: on modelled hardware, as coroutines of one simulation ([`run_in_virtual_time`]);
-//!   [`in_order`] starts such runs ahead on all cores;
+//! * [`Launcher`]: runs roles on real devices of this host and others; [`Run`] is the result;
+//! * [`Hardware::run`]: runs roles on modelled hardware, as coroutines of one simulation
+//!   ([`run_in_virtual_time`]); [`in_order`] starts such runs ahead on all cores;
 //! * [`Catalog`]: the programs of an executable, which other processes and hosts name by id;
-//!   [`run_roles`] is the main function of a process that was started for roles;
-//! * [`Peer`]: another host, where [`serve`] runs as `adverb serve`; or one of the [`Ranks`] of this job;
-//! * [`place()`]: the rule by which roles get hosts;
-//! * [`DeviceChoice`], [`DeviceInfo`]: the devices by name, and what they can do.
+//!   [`run_roles`] is the main function of a process of roles;
+//! * [`Peer`]: another host, where [`serve`] runs as `adverb serve`, or one of the [`Ranks`] of this job;
+//! * [`place()`]: assigns hosts to roles;
+//! * [`DeviceChoice`], [`DeviceInfo`]: devices by name, and their limits.
 //!
-//! Messages between roles pass through a star. Each process of roles has one socket to the process that
-//! started it; the hosts have one connection each to the caller. Nothing is printed here: what people
-//! may want to know is an [`Event`].
+//! Messages between roles pass through a star. Each process of roles has one socket to its parent, and each
+//! host one connection to the caller. Nothing is printed here: the user gets [`Event`]s.
 
 mod agent;
 mod ahead;

@@ -1,4 +1,4 @@
-//! The roles of a run on this host: their processes, and the messages between them and to others.
+//! The roles of a run on this host: their processes and messages.
 
 use std::io;
 
@@ -17,23 +17,22 @@ use crate::device::DeviceChoice;
 use crate::process::{Mode, Process};
 use crate::role::{Answer, Order, Seat, label};
 
-/// How a role ended, as whatever started it saw it.
+/// How a role ended, as seen by the process that started it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum End {
     /// It reported.
     Report(Value),
-    /// It failed, and told why.
+    /// It failed and reported the reason.
     Failed(RoleError),
-    /// It died, or answered nothing that can be understood.
+    /// It died, or its answer could not be parsed.
     Died(String),
-    /// Whatever started it ended it.
+    /// It was ended on purpose.
     Stopped,
 }
 
 impl End {
-    /// Why the role of this name failed, and how little that explains (0 is best); `None` if it did
-    /// not fail.
+    /// Returns why the role of this name failed, with the rank of the reason; `None` if it did not fail.
     pub(crate) fn reason(&self, name: &str) -> Option<(Rank, String)> {
         match self {
             End::Died(how) => Some((Rank::Died, format!("{}: {how}", label(name)))),
@@ -47,8 +46,8 @@ impl End {
     }
 }
 
-/// Of several reasons the least one is given: a death, a refusal, an error, what follows from another
-/// role's failure.
+/// Rank of a reason. Of several reasons the lowest is reported: a death, a refusal, an error, a consequence of
+/// another role's failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Rank {
     Died,
@@ -63,7 +62,7 @@ pub(crate) struct RoleEnded {
     pub(crate) end: End,
     /// What its device counted; only counters that grew.
     pub(crate) counters: Counters,
-    /// What its device wants in a record's provenance.
+    /// Its device's details for a record's provenance.
     pub(crate) details: Details,
     pub(crate) cpu: CpuTime,
     /// Where it was pinned.
@@ -72,7 +71,7 @@ pub(crate) struct RoleEnded {
 }
 
 impl RoleEnded {
-    /// A role that did not answer.
+    /// Returns the end of a role that did not answer.
     pub(crate) fn without_answer(role: RoleId, end: End) -> Self {
         RoleEnded {
             role,
@@ -101,15 +100,15 @@ impl RoleEnded {
     }
 }
 
-/// What local roles did.
+/// Output of local roles.
 pub(crate) enum Output {
-    /// One sent a message to a role elsewhere.
+    /// A role sent a message to a role elsewhere.
     Message {
         from: RoleId,
         to: RoleId,
         bytes: Vec<u8>,
     },
-    /// One ended. The local ones have been told.
+    /// A role ended. The local roles have been notified.
     Ended(Box<RoleEnded>),
 }
 
@@ -120,7 +119,7 @@ struct Group {
     running: Vec<Seat>,
 }
 
-/// What `ps` shows of a process of these roles.
+/// Returns the name that `ps` shows for a process of these roles.
 fn names(roles: &[Role], group: &[Seat]) -> String {
     let name = |seat: &Seat| roles[seat.role.0 as usize].name.as_str();
     let mut names: Vec<&str> = group.iter().map(name).take(4).collect();
@@ -137,10 +136,10 @@ pub(crate) struct LocalRoles {
 }
 
 impl LocalRoles {
-    /// Starts the ordered ones of a program's `roles`; roles of one process together.
+    /// Starts the roles in `order`, each process with all of its roles; `roles` are all roles of the program.
     ///
     /// # Errors
-    /// Of the system: a process cannot be started.
+    /// A process cannot be started.
     pub(crate) fn start(
         &mut self,
         catalog: &'static Catalog,
@@ -190,10 +189,10 @@ impl LocalRoles {
             .flat_map(|group| group.process.poll_fds())
     }
 
-    /// Takes what the roles sent, and passes on what is for others of them.
+    /// Receives what the roles sent, and delivers messages between them.
     ///
     /// # Errors
-    /// Of the system: a process cannot be read from.
+    /// A process cannot be read from.
     pub(crate) fn turn(&mut self, into: &mut Vec<Output>) -> io::Result<()> {
         for at in 0..self.groups.len() {
             while let Some(frame) = self.groups[at].process.receive()? {
@@ -217,7 +216,7 @@ impl LocalRoles {
         Ok(())
     }
 
-    /// Passes a message on to a role of this host; returns its bytes if there is none of that number.
+    /// Delivers a message to a role of this host; returns its bytes if that role is not here.
     pub(crate) fn deliver(&mut self, from: RoleId, to: RoleId, bytes: Vec<u8>) -> Option<Vec<u8>> {
         let group = self.groups.iter_mut().find(|group| group.has(to));
         let Some(group) = group else {
@@ -227,7 +226,7 @@ impl LocalRoles {
         None
     }
 
-    /// Tells the roles of this host that one has ended, here or elsewhere.
+    /// Notifies the roles of this host that one has ended, here or elsewhere.
     pub(crate) fn announce_end(&mut self, role: RoleId) {
         for group in &mut self.groups {
             group.process.send(&HubFrame::Ended(role));
@@ -239,7 +238,7 @@ impl LocalRoles {
         into.push(Output::Ended(Box::new(ended)));
     }
 
-    /// Roles of a process that has ended, and that did not answer.
+    /// Ends the roles that did not answer before their process ended.
     fn end_unanswered(&mut self, at: usize, into: &mut Vec<Output>) {
         let group = &mut self.groups[at];
         if group.process.is_running() {
@@ -254,14 +253,14 @@ impl LocalRoles {
         }
     }
 
-    /// Ends all that have not ended.
+    /// Ends all running roles.
     pub(crate) fn kill(&mut self) {
         self.groups
             .iter_mut()
             .for_each(|group| group.process.kill());
     }
 
-    /// Removes what killed processes have left.
+    /// Removes the files that killed processes left behind.
     pub(crate) fn tidy(&self) {
         let killed = self
             .groups

@@ -1,4 +1,4 @@
-//! Which host and which core each role gets.
+//! Assigns hosts and cores to roles.
 
 use std::str::FromStr;
 
@@ -9,7 +9,7 @@ use adverb_workload::{Role, RoleLoad};
 use crate::role::Seat;
 use crate::text::Usage;
 
-/// Hosts that roles were told to run on: `server=1,client=0`.
+/// Hosts chosen by the user for roles: `server=1,client=0`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Placement(Vec<(String, u32)>);
 
@@ -36,7 +36,7 @@ impl Placement {
         Placement(parts.to_vec())
     }
 
-    /// The host that this role was told to run on.
+    /// Returns the host that the user chose for this role.
     fn of(&self, role: &Role) -> Option<u32> {
         let matching = self
             .0
@@ -49,9 +49,9 @@ impl Placement {
 
 /// The host of each role.
 ///
-/// Hosts have numbers: 0 is the one where the program is started, 1 and up are those of `--peer` in their
+/// Hosts are numbered: 0 is the host where the program is started, 1 and up are the hosts of `--peer` in their
 /// order (or, without peers, the further addresses of `--device soft@ADDR,soft@ADDR`). A program
-/// numbers the hosts that it would like to have, and says which of them is its home: the active side of
+/// numbers the hosts that it asks for, and names one of them as its home: the active side of
 /// `ping`, the clients of `kv`. Its home is host 0, and its other hosts are 1, 2 and up, in their order.
 /// If there are fewer hosts than it would like to have, they are used in turn. `--place ROLE=HOST`
 /// overrides the host of all roles whose names begin with ROLE.

@@ -1,4 +1,4 @@
-//! A process of roles, or a group of threads in its place, as whatever started it sees it.
+//! A process of roles, or a group of threads instead, as seen by its parent.
 
 use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
@@ -16,7 +16,7 @@ use rustix::event::{PollFd, PollFlags};
 use crate::catalog::Catalog;
 use crate::role::serve;
 
-/// Most that may wait for a process to read it. Roles send less than a kilobyte at a time, and listen.
+/// Maximum unread data for a process. Roles send less than a kilobyte at once, and read.
 const MOST_WAITING: Bytes = Bytes::mib(16);
 
 /// What roles run in.
@@ -28,7 +28,7 @@ pub enum Mode {
     Processes,
 }
 
-/// A stream of a process, and what came out of it.
+/// A process's stderr and its text.
 struct Pipe {
     stream: Option<ChildStderr>,
     text: Vec<u8>,
@@ -43,7 +43,7 @@ impl Pipe {
         Ok(Pipe { stream, text })
     }
 
-    /// Takes what is there, without waiting.
+    /// Reads what is available, without waiting.
     fn read(&mut self) -> io::Result<()> {
         let mut piece = [0; 16 * 1024];
         while let Some(stream) = &mut self.stream {
@@ -58,7 +58,7 @@ impl Pipe {
         Ok(())
     }
 
-    /// The last words: of a panic, where and why.
+    /// Returns the last two lines: for a panic, its place and reason.
     fn last_words(&self) -> String {
         let text = String::from_utf8_lossy(&self.text);
         let said = text.lines().map(str::trim);
@@ -83,7 +83,7 @@ enum Body {
         /// `None` once it was joined.
         group: Option<JoinHandle<anyhow::Result<()>>>,
         stop: Arc<AtomicBool>,
-        /// Why the group ended before its roles began.
+        /// Why the group ended before its roles started.
         error: Option<String>,
     },
 }
@@ -94,12 +94,12 @@ pub(crate) struct Process {
     socket: Option<Wire<UnixStream>>,
     body: Body,
     is_stopped: bool,
-    /// It does not read what it is sent, and was killed for that.
+    /// It did not read its messages, and was killed for that.
     is_deaf: bool,
 }
 
 impl Process {
-    /// Starts it, with `order` as the first that it reads; `names` are what `ps` shows.
+    /// Starts a process and sends it `order`; `ps` shows it as `names`.
     pub(crate) fn start(
         catalog: &'static Catalog,
         mode: Mode,
@@ -151,7 +151,7 @@ impl Process {
         socket.into_iter().chain(talk)
     }
 
-    /// The next frame, if one has arrived. Reaps the process if it has ended.
+    /// Returns the next frame, if one has arrived. Reaps the process if it has ended.
     pub(crate) fn receive(&mut self) -> io::Result<Option<HubFrame>> {
         if let Some(socket) = &mut self.socket {
             // A process that has ended is noticed when it is read from.
@@ -195,7 +195,7 @@ impl Process {
         Ok(())
     }
 
-    /// Sends it a frame; kills a process that does not read what it is sent.
+    /// Sends a frame. Kills a process that does not read its messages.
     pub(crate) fn send(&mut self, frame: &HubFrame) {
         let Some(socket) = &mut self.socket else {
             return;
@@ -208,20 +208,20 @@ impl Process {
         }
     }
 
-    /// Ends it, if it has not ended.
+    /// Ends the process if it is running.
     pub(crate) fn kill(&mut self) {
         if !self.is_running() {
             return;
         }
         self.is_stopped = true;
         match &mut self.body {
-            // It may just have ended by itself, which is as well.
+            // Killing fails if it has just ended by itself.
             Body::Child { child, .. } => drop(child.kill()),
             Body::Threads { stop, .. } => stop.store(true, Ordering::Relaxed),
         }
     }
 
-    /// Why a role of it has ended without an answer; `None` if it was ended on purpose.
+    /// Returns why roles ended without an answer; `None` if they were ended on purpose.
     pub(crate) fn end_without_answer(&self) -> Option<String> {
         if self.is_deaf {
             return Some(format!("did not read {MOST_WAITING} of messages"));
@@ -246,7 +246,7 @@ impl Process {
 }
 
 impl Drop for Process {
-    /// Leaves none behind where whatever waits for it has failed.
+    /// Ends and reaps the process, also if its owner has failed.
     fn drop(&mut self) {
         if !self.is_running() {
             return;
@@ -255,7 +255,7 @@ impl Drop for Process {
         match &mut self.body {
             Body::Child { child, .. } => drop(child.wait()),
             Body::Threads { group, .. } => {
-                // Its roles read from the socket, too.
+                // Closing the socket ends the roles that read from it.
                 self.socket = None;
                 drop(group.take().map(JoinHandle::join));
             }
@@ -265,11 +265,11 @@ impl Drop for Process {
 
 /// Starts a process whose stdin is `socket`.
 fn spawn(names: &str, socket: OwnedFd) -> io::Result<Body> {
-    // Not by its path: the file there may have been replaced during a long study.
+    // Not by path: the file may have been replaced during a long study.
     let mut child = Command::new("/proc/self/exe")
         .arg0("adverb")
         .args(["role", names])
-        // Its last words go into a record, in one line.
+        // The last lines of stderr become one line of a record.
         .env("RUST_BACKTRACE", "0")
         .stdin(Stdio::from(socket))
         .stdout(Stdio::null())
@@ -284,7 +284,7 @@ fn spawn(names: &str, socket: OwnedFd) -> io::Result<Body> {
     })
 }
 
-/// Starts threads that behave as a process does.
+/// Starts threads that behave like a process.
 fn threads(catalog: &'static Catalog, socket: UnixStream) -> io::Result<Body> {
     let stop = Arc::new(AtomicBool::new(false));
     let theirs = Arc::clone(&stop);

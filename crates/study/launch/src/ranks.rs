@@ -1,8 +1,8 @@
 //! The ranks of a job of `mpirun` or `srun`: rank 0 is the caller, the others are its agents.
 //!
-//! Rank 0 listens and publishes its addresses; each other rank connects to one of them. The greetings on such
-//! a connection have the job and the rank: some addresses of a host lead to other hosts, or to other jobs.
-//! Otherwise the connection is one between a caller and an agent (see [`crate::control`]).
+//! Rank 0 listens and publishes its addresses; each other rank connects to one of them. The greetings contain
+//! the job and the rank, because an address may lead to another host or another job. Otherwise the connection
+//! is the same as between any caller and agent (see [`crate::control`]).
 
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::sync::mpsc;
@@ -23,18 +23,18 @@ use crate::event::Log;
 use crate::place::Pinning;
 use crate::text::printable;
 
-/// How long the ranks of a job may take to find each other: they do not start at the same moment.
+/// Timeout for the ranks of a job to find each other; they do not start at the same time.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How long one address of rank 0 may take to accept.
+/// Timeout for connecting to one address of rank 0.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(2);
 /// Pause before the addresses of rank 0 are tried again.
 const PAUSE: Duration = Duration::from_millis(200);
-/// Connections that have not greeted yet, in addition to those of the ranks.
+/// Maximum number of connections without a greeting, in addition to one per rank.
 const MOST_STRANGERS: usize = 16;
 
 impl Ranks {
-    /// Waits for the other ranks of the job, of which this process is rank 0. They try the address `first`
-    /// before the others of this host.
+    /// Waits, as rank 0, for the other ranks of the job. They try the address `first` before other addresses
+    /// of this host.
     ///
     /// # Errors
     /// The launcher does not publish this host's addresses, or a rank does not connect.
@@ -49,7 +49,7 @@ impl Ranks {
         let addresses = addresses.map(|ip| SocketAddr::new(ip, at).to_string());
         let addresses = addresses.collect::<Vec<_>>().join(" ");
         let job = rank.clone();
-        // Kept until all have looked it up.
+        // Kept until all ranks have looked it up.
         let _published = within(rank, move || job.publish(&addresses))??;
         let mut arrivals = Arrivals {
             rank,
@@ -62,7 +62,7 @@ impl Ranks {
     }
 }
 
-/// Serves rank 0 of the job, of which this process is another rank; returns whether it left all runs ended.
+/// Serves rank 0 of the job as another rank; returns whether all runs had ended when rank 0 left.
 ///
 /// # Errors
 /// Rank 0 cannot be reached.
@@ -154,7 +154,7 @@ impl Arrivals<'_> {
             fds.extend(self.strangers.iter().map(Wire::poll_fd));
             wait(&mut fds, left)?;
             while let Ok((stream, _)) = listener.accept() {
-                // One that is gone already is as good as none.
+                // The connection may be closed already.
                 let _ = self.meet(stream);
             }
             for wire in std::mem::take(&mut self.strangers) {
@@ -170,7 +170,7 @@ impl Arrivals<'_> {
             .map(|(rank, _): (u32, _)| rank.to_string())
             .collect();
         format!(
-            "no connection from {} of {} ranks within {} s, of which the first is rank {}: see that no firewall is between the hosts",
+            "{} of {} ranks did not connect within {} s, the first of them rank {}: check that no firewall is between the hosts",
             missing.len(),
             self.rank.size,
             PATIENCE.as_secs(),
@@ -189,7 +189,7 @@ impl Arrivals<'_> {
         Ok(())
     }
 
-    /// Gives a rank its seat, and hangs up on what is no rank of this job.
+    /// Accepts a rank, and closes connections from outside of this job.
     fn hear(&mut self, mut wire: Wire) -> anyhow::Result<()> {
         let greeting = match wire.receive() {
             Ok(Some(greeting)) => greeting,
@@ -199,7 +199,7 @@ impl Arrivals<'_> {
             }
             Err(_) => return Ok(()),
         };
-        // Not by `Greeting::read`: a rank of another version is not to be waited for.
+        // Not by `Greeting::read`: a rank of another version is an error at once, without a timeout.
         let name = serde_json::from_slice::<Greeting>(&greeting).ok();
         let Some(name) = name.and_then(|greeting| greeting.rank) else {
             return Ok(());
@@ -220,7 +220,7 @@ impl Arrivals<'_> {
 }
 
 fn listen(port: u16) -> anyhow::Result<TcpListener> {
-    // Of IPv6, which takes IPv4 as well; a kernel may be without it.
+    // An IPv6 socket accepts IPv4, too; the kernel may lack IPv6.
     let listener =
         TcpListener::bind(("::", port)).or_else(|_| TcpListener::bind(("0.0.0.0", port)));
     let listener =
@@ -229,14 +229,14 @@ fn listen(port: u16) -> anyhow::Result<TcpListener> {
     Ok(listener)
 }
 
-/// The addresses of this host in the order in which others are to try them: those of this host alone last.
+/// Returns the addresses of this host in the order in which others should try them: loopback last.
 fn addresses(first: Option<IpAddr>) -> anyhow::Result<impl Iterator<Item = IpAddr>> {
     let all = adverb_softnic::host_addresses().context("cannot list this host's addresses")?;
     let order = |ip: &IpAddr| match ip {
         ip if Some(*ip) == first => Some(0),
         ip if ip.is_loopback() => Some(3),
         IpAddr::V4(_) => Some(1),
-        // A link-local address means something on one interface only.
+        // A link-local address is valid on one interface only.
         IpAddr::V6(ip) if ip.is_unicast_link_local() => None,
         IpAddr::V6(_) => Some(2),
     };

@@ -1,4 +1,4 @@
-//! The roles of a run at an agent, as the caller sees them.
+//! The roles of a run at an agent, as seen by the caller.
 
 use std::time::{Duration, Instant};
 
@@ -11,23 +11,23 @@ use crate::control::{
 use crate::local::{End, Output, RoleEnded};
 use crate::text::printable;
 
-/// How long the agent may take to end its roles when told to.
+/// Timeout for an agent to end its roles on request.
 const ABORT_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Roles that run at an agent.
 pub(crate) struct RemoteRoles<'p> {
     peer: &'p mut Peer,
     run: RunNumber,
-    /// Those that have not ended.
+    /// The roles that have not ended.
     running: Vec<RoleId>,
     is_over: bool,
     aborted: Option<Instant>,
-    /// Why the agent was lost before anything could be told.
+    /// Why the agent was lost, until that is reported.
     lost: Option<String>,
 }
 
 impl<'p> RemoteRoles<'p> {
-    /// Orders them; an agent that is lost while it is told makes them roles that died.
+    /// Orders the roles. If the agent is lost, they count as dead.
     pub(crate) fn order(peer: &'p mut Peer, order: RunOrder) -> Self {
         let running = order.roles.clone();
         let ordered = peer.order(order);
@@ -76,7 +76,7 @@ impl<'p> RemoteRoles<'p> {
         Some(abort.map_or(connection, |abort| abort.min(connection)))
     }
 
-    /// Takes what the agent and its roles sent.
+    /// Receives what the agent and its roles sent.
     pub(crate) fn turn(&mut self, into: &mut Vec<Output>) {
         if self.is_over {
             return;
@@ -86,11 +86,11 @@ impl<'p> RemoteRoles<'p> {
         }
         let late = |at: Instant| at.elapsed() >= ABORT_PATIENCE;
         if !self.is_over && self.aborted.is_some_and(late) {
-            self.lose("did not end its roles when told to", into);
+            self.lose("did not end its roles on request", into);
         }
     }
 
-    /// The error says how the agent was lost.
+    /// Exchanges messages with the agent. The error describes how it was lost.
     fn exchange(&mut self, into: &mut Vec<Output>) -> Result<(), String> {
         if let Some(how) = self.lost.take() {
             return Err(how);
@@ -122,9 +122,7 @@ impl<'p> RemoteRoles<'p> {
                     return Ok(());
                 }
                 Frame::Message { .. } | Frame::Word(_) => {
-                    return Err(gone(Trouble::Strange(
-                        "a word at the wrong time".to_owned(),
-                    )));
+                    return Err(gone(Trouble::Strange("an unexpected message".to_owned())));
                 }
             }
         }
@@ -134,8 +132,7 @@ impl<'p> RemoteRoles<'p> {
 
     fn end(&mut self, ended: RoleEnded, into: &mut Vec<Output>) -> Result<(), Trouble> {
         let at = self.running.iter().position(|role| *role == ended.role);
-        let at =
-            at.ok_or_else(|| Trouble::Strange("the end of a role that it has not".to_owned()))?;
+        let at = at.ok_or_else(|| Trouble::Strange("the end of an unknown role".to_owned()))?;
         self.running.swap_remove(at);
         into.push(Output::Ended(Box::new(tamed(ended))));
         Ok(())
@@ -151,7 +148,7 @@ impl<'p> RemoteRoles<'p> {
         }
     }
 
-    /// Sends something on; an agent that is lost is noticed when it is heard.
+    /// Sends something to the agent. The loss of the agent is reported by the next turn.
     fn say(&mut self, say: impl FnOnce(&mut crate::control::ToAgentLink) -> Result<(), Trouble>) {
         if self.is_over || self.lost.is_some() {
             return;
@@ -161,7 +158,7 @@ impl<'p> RemoteRoles<'p> {
         }
     }
 
-    /// Passes a message on to one of its roles.
+    /// Forwards a message to one of the agent's roles.
     pub(crate) fn deliver(&mut self, from: RoleId, to: RoleId, bytes: &[u8]) {
         if self.running.contains(&to) {
             let run = self.run;
@@ -169,13 +166,13 @@ impl<'p> RemoteRoles<'p> {
         }
     }
 
-    /// Tells its roles that one has ended elsewhere.
+    /// Notifies the agent's roles that one has ended elsewhere.
     pub(crate) fn announce_end(&mut self, role: RoleId) {
         let run = self.run;
         self.say(|connection| connection.say(&ToAgent::Ended { run, role }));
     }
 
-    /// Has the agent end its roles, if they have not ended.
+    /// Asks the agent to end its roles.
     pub(crate) fn kill(&mut self) {
         if self.aborted.is_none() {
             self.aborted = Some(Instant::now());
@@ -185,7 +182,7 @@ impl<'p> RemoteRoles<'p> {
     }
 }
 
-/// With its words fit to be shown and kept.
+/// Removes control characters from the texts of another host.
 fn tamed(ended: RoleEnded) -> RoleEnded {
     let details = ended.details.iter();
     let details = details.map(|(name, value)| (printable(name), printable(value)));

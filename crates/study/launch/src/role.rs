@@ -1,7 +1,7 @@
-//! A process of roles: takes its order, takes its place, runs the roles, answers.
+//! A process of roles: receives its order, pins its threads, runs the roles, and answers.
 //!
-//! The roles of one process are threads of it. A group of threads of the calling process is started in
-//! the same way, over a socket to itself.
+//! Each role is a thread of the process. With [`Mode::Threads`](crate::Mode) the same code runs in threads of
+//! the calling process, over a socket to itself.
 
 use std::any::Any;
 use std::ffi::CString;
@@ -29,10 +29,10 @@ use crate::catalog::{AnyProgram, Catalog, Details, Opened, Played};
 use crate::device::DeviceChoice;
 use crate::text::one_line;
 
-/// How long the order may take; it was written before this process began.
+/// Timeout for the order, which was written before this process started.
 const ORDER_PATIENCE: Span = Span::from_secs(5);
 
-/// What a process of roles is to do.
+/// The order for a process of roles.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Order {
     /// The program, by its id.
@@ -41,17 +41,16 @@ pub(crate) struct Order {
     /// The roles that this process runs.
     pub(crate) roles: Vec<Seat>,
     pub(crate) device: DeviceChoice,
-    /// The process to die with; `None` in a thread of that process.
+    /// The parent process, with which this one dies; `None` in a thread of the parent.
     pub(crate) parent: Option<u32>,
-    /// Most that the process may allocate, except registered memory; no limit if `None`.
+    /// Maximum memory of the process, except registered memory; `None` is unlimited.
     pub(crate) memory: Option<Bytes>,
-    /// This host's address on the network that leads to another host of the run: a RoCE device takes its
-    /// GID from that network.
+    /// This host's address on the network to another host of the run; a RoCE device uses a GID of that network.
     pub(crate) reached_at: Option<IpAddr>,
 }
 
 impl Order {
-    /// The role that has a process for itself, if there is one.
+    /// Returns the role, if it is the only one of a process.
     fn alone(&self) -> Option<Seat> {
         match &self.roles[..] {
             [alone] if self.parent.is_some() => Some(*alone),
@@ -60,24 +59,24 @@ impl Order {
     }
 }
 
-/// A role, and its core.
+/// A role and its core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Seat {
     pub(crate) role: RoleId,
     pub(crate) core: Option<u32>,
-    /// Whether busy roles of the run have fewer cores than there are of them, so that this one yields
-    /// its core whenever it polls without success.
+    /// Whether the run has more busy roles than cores, so that this role yields its core whenever a poll
+    /// finds nothing.
     pub(crate) shares_core: bool,
 }
 
-/// What a role answers at its end.
+/// The answer of a role at its end.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Answer {
     pub(crate) role: RoleId,
     pub(crate) played: Played,
 }
 
-/// Answers for a role that failed before it ran.
+/// Returns the answer of a role that failed before it ran.
 fn failed(name: &str, cause: Cause, reason: &str) -> Played {
     Played {
         end: Err(RoleError {
@@ -90,7 +89,7 @@ fn failed(name: &str, cause: Cause, reason: &str) -> Played {
     }
 }
 
-/// A role's name in messages: `active side`, `client 3`.
+/// Returns a role's name in messages: `active side`, `client 3`.
 pub(crate) fn label(name: &str) -> String {
     match name.contains(|c: char| c == ' ' || c.is_ascii_digit()) {
         true => name.to_owned(),
@@ -98,25 +97,24 @@ pub(crate) fn label(name: &str) -> String {
     }
 }
 
-/// The main function of a process that was started for roles; its stdin is a socket to whatever started
-/// it.
+/// The main function of a process of roles; its stdin is a socket to the process that started it.
 ///
 /// # Errors
-/// It was started by hand, or the socket fails.
+/// It was started by a user, or the socket failed.
 pub fn run_roles(catalog: &Catalog) -> anyhow::Result<()> {
     let fd = io::stdin().as_fd().try_clone_to_owned()?;
     let by_hand = "this command is started by others, such as `adverb ping`, for each role";
     serve(catalog, UnixStream::from(fd), None).context(by_hand)
 }
 
-/// Runs the roles of the order that comes over `stream`.
+/// Receives an order over `stream` and runs its roles.
 pub(crate) fn serve(
     catalog: &Catalog,
     stream: UnixStream,
     stop: Option<Arc<AtomicBool>>,
 ) -> anyhow::Result<()> {
     let link = Arc::new(HubLink::new(stream)?);
-    let order = link.control(ORDER_PATIENCE)?.context("no order came")?;
+    let order = link.control(ORDER_PATIENCE)?.context("no order arrived")?;
     let order: Order = serde_json::from_slice(&order).context("the order cannot be read")?;
     if let Some(parent) = order.parent {
         die_with_parent(parent)?;
@@ -192,7 +190,7 @@ impl Group {
     fn answer(&self, role: RoleId, played: Played) {
         let answer = Answer { role, played };
         let bytes = serde_json::to_vec(&answer).expect("an answer has string keys");
-        // If nobody reads it any more, nobody wants to know.
+        // If the parent is gone, there is nobody to answer.
         let _ = self.link.send(&HubFrame::Control(bytes));
     }
 
@@ -230,7 +228,7 @@ impl Group {
         })
     }
 
-    /// Faults that a role's port injects: into other packets than those of another role.
+    /// Returns the faults that a role's port injects, with a different seed for each role.
     fn of_role(&self, impairment: Impairment, role: RoleId) -> Impairment {
         let seed = impairment.seed.wrapping_mul(self.roles.len() as u64);
         Impairment {
@@ -254,10 +252,10 @@ impl Group {
     }
 }
 
-/// What `top` shows; without it, that would be the `exe` of `/proc/self/exe`.
+/// Sets the name that `top` shows; otherwise it would be the `exe` of `/proc/self/exe`.
 fn show_name(role: &str) {
     if let Ok(name) = CString::new(format!("adverb-{role}")) {
-        // Only for people: nothing depends on it.
+        // Nothing depends on the name.
         let _ = rustix::thread::set_name(&name);
     }
 }

@@ -1,4 +1,4 @@
-//! Starting a program's roles on this host and others, waiting for them, and how the run ended.
+//! Starts a program's roles on this host and others, waits for them, and reports how the run ended.
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -9,12 +9,12 @@ use adverb_units::CpuTime;
 use adverb_verbs::{Counters, RoleId};
 use adverb_workload::{Cause, Program, Role, RoleError, RoleLoad};
 use anyhow::Context;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags};
 use serde_json::Value;
 
 use crate::catalog::Catalog;
 use crate::catalog::Details;
-use crate::control::{Peer, RunOrder};
+use crate::control::{Peer, RunOrder, wait_until};
 use crate::device::DeviceChoice;
 use crate::interrupt::Interrupt;
 use crate::local::{End, LocalRoles, Output, Rank, RoleEnded};
@@ -24,16 +24,16 @@ use crate::remote::RemoteRoles;
 use crate::role::{Order, Seat};
 use crate::text::{Usage, one_line};
 
-/// How long other roles may take to end by themselves after the first one failed; their own reasons may
-/// be the better ones.
+/// How long other roles may take to end by themselves after the first failure: their reasons may explain it
+/// better.
 const GRACE: Duration = Duration::from_millis(500);
-/// Roles of a run on one host at most: each is a thread that spins on a core, or waits for its turn.
+/// Maximum roles of a run on one host: each is a thread that polls on a core, or waits for one.
 pub(crate) const MOST_ROLES: usize = 256;
 
 /// Starts programs on these hosts.
 pub struct Launcher {
     catalog: &'static Catalog,
-    /// Of this host; more than one make it several hosts.
+    /// Devices of this host; several make it act as several hosts.
     devices: Vec<DeviceChoice>,
     peers: Vec<Peer>,
     mode: Mode,
@@ -44,7 +44,7 @@ pub struct Launcher {
 /// A run that has ended.
 #[derive(Debug)]
 pub struct Run<R> {
-    /// What the roles returned, in their order.
+    /// The results of the roles, in their order.
     pub reports: Result<Vec<R>, Failure>,
     /// Where the roles ran.
     pub roles: Vec<RoleRun>,
@@ -60,12 +60,12 @@ pub struct Failure {
     pub is_usage: bool,
 }
 
-/// Where a role ran, and what was counted there.
+/// Where a role ran, and its counters.
 #[derive(Clone, Debug)]
 pub struct RoleRun {
     /// Its name.
     pub name: String,
-    /// Its host: 0 is this one, others are those of the peers.
+    /// Its host: this one is 0, the peers follow.
     pub host: u32,
     /// Its device.
     pub device: DeviceRef,
@@ -73,9 +73,9 @@ pub struct RoleRun {
     pub core: Option<u32>,
     /// That core's NUMA node.
     pub numa_node: Option<u32>,
-    /// What its device counted; only counters that grew.
+    /// Counters of its device that grew.
     pub counters: Counters,
-    /// What its device wants in a record's provenance.
+    /// Its device's details for a record's provenance.
     pub details: Details,
     /// CPU time that it used.
     pub cpu: CpuTime,
@@ -84,13 +84,13 @@ pub struct RoleRun {
 /// Why a run has no result.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// The user wants the end.
+    /// The user ended it.
     #[error("interrupted")]
     Interrupted,
-    /// It was not begun: a peer cannot be reached any more, for this reason.
+    /// It was not started: a peer cannot be reached any more.
     #[error("{0}")]
     Unreachable(String),
-    /// It was not begun: the program cannot run there.
+    /// It was not started: the program cannot run there.
     #[error(transparent)]
     Refused(#[from] Usage),
     /// The system failed.
@@ -99,7 +99,7 @@ pub enum RunError {
 }
 
 impl Launcher {
-    /// On this host, with these devices, each of which is a host to the program.
+    /// Returns a launcher for this host, which acts as one host per device.
     pub fn new(catalog: &'static Catalog, devices: Vec<DeviceChoice>) -> Self {
         Launcher {
             catalog,
@@ -111,19 +111,19 @@ impl Launcher {
         }
     }
 
-    /// And on these; roles are processes then.
+    /// Adds peers. Roles are then processes.
     #[must_use]
     pub fn with_peers(self, peers: Vec<Peer>) -> Self {
         Launcher { peers, ..self }
     }
 
-    /// What roles run in.
+    /// Sets whether roles are threads or processes.
     #[must_use]
     pub fn with_mode(self, mode: Mode) -> Self {
         Launcher { mode, ..self }
     }
 
-    /// Where roles run.
+    /// Sets where roles run.
     #[must_use]
     pub fn with_places(self, placement: Placement, pinning: Pinning) -> Self {
         Launcher {
@@ -138,24 +138,23 @@ impl Launcher {
         self.placement = placement;
     }
 
-    /// Whether a host takes part: the server of a peer may have been lost.
+    /// Whether a host is connected: the server of a peer may have been lost.
     pub fn is_connected(&self, host: u32) -> bool {
         let peer = (host as usize).checked_sub(self.devices.len());
         peer.is_none_or(|peer| self.peers[peer].connected().is_some())
     }
 
-    /// The agents.
+    /// Returns the peers.
     pub fn peers(&self) -> &[Peer] {
         &self.peers
     }
 
-    /// This host's first device, as the first peer reaches it.
+    /// Returns this host's first device, as seen by the first peer.
     pub fn device(&self) -> DeviceChoice {
         self.devices[0].met_at(self.reached_from())
     }
 
-    /// Whether all hosts use one UDP address and share memory, so that nothing goes over UDP between
-    /// connected queue pairs.
+    /// Whether all hosts use one UDP address and share memory, so that connected queue pairs do not use UDP.
     pub fn is_within_memory(&self) -> bool {
         let device = self.device();
         device.reference().has_udp_port()
@@ -163,20 +162,20 @@ impl Launcher {
             && self.peers.iter().all(|peer| peer.shares_memory_at(&device))
     }
 
-    /// Number of hosts.
+    /// Returns the number of hosts.
     pub fn hosts(&self) -> u32 {
         (self.devices.len() + self.peers.len()) as u32
     }
 
-    /// This host's address on the network that leads to the first peer that is connected.
+    /// Returns this host's address on the network to the first connected peer.
     fn reached_from(&self) -> Option<IpAddr> {
         self.peers.iter().find_map(Peer::reached_from)
     }
 
-    /// Runs a program, for `patience` at most.
+    /// Runs a program, with the timeout `patience`.
     ///
     /// # Errors
-    /// The run has no result, not even a failure.
+    /// The run was not started, was interrupted, or the system failed.
     pub fn run<P: Program>(
         &mut self,
         program: &P,
@@ -212,20 +211,20 @@ impl Launcher {
         Ok(watch.result::<P>(&roles, (&hosts, &devices), patience))
     }
 
-    /// Refuses what cannot run here.
+    /// Refuses programs that cannot run here.
     fn check<P: Program>(&self, program: &P, hosts: &[u32]) -> Result<(), Usage> {
         let most = |host: u32| hosts.iter().filter(|at| **at == host).count();
         let most = (0..self.hosts()).map(most).max().unwrap_or(0);
         if most > MOST_ROLES {
             return Err(Usage(format!(
-                "{most} members are threads of this machine: at most {MOST_ROLES} are possible"
+                "{most} members exceed the maximum of {MOST_ROLES} threads on one machine"
             )));
         }
         self.check_device(program)
     }
 
-    /// Refuses devices of this host that have no verbs, which the program needs, or whose queue pairs are
-    /// connected in a way that it does not support.
+    /// Refuses devices of this host that have no verbs if the program needs them, or that connect queue pairs in a
+    /// way that the program does not support.
     ///
     /// # Errors
     /// The device and the reason.
@@ -264,7 +263,7 @@ impl Launcher {
             }
     }
 
-    /// The device of a host.
+    /// Returns the device of a host.
     pub fn device_of(&self, host: u32) -> DeviceRef {
         let host = host as usize;
         match self.devices.get(host) {
@@ -276,7 +275,7 @@ impl Launcher {
         }
     }
 
-    /// Orders what the agents run, and starts what this host runs.
+    /// Orders the agents' roles, and starts the roles of this host.
     fn start(
         &mut self,
         id: &str,
@@ -348,7 +347,7 @@ impl Launcher {
         Ok(watch)
     }
 
-    /// The seats of the roles on this machine.
+    /// Assigns cores to the roles on this machine; also returns whether there are too few.
     fn seat(
         &self,
         here: &[(RoleId, RoleLoad)],
@@ -371,8 +370,8 @@ impl Launcher {
         Cores::of(usable, &taken, others).seat(here, &self.pinning)
     }
 
-    /// For each agent, the cores of its machine that others have, and whether the busy roles there have too
-    /// few. `here` are those of this process's roles.
+    /// Returns for each agent the cores of its machine that other roles use, and whether the busy roles there
+    /// have too few. `here` are the cores of this process's roles.
     fn shares(
         &self,
         here: &[u32],
@@ -401,7 +400,7 @@ impl Launcher {
                     .filter(|(other, _)| other.meets(peer))
                     .flat_map(|(_, cores)| cores),
             );
-            // As the agent will choose.
+            // Predict the agent's choice.
             let (seats, _) =
                 cores(&taken, if crowded { usize::MAX / 2 } else { 0 }).seat(&roles, &how);
             given.push(seats.iter().filter_map(|seat| seat.core).collect());
@@ -429,7 +428,7 @@ struct Watch<'p> {
     local: LocalRoles,
     remote: Vec<RemoteRoles<'p>>,
     ends: Vec<Option<RoleEnded>>,
-    /// Those that have ended, in that order.
+    /// The roles that have ended, in the order of their ends.
     ended: Vec<RoleId>,
     deadline: Instant,
     stop: Option<Stop>,
@@ -438,7 +437,7 @@ struct Watch<'p> {
 }
 
 impl Watch<'_> {
-    /// Until all roles have ended.
+    /// Waits until all roles have ended.
     fn follow(&mut self, interrupt: &Interrupt) -> anyhow::Result<()> {
         while !self.local.is_over() || !self.remote.iter().all(RemoteRoles::is_over) {
             self.sleep(interrupt)?;
@@ -448,7 +447,7 @@ impl Watch<'_> {
         Ok(())
     }
 
-    /// Takes what the roles did, and passes messages on.
+    /// Handles what the roles sent, and forwards messages.
     fn turn(&mut self) -> anyhow::Result<()> {
         let mut out = Vec::new();
         if !self.is_congested() {
@@ -496,7 +495,7 @@ impl Watch<'_> {
         ended.into_iter().any(|ended| ended.end.is_failure())
     }
 
-    /// Ends the roles if there is no point in waiting.
+    /// Ends the roles after a signal, a failure or the deadline.
     fn decide(&mut self, interrupt: &Interrupt) {
         if self.stop.is_some() {
             return;
@@ -518,7 +517,7 @@ impl Watch<'_> {
         self.remote.iter_mut().for_each(RemoteRoles::kill);
     }
 
-    /// Until a role sends something or ends, a signal comes, or it is time to stop.
+    /// Sleeps until a role sends something or ends, a signal arrives, or the deadline.
     fn sleep(&self, interrupt: &Interrupt) -> anyhow::Result<()> {
         let mut fds: Vec<PollFd<'_>> = Vec::new();
         if !self.is_congested() {
@@ -535,20 +534,14 @@ impl Watch<'_> {
             fds.push(PollFd::from_borrowed_fd(interrupt, PollFlags::IN));
             wake_at.push(self.deadline);
         }
-        let left = |at: Instant| Timespec::try_from(at.saturating_duration_since(Instant::now()));
-        let timeout = wake_at.into_iter().min().map(left).transpose();
-        let timeout = timeout.context("deadline out of range")?;
-        match poll(&mut fds, timeout.as_ref()) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-            Err(e) => Err(e).context("cannot wait for the roles"),
-        }
+        wait_until(&mut fds, wake_at.into_iter().min())
     }
 
     fn is_lost(&self) -> bool {
         self.remote.iter().any(RemoteRoles::is_lost)
     }
 
-    /// How the run ended, which had `patience`.
+    /// Returns how the run ended.
     fn result<P: Program>(
         &mut self,
         roles: &[Role],
@@ -564,7 +557,7 @@ impl Watch<'_> {
             .collect();
         let reports = match self.stop {
             Some(Stop::Overdue) => Err(Failure::new(format!(
-                "not done after {} s: ended by the deadline",
+                "timed out after {} s",
                 patience.as_secs()
             ))),
             _ => reports::<P>(roles, &ends, &self.ended),
@@ -604,7 +597,7 @@ impl Failure {
     }
 }
 
-/// The reports of all roles, or the reason that explains best why there is one missing.
+/// Returns the reports of all roles, or the best explanation for a missing one.
 fn reports<P: Program>(
     roles: &[Role],
     ends: &[RoleEnded],
@@ -618,8 +611,8 @@ fn reports<P: Program>(
     all.ok_or_else(|| first_cause(roles, ends, order))
 }
 
-/// Of several reasons, the best one: a death explains more than an error, an error more than what
-/// follows from it; of equals, the first in `order`.
+/// Returns the best of several reasons: a death explains more than an error, and an error more than its
+/// consequences. Of equals it is the first in `order`.
 fn first_cause(roles: &[Role], ends: &[RoleEnded], order: &[RoleId]) -> Failure {
     let all = order.iter().map(|role| role.0 as usize);
     let reasons = all.filter_map(|at| ends[at].end.reason(&roles[at].name));

@@ -1,4 +1,4 @@
-//! Whether the cells of a study fit into the memory that `soft` shares between processes.
+//! Checks that the cells of a study fit into the shared memory of `soft`.
 
 use std::io;
 
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::device::DeviceChoice;
 
-/// What a side needs in addition to its buffers: the tables of its port, queues, FIFOs; rounded up.
+/// Memory of a side in addition to its buffers: tables of its port, queues and FIFOs, rounded up.
 const PORT: Bytes = Bytes::kib(512);
 
 /// Cells of a study that are not run, and why.
@@ -21,7 +21,7 @@ pub struct NotRun {
     pub cells: Vec<String>,
 }
 
-/// Removes from `cells` those that need more memory for `sides`, which run on this host, than is free.
+/// Removes cells whose `sides` on this host need more memory than is free.
 ///
 /// # Errors
 /// The free space cannot be read.
@@ -65,7 +65,7 @@ fn split(cells: &mut Vec<CellSpec>, sides: &[Side], memory: &SharedMemory) -> Op
     Some(NotRun { reason, cells })
 }
 
-/// Whole MiB, of less than one whole KiB.
+/// Rounds to whole MiB, below 1 MiB to whole KiB.
 fn rounded(bytes: Bytes) -> Bytes {
     match bytes.get() >> 20 {
         0 => Bytes::kib(bytes.get() >> 10),

@@ -1,11 +1,11 @@
 //! Errors as one line, and text from another host before it is shown or kept.
 
-/// The command line asks for something that cannot be: exit status 2.
+/// An invalid combination of arguments: exit status 2.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct Usage(pub String);
 
-/// All causes in one line.
+/// Formats an error with all causes in one line.
 pub fn one_line(error: &anyhow::Error) -> String {
     let mut line = String::new();
     for cause in error.chain().map(ToString::to_string) {
@@ -21,10 +21,10 @@ pub fn one_line(error: &anyhow::Error) -> String {
     line.replace('\n', " ")
 }
 
-/// More than a reason needs.
+/// Maximum length of a text from another host.
 const LONGEST: usize = 600;
 
-/// In one line, without what would command a terminal, and not longer than a reason needs.
+/// Makes a text printable: one line without control characters, of limited length.
 pub fn printable(text: &str) -> String {
     let tame = |c: char| if c.is_control() { ' ' } else { c };
     let mut line: String = text.chars().take(LONGEST).map(tame).collect();

@@ -10,10 +10,10 @@ use adverb_workload::{Program, Role, RoleError, RoleLoad};
 use crate::hardware::Hardware;
 use crate::run::{Failure, RoleRun, Run};
 
-/// Events between two looks at whether the user wants the end: far below a second.
+/// Simulation events between two checks of `is_over`: far below a second.
 const SLICE: u64 = 200_000;
 
-/// Virtual time that a cell gets in addition to the longest that it may measure: nothing else takes it.
+/// Timeout in virtual time in addition to the longest time that a cell may measure.
 const LEAST_VIRTUAL_PATIENCE: Span = Span::from_secs(30);
 
 /// How long a run may take.
@@ -26,7 +26,7 @@ pub struct VirtualLimits {
 }
 
 impl From<&CellSpec> for VirtualLimits {
-    /// Far more than the cell should take.
+    /// Returns limits far above the time that the cell needs.
     fn from(spec: &CellSpec) -> Self {
         VirtualLimits {
             until: Some(LEAST_VIRTUAL_PATIENCE + spec.longest()),
@@ -38,14 +38,14 @@ impl From<&CellSpec> for VirtualLimits {
 /// A run in virtual time that has ended.
 #[derive(Debug)]
 pub struct VirtualRun<R> {
-    /// What each role returned; `None` if it has not ended.
+    /// The result of each role; `None` if it has not ended.
     pub ends: Vec<Option<Result<R, RoleError>>>,
     /// How the simulation ended.
     pub outcome: Outcome,
 }
 
 impl<R> VirtualRun<R> {
-    /// The reports of all roles, or the reason that explains best why there is one missing.
+    /// Returns the reports of all roles, or the best explanation for a missing one.
     ///
     /// # Errors
     /// A role failed; or some have not ended: they wait for each other, or a limit was reached.
@@ -69,8 +69,7 @@ impl<R> VirtualRun<R> {
 }
 
 impl Hardware {
-    /// Runs a program on this hardware, with a machine for each host that it asks for; `None` if it was
-    /// ended because of `is_over`.
+    /// Runs a program on this hardware, with one machine per host of the program; `None` if `is_over` ended it.
     pub fn run<P: Program>(
         &self,
         program: &P,
@@ -98,7 +97,7 @@ impl Hardware {
     }
 }
 
-/// What a machine's device counted, if only one role used it.
+/// Returns the counters of a machine's device, if only one role used it.
 fn counters(cluster: &Cluster, roles: &[Role], host: u32) -> Counters {
     if roles.iter().filter(|role| role.host == host).count() > 1 {
         return Counters::new();
@@ -108,8 +107,8 @@ fn counters(cluster: &Cluster, roles: &[Role], host: u32) -> Counters {
     counters
 }
 
-/// Runs a program on `machines` of a cluster that has no roles yet, of which role.host is the index;
-/// `None` if it was ended because of `is_over`.
+/// Runs a program on a cluster without roles; `role.host` is the index in `machines`. `None` if `is_over`
+/// ended it.
 ///
 /// # Panics
 /// If there are fewer machines than the program asks for.
@@ -156,7 +155,7 @@ pub fn run_in_virtual_time<P: Program>(
     })
 }
 
-/// `None` if the user wanted the end.
+/// Runs the simulation until it ends; `None` if `is_over` ended it.
 fn run_in_slices(
     cluster: &mut Cluster,
     limits: VirtualLimits,
@@ -201,7 +200,7 @@ mod tests {
     use std::cell::Cell;
     use std::sync::atomic::{AtomicU32, Ordering};
 
-    /// Two roles of one process; the second one hears from the first one, which may say nothing.
+    /// Two roles of one process; the first one sends the second one a message, or not.
     #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
     enum Pair {
         Talks,

@@ -38,7 +38,7 @@ enum Then {
     Panic,
     /// Role 1 dies.
     Die,
-    /// Role 1 waits for a message that never comes.
+    /// Role 1 waits for a message that never arrives.
     Wait,
 }
 
@@ -192,7 +192,7 @@ fn a_run_ends_by_its_deadline() {
     for mode in [Mode::Threads, Mode::Processes] {
         let run = run_for(mode, &ring(4, Then::Wait), Duration::from_secs(1)).unwrap();
         let reason = run.reports.unwrap_err().reason;
-        let overdue = "not done after 1 s: ended by the deadline";
+        let overdue = "timed out after 1 s";
         assert_eq!(reason, overdue, "{mode:?}");
     }
 }

@@ -59,7 +59,7 @@ checks! {
     /// The device's character device.
     DeviceFile, "device-file", "programs open the device by opening this file for reading and writing";
     /// Whether the device is implemented by the kernel.
-    SoftwareDevice, "software-device", "the kernel sends the packets: results differ from those of RDMA hardware";
+    SoftwareDevice, "software-device", "the kernel sends the packets: results differ from RDMA hardware";
     /// The PCI Express link.
     PcieLink, "pcie-link", "a slow or narrow link limits throughput and adds latency";
     /// Whether the IOMMU translates the device's addresses.

@@ -1,6 +1,6 @@
 //! Checks the RDMA setup of this machine and suggests fixes.
 //!
-//! [`Machine::gather`] collects facts: files below a root directory, and what the kernel says of a
+//! [`Machine::gather`] collects facts: files below a root directory, and the kernel's facts about a
 //! process. [`examine`] judges them: facts in, findings out, nothing is read or changed. [`text()`]
 //! writes findings for people.
 //!

@@ -1,4 +1,4 @@
-//! Findings for people.
+//! Formats findings as text.
 
 use std::fmt::Write;
 
@@ -7,16 +7,16 @@ use crate::finding::{Finding, Remedy, Subject, Verdict};
 /// Widths of the verdicts and of the names of checks.
 const VERDICT_WIDTH: usize = 9;
 const NAME_WIDTH: usize = 24;
-/// Where the lines below a finding's first begin: under the name.
+/// Indentation of a finding's further lines: below the name.
 const BELOW: usize = 2 + VERDICT_WIDTH;
-/// Where what was found begins.
+/// Column of the result.
 const BESIDE: usize = BELOW + NAME_WIDTH;
 
-/// Colours a text that has been padded already.
+/// Colours a padded text.
 pub type Paint<'a> = &'a dyn Fn(Verdict, &str) -> String;
 
-/// Findings by subject: why it matters and how to fix it only if something is wrong. Prose is
-/// wrapped at `width` columns, commands stay whole so that they can be copied. The last line sums up.
+/// Formats findings by subject, with reasons and fixes if something is wrong. Text is wrapped at `width`
+/// columns; commands stay on one line, so that they can be copied. The last line is a summary.
 pub fn text(findings: &[Finding], width: usize, paint: Paint<'_>) -> String {
     let mut out = String::new();
     let mut last: Option<&Subject> = None;
@@ -67,7 +67,7 @@ fn wrapped(text: &str, indent: usize, width: usize) -> String {
     textwrap::fill(text, options)
 }
 
-/// How many findings have a verdict.
+/// Returns the number of findings with a verdict.
 pub fn counted(findings: &[Finding], verdict: Verdict) -> usize {
     findings.iter().filter(|f| f.verdict == verdict).count()
 }
@@ -89,7 +89,7 @@ fn summary(findings: &[Finding]) -> String {
     format!("{counts}; {}", conclusion(findings, broken))
 }
 
-/// What can be used now.
+/// Returns which devices can be used.
 fn conclusion(findings: &[Finding], broken: usize) -> String {
     if broken > 0 {
         return "fix what is broken first".to_owned();

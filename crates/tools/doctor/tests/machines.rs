@@ -174,7 +174,7 @@ fn soft_roce_as_it_comes() {
       ok       provider                rxe for driver rdma_rxe
       ok       device-file             /dev/infiniband/uverbs0 can be opened
       note     software-device         Soft-RoCE
-               the kernel sends the packets: results differ from those of RDMA hardware
+               the kernel sends the packets: results differ from RDMA hardware
 
     verbs:rxe0 port 1
       ok       port-state              ACTIVE, Ethernet, 2.5 Gb/s (1X)
@@ -490,8 +490,8 @@ fn a_scope_leaves_the_rest_out() {
     assert_snapshot!(ids(Scope::Soft), @"cpu-governor shared-memory membarrier");
     assert_snapshot!(ids(Scope::Verbs("mlx5_0".to_owned())), @"memory-lock libibverbs librdmacm verbs-module connection-manager huge-pages transparent-huge-pages cpu-governor provider device-file pcie-link iommu numa-node port-state gid mtu");
     let unknown = |machine| examine(machine, &Scope::Verbs("mlx5_9".to_owned())).unwrap_err();
-    assert_snapshot!(unknown(&machine), @"there is no RDMA device 'mlx5_9' here: choose from mlx5_0");
-    assert_snapshot!(unknown(&gather(&Root::new())), @"there is no RDMA device 'mlx5_9' here: the kernel has none (`adverb doctor` says how to get one)");
+    assert_snapshot!(unknown(&machine), @"unknown RDMA device 'mlx5_9': choose from mlx5_0");
+    assert_snapshot!(unknown(&gather(&Root::new())), @"unknown RDMA device 'mlx5_9': the kernel has none (`adverb doctor` shows how to add one)");
 }
 
 #[test]
@@ -544,7 +544,7 @@ fn names_of_checks_are_unique() {
     assert_eq!(ids.len(), Check::ALL.len());
 }
 
-/// The commands of a user have `sudo`, those of root do not.
+/// Commands for a user have `sudo`, commands for root do not.
 #[test]
 fn root_needs_no_sudo() {
     let (root, _) = with_mlx5();

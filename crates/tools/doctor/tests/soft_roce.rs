@@ -1,5 +1,5 @@
-//! A machine that really has an RDMA device: Soft-RoCE, in a virtual machine. What the checks say
-//! of it as it comes, and after each of the usual mistakes.
+//! A machine with an RDMA device: Soft-RoCE, in a virtual machine. Checks the findings for its initial state
+//! and after each of the usual mistakes.
 //!
 //! This program is its own guest: as `/init`, and with the argument `examine`, which prints the
 //! findings about `rxe0` as JSON.
@@ -39,7 +39,7 @@ fn drive() {
     let mut needs: Vec<String> = missing().iter().map(ToString::to_string).collect();
     let dirs = std::env::var_os("PATH").unwrap_or_default();
     if !std::env::split_paths(&dirs).any(|dir| dir.join("ibv_devinfo").is_file()) {
-        needs.push("ibverbs-utils (what the driver says of its MTU)".to_owned());
+        needs.push("ibverbs-utils (the driver's MTU)".to_owned());
     }
     if !needs.is_empty() {
         let needs = needs.join(", ");

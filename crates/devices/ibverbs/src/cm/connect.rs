@@ -181,7 +181,7 @@ impl Addresses {
         }
     }
 
-    /// Returns the error that an unexpected event stands for; `None` if the connection is unaffected.
+    /// Returns the error for an unexpected event; `None` if the connection is unaffected.
     fn failure(&self, event: &Event) -> Option<ConnectError> {
         let peer = self.peer;
         match event.kind {

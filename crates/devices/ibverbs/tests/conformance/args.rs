@@ -17,7 +17,7 @@ pub(crate) enum Mode {
     Nothing,
 }
 
-/// A device, how it is used, and who is its peer.
+/// A device, its interfaces, and its peer.
 #[derive(Clone)]
 pub(crate) struct Subject {
     pub(crate) name: String,

@@ -29,11 +29,11 @@ const MTUS: [PathMtu; 5] = [
     PathMtu::B2048,
     PathMtu::B4096,
 ];
-/// Of a hundred packets that come to the user-space NIC.
+/// Packets lost of a hundred that arrive at the user-space NIC.
 const LOST: [u64; 3] = [0, 1, 10];
-/// Where messages go in the target's memory.
+/// Offset of messages in the target's memory.
 const AT: u64 = 64;
-/// Where they come from.
+/// Offset of messages in the source's memory.
 const FROM: u64 = 3;
 
 /// A path MTU and a share of lost packets.
@@ -113,7 +113,7 @@ fn connect(pair: &Pair<'_, Of>, mtu: PathMtu) {
     to_rts(&b.qp, psn_b, &pair.setup);
 }
 
-/// Loses so many of a hundred packets that come to the user-space NIC, evenly scattered; counts them.
+/// Drops a number of each hundred packets that arrive at the user-space NIC, evenly spread, and counts them.
 fn lose(pair: &Pair<'_, Of>, percent: u64) -> Arc<AtomicU64> {
     let lost = Arc::new(AtomicU64::new(0));
     for end in [&pair.a, &pair.b] {
@@ -128,7 +128,7 @@ fn drop_percent(soft: &SoftContext, percent: u64, lost: Arc<AtomicU64>) {
     let mut count = 0u64;
     soft.inject_faults(move |_| {
         count += 1;
-        // 37 and 100 have no divisor in common: each remainder comes once.
+        // 37 and 100 have no common divisor: each remainder occurs once.
         if count * 37 % 100 >= percent {
             return None;
         }
@@ -188,7 +188,7 @@ fn prepare(
     content
 }
 
-/// `content` lies at `at`, and nothing was written around it.
+/// Asserts that `content` is at `at`, and nothing was written around it.
 #[track_caller]
 fn expect(end: &End<'_, Of>, at: u64, content: &[u8]) {
     let all = end.bytes(0, at as usize + content.len() + 64);

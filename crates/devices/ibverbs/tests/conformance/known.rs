@@ -18,7 +18,7 @@ const fn stalls(case: &'static str, reason: &'static str) -> Known {
     Kind::Stalls.of(case, reason)
 }
 
-const SLOTS: &str = "slots come back when requests are done, not when completions are polled";
+const SLOTS: &str = "slots are freed when requests are done, not when completions are polled";
 const NO_DOORBELL: &str =
     "posting a receive does not enter the kernel, which does not look for new ones in ERR";
 const LOCAL_KEY: &str = "a wrong local key is LOC_QP_OP_ERR (rxe copy_data: EINVAL, not EFAULT)";
@@ -45,11 +45,11 @@ const RXE: &[Known] = &[
     ),
     departs(
         "signaling::a_full_receive_queue_refuses",
-        "more receives fit than max_recv_wr says",
+        "more receives fit than max_recv_wr",
     ),
     departs(
         "signaling::a_list_is_posted_up_to_the_request_that_does_not_fit",
-        "more requests fit than max_send_wr and max_recv_wr say: rings are rounded up",
+        "more requests fit than max_send_wr and max_recv_wr: rings are rounded up",
     ),
     departs(
         "access::receives_posted_after_a_refused_request_are_flushed",
@@ -106,11 +106,11 @@ const RXE: &[Known] = &[
     departs("datagram::ud_is_flushed_and_begins_anew", NO_DOORBELL),
     departs(
         "local::a_message_longer_than_its_receive_fails_both_sides",
-        "the sender is told REM_OP_ERR where the message does not fit its receive",
+        "the sender gets REM_OP_ERR if the message does not fit its receive",
     ),
     departs(
         "shared_receive::a_message_too_long_for_its_shared_receive_fails_alone",
-        "the sender is told REM_OP_ERR where the message does not fit its receive",
+        "the sender gets REM_OP_ERR if the message does not fit its receive",
     ),
     departs(
         "shared_datagram::a_shared_receive_too_small_for_its_datagram_fails_its_queue_pair_alone",
@@ -208,7 +208,7 @@ const MIXED: &[Known] = &[
     ),
 ];
 
-/// Where the user-space NIC comes first: what Soft-RoCE does as the second end.
+/// The user-space NIC is the first end: departures of Soft-RoCE as the second end.
 const AS_SECOND: [&str; 7] = [
     "access::receives_posted_after_a_refused_request_are_flushed",
     "atomics::an_unaligned_atomic_is_an_invalid_request",
@@ -219,7 +219,7 @@ const AS_SECOND: [&str; 7] = [
     "states::reset_forgets_completions",
 ];
 
-/// Where it comes first itself.
+/// Soft-RoCE is the first end.
 const AS_FIRST: [&str; 12] = [
     "atomics::an_unaligned_atomic_is_an_invalid_request",
     "unreliable::uc_may_be_connected_to_a_peer_that_is_gone",

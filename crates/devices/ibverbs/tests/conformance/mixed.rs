@@ -16,7 +16,7 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::either::Either;
 
-/// Which device's end of a pair comes first: it is the active one in most cases.
+/// The device of a pair's first end, which is the active one in most cases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum First {
     Soft,

@@ -86,10 +86,7 @@ pub(crate) fn run(subject: &Subject, filters: &[String]) -> ExitCode {
     let gone = known.iter().filter(is_gone);
     let mut stale = 0;
     for known in gone {
-        println!(
-            "FAILED: {} is listed, but there is no such case",
-            known.case
-        );
+        println!("FAILED: {} is listed, but does not exist", known.case);
         stale += 1;
     }
     ExitCode::from(u8::from(failed + stale > 0))
@@ -114,7 +111,7 @@ const OF_TWO: [&str; 11] = [
 /// Thousands of single round trips between five NICs: minutes on an emulated processor.
 const TOO_LONG: &str = "atomics::additions_of_many_requesters_all_count";
 
-/// The cases that say something of these two ends.
+/// The cases that apply to these two ends.
 fn names(peer: Peer) -> Vec<String> {
     let all = adverb_conformance::names().into_iter();
     let module = |name: &'static str| name.split("::").next().unwrap_or(name);

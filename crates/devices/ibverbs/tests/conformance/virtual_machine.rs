@@ -92,7 +92,7 @@ fn all_as_expected(runs: &[Run]) -> bool {
     })
 }
 
-/// What the suite says in one run.
+/// Output of the suite in one run.
 fn outcome(run: &Run) -> Result<Output, String> {
     let me = std::env::current_exe().expect("the running program has a path");
     let lab = match run.subject.peer {

@@ -1,5 +1,5 @@
-//! A connection that has not yet shown what it wants: a client, somebody with the wrong port, or
-//! worse. It has little time and little room.
+//! A connection before its request: a client, a program that uses the wrong port, or an attacker. Its time and
+//! memory are limited.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -14,11 +14,11 @@ use crate::control::{Connection, Frame, Greeting, MAX_GREETING, ToAgent, ToCalle
 use crate::event::{Event, Log};
 use crate::text::printable;
 
-/// Until a caller has said what it wants.
+/// Timeout for a caller's request.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// The same of a caller that this agent connected to.
+/// The same for a caller that this agent connected to.
 const CALLED_PATIENCE: Duration = Duration::from_secs(300);
-/// Until one that was refused has hung up.
+/// Timeout for a refused caller to close the connection.
 const FAREWELL: Duration = Duration::from_secs(1);
 
 pub(super) type Link = Connection<ToCaller, ToAgent>;
@@ -32,17 +32,17 @@ pub(super) struct Caller {
 }
 
 enum Stage {
-    /// It has not greeted.
+    /// Waiting for its greeting.
     Calls(Wire),
-    /// It has, and will say what it wants.
+    /// Waiting for its request.
     Greeted(Link),
-    /// It was refused; that it hangs up first makes sure that it has read why.
+    /// It was refused, and closes the connection first, which shows that it has read the reason.
     Refused(Link),
-    /// It wants nothing that there is.
+    /// Placeholder while the stage changes.
     Gone,
 }
 
-/// What has come of a caller.
+/// Result of a caller's turn.
 pub(super) enum Step {
     Waits,
     Asks(Visit),
@@ -50,14 +50,14 @@ pub(super) enum Step {
 }
 
 impl Caller {
-    /// Greets who called.
+    /// Greets a new connection.
     pub(super) fn new(
         mut wire: Wire,
         from: SocketAddr,
         (catalog, log): (&'static Catalog, Log),
     ) -> Self {
         wire.take_at_most(MAX_GREETING);
-        // A caller that is gone already is noticed when it is heard.
+        // A closed connection is noticed when it is read.
         let _ = wire.send(&[&Greeting::ours(catalog, None)]);
         Caller {
             from,
@@ -68,7 +68,7 @@ impl Caller {
         }
     }
 
-    /// A caller that this agent connected to: it waits until the other agents have done so.
+    /// Returns a caller that this agent connected to. It waits until all agents have connected.
     pub(super) fn greeted(
         connection: Link,
         from: SocketAddr,
@@ -91,11 +91,11 @@ impl Caller {
         match &self.stage {
             Stage::Calls(wire) => wire.poll_fd(),
             Stage::Greeted(connection) | Stage::Refused(connection) => connection.poll_fd(),
-            Stage::Gone => unreachable!("who is gone was dropped"),
+            Stage::Gone => unreachable!("a caller that is gone was dropped"),
         }
     }
 
-    /// The address of this host that it reached.
+    /// Returns the address of this host that the caller connected to.
     pub(super) fn reached_at(&self) -> Option<IpAddr> {
         match &self.stage {
             Stage::Greeted(connection) | Stage::Refused(connection) => connection.local_ip(),
@@ -107,7 +107,7 @@ impl Caller {
         (self.log)(Event::Note(format!("{}: {line}", self.from)));
     }
 
-    /// Hears it.
+    /// Handles what the caller sent.
     pub(super) fn turn(&mut self) -> Step {
         let step = self.hear().unwrap_or_else(|reason| {
             self.note(&format!("{reason}: connection closed"));
@@ -117,7 +117,7 @@ impl Caller {
             if !matches!(self.stage, Stage::Refused(_)) {
                 let patience = PATIENCE.as_secs();
                 self.note(&format!(
-                    "it did not say within {patience} s what it wants: connection closed"
+                    "no request within {patience} s: connection closed"
                 ));
             }
             return Step::Left;
@@ -144,9 +144,9 @@ impl Caller {
             Stage::Greeted(connection) => match connection.hear().map_err(|e| e.to_string())? {
                 None => Ok(Step::Waits),
                 Some(Frame::Word(ToAgent::Visit(visit))) => Ok(Step::Asks(visit)),
-                Some(_) => Err("it did not say what it wants".to_owned()),
+                Some(_) => Err("it sent something else than a request".to_owned()),
             },
-            // What it still says is of no interest.
+            // Anything else that it sends is ignored.
             Stage::Refused(connection) => Ok(match connection.hear() {
                 Err(_) => Step::Left,
                 Ok(_) => Step::Waits,
@@ -155,7 +155,7 @@ impl Caller {
         }
     }
 
-    /// Lets it in; `None` if it is gone.
+    /// Admits the caller; `None` if it is gone.
     pub(super) fn welcome(self, place: Place, visit: &Visit) -> Option<Session> {
         let Stage::Greeted(mut connection) = self.stage else {
             return None;
@@ -168,7 +168,7 @@ impl Caller {
         Some(Session::new(connection, name, place, with))
     }
 
-    /// Says why not, and gives it time to hear it; `None` if it is gone.
+    /// Sends the reason of a refusal, and gives the caller time to read it; `None` if it is gone.
     pub(super) fn refuse(self, reason: &str) -> Option<Caller> {
         self.note(&format!("refused: {}", printable(reason)));
         let Stage::Greeted(mut connection) = self.stage else {

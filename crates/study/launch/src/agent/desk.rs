@@ -1,4 +1,4 @@
-//! Who is let in, and to what: the agent's device, cores and limits.
+//! Admission of callers: the agent's device, cores and limits.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::info::DeviceInfo;
 use crate::place::Pinning;
 use crate::text::{Usage, one_line, printable};
 
-/// What the command line allows.
+/// Decides which callers are admitted, by the command line.
 pub(super) struct Desk {
     device: Option<DeviceChoice>,
     pinning: Pinning,
@@ -25,9 +25,9 @@ pub(super) struct Desk {
 /// Where a session's roles run.
 pub(super) struct Place {
     pub(super) pinning: Pinning,
-    /// How long a caller may be silent between runs.
+    /// Timeout for a silent caller between runs.
     pub(super) leisure: Duration,
-    /// Most that a process may allocate.
+    /// Maximum memory of a process.
     pub(super) memory: Bytes,
     pub(super) device: DeviceChoice,
     pub(super) caps: DeviceCaps,
@@ -35,7 +35,7 @@ pub(super) struct Place {
 }
 
 impl Desk {
-    /// Whose callers may be silent for `leisure` between runs.
+    /// Checks the device. Callers may be silent for `leisure` between runs.
     ///
     /// # Errors
     /// The device cannot be used.
@@ -52,15 +52,15 @@ impl Desk {
         })
     }
 
-    /// The device, if it is not for the client to choose.
+    /// Returns the device, unless the client chooses it.
     pub(super) fn device(&self) -> Option<&DeviceChoice> {
         self.device.as_ref()
     }
 
-    /// Lets a caller in that reaches this host `at` an address.
+    /// Admits a caller that reaches this host at the address `at`.
     ///
     /// # Errors
-    /// Why not, for the caller's user.
+    /// The reason of a refusal, for the caller's user.
     pub(super) fn admit(&self, visit: &Visit, at: Option<IpAddr>) -> Result<Place, String> {
         let device = match self.device_for(visit)? {
             device @ DeviceChoice::Soft(_) => device.met_at(at),
@@ -68,7 +68,7 @@ impl Desk {
         };
         let info = DeviceInfo::query(&device.met_at(at)).map_err(|e| {
             format!(
-                "{}; devices may have other names there: `adverb devices` lists them, and `adverb serve --device` chooses one",
+                "{}; device names may differ there: `adverb devices` lists them, and `adverb serve --device` chooses one",
                 one_line(&e)
             )
         })?;
@@ -112,7 +112,7 @@ impl Desk {
         ))
     }
 
-    /// The user-space device reaches as far as one machine's memory.
+    /// Refuses the user-space device without UDP port between machines, users or containers.
     fn check_reach(&self, ours: &Identity, visit: &Visit) -> Result<(), String> {
         match visit.identity.parted_from(ours) {
             None => Ok(()),
@@ -125,7 +125,7 @@ impl Desk {
     }
 }
 
-/// All roles on a model run in one process: it is not served, and no preset file is read for others.
+/// Refuses a model: all of its roles run in one process, and an agent reads no preset files for others.
 fn refuse_model(device: &DeviceChoice) -> Result<(), String> {
     match device {
         DeviceChoice::Model(_) => Err(format!(
@@ -135,7 +135,7 @@ fn refuse_model(device: &DeviceChoice) -> Result<(), String> {
     }
 }
 
-/// A client may not take all of a host's memory.
+/// Returns half of the host's memory: a client must not use all of it.
 fn half_of(memory: Bytes) -> Bytes {
     Bytes::new(memory.get() / 2)
 }

@@ -1,9 +1,9 @@
-//! `adverb serve`: runs roles for callers on other hosts, any number of them at the same time. A rank of a
-//! job serves the one caller that it has connected to.
+//! `adverb serve`: runs roles for any number of callers on other hosts at the same time. A rank of a job
+//! serves only the caller that it has connected to.
 //!
-//! One thread, asleep in `poll`: while a program runs it wakes once a second for a sign of life. A
-//! [`Caller`] is a connection that has not yet shown what it wants; a [`Session`] is one that was
-//! welcomed, with its own processes. No session waits for another, nor for a caller that says nothing.
+//! A single thread sleeps in `poll`; while a program runs it wakes once a second to send a keepalive. A
+//! [`Caller`] is a connection before its request; a [`Session`] is an admitted connection, with its own
+//! processes. No session waits for another session or for a silent caller.
 
 mod caller;
 mod desk;
@@ -15,10 +15,10 @@ use std::time::{Duration, Instant};
 
 use adverb_host::Wire;
 use anyhow::Context;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags};
 
 use crate::catalog::Catalog;
-use crate::control::HostPort;
+use crate::control::{HostPort, wait_until};
 use crate::device::DeviceChoice;
 use crate::event::{Event, Log};
 use crate::interrupt::Interrupt;
@@ -27,29 +27,29 @@ use caller::{Caller, Link, Step};
 use desk::Desk;
 use session::Session;
 
-/// Connections that have not said yet what they want; more are closed at once.
+/// Maximum number of connections before their request; more are closed at once.
 const MAX_CALLERS: usize = 16;
-/// How long to leave the port alone when no more descriptors are to be had.
+/// Pause before new connections are accepted when no file descriptors are left.
 const RESPITE: Duration = Duration::from_secs(1);
 
-/// Sessions at a time; more callers are refused.
+/// Maximum number of sessions; more callers are refused.
 const MAX_SESSIONS: usize = 64;
 
-/// How long a caller may be silent between runs: its output may be waiting for a reader.
+/// Timeout for a silent caller between runs, whose output may be waiting for a reader.
 const LEISURE: Duration = Duration::from_secs(30);
-/// The same of one that cannot connect again; the kernel notices when its host is gone.
+/// The same for a caller that cannot reconnect; the kernel notices when its host is gone.
 const NO_END: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// How to serve.
 #[derive(Clone, Debug, Default)]
 pub struct AgentOptions {
-    /// Where to listen; this host alone reaches the default.
+    /// Address to listen on; only this host reaches the default.
     pub bind: Option<HostPort>,
     /// The device of all roles; by default the one that a caller names.
     pub device: Option<DeviceChoice>,
     /// Cores of the roles.
     pub pinning: Pinning,
-    /// When it ends by itself.
+    /// When the agent ends by itself.
     pub until: Until,
 }
 
@@ -63,7 +63,7 @@ pub enum Until {
     FirstSession,
 }
 
-/// Serves until a signal comes, or the first session has ended.
+/// Serves until a signal arrives, or the first session has ended.
 ///
 /// # Errors
 /// The address or the device cannot be used.
@@ -81,8 +81,8 @@ pub fn serve(options: &AgentOptions, catalog: &'static Catalog, log: Log) -> any
     Ok(())
 }
 
-/// Serves the caller that `connection` leads to, which is at `from`; returns whether it left a run
-/// unfinished.
+/// Serves the caller at the other end of `connection`, whose address is `from`; returns whether it left a
+/// run unfinished.
 ///
 /// # Errors
 /// The device cannot be used.
@@ -123,7 +123,7 @@ fn listen(bind: Option<&HostPort>) -> anyhow::Result<TcpListener> {
     Ok(listener)
 }
 
-/// Logs where it listens, and whom that lets in.
+/// Logs the address, and who can reach it.
 fn introduce(address: SocketAddr, desk: &Desk, log: Log) {
     let device = desk.device().map_or_else(
         || "the device that the client names".to_owned(),
@@ -132,23 +132,23 @@ fn introduce(address: SocketAddr, desk: &Desk, log: Log) {
     log(Event::Note(format!("listening at {address}, for {device}")));
     log(if address.ip().is_loopback() {
         Event::Note(
-            "only this host reaches it: for others, --bind 0.0.0.0 or an address of the RDMA network"
+            "only this host can reach it; for other hosts use --bind 0.0.0.0 or an address of the RDMA network"
                 .to_owned(),
         )
     } else {
         Event::Warning(format!(
-            "whoever reaches {address} can run measurements on this host: no authentication, no encryption"
+            "anyone who reaches {address} can run measurements on this host: there is no authentication and no encryption"
         ))
     });
 }
 
 struct Server {
-    /// `None` if no callers but the first one are served.
+    /// `None` if only the first caller is served.
     listener: Option<TcpListener>,
     desk: Desk,
     callers: Vec<Caller>,
     sessions: Vec<Session>,
-    /// No more connections are taken until then.
+    /// Until when no connections are accepted.
     respite: Option<Instant>,
     /// Sessions that have ended.
     served: u64,
@@ -176,14 +176,14 @@ impl Server {
         }
     }
 
-    /// Serves until a signal comes, or `goes_on` returns false.
+    /// Serves until a signal arrives, or `goes_on` returns false.
     fn serve(
         mut self,
         interrupt: &Interrupt,
         goes_on: impl Fn(&Self) -> bool,
     ) -> anyhow::Result<Farewell> {
         loop {
-            // Before any sleep: what followed a greeting may have been read with it, and would not end one.
+            // Before any sleep: a request read together with its greeting would not wake `poll`.
             self.hear_callers();
             self.attend();
             if interrupt.raised() || !goes_on(&self) {
@@ -197,7 +197,7 @@ impl Server {
         Ok(farewell)
     }
 
-    /// Until somebody calls or says something, a side does, a signal comes, or patience ends.
+    /// Sleeps until a caller or a role sends something, a signal arrives, or a timeout ends.
     fn sleep(&self, interrupt: &Interrupt) -> anyhow::Result<()> {
         let mut fds = vec![PollFd::from_borrowed_fd(interrupt.fd(), PollFlags::IN)];
         let mut wake_at: Option<Instant> = self.respite;
@@ -213,15 +213,7 @@ impl Server {
             fds.extend(session.poll_fds());
             earlier(session.wake_at());
         }
-        let left = |at: Instant| Timespec::try_from(at.saturating_duration_since(Instant::now()));
-        let timeout = wake_at
-            .map(left)
-            .transpose()
-            .context("deadline out of range")?;
-        match poll(&mut fds, timeout.as_ref()) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-            Err(e) => Err(e).context("cannot wait for clients"),
-        }
+        wait_until(&mut fds, wake_at)
     }
 
     fn accept(&mut self) {
@@ -231,7 +223,7 @@ impl Server {
                 return;
             };
             match listener.accept() {
-                // Its end is the answer to one too many.
+                // Too many callers: dropping the stream closes the connection.
                 Ok(_) if self.is_crowded() => {}
                 Ok((stream, from)) => match Wire::new(stream) {
                     Ok(wire) => {
@@ -241,11 +233,11 @@ impl Server {
                     Err(e) => (self.log)(Event::Note(format!("{from}: {e}"))),
                 },
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return,
-                // Who called has gone.
+                // The caller has closed the connection already.
                 Err(e) if e.kind() == ErrorKind::ConnectionAborted => {}
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
                 Err(e) => {
-                    let line = format!("cannot take a connection: {e}");
+                    let line = format!("cannot accept a connection: {e}");
                     (self.log)(Event::Warning(line));
                     self.respite = Some(Instant::now() + RESPITE);
                 }
@@ -253,7 +245,7 @@ impl Server {
         }
     }
 
-    /// Whether there is no room for one more caller, not even after those who left.
+    /// Whether there is no room for another caller, after removing closed connections.
     fn is_crowded(&mut self) -> bool {
         if self.callers.len() >= MAX_CALLERS {
             self.hear_callers();
@@ -286,7 +278,7 @@ impl Server {
     fn attend(&mut self) {
         let mut at = 0;
         while at < self.sessions.len() {
-            // Busy roles of other sessions have cores that this one is not to use.
+            // This session must not use cores of other sessions' busy roles.
             let (before, rest) = self.sessions.split_at_mut(at);
             let (session, after) = rest.split_first_mut().expect("at is within");
             let others = before.iter().chain(after.iter());
@@ -305,7 +297,7 @@ impl Server {
         }
     }
 
-    /// Tells the callers, and ends their roles.
+    /// Notifies the callers and ends their roles.
     fn close(self) {
         for mut session in self.sessions {
             session.stopped();

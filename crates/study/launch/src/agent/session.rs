@@ -1,4 +1,4 @@
-//! A caller that was let in: its runs, one at a time, and their processes on this host.
+//! An admitted caller: its runs, one after another, and their processes on this host.
 
 use std::time::{Duration, Instant};
 
@@ -19,7 +19,7 @@ use crate::role::{Order, Seat};
 use crate::run::MOST_ROLES;
 use crate::text::one_line;
 
-/// Frames that are taken from a caller in one turn, so that other sessions have theirs.
+/// Maximum frames read from a caller in one turn, so that other sessions get theirs.
 const FRAMES_PER_TURN: usize = 256;
 
 pub(super) struct Session {
@@ -29,7 +29,7 @@ pub(super) struct Session {
     running: Option<Running>,
     /// Whether the last turn left frames for the next one.
     has_more: bool,
-    /// How many runs it has had.
+    /// Number of its runs.
     runs: u64,
     catalog: &'static Catalog,
     log: Log,
@@ -109,8 +109,8 @@ impl Session {
         seats.filter_map(|seat| seat.core).collect()
     }
 
-    /// Hears the caller, passes messages on, and tells how roles ended. `taken` are the cores of other
-    /// sessions.
+    /// Handles the caller's frames, forwards messages, and reports how roles ended. `taken` are the cores of
+    /// other sessions.
     pub(super) fn turn(&mut self, taken: impl Fn() -> Vec<u32>) -> Result<(), Leave> {
         self.has_more = true;
         for _ in 0..FRAMES_PER_TURN {
@@ -136,7 +136,7 @@ impl Session {
             Frame::Word(ToAgent::Run(order)) if self.running.is_none() => {
                 return self.begin(&order, taken());
             }
-            // Of a run that has ended, what was on its way.
+            // Frames of a run that has ended may still arrive, and are ignored.
             Frame::Word(ToAgent::Abort { run }) => {
                 if let Some(running) = self.current(run) {
                     running.roles.kill();
@@ -158,7 +158,7 @@ impl Session {
                 }
             }
             Frame::Word(ToAgent::Visit(_) | ToAgent::Run(_)) => {
-                return Err(Trouble::Strange("a word at the wrong time".to_owned()));
+                return Err(Trouble::Strange("an unexpected message".to_owned()));
             }
         }
         Ok(())
@@ -173,7 +173,9 @@ impl Session {
     fn begin(&mut self, order: &RunOrder, taken: Vec<u32>) -> Result<(), Trouble> {
         let given = order.roles.len();
         if !(1..=MOST_ROLES).contains(&given) {
-            return Err(Trouble::Strange(format!("a run of {given} roles here")));
+            return Err(Trouble::Strange(format!(
+                "a run with {given} roles on this host"
+            )));
         }
         self.runs += 1;
         match self.start(order, taken) {
@@ -203,7 +205,7 @@ impl Session {
         let refused = |reason: String| Refusal { reason, cause };
         let program = self.catalog.read(&order.program, &order.params);
         let program = program.map_err(refused)?;
-        // Before its roles are asked for, of which impossible parameters may make billions.
+        // Check before calling `roles`: invalid parameters may mean billions of roles.
         program.check(&self.place.caps).map_err(refused)?;
         if let (true, Some(why)) = (self.place.device.is_managed(), program.refuses_manager()) {
             return Err(refused(format!("{}: {why}", self.place.device)));
@@ -241,7 +243,7 @@ impl Session {
         })
     }
 
-    /// Takes what the roles did.
+    /// Handles what the roles sent.
     fn attend(&mut self) -> Result<(), Leave> {
         let Some(running) = &mut self.running else {
             return Ok(());
@@ -281,9 +283,9 @@ impl Session {
         }));
     }
 
-    /// Tells the caller that this agent ends.
+    /// Notifies the caller that this agent ends.
     pub(super) fn stopped(&mut self) {
-        // A caller that cannot be told notices by itself.
+        // A caller that cannot be notified sees the closed connection.
         let _ = self.connection.say(&ToCaller::Stopped);
         self.connection.finish();
     }
@@ -292,14 +294,14 @@ impl Session {
 impl Drop for Session {
     fn drop(&mut self) {
         if let Some(running) = self.running.take() {
-            // Its end ends the roles.
+            // Dropping it ends the roles.
             drop(running);
             self.place.device.tidy();
         }
     }
 }
 
-/// Why a run is not begun.
+/// Why a run is not started.
 struct Refusal {
     reason: String,
     cause: Cause,
@@ -311,7 +313,7 @@ fn check_roles(asked: &[RoleId], roles: &[Role]) -> Result<(), String> {
         role.0 as usize >= roles.len() || asked[..*at].contains(role)
     };
     match asked.iter().enumerate().find(is_bad) {
-        Some((_, role)) => Err(format!("there is no {role}, or it was asked for twice")),
+        Some((_, role)) => Err(format!("unknown or duplicate {role}")),
         None => Ok(()),
     }
 }

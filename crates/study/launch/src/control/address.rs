@@ -1,4 +1,4 @@
-//! `HOST[:PORT]` as typed, what it resolves to, and where a peer is.
+//! Addresses of peers: `HOST[:PORT]` as typed, or a rank.
 
 use std::fmt;
 use std::net::{Ipv6Addr, SocketAddr, ToSocketAddrs};
@@ -7,8 +7,8 @@ use std::str::FromStr;
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
 
-/// Where a server listens, if not told. Not 18515, where perftest's servers do, so that both can be
-/// used beside each other; outside the range that Linux takes for outgoing connections.
+/// Default port of a server. It differs from perftest's 18515, so that both can run at the same time, and is
+/// outside the range that Linux uses for outgoing connections.
 const DEFAULT_PORT: u16 = 18600;
 
 /// A host, by name or address, and a port.
@@ -20,7 +20,7 @@ pub struct HostPort {
 }
 
 impl HostPort {
-    /// This host alone, at the default port.
+    /// The loopback address with the default port.
     pub fn loopback() -> Self {
         HostPort {
             host: "127.0.0.1".to_owned(),
@@ -28,10 +28,10 @@ impl HostPort {
         }
     }
 
-    /// Addresses of the host, at least one.
+    /// Resolves the host to at least one address.
     ///
     /// # Errors
-    /// The resolver's.
+    /// The host is unknown, or the resolver failed.
     pub fn resolve(&self) -> anyhow::Result<Vec<SocketAddr>> {
         let found = (self.host.as_str(), self.port).to_socket_addrs();
         let found: Vec<SocketAddr> = found
@@ -42,13 +42,13 @@ impl HostPort {
     }
 }
 
-/// Where a peer is: at a server's address, or a rank of this process's job.
+/// A peer: a server at an address, or a rank of this process's job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub enum PeerAddress {
-    /// `adverb serve` listens there.
+    /// `adverb serve` listens at this address.
     Server(HostPort),
-    /// It was started by the same `mpirun` or `srun`.
+    /// A rank that was started by the same `mpirun` or `srun`.
     Rank(u32),
 }
 
@@ -56,7 +56,7 @@ impl PeerAddress {
     const RANK: &str = "rank ";
 }
 
-/// As typed after `--peer`: a server.
+/// Parses a server's address, as typed after `--peer`.
 impl FromStr for PeerAddress {
     type Err = String;
 
@@ -80,7 +80,7 @@ impl From<PeerAddress> for String {
     }
 }
 
-/// As a study's folder has it: also a rank.
+/// Parses an address as a study's folder has it: also a rank.
 impl TryFrom<String> for PeerAddress {
     type Error = String;
 
@@ -96,13 +96,13 @@ impl FromStr for HostPort {
     fn from_str(text: &str) -> Result<Self, String> {
         let (host, port) = split(text).ok_or_else(|| {
             format!(
-                "'{text}' is no host: write HOST, HOST:PORT or [IPV6]:PORT, such as 10.0.0.2:{DEFAULT_PORT}"
+                "invalid host '{text}': expected HOST, HOST:PORT or [IPV6]:PORT, such as 10.0.0.2:{DEFAULT_PORT}"
             )
         })?;
         let port = match port {
             None => DEFAULT_PORT,
             Some(port) => port.parse().map_err(|_| {
-                format!("'{text}': '{port}' is no port: write a number from 1 to 65535")
+                format!("invalid port '{port}' in '{text}': expected a number from 1 to 65535")
             })?,
         };
         let host = host.to_owned();
@@ -110,7 +110,7 @@ impl FromStr for HostPort {
     }
 }
 
-/// Host and port; an IPv6 address without a port needs no brackets.
+/// Splits the text into host and port. An IPv6 address without a port needs no brackets.
 fn split(text: &str) -> Option<(&str, Option<&str>)> {
     let (host, port) = match text.strip_prefix('[') {
         Some(rest) => {
@@ -130,7 +130,7 @@ fn split(text: &str) -> Option<(&str, Option<&str>)> {
     (!host.is_empty() && !host.contains(odd)).then_some((host, port))
 }
 
-/// Also with a zone: `fe80::1%eth0`.
+/// Whether the text is an IPv6 address, possibly with a zone (`fe80::1%eth0`).
 fn is_ipv6(text: &str) -> bool {
     let address = text.split_once('%').map_or(text, |(address, _)| address);
     address.parse::<Ipv6Addr>().is_ok()
@@ -195,12 +195,15 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_host_is_refused() {
+    fn invalid_hosts_are_refused() {
         for typed in ["", ":7", "[::1", "[::1]7", "a b", "http://nodeb/"] {
-            assert!(shown(typed).unwrap_err().contains("is no "), "{typed}");
+            assert!(shown(typed).unwrap_err().starts_with("invalid "), "{typed}");
         }
         for typed in ["a:", "a:x", "a:65536", "a:-1", "1:2:3"] {
-            assert!(shown(typed).unwrap_err().contains("is no port"), "{typed}");
+            assert!(
+                shown(typed).unwrap_err().starts_with("invalid port"),
+                "{typed}"
+            );
         }
     }
 }

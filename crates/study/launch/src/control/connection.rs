@@ -1,5 +1,5 @@
-//! One end of the connection between a caller and an agent: control messages, messages between roles,
-//! and signs of life.
+//! One end of the connection between a caller and an agent: control messages, messages between roles, and
+//! keepalives.
 
 use std::marker::PhantomData;
 use std::net::IpAddr;
@@ -18,22 +18,22 @@ use super::protocol::{
 };
 use crate::catalog::Catalog;
 
-/// An end that has had nothing to send for this long sends a sign of life. Each takes a core for some
-/// microseconds, which may be one that measures.
-const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
-/// During a run, an end that has not been heard of for this long is gone, or stopped.
+/// An idle end sends a keepalive after this time. Each one uses some microseconds of a core, which may be a
+/// core that measures.
+const KEEPALIVE: Duration = Duration::from_secs(1);
+/// During a run, an end that has been silent for this long counts as lost.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
-/// While more than this waits to be sent, nothing is taken from the roles.
+/// While more than this is unsent, nothing is read from the roles (back-pressure).
 const CONGESTED: Bytes = Bytes::kib(256);
 
 const WORD: u8 = b'W';
 const MESSAGE: u8 = b'M';
 
-/// What arrives.
+/// A received frame.
 #[derive(Debug)]
 pub(crate) enum Frame<W> {
     Word(W),
-    /// What a role of a run sent to another one.
+    /// A message from one role of a run to another.
     Message {
         run: RunNumber,
         from: RoleId,
@@ -42,25 +42,25 @@ pub(crate) enum Frame<W> {
     },
 }
 
-/// Why a connection is of no more use.
+/// Why a connection failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Trouble {
     #[error(transparent)]
     Wire(#[from] WireError),
-    #[error("what it said is not in the protocol: {0}")]
+    #[error("it violated the protocol: {0}")]
     Strange(String),
-    #[error("it has not been heard of for {} s", .0.as_secs())]
+    #[error("it has been silent for {} s", .0.as_secs())]
     Silent(Duration),
 }
 
 impl Trouble {
-    /// Whether the other end simply hung up.
+    /// Whether the other end closed the connection.
     pub(crate) fn is_end(&self) -> bool {
         matches!(self, Trouble::Wire(WireError::Closed))
     }
 }
 
-/// A connection whose ends have greeted each other: says `Out`, hears `In`.
+/// A connection after the greetings, which sends `Out` and receives `In`.
 #[derive(Debug)]
 pub(crate) struct Connection<Out, In> {
     wire: Wire,
@@ -75,10 +75,10 @@ impl<Out: Serialize, In: Serialize + DeserializeOwned> Connection<Out, In> {
         }
     }
 
-    /// Greets what is at the other end, which messages call `who`, and waits for its greeting.
+    /// Exchanges greetings with the other end, which is called `who` in errors.
     ///
     /// # Errors
-    /// It says nothing, or nothing that this version understands.
+    /// The other end sends no greeting, or one of another protocol version.
     pub(crate) fn greet(
         mut wire: Wire,
         who: &str,
@@ -100,7 +100,7 @@ impl<Out: Serialize, In: Serialize + DeserializeOwned> Connection<Out, In> {
             let left = deadline.saturating_duration_since(Instant::now());
             ensure!(
                 !left.is_zero(),
-                "{who} accepted, but said nothing within {} s: is it `adverb serve`, and is it running?",
+                "{who} accepted the connection, but sent nothing within {} s: is it `adverb serve`, and is it running?",
                 PATIENCE.as_secs()
             );
             wait(&mut [wire.poll_fd()], left)?;
@@ -110,12 +110,12 @@ impl<Out: Serialize, In: Serialize + DeserializeOwned> Connection<Out, In> {
         Ok((Connection::new(wire), greeting))
     }
 
-    /// This end's address.
+    /// Returns the address of this end.
     pub(crate) fn local_ip(&self) -> Option<IpAddr> {
         self.wire.local_ip().ok()
     }
 
-    /// From now on takes frames of at most `longest`.
+    /// Limits received frames to `longest`.
     pub(crate) fn take_at_most(&mut self, longest: Bytes) {
         self.wire.take_at_most(longest);
     }
@@ -125,7 +125,7 @@ impl<Out: Serialize, In: Serialize + DeserializeOwned> Connection<Out, In> {
         Ok(self.wire.send(&[&[WORD], &json])?)
     }
 
-    /// Passes on what a role of a run sent to another one.
+    /// Forwards a message from one role of a run to another.
     pub(crate) fn pass_on(
         &mut self,
         run: RunNumber,
@@ -136,7 +136,7 @@ impl<Out: Serialize, In: Serialize + DeserializeOwned> Connection<Out, In> {
         Ok(self.wire.send(&[&[MESSAGE], head.as_flattened(), bytes])?)
     }
 
-    /// What has arrived.
+    /// Returns the next received frame, if there is one.
     pub(crate) fn hear(&mut self) -> Result<Option<Frame<In>>, Trouble> {
         let Some(frame) = self.wire.receive()? else {
             return Ok(None);
@@ -149,13 +149,13 @@ impl<Out: Serialize, In: Serialize + DeserializeOwned> Connection<Out, In> {
             },
             Some((&MESSAGE, rest)) => match message(rest) {
                 Some(message) => Ok(Some(message)),
-                None => strange("a message between no roles"),
+                None => strange("a malformed message"),
             },
-            _ => strange("a frame of no known kind"),
+            _ => strange("an unknown kind of frame"),
         }
     }
 
-    /// Sends what waits, and a sign of life if it is time for one; `alive` is the word for it.
+    /// Sends unsent data, and the keepalive `alive` if one is due.
     ///
     /// # Errors
     /// The connection has ended, or the other end has been silent for longer than `patience`.
@@ -164,23 +164,23 @@ impl<Out: Serialize, In: Serialize + DeserializeOwned> Connection<Out, In> {
         if self.wire.last_heard().elapsed() >= patience {
             return Err(Trouble::Silent(patience));
         }
-        if self.wire.last_sent().elapsed() >= SIGN_OF_LIFE && !self.is_congested() {
+        if self.wire.last_sent().elapsed() >= KEEPALIVE && !self.is_congested() {
             self.say(alive)?;
         }
         Ok(())
     }
 
-    /// When [`Connection::keep_up`] has something to do at the latest.
+    /// Returns when [`Connection::keep_up`] must be called next.
     pub(crate) fn wake_at(&self, patience: Duration) -> Instant {
         let silent = self.wire.last_heard() + patience;
         if self.is_congested() {
-            // Room to send wakes the owner; what waits is a sign of life itself.
+            // Room to send wakes the owner, and the unsent data serves as a keepalive.
             return silent;
         }
-        silent.min(self.wire.last_sent() + SIGN_OF_LIFE)
+        silent.min(self.wire.last_sent() + KEEPALIVE)
     }
 
-    /// Whether so much waits to be sent that nothing more should be taken from the roles.
+    /// Whether so much is unsent that nothing more should be read from the roles.
     pub(crate) fn is_congested(&self) -> bool {
         self.wire.unsent() >= CONGESTED
     }
@@ -189,7 +189,7 @@ impl<Out: Serialize, In: Serialize + DeserializeOwned> Connection<Out, In> {
         self.wire.poll_fd()
     }
 
-    /// Says no more.
+    /// Closes the sending direction.
     pub(crate) fn finish(&self) {
         self.wire.finish();
     }
@@ -198,12 +198,19 @@ impl<Out: Serialize, In: Serialize + DeserializeOwned> Connection<Out, In> {
 /// The caller's end of a connection to an agent.
 pub(crate) type ToAgentLink = Connection<ToAgent, ToCaller>;
 
-/// Waits for one of `fds`, for `patience` at most.
+/// Waits for one of `fds`, with the timeout `patience`.
 pub(crate) fn wait(fds: &mut [PollFd<'_>], patience: Duration) -> anyhow::Result<()> {
-    let timeout = Timespec::try_from(patience).context("deadline out of range")?;
-    match poll(fds, Some(&timeout)) {
+    wait_until(fds, Some(Instant::now() + patience))
+}
+
+/// Waits for one of `fds`, until `deadline` if there is one.
+pub(crate) fn wait_until(fds: &mut [PollFd<'_>], deadline: Option<Instant>) -> anyhow::Result<()> {
+    let left = |at: Instant| Timespec::try_from(at.saturating_duration_since(Instant::now()));
+    let timeout = deadline.map(left).transpose();
+    let timeout = timeout.context("deadline out of range")?;
+    match poll(fds, timeout.as_ref()) {
         Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-        Err(e) => Err(e).context("cannot wait for another host"),
+        Err(e) => Err(e).context("cannot wait for roles and other hosts"),
     }
 }
 

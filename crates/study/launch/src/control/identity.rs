@@ -1,4 +1,4 @@
-//! Whether two processes are on one machine, and reach each other through its memory.
+//! Whether two processes are on one machine and can share memory.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -10,22 +10,22 @@ use serde::{Deserialize, Serialize};
 
 use crate::info::DeviceInfo;
 
-/// What tells processes of one machine and one user from all others.
+/// Identifies the machine, user, container and shared memory of a process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Identity {
-    /// Drawn at random when the machine started; none where it is not known.
+    /// Random id of the machine's boot; `None` if unknown.
     boot_id: Option<String>,
     /// Inode of the PID namespace.
     pid_namespace: u64,
     /// Effective user.
     uid: u32,
-    /// The shared memory of the user-space device: device and inode of the folder that it is in.
+    /// Device and inode of the folder of the user-space device's shared memory.
     memory: Option<(u64, u64)>,
 }
 
 impl Identity {
-    /// This process's, with the shared memory that this device uses.
+    /// Returns the identity of this process, with the shared memory that this device uses.
     pub(crate) fn of(info: &DeviceInfo) -> Self {
         let kernel = Kernel::this();
         Identity {
@@ -36,12 +36,12 @@ impl Identity {
         }
     }
 
-    /// Whether both run under one kernel.
+    /// Whether both run on one kernel.
     pub(crate) fn same_machine(&self, other: &Identity) -> bool {
         self.boot_id.is_some() && self.boot_id == other.boot_id
     }
 
-    /// Why the user-space device does not reach from one to the other; none if it does.
+    /// Returns why the two cannot share memory; `None` if they can.
     pub(crate) fn parted_from(&self, other: &Identity) -> Option<String> {
         if !self.same_machine(other) {
             return Some("these are two machines".to_owned());
@@ -57,7 +57,7 @@ impl Identity {
     }
 }
 
-/// The user's directory comes and goes with its processes; the folder that it is made in stays.
+/// Identifies the parent folder of the user's directory, which exists only while the user's processes do.
 fn shared_memory(kind: DeviceKind, site: &Site) -> Option<(u64, u64)> {
     if kind != DeviceKind::Soft {
         return None;

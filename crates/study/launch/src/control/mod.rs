@@ -7,9 +7,9 @@
 //!           role 0  role 2   sockets within a host        role 1  role 3
 //! ```
 //!
-//! The caller is the hub of a star: what roles of two agents send to one another passes through it. A
-//! role may die at any moment, in the middle of a message: the connections do not notice, and carry
-//! the news. See [`protocol`] for what is said on them.
+//! The caller is the hub of a star: messages between roles of two agents pass through it. A role may die at
+//! any moment, even in the middle of a message; the connections survive that and report it. See [`protocol`]
+//! for the messages.
 
 mod address;
 mod connection;
@@ -23,7 +23,7 @@ pub use peer::Peer;
 pub use protocol::Welcome;
 pub use ranks::Ranks;
 
-pub(crate) use connection::{Connection, Frame, PATIENCE, ToAgentLink, Trouble, wait};
+pub(crate) use connection::{Connection, Frame, PATIENCE, ToAgentLink, Trouble, wait, wait_until};
 pub(crate) use identity::Identity;
 pub(crate) use protocol::{
     Greeting, Limits, MAX_GREETING, RankName, RunNumber, RunOrder, ToAgent, ToCaller, Visit,

@@ -1,4 +1,4 @@
-//! An agent, as the caller sees it.
+//! An agent, as seen by the caller.
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -19,12 +19,12 @@ use crate::info::DeviceInfo;
 use crate::interrupt::Interrupt;
 use crate::text::{Usage, printable};
 
-/// How long one address of the server may take to accept.
+/// Timeout for connecting to one address of the server.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
-/// How long the server may take to open its device.
+/// Timeout for the server's welcome, which needs its device open.
 const WELCOME_PATIENCE: Duration = Duration::from_secs(20);
-/// Pauses before the tries to reach a server that was lost: together longer than it takes a server
-/// to notice that this caller was lost.
+/// Pauses before attempts to reconnect to a server. Together they are longer than the time in which a server
+/// notices that this caller was lost.
 const PAUSES: [Duration; 4] = [
     Duration::ZERO,
     Duration::from_secs(1),
@@ -32,10 +32,10 @@ const PAUSES: [Duration; 4] = [
     Duration::from_secs(4),
 ];
 
-/// An agent that welcomed this caller.
+/// An agent that admitted this caller.
 pub struct Peer {
     address: PeerAddress,
-    /// What messages call it.
+    /// Its name in messages.
     name: String,
     device: DeviceChoice,
     identity: Identity,
@@ -48,11 +48,11 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Asks the agent at `address` to take part, for a caller that uses `device`; `ranks` are the other ranks of
-    /// this process's job.
+    /// Connects to the agent at `address`, for a caller that uses `device`; `ranks` are the other ranks of this
+    /// process's job.
     ///
     /// # Errors
-    /// Nobody is there, it is not an agent of this version, or it refuses.
+    /// The agent cannot be reached, has another version, or refuses.
     pub fn connect(
         address: &PeerAddress,
         ranks: &Ranks,
@@ -80,12 +80,12 @@ impl Peer {
         })
     }
 
-    /// What messages call it: `the server at nodeb:18600`, `rank 3 (nodeb)`.
+    /// Returns its name in messages: `the server at nodeb:18600`, `rank 3 (nodeb)`.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// What it said of itself.
+    /// Returns its description of itself.
     pub fn welcome(&self) -> &Welcome {
         &self.welcome
     }
@@ -102,7 +102,7 @@ impl Peer {
             && ours.usable.iter().any(|core| theirs.usable.contains(core))
     }
 
-    /// Whether it uses this very device, and shares memory with this process.
+    /// Whether it uses this same device, and shares memory with this process.
     pub fn shares_memory_at(&self, device: &DeviceChoice) -> bool {
         self.welcome.device == device.reference() && self.shares_memory()
     }
@@ -119,12 +119,12 @@ impl Peer {
         parted.is_none()
     }
 
-    /// Limits of both devices, if this host's are `caps`.
+    /// Returns the limits of both devices, if this host's are `caps`.
     pub fn common_limits(&self, caps: &DeviceCaps) -> DeviceCaps {
         self.welcome.limits.within(caps)
     }
 
-    /// The largest packets that its port carries.
+    /// Returns the path MTU of its port.
     pub fn path_mtu(&self) -> PathMtu {
         self.welcome.limits.path_mtu
     }
@@ -132,21 +132,21 @@ impl Peer {
     /// Checks that its port can inject these faults, too.
     ///
     /// # Errors
-    /// Its device and what does.
+    /// It cannot; the error names a device that can.
     pub fn check_impairment(&self, asked: &Impairment) -> Result<(), Usage> {
         let (device, name) = (&self.welcome.device, &self.name);
         match device.has_udp_port() {
             true => Ok(()),
             false => Err(Usage(format!(
-                "{asked}: {name} uses {device}, which does nothing to packets on purpose; `adverb serve --device soft@ADDR` there, or without --device, does"
+                "{asked}: {name} uses {device}, which injects no faults; start `adverb serve` there with --device soft@ADDR, or without --device"
             ))),
         }
     }
 
-    /// Makes sure, before a run, that the agent is there; connects again if it was lost.
+    /// Makes sure, before a run, that the agent is connected; reconnects if it was lost.
     ///
     /// # Errors
-    /// It cannot be reached any more, or another one is there now.
+    /// It cannot be reached any more, or another agent is at its address.
     pub(crate) fn ready(&mut self, interrupt: &Interrupt) -> anyhow::Result<()> {
         while let Some(connection) = &mut self.connection {
             match connection.hear() {
@@ -179,7 +179,7 @@ impl Peer {
             welcome.site.host == self.welcome.site.host
                 && welcome.device == self.welcome.device
                 && welcome.cores == self.welcome.cores,
-            "{name} is no longer the one that the measurement began with"
+            "{name} is not the server with which the measurement started"
         );
         self.welcome = welcome;
         self.connection = Some(connection);
@@ -194,7 +194,7 @@ impl Peer {
         Ok(self.runs)
     }
 
-    /// The connection, while there is one.
+    /// Returns the connection, unless it is lost.
     pub(crate) fn connection(&mut self) -> Result<&mut ToAgentLink, Trouble> {
         self.connection.as_mut().ok_or(WireError::Closed.into())
     }
@@ -209,13 +209,13 @@ impl Peer {
         self.connection.as_ref().and_then(Connection::local_ip)
     }
 
-    /// The connection is of no more use.
+    /// Drops the connection.
     pub(crate) fn lose(&mut self) {
         self.connection = None;
     }
 }
 
-/// UDP ports talk to others of their own IP version.
+/// Refuses UDP ports of different IP versions.
 fn check_ip_versions(name: &str, ours: &DeviceChoice, welcome: &Welcome) -> anyhow::Result<()> {
     let theirs = welcome.device.name.strip_prefix("soft@");
     let theirs = theirs.and_then(|ip| ip.parse::<IpAddr>().ok());
@@ -228,7 +228,7 @@ fn check_ip_versions(name: &str, ours: &DeviceChoice, welcome: &Welcome) -> anyh
     Ok(())
 }
 
-/// What messages call the server at `address`.
+/// Returns the name of the server at `address` in messages.
 fn called(address: &HostPort) -> String {
     format!("the server at {address}")
 }
@@ -241,13 +241,13 @@ fn call(address: &HostPort, (catalog, log): (&Catalog, Log)) -> anyhow::Result<T
         let theirs = printable(&greeting.version);
         let ours = catalog.version;
         log(Event::Warning(format!(
-            "{who} is Adverb {theirs}, this is {ours}"
+            "{who} runs Adverb {theirs}, this is {ours}"
         )));
     }
     Ok(connection)
 }
 
-/// Says what is wanted, and is welcomed.
+/// Sends a request and waits for the welcome.
 fn visit(
     who: &str,
     mut connection: ToAgentLink,
@@ -274,7 +274,7 @@ fn visit(
                 let left = deadline.saturating_duration_since(Instant::now());
                 ensure!(
                     !left.is_zero(),
-                    "{who} gave no answer within {} s",
+                    "{who} did not answer within {} s",
                     WELCOME_PATIENCE.as_secs()
                 );
                 wait(&mut [connection.poll_fd()], left)?;
@@ -283,7 +283,7 @@ fn visit(
     }
 }
 
-/// A connection to the first address of the host that accepts one.
+/// Connects to the first address of the host that accepts a connection.
 fn reach(address: &HostPort) -> anyhow::Result<Wire> {
     let mut refused = None;
     for candidate in address.resolve().context("--peer")? {
@@ -294,6 +294,6 @@ fn reach(address: &HostPort) -> anyhow::Result<Wire> {
     }
     let reason = refused.map_or_else(String::new, |e| format!(": {e}"));
     bail!(
-        "cannot reach a server at {address}{reason}: start `adverb serve --bind ADDRESS` there, and see that no firewall is between"
+        "cannot reach a server at {address}{reason}: start `adverb serve --bind ADDRESS` there, and check that no firewall blocks it"
     )
 }

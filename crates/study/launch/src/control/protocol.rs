@@ -1,10 +1,10 @@
-//! What a caller and an agent send to each other.
+//! The protocol between a caller and an agent.
 //!
 //! ```text
 //! caller                           agent
 //!   Greeting ───────────────────────▷        both at once: protocol and version
 //!          ◁─────────────────────── Greeting
-//!   Visit ──────────────────────────▷        device, who asks
+//!   Visit ──────────────────────────▷        device, and the caller's host
 //!          ◁─────────────────────── Welcome  (or Refused): host, device, limits
 //!   Run ────────────────────────────▷        a program, and the roles that the agent is to run
 //!          ◁─────── messages ───────▷        between roles, out of band
@@ -13,14 +13,14 @@
 //!   Run …
 //! ```
 //!
-//! A frame is a length (see [`Wire`](adverb_host::Wire)), a byte for its kind, and a word in JSON or a
-//! message between roles. An agent that is a rank of the caller's job connects to the caller, and both
-//! greetings have their ranks; else a connection begins at the caller. The caller may send Abort at any time, the agent Stopped; both send Alive
-//! when they have had nothing else to send for a while. Only the greeting will stay the same in all
+//! A frame consists of a length (see [`Wire`](adverb_host::Wire)), a byte for its kind, and a control message
+//! in JSON or a message between roles. The caller opens the connection, except if the agent is a rank of the
+//! caller's job: then the agent connects, and both greetings contain their ranks. The caller may send Abort at
+//! any time, the agent Stopped; both send Alive as a keepalive. Only the greeting stays the same in all
 //! versions.
 //!
-//! There is no authentication and no encryption. A caller orders programs by their parameters, which
-//! the agent checks; no path, command or environment comes from it.
+//! There is no authentication and no encryption. A caller chooses programs and their parameters, which the
+//! agent checks; it cannot send paths, commands or environment variables.
 
 use adverb_results::{DeviceRef, Site};
 use adverb_units::Bytes;
@@ -38,17 +38,17 @@ use crate::text::printable;
 
 /// Version of everything but the greeting.
 const PROTOCOL: u32 = 4;
-/// Longest greeting and visit that is read from somebody unknown.
+/// Maximum size of a greeting and of a visit, which come from an unknown sender.
 pub(crate) const MAX_GREETING: Bytes = Bytes::kib(16);
 
-/// The first word of both: the same in all versions.
+/// The first message in both directions, the same in all versions.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Greeting {
     /// Version of what follows.
     adverb_protocol: u32,
     /// Version of Adverb.
     pub(crate) version: String,
-    /// Where the sender is a rank of a job.
+    /// The sender's rank, if it belongs to a job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) rank: Option<RankName>,
 }
@@ -63,7 +63,7 @@ pub(crate) struct RankName {
 }
 
 impl Greeting {
-    /// This program's.
+    /// Returns this program's greeting.
     pub(crate) fn ours(catalog: &Catalog, rank: Option<RankName>) -> Vec<u8> {
         let greeting = Greeting {
             adverb_protocol: PROTOCOL,
@@ -73,10 +73,10 @@ impl Greeting {
         serde_json::to_vec(&greeting).expect("a greeting has string keys")
     }
 
-    /// Reads what `who` sent first.
+    /// Reads the greeting of `who`.
     ///
     /// # Errors
-    /// It is not a greeting, or one of another protocol version.
+    /// It is not a greeting, or has another protocol version.
     pub(crate) fn read(bytes: &[u8], who: &str, catalog: &Catalog) -> Result<Self, String> {
         let Ok(greeting) = serde_json::from_slice::<Greeting>(bytes) else {
             return Err(format!("{who} does not speak Adverb's protocol"));
@@ -96,7 +96,7 @@ impl Greeting {
 /// Numbers the runs of a connection.
 pub(crate) type RunNumber = u32;
 
-/// What the caller sends.
+/// Control messages of the caller.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub(crate) enum ToAgent {
@@ -114,13 +114,13 @@ pub(crate) enum ToAgent {
     Alive,
 }
 
-/// Who asks, and for what.
+/// The caller's request.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Visit {
     /// Its host's name.
     pub(crate) host: String,
-    /// What it would use if it were the server's host.
+    /// The device that it would use on the agent's host.
     pub(crate) device: DeviceChoice,
     pub(crate) identity: Identity,
 }
@@ -135,19 +135,18 @@ pub(crate) struct RunOrder {
     pub(crate) params: Value,
     /// The roles that the agent is to run.
     pub(crate) roles: Vec<RoleId>,
-    /// Cores of this machine that roles of the run have elsewhere: at a caller on the same machine.
+    /// Cores of the agent's machine that other roles of the run use: the caller's, if it is on that machine.
     pub(crate) taken: Vec<u32>,
-    /// Whether the busy roles of this machine, here and at the caller, have fewer cores than there are
-    /// of them.
+    /// Whether the agent's machine has fewer cores than busy roles, the caller's included.
     pub(crate) shares_cores: bool,
 }
 
-/// What the agent sends.
+/// Control messages of the agent.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub(crate) enum ToCaller {
     Welcome(Box<Welcome>),
-    /// Not welcome; nothing else follows.
+    /// The request is refused; the last message.
     Refused {
         reason: String,
     },
@@ -155,26 +154,26 @@ pub(crate) enum ToCaller {
         run: RunNumber,
         ended: Box<RoleEnded>,
     },
-    /// All roles of the run have ended here, and so have their processes.
+    /// All roles and processes of the run have ended.
     RunEnded {
         run: RunNumber,
     },
     Alive,
-    /// Somebody ended the agent; nothing else follows.
+    /// The agent was ended; the last message.
     Stopped,
 }
 
-/// Where an agent's roles run, and within which limits.
+/// An agent's host, device and limits.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Welcome {
-    /// The host, and what its device wants in a record's provenance.
+    /// The host, and its device's details for a record's provenance.
     pub site: Site,
     /// The device.
     pub device: DeviceRef,
     pub(crate) limits: Limits,
     pub(crate) identity: Identity,
-    /// The cores that the agent was told to use, the first ones first; `None` if it chooses itself.
+    /// The cores of `--cpu`, in order; `None` if the agent chooses.
     pub(crate) cores: Option<Vec<u32>>,
     /// The cores that the agent may use.
     pub(crate) usable: Vec<u32>,
@@ -198,7 +197,7 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
-    /// Those of a device, with regions of at most `most`.
+    /// Returns the limits of a device, with memory regions of at most `most`.
     pub(crate) fn of(info: &DeviceInfo, most: Bytes) -> Self {
         let caps = &info.caps;
         Limits {
@@ -215,7 +214,7 @@ impl Limits {
         }
     }
 
-    /// What is within these limits and those of `caps`.
+    /// Returns the lower of these limits and `caps`.
     pub(crate) fn within(&self, caps: &DeviceCaps) -> DeviceCaps {
         DeviceCaps {
             max_qp: self.max_qp.min(caps.max_qp),
@@ -227,13 +226,13 @@ impl Limits {
             max_mr_size: self.max_mr_size.min(caps.max_mr_size),
             max_qp_rd_atom: self.max_qp_rd_atom.min(caps.max_qp_rd_atom),
             max_inline_data: self.max_inline_data.min(caps.max_inline_data),
-            // What no program of this version asks of a peer.
+            // No program of this version needs the other limits of a peer.
             ..caps.clone()
         }
     }
 }
 
-/// Reads a word, of which nothing is beyond what this version knows.
+/// Reads a control message, and refuses fields that this version does not know.
 pub(crate) fn read_strictly<W: Serialize + DeserializeOwned>(
     bytes: &[u8],
 ) -> Result<W, serde_json::Error> {

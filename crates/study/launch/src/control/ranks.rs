@@ -25,7 +25,7 @@ impl Ranks {
         Ranks(Rc::new(RefCell::new(seats)))
     }
 
-    /// Returns the addresses of `most` of them; the others end.
+    /// Returns the addresses of the first `most` ranks; the others end.
     pub fn addresses(&self, most: usize) -> Vec<PeerAddress> {
         self.0.borrow_mut().truncate(most);
         let numbers = (1..).take(self.0.borrow().len());
@@ -49,7 +49,7 @@ impl Ranks {
                 Ok((format!("rank {rank} ({host})"), connection))
             }
             None => bail!(
-                "there is no rank {rank}: start adverb by mpirun or srun as before, or name a server with --peer"
+                "rank {rank} does not exist: start adverb by mpirun or srun as before, or name a server with --peer"
             ),
         }
     }

@@ -1,4 +1,4 @@
-//! A device: its file, its place, what drives it.
+//! A device: its file, slot and driver.
 
 use adverb_sysfs::Driver;
 

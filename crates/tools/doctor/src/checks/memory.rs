@@ -6,12 +6,12 @@ use super::on_machine;
 use crate::finding::{Check, Finding, Verdict};
 use crate::machine::{HugePages, Limit, Machine};
 
-/// From here on programs seldom meet the limit.
+/// Limit that is high enough for most programs.
 const AMPLE: Bytes = Bytes::mib(1024);
-/// Below, the buffers of a few queue pairs do not fit.
+/// Limit below which the buffers of a few queue pairs do not fit.
 const SCANT: Bytes = Bytes::mib(1);
 
-/// Huge pages to reserve where none is free: 1 GiB of the usual ones.
+/// Huge pages to reserve if none is free: 1 GiB with 2 MiB pages.
 const MORE: u64 = 512;
 
 pub(super) fn lock(machine: &Machine) -> Finding {

@@ -10,31 +10,31 @@ mod soft;
 use crate::finding::{Check, Finding, Subject, Verdict};
 use crate::machine::{DeviceFacts, Machine};
 
-/// What is to be examined.
+/// Scope of the checks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Scope {
     /// The machine and all devices.
     #[default]
     All,
-    /// The machine, as far as the user-space device goes, and that device.
+    /// The user-space device, and what it needs from the machine.
     Soft,
     /// The machine and this RDMA device.
     Verbs(String),
 }
 
-/// There is no RDMA device of this name.
+/// An RDMA device does not exist.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there is no RDMA device '{name}' here: {}", choices(there))]
+#[error("unknown RDMA device '{name}': {}", choices(there))]
 pub struct UnknownDevice {
-    /// The name that was asked for.
+    /// The given name.
     pub name: String,
-    /// Those that are there.
+    /// The existing devices.
     pub there: Vec<String>,
 }
 
 fn choices(there: &[String]) -> String {
     if there.is_empty() {
-        "the kernel has none (`adverb doctor` says how to get one)".to_owned()
+        "the kernel has none (`adverb doctor` shows how to add one)".to_owned()
     } else {
         format!("choose from {}", there.join(", "))
     }
@@ -43,12 +43,12 @@ fn choices(there: &[String]) -> String {
 /// Runs the checks; findings about the machine first, then by device and port.
 ///
 /// # Errors
-/// Where the scope names a device that is not there.
+/// The scope names a device that does not exist.
 pub fn examine(machine: &Machine, scope: &Scope) -> Result<Vec<Finding>, UnknownDevice> {
     let devices = chosen(machine, scope)?;
     let mut findings = Vec::new();
     if *scope != Scope::Soft {
-        // Without a device nothing is broken yet by what it would need.
+        // Without a device, a missing requirement breaks nothing yet.
         let worst = if devices.is_empty() {
             Verdict::Note
         } else {
@@ -67,7 +67,7 @@ pub fn examine(machine: &Machine, scope: &Scope) -> Result<Vec<Finding>, Unknown
     if !matches!(scope, Scope::Verbs(_)) {
         findings.extend([soft::shared_memory(machine), soft::membarrier(machine)]);
     }
-    // Adapters often have ports that nobody uses: one that carries data will do.
+    // Adapters often have unused ports: one active port suffices.
     let lame = if devices.iter().copied().any(port::any_active) {
         Verdict::Warning
     } else {
@@ -97,7 +97,7 @@ fn chosen<'m>(machine: &'m Machine, scope: &Scope) -> Result<Vec<&'m DeviceFacts
     }
 }
 
-/// What all RDMA devices need of the machine.
+/// Checks what all RDMA devices need from the machine.
 fn for_rdma(machine: &Machine) -> Vec<Finding> {
     vec![
         memory::lock(machine),

@@ -9,7 +9,7 @@ use adverb_verbs::{Gid, GidType, LinkLayer, PathMtu};
 use crate::finding::{Check, Finding, Subject, System, Verdict};
 use crate::machine::{DeviceFacts, Machine};
 
-/// A port and what is around it.
+/// A port and its environment.
 struct Context<'m> {
     facts: &'m DeviceFacts,
     port: &'m Port,
@@ -25,7 +25,7 @@ fn is_active(port: &Port) -> bool {
     port.state.is(PortState::Active) || port.state.is(PortState::ActiveDefer)
 }
 
-/// The checks of all ports; `lame` is how bad a port is that carries no data.
+/// Checks all ports; `lame` is the verdict for a port that carries no data.
 pub(super) fn checks(machine: &Machine, facts: &DeviceFacts, lame: Verdict) -> Vec<Finding> {
     let contexts = facts.rdma.ports.iter().map(|port| Context {
         facts,
@@ -84,7 +84,7 @@ impl Context<'_> {
         }
         if netdev.carrier == Some(false) {
             return finding(format!("{state}: {name} has no carrier"))
-                .advise("look at the cable, the transceiver and the switch's port");
+                .advise("check the cable, the transceiver and the switch's port");
         }
         finding(format!("{state}, though {name} is {}", netdev.operstate)).run(format!(
             "{sudo}ip link set {name} down && {sudo}ip link set {name} up"
@@ -108,11 +108,11 @@ impl Context<'_> {
             Some(PhysState::Disabled) => finding.run(format!(
                 "{sudo}ibportstate -C {device} -P {port} -D 0 {port} enable"
             )),
-            _ => finding.advise("look at the cable and the switch's port"),
+            _ => finding.advise("check the cable and the switch's port"),
         }
     }
 
-    /// Nothing to say of iWARP, which addresses by IP.
+    /// Checks the GID; not for iWARP, which uses IP addresses.
     fn gid(&self, lame: Verdict) -> Option<Finding> {
         if self.is(LinkLayer::Ethernet) {
             return Some(self.roce_gid(lame));
@@ -127,7 +127,7 @@ impl Context<'_> {
         first.or_else(|| Some(self.no_gid(lame)))
     }
 
-    /// No peer can address the port; of one that is down nothing else was to be expected.
+    /// Returns the finding that no peer can address the port.
     fn no_gid(&self, lame: Verdict) -> Finding {
         let verdict = if is_active(self.port) {
             Verdict::Broken
@@ -161,7 +161,7 @@ impl Context<'_> {
         ))
     }
 
-    /// With the command that gives the interface an address.
+    /// Adds the command that assigns an address to the interface.
     fn with_address(&self, finding: Finding) -> Finding {
         let sudo = self.sudo;
         match self.port.netdev.as_deref() {
@@ -214,16 +214,16 @@ fn is_routable(gid: Gid) -> bool {
     !Ipv6Addr::from(gid.0).is_unicast_link_local()
 }
 
-/// The IP address that a GID stands for.
+/// Returns the IP address in a GID.
 fn address(gid: Gid) -> IpAddr {
     Ipv6Addr::from(gid.0).to_canonical()
 }
 
-/// An interface's MTU that carries the largest path MTU, with some to spare.
+/// An interface MTU that is large enough for the largest path MTU.
 const JUMBO: Bytes = Bytes::new(4200);
 
-/// What the kernel reckons for headers in an interface's MTU, in bytes: `iboe_get_mtu` IPv6 (or GRH),
-/// UDP, BTH, XRC, atomic header and ICRC; Soft-RoCE its own `RXE_MAX_HDR_LENGTH`.
+/// Returns the bytes that the kernel subtracts from an interface's MTU for headers: `iboe_get_mtu` IPv6 (or
+/// GRH), UDP, BTH, XRC, atomic header and ICRC; Soft-RoCE its own `RXE_MAX_HDR_LENGTH`.
 fn headers(driver: Option<&Driver>) -> u64 {
     match driver {
         Some(Driver::Rxe) => 80,
@@ -231,7 +231,7 @@ fn headers(driver: Option<&Driver>) -> u64 {
     }
 }
 
-/// The largest path MTU beside `headers` bytes in an interface's MTU.
+/// Returns the largest path MTU that fits an interface's MTU with `headers` bytes of headers.
 fn path_mtu(netdev: Bytes, headers: u64) -> Option<PathMtu> {
     let room = netdev.get().checked_sub(headers)?;
     let all = [

@@ -1,11 +1,11 @@
-//! What the user-space device needs.
+//! Requirements of the user-space device.
 
 use adverb_units::Bytes;
 
 use crate::finding::{Check, Finding, Subject, Verdict};
 use crate::machine::{Access, Machine};
 
-/// Room for the buffers of a study, with some to spare.
+/// Enough space for the buffers of a study.
 const ROOMY: Bytes = Bytes::mib(64);
 
 pub(super) fn shared_memory(machine: &Machine) -> Finding {
@@ -32,7 +32,7 @@ pub(super) fn shared_memory(machine: &Machine) -> Finding {
     }
 }
 
-/// To whole MiB, where there are some.
+/// Rounds to whole MiB, from 1 MiB on.
 fn rounded(bytes: Bytes) -> Bytes {
     let mib = Bytes::mib(1).get();
     if bytes.get() < mib {

@@ -16,7 +16,7 @@ pub struct Libraries {
     /// The providers that `libibverbs` can load: named in `/etc/libibverbs.d` and there as a
     /// library. By name (`mlx5`).
     pub providers: Vec<String>,
-    /// Those that are named there, and whose library is missing.
+    /// Providers named there whose library is missing.
     pub lost_providers: Vec<String>,
 }
 

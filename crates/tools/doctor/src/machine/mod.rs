@@ -1,4 +1,4 @@
-//! Facts about a machine and a process, gathered in one go.
+//! Facts about a machine and a process.
 
 mod cpus;
 mod files;
@@ -18,10 +18,10 @@ pub use process::{Limit, Process};
 
 use files::{line, numbered};
 
-/// All that the checks look at.
+/// All facts that the checks use.
 #[derive(Clone, Debug)]
 pub struct Machine {
-    /// The process that asks.
+    /// The process.
     pub process: Process,
     /// RDMA devices, by name.
     pub devices: Vec<DeviceFacts>,
@@ -37,18 +37,18 @@ pub struct Machine {
     pub processors: Processors,
     /// Where the user-space device keeps its files.
     pub shared_memory: SharedMemory,
-    /// Network interfaces but for loopback, by name: Soft-RoCE can be put on each.
+    /// Network interfaces except loopback, by name: Soft-RoCE can be added to each.
     pub netdevs: Vec<String>,
 }
 
 /// An RDMA device and what else is known of it.
 #[derive(Clone, Debug)]
 pub struct DeviceFacts {
-    /// What `/sys/class/infiniband` says.
+    /// The device in `/sys/class/infiniband`.
     pub rdma: RdmaDevice,
-    /// Its file `/dev/infiniband/uverbsN`; missing also where `ib_uverbs` has none for it.
+    /// Its file `/dev/infiniband/uverbsN`; also missing if `ib_uverbs` has none for it.
     pub file: Access,
-    /// What the IOMMU does to its accesses.
+    /// Its IOMMU.
     pub iommu: Iommu,
     /// The network interfaces behind its ports.
     pub netdevs: BTreeMap<PortNum, Netdev>,
@@ -61,18 +61,18 @@ pub enum Access {
     Granted,
     /// The system refuses.
     Denied,
-    /// There is no such file.
+    /// The file does not exist.
     Missing,
 }
 
-/// What stands between a device and memory.
+/// The IOMMU between a device and memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Iommu {
-    /// Nothing, or the device is no PCI device.
+    /// None, or the device is not a PCI device.
     Absent,
     /// It passes addresses through.
     Passthrough,
-    /// It translates; the kernel's name of the kind of domain (`DMA`, `DMA-FQ`), if it says.
+    /// It translates; with the kernel's name of the domain type (`DMA`, `DMA-FQ`), if known.
     Translating(Option<String>),
 }
 
@@ -81,7 +81,7 @@ pub enum Iommu {
 pub struct Memory {
     /// Reserved pages, by size.
     pub huge_pages: Vec<HugePages>,
-    /// `always`, `madvise` or `never`; none where the kernel has none.
+    /// `always`, `madvise` or `never`; `None` if the kernel does not support them.
     pub transparent: Option<String>,
 }
 
@@ -99,7 +99,7 @@ pub struct HugePages {
 /// CPUs and NUMA nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Processors {
-    /// The governor of each CPU's frequency, where the system governs it.
+    /// The frequency governor of each CPU, if the system has governors.
     pub governors: BTreeMap<u32, String>,
     /// The CPUs of each NUMA node.
     pub nodes: BTreeMap<u32, CpuSet>,
@@ -112,17 +112,16 @@ pub struct SharedMemory {
     pub dir: PathBuf,
     /// Whether this process may make files there.
     pub access: Access,
-    /// Room for this process; none where the system does not say.
+    /// Free space for this process; `None` if unknown.
     pub free: Option<Bytes>,
 }
 
 impl Machine {
-    /// Facts below `root` (`/` for this machine) for `process`. Device files are opened and closed;
+    /// Gathers facts below `root` (`/` for this machine) for `process`. Device files are opened and closed;
     /// nothing is changed.
     ///
     /// # Errors
-    /// Where `/sys/class/infiniband` cannot be read or understood. Other facts that cannot be had are
-    /// missing.
+    /// `/sys/class/infiniband` cannot be read or parsed. Other facts that cannot be read are missing.
     pub fn gather(root: &Path, process: Process) -> Result<Self, SysfsError> {
         let sysfs = Sysfs::at(root);
         let devices = sysfs.devices()?.into_iter();
@@ -166,7 +165,7 @@ impl DeviceFacts {
 }
 
 impl Access {
-    /// By opening it, as only that tells of a container's rules.
+    /// Checks access by opening the file: only that respects a container's rules.
     fn of_device(path: &Path) -> Self {
         if !path.exists() {
             return Access::Missing;

@@ -1,4 +1,4 @@
-//! What the kernel says of a process.
+//! Facts about a process.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -11,14 +11,14 @@ use rustix::thread::{
 
 use super::CpuSet;
 
-/// A process, as far as RDMA asks.
+/// Facts about a process that matter for RDMA.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Process {
     /// Effective user.
     pub uid: u32,
     /// Limit on locked memory (`RLIMIT_MEMLOCK`).
     pub memory_lock: Limit,
-    /// Whether the limit is not for it (`CAP_IPC_LOCK`).
+    /// Whether the process is exempt from the limit (`CAP_IPC_LOCK`).
     pub may_lock_all: bool,
     /// CPUs that it may run on.
     pub affinity: CpuSet,
@@ -30,17 +30,17 @@ pub struct Process {
     pub shared_memory: Option<PathBuf>,
 }
 
-/// A limit; none where there is no limit.
+/// A limit; `None` is unlimited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limit {
-    /// In force.
+    /// The current limit.
     pub soft: Option<Bytes>,
-    /// What the process may raise it to.
+    /// The maximum to which the process may raise it.
     pub hard: Option<Bytes>,
 }
 
 impl Process {
-    /// This one.
+    /// Returns the facts about this process.
     pub fn this() -> Self {
         let limit = getrlimit(Resource::Memlock);
         let capable = capabilities(None).is_ok_and(|sets| {
@@ -66,7 +66,7 @@ impl Process {
         }
     }
 
-    /// What stands before a command that needs root.
+    /// Prefix of a command that needs root.
     pub(crate) fn sudo(&self) -> &'static str {
         if self.uid == 0 { "" } else { "sudo " }
     }
